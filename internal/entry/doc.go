@@ -1,0 +1,29 @@
+// Package entry is the codec of what one Raft log entry carries.
+//
+// An entry's data is a fixed header and a body. Integers are little-endian.
+//
+//	 0      1         2       4         8        16        24
+//	+------+---------+-------+---------+--------+---------+--------
+//	| kind | version |tenure | count   | term   | number  | body …
+//	+------+---------+-------+---------+--------+---------+--------
+//	  u8     u8        u16     u32       u64      u64
+//
+// term, tenure and number are what makes I2 checkable: (term, tenure) names an
+// epoch, one tenure of a primary; number counts the proposals of that epoch
+// from 1 without a gap (the epoch entry itself has number 0). The three fields
+// are checked when the entry is proposed and again when it commits.
+//
+// Bodies:
+//
+//	KindEpoch         u16 len + primary's node name | 16-byte server UUID |
+//	                  u16 len + server version | FORMAT_DESCRIPTION event
+//	KindTransactions  count whole transactions: the raw binlog events, with
+//	                  their checksums, as the primary's mysqld wrote them
+//	KindRotate        FORMAT_DESCRIPTION event of the next binlog file
+//
+// Raft's own empty entry (the no-op of a new leader) has no header: empty data.
+//
+// The package is pure: no goroutine, clock, I/O or randomness. The layout is
+// part of the on-disk and wire format (docs/formats.md); do not change it,
+// raise Version instead.
+package entry
