@@ -4,14 +4,15 @@
 //
 //	 0      1         2       4         8        16        24
 //	+------+---------+-------+---------+--------+---------+--------
-//	| kind | version |tenure | count   | term   | number  | body …
+//	| kind | version | zero  | count   | term   | number  | body …
 //	+------+---------+-------+---------+--------+---------+--------
 //	  u8     u8        u16     u32       u64      u64
 //
-// term, tenure and number are what makes I2 checkable: (term, tenure) names an
-// epoch, one tenure of a primary; number counts the proposals of that epoch
-// from 1 without a gap (the epoch entry itself has number 0). The three fields
-// are checked when the entry is proposed and again when it commits.
+// term and number are what makes I2 checkable. A term has at most one epoch,
+// so the term names it: a leader that has to open a second one resigns and
+// campaigns first. number counts the epoch's proposals from 1 without a gap
+// (the epoch entry itself has number 0). Both fields are checked when the
+// entry is proposed and again when it commits.
 //
 // Bodies:
 //

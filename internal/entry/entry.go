@@ -52,18 +52,13 @@ type Header struct {
 	Count uint32
 	// Term is the Raft term of the epoch to which the entry belongs.
 	Term uint64
-	// Tenure tells the epochs of one term apart: a leader whose mysqld died
-	// and who stays leader (nobody can take over) opens another epoch in the
-	// same term. Counts from 0.
-	Tenure uint16
 	// Number counts the epoch's entries: 0 is the epoch entry, then 1, 2, …
 	Number uint64
 }
 
 // AppendHeader appends h's encoding to dst.
 func AppendHeader(dst []byte, h Header) []byte {
-	dst = append(dst, byte(h.Kind), Version)
-	dst = binary.LittleEndian.AppendUint16(dst, h.Tenure)
+	dst = append(dst, byte(h.Kind), Version, 0, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, h.Count)
 	dst = binary.LittleEndian.AppendUint64(dst, h.Term)
 	return binary.LittleEndian.AppendUint64(dst, h.Number)
@@ -91,7 +86,6 @@ func Parse(data []byte) (Header, []byte, error) {
 	h := Header{
 		Kind:   Kind(data[0]),
 		Count:  binary.LittleEndian.Uint32(data[4:]),
-		Tenure: binary.LittleEndian.Uint16(data[2:]),
 		Term:   binary.LittleEndian.Uint64(data[8:]),
 		Number: binary.LittleEndian.Uint64(data[16:]),
 	}
@@ -103,9 +97,8 @@ func Parse(data []byte) (Header, []byte, error) {
 
 // Epoch is the body of a KindEpoch entry.
 type Epoch struct {
-	// Term and Tenure name the epoch (Header).
-	Term   uint64
-	Tenure uint16
+	// Term is the Raft term in which the epoch opened; it names the epoch.
+	Term uint64
 	// Primary is the name of the node whose mysqld writes in this epoch.
 	Primary string
 	// ServerUUID is that mysqld's server_uuid.
@@ -118,7 +111,7 @@ type Epoch struct {
 
 // EncodeEpoch returns the data of the entry that opens e.
 func EncodeEpoch(e Epoch) []byte {
-	dst := AppendHeader(nil, Header{Kind: KindEpoch, Term: e.Term, Tenure: e.Tenure})
+	dst := AppendHeader(nil, Header{Kind: KindEpoch, Term: e.Term})
 	dst = appendString(dst, e.Primary)
 	dst = append(dst, e.ServerUUID[:]...)
 	dst = appendString(dst, e.ServerVersion)
@@ -128,7 +121,7 @@ func EncodeEpoch(e Epoch) []byte {
 // ParseEpoch decodes the body of a KindEpoch entry. FormatDescription aliases
 // body.
 func ParseEpoch(h Header, body []byte) (Epoch, error) {
-	e := Epoch{Term: h.Term, Tenure: h.Tenure}
+	e := Epoch{Term: h.Term}
 	var err error
 	if e.Primary, body, err = cutString(body); err != nil {
 		return Epoch{}, fmt.Errorf("read primary of epoch: %w", err)
