@@ -1,0 +1,206 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// OpID names one operation; 0 is none.
+type OpID uint64
+
+// Phase is where a node stands; see the package comment.
+type Phase string
+
+// The phases.
+const (
+	PhaseDown       Phase = "down"
+	PhaseStarting   Phase = "starting"
+	PhaseUnverified Phase = "unverified"
+	PhaseVerified   Phase = "verified"
+	PhaseReplica    Phase = "replica"
+	PhaseCatchingUp Phase = "catching-up"
+	PhaseJudging    Phase = "judging"
+	PhaseTapping    Phase = "tapping"
+	PhaseEpoch      Phase = "opening-epoch"
+	PhaseOpening    Phase = "opening"
+	PhasePrimary    Phase = "primary"
+	PhaseClosing    Phase = "closing"
+	PhaseKilling    Phase = "killing"
+	PhaseStopping   Phase = "stopping"
+	PhaseErrant     Phase = "errant"
+	PhaseFenced     Phase = "fenced"
+	PhaseEnded      Phase = "ended"
+)
+
+// Input is one thing that happened.
+type Input interface{ isInput() }
+
+// Tick says what time it is, on any monotonic clock.
+type Tick struct{ Now time.Duration }
+
+// RaftChanged says that the group's volatile state changed.
+type RaftChanged struct {
+	Term    uint64
+	Leader  cluster.NodeID
+	Leading bool
+}
+
+// MysqldExited says that a mysqld ended without having been told to.
+type MysqldExited struct {
+	Incarnation uint64
+	Reason      string
+}
+
+// Doubt says that mysqld must not go on as it is: a guarded variable drifted,
+// a foreign replica attached, the tap broke, a proposal was refused.
+type Doubt struct {
+	Incarnation uint64
+	Reason      string
+}
+
+// Peers says what the other nodes report of themselves.
+type Peers struct{ Peers []Peer }
+
+// Peer is one other node as far as it matters for a hand-over.
+type Peer struct {
+	ID      cluster.NodeID
+	Name    string
+	Live    bool // heard of lately
+	Role    cluster.Role
+	Applied uint64 // log index up to which its mysqld has everything
+	LogLast uint64
+}
+
+// Stop says that the agent is to end.
+type Stop struct{}
+
+// Verdict is the outcome of an operation.
+type Verdict string
+
+// The verdicts.
+const (
+	// OK: done.
+	OK Verdict = "ok"
+	// Failed: not done; may be tried again.
+	Failed Verdict = "failed"
+	// Errant (of Judge only): mysqld holds what the committed log lacks.
+	Errant Verdict = "errant"
+	// Unfit (of Judge only): mysqld is not configured as it must be.
+	Unfit Verdict = "unfit"
+)
+
+// Done is the outcome of an operation.
+type Done struct {
+	Op      OpID
+	Verdict Verdict
+	// Reason says why, for every verdict but OK.
+	Reason string
+	// Incarnation is the started mysqld's (StartMysqld only).
+	Incarnation uint64
+}
+
+func (Tick) isInput()         {}
+func (RaftChanged) isInput()  {}
+func (MysqldExited) isInput() {}
+func (Doubt) isInput()        {}
+func (Peers) isInput()        {}
+func (Stop) isInput()         {}
+func (Done) isInput()         {}
+
+// Kind says what an effect does.
+type Kind string
+
+// The effects. Those marked (op) are operations: they end with Done.
+const (
+	// StartMysqld (op): new incarnation, spawn, wait until it is ready.
+	StartMysqld Kind = "start-mysqld"
+	// Judge (op): wait for a majority's commit index, then check that mysqld
+	// holds a prefix of the committed log (I3), declare the no-ops before its
+	// end done (prefix rule), check the guarded variables; with Promote also
+	// the grants.
+	Judge Kind = "judge"
+	// Replicate (op): start replication from the local feed.
+	Replicate Kind = "replicate"
+	// CatchUp (op): wait until mysqld has everything that is committed, then
+	// stop replication.
+	CatchUp Kind = "catch-up"
+	// OpenTap (op): connect the tap; it must be mysqld's only semi-sync replica.
+	OpenTap Kind = "open-tap"
+	// CommitEpoch (op): propose the epoch entry and wait for its commit.
+	CommitEpoch Kind = "commit-epoch"
+	// OpenWrites (op): super_read_only=OFF, then check the term once more.
+	OpenWrites Kind = "open-writes"
+	// CloseWrites (op): super_read_only=ON within a bounded time. OK is the
+	// only proof that no session waits for an ACK.
+	CloseWrites Kind = "close-writes"
+	// StopMysqld (op): graceful stop. Comes only after CloseWrites was OK.
+	StopMysqld Kind = "stop-mysqld"
+	// KillMysqld (op): SIGKILL and wait until it is gone.
+	KillMysqld Kind = "kill-mysqld"
+	// Cancel takes operation Op back: its context ends, its outcome is ignored.
+	Cancel Kind = "cancel"
+	// Serve opens the router to the local mysqld while Term's lease holds.
+	Serve Kind = "serve"
+	// Unserve closes the router's connections into the local mysqld.
+	Unserve Kind = "unserve"
+	// CloseTap ends the tap: nothing is acknowledged from here on.
+	CloseTap Kind = "close-tap"
+	// Transfer hands leadership to To. The lease of Term is over.
+	Transfer Kind = "transfer"
+	// Resign gives leadership of Term up and campaigns anew.
+	Resign Kind = "resign"
+	// Exit says that the agent may end.
+	Exit Kind = "exit"
+)
+
+// Effect is one thing to do.
+type Effect struct {
+	Kind Kind
+	// Op is set for operations, and for Cancel the one to take back.
+	Op OpID
+	// Term is the Raft term in which the effect is right; 0 = in any.
+	Term uint64
+	// To is the target of Transfer.
+	To cluster.NodeID
+	// Promote makes Judge check what only a primary must fulfil.
+	Promote bool
+	// Reason says why, for the log.
+	Reason string
+}
+
+// String prints the effect on one line.
+func (e Effect) String() string {
+	s := string(e.Kind)
+	if e.Op != 0 {
+		s += fmt.Sprintf(" op=%d", e.Op)
+	}
+	if e.Term != 0 {
+		s += fmt.Sprintf(" term=%d", e.Term)
+	}
+	if e.To != 0 {
+		s += fmt.Sprintf(" to=%d", e.To)
+	}
+	if e.Promote {
+		s += " promote"
+	}
+	if e.Reason != "" {
+		s += fmt.Sprintf(" (%s)", e.Reason)
+	}
+	return s
+}
+
+// Config holds the limits.
+type Config struct {
+	Self cluster.NodeID
+	// RetryAfter is the pause after a failed operation and between transfers.
+	RetryAfter time.Duration
+	// FencedAfter is the pause before a fenced mysqld is tried again.
+	FencedAfter time.Duration
+	// PromotionTimeout bounds one promotion from CatchUp to OpenWrites; then
+	// another node is asked to lead.
+	PromotionTimeout time.Duration
+	// StopTimeout bounds how long a stopping leader waits for its successor.
+	StopTimeout time.Duration
+}
