@@ -1,0 +1,42 @@
+# quorate: `make demo` and `make test` are all that a newcomer needs.
+# Every target obtains what it misses; a second run reuses it.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X main.version=$(VERSION)
+# Where the private MySQL lives when no other one is named.
+MYSQL   ?= $(CURDIR)/.mysql
+# The server that demo, tests and benchmarks use.
+export QUORATE_MYSQL_BASE ?= $(MYSQL)
+DEMO_FLAGS ?=
+
+.PHONY: help demo test build mysql lint bench fuzz clean
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+demo: mysql build ## three nodes, real writers, a SIGKILL of the primary, a ledger check
+	bin/quorate demo $(DEMO_FLAGS)
+
+test: mysql ## every test, from unit tests to real mysqld
+	$(GO) test -timeout 40m ./...
+
+build: ## bin/quorate
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/quorate ./cmd/quorate
+
+mysql: ## a private MySQL server in .mysql, unless QUORATE_MYSQL_BASE names one
+	@if [ "$(QUORATE_MYSQL_BASE)" = "$(MYSQL)" ]; then scripts/get-mysql.sh "$(MYSQL)"; fi
+
+lint: ## gofmt, go vet, staticcheck, the repository's own rules
+	@unformatted=$$(gofmt -l cmd internal test); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) test ./internal/lint
+
+bench: mysql build ## sysbench against a standalone server and async replication, the log, kills
+	scripts/bench.sh
+
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	scripts/fuzz.sh
+
+clean: ## what the targets made, but for .mysql
+	rm -rf bin

@@ -1,0 +1,212 @@
+package binlog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrStream is returned for an event that cannot stand where it does, or that
+// this package does not know.
+var ErrStream = errors.New("binlog: event does not fit into the stream")
+
+// ErrIncident is returned for an INCIDENT event: the primary says that its
+// binlog may lack transactions that it has committed.
+var ErrIncident = errors.New("binlog: the server reports lost events")
+
+// Step is what an event is to the stream of transactions.
+type Step uint8
+
+// The steps.
+const (
+	// StepControl: not part of a transaction.
+	StepControl Step = iota + 1
+	// StepBegin: a transaction's first event, its GTID.
+	StepBegin
+	// StepInner: neither a transaction's first nor its last event.
+	StepInner
+	// StepEnd: a transaction's last event. It is never also the first.
+	StepEnd
+)
+
+// Assembler groups the events of one binlog stream into transactions. It looks
+// at events and keeps none. The zero value expects the start of a transaction
+// or a control event. It follows Transaction_boundary_parser in
+// libs/mysql/binlog/event/trx_boundary_parser.cpp, but is stricter: it refuses
+// what MySQL takes for the sake of old relay logs.
+type Assembler struct {
+	place  place
+	info   GTIDInfo
+	length uint64
+	err    error
+}
+
+// place is where in a transaction a stream is.
+type place uint8
+
+const (
+	outside   place = iota // between transactions
+	afterGTID              // the GTID has been seen
+	afterPre               // INTVAR, RAND or USER_VAR of a statement without BEGIN
+	inside                 // BEGIN or XA START has been seen
+)
+
+// kind is what an event means for the borders.
+type kind uint8
+
+const (
+	kindGTID      kind = iota + 1
+	kindBegin          // BEGIN, XA START
+	kindEnd            // COMMIT, ROLLBACK, XID, XA_PREPARE
+	kindEndXA          // XA ROLLBACK: an end, or a transaction of its own
+	kindStatement      // any other QUERY
+	kindPre            // INTVAR, RAND, USER_VAR
+	kindInner          // only between BEGIN and the end
+	kindPayload        // TRANSACTION_PAYLOAD
+	kindFile           // belongs to a file: never within a transaction
+	kindAnywhere       // heartbeat
+	kindIgnorable      // unknown, may be skipped
+)
+
+// Info returns what the GTID event of the transaction that began last says.
+func (a *Assembler) Info() GTIDInfo { return a.info }
+
+// InTransaction reports whether a transaction has begun and not ended.
+func (a *Assembler) InTransaction() bool { return a.place != outside }
+
+// Feed takes the next event of the stream and says what it is. It does not
+// verify the checksum. After an error the stream is of no use: each further call
+// returns the same error. The errors are ErrMalformed, ErrStream and
+// ErrIncident; ErrStream also if the events of a transaction are not together as
+// long as its GTID event says, which is how a border in the wrong place shows.
+func (a *Assembler) Feed(e Event) (Step, error) {
+	if a.err != nil {
+		return 0, a.err
+	}
+	step, err := a.feed(e)
+	if err != nil {
+		a.err = fmt.Errorf("assemble transaction: %w", err)
+		return 0, a.err
+	}
+	return step, nil
+}
+
+func (a *Assembler) feed(e Event) (Step, error) {
+	k, err := kindOf(e)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case k == kindAnywhere, a.place == outside && (k == kindFile || k == kindIgnorable):
+		return StepControl, nil
+	case a.place == outside && k == kindGTID:
+		if a.info, err = ParseGTID(e); err != nil {
+			return 0, err
+		}
+		a.place, a.length = afterGTID, uint64(len(e))
+		return StepBegin, nil
+	case a.place == outside:
+		return 0, fmt.Errorf("%w: type %d outside of a transaction", ErrStream, e.Type())
+	}
+	next, fits := a.place.after(k)
+	if !fits {
+		return 0, fmt.Errorf("%w: type %d within transaction %v", ErrStream, e.Type(), a.info.GTID)
+	}
+	a.place = next
+	a.length += uint64(len(e))
+	if want := a.info.TransactionLength; want != 0 && (a.length > want || next == outside && a.length != want) {
+		return 0, fmt.Errorf("%w: transaction %v has %d bytes, its GTID event says %d", ErrStream, a.info.GTID, a.length, want)
+	}
+	if next == outside {
+		return StepEnd, nil
+	}
+	return StepInner, nil
+}
+
+// after returns where the stream is after an event of kind k within a
+// transaction, and whether such an event fits there. outside means that it is
+// the transaction's last.
+func (p place) after(k kind) (place, bool) {
+	switch k {
+	case kindIgnorable:
+		return p, true
+	case kindBegin:
+		return inside, p == afterGTID
+	case kindEnd:
+		return outside, p == inside
+	case kindEndXA:
+		return outside, p == inside || p == afterGTID
+	case kindPayload:
+		return outside, p == afterGTID
+	case kindInner:
+		return inside, p == inside
+	case kindPre:
+		if p == inside {
+			return inside, true
+		}
+		return afterPre, true
+	case kindStatement:
+		if p == inside {
+			return inside, true
+		}
+		return outside, true
+	}
+	return p, false
+}
+
+func kindOf(e Event) (kind, error) {
+	switch e.Type() {
+	case TypeGTID, TypeGTIDTagged:
+		return kindGTID, nil
+	case TypeQuery:
+		return kindOfQuery(e)
+	case TypeXID, TypeXAPrepare:
+		return kindEnd, nil
+	case TypeIntvar, TypeRand, TypeUserVar:
+		return kindPre, nil
+	case TypeTableMap, TypeRowsQuery, TypeWriteRows, TypeUpdateRows, TypeDeleteRows, TypePartialUpdateRows,
+		TypeWriteRowsV1, TypeUpdateRowsV1, TypeDeleteRowsV1,
+		TypeBeginLoadQuery, TypeExecuteLoadQuery, TypeAppendBlock, TypeDeleteFile, TypeViewChange:
+		return kindInner, nil
+	case TypeTransactionPayload:
+		return kindPayload, nil
+	case TypeRotate, TypeFormatDescription, TypePreviousGTIDs, TypeStop:
+		return kindFile, nil
+	case TypeHeartbeat, TypeHeartbeatV2:
+		return kindAnywhere, nil
+	case TypeIncident:
+		return 0, ErrIncident
+	case TypeAnonymousGTID:
+		return 0, fmt.Errorf("%w: transaction without a GTID", ErrStream)
+	}
+	if e.Flags()&FlagIgnorable != 0 {
+		return kindIgnorable, nil
+	}
+	return 0, fmt.Errorf("%w: unknown type %d", ErrStream, e.Type())
+}
+
+// kindOfQuery compares as MySQL does: BEGIN, COMMIT and XA START come from the
+// server, so that their case is known; ROLLBACK and XA ROLLBACK may be as a
+// client wrote them.
+func kindOfQuery(e Event) (kind, error) {
+	q, err := parseQuery(e, true)
+	if err != nil {
+		return 0, err
+	}
+	// No keyword is longer; a long text must not be copied.
+	text := string(q.text[:min(len(q.text), len("ROLLBACK TO "))])
+	upper := strings.ToUpper(text)
+	switch {
+	case text == "":
+		return 0, fmt.Errorf("%w: empty statement", ErrMalformed)
+	case text == "BEGIN", strings.HasPrefix(text, "XA START"):
+		return kindBegin, nil
+	case text == "COMMIT":
+		return kindEnd, nil
+	case strings.HasPrefix(upper, "ROLLBACK") && upper != "ROLLBACK TO ":
+		return kindEnd, nil
+	case strings.HasPrefix(upper, "XA ROLLBACK"):
+		return kindEndXA, nil
+	}
+	return kindStatement, nil
+}

@@ -1,0 +1,243 @@
+package binlog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Fields of a TRANSACTION_PAYLOAD event's body, each as type, length and value,
+// all length-encoded; the payload follows the end mark (codecs/binary.cpp).
+const (
+	payloadEnd              = 0
+	payloadSize             = 1
+	payloadCompression      = 2
+	payloadUncompressedSize = 3
+)
+
+// Compression types of a payload.
+const (
+	compressionZSTD = 0
+	compressionNone = 255
+)
+
+// Bounds for looking into a payload.
+const (
+	// zstdWindowBytesMax bounds what the decompressor keeps: mysqld's highest
+	// level (binlog_transaction_compression_level_zstd=22) has a window of
+	// 2^27 bytes.
+	zstdWindowBytesMax = 1 << 27
+	// scanBytesMax bounds how much of a payload is decompressed in search of a
+	// row event. Row events come early; what is long without any is one
+	// statement, and a statement is no longer than max_allowed_packet's 1 GiB.
+	scanBytesMax = 1<<30 + 1<<20
+)
+
+// payload is a TRANSACTION_PAYLOAD event's content.
+type payload struct {
+	compression uint64
+	// data is the events without checksums, compressed or not.
+	data []byte
+}
+
+func parsePayload(e Event) (payload, error) {
+	b := e.Body(true)
+	var p payload
+	var size uint64
+	hasSize, hasCompression := false, false
+	for {
+		var field tlv
+		var err error
+		if field, b, err = cutTLV(b); err != nil {
+			return payload{}, err
+		}
+		switch field.kind {
+		case payloadSize:
+			size, _, err = cutNetInt(field.value)
+			hasSize = true
+		case payloadCompression:
+			p.compression, _, err = cutNetInt(field.value)
+			hasCompression = true
+		case payloadEnd:
+			if !hasSize || !hasCompression || size > uint64(len(b)) {
+				return payload{}, fmt.Errorf("%w: payload of %d bytes, %d at hand", ErrMalformed, size, len(b))
+			}
+			p.data = b[:size]
+			return p, nil
+		}
+		if err != nil {
+			return payload{}, err
+		}
+	}
+}
+
+// isRowEvent reports whether events of type t change rows.
+func isRowEvent(t Type) bool {
+	switch t {
+	case TypeWriteRows, TypeUpdateRows, TypeDeleteRows, TypePartialUpdateRows,
+		TypeWriteRowsV1, TypeUpdateRowsV1, TypeDeleteRowsV1:
+		return true
+	}
+	return false
+}
+
+// HasRowEvents reports whether a transaction changes rows, also where its events
+// are compressed. It decompresses as a stream and stops at the first row event.
+// It returns ErrMalformed for bytes that are no events, an unknown compression,
+// or a payload of more than scanBytesMax without a row event: then the answer is
+// unknown.
+func HasRowEvents(raw []byte) (bool, error) {
+	for e, err := range Events(raw) {
+		if err != nil {
+			return false, fmt.Errorf("look for row events: %w", err)
+		}
+		if isRowEvent(e.Type()) {
+			return true, nil
+		}
+		if e.Type() != TypeTransactionPayload {
+			continue
+		}
+		if found, err := payloadHasRowEvents(e); found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+func payloadHasRowEvents(e Event) (bool, error) {
+	p, err := parsePayload(e)
+	if err != nil {
+		return false, fmt.Errorf("look for row events: %w", err)
+	}
+	var r io.Reader = bytes.NewReader(p.data)
+	switch p.compression {
+	case compressionNone:
+	case compressionZSTD:
+		// Concurrency 1 decodes in this goroutine.
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(zstdWindowBytesMax))
+		if err != nil {
+			return false, fmt.Errorf("look for row events: %w: %w", ErrMalformed, err)
+		}
+		defer d.Close()
+		r = d
+	default:
+		return false, fmt.Errorf("look for row events: %w: compression %d", ErrMalformed, p.compression)
+	}
+	found, err := streamHasRowEvents(r, scanBytesMax)
+	if err != nil {
+		return false, fmt.Errorf("look for row events: %w: %w", ErrMalformed, err)
+	}
+	return found, nil
+}
+
+// streamHasRowEvents reads events without checksums up to the first row event.
+// It is an error if there is none in the first bytesMax bytes and r goes on.
+func streamHasRowEvents(r io.Reader, bytesMax int64) (bool, error) {
+	var header [HeaderBytes]byte
+	for {
+		if _, err := io.ReadFull(r, header[:]); errors.Is(err, io.EOF) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		e := Event(header[:])
+		if isRowEvent(e.Type()) {
+			return true, nil
+		}
+		n := int64(e.Length())
+		if n < HeaderBytes || n > bytesMax {
+			return false, fmt.Errorf("event of %d bytes, %d left to look into", n, bytesMax)
+		}
+		bytesMax -= n
+		if _, err := io.CopyN(io.Discard, r, n-HeaderBytes); err != nil {
+			return false, err
+		}
+	}
+}
+
+// wrapBytesMax is the longest transaction that WrapPayload takes: above it the
+// packets saved do not matter, and the copy does.
+const wrapBytesMax = 1 << 20
+
+// WrapPayload appends to dst the transaction raw, rewritten as its GTID event
+// and one TRANSACTION_PAYLOAD event that holds the others uncompressed. A
+// replica's connection then carries 2 packets instead of 5 or more. It returns
+// dst unchanged and false where that is not possible or not worth while: unless
+// raw is up to wrapBytesMax of an untagged GTID, BEGIN, table maps and row
+// events, XID. A wrong checksum also makes it refuse: a new one over damaged
+// bytes would hide the damage from the replica.
+func WrapPayload(dst []byte, raw []byte) ([]byte, bool) {
+	if len(raw) > wrapBytesMax {
+		return dst, false
+	}
+	first, rest, err := CutEvent(raw)
+	if err != nil || first.Type() != TypeGTID || VerifyChecksum(first) != nil {
+		return dst, false
+	}
+	_, lengthAt, err := parseUntagged(first.Body(true))
+	last, events, ok := wrappable(rest)
+	if err != nil || !ok {
+		return dst, false
+	}
+	size := uint64(len(rest) - events*ChecksumBytes)
+	payloadBytes := HeaderBytes + ChecksumBytes + size +
+		uint64(2+netIntBytes(compressionNone)+2+netIntBytes(size)+1)
+	dst = appendGTIDWithLength(dst, first, lengthAt, payloadBytes)
+
+	start := len(dst)
+	dst = beginEvent(dst, TypeTransactionPayload, last.ServerID(), last.Timestamp(), last.LogPos(), 0)
+	dst = append(dst, payloadCompression, byte(netIntBytes(compressionNone)))
+	dst = appendNetInt(dst, compressionNone)
+	dst = append(dst, payloadSize, byte(netIntBytes(size)))
+	dst = append(appendNetInt(dst, size), payloadEnd)
+	for e := range Events(rest) {
+		at := len(dst)
+		dst = append(dst, e[:len(e)-ChecksumBytes]...)
+		binary.LittleEndian.PutUint32(dst[at+offsetLength:], uint32(len(e)-ChecksumBytes))
+	}
+	return endEvent(dst, start), true
+}
+
+// wrappable reports whether b is BEGIN, table maps, row events, XID; it returns
+// the XID event and the number of events.
+func wrappable(b []byte) (last Event, events int, ok bool) {
+	for e, err := range Events(b) {
+		if err != nil || VerifyChecksum(e) != nil || last != nil && last.Type() == TypeXID {
+			return nil, 0, false
+		}
+		switch t := e.Type(); {
+		case events == 0:
+			if k, err := kindOf(e); err != nil || t != TypeQuery || k != kindBegin {
+				return nil, 0, false
+			}
+		case t != TypeTableMap && t != TypeRowsQuery && t != TypeXID && !isRowEvent(t):
+			return nil, 0, false
+		}
+		last = e
+		events++
+	}
+	return last, events, last != nil && last.Type() == TypeXID
+}
+
+// appendGTIDWithLength appends a GTID event, with the transaction length at
+// body[at], whose transaction is from now on itself and othersBytes more.
+func appendGTIDWithLength(dst []byte, e Event, at int, othersBytes uint64) []byte {
+	if at == 0 { // before 8.0.2: no such field
+		return append(dst, e...)
+	}
+	start := len(dst)
+	body := e.Body(true)
+	_, behind, _ := cutNetInt(body[at:]) // parsed before, cannot fail
+	// The length of the field depends on its value, which includes the field: a
+	// second round settles it.
+	fixed := uint64(HeaderBytes+at+len(behind)+ChecksumBytes) + othersBytes
+	length := fixed + uint64(netIntBytes(fixed))
+	length = fixed + uint64(netIntBytes(length))
+	dst = appendNetInt(append(dst, e[:HeaderBytes+at]...), length)
+	return endEvent(append(dst, behind...), start)
+}

@@ -1,0 +1,127 @@
+package consensus
+
+import (
+	"sync"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/invariant"
+)
+
+// Mark is the state of the committed log at one index.
+type Mark struct {
+	// Index is the entry's index, 0 before the first.
+	Index uint64
+	// Epoch is the term of the newest epoch up to Index, Number the number of
+	// its newest entry.
+	Epoch, Number uint64
+	// Last is the last transaction up to Index; its zero value = none since
+	// the check started.
+	Last gtid.GTID
+	// Transactions and Bytes count what the commit check has seen since it
+	// started: differences of two marks are exact, absolute values are not.
+	Transactions uint64
+	Bytes        uint64
+}
+
+// Committed is the commit check and what it has learned: the set of committed
+// GTIDs and the newest mark. The loop goroutine alone calls apply; everybody
+// may read. Entries come in index order, each once.
+type Committed struct {
+	mu      sync.Mutex
+	gtids   *gtid.Set
+	mark    Mark
+	known   bool // mark.Number is known: an epoch entry or any number was seen
+	changed chan struct{}
+}
+
+func newCommitted(applied uint64, gtids *gtid.Set) *Committed {
+	return &Committed{gtids: gtids, mark: Mark{Index: applied}, changed: make(chan struct{})}
+}
+
+// Mark returns the newest mark.
+func (c *Committed) Mark() Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mark
+}
+
+// GTIDs returns a copy of the set of committed transactions.
+func (c *Committed) GTIDs() *gtid.Set {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gtids.Clone()
+}
+
+// Contains tells whether every transaction of s is committed.
+func (c *Committed) Contains(s *gtid.Set) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gtids.ContainsSet(s)
+}
+
+// Changed returns the newest mark and a channel that is closed when there is
+// a newer one.
+func (c *Committed) Changed() (Mark, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mark, c.changed
+}
+
+// apply checks one committed entry (I2, I9) and adds it. A broken invariant
+// panics: see package invariant for why.
+func (c *Committed) apply(index, term uint64, data []byte) {
+	h, body, err := entry.Parse(data)
+	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	invariant.Check(index == c.mark.Index+1, "I4", "committed entry %d after %d", index, c.mark.Index)
+	c.mark.Index = index
+	c.mark.Bytes += uint64(len(data))
+	if h.Kind == entry.KindEmpty {
+		return
+	}
+	invariant.Check(h.Term == term, "I2", "entry %d of term %d says term %d", index, term, h.Term)
+	c.checkOrder(index, h)
+	c.mark.Epoch, c.mark.Number, c.known = h.Term, h.Number, true
+	if h.Kind == entry.KindTransactions {
+		c.addTransactions(index, h, body)
+	}
+}
+
+// checkOrder is the commit-time half of I2.
+func (c *Committed) checkOrder(index uint64, h entry.Header) {
+	if h.Kind == entry.KindEpoch {
+		invariant.Check(h.Number == 0, "I2", "entry %d opens epoch %d with number %d", index, h.Term, h.Number)
+		invariant.Check(h.Term > c.mark.Epoch, "I2", "entry %d opens epoch %d after epoch %d", index, h.Term, c.mark.Epoch)
+		return
+	}
+	if !c.known {
+		return // the check starts in the middle of an epoch, after a restart
+	}
+	invariant.Check(h.Term == c.mark.Epoch, "I2", "entry %d is of epoch %d, in force is %d", index, h.Term, c.mark.Epoch)
+	invariant.Check(h.Number == c.mark.Number+1, "I2", "entry %d of epoch %d has number %d after %d",
+		index, h.Term, h.Number, c.mark.Number)
+}
+
+func (c *Committed) addTransactions(index uint64, h entry.Header, body []byte) {
+	count := uint32(0)
+	for tx, err := range binlog.Transactions(body) {
+		invariant.Check(err == nil, "I4", "entry %d holds no whole transactions: %v", index, err)
+		id := tx.GTID
+		invariant.Check(c.gtids.Add(id), "I9", "transaction %s committed again by entry %d", id, index)
+		c.mark.Last = id
+		count++
+	}
+	invariant.Check(count == h.Count, "I4", "entry %d holds %d transactions, its header says %d", index, count, h.Count)
+	c.mark.Transactions += uint64(count)
+}
+
+// publish wakes whoever waits for a newer mark.
+func (c *Committed) publish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}

@@ -1,0 +1,47 @@
+// Package consensus drives the Raft group: it owns term, vote and entries.
+//
+// It has a core without goroutines, clock or I/O, and a shell around it.
+//
+//	Group   one raft.RawNode, the proposal gate, the commit check, the lease.
+//	        Input by method calls (Tick, Step, Propose, …), output by Ready.
+//	        The simulator drives the same Group on virtual time.
+//	Node    the shell: one loop goroutine that owns the Group, one append
+//	        goroutine that owns the writing side of the log.
+//
+// # The path of a proposal
+//
+//	Propose ──► loop: gate ──► RawNode ──► MsgApp to peers (transport)
+//	                              │
+//	                              └─► MsgStorageAppend ─► append goroutine: log
+//	                                  write + fdatasync, group commit of all
+//	                                  that waits, then its Responses
+//	committed entries ──► commit check ──► Commit callback (ACK, feed)
+//
+// AsyncStorageWrites lets the leader's fsync overlap its followers'. Entries
+// reach the commit check only when they are committed and in this node's own
+// log on disk: raft hands them out from min(commit, own stable index), so ACK
+// and feed never run ahead of this node's own disk.
+//
+// # Invariants
+//
+//	I2  A proposal names its epoch (a term) and a consecutive number.
+//	    The gate refuses one that is not of the epoch in force or not the
+//	    number after the last one accepted. A proposal that raft drops (a
+//	    transfer under way, too much uncommitted) is held and retried in
+//	    place with nothing passing it, until the epoch ends. The commit check
+//	    verifies the same fields again on every node.
+//	I5  Lease() is the time until which this leader may serve: from the send
+//	    time of the read-index round that a majority answered, plus less than
+//	    any node's election timeout. It ends before a transfer is asked for.
+//	    A node that restarts votes only after one election timeout, because it
+//	    may have answered such a round before it died.
+//	I9  A GTID is committed at most once.
+//
+// Every one of these is checked in production (package invariant).
+//
+// # Bounds
+//
+// Config names all of them: proposals waiting, messages waiting, uncommitted
+// bytes, bytes in flight per peer. A full proposal queue blocks the tap, which
+// blocks mysqld's dump thread: back-pressure up to the client.
+package consensus

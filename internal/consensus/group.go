@@ -1,0 +1,477 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/invariant"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// Bounds of the group.
+const (
+	// messageBytesMax bounds the entries in one append message. One proposal is
+	// never cut, so it is also what a lagging peer is sent at a time.
+	messageBytesMax = 1 << 20
+	// inflightMessagesMax and inflightBytesMax bound what is under way to one
+	// peer. 64 MiB covers 5 Gbit/s over 100 ms.
+	inflightMessagesMax = 512
+	inflightBytesMax    = 64 << 20
+	// uncommittedBytesMax bounds the leader's uncommitted tail; beyond it
+	// proposals are held, which blocks the tap.
+	uncommittedBytesMax = 64 << 20
+	// committedBytesMax bounds the committed entries read from disk for one
+	// turn of the loop.
+	committedBytesMax = 16 << 20
+	// roundsMax bounds the read-index rounds that wait for a majority: older
+	// ones are forgotten. At one per heartbeat, 64 outlast any election timeout.
+	roundsMax = 64
+)
+
+// ErrEpochEnded refuses a proposal whose epoch is not in force (any more).
+var ErrEpochEnded = errors.New("consensus: the proposal's epoch has ended")
+
+// GroupConfig is what a Group is built from.
+type GroupConfig struct {
+	Self    cluster.NodeID
+	Members []cluster.Member
+	// Tick is the time between two calls of Group.Tick.
+	Tick time.Duration
+	// HeartbeatTicks and ElectionTicks are raft's timing in ticks.
+	HeartbeatTicks, ElectionTicks int
+	Log                           Log
+	Logger                        *slog.Logger
+	// Now is the time of the first call, on the clock of all later ones.
+	Now time.Duration
+}
+
+// RoleState is the group's volatile state as others need it.
+type RoleState struct {
+	Term   uint64
+	Leader cluster.NodeID // 0 = none known
+	// Leading is true while this node is the leader.
+	Leading bool
+}
+
+// Output is what the shell has to do after a call.
+type Output struct {
+	// Send goes to peers, at once, in order per peer. Loss is allowed.
+	Send []*pb.Message
+	// Append goes to the log, in order, each with its responses.
+	Append []*pb.Message
+	// Role is set when it changed.
+	Role *RoleState
+	// Committed is true when the commit check went forward.
+	Committed bool
+	// Refused holds the epoch of each proposal that was refused, with why.
+	Refused []Refusal
+	// Barriers holds the read barriers that were answered.
+	Barriers []Barrier
+}
+
+// Refusal says which epoch's proposal was refused.
+type Refusal struct {
+	Term uint64
+	Err  error
+}
+
+// Barrier is the answer to a read barrier: everything that was committed
+// anywhere when it was asked for has an index of at most Index.
+type Barrier struct {
+	ID    uint64
+	Index uint64
+}
+
+// Group drives one raft.RawNode. It is not safe for concurrent use.
+type Group struct {
+	cfg       GroupConfig
+	rn        *raft.RawNode
+	committed *Committed
+	role      RoleState
+
+	// The proposal gate. epoch is the term whose epoch entry was accepted, 0 =
+	// none; next is the number that it takes next. held is the proposal that
+	// raft dropped; while it is there nothing else is taken.
+	epoch, next uint64
+	held        []byte
+	heldHeader  entry.Header
+
+	// The lease and the rounds that extend it.
+	rounds          []round
+	roundSeq        uint64
+	ticksToRound    int
+	leaseUntil      time.Duration
+	leaseDuration   time.Duration
+	transferredTerm uint64 // no lease in this term any more: a transfer was asked for
+
+	// voteAfter is when a restarted node may vote again (I5).
+	voteAfter time.Duration
+	// campaignAt is when to campaign because the leader's process is gone; 0 = not.
+	campaignAt time.Duration
+
+	out Output
+}
+
+type round struct {
+	seq    uint64
+	sentAt time.Duration
+}
+
+// LeaseDuration is how long a leader may serve after it sent a round that a
+// majority answered. A follower votes against a live leader only after
+// ElectionTicks ticks; counted ticks can be early by one period at the start
+// and by one more after a stall, and clocks may differ by one percent.
+func LeaseDuration(tick time.Duration, electionTicks int) time.Duration {
+	return time.Duration(electionTicks-3) * tick * 99 / 100
+}
+
+// NewGroup builds a Group from what the log holds. It does no I/O but reading
+// the log.
+func NewGroup(cfg GroupConfig) (*Group, error) {
+	applied, gtids := replayPoint(cfg.Log)
+	g := &Group{
+		cfg:           cfg,
+		committed:     newCommitted(applied, gtids),
+		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
+	}
+	if cfg.Log.HardState().Term != 0 {
+		g.voteAfter = cfg.Now + time.Duration(cfg.ElectionTicks)*cfg.Tick
+	}
+	rn, err := raft.NewRawNode(&raft.Config{
+		ID:                        uint64(cfg.Self),
+		ElectionTick:              cfg.ElectionTicks,
+		HeartbeatTick:             cfg.HeartbeatTicks,
+		Storage:                   newStorage(cfg.Log, cfg.Members),
+		Applied:                   applied,
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             messageBytesMax,
+		MaxCommittedSizePerReady:  committedBytesMax,
+		MaxUncommittedEntriesSize: uncommittedBytesMax,
+		MaxInflightMsgs:           inflightMessagesMax,
+		MaxInflightBytes:          inflightBytesMax,
+		CheckQuorum:               true,
+		PreVote:                   true,
+		ReadOnlyOption:            raft.ReadOnlySafe,
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+		Logger:                    raftLogger{cfg.Logger},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start raft: %w", err)
+	}
+	g.rn = rn
+	return g, nil
+}
+
+// Committed is the commit check, readable by everybody.
+func (g *Group) Committed() *Committed { return g.committed }
+
+// Role returns the current state.
+func (g *Group) Role() RoleState { return g.role }
+
+// LeaseUntil is the time until which this node may serve as the leader; 0 = not.
+func (g *Group) LeaseUntil() time.Duration { return g.leaseUntil }
+
+// Tick tells the group that one tick has passed.
+func (g *Group) Tick(now time.Duration) {
+	g.rn.Tick()
+	g.observe()
+	if g.campaignAt != 0 && now >= g.campaignAt {
+		g.campaignAt = 0
+		if g.role.Leader == 0 {
+			g.campaign()
+		}
+	}
+	if g.role.Leading {
+		g.ticksToRound--
+		if g.ticksToRound <= 0 {
+			g.ticksToRound = g.cfg.HeartbeatTicks
+			g.startRound(now)
+		}
+	}
+	g.retryHeld()
+}
+
+// Step takes a message from a peer or a response of the log.
+func (g *Group) Step(now time.Duration, m *pb.Message) {
+	if now < g.voteAfter && (m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote) {
+		return // I5: it may have promised a lease before it restarted
+	}
+	if m.GetType() == pb.MsgTimeoutNow && now < g.voteAfter {
+		return
+	}
+	// raft.ErrStepPeerNotFound is the only error here: a response from a node
+	// that is no member. The transport refuses such peers already.
+	_ = g.rn.Step(m)
+	g.observe()
+	g.retryHeld()
+}
+
+// Propose offers one entry to the gate; refusals come back in Output.Refused.
+// Ready must be drained before the next call when Blocked is true.
+func (g *Group) Propose(data []byte) {
+	invariant.Check(g.held == nil, "I2", "a proposal passes the one that is held")
+	h, _, err := entry.Parse(data)
+	if err != nil || h.Kind == entry.KindEmpty {
+		g.refuse(h.Term, fmt.Errorf("parse proposal: %w", errors.Join(err, entry.ErrMalformed)))
+		return
+	}
+	if err := g.admit(h); err != nil {
+		g.refuse(h.Term, err)
+		return
+	}
+	g.submit(h, data)
+}
+
+// admit is the gate of I2: the epoch in force and the next number, or the
+// entry that opens this term's epoch.
+func (g *Group) admit(h entry.Header) error {
+	switch {
+	case !g.role.Leading || h.Term != g.role.Term:
+		return fmt.Errorf("%w: it is of term %d, this node is in term %d (leader: %t)",
+			ErrEpochEnded, h.Term, g.role.Term, g.role.Leading)
+	case h.Kind == entry.KindEpoch && g.epoch == g.role.Term:
+		return fmt.Errorf("%w: term %d has its epoch already", ErrEpochEnded, h.Term)
+	case h.Kind == entry.KindEpoch && h.Number == 0:
+		return nil
+	case g.epoch != g.role.Term:
+		return fmt.Errorf("%w: no epoch is open in term %d", ErrEpochEnded, h.Term)
+	case h.Number != g.next:
+		return fmt.Errorf("%w: number %d where %d comes next", ErrEpochEnded, h.Number, g.next)
+	}
+	return nil
+}
+
+func (g *Group) submit(h entry.Header, data []byte) {
+	if err := g.rn.Propose(data); err != nil {
+		// Dropped: nothing was appended. Hold it; the epoch's end refuses it.
+		g.held, g.heldHeader = data, h
+		return
+	}
+	g.held = nil
+	if h.Kind == entry.KindEpoch {
+		g.epoch, g.next = h.Term, 1
+		return
+	}
+	g.next++
+}
+
+// Blocked tells that a proposal is held and no other may be offered.
+func (g *Group) Blocked() bool { return g.held != nil }
+
+func (g *Group) retryHeld() {
+	if g.held == nil {
+		return
+	}
+	h, data := g.heldHeader, g.held
+	g.held = nil
+	if err := g.admit(h); err != nil {
+		g.refuse(h.Term, err)
+		return
+	}
+	g.submit(h, data)
+}
+
+func (g *Group) refuse(term uint64, err error) {
+	g.out.Refused = append(g.out.Refused, Refusal{Term: term, Err: err})
+}
+
+// observe notes a change of role. It runs after every input, so that a leader
+// that loses and regains leadership within one turn is seen to have changed
+// its term before the next proposal is admitted.
+func (g *Group) observe() {
+	st := g.rn.BasicStatus()
+	now := RoleState{
+		Term:    st.GetTerm(),
+		Leader:  cluster.NodeID(st.Lead),
+		Leading: st.RaftState == raft.StateLeader,
+	}
+	if now == g.role {
+		return
+	}
+	invariant.Check(now.Term >= g.role.Term, "term", "term went back from %d to %d", g.role.Term, now.Term)
+	if !now.Leading || now.Term != g.role.Term {
+		g.epoch, g.next = 0, 0
+		g.rounds, g.leaseUntil = nil, 0
+		g.ticksToRound = 0
+	}
+	if now.Leader != 0 {
+		g.campaignAt = 0
+	}
+	g.role = now
+	g.out.Role = &now
+}
+
+// TransferTo hands leadership to a peer. The lease ends now and does not come
+// back in this term: the peer may be elected at any moment from here on, by
+// votes that ignore the lease.
+func (g *Group) TransferTo(id cluster.NodeID) {
+	if !g.role.Leading {
+		return
+	}
+	g.transferredTerm, g.leaseUntil = g.role.Term, 0
+	g.rn.TransferLeader(uint64(id))
+	g.observe()
+}
+
+// Resign steps down into the next term without a successor and stands for
+// election at once: the way to a new epoch on the same node. To raft the first
+// is a message of a higher term, as it comes from any peer, and the second a
+// transfer to itself: its voters need not wait for a lease that it gave up.
+func (g *Group) Resign() {
+	if !g.role.Leading {
+		return
+	}
+	g.leaseUntil = 0
+	self := uint64(g.cfg.Self)
+	next := g.role.Term + 1
+	_ = g.rn.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: &self, To: &self, Term: &next})
+	g.observe()
+	_ = g.rn.Step(&pb.Message{Type: pb.MsgTimeoutNow.Enum(), From: &self, To: &self, Term: &next})
+	g.observe()
+}
+
+// LeaderGone says that a fresh dial to a peer was refused: its process is dead
+// while its host lives. If it was the leader, it is forgotten, and this node
+// campaigns after a stagger that depends on its rank among the rest, so that
+// two survivors do not split the vote.
+func (g *Group) LeaderGone(now time.Duration, id cluster.NodeID) {
+	if g.role.Leader != id || g.role.Leading {
+		return
+	}
+	_ = g.rn.ForgetLeader()
+	g.observe()
+	rank := 0
+	for _, m := range g.cfg.Members {
+		if m.ID != id && m.ID < g.cfg.Self && m.Kind != cluster.KindLearner {
+			rank++
+		}
+	}
+	g.campaignAt = now + time.Duration(rank*g.cfg.HeartbeatTicks)*g.cfg.Tick
+	if rank == 0 {
+		g.campaignAt = 0
+		g.campaign()
+	}
+}
+
+func (g *Group) campaign() {
+	// Its error says that this node is leader already.
+	_ = g.rn.Campaign()
+	g.observe()
+}
+
+// Unreachable tells raft that messages to a peer were dropped.
+func (g *Group) Unreachable(id cluster.NodeID) { g.rn.ReportUnreachable(uint64(id)) }
+
+const (
+	contextLease   = 'L'
+	contextBarrier = 'B'
+)
+
+func readContext(kind byte, self cluster.NodeID, seq uint64) []byte {
+	b := binary.LittleEndian.AppendUint64([]byte{kind}, uint64(self))
+	return binary.LittleEndian.AppendUint64(b, seq)
+}
+
+func (g *Group) startRound(now time.Duration) {
+	g.roundSeq++
+	if len(g.rounds) == roundsMax {
+		g.rounds = slices.Delete(g.rounds, 0, 1)
+	}
+	g.rounds = append(g.rounds, round{seq: g.roundSeq, sentAt: now})
+	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, g.roundSeq))
+}
+
+// StartBarrier asks a majority, through the leader, for an index up to which
+// everything is committed. The answer comes in Output.Barriers, or never: the
+// caller asks again after a time with another id.
+func (g *Group) StartBarrier(id uint64) {
+	g.rn.ReadIndex(readContext(contextBarrier, g.cfg.Self, id))
+}
+
+func (g *Group) readState(rs raft.ReadState) {
+	if len(rs.RequestCtx) != 17 {
+		return
+	}
+	seq := binary.LittleEndian.Uint64(rs.RequestCtx[9:])
+	if rs.RequestCtx[0] == contextBarrier {
+		g.out.Barriers = append(g.out.Barriers, Barrier{ID: seq, Index: rs.Index})
+		return
+	}
+	i := slices.IndexFunc(g.rounds, func(r round) bool { return r.seq == seq })
+	if i < 0 || !g.role.Leading || g.transferredTerm == g.role.Term {
+		return
+	}
+	g.leaseUntil = max(g.leaseUntil, g.rounds[i].sentAt+g.leaseDuration)
+	g.rounds = slices.Delete(g.rounds, 0, i+1)
+}
+
+// Ready returns what has to be done after the calls since the last Ready. The
+// shell calls it again until it returns ok=false.
+func (g *Group) Ready() (out Output, ok bool) {
+	if g.rn.HasReady() {
+		rd := g.rn.Ready()
+		for _, m := range rd.Messages {
+			switch m.GetTo() {
+			case raft.LocalAppendThread:
+				g.out.Append = append(g.out.Append, m)
+			case raft.LocalApplyThread:
+				g.apply(m)
+			default:
+				g.out.Send = append(g.out.Send, m)
+			}
+		}
+		for _, rs := range rd.ReadStates {
+			g.readState(rs)
+		}
+		ok = true
+	}
+	g.observe()
+	out, g.out = g.out, Output{}
+	return out, ok || out.Role != nil || len(out.Refused) > 0
+}
+
+// apply runs the commit check over committed entries and tells raft so.
+func (g *Group) apply(m *pb.Message) {
+	for _, e := range m.GetEntries() {
+		var data []byte
+		if e.GetType() == pb.EntryNormal {
+			data = e.GetData()
+		}
+		g.committed.apply(e.GetIndex(), e.GetTerm(), data)
+	}
+	g.out.Committed = true
+	for _, r := range m.GetResponses() {
+		_ = g.rn.Step(r)
+	}
+}
+
+// raftLogger passes raft's own log on: its information is our debug.
+type raftLogger struct{ l *slog.Logger }
+
+func (r raftLogger) Debug(v ...any)                   {}
+func (r raftLogger) Debugf(format string, v ...any)   {}
+func (r raftLogger) Info(v ...any)                    { r.l.Debug(fmt.Sprint(v...)) }
+func (r raftLogger) Infof(format string, v ...any)    { r.l.Debug(fmt.Sprintf(format, v...)) }
+func (r raftLogger) Warning(v ...any)                 { r.l.Debug(fmt.Sprint(v...)) }
+func (r raftLogger) Warningf(format string, v ...any) { r.l.Debug(fmt.Sprintf(format, v...)) }
+func (r raftLogger) Error(v ...any)                   { r.l.Warn(fmt.Sprint(v...)) }
+func (r raftLogger) Errorf(format string, v ...any)   { r.l.Warn(fmt.Sprintf(format, v...)) }
+func (r raftLogger) Fatal(v ...any)                   { r.Panic(v...) }
+func (r raftLogger) Fatalf(format string, v ...any)   { r.Panicf(format, v...) }
+func (r raftLogger) Panic(v ...any) {
+	panic(invariant.Violation{Name: "raft", Detail: fmt.Sprint(v...)})
+}
+func (r raftLogger) Panicf(format string, v ...any) { r.Panic(fmt.Sprintf(format, v...)) }
+
+// ensure that the durable log fits.
+var _ Log = (*seglog.Log)(nil)

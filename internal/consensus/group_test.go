@@ -1,0 +1,241 @@
+package consensus
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// world is a few Groups on virtual time and a network that the test rules.
+type world struct {
+	t     *testing.T
+	now   time.Duration
+	nodes []*member
+	// cut holds the nodes that neither send nor receive.
+	cut map[uint64]bool
+	// dropTimeoutNow loses the message with which a transfer starts.
+	dropTimeoutNow bool
+}
+
+type member struct {
+	g       *Group
+	log     *seglog.Log
+	fs      *vfs.Mem
+	inbox   []*pb.Message
+	refused []string
+}
+
+const (
+	testTick      = 25 * time.Millisecond
+	testHeartbeat = 4
+	testElection  = 40
+)
+
+func newWorld(t *testing.T, nodes int) *world {
+	w := &world{t: t, cut: map[uint64]bool{}}
+	for range nodes {
+		w.nodes = append(w.nodes, &member{fs: vfs.NewMem()})
+	}
+	for i := range w.nodes {
+		w.start(uint64(i + 1))
+	}
+	return w
+}
+
+// start opens node id over its disk.
+func (w *world) start(id uint64) {
+	m := w.nodes[id-1]
+	var err error
+	m.log, err = seglog.Open(seglog.Options{FS: m.fs, Dir: "log", Identity: [16]byte{byte(id)}, CacheBytesMax: 1 << 16})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var members []cluster.Member
+	for i := range w.nodes {
+		members = append(members, cluster.Member{ID: cluster.NodeID(i + 1), Kind: cluster.KindFull})
+	}
+	m.g, err = NewGroup(GroupConfig{
+		Self: cluster.NodeID(id), Members: members, Tick: testTick, HeartbeatTicks: testHeartbeat,
+		ElectionTicks: testElection, Log: m.log, Logger: slog.New(slog.DiscardHandler), Now: w.now,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m.inbox = nil
+}
+
+func (w *world) node(id uint64) *member { return w.nodes[id-1] }
+
+// settle runs everything that is ready until nothing is.
+func (w *world) settle() {
+	for busy := true; busy; {
+		busy = false
+		for id := uint64(1); id <= uint64(len(w.nodes)); id++ {
+			m := w.node(id)
+			inbox := m.inbox
+			m.inbox = nil
+			for _, msg := range inbox {
+				m.g.Step(w.now, msg)
+			}
+			for {
+				out, ok := m.g.Ready()
+				if !ok {
+					break
+				}
+				busy = true
+				w.carryOut(m, out)
+			}
+		}
+	}
+}
+
+func (w *world) carryOut(m *member, out Output) {
+	w.send(out.Send)
+	for _, a := range out.Append {
+		if err := appendBatch(m.log, []*pb.Message{a}); err != nil {
+			w.t.Fatal(err)
+		}
+		w.send(a.GetResponses())
+	}
+	for _, r := range out.Refused {
+		m.refused = append(m.refused, r.Err.Error())
+	}
+}
+
+func (w *world) send(msgs []*pb.Message) {
+	for _, msg := range msgs {
+		from, to := msg.GetFrom(), msg.GetTo()
+		local := from == to || from > uint64(len(w.nodes))
+		if !local && (w.cut[from] || w.cut[to] || w.dropTimeoutNow && msg.GetType() == pb.MsgTimeoutNow) {
+			continue
+		}
+		m := w.node(to)
+		m.inbox = append(m.inbox, msg)
+	}
+}
+
+// run passes time.
+func (w *world) run(d time.Duration) {
+	for end := w.now + d; w.now < end; {
+		w.now += testTick
+		for _, m := range w.nodes {
+			m.g.Tick(w.now)
+		}
+		w.settle()
+	}
+}
+
+func (w *world) propose(id uint64, h entry.Header) {
+	data := entry.AppendHeader(nil, h)
+	if h.Kind == entry.KindEpoch {
+		data = entry.EncodeEpoch(entry.Epoch{Term: h.Term, Primary: "n", FormatDescription: testFormatDescription()})
+	}
+	w.node(id).g.Propose(data)
+	w.settle()
+}
+
+func (w *world) status() string {
+	var b strings.Builder
+	for i, m := range w.nodes {
+		r, mark := m.g.Role(), m.g.Committed().Mark()
+		fmt.Fprintf(&b, "%d: term=%d leader=%d leading=%t lease=%t committed=%d epoch=%d number=%d blocked=%t",
+			i+1, r.Term, r.Leader, r.Leading, w.now < m.g.LeaseUntil(), mark.Index, mark.Epoch, mark.Number, m.g.Blocked())
+		for _, text := range m.refused {
+			fmt.Fprintf(&b, "\n   refused: %s", strings.TrimPrefix(text, ErrEpochEnded.Error()+": "))
+		}
+		m.refused = nil
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// elected says whether the nodes that are not cut off agree on one leader.
+func (w *world) elected() string {
+	leaders := map[cluster.NodeID]bool{}
+	for i, m := range w.nodes {
+		if !w.cut[uint64(i+1)] {
+			leaders[m.g.Role().Leader] = true
+		}
+	}
+	return fmt.Sprintf("one leader: %t, lease of node 1: %t\n", len(leaders) == 1 && !leaders[0], w.now < w.node(1).g.LeaseUntil())
+}
+
+func (w *world) do(d *datadriven.TestData) {
+	var id, to, term, number uint64
+	d.MaybeScanArgs(w.t, "node", &id)
+	d.MaybeScanArgs(w.t, "to", &to)
+	d.MaybeScanArgs(w.t, "term", &term)
+	d.MaybeScanArgs(w.t, "number", &number)
+	switch d.Cmd {
+	case "campaign":
+		w.node(id).g.campaign()
+		w.settle()
+	case "epoch":
+		w.propose(id, entry.Header{Kind: entry.KindEpoch, Term: term})
+	case "propose":
+		w.propose(id, entry.Header{Kind: entry.KindTransactions, Term: term, Number: number})
+	case "run":
+		var text string
+		d.ScanArgs(w.t, "for", &text)
+		dur, err := time.ParseDuration(text)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.run(dur)
+	case "cut":
+		w.cut[id] = true
+	case "heal":
+		clear(w.cut)
+		w.dropTimeoutNow = false
+	case "drop-timeout-now":
+		w.dropTimeoutNow = true
+	case "transfer":
+		w.node(id).g.TransferTo(cluster.NodeID(to))
+		w.settle()
+	case "resign":
+		w.node(id).g.Resign()
+		w.settle()
+	case "gone":
+		for i, m := range w.nodes {
+			if uint64(i+1) != id {
+				m.g.LeaderGone(w.now, cluster.NodeID(id))
+			}
+		}
+		w.settle()
+	case "crash":
+		w.node(id).fs = w.node(id).fs.CrashClone(1)
+		w.start(id)
+	case "lose-and-regain":
+		// Both happen before the loop looks at proposals again.
+		g := w.node(id).g
+		g.Resign()
+		w.settle()
+	default:
+		w.t.Fatalf("unknown command %s", d.Cmd)
+	}
+}
+
+func TestGroupScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		w := newWorld(t, 3)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			w.t = t
+			if d.Cmd == "elect" { // by timers, which are random: who leads is open
+				w.run(5 * time.Second)
+				return w.elected()
+			}
+			w.do(d)
+			return w.status()
+		})
+	})
+}

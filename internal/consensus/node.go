@@ -1,0 +1,480 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// Bounds of the shell.
+const (
+	// proposalsMax is how many entries may wait for the loop. An entry grows
+	// while it waits at the tap, so a short queue makes larger groups.
+	proposalsMax = 4
+	// messagesMax is how many peer messages may wait for the loop; a full queue
+	// blocks the peer's reader, which is TCP's back-pressure.
+	messagesMax = 1024
+	// appendsMax is how many writes may wait for the append goroutine. Each is
+	// one turn of the loop; raft bounds their bytes.
+	appendsMax = 1024
+	// appendEntriesMax bounds one group commit.
+	appendEntriesMax = 1024
+	// barriersMax bounds the callers that wait for a read barrier.
+	barriersMax = 64
+)
+
+// ErrStopped is returned to callers of a Node that is not running any more.
+var ErrStopped = errors.New("consensus: stopped")
+
+// Config is what a Node is built from.
+type Config struct {
+	Self    cluster.NodeID
+	Members []cluster.Member
+	// Heartbeat and ElectionTimeout are raft's timing.
+	Heartbeat, ElectionTimeout time.Duration
+	Log                        Log
+	Logger                     *slog.Logger
+	// Send hands messages to the transport; it never blocks.
+	Send func([]*pb.Message)
+	// OnRole is called by the loop at each change; it must not block.
+	OnRole func(RoleState)
+	// OnCommit is called by the loop after the commit check went forward; it
+	// must not block.
+	OnCommit func(Mark)
+	// OnRefused is called by the loop when a proposal was refused: its epoch
+	// has ended. It must not block.
+	OnRefused func(Refusal)
+}
+
+// ticksPerHeartbeat sets the resolution of raft's timers.
+const ticksPerHeartbeat = 4
+
+// Node is the shell around a Group. Build it with New, then Run it.
+type Node struct {
+	cfg   Config
+	group *Group
+	role  atomic.Pointer[RoleState]
+	lease atomic.Int64 // boot-time nanoseconds
+
+	messages  chan *pb.Message
+	responses chan []*pb.Message // of the append goroutine; see runAppend
+	proposals chan []byte
+	control   chan func(now time.Duration)
+	appends   chan *pb.Message
+	stopped   chan struct{}
+
+	barrierMu  sync.Mutex
+	barrierSeq uint64
+	barriers   map[uint64]chan uint64
+
+	timings *timings
+}
+
+// BootTime is the clock of all leases: it goes on while the machine sleeps
+// and nobody can set it.
+func BootTime() time.Duration {
+	var ts unix.Timespec
+	// It cannot fail for this clock with a valid pointer.
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return time.Duration(ts.Nano())
+}
+
+// New builds a Node; it starts nothing.
+func New(cfg Config) (*Node, error) {
+	tick := cfg.Heartbeat / ticksPerHeartbeat
+	n := &Node{
+		cfg:       cfg,
+		messages:  make(chan *pb.Message, messagesMax),
+		responses: make(chan []*pb.Message, appendsMax),
+		proposals: make(chan []byte, proposalsMax),
+		control:   make(chan func(time.Duration)),
+		appends:   make(chan *pb.Message, appendsMax),
+		stopped:   make(chan struct{}),
+		barriers:  map[uint64]chan uint64{},
+		timings:   newTimings(),
+	}
+	g, err := NewGroup(GroupConfig{
+		Self: cfg.Self, Members: cfg.Members, Tick: tick,
+		HeartbeatTicks: ticksPerHeartbeat, ElectionTicks: int(cfg.ElectionTimeout / tick),
+		Log: cfg.Log, Logger: cfg.Logger, Now: BootTime(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.group = g
+	n.role.Store(&RoleState{Term: cfg.Log.HardState().Term})
+	return n, nil
+}
+
+// Committed is the commit check, readable by everybody.
+func (n *Node) Committed() *Committed { return n.group.Committed() }
+
+// Role returns the newest state.
+func (n *Node) Role() RoleState { return *n.role.Load() }
+
+// Leads tells whether this node may serve as the leader now (I5).
+func (n *Node) Leads() bool { return int64(BootTime()) < n.lease.Load() }
+
+// Step hands a peer's message to the loop; it blocks while the queue is full.
+func (n *Node) Step(m *pb.Message) {
+	select {
+	case n.messages <- m:
+	case <-n.stopped:
+	}
+}
+
+// Propose queues one entry (package entry) for the loop. It blocks while the
+// queue is full. A nil error means queued, no more: the entry may still be
+// refused (Config.OnRefused) and counts only once it is committed.
+func (n *Node) Propose(ctx context.Context, data []byte) error {
+	select {
+	case n.proposals <- data:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.stopped:
+		return ErrStopped
+	}
+}
+
+// do runs f in the loop.
+func (n *Node) do(f func(now time.Duration)) {
+	select {
+	case n.control <- f:
+	case <-n.stopped:
+	}
+}
+
+// TransferTo asks raft to make another node the leader and ends the lease
+// before it returns.
+func (n *Node) TransferTo(id cluster.NodeID) {
+	done := make(chan struct{})
+	n.do(func(time.Duration) {
+		n.group.TransferTo(id)
+		n.lease.Store(0)
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-n.stopped:
+	}
+}
+
+// Resign gives leadership up without a successor and campaigns anew.
+func (n *Node) Resign() { n.do(func(time.Duration) { n.group.Resign() }) }
+
+// PeerRefused says that a fresh dial to a peer was refused: its process is dead.
+func (n *Node) PeerRefused(id cluster.NodeID) {
+	n.do(func(now time.Duration) { n.group.LeaderGone(now, id) })
+}
+
+// PeerUnreachable says that messages to a peer were dropped.
+func (n *Node) PeerUnreachable(id cluster.NodeID) {
+	n.do(func(time.Duration) { n.group.Unreachable(id) })
+}
+
+// Barrier returns once this node has passed its commit check up to everything
+// that was committed anywhere when Barrier was called. It fails only with ctx
+// or when the node stops; without a leader it waits.
+func (n *Node) Barrier(ctx context.Context) error {
+	id, answer, err := n.addBarrier()
+	if err != nil {
+		return err
+	}
+	defer n.removeBarrier(id)
+	retry := time.NewTicker(n.cfg.Heartbeat)
+	defer retry.Stop()
+	for {
+		n.do(func(time.Duration) { n.group.StartBarrier(id) })
+		select {
+		case index := <-answer:
+			return n.waitCommitted(ctx, index)
+		case <-retry.C: // dropped without a leader: ask again
+		case <-ctx.Done():
+			return fmt.Errorf("wait for a majority's commit index: %w", ctx.Err())
+		case <-n.stopped:
+			return ErrStopped
+		}
+	}
+}
+
+func (n *Node) addBarrier() (uint64, chan uint64, error) {
+	n.barrierMu.Lock()
+	defer n.barrierMu.Unlock()
+	if len(n.barriers) >= barriersMax {
+		return 0, nil, fmt.Errorf("consensus: %d read barriers wait already", barriersMax)
+	}
+	n.barrierSeq++
+	answer := make(chan uint64, 1)
+	n.barriers[n.barrierSeq] = answer
+	return n.barrierSeq, answer, nil
+}
+
+func (n *Node) removeBarrier(id uint64) {
+	n.barrierMu.Lock()
+	defer n.barrierMu.Unlock()
+	delete(n.barriers, id)
+}
+
+func (n *Node) answerBarriers(answers []Barrier) {
+	n.barrierMu.Lock()
+	defer n.barrierMu.Unlock()
+	for _, b := range answers {
+		if c, ok := n.barriers[b.ID]; ok {
+			select {
+			case c <- b.Index:
+			default: // answered before
+			}
+		}
+	}
+}
+
+func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
+	for {
+		mark, changed := n.Committed().Changed()
+		if mark.Index >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for index %d to be committed here: %w", index, ctx.Err())
+		case <-n.stopped:
+			return ErrStopped
+		}
+	}
+}
+
+// Run drives the group until ctx ends (nil) or the log fails (an error).
+func (n *Node) Run(ctx context.Context) error {
+	eg, ctx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return n.runAppend(ctx) })
+	eg.Go(func() error {
+		defer close(n.stopped)
+		return n.runLoop(ctx)
+	})
+	return eg.Wait()
+}
+
+func (n *Node) runLoop(ctx context.Context) error {
+	ticker := time.NewTicker(n.cfg.Heartbeat / ticksPerHeartbeat)
+	defer ticker.Stop()
+	for {
+		proposals := n.proposals
+		if n.group.Blocked() {
+			proposals = nil
+		}
+		select {
+		case <-ctx.Done():
+			n.lease.Store(0)
+			return nil
+		case <-ticker.C:
+			n.group.Tick(BootTime())
+		case m := <-n.messages:
+			n.group.Step(BootTime(), m)
+			n.drainMessages()
+		case rs := <-n.responses:
+			n.stepAll(rs)
+		case data := <-proposals:
+			n.propose(data)
+		case f := <-n.control:
+			f(BootTime())
+		}
+		if err := n.drainReady(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// drainMessages takes what else has arrived, so that one turn of the loop
+// serves it all; bounded, to let ticks and proposals through.
+func (n *Node) drainMessages() {
+	now := BootTime()
+	for range 64 {
+		select {
+		case m := <-n.messages:
+			n.group.Step(now, m)
+		case rs := <-n.responses:
+			n.stepAll(rs)
+		default:
+			return
+		}
+	}
+}
+
+func (n *Node) stepAll(ms []*pb.Message) {
+	now := BootTime()
+	for _, m := range ms {
+		n.group.Step(now, m)
+	}
+}
+
+func (n *Node) propose(data []byte) {
+	n.timings.proposed(data)
+	n.group.Propose(data)
+	for !n.group.Blocked() {
+		select {
+		case more := <-n.proposals:
+			n.timings.proposed(more)
+			n.group.Propose(more)
+		default:
+			return
+		}
+	}
+}
+
+func (n *Node) drainReady(ctx context.Context) error {
+	for {
+		out, ok := n.group.Ready()
+		if !ok {
+			n.lease.Store(int64(n.group.LeaseUntil()))
+			return nil
+		}
+		if len(out.Send) > 0 {
+			n.cfg.Send(out.Send)
+		}
+		for _, m := range out.Append {
+			select {
+			case n.appends <- m:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		n.lease.Store(int64(n.group.LeaseUntil()))
+		n.report(out)
+	}
+}
+
+func (n *Node) report(out Output) {
+	if out.Role != nil {
+		n.role.Store(out.Role)
+		n.timings.reset()
+		n.cfg.OnRole(*out.Role)
+	}
+	if out.Committed {
+		mark := n.group.committed.Mark()
+		n.timings.committed(mark)
+		n.cfg.OnCommit(mark)
+		n.group.committed.publish()
+	}
+	for _, r := range out.Refused {
+		n.cfg.OnRefused(r)
+	}
+	if len(out.Barriers) > 0 {
+		n.answerBarriers(out.Barriers)
+	}
+}
+
+// runAppend is the log's only writer: it takes everything that waits, writes
+// it with one fsync and delivers the responses, those for peers directly.
+//
+// responses is as long as appends and each turn sends at most one element per
+// message taken, so the loop, which fills appends, is never waited for in a
+// circle: when appends is full the loop blocks, this goroutine takes from
+// appends and always finds room in responses.
+func (n *Node) runAppend(ctx context.Context) error {
+	var batch []*pb.Message
+	for {
+		batch = batch[:0]
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-n.appends:
+			batch = append(batch, m)
+		}
+		entries := len(batch[0].GetEntries())
+	more:
+		for entries < appendEntriesMax {
+			select {
+			case m := <-n.appends:
+				batch = append(batch, m)
+				entries += len(m.GetEntries())
+			default:
+				break more
+			}
+		}
+		began := time.Now()
+		if err := appendBatch(n.cfg.Log, batch); err != nil {
+			return fmt.Errorf("append to the log: %w", err)
+		}
+		n.timings.appended(batch, began)
+		if err := n.deliver(ctx, batch); err != nil {
+			return nil
+		}
+	}
+}
+
+// appendBatch writes the messages in order, with one log append for each run
+// of contiguous entries: usually one for all.
+func appendBatch(log Log, batch []*pb.Message) error {
+	var entries []seglog.Entry
+	var hs *seglog.HardState
+	for _, m := range batch {
+		es := m.GetEntries()
+		if len(entries) > 0 && len(es) > 0 && es[0].GetIndex() != entries[len(entries)-1].Index+1 {
+			if err := log.Append(entries, hs); err != nil {
+				return err
+			}
+			entries, hs = nil, nil
+		}
+		entries = fromRaft(entries, es)
+		if m.Term != nil {
+			hs = &seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}
+		}
+	}
+	if len(entries) == 0 && hs == nil {
+		return nil
+	}
+	return log.Append(entries, hs)
+}
+
+func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
+	var peers, self []*pb.Message
+	for _, m := range batch {
+		for _, r := range m.GetResponses() {
+			if r.GetTo() == uint64(n.cfg.Self) {
+				self = append(self, r)
+			} else {
+				peers = append(peers, r)
+			}
+		}
+	}
+	if len(peers) > 0 {
+		n.cfg.Send(peers)
+	}
+	if len(self) == 0 {
+		return nil
+	}
+	select {
+	case n.responses <- self:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ReadCommitted returns committed entries from index on, at least one and at
+// most bytesMax of them unless the first is larger; ok=false when index is not
+// committed yet.
+func (n *Node) ReadCommitted(index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
+	last := n.Committed().Mark().Index
+	if index > last {
+		return nil, false, nil
+	}
+	found, err = n.cfg.Log.Entries(index, last+1, bytesMax)
+	if err != nil {
+		return nil, false, fmt.Errorf("read committed entries from %d: %w", index, err)
+	}
+	return found, true, nil
+}

@@ -1,0 +1,136 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// Log is what the group needs of the durable log; *seglog.Log is one.
+type Log interface {
+	Append(entries []seglog.Entry, hs *seglog.HardState) error
+	HardState() seglog.HardState
+	FirstIndex() uint64
+	LastIndex() uint64
+	Term(index uint64) (uint64, error)
+	Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
+	Segments() []seglog.SegmentInfo
+}
+
+// storage shows a Log to raft.
+type storage struct {
+	log       Log
+	confState *pb.ConfState
+}
+
+func newStorage(log Log, members []cluster.Member) *storage {
+	cs := &pb.ConfState{}
+	for _, m := range members {
+		if m.Kind == cluster.KindLearner {
+			cs.Learners = append(cs.Learners, uint64(m.ID))
+		} else {
+			cs.Voters = append(cs.Voters, uint64(m.ID))
+		}
+	}
+	return &storage{log: log, confState: cs}
+}
+
+// InitialState implements raft.Storage.
+func (s *storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
+	hs := s.log.HardState()
+	if hs == (seglog.HardState{}) {
+		return nil, s.confState, nil
+	}
+	return &pb.HardState{Term: new(hs.Term), Vote: new(hs.Vote), Commit: new(hs.Commit)}, s.confState, nil
+}
+
+// Entries implements raft.Storage.
+func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
+	found, err := s.log.Entries(lo, hi, maxSize)
+	if err != nil {
+		return nil, storageError(err)
+	}
+	return toRaft(found), nil
+}
+
+// Term implements raft.Storage.
+func (s *storage) Term(i uint64) (uint64, error) {
+	if i == 0 {
+		return 0, nil
+	}
+	t, err := s.log.Term(i)
+	if err != nil {
+		return 0, storageError(err)
+	}
+	return t, nil
+}
+
+// LastIndex implements raft.Storage.
+func (s *storage) LastIndex() (uint64, error) { return s.log.LastIndex(), nil }
+
+// FirstIndex implements raft.Storage.
+func (s *storage) FirstIndex() (uint64, error) { return s.log.FirstIndex(), nil }
+
+// Snapshot implements raft.Storage. Nothing is purged yet, so every peer can
+// be served from the log and raft never needs one.
+func (s *storage) Snapshot() (*pb.Snapshot, error) {
+	return nil, raft.ErrSnapshotTemporarilyUnavailable
+}
+
+func storageError(err error) error {
+	switch {
+	case errors.Is(err, seglog.ErrCompacted):
+		return raft.ErrCompacted
+	case errors.Is(err, seglog.ErrUnavailable):
+		return raft.ErrUnavailable
+	}
+	return fmt.Errorf("read log: %w", err)
+}
+
+func toRaft(found []seglog.Entry) []*pb.Entry {
+	entries := make([]*pb.Entry, len(found))
+	backing := make([]struct {
+		term, index uint64
+		entry       pb.Entry
+	}, len(found))
+	for i := range found {
+		b := &backing[i]
+		b.term, b.index = found[i].Term, found[i].Index
+		b.entry.Term, b.entry.Index = &b.term, &b.index
+		b.entry.Type = pb.EntryType(found[i].Type).Enum()
+		b.entry.Data = found[i].Data
+		entries[i] = &b.entry
+	}
+	return entries
+}
+
+func fromRaft(dst []seglog.Entry, entries []*pb.Entry) []seglog.Entry {
+	for _, e := range entries {
+		dst = append(dst, seglog.Entry{
+			Index: e.GetIndex(), Term: e.GetTerm(), Type: uint8(e.GetType()), Data: e.GetData(),
+		})
+	}
+	return dst
+}
+
+// replayPoint says where the commit check starts after a restart: the index
+// before the newest segment that is committed up to its start, and the GTIDs
+// of all entries up to there.
+func replayPoint(log Log) (applied uint64, gtids *gtid.Set) {
+	commit := log.HardState().Commit
+	gtids = &gtid.Set{}
+	applied = log.FirstIndex() - 1
+	for _, s := range log.Segments() {
+		if s.FirstIndex == 0 || s.FirstIndex-1 > commit {
+			break
+		}
+		applied, gtids = s.FirstIndex-1, s.GTIDsBefore
+	}
+	return applied, gtids.Clone()
+}

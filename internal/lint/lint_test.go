@@ -1,0 +1,218 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module           = "github.com/quorate/quorate/"
+	fileLinesMax     = 800
+	functionLinesMax = 70
+)
+
+// allowed names, for each package, the packages of ours that it may import:
+// arrows point down only. A package that is not here may import none.
+var allowed = map[string][]string{
+	"internal/binlog":     {"gtid"},
+	"internal/core":       {"cluster", "invariant"},
+	"internal/seglog":     {"binlog", "entry", "gtid", "invariant", "vfs"},
+	"internal/consensus":  {"binlog", "cluster", "entry", "gtid", "invariant", "seglog"},
+	"internal/transport":  {"cluster"},
+	"internal/mysqlwire":  {"binlog", "entry", "gtid", "invariant"},
+	"internal/mysqld":     {"provision"},
+	"internal/config":     {"cluster"},
+	"internal/router":     {"cluster"},
+	"internal/api":        {"cluster"},
+	"internal/agent":      {"api", "binlog", "cluster", "config", "consensus", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "router", "seglog", "transport", "vfs"},
+	"internal/devcluster": {"api", "cluster", "config", "mysqld", "provision"},
+	"internal/ledger":     {"gtid"},
+	"internal/cli":        {"agent", "api", "cluster", "config", "devcluster", "ledger", "mysqld", "provision"},
+	"cmd/quorate":         {"agent", "cli", "config"},
+}
+
+// pure packages have no goroutine, clock, I/O, randomness or logger.
+var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant"}
+
+// impure imports are forbidden in pure packages.
+var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
+
+// pureTime is allowed to core for time.Duration alone; time.Now is not.
+var pureTime = []string{"internal/core", "internal/binlog"}
+
+type source struct {
+	path, dir string
+	file      *ast.File
+	fset      *token.FileSet
+	test      bool
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []source
+	fset := token.NewFileSet()
+	for _, top := range []string{"cmd", "internal", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+			if err != nil {
+				return err
+			}
+			rel, err := filepath.Rel(root, path)
+			all = append(all, source{rel, filepath.Dir(rel), f, fset, strings.HasSuffix(path, "_test.go")})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("found only %d Go files", len(all))
+	}
+	return all
+}
+
+func TestDependenciesPointDown(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.dir, "test") {
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			name, ours := strings.CutPrefix(path, module+"internal/")
+			if ours && !slices.Contains(allowed[s.dir], name) {
+				t.Errorf("%s imports %s: %s may import %v", s.path, path, s.dir, allowed[s.dir])
+			}
+		}
+	}
+}
+
+func TestPurePackages(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || !slices.Contains(pure, s.dir) {
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			if path == "time" && slices.Contains(pureTime, s.dir) {
+				continue
+			}
+			if slices.Contains(impure, path) {
+				t.Errorf("%s is of a pure package and imports %q", s.path, path)
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine in a pure package", s.fset.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && n.Sel.Name == "Now" {
+					t.Errorf("%s reads the clock in a pure package", s.fset.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, s := range sources(t) {
+		if lines := s.fset.File(s.file.Pos()).LineCount(); lines > fileLinesMax {
+			t.Errorf("%s has %d lines, at most %d are allowed", s.path, lines, fileLinesMax)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			if lines := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1; lines > functionLinesMax {
+				t.Errorf("%s: %s has %d lines, at most %d are allowed", s.path, f.Name.Name, lines, functionLinesMax)
+			}
+		}
+	}
+}
+
+// TestPackageDocs wants a doc.go that starts with the package's name.
+func TestPackageDocs(t *testing.T) {
+	docs, dirs := map[string]bool{}, map[string]string{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		dirs[s.dir] = s.file.Name.Name
+		if filepath.Base(s.path) == "doc.go" && s.file.Doc != nil &&
+			strings.HasPrefix(s.file.Doc.Text(), "Package "+s.file.Name.Name+" ") {
+			docs[s.dir] = true
+		}
+	}
+	for dir, name := range dirs {
+		if name != "main" && !docs[dir] {
+			t.Errorf("%s has no doc.go with \"Package %s …\"", dir, name)
+		}
+	}
+}
+
+func TestNoCatchAllPackages(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, bad := range []string{"util", "utils", "common", "base", "helpers", "misc"} {
+			if filepath.Base(s.dir) == bad {
+				t.Errorf("%s: a package is named after what it is for, not %q", s.path, bad)
+			}
+		}
+	}
+}
+
+// TestNoMutablePackageState wants package-level variables to be constants in
+// all but name: errors, compiled patterns, tables and interface assertions.
+func TestNoMutablePackageState(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			f, ok := n.(*ast.AssignStmt)
+			if !ok || f.Tok == token.DEFINE {
+				return true
+			}
+			for _, lhs := range f.Lhs {
+				id, ok := lhs.(*ast.Ident)
+				if ok && id.Obj != nil && id.Obj.Kind == ast.Var && packageLevel(s.file, id.Obj) {
+					t.Errorf("%s assigns to the package-level variable %s", s.fset.Position(f.Pos()), id.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func packageLevel(f *ast.File, o *ast.Object) bool {
+	return f.Scope != nil && f.Scope.Lookup(o.Name) == o
+}
+
+// TestNoMachinePaths keeps what belongs to one machine out of the tree.
+func TestNoMachinePaths(t *testing.T) {
+	for _, s := range sources(t) {
+		b, err := os.ReadFile(filepath.Join("../..", s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"/work" + "/main", "/root" + "/", "proxy." + "golang"} {
+			if strings.Contains(string(b), bad) {
+				t.Errorf("%s contains %q", s.path, bad)
+			}
+		}
+	}
+}
