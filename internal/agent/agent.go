@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/router"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// Times and bounds of the agent.
+const (
+	// tickInterval is how often core sees the time.
+	tickInterval = 100 * time.Millisecond
+	// gossipInterval is how often peers get our status when nothing changes.
+	gossipInterval = 500 * time.Millisecond
+	// peerLiveFor is how long a peer's status counts as live.
+	peerLiveFor = 4 * gossipInterval
+	// watchInterval is how often mysqld is polled.
+	watchInterval = 500 * time.Millisecond
+	// inputsMax bounds the inputs that wait for core. Each source has few under
+	// way at a time; a full queue blocks the source.
+	inputsMax = 256
+	// applierCheckInterval is how often a catch-up looks at the applier, and
+	// applierPatienceChecks after how many of these looks the sessions that
+	// block it are ended.
+	applierCheckInterval  = 250 * time.Millisecond
+	applierPatienceChecks = 8
+	// closeWritesLockWait bounds SET super_read_only=1 in a planned demotion.
+	closeWritesLockWait = 2 * time.Second
+	// stopTimeout bounds a leader's wait for its successor when it stops, and a
+	// graceful stop of mysqld.
+	stopTimeout = 5 * time.Second
+)
+
+// Agent is one node. Build it with New, then Run it.
+type Agent struct {
+	cfg     config.Config
+	self    cluster.Member
+	logger  *slog.Logger
+	version string
+
+	install *provision.Installation
+	secrets mysqld.Secrets
+	data    *dataDir
+	// feedPassword lets only our own mysqld attach to the feed; made anew at
+	// each start, it never leaves the machine.
+	feedPassword string
+	log          *seglog.Log
+	node         *consensus.Node
+	peers        *transport.Transport
+	router       *router.Router
+	feed         *mysqlwire.Feed
+	api          *api.Server
+	server       *mysqld.Server
+
+	inputs chan core.Input
+	mail   *mailbox
+	// ctx is Run's: operations and epochs live no longer than it.
+	ctx context.Context
+	// work counts operations, epochs and process watchers.
+	work sync.WaitGroup
+
+	board board // what is known of this node and its peers
+	lag   lagTracker
+	epoch epochSlot
+
+	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
+	serveTerm atomic.Uint64
+
+	// process is the mysqld that runs; it is set and cleared by operations.
+	processMu sync.Mutex
+	process   *mysqld.Process
+
+	// operation is the newest operation's cancel and end; core's goroutine only.
+	operation operation
+}
+
+type operation struct {
+	id     core.OpID
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// New builds a node from its configuration: it finds MySQL and checks the data
+// directory, and touches nothing.
+func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error) {
+	install, err := provision.Discover(cfg.MySQL.BaseDir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := prepareDataDir(cfg)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
+		feedPassword: rand.Text(),
+		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(),
+	}
+	a.board.init(cfg, a.self, version)
+	return a, nil
+}
+
+// Run runs the node until ctx ends and everything has stopped in order, or
+// until it fails.
+func (a *Agent) Run(ctx context.Context) error {
+	a.buildRouter()
+	a.buildPeers()
+	if err := a.buildFeed(); err != nil {
+		return err
+	}
+	a.buildAPI()
+	for _, l := range []struct {
+		name   string
+		listen func() error
+	}{
+		{"peer port", a.peers.Listen}, {"router port", a.router.Listen},
+		{"feed port", a.feed.Listen}, {"api port", a.api.Listen},
+	} {
+		if err := l.listen(); err != nil {
+			return fmt.Errorf("open %s: %w", l.name, err)
+		}
+	}
+	if err := a.checkPortFree(); err != nil {
+		return err
+	}
+	if err := a.open(); err != nil {
+		return err
+	}
+	err := a.runAll(ctx)
+	return errors.Join(err, a.log.Close(), a.data.close())
+}
+
+// checkPortFree refuses to start where another server has mysqld's port:
+// mysqld would say so only after it has opened its data.
+func (a *Agent) checkPortFree() error {
+	addr := net.JoinHostPort(a.cfg.MySQL.Bind, strconv.Itoa(a.cfg.MySQL.Port))
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("open mysqld's port (mysql.port): %w", err)
+	}
+	return l.Close()
+}
+
+// open opens what is durable and builds what depends on it.
+func (a *Agent) open() (err error) {
+	if err := a.data.open(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.data.close())
+		}
+	}()
+	if a.secrets, err = loadSecrets(a.data.join(secretsFile)); err != nil {
+		return err
+	}
+	a.server = mysqld.New(a.mysqldConfig())
+	a.log, err = seglog.Open(seglog.Options{
+		FS: vfs.OS{}, Dir: a.data.join("log"), Identity: a.logIdentity(), Logger: a.logger,
+		SegmentBytesMax: int64(a.cfg.Log.SegmentSize),
+	})
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	a.node, err = consensus.New(consensus.Config{
+		Self: a.self.ID, Members: a.cfg.ClusterMembers(),
+		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
+		Log: a.log, Logger: a.logger,
+		Send: a.peers.Send, OnRole: a.onRole, OnCommit: a.onCommit, OnRefused: a.onRefused,
+	})
+	if err != nil {
+		return errors.Join(err, a.log.Close())
+	}
+	return nil
+}
+
+// runAll runs the goroutine tree in two layers: what serves ends first, the
+// log and the peers' connections last.
+func (a *Agent) runAll(ctx context.Context) error {
+	base, stopBase := context.WithCancel(context.Background())
+	defer stopBase()
+	serve, stopServe := context.WithCancel(base)
+	defer stopServe()
+	a.ctx = serve
+
+	lower, lowerCtx := errgroup.WithContext(base)
+	lower.Go(func() error { return a.node.Run(lowerCtx) })
+	lower.Go(func() error { return a.peers.Run(lowerCtx) })
+
+	upper, upperCtx := errgroup.WithContext(serve)
+	upper.Go(func() error { return a.router.Run(upperCtx) })
+	upper.Go(func() error { return a.feed.Run(upperCtx) })
+	upper.Go(func() error { return a.api.Run(upperCtx) })
+	upper.Go(func() error { return a.runWatch(upperCtx) })
+	upper.Go(func() error { return a.runGossip(upperCtx) })
+	upper.Go(func() error {
+		defer stopServe()
+		return a.runCore(ctx, upperCtx, lowerCtx)
+	})
+	err := upper.Wait()
+	a.killMysqld()
+	a.work.Wait()
+	stopBase()
+	return errors.Join(err, lower.Wait())
+}
+
+// runCore is core's goroutine. It ends after core's Exit effect, or when
+// another goroutine of the tree has failed.
+func (a *Agent) runCore(stop, serve, lower context.Context) error {
+	machine := core.New(core.Config{
+		Self: a.self.ID, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
+		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, StopTimeout: stopTimeout,
+	})
+	ticker := time.NewTicker(tickInterval)
+	defer ticker.Stop()
+	began := time.Now()
+	stopping := stop.Done()
+	for {
+		var batch []core.Input
+		select {
+		case <-serve.Done():
+			return nil
+		case <-lower.Done():
+			return errors.New("consensus ended")
+		case <-stopping:
+			a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
+			stopping = nil
+			batch = []core.Input{core.Stop{}}
+		case <-ticker.C:
+			batch = []core.Input{core.Tick{Now: time.Since(began)}}
+		case in := <-a.inputs:
+			batch = []core.Input{in}
+		case <-a.mail.signal:
+			batch = a.mail.take()
+		}
+		for _, in := range batch {
+			if a.step(machine, in) {
+				return nil
+			}
+		}
+	}
+}
+
+// step steps core once and executes what follows; it returns true after Exit.
+func (a *Agent) step(machine *core.Node, in core.Input) bool {
+	before := machine.Phase()
+	effects := machine.Step(in)
+	if p := machine.Phase(); p != before {
+		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", machine.Reason())
+	}
+	a.board.setRole(machine.Role(), machine.Reason())
+	for _, e := range effects {
+		if e.Kind == core.Exit {
+			return true
+		}
+		a.execute(e)
+	}
+	return false
+}
+
+// input hands something that happened to core.
+func (a *Agent) input(in core.Input) {
+	select {
+	case a.inputs <- in:
+	case <-a.ctx.Done():
+	}
+}
+
+// Callbacks of consensus, from its loop: they must not block, so what goes to
+// core goes through the mailbox.
+
+func (a *Agent) onRole(r consensus.RoleState) {
+	a.logger.Info("raft", "term", r.Term, "leader", a.board.name(r.Leader), "leading", r.Leading)
+	a.board.setRaft(r)
+	if !r.Leading || r.Term != a.serveTerm.Load() {
+		a.stopServing()
+	}
+	a.mail.raftChanged(core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
+}
+
+func (a *Agent) onCommit(m consensus.Mark) {
+	a.epoch.committed(m)
+	a.lag.committed(m)
+}
+
+func (a *Agent) onRefused(r consensus.Refusal) {
+	a.logger.Warn("proposal refused", "term", r.Term, "error", r.Err)
+	if inc, ok := a.epoch.incarnation(r.Term); ok {
+		a.mail.doubt(core.Doubt{Incarnation: inc, Reason: fmt.Sprintf("a proposal was refused: %v", r.Err)})
+	}
+}
+
+// committedGTIDs is the set of Raft-committed transactions.
+func (a *Agent) committedGTIDs() *gtid.Set { return a.node.Committed().GTIDs() }

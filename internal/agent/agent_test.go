@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+func testConfig(t *testing.T, dir string) config.Config {
+	cfg := config.Default()
+	cfg.Cluster, cfg.Node, cfg.DataDir = "orders", "a", dir
+	for _, name := range []string{"a", "b", "c"} {
+		cfg.Members = append(cfg.Members, config.Member{Name: name, Peer: name + ":7400", Kind: cluster.KindFull})
+	}
+	return cfg
+}
+
+func openTestDir(t *testing.T, cfg config.Config) *dataDir {
+	t.Helper()
+	d, err := prepareDataDir(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.open(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDataDirRefusesStrangers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	cfg := testConfig(t, dir)
+	d := openTestDir(t, cfg)
+	if other, err := prepareDataDir(cfg); err != nil {
+		t.Fatal(err)
+	} else if err := other.open(); err == nil || !strings.Contains(err.Error(), "in use by another quorate agent") {
+		t.Fatalf("second agent: %v", err)
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		change func(*config.Config)
+		want   string
+	}{
+		{func(c *config.Config) { c.Node = "b" }, `belongs to node "a", not to "b"`},
+		{func(c *config.Config) { c.Cluster = "x" }, `of cluster "orders", not to cluster "x"`},
+		{func(c *config.Config) { c.Members = c.Members[:2] }, "another list of [[member]]"},
+	} {
+		changed := cfg
+		c.change(&changed)
+		if _, err := prepareDataDir(changed); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+	id := filepath.Join(dir, identityFile)
+	b, err := os.ReadFile(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.Replace(string(b), `"format": 1`, `"format": 2`, 1)
+	if err := os.WriteFile(id, []byte(newer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := prepareDataDir(cfg); err == nil || !strings.Contains(err.Error(), "format 2, this quorate reads up to 1") {
+		t.Errorf("newer format: %v", err)
+	}
+}
+
+func TestDataDirRefusesForeignFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ibdata1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := prepareDataDir(testConfig(t, dir)); err == nil || !strings.Contains(err.Error(), "not quorate's") {
+		t.Fatal(err)
+	}
+	if found, _ := os.ReadDir(dir); len(found) != 1 {
+		t.Fatalf("something was written: %v", found)
+	}
+}
+
+// TestPeerInstanceIsPinned: a node that lost its data directory may not come
+// back under its old name, also after we restarted.
+func TestPeerInstanceIsPinned(t *testing.T) {
+	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
+	d := openTestDir(t, cfg)
+	b := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}
+	if err := d.checkPeer(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+	d = openTestDir(t, cfg)
+	defer d.close()
+	if err := d.checkPeer(b); err != nil {
+		t.Fatal(err)
+	}
+	b.Instance = [16]byte{2}
+	if err := d.checkPeer(b); err == nil || !strings.Contains(err.Error(), `node "b" comes with another data directory`) {
+		t.Fatal(err)
+	}
+}
+
+func TestGrantsDump(t *testing.T) {
+	for statement, want := range map[string]bool{
+		"GRANT REPLICATION SLAVE ON *.* TO r@'%'":                  true,
+		"grant select, replication\n slave on *.* to r":            true,
+		"/* x */ GRANT ALL ON *.* TO r@'%' WITH GRANT OPTION":      true,
+		"GRANT ALL PRIVILEGES ON *.* TO r":                         true,
+		"GRANT GROUP_REPLICATION_ADMIN ON *.* TO r":                true,
+		"GRANT ALL ON app.* TO r":                                  false,
+		"GRANT REPLICATION CLIENT ON *.* TO r":                     false,
+		"GRANT SELECT ON *.* TO r":                                 false,
+		"CREATE USER r IDENTIFIED BY 'REPLICATION SLAVE ON *.* x'": false,
+		"REVOKE REPLICATION SLAVE ON *.* FROM r":                   false,
+	} {
+		if got := grantsDump.MatchString(statement); got != want {
+			t.Errorf("%s: %t", statement, got)
+		}
+	}
+}
+
+func TestMailboxKeepsWhatMatters(t *testing.T) {
+	m := newMailbox()
+	m.doubt(core.Doubt{Incarnation: 1, Reason: "first"})
+	m.doubt(core.Doubt{Incarnation: 1, Reason: "second"})
+	m.raftChanged(core.RaftChanged{Term: 1})
+	m.raftChanged(core.RaftChanged{Term: 2})
+	<-m.signal
+	got := m.take()
+	if len(got) != 2 || got[0] != (core.RaftChanged{Term: 2}) || got[1] != (core.Doubt{Incarnation: 1, Reason: "first"}) {
+		t.Fatalf("%v", got)
+	}
+	m.doubt(core.Doubt{Incarnation: 1})
+	m.doubt(core.Doubt{Incarnation: 2, Reason: "of the next mysqld"})
+	<-m.signal
+	if got := m.take(); len(got) != 1 || got[0].(core.Doubt).Incarnation != 2 {
+		t.Fatalf("%v", got)
+	}
+}
+
+func TestLagTracker(t *testing.T) {
+	var l lagTracker
+	mark := func(n uint64) consensus.Mark {
+		return consensus.Mark{Index: n, Last: gtid.GTID{N: n}, Transactions: n, Bytes: 100 * n}
+	}
+	const total = 3*lagMarksMax + 5
+	for n := uint64(1); n <= total; n++ {
+		l.committed(mark(n))
+	}
+	if len(l.marks) > lagMarksMax {
+		t.Fatalf("%d marks", len(l.marks))
+	}
+	executed := &gtid.Set{}
+	if err := executed.AddInterval(gtid.UUID{}, "", 1, total-2); err != nil {
+		t.Fatal(err)
+	}
+	got := l.executed(executed, time.Now())
+	if got.Applied > total-2 || got.Transactions < 2 || got.Bytes != 100*got.Transactions {
+		t.Errorf("behind by two: %+v", got)
+	}
+	if err := executed.AddInterval(gtid.UUID{}, "", 1, total); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.executed(executed, time.Now()); got != (lag{Applied: total}) {
+		t.Errorf("caught up: %+v", got)
+	}
+}

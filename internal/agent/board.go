@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/core"
+)
+
+// board holds what is known of this node and what its peers say of themselves.
+type board struct {
+	mu      sync.Mutex
+	members []cluster.Member
+	self    cluster.NodeStatus
+	peers   map[cluster.NodeID]peerReport
+	trouble string // a peer's refusal, an applier's error: shown as reason
+	changed chan struct{}
+}
+
+type peerReport struct {
+	status cluster.NodeStatus
+	at     time.Time
+	up     bool // our connection to it stands
+}
+
+func (b *board) init(cfg config.Config, self cluster.Member, version string) {
+	b.members = cfg.ClusterMembers()
+	b.self = cluster.NodeStatus{
+		ID: self.ID, Name: self.Name, Kind: self.Kind, Peer: self.Peer, Reachable: true,
+		Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
+		Router: cfg.Router.ReadWrite, AgentVersion: version,
+	}
+	b.peers = map[cluster.NodeID]peerReport{}
+	b.changed = make(chan struct{})
+}
+
+// name returns a member's name, or "none".
+func (b *board) name(id cluster.NodeID) string {
+	for _, m := range b.members {
+		if m.ID == id {
+			return m.Name
+		}
+	}
+	return "none"
+}
+
+// update changes this node's own status and wakes whoever waits if the change
+// matters to routing or to peers.
+func (b *board) update(f func(s *cluster.NodeStatus)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.self
+	f(&b.self)
+	if before.Role != b.self.Role || before.Term != b.self.Term || before.Leader != b.self.Leader ||
+		before.Mysqld != b.self.Mysqld || before.Reason != b.self.Reason {
+		b.wake()
+	}
+}
+
+func (b *board) wake() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// routeChanged wakes whoever waits for another primary.
+func (b *board) routeChanged() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wake()
+}
+
+// changes returns a channel that is closed at the next change that matters.
+func (b *board) changes() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+func (b *board) setRole(r cluster.Role, reason string) {
+	b.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble) })
+}
+
+// setTrouble notes what ails the node beside its role; "" = nothing.
+func (b *board) setTrouble(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.trouble = text
+}
+
+func (b *board) setRaft(r consensus.RoleState) {
+	b.update(func(s *cluster.NodeStatus) { s.Term, s.Leader = r.Term, r.Leader })
+}
+
+// own returns this node's status.
+func (b *board) own() cluster.NodeStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.self
+}
+
+// received takes a peer's status blob.
+func (b *board) received(from cluster.NodeID, blob []byte) error {
+	var s cluster.NodeStatus
+	if err := json.Unmarshal(blob, &s); err != nil {
+		return fmt.Errorf("decode status of node %s: %w", b.name(from), err)
+	}
+	if s.ID != from {
+		return fmt.Errorf("node %s sent the status of node %q", b.name(from), s.Name)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[from]
+	matters := p.status.Role != s.Role || p.status.Term != s.Term
+	p.status, p.at = s, time.Now()
+	b.peers[from] = p
+	if matters {
+		b.wake()
+	}
+	return nil
+}
+
+func (b *board) peerUp(id cluster.NodeID, up bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[id]
+	p.up = up
+	b.peers[id] = p
+	b.wake()
+}
+
+func (p peerReport) live(now time.Time) bool { return p.up && now.Sub(p.at) < peerLiveFor }
+
+// forCore returns the peers as core wants them.
+func (b *board) forCore() core.Peers {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	var in core.Peers
+	for id, p := range b.peers {
+		in.Peers = append(in.Peers, core.Peer{
+			ID: id, Name: p.status.Name, Live: p.live(now), Role: p.status.Role,
+			Applied: p.status.Applied, LogLast: p.status.LogLast,
+		})
+	}
+	slices.SortFunc(in.Peers, func(a, b core.Peer) int { return cmp.Compare(a.ID, b.ID) })
+	return in
+}
+
+// primary returns the live peer that says that it is primary, of the highest term.
+func (b *board) primary() (cluster.NodeID, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	var id cluster.NodeID
+	var term uint64
+	for i, p := range b.peers {
+		if p.status.Role == cluster.RolePrimary && p.live(now) && p.status.Term > term {
+			id, term = i, p.status.Term
+		}
+	}
+	return id, id != 0
+}
+
+// all returns the status of every member, this node's first-hand.
+func (b *board) all() []cluster.NodeStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	nodes := make([]cluster.NodeStatus, 0, len(b.members))
+	for _, m := range b.members {
+		s := cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Peer: m.Peer}
+		if m.ID == b.self.ID {
+			s = b.self
+		} else if p, ok := b.peers[m.ID]; ok && p.status.ID != 0 {
+			s = p.status
+			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
+		}
+		nodes = append(nodes, s)
+	}
+	return nodes
+}

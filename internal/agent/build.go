@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/router"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+// feedUser is the name with which our own mysqld attaches to the feed.
+const feedUser = "quorate_feed"
+
+// transactionOverheadBytesMax is what an entry may hold beside one
+// transaction's binlog cache: the GTID event and the headers.
+const transactionOverheadBytesMax = 64 << 10
+
+func entryBytesMax(cfg config.Config) int {
+	return int(cfg.MySQL.TransactionSizeMax) + transactionOverheadBytesMax
+}
+
+func (a *Agent) mysqldConfig() mysqld.Config {
+	return mysqld.Config{
+		Installation: a.install, DataDir: a.data.join("mysql"),
+		Port: a.cfg.MySQL.Port, Bind: a.cfg.MySQL.Bind, ServerID: a.serverID(serverIDOfMysqld),
+		OSUser: a.cfg.MySQL.User, Variables: a.cfg.MySQL.Variables,
+		BinlogCacheBytesMax: int64(a.cfg.MySQL.TransactionSizeMax),
+		Secrets:             a.secrets, Logger: a.logger,
+	}
+}
+
+func (a *Agent) buildRouter() {
+	a.router = router.New(router.Config{
+		Listen: a.cfg.Router.ReadWrite, HoldTimeout: a.cfg.Router.HoldTimeout,
+		HoldMax: a.cfg.Router.HoldMax, Logger: a.logger,
+	}, routeBackend{a})
+}
+
+func (a *Agent) buildPeers() {
+	var peers []transport.Peer
+	for _, m := range a.cfg.ClusterMembers() {
+		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+	}
+	a.peers = transport.New(transport.Config{
+		Identity: transport.Identity{
+			ClusterID: a.cfg.ClusterID(), ClusterName: a.cfg.Cluster, Node: a.self.ID,
+			NodeName: a.self.Name, Instance: a.data.instance(), Version: a.version,
+		},
+		Listen: a.self.Peer, Peers: peers, Handler: peerHandler{a}, Logger: a.logger,
+	})
+}
+
+func (a *Agent) buildFeed() (err error) {
+	a.feed, err = mysqlwire.NewFeed(mysqlwire.FeedConfig{
+		Listen: a.cfg.Feed.Listen, User: feedUser, Password: a.feedPassword,
+		ServerID: a.serverID(serverIDOfFeed), ServerUUID: func() string { return a.derivedUUID(uuidOfFeed) },
+		ServerVersion: a.install.Version.String,
+		Source: &feedSource{
+			log:      func() committedLog { return logReader{a.log, a.node} },
+			changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
+			executed: a.executed, logger: a.logger,
+		},
+		Logger: a.logger,
+	})
+	return err
+}
+
+func (a *Agent) buildAPI() {
+	a.api = api.New(api.Config{Listen: a.cfg.API.Listen, Logger: a.logger}, provider{a})
+}
+
+// Server ids must differ within the node's own little topology (its mysqld,
+// its tap, its feed) and, for mysqld, within the cluster.
+const (
+	serverIDOfMysqld = 0
+	serverIDOfTap    = 1 << 30
+	serverIDOfFeed   = 2 << 30
+)
+
+// serverID derives a MySQL server id from the node's id.
+func (a *Agent) serverID(of uint32) uint32 {
+	return of | max(uint32(a.self.ID)&(1<<30-1), 1)
+}
+
+// What UUIDs are derived for.
+const (
+	uuidOfTap  = "tap"
+	uuidOfFeed = "feed"
+)
+
+// derivedUUID is stable for this data directory and differs from any other.
+func (a *Agent) derivedUUID(of string) string {
+	sum := sha256.Sum256([]byte("quorate-uuid\x00" + of + "\x00" + a.data.identity.Instance))
+	return gtid.UUID(sum[:16]).String()
+}
+
+func parseUUID(text string) [16]byte {
+	u, err := gtid.ParseUUID(text)
+	if err != nil {
+		return [16]byte{}
+	}
+	return u
+}
+
+// logIdentity ties the log to its cluster and node.
+func (a *Agent) logIdentity() (id [16]byte) {
+	binary.LittleEndian.PutUint64(id[:], a.cfg.ClusterID())
+	binary.LittleEndian.PutUint64(id[8:], uint64(a.self.ID))
+	return id
+}
+
+// provider answers the API.
+type provider struct{ *Agent }
+
+// Status implements api.Provider: the cluster as this node sees it.
+func (p provider) Status() cluster.Status {
+	s := cluster.Status{
+		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name,
+		Nodes: p.board.all(),
+	}
+	own := p.ownStatus()
+	for i, n := range s.Nodes {
+		if n.ID == own.ID {
+			s.Nodes[i] = own
+		}
+	}
+	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
+		s.Primary = p.board.name(t.Node)
+	}
+	return s
+}

@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+// dataFormat is the version of the data directory's layout.
+const dataFormat = 1
+
+const (
+	identityFile = "identity.json"
+	peersFile    = "peers.json"
+	secretsFile  = "secrets.toml"
+)
+
+// identity is the content of identity.json.
+type identity struct {
+	Format    int    `json:"format"`
+	Cluster   string `json:"cluster"`
+	ClusterID uint64 `json:"cluster_id,string"`
+	Node      string `json:"node"`
+	NodeID    uint64 `json:"node_id,string"`
+	// Instance is random: it tells this directory from any other that was ever
+	// made for the same node.
+	Instance string `json:"instance"`
+}
+
+// dataDir is the agent's data directory.
+type dataDir struct {
+	path     string
+	fresh    bool // nothing is there yet
+	identity identity
+	lock     *os.File
+
+	mu   sync.Mutex
+	pins map[cluster.NodeID]string
+}
+
+// prepareDataDir reads whose directory it is and refuses one of another node,
+// cluster or version. It changes nothing; a directory that does not exist or
+// is empty is fine.
+func prepareDataDir(cfg config.Config) (*dataDir, error) {
+	d := &dataDir{path: cfg.DataDir, pins: map[cluster.NodeID]string{}}
+	b, err := os.ReadFile(d.join(identityFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		d.fresh = true
+		d.identity = identity{
+			Format: dataFormat, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
+			Node: cfg.Node, NodeID: uint64(cfg.Self().ID), Instance: newInstance(),
+		}
+		return d, checkEmpty(cfg.DataDir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read identity: %w", err)
+	}
+	if err := json.Unmarshal(b, &d.identity); err != nil {
+		return nil, fmt.Errorf("data directory %s: %s is damaged: %w", cfg.DataDir, identityFile, err)
+	}
+	return d, d.identity.check(cfg)
+}
+
+func newInstance() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}
+
+// check refuses an identity that is not the configuration's.
+func (id identity) check(cfg config.Config) error {
+	switch {
+	case id.Format > dataFormat:
+		return fmt.Errorf("data directory %s has format %d, this quorate reads up to %d: install the newer quorate again",
+			cfg.DataDir, id.Format, dataFormat)
+	case id.Cluster != cfg.Cluster:
+		return fmt.Errorf("data directory %s belongs to node %q of cluster %q, not to cluster %q: set data_dir to this node's own",
+			cfg.DataDir, id.Node, id.Cluster, cfg.Cluster)
+	case id.Node != cfg.Node:
+		return fmt.Errorf("data directory %s belongs to node %q, not to %q: set data_dir to this node's own",
+			cfg.DataDir, id.Node, cfg.Node)
+	case id.ClusterID != cfg.ClusterID() || id.NodeID != uint64(cfg.Self().ID):
+		return fmt.Errorf("data directory %s was made for another list of [[member]]: the initial members cannot be changed in the file",
+			cfg.DataDir)
+	}
+	return nil
+}
+
+func checkEmpty(path string) error {
+	found, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read data directory: %w", err)
+	}
+	for _, f := range found {
+		if f.Name() != "lost+found" {
+			return fmt.Errorf("data directory %s holds %q but no "+identityFile+": it is not quorate's; choose an empty one", path, f.Name())
+		}
+	}
+	return nil
+}
+
+// open takes the directory's lock and, in a fresh one, writes whose it is.
+func (d *dataDir) open() error {
+	if err := os.MkdirAll(d.path, 0o755); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	if err := d.takeLock(); err != nil {
+		return err
+	}
+	if d.fresh {
+		if err := writeJSON(d.join(identityFile), d.identity); err != nil {
+			return errors.Join(err, d.close())
+		}
+	}
+	if err := d.readPins(); err != nil {
+		return errors.Join(err, d.close())
+	}
+	return nil
+}
+
+func (d *dataDir) takeLock() error {
+	f, err := os.OpenFile(d.join("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("data directory %s is in use by another quorate agent", d.path)
+		}
+		return fmt.Errorf("lock data directory: %w", err)
+	}
+	d.lock = f
+	return nil
+}
+
+func (d *dataDir) close() error { return d.lock.Close() }
+
+// join names a path inside the directory.
+func (d *dataDir) join(parts ...string) string {
+	return filepath.Join(append([]string{d.path}, parts...)...)
+}
+
+func (d *dataDir) instance() (b [16]byte) {
+	raw, err := hex.DecodeString(d.identity.Instance)
+	if err == nil {
+		copy(b[:], raw)
+	}
+	return b
+}
+
+func (d *dataDir) readPins() error {
+	b, err := os.ReadFile(d.join(peersFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read peers: %w", err)
+	}
+	if err := json.Unmarshal(b, &d.pins); err != nil {
+		return fmt.Errorf("data directory %s: "+peersFile+" is damaged: %w", d.path, err)
+	}
+	return nil
+}
+
+// checkPeer pins the instance of a peer's data directory at first contact and
+// refuses another one from then on: a node that comes back with an empty log
+// would vote away what it had promised.
+func (d *dataDir) checkPeer(id transport.Identity) error {
+	instance := hex.EncodeToString(id.Instance[:])
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch pinned, ok := d.pins[id.Node]; {
+	case ok && pinned == instance:
+		return nil
+	case ok:
+		return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
+			"its log is not the one that this cluster counts on, or two agents run under the same name",
+			id.NodeName, instance, d.identity.Node, pinned)
+	}
+	d.pins[id.Node] = instance
+	if err := writeJSON(d.join(peersFile), d.pins); err != nil {
+		delete(d.pins, id.Node)
+		return err
+	}
+	return nil
+}
+
+// loadSecrets reads the node's internal passwords and makes them first if there
+// are none.
+func loadSecrets(path string) (mysqld.Secrets, error) {
+	s, err := mysqld.LoadSecrets(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return mysqld.GenerateSecrets(path)
+	}
+	return s, err
+}
+
+// writeJSON replaces a small file atomically and durably.
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", filepath.Base(tmp), err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

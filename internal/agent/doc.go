@@ -1,0 +1,36 @@
+// Package agent is the composition root: it builds every other package, feeds
+// package core with what happens and executes its effects.
+//
+// # What it owns
+//
+// The data directory (identity, lock, the peers' pinned instances), the
+// goroutine tree, the order of start and stop, and the glue between packages:
+// the epoch (tap, proposals, ACKs), the feed's reader of the log, the judge of
+// I3 and of the prefix rule, the exchange of node statuses.
+//
+//	data_dir/
+//	  identity.json   who this directory belongs to; format version
+//	  peers.json      the instance of each peer's data directory, pinned at
+//	                  first contact: a node that lost its log may not vote
+//	                  under its old name
+//	  lock            flock: one agent per directory
+//	  log/            package seglog
+//	  mysql/          package mysqld
+//	  secrets.toml    the internal accounts' passwords (package mysqld), mode 0600
+//
+// # Goroutines (all under Run)
+//
+//	consensus, transport, feed, router, api   their packages' Run
+//	core        takes inputs, steps core.Node, executes effects
+//	operation   at most one: the operation under way, with its own context
+//	epoch       the tap's Run and the ACLs it reports, while one is open
+//	watch       polls mysqld: applied position, guarded variables, replication
+//	gossip      sends this node's status to its peers
+//	process     one per mysqld: reports its end
+//
+// # Stop order
+//
+// Router and writes first, then leadership, then mysqld, then the log; the
+// peer listener last, because a refused dial tells the others that this
+// process, and so its mysqld, is gone.
+package agent

@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysqlwire"
+)
+
+// epochSlot holds the epoch of which this node is the primary: there is at
+// most one, and with its tap ends all acknowledging.
+type epochSlot struct {
+	mu  sync.Mutex
+	cur *epoch
+}
+
+// epoch is one tenure of the local mysqld as primary.
+type epoch struct {
+	term        uint64
+	incarnation uint64
+	tap         *mysqlwire.Tap
+	cancel      context.CancelFunc
+}
+
+func (s *epochSlot) set(e *epoch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cur = e
+}
+
+// close ends the epoch: its tap is closed when close returns, so nothing is
+// acknowledged after it.
+func (s *epochSlot) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil {
+		return
+	}
+	s.cur.tap.Close()
+	s.cur.cancel()
+	s.cur = nil
+}
+
+// get returns the epoch of a term, or nil.
+func (s *epochSlot) get(term uint64) *epoch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil || s.cur.term != term {
+		return nil
+	}
+	return s.cur
+}
+
+func (s *epochSlot) incarnation(term uint64) (uint64, bool) {
+	if e := s.get(term); e != nil {
+		return e.incarnation, true
+	}
+	return 0, false
+}
+
+// committed acknowledges what the mark covers, if it is of the epoch in hand
+// (I2). It is called by consensus's loop; Tap.Ack does not block.
+func (s *epochSlot) committed(m consensus.Mark) {
+	if e := s.get(m.Epoch); e != nil && m.Number > 0 {
+		e.tap.Ack(m.Number)
+	}
+}
+
+// stats returns the tap's counters while there is one.
+func (s *epochSlot) stats() (mysqlwire.TapStats, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil {
+		return mysqlwire.TapStats{}, false
+	}
+	return s.cur.tap.Stats(), true
+}
+
+// openTap connects the tap of a new epoch and checks that mysqld waits for it
+// and for nobody else.
+func (a *Agent) openTap(ctx context.Context, term uint64) error {
+	p := a.currentProcess()
+	if p == nil {
+		return errNoMysqld
+	}
+	tap, err := mysqlwire.ConnectTap(ctx, mysqlwire.TapConfig{
+		Socket: a.server.Socket(), User: mysqld.TapUser, Password: a.secrets.Tap,
+		ServerID: a.serverID(serverIDOfTap), ReplicaUUID: a.derivedUUID(uuidOfTap),
+		HeartbeatPeriod: a.cfg.Raft.ElectionTimeout, Exclude: a.committedGTIDs(),
+		EntryBytesMax: entryBytesMax(a.cfg), Term: term, Logger: a.logger,
+	})
+	if err != nil {
+		return err
+	}
+	tapCtx, cancel := context.WithCancel(a.ctx)
+	e := &epoch{term: term, incarnation: p.Incarnation(), tap: tap, cancel: cancel}
+	a.epoch.set(e)
+	a.work.Go(func() { a.runTap(tapCtx, e) })
+	return a.checkSemiSync(ctx)
+}
+
+// runTap proposes what the tap brings. Its end, unless we ended it, is a doubt
+// about mysqld: sessions wait there and nobody listens.
+func (a *Agent) runTap(ctx context.Context, e *epoch) {
+	err := e.tap.Run(ctx, func(ctx context.Context, b mysqlwire.Batch) error {
+		if b.ACL {
+			if err := checkGrantStatements(b); err != nil {
+				return err
+			}
+		}
+		return a.node.Propose(ctx, b.Data)
+	})
+	if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+		a.mail.doubt(core.Doubt{Incarnation: e.incarnation, Reason: fmt.Sprintf("the tap ended: %v", err)})
+	}
+}
+
+// grantsDump matches a GRANT that lets an account attach as a replica, whose
+// ACKs would release commits that no log has.
+var grantsDump = regexp.MustCompile(`(?is)\bGRANT\b.*(\bREPLICATION\s+SLAVE\b|\bREPLICATION_SLAVE_ADMIN\b|\bGROUP_REPLICATION_ADMIN\b|\bSUPER\b|\bALL(\s+PRIVILEGES)?\s+ON\s+\*\s*\.\s*\*)`)
+
+// errForeignGrant fences before the statement is acknowledged: mysqld is
+// killed while it waits and the statement is gone.
+var errForeignGrant = errors.New("an account was being granted the right to attach as a replica")
+
+// checkGrantStatements looks at the account statements of a batch before it is
+// proposed.
+func checkGrantStatements(b mysqlwire.Batch) error {
+	_, body, err := entry.Parse(b.Data)
+	if err != nil {
+		return err
+	}
+	for ev, err := range binlog.Events(body) {
+		if err != nil {
+			return err
+		}
+		if ev.Type() != binlog.TypeQuery {
+			continue
+		}
+		q, err := binlog.ParseQuery(ev)
+		if err != nil {
+			return err
+		}
+		if binlog.IsACLStatement(q.Text) && grantsDump.MatchString(q.Text) {
+			return fmt.Errorf("%w: its replica could acknowledge what no log holds; a CDC reader attaches to the feed instead", errForeignGrant)
+		}
+	}
+	return nil
+}
+
+// commitEpoch opens the epoch in the log.
+func (a *Agent) commitEpoch(ctx context.Context, term uint64) error {
+	e := a.epoch.get(term)
+	if e == nil {
+		return fmt.Errorf("open epoch %d: its tap is gone", term)
+	}
+	own := a.board.own()
+	data := entry.EncodeEpoch(entry.Epoch{
+		Term: term, Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID),
+		ServerVersion: own.ServerVersion, FormatDescription: e.tap.FormatDescription(),
+	})
+	if err := a.node.Propose(ctx, data); err != nil {
+		return fmt.Errorf("propose epoch %d: %w", term, err)
+	}
+	for {
+		mark, changed := a.node.Committed().Changed()
+		if mark.Epoch == term {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("commit epoch %d: %w", term, ctx.Err())
+		}
+	}
+}

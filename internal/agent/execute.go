@@ -1,0 +1,329 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/mysqld"
+)
+
+// errNoMysqld fails an operation on a mysqld that has ended.
+var errNoMysqld = errors.New("mysqld is not running")
+
+// verdictError carries a verdict other than Failed.
+type verdictError struct {
+	verdict core.Verdict
+	reason  string
+}
+
+func (e *verdictError) Error() string { return e.reason }
+
+// execute does one effect. It is called by core's goroutine, in order.
+func (a *Agent) execute(e core.Effect) {
+	a.logger.Info("effect", "do", e.String())
+	switch e.Kind {
+	case core.Cancel:
+		if a.operation.id == e.Op {
+			a.operation.cancel()
+		}
+	case core.Serve:
+		a.serveTerm.Store(e.Term)
+		a.board.routeChanged()
+	case core.Unserve:
+		a.stopServing()
+	case core.CloseTap:
+		a.epoch.close()
+	case core.Transfer:
+		a.stopServing()
+		a.node.TransferTo(e.To)
+	case core.Resign:
+		a.node.Resign()
+	default:
+		a.begin(e)
+	}
+}
+
+// stopServing closes the router's connections into the local mysqld.
+func (a *Agent) stopServing() {
+	if a.serveTerm.Swap(0) != 0 {
+		a.router.CloseAll()
+		a.board.routeChanged()
+	}
+}
+
+// begin starts an operation in a goroutine of its own, after the one before
+// it has ended: that one is done or cancelled.
+func (a *Agent) begin(e core.Effect) {
+	before := a.operation.done
+	ctx, cancel := context.WithCancel(a.ctx)
+	op := operation{id: e.Op, cancel: cancel, done: make(chan struct{})}
+	a.operation = op
+	if e.Kind == core.KillMysqld {
+		a.signalKill() // at once, whatever the operation before it waits for
+	}
+	a.work.Go(func() {
+		defer close(op.done)
+		defer cancel()
+		if before != nil {
+			<-before
+		}
+		incarnation, err := a.operate(ctx, e)
+		done := core.Done{Op: e.Op, Verdict: core.OK, Incarnation: incarnation}
+		if err != nil {
+			done.Verdict, done.Reason = core.Failed, err.Error()
+			var v *verdictError
+			if errors.As(err, &v) {
+				done.Verdict = v.verdict
+			}
+			a.logger.Warn("operation", "op", e.String(), "verdict", done.Verdict, "reason", err)
+		}
+		a.input(done)
+	})
+}
+
+func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64, err error) {
+	if e.Term != 0 {
+		if r := a.node.Role(); !r.Leading || r.Term != e.Term {
+			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
+		}
+	}
+	switch e.Kind {
+	case core.StartMysqld:
+		return a.startMysqld(ctx)
+	case core.Judge:
+		return 0, a.judge(ctx, e.Promote)
+	case core.Replicate:
+		return 0, a.replicate(ctx)
+	case core.CatchUp:
+		return 0, a.catchUp(ctx)
+	case core.OpenTap:
+		return 0, a.openTap(ctx, e.Term)
+	case core.CommitEpoch:
+		return 0, a.commitEpoch(ctx, e.Term)
+	case core.OpenWrites:
+		return 0, a.openWrites(ctx, e.Term)
+	case core.CloseWrites:
+		return 0, a.closeWrites(ctx)
+	case core.StopMysqld:
+		return 0, a.stopMysqld()
+	case core.KillMysqld:
+		a.killMysqld()
+		return 0, nil
+	}
+	return 0, fmt.Errorf("unknown effect %s", e)
+}
+
+func (a *Agent) currentProcess() *mysqld.Process {
+	a.processMu.Lock()
+	defer a.processMu.Unlock()
+	return a.process
+}
+
+// admin returns the administrative sessions of the mysqld that runs.
+func (a *Agent) admin() (*mysqld.Admin, error) {
+	p := a.currentProcess()
+	if p == nil {
+		return nil, errNoMysqld
+	}
+	return p.Admin(), nil
+}
+
+func (a *Agent) setProcess(p *mysqld.Process) {
+	a.processMu.Lock()
+	defer a.processMu.Unlock()
+	a.process = p
+}
+
+// startMysqld brings up a new incarnation.
+func (a *Agent) startMysqld(ctx context.Context) (uint64, error) {
+	a.board.update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldStarting })
+	if !a.server.Initialized() {
+		a.logger.Info("mysqld: initialising its data directory")
+		if err := a.server.Initialize(ctx); err != nil {
+			return 0, fmt.Errorf("initialise mysqld: %w", err)
+		}
+	}
+	p, err := a.server.Start(ctx)
+	if err != nil {
+		a.mysqldGone()
+		return 0, fmt.Errorf("start mysqld: %w", err)
+	}
+	a.setProcess(p)
+	a.work.Go(func() { a.watchProcess(p) })
+	if err := p.Ready(ctx); err != nil {
+		a.killMysqld()
+		return 0, fmt.Errorf("wait for mysqld: %w", err)
+	}
+	uuid, err := p.Admin().ServerUUID(ctx)
+	if err != nil {
+		a.killMysqld()
+		return 0, fmt.Errorf("ask mysqld for its UUID: %w", err)
+	}
+	a.logger.Info("mysqld is up", "pid", p.PID(), "incarnation", p.Incarnation())
+	a.board.update(func(s *cluster.NodeStatus) {
+		s.Mysqld, s.MysqldPID, s.ServerUUID = cluster.MysqldRunning, p.PID(), uuid
+		s.ServerVersion = a.install.Version.String()
+	})
+	return p.Incarnation(), nil
+}
+
+// watchProcess tells core when a mysqld has ended.
+func (a *Agent) watchProcess(p *mysqld.Process) {
+	<-p.Done()
+	reason := "mysqld ended"
+	if err := p.ExitError(); err != nil {
+		reason = fmt.Sprintf("mysqld ended: %v", err)
+	}
+	a.logger.Warn("mysqld is gone", "pid", p.PID(), "incarnation", p.Incarnation(), "reason", reason)
+	a.mysqldGone()
+	a.input(core.MysqldExited{Incarnation: p.Incarnation(), Reason: reason})
+}
+
+func (a *Agent) mysqldGone() {
+	a.board.update(func(s *cluster.NodeStatus) {
+		s.Mysqld, s.MysqldPID, s.WaitingSessions = cluster.MysqldStopped, 0, 0
+	})
+}
+
+// signalKill sends SIGKILL without waiting for the end.
+func (a *Agent) signalKill() {
+	if p := a.currentProcess(); p != nil {
+		a.work.Go(p.Kill)
+	}
+}
+
+// killMysqld kills mysqld, if there is one, and waits until it is gone.
+func (a *Agent) killMysqld() {
+	if p := a.currentProcess(); p != nil {
+		p.Kill()
+		a.setProcess(nil)
+	}
+}
+
+// stopMysqld stops a mysqld of which CloseWrites has proven that no session
+// waits for an ACK. It does not end with the agent's context: a clean stop is
+// what an agent that ends wants.
+func (a *Agent) stopMysqld() error {
+	p := a.currentProcess()
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	p.StopGracefully(ctx)
+	a.setProcess(nil)
+	return nil
+}
+
+// replicate points mysqld to its own agent's feed.
+func (a *Agent) replicate(ctx context.Context) error {
+	host, portText, err := net.SplitHostPort(a.feed.Addr().String())
+	if err != nil {
+		return fmt.Errorf("read the feed's address: %w", err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil {
+		return fmt.Errorf("read the feed's port: %w", err)
+	}
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	if err := admin.ConfigureReplication(ctx, host, port, feedUser, a.feedPassword); err != nil {
+		return fmt.Errorf("configure replication: %w", err)
+	}
+	if err := admin.StartReplica(ctx); err != nil {
+		return fmt.Errorf("start replication: %w", err)
+	}
+	return nil
+}
+
+// catchUp waits until mysqld has everything that is committed, then stops its
+// replication.
+func (a *Agent) catchUp(ctx context.Context) error {
+	began := time.Now()
+	if err := a.node.Barrier(ctx); err != nil {
+		return err
+	}
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	watchCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.work.Go(func() { a.unblockApplier(watchCtx, cancel, admin) })
+	if err := admin.WaitApplied(watchCtx, a.committedGTIDs().String()); err != nil {
+		if cause := context.Cause(watchCtx); cause != nil {
+			err = cause
+		}
+		return fmt.Errorf("wait until everything committed is applied: %w", err)
+	}
+	if err := admin.StopReplica(ctx); err != nil {
+		return fmt.Errorf("stop replication: %w", err)
+	}
+	a.logger.Info("caught up", "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// unblockApplier ends the wait of a catch-up when the applier has stopped with
+// an error and, after a while, the sessions that the applier waits for: a long
+// read under a committed ALTER must not keep the cluster without a primary.
+func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc, admin *mysqld.Admin) {
+	ticker := time.NewTicker(applierCheckInterval)
+	defer ticker.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		s, err := admin.ReplicaStatus(ctx)
+		if err == nil && !s.SQLRunning && s.SQLErrno != 0 {
+			fail(fmt.Errorf("the applier stopped with error %d: %s", s.SQLErrno, s.SQLError))
+			return
+		}
+		if n < applierPatienceChecks {
+			continue
+		}
+		if killed, err := admin.KillBlockers(ctx); err == nil && killed > 0 {
+			a.logger.Warn("promotion: ended sessions that blocked the applier", "sessions", killed)
+		}
+	}
+}
+
+// openWrites makes mysqld writable and looks again whether it may be. The
+// statements run on mysqld's socket: fencing kills mysqld, and they with it.
+func (a *Agent) openWrites(ctx context.Context, term uint64) error {
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	if err := admin.SetSuperReadOnly(ctx, false, closeWritesLockWait); err != nil {
+		return fmt.Errorf("open for writes: %w", err)
+	}
+	if r := a.node.Role(); !r.Leading || r.Term != term || a.epoch.get(term) == nil {
+		return fmt.Errorf("epoch %d ended while writes were opened", term)
+	}
+	return nil
+}
+
+// closeWrites makes mysqld read-only. That it returned is the one proof that
+// no session waits for an ACK.
+func (a *Agent) closeWrites(ctx context.Context) error {
+	p := a.currentProcess()
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*closeWritesLockWait)
+	defer cancel()
+	if err := p.Admin().SetSuperReadOnly(ctx, true, closeWritesLockWait); err != nil {
+		return fmt.Errorf("close writes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/gtid"
+)
+
+// judge decides whether mysqld may replicate or, with promote, serve (I3). It
+// waits for a majority's commit index first: a node's own log may hold what
+// will be cut, and may lack what is committed.
+func (a *Agent) judge(ctx context.Context, promote bool) error {
+	if err := a.node.Barrier(ctx); err != nil {
+		return err
+	}
+	executed, err := a.executed(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.judgeErrant(executed); err != nil {
+		return err
+	}
+	if !promote {
+		if err := a.fillHoles(ctx, executed); err != nil {
+			return err
+		}
+	}
+	if err := a.judgeSettings(ctx); err != nil {
+		return err
+	}
+	if promote {
+		return a.judgeGrants(ctx)
+	}
+	return nil
+}
+
+// executed returns mysqld's gtid_executed.
+func (a *Agent) executed(ctx context.Context) (*gtid.Set, error) {
+	admin, err := a.admin()
+	if err != nil {
+		return nil, err
+	}
+	text, err := admin.GTIDExecuted(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read gtid_executed: %w", err)
+	}
+	return gtid.ParseSet(text)
+}
+
+// judgeErrant is I3: nothing in mysqld that is not in the committed log.
+func (a *Agent) judgeErrant(executed *gtid.Set) error {
+	if a.node.Committed().Contains(executed) {
+		a.board.update(func(s *cluster.NodeStatus) { s.Errant = "" })
+		return nil
+	}
+	errant := executed.Clone()
+	errant.Subtract(a.committedGTIDs())
+	if errant.IsEmpty() {
+		return nil // committed in between
+	}
+	a.board.update(func(s *cluster.NodeStatus) { s.Errant = errant.String() })
+	return &verdictError{core.Errant, fmt.Sprintf(
+		"mysqld holds transactions that the cluster never committed: %s; it stays down, its data and binlogs are kept in %s",
+		errant, a.data.join("mysql"))}
+}
+
+// fillHoles declares the no-ops before mysqld's place in the log done.
+func (a *Agent) fillHoles(ctx context.Context, executed *gtid.Set) error {
+	log := logReader{a.log, a.node}
+	mark, err := findPrefix(log, executed)
+	if err != nil {
+		return fmt.Errorf("find mysqld's place in the log: %w", err)
+	}
+	holes, err := findHoles(log, mark, executed)
+	var broken *holesError
+	if errors.As(err, &broken) {
+		a.board.update(func(s *cluster.NodeStatus) { s.Errant = "" })
+		return &verdictError{core.Errant, err.Error() + "; it stays down and has to be rebuilt"}
+	}
+	if err != nil {
+		return err
+	}
+	a.logger.Info("mysqld holds the log up to", "index", mark.Index, "committed", a.node.Committed().Mark().Index,
+		"no_ops", holes.String())
+	if holes.IsEmpty() {
+		return nil
+	}
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	if err := admin.AddPurged(ctx, holes.String()); err != nil {
+		return fmt.Errorf("declare the no-ops %s done: %w", holes, err)
+	}
+	return nil
+}
+
+// judgeSettings checks every variable that quorate depends on.
+func (a *Agent) judgeSettings(ctx context.Context) error {
+	p := a.currentProcess()
+	if p == nil {
+		return errNoMysqld
+	}
+	drifts, err := p.CheckGuarded(ctx)
+	if err != nil {
+		return fmt.Errorf("check guarded variables: %w", err)
+	}
+	if len(drifts) == 0 {
+		return nil
+	}
+	texts := make([]string, len(drifts))
+	for i, d := range drifts {
+		texts[i] = d.String()
+	}
+	return &verdictError{core.Unfit, "mysqld is not set as it must be: " + strings.Join(texts, "; ")}
+}
+
+// judgeGrants looks for accounts whose replicas could acknowledge commits.
+func (a *Agent) judgeGrants(ctx context.Context) error {
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	grants, err := admin.ScanGrants(ctx)
+	if err != nil || len(grants) == 0 {
+		return err
+	}
+	texts := make([]string, len(grants))
+	for i, g := range grants {
+		texts[i] = g.Account + " (" + g.Privilege + ")"
+	}
+	return fmt.Errorf("accounts hold privileges with which commits can go unreplicated: %s: revoke them", strings.Join(texts, ", "))
+}
+
+// checkSemiSync waits until mysqld counts the tap as its only semi-sync
+// replica: it registers a replica shortly after the dump has begun.
+func (a *Agent) checkSemiSync(ctx context.Context) error {
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	retry := time.NewTicker(5 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		s, err := admin.SemiSyncStatus(ctx)
+		if err != nil {
+			return fmt.Errorf("read semi-sync status: %w", err)
+		}
+		switch {
+		case !s.On:
+			return errors.New("semi-sync is off in mysqld")
+		case s.Clients == 1:
+			return nil
+		case s.Clients > 1:
+			return fmt.Errorf("mysqld has %d semi-sync replicas, the tap must be the only one", s.Clients)
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for mysqld to count the tap: %w", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/quorate/quorate/internal/core"
+)
+
+// mailbox passes inputs to core from callers that may not block. It is bounded
+// by keeping only what matters: of Raft's states and of the peers' reports the
+// newest, of doubts the first, which fences already.
+type mailbox struct {
+	mu      sync.Mutex
+	raft    *core.RaftChanged
+	peers   *core.Peers
+	doubted *core.Doubt
+	// signal has room for one: something is there.
+	signal chan struct{}
+}
+
+func newMailbox() *mailbox { return &mailbox{signal: make(chan struct{}, 1)} }
+
+func (m *mailbox) raftChanged(in core.RaftChanged) {
+	m.put(func() { m.raft = &in })
+}
+
+func (m *mailbox) peersChanged(in core.Peers) {
+	m.put(func() { m.peers = &in })
+}
+
+func (m *mailbox) doubt(in core.Doubt) {
+	m.put(func() {
+		if m.doubted == nil || m.doubted.Incarnation < in.Incarnation {
+			m.doubted = &in
+		}
+	})
+}
+
+func (m *mailbox) put(f func()) {
+	m.mu.Lock()
+	f()
+	m.mu.Unlock()
+	select {
+	case m.signal <- struct{}{}:
+	default: // there is a signal already
+	}
+}
+
+func (m *mailbox) take() (batch []core.Input) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.raft != nil {
+		batch = append(batch, *m.raft)
+	}
+	if m.doubted != nil {
+		batch = append(batch, *m.doubted)
+	}
+	if m.peers != nil {
+		batch = append(batch, *m.peers)
+	}
+	m.raft, m.peers, m.doubted = nil, nil, nil
+	return batch
+}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+func formatID(id uint64) string { return fmt.Sprintf("%016x", id) }
+
+// Metrics implements api.Provider: the counters of every package, at this
+// moment.
+func (p provider) Metrics() []api.Metric {
+	own := p.ownStatus()
+	m := []api.Metric{
+		{Name: "quorate_primary", Help: "1 while this node is open for writes.", Value: boolValue(own.Role == cluster.RolePrimary)},
+		{Name: "quorate_leader", Help: "1 while this node is the Raft leader.", Value: boolValue(p.node.Role().Leading)},
+		{Name: "quorate_term", Help: "Raft term.", Value: float64(own.Term)},
+		{Name: "quorate_log_last_index", Help: "Last index in the log.", Value: float64(own.LogLast)},
+		{Name: "quorate_log_commit_index", Help: "Highest committed index on this node's disk.", Value: float64(own.LogCommit)},
+		{Name: "quorate_applied_index", Help: "Log index up to which mysqld has everything.", Value: float64(own.Applied)},
+		{Name: "quorate_lag_transactions", Help: "Committed transactions that mysqld lacks.", Value: float64(own.LagTransactions)},
+		{Name: "quorate_lag_seconds", Help: "Age of the oldest committed transaction that mysqld lacks.", Value: own.LagSeconds},
+		{Name: "quorate_waiting_sessions", Help: "Sessions of mysqld that wait for an ACK.", Value: float64(own.WaitingSessions)},
+	}
+	m = append(m, p.logMetrics()...)
+	m = append(m, p.connectionMetrics()...)
+	if t, ok := p.epoch.stats(); ok {
+		m = append(m,
+			api.Metric{Name: "quorate_tap_transactions", Help: "Transactions of this epoch handed to Raft.", Value: float64(t.Transactions)},
+			api.Metric{Name: "quorate_tap_batches", Help: "Entries of this epoch handed to Raft.", Value: float64(t.Batches)},
+			api.Metric{Name: "quorate_tap_acks", Help: "ACK packets sent in this epoch.", Value: float64(t.AcksSent)},
+			api.Metric{Name: "quorate_tap_bytes", Help: "Bytes of binlog received in this epoch.", Value: float64(t.Bytes)},
+			api.Metric{Name: "quorate_tap_outstanding", Help: "Entries received and not yet committed.", Value: float64(t.Outstanding)})
+	}
+	return m
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (p provider) logMetrics() []api.Metric {
+	s := p.log.Stats()
+	return []api.Metric{
+		{Name: "quorate_log_appends_total", Help: "Group commits of the log.", Counter: true, Value: float64(s.Appends)},
+		{Name: "quorate_log_entries_total", Help: "Entries appended.", Counter: true, Value: float64(s.Entries)},
+		{Name: "quorate_log_bytes_total", Help: "Bytes appended.", Counter: true, Value: float64(s.Bytes)},
+		{Name: "quorate_log_syncs_total", Help: "fsyncs of the log and its hard state.", Counter: true, Value: float64(s.Syncs)},
+		{Name: "quorate_log_sync_seconds_total", Help: "Time in fsync.", Counter: true, Value: s.SyncTime.Seconds()},
+		{Name: "quorate_log_truncations_total", Help: "Conflicts that removed entries.", Counter: true, Value: float64(s.Truncations)},
+	}
+}
+
+func (p provider) connectionMetrics() []api.Metric {
+	f := p.feed.Stats()
+	m := []api.Metric{
+		{Name: "quorate_feed_dumps", Help: "Replicas that read from the feed.", Value: float64(f.Dumps)},
+		{Name: "quorate_feed_bytes_total", Help: "Bytes sent to replicas.", Counter: true, Value: float64(f.Bytes)},
+		{Name: "quorate_feed_events_total", Help: "Events sent to replicas.", Counter: true, Value: float64(f.Events)},
+	}
+	return append(m, p.routerMetrics()...)
+}
+
+func (p provider) routerMetrics() []api.Metric {
+	r := p.router.Stats()
+	m := []api.Metric{
+		{Name: "quorate_router_sessions", Help: "Clients connected to a primary.", Value: float64(r.Sessions)},
+		{Name: "quorate_router_held", Help: "Clients that wait for a primary.", Value: float64(r.Held)},
+		{Name: "quorate_router_accepted_total", Help: "Clients that came to this node.", Counter: true, Value: float64(r.Accepted)},
+		{Name: "quorate_router_rejected_total", Help: "Clients turned away at a bound.", Counter: true, Value: float64(r.Rejected)},
+		{Name: "quorate_router_hold_timeouts_total", Help: "Clients that waited for a primary in vain.", Counter: true, Value: float64(r.HoldTimeouts)},
+		{Name: "quorate_router_fenced_total", Help: "Sessions closed because this node may not serve.", Counter: true, Value: float64(r.ClosedByFence + r.ClosedByLease)},
+	}
+	for _, peer := range p.peers.Stats().Peers {
+		labels := map[string]string{"peer": p.board.name(peer.ID)}
+		m = append(m,
+			api.Metric{Name: "quorate_peer_connected", Help: "1 while our control connection to the peer stands.", Labels: labels, Value: boolValue(peer.Control.Connected)},
+			api.Metric{Name: "quorate_peer_connection_losses_total", Help: "Connections to the peer that were lost.", Counter: true, Labels: labels, Value: float64(peer.Control.Losses + peer.Append.Losses)})
+	}
+	return m
+}

@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/mysqld"
+)
+
+// guardEvery is how many polls pass between two checks of the guarded
+// variables, which cost more than the rest.
+const guardEvery = 4
+
+// runWatch polls mysqld: for the status, and for what must not be.
+func (a *Agent) runWatch(ctx context.Context) error {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		own := a.board.own()
+		p := a.currentProcess()
+		if p == nil || own.Mysqld != cluster.MysqldRunning {
+			continue
+		}
+		pollCtx, cancel := context.WithTimeout(ctx, 4*watchInterval)
+		a.pollApplied(pollCtx)
+		switch own.Role {
+		case cluster.RolePrimary:
+			a.pollPrimary(pollCtx, p, n%guardEvery == 0)
+		case cluster.RoleReplica:
+			a.pollReplica(pollCtx, p, n%guardEvery == 0)
+		}
+		cancel()
+	}
+}
+
+func (a *Agent) pollApplied(ctx context.Context) {
+	set, err := a.executed(ctx)
+	if err != nil {
+		return // mysqld is going or stuck: its end comes as an input
+	}
+	l := a.lag.executed(set, time.Now())
+	a.board.update(func(s *cluster.NodeStatus) {
+		s.Applied, s.GTIDExecuted = l.Applied, set.String()
+		s.LagTransactions, s.LagBytes, s.LagSeconds = l.Transactions, l.Bytes, l.Seconds
+	})
+}
+
+// pollPrimary fences a primary that anyone but the tap could acknowledge.
+func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, guard bool) {
+	s, err := p.Admin().SemiSyncStatus(ctx)
+	if err != nil {
+		return
+	}
+	a.board.update(func(n *cluster.NodeStatus) { n.WaitingSessions = int64(s.WaitSessions) })
+	var doubts []string
+	if !s.On {
+		doubts = append(doubts, "semi-sync was switched off")
+	}
+	if s.Clients > 1 {
+		doubts = append(doubts, fmt.Sprintf("a foreign semi-sync replica is attached (%d in all)", s.Clients))
+	}
+	if users, err := p.Admin().DumpThreads(ctx); err == nil {
+		for _, u := range users {
+			if u != mysqld.TapUser {
+				doubts = append(doubts, fmt.Sprintf("account %s reads the binlog directly", u))
+			}
+		}
+	}
+	a.doubt(p, doubts)
+	if guard {
+		a.pollGuarded(ctx, p)
+		if err := a.judgeGrants(ctx); err != nil && ctx.Err() == nil {
+			a.doubt(p, []string{err.Error()})
+		}
+	}
+}
+
+// pollReplica restarts replication that has stopped, and says why it did.
+func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) {
+	s, err := p.Admin().ReplicaStatus(ctx)
+	if err != nil {
+		return
+	}
+	switch {
+	case s.SQLError != "":
+		a.board.setTrouble("replication stopped: " + s.SQLError)
+	case s.IOError != "" && !s.IORunning:
+		a.board.setTrouble("replication cannot read: " + s.IOError)
+	case !s.IORunning && !s.IOConnecting || !s.SQLRunning:
+		a.board.setTrouble("replication is not running")
+	default:
+		a.board.setTrouble("")
+	}
+	if guard {
+		if a.board.own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
+			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)
+			if err := p.Admin().StartReplica(ctx); err != nil {
+				a.logger.Warn("start replication", "error", err)
+			}
+		}
+		a.pollGuarded(ctx, p)
+	}
+}
+
+func (a *Agent) pollGuarded(ctx context.Context, p *mysqld.Process) {
+	drifts, err := p.CheckGuarded(ctx)
+	if err != nil {
+		return
+	}
+	var doubts []string
+	for _, d := range drifts {
+		doubts = append(doubts, d.String())
+	}
+	a.doubt(p, doubts)
+}
+
+func (a *Agent) doubt(p *mysqld.Process, reasons []string) {
+	if len(reasons) > 0 {
+		a.mail.doubt(core.Doubt{Incarnation: p.Incarnation(), Reason: strings.Join(reasons, "; ")})
+	}
+}
+
+// runGossip sends this node's status to its peers, and the peers' to core, at
+// every change that matters and at intervals.
+func (a *Agent) runGossip(ctx context.Context) error {
+	ticker := time.NewTicker(gossipInterval)
+	defer ticker.Stop()
+	for {
+		changed := a.board.changes()
+		blob, err := json.Marshal(a.ownStatus())
+		if err != nil {
+			return fmt.Errorf("encode own status: %w", err)
+		}
+		a.peers.SendStatus(blob)
+		a.mail.peersChanged(a.board.forCore())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-ticker.C:
+		}
+	}
+}
+
+// ownStatus completes the board's status with what others own.
+func (a *Agent) ownStatus() cluster.NodeStatus {
+	s := a.board.own()
+	s.LogLast = a.log.LastIndex()
+	s.LogCommit = a.node.Committed().Mark().Index
+	return s
+}

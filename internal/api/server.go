@@ -1,0 +1,196 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+const (
+	// connMax bounds open connections, idle ones included: enough for a dozen
+	// load balancers and monitors. What is beyond waits in the listen queue.
+	connMax = 256
+	// requestTimeout bounds reading a request and writing its answer.
+	requestTimeout = 5 * time.Second
+	// idleTimeout bounds how long an unused connection may keep its place.
+	idleTimeout = 15 * time.Second
+	// headerBytesMax bounds a request's header; ours have none of their own.
+	headerBytesMax = 16 << 10
+	// stopTimeout bounds how long answers under way may take when Run ends.
+	stopTimeout = time.Second
+)
+
+// Provider is what the server shows. The agent implements it; both methods are
+// called from many goroutines and must be quick.
+type Provider interface {
+	Status() cluster.Status
+	Metrics() []Metric
+}
+
+// Config holds the server's settings.
+type Config struct {
+	// Listen is the host:port to bind.
+	Listen string
+	Logger *slog.Logger
+}
+
+// Server answers HTTP requests about this node.
+type Server struct {
+	config   Config
+	provider Provider
+	listener net.Listener
+}
+
+// New makes a Server. It opens and starts nothing.
+func New(config Config, provider Provider) *Server {
+	return &Server{config: config, provider: provider}
+}
+
+// Listen binds the port, so that "port in use" is known before anything else
+// happens; the error names the address. Run closes it.
+func (s *Server) Listen() (err error) {
+	s.listener, err = net.Listen("tcp", s.config.Listen)
+	return err
+}
+
+// Addr returns the address that Listen has bound.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Run answers requests until ctx ends, and returns after everything that it
+// started has ended. Listen must have succeeded before.
+func (s *Server) Run(ctx context.Context) error {
+	if s.listener == nil {
+		return errors.New("run api: Listen was not called")
+	}
+	server := &http.Server{
+		Handler:     s.handler(),
+		ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: headerBytesMax,
+		ErrorLog:       slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var stop sync.WaitGroup
+	stop.Go(func() {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			server.Close() // an answer that nobody reads
+		}
+	})
+	err := server.Serve(limit(s.listener, connMax))
+	cancel()
+	stop.Wait()
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve api: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		s.reply(w, http.StatusOK, s.provider.Status())
+	})
+	for path, ok := range map[string]func(cluster.NodeStatus) bool{
+		"/health":    func(n cluster.NodeStatus) bool { return n.Mysqld == cluster.MysqldRunning },
+		"/liveness":  func(cluster.NodeStatus) bool { return true },
+		"/readiness": func(n cluster.NodeStatus) bool { return isPrimary(n) || isReplica(n) },
+		"/primary":   isPrimary,
+		"/replica":   isReplica,
+	} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			self := self(s.provider.Status())
+			code := http.StatusServiceUnavailable
+			if ok(self) {
+				code = http.StatusOK
+			}
+			s.reply(w, code, self)
+		})
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider), promhttp.HandlerOpts{}))
+	return mux
+}
+
+func isPrimary(n cluster.NodeStatus) bool { return n.Role == cluster.RolePrimary }
+func isReplica(n cluster.NodeStatus) bool { return n.Role == cluster.RoleReplica }
+
+// self returns the answering node's own status; the zero value, which is
+// neither primary nor replica, if it is not there.
+func self(st cluster.Status) cluster.NodeStatus {
+	for _, n := range st.Nodes {
+		if n.Name == st.Self {
+			return n
+		}
+	}
+	return cluster.NodeStatus{Name: st.Self}
+}
+
+func (s *Server) reply(w http.ResponseWriter, code int, value any) {
+	body, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	if _, err := w.Write(append(body, '\n')); err != nil {
+		s.config.Logger.Debug("cannot answer an api request", "err", err)
+	}
+}
+
+// limitListener accepts at most as many connections at a time as places has.
+type limitListener struct {
+	net.Listener
+	places chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func limit(l net.Listener, n int) *limitListener {
+	return &limitListener{Listener: l, places: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+// Accept waits for a place, then for a connection.
+func (l *limitListener) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	return &limitConn{Conn: conn, release: sync.OnceFunc(func() { <-l.places })}, nil
+}
+
+// Close makes Accept return also while it waits for a place.
+func (l *limitListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// limitConn gives its place back when it is closed.
+type limitConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *limitConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// run runs a command line.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = Main(t.Context(), args, &out, &errs, Deps{Version: "v1"})
+	return code, out.String(), errs.String()
+}
+
+func TestEveryCommandHasAnExample(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Example == "" || cmd.Short == "" {
+			t.Errorf("%s has no example or no description", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCommand(Deps{}))
+}
+
+func sampleStatus() cluster.Status {
+	return cluster.Status{
+		Cluster: "orders", ClusterID: "1f", Self: "a", Primary: "a",
+		Nodes: []cluster.NodeStatus{
+			{
+				ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Role: cluster.RolePrimary, Term: 7,
+				LogLast: 120, LogCommit: 119, Applied: 119, Mysqld: cluster.MysqldRunning, ServerVersion: "9.7.4",
+			},
+			{
+				ID: 2, Name: "b", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleErrant, Term: 7,
+				LogLast: 119, LogCommit: 118, Applied: 100, LagTransactions: 42, LagBytes: 3 << 20, LagSeconds: 1.25,
+				Mysqld: cluster.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2",
+			},
+			{
+				ID: 3, Name: "c", Kind: cluster.KindFull, AgeMs: 61234, Role: cluster.RoleReplica, Term: 6,
+				LogLast: 90, LogCommit: 90, Applied: 90, Mysqld: cluster.MysqldStopped,
+			},
+			{ID: 4, Name: "d", Kind: cluster.KindFull},
+		},
+	}
+}
+
+const sampleTable = `cluster orders, primary a, as node a sees it
+
+NODE  KIND  ROLE         TERM  LAST  COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
+a     full  primary      7     120   119     119      0       0B         0.0s      running 9.7.4
+b     full  errant       7     119   118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2
+c     full  unreachable  6     90    90      90       0       0B         0.0s      stopped        last heard 1m1.2s ago, as replica
+d     full  unknown      -     -     -       -        -       -          -         -              never heard from it
+`
+
+func TestStatusTable(t *testing.T) {
+	if d := cmp.Diff(sampleTable, statusTable(sampleStatus(), false)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	st := sampleStatus()
+	st.Nodes[1].Role, st.Nodes[1].Errant = cluster.RoleReplica, ""
+	st.Nodes[3].Reachable, st.Nodes[3].Role = true, cluster.RolePromoting
+	var codes []string
+	for line := range strings.Lines(statusTable(st, true)) {
+		rest, ok := strings.CutPrefix(line, "\x1b[")
+		if !ok {
+			continue
+		}
+		code, _, _ := strings.Cut(rest, "m")
+		codes = append(codes, code)
+		if !strings.HasSuffix(line, "\x1b[0m\n") {
+			t.Errorf("the colour does not end: %q", line)
+		}
+	}
+	if d := cmp.Diff([]string{"1", ansiGreen, "0", ansiRed, "33"}, codes); d != "" {
+		t.Errorf("colours (-want +got):\n%s", d)
+	}
+}
+
+func TestShortBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0B", 999: "999B", 1000: "1.0KiB", 1 << 10: "1KiB", 10 << 10: "10KiB", 1536: "1.5KiB",
+		1 << 20: "1MiB", 5 << 30: "5GiB", 3 << 40: "3TiB", 1 << 60: "1048576TiB",
+	} {
+		if got := shortBytes(n); got != want {
+			t.Errorf("shortBytes(%d) = %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestStatusExitCodes(t *testing.T) {
+	st := sampleStatus()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(st)
+	}))
+	addr := server.Listener.Addr().String()
+	if code, out, errs := run(t, "status", "--addr", addr); code != exitOK || out != sampleTable || errs != "" {
+		t.Errorf("with a primary: %d, %q, %q", code, out, errs)
+	}
+	code, out, _ := run(t, "status", "--addr", addr, "--json")
+	var got cluster.Status
+	if err := json.Unmarshal([]byte(out), &got); code != exitOK || err != nil {
+		t.Errorf("--json: %d, %v", code, err)
+	}
+	if d := cmp.Diff(st, got); d != "" {
+		t.Errorf("--json (-want +got):\n%s", d)
+	}
+	st.Primary = ""
+	code, out, errs := run(t, "status", "--addr", addr)
+	if code != exitNoPrimary || !strings.HasPrefix(out, "cluster orders, primary none,") || errs != "quorate: the cluster has no primary\n" {
+		t.Errorf("without a primary: %d, %q, %q", code, out, errs)
+	}
+	server.Close()
+	code, out, errs = run(t, "status", "--addr", addr)
+	if code != exitFailure || out != "" || !strings.HasPrefix(errs, "quorate: ask agent at "+addr+": ") {
+		t.Errorf("nobody there: %d, %q, %q", code, out, errs)
+	}
+}
+
+func TestStatusAddress(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.toml")
+	for listen, want := range map[string]string{
+		"127.0.0.1:1": "127.0.0.1:1", "0.0.0.0:2": "localhost:2", ":3": "localhost:3", "[::]:4": "localhost:4", "[::1]:5": "[::1]:5",
+	} {
+		text := strings.Replace(config.Example(), "127.0.0.1:7401", listen, 1)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := statusAddress(path, ""); err != nil || got != want {
+			t.Errorf("api.listen %s: asks %s, %v, want %s", listen, got, err, want)
+		}
+	}
+	if got, err := statusAddress("", ""); err != nil || got != "127.0.0.1:7401" {
+		t.Errorf("default: %s, %v", got, err)
+	}
+}
+
+func TestErrorsAreOneLineEach(t *testing.T) {
+	var errs bytes.Buffer
+	path := filepath.Join(t.TempDir(), "node.toml")
+	if err := os.WriteFile(path, []byte(config.Example()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	deps := Deps{RunAgent: func(context.Context, config.Config, *slog.Logger, string) error {
+		return errors.Join(errors.New("first"), errors.New("second\nthird"))
+	}}
+	code := Main(t.Context(), []string{"run", "--config", path}, &errs, &errs, deps)
+	if want := "quorate: first\nquorate: second\nquorate: third\n"; code != exitFailure || errs.String() != want {
+		t.Errorf("%d, %q, want %q", code, errs.String(), want)
+	}
+}
+
+// TestClientArgv: the option file takes the place of --no-defaults, first of
+// all options, and no password is among the arguments.
+func TestClientArgv(t *testing.T) {
+	install := &provision.Installation{
+		Loader: []string{"/p/ld.so", "--library-path", "/p/lib"}, Mysql: "/p/bin/mysql",
+		PluginDir: "/p/plugin", CharsetsDir: "/p/charsets",
+	}
+	client, err := install.ClientArgv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := clientArgv(client, "FILE", "SOCKET", []string{"-e", "select 1"})
+	program := slices.Index(argv, "/p/bin/mysql")
+	if program < 0 || argv[program+1] != "--defaults-file=FILE" || slices.Contains(argv, "--no-defaults") {
+		t.Errorf("argv %q", argv)
+	}
+	want := []string{"--protocol=SOCKET", "--host=localhost", "--socket=SOCKET", "-e", "select 1"}
+	if d := cmp.Diff(want, argv[len(argv)-len(want):]); d != "" {
+		t.Errorf("the end of argv (-want +got):\n%s", d)
+	}
+}
+
+// TestOptionFile: a child reads the file, and only its owner may.
+func TestOptionFile(t *testing.T) {
+	path, err := optionFile("secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 || !info.Mode().IsRegular() {
+		t.Errorf("mode %v, %v, want a regular file with 0600", info.Mode(), err)
+	}
+	if out, err := exec.Command("cat", path).Output(); err != nil || string(out) != "secret" {
+		t.Errorf("a child reads %q, %v", out, err)
+	}
+}

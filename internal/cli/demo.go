@@ -1,0 +1,379 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// Bounds of the demo's waits. A small machine that starts five servers at once
+// needs most of the first; the others are far above what is normal.
+const (
+	demoStartWait    = 3 * time.Minute
+	demoFailoverWait = time.Minute
+	demoRejoinWait   = 2 * time.Minute
+	demoSettleWait   = time.Minute
+	// demoFindingsMax is how many lost or diverged rows are printed one by one.
+	demoFindingsMax = 10
+)
+
+var (
+	// errDemoFailed says that the demo ran to its end and the ledger is not right.
+	errDemoFailed = errors.New("the ledger is not right")
+	// errDemoInterrupted says that the user ended it.
+	errDemoInterrupted = errors.New("interrupted; nothing is left behind")
+)
+
+// demoOptions are the flags of `quorate demo`.
+type demoOptions struct {
+	nodes     int
+	duration  time.Duration
+	writers   int
+	keep      bool
+	json      bool
+	dir       string
+	mysqlBase string
+}
+
+// newDemoCommand returns `quorate demo`.
+func newDemoCommand() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a cluster on this machine, kill its primary under load, check every row",
+		Long: `Starts a cluster of stock MySQL servers on loopback, lets writers insert rows
+through the read/write ports, kills the primary's agent and mysqld with SIGKILL,
+measures how long no write was acknowledged, restarts the dead node and waits
+until it has rejoined from the log. At the end every server is held to what the
+writers were told: each acknowledged row is there exactly once, each row of
+unknown outcome is on all servers or on none, and the tables are identical.
+
+Exit status 0: nothing was lost, nothing diverged, and writes resumed.
+
+Afterwards no process and no file is left behind. With --keep the command stays
+in the foreground with the cluster up until Ctrl-C. After a failure the
+directory with the logs stays.`,
+		Example: `  quorate demo
+  quorate demo --nodes 1 --duration 10s
+  quorate demo --json 2>/dev/null
+  quorate demo --keep --mysql-base /opt/mysql`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd, o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.nodes, "nodes", 3, "number of nodes: 1, 3 or 5")
+	f.DurationVar(&o.duration, "duration", 20*time.Second, "how long the writers write; the kill is in the middle")
+	f.IntVar(&o.writers, "writers", 8, "number of concurrent writers")
+	f.BoolVar(&o.keep, "keep", false, "keep the cluster up at the end, until Ctrl-C")
+	f.BoolVar(&o.json, "json", false, "print the result as one JSON object on stdout, everything else on stderr")
+	f.StringVar(&o.dir, "dir", "", "directory for the cluster, empty or new (default: a temporary one)")
+	f.StringVar(&o.mysqlBase, "mysql-base", "", "prefix of the MySQL installation (default: $QUORATE_MYSQL_BASE, then mysqld on PATH)")
+	return cmd
+}
+
+func (o demoOptions) validate() error {
+	switch {
+	case o.nodes != 1 && o.nodes != 3 && o.nodes != 5:
+		return fmt.Errorf("--nodes %d: it can be 1, 3 or 5", o.nodes)
+	case o.duration < 2*time.Second:
+		return fmt.Errorf("--duration %v: at least 2s", o.duration)
+	case o.writers < 1 || o.writers > 200:
+		return fmt.Errorf("--writers %d: 1 to 200", o.writers)
+	}
+	return nil
+}
+
+// runDemo builds the demo, runs it and tidies up.
+func runDemo(cmd *cobra.Command, o demoOptions) (err error) {
+	if err := o.validate(); err != nil {
+		return usage(err)
+	}
+	d := &demo{opts: o, out: newDemoPrinter(cmd, o.json)}
+	install, err := provision.Discover(o.mysqlBase)
+	if err != nil {
+		return err
+	}
+	d.result.MySQLVersion = install.Version.String()
+	d.out.step("MySQL %s found", install.Version)
+	if err := d.create(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close(err)) }()
+	if err := d.run(cmd.Context()); err != nil {
+		if cmd.Context().Err() != nil {
+			return errDemoInterrupted
+		}
+		return err
+	}
+	if err := d.out.result(d.result); err != nil {
+		return err
+	}
+	if o.keep {
+		d.waitKept(cmd.Context())
+	}
+	if !d.result.OK {
+		return errDemoFailed
+	}
+	return nil
+}
+
+// demo is one run.
+type demo struct {
+	opts    demoOptions
+	out     *demoPrinter
+	cluster *devcluster.Cluster
+	result  demoResult
+}
+
+// create makes the directory and the cluster in it, not started.
+func (d *demo) create() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the quorate executable: %w", err)
+	}
+	dir := d.opts.dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "quorate-demo-"); err != nil {
+			return fmt.Errorf("create the cluster directory: %w", err)
+		}
+	}
+	base := d.opts.mysqlBase
+	if base != "" {
+		if base, err = filepath.Abs(base); err != nil {
+			return fmt.Errorf("name the MySQL installation: %w", err)
+		}
+	}
+	d.cluster, err = devcluster.New(devcluster.Options{
+		Binary: self, Dir: dir, Nodes: d.opts.nodes, MySQLBase: base, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	d.out.step("cluster directory %s", d.cluster.Dir())
+	return nil
+}
+
+// close stops the cluster. Its files go too, unless the run failed: then the
+// logs are worth more than a tidy disk.
+func (d *demo) close(failure error) error {
+	if failure == nil || errors.Is(failure, errDemoInterrupted) {
+		return d.cluster.Close()
+	}
+	d.out.step("failed; the logs stay in %s", d.cluster.Dir())
+	return d.cluster.Stop()
+}
+
+// run is the story from the start of the nodes to the check of the ledger.
+func (d *demo) run(ctx context.Context) error {
+	primary, err := d.start(ctx)
+	if err != nil {
+		return err
+	}
+	load, err := d.prepare(ctx, primary)
+	if err != nil {
+		return err
+	}
+	writing, stop := context.WithCancel(ctx)
+	defer stop()
+	// A workload that ends by itself has failed, and the story with it.
+	group, story := errgroup.WithContext(ctx)
+	begin := time.Now()
+	group.Go(func() error { return load.Run(writing) })
+	d.out.step("%d writers write through the ports of all nodes", d.opts.writers)
+	group.Go(func() error {
+		defer stop()
+		if err := d.breakAndMend(story, load, primary); err != nil {
+			return err
+		}
+		return sleep(story, time.Until(begin.Add(d.opts.duration)))
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	d.result.DurationSeconds = time.Since(begin).Seconds()
+	d.out.step("writers have stopped")
+	return d.check(ctx, load)
+}
+
+// start brings all nodes up and returns the primary.
+func (d *demo) start(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, demoStartWait)
+	defer cancel()
+	if err := d.cluster.StartAll(ctx); err != nil {
+		return -1, err
+	}
+	d.out.step("nodes %s started", d.names())
+	primary, err := d.cluster.WaitAllReady(ctx)
+	if err != nil {
+		return -1, err
+	}
+	d.out.step("all nodes are ready, %s is the primary", d.cluster.Name(primary))
+	return primary, nil
+}
+
+// prepare creates the account and the table, and the workload on it.
+func (d *demo) prepare(ctx context.Context, primary int) (*ledger.Workload, error) {
+	if err := d.cluster.CreateApplication(ctx, primary, ledger.Database); err != nil {
+		return nil, err
+	}
+	cfg := ledger.Config{Writers: d.opts.writers, Logger: slog.New(slog.DiscardHandler)}
+	for i := range d.cluster.Len() {
+		cfg.DSNs = append(cfg.DSNs, d.cluster.DSN(i))
+	}
+	// Through any router: this one is not the primary's, if there is another.
+	if err := ledger.CreateTable(ctx, cfg.DSNs[(primary+1)%len(cfg.DSNs)]); err != nil {
+		return nil, err
+	}
+	d.out.step("account created on the primary, table created through the router")
+	return ledger.New(cfg)
+}
+
+// breakAndMend waits for half of the duration, kills the primary, and sees the
+// cluster recover and the dead node rejoin.
+func (d *demo) breakAndMend(ctx context.Context, load *ledger.Workload, victim int) error {
+	if err := sleep(ctx, d.opts.duration/2); err != nil {
+		return err
+	}
+	name := d.cluster.Name(victim)
+	d.out.step("%d rows acknowledged so far", load.Stats().Acknowledged)
+	load.ResetGap()
+	killed := time.Now()
+	if err := d.cluster.KillBoth(victim); err != nil {
+		return err
+	}
+	d.out.step("SIGKILL to the agent and the mysqld of the primary, %s", name)
+	if d.cluster.Len() == 1 {
+		return d.mend(ctx, load, victim, killed) // nobody else can take over
+	}
+	if err := d.awaitWrites(ctx, load, killed); err != nil {
+		return err
+	}
+	return d.mend(ctx, load, victim, killed)
+}
+
+// awaitWrites waits for a new primary and for its first acknowledged row.
+// The dead primary's last answers cannot be mistaken for it: it is gone.
+func (d *demo) awaitWrites(ctx context.Context, load *ledger.Workload, killed time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, demoFailoverWait)
+	defer cancel()
+	primary, err := d.cluster.WaitPrimary(ctx)
+	if err != nil {
+		return err
+	}
+	d.result.FailoverMs = time.Since(killed).Milliseconds()
+	d.out.step("%s is the primary, %s after the kill", d.cluster.Name(primary), shortTime(time.Since(killed)))
+	before := load.Stats().Acknowledged
+	if err := devcluster.Poll(ctx, "writes are acknowledged again", func(context.Context) (bool, string, error) {
+		return load.Stats().Acknowledged > before, "none so far", nil
+	}); err != nil {
+		return err
+	}
+	gap := load.Gap()
+	d.result.WriteGapMs = gap.Milliseconds()
+	d.out.step("writes go on: nothing was acknowledged for %s", shortTime(gap))
+	return nil
+}
+
+// mend restarts the victim and waits until it has applied everything that was
+// committed when it was restarted.
+func (d *demo) mend(ctx context.Context, load *ledger.Workload, victim int, killed time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, demoRejoinWait)
+	defer cancel()
+	var committed uint64
+	if d.cluster.Len() > 1 {
+		primary, err := d.cluster.WaitPrimary(ctx)
+		if err != nil {
+			return err
+		}
+		st, err := d.cluster.NodeStatus(ctx, primary)
+		if err != nil {
+			return err
+		}
+		committed = st.LogCommit
+	}
+	name := d.cluster.Name(victim)
+	restarted := time.Now()
+	if err := d.cluster.Start(ctx, victim); err != nil {
+		return err
+	}
+	d.out.step("%s restarted", name)
+	if d.cluster.Len() == 1 {
+		if err := d.awaitWrites(ctx, load, killed); err != nil {
+			return err
+		}
+	}
+	if err := d.cluster.WaitCaughtUp(ctx, victim, committed); err != nil {
+		return err
+	}
+	d.result.RejoinMs = time.Since(restarted).Milliseconds()
+	d.out.step("%s has rejoined from the log, %s after its restart", name, shortTime(time.Since(restarted)))
+	return nil
+}
+
+// check holds every server to what the writers were told.
+func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
+	var nodes []ledger.Node
+	for i := range d.cluster.Len() {
+		dsn, err := d.cluster.LocalDSN(i)
+		if err != nil {
+			return err
+		}
+		nodes = append(nodes, ledger.Node{Name: d.cluster.Name(i), DSN: dsn})
+	}
+	verdict, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), nodes, load.History(), demoSettleWait)
+	if err != nil {
+		return err
+	}
+	d.out.step("ledger checked on %s: %d rows on each", d.names(), verdict.Rows)
+	for i, f := range append(verdict.Lost, verdict.Diverged...) {
+		if i == demoFindingsMax {
+			d.out.step("… and more")
+			break
+		}
+		d.out.bad("%v", f)
+	}
+	d.result.fill(d.opts, verdict)
+	return nil
+}
+
+// waitKept leaves the cluster up until the user ends the command.
+func (d *demo) waitKept(ctx context.Context) {
+	d.out.step("the cluster stays up")
+	d.out.plain("  as the application:    %s", d.cluster.ClientCommand(0))
+	d.out.plain("  as the administrator:  quorate mysql --config %s", d.cluster.ConfigPath(0))
+	d.out.plain("  its state:             quorate status --config %s", d.cluster.ConfigPath(0))
+	d.out.plain("  to stop it:            Ctrl-C here; this removes %s", d.cluster.Dir())
+	<-ctx.Done()
+}
+
+func (d *demo) names() string {
+	var names []string
+	for i := range d.cluster.Len() {
+		names = append(names, d.cluster.Name(i))
+	}
+	return strings.Join(names, ", ")
+}
+
+// sleep waits for d, or less if ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

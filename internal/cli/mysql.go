@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/provision"
+)
+
+func newMySQLCommand(deps Deps) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "mysql --config FILE [-- ARGUMENTS]",
+		Short: "Open the mysql client on this node's server, as its administrator",
+		Long: `Runs the mysql client of the installation that the node uses, on the node's own
+server, as the account "dba". It needs to read the node's secrets, so run it as
+the user that runs the agent, or as root. What follows -- goes to the client.
+
+On a replica the server is read-only; "quorate status" says which node is the
+primary.`,
+		Example: `  quorate mysql --config node.toml
+  quorate mysql --config node.toml -- -e "CREATE USER app IDENTIFIED BY '…'"
+  quorate mysql --config node.toml -- --table orders < query.sql`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cfg, err := loadConfig(path)
+			if err != nil {
+				return err
+			}
+			return execClient(cfg, args, deps.Exec)
+		},
+	}
+	configFlag(cmd, &path)
+	return cmd
+}
+
+// execClient replaces this process with the mysql client, so that the client
+// owns the terminal and its exit code is the command's.
+func execClient(cfg config.Config, args []string, exec func(string, []string, []string) error) error {
+	install, err := provision.Discover(cfg.MySQL.BaseDir)
+	if err != nil {
+		return err
+	}
+	secrets, err := mysqld.LoadSecrets(filepath.Join(cfg.DataDir, "secrets.toml"))
+	if err != nil {
+		return err
+	}
+	file, err := optionFile(fmt.Sprintf("[client]\nuser=dba\npassword=%s\n", secrets.DBA))
+	if err != nil {
+		return err
+	}
+	client, err := install.ClientArgv()
+	if err != nil {
+		return err
+	}
+	server := mysqld.New(mysqld.Config{Installation: install, DataDir: filepath.Join(cfg.DataDir, "mysql")})
+	argv := clientArgv(client, file, server.Socket(), args)
+	// A login file would win over the option file; there is no other way to
+	// say that none is wanted.
+	env := append(os.Environ(), "MYSQL_TEST_LOGIN_FILE=/nonexistent")
+	return fmt.Errorf("start %s: %w", argv[0], exec(argv[0], argv, env))
+}
+
+// clientArgv returns the client's command line. Our option file takes the place
+// of --no-defaults, both of which must come first; either keeps the user's own
+// ~/.my.cnf from changing account or server.
+func clientArgv(client []string, file, socket string, args []string) []string {
+	argv := slices.Clone(client)
+	if i := slices.Index(argv, "--no-defaults"); i >= 0 {
+		argv[i] = "--defaults-file=" + file
+	}
+	argv = append(argv, "--protocol=SOCKET", "--host=localhost", "--socket="+socket)
+	return append(argv, args...)
+}
+
+// optionFile puts text where only a program that inherits our descriptors can
+// read it: a file in memory that has no name and ends with the process. The
+// password so appears in no file system and on no command line.
+func optionFile(text string) (path string, err error) {
+	fd, err := unix.MemfdCreate("quorate-client", 0) // without CLOEXEC: the client inherits it
+	if err != nil {
+		return "", fmt.Errorf("create option file: %w", err)
+	}
+	// The client ignores option files that others may write to.
+	if err = unix.Fchmod(fd, 0o600); err == nil {
+		_, err = unix.Write(fd, []byte(text))
+	}
+	if err != nil {
+		unix.Close(fd)
+		return "", fmt.Errorf("write option file: %w", err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), nil
+}

@@ -1,0 +1,173 @@
+package config
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// Config is everything that an operator can set for one node.
+type Config struct {
+	// Cluster is the cluster's name, the same on every node.
+	Cluster string
+	// Node is this node's name: one of Members.
+	Node string
+	// DataDir is the absolute path of the directory that the agent owns.
+	DataDir string
+	// LogLevel is the lowest level that the agent logs.
+	LogLevel slog.Level
+	// Members are the initial members, in the order of the file. The list is
+	// the same on every node.
+	Members []Member
+
+	Raft   Raft
+	Log    Log
+	MySQL  MySQL
+	Feed   Feed
+	Router Router
+	API    API
+
+	// source says where each value came from, for messages; nil without a file.
+	source *source
+}
+
+// Member is one initial member.
+type Member struct {
+	Name string
+	// Peer is the host:port where its agent listens for other agents.
+	Peer string
+	Kind cluster.Kind
+}
+
+// Raft holds the timing of elections.
+type Raft struct {
+	// Heartbeat is the interval at which a leader shows that it is alive.
+	Heartbeat time.Duration
+	// ElectionTimeout is how long a follower waits in silence, at least,
+	// before it stands for election. A leader's lease is shorter (I5).
+	ElectionTimeout time.Duration
+}
+
+// Log holds the settings of the replicated log.
+type Log struct {
+	// SegmentSize is the size at which a new segment file is begun.
+	SegmentSize Bytes
+}
+
+// MySQL holds the settings of this node's mysqld.
+type MySQL struct {
+	// BaseDir is the installation's prefix; "" = look for one.
+	BaseDir string
+	// Port and Bind are where mysqld itself listens: on loopback only.
+	Port int
+	Bind string
+	// User is the OS user that mysqld runs as; "" = the agent's own.
+	User string
+	// TransactionSizeMax bounds one transaction's size in the binlog.
+	TransactionSizeMax Bytes
+	// PromotionTimeout is how long a new leader may take to open its mysqld
+	// before it hands over to another node.
+	PromotionTimeout time.Duration
+	// Variables are further server variables. The ones that quorate depends
+	// on are refused by package mysqld, which knows the list.
+	Variables map[string]string
+}
+
+// Feed is where this node's mysqld replicates from.
+type Feed struct {
+	Listen string
+}
+
+// Router holds the settings of the client-facing port.
+type Router struct {
+	// ReadWrite is the host:port where clients connect.
+	ReadWrite string
+	// HoldTimeout is how long a new connection waits for a primary.
+	HoldTimeout time.Duration
+	// HoldMax is how many connections may wait at the same time.
+	HoldMax int
+}
+
+// API is where the agent answers HTTP.
+type API struct {
+	Listen string
+}
+
+// Default returns a Config with every default. The cluster's name, the node's
+// name and the members have none.
+func Default() Config {
+	return Config{
+		DataDir:  "/var/lib/quorate",
+		LogLevel: slog.LevelInfo,
+		Raft: Raft{
+			Heartbeat:       100 * time.Millisecond,
+			ElectionTimeout: time.Second,
+		},
+		// A rotation of the primary's binlog fsyncs the whole old file under a
+		// lock, so the file, and with it the segment, stays small.
+		Log: Log{SegmentSize: 128 * MiB},
+		MySQL: MySQL{
+			Port:               3306,
+			Bind:               "127.0.0.1",
+			TransactionSizeMax: 8 * MiB,
+			PromotionTimeout:   30 * time.Second,
+		},
+		Feed: Feed{Listen: "127.0.0.1:7402"},
+		Router: Router{
+			ReadWrite:   "0.0.0.0:6446",
+			HoldTimeout: 30 * time.Second,
+			HoldMax:     1000,
+		},
+		API: API{Listen: "127.0.0.1:7401"},
+	}
+}
+
+// ClusterMembers returns the members with their ids, in the order of the file.
+func (c Config) ClusterMembers() []cluster.Member {
+	members := make([]cluster.Member, 0, len(c.Members))
+	for _, m := range c.Members {
+		members = append(members, cluster.Member{
+			ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: m.Kind,
+		})
+	}
+	return members
+}
+
+// Self returns this node's own entry among the members. It is the zero Member
+// only if the Config does not pass Validate.
+func (c Config) Self() cluster.Member {
+	for _, m := range c.ClusterMembers() {
+		if m.Name == c.Node {
+			return m
+		}
+	}
+	return cluster.Member{}
+}
+
+// ClusterID returns the cluster's 64-bit id, never 0 (see the package comment).
+func (c Config) ClusterID() uint64 {
+	names := make([]string, 0, len(c.Members))
+	for _, m := range c.Members {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return hash64("quorate-cluster\x00" + c.Cluster + "\x00" + strings.Join(names, "\x00"))
+}
+
+// MemberID returns the Raft id of the node called name in a cluster, never 0
+// (see the package comment). Names hold no NUL byte, so two different pairs
+// never hash the same text.
+func MemberID(clusterName, name string) cluster.NodeID {
+	return cluster.NodeID(hash64("quorate-node\x00" + clusterName + "\x00" + name))
+}
+
+func hash64(text string) uint64 {
+	sum := sha256.Sum256([]byte(text))
+	return cmp.Or(binary.BigEndian.Uint64(sum[:8]), 1)
+}

@@ -1,0 +1,254 @@
+package config
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// header is the required part of a file; it has 7 lines.
+const header = `cluster = "orders"
+node = "a"
+data_dir = "/d"
+[[member]]
+name = "a"
+peer = "10.0.0.1:7400"
+# the tables of a test begin at line 8
+`
+
+// lines returns the messages of an error, one per problem.
+func lines(err error) []string {
+	var texts []string
+	for _, e := range Problems(err) {
+		texts = append(texts, e.Error())
+	}
+	return texts
+}
+
+// check runs Load's and Validate's checks on a text, as `config check` does.
+func check(text string) []string {
+	c, err := Parse("node.toml", []byte(text))
+	if err == nil {
+		err = c.Validate()
+	}
+	return lines(err)
+}
+
+func TestExampleIsTheDefault(t *testing.T) {
+	c, err := Parse("example", []byte(Example()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Cluster, want.Node = "orders", "a"
+	want.Members = []Member{
+		{"a", "10.0.0.1:7400", cluster.KindFull},
+		{"b", "10.0.0.2:7400", cluster.KindFull},
+		{"c", "10.0.0.3:7400", cluster.KindFull},
+	}
+	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("Example differs from Default (-want +got):\n%s", d)
+	}
+	for key := range new(Config).fields() {
+		if c.source.lines[key] == 0 {
+			t.Errorf("the example does not show %s", key)
+		}
+	}
+	for key := range new(Member).fields() {
+		if c.source.lines["member[0]."+key] == 0 {
+			t.Errorf("the example does not show member.%s", key)
+		}
+	}
+}
+
+func TestLoadReadsEveryKey(t *testing.T) {
+	c, err := Parse("node.toml", []byte(`
+cluster = "c1"
+node = "n2"
+data_dir = "/srv/q"
+log_level = "debug"
+member = [{name = "n1", peer = "h1:1", kind = "full"}, {name = "n2", peer = "h2:9"}]
+[raft]
+heartbeat = "50ms"
+election_timeout = "700ms"
+[log]
+segment_size = "64MiB"
+[mysql]
+base_dir = "/opt/mysql"
+port = 3307
+bind = "127.0.0.2"
+user = "mysql"
+transaction_size_max = 1048576
+promotion_timeout = "1m"
+variables = { max_connections = 500, innodb_adaptive_hash_index = false, innodb_buffer_pool_size = "1G", innodb_max_dirty_pages_pct = 75.5 }
+[feed]
+listen = "127.0.0.1:1"
+[router]
+read_write = ":2"
+hold_timeout = "5s"
+hold_max = 7
+[api]
+listen = "127.0.0.1:3"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Cluster: "c1", Node: "n2", DataDir: "/srv/q", LogLevel: slog.LevelDebug,
+		Members: []Member{{"n1", "h1:1", cluster.KindFull}, {"n2", "h2:9", cluster.KindFull}},
+		Raft:    Raft{50 * time.Millisecond, 700 * time.Millisecond},
+		Log:     Log{64 * MiB},
+		MySQL: MySQL{"/opt/mysql", 3307, "127.0.0.2", "mysql", MiB, time.Minute, map[string]string{
+			"max_connections": "500", "innodb_adaptive_hash_index": "false",
+			"innodb_buffer_pool_size": "1G", "innodb_max_dirty_pages_pct": "75.5",
+		}},
+		Feed: Feed{"127.0.0.1:1"}, Router: Router{":2", 5 * time.Second, 7}, API: API{"127.0.0.1:3"},
+	}
+	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if err := c.Validate(); err != nil {
+		t.Errorf("Validate: %v", err)
+	}
+}
+
+// TestProblems runs testdata/problems: `check` loads and validates the text
+// under it and prints the messages; `check header` puts header above the text.
+func TestProblems(t *testing.T) {
+	datadriven.RunTest(t, "testdata/problems", func(t *testing.T, d *datadriven.TestData) string {
+		text := d.Input + "\n"
+		if d.HasArg("header") {
+			text = header + text
+		}
+		return strings.Join(append(check(text), ""), "\n")
+	})
+}
+
+func TestTooManyMembers(t *testing.T) {
+	text := header
+	for _, name := range strings.Split("bcdefgh", "") {
+		text += "[[member]]\nname = \"" + name + "\"\npeer = \"h:" + "1" + string(name[0]-'a'+'0') + "\"\n"
+	}
+	want := []string{`config node.toml:4: 8 members are too many: at most 7`}
+	if d := cmp.Diff(want, check(text)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	c := Config{Members: []Member{{Name: "a"}, {Name: "b"}}}
+	want := []string{"2 members survive no more failures than 1 would: an odd number is better"}
+	if d := cmp.Diff(want, c.Warnings()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	c.Members = c.Members[:1]
+	if got := c.Warnings(); got != nil {
+		t.Errorf("one member: %q", got)
+	}
+}
+
+func TestValidateWithoutFile(t *testing.T) {
+	c := Default()
+	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull}}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c.LogLevel, c.DataDir = 3, ""
+	want := []string{
+		`config: data_dir "" is not an absolute path: write one that starts with /`,
+		`config: log_level INFO+3 is unknown: use debug, info, warn or error`,
+	}
+	if d := cmp.Diff(want, lines(c.Validate())); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestLoadFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "node.toml")
+	if _, err := Load(path); err == nil || err.Error() != "config "+path+": cannot read it: no such file or directory" {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, []byte(header), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil || c.Cluster != "orders" {
+		t.Errorf("Load: %q, %v", c.Cluster, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Repeat("#\n", fileBytesMax)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || err.Error() != "config "+path+": cannot read it: it is larger than 1MiB" {
+		t.Errorf("huge file: %v", err)
+	}
+}
+
+func TestIDs(t *testing.T) {
+	// Part of the format: a change here makes every running cluster refuse its
+	// own members. sha256("quorate-node\0orders\0a") and
+	// sha256("quorate-cluster\0orders\0a\0b\0c"), computed with sha256sum.
+	c := Config{Cluster: "orders", Node: "b", Members: []Member{{Name: "c"}, {Name: "a"}, {Name: "b", Peer: "h:1", Kind: cluster.KindFull}}}
+	if got, want := MemberID("orders", "a"), cluster.NodeID(0xc438446843f63ad2); got != want {
+		t.Errorf("MemberID = %#x, want %#x", got, want)
+	}
+	if got, want := c.ClusterID(), uint64(0xae5cad350b359116); got != want {
+		t.Errorf("ClusterID = %#x, want %#x", got, want)
+	}
+	self := cluster.Member{ID: MemberID("orders", "b"), Name: "b", Peer: "h:1", Kind: cluster.KindFull}
+	if d := cmp.Diff(self, c.Self()); d != "" {
+		t.Errorf("Self (-want +got):\n%s", d)
+	}
+	moved := Config{Cluster: "orders", Members: []Member{{Name: "a", Peer: "x:1"}, {Name: "b"}, {Name: "c"}}}
+	if c.ClusterID() != moved.ClusterID() {
+		t.Error("the cluster id depends on addresses or on the order of the members")
+	}
+	moved.Members[0].Name = "d"
+	if c.ClusterID() == moved.ClusterID() {
+		t.Error("the cluster id does not depend on the members' names")
+	}
+}
+
+func TestBytesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := Bytes(rapid.Int64Min(0).Draw(t, "bytes"))
+		if got, err := ParseBytes(b.String()); err != nil || got != b {
+			t.Fatalf("ParseBytes(%q) = %v, %v", b.String(), int64(got), err)
+		}
+	})
+	for _, text := range []string{"", "MiB", "1.5MiB", "-1", "1mb", "1M", "9223372036854775807KiB", "1 2MiB", "0x10"} {
+		if got, err := ParseBytes(text); err == nil {
+			t.Errorf("ParseBytes(%q) = %v, want an error", text, got)
+		}
+	}
+	if got, err := ParseBytes("8 MiB"); err != nil || got != 8*MiB {
+		t.Errorf("ParseBytes(8 MiB) = %v, %v", got, err)
+	}
+}
+
+// FuzzParse: no text makes Parse or Validate panic, and every problem is one line.
+func FuzzParse(f *testing.F) {
+	f.Add(Example())
+	f.Add(header + "[raft]\nheartbeat = 1\n[mysql.variables]\na = 1\n")
+	f.Add("member = [{name=\"a\"}, {}]\n[[x]]\ny.z = 1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, line := range check(text) {
+			if strings.ContainsAny(line, "\n\r") {
+				t.Errorf("more than one line: %q", line)
+			}
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// fileBytesMax bounds what Load reads. A file with seven members and a hundred
+// server variables has less than 10 KiB.
+const fileBytesMax = 1 << 20
+
+// Load reads the file at path over the defaults. Its error joins one Problem
+// for everything in the file that cannot be read: broken TOML, an unknown key,
+// a value that is no duration. It does not judge the values: that is Validate.
+func Load(path string) (Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		// The path is in the message already.
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			err = e.Err
+		}
+		return Config{}, &Problem{File: path, Text: fmt.Sprintf("cannot read it: %v", err)}
+	}
+	return Parse(path, data)
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
+	if err == nil && len(data) > fileBytesMax {
+		err = fmt.Errorf("it is larger than %v", Bytes(fileBytesMax))
+	}
+	return data, err
+}
+
+// Parse is Load for a text that is already in memory; file is only for messages.
+func Parse(file string, data []byte) (Config, error) {
+	var tree map[string]any
+	if err := toml.Unmarshal(data, &tree); err != nil {
+		p := &Problem{File: file, Text: "not valid TOML: " + strings.TrimPrefix(err.Error(), "toml: ")}
+		if e, ok := errors.AsType[*toml.DecodeError](err); ok {
+			p.Line, _ = e.Position()
+		}
+		return Config{}, p
+	}
+	src := &source{file: file, lines: keyLines(data)}
+	c := Default()
+	c.source = src
+	d := &decoder{config: &c, fields: c.fields(), problems: problemList{source: src}}
+	d.table("", tree)
+	return c, d.problems.err()
+}
+
+// fields maps every key that holds one value to the function that sets it in
+// c. It is the schema: what is not here (and is no member and no server
+// variable) is an unknown key.
+func (c *Config) fields() map[string]func(string) error {
+	return map[string]func(string) error{
+		"cluster":                    setText(&c.Cluster),
+		"node":                       setText(&c.Node),
+		"data_dir":                   setText(&c.DataDir),
+		"log_level":                  setLevel(&c.LogLevel),
+		"raft.heartbeat":             setDuration(&c.Raft.Heartbeat),
+		"raft.election_timeout":      setDuration(&c.Raft.ElectionTimeout),
+		"log.segment_size":           setBytes(&c.Log.SegmentSize),
+		"mysql.base_dir":             setText(&c.MySQL.BaseDir),
+		"mysql.port":                 setInt(&c.MySQL.Port),
+		"mysql.bind":                 setText(&c.MySQL.Bind),
+		"mysql.user":                 setText(&c.MySQL.User),
+		"mysql.transaction_size_max": setBytes(&c.MySQL.TransactionSizeMax),
+		"mysql.promotion_timeout":    setDuration(&c.MySQL.PromotionTimeout),
+		"feed.listen":                setText(&c.Feed.Listen),
+		"router.read_write":          setText(&c.Router.ReadWrite),
+		"router.hold_timeout":        setDuration(&c.Router.HoldTimeout),
+		"router.hold_max":            setInt(&c.Router.HoldMax),
+		"api.listen":                 setText(&c.API.Listen),
+	}
+}
+
+// fields is the schema of one [[member]].
+func (m *Member) fields() map[string]func(string) error {
+	return map[string]func(string) error{
+		"name": setText(&m.Name),
+		"peer": setText(&m.Peer),
+		"kind": func(text string) error { m.Kind = cluster.Kind(text); return nil },
+	}
+}
+
+func setText(v *string) func(string) error {
+	return func(text string) error { *v = text; return nil }
+}
+
+func setInt(v *int) func(string) error {
+	return func(text string) (err error) {
+		if *v, err = strconv.Atoi(text); err != nil {
+			return fmt.Errorf("%q is not a whole number", text)
+		}
+		return nil
+	}
+}
+
+func setBytes(v *Bytes) func(string) error {
+	return func(text string) (err error) { *v, err = ParseBytes(text); return err }
+}
+
+func setDuration(v *time.Duration) func(string) error {
+	return func(text string) (err error) {
+		if *v, err = time.ParseDuration(text); err != nil {
+			return fmt.Errorf("%q is not a duration: write a number with a unit, such as \"100ms\", \"1s\" or \"5m\"", text)
+		}
+		return nil
+	}
+}
+
+func setLevel(v *slog.Level) func(string) error {
+	return func(text string) error {
+		switch text {
+		case "debug", "info", "warn", "error":
+			return v.UnmarshalText([]byte(text))
+		}
+		return fmt.Errorf("%q is not a level: write \"debug\", \"info\", \"warn\" or \"error\"", text)
+	}
+}
+
+// decoder walks the decoded TOML tree and sets the Config's fields.
+type decoder struct {
+	config   *Config
+	fields   map[string]func(string) error
+	problems problemList
+}
+
+// table sets what the table at prefix holds; prefix is "" or ends with a dot.
+func (d *decoder) table(prefix string, table map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(table)) { // one order of messages
+		key, value := prefix+name, table[name]
+		sub, isTable := value.(map[string]any)
+		switch {
+		case key == "member":
+			d.members(value)
+		case key == "mysql.variables" && isTable:
+			d.variables(key, sub)
+		case d.fields[key] != nil:
+			d.set(key, key, value, d.fields[key])
+		case isTable && hasPrefix(d.fields, key+"."):
+			d.table(key+".", sub)
+		case hasPrefix(d.fields, key+".") || key == "mysql.variables":
+			d.problems.add(key, "%s is a table: write [%s] on a line of its own, its keys below it", key, key)
+		default:
+			d.unknown(key, key, isTable)
+		}
+	}
+}
+
+// set gives one value to a field's setter. name is the key as messages show it.
+func (d *decoder) set(key, name string, value any, set func(string) error) {
+	text, ok := scalar(value)
+	if !ok {
+		d.problems.add(key, "%s wants one value, not a list, a table or a date", name)
+		return
+	}
+	if err := set(text); err != nil {
+		d.problems.add(key, "%s: %v", name, err)
+	}
+}
+
+// scalar returns a value as the text that the setters read: numbers and
+// booleans are as good as strings, so that `max_connections = 500` works.
+func scalar(value any) (string, bool) {
+	switch value.(type) {
+	case string, int64, bool, float64:
+		return fmt.Sprint(value), true
+	}
+	return "", false
+}
+
+func (d *decoder) members(value any) {
+	list, ok := value.([]any)
+	if !ok {
+		d.problems.add("member", "members form a list: write [[member]] with two brackets, once for each member")
+		return
+	}
+	for i, item := range list {
+		key := fmt.Sprintf("member[%d]", i)
+		table, ok := item.(map[string]any)
+		if !ok {
+			d.problems.add(key, "a member is a table: write [[member]] with name, peer and kind below it")
+			continue
+		}
+		m := Member{Kind: cluster.KindFull}
+		fields := m.fields()
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			if set := fields[name]; set != nil {
+				d.set(key+"."+name, "member."+name, table[name], set)
+			} else {
+				d.unknown(key+"."+name, "member."+name, false)
+			}
+		}
+		d.config.Members = append(d.config.Members, m)
+	}
+}
+
+func (d *decoder) variables(key string, table map[string]any) {
+	d.config.MySQL.Variables = make(map[string]string, len(table))
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		d.set(key+"."+name, key+"."+name, table[name], func(text string) error {
+			d.config.MySQL.Variables[name] = text
+			return nil
+		})
+	}
+}
+
+// keyLines maps the path of every key and table in a valid TOML text to its
+// line: "raft.heartbeat", "raft", "member[1].name", "member[1]".
+func keyLines(data []byte) map[string]int {
+	lines := make(map[string]int)
+	arrays := make(map[string]int)
+	var p unstable.Parser
+	p.Reset(data)
+	prefix := ""
+	for p.NextExpression() {
+		node := p.Expression()
+		switch node.Kind {
+		case unstable.Table:
+			name := noteKey(&p, lines, "", node)
+			prefix = name + "."
+		case unstable.ArrayTable:
+			name := noteKey(&p, lines, "", node)
+			item := fmt.Sprintf("%s[%d]", name, arrays[name])
+			arrays[name]++
+			lines[item] = keyLine(&p, node)
+			prefix = item + "."
+		case unstable.KeyValue:
+			noteKey(&p, lines, prefix, node)
+		}
+	}
+	return lines
+}
+
+// noteKey notes the line of the key of node and of what an inline table under
+// it holds. It returns the key's path.
+func noteKey(p *unstable.Parser, lines map[string]int, prefix string, node *unstable.Node) string {
+	var parts []string
+	for key := node.Key(); key.Next(); {
+		parts = append(parts, string(key.Node().Data))
+	}
+	name := prefix + strings.Join(parts, ".")
+	if _, ok := lines[name]; !ok { // a list's own line is its first item's
+		lines[name] = keyLine(p, node)
+	}
+	if node.Kind == unstable.KeyValue && node.Value().Kind == unstable.InlineTable {
+		for child := node.Value().Children(); child.Next(); {
+			noteKey(p, lines, name+".", child.Node())
+		}
+	}
+	return name
+}
+
+func keyLine(p *unstable.Parser, node *unstable.Node) int {
+	key := node.Key()
+	key.Next()
+	return p.Shape(key.Node().Raw).Start.Line
+}

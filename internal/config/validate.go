@@ -1,0 +1,312 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// The bounds of the settings. A value outside of them is refused.
+const (
+	// nameBytesMax bounds cluster and node names: they travel in the peer
+	// handshake and are part of file names.
+	nameBytesMax = 64
+	// membersMax bounds the initial members. Every commit waits for a majority
+	// of them; beyond seven the slowest of four only adds latency.
+	membersMax = 7
+
+	// A heartbeat below 10 ms costs more CPU than detection gains; one above
+	// 10 s makes "failover in about a second" meaningless.
+	heartbeatMin = 10 * time.Millisecond
+	heartbeatMax = 10 * time.Second
+	// electionTimeoutMax bounds how long a cluster may be without a primary
+	// before anybody tries to become one.
+	electionTimeoutMax = time.Minute
+	// electionHeartbeatsMin heartbeats must fit into an election timeout, so
+	// that a few lost or late ones (a long fsync, a scheduler pause) do not
+	// depose a healthy leader, and the lease, which is shorter than the
+	// timeout, can be renewed several times before it ends.
+	electionHeartbeatsMin = 5
+
+	// A segment is a valid binlog file, and mysqld makes none above 1 GiB; one
+	// below 1 MiB would be all headers and renames.
+	segmentSizeMin = 1 * MiB
+	segmentSizeMax = 1 * GiB
+	// One transaction travels in one Raft entry of at most 16 MiB, which may
+	// hold a batch of up to 1 MiB before it, its headers and its GTID event.
+	transactionSizeMin = 64 * KiB
+	transactionSizeMax = 14 * MiB
+
+	promotionTimeoutMin = time.Second
+	promotionTimeoutMax = time.Hour
+
+	// A held connection costs a socket and two goroutines (16 KiB); the hold
+	// must end before common client time-outs make the client give up anyway.
+	holdTimeoutMax = 10 * time.Minute
+	holdMaxMax     = 100_000
+)
+
+// Validate judges all values. Its error joins one Problem for everything that
+// is wrong; nil means that an agent can be built from the Config.
+func (c Config) Validate() error {
+	l := &problemList{source: c.source}
+	c.validateNode(l)
+	c.validateMembers(l)
+	c.validateTiming(l)
+	c.validateSizes(l)
+	c.validateMySQL(l)
+	c.validateListeners(l)
+	return l.err()
+}
+
+// Warnings returns what is allowed but probably not wanted, one sentence each.
+func (c Config) Warnings() []string {
+	if n := len(c.Members); n > 0 && n%2 == 0 {
+		return []string{fmt.Sprintf("%d members survive no more failures than %d would: an odd number is better", n, n-1)}
+	}
+	return nil
+}
+
+func (c Config) validateNode(l *problemList) {
+	checkName(l, "cluster", "cluster", c.Cluster)
+	checkName(l, "node", "node", c.Node)
+	if !filepath.IsAbs(c.DataDir) {
+		l.add("data_dir", "data_dir %q is not an absolute path: write one that starts with /", c.DataDir)
+	}
+	switch c.LogLevel {
+	case slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError:
+	default:
+		l.add("log_level", "log_level %v is unknown: use debug, info, warn or error", c.LogLevel)
+	}
+}
+
+// checkName accepts what is safe in a file name, a metric label, a log line
+// and a shell without quotes.
+func checkName(l *problemList, key, what, name string) {
+	switch {
+	case name == "":
+		l.add(key, "%s is missing: give it a name, such as %s = \"a\"", what, what[strings.LastIndexByte(what, '.')+1:])
+	case len(name) > nameBytesMax:
+		l.add(key, "%s %q is longer than %d bytes: shorten it", what, name, nameBytesMax)
+	case !regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`).MatchString(name):
+		l.add(key, "%s %q is not a name: use letters, digits, and . _ - between them", what, name)
+	}
+}
+
+func (c Config) validateMembers(l *problemList) {
+	if len(c.Members) == 0 {
+		l.add("member", "there are no members: write one [[member]] with name and peer for each node")
+		return
+	}
+	if len(c.Members) > membersMax {
+		l.add("member", "%d members are too many: at most %d", len(c.Members), membersMax)
+	}
+	byName, byPeer := make(map[string]string), make(map[string]string)
+	for i, m := range c.Members {
+		key := fmt.Sprintf("member[%d]", i)
+		checkName(l, key+".name", "member.name", m.Name)
+		checkUnique(l, byName, key+".name", m.Name, "member name", m.Name, "give each member a name of its own")
+		host, _, ok := checkAddress(l, key+".peer", "member.peer", m.Peer)
+		if ok {
+			checkUnique(l, byPeer, key+".peer", m.Peer, "peer address", m.Name, "give each member an address of its own")
+		}
+		if ok && isAnyHost(host) {
+			l.add(key+".peer", "member.peer %q names no host: other nodes dial it, write this member's own address", m.Peer)
+		}
+		checkKind(l, key+".kind", m.Kind)
+	}
+	if _, ok := byName[c.Node]; !ok && c.Node != "" {
+		l.add("node", "node %q is not among the members (%s): use one of them, or add a [[member]] named %q",
+			c.Node, strings.Join(c.names(), ", "), c.Node)
+	}
+}
+
+func (c Config) names() []string {
+	names := make([]string, 0, len(c.Members))
+	for _, m := range c.Members {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// checkUnique notes a second use of value; seen maps a value to the member
+// that used it first.
+func checkUnique(l *problemList, seen map[string]string, key, value, what, member, advice string) {
+	if value == "" {
+		return
+	}
+	if first, ok := seen[value]; ok {
+		where := fmt.Sprintf("by member %q", first)
+		if first == value {
+			where = "above"
+		}
+		l.add(key, "duplicate %s %q, used %s already: %s", what, value, where, advice)
+		return
+	}
+	seen[value] = member
+}
+
+func checkKind(l *problemList, key string, kind cluster.Kind) {
+	switch kind {
+	case cluster.KindFull:
+	case cluster.KindLogger, cluster.KindLearner:
+		l.add(key, "member.kind %q is not supported yet: this version has only \"full\" members", kind)
+	default:
+		l.add(key, "member.kind %q is unknown: write \"full\"", kind)
+	}
+}
+
+func (c Config) validateTiming(l *problemList) {
+	checkDuration(l, "raft.heartbeat", c.Raft.Heartbeat, heartbeatMin, heartbeatMax)
+	checkDuration(l, "mysql.promotion_timeout", c.MySQL.PromotionTimeout, promotionTimeoutMin, promotionTimeoutMax)
+	checkDuration(l, "router.hold_timeout", c.Router.HoldTimeout, 0, holdTimeoutMax)
+	if e := c.Raft.ElectionTimeout; e > electionTimeoutMax {
+		l.add("raft.election_timeout", "raft.election_timeout %v is too long: at most %v", e, electionTimeoutMax)
+	} else if e < electionHeartbeatsMin*c.Raft.Heartbeat {
+		l.add("raft.election_timeout",
+			"raft.election_timeout %v is less than %d times raft.heartbeat %v: raise it to at least %v, or lower the heartbeat",
+			e, electionHeartbeatsMin, c.Raft.Heartbeat, electionHeartbeatsMin*c.Raft.Heartbeat)
+	}
+}
+
+func checkDuration(l *problemList, key string, value, low, high time.Duration) {
+	if value < low || value > high {
+		l.add(key, "%s %v is out of range: between %v and %v", key, value, low, high)
+	}
+}
+
+func (c Config) validateSizes(l *problemList) {
+	if s := c.Log.SegmentSize; s < segmentSizeMin || s > segmentSizeMax {
+		l.add("log.segment_size", "log.segment_size %v is out of range: between %v and %v", s, segmentSizeMin, segmentSizeMax)
+	}
+	if s := c.MySQL.TransactionSizeMax; s < transactionSizeMin || s > transactionSizeMax {
+		l.add("mysql.transaction_size_max", "mysql.transaction_size_max %v is out of range: between %v and %v",
+			s, transactionSizeMin, transactionSizeMax)
+	}
+	if n := c.Router.HoldMax; n < 0 || n > holdMaxMax {
+		l.add("router.hold_max", "router.hold_max %d is out of range: between 0 and %d", n, holdMaxMax)
+	}
+}
+
+func (c Config) validateMySQL(l *problemList) {
+	if d := c.MySQL.BaseDir; d != "" && !filepath.IsAbs(d) {
+		l.add("mysql.base_dir", "mysql.base_dir %q is not an absolute path: write one that starts with /, or leave it empty", d)
+	}
+	if p := c.MySQL.Port; p < 1 || p > 65535 {
+		l.add("mysql.port", "mysql.port %d is not a port: write a number from 1 to 65535", p)
+	}
+	checkLoopback(l, "mysql.bind", c.MySQL.Bind, "clients must come through the router, which checks the lease (I5)")
+	variable := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
+	for _, name := range slices.Sorted(maps.Keys(c.MySQL.Variables)) {
+		key, value := "mysql.variables."+name, c.MySQL.Variables[name]
+		if !variable.MatchString(name) {
+			l.add(key, "mysql.variables: %q is not the name of a server variable", name)
+		}
+		// A line break would smuggle further options past the guard.
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			l.add(key, "%s holds a control character: write the value on one line", key)
+		}
+	}
+}
+
+func checkLoopback(l *problemList, key, host, why string) {
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
+		l.add(key, "%s %q is not a loopback address: use 127.0.0.1; %s", key, host, why)
+	}
+}
+
+// listener is a place where this node will listen.
+type listener struct {
+	key, host string
+	port      int
+}
+
+// validateListeners checks the addresses, and that no two of this node's
+// listeners want the same port. Whether another program has it is found out by
+// the agent, which binds all ports before it does anything else.
+func (c Config) validateListeners(l *problemList) {
+	var all []listener
+	add := func(key, address string) {
+		if host, port, ok := checkAddress(l, key, key, address); ok {
+			all = append(all, listener{key, host, port})
+		}
+	}
+	add("feed.listen", c.Feed.Listen)
+	for _, feed := range all {
+		checkLoopback(l, feed.key, feed.host, "the feed serves this node's own mysqld, without TLS")
+	}
+	add("router.read_write", c.Router.ReadWrite)
+	add("api.listen", c.API.Listen)
+	all = append(all, listener{"mysql.port", c.MySQL.Bind, c.MySQL.Port})
+	if i := slices.IndexFunc(c.Members, func(m Member) bool { return m.Name == c.Node }); i >= 0 {
+		if host, port, err := splitAddress(c.Members[i].Peer); err == nil {
+			all = append(all, listener{fmt.Sprintf("member[%d].peer", i), host, port})
+		}
+	}
+	for i, b := range all {
+		for _, a := range all[:i] {
+			if a.port == b.port && overlap(a.host, b.host) {
+				l.add(b.key, "port %d is wanted twice on this node, by %s and by %s: change one of them",
+					b.port, shown(a.key), shown(b.key))
+			}
+		}
+	}
+}
+
+// shown returns a key as people write it: the member's own index says nothing.
+func shown(key string) string {
+	if strings.HasPrefix(key, "member[") {
+		return "member.peer"
+	}
+	return key
+}
+
+func checkAddress(l *problemList, key, name, address string) (host string, port int, ok bool) {
+	host, port, err := splitAddress(address)
+	if err != nil {
+		l.add(key, "%s %q is not an address: %v", name, address, err)
+	}
+	return host, port, err == nil
+}
+
+// splitAddress splits host:port. The host may be empty (any address).
+func splitAddress(address string) (string, int, error) {
+	if address == "" {
+		return "", 0, fmt.Errorf("it is missing, write host:port")
+	}
+	host, service, err := net.SplitHostPort(address)
+	if err != nil || service == "" {
+		return "", 0, fmt.Errorf("write host:port, such as \"10.0.0.1:7400\" or \"[fd00::1]:7400\"")
+	}
+	port, err := strconv.Atoi(service)
+	if err != nil || port < 1 || port > 65535 {
+		return "", 0, fmt.Errorf("port %q is not a number from 1 to 65535", service)
+	}
+	return host, port, nil
+}
+
+// overlap reports whether two hosts can mean the same local address. A name
+// that is not an address may resolve to anything.
+func overlap(a, b string) bool {
+	ipA, errA := netip.ParseAddr(a)
+	ipB, errB := netip.ParseAddr(b)
+	if isAnyHost(a) || isAnyHost(b) || errA != nil || errB != nil {
+		return true
+	}
+	return ipA == ipB
+}
+
+func isAnyHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
+}

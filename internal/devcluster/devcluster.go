@@ -1,0 +1,277 @@
+package devcluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// NodesMax bounds a development cluster: five servers are what a small machine
+// carries.
+const NodesMax = 5
+
+// ErrAgentExited says that an agent that should run has ended.
+var ErrAgentExited = errors.New("devcluster: the agent has exited")
+
+// Options of a Cluster.
+type Options struct {
+	// Binary is the quorate executable.
+	Binary string
+	// Dir is the directory to use. It must not exist or be empty. Unix socket
+	// paths are inside, so it should be short.
+	Dir string
+	// Nodes is 1, 3 or 5.
+	Nodes int
+	// MySQLBase is the MySQL installation's prefix; "" = as the agent finds it.
+	MySQLBase string
+	// MySQLUser is the OS user that mysqld runs as; "" = the agent's own.
+	MySQLUser string
+	// AgentUser makes the agents run as somebody else (only root can).
+	AgentUser *syscall.Credential
+	// Variables are server variables beyond the small-machine settings that
+	// the cluster always uses; they win over those.
+	Variables map[string]string
+	// Heartbeat and ElectionTimeout are the Raft timings; 0 = the product's.
+	Heartbeat       time.Duration
+	ElectionTimeout time.Duration
+	Logger          *slog.Logger
+}
+
+// Cluster is the nodes of one directory. Nodes are addressed by their index,
+// 0 to Len()-1, and named a, b, c, …
+type Cluster struct {
+	opts        Options
+	nodes       []*node
+	appPassword string
+}
+
+// node is one agent with its mysqld.
+type node struct {
+	name  string
+	dir   string
+	ports ports
+
+	mu    sync.Mutex
+	agent *process // nil before the first start
+}
+
+// ports are the TCP ports of one node, all on loopback.
+type ports struct{ peer, mysql, feed, router, api int }
+
+// New chooses ports and writes the directory. It starts nothing.
+func New(opts Options) (*Cluster, error) {
+	if !slices.Contains([]int{1, 3, 5}, opts.Nodes) {
+		return nil, fmt.Errorf("devcluster: %d nodes; it can be 1, 3 or 5", opts.Nodes)
+	}
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("name the cluster directory: %w", err)
+	}
+	opts.Dir = dir
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("devcluster: %s is not empty", dir)
+	}
+	free, err := freePorts(opts.Nodes * 5)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{opts: opts, appPassword: rand.Text()}
+	for i := range opts.Nodes {
+		p := free[i*5:]
+		name := string(rune('a' + i))
+		c.nodes = append(c.nodes, &node{
+			name: name, dir: filepath.Join(dir, name),
+			ports: ports{peer: p[0], mysql: p[1], feed: p[2], router: p[3], api: p[4]},
+		})
+	}
+	for _, n := range c.nodes {
+		if err := c.writeNode(n); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return c, nil
+}
+
+// writeNode creates a node's directory and configuration.
+func (c *Cluster) writeNode(n *node) error {
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		return fmt.Errorf("create node directory: %w", err)
+	}
+	if err := os.WriteFile(n.config(), []byte(c.renderConfig(n)), 0o644); err != nil {
+		return fmt.Errorf("write node configuration: %w", err)
+	}
+	if u := c.opts.AgentUser; u != nil {
+		if err := os.Chmod(c.opts.Dir, 0o755); err != nil {
+			return fmt.Errorf("open cluster directory: %w", err)
+		}
+		if err := os.Chown(n.dir, int(u.Uid), int(u.Gid)); err != nil {
+			return fmt.Errorf("give away node directory: %w", err)
+		}
+	}
+	return nil
+}
+
+func (n *node) config() string  { return filepath.Join(n.dir, "node.toml") }
+func (n *node) dataDir() string { return filepath.Join(n.dir, "data") }
+func (n *node) log() string     { return filepath.Join(n.dir, "agent.log") }
+
+// renderConfig returns a node's configuration file.
+func (c *Cluster) renderConfig(n *node) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("cluster = %q\nnode = %q\ndata_dir = %q", "dev", n.name, n.dataDir())
+	for _, m := range c.nodes {
+		line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, loopback(m.ports.peer), "full")
+	}
+	line("[raft]")
+	if c.opts.Heartbeat > 0 {
+		line("heartbeat = %q", c.opts.Heartbeat)
+	}
+	if c.opts.ElectionTimeout > 0 {
+		line("election_timeout = %q", c.opts.ElectionTimeout)
+	}
+	line("[mysql]\nbase_dir = %q\nport = %d\nuser = %q", c.opts.MySQLBase, n.ports.mysql, c.opts.MySQLUser)
+	line("[mysql.variables]")
+	vars := smallServer()
+	maps.Copy(vars, c.opts.Variables)
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		line("%s = %q", name, vars[name])
+	}
+	line("[feed]\nlisten = %q", loopback(n.ports.feed))
+	line("[router]\nread_write = %q", loopback(n.ports.router))
+	line("[api]\nlisten = %q", loopback(n.ports.api))
+	return b.String()
+}
+
+// smallServer returns the settings that let several servers share a small
+// machine: with 128 MiB of buffer pool and 96 MiB of redo log each, three of
+// them stay below 1.5 GiB.
+func smallServer() map[string]string {
+	return map[string]string{
+		"innodb_buffer_pool_size":  "128M",
+		"innodb_redo_log_capacity": "96M",
+		"max_connections":          "300",
+	}
+}
+
+func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+
+// Len returns the number of nodes.
+func (c *Cluster) Len() int { return len(c.nodes) }
+
+// Dir returns the cluster's directory.
+func (c *Cluster) Dir() string { return c.opts.Dir }
+
+// Name returns a node's name.
+func (c *Cluster) Name(i int) string { return c.nodes[i].name }
+
+// Logs returns the path of the file that holds what node i's agent printed.
+func (c *Cluster) Logs(i int) string { return c.nodes[i].log() }
+
+// ConfigPath returns the path of node i's configuration file.
+func (c *Cluster) ConfigPath(i int) string { return c.nodes[i].config() }
+
+// DataDir returns node i's data_dir.
+func (c *Cluster) DataDir(i int) string { return c.nodes[i].dataDir() }
+
+// Start starts node i's agent and returns; WaitReady waits for it. Starting a
+// node whose agent runs is an error.
+func (c *Cluster) Start(ctx context.Context, i int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n := c.nodes[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.agent != nil && !n.agent.ended() {
+		return fmt.Errorf("devcluster: node %s runs already", n.name)
+	}
+	out, err := os.OpenFile(n.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("open agent log: %w", err)
+	}
+	defer out.Close() // the child has its own descriptor
+	cmd := exec.Command(c.opts.Binary, "run", "--config", n.config())
+	cmd.Dir = n.dir
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: c.opts.AgentUser,
+	}
+	agent, err := spawn(cmd)
+	if err != nil {
+		return fmt.Errorf("start agent of node %s: %w", n.name, err)
+	}
+	n.agent = agent
+	c.opts.Logger.Debug("agent started", "node", n.name, "pid", agent.pid())
+	return nil
+}
+
+// StartAll starts the agents of all nodes that do not run.
+func (c *Cluster) StartAll(ctx context.Context) error {
+	for i, n := range c.nodes {
+		if n.running() != nil {
+			continue
+		}
+		if err := c.Start(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// running returns the node's agent if it has been started and not ended.
+func (n *node) running() *process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.agent == nil || n.agent.ended() {
+		return nil
+	}
+	return n.agent
+}
+
+// Stop kills every agent and mysqld and returns when all are gone. The files
+// stay. It can be called again.
+func (c *Cluster) Stop() error {
+	var doomed []*child
+	var agents []*process
+	for _, n := range c.nodes {
+		if p := n.running(); p != nil {
+			doomed = append(doomed, p.children()...)
+			agents = append(agents, p)
+		}
+	}
+	var errs []error
+	for _, p := range agents {
+		errs = append(errs, p.signal(syscall.SIGKILL))
+	}
+	for _, m := range doomed {
+		errs = append(errs, m.signal(syscall.SIGKILL))
+	}
+	for _, p := range agents {
+		errs = append(errs, p.waitGone(killWait))
+	}
+	return errors.Join(append(errs, awaitEnd(doomed))...)
+}
+
+// Close stops the cluster and removes its directory.
+func (c *Cluster) Close() error {
+	if err := c.Stop(); err != nil {
+		return err // a process may still write there
+	}
+	if err := os.RemoveAll(c.opts.Dir); err != nil {
+		return fmt.Errorf("remove cluster directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+// Package devcluster runs a whole cluster on one machine: N `quorate run`
+// processes on loopback, each with a mysqld of its own, for `quorate demo` and
+// for the end-to-end tests. It also breaks them: kill, stop, continue.
+//
+// # What it owns
+//
+// The directory given to New, and every process started in it:
+//
+//	DIR/a/node.toml   configuration of node a
+//	DIR/a/data/       its data_dir
+//	DIR/a/agent.log   what its agent printed, appended from start to start
+//	DIR/b/ …
+//
+// # Processes and goroutines
+//
+// New starts nothing. Start spawns an agent from a goroutine of its own that
+// is locked to its OS thread and ends with the agent: the parent-death signal
+// is bound to the spawning *thread*, and with it nothing survives a demo that
+// is itself killed. Agents get a process group of their own, so Ctrl-C on the
+// demo's terminal reaches the demo only, which then stops them in order. Stop
+// (and Close, which also removes the directory) returns when all agents and all
+// of their mysqlds are gone.
+//
+// mysqld belongs to its agent. It is found here as the agent's child process
+// and held by pidfd while it is signalled, so a process id that the kernel has
+// given to somebody else is never hit.
+//
+// A Cluster may be used from several goroutines, but only one may start,
+// signal or stop a given node at a time.
+package devcluster

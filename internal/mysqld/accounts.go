@@ -1,0 +1,87 @@
+package mysqld
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// The internal accounts, all of them @localhost: the Unix socket only.
+const (
+	AdminUser = "quorate_admin"
+	TapUser   = "quorate_tap"
+	DBAUser   = "dba"
+)
+
+// dbaStatic are dba's static privileges. Missing on purpose:
+//
+//	SUPER, SHUTDOWN, RELOAD     stop the server or reset its binlog
+//	REPLICATION SLAVE           any dump connection can ACK
+//	FILE, CREATE TABLESPACE     files outside the data directory
+func dbaStatic() []string {
+	return []string{
+		"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER",
+		"SHOW DATABASES", "CREATE TEMPORARY TABLES", "LOCK TABLES", "EXECUTE", "CREATE VIEW", "SHOW VIEW",
+		"CREATE ROUTINE", "ALTER ROUTINE", "CREATE USER", "EVENT", "TRIGGER", "CREATE ROLE", "DROP ROLE",
+		"PROCESS", "REPLICATION CLIENT",
+	}
+}
+
+// dbaDynamic are dba's dynamic privileges on a server of version v. It is a
+// list of what is known to be harmless, not of what is known to be dangerous,
+// so a privilege that a later server invents is not granted. SET_ANY_DEFINER
+// and ROLE_ADMIN are harmless because every account that has more than dba also
+// has SYSTEM_USER, and such an account can be neither definer nor role for one
+// that has not.
+func dbaDynamic(v provision.Version) []string {
+	list := []string{
+		"APPLICATION_PASSWORD_ADMIN", "BACKUP_ADMIN", "FLUSH_OPTIMIZER_COSTS", "FLUSH_STATUS",
+		"FLUSH_TABLES", "FLUSH_USER_RESOURCES", "PASSWORDLESS_USER_ADMIN", "ROLE_ADMIN", "SHOW_ROUTINE",
+		"XA_RECOVER_ADMIN",
+	}
+	if v.AtLeast(8, 4, 0) {
+		return append(list, "ALLOW_NONEXISTENT_DEFINER", "FLUSH_PRIVILEGES", "SET_ANY_DEFINER")
+	}
+	if v.AtLeast(8, 1, 0) {
+		// The innovation releases before 8.4 gained these one by one; nobody
+		// runs them in production, so dba goes without.
+		return list
+	}
+	return append(list, "SET_USER_ID")
+}
+
+// dbaNotOnGrantTables are the privileges that dba holds everywhere but not in
+// the schema mysql: writing there would be granting itself everything, and
+// INSTALL PLUGIN and CREATE FUNCTION ... SONAME ask for INSERT there.
+const dbaNotOnGrantTables = "INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, INDEX, ALTER, CREATE TEMPORARY TABLES, " +
+	"LOCK TABLES, CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, EVENT, TRIGGER"
+
+// renderInit returns the init file of incarnation n: one statement a line, run
+// by the server as itself before it takes connections. Passwords were validated
+// to need no escape.
+func (c Config) renderInit(n uint64) string {
+	s := c.Secrets
+	at := func(name string) string { return "'" + name + "'@'localhost'" }
+	admin, tap, dba := at(AdminUser), at(TapUser), at(DBAUser)
+	statements := []string{
+		// First: none of this may reach the binlog, where nobody could ACK it.
+		"SET SESSION sql_log_bin=0",
+		"DROP USER IF EXISTS " + admin,
+		"CREATE USER " + admin + " IDENTIFIED BY '" + s.Admin + "'",
+		"GRANT ALL ON *.* TO " + admin + " WITH GRANT OPTION",
+		"DROP USER IF EXISTS " + tap,
+		"CREATE USER " + tap + " IDENTIFIED BY '" + s.Tap + "'",
+		"GRANT REPLICATION SLAVE, SYSTEM_USER ON *.* TO " + tap,
+		"ALTER USER IF EXISTS " + at("root") + " IDENTIFIED BY '" + newPassword() + "' ACCOUNT LOCK",
+		// Not dropped: routines name it as their definer, and roles are granted to it.
+		"CREATE USER IF NOT EXISTS " + dba + " IDENTIFIED BY '" + s.DBA + "'",
+		"ALTER USER " + dba + " IDENTIFIED BY '" + s.DBA + "' ACCOUNT UNLOCK",
+		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM " + dba,
+		"GRANT " + strings.Join(append(dbaStatic(), dbaDynamic(c.Installation.Version)...), ", ") + " ON *.* TO " + dba + " WITH GRANT OPTION",
+		"REVOKE " + dbaNotOnGrantTables + " ON mysql.* FROM " + dba,
+		// Last: the proof that everything before it succeeded.
+		fmt.Sprintf(`ALTER USER %s ATTRIBUTE '{"incarnation": %d}'`, admin, n),
+	}
+	return strings.Join(statements, ";\n") + ";\n"
+}

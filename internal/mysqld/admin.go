@@ -1,0 +1,286 @@
+package mysqld
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+const (
+	// adminConnectionsMax bounds the administrative sessions: the canary and the
+	// write gate keep one each, one waits in WaitApplied, the rest answers
+	// status questions. They are kept open, so that they are there when clients
+	// have taken every other connection.
+	adminConnectionsMax = 6
+	// waitAppliedSlice bounds one WAIT_FOR_EXECUTED_GTID_SET, in seconds.
+	waitAppliedSlice = 1
+	// sessionGonePoll is how often the write gate looks whether a session that
+	// it gave up is gone.
+	sessionGonePoll = 5 * time.Millisecond
+)
+
+// Error numbers of the server (share/messages_to_clients.txt).
+const (
+	errLockWaitTimeout = 1205 // ER_LOCK_WAIT_TIMEOUT
+	errNoSuchThread    = 1094 // ER_NO_SUCH_THREAD
+)
+
+// ErrWritesPending: super_read_only could not be set in time, because sessions
+// wait for an ACK or hold a lock. Nothing is proven; kill mysqld.
+var ErrWritesPending = errors.New("writes are pending")
+
+// Admin is the agent's way to speak to its mysqld: sessions of quorate_admin on
+// the Unix socket. Every session has sql_log_bin=0 before its first statement,
+// because a logged statement would wait for an ACK that nobody gives and would
+// be errant on a replica. Methods are safe for concurrent use; their errors are
+// the driver's, wrapped.
+type Admin struct {
+	db *sql.DB
+
+	// gate is the one session that changes super_read_only, so that an OFF which
+	// was given up cannot take effect after a later ON. gateID is its id in the
+	// server, 0 if none was ever opened; it outlives a session that broke.
+	mu     sync.Mutex
+	gate   *sql.Conn
+	gateID uint64
+}
+
+func openAdmin(socket, password string) *Admin {
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd = AdminUser, password
+	cfg.Net, cfg.Addr = "unix", socket
+	cfg.InterpolateParams = true // CHANGE REPLICATION SOURCE cannot be prepared.
+	cfg.Params = map[string]string{
+		"sql_log_bin": "0",
+		// The pool's idle sessions must survive whatever the operator sets.
+		"wait_timeout": "31536000",
+		// An operator's init of these must not change what our statements mean.
+		"autocommit": "1", "sql_mode": "''",
+	}
+	// What the driver would print is returned as an error too.
+	cfg.Logger = log.New(io.Discard, "", 0)
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		panic(err) // cfg has constants but for the password, which any value suits.
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(adminConnectionsMax)
+	db.SetMaxIdleConns(adminConnectionsMax)
+	return &Admin{db: db}
+}
+
+// close ends every session. The process has exited, so nothing blocks.
+func (a *Admin) close() {
+	a.mu.Lock()
+	if a.gate != nil {
+		_ = a.gate.Close()
+		a.gate = nil
+	}
+	a.mu.Unlock()
+	_ = a.db.Close()
+}
+
+func (a *Admin) ping(ctx context.Context) error { return a.db.PingContext(ctx) }
+
+// warm opens every session of the pool, so that the agent has them before the
+// clients come.
+func (a *Admin) warm(ctx context.Context) error {
+	var errs []error
+	var conns []*sql.Conn
+	for range adminConnectionsMax {
+		conn, err := a.db.Conn(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("open admin session: %w", err))
+			break
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		errs = append(errs, conn.Close()) // back into the pool
+	}
+	return errors.Join(errs...)
+}
+
+// initializedBy returns the incarnation whose init file ran to its end last.
+func (a *Admin) initializedBy(ctx context.Context) (uint64, error) {
+	var n sql.NullInt64
+	err := a.db.QueryRowContext(ctx, `SELECT attribute->>'$.incarnation'
+		FROM information_schema.user_attributes WHERE user = ? AND host = 'localhost'`, AdminUser).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("read what the init file wrote: %w", err)
+	}
+	return uint64(n.Int64), nil
+}
+
+// query1 scans the one row of query.
+func (a *Admin) query1(ctx context.Context, what, query string, args []any, dest ...any) error {
+	if err := a.db.QueryRowContext(ctx, query, args...).Scan(dest...); err != nil {
+		return fmt.Errorf("read %s: %w", what, err)
+	}
+	return nil
+}
+
+func (a *Admin) exec(ctx context.Context, what, query string, args ...any) error {
+	if _, err := a.db.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// GTIDExecuted returns @@gtid_executed without line breaks.
+func (a *Admin) GTIDExecuted(ctx context.Context) (string, error) {
+	var s string
+	err := a.query1(ctx, "gtid_executed", "SELECT @@GLOBAL.gtid_executed", nil, &s)
+	return oneLine(s), err
+}
+
+// ServerUUID returns @@server_uuid.
+func (a *Admin) ServerUUID(ctx context.Context) (string, error) {
+	var s string
+	err := a.query1(ctx, "server_uuid", "SELECT @@server_uuid", nil, &s)
+	return s, err
+}
+
+// Version returns @@version.
+func (a *Admin) Version(ctx context.Context) (string, error) {
+	var s string
+	err := a.query1(ctx, "version", "SELECT @@version", nil, &s)
+	return s, err
+}
+
+// SetSuperReadOnly closes (on) or opens the server for writes. Closing waits
+// for every commit in progress, at most lockWait (rounded up to whole seconds,
+// at least 1 s) and at most as long as ctx; if that is not enough it returns
+// ErrWritesPending. Only its success proves that no session waits for an ACK.
+//
+// All changes go through one session, in order. A change that was given up
+// because ctx ended may still happen in the server; the next call first ends
+// that session and waits until it is gone, so the last call always wins.
+func (a *Admin) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.openGate(ctx); err != nil {
+		return fmt.Errorf("open session that sets super_read_only: %w", err)
+	}
+	seconds := max(1, int64(math.Ceil(lockWait.Seconds())))
+	// super_read_only=ON sets read_only too, but OFF leaves it on.
+	set := "SET GLOBAL super_read_only = ON"
+	if !on {
+		set = "SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF"
+	}
+	_, err := a.gate.ExecContext(ctx, "SET SESSION lock_wait_timeout = ?", seconds)
+	if err == nil {
+		_, err = a.gate.ExecContext(ctx, set)
+	}
+	if err == nil {
+		return nil
+	}
+	server := (*mysql.MySQLError)(nil)
+	if errors.As(err, &server) {
+		if server.Number == errLockWaitTimeout {
+			return fmt.Errorf("set super_read_only: %w: %w", ErrWritesPending, err)
+		}
+		return fmt.Errorf("set super_read_only: %w", err)
+	}
+	// The session is broken or was given up in the middle of the statement.
+	_ = a.gate.Close()
+	a.gate = nil
+	if on && ctx.Err() != nil {
+		return fmt.Errorf("set super_read_only: %w: %w", ErrWritesPending, err)
+	}
+	return fmt.Errorf("set super_read_only: %w", err)
+}
+
+// openGate makes sure of the gate session. Before it opens another one it ends
+// the last one in the server. a.mu is held.
+func (a *Admin) openGate(ctx context.Context) error {
+	if a.gate != nil {
+		err := a.gate.PingContext(ctx)
+		if err == nil {
+			return nil
+		}
+		_ = a.gate.Close()
+		a.gate = nil
+	}
+	if err := a.endSession(ctx, a.gateID); err != nil {
+		return err
+	}
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	var id uint64
+	if err := conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	a.gate, a.gateID = conn, id
+	return nil
+}
+
+// endSession kills session id in the server and waits until it is gone. 0 is no
+// session.
+func (a *Admin) endSession(ctx context.Context, id uint64) error {
+	if id == 0 {
+		return nil
+	}
+	tick := time.NewTicker(sessionGonePoll)
+	defer tick.Stop()
+	for {
+		if gone, err := a.killSession(ctx, id); gone || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// killSession tells session id to end, and reports whether it was gone already.
+func (a *Admin) killSession(ctx context.Context, id uint64) (gone bool, err error) {
+	_, err = a.db.ExecContext(ctx, "KILL ?", id)
+	server := (*mysql.MySQLError)(nil)
+	if errors.As(err, &server) && server.Number == errNoSuchThread {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("kill session %d: %w", id, err)
+	}
+	return false, nil
+}
+
+// proveReadOnly returns nil only if the server says that it is super_read_only
+// and that no session waits for an ACK.
+func (a *Admin) proveReadOnly(ctx context.Context) error {
+	var readOnly bool
+	if err := a.query1(ctx, "super_read_only", "SELECT @@GLOBAL.super_read_only", nil, &readOnly); err != nil {
+		return err
+	}
+	semi, err := a.SemiSyncStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if !readOnly || semi.WaitSessions != 0 {
+		return fmt.Errorf("%w: super_read_only is %t, %d sessions wait for an ACK", ErrWritesPending, readOnly, semi.WaitSessions)
+	}
+	return nil
+}
+
+// FlushEngineLogs makes every engine commit so far durable: the first half of a
+// durable mark.
+func (a *Admin) FlushEngineLogs(ctx context.Context) error {
+	return a.exec(ctx, "flush engine logs", "FLUSH LOCAL ENGINE LOGS")
+}
+
+// oneLine removes the line breaks that the server puts into a GTID set.
+func oneLine(set string) string { return strings.ReplaceAll(set, "\n", "") }

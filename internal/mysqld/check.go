@@ -1,0 +1,198 @@
+package mysqld
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Drift is one guarded fact that is not as it must be.
+type Drift struct {
+	Name, Want, Got string
+}
+
+// String prints the drift for people.
+func (d Drift) String() string { return fmt.Sprintf("%s is %q, must be %q", d.Name, d.Got, d.Want) }
+
+// CheckGuarded compares everything that quorate's promise stands on with the
+// running server: the guarded variables, the semi-sync plugin and whether it
+// waits, the redo log, and that the binlog is this incarnation's. It returns
+// what differs, sorted by name; empty means all is well.
+func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
+	got, err := p.admin.facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := p.server.cfg
+	want := map[string]string{
+		"log_bin":                            "ON",
+		"log_bin_basename":                   p.server.paths.binlogBase(p.incarnation),
+		"server_id":                          fmt.Sprint(cfg.ServerID),
+		"plugin status rpl_semi_sync_source": "ACTIVE",
+		"plugin load_option rpl_semi_sync_source": "FORCE_PLUS_PERMANENT",
+		"status Rpl_semi_sync_source_status":      "ON",
+		"status Innodb_redo_log_enabled":          "ON",
+	}
+	for _, s := range cfg.guardedSettings() {
+		if s.want != "" {
+			want[s.name] = s.want
+		}
+	}
+	var drift []Drift
+	for name, w := range want {
+		if g, ok := got[name]; !strings.EqualFold(g, w) {
+			if !ok {
+				g = "(none)"
+			}
+			drift = append(drift, Drift{Name: name, Want: w, Got: g})
+		}
+	}
+	slices.SortFunc(drift, func(a, b Drift) int { return cmp.Compare(a.Name, b.Name) })
+	return drift, nil
+}
+
+// facts reads the global variables by name, and the plugin and status values
+// that CheckGuarded compares under prefixed names.
+func (a *Admin) facts(ctx context.Context) (map[string]string, error) {
+	rows, err := a.db.QueryContext(ctx, `
+		SELECT variable_name, COALESCE(variable_value, '') FROM performance_schema.global_variables
+		UNION ALL SELECT CONCAT('status ', variable_name), variable_value FROM performance_schema.global_status
+			WHERE variable_name IN ('Rpl_semi_sync_source_status', 'Innodb_redo_log_enabled')
+		UNION ALL SELECT CONCAT('plugin status ', plugin_name), plugin_status FROM information_schema.plugins
+			WHERE plugin_name = 'rpl_semi_sync_source'
+		UNION ALL SELECT CONCAT('plugin load_option ', plugin_name), load_option FROM information_schema.plugins
+			WHERE plugin_name = 'rpl_semi_sync_source'`)
+	if err != nil {
+		return nil, fmt.Errorf("read variables: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	facts := make(map[string]string)
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, fmt.Errorf("read variables: %w", err)
+		}
+		facts[name] = value
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read variables: %w", err)
+	}
+	return facts, nil
+}
+
+// SemiSync is the state of the semi-sync source plugin.
+type SemiSync struct {
+	// On: commits wait for an ACK.
+	On bool
+	// Clients is the number of semi-sync replicas connected; it must be 1 on a
+	// primary, the tap.
+	Clients int
+	// WaitSessions is the number of sessions that wait for an ACK.
+	WaitSessions int
+}
+
+// SemiSyncStatus reads the state of the semi-sync source plugin. A server
+// without the plugin is an error.
+func (a *Admin) SemiSyncStatus(ctx context.Context) (SemiSync, error) {
+	var s SemiSync
+	var status string
+	err := a.query1(ctx, "semi-sync status", `
+		SELECT MAX(IF(variable_name = 'Rpl_semi_sync_source_status', variable_value, NULL)),
+			MAX(IF(variable_name = 'Rpl_semi_sync_source_clients', variable_value, NULL)),
+			MAX(IF(variable_name = 'Rpl_semi_sync_source_wait_sessions', variable_value, NULL))
+		FROM performance_schema.global_status WHERE variable_name LIKE 'Rpl\_semi\_sync\_source%'`,
+		nil, &status, &s.Clients, &s.WaitSessions)
+	s.On = status == "ON"
+	return s, err
+}
+
+// Grant is a privilege of an account that could bypass the ACK.
+type Grant struct {
+	// Account is 'user'@'host'.
+	Account string
+	// Privilege is the privilege's name, or "role …" for a reserved account
+	// granted as a role, or "unlocked" for root.
+	Privilege string
+}
+
+// bypassDynamic are the dynamic privileges with which a session can avoid or
+// fake the ACK, or turn off what the guard checks.
+const bypassDynamic = `'REPLICATION_SLAVE_ADMIN', 'GROUP_REPLICATION_ADMIN', 'GROUP_REPLICATION_STREAM', 'REPLICATION_APPLIER',
+	'SYSTEM_VARIABLES_ADMIN', 'SESSION_VARIABLES_ADMIN', 'PERSIST_RO_VARIABLES_ADMIN', 'BINLOG_ADMIN', 'CLONE_ADMIN',
+	'SYSTEM_USER', 'INNODB_REDO_LOG_ENABLE', 'TRANSACTION_GTID_TAG'`
+
+// reservedAccounts are ours and the server's own; the latter, and root, only
+// while they are locked.
+const reservedAccounts = `(u.host = 'localhost' AND (u.user IN ('` + AdminUser + `', '` + TapUser + `')
+	OR u.account_locked = 'Y' AND u.user IN ('root', 'mysql.session', 'mysql.sys', 'mysql.infoschema')))`
+
+// ScanGrants returns the privileges that bypass the ACK and that an account
+// other than ours holds: itself or as a locked account that can be granted as a
+// role; reserved accounts granted as roles; and the right to write the grant
+// tables, which is all of them.
+func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
+	rows, err := a.db.QueryContext(ctx, `
+		SELECT CONCAT(QUOTE(g.user), '@', QUOTE(g.host)), g.p FROM (
+			SELECT user, host, 'REPLICATION SLAVE' AS p FROM mysql.user WHERE repl_slave_priv = 'Y'
+			UNION ALL SELECT user, host, 'SUPER' FROM mysql.user WHERE super_priv = 'Y'
+			UNION ALL SELECT user, host, 'SHUTDOWN' FROM mysql.user WHERE shutdown_priv = 'Y'
+			UNION ALL SELECT user, host, 'RELOAD' FROM mysql.user WHERE reload_priv = 'Y'
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.user
+				WHERE insert_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["INSERT"]}'), 0)
+				OR update_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["UPDATE"]}'), 0)
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND (insert_priv = 'Y' OR update_priv = 'Y')
+			UNION ALL SELECT user, host, priv FROM mysql.global_grants WHERE priv IN (`+bypassDynamic+`)
+			UNION ALL SELECT r.to_user, r.to_host, CONCAT('role ', r.from_user) FROM mysql.role_edges r
+				JOIN mysql.user u ON u.user = r.from_user AND u.host = r.from_host WHERE `+reservedAccounts+`
+			UNION ALL SELECT user, host, 'unlocked' FROM mysql.user WHERE user = 'root' AND host = 'localhost' AND account_locked = 'N'
+		) AS g LEFT JOIN mysql.user u ON u.user = g.user AND u.host = g.host
+		WHERE NOT COALESCE(`+reservedAccounts+`, 0) ORDER BY 1, 2`)
+	if err != nil {
+		return nil, fmt.Errorf("scan grants: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var grants []Grant
+	for rows.Next() {
+		var g Grant
+		if err := rows.Scan(&g.Account, &g.Privilege); err != nil {
+			return nil, fmt.Errorf("scan grants: %w", err)
+		}
+		grants = append(grants, g)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("scan grants: %w", err)
+	}
+	return grants, nil
+}
+
+// DumpThreads returns the user of every binlog dump session. On a healthy node
+// there is at most one, TapUser.
+func (a *Admin) DumpThreads(ctx context.Context) ([]string, error) {
+	rows, err := a.db.QueryContext(ctx, `SELECT COALESCE(processlist_user, '') FROM performance_schema.threads
+		WHERE processlist_command LIKE 'Binlog Dump%'`)
+	if err != nil {
+		return nil, fmt.Errorf("list dump sessions: %w", err)
+	}
+	users, err := collect[string](rows)
+	if err != nil {
+		return nil, fmt.Errorf("list dump sessions: %w", err)
+	}
+	return users, nil
+}
+
+// collect reads a result of one column.
+func collect[T any](rows *sql.Rows) ([]T, error) {
+	defer func() { _ = rows.Close() }()
+	var all []T
+	for rows.Next() {
+		var v T
+		if err := rows.Scan(&v); err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,115 @@
+package mysqld
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+const (
+	// tailLines is how much of the error log an error carries.
+	tailLines = 20
+	// lineBytesMax bounds one line of the error log; what is longer is cut into
+	// several.
+	lineBytesMax = 8 << 10
+)
+
+// logLine is one line of mysqld's error log:
+//
+//	2026-11-21T03:21:22.516144Z 0 [System] [MY-013172] [Server] Received SHUTDOWN …
+//
+// Lines in another form (a crash's stack trace) have only text.
+type logLine struct {
+	priority, code, text string
+}
+
+func parseLogLine(line string) logLine {
+	fields := strings.SplitN(line, " ", 6)
+	if len(fields) < 6 || !bracketed(fields[2]) || !bracketed(fields[3]) || !bracketed(fields[4]) {
+		return logLine{text: line}
+	}
+	return logLine{
+		priority: strings.Trim(fields[2], "[]"),
+		code:     strings.Trim(fields[3], "[]"),
+		text:     fields[5],
+	}
+}
+
+func bracketed(s string) bool { return strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") }
+
+// shutdown reports whether the line says that the server begins to shut down:
+// ER_SERVER_SHUTDOWN_INFO (a signal or SHUTDOWN) and ER_RESTART_RECEIVED_INFO
+// in share/messages_to_error_log.txt. By the text too, as a second way: the
+// price of a wrong yes is a restart.
+func (l logLine) shutdown() bool {
+	return l.code == "MY-013172" || l.priority == "System" &&
+		(strings.HasPrefix(l.text, "Received SHUTDOWN") || strings.HasPrefix(l.text, "Received RESTART"))
+}
+
+func (l logLine) level() slog.Level {
+	switch l.priority {
+	case "ERROR":
+		return slog.LevelError
+	case "Note":
+		return slog.LevelDebug
+	case "System":
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+// errorLog reads mysqld's error log: it keeps the last lines, forwards each to
+// the logger, and calls shutdown, before anything else, for a line that says
+// the server shuts down.
+type errorLog struct {
+	logger   *slog.Logger
+	shutdown func(line string)
+
+	mu   sync.Mutex
+	tail []string
+}
+
+// run reads r to its end. A line without end is a line.
+func (e *errorLog) run(r io.Reader) {
+	br := bufio.NewReaderSize(r, lineBytesMax)
+	for {
+		raw, err := br.ReadSlice('\n')
+		if line := strings.TrimRight(string(raw), "\r\n"); line != "" {
+			e.line(line)
+		}
+		// ErrBufferFull only says that the line goes on.
+		if err != nil && err != bufio.ErrBufferFull {
+			return
+		}
+	}
+}
+
+func (e *errorLog) line(line string) {
+	l := parseLogLine(line)
+	if l.shutdown() {
+		e.shutdown(line)
+	}
+	e.mu.Lock()
+	e.tail = append(e.tail, line)
+	if len(e.tail) > tailLines {
+		e.tail = e.tail[1:]
+	}
+	e.mu.Unlock()
+	e.logger.Log(context.Background(), l.level(), l.text, "code", l.code)
+}
+
+// last returns the last lines.
+func (e *errorLog) last() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return strings.Join(e.tail, "\n")
+}
+
+// tailOf returns the last lines of s.
+func tailOf(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
+}

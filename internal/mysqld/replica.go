@@ -1,0 +1,149 @@
+package mysqld
+
+import (
+	"context"
+	"fmt"
+)
+
+// sourceRetries is SOURCE_RETRY_COUNT: at one try a second this is 68 years, so
+// the replica never gives its agent up by itself.
+const sourceRetries = 1<<31 - 1
+
+// ReplicaStatus is the state of the replication channel.
+type ReplicaStatus struct {
+	// Configured: ConfigureReplication was called on this data directory.
+	Configured bool
+	// IORunning: connected to the feed. IOConnecting: trying to.
+	IORunning, IOConnecting bool
+	// SQLRunning: the applier runs.
+	SQLRunning bool
+	// The last error of each side, 0 and "" if none.
+	IOErrno, SQLErrno int
+	IOError, SQLError string
+	// Retrieved is what the relay logs hold or held, Executed is gtid_executed.
+	Retrieved, Executed string
+}
+
+// ConfigureReplication points the replica at the agent's feed, forgetting
+// whatever was configured and retrieved before. The replica is stopped
+// afterwards.
+func (a *Admin) ConfigureReplication(ctx context.Context, host string, port int, user, password string) error {
+	if err := a.StopReplica(ctx); err != nil {
+		return err
+	}
+	if err := a.exec(ctx, "reset replica", "RESET REPLICA ALL"); err != nil {
+		return err
+	}
+	// GTID_ONLY needs the two before it; with relay_log_recovery it is what
+	// makes the replica ask for what gtid_executed lacks, and not for what its
+	// relay logs lack.
+	return a.exec(ctx, "configure replication", `CHANGE REPLICATION SOURCE TO
+		SOURCE_HOST = ?, SOURCE_PORT = ?, SOURCE_USER = ?, SOURCE_PASSWORD = ?, SOURCE_SSL = 0,
+		SOURCE_AUTO_POSITION = 1, REQUIRE_ROW_FORMAT = 1, GTID_ONLY = 1,
+		SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = ?, SOURCE_HEARTBEAT_PERIOD = 1`,
+		host, port, user, password, sourceRetries)
+}
+
+// StartReplica starts both replica threads.
+func (a *Admin) StartReplica(ctx context.Context) error {
+	return a.exec(ctx, "start replica", "START REPLICA")
+}
+
+// StopReplica stops both replica threads, and waits for the applier to end the
+// transactions in progress.
+func (a *Admin) StopReplica(ctx context.Context) error {
+	return a.exec(ctx, "stop replica", "STOP REPLICA")
+}
+
+// ReplicaStatus reads the state of the replication channel.
+func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
+	var s ReplicaStatus
+	var io, applier string
+	// One row always. The coordinator's error only points to a worker's, so a
+	// worker's comes first.
+	err := a.query1(ctx, "replica status", `
+		SELECT EXISTS (SELECT 1 FROM performance_schema.replication_connection_configuration WHERE channel_name = '' AND host <> ''),
+			COALESCE(MAX(c.service_state), 'OFF'), COALESCE(MAX(c.last_error_number), 0),
+			COALESCE(MAX(c.last_error_message), ''), COALESCE(MAX(c.received_transaction_set), ''),
+			COALESCE((SELECT service_state FROM performance_schema.replication_applier_status WHERE channel_name = ''), 'OFF'),
+			@@GLOBAL.gtid_executed
+		FROM performance_schema.replication_connection_status c WHERE c.channel_name = ''`, nil,
+		&s.Configured, &io, &s.IOErrno, &s.IOError, &s.Retrieved, &applier, &s.Executed)
+	if err != nil {
+		return ReplicaStatus{}, err
+	}
+	err = a.query1(ctx, "applier errors", `
+		SELECT COALESCE(MAX(n), 0), COALESCE(MAX(m), '') FROM (
+			SELECT n, m FROM (
+				SELECT 1 AS o, last_error_number AS n, last_error_message AS m
+				FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '' AND last_error_number <> 0
+				UNION ALL
+				SELECT 2, last_error_number, last_error_message
+				FROM performance_schema.replication_applier_status_by_coordinator WHERE channel_name = '' AND last_error_number <> 0
+			) AS e ORDER BY o LIMIT 1) AS f`, nil, &s.SQLErrno, &s.SQLError)
+	if err != nil {
+		return ReplicaStatus{}, err
+	}
+	s.IORunning, s.IOConnecting, s.SQLRunning = io == "ON", io == "CONNECTING", applier == "ON"
+	s.Retrieved, s.Executed = oneLine(s.Retrieved), oneLine(s.Executed)
+	return s, nil
+}
+
+// WaitApplied waits until gtid_executed contains set, or until ctx ends. It does
+// not notice an applier that stopped; see ReplicaStatus.
+func (a *Admin) WaitApplied(ctx context.Context, set string) error {
+	for {
+		var timedOut bool
+		err := a.query1(ctx, "applied transactions", "SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)",
+			[]any{set, waitAppliedSlice}, &timedOut)
+		if err != nil || !timedOut {
+			return err
+		}
+	}
+}
+
+// AddPurged declares the transactions of set done without running them: those
+// of the log's prefix that changed nothing (the prefix rule). set may not
+// overlap gtid_executed. The caller has looked at every one of them.
+func (a *Admin) AddPurged(ctx context.Context, set string) error {
+	return a.exec(ctx, "add to gtid_purged", "SET GLOBAL gtid_purged = ?", "+"+set)
+}
+
+// KillBlockers ends the client sessions that hold what an applier thread waits
+// for, a metadata lock (a long query under a committed ALTER, FLUSH TABLES WITH
+// READ LOCK, LOCK INSTANCE) or a row lock, and returns how many it ended.
+func (a *Admin) KillBlockers(ctx context.Context) (int, error) {
+	rows, err := a.db.QueryContext(ctx, `
+		WITH applier AS (
+			SELECT thread_id FROM performance_schema.threads WHERE name IN
+			('thread/sql/replica_worker', 'thread/sql/replica_sql', 'thread/sql/slave_worker', 'thread/sql/slave_sql')
+		), blocker AS (
+			SELECT g.owner_thread_id AS thread_id
+			FROM performance_schema.metadata_locks w
+			JOIN performance_schema.metadata_locks g ON g.object_type = w.object_type
+				AND g.object_schema <=> w.object_schema AND g.object_name <=> w.object_name
+				AND g.owner_thread_id <> w.owner_thread_id AND g.lock_status = 'GRANTED'
+			WHERE w.lock_status = 'PENDING' AND w.owner_thread_id IN (SELECT thread_id FROM applier)
+			UNION
+			SELECT blocking_thread_id FROM performance_schema.data_lock_waits
+			WHERE requesting_thread_id IN (SELECT thread_id FROM applier)
+		)
+		SELECT t.processlist_id FROM performance_schema.threads t JOIN blocker b ON b.thread_id = t.thread_id
+		WHERE t.type = 'FOREGROUND' AND t.processlist_id IS NOT NULL AND t.processlist_user IS NOT NULL
+			AND t.thread_id NOT IN (SELECT thread_id FROM applier)
+			AND t.processlist_user NOT IN (?, ?)`, AdminUser, TapUser)
+	if err != nil {
+		return 0, fmt.Errorf("find sessions that block the applier: %w", err)
+	}
+	ids, err := collect[uint64](rows)
+	if err != nil {
+		return 0, fmt.Errorf("find sessions that block the applier: %w", err)
+	}
+	for _, id := range ids {
+		// Its end is not waited for: what it held may take a rollback to free.
+		if _, err := a.killSession(ctx, id); err != nil {
+			return 0, err
+		}
+	}
+	return len(ids), nil
+}

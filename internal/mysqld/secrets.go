@@ -1,0 +1,142 @@
+package mysqld
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// ErrSecrets: the secrets file cannot be trusted or lacks a password.
+var ErrSecrets = errors.New("unusable secrets file")
+
+// secretsBytesMax bounds what is read of a secrets file; four lines are 250 bytes.
+const secretsBytesMax = 64 << 10
+
+// Secrets are the passwords of the internal accounts of one node. The file is
+//
+//	admin = "Aa1-…"     quorate_admin@localhost: the agent
+//	tap   = "Aa1-…"     quorate_tap@localhost: the tap
+//	dba   = "Aa1-…"     dba@localhost: the operator, through `quorate mysql`
+//	feed  = "Aa1-…"     what mysqld shows to its agent's feed
+//
+// with mode 0600. It prints redacted.
+type Secrets struct {
+	Admin string `toml:"admin"`
+	Tap   string `toml:"tap"`
+	DBA   string `toml:"dba"`
+	Feed  string `toml:"feed"`
+}
+
+// LogValue redacts.
+func (s Secrets) LogValue() slog.Value { return slog.StringValue("[redacted]") }
+
+// String redacts.
+func (s Secrets) String() string { return "[redacted]" }
+
+// GoString redacts.
+func (s Secrets) GoString() string { return "[redacted]" }
+
+// validate reports whether every password can stand in SQL text as it is.
+func (s Secrets) validate() error {
+	ok := regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
+	for name, v := range map[string]string{"admin": s.Admin, "tap": s.Tap, "dba": s.DBA, "feed": s.Feed} {
+		if !ok.MatchString(v) {
+			return fmt.Errorf("%w: %s is not 16 to 64 letters, digits, '-' or '_'", ErrSecrets, name)
+		}
+	}
+	return nil
+}
+
+// newPassword returns 128 random bits in hex. The prefix satisfies the password
+// policy of a server that has validate_password.
+func newPassword() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // Never fails (Go 1.24).
+	return "Aa1-" + hex.EncodeToString(b[:])
+}
+
+// GenerateSecrets makes new secrets and writes them durably to path with mode
+// 0600. It never overwrites: it fails with fs.ErrExist if path is there.
+func GenerateSecrets(path string) (Secrets, error) {
+	s := Secrets{Admin: newPassword(), Tap: newPassword(), DBA: newPassword(), Feed: newPassword()}
+	if _, err := os.Lstat(path); err == nil {
+		return Secrets{}, fmt.Errorf("write secrets %s: %w", path, fs.ErrExist)
+	}
+	text, err := toml.Marshal(s)
+	if err != nil {
+		return Secrets{}, fmt.Errorf("encode secrets: %w", err)
+	}
+	if err := writeFileDurable(path, text, 0o600); err != nil {
+		return Secrets{}, fmt.Errorf("write secrets: %w", err)
+	}
+	return s, nil
+}
+
+// LoadSecrets reads what GenerateSecrets wrote. A missing file is
+// fs.ErrNotExist; a file that others may read or that lacks a password is
+// ErrSecrets.
+func LoadSecrets(path string) (Secrets, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return Secrets{}, fmt.Errorf("open secrets: %w", err)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return Secrets{}, fmt.Errorf("%w: %s has mode %04o; run chmod 600", ErrSecrets, path, st.Mode().Perm())
+	}
+	if st.Size() > secretsBytesMax {
+		return Secrets{}, fmt.Errorf("%w: %s has %d bytes", ErrSecrets, path, st.Size())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Secrets{}, fmt.Errorf("read secrets: %w", err)
+	}
+	var s Secrets
+	if err := toml.Unmarshal(text, &s); err != nil {
+		return Secrets{}, fmt.Errorf("%w: %s is not TOML", ErrSecrets, path) // The text stays out of the error.
+	}
+	if err := s.validate(); err != nil {
+		return Secrets{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// writeFileDurable replaces path with data: temporary file, fsync, rename,
+// fsync of the directory.
+func writeFileDurable(path string, data []byte, mode os.FileMode) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode) // An old temporary file keeps its own mode otherwise.
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes what was created, renamed or removed in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

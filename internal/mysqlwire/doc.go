@@ -1,0 +1,76 @@
+// Package mysqlwire speaks MySQL's replication protocol with the local mysqld,
+// in both directions.
+//
+// The tap is mysqld's semi-synchronous replica. It turns the binlog stream of
+// the primary into entries for Raft and acknowledges what was committed: the
+// only thing that lets mysqld answer a client. The feed is the source of a
+// mysqld that is a replica: it serves the committed log.
+//
+// # Wire
+//
+// A packet is a payload behind a 3-byte length and a sequence number. Login
+// and commands are exchanges; their sequence numbers are kept by wire. Streams
+// have a framing of their own, because the directions are independent there:
+//
+//	source to tap       | header | 00 | EF | flag | event |
+//	tap to source       | header, sequence 0 | EF | u64 position | base name |
+//	feed to replica     | header | 00 | event |
+//
+// A payload of 2^24-1 bytes or more is cut into packets of that length and a
+// shorter, possibly empty, last one. Handshakes use caching_sha2_password and
+// no TLS: the tap is on a Unix socket, where mysqld takes the password in
+// clear when it must; the feed is on loopback and verifies the scramble.
+//
+// # Tap
+//
+//	            readLoop                proposeLoop            ackLoop
+//	socket ──► packetReader ─► tapStream ─► batcher ─► propose()
+//	                               │           │                          socket
+//	                               └──────► ackQueue ──────────────────►  ACK
+//	                                           ▲ Ack(number)
+//
+// Run owns three goroutines. The reader checks every event (checksum, place,
+// position, GTID) and adds it to the one growing batch; the proposer takes the
+// whole transactions of that batch as soon as the reader has nothing more at
+// hand, and keeps taking one batch at a time; the third writes
+// acknowledgements, several commits' as one. While propose blocks, the batch
+// grows to its limit, then the reader stops, then mysqld's dump thread:
+// back-pressure, never a drop. Close ends it all.
+//
+// Invariants, kept by ackQueue, batcher and tapStream:
+//
+//   - I2: a position is acknowledged only when every transaction before it on
+//     this connection is in a committed entry. It is released by Ack alone; the
+//     position of a heartbeat queues behind the last transaction received, and
+//     is taken at all only if it lies beyond that one, which means that the
+//     source skipped transactions of the excluded, that is committed, set.
+//   - Numbers of batches are consecutive from 1, a batch holds whole
+//     transactions, and the order is the binlog's.
+//   - I9: a GTID that comes twice, or is in the excluded set, ends the tap.
+//   - State dies with the connection: a new one starts empty, so that no
+//     position of one incarnation of mysqld can reach another.
+//   - What does not fit (checksums, lengths, positions, file names) is an
+//     error, after which nothing is acknowledged.
+//
+// Durability: none of its own. The tap says what is to be made durable, and is
+// told when it is.
+//
+// # Feed
+//
+// Run owns the accept loop and one goroutine per connection, at most
+// connectionsMax; a dump has two more, one that waits for the log and one that
+// sees the replica leave. All end before Run returns. The log is sent as it
+// is: whole committed transactions in log order (I4, the cursor's duty). At
+// each boundary (epoch, rotation) the feed sends an artificial ROTATE to a new
+// name and the FORMAT_DESCRIPTION, which restarts the logical clock. It counts
+// the position as the replica does, 4 plus the lengths of all events since the
+// ROTATE, because a heartbeat with another position stops the replica. A
+// replica that connects again ends its previous dump.
+//
+// Bounds: the tap holds one batch of max(BatchBytesMax, one transaction) and
+// the read buffer; a dump holds three pieces and writeBytesMin. Events have at
+// most 1 GiB, commands of a client 16 MiB, packets before login 64 KiB.
+//
+// Sources: sql/rpl_binlog_sender.cc, sql/rpl_replica.cc, plugin/semisync and
+// sql/auth/sha2_password.cc of MySQL 9.7.4.
+package mysqlwire

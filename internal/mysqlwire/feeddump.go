@@ -1,0 +1,312 @@
+package mysqlwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/binlog"
+)
+
+// writeBytesMin is how much of a busy stream is collected for one write.
+const writeBytesMin = 64 << 10
+
+// heartbeatPeriodMin keeps a replica's wish from becoming a flood.
+const heartbeatPeriodMin = 10 * time.Millisecond
+
+// errReplicaLeft ends a dump whose client closed the connection.
+var errReplicaLeft = errors.New("replica closed the connection")
+
+// errReplaced ends a dump whose replica connected again.
+var errReplaced = errors.New("replica connected again")
+
+// dump streams the log until the client leaves, comes again, or ctx is done.
+func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
+	if err := s.conn.SetDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("clear deadline: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	handle := &dumpHandle{end: func() { cancel(errReplaced) }}
+	s.feed.beginDump(s.replicaUUID, handle)
+	defer s.feed.endDump(handle)
+	// A write that waits for the client must not outlive the dump.
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
+	defer stop()
+
+	var watcher sync.WaitGroup
+	defer watcher.Wait()
+	defer func() {
+		cancel(nil)
+		_ = s.conn.Close() // ends the watcher, also if ctx was not done
+	}()
+	watcher.Go(func() {
+		// During a dump a client sends nothing of interest (a semi-synchronous
+		// one would send acknowledgements); reading is how its end is seen.
+		_, _ = io.Copy(io.Discard, s.conn)
+		cancel(errReplicaLeft)
+	})
+
+	s.feed.cfg.Logger.Info("feed started", "connection", s.id, "replica", s.replicaUUID,
+		"excluded", request.exclude.Count())
+	err := s.stream(ctx, request)
+	if cause := context.Cause(ctx); cause != nil {
+		if errors.Is(cause, errReplicaLeft) {
+			return nil
+		}
+		return cause
+	}
+	if e, ok := errors.AsType[*ServerError](err); ok {
+		packet := appendPacketHeader(nil, len(e.payload()), s.wire.sequence)
+		_ = s.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		_, writeErr := s.conn.Write(append(packet, e.payload()...))
+		return errors.Join(err, writeErr)
+	}
+	return err
+}
+
+// stream asks the source where to begin, and sends pieces and heartbeats.
+func (s *feedSession) stream(ctx context.Context, request dumpRequest) error {
+	cursor, err := s.feed.cfg.Source.Start(ctx, request.exclude)
+	if err != nil {
+		return fmt.Errorf("start feed: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	pump := &piecePump{pieces: make(chan Piece, 1)}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { pump.run(ctx, cursor) })
+	out := s.newDumpWriter(request.flags&flagHeartbeatV2 != 0)
+	defer func() { s.wire.sequence = out.sequence }()
+	return s.sendPieces(ctx, out, pump)
+}
+
+// piecePump lets the sender wait for a piece and for the clock at once.
+type piecePump struct {
+	// pieces is closed when the cursor failed, after err was set.
+	pieces chan Piece
+	err    error
+}
+
+func (p *piecePump) run(ctx context.Context, cursor Cursor) {
+	defer cursor.Close()
+	defer close(p.pieces)
+	for {
+		piece, err := cursor.Next(ctx)
+		if err != nil {
+			p.err = fmt.Errorf("read log: %w", err)
+			return
+		}
+		select {
+		case p.pieces <- piece:
+		case <-ctx.Done():
+			p.err = ctx.Err()
+			return
+		}
+	}
+}
+
+func (s *feedSession) sendPieces(ctx context.Context, out *dumpWriter, pump *piecePump) error {
+	period := time.Duration(math.MaxInt64) // the replica wants no heartbeats
+	if s.heartbeatPeriod > 0 {
+		period = max(s.heartbeatPeriod, heartbeatPeriodMin)
+	}
+	idle := time.NewTimer(period)
+	defer idle.Stop()
+	for {
+		var err error
+		select {
+		case piece, ok := <-pump.pieces:
+			if !ok {
+				return errors.Join(out.flush(), pump.err)
+			}
+			if err = out.piece(piece); err == nil && len(pump.pieces) == 0 {
+				err = out.flush()
+			}
+		case <-idle.C:
+			err = out.heartbeat()
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		idle.Reset(period)
+	}
+}
+
+// dumpWriter frames events for one replica and knows its position.
+type dumpWriter struct {
+	conn     net.Conn
+	stats    *feedCounters
+	serverID uint32
+	// v2 asks for heartbeats of version 2.
+	v2, wrap bool
+	sequence uint8
+	buf      []byte
+	scratch  []byte
+	// file and offset are where the replica believes it is: the name of the
+	// last ROTATE, and 4 plus the lengths of the events since.
+	file   string
+	offset uint64
+}
+
+func (s *feedSession) newDumpWriter(v2 bool) *dumpWriter {
+	return &dumpWriter{
+		conn: s.conn, stats: &s.feed.stats, serverID: s.feed.cfg.ServerID,
+		v2: v2, wrap: s.feed.cfg.WrapPayloads, sequence: s.wire.sequence,
+	}
+}
+
+// piece frames one piece of the log. Less than writeBytesMin may stay unsent.
+func (w *dumpWriter) piece(p Piece) error {
+	if p.FormatDescription != nil {
+		if err := w.boundary(p.FormatDescription); err != nil {
+			return err
+		}
+	}
+	if len(p.Events) > 0 && w.file == "" {
+		return errors.New("log begins without a format description")
+	}
+	if w.wrap {
+		return w.wrapped(p.Events)
+	}
+	return w.events(p.Events)
+}
+
+// boundary opens what the replica takes for the source's next binlog file. Its
+// applier then finishes what runs in parallel and starts a new logical clock.
+func (w *dumpWriter) boundary(formatDescription []byte) error {
+	event, err := binlog.ParseEvent(formatDescription)
+	if err == nil {
+		event, err = binlog.CleanFormatDescription(event, false)
+	}
+	if err != nil {
+		return fmt.Errorf("prepare format description: %w", err)
+	}
+	w.file = fmt.Sprintf("quorate.%012d", w.stats.boundaries.Add(1))
+	rotate := binlog.AppendFakeRotate(nil, w.serverID, w.file, binlogMagicBytes)
+	if err := w.event(rotate); err != nil {
+		return err
+	}
+	w.offset = binlogMagicBytes
+	if event.LogPos() != 0 { // else the replica does not count it (queue_event)
+		w.offset += uint64(len(event))
+	}
+	return w.event(event)
+}
+
+func (w *dumpWriter) events(raw []byte) error {
+	for event, err := range binlog.Events(raw) {
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		w.offset += uint64(len(event))
+		if err := w.event(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrapped sends each transaction as two events where that is possible.
+func (w *dumpWriter) wrapped(raw []byte) error {
+	for transaction, err := range binlog.Transactions(raw) {
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		events := transaction.Raw
+		if out, ok := binlog.WrapPayload(w.scratch[:0], events); ok {
+			events, w.scratch = out, out
+		}
+		if err := w.events(events); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// heartbeat tells an idle replica that the source is alive. Before the first
+// boundary there is no position to tell, and version 1 has no room for one
+// beyond 4 GiB.
+func (w *dumpWriter) heartbeat() error {
+	var event []byte
+	switch {
+	case w.file == "":
+		return nil
+	case w.v2:
+		event = binlog.AppendHeartbeatV2(nil, w.serverID, w.file, w.offset)
+	case w.offset < 1<<32:
+		event = binlog.AppendHeartbeat(nil, w.serverID, w.file, uint32(w.offset))
+	default:
+		return nil
+	}
+	w.stats.heartbeats.Add(1)
+	if err := w.event(event); err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+// event frames one event: OK and the event, cut where a packet is full. A
+// payload of just packetBytesMax is followed by an empty packet.
+func (w *dumpWriter) event(event []byte) error {
+	w.stats.events.Add(1)
+	w.stats.bytes.Add(uint64(len(event)))
+	n := min(1+len(event), packetBytesMax)
+	w.buf = append(appendPacketHeader(w.buf, n, w.sequence), headerOK)
+	w.sequence++
+	if err := w.append(event[:n-1]); err != nil {
+		return err
+	}
+	for event = event[n-1:]; n == packetBytesMax; event = event[n:] {
+		n = min(len(event), packetBytesMax)
+		w.buf = appendPacketHeader(w.buf, n, w.sequence)
+		w.sequence++
+		if err := w.append(event[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// append adds bytes to the buffer, or sends both if that is enough for a
+// write; long events are not copied.
+func (w *dumpWriter) append(b []byte) error {
+	if len(b) < writeBytesMin {
+		w.buf = append(w.buf, b...)
+		b = nil
+	}
+	if len(w.buf)+len(b) < writeBytesMin {
+		return nil
+	}
+	return w.send(b)
+}
+
+func (w *dumpWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	return w.send(nil)
+}
+
+// send writes the buffer, and b behind it, in one system call.
+func (w *dumpWriter) send(b []byte) error {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	buffers := net.Buffers{w.buf}
+	if len(b) > 0 {
+		buffers = append(buffers, b)
+	}
+	if _, err := buffers.WriteTo(w.conn); err != nil {
+		return fmt.Errorf("send to replica: %w", err)
+	}
+	w.buf = w.buf[:0]
+	return nil
+}

@@ -1,0 +1,200 @@
+package mysqlwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// commandBufferBytes is the read buffer of a feed session: commands are small.
+const commandBufferBytes = 4 << 10
+
+// commandBytesMax bounds a command: a dump request holds the replica's GTID
+// set, at 16 bytes per interval and 24 and more per source.
+const commandBytesMax = packetBytesMax - 1
+
+// feedSession is one client connection of a feed.
+type feedSession struct {
+	feed *Feed
+	conn net.Conn
+	wire *wire
+	id   uint32
+	// Set by the client's SET statements.
+	heartbeatPeriod time.Duration
+	replicaUUID     string
+}
+
+func newFeedSession(f *Feed, conn net.Conn, id uint32) *feedSession {
+	return &feedSession{
+		feed: f, conn: conn, id: id,
+		wire: &wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)},
+	}
+}
+
+// run serves the session to its end. It returns nil if the client left.
+func (s *feedSession) run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
+	defer stop()
+	if err := s.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	cfg := &s.feed.cfg
+	if err := greet(s.wire, cfg.ServerVersion(), s.id, cfg.User, cfg.Password); err != nil {
+		if errors.Is(err, errAccessDenied) {
+			s.feed.stats.refused.Add(1)
+		}
+		return fmt.Errorf("log in: %w", err)
+	}
+	s.wire.in.payloadBytesMax = commandBytesMax
+	for {
+		if err := s.conn.SetDeadline(time.Now().Add(commandTimeout)); err != nil {
+			return fmt.Errorf("set deadline: %w", err)
+		}
+		command, err := s.wire.read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read command: %w", err)
+		}
+		if done, err := s.serve(ctx, command); done || err != nil {
+			return err
+		}
+	}
+}
+
+// serve answers one command. done means that the session is over.
+func (s *feedSession) serve(ctx context.Context, command []byte) (done bool, err error) {
+	if len(command) == 0 {
+		return true, fmt.Errorf("%w: empty command", ErrMalformed)
+	}
+	switch command[0] {
+	case comQuit:
+		return true, nil
+	case comPing, comRegisterSlave:
+		return false, s.wire.write(okPayload())
+	case comQuery:
+		return false, s.wire.write(s.query(string(command[1:]))...)
+	case comBinlogDumpGTID:
+		request, err := parseDumpRequest(command)
+		if err != nil {
+			return true, err
+		}
+		return true, s.dump(ctx, request)
+	case comBinlogDump:
+		// Fatal for the client, as it should be: it will never work.
+		e := &ServerError{Code: 1236, State: "HY000", Message: "quorate serves only by GTID: set SOURCE_AUTO_POSITION = 1"}
+		return true, s.wire.write(e.payload())
+	}
+	e := &ServerError{Code: 1047, State: "08S01", Message: fmt.Sprintf("Unknown command %d", command[0])}
+	return false, s.wire.write(e.payload())
+}
+
+// query answers the statements of a replica's I/O thread
+// (get_source_version_and_clock in sql/rpl_replica.cc, facts Q6) and the few
+// that client libraries send by themselves: SELECT of one known expression, and
+// SET of user variables, of which two matter. Anything else is an error.
+func (s *feedSession) query(text string) [][]byte {
+	text = strings.TrimRight(strings.TrimSpace(text), "; \t\r\n")
+	verb, rest, _ := strings.Cut(text, " ")
+	switch strings.ToLower(verb) {
+	case "select":
+		expression := strings.TrimSpace(rest)
+		if value, ok := s.value(expression); ok {
+			return oneRow(expression, value)
+		}
+		e := &ServerError{Code: 1193, State: "HY000", Message: "Unknown system variable in '" + expression + "'"}
+		return [][]byte{e.payload()}
+	case "set":
+		if err := s.set(rest); err != nil {
+			e := &ServerError{Code: 1231, State: "42000", Message: err.Error()}
+			return [][]byte{e.payload()}
+		}
+		return [][]byte{okPayload()}
+	}
+	e := &ServerError{Code: 1235, State: "42000", Message: "quorate's feed answers only what a replica asks"}
+	return [][]byte{e.payload()}
+}
+
+// value evaluates an expression of the list.
+func (s *feedSession) value(expression string) (string, bool) {
+	name := strings.TrimSuffix(strings.ToLower(expression), " limit 1")
+	for _, scope := range []string{"@@global.", "@@session.", "@@"} {
+		if rest, ok := strings.CutPrefix(name, scope); ok {
+			name = "@@" + rest
+			break
+		}
+	}
+	cfg := &s.feed.cfg
+	switch name {
+	case "unix_timestamp()":
+		return strconv.FormatInt(time.Now().Unix(), 10), true
+	case "@@server_id":
+		return strconv.FormatUint(uint64(cfg.ServerID), 10), true
+	case "@@server_uuid":
+		return cfg.ServerUUID(), true
+	case "@@gtid_mode":
+		return "ON", true
+	case "@source_binlog_checksum", "@master_binlog_checksum", "@@binlog_checksum":
+		// Not what the client set: every event is sent with the CRC32 that its
+		// own FORMAT_DESCRIPTION announces.
+		return "CRC32", true
+	case "@@version", "version()":
+		return cfg.ServerVersion(), true
+	case "@@version_comment":
+		return "quorate", true
+	}
+	return "", false
+}
+
+// set takes "name = value, name = value, …". Names that do not matter here are
+// accepted: a real source keeps user variables of any name.
+func (s *feedSession) set(assignments string) error {
+	for assignment := range strings.SplitSeq(assignments, ",") {
+		name, value, ok := strings.Cut(assignment, "=")
+		if !ok {
+			continue // SET NAMES
+		}
+		value = strings.Trim(strings.TrimSpace(value), "'\"")
+		switch strings.ToLower(strings.TrimRight(strings.TrimSpace(name), ": ")) {
+		case "@master_heartbeat_period", "@source_heartbeat_period":
+			ns, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || ns < 0 {
+				return fmt.Errorf("heartbeat period of %q ns", value)
+			}
+			s.heartbeatPeriod = time.Duration(ns)
+		case "@slave_uuid", "@replica_uuid":
+			s.replicaUUID = strings.ToLower(value)
+		}
+	}
+	return nil
+}
+
+// oneRow is a text result set of one column and one row.
+func oneRow(column, value string) [][]byte {
+	definition := appendString8(nil, "def")
+	for _, name := range []string{"", "", "", column, ""} { // schema, tables, column, original column
+		definition = appendString8(definition, name)
+	}
+	const (
+		fixedBytes       = 12
+		columnBytes      = 0xff
+		typeVarString    = 0xfd
+		flagsAndDecimals = 0
+	)
+	definition = append(definition, fixedBytes, charsetUTF8MB4, 0, columnBytes, 0, 0, 0, typeVarString,
+		flagsAndDecimals, flagsAndDecimals, flagsAndDecimals, 0, 0)
+	return [][]byte{{1}, definition, eofPayload(), appendString8(nil, value), eofPayload()}
+}
+
+// appendString8 appends a length-encoded string of up to 250 bytes; what is
+// longer is cut. Names and values here are short.
+func appendString8(dst []byte, s string) []byte {
+	s = s[:min(len(s), 250)]
+	return append(append(dst, byte(len(s))), s...)
+}

@@ -1,0 +1,255 @@
+package mysqlwire
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Capability flags (include/mysql_com.h).
+const (
+	capLongPassword     = 1 << 0
+	capLongFlag         = 1 << 2
+	capConnectWithDB    = 1 << 3
+	capProtocol41       = 1 << 9
+	capSSL              = 1 << 11
+	capTransactions     = 1 << 13
+	capSecureConnection = 1 << 15
+	capPluginAuth       = 1 << 19
+
+	// capsOurs is what both of our sides speak. Without CLIENT_DEPRECATE_EOF
+	// result sets keep the plain form, without CLIENT_SSL nobody asks for TLS:
+	// the tap is on a Unix socket, the feed on loopback.
+	capsOurs = capLongPassword | capLongFlag | capProtocol41 | capTransactions |
+		capSecureConnection | capPluginAuth
+)
+
+const (
+	authPlugin = "caching_sha2_password"
+	// nonceBytes is the length of the server's random challenge.
+	nonceBytes = 20
+	// charsetUTF8MB4 is utf8mb4_general_ci.
+	charsetUTF8MB4 = 45
+	// authStepsMax bounds the packets of one authentication: a switch of the
+	// plugin, a full-authentication request, the verdict, and one to spare.
+	authStepsMax = 4
+
+	// Values of caching_sha2_password's continuation packet.
+	authFastOK = 3
+	authFull   = 4
+)
+
+// ErrAuthPlugin is returned when a peer insists on another authentication
+// plugin than caching_sha2_password.
+var ErrAuthPlugin = errors.New("mysqlwire: authentication plugin not supported")
+
+// errAccessDenied ends a feed's handshake; the peer got error 1045.
+var errAccessDenied = errors.New("mysqlwire: access denied")
+
+// scramble answers a challenge of caching_sha2_password: XOR(SHA256(p),
+// SHA256(SHA256(SHA256(p)) + nonce)); nothing for an empty password
+// (sql/auth/sha2_password.cc).
+func scramble(password string, nonce []byte) []byte {
+	if password == "" {
+		return nil
+	}
+	once := sha256.Sum256([]byte(password))
+	twice := sha256.Sum256(once[:])
+	mask := sha256.Sum256(append(twice[:], nonce...))
+	subtle.XORBytes(mask[:], mask[:], once[:])
+	return mask[:]
+}
+
+// login authenticates to mysqld. The connection must be one on which sending
+// the password in clear is acceptable (a Unix socket): that is what mysqld
+// asks for when it has no cached hash of the account yet.
+func login(w *wire, user, password string) error {
+	payload, err := w.read()
+	if err != nil {
+		return fmt.Errorf("read greeting: %w", err)
+	}
+	if len(payload) > 0 && payload[0] == headerErr {
+		return parseServerError(payload)
+	}
+	nonce, err := parseGreeting(payload)
+	if err != nil {
+		return err
+	}
+	if err := w.write(loginResponse(user, scramble(password, nonce))); err != nil {
+		return fmt.Errorf("send login: %w", err)
+	}
+	for range authStepsMax {
+		payload, err := w.read()
+		if err != nil {
+			return fmt.Errorf("read login response: %w", err)
+		}
+		done, answer, err := authStep(payload, password)
+		if err != nil || done {
+			return err
+		}
+		if answer == nil {
+			continue
+		}
+		if err := w.write(answer); err != nil {
+			return fmt.Errorf("send authentication: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: authentication does not end", ErrMalformed)
+}
+
+// authStep judges one packet of the server: done, or what to answer (nil: just
+// read on).
+func authStep(payload []byte, password string) (done bool, answer []byte, err error) {
+	if len(payload) == 0 {
+		return false, nil, fmt.Errorf("%w: empty login response", ErrMalformed)
+	}
+	switch payload[0] {
+	case headerOK:
+		return true, nil, nil
+	case headerErr:
+		return false, nil, parseServerError(payload)
+	case headerEOF: // here: AuthSwitchRequest
+		plugin, nonce, _ := bytes.Cut(payload[1:], []byte{0})
+		if string(plugin) != authPlugin {
+			return false, nil, fmt.Errorf("%w: %q", ErrAuthPlugin, plugin)
+		}
+		nonce = bytes.TrimSuffix(nonce, []byte{0})
+		return false, append([]byte{}, scramble(password, nonce)...), nil
+	case headerAuthMore:
+		if len(payload) == 2 && payload[1] == authFastOK {
+			return false, nil, nil
+		}
+		if len(payload) == 2 && payload[1] == authFull {
+			return false, append([]byte(password), 0), nil
+		}
+	}
+	return false, nil, fmt.Errorf("%w: login response %#x", ErrMalformed, payload[0])
+}
+
+// parseGreeting returns the challenge of a version 10 handshake.
+func parseGreeting(payload []byte) ([]byte, error) {
+	if len(payload) == 0 || payload[0] != 10 {
+		return nil, fmt.Errorf("%w: not a version 10 greeting", ErrMalformed)
+	}
+	_, rest, ok := bytes.Cut(payload[1:], []byte{0}) // server version
+	// connection id 4, challenge 8, 0, capabilities 2, charset 1, status 2,
+	// capabilities 2, challenge length 1, reserved 10, challenge 12, 0
+	if !ok || len(rest) < 44 {
+		return nil, fmt.Errorf("%w: greeting cut short", ErrMalformed)
+	}
+	caps := uint32(binary.LittleEndian.Uint16(rest[13:])) | uint32(binary.LittleEndian.Uint16(rest[18:]))<<16
+	if caps&capsOurs != capsOurs {
+		return nil, fmt.Errorf("%w: server capabilities %#x lack some of %#x", ErrMalformed, caps, capsOurs)
+	}
+	return append(bytes.Clone(rest[4:12]), rest[31:43]...), nil
+}
+
+func loginResponse(user string, auth []byte) []byte {
+	dst := binary.LittleEndian.AppendUint32(nil, capsOurs)
+	dst = binary.LittleEndian.AppendUint32(dst, packetBytesMax)
+	dst = append(dst, charsetUTF8MB4)
+	dst = append(dst, make([]byte, 23)...)
+	dst = append(append(dst, user...), 0)
+	dst = append(append(dst, byte(len(auth))), auth...)
+	return append(append(dst, authPlugin...), 0)
+}
+
+// greet runs the server side of the handshake: version 10 greeting,
+// caching_sha2_password. The scramble is always checked against the password
+// itself, so the fast path of the protocol is the only one. A client that
+// fails gets error 1045, and errAccessDenied is returned.
+func greet(w *wire, version string, connectionID uint32, user, password string) error {
+	nonce, err := newNonce()
+	if err != nil {
+		return fmt.Errorf("make challenge: %w", err)
+	}
+	if err := w.command(greeting(version, connectionID, nonce)); err != nil {
+		return fmt.Errorf("send greeting: %w", err)
+	}
+	payload, err := w.read()
+	if err != nil {
+		return fmt.Errorf("read login: %w", err)
+	}
+	gotUser, plugin, auth, err := parseLogin(payload)
+	if err != nil {
+		return err
+	}
+	if plugin != authPlugin {
+		request := append([]byte{headerEOF}, authPlugin...)
+		request = append(append(append(request, 0), nonce...), 0)
+		if err := w.write(request); err != nil {
+			return fmt.Errorf("send authentication switch: %w", err)
+		}
+		if auth, err = w.read(); err != nil {
+			return fmt.Errorf("read authentication: %w", err)
+		}
+	}
+	want := scramble(password, nonce)
+	if subtle.ConstantTimeCompare([]byte(gotUser), []byte(user))&subtle.ConstantTimeCompare(auth, want) != 1 {
+		denied := &ServerError{Code: 1045, State: "28000", Message: fmt.Sprintf("Access denied for user '%s'", gotUser)}
+		return errors.Join(errAccessDenied, w.write(denied.payload()))
+	}
+	if err := w.write([]byte{headerAuthMore, authFastOK}, okPayload()); err != nil {
+		return fmt.Errorf("send login response: %w", err)
+	}
+	return nil
+}
+
+// newNonce makes a challenge of 7-bit characters without NUL, which would end
+// it early, and without '$', which separates fields in mysqld's own hashes.
+func newNonce() ([]byte, error) {
+	nonce := make([]byte, nonceBytes)
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, err
+	}
+	for i, b := range nonce {
+		if b &= 0x7f; b == 0 || b == '$' {
+			b++
+		}
+		nonce[i] = b & 0x7f
+	}
+	return nonce, nil
+}
+
+func greeting(version string, connectionID uint32, nonce []byte) []byte {
+	caps := uint32(capsOurs)
+	dst := append([]byte{10}, version...)
+	dst = append(dst, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, connectionID)
+	dst = append(append(dst, nonce[:8]...), 0)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(caps))
+	dst = append(dst, charsetUTF8MB4, 2, 0) // status: autocommit
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(caps>>16))
+	dst = append(dst, nonceBytes+1)
+	dst = append(dst, make([]byte, 10)...)
+	dst = append(append(dst, nonce[8:]...), 0)
+	return append(append(dst, authPlugin...), 0)
+}
+
+// parseLogin decodes HandshakeResponse41.
+func parseLogin(payload []byte) (user, plugin string, auth []byte, err error) {
+	if len(payload) < 32 {
+		return "", "", nil, fmt.Errorf("%w: login of %d bytes", ErrMalformed, len(payload))
+	}
+	caps := binary.LittleEndian.Uint32(payload)
+	if caps&capSSL != 0 || caps&(capProtocol41|capSecureConnection) != capProtocol41|capSecureConnection {
+		return "", "", nil, fmt.Errorf("%w: client capabilities %#x", ErrMalformed, caps)
+	}
+	name, rest, ok := bytes.Cut(payload[32:], []byte{0})
+	if !ok || len(rest) == 0 || len(rest) < 1+int(rest[0]) {
+		return "", "", nil, fmt.Errorf("%w: login cut short", ErrMalformed)
+	}
+	auth, rest = rest[1:1+int(rest[0])], rest[1+int(rest[0]):]
+	if caps&capConnectWithDB != 0 {
+		_, rest, _ = bytes.Cut(rest, []byte{0})
+	}
+	if caps&capPluginAuth != 0 {
+		pluginName, _, _ := bytes.Cut(rest, []byte{0})
+		plugin = string(pluginName)
+	}
+	return string(name), plugin, auth, nil
+}

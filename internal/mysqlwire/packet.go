@@ -1,0 +1,236 @@
+package mysqlwire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+const (
+	// packetHeaderBytes is a 3-byte length and a sequence number.
+	packetHeaderBytes = 4
+	// packetBytesMax is the longest payload of one packet; a payload of just
+	// this length is continued in the next packet.
+	packetBytesMax = 1<<24 - 1
+	// streamBufferBytes is read from a socket at once. mysqld flushes 16 KiB
+	// at a time; under load the kernel holds many of those.
+	streamBufferBytes = 256 << 10
+	// eventBytesMax is max_log_event_size (1 GiB, sql/log_event.h), the
+	// largest event that mysqld writes, and the three bytes before it in a
+	// packet of the stream.
+	eventBytesMax = 1<<30 + 3
+	// loginBytesMax bounds what a peer can make us hold before it has proven
+	// who it is: handshake packets are a few hundred bytes.
+	loginBytesMax = 64 << 10
+	// scratchBytesMax is the largest reassembly buffer kept between packets.
+	scratchBytesMax = 1 << 20
+)
+
+// ErrPacketTooLarge is returned for a payload above the limit of its phase.
+var ErrPacketTooLarge = errors.New("mysqlwire: packet too large")
+
+// ErrMalformed is returned for a packet that is not what the protocol says.
+var ErrMalformed = errors.New("mysqlwire: malformed packet")
+
+// packetReader cuts a byte stream into payloads. It is used by one goroutine.
+type packetReader struct {
+	r *bufio.Reader
+	// payloadBytesMax is the limit of the current phase.
+	payloadBytesMax int
+	// sequence is the number of the packet read last.
+	sequence uint8
+	scratch  []byte
+}
+
+func newPacketReader(r io.Reader, bufferBytes, payloadBytesMax int) *packetReader {
+	return &packetReader{r: bufio.NewReaderSize(r, bufferBytes), payloadBytesMax: payloadBytesMax}
+}
+
+// ready reports whether next would return without reading from the stream.
+// It may say no for a payload that is larger than the buffer.
+func (p *packetReader) ready() bool {
+	n := p.r.Buffered()
+	if n < packetHeaderBytes {
+		return false
+	}
+	head, err := p.r.Peek(packetHeaderBytes)
+	return err == nil && n >= packetHeaderBytes+payloadBytes(head)
+}
+
+// next returns the next payload, joined if it came in several packets. It is
+// valid until the next call. A stream that ends between packets gives io.EOF,
+// one that ends inside a packet io.ErrUnexpectedEOF.
+func (p *packetReader) next() ([]byte, error) {
+	if cap(p.scratch) > scratchBytesMax {
+		p.scratch = nil
+	}
+	head, err := p.r.Peek(packetHeaderBytes)
+	if err != nil {
+		return nil, cutShort(err, len(head) > 0)
+	}
+	n := payloadBytes(head)
+	if n > p.payloadBytesMax {
+		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrPacketTooLarge, n, p.payloadBytesMax)
+	}
+	if n == packetBytesMax || packetHeaderBytes+n > p.r.Size() {
+		return p.nextLarge()
+	}
+	p.sequence = head[3]
+	packet, err := p.r.Peek(packetHeaderBytes + n)
+	if err != nil {
+		return nil, cutShort(err, true)
+	}
+	if _, err := p.r.Discard(len(packet)); err != nil {
+		return nil, err
+	}
+	return packet[packetHeaderBytes:], nil
+}
+
+// nextLarge reads a payload that does not fit into the read buffer.
+func (p *packetReader) nextLarge() ([]byte, error) {
+	p.scratch = p.scratch[:0]
+	for {
+		var head [packetHeaderBytes]byte
+		if _, err := io.ReadFull(p.r, head[:]); err != nil {
+			return nil, cutShort(err, true)
+		}
+		p.sequence = head[3]
+		n, at := payloadBytes(head[:]), len(p.scratch)
+		if at+n > p.payloadBytesMax {
+			return nil, fmt.Errorf("%w: over %d bytes", ErrPacketTooLarge, p.payloadBytesMax)
+		}
+		p.scratch = append(p.scratch, make([]byte, n)...)
+		if _, err := io.ReadFull(p.r, p.scratch[at:]); err != nil {
+			return nil, cutShort(err, true)
+		}
+		if n < packetBytesMax {
+			return p.scratch, nil
+		}
+	}
+}
+
+func cutShort(err error, inside bool) error {
+	if inside && errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func payloadBytes(head []byte) int {
+	return int(head[0]) | int(head[1])<<8 | int(head[2])<<16
+}
+
+// appendPacketHeader appends the header of a packet with n payload bytes.
+func appendPacketHeader(dst []byte, n int, sequence uint8) []byte {
+	return append(dst, byte(n), byte(n>>8), byte(n>>16), sequence)
+}
+
+// wire is a connection in its request/response phase: login and commands.
+// Streams have their own framing, because the two directions are then
+// independent. One goroutine uses it at a time.
+type wire struct {
+	conn net.Conn
+	in   *packetReader
+	// sequence is the number of the next packet to write.
+	sequence uint8
+}
+
+func (w *wire) read() ([]byte, error) {
+	payload, err := w.in.next()
+	w.sequence = w.in.sequence + 1
+	return payload, err
+}
+
+// write sends payloads as one packet each, in one system call. Each is shorter
+// than packetBytesMax: requests and responses are small.
+func (w *wire) write(payloads ...[]byte) error {
+	var out []byte
+	for _, payload := range payloads {
+		if len(payload) >= packetBytesMax {
+			return fmt.Errorf("%w: %d bytes to send", ErrPacketTooLarge, len(payload))
+		}
+		out = appendPacketHeader(out, len(payload), w.sequence)
+		out = append(out, payload...)
+		w.sequence++
+	}
+	_, err := w.conn.Write(out)
+	return err
+}
+
+// command starts a new exchange: its sequence numbers count from 0.
+func (w *wire) command(payload []byte) error {
+	w.sequence = 0
+	return w.write(payload)
+}
+
+// expectOK reads one response and returns nil for OK and a *ServerError for
+// ERR.
+func (w *wire) expectOK() error {
+	payload, err := w.read()
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(payload) > 0 && payload[0] == headerOK:
+		return nil
+	case len(payload) > 0 && payload[0] == headerErr:
+		return parseServerError(payload)
+	}
+	return fmt.Errorf("%w: neither OK nor an error", ErrMalformed)
+}
+
+// First bytes of a response.
+const (
+	headerOK       = 0x00
+	headerAuthMore = 0x01
+	headerEOF      = 0xfe
+	headerErr      = 0xff
+)
+
+// ServerError is an ERR packet: what mysqld said to the tap, or what a Source
+// wants its replica to be told.
+type ServerError struct {
+	Code uint16
+	// State is the five-character SQLSTATE.
+	State   string
+	Message string
+}
+
+// Error formats the error as MySQL clients print it.
+func (e *ServerError) Error() string {
+	return fmt.Sprintf("server error %d (%s): %s", e.Code, e.State, e.Message)
+}
+
+func (e *ServerError) payload() []byte {
+	dst := binary.LittleEndian.AppendUint16([]byte{headerErr}, e.Code)
+	dst = append(dst, '#')
+	dst = append(dst, (e.State + "HY000")[:5]...)
+	return append(dst, e.Message...)
+}
+
+func parseServerError(payload []byte) error {
+	if len(payload) < 3 {
+		return fmt.Errorf("%w: error of %d bytes", ErrMalformed, len(payload))
+	}
+	e := &ServerError{Code: binary.LittleEndian.Uint16(payload[1:]), State: "HY000"}
+	rest := payload[3:]
+	if len(rest) >= 6 && rest[0] == '#' {
+		e.State, rest = string(rest[1:6]), rest[6:]
+	}
+	e.Message = string(rest)
+	return e
+}
+
+// okPayload is OK with no rows, status "autocommit" and no warnings.
+func okPayload() []byte { return []byte{headerOK, 0, 0, 2, 0, 0, 0} }
+
+// eofPayload ends the columns or the rows of a result set.
+func eofPayload() []byte { return []byte{headerEOF, 0, 0, 2, 0} }
+
+// isEOF tells the EOF packet from a row that starts with the same byte.
+func isEOF(payload []byte) bool {
+	return len(payload) > 0 && len(payload) < 9 && payload[0] == headerEOF
+}

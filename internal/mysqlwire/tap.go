@@ -1,0 +1,363 @@
+package mysqlwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+)
+
+// netWriteTimeoutSeconds is how long mysqld's dump thread waits for a tap that
+// does not read, because propose blocks: the maximum of net_write_timeout
+// (365 days). With the default of 60 s back-pressure would cut the connection.
+const netWriteTimeoutSeconds = 31536000
+
+// Errors that end a tap.
+var (
+	// ErrTapClosed: mysqld ended the stream, or Close was called.
+	ErrTapClosed = errors.New("mysqlwire: tap closed")
+	// ErrNotSemiSync: the stream is not semi-synchronous, mysqld would not
+	// wait for the tap. The plugin is not loaded or not enabled.
+	ErrNotSemiSync = errors.New("mysqlwire: stream is not semi-synchronous")
+	// ErrStream: the events contradict each other or the protocol.
+	ErrStream = errors.New("mysqlwire: inconsistent binlog stream")
+	// ErrDuplicateGTID: a transaction came twice, or although it is committed
+	// already (I9). The node must be fenced.
+	ErrDuplicateGTID = errors.New("mysqlwire: GTID seen before")
+)
+
+// TapConfig says where and how to attach.
+type TapConfig struct {
+	// Socket is the path of mysqld's Unix socket.
+	Socket string
+	// User and Password log in; the account needs REPLICATION SLAVE.
+	User, Password string
+	// ServerID is the tap's own, not 0 and not that of any mysqld.
+	ServerID uint32
+	// ReplicaUUID is the tap's own. A newer tap with the same UUID makes
+	// mysqld end the older one.
+	ReplicaUUID string
+	// HeartbeatPeriod is the longest silence of an idle stream.
+	HeartbeatPeriod time.Duration
+	// Exclude holds the GTIDs committed in Raft and nothing more: positions of
+	// these transactions are acknowledged without having been seen.
+	Exclude *gtid.Set
+	// BatchBytesMax is the length in bytes above which a batch is not grown;
+	// 0 means 1 MiB.
+	BatchBytesMax int
+	// EntryBytesMax is the length in bytes of the longest entry; 0 means no
+	// limit.
+	EntryBytesMax int
+	// Term is the Raft term of the epoch in which the tap is opened.
+	Term   uint64
+	Logger *slog.Logger
+}
+
+func (c *TapConfig) check() error {
+	uuid, err := gtid.ParseUUID(c.ReplicaUUID)
+	if err != nil {
+		return fmt.Errorf("replica UUID of tap: %w", err)
+	}
+	c.ReplicaUUID = uuid.String()
+	if c.ServerID == 0 {
+		return errors.New("server id of tap is 0: mysqld would not wait for new events")
+	}
+	if c.EntryBytesMax != 0 && c.EntryBytesMax <= entry.HeaderBytes {
+		return fmt.Errorf("entry limit of tap is %d bytes", c.EntryBytesMax)
+	}
+	if c.BatchBytesMax <= 0 {
+		c.BatchBytesMax = batchBytesMaxDefault
+	}
+	c.Exclude = c.Exclude.Clone()
+	return nil
+}
+
+// Tap is mysqld's semi-synchronous replica: it turns the binlog stream into
+// batches and acknowledges what was committed. It belongs to one connection
+// and one epoch; its state dies with them.
+type Tap struct {
+	cfg    TapConfig
+	conn   net.Conn
+	in     *packetReader
+	stream *tapStream
+	batch  *batcher
+	acks   *ackTracker
+	closed atomic.Bool
+
+	bytes, events, transactions, batches, acksSent, heartbeats atomic.Uint64
+}
+
+// TapStats counts since the tap was connected.
+type TapStats struct {
+	// Bytes and Events are what the stream brought, control events included.
+	Bytes, Events uint64
+	// Transactions and Batches were handed to propose.
+	Transactions, Batches uint64
+	// AcksSent counts acknowledgement packets.
+	AcksSent uint64
+	// Heartbeats counts the source's heartbeats.
+	Heartbeats uint64
+	// Outstanding is how many batches were received, or begun, and are not
+	// committed yet.
+	Outstanding uint64
+}
+
+// ConnectTap logs in and starts the dump. It returns once the stream's first
+// ROTATE and FORMAT_DESCRIPTION have arrived; it starts no goroutine. Errors
+// of mysqld are *ServerError (1236 if the excluded set does not fit, 1045).
+func ConnectTap(ctx context.Context, cfg TapConfig) (*Tap, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", cfg.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect tap: %w", err)
+	}
+	t, err := attachTap(ctx, conn, cfg)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// attachTap is ConnectTap on a given connection, which it does not close.
+func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	t := &Tap{cfg: cfg, conn: conn, acks: newAckTracker()}
+	t.in = newPacketReader(conn, streamBufferBytes, eventBytesMax)
+	t.batch = newBatcher(cfg, t.acks)
+	t.stream = newTapStream(cfg.Exclude)
+	err := t.open(ctx)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("connect tap: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Tap) open(ctx context.Context) error {
+	w := &wire{conn: t.conn, in: t.in}
+	if err := login(w, t.cfg.User, t.cfg.Password); err != nil {
+		return fmt.Errorf("log in: %w", err)
+	}
+	settings := fmt.Sprintf("SET @source_binlog_checksum='CRC32', @source_heartbeat_period=%d, "+
+		"@rpl_semi_sync_replica=1, @replica_uuid='%s', SESSION net_write_timeout=%d",
+		t.cfg.HeartbeatPeriod.Nanoseconds(), t.cfg.ReplicaUUID, netWriteTimeoutSeconds)
+	for _, command := range [][]byte{append([]byte{comQuery}, settings...), registerRequest(t.cfg.ServerID)} {
+		if err := w.command(command); err != nil {
+			return fmt.Errorf("send settings: %w", err)
+		}
+		if err := w.expectOK(); err != nil {
+			return fmt.Errorf("apply settings: %w", err)
+		}
+	}
+	dump := dumpRequest{
+		flags:    flagHeartbeatV2,
+		serverID: t.cfg.ServerID,
+		offset:   binlogMagicBytes,
+		exclude:  t.cfg.Exclude,
+	}
+	if err := w.command(dump.payload()); err != nil {
+		return fmt.Errorf("request dump: %w", err)
+	}
+	for t.stream.formatDescription == nil {
+		if err := t.receive(ctx); err != nil {
+			return fmt.Errorf("start dump: %w", err)
+		}
+	}
+	return nil
+}
+
+// FormatDescription returns the FORMAT_DESCRIPTION event with which the stream
+// began. The caller must not change it.
+func (t *Tap) FormatDescription() []byte { return t.stream.formatDescription }
+
+// File returns the base name of the binlog file with which the stream began.
+func (t *Tap) File() string { return t.stream.firstFile }
+
+// Run reads the stream and hands batches to propose, one call at a time, in
+// order. While propose blocks, one more batch grows, then reading stops, which
+// stops mysqld's dump thread. Batch n is handed over only after propose
+// returned nil for batch n-1; an error from it ends the tap.
+//
+// Run returns after its goroutines have ended and the connection is closed:
+// with ctx's error if that is done, else with the reason, which is never nil.
+func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) error) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(groupCtx, t.Close)
+	defer stop()
+	group.Go(func() error { return t.readLoop(groupCtx) })
+	group.Go(func() error { return t.proposeLoop(groupCtx, propose) })
+	group.Go(func() error { return t.ackLoop(groupCtx) })
+	err := group.Wait()
+	t.Close()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Ack tells the tap that the batches up to number are committed. It never
+// blocks; the position goes out soon after, several calls' as one. After Close
+// it does nothing. It panics (I2) for a number that was never handed out.
+func (t *Tap) Ack(number uint64) { t.acks.commit(number) }
+
+// Close ends the connection; nothing is acknowledged after it. It may be
+// called at any time and more than once.
+func (t *Tap) Close() {
+	if t.closed.Swap(true) {
+		return
+	}
+	t.acks.close()
+	_ = t.conn.Close() // the outcome changes nothing: the tap is gone
+}
+
+// Stats returns the tap's counters.
+func (t *Tap) Stats() TapStats {
+	return TapStats{
+		Bytes:        t.bytes.Load(),
+		Events:       t.events.Load(),
+		Transactions: t.transactions.Load(),
+		Batches:      t.batches.Load(),
+		AcksSent:     t.acksSent.Load(),
+		Heartbeats:   t.heartbeats.Load(),
+		Outstanding:  t.acks.outstanding(),
+	}
+}
+
+func (t *Tap) readLoop(ctx context.Context) error {
+	for {
+		// What arrived was taken in; do not let it wait for what may come.
+		if !t.in.ready() {
+			t.batch.release()
+		}
+		if err := t.receive(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// receive reads one packet of the stream and takes its event in.
+func (t *Tap) receive(ctx context.Context) error {
+	payload, err := t.in.next()
+	if err != nil {
+		if t.closed.Load() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("%w: %w", ErrTapClosed, err)
+		}
+		return fmt.Errorf("read stream: %w", err)
+	}
+	event, err := streamEvent(payload)
+	if err != nil {
+		return err
+	}
+	t.bytes.Add(uint64(len(event)))
+	t.events.Add(1)
+	step, err := t.stream.accept(event)
+	if err != nil {
+		return err
+	}
+	return t.apply(ctx, step)
+}
+
+// streamEvent removes what a semi-synchronous source puts before an event:
+// OK, the magic byte, and whether it asks for an acknowledgement, which tells
+// nothing that the events do not.
+func streamEvent(payload []byte) ([]byte, error) {
+	switch {
+	case len(payload) == 0:
+		return nil, fmt.Errorf("%w: empty packet in stream", ErrMalformed)
+	case payload[0] == headerErr:
+		return nil, parseServerError(payload)
+	case isEOF(payload):
+		return nil, fmt.Errorf("%w: source ended the dump", ErrTapClosed)
+	case payload[0] != headerOK:
+		return nil, fmt.Errorf("%w: packet %#x in stream", ErrMalformed, payload[0])
+	case len(payload) < 3 || payload[1] != ackMagic:
+		return nil, ErrNotSemiSync
+	}
+	return payload[3:], nil
+}
+
+// apply carries out what the stream made of an event.
+func (t *Tap) apply(ctx context.Context, step streamStep) error {
+	switch step.kind {
+	case stepBegin:
+		if err := t.batch.begin(ctx, step.gtid, step.transactionBytes); err != nil {
+			return err
+		}
+		return t.batch.add(step.event, false)
+	case stepInner:
+		return t.batch.add(step.event, step.acl)
+	case stepEnd:
+		if err := t.batch.add(step.event, step.acl); err != nil {
+			return err
+		}
+		t.batch.finish(step.position)
+	case stepRotate:
+		t.cfg.Logger.Debug("binlog rotated", "file", step.position.File)
+		return t.batch.rotate(ctx, step.event, step.position)
+	case stepSkipped:
+		t.heartbeats.Add(1)
+		t.acks.skipped(step.position)
+	case stepHeartbeat:
+		t.heartbeats.Add(1)
+	case stepNothing:
+	}
+	return nil
+}
+
+func (t *Tap) proposeLoop(ctx context.Context, propose func(context.Context, Batch) error) error {
+	for {
+		batch, ok := t.batch.take()
+		if !ok {
+			select {
+			case <-t.batch.ready:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		}
+		t.batches.Add(1)
+		t.transactions.Add(uint64(len(batch.GTIDs)))
+		if err := propose(ctx, batch); err != nil {
+			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
+		}
+	}
+}
+
+func (t *Tap) ackLoop(ctx context.Context) error {
+	var packet []byte
+	for {
+		select {
+		case <-t.acks.ready:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		position, ok := t.acks.take()
+		if !ok {
+			continue
+		}
+		packet = appendAck(packet[:0], position)
+		if _, err := t.conn.Write(packet); err != nil {
+			return fmt.Errorf("send acknowledgement: %w", err)
+		}
+		t.acksSent.Add(1)
+	}
+}

@@ -1,0 +1,421 @@
+package mysqlwire
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+)
+
+// fakeSource is mysqld's side of a tap connection.
+type fakeSource struct {
+	t      *testing.T
+	conn   net.Conn
+	wire   *wire
+	binlog *binlogWriter
+	// commands are what the tap sent before the stream.
+	commands [][]byte
+	// acks are the positions that the tap acknowledged.
+	acks chan Position
+}
+
+// connectTap attaches a tap to a fake source that has sent the start of a file.
+func connectTap(t *testing.T, change func(*TapConfig)) (*Tap, *fakeSource) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "qw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	s := &fakeSource{t: t, binlog: newBinlogWriter("q.000001"), acks: make(chan Position, 100)}
+	served := make(chan error, 1)
+	go func() { served <- s.serve(listener) }()
+	cfg := TapConfig{
+		Socket: listener.Addr().String(), User: "tap", Password: "secret", ServerID: 77, ReplicaUUID: strings.ToUpper(tapUUID),
+		HeartbeatPeriod: time.Second, Term: 5, Logger: testLogger(),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	tap, err := ConnectTap(t.Context(), cfg)
+	if err := errors.Join(err, <-served); err != nil {
+		t.Fatal(err)
+	}
+	acked := make(chan struct{})
+	go func() {
+		defer close(acked)
+		s.readAcks()
+	}()
+	t.Cleanup(func() {
+		_ = s.conn.Close()
+		<-acked
+		tap.Close()
+	})
+	return tap, s
+}
+
+func (s *fakeSource) serve(listener net.Listener) error {
+	var err error
+	if s.conn, err = listener.Accept(); err != nil {
+		return err
+	}
+	s.wire = &wire{conn: s.conn, in: newPacketReader(s.conn, 4096, loginBytesMax)}
+	if err := greet(s.wire, "9.7.4", 1, "tap", "secret"); err != nil {
+		return err
+	}
+	for {
+		command, err := s.wire.read()
+		if err != nil {
+			return err
+		}
+		s.commands = append(s.commands, bytes.Clone(command))
+		if command[0] == comBinlogDumpGTID {
+			break
+		}
+		if err := s.wire.write(okPayload()); err != nil {
+			return err
+		}
+	}
+	return s.write(s.binlog.start()...)
+}
+
+func (s *fakeSource) readAcks() {
+	for {
+		payload, err := s.wire.in.next()
+		if err != nil {
+			return
+		}
+		if s.wire.in.sequence != 0 || payload[0] != ackMagic {
+			s.t.Errorf("acknowledgement %x with sequence number %d", payload, s.wire.in.sequence)
+		}
+		s.acks <- Position{string(payload[9:]), binary.LittleEndian.Uint64(payload[1:])}
+	}
+}
+
+// write sends events as a semi-synchronous source does.
+func (s *fakeSource) write(events ...[]byte) error {
+	var out []byte
+	for _, event := range events {
+		payload := append([]byte{headerOK, ackMagic, 0}, event...)
+		out = append(out, frame(payload, 1)...)
+	}
+	_, err := s.conn.Write(out)
+	return err
+}
+
+func (s *fakeSource) send(events ...[]byte) {
+	s.t.Helper()
+	if err := s.write(events...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *fakeSource) expectAck(want Position) {
+	s.t.Helper()
+	select {
+	case got := <-s.acks:
+		if got != want {
+			s.t.Fatalf("acknowledged %v, want %v", got, want)
+		}
+	case <-time.After(waitMax):
+		s.t.Fatalf("no acknowledgement of %v", want)
+	}
+}
+
+// stepper is a propose function that the test lets go on.
+type stepper struct {
+	batches chan Batch
+	results chan error
+}
+
+func newStepper() *stepper { return &stepper{make(chan Batch), make(chan error)} }
+
+func (p *stepper) propose(ctx context.Context, b Batch) error {
+	select {
+	case p.batches <- b:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-p.results:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run starts the tap; the returned function ends it and gives Run's result.
+func (p *stepper) run(t *testing.T, tap *Tap) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- tap.Run(ctx, p.propose) }()
+	t.Cleanup(cancel)
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func TestTapConnects(t *testing.T) {
+	exclude := &gtid.Set{}
+	exclude.Add(testGTID(1))
+	tap, s := connectTap(t, func(c *TapConfig) { c.Exclude = exclude })
+	exclude.Add(testGTID(2)) // the tap has its own copy
+	if len(s.commands) != 3 {
+		t.Fatalf("%d commands", len(s.commands))
+	}
+	const settings = "\x03SET @source_binlog_checksum='CRC32', @source_heartbeat_period=1000000000, @rpl_semi_sync_replica=1, " +
+		"@replica_uuid='" + tapUUID + "', SESSION net_write_timeout=31536000"
+	if diff := cmp.Diff(settings, string(s.commands[0])); diff != "" {
+		t.Error(diff)
+	}
+	if want := append([]byte{comRegisterSlave, 77, 0, 0, 0}, make([]byte, 13)...); !bytes.Equal(s.commands[1], want) {
+		t.Errorf("registered by %x", s.commands[1])
+	}
+	request, err := parseDumpRequest(s.commands[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%d %d %q %d %v", request.flags, request.serverID, request.file, request.offset, request.exclude); got !=
+		`2 77 "" 4 11000000-0000-0000-0000-000000000001:1` {
+		t.Errorf("dump requested by %s", got)
+	}
+	if tap.File() != "q.000001" || !bytes.Equal(tap.FormatDescription(), newBinlogWriter("").formatDescription(1)) {
+		t.Errorf("stream of %s with %x", tap.File(), tap.FormatDescription())
+	}
+}
+
+func TestTapConfigErrors(t *testing.T) {
+	for name, cfg := range map[string]TapConfig{
+		"UUID":      {ServerID: 1, ReplicaUUID: "x' OR 1"},
+		"server id": {ReplicaUUID: tapUUID},
+		"entry":     {ServerID: 1, ReplicaUUID: tapUUID, EntryBytesMax: entry.HeaderBytes},
+		"socket":    {ServerID: 1, ReplicaUUID: tapUUID, Socket: filepath.Join(t.TempDir(), "none")},
+	} {
+		if tap, err := ConnectTap(t.Context(), cfg); err == nil {
+			tap.Close()
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// While propose blocks, one more batch grows; what is whole goes, what is not
+// stays; acknowledgements go out by number, several as one.
+func TestTapBatchesAndAcks(t *testing.T) {
+	tap, s := connectTap(t, nil)
+	p := newStepper()
+	stop := p.run(t, tap)
+	take := func(want ...uint64) Batch {
+		t.Helper()
+		b := <-p.batches
+		var got []uint64
+		for _, id := range b.GTIDs {
+			got = append(got, id.N)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("batch %d (-want +got):\n%s", b.Number, diff)
+		}
+		return b
+	}
+
+	s.send(s.binlog.rows(10)...)
+	end1 := Position{s.binlog.file, s.binlog.offset}
+	first := take(1)
+	if first.End != end1 || first.Number != 1 || first.ReceivedAt.IsZero() {
+		t.Errorf("batch ends at %v, want %v", first.End, end1)
+	}
+	events := append(s.binlog.rows(10), s.binlog.statement("DROP USER u")...)
+	end3 := Position{s.binlog.file, s.binlog.offset}
+	half := s.binlog.rows(10)
+	events = append(events, half[:2]...)
+	seen := tap.Stats().Events
+	s.send(events...)
+	waitUntil(t, "everything read", func() bool { return tap.Stats().Events == seen+uint64(len(events)) })
+	p.results <- nil
+	second := take(2, 3)
+	if !second.ACL || second.End != end3 {
+		t.Errorf("second batch: ACL %v, ends at %v, want %v", second.ACL, second.End, end3)
+	}
+	p.results <- nil
+	s.send(half[2:]...)
+	third := take(4)
+	if third.ACL {
+		t.Error("third batch is marked ACL")
+	}
+	p.results <- nil
+	checkBatches(t, []Batch{first, second, third}, 5)
+
+	tap.Ack(1)
+	s.expectAck(end1)
+	tap.Ack(3)
+	s.expectAck(third.End)
+	tap.Ack(2)
+	if n := tap.Stats().Outstanding; n != 0 {
+		t.Errorf("%d outstanding", n)
+	}
+	want := TapStats{Events: 20, Transactions: 4, Batches: 3, AcksSent: 2, Bytes: tap.Stats().Bytes}
+	if diff := cmp.Diff(want, tap.Stats()); diff != "" {
+		t.Error(diff)
+	}
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	tap.Ack(3) // after the end: nothing
+	if len(s.acks) != 0 {
+		t.Errorf("acknowledged %v", <-s.acks)
+	}
+}
+
+// Trace A1 on the wire: neither the idle heartbeat nor the end of a skipped
+// range gets past a transaction that is not committed.
+func TestTapHeartbeatsAreNoEvidence(t *testing.T) {
+	tap, s := connectTap(t, nil)
+	p := newStepper()
+	p.run(t, tap)
+	s.binlog.rows(10) // excluded
+	s.send(s.binlog.heartbeat())
+	s.expectAck(Position{s.binlog.file, s.binlog.offset})
+
+	s.send(s.binlog.rows(10)...)
+	<-p.batches
+	s.send(s.binlog.heartbeat())
+	s.binlog.rows(10) // excluded
+	s.send(s.binlog.heartbeat())
+	skipped := Position{s.binlog.file, s.binlog.offset}
+	waitUntil(t, "heartbeats", func() bool { return tap.Stats().Heartbeats == 3 })
+	p.results <- nil
+	if n := tap.Stats().AcksSent; n != 1 {
+		t.Fatalf("%d acknowledgements", n)
+	}
+	tap.Ack(1)
+	s.expectAck(skipped)
+}
+
+func TestTapRotates(t *testing.T) {
+	tap, s := connectTap(t, nil)
+	p := newStepper()
+	p.run(t, tap)
+	s.send(append(append(s.binlog.rows(1), s.binlog.rotate("q.000002")), append(s.binlog.start(), s.binlog.rows(1)...)...)...)
+	var got []Batch
+	for range 3 {
+		got = append(got, <-p.batches)
+		p.results <- nil
+	}
+	checkBatches(t, got, 5)
+	if k := entry.Kind(got[1].Data[0]); k != entry.KindRotate || got[1].End.File != "q.000002" || got[0].End.File != "q.000001" {
+		t.Errorf("second batch is %v, ends at %v", k, got[1].End)
+	}
+	tap.Ack(3)
+	s.expectAck(got[2].End)
+}
+
+// A tap that is not read from stops reading: what a blocked propose leaves
+// unread stays with the source.
+func TestTapBackPressure(t *testing.T) {
+	tap, s := connectTap(t, func(c *TapConfig) { c.BatchBytesMax = 10 << 10 })
+	p := newStepper()
+	p.run(t, tap)
+	const transactions = 10000
+	sent := make(chan error, 1)
+	events := [][]byte{}
+	for range transactions {
+		events = append(events, s.binlog.rows(1000)...)
+	}
+	go func() { sent <- s.write(events...) }()
+	<-p.batches
+	total := uint64(len(join(events...)))
+	// Two batches, the read buffer and the kernel's: far from the 12 MB.
+	waitUntil(t, "a full batch", func() bool { return tap.Stats().Bytes > 10<<10 })
+	if bytes := tap.Stats().Bytes; bytes > 64<<10 {
+		t.Fatalf("read %d of %d bytes with nobody to take them", bytes, total)
+	}
+	count := 1
+	for p.results <- nil; count < transactions; p.results <- nil {
+		b := <-p.batches
+		if len(b.Data) > 10<<10 {
+			t.Fatalf("batch of %d bytes", len(b.Data))
+		}
+		count += len(b.GTIDs)
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTapEnds(t *testing.T) {
+	refused := errors.New("not the leader")
+	for _, tc := range []struct {
+		name string
+		do   func(tap *Tap, s *fakeSource, p *stepper)
+		want error
+	}{
+		{"source gone", func(_ *Tap, s *fakeSource, _ *stepper) { _ = s.conn.Close() }, ErrTapClosed},
+		{"Close", func(tap *Tap, _ *fakeSource, _ *stepper) { tap.Close() }, ErrTapClosed},
+		{"EOF packet", func(_ *Tap, s *fakeSource, _ *stepper) { _, _ = s.conn.Write(frame(eofPayload(), 1)) }, ErrTapClosed},
+		{"propose fails", func(_ *Tap, s *fakeSource, p *stepper) {
+			s.send(s.binlog.rows(1)...)
+			<-p.batches
+			p.results <- refused
+		}, refused},
+		{"not semi-synchronous", func(_ *Tap, s *fakeSource, _ *stepper) {
+			_, _ = s.conn.Write(frame(append([]byte{headerOK}, s.binlog.heartbeat()...), 1))
+		}, ErrNotSemiSync},
+		{"damage", func(_ *Tap, s *fakeSource, _ *stepper) { s.send(make([]byte, 30)) }, nil},
+		{"too large", func(_ *Tap, s *fakeSource, _ *stepper) { s.send(s.binlog.rows(200000)...) }, ErrTransactionTooLarge},
+		{"empty packet", func(_ *Tap, s *fakeSource, _ *stepper) { _, _ = s.conn.Write(frame(nil, 1)) }, ErrMalformed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tap, s := connectTap(t, func(c *TapConfig) { c.EntryBytesMax = 100000 })
+			p := newStepper()
+			done := make(chan error, 1)
+			go func() { done <- tap.Run(t.Context(), p.propose) }()
+			tc.do(tap, s, p)
+			if err := <-done; err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+				t.Errorf("%v, want %v", err, tc.want)
+			}
+		})
+	}
+	t.Run("error packet", func(t *testing.T) {
+		tap, s := connectTap(t, nil)
+		done := make(chan error, 1)
+		go func() { done <- tap.Run(t.Context(), newStepper().propose) }()
+		_, _ = s.conn.Write(frame((&ServerError{1236, "HY000", "gone"}).payload(), 1))
+		if e, ok := errors.AsType[*ServerError](<-done); !ok || e.Code != 1236 {
+			t.Errorf("%v", e)
+		}
+	})
+}
+
+func TestTapConnectCancelled(t *testing.T) {
+	a, b := net.Pipe()
+	defer func() { _, _ = a.Close(), b.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := TapConfig{ServerID: 1, ReplicaUUID: tapUUID, Logger: testLogger()}
+	done := make(chan error, 1)
+	go func() {
+		_, err := attachTap(ctx, a, cfg)
+		done <- err
+	}()
+	cancel() // mysqld says nothing
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

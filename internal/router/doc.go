@@ -1,0 +1,50 @@
+// Package router owns the client-facing port and every client connection.
+//
+// It passes bytes and knows one packet of the MySQL protocol: the error it
+// sends when it cannot connect a client. A client may connect to any node. On
+// the primary's node its bytes go to the local mysqld; on any other node they
+// go through the peer port to the router of the primary's node, which passes
+// them to its mysqld or refuses; it never forwards them again, so there are no
+// loops.
+//
+//	client ──► router (primary's node) ──────────────────► mysqld
+//	client ──► router (other node) ──peer port──► router ──► mysqld
+//
+// # Holding
+//
+// A MySQL client waits for the server to speak first. While there is no
+// primary, a new connection therefore simply waits, up to Config.HoldTimeout,
+// and at most Config.HoldMax of them; what is beyond gets an error at once.
+// Connections that are open when a primary is lost are closed, not held: their
+// session state is gone with it.
+//
+// # The lease (I5)
+//
+// A chunk that came from a client is written to the local mysqld only after
+// Backend.Serving answered true, asked after the chunk was read. So whatever a
+// client sends after the lease ended never reaches a mysqld that may have
+// been replaced. Bytes that mysqld sent are passed on in any case: an OK among
+// them was acknowledged by Raft, and a result answers a question that was
+// asked under the lease. After a chunk passed without the lease, the
+// connection is closed.
+//
+// # The stream between two routers
+//
+// The dialling side opens a stream through Backend.DialPeer and reads one
+// byte. Everything after it is the MySQL connection.
+//
+//	+--------+----------------------------------
+//	| status | 1 = accepted: mysqld's greeting …
+//	+--------+----------------------------------
+//	| status | 2 = refused: not serving, or full; then end of stream
+//	+--------+----------------------------------
+//
+// A refused client is held and tried again; it has not seen a byte.
+//
+// # Goroutines
+//
+// Run owns all: the accept loop, one that watches for a change of the primary,
+// and one per connection, with a second one per connected session (the
+// server's direction) or per held client (which watches for its hang-up). Run
+// returns after all of them have ended. There is no durable state.
+package router

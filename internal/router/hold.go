@@ -1,0 +1,174 @@
+package router
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The error codes of the packets that the router makes itself. MySQL Router
+// uses the same two, so clients and monitoring know them.
+const (
+	codeConnCount = 1040 // ER_CON_COUNT_ERROR: too many connections
+	codeConnHost  = 2003 // CR_CONN_HOST_ERROR: cannot connect to the server
+)
+
+var (
+	errHoldMax     = errors.New("too many connections wait for a primary")
+	errHoldTimeout = errors.New("no primary")
+	errClientGone  = errors.New("the client hung up")
+)
+
+// serve connects one client, which may take up to HoldTimeout, and passes its
+// bytes until it ends.
+func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
+	s, err := r.find(ctx, client)
+	switch {
+	case err == nil:
+		r.splice(s)
+		return
+	case errors.Is(err, errHoldMax):
+		r.stats.rejected.Add(1)
+		reject(client, codeConnCount, fmt.Sprintf("quorate: no primary, and %d connections wait for one already", r.config.HoldMax))
+	case errors.Is(err, errHoldTimeout):
+		r.stats.holdTimeouts.Add(1)
+		reject(client, codeConnHost, fmt.Sprintf("quorate: no primary for %v: see `quorate status`", r.config.HoldTimeout))
+	default:
+		client.Close()
+	}
+}
+
+// find returns a connected session for a client. While there is no primary
+// that takes it, the client is held.
+func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error) {
+	changed := r.backend.Changed() // taken before the attempt, so no change is missed
+	s, known := r.attempt(ctx, client)
+	if s != nil {
+		return s, nil
+	}
+	if !r.hold() {
+		return nil, errHoldMax
+	}
+	defer r.release()
+	gone, stop, err := watchHangUp(client)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	limit := time.NewTimer(r.config.HoldTimeout)
+	defer limit.Stop()
+	for pause := retryMin; ; {
+		var retry <-chan time.Time
+		if known { // it refused: nothing here needs to change before it accepts
+			retry = time.After(pause)
+			pause = min(2*pause, retryMax)
+		} else {
+			pause = retryMin
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-limit.C:
+			return nil, errHoldTimeout
+		case <-gone:
+			return nil, errClientGone
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		changed = r.backend.Changed()
+		if s, known = r.attempt(ctx, client); s != nil {
+			return s, nil
+		}
+	}
+}
+
+// attempt tries to connect a client to the primary. known is false if none is
+// known.
+func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, known bool) {
+	t, known := r.backend.Primary()
+	if !known {
+		return nil, false
+	}
+	s, err := r.connect(ctx, client, t, dialTimeout)
+	if err != nil {
+		r.stats.dialErrors.Add(1)
+		r.config.Logger.Debug("cannot connect a client", "node", t.Node, "err", err)
+		return nil, true
+	}
+	return s, true
+}
+
+// hold takes one of the HoldMax places.
+func (r *Router) hold() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held >= r.config.HoldMax {
+		return false
+	}
+	r.held++
+	return true
+}
+
+func (r *Router) release() {
+	r.mu.Lock()
+	r.held--
+	r.mu.Unlock()
+}
+
+// watchHangUp closes gone when the client closes its connection. It peeks, so
+// no byte is lost should a client speak first; it then stops watching. stop
+// ends it and must be called before the connection is read.
+func watchHangUp(client *net.TCPConn) (gone <-chan struct{}, stop func(), err error) {
+	raw, err := client.SyscallConn()
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch client: %w", err)
+	}
+	hungUp, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		var n int
+		var peekErr error
+		err := raw.Read(func(fd uintptr) bool {
+			var b [1]byte
+			for peekErr = unix.EINTR; peekErr == unix.EINTR; {
+				n, _, peekErr = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			}
+			return peekErr != unix.EAGAIN // false = wait until there is something
+		})
+		// err is the deadline that stop sets; n is 0 at the end of the stream
+		// and -1 after a reset.
+		if err == nil && n <= 0 {
+			close(hungUp)
+		}
+	}()
+	stop = func() {
+		client.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		client.SetReadDeadline(time.Time{})
+	}
+	return hungUp, stop, nil
+}
+
+// reject sends a client an error in place of the server's greeting and closes
+// its connection. The packet has no SQLSTATE: before the greeting the two
+// sides have not agreed on a protocol that has one (MySQL's protocol_classic.cc
+// sends none either), and clients then show HY000.
+//
+//	+-----------+-----+------+----------+---------
+//	| length u24 | 0  | 0xff | code u16 | message
+//	+-----------+-----+------+----------+---------
+func reject(client net.Conn, code uint16, message string) {
+	packet := make([]byte, 0, 7+len(message))
+	packet = binary.LittleEndian.AppendUint32(packet, uint32(3+len(message))) // the sequence number, 0, is the high byte
+	packet = append(packet, 0xff)
+	packet = binary.LittleEndian.AppendUint16(packet, code)
+	packet = append(packet, message...)
+	client.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
+	client.Write(packet) // the client is gone anyway if this fails
+	client.Close()
+}

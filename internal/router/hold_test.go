@@ -1,0 +1,108 @@
+package router
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+)
+
+func TestHeldUntilThereIsAPrimary(t *testing.T) {
+	n, _ := newPrimary(t, Config{})
+	n.backend.set(Target{}, false)
+	client := dial(t, n)
+	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
+	n.backend.set(Target{Node: 1, Local: true}, true)
+	expect(t, client, greeting)
+	eventually(t, "the place is free", func() bool { return n.Stats().Held == 0 })
+}
+
+func TestHeldClientThatSpeaksFirstLosesNothing(t *testing.T) {
+	n, _ := newPrimary(t, Config{})
+	n.backend.set(Target{}, false)
+	client := dial(t, n)
+	say(t, client, "early bird")
+	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
+	n.backend.set(Target{Node: 1, Local: true}, true)
+	expect(t, client, greeting+"early bird")
+}
+
+func TestHoldTimeout(t *testing.T) {
+	n := newNode(t, Config{HoldTimeout: 20 * time.Millisecond})
+	code, message := errorPacket(t, expectEnd(t, dial(t, n)))
+	if code != codeConnHost || message != "quorate: no primary for 20ms: see `quorate status`" {
+		t.Errorf("error %d %q", code, message)
+	}
+	if s := n.Stats(); s.HoldTimeouts != 1 {
+		t.Errorf("hold timeouts = %d, want 1", s.HoldTimeouts)
+	}
+}
+
+func TestHoldMax(t *testing.T) {
+	n := newNode(t, Config{HoldMax: 1})
+	first := dial(t, n)
+	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
+	code, message := errorPacket(t, expectEnd(t, dial(t, n)))
+	if code != codeConnCount || message != "quorate: no primary, and 1 connections wait for one already" {
+		t.Errorf("error %d %q", code, message)
+	}
+	// A client that hangs up while it is held leaves its place.
+	first.Close()
+	eventually(t, "the place is free", func() bool { return n.Stats().Held == 0 })
+	dial(t, n)
+	eventually(t, "the next client is held", func() bool { return n.Stats().Held == 1 })
+}
+
+func TestHeldClientResets(t *testing.T) {
+	n := newNode(t, Config{})
+	client := dial(t, n)
+	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
+	client.(*net.TCPConn).SetLinger(0) // Close sends RST
+	client.Close()
+	eventually(t, "the place is free", func() bool { return n.Stats().Held == 0 })
+}
+
+func TestConnMax(t *testing.T) {
+	n, _ := newPrimary(t, Config{ConnMax: 1})
+	first := dial(t, n)
+	expect(t, first, greeting)
+	code, _ := errorPacket(t, expectEnd(t, dial(t, n)))
+	if code != codeConnCount {
+		t.Errorf("code %d, want %d", code, codeConnCount)
+	}
+	near, far := net.Pipe()
+	go n.HandleRouted(far)
+	if got := expectEnd(t, near); got != string([]byte{statusRefused}) {
+		t.Errorf("status %q, want refused", got)
+	}
+	first.Close()
+	eventually(t, "the place is free", func() bool { return n.Stats().Open == 0 })
+	expect(t, dial(t, n), greeting)
+}
+
+// TestFenceDuringDial: a fence that comes while the local mysqld is being
+// dialled ends that attempt, not the client.
+func TestFenceDuringDial(t *testing.T) {
+	n, m := newPrimary(t, Config{})
+	dialing := make(chan struct{})
+	first := true
+	n.backend.dialLocal = func(ctx context.Context) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.listener.Addr().String())
+		if first {
+			first = false
+			close(dialing)
+			<-ctx.Done() // the fence; the connection is there already
+		}
+		return conn, err
+	}
+	n.backend.set(Target{Node: 1, Local: true}, true) // orders the assignment before its use
+	client := dial(t, n)
+	<-dialing
+	n.CloseAll()
+	if s := n.Stats(); s.ClosedByFence != 1 {
+		t.Errorf("closed by fence = %d, want 1", s.ClosedByFence)
+	}
+	expect(t, client, greeting) // from the second attempt
+	say(t, client, "x")
+	expect(t, client, "x")
+}

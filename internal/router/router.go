@@ -1,0 +1,260 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+const (
+	// connMaxDefault bounds the open client connections. Each costs two
+	// sockets, two goroutines (16 KiB) and two buffers (32 KiB): 10000 of
+	// them are half a GiB, and more than any mysqld serves well.
+	connMaxDefault = 10_000
+	// bufferBytes is the size of one direction's buffer.
+	bufferBytes = 16 << 10
+	// dialTimeout bounds one attempt to reach a mysqld or a peer's router,
+	// including its status byte.
+	dialTimeout = 3 * time.Second
+	// routedDialTimeout bounds the accepting side's own dial. It is shorter, so
+	// that a hanging mysqld is refused and not timed out.
+	routedDialTimeout = 2 * time.Second
+	// A held connection tries again when the primary changes. A primary that is
+	// known but refuses (it has just won, its lease is not yet there) is tried
+	// again after retryMin, doubling up to retryMax: 1000 held connections make
+	// at most 1000 dials a second.
+	retryMin = 50 * time.Millisecond
+	retryMax = time.Second
+	// acceptPause is the pause after a failed accept (out of descriptors).
+	acceptPause = 50 * time.Millisecond
+	// errorWriteTimeout bounds writing the error packet or the status byte.
+	errorWriteTimeout = time.Second
+)
+
+// Target is where the primary is.
+type Target struct {
+	Node cluster.NodeID
+	// Local is true if it is this node.
+	Local bool
+}
+
+// Backend is what the router asks about the cluster. The agent implements it.
+// All methods may be called from many goroutines.
+type Backend interface {
+	// Primary returns the current primary, or ok=false if none is known.
+	Primary() (t Target, ok bool)
+	// Changed returns a channel that is closed when Primary's answer, or a true
+	// Serving, may have changed since the call.
+	Changed() <-chan struct{}
+	// DialLocal connects to this node's mysqld.
+	DialLocal(ctx context.Context) (net.Conn, error)
+	// DialPeer opens a stream to another node's router.
+	DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn, error)
+	// Serving reports whether this node is primary and its lease holds, now. It
+	// is asked for every chunk of client bytes and must be cheap.
+	Serving() bool
+}
+
+// Config holds the router's settings.
+type Config struct {
+	// Listen is the host:port for clients.
+	Listen string
+	// HoldTimeout is how long a new connection waits for a primary. One attempt
+	// to connect (3 s) that began before may end after it.
+	HoldTimeout time.Duration
+	// HoldMax is how many connections may wait at the same time.
+	HoldMax int
+	// ConnMax is how many client connections may be open, held ones and ones
+	// that peers forward included; 0 = 10000.
+	ConnMax int
+	Logger  *slog.Logger
+}
+
+// Router accepts clients and connects them to the primary.
+type Router struct {
+	config  Config
+	backend Backend
+	buffers sync.Pool
+	stats   counters
+
+	listener net.Listener
+
+	mu sync.Mutex
+	// base is Run's context while Run accepts work, nil before and after. It is
+	// kept because HandleRouted has none of its own.
+	base     context.Context
+	sessions map[*session]struct{}
+	open     int // client connections, held and routed ones included
+	held     int
+	workers  sync.WaitGroup
+}
+
+// New makes a Router. It opens and starts nothing.
+func New(config Config, backend Backend) *Router {
+	if config.ConnMax == 0 {
+		config.ConnMax = connMaxDefault
+	}
+	r := &Router{config: config, backend: backend, sessions: make(map[*session]struct{})}
+	r.buffers.New = func() any { return new([bufferBytes]byte) }
+	return r
+}
+
+// Listen binds the client port, so that "port in use" is known before anything
+// else happens; the error names the address. Run closes it.
+func (r *Router) Listen() (err error) {
+	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
+		// A client host that died without a word is noticed within 30 s.
+		Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3,
+	}}
+	r.listener, err = lc.Listen(context.Background(), "tcp", r.config.Listen)
+	return err
+}
+
+// Addr returns the address that Listen has bound.
+func (r *Router) Addr() net.Addr { return r.listener.Addr() }
+
+// Run serves clients until ctx ends. It closes the port and all connections
+// and returns nil after everything that it started has ended. Listen must have
+// succeeded before.
+func (r *Router) Run(ctx context.Context) error {
+	if r.listener == nil {
+		return errors.New("run router: Listen was not called")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	r.base = ctx
+	r.mu.Unlock()
+	r.workers.Go(func() { r.watch(ctx) })
+	r.workers.Go(func() {
+		<-ctx.Done()
+		r.listener.Close()
+	})
+	err := r.accept(ctx)
+	cancel()
+	r.mu.Lock()
+	r.base = nil // from here on start and register refuse
+	r.mu.Unlock()
+	r.closeSessions(func(*session) bool { return true })
+	r.workers.Wait()
+	return err
+}
+
+func (r *Router) accept(ctx context.Context) error {
+	for {
+		conn, err := r.listener.Accept()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept client: %w", err)
+		default:
+			// Out of descriptors or memory: the next connection may work.
+			r.stats.acceptErrors.Add(1)
+			r.config.Logger.Warn("cannot accept a client", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		r.stats.accepted.Add(1)
+		if !r.start(func(ctx context.Context) { r.serve(ctx, conn.(*net.TCPConn)) }) {
+			// A new socket's buffer takes the packet at once: no goroutine needed.
+			r.stats.rejected.Add(1)
+			reject(conn, codeConnCount, "quorate: too many connections on this node's router")
+		}
+	}
+}
+
+// start runs f in a goroutine as one of the ConnMax connections. It returns
+// false, and does nothing, if there are too many or Run does not run.
+func (r *Router) start(f func(context.Context)) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.base == nil || r.open >= r.config.ConnMax {
+		return false
+	}
+	ctx := r.base
+	r.open++
+	r.workers.Go(func() {
+		f(ctx)
+		r.mu.Lock()
+		r.open--
+		r.mu.Unlock()
+	})
+	return true
+}
+
+// watch closes the sessions that a change of the primary leaves behind.
+func (r *Router) watch(ctx context.Context) {
+	for {
+		changed := r.backend.Changed()
+		t, ok := r.backend.Primary()
+		serving := r.backend.Serving()
+		r.stats.closedByChange.Add(r.closeSessions(func(s *session) bool {
+			if s.local {
+				return !serving
+			}
+			// "No primary" alone proves nothing about the other node: its
+			// router checks its own lease.
+			return ok && t.Node != s.node
+		}))
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// CloseAll closes every client connection of the local mysqld, the ones that
+// peers forwarded included, and returns when that is done. It is the router's
+// part of fencing; it may be called at any time.
+func (r *Router) CloseAll() {
+	r.stats.closedByFence.Add(r.closeSessions(func(s *session) bool { return s.local }))
+}
+
+// closeSessions closes the sessions that match, and returns how many it closed.
+func (r *Router) closeSessions(match func(*session) bool) int64 {
+	r.mu.Lock()
+	var doomed []*session
+	for s := range r.sessions {
+		if match(s) {
+			doomed = append(doomed, s)
+		}
+	}
+	r.mu.Unlock()
+	closed := int64(0)
+	for _, s := range doomed {
+		if s.close() {
+			closed++
+		}
+	}
+	return closed
+}
+
+// register makes a session visible to closeSessions, before its server side
+// is dialled: a fence cannot slip between the dial and the registration.
+func (r *Router) register(s *session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.base == nil {
+		return false
+	}
+	r.sessions[s] = struct{}{}
+	return true
+}
+
+func (r *Router) unregister(s *session) {
+	r.mu.Lock()
+	delete(r.sessions, s)
+	r.mu.Unlock()
+}

@@ -1,0 +1,236 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// The status byte between two routers (see the package comment). 0 is neither,
+// so that an empty or zeroed stream is never taken for a yes.
+const (
+	statusAccepted = 1
+	statusRefused  = 2
+)
+
+var (
+	errNotServing = errors.New("this node does not serve")
+	errRefused    = errors.New("the other node's router refused")
+	errMoved      = errors.New("the primary has changed")
+	errClosed     = errors.New("closed while connecting")
+)
+
+// session is one client connection on its way to one server side.
+type session struct {
+	client net.Conn
+	node   cluster.NodeID
+	// local: the server side is this node's mysqld, and the lease is checked.
+	local bool
+	// cancelDial ends the dial of the server side.
+	cancelDial context.CancelFunc
+
+	mu     sync.Mutex
+	server net.Conn // nil until connected
+	closed bool
+}
+
+// close ends the session at once. A session whose server side is still being
+// dialled only loses the dial: its client has not seen a byte and may be held.
+// close returns true the first time.
+func (s *session) close() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.closed = true
+	s.cancelDial()
+	if s.server != nil {
+		s.server.Close()
+		s.client.Close()
+	}
+	return true
+}
+
+// connected gives the session its server side. It returns false, and closes
+// the connection, if the session was closed during the dial.
+func (s *session) connected(server net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		server.Close()
+		return false
+	}
+	s.server = server
+	return true
+}
+
+// connect dials t for a client. The session that it returns is connected and
+// registered, and is ended by splice.
+func (r *Router) connect(ctx context.Context, client net.Conn, t Target, timeout time.Duration) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s := &session{client: client, node: t.Node, local: t.Local, cancelDial: cancel}
+	if !r.register(s) {
+		return nil, errClosed
+	}
+	server, err := r.dial(ctx, t)
+	if err == nil && !s.connected(server) {
+		err = errClosed
+	}
+	if err != nil {
+		r.unregister(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r *Router) dial(ctx context.Context, t Target) (net.Conn, error) {
+	if t.Local {
+		if !r.backend.Serving() {
+			return nil, errNotServing
+		}
+		return r.backend.DialLocal(ctx)
+	}
+	// Asked again now that the session is registered: a change before that was
+	// not seen by watch, one after it will be.
+	if now, ok := r.backend.Primary(); !ok || now != t {
+		return nil, errMoved
+	}
+	conn, err := r.backend.DialPeer(ctx, t.Node)
+	if err != nil {
+		return nil, err
+	}
+	if err := readStatus(ctx, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// readStatus reads the status byte, for as long as ctx allows.
+func readStatus(ctx context.Context, conn net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
+	var status [1]byte
+	_, err := io.ReadFull(conn, status[:])
+	if !stop() { // ctx has ended, and the deadline may be set at any moment
+		return ctx.Err()
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("read status byte: %w", err)
+	case status[0] == statusRefused:
+		return errRefused
+	case status[0] != statusAccepted:
+		return fmt.Errorf("read status byte: %d is unknown", status[0])
+	}
+	return nil
+}
+
+// HandleRouted takes a client stream that a peer's router forwarded. It is
+// served only while this node serves, and never forwarded again. It returns at
+// once; the Router owns conn from here on.
+func (r *Router) HandleRouted(conn net.Conn) {
+	if !r.start(func(ctx context.Context) { r.serveRouted(ctx, conn) }) {
+		r.refuse(conn)
+	}
+}
+
+func (r *Router) serveRouted(ctx context.Context, conn net.Conn) {
+	s, err := r.connect(ctx, conn, Target{Local: true}, routedDialTimeout)
+	if err != nil {
+		r.config.Logger.Debug("refused a routed client", "err", err)
+		r.refuse(conn)
+		return
+	}
+	conn.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
+	if _, err := conn.Write([]byte{statusAccepted}); err != nil {
+		s.close()
+	}
+	conn.SetWriteDeadline(time.Time{})
+	r.stats.routed.Add(1)
+	r.splice(s)
+}
+
+func (r *Router) refuse(conn net.Conn) {
+	r.stats.routedRefused.Add(1)
+	conn.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
+	conn.Write([]byte{statusRefused}) // the peer gives up by itself if this is lost
+	conn.Close()
+}
+
+// splice passes bytes in both directions until one side ends, the lease does,
+// or somebody closes the session.
+func (r *Router) splice(s *session) {
+	r.stats.sessions.Add(1)
+	var pair sync.WaitGroup
+	pair.Go(func() {
+		defer s.close()
+		r.copyToClient(s)
+	})
+	r.copyToServer(s)
+	s.close()
+	pair.Wait()
+	r.unregister(s)
+	r.stats.sessions.Add(-1)
+}
+
+// copyToServer passes the client's bytes on. I5: the lease is asked after a
+// chunk was read, so it covers the moment at which the client sent it.
+func (r *Router) copyToServer(s *session) {
+	buf := r.buffers.Get().(*[bufferBytes]byte)
+	defer r.buffers.Put(buf)
+	for {
+		n, err := s.client.Read(buf[:])
+		if n > 0 {
+			if r.closeWithoutLease(s) {
+				return
+			}
+			if _, werr := s.server.Write(buf[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// copyToClient passes the server's bytes on: what was read is always written,
+// also without a lease (see the package comment).
+func (r *Router) copyToClient(s *session) {
+	buf := r.buffers.Get().(*[bufferBytes]byte)
+	defer r.buffers.Put(buf)
+	for {
+		n, err := s.server.Read(buf[:])
+		if n > 0 {
+			if _, werr := s.client.Write(buf[:n]); werr != nil {
+				return
+			}
+			if r.closeWithoutLease(s) {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// closeWithoutLease closes a session with the local mysqld unless this node
+// serves, and reports whether it did.
+func (r *Router) closeWithoutLease(s *session) bool {
+	if !s.local || r.backend.Serving() {
+		return false
+	}
+	if s.close() {
+		r.stats.closedByLease.Add(1)
+	}
+	return true
+}

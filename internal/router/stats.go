@@ -1,0 +1,45 @@
+package router
+
+import "sync/atomic"
+
+// Stats are the router's figures. Open, Held and Sessions are of the moment,
+// the others count since the start.
+type Stats struct {
+	// Open is the number of client connections, Held the part of them that
+	// waits for a primary, Sessions the part that is connected to one.
+	Open, Held, Sessions int64
+
+	// Accepted counts clients that came to this node, Routed the ones that
+	// peers forwarded to it and RoutedRefused those that it did not take.
+	Accepted, Routed, RoutedRefused int64
+	// Rejected counts clients turned away because a bound was reached,
+	// HoldTimeouts those that waited in vain.
+	Rejected, HoldTimeouts int64
+	// AcceptErrors and DialErrors count failed attempts.
+	AcceptErrors, DialErrors int64
+	// Sessions closed by CloseAll, because the primary changed, and because a
+	// chunk came without a lease.
+	ClosedByFence, ClosedByChange, ClosedByLease int64
+}
+
+type counters struct {
+	sessions, accepted, routed, routedRefused    atomic.Int64
+	rejected, holdTimeouts                       atomic.Int64
+	acceptErrors, dialErrors                     atomic.Int64
+	closedByFence, closedByChange, closedByLease atomic.Int64
+}
+
+// Stats returns the figures of the moment.
+func (r *Router) Stats() Stats {
+	r.mu.Lock()
+	open, held := r.open, r.held
+	r.mu.Unlock()
+	c := &r.stats
+	return Stats{
+		Open: int64(open), Held: int64(held), Sessions: c.sessions.Load(),
+		Accepted: c.accepted.Load(), Routed: c.routed.Load(), RoutedRefused: c.routedRefused.Load(),
+		Rejected: c.rejected.Load(), HoldTimeouts: c.holdTimeouts.Load(),
+		AcceptErrors: c.acceptErrors.Load(), DialErrors: c.dialErrors.Load(),
+		ClosedByFence: c.closedByFence.Load(), ClosedByChange: c.closedByChange.Load(), ClosedByLease: c.closedByLease.Load(),
+	}
+}

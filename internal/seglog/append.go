@@ -1,0 +1,364 @@
+package seglog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/invariant"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+const (
+	// groupBufferBytes is how much of a group is collected for one pwrite. A
+	// group of small entries (up to 8 MiB in all, by Raft's message size) is
+	// few calls; larger pieces of data go to the file without a copy.
+	groupBufferBytes = 1 << 20
+
+	// prepareBytes is how far zeros are written ahead. A write into zeros that
+	// are on disk needs no new blocks, so its fdatasync has no journal commit
+	// to wait for: less than half the time. The chunk shares the fdatasync of
+	// the group that first passes the prepared region.
+	prepareBytes = 1 << 20
+
+	// prepareGroupBytesMax: behind a larger group nothing is prepared. Zeros
+	// would double what is written to save a small part of a long sync.
+	prepareGroupBytesMax = prepareBytes / 4
+
+	// prepareAlign ends the zeros with a page, so that no page is written to
+	// twice for them.
+	prepareAlign = 4096
+)
+
+// writer is the end of the log as Append sees it.
+type writer struct {
+	file vfs.File
+	// prepared is the offset up to which the file has been written, with
+	// records or with zeros.
+	prepared int64
+	// gtids holds the transactions of the whole log.
+	gtids *gtid.Set
+
+	// buf collects what is written at bufAt.
+	buf   []byte
+	bufAt int64
+	zeros []byte
+
+	// Of the group being written: where the records are, and what
+	// transactions they hold.
+	places []place
+	added  []gtid.GTID
+}
+
+// Append stores entries and, unless it is nil, the hard state, and returns once
+// they are on disk. A hard state that differs in Commit only need not be.
+//
+// entries follow each other, and the log: the first one's index is at most
+// LastIndex+1. If it is lower, the entries from there on are removed first;
+// entries up to the commit index never are (I7). The log keeps the data.
+//
+// It returns ErrTooLarge with nothing done; any other error is ErrFailed, of
+// this and all later calls, or ErrClosed.
+func (l *Log) Append(entries []Entry, hs *HardState) error {
+	if l.failed != nil {
+		return l.failed
+	}
+	for i := range entries {
+		if len(entries[i].Data) > EntryBytesMax {
+			return fmt.Errorf("append entry %d: %w: %d bytes, at most %d", entries[i].Index, ErrTooLarge, len(entries[i].Data), EntryBytesMax)
+		}
+	}
+	l.check(entries, hs)
+	if err := l.append(entries, hs); err != nil {
+		l.failed = fmt.Errorf("%w: %w", ErrFailed, err)
+		return l.failed
+	}
+	return nil
+}
+
+// check panics where the caller broke what the log relies on.
+func (l *Log) check(entries []Entry, hs *HardState) {
+	last := l.tail().last()
+	if len(entries) > 0 {
+		first := entries[0].Index
+		invariant.Check(first <= last+1, "log-order", "append of entry %d behind %d", first, last)
+		invariant.Check(first > l.hs.Commit && first >= l.segments[0].first, "I7",
+			"entry %d would be replaced, %d is committed, the log begins at %d", first, l.hs.Commit, l.segments[0].first)
+		term, err := l.term(first - 1)
+		invariant.Check(err == nil, "log-order", "term of entry %d: %v", first-1, err)
+		at, ok := first, true
+		for i := range entries {
+			if e := &entries[i]; e.Index != at || e.Term < term {
+				ok = false
+				break
+			}
+			at, term = at+1, entries[i].Term
+		}
+		invariant.Check(ok, "log-order", "no entry %d of term %d or later in its place", at, term)
+		last = entries[len(entries)-1].Index
+	}
+	if hs != nil {
+		invariant.Check(hs.Term >= l.hs.Term && hs.Commit >= l.hs.Commit && hs.Commit <= last, "hard-state",
+			"%+v after %+v with last entry %d", *hs, l.hs, last)
+		invariant.Check(hs.Term > l.hs.Term || l.hs.Vote == 0 || hs.Vote == l.hs.Vote, "hard-state",
+			"second vote in a term: %+v after %+v", *hs, l.hs)
+	}
+}
+
+func (l *Log) append(entries []Entry, hs *HardState) error {
+	if len(entries) > 0 && entries[0].Index <= l.tail().last() {
+		if err := l.truncate(entries[0].Index); err != nil {
+			return fmt.Errorf("truncate log at entry %d: %w", entries[0].Index, err)
+		}
+	}
+	for len(entries) > 0 {
+		if err := l.openFor(&entries[0]); err != nil {
+			return fmt.Errorf("begin segment at entry %d: %w", entries[0].Index, err)
+		}
+		n := l.fitting(entries)
+		if err := l.writeGroup(entries[:n]); err != nil {
+			return fmt.Errorf("write entry %d: %w", entries[0].Index, err)
+		}
+		entries = entries[n:]
+	}
+	if hs == nil || *hs == l.hs {
+		return nil
+	}
+	begin := time.Now()
+	synced, err := l.state.save(*hs)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", stateName, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hs = *hs
+	if synced {
+		l.stats.Syncs++
+		l.stats.SyncTime += time.Since(begin)
+	}
+	return nil
+}
+
+// openFor begins a new segment if e belongs into one.
+func (l *Log) openFor(e *Entry) error {
+	fde, opens := formatDescriptionOf(e)
+	tail := l.tail()
+	full := len(tail.places) > 0 && tail.end+recordBytes(len(e.Data)) > l.options.SegmentBytesMax
+	if !opens && !full {
+		return nil
+	}
+	if fde == nil {
+		fde = tail.formatDescription
+		if opens {
+			l.log.Warn("entry has no usable FORMAT_DESCRIPTION", "index", e.Index, "term", e.Term)
+			fde = builtinFormatDescription()
+		}
+	}
+	if len(tail.places) == 0 {
+		return l.startSegment(tail.number, e.Index, fde)
+	}
+	if err := l.seal(); err != nil {
+		return err
+	}
+	return l.startSegment(tail.number+1, e.Index, fde)
+}
+
+// opensSegment reports whether e is the first entry of a segment by its kind.
+func opensSegment(e *Entry) bool {
+	if e.Type != raftNormal {
+		return false
+	}
+	h, _, err := entry.Parse(e.Data)
+	return err == nil && (h.Kind == entry.KindEpoch || h.Kind == entry.KindRotate)
+}
+
+// fitting returns how many of entries go into the active segment; the first one
+// always does.
+func (l *Log) fitting(entries []Entry) int {
+	end := l.tail().end + recordBytes(len(entries[0].Data))
+	for n := 1; n < len(entries); n++ {
+		end += recordBytes(len(entries[n].Data))
+		if end > l.options.SegmentBytesMax || opensSegment(&entries[n]) {
+			return n
+		}
+	}
+	return len(entries)
+}
+
+// seal cuts the active segment to its exact length, durably: only then may the
+// next one come to be.
+func (l *Log) seal() error {
+	f, end := l.writer.file, l.tail().end
+	if l.writer.prepared > end {
+		if err := f.Truncate(end); err != nil {
+			return err
+		}
+		if err := l.sync(f.Sync); err != nil {
+			return err
+		}
+	}
+	return l.closeActive()
+}
+
+// startSegment makes an empty segment, durably, and the active one of it. An
+// empty last segment of the same number is replaced.
+func (l *Log) startSegment(number, first uint64, fde []byte) error {
+	kept := l.segments
+	if n := len(kept); n > 0 && kept[n-1].number == number {
+		kept = kept[:n-1]
+	}
+	h := &segmentHeader{
+		identity: l.options.Identity, number: number, first: first,
+		formatDescription: fde, gtidsBefore: l.writer.gtids.Clone(),
+	}
+	chain := uint32(0)
+	if n := len(kept); n > 0 {
+		before := kept[n-1]
+		chain, h.previousTerm = before.chain, before.places[len(before.places)-1].term
+	}
+	if err := l.closeActive(); err != nil {
+		return err
+	}
+	f, err := createSegment(l.options.FS, l.options.Dir, h, chain)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", segmentName(first), err)
+	}
+	l.writer.file, l.writer.prepared = f, h.bytes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.segments = append(kept[:len(kept):len(kept)], &segment{segmentHeader: h, end: h.bytes, chain: h.seed})
+	return nil
+}
+
+func (l *Log) closeActive() error {
+	f := l.writer.file
+	if f == nil {
+		return nil
+	}
+	l.writer.file = nil
+	return f.Close()
+}
+
+// sync calls a Sync or SyncData and counts it.
+func (l *Log) sync(sync func() error) error {
+	begin := time.Now()
+	err := sync()
+	took := time.Since(begin)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Syncs++
+	l.stats.SyncTime += took
+	return err
+}
+
+// writeGroup writes entries behind the active segment's last record, makes them
+// durable and shows them to readers.
+func (l *Log) writeGroup(entries []Entry) error {
+	tail, w := l.tail(), &l.writer
+	end, chain := tail.end, tail.chain
+	w.bufAt, w.places, w.added = end, w.places[:0], w.added[:0]
+	for i := range entries {
+		e := &entries[i]
+		r := record{
+			raftType: e.Type, index: e.Index, term: e.Term, durable: uint64(tail.end), seed: tail.seed,
+			dataBytes: uint32(len(e.Data)), inlineBytes: uint32(len(e.Data)),
+		}
+		var split bool
+		if w.added, split = splitTransactions(w.added, e); split {
+			r.inlineBytes = entry.HeaderBytes
+		}
+		if err := w.putRecord(&r, e.Data, end, chain); err != nil {
+			return err
+		}
+		w.places = append(w.places, place{term: e.Term, offset: uint32(end), dataBytes: r.dataBytes})
+		end, chain = end+r.bytes(), r.chain
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	zeros, err := w.prepare(tail.end, end, l.options.SegmentBytesMax)
+	if err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	if err := l.sync(w.file.SyncData); err != nil {
+		return err
+	}
+	for _, g := range w.added {
+		w.gtids.Add(g)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Appends++
+	l.stats.Entries += uint64(len(entries))
+	l.stats.Bytes += uint64(end - tail.end)
+	l.stats.ZeroBytes += uint64(zeros)
+	tail.places, tail.end, tail.chain = append(tail.places, w.places...), end, chain
+	l.cache.add(entries)
+	return nil
+}
+
+// putRecord writes the record of data at offset and sets the fields of r that
+// depend on data and place.
+func (w *writer) putRecord(r *record, data []byte, offset int64, chain uint32) error {
+	inline, rest := data[:r.inlineBytes], data[r.inlineBytes:]
+	r.dataCRC = crc32.Checksum(data, castagnoli())
+	var scratch [recordHeadBytes]byte
+	head := r.appendHead(scratch[:0], offset, chain)
+	sum := crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, inline)
+	for _, piece := range [][]byte{head, inline, binary.LittleEndian.AppendUint32(nil, sum), rest} {
+		if err := w.put(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes p behind what was put before.
+func (w *writer) put(p []byte) error {
+	if len(w.buf)+len(p) > groupBufferBytes {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if len(p) <= groupBufferBytes {
+		w.buf = append(w.buf, p...)
+		return nil
+	}
+	_, err := w.file.WriteAt(p, w.bufAt)
+	w.bufAt += int64(len(p))
+	return err
+}
+
+func (w *writer) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	_, err := w.file.WriteAt(w.buf, w.bufAt)
+	w.bufAt += int64(len(w.buf))
+	w.buf = w.buf[:0]
+	return err
+}
+
+// prepare writes zeros ahead if the group from start to end went beyond what
+// was prepared, and returns how many.
+func (w *writer) prepare(start, end, segmentBytesMax int64) (int64, error) {
+	if end <= w.prepared {
+		return 0, nil
+	}
+	w.prepared = end
+	to := min((end+prepareBytes)&^(prepareAlign-1), segmentBytesMax)
+	if end-start > prepareGroupBytesMax || to <= end {
+		return 0, nil
+	}
+	if w.zeros == nil {
+		w.zeros = make([]byte, prepareBytes)
+	}
+	if _, err := w.file.WriteAt(w.zeros[:to-end], end); err != nil {
+		return 0, err
+	}
+	w.prepared = to
+	return to - end, nil
+}

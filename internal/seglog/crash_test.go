@@ -1,0 +1,287 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// promise is what the log must hold after a crash: what returned calls of
+// Append acknowledged, and what the call in progress may have done.
+type promise struct {
+	// acked is the log as acknowledged, kept how many of its entries the call
+	// in progress leaves alone, added what it appends behind those.
+	acked []Entry
+	kept  int
+	added []Entry
+	// hs is acknowledged, next is being stored (the same if nothing is).
+	hs, next HardState
+}
+
+// check compares a log that was opened after a crash with the promise.
+func (p *promise) check(l *Log) error {
+	got, err := allOf(l)
+	if err != nil {
+		return err
+	}
+	final := append(slices.Clone(p.acked[:p.kept]), p.added...)
+	switch n := len(got); {
+	case n >= p.kept && n <= len(p.acked) && sameEntries(got, p.acked[:n]) && (n == len(p.acked) || p.kept < len(p.acked)):
+		// The old log, perhaps with some of what the call removes gone.
+	case n >= p.kept && n <= len(final) && sameEntries(got, final[:n]):
+		// Some of what the call adds is there.
+	default:
+		return fmt.Errorf("log has %d entries; %d were acknowledged, %d of them kept, %d added\n%s",
+			n, len(p.acked), p.kept, len(p.added), cmp.Diff(final, got))
+	}
+	hs := l.HardState()
+	type ballot struct{ term, vote uint64 }
+	found := ballot{hs.Term, hs.Vote}
+	if found != (ballot{p.hs.Term, p.hs.Vote}) && found != (ballot{p.next.Term, p.next.Vote}) {
+		return fmt.Errorf("hard state %+v; %+v was acknowledged, %+v in progress", hs, p.hs, p.next)
+	}
+	if hs.Commit > p.next.Commit {
+		return fmt.Errorf("commit index %d was never given, %d was", hs.Commit, p.next.Commit)
+	}
+	return checkSegments(l, got, hs.Commit)
+}
+
+// workload makes random but legal calls of Append.
+type workload struct {
+	rng     *rand.Rand
+	term    uint64
+	numbers uint64
+	entries []Entry
+	hs      HardState
+}
+
+// next returns the arguments of a call, and how many entries it keeps.
+func (w *workload) next() (entries []Entry, hs *HardState, kept int) {
+	kept = len(w.entries)
+	change := w.hs
+	switch w.rng.IntN(8) {
+	case 0: // a conflict
+		if n := len(w.entries) - int(w.hs.Commit); n > 0 {
+			kept -= 1 + w.rng.IntN(n)
+			w.term++
+			change.Term, change.Vote = w.term, 0
+		}
+	case 1: // an election
+		w.term++
+		change.Term, change.Vote = w.term, 1+w.rng.Uint64N(3)
+	}
+	for i := range w.rng.IntN(6) {
+		entries = append(entries, w.entry(uint64(kept+i+1)))
+	}
+	if kept < len(w.entries) && len(entries) == 0 {
+		entries = append(entries, w.entry(uint64(kept+1)))
+	}
+	w.entries = append(slices.Clone(w.entries[:kept]), entries...)
+	if last := uint64(len(w.entries)); w.rng.IntN(2) == 0 && last > w.hs.Commit {
+		change.Commit += w.rng.Uint64N(last - w.hs.Commit + 1)
+	}
+	if change == w.hs {
+		return entries, nil, kept
+	}
+	w.hs = change
+	return entries, &change, kept
+}
+
+func (w *workload) entry(index uint64) Entry {
+	term := max(w.term, 1)
+	switch w.rng.IntN(12) {
+	case 0:
+		return epoch(index, term, "9.7."+strconv.Itoa(w.rng.IntN(10)))
+	case 1:
+		return rotate(index, term, "9.7.4")
+	case 2:
+		return plain(index, term, 0)
+	case 3:
+		return plain(index, term, w.rng.IntN(3000))
+	case 4, 5:
+		return plain(index, term, w.rng.IntN(200))
+	}
+	count := 1 + w.rng.IntN(3)
+	w.numbers += uint64(count)
+	return transactions(index, term, 1, w.numbers-uint64(count)+1, count, w.rng.IntN(100))
+}
+
+// crashSeeds is how many random disks are tried at each call of the file
+// system; QUORATE_CRASH_RUNS=n runs n times as many workloads.
+const crashSeeds = 6
+
+func crashRuns() uint64 {
+	if n, err := strconv.ParseUint(os.Getenv("QUORATE_CRASH_RUNS"), 10, 32); err == nil {
+		return n
+	}
+	return 1
+}
+
+// TestCrashEverywhere loses the power before every call that changes something,
+// in a random workload, also while Open recovers from an earlier crash.
+func TestCrashEverywhere(t *testing.T) {
+	for seed := range 12 * crashRuns() {
+		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { t.Parallel(); crashWorkload(t, seed) })
+	}
+}
+
+func crashWorkload(t *testing.T, seed uint64) {
+	disk := vfs.NewMem()
+	w := &workload{rng: rand.New(rand.NewPCG(seed, 1))}
+	p := &promise{}
+	calls := uint64(0)
+	hook := func(op vfs.Op, path string) error {
+		if !op.Changes() {
+			return nil
+		}
+		calls++
+		for i := range uint64(crashSeeds) {
+			checkCrash(t, disk.CrashClone(calls*crashSeeds+i), p, fmt.Sprintf("crash %d.%d before %s of %s", calls, i, op, path))
+		}
+		return nil
+	}
+	l := mustOpen(t, smallOptions(vfs.Wrap(disk, hook)))
+	for range 40 {
+		entries, hs, kept := w.next()
+		p.kept, p.added = kept, entries
+		if hs != nil {
+			p.next = *hs
+		}
+		mustAppend(t, l, hs, entries...)
+		p.acked, p.hs = slices.Clone(w.entries), w.hs
+		p.kept, p.added = len(p.acked), nil
+		if w.rng.IntN(10) == 0 {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			l = mustOpen(t, smallOptions(vfs.Wrap(disk, hook)))
+		}
+	}
+	wantEntries(t, l, w.entries)
+	if calls < 100 {
+		t.Fatalf("only %d calls were seen", calls)
+	}
+}
+
+// checkCrash opens a disk after a crash, with a second crash in the middle of
+// the recovery, and checks what is there.
+func checkCrash(t *testing.T, disk *vfs.Mem, p *promise, when string) {
+	t.Helper()
+	var second *vfs.Mem
+	hook := func(op vfs.Op, _ string) error {
+		if op == vfs.OpSync {
+			second = disk.CrashClone(3)
+		}
+		return nil
+	}
+	for range 2 {
+		l, err := Open(smallOptions(vfs.Wrap(disk, hook)))
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		if err := p.check(l); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		checkDurable(t, l, disk.CrashClone(0), when)
+		if err := l.Close(); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		if second == nil {
+			return
+		}
+		disk, when = second, when+", then in the recovery"
+		hook = func(vfs.Op, string) error { return nil }
+	}
+}
+
+// checkDurable checks that a disk that lost all that was not synced holds
+// everything that l shows: l is where an agent goes on, so others rely on it.
+func checkDurable(t *testing.T, l *Log, disk *vfs.Mem, when string) {
+	t.Helper()
+	again, err := Open(smallOptions(disk))
+	if err != nil {
+		t.Fatalf("%s, then a power loss: %v", when, err)
+	}
+	want, err := allOf(l)
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	got, err := allOf(again)
+	if err != nil || !sameEntries(want, got) || again.HardState() != l.HardState() {
+		t.Fatalf("%s, then a power loss: %d entries and %+v, were %d and %+v: %v",
+			when, len(got), again.HardState(), len(want), l.HardState(), err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFailEverywhere lets each call of the file system fail once: what was
+// acknowledged stays, the log takes nothing after the error.
+func TestFailEverywhere(t *testing.T) {
+	for seed := range 4 * crashRuns() {
+		for n := int64(1); failWorkload(t, seed, n); n++ {
+		}
+	}
+}
+
+// failWorkload fails the nth call and reports whether there were that many.
+func failWorkload(t *testing.T, seed uint64, n int64) bool {
+	disk := vfs.NewMem()
+	errDisk := errors.New("input/output error")
+	failed := ""
+	inject := vfs.FailNth(n, errDisk, func(vfs.Op, string) bool { return true })
+	o := smallOptions(vfs.Wrap(disk, func(op vfs.Op, path string) error {
+		err := inject(op, path)
+		if err != nil {
+			failed = fmt.Sprintf("seed %d, failed call %d: %s of %s", seed, n, op, path)
+		}
+		return err
+	}))
+	w := &workload{rng: rand.New(rand.NewPCG(seed, 2))}
+	p := &promise{}
+	l, err := Open(o)
+	for range 12 {
+		if err != nil {
+			break
+		}
+		entries, hs, kept := w.next()
+		p.kept, p.added = kept, entries
+		if hs != nil {
+			p.next = *hs
+		}
+		if err = l.Append(entries, hs); err != nil {
+			if !errors.Is(err, ErrFailed) {
+				t.Fatalf("%s: append: %v", failed, err)
+			}
+			if again := l.Append(nil, nil); !errors.Is(again, ErrFailed) {
+				t.Fatalf("%s: append after a failure: %v", failed, again)
+			}
+			break
+		}
+		p.acked, p.hs = slices.Clone(w.entries), w.hs
+		p.kept, p.added = len(p.acked), nil
+	}
+	if l != nil {
+		_ = l.Close()
+	}
+	if err != nil && !errors.Is(err, errDisk) {
+		t.Fatalf("%s: %v", failed, err)
+	}
+	if failed != "" && err == nil {
+		t.Fatalf("%s: nobody noticed", failed)
+	}
+	for i := range uint64(3) {
+		checkCrash(t, disk.CrashClone(i), p, failed+", then a crash")
+	}
+	checkCrash(t, disk, p, failed)
+	return failed != ""
+}

@@ -1,0 +1,120 @@
+// Package seglog is quorate's log: segmented, checksummed, fsynced. It owns one
+// directory and all files in it.
+//
+//	state                            identity of the log, and Raft's hard state
+//	quorate.00000000000000000001     a segment; the number is its first index
+//	quorate.00000000000000000042     …
+//	quorate.tmp, state.tmp           a file being made; removed by Open
+//
+// # Segments
+//
+// A sealed segment is a valid MySQL binlog file: what is Raft's own travels in
+// events of type IGNORABLE, which every reader of binlogs skips, and the
+// transactions stand between them as their primary wrote them. Everything in
+// our own events is little-endian, each event ends with its CRC32.
+//
+//	+--------------+
+//	| FE 'b' 'i' 'n'
+//	+--------------+--------------------------------------------------+
+//	| FORMAT_DESCRIPTION  of the epoch in force (a built-in one before)|
+//	+-----------------------------------------------------------------+
+//	| PREVIOUS_GTIDS      all transactions of entries before this file |
+//	+-----------------------------------------------------------------+
+//	| IGNORABLE           segment header                               |
+//	+-----------------------------------------------------------------+
+//	| IGNORABLE           record 1 | its transactions' raw events      |
+//	| IGNORABLE           record 2 | …                                 |
+//	+-----------------------------------------------------------------+
+//	| zeros: prepared, only while the segment is the active one        |
+//	+-----------------------------------------------------------------+
+//
+// Payload of the segment header:
+//
+//	 0        4         6      8          24       32      40         48
+//	+--------+---------+------+----------+--------+-------+----------+------+
+//	| "QSEG" | version | zero | identity | number | first | previous | seed |
+//	|        |         |      |          |        | index | term     |      |
+//	+--------+---------+------+----------+--------+-------+----------+------+
+//	           u16       u16    16 bytes   u64      u64     u64        u32
+//
+// seed = CRC32C over bytes 0-47, started with the previous segment's last chain
+// value (0 for the first segment): segments are chained like records.
+//
+// Payload of a record:
+//
+//	 0        4         5      6       7      8       16     24
+//	+--------+---------+------+-------+------+-------+------+---------+
+//	| "QREC" | version | raft | flags | zero | index | term | durable |
+//	|        |         | type |       |      |       |      |         |
+//	+--------+---------+------+-------+------+-------+------+---------+
+//	           u8        u8     u8      u8     u64     u64    u64
+//	 32      36       40     44      48      52
+//	+-------+--------+------+-------+-------+---------
+//	| data  | inline | seed | data  | chain | data …
+//	| bytes | bytes  |      | CRC   |       |
+//	+-------+--------+------+-------+-------+---------
+//	  u32     u32      u32    u32     u32
+//
+// The data of an entry that carries whole transactions (package entry) is
+// split: its first 24 bytes, the entry's header, are the inline data, and the
+// raw events follow behind the record's event; flag bit 0 says so. All other
+// data is inline as a whole. data CRC = CRC32C of all of the data; chain =
+// CRC32C over bytes 0-47, started with the chain of the record before (the
+// seed for the first). durable = the offset up to which this file was known to
+// be fsynced when the record's group was written. seed repeats the segment's,
+// and log_pos in the event's header is the end of the event's place in the
+// file; so a copy of a record inside of a user's data is never mistaken for one.
+//
+// A segment ends where an epoch or a rotate entry comes (it is the first of
+// the next segment and brings its FORMAT_DESCRIPTION), or where it would pass
+// SegmentBytesMax.
+//
+// # State file
+//
+// Three sectors of 512 bytes: the identity, written once, and two slots.
+//
+//	identity  | "QLOG" | version u16 | zero u16 | identity 16 bytes | CRC32C |
+//	slot      | "QHST" | version u16 | zero u16 | sequence u64 | term u64 |
+//	          | vote u64 | commit u64 | CRC32C |
+//
+// The valid slot with the higher sequence counts. The slot that was synced
+// last is never the one that is written next, so a torn write costs nothing
+// that was promised.
+//
+// # Durability contract
+//
+// When Append returns nil, its entries are on disk, and so are term and vote if
+// they changed; a commit index may be lost, that is for Raft to learn again.
+// One Append is one group: few pwrites, one fdatasync, into zeros prepared
+// ahead. Order inside: truncation (synced), entries (synced), hard state.
+// Any error of a write or sync is terminal: nothing after it is accepted, and
+// what is on disk is decided by the next Open, as after a crash.
+//
+// Every step that a crash can interrupt leaves a prefix of the log:
+//
+//   - A new segment is written under a temporary name, synced, renamed; the
+//     segment before it was cut to its exact length and synced before that. So
+//     only the last segment can have a torn tail, and never a torn header.
+//   - Truncation removes whole segments newest first, each removal synced, and
+//     then cuts inside of one, synced, before anything is written again.
+//
+// # Recovery
+//
+// Open reads and verifies every segment, before it changes anything. Where a
+// record of the last segment is damaged, the highest durable offset in any
+// valid record of that segment decides: damage at or above it is a torn tail,
+// which was never acknowledged, and is cut, even with valid records behind it.
+// Damage below it, in another segment or in a header is corruption, and so is
+// a log that ends before the commit index of the hard state: Open fails with
+// ErrCorrupt. Then Open writes the last group again and syncs it: the process
+// that wrote it may have died of a failed fsync, whose pages the kernel serves
+// from memory as if they were on disk.
+//
+// # Goroutines and locks
+//
+// The package starts none. Append and Close belong to one goroutine; all other
+// methods may be called by any. A lock guards what readers share and is never
+// held over a write or a sync. Readers open the segment's file by name; one
+// that was overtaken by a truncation fails its checks, sees that, and starts
+// again.
+package seglog

@@ -1,0 +1,50 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrCorrupt is what a *CorruptError is: the log is damaged where it was
+	// durable. The node must not vote; it is rebuilt from a peer.
+	ErrCorrupt = errors.New("seglog: log is corrupt")
+	// ErrFormat is returned by Open for a directory that holds something
+	// else, or a log of a newer format. Nothing was touched.
+	ErrFormat = errors.New("seglog: not a log of this format")
+	// ErrIdentity is returned by Open for the log of another cluster or node.
+	// Nothing was touched.
+	ErrIdentity = errors.New("seglog: log belongs to another node")
+	// ErrFailed is returned by Append once a write or sync has failed. It is
+	// terminal; the process must end and open the log again.
+	ErrFailed = errors.New("seglog: log has failed")
+	// ErrClosed is returned by Append after Close.
+	ErrClosed = errors.New("seglog: log is closed")
+	// ErrCompacted is returned for an index before FirstIndex.
+	ErrCompacted = errors.New("seglog: index is before the log's first")
+	// ErrUnavailable is returned for an index behind LastIndex.
+	ErrUnavailable = errors.New("seglog: index is behind the log's last")
+	// ErrTooLarge is returned by Append for an entry over EntryBytesMax.
+	// Nothing of the call was written.
+	ErrTooLarge = errors.New("seglog: entry is too large")
+)
+
+// CorruptError says where a log is damaged. It is ErrCorrupt.
+type CorruptError struct {
+	// File is the name of the segment, or of the state file.
+	File string
+	// Offset is where the damage begins, in bytes from the file's start.
+	Offset int64
+	// Index is the index of the entry that should be there; 0 = no entry.
+	Index uint64
+	// Detail says what is wrong.
+	Detail string
+}
+
+// Error implements error.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("%v: file %s, offset %d, index %d: %s", ErrCorrupt, e.File, e.Offset, e.Index, e.Detail)
+}
+
+// Unwrap makes errors.Is(err, ErrCorrupt) true.
+func (e *CorruptError) Unwrap() error { return ErrCorrupt }

@@ -1,0 +1,231 @@
+package seglog
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+const (
+	// SegmentBytesDefault is max_binlog_size as quorate sets it: the primary's
+	// rotations end segments, the limit is only for what lies between two.
+	SegmentBytesDefault = 128 << 20
+	// CacheBytesDefault keeps the entries of the last second at 64 MB/s, which
+	// followers and the feed read all the time.
+	CacheBytesDefault = 64 << 20
+
+	segmentBytesMaxMax = 1 << 30
+)
+
+// Entry is one entry of Raft's log.
+type Entry struct {
+	Index, Term uint64
+	// Type is Raft's: 0 normal, 1 conf change, 2 conf change v2.
+	Type uint8
+	// Data is encoded by package entry, if Type is 0. Empty data is nil when
+	// it is read. Nobody changes the bytes.
+	Data []byte
+}
+
+// Options configure Open.
+type Options struct {
+	FS vfs.FS
+	// Dir is the log's own directory. It is made if it is missing.
+	Dir string
+	// Identity is the cluster id (8 bytes) and the node id (8 bytes).
+	Identity [16]byte
+	// Logger gets what recovery did; nil discards it.
+	Logger *slog.Logger
+	// SegmentBytesMax is the length at which a segment ends, in bytes, up to
+	// 1 GiB; 0 = SegmentBytesDefault. A larger entry gets one to itself.
+	SegmentBytesMax int64
+	// CacheBytesMax bounds the cache of the newest entries, in bytes; 0 =
+	// CacheBytesDefault.
+	CacheBytesMax int64
+}
+
+// SegmentInfo describes a segment.
+type SegmentInfo struct {
+	// FirstIndex and LastIndex are the entries it holds; LastIndex is
+	// FirstIndex-1 while there is none.
+	FirstIndex, LastIndex uint64
+	// Bytes is the length of its header and records.
+	Bytes int64
+	// GTIDsBefore is the set of all transactions in entries before
+	// FirstIndex. It is shared: do not change it.
+	GTIDsBefore *gtid.Set
+	// Sealed: the file is a finished binlog file. It will not change any
+	// more, its entries are committed.
+	Sealed bool
+}
+
+// Stats are counters since Open, and sizes.
+type Stats struct {
+	// Appends counts the calls of Append that wrote, Entries and Bytes what
+	// they wrote, in bytes of the files.
+	Appends, Entries, Bytes uint64
+	// Syncs counts fdatasync and fsync of segments and hard state, SyncTime is
+	// the time in them.
+	Syncs    uint64
+	SyncTime time.Duration
+	// ZeroBytes counts what was written ahead of entries.
+	ZeroBytes uint64
+	// Truncations counts conflicts that removed entries.
+	Truncations uint64
+	// TornBytes is the length of the torn tail that Open cut; 0 = none.
+	TornBytes int64
+	// CacheEntries counts entries read from the cache, DiskEntries and
+	// DiskBytes those read from files.
+	CacheEntries, DiskEntries, DiskBytes uint64
+	// CacheBytes is the cache's present size, Segments the number of files.
+	CacheBytes int64
+	Segments   int
+}
+
+// Log is an open log. See the package comment for who may call what.
+type Log struct {
+	options Options
+	log     *slog.Logger
+	lock    io.Closer
+
+	// Owned by the goroutine of Append.
+	writer writer
+	state  stateFile
+	failed error
+
+	// mu guards what follows. The goroutine of Append alone changes it, so it
+	// reads without the lock.
+	mu       sync.RWMutex
+	segments []*segment
+	hs       HardState
+	cache    cache
+	// generation counts truncations: a reader that was overtaken by one
+	// starts again.
+	generation uint64
+	stats      Stats
+
+	// What readers count, without the lock.
+	cacheEntries, diskEntries, diskBytes atomic.Uint64
+}
+
+// tail returns the active segment.
+func (l *Log) tail() *segment { return l.segments[len(l.segments)-1] }
+
+// HardState returns what was stored last; zero for a new log. After a crash
+// its term may be older than the last entry's: entries are stored first.
+func (l *Log) HardState() HardState {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.hs
+}
+
+// FirstIndex returns the index of the first entry; 1 for an empty log.
+func (l *Log) FirstIndex() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.segments[0].first
+}
+
+// LastIndex returns the index of the last entry, which is on disk; FirstIndex-1
+// if there is none.
+func (l *Log) LastIndex() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.tail().last()
+}
+
+// Term returns the term of the entry at index, from FirstIndex-1 to LastIndex.
+// It returns ErrCompacted or ErrUnavailable outside.
+func (l *Log) Term(index uint64) (uint64, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.term(index)
+}
+
+func (l *Log) term(index uint64) (uint64, error) {
+	first := l.segments[0]
+	switch {
+	case index+1 == first.first:
+		return first.previousTerm, nil
+	case index < first.first:
+		return 0, fmt.Errorf("%w: index %d, first %d", ErrCompacted, index, first.first)
+	case index > l.tail().last():
+		return 0, fmt.Errorf("%w: index %d, last %d", ErrUnavailable, index, l.tail().last())
+	}
+	s := l.segments[l.find(index)]
+	return s.places[index-s.first].term, nil
+}
+
+// find returns the position of the segment that holds index, or would: it is
+// not before the first segment.
+func (l *Log) find(index uint64) int {
+	return sort.Search(len(l.segments), func(i int) bool { return l.segments[i].first > index }) - 1
+}
+
+// Segments describes all segments, oldest first. There is at least one.
+func (l *Log) Segments() []SegmentInfo {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	infos := make([]SegmentInfo, len(l.segments))
+	for i, s := range l.segments {
+		infos[i] = SegmentInfo{
+			FirstIndex:  s.first,
+			LastIndex:   s.last(),
+			Bytes:       s.end,
+			GTIDsBefore: s.gtidsBefore,
+			// An entry that is not committed may still be cut off.
+			Sealed: i < len(l.segments)-1 && s.last() <= l.hs.Commit,
+		}
+	}
+	return infos
+}
+
+// Stats returns the counters.
+func (l *Log) Stats() Stats {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	s := l.stats
+	s.CacheBytes, s.Segments = l.cache.bytes, len(l.segments)
+	s.CacheEntries, s.DiskEntries, s.DiskBytes = l.cacheEntries.Load(), l.diskEntries.Load(), l.diskBytes.Load()
+	return s
+}
+
+// Close releases the files and the lock. What Append returned for is on disk
+// already. Calling it again does nothing.
+func (l *Log) Close() error {
+	if l.lock == nil {
+		return nil
+	}
+	if l.failed == nil {
+		l.failed = ErrClosed
+	}
+	err := l.closeFiles()
+	if lockErr := l.lock.Close(); err == nil {
+		err = lockErr
+	}
+	l.lock = nil
+	if err != nil {
+		return fmt.Errorf("close log: %w", err)
+	}
+	return nil
+}
+
+func (l *Log) closeFiles() error {
+	var err error
+	for _, f := range []vfs.File{l.writer.file, l.state.file} {
+		if f == nil {
+			continue
+		}
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	return err
+}

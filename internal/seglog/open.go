@@ -1,0 +1,286 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// Open opens the log in o.Dir, or makes a new one where there is none, and
+// recovers it (see the package comment). It returns ErrFormat, ErrIdentity or a
+// *CorruptError, which is ErrCorrupt, before it has changed anything;
+// vfs.ErrLocked if the log is open already; else an error of the file system.
+func Open(o Options) (*Log, error) {
+	if o.SegmentBytesMax == 0 {
+		o.SegmentBytesMax = SegmentBytesDefault
+	}
+	if o.CacheBytesMax == 0 {
+		o.CacheBytesMax = CacheBytesDefault
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.SegmentBytesMax < 0 || o.SegmentBytesMax > segmentBytesMaxMax {
+		return nil, fmt.Errorf("open log: segments of %d bytes, at most %d are possible", o.SegmentBytesMax, segmentBytesMaxMax)
+	}
+	l := &Log{options: o, log: o.Logger, cache: cache{bytesMax: o.CacheBytesMax}}
+	if err := l.open(); err != nil {
+		_ = l.closeFiles()
+		if l.lock != nil {
+			_ = l.lock.Close()
+		}
+		return nil, fmt.Errorf("open log in %s: %w", o.Dir, err)
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	// The first look is made before the directory is even locked: a foreign
+	// one stays as it is.
+	if _, err := l.look(); err != nil {
+		return err
+	}
+	o := &l.options
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	lock, err := o.FS.Lock(o.Dir)
+	if err != nil {
+		return fmt.Errorf("lock directory: %w", err)
+	}
+	l.lock = lock
+	found, err := l.look()
+	if err != nil {
+		return err
+	}
+	r, err := l.readSegments(found)
+	if err != nil {
+		return err
+	}
+	return l.repair(found, r)
+}
+
+// found is what is in the directory.
+type found struct {
+	// segments are the names of the segments, in order.
+	segments    []string
+	temporaries []string
+	// state is nil if there is no state file: the log is new.
+	state *stateFile
+}
+
+// look lists the directory and checks whose it is.
+func (l *Log) look() (*found, error) {
+	o := &l.options
+	names, err := o.FS.List(o.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &found{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list directory: %w", err)
+	}
+	f := &found{}
+	foreign := ""
+	for _, name := range names {
+		switch _, ok := parseSegmentName(name); {
+		case ok:
+			f.segments = append(f.segments, name)
+		case name == segmentTemporary || name == stateTemporary:
+			f.temporaries = append(f.temporaries, name)
+		case name == stateName:
+			f.state = &stateFile{}
+		default:
+			foreign = name
+		}
+	}
+	switch {
+	case f.state != nil:
+		if *f.state, err = readState(o.FS, o.Dir, o.Identity); err != nil {
+			return nil, fmt.Errorf("read %s: %w", stateName, err)
+		}
+	case len(f.segments) > 0:
+		return nil, &CorruptError{File: stateName, Detail: "there are segments but no state file"}
+	case foreign != "":
+		return nil, fmt.Errorf("%w: directory holds no log, but %q", ErrFormat, foreign)
+	}
+	return f, nil
+}
+
+// recovered is what the segments turned out to hold.
+type recovered struct {
+	segments []*segment
+	// last is the scan of the last segment.
+	last *scan
+	// lastGroup is what must be written again, at the offset lastGroupAt.
+	lastGroup   []byte
+	lastGroupAt int64
+	tornBytes   int64
+}
+
+// readSegments reads and verifies all segments and changes nothing.
+func (l *Log) readSegments(f *found) (*recovered, error) {
+	r := &recovered{}
+	for i, name := range f.segments {
+		if err := l.readSegment(r, name, i == len(f.segments)-1); err != nil {
+			return nil, fmt.Errorf("read segment %s: %w", name, err)
+		}
+	}
+	hs := HardState{}
+	if f.state != nil {
+		hs = f.state.current
+	}
+	last := uint64(0)
+	if len(r.segments) > 0 {
+		last = r.segments[len(r.segments)-1].last()
+	} else if hs != (HardState{}) {
+		return nil, &CorruptError{File: stateName, Offset: stateSectorBytes, Detail: "there is a hard state but no segment"}
+	}
+	if hs.Commit > last {
+		return nil, &CorruptError{
+			File: segmentName(last + 1), Index: last + 1,
+			Detail: fmt.Sprintf("log ends at index %d, but %d is committed", last, hs.Commit),
+		}
+	}
+	return r, nil
+}
+
+func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
+	o := &l.options
+	h, s, w, err := readSegment(o.FS, o.Dir, name, isLast)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.file.Close() }()
+	if h.identity != o.Identity {
+		return fmt.Errorf("%w: it has identity %x, this node %x", ErrIdentity, h.identity, o.Identity)
+	}
+	corrupt := func(format string, args ...any) error {
+		return &CorruptError{File: name, Detail: fmt.Sprintf(format, args...)}
+	}
+	if segmentName(h.first) != name {
+		return corrupt("header says that it begins at index %d", h.first)
+	}
+	chain, term, number, index := uint32(0), uint64(0), uint64(1), uint64(1)
+	if n := len(r.segments); n > 0 {
+		before := r.segments[n-1]
+		chain, term, number, index = r.last.chain, r.last.term, before.number+1, before.last()+1
+	}
+	if h.first != index || h.number != number || h.previousTerm != term || !h.follows(chain) {
+		return corrupt("it does not follow the segment before: number %d, index %d, term %d after number %d, index %d, term %d",
+			h.number, h.first, h.previousTerm, number-1, index-1, term)
+	}
+	if s.problem != nil && !isLast {
+		return &CorruptError{File: name, Offset: s.end, Index: h.first + uint64(len(s.places)), Detail: s.problem.Error()}
+	}
+	if isLast {
+		if err := r.judgeTail(h, s, w); err != nil {
+			return err
+		}
+	}
+	r.segments = append(r.segments, &segment{segmentHeader: h, places: s.places, end: s.end, chain: s.chain})
+	r.last = s
+	return nil
+}
+
+// judgeTail decides whether what ended the scan of the last segment is its
+// prepared zeros, a torn tail, or corruption, and reads the last group.
+func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
+	if s.problem != nil {
+		durable, nonZeroEnd, err := h.searchBehind(w, s.end)
+		if err != nil {
+			return err
+		}
+		if durable > s.end {
+			return &CorruptError{
+				File: segmentName(h.first), Offset: s.end, Index: h.first + uint64(len(s.places)),
+				Detail: fmt.Sprintf("%v; the file was durable up to %d", s.problem, durable),
+			}
+		}
+		r.tornBytes = nonZeroEnd - s.end
+	}
+	r.lastGroupAt = s.durable
+	b, err := w.bytes(s.durable, s.end-s.durable)
+	if err != nil {
+		return fmt.Errorf("read last group: %w", err)
+	}
+	r.lastGroup = append([]byte(nil), b...)
+	return nil
+}
+
+// repair makes the directory what recovery found it to be, durably, and sets
+// up the log. Until here nothing was changed.
+func (l *Log) repair(f *found, r *recovered) error {
+	o := &l.options
+	for _, name := range f.temporaries {
+		if err := o.FS.Remove(filepath.Join(o.Dir, name)); err != nil {
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+	}
+	if f.state == nil {
+		if err := createState(o.FS, o.Dir, o.Identity); err != nil {
+			return fmt.Errorf("create %s: %w", stateName, err)
+		}
+		state, err := readState(o.FS, o.Dir, o.Identity)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", stateName, err)
+		}
+		f.state = &state
+	}
+	l.state = *f.state
+	if err := l.state.open(o.FS, o.Dir); err != nil {
+		return fmt.Errorf("write %s: %w", stateName, err)
+	}
+	l.hs = l.state.current
+	if len(r.segments) == 0 {
+		l.writer = writer{gtids: &gtid.Set{}}
+		if err := l.startSegment(1, 1, builtinFormatDescription()); err != nil {
+			return err
+		}
+	} else if err := l.repairTail(r); err != nil {
+		return fmt.Errorf("repair segment %s: %w", r.segments[len(r.segments)-1].name(), err)
+	}
+	// Names that a crashed process had changed, but not synced.
+	if err := o.FS.SyncDir(o.Dir); err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	return nil
+}
+
+// repairTail cuts the last segment to its valid records and writes the last
+// group again: what failed to reach the disk once may be in memory only, and
+// the kernel would not try again by itself.
+func (l *Log) repairTail(r *recovered) error {
+	tail := r.segments[len(r.segments)-1]
+	f, err := l.options.FS.OpenReadWrite(filepath.Join(l.options.Dir, tail.name()))
+	if err != nil {
+		return err
+	}
+	l.writer = writer{file: f, prepared: tail.end, gtids: r.last.gtids}
+	if err := cut(f, tail.end, r.lastGroup, r.lastGroupAt); err != nil {
+		return err
+	}
+	l.segments = r.segments
+	if r.tornBytes > 0 {
+		l.stats.TornBytes = r.tornBytes
+		l.log.Warn("cut torn tail of log", "segment", tail.name(), "offset", tail.end,
+			"bytes", r.tornBytes, "last_index", tail.last(), "reason", r.last.problem)
+	}
+	return nil
+}
+
+func cut(f vfs.File, end int64, lastGroup []byte, lastGroupAt int64) error {
+	if len(lastGroup) > 0 {
+		if _, err := f.WriteAt(lastGroup, lastGroupAt); err != nil {
+			return err
+		}
+	}
+	if err := f.Truncate(end); err != nil {
+		return err
+	}
+	return f.Sync()
+}

@@ -1,0 +1,58 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// windowBytes is how much a window reads at once: large enough that a
+// sequential scan runs at the disk's speed.
+const windowBytes = 1 << 20
+
+// errDamage marks what a scan found wrong with the bytes themselves, as
+// opposed to an error of reading them. It does not leave the package.
+var errDamage = errors.New("damaged")
+
+func damaged(what string, err error) error { return fmt.Errorf("read %s: %w", what, err) }
+
+// window gives access to a file's bytes by offset and reads ahead.
+type window struct {
+	file vfs.File
+	size int64
+	at   int64
+	buf  []byte
+}
+
+func newWindow(f vfs.File) (*window, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	return &window{file: f, size: size}, nil
+}
+
+// bytes returns n bytes from offset, valid until the next call. It returns
+// errDamage if the file ends before.
+func (w *window) bytes(offset, n int64) ([]byte, error) {
+	if offset+n > w.size {
+		return nil, fmt.Errorf("%w: the file ends at %d, inside of %d bytes at %d", errDamage, w.size, n, offset)
+	}
+	if offset < w.at || offset+n > w.at+int64(len(w.buf)) {
+		length := min(max(n, windowBytes), w.size-offset)
+		if int64(cap(w.buf)) < length {
+			w.buf = make([]byte, length)
+		}
+		w.buf, w.at = w.buf[:length], offset
+		if got, err := w.file.ReadAt(w.buf, offset); int64(got) < length {
+			w.buf = w.buf[:0]
+			if errors.Is(err, io.EOF) {
+				return nil, fmt.Errorf("%w: the file became shorter than %d", errDamage, w.size)
+			}
+			return nil, err
+		}
+	}
+	return w.buf[offset-w.at:][:n], nil
+}

@@ -1,0 +1,138 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// errRefused means that every address of a peer answered a dial with a reset:
+// the host is alive and no process listens there.
+var errRefused = errors.New("connection refused")
+
+// dial opens a TCP connection to addr (host:port). The error wraps errRefused
+// only if every address that host stands for refused; one that is silent or
+// unreachable leaves doubt, and doubt is not a refusal.
+func (t *Transport) dial(ctx context.Context, addr string, c class) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.tune.dialTimeout)
+	defer cancel()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("dial peer: %w", err)
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("dial peer: %w", err)
+	}
+	d := net.Dialer{}
+	if c == classRoute {
+		// A routed stream may be idle for hours, or held up by a client that
+		// reads slowly, which TCP_USER_TIMEOUT would take for a dead host.
+		d.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: userTimeout, Interval: time.Second, Count: 5}
+	} else {
+		d.KeepAlive = -1 // pings do that
+		d.Control = setUserTimeout
+	}
+	refusals, errs := 0, make([]error, 0, len(ips))
+	for i, ip := range ips {
+		conn, err := dialOne(ctx, d, net.JoinHostPort(ip.String(), port), len(ips)-i)
+		if err == nil {
+			return conn, nil
+		}
+		if errors.Is(err, unix.ECONNREFUSED) {
+			refusals++
+		}
+		errs = append(errs, err)
+	}
+	if refusals == len(ips) && refusals > 0 {
+		return nil, fmt.Errorf("dial peer at %s: %w", addr, errRefused)
+	}
+	return nil, fmt.Errorf("dial peer: %w", errors.Join(errs...))
+}
+
+// dialOne dials one of the remaining addresses and leaves time for the others.
+func dialOne(ctx context.Context, d net.Dialer, addr string, remaining int) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(remaining))
+		defer cancel()
+	}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// setUserTimeout bounds how long sent bytes may stay unacknowledged by the
+// other host's kernel: without it a silent host is noticed after 15 minutes.
+func setUserTimeout(_, _ string, raw syscall.RawConn) error {
+	var err error
+	if e := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+	}); e != nil {
+		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", e)
+	}
+	if err != nil {
+		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+	}
+	return nil
+}
+
+// connect dials p and makes the handshake. The error wraps errRefused, is a
+// *RejectedError, or says what else went wrong.
+func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, error) {
+	conn, err := t.dial(ctx, p.Addr, c)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(t.tune.handshakeTimeout)); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("set handshake deadline: %w", err)
+	}
+	if err := t.greet(conn, p, c); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("clear handshake deadline: %w", err)
+	}
+	return conn, nil
+}
+
+// DialRoute opens a stream to the peer's router: its Handler.Route gets the
+// other end. The caller owns the connection; ctx bounds only the opening. It
+// returns ErrUnknownPeer, a *RejectedError, or a network error.
+func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
+	p := t.peers[id]
+	if p == nil {
+		return nil, fmt.Errorf("open route to node %d: %w", id, ErrUnknownPeer)
+	}
+	conn, err := t.connect(ctx, p.Peer, classRoute)
+	if err != nil {
+		return nil, fmt.Errorf("open route to node %q: %w", p.Name, err)
+	}
+	return conn, nil
+}
+
+// ProbeRefused makes one fresh dial to the peer, for at most dialTimeout. It
+// returns true only if every address refused: its process is gone, its host
+// alive. Anything else, an unknown id too, is false.
+func (t *Transport) ProbeRefused(ctx context.Context, id cluster.NodeID) bool {
+	p := t.peers[id]
+	if p == nil {
+		return false
+	}
+	conn, err := t.dial(ctx, p.Addr, classControl)
+	if err != nil {
+		return errors.Is(err, errRefused)
+	}
+	_ = conn.Close()
+	return false
+}

@@ -1,0 +1,78 @@
+// Package transport carries Raft messages, status blobs and routed client
+// streams between the agents of one cluster, over TCP with frames of its own.
+//
+// # What it owns
+//
+// The peer port, every connection between agents until a routed stream is
+// handed over, and the queues in front of them. It holds nothing durable and
+// decides nothing: Raft tolerates lost, late and repeated messages, so a
+// message that cannot be sent is dropped and counted. What it does promise:
+//
+//   - Messages of one class from one peer process arrive in the order in which
+//     they were sent, also across a reconnect.
+//   - Send never blocks. Every queue is bounded (queue.go), and Raft hears of a
+//     dropped append through Handler.PeerUnreachable.
+//   - Received bytes reach the handler only if magic, length and CRC32C are
+//     right and the message comes from and goes to the nodes of the handshake.
+//   - PeerDown(id, true) is called only after a fresh dial was refused by every
+//     address of the peer. A peer closes its listener as the last act of its
+//     Run, so this means that its process is gone while its host is alive. (Or
+//     that a firewall answers with a reset: never configure REJECT between
+//     nodes.)
+//
+// # Connections
+//
+// Each node dials every peer. A dialled connection carries only what the
+// dialler has to say; the other direction has the answer to the handshake.
+//
+//	          control: votes, heartbeats, answers, status
+//	node a  ────────────────────────────────────────────►  node b
+//	          append: MsgApp, MsgSnap
+//	        ────────────────────────────────────────────►
+//	        ◄────────────────────────────────────────────
+//	          the same two, dialled by b
+//	        ◄───────────────────────────────────────────►
+//	          route: one client stream, dialled by either
+//
+// Two classes, so that a large append never delays a heartbeat. MsgApp without
+// entries travels with the others (classOf says why).
+//
+// A lost connection that had lasted a second is dialled again at once, which
+// tells whether the peer's process is dead; then with back-off, 50 ms to 1 s,
+// 5 s after a rejection. A peer that connects to us ends our back-off. A silent
+// host is noticed by TCP_USER_TIMEOUT (5 s) on the sending and by 10 s without
+// a byte on the reading side; idle senders ping. Raft has its own, faster
+// timers and does not wait for any of these.
+//
+// # Goroutines
+//
+// New starts none. Run owns, and ends after:
+//
+//	accept    one; takes connections
+//	inbound   one for each accepted connection: handshake, then reads and calls
+//	          Handler.Raft and Handler.Status; ends after Handler.Route
+//	link      one for each peer and class: dials, then writes all that is queued
+//	          with one system call
+//	watcher   one for each established outgoing connection: blocked in a read
+//	          that only ends with the connection
+//	notifier  one; calls Handler.PeerUnreachable, so that Send never does
+//
+// # Frames
+//
+// Behind the handshake, control and append connections carry frames. Integers
+// are little-endian. The CRC32C covers the header before it and the payload.
+//
+//	 0       2         3      4         8        12
+//	+-------+---------+------+---------+--------+----------
+//	| "QF"  | version | type | length  | crc32c | payload …
+//	+-------+---------+------+---------+--------+----------
+//
+// MsgApp, the hot path, has a layout of its own: the entries' data is written
+// from where it lies (writev) and the receiver's entries alias the one buffer
+// that it was read into. Measured on two cores, encode and decode of a 1 MiB
+// entry took 0.26 ms against 0.87 ms for protobuf, of 64 entries of 1 KiB 25 µs
+// and 7 allocations against 36 µs and 335 (BenchmarkCodec). A 1 KiB append and
+// its answer take 22 µs over loopback (BenchmarkRoundTrip).
+//
+// The handshake and all payloads are in docs/formats.md, "Peer protocol".
+package transport

@@ -1,0 +1,216 @@
+package transport
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// rejections are greetings that node a, which knows b and c, refuses.
+var rejections = []struct {
+	name   string
+	change func(*hello)
+	want   RejectedError
+}{
+	{
+		"another cluster of the same name", func(h *hello) { h.id.ClusterID = 0xc2 },
+		RejectedError{CodeCluster, `node "b" belongs to cluster "shop" (id c2), this is cluster "shop" (id c1)`},
+	},
+	{
+		"cluster comes before target", func(h *hello) { h.id.ClusterID, h.id.ClusterName, h.target = 0xc2, "test", 9 },
+		RejectedError{CodeCluster, `node "b" belongs to cluster "test" (id c2), this is cluster "shop" (id c1)`},
+	},
+	{
+		"wrong target", func(h *hello) { h.target = nodeC },
+		RejectedError{CodeTarget, `node "b" looked for node 3 at this address, where node "a" (id 1) answers`},
+	},
+	{
+		"our id", func(h *hello) { h.id.Node = nodeA },
+		RejectedError{CodeDuplicate, `another node already uses the name "a" or the id 1: this one`},
+	},
+	{
+		"our name", func(h *hello) { h.id.NodeName = "a" },
+		RejectedError{CodeDuplicate, `another node already uses the name "a" or the id 1: this one`},
+	},
+	{
+		"unknown member", func(h *hello) { h.id.Node, h.id.NodeName = 9, "x" },
+		RejectedError{CodeUnknown, `node "x" (id 9) is not a member of cluster "shop" as node "a" knows it`},
+	},
+	{
+		"known id with another name", func(h *hello) { h.id.NodeName = "bee" },
+		RejectedError{CodeUnknown, `node id 2 is called "b" here, not "bee"`},
+	},
+	{
+		"instance that the agent refuses", func(h *hello) { h.id.Instance = [16]byte{0xff} },
+		RejectedError{CodePeer, "node b has another data directory than before"},
+	},
+	{
+		"unknown class", func(h *hello) { h.class = 9 },
+		RejectedError{CodeMalformed, `node "a" could not read the greeting: transport: malformed greeting: unknown class-9`},
+	},
+}
+
+func pinInstance(id Identity) error {
+	if id.Instance != identity(id.Node).Instance {
+		return errors.New("node " + id.NodeName + " has another data directory than before")
+	}
+	return nil
+}
+
+func TestRejectedGreetings(t *testing.T) {
+	a := newNode(t, nodeA, nodeB, nodeC)
+	a.check = pinInstance
+	a.start(t)
+	for i, c := range rejections {
+		t.Run(c.name, func(t *testing.T) {
+			h := helloFrom(nodeB, nodeA, classControl)
+			c.change(&h)
+			conn, g := rawDial(t, a, appendHello(nil, h))
+			if diff := cmp.Diff(c.want, RejectedError{Code(g.word), string(g.body)}); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			expectClosed(t, conn)
+			if got := a.Stats().HandshakesRejected; got != uint64(i+1) {
+				t.Errorf("HandshakesRejected = %d, want %d", got, i+1)
+			}
+		})
+	}
+	if got := a.Stats().HandshakesFailed; got != 0 {
+		t.Errorf("HandshakesFailed = %d", got)
+	}
+}
+
+func TestOtherProtocolVersionIsToldSo(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	a.start(t)
+	// The body of a future version means nothing to this one.
+	_, g := rawDial(t, a, appendGreeting(nil, greeting{version: 2, word: 77, body: []byte("future")}))
+	want := RejectedError{CodeVersion, `the dialling node speaks protocol version 2, node "a" (quorate 1.0) version 1`}
+	if diff := cmp.Diff(want, RejectedError{Code(g.word), string(g.body)}); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestWhatIsNoGreetingIsClosedAndCounted(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	a.start(t)
+	good := appendHello(nil, helloFrom(nodeB, nodeA, classControl))
+	damaged := append([]byte{}, good...)
+	damaged[len(damaged)-1] ^= 1
+	huge := append([]byte{}, good[:greetingHeaderBytes]...)
+	huge[11] = 1 // a length of 16 MiB
+	for i, raw := range [][]byte{[]byte("GET / HTTP/1.1\r\n"), damaged, huge} {
+		conn, err := netDial(t, a, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectClosed(t, conn)
+		if got := a.Stats().HandshakesFailed; got != uint64(i+1) {
+			t.Errorf("after %q: HandshakesFailed = %d, want %d", raw, got, i+1)
+		}
+	}
+}
+
+func TestSilentDiallerIsClosed(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	a.tune.handshakeTimeout /= 100
+	a.start(t)
+	conn, err := netDial(t, a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectClosed(t, conn)
+}
+
+// Both sides of a wrong configuration must show up where a person looks: the
+// dialling node hears the sentence through Handler.Rejected.
+func TestRejectionReachesTheDialler(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	b.cfg.Identity.ClusterID, b.cfg.Identity.ClusterName = 0xc2, "test"
+	introduce(a, b)
+	a.start(t)
+	b.start(t)
+	for _, c := range []struct {
+		n    *node
+		want string
+	}{
+		{a, `node "a" belongs to cluster "shop" (id c1), this is cluster "test" (id c2)`},
+		{b, `node "b" belongs to cluster "test" (id c2), this is cluster "shop" (id c1)`},
+	} {
+		got := within(t, c.n.rejected, "Rejected")
+		if diff := cmp.Diff(&RejectedError{CodeCluster, c.want}, got); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+	}
+	if s := a.Stats().Peers[0]; s.Control.Connects+s.Append.Connects != 0 {
+		t.Errorf("node a connected to a node of another cluster: %+v", s)
+	}
+}
+
+// The dialling side checks the answering one just as well.
+func TestRejectedAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer greeting
+		code   Code
+		text   string
+	}{
+		{"another node's address", greeting{version: 1, body: appendIdentity(nil, identity(nodeC))},
+			CodeTarget, `node "c" (id 3) answers at `},
+		{"another instance", greeting{version: 1, body: appendIdentity(nil, Identity{ClusterID: 0xc1, Node: nodeB, NodeName: "b"})},
+			CodePeer, "node b has another data directory than before"},
+		{"another version", greeting{version: 3, body: []byte("future")},
+			CodeVersion, `node "b" speaks protocol version 3, node "a" (quorate 1.0) version 1`},
+		{"rejection of another version", greeting{version: 3, word: 200, body: []byte("future reason")},
+			200, "future reason"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ln := rawPeer(t)
+			a := newNode(t, nodeA, nodeB)
+			a.check = pinInstance
+			a.setAddr(nodeB, ln.Addr().String())
+			a.start(t)
+			for range 2 { // one dial of each class
+				conn, err := ln.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+				if _, err := readGreeting(conn); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := conn.Write(appendGreeting(nil, c.answer)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := within(t, a.rejected, "Rejected")
+			if got.Code != c.code || !strings.HasPrefix(got.Text, c.text) {
+				t.Errorf("got %+v, want code %d and %q", got, c.code, c.text)
+			}
+		})
+	}
+}
+
+func TestIdentityThatDoesNotFitIsAnErrorOfListen(t *testing.T) {
+	id := identity(nodeA)
+	id.Version = strings.Repeat("x", greetingBodyBytesMax)
+	if err := New(Config{Identity: id, Listen: "127.0.0.1:0"}).Listen(); err == nil {
+		t.Error("Listen took an identity that no greeting can carry")
+	}
+}
+
+func TestOwnEntryAmongPeersIsIgnored(t *testing.T) {
+	a := newNode(t, nodeA, nodeA, nodeB)
+	defer func() { _ = a.listener.Close() }()
+	var got []cluster.NodeID
+	for _, p := range a.Stats().Peers {
+		got = append(got, p.ID)
+	}
+	if diff := cmp.Diff([]cluster.NodeID{nodeB}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

@@ -1,0 +1,74 @@
+package transport
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// Stats is a snapshot of the counters, all counted since New.
+type Stats struct {
+	// Peers is sorted by id.
+	Peers []PeerStats
+	// HandshakesRejected counts accepted connections answered with a rejection.
+	HandshakesRejected uint64
+	// HandshakesFailed counts accepted connections that ended, or made no
+	// sense, before their handshake was complete; probes are among them.
+	HandshakesFailed uint64
+	// Misaddressed counts messages to nodes that are not peers.
+	Misaddressed uint64
+	// StatusTooLarge counts blobs that SendStatus dropped.
+	StatusTooLarge uint64
+}
+
+// PeerStats are the counters of one peer.
+type PeerStats struct {
+	ID      cluster.NodeID
+	Control ClassStats
+	Append  ClassStats
+}
+
+// ClassStats are the counters of one peer and class. The first group is about
+// our connection to the peer, Received… about the peer's connection to us.
+type ClassStats struct {
+	Connected        bool
+	Connects, Losses uint64
+	// SentMessages and SentBytes were written to the connection.
+	SentMessages, SentBytes uint64
+	// DroppedMessages found no connection or a full queue, were too large, or
+	// were lost with the connection (some of those may have arrived).
+	DroppedMessages uint64
+	// QueuedMessages and QueuedBytes wait or are being written.
+	QueuedMessages, QueuedBytes int64
+
+	ReceivedMessages, ReceivedBytes uint64
+	// CorruptFrames is the number of connections closed for one.
+	CorruptFrames uint64
+}
+
+// Stats returns a snapshot of the counters.
+func (t *Transport) Stats() Stats {
+	s := Stats{
+		HandshakesRejected: t.handshakesRejected.Load(),
+		HandshakesFailed:   t.handshakesFailed.Load(),
+		Misaddressed:       t.misaddressed.Load(),
+		StatusTooLarge:     t.statusTooLarge.Load(),
+	}
+	for _, p := range t.peers {
+		s.Peers = append(s.Peers, PeerStats{ID: p.ID, Control: p.classStats(classControl), Append: p.classStats(classAppend)})
+	}
+	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return cmp.Compare(a.ID, b.ID) })
+	return s
+}
+
+func (p *peer) classStats(c class) ClassStats {
+	l, in := p.links[c-1], p.received(c)
+	open, messages, bytes := l.q.size()
+	return ClassStats{
+		Connected: open, Connects: l.connects.Load(), Losses: l.losses.Load(),
+		SentMessages: l.sent.Load(), SentBytes: l.sentBytes.Load(), DroppedMessages: l.dropped.Load(),
+		QueuedMessages: int64(messages), QueuedBytes: bytes,
+		ReceivedMessages: in.messages.Load(), ReceivedBytes: in.bytes.Load(), CorruptFrames: in.corrupt.Load(),
+	}
+}

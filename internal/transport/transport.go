@@ -1,0 +1,314 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+const (
+	// dialTimeout covers name resolution and TCP; a SYN that was lost is
+	// retried by the kernel after 1 s, which a new dial does as well.
+	dialTimeout = time.Second
+	// handshakeTimeout bounds all of a handshake on either side.
+	handshakeTimeout = 2 * time.Second
+	// userTimeout is how long sent bytes may go unacknowledged. Raft elects in
+	// 1 s without asking the transport; this only frees the connection.
+	userTimeout = 5 * time.Second
+	// idleTimeout ends an accepted connection on which nothing comes: its
+	// sender's host is gone. Pings come at least every 2 × pingInterval.
+	idleTimeout  = 10 * time.Second
+	pingInterval = 2 * time.Second
+
+	backOffMin = 50 * time.Millisecond
+	backOffMax = time.Second
+	// rejectedWait: a person must change something first.
+	rejectedWait = 5 * time.Second
+	// stableAfter is how long a connection must have lasted for its loss to be
+	// followed by a dial without any wait.
+	stableAfter = time.Second
+
+	acceptRetryWait = 50 * time.Millisecond
+	// handshakesMax bounds handshakes in progress: 2 for each of at most 9
+	// peers, and 46 routes being opened. More wait in the listen backlog.
+	handshakesMax = 64
+	// rejectionsLoggedMax bounds the memory of sentences already logged.
+	rejectionsLoggedMax = 64
+)
+
+// Errors of this package that callers branch on.
+var (
+	// ErrUnknownPeer means that Config.Peers has no node with this id.
+	ErrUnknownPeer = errors.New("transport: unknown peer")
+	// ErrNotListening means that Run was called before Listen.
+	ErrNotListening = errors.New("transport: not listening")
+)
+
+// Peer is another node, as the configuration names it.
+type Peer struct {
+	ID   cluster.NodeID
+	Name string
+	// Addr is the host:port where its agent listens. The host should stand for
+	// one address: a refused dial counts only if every address refuses.
+	Addr string
+}
+
+// Handler gets what the transport receives and notices. Its methods are called
+// from the transport's goroutines, several at a time, and never from within
+// Send; once the handler is shutting down they must return.
+type Handler interface {
+	// Raft takes a message from a peer; the handler owns it. Messages of one
+	// peer and class come in the order in which they were sent. While Raft
+	// blocks, nothing else is read from that connection: that is the
+	// back-pressure on the peer, which drops its connection after 5 s of it.
+	Raft(m *pb.Message)
+	// Status takes a peer's latest status blob; the handler owns it.
+	Status(from cluster.NodeID, status []byte)
+	// PeerUp says that our control connection to the peer was established.
+	PeerUp(id cluster.NodeID)
+	// PeerDown says, with refused false, that our control connection to the
+	// peer was lost: once for each PeerUp. With refused true it says that a
+	// fresh dial was refused, so the peer's process is gone and its host alive:
+	// at most once after each sign of life (our connection, or one of its own).
+	PeerDown(id cluster.NodeID, refused bool)
+	// PeerUnreachable says that appends to the peer were dropped or may be
+	// lost on their way. Calls may stand for many messages.
+	PeerUnreachable(id cluster.NodeID)
+	// Rejected says that the peer, or our own check of its answer, refused our
+	// connection. It is called again at every attempt, each 5 s.
+	Rejected(id cluster.NodeID, err *RejectedError)
+	// CheckPeer is asked at each handshake in either direction, after all other
+	// checks. The text of its error goes to the dialling peer.
+	CheckPeer(id Identity) error
+	// Route takes a stream that the peer's router opened; the handler owns conn
+	// and must return at once: Run waits for the call.
+	Route(conn net.Conn, from cluster.NodeID)
+}
+
+// Config is what a Transport needs. All fields are required.
+type Config struct {
+	Identity Identity
+	// Listen is the host:port to bind.
+	Listen string
+	// Peers are the other nodes; an entry with our own id is ignored.
+	Peers   []Peer
+	Handler Handler
+	Logger  *slog.Logger
+}
+
+// tuning holds the times that tests shorten.
+type tuning struct {
+	dialTimeout, handshakeTimeout, idleTimeout time.Duration
+	pingInterval, rejectedWait, stable         time.Duration
+}
+
+// peer is all state about one peer.
+type peer struct {
+	Peer
+	// links are the outgoing connections, by class-1.
+	links [2]*link
+	// in counts, and inbound (under Transport.mu) are, the accepted
+	// connections, by class-1.
+	in      [2]received
+	inbound [2]*inbound
+	// unreachable is set when PeerUnreachable is due.
+	unreachable atomic.Bool
+}
+
+func (p *peer) received(c class) *received { return &p.in[c-1] }
+
+// Transport connects a node with its peers. Its methods may be called from any
+// goroutine.
+type Transport struct {
+	cfg  Config
+	tune tuning
+	// peers is not changed after New.
+	peers map[cluster.NodeID]*peer
+	// status is the latest blob of SendStatus.
+	status atomic.Pointer[[]byte]
+	// notify has room for one signal: some peer's unreachable is set.
+	notify chan struct{}
+	// handshakes has one element for each accepted connection in its handshake.
+	handshakes chan struct{}
+
+	mu       sync.Mutex
+	listener net.Listener
+	// closing is set before inboundWG is waited for: no more Go after that.
+	closing          bool
+	inboundWG        sync.WaitGroup
+	rejectionsLogged map[string]bool
+
+	misaddressed, statusTooLarge         atomic.Uint64
+	handshakesRejected, handshakesFailed atomic.Uint64
+}
+
+// New returns a Transport that has not started anything.
+func New(cfg Config) *Transport {
+	t := &Transport{
+		cfg: cfg,
+		tune: tuning{
+			dialTimeout: dialTimeout, handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout,
+			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
+		},
+		peers:            make(map[cluster.NodeID]*peer, len(cfg.Peers)),
+		notify:           make(chan struct{}, 1),
+		handshakes:       make(chan struct{}, handshakesMax),
+		rejectionsLogged: map[string]bool{},
+	}
+	for _, c := range cfg.Peers {
+		if c.ID == cfg.Identity.Node {
+			continue
+		}
+		p := &peer{Peer: c}
+		p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
+		t.peers[c.ID] = p
+	}
+	return t
+}
+
+// Listen binds the port, so that a port in use is known before anything else
+// happens. From then on the peers' dials are answered, once Run runs.
+func (t *Transport) Listen() error {
+	if n := len(appendIdentity(nil, t.cfg.Identity)); n+8 > greetingBodyBytesMax {
+		return fmt.Errorf("listen for peers: the node's identity has %d bytes, the limit is %d", n, greetingBodyBytesMax-8)
+	}
+	ln, err := net.Listen("tcp", t.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for peers: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.listener = ln
+	return nil
+}
+
+// Addr returns the bound address, nil before Listen.
+func (t *Transport) Addr() net.Addr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.listener == nil {
+		return nil
+	}
+	return t.listener.Addr()
+}
+
+// Run keeps the connections until ctx ends and returns after all its
+// goroutines have. It closes the listener last, because a refused dial tells
+// the peers that this process is gone; so Run must also be the last part of
+// the agent to end. It returns ErrNotListening, or nil. It can run once.
+func (t *Transport) Run(ctx context.Context) error {
+	t.mu.Lock()
+	ln := t.listener
+	t.mu.Unlock()
+	if ln == nil {
+		return ErrNotListening
+	}
+	var accepting, outgoing sync.WaitGroup
+	accepting.Go(func() { t.accept(ctx, ln) })
+	for _, p := range t.peers {
+		for _, l := range p.links {
+			outgoing.Go(func() { l.run(ctx) })
+		}
+	}
+	outgoing.Go(func() { t.notifyUnreachable(ctx) })
+
+	<-ctx.Done()
+	t.mu.Lock()
+	t.closing = true
+	t.mu.Unlock()
+	outgoing.Wait()
+	t.inboundWG.Wait()
+	// The only error is that it is closed already, which nobody else does.
+	_ = ln.Close()
+	accepting.Wait()
+	return nil
+}
+
+// classOf says on which connection m travels. Every MsgApp goes with the
+// entries, also one without: it only moves the commit index or probes, and if
+// it overtook the entries before it, the follower would reject it and Raft
+// would fall back to probing. Heartbeats carry no index that the peer has not
+// confirmed, so they may overtake.
+func classOf(m *pb.Message) class {
+	switch m.GetType() {
+	case pb.MsgApp, pb.MsgSnap, pb.MsgProp:
+		return classAppend
+	}
+	return classControl
+}
+
+// Send queues messages for their peers. It never blocks and reports nothing: a
+// message whose connection is down or whose queue is full is dropped and
+// counted, and Handler.PeerUnreachable is called if it was an append. The
+// messages and their entries must not be changed afterwards.
+func (t *Transport) Send(msgs []*pb.Message) {
+	for _, m := range msgs {
+		p := t.peers[cluster.NodeID(m.GetTo())]
+		if p == nil {
+			t.misaddressed.Add(1)
+			continue
+		}
+		c := classOf(m)
+		l := p.links[c-1]
+		if l.q.push(m) {
+			continue
+		}
+		l.dropped.Add(1)
+		if c == classAppend {
+			t.reportUnreachable(p)
+		}
+	}
+}
+
+// SendStatus sends the blob to every peer, now and whenever a connection comes
+// up. A blob that was not written yet is replaced. One of more than 1 MiB is
+// dropped and counted.
+func (t *Transport) SendStatus(status []byte) {
+	if len(status) > controlFrameBytesMax {
+		t.statusTooLarge.Add(1)
+		return
+	}
+	blob := bytes.Clone(status)
+	t.status.Store(&blob)
+	for _, p := range t.peers {
+		l := p.links[classControl-1]
+		l.statusDue.Store(true)
+		l.q.signal()
+	}
+}
+
+// reportUnreachable makes a call of PeerUnreachable due.
+func (t *Transport) reportUnreachable(p *peer) {
+	p.unreachable.Store(true)
+	select {
+	case t.notify <- struct{}{}:
+	default:
+	}
+}
+
+// notifyUnreachable calls PeerUnreachable on a goroutine of its own, because
+// Send is called by the loop that the handler would have to wake.
+func (t *Transport) notifyUnreachable(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.notify:
+		}
+		for _, p := range t.peers {
+			if p.unreachable.Swap(false) {
+				t.cfg.Handler.PeerUnreachable(p.ID)
+			}
+		}
+	}
+}

@@ -1,0 +1,26 @@
+// Package vfs is the small file system interface under everything of quorate
+// that must survive a power loss, and the three file systems that implement it.
+//
+//	OS      the operating system's files
+//	Mem     a file system in memory that can lose its power: CrashClone
+//	        returns what a disk may hold afterwards
+//	Wrap    any FS with hooks before each call: injected errors, latency
+//
+// The durability contract, which OS keeps by system calls and Mem by its model
+// of a disk:
+//
+//   - What WriteAt and Truncate did is durable once Sync or SyncData of the
+//     same file returned nil. Until then any subset of its 512-byte sectors may
+//     survive, in any order and also without the file's new size.
+//   - A created, renamed or removed name is durable once SyncDir of its
+//     directory returned nil. Until then each of them may survive or not,
+//     independently; one rename is atomic. SyncDir says nothing of the
+//     content: a file needs both, its own Sync and its directory's.
+//   - MkdirAll is durable when it returns.
+//   - After an error of Sync, SyncData or SyncDir nothing is known of what was
+//     not durable before, and calling it again proves nothing (the kernel
+//     reports a failed write-back once and forgets it).
+//
+// The package starts no goroutine. An FS and a File may be used by several
+// goroutines at once.
+package vfs

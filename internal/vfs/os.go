@@ -1,0 +1,162 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Permissions of what OS makes: the log holds the users' data.
+const (
+	filePermissions = 0o640
+	dirPermissions  = 0o750
+)
+
+// OS is the operating system's file system. The zero value is ready.
+type OS struct{}
+
+var _ FS = OS{}
+
+type osFile struct{ *os.File }
+
+// Create implements FS.
+func (OS) Create(name string) (File, error) {
+	return openFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+}
+
+// Open implements FS.
+func (OS) Open(name string) (File, error) { return openFile(name, os.O_RDONLY) }
+
+// OpenReadWrite implements FS.
+func (OS) OpenReadWrite(name string) (File, error) { return openFile(name, os.O_RDWR) }
+
+func openFile(name string, flags int) (File, error) {
+	f, err := os.OpenFile(name, flags, filePermissions)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+// Remove implements FS.
+func (OS) Remove(name string) error { return os.Remove(name) }
+
+// RemoveAll implements FS.
+func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
+
+// Rename implements FS.
+func (OS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+
+// MkdirAll implements FS.
+func (o OS) MkdirAll(dir string) error {
+	err := os.Mkdir(dir, dirPermissions)
+	if errors.Is(err, os.ErrNotExist) {
+		if err := o.MkdirAll(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		err = os.Mkdir(dir, dirPermissions)
+	}
+	if errors.Is(err, os.ErrExist) {
+		info, statErr := os.Stat(dir)
+		if statErr != nil {
+			return statErr
+		}
+		if !info.IsDir() {
+			return err
+		}
+		// It may have been made a moment ago by a process that died before
+		// the sync. But a parent that this process may not read it did not
+		// make, and may not have been able to sync.
+		err = o.SyncDir(filepath.Dir(dir))
+		if errors.Is(err, os.ErrPermission) {
+			return nil
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return o.SyncDir(filepath.Dir(dir))
+}
+
+// List implements FS.
+func (OS) List(dir string) ([]string, error) {
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(found))
+	for i, e := range found {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+// Stat implements FS.
+func (OS) Stat(name string) (Info, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return Info{}, err
+	}
+	if info.IsDir() {
+		return Info{Dir: true}, nil
+	}
+	return Info{Size: info.Size()}, nil
+}
+
+// SyncDir implements FS.
+func (OS) SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if closeErr := d.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// Lock implements FS by flock(2) on the directory itself.
+func (OS) Lock(dir string) (io.Closer, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return d, nil
+	}
+	_ = d.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("lock %s: %w", dir, ErrLocked)
+	}
+	return nil, &os.PathError{Op: "flock", Path: dir, Err: err}
+}
+
+// SyncData implements File.
+func (f osFile) SyncData() error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if err == nil {
+			return nil
+		}
+		// EINTR says that nothing was tried, not that something failed.
+		if !errors.Is(err, unix.EINTR) {
+			return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		}
+	}
+}
+
+// Size implements File.
+func (f osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}

@@ -1,0 +1,66 @@
+package vfs
+
+import (
+	"errors"
+	"io"
+)
+
+// ErrLocked is returned by FS.Lock while somebody else holds the lock.
+var ErrLocked = errors.New("vfs: directory is locked")
+
+// FS is a file system. A name that is not there yields an error that is
+// fs.ErrNotExist.
+type FS interface {
+	// Create opens name for reading and writing. The file is empty: content
+	// that a file of this name had is gone.
+	Create(name string) (File, error)
+	// Open opens the file name for reading only.
+	Open(name string) (File, error)
+	// OpenReadWrite opens the existing file name for reading and writing.
+	OpenReadWrite(name string) (File, error)
+	// Remove removes the file name.
+	Remove(name string) error
+	// RemoveAll removes name and what is below it. A name that is not there
+	// is no error.
+	RemoveAll(name string) error
+	// Rename moves a file to a name in the same directory, over the file that
+	// may be there, atomically.
+	Rename(oldname, newname string) error
+	// MkdirAll makes a directory and its missing parents, durably.
+	MkdirAll(dir string) error
+	// List returns the sorted names in a directory, without their paths.
+	List(dir string) ([]string, error)
+	// Stat describes name.
+	Stat(name string) (Info, error)
+	// SyncDir makes durable which names are in dir.
+	SyncDir(dir string) error
+	// Lock takes an exclusive lock on a directory and writes nothing into it.
+	// Closing the result, or the end of the process, releases it. It returns
+	// ErrLocked at once if the lock is held, also by this process.
+	Lock(dir string) (io.Closer, error)
+}
+
+// Info describes a name.
+type Info struct {
+	// Size is a file's length in bytes; 0 for a directory.
+	Size int64
+	// Dir is true for a directory.
+	Dir bool
+}
+
+// File is an open file. There is no position: all access names its offset.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	// Truncate sets the file's length. A longer file reads as zeros behind
+	// its old end.
+	Truncate(size int64) error
+	// Sync makes the content, the length and all other metadata durable.
+	Sync() error
+	// SyncData makes the content durable and what is needed to read it
+	// (fdatasync): it may leave out a shorter length, for which Sync is made.
+	SyncData() error
+	// Size returns the length in bytes.
+	Size() (int64, error)
+}
