@@ -84,7 +84,7 @@ type Agent struct {
 
 	board board // what is known of this node and its peers
 	lag   lagTracker
-	epoch epochSlot
+	epoch *epochSlot
 
 	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
 	serveTerm atomic.Uint64
@@ -117,7 +117,7 @@ func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error)
 	a := &Agent{
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
-		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(),
+		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(),
 	}
 	a.board.init(cfg, a.self, version)
 	return a, nil

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/consensus"
@@ -20,6 +23,30 @@ import (
 type epochSlot struct {
 	mu  sync.Mutex
 	cur *epoch
+
+	proposeSeconds, ackSeconds prometheus.Histogram
+}
+
+func newEpochSlot() *epochSlot {
+	seconds := prometheus.ExponentialBuckets(50e-6, 1.25, 62) // 50 µs … 50 s
+	return &epochSlot{
+		proposeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorate_tap_propose_seconds",
+			Help: "From a batch's first byte at the tap to its place in the proposal queue.", Buckets: seconds}),
+		ackSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorate_tap_ack_seconds",
+			Help: "From a batch's first byte at the tap to its ACK, the agents' share of a commit.", Buckets: seconds}),
+	}
+}
+
+func (s *epochSlot) collectors() []prometheus.Collector {
+	return []prometheus.Collector{s.proposeSeconds, s.ackSeconds}
+}
+
+// timedBatchesMax bounds the batches whose ACK is timed at once.
+const timedBatchesMax = 4096
+
+type timedBatch struct {
+	number     uint64
+	receivedAt time.Time
 }
 
 // epoch is one tenure of the local mysqld as primary.
@@ -28,6 +55,28 @@ type epoch struct {
 	incarnation uint64
 	tap         *mysqlwire.Tap
 	cancel      context.CancelFunc
+
+	mu    sync.Mutex
+	timed []timedBatch // in order of number
+}
+
+func (e *epoch) time(b mysqlwire.Batch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.timed) < timedBatchesMax {
+		e.timed = append(e.timed, timedBatch{b.Number, b.ReceivedAt})
+	}
+}
+
+func (e *epoch) acked(number uint64, seconds prometheus.Histogram) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for n < len(e.timed) && e.timed[n].number <= number {
+		seconds.Observe(time.Since(e.timed[n].receivedAt).Seconds())
+		n++
+	}
+	e.timed = append(e.timed[:0], e.timed[n:]...)
 }
 
 func (s *epochSlot) set(e *epoch) {
@@ -71,6 +120,7 @@ func (s *epochSlot) incarnation(term uint64) (uint64, bool) {
 func (s *epochSlot) committed(m consensus.Mark) {
 	if e := s.get(m.Epoch); e != nil && m.Number > 0 {
 		e.tap.Ack(m.Number)
+		e.acked(m.Number, s.ackSeconds)
 	}
 }
 
@@ -116,7 +166,10 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 				return err
 			}
 		}
-		return a.node.Propose(ctx, b.Data)
+		e.time(b)
+		err := a.node.Propose(ctx, b.Data)
+		a.epoch.proposeSeconds.Observe(time.Since(b.ReceivedAt).Seconds())
+		return err
 	})
 	if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 		a.mail.doubt(core.Doubt{Incarnation: e.incarnation, Reason: fmt.Sprintf("the tap ended: %v", err)})

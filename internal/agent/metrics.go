@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -35,6 +37,11 @@ func (p provider) Metrics() []api.Metric {
 			api.Metric{Name: "quorate_tap_outstanding", Help: "Entries received and not yet committed.", Value: float64(t.Outstanding)})
 	}
 	return m
+}
+
+// Collectors implements api.Provider.
+func (p provider) Collectors() []prometheus.Collector {
+	return append(p.node.Collectors(), p.epoch.collectors()...)
 }
 
 func boolValue(b bool) float64 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/prometheus/client_golang/prometheus"
 	"io"
 	"log/slog"
 	"net"
@@ -28,6 +29,9 @@ type fakeProvider struct {
 
 func (p *fakeProvider) Status() cluster.Status { return p.status }
 func (p *fakeProvider) Metrics() []Metric      { return p.metrics }
+func (p *fakeProvider) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "quorate_kept", Help: "Kept."})}
+}
 
 // start runs a server until the test ends.
 func start(t *testing.T, p Provider) *Server {
@@ -185,6 +189,9 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := []string{
+		"# HELP quorate_kept Kept.",
+		"# TYPE quorate_kept gauge",
+		"quorate_kept 0",
 		"# HELP quorate_peer_bytes_total Bytes sent.",
 		"# TYPE quorate_peer_bytes_total counter",
 		`quorate_peer_bytes_total{class="append",peer="b"} 10`,

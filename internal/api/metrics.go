@@ -50,11 +50,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// newRegistry makes a registry with the provider's metrics and the Go
-// runtime's and the process' own.
+// newRegistry makes a registry with the provider's metrics, the histograms that
+// packages keep, and the Go runtime's and the process' own.
 func newRegistry(provider Provider) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{provider},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(provider.Collectors()...)
 	return registry
 }

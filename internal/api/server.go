@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -30,11 +31,14 @@ const (
 	stopTimeout = time.Second
 )
 
-// Provider is what the server shows. The agent implements it; both methods are
-// called from many goroutines and must be quick.
+// Provider is what the server shows. The agent implements it; Status and
+// Metrics are called from many goroutines and must be quick.
 type Provider interface {
 	Status() cluster.Status
 	Metrics() []Metric
+	// Collectors are metrics that keep their own state (histograms). It is
+	// called once, by Run.
+	Collectors() []prometheus.Collector
 }
 
 // Config holds the server's settings.

@@ -51,7 +51,7 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 	if err != nil {
 		return err
 	}
-	file, err := optionFile(fmt.Sprintf("[client]\nuser=dba\npassword=%s\n", secrets.DBA))
+	file, err := optionFile(fmt.Sprintf("[client]\nuser=%s\npassword=%s\n", mysqld.DBAUser, secrets.DBA))
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"internal/consensus":  {"binlog", "cluster", "entry", "gtid", "invariant", "seglog"},
 	"internal/transport":  {"cluster"},
 	"internal/mysqlwire":  {"binlog", "entry", "gtid", "invariant"},
-	"internal/mysqld":     {"provision"},
+	"internal/mysqld":     {"invariant", "provision"},
 	"internal/config":     {"cluster"},
 	"internal/router":     {"cluster"},
 	"internal/api":        {"cluster"},

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"os"
@@ -152,6 +153,7 @@ func login(t *testing.T, s *Server, user, password string) *sql.DB {
 	t.Helper()
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = user, password, "unix", s.Socket()
+	cfg.Logger = log.New(io.Discard, "", 0)
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		t.Fatal(err)

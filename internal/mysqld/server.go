@@ -208,6 +208,14 @@ func (s *Server) prepare(id osIdentity, n uint64) error {
 	if err := os.RemoveAll(s.paths.tmp); err != nil {
 		return fmt.Errorf("clear temporary directory: %w", err)
 	}
+	// mysqld refuses to start while the pid in its socket's lock file exists,
+	// which a zombie or whoever has the number now satisfies. Our lock says that
+	// nobody uses the socket.
+	for _, stale := range []string{s.cfg.Socket, s.cfg.Socket + ".lock", s.paths.pid} {
+		if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove what a killed mysqld left: %w", err)
+		}
+	}
 	for _, d := range []string{dir, s.paths.tmp} {
 		if err := makeDir(d, id); err != nil {
 			return err

@@ -116,7 +116,7 @@ func (w *workload) entry(index uint64) Entry {
 
 // crashSeeds is how many random disks are tried at each call of the file
 // system; QUORATE_CRASH_RUNS=n runs n times as many workloads.
-const crashSeeds = 6
+const crashSeeds = 5
 
 func crashRuns() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("QUORATE_CRASH_RUNS"), 10, 32); err == nil {
@@ -128,7 +128,7 @@ func crashRuns() uint64 {
 // TestCrashEverywhere loses the power before every call that changes something,
 // in a random workload, also while Open recovers from an earlier crash.
 func TestCrashEverywhere(t *testing.T) {
-	for seed := range 12 * crashRuns() {
+	for seed := range 5 * crashRuns() {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { t.Parallel(); crashWorkload(t, seed) })
 	}
 }
@@ -149,7 +149,7 @@ func crashWorkload(t *testing.T, seed uint64) {
 		return nil
 	}
 	l := mustOpen(t, smallOptions(vfs.Wrap(disk, hook)))
-	for range 40 {
+	for range 30 {
 		entries, hs, kept := w.next()
 		p.kept, p.added = kept, entries
 		if hs != nil {
@@ -227,7 +227,7 @@ func checkDurable(t *testing.T, l *Log, disk *vfs.Mem, when string) {
 // TestFailEverywhere lets each call of the file system fail once: what was
 // acknowledged stays, the log takes nothing after the error.
 func TestFailEverywhere(t *testing.T) {
-	for seed := range 4 * crashRuns() {
+	for seed := range 2 * crashRuns() {
 		for n := int64(1); failWorkload(t, seed, n); n++ {
 		}
 	}

@@ -30,7 +30,7 @@ func buildDamaged(t *testing.T) *damagedLog {
 	}
 	// Two more groups in the last segment.
 	for i := uint64(14); i <= 17; i += 2 {
-		g := []Entry{transactions(i, 4, 3, i, 1, 50), plain(i+1, 4, 120)}
+		g := []Entry{transactions(i, 4, 3, i, 1, 10), plain(i+1, 4, 20)}
 		d.entries = append(d.entries, g...)
 		d.groupAt = l.Segments()[len(l.Segments())-1].Bytes
 		mustAppend(t, l, nil, g...)
@@ -159,9 +159,9 @@ func TestReaderFindsDamage(t *testing.T) {
 	l := mustOpen(t, o)
 	want := history()
 	mustAppend(t, l, nil, want...)
-	name := segmentName(9)
+	name := segmentName(10)
 	b := readFile(t, fs, name)
-	at := int64(l.segments[l.find(10)].places[1].offset) + 2000
+	at := int64(l.segments[l.find(10)].places[0].offset) + 2000
 	b[at] ^= 0x10
 	writeFile(t, fs, name, b)
 	_, err := l.Entries(9, 13, 1<<20)

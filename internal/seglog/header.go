@@ -108,6 +108,10 @@ func parseSegmentHeader(w *window) (*segmentHeader, error) {
 	if err != nil {
 		return nil, damaged("FORMAT_DESCRIPTION", err)
 	}
+	if fde.Flags()&binlog.FlagInUse != 0 {
+		// The log never writes this flag, and the checksum does not cover it.
+		return nil, damaged("FORMAT_DESCRIPTION", fmt.Errorf("%w: flags %#x", errDamage, fde.Flags()))
+	}
 	h.formatDescription = append([]byte(nil), fde...)
 	previous, err := h.cutEvent(w, binlog.TypePreviousGTIDs, previousGTIDsBytesMax)
 	if err != nil {

@@ -1,0 +1,177 @@
+package mysqld
+
+import (
+	"database/sql"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestDBAPrivileges checks on the real server that the operator's account can
+// do an operator's work, and nothing that avoids or fakes an ACK.
+func TestDBAPrivileges(t *testing.T) {
+	s := newServer(t)
+	start(t, s).Kill()
+	p := start(t, s) // The second init file repeats what the first one did.
+	open(t, p)
+	// No tap here: let commits through, to see what is allowed.
+	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	dba := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	mustExec(t, dba,
+		"CREATE DATABASE app",
+		"CREATE TABLE app.t (a INT PRIMARY KEY)",
+		"INSERT INTO app.t VALUES (1)",
+		"CREATE FUNCTION app.f() RETURNS INT DETERMINISTIC RETURN 1",
+		"CREATE USER app@'%' IDENTIFIED BY 'Aa1-app'",
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON app.* TO app@'%'",
+		"CREATE ROLE reader", "GRANT SELECT ON *.* TO reader", "GRANT reader TO app@'%'",
+		"CREATE DEFINER = app@'%' VIEW app.v AS SELECT * FROM app.t",
+		"ALTER USER dba@localhost IDENTIFIED BY '"+s.cfg.Secrets.DBA+"'",
+		"FLUSH TABLES", "FLUSH STATUS", "SHOW BINARY LOGS", "SELECT * FROM mysql.user", "SELECT 1 FROM performance_schema.threads LIMIT 1",
+	)
+	for _, q := range forbiddenToDBA() {
+		_, err := dba.ExecContext(ctx(t), q)
+		server := (*mysql.MySQLError)(nil)
+		if !errors.As(err, &server) || !slices.Contains([]uint16{1044, 1045, 1142, 1227, 1698, 3161, 1356}, server.Number) {
+			t.Errorf("dba: %s: %v, want access denied", q, err)
+		}
+	}
+	if grants, err := p.Admin().ScanGrants(ctx(t)); err != nil || len(grants) != 0 {
+		t.Errorf("ScanGrants after what dba may do: %v, %v", grants, err)
+	}
+}
+
+func forbiddenToDBA() []string {
+	return []string{
+		"SHUTDOWN", "RESTART",
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET GLOBAL rpl_semi_sync_source_timeout = 1",
+		"SET PERSIST max_connections = 3", "SET GLOBAL super_read_only = OFF",
+		"SET SESSION sql_log_bin = 0", "SET SESSION binlog_format = STATEMENT",
+		"SET SESSION gtid_next = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1'",
+		"RESET BINARY LOGS AND GTIDS", "PURGE BINARY LOGS BEFORE NOW()", "FLUSH LOGS", "FLUSH BINARY LOGS",
+		"STOP REPLICA", "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'x'", "CLONE INSTANCE FROM a@b:1 IDENTIFIED BY ''",
+		"ALTER INSTANCE DISABLE INNODB REDO_LOG", "INSTALL PLUGIN x SONAME 'semisync_replica.so'",
+		"UNINSTALL PLUGIN rpl_semi_sync_source", "INSTALL COMPONENT 'file://component_validate_password'",
+		"CREATE TABLE app.m (a INT) ENGINE = MyISAM",
+		"GRANT REPLICATION SLAVE ON *.* TO app@'%'", "GRANT SUPER ON *.* TO dba@localhost",
+		"GRANT root@localhost TO dba@localhost", "GRANT quorate_tap@localhost TO dba@localhost",
+		"GRANT `mysql.session`@localhost TO dba@localhost", "GRANT PROXY ON root@localhost TO dba@localhost",
+		"ALTER USER quorate_tap@localhost IDENTIFIED BY 'x'", "DROP USER quorate_tap@localhost",
+		"RENAME USER quorate_admin@localhost TO x@localhost", "ALTER USER root@localhost ACCOUNT UNLOCK",
+		"SET PASSWORD FOR quorate_admin@localhost = 'x'",
+		"CREATE DEFINER = root@localhost PROCEDURE app.p() SET GLOBAL super_read_only = ON",
+		"CREATE DEFINER = `mysql.session`@localhost EVENT app.e ON SCHEDULE EVERY 1 SECOND DO SET GLOBAL max_connections = 1",
+		"UPDATE mysql.user SET super_priv = 'Y' WHERE user = 'dba'", "DELETE FROM mysql.global_grants",
+		"INSERT INTO mysql.role_edges VALUES ('localhost', 'root', 'localhost', 'dba', 'N')",
+		"DROP TABLE mysql.user", "GRANT INSERT ON mysql.* TO dba@localhost", "GRANT UPDATE ON mysql.user TO dba@localhost",
+	}
+}
+
+// TestPasswordsAreReset: whatever mysql.user says (another node's, after a
+// CLONE), a start makes the accounts this node's own again.
+func TestPasswordsAreReset(t *testing.T) {
+	s := newServer(t)
+	start(t, s).Kill()
+	s.cfg.Secrets = Secrets{
+		Admin: "Aa1-other-admin-0123", Tap: "Aa1-other-tap-012345",
+		DBA: "Aa1-other-dba-012345", Feed: "Aa1-other-feed-01234",
+	}
+	p := start(t, s)
+	for user, password := range map[string]string{TapUser: s.cfg.Secrets.Tap, DBAUser: s.cfg.Secrets.DBA} {
+		if err := login(t, s, user, password).PingContext(ctx(t)); err != nil {
+			t.Errorf("login as %s: %v", user, err)
+		}
+	}
+	for user, password := range map[string]string{DBAUser: testSecrets().DBA, "root": ""} {
+		if err := login(t, s, user, password).PingContext(ctx(t)); err == nil {
+			t.Errorf("login as %s with the old password succeeded", user)
+		}
+	}
+	// The internal accounts exist for the socket only, never over TCP.
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = DBAUser, s.cfg.Secrets.DBA, "tcp", "127.0.0.1:"+strconv.Itoa(s.cfg.Port)
+	cfg.TLSConfig = "skip-verify"
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer func() { _ = db.Close() }()
+	server := (*mysql.MySQLError)(nil)
+	if err := db.PingContext(ctx(t)); !errors.As(err, &server) {
+		t.Errorf("login as dba over TCP: %v, want a refusal by the server", err)
+	}
+	if set, err := p.Admin().GTIDExecuted(ctx(t)); err != nil || set != "" {
+		t.Errorf("the init files left GTIDs: %q, %v", set, err)
+	}
+}
+
+func TestDriftAndGrantsAreSeen(t *testing.T) {
+	s := newServer(t)
+	p := start(t, s)
+	a := p.Admin()
+	// Sessions of ours may do all this; none of it is logged.
+	if err := a.SetSuperReadOnly(ctx(t), false, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET GLOBAL binlog_order_commits = OFF",
+		"SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+		"CREATE USER foreign_replica IDENTIFIED BY 'Aa1-x'", "GRANT REPLICATION SLAVE ON *.* TO foreign_replica",
+		"CREATE USER writer IDENTIFIED BY 'Aa1-x'", "GRANT INSERT ON mysql.* TO writer",
+		"CREATE USER roled IDENTIFIED BY 'Aa1-x'", "GRANT root@localhost TO roled",
+		"CREATE USER variable IDENTIFIED BY 'Aa1-x'", "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO variable",
+		"CREATE USER harmless IDENTIFIED BY 'Aa1-x'", "GRANT SELECT, REPLICATION CLIENT ON *.* TO harmless",
+		"ALTER USER root@localhost ACCOUNT UNLOCK",
+	} {
+		if err := a.exec(ctx(t), q, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drift, err := p.CheckGuarded(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Drift{
+		{"binlog_order_commits", "ON", "OFF"},
+		{"innodb_flush_log_at_trx_commit", "2", "1"},
+		{"rpl_semi_sync_source_enabled", "ON", "OFF"},
+		{"status Rpl_semi_sync_source_status", "ON", "OFF"},
+	}
+	if diff := cmp.Diff(want, drift); diff != "" {
+		t.Errorf("drift (-want +got):\n%s", diff)
+	}
+	grants, err := a.ScanGrants(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []Grant{
+		{"'foreign_replica'@'%'", "REPLICATION SLAVE"},
+		{"'roled'@'%'", "role root"},
+		{"'root'@'localhost'", "unlocked"},
+		{"'root'@'localhost'", "REPLICATION SLAVE"},
+		{"'variable'@'%'", "SYSTEM_VARIABLES_ADMIN"},
+		{"'writer'@'%'", "write mysql.*"},
+	} {
+		if !slices.Contains(grants, w) {
+			t.Errorf("ScanGrants misses %v", w)
+		}
+	}
+	for _, g := range grants {
+		if !slices.Contains([]string{"'foreign_replica'@'%'", "'roled'@'%'", "'root'@'localhost'", "'variable'@'%'", "'writer'@'%'"}, g.Account) {
+			t.Errorf("ScanGrants reports %v", g)
+		}
+	}
+	silentTap(t, s)
+	eventually(t, "the dump session is listed", func() (bool, error) {
+		users, err := a.DumpThreads(ctx(t))
+		return slices.Equal(users, []string{TapUser}), err
+	})
+}

@@ -1,0 +1,150 @@
+package mysqld
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// newPair returns a source, open for writes that need no ACK, and a replica of
+// it that runs.
+func newPair(t *testing.T) (source *sql.DB, replica *Server, p *Process) {
+	t.Helper()
+	s := newServer(t)
+	sp := start(t, s)
+	open(t, sp)
+	for _, q := range []string{
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF",
+		"CREATE USER feed IDENTIFIED BY '" + s.cfg.Secrets.Feed + "'", "GRANT REPLICATION SLAVE ON *.* TO feed",
+	} {
+		if err := sp.Admin().exec(ctx(t), q, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// caching_sha2_password takes a password without TLS only from its cache,
+	// which one login with TLS fills. (The agent's feed says yes at once.)
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "feed", s.cfg.Secrets.Feed, "tcp", "127.0.0.1:"+strconv.Itoa(s.cfg.Port)
+	cfg.TLSConfig = "skip-verify"
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	err = db.PingContext(ctx(t))
+	_ = db.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica = newServer(t, func(c *Config) { c.ServerID = 2 })
+	p = start(t, replica)
+	a := p.Admin()
+	if err := a.ConfigureReplication(ctx(t), "127.0.0.1", s.cfg.Port, "feed", s.cfg.Secrets.Feed); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.StartReplica(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	return login(t, s, DBAUser, s.cfg.Secrets.DBA), replica, p
+}
+
+func executed(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	var set string
+	if err := db.QueryRowContext(ctx(t), "SELECT @@GLOBAL.gtid_executed").Scan(&set); err != nil {
+		t.Fatal(err)
+	}
+	return oneLine(set)
+}
+
+func TestReplication(t *testing.T) {
+	source, s, p := newPair(t)
+	a := p.Admin()
+	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+	set := executed(t, source)
+	if err := a.WaitApplied(ctx(t), set); err != nil {
+		t.Fatal(err)
+	}
+	st, err := a.ReplicaStatus(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !st.Configured || !st.IORunning || !st.SQLRunning || st.Executed != set || st.Retrieved != set || st.IOErrno != 0 || st.SQLErrno != 0 {
+		t.Fatalf("replica status %+v, want %s applied", st, set)
+	}
+
+	// A session that reads for long under a committed ALTER blocks the applier.
+	reader, err := login(t, s, DBAUser, s.cfg.Secrets.DBA).Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	for _, q := range []string{"BEGIN", "SELECT * FROM d.t"} {
+		if _, err := reader.ExecContext(ctx(t), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustExec(t, source, "ALTER TABLE d.t ADD COLUMN b INT", "INSERT INTO d.t VALUES (2, 2)")
+	eventually(t, "the blocker is killed", func() (bool, error) {
+		n, err := a.KillBlockers(ctx(t))
+		return n == 1, err
+	})
+	if err := a.WaitApplied(ctx(t), executed(t, source)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := a.KillBlockers(ctx(t)); err != nil || n != 0 {
+		t.Fatalf("KillBlockers with nothing blocked: %d, %v", n, err)
+	}
+
+	// An applier error is a worker's own, not the coordinator's summary.
+	if err := a.exec(ctx(t), "open", "SET GLOBAL read_only = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.exec(ctx(t), "errant row", "INSERT INTO d.t VALUES (3, 3)"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, source, "INSERT INTO d.t VALUES (3, 4)")
+	eventually(t, "the applier's error", func() (bool, error) {
+		st, err = a.ReplicaStatus(ctx(t))
+		return st.SQLErrno != 0, err
+	})
+	if st.SQLErrno != 1062 || !strings.Contains(st.SQLError, "Duplicate entry") {
+		t.Fatalf("applier error %d %q", st.SQLErrno, st.SQLError)
+	}
+	if err := a.StopReplica(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAddPurged(t *testing.T) {
+	s := newServer(t)
+	a := start(t, s).Admin()
+	const done = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-3:5"
+	if err := a.AddPurged(ctx(t), done); err != nil {
+		t.Fatal(err)
+	}
+	const more = "bbbbbbbb-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7"
+	if err := a.AddPurged(ctx(t), more); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.GTIDExecuted(ctx(t)); err != nil || got != done+","+more {
+		t.Fatalf("gtid_executed %q, %v", got, err)
+	}
+	if err := a.AddPurged(ctx(t), done); err == nil {
+		t.Fatal("a transaction that is done was declared done again")
+	}
+	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := a.WaitApplied(short, "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:4"); err == nil {
+		t.Fatal("WaitApplied returned without the transaction")
+	}
+	st, err := a.ReplicaStatus(ctx(t))
+	if err != nil || st.Configured || st.IORunning || st.SQLRunning {
+		t.Fatalf("status of an unconfigured replica: %+v, %v", st, err)
+	}
+}
