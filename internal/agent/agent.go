@@ -197,18 +197,32 @@ func (a *Agent) open() (err error) {
 	return nil
 }
 
-// runAll runs the goroutine tree in two layers: what serves ends first, the
-// log and the peers' connections last.
+// runAll runs the goroutine tree in three layers. What serves ends first, then
+// mysqld and the log. The peers' listener ends last, whatever failed: a refused
+// dial tells the others that this process, and so its mysqld, is gone.
 func (a *Agent) runAll(ctx context.Context) error {
-	base, stopBase := context.WithCancel(context.Background())
-	defer stopBase()
+	base, stopPeers := context.WithCancel(context.Background())
+	defer stopPeers()
+	nodeCtx, stopNode := context.WithCancel(base)
+	defer stopNode()
 	serve, stopServe := context.WithCancel(base)
 	defer stopServe()
 	a.ctx = serve
 
-	lower, lowerCtx := errgroup.WithContext(base)
-	lower.Go(func() error { return a.node.Run(lowerCtx) })
-	lower.Go(func() error { return a.peers.Run(lowerCtx) })
+	// failed ends when a lower layer does: that ends everything.
+	failed, fail := context.WithCancelCause(base)
+	defer fail(nil)
+	var peers, node errgroup.Group
+	peers.Go(func() error {
+		err := a.peers.Run(base)
+		fail(fmt.Errorf("the peers' connections ended: %w", err))
+		return err
+	})
+	node.Go(func() error {
+		err := a.node.Run(nodeCtx)
+		fail(fmt.Errorf("consensus ended: %w", err))
+		return err
+	})
 
 	upper, upperCtx := errgroup.WithContext(serve)
 	upper.Go(func() error { return a.router.Run(upperCtx) })
@@ -218,18 +232,21 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
-		return a.runCore(ctx, upperCtx, lowerCtx)
+		return a.runCore(ctx, upperCtx, failed)
 	})
 	err := upper.Wait()
+	a.epoch.close()
 	a.killMysqld()
 	a.work.Wait()
-	stopBase()
-	return errors.Join(err, lower.Wait())
+	stopNode()
+	err = errors.Join(err, node.Wait())
+	stopPeers()
+	return errors.Join(err, peers.Wait())
 }
 
 // runCore is core's goroutine. It ends after core's Exit effect, or when
 // another goroutine of the tree has failed.
-func (a *Agent) runCore(stop, serve, lower context.Context) error {
+func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	machine := core.New(core.Config{
 		Self: a.self.ID, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
 		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, StopTimeout: stopTimeout,
@@ -237,20 +254,25 @@ func (a *Agent) runCore(stop, serve, lower context.Context) error {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
 	began := time.Now()
+	served := false
 	stopping := stop.Done()
 	for {
 		var batch []core.Input
 		select {
 		case <-serve.Done():
 			return nil
-		case <-lower.Done():
-			return errors.New("consensus ended")
+		case <-failed.Done():
+			return context.Cause(failed)
 		case <-stopping:
 			a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
 			stopping = nil
 			batch = []core.Input{core.Stop{}}
 		case <-ticker.C:
 			batch = []core.Input{core.Tick{Now: time.Since(began)}}
+			if s := a.serving(); s != served { // the lease came or went
+				served = s
+				a.board.routeChanged()
+			}
 		case in := <-a.inputs:
 			batch = []core.Input{in}
 		case <-a.mail.signal:

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +22,9 @@ type board struct {
 	members []cluster.Member
 	self    cluster.NodeStatus
 	peers   map[cluster.NodeID]peerReport
-	trouble string // a peer's refusal, an applier's error: shown as reason
+	// troubles are shown as the reason where the role has none: by what they
+	// are about, a peer's name or "replication".
+	troubles map[string]string
 	changed chan struct{}
 }
 
@@ -38,6 +42,7 @@ func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 		Router: cfg.Router.ReadWrite, AgentVersion: version,
 	}
 	b.peers = map[cluster.NodeID]peerReport{}
+	b.troubles = map[string]string{}
 	b.changed = make(chan struct{})
 }
 
@@ -84,14 +89,27 @@ func (b *board) changes() <-chan struct{} {
 }
 
 func (b *board) setRole(r cluster.Role, reason string) {
-	b.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble) })
+	b.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble()) })
 }
 
-// setTrouble notes what ails the node beside its role; "" = nothing.
-func (b *board) setTrouble(text string) {
+// setTrouble notes what ails the node beside its role; "" = nothing (any more).
+func (b *board) setTrouble(about, text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.trouble = text
+	if text == "" {
+		delete(b.troubles, about)
+	} else {
+		b.troubles[about] = text
+	}
+}
+
+// trouble joins the troubles in a stable order. b.mu is held.
+func (b *board) trouble() string {
+	var texts []string
+	for _, about := range slices.Sorted(maps.Keys(b.troubles)) {
+		texts = append(texts, b.troubles[about])
+	}
+	return strings.Join(texts, "; ")
 }
 
 func (b *board) setRaft(r consensus.RoleState) {

@@ -25,6 +25,7 @@ func (h peerHandler) Status(from cluster.NodeID, status []byte) {
 
 func (h peerHandler) PeerUp(id cluster.NodeID) {
 	h.a.logger.Info("peer is up", "peer", h.a.board.name(id))
+	h.a.board.setTrouble(h.a.board.name(id), "")
 	h.a.board.peerUp(id, true)
 }
 
@@ -39,8 +40,7 @@ func (h peerHandler) PeerDown(id cluster.NodeID, refused bool) {
 func (h peerHandler) PeerUnreachable(id cluster.NodeID) { h.a.node.PeerUnreachable(id) }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	h.a.logger.Error("peer refuses", "peer", h.a.board.name(id), "error", err)
-	h.a.board.setTrouble(err.Text)
+	h.a.board.setTrouble(h.a.board.name(id), err.Text)
 }
 
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.checkPeer(id) }
@@ -73,8 +73,5 @@ func (b routeBackend) DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn
 	return b.a.peers.DialRoute(ctx, id)
 }
 
-// Serving implements router.Backend: the epoch is open and its lease holds (I5).
-func (b routeBackend) Serving() bool {
-	term := b.a.serveTerm.Load()
-	return term != 0 && b.a.node.Leads() && b.a.node.Role().Term == term
-}
+// Serving implements router.Backend.
+func (b routeBackend) Serving() bool { return b.a.serving() }

@@ -12,6 +12,9 @@ import (
 	"github.com/quorate/quorate/internal/mysqld"
 )
 
+// aboutReplication keys what ails replication among the board's troubles.
+const aboutReplication = "replication"
+
 // guardEvery is how many polls pass between two checks of the guarded
 // variables, which cost more than the rest.
 const guardEvery = 4
@@ -93,13 +96,13 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) 
 	}
 	switch {
 	case s.SQLError != "":
-		a.board.setTrouble("replication stopped: " + s.SQLError)
+		a.board.setTrouble(aboutReplication, "replication stopped: " + s.SQLError)
 	case s.IOError != "" && !s.IORunning:
-		a.board.setTrouble("replication cannot read: " + s.IOError)
+		a.board.setTrouble(aboutReplication, "replication cannot read: " + s.IOError)
 	case !s.IORunning && !s.IOConnecting || !s.SQLRunning:
-		a.board.setTrouble("replication is not running")
+		a.board.setTrouble(aboutReplication, "replication is not running")
 	default:
-		a.board.setTrouble("")
+		a.board.setTrouble(aboutReplication, "")
 	}
 	if guard {
 		if a.board.own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
@@ -152,10 +155,20 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	}
 }
 
+// serving tells whether the router may pass bytes into the local mysqld: the
+// epoch is open and its lease holds (I5).
+func (a *Agent) serving() bool {
+	term := a.serveTerm.Load()
+	return term != 0 && a.node.Leads() && a.node.Role().Term == term
+}
+
 // ownStatus completes the board's status with what others own.
 func (a *Agent) ownStatus() cluster.NodeStatus {
 	s := a.board.own()
 	s.LogLast = a.log.LastIndex()
 	s.LogCommit = a.node.Committed().Mark().Index
+	if s.Role == cluster.RolePrimary && !a.serving() {
+		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers"
+	}
 	return s
 }

@@ -8,6 +8,7 @@
 //	GET /primary    200 if the node is the primary
 //	GET /replica    200 if the node is a replica
 //	GET /metrics    figures in Prometheus' text format
+//	GET /debug/pprof/  Go's own profiles of the agent
 //
 // The names and meanings of the health endpoints are Patroni's, which HAProxy
 // and Kubernetes set-ups know. "No" is 503. The body is the node's own

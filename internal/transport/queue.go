@@ -12,9 +12,11 @@ const (
 	// queueMessagesMax: at 10,000 appends per second a follower answers as many
 	// times, so 4096 is 0.4 s of answers behind a connection that stalls.
 	queueMessagesMax = 4096
-	// appendQueueBytesMax holds four entries of the largest size (16 MiB), and
-	// 0.5 s of a 1 Gbit/s link. The bytes are the log cache's own, not copies.
-	appendQueueBytesMax = 64 << 20
+	// appendQueueBytesMax is above what Raft lets be in flight to one peer, so a
+	// slow link is Raft's back-pressure and no drop: 64 MiB of entries, one more
+	// of the largest size (16 MiB), and 16 MiB for headers of 24 bytes at 100
+	// bytes an entry. The bytes are the log cache's own, not copies.
+	appendQueueBytesMax = 96 << 20
 	// controlQueueBytesMax: 4096 messages of at most 200 bytes fit five times.
 	controlQueueBytesMax = 4 << 20
 )
