@@ -33,7 +33,7 @@ lint: ## gofmt, go vet, staticcheck, the repository's own rules
 	$(GO) test ./internal/lint
 
 bench: mysql build ## sysbench against a standalone server and async replication, the log, kills
-	scripts/bench.sh
+	scripts/bench.sh $(BENCH_FLAGS)
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh

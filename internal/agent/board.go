@@ -25,7 +25,7 @@ type board struct {
 	// troubles are shown as the reason where the role has none: by what they
 	// are about, a peer's name or "replication".
 	troubles map[string]string
-	changed chan struct{}
+	changed  chan struct{}
 }
 
 type peerReport struct {

@@ -96,9 +96,9 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) 
 	}
 	switch {
 	case s.SQLError != "":
-		a.board.setTrouble(aboutReplication, "replication stopped: " + s.SQLError)
+		a.board.setTrouble(aboutReplication, "replication stopped: "+s.SQLError)
 	case s.IOError != "" && !s.IORunning:
-		a.board.setTrouble(aboutReplication, "replication cannot read: " + s.IOError)
+		a.board.setTrouble(aboutReplication, "replication cannot read: "+s.IOError)
 	case !s.IORunning && !s.IOConnecting || !s.SQLRunning:
 		a.board.setTrouble(aboutReplication, "replication is not running")
 	default:

@@ -31,6 +31,11 @@ func (c *Cluster) mysqlDir(i int) string { return filepath.Join(c.nodes[i].dataD
 // MysqldDataDir returns the data directory of node i's mysqld.
 func (c *Cluster) MysqldDataDir(i int) string { return filepath.Join(c.mysqlDir(i), "data") }
 
+// Socket returns the path of the Unix socket of node i's mysqld.
+func (c *Cluster) Socket(i int) string {
+	return mysqld.New(mysqld.Config{DataDir: c.mysqlDir(i)}).Socket()
+}
+
 // Application returns the application's account.
 func (c *Cluster) Application() (user, password string) { return applicationUser, c.appPassword }
 
@@ -66,7 +71,7 @@ func (c *Cluster) socketDSN(i int, user string, password func(mysqld.Secrets) st
 		return "", fmt.Errorf("connect to node %s: %w", c.nodes[i].name, err)
 	}
 	cfg := mysql.NewConfig()
-	cfg.Net, cfg.Addr = "unix", mysqld.New(mysqld.Config{DataDir: c.mysqlDir(i)}).Socket()
+	cfg.Net, cfg.Addr = "unix", c.Socket(i)
 	cfg.User, cfg.Passwd = user, password(secrets)
 	cfg.Logger = &mysql.NopLogger{}
 	return cfg.FormatDSN(), nil

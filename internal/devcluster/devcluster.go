@@ -112,10 +112,13 @@ func (c *Cluster) writeNode(n *node) error {
 	if err := os.WriteFile(n.config(), []byte(c.renderConfig(n)), 0o644); err != nil {
 		return fmt.Errorf("write node configuration: %w", err)
 	}
-	if u := c.opts.AgentUser; u != nil {
+	if c.opts.AgentUser != nil || c.opts.MySQLUser != "" {
+		// A temporary directory is its owner's alone.
 		if err := os.Chmod(c.opts.Dir, 0o755); err != nil {
 			return fmt.Errorf("open cluster directory: %w", err)
 		}
+	}
+	if u := c.opts.AgentUser; u != nil {
 		if err := os.Chown(n.dir, int(u.Uid), int(u.Gid)); err != nil {
 			return fmt.Errorf("give away node directory: %w", err)
 		}

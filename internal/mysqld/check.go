@@ -124,10 +124,13 @@ const bypassDynamic = `'REPLICATION_SLAVE_ADMIN', 'GROUP_REPLICATION_ADMIN', 'GR
 	'SYSTEM_VARIABLES_ADMIN', 'SESSION_VARIABLES_ADMIN', 'PERSIST_RO_VARIABLES_ADMIN', 'BINLOG_ADMIN', 'CLONE_ADMIN',
 	'SYSTEM_USER', 'INNODB_REDO_LOG_ENABLE', 'TRANSACTION_GTID_TAG'`
 
-// reservedAccounts are ours and the server's own; the latter, and root, only
-// while they are locked.
-const reservedAccounts = `(u.host = 'localhost' AND (u.user IN ('` + AdminUser + `', '` + TapUser + `')
-	OR u.account_locked = 'Y' AND u.user IN ('root', 'mysql.session', 'mysql.sys', 'mysql.infoschema')))`
+// reservedUsers are our accounts and the server's own, at localhost.
+const reservedUsers = "'" + AdminUser + "', '" + TapUser + "', 'root', 'mysql.session', 'mysql.sys', 'mysql.infoschema'"
+
+// reservedAccount is true for an account of mysql.user u that may hold what it
+// holds: ours always, the others while they are locked.
+const reservedAccount = `(u.host = 'localhost' AND u.user IN (` + reservedUsers + `)
+	AND (u.account_locked = 'Y' OR u.user IN ('` + AdminUser + `', '` + TapUser + `')))`
 
 // ScanGrants returns the privileges that bypass the ACK and that an account
 // other than ours holds: itself or as a locked account that can be granted as a
@@ -145,11 +148,11 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 				OR update_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["UPDATE"]}'), 0)
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND (insert_priv = 'Y' OR update_priv = 'Y')
 			UNION ALL SELECT user, host, priv FROM mysql.global_grants WHERE priv IN (`+bypassDynamic+`)
-			UNION ALL SELECT r.to_user, r.to_host, CONCAT('role ', r.from_user) FROM mysql.role_edges r
-				JOIN mysql.user u ON u.user = r.from_user AND u.host = r.from_host WHERE `+reservedAccounts+`
+			UNION ALL SELECT to_user, to_host, CONCAT('role ', from_user) FROM mysql.role_edges WHERE from_host = 'localhost'
+				AND from_user IN (`+reservedUsers+`)
 			UNION ALL SELECT user, host, 'unlocked' FROM mysql.user WHERE user = 'root' AND host = 'localhost' AND account_locked = 'N'
 		) AS g LEFT JOIN mysql.user u ON u.user = g.user AND u.host = g.host
-		WHERE NOT COALESCE(`+reservedAccounts+`, 0) ORDER BY 1, 2`)
+		WHERE NOT COALESCE(`+reservedAccount+`, 0) ORDER BY 1, 2`)
 	if err != nil {
 		return nil, fmt.Errorf("scan grants: %w", err)
 	}

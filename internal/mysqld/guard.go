@@ -1,6 +1,7 @@
 package mysqld
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,16 +42,20 @@ func defaultSettings() []setting {
 
 // guardedSettings are the options that quorate's promise stands on. Each is
 // written into the option file and compared at run time by CheckGuarded. The
-// reasons are in docs/architecture.md and, for the server's behaviour, in the
-// server sources named there.
+// reasons are in docs/architecture.md.
 func (c Config) guardedSettings() []setting {
+	return slices.Concat(c.binlogSettings(), semiSyncSettings(), replicaSettings(), fenceSettings(), c.versionedSettings())
+}
+
+// binlogSettings make the binlog what the tap needs, and its fsync nobody's:
+// the agent's log is the only one on the commit path.
+func (c Config) binlogSettings() []setting {
 	cache := strconv.FormatInt(c.BinlogCacheBytesMax, 10)
-	const engines = "MyISAM,MEMORY,CSV,ARCHIVE,BLACKHOLE,MRG_MYISAM,FEDERATED"
-	s := []setting{
-		// The binlog that the tap reads.
+	return []setting{
 		{name: "gtid_mode", value: "ON", want: "ON"},
 		{name: "enforce_gtid_consistency", value: "ON", want: "ON"},
-		{name: "binlog_format", value: "ROW", want: "ROW"},
+		// The default; naming it has been deprecated since 8.0.34.
+		{name: "binlog_format", want: "ROW", checkOnly: true},
 		{name: "binlog_checksum", value: "CRC32", want: "CRC32"},
 		{name: "binlog_error_action", value: "ABORT_SERVER", want: "ABORT_SERVER"},
 		// Engine commits in log order: the prefix rule.
@@ -62,8 +67,17 @@ func (c Config) guardedSettings() []setting {
 		// Functions are replicated as rows; without it only SUPER, which nobody
 		// has, could create one.
 		{name: "log_bin_trust_function_creators", value: "ON", want: "ON"},
+		{name: "sync_binlog", value: "0", want: "0"},
+		{name: "innodb_flush_log_at_trx_commit", value: "2", want: "2"},
+		{name: "innodb_flush_log_at_timeout", value: "1", want: "1"},
+		{name: "innodb_doublewrite", value: "ON", want: "ON"},
+	}
+}
 
-		// The ACK. The plugin cannot be unloaded, the wait never ends by itself.
+// semiSyncSettings are the ACK: the plugin cannot be unloaded, and the wait
+// never ends by itself.
+func semiSyncSettings() []setting {
+	return []setting{
 		{name: "plugin_load_add", value: "rpl_semi_sync_source=semisync_source.so"},
 		{name: "rpl_semi_sync_source", value: "FORCE_PLUS_PERMANENT"},
 		{name: "rpl_semi_sync_source_enabled", value: "ON", want: "ON"},
@@ -73,15 +87,14 @@ func (c Config) guardedSettings() []setting {
 		{name: "rpl_semi_sync_source_wait_for_replica_count", value: "1", want: "1"},
 		{name: "replication_sender_observe_commit_only", value: "ON", want: "ON"},
 		{name: "replication_optimize_for_static_plugin_config", value: "ON", want: "ON"},
+	}
+}
 
-		// Fsyncs: the agent's log is the only one on the commit path.
-		{name: "sync_binlog", value: "0", want: "0"},
-		{name: "innodb_flush_log_at_trx_commit", value: "2", want: "2"},
-		{name: "innodb_flush_log_at_timeout", value: "1", want: "1"},
-		{name: "innodb_doublewrite", value: "ON", want: "ON"},
+// replicaSettings make a replica apply the log exactly, and after a crash ask
+// for what gtid_executed lacks.
+func replicaSettings() []setting {
+	return []setting{
 		{name: "sync_relay_log", value: "0", want: "0"},
-
-		// The replica side.
 		{name: "log_replica_updates", value: "OFF", want: "OFF"},
 		{name: "replicate_same_server_id", value: "ON"},
 		{name: "relay_log_recovery", value: "ON", want: "ON"},
@@ -90,30 +103,31 @@ func (c Config) guardedSettings() []setting {
 		{name: "replica_exec_mode", value: "STRICT", want: "STRICT"},
 		{name: "replica_sql_verify_checksum", value: "ON", want: "ON"},
 		{name: "replica_skip_errors", want: "OFF", checkOnly: true},
+	}
+}
 
+// fenceSettings close the ways around all that.
+func fenceSettings() []setting {
+	const engines = "MyISAM,MEMORY,CSV,ARCHIVE,BLACKHOLE,MRG_MYISAM,FEDERATED"
+	return []setting{
 		// Only InnoDB keeps the GTID with the data.
 		{name: "disabled_storage_engines", value: engines, want: engines},
-
 		// Read-only and quiet until the agent opens it.
 		{name: "super_read_only", value: "ON"},
 		{name: "read_only", value: "ON"},
 		{name: "event_scheduler", value: "OFF"},
 		{name: "offline_mode", value: "OFF", want: "OFF"},
-
-		// No way around the above.
 		{name: "persisted_globals_load", value: "OFF", want: "OFF"},
 		{name: "partial_revokes", value: "ON", want: "ON"},
 		{name: "skip_name_resolve", value: "ON", want: "ON"},
 		{name: "secure_file_priv", value: "NULL", want: "NULL"},
 		{name: "performance_schema", value: "ON", want: "ON"},
 		{name: "loose_mysqlx", value: "OFF"},
-
 		// The error log is the pipe that the agent reads (I6). That is the default;
 		// log_error=stderr would be a file of that name.
 		{name: "log_error", want: "stderr", checkOnly: true},
 		{name: "log_error_services", value: "log_filter_internal;log_sink_internal", want: "log_filter_internal;log_sink_internal"},
 	}
-	return append(s, c.versionedSettings()...)
 }
 
 // versionedSettings are those that only some servers have.

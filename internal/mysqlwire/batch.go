@@ -110,7 +110,7 @@ func (b *batcher) begin(ctx context.Context, id gtid.GTID, bytes uint64) error {
 	}
 	err := b.lockWhen(ctx, func(g *growingBatch) bool {
 		room := uint64(max(b.bytesMax-len(g.data), 0))
-		return g.empty() || g.kind == entry.KindTransactions && bytes <= room
+		return g.empty() || g.kind == entry.KindTransactions && max(bytes, 1) <= room
 	})
 	if err != nil {
 		return err

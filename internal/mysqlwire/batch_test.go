@@ -7,108 +7,124 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 )
 
-// feedBatcher gives b what a stream of random transactions and rotations
-// becomes, and returns it in order: the bodies of all entries, and the GTIDs
-// (the zero GTID for a rotation).
-func feedBatcher(t *rapid.T, b *batcher) (bodies [][]byte, ids []gtid.GTID, acls []bool) {
+// batchItem is what a batcher was given: a transaction, or a rotation with the
+// zero GTID.
+type batchItem struct {
+	body       []byte
+	id         gtid.GTID
+	acl, known bool // known: the length was announced
+}
+
+// batchDriver gives a batcher random items and takes its batches, all in one
+// goroutine: waiting is done with a context that is over, so that it fails.
+type batchDriver struct {
+	*batcher
+	over context.Context
+	got  []Batch
+}
+
+func (d *batchDriver) take() {
+	if batch, ok := d.batcher.take(); ok {
+		d.got = append(d.got, batch)
+	}
+}
+
+func (d *batchDriver) wait(t *rapid.T, f func(context.Context) error) {
+	err := f(d.over)
+	if errors.Is(err, context.Canceled) {
+		d.take() // there is room now
+		err = f(d.over)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *batchDriver) feed(t *rapid.T) []batchItem {
+	var items []batchItem
 	w := newBinlogWriter("q")
-	for range rapid.IntRange(1, 30).Draw(t, "transactions") {
-		if rapid.IntRange(0, 9).Draw(t, "kind") == 0 {
-			format := w.formatDescription(1)
-			if err := b.rotate(context.Background(), format, Position{w.file, w.offset}); err != nil {
-				t.Fatal(err)
-			}
-			bodies, ids, acls = append(bodies, format), append(ids, gtid.GTID{}), append(acls, false)
+	chance := func(percent int, what string) bool { return rapid.IntRange(1, 100).Draw(t, what) <= percent }
+	for range rapid.IntRange(1, 30).Draw(t, "items") {
+		if chance(10, "rotation") {
+			item := batchItem{body: w.formatDescription(1), known: true}
+			d.wait(t, func(ctx context.Context) error { return d.rotate(ctx, item.body, Position{w.file, w.offset}) })
+			items = append(items, item)
 			continue
 		}
 		events := w.rows(rapid.IntRange(0, 1500).Draw(t, "bytes"))
-		id, acl := testGTID(w.next-1), rapid.Bool().Draw(t, "acl")
-		length := uint64(len(join(events...)))
-		if rapid.IntRange(0, 4).Draw(t, "length unknown") == 0 {
-			length = 0
+		item := batchItem{join(events...), testGTID(w.next - 1), chance(20, "ACL"), chance(80, "known")}
+		var length uint64
+		if item.known {
+			length = uint64(len(item.body))
 		}
-		if err := b.begin(context.Background(), id, length); err != nil {
-			t.Fatal(err)
-		}
+		d.wait(t, func(ctx context.Context) error { return d.begin(ctx, item.id, length) })
 		for i, event := range events {
-			if err := b.add(event, acl && i == 1); err != nil {
+			if err := d.add(event, item.acl && i == 1); err != nil {
 				t.Fatal(err)
 			}
-			if rapid.IntRange(0, 9).Draw(t, "release") == 0 {
-				b.release()
+			if chance(10, "release") {
+				d.release()
+			}
+			if chance(10, "take") {
+				d.take()
 			}
 		}
-		b.finish(Position{w.file, w.offset})
-		bodies, ids, acls = append(bodies, join(events...)), append(ids, id), append(acls, acl)
+		d.finish(Position{w.file, w.offset})
+		items = append(items, item)
 	}
-	b.release()
-	return bodies, ids, acls
+	d.release()
+	d.take()
+	return items
 }
 
 // However reading and taking interleave, the batches are the stream: whole
 // transactions in order, nothing lost or twice, numbers consecutive, and no
-// entry above the limit but for a single transaction.
+// entry above the limit but for a single transaction, or the last one if its
+// length was not known.
 func TestBatcherKeepsTheStream(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
 	rapid.Check(t, func(t *rapid.T) {
 		const bytesMax = 2000
-		b := newBatcher(TapConfig{BatchBytesMax: bytesMax, Term: 9}, newAckTracker())
-		var got []Batch
-		done, stop := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for {
-				if batch, ok := b.take(); ok {
-					got = append(got, batch)
-					continue
-				}
-				select {
-				case <-b.ready:
-				case <-stop:
-					return
-				}
-			}
-		}()
-		bodies, ids, acls := feedBatcher(t, b)
-		close(stop)
-		<-done
-		if batch, ok := b.take(); ok { // the last release may have lost to stop
-			got = append(got, batch)
-		}
-
-		unknownLengths := b.bytesMax + 2000 // such a transaction is seen when it is there
-		next := 0
-		for i, batch := range got {
+		d := &batchDriver{batcher: newBatcher(TapConfig{BatchBytesMax: bytesMax, Term: 9}, newAckTracker()), over: over}
+		items := d.feed(t)
+		for i, batch := range d.got {
 			h, body, err := entry.Parse(batch.Data)
-			if err != nil || h.Number != uint64(i+1) || batch.Number != h.Number || h.Term != 9 {
+			if err != nil || h.Number != uint64(i+1) || batch.Number != h.Number || h.Term != 9 || int(h.Count) != len(batch.GTIDs) {
 				t.Fatalf("batch %d: %+v, %v", i, h, err)
 			}
 			n := max(int(h.Count), 1)
-			if n > len(bodies)-next || !bytes.Equal(body, join(bodies[next:next+n]...)) {
-				t.Fatalf("batch %d with %d transactions is not the stream from %d on", i, n, next)
+			if n > len(items) {
+				t.Fatalf("batch %d has %d items, %d were given", i, n, len(items))
 			}
-			acl := false
-			for _, a := range acls[next : next+n] {
-				acl = acl || a
+			var want Batch
+			for j, item := range items[:n] {
+				if rotation := item.id == (gtid.GTID{}); rotation != (h.Kind == entry.KindRotate) {
+					t.Fatalf("batch %d of kind %v has item %v", i, h.Kind, item.id)
+				} else if !rotation {
+					want.GTIDs = append(want.GTIDs, item.id)
+				}
+				before := entry.HeaderBytes + len(want.Data)
+				want.Data, want.ACL = append(want.Data, item.body...), want.ACL || item.acl
+				if j > 0 && (before >= bytesMax || item.known && before+len(item.body) > bytesMax) {
+					t.Fatalf("batch %d: item %d of %d bytes added to %d", i, j, len(item.body), before)
+				}
 			}
-			if batch.ACL != acl || batch.Bytes != len(body) {
-				t.Fatalf("batch %d: ACL %v, %d bytes; want %v, %d", i, batch.ACL, batch.Bytes, acl, len(body))
+			if !bytes.Equal(body, want.Data) || batch.ACL != want.ACL || batch.Bytes != len(body) ||
+				cmp.Diff(want.GTIDs, batch.GTIDs, cmpopts.EquateEmpty()) != "" {
+				t.Fatalf("batch %d with %v, ACL %v is not the stream; want %v", i, batch.GTIDs, batch.ACL, want.GTIDs)
 			}
-			if h.Kind == entry.KindTransactions && cmp.Diff(ids[next:next+n], batch.GTIDs) != "" {
-				t.Fatalf("batch %d: GTIDs %v", i, batch.GTIDs)
-			}
-			if len(batch.Data) > unknownLengths && n > 1 {
-				t.Fatalf("batch %d of %d transactions has %d bytes", i, n, len(batch.Data))
-			}
-			next += n
+			items = items[n:]
 		}
-		if next != len(bodies) {
-			t.Fatalf("%d of %d transactions came out", next, len(bodies))
+		if len(items) != 0 {
+			t.Fatalf("%d items did not come out", len(items))
 		}
 	})
 }

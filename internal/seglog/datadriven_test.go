@@ -75,10 +75,22 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "hexdump":
 		var file string
 		d.ScanArgs(t, "file", &file)
-		return hex.Dump(readFile(t, s.disk, file))
+		return hexdump(readFile(t, s.disk, file))
 	}
 	d.Fatalf(t, "unknown command")
 	return ""
+}
+
+// hexdump leaves out lines of zeros.
+func hexdump(b []byte) string {
+	zeros := strings.Repeat("00 ", 8)
+	var kept []string
+	for line := range strings.Lines(hex.Dump(b)) {
+		if strings.Count(line, zeros) < 2 {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
 }
 
 func (s *script) append(d *datadriven.TestData) string {

@@ -134,16 +134,16 @@ func (l *Log) readSegments(f *found) (*recovered, error) {
 	if f.state != nil {
 		hs = f.state.current
 	}
-	last := uint64(0)
-	if len(r.segments) > 0 {
-		last = r.segments[len(r.segments)-1].last()
-	} else if hs != (HardState{}) {
-		return nil, &CorruptError{File: stateName, Offset: stateSectorBytes, Detail: "there is a hard state but no segment"}
+	if len(r.segments) == 0 {
+		if hs != (HardState{}) {
+			return nil, &CorruptError{File: stateName, Offset: stateSectorBytes, Detail: "there is a hard state but no segment"}
+		}
+		return r, nil
 	}
-	if hs.Commit > last {
+	if s := r.segments[len(r.segments)-1]; s.last() < hs.Commit {
 		return nil, &CorruptError{
-			File: segmentName(last + 1), Index: last + 1,
-			Detail: fmt.Sprintf("log ends at index %d, but %d is committed", last, hs.Commit),
+			File: s.name(), Offset: s.end, Index: s.last() + 1,
+			Detail: fmt.Sprintf("log ends at index %d, but %d is committed", s.last(), hs.Commit),
 		}
 	}
 	return r, nil
