@@ -55,6 +55,9 @@ type epoch struct {
 	incarnation uint64
 	tap         *mysqlwire.Tap
 	cancel      context.CancelFunc
+	// run is the tap's goroutine. It begins once the epoch is open in the log:
+	// nothing can be proposed before.
+	run func()
 
 	mu    sync.Mutex
 	timed []timedBatch // in order of number
@@ -152,8 +155,8 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 	}
 	tapCtx, cancel := context.WithCancel(a.ctx)
 	e := &epoch{term: term, incarnation: p.Incarnation(), tap: tap, cancel: cancel}
+	e.run = func() { a.runTap(tapCtx, e) }
 	a.epoch.set(e)
-	a.work.Go(func() { a.runTap(tapCtx, e) })
 	return a.checkSemiSync(ctx)
 }
 
@@ -226,6 +229,7 @@ func (a *Agent) commitEpoch(ctx context.Context, term uint64) error {
 	for {
 		mark, changed := a.node.Committed().Changed()
 		if mark.Epoch == term {
+			a.work.Go(e.run)
 			return nil
 		}
 		select {

@@ -64,7 +64,7 @@ func ackQueueStep(t *testing.T, q *ackQueue, line string) (result string) {
 		t.Fatalf("unknown call %q", line)
 	}
 	if p, ok := q.take(); ok {
-		return fmt.Sprintf("ACK %s:%d", p.File, p.Offset)
+		return fmt.Sprintf("ACK %v", p)
 	}
 	return "-"
 }

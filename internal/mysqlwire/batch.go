@@ -31,6 +31,9 @@ type Position struct {
 	Offset uint64
 }
 
+// String formats the position as file:offset.
+func (p Position) String() string { return fmt.Sprintf("%s:%d", p.File, p.Offset) }
+
 // Batch is one entry, ready to be proposed.
 type Batch struct {
 	// Data is the whole entry, header included: KindTransactions or KindRotate.

@@ -181,3 +181,20 @@ func TestBatcherTransactionTooLarge(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The commit of a rotation acknowledges nothing: its position is in a file of
+// which the source knows no transaction yet.
+func TestBatcherRotationHasNoAck(t *testing.T) {
+	acks := newAckTracker()
+	b := newBatcher(TapConfig{BatchBytesMax: 100}, acks)
+	if err := b.rotate(t.Context(), []byte("format"), Position{"q", 100}); err != nil {
+		t.Fatal(err)
+	}
+	if batch, ok := b.take(); !ok || batch.End != (Position{"q", 100}) {
+		t.Fatalf("batch %+v", batch)
+	}
+	acks.commit(1)
+	if p, ok := acks.take(); ok {
+		t.Errorf("acknowledges %v", p)
+	}
+}

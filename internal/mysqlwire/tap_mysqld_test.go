@@ -3,7 +3,6 @@ package mysqlwire
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -177,7 +176,7 @@ func TestTapHoldsCommitsOfMysqld(t *testing.T) {
 	}
 	end := m.status(t, "SHOW BINARY LOG STATUS")
 	last := c.received()[len(c.received())-1].End
-	if got := fmt.Sprint(last.File, last.Offset); got != end["File"]+end["Position"] {
+	if last.String() != end["File"]+":"+end["Position"] {
 		t.Errorf("tap ends at %v, mysqld at %v", last, end)
 	}
 	status := m.status(t, "SHOW STATUS LIKE 'Rpl_semi_sync_source_no_tx'")

@@ -193,7 +193,9 @@ func TestTapConnects(t *testing.T) {
 	exclude := &gtid.Set{}
 	exclude.Add(testGTID(1))
 	tap, s := connectTap(t, func(c *TapConfig) { c.Exclude = exclude })
-	exclude.Add(testGTID(2)) // the tap has its own copy
+	if exclude.Add(testGTID(2)); tap.stream.exclude.Contains(testGTID(2)) {
+		t.Error("the caller's set and the tap's are one")
+	}
 	if len(s.commands) != 3 {
 		t.Fatalf("%d commands", len(s.commands))
 	}
@@ -294,9 +296,47 @@ func TestTapBatchesAndAcks(t *testing.T) {
 	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
-	tap.Ack(3) // after the end: nothing
-	if len(s.acks) != 0 {
-		t.Errorf("acknowledged %v", <-s.acks)
+}
+
+// What is committed after the end is not acknowledged.
+func TestTapAcksNothingAfterClose(t *testing.T) {
+	tap, s := connectTap(t, nil)
+	p := newStepper()
+	stop := p.run(t, tap)
+	s.send(s.binlog.rows(10)...)
+	<-p.batches
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	tap.Ack(1)
+	if position, ok := tap.acks.take(); ok {
+		t.Errorf("acknowledges %v", position)
+	}
+}
+
+// The part of a packet that has arrived does not hold up the transactions
+// before it.
+func TestTapDoesNotWaitForTheRestOfAPacket(t *testing.T) {
+	tap, s := connectTap(t, nil)
+	p := newStepper()
+	p.run(t, tap)
+	var stream []byte
+	for _, event := range append(s.binlog.rows(10), s.binlog.rows(10)...) {
+		stream = append(stream, frame(append([]byte{headerOK, ackMagic, 0}, event...), 1)...)
+	}
+	cut := len(stream) - 5
+	if _, err := s.conn.Write(stream[:cut]); err != nil {
+		t.Fatal(err)
+	}
+	if b := <-p.batches; len(b.GTIDs) != 1 {
+		t.Fatalf("batch of %v", b.GTIDs)
+	}
+	p.results <- nil
+	if _, err := s.conn.Write(stream[cut:]); err != nil {
+		t.Fatal(err)
+	}
+	if b := <-p.batches; len(b.GTIDs) != 1 {
+		t.Fatalf("batch of %v", b.GTIDs)
 	}
 }
 
