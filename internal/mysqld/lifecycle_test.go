@@ -217,7 +217,11 @@ func TestParentDeathKillsMysqld(t *testing.T) {
 				t.Fatal(err)
 			}
 			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(fds, int(deadline.Milliseconds())); err != nil || n != 1 {
+			n, err := unix.Poll(fds, int(deadline.Milliseconds()))
+			for errors.Is(err, unix.EINTR) {
+				n, err = unix.Poll(fds, int(deadline.Milliseconds()))
+			}
+			if err != nil || n != 1 {
 				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 				t.Fatalf("mysqld %d outlived its agent: %d, %v", pid, n, err)
 			}

@@ -249,7 +249,7 @@ func (p *Process) unorderedShutdown(why string) {
 	if p.ordered.Load() {
 		return
 	}
-	_ = 0
+	p.sigkill()
 	p.shutdownOnce.Do(func() {
 		close(p.shutdownSeen)
 		p.logger.Error("mysqld shut down without an order and was killed", "seen", why)

@@ -52,7 +52,7 @@ func silentTap(t *testing.T, s *Server) {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = c.Close()
+		_ = c.Conn.Conn.Close() // The socket: c.Close writes to what the reader uses.
 		awaitClosed(t, "the silent tap's reader", ended)
 	})
 }

@@ -1,0 +1,167 @@
+package mysqld
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseLogLine(t *testing.T) {
+	for _, tc := range []struct {
+		line     string
+		want     logLine
+		shutdown bool
+	}{
+		{
+			"2026-11-21T03:21:22.516144Z 0 [System] [MY-013172] [Server] Received SHUTDOWN from user <via user signal>. Shutting down mysqld (Version: 9.7.4-2).",
+			logLine{"System", "MY-013172", "Received SHUTDOWN from user <via user signal>. Shutting down mysqld (Version: 9.7.4-2)."},
+			true,
+		},
+		{
+			"2026-11-21T03:21:22.516144Z 9 [System] [MY-999999] [Server] Received RESTART from user root.  Restarting mysqld (Version: 9.7.4-2).",
+			logLine{"System", "MY-999999", "Received RESTART from user root.  Restarting mysqld (Version: 9.7.4-2)."},
+			true,
+		},
+		{
+			"2026-11-21T03:09:32.256951Z 0 [Warning] [MY-010068] [Server] CA certificate ca.pem is self signed.",
+			logLine{"Warning", "MY-010068", "CA certificate ca.pem is self signed."},
+			false,
+		},
+		{
+			// What a client can write into the log is not taken for the server's word.
+			"2026-11-21T03:09:32.256951Z 8 [Note] [MY-010926] [Server] Access denied for user 'Received SHUTDOWN'@'localhost'",
+			logLine{"Note", "MY-010926", "Access denied for user 'Received SHUTDOWN'@'localhost'"},
+			false,
+		},
+		{"stack_bottom = 0 thread_stack 0x100000", logLine{text: "stack_bottom = 0 thread_stack 0x100000"}, false},
+		{"Received SHUTDOWN", logLine{text: "Received SHUTDOWN"}, false},
+	} {
+		got := parseLogLine(tc.line)
+		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(logLine{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.line, diff)
+		}
+		if got.shutdown() != tc.shutdown {
+			t.Errorf("%s: shutdown is %t", tc.line, got.shutdown())
+		}
+	}
+}
+
+func TestErrorLogIsBounded(t *testing.T) {
+	var seen []string
+	e := &errorLog{logger: slog.New(slog.DiscardHandler), shutdown: func(l string) { seen = append(seen, l) }}
+	var in strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&in, "line %d %s\n", i, strings.Repeat("x", 3*lineBytesMax))
+	}
+	in.WriteString("t 0 [System] [MY-013172] [Server] Received SHUTDOWN without a line end")
+	e.run(strings.NewReader(in.String()))
+	if len(seen) != 1 || !strings.Contains(seen[0], "without a line end") {
+		t.Errorf("shutdowns seen: %q", seen)
+	}
+	if got := len(e.last()); got > tailLines*(lineBytesMax+1) {
+		t.Errorf("the tail has %d bytes", got)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secrets.toml")
+	if _, err := LoadSecrets(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("load of a missing file: %v", err)
+	}
+	made, err := GenerateSecrets(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := made.validate(); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := LoadSecrets(path)
+	if err != nil || loaded != made {
+		t.Fatalf("loaded other secrets than were made: %v", err)
+	}
+	if made.Admin == made.Tap || made.DBA == made.Feed {
+		t.Fatal("passwords repeat")
+	}
+	if _, err := GenerateSecrets(path); !errors.Is(err, fs.ErrExist) {
+		t.Fatalf("second generate: %v, want ErrExist", err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v %s", made, made, made, slog.AnyValue(made).Resolve()); strings.Contains(text, made.Admin[4:]) {
+		t.Fatalf("secrets print their passwords: %s", text)
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadSecrets(path); !errors.Is(err, ErrSecrets) {
+		t.Fatalf("load of a file that others may read: %v", err)
+	}
+	for _, text := range []string{"", "admin = 1", "admin = 'x'", "not toml"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadSecrets(path); !errors.Is(err, ErrSecrets) {
+			t.Errorf("load of %q: %v, want ErrSecrets", text, err)
+		}
+	}
+}
+
+// TestIncarnationNeverRepeats: neither a lost counter nor directories that were
+// not removed bring an old number back; a damaged counter stops the start.
+func TestIncarnationNeverRepeats(t *testing.T) {
+	s := New(Config{DataDir: t.TempDir()})
+	if err := s.makeDirs(osIdentity{uid: os.Geteuid(), gid: os.Getegid()}); err != nil {
+		t.Fatal(err)
+	}
+	next := func(want uint64) {
+		t.Helper()
+		if n, err := s.nextIncarnation(); err != nil || n != want {
+			t.Fatalf("incarnation %d, %v; want %d", n, err, want)
+		}
+	}
+	next(1)
+	next(2)
+	if err := os.Mkdir(s.paths.binlogDir(2), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(s.paths.counter); err != nil {
+		t.Fatal(err)
+	}
+	next(3)
+	if err := os.WriteFile(s.paths.counter, []byte("3x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.nextIncarnation(); err == nil {
+		t.Fatalf("incarnation %d from a damaged counter", n)
+	}
+	if err := s.removeOldBinlogs(3); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(s.paths.binlogs); err != nil || len(left) != 0 {
+		t.Fatalf("old binlog directories left: %v, %v", left, err)
+	}
+}
+
+func TestChildEnv(t *testing.T) {
+	got := childEnv([]string{"PATH=/bin", "MYSQL_HOME=/x", "MYSQLD_PARENT_PID=1", "NOTIFY_SOCKET=/run/n", "LISTEN_FDS=1", "UMASK=0", "TZ=UTC"})
+	want := []string{"PATH=/bin", "TZ=UTC", fmt.Sprintf("MYSQLD_PARENT_PID=%d", os.Getpid())}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+func TestNewUUID(t *testing.T) {
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	if a, b := newUUID(), newUUID(); !form.MatchString(a) || a == b {
+		t.Errorf("UUIDs %s, %s", a, b)
+	}
+}
