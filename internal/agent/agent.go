@@ -110,6 +110,9 @@ func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := mysqld.CheckVariables(cfg.MySQL.Variables); err != nil {
+		return nil, fmt.Errorf("[mysql.variables]: %w", err)
+	}
 	data, err := prepareDataDir(cfg)
 	if err != nil {
 		return nil, err

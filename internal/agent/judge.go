@@ -37,7 +37,11 @@ func (a *Agent) judge(ctx context.Context, promote bool) error {
 	if promote {
 		return a.judgeGrants(ctx)
 	}
-	return nil
+	// Nothing of its own is in there: it has just been judged.
+	if p := a.currentProcess(); p != nil {
+		return p.RemoveOldBinlogs()
+	}
+	return errNoMysqld
 }
 
 // executed returns mysqld's gtid_executed.

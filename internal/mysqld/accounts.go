@@ -33,10 +33,11 @@ func dbaStatic() []string {
 // so a privilege that a later server invents is not granted. SET_ANY_DEFINER
 // and ROLE_ADMIN are harmless because every account that has more than dba also
 // has SYSTEM_USER, and such an account can be neither definer nor role for one
-// that has not.
+// that has not. CONNECTION_ADMIN, for KILL, passes read_only but not
+// super_read_only, which is what fences here; our own sessions it cannot kill.
 func dbaDynamic(v provision.Version) []string {
 	list := []string{
-		"APPLICATION_PASSWORD_ADMIN", "BACKUP_ADMIN", "FLUSH_OPTIMIZER_COSTS", "FLUSH_STATUS",
+		"APPLICATION_PASSWORD_ADMIN", "BACKUP_ADMIN", "CONNECTION_ADMIN", "FLUSH_OPTIMIZER_COSTS", "FLUSH_STATUS",
 		"FLUSH_TABLES", "FLUSH_USER_RESOURCES", "PASSWORDLESS_USER_ADMIN", "ROLE_ADMIN", "SHOW_ROUTINE",
 		"XA_RECOVER_ADMIN",
 	}

@@ -81,7 +81,7 @@ func TestPasswordsAreReset(t *testing.T) {
 	start(t, s).Kill()
 	s.cfg.Secrets = Secrets{
 		Admin: "Aa1-other-admin-0123", Tap: "Aa1-other-tap-012345",
-		DBA: "Aa1-other-dba-012345", Feed: "Aa1-other-feed-01234",
+		DBA: "Aa1-other-dba-012345",
 	}
 	p := start(t, s)
 	for user, password := range map[string]string{TapUser: s.cfg.Secrets.Tap, DBAUser: s.cfg.Secrets.DBA} {

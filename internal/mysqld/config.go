@@ -120,8 +120,16 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("%w: %s has %d bytes, the kernel allows %d; set a shorter socket path",
 			ErrSocketPath, c.Socket, len(c.Socket), socketPathBytesMax))
 	}
-	for _, name := range sortedKeys(c.Variables) {
-		errs = append(errs, checkVariable(name, c.Variables[name]))
+	errs = append(errs, CheckVariables(c.Variables))
+	return errors.Join(errs...)
+}
+
+// CheckVariables judges the operator's own settings: it returns every fault,
+// joined (ErrGuarded, ErrConfig).
+func CheckVariables(variables map[string]string) error {
+	var errs []error
+	for _, name := range sortedKeys(variables) {
+		errs = append(errs, checkVariable(name, variables[name]))
 	}
 	return errors.Join(errs...)
 }

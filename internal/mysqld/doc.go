@@ -68,7 +68,7 @@
 // # Goroutines
 //
 // New starts none. A Process has: the spawner (locked thread, waits for the
-// child), the error log reader, the removal of old binlog directories, and,
+// child), the error log reader, and,
 // after Ready, the canary. Done is closed when all of them have ended.
 //
 // # Durability

@@ -67,10 +67,15 @@ func TestLifecycle(t *testing.T) {
 	if got, err := p.Admin().ServerUUID(ctx(t)); err != nil || got != uuid {
 		t.Fatalf("server_uuid %q, %v; was %q", got, err, uuid)
 	}
-	eventually(t, "old binlog directory removed", func() (bool, error) {
-		_, err := os.Stat(first)
-		return errors.Is(err, os.ErrNotExist), nil
-	})
+	if _, err := os.Stat(first); err != nil {
+		t.Fatalf("the old binlog directory is gone before the server was judged: %v", err)
+	}
+	if err := p.RemoveOldBinlogs(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(first); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("the old binlog directory is still there: %v", err)
+	}
 	if drift, err := p.CheckGuarded(ctx(t)); err != nil || len(drift) != 0 {
 		t.Fatalf("CheckGuarded after a restart: %v, %v", drift, err)
 	}

@@ -62,7 +62,7 @@ func findMySQL() (*provision.Installation, error) {
 
 func testSecrets() Secrets {
 	const p = "Aa1-0123456789abcdef-"
-	return Secrets{Admin: p + "admin", Tap: p + "tap", DBA: p + "dba", Feed: p + "feed"}
+	return Secrets{Admin: p + "admin", Tap: p + "tap", DBA: p + "dba"}
 }
 
 // testConfig is a small mysqld in dir.

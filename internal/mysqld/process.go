@@ -84,7 +84,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File) (*Process, error)
 		shutdownSeen: make(chan struct{}),
 	}
 	p.log = &errorLog{logger: p.logger, shutdown: p.unorderedShutdown}
-	p.goroutines.Add(3) // those started below; supervise waits for them
+	p.goroutines.Add(2) // those started below; supervise waits for them
 	started := make(chan error)
 	go p.supervise(cmd, started)
 	err = <-started
@@ -98,12 +98,6 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File) (*Process, error)
 		defer p.goroutines.Done()
 		p.log.run(r)
 		_ = r.Close()
-	}()
-	go func() {
-		defer p.goroutines.Done()
-		if err := s.removeOldBinlogs(n); err != nil {
-			p.logger.Warn("old binlog directories remain", "error", err)
-		}
 	}()
 	go func() {
 		defer p.goroutines.Done()
@@ -153,6 +147,11 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // ShutdownSeen is closed when mysqld began a shutdown that was not ordered here,
 // or crashed. By then SIGKILL has been sent.
 func (p *Process) ShutdownSeen() <-chan struct{} { return p.shutdownSeen }
+
+// RemoveOldBinlogs removes the binlog directories of earlier incarnations. They
+// are of no use to mysqld, but the only copy of what an errant server committed
+// on its own: the caller judges the server first.
+func (p *Process) RemoveOldBinlogs() error { return p.server.removeOldBinlogs(p.incarnation) }
 
 // Admin returns the administrative sessions. They fail before Ready returned and
 // after the process has ended.

@@ -20,7 +20,7 @@ func newPair(t *testing.T) (source *sql.DB, replica *Server, p *Process) {
 	open(t, sp)
 	for _, q := range []string{
 		"SET GLOBAL rpl_semi_sync_source_enabled = OFF",
-		"CREATE USER feed IDENTIFIED BY '" + s.cfg.Secrets.Feed + "'", "GRANT REPLICATION SLAVE ON *.* TO feed",
+		"CREATE USER feed IDENTIFIED BY '" + feedPassword + "'", "GRANT REPLICATION SLAVE ON *.* TO feed",
 	} {
 		if err := sp.Admin().exec(ctx(t), q, q); err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func newPair(t *testing.T) (source *sql.DB, replica *Server, p *Process) {
 	// caching_sha2_password takes a password without TLS only from its cache,
 	// which one login with TLS fills. (The agent's feed says yes at once.)
 	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "feed", s.cfg.Secrets.Feed, "tcp", "127.0.0.1:"+strconv.Itoa(s.cfg.Port)
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "feed", feedPassword, "tcp", "127.0.0.1:"+strconv.Itoa(s.cfg.Port)
 	cfg.TLSConfig = "skip-verify"
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
@@ -44,7 +44,7 @@ func newPair(t *testing.T) (source *sql.DB, replica *Server, p *Process) {
 	replica = newServer(t, func(c *Config) { c.ServerID = 2 })
 	p = start(t, replica)
 	a := p.Admin()
-	if err := a.ConfigureReplication(ctx(t), "127.0.0.1", s.cfg.Port, "feed", s.cfg.Secrets.Feed); err != nil {
+	if err := a.ConfigureReplication(ctx(t), "127.0.0.1", s.cfg.Port, "feed", feedPassword); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.StartReplica(ctx(t)); err != nil {
@@ -61,6 +61,9 @@ func executed(t *testing.T, db *sql.DB) string {
 	}
 	return oneLine(set)
 }
+
+// feedPassword is that of the account with which the replica attaches.
+const feedPassword = "Aa1-feed-0123456"
 
 func TestReplication(t *testing.T) {
 	source, s, p := newPair(t)

@@ -25,14 +25,12 @@ const secretsBytesMax = 64 << 10
 //	admin = "Aa1-…"     quorate_admin@localhost: the agent
 //	tap   = "Aa1-…"     quorate_tap@localhost: the tap
 //	dba   = "Aa1-…"     dba@localhost: the operator, through `quorate mysql`
-//	feed  = "Aa1-…"     what mysqld shows to its agent's feed
 //
 // with mode 0600. It prints redacted.
 type Secrets struct {
 	Admin string `toml:"admin"`
 	Tap   string `toml:"tap"`
 	DBA   string `toml:"dba"`
-	Feed  string `toml:"feed"`
 }
 
 // LogValue redacts.
@@ -47,7 +45,7 @@ func (s Secrets) GoString() string { return "[redacted]" }
 // validate reports whether every password can stand in SQL text as it is.
 func (s Secrets) validate() error {
 	ok := regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
-	for name, v := range map[string]string{"admin": s.Admin, "tap": s.Tap, "dba": s.DBA, "feed": s.Feed} {
+	for name, v := range map[string]string{"admin": s.Admin, "tap": s.Tap, "dba": s.DBA} {
 		if !ok.MatchString(v) {
 			return fmt.Errorf("%w: %s is not 16 to 64 letters, digits, '-' or '_'", ErrSecrets, name)
 		}
@@ -66,7 +64,7 @@ func newPassword() string {
 // GenerateSecrets makes new secrets and writes them durably to path with mode
 // 0600. It never overwrites: it fails with fs.ErrExist if path is there.
 func GenerateSecrets(path string) (Secrets, error) {
-	s := Secrets{Admin: newPassword(), Tap: newPassword(), DBA: newPassword(), Feed: newPassword()}
+	s := Secrets{Admin: newPassword(), Tap: newPassword(), DBA: newPassword()}
 	if _, err := os.Lstat(path); err == nil {
 		return Secrets{}, fmt.Errorf("write secrets %s: %w", path, fs.ErrExist)
 	}

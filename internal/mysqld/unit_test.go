@@ -87,7 +87,7 @@ func TestSecrets(t *testing.T) {
 	if err != nil || loaded != made {
 		t.Fatalf("loaded other secrets than were made: %v", err)
 	}
-	if made.Admin == made.Tap || made.DBA == made.Feed {
+	if made.Admin == made.Tap || made.DBA == made.Tap {
 		t.Fatal("passwords repeat")
 	}
 	if _, err := GenerateSecrets(path); !errors.Is(err, fs.ErrExist) {
