@@ -35,7 +35,7 @@ func (a *Agent) runWatch(ctx context.Context) error {
 			continue
 		}
 		pollCtx, cancel := context.WithTimeout(ctx, 4*watchInterval)
-		a.pollApplied(pollCtx)
+		a.pollApplied(pollCtx, p, own.Role)
 		switch own.Role {
 		case cluster.RolePrimary:
 			a.pollPrimary(pollCtx, p, n%guardEvery == 0)
@@ -46,10 +46,18 @@ func (a *Agent) runWatch(ctx context.Context) error {
 	}
 }
 
-func (a *Agent) pollApplied(ctx context.Context) {
+// pollApplied notes what mysqld has, and looks whether it has more than was
+// ever committed (I3). gtid_executed is read first: the committed set only
+// grows, so a transaction that is missing there was not committed.
+func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster.Role) {
 	set, err := a.executed(ctx)
 	if err != nil {
 		return // mysqld is going or stuck: its end comes as an input
+	}
+	if role == cluster.RolePrimary || role == cluster.RoleReplica {
+		if !a.node.Committed().Contains(set) {
+			a.doubt(p, []string{"mysqld holds transactions that are not committed"})
+		}
 	}
 	l := a.lag.executed(set, time.Now())
 	a.board.update(func(s *cluster.NodeStatus) {

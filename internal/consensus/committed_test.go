@@ -1,0 +1,108 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/invariant"
+)
+
+// testTransaction is the smallest whole transaction: a GTID event and a
+// statement.
+func testTransaction(n uint64) []byte {
+	id := append([]byte{1}, make([]byte, 16)...)
+	id = binary.LittleEndian.AppendUint64(id, n)
+	id = append(append(id, 2), make([]byte, 16)...)
+	return append(testEvent(33, id), testEvent(2, append(make([]byte, 13), "\x00DROP TABLE t"...))...)
+}
+
+func testEvent(kind byte, body []byte) []byte {
+	e := make([]byte, binlog.HeaderBytes)
+	e[4] = kind
+	e = append(append(e, body...), 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(e[9:], uint32(len(e)))
+	binlog.PutChecksum(e)
+	return e
+}
+
+func transactionsEntry(h entry.Header, ns ...uint64) []byte {
+	h.Kind = entry.KindTransactions
+	data := entry.AppendHeader(nil, h)
+	for _, n := range ns {
+		data = append(data, testTransaction(n)...)
+	}
+	return data
+}
+
+// broken returns the name of the invariant that f breaks; "" = none.
+func broken(f func()) (name string) {
+	defer func() {
+		if v, ok := recover().(invariant.Violation); ok {
+			name = v.Name
+		}
+	}()
+	f()
+	return ""
+}
+
+func epochEntry(term uint64) []byte {
+	return entry.EncodeEpoch(entry.Epoch{Term: term, Primary: "a", FormatDescription: testFormatDescription()})
+}
+
+// TestCommitCheck: every way in which a committed entry can break I2 and I9 is
+// seen, and nothing right is refused.
+func TestCommitCheck(t *testing.T) {
+	head := func(term, number uint64, count uint32) entry.Header {
+		return entry.Header{Term: term, Number: number, Count: count}
+	}
+	for name, c := range map[string]struct {
+		index, term uint64
+		data        []byte
+		want        string
+	}{
+		"next":                      {4, 1, transactionsEntry(head(1, 2, 2), 3, 4), ""},
+		"empty":                     {4, 2, nil, ""},
+		"new epoch":                 {4, 2, epochEntry(2), ""},
+		"index gap":                 {5, 1, transactionsEntry(head(1, 2, 1), 3), "I4"},
+		"number gap":                {4, 1, transactionsEntry(head(1, 3, 1), 3), "I2"},
+		"number again":              {4, 1, transactionsEntry(head(1, 1, 1), 3), "I2"},
+		"of another term":           {4, 2, transactionsEntry(head(1, 2, 1), 3), "I2"},
+		"no epoch in its term":      {4, 2, transactionsEntry(head(2, 1, 1), 3), "I2"},
+		"second epoch in a term":    {4, 1, epochEntry(1), "I2"},
+		"GTID committed before":     {4, 1, transactionsEntry(head(1, 2, 1), 2), "I9"},
+		"GTID twice in one entry":   {4, 1, transactionsEntry(head(1, 2, 2), 3, 3), "I9"},
+		"count is wrong":            {4, 1, transactionsEntry(head(1, 2, 2), 3), "I4"},
+		"transaction is not whole":  {4, 1, transactionsEntry(head(1, 2, 1), 3)[:entry.HeaderBytes+60], "I4"},
+		"data is no entry of ours":  {4, 1, []byte{9, 9, 9}, "I2"},
+		"kind is unknown":           {4, 1, entry.AppendHeader(nil, entry.Header{Kind: 9, Term: 1}), "I2"},
+		"epoch with another number": {4, 2, entry.AppendHeader(nil, entry.Header{Kind: entry.KindEpoch, Term: 2, Number: 1}), "I2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c2 := newCommitted(1, &gtid.Set{})
+			c2.apply(2, 1, epochEntry(1))
+			c2.apply(3, 1, transactionsEntry(head(1, 1, 2), 1, 2))
+			if got := broken(func() { c2.apply(c.index, c.term, c.data) }); got != c.want {
+				t.Fatalf("broke %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestCommitCheckStartsInTheMiddle: after a restart the first entry's number is
+// not known, from the second on every number is.
+func TestCommitCheckStartsInTheMiddle(t *testing.T) {
+	c := newCommitted(9, &gtid.Set{})
+	c.apply(10, 3, transactionsEntry(entry.Header{Term: 3, Number: 7, Count: 1}, 1))
+	if got := broken(func() {
+		c.apply(11, 3, transactionsEntry(entry.Header{Term: 3, Number: 9, Count: 1}, 2))
+	}); got != "I2" {
+		t.Fatalf("broke %q", got)
+	}
+	m := c.Mark()
+	if m.Number != 7 || m.Epoch != 3 || m.Last.N != 1 || m.Transactions != 1 {
+		t.Fatalf("%+v", m)
+	}
+}
