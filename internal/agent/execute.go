@@ -235,10 +235,10 @@ func (a *Agent) replicate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := admin.ConfigureReplication(ctx, host, port, feedUser, a.feedPassword); err != nil {
+	if err := admin.ConfigureReplication(ctx, host, port); err != nil {
 		return fmt.Errorf("configure replication: %w", err)
 	}
-	if err := admin.StartReplica(ctx); err != nil {
+	if err := admin.StartReplica(ctx, feedUser, a.feedPassword); err != nil {
 		return fmt.Errorf("start replication: %w", err)
 	}
 	return nil

@@ -115,7 +115,7 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) 
 	if guard {
 		if a.board.own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
 			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)
-			if err := p.Admin().StartReplica(ctx); err != nil {
+			if err := p.Admin().StartReplica(ctx, feedUser, a.feedPassword); err != nil {
 				a.logger.Warn("start replication", "error", err)
 			}
 		}

@@ -27,7 +27,7 @@ type ReplicaStatus struct {
 // ConfigureReplication points the replica at the agent's feed, forgetting
 // whatever was configured and retrieved before. The replica is stopped
 // afterwards.
-func (a *Admin) ConfigureReplication(ctx context.Context, host string, port int, user, password string) error {
+func (a *Admin) ConfigureReplication(ctx context.Context, host string, port int) error {
 	if err := a.StopReplica(ctx); err != nil {
 		return err
 	}
@@ -38,15 +38,16 @@ func (a *Admin) ConfigureReplication(ctx context.Context, host string, port int,
 	// makes the replica ask for what gtid_executed lacks, and not for what its
 	// relay logs lack.
 	return a.exec(ctx, "configure replication", `CHANGE REPLICATION SOURCE TO
-		SOURCE_HOST = ?, SOURCE_PORT = ?, SOURCE_USER = ?, SOURCE_PASSWORD = ?, SOURCE_SSL = 0,
+		SOURCE_HOST = ?, SOURCE_PORT = ?, SOURCE_SSL = 0,
 		SOURCE_AUTO_POSITION = 1, REQUIRE_ROW_FORMAT = 1, GTID_ONLY = 1,
 		SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = ?, SOURCE_HEARTBEAT_PERIOD = 1`,
-		host, port, user, password, sourceRetries)
+		host, port, sourceRetries)
 }
 
-// StartReplica starts both replica threads.
-func (a *Admin) StartReplica(ctx context.Context) error {
-	return a.exec(ctx, "start replica", "START REPLICA")
+// StartReplica starts both replica threads. The credentials for the feed are
+// given here, so that mysqld keeps them in memory and not in its data.
+func (a *Admin) StartReplica(ctx context.Context, user, password string) error {
+	return a.exec(ctx, "start replica", "START REPLICA USER = ? PASSWORD = ?", user, password)
 }
 
 // StopReplica stops both replica threads, and waits for the applier to end the

@@ -44,10 +44,10 @@ func newPair(t *testing.T) (source *sql.DB, replica *Server, p *Process) {
 	replica = newServer(t, func(c *Config) { c.ServerID = 2 })
 	p = start(t, replica)
 	a := p.Admin()
-	if err := a.ConfigureReplication(ctx(t), "127.0.0.1", s.cfg.Port, "feed", feedPassword); err != nil {
+	if err := a.ConfigureReplication(ctx(t), "127.0.0.1", s.cfg.Port); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.StartReplica(ctx(t)); err != nil {
+	if err := a.StartReplica(ctx(t), "feed", feedPassword); err != nil {
 		t.Fatal(err)
 	}
 	return login(t, s, DBAUser, s.cfg.Secrets.DBA), replica, p

@@ -40,7 +40,7 @@ func (b *bench) sysbench(ctx context.Context, e endpoint, workload, command stri
 	if e.socket != "" {
 		args = append(args, "--mysql-socket="+e.socket)
 	} else {
-		args = append(args, "--mysql-host=127.0.0.1", "--mysql-port="+e.port)
+		args = append(args, "--mysql-host="+e.host, "--mysql-port="+e.port)
 	}
 	wait := prepareWait
 	if command == "run" {

@@ -41,7 +41,7 @@ const (
 
 // endpoint is what sysbench connects to: a socket, or a port on loopback.
 type endpoint struct {
-	socket, port, user, password string
+	socket, host, port, user, password string
 }
 
 // usage is CPU time used so far.
@@ -114,7 +114,7 @@ func (g *group) name() string { return g.label }
 
 func (g *group) ready(context.Context) (endpoint, error) {
 	s := g.all[0]
-	return endpoint{port: strconv.Itoa(s.port), user: benchUser, password: s.password}, nil
+	return endpoint{host: "127.0.0.1", port: strconv.Itoa(s.port), user: benchUser, password: s.password}, nil
 }
 
 func (g *group) servers(context.Context) ([]string, error) {
@@ -217,7 +217,7 @@ func (q *quorate) ready(ctx context.Context) (endpoint, error) {
 		e.socket, err = q.socket(i)
 		return e, err
 	}
-	if _, e.port, err = net.SplitHostPort(addr); err != nil {
+	if e.host, e.port, err = net.SplitHostPort(addr); err != nil {
 		return endpoint{}, fmt.Errorf("read the address of node %s: %w", q.cluster.Name(i), err)
 	}
 	return e, nil
