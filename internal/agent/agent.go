@@ -49,6 +49,11 @@ const (
 	applierPatienceChecks = 8
 	// closeWritesLockWait bounds SET super_read_only=1 in a planned demotion.
 	closeWritesLockWait = 2 * time.Second
+	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps
+	// leadership from a node that is.
+	idleLeaderTimeout = 5 * time.Second
+	// portWait bounds the wait for mysqld's port to be free.
+	portWait = 5 * time.Second
 	// stopTimeout bounds a leader's wait for its successor when it stops, and a
 	// graceful stop of mysqld.
 	stopTimeout = 5 * time.Second
@@ -146,7 +151,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return fmt.Errorf("open %s: %w", l.name, err)
 		}
 	}
-	if err := a.checkPortFree(); err != nil {
+	if err := a.checkPortFree(ctx); err != nil {
 		return err
 	}
 	if err := a.open(); err != nil {
@@ -157,14 +162,25 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // checkPortFree refuses to start where another server has mysqld's port:
-// mysqld would say so only after it has opened its data.
-func (a *Agent) checkPortFree() error {
+// mysqld would say so only after it has opened its data. It waits a little: a
+// mysqld of ours whose agent was killed may be on its way out.
+func (a *Agent) checkPortFree(ctx context.Context) error {
 	addr := net.JoinHostPort(a.cfg.MySQL.Bind, strconv.Itoa(a.cfg.MySQL.Port))
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("open mysqld's port (mysql.port): %w", err)
+	ctx, cancel := context.WithTimeout(ctx, portWait)
+	defer cancel()
+	retry := time.NewTicker(portWait / 50)
+	defer retry.Stop()
+	for {
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			return l.Close()
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			return fmt.Errorf("open mysqld's port (mysql.port): %w", err)
+		}
 	}
-	return l.Close()
 }
 
 // open opens what is durable and builds what depends on it.
@@ -192,7 +208,8 @@ func (a *Agent) open() (err error) {
 		Self: a.self.ID, Members: a.cfg.ClusterMembers(),
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Log: a.log, Logger: a.logger,
-		Send: a.peers.Send, OnRole: a.onRole, OnCommit: a.onCommit, OnRefused: a.onRefused,
+		Fresh: a.data.fresh, Send: a.peers.Send,
+		OnRole: a.onRole, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
 	})
 	if err != nil {
 		return errors.Join(err, a.log.Close())
@@ -229,7 +246,12 @@ func (a *Agent) runAll(ctx context.Context) error {
 
 	upper, upperCtx := errgroup.WithContext(serve)
 	upper.Go(func() error { return a.router.Run(upperCtx) })
-	upper.Go(func() error { return a.feed.Run(upperCtx) })
+	upper.Go(func() error {
+		if err := a.feed.Run(upperCtx); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	})
 	upper.Go(func() error { return a.api.Run(upperCtx) })
 	upper.Go(func() error { return a.runWatch(upperCtx) })
 	upper.Go(func() error { return a.runGossip(upperCtx) })
@@ -252,7 +274,8 @@ func (a *Agent) runAll(ctx context.Context) error {
 func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	machine := core.New(core.Config{
 		Self: a.self.ID, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
-		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, StopTimeout: stopTimeout,
+		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, IdleLeaderTimeout: idleLeaderTimeout,
+		StopTimeout: stopTimeout,
 	})
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
@@ -306,6 +329,13 @@ func (a *Agent) step(machine *core.Node, in core.Input) bool {
 	return false
 }
 
+func (a *Agent) onStalled(term uint64, took time.Duration) {
+	a.logger.Error("the log's disk does not answer", "for", took)
+	if inc, ok := a.epoch.incarnation(term); ok {
+		a.mail.doubt(core.Doubt{Incarnation: inc, Reason: fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond))})
+	}
+}
+
 // input hands something that happened to core.
 func (a *Agent) input(in core.Input) {
 	select {
@@ -322,6 +352,9 @@ func (a *Agent) onRole(r consensus.RoleState) {
 	a.board.setRaft(r)
 	if !r.Leading || r.Term != a.serveTerm.Load() {
 		a.stopServing()
+	}
+	if !r.Leading || a.epoch.get(r.Term) == nil {
+		a.epoch.close() // I2: losing leadership never acknowledges
 	}
 	a.mail.raftChanged(core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }

@@ -18,12 +18,13 @@ import (
 // feedUser is the name with which our own mysqld attaches to the feed.
 const feedUser = "quorate_feed"
 
-// transactionOverheadBytesMax is what an entry may hold beside one
-// transaction's binlog cache: the GTID event and the headers.
-const transactionOverheadBytesMax = 64 << 10
-
+// entryBytesMax is the length of the longest entry. The server bounds a
+// transaction by its binlog cache, which holds events without their checksums:
+// 4 bytes more for each, and the shortest events are some 30 bytes long. A
+// quarter covers that, the constant the GTID event and the entry's header.
 func entryBytesMax(cfg config.Config) int {
-	return int(cfg.MySQL.TransactionSizeMax) + transactionOverheadBytesMax
+	size := int(cfg.MySQL.TransactionSizeMax)
+	return size + size/4 + 64<<10
 }
 
 func (a *Agent) mysqldConfig() mysqld.Config {

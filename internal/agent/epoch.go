@@ -83,6 +83,7 @@ func (e *epoch) acked(number uint64, seconds prometheus.Histogram) {
 }
 
 func (s *epochSlot) set(e *epoch) {
+	s.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cur = e
@@ -96,8 +97,8 @@ func (s *epochSlot) close() {
 	if s.cur == nil {
 		return
 	}
+	s.cur.cancel() // first: the tap's end is then no doubt about mysqld
 	s.cur.tap.Close()
-	s.cur.cancel()
 	s.cur = nil
 }
 
@@ -157,6 +158,10 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 	e := &epoch{term: term, incarnation: p.Incarnation(), tap: tap, cancel: cancel}
 	e.run = func() { a.runTap(tapCtx, e) }
 	a.epoch.set(e)
+	if r := a.node.Role(); ctx.Err() != nil || !r.Leading || r.Term != term {
+		a.epoch.close() // the promotion ended while the tap connected
+		return fmt.Errorf("the promotion in term %d ended", term)
+	}
 	return a.checkSemiSync(ctx)
 }
 

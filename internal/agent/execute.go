@@ -41,9 +41,13 @@ func (a *Agent) execute(e core.Effect) {
 		a.epoch.close()
 	case core.Transfer:
 		a.stopServing()
-		a.node.TransferTo(e.To)
+		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
+		a.node.TransferTo(ctx, e.Term, e.To)
+		cancel()
 	case core.Resign:
-		a.node.Resign()
+		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
+		a.node.Resign(ctx, e.Term)
+		cancel()
 	default:
 		a.begin(e)
 	}
@@ -92,6 +96,11 @@ func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64,
 		if r := a.node.Role(); !r.Leading || r.Term != e.Term {
 			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
 		}
+	}
+	if e.Kind == core.Judge || e.Kind == core.Replicate {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.cfg.MySQL.PromotionTimeout)
+		defer cancel()
 	}
 	switch e.Kind {
 	case core.StartMysqld:
@@ -271,12 +280,15 @@ func (a *Agent) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// unblockApplier ends the wait of a catch-up when the applier has stopped with
-// an error and, after a while, the sessions that the applier waits for: a long
-// read under a committed ALTER must not keep the cluster without a primary.
+// unblockApplier looks after a catch-up: it tells core of progress, starts
+// replication again where it has stopped without an error, gives up where the
+// applier has stopped with one and, after a while, ends the sessions that the
+// applier waits for: a long read under a committed ALTER must not keep the
+// cluster without a primary.
 func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc, admin *mysqld.Admin) {
 	ticker := time.NewTicker(applierCheckInterval)
 	defer ticker.Stop()
+	executed := ""
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -284,9 +296,21 @@ func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc
 		case <-ticker.C:
 		}
 		s, err := admin.ReplicaStatus(ctx)
-		if err == nil && !s.SQLRunning && s.SQLErrno != 0 {
+		if err != nil {
+			continue // mysqld is going: its end comes as an input
+		}
+		if s.Executed != executed {
+			executed = s.Executed
+			a.input(core.Progress{})
+		}
+		if !s.SQLRunning && s.SQLErrno != 0 {
 			fail(fmt.Errorf("the applier stopped with error %d: %s", s.SQLErrno, s.SQLError))
 			return
+		}
+		if !s.SQLRunning || !s.IORunning && !s.IOConnecting {
+			if err := admin.StartReplica(ctx, feedUser, a.feedPassword); err != nil {
+				a.logger.Warn("promotion: start replication again", "error", err)
+			}
 		}
 		if n < applierPatienceChecks {
 			continue

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -90,8 +91,8 @@ func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, guard bool) 
 	a.doubt(p, doubts)
 	if guard {
 		a.pollGuarded(ctx, p)
-		if err := a.judgeGrants(ctx); err != nil && ctx.Err() == nil {
-			a.doubt(p, []string{err.Error()})
+		if found := (*grantsError)(nil); errors.As(a.judgeGrants(ctx), &found) {
+			a.doubt(p, []string{found.Error()})
 		}
 	}
 }

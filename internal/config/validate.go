@@ -42,10 +42,10 @@ const (
 	// below 1 MiB would be all headers and renames.
 	segmentSizeMin = 1 * MiB
 	segmentSizeMax = 1 * GiB
-	// One transaction travels in one Raft entry of at most 16 MiB, which may
-	// hold a batch of up to 1 MiB before it, its headers and its GTID event.
+	// One transaction travels in one Raft entry of at most 16 MiB: a quarter
+	// more than this for its events' checksums, its GTID event and the headers.
 	transactionSizeMin = 64 * KiB
-	transactionSizeMax = 14 * MiB
+	transactionSizeMax = 12 * MiB
 
 	promotionTimeoutMin = time.Second
 	promotionTimeoutMax = time.Hour

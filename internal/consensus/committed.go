@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/quorate/quorate/internal/binlog"
@@ -103,6 +104,29 @@ func (c *Committed) checkOrder(index uint64, h entry.Header) {
 	invariant.Check(h.Term == c.mark.Epoch, "I2", "entry %d is of epoch %d, in force is %d", index, h.Term, c.mark.Epoch)
 	invariant.Check(h.Number == c.mark.Number+1, "I2", "entry %d of epoch %d has number %d after %d",
 		index, h.Term, h.Number, c.mark.Number)
+}
+
+// admits tells whether the commit check would take a proposal's body.
+func (c *Committed) admits(h entry.Header, body []byte) error {
+	if h.Kind != entry.KindTransactions {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := uint32(0)
+	for tx, err := range binlog.Transactions(body) {
+		if err != nil {
+			return err
+		}
+		if c.gtids.Contains(tx.GTID) {
+			return fmt.Errorf("transaction %s is committed already", tx.GTID)
+		}
+		count++
+	}
+	if count != h.Count {
+		return fmt.Errorf("it holds %d transactions, its header says %d", count, h.Count)
+	}
+	return nil
 }
 
 func (c *Committed) addTransactions(index uint64, h entry.Header, body []byte) {

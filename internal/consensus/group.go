@@ -49,7 +49,9 @@ type GroupConfig struct {
 	// HeartbeatTicks and ElectionTicks are raft's timing in ticks.
 	HeartbeatTicks, ElectionTicks int
 	Log                           Log
-	Logger                        *slog.Logger
+	// Fresh says that this is the node's first start ever.
+	Fresh  bool
+	Logger *slog.Logger
 	// Now is the time of the first call, on the clock of all later ones.
 	Now time.Duration
 }
@@ -143,7 +145,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		committed:     newCommitted(applied, gtids),
 		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
 	}
-	if cfg.Log.HardState().Term != 0 {
+	if !cfg.Fresh {
 		g.voteAfter = cfg.Now + time.Duration(cfg.ElectionTicks)*cfg.Tick
 	}
 	rn, err := raft.NewRawNode(&raft.Config{
@@ -209,6 +211,9 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	if m.GetType() == pb.MsgTimeoutNow && now < g.voteAfter {
 		return
 	}
+	if m.GetType() == pb.MsgVote && string(m.GetContext()) == raftCampaignTransfer && !g.mayForce(m) {
+		return // I5: a live leader's lease may rest on this node
+	}
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.
 	_ = g.rn.Step(m)
@@ -216,13 +221,31 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	g.retryHeld()
 }
 
+// raftCampaignTransfer is raft's mark of a vote that ignores leases
+// (campaignTransfer in its raft.go).
+const raftCampaignTransfer = "CampaignTransfer"
+
+// mayForce tells whether a vote request may ignore the lease of the leader that
+// this node knows: only if that leader has given it up, by a transfer (the term
+// after its own) or by resigning (the second term after its own, itself).
+func (g *Group) mayForce(m *pb.Message) bool {
+	return g.role.Leader == 0 || m.GetTerm() == g.role.Term+1 ||
+		m.GetTerm() == g.role.Term+2 && cluster.NodeID(m.GetFrom()) == g.role.Leader
+}
+
 // Propose offers one entry to the gate; refusals come back in Output.Refused.
 // Ready must be drained before the next call when Blocked is true.
 func (g *Group) Propose(data []byte) {
 	invariant.Check(g.held == nil, "I2", "a proposal passes the one that is held")
-	h, _, err := entry.Parse(data)
+	h, body, err := entry.Parse(data)
 	if err != nil || h.Kind == entry.KindEmpty {
 		g.refuse(h.Term, fmt.Errorf("parse proposal: %w", errors.Join(err, entry.ErrMalformed)))
+		return
+	}
+	// What the commit check would panic on at every node is refused here, where
+	// it fences one primary.
+	if err := g.committed.admits(h, body); err != nil {
+		g.refuse(h.Term, fmt.Errorf("check proposal: %w", err))
 		return
 	}
 	if err := g.admit(h); err != nil {
@@ -311,11 +334,11 @@ func (g *Group) observe() {
 	g.out.Role = &now
 }
 
-// TransferTo hands leadership to a peer. The lease ends now and does not come
-// back in this term: the peer may be elected at any moment from here on, by
-// votes that ignore the lease.
-func (g *Group) TransferTo(id cluster.NodeID) {
-	if !g.role.Leading {
+// TransferTo hands leadership of a term to a peer; in another term it does
+// nothing. The lease ends now and does not come back in this term: the peer may
+// be elected at any moment from here on, by votes that ignore the lease.
+func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
+	if !g.role.Leading || g.role.Term != term {
 		return
 	}
 	g.transferredTerm, g.leaseUntil = g.role.Term, 0
@@ -326,9 +349,10 @@ func (g *Group) TransferTo(id cluster.NodeID) {
 // Resign steps down into the next term without a successor and stands for
 // election at once: the way to a new epoch on the same node. To raft the first
 // is a message of a higher term, as it comes from any peer, and the second a
-// transfer to itself: its voters need not wait for a lease that it gave up.
-func (g *Group) Resign() {
-	if !g.role.Leading {
+// transfer to itself: its voters need not wait for a lease that it gave up. In
+// another term than the given one it does nothing.
+func (g *Group) Resign(term uint64) {
+	if !g.role.Leading || g.role.Term != term {
 		return
 	}
 	g.leaseUntil = 0

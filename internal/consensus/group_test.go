@@ -47,13 +47,13 @@ func newWorld(t *testing.T, nodes int) *world {
 		w.nodes = append(w.nodes, &member{fs: vfs.NewMem()})
 	}
 	for i := range w.nodes {
-		w.start(uint64(i + 1))
+		w.start(uint64(i+1), true)
 	}
 	return w
 }
 
 // start opens node id over its disk.
-func (w *world) start(id uint64) {
+func (w *world) start(id uint64, fresh bool) {
 	m := w.nodes[id-1]
 	var err error
 	m.log, err = seglog.Open(seglog.Options{FS: m.fs, Dir: "log", Identity: [16]byte{byte(id)}, CacheBytesMax: 1 << 16})
@@ -66,7 +66,8 @@ func (w *world) start(id uint64) {
 	}
 	m.g, err = NewGroup(GroupConfig{
 		Self: cluster.NodeID(id), Members: members, Tick: testTick, HeartbeatTicks: testHeartbeat,
-		ElectionTicks: testElection, Log: m.log, Logger: slog.New(slog.DiscardHandler), Now: w.now,
+		ElectionTicks: testElection, Log: m.log, Fresh: fresh,
+		Logger: slog.New(slog.DiscardHandler), Now: w.now,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -200,10 +201,10 @@ func (w *world) do(d *datadriven.TestData) {
 	case "drop-timeout-now":
 		w.dropTimeoutNow = true
 	case "transfer":
-		w.node(id).g.TransferTo(cluster.NodeID(to))
+		w.node(id).g.TransferTo(w.node(id).g.Role().Term, cluster.NodeID(to))
 		w.settle()
 	case "resign":
-		w.node(id).g.Resign()
+		w.node(id).g.Resign(w.node(id).g.Role().Term)
 		w.settle()
 	case "gone":
 		for i, m := range w.nodes {
@@ -214,11 +215,11 @@ func (w *world) do(d *datadriven.TestData) {
 		w.settle()
 	case "crash":
 		w.node(id).fs = w.node(id).fs.CrashClone(1)
-		w.start(id)
+		w.start(id, false)
 	case "lose-and-regain":
 		// Both happen before the loop looks at proposals again.
 		g := w.node(id).g
-		g.Resign()
+		g.Resign(g.Role().Term)
 		w.settle()
 	default:
 		w.t.Fatalf("unknown command %s", d.Cmd)

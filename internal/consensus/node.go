@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,10 @@ type Config struct {
 	// Heartbeat and ElectionTimeout are raft's timing.
 	Heartbeat, ElectionTimeout time.Duration
 	Log                        Log
-	Logger                     *slog.Logger
+	// Fresh says that this is the node's first start ever: it has promised
+	// nothing to anybody.
+	Fresh  bool
+	Logger *slog.Logger
 	// Send hands messages to the transport; it never blocks.
 	Send func([]*pb.Message)
 	// OnRole is called by the loop at each change; it must not block.
@@ -55,6 +59,10 @@ type Config struct {
 	// OnRefused is called by the loop when a proposal was refused: its epoch
 	// has ended. It must not block.
 	OnRefused func(Refusal)
+	// OnStalled is called by the loop of a leader, at most once per election
+	// timeout, while one write to its log has taken longer than that. It must
+	// not block.
+	OnStalled func(term uint64, took time.Duration)
 }
 
 // ticksPerHeartbeat sets the resolution of raft's timers.
@@ -79,6 +87,11 @@ type Node struct {
 	barriers   map[uint64]chan uint64
 
 	timings *timings
+
+	// appendBegan is the boot time at which the group commit under way began;
+	// 0 = none. diskCheckAfter is the loop's.
+	appendBegan    atomic.Int64
+	diskCheckAfter time.Duration
 }
 
 // BootTime is the clock of all leases: it goes on while the machine sleeps
@@ -102,12 +115,15 @@ func New(cfg Config) (*Node, error) {
 		appends:   make(chan *pb.Message, appendsMax),
 		stopped:   make(chan struct{}),
 		barriers:  map[uint64]chan uint64{},
-		timings:   newTimings(),
+		// An answer to a former life of this process, still on its way, must not
+		// answer a barrier of this one.
+		barrierSeq: rand.Uint64(),
+		timings:    newTimings(),
 	}
 	g, err := NewGroup(GroupConfig{
 		Self: cfg.Self, Members: cfg.Members, Tick: tick,
 		HeartbeatTicks: ticksPerHeartbeat, ElectionTicks: int(cfg.ElectionTimeout / tick),
-		Log: cfg.Log, Logger: cfg.Logger, Now: BootTime(),
+		Log: cfg.Log, Fresh: cfg.Fresh, Logger: cfg.Logger, Now: BootTime(),
 	})
 	if err != nil {
 		return nil, err
@@ -148,40 +164,46 @@ func (n *Node) Propose(ctx context.Context, data []byte) error {
 	}
 }
 
-// do runs f in the loop.
-func (n *Node) do(f func(now time.Duration)) {
+// do runs f in the loop, unless ctx ends or the node stops before.
+func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
 	select {
 	case n.control <- f:
+	case <-ctx.Done():
 	case <-n.stopped:
 	}
 }
 
-// TransferTo asks raft to make another node the leader and ends the lease
-// before it returns.
-func (n *Node) TransferTo(id cluster.NodeID) {
+// TransferTo asks raft to make another node the leader, if this one still leads
+// in the given term. The lease of the term ends before TransferTo returns. It
+// waits for the loop, at most as long as ctx.
+func (n *Node) TransferTo(ctx context.Context, term uint64, id cluster.NodeID) {
 	done := make(chan struct{})
-	n.do(func(time.Duration) {
-		n.group.TransferTo(id)
-		n.lease.Store(0)
+	n.do(ctx, func(time.Duration) {
+		n.group.TransferTo(term, id)
+		n.lease.Store(int64(n.group.LeaseUntil()))
 		close(done)
 	})
 	select {
 	case <-done:
+	case <-ctx.Done():
 	case <-n.stopped:
 	}
 }
 
-// Resign gives leadership up without a successor and campaigns anew.
-func (n *Node) Resign() { n.do(func(time.Duration) { n.group.Resign() }) }
+// Resign gives leadership of the given term up without a successor and stands
+// for election anew.
+func (n *Node) Resign(ctx context.Context, term uint64) {
+	n.do(ctx, func(time.Duration) { n.group.Resign(term) })
+}
 
 // PeerRefused says that a fresh dial to a peer was refused: its process is dead.
 func (n *Node) PeerRefused(id cluster.NodeID) {
-	n.do(func(now time.Duration) { n.group.LeaderGone(now, id) })
+	n.do(context.Background(), func(now time.Duration) { n.group.LeaderGone(now, id) })
 }
 
 // PeerUnreachable says that messages to a peer were dropped.
 func (n *Node) PeerUnreachable(id cluster.NodeID) {
-	n.do(func(time.Duration) { n.group.Unreachable(id) })
+	n.do(context.Background(), func(time.Duration) { n.group.Unreachable(id) })
 }
 
 // Barrier returns once this node has passed its commit check up to everything
@@ -196,7 +218,7 @@ func (n *Node) Barrier(ctx context.Context) error {
 	retry := time.NewTicker(n.cfg.Heartbeat)
 	defer retry.Stop()
 	for {
-		n.do(func(time.Duration) { n.group.StartBarrier(id) })
+		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
 		select {
 		case index := <-answer:
 			return n.waitCommitted(ctx, index)
@@ -281,6 +303,7 @@ func (n *Node) runLoop(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			n.group.Tick(BootTime())
+			n.checkDisk()
 		case m := <-n.messages:
 			n.group.Step(BootTime(), m)
 			n.drainMessages()
@@ -295,6 +318,19 @@ func (n *Node) runLoop(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// checkDisk reports a leader's log that does not answer: followers still append
+// and raft still commits, but nothing that this node does not have on its own
+// disk is acknowledged, so every writer hangs.
+func (n *Node) checkDisk() {
+	began := time.Duration(n.appendBegan.Load())
+	now := BootTime()
+	if began == 0 || now-began < n.cfg.ElectionTimeout || now < n.diskCheckAfter || !n.group.Role().Leading {
+		return
+	}
+	n.diskCheckAfter = now + n.cfg.ElectionTimeout
+	n.cfg.OnStalled(n.group.Role().Term, now-began)
 }
 
 // drainMessages takes what else has arrived, so that one turn of the loop
@@ -341,6 +377,7 @@ func (n *Node) drainReady(ctx context.Context) error {
 			n.lease.Store(int64(n.group.LeaseUntil()))
 			return nil
 		}
+		n.lease.Store(int64(n.group.LeaseUntil()))
 		if len(out.Send) > 0 {
 			n.cfg.Send(out.Send)
 		}
@@ -351,7 +388,6 @@ func (n *Node) drainReady(ctx context.Context) error {
 				return nil
 			}
 		}
-		n.lease.Store(int64(n.group.LeaseUntil()))
 		n.report(out)
 	}
 }
@@ -405,9 +441,11 @@ func (n *Node) runAppend(ctx context.Context) error {
 			}
 		}
 		began := time.Now()
+		n.appendBegan.Store(int64(BootTime()))
 		if err := appendBatch(n.cfg.Log, batch); err != nil {
 			return fmt.Errorf("append to the log: %w", err)
 		}
+		n.appendBegan.Store(0)
 		n.timings.appended(batch, began)
 		if err := n.deliver(ctx, batch); err != nil {
 			return nil

@@ -19,7 +19,10 @@ type Node struct {
 
 	phase       Phase
 	incarnation uint64
-	reason      string // why the phase is not what one would like
+	// exited is the newest incarnation that is known to have ended: its end may
+	// be reported before its start is.
+	exitedUpTo uint64
+	reason     string // why the phase is not what one would like
 
 	op     OpID // under way; 0 = none
 	opKind Kind
@@ -29,8 +32,15 @@ type Node struct {
 	retryAt, transferAt time.Duration
 	// term is the one for which the promotion runs or the primary serves.
 	term uint64
-	// promoteBy is when the promotion under way has taken too long.
+	// promoteBy is when the promotion under way has taken too long; progress
+	// puts it off.
 	promoteBy time.Duration
+	// servesBy is when a leader that does not even promote its mysqld has to
+	// look for another one; 0 = it does not lead.
+	servesBy time.Duration
+	// asked holds when each peer was last asked to lead, so that one that fails
+	// is not asked again before the others were.
+	asked map[cluster.NodeID]time.Duration
 	// spentTerm can open no epoch any more: it had one, or a transfer.
 	spentTerm uint64
 	// passed notes that the promotion failed here and another node should try.
@@ -47,7 +57,9 @@ type Node struct {
 }
 
 // New returns a node whose mysqld is down.
-func New(cfg Config) *Node { return &Node{cfg: cfg, phase: PhaseDown} }
+func New(cfg Config) *Node {
+	return &Node{cfg: cfg, phase: PhaseDown, asked: map[cluster.NodeID]time.Duration{}}
+}
 
 // Phase returns the node's phase.
 func (n *Node) Phase() Phase { return n.phase }
@@ -85,6 +97,7 @@ func (n *Node) Step(in Input) []Effect {
 	case RaftChanged:
 		if in.Term != n.raft.Term {
 			n.transferAt = 0 // the pause was for the old term
+			n.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		}
 		n.raft = in
 		n.passed = n.passed && in.Leading
@@ -92,6 +105,10 @@ func (n *Node) Step(in Input) []Effect {
 		n.peers = in.Peers
 	case Stop:
 		n.stop()
+	case Progress:
+		if n.phase == PhaseCatchingUp {
+			n.promoteBy = n.now + n.cfg.PromotionTimeout
+		}
 	case MysqldExited:
 		n.exited(in)
 	case Doubt:
@@ -151,10 +168,14 @@ func (n *Node) unserve() {
 	}
 }
 
+// ending tells that an operation is under way whose Done says that mysqld has
+// ended.
+func (n *Node) ending() bool { return n.opKind == KillMysqld || n.opKind == StopMysqld }
+
 func (n *Node) exited(in MysqldExited) {
-	if in.Incarnation != n.incarnation || n.incarnation == 0 ||
-		n.phase == PhaseKilling || n.phase == PhaseStopping || n.phase == PhaseErrant {
-		return // Done of the operation says so, too
+	n.exitedUpTo = max(n.exitedUpTo, in.Incarnation)
+	if in.Incarnation != n.incarnation || n.incarnation == 0 || n.ending() {
+		return
 	}
 	n.unserve()
 	n.cancel()
@@ -164,8 +185,7 @@ func (n *Node) exited(in MysqldExited) {
 }
 
 func (n *Node) doubt(in Doubt) {
-	if in.Incarnation != n.incarnation || n.incarnation == 0 ||
-		n.phase == PhaseKilling || n.phase == PhaseStopping || n.phase == PhaseErrant {
+	if in.Incarnation != n.incarnation || n.incarnation == 0 || n.ending() {
 		return
 	}
 	n.fence(in.Reason)
@@ -191,6 +211,10 @@ func (n *Node) done(in Done) {
 	}
 	switch kind {
 	case StartMysqld:
+		if in.Incarnation <= n.exitedUpTo {
+			n.phase, n.retryAt = PhaseDown, n.now+n.cfg.RetryAfter
+			return
+		}
 		n.phase, n.incarnation = PhaseUnverified, in.Incarnation
 		n.retryAt = 0
 	case Judge:
@@ -328,15 +352,13 @@ func (n *Node) handOver() {
 	if !n.raft.Leading || n.now < n.transferAt {
 		return
 	}
-	switch n.phase {
-	case PhasePrimary, PhaseClosing:
+	switch {
+	case n.promoting(), n.phase == PhasePrimary, n.phase == PhaseClosing:
+		n.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		return
-	case PhaseReplica, PhaseVerified, PhaseUnverified:
-		if !n.passed {
-			return
-		}
-	default:
-		if n.promoting() {
+	case n.phase == PhaseReplica, n.phase == PhaseVerified, n.phase == PhaseUnverified:
+		// About to promote, unless that has failed or takes too long.
+		if !n.passed && n.now < n.servesBy {
 			return
 		}
 	}
@@ -352,10 +374,13 @@ func (n *Node) transfer() {
 	}
 	n.transferAt = n.now + n.cfg.RetryAfter
 	n.spentTerm = n.raft.Term
+	n.asked[best.ID] = n.now
 	n.emit(Effect{Kind: Transfer, Term: n.raft.Term, To: best.ID, Reason: n.reason})
 }
 
-// candidate returns the live replica that is furthest ahead.
+// candidate returns the live replica to hand over to: one that was not asked
+// lately before one that was (and did not come to lead, or gave it back), then
+// the one that is furthest ahead.
 func (n *Node) candidate() (Peer, bool) {
 	fit := slices.DeleteFunc(slices.Clone(n.peers), func(p Peer) bool {
 		return !p.Live || p.ID == n.cfg.Self || p.Role != cluster.RoleReplica
@@ -365,6 +390,8 @@ func (n *Node) candidate() (Peer, bool) {
 	}
 	return slices.MaxFunc(fit, func(a, b Peer) int {
 		switch {
+		case n.askedAt(a.ID) != n.askedAt(b.ID):
+			return cmp.Compare(n.askedAt(b.ID), n.askedAt(a.ID))
 		case a.Applied != b.Applied:
 			return cmp.Compare(a.Applied, b.Applied)
 		case a.LogLast != b.LogLast:
@@ -372,6 +399,14 @@ func (n *Node) candidate() (Peer, bool) {
 		}
 		return cmp.Compare(b.ID, a.ID)
 	}), true
+}
+
+// askedAt is when a peer was asked to lead, 0 if that is long ago.
+func (n *Node) askedAt(id cluster.NodeID) time.Duration {
+	if at := n.asked[id]; n.now < at+n.cfg.PromotionTimeout {
+		return at
+	}
+	return 0
 }
 
 // advanceStop brings the node to its end: writes closed, leadership handed

@@ -16,7 +16,7 @@ import (
 // input, its output the effects and the state after it.
 //
 //	tick 100ms | raft term=2 leader=1 | done ok [incarnation=1] | done failed why
-//	exited why | doubt why | peers 2:replica:10 3:starting:0:dead | stop
+//	exited [incarnation:]why | progress | doubt why | peers 2:replica:10 3:starting:0:dead | stop
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		n := New(testConfig())
@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 
 func testConfig() Config {
 	return Config{Self: 1, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
-		PromotionTimeout: 30 * time.Second, StopTimeout: 3 * time.Second}
+		PromotionTimeout: 30 * time.Second, IdleLeaderTimeout: 5 * time.Second, StopTimeout: 3 * time.Second}
 }
 
 func argText(d *datadriven.TestData) string {
@@ -71,7 +71,13 @@ func parseInput(t *testing.T, n *Node, now *time.Duration, line string) Input {
 	case "done":
 		return parseDone(t, n, rest)
 	case "exited":
-		return MysqldExited{Incarnation: n.incarnation, Reason: unquote(rest)}
+		in := MysqldExited{Incarnation: n.incarnation, Reason: unquote(rest)}
+		if number, why, ok := strings.Cut(rest, ":"); ok {
+			in.Incarnation, in.Reason = mustUint(t, number), unquote(why)
+		}
+		return in
+	case "progress":
+		return Progress{}
 	case "doubt":
 		return Doubt{Incarnation: n.incarnation, Reason: unquote(rest)}
 	case "peers":

@@ -53,6 +53,9 @@ type MysqldExited struct {
 	Reason      string
 }
 
+// Progress says that the catch-up under way goes forward.
+type Progress struct{}
+
 // Doubt says that mysqld must not go on as it is: a guarded variable drifted,
 // a foreign replica attached, the tap broke, a proposal was refused.
 type Doubt struct {
@@ -106,6 +109,7 @@ func (RaftChanged) isInput()  {}
 func (MysqldExited) isInput() {}
 func (Doubt) isInput()        {}
 func (Peers) isInput()        {}
+func (Progress) isInput()     {}
 func (Stop) isInput()         {}
 func (Done) isInput()         {}
 
@@ -198,9 +202,12 @@ type Config struct {
 	RetryAfter time.Duration
 	// FencedAfter is the pause before a fenced mysqld is tried again.
 	FencedAfter time.Duration
-	// PromotionTimeout bounds one promotion from CatchUp to OpenWrites; then
-	// another node is asked to lead.
+	// PromotionTimeout bounds how long a leader may go without progress towards
+	// an open mysqld; then another node is asked to lead.
 	PromotionTimeout time.Duration
+	// IdleLeaderTimeout bounds how long a leader may go without promoting its
+	// mysqld while another node could lead.
+	IdleLeaderTimeout time.Duration
 	// StopTimeout bounds how long a stopping leader waits for its successor.
 	StopTimeout time.Duration
 }

@@ -61,6 +61,8 @@ func openAdmin(socket, password string) *Admin {
 	cfg.InterpolateParams = true // CHANGE REPLICATION SOURCE cannot be prepared.
 	cfg.Params = map[string]string{
 		"sql_log_bin": "0",
+		// A global limit, which the operator may set, would end our waits.
+		"max_execution_time": "0",
 		// The pool's idle sessions must survive whatever the operator sets.
 		"wait_timeout": "31536000",
 		// An operator's init of these must not change what our statements mean.
