@@ -90,30 +90,45 @@ func TestFlippedBits(t *testing.T) {
 			end = int(d.groupAt) + 700 // the last group, and some of the zeros
 		}
 		for at := range min(end, len(whole)) {
-			spoilt := append([]byte(nil), whole...)
-			spoilt[at] ^= 1 << rng.IntN(8)
-			l, err := d.outcome(t, name, spoilt)
-			switch {
-			case name == stateName:
-			case name == d.last && int64(at) >= d.groupAt:
-				if err != nil {
-					t.Fatalf("damage in the last group, at %d of %d: %v", at, d.groupAt, err)
-				}
-				if l.Stats().TornBytes > 0 {
+			flips := []byte{1 << rng.IntN(8)}
+			if at < 300 { // the headers
+				flips = []byte{1, 2, 4, 8, 16, 32, 64, 128}
+			}
+			for _, flip := range flips {
+				if d.checkFlip(t, name, whole, at, flip) {
 					cuts++
 				}
-			case !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrFormat) && !errors.Is(err, ErrIdentity):
-				t.Fatalf("damage in %s at %d was not found", name, at)
-			}
-			var corrupt *CorruptError
-			if errors.As(err, &corrupt) && name != stateName && corrupt.Offset > int64(at) {
-				t.Fatalf("damage in %s at %d was found at %d", name, at, corrupt.Offset)
 			}
 		}
 	}
 	if cuts == 0 {
 		t.Fatal("no torn tail was cut")
 	}
+}
+
+// checkFlip reports whether the damage was cut as a torn tail.
+func (d *damagedLog) checkFlip(t *testing.T, name string, whole []byte, at int, flip byte) bool {
+	t.Helper()
+	spoilt := append([]byte(nil), whole...)
+	spoilt[at] ^= flip
+	l, err := d.outcome(t, name, spoilt)
+	if name == stateName {
+		return false
+	}
+	if name == d.last && int64(at) >= d.groupAt {
+		if err != nil {
+			t.Fatalf("damage in the last group, at %d of %d: %v", at, d.groupAt, err)
+		}
+		return l.Stats().TornBytes > 0
+	}
+	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrFormat) && !errors.Is(err, ErrIdentity) {
+		t.Fatalf("damage in %s at %d by %#x was not found", name, at, flip)
+	}
+	var corrupt *CorruptError
+	if errors.As(err, &corrupt) && corrupt.Offset > int64(at) {
+		t.Fatalf("damage in %s at %d was found at %d", name, at, corrupt.Offset)
+	}
+	return false
 }
 
 // TestShortenedFiles cuts each file at every length.
@@ -126,6 +141,25 @@ func TestShortenedFiles(t *testing.T) {
 				t.Fatalf("%s cut to %d bytes of %d was not found: last index %d", name, size, len(whole), l.LastIndex())
 			}
 		}
+	}
+}
+
+// TestForeignSegment: a segment of the same node that looks as if it fitted, but
+// was written behind other entries.
+func TestForeignSegment(t *testing.T) {
+	var disks []*vfs.Mem
+	for size := 10; size <= 11; size++ {
+		fs := vfs.NewMem()
+		l := mustOpen(t, smallOptions(fs))
+		mustAppend(t, l, nil, plain(1, 1, size), epoch(2, 1, "9.7.4"), plain(3, 1, 20))
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		disks = append(disks, fs)
+	}
+	writeFile(t, disks[0], segmentName(2), readFile(t, disks[1], segmentName(2)))
+	if _, err := Open(smallOptions(disks[0])); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("open: %v", err)
 	}
 }
 

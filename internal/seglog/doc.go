@@ -90,6 +90,10 @@
 // Any error of a write or sync is terminal: nothing after it is accepted, and
 // what is on disk is decided by the next Open, as after a crash.
 //
+// A disk is taken to write a sector of 512 bytes as a whole, and to leave the
+// bytes of others alone: a group begins in the middle of the sector in which the
+// group before ended.
+//
 // Every step that a crash can interrupt leaves a prefix of the log:
 //
 //   - A new segment is written under a temporary name, synced, renamed; the

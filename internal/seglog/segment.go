@@ -160,7 +160,11 @@ func (h *segmentHeader) searchBehind(w *window, damage int64) (durable, nonZeroE
 // createSegment makes the file of h, durably, in place of one that may have
 // the name. Then it can be written to.
 func createSegment(fs vfs.FS, dir string, h *segmentHeader, previousChain uint32) (vfs.File, error) {
-	return createDurably(fs, dir, segmentTemporary, segmentName(h.first), h.append(nil, previousChain))
+	name := segmentName(h.first)
+	if err := createDurably(fs, dir, segmentTemporary, name, h.append(nil, previousChain)); err != nil {
+		return nil, err
+	}
+	return fs.OpenReadWrite(filepath.Join(dir, name))
 }
 
 // readSegment opens and verifies a whole segment and changes nothing. The

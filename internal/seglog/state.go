@@ -128,22 +128,21 @@ func createState(fs vfs.FS, dir string, identity [16]byte) error {
 	b := make([]byte, stateBytes)
 	copy(b, encodeIdentity(identity))
 	copy(b[stateSectorBytes:], encodeSlot(1, HardState{}))
-	f, err := createDurably(fs, dir, stateTemporary, stateName, b)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return createDurably(fs, dir, stateTemporary, stateName, b)
 }
 
 // createDurably makes a file that is there with all of its content or not at
 // all, in place of what had the name.
-func createDurably(fs vfs.FS, dir, temporary, name string, content []byte) (vfs.File, error) {
+func createDurably(fs vfs.FS, dir, temporary, name string, content []byte) error {
 	f, err := fs.Create(filepath.Join(dir, temporary))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err = f.WriteAt(content, 0); err == nil {
 		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
 	}
 	if err == nil {
 		err = fs.Rename(filepath.Join(dir, temporary), filepath.Join(dir, name))
@@ -151,11 +150,7 @@ func createDurably(fs vfs.FS, dir, temporary, name string, content []byte) (vfs.
 	if err == nil {
 		err = fs.SyncDir(dir)
 	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
+	return err
 }
 
 // open opens the file for writing and makes the newest slot durable: the

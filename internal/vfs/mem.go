@@ -162,6 +162,24 @@ func (n *memInode) crash(survives func() bool) *memInode {
 	return &memInode{data: left, durable: slices.Clone(left)}
 }
 
+// ForgetUnsynced does to a file what the kernel does after a failed write-back:
+// what was not synced stays visible, but no later sync makes it durable; only
+// writing it again does.
+func (m *Mem) ForgetUnsynced(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, base, err := m.find("forget", name)
+	if err != nil {
+		return err
+	}
+	inode := d.names[base]
+	if inode == nil {
+		return &fs.PathError{Op: "forget", Path: name, Err: fs.ErrNotExist}
+	}
+	inode.pending = nil
+	return nil
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
