@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -196,7 +197,7 @@ func (d *demo) run(ctx context.Context) error {
 	d.out.step("%d writers write through the ports of all nodes", d.opts.writers)
 	group.Go(func() error {
 		defer stop()
-		if err := d.breakAndMend(story, load, primary); err != nil {
+		if err := d.breakAndMend(story, load); err != nil {
 			return err
 		}
 		return sleep(story, time.Until(begin.Add(d.opts.duration)))
@@ -244,38 +245,43 @@ func (d *demo) prepare(ctx context.Context, primary int) (*ledger.Workload, erro
 
 // breakAndMend waits for half of the duration, kills the primary, and sees the
 // cluster recover and the dead node rejoin.
-func (d *demo) breakAndMend(ctx context.Context, load *ledger.Workload, victim int) error {
+func (d *demo) breakAndMend(ctx context.Context, load *ledger.Workload) error {
 	if err := sleep(ctx, d.opts.duration/2); err != nil {
 		return err
 	}
-	name := d.cluster.Name(victim)
 	d.out.step("%d rows acknowledged so far", load.Stats().Acknowledged)
-	load.ResetGap()
-	killed := time.Now()
-	if err := d.cluster.KillBoth(victim); err != nil {
+	victim, err := d.cluster.WaitPrimary(ctx) // it may be another one by now
+	if err != nil {
 		return err
 	}
-	d.out.step("SIGKILL to the agent and the mysqld of the primary, %s", name)
-	if d.cluster.Len() == 1 {
-		return d.mend(ctx, load, victim, killed) // nobody else can take over
+	load.ResetGap()
+	killed := time.Now()
+	// The servers of a busy machine take a while to be gone; the others do not
+	// wait for that, and neither do the figures.
+	gone := make(chan error, 1)
+	go func() { gone <- d.cluster.KillBoth(victim) }()
+	d.out.step("SIGKILL to the agent and the mysqld of the primary, %s", d.cluster.Name(victim))
+	if d.cluster.Len() > 1 {
+		err = d.awaitWrites(ctx, load, killed, victim)
 	}
-	if err := d.awaitWrites(ctx, load, killed); err != nil {
+	if err := errors.Join(err, <-gone); err != nil {
 		return err
 	}
 	return d.mend(ctx, load, victim, killed)
 }
 
-// awaitWrites waits for a new primary and for its first acknowledged row.
-// The dead primary's last answers cannot be mistaken for it: it is gone.
-func (d *demo) awaitWrites(ctx context.Context, load *ledger.Workload, killed time.Time) error {
+// awaitWrites waits for a new primary and for its first acknowledged row. What
+// the dead one acknowledged came before it: its agent passes no byte any more.
+func (d *demo) awaitWrites(ctx context.Context, load *ledger.Workload, killed time.Time, dead ...int) error {
 	ctx, cancel := context.WithTimeout(ctx, demoFailoverWait)
 	defer cancel()
-	primary, err := d.cluster.WaitPrimary(ctx)
+	primary, err := d.cluster.WaitPrimary(ctx, dead...)
 	if err != nil {
 		return err
 	}
-	d.result.FailoverMs = time.Since(killed).Milliseconds()
-	d.out.step("%s is the primary, %s after the kill", d.cluster.Name(primary), shortTime(time.Since(killed)))
+	took := time.Since(killed)
+	d.result.FailoverMs = took.Milliseconds()
+	d.out.step("%s is the primary, %s after the kill", d.cluster.Name(primary), shortTime(took))
 	before := load.Stats().Acknowledged
 	if err := devcluster.Poll(ctx, "writes are acknowledged again", func(context.Context) (bool, string, error) {
 		return load.Stats().Acknowledged > before, "none so far", nil
@@ -339,7 +345,7 @@ func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
 		return err
 	}
 	d.out.step("ledger checked on %s: %d rows on each", d.names(), verdict.Rows)
-	for i, f := range append(verdict.Lost, verdict.Diverged...) {
+	for i, f := range slices.Concat(verdict.Lost, verdict.Diverged) {
 		if i == demoFindingsMax {
 			d.out.step("… and more")
 			break
@@ -354,8 +360,8 @@ func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
 func (d *demo) waitKept(ctx context.Context) {
 	d.out.step("the cluster stays up")
 	d.out.plain("  as the application:    %s", d.cluster.ClientCommand(0))
-	d.out.plain("  as the administrator:  quorate mysql --config %s", d.cluster.ConfigPath(0))
-	d.out.plain("  its state:             quorate status --config %s", d.cluster.ConfigPath(0))
+	d.out.plain("  as the administrator:  %s mysql --config %s", os.Args[0], d.cluster.ConfigPath(0))
+	d.out.plain("  its state:             %s status --config %s", os.Args[0], d.cluster.ConfigPath(0))
 	d.out.plain("  to stop it:            Ctrl-C here; this removes %s", d.cluster.Dir())
 	<-ctx.Done()
 }

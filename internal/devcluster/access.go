@@ -16,14 +16,14 @@ import (
 const applicationUser = "app"
 
 // RouterAddr returns the host:port of node i's read/write port.
-func (c *Cluster) RouterAddr(i int) string { return loopback(c.nodes[i].ports.router) }
+func (c *Cluster) RouterAddr(i int) string { return c.addr(c.nodes[i].ports.router) }
 
 // APIAddr returns the host:port of node i's HTTP API.
-func (c *Cluster) APIAddr(i int) string { return loopback(c.nodes[i].ports.api) }
+func (c *Cluster) APIAddr(i int) string { return c.addr(c.nodes[i].ports.api) }
 
 // MysqldAddr returns the host:port of node i's mysqld itself. Applications have
 // no business there.
-func (c *Cluster) MysqldAddr(i int) string { return loopback(c.nodes[i].ports.mysql) }
+func (c *Cluster) MysqldAddr(i int) string { return c.addr(c.nodes[i].ports.mysql) }
 
 // mysqlDir is node i's mysql directory (package mysqld).
 func (c *Cluster) mysqlDir(i int) string { return filepath.Join(c.nodes[i].dataDir(), "mysql") }
@@ -50,7 +50,7 @@ func (c *Cluster) DSN(i int) string {
 // ClientCommand returns the shell command that connects like DSN does.
 func (c *Cluster) ClientCommand(i int) string {
 	user, password := c.Application()
-	return fmt.Sprintf("mysql --host=127.0.0.1 --port=%d --user=%s --password=%s", c.nodes[i].ports.router, user, password)
+	return fmt.Sprintf("mysql --host=%s --port=%d --user=%s --password=%s", c.host, c.nodes[i].ports.router, user, password)
 }
 
 // LocalDSN returns how the operator connects to node i's own mysqld, through

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +54,7 @@ type Options struct {
 // 0 to Len()-1, and named a, b, c, …
 type Cluster struct {
 	opts        Options
+	host        string // the loopback address on which everything listens
 	nodes       []*node
 	appPassword string
 }
@@ -67,7 +69,7 @@ type node struct {
 	agent *process // nil before the first start
 }
 
-// ports are the TCP ports of one node, all on loopback.
+// ports are the TCP ports of one node.
 type ports struct{ peer, mysql, feed, router, api int }
 
 // New chooses ports and writes the directory. It starts nothing.
@@ -83,11 +85,11 @@ func New(opts Options) (*Cluster, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("devcluster: %s is not empty", dir)
 	}
-	free, err := freePorts(opts.Nodes * 5)
+	host, free, err := choosePlace(opts.Nodes * 5)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts, appPassword: rand.Text()}
+	c := &Cluster{opts: opts, host: host, appPassword: rand.Text()}
 	for i := range opts.Nodes {
 		p := free[i*5:]
 		name := string(rune('a' + i))
@@ -136,7 +138,7 @@ func (c *Cluster) renderConfig(n *node) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("cluster = %q\nnode = %q\ndata_dir = %q", "dev", n.name, n.dataDir())
 	for _, m := range c.nodes {
-		line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, loopback(m.ports.peer), "full")
+		line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, c.addr(m.ports.peer), "full")
 	}
 	line("[raft]")
 	if c.opts.Heartbeat > 0 {
@@ -145,16 +147,16 @@ func (c *Cluster) renderConfig(n *node) string {
 	if c.opts.ElectionTimeout > 0 {
 		line("election_timeout = %q", c.opts.ElectionTimeout)
 	}
-	line("[mysql]\nbase_dir = %q\nport = %d\nuser = %q", c.opts.MySQLBase, n.ports.mysql, c.opts.MySQLUser)
+	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d\nuser = %q", c.opts.MySQLBase, c.host, n.ports.mysql, c.opts.MySQLUser)
 	line("[mysql.variables]")
 	vars := smallServer()
 	maps.Copy(vars, c.opts.Variables)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		line("%s = %q", name, vars[name])
 	}
-	line("[feed]\nlisten = %q", loopback(n.ports.feed))
-	line("[router]\nread_write = %q", loopback(n.ports.router))
-	line("[api]\nlisten = %q", loopback(n.ports.api))
+	line("[feed]\nlisten = %q", c.addr(n.ports.feed))
+	line("[router]\nread_write = %q", c.addr(n.ports.router))
+	line("[api]\nlisten = %q", c.addr(n.ports.api))
 	return b.String()
 }
 
@@ -169,7 +171,8 @@ func smallServer() map[string]string {
 	}
 }
 
-func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+// addr names a port of the cluster.
+func (c *Cluster) addr(port int) string { return net.JoinHostPort(c.host, strconv.Itoa(port)) }
 
 // Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }

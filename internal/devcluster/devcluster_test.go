@@ -296,7 +296,7 @@ func TestConfigIsAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if cfg.Node != c.Name(i) || cfg.DataDir != c.DataDir(i) || cfg.API.Listen != loopback(c.nodes[i].ports.api) {
+		if cfg.Node != c.Name(i) || cfg.DataDir != c.DataDir(i) || cfg.API.Listen != c.addr(c.nodes[i].ports.api) {
 			t.Errorf("node %d: %+v", i, cfg)
 		}
 		ids[cfg.ClusterID()] = true

@@ -11,6 +11,9 @@
 //	DIR/a/agent.log   what its agent printed, appended from start to start
 //	DIR/b/ …
 //
+// All nodes of a cluster listen on one loopback address that is the cluster's
+// own, a random one of 127.0.0.0/8 (see choosePlace).
+//
 // # Processes and goroutines
 //
 // New starts nothing. Start spawns an agent from a goroutine of its own that

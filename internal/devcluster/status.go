@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/api"
@@ -48,7 +49,7 @@ func Poll(ctx context.Context, what string, cond func(context.Context) (ok bool,
 func (c *Cluster) Status(ctx context.Context, i int) (cluster.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	return api.FetchStatus(ctx, loopback(c.nodes[i].ports.api))
+	return api.FetchStatus(ctx, c.addr(c.nodes[i].ports.api))
 }
 
 // NodeStatus returns what node i's agent says of itself.
@@ -66,13 +67,14 @@ func (c *Cluster) NodeStatus(ctx context.Context, i int) (cluster.NodeStatus, er
 }
 
 // WaitPrimary waits until a running node says of itself that it is the primary,
-// and returns its index.
-func (c *Cluster) WaitPrimary(ctx context.Context) (int, error) {
+// and returns its index. The nodes in except are not asked: those that are just
+// being killed.
+func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 	primary := -1
 	err := Poll(ctx, "there is a primary", func(ctx context.Context) (bool, string, error) {
 		why := ""
 		for i, n := range c.nodes {
-			if n.running() == nil {
+			if n.running() == nil || slices.Contains(except, i) {
 				continue
 			}
 			st, err := c.NodeStatus(ctx, i)

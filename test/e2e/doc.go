@@ -1,0 +1,24 @@
+// Package e2e holds the end-to-end tests: clusters of real `quorate run`
+// processes with real mysqlds, broken in every way that the product claims to
+// survive, and held to a ledger of what the clients were told.
+//
+// # How a test is built
+//
+// A fixture is one cluster (package devcluster), shared by the scenarios of one
+// test function, and the history of everything that was written to it. Each
+// scenario brings the cluster to health, starts writers (package ledger),
+// breaks something, waits until the cluster works again, stops the writers and
+// has every server checked against the whole history.
+//
+// Nothing here waits for a time to pass: every wait is for a condition, with a
+// deadline. "Sessions wait for an ACK" is such a condition: it is read from
+// the primary's process list while the followers are stopped. In those tests
+// the writers start after the followers have stopped, so not one OK is allowed.
+//
+// # What it needs
+//
+// A MySQL installation: $QUORATE_MYSQL_BASE, or the repository's own private
+// one (make mysql). Without one the tests are skipped, and fail if $CI is set.
+// With QUORATE_E2E_KEEP=1 a failed test leaves its whole directory; otherwise
+// only the logs stay.
+package e2e

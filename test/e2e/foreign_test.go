@@ -1,0 +1,231 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"github.com/go-mysql-org/go-mysql/replication"
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// TestForeignReplica attaches a stock semi-sync replica straight to the
+// primary. Its ACK would release commits that no log has.
+func TestForeignReplica(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "OperatorsCannotGrantIt", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		if _, err := f.local(t, primary).ExecContext(ctx, "GRANT REPLICATION SLAVE ON *.* TO app@'%'"); err == nil {
+			t.Error("the operator's account could grant REPLICATION SLAVE")
+		}
+		user, password := f.Application()
+		f.mustNotAttach(t, ctx, primary, user, password)
+	})
+	f.scenario(t, "AGrantFencesBeforeItActs", f.grantFences)
+	f.scenario(t, "AForeignDumpFences", f.foreignDump)
+}
+
+// grantFences grants the privilege with an account that can. The statement
+// must not come to an OK: the agent sees it in the binlog, where it waits for
+// its ACK, and kills the server.
+func (f *fixture) grantFences(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	admin := f.admin(t, primary)
+	if _, err := admin.ExecContext(ctx, "CREATE USER intruder@'%' IDENTIFIED BY 'Intruder-1'"); err != nil {
+		t.Fatal(err)
+	}
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 100)
+	pid := f.MysqldPID(primary)
+	if _, err := admin.ExecContext(ctx, "GRANT REPLICATION SLAVE ON *.* TO intruder@'%'"); err == nil {
+		t.Error("GRANT REPLICATION SLAVE was acknowledged")
+	}
+	f.awaitMysqldGone(t, ctx, primary, pid)
+	l.awaitAcks(t, ctx, 100)
+	now := f.heal(t, ctx)
+	f.mustNotAttach(t, ctx, now, "intruder", "Intruder-1")
+	l.stop(t)
+	f.check(t, ctx)
+	for i := range f.Len() {
+		for _, grant := range queryStrings(t, ctx, f.admin(t, i), "SHOW GRANTS FOR intruder@'%'") {
+			if strings.Contains(grant, "REPLICATION SLAVE") {
+				t.Errorf("node %s has %q", f.Name(i), grant)
+			}
+		}
+	}
+}
+
+// mustNotAttach logs in with an account, which works, and attaches with it as a
+// replica, which must be denied.
+func (f *fixture) mustNotAttach(t *testing.T, ctx context.Context, i int, user, password string) {
+	t.Helper()
+	db := openDSN(t, fmt.Sprintf("%s:%s@tcp(%s)/", user, password, f.MysqldAddr(i)), nil)
+	if err := db.PingContext(ctx); err != nil {
+		t.Fatalf("%s cannot log in, so the test would test nothing: %v", user, err)
+	}
+	// Registering as a replica is denied with 1045, the dump itself with 1227.
+	err := attach(ctx, f.MysqldAddr(i), user, password)
+	if err == nil || !strings.Contains(err.Error(), "1045") && !strings.Contains(err.Error(), "1227") {
+		t.Errorf("%s attached as a replica: %v; want access denied", user, err)
+	}
+}
+
+// attach is a stock semi-sync replica at addr (host:port, or a socket's path):
+// it acknowledges whatever it receives. It returns the error that ends it.
+func attach(ctx context.Context, addr, user, password string) error {
+	cfg := replication.BinlogSyncerConfig{
+		ServerID: 4711, Flavor: mysql.MySQLFlavor, Host: addr, User: user, Password: password,
+		SemiSyncEnabled: true, DisableRetrySync: true, Logger: slog.New(slog.DiscardHandler),
+	}
+	if host, portText, err := net.SplitHostPort(addr); err == nil {
+		port, err := strconv.ParseUint(portText, 10, 16)
+		if err != nil {
+			return err
+		}
+		cfg.Host, cfg.Port = host, uint16(port)
+	}
+	replica := replication.NewBinlogSyncer(cfg)
+	defer replica.Close()
+	stream, err := replica.StartSync(mysql.Position{})
+	for err == nil {
+		_, err = stream.GetEvent(ctx)
+	}
+	return err
+}
+
+// foreignDump attaches with an account that may: the agent's own, which is not
+// the tap's. Its presence alone must fence.
+func (f *fixture) foreignDump(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 100)
+	pid := f.MysqldPID(primary)
+	dsn, err := f.AdminDSN(primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := driver.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := attach(ctx, cfg.Addr, cfg.User, cfg.Passwd); ctx.Err() != nil {
+		t.Fatalf("the foreign replica stays attached: %v", err)
+	}
+	f.awaitMysqldGone(t, ctx, primary, pid)
+	l.awaitAcks(t, ctx, 100)
+	f.heal(t, ctx)
+	l.stop(t)
+	f.check(t, ctx)
+}
+
+// TestDivergence writes a row behind quorate's back, with a GTID of its own,
+// while the node's agent is down.
+func TestDivergence(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "RowBehindTheBack", func(t *testing.T, ctx context.Context) {
+		victim := f.others(f.heal(t, ctx))[0]
+		if err := f.Terminate(ctx, victim); err != nil {
+			t.Fatal(err)
+		}
+		gtid := f.writeBehind(t, ctx, victim)
+		if err := f.Start(ctx, victim); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.WaitNode(ctx, victim, "errant", func(st cluster.NodeStatus) bool {
+			return st.Role == cluster.RoleErrant
+		}); err != nil {
+			t.Fatal(err)
+		}
+		st := f.status(t, ctx, victim)
+		if !strings.Contains(st.Errant, gtid) || !strings.Contains(st.Reason, gtid) {
+			t.Errorf("errant %q, reason %q: neither may lack %s", st.Errant, st.Reason, gtid)
+		}
+		if pid := f.MysqldPID(victim); pid != 0 {
+			t.Errorf("the errant node runs a mysqld, process %d", pid)
+		}
+		l := f.start(t, 4, f.others(victim)...) // the others do not mind
+		l.awaitAcks(t, ctx, 100)
+	})
+}
+
+// writeBehind runs node i's data directory without an agent, inserts a row and
+// stops the server in good order. It returns the row's GTID.
+func (f *fixture) writeBehind(t *testing.T, ctx context.Context, i int) string {
+	t.Helper()
+	install, err := provision.Discover(mysqlBase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "qe2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := dir + "/s"
+	argv := append(install.MysqldArgv(), "--no-defaults", "--user=root", "--datadir="+f.MysqldDataDir(i), "--socket="+socket,
+		"--skip-networking", "--skip-grant-tables", "--mysqlx=OFF", "--skip-replica-start", "--secure-file-priv=NULL",
+		"--log-bin="+dir+"/b", "--server-id=99", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
+		"--lc-messages-dir="+install.ShareDir, "--pid-file="+dir+"/pid")
+	server := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	out, err := os.Create(dir + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	server.Stderr = out
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Wait() }()
+	db := openDSN(t, fmt.Sprintf("root@unix(%s)/", socket), nil)
+	if err := devcluster.Poll(ctx, "the server answers", func(ctx context.Context) (bool, string, error) {
+		select {
+		case err := <-ended:
+			text, _ := os.ReadFile(dir + "/log")
+			return false, "", fmt.Errorf("the server ended: %w: %s", err, text)
+		default:
+		}
+		err := db.PingContext(ctx)
+		return err == nil, fmt.Sprint(err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var before, after, gtid string
+	for _, step := range []error{
+		db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&before),
+		execute(ctx, db, "INSERT INTO quorate_demo.ledger (id, writer, seq, payload) VALUES (1 << 60, 1 << 28, 0, 'behind')"),
+		db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&after),
+		db.QueryRowContext(ctx, "SELECT GTID_SUBTRACT(?, ?)", after, before).Scan(&gtid),
+		server.Process.Signal(syscall.SIGTERM),
+	} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the server does not end")
+	}
+	return strings.ReplaceAll(gtid, "\n", "")
+}
+
+func execute(ctx context.Context, db *sql.DB, stmt string) error {
+	_, err := db.ExecContext(ctx, stmt)
+	return err
+}

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"context"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestKill sends SIGKILL to everything that can be killed, under load. After
+// each kill the cluster is writable again, every server holds what the ledger
+// says, and no data directory was made anew.
+func TestKill(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	for _, sc := range []struct {
+		name string
+		// victim chooses whom kill hits.
+		victim func(primary int) int
+		kill   func(*fixture, int) error
+	}{
+		{"PrimaryMysqld", same, func(f *fixture, i int) error { return f.KillMysqld(i) }},
+		{"PrimaryAgent", same, func(f *fixture, i int) error { return f.KillAgent(i) }},
+		{"PrimaryBoth", same, func(f *fixture, i int) error { return f.KillBoth(i) }},
+		{"FollowerMysqld", next, func(f *fixture, i int) error { return f.KillMysqld(i) }},
+		{"FollowerAgent", next, func(f *fixture, i int) error { return f.KillAgent(i) }},
+		{"FollowerBoth", next, func(f *fixture, i int) error { return f.KillBoth(i) }},
+	} {
+		f.scenario(t, sc.name, func(t *testing.T, ctx context.Context) {
+			primary := f.heal(t, ctx)
+			before := f.dataIdentity(t, ctx)
+			term := f.status(t, ctx, primary).Term
+			l := f.start(t, 6)
+			l.awaitAcks(t, ctx, 300)
+			victim := sc.victim(primary)
+			if err := sc.kill(f, victim); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WaitPrimary(ctx); err != nil {
+				t.Fatal(err)
+			}
+			l.awaitAcks(t, ctx, 300)
+			now := f.heal(t, ctx)
+			if st := f.status(t, ctx, now); victim != primary && (now != primary || st.Term != term) {
+				t.Errorf("a follower was killed and %s is the primary of term %d; it was %s of term %d",
+					f.Name(now), st.Term, f.Name(primary), term)
+			}
+			l.awaitAcks(t, ctx, 300)
+			l.stop(t)
+			f.check(t, ctx)
+			f.mustNotBeRebuilt(t, ctx, before)
+		})
+	}
+}
+
+func same(i int) int { return i }
+func next(i int) int { return (i + 1) % 3 }
+
+// TestOutage kills all six processes at once and brings back all nodes, or any
+// two of them first.
+func TestOutage(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	for _, sc := range []struct {
+		name  string
+		first []int // who comes back before the others
+	}{
+		{"AllReturn", []int{0, 1, 2}},
+		{"AB", []int{0, 1}},
+		{"AC", []int{0, 2}},
+		{"BC", []int{1, 2}},
+	} {
+		f.scenario(t, sc.name, func(t *testing.T, ctx context.Context) {
+			f.heal(t, ctx)
+			before := f.dataIdentity(t, ctx)
+			l := f.start(t, 6)
+			l.awaitAcks(t, ctx, 300)
+			atOnce(t, []int{0, 1, 2}, f.KillBoth)
+			for _, i := range sc.first {
+				if err := f.Start(ctx, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := f.WaitPrimary(ctx); err != nil {
+				t.Fatal(err)
+			}
+			l.awaitAcks(t, ctx, 300)
+			f.heal(t, ctx)
+			l.stop(t)
+			f.check(t, ctx)
+			f.mustNotBeRebuilt(t, ctx, before)
+		})
+	}
+}
+
+// dataIdentity is what changes when a data directory is made anew: the inode
+// of InnoDB's system tablespace and the server's UUID, for each node.
+type dataIdentity struct {
+	Inode uint64
+	UUID  string
+}
+
+func (f *fixture) dataIdentity(t *testing.T, ctx context.Context) (ids []dataIdentity) {
+	t.Helper()
+	for i := range f.Len() {
+		id := dataIdentity{UUID: f.status(t, ctx, i).ServerUUID}
+		err := filepath.WalkDir(f.DataDir(i), func(_ string, e fs.DirEntry, err error) error {
+			if err != nil || e.Name() != "ibdata1" {
+				return nil // what goes away meanwhile is not what is looked for
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				id.Inode = st.Ino
+			}
+			return fs.SkipAll
+		})
+		if err != nil || id.Inode == 0 || id.UUID == "" {
+			t.Fatalf("node %s: no ibdata1 or no server UUID: %+v (%v)", f.Name(i), id, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func (f *fixture) mustNotBeRebuilt(t *testing.T, ctx context.Context, before []dataIdentity) {
+	t.Helper()
+	if d := cmp.Diff(before, f.dataIdentity(t, ctx)); d != "" {
+		t.Errorf("data directories were made anew (-before +after):\n%s", d)
+	}
+}

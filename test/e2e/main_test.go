@@ -1,0 +1,396 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/ledger"
+)
+
+// scenarioTimeout bounds one scenario. Normal is 10 to 20 s on two cores.
+const scenarioTimeout = 3 * time.Minute
+
+// binaryVariable tells the tests where TestMain has put the program.
+const binaryVariable = "QUORATE_E2E_BINARY"
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+// buildAndRun builds the program once for all tests.
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "quorate-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run it, too
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	binary := filepath.Join(dir, "quorate")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/quorate")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build quorate:", err)
+		return 1
+	}
+	if err := os.Setenv(binaryVariable, binary); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// mysqlBase returns the MySQL installation to test with.
+func mysqlBase(t *testing.T) string {
+	t.Helper()
+	if base := os.Getenv("QUORATE_MYSQL_BASE"); base != "" {
+		return base
+	}
+	base, err := filepath.Abs("../../.mysql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(base); err == nil {
+		return base
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("no MySQL in .mysql and QUORATE_MYSQL_BASE is not set: run make mysql")
+	}
+	t.Skip("no MySQL in .mysql and QUORATE_MYSQL_BASE is not set: run make mysql")
+	return ""
+}
+
+// fixture is a running cluster and what was written to it.
+type fixture struct {
+	*devcluster.Cluster
+	history []ledger.Attempt
+	writers uint32 // next writer's number
+}
+
+// newFixture starts a cluster with the ledger's table in it. It is closed when
+// t ends.
+func newFixture(t *testing.T, opts devcluster.Options) *fixture {
+	t.Helper()
+	opts.MySQLBase, opts.Binary = mysqlBase(t), os.Getenv(binaryVariable)
+	opts.Logger = slog.New(slog.DiscardHandler)
+	dir, err := os.MkdirTemp("", "qe2e-") // t.TempDir is too long for a socket's path
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Dir = dir
+	c, err := devcluster.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeCluster(t, c) })
+	ctx := scenarioContext(t)
+	if err := c.StartAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Cluster: c}
+	primary := f.heal(t, ctx)
+	if err := c.CreateApplication(ctx, primary, ledger.Database); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.CreateTable(ctx, c.DSN((primary+1)%c.Len())); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// closeCluster stops the cluster; of a failed test's cluster the logs stay.
+func closeCluster(t *testing.T, c *devcluster.Cluster) {
+	if !t.Failed() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	if err := c.Stop(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("the logs of the cluster are in %s", c.Dir())
+	if os.Getenv("QUORATE_E2E_KEEP") != "" {
+		return
+	}
+	for i := range c.Len() {
+		if err := os.RemoveAll(c.DataDir(i)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func scenarioContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), scenarioTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// scenario runs one sub-test on the shared cluster; the ones after a failed
+// one are not run, because they would find a broken cluster.
+func (f *fixture) scenario(t *testing.T, name string, run func(t *testing.T, ctx context.Context)) {
+	t.Helper()
+	if t.Failed() {
+		t.Logf("%s: not run after the failure", name)
+		return
+	}
+	t.Run(name, func(t *testing.T) { run(t, scenarioContext(t)) })
+}
+
+// heal starts every agent that does not run, waits until all nodes are ready
+// and returns the primary.
+func (f *fixture) heal(t *testing.T, ctx context.Context) int {
+	t.Helper()
+	if err := f.StartAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	primary, err := f.WaitAllReady(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return primary
+}
+
+// others returns the nodes other than i.
+func (f *fixture) others(i int) (nodes []int) {
+	for n := range f.Len() {
+		if n != i {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// load is a set of writers at work.
+type load struct {
+	*ledger.Workload
+	fixture     *fixture
+	first, last uint32 // its writers' numbers
+	stopOnce    sync.Once
+	cancel      context.CancelFunc
+	ended       chan error
+}
+
+// start lets writers write through the ports of the given nodes (all, if none
+// are given) until stop.
+func (f *fixture) start(t *testing.T, writers int, nodes ...int) *load {
+	t.Helper()
+	if len(nodes) == 0 {
+		for i := range f.Len() {
+			nodes = append(nodes, i)
+		}
+	}
+	cfg := ledger.Config{Writers: writers, FirstWriter: f.writers, Logger: slog.New(slog.DiscardHandler)}
+	for _, i := range nodes {
+		cfg.DSNs = append(cfg.DSNs, f.DSN(i))
+	}
+	w, err := ledger.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{Workload: w, fixture: f, first: f.writers, last: f.writers + uint32(writers) - 1,
+		cancel: cancel, ended: make(chan error, 1)}
+	f.writers += uint32(writers)
+	go func() { l.ended <- w.Run(ctx) }()
+	t.Cleanup(func() { l.stop(t) })
+	return l
+}
+
+// stop ends the writers and adds what they were told to the history.
+func (l *load) stop(t *testing.T) {
+	t.Helper()
+	l.stopOnce.Do(func() {
+		l.cancel()
+		if err := <-l.ended; err != nil {
+			t.Error(err)
+		}
+		l.fixture.history = append(l.fixture.history, l.History()...)
+	})
+}
+
+// awaitAcks waits for n more acknowledged rows.
+func (l *load) awaitAcks(t *testing.T, ctx context.Context, n int64) {
+	t.Helper()
+	want := l.Stats().Acknowledged + n
+	if err := devcluster.Poll(ctx, fmt.Sprintf("%d rows are acknowledged", want), func(context.Context) (bool, string, error) {
+		s := l.Stats()
+		return s.Acknowledged >= want, fmt.Sprintf("%+v", s), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustHaveNoOK stops writers that worked while no majority was there: an OK
+// that one of them got is a lie.
+func (l *load) mustHaveNoOK(t *testing.T) {
+	t.Helper()
+	l.stop(t)
+	s := l.Stats()
+	if s.Acknowledged != 0 {
+		t.Errorf("%d rows were acknowledged without a majority", s.Acknowledged)
+	}
+	if s.Unknown == 0 {
+		t.Errorf("no writer had a transaction under way (%+v): the test has tested nothing", s)
+	}
+}
+
+// rowsOn returns how many of the load's rows node i has.
+func (l *load) rowsOn(t *testing.T, ctx context.Context, i int) (n int) {
+	t.Helper()
+	db := l.fixture.local(t, i)
+	if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+ledger.Table+" WHERE writer BETWEEN ? AND ?",
+		l.first, l.last).Scan(&n); err != nil {
+		t.Fatalf("node %s: %v", l.fixture.Name(i), err)
+	}
+	return n
+}
+
+// check holds every server to the history.
+func (f *fixture) check(t *testing.T, ctx context.Context) {
+	t.Helper()
+	var nodes []ledger.Node
+	for i := range f.Len() {
+		dsn, err := f.LocalDSN(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, ledger.Node{Name: f.Name(i), DSN: dsn})
+	}
+	res, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), nodes, f.history, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, finding := range slices.Concat(res.Lost, res.Diverged) {
+		if n == 10 {
+			break
+		}
+		t.Errorf("%v", finding)
+	}
+	if !res.OK() {
+		t.Fatalf("lost %d, diverged %d, of %d acknowledged rows", len(res.Lost), len(res.Diverged), res.Acknowledged)
+	}
+	t.Logf("%d rows on each node; %d acknowledged, %d of %d of unknown outcome are there",
+		res.Rows, res.Acknowledged, res.UnknownPresent, res.Unknown)
+}
+
+// local opens node i's mysqld through its socket as the operator.
+func (f *fixture) local(t *testing.T, i int) *sql.DB {
+	t.Helper()
+	dsn, err := f.LocalDSN(i)
+	return openDSN(t, dsn, err)
+}
+
+// admin opens node i's mysqld through its socket as the agent itself.
+func (f *fixture) admin(t *testing.T, i int) *sql.DB {
+	t.Helper()
+	dsn, err := f.AdminDSN(i)
+	return openDSN(t, dsn, err)
+}
+
+func openDSN(t *testing.T, dsn string, err error) *sql.DB {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Logger = &mysql.NopLogger{} // broken connections are what the tests make
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// awaitWaiting waits until a session of node i's mysqld waits for an ACK.
+func (f *fixture) awaitWaiting(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
+	db := f.admin(t, i)
+	if err := devcluster.Poll(ctx, "a session waits for an ACK", func(ctx context.Context) (bool, string, error) {
+		var n int
+		err := db.QueryRowContext(ctx,
+			"SELECT COUNT(*) FROM performance_schema.processlist WHERE STATE LIKE 'Waiting for semi-sync ACK%'").Scan(&n)
+		return n > 0, "none does", err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pause stops agents and returns when the kernel has stopped them.
+func (f *fixture) pause(t *testing.T, ctx context.Context, nodes ...int) {
+	t.Helper()
+	for _, i := range nodes {
+		if err := f.PauseAgent(i); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if f.AgentPID(i) != 0 {
+				_ = f.ResumeAgent(i) // for a test that failed in between
+			}
+		})
+	}
+	if err := devcluster.Poll(ctx, "the agents are stopped", func(context.Context) (bool, string, error) {
+		for _, i := range nodes {
+			if !f.AgentPaused(i) {
+				return false, f.Name(i), nil
+			}
+		}
+		return true, "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) resume(t *testing.T, nodes ...int) {
+	t.Helper()
+	for _, i := range nodes {
+		if err := f.ResumeAgent(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// status returns what node i says of itself.
+func (f *fixture) status(t *testing.T, ctx context.Context, i int) cluster.NodeStatus {
+	t.Helper()
+	st, err := f.NodeStatus(ctx, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// atOnce runs f for all nodes at the same time.
+func atOnce(t *testing.T, nodes []int, f func(int) error) {
+	t.Helper()
+	errs := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for n, i := range nodes {
+		wg.Go(func() { errs[n] = f(i) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
