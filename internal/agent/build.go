@@ -68,7 +68,7 @@ func (a *Agent) buildFeed() (err error) {
 			changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
 			executed: a.executed, logger: a.logger,
 		},
-		Logger: a.logger,
+		WrapPayloads: true, Logger: a.logger,
 	})
 	return err
 }
