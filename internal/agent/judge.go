@@ -74,33 +74,29 @@ func (a *Agent) judgeErrant(executed *gtid.Set) error {
 		errant, a.data.join("mysql"))}
 }
 
-// fillHoles declares the no-ops before mysqld's place in the log done.
+// fillHoles declares what is done before mysqld's place in the log, although
+// gtid_executed lacks it.
 func (a *Agent) fillHoles(ctx context.Context, executed *gtid.Set) error {
-	log := logReader{a.log, a.node}
-	mark, err := findPrefix(log, executed)
+	mark, err := findPrefix(logReader{a.log, a.node}, executed)
 	if err != nil {
 		return fmt.Errorf("find mysqld's place in the log: %w", err)
 	}
-	holes, err := findHoles(log, mark, executed)
-	var broken *holesError
-	if errors.As(err, &broken) {
+	if !mark.Broken.IsEmpty() {
 		a.board.update(func(s *cluster.NodeStatus) { s.Errant = "" })
-		return &verdictError{core.Errant, err.Error() + "; it stays down and has to be rebuilt"}
-	}
-	if err != nil {
-		return err
+		return &verdictError{core.Errant, fmt.Sprintf(
+			"mysqld lacks transactions with rows (%s) although it has later ones; it stays down and has to be rebuilt", mark.Broken)}
 	}
 	a.logger.Info("mysqld holds the log up to", "index", mark.Index, "committed", a.node.Committed().Mark().Index,
-		"no_ops", holes.String())
-	if holes.IsEmpty() {
+		"no_ops", mark.Done.String(), "xa_again", mark.Again.String())
+	if mark.Done.IsEmpty() {
 		return nil
 	}
 	admin, err := a.admin()
 	if err != nil {
 		return err
 	}
-	if err := admin.AddPurged(ctx, holes.String()); err != nil {
-		return fmt.Errorf("declare the no-ops %s done: %w", holes, err)
+	if err := admin.AddPurged(ctx, mark.Done.String()); err != nil {
+		return fmt.Errorf("declare %s done: %w", mark.Done, err)
 	}
 	return nil
 }

@@ -25,17 +25,41 @@ type committedLog interface {
 // prefixMark is the end of the part of the log that a mysqld holds.
 type prefixMark struct {
 	// Index is the entry of the last transaction that mysqld has; 0 = it has none.
+	// Where only Again is missing before it, it is the entry of Again's first.
 	Index uint64
 	// Skip is how many of that entry's transactions it has.
 	Skip int
-	// Through holds every transaction of the log up to the mark.
+	// Through holds every transaction of the log up to the last that mysqld has.
 	Through *gtid.Set
+	holes
 }
 
 // findPrefix finds the last transaction of the committed log that is in
 // executed. Engine commits follow log order everywhere, so mysqld holds
-// everything before it, too (the prefix rule).
+// everything before it, too (the prefix rule); what executed lacks there is
+// looked at (see holes).
+//
+// What is applied again starts at the first of Again, so that it stays in log
+// order; mysqld skips what follows and is in gtid_executed. So Index goes back
+// only once Done has been declared: a no-op that is not would run again out of
+// its order.
 func findPrefix(log committedLog, executed *gtid.Set) (prefixMark, error) {
+	mark, err := findMark(log, executed)
+	if err != nil {
+		return prefixMark{}, err
+	}
+	first, err := mark.findHoles(log, executed)
+	if err != nil {
+		return prefixMark{}, err
+	}
+	if !mark.Again.IsEmpty() && mark.Done.IsEmpty() && mark.Broken.IsEmpty() {
+		mark.Index, mark.Skip = first.index, first.ordinal
+	}
+	return mark, nil
+}
+
+// findMark is findPrefix without a look at the holes.
+func findMark(log committedLog, executed *gtid.Set) (prefixMark, error) {
 	segments := log.Segments()
 	for i := len(segments) - 1; i >= 0; i-- {
 		last := uint64(0) // no bound: the newest segment
@@ -122,59 +146,109 @@ func entryTransactions(e seglog.Entry, f func(uint64, int, binlog.Transaction) e
 	return nil
 }
 
-// holesError says that the premise of the prefix rule does not hold.
-type holesError struct{ GTIDs *gtid.Set }
-
-func (e *holesError) Error() string {
-	return fmt.Sprintf("mysqld lacks transactions with rows (%s) although it has later ones", e.GTIDs)
+// holes are the transactions before the mark that are not in executed. Each of
+// them was read: nothing is ever declared done that was not looked at.
+type holes struct {
+	// Done changed nothing, so that InnoDB keeps no trace of them, or are XA
+	// PREPAREs of what was committed or rolled back since: a replica
+	// (log_replica_updates=OFF) does not keep their GTIDs.
+	Done *gtid.Set
+	// Again are XA PREPAREs of what was still prepared. A replica that starts
+	// rolls that back, with its GTID (only a primary that binlogs it marks it as
+	// to be kept). Applied after what follows in the log it comes out the same:
+	// its locks kept that away from its rows until it is ended.
+	Again *gtid.Set
+	// Broken are the rest: the premise of the prefix rule does not hold.
+	Broken *gtid.Set
 }
 
-// findHoles returns the transactions before the mark that are not in executed:
-// statements that changed nothing, of which InnoDB keeps no trace. Each of
-// them is read, and one that carries rows is a *holesError: nothing is ever
-// declared done that was not looked at.
-func findHoles(log committedLog, mark prefixMark, executed *gtid.Set) (*gtid.Set, error) {
-	holes := mark.Through.Clone()
-	holes.Subtract(executed)
-	if holes.IsEmpty() {
-		return holes, nil
+// place is a transaction's in the log.
+type place struct {
+	gtid    gtid.GTID
+	index   uint64
+	ordinal int
+}
+
+// findHoles fills in the mark's holes, and returns the first of Again.
+func (m *prefixMark) findHoles(log committedLog, executed *gtid.Set) (first place, err error) {
+	m.holes = holes{Done: &gtid.Set{}, Again: &gtid.Set{}, Broken: &gtid.Set{}}
+	missing := m.Through.Clone()
+	missing.Subtract(executed)
+	if missing.IsEmpty() {
+		return place{}, nil
 	}
-	withRows := &gtid.Set{}
 	seen := &gtid.Set{}
+	prepared := map[binlog.XID]place{} // those of missing, not ended so far
 	segments := log.Segments()
 	for i, s := range segments {
-		last := mark.Index
-		if i+1 < len(segments) && segments[i+1].FirstIndex <= mark.Index {
+		if s.FirstIndex > m.Index {
+			break
+		}
+		last := m.Index
+		if i+1 < len(segments) && segments[i+1].FirstIndex <= m.Index {
 			last = segments[i+1].FirstIndex - 1
 			inside := segments[i+1].GTIDsBefore.Clone()
 			inside.Subtract(s.GTIDsBefore)
-			if !inside.Intersects(holes) {
+			if len(prepared) == 0 && !inside.Intersects(missing) {
 				continue
 			}
 		}
-		if s.FirstIndex > mark.Index {
-			break
-		}
-		err := eachTransaction(log, s.FirstIndex, last, func(_ uint64, _ int, tx binlog.Transaction) error {
-			if !holes.Contains(tx.GTID) {
+		err := eachTransaction(log, s.FirstIndex, last, func(index uint64, ordinal int, tx binlog.Transaction) error {
+			if missing.Contains(tx.GTID) {
+				seen.Add(tx.GTID)
+				return m.lookAtHole(tx, place{tx.GTID, index, ordinal}, prepared)
+			}
+			if len(prepared) == 0 || !executed.Contains(tx.GTID) {
 				return nil
 			}
-			seen.Add(tx.GTID)
-			rows, err := binlog.HasRowEvents(tx.Raw)
-			if rows {
-				withRows.Add(tx.GTID)
+			xid, ends, err := binlog.ParseXAEnd(tx.Raw)
+			if p, found := prepared[xid]; ends && found {
+				m.Done.Add(p.gtid)
+				delete(prepared, xid)
 			}
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("look at the holes in gtid_executed: %w", err)
+			return place{}, fmt.Errorf("look at the holes in gtid_executed: %w", err)
 		}
 	}
-	if !withRows.IsEmpty() {
-		return nil, &holesError{GTIDs: withRows}
+	if !seen.ContainsSet(missing) {
+		return place{}, fmt.Errorf("the log no longer holds all of %s: they cannot be looked at", missing)
 	}
-	if !seen.ContainsSet(holes) {
-		return nil, fmt.Errorf("the log no longer holds all of %s: they cannot be looked at", holes)
+	for _, p := range prepared {
+		m.Again.Add(p.gtid)
+		if first.index == 0 || p.index < first.index || p.index == first.index && p.ordinal < first.ordinal {
+			first = p
+		}
 	}
-	return holes, nil
+	return first, nil
+}
+
+// lookAtHole puts one missing transaction where it belongs.
+func (m *prefixMark) lookAtHole(tx binlog.Transaction, at place, prepared map[binlog.XID]place) error {
+	xid, prepares, err := binlog.ParseXAPrepare(tx.Raw)
+	if err != nil {
+		return err
+	}
+	if prepares {
+		if before, found := prepared[xid]; found { // its end is missing
+			m.Broken.Add(before.gtid)
+		}
+		prepared[xid] = at
+		return nil
+	}
+	// The GTID of an XA COMMIT or XA ROLLBACK is kept with what it does.
+	_, changes, err := binlog.ParseXAEnd(tx.Raw)
+	if err == nil && !changes {
+		changes, err = binlog.HasRowEvents(tx.Raw)
+	}
+	if err != nil {
+		return err
+	}
+	if changes {
+		m.Broken.Add(tx.GTID)
+	} else {
+		m.Done.Add(tx.GTID)
+	}
+	return nil
 }

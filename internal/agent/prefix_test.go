@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -28,22 +29,42 @@ func (l *fakeLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
 	return l.entries[index-1 : min(int(index)+1, len(l.entries))], true, nil
 }
 
-// fakeTransaction is a GTID event and either a statement or a row change.
-func fakeTransaction(n uint64, rows bool) []byte {
+// change is what a fake transaction does.
+type change struct {
+	kind byte // one of the constants below
+	xid  byte
+}
+
+const (
+	noOp      = 'n'
+	rowChange = 'r'
+	xaPrepare = 'p'
+	xaEnd     = 'e'
+)
+
+// fakeTransaction is a GTID event and what c says.
+func fakeTransaction(n uint64, c change) []byte {
 	var id gtid.UUID
 	body := append([]byte{1}, id[:]...)
 	body = binary.LittleEndian.AppendUint64(body, n)
 	body = append(body, 2)
 	body = append(body, make([]byte, 16)...)
 	raw := fakeEvent(33, body)
-	if rows {
-		query := append(make([]byte, 13), "\x00BEGIN"...)
-		raw = append(raw, fakeEvent(2, query)...)
-		raw = append(raw, fakeEvent(30, make([]byte, 10))...)
-		return append(raw, fakeEvent(16, make([]byte, 8))...)
+	rows := fakeEvent(30, make([]byte, 10))
+	xid := fmt.Sprintf("X'%02x',X'',1", c.xid)
+	switch c.kind {
+	case rowChange:
+		return slices.Concat(raw, fakeQuery("BEGIN"), rows, fakeEvent(16, make([]byte, 8)))
+	case xaPrepare:
+		prepare := fakeEvent(38, []byte{0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, c.xid})
+		return slices.Concat(raw, fakeQuery("XA START "+xid), rows, fakeQuery("XA END "+xid), prepare)
+	case xaEnd:
+		return append(raw, fakeQuery([]string{"XA COMMIT ", "XA ROLLBACK "}[n%2]+xid)...)
 	}
-	return append(raw, fakeEvent(2, append(make([]byte, 13), "\x00DROP TABLE IF EXISTS t"...))...)
+	return append(raw, fakeQuery("DROP TABLE IF EXISTS t")...)
 }
+
+func fakeQuery(text string) []byte { return fakeEvent(2, append(make([]byte, 14), text...)) }
 
 func fakeEvent(kind byte, body []byte) []byte {
 	e := make([]byte, binlog.HeaderBytes)
@@ -54,9 +75,9 @@ func fakeEvent(kind byte, body []byte) []byte {
 	return e
 }
 
-// buildLog makes entries of the given transaction counts; rows says which
-// transactions carry rows. A segment begins at every third entry.
-func buildLog(counts []int, rows func(n uint64) bool) *fakeLog {
+// buildLog makes entries of the given transaction counts; does says what each
+// transaction does. A segment begins at every third entry.
+func buildLog(counts []int, does func(n uint64) change) *fakeLog {
 	l := &fakeLog{}
 	before, n := &gtid.Set{}, uint64(0)
 	for i, count := range counts {
@@ -67,7 +88,7 @@ func buildLog(counts []int, rows func(n uint64) bool) *fakeLog {
 		data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: uint32(count), Term: 1, Number: index})
 		for range count {
 			n++
-			data = append(data, fakeTransaction(n, rows(n))...)
+			data = append(data, fakeTransaction(n, does(n))...)
 			before.Add(gtid.GTID{N: n})
 		}
 		l.entries = append(l.entries, seglog.Entry{Index: index, Term: 1, Data: data})
@@ -83,7 +104,27 @@ func numbers(ns ...uint64) *gtid.Set {
 	return s
 }
 
-// TestPrefixAgainstModel compares with a plain search over all transactions.
+// drawChanges draws what n transactions do, from index 1 on. An XID is used again
+// once its transaction has ended.
+func drawChanges(t *rapid.T, n uint64) []change {
+	prepared := map[byte]bool{}
+	changes := make([]change, n+1)
+	for i := range n {
+		c := change{rapid.SampledFrom([]byte{noOp, rowChange, xaPrepare, xaEnd}).Draw(t, "kind"), rapid.ByteRange(1, 3).Draw(t, "xid")}
+		if c.kind == xaPrepare && prepared[c.xid] || c.kind == xaEnd && !prepared[c.xid] {
+			c.kind = rowChange
+		}
+		if c.kind == xaPrepare || c.kind == xaEnd {
+			prepared[c.xid] = c.kind == xaPrepare
+		}
+		changes[i+1] = c
+	}
+	return changes
+}
+
+// TestPrefixAgainstModel compares with a plain model of a mysqld that started
+// after a crash: of the transactions that it had, it keeps the GTIDs of those
+// with rows, and those of XA PREPAREs only where it was the primary.
 func TestPrefixAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		counts := rapid.SliceOfN(rapid.IntRange(1, 4), 0, 12).Draw(t, "counts")
@@ -92,35 +133,69 @@ func TestPrefixAgainstModel(t *testing.T) {
 			total += uint64(c)
 		}
 		have := rapid.Uint64Range(0, total).Draw(t, "have")
-		noop := rapid.SliceOfN(rapid.Bool(), int(total)+1, int(total)+1).Draw(t, "noop")
-		log := buildLog(counts, func(n uint64) bool { return !noop[n] })
-		executed, want, last := &gtid.Set{}, &gtid.Set{}, uint64(0)
+		changes := drawChanges(t, total)
+		primary := rapid.SliceOfN(rapid.Bool(), int(total)+1, int(total)+1).Draw(t, "primary")
+		log := buildLog(counts, func(n uint64) change { return changes[n] })
+		executed, last := &gtid.Set{}, uint64(0)
 		for n := uint64(1); n <= have; n++ {
-			if !noop[n] {
+			if k := changes[n].kind; k == rowChange || k == xaEnd || k == xaPrepare && primary[n] {
 				executed.Add(gtid.GTID{N: n})
 				last = n
 			}
 		}
-		for n := uint64(1); n <= last; n++ {
-			if noop[n] {
-				want.Add(gtid.GTID{N: n})
+		done, again := &gtid.Set{}, &gtid.Set{}
+		resume := last // the feed goes on after this one
+		for n := last; n > 0; n-- {
+			switch {
+			case executed.Contains(gtid.GTID{N: n}):
+			case changes[n].kind == xaPrepare && !slices.Contains(changes[n:last+1], change{xaEnd, changes[n].xid}):
+				again.Add(gtid.GTID{N: n})
+				resume = n - 1
+			default:
+				done.Add(gtid.GTID{N: n})
 			}
 		}
-		mark, err := findPrefix(log, executed)
-		if err != nil {
-			t.Fatal(err)
+		mark := mustFind(t, log, executed, last)
+		if !mark.Done.Equal(done) || !mark.Again.Equal(again) || !mark.Broken.IsEmpty() {
+			t.Fatalf("done %s again %s broken %s, want %s and %s", mark.Done, mark.Again, mark.Broken, done, again)
 		}
-		if got := through(log, mark); got != last {
-			t.Fatalf("mark %+v is transaction %d, want %d", mark, got, last)
+		if got := through(log, mark); !done.IsEmpty() && got != last {
+			t.Fatalf("mark %+v is transaction %d, want %d: no-ops are not declared", mark, got, last)
 		}
-		if mark.Through.Count() != last {
-			t.Fatalf("through %s, want 1-%d", mark.Through, last)
+		executed.Union(done)
+		mark = mustFind(t, log, executed, last)
+		if got := through(log, mark); got != resume || !mark.Done.IsEmpty() || !mark.Again.Equal(again) {
+			t.Fatalf("all declared: mark %+v is transaction %d, want %d", mark, got, resume)
 		}
-		holes, err := findHoles(log, mark, executed)
-		if err != nil || !holes.Equal(want) {
-			t.Fatalf("holes %v (%v), want %v", holes, err, want)
+		if k := changes[last].kind; last > 1 && (k == rowChange || k == xaEnd) {
+			lost := rapid.Uint64Range(1, last-1).Draw(t, "lost")
+			mustBreak(t, log, executed, changes, lost, last)
 		}
 	})
+}
+
+// mustBreak takes transaction lost away from a mysqld that has a later one.
+func mustBreak(t *rapid.T, log *fakeLog, executed *gtid.Set, changes []change, lost, last uint64) {
+	if k := changes[lost].kind; k != rowChange && k != xaEnd {
+		return
+	}
+	executed = executed.Clone()
+	executed.Subtract(numbers(lost))
+	mark := mustFind(t, log, executed, last)
+	if !mark.Broken.Contains(gtid.GTID{N: lost}) || through(log, mark) != last {
+		t.Fatalf("%d is missing: mark %+v, broken %s", lost, mark, mark.Broken)
+	}
+}
+
+func mustFind(t *rapid.T, log *fakeLog, executed *gtid.Set, last uint64) prefixMark {
+	mark, err := findPrefix(log, executed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mark.Through.Count() != last {
+		t.Fatalf("through %s, want 1-%d", mark.Through, last)
+	}
+	return mark
 }
 
 // through returns the number of the transaction at which a mark points.
@@ -138,24 +213,26 @@ func through(l *fakeLog, m prefixMark) (n uint64) {
 // TestHoleWithRowsIsRefused: trace A4. A missing transaction with rows below
 // the mark is never declared done.
 func TestHoleWithRowsIsRefused(t *testing.T) {
-	log := buildLog([]int{2, 2, 2, 2, 2}, func(n uint64) bool { return n != 3 })
-	executed := numbers(1, 2, 5, 6, 7) // 3 is a no-op, 4 carries rows
-	mark, err := findPrefix(log, executed)
+	log := buildLog([]int{2, 2, 2, 2, 2}, func(n uint64) change {
+		if n == 3 {
+			return change{kind: noOp}
+		}
+		return change{kind: rowChange}
+	})
+	mark, err := findPrefix(log, numbers(1, 2, 5, 6, 7))
 	if err != nil || mark.Index != 4 || mark.Skip != 1 {
 		t.Fatalf("mark %+v, %v", mark, err)
 	}
-	_, err = findHoles(log, mark, executed)
-	want := fmt.Sprintf("mysqld lacks transactions with rows (%s) although it has later ones", numbers(4))
-	if err == nil || err.Error() != want {
-		t.Fatalf("got %v, want %s", err, want)
+	if !mark.Broken.Equal(numbers(4)) || !mark.Done.Equal(numbers(3)) {
+		t.Fatalf("broken %s, done %s", mark.Broken, mark.Done)
 	}
 }
 
 // TestHolesThatTheLogLacksAreRefused: what cannot be looked at is not filled.
 func TestHolesThatTheLogLacksAreRefused(t *testing.T) {
-	log := buildLog([]int{1, 1, 1}, func(uint64) bool { return true })
+	log := buildLog([]int{1, 1, 1}, func(uint64) change { return change{kind: rowChange} })
 	mark := prefixMark{Index: 3, Skip: 1, Through: numbers(1, 2, 3, 9)}
-	if holes, err := findHoles(log, mark, numbers(1, 2, 3)); err == nil {
-		t.Fatalf("filled %s", holes)
+	if _, err := mark.findHoles(log, numbers(1, 2, 3)); err == nil {
+		t.Fatalf("filled %s", mark.Done)
 	}
 }

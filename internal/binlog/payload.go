@@ -109,30 +109,38 @@ func HasRowEvents(raw []byte) (bool, error) {
 }
 
 func payloadHasRowEvents(e Event) (bool, error) {
-	p, err := parsePayload(e)
+	r, err := openPayload(e)
 	if err != nil {
 		return false, fmt.Errorf("look for row events: %w", err)
 	}
-	var r io.Reader = bytes.NewReader(p.data)
-	switch p.compression {
-	case compressionNone:
-	case compressionZSTD:
-		// Concurrency 1 decodes in this goroutine.
-		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(zstdWindowBytesMax))
-		if err != nil {
-			return false, fmt.Errorf("look for row events: %w: %w", ErrMalformed, err)
-		}
-		defer d.Close()
-		r = d
-	default:
-		return false, fmt.Errorf("look for row events: %w: compression %d", ErrMalformed, p.compression)
-	}
+	defer r.Close()
 	found, err := streamHasRowEvents(r, scanBytesMax)
 	if err != nil {
 		return false, fmt.Errorf("look for row events: %w: %w", ErrMalformed, err)
 	}
 	return found, nil
+}
+
+// openPayload returns a reader of a payload's events, decompressed.
+func openPayload(e Event) (io.ReadCloser, error) {
+	p, err := parsePayload(e)
+	if err != nil {
+		return nil, err
+	}
+	r := bytes.NewReader(p.data)
+	switch p.compression {
+	case compressionNone:
+		return io.NopCloser(r), nil
+	case compressionZSTD:
+		// Concurrency 1 decodes in the caller's goroutine.
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(zstdWindowBytesMax))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+		return d.IOReadCloser(), nil
+	}
+	return nil, fmt.Errorf("%w: compression %d", ErrMalformed, p.compression)
 }
 
 // streamHasRowEvents reads events without checksums up to the first row event.

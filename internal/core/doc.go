@@ -35,7 +35,8 @@
 //     (I6). Before OpenWrites mysqld is read-only and simply replicates again.
 //   - A term has one epoch and, after a transfer was asked for, no lease. A
 //     leader that has to promote itself in such a term resigns first.
-//   - Unserve comes before every other effect of a demotion.
+//   - Unserve comes before every other effect of an unplanned demotion. A planned
+//     one closes writes first, so that the commits in flight get their answer.
 //
 // Time limits are counted in Now of the ticks; Config names them.
 package core
