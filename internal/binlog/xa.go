@@ -1,0 +1,151 @@
+package binlog
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// XID names an XA transaction. The format id is not part of it: mysqld tells
+// XA transactions apart by the other two (xid_t::eq in sql/xa.h).
+type XID struct{ GTRID, BQUAL string }
+
+// xaPrepareBytes is the length of an XA_PREPARE event's fixed part: one phase
+// u8, format id u32, length of gtrid u32, length of bqual u32. gtrid and bqual
+// follow (XA_prepare_event in control_events.h).
+const xaPrepareBytes = 13
+
+// xaPartBytesMax is the longest gtrid or bqual (MAXGTRIDSIZE, MAXBQUALSIZE).
+const xaPartBytesMax = 64
+
+// ParseXAPrepare reports which XA transaction the transaction raw prepares, if
+// it does: XA COMMIT … ONE PHASE leaves nothing prepared. It looks into a
+// payload, all through it, because an XA_PREPARE event comes last. It returns
+// ErrMalformed for bytes that are no such events, or a payload of more than
+// scanBytesMax.
+func ParseXAPrepare(raw []byte) (xid XID, prepares bool, err error) {
+	for e, err := range Events(raw) {
+		if err == nil && e.Type() == TypeXAPrepare {
+			return parseXAPrepare(e.Body(true))
+		}
+		if err == nil && e.Type() == TypeTransactionPayload {
+			return payloadXAPrepare(e)
+		}
+		if err != nil {
+			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+		}
+	}
+	return XID{}, false, nil
+}
+
+func payloadXAPrepare(e Event) (XID, bool, error) {
+	r, err := openPayload(e)
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+	}
+	defer r.Close()
+	var event [HeaderBytes + xaPrepareBytes + 2*xaPartBytesMax]byte
+	for left := int64(scanBytesMax); ; {
+		if _, err := io.ReadFull(r, event[:HeaderBytes]); errors.Is(err, io.EOF) {
+			return XID{}, false, nil
+		} else if err != nil {
+			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: %w", ErrMalformed, err)
+		}
+		n := int64(Event(event[:]).Length())
+		left -= n
+		isPrepare := Event(event[:]).Type() == TypeXAPrepare
+		if n < HeaderBytes || left < 0 || isPrepare && n > int64(len(event)) {
+			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: event of %d bytes", ErrMalformed, n)
+		}
+		if isPrepare {
+			_, err = io.ReadFull(r, event[HeaderBytes:n])
+		} else {
+			_, err = io.CopyN(io.Discard, r, n-HeaderBytes)
+		}
+		if err != nil {
+			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: %w", ErrMalformed, err)
+		}
+		if isPrepare {
+			return parseXAPrepare(event[HeaderBytes:n])
+		}
+	}
+}
+
+func parseXAPrepare(body []byte) (XID, bool, error) {
+	if len(body) < xaPrepareBytes {
+		return XID{}, false, fmt.Errorf("parse XA_PREPARE: %w: %d bytes", ErrMalformed, len(body))
+	}
+	data := string(body[xaPrepareBytes:])
+	gtrid, bqual := binary.LittleEndian.Uint32(body[5:]), binary.LittleEndian.Uint32(body[9:])
+	if gtrid > xaPartBytesMax || bqual > xaPartBytesMax || int(gtrid+bqual) != len(data) {
+		return XID{}, false, fmt.Errorf("parse XA_PREPARE: %w: XID of %d and %d bytes in %d", ErrMalformed, gtrid, bqual, len(data))
+	}
+	if onePhase := body[0] != 0; onePhase {
+		return XID{}, false, nil
+	}
+	return XID{data[:gtrid], data[gtrid:]}, true, nil
+}
+
+// ParseXAEnd reports which prepared XA transaction the transaction raw commits
+// or rolls back, if it does. It returns ErrMalformed for bytes that are no
+// events, or where the XID is not as mysqld writes it.
+func ParseXAEnd(raw []byte) (xid XID, ends bool, err error) {
+	_, rest, err := CutEvent(raw) // the GTID event
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for the end of XA: %w", err)
+	}
+	e, _, err := CutEvent(rest)
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for the end of XA: %w", err)
+	}
+	if e.Type() != TypeQuery { // mysqld does not compress these
+		return XID{}, false, nil
+	}
+	q, err := parseQuery(e, true)
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for the end of XA: %w", err)
+	}
+	text, found := cutXAEnd(q.text)
+	if !found {
+		return XID{}, false, nil
+	}
+	xid, err = parseXIDText(text)
+	return xid, err == nil, err
+}
+
+// cutXAEnd returns what follows XA COMMIT or XA ROLLBACK, which mysqld writes
+// itself, in this case.
+func cutXAEnd(text []byte) (rest string, found bool) {
+	// The longest: two parts in hexadecimal and a format id. What is longer is cut
+	// and then no XID.
+	const bytesMax = len("XA ROLLBACK X'',X'',4294967295") + 4*xaPartBytesMax
+	s := string(text[:min(len(text), bytesMax+1)])
+	if rest, found = strings.CutPrefix(s, "XA COMMIT "); found {
+		return rest, true
+	}
+	return strings.CutPrefix(s, "XA ROLLBACK ")
+}
+
+// parseXIDText parses X'gtrid',X'bqual',format as mysqld writes it
+// (serialize_xid in sql/xa_aux.h).
+func parseXIDText(s string) (XID, error) {
+	parts := strings.Split(s, ",")
+	if len(parts) == 3 {
+		gtrid, ok1 := unhex(parts[0])
+		bqual, ok2 := unhex(parts[1])
+		if ok1 && ok2 {
+			return XID{gtrid, bqual}, nil
+		}
+	}
+	return XID{}, fmt.Errorf("parse XID %q: %w", s, ErrMalformed)
+}
+
+func unhex(s string) (string, bool) {
+	s, prefix := strings.CutPrefix(s, "X'")
+	s, suffix := strings.CutSuffix(s, "'")
+	b, err := hex.DecodeString(s)
+	return string(b), prefix && suffix && err == nil
+}
