@@ -1,0 +1,254 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/goleak"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// nodes are a group of Nodes in one process; messages that find a full queue are lost, as
+// raft allows.
+type nodes struct {
+	t       *testing.T
+	all     []*Node
+	running sync.WaitGroup
+	ended   []chan error
+	mu      sync.Mutex
+	refuse  []Refusal
+	stall   chan uint64
+}
+
+func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
+	ns := &nodes{t: t, stall: make(chan uint64, 1)}
+	var members []cluster.Member
+	for i := range 3 {
+		members = append(members, cluster.Member{ID: cluster.NodeID(i + 1), Kind: cluster.KindFull})
+	}
+	for i := range 3 {
+		fs := vfs.FS(vfs.NewMem())
+		if i < len(hooks) {
+			fs = vfs.Wrap(fs, hooks[i])
+		}
+		log, err := seglog.Open(seglog.Options{FS: fs, Dir: "log", Identity: [16]byte{byte(i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = log.Close() })
+		n, err := New(Config{
+			Self: members[i].ID, Members: members, Heartbeat: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
+			Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler), Send: ns.send,
+			OnRole: func(RoleState) {}, OnCommit: func(Mark) {}, OnRefused: ns.refused,
+			OnStalled: func(term uint64, _ time.Duration) {
+				select {
+				case ns.stall <- term:
+				default:
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns.all = append(ns.all, n)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	for _, n := range ns.all {
+		end := make(chan error, 1)
+		ns.ended = append(ns.ended, end)
+		ns.running.Go(func() { end <- n.Run(ctx) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		ns.running.Wait()
+	})
+	return ns
+}
+
+func (ns *nodes) send(msgs []*pb.Message) {
+	for _, m := range msgs {
+		select {
+		case ns.all[m.GetTo()-1].messages <- m:
+		default:
+		}
+	}
+}
+
+func (ns *nodes) refused(r Refusal) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.refuse = append(ns.refuse, r)
+}
+
+// leader waits until a node leads, stands behind a barrier, and returns it.
+func (ns *nodes) leader(ctx context.Context) *Node {
+	ns.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, n := range ns.all {
+			if n.Role().Leading && n.Leads() {
+				return n
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			ns.t.Fatal("no leader")
+		}
+	}
+}
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (ns *nodes) open(ctx context.Context, n *Node) (term uint64) {
+	term = n.Role().Term
+	data := entry.EncodeEpoch(entry.Epoch{Term: term, Primary: "a", FormatDescription: testFormatDescription()})
+	if err := n.Propose(ctx, data); err != nil {
+		ns.t.Fatal(err)
+	}
+	return term
+}
+
+// TestNodeCommits: what one node proposes is committed on all, in order, and a
+// barrier on any of them covers it.
+func TestNodeCommits(t *testing.T) {
+	ctx := testContext(t)
+	ns := startNodes(t)
+	l := ns.leader(ctx)
+	term := ns.open(ctx, l)
+	const count = 200
+	for i := uint64(1); i <= count; i++ {
+		if err := l.Propose(ctx, transactionsEntry(entry.Header{Term: term, Number: i, Count: 1}, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for m := l.Committed().Mark(); m.Number < count; m = l.Committed().Mark() {
+		if err := l.waitCommitted(ctx, m.Index+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, n := range ns.all {
+		if err := n.Barrier(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Committed().GTIDs().Count(); got != count {
+			t.Errorf("node %d has %d transactions behind a barrier, want %d", i+1, got, count)
+		}
+	}
+	found, ok, err := l.ReadCommitted(l.Committed().Mark().Index, 1)
+	if err != nil || !ok || len(found) != 1 {
+		t.Fatalf("read the last entry: %v %t %v", found, ok, err)
+	}
+	if _, ok, err := l.ReadCommitted(l.Committed().Mark().Index+1, 1); ok || err != nil {
+		t.Fatalf("read beyond the commit index: %t %v", ok, err)
+	}
+}
+
+// TestNodeTransfer: the lease is gone when TransferTo returns, and what the old
+// epoch still proposes is refused.
+func TestNodeTransfer(t *testing.T) {
+	ctx := testContext(t)
+	ns := startNodes(t)
+	l := ns.leader(ctx)
+	term := ns.open(ctx, l)
+	to := cluster.NodeID(uint64(l.cfg.Self)%3 + 1)
+	l.TransferTo(ctx, term+1, to)
+	if !l.Leads() {
+		t.Fatal("a transfer in another term ended the lease")
+	}
+	l.TransferTo(ctx, term, to)
+	if l.Leads() {
+		t.Fatal("the lease outlives TransferTo")
+	}
+	next := ns.leader(ctx)
+	if next == l && l.Role().Term == term {
+		t.Fatal("the lease came back in the old term")
+	}
+	if err := l.Propose(ctx, transactionsEntry(entry.Header{Term: term, Number: 1, Count: 1}, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Barrier(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if len(ns.refuse) != 1 || ns.refuse[0].Term != term || !errors.Is(ns.refuse[0].Err, ErrEpochEnded) {
+		t.Fatalf("refused: %v", ns.refuse)
+	}
+}
+
+// TestNodeEndsWithItsDisk: a failed write ends the node with an error.
+func TestNodeEndsWithItsDisk(t *testing.T) {
+	ctx := testContext(t)
+	broken := errors.New("broken disk")
+	failing := make(chan struct{})
+	ns := startNodes(t, func(op vfs.Op, _ string) error {
+		select {
+		case <-failing:
+			if op == vfs.OpSync || op == vfs.OpSyncData {
+				return broken
+			}
+		default:
+		}
+		return nil
+	})
+	l := ns.leader(ctx)
+	close(failing)
+	ns.open(ctx, l)
+	select {
+	case err := <-ns.ended[0]:
+		if !errors.Is(err, broken) {
+			t.Fatalf("ended with %v", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("the node goes on with a broken disk")
+	}
+	if err := ns.all[0].Propose(ctx, nil); err != nil && !errors.Is(err, ErrStopped) {
+		t.Fatal(err)
+	}
+}
+
+// TestNodeReportsAStalledDisk: a leader whose write hangs says so.
+func TestNodeReportsAStalledDisk(t *testing.T) {
+	ctx := testContext(t)
+	hang, free := make(chan struct{}), make(chan struct{})
+	hook := func(op vfs.Op, _ string) error {
+		select {
+		case <-hang:
+			if op == vfs.OpSync || op == vfs.OpSyncData {
+				<-free
+			}
+		default:
+		}
+		return nil
+	}
+	ns := startNodes(t, hook, hook, hook)
+	t.Cleanup(func() { close(free) })
+	l := ns.leader(ctx)
+	term := ns.open(ctx, l)
+	close(hang)
+	if err := l.Propose(ctx, transactionsEntry(entry.Header{Term: term, Number: 1, Count: 1}, 1)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ns.stall:
+	case <-ctx.Done():
+		t.Fatal("nobody was told")
+	}
+}
