@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -154,8 +155,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.checkPortFree(ctx); err != nil {
 		return err
 	}
+	if err := a.introduce(ctx); err != nil {
+		return err
+	}
 	if err := a.open(); err != nil {
 		return err
+	}
+	if os.Geteuid() == 0 && a.cfg.MySQL.User == "" {
+		a.logger.Warn("mysqld runs as root: set mysql.user to an account of its own")
 	}
 	err := a.runAll(ctx)
 	return errors.Join(err, a.log.Close(), a.data.close())

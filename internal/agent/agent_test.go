@@ -106,6 +106,18 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	if err := d.checkPeer(b); err != nil {
 		t.Fatal(err)
 	}
+	fresh := transport.Identity{Node: 2, NodeName: "b"}
+	if err := d.checkPeer(fresh); err == nil || !strings.Contains(err.Error(), `node "b" has an empty data directory`) {
+		t.Fatal(err)
+	}
+	c := transport.Identity{Node: 3, NodeName: "c"}
+	if err := d.checkPeer(c); err != nil {
+		t.Fatalf("a new node that asks: %v", err)
+	}
+	c.Instance = [16]byte{3}
+	if err := d.checkPeer(c); err != nil {
+		t.Fatalf("asking pinned something: %v", err)
+	}
 	b.Instance = [16]byte{2}
 	if err := d.checkPeer(b); err == nil || !strings.Contains(err.Error(), `node "b" comes with another data directory`) {
 		t.Fatal(err)

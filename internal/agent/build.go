@@ -45,17 +45,24 @@ func (a *Agent) buildRouter() {
 }
 
 func (a *Agent) buildPeers() {
-	var peers []transport.Peer
+	a.peers = transport.New(transport.Config{
+		Identity: a.transportIdentity(), Listen: a.self.Peer, Peers: a.transportPeers(),
+		Handler: peerHandler{a}, Logger: a.logger,
+	})
+}
+
+func (a *Agent) transportIdentity() transport.Identity {
+	return transport.Identity{
+		ClusterID: a.cfg.ClusterID(), ClusterName: a.cfg.Cluster, Node: a.self.ID,
+		NodeName: a.self.Name, Instance: a.data.instance(), Version: a.version,
+	}
+}
+
+func (a *Agent) transportPeers() (peers []transport.Peer) {
 	for _, m := range a.cfg.ClusterMembers() {
 		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
 	}
-	a.peers = transport.New(transport.Config{
-		Identity: transport.Identity{
-			ClusterID: a.cfg.ClusterID(), ClusterName: a.cfg.Cluster, Node: a.self.ID,
-			NodeName: a.self.Name, Instance: a.data.instance(), Version: a.version,
-		},
-		Listen: a.self.Peer, Peers: peers, Handler: peerHandler{a}, Logger: a.logger,
-	})
+	return peers
 }
 
 func (a *Agent) buildFeed() (err error) {
@@ -81,13 +88,13 @@ func (a *Agent) buildAPI() {
 // its tap, its feed) and, for mysqld, within the cluster.
 const (
 	serverIDOfMysqld = 0
-	serverIDOfTap    = 1 << 30
-	serverIDOfFeed   = 2 << 30
+	serverIDOfTap    = 1 << 29
+	serverIDOfFeed   = 2 << 29 // below 1<<31: mysqld prints these signed
 )
 
 // serverID derives a MySQL server id from the node's id.
 func (a *Agent) serverID(of uint32) uint32 {
-	return of | max(uint32(a.self.ID)&(1<<30-1), 1)
+	return of | max(uint32(a.self.ID)&(1<<29-1), 1)
 }
 
 // What UUIDs are derived for.

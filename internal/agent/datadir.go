@@ -189,10 +189,16 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 	switch pinned, ok := d.pins[id.Node]; {
 	case ok && pinned == instance:
 		return nil
+	case ok && id.Instance == [16]byte{}:
+		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had (instance %.8s): "+
+			"give it back, or the log that the cluster counts on is gone", id.NodeName, pinned)
 	case ok:
 		return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
 			"its log is not the one that this cluster counts on, or two agents run under the same name",
 			id.NodeName, instance, d.identity.Node, pinned)
+	}
+	if id.Instance == [16]byte{} {
+		return nil // it only asks (Agent.introduce)
 	}
 	d.pins[id.Node] = instance
 	if err := writeJSON(d.join(peersFile), d.pins); err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 
@@ -46,6 +47,38 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.checkPeer(id) }
 
 func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
+
+// stranger handles the introduction of a node that has no data yet: it keeps
+// nothing of what it hears.
+type stranger struct{}
+
+func (stranger) Raft(*pb.Message)                                  {}
+func (stranger) Status(cluster.NodeID, []byte)                     {}
+func (stranger) PeerUp(cluster.NodeID)                             {}
+func (stranger) PeerDown(cluster.NodeID, bool)                     {}
+func (stranger) PeerUnreachable(cluster.NodeID)                    {}
+func (stranger) Rejected(cluster.NodeID, *transport.RejectedError) {}
+func (stranger) CheckPeer(transport.Identity) error                { return nil }
+func (stranger) Route(conn net.Conn, _ cluster.NodeID)             { _ = conn.Close() }
+
+// introduce asks the peers before anything is written to an empty data
+// directory: a node of another cluster, one whose name is taken and one that
+// has lost its log end here. A directory in use is not asked about: one
+// misconfigured peer must not stop healthy nodes.
+func (a *Agent) introduce(ctx context.Context) error {
+	if !a.data.fresh {
+		return nil
+	}
+	identity := a.transportIdentity()
+	identity.Instance = [16]byte{} // not pinned yet
+	asking := transport.New(transport.Config{
+		Identity: identity, Listen: a.self.Peer, Peers: a.transportPeers(), Handler: stranger{}, Logger: a.logger,
+	})
+	if r := asking.Introduce(ctx); r != nil {
+		return fmt.Errorf("the cluster refuses this node: %s", r.Text)
+	}
+	return nil
+}
 
 // routeBackend tells the router where the primary is.
 type routeBackend struct{ a *Agent }

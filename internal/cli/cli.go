@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysqld"
 )
 
 // Exit codes (see the package comment).
@@ -121,5 +122,18 @@ func loadConfig(path string) (config.Config, error) {
 	if err == nil {
 		err = c.Validate()
 	}
+	if err == nil {
+		err = checkVariables(path, c)
+	}
 	return c, usage(err)
+}
+
+// checkVariables refuses server variables that are not the operator's to set,
+// one line for each.
+func checkVariables(path string, c config.Config) error {
+	var errs []error
+	for _, err := range config.Problems(mysqld.CheckVariables(c.MySQL.Variables)) {
+		errs = append(errs, fmt.Errorf("config %s: [mysql.variables]: %w", path, err))
+	}
+	return errors.Join(errs...)
 }

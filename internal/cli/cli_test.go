@@ -71,7 +71,7 @@ const sampleTable = `cluster orders, primary a, as node a sees it
 NODE  KIND  ROLE         TERM  LAST  COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
 a     full  primary      7     120   119     119      0       0B         0.0s      running 9.7.4
 b     full  errant       7     119   118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2
-c     full  unreachable  6     90    90      90       0       0B         0.0s      stopped        last heard 1m1.2s ago, as replica
+c     full  unreachable  6     90    90      90       0       0B         0.0s      -              last heard 1m1.2s ago, as replica
 d     full  unknown      -     -     -       -        -       -          -         -              never heard from it
 `
 

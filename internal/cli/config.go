@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/mysqld"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -47,9 +46,6 @@ in the file. Exit code 2 if there is one.`,
 			c, err := loadConfig(args[0])
 			if err != nil {
 				return err
-			}
-			if err := mysqld.CheckVariables(c.MySQL.Variables); err != nil {
-				return usage(fmt.Errorf("config %s: [mysql.variables]: %w", args[0], err))
 			}
 			for _, text := range c.Warnings() {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)

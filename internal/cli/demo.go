@@ -109,6 +109,7 @@ func runDemo(cmd *cobra.Command, o demoOptions) (err error) {
 		return err
 	}
 	d.result.MySQLVersion = install.Version.String()
+	d.install = install
 	d.out.step("MySQL %s found", install.Version)
 	if err := d.create(); err != nil {
 		return err
@@ -136,6 +137,7 @@ func runDemo(cmd *cobra.Command, o demoOptions) (err error) {
 type demo struct {
 	opts    demoOptions
 	out     *demoPrinter
+	install *provision.Installation
 	cluster *devcluster.Cluster
 	result  demoResult
 }
@@ -359,11 +361,21 @@ func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
 // waitKept leaves the cluster up until the user ends the command.
 func (d *demo) waitKept(ctx context.Context) {
 	d.out.step("the cluster stays up")
-	d.out.plain("  as the application:    %s", d.cluster.ClientCommand(0))
+	d.out.plain("  as the application:    %s", d.clientCommand())
 	d.out.plain("  as the administrator:  %s mysql --config %s", os.Args[0], d.cluster.ConfigPath(0))
 	d.out.plain("  its state:             %s status --config %s", os.Args[0], d.cluster.ConfigPath(0))
 	d.out.plain("  to stop it:            Ctrl-C here; this removes %s", d.cluster.Dir())
 	<-ctx.Done()
+}
+
+// clientCommand connects as the application, with the client of the MySQL that
+// runs: it need not be on PATH.
+func (d *demo) clientCommand() string {
+	command := d.cluster.ClientCommand(0)
+	if argv, err := d.install.ClientArgv(); err == nil {
+		command = strings.Join(argv, " ") + strings.TrimPrefix(command, "mysql")
+	}
+	return command
 }
 
 func (d *demo) names() string {

@@ -24,10 +24,11 @@ server, as the account "dba". It needs to read the node's secrets, so run it as
 the user that runs the agent, or as root. What follows -- goes to the client.
 
 On a replica the server is read-only; "quorate status" says which node is the
-primary.`,
+primary. The exit code is the client's.`,
 		Example: `  quorate mysql --config node.toml
   quorate mysql --config node.toml -- -e "CREATE USER app IDENTIFIED BY '…'"
   quorate mysql --config node.toml -- --table orders < query.sql`,
+		DisableFlagsInUseLine: true, // the client's arguments come last
 		RunE: func(_ *cobra.Command, args []string) error {
 			cfg, err := loadConfig(path)
 			if err != nil {

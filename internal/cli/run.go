@@ -18,7 +18,10 @@ It then hands a primary's role over, stops mysqld and ends. A second signal ends
 it at once, and the kernel ends its mysqld with it: no acknowledged transaction
 is lost by that.
 
-The log goes to stderr.`,
+The log goes to stderr.
+
+Exit code 0 after a stop that was asked for, 2 if the configuration is wrong, 1
+for all else.`,
 		Example: `  quorate run --config /etc/quorate/node.toml
   quorate run --config node.toml --log-format json 2> quorate.log`,
 		Args: cobra.NoArgs,

@@ -137,6 +137,7 @@ func statusRow(n cluster.NodeStatus) []string {
 	default:
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
 		n.Role = "unreachable"
+		n.Mysqld, n.ServerVersion = "-", "" // an old answer, and likely a wrong one
 	}
 	mysqld := string(n.Mysqld)
 	if n.ServerVersion != "" {

@@ -18,7 +18,7 @@ const (
 
 // Member is one node as the configuration names it.
 type Member struct {
-	ID   NodeID `json:"id"`
+	ID   NodeID `json:"id,string"`
 	Name string `json:"name"`
 	// Peer is the host:port where its agent listens for other agents.
 	Peer string `json:"peer"`
@@ -64,7 +64,8 @@ const (
 // NodeStatus is what a node says of itself. Nodes send it to each other, so
 // any agent can show the whole cluster.
 type NodeStatus struct {
-	ID   NodeID `json:"id"`
+	// ID is text in JSON: it has more digits than a JavaScript number keeps.
+	ID   NodeID `json:"id,string"`
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
 	// Peer is where its agent listens for other agents.
@@ -78,7 +79,7 @@ type NodeStatus struct {
 	// Reason is a sentence: why the node is in this role, or what it waits for.
 	Reason string `json:"reason,omitempty"`
 	// Leader is the Raft leader's id as this node knows it; 0 = none.
-	Leader NodeID `json:"leader"`
+	Leader NodeID `json:"leader,string"`
 	Term   uint64 `json:"term"`
 	// LogLast is the last index in the node's log, LogCommit the highest index
 	// that it knows to be committed and has on its own disk.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -121,18 +122,28 @@ func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn,
 	return conn, nil
 }
 
-// ProbeRefused makes one fresh dial to the peer, for at most dialTimeout. It
-// returns true only if every address refused: its process is gone, its host
-// alive. Anything else, an unknown id too, is false.
-func (t *Transport) ProbeRefused(ctx context.Context, id cluster.NodeID) bool {
-	p := t.peers[id]
-	if p == nil {
-		return false
+// Introduce shakes hands with every peer once, without anything else, and
+// returns the first rejection: what a node asks before it writes to an empty
+// data directory, with a zero Instance. Peers that do not answer within
+// dialTimeout and the handshake's 2 s do not count. Run need not be under way.
+func (t *Transport) Introduce(ctx context.Context) *RejectedError {
+	var mu sync.Mutex
+	var first *RejectedError
+	var all sync.WaitGroup
+	for _, p := range t.peers {
+		all.Go(func() {
+			conn, err := t.connect(ctx, p.Peer, classControl)
+			if err == nil {
+				_ = conn.Close()
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if first == nil {
+				_ = errors.As(err, &first)
+			}
+		})
 	}
-	conn, err := t.dial(ctx, p.Addr, classControl)
-	if err != nil {
-		return errors.Is(err, errRefused)
-	}
-	_ = conn.Close()
-	return false
+	all.Wait()
+	return first
 }

@@ -151,6 +151,24 @@ func TestRejectionReachesTheDialler(t *testing.T) {
 	}
 }
 
+// A node with an empty data directory asks before it writes anything.
+func TestIntroduce(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	introduce(a, b)
+	b.start(t)
+	if r := a.Introduce(t.Context()); r != nil {
+		t.Fatalf("a welcome node is refused: %v", r)
+	}
+	a.cfg.Identity.ClusterID = 0xc2
+	if r := a.Introduce(t.Context()); r == nil || r.Code != CodeCluster {
+		t.Fatalf("got %v, want the refusal of another cluster's node", r)
+	}
+	b.stop()
+	if r := a.Introduce(t.Context()); r != nil {
+		t.Fatalf("a node that does not answer refuses: %v", r)
+	}
+}
+
 // The dialling side checks the answering one just as well.
 func TestRejectedAnswers(t *testing.T) {
 	for _, c := range []struct {
