@@ -26,7 +26,7 @@ func (e *verdictError) Error() string { return e.reason }
 
 // execute does one effect. It is called by core's goroutine, in order.
 func (a *Agent) execute(e core.Effect) {
-	a.logger.Info("effect", "do", e.String())
+	a.logger.Info("effect", "do", e.String(), "to", a.board.name(e.To))
 	switch e.Kind {
 	case core.Cancel:
 		if a.operation.id == e.Op {
@@ -104,7 +104,7 @@ func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64,
 	}
 	switch e.Kind {
 	case core.StartMysqld:
-		return a.startMysqld(ctx)
+		return a.startMysqld(ctx, mysqld.StartOptions{ReplicaBinlog: e.ReplicaBinlog})
 	case core.Judge:
 		return 0, a.judge(ctx, e.Promote)
 	case core.Replicate:
@@ -150,7 +150,7 @@ func (a *Agent) setProcess(p *mysqld.Process) {
 }
 
 // startMysqld brings up a new incarnation.
-func (a *Agent) startMysqld(ctx context.Context) (uint64, error) {
+func (a *Agent) startMysqld(ctx context.Context, o mysqld.StartOptions) (uint64, error) {
 	a.board.update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldStarting })
 	if !a.server.Initialized() {
 		a.logger.Info("mysqld: initialising its data directory")
@@ -158,7 +158,7 @@ func (a *Agent) startMysqld(ctx context.Context) (uint64, error) {
 			return 0, fmt.Errorf("initialise mysqld: %w", err)
 		}
 	}
-	p, err := a.server.Start(ctx)
+	p, err := a.server.Start(ctx, o)
 	if err != nil {
 		a.mysqldGone()
 		return 0, fmt.Errorf("start mysqld: %w", err)

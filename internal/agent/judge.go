@@ -35,7 +35,10 @@ func (a *Agent) judge(ctx context.Context, promote bool) error {
 		return err
 	}
 	if promote {
-		return a.judgeGrants(ctx)
+		if err := a.judgeGrants(ctx); err != nil {
+			return err
+		}
+		return a.judgePending(ctx)
 	}
 	// Nothing of its own is in there: it has just been judged.
 	if p := a.currentProcess(); p != nil {
@@ -143,6 +146,24 @@ func (a *Agent) judgeGrants(ctx context.Context) error {
 		texts[i] = g.Account + " (" + g.Privilege + ")"
 	}
 	return &grantsError{accounts: strings.Join(texts, ", ")}
+}
+
+// judgePending looks for prepared XA transactions whose end mysqld would not
+// binlog: acknowledged by it, and in no log. Its applier has stopped.
+func (a *Agent) judgePending(ctx context.Context) error {
+	p := a.currentProcess()
+	if p == nil {
+		return errNoMysqld
+	}
+	if p.Options().ReplicaBinlog {
+		return p.EnableSemiSync(ctx)
+	}
+	n, err := p.Admin().PendingXA(ctx)
+	if err != nil || n == 0 {
+		return err
+	}
+	return &verdictError{core.XAPending, fmt.Sprintf(
+		"%d XA transactions are prepared: mysqld starts again to prepare them with its binlog", n)}
 }
 
 // staleTapWait is how long mysqld may still count the tap of an earlier attempt:

@@ -46,6 +46,11 @@ type Node struct {
 	// passed notes that the promotion failed here and another node should try.
 	passed bool
 
+	// restartTerm is the term in which the promotion has to go on with a mysqld
+	// whose applier binlogs; 0 = none. replicaBinlog: the newest mysqld is one.
+	restartTerm   uint64
+	replicaBinlog bool
+
 	stopping bool
 	stopBy   time.Duration
 	// open: sessions of mysqld may wait for an ACK. From the moment that writes
@@ -262,6 +267,10 @@ func (n *Node) failed(kind Kind, in Done) {
 	case in.Verdict == Errant:
 		n.unserve()
 		n.begin(PhaseErrant, Effect{Kind: KillMysqld, Reason: in.Reason})
+	case in.Verdict == XAPending && !n.replicaBinlog:
+		n.restartTerm = n.term
+		n.servesBy = n.now + n.cfg.PromotionTimeout
+		n.begin(PhaseKilling, Effect{Kind: KillMysqld, Reason: in.Reason})
 	case in.Verdict == Unfit && !n.promoting():
 		n.unserve()
 		n.begin(PhaseFenced, Effect{Kind: KillMysqld, Reason: in.Reason})
@@ -282,11 +291,37 @@ func (n *Node) failed(kind Kind, in Done) {
 // giveUp ends a promotion before writes were opened: mysqld replicates again
 // and another node is asked to lead.
 func (n *Node) giveUp(reason string) {
-	n.cancel()
-	n.unserve()
 	n.reason = reason
 	n.passed = true
-	n.phase, n.retryAt = PhaseUnverified, n.now+n.cfg.RetryAfter
+	n.retryAt = n.now + n.cfg.RetryAfter
+	n.replicateAgain(reason)
+}
+
+// replicateAgain ends a promotion. An applier that binlogs would wait for an
+// ACK, so such a mysqld has to end.
+func (n *Node) replicateAgain(why string) {
+	if n.replicaBinlog {
+		n.fence(why)
+		return
+	}
+	n.cancel()
+	n.unserve()
+	n.phase = PhaseUnverified
+}
+
+// startMysqld starts a mysqld, one whose applier binlogs if that is what the
+// promotion in this term needs.
+func (n *Node) startMysqld() {
+	n.replicaBinlog = n.restarting()
+	n.restartTerm = 0
+	n.begin(PhaseStarting, Effect{Kind: StartMysqld, ReplicaBinlog: n.replicaBinlog})
+}
+
+// restarting tells whether the promotion in this term waits for a mysqld whose
+// applier binlogs.
+func (n *Node) restarting() bool {
+	return n.raft.Leading && n.restartTerm == n.raft.Term ||
+		n.phase == PhaseStarting && n.replicaBinlog
 }
 
 // advance does what the state asks for.
@@ -295,9 +330,9 @@ func (n *Node) advance() {
 	case n.open && n.phase != PhaseKilling && !n.leadsTerm():
 		n.fence(fmt.Sprintf("lost leadership of term %d", n.term))
 	case n.promoting() && !n.leadsTerm():
-		n.cancel()
-		n.unserve()
-		n.phase = PhaseUnverified
+		n.replicateAgain(fmt.Sprintf("lost leadership of term %d", n.term))
+	case n.replicaBinlog && n.incarnation != 0 && !n.raft.Leading && !n.stopping && !n.ending():
+		n.fence("the applier must not go on binlogging without a promotion")
 	case n.promoting() && n.now >= n.promoteBy:
 		if n.phase == PhaseOpening {
 			n.fence("promotion took too long")
@@ -315,10 +350,10 @@ func (n *Node) advance() {
 	}
 	switch n.phase {
 	case PhaseDown:
-		n.begin(PhaseStarting, Effect{Kind: StartMysqld})
+		n.startMysqld()
 	case PhaseFenced:
 		n.phase = PhaseDown
-		n.begin(PhaseStarting, Effect{Kind: StartMysqld})
+		n.startMysqld()
 	case PhaseUnverified:
 		if n.raft.Leader == 0 {
 			n.reason = "no leader: waiting for a majority"
@@ -356,7 +391,7 @@ func (n *Node) handOver() {
 	case n.promoting(), n.phase == PhasePrimary, n.phase == PhaseClosing:
 		n.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		return
-	case n.phase == PhaseReplica, n.phase == PhaseVerified, n.phase == PhaseUnverified:
+	case n.phase == PhaseReplica, n.phase == PhaseVerified, n.phase == PhaseUnverified, n.restarting():
 		// About to promote, unless that has failed or takes too long.
 		if !n.passed && n.now < n.servesBy {
 			return

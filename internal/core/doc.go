@@ -35,6 +35,9 @@
 //     (I6). Before OpenWrites mysqld is read-only and simply replicates again.
 //   - A term has one epoch and, after a transfer was asked for, no lease. A
 //     leader that has to promote itself in such a term resigns first.
+//   - A promotion that finds prepared XA transactions (XAPending) kills mysqld
+//     and starts one whose applier binlogs, still in its term. Such a mysqld
+//     never goes on as a replica: where the promotion ends, it is killed.
 //   - Unserve comes before every other effect of an unplanned demotion. A planned
 //     one closes writes first, so that the commits in flight get their answer.
 //

@@ -92,6 +92,10 @@ const (
 	Errant Verdict = "errant"
 	// Unfit (of Judge only): mysqld is not configured as it must be.
 	Unfit Verdict = "unfit"
+	// XAPending (of Judge with Promote only): mysqld's applier prepared XA
+	// transactions without a binlog, so it would not binlog their end. Never of a
+	// mysqld that was started with ReplicaBinlog.
+	XAPending Verdict = "xa-pending"
 )
 
 // Done is the outcome of an operation.
@@ -123,7 +127,7 @@ const (
 	// Judge (op): wait for a majority's commit index, then check that mysqld
 	// holds a prefix of the committed log (I3), declare the no-ops before its
 	// end done (prefix rule), check the guarded variables; with Promote also
-	// the grants.
+	// the grants and the prepared XA transactions.
 	Judge Kind = "judge"
 	// Replicate (op): start replication from the local feed.
 	Replicate Kind = "replicate"
@@ -170,6 +174,8 @@ type Effect struct {
 	To cluster.NodeID
 	// Promote makes Judge check what only a primary must fulfil.
 	Promote bool
+	// ReplicaBinlog makes StartMysqld start one whose applier binlogs.
+	ReplicaBinlog bool
 	// Reason says why, for the log.
 	Reason string
 }
@@ -188,6 +194,9 @@ func (e Effect) String() string {
 	}
 	if e.Promote {
 		s += " promote"
+	}
+	if e.ReplicaBinlog {
+		s += " replica-binlog"
 	}
 	if e.Reason != "" {
 		s += fmt.Sprintf(" (%s)", e.Reason)

@@ -20,8 +20,10 @@ func (d Drift) String() string { return fmt.Sprintf("%s is %q, must be %q", d.Na
 // CheckGuarded compares everything that quorate's promise stands on with the
 // running server: the guarded variables, the semi-sync plugin and whether it
 // waits, the redo log, and that the binlog is this incarnation's. It returns
-// what differs, sorted by name; empty means all is well.
+// what differs, sorted by name; empty means all is well. Of a process with
+// ReplicaBinlog, semi-sync is looked at from EnableSemiSync on.
 func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
+	semiSync := p.semiSync.Load() // before the facts: once set, it holds in the server
 	got, err := p.admin.facts(ctx)
 	if err != nil {
 		return nil, err
@@ -33,10 +35,12 @@ func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
 		"server_id":                          fmt.Sprint(cfg.ServerID),
 		"plugin status rpl_semi_sync_source": "ACTIVE",
 		"plugin load_option rpl_semi_sync_source": "FORCE_PLUS_PERMANENT",
-		"status Rpl_semi_sync_source_status":      "ON",
 		"status Innodb_redo_log_enabled":          "ON",
 	}
-	for _, s := range cfg.guardedSettings() {
+	if semiSync {
+		want["rpl_semi_sync_source_enabled"], want["status Rpl_semi_sync_source_status"] = "ON", "ON"
+	}
+	for _, s := range cfg.guardedSettings(p.options) {
 		if s.want != "" {
 			want[s.name] = s.want
 		}

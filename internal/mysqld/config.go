@@ -219,7 +219,7 @@ func (p paths) binlogBase(n uint64) string {
 // receiver and arguments. The operator's settings come first: of two settings
 // of one option the server takes the last, so ours would win even if a guarded
 // name slipped through under another spelling.
-func (c Config) render(n uint64, asRoot bool) string {
+func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 	var b strings.Builder
 	p := c.paths()
 	fmt.Fprintf(&b, "# Written by quorate at every start of mysqld; changes are lost.\n[mysqld]\n")
@@ -254,7 +254,7 @@ func (c Config) render(n uint64, asRoot bool) string {
 	writeOption(&b, "relay_log", filepath.Join(p.relay, "relay"))
 	writeOption(&b, "relay_log_index", filepath.Join(p.relay, "relay.index"))
 	fmt.Fprintf(&b, "\n# What the promise stands on (docs/architecture.md); checked while the server runs.\n")
-	for _, s := range c.guardedSettings() {
+	for _, s := range c.guardedSettings(o) {
 		if s.checkOnly {
 			continue
 		}

@@ -32,6 +32,18 @@
 // removed afterwards. A half-finished removal does no harm, and the position of
 // an old incarnation never names a file of a new one.
 //
+// # Prepared XA transactions
+//
+// What an applier does is not binlogged (log_replica_updates=OFF). Of an XA
+// transaction that was prepared so, the server binlogs no XA COMMIT and no XA
+// ROLLBACK either, without an error: a primary would acknowledge what no log
+// holds. A server that starts rolls such a transaction back and loses its GTID,
+// so it is applied again. With StartOptions.ReplicaBinlog it is applied with a
+// binlog, and its end is binlogged like that of any other. (The server accepts
+// log_replica_updates beside replicate_same_server_id if gtid_mode is ON.) An
+// incarnation with that option serves one promotion and is never a replica
+// afterwards: its applier would wait for ACKs.
+//
 // # One server per directory
 //
 // The child inherits a descriptor on mysqld.lock, which carries a flock. The

@@ -43,8 +43,8 @@ func defaultSettings() []setting {
 // guardedSettings are the options that quorate's promise stands on. Each is
 // written into the option file and compared at run time by CheckGuarded. The
 // reasons are in docs/architecture.md.
-func (c Config) guardedSettings() []setting {
-	return slices.Concat(c.binlogSettings(), semiSyncSettings(), replicaSettings(), fenceSettings(), c.versionedSettings())
+func (c Config) guardedSettings(o StartOptions) []setting {
+	return slices.Concat(c.binlogSettings(), semiSyncSettings(o), replicaSettings(o), fenceSettings(), c.versionedSettings())
 }
 
 // binlogSettings make the binlog what the tap needs, and its fsync nobody's:
@@ -75,12 +75,17 @@ func (c Config) binlogSettings() []setting {
 }
 
 // semiSyncSettings are the ACK: the plugin cannot be unloaded, and the wait
-// never ends by itself.
-func semiSyncSettings() []setting {
+// never ends by itself. An applier that binlogs would wait, too, and nobody
+// acknowledges a replica: there it is off until EnableSemiSync.
+func semiSyncSettings(o StartOptions) []setting {
+	enabled := setting{name: "rpl_semi_sync_source_enabled", value: "ON", want: "ON"}
+	if o.ReplicaBinlog {
+		enabled.value, enabled.want = "OFF", ""
+	}
 	return []setting{
 		{name: "plugin_load_add", value: "rpl_semi_sync_source=semisync_source.so"},
 		{name: "rpl_semi_sync_source", value: "FORCE_PLUS_PERMANENT"},
-		{name: "rpl_semi_sync_source_enabled", value: "ON", want: "ON"},
+		enabled,
 		{name: "rpl_semi_sync_source_timeout", value: "18446744073709551615", want: "18446744073709551615"},
 		{name: "rpl_semi_sync_source_wait_no_replica", value: "ON", want: "ON"},
 		{name: "rpl_semi_sync_source_wait_point", value: "AFTER_SYNC", want: "AFTER_SYNC"},
@@ -92,10 +97,14 @@ func semiSyncSettings() []setting {
 
 // replicaSettings make a replica apply the log exactly, and after a crash ask
 // for what gtid_executed lacks.
-func replicaSettings() []setting {
+func replicaSettings(o StartOptions) []setting {
+	updates := "OFF"
+	if o.ReplicaBinlog {
+		updates = "ON"
+	}
 	return []setting{
 		{name: "sync_relay_log", value: "0", want: "0"},
-		{name: "log_replica_updates", value: "OFF", want: "OFF"},
+		{name: "log_replica_updates", value: updates, want: updates},
 		{name: "replicate_same_server_id", value: "ON"},
 		{name: "relay_log_recovery", value: "ON", want: "ON"},
 		{name: "skip_replica_start", value: "ON", want: "ON"},
@@ -218,7 +227,7 @@ func guardedBy(name, value string) string {
 func guardedNames() []string {
 	c := Config{Installation: &provision.Installation{Version: provision.VersionMin()}}
 	var names []string
-	for _, s := range c.guardedSettings() {
+	for _, s := range c.guardedSettings(StartOptions{}) {
 		names = append(names, s.name)
 	}
 	return names

@@ -107,7 +107,7 @@ func TestOneServerPerDirectory(t *testing.T) {
 	p := start(t, s)
 	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := New(s.cfg).Start(short); !errors.Is(err, ErrBusy) {
+	if _, err := New(s.cfg).Start(short, StartOptions{}); !errors.Is(err, ErrBusy) {
 		t.Fatalf("second Start: %v, want ErrBusy", err)
 	}
 	if n, err := s.Incarnation(); err != nil || n != 1 {
@@ -116,7 +116,7 @@ func TestOneServerPerDirectory(t *testing.T) {
 	// A Start that waits goes on when the older process is gone.
 	result := make(chan error, 1)
 	go func() {
-		q, err := New(s.cfg).Start(ctx(t))
+		q, err := New(s.cfg).Start(ctx(t), StartOptions{})
 		if err == nil {
 			q.Kill()
 		}
@@ -131,7 +131,7 @@ func TestOneServerPerDirectory(t *testing.T) {
 func TestReadyReportsWhyMysqldEnded(t *testing.T) {
 	s := newServer(t)
 	s.cfg.Variables["no_such_variable"] = "1"
-	p, err := s.Start(ctx(t))
+	p, err := s.Start(ctx(t), StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,13 +154,13 @@ func TestInitFileThatFailed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.prepare(id, 2); err != nil {
+	if err := s.prepare(id, 2, StartOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.writeFor(id, s.paths.initSQL, "SET SESSION sql_log_bin=0;\nno SQL;\n", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.spawn(id, 2, lock)
+	p, err := s.spawn(id, 2, lock, StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func runAgent(dir string) int {
 	if err == nil {
 		cfg.OSUser = os.Getenv(envHelper + "_USER")
 		var p *Process
-		if p, err = New(cfg).Start(context.Background()); err == nil {
+		if p, err = New(cfg).Start(context.Background(), StartOptions{}); err == nil {
 			if err = p.Ready(context.Background()); err == nil {
 				fmt.Println(p.PID())
 				_, _ = io.Copy(io.Discard, os.Stdin)
@@ -129,7 +129,12 @@ func ctx(t *testing.T) context.Context {
 // start starts s and waits until it can be used.
 func start(t *testing.T, s *Server) *Process {
 	t.Helper()
-	p, err := s.Start(ctx(t))
+	return startWith(t, s, StartOptions{})
+}
+
+func startWith(t *testing.T, s *Server, o StartOptions) *Process {
+	t.Helper()
+	p, err := s.Start(ctx(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}

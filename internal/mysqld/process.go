@@ -34,12 +34,15 @@ var ErrExited = errors.New("mysqld has ended")
 type Process struct {
 	server      *Server
 	incarnation uint64
+	options     StartOptions
 	pid         int
 	proc        *os.Process
 	admin       *Admin
 	log         *errorLog
 	logger      *slog.Logger
 
+	// semiSync: commits wait for an ACK, from the start or since EnableSemiSync.
+	semiSync atomic.Bool
 	// ordered: the end of mysqld was ordered by StopGracefully or Kill.
 	ordered atomic.Bool
 	// canary hands the canary session from Ready to its goroutine, once.
@@ -57,7 +60,7 @@ type Process struct {
 }
 
 // spawn starts mysqld and the goroutines that belong to it. lock is inherited.
-func (s *Server) spawn(id osIdentity, n uint64, lock *os.File) (*Process, error) {
+func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make pipe for error log: %w", err)
@@ -76,6 +79,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File) (*Process, error)
 	p := &Process{
 		server:       s,
 		incarnation:  n,
+		options:      o,
 		admin:        openAdmin(s.cfg.Socket, s.cfg.Secrets.Admin),
 		logger:       s.cfg.Logger.With("incarnation", n),
 		canary:       make(chan *sql.Conn),
@@ -83,6 +87,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File) (*Process, error)
 		done:         make(chan struct{}),
 		shutdownSeen: make(chan struct{}),
 	}
+	p.semiSync.Store(!o.ReplicaBinlog)
 	p.log = &errorLog{logger: p.logger, shutdown: p.unorderedShutdown}
 	p.goroutines.Add(2) // those started below; supervise waits for them
 	started := make(chan error)
@@ -103,7 +108,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File) (*Process, error)
 		defer p.goroutines.Done()
 		p.sitInCanary()
 	}()
-	p.logger.Info("mysqld started", "pid", p.pid)
+	p.logger.Info("mysqld started", "pid", p.pid, "replica_binlog", o.ReplicaBinlog)
 	return p, nil
 }
 
@@ -134,6 +139,9 @@ func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
 
 // Incarnation is this process's number: 1 for the first on a directory.
 func (p *Process) Incarnation() uint64 { return p.incarnation }
+
+// Options are those that this incarnation was started with.
+func (p *Process) Options() StartOptions { return p.options }
 
 // PID is mysqld's process id.
 func (p *Process) PID() int { return p.pid }
@@ -204,6 +212,17 @@ func (p *Process) Ready(ctx context.Context) error {
 	if err := os.Remove(p.server.paths.initSQL); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove init file: %w", err)
 	}
+	return nil
+}
+
+// EnableSemiSync makes every commit wait for an ACK, where the process was
+// started with ReplicaBinlog. From then on CheckGuarded demands it. The replica
+// must be stopped, and must not be started again in this incarnation.
+func (p *Process) EnableSemiSync(ctx context.Context) error {
+	if err := p.admin.exec(ctx, "enable semi-sync", "SET GLOBAL rpl_semi_sync_source_enabled = ON"); err != nil {
+		return err
+	}
+	p.semiSync.Store(true)
 	return nil
 }
 
@@ -287,6 +306,8 @@ func (p *Process) StopGracefully(ctx context.Context) {
 		p.Kill()
 		return
 	}
+	// mysqld waits seconds for sessions that do not end by themselves.
+	p.admin.close()
 	select {
 	case <-p.done:
 	case <-ctx.Done():

@@ -53,7 +53,7 @@ func TestRender(t *testing.T) {
 			}
 			switch d.Cmd {
 			case "render":
-				return c.render(uint64(n), d.HasArg("root"))
+				return c.render(uint64(n), d.HasArg("root"), StartOptions{})
 			case "initialize":
 				return c.renderInitialize(d.HasArg("root"))
 			case "init":
@@ -108,7 +108,7 @@ func TestRenderedFileHasOneLinePerOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := strings.Count(base.render(1, false), "\n")
+	plain := strings.Count(base.render(1, false, StartOptions{}), "\n")
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.String().Draw(t, "value")
 		c := base
@@ -116,7 +116,7 @@ func TestRenderedFileHasOneLinePerOption(t *testing.T) {
 		if c.validate() != nil {
 			return
 		}
-		text := c.render(1, false)
+		text := c.render(1, false, StartOptions{})
 		// A blank line, a heading and the option.
 		if got := strings.Count(text, "\n"); got != plain+3 {
 			t.Fatalf("%d lines, want %d:\n%s", got, plain+3, text)

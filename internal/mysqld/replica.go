@@ -103,6 +103,23 @@ func (a *Admin) WaitApplied(ctx context.Context, set string) error {
 	}
 }
 
+// PendingXA returns how many XA transactions are prepared and not ended.
+func (a *Admin) PendingXA(ctx context.Context) (int, error) {
+	rows, err := a.db.QueryContext(ctx, "XA RECOVER")
+	if err != nil {
+		return 0, fmt.Errorf("list prepared XA transactions: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	n := 0
+	for rows.Next() {
+		n++
+	}
+	if err := rows.Err(); err != nil {
+		return 0, fmt.Errorf("list prepared XA transactions: %w", err)
+	}
+	return n, nil
+}
+
 // AddPurged declares the transactions of set done without running them: those
 // of the log's prefix that changed nothing (the prefix rule). set may not
 // overlap gtid_executed. The caller has looked at every one of them.

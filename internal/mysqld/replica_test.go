@@ -13,7 +13,7 @@ import (
 
 // newPair returns a source, open for writes that need no ACK, and a replica of
 // it that runs.
-func newPair(t *testing.T) (source *sql.DB, replica *Server, p *Process) {
+func newPair(t *testing.T, o StartOptions) (source *sql.DB, replica *Server, p *Process) {
 	t.Helper()
 	s := newServer(t)
 	sp := start(t, s)
@@ -42,7 +42,7 @@ func newPair(t *testing.T) (source *sql.DB, replica *Server, p *Process) {
 		t.Fatal(err)
 	}
 	replica = newServer(t, func(c *Config) { c.ServerID = 2 })
-	p = start(t, replica)
+	p = startWith(t, replica, o)
 	a := p.Admin()
 	if err := a.ConfigureReplication(ctx(t), "127.0.0.1", s.cfg.Port); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func executed(t *testing.T, db *sql.DB) string {
 const feedPassword = "Aa1-feed-0123456"
 
 func TestReplication(t *testing.T) {
-	source, s, p := newPair(t)
+	source, s, p := newPair(t, StartOptions{})
 	a := p.Admin()
 	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
 	set := executed(t, source)
@@ -149,5 +149,61 @@ func TestAddPurged(t *testing.T) {
 	st, err := a.ReplicaStatus(ctx(t))
 	if err != nil || st.Configured || st.IORunning || st.SQLRunning {
 		t.Fatalf("status of an unconfigured replica: %+v, %v", st, err)
+	}
+}
+
+// TestReplicaBinlog: an XA transaction that the applier prepared is committed
+// with a GTID only if the applier binlogged it; and after EnableSemiSync the
+// commit waits for an ACK.
+func TestReplicaBinlog(t *testing.T) {
+	source, s, p := newPair(t, StartOptions{ReplicaBinlog: true})
+	a := p.Admin()
+	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)")
+	source.SetMaxOpenConns(1)
+	mustExec(t, source, "XA START 'x'", "INSERT INTO d.t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
+	set := executed(t, source)
+	if err := a.WaitApplied(ctx(t), set); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.StopReplica(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := a.PendingXA(ctx(t)); err != nil || n != 1 {
+		t.Fatalf("%d prepared, %v; want 1", n, err)
+	}
+	mustNotDrift(t, p)
+	if err := p.EnableSemiSync(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	mustNotDrift(t, p)
+	open(t, p)
+	client := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.ExecContext(ctx(t), "XA COMMIT 'x'")
+		ended <- err
+	}()
+	eventually(t, "the commit waits for an ACK", func() (bool, error) {
+		semi, err := a.SemiSyncStatus(ctx(t))
+		return semi.WaitSessions == 1, err
+	})
+	if err := a.exec(ctx(t), "give up", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if drifts, err := p.CheckGuarded(ctx(t)); err != nil || len(drifts) != 2 {
+		t.Fatalf("semi-sync was switched off: drifts %v, %v; want the variable and the status", drifts, err)
+	}
+	if got := executed(t, client); got == set {
+		t.Fatalf("the commit has no GTID: %s", got)
+	}
+}
+
+func mustNotDrift(t *testing.T, p *Process) {
+	t.Helper()
+	if drifts, err := p.CheckGuarded(ctx(t)); err != nil || len(drifts) != 0 {
+		t.Fatalf("drifts %v, %v", drifts, err)
 	}
 }

@@ -122,11 +122,20 @@ func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File
 	return nil
 }
 
+// StartOptions say what differs in one incarnation.
+type StartOptions struct {
+	// ReplicaBinlog makes the applier binlog what it applies. Of an XA
+	// transaction that an applier prepared without, the server binlogs no
+	// XA COMMIT either: a primary has to have prepared it with. Semi-sync is off
+	// until EnableSemiSync, as the applier would wait for ACKs.
+	ReplicaBinlog bool
+}
+
 // Start starts a new incarnation of mysqld, read-only, and returns it once the
 // process exists; Process.Ready waits until it can be used. It waits, as long as
 // ctx allows, for an older mysqld on the directory to be gone (ErrBusy). ctx
 // bounds the starting only, not the process's life.
-func (s *Server) Start(ctx context.Context) (*Process, error) {
+func (s *Server) Start(ctx context.Context, o StartOptions) (*Process, error) {
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -150,10 +159,10 @@ func (s *Server) Start(ctx context.Context) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.prepare(id, n); err != nil {
+	if err := s.prepare(id, n, o); err != nil {
 		return nil, err
 	}
-	return s.spawn(id, n, lock)
+	return s.spawn(id, n, lock, o)
 }
 
 // Incarnation returns the number of the last incarnation that was started, 0
@@ -198,7 +207,7 @@ func (s *Server) nextIncarnation() (uint64, error) {
 }
 
 // prepare makes what incarnation n needs on disk. The lock is held.
-func (s *Server) prepare(id osIdentity, n uint64) error {
+func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
 	dir := s.paths.binlogDir(n)
 	// It cannot exist but for a number that was lost; it must be empty.
 	if err := os.RemoveAll(dir); err != nil {
@@ -224,7 +233,7 @@ func (s *Server) prepare(id osIdentity, n uint64) error {
 	if err := syncDir(s.paths.binlogs); err != nil {
 		return fmt.Errorf("make binlog directory durable: %w", err)
 	}
-	if err := s.writeFor(id, s.paths.config, s.cfg.render(n, id.uid == 0), 0o640); err != nil {
+	if err := s.writeFor(id, s.paths.config, s.cfg.render(n, id.uid == 0, o), 0o640); err != nil {
 		return fmt.Errorf("write option file: %w", err)
 	}
 	if err := s.writeFor(id, s.paths.initSQL, s.cfg.renderInit(n), 0o600); err != nil {

@@ -44,9 +44,7 @@ func TestXA(t *testing.T) {
 		f.mustHavePreparedAgain(t)
 	})
 	f.scenario(t, "EndOnAnotherPrimary", func(t *testing.T, ctx context.Context) {
-		t.Skip("mysqld does not binlog XA COMMIT of what its applier prepared (log_replica_updates=OFF): a defect to be solved")
-		inSession(t, ctx, f.local(t, f.heal(t, ctx)), "XA COMMIT 'pending_10'")
-		f.awaitXA(t, ctx, nil, append(ended, 10))
+		ended = f.endOnOtherPrimaries(t, ctx, ended)
 	})
 }
 
@@ -77,6 +75,65 @@ func (f *fixture) prepareXA(t *testing.T, ctx context.Context) {
 	l.stop(t)
 	inSession(t, ctx, f.local(t, primary), "INSERT INTO "+xaTable+" VALUES (6)")
 	inSession(t, ctx, f.local(t, primary), xa(9, "pending_9", "XA PREPARE '%s'")...)
+}
+
+// endOnOtherPrimaries kills the primary three times. Each time the next primary
+// ends some of what others prepared, before the victim is back: all nodes get
+// it only if the primary has binlogged it. It returns the rows.
+func (f *fixture) endOnOtherPrimaries(t *testing.T, ctx context.Context, ended []int) []int {
+	t.Helper()
+	primary := f.heal(t, ctx)
+	before := f.dataIdentity(t, ctx)
+	names := []string{"pending_10"}
+	for id := 11; id <= 15; id++ {
+		names = append(names, fmt.Sprintf("pending_%d", id))
+		inSession(t, ctx, f.local(t, primary), xa(id, names[len(names)-1], "XA PREPARE '%s'")...)
+	}
+	f.awaitXA(t, ctx, names, ended)
+	for n, kill := range []func(int) error{f.KillBoth, f.KillMysqld, f.KillAgent} {
+		if err := kill(primary); err != nil {
+			t.Fatal(err)
+		}
+		next, err := f.WaitPrimary(ctx, primary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s was killed, %s ends two", f.Name(primary), f.Name(next))
+		commit, rollback := 10+2*n, 11+2*n
+		db := openDSN(t, f.DSN(next), nil) // the router
+		inSession(t, ctx, db, fmt.Sprintf("XA COMMIT 'pending_%d'", commit), fmt.Sprintf("XA ROLLBACK 'pending_%d'", rollback))
+		names, ended = names[2:], append(ended, commit)
+		if len(names) == 0 {
+			names = nil
+		}
+		f.awaitXA(t, ctx, names, ended)
+		f.mustHaveSameGTIDs(t, ctx)
+		primary = f.heal(t, ctx)
+	}
+	f.check(t, ctx)
+	f.mustNotBeRebuilt(t, ctx, before)
+	return ended
+}
+
+// mustHaveSameGTIDs waits until gtid_executed is the same on all nodes.
+func (f *fixture) mustHaveSameGTIDs(t *testing.T, ctx context.Context) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, "gtid_executed is the same on all nodes", func(ctx context.Context) (bool, string, error) {
+		var sets []string
+		for i := range f.Len() {
+			db := f.local(t, i)
+			var set string
+			err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&set)
+			_ = db.Close()
+			if err != nil {
+				return false, "", err
+			}
+			sets = append(sets, set)
+		}
+		return len(slices.Compact(slices.Clone(sets))) == 1, fmt.Sprint(sets), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // killEach kills each of the victims twice, and sees that all nodes have the
