@@ -6,7 +6,6 @@ import (
 
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
@@ -18,14 +17,14 @@ import (
 // feedUser is the name with which our own mysqld attaches to the feed.
 const feedUser = "quorate_feed"
 
-// entryBytesMax is the length of the longest entry. The server bounds a
-// transaction by its binlog cache, which holds events without their checksums:
-// 4 bytes more for each, and the shortest events are some 30 bytes long. A
-// quarter covers that, the constant the GTID event and the entry's header.
-func entryBytesMax(cfg config.Config) int {
-	size := int(cfg.MySQL.TransactionSizeMax)
-	return size + size/4 + 64<<10
-}
+// entryBytesMax is the length of the longest entry: what a frame between agents
+// carries (64 MiB), less room for its headers. The server is told a much lower
+// bound on transactions (mysql.transaction_size_max, at most 12 MiB), but keeps
+// it only roughly: its binlog cache counts events without their checksums, and
+// looks at the bound between events, so one row may be as long as all its
+// columns, before and after an update, each as long as max_allowed_packet. What
+// is longer still ends the epoch.
+const entryBytesMax = 60 << 20
 
 func (a *Agent) mysqldConfig() mysqld.Config {
 	return mysqld.Config{

@@ -149,7 +149,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		Socket: a.server.Socket(), User: mysqld.TapUser, Password: a.secrets.Tap,
 		ServerID: a.serverID(serverIDOfTap), ReplicaUUID: a.derivedUUID(uuidOfTap),
 		HeartbeatPeriod: a.cfg.Raft.ElectionTimeout, Exclude: a.committedGTIDs(),
-		EntryBytesMax: entryBytesMax(a.cfg), Term: term, Logger: a.logger,
+		EntryBytesMax: entryBytesMax, Term: term, Logger: a.logger,
 	})
 	if err != nil {
 		return err

@@ -42,8 +42,8 @@ const (
 	// below 1 MiB would be all headers and renames.
 	segmentSizeMin = 1 * MiB
 	segmentSizeMax = 1 * GiB
-	// One transaction travels in one Raft entry of at most 16 MiB: a quarter
-	// more than this for its events' checksums, its GTID event and the headers.
+	// One transaction travels in one Raft entry of at most 60 MiB; the server
+	// keeps this bound only roughly (agent's entryBytesMax).
 	transactionSizeMin = 64 * KiB
 	transactionSizeMax = 12 * MiB
 

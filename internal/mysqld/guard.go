@@ -51,6 +51,7 @@ func (c Config) guardedSettings(o StartOptions) []setting {
 // the agent's log is the only one on the commit path.
 func (c Config) binlogSettings() []setting {
 	cache := strconv.FormatInt(c.BinlogCacheBytesMax, 10)
+	packet := strconv.FormatInt(min(c.BinlogCacheBytesMax, 1<<30), 10) // the server's own maximum
 	return []setting{
 		{name: "gtid_mode", value: "ON", want: "ON"},
 		{name: "enforce_gtid_consistency", value: "ON", want: "ON"},
@@ -64,6 +65,8 @@ func (c Config) binlogSettings() []setting {
 		{name: "max_binlog_size", value: strconv.Itoa(binlogBytesMax), want: strconv.Itoa(binlogBytesMax)},
 		{name: "max_binlog_cache_size", value: cache, want: cache},
 		{name: "max_binlog_stmt_cache_size", value: cache, want: cache},
+		// The cache's bound is looked at between events: one huge row passes it.
+		{name: "max_allowed_packet", value: packet, want: packet},
 		// Functions are replicated as rows; without it only SUPER, which nobody
 		// has, could create one.
 		{name: "log_bin_trust_function_creators", value: "ON", want: "ON"},

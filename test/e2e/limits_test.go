@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/gtid"
+)
+
+// errTransCacheFull is ER_TRANS_CACHE_FULL.
+const errTransCacheFull = 1197
+
+// TestLimits shares one cluster among what needs no failure.
+func TestLimits(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "LargeTransaction", f.largeTransactions)
+	f.scenario(t, "GTIDFunctions", f.gtidFunctions)
+	f.scenario(t, "Strangers", f.strangers)
+}
+
+// largeTransactions: what does not fit into an entry fails in its own session
+// and disturbs nobody; what the server lets through fits, also when it is all
+// small rows, whose checksums the server's limit does not count.
+func (f *fixture) largeTransactions(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	before, err := f.NodeStatus(ctx, primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := f.multiStatements(t, primary)
+	exec := func(query string, args ...any) error {
+		_, err := db.ExecContext(ctx, query, args...)
+		return err
+	}
+	for _, q := range []string{"CREATE DATABASE quorate_large", "CREATE TABLE quorate_large.blob_ (id INT PRIMARY KEY, b LONGBLOB, c LONGBLOB, d LONGBLOB)",
+		"CREATE TABLE quorate_large.rows_ (id INT PRIMARY KEY)"} {
+		if err := exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One row passes the server's bound, which it looks at between events.
+	if err := exec("INSERT INTO quorate_large.blob_ VALUES (1, REPEAT('x', 7 << 20), REPEAT('y', 7 << 20), REPEAT('z', 7 << 20))"); err != nil {
+		t.Fatalf("a row of 21 MiB: %v", err)
+	}
+	err = exec("INSERT INTO quorate_large.blob_ (id, b) VALUES (2, REPEAT('x', 7 << 20)), (3, REPEAT('x', 7 << 20)), (4, REPEAT('x', 7 << 20))")
+	if full, ok := errors.AsType[*mysql.MySQLError](err); !ok || full.Number != errTransCacheFull {
+		t.Fatalf("three rows of 7 MiB: %v, want error %d", err, errTransCacheFull)
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A row event of its own for each row, up to the server's limit.
+	for id := 0; id < 200_000 && err == nil; id += 500 {
+		_, err = tx.ExecContext(ctx, oneRowStatements(id, 500))
+	}
+	full, ok := errors.AsType[*mysql.MySQLError](err)
+	if !ok || full.Number != errTransCacheFull {
+		t.Fatalf("small rows without end: %v, want error %d", err, errTransCacheFull)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := f.NodeStatus(ctx, primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.MysqldPID != before.MysqldPID || after.Term != before.Term {
+		t.Fatalf("a transaction that is too large ended the epoch: %+v, was %+v", after, before)
+	}
+	f.heal(t, ctx)
+}
+
+// multiStatements is local for a client that sends several statements at once.
+func (f *fixture) multiStatements(t *testing.T, i int) *sql.DB {
+	t.Helper()
+	dsn, err := f.LocalDSN(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MultiStatements = true
+	return openDSN(t, cfg.FormatDSN(), nil)
+}
+
+// oneRowStatements inserts rows from id on, each by a statement of its own.
+func oneRowStatements(id, count int) string {
+	var b strings.Builder
+	for i := range count {
+		fmt.Fprintf(&b, "INSERT INTO quorate_large.rows_ VALUES (%d);", id+i)
+	}
+	return b.String()
+}
+
+// gtidFunctions compares package gtid with the server's own functions.
+func (f *fixture) gtidFunctions(t *testing.T, ctx context.Context) {
+	db := f.local(t, f.heal(t, ctx))
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for range 300 {
+		a, b := randomSet(r), randomSet(r)
+		var subset bool
+		var minus, union string
+		err := db.QueryRowContext(ctx, "SELECT GTID_SUBSET(?, ?), GTID_SUBTRACT(?, ?), GTID_SUBTRACT(CONCAT(?, ',', ?), '')",
+			a.String(), b.String(), a.String(), b.String(), a.String(), b.String()).Scan(&subset, &minus, &union)
+		if err != nil {
+			t.Fatalf("%s and %s: %v", a, b, err)
+		}
+		if got := b.ContainsSet(a); got != subset {
+			t.Fatalf("GTID_SUBSET(%s, %s) is %t, ours %t", a, b, subset, got)
+		}
+		ours, both := a.Clone(), a.Clone()
+		ours.Subtract(b)
+		both.Union(b)
+		for what, pair := range map[string][2]string{"GTID_SUBTRACT": {minus, ours.String()}, "union": {union, both.String()}} {
+			server, err := gtid.ParseSet(pair[0])
+			if err != nil {
+				t.Fatalf("the server's %s %q: %v", what, pair[0], err)
+			}
+			if text := strings.ReplaceAll(pair[0], ",\n", ","); server.String() != pair[1] || text != pair[1] {
+				t.Fatalf("%s of %s and %s: the server says %q, we say %q", what, a, b, pair[0], pair[1])
+			}
+		}
+	}
+}
+
+// randomSet has few sources and small numbers, so that sets meet.
+func randomSet(r *rand.Rand) *gtid.Set {
+	s := &gtid.Set{}
+	for range 1 + r.IntN(8) {
+		u := gtid.UUID{15: byte(r.IntN(3))}
+		tag := gtid.Tag([]string{"", "", "blue"}[r.IntN(3)])
+		start := 1 + r.Uint64N(30)
+		if err := s.AddInterval(u, tag, start, start+r.Uint64N(12)); err != nil {
+			panic(err)
+		}
+	}
+	return s
+}
+
+// strangers: a node of another cluster, one whose name is taken and one that
+// has lost its data end with one line, and leave no file.
+func (f *fixture) strangers(t *testing.T, ctx context.Context) {
+	f.heal(t, ctx)
+	b, err := os.ReadFile(f.ConfigPath(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := string(b)
+	// The same members, but this node's ports are free ones elsewhere.
+	moved := strings.NewReplacer(f.RouterAddr(2), "127.9.9.9:6446", f.APIAddr(2), "127.9.9.9:7401", f.MysqldAddr(2), "127.9.9.9:3306")
+	for name, c := range map[string]struct{ from, to, want string }{
+		"another cluster": {`cluster = "dev"`, `cluster = "other"`, `belongs to cluster "other"`},
+		"name taken":      {"", "", "has an empty data directory, but this cluster knows the one that it had"},
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		text := moved.Replace(own)
+		if c.from != "" {
+			text = strings.Replace(text, c.from, c.to, 1)
+		}
+		text = elsewhere(text, f.DataDir(2), dir)
+		path := filepath.Join(t.TempDir(), "node.toml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(ctx, os.Getenv(binaryVariable), "run", "--config", path).CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		var lines []string
+		for line := range strings.Lines(string(out)) {
+			if strings.HasPrefix(line, "quorate: ") {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) != 1 || !strings.Contains(lines[0], c.want) {
+			t.Errorf("%s: got %q, want one line with %q", name, lines, c.want)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s: the data directory was touched: %v", name, err)
+		}
+	}
+}
+
+// elsewhere moves a node to another data directory and to a peer address and
+// ports that nobody has.
+func elsewhere(text, from, to string) string {
+	text = strings.Replace(text, fmt.Sprintf("data_dir = %q", from), fmt.Sprintf("data_dir = %q", to), 1)
+	var lines []string
+	self := false
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, `name = "c"`):
+			self = true
+		case self && strings.HasPrefix(line, "peer = "):
+			line, self = "peer = \"127.9.9.9:7400\"\n", false
+		case strings.HasPrefix(line, "bind = "):
+			line = "bind = \"127.9.9.9\"\n"
+		case strings.HasPrefix(line, "listen = ") && !strings.Contains(line, "127.9.9.9"):
+			line = "listen = \"127.9.9.9:7402\"\n"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "")
+}
