@@ -1,5 +1,6 @@
 // Package test runs the command-line scripts of test/script against the
-// program's own Main, with a stand-in for the agent.
+// program's own Main, with a stand-in for the agent or, for what must end before
+// anything starts, with the agent itself.
 package test
 
 import (
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cli"
 	"github.com/quorate/quorate/internal/config"
@@ -22,6 +24,12 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
+		// The whole program. The scripts that use it end before anything starts.
+		"quorate-agent": func() {
+			os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
+				Version: "v0-test", RunAgent: runAgent,
+			}))
+		},
 		"quorate": func() {
 			os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
 				Version: "v0-test", RunAgent: bindPorts,
@@ -29,6 +37,14 @@ func TestMain(m *testing.M) {
 			}))
 		},
 	})
+}
+
+func runAgent(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
+	a, err := agent.New(cfg, logger, version)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
 }
 
 // bindPorts stands in for the agent: it opens the node's ports, as the agent
