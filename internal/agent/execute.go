@@ -264,19 +264,42 @@ func (a *Agent) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watchCtx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	a.work.Go(func() { a.unblockApplier(watchCtx, cancel, admin) })
-	if err := admin.WaitApplied(watchCtx, a.committedGTIDs().String()); err != nil {
-		if cause := context.Cause(watchCtx); cause != nil {
-			err = cause
-		}
-		return fmt.Errorf("wait until everything committed is applied: %w", err)
+	if err := a.waitApplied(ctx, admin); err != nil {
+		return err
 	}
 	if err := admin.StopReplica(ctx); err != nil {
 		return fmt.Errorf("stop replication: %w", err)
 	}
+	s, err := admin.ReplicaStatus(ctx)
+	if err != nil {
+		return fmt.Errorf("look whether replication has stopped: %w", err)
+	}
+	if s.IORunning || s.IOConnecting || s.SQLRunning {
+		return errors.New("replication runs again after it was stopped")
+	}
 	a.logger.Info("caught up", "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// waitApplied waits until mysqld has everything that is committed now. The
+// goroutine that looks after the applier has ended when it returns: it may
+// start replication, which is about to be stopped.
+func (a *Agent) waitApplied(ctx context.Context, admin *mysqld.Admin) error {
+	watchCtx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	a.work.Go(func() {
+		defer close(watched)
+		a.unblockApplier(watchCtx, cancel, admin)
+	})
+	err := admin.WaitApplied(watchCtx, a.committedGTIDs().String())
+	if cause := context.Cause(watchCtx); err != nil && cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	<-watched
+	if err != nil {
+		return fmt.Errorf("wait until everything committed is applied: %w", err)
+	}
 	return nil
 }
 

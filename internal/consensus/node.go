@@ -29,8 +29,11 @@ const (
 	// appendsMax is how many writes may wait for the append goroutine. Each is
 	// one turn of the loop; raft bounds their bytes.
 	appendsMax = 1024
-	// appendEntriesMax bounds one group commit.
+	// appendEntriesMax and appendBytesMax bound one group commit; a single
+	// message may be longer. 8 MiB take a slow disk well below an election
+	// timeout, beyond which it counts as stalled.
 	appendEntriesMax = 1024
+	appendBytesMax   = 8 << 20
 	// barriersMax bounds the callers that wait for a read barrier.
 	barriersMax = 64
 )
@@ -429,13 +432,14 @@ func (n *Node) runAppend(ctx context.Context) error {
 		case m := <-n.appends:
 			batch = append(batch, m)
 		}
-		entries := len(batch[0].GetEntries())
+		entries, bytes := sizeOf(batch[0])
 	more:
-		for entries < appendEntriesMax {
+		for entries < appendEntriesMax && bytes < appendBytesMax {
 			select {
 			case m := <-n.appends:
 				batch = append(batch, m)
-				entries += len(m.GetEntries())
+				e, b := sizeOf(m)
+				entries, bytes = entries+e, bytes+b
 			default:
 				break more
 			}
@@ -451,6 +455,13 @@ func (n *Node) runAppend(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+func sizeOf(m *pb.Message) (entries, bytes int) {
+	for _, e := range m.GetEntries() {
+		bytes += len(e.GetData())
+	}
+	return len(m.GetEntries()), bytes
 }
 
 // appendBatch writes the messages in order, with one log append for each run

@@ -111,7 +111,9 @@ func (n *Node) Step(in Input) []Effect {
 	case Stop:
 		n.stop()
 	case Progress:
-		if n.phase == PhaseCatchingUp {
+		// Only while there is nobody left to ask: a node that has applied
+		// everything must not wait for one that has far to go.
+		if best, ok := n.candidate(); n.phase == PhaseCatchingUp && (!ok || n.askedAt(best.ID) != 0) {
 			n.promoteBy = n.now + n.cfg.PromotionTimeout
 		}
 	case MysqldExited:
@@ -391,7 +393,12 @@ func (n *Node) handOver() {
 	case n.promoting(), n.phase == PhasePrimary, n.phase == PhaseClosing:
 		n.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		return
-	case n.phase == PhaseReplica, n.phase == PhaseVerified, n.phase == PhaseUnverified, n.restarting():
+	case n.phase == PhaseReplica:
+		// Ready: it tries itself once before it asks anybody.
+		if !n.passed {
+			return
+		}
+	case n.phase == PhaseVerified, n.phase == PhaseUnverified, n.restarting():
 		// About to promote, unless that has failed or takes too long.
 		if !n.passed && n.now < n.servesBy {
 			return
@@ -436,9 +443,10 @@ func (n *Node) candidate() (Peer, bool) {
 	}), true
 }
 
-// askedAt is when a peer was asked to lead, 0 if that is long ago.
+// askedAt is when a peer was asked to lead, 0 if that is long ago: it has had
+// time for a promotion, and the nodes after it, too.
 func (n *Node) askedAt(id cluster.NodeID) time.Duration {
-	if at := n.asked[id]; n.now < at+n.cfg.PromotionTimeout {
+	if at := n.asked[id]; n.now < at+4*n.cfg.PromotionTimeout {
 		return at
 	}
 	return 0
