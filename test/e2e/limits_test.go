@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/devcluster"
 	"github.com/quorate/quorate/internal/gtid"
 )
@@ -27,6 +29,7 @@ func TestLimits(t *testing.T) {
 	f.scenario(t, "LargeTransaction", f.largeTransactions)
 	f.scenario(t, "GTIDFunctions", f.gtidFunctions)
 	f.scenario(t, "Strangers", f.strangers)
+	f.scenario(t, "Drift", f.drift)
 }
 
 // largeTransactions: what does not fit into an entry fails in its own session
@@ -194,6 +197,31 @@ func (f *fixture) strangers(t *testing.T, ctx context.Context) {
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
 			t.Errorf("%s: the data directory was touched: %v", name, err)
 		}
+	}
+}
+
+// drift: a guarded variable that somebody changes ends the server that runs
+// with it; it comes back as it must be, and the cluster goes on.
+func (f *fixture) drift(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	before, err := f.NodeStatus(ctx, primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.admin(t, primary).ExecContext(ctx, "SET GLOBAL rpl_semi_sync_source_timeout = 1000"); err != nil {
+		t.Fatal(err)
+	}
+	err = f.WaitNode(ctx, primary, "fenced and started again", func(s cluster.NodeStatus) bool {
+		return s.Mysqld == cluster.MysqldRunning && s.MysqldPID != before.MysqldPID
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	var timeout uint64
+	err = f.admin(t, primary).QueryRowContext(ctx, "SELECT @@GLOBAL.rpl_semi_sync_source_timeout").Scan(&timeout)
+	if err != nil || timeout != math.MaxUint64 {
+		t.Fatalf("the timeout is %d, %v", timeout, err)
 	}
 }
 
