@@ -126,20 +126,6 @@ func uint56(b []byte) uint64 {
 	return uint64(binary.LittleEndian.Uint32(b)) | uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48
 }
 
-// RewriteLogicalClock replaces the logical clock of a GTID event, and its
-// checksum, in place. It returns ErrMalformed for any other event, also a tagged
-// GTID: there the length of the fields depends on their values.
-func RewriteLogicalClock(e Event, lastCommitted, sequenceNumber int64) error {
-	body := e.Body(true)
-	if e.Type() != TypeGTID || len(body) < gtidTimestamps || body[gtidClockType] != logicalClockType {
-		return fmt.Errorf("rewrite logical clock: %w: type %d, %d bytes", ErrMalformed, e.Type(), len(e))
-	}
-	binary.LittleEndian.PutUint64(body[gtidLastCommitted:], uint64(lastCommitted))
-	binary.LittleEndian.PutUint64(body[gtidSequence:], uint64(sequenceNumber))
-	PutChecksum(e)
-	return nil
-}
-
 // A tagged GTID event's body is a message of mysql::serialization (8.3+):
 //
 //	+---------+------+--------------------+ { +-------+-------+ }

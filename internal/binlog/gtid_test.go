@@ -126,21 +126,3 @@ func TestParseTaggedMalformed(t *testing.T) {
 		t.Errorf("version 2: %v", err)
 	}
 }
-
-func TestRewriteLogicalClock(t *testing.T) {
-	c := clock{n: 3, committed: 1, seq: 2, immediate: 5, first: 6, length: 400, versions: []byte{1, 2, 3, 4}}
-	e := gtidEvent(c)
-	if err := RewriteLogicalClock(e, 1<<40, -3); err != nil {
-		t.Fatal(err)
-	}
-	c.committed, c.seq = 1<<40, -3
-	if want := gtidEvent(c); string(e) != string(want) {
-		t.Errorf("got\n%x, want\n%x", e, want)
-	}
-	for _, e := range []Event{tagged("t", c), event(TypeGTID, 1, 2, 3), query("BEGIN")} {
-		before := slices.Clone(e)
-		if err := RewriteLogicalClock(e, 1, 2); !errors.Is(err, ErrMalformed) || string(e) != string(before) {
-			t.Errorf("type %d: %v", e.Type(), err)
-		}
-	}
-}
