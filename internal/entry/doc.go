@@ -21,6 +21,9 @@
 //	KindTransactions  count whole transactions: the raw binlog events, with
 //	                  their checksums, as the primary's mysqld wrote them
 //	KindRotate        FORMAT_DESCRIPTION event of the next binlog file
+//	KindStaged        u64 bytes | u32 CRC32C | u8 flags, 3 zero | u32 len + GTID
+//	                  event | last event: names a transaction too large for an
+//	                  entry, whose bytes are in a stage (see Staged)
 //
 // Raft's own empty entry (the no-op of a new leader) has no header: empty data.
 //

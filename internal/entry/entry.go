@@ -19,6 +19,9 @@ const (
 	KindTransactions Kind = 2
 	// KindRotate marks where the primary's binlog went on to its next file.
 	KindRotate Kind = 3
+	// KindStaged names one large transaction, whose bytes are beside the log's
+	// entries: a stage.
+	KindStaged Kind = 4
 )
 
 // String names the kind as it is printed.
@@ -32,6 +35,8 @@ func (k Kind) String() string {
 		return "transactions"
 	case KindRotate:
 		return "rotate"
+	case KindStaged:
+		return "staged"
 	}
 	return fmt.Sprintf("kind-%d", uint8(k))
 }
@@ -48,7 +53,8 @@ var ErrMalformed = errors.New("entry: malformed data")
 // Header is an entry's fixed part.
 type Header struct {
 	Kind Kind
-	// Count is the number of transactions in the body (KindTransactions only).
+	// Count is the number of transactions in the body (KindTransactions), or 1
+	// (KindStaged).
 	Count uint32
 	// Term is the Raft term of the epoch to which the entry belongs.
 	Term uint64
@@ -89,7 +95,7 @@ func Parse(data []byte) (Header, []byte, error) {
 		Term:   binary.LittleEndian.Uint64(data[8:]),
 		Number: binary.LittleEndian.Uint64(data[16:]),
 	}
-	if h.Kind < KindEpoch || h.Kind > KindRotate {
+	if h.Kind < KindEpoch || h.Kind > KindStaged {
 		return Header{}, nil, fmt.Errorf("%w: unknown kind %d", ErrMalformed, data[0])
 	}
 	return h, data[HeaderBytes:], nil
