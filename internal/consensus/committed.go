@@ -8,6 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/invariant"
+	"github.com/quorate/quorate/internal/seglog"
 )
 
 // Mark is the state of the committed log at one index.
@@ -70,6 +71,20 @@ func (c *Committed) Changed() (Mark, <-chan struct{}) {
 	return c.mark, c.changed
 }
 
+// Read returns committed entries from index on (I4): at least one, and at most
+// bytesMax of them unless the first is larger; ok=false when index is not
+// committed yet.
+func (c *Committed) Read(log Log, index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
+	last := c.Mark().Index
+	if index > last {
+		return nil, false, nil
+	}
+	if found, err = log.Entries(index, last+1, bytesMax); err != nil {
+		return nil, false, fmt.Errorf("read committed entries from %d: %w", index, err)
+	}
+	return found, true, nil
+}
+
 // apply checks one committed entry (I2, I9) and adds it. A broken invariant
 // panics: see package invariant for why.
 func (c *Committed) apply(index, term uint64, data []byte) {
@@ -86,8 +101,11 @@ func (c *Committed) apply(index, term uint64, data []byte) {
 	invariant.Check(h.Term == term, "I2", "entry %d of term %d says term %d", index, term, h.Term)
 	c.checkOrder(index, h)
 	c.mark.Epoch, c.mark.Number, c.known = h.Term, h.Number, true
-	if h.Kind == entry.KindTransactions {
+	switch h.Kind {
+	case entry.KindTransactions:
 		c.addTransactions(index, h, body)
+	case entry.KindStaged:
+		c.addStaged(index, h, body)
 	}
 }
 
@@ -108,6 +126,9 @@ func (c *Committed) checkOrder(index uint64, h entry.Header) {
 
 // admits tells whether the commit check would take a proposal's body.
 func (c *Committed) admits(h entry.Header, body []byte) error {
+	if h.Kind == entry.KindStaged {
+		return c.admitsStaged(h, body)
+	}
 	if h.Kind != entry.KindTransactions {
 		return nil
 	}
@@ -140,6 +161,45 @@ func (c *Committed) addTransactions(index uint64, h entry.Header, body []byte) {
 	}
 	invariant.Check(count == h.Count, "I4", "entry %d holds %d transactions, its header says %d", index, count, h.Count)
 	c.mark.Transactions += uint64(count)
+}
+
+func (c *Committed) admitsStaged(h entry.Header, body []byte) error {
+	_, id, err := stagedTransaction(h, body)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gtids.Contains(id) {
+		return fmt.Errorf("transaction %s is committed already", id)
+	}
+	return nil
+}
+
+// stagedTransaction returns what a naming entry names, and its GTID.
+func stagedTransaction(h entry.Header, body []byte) (entry.Staged, gtid.GTID, error) {
+	s, err := entry.ParseStaged(h, body)
+	if err != nil {
+		return s, gtid.GTID{}, err
+	}
+	event, err := binlog.ParseEvent(s.GTIDEvent)
+	if err != nil {
+		return s, gtid.GTID{}, fmt.Errorf("read GTID event of staged transaction: %w", err)
+	}
+	info, err := binlog.ParseGTID(event)
+	if err != nil {
+		return s, gtid.GTID{}, fmt.Errorf("read GTID event of staged transaction: %w", err)
+	}
+	return s, info.GTID, nil
+}
+
+func (c *Committed) addStaged(index uint64, h entry.Header, body []byte) {
+	s, id, err := stagedTransaction(h, body)
+	invariant.Check(err == nil, "I4", "entry %d names no staged transaction: %v", index, err)
+	invariant.Check(c.gtids.Add(id), "I9", "transaction %s committed again by entry %d", id, index)
+	c.mark.Last = id
+	c.mark.Transactions++
+	c.mark.Bytes += s.Bytes
 }
 
 // publish wakes whoever waits for a newer mark.

@@ -49,6 +49,9 @@ type GroupConfig struct {
 	// HeartbeatTicks and ElectionTicks are raft's timing in ticks.
 	HeartbeatTicks, ElectionTicks int
 	Log                           Log
+	// HasStage tells whether the log holds a stage, complete and durable; nil =
+	// it never does.
+	HasStage func(entry.StageID) bool
 	// Fresh says that this is the node's first start ever.
 	Fresh  bool
 	Logger *slog.Logger
@@ -78,6 +81,14 @@ type Output struct {
 	Refused []Refusal
 	// Barriers holds the read barriers that were answered.
 	Barriers []Barrier
+	// Wanted holds the stages that this node lacks and the leader has named.
+	Wanted []Wanted
+}
+
+// Wanted is a stage to be fetched: from the node that named it, or any other.
+type Wanted struct {
+	ID   entry.StageID
+	From cluster.NodeID
 }
 
 // Refusal says which epoch's proposal was refused.
@@ -139,6 +150,9 @@ func LeaseDuration(tick time.Duration, electionTicks int) time.Duration {
 // NewGroup builds a Group from what the log holds. It does no I/O but reading
 // the log.
 func NewGroup(cfg GroupConfig) (*Group, error) {
+	if cfg.HasStage == nil {
+		cfg.HasStage = func(entry.StageID) bool { return false }
+	}
 	applied, gtids := replayPoint(cfg.Log)
 	g := &Group{
 		cfg:           cfg,
@@ -214,11 +228,52 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	if m.GetType() == pb.MsgVote && string(m.GetContext()) == raftCampaignTransfer && !g.mayForce(m) {
 		return // I5: a live leader's lease may rest on this node
 	}
+	if m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
+		if m = g.cutBeforeMissingStage(m); m == nil {
+			return
+		}
+	}
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.
 	_ = g.rn.Step(m)
 	g.observe()
 	g.retryHeld()
+}
+
+// cutBeforeMissingStage keeps an entry from raft that names a stage which this
+// node lacks. Raft counts an entry from the moment that it is stepped: a node
+// could win an election by an entry that it can never append. The leader sends
+// the rest again; nothing is left = nil, so that it does so at its heartbeats
+// and not at once, over and over.
+func (g *Group) cutBeforeMissingStage(m *pb.Message) *pb.Message {
+	committed := g.committed.Mark().Index
+	for i, e := range m.GetEntries() {
+		id, staged := stageOf(e)
+		if !staged || e.GetIndex() <= committed || g.cfg.HasStage(id) {
+			continue
+		}
+		g.out.Wanted = append(g.out.Wanted, Wanted{ID: id, From: cluster.NodeID(m.GetFrom())})
+		if i == 0 {
+			return nil
+		}
+		return &pb.Message{
+			Type: m.Type, To: m.To, From: m.From, Term: m.Term, LogTerm: m.LogTerm, Index: m.Index,
+			Commit: m.Commit, Entries: m.GetEntries()[:i],
+		}
+	}
+	return m
+}
+
+// stageOf returns the stage that an entry names.
+func stageOf(e *pb.Entry) (entry.StageID, bool) {
+	if e.GetType() != pb.EntryNormal {
+		return entry.StageID{}, false
+	}
+	h, _, err := entry.Parse(e.GetData())
+	if err != nil || h.Kind != entry.KindStaged {
+		return entry.StageID{}, false
+	}
+	return entry.StageID{Term: h.Term, Number: h.Number}, true
 }
 
 // raftCampaignTransfer is raft's mark of a vote that ignores leases
@@ -246,6 +301,10 @@ func (g *Group) Propose(data []byte) {
 	// it fences one primary.
 	if err := g.committed.admits(h, body); err != nil {
 		g.refuse(h.Term, fmt.Errorf("check proposal: %w", err))
+		return
+	}
+	if id := (entry.StageID{Term: h.Term, Number: h.Number}); h.Kind == entry.KindStaged && !g.cfg.HasStage(id) {
+		g.refuse(h.Term, fmt.Errorf("check proposal: this node lacks stage %s", id))
 		return
 	}
 	if err := g.admit(h); err != nil {
@@ -461,7 +520,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 	}
 	g.observe()
 	out, g.out = g.out, Output{}
-	return out, ok || out.Role != nil || len(out.Refused) > 0
+	return out, ok || out.Role != nil || len(out.Refused) > 0 || len(out.Wanted) > 0
 }
 
 // apply runs the commit check over committed entries and tells raft so.

@@ -103,8 +103,10 @@ func (w *world) settle() {
 func (w *world) carryOut(m *member, out Output) {
 	w.send(out.Send)
 	for _, a := range out.Append {
-		if err := appendBatch(m.log, []*pb.Message{a}); err != nil {
-			w.t.Fatal(err)
+		for _, run := range AppendRuns([]*pb.Message{a}) {
+			if err := m.log.Append(run.Entries, run.HardState); err != nil {
+				w.t.Fatal(err)
+			}
 		}
 		w.send(a.GetResponses())
 	}

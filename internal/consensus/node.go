@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -34,6 +35,8 @@ const (
 	// timeout, beyond which it counts as stalled.
 	appendEntriesMax = 1024
 	appendBytesMax   = 8 << 20
+	// fullRetryInterval is the pause between two tries to append to a full disk.
+	fullRetryInterval = 500 * time.Millisecond
 	// barriersMax bounds the callers that wait for a read barrier.
 	barriersMax = 64
 )
@@ -62,6 +65,15 @@ type Config struct {
 	// OnRefused is called by the loop when a proposal was refused: its epoch
 	// has ended. It must not block.
 	OnRefused func(Refusal)
+	// HasStage tells whether the log holds a stage, complete and durable.
+	HasStage func(entry.StageID) bool
+	// OnWanted is called by the loop when the leader has named a stage that this
+	// node lacks, again and again until it has it. It must not block.
+	OnWanted func(Wanted)
+	// OnFull is called by the append goroutine when the log has no space left on
+	// its disk, with the error, and when it has space again, with nil. It must
+	// not block.
+	OnFull func(error)
 	// OnStalled is called by the loop of a leader, at most once per election
 	// timeout, while one write to its log has taken longer than that. It must
 	// not block.
@@ -126,7 +138,7 @@ func New(cfg Config) (*Node, error) {
 	g, err := NewGroup(GroupConfig{
 		Self: cfg.Self, Members: cfg.Members, Tick: tick,
 		HeartbeatTicks: ticksPerHeartbeat, ElectionTicks: int(cfg.ElectionTimeout / tick),
-		Log: cfg.Log, Fresh: cfg.Fresh, Logger: cfg.Logger, Now: BootTime(),
+		Log: cfg.Log, HasStage: cfg.HasStage, Fresh: cfg.Fresh, Logger: cfg.Logger, Now: BootTime(),
 	})
 	if err != nil {
 		return nil, err
@@ -410,6 +422,9 @@ func (n *Node) report(out Output) {
 	for _, r := range out.Refused {
 		n.cfg.OnRefused(r)
 	}
+	for _, w := range out.Wanted {
+		n.cfg.OnWanted(w)
+	}
 	if len(out.Barriers) > 0 {
 		n.answerBarriers(out.Barriers)
 	}
@@ -446,7 +461,10 @@ func (n *Node) runAppend(ctx context.Context) error {
 		}
 		began := time.Now()
 		n.appendBegan.Store(int64(BootTime()))
-		if err := appendBatch(n.cfg.Log, batch); err != nil {
+		if err := n.append(ctx, batch); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
 			return fmt.Errorf("append to the log: %w", err)
 		}
 		n.appendBegan.Store(0)
@@ -464,28 +482,62 @@ func sizeOf(m *pb.Message) (entries, bytes int) {
 	return len(m.GetEntries()), bytes
 }
 
-// appendBatch writes the messages in order, with one log append for each run
-// of contiguous entries: usually one for all.
-func appendBatch(log Log, batch []*pb.Message) error {
-	var entries []seglog.Entry
-	var hs *seglog.HardState
-	for _, m := range batch {
-		es := m.GetEntries()
-		if len(entries) > 0 && len(es) > 0 && es[0].GetIndex() != entries[len(entries)-1].Index+1 {
-			if err := log.Append(entries, hs); err != nil {
+// append makes a batch durable. While the disk is full it tries again: nothing
+// of the batch is answered, so nothing is acknowledged.
+func (n *Node) append(ctx context.Context, batch []*pb.Message) error {
+	full := false
+	for _, run := range AppendRuns(batch) {
+		for {
+			err := n.cfg.Log.Append(run.Entries, run.HardState)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, seglog.ErrFull) {
 				return err
 			}
-			entries, hs = nil, nil
+			if !full {
+				full = true
+				n.cfg.OnFull(err)
+			}
+			select {
+			case <-time.After(fullRetryInterval):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
-		entries = fromRaft(entries, es)
+	}
+	if full {
+		n.cfg.OnFull(nil)
+	}
+	return nil
+}
+
+// AppendRun is one append to the log: contiguous entries, and the hard state
+// that comes after them, or nil.
+type AppendRun struct {
+	Entries   []seglog.Entry
+	HardState *seglog.HardState
+}
+
+// AppendRuns turns storage messages into appends, in order: usually one for
+// all. Their responses are due once all runs are durable.
+func AppendRuns(batch []*pb.Message) (runs []AppendRun) {
+	var run AppendRun
+	for _, m := range batch {
+		es := m.GetEntries()
+		if n := len(run.Entries); n > 0 && len(es) > 0 && es[0].GetIndex() != run.Entries[n-1].Index+1 {
+			runs = append(runs, run)
+			run = AppendRun{}
+		}
+		run.Entries = fromRaft(run.Entries, es)
 		if m.Term != nil {
-			hs = &seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}
+			run.HardState = &seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}
 		}
 	}
-	if len(entries) == 0 && hs == nil {
-		return nil
+	if len(run.Entries) > 0 || run.HardState != nil {
+		runs = append(runs, run)
 	}
-	return log.Append(entries, hs)
+	return runs
 }
 
 func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
@@ -517,13 +569,5 @@ func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
 // most bytesMax of them unless the first is larger; ok=false when index is not
 // committed yet.
 func (n *Node) ReadCommitted(index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
-	last := n.Committed().Mark().Index
-	if index > last {
-		return nil, false, nil
-	}
-	found, err = n.cfg.Log.Entries(index, last+1, bytesMax)
-	if err != nil {
-		return nil, false, fmt.Errorf("read committed entries from %d: %w", index, err)
-	}
-	return found, true, nil
+	return n.Committed().Read(n.cfg.Log, index, bytesMax)
 }

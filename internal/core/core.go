@@ -51,6 +51,9 @@ type Node struct {
 	restartTerm   uint64
 	replicaBinlog bool
 
+	// logTrouble says why the log takes no entries; "" = it does.
+	logTrouble string
+
 	stopping bool
 	stopBy   time.Duration
 	// open: sessions of mysqld may wait for an ACK. From the moment that writes
@@ -120,6 +123,8 @@ func (n *Node) Step(in Input) []Effect {
 		n.exited(in)
 	case Doubt:
 		n.doubt(in)
+	case LogTrouble:
+		n.logTrouble = in.Reason
 	case Done:
 		n.done(in)
 	}
@@ -331,6 +336,10 @@ func (n *Node) advance() {
 	switch {
 	case n.open && n.phase != PhaseKilling && !n.leadsTerm():
 		n.fence(fmt.Sprintf("lost leadership of term %d", n.term))
+	case n.open && n.phase != PhaseKilling && n.logTrouble != "":
+		n.fence(n.logTrouble) // its sessions wait for a commit that cannot come
+	case n.promoting() && n.logTrouble != "":
+		n.giveUp(n.logTrouble)
 	case n.promoting() && !n.leadsTerm():
 		n.replicateAgain(fmt.Sprintf("lost leadership of term %d", n.term))
 	case n.replicaBinlog && n.incarnation != 0 && !n.raft.Leading && !n.stopping && !n.ending():
@@ -371,7 +380,7 @@ func (n *Node) advance() {
 
 // promote begins a promotion, in a term that can still have an epoch.
 func (n *Node) promote() {
-	if !n.raft.Leading || n.now < n.transferAt {
+	if !n.raft.Leading || n.now < n.transferAt || n.logTrouble != "" {
 		return
 	}
 	if n.raft.Term == n.spentTerm {
@@ -390,6 +399,7 @@ func (n *Node) handOver() {
 		return
 	}
 	switch {
+	case n.logTrouble != "":
 	case n.promoting(), n.phase == PhasePrimary, n.phase == PhaseClosing:
 		n.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		return
@@ -417,7 +427,7 @@ func (n *Node) transfer() {
 	n.transferAt = n.now + n.cfg.RetryAfter
 	n.spentTerm = n.raft.Term
 	n.asked[best.ID] = n.now
-	n.emit(Effect{Kind: Transfer, Term: n.raft.Term, To: best.ID, Reason: n.reason})
+	n.emit(Effect{Kind: Transfer, Term: n.raft.Term, To: best.ID, Reason: cmp.Or(n.logTrouble, n.reason)})
 }
 
 // candidate returns the live replica to hand over to: one that was not asked
@@ -425,7 +435,7 @@ func (n *Node) transfer() {
 // the one that is furthest ahead.
 func (n *Node) candidate() (Peer, bool) {
 	fit := slices.DeleteFunc(slices.Clone(n.peers), func(p Peer) bool {
-		return !p.Live || p.ID == n.cfg.Self || p.Role != cluster.RoleReplica
+		return !p.Live || p.LogBad || p.ID == n.cfg.Self || p.Role != cluster.RoleReplica
 	})
 	if len(fit) == 0 {
 		return Peer{}, false

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +17,8 @@ import (
 // input, its output the effects and the state after it.
 //
 //	tick 100ms | raft term=2 leader=1 | done ok [incarnation=1] | done failed why
-//	exited [incarnation:]why | progress | doubt why | peers 2:replica:10 3:starting:0:dead | stop
+//	exited [incarnation:]why | progress | doubt why | log why | log ok | stop
+//	peers 2:replica:10 3:starting:0:dead 4:replica:10:log-bad
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		n := New(testConfig())
@@ -80,6 +82,8 @@ func parseInput(t *testing.T, n *Node, now *time.Duration, line string) Input {
 		return Progress{}
 	case "doubt":
 		return Doubt{Incarnation: n.incarnation, Reason: unquote(rest)}
+	case "log":
+		return LogTrouble{Reason: unquote(strings.TrimSpace(strings.TrimPrefix(rest, "ok")))}
 	case "peers":
 		return parsePeers(t, rest)
 	case "stop":
@@ -111,7 +115,8 @@ func parsePeers(t *testing.T, rest string) Input {
 	for w := range strings.FieldsSeq(rest) {
 		f := strings.Split(w, ":")
 		in.Peers = append(in.Peers, Peer{
-			ID: cluster.NodeID(mustUint(t, f[0])), Live: len(f) < 4, Role: cluster.Role(f[1]),
+			ID: cluster.NodeID(mustUint(t, f[0])), Live: !slices.Contains(f[3:], "dead"),
+			LogBad: slices.Contains(f[3:], "log-bad"), Role: cluster.Role(f[1]),
 			Applied: mustUint(t, f[2]), LogLast: mustUint(t, f[2]),
 		})
 	}

@@ -63,6 +63,10 @@ type Doubt struct {
 	Reason      string
 }
 
+// LogTrouble says that the log takes no entries at the moment: its disk is full.
+// An empty Reason says that it does again.
+type LogTrouble struct{ Reason string }
+
 // Peers says what the other nodes report of themselves.
 type Peers struct{ Peers []Peer }
 
@@ -71,6 +75,7 @@ type Peer struct {
 	ID      cluster.NodeID
 	Name    string
 	Live    bool // heard of lately
+	LogBad  bool // its log takes no entries
 	Role    cluster.Role
 	Applied uint64 // log index up to which its mysqld has everything
 	LogLast uint64
@@ -112,6 +117,7 @@ func (Tick) isInput()         {}
 func (RaftChanged) isInput()  {}
 func (MysqldExited) isInput() {}
 func (Doubt) isInput()        {}
+func (LogTrouble) isInput()   {}
 func (Peers) isInput()        {}
 func (Progress) isInput()     {}
 func (Stop) isInput()         {}
