@@ -79,11 +79,22 @@ func (a *Assembler) InTransaction() bool { return a.place != outside }
 // returns the same error. The errors are ErrMalformed, ErrStream and
 // ErrIncident; ErrStream also if the events of a transaction are not together as
 // long as its GTID event says, which is how a border in the wrong place shows.
-func (a *Assembler) Feed(e Event) (Step, error) {
+func (a *Assembler) Feed(e Event) (Step, error) { return a.feed(e, kindOf) }
+
+// FeedHead is Feed for an event of which only a beginning is at hand, the header
+// at least. It takes only what is within a transaction and is placed by its type
+// alone: row events, a TRANSACTION_PAYLOAD; no GTID, no QUERY.
+func (a *Assembler) FeedHead(head Event) (Step, error) { return a.feed(head, kindOfHead) }
+
+func (a *Assembler) feed(e Event, kindOf func(Event) (kind, error)) (Step, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
-	step, err := a.feed(e)
+	k, err := kindOf(e)
+	step := Step(0)
+	if err == nil {
+		step, err = a.put(e, k)
+	}
 	if err != nil {
 		a.err = fmt.Errorf("assemble transaction: %w", err)
 		return 0, a.err
@@ -91,11 +102,10 @@ func (a *Assembler) Feed(e Event) (Step, error) {
 	return step, nil
 }
 
-func (a *Assembler) feed(e Event) (Step, error) {
-	k, err := kindOf(e)
-	if err != nil {
-		return 0, err
-	}
+// put places an event of kind k; of the event it uses the header, and of a GTID
+// all.
+func (a *Assembler) put(e Event, k kind) (Step, error) {
+	var err error
 	switch {
 	case k == kindAnywhere, a.place == outside && (k == kindFile || k == kindIgnorable):
 		return StepControl, nil
@@ -103,7 +113,7 @@ func (a *Assembler) feed(e Event) (Step, error) {
 		if a.info, err = ParseGTID(e); err != nil {
 			return 0, err
 		}
-		a.place, a.length = afterGTID, uint64(len(e))
+		a.place, a.length = afterGTID, uint64(e.Length())
 		return StepBegin, nil
 	case a.place == outside:
 		return 0, fmt.Errorf("%w: type %d outside of a transaction", ErrStream, e.Type())
@@ -113,7 +123,7 @@ func (a *Assembler) feed(e Event) (Step, error) {
 		return 0, fmt.Errorf("%w: type %d within transaction %v", ErrStream, e.Type(), a.info.GTID)
 	}
 	a.place = next
-	a.length += uint64(len(e))
+	a.length += uint64(e.Length())
 	if want := a.info.TransactionLength; want != 0 && (a.length > want || next == outside && a.length != want) {
 		return 0, fmt.Errorf("%w: transaction %v has %d bytes, its GTID event says %d", ErrStream, a.info.GTID, a.length, want)
 	}
@@ -183,6 +193,16 @@ func kindOf(e Event) (kind, error) {
 		return kindIgnorable, nil
 	}
 	return 0, fmt.Errorf("%w: unknown type %d", ErrStream, e.Type())
+}
+
+// kindOfHead is kindOf for an event that is not whole.
+func kindOfHead(head Event) (kind, error) {
+	if head.Type() != TypeQuery {
+		if k, err := kindOf(head); err != nil || k == kindInner || k == kindPayload || k == kindIgnorable {
+			return k, err
+		}
+	}
+	return 0, fmt.Errorf("%w: only a part of an event of type %d", ErrStream, head.Type())
 }
 
 // kindOfQuery compares as MySQL does: BEGIN, COMMIT and XA START come from the

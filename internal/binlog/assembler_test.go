@@ -239,3 +239,59 @@ func TestTransactionsStops(t *testing.T) {
 		t.Errorf("%d rounds", n)
 	}
 }
+
+// A head is placed as the whole event is, by type and by the length that it
+// announces; what is placed by its content is refused.
+func TestAssemblerHeads(t *testing.T) {
+	id := simpleGTID(1)
+	var events []Event
+	for e := range Events(transaction(1, query("BEGIN"), event(TypeTableMap, make([]byte, 30)...), event(TypeWriteRows, make([]byte, 40)...),
+		event(TypeRowsQuery, make([]byte, 30)...), event(TypeXID, make([]byte, 8)...))) {
+		events = append(events, e)
+	}
+	var a Assembler
+	for i, e := range events {
+		var step Step
+		var err error
+		if i < 2 || e.Type() == TypeXID {
+			step, err = a.Feed(e)
+		} else {
+			step, err = a.FeedHead(e[:HeaderBytes])
+		}
+		want := StepInner
+		switch i {
+		case 0:
+			want = StepBegin
+		case len(events) - 1:
+			want = StepEnd
+		}
+		if err != nil || step != want {
+			t.Fatalf("event %d: %v, %v", i, step, err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		before []Event
+		head   Event
+	}{
+		"QUERY":            {[]Event{id}, query("BEGIN")},
+		"GTID":             {nil, id},
+		"XID":              {[]Event{id, query("BEGIN")}, event(TypeXID, make([]byte, 8)...)},
+		"rows before":      {[]Event{id}, event(TypeWriteRows, 1)},
+		"payload within":   {[]Event{id, query("BEGIN")}, event(TypeTransactionPayload, 1)},
+		"heartbeat":        {[]Event{id}, event(TypeHeartbeat, 'f')},
+		"incident":         {[]Event{id}, event(TypeIncident, 1)},
+		"longer than said": {[]Event{gtidEvent(clock{n: 1, immediate: 1, first: 1, length: 200})}, event(TypeTransactionPayload, make([]byte, 300)...)},
+	} {
+		var a Assembler
+		for _, e := range tc.before {
+			if _, err := a.Feed(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if step, err := a.FeedHead(tc.head[:HeaderBytes]); err == nil {
+			t.Errorf("%s: step %v", name, step)
+		} else if _, again := a.Feed(query("BEGIN")); !errors.Is(again, err) {
+			t.Errorf("%s: %v, then %v", name, err, again)
+		}
+	}
+}

@@ -188,6 +188,45 @@ func VerifyChecksum(e Event) error {
 	return nil
 }
 
+// Checksum verifies an event's CRC32 while its bytes come in parts. It is not
+// for FORMAT_DESCRIPTION events, whose FlagInUse is not covered.
+type Checksum struct {
+	left uint64
+	crc  uint32
+	// tail is the last bytes that came, of those that are the checksum.
+	tail [ChecksumBytes]byte
+}
+
+// NewChecksum returns the Checksum of an event with the given header.
+func NewChecksum(head Event) Checksum { return Checksum{left: uint64(head.Length())} }
+
+// Left is how many bytes of the event are to come.
+func (c *Checksum) Left() uint64 { return c.left }
+
+// Add takes the event's next bytes, its header too. With the last ones it
+// returns ErrChecksum unless they are the CRC32 of the others; it returns
+// ErrMalformed if they are more than the event has.
+func (c *Checksum) Add(part []byte) error {
+	if uint64(len(part)) > c.left {
+		return fmt.Errorf("%w: %d bytes of an event, %d were to come", ErrMalformed, len(part), c.left)
+	}
+	if c.left > ChecksumBytes {
+		covered := part[:min(uint64(len(part)), c.left-ChecksumBytes)]
+		c.crc = crc32.Update(c.crc, crc32.IEEETable, covered)
+		c.left -= uint64(len(covered))
+		part = part[len(covered):]
+	}
+	if len(part) == 0 {
+		return nil
+	}
+	copy(c.tail[ChecksumBytes-c.left:], part)
+	c.left -= uint64(len(part))
+	if got := binary.LittleEndian.Uint32(c.tail[:]); c.left == 0 && got != c.crc {
+		return fmt.Errorf("%w: the event has %08x, its bytes make %08x", ErrChecksum, got, c.crc)
+	}
+	return nil
+}
+
 // PutChecksum writes the CRC32 into the event's last four bytes. It panics if e
 // has no room for it.
 func PutChecksum(e Event) {

@@ -244,3 +244,35 @@ func TestIsACLStatement(t *testing.T) {
 		}
 	}
 }
+
+// However an event is cut into parts, its checksum is right if it was, and wrong
+// if a bit is.
+func TestChecksumOfParts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := event(TypeWriteRows, rapid.SliceOfN(rapid.Byte(), 0, 50).Draw(t, "body")...)
+		damaged := rapid.Bool().Draw(t, "damaged")
+		c := NewChecksum(e)
+		if damaged {
+			// Not in the header, where the length is.
+			e[rapid.IntRange(HeaderBytes, len(e)-1).Draw(t, "byte")] ^= 1
+		}
+		var err error
+		for rest := []byte(e); len(rest) > 0; {
+			if err != nil {
+				t.Fatalf("%v with %d bytes to come", err, len(rest))
+			}
+			n := rapid.IntRange(1, len(rest)).Draw(t, "part")
+			err = c.Add(rest[:n])
+			rest = rest[n:]
+			if c.Left() != uint64(len(rest)) {
+				t.Fatalf("%d left, want %d", c.Left(), len(rest))
+			}
+		}
+		if damaged != errors.Is(err, ErrChecksum) || !damaged && err != nil {
+			t.Fatalf("damaged: %v, error: %v", damaged, err)
+		}
+		if err := c.Add([]byte{0}); !errors.Is(err, ErrMalformed) {
+			t.Fatalf("a byte too many: %v", err)
+		}
+	})
+}

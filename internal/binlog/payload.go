@@ -45,15 +45,25 @@ type payload struct {
 }
 
 func parsePayload(e Event) (payload, error) {
-	b := e.Body(true)
-	var p payload
-	var size uint64
+	p, size, rest, err := cutPayloadHead(e.Body(true))
+	if err != nil {
+		return payload{}, err
+	}
+	if size > uint64(len(rest)) {
+		return payload{}, fmt.Errorf("%w: payload of %d bytes, %d at hand", ErrMalformed, size, len(rest))
+	}
+	p.data = rest[:size]
+	return p, nil
+}
+
+// cutPayloadHead parses the fields in front of a payload's data, and returns the
+// length that they say it has, and what follows them.
+func cutPayloadHead(b []byte) (p payload, size uint64, rest []byte, err error) {
 	hasSize, hasCompression := false, false
 	for {
 		var field tlv
-		var err error
 		if field, b, err = cutTLV(b); err != nil {
-			return payload{}, err
+			return payload{}, 0, nil, err
 		}
 		switch field.kind {
 		case payloadSize:
@@ -63,20 +73,19 @@ func parsePayload(e Event) (payload, error) {
 			p.compression, _, err = cutNetInt(field.value)
 			hasCompression = true
 		case payloadEnd:
-			if !hasSize || !hasCompression || size > uint64(len(b)) {
-				return payload{}, fmt.Errorf("%w: payload of %d bytes, %d at hand", ErrMalformed, size, len(b))
+			if !hasSize || !hasCompression {
+				return payload{}, 0, nil, fmt.Errorf("%w: payload without its length or compression", ErrMalformed)
 			}
-			p.data = b[:size]
-			return p, nil
+			return p, size, b, nil
 		}
 		if err != nil {
-			return payload{}, err
+			return payload{}, 0, nil, err
 		}
 	}
 }
 
-// isRowEvent reports whether events of type t change rows.
-func isRowEvent(t Type) bool {
+// IsRowEvent reports whether events of type t change rows.
+func IsRowEvent(t Type) bool {
 	switch t {
 	case TypeWriteRows, TypeUpdateRows, TypeDeleteRows, TypePartialUpdateRows,
 		TypeWriteRowsV1, TypeUpdateRowsV1, TypeDeleteRowsV1:
@@ -95,7 +104,7 @@ func HasRowEvents(raw []byte) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("look for row events: %w", err)
 		}
-		if isRowEvent(e.Type()) {
+		if IsRowEvent(e.Type()) {
 			return true, nil
 		}
 		if e.Type() != TypeTransactionPayload {
@@ -127,8 +136,11 @@ func openPayload(e Event) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := bytes.NewReader(p.data)
-	switch p.compression {
+	return decompress(p.compression, bytes.NewReader(p.data))
+}
+
+func decompress(compression uint64, r io.Reader) (io.ReadCloser, error) {
+	switch compression {
 	case compressionNone:
 		return io.NopCloser(r), nil
 	case compressionZSTD:
@@ -140,7 +152,7 @@ func openPayload(e Event) (io.ReadCloser, error) {
 		}
 		return d.IOReadCloser(), nil
 	}
-	return nil, fmt.Errorf("%w: compression %d", ErrMalformed, p.compression)
+	return nil, fmt.Errorf("%w: compression %d", ErrMalformed, compression)
 }
 
 // streamHasRowEvents reads events without checksums up to the first row event.
@@ -154,7 +166,7 @@ func streamHasRowEvents(r io.Reader, bytesMax int64) (bool, error) {
 			return false, err
 		}
 		e := Event(header[:])
-		if isRowEvent(e.Type()) {
+		if IsRowEvent(e.Type()) {
 			return true, nil
 		}
 		n := int64(e.Length())
@@ -223,7 +235,7 @@ func wrappable(b []byte) (last Event, events int, ok bool) {
 			if k, err := kindOf(e); err != nil || t != TypeQuery || k != kindBegin {
 				return nil, 0, false
 			}
-		case t != TypeTableMap && t != TypeRowsQuery && t != TypeXID && !isRowEvent(t):
+		case t != TypeTableMap && t != TypeRowsQuery && t != TypeXID && !IsRowEvent(t):
 			return nil, 0, false
 		}
 		last = e

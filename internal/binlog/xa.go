@@ -1,11 +1,13 @@
 package binlog
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -47,11 +49,19 @@ func payloadXAPrepare(e Event) (XID, bool, error) {
 		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
 	}
 	defer r.Close()
+	return scanXAPrepare(r, scanBytesMax)
+}
+
+// scanXAPrepare looks through the events of a payload, of bytesMax bytes at
+// most.
+func scanXAPrepare(r io.Reader, bytesMax int64) (XID, bool, error) {
 	var event [HeaderBytes + xaPrepareBytes + 2*xaPartBytesMax]byte
-	for left := int64(scanBytesMax); ; {
-		if _, err := io.ReadFull(r, event[:HeaderBytes]); errors.Is(err, io.EOF) {
+	for left := bytesMax; ; {
+		_, err := io.ReadFull(r, event[:HeaderBytes])
+		if errors.Is(err, io.EOF) {
 			return XID{}, false, nil
-		} else if err != nil {
+		}
+		if err != nil {
 			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: %w", ErrMalformed, err)
 		}
 		n := int64(Event(event[:]).Length())
@@ -72,6 +82,70 @@ func payloadXAPrepare(e Event) (XID, bool, error) {
 			return parseXAPrepare(event[HeaderBytes:n])
 		}
 	}
+}
+
+// payloadHeadBytesMax bounds the fields in front of a payload's data: three of 11
+// bytes, the end mark, and room for newer ones.
+const payloadHeadBytesMax = 256
+
+// ReadXAPrepare is ParseXAPrepare for a compressed transaction that is too long
+// to hold, whose events r gives; what is in its payload may be of any length. Of
+// a transaction that is not compressed it says that it prepares nothing: look at
+// its last event.
+func ReadXAPrepare(r io.Reader) (xid XID, prepares bool, err error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	for {
+		head, err := in.Peek(HeaderBytes)
+		if err != nil {
+			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+		}
+		t, n := Event(head).Type(), int64(Event(head).Length())
+		if n < HeaderBytes+ChecksumBytes {
+			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w: event of %d bytes", ErrMalformed, n)
+		}
+		switch t {
+		case TypeTransactionPayload:
+			return readPayloadXAPrepare(in, n)
+		case TypeQuery: // BEGIN, XA START or the one statement
+			return XID{}, false, nil
+		}
+		if _, err := io.CopyN(io.Discard, in, n); err != nil {
+			return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+		}
+	}
+}
+
+func readPayloadXAPrepare(in *bufio.Reader, length int64) (XID, bool, error) {
+	_, err := in.Discard(HeaderBytes)
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+	}
+	body := length - HeaderBytes - ChecksumBytes
+	head, err := in.Peek(int(min(body, payloadHeadBytesMax)))
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+	}
+	p, size, rest, err := cutPayloadHead(head)
+	if data := body - int64(len(head)-len(rest)); err == nil && size > uint64(data) {
+		err = fmt.Errorf("%w: payload of %d bytes, %d at hand", ErrMalformed, size, data)
+	}
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+	}
+	if _, err := in.Discard(len(head) - len(rest)); err != nil {
+		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+	}
+	data := &io.LimitedReader{R: in, N: int64(size)}
+	r, err := decompress(p.compression, data)
+	if err != nil {
+		return XID{}, false, fmt.Errorf("look for XA_PREPARE: %w", err)
+	}
+	defer r.Close()
+	xid, prepares, err := scanXAPrepare(r, math.MaxInt64)
+	if err == nil && !prepares && data.N > 0 {
+		err = fmt.Errorf("look for XA_PREPARE: %w: %d bytes of the payload are missing", ErrMalformed, data.N)
+	}
+	return xid, prepares, err
 }
 
 func parseXAPrepare(body []byte) (XID, bool, error) {

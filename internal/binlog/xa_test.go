@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"strings"
@@ -80,6 +81,21 @@ func TestParseXAPrepare(t *testing.T) {
 		got, found, err := ParseXAPrepare(concat(append([]Event{simpleGTID(1)}, c.events...)...))
 		if got != c.want || found != c.found || errors.Is(err, ErrMalformed) != c.bad {
 			t.Errorf("%s: got %q, %t, %v", c.name, got, found, err)
+		}
+		// As a stream it is the same, of what is compressed.
+		if c.events[0].Type() == TypeTransactionPayload {
+			got, found, err = ReadXAPrepare(bytes.NewReader(concat(append([]Event{simpleGTID(1)}, c.events...)...)))
+			if got != c.want || found != c.found || errors.Is(err, ErrMalformed) != c.bad {
+				t.Errorf("%s as a stream: got %q, %t, %v", c.name, got, found, err)
+			}
+		} else if _, found, err = ReadXAPrepare(bytes.NewReader(concat(append([]Event{simpleGTID(1)}, c.events...)...))); found || err != nil {
+			t.Errorf("%s as a stream: %t, %v", c.name, found, err)
+		}
+	}
+	whole := concat(simpleGTID(1), payloadEvent(t, compressionNone, start, event(TypeWriteRows, make([]byte, 500)...), query("XA END"), prepare))
+	for n := range len(whole) - ChecksumBytes {
+		if _, found, err := ReadXAPrepare(bytes.NewReader(whole[:n])); found || err == nil {
+			t.Fatalf("cut to %d of %d bytes: %t, %v", n, len(whole), found, err)
 		}
 	}
 }

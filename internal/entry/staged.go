@@ -25,7 +25,7 @@ type Staged struct {
 	// GTIDEvent is the transaction's first event.
 	GTIDEvent []byte
 	// EndEvent is the transaction's last event (XID, COMMIT, XA_PREPARE); empty
-	// if that is a TRANSACTION_PAYLOAD.
+	// if that is a TRANSACTION_PAYLOAD, or a statement of over 4 KiB.
 	EndEvent []byte
 	// Rows says that the transaction has events that change rows, as far as its
 	// uncompressed part tells: a TRANSACTION_PAYLOAD counts as rows.

@@ -1,69 +1,10 @@
 package mysqlwire
 
-import (
-	"encoding/binary"
-	"sync"
-)
+import "encoding/binary"
 
 // ackMagic is the first byte of an acknowledgement and the mark of a
 // semi-synchronous stream (kPacketMagicNum, plugin/semisync/semisync.h).
 const ackMagic = 0xef
-
-// ackTracker is the ackQueue behind a lock, for the tap's three goroutines and
-// the callers of Ack. The lock is never held during I/O.
-type ackTracker struct {
-	// ready holds a token if take may return a position.
-	ready chan struct{}
-
-	mu    sync.Mutex
-	queue ackQueue
-}
-
-func newAckTracker() *ackTracker { return &ackTracker{ready: make(chan struct{}, 1)} }
-
-func (a *ackTracker) received(number uint64, end Position) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.queue.received(number, end)
-}
-
-func (a *ackTracker) skipped(position Position) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.queue.skipped(position)
-	signal(a.ready)
-}
-
-func (a *ackTracker) handOut(number uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.queue.handOut(number)
-}
-
-func (a *ackTracker) commit(number uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.queue.commit(number)
-	signal(a.ready)
-}
-
-func (a *ackTracker) take() (Position, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.queue.take()
-}
-
-func (a *ackTracker) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.queue.close()
-}
-
-func (a *ackTracker) outstanding() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.queue.outstanding()
-}
 
 // appendAck appends the packet that acknowledges everything up to position:
 //

@@ -23,34 +23,29 @@
 //
 // # Tap
 //
-//	            readLoop                proposeLoop            ackLoop
-//	socket ──► packetReader ─► tapStream ─► batcher ─► propose()
-//	                               │           │                          socket
-//	                               └──────► ackQueue ──────────────────►  ACK
-//	                                           ▲ Ack(number)
+//	            readLoop                       proposeLoop            ackLoop
+//	socket ──► packetReader ─► tap.Machine ─► growing batch ─► propose()
+//	                               │      │                                  socket
+//	                               │      └──► positions ────────────────►  ACK
+//	                               ▼               ▲ Ack(number)
+//	                          StageWriter
 //
-// Run owns three goroutines. The reader checks every event (checksum, place,
-// position, GTID) and adds it to the one growing batch; the proposer takes the
-// whole transactions of that batch as soon as the reader has nothing more at
-// hand, and keeps taking one batch at a time; the third writes
-// acknowledgements, several commits' as one. While propose blocks, the batch
-// grows to its limit, then the reader stops, then mysqld's dump thread:
-// back-pressure, never a drop. Close ends it all.
+// Package tap decides everything (I2, I9, what makes a batch); here are the
+// connection, the clock and three goroutines, which Run owns. The reader gives
+// every event to the machine; the proposer takes the whole transactions of the
+// one growing batch as soon as the reader has nothing more at hand, and keeps
+// taking one batch at a time; the third writes acknowledgements, several commits'
+// as one. While propose blocks, the batch grows to its limit, then the reader
+// stops, then mysqld's dump thread: back-pressure, never a drop. Close ends it
+// all, and with it every position that waits: a new tap starts empty, so that no
+// position of one incarnation of mysqld can reach another.
 //
-// Invariants, kept by ackQueue, batcher and tapStream:
-//
-//   - I2: a position is acknowledged only when every transaction before it on
-//     this connection is in a committed entry. It is released by Ack alone; the
-//     position of a heartbeat queues behind the last transaction received, and
-//     is taken at all only if it lies beyond that one, which means that the
-//     source skipped transactions of the excluded, that is committed, set.
-//   - Numbers of batches are consecutive from 1, a batch holds whole
-//     transactions, and the order is the binlog's.
-//   - I9: a GTID that comes twice, or is in the excluded set, ends the tap.
-//   - State dies with the connection: a new one starts empty, so that no
-//     position of one incarnation of mysqld can reach another.
-//   - What does not fit (checksums, lengths, positions, file names) is an
-//     error, after which nothing is acknowledged.
+// A transaction above StageBytesMin goes to a stage, which the reader opens once
+// everything before it was taken, writes as the bytes arrive, and finishes; then
+// the batch that names it is handed out. A stage that blocks is back-pressure
+// too. Of an event longer than 1 MiB, unless it is a statement, the machine sees
+// the header, and the rest passes in parts of at most 1 MiB. When the tap ends, an
+// unfinished stage is aborted.
 //
 // Durability: none of its own. The tap says what is to be made durable, and is
 // told when it is.
@@ -67,8 +62,13 @@
 // ROTATE, because a heartbeat with another position stops the replica. A
 // replica that connects again ends its previous dump.
 //
-// Bounds: the tap holds one batch of max(BatchBytesMax, one transaction) and
-// the read buffer; a dump holds three pieces and writeBytesMin. Events have at
+// A staged transaction is read from where it is while it is sent, in parts of at
+// most 1 MiB. Each event's checksum is verified before its last packet is whole:
+// if it is wrong the connection ends there, and the replica has no such event.
+//
+// Bounds: the tap holds one batch of max(BatchBytesMax, one transaction that is
+// not staged), the read buffer, and one event of at most 1 MiB or one statement;
+// a dump holds three pieces, writeBytesMin and, of a stage, 1 MiB. Events have at
 // most 1 GiB, commands of a client 16 MiB, packets before login 64 KiB.
 //
 // Sources: sql/rpl_binlog_sender.cc, sql/rpl_replica.cc, plugin/semisync and

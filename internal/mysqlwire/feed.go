@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -60,6 +61,24 @@ type Piece struct {
 	FormatDescription []byte
 	// Events are whole committed transactions: raw events with their CRC32.
 	Events []byte
+	// Stage is one staged transaction, instead of Events.
+	Stage StageEvents
+}
+
+// StageEvents is the raw events of one staged transaction, with their CRC32.
+type StageEvents interface {
+	io.ReaderAt
+	// Size is their length in bytes.
+	Size() int64
+	// Close is called once, by the feed, which owns it with its piece.
+	Close() error
+}
+
+// drop releases what a piece holds that is not sent, or has been.
+func (p Piece) drop() {
+	if p.Stage != nil {
+		_ = p.Stage.Close() // it was only read
+	}
 }
 
 // FeedConfig says what a feed serves, and where.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/gtid"
 )
 
@@ -202,14 +204,14 @@ func TestFeedAnswersTheIOThread(t *testing.T) {
 // The stream: boundaries with new names, the format description cleaned, events
 // as they are however long, and new pieces as they come.
 func TestFeedStreams(t *testing.T) {
-	w := newBinlogWriter("q.000001")
-	format := w.formatDescription(1)
+	w := binlogtest.New("q.000001")
+	format := w.FormatDescription(1)
 	inUse := bytes.Clone(format)
 	binary.LittleEndian.PutUint16(inUse[17:], binlog.FlagInUse)
-	small, exact, large, later := w.rows(100), w.rows(packetBytesMax-1-binlog.HeaderBytes-binlog.ChecksumBytes), w.rows(2*packetBytesMax), w.rows(1)
+	small, exact, large, later := w.Rows(100), w.Rows(packetBytesMax-1-binlog.HeaderBytes-binlog.ChecksumBytes), w.Rows(2*packetBytesMax), w.Rows(1)
 	log := newTestLog(
 		Piece{FormatDescription: inUse},
-		Piece{Events: join(append(append(small, exact...), large...)...)},
+		Piece{Events: binlogtest.Join(append(append(small, exact...), large...)...)},
 	)
 	feed := startFeed(t, log, "9.7.4", false)
 	r := dialFeed(t, feed).login().dump("a", 0, 0)
@@ -217,7 +219,7 @@ func TestFeedStreams(t *testing.T) {
 	r.expect(small...)
 	r.expect(exact...)
 	r.expect(large...)
-	log.append(Piece{FormatDescription: format, Events: join(later...)})
+	log.append(Piece{FormatDescription: format, Events: binlogtest.Join(later...)})
 	second, _ := r.expectBoundary(format)
 	r.expect(later...)
 	if first != "quorate.000000000001" || second != "quorate.000000000002" {
@@ -231,6 +233,145 @@ func TestFeedStreams(t *testing.T) {
 		_, closed := log.counts()
 		return closed == 1 && feed.Stats().Connections == 0
 	})
+}
+
+// stagedPiece is a piece of a staged transaction that counts its Close calls.
+func stagedPiece(closed *atomic.Int32, events ...[]byte) Piece {
+	return Piece{Stage: &countedStage{bytes.NewReader(binlogtest.Join(events...)), closed}}
+}
+
+type countedStage struct {
+	*bytes.Reader
+	closed *atomic.Int32
+}
+
+func (s *countedStage) Close() error {
+	s.closed.Add(1)
+	return nil
+}
+
+// Staged transactions are sent as others are, between them, however long their
+// events are; positions count on.
+func TestFeedStreamsStages(t *testing.T) {
+	var closed atomic.Int32
+	w := binlogtest.New("q.000001")
+	format := w.FormatDescription(1)
+	const rowsOfPacket = packetBytesMax - 1 - binlog.HeaderBytes - binlog.ChecksumBytes
+	log := newTestLog(Piece{FormatDescription: format})
+	var want [][]byte
+	for _, n := range []int{10, partBytesMax, rowsOfPacket - 1, rowsOfPacket, rowsOfPacket + 1, rowsOfPacket + packetBytesMax, 40 << 20} {
+		staged, behind := w.Rows(n), w.Rows(20)
+		log.append(stagedPiece(&closed, staged...))
+		log.append(Piece{Events: binlogtest.Join(behind...)})
+		want = append(append(want, staged...), behind...)
+	}
+	for _, wrap := range []bool{false, true} {
+		closed.Store(0)
+		feed := startFeed(t, log, "9.7.4", wrap)
+		r := dialFeed(t, feed).login().dump("a", 10*time.Millisecond, flagHeartbeatV2)
+		_, offset := r.expectBoundary(format)
+		for at := 0; at < len(want); {
+			event, err := r.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if event.Type() == binlog.TypeHeartbeatV2 {
+				continue
+			}
+			if offset += uint64(len(event)); wrap && event.Type() == binlog.TypeGTID && at%10 == 5 {
+				event, err = r.next()
+				offset += uint64(len(event))
+				if at += 5; err != nil || event.Type() != binlog.TypeTransactionPayload {
+					t.Fatalf("event of type %d, %v; want a wrapped transaction", event.Type(), err)
+				}
+				continue
+			}
+			if !bytes.Equal(event, want[at]) {
+				t.Fatalf("event %d: type %d of %d bytes, want %d", at, event.Type(), len(event), len(want[at]))
+			}
+			at++
+		}
+		for {
+			event, err := r.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, got, err := binlog.ParseHeartbeat(event); err != nil || got != offset {
+				t.Fatalf("heartbeat at %d, %v; want %d", got, err, offset)
+			}
+			break
+		}
+		if n := closed.Load(); n != 7 {
+			t.Errorf("%d of 7 stages closed", n)
+		}
+	}
+}
+
+// A damaged stage ends the connection before the damaged event is whole.
+func TestFeedRefusesADamagedStage(t *testing.T) {
+	w := binlogtest.New("q.000001")
+	format := w.FormatDescription(1)
+	for name, spoil := range map[string]func(events [][]byte){
+		"short event":              func(e [][]byte) { e[2][25] ^= 1 },
+		"long event, first packet": func(e [][]byte) { e[3][100] ^= 1 },
+		"long event, last packet":  func(e [][]byte) { e[3][len(e[3])-1] ^= 1 },
+		"short length":             func(e [][]byte) { binary.LittleEndian.PutUint32(e[3][9:], 22) },
+		"long length":              func(e [][]byte) { binary.LittleEndian.PutUint32(e[3][9:], 1<<30) },
+		"cut":                      func(e [][]byte) { e[4] = e[4][:10] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var closed, opened atomic.Int32
+			events := w.Rows(20 << 20)
+			sound := binlogtest.Join(events...)
+			spoil(events)
+			log := newTestLog(Piece{FormatDescription: format})
+			log.opened = &opened
+			feed := startFeed(t, log, "9.7.4", false)
+			r := dialFeed(t, feed).login().dump("a", 0, 0)
+			r.expectBoundary(format)
+			log.append(stagedPiece(&closed, events...))
+			log.append(stagedPiece(&closed, events...))
+			var got []byte
+			for {
+				event, err := r.next() // it checks what comes whole
+				if err != nil {
+					break
+				}
+				got = append(got, event...)
+			}
+			if !bytes.HasPrefix(sound, got) || len(got) == len(sound) {
+				t.Errorf("%d bytes came", len(got))
+			}
+			waitUntil(t, "the end of the dump", func() bool { return feed.Stats().Connections == 0 })
+			if opened.Load() == 0 || closed.Load() != opened.Load() {
+				t.Errorf("%d stages opened, %d closed", opened.Load(), closed.Load())
+			}
+		})
+	}
+}
+
+// A replica that leaves in the middle of a stage, and pieces that wait behind it,
+// leave nothing open.
+func TestFeedClosesStagesWhenTheReplicaLeaves(t *testing.T) {
+	var closed, opened atomic.Int32
+	w := binlogtest.New("q.000001")
+	format := w.FormatDescription(1)
+	log := newTestLog(Piece{FormatDescription: format})
+	log.opened = &opened
+	for range 5 {
+		log.append(stagedPiece(&closed, w.Rows(20<<20)...))
+	}
+	feed := startFeed(t, log, "9.7.4", false)
+	r := dialFeed(t, feed).login().dump("a", 0, 0)
+	r.expectBoundary(format)
+	if _, err := r.next(); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.wire.conn.Close()
+	waitUntil(t, "the end of the dump", func() bool { return feed.Stats().Connections == 0 })
+	if opened.Load() == 0 || closed.Load() != opened.Load() {
+		t.Errorf("%d stages opened, %d closed", opened.Load(), closed.Load())
+	}
 }
 
 // A heartbeat goes out after each idle period, and only then, with the position
@@ -277,14 +418,14 @@ func TestFeedHeartbeats(t *testing.T) {
 					}
 				}
 				time.Sleep(10 * period) // nothing to say before the first boundary
-				w := newBinlogWriter("q")
-				format := w.formatDescription(1)
+				w := binlogtest.New("q")
+				format := w.FormatDescription(1)
 				log.append(Piece{FormatDescription: format})
 				name, offset := r.expectBoundary(format)
 				heartbeat(name, offset)
 				heartbeat(name, offset)
 				time.Sleep(period / 2)
-				log.append(Piece{Events: join(w.rows(300)...)})
+				log.append(Piece{Events: binlogtest.Join(w.Rows(300)...)})
 				for got := 0; got < 5 && (!tc.wrap || got < 2); got++ {
 					event, err := r.next()
 					if err != nil {
@@ -304,8 +445,8 @@ func TestFeedHeartbeats(t *testing.T) {
 }
 
 func TestFeedReplacesTheDumpOfAReplica(t *testing.T) {
-	w := newBinlogWriter("q")
-	format := w.formatDescription(1)
+	w := binlogtest.New("q")
+	format := w.FormatDescription(1)
 	feed := startFeed(t, newTestLog(Piece{FormatDescription: format}), "9.7.4", false)
 	first := dialFeed(t, feed).login().dump("u-1", 0, 0)
 	first.expectBoundary(format)
@@ -335,8 +476,8 @@ func TestFeedLimitsConnections(t *testing.T) {
 }
 
 func TestFeedSourceErrors(t *testing.T) {
-	w := newBinlogWriter("q")
-	format, events := w.formatDescription(1), w.rows(1)
+	w := binlogtest.New("q")
+	format, events := w.FormatDescription(1), w.Rows(1)
 	fatal := &ServerError{Code: 1236, State: "HY000", Message: "rebuild"}
 	for _, tc := range []struct {
 		name string
@@ -347,7 +488,7 @@ func TestFeedSourceErrors(t *testing.T) {
 		{"start", &testLog{startErr: errors.New("not verified")}, nil},
 		{"fatal in the log", &testLog{fail: fatal}, fatal},
 		{"log", &testLog{fail: io.ErrUnexpectedEOF}, nil},
-		{"no format description", &testLog{pieces: []Piece{{Events: join(events...)}}}, nil},
+		{"no format description", &testLog{pieces: []Piece{{Events: binlogtest.Join(events...)}}}, nil},
 		{"damaged format description", &testLog{pieces: []Piece{{FormatDescription: format[:30]}}}, nil},
 		{"damaged events", &testLog{pieces: []Piece{{FormatDescription: format, Events: make([]byte, 30)}}}, nil},
 	} {
@@ -364,7 +505,7 @@ func TestFeedSourceErrors(t *testing.T) {
 		})
 	}
 	// What was served before the failure arrives.
-	log := newTestLog(Piece{FormatDescription: format}, Piece{Events: join(events...)})
+	log := newTestLog(Piece{FormatDescription: format}, Piece{Events: binlogtest.Join(events...)})
 	log.fail = fatal
 	r := dialFeed(t, startFeed(t, log, "9.7.4", false)).login().dump("u", 0, 0)
 	r.expectBoundary(format)
@@ -377,8 +518,8 @@ func TestFeedSourceErrors(t *testing.T) {
 func TestFeedEndsWithItsContext(t *testing.T) {
 	// startFeed's cleanup cancels Run and waits for it, with sessions in each
 	// phase; goleak in TestMain sees what stays behind.
-	w := newBinlogWriter("q")
-	feed := startFeed(t, newTestLog(Piece{FormatDescription: w.formatDescription(1)}), "9.7.4", false)
+	w := binlogtest.New("q")
+	feed := startFeed(t, newTestLog(Piece{FormatDescription: w.FormatDescription(1)}), "9.7.4", false)
 	dialFeed(t, feed)
 	dialFeed(t, feed).login()
 	if _, err := dialFeed(t, feed).login().dump("u", time.Hour, 0).next(); err != nil {
@@ -393,11 +534,11 @@ func TestNewFeedNeedsAPassword(t *testing.T) {
 }
 
 func BenchmarkFeed(b *testing.B) {
-	w := newBinlogWriter("q")
+	w := binlogtest.New("q")
 	var events []byte
 	const transactions = 1000
 	for range transactions {
-		events = append(events, join(w.rows(230)...)...)
+		events = append(events, binlogtest.Join(w.Rows(230)...)...)
 	}
 	a, c := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, a) }()

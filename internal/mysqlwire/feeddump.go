@@ -1,6 +1,7 @@
 package mysqlwire
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,7 @@ func (s *feedSession) stream(ctx context.Context, request dumpRequest) error {
 	ctx, cancel := context.WithCancel(ctx)
 	pump := &piecePump{pieces: make(chan Piece, 1)}
 	var running sync.WaitGroup
+	defer pump.drop()
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { pump.run(ctx, cursor) })
@@ -105,9 +107,17 @@ func (p *piecePump) run(ctx context.Context, cursor Cursor) {
 		select {
 		case p.pieces <- piece:
 		case <-ctx.Done():
+			piece.drop()
 			p.err = ctx.Err()
 			return
 		}
+	}
+}
+
+// drop releases the pieces that nobody took, after run has ended.
+func (p *piecePump) drop() {
+	for piece := range p.pieces {
+		piece.drop()
 	}
 }
 
@@ -165,13 +175,17 @@ func (s *feedSession) newDumpWriter(v2 bool) *dumpWriter {
 
 // piece frames one piece of the log. Less than writeBytesMin may stay unsent.
 func (w *dumpWriter) piece(p Piece) error {
+	defer p.drop()
 	if p.FormatDescription != nil {
 		if err := w.boundary(p.FormatDescription); err != nil {
 			return err
 		}
 	}
-	if len(p.Events) > 0 && w.file == "" {
+	if (len(p.Events) > 0 || p.Stage != nil) && w.file == "" {
 		return errors.New("log begins without a format description")
+	}
+	if p.Stage != nil {
+		return w.staged(p.Stage)
 	}
 	if w.wrap {
 		return w.wrapped(p.Events)
@@ -229,6 +243,67 @@ func (w *dumpWriter) wrapped(raw []byte) error {
 		}
 	}
 	return nil
+}
+
+// staged sends the events of a staged transaction as they are. Of a long event no
+// more than partBytesMax is held.
+func (w *dumpWriter) staged(stage StageEvents) error {
+	left := stage.Size()
+	in := bufio.NewReaderSize(io.NewSectionReader(stage, 0, left), partBytesMax)
+	for left > 0 {
+		head, err := in.Peek(binlog.HeaderBytes)
+		if err != nil {
+			return fmt.Errorf("read stage: %w", err)
+		}
+		n := int64(binlog.Event(head).Length())
+		if n < binlog.HeaderBytes+binlog.ChecksumBytes || n > left {
+			return fmt.Errorf("read stage: %w: event of %d bytes, %d are left", binlog.ErrMalformed, n, left)
+		}
+		if err := w.stagedEvent(in, head); err != nil {
+			return err
+		}
+		left -= n
+		w.offset += uint64(n)
+	}
+	return nil
+}
+
+// stagedEvent frames the event of which in holds the header, as event does. Its
+// checksum is verified before its last bytes leave: a replica takes no event
+// whose packet is cut short.
+func (w *dumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
+	w.stats.events.Add(1)
+	w.stats.bytes.Add(uint64(head.Length()))
+	checksum := binlog.NewChecksum(head)
+	left := 1 + int(head.Length())
+	for first := true; ; first = false {
+		n := min(left, packetBytesMax)
+		left -= n
+		w.buf = appendPacketHeader(w.buf, n, w.sequence)
+		w.sequence++
+		part := n
+		if first {
+			w.buf = append(w.buf, headerOK)
+			part--
+		}
+		for part > 0 {
+			b, err := in.Peek(min(part, in.Size()))
+			if err != nil {
+				return fmt.Errorf("read stage: %w", err)
+			}
+			if err := checksum.Add(b); err != nil {
+				return fmt.Errorf("verify stage: %w", err)
+			}
+			if err := w.append(b); err != nil {
+				return err
+			}
+			_, _ = in.Discard(len(b)) // what was peeked is there
+			part -= len(b)
+		}
+		if n < packetBytesMax {
+			return nil
+		}
+	}
 }
 
 // heartbeat tells an idle replica that the source is alive. Before the first

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 )
 
 const (
@@ -25,8 +26,9 @@ const (
 	// loginBytesMax bounds what a peer can make us hold before it has proven
 	// who it is: handshake packets are a few hundred bytes.
 	loginBytesMax = 64 << 10
-	// scratchBytesMax is the largest reassembly buffer kept between packets.
-	scratchBytesMax = 1 << 20
+	// partBytesMax is the longest part of a payload that is read or sent in
+	// parts, and the largest reassembly buffer kept between packets.
+	partBytesMax = 1 << 20
 )
 
 // ErrPacketTooLarge is returned for a payload above the limit of its phase.
@@ -43,6 +45,10 @@ type packetReader struct {
 	// sequence is the number of the packet read last.
 	sequence uint8
 	scratch  []byte
+	// partLeft and partLast are the state of a payload that is read in parts:
+	// what is left of its current packet, and whether that is its last.
+	partLeft int
+	partLast bool
 }
 
 func newPacketReader(r io.Reader, bufferBytes, payloadBytesMax int) *packetReader {
@@ -64,7 +70,7 @@ func (p *packetReader) ready() bool {
 // valid until the next call. A stream that ends between packets gives io.EOF,
 // one that ends inside a packet io.ErrUnexpectedEOF.
 func (p *packetReader) next() ([]byte, error) {
-	if cap(p.scratch) > scratchBytesMax {
+	if cap(p.scratch) > partBytesMax {
 		p.scratch = nil
 	}
 	head, err := p.r.Peek(packetHeaderBytes)
@@ -110,6 +116,42 @@ func (p *packetReader) nextLarge() ([]byte, error) {
 			return p.scratch, nil
 		}
 	}
+}
+
+// peek returns the first n bytes of the next payload, or all of a shorter one,
+// without reading them. n is much smaller than the buffer. They are valid until
+// the next call.
+func (p *packetReader) peek(n int) ([]byte, error) {
+	head, err := p.r.Peek(packetHeaderBytes)
+	if err != nil {
+		return nil, cutShort(err, len(head) > 0)
+	}
+	packet, err := p.r.Peek(packetHeaderBytes + min(payloadBytes(head), n))
+	if err != nil {
+		return nil, cutShort(err, true)
+	}
+	return packet[packetHeaderBytes:], nil
+}
+
+// part returns the next part of a payload, at most partBytesMax bytes, and
+// whether it is the last, which may be empty. It is valid until the next call.
+// A payload that was begun so must be read so to its end.
+func (p *packetReader) part() (part []byte, last bool, err error) {
+	if p.partLeft == 0 {
+		var head [packetHeaderBytes]byte
+		if _, err := io.ReadFull(p.r, head[:]); err != nil {
+			return nil, false, cutShort(err, true)
+		}
+		p.sequence, p.partLeft = head[3], payloadBytes(head[:])
+		p.partLast = p.partLeft < packetBytesMax
+	}
+	n := min(p.partLeft, partBytesMax)
+	p.scratch = slices.Grow(p.scratch[:0], n)[:n]
+	if _, err := io.ReadFull(p.r, p.scratch); err != nil {
+		return nil, false, cutShort(err, true)
+	}
+	p.partLeft -= n
+	return p.scratch, p.partLast && p.partLeft == 0, nil
 }
 
 func cutShort(err error, inside bool) error {

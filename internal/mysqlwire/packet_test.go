@@ -99,6 +99,49 @@ func TestPacketReaderReady(t *testing.T) {
 	})
 }
 
+// A payload is the same in parts as whole, wherever packets end, and what comes
+// after it too; peek shows its beginning and takes nothing.
+func TestPacketReaderParts(t *testing.T) {
+	for _, size := range []int{0, 1, 30, partBytesMax, partBytesMax + 1, packetBytesMax - 1, packetBytesMax, packetBytesMax + 1,
+		2 * packetBytesMax, 2*packetBytesMax + 5} {
+		payload := make([]byte, size)
+		for i := range payload {
+			payload[i] = byte(i >> 8)
+		}
+		stream := append(frame(payload, 3), frame([]byte("next"), 0)...)
+		in := newPacketReader(bytes.NewReader(stream), streamBufferBytes, eventBytesMax)
+		if head, err := in.peek(22); err != nil || !bytes.Equal(head, payload[:min(22, size)]) {
+			t.Fatalf("%d bytes: peek %x, %v", size, head, err)
+		}
+		var got []byte
+		for last := false; !last; {
+			var part []byte
+			var err error
+			if part, last, err = in.part(); err != nil || len(part) > partBytesMax {
+				t.Fatalf("%d bytes: part of %d bytes, %v", size, len(part), err)
+			}
+			got = append(got, part...)
+		}
+		if !bytes.Equal(got, payload) || int(in.sequence) != 3+size/packetBytesMax {
+			t.Fatalf("%d bytes: got %d, last packet %d", size, len(got), in.sequence)
+		}
+		if next, err := in.next(); err != nil || string(next) != "next" {
+			t.Fatalf("after %d bytes: %q, %v", size, next, err)
+		}
+		if _, err := in.peek(22); !errors.Is(err, io.EOF) {
+			t.Fatalf("peek at the end: %v", err)
+		}
+		cut := newPacketReader(bytes.NewReader(stream[:packetHeaderBytes+size/2]), streamBufferBytes, eventBytesMax)
+		var err error
+		for last := false; !last && err == nil; {
+			_, last, err = cut.part()
+		}
+		if size > 1 && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatalf("%d bytes, half of them there: %v", size, err)
+		}
+	}
+}
+
 func TestServerErrorRoundTrip(t *testing.T) {
 	want := &ServerError{Code: 1236, State: "HY000", Message: "purged"}
 	got, ok := errors.AsType[*ServerError](parseServerError(want.payload()))

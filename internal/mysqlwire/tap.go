@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,12 +15,16 @@ import (
 
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/tap"
 )
 
 // netWriteTimeoutSeconds is how long mysqld's dump thread waits for a tap that
 // does not read, because propose blocks: the maximum of net_write_timeout
 // (365 days). With the default of 60 s back-pressure would cut the connection.
 const netWriteTimeoutSeconds = 31536000
+
+// streamHeadBytes is the length of what comes before an event.
+const streamHeadBytes = 3
 
 // Errors that end a tap.
 var (
@@ -28,11 +33,14 @@ var (
 	// ErrNotSemiSync: the stream is not semi-synchronous, mysqld would not
 	// wait for the tap. The plugin is not loaded or not enabled.
 	ErrNotSemiSync = errors.New("mysqlwire: stream is not semi-synchronous")
-	// ErrStream: the events contradict each other or the protocol.
-	ErrStream = errors.New("mysqlwire: inconsistent binlog stream")
-	// ErrDuplicateGTID: a transaction came twice, or although it is committed
-	// already (I9). The node must be fenced.
-	ErrDuplicateGTID = errors.New("mysqlwire: GTID seen before")
+)
+
+// What a tap hands out.
+type (
+	// Batch is one entry, ready to be proposed.
+	Batch = tap.Batch
+	// Position is a place in the source's binlog.
+	Position = tap.Position
 )
 
 // TapConfig says where and how to attach.
@@ -57,6 +65,13 @@ type TapConfig struct {
 	// EntryBytesMax is the length in bytes of the longest entry; 0 means no
 	// limit.
 	EntryBytesMax int
+	// StageBytesMin is the length in bytes above which a transaction is staged;
+	// 0 means never. Less than 4 KiB means 4 KiB.
+	StageBytesMin uint64
+	// OpenStage opens the stage of a large transaction; it is needed unless
+	// StageBytesMin is 0. ctx lasts as long as the tap: when it is done, the
+	// stage's Write and Finish must return.
+	OpenStage func(ctx context.Context, id entry.StageID) (StageWriter, error)
 	// Term is the Raft term of the epoch in which the tap is opened.
 	Term   uint64
 	Logger *slog.Logger
@@ -74,8 +89,8 @@ func (c *TapConfig) check() error {
 	if c.EntryBytesMax != 0 && c.EntryBytesMax <= entry.HeaderBytes {
 		return fmt.Errorf("entry limit of tap is %d bytes", c.EntryBytesMax)
 	}
-	if c.BatchBytesMax <= 0 {
-		c.BatchBytesMax = batchBytesMaxDefault
+	if c.StageBytesMin > 0 && c.OpenStage == nil {
+		return errors.New("tap stages transactions and has no stages")
 	}
 	c.Exclude = c.Exclude.Clone()
 	return nil
@@ -88,10 +103,18 @@ type Tap struct {
 	cfg    TapConfig
 	conn   net.Conn
 	in     *packetReader
-	stream *tapStream
-	batch  *batcher
-	acks   *ackTracker
 	closed atomic.Bool
+	// stage is the open stage, the reader's.
+	stage StageWriter
+	// ready tells the proposer that a batch may be taken, room tells the reader
+	// that one was, acks tells that a position may be acknowledged. One token
+	// each is enough: all look again.
+	ready, room, acks chan struct{}
+
+	// mu guards the machine, but for what belongs to its reader. It is never
+	// held during I/O.
+	mu      sync.Mutex
+	machine *tap.Machine
 
 	bytes, events, transactions, batches, acksSent, heartbeats atomic.Uint64
 }
@@ -133,10 +156,7 @@ func ConnectTap(ctx context.Context, cfg TapConfig) (*Tap, error) {
 // attachTap is ConnectTap on a given connection, which it does not close.
 func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	t := &Tap{cfg: cfg, conn: conn, acks: newAckTracker()}
-	t.in = newPacketReader(conn, streamBufferBytes, eventBytesMax)
-	t.batch = newBatcher(cfg, t.acks)
-	t.stream = newTapStream(cfg.Exclude)
+	t := newTap(conn, cfg)
 	err := t.open(ctx)
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -148,6 +168,18 @@ func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) 
 		return nil, fmt.Errorf("connect tap: %w", err)
 	}
 	return t, nil
+}
+
+func newTap(conn net.Conn, cfg TapConfig) *Tap {
+	return &Tap{
+		cfg: cfg, conn: conn,
+		in:    newPacketReader(conn, streamBufferBytes, eventBytesMax),
+		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), acks: make(chan struct{}, 1),
+		machine: tap.New(tap.Config{
+			Term: cfg.Term, Exclude: cfg.Exclude,
+			BatchBytesMax: cfg.BatchBytesMax, EntryBytesMax: cfg.EntryBytesMax, StageBytesMin: cfg.StageBytesMin,
+		}),
+	}
 }
 
 func (t *Tap) open(ctx context.Context) error {
@@ -175,7 +207,7 @@ func (t *Tap) open(ctx context.Context) error {
 	if err := w.command(dump.payload()); err != nil {
 		return fmt.Errorf("request dump: %w", err)
 	}
-	for t.stream.formatDescription == nil {
+	for t.machine.FormatDescription() == nil {
 		if err := t.receive(ctx); err != nil {
 			return fmt.Errorf("start dump: %w", err)
 		}
@@ -185,10 +217,10 @@ func (t *Tap) open(ctx context.Context) error {
 
 // FormatDescription returns the FORMAT_DESCRIPTION event with which the stream
 // began. The caller must not change it.
-func (t *Tap) FormatDescription() []byte { return t.stream.formatDescription }
+func (t *Tap) FormatDescription() []byte { return t.machine.FormatDescription() }
 
 // File returns the base name of the binlog file with which the stream began.
-func (t *Tap) File() string { return t.stream.firstFile }
+func (t *Tap) File() string { return t.machine.File() }
 
 // Run reads the stream and hands batches to propose, one call at a time, in
 // order. While propose blocks, one more batch grows, then reading stops, which
@@ -206,6 +238,7 @@ func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) erro
 	group.Go(func() error { return t.ackLoop(groupCtx) })
 	err := group.Wait()
 	t.Close()
+	t.abortStage()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -215,7 +248,12 @@ func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) erro
 // Ack tells the tap that the batches up to number are committed. It never
 // blocks; the position goes out soon after, several calls' as one. After Close
 // it does nothing. It panics (I2) for a number that was never handed out.
-func (t *Tap) Ack(number uint64) { t.acks.commit(number) }
+func (t *Tap) Ack(number uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.Committed(number)
+	signal(t.acks)
+}
 
 // Close ends the connection; nothing is acknowledged after it. It may be
 // called at any time and more than once.
@@ -223,12 +261,17 @@ func (t *Tap) Close() {
 	if t.closed.Swap(true) {
 		return
 	}
-	t.acks.close()
+	t.mu.Lock()
+	t.machine.Close()
+	t.mu.Unlock()
 	_ = t.conn.Close() // the outcome changes nothing: the tap is gone
 }
 
 // Stats returns the tap's counters.
 func (t *Tap) Stats() TapStats {
+	t.mu.Lock()
+	outstanding := t.machine.Outstanding()
+	t.mu.Unlock()
 	return TapStats{
 		Bytes:        t.bytes.Load(),
 		Events:       t.events.Load(),
@@ -236,7 +279,7 @@ func (t *Tap) Stats() TapStats {
 		Batches:      t.batches.Load(),
 		AcksSent:     t.acksSent.Load(),
 		Heartbeats:   t.heartbeats.Load(),
-		Outstanding:  t.acks.outstanding(),
+		Outstanding:  outstanding,
 	}
 }
 
@@ -244,7 +287,7 @@ func (t *Tap) readLoop(ctx context.Context) error {
 	for {
 		// What arrived was taken in; do not let it wait for what may come.
 		if !t.in.ready() {
-			t.batch.release()
+			t.release()
 		}
 		if err := t.receive(ctx); err != nil {
 			return err
@@ -252,14 +295,20 @@ func (t *Tap) readLoop(ctx context.Context) error {
 	}
 }
 
-// receive reads one packet of the stream and takes its event in.
+// receive reads one event of the stream and takes it in.
 func (t *Tap) receive(ctx context.Context) error {
+	if t.stage != nil {
+		inParts, err := t.inParts()
+		if err != nil {
+			return err
+		}
+		if inParts {
+			return t.receiveParts(ctx)
+		}
+	}
 	payload, err := t.in.next()
 	if err != nil {
-		if t.closed.Load() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("%w: %w", ErrTapClosed, err)
-		}
-		return fmt.Errorf("read stream: %w", err)
+		return t.readError(err)
 	}
 	event, err := streamEvent(payload)
 	if err != nil {
@@ -267,11 +316,17 @@ func (t *Tap) receive(ctx context.Context) error {
 	}
 	t.bytes.Add(uint64(len(event)))
 	t.events.Add(1)
-	step, err := t.stream.accept(event)
+	step, err := t.machine.Read(event)
 	if err != nil {
 		return err
 	}
-	return t.apply(ctx, step)
+	return t.accept(ctx, step)
+}
+func (t *Tap) readError(err error) error {
+	if t.closed.Load() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %w", ErrTapClosed, err)
+	}
+	return fmt.Errorf("read stream: %w", err)
 }
 
 // streamEvent removes what a semi-synchronous source puts before an event:
@@ -287,46 +342,76 @@ func streamEvent(payload []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: source ended the dump", ErrTapClosed)
 	case payload[0] != headerOK:
 		return nil, fmt.Errorf("%w: packet %#x in stream", ErrMalformed, payload[0])
-	case len(payload) < 3 || payload[1] != ackMagic:
+	case len(payload) < streamHeadBytes || payload[1] != ackMagic:
 		return nil, ErrNotSemiSync
 	}
-	return payload[3:], nil
+	return payload[streamHeadBytes:], nil
 }
 
-// apply carries out what the stream made of an event.
-func (t *Tap) apply(ctx context.Context, step streamStep) error {
-	switch step.kind {
-	case stepBegin:
-		if err := t.batch.begin(ctx, step.gtid, step.transactionBytes); err != nil {
-			return err
-		}
-		return t.batch.add(step.event, false)
-	case stepInner:
-		return t.batch.add(step.event, step.acl)
-	case stepEnd:
-		if err := t.batch.add(step.event, step.acl); err != nil {
-			return err
-		}
-		t.batch.finish(step.position)
-	case stepRotate:
-		t.cfg.Logger.Debug("binlog rotated", "file", step.position.File)
-		return t.batch.rotate(ctx, step.event, step.position)
-	case stepSkipped:
+// apply carries out what the stream made of an event. It waits while the
+// growing batch is in the way.
+func (t *Tap) apply(ctx context.Context, step tap.Step) error {
+	switch step.Kind {
+	case tap.StepRotate:
+		t.cfg.Logger.Debug("binlog rotated", "file", step.Position.File)
+	case tap.StepSkipped:
 		t.heartbeats.Add(1)
-		t.acks.skipped(step.position)
-	case stepHeartbeat:
+		defer signal(t.acks)
+	case tap.StepHeartbeat:
 		t.heartbeats.Add(1)
-	case stepNothing:
 	}
-	return nil
+	for now := time.Now(); ; {
+		t.mu.Lock()
+		done, err := t.machine.Apply(step, now)
+		ready := t.machine.Ready()
+		t.mu.Unlock()
+		if ready {
+			signal(t.ready)
+		}
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-t.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// release lets the proposer have the whole transactions of the growing batch.
+func (t *Tap) release() {
+	t.mu.Lock()
+	t.machine.Release()
+	ready := t.machine.Ready()
+	t.mu.Unlock()
+	if ready {
+		signal(t.ready)
+	}
+}
+
+func (t *Tap) takeBatch() (Batch, bool) {
+	t.mu.Lock()
+	batch, ok := t.machine.TakeBatch()
+	t.mu.Unlock()
+	if ok {
+		signal(t.room)
+	}
+	return batch, ok
+}
+
+func (t *Tap) nextAck() (Position, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.machine.NextAck()
 }
 
 func (t *Tap) proposeLoop(ctx context.Context, propose func(context.Context, Batch) error) error {
 	for {
-		batch, ok := t.batch.take()
+		batch, ok := t.takeBatch()
 		if !ok {
 			select {
-			case <-t.batch.ready:
+			case <-t.ready:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -344,13 +429,13 @@ func (t *Tap) ackLoop(ctx context.Context) error {
 	var packet []byte
 	for {
 		select {
-		case <-t.acks.ready:
+		case <-t.acks:
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		position, ok := t.acks.take()
+		position, ok := t.nextAck()
 		if !ok {
 			continue
 		}
@@ -359,5 +444,13 @@ func (t *Tap) ackLoop(ctx context.Context) error {
 			return fmt.Errorf("send acknowledgement: %w", err)
 		}
 		t.acksSent.Add(1)
+	}
+}
+
+// signal leaves a token in a channel of capacity 1 without waiting.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

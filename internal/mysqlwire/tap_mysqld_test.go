@@ -28,7 +28,14 @@ type committer struct {
 
 func runTap(t *testing.T, m *testMysqld, exclude *gtid.Set) *committer {
 	t.Helper()
-	tap, err := ConnectTap(t.Context(), m.tapConfig(exclude))
+	return runTapWith(t, m, func(cfg *TapConfig) { cfg.Exclude = exclude })
+}
+
+func runTapWith(t *testing.T, m *testMysqld, change func(*TapConfig)) *committer {
+	t.Helper()
+	cfg := m.tapConfig(nil)
+	change(&cfg)
+	tap, err := ConnectTap(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

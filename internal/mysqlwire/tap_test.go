@@ -16,8 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/tap"
 )
 
 // fakeSource is mysqld's side of a tap connection.
@@ -25,7 +27,7 @@ type fakeSource struct {
 	t      *testing.T
 	conn   net.Conn
 	wire   *wire
-	binlog *binlogWriter
+	binlog *binlogtest.Writer
 	// commands are what the tap sent before the stream.
 	commands [][]byte
 	// acks are the positions that the tap acknowledged.
@@ -78,7 +80,7 @@ func connectTap(t *testing.T, change func(*TapConfig)) (*Tap, *fakeSource) {
 }
 
 func newFakeSource(t *testing.T) *fakeSource {
-	return &fakeSource{t: t, binlog: newBinlogWriter("q.000001"), acks: make(chan Position, 100)}
+	return &fakeSource{t: t, binlog: binlogtest.New("q.000001"), acks: make(chan Position, 100)}
 }
 
 func fakeTapConfig() TapConfig {
@@ -108,7 +110,7 @@ func (s *fakeSource) serve(conn net.Conn) error {
 			return err
 		}
 	}
-	return s.write(s.binlog.start()...)
+	return s.write(s.binlog.Start()...)
 }
 
 func (s *fakeSource) readAcks() {
@@ -120,7 +122,7 @@ func (s *fakeSource) readAcks() {
 		if s.wire.in.sequence != 0 || payload[0] != ackMagic {
 			s.t.Errorf("acknowledgement %x with sequence number %d", payload, s.wire.in.sequence)
 		}
-		s.acks <- Position{string(payload[9:]), binary.LittleEndian.Uint64(payload[1:])}
+		s.acks <- Position{File: string(payload[9:]), Offset: binary.LittleEndian.Uint64(payload[1:])}
 	}
 }
 
@@ -191,9 +193,9 @@ func (p *stepper) run(t *testing.T, tap *Tap) (stop func() error) {
 
 func TestTapConnects(t *testing.T) {
 	exclude := &gtid.Set{}
-	exclude.Add(testGTID(1))
+	exclude.Add(binlogtest.GTID(1))
 	tap, s := connectTap(t, func(c *TapConfig) { c.Exclude = exclude })
-	if exclude.Add(testGTID(2)); tap.stream.exclude.Contains(testGTID(2)) {
+	if exclude.Add(binlogtest.GTID(2)); tap.cfg.Exclude.Contains(binlogtest.GTID(2)) {
 		t.Error("the caller's set and the tap's are one")
 	}
 	if len(s.commands) != 3 {
@@ -215,7 +217,7 @@ func TestTapConnects(t *testing.T) {
 		`2 77 "" 4 11000000-0000-0000-0000-000000000001:1` {
 		t.Errorf("dump requested by %s", got)
 	}
-	if tap.File() != "q.000001" || !bytes.Equal(tap.FormatDescription(), newBinlogWriter("").formatDescription(1)) {
+	if tap.File() != "q.000001" || !bytes.Equal(tap.FormatDescription(), binlogtest.New("").FormatDescription(1)) {
 		t.Errorf("stream of %s with %x", tap.File(), tap.FormatDescription())
 	}
 }
@@ -253,15 +255,15 @@ func TestTapBatchesAndAcks(t *testing.T) {
 		return b
 	}
 
-	s.send(s.binlog.rows(10)...)
-	end1 := Position{s.binlog.file, s.binlog.offset}
+	s.send(s.binlog.Rows(10)...)
+	end1 := Position{File: s.binlog.File, Offset: s.binlog.Offset}
 	first := take(1)
 	if first.End != end1 || first.Number != 1 || first.ReceivedAt.IsZero() {
 		t.Errorf("batch ends at %v, want %v", first.End, end1)
 	}
-	events := append(s.binlog.rows(10), s.binlog.statement("DROP USER u")...)
-	end3 := Position{s.binlog.file, s.binlog.offset}
-	half := s.binlog.rows(10)
+	events := append(s.binlog.Rows(10), s.binlog.Statement("DROP USER u")...)
+	end3 := Position{File: s.binlog.File, Offset: s.binlog.Offset}
+	half := s.binlog.Rows(10)
 	events = append(events, half[:2]...)
 	seen := tap.Stats().Events
 	s.send(events...)
@@ -303,13 +305,13 @@ func TestTapAcksNothingAfterClose(t *testing.T) {
 	tap, s := connectTap(t, nil)
 	p := newStepper()
 	stop := p.run(t, tap)
-	s.send(s.binlog.rows(10)...)
+	s.send(s.binlog.Rows(10)...)
 	<-p.batches
 	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
 	tap.Ack(1)
-	if position, ok := tap.acks.take(); ok {
+	if position, ok := tap.nextAck(); ok {
 		t.Errorf("acknowledges %v", position)
 	}
 }
@@ -321,7 +323,7 @@ func TestTapDoesNotWaitForTheRestOfAPacket(t *testing.T) {
 	p := newStepper()
 	p.run(t, tap)
 	var stream []byte
-	for _, event := range append(s.binlog.rows(10), s.binlog.rows(10)...) {
+	for _, event := range append(s.binlog.Rows(10), s.binlog.Rows(10)...) {
 		stream = append(stream, frame(append([]byte{headerOK, ackMagic, 0}, event...), 1)...)
 	}
 	cut := len(stream) - 5
@@ -346,16 +348,16 @@ func TestTapHeartbeatsAreNoEvidence(t *testing.T) {
 	tap, s := connectTap(t, nil)
 	p := newStepper()
 	p.run(t, tap)
-	s.binlog.rows(10) // excluded
-	s.send(s.binlog.heartbeat())
-	s.expectAck(Position{s.binlog.file, s.binlog.offset})
+	s.binlog.Rows(10) // excluded
+	s.send(s.binlog.Heartbeat())
+	s.expectAck(Position{File: s.binlog.File, Offset: s.binlog.Offset})
 
-	s.send(s.binlog.rows(10)...)
+	s.send(s.binlog.Rows(10)...)
 	<-p.batches
-	s.send(s.binlog.heartbeat())
-	s.binlog.rows(10) // excluded
-	s.send(s.binlog.heartbeat())
-	skipped := Position{s.binlog.file, s.binlog.offset}
+	s.send(s.binlog.Heartbeat())
+	s.binlog.Rows(10) // excluded
+	s.send(s.binlog.Heartbeat())
+	skipped := Position{File: s.binlog.File, Offset: s.binlog.Offset}
 	waitUntil(t, "heartbeats", func() bool { return tap.Stats().Heartbeats == 3 })
 	p.results <- nil
 	if n := tap.Stats().AcksSent; n != 1 {
@@ -369,7 +371,7 @@ func TestTapRotates(t *testing.T) {
 	tap, s := connectTap(t, nil)
 	p := newStepper()
 	p.run(t, tap)
-	s.send(append(append(s.binlog.rows(1), s.binlog.rotate("q.000002")), append(s.binlog.start(), s.binlog.rows(1)...)...)...)
+	s.send(append(append(s.binlog.Rows(1), s.binlog.Rotate("q.000002")), append(s.binlog.Start(), s.binlog.Rows(1)...)...)...)
 	var got []Batch
 	for range 3 {
 		got = append(got, <-p.batches)
@@ -403,11 +405,11 @@ func TestTapBackPressure(t *testing.T) {
 		go func() {
 			err := <-served // the start of the file, with the pipe's reader gone
 			for i := 0; i < transactions && err == nil; i++ {
-				err = s.write(s.binlog.rows(1000)...)
+				err = s.write(s.binlog.Rows(1000)...)
 			}
 			served <- err
 		}()
-		count, each := 0, len(join(newBinlogWriter("").rows(1000)...))
+		count, each := 0, len(binlogtest.Join(binlogtest.New("").Rows(1000)...))
 		for count < transactions {
 			synctest.Wait() // everything that can go on has
 			if held := tap.Stats().Bytes; held > uint64((count+1)*each+2*bytesMax) {
@@ -440,15 +442,15 @@ func TestTapEnds(t *testing.T) {
 		{"Close", func(tap *Tap, _ *fakeSource, _ *stepper) { tap.Close() }, ErrTapClosed},
 		{"EOF packet", func(_ *Tap, s *fakeSource, _ *stepper) { _, _ = s.conn.Write(frame(eofPayload(), 1)) }, ErrTapClosed},
 		{"propose fails", func(_ *Tap, s *fakeSource, p *stepper) {
-			s.send(s.binlog.rows(1)...)
+			s.send(s.binlog.Rows(1)...)
 			<-p.batches
 			p.results <- refused
 		}, refused},
 		{"not semi-synchronous", func(_ *Tap, s *fakeSource, _ *stepper) {
-			_, _ = s.conn.Write(frame(append([]byte{headerOK}, s.binlog.heartbeat()...), 1))
+			_, _ = s.conn.Write(frame(append([]byte{headerOK}, s.binlog.Heartbeat()...), 1))
 		}, ErrNotSemiSync},
 		{"damage", func(_ *Tap, s *fakeSource, _ *stepper) { s.send(make([]byte, 30)) }, nil},
-		{"too large", func(_ *Tap, s *fakeSource, _ *stepper) { s.send(s.binlog.rows(200000)...) }, ErrTransactionTooLarge},
+		{"too large", func(_ *Tap, s *fakeSource, _ *stepper) { s.send(s.binlog.Rows(200000)...) }, tap.ErrTransactionTooLarge},
 		{"empty packet", func(_ *Tap, s *fakeSource, _ *stepper) { _, _ = s.conn.Write(frame(nil, 1)) }, ErrMalformed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,9 +1,11 @@
 package mysqlwire
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/entry"
@@ -20,6 +22,8 @@ type testLog struct {
 	fail     error
 	starts   []*gtid.Set
 	closed   int
+	// opened, if set, counts the stages that cursors gave out.
+	opened *atomic.Int32
 }
 
 func newTestLog(pieces ...Piece) *testLog {
@@ -44,6 +48,16 @@ func (l *testLog) appendBatch(b Batch) {
 		return
 	}
 	l.append(Piece{Events: body})
+}
+
+// appendStaged is appendBatch for a tap that stages.
+func (l *testLog) appendStaged(b Batch, stages *memoryStages) {
+	if b.Staged == nil {
+		l.appendBatch(b)
+		return
+	}
+	body, _ := stages.stage(*b.Staged)
+	l.append(Piece{Stage: &countedStage{bytes.NewReader(body), &atomic.Int32{}}})
 }
 
 func (l *testLog) counts() (starts, closed int) {
@@ -82,6 +96,9 @@ func (c *testCursor) Next(ctx context.Context) (Piece, error) {
 		switch {
 		case ok:
 			p.Events = c.without(p.Events)
+			if p.Stage != nil && c.log.opened != nil {
+				c.log.opened.Add(1)
+			}
 			return p, nil
 		case fail != nil:
 			return Piece{}, fail

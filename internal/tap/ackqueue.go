@@ -1,4 +1,4 @@
-package mysqlwire
+package tap
 
 import "github.com/quorate/quorate/internal/invariant"
 

@@ -1,4 +1,4 @@
-package mysqlwire
+package tap
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 //	                           is in entry N
 //	skipped FILE OFFSET        heartbeat beyond the last event
 //	handout N                  entry N goes to propose
-//	commit N                   Ack(N)
+//	commit N                   Committed(N)
 //	close
 //
 // The output is what may be sent after each.
@@ -132,13 +132,13 @@ func TestAckQueueNeverReleasesUncommitted(t *testing.T) {
 	})
 }
 
-func TestAckOfUnknownNumberPanics(t *testing.T) {
-	tap := &Tap{acks: newAckTracker()}
+func TestCommitOfUnknownNumberPanics(t *testing.T) {
+	m := New(Config{})
 	defer func() {
 		v, ok := recover().(invariant.Violation)
 		if !ok || v.Name != "I2" {
 			t.Fatalf("recovered %v", v)
 		}
 	}()
-	tap.Ack(1)
+	m.Committed(1)
 }

@@ -1,15 +1,16 @@
-package mysqlwire
+package tap
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/quorate/quorate/internal/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 )
@@ -22,12 +23,10 @@ type batchItem struct {
 	acl, known bool // known: the length was announced
 }
 
-// batchDriver gives a batcher random items and takes its batches, all in one
-// goroutine: waiting is done with a context that is over, so that it fails.
+// batchDriver gives a batcher random items and takes its batches.
 type batchDriver struct {
 	*batcher
-	over context.Context
-	got  []Batch
+	got []Batch
 }
 
 func (d *batchDriver) take() {
@@ -36,35 +35,36 @@ func (d *batchDriver) take() {
 	}
 }
 
-func (d *batchDriver) wait(t *rapid.T, f func(context.Context) error) {
-	err := f(d.over)
-	if errors.Is(err, context.Canceled) {
-		d.take() // there is room now
-		err = f(d.over)
+// wait does f, and makes room for it if there is none.
+func (d *batchDriver) wait(t *rapid.T, f func() (bool, error)) {
+	ok, err := f()
+	if !ok && err == nil {
+		d.take()
+		ok, err = f()
 	}
-	if err != nil {
-		t.Fatal(err)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
 	}
 }
 
 func (d *batchDriver) feed(t *rapid.T) []batchItem {
 	var items []batchItem
-	w := newBinlogWriter("q")
+	w := binlogtest.New("q")
 	chance := func(percent int, what string) bool { return rapid.IntRange(1, 100).Draw(t, what) <= percent }
 	for range rapid.IntRange(1, 30).Draw(t, "items") {
 		if chance(10, "rotation") {
-			item := batchItem{body: w.formatDescription(1), known: true}
-			d.wait(t, func(ctx context.Context) error { return d.rotate(ctx, item.body, Position{w.file, w.offset}) })
+			item := batchItem{body: w.FormatDescription(1), known: true}
+			d.wait(t, func() (bool, error) { return d.rotate(item.body, Position{w.File, w.Offset}, time.Time{}), nil })
 			items = append(items, item)
 			continue
 		}
-		events := w.rows(rapid.IntRange(0, 1500).Draw(t, "bytes"))
-		item := batchItem{join(events...), testGTID(w.next - 1), chance(20, "ACL"), chance(80, "known")}
+		events := w.Rows(rapid.IntRange(0, 1500).Draw(t, "bytes"))
+		item := batchItem{binlogtest.Join(events...), binlogtest.GTID(w.Next - 1), chance(20, "ACL"), chance(80, "known")}
 		var length uint64
 		if item.known {
 			length = uint64(len(item.body))
 		}
-		d.wait(t, func(ctx context.Context) error { return d.begin(ctx, item.id, length) })
+		d.wait(t, func() (bool, error) { return d.begin(item.id, length, time.Time{}) })
 		for i, event := range events {
 			if err := d.add(event, item.acl && i == 1); err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func (d *batchDriver) feed(t *rapid.T) []batchItem {
 				d.take()
 			}
 		}
-		d.finish(Position{w.file, w.offset})
+		d.finish(Position{w.File, w.Offset})
 		items = append(items, item)
 	}
 	d.release()
@@ -89,11 +89,9 @@ func (d *batchDriver) feed(t *rapid.T) []batchItem {
 // entry above the limit but for a single transaction, or the last one if its
 // length was not known.
 func TestBatcherKeepsTheStream(t *testing.T) {
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
 	rapid.Check(t, func(t *rapid.T) {
 		const bytesMax = 2000
-		d := &batchDriver{batcher: newBatcher(TapConfig{BatchBytesMax: bytesMax, Term: 9}, newAckTracker()), over: over}
+		d := &batchDriver{batcher: &New(Config{BatchBytesMax: bytesMax, Term: 9}).batch}
 		items := d.feed(t)
 		for i, batch := range d.got {
 			h, body, err := entry.Parse(batch.Data)
@@ -131,35 +129,30 @@ func TestBatcherKeepsTheStream(t *testing.T) {
 
 // With lengths known the limit is exact.
 func TestBatcherLimit(t *testing.T) {
-	w := newBinlogWriter("q")
-	one := w.rows(100)
-	length := len(join(one...))
-	b := newBatcher(TapConfig{BatchBytesMax: entry.HeaderBytes + 3*length}, newAckTracker())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // begin waits for nobody
+	w := binlogtest.New("q")
+	one := w.Rows(100)
+	length := len(binlogtest.Join(one...))
+	b := &New(Config{BatchBytesMax: entry.HeaderBytes + 3*length}).batch
 	for i := range 4 {
-		err := b.begin(ctx, testGTID(uint64(i+1)), uint64(length))
-		if i == 3 {
-			if !errors.Is(err, context.Canceled) {
-				t.Fatalf("a fourth transaction fits: %v", err)
-			}
+		ok, err := b.begin(binlogtest.GTID(uint64(i+1)), uint64(length), time.Time{})
+		if err != nil || ok != (i < 3) {
+			t.Fatalf("transaction %d begins: %v, %v", i+1, ok, err)
+		}
+		if !ok {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.add(join(one...), false); err != nil {
+		if err := b.add(binlogtest.Join(one...), false); err != nil {
 			t.Fatal(err)
 		}
 		b.finish(Position{"q", uint64(i)})
 	}
-	batch, ok := b.take() // released by the wait
+	batch, ok := b.take() // released by the refusal
 	if !ok || len(batch.GTIDs) != 3 {
 		t.Fatalf("batch of %d transactions", len(batch.GTIDs))
 	}
 	// A longer one goes alone; a claim beyond all memory allocates nothing.
-	if err := b.begin(ctx, testGTID(9), 1<<62); err != nil {
-		t.Fatal(err)
+	if ok, err := b.begin(binlogtest.GTID(9), 1<<62, time.Time{}); !ok || err != nil {
+		t.Fatal(ok, err)
 	}
 	if n := cap(b.growing.data); n > 2<<20 {
 		t.Errorf("%d bytes for a claim", n)
@@ -167,12 +160,12 @@ func TestBatcherLimit(t *testing.T) {
 }
 
 func TestBatcherTransactionTooLarge(t *testing.T) {
-	b := newBatcher(TapConfig{BatchBytesMax: 100, EntryBytesMax: 1000}, newAckTracker())
-	if err := b.begin(t.Context(), testGTID(1), 1000-entry.HeaderBytes+1); !errors.Is(err, ErrTransactionTooLarge) {
+	b := &New(Config{BatchBytesMax: 100, EntryBytesMax: 1000}).batch
+	if _, err := b.begin(binlogtest.GTID(1), 1000-entry.HeaderBytes+1, time.Time{}); !errors.Is(err, ErrTransactionTooLarge) {
 		t.Error(err)
 	}
-	if err := b.begin(t.Context(), testGTID(1), 0); err != nil {
-		t.Fatal(err)
+	if ok, err := b.begin(binlogtest.GTID(1), 0, time.Time{}); !ok || err != nil {
+		t.Fatal(ok, err)
 	}
 	if err := b.add(make([]byte, 1000-entry.HeaderBytes), false); err != nil {
 		t.Error(err)
@@ -185,16 +178,15 @@ func TestBatcherTransactionTooLarge(t *testing.T) {
 // The commit of a rotation acknowledges nothing: its position is in a file of
 // which the source knows no transaction yet.
 func TestBatcherRotationHasNoAck(t *testing.T) {
-	acks := newAckTracker()
-	b := newBatcher(TapConfig{BatchBytesMax: 100}, acks)
-	if err := b.rotate(t.Context(), []byte("format"), Position{"q", 100}); err != nil {
-		t.Fatal(err)
+	m := New(Config{BatchBytesMax: 100})
+	if !m.batch.rotate([]byte("format"), Position{"q", 100}, time.Time{}) {
+		t.Fatal("no room")
 	}
-	if batch, ok := b.take(); !ok || batch.End != (Position{"q", 100}) {
+	if batch, ok := m.TakeBatch(); !ok || batch.End != (Position{"q", 100}) {
 		t.Fatalf("batch %+v", batch)
 	}
-	acks.commit(1)
-	if p, ok := acks.take(); ok {
+	m.Committed(1)
+	if p, ok := m.NextAck(); ok {
 		t.Errorf("acknowledges %v", p)
 	}
 }

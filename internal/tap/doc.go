@@ -1,0 +1,45 @@
+// Package tap decides what becomes of the primary's binlog: which transactions
+// make a batch, that is an entry for Raft, and which binlog position may be
+// acknowledged to mysqld. It is the pure half of the tap; package mysqlwire has
+// the connection, the goroutines and the clock.
+//
+//	event ──► Read ──► Step ──► Apply ──► growing batch ──► TakeBatch
+//	          stream                │
+//	                                └───► ackQueue ───────► NextAck
+//	                                         ▲ Committed(number)
+//
+// A Machine belongs to one connection and one epoch. The stream half checks
+// every event: checksum, place, position, GTID. The other half holds the one
+// growing batch and the positions that wait for commits.
+//
+// A transaction whose GTID event says that it has more than StageBytesMin bytes
+// becomes a batch of its own, of kind KindStaged, that only names it. Its events
+// go to a stage, which is the shell's; the machine counts and sums them. An event
+// of more than 1 MiB, unless it is a statement, may be read in parts: its place
+// and position follow from the header, its checksum is computed as it passes.
+// What has another length than its GTID event said is an error, so a stage is
+// never shorter or longer than announced. A statement on accounts is refused in
+// a stage: what looks for one looks into batches.
+//
+// Invariants:
+//
+//   - I2: a position is released only when every transaction before it on
+//     this connection is in a committed entry. It is released by Committed
+//     alone; the position of a heartbeat queues behind the last transaction
+//     received, and is taken at all only if it lies beyond that one, which
+//     means that the source skipped transactions of the excluded, that is
+//     committed, set.
+//   - Numbers of batches are consecutive from 1, a batch holds whole
+//     transactions, and the order is the binlog's.
+//   - I9: a GTID that comes twice, or is in the excluded set, is an error.
+//   - What does not fit (checksums, lengths, positions, file names) is an
+//     error, after which nothing is to be acknowledged.
+//
+// Memory is bounded by one batch of max(BatchBytesMax, one transaction that is
+// not staged): a step that has no room says so, and its event must wait where it
+// is.
+//
+// The package is pure: no goroutine, clock, I/O or randomness; what time it is
+// comes in as an argument. Durability: none of its own. It says what is to be
+// made durable, and is told when it is.
+package tap
