@@ -21,31 +21,38 @@ const (
 // allowed names, for each package, the packages of ours that it may import:
 // arrows point down only. A package that is not here may import none.
 var allowed = map[string][]string{
-	"internal/binlog":     {"gtid"},
-	"internal/core":       {"cluster", "invariant"},
-	"internal/seglog":     {"binlog", "entry", "gtid", "invariant", "vfs"},
-	"internal/consensus":  {"binlog", "cluster", "entry", "gtid", "invariant", "seglog"},
-	"internal/transport":  {"cluster"},
-	"internal/mysqlwire":  {"binlog", "entry", "gtid", "invariant"},
-	"internal/mysqld":     {"invariant", "provision"},
-	"internal/config":     {"cluster"},
-	"internal/router":     {"cluster"},
-	"internal/api":        {"cluster"},
-	"internal/agent":      {"api", "binlog", "cluster", "config", "consensus", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "router", "seglog", "transport", "vfs"},
-	"internal/devcluster": {"api", "cluster", "config", "mysqld", "provision"},
-	"internal/ledger":     {"gtid"},
-	"internal/cli":        {"agent", "api", "cluster", "config", "devcluster", "ledger", "mysqld", "provision"},
-	"cmd/quorate":         {"agent", "cli", "config"},
+	"internal/binlog":            {"gtid"},
+	"internal/binlog/binlogtest": {"binlog", "gtid"}, // for tests alone
+	"internal/core":              {"cluster", "invariant"},
+	"internal/tap":               {"binlog", "entry", "gtid", "invariant"},
+	"internal/seglog":            {"binlog", "entry", "gtid", "invariant", "vfs"},
+	"internal/replay":            {"binlog", "cluster", "entry", "gtid", "seglog"},
+	"internal/consensus":         {"binlog", "cluster", "entry", "gtid", "invariant", "seglog"},
+	"internal/transport":         {"cluster"},
+	"internal/bulk":              {"cluster", "entry", "invariant", "seglog"},
+	"internal/mysqlwire":         {"binlog", "entry", "gtid", "tap"},
+	"internal/mysqld":            {"binlog", "invariant", "provision"},
+	"internal/config":            {"cluster"},
+	"internal/router":            {"cluster"},
+	"internal/api":               {"cluster"},
+	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "replay", "router", "seglog", "tap", "transport", "vfs"},
+	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision"},
+	"internal/ledger":            {"gtid"},
+	"internal/sim/fakemysqld":    {"binlog", "gtid"},
+	"internal/sim":               {"binlog", "cluster", "consensus", "core", "entry", "gtid", "invariant", "replay", "seglog", "sim/fakemysqld", "tap", "vfs"},
+	"internal/sim/cmd":           {"sim"},
+	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "devcluster", "gtid", "ledger", "mysqld", "provision", "seglog", "vfs"},
+	"cmd/quorate":                {"agent", "cli", "config"},
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant"}
+var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant", "internal/tap", "internal/replay"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
 
-// pureTime is allowed to core for time.Duration alone; time.Now is not.
-var pureTime = []string{"internal/core", "internal/binlog"}
+// pureTime may use the types of package time; time.Now is forbidden.
+var pureTime = []string{"internal/core", "internal/binlog", "internal/cluster", "internal/replay", "internal/tap"}
 
 type source struct {
 	path, dir string

@@ -82,6 +82,10 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
 	}
 	defer stop()
 	p := t.peers[h.id.Node]
+	if h.class == classBulk {
+		t.serveBulk(ctx, conn, p)
+		return
+	}
 	for _, l := range p.links {
 		l.peerAlive()
 	}
@@ -104,6 +108,18 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
 		return
 	}
 	log.Debug("connection from peer ended", "err", err)
+}
+
+// serveBulk has the handler serve a bulk stream, which it closes then, unless
+// the peer has bulkStreamsMax open already.
+func (t *Transport) serveBulk(ctx context.Context, conn net.Conn, p *peer) {
+	defer func() { _ = conn.Close() }()
+	defer p.bulkStreams.Add(-1)
+	if p.bulkStreams.Add(1) > bulkStreamsMax {
+		p.bulkRefused.Add(1)
+		return
+	}
+	t.cfg.Handler.Bulk(ctx, p.ID, conn)
 }
 
 // shakeHands makes the answering side of the handshake under its deadline.

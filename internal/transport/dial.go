@@ -33,9 +33,10 @@ func (t *Transport) dial(ctx context.Context, addr string, c class) (net.Conn, e
 		return nil, fmt.Errorf("dial peer: %w", err)
 	}
 	d := net.Dialer{}
-	if c == classRoute {
+	if c == classRoute || c == classBulk {
 		// A routed stream may be idle for hours, or held up by a client that
-		// reads slowly, which TCP_USER_TIMEOUT would take for a dead host.
+		// reads slowly, which TCP_USER_TIMEOUT would take for a dead host. So
+		// may a bulk stream be, by a disk that is slow.
 		d.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: userTimeout, Interval: time.Second, Count: 5}
 	} else {
 		d.KeepAlive = -1 // pings do that
@@ -118,6 +119,20 @@ func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn,
 	conn, err := t.connect(ctx, p.Peer, classRoute)
 	if err != nil {
 		return nil, fmt.Errorf("open route to node %q: %w", p.Name, err)
+	}
+	return conn, nil
+}
+
+// DialBulk opens a stream for bulk copies to the peer: its Handler.Bulk gets the
+// other end. All else is as with DialRoute.
+func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
+	p := t.peers[id]
+	if p == nil {
+		return nil, fmt.Errorf("open bulk stream to node %d: %w", id, ErrUnknownPeer)
+	}
+	conn, err := t.connect(ctx, p.Peer, classBulk)
+	if err != nil {
+		return nil, fmt.Errorf("open bulk stream to node %q: %w", p.Name, err)
 	}
 	return conn, nil
 }

@@ -1,5 +1,6 @@
-// Package transport carries Raft messages, status blobs and routed client
-// streams between the agents of one cluster, over TCP with frames of its own.
+// Package transport carries Raft messages, status blobs, routed client streams
+// and bulk copies between the agents of one cluster, over TCP with frames of
+// its own.
 //
 // # What it owns
 //
@@ -33,6 +34,8 @@
 //	          the same two, dialled by b
 //	        ◄───────────────────────────────────────────►
 //	          route: one client stream, dialled by either
+//	        ◄───────────────────────────────────────────►
+//	          bulk: one copy (package bulk), dialled by either
 //
 // Two classes, so that a large append never delays a heartbeat. MsgApp without
 // entries travels with the others (classOf says why).
@@ -50,7 +53,8 @@
 //
 //	accept    one; takes connections
 //	inbound   one for each accepted connection: handshake, then reads and calls
-//	          Handler.Raft and Handler.Status; ends after Handler.Route
+//	          Handler.Raft and Handler.Status; ends after Handler.Route or
+//	          Handler.Bulk
 //	link      one for each peer and class: dials, then writes all that is queued
 //	          with one system call
 //	watcher   one for each established outgoing connection: blocked in a read

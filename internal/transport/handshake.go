@@ -35,6 +35,8 @@ const (
 	classAppend class = 2
 	// classRoute becomes a raw stream after the handshake.
 	classRoute class = 3
+	// classBulk as well: what agents copy from one another beside Raft.
+	classBulk class = 4
 )
 
 // String names the class as it is logged.
@@ -46,6 +48,8 @@ func (c class) String() string {
 		return "append"
 	case classRoute:
 		return "route"
+	case classBulk:
+		return "bulk"
 	}
 	return fmt.Sprintf("class-%d", uint8(c))
 }
@@ -178,7 +182,7 @@ func appendHello(dst []byte, h hello) []byte {
 // parseHello decodes a greeting of this protocol version.
 func parseHello(g greeting) (hello, error) {
 	h := hello{class: class(g.word)}
-	if h.class < classControl || h.class > classRoute {
+	if h.class < classControl || h.class > classBulk {
 		return hello{}, fmt.Errorf("%w: unknown %v", errGreeting, h.class)
 	}
 	if len(g.body) < 8 {

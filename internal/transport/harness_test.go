@@ -49,16 +49,25 @@ type recorder struct {
 	unreachable chan cluster.NodeID
 	rejected    chan *RejectedError
 	routes      chan net.Conn
+	bulks       chan bulkStream
 	// onRaft, if set, is called before a message goes into raft.
 	onRaft func(*pb.Message)
 	// check is CheckPeer's answer.
 	check func(Identity) error
 }
 
+// bulkStream is a call of Bulk that lasts until done is closed.
+type bulkStream struct {
+	conn net.Conn
+	from cluster.NodeID
+	done chan struct{}
+}
+
 func newRecorder() *recorder {
 	return &recorder{
 		raft: make(chan *pb.Message, 1<<14), statuses: make(chan string, 64), events: make(chan peerEvent, 64),
 		unreachable: make(chan cluster.NodeID, 1), rejected: make(chan *RejectedError, 1), routes: make(chan net.Conn, 4),
+		bulks: make(chan bulkStream, 2*bulkStreamsMax),
 	}
 }
 
@@ -68,9 +77,14 @@ func (r *recorder) Raft(m *pb.Message) {
 	}
 	r.raft <- m
 }
-func (r *recorder) Status(_ cluster.NodeID, s []byte)             { r.statuses <- string(s) }
-func (r *recorder) PeerUp(id cluster.NodeID)                      { r.events <- peerEvent{id, "up"} }
-func (r *recorder) Route(c net.Conn, from cluster.NodeID)         { r.routes <- c }
+func (r *recorder) Status(_ cluster.NodeID, s []byte)     { r.statuses <- string(s) }
+func (r *recorder) PeerUp(id cluster.NodeID)              { r.events <- peerEvent{id, "up"} }
+func (r *recorder) Route(c net.Conn, from cluster.NodeID) { r.routes <- c }
+func (r *recorder) Bulk(_ context.Context, from cluster.NodeID, c net.Conn) {
+	s := bulkStream{conn: c, from: from, done: make(chan struct{})}
+	r.bulks <- s
+	<-s.done
+}
 func (r *recorder) PeerUnreachable(id cluster.NodeID)             { offer(r.unreachable, id) }
 func (r *recorder) Rejected(_ cluster.NodeID, err *RejectedError) { offer(r.rejected, err) }
 func (r *recorder) PeerDown(id cluster.NodeID, refused bool) {

@@ -27,6 +27,10 @@ type PeerStats struct {
 	ID      cluster.NodeID
 	Control ClassStats
 	Append  ClassStats
+	// BulkStreams are the ones open that the peer dialled; BulkRefused counts
+	// those that were closed because it had too many.
+	BulkStreams int64
+	BulkRefused uint64
 }
 
 // ClassStats are the counters of one peer and class. The first group is about
@@ -56,7 +60,10 @@ func (t *Transport) Stats() Stats {
 		StatusTooLarge:     t.statusTooLarge.Load(),
 	}
 	for _, p := range t.peers {
-		s.Peers = append(s.Peers, PeerStats{ID: p.ID, Control: p.classStats(classControl), Append: p.classStats(classAppend)})
+		s.Peers = append(s.Peers, PeerStats{
+			ID: p.ID, Control: p.classStats(classControl), Append: p.classStats(classAppend),
+			BulkStreams: p.bulkStreams.Load(), BulkRefused: p.bulkRefused.Load(),
+		})
 	}
 	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return cmp.Compare(a.ID, b.ID) })
 	return s

@@ -42,6 +42,10 @@ const (
 	// handshakesMax bounds handshakes in progress: 2 for each of at most 9
 	// peers, and 46 routes being opened. More wait in the listen backlog.
 	handshakesMax = 64
+	// bulkStreamsMax bounds the bulk streams that one peer may have open here: a
+	// stage that it pushes, one or two that it fetches, and a question. A dialler
+	// beyond it finds its stream closed at once, and comes again.
+	bulkStreamsMax = 4
 	// rejectionsLoggedMax bounds the memory of sentences already logged.
 	rejectionsLoggedMax = 64
 )
@@ -93,6 +97,10 @@ type Handler interface {
 	// Route takes a stream that the peer's router opened; the handler owns conn
 	// and must return at once: Run waits for the call.
 	Route(conn net.Conn, from cluster.NodeID)
+	// Bulk serves a stream that the peer opened for bulk copies, and returns
+	// when that is over; then, and when ctx ends, the transport closes conn. Run
+	// waits for the call.
+	Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn)
 }
 
 // Config is what a Transport needs. All fields are required.
@@ -121,6 +129,10 @@ type peer struct {
 	// connections, by class-1.
 	in      [2]received
 	inbound [2]*inbound
+	// bulkStreams are the accepted ones now, bulkRefused counts those that were
+	// too many.
+	bulkStreams atomic.Int64
+	bulkRefused atomic.Uint64
 	// unreachable is set when PeerUnreachable is due.
 	unreachable atomic.Bool
 }

@@ -472,7 +472,7 @@ func TestPeerThatTalksBackIsDropped(t *testing.T) {
 func TestSocketOptions(t *testing.T) {
 	ln := rawPeer(t)
 	a := New(Config{})
-	for c, want := range map[class]int{classControl: int(userTimeout.Milliseconds()), classRoute: 0} {
+	for c, want := range map[class]int{classControl: int(userTimeout.Milliseconds()), classRoute: 0, classBulk: 0} {
 		conn, err := a.dial(t.Context(), ln.Addr().String(), c)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,254 @@
+package bulk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+const (
+	backOffMin = 50 * time.Millisecond
+	backOffMax = time.Second
+)
+
+// ErrStopped is returned when Run is not under way, or has ended meanwhile.
+var ErrStopped = errors.New("bulk: stopped")
+
+// Stages is what this package needs of the log. Its methods may be called by any
+// goroutine.
+type Stages interface {
+	// CreateStage begins a stage. It fails if there is one with this id.
+	CreateStage(id entry.StageID) (StageWriter, error)
+	// HasStage says whether a stage is complete and fsynced, or in the log.
+	HasStage(id entry.StageID) bool
+	// OpenStage opens a stage for reading, also one that still grows.
+	OpenStage(id entry.StageID) (StageReader, error)
+}
+
+// StageWriter takes the bytes of one stage; it is used by one goroutine at a
+// time. After Abort its other methods return errors.
+type StageWriter interface {
+	io.Writer
+	// Finish verifies length and CRC32C, and returns when all is fsynced.
+	Finish(bytes uint64, crc uint32) error
+	// Abort removes the stage. It does nothing after a Finish that succeeded.
+	Abort() error
+}
+
+// StageReader reads one stage. Behind what there is ReadAt returns io.EOF, and
+// another error once the stage is aborted.
+type StageReader interface {
+	io.ReaderAt
+	// Bytes is how many can be read now, and whether these are all.
+	Bytes() (n int64, complete bool)
+	// Grown returns a channel that is closed when Bytes changes next, or never
+	// will.
+	Grown() <-chan struct{}
+	Close() error
+}
+
+// Entries is the committed log, as a peer's repair asks for it.
+type Entries interface {
+	// ReadCommitted returns committed entries from index on, at least one and at
+	// most bytesMax bytes of them unless the first is larger; ok=false when index
+	// is not committed yet. It returns seglog.ErrCompacted for a purged one.
+	ReadCommitted(index, bytesMax uint64) (found []seglog.Entry, ok bool, err error)
+	// Tail asks a majority first, so that what it returns was true after the call.
+	Tail(ctx context.Context) (Tail, error)
+}
+
+// Tail is a node's view of its own log.
+type Tail struct {
+	Term uint64
+	// Leading: the node leads in Term, and Commit covers everything that was
+	// committed anywhere before it was asked.
+	Leading             bool
+	First, Last, Commit uint64
+}
+
+// Config is what a Bulk is built from. All fields are required, but Learners.
+type Config struct {
+	Self cluster.NodeID
+	// Voters are counted for a majority; this node is one of them.
+	Voters []cluster.NodeID
+	// Learners get the stages, too.
+	Learners []cluster.NodeID
+	// Dial opens a bulk stream to a peer: its Serve gets the other end.
+	Dial    func(ctx context.Context, id cluster.NodeID) (net.Conn, error)
+	Stages  Stages
+	Entries Entries
+	Logger  *slog.Logger
+}
+
+// Bulk copies stages and entries from and to the peers. Its methods may be
+// called by any goroutine.
+type Bulk struct {
+	cfg Config
+	// lanes has a token for each peer to whom nothing is being pushed; it is not
+	// changed after New.
+	lanes map[cluster.NodeID]chan struct{}
+	// peers are the nodes that have a lane, voters first.
+	peers []cluster.NodeID
+
+	mu sync.Mutex
+	// base is Run's context; nil while Run is not under way.
+	base    context.Context
+	workers sync.WaitGroup
+	// receiving has the stages that are being received, each with a channel that
+	// is closed at its end.
+	receiving map[entry.StageID]chan struct{}
+	wants     map[entry.StageID]*want
+	// lastServed is the last failure of Serve that was logged for people: a peer
+	// that tries again each second is worth one line.
+	lastServed string
+
+	counters counters
+}
+
+// New returns a Bulk that has started nothing.
+func New(cfg Config) *Bulk {
+	b := &Bulk{
+		cfg: cfg, lanes: map[cluster.NodeID]chan struct{}{},
+		receiving: map[entry.StageID]chan struct{}{}, wants: map[entry.StageID]*want{},
+	}
+	for _, ids := range [][]cluster.NodeID{cfg.Voters, cfg.Learners} {
+		for _, id := range ids {
+			if id != cfg.Self && b.lanes[id] == nil {
+				b.lanes[id] = make(chan struct{}, 1)
+				b.lanes[id] <- struct{}{}
+				b.peers = append(b.peers, id)
+			}
+		}
+	}
+	return b
+}
+
+// Run lets copies be made until ctx ends, and returns nil after the last of them
+// has ended and every Upload was closed. It can run once.
+func (b *Bulk) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.mu.Lock()
+	b.base = ctx
+	b.mu.Unlock()
+	<-ctx.Done()
+	b.mu.Lock()
+	b.base = nil // from here on start and join refuse
+	b.mu.Unlock()
+	b.workers.Wait()
+	return nil
+}
+
+// start runs f, whose context is ctx until Run ends. It returns false, and does
+// nothing, while Run is not under way.
+func (b *Bulk) start(ctx context.Context, f func(context.Context)) bool {
+	ctx, leave, ok := b.join(ctx)
+	if ok {
+		go func() {
+			defer leave()
+			f(ctx)
+		}()
+	}
+	return ok
+}
+
+// join makes the caller one of the workers that Run waits for, until it calls
+// leave. The context that it returns ends with ctx, and with Run.
+func (b *Bulk) join(ctx context.Context) (joined context.Context, leave func(), ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.base == nil || b.base.Err() != nil {
+		return nil, nil, false
+	}
+	joined, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(b.base, func() { cancel(ErrStopped) })
+	b.workers.Add(1)
+	return joined, func() {
+		stop()
+		cancel(context.Canceled)
+		b.workers.Done()
+	}, true
+}
+
+// claim makes the caller the only one that receives stage id, until it calls
+// release. If somebody else does, release is nil, and busy is closed when that
+// one is done.
+func (b *Bulk) claim(id entry.StageID) (release func(), busy <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if busy := b.receiving[id]; busy != nil {
+		return nil, busy
+	}
+	done := make(chan struct{})
+	b.receiving[id] = done
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.receiving, id)
+		close(done)
+	}, nil
+}
+
+// open dials a peer and asks. The stream is closed when ctx ends, and by hangUp.
+func (b *Bulk) open(ctx context.Context, id cluster.NodeID, t frameType, payload []byte) (s *stream, hangUp func(), err error) {
+	conn, err := b.cfg.Dial(ctx, id)
+	if err != nil {
+		return nil, nil, fmt.Errorf("dial node %d: %w", id, err)
+	}
+	s = newStream(conn, &b.counters.bytesSent, &b.counters.bytesReceived)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	hangUp = func() {
+		stop()
+		_ = conn.Close()
+	}
+	if err := s.send(t, payload); err != nil {
+		hangUp()
+		return nil, nil, err
+	}
+	return s, hangUp, nil
+}
+
+// pause waits after a failure, a little longer than after the one before. It
+// returns false if ctx ended.
+func pause(ctx context.Context, failures int) bool {
+	t := time.NewTimer(min(backOffMin<<min(failures, 10), backOffMax))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// logServed logs why Serve failed.
+func (b *Bulk) logServed(from cluster.NodeID, t frameType, err error) {
+	b.mu.Lock()
+	repeated := b.lastServed == err.Error()
+	b.lastServed = err.Error()
+	b.mu.Unlock()
+	level := slog.LevelWarn
+	if repeated {
+		level = slog.LevelDebug
+	}
+	b.cfg.Logger.Log(context.Background(), level, "bulk stream from peer failed", "node", uint64(from), "type", uint8(t), "err", err)
+}
+
+// logFailure logs the first failure of something that is tried again for people,
+// the others for those who look closely.
+func (b *Bulk) logFailure(failures int, msg string, args ...any) {
+	level := slog.LevelDebug
+	if failures == 0 {
+		level = slog.LevelWarn
+	}
+	b.cfg.Logger.Log(context.Background(), level, msg, args...)
+}
