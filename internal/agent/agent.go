@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
@@ -27,7 +28,6 @@ import (
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/vfs"
 )
 
 // Times and bounds of the agent.
@@ -76,6 +76,7 @@ type Agent struct {
 	log          *seglog.Log
 	node         *consensus.Node
 	peers        *transport.Transport
+	bulk         *bulk.Bulk
 	router       *router.Router
 	feed         *mysqlwire.Feed
 	api          *api.Server
@@ -85,11 +86,15 @@ type Agent struct {
 	mail   *mailbox
 	// ctx is Run's: operations and epochs live no longer than it.
 	ctx context.Context
+	// fail ends Run, with an error.
+	fail context.CancelCauseFunc
 	// work counts operations, epochs and process watchers.
 	work sync.WaitGroup
 
 	board board // what is known of this node and its peers
 	lag   lagTracker
+	mark  durableMark
+	purge purger
 	epoch *epochSlot
 
 	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
@@ -135,22 +140,14 @@ func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error)
 // Run runs the node until ctx ends and everything has stopped in order, or
 // until it fails.
 func (a *Agent) Run(ctx context.Context) error {
-	a.buildRouter()
-	a.buildPeers()
+	if err := a.listen(); err != nil {
+		return err
+	}
 	if err := a.buildFeed(); err != nil {
 		return err
 	}
-	a.buildAPI()
-	for _, l := range []struct {
-		name   string
-		listen func() error
-	}{
-		{"peer port", a.peers.Listen}, {"router port", a.router.Listen},
-		{"feed port", a.feed.Listen}, {"api port", a.api.Listen},
-	} {
-		if err := l.listen(); err != nil {
-			return fmt.Errorf("open %s: %w", l.name, err)
-		}
+	if err := a.feed.Listen(); err != nil {
+		return fmt.Errorf("open feed port: %w", err)
 	}
 	if err := a.checkPortFree(ctx); err != nil {
 		return err
@@ -158,7 +155,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.introduce(ctx); err != nil {
 		return err
 	}
-	if err := a.open(); err != nil {
+	if err := a.open(ctx); err != nil {
 		return err
 	}
 	if os.Geteuid() == 0 && a.cfg.MySQL.User == "" {
@@ -166,6 +163,24 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err := a.runAll(ctx)
 	return errors.Join(err, a.log.Close(), a.data.close())
+}
+
+// listen builds what others connect to, and opens its ports.
+func (a *Agent) listen() error {
+	a.buildRouter()
+	a.buildPeers()
+	a.buildAPI()
+	for _, l := range []struct {
+		name   string
+		listen func() error
+	}{
+		{"peer port", a.peers.Listen}, {"router port", a.router.Listen}, {"api port", a.api.Listen},
+	} {
+		if err := l.listen(); err != nil {
+			return fmt.Errorf("open %s: %w", l.name, err)
+		}
+	}
+	return nil
 }
 
 // checkPortFree refuses to start where another server has mysqld's port:
@@ -190,8 +205,9 @@ func (a *Agent) checkPortFree(ctx context.Context) error {
 	}
 }
 
-// open opens what is durable and builds what depends on it.
-func (a *Agent) open() (err error) {
+// open opens what is durable and builds what depends on it. A damaged log is
+// healed first, however long that takes.
+func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.data.open(); err != nil {
 		return err
 	}
@@ -203,24 +219,33 @@ func (a *Agent) open() (err error) {
 	if a.secrets, err = loadSecrets(a.data.join(secretsFile)); err != nil {
 		return err
 	}
+	if err := a.mark.load(a.data.join(durableFile)); err != nil {
+		return err
+	}
 	a.server = mysqld.New(a.mysqldConfig())
-	a.log, err = seglog.Open(seglog.Options{
-		FS: vfs.OS{}, Dir: a.data.join("log"), Identity: a.logIdentity(), Logger: a.logger,
-		SegmentBytesMax: int64(a.cfg.Log.SegmentSize),
-	})
+	a.log, err = seglog.Open(a.logOptions(false))
+	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
+		if err := a.heal(ctx, err); err != nil {
+			return err
+		}
+		a.log, err = seglog.Open(a.logOptions(false))
+	}
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
 	a.node, err = consensus.New(consensus.Config{
 		Self: a.self.ID, Members: a.cfg.ClusterMembers(),
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
-		Log: a.log, Logger: a.logger,
+		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
 		Fresh: a.data.fresh, Send: a.peers.Send,
 		OnRole: a.onRole, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
+		OnWanted: a.onWanted, OnFull: a.onFull,
 	})
 	if err != nil {
 		return errors.Join(err, a.log.Close())
 	}
+	a.lag.start(a.node.Committed().GTIDs())
+	a.bulk = bulk.New(a.bulkConfig(a.log, committedEntries{a.node}))
 	return nil
 }
 
@@ -239,6 +264,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	// failed ends when a lower layer does: that ends everything.
 	failed, fail := context.WithCancelCause(base)
 	defer fail(nil)
+	a.fail = fail
 	var peers, node errgroup.Group
 	peers.Go(func() error {
 		err := a.peers.Run(base)
@@ -250,6 +276,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		fail(fmt.Errorf("consensus ended: %w", err))
 		return err
 	})
+	node.Go(func() error { return a.bulk.Run(nodeCtx) })
 
 	upper, upperCtx := errgroup.WithContext(serve)
 	upper.Go(func() error { return a.router.Run(upperCtx) })
@@ -262,6 +289,9 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.api.Run(upperCtx) })
 	upper.Go(func() error { return a.runWatch(upperCtx) })
 	upper.Go(func() error { return a.runGossip(upperCtx) })
+	upper.Go(func() error { return a.runStages(upperCtx) })
+	upper.Go(func() error { return a.runDurable(upperCtx) })
+	upper.Go(func() error { return a.runPurge(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
 		return a.runCore(ctx, upperCtx, failed)
@@ -341,6 +371,31 @@ func (a *Agent) onStalled(term uint64, took time.Duration) {
 	if inc, ok := a.epoch.incarnation(term); ok {
 		a.mail.doubt(core.Doubt{Incarnation: inc, Reason: fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond))})
 	}
+}
+
+// onFull takes it that the log's disk has no space left, or has some again.
+// Nothing is acknowledged meanwhile.
+func (a *Agent) onFull(err error) {
+	reason := ""
+	if err != nil {
+		reason = "no space left on the log's disk"
+		a.logger.Error("the log's disk is full: nothing is acknowledged here until there is space", "error", err)
+	} else {
+		a.logger.Info("the log's disk has space again")
+	}
+	a.board.update(func(s *cluster.NodeStatus) {
+		s.LogState, s.LogDetail = cluster.LogOK, reason
+		if reason != "" {
+			s.LogState = cluster.LogFull
+		}
+	})
+	a.mail.logTrouble(core.LogTrouble{Reason: reason})
+}
+
+// damaged ends the agent where an entry turned out to be damaged: it has to be
+// healed before this node votes again.
+func (a *Agent) damaged(err error) {
+	a.fail(fmt.Errorf("%w: %w", errDamaged, err))
 }
 
 // input hands something that happened to core.

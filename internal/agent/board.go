@@ -64,7 +64,7 @@ func (b *board) update(f func(s *cluster.NodeStatus)) {
 	before := b.self
 	f(&b.self)
 	if before.Role != b.self.Role || before.Term != b.self.Term || before.Leader != b.self.Leader ||
-		before.Mysqld != b.self.Mysqld || before.Reason != b.self.Reason {
+		before.Mysqld != b.self.Mysqld || before.Reason != b.self.Reason || before.LogState != b.self.LogState {
 		b.wake()
 	}
 }
@@ -135,7 +135,7 @@ func (b *board) received(from cluster.NodeID, blob []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.peers[from]
-	matters := p.status.Role != s.Role || p.status.Term != s.Term
+	matters := p.status.Role != s.Role || p.status.Term != s.Term || p.status.LogState != s.LogState
 	p.status, p.at = s, time.Now()
 	b.peers[from] = p
 	if matters {
@@ -165,6 +165,7 @@ func (b *board) forCore() core.Peers {
 		in.Peers = append(in.Peers, core.Peer{
 			ID: id, Name: p.status.Name, Live: p.live(now), Role: p.status.Role,
 			Applied: p.status.Applied, LogLast: p.status.LogLast,
+			LogBad: p.status.LogState != "" && p.status.LogState != cluster.LogOK,
 		})
 	}
 	slices.SortFunc(in.Peers, func(a, b core.Peer) int { return cmp.Compare(a.ID, b.ID) })

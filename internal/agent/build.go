@@ -10,20 +10,19 @@ import (
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/router"
+	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // feedUser is the name with which our own mysqld attaches to the feed.
 const feedUser = "quorate_feed"
 
 // entryBytesMax is the length of the longest entry: what a frame between agents
-// carries (64 MiB), less room for its headers. The server is told a much lower
-// bound on transactions (mysql.transaction_size_max, at most 12 MiB), but keeps
-// it only roughly: its binlog cache counts events without their checksums, and
-// looks at the bound between events, so one row may be as long as all its
-// columns, before and after an update, each as long as max_allowed_packet. What
-// is longer still ends the epoch.
+// carries (64 MiB), less room for its headers. Longer transactions are staged,
+// from log.stage_size_min (at most 16 MiB) on.
 const entryBytesMax = 60 << 20
 
 func (a *Agent) mysqldConfig() mysqld.Config {
@@ -31,8 +30,7 @@ func (a *Agent) mysqldConfig() mysqld.Config {
 		Installation: a.install, DataDir: a.data.join("mysql"),
 		Port: a.cfg.MySQL.Port, Bind: a.cfg.MySQL.Bind, ServerID: a.serverID(serverIDOfMysqld),
 		OSUser: a.cfg.MySQL.User, Variables: a.cfg.MySQL.Variables,
-		BinlogCacheBytesMax: int64(a.cfg.MySQL.TransactionSizeMax),
-		Secrets:             a.secrets, Logger: a.logger,
+		Secrets: a.secrets, Logger: a.logger,
 	}
 }
 
@@ -70,9 +68,9 @@ func (a *Agent) buildFeed() (err error) {
 		ServerID: a.serverID(serverIDOfFeed), ServerUUID: func() string { return a.derivedUUID(uuidOfFeed) },
 		ServerVersion: a.install.Version.String,
 		Source: &feedSource{
-			log:      func() committedLog { return logReader{a.log, a.node} },
+			log:      func() replay.CommittedLog { return a.reader() },
 			changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
-			executed: a.executed, logger: a.logger,
+			executed: a.executed, durable: a.durable, open: a.openEvents, logger: a.logger,
 		},
 		WrapPayloads: true, Logger: a.logger,
 	})
@@ -81,6 +79,13 @@ func (a *Agent) buildFeed() (err error) {
 
 func (a *Agent) buildAPI() {
 	a.api = api.New(api.Config{Listen: a.cfg.API.Listen, Logger: a.logger}, provider{a})
+}
+
+func (a *Agent) logOptions(heal bool) seglog.Options {
+	return seglog.Options{
+		FS: vfs.OS{}, Dir: a.data.join("log"), Identity: a.logIdentity(), Logger: a.logger, Heal: heal,
+		SegmentBytesMax: int64(a.cfg.Log.SegmentSize), CacheBytesMax: int64(a.cfg.Log.CacheSize),
+	}
 }
 
 // Server ids must differ within the node's own little topology (its mysqld,
@@ -123,7 +128,8 @@ func (a *Agent) logIdentity() (id [16]byte) {
 	return id
 }
 
-// provider answers the API.
+// provider answers the API. While the log is being healed there is no node, and
+// little to tell.
 type provider struct{ *Agent }
 
 // Status implements api.Provider: the cluster as this node sees it.

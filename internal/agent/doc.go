@@ -13,6 +13,8 @@
 //	  peers.json      the instance of each peer's data directory, pinned at
 //	                  first contact: a node that lost its log may not vote
 //	                  under its old name
+//	  durable.json    the durable mark of its mysqld: how far into the log
+//	                  InnoDB holds everything, its witness, the server_uuid
 //	  lock            flock: one agent per directory
 //	  log/            package seglog
 //	  mysql/          package mysqld
@@ -26,6 +28,8 @@
 //	epoch       the tap's Run and the ACLs it reports, while one is open
 //	watch       polls mysqld: applied position, guarded variables, replication
 //	gossip      sends this node's status to its peers
+//	durable     makes what mysqld has durable and notes it, for purging
+//	purge       removes the segments that nobody needs
 //	process     one per mysqld: reports its end
 //
 // # Stop order

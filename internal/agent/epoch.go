@@ -59,6 +59,8 @@ type epoch struct {
 	// nothing can be proposed before.
 	run func()
 
+	uploads uploads
+
 	mu    sync.Mutex
 	timed []timedBatch // in order of number
 }
@@ -145,17 +147,23 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 	if p == nil {
 		return errNoMysqld
 	}
+	tapCtx, cancel := context.WithCancel(a.ctx)
+	e := &epoch{term: term, incarnation: p.Incarnation(), cancel: cancel}
 	tap, err := mysqlwire.ConnectTap(ctx, mysqlwire.TapConfig{
 		Socket: a.server.Socket(), User: mysqld.TapUser, Password: a.secrets.Tap,
 		ServerID: a.serverID(serverIDOfTap), ReplicaUUID: a.derivedUUID(uuidOfTap),
 		HeartbeatPeriod: a.cfg.Raft.ElectionTimeout, Exclude: a.committedGTIDs(),
 		EntryBytesMax: entryBytesMax, Term: term, Logger: a.logger,
+		StageBytesMin: uint64(a.cfg.Log.StageSizeMin),
+		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
+			return a.openStage(ctx, &e.uploads, id)
+		},
 	})
 	if err != nil {
+		cancel()
 		return err
 	}
-	tapCtx, cancel := context.WithCancel(a.ctx)
-	e := &epoch{term: term, incarnation: p.Incarnation(), tap: tap, cancel: cancel}
+	e.tap = tap
 	e.run = func() { a.runTap(tapCtx, e) }
 	a.epoch.set(e)
 	if r := a.node.Role(); ctx.Err() != nil || !r.Leading || r.Term != term {
@@ -168,6 +176,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 // runTap proposes what the tap brings. Its end, unless we ended it, is a doubt
 // about mysqld: sessions wait there and nobody listens.
 func (a *Agent) runTap(ctx context.Context, e *epoch) {
+	defer e.uploads.close() // not where the epoch is closed, which must not wait for a disk
 	err := e.tap.Run(ctx, func(ctx context.Context, b mysqlwire.Batch) error {
 		if b.ACL {
 			if err := checkGrantStatements(b); err != nil {
@@ -175,6 +184,12 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 			}
 		}
 		e.time(b)
+		if b.Staged != nil {
+			defer e.uploads.end(*b.Staged)
+			if err := e.waitStage(ctx, *b.Staged); err != nil {
+				return err
+			}
+		}
 		err := a.node.Propose(ctx, b.Data)
 		a.epoch.proposeSeconds.Observe(time.Since(b.ReceivedAt).Seconds())
 		return err

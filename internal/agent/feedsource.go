@@ -2,36 +2,59 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 
-	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
 // logReader shows the committed part of the log.
 type logReader struct {
 	*seglog.Log
-	node *consensus.Node
+	node    *consensus.Node
+	damaged func(error)
 }
 
-// ReadCommitted implements committedLog.
+func (a *Agent) reader() logReader { return logReader{a.log, a.node, a.damaged} }
+
+// ReadCommitted implements replay.CommittedLog.
 func (r logReader) ReadCommitted(index, bytesMax uint64) ([]seglog.Entry, bool, error) {
-	return r.node.ReadCommitted(index, bytesMax)
+	found, ok, err := r.node.ReadCommitted(index, bytesMax)
+	if errors.Is(err, seglog.ErrCorrupt) {
+		r.damaged(err)
+	}
+	return found, ok, err
+}
+
+// ReadStage implements replay.CommittedLog.
+func (r logReader) ReadStage(id entry.StageID) (io.ReadCloser, error) {
+	stage, err := r.OpenStage(id)
+	if err != nil {
+		return nil, err
+	}
+	n, _ := stage.Bytes()
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.NewSectionReader(stage, 0, n), stage}, nil
 }
 
 // feedSource serves the local mysqld from the committed log (I4). Where to
 // begin follows from what mysqld itself says that it has, never from the set
 // in its request: that set may count transactions that only the relay log had.
 type feedSource struct {
-	log      func() committedLog
+	log      func() replay.CommittedLog
 	changed  func() (consensus.Mark, <-chan struct{})
 	executed func(context.Context) (*gtid.Set, error)
+	durable  func() replay.Mark
+	open     func(entry.StageID) (mysqlwire.StageEvents, error)
 	logger   *slog.Logger
 }
 
@@ -41,150 +64,49 @@ func (s *feedSource) Start(ctx context.Context, _ *gtid.Set) (mysqlwire.Cursor, 
 	if err != nil {
 		return nil, fmt.Errorf("ask mysqld what it has: %w", err)
 	}
-	mark, err := findPrefix(s.log(), executed)
+	prefix, err := replay.FindPrefix(s.log(), executed, s.durable())
 	if err != nil {
 		return nil, fmt.Errorf("find mysqld's place in the log: %w", err)
 	}
-	c := &logCursor{source: s, next: max(mark.Index, s.log().FirstIndex()), skip: mark.Skip}
-	if c.format, err = s.formatAt(c.next); err != nil {
+	c, err := replay.NewCursor(s.log(), prefix)
+	if err != nil {
 		return nil, err
 	}
-	s.logger.Info("feed begins", "index", c.next, "skip", c.skip)
-	return c, nil
+	index, skip := c.Position()
+	s.logger.Info("feed begins", "index", index, "skip", skip)
+	return &feedCursor{c, s}, nil
 }
 
-// formatAt returns the FORMAT_DESCRIPTION in force at an index: that of the
-// nearest epoch or rotate entry at or before it, with which a segment begins.
-// nil before the first epoch.
-func (s *feedSource) formatAt(index uint64) ([]byte, error) {
-	segments := s.log().Segments()
-	for i := len(segments) - 1; i >= 0; i-- {
-		if segments[i].FirstIndex > index {
-			continue
-		}
-		found, ok, err := s.log().ReadCommitted(segments[i].FirstIndex, 1)
-		if err != nil {
-			return nil, fmt.Errorf("read the format of segment %d: %w", segments[i].FirstIndex, err)
-		}
-		if !ok {
-			continue
-		}
-		if fd, err := formatOf(found[0]); err != nil || fd != nil {
-			return fd, err
-		}
-	}
-	return nil, nil
-}
-
-// formatOf returns the FORMAT_DESCRIPTION that an entry carries, or nil.
-func formatOf(e seglog.Entry) ([]byte, error) {
-	if e.Type != 0 {
-		return nil, nil
-	}
-	h, body, err := entry.Parse(e.Data)
-	if err != nil {
-		return nil, fmt.Errorf("parse entry %d: %w", e.Index, err)
-	}
-	switch h.Kind {
-	case entry.KindRotate:
-		return body, nil
-	case entry.KindEpoch:
-		epoch, err := entry.ParseEpoch(h, body)
-		return epoch.FormatDescription, err
-	}
-	return nil, nil
-}
-
-// logCursor reads the committed log for one feed session.
-type logCursor struct {
+// feedCursor waits where a replay.Cursor has come to the end.
+type feedCursor struct {
+	*replay.Cursor
 	source *feedSource
-	next   uint64 // index of the next entry
-	skip   int    // transactions of that entry that mysqld has already
-	format []byte // to be sent before the next events; nil = sent
-	read   []seglog.Entry
 }
 
 // Next implements mysqlwire.Cursor.
-func (c *logCursor) Next(ctx context.Context) (mysqlwire.Piece, error) {
+func (c *feedCursor) Next(ctx context.Context) (mysqlwire.Piece, error) {
 	for {
-		if c.format != nil {
-			p := mysqlwire.Piece{FormatDescription: c.format}
-			c.format = nil
-			return p, nil
-		}
-		e, err := c.entry(ctx)
-		if err != nil {
+		_, changed := c.source.changed() // before the look, or a change could be missed
+		p, ok, err := c.Cursor.Next()
+		switch {
+		case err != nil:
 			return mysqlwire.Piece{}, err
-		}
-		if fd, err := formatOf(e); err != nil {
-			return mysqlwire.Piece{}, err
-		} else if fd != nil {
-			c.format = fd
-			continue
-		}
-		events, err := c.events(e)
-		if err != nil {
-			return mysqlwire.Piece{}, err
-		}
-		if len(events) > 0 {
-			return mysqlwire.Piece{Events: events}, nil
-		}
-	}
-}
-
-// events returns the entry's transactions without the ones to skip.
-func (c *logCursor) events(e seglog.Entry) ([]byte, error) {
-	skip := c.skip
-	c.skip = 0
-	if e.Type != 0 {
-		return nil, nil
-	}
-	h, body, err := entry.Parse(e.Data)
-	if err != nil || h.Kind != entry.KindTransactions {
-		return nil, err
-	}
-	if skip == 0 {
-		return body, nil
-	}
-	for tx, err := range binlog.Transactions(body) {
-		if err != nil {
-			return nil, fmt.Errorf("read transactions of entry %d: %w", e.Index, err)
-		}
-		if skip == 0 {
-			break
-		}
-		body = body[len(tx.Raw):]
-		skip--
-	}
-	return body, nil
-}
-
-// entry returns the next committed entry and waits for it.
-func (c *logCursor) entry(ctx context.Context) (seglog.Entry, error) {
-	for len(c.read) == 0 {
-		_, changed := c.source.changed()
-		found, ok, err := c.source.log().ReadCommitted(c.next, readBytesMax)
-		if err != nil {
-			return seglog.Entry{}, err
-		}
-		if ok {
-			c.read = found
-			break
+		case p.Staged != nil:
+			events, err := c.source.open(p.Staged.ID)
+			if err != nil {
+				return mysqlwire.Piece{}, fmt.Errorf("read staged transaction of entry %d: %w", p.Index, err)
+			}
+			return mysqlwire.Piece{Stage: events}, nil
+		case ok:
+			return mysqlwire.Piece{FormatDescription: p.FormatDescription, Events: p.Events}, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return seglog.Entry{}, ctx.Err()
+			return mysqlwire.Piece{}, ctx.Err()
 		}
 	}
-	e := c.read[0]
-	if e.Index != c.next {
-		return seglog.Entry{}, fmt.Errorf("log returned entry %d for %d: %w", e.Index, c.next, io.ErrUnexpectedEOF)
-	}
-	c.read = c.read[1:]
-	c.next++
-	return e, nil
 }
 
 // Close implements mysqlwire.Cursor.
-func (c *logCursor) Close() {}
+func (c *feedCursor) Close() {}

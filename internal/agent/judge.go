@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/replay"
 )
 
 // judge decides whether mysqld may replicate or, with promote, serve (I3). It
@@ -23,13 +24,8 @@ func (a *Agent) judge(ctx context.Context, promote bool) error {
 	if err != nil {
 		return err
 	}
-	if err := a.judgeErrant(executed); err != nil {
+	if err := a.judgeLog(ctx, executed, promote); err != nil {
 		return err
-	}
-	if !promote {
-		if err := a.fillHoles(ctx, executed); err != nil {
-			return err
-		}
 	}
 	if err := a.judgeSettings(ctx); err != nil {
 		return err
@@ -60,48 +56,43 @@ func (a *Agent) executed(ctx context.Context) (*gtid.Set, error) {
 	return gtid.ParseSet(text)
 }
 
-// judgeErrant is I3: nothing in mysqld that is not in the committed log.
-func (a *Agent) judgeErrant(executed *gtid.Set) error {
-	if a.node.Committed().Contains(executed) {
-		a.board.update(func(s *cluster.NodeStatus) { s.Errant = "" })
-		return nil
+// judgeLog holds what mysqld has against the committed log (I3, the prefix
+// rule), and declares done what it has although gtid_executed lacks it. For a
+// promotion the place in the log counts no more: mysqld has all of it.
+func (a *Agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) error {
+	durable := a.durable()
+	if promote {
+		return a.refuse(replay.JudgeSets(a.committedGTIDs(), executed, durable))
 	}
-	errant := executed.Clone()
-	errant.Subtract(a.committedGTIDs())
-	if errant.IsEmpty() {
-		return nil // committed in between
-	}
-	a.board.update(func(s *cluster.NodeStatus) { s.Errant = errant.String() })
-	return &verdictError{core.Errant, fmt.Sprintf(
-		"mysqld holds transactions that the cluster never committed: %s; it stays down, its data and binlogs are kept in %s",
-		errant, a.data.join("mysql"))}
-}
-
-// fillHoles declares what is done before mysqld's place in the log, although
-// gtid_executed lacks it.
-func (a *Agent) fillHoles(ctx context.Context, executed *gtid.Set) error {
-	mark, err := findPrefix(logReader{a.log, a.node}, executed)
+	v, err := replay.Judge(a.reader(), a.committedGTIDs(), executed, durable)
 	if err != nil {
-		return fmt.Errorf("find mysqld's place in the log: %w", err)
+		return err
 	}
-	if !mark.Broken.IsEmpty() {
-		a.board.update(func(s *cluster.NodeStatus) { s.Errant = "" })
-		return &verdictError{core.Errant, fmt.Sprintf(
-			"mysqld lacks transactions with rows (%s) although it has later ones; it stays down and has to be rebuilt", mark.Broken)}
+	if err := a.refuse(v); err != nil {
+		return err
 	}
-	a.logger.Info("mysqld holds the log up to", "index", mark.Index, "committed", a.node.Committed().Mark().Index,
-		"no_ops", mark.Done.String(), "xa_again", mark.Again.String())
-	if mark.Done.IsEmpty() {
+	a.logger.Info("mysqld holds the log up to", "index", v.Index, "committed", a.node.Committed().Mark().Index,
+		"no_ops", v.Done.String(), "xa_again", v.Again.String())
+	if v.Done.IsEmpty() {
 		return nil
 	}
 	admin, err := a.admin()
 	if err != nil {
 		return err
 	}
-	if err := admin.AddPurged(ctx, mark.Done.String()); err != nil {
-		return fmt.Errorf("declare %s done: %w", mark.Done, err)
+	if err := admin.AddPurged(ctx, v.Done.String()); err != nil {
+		return fmt.Errorf("declare %s done: %w", v.Done, err)
 	}
 	return nil
+}
+
+// refuse makes an error of a verdict that refuses.
+func (a *Agent) refuse(v replay.Verdict) error {
+	a.board.update(func(s *cluster.NodeStatus) { s.Errant = v.Errant.String() })
+	if v.Refused == "" {
+		return nil
+	}
+	return &verdictError{core.Errant, v.Refused + " (" + a.data.join("mysql") + ")"}
 }
 
 // judgeSettings checks every variable that quorate depends on.

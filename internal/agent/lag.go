@@ -14,7 +14,10 @@ const lagMarksMax = 8192
 
 // lagTracker knows how far mysqld is behind the committed log.
 type lagTracker struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	// base is what was committed when the commit check started, nil once mysqld
+	// has all of it: marks without a transaction stand for it.
+	base    *gtid.Set
 	newest  consensus.Mark
 	applied consensus.Mark // the newest mark that mysqld has
 	marks   []lagMark      // newer than applied, oldest first
@@ -31,6 +34,9 @@ type lag struct {
 	Transactions, Bytes int64
 	Seconds             float64
 }
+
+// start notes what the commit check starts with.
+func (l *lagTracker) start(committed *gtid.Set) { l.base = committed }
 
 // committed notes a newer mark. It is called by consensus's loop.
 func (l *lagTracker) committed(m consensus.Mark) {
@@ -55,8 +61,11 @@ func (l *lagTracker) committed(m consensus.Mark) {
 func (l *lagTracker) executed(set *gtid.Set, now time.Time) lag {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.base != nil && set.ContainsSet(l.base) {
+		l.base = nil
+	}
 	for i := len(l.marks) - 1; i >= 0; i-- {
-		if m := l.marks[i]; m.Last == (gtid.GTID{}) || set.Contains(m.Last) {
+		if m := l.marks[i]; m.Last == (gtid.GTID{}) && l.base == nil || set.Contains(m.Last) {
 			l.applied = m.Mark
 			l.marks = append(l.marks[:0], l.marks[i+1:]...)
 			break

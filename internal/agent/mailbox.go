@@ -8,12 +8,14 @@ import (
 
 // mailbox passes inputs to core from callers that may not block. It is bounded
 // by keeping only what matters: of Raft's states and of the peers' reports the
-// newest, of doubts the first, which fences already.
+// newest, of doubts the first, which fences already, of the log's state the
+// newest.
 type mailbox struct {
 	mu      sync.Mutex
 	raft    *core.RaftChanged
 	peers   *core.Peers
 	doubted *core.Doubt
+	trouble *core.LogTrouble
 	// signal has room for one: something is there.
 	signal chan struct{}
 }
@@ -36,6 +38,10 @@ func (m *mailbox) doubt(in core.Doubt) {
 	})
 }
 
+func (m *mailbox) logTrouble(in core.LogTrouble) {
+	m.put(func() { m.trouble = &in })
+}
+
 func (m *mailbox) put(f func()) {
 	m.mu.Lock()
 	f()
@@ -55,9 +61,12 @@ func (m *mailbox) take() (batch []core.Input) {
 	if m.doubted != nil {
 		batch = append(batch, *m.doubted)
 	}
+	if m.trouble != nil {
+		batch = append(batch, *m.trouble)
+	}
 	if m.peers != nil {
 		batch = append(batch, *m.peers)
 	}
-	m.raft, m.peers, m.doubted = nil, nil, nil
+	m.raft, m.peers, m.doubted, m.trouble = nil, nil, nil, nil
 	return batch
 }

@@ -14,6 +14,9 @@ func formatID(id uint64) string { return fmt.Sprintf("%016x", id) }
 // Metrics implements api.Provider: the counters of every package, at this
 // moment.
 func (p provider) Metrics() []api.Metric {
+	if p.node == nil {
+		return p.routerMetrics()
+	}
 	own := p.ownStatus()
 	m := []api.Metric{
 		{Name: "quorate_primary", Help: "1 while this node is open for writes.", Value: boolValue(own.Role == cluster.RolePrimary)},
@@ -21,6 +24,10 @@ func (p provider) Metrics() []api.Metric {
 		{Name: "quorate_term", Help: "Raft term.", Value: float64(own.Term)},
 		{Name: "quorate_log_last_index", Help: "Last index in the log.", Value: float64(own.LogLast)},
 		{Name: "quorate_log_commit_index", Help: "Highest committed index on this node's disk.", Value: float64(own.LogCommit)},
+		{Name: "quorate_log_first_index", Help: "First index in the log.", Value: float64(own.LogFirst)},
+		{Name: "quorate_log_bytes", Help: "Size of the log.", Value: float64(own.LogBytes)},
+		{Name: "quorate_log_purged_segments_total", Help: "Segments that were purged.", Counter: true, Value: float64(p.log.Stats().PurgedSegments)},
+		{Name: "quorate_durable_mark_index", Help: "Log index up to which InnoDB holds everything, also after a loss of power.", Value: float64(own.DurableMark)},
 		{Name: "quorate_applied_index", Help: "Log index up to which mysqld has everything.", Value: float64(own.Applied)},
 		{Name: "quorate_lag_transactions", Help: "Committed transactions that mysqld lacks.", Value: float64(own.LagTransactions)},
 		{Name: "quorate_lag_seconds", Help: "Age of the oldest committed transaction that mysqld lacks.", Value: own.LagSeconds},
@@ -41,6 +48,9 @@ func (p provider) Metrics() []api.Metric {
 
 // Collectors implements api.Provider.
 func (p provider) Collectors() []prometheus.Collector {
+	if p.node == nil {
+		return nil
+	}
 	return append(p.node.Collectors(), p.epoch.collectors()...)
 }
 

@@ -13,10 +13,15 @@ import (
 	"github.com/quorate/quorate/internal/transport"
 )
 
-// peerHandler takes what the transport brings.
+// peerHandler takes what the transport brings. While the log is being healed
+// there is no node: this one takes no part in Raft.
 type peerHandler struct{ a *Agent }
 
-func (h peerHandler) Raft(m *pb.Message) { h.a.node.Step(m) }
+func (h peerHandler) Raft(m *pb.Message) {
+	if h.a.node != nil {
+		h.a.node.Step(m)
+	}
+}
 
 func (h peerHandler) Status(from cluster.NodeID, status []byte) {
 	if err := h.a.board.received(from, status); err != nil {
@@ -33,12 +38,16 @@ func (h peerHandler) PeerUp(id cluster.NodeID) {
 func (h peerHandler) PeerDown(id cluster.NodeID, refused bool) {
 	h.a.logger.Info("peer is down", "peer", h.a.board.name(id), "process_gone", refused)
 	h.a.board.peerUp(id, false)
-	if refused {
+	if refused && h.a.node != nil {
 		h.a.node.PeerRefused(id)
 	}
 }
 
-func (h peerHandler) PeerUnreachable(id cluster.NodeID) { h.a.node.PeerUnreachable(id) }
+func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
+	if h.a.node != nil {
+		h.a.node.PeerUnreachable(id)
+	}
+}
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 	h.a.board.setTrouble(h.a.board.name(id), err.Text)
@@ -47,6 +56,12 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.checkPeer(id) }
 
 func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
+
+func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {
+	if h.a.node != nil {
+		h.a.bulk.Serve(ctx, from, conn)
+	}
+}
 
 // stranger handles the introduction of a node that has no data yet: it keeps
 // nothing of what it hears.
@@ -60,6 +75,7 @@ func (stranger) PeerUnreachable(cluster.NodeID)                    {}
 func (stranger) Rejected(cluster.NodeID, *transport.RejectedError) {}
 func (stranger) CheckPeer(transport.Identity) error                { return nil }
 func (stranger) Route(conn net.Conn, _ cluster.NodeID)             { _ = conn.Close() }
+func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
 
 // introduce asks the peers before anything is written to an empty data
 // directory: a node of another cluster, one whose name is taken and one that

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -174,7 +175,17 @@ func (a *Agent) serving() bool {
 // ownStatus completes the board's status with what others own.
 func (a *Agent) ownStatus() cluster.NodeStatus {
 	s := a.board.own()
+	if a.node == nil {
+		return s // the log is being healed
+	}
 	s.LogLast = a.log.LastIndex()
+	segments := a.log.Segments()
+	s.LogFirst, s.LogSegments, s.LogBytes = segments[0].FirstIndex, len(segments), 0
+	for _, segment := range segments {
+		s.LogBytes += segment.Bytes
+	}
+	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
+	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
 	s.LogCommit = a.node.Committed().Mark().Index
 	if s.Role == cluster.RolePrimary && !a.serving() {
 		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers"

@@ -23,12 +23,35 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type fakeProvider struct {
-	status  cluster.Status
-	metrics []Metric
+	status   cluster.Status
+	metrics  []Metric
+	purgeErr error
 }
 
 func (p *fakeProvider) Status() cluster.Status { return p.status }
 func (p *fakeProvider) Metrics() []Metric      { return p.metrics }
+func (p *fakeProvider) PurgePlan(r cluster.PurgeRequest) cluster.PurgePlan {
+	return fakePlan(r)
+}
+
+func (p *fakeProvider) Purge(r cluster.PurgeRequest) (cluster.PurgePlan, error) {
+	if p.purgeErr != nil {
+		return cluster.PurgePlan{}, p.purgeErr
+	}
+	plan := fakePlan(r)
+	plan.Done = true
+	return plan, nil
+}
+
+// fakePlan shows in Bytes what was asked for; -1 = the configured retention.
+func fakePlan(r cluster.PurgeRequest) cluster.PurgePlan {
+	plan := cluster.PurgePlan{Node: "a", Bytes: -1}
+	if r.RetentionSize != nil {
+		plan.Bytes = *r.RetentionSize
+	}
+	return plan
+}
+
 func (p *fakeProvider) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "quorate_kept", Help: "Kept."})}
 }
@@ -161,7 +184,7 @@ func TestFetchStatusFails(t *testing.T) {
 	}
 	for name, handler := range map[string]http.HandlerFunc{
 		"it answered 404 Not Found": http.NotFound,
-		"decode status":             func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
+		"decode answer":             func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
 	} {
 		other := httptest.NewServer(handler)
 		defer other.Close()

@@ -1,5 +1,5 @@
 // Package api is the agent's HTTP server, for people, load balancers and
-// Prometheus. It only reads: nothing that a request says changes the node.
+// Prometheus. All but one request only read.
 //
 //	GET /status     the cluster as this node sees it: cluster.Status in JSON
 //	GET /health     200 if mysqld runs
@@ -7,6 +7,9 @@
 //	GET /readiness  200 if the node is the primary or a replica
 //	GET /primary    200 if the node is the primary
 //	GET /replica    200 if the node is a replica
+//	GET /log/purge  what a purge of the log would remove: cluster.PurgePlan
+//	POST /log/purge removes it; cluster.PurgeRequest in JSON. It never removes
+//	                what a member needs, so the worst it can do is history
 //	GET /metrics    figures in Prometheus' text format
 //	GET /debug/pprof/  Go's own profiles of the agent
 //

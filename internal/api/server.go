@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,14 +34,21 @@ const (
 	stopTimeout = time.Second
 )
 
-// Provider is what the server shows. The agent implements it; Status and
-// Metrics are called from many goroutines and must be quick.
+// requestBytesMax bounds a request's body: a few settings in JSON.
+const requestBytesMax = 4 << 10
+
+// Provider is what the server shows. The agent implements it; its methods are
+// called from many goroutines, and all but Purge must be quick.
 type Provider interface {
 	Status() cluster.Status
 	Metrics() []Metric
 	// Collectors are metrics that keep their own state (histograms). It is
 	// called once, by Run.
 	Collectors() []prometheus.Collector
+	// PurgePlan says what Purge would remove from the node's log. Purge removes
+	// it, and says what it was.
+	PurgePlan(cluster.PurgeRequest) cluster.PurgePlan
+	Purge(cluster.PurgeRequest) (cluster.PurgePlan, error)
 }
 
 // Config holds the server's settings.
@@ -124,11 +133,53 @@ func (s *Server) handler() http.Handler {
 			s.reply(w, code, self)
 		})
 	}
+	mux.HandleFunc("GET /log/purge", s.purgePlan)
+	mux.HandleFunc("POST /log/purge", s.purge)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return mux
+}
+
+// purgePlan answers GET /log/purge.
+func (s *Server) purgePlan(w http.ResponseWriter, r *http.Request) {
+	var request cluster.PurgeRequest
+	if text := r.URL.Query().Get("retention_size"); text != "" {
+		size, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || size < 0 {
+			http.Error(w, fmt.Sprintf("retention_size %q is not a number of bytes", text), http.StatusBadRequest)
+			return
+		}
+		request.RetentionSize = &size
+	}
+	s.reply(w, http.StatusOK, s.provider.PurgePlan(request))
+}
+
+// purge answers POST /log/purge. A page in somebody's browser can send a form
+// anywhere, but not JSON: so JSON it must be.
+func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+		http.Error(w, "send JSON, with Content-Type: application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	var request cluster.PurgeRequest
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, requestBytesMax))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&request); err != nil {
+		http.Error(w, fmt.Sprintf("decode request: %v", err), http.StatusBadRequest)
+		return
+	}
+	if size := request.RetentionSize; size != nil && *size < 0 {
+		http.Error(w, fmt.Sprintf("retention_size %d is not a number of bytes", *size), http.StatusBadRequest)
+		return
+	}
+	plan, err := s.provider.Purge(request)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	s.reply(w, http.StatusOK, plan)
 }
 
 func isPrimary(n cluster.NodeStatus) bool { return n.Role == cluster.RolePrimary }

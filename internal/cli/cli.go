@@ -99,7 +99,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage or a bad configuration,
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newConfigCommand(),
+	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newLogCommand(), newConfigCommand(),
 		newDemoCommand(), newVersionCommand(deps))
 	return root
 }

@@ -61,6 +61,20 @@ const (
 	MysqldStopping MysqldState = "stopping"
 )
 
+// LogState is how a node's log is.
+type LogState string
+
+// The states of a log.
+const (
+	LogOK LogState = "ok"
+	// LogFull: its disk has no space left.
+	LogFull LogState = "full"
+	// LogDamaged: what was fsynced cannot be read any more.
+	LogDamaged LogState = "damaged"
+	// LogRepairing: what was damaged is fetched from another node.
+	LogRepairing LogState = "repairing"
+)
+
 // NodeStatus is what a node says of itself. Nodes send it to each other, so
 // any agent can show the whole cluster.
 type NodeStatus struct {
@@ -85,6 +99,19 @@ type NodeStatus struct {
 	// that it knows to be committed and has on its own disk.
 	LogLast   uint64 `json:"log_last"`
 	LogCommit uint64 `json:"log_commit"`
+	// LogFirst is the oldest index in the node's log, LogBytes and LogSegments
+	// are its size.
+	LogFirst    uint64 `json:"log_first"`
+	LogBytes    int64  `json:"log_bytes"`
+	LogSegments int    `json:"log_segments"`
+	// LogState says how the log is; LogDetail is a sentence where it is not ok.
+	LogState  LogState `json:"log_state,omitempty"`
+	LogDetail string   `json:"log_detail,omitempty"`
+	// DurableMark is the index up to which the node's InnoDB holds everything,
+	// also after a loss of power; 0 = not known.
+	DurableMark uint64 `json:"durable_mark"`
+	// PurgeBlocked says why the log is longer than its retention; "" = it is not.
+	PurgeBlocked string `json:"purge_blocked,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
 	// The lag of mysqld behind the log's commit index.

@@ -58,6 +58,18 @@ type Raft struct {
 type Log struct {
 	// SegmentSize is the size at which a new segment file is begun.
 	SegmentSize Bytes
+	// RetentionSize and RetentionAge bound what is kept although nobody needs it:
+	// a segment may be purged when the log is larger, or the segment older. An
+	// age of 0 is no bound. What somebody needs is never purged.
+	RetentionSize Bytes
+	RetentionAge  time.Duration
+	// StageSizeMin is the size from which on a transaction travels beside the
+	// log, in a stage, and not inside of an entry.
+	StageSizeMin Bytes
+	// CacheSize bounds the newest entries kept in memory, PrefetchSize what is
+	// read ahead for those who are behind them.
+	CacheSize    Bytes
+	PrefetchSize Bytes
 }
 
 // MySQL holds the settings of this node's mysqld.
@@ -69,8 +81,6 @@ type MySQL struct {
 	Bind string
 	// User is the OS user that mysqld runs as; "" = the agent's own.
 	User string
-	// TransactionSizeMax bounds one transaction's size in the binlog.
-	TransactionSizeMax Bytes
 	// PromotionTimeout is how long a new leader may take to open its mysqld
 	// before it hands over to another node.
 	PromotionTimeout time.Duration
@@ -111,12 +121,18 @@ func Default() Config {
 		},
 		// A rotation of the primary's binlog fsyncs the whole old file under a
 		// lock, so the file, and with it the segment, stays small.
-		Log: Log{SegmentSize: 128 * MiB},
+		Log: Log{
+			SegmentSize:   128 * MiB,
+			RetentionSize: 16 * GiB,
+			RetentionAge:  72 * time.Hour,
+			StageSizeMin:  8 * MiB,
+			CacheSize:     64 * MiB,
+			PrefetchSize:  64 * MiB,
+		},
 		MySQL: MySQL{
-			Port:               3306,
-			Bind:               "127.0.0.1",
-			TransactionSizeMax: 8 * MiB,
-			PromotionTimeout:   30 * time.Second,
+			Port:             3306,
+			Bind:             "127.0.0.1",
+			PromotionTimeout: 30 * time.Second,
 		},
 		Feed: Feed{Listen: "127.0.0.1:7402"},
 		Router: Router{

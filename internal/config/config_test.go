@@ -86,12 +86,16 @@ heartbeat = "50ms"
 election_timeout = "700ms"
 [log]
 segment_size = "64MiB"
+retention_size = "2GiB"
+retention_age = "1h"
+stage_size_min = "1MiB"
+cache_size = 33554432
+prefetch_size = "16MiB"
 [mysql]
 base_dir = "/opt/mysql"
 port = 3307
 bind = "127.0.0.2"
 user = "mysql"
-transaction_size_max = 1048576
 promotion_timeout = "1m"
 variables = { max_connections = 500, innodb_adaptive_hash_index = false, innodb_buffer_pool_size = "1G", innodb_max_dirty_pages_pct = 75.5 }
 [feed]
@@ -110,8 +114,8 @@ listen = "127.0.0.1:3"
 		Cluster: "c1", Node: "n2", DataDir: "/srv/q", LogLevel: slog.LevelDebug,
 		Members: []Member{{"n1", "h1:1", cluster.KindFull}, {"n2", "h2:9", cluster.KindFull}},
 		Raft:    Raft{50 * time.Millisecond, 700 * time.Millisecond},
-		Log:     Log{64 * MiB},
-		MySQL: MySQL{"/opt/mysql", 3307, "127.0.0.2", "mysql", MiB, time.Minute, map[string]string{
+		Log:     Log{64 * MiB, 2 * GiB, time.Hour, MiB, 32 * MiB, 16 * MiB},
+		MySQL: MySQL{"/opt/mysql", 3307, "127.0.0.2", "mysql", time.Minute, map[string]string{
 			"max_connections": "500", "innodb_adaptive_hash_index": "false",
 			"innodb_buffer_pool_size": "1G", "innodb_max_dirty_pages_pct": "75.5",
 		}},

@@ -42,10 +42,18 @@ const (
 	// below 1 MiB would be all headers and renames.
 	segmentSizeMin = 1 * MiB
 	segmentSizeMax = 1 * GiB
-	// One transaction travels in one Raft entry of at most 60 MiB; the server
-	// keeps this bound only roughly (agent's entryBytesMax).
-	transactionSizeMin = 64 * KiB
-	transactionSizeMax = 12 * MiB
+	// retentionSizeMax is more than a file system for a log has.
+	retentionSizeMax = 1 << 20 * GiB
+	// retentionAgeMax is ten years: more is no bound, and 0 says that.
+	retentionAgeMax = 10 * 365 * 24 * time.Hour
+	// A transaction below 64 KiB is not worth a file of its own. One below the
+	// other bound is an entry, which each node holds in memory a few times.
+	stageSizeBytesMin = 64 * KiB
+	stageSizeBytesMax = 16 * MiB
+	// The caches: below 1 MiB, one read of the feed empties them; above 4 GiB,
+	// the page cache is the better place.
+	cacheSizeMin = 1 * MiB
+	cacheSizeMax = 4 * GiB
 
 	promotionTimeoutMin = time.Second
 	promotionTimeoutMax = time.Hour
@@ -186,15 +194,29 @@ func checkDuration(l *problemList, key string, value, low, high time.Duration) {
 }
 
 func (c Config) validateSizes(l *problemList) {
-	if s := c.Log.SegmentSize; s < segmentSizeMin || s > segmentSizeMax {
-		l.add("log.segment_size", "log.segment_size %v is out of range: between %v and %v", s, segmentSizeMin, segmentSizeMax)
-	}
-	if s := c.MySQL.TransactionSizeMax; s < transactionSizeMin || s > transactionSizeMax {
-		l.add("mysql.transaction_size_max", "mysql.transaction_size_max %v is out of range: between %v and %v",
-			s, transactionSizeMin, transactionSizeMax)
-	}
+	checkBytes(l, "log.segment_size", c.Log.SegmentSize, segmentSizeMin, segmentSizeMax)
+	c.validateLog(l)
 	if n := c.Router.HoldMax; n < 0 || n > holdMaxMax {
 		l.add("router.hold_max", "router.hold_max %d is out of range: between 0 and %d", n, holdMaxMax)
+	}
+}
+
+func (c Config) validateLog(l *problemList) {
+	checkBytes(l, "log.stage_size_min", c.Log.StageSizeMin, stageSizeBytesMin, stageSizeBytesMax)
+	checkBytes(l, "log.cache_size", c.Log.CacheSize, cacheSizeMin, cacheSizeMax)
+	checkBytes(l, "log.prefetch_size", c.Log.PrefetchSize, cacheSizeMin, cacheSizeMax)
+	checkDuration(l, "log.retention_age", c.Log.RetentionAge, 0, retentionAgeMax)
+	if s := c.Log.RetentionSize; s > retentionSizeMax {
+		l.add("log.retention_size", "log.retention_size %v is out of range: at most %v", s, retentionSizeMax)
+	} else if s < c.Log.SegmentSize {
+		l.add("log.retention_size", "log.retention_size %v is less than log.segment_size %v: the file in use alone is as large",
+			s, c.Log.SegmentSize)
+	}
+}
+
+func checkBytes(l *problemList, key string, value, low, high Bytes) {
+	if value < low || value > high {
+		l.add(key, "%s %v is out of range: between %v and %v", key, value, low, high)
 	}
 }
 

@@ -87,7 +87,7 @@ type Output struct {
 
 // Wanted is a stage to be fetched: from the node that named it, or any other.
 type Wanted struct {
-	ID   entry.StageID
+	entry.Staged
 	From cluster.NodeID
 }
 
@@ -248,11 +248,11 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 func (g *Group) cutBeforeMissingStage(m *pb.Message) *pb.Message {
 	committed := g.committed.Mark().Index
 	for i, e := range m.GetEntries() {
-		id, staged := stageOf(e)
-		if !staged || e.GetIndex() <= committed || g.cfg.HasStage(id) {
+		staged, ok := stagedOf(e)
+		if !ok || e.GetIndex() <= committed || g.cfg.HasStage(staged.ID) {
 			continue
 		}
-		g.out.Wanted = append(g.out.Wanted, Wanted{ID: id, From: cluster.NodeID(m.GetFrom())})
+		g.out.Wanted = append(g.out.Wanted, Wanted{Staged: staged, From: cluster.NodeID(m.GetFrom())})
 		if i == 0 {
 			return nil
 		}
@@ -264,16 +264,17 @@ func (g *Group) cutBeforeMissingStage(m *pb.Message) *pb.Message {
 	return m
 }
 
-// stageOf returns the stage that an entry names.
-func stageOf(e *pb.Entry) (entry.StageID, bool) {
+// stagedOf returns what an entry names, if it is a naming entry.
+func stagedOf(e *pb.Entry) (entry.Staged, bool) {
 	if e.GetType() != pb.EntryNormal {
-		return entry.StageID{}, false
+		return entry.Staged{}, false
 	}
-	h, _, err := entry.Parse(e.GetData())
+	h, body, err := entry.Parse(e.GetData())
 	if err != nil || h.Kind != entry.KindStaged {
-		return entry.StageID{}, false
+		return entry.Staged{}, false
 	}
-	return entry.StageID{Term: h.Term, Number: h.Number}, true
+	s, err := entry.ParseStaged(h, body)
+	return s, err == nil // a malformed one is for the commit check
 }
 
 // raftCampaignTransfer is raft's mark of a vote that ignores leases

@@ -106,6 +106,7 @@ type Node struct {
 	// appendBegan is the boot time at which the group commit under way began;
 	// 0 = none. diskCheckAfter is the loop's.
 	appendBegan    atomic.Int64
+	full           atomic.Bool // its disk has no space: reported by OnFull
 	diskCheckAfter time.Duration
 }
 
@@ -304,7 +305,17 @@ func (n *Node) Run(ctx context.Context) error {
 	return eg.Wait()
 }
 
-func (n *Node) runLoop(ctx context.Context) error {
+func (n *Node) runLoop(ctx context.Context) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case readFailure:
+			n.lease.Store(0)
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
 	ticker := time.NewTicker(n.cfg.Heartbeat / ticksPerHeartbeat)
 	defer ticker.Stop()
 	for {
@@ -341,7 +352,7 @@ func (n *Node) runLoop(ctx context.Context) error {
 func (n *Node) checkDisk() {
 	began := time.Duration(n.appendBegan.Load())
 	now := BootTime()
-	if began == 0 || now-began < n.cfg.ElectionTimeout || now < n.diskCheckAfter || !n.group.Role().Leading {
+	if began == 0 || n.full.Load() || now-began < n.cfg.ElectionTimeout || now < n.diskCheckAfter || !n.group.Role().Leading {
 		return
 	}
 	n.diskCheckAfter = now + n.cfg.ElectionTimeout
@@ -497,6 +508,7 @@ func (n *Node) append(ctx context.Context, batch []*pb.Message) error {
 			}
 			if !full {
 				full = true
+				n.full.Store(true)
 				n.cfg.OnFull(err)
 			}
 			select {
@@ -507,6 +519,7 @@ func (n *Node) append(ctx context.Context, batch []*pb.Message) error {
 		}
 	}
 	if full {
+		n.full.Store(false)
 		n.cfg.OnFull(nil)
 	}
 	return nil
@@ -563,6 +576,11 @@ func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// LogRange returns the indexes of the log's first and last entry.
+func (n *Node) LogRange() (first, last uint64) {
+	return n.cfg.Log.FirstIndex(), n.cfg.Log.LastIndex()
 }
 
 // ReadCommitted returns committed entries from index on, at least one and at

@@ -59,6 +59,10 @@ func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return toRaft(found), nil
 }
 
+// readFailure is what the group panics with where raft asks for entries that
+// cannot be read: raft has no way to go on, and the shell ends the node.
+type readFailure struct{ err error }
+
 // Term implements raft.Storage.
 func (s *storage) Term(i uint64) (uint64, error) {
 	if i == 0 {
@@ -83,6 +87,8 @@ func (s *storage) Snapshot() (*pb.Snapshot, error) {
 	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }
 
+// storageError returns an error of the log as raft knows it, and panics with a
+// readFailure for one that it does not.
 func storageError(err error) error {
 	switch {
 	case errors.Is(err, seglog.ErrCompacted):
@@ -90,7 +96,7 @@ func storageError(err error) error {
 	case errors.Is(err, seglog.ErrUnavailable):
 		return raft.ErrUnavailable
 	}
-	return fmt.Errorf("read log: %w", err)
+	panic(readFailure{fmt.Errorf("read the log for raft: %w", err)})
 }
 
 func toRaft(found []seglog.Entry) []*pb.Entry {

@@ -278,10 +278,41 @@ func (a *Admin) proveReadOnly(ctx context.Context) error {
 	return nil
 }
 
-// FlushEngineLogs makes every engine commit so far durable: the first half of a
-// durable mark.
-func (a *Admin) FlushEngineLogs(ctx context.Context) error {
-	return a.exec(ctx, "flush engine logs", "FLUSH LOCAL ENGINE LOGS")
+// Flushed is what FlushExecuted saw.
+type Flushed struct {
+	// Before and After are gtid_executed, read before and after PendingXA was
+	// counted.
+	Before, After string
+	// PendingXA is the number of prepared XA transactions. If there are any,
+	// nothing was flushed.
+	PendingXA int
+}
+
+// FlushExecuted reads what mysqld has and then makes every engine commit so far
+// durable: what a durable mark is made of. It is one session from the first
+// statement to the last, so that all of it is said of one incarnation.
+func (a *Admin) FlushExecuted(ctx context.Context) (f Flushed, err error) {
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		return Flushed{}, fmt.Errorf("open session that flushes: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&f.Before); err != nil {
+		return Flushed{}, fmt.Errorf("read gtid_executed: %w", err)
+	}
+	if f.PendingXA, err = pendingXA(ctx, conn); err != nil || f.PendingXA > 0 {
+		return f, err
+	}
+	if err := conn.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&f.After); err != nil {
+		return Flushed{}, fmt.Errorf("read gtid_executed: %w", err)
+	}
+	// It syncs InnoDB's redo log, whatever innodb_flush_log_at_trx_commit says
+	// (innobase_flush_logs in storage/innobase/handler/ha_innodb.cc).
+	if _, err := conn.ExecContext(ctx, "FLUSH LOCAL ENGINE LOGS"); err != nil {
+		return Flushed{}, fmt.Errorf("flush engine logs: %w", err)
+	}
+	f.Before, f.After = oneLine(f.Before), oneLine(f.After)
+	return f, nil
 }
 
 // oneLine removes the line breaks that the server puts into a GTID set.

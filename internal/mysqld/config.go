@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/provision"
 )
 
@@ -21,9 +22,6 @@ import (
 const (
 	// socketPathBytesMax is what fits into sockaddr_un.sun_path beside its NUL.
 	socketPathBytesMax = 107
-	// binlogCacheBytesDefault bounds one transaction where the caller sets no
-	// bound: it is the largest that mysqld buffers, in memory and in tmp/.
-	binlogCacheBytesDefault = 4 << 30
 	// binlogBytesMax is max_binlog_size. A rotation fsyncs the whole old file
 	// under LOCK_log, so it must stay small; 128 MiB also sizes our segments.
 	binlogBytesMax = 128 << 20
@@ -66,9 +64,6 @@ type Config struct {
 	// Variables are the operator's own settings, by option name. A guarded name
 	// is refused with ErrGuarded.
 	Variables map[string]string
-	// BinlogCacheBytesMax bounds one transaction (max_binlog_cache_size): a
-	// bigger one fails in its session. 0 = 4 GiB.
-	BinlogCacheBytesMax int64
 	// StopTimeout bounds StopGracefully. 0 = 60 s.
 	StopTimeout time.Duration
 	// Secrets are the passwords of the internal accounts.
@@ -85,12 +80,6 @@ func (c Config) withDefaults() Config {
 	if c.Bind == "" {
 		c.Bind = "127.0.0.1"
 	}
-	if c.BinlogCacheBytesMax == 0 {
-		c.BinlogCacheBytesMax = binlogCacheBytesDefault
-	}
-	// The server rounds down to its 4096-byte blocks; done here so that the
-	// guard compares like with like.
-	c.BinlogCacheBytesMax -= c.BinlogCacheBytesMax % 4096
 	if c.StopTimeout == 0 {
 		c.StopTimeout = stopTimeoutDefault
 	}
@@ -110,7 +99,6 @@ func (c Config) validate() error {
 	fault(filepath.IsAbs(c.DataDir), "data directory %q is not absolute", c.DataDir)
 	fault(c.ServerID != 0, "server_id is 0")
 	fault(c.Port > 0 && c.Port <= 65535, "port %d is not in 1..65535", c.Port)
-	fault(c.BinlogCacheBytesMax >= 4096, "binlog cache of %d bytes is below 4096", c.BinlogCacheBytesMax)
 	fault(len(c.Variables) <= variablesMax, "%d variables, at most %d", len(c.Variables), variablesMax)
 	for _, path := range []string{c.DataDir, c.Socket} {
 		fault(validValue(path), "path %q holds a quote, backslash or control character", path)
@@ -207,12 +195,11 @@ func (c Config) paths() paths {
 	}
 }
 
-// binlogDir and binlogBase name incarnation n's binlog. The width is fixed
-// because the server compares ACKed file names by length first.
-func (p paths) binlogDir(n uint64) string { return filepath.Join(p.binlogs, fmt.Sprintf("%010d", n)) }
+// binlogDir and binlogBase name incarnation n's binlog.
+func (p paths) binlogDir(n uint64) string { return filepath.Join(p.binlogs, binlog.IncarnationDir(n)) }
 
 func (p paths) binlogBase(n uint64) string {
-	return filepath.Join(p.binlogDir(n), fmt.Sprintf("q%010d", n))
+	return filepath.Join(p.binlogDir(n), binlog.IncarnationBase(n))
 }
 
 // render returns the option file of incarnation n. It is a pure function of its

@@ -28,6 +28,9 @@ func defaultSettings() []setting {
 		// 10 M entries by default since 9.x: that is memory. 100 000 rows of
 		// history cover far more than the group of commits in flight.
 		{name: "binlog_transaction_dependency_history_size", value: "100000"},
+		// The server's own maximum: large transactions are staged, a value or a
+		// statement need not be small for quorate's sake.
+		{name: "max_allowed_packet", value: "1073741824"},
 		// The source is the local agent, with a heartbeat every second.
 		{name: "replica_net_timeout", value: "10"},
 		// The binlog is disposable once acknowledged, and a rotation waits until
@@ -44,14 +47,12 @@ func defaultSettings() []setting {
 // written into the option file and compared at run time by CheckGuarded. The
 // reasons are in docs/architecture.md.
 func (c Config) guardedSettings(o StartOptions) []setting {
-	return slices.Concat(c.binlogSettings(), semiSyncSettings(o), replicaSettings(o), fenceSettings(), c.versionedSettings())
+	return slices.Concat(binlogSettings(), semiSyncSettings(o), replicaSettings(o), fenceSettings(), c.versionedSettings())
 }
 
 // binlogSettings make the binlog what the tap needs, and its fsync nobody's:
 // the agent's log is the only one on the commit path.
-func (c Config) binlogSettings() []setting {
-	cache := strconv.FormatInt(c.BinlogCacheBytesMax, 10)
-	packet := strconv.FormatInt(min(c.BinlogCacheBytesMax, 1<<30), 10) // the server's own maximum
+func binlogSettings() []setting {
 	return []setting{
 		{name: "gtid_mode", value: "ON", want: "ON"},
 		{name: "enforce_gtid_consistency", value: "ON", want: "ON"},
@@ -63,10 +64,6 @@ func (c Config) binlogSettings() []setting {
 		{name: "binlog_order_commits", value: "ON", want: "ON"},
 		{name: "binlog_group_commit_sync_delay", value: "0", want: "0"},
 		{name: "max_binlog_size", value: strconv.Itoa(binlogBytesMax), want: strconv.Itoa(binlogBytesMax)},
-		{name: "max_binlog_cache_size", value: cache, want: cache},
-		{name: "max_binlog_stmt_cache_size", value: cache, want: cache},
-		// The cache's bound is looked at between events: one huge row passes it.
-		{name: "max_allowed_packet", value: packet, want: packet},
 		// Functions are replicated as rows; without it only SUPER, which nobody
 		// has, could create one.
 		{name: "log_bin_trust_function_creators", value: "ON", want: "ON"},

@@ -47,8 +47,8 @@ func TestLifecycle(t *testing.T) {
 	if v, err := a.Version(ctx(t)); err != nil || v == "" {
 		t.Fatalf("version: %q, %v", v, err)
 	}
-	if err := a.FlushEngineLogs(ctx(t)); err != nil {
-		t.Fatal(err)
+	if f, err := a.FlushExecuted(ctx(t)); err != nil || f.PendingXA != 0 || f.Before != f.After {
+		t.Fatalf("flushed %+v, %v", f, err)
 	}
 
 	// Killed: a new incarnation, a new binlog directory, the same identity.

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/invariant"
 )
 
@@ -147,7 +148,7 @@ func (p *Process) Options() StartOptions { return p.options }
 func (p *Process) PID() int { return p.pid }
 
 // BinlogBase is the base name of this incarnation's binlog files, without path.
-func (p *Process) BinlogBase() string { return fmt.Sprintf("q%010d", p.incarnation) }
+func (p *Process) BinlogBase() string { return binlog.IncarnationBase(p.incarnation) }
 
 // Done is closed when mysqld and every goroutine of the Process have ended.
 func (p *Process) Done() <-chan struct{} { return p.done }

@@ -2,6 +2,7 @@ package mysqld
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 )
 
@@ -104,8 +105,12 @@ func (a *Admin) WaitApplied(ctx context.Context, set string) error {
 }
 
 // PendingXA returns how many XA transactions are prepared and not ended.
-func (a *Admin) PendingXA(ctx context.Context) (int, error) {
-	rows, err := a.db.QueryContext(ctx, "XA RECOVER")
+func (a *Admin) PendingXA(ctx context.Context) (int, error) { return pendingXA(ctx, a.db) }
+
+func pendingXA(ctx context.Context, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}) (int, error) {
+	rows, err := db.QueryContext(ctx, "XA RECOVER")
 	if err != nil {
 		return 0, fmt.Errorf("list prepared XA transactions: %w", err)
 	}

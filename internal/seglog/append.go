@@ -1,7 +1,9 @@
 package seglog
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"time"
@@ -37,6 +39,7 @@ const (
 
 // writer is the end of the log as Append sees it.
 type writer struct {
+	// file is the active segment's; nil where the next entry begins a new one.
 	file vfs.File
 	// prepared is the offset up to which the file has been written, with
 	// records or with zeros.
@@ -55,6 +58,7 @@ type writer struct {
 	// transactions they hold.
 	places []place
 	added  []gtid.GTID
+	times  timeSpan
 }
 
 // Append stores entries and, unless it is nil, the hard state, and returns once
@@ -64,11 +68,14 @@ type writer struct {
 // LastIndex+1. If it is lower, the entries from there on are removed first;
 // entries up to the commit index never are (I7). The log keeps the data.
 //
-// It returns ErrTooLarge with nothing done; any other error is ErrFailed, of
-// this and all later calls, or ErrClosed.
+// It returns ErrTooLarge, or ErrNoStage for a stage that an entry names and that
+// is not here and complete, with nothing done. After ErrFull nothing is
+// acknowledged, though what was to be removed is, and the first of entries may
+// be stored; the call may be made again, or another. Any other error is
+// ErrFailed, of this and all later calls, or ErrClosed.
 func (l *Log) Append(entries []Entry, hs *HardState) error {
-	if l.failed != nil {
-		return l.failed
+	if err := l.failure(); err != nil {
+		return err
 	}
 	for i := range entries {
 		if len(entries[i].Data) > EntryBytesMax {
@@ -76,16 +83,24 @@ func (l *Log) Append(entries []Entry, hs *HardState) error {
 		}
 	}
 	l.check(entries, hs)
-	if err := l.append(entries, hs); err != nil {
-		l.failed = fmt.Errorf("%w: %w", ErrFailed, err)
-		return l.failed
+	entries = entries[l.had(entries):]
+	defer l.release()
+	if err := l.claim(entries); err != nil {
+		return err
 	}
-	return nil
+	err := l.append(entries, hs)
+	l.refused = errors.Is(err, ErrFull)
+	if err != nil && !l.refused {
+		return l.fail(err)
+	}
+	return err
 }
 
 // check panics where the caller broke what the log relies on.
 func (l *Log) check(entries []Entry, hs *HardState) {
-	last := l.tail().last()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	last := l.segments[len(l.segments)-1].last()
 	if len(entries) > 0 {
 		first := entries[0].Index
 		invariant.Check(first <= last+1, "log-order", "append of entry %d behind %d", first, last)
@@ -112,6 +127,28 @@ func (l *Log) check(entries []Entry, hs *HardState) {
 	}
 }
 
+// had returns how many of entries a call that found the disk full has stored:
+// they are not removed to be written again.
+func (l *Log) had(entries []Entry) int {
+	if !l.refused {
+		return 0
+	}
+	last := l.LastIndex()
+	for n := range entries {
+		e := &entries[n]
+		if e.Index > last {
+			return n
+		}
+		if term, err := l.Term(e.Index); err != nil || term != e.Term {
+			return n
+		}
+	}
+	if n := len(entries); n == 0 || entries[n-1].Index == last {
+		return n
+	}
+	return 0
+}
+
 func (l *Log) append(entries []Entry, hs *HardState) error {
 	if len(entries) > 0 && entries[0].Index <= l.tail().last() {
 		if err := l.truncate(entries[0].Index); err != nil {
@@ -119,6 +156,13 @@ func (l *Log) append(entries []Entry, hs *HardState) error {
 		}
 	}
 	for len(entries) > 0 {
+		if n, ok := namingOf(&entries[0]); ok {
+			if err := l.adopt(&entries[0], n); err != nil {
+				return fmt.Errorf("adopt stage %v as entry %d: %w", n.id, entries[0].Index, err)
+			}
+			entries = entries[1:]
+			continue
+		}
 		if err := l.openFor(&entries[0]); err != nil {
 			return fmt.Errorf("begin segment at entry %d: %w", entries[0].Index, err)
 		}
@@ -150,33 +194,46 @@ func (l *Log) append(entries []Entry, hs *HardState) error {
 func (l *Log) openFor(e *Entry) error {
 	fde, opens := formatDescriptionOf(e)
 	tail := l.tail()
-	full := len(tail.places) > 0 && tail.end+recordBytes(len(e.Data)) > l.options.SegmentBytesMax
-	if !opens && !full {
+	full := tail.end+recordBytes(len(e.Data)) > l.options.SegmentBytesMax
+	if !opens && !full && !tail.empty() && l.writer.file != nil {
 		return nil
 	}
 	if fde == nil {
-		fde = tail.formatDescription
+		fde = l.formatInForce()
 		if opens {
 			l.log.Warn("entry has no usable FORMAT_DESCRIPTION", "index", e.Index, "term", e.Term)
 			fde = builtinFormatDescription()
 		}
 	}
-	if len(tail.places) == 0 {
-		return l.startSegment(tail.number, e.Index, fde)
+	if tail.empty() && l.writer.file != nil && bytes.Equal(fde, tail.formatDescription) {
+		return nil
 	}
 	if err := l.seal(); err != nil {
 		return err
 	}
-	return l.startSegment(tail.number+1, e.Index, fde)
+	return l.startSegment(fde)
 }
 
-// opensSegment reports whether e is the first entry of a segment by its kind.
+// formatInForce returns the FORMAT_DESCRIPTION for what follows the log's last
+// entry. That of an empty segment may have come with an entry that was cut off.
+func (l *Log) formatInForce() []byte {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for i := len(l.segments) - 1; i >= 0; i-- {
+		if s := l.segments[i]; !s.empty() {
+			return s.formatDescription
+		}
+	}
+	return builtinFormatDescription()
+}
+
+// opensSegment reports whether e is, by its kind, the first entry of a segment.
 func opensSegment(e *Entry) bool {
 	if e.Type != raftNormal {
 		return false
 	}
 	h, _, err := entry.Parse(e.Data)
-	return err == nil && (h.Kind == entry.KindEpoch || h.Kind == entry.KindRotate)
+	return err == nil && (h.Kind == entry.KindEpoch || h.Kind == entry.KindRotate || h.Kind == entry.KindStaged)
 }
 
 // fitting returns how many of entries go into the active segment; the first one
@@ -196,44 +253,60 @@ func (l *Log) fitting(entries []Entry) int {
 // next one come to be.
 func (l *Log) seal() error {
 	f, end := l.writer.file, l.tail().end
-	if l.writer.prepared > end {
+	if f != nil && l.writer.prepared > end {
 		if err := f.Truncate(end); err != nil {
 			return err
 		}
 		if err := l.sync(f.Sync); err != nil {
 			return err
 		}
+		l.writer.prepared = end
 	}
 	return l.closeActive()
 }
 
-// startSegment makes an empty segment, durably, and the active one of it. An
-// empty last segment of the same number is replaced.
-func (l *Log) startSegment(number, first uint64, fde []byte) error {
-	kept := l.segments
-	if n := len(kept); n > 0 && kept[n-1].number == number {
-		kept = kept[:n-1]
-	}
+// nextHeader returns the header of a segment for what follows the log's last
+// entry; it takes the place of the last segment if that is empty.
+func (l *Log) nextHeader(fde []byte) *segmentHeader {
 	h := &segmentHeader{
-		identity: l.options.Identity, number: number, first: first,
+		identity: l.options.Identity, number: 1, first: 1,
 		formatDescription: fde, gtidsBefore: l.writer.gtids.Clone(),
 	}
-	chain := uint32(0)
-	if n := len(kept); n > 0 {
-		before := kept[n-1]
-		chain, h.previousTerm = before.chain, before.places[len(before.places)-1].term
+	tail := l.tail()
+	if tail == nil {
+		return h
 	}
+	h.number, h.first, h.previousTerm, h.previousChain = tail.number+1, tail.last()+1, tail.lastTerm(), tail.chain
+	if tail.empty() {
+		h.number, h.previousChain = tail.number, tail.previousChain
+	}
+	return h
+}
+
+// show makes s the last segment, in place of an empty one.
+func (l *Log) show(s *segment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kept := l.segments
+	if n := len(kept); n > 0 && kept[n-1].empty() {
+		kept = kept[:n-1]
+	}
+	l.segments = append(kept[:len(kept):len(kept)], s)
+}
+
+// startSegment makes an empty segment, durably, and the active one of it. The
+// segment before is sealed.
+func (l *Log) startSegment(fde []byte) error {
 	if err := l.closeActive(); err != nil {
 		return err
 	}
-	f, err := createSegment(l.options.FS, l.options.Dir, h, chain)
+	h := l.nextHeader(fde)
+	f, err := createSegment(l.options.FS, l.options.Dir, h)
 	if err != nil {
-		return fmt.Errorf("create %s: %w", segmentName(first), err)
+		return fmt.Errorf("create %s: %w", segmentName(h.first), err)
 	}
 	l.writer.file, l.writer.prepared = f, h.bytes
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.segments = append(kept[:len(kept):len(kept)], &segment{segmentHeader: h, end: h.bytes, chain: h.seed})
+	l.show(&segment{segmentHeader: h, end: h.bytes, chain: h.seed})
 	return nil
 }
 
@@ -262,26 +335,9 @@ func (l *Log) sync(sync func() error) error {
 // durable and shows them to readers.
 func (l *Log) writeGroup(entries []Entry) error {
 	tail, w := l.tail(), &l.writer
-	end, chain := tail.end, tail.chain
-	w.bufAt, w.places, w.added = end, w.places[:0], w.added[:0]
-	for i := range entries {
-		e := &entries[i]
-		r := record{
-			raftType: e.Type, index: e.Index, term: e.Term, durable: uint64(tail.end), seed: tail.seed,
-			dataBytes: uint32(len(e.Data)), inlineBytes: uint32(len(e.Data)),
-		}
-		var split bool
-		if w.added, split = splitTransactions(w.added, e); split {
-			r.inlineBytes = entry.HeaderBytes
-		}
-		if err := w.putRecord(&r, e.Data, end, chain); err != nil {
-			return err
-		}
-		w.places = append(w.places, place{term: e.Term, offset: uint32(end), dataBytes: r.dataBytes})
-		end, chain = end+r.bytes(), r.chain
-	}
-	if err := w.flush(); err != nil {
-		return err
+	end, chain, err := w.putGroup(tail, entries)
+	if err != nil {
+		return l.undo(err)
 	}
 	zeros, err := w.prepare(tail.end, end, l.options.SegmentBytesMax)
 	if err != nil {
@@ -299,9 +355,55 @@ func (l *Log) writeGroup(entries []Entry) error {
 	l.stats.Entries += uint64(len(entries))
 	l.stats.Bytes += uint64(end - tail.end)
 	l.stats.ZeroBytes += uint64(zeros)
-	tail.places, tail.end, tail.chain = append(tail.places, w.places...), end, chain
+	for _, p := range w.places {
+		tail.index.add(p)
+	}
+	tail.end, tail.chain, tail.times = end, chain, w.times
 	l.cache.add(entries)
 	return nil
+}
+
+// putGroup writes the records of entries behind tail and returns where they
+// end, and the last chain value.
+func (w *writer) putGroup(tail *segment, entries []Entry) (end int64, chain uint32, err error) {
+	end, chain = tail.end, tail.chain
+	w.bufAt, w.places, w.added, w.times = end, w.places[:0], w.added[:0], tail.times
+	for i := range entries {
+		e := &entries[i]
+		r := record{
+			raftType: e.Type, index: e.Index, term: e.Term, durable: uint64(tail.end), seed: tail.seed,
+			dataBytes: uint32(len(e.Data)), inlineBytes: uint32(len(e.Data)),
+		}
+		var split bool
+		if w.added, split = splitTransactions(w.added, e); split {
+			r.inlineBytes = entry.HeaderBytes
+			w.times.add(e.Data[entry.HeaderBytes:])
+		}
+		w.places = append(w.places, place{offset: end, term: e.Term, chain: chain})
+		if err := w.putRecord(&r, e.Data, end, chain); err != nil {
+			return 0, 0, err
+		}
+		end, chain = end+r.bytes(), r.chain
+	}
+	return end, chain, w.flush()
+}
+
+// undo cuts what a group may have left that found the disk full. Any other
+// error is terminal.
+func (l *Log) undo(err error) error {
+	w, end := &l.writer, l.tail().end
+	found := full(err)
+	if !errors.Is(found, ErrFull) {
+		return err
+	}
+	if err := w.file.Truncate(end); err != nil {
+		return fmt.Errorf("undo: %w", err)
+	}
+	if err := l.sync(w.file.Sync); err != nil {
+		return fmt.Errorf("undo: %w", err)
+	}
+	w.prepared = end
+	return found
 }
 
 // putRecord writes the record of data at offset and sets the fields of r that
@@ -351,7 +453,7 @@ func (w *writer) flush() error {
 }
 
 // prepare writes zeros ahead if the group from start to end went beyond what
-// was prepared, and returns how many.
+// was prepared, and returns how many: fewer on a full disk.
 func (w *writer) prepare(start, end, segmentBytesMax int64) (int64, error) {
 	if end <= w.prepared {
 		return 0, nil
@@ -365,11 +467,14 @@ func (w *writer) prepare(start, end, segmentBytesMax int64) (int64, error) {
 		w.zeros = make([]byte, groupBufferBytes)
 	}
 	for w.prepared < to {
-		n := min(to-w.prepared, int64(len(w.zeros)))
-		if _, err := w.file.WriteAt(w.zeros[:n], w.prepared); err != nil {
+		n, err := w.file.WriteAt(w.zeros[:min(to-w.prepared, int64(len(w.zeros)))], w.prepared)
+		w.prepared += int64(n)
+		if errors.Is(full(err), ErrFull) {
+			break
+		}
+		if err != nil {
 			return 0, err
 		}
-		w.prepared += n
 	}
-	return to - end, nil
+	return w.prepared - end, nil
 }

@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/vfs"
 )
 
@@ -24,6 +26,10 @@ type promise struct {
 	added []Entry
 	// hs is acknowledged, next is being stored (the same if nothing is).
 	hs, next HardState
+	// purge is the highest index that was given to Purge.
+	purge uint64
+	// stages are the bytes of all stages that are or will be named.
+	stages map[entry.StageID][]byte
 }
 
 // check compares a log that was opened after a crash with the promise.
@@ -32,6 +38,11 @@ func (p *promise) check(l *Log) error {
 	if err != nil {
 		return err
 	}
+	first := l.FirstIndex()
+	if first-1 > p.purge {
+		return fmt.Errorf("log begins at %d, nothing behind %d was to be purged", first, p.purge)
+	}
+	got = append(slices.Clone(p.acked[:first-1]), got...)
 	final := append(slices.Clone(p.acked[:p.kept]), p.added...)
 	switch n := len(got); {
 	case n >= p.kept && n <= len(p.acked) && sameEntries(got, p.acked[:n]) && (n == len(p.acked) || p.kept < len(p.acked)):
@@ -51,7 +62,24 @@ func (p *promise) check(l *Log) error {
 	if hs.Commit > p.next.Commit {
 		return fmt.Errorf("commit index %d was never given, %d was", hs.Commit, p.next.Commit)
 	}
+	if err := p.checkStages(l, got[first-1:]); err != nil {
+		return err
+	}
 	return checkSegments(l, got, hs.Commit)
+}
+
+// checkStages checks that what entries name is there.
+func (p *promise) checkStages(l *Log, entries []Entry) error {
+	for _, e := range entries {
+		s, ok := stagedOf(e)
+		if !ok {
+			continue
+		}
+		if raw, err := stageBytes(l, s.ID); err != nil || !bytes.Equal(raw, p.stages[s.ID]) || !l.HasStage(s.ID) {
+			return fmt.Errorf("stage %v of entry %d has %d bytes, want %d: %w", s.ID, e.Index, len(raw), len(p.stages[s.ID]), err)
+		}
+	}
+	return nil
 }
 
 // workload makes random but legal calls of Append.
@@ -61,6 +89,12 @@ type workload struct {
 	numbers uint64
 	entries []Entry
 	hs      HardState
+	stages  map[entry.StageID][]byte
+}
+
+func newWorkload(seed, stream uint64) (*workload, *promise) {
+	stages := map[entry.StageID][]byte{}
+	return &workload{rng: rand.New(rand.NewPCG(seed, stream)), term: 1, stages: stages}, &promise{stages: stages}
 }
 
 // next returns the arguments of a call, and how many entries it keeps.
@@ -100,8 +134,16 @@ func (w *workload) next() (entries []Entry, hs *HardState, kept int) {
 }
 
 func (w *workload) entry(index uint64) Entry {
-	term := max(w.term, 1)
-	switch w.rng.IntN(12) {
+	term := w.term
+	switch w.rng.IntN(14) {
+	case 12, 13:
+		if index == 1 {
+			return epoch(index, term, "9.7.4")
+		}
+		w.numbers++
+		e, raw := staged(index, term, 1, w.numbers, w.rng.IntN(1500))
+		w.stages[entry.StageID{Term: term, Number: index}] = raw
+		return e
 	case 0:
 		return epoch(index, term, "9.7."+strconv.Itoa(w.rng.IntN(10)))
 	case 1:
@@ -116,6 +158,57 @@ func (w *workload) entry(index uint64) Entry {
 	count := 1 + w.rng.IntN(3)
 	w.numbers += uint64(count)
 	return transactions(index, term, 1, w.numbers-uint64(count)+1, count, w.rng.IntN(100))
+}
+
+// beside does what others do to the log between two calls of Append: it puts
+// the stages that entries name, and some that nobody names, and purges.
+func (w *workload) beside(l *Log, p *promise, entries []Entry) error {
+	for _, e := range entries {
+		// Sometimes too little is reserved.
+		l.slackBytes = []int64{200, -stageAlign}[w.rng.IntN(2)]
+		s, ok := stagedOf(e)
+		if !ok || l.HasStage(s.ID) {
+			continue
+		}
+		if err := putStage(l, s.ID, w.stages[s.ID]); err != nil {
+			return err
+		}
+	}
+	if w.rng.IntN(4) == 0 {
+		s, err := l.CreateStage(entry.StageID{Term: 1 << 40, Number: w.rng.Uint64()})
+		if err != nil {
+			return err
+		}
+		if _, err := s.Write(make([]byte, w.rng.IntN(2000))); err != nil {
+			return errors.Join(err, s.Abort())
+		}
+		if w.rng.IntN(2) == 0 {
+			if err := s.Abort(); err != nil {
+				return err
+			}
+		} else if err := l.DropStages(func(id entry.StageID) bool { return id.Term < 1<<40 }); err != nil {
+			return errors.Join(err, s.Abort())
+		}
+		if err := s.Abort(); err != nil {
+			return err
+		}
+	}
+	if w.rng.IntN(6) > 0 {
+		return nil
+	}
+	upTo := w.rng.Uint64N(uint64(len(w.entries)) + 2)
+	p.purge = max(p.purge, upTo)
+	_, err := l.Purge(upTo)
+	return err
+}
+
+// openSmall opens a log that reserves little before a stage.
+func openSmall(o Options) (*Log, error) {
+	l, err := Open(o)
+	if err == nil {
+		l.slackBytes = 200
+	}
+	return l, err
 }
 
 // crashSeeds is how many random disks are tried at each call of the file
@@ -139,8 +232,7 @@ func TestCrashEverywhere(t *testing.T) {
 
 func crashWorkload(t *testing.T, seed uint64) {
 	disk := vfs.NewMem()
-	w := &workload{rng: rand.New(rand.NewPCG(seed, 1))}
-	p := &promise{}
+	w, p := newWorkload(seed, 1)
 	calls := uint64(0)
 	hook := func(op vfs.Op, path string) error {
 		if !op.Changes() {
@@ -152,9 +244,20 @@ func crashWorkload(t *testing.T, seed uint64) {
 		}
 		return nil
 	}
-	l := mustOpen(t, smallOptions(vfs.Wrap(disk, hook)))
+	open := func() *Log {
+		l, err := openSmall(smallOptions(vfs.Wrap(disk, hook)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l := open()
+	defer func() { _ = l.Close() }()
 	for range 30 {
 		entries, hs, kept := w.next()
+		if err := w.beside(l, p, entries); err != nil {
+			t.Fatal(err)
+		}
 		p.kept, p.added = kept, entries
 		if hs != nil {
 			p.next = *hs
@@ -166,10 +269,10 @@ func crashWorkload(t *testing.T, seed uint64) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			l = mustOpen(t, smallOptions(vfs.Wrap(disk, hook)))
+			l = open()
 		}
 	}
-	wantEntries(t, l, w.entries)
+	wantEntries(t, l, w.entries[l.FirstIndex()-1:])
 	if calls < 100 {
 		t.Fatalf("only %d calls were seen", calls)
 	}
@@ -255,14 +358,16 @@ func failWorkload(t *testing.T, seed uint64, n int64) bool {
 		}
 		return err
 	}))
-	w := &workload{rng: rand.New(rand.NewPCG(seed, 2))}
-	p := &promise{}
-	l, err := Open(o)
+	w, p := newWorkload(seed, 2)
+	l, err := openSmall(o)
 	for range 12 {
 		if err != nil {
 			break
 		}
 		entries, hs, kept := w.next()
+		if err = w.beside(l, p, entries); err != nil {
+			break
+		}
 		p.kept, p.added = kept, entries
 		if hs != nil {
 			p.next = *hs

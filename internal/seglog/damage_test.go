@@ -174,7 +174,7 @@ func TestLostCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := readFile(t, fs, segmentName(1))
-	at := int(l.segments[0].places[2].offset) + 120
+	at := recordsOf(t, l, 0)[2].offset + 120
 	b[at] ^= 1
 	writeFile(t, fs, segmentName(1), b)
 	_, err := Open(smallOptions(fs))
@@ -195,7 +195,7 @@ func TestReaderFindsDamage(t *testing.T) {
 	mustAppend(t, l, nil, want...)
 	name := segmentName(10)
 	b := readFile(t, fs, name)
-	at := int64(l.segments[l.find(10)].places[0].offset) + 2000
+	at := recordsOf(t, l, l.find(10))[0].offset + 2000
 	b[at] ^= 0x10
 	writeFile(t, fs, name, b)
 	_, err := l.Entries(9, 13, 1<<20)
@@ -216,7 +216,7 @@ func TestFakeRecordInData(t *testing.T) {
 	l := mustOpen(t, smallOptions(fs))
 	mustAppend(t, l, nil, plain(1, 1, 50))
 	mustAppend(t, l, nil, plain(2, 1, 50), plain(3, 1, 50))
-	stolen := readFile(t, fs, segmentName(1))[l.segments[0].places[1].offset:][:recordBytes(50)]
+	stolen := readFile(t, fs, segmentName(1))[recordsOf(t, l, 0)[1].offset:][:recordBytes(50)]
 	end := l.segments[0].end
 	mustAppend(t, l, nil, Entry{Index: 4, Term: 1, Type: 1, Data: append(make([]byte, 33), stolen...)})
 	if err := l.Close(); err != nil {
@@ -242,7 +242,7 @@ func TestMisorderedGroup(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := readFile(t, fs, segmentName(1))
-			clear(b[l.segments[0].places[1+lost].offset:][:recordBytes(50)])
+			clear(b[recordsOf(t, l, 0)[1+lost].offset:][:recordBytes(50)])
 			writeFile(t, fs, segmentName(1), b)
 			l = mustOpen(t, smallOptions(fs))
 			want := []Entry{plain(1, 1, 50), plain(2, 1, 50), plain(3, 1, 50), plain(4, 1, 50)}[:1+lost]

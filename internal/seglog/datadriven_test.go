@@ -135,9 +135,9 @@ func (s *script) show() string {
 		seg := s.log.segments[i]
 		s.offsets[seg.name()] = map[uint64]int64{}
 		fmt.Fprintf(&b, "%d-%d: %d bytes, sealed %v, before: %q\n", info.FirstIndex, info.LastIndex, info.Bytes, info.Sealed, info.GTIDsBefore)
-		for j, p := range seg.places {
-			s.offsets[seg.name()][seg.first+uint64(j)] = int64(p.offset)
-			fmt.Fprintf(&b, "  %d: term %d, %d bytes at %d\n", seg.first+uint64(j), p.term, p.dataBytes, p.offset)
+		for _, r := range recordsOf(s.t, s.log, i) {
+			s.offsets[seg.name()][r.index] = r.offset
+			fmt.Fprintf(&b, "  %d: term %d, %d bytes at %d\n", r.index, r.term, r.dataBytes, r.offset)
 		}
 	}
 	fmt.Fprintf(&b, "hard state %+v", s.log.HardState())

@@ -4,6 +4,7 @@
 //	state                            identity of the log, and Raft's hard state
 //	quorate.00000000000000000001     a segment; the number is its first index
 //	quorate.00000000000000000042     …
+//	stage.TERM-NUMBER                a stage, 20 digits each; removed by Open
 //	quorate.tmp, state.tmp           a file being made; removed by Open
 //
 // # Segments
@@ -38,7 +39,10 @@
 //	           u16       u16    16 bytes   u64      u64     u64        u32
 //
 // seed = CRC32C over bytes 0-47, started with the previous segment's last chain
-// value (0 for the first segment): segments are chained like records.
+// value (0 for the first segment): segments are chained like records. version is
+// 1, or 2 if the segment holds a stage. A log whose oldest segments were purged
+// begins with a number and an index above 1; that segment's chain has nothing to
+// be checked against.
 //
 // Payload of a record:
 //
@@ -66,8 +70,39 @@
 // file; so a copy of a record inside of a user's data is never mistaken for one.
 //
 // A segment ends where an epoch or a rotate entry comes (it is the first of
-// the next segment and brings its FORMAT_DESCRIPTION), or where it would pass
-// SegmentBytesMax.
+// the next segment and brings its FORMAT_DESCRIPTION), where a stage is named,
+// or where it would pass SegmentBytesMax.
+//
+// In memory a segment has a point for each 64 KiB, not a place for each entry:
+// readers walk over the heads from there and verify their chain.
+//
+// # Stages
+//
+// A stage is a large transaction's bytes on their way beside the log. Its file
+// begins with a reserved region, and becomes a segment of its own, renamed, when
+// the entry that names it is appended:
+//
+//	stage.…                         quorate.…
+//	+-------------------------+     +--------------------------------------+
+//	| zeros                   |     | FE 'b' 'i' 'n', FORMAT_DESCRIPTION,  |
+//	|                         |     | PREVIOUS_GTIDS, segment header       |
+//	|                         |     | IGNORABLE: record, naming entry      |
+//	|                         |     | IGNORABLE: "QPAD", zeros             |
+//	+-------------------------+     +--------------------------------------+
+//	| the transaction's raw   |     | the same                             |
+//	| events, as they arrive  |     |                                      |
+//	+-------------------------+     +--------------------------------------+
+//
+// The region is a multiple of 4096. The record has flag bit 1, the naming entry
+// as its inline data, which alone its data CRC covers, and as durable the file's
+// length: the bytes, whose CRC32C the naming entry gives, are the file's end.
+// The bytes are synced before the file is renamed, so that such a segment has no
+// torn tail. Nothing is appended to it. Where PREVIOUS_GTIDS has outgrown the
+// region, the bytes are copied.
+//
+// A naming entry that a conflict removes makes its segment a stage again: the
+// next leader may bring the entry back, and relies on the stage. DropStages
+// removes those that nobody names any more; a stage does not outlive the process.
 //
 // # State file
 //
@@ -88,7 +123,11 @@
 // One Append is one group: few pwrites, one fdatasync, into zeros prepared
 // ahead. Order inside: truncation (synced), entries (synced), hard state.
 // Any error of a write or sync is terminal: nothing after it is accepted, and
-// what is on disk is decided by the next Open, as after a crash.
+// what is on disk is decided by the next Open, as after a crash. The exception
+// is a full disk. Where a write, or making or renaming a file, finds no room,
+// the call cuts off what it may have left and returns ErrFull: nothing of it is
+// acknowledged, and it may be made again. Hard state has its place since the log
+// was made; a sync that finds no room is terminal like all others.
 //
 // A disk is taken to write a sector of 512 bytes as a whole, and to leave the
 // bytes of others alone: a group begins in the middle of the sector in which the
@@ -101,6 +140,11 @@
 //     only the last segment can have a torn tail, and never a torn header.
 //   - Truncation removes whole segments newest first, each removal synced, and
 //     then cuts inside of one, synced, before anything is written again.
+//   - Purge removes whole segments oldest first, each removal synced, and leaves
+//     an entry that is committed: a log that begins behind index 1 proves its
+//     first entry's commit, whatever became of the commit index.
+//   - A stage is synced with the head of its segment, then renamed, and the
+//     directory synced.
 //
 // # Recovery
 //
@@ -108,17 +152,22 @@
 // record of the last segment is damaged, the highest durable offset in any
 // valid record of that segment decides: damage at or above it is a torn tail,
 // which was never acknowledged, and is cut, even with valid records behind it.
-// Damage below it, in another segment or in a header is corruption, and so is
-// a log that ends before the commit index of the hard state: Open fails with
-// ErrCorrupt. Then Open writes the last group again and syncs it: the process
+// Damage below it, in another segment, in a header or in a segment of a stage is
+// corruption, and so is a log that ends before the commit index of the hard
+// state: Open fails with ErrCorrupt. A record of a later version is neither: its
+// checksum is right, and Open fails with ErrFormat. Then Open writes the last group again and syncs it: the process
 // that wrote it may have died of a failed fsync, whose pages the kernel serves
-// from memory as if they were on disk.
+// from memory as if they were on disk. A last segment of its exact length may
+// have been sealed, and copied: the next entry begins a new one.
 //
 // # Goroutines and locks
 //
-// The package starts none. Append and Close belong to one goroutine; all other
-// methods may be called by any. A lock guards what readers share and is never
-// held over a write or a sync. Readers open the segment's file by name; one
-// that was overtaken by a truncation fails its checks, sees that, and starts
-// again.
+// The package starts none. Append and Close belong to one goroutine, a Stage to
+// the one that writes it; all other methods may be called by any. A lock guards
+// what readers share and is never held over a write or a sync; another guards
+// the stages, and is held over calls that make, rename and remove their names.
+// Purge works at the front of the log while Append works at its end: what it
+// removes is committed, with an entry behind it, and no truncation comes there.
+// Readers open the segment's file by name; one that was overtaken by a
+// truncation or a purge sees that, and starts again or gets ErrCompacted.
 package seglog

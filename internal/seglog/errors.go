@@ -3,6 +3,7 @@ package seglog
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 var (
@@ -27,7 +28,24 @@ var (
 	// ErrTooLarge is returned by Append for an entry over EntryBytesMax.
 	// Nothing of the call was written.
 	ErrTooLarge = errors.New("seglog: entry is too large")
+	// ErrFull is returned where the disk has no room. Nothing of the call is
+	// acknowledged, and the log goes on: the same call may be made again.
+	ErrFull = fmt.Errorf("seglog: disk is full: %w", syscall.ENOSPC)
+	// ErrNoStage is returned for a stage that is not here, or not complete.
+	ErrNoStage = errors.New("seglog: there is no such stage")
+	// ErrStageExists is returned by CreateStage for a stage that is here, or
+	// that somebody writes.
+	ErrStageExists = errors.New("seglog: stage exists")
 )
+
+// full marks an error of a write or of making a name that found no room. It is
+// never applied to an error of a sync: what that lost is not known.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %v", ErrFull, err)
+	}
+	return err
+}
 
 // CorruptError says where a log is damaged. It is ErrCorrupt.
 type CorruptError struct {

@@ -132,3 +132,23 @@ func appendGTIDs(dst []gtid.GTID, body []byte) ([]gtid.GTID, bool) {
 	}
 	return found, true
 }
+
+// timeSpan is when the first and the last transaction began, in seconds since
+// 1970; 0 = none. It is what their GTID events say: the primary's clock.
+type timeSpan struct{ first, last uint32 }
+
+// add takes whole transactions that follow those it has.
+func (t *timeSpan) add(transactions []byte) {
+	for e, err := range binlog.Events(transactions) {
+		if err != nil {
+			return
+		}
+		if e.Type() != binlog.TypeGTID && e.Type() != binlog.TypeGTIDTagged {
+			continue
+		}
+		if t.first == 0 {
+			t.first = e.Timestamp()
+		}
+		t.last = e.Timestamp()
+	}
+}

@@ -8,25 +8,25 @@ import (
 )
 
 // sampleSegment is a segment with each kind of record.
-func sampleSegment(t testing.TB) (segment []byte, entries []Entry, places []place, seed uint32) {
+func sampleSegment(t testing.TB) (segment []byte, entries []Entry, records []foundRecord, seed uint32) {
 	fs := vfs.NewMem()
 	l := mustOpen(t, Options{FS: fs, Dir: testDir, Identity: testIdentity()})
 	entries = []Entry{epoch(1, 1, "9.7.4"), transactions(2, 1, 1, 1, 2, 5), plain(3, 1, 20), plain(4, 2, 0)}
 	mustAppend(t, l, nil, entries...)
 	segment = readFile(t, fs, segmentName(1))
-	return segment[:l.segments[0].end], entries, l.segments[0].places, l.segments[0].seed
+	return segment[:l.segments[0].end], entries, recordsOf(t, l, 0), l.segments[0].seed
 }
 
 // FuzzDecodeEntry: no bytes make the decoder panic, and what it accepts encodes
 // to the same bytes again, up to what it does not use.
 func FuzzDecodeEntry(f *testing.F) {
-	segment, _, places, seed := sampleSegment(f)
-	for i, p := range places {
+	segment, _, records, seed := sampleSegment(f)
+	for i, p := range records {
 		end := len(segment)
-		if i+1 < len(places) {
-			end = int(places[i+1].offset)
+		if i+1 < len(records) {
+			end = int(records[i+1].offset)
 		}
-		f.Add(segment[p.offset:end], int64(p.offset), seed)
+		f.Add(segment[p.offset:end], p.offset, seed)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, offset int64, seed uint32) {
 		spoilt := bytes.Clone(b)
@@ -48,11 +48,11 @@ func FuzzDecodeEntry(f *testing.F) {
 // FuzzOpen: no content of the last segment makes Open panic or return an entry
 // that was not written.
 func FuzzOpen(f *testing.F) {
-	segment, entries, places, _ := sampleSegment(f)
+	segment, entries, records, _ := sampleSegment(f)
 	f.Add(segment)
-	f.Add(segment[:places[2].offset+30])
+	f.Add(segment[:records[2].offset+30])
 	f.Add(append(bytes.Clone(segment), make([]byte, 600)...))
-	f.Add(append(bytes.Clone(segment), segment[places[1].offset:]...))
+	f.Add(append(bytes.Clone(segment), segment[records[1].offset:]...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fs := vfs.NewMem()
 		o := Options{FS: fs, Dir: testDir, Identity: testIdentity()}

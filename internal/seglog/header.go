@@ -15,6 +15,11 @@ import (
 const Version = 1
 
 const (
+	// stagedVersion is that of a segment which holds a stage. A quorate that
+	// knows version 1 only would cut its bytes off as a torn tail; so it refuses
+	// the log.
+	stagedVersion = 2
+
 	segmentMagic       = "QSEG"
 	segmentHeaderBytes = 52
 	segmentPrefix      = "quorate."
@@ -24,6 +29,14 @@ const (
 	// of this size has four million intervals.
 	previousGTIDsBytesMax = 64 << 20
 )
+
+// newerHint says whose fault a version is that is not known here.
+func newerHint(version uint16) string {
+	if version > stagedVersion {
+		return ": it was written by a newer quorate"
+	}
+	return ""
+}
 
 // castagnoli returns the table of CRC32C. The package hash/crc32 makes it once.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
@@ -51,8 +64,13 @@ type segmentHeader struct {
 	first uint64
 	// previousTerm is the term of entry first-1; 0 if there is none.
 	previousTerm uint64
-	// seed starts the chain of records.
-	seed uint32
+	// previousChain is the last chain value of the segment before, seed starts
+	// the chain of records. previousChain is 0 where that segment was purged
+	// before Open: the log's first entry is committed then, and its segment is
+	// not made anew.
+	previousChain, seed uint32
+	// staged: the only record names a stage.
+	staged bool
 	// formatDescription is the event at the file's start.
 	formatDescription []byte
 	// gtidsBefore holds the transactions of all entries before first.
@@ -61,9 +79,8 @@ type segmentHeader struct {
 	bytes int64
 }
 
-// append appends the header to dst and sets seed and bytes. previousChain is
-// the last chain value of the segment before.
-func (h *segmentHeader) append(dst []byte, previousChain uint32) []byte {
+// append appends the header to dst and sets seed and bytes.
+func (h *segmentHeader) append(dst []byte) []byte {
 	start := len(dst)
 	at := func() int64 { return int64(len(dst) - start) }
 	dst = append(dst, binlog.Magic...)
@@ -72,13 +89,17 @@ func (h *segmentHeader) append(dst []byte, previousChain uint32) []byte {
 
 	payload := make([]byte, 0, segmentHeaderBytes)
 	payload = append(payload, segmentMagic...)
-	payload = binary.LittleEndian.AppendUint16(payload, Version)
+	version := uint16(Version)
+	if h.staged {
+		version = stagedVersion
+	}
+	payload = binary.LittleEndian.AppendUint16(payload, version)
 	payload = append(payload, 0, 0)
 	payload = append(payload, h.identity[:]...)
 	payload = binary.LittleEndian.AppendUint64(payload, h.number)
 	payload = binary.LittleEndian.AppendUint64(payload, h.first)
 	payload = binary.LittleEndian.AppendUint64(payload, h.previousTerm)
-	h.seed = crc32.Update(previousChain, castagnoli(), payload)
+	h.seed = crc32.Update(h.previousChain, castagnoli(), payload)
 	payload = binary.LittleEndian.AppendUint32(payload, h.seed)
 	dst = appendEvent(dst, binlog.TypeIgnorable, binlog.FlagIgnorable, payload, at())
 	h.bytes = at()
@@ -86,10 +107,11 @@ func (h *segmentHeader) append(dst []byte, previousChain uint32) []byte {
 }
 
 // follows reports whether the header was made behind a segment that ended with
-// previousChain.
+// previousChain, and remembers it.
 func (h *segmentHeader) follows(previousChain uint32) bool {
+	h.previousChain = previousChain
 	again := *h
-	again.append(nil, previousChain)
+	again.append(nil)
 	return again.seed == h.seed
 }
 
@@ -128,9 +150,11 @@ func parseSegmentHeader(w *window) (*segmentHeader, error) {
 	if len(p) < 8 || string(p[:4]) != segmentMagic {
 		return nil, fmt.Errorf("%w: no segment header", errDamage)
 	}
-	if v := binary.LittleEndian.Uint16(p[4:]); v != Version {
-		return nil, fmt.Errorf("%w: segment has version %d, this quorate reads %d", ErrFormat, v, Version)
+	v := binary.LittleEndian.Uint16(p[4:])
+	if v != Version && v != stagedVersion {
+		return nil, fmt.Errorf("%w: segment has version %d, this quorate reads up to %d%s", ErrFormat, v, stagedVersion, newerHint(v))
 	}
+	h.staged = v == stagedVersion
 	if len(p) != segmentHeaderBytes {
 		return nil, fmt.Errorf("%w: segment header of %d bytes", errDamage, len(p))
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"path/filepath"
 	"slices"
@@ -118,6 +119,70 @@ func transactions(index, term uint64, server byte, n uint64, count, size int) En
 	return Entry{Index: index, Term: term, Data: data}
 }
 
+// staged is an entry that names a stage, and the stage's bytes.
+func staged(index, term uint64, server byte, n uint64, size int) (Entry, []byte) {
+	raw := testTransaction(server, n, "create table t"+strings.Repeat("s", size))
+	event, _, err := binlog.CutEvent(raw)
+	if err != nil {
+		panic(err)
+	}
+	return Entry{Index: index, Term: term, Data: entry.EncodeStaged(entry.Staged{
+		ID: entry.StageID{Term: term, Number: index}, Bytes: uint64(len(raw)),
+		CRC: crc32.Checksum(raw, castagnoli()), GTIDEvent: event,
+	})}, raw
+}
+
+// stagedOf is what namingOf finds, found without it.
+func stagedOf(e Entry) (entry.Staged, bool) {
+	h, body, err := entry.Parse(e.Data)
+	if e.Type != 0 || err != nil || h.Kind != entry.KindStaged {
+		return entry.Staged{}, false
+	}
+	s, err := entry.ParseStaged(h, body)
+	return s, err == nil
+}
+
+// putStage writes a whole stage, in pieces.
+func putStage(l *Log, id entry.StageID, raw []byte) error {
+	s, err := l.CreateStage(id)
+	if err != nil {
+		return err
+	}
+	for rest := raw; len(rest) > 0 && err == nil; {
+		n := min(len(rest), 300)
+		_, err = s.Write(rest[:n])
+		rest = rest[n:]
+	}
+	if err == nil {
+		err = s.Finish(uint64(len(raw)), crc32.Checksum(raw, castagnoli()))
+	}
+	if err != nil {
+		return errors.Join(err, s.Abort())
+	}
+	return nil
+}
+
+// stageBytes reads a stage through a StageReader.
+func stageBytes(l *Log, id entry.StageID) ([]byte, error) {
+	r, err := l.OpenStage(id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	n, _ := r.Bytes()
+	return io.ReadAll(io.NewSectionReader(r, 0, n))
+}
+
+// mustAppendStaged puts the stage and names it.
+func mustAppendStaged(t testing.TB, l *Log, hs *HardState, e Entry, raw []byte) {
+	t.Helper()
+	s, _ := stagedOf(e)
+	if err := putStage(l, s.ID, raw); err != nil {
+		t.Fatalf("stage: %v", err)
+	}
+	mustAppend(t, l, hs, e)
+}
+
 // testFormatDescription is one that a server of this version would write.
 func testFormatDescription(version string) []byte {
 	fde := builtinFormatDescription()
@@ -149,6 +214,13 @@ func gtidsOf(entries []Entry) *gtid.Set {
 	set := &gtid.Set{}
 	for _, e := range entries {
 		h, body, err := entry.Parse(e.Data)
+		if s, ok := stagedOf(e); ok {
+			info, err := binlog.ParseGTID(s.GTIDEvent)
+			if err != nil {
+				panic(err)
+			}
+			set.Add(info.GTID)
+		}
 		if e.Type != 0 || err != nil || h.Kind != entry.KindTransactions {
 			continue
 		}
@@ -166,12 +238,22 @@ func sameEntries(a, b []Entry) bool {
 	})
 }
 
-// checkSegments compares what Segments says with the log's entries.
+// checkSegments compares what Segments says with the log's entries, of which
+// those before its first index were purged.
 func checkSegments(l *Log, entries []Entry, commit uint64) error {
 	infos := l.Segments()
-	next := uint64(1)
-	before := &gtid.Set{}
+	next := l.FirstIndex()
+	before := gtidsOf(entries[:next-1])
+	if term, err := l.Term(next - 1); err != nil || next > 1 && term != entries[next-2].Term || next == 1 && term != 0 {
+		return fmt.Errorf("term %d before the first index %d: %v", term, next, err)
+	}
+	if next > 1 && next > commit {
+		return fmt.Errorf("the log begins at %d, %d is committed", next, commit)
+	}
 	for i, s := range infos {
+		if s.Name != segmentName(s.FirstIndex) {
+			return fmt.Errorf("segment %d from %d has the name %q", i, s.FirstIndex, s.Name)
+		}
 		if s.FirstIndex != next || s.LastIndex+1 < s.FirstIndex {
 			return fmt.Errorf("segment %d holds %d-%d, expected to begin at %d", i, s.FirstIndex, s.LastIndex, next)
 		}
@@ -191,6 +273,35 @@ func checkSegments(l *Log, entries []Entry, commit uint64) error {
 		return fmt.Errorf("segments end at %d, the log at %d", next-1, len(entries))
 	}
 	return nil
+}
+
+// foundRecord is one record of a segment's file.
+type foundRecord struct {
+	offset int64
+	record
+}
+
+// recordsOf returns the records of the segment at position i.
+func recordsOf(t testing.TB, l *Log, i int) (records []foundRecord) {
+	t.Helper()
+	s := l.segments[i]
+	f, err := l.options.FS.Open(filepath.Join(l.options.Dir, s.name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if s.empty() {
+		return nil
+	}
+	for c := s.walk(&window{file: f, size: s.end, ahead: pointBytes}, 0); c.ordinal < s.index.count; {
+		r, err := c.head()
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, foundRecord{c.offset, r})
+		c.pass(&r)
+	}
+	return records
 }
 
 func readFile(t testing.TB, fs vfs.FS, name string) []byte {
@@ -253,3 +364,6 @@ func content(t testing.TB, fs vfs.FS) map[string][]byte {
 	}
 	return files
 }
+
+// fix writes the checksum of an event that was changed.
+func fix(event []byte) { binlog.PutChecksum(event) }

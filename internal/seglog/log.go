@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -43,6 +44,10 @@ type Options struct {
 	Identity [16]byte
 	// Logger gets what recovery did; nil discards it.
 	Logger *slog.Logger
+	// Heal opens a damaged log, too: it is cut before the damage, and is one to
+	// be healed (see Healing) until FinishHealing, also over restarts. The state
+	// file must be whole, and the log's first segment if others were purged.
+	Heal bool
 	// SegmentBytesMax is the length at which a segment ends, in bytes, up to
 	// 1 GiB; 0 = SegmentBytesDefault. A larger entry gets one to itself.
 	SegmentBytesMax int64
@@ -53,6 +58,8 @@ type Options struct {
 
 // SegmentInfo describes a segment.
 type SegmentInfo struct {
+	// Name is the file's, in the log's directory.
+	Name string
 	// FirstIndex and LastIndex are the entries it holds; LastIndex is
 	// FirstIndex-1 while there is none.
 	FirstIndex, LastIndex uint64
@@ -61,6 +68,13 @@ type SegmentInfo struct {
 	// GTIDsBefore is the set of all transactions in entries before
 	// FirstIndex. It is shared: do not change it.
 	GTIDsBefore *gtid.Set
+	// FormatDescription is the event at the file's start, in force for all of
+	// its transactions, as of a closed file. It is shared: do not change it.
+	FormatDescription []byte
+	// FirstTime and LastTime are when the first and the last of its
+	// transactions began, in seconds since 1970 by the clock of their primary;
+	// 0 if there is none.
+	FirstTime, LastTime int64
 	// Sealed: the file is a finished binlog file. It will not change any
 	// more, its entries are committed.
 	Sealed bool
@@ -79,6 +93,8 @@ type Stats struct {
 	ZeroBytes uint64
 	// Truncations counts conflicts that removed entries.
 	Truncations uint64
+	// PurgedSegments counts the files that Purge removed.
+	PurgedSegments uint64
 	// TornBytes is the length of the torn tail that Open cut; 0 = none.
 	TornBytes int64
 	// CacheEntries counts entries read from the cache, DiskEntries and
@@ -98,14 +114,31 @@ type Log struct {
 	// Owned by the goroutine of Append.
 	writer writer
 	state  stateFile
-	failed error
+	// healing is set while the log lacks what it once had.
+	healing *healing
+	// refused is set while the last Append found the disk full.
+	refused bool
+
+	// purging is held by Purge, so that there is one at a time.
+	purging sync.Mutex
+
+	// stagesMu guards the stages that are not in the log, by id, and may be held
+	// over what makes and removes names. stages is nil once the log is closed.
+	// Order: stagesMu before mu.
+	stagesMu sync.Mutex
+	stages   map[entry.StageID]*Stage
+	// slackBytes is stageSlackBytes, but in tests.
+	slackBytes int64
 
 	// mu guards what follows. The goroutine of Append alone changes it, so it
-	// reads without the lock.
+	// reads without the lock; but for segments, the front of which is Purge's,
+	// and failed.
 	mu       sync.RWMutex
 	segments []*segment
 	hs       HardState
 	cache    cache
+	// failed is what all calls that change something return from then on.
+	failed error
 	// generation counts truncations: a reader that was overtaken by one
 	// starts again.
 	generation uint64
@@ -115,8 +148,31 @@ type Log struct {
 	cacheEntries, diskEntries, diskBytes atomic.Uint64
 }
 
-// tail returns the active segment.
-func (l *Log) tail() *segment { return l.segments[len(l.segments)-1] }
+// tail returns the last segment; nil while Open makes the first one.
+func (l *Log) tail() *segment {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.segments) == 0 {
+		return nil
+	}
+	return l.segments[len(l.segments)-1]
+}
+
+// fail makes err the end of the log, unless it has one, and returns that.
+func (l *Log) fail(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed == nil {
+		l.failed = fmt.Errorf("%w: %w", ErrFailed, err)
+	}
+	return l.failed
+}
+
+func (l *Log) failure() error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.failed
+}
 
 // HardState returns what was stored last; zero for a new log. After a crash
 // its term may be older than the last entry's: entries are stored first.
@@ -138,7 +194,7 @@ func (l *Log) FirstIndex() uint64 {
 func (l *Log) LastIndex() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.tail().last()
+	return l.segments[len(l.segments)-1].last()
 }
 
 // Term returns the term of the entry at index, from FirstIndex-1 to LastIndex.
@@ -150,17 +206,17 @@ func (l *Log) Term(index uint64) (uint64, error) {
 }
 
 func (l *Log) term(index uint64) (uint64, error) {
-	first := l.segments[0]
+	first, last := l.segments[0], l.segments[len(l.segments)-1].last()
 	switch {
 	case index+1 == first.first:
 		return first.previousTerm, nil
 	case index < first.first:
 		return 0, fmt.Errorf("%w: index %d, first %d", ErrCompacted, index, first.first)
-	case index > l.tail().last():
-		return 0, fmt.Errorf("%w: index %d, last %d", ErrUnavailable, index, l.tail().last())
+	case index > last:
+		return 0, fmt.Errorf("%w: index %d, last %d", ErrUnavailable, index, last)
 	}
 	s := l.segments[l.find(index)]
-	return s.places[index-s.first].term, nil
+	return s.index.term(uint32(index - s.first)), nil
 }
 
 // find returns the position of the segment that holds index, or would: it is
@@ -175,16 +231,25 @@ func (l *Log) Segments() []SegmentInfo {
 	defer l.mu.RUnlock()
 	infos := make([]SegmentInfo, len(l.segments))
 	for i, s := range l.segments {
-		infos[i] = SegmentInfo{
-			FirstIndex:  s.first,
-			LastIndex:   s.last(),
-			Bytes:       s.end,
-			GTIDsBefore: s.gtidsBefore,
-			// An entry that is not committed may still be cut off.
-			Sealed: i < len(l.segments)-1 && s.last() <= l.hs.Commit,
-		}
+		infos[i] = s.info()
+		// An entry that is not committed may still be cut off.
+		infos[i].Sealed = i < len(l.segments)-1 && s.last() <= l.hs.Commit
 	}
 	return infos
+}
+
+// info describes the segment, but for Sealed.
+func (s *segment) info() SegmentInfo {
+	return SegmentInfo{
+		Name:              s.name(),
+		FirstIndex:        s.first,
+		LastIndex:         s.last(),
+		Bytes:             s.end,
+		GTIDsBefore:       s.gtidsBefore,
+		FormatDescription: s.formatDescription,
+		FirstTime:         int64(s.times.first),
+		LastTime:          int64(s.times.last),
+	}
 }
 
 // Stats returns the counters.
@@ -198,14 +263,19 @@ func (l *Log) Stats() Stats {
 }
 
 // Close releases the files and the lock. What Append returned for is on disk
-// already. Calling it again does nothing.
+// already. Calling it again does nothing. A Purge on its way ends first.
 func (l *Log) Close() error {
 	if l.lock == nil {
 		return nil
 	}
+	l.purging.Lock()
+	defer l.purging.Unlock()
+	l.mu.Lock()
 	if l.failed == nil {
 		l.failed = ErrClosed
 	}
+	l.mu.Unlock()
+	l.closeStages()
 	err := l.closeFiles()
 	if lockErr := l.lock.Close(); err == nil {
 		err = lockErr

@@ -257,7 +257,7 @@ func foreignDirectories() map[string]foreign {
 		name := names[len(names)-2] // the last is the state
 		b := readFile(t, fs, name)
 		at := bytes.Index(b, []byte(segmentMagic))
-		b[at+4] = Version + 1
+		b[at+4] = stagedVersion + 1
 		event := b[at-19:][:19+segmentHeaderBytes+4]
 		copy(event, appendEvent(nil, 28, 0x80, event[19:len(event)-4], int64(at-19)))
 		writeFile(t, fs, name, b)

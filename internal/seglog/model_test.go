@@ -1,13 +1,16 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/vfs"
 )
 
@@ -19,11 +22,17 @@ type model struct {
 	entries []Entry
 	hs      HardState
 	term    uint64
+	// stages are the bytes of all that were ever named, extra those that nobody
+	// names: growing, and complete ones.
+	stages  map[entry.StageID][]byte
+	extra   map[entry.StageID]*Stage
+	numbers uint64
 }
 
 // Append appends some entries, perhaps over a conflict, perhaps with a change
 // of the hard state.
 func (m *model) Append(t *rapid.T) {
+	m.log.slackBytes = rapid.SampledFrom([]int64{200, -stageAlign}).Draw(t, "slack")
 	first := rapid.Uint64Range(m.hs.Commit+1, uint64(len(m.entries))+1).Draw(t, "first")
 	if rapid.Bool().Draw(t, "at the end") {
 		first = uint64(len(m.entries)) + 1
@@ -34,7 +43,12 @@ func (m *model) Append(t *rapid.T) {
 	var entries []Entry
 	for i := range uint64(rapid.IntRange(0, 8).Draw(t, "count")) {
 		index := first + i
-		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		kind := rapid.IntRange(0, 6).Draw(t, "kind")
+		if kind == 6 && index > 1 {
+			entries = append(entries, m.stage(t, index))
+			continue
+		}
+		switch kind {
 		case 0:
 			entries = append(entries, epoch(index, m.term, "9.7.4"))
 		case 1:
@@ -62,9 +76,74 @@ func (m *model) Append(t *rapid.T) {
 	}
 }
 
+// stage puts a stage and returns the entry that names it.
+func (m *model) stage(t *rapid.T, index uint64) Entry {
+	e, raw := staged(index, m.term, 1, 1_000_000+index, rapid.IntRange(0, 900).Draw(t, "bytes"))
+	id := entry.StageID{Term: m.term, Number: index}
+	m.stages[id] = raw
+	if err := putStage(m.log, id, raw); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Stage begins, ends, aborts or drops stages that nobody names.
+func (m *model) Stage(t *rapid.T) {
+	if len(m.extra) == 0 || rapid.Bool().Draw(t, "another") {
+		m.numbers++
+		id := entry.StageID{Term: 1 << 40, Number: m.numbers}
+		s, err := m.log.CreateStage(id)
+		if err == nil {
+			_, err = s.Write([]byte("abandoned"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.extra[id] = s
+		return
+	}
+	ids := slices.SortedFunc(maps.Keys(m.extra), func(a, b entry.StageID) int { return cmp.Compare(a.Number, b.Number) })
+	id := rapid.SampledFrom(ids).Draw(t, "stage")
+	s := m.extra[id]
+	var err error
+	switch rapid.IntRange(0, 2).Draw(t, "end") {
+	case 0:
+		err = s.Abort() // perhaps of a complete one
+		if !m.log.HasStage(id) {
+			delete(m.extra, id)
+		}
+	case 1:
+		if !m.log.HasStage(id) {
+			err = s.Finish(9, s.crc)
+		}
+	case 2:
+		err = m.log.DropStages(func(other entry.StageID) bool { return other.Term < 1<<40 || other != id })
+		delete(m.extra, id)
+		_ = s.Abort()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Purge purges up to a random index.
+func (m *model) Purge(t *rapid.T) {
+	upTo := rapid.Uint64Range(0, uint64(len(m.entries))+1).Draw(t, "index")
+	infos := m.log.Segments()
+	first := m.log.FirstIndex()
+	for i, s := range infos[:len(infos)-1] {
+		if s.LastIndex <= upTo && infos[i+1].FirstIndex <= m.hs.Commit && infos[i+1].LastIndex >= infos[i+1].FirstIndex {
+			first = s.LastIndex + 1
+		}
+	}
+	if _, err := m.log.Purge(upTo); err != nil || m.log.FirstIndex() != first {
+		t.Fatalf("purge to %d with %d committed: first %d, want %d: %v", upTo, m.hs.Commit, m.log.FirstIndex(), first, err)
+	}
+}
+
 // Read reads a random range.
 func (m *model) Read(t *rapid.T) {
-	lo := rapid.Uint64Range(1, uint64(len(m.entries))+1).Draw(t, "lo")
+	lo := rapid.Uint64Range(m.log.FirstIndex(), uint64(len(m.entries))+1).Draw(t, "lo")
 	hi := rapid.Uint64Range(lo, uint64(len(m.entries))+1).Draw(t, "hi")
 	bytesMax := rapid.Uint64Range(0, 2000).Draw(t, "bytes")
 	got, err := m.log.Entries(lo, hi, bytesMax)
@@ -92,6 +171,7 @@ func (m *model) Reopen(t *rapid.T) {
 		m.disk = m.disk.CrashClone(rapid.Uint64Range(0, 100).Draw(t, "seed"))
 		m.options.FS = m.disk
 	}
+	clear(m.extra)
 	m.open(t)
 	// A commit index alone may be lost.
 	commit := m.log.HardState().Commit
@@ -111,8 +191,17 @@ func (m *model) open(t *rapid.T) {
 // Check compares the whole log with the model.
 func (m *model) Check(t *rapid.T) {
 	got, err := allOf(m.log)
-	if err != nil || !sameEntries(m.entries, got) {
-		t.Fatalf("log has %d entries, want %d: %v", len(got), len(m.entries), err)
+	want := m.entries[m.log.FirstIndex()-1:]
+	if err != nil || !sameEntries(want, got) {
+		t.Fatalf("log has %d entries, want %d: %v", len(got), len(want), err)
+	}
+	if err := (&promise{stages: m.stages}).checkStages(m.log, want); err != nil {
+		t.Fatal(err)
+	}
+	for id, s := range m.extra {
+		if s.gone() {
+			t.Fatalf("stage %v is gone", id)
+		}
 	}
 	if hs := m.log.HardState(); hs != m.hs {
 		t.Fatalf("hard state %+v, want %+v", hs, m.hs)
@@ -128,11 +217,14 @@ func (m *model) Check(t *rapid.T) {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		disk := vfs.NewMem()
-		m := &model{disk: disk, options: smallOptions(disk), term: 1}
+		m := &model{
+			disk: disk, options: smallOptions(disk), term: 1,
+			stages: map[entry.StageID][]byte{}, extra: map[entry.StageID]*Stage{},
+		}
 		m.options.SegmentBytesMax = rapid.Int64Range(1, 3000).Draw(t, "segment bytes")
 		m.options.CacheBytesMax = rapid.Int64Range(1, 3000).Draw(t, "cache bytes")
 		m.open(t)
-		t.Repeat(map[string]func(*rapid.T){"append": m.Append, "read": m.Read, "reopen": m.Reopen, "": m.Check})
+		t.Repeat(map[string]func(*rapid.T){"append": m.Append, "read": m.Read, "reopen": m.Reopen, "purge": m.Purge, "stage": m.Stage, "": m.Check})
 		if err := m.log.Close(); err != nil {
 			t.Fatal(err)
 		}

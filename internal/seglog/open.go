@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -28,7 +29,10 @@ func Open(o Options) (*Log, error) {
 	if o.SegmentBytesMax < 0 || o.SegmentBytesMax > segmentBytesMaxMax {
 		return nil, fmt.Errorf("open log: segments of %d bytes, at most %d are possible", o.SegmentBytesMax, segmentBytesMaxMax)
 	}
-	l := &Log{options: o, log: o.Logger, cache: cache{bytesMax: o.CacheBytesMax}}
+	l := &Log{
+		options: o, log: o.Logger, cache: cache{bytesMax: o.CacheBytesMax},
+		stages: map[entry.StageID]*Stage{}, slackBytes: stageSlackBytes,
+	}
 	if err := l.open(); err != nil {
 		_ = l.closeFiles()
 		if l.lock != nil {
@@ -70,6 +74,8 @@ type found struct {
 	// segments are the names of the segments, in order.
 	segments    []string
 	temporaries []string
+	// healing is set if the log is marked as one that is being healed.
+	healing *healing
 	// state is nil if there is no state file: the log is new.
 	state *stateFile
 }
@@ -90,10 +96,12 @@ func (l *Log) look() (*found, error) {
 		switch _, ok := parseSegmentName(name); {
 		case ok:
 			f.segments = append(f.segments, name)
-		case name == segmentTemporary || name == stateTemporary:
+		case name == segmentTemporary || name == stateTemporary || name == healingTemporary || isStageName(name):
 			f.temporaries = append(f.temporaries, name)
 		case name == stateName:
 			f.state = &stateFile{}
+		case name == healingName:
+			f.healing = readHealing(o.FS, o.Dir)
 		default:
 			foreign = name
 		}
@@ -108,6 +116,9 @@ func (l *Log) look() (*found, error) {
 	case foreign != "":
 		return nil, fmt.Errorf("%w: directory holds no log, but %q", ErrFormat, foreign)
 	}
+	if h := f.healing; h != nil && !o.Heal {
+		return nil, fmt.Errorf("%w: it was damaged in file %s, offset %d, index %d: %s", ErrHealing, h.File, h.Offset, h.Index, h.Detail)
+	}
 	return f, nil
 }
 
@@ -120,13 +131,29 @@ type recovered struct {
 	lastGroup   []byte
 	lastGroupAt int64
 	tornBytes   int64
+	// sealed: the last segment has its exact length. It may have been sealed,
+	// and copied, when the process died that was to begin the next one.
+	sealed bool
+	// commit is the commit index of the hard state, or what the log's first
+	// entry proves.
+	commit uint64
+	// damage is what makes a log one to be healed, surplus the names of the
+	// segments that have to go.
+	damage  *CorruptError
+	surplus []string
 }
 
 // readSegments reads and verifies all segments and changes nothing.
 func (l *Log) readSegments(f *found) (*recovered, error) {
 	r := &recovered{}
 	for i, name := range f.segments {
-		if err := l.readSegment(r, name, i == len(f.segments)-1); err != nil {
+		err := l.readSegment(r, name, i == len(f.segments)-1)
+		if damage, ok := errors.AsType[*CorruptError](err); ok && l.options.Heal {
+			if err = l.salvage(r, f, i, damage); err == nil {
+				break
+			}
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read segment %s: %w", name, err)
 		}
 	}
@@ -135,18 +162,35 @@ func (l *Log) readSegments(f *found) (*recovered, error) {
 		hs = f.state.current
 	}
 	if len(r.segments) == 0 {
-		if hs != (HardState{}) {
-			return nil, &CorruptError{File: stateName, Offset: stateSectorBytes, Detail: "there is a hard state but no segment"}
+		if hs != (HardState{}) && r.damage == nil && f.healing == nil {
+			r.damage = &CorruptError{File: stateName, Offset: stateSectorBytes, Detail: "there is a hard state but no segment"}
 		}
-		return r, nil
+		return r, r.undamaged(l.options.Heal)
 	}
-	if s := r.segments[len(r.segments)-1]; s.last() < hs.Commit {
-		return nil, &CorruptError{
-			File: s.name(), Offset: s.end, Index: s.last() + 1,
-			Detail: fmt.Sprintf("log ends at index %d, but %d is committed", s.last(), hs.Commit),
+	r.commit = hs.Commit
+	if first := r.segments[0].first; first > 1 {
+		// What was before it was purged, which nothing is before this entry is
+		// committed (see Purge); a commit index alone may have been lost.
+		r.commit = max(r.commit, first)
+	}
+	if s := r.segments[len(r.segments)-1]; s.last() < r.commit {
+		if r.damage == nil && f.healing == nil {
+			r.damage = &CorruptError{
+				File: s.name(), Offset: s.end, Index: s.last() + 1,
+				Detail: fmt.Sprintf("log ends at index %d, but %d is committed", s.last(), r.commit),
+			}
 		}
+		r.commit = s.last()
 	}
-	return r, nil
+	return r, r.undamaged(l.options.Heal)
+}
+
+// undamaged returns the damage as an error, unless it is to be healed.
+func (r *recovered) undamaged(heal bool) error {
+	if r.damage == nil || heal {
+		return nil
+	}
+	return r.damage
 }
 
 func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
@@ -165,26 +209,40 @@ func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
 	if segmentName(h.first) != name {
 		return corrupt("header says that it begins at index %d", h.first)
 	}
-	chain, term, number, index := uint32(0), uint64(0), uint64(1), uint64(1)
-	if n := len(r.segments); n > 0 {
-		before := r.segments[n-1]
-		chain, term, number, index = r.last.chain, r.last.term, before.number+1, before.last()+1
-	}
-	if h.first != index || h.number != number || h.previousTerm != term || !h.follows(chain) {
+	if !r.fits(h) {
+		var number, index, term uint64
+		if n := len(r.segments); n > 0 {
+			number, index, term = r.segments[n-1].number, r.segments[n-1].last(), r.last.term
+		}
 		return corrupt("it does not follow the segment before: number %d, index %d, term %d after number %d, index %d, term %d",
-			h.number, h.first, h.previousTerm, number-1, index-1, term)
+			h.number, h.first, h.previousTerm, number, index, term)
 	}
-	if s.problem != nil && !isLast {
-		return &CorruptError{File: name, Offset: s.end, Index: h.first + uint64(len(s.places)), Detail: s.problem.Error()}
+	// A stage was durable before its file became a segment: that has no tail.
+	if s.problem != nil && (!isLast || h.staged) {
+		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error()}
 	}
-	if isLast {
+	if isLast && !h.staged {
 		if err := r.judgeTail(h, s, w); err != nil {
 			return err
 		}
 	}
-	r.segments = append(r.segments, &segment{segmentHeader: h, places: s.places, end: s.end, chain: s.chain})
+	r.segments = append(r.segments, &segment{segmentHeader: h, index: s.index, end: s.end, chain: s.chain, times: s.times, stage: s.stage})
 	r.last = s
 	return nil
+}
+
+// fits reports whether a segment with this header may stand behind those that
+// were read. What the first one was written behind may have been purged; each
+// segment before it had an entry.
+func (r *recovered) fits(h *segmentHeader) bool {
+	if n := len(r.segments); n > 0 {
+		before := r.segments[n-1]
+		return h.number == before.number+1 && h.first == before.last()+1 && h.previousTerm == r.last.term && h.follows(r.last.chain)
+	}
+	if h.number > 1 {
+		return h.first >= h.number
+	}
+	return h.number == 1 && h.first == 1 && h.previousTerm == 0 && h.follows(0)
 }
 
 // judgeTail decides whether what ended the scan of the last segment is its
@@ -197,12 +255,13 @@ func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
 		}
 		if durable > s.end {
 			return &CorruptError{
-				File: segmentName(h.first), Offset: s.end, Index: h.first + uint64(len(s.places)),
+				File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h),
 				Detail: fmt.Sprintf("%v; the file was durable up to %d", s.problem, durable),
 			}
 		}
 		r.tornBytes = nonZeroEnd - s.end
 	}
+	r.sealed = s.index.count > 0 && s.end == w.size
 	r.lastGroupAt = s.durable
 	b, err := w.bytes(s.durable, s.end-s.durable)
 	if err != nil {
@@ -236,9 +295,19 @@ func (l *Log) repair(f *found, r *recovered) error {
 		return fmt.Errorf("write %s: %w", stateName, err)
 	}
 	l.hs = l.state.current
+	l.healing = f.healing
+	if r.damage != nil {
+		if err := l.beginHealing(r); err != nil {
+			return fmt.Errorf("begin healing: %w", err)
+		}
+	}
+	l.hs.Commit = max(l.hs.Commit, r.commit)
+	if l.healing != nil {
+		l.hs.Commit = r.commit // of what is left of it
+	}
 	if len(r.segments) == 0 {
 		l.writer = writer{gtids: &gtid.Set{}}
-		if err := l.startSegment(1, 1, builtinFormatDescription()); err != nil {
+		if err := l.startSegment(builtinFormatDescription()); err != nil {
 			return err
 		}
 	} else if err := l.repairTail(r); err != nil {
@@ -256,6 +325,11 @@ func (l *Log) repair(f *found, r *recovered) error {
 // the kernel would not try again by itself.
 func (l *Log) repairTail(r *recovered) error {
 	tail := r.segments[len(r.segments)-1]
+	l.segments = r.segments
+	if tail.stage != nil {
+		l.writer = writer{gtids: r.last.gtids}
+		return nil
+	}
 	f, err := l.options.FS.OpenReadWrite(filepath.Join(l.options.Dir, tail.name()))
 	if err != nil {
 		return err
@@ -264,11 +338,13 @@ func (l *Log) repairTail(r *recovered) error {
 	if err := cut(f, tail.end, r.lastGroup, r.lastGroupAt); err != nil {
 		return err
 	}
-	l.segments = r.segments
 	if r.tornBytes > 0 {
 		l.stats.TornBytes = r.tornBytes
 		l.log.Warn("cut torn tail of log", "segment", tail.name(), "offset", tail.end,
 			"bytes", r.tornBytes, "last_index", tail.last(), "reason", r.last.problem)
+	}
+	if r.sealed {
+		return l.closeActive()
 	}
 	return nil
 }

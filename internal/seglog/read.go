@@ -3,10 +3,7 @@ package seglog
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
-
-	"github.com/quorate/quorate/internal/vfs"
 )
 
 // ReadBytesMax is the most data that one call of Entries returns, whatever the
@@ -14,22 +11,30 @@ import (
 // behind must not make the process hold all of the log.
 const ReadBytesMax = 64 << 20
 
-// plan is what a call of Entries is going to return.
-type plan struct {
+// reading is a call of Entries on its way.
+type reading struct {
+	lo, hi, bytesMax uint64
+	// generation is that of the log when the first entry was looked for.
 	generation uint64
-	reads      []read
-	// cached are the entries behind the reads.
-	cached []Entry
+	entries    []Entry
+	bytes      uint64
+	// full is set once an entry did not fit any more.
+	full bool
 }
 
-// read is a run of entries in one segment.
-type read struct {
-	segment *segmentHeader
-	// first is the index of the first entry.
-	first  uint64
-	places []place
-	// end is the offset behind the last entry.
-	end int64
+// next is the index of the next entry to be read.
+func (r *reading) next() uint64 { return r.lo + uint64(len(r.entries)) }
+
+// fits reports whether an entry with dataBytes of data may be added; the first
+// one always may.
+func (r *reading) fits(dataBytes uint64) bool {
+	r.full = len(r.entries) > 0 && r.bytes+dataBytes > r.bytesMax
+	return !r.full
+}
+
+func (r *reading) add(e Entry) {
+	r.entries = append(r.entries, e)
+	r.bytes += uint64(len(e.Data))
 }
 
 // Entries returns the entries from lo up to, but without, hi. It returns fewer,
@@ -38,135 +43,149 @@ type read struct {
 // not hold all of them, and a *CorruptError for an entry that has gone bad on
 // disk. The caller must not change the data: others share it.
 func (l *Log) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
-	bytesMax = min(bytesMax, ReadBytesMax)
+	r := &reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax)}
 	for {
-		p, err := l.plan(lo, hi, bytesMax)
+		s, err := l.step(r)
 		if err != nil {
 			return nil, err
 		}
-		entries, err := l.execute(p)
-		if err == nil {
-			return entries, nil
+		if s == nil {
+			return r.entries, nil
 		}
-		// Each turn of this loop needs another truncation.
-		l.mu.RLock()
-		overtaken := l.generation != p.generation
-		l.mu.RUnlock()
-		if !overtaken {
-			return nil, err
+		// Each turn after an error needs another truncation, or ends in
+		// ErrCompacted.
+		if err := l.readRun(r, s); err != nil && !l.overtaken(r) {
+			return nil, fmt.Errorf("read segment %s: %w", s.name(), err)
 		}
 	}
 }
 
-func (l *Log) plan(lo, hi, bytesMax uint64) (*plan, error) {
+func (l *Log) overtaken(r *reading) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	first, last := l.segments[0].first, l.tail().last()
+	return r.generation != l.generation || r.lo < l.segments[0].first
+}
+
+// step says what comes next: it returns the segment to read from, as it is now,
+// or nil if r is done, perhaps with entries that it took from the cache.
+func (l *Log) step(r *reading) (*segment, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(r.entries) > 0 && r.generation != l.generation {
+		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax}
+	}
+	r.generation = l.generation
+	first, last := l.segments[0].first, l.segments[len(l.segments)-1].last()
 	switch {
-	case lo < first:
-		return nil, fmt.Errorf("%w: index %d, first %d", ErrCompacted, lo, first)
-	case hi > last+1:
-		return nil, fmt.Errorf("%w: index %d, last %d", ErrUnavailable, hi-1, last)
+	case r.lo < first:
+		return nil, fmt.Errorf("%w: index %d, first %d", ErrCompacted, r.lo, first)
+	case r.hi > last+1:
+		return nil, fmt.Errorf("%w: index %d, last %d", ErrUnavailable, r.hi-1, last)
+	case r.full || r.next() >= r.hi:
+		return nil, nil
 	}
-	p := &plan{generation: l.generation}
 	cached, ok := l.cache.from()
-	if !ok {
-		cached = last + 1
+	if !ok || r.next() < cached {
+		s := *l.segments[l.find(r.next())]
+		return &s, nil
 	}
-	bytes, at := uint64(0), lo
-	fits := func(dataBytes uint64) bool {
-		bytes += dataBytes
-		return bytes <= bytesMax || at == lo
-	}
-	for at < min(hi, cached) {
-		s := l.segments[l.find(at)]
-		start := at
-		for at < min(hi, cached, s.last()+1) && fits(uint64(s.places[at-s.first].dataBytes)) {
-			at++
+	begin := len(r.entries)
+	for r.next() < r.hi {
+		e := &l.cache.entries[r.next()-cached]
+		if !r.fits(uint64(len(e.Data))) {
+			break
 		}
-		stop := at
-		end := s.end
-		if stop <= s.last() {
-			end = int64(s.places[stop-s.first].offset)
-		}
-		if stop > start {
-			p.reads = append(p.reads, read{s.segmentHeader, start, s.places[start-s.first : stop-s.first], end})
-		}
-		if bytes > bytesMax {
-			return p, nil
-		}
+		r.add(*e)
 	}
-	start := at
-	for at < hi && fits(uint64(len(l.cache.entries[at-cached].Data))) {
-		at++
-	}
-	if at > start {
-		p.cached = append(p.cached, l.cache.entries[start-cached:at-cached]...)
-	}
-	return p, nil
+	l.cacheEntries.Add(uint64(len(r.entries) - begin))
+	return nil, nil
 }
 
-// execute reads what p says, without the lock.
-func (l *Log) execute(p *plan) ([]Entry, error) {
-	entries := p.cached
-	if len(p.reads) > 0 {
-		entries = nil
-		for _, r := range p.reads {
-			var err error
-			if entries, err = l.readRun(entries, r); err != nil {
-				return nil, fmt.Errorf("read segment %s: %w", segmentName(r.segment.first), err)
-			}
-		}
-		entries = append(entries, p.cached...)
-	}
-	l.cacheEntries.Add(uint64(len(p.cached)))
-	for _, r := range p.reads {
-		l.diskEntries.Add(uint64(len(r.places)))
-		l.diskBytes.Add(uint64(r.end - int64(r.places[0].offset)))
-	}
-	return entries, nil
-}
-
-// readRun appends the entries of one run to dst.
-func (l *Log) readRun(dst []Entry, r read) ([]Entry, error) {
-	name := segmentName(r.segment.first)
-	f, err := l.options.FS.Open(filepath.Join(l.options.Dir, name))
+// readRun adds the entries that s holds to r, as many as fit, without the lock.
+func (l *Log) readRun(r *reading, s *segment) error {
+	f, err := l.options.FS.Open(filepath.Join(l.options.Dir, s.name()))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = f.Close() }()
-	start := int64(r.places[0].offset)
-	b := make([]byte, r.end-start)
-	if err := readFull(f, b, start); err != nil {
-		return nil, err
-	}
-	for i, p := range r.places {
-		end := r.end
-		if i+1 < len(r.places) {
-			end = int64(r.places[i+1].offset)
+	from, to := uint32(r.next()-s.first), uint32(min(r.hi-s.first, uint64(s.index.count)))
+	w := &window{file: f, size: s.index.bound(to, s.recordsEnd()), lasting: true}
+	for c := s.walk(w, from); c.ordinal < to; {
+		// One read where the entries are not small: what is before the first
+		// one, and as much as may still be returned.
+		w.ahead = pointBytes + int64(r.bytesMax-min(r.bytes, r.bytesMax))
+		record, err := c.head()
+		if err == nil && c.ordinal >= from {
+			if !r.fits(uint64(record.dataBytes)) {
+				return nil
+			}
+			err = c.add(r, &record)
+			l.diskEntries.Add(1)
+			l.diskBytes.Add(uint64(record.bytes()))
 		}
-		index, offset := r.first+uint64(i), int64(p.offset)
-		e, err := decodeEntry(b[offset-start:end-start], offset, r.segment.seed)
-		if err == nil && (e.Index != index || e.Term != p.term) {
-			err = fmt.Errorf("%w: it is entry %d of term %d, not of term %d", errDamage, e.Index, e.Term, p.term)
+		if errors.Is(err, errDamage) {
+			return &CorruptError{File: s.name(), Offset: c.offset, Index: s.first + uint64(c.ordinal), Detail: err.Error()}
 		}
 		if err != nil {
-			return nil, &CorruptError{File: name, Offset: offset, Index: index, Detail: err.Error()}
+			return err
 		}
-		dst = append(dst, e)
+		c.pass(&record)
 	}
-	return dst, nil
+	return nil
 }
 
-func readFull(f vfs.File, b []byte, offset int64) error {
-	n, err := f.ReadAt(b, offset)
-	if n == len(b) {
-		return nil
+// walk is a way over a segment's records.
+type walk struct {
+	segment *segment
+	window  *window
+	// ordinal is that of the next record, offset its place, chain the value of
+	// the one before.
+	ordinal uint32
+	offset  int64
+	chain   uint32
+}
+
+// walk begins at the point before the record from.
+func (s *segment) walk(w *window, from uint32) *walk {
+	p := s.index.seek(from)
+	return &walk{segment: s, window: w, ordinal: p.ordinal, offset: p.offset, chain: p.chain}
+}
+
+// head reads and verifies the head of the next record, by its chain too: what
+// it says of its length can be relied on. It returns errDamage.
+func (c *walk) head() (record, error) {
+	head, err := c.window.bytes(c.offset, recordHeadBytes)
+	if err != nil {
+		return record{}, err
 	}
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("read %d bytes at %d: %w", len(b), offset, io.ErrUnexpectedEOF)
+	r, err := parseRecordHead(head, c.offset, c.segment.seed)
+	if err != nil {
+		return record{}, err
 	}
-	return err
+	index, term := c.segment.first+uint64(c.ordinal), c.segment.index.term(c.ordinal)
+	if r.index != index || r.term != term || !r.linked(head, c.chain) {
+		return record{}, fmt.Errorf("%w: it is entry %d of term %d, not entry %d of term %d, or not chained to the one before",
+			errDamage, r.index, r.term, index, term)
+	}
+	return r, nil
+}
+
+func (c *walk) pass(r *record) {
+	c.ordinal, c.offset, c.chain = c.ordinal+1, c.offset+r.bytes(), r.chain
+}
+
+// add reads the record whose head is record and adds its entry to r.
+func (c *walk) add(r *reading, record *record) error {
+	b, err := c.window.bytes(c.offset, record.bytes())
+	if err != nil {
+		return err
+	}
+	e, err := decodeEntry(b, c.offset, c.segment.seed)
+	if err != nil {
+		return err
+	}
+	r.add(e)
+	return nil
 }
 
 // decodeEntry decodes and verifies the record b that stands at offset in a

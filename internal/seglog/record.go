@@ -13,6 +13,8 @@ const (
 	recordVersion = 1
 	// recordSplit: the data goes on behind the record's event.
 	recordSplit = 1 << 0
+	// recordStaged: the entry names a stage, whose bytes are the file's end.
+	recordStaged = 1 << 1
 
 	recordPayloadBytes = 52
 	// recordHeadBytes is the length of everything before the data.
@@ -25,6 +27,9 @@ const (
 	EntryBytesMax = 1<<30 - recordHeadBytes - binlog.ChecksumBytes
 )
 
+// errNewer is errDamage until the record's checksum says that it is none.
+var errNewer = fmt.Errorf("%w: record of a later version", errDamage)
+
 // record is the fixed part of a record, decoded.
 type record struct {
 	raftType    uint8
@@ -36,6 +41,7 @@ type record struct {
 	seed        uint32
 	dataCRC     uint32
 	chain       uint32
+	staged      bool
 }
 
 // eventBytes is the length of the record's event, bytes that of all of it.
@@ -60,6 +66,9 @@ func (r *record) appendHead(dst []byte, offset int64, previousChain uint32) []by
 	if r.inlineBytes < r.dataBytes {
 		flags = recordSplit
 	}
+	if r.staged {
+		flags |= recordStaged
+	}
 	dst = append(dst, recordVersion, r.raftType, flags, 0)
 	dst = binary.LittleEndian.AppendUint64(dst, r.index)
 	dst = binary.LittleEndian.AppendUint64(dst, r.term)
@@ -83,8 +92,11 @@ func parseRecordHead(b []byte, offset int64, seed uint32) (record, error) {
 	if event.Type() != binlog.TypeIgnorable || string(p[:4]) != recordMagic {
 		return record{}, fmt.Errorf("%w: no record", errDamage)
 	}
+	if p[4] > recordVersion {
+		return record{}, fmt.Errorf("%w: version %d, this quorate reads %d", errNewer, p[4], recordVersion)
+	}
 	if p[4] != recordVersion {
-		return record{}, fmt.Errorf("%w: record of version %d, this quorate reads %d", errDamage, p[4], recordVersion)
+		return record{}, fmt.Errorf("%w: record of version %d", errDamage, p[4])
 	}
 	r := record{
 		raftType:    p[5],
@@ -96,6 +108,7 @@ func parseRecordHead(b []byte, offset int64, seed uint32) (record, error) {
 		seed:        binary.LittleEndian.Uint32(p[40:]),
 		dataCRC:     binary.LittleEndian.Uint32(p[44:]),
 		chain:       binary.LittleEndian.Uint32(p[48:]),
+		staged:      p[6]&recordStaged != 0,
 	}
 	split := p[6]&recordSplit != 0
 	switch {
@@ -107,7 +120,9 @@ func parseRecordHead(b []byte, offset int64, seed uint32) (record, error) {
 		return record{}, fmt.Errorf("%w: record of another segment", errDamage)
 	case event.LogPos() != uint32(offset+r.eventBytes()):
 		return record{}, fmt.Errorf("%w: record of another place", errDamage)
-	case r.durable > uint64(offset):
+	case r.staged && (split || r.durable < uint64(offset+r.eventBytes())):
+		return record{}, fmt.Errorf("%w: record of a stage with durable %d", errDamage, r.durable)
+	case !r.staged && r.durable > uint64(offset):
 		return record{}, fmt.Errorf("%w: durable up to %d before it was written", errDamage, r.durable)
 	}
 	return r, nil

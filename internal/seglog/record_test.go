@@ -3,8 +3,10 @@ package seglog
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/quorate/quorate/internal/binlog"
@@ -61,6 +63,38 @@ func TestScanRefusesRecords(t *testing.T) {
 				t.Fatalf("last index %d, want %d", l.LastIndex(), want)
 			}
 		})
+	}
+}
+
+// TestNewerRecord: a record of a later version is no damage, if its checksum says
+// so: nothing is cut, and the error says who wrote it.
+func TestNewerRecord(t *testing.T) {
+	for _, sound := range []bool{true, false} {
+		fs := vfs.NewMem()
+		l := mustOpen(t, smallOptions(fs))
+		mustAppend(t, l, nil, plain(1, 1, 10), plain(2, 1, 10))
+		at := recordsOf(t, l, 0)[1].offset
+		_ = l.Close()
+		b := readFile(t, fs, segmentName(1))
+		b[at+binlog.HeaderBytes+4] = recordVersion + 1
+		if sound {
+			fix(b[at:][:recordBytes(10)])
+		}
+		writeFile(t, fs, segmentName(1), b)
+		l, err := Open(smallOptions(fs))
+		if !sound {
+			if err != nil || l.LastIndex() != 1 {
+				t.Fatalf("damaged version: %v", err)
+			}
+			_ = l.Close()
+			continue
+		}
+		if !errors.Is(err, ErrFormat) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "written by a newer quorate") {
+			t.Fatalf("newer version: %v", err)
+		}
+		if !bytes.Equal(b, readFile(t, fs, segmentName(1))) {
+			t.Fatal("the segment was changed")
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	iofs "io/fs"
 	"path/filepath"
 
 	"github.com/quorate/quorate/internal/vfs"
@@ -69,7 +70,7 @@ func decodeState(b []byte, identity [16]byte) (s stateFile, err error) {
 		return s, fmt.Errorf("%w: %s has no magic", ErrFormat, stateName)
 	}
 	if v := binary.LittleEndian.Uint16(b[4:]); v != Version {
-		return s, fmt.Errorf("%w: version %d, this quorate reads %d", ErrFormat, v, Version)
+		return s, fmt.Errorf("%w: version %d, this quorate reads %d: it was written by another quorate", ErrFormat, v, Version)
 	}
 	if !crcValid(b, identityBytes) {
 		return s, &CorruptError{File: stateName, Detail: "wrong checksum of the identity"}
@@ -132,25 +133,39 @@ func createState(fs vfs.FS, dir string, identity [16]byte) error {
 }
 
 // createDurably makes a file that is there with all of its content or not at
-// all, in place of what had the name.
+// all, in place of what had the name. ErrFull: nothing was done.
 func createDurably(fs vfs.FS, dir, temporary, name string, content []byte) error {
-	f, err := fs.Create(filepath.Join(dir, temporary))
+	temporary, name = filepath.Join(dir, temporary), filepath.Join(dir, name)
+	f, err := fs.Create(temporary)
 	if err != nil {
-		return err
+		return full(err)
 	}
-	if _, err = f.WriteAt(content, 0); err == nil {
+	_, err = f.WriteAt(content, 0)
+	err = full(err)
+	if err == nil {
 		err = f.Sync()
 	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
-		err = fs.Rename(filepath.Join(dir, temporary), filepath.Join(dir, name))
+		err = full(fs.Rename(temporary, name))
+	}
+	if errors.Is(err, ErrFull) {
+		return removeTemporary(fs, temporary, err)
 	}
 	if err == nil {
 		err = fs.SyncDir(dir)
 	}
 	return err
+}
+
+// removeTemporary undoes what the disk had no room for, and returns full.
+func removeTemporary(fs vfs.FS, temporary string, full error) error {
+	if err := fs.Remove(temporary); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", temporary, err)
+	}
+	return full
 }
 
 // open opens the file for writing and makes the newest slot durable: the
@@ -180,8 +195,11 @@ func (s *stateFile) save(hs HardState) (synced bool, err error) {
 		return false, nil
 	}
 	slot := 1 - s.synced
+	// The slots have their place on the disk, full or not. Where a file system
+	// copies on write, the write may fail; what it spoils is at most a commit
+	// index.
 	if err := s.write(slot, s.sequence+1, hs); err != nil {
-		return false, err
+		return false, full(err)
 	}
 	mustSync := hs.Term != s.current.Term || hs.Vote != s.current.Vote
 	if mustSync {

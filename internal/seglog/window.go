@@ -21,9 +21,16 @@ func damaged(what string, err error) error { return fmt.Errorf("read %s: %w", wh
 // window gives access to a file's bytes by offset and reads ahead.
 type window struct {
 	file vfs.File
+	// size is where the file, or what is to be read of it, ends.
 	size int64
-	at   int64
-	buf  []byte
+	// ahead is how much is read at once.
+	ahead int64
+	// lasting makes each read one into new memory: the bytes that were
+	// returned stay valid.
+	lasting bool
+
+	at  int64
+	buf []byte
 }
 
 func newWindow(f vfs.File) (*window, error) {
@@ -31,7 +38,7 @@ func newWindow(f vfs.File) (*window, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &window{file: f, size: size}, nil
+	return &window{file: f, size: size, ahead: windowBytes}, nil
 }
 
 // bytes returns n bytes from offset, valid until the next call. It returns
@@ -41,8 +48,8 @@ func (w *window) bytes(offset, n int64) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the file ends at %d, inside of %d bytes at %d", errDamage, w.size, n, offset)
 	}
 	if offset < w.at || offset+n > w.at+int64(len(w.buf)) {
-		length := min(max(n, windowBytes), w.size-offset)
-		if int64(cap(w.buf)) < length {
+		length := min(max(n, w.ahead), w.size-offset)
+		if w.lasting || int64(cap(w.buf)) < length {
 			w.buf = make([]byte, length)
 		}
 		w.buf, w.at = w.buf[:length], offset

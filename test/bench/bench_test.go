@@ -147,6 +147,22 @@ func TestParseBenchmarks(t *testing.T) {
 	}
 }
 
+// TestReportLog: a comparison is shown as its table, all else as a line.
+func TestReportLog(t *testing.T) {
+	const output = "BenchmarkAppend/1x1KiB-2 \t 1\t 154.0 group-p50-µs\n" +
+		"| group commit\n|          group-p50-µs\n|   1x1KiB          154\n" +
+		"BenchmarkOpen-2 \t 20\t 50000 ns/op\nPASS\n"
+	r := result{Log: parseBenchmarks(output), logTables: parseTables(output)}
+	var got strings.Builder
+	r.reportLog(&got)
+	want := "\nthe log's own benchmarks\n" +
+		"  group commit\n           group-p50-µs\n    1x1KiB          154\n" +
+		"  Open-2                                          20 runs  50000 ns/op\n"
+	if d := cmp.Diff(want, got.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 // TestRatios: a ratio is made within each round, and a failed turn makes none.
 func TestRatios(t *testing.T) {
 	p := func(round int, system string, tps float64) point {

@@ -10,7 +10,8 @@
 //	          (quorate_*_seconds) over a window of write load
 //	kills     the write gap over SIGKILLs of the primary's mysqld, and of its
 //	          agent and mysqld, with the ledger checked at the end
-//	log       the log's own Go benchmarks
+//	log       the log's own Go benchmarks: group commit beside the floor of the
+//	          same disk, and beside a reader that catches up
 //
 // # What makes the figures comparable
 //

@@ -15,8 +15,11 @@ const (
 	// logPackage holds the log's benchmarks.
 	logPackage = "./internal/seglog"
 	// logBenchTime is go test's -benchtime, logBenchWait the limit for it all.
+	// The comparisons run for as long as they need, whatever it says.
 	logBenchTime = 3 * time.Second
 	logBenchWait = 5 * time.Minute
+	// logTableMark begins each line of a table that they print.
+	logTableMark = "| "
 )
 
 // goBenchmark is one line of go test -bench.
@@ -48,7 +51,7 @@ func (b *bench) runLog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("go test -bench %s: %w: %s", logPackage, err, out[max(0, len(out)-outputTailBytes):])
 	}
-	b.result.Log = parseBenchmarks(string(out))
+	b.result.Log, b.result.logTables = parseBenchmarks(string(out)), parseTables(string(out))
 	if len(b.result.Log) == 0 {
 		b.result.Notes = append(b.result.Notes, logPackage+" has no benchmark")
 	}
@@ -78,4 +81,15 @@ func parseBenchmarks(out string) []goBenchmark {
 		all = append(all, g)
 	}
 	return all
+}
+
+// parseTables returns the lines of the tables in go test's output.
+func parseTables(out string) []string {
+	var lines []string
+	for line := range strings.Lines(out) {
+		if row, ok := strings.CutPrefix(line, logTableMark); ok {
+			lines = append(lines, strings.TrimRight(row, "\n"))
+		}
+	}
+	return lines
 }

@@ -20,6 +20,8 @@ type result struct {
 	Kills      []killSeries  `json:"kills,omitempty"`
 	Ledger     *killVerdict  `json:"ledger,omitempty"`
 	Log        []goBenchmark `json:"log,omitempty"`
+	// logTables are lines for the eye; Log has their figures.
+	logTables []string
 	// Notes say what is missing, Faults what must not be.
 	Notes  []string `json:"notes,omitempty"`
 	Faults []string `json:"faults,omitempty"`
@@ -269,7 +271,13 @@ func (r *result) reportLog(out io.Writer) {
 		return
 	}
 	fmt.Fprint(out, "\nthe log's own benchmarks\n")
+	for _, line := range r.logTables {
+		fmt.Fprintf(out, "  %s\n", line)
+	}
 	for _, g := range r.Log {
+		if _, timed := g.Values["ns/op"]; !timed {
+			continue // a comparison: it is in a table
+		}
 		fmt.Fprintf(out, "  %-40s %9d runs", g.Name, g.Runs)
 		for _, unit := range g.order {
 			fmt.Fprintf(out, "  %g %s", g.Values[unit], unit)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -13,100 +12,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/devcluster"
 	"github.com/quorate/quorate/internal/gtid"
 )
 
-// errTransCacheFull is ER_TRANS_CACHE_FULL.
-const errTransCacheFull = 1197
-
 // TestLimits shares one cluster among what needs no failure.
 func TestLimits(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
-	f.scenario(t, "LargeTransaction", f.largeTransactions)
 	f.scenario(t, "GTIDFunctions", f.gtidFunctions)
 	f.scenario(t, "Strangers", f.strangers)
 	f.scenario(t, "Drift", f.drift)
-}
-
-// largeTransactions: what does not fit into an entry fails in its own session
-// and disturbs nobody; what the server lets through fits, also when it is all
-// small rows, whose checksums the server's limit does not count.
-func (f *fixture) largeTransactions(t *testing.T, ctx context.Context) {
-	primary := f.heal(t, ctx)
-	before, err := f.NodeStatus(ctx, primary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := f.multiStatements(t, primary)
-	exec := func(query string, args ...any) error {
-		_, err := db.ExecContext(ctx, query, args...)
-		return err
-	}
-	for _, q := range []string{"CREATE DATABASE quorate_large", "CREATE TABLE quorate_large.blob_ (id INT PRIMARY KEY, b LONGBLOB, c LONGBLOB, d LONGBLOB)",
-		"CREATE TABLE quorate_large.rows_ (id INT PRIMARY KEY)"} {
-		if err := exec(q); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// One row passes the server's bound, which it looks at between events.
-	if err := exec("INSERT INTO quorate_large.blob_ VALUES (1, REPEAT('x', 7 << 20), REPEAT('y', 7 << 20), REPEAT('z', 7 << 20))"); err != nil {
-		t.Fatalf("a row of 21 MiB: %v", err)
-	}
-	err = exec("INSERT INTO quorate_large.blob_ (id, b) VALUES (2, REPEAT('x', 7 << 20)), (3, REPEAT('x', 7 << 20)), (4, REPEAT('x', 7 << 20))")
-	if full, ok := errors.AsType[*mysql.MySQLError](err); !ok || full.Number != errTransCacheFull {
-		t.Fatalf("three rows of 7 MiB: %v, want error %d", err, errTransCacheFull)
-	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A row event of its own for each row, up to the server's limit.
-	for id := 0; id < 200_000 && err == nil; id += 500 {
-		_, err = tx.ExecContext(ctx, oneRowStatements(id, 500))
-	}
-	full, ok := errors.AsType[*mysql.MySQLError](err)
-	if !ok || full.Number != errTransCacheFull {
-		t.Fatalf("small rows without end: %v, want error %d", err, errTransCacheFull)
-	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	after, err := f.NodeStatus(ctx, primary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after.MysqldPID != before.MysqldPID || after.Term != before.Term {
-		t.Fatalf("a transaction that is too large ended the epoch: %+v, was %+v", after, before)
-	}
-	f.heal(t, ctx)
-}
-
-// multiStatements is local for a client that sends several statements at once.
-func (f *fixture) multiStatements(t *testing.T, i int) *sql.DB {
-	t.Helper()
-	dsn, err := f.LocalDSN(i)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.MultiStatements = true
-	return openDSN(t, cfg.FormatDSN(), nil)
-}
-
-// oneRowStatements inserts rows from id on, each by a statement of its own.
-func oneRowStatements(id, count int) string {
-	var b strings.Builder
-	for i := range count {
-		fmt.Fprintf(&b, "INSERT INTO quorate_large.rows_ VALUES (%d);", id+i)
-	}
-	return b.String()
 }
 
 // gtidFunctions compares package gtid with the server's own functions.

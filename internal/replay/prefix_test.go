@@ -1,100 +1,14 @@
-package agent
+package replay
 
 import (
-	"encoding/binary"
-	"fmt"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/seglog"
 )
-
-// fakeLog is a committed log in memory, cut into segments.
-type fakeLog struct {
-	entries  []seglog.Entry
-	segments []seglog.SegmentInfo
-}
-
-func (l *fakeLog) Segments() []seglog.SegmentInfo { return l.segments }
-func (l *fakeLog) FirstIndex() uint64             { return 1 }
-func (l *fakeLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
-	if index > uint64(len(l.entries)) {
-		return nil, false, nil
-	}
-	return l.entries[index-1 : min(int(index)+1, len(l.entries))], true, nil
-}
-
-// change is what a fake transaction does.
-type change struct {
-	kind byte // one of the constants below
-	xid  byte
-}
-
-const (
-	noOp      = 'n'
-	rowChange = 'r'
-	xaPrepare = 'p'
-	xaEnd     = 'e'
-)
-
-// fakeTransaction is a GTID event and what c says.
-func fakeTransaction(n uint64, c change) []byte {
-	var id gtid.UUID
-	body := append([]byte{1}, id[:]...)
-	body = binary.LittleEndian.AppendUint64(body, n)
-	body = append(body, 2)
-	body = append(body, make([]byte, 16)...)
-	raw := fakeEvent(33, body)
-	rows := fakeEvent(30, make([]byte, 10))
-	xid := fmt.Sprintf("X'%02x',X'',1", c.xid)
-	switch c.kind {
-	case rowChange:
-		return slices.Concat(raw, fakeQuery("BEGIN"), rows, fakeEvent(16, make([]byte, 8)))
-	case xaPrepare:
-		prepare := fakeEvent(38, []byte{0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, c.xid})
-		return slices.Concat(raw, fakeQuery("XA START "+xid), rows, fakeQuery("XA END "+xid), prepare)
-	case xaEnd:
-		return append(raw, fakeQuery([]string{"XA COMMIT ", "XA ROLLBACK "}[n%2]+xid)...)
-	}
-	return append(raw, fakeQuery("DROP TABLE IF EXISTS t")...)
-}
-
-func fakeQuery(text string) []byte { return fakeEvent(2, append(make([]byte, 14), text...)) }
-
-func fakeEvent(kind byte, body []byte) []byte {
-	e := make([]byte, binlog.HeaderBytes)
-	e[4] = kind
-	e = append(append(e, body...), 0, 0, 0, 0)
-	binary.LittleEndian.PutUint32(e[9:], uint32(len(e)))
-	binlog.PutChecksum(e)
-	return e
-}
-
-// buildLog makes entries of the given transaction counts; does says what each
-// transaction does. A segment begins at every third entry.
-func buildLog(counts []int, does func(n uint64) change) *fakeLog {
-	l := &fakeLog{}
-	before, n := &gtid.Set{}, uint64(0)
-	for i, count := range counts {
-		index := uint64(i + 1)
-		if i%3 == 0 {
-			l.segments = append(l.segments, seglog.SegmentInfo{FirstIndex: index, GTIDsBefore: before.Clone()})
-		}
-		data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: uint32(count), Term: 1, Number: index})
-		for range count {
-			n++
-			data = append(data, fakeTransaction(n, does(n))...)
-			before.Add(gtid.GTID{N: n})
-		}
-		l.entries = append(l.entries, seglog.Entry{Index: index, Term: 1, Data: data})
-	}
-	return l
-}
 
 func numbers(ns ...uint64) *gtid.Set {
 	s := &gtid.Set{}
@@ -187,8 +101,8 @@ func mustBreak(t *rapid.T, log *fakeLog, executed *gtid.Set, changes []change, l
 	}
 }
 
-func mustFind(t *rapid.T, log *fakeLog, executed *gtid.Set, last uint64) prefixMark {
-	mark, err := findPrefix(log, executed)
+func mustFind(t *rapid.T, log *fakeLog, executed *gtid.Set, last uint64) Prefix {
+	mark, err := FindPrefix(log, executed, Mark{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +113,7 @@ func mustFind(t *rapid.T, log *fakeLog, executed *gtid.Set, last uint64) prefixM
 }
 
 // through returns the number of the transaction at which a mark points.
-func through(l *fakeLog, m prefixMark) (n uint64) {
+func through(l *fakeLog, m Prefix) (n uint64) {
 	for _, e := range l.entries {
 		h, _, _ := entry.Parse(e.Data)
 		if e.Index == m.Index {
@@ -219,7 +133,7 @@ func TestHoleWithRowsIsRefused(t *testing.T) {
 		}
 		return change{kind: rowChange}
 	})
-	mark, err := findPrefix(log, numbers(1, 2, 5, 6, 7))
+	mark, err := FindPrefix(log, numbers(1, 2, 5, 6, 7), Mark{})
 	if err != nil || mark.Index != 4 || mark.Skip != 1 {
 		t.Fatalf("mark %+v, %v", mark, err)
 	}
@@ -231,8 +145,8 @@ func TestHoleWithRowsIsRefused(t *testing.T) {
 // TestHolesThatTheLogLacksAreRefused: what cannot be looked at is not filled.
 func TestHolesThatTheLogLacksAreRefused(t *testing.T) {
 	log := buildLog([]int{1, 1, 1}, func(uint64) change { return change{kind: rowChange} })
-	mark := prefixMark{Index: 3, Skip: 1, Through: numbers(1, 2, 3, 9)}
-	if _, err := mark.findHoles(log, numbers(1, 2, 3)); err == nil {
+	mark := Prefix{First: 1, Index: 3, Skip: 1, Through: numbers(1, 2, 3, 9)}
+	if _, err := mark.findHoles(log, log.Segments(), numbers(1, 2, 3), Mark{}); err == nil {
 		t.Fatalf("filled %s", mark.Done)
 	}
 }

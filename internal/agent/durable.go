@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/replay"
+)
+
+const (
+	// durableEvery is how often a new durable mark is taken while there is
+	// something new. It costs one fsync of InnoDB's redo log.
+	durableEvery = 10 * time.Second
+	// durableTimeout bounds one try: a disk that takes longer has other troubles.
+	durableTimeout = 30 * time.Second
+)
+
+// durableFile holds the node's durable mark. Without it the node's part of the
+// log waits for the next mark; nothing else is lost.
+const durableFile = "durable.json"
+
+// durableRecord is the content of durable.json.
+type durableRecord struct {
+	Index   uint64 `json:"index"`
+	Witness string `json:"witness"`
+	// ServerUUID tells which mysqld's it is: a data directory that was made anew
+	// holds nothing of what the old one did.
+	ServerUUID string `json:"server_uuid"`
+}
+
+// durableMark is the node's durable mark, on disk and in memory.
+type durableMark struct {
+	path string
+
+	mu         sync.Mutex
+	mark       replay.Mark
+	serverUUID string
+	// waiting says why there is no newer one; "" = there is nothing to say.
+	waiting string
+}
+
+// load reads the mark. Call it before anything else.
+func (d *durableMark) load(path string) error {
+	d.path = path
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read durable mark: %w", err)
+	}
+	var r durableRecord
+	if err = json.Unmarshal(b, &r); err == nil {
+		d.mark.Index, d.serverUUID = r.Index, r.ServerUUID
+		d.mark.Witness, err = gtid.ParseGTID(r.Witness)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is damaged: remove it, the node makes a new one: %w", path, err)
+	}
+	return nil
+}
+
+// of returns the mark of the mysqld with this UUID: no mark if it is another's.
+// While the UUID is not known yet ("") it is taken for the one that had it last.
+func (d *durableMark) of(serverUUID string) replay.Mark {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if serverUUID != "" && serverUUID != d.serverUUID {
+		return replay.Mark{}
+	}
+	return d.mark
+}
+
+// advance stores a newer mark durably. A mark of the same mysqld never goes
+// back.
+func (d *durableMark) advance(serverUUID string, m replay.Mark) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if serverUUID == d.serverUUID && m.Index <= d.mark.Index {
+		return nil
+	}
+	err := writeJSON(d.path, durableRecord{Index: m.Index, Witness: m.Witness.String(), ServerUUID: serverUUID})
+	if err != nil {
+		return err
+	}
+	d.mark, d.serverUUID = m, serverUUID
+	return nil
+}
+
+// wait notes that n prepared XA transactions keep the mark where it is.
+func (d *durableMark) wait(n int, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n == 0 {
+		d.waiting = ""
+	} else if d.waiting == "" {
+		d.waiting = fmt.Sprintf("%d prepared XA transactions hold the purge back since %s", n, now.UTC().Format(time.RFC3339))
+	}
+}
+
+func (d *durableMark) why() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiting
+}
+
+// durable returns the durable mark of the mysqld that runs, or ran last.
+func (a *Agent) durable() replay.Mark { return a.mark.of(a.board.own().ServerUUID) }
+
+// runDurable takes a new durable mark at intervals, as long as mysqld applies
+// something. It has a goroutine of its own: the flush waits for a disk.
+func (a *Agent) runDurable(ctx context.Context) error {
+	ticker := time.NewTicker(durableEvery)
+	defer ticker.Stop()
+	tried := uint64(0) // what mysqld had at the last try that had an answer
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		own, p := a.board.own(), a.currentProcess()
+		judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
+		if !judged || p == nil || own.Mysqld != cluster.MysqldRunning || own.Applied == tried {
+			continue
+		}
+		flushCtx, cancel := context.WithTimeout(ctx, durableTimeout)
+		answered, err := a.takeDurable(flushCtx, p, own.ServerUUID)
+		cancel()
+		if err != nil {
+			a.logger.Warn("take a durable mark", "error", err)
+		} else if answered {
+			tried = own.Applied
+		}
+	}
+}
+
+// takeDurable asks mysqld what it has, makes that durable, and notes how far
+// into the log it goes. answered=false: it is worth another try soon.
+func (a *Agent) takeDurable(ctx context.Context, p *mysqld.Process, serverUUID string) (answered bool, err error) {
+	f, err := p.Admin().FlushExecuted(ctx)
+	if err != nil {
+		if ctx.Err() == nil && a.currentProcess() != p {
+			return false, nil // it ended meanwhile
+		}
+		return false, err
+	}
+	a.mark.wait(f.PendingXA, time.Now())
+	if f.PendingXA > 0 {
+		return false, nil
+	}
+	before, err := a.held(f.Before)
+	if err != nil {
+		return false, err
+	}
+	after, err := a.held(f.After)
+	if err != nil {
+		return false, err
+	}
+	m, ok, err := replay.NewMark(a.reader(), before, after)
+	if err != nil {
+		return false, fmt.Errorf("find mysqld's durable mark in the log: %w", err)
+	}
+	if !ok {
+		return true, nil
+	}
+	return true, a.mark.advance(serverUUID, m)
+}
+
+// held says how far gtid_executed goes in the log.
+func (a *Agent) held(executed string) (replay.Held, error) {
+	set, err := gtid.ParseSet(executed)
+	if err != nil {
+		return replay.Held{}, fmt.Errorf("parse gtid_executed: %w", err)
+	}
+	return replay.Held{Index: a.lag.executed(set, time.Now()).Applied, Executed: set}, nil
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/replay"
+)
+
+func testMark(t *testing.T, index uint64) replay.Mark {
+	t.Helper()
+	witness, err := gtid.ParseGTID("3e11fa47-71ca-11e1-9e33-c80aa9429562:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	witness.N = index + 1000
+	return replay.Mark{Index: index, Witness: witness}
+}
+
+// TestDurableMark: it survives the agent, never goes back, and belongs to one
+// mysqld data directory.
+func TestDurableMark(t *testing.T) {
+	path := filepath.Join(t.TempDir(), durableFile)
+	var d durableMark
+	if err := d.load(path); err != nil {
+		t.Fatal(err)
+	}
+	if m := d.of(""); m != (replay.Mark{}) {
+		t.Fatalf("fresh: %+v", m)
+	}
+	for _, step := range []struct{ advance, want uint64 }{{5, 5}, {4, 5}, {9, 9}} {
+		if err := d.advance("uuid-1", testMark(t, step.advance)); err != nil {
+			t.Fatal(err)
+		}
+		var again durableMark
+		if err := again.load(path); err != nil {
+			t.Fatal(err)
+		}
+		for _, uuid := range []string{"uuid-1", ""} {
+			if diff := cmp.Diff(testMark(t, step.want), again.of(uuid)); diff != "" {
+				t.Errorf("after %d, of %q (-want +got):\n%s", step.advance, uuid, diff)
+			}
+		}
+		if m := again.of("uuid-2"); m != (replay.Mark{}) {
+			t.Errorf("a new data directory has the old one's mark: %+v", m)
+		}
+	}
+	if err := d.advance("uuid-2", testMark(t, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.of("uuid-2").Index; got != 3 {
+		t.Errorf("the new data directory's mark is %d", got)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.load(path); err == nil || !strings.Contains(err.Error(), "is damaged: remove it") {
+		t.Errorf("damaged: %v", err)
+	}
+}
+
+func TestDurableMarkSaysSinceWhen(t *testing.T) {
+	var d durableMark
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	d.wait(2, since)
+	d.wait(1, since.Add(time.Hour))
+	if want := "2 prepared XA transactions hold the purge back since 2026-01-02T03:04:05Z"; d.why() != want {
+		t.Errorf("%q, want %q", d.why(), want)
+	}
+	d.wait(0, since)
+	if d.why() != "" {
+		t.Errorf("none is prepared: %q", d.why())
+	}
+}
+
+func TestNeeds(t *testing.T) {
+	full := cluster.NodeStatus{Name: "a", Kind: cluster.KindFull, Role: cluster.RoleReplica, LogFirst: 10, LogCommit: 100, DurableMark: 80}
+	for _, c := range []struct {
+		name   string
+		change func(*cluster.NodeStatus)
+		need   replay.Need
+		marks  []uint64
+	}{
+		{"mark", func(*cluster.NodeStatus) {}, replay.Need{From: 81, Why: "durable mark", Known: true}, []uint64{80}},
+		{"log", func(n *cluster.NodeStatus) { n.LogCommit = 70 }, replay.Need{From: 70, Why: "its log ends there", Known: true}, []uint64{80}},
+		{"logger", func(n *cluster.NodeStatus) { n.Kind, n.DurableMark = cluster.KindLogger, 0 },
+			replay.Need{From: 100, Why: "its log ends there", Known: true}, nil},
+		{"damaged", func(n *cluster.NodeStatus) { n.LogState = cluster.LogDamaged },
+			replay.Need{From: 10, Why: "its log is damaged", Known: true}, []uint64{80}},
+		{"unheard", func(n *cluster.NodeStatus) { *n = cluster.NodeStatus{Name: "a", Kind: cluster.KindFull} },
+			replay.Need{Why: "its log ends there"}, []uint64{0}},
+		{"older version", func(n *cluster.NodeStatus) { n.DurableMark = 0 }, replay.Need{From: 1, Why: "durable mark", Known: true}, []uint64{0}},
+	} {
+		n := full
+		c.change(&n)
+		c.need.Who = "a"
+		got, marks := needs([]cluster.NodeStatus{n})
+		if diff := cmp.Diff([]replay.Need{c.need}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+		if diff := cmp.Diff(c.marks, marks); diff != "" {
+			t.Errorf("%s: marks (-want +got):\n%s", c.name, diff)
+		}
+	}
+}

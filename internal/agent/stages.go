@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// Stages: large transactions on their way beside the log (packages tap, bulk,
+// seglog). Here they are only tied together.
+
+func (a *Agent) bulkConfig(log *seglog.Log, entries bulk.Entries) bulk.Config {
+	cfg := bulk.Config{
+		Self: a.self.ID, Dial: a.peers.DialBulk, Stages: logStages{log}, Entries: entries, Logger: a.logger,
+	}
+	for _, m := range a.cfg.ClusterMembers() {
+		if m.Kind == cluster.KindLearner {
+			cfg.Learners = append(cfg.Learners, m.ID)
+		} else {
+			cfg.Voters = append(cfg.Voters, m.ID)
+		}
+	}
+	return cfg
+}
+
+// logStages shows the log's stages to package bulk.
+type logStages struct{ *seglog.Log }
+
+// CreateStage implements bulk.Stages.
+func (s logStages) CreateStage(id entry.StageID) (bulk.StageWriter, error) {
+	stage, err := s.Log.CreateStage(id)
+	if err != nil {
+		return nil, err
+	}
+	return stage, nil
+}
+
+// OpenStage implements bulk.Stages.
+func (s logStages) OpenStage(id entry.StageID) (bulk.StageReader, error) {
+	r, err := s.Log.OpenStage(id)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// committedEntries shows the committed log to a peer that repairs its own.
+type committedEntries struct{ *consensus.Node }
+
+// Tail implements bulk.Entries.
+func (c committedEntries) Tail(ctx context.Context) (bulk.Tail, error) {
+	before := c.Role()
+	if err := c.Barrier(ctx); err != nil {
+		return bulk.Tail{}, err
+	}
+	first, last := c.LogRange()
+	// The same term before and after the barrier: it led all the time.
+	return bulk.Tail{
+		Term: before.Term, Leading: before.Leading && c.Role() == before,
+		First: first, Last: last, Commit: c.Committed().Mark().Index,
+	}, nil
+}
+
+// uploads are the stages of one epoch that are not proposed yet: the one that is
+// being written, and one that waits for a majority.
+type uploads struct {
+	mu     sync.Mutex
+	open   map[entry.StageID]*bulk.Upload
+	closed bool
+}
+
+var errEpochClosed = errors.New("the epoch has ended")
+
+func (u *uploads) add(up *bulk.Upload, id entry.StageID) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return errEpochClosed
+	}
+	if u.open == nil {
+		u.open = map[entry.StageID]*bulk.Upload{}
+	}
+	u.open[id] = up
+	return nil
+}
+
+func (u *uploads) get(id entry.StageID) *bulk.Upload {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.open[id]
+}
+
+// end closes one upload: it is proposed, or aborted.
+func (u *uploads) end(id entry.StageID) {
+	u.mu.Lock()
+	up := u.open[id]
+	delete(u.open, id)
+	u.mu.Unlock()
+	if up != nil {
+		up.Close()
+	}
+}
+
+// close ends all of them.
+func (u *uploads) close() {
+	u.mu.Lock()
+	open := u.open
+	u.open, u.closed = nil, true
+	u.mu.Unlock()
+	for _, up := range open {
+		up.Close()
+	}
+}
+
+// stageWriter is what the tap writes a large transaction to.
+type stageWriter struct {
+	*bulk.Upload
+	id      entry.StageID
+	uploads *uploads
+}
+
+// Abort implements mysqlwire.StageWriter.
+func (w stageWriter) Abort() error {
+	w.uploads.end(w.id)
+	return nil
+}
+
+// openStage begins a stage of an epoch.
+func (a *Agent) openStage(ctx context.Context, u *uploads, id entry.StageID) (mysqlwire.StageWriter, error) {
+	up, err := a.bulk.Upload(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.add(up, id); err != nil {
+		up.Close()
+		return nil, err
+	}
+	return stageWriter{up, id, u}, nil
+}
+
+// waitStage waits until this node and a majority hold a stage: named earlier, it
+// could be committed by nobody if this node died.
+func (e *epoch) waitStage(ctx context.Context, id entry.StageID) error {
+	up := e.uploads.get(id)
+	if up == nil {
+		return fmt.Errorf("wait for stage %s: %w", id, errEpochClosed)
+	}
+	return up.WaitMajority(ctx)
+}
+
+func (a *Agent) onWanted(w consensus.Wanted) { a.bulk.Want(w.Staged, w.From) }
+
+// runStages removes what is left of stages that nothing can name any more: a
+// naming entry stands in the log before the next epoch's first entry, so once
+// that is committed, earlier stages are in the log or abandoned.
+func (a *Agent) runStages(ctx context.Context) error {
+	epoch := uint64(0)
+	for {
+		mark, changed := a.node.Committed().Changed()
+		if mark.Epoch > epoch {
+			epoch = mark.Epoch
+			keep := func(id entry.StageID) bool { return id.Term >= epoch }
+			a.bulk.Forget(keep)
+			if err := a.log.DropStages(keep); err != nil {
+				a.logger.Warn("remove abandoned stages", "error", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// stageEvents is a staged transaction for the feed.
+type stageEvents struct{ *seglog.StageReader }
+
+// Size implements mysqlwire.StageEvents.
+func (s stageEvents) Size() int64 {
+	n, _ := s.Bytes()
+	return n
+}
+
+// openEvents opens a staged transaction of the log.
+func (a *Agent) openEvents(id entry.StageID) (mysqlwire.StageEvents, error) {
+	r, err := a.log.OpenStage(id)
+	if err != nil {
+		return nil, err
+	}
+	return stageEvents{r}, nil
+}

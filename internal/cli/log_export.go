@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// exportOptions is what the command line says.
+type exportOptions struct {
+	source               logSource
+	to, toDir            string
+	from, untilIndex     uint64
+	untilGTID, untilTime string
+	force, asJSON        bool
+}
+
+func newLogExportCommand() *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use:   "export (--config FILE | --dir DIR) (--to FILE | --to-dir DIR)",
+		Short: "Write committed transactions as a binlog file",
+		Long: `Writes what is committed in a node's log as a binlog file: its transactions, byte
+for byte as their primaries wrote them. The node may run. It is for recovery to a
+point in time, on a server that was restored from a backup:
+
+  mysqlbinlog FILE | mysql
+
+What the server has already, by its GTIDs, it skips. A log begins where it was
+purged: "quorate log ls" shows where.
+
+Without a limit everything up to the commit index is written. --until-time ends
+before the first transaction that was committed later, by the clock of its
+primary; a time without a zone is local time.
+
+One file holds what servers of one version wrote. Where the log goes over an
+upgrade, --to-dir writes several, export.000001 and so on, to be read in this
+order. The files are synced. One that exists is not written over without --force.`,
+		Example: `  quorate log export --config node.toml --to all.binlog
+  quorate log export --config node.toml --to - --until-time "2026-03-01 11:59:59" | mysqlbinlog - | mysql
+  quorate log export --dir /backup/log --to-dir restore --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	o.source.flags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&o.to, "to", "", "the `file` to write; - is stdout")
+	flags.StringVar(&o.toDir, "to-dir", "", "the existing `directory` to write export.000001, … into")
+	flags.Uint64Var(&o.from, "from", 0, "the `index` of the first entry")
+	flags.Uint64Var(&o.untilIndex, "until-index", 0, "the `index` of the last entry")
+	flags.StringVar(&o.untilGTID, "until-gtid", "", "the `GTID` of the last transaction")
+	flags.StringVar(&o.untilTime, "until-time", "", "the last `time` of a commit: RFC 3339, or \"YYYY-MM-DD hh:mm:ss\"")
+	flags.BoolVar(&o.force, "force", false, "write over existing files")
+	flags.BoolVar(&o.asJSON, "json", false, "print the result in JSON")
+	return cmd
+}
+
+// limits returns what the flags say, judged.
+func (o *exportOptions) limits() (limits seglog.ExportOptions, err error) {
+	limits = seglog.ExportOptions{From: o.from, UntilIndex: o.untilIndex}
+	if (o.to == "") == (o.toDir == "") {
+		return limits, errors.New("one of --to and --to-dir says where the binlog goes")
+	}
+	if o.untilIndex != 0 && o.untilIndex < o.from {
+		return limits, fmt.Errorf("--until-index %d is before --from %d", o.untilIndex, o.from)
+	}
+	if o.untilGTID != "" {
+		if limits.UntilGTID, err = gtid.ParseGTID(o.untilGTID); err != nil {
+			return limits, fmt.Errorf("--until-gtid: %w", err)
+		}
+	}
+	if o.untilTime != "" {
+		if limits.UntilTime, err = time.Parse(time.RFC3339, o.untilTime); err != nil {
+			limits.UntilTime, err = time.ParseInLocation(time.DateTime, o.untilTime, time.Local)
+		}
+		if err != nil {
+			return limits, fmt.Errorf("--until-time %q is neither RFC 3339 nor \"YYYY-MM-DD hh:mm:ss\"", o.untilTime)
+		}
+	}
+	return limits, nil
+}
+
+func (o *exportOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	limits, err := o.limits()
+	if err != nil {
+		return usage(err)
+	}
+	toStdout := o.to == "-"
+	if toStdout && isTerminal(stdout) {
+		return usage(errors.New("--to -: a binlog is not for a terminal"))
+	}
+	in, err := o.source.open()
+	if err != nil {
+		return err
+	}
+	files := &exportFiles{options: o, stdout: stdout}
+	defer files.discard()
+	result, err := in.Export(ctx, limits, files.create)
+	if err == nil {
+		err = files.finish()
+	}
+	if err != nil {
+		return err
+	}
+	if toStdout {
+		stdout = stderr
+	}
+	return printExported(stdout, result, files.names(), o.asJSON)
+}
+
+// exportResult is what `quorate log export --json` prints.
+type exportResult struct {
+	Files        []string   `json:"files"`
+	FirstIndex   uint64     `json:"first_index"`
+	LastIndex    uint64     `json:"last_index"`
+	Transactions uint64     `json:"transactions"`
+	GTIDs        string     `json:"gtids"`
+	GTIDsBefore  string     `json:"gtids_before"`
+	LastTime     *time.Time `json:"last_time,omitempty"`
+	Bytes        int64      `json:"bytes"`
+}
+
+func printExported(out io.Writer, x *seglog.Exported, files []string, asJSON bool) error {
+	if asJSON {
+		result := exportResult{
+			Files: files, FirstIndex: x.FirstIndex, LastIndex: x.LastIndex, Transactions: x.Transactions,
+			GTIDs: x.GTIDs.String(), GTIDsBefore: x.Before.String(), Bytes: x.Bytes,
+		}
+		if x.Transactions > 0 {
+			result.LastTime = &x.LastTime
+		}
+		return printJSON(out, result)
+	}
+	for _, name := range files {
+		fmt.Fprintf(out, "wrote %s\n", name)
+	}
+	_, err := fmt.Fprintf(out, "%d transactions of entries %s, %s, last commit %s\nGTIDs %s\nbehind %s\n",
+		x.Transactions, indexRange(x.FirstIndex, x.LastIndex), shortBytes(x.Bytes), commitTime(x.LastTime), gtidsOrNone(x.GTIDs), gtidsOrNone(x.Before))
+	if err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	return nil
+}
+
+func gtidsOrNone(set *gtid.Set) string { return cmp.Or(set.String(), "none") }
+
+const (
+	exportFilePermissions = 0o640 // as the log's: it holds the users' data
+	exportBufferBytes     = 1 << 20
+)
+
+// exportFiles is where an export goes. Files get their names at the end, all of
+// them or none, so that nobody takes a part for the whole.
+type exportFiles struct {
+	options *exportOptions
+	stdout  io.Writer
+	files   []*exportFile
+}
+
+// exportFile is a file that is being written beside its name.
+type exportFile struct {
+	name string
+	file *os.File
+	out  *bufio.Writer
+	// claimed: the name is ours, as an empty file, so that nobody else's is
+	// written over in the end.
+	claimed bool
+}
+
+func (f *exportFiles) names() (names []string) {
+	for _, file := range f.files {
+		names = append(names, file.name)
+	}
+	return names
+}
+
+func (f *exportFiles) create(x seglog.ExportFile) (io.Writer, error) {
+	if f.options.toDir == "" && x.Number > 1 {
+		return nil, fmt.Errorf("from here on MySQL %s wrote the log: one binlog file cannot hold two versions, --to-dir writes several (or --from %d, or --until-index %d)",
+			x.ServerVersion, x.FirstIndex, x.FirstIndex-1)
+	}
+	if f.options.to == "-" {
+		f.files = append(f.files, &exportFile{name: "-", out: bufio.NewWriterSize(f.stdout, exportBufferBytes)})
+		return f.files[0].out, nil
+	}
+	name := f.options.to
+	if f.options.toDir != "" {
+		name = filepath.Join(f.options.toDir, fmt.Sprintf("export.%06d", x.Number))
+	}
+	file := &exportFile{name: name}
+	if !f.options.force {
+		claim, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, exportFilePermissions)
+		if errors.Is(err, os.ErrExist) {
+			return nil, fmt.Errorf("%s exists: --force writes over it", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("create export: %w", err)
+		}
+		claim.Close()
+		file.claimed = true
+	}
+	f.files = append(f.files, file)
+	var err error
+	if file.file, err = os.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, exportFilePermissions); err != nil {
+		return nil, fmt.Errorf("create export: %w", err)
+	}
+	file.out = bufio.NewWriterSize(file.file, exportBufferBytes)
+	return file.out, nil
+}
+
+// finish makes the files durable and gives them their names.
+func (f *exportFiles) finish() error {
+	for _, file := range f.files {
+		err := file.out.Flush()
+		if err == nil && file.file != nil {
+			err = file.file.Sync()
+		}
+		if err != nil {
+			return fmt.Errorf("write export: %w", err)
+		}
+	}
+	for _, file := range f.files {
+		if file.file == nil {
+			continue
+		}
+		if err := os.Rename(file.name+".tmp", file.name); err != nil {
+			return fmt.Errorf("name export: %w", err)
+		}
+		file.claimed = false
+		if err := file.file.Close(); err != nil {
+			return fmt.Errorf("close export: %w", err)
+		}
+		file.file = nil
+		if err := syncDirectory(filepath.Dir(file.name)); err != nil {
+			return fmt.Errorf("sync directory of export: %w", err)
+		}
+	}
+	return nil
+}
+
+func syncDirectory(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// discard removes what was not finished.
+func (f *exportFiles) discard() {
+	for _, file := range f.files {
+		if file.file != nil {
+			file.file.Close()
+			os.Remove(file.file.Name())
+		}
+		if file.claimed {
+			os.Remove(file.name)
+		}
+	}
+}

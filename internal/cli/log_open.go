@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// logSource says which log a command reads.
+type logSource struct {
+	config, dir string
+	uncommitted bool
+}
+
+// flags adds the flags that all commands on a log's files have.
+func (s *logSource) flags(cmd *cobra.Command) {
+	configFlag(cmd, &s.config)
+	cmd.Flags().StringVarP(&s.dir, "dir", "d", "", "the log's `directory`: DATA_DIR/log of a node, or a copy")
+	// It cannot fail: the flag exists.
+	_ = cmd.MarkFlagDirname("dir")
+}
+
+// uncommittedFlag adds --uncommitted.
+func (s *logSource) uncommittedFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&s.uncommitted, "uncommitted", false, "show what is behind the commit index, too; it may yet be replaced")
+}
+
+// open looks at the log. It takes no lock: the node may run.
+func (s *logSource) open() (*seglog.Inspector, error) {
+	switch {
+	case s.config != "" && s.dir != "":
+		return nil, usage(errors.New("--dir and --config both say where the log is: use one of them"))
+	case s.config != "":
+		c, err := loadConfig(s.config)
+		if err != nil {
+			return nil, err
+		}
+		s.dir = filepath.Join(c.DataDir, "log")
+	case s.dir == "":
+		return nil, usage(errors.New("--config or --dir is missing: they say where the log is"))
+	}
+	return seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
+}
+
+// printJSON prints a document for programs.
+func printJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	return nil
+}
+
+// indexRange prints the entries from one index to another.
+func indexRange(first, last uint64) string {
+	switch {
+	case last < first:
+		return "none"
+	case last == first:
+		return fmt.Sprint(first)
+	}
+	return fmt.Sprintf("%d-%d", first, last)
+}
+
+// commitTime prints when something was committed; "-" = never.
+func commitTime(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.DateTime)
+}
+
+// shortSourcesMax is how many sources of a set find room in a line.
+const shortSourcesMax = 2
+
+// shortGTIDs prints a set in one cell: of a UUID the beginning, of many sources
+// the first, of many intervals the ends.
+func shortGTIDs(set *gtid.Set) string {
+	if set == nil || set.IsEmpty() {
+		return "-"
+	}
+	var sources []string
+	for source := range strings.SplitSeq(set.String(), ",") {
+		uuid, intervals, _ := strings.Cut(strings.TrimSpace(source), ":")
+		if n := strings.Count(intervals, ":"); n > 0 {
+			first, _, _ := strings.Cut(intervals, ":")
+			intervals = first + ":…:" + intervals[strings.LastIndex(intervals, ":")+1:]
+		}
+		sources = append(sources, uuid[:min(len(uuid), 8)]+"…:"+intervals)
+	}
+	if n := len(sources) - shortSourcesMax; n > 0 {
+		sources = append(sources[:shortSourcesMax], fmt.Sprintf("+%d", n))
+	}
+	return strings.Join(sources, " ")
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+)
+
+// purgeTimeout bounds how long the agent may take: it syncs the directory for
+// every segment that it removes.
+const purgeTimeout = time.Minute
+
+// purgeOptions is what the command line says.
+type purgeOptions struct {
+	addr                string
+	request             cluster.PurgeRequest
+	dryRun, asJSON, yes bool
+}
+
+func newLogPurgeCommand() *cobra.Command {
+	var path, addr, keep string
+	var o purgeOptions
+	cmd := &cobra.Command{
+		Use:   "purge [--config FILE | --addr HOST:PORT]",
+		Short: "Remove what nobody needs any more from a node's log",
+		Long: `Shows which of the oldest segments of one node's log can go, and why the others
+stay; then removes them. The agents do the same by themselves every minute.
+
+A segment goes when [log] retention_size or retention_age lets it, and no member
+needs it: every one that has a mysqld holds all of it durably in InnoDB, and
+every one has it in its own log. --keep takes the place of the retention; what
+is needed stays, whatever it says.
+
+On a terminal it asks before it removes anything. --json prints the plan that
+was carried out, or with --dry-run the one that would be, and does not ask.`,
+		Example: `  quorate log purge --dry-run
+  quorate log purge --config node.toml --keep 4GiB
+  quorate log purge --addr 10.0.0.2:7401 --keep 0 --yes`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if o.addr, err = statusAddress(path, addr); err != nil {
+				return err
+			}
+			if keep != "" {
+				size, err := config.ParseBytes(keep)
+				if err != nil {
+					return usage(fmt.Errorf("--keep: %w", err))
+				}
+				o.request.RetentionSize = new(int64(size))
+			}
+			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&addr, "addr", "", "`host:port` of the agent's api")
+	cmd.Flags().StringVar(&keep, "keep", "", "keep this `size` of the log, instead of the configured retention")
+	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "remove nothing")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the plan in JSON")
+	return cmd
+}
+
+func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	if o.asJSON {
+		return o.runJSON(ctx, out)
+	}
+	planCtx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	plan, err := api.FetchPurgePlan(planCtx, o.addr, o.request)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(out, purgeTable(plan)); err != nil {
+		return fmt.Errorf("print plan: %w", err)
+	}
+	if o.dryRun || plan.UpTo == 0 {
+		return nil
+	}
+	question := fmt.Sprintf("\nRemove entries %d-%d from the log of node %s? [y/N] ", plan.Segments[0].First, plan.UpTo, plan.Node)
+	if !o.yes && isTerminal(out) && !confirm(in, out, question) {
+		return errors.New("nothing was removed")
+	}
+	ctx, cancel = context.WithTimeout(ctx, purgeTimeout)
+	defer cancel()
+	if plan, err = api.Purge(ctx, o.addr, o.request); err != nil {
+		return err
+	}
+	result := fmt.Sprintf("\nremoved %s: the log of node %s now begins at entry %d\n", shortBytes(plan.Bytes), plan.Node, plan.UpTo+1)
+	if !plan.Done { // the agent was faster
+		result = "\nthere is nothing left to remove\n"
+	}
+	if _, err = io.WriteString(out, result); err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	return nil
+}
+
+func (o purgeOptions) runJSON(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
+	defer cancel()
+	ask := api.Purge
+	if o.dryRun {
+		ask = api.FetchPurgePlan
+	}
+	plan, err := ask(ctx, o.addr, o.request)
+	if err != nil {
+		return err
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(plan); err != nil {
+		return fmt.Errorf("print plan: %w", err)
+	}
+	return nil
+}
+
+// confirm asks a question that only "y" or "yes" answers.
+func confirm(in io.Reader, out io.Writer, question string) bool {
+	if _, err := io.WriteString(out, question); err != nil {
+		return false
+	}
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
+}
+
+// purgeTable renders a plan for people.
+func purgeTable(p cluster.PurgePlan) string {
+	var text strings.Builder
+	n := 0
+	for _, s := range p.Segments {
+		if s.Purge {
+			n++
+		}
+	}
+	fmt.Fprintf(&text, "node %s: %d of %d segments can go, %s\n\n", p.Node, n, len(p.Segments), shortBytes(p.Bytes))
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ENTRIES\tSIZE\tLAST COMMIT\tPLAN")
+	for _, s := range p.Segments {
+		written, why := "-", s.Why
+		if !s.Written.IsZero() {
+			written = s.Written.UTC().Format(time.RFC3339)
+		}
+		if s.Purge {
+			why = "goes: " + why
+		}
+		fmt.Fprintf(table, "%d-%d\t%s\t%s\t%s\n", s.First, s.Last, shortBytes(s.Bytes), written, why)
+	}
+	table.Flush() // it writes to memory
+	if p.Blocked != "" {
+		fmt.Fprintf(&text, "\nblocked: %s\n", p.Blocked)
+	}
+	return text.String()
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// upgradedLog makes a log of two epochs, whose servers have different versions,
+// of a real server's transactions.
+func upgradedLog(t *testing.T) (dir string) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "binlog", "testdata", "mysql-9.7.4.000001"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fde, _, err := binlog.CutEvent(raw[len(binlog.Magic):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var transactions [][]byte
+	for transaction, err := range binlog.Transactions(raw[len(binlog.Magic):]) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transactions = append(transactions, transaction.Raw)
+	}
+	dir = filepath.Join(t.TempDir(), "log")
+	log, err := seglog.Open(seglog.Options{FS: vfs.OS{}, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	index := uint64(0)
+	put := func(term uint64, data []byte) {
+		t.Helper()
+		index++
+		if err := log.Append([]seglog.Entry{{Index: index, Term: term, Data: data}}, &seglog.HardState{Term: term, Commit: index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, version := range []string{"8.4.3", "9.7.4"} {
+		term := uint64(i + 1)
+		format := append(binlog.Event(nil), fde...)
+		copy(format[binlog.HeaderBytes+2:], version+"\x00\x00\x00\x00")
+		binlog.PutChecksum(format)
+		put(term, entry.EncodeEpoch(entry.Epoch{Term: term, Primary: "a", ServerVersion: version, FormatDescription: format}))
+		for n := range uint64(2) {
+			header := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: 1, Term: term, Number: n + 1})
+			put(term, append(header, transactions[2*uint64(i)+n]...))
+		}
+	}
+	return dir
+}
+
+// TestExportOverUpgrade: one file cannot hold two formats; a directory gets one
+// file for each, and nothing is left of what was refused.
+func TestExportOverUpgrade(t *testing.T) {
+	log, to := upgradedLog(t), t.TempDir()
+	names := func() (names []string) {
+		t.Helper()
+		found, err := os.ReadDir(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			names = append(names, f.Name())
+		}
+		return names
+	}
+	file := filepath.Join(to, "all")
+	code, out, errs := run(t, "log", "export", "--dir", log, "--to", file)
+	if code != exitFailure || out != "" || !strings.Contains(errs, "--to-dir writes several (or --from 5, or --until-index 4)") || len(names()) > 0 {
+		t.Fatalf("one file: %d, %q, %q, %v", code, out, errs, names())
+	}
+	// A file that cannot be written ends it, and takes the ones before with it.
+	second := filepath.Join(to, "export.000002")
+	if err := os.WriteFile(second, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := run(t, "log", "export", "--dir", log, "--to-dir", to); code != exitFailure || !strings.Contains(errs, "exists: --force") || len(names()) != 1 {
+		t.Fatalf("a name is taken: %d, %q, %v", code, errs, names())
+	}
+	if mine, err := os.ReadFile(second); err != nil || string(mine) != "mine" {
+		t.Fatalf("what had the name: %q, %v", mine, err)
+	}
+	if code, out, errs := run(t, "log", "export", "--dir", log, "--to-dir", to, "--force"); code != exitOK || !strings.Contains(out, "4 transactions of entries 1-6") {
+		t.Fatalf("several files: %d, %q, %q", code, out, errs)
+	}
+	if got := fmt.Sprint(names()); got != "[export.000001 export.000002]" {
+		t.Fatal(got)
+	}
+	for n, version := range []string{"8.4.3", "9.7.4"} {
+		raw, err := os.ReadFile(filepath.Join(to, names()[n]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fde, _, err := binlog.CutEvent(raw[len(binlog.Magic):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if format, err := binlog.ParseFormatDescription(fde); err != nil || format.ServerVersion != version {
+			t.Errorf("file %d: %+v, %v", n+1, format, err)
+		}
+	}
+	for _, part := range [][]string{{"--until-index", "4"}, {"--from", "5"}} {
+		if code, _, errs := run(t, append([]string{"log", "export", "--dir", log, "--force", "--to", file}, part...)...); code != exitOK {
+			t.Errorf("%v: %d, %s", part, code, errs)
+		}
+	}
+}
+
+func TestShortGTIDs(t *testing.T) {
+	const a, b, c = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562", "5e11fa47-71ca-11e1-9e33-c80aa9429562"
+	for text, want := range map[string]string{
+		"":                                 "-",
+		a + ":1-7":                         "3e11fa47…:1-7",
+		a + ":1-7:9:12-13":                 "3e11fa47…:1-7:…:12-13",
+		a + ":1," + b + ":2":               "3e11fa47…:1 4e11fa47…:2",
+		a + ":1," + b + ":2," + c + ":3-4": "3e11fa47…:1 4e11fa47…:2 +1",
+	} {
+		set, err := gtid.ParseSet(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := shortGTIDs(set); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	if got := shortGTIDs(nil); got != "-" {
+		t.Errorf("no set: %s", got)
+	}
+}

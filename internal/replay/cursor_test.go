@@ -1,0 +1,149 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// drain reads all that is committed and returns the transactions' numbers.
+func drain(t *rapid.T, c *Cursor) (numbers []uint64, formats [][]byte) {
+	for {
+		p, ok, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return numbers, formats
+		}
+		switch {
+		case p.FormatDescription != nil:
+			formats = append(formats, p.FormatDescription)
+		case p.Staged != nil:
+			info, err := binlog.ParseGTID(p.Staged.GTIDEvent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			numbers = append(numbers, info.GTID.N)
+		default:
+			for tx, err := range binlog.Transactions(p.Events) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				numbers = append(numbers, tx.GTID.N)
+			}
+		}
+	}
+}
+
+// TestCursorServesWhatFollows (I4): exactly the transactions after the prefix,
+// in order, each once, also those that commit while it is read.
+func TestCursorServesWhatFollows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawLife(t)
+		l.log = buildLog(countsOf(l), rowsOnly)
+		have := rapid.Uint64Range(0, l.total()).Draw(t, "have")
+		log := l.log.purged(max(l.entryOf[have], 1) - 1)
+		all := log.entries
+		log.entries = all[:max(l.entryOf[have], uint64(rapid.IntRange(0, len(all)).Draw(t, "committed")))]
+		p, err := FindPrefix(log, upTo(have), Mark{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := NewCursor(log, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index, _ := c.Position()
+		got, formats := drain(t, c)
+		log.entries = all
+		more, _ := drain(t, c)
+		got = append(got, more...)
+		for i, n := range got {
+			if n != have+uint64(i)+1 {
+				t.Fatalf("after %d came %v", have, got)
+			}
+		}
+		if uint64(len(got)) != l.total()-have {
+			t.Fatalf("%d transactions after %d of %d", len(got), have, l.total())
+		}
+		if index == 1 {
+			if formats != nil {
+				t.Fatalf("a format before the first epoch: %q", formats)
+			}
+			return
+		}
+		if len(formats) != 1 || !bytes.Equal(formats[0], fakeFormat(segmentOf(log, index))) {
+			t.Fatalf("formats %q at entry %d", formats, index)
+		}
+	})
+}
+
+func countsOf(l life) []int {
+	counts := make([]int, len(l.log.entries))
+	for _, e := range l.entryOf[1:] {
+		counts[e-1]++
+	}
+	return counts
+}
+
+func segmentOf(l *fakeLog, index uint64) (first uint64) {
+	for _, s := range l.segments {
+		if s.FirstIndex <= index {
+			first = s.FirstIndex
+		}
+	}
+	return first
+}
+
+// TestCursorBringsFormats: an epoch and a rotate entry bring theirs.
+func TestCursorBringsFormats(t *testing.T) {
+	log := &fakeLog{segments: []seglog.SegmentInfo{{FirstIndex: 1, GTIDsBefore: &gtid.Set{}, FormatDescription: []byte("builtin")}}}
+	add := func(data []byte) {
+		log.entries = append(log.entries, seglog.Entry{Index: uint64(len(log.entries) + 1), Term: 1, Data: data})
+	}
+	add(nil)
+	add(entry.EncodeEpoch(entry.Epoch{Term: 1, Primary: "a", FormatDescription: []byte("epoch")}))
+	add(append(entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: 1, Term: 1, Number: 1}), fakeTransaction(1, change{kind: rowChange})...))
+	add(append(entry.AppendHeader(nil, entry.Header{Kind: entry.KindRotate, Term: 1, Number: 2}), "rotate"...))
+	c, err := NewCursor(log, Prefix{First: 1, Holes: Holes{Gone: &gtid.Set{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"epoch", "", "rotate"}
+	for i, format := range want {
+		p, ok, err := c.Next()
+		if !ok || err != nil || string(p.FormatDescription) != format || (len(p.Events) > 0) != (format == "") {
+			t.Fatalf("piece %d: %+v %t %v", i, p, ok, err)
+		}
+	}
+	if _, ok, err := c.Next(); ok || err != nil {
+		t.Fatalf("after the end: %t %v", ok, err)
+	}
+}
+
+// TestCursorAfterAPurge: what is purged between the search and the cursor is an
+// error; nothing is left out.
+func TestCursorAfterAPurge(t *testing.T) {
+	log := buildLog([]int{2, 2, 2, 2, 2, 2}, rowsOnly)
+	for have := range uint64(7) {
+		p, err := FindPrefix(log, upTo(have), Mark{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := NewCursor(log.purged(3), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Next(); !errors.Is(err, seglog.ErrCompacted) {
+			t.Errorf("mysqld has %d: %v", have, err)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// drawSegments draws a log that begins anywhere.
+func drawSegments(t *rapid.T) []seglog.SegmentInfo {
+	first := rapid.Uint64Range(1, 50).Draw(t, "first")
+	n := rapid.IntRange(1, 8).Draw(t, "segments")
+	sealed := rapid.IntRange(0, n).Draw(t, "sealed")
+	segments := make([]seglog.SegmentInfo, 0, n)
+	for i := range n {
+		entries := rapid.Uint64Range(1, 20).Draw(t, "entries")
+		segments = append(segments, seglog.SegmentInfo{
+			FirstIndex: first, LastIndex: first + entries - 1, Sealed: i < sealed,
+			Bytes:    rapid.Int64Range(1, 100).Draw(t, "bytes"),
+			LastTime: rapid.Int64Range(0, 200).Draw(t, "time"),
+		})
+		first += entries
+	}
+	return segments
+}
+
+func drawPurge(t *rapid.T) PurgeInput {
+	in := PurgeInput{
+		Segments: drawSegments(t), Now: time.Unix(200, 0),
+		Retention: Retention{
+			BytesMax: rapid.Int64Range(0, 400).Draw(t, "retention size"),
+			AgeMax:   time.Duration(rapid.IntRange(0, 200).Draw(t, "retention age")) * time.Second,
+		},
+	}
+	end := in.Segments[len(in.Segments)-1].LastIndex + 1
+	for i := range rapid.IntRange(1, 5).Draw(t, "members") {
+		in.Needs = append(in.Needs, Need{
+			Who: fmt.Sprint("n", i), Why: "test", From: rapid.Uint64Range(0, end).Draw(t, "from"),
+			Known: rapid.IntRange(0, 9).Draw(t, "known") > 0,
+		})
+		if rapid.Bool().Draw(t, "full") {
+			in.Marks = append(in.Marks, rapid.Uint64Range(0, end).Draw(t, "mark"))
+		}
+	}
+	return in
+}
+
+// safe is the model: whether one index may be lost to this log.
+func (in PurgeInput) safe(index uint64) bool {
+	for _, n := range in.Needs {
+		if !n.Known || index >= n.From {
+			return false
+		}
+	}
+	marks := slices.Sorted(slices.Values(in.Marks))
+	slices.Reverse(marks)
+	quorum := len(marks)/2 + 1
+	return len(marks) >= quorum && marks[quorum-1] >= index
+}
+
+// TestPurgeTakesNothingThatIsNeeded compares with the model, index by index.
+func TestPurgeTakesNothingThatIsNeeded(t *testing.T) {
+	purged, kept := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawPurge(t)
+		p := PlanPurge(in)
+		left, bytes, upTo := int64(0), int64(0), uint64(0)
+		for _, s := range in.Segments {
+			left += s.Bytes
+		}
+		goes := true // while it is the oldest that is looked at
+		for i, s := range in.Segments {
+			may := s.Sealed && i < len(in.Segments)-1 && (left > in.Retention.BytesMax ||
+				in.Retention.AgeMax > 0 && (s.LastTime == 0 || 200-s.LastTime > int64(in.Retention.AgeMax.Seconds())))
+			for index := s.FirstIndex; index <= s.LastIndex; index++ {
+				may = may && in.safe(index)
+			}
+			goes = goes && may
+			if got := p.Segments[i]; got.Purge != goes || got.First != s.FirstIndex || got.Last != s.LastIndex || got.Why == "" {
+				t.Fatalf("segment %d: %+v, want it purged: %t", i, got, goes)
+			}
+			left -= s.Bytes
+			if goes {
+				purged++
+				bytes, upTo = bytes+s.Bytes, s.LastIndex
+			} else {
+				kept++
+			}
+		}
+		if p.UpTo != upTo || p.Bytes != bytes {
+			t.Fatalf("up to %d, %d bytes, want %d and %d", p.UpTo, p.Bytes, upTo, bytes)
+		}
+	})
+	if purged == 0 || kept == 0 {
+		t.Fatalf("%d purged, %d kept: nothing was tested", purged, kept)
+	}
+}
+
+// TestPurgeSaysWhy: the words are what the operator decides by.
+func TestPurgeSaysWhy(t *testing.T) {
+	segments := []seglog.SegmentInfo{
+		{FirstIndex: 1, LastIndex: 100, Bytes: 10 << 20, LastTime: 1000, Sealed: true},
+		{FirstIndex: 101, LastIndex: 200, Bytes: 10 << 20, LastTime: 5000, Sealed: true},
+		{FirstIndex: 201, LastIndex: 300, Bytes: 10 << 20, LastTime: 9000, Sealed: true},
+		{FirstIndex: 301, LastIndex: 310, Bytes: 1 << 20},
+	}
+	known := func(from ...uint64) (needs []Need) {
+		for i, f := range from {
+			needs = append(needs, Need{Who: fmt.Sprintf("n%d", i+1), From: f, Why: "durable mark", Known: true})
+		}
+		return needs
+	}
+	large := Retention{BytesMax: 1 << 40, AgeMax: time.Hour}
+	for _, c := range []struct {
+		name      string
+		needs     []Need
+		marks     []uint64
+		retention Retention
+		want      []string
+		blocked   string
+	}{
+		{"age", known(305, 305), []uint64{304, 304}, large, []string{
+			"it is older than its retention (age 2h30m0s of 1h0m0s)", "it is older than its retention (age 1h23m20s of 1h0m0s)",
+			"kept: within retention (age 16m40s of 1h0m0s, 11.0MiB of 1048576.0MiB)", "kept: it is the one in use"}, ""},
+		{"size", known(305, 305), []uint64{304, 304}, Retention{BytesMax: 25 << 20}, []string{
+			"the log is larger than its retention (31.0MiB of 25.0MiB)", "kept: within retention (21.0MiB of 25.0MiB)",
+			"kept: within retention (11.0MiB of 25.0MiB)", "kept: it is the one in use"}, ""},
+		{"needed", known(305, 120), []uint64{304, 119}, large, []string{
+			"kept: 1 of 2 full nodes hold it durably, 2 must", "kept: node n2 needs it from index 120 (durable mark)",
+			"kept: within retention (age 16m40s of 1h0m0s, 11.0MiB of 1048576.0MiB)", "kept: it is the one in use"},
+			"entries 1-100 would go by retention: 1 of 2 full nodes hold it durably, 2 must"},
+		{"unknown", append(known(305), Need{Who: "n2"}), []uint64{304, 304}, Retention{}, []string{
+			"kept: nothing was heard of node n2 since this agent started", "kept: nothing was heard of node n2 since this agent started",
+			"kept: nothing was heard of node n2 since this agent started", "kept: it is the one in use"},
+			"entries 1-100 would go by retention: nothing was heard of node n2 since this agent started"},
+	} {
+		in := PurgeInput{Segments: segments, Needs: c.needs, Marks: c.marks, Retention: c.retention, Now: time.Unix(10000, 0)}
+		if c.name == "needed" {
+			in.Marks[1] = 99
+		}
+		p := PlanPurge(in)
+		var got []string
+		for _, s := range p.Segments {
+			got = append(got, s.Why)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+		if p.Blocked != c.blocked {
+			t.Errorf("%s: blocked %q, want %q", c.name, p.Blocked, c.blocked)
+		}
+	}
+}
+
+// TestPurgeWithoutFullNodes: with nobody to hold it in InnoDB nothing goes.
+func TestPurgeWithoutFullNodes(t *testing.T) {
+	p := PlanPurge(PurgeInput{
+		Segments: []seglog.SegmentInfo{{FirstIndex: 1, LastIndex: 9, Bytes: 1, Sealed: true}, {FirstIndex: 10, LastIndex: 10}},
+		Needs:    []Need{{Who: "l", From: 11, Known: true}},
+	})
+	if p.UpTo != 0 || !strings.Contains(p.Blocked, "0 of 0 full nodes") {
+		t.Fatalf("%+v", p)
+	}
+}

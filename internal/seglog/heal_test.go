@@ -1,0 +1,196 @@
+package seglog
+
+import (
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// healOptions open a damaged log.
+func healOptions(fs vfs.FS) Options {
+	o := smallOptions(fs)
+	o.Heal = true
+	return o
+}
+
+// finish gives a log that is being healed what it lacks, from what all committed
+// entries are, and compares.
+func finish(t *testing.T, l *Log, entries []Entry) {
+	t.Helper()
+	h, ok := l.Healing()
+	if !ok {
+		t.Fatal("the log is not being healed")
+	}
+	for _, e := range entries[l.LastIndex():] {
+		mustAppend(t, l, nil, e)
+	}
+	hs := h.Promised
+	hs.Commit = uint64(len(entries))
+	if err := l.FinishHealing(hs); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := l.Healing(); ok {
+		t.Fatal("the log is still being healed")
+	}
+	if got := all(t, l); !sameEntries(got, entries) {
+		t.Fatalf("the healed log has %d entries, want %d, or others", len(got), len(entries))
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHealAnyDamage: whatever is spoilt of what was durable, a healed log is the
+// one that it was. Until it is, it opens only to be healed.
+func TestHealAnyDamage(t *testing.T) {
+	d := buildDamaged(t)
+	names, err := d.fs.List(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	healed := 0
+	for round := range 150 {
+		name := names[rng.IntN(len(names))]
+		if name == stateName {
+			continue
+		}
+		disk := d.fs.CrashClone(0)
+		content := readFile(t, disk, name)
+		switch rng.IntN(4) {
+		case 0:
+			if err := disk.Remove(filepath.Join(testDir, name)); err != nil {
+				t.Fatal(err)
+			}
+			if err := disk.SyncDir(testDir); err != nil {
+				t.Fatal(err)
+			}
+		case 1:
+			writeFile(t, disk, name, content[:rng.IntN(len(content))])
+		default:
+			content[rng.IntN(len(content))] ^= 1 << rng.IntN(8)
+			writeFile(t, disk, name, content)
+		}
+		if l, err := Open(smallOptions(disk)); err == nil {
+			_ = l.Close() // a torn tail
+			continue
+		} else if !errors.Is(err, ErrCorrupt) {
+			continue // of another identity or version, as far as one can see
+		}
+		l, err := Open(healOptions(disk))
+		if err != nil {
+			t.Fatalf("round %d, %s: %v", round, name, err)
+		}
+		last := l.LastIndex()
+		if got := all(t, l); !sameEntries(got, d.entries[:last]) {
+			t.Fatalf("round %d, %s: %d entries are left, and are not the first", round, name, len(got))
+		}
+		_ = l.Close()
+		if _, err := Open(smallOptions(disk)); !errors.Is(err, ErrHealing) {
+			t.Fatalf("round %d, %s: a log that is being healed opens: %v", round, name, err)
+		}
+		l, err = Open(healOptions(disk))
+		if err != nil || l.LastIndex() != last {
+			t.Fatalf("round %d, %s: again: %v", round, name, err)
+		}
+		finish(t, l, d.entries)
+		if got := all(t, mustOpen(t, smallOptions(disk))); !sameEntries(got, d.entries) {
+			t.Fatalf("round %d, %s: %d entries are there later", round, name, len(got))
+		}
+		healed++
+	}
+	if healed < 25 {
+		t.Errorf("only %d rounds damaged the log", healed)
+	}
+}
+
+// TestHealCrashes: a crash at any moment of the healing leaves a log that is
+// damaged as before, being healed, or healed.
+func TestHealCrashes(t *testing.T) {
+	d := buildDamaged(t)
+	content := readFile(t, d.fs, segmentName(5))
+	content[len(content)/2] ^= 1
+	writeFile(t, d.fs, segmentName(5), content)
+	for n := 0; ; n++ {
+		disk := d.fs.CrashClone(0)
+		calls := 0
+		failing := vfs.Wrap(disk, func(op vfs.Op, _ string) error {
+			if op.Changes() {
+				calls++
+			}
+			if calls > n {
+				return errors.New("crash")
+			}
+			return nil
+		})
+		done := healOnce(failing, d.entries)
+		for seed := range uint64(3) {
+			after := disk.CrashClone(seed)
+			l, err := Open(smallOptions(after))
+			if err == nil {
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if !done && calls <= n {
+					t.Fatalf("call %d, seed %d: healed too early", n, seed)
+				}
+				continue
+			}
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrHealing) {
+				t.Fatalf("call %d, seed %d: %v", n, seed, err)
+			}
+			l, err = Open(healOptions(after))
+			if err != nil {
+				t.Fatalf("call %d, seed %d: %v", n, seed, err)
+			}
+			finish(t, l, d.entries)
+		}
+		if done {
+			return
+		}
+	}
+}
+
+// healOnce heals as far as the file system lets it, and reports whether it came
+// to the end.
+func healOnce(fs vfs.FS, entries []Entry) bool {
+	l, err := Open(healOptions(fs))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = l.Close() }()
+	h, ok := l.Healing()
+	if !ok {
+		panic("no damage")
+	}
+	for _, e := range entries[l.LastIndex():] {
+		if err := l.Append([]Entry{e}, nil); err != nil {
+			return false
+		}
+	}
+	return l.FinishHealing(HardState{Term: h.Promised.Term, Vote: h.Promised.Vote, Commit: uint64(len(entries))}) == nil
+}
+
+// TestHealKeepsItsPromises: the healing ends only where the promised commit
+// index is reached.
+func TestHealKeepsItsPromises(t *testing.T) {
+	d := buildDamaged(t)
+	first := segmentName(1)
+	content := readFile(t, d.fs, first)
+	content[len(content)-20] ^= 1
+	writeFile(t, d.fs, first, content)
+	l := mustOpen(t, healOptions(d.fs))
+	h, _ := l.Healing()
+	if h.Promised != d.hs[len(d.hs)-1] || h.Damage.File != first || h.Damage.Index == 0 {
+		t.Fatalf("healing is %+v", h)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("the healing ended before the promised commit index")
+		}
+	}()
+	_ = l.FinishHealing(HardState{Term: h.Promised.Term, Vote: h.Promised.Vote, Commit: h.Promised.Commit - 1})
+}

@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"bytes"
+	"hash/crc32"
+	"slices"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// durableLog is what a node's log promised to keep: the term of each entry of
+// which an append has returned, and the hard state.
+type durableLog struct {
+	terms []uint64 // of the entries from 1 on
+	hs    seglog.HardState
+}
+
+func (d *durableLog) appended(run consensus.AppendRun) {
+	for _, e := range run.Entries {
+		d.terms = append(d.terms[:e.Index-1], e.Term)
+	}
+	if run.HardState != nil {
+		d.hs = *run.HardState
+	}
+}
+
+// cut takes back what an append that does not return may have removed.
+func (d *durableLog) cut(runs []consensus.AppendRun) {
+	for _, run := range runs {
+		if len(run.Entries) > 0 {
+			d.terms = d.terms[:min(len(d.terms), int(run.Entries[0].Index-1))]
+		}
+	}
+}
+
+func (d *durableLog) has(index, term uint64) bool {
+	return index <= uint64(len(d.terms)) && d.terms[index-1] == term
+}
+
+// checker judges the run: it sees more than any node does.
+type checker struct {
+	w *World
+	// entries and transactions are the committed log, by whoever committed it
+	// first; places finds a transaction there.
+	entries      []committedEntry
+	transactions []committedTransaction
+	places       map[gtid.GTID]int
+	// seen counts what each node's commit check has passed since it started.
+	seen map[*agent]uint64
+	// engines is how much of each node's engine log was checked.
+	engines map[*node]engineCheck
+	// dumps holds what each tap has read and not acknowledged.
+	dumps   map[*epoch]*dumpCheck
+	ackedBy map[uint64]*node // by term
+	ok      int              // transactions of which a client has OK
+}
+
+type committedEntry struct {
+	term uint64
+	sum  uint32
+}
+
+type committedTransaction struct {
+	gtid  gtid.GTID
+	index uint64
+	// changes: InnoDB keeps a trace of it.
+	changes bool
+}
+
+func newChecker(w *World) *checker {
+	return &checker{
+		w: w, places: map[gtid.GTID]int{}, seen: map[*agent]uint64{}, engines: map[*node]engineCheck{},
+		dumps: map[*epoch]*dumpCheck{}, ackedBy: map[uint64]*node{},
+	}
+}
+
+// committed takes what a node's commit check has passed: the same entry at the
+// same index as everybody else's.
+func (c *checker) committed(a *agent) {
+	last := a.group.Committed().Mark().Index
+	next, known := c.seen[a]
+	if !known {
+		next = 1
+		for _, s := range a.log.Segments() {
+			next = max(next, s.FirstIndex)
+			break
+		}
+	}
+	for next <= last {
+		found, ok, err := a.committedLog().ReadCommitted(next, 1<<20)
+		if err != nil || !ok {
+			c.w.fail("log", "n%d: read committed entry %d: %t, %v", a.n.id, next, ok, err)
+		}
+		for _, e := range found {
+			c.entry(a.n, e)
+			next = e.Index + 1
+		}
+	}
+	c.seen[a] = next
+}
+
+func (c *checker) entry(n *node, e seglog.Entry) {
+	mine := committedEntry{e.Term, crc32.ChecksumIEEE(e.Data)}
+	if e.Index <= uint64(len(c.entries)) {
+		if theirs := c.entries[e.Index-1]; theirs != mine {
+			c.w.fail("agreement", "n%d committed entry %d as %v, another node as %v", n.id, e.Index, mine, theirs)
+		}
+		return
+	}
+	if e.Index != uint64(len(c.entries))+1 {
+		c.w.fail("agreement", "n%d committed entry %d, nobody has committed %d", n.id, e.Index, len(c.entries)+1)
+	}
+	c.majority("commit", e.Index, e.Term)
+	c.entries = append(c.entries, mine)
+	if e.Type != 0 {
+		return
+	}
+	h, body, err := entry.Parse(e.Data)
+	if err != nil {
+		c.w.fail("I2", "committed entry %d: %v", e.Index, err)
+	}
+	switch h.Kind {
+	case entry.KindStaged:
+		c.staged(e.Index, h, body)
+		return
+	case entry.KindTransactions:
+	default:
+		return
+	}
+	for tx, err := range binlog.Transactions(body) {
+		if err != nil {
+			c.w.fail("I4", "committed entry %d: %v", e.Index, err)
+		}
+		c.transaction(committedTransaction{tx.GTID, e.Index, changes(tx.Raw)})
+	}
+}
+
+func (c *checker) transaction(tx committedTransaction) {
+	if _, found := c.places[tx.gtid]; found {
+		c.w.fail("I9", "%s committed again by entry %d", tx.gtid, tx.index)
+	}
+	c.places[tx.gtid] = len(c.transactions)
+	c.transactions = append(c.transactions, tx)
+}
+
+// staged takes a naming entry.
+func (c *checker) staged(index uint64, h entry.Header, body []byte) {
+	s, err := entry.ParseStaged(h, body)
+	var info binlog.GTIDInfo
+	if err == nil {
+		info, err = binlog.ParseGTID(s.GTIDEvent)
+	}
+	if err != nil {
+		c.w.fail("I4", "committed entry %d: %v", index, err)
+	}
+	c.transaction(committedTransaction{info.GTID, index, s.Rows})
+}
+
+// changes tells whether a transaction leaves a trace in InnoDB: all but the
+// workload's DROP TABLE IF EXISTS of a table that is not there.
+func changes(raw []byte) bool { return !bytes.Contains(raw, []byte("DROP TABLE IF EXISTS")) }
+
+// majority fails unless a majority of the voters has promised to keep an entry.
+func (c *checker) majority(what string, index, term uint64) {
+	count := 0
+	for _, n := range c.w.nodes {
+		if n.durable.has(index, term) {
+			count++
+		}
+	}
+	if 2*count <= len(c.w.nodes) {
+		c.w.fail("I1", "%s of entry %d of term %d, which %d of %d nodes have on disk", what, index, term, count, len(c.w.nodes))
+	}
+}
+
+// answered looks at an OK at the moment when mysqld gives it (I1).
+func (c *checker) answered(m *mysqld, g gtid.GTID) {
+	i, found := c.places[g]
+	if !found {
+		c.w.fail("I1", "n%d: OK for %s, which is not committed", m.n.id, g)
+	}
+	index := c.transactions[i].index
+	c.majority("OK", index, c.entries[index-1].term)
+	c.ok++
+}
+
+// reopened compares a log with what it promised to keep before it was closed.
+func (c *checker) reopened(n *node) {
+	log, d := n.agent.log, &n.durable
+	hs := log.HardState()
+	if hs.Term < d.hs.Term || hs.Term == d.hs.Term && d.hs.Vote != 0 && hs.Vote != d.hs.Vote {
+		c.w.fail("hard-state", "n%d came back with %+v after %+v", n.id, hs, d.hs)
+	}
+	before := len(d.terms)
+	for i := log.FirstIndex(); i <= uint64(before) || i <= log.LastIndex(); i++ {
+		term, err := log.Term(i)
+		if err != nil || i <= uint64(before) && term != d.terms[i-1] {
+			c.w.fail("durability", "n%d came back without entry %d of term %d: term %d, %v", n.id, i, d.terms[i-1], term, err)
+		}
+		if i > uint64(len(d.terms)) {
+			d.terms = append(d.terms, term)
+		}
+	}
+	d.hs = hs
+}
+
+// kept fails if something that a client has OK for has left the logs (I7).
+func (c *checker) kept() {
+	for _, tx := range c.transactions {
+		c.majority("end", tx.index, c.entries[tx.index-1].term)
+	}
+	for _, n := range c.w.nodes {
+		if slices.ContainsFunc(c.entries, func(committedEntry) bool { return n.agent == nil }) {
+			c.w.fail("liveness", "n%d does not run", n.id)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+// Package sim runs whole clusters on virtual time: production code for every
+// decision, a model of everything around it, one seed for all that is left to
+// chance. The same seed is the same run, byte for byte.
+//
+//	clients ─► router's rule ─► fakemysqld ─► tap.Machine ─► consensus.Group ─► seglog.Log
+//	              (lease)          ▲   │                        │    │             │
+//	                               │   └ ACK ◄── commit check ◄─┘    │          vfs.Mem
+//	                 core.Node ────┘                              network        (disk)
+//	                               └◄── replay.Cursor ◄── committed log
+//
+// # What is real and what is not
+//
+// Real: core, consensus.Group with its commit check, gate and lease, raft,
+// seglog on vfs.Mem, tap, replay, entry, binlog, gtid. They are called as they
+// are; there is no hook for the simulator in them.
+//
+// Rebuilt, because the original owns goroutines and sockets: what package agent,
+// consensus.Node, mysqlwire's shells, package bulk and the router do around the
+// real parts. node_*.go follows them action by action; where they change, it has
+// to.
+//
+// Modelled: the network, disks' times and crashes, clocks, mysqld (fakemysqld),
+// clients.
+//
+// # Goroutines
+//
+// None of its own. A task is a coroutine (iter.Pull) of the one goroutine that
+// calls Run, which runs from one wait to the next. One run at a time in a
+// process: raft draws its election timeouts from crypto/rand.Reader, which is
+// replaced for the time of a run. cmd runs many seeds in many processes.
+//
+// # The world
+//
+//	World      the run: nodes, network, clients, faults, judgement
+//	scheduler  virtual time: a heap of (time, sequence, function)
+//	node       a machine: clock (up to 0.5 % off), disks, power, standstills
+//	life       a process: what belongs to it ends with it, and stands still with
+//	           its machine
+//	agent      one life of the agent, with loop (consensus.Node), epoch (tap),
+//	           feedSession, stages (bulk), board
+//	mysqld     one life of the server
+//	injector   the faults: a list made from the seed before the run, each at a
+//	           time or at the next moment of a kind (an ACK, an append, a rotation)
+//	workload   clients that append to tables, read them, create them; some of
+//	           what they append is large enough for a stage
+//
+// Each part draws from a random stream of its own, so that leaving a fault out
+// changes as little else as can be: Shrink lives on that.
+//
+// # What is checked
+//
+// By checker, which sees all nodes at once, at the moment when it happens:
+//
+//	I1  an OK, and every commit: on the disks of a majority of the voters
+//	I2  an ACK: every transaction of the binlog before it is committed; none after
+//	    the tap was closed
+//	I3  every engine commit is of a committed transaction, always
+//	I4  engine commits are a prefix of the log, in its order, each once, but for
+//	    no-ops; no no-op runs where it destroys data
+//	I5  one node serves; one node acknowledges in a term
+//	I6  no graceful stop while a session waits
+//	I7  what a log promised is there after every crash; at the end every commit is
+//	    on a majority, every acknowledged value in every table
+//	I9  a GTID is committed once
+//
+//	agreement  an index has the same entry on every node that commits it
+//	errant     no healthy mysqld is refused by the judge
+//	ledger     each table's history is linearizable (porcupine), up to its final
+//	           content, which all servers have
+//	liveness   after the last fault the cluster serves and agrees in time
+//
+// A broken invariant of production code (package invariant) is a failure, too.
+package sim

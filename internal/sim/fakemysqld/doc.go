@@ -1,0 +1,67 @@
+// Package fakemysqld is a deterministic model of a mysqld for the simulator: the
+// parts of the server's behaviour that acknowledged data depends on, and the real
+// bytes of its binlog events.
+//
+// A Disk is what survives a process, a Server is one process on it. A transaction
+// of a client goes through a Server so:
+//
+//	Begin      Flush                        Ack
+//	  │          │                           │
+//	queue ─► flush group: GTID, prepare ─► waiting ─► engine commit ─► Results
+//	         (redo written), binlog           behind ──┘ (a group of its own then)
+//	         └─► Dump.Next sees it
+//
+// One that came from the feed goes Receive ─► relay log ─► Apply ─► engine
+// commit, or, with ReplicaBinlog, through a flush group of its own.
+//
+// # What is modelled
+//
+//   - The engine is a redo log of prepares and commits; a commit and its GTID are
+//     one record. What a kill or a power loss leaves is a prefix of that log, so
+//     engine state is always a prefix of the engine commits (the prefix rule).
+//   - A no-op (DROP TABLE IF EXISTS of a missing table) has a GTID in the binlog
+//     and in gtid_executed, and no record. On a primary a crash forgets it; a
+//     rotation, a clean stop and FLUSH ENGINE LOGS save it, and so does a replica
+//     without a binlog. Run where the table has rows, the same statement is none:
+//     the rows are gone.
+//   - Crash recovery: without a binlog what is prepared rolls back; with the old
+//     one it commits, acknowledged or not. GTIDs are reused after a rollback.
+//   - Semi-sync: one group waits, the later ones come together behind it and wait
+//     for the highest of their positions. An ACK is sticky and believed blindly;
+//     names are compared by length first. A graceful stop releases all that wait.
+//   - Rotation drains the pipeline; SET super_read_only=ON waits for it.
+//   - The dump: refusals 1236, the start file, excluded ranges and their
+//     heartbeats. The I/O thread: checksums, position arithmetic, heartbeat check.
+//   - Metadata locks between a statement and the writers of its table, because
+//     without them a DROP could pass a write that waits.
+//
+// Where the real server decides by timing, Options.Rand or the caller does: the
+// size of a flush group, when it flushes, and how much of the tail is lost. Losses
+// are drawn from all that the settings allow (sync_binlog=0,
+// innodb_flush_log_at_trx_commit=2), which is more than what is usually seen.
+//
+// # What is not
+//
+// XA, transaction compression, tagged GTIDs, parallel appliers, row locks, other
+// replicas than the one tap, and every delay: how long a start, a shutdown, an
+// apply or the ACK receiver after a reconnect (up to 1 s) take is up to the
+// caller, who calls later.
+//
+// # Formats
+//
+// Events have the layouts of MySQL 9.7 with CRC32 (package binlog). The content of
+// a row event is this package's own, behind the post-header; lengths are uvarint:
+//
+//	+---------------+---+-----------+-------+-----+-------+-------+
+//	| 0 (10 bytes)  | 1 | pad bytes | bytes | key | bytes | value |   the operation
+//	+---------------+---+-----------+-------+-----+-------+-------+
+//	+---------------+---+--------- - -
+//	| 0 (10 bytes)  | 2 | padding …                                   Tx.Bytes, cut
+//	+---------------+---+--------- - -
+//
+// A statement has its key, and value, as text quoted like in Go.
+//
+// The package has no goroutine, clock or randomness of its own, and is to be used
+// by one goroutine. Nothing in it iterates over a map in map order. It does no
+// I/O; its durability contract is PowerLoss.
+package fakemysqld

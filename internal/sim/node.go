@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/sim/fakemysqld"
+)
+
+// node is one machine: its clock, its disks, and the processes that run on it.
+type node struct {
+	w      *World
+	id     cluster.NodeID
+	member cluster.Member
+	rng    *rand.Rand
+
+	// rate is how fast its clock runs; bootedAt is when it began at 0.
+	rate         float64
+	bootedAt     time.Duration
+	powered      bool
+	stalledUntil time.Duration
+
+	disk      *disk
+	mysqlDisk *fakemysqld.Disk
+	uuid      gtid.UUID
+	// fresh: it never ran. incarnation is the counter in mysqld's directory.
+	fresh       bool
+	incarnation uint64
+
+	agent *agent // nil while none runs
+	// applierBlocked counts the faults that stop the applier, applierLag slows it.
+	applierBlocked int
+	applierLag     time.Duration
+	startDelay     time.Duration
+
+	durable durableLog
+	// mark is durable.json: the durable mark.
+	mark replay.Mark
+}
+
+func newNode(w *World, id cluster.NodeID) *node {
+	n := &node{
+		w: w, id: id, member: cluster.Member{ID: id, Name: fmt.Sprintf("n%d", id), Kind: cluster.KindFull},
+		rng: w.random(streamNode + uint64(id)), fresh: true, powered: true,
+	}
+	n.rate = 1 + (n.rng.Float64()-0.5)/100
+	n.disk = newDisk(w.random(streamDisk + uint64(id)))
+	for i := range n.uuid {
+		n.uuid[i] = byte(id)
+	}
+	n.mysqlDisk = fakemysqld.NewDisk(n.uuid)
+	return n
+}
+
+// now is the machine's boot-time clock.
+func (n *node) now() time.Duration {
+	return time.Duration(float64(n.w.sched.now-n.bootedAt) * n.rate)
+}
+
+// globally is how long d of the machine's clock takes.
+func (n *node) globally(d time.Duration) time.Duration {
+	return time.Duration(float64(d)/n.rate) + 1
+}
+
+// hiccup is how long something that is ready waits for a processor.
+func (n *node) hiccup() time.Duration {
+	d := 2*time.Microsecond + around(n.rng, 10*time.Microsecond)
+	if chance(n.rng, 1) {
+		d += around(n.rng, 2*time.Millisecond)
+	}
+	return d
+}
+
+func (n *node) log(what, format string, args ...any) { n.w.log(n.id, what, format, args...) }
+
+// startAgent starts the agent, if its machine runs and it does not.
+func (n *node) startAgent() {
+	if !n.powered || n.agent != nil {
+		return
+	}
+	n.log("agent", "starts")
+	a, err := newAgent(n)
+	if err != nil {
+		n.w.fail("start", "n%d: the agent cannot start: %v", n.id, err)
+	}
+	n.agent = a
+	n.w.check.reopened(n)
+	a.run()
+	for _, peer := range n.w.nodes {
+		n.w.connect(n, peer)
+	}
+}
+
+// killAgent ends the agent at once, and its mysqld with it (parent-death
+// signal). What its log was just writing may be written, or a part of it.
+func (n *node) killAgent(why string) {
+	a := n.agent
+	if a == nil {
+		return
+	}
+	n.log("agent", "ends: %s", why)
+	a.cutAppend(nil)
+	n.endAgent()
+	for _, peer := range n.w.nodes {
+		n.w.disconnect(peer, n, true)
+	}
+}
+
+// endAgent forgets the process. The calls of an append under way were made.
+func (n *node) endAgent() {
+	a := n.agent
+	n.agent = nil
+	a.life.end()
+	n.w.load.closeSessions(n)
+	if a.process != nil {
+		a.process.die("its agent has ended")
+	}
+	_ = a.log.Close() // what Append returned for is on disk
+}
+
+// losePower ends everything on the machine. Of what was not synced, a part
+// that the seed chooses stays.
+func (n *node) losePower() {
+	if !n.powered {
+		return
+	}
+	n.log("power", "lost")
+	if a := n.agent; a != nil {
+		crashed := false
+		a.cutAppend(func() {
+			n.disk.losePower()
+			crashed = true
+		})
+		n.endAgent()
+		if !crashed {
+			n.disk.losePower()
+		}
+	} else {
+		n.disk.losePower()
+	}
+	n.mysqlDisk.PowerLoss(n.rng)
+	n.powered = false
+	for _, peer := range n.w.nodes {
+		n.w.disconnect(peer, n, false)
+	}
+}
+
+// powerOn boots the machine. Its agent comes up a little later; until then a
+// dial is refused.
+func (n *node) powerOn() {
+	if n.powered {
+		return
+	}
+	n.log("power", "on")
+	n.powered, n.bootedAt, n.stalledUntil = true, n.w.sched.now-around(n.rng, time.Second), 0
+	if chance(n.rng, 50) {
+		for _, peer := range n.w.nodes {
+			n.w.disconnect(peer, n, true)
+		}
+	}
+	n.w.sched.after(20*time.Millisecond+around(n.rng, 300*time.Millisecond), n.startAgent)
+}
+
+// stall freezes the machine: nothing runs on it for a while, its clock does.
+func (n *node) stall(d time.Duration) {
+	n.log("stall", "for %v", d)
+	n.stalledUntil = max(n.stalledUntil, n.w.sched.now+d)
+}

@@ -1,0 +1,386 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// Times of the agent, as package agent has them.
+const (
+	tickInterval          = 100 * time.Millisecond
+	gossipInterval        = 500 * time.Millisecond
+	peerLiveFor           = 4 * gossipInterval
+	watchInterval         = 500 * time.Millisecond
+	guardEvery            = 4
+	applierCheckInterval  = 250 * time.Millisecond
+	applierPatienceChecks = 8
+	closeWritesLockWait   = 2 * time.Second
+	idleLeaderTimeout     = 5 * time.Second
+	stopTimeout           = 5 * time.Second
+	promotionTimeout      = 30 * time.Second
+	retryAfter            = time.Second
+	fencedAfter           = 5 * time.Second
+)
+
+// Raft's timing, as package consensus and the default settings have it.
+const (
+	ticksPerHeartbeat = 4
+	raftTick          = 25 * time.Millisecond
+	electionTimeout   = time.Second
+	electionTicks     = int(electionTimeout / raftTick)
+	heartbeatInterval = ticksPerHeartbeat * raftTick
+)
+
+// agent is one life of a node's agent process: what package agent is around
+// core, consensus, tap and replay, in the same order of actions.
+type agent struct {
+	n    *node
+	w    *World
+	life *life
+	// scope is Run's context.
+	scope *scope
+
+	log   *seglog.Log
+	group *consensus.Group
+	loop  loop
+	core  *core.Node
+	began time.Duration
+
+	// What waits for core: a tick, inputs, and the mailbox of those that may
+	// not block.
+	ticked   bool
+	inputs   []core.Input
+	mail     mailbox
+	coreWork signal
+	op       *operation
+
+	epoch     *epoch
+	serveTerm uint64
+	board     board
+	process   *mysqld // nil = none
+	feed      *feedSession
+	stages    stages
+	// boundaries counts the file names that the feed made up.
+	boundaries int
+}
+
+type mailbox struct {
+	raft  *core.RaftChanged
+	peers *core.Peers
+	doubt *core.Doubt
+}
+
+type operation struct {
+	id    core.OpID
+	scope *scope
+	ended bool
+	done  signal
+}
+
+// newAgent opens what is durable: the agent's open.
+func newAgent(n *node) (*agent, error) {
+	a := &agent{n: n, w: n.w, life: &life{n: n}, scope: &scope{}, began: n.now()}
+	a.board.init(n)
+	var err error
+	quiet := slog.New(slog.DiscardHandler)
+	a.log, err = seglog.Open(seglog.Options{
+		FS: n.disk.open(), Dir: "log", Identity: [16]byte{byte(n.id)}, Logger: quiet,
+		SegmentBytesMax: n.w.options.SegmentBytesMax, CacheBytesMax: n.w.options.CacheBytesMax,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	a.group, err = consensus.NewGroup(consensus.GroupConfig{
+		Self: n.id, Members: n.w.members(), Tick: raftTick, HeartbeatTicks: ticksPerHeartbeat,
+		ElectionTicks: electionTicks, Log: a.log, HasStage: a.log.HasStage, Fresh: n.fresh, Logger: quiet, Now: n.now(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.fresh = false
+	a.loop.init(a)
+	a.stages.init(a)
+	a.core = core.New(core.Config{
+		Self: n.id, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
+		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout,
+	})
+	return a, nil
+}
+
+// run starts what runs: raft's loop, core, the polls.
+func (a *agent) run() {
+	a.life.every(raftTick, a.loop.tick)
+	a.life.every(tickInterval, func() { a.ticked = true; a.coreWork.fire() })
+	a.life.start(a.runCore)
+	a.life.start(a.runWatch)
+	a.life.start(a.runGossip)
+	a.life.start(a.runDurable)
+	a.life.start(a.runPurge)
+	a.life.start(a.dropStages)
+}
+
+// runCore is core's goroutine: it takes what has happened, from any of its
+// sources, and executes what follows.
+func (a *agent) runCore(t *task) {
+	for {
+		var sources []func() []core.Input
+		if a.ticked {
+			sources = append(sources, a.takeTick)
+		}
+		if len(a.inputs) > 0 {
+			sources = append(sources, a.takeInput)
+		}
+		if a.mail != (mailbox{}) {
+			sources = append(sources, a.takeMail)
+		}
+		if len(sources) == 0 {
+			_ = t.wait(a.scope, 0, &a.coreWork)
+			_ = t.wait(a.scope, a.n.hiccup())
+			continue
+		}
+		for _, in := range sources[a.n.rng.IntN(len(sources))]() {
+			if a.step(t, in) {
+				return
+			}
+		}
+	}
+}
+
+func (a *agent) takeTick() []core.Input {
+	a.ticked = false
+	return []core.Input{core.Tick{Now: a.n.now() - a.began}}
+}
+
+func (a *agent) takeInput() []core.Input {
+	in := a.inputs[0]
+	a.inputs = a.inputs[1:]
+	return []core.Input{in}
+}
+
+func (a *agent) takeMail() (batch []core.Input) {
+	if a.mail.raft != nil {
+		batch = append(batch, *a.mail.raft)
+	}
+	if a.mail.doubt != nil {
+		batch = append(batch, *a.mail.doubt)
+	}
+	if a.mail.peers != nil {
+		batch = append(batch, *a.mail.peers)
+	}
+	a.mail = mailbox{}
+	return batch
+}
+
+func (a *agent) input(in core.Input) {
+	a.inputs = append(a.inputs, in)
+	a.coreWork.fire()
+}
+
+func (a *agent) doubt(incarnation uint64, reason string) {
+	if a.mail.doubt == nil || a.mail.doubt.Incarnation < incarnation {
+		a.mail.doubt = &core.Doubt{Incarnation: incarnation, Reason: reason}
+	}
+	a.coreWork.fire()
+}
+
+// stop is SIGTERM to the agent.
+func (a *agent) stop() { a.input(core.Stop{}) }
+
+// step steps core once and executes what follows; true after Exit.
+func (a *agent) step(t *task, in core.Input) bool {
+	before := a.core.Phase()
+	effects := a.core.Step(in)
+	if p := a.core.Phase(); p != before {
+		a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.role.Term, a.core.Reason())
+	}
+	a.board.setRole(a.core.Role())
+	for _, e := range effects {
+		a.n.log("effect", "%s", e)
+		if e.Kind == core.Exit {
+			a.w.sched.after(0, func() { a.exit("stopped") })
+			return true
+		}
+		a.execute(t, e)
+	}
+	return false
+}
+
+// exit is the end of Run: mysqld first, the peers' listener last.
+func (a *agent) exit(why string) {
+	if a.n.agent == a {
+		a.closeEpoch()
+		a.n.killAgent(why)
+		a.w.restartAgent(a.n)
+	}
+}
+
+// execute does one effect, in order.
+func (a *agent) execute(t *task, e core.Effect) {
+	switch e.Kind {
+	case core.Cancel:
+		if a.op != nil && a.op.id == e.Op {
+			a.op.scope.end(errEnded)
+		}
+	case core.Serve:
+		a.serveTerm = e.Term
+		a.board.wake()
+	case core.Unserve:
+		a.stopServing()
+	case core.CloseTap:
+		a.closeEpoch()
+	case core.Transfer:
+		a.stopServing()
+		a.loop.do(t, a.life.within(a.scope, electionTimeout), func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
+	case core.Resign:
+		a.loop.do(t, a.life.within(a.scope, electionTimeout), func(time.Duration) { a.group.Resign(e.Term) })
+	default:
+		a.begin(e)
+	}
+}
+
+// stopServing closes the router's connections into the local mysqld.
+func (a *agent) stopServing() {
+	if a.serveTerm != 0 {
+		a.serveTerm = 0
+		a.w.load.closeSessions(a.n)
+		a.board.wake()
+	}
+}
+
+// serving tells whether the router may pass bytes into the local mysqld (I5).
+func (a *agent) serving() bool {
+	return a.serveTerm != 0 && a.n.now() < a.loop.lease && a.loop.role.Term == a.serveTerm
+}
+
+// begin starts an operation after the one before it has ended: that one is
+// done or cancelled.
+func (a *agent) begin(e core.Effect) {
+	before := a.op
+	op := &operation{id: e.Op, scope: a.life.within(a.scope, 0)}
+	a.op = op
+	if e.Kind == core.KillMysqld && a.process != nil {
+		a.process.kill("killed by its agent")
+	}
+	a.life.start(func(t *task) {
+		_ = t.wait(&scope{}, a.n.hiccup())
+		for before != nil && !before.ended {
+			_ = t.wait(&scope{}, 0, &before.done)
+		}
+		incarnation, err := a.operate(t, op.scope, e)
+		done := core.Done{Op: e.Op, Verdict: core.OK, Incarnation: incarnation}
+		if err != nil {
+			done.Verdict, done.Reason = core.Failed, err.Error()
+			var v *verdictError
+			if errors.As(err, &v) {
+				done.Verdict = v.verdict
+			}
+			a.n.log("operation", "%s: %s: %v", e, done.Verdict, err)
+		}
+		op.ended = true
+		op.done.fire()
+		a.input(done)
+	})
+}
+
+// What consensus's loop reports; nothing here blocks.
+
+func (a *agent) onRole(r consensus.RoleState) {
+	a.n.log("raft", "term %d, leader %d, leading %t", r.Term, r.Leader, r.Leading)
+	a.board.setRaft(r)
+	if !r.Leading || r.Term != a.serveTerm {
+		a.stopServing()
+	}
+	if !r.Leading || a.epochOf(r.Term) == nil {
+		a.closeEpoch()
+	}
+	a.mail.raft = &core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading}
+	a.coreWork.fire()
+}
+
+func (a *agent) onCommit(m consensus.Mark) {
+	a.w.check.committed(a)
+	a.ackCommitted(m)
+	a.board.lag.committed(m)
+	if a.feed != nil {
+		a.feed.wake()
+	}
+}
+
+func (a *agent) onRefused(r consensus.Refusal) {
+	a.n.log("refused", "term %d: %v", r.Term, r.Err)
+	if e := a.epochOf(r.Term); e != nil {
+		a.doubt(e.incarnation, fmt.Sprintf("a proposal was refused: %v", r.Err))
+	}
+}
+
+func (a *agent) onStalled(term uint64, took time.Duration) {
+	if e := a.epochOf(term); e != nil {
+		a.doubt(e.incarnation, fmt.Sprintf("the log's disk has not answered for %v", took))
+	}
+}
+
+// onFull tells core that the log takes no entries, or does again ("").
+func (a *agent) onFull(reason string) {
+	a.n.log("full", "%s", reason)
+	a.input(core.LogTrouble{Reason: reason})
+}
+
+// Callbacks of the transport.
+
+func (a *agent) peerUp(id cluster.NodeID) { a.board.peerUp(id, true) }
+
+func (a *agent) peerDown(id cluster.NodeID, refused bool) {
+	a.n.log("peer", "n%d is down, refused %t", id, refused)
+	a.board.peerUp(id, false)
+	if refused {
+		a.loop.control(func(now time.Duration) { a.group.LeaderGone(now, id) })
+	}
+}
+
+func (a *agent) receive(m *pb.Message) { a.loop.receive(m) }
+
+// committedLog shows the committed part of the log to package replay.
+type committedLog struct {
+	*seglog.Log
+	group *consensus.Group
+}
+
+// ReadCommitted implements replay.CommittedLog.
+func (l committedLog) ReadCommitted(index, bytesMax uint64) ([]seglog.Entry, bool, error) {
+	return l.group.Committed().Read(l.Log, index, bytesMax)
+}
+
+// ReadStage implements replay.CommittedLog.
+func (l committedLog) ReadStage(id entry.StageID) (io.ReadCloser, error) {
+	r, err := l.OpenStage(id)
+	if err != nil {
+		return nil, err
+	}
+	n, _ := r.Bytes()
+	return stageReader{io.NewSectionReader(r, 0, n), r}, nil
+}
+
+// stageReader reads a stage from its beginning to its end.
+type stageReader struct {
+	io.Reader
+	io.Closer
+}
+
+var _ replay.CommittedLog = committedLog{}
+
+func (a *agent) committedLog() committedLog { return committedLog{a.log, a.group} }
+
+func (a *agent) committedGTIDs() *gtid.Set { return a.group.Committed().GTIDs() }

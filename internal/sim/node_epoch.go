@@ -1,0 +1,339 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/sim/fakemysqld"
+	"github.com/quorate/quorate/internal/tap"
+)
+
+// entryBytesMax is the length of the longest entry, as package agent has it.
+const entryBytesMax = 60 << 20
+
+// epoch is one tenure of the local mysqld as primary: the shell around a
+// tap.Machine that mysqlwire.Tap and the agent are.
+type epoch struct {
+	a           *agent
+	term        uint64
+	incarnation uint64
+	process     *mysqld
+	machine     *tap.Machine
+	dump        *fakemysqld.Dump
+	scope       *scope
+	closed      bool
+
+	// step waits for room in the growing batch.
+	step *tap.Step
+	// writing is the stage that is being read, uploads has those not proposed yet.
+	writing *upload
+	uploads map[entry.StageID]*upload
+
+	readDue bool
+	running bool // the epoch is open in the log: it proposes
+	batched signal
+	ackDue  bool
+}
+
+func (a *agent) epochOf(term uint64) *epoch {
+	if a.epoch == nil || a.epoch.term != term {
+		return nil
+	}
+	return a.epoch
+}
+
+// closeEpoch ends all acknowledging: nothing is sent after it.
+func (a *agent) closeEpoch() {
+	e := a.epoch
+	if e == nil {
+		return
+	}
+	a.n.log("tap", "closed, term %d", e.term)
+	a.epoch = nil
+	e.closed = true
+	e.machine.Close()
+	e.scope.end(errEnded)
+	e.closeUploads()
+	if !e.process.dead {
+		e.process.dumped = nil
+		e.dump.Close()
+	}
+}
+
+// openTap connects the tap of a new epoch and checks that mysqld waits for it.
+func (a *agent) openTap(t *task, sc *scope, term uint64) error {
+	p, err := a.sql(t, sc)
+	if err != nil {
+		return err
+	}
+	exclude := a.committedGTIDs()
+	dump, err := p.OpenDump(exclude)
+	if err != nil {
+		return fmt.Errorf("connect tap: %w", err)
+	}
+	e := &epoch{
+		a: a, term: term, incarnation: p.incarnation, process: p, dump: dump, scope: a.life.within(a.scope, 0),
+		machine: tap.New(tap.Config{Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin}),
+		uploads: map[entry.StageID]*upload{},
+	}
+	for e.machine.FormatDescription() == nil {
+		if err := e.readOne(); err != nil {
+			dump.Close()
+			return fmt.Errorf("start dump: %w", err)
+		}
+	}
+	if err := t.wait(&scope{}, socketMin+around(a.n.rng, socketMean)); err != nil {
+		return err
+	}
+	a.closeEpoch()
+	a.epoch = e
+	if r := a.loop.role; sc.cause != nil || !r.Leading || r.Term != term {
+		a.closeEpoch()
+		return fmt.Errorf("the promotion in term %d ended", term)
+	}
+	for {
+		if p, err = a.sql(t, sc); err != nil {
+			return err
+		}
+		on, clients := p.SemiSync()
+		switch {
+		case !on:
+			return errors.New("semi-sync is off in mysqld")
+		case clients == 1:
+			return nil
+		case clients > 1:
+			return fmt.Errorf("mysqld has %d semi-sync replicas", clients)
+		}
+	}
+}
+
+// commitEpoch opens the epoch in the log.
+func (a *agent) commitEpoch(t *task, sc *scope, term uint64) error {
+	e := a.epochOf(term)
+	if e == nil {
+		return fmt.Errorf("open epoch %d: its tap is gone", term)
+	}
+	data := entry.EncodeEpoch(entry.Epoch{
+		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.machine.FormatDescription(),
+	})
+	if err := a.loop.propose(t, sc, data); err != nil {
+		return fmt.Errorf("propose epoch %d: %w", term, err)
+	}
+	for a.group.Committed().Mark().Epoch != term {
+		if err := t.wait(sc, 0, &a.loop.changed); err != nil {
+			return fmt.Errorf("commit epoch %d: %w", term, err)
+		}
+	}
+	a.w.epochs++
+	a.w.happened(pointEpoch, a.n)
+	e.run()
+	return nil
+}
+
+// run begins the reader and the proposer.
+func (e *epoch) run() {
+	if e.closed || e.process.dead {
+		return
+	}
+	e.running = true
+	e.process.dumped = e.readSoon
+	e.readSoon()
+	e.beat()
+	e.a.life.start(func(t *task) {
+		if err := e.propose(t); e.scope.cause == nil {
+			e.a.doubt(e.incarnation, fmt.Sprintf("the tap ended: %v", err))
+		}
+	})
+}
+
+// readSoon has the reader look, when the bytes have come through the socket.
+func (e *epoch) readSoon() {
+	if !e.readDue && !e.closed {
+		e.readDue = true
+		e.a.life.after(socketMin+around(e.a.n.rng, socketMean), e.read)
+	}
+}
+
+// read takes what is at hand, some of the time not all of it.
+func (e *epoch) read() {
+	e.readDue = false
+	if e.closed || e.process.dead {
+		return
+	}
+	for burst := 1 + e.a.n.rng.IntN(64); burst > 0; burst-- {
+		err := e.readOne()
+		if errors.Is(err, errNothing) {
+			break
+		}
+		if errors.Is(err, errNoRoom) {
+			e.machine.Release()
+			e.batched.fire()
+			return // the proposer wakes it when it has taken the batch
+		}
+		if err != nil {
+			e.a.doubt(e.incarnation, fmt.Sprintf("the tap ended: %v", err))
+			return
+		}
+		if burst == 1 {
+			e.readSoon()
+		}
+	}
+	e.machine.Release()
+	e.batched.fire()
+}
+
+var (
+	errNothing = errors.New("nothing to read")
+	errNoRoom  = errors.New("the growing batch is in the way")
+)
+
+func (e *epoch) readOne() error {
+	if e.step == nil {
+		event, ok := e.dump.Next()
+		if !ok {
+			return errNothing
+		}
+		e.a.w.check.dumped(e, event)
+		step, err := e.machine.Read(event)
+		if err != nil {
+			return err
+		}
+		e.step = &step
+	}
+	if e.writing != nil && e.step.Stage != nil { // its bytes are there before what names them
+		if err := e.writing.take(e.step); err != nil {
+			return fmt.Errorf("write stage: %w", err)
+		}
+	}
+	ok, err := e.machine.Apply(*e.step, time.Unix(0, int64(e.a.w.sched.now)))
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return errNoRoom
+	}
+	if err := e.stage(); err != nil {
+		return fmt.Errorf("open stage: %w", err)
+	}
+	if e.step.Kind == tap.StepRotate {
+		e.a.w.happened(pointRotated, e.a.n)
+	}
+	e.step = nil
+	e.ackSoon()
+	return nil
+}
+
+// stage opens the stage of a transaction that has begun, and leaves that of one
+// that has ended.
+func (e *epoch) stage() (err error) {
+	switch {
+	case e.step.Stage == nil:
+	case e.step.Kind == tap.StepBegin:
+		if e.writing, err = e.a.openStage(e, e.machine.StageID()); err != nil {
+			return err
+		}
+		e.uploads[e.writing.id] = e.writing
+		return e.writing.take(e.step)
+	case e.step.Kind == tap.StepEnd:
+		e.writing = nil
+	}
+	return nil
+}
+
+// closeUploads ends what was not proposed.
+func (e *epoch) closeUploads() {
+	for _, id := range slices.SortedFunc(maps.Keys(e.uploads), func(a, b entry.StageID) int { return cmp.Compare(a.Number, b.Number) }) {
+		e.uploads[id].close()
+	}
+}
+
+// beat is mysqld's heartbeat to an idle tap.
+func (e *epoch) beat() {
+	e.a.life.after(electionTimeout, func() {
+		if e.closed || e.process.dead {
+			return
+		}
+		if event := e.dump.Heartbeat(); event != nil && e.step == nil {
+			step, err := e.machine.Read(event)
+			if err == nil {
+				_, err = e.machine.Apply(step, time.Unix(0, int64(e.a.w.sched.now)))
+			}
+			if err != nil {
+				e.a.doubt(e.incarnation, fmt.Sprintf("the tap ended: %v", err))
+				return
+			}
+			e.ackSoon()
+		}
+		e.beat()
+	})
+}
+
+// propose hands batches to consensus, one at a time.
+func (e *epoch) propose(t *task) error {
+	for {
+		batch, ok := e.machine.TakeBatch()
+		if !ok {
+			if err := t.wait(e.scope, 0, &e.batched); err != nil {
+				return err
+			}
+			continue
+		}
+		if e.step != nil {
+			e.readSoon()
+		}
+		e.a.n.log("propose", "term %d number %d, %d transactions", e.term, batch.Number, len(batch.GTIDs))
+		var up *upload
+		if batch.Staged != nil {
+			up = e.uploads[*batch.Staged]
+			if err := up.waitMajority(t, e.scope); err != nil {
+				return err
+			}
+			e.a.w.staged++
+		}
+		if err := e.a.loop.propose(t, e.scope, batch.Data); err != nil {
+			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
+		}
+		if up != nil {
+			up.close()
+			delete(e.uploads, up.id)
+		}
+	}
+}
+
+// ackCommitted acknowledges what the mark covers, if it is of the epoch in hand
+// (I2).
+func (a *agent) ackCommitted(m consensus.Mark) {
+	if e := a.epochOf(m.Epoch); e != nil && m.Number > 0 {
+		e.machine.Committed(m.Number)
+		e.ackSoon()
+	}
+}
+
+func (e *epoch) ackSoon() {
+	if !e.ackDue {
+		e.ackDue = true
+		e.a.life.after(e.a.n.hiccup(), e.ack)
+	}
+}
+
+// ack writes one acknowledgement. What was written before a close still
+// arrives.
+func (e *epoch) ack() {
+	e.ackDue = false
+	p, ok := e.machine.NextAck()
+	if !ok || e.process.dead {
+		return
+	}
+	e.a.n.log("ack", "%v", p)
+	e.a.w.check.acked(e, p)
+	e.process.life.after(socketMin+around(e.a.n.rng, socketMean), func() {
+		e.process.ack(p.File, p.Offset)
+		e.a.w.happened(pointAcked, e.a.n)
+	})
+}

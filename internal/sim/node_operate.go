@@ -1,0 +1,300 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/replay"
+)
+
+var (
+	errNoMysqld = errors.New("mysqld is not running")
+	errLost     = errors.New("the connection to mysqld was lost")
+)
+
+// verdictError carries a verdict other than Failed.
+type verdictError struct {
+	verdict core.Verdict
+	reason  string
+}
+
+func (e *verdictError) Error() string { return e.reason }
+
+// operate executes one operation.
+func (a *agent) operate(t *task, sc *scope, e core.Effect) (incarnation uint64, err error) {
+	if e.Term != 0 {
+		if r := a.loop.role; !r.Leading || r.Term != e.Term {
+			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
+		}
+	}
+	if e.Kind == core.Judge || e.Kind == core.Replicate {
+		sc = a.life.within(sc, promotionTimeout)
+	}
+	switch e.Kind {
+	case core.StartMysqld:
+		return a.startMysqld(t, sc, e.ReplicaBinlog)
+	case core.Judge:
+		return 0, a.judge(t, sc, e.Promote)
+	case core.Replicate:
+		return 0, a.replicate(t, sc)
+	case core.CatchUp:
+		return 0, a.catchUp(t, sc)
+	case core.OpenTap:
+		return 0, a.openTap(t, sc, e.Term)
+	case core.CommitEpoch:
+		return 0, a.commitEpoch(t, sc, e.Term)
+	case core.OpenWrites:
+		return 0, a.openWrites(t, sc, e.Term)
+	case core.CloseWrites:
+		return 0, a.closeWrites(t, sc)
+	case core.StopMysqld:
+		a.stopMysqld(t)
+		return 0, nil
+	case core.KillMysqld:
+		a.killMysqld(t)
+		return 0, nil
+	}
+	return 0, fmt.Errorf("unknown effect %s", e)
+}
+
+// sql is the time that a statement takes on the current mysqld.
+func (a *agent) sql(t *task, sc *scope) (*mysqld, error) {
+	p := a.process
+	if p == nil {
+		return nil, errNoMysqld
+	}
+	if err := t.wait(sc, sqlMin+around(a.n.rng, sqlSpread)); err != nil {
+		return nil, err
+	}
+	if p.dead {
+		return nil, errLost
+	}
+	return p, nil
+}
+
+func (a *agent) startMysqld(t *task, sc *scope, replicaBinlog bool) (uint64, error) {
+	if err := t.wait(sc, startMin+around(a.n.rng, startSpread)+a.n.startDelay); err != nil {
+		return 0, fmt.Errorf("start mysqld: %w", err)
+	}
+	p := a.n.spawn(replicaBinlog)
+	a.process = p
+	a.life.start(func(t *task) { a.watchProcess(t, p) })
+	if err := t.wait(sc, around(a.n.rng, startSpread), &p.exited); err != nil || p.dead {
+		a.killMysqld(t)
+		return 0, fmt.Errorf("wait for mysqld: %w", errors.Join(err, errLost))
+	}
+	p.ready = true
+	return p.incarnation, nil
+}
+
+// watchProcess tells core when a mysqld has ended.
+func (a *agent) watchProcess(t *task, p *mysqld) {
+	for !p.gone {
+		_ = t.wait(&scope{}, 0, &p.exited)
+	}
+	p.ready = false
+	a.input(core.MysqldExited{Incarnation: p.incarnation, Reason: p.reason})
+}
+
+// killMysqld kills mysqld, if there is one, and waits until it is gone.
+func (a *agent) killMysqld(t *task) {
+	p := a.process
+	if p == nil {
+		return
+	}
+	p.kill("killed by its agent")
+	for !p.gone {
+		_ = t.wait(&scope{}, 0, &p.exited)
+	}
+	a.process = nil
+}
+
+// stopMysqld stops a mysqld of which closeWrites has proven that no session
+// waits for an ACK.
+func (a *agent) stopMysqld(t *task) {
+	p := a.process
+	if p == nil {
+		return
+	}
+	_ = t.wait(&scope{}, 10*time.Millisecond+around(a.n.rng, 50*time.Millisecond))
+	a.w.check.stopping(p)
+	p.stopGracefully("stopped by its agent")
+	for !p.gone {
+		_ = t.wait(&scope{}, 0, &p.exited)
+	}
+	a.process = nil
+}
+
+// judge decides whether mysqld may replicate or, with promote, serve (I3).
+func (a *agent) judge(t *task, sc *scope, promote bool) error {
+	if err := a.loop.barrier(t, sc); err != nil {
+		return err
+	}
+	p, err := a.sql(t, sc)
+	if err != nil {
+		return err
+	}
+	if err := a.judgeLog(t, sc, p.GTIDExecuted(), promote); err != nil {
+		return err
+	}
+	if p, err = a.sql(t, sc); err != nil { // the guarded variables
+		return err
+	}
+	a.w.check.judged(p)
+	if promote {
+		if p.replicaBinlog {
+			p.EnableSemiSync()
+		}
+		return nil
+	}
+	a.n.mysqlDisk.RemoveBinlogs(p.binlogDir())
+	return nil
+}
+
+func (a *agent) judgeLog(t *task, sc *scope, executed *gtid.Set, promote bool) error {
+	if promote {
+		return a.refuse(replay.JudgeSets(a.committedGTIDs(), executed, a.n.mark))
+	}
+	v, err := replay.Judge(a.committedLog(), a.committedGTIDs(), executed, a.n.mark)
+	if err != nil {
+		return err
+	}
+	if err := a.refuse(v); err != nil {
+		return err
+	}
+	a.n.log("judge", "mysqld holds the log up to %d, no-ops %s", v.Index, v.Done)
+	if v.Done.IsEmpty() {
+		return nil
+	}
+	p, err := a.sql(t, sc)
+	if err != nil {
+		return err
+	}
+	return p.AddPurged(v.Done)
+}
+
+func (a *agent) refuse(v replay.Verdict) error {
+	if v.Refused == "" {
+		return nil
+	}
+	a.w.check.refused(a.n, v)
+	return &verdictError{core.Errant, v.Refused}
+}
+
+// replicate points mysqld to its own agent's feed.
+func (a *agent) replicate(t *task, sc *scope) error {
+	p, err := a.sql(t, sc)
+	if err != nil {
+		return err
+	}
+	a.stopReplica(p)
+	p.ResetReplica()
+	a.startReplica(p)
+	return nil
+}
+
+// catchUp waits until mysqld has everything that is committed, then stops its
+// replication.
+func (a *agent) catchUp(t *task, sc *scope) error {
+	if err := a.loop.barrier(t, sc); err != nil {
+		return err
+	}
+	if err := a.waitApplied(t, sc); err != nil {
+		return fmt.Errorf("wait until everything committed is applied: %w", err)
+	}
+	p, err := a.sql(t, sc)
+	if err != nil {
+		return err
+	}
+	a.stopReplica(p)
+	if p, err = a.sql(t, sc); err != nil {
+		return err
+	}
+	if io, applier, _ := p.ReplicaRunning(); io || applier {
+		return errors.New("replication runs again after it was stopped")
+	}
+	return nil
+}
+
+// waitApplied waits until mysqld has everything that is committed now. It
+// tells core of progress, and after a while ends what blocks the applier.
+func (a *agent) waitApplied(t *task, sc *scope) error {
+	want := a.committedGTIDs()
+	nextLook, looks, before := a.n.now()+applierCheckInterval, 0, uint64(0)
+	for {
+		p, err := a.sql(t, sc)
+		if err != nil {
+			return err
+		}
+		executed := p.GTIDExecuted()
+		if executed.ContainsSet(want) {
+			return nil
+		}
+		if a.n.now() >= nextLook {
+			nextLook += applierCheckInterval
+			looks++
+			if count := executed.Count(); count != before {
+				before = count
+				a.input(core.Progress{})
+			}
+			io, applier, failed := p.ReplicaRunning()
+			if failed != "" {
+				return fmt.Errorf("the applier stopped: %s", failed)
+			}
+			if !io || !applier {
+				a.startReplica(p)
+			}
+			if looks >= applierPatienceChecks && a.n.applierBlocked > 0 {
+				a.n.log("unblock", "ends the sessions that block the applier")
+				a.n.applierBlocked = 0
+				p.applySoon()
+			}
+		}
+		if err := t.wait(sc, 2*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// openWrites makes mysqld writable and looks again whether it may be.
+func (a *agent) openWrites(t *task, sc *scope, term uint64) error {
+	p, err := a.sql(t, sc)
+	if err != nil {
+		return err
+	}
+	p.SetSuperReadOnly(false)
+	a.n.log("open", "super_read_only=OFF, term %d", term)
+	if err := t.wait(sc, sqlMin); err != nil {
+		return err
+	}
+	if r := a.loop.role; !r.Leading || r.Term != term || a.epochOf(term) == nil {
+		return fmt.Errorf("epoch %d ended while writes were opened", term)
+	}
+	a.w.happened(pointOpened, a.n)
+	return nil
+}
+
+// closeWrites makes mysqld read-only. That it returned is the one proof that
+// no session waits for an ACK.
+func (a *agent) closeWrites(t *task, sc *scope) error {
+	if a.process == nil {
+		return nil
+	}
+	for deadline := a.n.now() + closeWritesLockWait; ; {
+		p, err := a.sql(t, sc)
+		if err != nil {
+			return fmt.Errorf("close writes: %w", err)
+		}
+		if p.SetSuperReadOnly(true) {
+			return nil
+		}
+		if a.n.now() >= deadline {
+			p.SetSuperReadOnly(false) // the statement timed out
+			return errors.New("close writes: lock wait timeout")
+		}
+		p.flushSoon()
+	}
+}

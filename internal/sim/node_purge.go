@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/replay"
+)
+
+// Intervals that are shorter than package agent's, so that marks and purges fall
+// into the middle of faults, and often.
+const (
+	durableEvery = 1500 * time.Millisecond
+	purgeEvery   = 2 * time.Second
+)
+
+// runDurable takes a new durable mark at intervals, as long as mysqld applies
+// something.
+func (a *agent) runDurable(t *task) {
+	tried := uint64(0)
+	for {
+		_ = t.wait(a.scope, durableEvery)
+		role := a.board.self.role
+		judged := role == cluster.RolePrimary || role == cluster.RoleReplica
+		if !judged || a.process == nil || !a.process.ready || a.board.self.applied == tried {
+			continue
+		}
+		applied := a.board.self.applied
+		if answered, err := a.takeDurable(t); err != nil {
+			a.n.log("durable", "not taken: %v", err)
+		} else if answered {
+			tried = applied
+		}
+	}
+}
+
+// takeDurable asks mysqld what it has, makes that durable, and notes how far
+// into the log it goes.
+func (a *agent) takeDurable(t *task) (answered bool, err error) {
+	p, err := a.sql(t, a.scope)
+	if err != nil {
+		return false, err
+	}
+	before := p.GTIDExecuted()
+	if p, err = a.sql(t, a.scope); err != nil {
+		return false, err
+	}
+	after := p.GTIDExecuted()
+	if p, err = a.sql(t, a.scope); err != nil {
+		return false, err
+	}
+	p.FlushEngineLogs()
+	if _, err = a.sql(t, a.scope); err != nil {
+		return false, err
+	}
+	m, ok, err := replay.NewMark(a.committedLog(), a.held(before), a.held(after))
+	if err != nil || !ok {
+		return true, err
+	}
+	_ = t.wait(a.scope, a.n.disk.appendTime(a.w.sched.now)) // durable.json
+	if m.Index > a.n.mark.Index {
+		a.n.log("durable", "mark %d, witness %s", m.Index, m.Witness)
+		a.n.mark = m
+	}
+	return true, nil
+}
+
+func (a *agent) held(executed *gtid.Set) replay.Held {
+	return replay.Held{Index: a.board.lag.executed(executed), Executed: executed}
+}
+
+// runPurge purges at intervals.
+func (a *agent) runPurge(t *task) {
+	for {
+		_ = t.wait(a.scope, purgeEvery)
+		in := replay.PurgeInput{
+			Segments: a.log.Segments(), Now: time.Unix(0, int64(a.w.sched.now)),
+			Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes},
+		}
+		in.Needs, in.Marks = a.needs()
+		p := replay.PlanPurge(in)
+		if p.UpTo == 0 {
+			continue
+		}
+		_ = t.wait(a.scope, a.n.hiccup())
+		removed, err := a.log.Purge(p.UpTo)
+		for _, s := range removed {
+			a.n.log("purge", "%d-%d", s.FirstIndex, s.LastIndex)
+			a.w.purged++
+		}
+		if err != nil {
+			a.w.fail("log", "n%d: purge: %v", a.n.id, err)
+		}
+	}
+}
+
+// needs makes of what the members said last what each needs of a log, and the
+// durable marks of the full voters.
+func (a *agent) needs() (all []replay.Need, marks []uint64) {
+	for _, n := range a.w.nodes {
+		s := a.board.peers[n.id].status
+		if n == a.n {
+			s = a.ownStatus()
+		}
+		need := replay.Need{Who: n.member.Name, Known: s.role != "", From: s.logCommit, Why: "its log ends there"}
+		if s.durable+1 < need.From {
+			need.From, need.Why = s.durable+1, "durable mark"
+		}
+		all, marks = append(all, need), append(marks, s.durable)
+	}
+	return all, marks
+}

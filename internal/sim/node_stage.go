@@ -1,0 +1,284 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/tap"
+)
+
+// Times and bounds of the bulk connections, as package bulk has them, but for
+// chunks that are short enough to be cut off in the middle of a stage.
+const (
+	chunkBytesMax = 3 << 10
+	chunkPatience = 500 * time.Millisecond
+	uploadBackOff = 50 * time.Millisecond
+	fetchBackOff  = 50 * time.Millisecond
+	stageBytesMin = 4 << 10
+	fetchesMax    = 16
+)
+
+// stages are a node's large transactions on their way beside the log: what
+// package bulk does, without its connections.
+type stages struct {
+	a *agent
+	// incoming holds what peers write here.
+	incoming map[entry.StageID]*incoming
+	wanted   map[entry.StageID]bool
+}
+
+type incoming struct {
+	stage *seglog.Stage
+	from  cluster.NodeID
+	bytes int64
+}
+
+// upload is one stage of this node's epoch, and who has it.
+type upload struct {
+	a       *agent
+	id      entry.StageID
+	stage   *seglog.Stage
+	holders map[cluster.NodeID]bool
+	grown   signal
+	held    signal
+	scope   *scope
+}
+
+func (s *stages) init(a *agent) {
+	*s = stages{a: a, incoming: map[entry.StageID]*incoming{}, wanted: map[entry.StageID]bool{}}
+}
+
+// openStage begins a stage of an epoch, and its way to every peer.
+func (a *agent) openStage(e *epoch, id entry.StageID) (*upload, error) {
+	stage, err := a.log.CreateStage(id)
+	if err != nil {
+		return nil, err
+	}
+	a.n.log("stage", "%v begins", id)
+	u := &upload{a: a, id: id, stage: stage, holders: map[cluster.NodeID]bool{}, scope: a.life.within(e.scope, 0)}
+	for _, peer := range a.w.nodes {
+		if peer != a.n {
+			a.life.start(func(t *task) { u.push(t, peer) })
+		}
+	}
+	return u, nil
+}
+
+// take writes what a step brings.
+func (u *upload) take(step *tap.Step) error {
+	if _, err := u.stage.Write(step.Event); err != nil {
+		return err
+	}
+	if step.Kind == tap.StepEnd {
+		if err := u.stage.Finish(step.Stage.Bytes, step.Stage.CRC); err != nil {
+			return err
+		}
+		u.holders[u.a.n.id] = true
+	}
+	u.grown.fire()
+	return nil
+}
+
+// waitMajority waits until this node and a majority hold the stage.
+func (u *upload) waitMajority(t *task, sc *scope) error {
+	for 2*len(u.holders) <= len(u.a.w.nodes) {
+		if err := t.wait(sc, 0, &u.held); err != nil {
+			return fmt.Errorf("wait for stage %v: %w", u.id, err)
+		}
+	}
+	return nil
+}
+
+// close ends the pushes, and removes a stage that was not finished.
+func (u *upload) close() {
+	u.scope.end(errEnded)
+	_ = u.stage.Abort()
+}
+
+// push brings the stage to one peer, from its beginning until it has it.
+func (u *upload) push(t *task, peer *node) {
+	for u.scope.cause == nil {
+		if u.a.pushStage(t, u.scope, peer, u.id, &u.grown) {
+			u.holders[peer.id] = true
+			u.held.fire()
+			return
+		}
+		_ = t.wait(u.scope, uploadBackOff)
+	}
+}
+
+// chunk is one part of a stage on its way.
+type chunk struct {
+	id   entry.StageID
+	at   int64
+	data []byte
+	// last: there is no more, and the whole has this CRC.
+	last bool
+	crc  uint32
+}
+
+type chunkAnswer uint8
+
+const (
+	chunkLost chunkAnswer = iota
+	chunkTaken
+	chunkRefused
+	stageHeld
+)
+
+// pushStage sends a stage of this node's log in chunks, one at a time; true
+// once the peer has all of it on its disk.
+func (a *agent) pushStage(t *task, sc *scope, peer *node, id entry.StageID, grown *signal) bool {
+	r, err := a.log.OpenStage(id)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = r.Close() }()
+	at, sum := int64(0), uint32(0)
+	for sc.cause == nil {
+		n, complete := r.Bytes()
+		if at == n && !complete {
+			_ = t.wait(sc, 0, grown)
+			continue
+		}
+		c := chunk{id: id, at: at, data: make([]byte, min(chunkBytesMax, n-at))}
+		if _, err := r.ReadAt(c.data, at); err != nil && len(c.data) > 0 {
+			return false
+		}
+		at, sum = at+int64(len(c.data)), crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), c.data)
+		c.last, c.crc = complete && at == n, sum
+		switch a.exchange(t, sc, peer, c) {
+		case stageHeld:
+			return true
+		case chunkTaken:
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// exchange sends one chunk and waits for its answer.
+func (a *agent) exchange(t *task, sc *scope, peer *node, c chunk) chunkAnswer {
+	answer, done := chunkLost, signal{}
+	a.w.net.send(a.n.id, peer.id, func() {
+		to := peer.agent
+		if to == nil {
+			return
+		}
+		to.life.run(func() {
+			got, after := to.stages.receive(a.n.id, c)
+			to.life.after(after, func() {
+				a.w.net.send(peer.id, a.n.id, func() {
+					a.life.run(func() { answer = got; done.fire() })
+				})
+			})
+		})
+	})
+	_ = t.wait(sc, chunkPatience, &done)
+	return answer
+}
+
+// receive takes a chunk from a peer; after is how long its disk works on it.
+func (s *stages) receive(from cluster.NodeID, c chunk) (got chunkAnswer, after time.Duration) {
+	if s.a.log.HasStage(c.id) {
+		return stageHeld, 0
+	}
+	in := s.incoming[c.id]
+	if in != nil && (in.from == from && c.at != in.bytes || in.from != from && c.at == 0) {
+		_ = in.stage.Abort() // an earlier try was cut off
+		delete(s.incoming, c.id)
+		in = nil
+	}
+	if in == nil {
+		stage, err := s.a.log.CreateStage(c.id)
+		if err != nil || c.at != 0 {
+			if err == nil {
+				_ = stage.Abort()
+			}
+			return chunkRefused, 0
+		}
+		in = &incoming{stage: stage, from: from}
+		s.incoming[c.id] = in
+	}
+	_, err := in.stage.Write(c.data)
+	in.bytes += int64(len(c.data))
+	if err == nil && c.last {
+		delete(s.incoming, c.id)
+		if err = in.stage.Finish(uint64(in.bytes), c.crc); err == nil {
+			s.a.n.log("stage", "%v is held, %d bytes", c.id, in.bytes)
+			return stageHeld, s.a.n.disk.appendTime(s.a.w.sched.now)
+		}
+	}
+	if err != nil {
+		_ = in.stage.Abort()
+		delete(s.incoming, c.id)
+		return chunkRefused, 0
+	}
+	return chunkTaken, 0
+}
+
+// onWanted fetches a stage that the leader has named: from it, or from any other.
+func (a *agent) onWanted(w consensus.Wanted) {
+	if a.stages.wanted[w.ID] || len(a.stages.wanted) >= fetchesMax {
+		return
+	}
+	a.stages.wanted[w.ID] = true
+	a.n.log("stage", "%v is wanted, named by n%d", w.ID, w.From)
+	a.life.start(func(t *task) {
+		defer delete(a.stages.wanted, w.ID)
+		from := a.w.node(w.From)
+		for tries := 0; tries < 20 && !a.log.HasStage(w.ID); tries++ {
+			a.w.net.send(a.n.id, from.id, func() {
+				if g := from.agent; g != nil {
+					g.life.run(func() { g.life.start(func(t *task) { g.pushStage(t, g.scope, a.n, w.ID, &signal{}) }) })
+				}
+			})
+			_ = t.wait(a.scope, fetchBackOff+around(a.n.rng, fetchBackOff))
+			from = a.w.nodes[a.n.rng.IntN(len(a.w.nodes))]
+			if from == a.n {
+				from = a.w.node(w.From)
+			}
+		}
+	})
+}
+
+// dropStages removes what nothing can name any more: once a later epoch is
+// committed, earlier stages are in the log or abandoned.
+func (a *agent) dropStages(t *task) {
+	epoch := uint64(0)
+	for {
+		if e := a.group.Committed().Mark().Epoch; e > epoch {
+			epoch = e
+			if err := a.log.DropStages(func(id entry.StageID) bool { return id.Term >= epoch }); err != nil && !errors.Is(err, seglog.ErrNoStage) {
+				a.n.log("stage", "drop: %v", err)
+			}
+			for id := range a.stages.incoming {
+				if id.Term < epoch {
+					delete(a.stages.incoming, id)
+				}
+			}
+		}
+		_ = t.wait(a.scope, 0, &a.loop.changed)
+		_ = t.wait(a.scope, a.n.hiccup())
+	}
+}
+
+// stageBytes returns a staged transaction of the log.
+func (a *agent) stageBytes(id entry.StageID) ([]byte, error) {
+	r, err := a.log.OpenStage(id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	n, _ := r.Bytes()
+	b := make([]byte, n)
+	_, err = r.ReadAt(b, 0)
+	return b, err
+}

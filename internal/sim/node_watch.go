@@ -1,0 +1,209 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/gtid"
+)
+
+// status is what nodes tell each other.
+type status struct {
+	role               cluster.Role
+	term               uint64
+	applied, logLast   uint64
+	logCommit, durable uint64
+	logBad             bool
+}
+
+type peerReport struct {
+	status
+	at    time.Duration
+	up    bool
+	heard bool
+}
+
+// board holds what is known of this node and what its peers say of themselves.
+type board struct {
+	n       *node
+	self    status
+	leader  cluster.NodeID
+	peers   []peerReport // by id
+	lag     lagTracker
+	changed signal
+}
+
+func (b *board) init(n *node) {
+	b.n, b.peers = n, make([]peerReport, len(n.w.nodes)+1)
+	b.self.role = cluster.RoleStarting
+}
+
+func (b *board) wake() { b.changed.fire() }
+
+func (b *board) setRole(r cluster.Role) {
+	if b.self.role != r {
+		b.self.role = r
+		b.wake()
+	}
+}
+
+func (b *board) setRaft(r consensus.RoleState) {
+	b.self.term, b.leader = r.Term, r.Leader
+	b.wake()
+}
+
+func (b *board) peerUp(id cluster.NodeID, up bool) {
+	b.peers[id].up = up
+	b.wake()
+}
+
+func (b *board) received(from cluster.NodeID, s status) {
+	p := &b.peers[from]
+	matters := p.role != s.role || p.term != s.term
+	p.status, p.at, p.heard = s, b.n.now(), true
+	if matters {
+		b.wake()
+	}
+}
+
+func (b *board) live(p peerReport) bool { return p.up && p.heard && b.n.now()-p.at < peerLiveFor }
+
+// forCore returns the peers as core wants them.
+func (b *board) forCore() core.Peers {
+	var in core.Peers
+	for _, n := range b.n.w.nodes {
+		if p := b.peers[n.id]; n != b.n {
+			in.Peers = append(in.Peers, core.Peer{
+				ID: n.id, Name: n.member.Name, Live: b.live(p), LogBad: p.logBad,
+				Role: p.role, Applied: p.applied, LogLast: p.logLast,
+			})
+		}
+	}
+	return in
+}
+
+// primary returns the live peer that says that it is primary, of the highest
+// term.
+func (b *board) primary() (id cluster.NodeID, ok bool) {
+	term := uint64(0)
+	for i, p := range b.peers {
+		if p.role == cluster.RolePrimary && b.live(p) && p.term > term {
+			id, term = cluster.NodeID(i), p.term
+		}
+	}
+	return id, id != 0
+}
+
+// runGossip sends this node's status to its peers, and the peers' to core.
+func (a *agent) runGossip(t *task) {
+	for {
+		own := a.ownStatus()
+		for _, peer := range a.w.nodes {
+			if peer != a.n && a.board.peers[peer.id].up {
+				a.w.net.send(a.n.id, peer.id, func() { a.w.gossip(a.n.id, peer, own) })
+			}
+		}
+		in := a.board.forCore()
+		a.mail.peers = &in
+		a.coreWork.fire()
+		_ = t.wait(a.scope, gossipInterval, &a.board.changed)
+		_ = t.wait(a.scope, a.n.hiccup())
+	}
+}
+
+func (a *agent) ownStatus() status {
+	own := a.board.self
+	own.logLast, own.logCommit = a.log.LastIndex(), a.group.Committed().Mark().Index
+	own.durable, own.logBad = a.n.mark.Index, a.loop.full
+	if own.role == cluster.RolePrimary && !a.serving() {
+		own.role = cluster.RoleDemoting
+	}
+	return own
+}
+
+func (w *World) gossip(from cluster.NodeID, to *node, s status) {
+	if a := to.agent; a != nil {
+		a.life.run(func() { a.board.received(from, s) })
+	}
+}
+
+// runWatch polls mysqld: for the status, and for what must not be.
+func (a *agent) runWatch(t *task) {
+	for n := 1; ; n++ {
+		_ = t.wait(a.scope, watchInterval)
+		p, role := a.process, a.board.self.role
+		if p == nil || !p.ready {
+			continue
+		}
+		if _, err := a.sql(t, a.scope); err != nil {
+			continue
+		}
+		set := p.GTIDExecuted()
+		_ = t.wait(a.scope, a.n.hiccup())
+		if role == cluster.RolePrimary || role == cluster.RoleReplica {
+			if !a.group.Committed().Contains(set) {
+				a.doubt(p.incarnation, "mysqld holds transactions that are not committed")
+			}
+		}
+		a.board.self.applied = a.board.lag.executed(set)
+		if _, err := a.sql(t, a.scope); err != nil || p.dead {
+			continue
+		}
+		switch role {
+		case cluster.RolePrimary:
+			a.pollPrimary(p)
+		case cluster.RoleReplica:
+			if io, applier, _ := p.ReplicaRunning(); n%guardEvery == 0 && a.board.self.role == role && (!io || !applier) {
+				a.startReplica(p)
+			}
+		}
+	}
+}
+
+func (a *agent) pollPrimary(p *mysqld) {
+	on, clients := p.SemiSync()
+	if !on {
+		a.doubt(p.incarnation, "semi-sync was switched off")
+	}
+	if clients > 1 {
+		a.doubt(p.incarnation, "a foreign semi-sync replica is attached")
+	}
+}
+
+// lagTracker knows how far mysqld is behind the committed log.
+type lagTracker struct {
+	newest, applied consensus.Mark
+	marks           []consensus.Mark // newer than applied
+}
+
+// lagMarksMax bounds the marks that a lagTracker keeps.
+const lagMarksMax = 8192
+
+func (l *lagTracker) committed(m consensus.Mark) {
+	l.newest = m
+	if n := len(l.marks); n > 0 && l.marks[n-1].Last == m.Last {
+		l.marks[n-1] = m
+		return
+	}
+	if len(l.marks) == lagMarksMax {
+		l.marks = append(l.marks[:0], l.marks[lagMarksMax/2:]...)
+	}
+	l.marks = append(l.marks, m)
+}
+
+// executed notes what mysqld has and returns the index up to which it has all.
+func (l *lagTracker) executed(set *gtid.Set) uint64 {
+	for i := len(l.marks) - 1; i >= 0; i-- {
+		if m := l.marks[i]; m.Last == (gtid.GTID{}) || set.Contains(m.Last) {
+			l.applied = m
+			l.marks = append(l.marks[:0], l.marks[i+1:]...)
+			break
+		}
+	}
+	if len(l.marks) == 0 {
+		return l.newest.Index
+	}
+	return l.applied.Index
+}

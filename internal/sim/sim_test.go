@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fixedSeeds are run by every `go test`, short ones by -short. They say that
+// nothing changed; SIM_SEEDS=1000 looks for what nobody has seen yet.
+const (
+	fixedSeeds  = 40
+	shortSeeds  = 10
+	randomSeeds = 6
+)
+
+// TestMain trades memory, of which a run needs little, for time.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
+
+func runSeed(t *testing.T, seed uint64) Result {
+	t.Helper()
+	began := time.Now()
+	r := Run(Options{Seed: seed})
+	t.Logf("seed %d: %s", seed, r.Summary(time.Since(began)))
+	if r.Failure != nil {
+		t.Fatal(r.Report())
+	}
+	return r
+}
+
+// TestFixedSeeds runs seeds that are always the same, with 3 and 5 nodes.
+func TestFixedSeeds(t *testing.T) {
+	seeds := fixedSeeds
+	if testing.Short() {
+		seeds = shortSeeds
+	}
+	epochs, ok := 0, 0
+	for seed := range seeds {
+		r := runSeed(t, uint64(seed+1))
+		epochs, ok = epochs+r.Epochs, ok+r.OK
+	}
+	// A world in which nothing happens keeps every promise.
+	if epochs < 3*seeds || ok < 200*seeds {
+		t.Errorf("%d epochs and %d commits in %d runs: too few to mean anything", epochs, ok, seeds)
+	}
+}
+
+// TestRandomSeeds runs seeds that nobody has run before.
+func TestRandomSeeds(t *testing.T) {
+	seeds := randomSeeds
+	if testing.Short() {
+		seeds = 2
+	}
+	if n, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil {
+		seeds = n
+	}
+	for range seeds {
+		runSeed(t, rand.Uint64()>>1)
+	}
+}
+
+// TestSameSeedSameRun wants every event of a run twice.
+func TestSameSeedSameRun(t *testing.T) {
+	for seed := uint64(101); seed < 104; seed++ {
+		first, second := Run(Options{Seed: seed}), Run(Options{Seed: seed})
+		if first.Hash != second.Hash || first.Events != second.Events {
+			t.Errorf("seed %d: %s, and again: %s", seed, first.Summary(0), second.Summary(0))
+		}
+		if other := Run(Options{Seed: seed, Only: []int{}}); other.Hash == first.Hash {
+			t.Errorf("seed %d: the faults make no difference", seed)
+		}
+	}
+}
+
+// TestFaultsStrike wants each kind of fault to be planned and to break nothing.
+func TestFaultsStrike(t *testing.T) {
+	planned := map[faultKind]bool{}
+	for seed := range uint64(40) {
+		for _, f := range newWorld(Options{Seed: seed}).plan() {
+			planned[f.kind] = true
+		}
+	}
+	for _, w := range weights() {
+		if !planned[w.kind] {
+			t.Errorf("no %s in 40 seeds", w.kind)
+		}
+	}
+}
+
+// TestShrink wants only the faults to be left that a failure needs, and
+// another failure not to be taken for it.
+func TestShrink(t *testing.T) {
+	run := func(o Options) Result {
+		r := Result{FaultIDs: o.Only}
+		switch {
+		case slices.Contains(o.Only, 3) && slices.Contains(o.Only, 17):
+			r.Failure = &Failure{Name: "I1"}
+		case slices.Contains(o.Only, 3):
+			r.Failure = &Failure{Name: "I4"}
+		}
+		return r
+	}
+	var all []int
+	for id := range 40 {
+		all = append(all, id)
+	}
+	got := Shrink(Options{}, run(Options{Only: all}), run, func(Result) {})
+	if diff := cmp.Diff([]int{3, 17}, got.FaultIDs); diff != "" {
+		t.Errorf("faults left (-want +got):\n%s", diff)
+	}
+}
+
+// TestSchedulerOrder wants what happens at one instant to happen in the order in
+// which it was added, whatever else there is.
+func TestSchedulerOrder(t *testing.T) {
+	s, rng := scheduler{}, rand.New(rand.NewPCG(1, 2))
+	type what struct {
+		at time.Duration
+		n  int
+	}
+	var want, got []what
+	for n := range 500 {
+		w := what{time.Duration(rng.IntN(20)), n}
+		want = append(want, w)
+		s.at(w.at, func() { got = append(got, w) })
+	}
+	slices.SortStableFunc(want, func(a, b what) int { return int(a.at - b.at) })
+	s.runUntil(time.Second)
+	if !slices.Equal(want, got) {
+		t.Error("events did not run in the order of time and addition")
+	}
+}
+
+// TestTaskEnds wants a task to end with its process, wherever it waits, and a
+// standstill to hold it up.
+func TestTaskEnds(t *testing.T) {
+	w := newWorld(Options{Nodes: 3})
+	n := w.nodes[0]
+	l := &life{n: n}
+	woke, cleaned := time.Duration(0), false
+	l.start(func(t *task) {
+		defer func() { cleaned = true }()
+		_ = t.wait(&scope{}, time.Second)
+		woke = w.sched.now
+		_ = t.wait(&scope{}, time.Hour)
+		panic("it woke up after its end")
+	})
+	w.sched.at(500*time.Millisecond, func() { n.stall(2 * time.Second) })
+	w.sched.at(10*time.Second, l.end)
+	w.sched.runUntil(2 * time.Hour)
+	if woke.Truncate(time.Microsecond) != 2500*time.Millisecond {
+		t.Errorf("woke at %v, the machine stood still until 2.5s", woke)
+	}
+	if !cleaned {
+		t.Error("the task was not unwound when its process ended")
+	}
+}

@@ -1,0 +1,346 @@
+package sim
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/invariant"
+)
+
+// Options say what to run.
+type Options struct {
+	Seed uint64
+	// Nodes is 3 or 5; 0 = the seed decides.
+	Nodes int
+	// Lasts is how long faults go on; 0 = 30 s.
+	Lasts time.Duration
+	// Only holds the faults to inject; nil = all that the seed has.
+	Only []int
+	// Events gets one line per event.
+	Events io.Writer
+	// SegmentBytesMax and CacheBytesMax are the log's; 0 = the seed decides.
+	SegmentBytesMax, CacheBytesMax int64
+	// RetentionBytes is how long the log is kept though nobody needs it.
+	RetentionBytes int64
+}
+
+// Result is what became of a run.
+type Result struct {
+	Seed  uint64
+	Nodes int
+	// Failure is nil if every promise was kept.
+	Failure *Failure
+	// Hash is of all events: two runs with the same hash were the same.
+	Hash uint64
+	// Events counts them, Virtual is how long the run was, on its own clock.
+	Events  uint64
+	Virtual time.Duration
+	// Faults are those that were injected.
+	Faults []string
+	// FaultIDs are their numbers.
+	FaultIDs []int
+	// OK counts the transactions whose clients were told so, Epochs the
+	// promotions, Requests what clients asked for, Purged the segments removed,
+	// Staged the large transactions.
+	OK, Epochs, Requests, Purged, Staged int
+}
+
+// Failure is a broken promise.
+type Failure struct {
+	// Name is the invariant's, or the checker's.
+	Name   string
+	Detail string
+	At     time.Duration
+	// Stack is set for a panic.
+	Stack string
+}
+
+func (f *Failure) Error() string { return fmt.Sprintf("%s: %s (at %v)", f.Name, f.Detail, f.At) }
+
+// The streams of randomness: each part has its own, so that what one draws
+// changes nothing for the others.
+const (
+	streamWorld = iota
+	streamNetwork
+	streamLoad
+	streamFaults
+	streamPlan
+	streamRaft
+	streamNode = 1 << 8
+	streamDisk = 1 << 9
+)
+
+// Times of a run.
+const (
+	quietAtStart = 3 * time.Second
+	// healWithin is how long a healed cluster may take to serve and agree.
+	healWithin = 60 * time.Second
+	lastsUsual = 30 * time.Second
+)
+
+// World is one cluster, its clients and what goes wrong.
+type World struct {
+	options Options
+	sched   scheduler
+	trace   *trace
+	net     *network
+	nodes   []*node
+	load    *workload
+	faults  injector
+	check   *checker
+	// epochs, purged and staged count what happened.
+	epochs, purged, staged int
+}
+
+func (w *World) random(stream uint64) *mathrand.Rand {
+	return mathrand.New(mathrand.NewPCG(w.options.Seed, stream))
+}
+
+// fail ends the run.
+func (w *World) fail(name, format string, args ...any) {
+	panic(&Failure{Name: name, Detail: fmt.Sprintf(format, args...), At: w.sched.now})
+}
+
+// Run makes one run. It is not for concurrent use: raft draws its election
+// timeouts from crypto/rand.Reader, which is replaced for the time of the run.
+func Run(o Options) (result Result) {
+	w := newWorld(o)
+	before := rand.Reader
+	rand.Reader = seededReader{w.random(streamRaft)}
+	faults := w.plan()
+	result = Result{Seed: o.Seed, Nodes: len(w.nodes)}
+	for _, f := range faults {
+		result.Faults, result.FaultIDs = append(result.Faults, f.String()), append(result.FaultIDs, f.id)
+	}
+	defer func() {
+		rand.Reader = before
+		switch r := recover().(type) {
+		case nil:
+		case *Failure:
+			result.Failure = r
+		case invariant.Violation:
+			result.Failure = &Failure{Name: r.Name, Detail: r.Detail, At: w.sched.now, Stack: string(debug.Stack())}
+		default:
+			result.Failure = &Failure{Name: "panic", Detail: fmt.Sprint(r), At: w.sched.now, Stack: string(debug.Stack())}
+		}
+		result.Hash, result.Events, result.Virtual = w.trace.sum.Sum64(), w.sched.ran, w.sched.now
+		result.OK, result.Epochs, result.Requests = w.check.ok, w.epochs, len(w.load.history)
+		result.Purged, result.Staged = w.purged, w.staged
+		w.close()
+	}()
+	w.run(faults)
+	return result
+}
+
+// close ends the processes: their coroutines would stay.
+func (w *World) close() {
+	for _, n := range w.nodes {
+		if n.agent != nil {
+			n.agent.life.end()
+		}
+	}
+}
+
+type seededReader struct{ rng *mathrand.Rand }
+
+// Read implements io.Reader.
+func (r seededReader) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(r.rng.Uint32())
+	}
+	return len(p), nil
+}
+
+func newWorld(o Options) *World {
+	w := &World{options: o, trace: newTrace(o.Events)}
+	rng := w.random(streamWorld)
+	// All of it is drawn whatever the options say, so that they change nothing else.
+	nodes, segment, cache := 3+2*(rng.IntN(4)/3), int64(4<<10)<<rng.IntN(7), int64(1<<10)<<rng.IntN(10)
+	retention := int64(1<<10) << rng.IntN(14)
+	if w.options.Nodes == 0 {
+		w.options.Nodes = nodes
+	}
+	if w.options.SegmentBytesMax == 0 {
+		w.options.SegmentBytesMax = segment
+	}
+	if w.options.CacheBytesMax == 0 {
+		w.options.CacheBytesMax = cache
+	}
+	if w.options.RetentionBytes == 0 {
+		w.options.RetentionBytes = retention
+	}
+	if w.options.Lasts == 0 {
+		w.options.Lasts = lastsUsual
+	}
+	w.net = newNetwork(w, w.options.Nodes)
+	for i := range w.options.Nodes {
+		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
+	}
+	w.load = newWorkload(w)
+	w.faults = injector{w: w, rng: w.random(streamFaults)}
+	w.check = newChecker(w)
+	return w
+}
+
+func (w *World) plan() []fault {
+	all := plan(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
+	if w.options.Only == nil {
+		return all
+	}
+	return slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(w.options.Only, f.id) })
+}
+
+// run is the whole story: start, faults, healing, and the judgement.
+func (w *World) run(faults []fault) {
+	for _, n := range w.nodes {
+		w.sched.after(around(n.rng, 100*time.Millisecond), n.startAgent)
+	}
+	w.sched.after(time.Second, w.load.start)
+	w.faults.start(faults)
+	w.sched.runUntil(quietAtStart + w.options.Lasts)
+	w.log(0, "heal", "all faults end")
+	w.faults.end()
+	w.awaitHealth()
+}
+
+// awaitHealth waits until clients can write again and, once they have stopped,
+// all servers have the same.
+func (w *World) awaitHealth() {
+	healed := w.sched.now
+	deadline := healed + healWithin
+	w.runWhile(deadline, "no client could write", func() bool { return w.load.lastOK <= healed+time.Second })
+	w.load.stopped = true
+	w.runWhile(deadline, "the servers do not agree", func() bool { return !w.agreed() })
+	w.log(0, "judge", "%d entries, %d transactions", len(w.check.entries), len(w.check.transactions))
+	w.check.kept()
+	w.check.ledger()
+}
+
+func (w *World) runWhile(deadline time.Duration, what string, cond func() bool) {
+	for cond() {
+		if w.sched.now >= deadline {
+			w.fail("liveness", "%s within %v after the last fault: %s", what, healWithin, w.describe())
+		}
+		w.sched.runUntil(w.sched.now + 100*time.Millisecond)
+	}
+}
+
+// agreed tells whether every mysqld has all that was committed, and nothing is
+// on its way.
+func (w *World) agreed() bool {
+	if len(w.load.sessions) > 0 {
+		return false
+	}
+	all := &gtid.Set{}
+	for _, tx := range w.check.transactions {
+		all.Add(tx.gtid)
+	}
+	for _, n := range w.nodes {
+		if a := n.agent; a == nil || a.process == nil || a.process.dead || !a.process.GTIDExecuted().ContainsSet(all) {
+			return false
+		}
+		w.check.complete(n)
+	}
+	return true
+}
+
+func (w *World) describe() (s string) {
+	for _, n := range w.nodes {
+		if n.agent == nil {
+			s += fmt.Sprintf("n%d is down; ", n.id)
+			continue
+		}
+		a := n.agent
+		s += fmt.Sprintf("n%d: %s (%s), term %d, leads %t, log %d, committed %d, engine %d of %d; ", n.id, a.core.Phase(), a.core.Reason(),
+			a.loop.role.Term, a.loop.role.Leading, a.log.LastIndex(), a.group.Committed().Mark().Index, w.check.engines[n].place, len(w.check.transactions))
+	}
+	return s
+}
+
+func (w *World) node(id cluster.NodeID) *node { return w.nodes[id-1] }
+
+func (w *World) members() (members []cluster.Member) {
+	for _, n := range w.nodes {
+		members = append(members, n.member)
+	}
+	return members
+}
+
+// primary returns the node that serves, else the leader of the highest term,
+// else the first.
+func (w *World) primary() *node {
+	best := w.nodes[0]
+	var term uint64
+	for _, n := range w.nodes {
+		if a := n.agent; a != nil && a.loop.role.Leading && a.loop.role.Term > term {
+			best, term = n, a.loop.role.Term
+		}
+	}
+	return best
+}
+
+// restartAgent is what supervises an agent that ended by itself.
+func (w *World) restartAgent(n *node) {
+	w.sched.after(50*time.Millisecond+around(n.rng, time.Second), n.startAgent)
+}
+
+// Connections between agents, as the transport reports them.
+
+// connect lets two nodes find each other, if both run.
+func (w *World) connect(a, b *node) {
+	if a == b {
+		return
+	}
+	w.sched.after(latencyMin+around(w.net.rng, redialMax/8), func() {
+		switch {
+		case a.agent == nil || b.agent == nil:
+		case !w.net.connected(a.id, b.id):
+			w.sched.after(redialMax, func() { w.connect(a, b) })
+		default:
+			a.agent.life.run(func() { a.agent.peerUp(b.id) })
+			b.agent.life.run(func() { b.agent.peerUp(a.id) })
+		}
+	})
+}
+
+// disconnect tells a node that a peer is gone: at once and with a refused dial
+// if only its process is, after a silence if its machine is.
+func (w *World) disconnect(n, gone *node, refused bool) {
+	a := n.agent
+	if n == gone || a == nil {
+		return
+	}
+	after := 3*latencyMin + around(w.net.rng, time.Millisecond)
+	if !refused {
+		after = silenceMax
+	}
+	lost := gone.agent
+	w.sched.after(after, func() {
+		if refused && (gone.agent != nil || !gone.powered || !w.net.connected(n.id, gone.id)) {
+			return // somebody listens again, or nobody answers
+		}
+		if gone.agent == nil || gone.agent == lost && !refused && !gone.powered {
+			a.life.run(func() { a.peerDown(gone.id, refused) })
+		}
+	})
+}
+
+// watchConnection ends a connection that a cut has silenced for too long, and
+// has it made again after.
+func (w *World) watchConnection(a, b *node) {
+	w.sched.after(silenceMax, func() {
+		if w.net.connected(a.id, b.id) || a.agent == nil || b.agent == nil {
+			return
+		}
+		a.agent.life.run(func() { a.agent.peerDown(b.id, false) })
+		b.agent.life.run(func() { b.agent.peerDown(a.id, false) })
+		w.connect(a, b)
+	})
+}
