@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -18,6 +20,8 @@ import (
 // TestDisk breaks the disk under the log.
 func TestDisk(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Purge", f.purge)
+	f.scenario(t, "Damage", f.damage)
 	f.scenario(t, "Full", f.diskFull)
 }
 
@@ -137,4 +141,151 @@ func (f *fixture) useUp(t *testing.T, ctx context.Context, i int) {
 		}
 	}
 	t.Fatal("100 MiB were written to a full disk of 96 MiB")
+}
+
+// quorate runs the program with node i's configuration and returns what it
+// printed.
+func (f *fixture) quorate(t *testing.T, ctx context.Context, i int, args ...string) (string, error) {
+	t.Helper()
+	out, err := exec.CommandContext(ctx, os.Getenv(binaryVariable), append(args, "--config", f.ConfigPath(i))...).CombinedOutput()
+	return string(out), err
+}
+
+// segments makes the log of every node longer by a few segments.
+func (f *fixture) segments(t *testing.T, ctx context.Context) {
+	t.Helper()
+	primary := f.heal(t, ctx)
+	load := f.start(t, 4)
+	for range 4 {
+		load.awaitAcks(t, ctx, 50)
+		if _, err := f.admin(t, primary).ExecContext(ctx, "FLUSH LOCAL BINARY LOGS"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+}
+
+// awaitDurable waits until nodes know of each other that their durable marks have
+// reached index.
+func (f *fixture) awaitDurable(t *testing.T, ctx context.Context, index uint64, nodes ...int) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, fmt.Sprintf("durable marks are at %d", index), func(ctx context.Context) (bool, string, error) {
+		for _, i := range nodes {
+			status, err := f.Status(ctx, i)
+			if err != nil {
+				return false, err.Error(), nil
+			}
+			for _, k := range nodes {
+				if n := status.Nodes[k]; n.DurableMark < index {
+					return false, fmt.Sprintf("%s says that %s is at %d", f.Name(i), n.Name, n.DurableMark), nil
+				}
+			}
+		}
+		return true, "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// purge: what every InnoDB holds goes from every log; a node that is down keeps
+// the logs of the others as they are, however long it takes; after an outage of
+// all, nothing is missing.
+func (f *fixture) purge(t *testing.T, ctx context.Context) {
+	f.segments(t, ctx)
+	primary := f.heal(t, ctx)
+	f.awaitDurable(t, ctx, f.status(t, ctx, primary).LogCommit/2, 0, 1, 2)
+	for i := range f.Len() {
+		plan, err := f.quorate(t, ctx, i, "log", "purge", "--dry-run", "--keep", "0")
+		if err != nil || f.status(t, ctx, i).LogFirst != 1 {
+			t.Fatalf("a dry run on %s: %v\n%s", f.Name(i), err, plan)
+		}
+		if out, err := f.quorate(t, ctx, i, "log", "purge", "--yes", "--keep", "0"); err != nil {
+			t.Fatalf("purge on %s: %v\n%s", f.Name(i), err, out)
+		}
+		if s := f.status(t, ctx, i); s.LogFirst < 2 || s.LogFirst > s.DurableMark+1 {
+			t.Fatalf("after a purge %s has a log from %d, its durable mark is %d; the plan was\n%s", f.Name(i), s.LogFirst, s.DurableMark, plan)
+		}
+	}
+	missing := f.others(primary)[0]
+	mark := f.status(t, ctx, missing).DurableMark
+	if err := f.KillAgent(missing); err != nil {
+		t.Fatal(err)
+	}
+	load := f.start(t, 4, primary)
+	load.awaitAcks(t, ctx, 200)
+	load.stop(t)
+	others := f.others(missing)
+	f.awaitDurable(t, ctx, f.status(t, ctx, primary).LogCommit-100, others...)
+	out, err := f.quorate(t, ctx, primary, "log", "purge", "--yes", "--keep", "0")
+	if s := f.status(t, ctx, primary); err != nil || s.LogFirst > mark+1 {
+		t.Fatalf("%s purged up to %d what %s needs from %d on: %v\n%s", f.Name(primary), s.LogFirst, f.Name(missing), mark, err, out)
+	}
+	atOnce(t, others, f.KillAgent)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+	f.verifyLogs(t, ctx)
+}
+
+// verifyLogs has every node's log verified.
+func (f *fixture) verifyLogs(t *testing.T, ctx context.Context) {
+	t.Helper()
+	for i := range f.Len() {
+		if out, err := f.quorate(t, ctx, i, "log", "verify"); err != nil {
+			t.Errorf("the log of %s: %v\n%s", f.Name(i), err, out)
+		}
+	}
+}
+
+// damage: a node finds that its log is damaged where it was durable. It says
+// where, takes no part in elections, and is healed from the leader as soon as
+// there is one.
+func (f *fixture) damage(t *testing.T, ctx context.Context) {
+	f.segments(t, ctx)
+	primary := f.heal(t, ctx)
+	victim := f.others(primary)[0]
+	third := f.others(primary)[1]
+	nodes := []int{primary, victim, third}
+	atOnce(t, nodes, f.KillAgent)
+	name := f.spoil(t, victim)
+	for _, i := range []int{victim, third} {
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.WaitNode(ctx, victim, "its log is to be healed", func(n cluster.NodeStatus) bool {
+		return n.LogState == cluster.LogRepairing && strings.Contains(n.LogDetail, name)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.status(t, ctx, third); s.Leader != 0 {
+		t.Errorf("%s has a leader: the damaged node has voted", f.Name(third))
+	}
+	if out, err := f.quorate(t, ctx, victim, "log", "verify"); err == nil {
+		t.Errorf("log verify finds nothing wrong:\n%s", out)
+	}
+	f.heal(t, ctx)
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+	f.verifyLogs(t, ctx)
+}
+
+// spoil flips a bit in the middle of the oldest segment of a node that is down.
+func (f *fixture) spoil(t *testing.T, i int) (name string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(f.logDir(i), "quorate.*"))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d segments, %v: too few to spoil one", len(files), err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 0x10
+	if err := os.WriteFile(files[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Base(files[0])
 }
