@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cli"
-	"github.com/quorate/quorate/internal/config"
 )
 
 // version is set by a release build: -ldflags "-X main.version=v1.2.3".
@@ -25,16 +23,8 @@ func main() {
 	// a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(cli.Main(ctx, os.Args[1:], os.Stdout, os.Stderr, cli.Deps{
-		Version: cmp.Or(version, buildVersion()), RunAgent: runAgent, Exec: syscall.Exec,
+		Version: cmp.Or(version, buildVersion()), RunAgent: agent.Run, Exec: syscall.Exec,
 	}))
-}
-
-func runAgent(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
-	a, err := agent.New(cfg, logger, version)
-	if err != nil {
-		return err
-	}
-	return a.Run(ctx)
 }
 
 // buildVersion returns the version that the Go toolchain derived from the

@@ -395,7 +395,7 @@ func (a *Agent) onFull(err error) {
 // damaged ends the agent where an entry turned out to be damaged: it has to be
 // healed before this node votes again.
 func (a *Agent) damaged(err error) {
-	a.fail(fmt.Errorf("%w: %w", errDamaged, err))
+	a.fail(fmt.Errorf("read the log: %w", err))
 }
 
 // input hands something that happened to core.

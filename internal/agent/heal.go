@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -25,8 +27,25 @@ const (
 	healGroupEntries = 1024
 )
 
-// errDamaged ends a node whose log turned out to be damaged while it ran.
-var errDamaged = errors.New("the log is damaged")
+// errUnhealable ends a node whose log no peer can heal.
+var errUnhealable = errors.New("the log cannot be healed from the peers")
+
+// Run runs nodes until ctx ends or something fails: one after the other in the
+// same data directory, because one whose log turns out to be damaged while it
+// runs ends, and is started again to be healed.
+func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
+	for {
+		a, err := New(cfg, logger, version)
+		if err != nil {
+			return err
+		}
+		err = a.Run(ctx)
+		if ctx.Err() != nil || !errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, errUnhealable) {
+			return err
+		}
+		logger.Error("the log turned out to be damaged: starting again to heal it", "error", err)
+	}
+}
 
 // heal brings a damaged log back from the peers. This node takes no part in Raft
 // meanwhile: it has promised what it does not hold. It only shows its state, and
@@ -41,11 +60,11 @@ var errDamaged = errors.New("the log is damaged")
 func (a *Agent) heal(ctx context.Context, damage error) error {
 	a.logger.Error("the log is damaged: this node does not vote until it is healed from its peers", "error", damage)
 	if len(a.cfg.Members) == 1 {
-		return fmt.Errorf("%w; there is no other node to heal it from", damage)
+		return fmt.Errorf("%w: there is none: %w", errUnhealable, damage)
 	}
 	log, err := seglog.Open(a.logOptions(true))
 	if err != nil {
-		return fmt.Errorf("open the damaged log: %w; this node has to be rebuilt", err)
+		return fmt.Errorf("%w, this node has to be rebuilt: %w", errUnhealable, err)
 	}
 	defer func() { _ = log.Close() }()
 	h := &healer{a: a, log: log, damage: damage}
@@ -119,7 +138,7 @@ func (h *healer) copyAll(ctx context.Context) error {
 			err := h.copyFrom(ctx, leader)
 			switch {
 			case errors.Is(err, seglog.ErrCompacted):
-				return fmt.Errorf("heal the log: no node has entry %d any more; this node has to be rebuilt: %w", h.copied+1, err)
+				return fmt.Errorf("%w, this node has to be rebuilt: nobody has entry %d any more: %w", errUnhealable, h.copied+1, err)
 			case errors.Is(err, seglog.ErrFailed):
 				return fmt.Errorf("heal the log: %w", err)
 			case err != nil:

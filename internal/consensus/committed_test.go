@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"testing"
 
 	"github.com/quorate/quorate/internal/binlog"
@@ -37,6 +38,19 @@ func transactionsEntry(h entry.Header, ns ...uint64) []byte {
 	return data
 }
 
+// naming names a stage that holds transaction n.
+func naming(term, number, n uint64) []byte {
+	raw := testTransaction(n)
+	event, _, err := binlog.CutEvent(raw)
+	if err != nil {
+		panic(err)
+	}
+	return entry.EncodeStaged(entry.Staged{
+		ID: entry.StageID{Term: term, Number: number}, Bytes: uint64(len(raw)),
+		CRC: crc32.Checksum(raw, crc32.MakeTable(crc32.Castagnoli)), GTIDEvent: event, Rows: true,
+	})
+}
+
 // broken returns the name of the invariant that f breaks; "" = none.
 func broken(f func()) (name string) {
 	defer func() {
@@ -66,6 +80,10 @@ func TestCommitCheck(t *testing.T) {
 		"next":                      {4, 1, transactionsEntry(head(1, 2, 2), 3, 4), ""},
 		"empty":                     {4, 2, nil, ""},
 		"new epoch":                 {4, 2, epochEntry(2), ""},
+		"staged":                    {4, 1, naming(1, 2, 3), ""},
+		"staged GTID again":         {4, 1, naming(1, 2, 2), "I9"},
+		"staged out of order":       {4, 1, naming(1, 3, 3), "I2"},
+		"staged of another term":    {4, 2, naming(1, 2, 3), "I2"},
 		"index gap":                 {5, 1, transactionsEntry(head(1, 2, 1), 3), "I4"},
 		"number gap":                {4, 1, transactionsEntry(head(1, 3, 1), 3), "I2"},
 		"number again":              {4, 1, transactionsEntry(head(1, 1, 1), 3), "I2"},

@@ -1,8 +1,12 @@
 package consensus
 
 import (
+	"cmp"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +37,7 @@ type member struct {
 	fs      *vfs.Mem
 	inbox   []*pb.Message
 	refused []string
+	wanted  map[entry.StageID]bool
 }
 
 const (
@@ -66,13 +71,13 @@ func (w *world) start(id uint64, fresh bool) {
 	}
 	m.g, err = NewGroup(GroupConfig{
 		Self: cluster.NodeID(id), Members: members, Tick: testTick, HeartbeatTicks: testHeartbeat,
-		ElectionTicks: testElection, Log: m.log, Fresh: fresh,
+		ElectionTicks: testElection, Log: m.log, HasStage: m.log.HasStage, Fresh: fresh,
 		Logger: slog.New(slog.DiscardHandler), Now: w.now,
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m.inbox = nil
+	m.inbox, m.wanted = nil, map[entry.StageID]bool{}
 }
 
 func (w *world) node(id uint64) *member { return w.nodes[id-1] }
@@ -112,6 +117,9 @@ func (w *world) carryOut(m *member, out Output) {
 	}
 	for _, r := range out.Refused {
 		m.refused = append(m.refused, r.Err.Error())
+	}
+	for _, s := range out.Wanted {
+		m.wanted[s.ID] = true
 	}
 }
 
@@ -157,6 +165,10 @@ func (w *world) status() string {
 			fmt.Fprintf(&b, "\n   refused: %s", strings.TrimPrefix(text, ErrEpochEnded.Error()+": "))
 		}
 		m.refused = nil
+		for _, id := range slices.SortedFunc(maps.Keys(m.wanted), func(a, b entry.StageID) int { return cmp.Compare(a.Number, b.Number) }) {
+			fmt.Fprintf(&b, "\n   wants stage %d of term %d", id.Number, id.Term)
+		}
+		clear(m.wanted)
 		b.WriteByte('\n')
 	}
 	return b.String()
@@ -187,6 +199,11 @@ func (w *world) do(d *datadriven.TestData) {
 		w.propose(id, entry.Header{Kind: entry.KindEpoch, Term: term})
 	case "propose":
 		w.propose(id, entry.Header{Kind: entry.KindTransactions, Term: term, Number: number})
+	case "stage":
+		w.stage(id, entry.StageID{Term: term, Number: number})
+	case "name":
+		w.node(id).g.Propose(naming(term, number, number))
+		w.settle()
 	case "run":
 		var text string
 		d.ScanArgs(w.t, "for", &text)
@@ -225,6 +242,21 @@ func (w *world) do(d *datadriven.TestData) {
 		w.settle()
 	default:
 		w.t.Fatalf("unknown command %s", d.Cmd)
+	}
+}
+
+// stage puts a whole stage beside the log of a node.
+func (w *world) stage(id uint64, stage entry.StageID) {
+	s, err := w.node(id).log.CreateStage(stage)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	raw := testTransaction(stage.Number)
+	if _, err := s.Write(raw); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := s.Finish(uint64(len(raw)), crc32.Checksum(raw, crc32.MakeTable(crc32.Castagnoli))); err != nil {
+		w.t.Fatal(err)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,10 +31,11 @@ type nodes struct {
 	mu      sync.Mutex
 	refuse  []Refusal
 	stall   chan uint64
+	full    chan error
 }
 
 func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
-	ns := &nodes{t: t, stall: make(chan uint64, 1)}
+	ns := &nodes{t: t, stall: make(chan uint64, 1), full: make(chan error, 16)}
 	var members []cluster.Member
 	for i := range 3 {
 		members = append(members, cluster.Member{ID: cluster.NodeID(i + 1), Kind: cluster.KindFull})
@@ -51,6 +54,7 @@ func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
 			Self: members[i].ID, Members: members, Heartbeat: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
 			Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler), Send: ns.send,
 			OnRole: func(RoleState) {}, OnCommit: func(Mark) {}, OnRefused: ns.refused,
+			OnFull: func(err error) { ns.full <- err },
 			OnStalled: func(term uint64, _ time.Duration) {
 				select {
 				case ns.stall <- term:
@@ -221,6 +225,109 @@ func TestNodeEndsWithItsDisk(t *testing.T) {
 	}
 	if err := ns.all[0].Propose(ctx, nil); err != nil && !errors.Is(err, ErrStopped) {
 		t.Fatal(err)
+	}
+}
+
+// brokenReads is a log whose entries cannot be read any more.
+type brokenReads struct {
+	*seglog.Log
+	broken atomic.Bool
+}
+
+func (l *brokenReads) Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
+	if l.broken.Load() {
+		return nil, &seglog.CorruptError{File: "quorate.1", Offset: 7, Index: lo}
+	}
+	return l.Log.Entries(lo, hi, bytesMax)
+}
+
+// TestNodeEndsWithADamagedLog: raft cannot read an entry; the node ends, and says
+// which.
+func TestNodeEndsWithADamagedLog(t *testing.T) {
+	ctx := testContext(t)
+	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	reads := &brokenReads{Log: log}
+	leads := make(chan uint64, 16)
+	n, err := New(Config{
+		Self: 1, Members: []cluster.Member{{ID: 1, Kind: cluster.KindFull}}, Heartbeat: 20 * time.Millisecond,
+		ElectionTimeout: 200 * time.Millisecond, Log: reads, Fresh: true, Logger: slog.New(slog.DiscardHandler),
+		Send: func([]*pb.Message) {}, OnCommit: func(Mark) {}, OnRefused: func(Refusal) {},
+		OnRole: func(r RoleState) {
+			if r.Leading {
+				leads <- r.Term
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { ended <- n.Run(runCtx) }()
+	term := <-leads
+	reads.broken.Store(true)
+	data := entry.EncodeEpoch(entry.Epoch{Term: term, Primary: "a", FormatDescription: testFormatDescription()})
+	if err := n.Propose(ctx, data); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, seglog.ErrCorrupt) {
+			t.Fatalf("ended with %v", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("the node goes on with a damaged log")
+	}
+}
+
+// TestNodeWaitsForSpace: while the disk is full nothing is answered; with space
+// again everything goes on.
+func TestNodeWaitsForSpace(t *testing.T) {
+	ctx := testContext(t)
+	var full atomic.Bool
+	ns := startNodes(t, func(op vfs.Op, _ string) error {
+		if full.Load() && (op == vfs.OpWrite || op == vfs.OpCreate) {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	l := ns.leader(ctx)
+	for l != ns.all[0] {
+		l.TransferTo(ctx, l.Role().Term, ns.all[0].cfg.Self)
+		l = ns.leader(ctx)
+	}
+	term := ns.open(ctx, l)
+	if err := l.waitCommitted(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	if err := l.Propose(ctx, transactionsEntry(entry.Header{Term: term, Number: 1, Count: 1}, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ns.full; err == nil {
+		t.Fatal("there is space before there was none")
+	}
+	if m := l.Committed().Mark(); m.Epoch == term && m.Number == 1 {
+		t.Error("the leader counts an entry as committed that its own disk has not")
+	}
+	full.Store(false)
+	select {
+	case err := <-ns.full:
+		if err != nil {
+			t.Fatalf("still full: %v", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("nobody was told of the space")
+	}
+	for m := l.Committed().Mark(); m.Number < 1; m = l.Committed().Mark() {
+		if err := l.waitCommitted(ctx, m.Index+1); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
