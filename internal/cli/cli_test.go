@@ -50,16 +50,18 @@ func sampleStatus() cluster.Status {
 		Nodes: []cluster.NodeStatus{
 			{
 				ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Role: cluster.RolePrimary, Term: 7,
-				LogLast: 120, LogCommit: 119, Applied: 119, Mysqld: cluster.MysqldRunning, ServerVersion: "9.7.4",
+				LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Applied: 119, Mysqld: cluster.MysqldRunning, ServerVersion: "9.7.4",
 			},
 			{
 				ID: 2, Name: "b", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleErrant, Term: 7,
-				LogLast: 119, LogCommit: 118, Applied: 100, LagTransactions: 42, LagBytes: 3 << 20, LagSeconds: 1.25,
+				LogFirst: 40, LogLast: 119, LogBytes: 80 << 10, LogCommit: 118, Applied: 100, LagTransactions: 42, LagBytes: 3 << 20, LagSeconds: 1.25,
 				Mysqld: cluster.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2",
+				LogState: cluster.LogOK, PurgeBlocked: "node c needs it",
 			},
 			{
 				ID: 3, Name: "c", Kind: cluster.KindFull, AgeMs: 61234, Role: cluster.RoleReplica, Term: 6,
-				LogLast: 90, LogCommit: 90, Applied: 90, Mysqld: cluster.MysqldStopped,
+				LogFirst: 1, LogLast: 90, LogBytes: 70 << 10, LogCommit: 90, Applied: 90, Mysqld: cluster.MysqldStopped,
+				LogState: cluster.LogFull, LogDetail: "no space left",
 			},
 			{ID: 4, Name: "d", Kind: cluster.KindFull},
 		},
@@ -68,11 +70,11 @@ func sampleStatus() cluster.Status {
 
 const sampleTable = `cluster orders, primary a, as node a sees it
 
-NODE  KIND  ROLE         TERM  LAST  COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
-a     full  primary      7     120   119     119      0       0B         0.0s      running 9.7.4
-b     full  errant       7     119   118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2
-c     full  unreachable  6     90    90      90       0       0B         0.0s      -              last heard 1m1.2s ago, as replica
-d     full  unknown      -     -     -       -        -       -          -         -              never heard from it
+NODE  KIND  ROLE         TERM  LOG     SIZE   COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
+a     full  primary      7     1-120   96KiB  119     119      0       0B         0.0s      running 9.7.4
+b     full  errant       7     40-119  80KiB  118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2; purge: node c needs it
+c     full  unreachable  6     1-90    70KiB  90      90       0       0B         0.0s      -              last heard 1m1.2s ago, as replica; log full: no space left
+d     full  unknown      -     -       -      -       -        -       -          -         -              never heard from it
 `
 
 func TestStatusTable(t *testing.T) {

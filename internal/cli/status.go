@@ -107,7 +107,7 @@ func statusTable(st cluster.Status, colour bool) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "cluster %s, primary %s, as node %s sees it\n\n", st.Cluster, cmp.Or(st.Primary, "none"), st.Self)
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tKIND\tROLE\tTERM\tLAST\tCOMMIT\tAPPLIED\tLAG TX\tLAG BYTES\tLAG TIME\tMYSQLD\tREASON")
+	fmt.Fprintln(table, "NODE\tKIND\tROLE\tTERM\tLOG\tSIZE\tCOMMIT\tAPPLIED\tLAG TX\tLAG BYTES\tLAG TIME\tMYSQLD\tREASON")
 	for _, n := range st.Nodes {
 		fmt.Fprintln(table, strings.Join(statusRow(n), "\t"))
 	}
@@ -133,7 +133,7 @@ func statusRow(n cluster.NodeStatus) []string {
 	switch {
 	case n.Reachable:
 	case n.Role == "":
-		return []string{n.Name, string(n.Kind), "unknown", "-", "-", "-", "-", "-", "-", "-", "-", "never heard from it"}
+		return []string{n.Name, string(n.Kind), "unknown", "-", "-", "-", "-", "-", "-", "-", "-", "-", "never heard from it"}
 	default:
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
 		n.Role = "unreachable"
@@ -143,21 +143,26 @@ func statusRow(n cluster.NodeStatus) []string {
 	if n.ServerVersion != "" {
 		mysqld += " " + n.ServerVersion
 	}
-	reason := oneLine(n.Reason)
-	if n.Errant != "" {
-		reason = strings.TrimPrefix(reason+"; errant: "+n.Errant, "; ")
+	var reasons []string
+	for _, r := range []struct{ about, text string }{
+		{"", n.Reason}, {"errant: ", n.Errant}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
+	} {
+		if r.text != "" {
+			reasons = append(reasons, oneLine(r.about+r.text))
+		}
 	}
 	return []string{
 		n.Name, string(n.Kind), string(n.Role), fmt.Sprint(n.Term),
-		fmt.Sprint(n.LogLast), fmt.Sprint(n.LogCommit), fmt.Sprint(n.Applied),
+		fmt.Sprintf("%d-%d", n.LogFirst, n.LogLast), shortBytes(n.LogBytes), fmt.Sprint(n.LogCommit), fmt.Sprint(n.Applied),
 		fmt.Sprint(n.LagTransactions), shortBytes(n.LagBytes), fmt.Sprintf("%.1fs", n.LagSeconds),
-		mysqld, reason,
+		mysqld, strings.Join(reasons, "; "),
 	}
 }
 
 func nodeColour(n cluster.NodeStatus) string {
 	switch {
-	case !n.Reachable, n.Role == cluster.RoleFenced, n.Role == cluster.RoleErrant:
+	case !n.Reachable, n.Role == cluster.RoleFenced, n.Role == cluster.RoleErrant,
+		n.LogState != "" && n.LogState != cluster.LogOK:
 		return ansiRed
 	case n.Role == cluster.RolePrimary:
 		return ansiGreen
