@@ -9,8 +9,9 @@ MYSQL   ?= $(CURDIR)/.mysql
 # The server that demo, tests and benchmarks use.
 export QUORATE_MYSQL_BASE ?= $(MYSQL)
 DEMO_FLAGS ?=
+SIM_SEEDS  ?= 1..200
 
-.PHONY: help demo test build mysql lint bench fuzz clean
+.PHONY: help demo test build mysql lint bench fuzz sim mutate large clean
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -35,6 +36,15 @@ lint: ## gofmt, go vet, staticcheck, the repository's own rules
 
 bench: mysql build ## sysbench against a standalone server and async replication, the log, kills
 	scripts/bench.sh $(BENCH_FLAGS)
+
+sim: ## many whole clusters on virtual time, SIM_SEEDS=1..200
+	$(GO) run ./internal/sim/cmd -seeds $(SIM_SEEDS)
+
+mutate: ## break production code line by line: the simulator must notice
+	$(GO) test -timeout 60m -tags mutation -v ./test/mutation
+
+large: mysql ## transactions of up to 4 GiB through agents with little memory; 40 GiB of disk
+	$(GO) test -timeout 60m -tags large -v ./test/large
 
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh
