@@ -223,6 +223,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.server = mysqld.New(a.mysqldConfig())
+	if err := a.data.checkLog(); err != nil {
+		return err
+	}
 	a.log, err = seglog.Open(a.logOptions(false))
 	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
 		if err := a.heal(ctx, err); err != nil {
@@ -232,6 +235,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
+	}
+	if err := a.data.hasLog(); err != nil {
+		return errors.Join(err, a.log.Close())
 	}
 	a.node, err = consensus.New(consensus.Config{
 		Self: a.self.ID, Members: a.cfg.ClusterMembers(),
@@ -245,7 +251,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return errors.Join(err, a.log.Close())
 	}
 	a.lag.start(a.node.Committed().GTIDs())
-	a.bulk = bulk.New(a.bulkConfig(a.log, committedEntries{a.node}))
+	a.bulk = bulk.New(a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a.node}))
 	return nil
 }
 
@@ -277,6 +283,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		return err
 	})
 	node.Go(func() error { return a.bulk.Run(nodeCtx) })
+	node.Go(func() error { return a.log.Run(nodeCtx) })
 
 	upper, upperCtx := errgroup.WithContext(serve)
 	upper.Go(func() error { return a.router.Run(upperCtx) })

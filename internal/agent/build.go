@@ -85,6 +85,7 @@ func (a *Agent) logOptions(heal bool) seglog.Options {
 	return seglog.Options{
 		FS: vfs.OS{}, Dir: a.data.join("log"), Identity: a.logIdentity(), Logger: a.logger, Heal: heal,
 		SegmentBytesMax: int64(a.cfg.Log.SegmentSize), CacheBytesMax: int64(a.cfg.Log.CacheSize),
+		PrefetchBytesMax: int64(a.cfg.Log.PrefetchSize),
 	}
 }
 

@@ -38,6 +38,8 @@ type identity struct {
 	// Instance is random: it tells this directory from any other that was ever
 	// made for the same node.
 	Instance string `json:"instance"`
+	// Log: this directory has had a log. One without it has lost its promises.
+	Log bool `json:"log,omitempty"`
 }
 
 // dataDir is the agent's data directory.
@@ -132,6 +134,30 @@ func (d *dataDir) open() error {
 		return errors.Join(err, d.close())
 	}
 	return nil
+}
+
+// checkLog refuses a directory whose log is gone, for instance because its file
+// system is not mounted: an empty one would vote as if it had promised nothing.
+func (d *dataDir) checkLog() error {
+	if !d.identity.Log {
+		return nil
+	}
+	if _, err := os.Stat(d.join("log", "state")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data directory %s: the log is gone from %s, but this node has had one: mount it, or give it back; without it the node has to be rebuilt",
+			d.path, d.join("log"))
+	} else if err != nil {
+		return fmt.Errorf("look for the log: %w", err)
+	}
+	return nil
+}
+
+// hasLog notes durably that there is a log.
+func (d *dataDir) hasLog() error {
+	if d.identity.Log {
+		return nil
+	}
+	d.identity.Log = true
+	return writeJSON(d.join(identityFile), d.identity)
 }
 
 func (d *dataDir) takeLock() error {

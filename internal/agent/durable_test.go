@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/replay"
 )
@@ -77,36 +76,5 @@ func TestDurableMarkSaysSinceWhen(t *testing.T) {
 	d.wait(0, since)
 	if d.why() != "" {
 		t.Errorf("none is prepared: %q", d.why())
-	}
-}
-
-func TestNeeds(t *testing.T) {
-	full := cluster.NodeStatus{Name: "a", Kind: cluster.KindFull, Role: cluster.RoleReplica, LogFirst: 10, LogCommit: 100, DurableMark: 80}
-	for _, c := range []struct {
-		name   string
-		change func(*cluster.NodeStatus)
-		need   replay.Need
-		marks  []uint64
-	}{
-		{"mark", func(*cluster.NodeStatus) {}, replay.Need{From: 81, Why: "durable mark", Known: true}, []uint64{80}},
-		{"log", func(n *cluster.NodeStatus) { n.LogCommit = 70 }, replay.Need{From: 70, Why: "its log ends there", Known: true}, []uint64{80}},
-		{"logger", func(n *cluster.NodeStatus) { n.Kind, n.DurableMark = cluster.KindLogger, 0 },
-			replay.Need{From: 100, Why: "its log ends there", Known: true}, nil},
-		{"damaged", func(n *cluster.NodeStatus) { n.LogState = cluster.LogDamaged },
-			replay.Need{From: 10, Why: "its log is damaged", Known: true}, []uint64{80}},
-		{"unheard", func(n *cluster.NodeStatus) { *n = cluster.NodeStatus{Name: "a", Kind: cluster.KindFull} },
-			replay.Need{Why: "its log ends there"}, []uint64{0}},
-		{"older version", func(n *cluster.NodeStatus) { n.DurableMark = 0 }, replay.Need{From: 1, Why: "durable mark", Known: true}, []uint64{0}},
-	} {
-		n := full
-		c.change(&n)
-		c.need.Who = "a"
-		got, marks := needs([]cluster.NodeStatus{n})
-		if diff := cmp.Diff([]replay.Need{c.need}, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
-		if diff := cmp.Diff(c.marks, marks); diff != "" {
-			t.Errorf("%s: marks (-want +got):\n%s", c.name, diff)
-		}
 	}
 }

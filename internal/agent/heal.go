@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -49,14 +50,7 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 
 // heal brings a damaged log back from the peers. This node takes no part in Raft
 // meanwhile: it has promised what it does not hold. It only shows its state, and
-// copies what is committed from the leader.
-//
-// It is whole again when it holds everything that it can ever have acknowledged.
-// A leader of a later term counts nothing that this node said before, so it is
-// enough to have what is committed. The leader of the very term in which this
-// node was last may count entries as stored here that are not committed so far:
-// then it is enough once all that this leader had when it was first asked is
-// committed, and copied.
+// copies what is committed from the leader, as far as consensus.HealTarget says.
 func (a *Agent) heal(ctx context.Context, damage error) error {
 	a.logger.Error("the log is damaged: this node does not vote until it is healed from its peers", "error", damage)
 	if len(a.cfg.Members) == 1 {
@@ -64,11 +58,14 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 	}
 	log, err := seglog.Open(a.logOptions(true))
 	if err != nil {
-		return fmt.Errorf("%w, this node has to be rebuilt: %w", errUnhealable, err)
+		if errors.Is(err, seglog.ErrCorrupt) {
+			err = fmt.Errorf("%w, this node has to be rebuilt: %w", errUnhealable, err)
+		}
+		return fmt.Errorf("open the damaged log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	h := &healer{a: a, log: log, damage: damage}
-	h.promised, _ = log.Healing()
+	healing, _ := log.Healing()
+	h := &healer{a: a, log: log, damage: damage, target: consensus.NewHealTarget(healing.Promised)}
 	if err := h.run(ctx); err != nil {
 		return err
 	}
@@ -79,25 +76,22 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 
 // healer is one healing.
 type healer struct {
-	a        *Agent
-	log      *seglog.Log
-	damage   error
-	promised seglog.Healing
-	bulk     *bulk.Bulk
+	a      *Agent
+	log    *seglog.Log
+	damage error
+	target consensus.HealTarget
+	bulk   *bulk.Bulk
 	// copied is the last index that is known to be as committed.
-	copied uint64
-	// term and target say which leader was asked first, and up to which index its
-	// entries have to be copied.
-	term, target uint64
-	pending      []seglog.Entry
-	bytes        int
+	copied  uint64
+	pending []seglog.Entry
+	bytes   int
 }
 
 // run copies until the log is whole; what serves the peers and the status ends
 // with it.
 func (h *healer) run(ctx context.Context) error {
 	a := h.a
-	h.bulk = bulk.New(a.bulkConfig(h.log, noEntries{}))
+	h.bulk = bulk.New(a.bulkConfig(h.log, func() uint64 { return 0 }, noEntries{}))
 	h.copied = h.log.HardState().Commit
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -133,19 +127,13 @@ func (h *healer) copyAll(ctx context.Context) error {
 	for {
 		leader, tail, ok := h.leader(ctx)
 		if ok {
-			h.aim(tail)
-			h.say("copying from %s, entry %d of %d", h.a.board.name(leader), h.copied, h.target)
-			err := h.copyFrom(ctx, leader)
-			switch {
-			case errors.Is(err, seglog.ErrCompacted):
-				return fmt.Errorf("%w, this node has to be rebuilt: nobody has entry %d any more: %w", errUnhealable, h.copied+1, err)
-			case errors.Is(err, seglog.ErrFailed):
-				return fmt.Errorf("heal the log: %w", err)
-			case err != nil:
-				h.a.logger.Warn("heal the log: copy from the leader", "leader", h.a.board.name(leader), "error", err)
+			h.target.Aim(tail.Term, tail.Commit, tail.Last)
+			h.say("copying from %s, entry %d of %d", h.a.board.name(leader), h.copied, h.target.Index())
+			if err := h.copyRound(ctx, leader); err != nil {
+				return err
 			}
-			if h.copied >= h.target {
-				return h.finish(tail.Term)
+			if h.copied >= h.target.Index() {
+				return h.finish()
 			}
 		}
 		select {
@@ -169,37 +157,52 @@ func (h *healer) leader(ctx context.Context) (leader cluster.NodeID, tail bulk.T
 			leader, tail, ok = m.ID, t, true
 		}
 	}
-	switch {
-	case !ok:
+	if !ok {
 		h.say("waiting for a leader to copy from, has entry %d", h.copied)
-	case tail.Term < h.promised.Promised.Term:
-		h.say("waiting for a leader of term %d or later, %s leads in term %d",
-			h.promised.Promised.Term, h.a.board.name(leader), tail.Term)
-		ok = false
 	}
 	return leader, tail, ok
 }
 
-// aim sets what has to be copied from the leader of a term that was not seen
-// before.
-func (h *healer) aim(tail bulk.Tail) {
-	if tail.Term == h.term {
-		return
+// copyRound copies what is needed: from the leader, and where that cannot give it
+// (its own log may be damaged, or purged) from the others. What is committed is
+// the same everywhere. It returns an error that ends the healing.
+func (h *healer) copyRound(ctx context.Context, leader cluster.NodeID) error {
+	sources := []cluster.NodeID{leader}
+	for _, m := range h.a.cfg.ClusterMembers() {
+		if m.ID != leader && m.ID != h.a.self.ID {
+			sources = append(sources, m.ID)
+		}
 	}
-	h.term, h.target = tail.Term, tail.Commit
-	if tail.Term == h.promised.Promised.Term {
-		h.target = tail.Last
+	compacted := 0
+	for _, id := range sources {
+		if h.copied >= h.target.Index() {
+			return nil
+		}
+		err := h.copyFrom(ctx, id)
+		switch {
+		case errors.Is(err, seglog.ErrFailed):
+			return fmt.Errorf("heal the log: %w", err)
+		case errors.Is(err, seglog.ErrCompacted):
+			compacted++
+		}
+		if err != nil && ctx.Err() == nil {
+			h.a.logger.Warn("heal the log: copy from a peer", "peer", h.a.board.name(id), "next", h.copied+1, "error", err)
+		}
 	}
+	if compacted == len(sources) {
+		return fmt.Errorf("%w, this node has to be rebuilt: nobody has entry %d any more", errUnhealable, h.copied+1)
+	}
+	return nil
 }
 
-// copyFrom copies everything that is committed on a leader.
+// copyFrom copies what is committed on a peer, as far as it is needed.
 func (h *healer) copyFrom(ctx context.Context, leader cluster.NodeID) error {
 	h.pending, h.bytes = nil, 0
 	err := h.bulk.FetchEntries(ctx, leader, h.copied+1, func(e seglog.Entry) error {
 		if err := h.add(ctx, leader, e); err != nil {
 			return err
 		}
-		if h.copied >= h.target && len(h.pending) == 0 {
+		if h.copied >= h.target.Index() && len(h.pending) == 0 {
 			return errEnough
 		}
 		return nil
@@ -230,7 +233,7 @@ func (h *healer) add(ctx context.Context, leader cluster.NodeID, e seglog.Entry)
 		}
 	}
 	h.pending, h.bytes = append(h.pending, e), h.bytes+len(e.Data)
-	if staged || h.bytes >= healGroupBytes || len(h.pending) >= healGroupEntries || e.Index >= h.target {
+	if staged || h.bytes >= healGroupBytes || len(h.pending) >= healGroupEntries || e.Index >= h.target.Index() {
 		return h.flush(leader)
 	}
 	return nil
@@ -245,18 +248,13 @@ func (h *healer) flush(leader cluster.NodeID) error {
 	}
 	h.copied = h.pending[len(h.pending)-1].Index
 	h.pending, h.bytes = nil, 0
-	h.say("copying from %s, entry %d of %d", h.a.board.name(leader), h.copied, h.target)
+	h.say("copying from %s, entry %d of %d", h.a.board.name(leader), h.copied, h.target.Index())
 	return nil
 }
 
 // finish makes the log one that takes part in Raft again.
-func (h *healer) finish(term uint64) error {
-	hs := h.promised.Promised
-	if term > hs.Term {
-		hs.Term, hs.Vote = term, 0
-	}
-	hs.Commit = h.copied
-	if err := h.log.FinishHealing(hs); err != nil {
+func (h *healer) finish() error {
+	if err := h.log.FinishHealing(h.target.HardState(h.copied)); err != nil {
 		return fmt.Errorf("finish healing the log: %w", err)
 	}
 	return nil

@@ -69,6 +69,12 @@ func (p provider) logMetrics() []api.Metric {
 		{Name: "quorate_log_bytes_total", Help: "Bytes appended.", Counter: true, Value: float64(s.Bytes)},
 		{Name: "quorate_log_syncs_total", Help: "fsyncs of the log and its hard state.", Counter: true, Value: float64(s.Syncs)},
 		{Name: "quorate_log_sync_seconds_total", Help: "Time in fsync.", Counter: true, Value: s.SyncTime.Seconds()},
+		{Name: "quorate_log_cache_hits_total", Help: "Entries read from the cache of the newest.", Counter: true, Value: float64(s.CacheEntries)},
+		{Name: "quorate_log_cache_misses_total", Help: "Entries read that were older than that.", Counter: true, Value: float64(s.PrefetchEntries + s.MissedEntries)},
+		{Name: "quorate_log_prefetch_hits_total", Help: "Of those, entries that had been read ahead.", Counter: true, Value: float64(s.PrefetchEntries)},
+		{Name: "quorate_log_prefetch_misses_total", Help: "Of those, entries whose reader waited for the disk.", Counter: true, Value: float64(s.MissedEntries)},
+		{Name: "quorate_log_prefetch_bytes_total", Help: "Bytes of entries read ahead.", Counter: true, Value: float64(s.PrefetchBytes)},
+		{Name: "quorate_log_prefetch_wasted_bytes_total", Help: "Bytes read ahead that nobody came for.", Counter: true, Value: float64(s.WastedBytes)},
 		{Name: "quorate_log_truncations_total", Help: "Conflicts that removed entries.", Counter: true, Value: float64(s.Truncations)},
 	}
 }

@@ -56,7 +56,7 @@ func (a *Agent) retention() replay.Retention {
 func (a *Agent) planPurge(r replay.Retention) cluster.PurgePlan {
 	// The segments first: what comes to them meanwhile is needed by nobody less.
 	in := replay.PurgeInput{Segments: a.log.Segments(), Retention: r, Now: time.Now()}
-	in.Needs, in.Marks = needs(provider{a}.Status().Nodes)
+	in.Needs, in.Marks = replay.Needs(provider{a}.Status().Nodes)
 	p := replay.PlanPurge(in)
 	p.Node = a.self.Name
 	return p
@@ -87,30 +87,6 @@ func (a *Agent) purgeLog(r replay.Retention) (cluster.PurgePlan, error) {
 func (a *Agent) purgeBlocked() string {
 	blocked, _ := a.purge.blocked.Load().(string)
 	return strings.TrimPrefix(strings.TrimSuffix(blocked+"; "+a.mark.why(), "; "), "; ")
-}
-
-// needs makes of what the members said last what each needs of a log, and the
-// durable marks of the full voters. An old status needs more, never less: its
-// figures only grow. The exception is a mark that went because mysqld's data
-// did; what such a node applies again is in its own log.
-func needs(members []cluster.NodeStatus) (all []replay.Need, marks []uint64) {
-	for _, m := range members {
-		n := replay.Need{Who: m.Name, Known: m.Role != ""}
-		// The entry before the first that it lacks is kept too: Raft compares
-		// its term.
-		n.From, n.Why = m.LogCommit, "its log ends there"
-		if m.Kind == cluster.KindFull {
-			marks = append(marks, m.DurableMark)
-		}
-		if m.Kind != cluster.KindLogger && m.DurableMark+1 < n.From {
-			n.From, n.Why = m.DurableMark+1, "durable mark"
-		}
-		if m.LogState == cluster.LogDamaged || m.LogState == cluster.LogRepairing {
-			n.From, n.Why = min(n.From, m.LogFirst), "its log is "+string(m.LogState)
-		}
-		all = append(all, n)
-	}
-	return all, marks
 }
 
 // PurgePlan implements api.Provider.

@@ -17,9 +17,9 @@ import (
 // Stages: large transactions on their way beside the log (packages tap, bulk,
 // seglog). Here they are only tied together.
 
-func (a *Agent) bulkConfig(log *seglog.Log, entries bulk.Entries) bulk.Config {
+func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.Entries) bulk.Config {
 	cfg := bulk.Config{
-		Self: a.self.ID, Dial: a.peers.DialBulk, Stages: logStages{log}, Entries: entries, Logger: a.logger,
+		Self: a.self.ID, Dial: a.peers.DialBulk, Stages: logStages{log, epoch}, Entries: entries, Logger: a.logger,
 	}
 	for _, m := range a.cfg.ClusterMembers() {
 		if m.Kind == cluster.KindLearner {
@@ -32,10 +32,18 @@ func (a *Agent) bulkConfig(log *seglog.Log, entries bulk.Entries) bulk.Config {
 }
 
 // logStages shows the log's stages to package bulk.
-type logStages struct{ *seglog.Log }
+type logStages struct {
+	*seglog.Log
+	// epoch is the newest that is committed.
+	epoch func() uint64
+}
 
-// CreateStage implements bulk.Stages.
+// CreateStage implements bulk.Stages. A stage of an epoch that is over would stay
+// until the next one.
 func (s logStages) CreateStage(id entry.StageID) (bulk.StageWriter, error) {
+	if over := s.epoch(); id.Term < over {
+		return nil, fmt.Errorf("stage %s: epoch %d is over, %d has begun", id, id.Term, over)
+	}
 	stage, err := s.Log.CreateStage(id)
 	if err != nil {
 		return nil, err
@@ -57,16 +65,8 @@ type committedEntries struct{ *consensus.Node }
 
 // Tail implements bulk.Entries.
 func (c committedEntries) Tail(ctx context.Context) (bulk.Tail, error) {
-	before := c.Role()
-	if err := c.Barrier(ctx); err != nil {
-		return bulk.Tail{}, err
-	}
-	first, last := c.LogRange()
-	// The same term before and after the barrier: it led all the time.
-	return bulk.Tail{
-		Term: before.Term, Leading: before.Leading && c.Role() == before,
-		First: first, Last: last, Commit: c.Committed().Mark().Index,
-	}, nil
+	t, err := c.Node.Tail(ctx)
+	return bulk.Tail(t), err
 }
 
 // uploads are the stages of one epoch that are not proposed yet: the one that is
@@ -182,7 +182,16 @@ func (a *Agent) runStages(ctx context.Context) error {
 }
 
 // stageEvents is a staged transaction for the feed.
-type stageEvents struct{ *seglog.StageReader }
+type stageEvents struct {
+	*seglog.StageReader
+	id      entry.StageID
+	damaged func(error)
+}
+
+// Damaged implements mysqlwire.StageEvents.
+func (s stageEvents) Damaged(err error) {
+	s.damaged(&seglog.CorruptError{File: "stage " + s.id.String(), Detail: err.Error()})
+}
 
 // Size implements mysqlwire.StageEvents.
 func (s stageEvents) Size() int64 {
@@ -196,5 +205,5 @@ func (a *Agent) openEvents(id entry.StageID) (mysqlwire.StageEvents, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stageEvents{r}, nil
+	return stageEvents{r, id, a.damaged}, nil
 }

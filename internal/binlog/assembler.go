@@ -1,9 +1,9 @@
 package binlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // ErrStream is returned for an event that cannot stand where it does, or that
@@ -213,20 +213,23 @@ func kindOfQuery(e Event) (kind, error) {
 	if err != nil {
 		return 0, err
 	}
-	// No keyword is longer; a long text must not be copied.
-	text := string(q.text[:min(len(q.text), len("ROLLBACK TO "))])
-	upper := strings.ToUpper(text)
+	// No keyword is longer.
+	text := q.text[:min(len(q.text), len("ROLLBACK TO "))]
 	switch {
-	case text == "":
+	case len(text) == 0:
 		return 0, fmt.Errorf("%w: empty statement", ErrMalformed)
-	case text == "BEGIN", strings.HasPrefix(text, "XA START"):
+	case string(text) == "BEGIN", bytes.HasPrefix(text, []byte("XA START")):
 		return kindBegin, nil
-	case text == "COMMIT":
+	case string(text) == "COMMIT":
 		return kindEnd, nil
-	case strings.HasPrefix(upper, "ROLLBACK") && upper != "ROLLBACK TO ":
+	case beginsWithFold(text, "ROLLBACK") && !bytes.EqualFold(text, []byte("ROLLBACK TO ")):
 		return kindEnd, nil
-	case strings.HasPrefix(upper, "XA ROLLBACK"):
+	case beginsWithFold(text, "XA ROLLBACK"):
 		return kindEndXA, nil
 	}
 	return kindStatement, nil
+}
+
+func beginsWithFold(text []byte, keyword string) bool {
+	return len(text) >= len(keyword) && bytes.EqualFold(text[:len(keyword)], []byte(keyword))
 }

@@ -111,6 +111,10 @@ type Group struct {
 	committed *Committed
 	role      RoleState
 
+	// last is the index of the newest entry that was given to the log, or sent to
+	// anybody, whether it is on disk or not.
+	last uint64
+
 	// The proposal gate. epoch is the term whose epoch entry was accepted, 0 =
 	// none; next is the number that it takes next. held is the proposal that
 	// raft dropped; while it is there nothing else is taken.
@@ -157,6 +161,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 	g := &Group{
 		cfg:           cfg,
 		committed:     newCommitted(applied, gtids),
+		last:          cfg.Log.LastIndex(),
 		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
 	}
 	if !cfg.Fresh {
@@ -190,6 +195,10 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 
 // Committed is the commit check, readable by everybody.
 func (g *Group) Committed() *Committed { return g.committed }
+
+// LastIndex is the index of the newest entry that this node has stepped. A
+// follower may have it on disk before this node has.
+func (g *Group) LastIndex() uint64 { return g.last }
 
 // Role returns the current state.
 func (g *Group) Role() RoleState { return g.role }
@@ -246,6 +255,9 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 // the rest again; nothing is left = nil, so that it does so at its heartbeats
 // and not at once, over and over.
 func (g *Group) cutBeforeMissingStage(m *pb.Message) *pb.Message {
+	if m.GetTerm() < g.role.Term {
+		return m // raft refuses it
+	}
 	committed := g.committed.Mark().Index
 	for i, e := range m.GetEntries() {
 		staged, ok := stagedOf(e)
@@ -507,6 +519,9 @@ func (g *Group) Ready() (out Output, ok bool) {
 		for _, m := range rd.Messages {
 			switch m.GetTo() {
 			case raft.LocalAppendThread:
+				if es := m.GetEntries(); len(es) > 0 {
+					g.last = es[len(es)-1].GetIndex()
+				}
 				g.out.Append = append(g.out.Append, m)
 			case raft.LocalApplyThread:
 				g.apply(m)

@@ -449,14 +449,16 @@ func (n *Node) report(out Output) {
 // circle: when appends is full the loop blocks, this goroutine takes from
 // appends and always finds room in responses.
 func (n *Node) runAppend(ctx context.Context) error {
-	var batch []*pb.Message
+	var batch, next []*pb.Message
 	for {
-		batch = batch[:0]
-		select {
-		case <-ctx.Done():
-			return nil
-		case m := <-n.appends:
-			batch = append(batch, m)
+		batch = append(batch[:0], next...)
+		if len(batch) == 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case m := <-n.appends:
+				batch = append(batch, m)
+			}
 		}
 		entries, bytes := sizeOf(batch[0])
 	more:
@@ -472,7 +474,8 @@ func (n *Node) runAppend(ctx context.Context) error {
 		}
 		began := time.Now()
 		n.appendBegan.Store(int64(BootTime()))
-		if err := n.append(ctx, batch); err != nil {
+		var err error
+		if next, err = n.append(ctx, batch); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -493,34 +496,88 @@ func sizeOf(m *pb.Message) (entries, bytes int) {
 	return len(m.GetEntries()), bytes
 }
 
-// append makes a batch durable. While the disk is full it tries again: nothing
-// of the batch is answered, so nothing is acknowledged.
-func (n *Node) append(ctx context.Context, batch []*pb.Message) error {
-	full := false
+// append makes a batch durable. What came meanwhile, while the disk was full,
+// comes next.
+func (n *Node) append(ctx context.Context, batch []*pb.Message) (next []*pb.Message, err error) {
 	for _, run := range AppendRuns(batch) {
-		for {
-			err := n.cfg.Log.Append(run.Entries, run.HardState)
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, seglog.ErrFull) {
-				return err
-			}
-			if !full {
-				full = true
-				n.full.Store(true)
-				n.cfg.OnFull(err)
-			}
-			select {
-			case <-time.After(fullRetryInterval):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		err := n.cfg.Log.Append(run.Entries, newest(run.HardState, n.cfg.Log.HardState()))
+		if errors.Is(err, seglog.ErrFull) {
+			var held []*pb.Message
+			held, err = n.waitForSpace(ctx, run, err)
+			next = append(next, held...)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	if full {
-		n.full.Store(false)
-		n.cfg.OnFull(nil)
+	return next, nil
+}
+
+// newest returns hs, with the term and vote of stored where that is newer: votes
+// overtake entries while the disk is full.
+func newest(hs *seglog.HardState, stored seglog.HardState) *seglog.HardState {
+	if hs != nil && hs.Term < stored.Term {
+		return &seglog.HardState{Term: stored.Term, Vote: stored.Vote, Commit: max(hs.Commit, stored.Commit)}
+	}
+	return hs
+}
+
+// waitForSpace tries a run again until the disk has space for it. Nothing that
+// rests on it is answered. Meanwhile the node goes on to vote: the hard state has
+// its place on the disk. It returns the messages with entries that have come,
+// which are as many as raft lets be under way.
+func (n *Node) waitForSpace(ctx context.Context, run AppendRun, full error) (held []*pb.Message, err error) {
+	n.full.Store(true)
+	n.cfg.OnFull(full)
+	retry := time.NewTicker(fullRetryInterval)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case m := <-n.appends:
+			if err := n.vote(m); err != nil {
+				return nil, err
+			}
+			if len(m.GetEntries()) > 0 {
+				held = append(held, m)
+			}
+			continue
+		case <-retry.C:
+		}
+		err := n.cfg.Log.Append(run.Entries, newest(run.HardState, n.cfg.Log.HardState()))
+		if errors.Is(err, seglog.ErrFull) {
+			continue
+		}
+		if err == nil {
+			n.full.Store(false)
+			n.cfg.OnFull(nil)
+		}
+		return held, err
+	}
+}
+
+// vote stores the term and vote of a message that waits for space, and sends the
+// votes that rest on nothing else.
+func (n *Node) vote(m *pb.Message) error {
+	if stored := n.cfg.Log.HardState(); m.Term != nil {
+		hs := newest(&seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote()}, stored)
+		hs.Commit = stored.Commit // what it covers may not be here so far
+		if err := n.cfg.Log.Append(nil, hs); err != nil {
+			return err
+		}
+	}
+	var votes, rest []*pb.Message
+	for _, r := range m.GetResponses() {
+		if t := r.GetType(); r.GetTo() != uint64(n.cfg.Self) && (t == pb.MsgVoteResp || t == pb.MsgPreVoteResp) {
+			votes = append(votes, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	m.Responses = rest
+	if len(votes) > 0 {
+		n.cfg.Send(votes)
 	}
 	return nil
 }
@@ -578,9 +635,38 @@ func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
 	}
 }
 
-// LogRange returns the indexes of the log's first and last entry.
-func (n *Node) LogRange() (first, last uint64) {
-	return n.cfg.Log.FirstIndex(), n.cfg.Log.LastIndex()
+// Tail is what a node says of its log to a peer that heals its own.
+type Tail struct {
+	// Term is Raft's; Leading: this node led in it all the time, and Commit covers
+	// everything that was committed anywhere before it was asked.
+	Term    uint64
+	Leading bool
+	// First is the log's first index. Last is the newest entry that may be on
+	// anybody's disk: this node's own may be behind.
+	First, Last, Commit uint64
+}
+
+// Tail asks a majority, and then says where the log is.
+func (n *Node) Tail(ctx context.Context) (Tail, error) {
+	before := n.Role()
+	if err := n.Barrier(ctx); err != nil {
+		return Tail{}, err
+	}
+	answer := make(chan Tail, 1)
+	n.do(ctx, func(time.Duration) {
+		answer <- Tail{
+			Term: before.Term, Leading: before.Leading && n.group.Role() == before,
+			First: n.cfg.Log.FirstIndex(), Last: n.group.LastIndex(), Commit: n.Committed().Mark().Index,
+		}
+	})
+	select {
+	case t := <-answer:
+		return t, nil
+	case <-ctx.Done():
+		return Tail{}, fmt.Errorf("ask for the log's tail: %w", ctx.Err())
+	case <-n.stopped:
+		return Tail{}, ErrStopped
+	}
 }
 
 // ReadCommitted returns committed entries from index on, at least one and at

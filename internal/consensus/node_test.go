@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -32,6 +33,7 @@ type nodes struct {
 	refuse  []Refusal
 	stall   chan uint64
 	full    chan error
+	dead    [4]atomic.Bool // by id: nothing comes or goes
 }
 
 func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
@@ -82,6 +84,9 @@ func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
 
 func (ns *nodes) send(msgs []*pb.Message) {
 	for _, m := range msgs {
+		if ns.dead[m.GetTo()].Load() || ns.dead[m.GetFrom()].Load() {
+			continue
+		}
 		select {
 		case ns.all[m.GetTo()-1].messages <- m:
 		default:
@@ -327,6 +332,48 @@ func TestNodeWaitsForSpace(t *testing.T) {
 	for m := l.Committed().Mark(); m.Number < 1; m = l.Committed().Mark() {
 		if err := l.waitCommitted(ctx, m.Index+1); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestFullNodeVotes: a node whose disk is full still votes, or one dead node of
+// three would stop the cluster.
+func TestFullNodeVotes(t *testing.T) {
+	ctx := testContext(t)
+	var full atomic.Bool
+	ns := startNodes(t, func(op vfs.Op, name string) error {
+		if full.Load() && (op == vfs.OpWrite || op == vfs.OpCreate) && !strings.HasSuffix(name, "state") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	l := ns.leader(ctx)
+	for l == ns.all[0] {
+		l.TransferTo(ctx, l.Role().Term, ns.all[1].cfg.Self)
+		l = ns.leader(ctx)
+	}
+	term := ns.open(ctx, l)
+	if err := ns.all[0].waitCommitted(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	if err := l.Propose(ctx, transactionsEntry(entry.Header{Term: term, Number: 1, Count: 1}, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ns.full; err == nil {
+		t.Fatal("there is space before there was none")
+	}
+	if err := ns.all[2].Barrier(ctx); err != nil { // the third one can lead
+		t.Fatal(err)
+	}
+	ns.dead[l.cfg.Self].Store(true)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ns.all[1].Role().Leading && !ns.all[2].Role().Leading || l.Role().Leading {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("nobody was elected: the full node does not vote")
 		}
 	}
 }

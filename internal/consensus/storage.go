@@ -81,8 +81,8 @@ func (s *storage) LastIndex() (uint64, error) { return s.log.LastIndex(), nil }
 // FirstIndex implements raft.Storage.
 func (s *storage) FirstIndex() (uint64, error) { return s.log.FirstIndex(), nil }
 
-// Snapshot implements raft.Storage. Nothing is purged yet, so every peer can
-// be served from the log and raft never needs one.
+// Snapshot implements raft.Storage. Nothing is purged that a member lacks, so every
+// peer can be served from the log and raft never needs one.
 func (s *storage) Snapshot() (*pb.Snapshot, error) {
 	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }

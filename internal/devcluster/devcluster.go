@@ -41,6 +41,9 @@ type Options struct {
 	MySQLUser string
 	// AgentUser makes the agents run as somebody else (only root can).
 	AgentUser *syscall.Credential
+	// AgentEnv are environment variables of the agents, NAME=VALUE, beyond this
+	// process's own.
+	AgentEnv []string
 	// Variables are server variables beyond the small-machine settings that
 	// the cluster always uses; they win over those.
 	Variables map[string]string
@@ -211,6 +214,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 	defer out.Close() // the child has its own descriptor
 	cmd := exec.Command(c.opts.Binary, "run", "--config", n.config())
 	cmd.Dir = n.dir
+	cmd.Env = append(os.Environ(), c.opts.AgentEnv...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: c.opts.AgentUser,

@@ -70,6 +70,8 @@ type StageEvents interface {
 	io.ReaderAt
 	// Size is their length in bytes.
 	Size() int64
+	// Damaged is called when what was read are no undamaged events.
+	Damaged(err error)
 	// Close is called once, by the feed, which owns it with its piece.
 	Close() error
 }

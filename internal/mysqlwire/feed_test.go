@@ -245,6 +245,8 @@ type countedStage struct {
 	closed *atomic.Int32
 }
 
+func (s *countedStage) Damaged(error) {}
+
 func (s *countedStage) Close() error {
 	s.closed.Add(1)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/binlog"
@@ -248,16 +249,35 @@ func (w *dumpWriter) wrapped(raw []byte) error {
 // staged sends the events of a staged transaction as they are. Of a long event no
 // more than partBytesMax is held.
 func (w *dumpWriter) staged(stage StageEvents) error {
+	err := w.stagedEvents(stage)
+	if errors.Is(err, errStageDamaged) {
+		stage.Damaged(err)
+	}
+	return err
+}
+
+// errStageDamaged marks what is wrong with a stage's bytes themselves.
+var errStageDamaged = errors.New("stage is damaged")
+
+// readFailed tells a sector that cannot be read from a stage that is gone.
+func readFailed(err error) error {
+	if errors.Is(err, syscall.EIO) {
+		return fmt.Errorf("read stage: %w: %w", errStageDamaged, err)
+	}
+	return fmt.Errorf("read stage: %w", err)
+}
+
+func (w *dumpWriter) stagedEvents(stage StageEvents) error {
 	left := stage.Size()
 	in := bufio.NewReaderSize(io.NewSectionReader(stage, 0, left), partBytesMax)
 	for left > 0 {
 		head, err := in.Peek(binlog.HeaderBytes)
 		if err != nil {
-			return fmt.Errorf("read stage: %w", err)
+			return readFailed(err)
 		}
 		n := int64(binlog.Event(head).Length())
 		if n < binlog.HeaderBytes+binlog.ChecksumBytes || n > left {
-			return fmt.Errorf("read stage: %w: event of %d bytes, %d are left", binlog.ErrMalformed, n, left)
+			return fmt.Errorf("read stage: %w: %w: event of %d bytes, %d are left", errStageDamaged, binlog.ErrMalformed, n, left)
 		}
 		if err := w.stagedEvent(in, head); err != nil {
 			return err
@@ -289,10 +309,10 @@ func (w *dumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
 		for part > 0 {
 			b, err := in.Peek(min(part, in.Size()))
 			if err != nil {
-				return fmt.Errorf("read stage: %w", err)
+				return readFailed(err)
 			}
 			if err := checksum.Add(b); err != nil {
-				return fmt.Errorf("verify stage: %w", err)
+				return fmt.Errorf("verify stage: %w: %w", errStageDamaged, err)
 			}
 			if err := w.append(b); err != nil {
 				return err

@@ -40,6 +40,30 @@ type PurgeInput struct {
 	Now       time.Time
 }
 
+// Needs makes of what the members said last what each needs of a log, and the
+// durable marks of the full voters. An old status needs more, never less: its
+// figures only grow. The exception is a mark that went because mysqld's data
+// did; what such a node applies again is in its own log.
+func Needs(members []cluster.NodeStatus) (all []Need, marks []uint64) {
+	for _, m := range members {
+		n := Need{Who: m.Name, Known: m.Role != ""}
+		// The entry before the first that it lacks is kept too: Raft compares
+		// its term.
+		n.From, n.Why = m.LogCommit, "its log ends there"
+		if m.Kind == cluster.KindFull {
+			marks = append(marks, m.DurableMark)
+		}
+		if m.Kind != cluster.KindLogger && m.DurableMark+1 < n.From {
+			n.From, n.Why = m.DurableMark+1, "durable mark"
+		}
+		if m.LogState == cluster.LogDamaged || m.LogState == cluster.LogRepairing {
+			n.From, n.Why = min(n.From, m.LogFirst), "its log is "+string(m.LogState)
+		}
+		all = append(all, n)
+	}
+	return all, marks
+}
+
 // PlanPurge decides which of the oldest segments go. A segment goes if
 // retention lets it, no member needs any of it, and, whatever the members say
 // that they need, a majority of the full voters (two at least, or the only one)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -167,5 +168,36 @@ func TestPurgeWithoutFullNodes(t *testing.T) {
 	})
 	if p.UpTo != 0 || !strings.Contains(p.Blocked, "0 of 0 full nodes") {
 		t.Fatalf("%+v", p)
+	}
+}
+
+func TestNeeds(t *testing.T) {
+	full := cluster.NodeStatus{Name: "a", Kind: cluster.KindFull, Role: cluster.RoleReplica, LogFirst: 10, LogCommit: 100, DurableMark: 80}
+	for _, c := range []struct {
+		name   string
+		change func(*cluster.NodeStatus)
+		need   Need
+		marks  []uint64
+	}{
+		{"mark", func(*cluster.NodeStatus) {}, Need{From: 81, Why: "durable mark", Known: true}, []uint64{80}},
+		{"log", func(n *cluster.NodeStatus) { n.LogCommit = 70 }, Need{From: 70, Why: "its log ends there", Known: true}, []uint64{80}},
+		{"logger", func(n *cluster.NodeStatus) { n.Kind, n.DurableMark = cluster.KindLogger, 0 },
+			Need{From: 100, Why: "its log ends there", Known: true}, nil},
+		{"damaged", func(n *cluster.NodeStatus) { n.LogState = cluster.LogDamaged },
+			Need{From: 10, Why: "its log is damaged", Known: true}, []uint64{80}},
+		{"unheard", func(n *cluster.NodeStatus) { *n = cluster.NodeStatus{Name: "a", Kind: cluster.KindFull} },
+			Need{Why: "its log ends there"}, []uint64{0}},
+		{"older version", func(n *cluster.NodeStatus) { n.DurableMark = 0 }, Need{From: 1, Why: "durable mark", Known: true}, []uint64{0}},
+	} {
+		n := full
+		c.change(&n)
+		c.need.Who = "a"
+		got, marks := Needs([]cluster.NodeStatus{n})
+		if diff := cmp.Diff([]Need{c.need}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+		if diff := cmp.Diff(c.marks, marks); diff != "" {
+			t.Errorf("%s: marks (-want +got):\n%s", c.name, diff)
+		}
 	}
 }

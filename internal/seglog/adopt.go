@@ -105,8 +105,8 @@ func (l *Log) adopt(e *Entry, n naming) error {
 	l.stagesMu.Lock()
 	s := l.stages[n.id]
 	l.stagesMu.Unlock()
-	if s == nil {
-		return fmt.Errorf("%w: it was named twice", ErrNoStage)
+	if s == nil || !s.complete || s.bytes != n.bytes || s.crc != n.crc {
+		return fmt.Errorf("%w: it was named twice, or is another one by now", ErrNoStage)
 	}
 	h := l.nextHeader(l.formatInForce())
 	h.staged = true
@@ -129,6 +129,7 @@ func (l *Log) adopt(e *Entry, n naming) error {
 	// Only now, so that HasStage never misses it.
 	l.stagesMu.Lock()
 	delete(l.stages, n.id)
+	l.setWhole(n.id, false)
 	l.stagesMu.Unlock()
 
 	l.mu.Lock()
@@ -259,7 +260,10 @@ func (l *Log) unadopt(s *segment) error {
 		return o.FS.Remove(filepath.Join(o.Dir, s.name()))
 	}
 	name := stageName(span.id)
-	if err := o.FS.Rename(filepath.Join(o.Dir, s.name()), filepath.Join(o.Dir, name)); err != nil {
+	if err := o.FS.Rename(filepath.Join(o.Dir, s.name()), filepath.Join(o.Dir, name)); errors.Is(full(err), ErrFull) {
+		// No room for another name: then it is fetched again.
+		return o.FS.Remove(filepath.Join(o.Dir, s.name()))
+	} else if err != nil {
 		return err
 	}
 	again := &Stage{
@@ -268,6 +272,7 @@ func (l *Log) unadopt(s *segment) error {
 	}
 	close(again.grown)
 	l.stages[span.id] = again
+	l.setWhole(span.id, true)
 	return nil
 }
 

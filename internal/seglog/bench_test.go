@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -404,6 +405,7 @@ func appendFigures(turns []turn) *figures {
 	f.add("floor-p50-µs", medianOf(turns, floor, groupP50))
 	f.add("floor-p99-µs", medianOf(turns, floor, groupP99))
 	f.add("growing-p50-µs", medianOf(turns, growing, groupP50))
+	f.add("p50/growing", ratioOf(turns, log, growing, groupP50))
 	f.add("p50/floor", ratioOf(turns, log, floor, groupP50))
 	f.add("p99/floor", ratioOf(turns, log, floor, groupP99))
 	return f
@@ -416,6 +418,11 @@ func BenchmarkAppendReader(b *testing.B) {
 	const proposers, size = 16, 1 << 10
 	l := load{data: benchData(size), proposers: proposers}
 	l.log = mustOpen(b, Options{FS: vfs.OS{}, Dir: benchDir(b), Identity: testIdentity()})
+	ctx, cancel := context.WithCancel(b.Context())
+	var ahead sync.WaitGroup
+	ahead.Go(func() { _ = l.log.Run(ctx) })
+	b.Cleanup(ahead.Wait)
+	b.Cleanup(cancel)
 	old := appendOld(b, l.log)
 	dropPages(b, l.log)
 	const alone, beside = 0, 1
@@ -441,6 +448,8 @@ func BenchmarkAppendReader(b *testing.B) {
 	f.add("p50/alone", ratioOf(turns, beside, alone, waitP50))
 	f.add("p99/alone", ratioOf(turns, beside, alone, waitP99))
 	f.add("reader-MB/s", median(rates))
+	stats := l.log.Stats()
+	f.add("prefetched-%", 100*float64(stats.PrefetchEntries)/float64(stats.PrefetchEntries+stats.MissedEntries))
 	f.report(b)
 	t := benchTable{title: "commits as their proposers see them: alone, and beside a reader of the old log"}
 	t.add(fmt.Sprintf("%dx%s", proposers, sizeName(size)), f)

@@ -7,7 +7,9 @@ const cacheEntryBytes = 96
 // cache holds the newest entries of the log, without a gap, up to bytesMax.
 // What the log drops last it drops first.
 type cache struct {
-	entries  []Entry
+	entries []Entry
+	// room is all of the memory that entries is a part of, with length 0.
+	room     []Entry
 	bytes    int64
 	bytesMax int64
 }
@@ -16,6 +18,9 @@ func cost(e *Entry) int64 { return int64(len(e.Data)) + cacheEntryBytes }
 
 // add takes the entries that follow those it has.
 func (c *cache) add(entries []Entry) {
+	if n := len(c.entries) + len(entries); n > cap(c.entries) {
+		c.moveUp(n)
+	}
 	c.entries = append(c.entries, entries...)
 	for i := range entries {
 		c.bytes += cost(&entries[i])
@@ -25,6 +30,20 @@ func (c *cache) add(entries []Entry) {
 		c.entries[0] = Entry{}
 		c.entries = c.entries[1:]
 	}
+}
+
+// moveUp moves the entries to the start of their room, or of one twice as large
+// as n, where less than a quarter of it would be free: so it copies few entries
+// for each that is added.
+func (c *cache) moveUp(n int) {
+	if 4*n > 3*cap(c.room) {
+		c.room = make([]Entry, 0, 2*n)
+		c.entries = append(c.room, c.entries...)
+		return
+	}
+	c.entries = append(c.room, c.entries...)
+	// What they leave behind must not keep the data.
+	clear(c.entries[len(c.entries):cap(c.entries)])
 }
 
 // truncate drops the entries from index on.

@@ -160,10 +160,21 @@
 // from memory as if they were on disk. A last segment of its exact length may
 // have been sealed, and copied: the next entry begins a new one.
 //
+// # Readers
+//
+// The newest entries are in a FIFO cache. A reader that is behind it, and goes on
+// where it stopped, has a stream in the prefetch cache: Run reads ahead of up to
+// eight, one chunk of 1 MiB at a time, verified, and the reader takes the entries
+// out. A truncation empties the prefetch cache. What was written or read ahead is
+// not left to the page cache: those who come back for it are few, and pages in
+// use again and again cost less than new ones.
+//
 // # Goroutines and locks
 //
-// The package starts none. Append and Close belong to one goroutine, a Stage to
-// the one that writes it; all other methods may be called by any. A lock guards
+// The package starts none. Run belongs to one that reads ahead and ends before
+// Close; without it, readers that lag wait for the disk. Append and Close belong
+// to one goroutine, a Stage to the one that writes it; all other methods may be
+// called by any. A lock guards
 // what readers share and is never held over a write or a sync; another guards
 // the stages, and is held over calls that make, rename and remove their names.
 // Purge works at the front of the log while Append works at its end: what it

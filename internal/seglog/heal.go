@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/quorate/quorate/internal/invariant"
 	"github.com/quorate/quorate/internal/vfs"
@@ -15,6 +18,11 @@ const (
 	healingName      = "healing"
 	healingTemporary = "healing.tmp"
 	healingFormat    = 1
+
+	// asideSuffix marks what is set aside while a log is healed, as
+	// SEGMENT.N.damaged; asideMax bounds N.
+	asideSuffix = ".damaged"
+	asideMax    = 1000
 )
 
 // ErrHealing is returned by Open, without Options.Heal, for a log whose healing
@@ -59,6 +67,9 @@ func (l *Log) FinishHealing(hs HardState) error {
 	if err := l.Append(nil, &hs); err != nil {
 		return err
 	}
+	if err := l.removeAside(); err != nil {
+		return l.fail(err)
+	}
 	if err := l.options.FS.Remove(filepath.Join(l.options.Dir, healingName)); err != nil {
 		return l.fail(fmt.Errorf("remove %s: %w", healingName, err))
 	}
@@ -96,7 +107,7 @@ func (l *Log) salvage(r *recovered, f *found, i int, damage *CorruptError) error
 	h, s, err := l.beforeDamage(f.segments[i])
 	if err == nil && segmentName(h.first) == f.segments[i] && r.fits(h) && !h.staged && s.index.count > 0 {
 		r.segments = append(r.segments, &segment{segmentHeader: h, index: s.index, end: s.end, chain: s.chain, times: s.times})
-		r.last, r.surplus = s, f.segments[i+1:]
+		r.last, r.surplus, r.partial = s, f.segments[i+1:], true
 		return nil
 	}
 	if i == 0 {
@@ -120,8 +131,10 @@ func (l *Log) beforeDamage(name string) (*segmentHeader, *scan, error) {
 	return h, s, w.file.Close()
 }
 
-// beginHealing notes the damage durably, before anything is removed, and then
-// removes the segments behind it, newest first.
+// beginHealing notes the damage durably, before anything is changed, and then
+// sets the segments behind it aside, newest first: whole entries in them may be
+// the only ones that are left, if no peer comes back. Of a segment that is kept in
+// part a copy is set aside.
 func (l *Log) beginHealing(r *recovered) error {
 	o := &l.options
 	d := r.damage
@@ -135,11 +148,93 @@ func (l *Log) beginHealing(r *recovered) error {
 	}
 	l.healing = h
 	for i := len(r.surplus) - 1; i >= 0; i-- {
-		if err := o.FS.Remove(filepath.Join(o.Dir, r.surplus[i])); err != nil {
-			return fmt.Errorf("remove %s: %w", r.surplus[i], err)
+		aside, err := l.nameAside(r.surplus[i])
+		if err != nil {
+			return err
+		}
+		if err := o.FS.Rename(filepath.Join(o.Dir, r.surplus[i]), aside); err != nil {
+			return fmt.Errorf("set %s aside: %w", r.surplus[i], err)
 		}
 		if err := o.FS.SyncDir(o.Dir); err != nil {
 			return fmt.Errorf("sync directory: %w", err)
+		}
+	}
+	if r.partial {
+		if err := l.copyAside(r.segments[len(r.segments)-1].name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameAside returns a name that no file set aside has so far. Each healing of a
+// healing adds some.
+func (l *Log) nameAside(name string) (string, error) {
+	for n := range asideMax {
+		path := filepath.Join(l.options.Dir, fmt.Sprintf("%s.%d%s", name, n, asideSuffix))
+		if _, err := l.options.FS.Stat(path); errors.Is(err, iofs.ErrNotExist) {
+			return path, nil
+		} else if err != nil {
+			return "", fmt.Errorf("set %s aside: %w", name, err)
+		}
+	}
+	return "", fmt.Errorf("set %s aside: there are %d of it", name, asideMax)
+}
+
+// copyAside copies a segment that is about to be cut. What cannot be read of it
+// is left out.
+func (l *Log) copyAside(name string) (err error) {
+	o := &l.options
+	path, err := l.nameAside(name)
+	if err != nil {
+		return err
+	}
+	from, err := o.FS.Open(filepath.Join(o.Dir, name))
+	if err != nil {
+		return fmt.Errorf("copy %s aside: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := o.FS.Create(path)
+	if err != nil {
+		return fmt.Errorf("copy %s aside: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	size, err := from.Size()
+	for b, at := make([]byte, windowBytes), int64(0); err == nil && at < size; at += windowBytes {
+		part := b[:min(windowBytes, size-at)]
+		if n, readErr := from.ReadAt(part, at); n < len(part) {
+			if !errors.Is(readErr, syscall.EIO) {
+				err = readErr
+				break
+			}
+			clear(part[n:])
+		}
+		_, err = to.WriteAt(part, at)
+	}
+	if err == nil {
+		err = to.Sync()
+	}
+	if err == nil {
+		err = o.FS.SyncDir(o.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s aside: %w", name, err)
+	}
+	return nil
+}
+
+// removeAside removes what was set aside: the log has all of it again.
+func (l *Log) removeAside() error {
+	names, err := l.options.FS.List(l.options.Dir)
+	if err != nil {
+		return fmt.Errorf("list directory: %w", err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, asideSuffix) {
+			continue
+		}
+		if err := l.options.FS.Remove(filepath.Join(l.options.Dir, name)); err != nil {
+			return fmt.Errorf("remove %s: %w", name, err)
 		}
 	}
 	return nil

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quorate/quorate/internal/vfs"
@@ -85,6 +88,9 @@ func TestHealAnyDamage(t *testing.T) {
 			t.Fatalf("round %d, %s: %v", round, name, err)
 		}
 		last := l.LastIndex()
+		if files, err := disk.List(testDir); err != nil || last > 0 && !slices.ContainsFunc(files, aside) && len(files) <= len(names) {
+			t.Fatalf("round %d, %s: nothing was set aside: %v, %v", round, name, files, err)
+		}
 		if got := all(t, l); !sameEntries(got, d.entries[:last]) {
 			t.Fatalf("round %d, %s: %d entries are left, and are not the first", round, name, len(got))
 		}
@@ -97,6 +103,9 @@ func TestHealAnyDamage(t *testing.T) {
 			t.Fatalf("round %d, %s: again: %v", round, name, err)
 		}
 		finish(t, l, d.entries)
+		if files, err := disk.List(testDir); err != nil || slices.ContainsFunc(files, aside) {
+			t.Fatalf("round %d, %s: left behind: %v, %v", round, name, files, err)
+		}
 		if got := all(t, mustOpen(t, smallOptions(disk))); !sameEntries(got, d.entries) {
 			t.Fatalf("round %d, %s: %d entries are there later", round, name, len(got))
 		}
@@ -104,6 +113,27 @@ func TestHealAnyDamage(t *testing.T) {
 	}
 	if healed < 25 {
 		t.Errorf("only %d rounds damaged the log", healed)
+	}
+}
+
+func aside(name string) bool { return strings.HasSuffix(name, asideSuffix) }
+
+// TestUnreadableSectorIsDamage: what the disk cannot read is healed as what it
+// reads wrong.
+func TestUnreadableSectorIsDamage(t *testing.T) {
+	d := buildDamaged(t)
+	fs := vfs.Wrap(d.fs, func(op vfs.Op, name string) error {
+		if op == vfs.OpRead && strings.HasSuffix(name, segmentName(5)) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if _, err := Open(smallOptions(fs)); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("open: %v", err)
+	}
+	l := mustOpen(t, healOptions(fs))
+	if l.LastIndex() != 4 {
+		t.Fatalf("the log ends at %d, entry 5 cannot be read", l.LastIndex())
 	}
 }
 

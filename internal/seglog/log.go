@@ -54,6 +54,10 @@ type Options struct {
 	// CacheBytesMax bounds the cache of the newest entries, in bytes; 0 =
 	// CacheBytesDefault.
 	CacheBytesMax int64
+	// PrefetchBytesMax bounds what Run reads ahead, in bytes; 0 =
+	// PrefetchBytesDefault. Under 16 MiB a reader's share has no room for a
+	// chunk and what comes with it, and nothing may be read ahead.
+	PrefetchBytesMax int64
 }
 
 // SegmentInfo describes a segment.
@@ -97,9 +101,13 @@ type Stats struct {
 	PurgedSegments uint64
 	// TornBytes is the length of the torn tail that Open cut; 0 = none.
 	TornBytes int64
-	// CacheEntries counts entries read from the cache, DiskEntries and
-	// DiskBytes those read from files.
-	CacheEntries, DiskEntries, DiskBytes uint64
+	// CacheEntries counts entries read from the cache, PrefetchEntries those
+	// from the prefetch cache, MissedEntries those that their reader waited for.
+	CacheEntries, PrefetchEntries, MissedEntries uint64
+	// DiskEntries and DiskBytes count what was read from files, PrefetchBytes
+	// the bytes of entries read ahead, WastedBytes those of them that nobody
+	// came for.
+	DiskEntries, DiskBytes, PrefetchBytes, WastedBytes uint64
 	// CacheBytes is the cache's present size, Segments the number of files.
 	CacheBytes int64
 	Segments   int
@@ -127,6 +135,11 @@ type Log struct {
 	// Order: stagesMu before mu.
 	stagesMu sync.Mutex
 	stages   map[entry.StageID]*Stage
+
+	// whole holds the complete ones of stages, under a lock of its own that is
+	// never held over I/O.
+	wholeMu sync.Mutex
+	whole   map[entry.StageID]bool
 	// slackBytes is stageSlackBytes, but in tests.
 	slackBytes int64
 
@@ -144,6 +157,7 @@ type Log struct {
 	generation uint64
 	stats      Stats
 
+	prefetch prefetch
 	// What readers count, without the lock.
 	cacheEntries, diskEntries, diskBytes atomic.Uint64
 }
@@ -259,6 +273,10 @@ func (l *Log) Stats() Stats {
 	s := l.stats
 	s.CacheBytes, s.Segments = l.cache.bytes, len(l.segments)
 	s.CacheEntries, s.DiskEntries, s.DiskBytes = l.cacheEntries.Load(), l.diskEntries.Load(), l.diskBytes.Load()
+	p := &l.prefetch
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.PrefetchEntries, s.MissedEntries, s.PrefetchBytes, s.WastedBytes = p.entries, p.misses, p.read, p.wasted
 	return s
 }
 

@@ -23,6 +23,9 @@ func Open(o Options) (*Log, error) {
 	if o.CacheBytesMax == 0 {
 		o.CacheBytesMax = CacheBytesDefault
 	}
+	if o.PrefetchBytesMax == 0 {
+		o.PrefetchBytesMax = PrefetchBytesDefault
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -30,8 +33,8 @@ func Open(o Options) (*Log, error) {
 		return nil, fmt.Errorf("open log: segments of %d bytes, at most %d are possible", o.SegmentBytesMax, segmentBytesMaxMax)
 	}
 	l := &Log{
-		options: o, log: o.Logger, cache: cache{bytesMax: o.CacheBytesMax},
-		stages: map[entry.StageID]*Stage{}, slackBytes: stageSlackBytes,
+		options: o, log: o.Logger, cache: cache{bytesMax: o.CacheBytesMax}, prefetch: newPrefetch(o.PrefetchBytesMax),
+		stages: map[entry.StageID]*Stage{}, whole: map[entry.StageID]bool{}, slackBytes: stageSlackBytes,
 	}
 	if err := l.open(); err != nil {
 		_ = l.closeFiles()
@@ -141,6 +144,8 @@ type recovered struct {
 	// segments that have to go.
 	damage  *CorruptError
 	surplus []string
+	// partial: of the last segment only a part is kept.
+	partial bool
 }
 
 // readSegments reads and verifies all segments and changes nothing.

@@ -20,6 +20,12 @@ type reading struct {
 	bytes      uint64
 	// full is set once an entry did not fit any more.
 	full bool
+	// stream is the reader's, if it lags and was seen before, fromFile how many
+	// entries it read itself.
+	stream   *stream
+	fromFile int
+	// once: the page cache need not keep what is read.
+	once bool
 }
 
 // next is the index of the next entry to be read.
@@ -44,18 +50,27 @@ func (r *reading) add(e Entry) {
 // disk. The caller must not change the data: others share it.
 func (l *Log) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
 	r := &reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax)}
+	err := l.read(r)
+	l.prefetch.served(r)
+	if err != nil {
+		return nil, err
+	}
+	return r.entries, nil
+}
+
+func (l *Log) read(r *reading) error {
 	for {
 		s, err := l.step(r)
-		if err != nil {
-			return nil, err
+		if err != nil || s == nil {
+			return err
 		}
-		if s == nil {
-			return r.entries, nil
+		if l.prefetch.await(r) {
+			continue
 		}
 		// Each turn after an error needs another truncation, or ends in
 		// ErrCompacted.
 		if err := l.readRun(r, s); err != nil && !l.overtaken(r) {
-			return nil, fmt.Errorf("read segment %s: %w", s.name(), err)
+			return fmt.Errorf("read segment %s: %w", s.name(), err)
 		}
 	}
 }
@@ -72,7 +87,7 @@ func (l *Log) step(r *reading) (*segment, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(r.entries) > 0 && r.generation != l.generation {
-		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax}
+		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax, stream: r.stream}
 	}
 	r.generation = l.generation
 	first, last := l.segments[0].first, l.segments[len(l.segments)-1].last()
@@ -85,7 +100,16 @@ func (l *Log) step(r *reading) (*segment, error) {
 		return nil, nil
 	}
 	cached, ok := l.cache.from()
-	if !ok || r.next() < cached {
+	if !ok {
+		cached = last + 1
+	}
+	if r.next() < cached {
+		l.prefetch.take(r, cached)
+		if r.full || r.next() >= r.hi {
+			return nil, nil
+		}
+	}
+	if r.next() < cached {
 		s := *l.segments[l.find(r.next())]
 		return &s, nil
 	}
@@ -110,7 +134,11 @@ func (l *Log) readRun(r *reading, s *segment) error {
 	defer func() { _ = f.Close() }()
 	from, to := uint32(r.next()-s.first), uint32(min(r.hi-s.first, uint64(s.index.count)))
 	w := &window{file: f, size: s.index.bound(to, s.recordsEnd()), lasting: true}
-	for c := s.walk(w, from); c.ordinal < to; {
+	c := s.walk(w, from)
+	if begin := c.offset; r.once {
+		defer func() { f.Uncache(begin, c.offset) }()
+	}
+	for c.ordinal < to {
 		// One read where the entries are not small: what is before the first
 		// one, and as much as may still be returned.
 		w.ahead = pointBytes + int64(r.bytesMax-min(r.bytes, r.bytesMax))
@@ -120,6 +148,7 @@ func (l *Log) readRun(r *reading, s *segment) error {
 				return nil
 			}
 			err = c.add(r, &record)
+			r.fromFile++
 			l.diskEntries.Add(1)
 			l.diskBytes.Add(uint64(record.bytes()))
 		}

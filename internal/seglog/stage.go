@@ -180,6 +180,7 @@ func (s *Stage) Finish(bytes uint64, crc uint32) error {
 		return fmt.Errorf("finish stage %v: %w", s.id, ErrNoStage)
 	}
 	s.complete = true
+	s.log.setWhole(s.id, true)
 	s.wake()
 	return nil
 }
@@ -222,17 +223,29 @@ func (s *Stage) leave() {
 		close(s.grown)
 	}
 	s.name = ""
+	s.log.setWhole(s.id, false)
 	delete(s.log.stages, s.id)
 }
 
 // HasStage reports whether a stage is complete and durable, or in the log.
+// It waits for no disk: raft's loop asks.
 func (l *Log) HasStage(id entry.StageID) bool {
-	l.stagesMu.Lock()
-	s := l.stages[id]
-	complete := s != nil && s.complete
-	l.stagesMu.Unlock()
+	l.wholeMu.Lock()
+	whole := l.whole[id]
+	l.wholeMu.Unlock()
 	// What Append names is in the log before it is no stage any more.
-	return complete || s == nil && l.stagedSegment(id) != nil
+	return whole || l.stagedSegment(id) != nil
+}
+
+// setWhole notes which stages are complete.
+func (l *Log) setWhole(id entry.StageID, whole bool) {
+	l.wholeMu.Lock()
+	defer l.wholeMu.Unlock()
+	if whole {
+		l.whole[id] = true
+	} else {
+		delete(l.whole, id)
+	}
 }
 
 // stagedSegment returns the segment that holds the stage id; nil if there is

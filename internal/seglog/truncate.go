@@ -106,6 +106,7 @@ func (l *Log) hide(cut cutting) []*segment {
 	l.generation++
 	l.stats.Truncations++
 	l.cache.truncate(cut.index)
+	l.prefetch.reset()
 	tail := *l.segments[at]
 	if tail.stage != nil {
 		removed := l.segments[at:]

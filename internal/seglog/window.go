@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -57,6 +58,9 @@ func (w *window) bytes(offset, n int64) ([]byte, error) {
 			w.buf = w.buf[:0]
 			if errors.Is(err, io.EOF) {
 				return nil, fmt.Errorf("%w: the file became shorter than %d", errDamage, w.size)
+			}
+			if errors.Is(err, syscall.EIO) { // a sector that the disk cannot read
+				return nil, fmt.Errorf("%w: %w", errDamage, err)
 			}
 			return nil, err
 		}

@@ -109,6 +109,9 @@ func (f *memFile) sync(metadata bool) error {
 	return nil
 }
 
+// Uncache implements File: what is in memory is all there is.
+func (f *memFile) Uncache(int64, int64) {}
+
 // Size implements File.
 func (f *memFile) Size() (int64, error) {
 	if err := f.enter("stat", false); err != nil {

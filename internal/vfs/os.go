@@ -152,6 +152,13 @@ func (f osFile) SyncData() error {
 	}
 }
 
+// Uncache implements File.
+func (f osFile) Uncache(offset, end int64) {
+	if offset < end {
+		_ = unix.Fadvise(int(f.Fd()), offset, end-offset, unix.FADV_DONTNEED)
+	}
+}
+
 // Size implements File.
 func (f osFile) Size() (int64, error) {
 	info, err := f.Stat()

@@ -61,6 +61,10 @@ type File interface {
 	// SyncData makes the content durable and what is needed to read it
 	// (fdatasync): it may leave out a shorter length, for which Sync is made.
 	SyncData() error
+	// Uncache says that the bytes from offset up to end will hardly be read
+	// again soon: memory that only repeats what is on the disk may be used for
+	// something else. It is advice, changes nothing, and cannot fail.
+	Uncache(offset, end int64)
 	// Size returns the length in bytes.
 	Size() (int64, error)
 }

@@ -9,8 +9,8 @@ import (
 // Op names a call of FS or File for a Hook.
 type Op string
 
-// The calls that hooks see. Close and Size cannot fail in a way that matters
-// and are not among them.
+// The calls that hooks see. Close, Size and Uncache cannot fail in a way that
+// matters and are not among them.
 const (
 	OpCreate        Op = "create"
 	OpOpen          Op = "open"

@@ -1,0 +1,244 @@
+package seglog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// laggards is a log whose cache holds next to nothing, of entries of 64 KiB,
+// with Run in a bubble: synctest.Wait returns once it has nothing to read.
+type laggards struct {
+	*Log
+	disk *vfs.Mem
+	// broken makes all reads fail.
+	broken atomic.Bool
+	want   []Entry
+}
+
+const laggardBytes = 64 << 10
+
+func newLaggards(t *testing.T, entries int, prefetchBytesMax int64) *laggards {
+	l := &laggards{disk: vfs.NewMem()}
+	errRead := errors.New("input/output error")
+	fs := vfs.Wrap(l.disk, func(op vfs.Op, _ string) error {
+		if l.broken.Load() && (op == vfs.OpOpen || op == vfs.OpRead) {
+			return errRead
+		}
+		return nil
+	})
+	l.Log = mustOpen(t, Options{
+		FS: fs, Dir: testDir, Identity: testIdentity(),
+		SegmentBytesMax: 4 << 20, CacheBytesMax: 2 * laggardBytes, PrefetchBytesMax: prefetchBytesMax,
+	})
+	for i := range entries {
+		l.want = append(l.want, plain(uint64(i+1), 1, laggardBytes))
+	}
+	mustAppend(t, l.Log, nil, l.want...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = l.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return l
+}
+
+// read reads a chunk from lo on, checks it, and returns where the next begins.
+func (l *laggards) read(t *testing.T, lo uint64) uint64 {
+	t.Helper()
+	got, err := l.Entries(lo, l.LastIndex()+1, chunkBytes)
+	if err != nil || len(got) == 0 {
+		t.Fatalf("read from %d: %d entries, %v", lo, len(got), err)
+	}
+	next := lo + uint64(len(got))
+	for i, want := range l.want[lo-1 : next-1] {
+		wantEntry(t, want, got[i])
+	}
+	return next
+}
+
+// wantEntry compares without cmp, for which there is too much data.
+func wantEntry(t *testing.T, want, got Entry) {
+	t.Helper()
+	if got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !bytes.Equal(got.Data, want.Data) {
+		t.Errorf("entry %d of term %d, want %d of %d; or other data", got.Index, got.Term, want.Index, want.Term)
+	}
+}
+
+// held is what the prefetch cache holds.
+func (l *laggards) held() (bytes int64) {
+	l.prefetch.mu.Lock()
+	defer l.prefetch.mu.Unlock()
+	for _, s := range l.prefetch.streams {
+		counted := int64(0)
+		for i := range s.ahead {
+			counted += cost(&s.ahead[i])
+		}
+		if counted != s.bytes {
+			panic(fmt.Sprintf("stream holds %d bytes, says %d", counted, s.bytes))
+		}
+		bytes += counted
+	}
+	return bytes
+}
+
+// TestReaderThatLagsIsServedFromMemory: with a disk that cannot be read any
+// more, as far as was read ahead.
+func TestReaderThatLagsIsServedFromMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 320, 0)
+		synctest.Wait()
+		next := l.read(t, 1)
+		synctest.Wait()
+		if held := l.held(); held != 0 {
+			t.Fatalf("one read is no sequence, %d bytes were read ahead", held)
+		}
+		next = l.read(t, next)
+		synctest.Wait()
+		l.broken.Store(true)
+		begin := next
+		for next < begin+7*chunkBytes/laggardBytes {
+			next = l.read(t, next)
+		}
+		if s := l.Stats(); s.PrefetchEntries != next-begin || s.MissedEntries != begin-1 || s.WastedBytes != 0 {
+			t.Fatalf("%d entries read from memory, stats %+v", next-begin, s)
+		}
+		// What could not be read ahead is read again by who needs it.
+		synctest.Wait()
+		if _, err := l.Entries(next, l.LastIndex()+1, chunkBytes); err == nil && l.held() == 0 {
+			t.Fatal("read from a broken disk")
+		}
+		l.broken.Store(false)
+		for next <= l.LastIndex() {
+			next = l.read(t, next)
+			synctest.Wait()
+		}
+		if s := l.Stats(); s.CacheEntries == 0 || s.PrefetchEntries < 200 {
+			t.Fatalf("read to the end: stats %+v", s)
+		}
+	})
+}
+
+func TestPrefetchIsBounded(t *testing.T) {
+	for _, bytesMax := range []int64{streamsMax * 3 << 20, streamsMax * chunkBytes / 2} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLaggards(t, 240, bytesMax)
+			synctest.Wait()
+			for reader := range uint64(2 * streamsMax) {
+				next := l.read(t, 1+reader*10)
+				l.read(t, next)
+				synctest.Wait()
+				if held := l.held(); held > bytesMax {
+					t.Fatalf("%d bytes are held, at most %d", held, bytesMax)
+				}
+			}
+			if held := l.held(); (held > 0) != (bytesMax/streamsMax > chunkBytes) {
+				t.Fatalf("%d bytes are held, a stream may have %d", held, bytesMax/streamsMax)
+			}
+			if n := len(l.prefetch.streams); n != streamsMax {
+				t.Fatalf("%d streams", n)
+			}
+		})
+	}
+}
+
+// TestTruncationTakesWhatWasReadAhead: what was read ahead is of the old log.
+func TestTruncationTakesWhatWasReadAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 320, 0)
+		synctest.Wait()
+		next := l.read(t, l.read(t, 1))
+		synctest.Wait()
+		l.want = l.want[:next+10]
+		for i := range 100 {
+			l.want = append(l.want, plain(next+11+uint64(i), 2, laggardBytes))
+		}
+		mustAppend(t, l.Log, nil, l.want[next+10:]...)
+		for next <= l.LastIndex() {
+			next = l.read(t, next)
+			synctest.Wait()
+		}
+		if s := l.Stats(); s.WastedBytes == 0 || s.PrefetchEntries == 0 {
+			t.Fatalf("stats %+v", s)
+		}
+	})
+}
+
+// TestDamageIsFoundByTheReader: read ahead or not, the reader is told.
+func TestDamageIsFoundByTheReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 320, 0)
+		synctest.Wait()
+		s := l.Segments()[2]
+		f, err := l.disk.OpenReadWrite(filepath.Join(testDir, s.Name))
+		if err == nil {
+			_, err = f.WriteAt([]byte("damage"), s.Bytes/2)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for next := uint64(1); next <= s.LastIndex; {
+			got, err := l.Entries(next, l.LastIndex()+1, chunkBytes)
+			synctest.Wait()
+			if err == nil {
+				next += uint64(len(got))
+				continue
+			}
+			var corrupt *CorruptError
+			if !errors.As(err, &corrupt) || corrupt.File != s.Name || corrupt.Index < next {
+				t.Fatalf("reading from %d: %v", next, err)
+			}
+			if l.Stats().PrefetchEntries == 0 {
+				t.Fatal("nothing was read ahead before the damage")
+			}
+			return
+		}
+		t.Fatal("the damage was not found")
+	})
+}
+
+// TestPrefetchBesideConflicts: what a reader gets is one log's, whatever is
+// removed and purged at the same time.
+func TestPrefetchBesideConflicts(t *testing.T) {
+	l := newLaggards(t, 200, 0)
+	var readers sync.WaitGroup
+	var stop atomic.Bool
+	for reader := range 3 {
+		readers.Go(func() {
+			for lo := uint64(1 + 7*reader); !stop.Load(); {
+				got, err := l.Entries(lo, min(lo+40, 150), chunkBytes)
+				if errors.Is(err, ErrUnavailable) || len(got) == 0 {
+					lo = uint64(1 + 7*reader)
+					continue
+				}
+				if err != nil {
+					t.Errorf("read from %d: %v", lo, err)
+					return
+				}
+				for i, e := range got {
+					wantEntry(t, plain(lo+uint64(i), e.Term, laggardBytes), e)
+					if i > 0 && e.Term < got[i-1].Term {
+						t.Errorf("entry %d of term %d after term %d", e.Index, e.Term, got[i-1].Term)
+					}
+				}
+				lo += uint64(len(got))
+			}
+		})
+	}
+	for term := uint64(2); term < 5; term++ {
+		var again []Entry
+		for index := 40 + 10*term; index <= 200; index++ {
+			again = append(again, plain(index, term, laggardBytes))
+		}
+		mustAppend(t, l.Log, nil, again...)
+	}
+	stop.Store(true)
+	readers.Wait()
+}
