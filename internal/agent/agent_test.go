@@ -206,3 +206,27 @@ func TestLagAfterRestart(t *testing.T) {
 		t.Errorf("a mysqld with everything has applied up to %d, want 7", got.Applied)
 	}
 }
+
+// TestLostLogIsRefused: a directory that has had a log and has none is not taken
+// for a new node's: that one would vote as if it had promised nothing.
+func TestLostLogIsRefused(t *testing.T) {
+	d := &dataDir{path: t.TempDir()}
+	if err := d.checkLog(); err != nil {
+		t.Fatalf("a new directory: %v", err)
+	}
+	if err := d.hasLog(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.checkLog(); err == nil || !strings.Contains(err.Error(), d.join("log")) {
+		t.Fatalf("the log is gone: %v", err)
+	}
+	if err := os.MkdirAll(d.join("log"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.join("log", "state"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.checkLog(); err != nil {
+		t.Fatalf("the log is there: %v", err)
+	}
+}
