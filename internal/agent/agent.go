@@ -222,6 +222,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.mark.load(a.data.join(durableFile)); err != nil {
 		return err
 	}
+	if err := a.mark.check(a.data.join("mysql", "data")); err != nil {
+		return err
+	}
 	a.server = mysqld.New(a.mysqldConfig())
 	if err := a.data.checkLog(); err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +67,22 @@ func (d *durableMark) load(path string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("%s is damaged: remove it, the node makes a new one: %w", path, err)
+	}
+	return nil
+}
+
+// check forgets the mark, until the next one, if mysqld's data directory is not the
+// one that had it: before a new mysqld has said who it is, nothing may be purged
+// that it needs.
+func (d *durableMark) check(dataDir string) error {
+	b, err := os.ReadFile(filepath.Join(dataDir, "auto.cnf"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read mysqld's UUID: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.serverUUID != "" && !strings.Contains(string(b), d.serverUUID) {
+		d.mark, d.serverUUID = replay.Mark{}, ""
 	}
 	return nil
 }

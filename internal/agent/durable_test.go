@@ -78,3 +78,39 @@ func TestDurableMarkSaysSinceWhen(t *testing.T) {
 		t.Errorf("none is prepared: %q", d.why())
 	}
 }
+
+// TestMarkOfAnotherDataDirectory: a mysqld whose data directory is gone has no
+// mark, from the start of the agent on.
+func TestMarkOfAnotherDataDirectory(t *testing.T) {
+	const uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+	dir := t.TempDir()
+	mark := replay.Mark{Index: 7, Witness: gtid.GTID{UUID: gtid.UUID{1}, N: 7}}
+	d := &durableMark{path: filepath.Join(dir, durableFile)}
+	if err := d.advance(uuid, mark); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		auto string
+		want replay.Mark
+	}{{"[auto]\nserver-uuid=" + uuid + "\n", mark}, {"[auto]\nserver-uuid=another\n", replay.Mark{}}, {"", replay.Mark{}}} {
+		auto := filepath.Join(dir, "auto.cnf")
+		if err := os.WriteFile(auto, []byte(c.auto), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c.auto == "" {
+			if err := os.Remove(auto); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var again durableMark
+		if err := again.load(d.path); err != nil {
+			t.Fatal(err)
+		}
+		if err := again.check(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := again.of(""); got != c.want {
+			t.Errorf("auto.cnf %q: mark %+v, want %+v", c.auto, got, c.want)
+		}
+	}
+}
