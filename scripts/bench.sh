@@ -17,11 +17,18 @@ cd -- "$(dirname -- "$0")/.."
 go=${GO:-go}
 command -v "$go" >/dev/null || die "$go is missing: install Go"
 
-# wanted says whether the run needs servers and sysbench: part log alone does not.
+# wanted says whether the run needs servers: part log alone does not.
 wanted() {
 	case " $* " in
 	*"-only log "* | *"-only=log "*) return 1 ;;
 	*" -h "* | *"-help "*) return 1 ;;
+	esac
+}
+
+# loaded says whether it needs sysbench: part large brings its own writers.
+loaded() {
+	case " $* " in
+	*"-only large "* | *"-only=large "*) return 1 ;;
 	esac
 }
 
@@ -40,7 +47,7 @@ get_sysbench() {
 }
 
 if wanted "$@"; then
-	get_sysbench
+	if loaded "$@"; then get_sysbench; fi
 	if [ -z "${QUORATE_MYSQL_BASE:-}" ]; then
 		QUORATE_MYSQL_BASE=$PWD/.mysql
 		export QUORATE_MYSQL_BASE

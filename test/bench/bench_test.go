@@ -215,3 +215,28 @@ func TestBadFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestLarge: what ends before the large COMMIT is its background, what is under
+// way with it is held up by it; a ratio is made within each round.
+func TestLarge(t *testing.T) {
+	start := time.Now()
+	at := func(began, ended int) commit {
+		return commit{start.Add(time.Duration(began) * time.Millisecond), start.Add(time.Duration(ended) * time.Millisecond)}
+	}
+	var p largePoint
+	p.fill(at(100, 500), []commit{at(0, 4), at(4, 10), at(10, 12), at(98, 130), at(110, 505), at(490, 520), at(501, 2000)})
+	if want := (largePoint{CommitMs: 400, StallMs: 395, SmallMs: 4}); p != want {
+		t.Errorf("got %+v, want %+v", p, want)
+	}
+	var r result
+	for round, ms := range []float64{100, 300, 200} {
+		r.Large = append(r.Large, largePoint{Round: round, System: systemStandalone, MiB: 64, CommitMs: 100, StallMs: 100},
+			largePoint{Round: round, System: systemQuorate, MiB: 64, CommitMs: ms, StallMs: 2 * ms})
+	}
+	var out bytes.Buffer
+	r.reportLarge(&out)
+	want := []largeRatio{{MiB: 64, Against: systemStandalone, Commit: 2, Stall: 4}}
+	if d := cmp.Diff(want, r.LargeRatios); d != "" {
+		t.Errorf("-want +got:\n%s\n%s", d, out.String())
+	}
+}

@@ -10,6 +10,9 @@
 //	          (quorate_*_seconds) over a window of write load
 //	kills     the write gap over SIGKILLs of the primary's mysqld, and of its
 //	          agent and mysqld, with the ledger checked at the end
+//	large     the COMMIT of one transaction of 64 and of 256 MiB, and the longest
+//	          commit of small ones meanwhile, on quorate (through the router), on
+//	          one standalone server, and on a semi-synchronous pair
 //	log       the log's own Go benchmarks: group commit beside the floor of the
 //	          same disk, and beside a reader that catches up
 //

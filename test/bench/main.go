@@ -26,6 +26,7 @@ const (
 	partSysbench = "sysbench"
 	partSplit    = "split"
 	partKills    = "kills"
+	partLarge    = "large"
 	partLog      = "log"
 )
 
@@ -88,7 +89,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&o.binary, "binary", "bin/quorate", "the quorate program")
 	f.StringVar(&o.dir, "dir", "", "directory under which the servers live (default: the system's temporary one)")
 	f.StringVar(&o.json, "json", "", "also write the results to this file as JSON")
-	f.StringVar(&o.only, "only", "", "comma-separated parts to run: sysbench, split, kills, log (default: all)")
+	f.StringVar(&o.only, "only", "", "comma-separated parts to run: sysbench, split, kills, large, log (default: all)")
 	f.IntVar(&o.rounds, "rounds", 1, "how often the systems take turns; a ratio is the median over the rounds")
 	f.DurationVar(&o.duration, "time", 10*time.Second, "duration of one sysbench run")
 	f.StringVar(&o.threads, "threads", "1,16,64", "comma-separated numbers of sysbench threads")
@@ -111,7 +112,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 
 func (o options) validate() error {
 	for _, p := range split(o.only) {
-		if !slices.Contains([]string{partSysbench, partSplit, partKills, partLog}, p) {
+		if !slices.Contains([]string{partSysbench, partSplit, partKills, partLarge, partLog}, p) {
 			return fmt.Errorf("--only: no part %q", p)
 		}
 	}
@@ -212,7 +213,7 @@ func (b *bench) prepare(ctx context.Context) error {
 		return fmt.Errorf("name the servers' directory: %w", err)
 	}
 	b.result.Machine = describeMachine(ctx, b.dir)
-	if !b.opts.wants(partSysbench) && !b.opts.wants(partSplit) && !b.opts.wants(partKills) {
+	if !slices.ContainsFunc([]string{partSysbench, partSplit, partKills, partLarge}, b.opts.wants) {
 		return nil
 	}
 	if b.install, err = provision.Discover(""); err != nil {
@@ -243,7 +244,7 @@ func (b *bench) runParts(ctx context.Context) error {
 		name string
 		run  func(context.Context) error
 	}{
-		{partSysbench, b.runSysbench}, {partSplit, b.runSplit}, {partKills, b.runKills}, {partLog, b.runLog},
+		{partSysbench, b.runSysbench}, {partSplit, b.runSplit}, {partKills, b.runKills}, {partLarge, b.runLarge}, {partLog, b.runLog},
 	} {
 		if !b.opts.wants(p.name) {
 			continue

@@ -12,14 +12,16 @@ import (
 
 // result is everything that was measured; the JSON names are an interface.
 type result struct {
-	Machine    machine       `json:"machine"`
-	Points     []point       `json:"sysbench,omitempty"`
-	Ratios     []ratio       `json:"ratios,omitempty"`
-	SplitLoads []splitLoad   `json:"split_loads,omitempty"`
-	Split      []stage       `json:"split,omitempty"`
-	Kills      []killSeries  `json:"kills,omitempty"`
-	Ledger     *killVerdict  `json:"ledger,omitempty"`
-	Log        []goBenchmark `json:"log,omitempty"`
+	Machine     machine       `json:"machine"`
+	Points      []point       `json:"sysbench,omitempty"`
+	Ratios      []ratio       `json:"ratios,omitempty"`
+	SplitLoads  []splitLoad   `json:"split_loads,omitempty"`
+	Split       []stage       `json:"split,omitempty"`
+	Kills       []killSeries  `json:"kills,omitempty"`
+	Ledger      *killVerdict  `json:"ledger,omitempty"`
+	Large       []largePoint  `json:"large,omitempty"`
+	LargeRatios []largeRatio  `json:"large_ratios,omitempty"`
+	Log         []goBenchmark `json:"log,omitempty"`
 	// logTables are lines for the eye; Log has their figures.
 	logTables []string
 	// Notes say what is missing, Faults what must not be.
@@ -61,7 +63,8 @@ func comparisons() [][2]string {
 }
 
 func (r *result) faulty() bool {
-	return len(r.Faults) > 0 || slices.ContainsFunc(r.Points, func(p point) bool { return p.Error != "" })
+	return len(r.Faults) > 0 || slices.ContainsFunc(r.Points, func(p point) bool { return p.Error != "" }) ||
+		slices.ContainsFunc(r.Large, func(p largePoint) bool { return p.Error != "" })
 }
 
 // median returns the middle of the values, NaN of none.
@@ -155,6 +158,7 @@ func (r *result) report(out io.Writer, o options) {
 	r.reportRatios(out)
 	r.reportSplit(out)
 	r.reportKills(out)
+	r.reportLarge(out)
 	r.reportLog(out)
 	for _, n := range r.Notes {
 		fmt.Fprintf(out, "\nnote: %s\n", n)

@@ -66,12 +66,13 @@ type group struct {
 // newGroup initialises and starts count servers; the others replicate from the
 // first. A group that fails to start is closed.
 func (b *bench) newGroup(ctx context.Context, label string, count int) (g *group, err error) {
-	g = &group{label: label, all: make([]*server, count)}
+	started := &group{label: label, all: make([]*server, count)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, g.Close())
+			err = errors.Join(err, started.Close())
 		}
 	}()
+	g = started
 	starting, startCtx := errgroup.WithContext(ctx)
 	for i := range g.all {
 		starting.Go(func() error {
