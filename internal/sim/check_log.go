@@ -208,6 +208,24 @@ func (c *checker) reopened(n *node) {
 	d.hs = hs
 }
 
+// healed takes what a log holds after its damage was healed for all that it
+// promises from now on. With it, every committed entry still has its majority.
+func (c *checker) healed(n *node, log *seglog.Log) {
+	d := &n.durable
+	d.terms = d.terms[:min(uint64(len(d.terms)), log.LastIndex())]
+	for i := log.FirstIndex(); i <= log.LastIndex(); i++ {
+		term, err := log.Term(i)
+		if err != nil {
+			c.w.fail("log", "n%d: term of entry %d: %v", n.id, i, err)
+		}
+		d.terms = append(d.terms[:i-1], term)
+	}
+	d.hs, n.rotten = log.HardState(), false
+	for i, e := range c.entries {
+		c.majority("healing", uint64(i)+1, e.term)
+	}
+}
+
 // kept fails if something that a client has OK for has left the logs (I7).
 func (c *checker) kept() {
 	for _, tx := range c.transactions {

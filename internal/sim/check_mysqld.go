@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/replay"
@@ -15,6 +17,9 @@ type engineCheck struct{ count, place int }
 // nothing that is not there (I3), everything up to its last in the same order,
 // each once, but for those that leave no trace (I4).
 func (c *checker) engine(n *node) {
+	if n.tampered {
+		return // the judge has to see it
+	}
 	log, at := n.mysqlDisk.EngineLog(), c.engines[n]
 	if len(log) < at.count { // a crash has lost the rest
 		at = engineCheck{}
@@ -61,11 +66,18 @@ func (c *checker) judged(p *mysqld) {
 			}
 		}
 	}
+	p.n.tampered, p.n.restored = false, false
 	c.engine(p.n)
 }
 
-// refused: nothing in this world makes a mysqld errant.
+// refused: a mysqld that only its agent has touched is never errant. Another one
+// is rebuilt.
 func (c *checker) refused(n *node, v replay.Verdict) {
+	if n.tampered || n.restored {
+		n.log("judge", "refused: %s", v.Refused)
+		c.w.sched.after(200*time.Millisecond, n.rebuild)
+		return
+	}
 	c.w.fail("errant", "n%d: a healthy mysqld was refused: %s", n.id, v.Refused)
 }
 

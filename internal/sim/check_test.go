@@ -77,6 +77,29 @@ func TestMajorityIsOfDisks(t *testing.T) {
 	wantFailure(t, "before what was cut", "", func() { w.check.majority("OK", 1, 1) })
 }
 
+// TestHealedLogCounts wants what a healed log no longer has to be counted no more.
+func TestHealedLogCounts(t *testing.T) {
+	w := newWorld(Options{Nodes: 3})
+	entries := []seglog.Entry{{Index: 1, Term: 1}, {Index: 2, Term: 1}}
+	for _, n := range w.nodes[:2] {
+		n.durable.appended(consensus.AppendRun{Entries: entries})
+	}
+	w.check.entries = []committedEntry{{term: 1}, {term: 1}}
+	log, err := seglog.Open(w.nodes[0].logOptions(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(entries[:1], nil); err != nil {
+		t.Fatal(err)
+	}
+	wantFailure(t, "an entry is missing", "I1: healing of entry 2", func() { w.check.healed(w.nodes[0], log) })
+	if err := log.Append(entries[1:], nil); err != nil {
+		t.Fatal(err)
+	}
+	w.nodes[0].durable.appended(consensus.AppendRun{Entries: entries})
+	wantFailure(t, "it has all", "", func() { w.check.healed(w.nodes[0], log) })
+}
+
 // TestEngineMustFollowTheLog wants an engine commit to be judged by the whole of
 // the committed log before it.
 func TestEngineMustFollowTheLog(t *testing.T) {

@@ -71,8 +71,8 @@ func (d *disk) hook(op vfs.Op, _ string) error {
 // losePower leaves on the disk what was synced, and a seeded part of the rest.
 func (d *disk) losePower() { d.mem = d.mem.CrashClone(d.rng.Uint64()) }
 
-// fullFS is a file system without room for one more byte while its disk is
-// full: what is there may be written over.
+// fullFS is a file system without room for one more file while its disk is full,
+// and hardly any for a longer one: what is there may be written over.
 type fullFS struct {
 	vfs.FS
 	d *disk
@@ -108,7 +108,8 @@ type fullFile struct {
 // WriteAt implements vfs.File.
 func (f fullFile) WriteAt(p []byte, offset int64) (int, error) {
 	if err := f.room(offset + int64(len(p))); err != nil {
-		return 0, err
+		n, _ := f.File.WriteAt(p[:f.fs.d.rng.IntN(len(p))], offset) // what the last free blocks take
+		return n, err
 	}
 	return f.File.WriteAt(p, offset)
 }

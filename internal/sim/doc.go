@@ -36,6 +36,7 @@
 //	node       a machine: clock (up to 0.5 % off), disks, power, standstills
 //	life       a process: what belongs to it ends with it, and stands still with
 //	           its machine
+//	healer     what runs in its place while the log is damaged
 //	agent      one life of the agent, with loop (consensus.Node), epoch (tap),
 //	           feedSession, stages (bulk), board
 //	mysqld     one life of the server
@@ -64,7 +65,8 @@
 //	I9  a GTID is committed once
 //
 //	agreement  an index has the same entry on every node that commits it
-//	errant     no healthy mysqld is refused by the judge
+//	errant     no mysqld is refused by the judge that only its agent has touched;
+//	           none passes with what is not committed, whoever touched it
 //	ledger     each table's history is linearizable (porcupine), up to its final
 //	           content, which all servers have
 //	liveness   after the last fault the cluster serves and agrees in time

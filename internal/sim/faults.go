@@ -41,6 +41,19 @@ const (
 	// for election, from the rest, which restart just then and have forgotten
 	// what they promised. Nobody writes, or their logs would not let them vote.
 	squeeze faultKind = "squeeze"
+	// transfer asks leadership away without core, which would close writes first.
+	transfer faultKind = "transfer"
+	// behind kills the primary's mysqld when no applier has come along for a while.
+	behind faultKind = "die-ahead-of-appliers"
+	// rotLog flips a byte of what the log of a stopped node holds durably.
+	rotLog faultKind = "rot-log"
+	// rotTail does that to a follower whose log the leader counts on and has not
+	// stored itself so far: all other disks stand still.
+	rotTail faultKind = "rot-tail"
+	// startByHand starts a mysqld on its own, with the binlog that it left.
+	startByHand faultKind = "start-mysqld-by-hand"
+	// restore puts an older copy of mysqld's data in the place of what is there.
+	restore faultKind = "restore-old-copy"
 )
 
 // weight says how often a kind comes.
@@ -55,6 +68,7 @@ func weights() []weight {
 		{stopAgent, 6}, {terminate, 4}, {stall, 8}, {isolate, 8}, {deafen, 3}, {mute, 3}, {cutPair, 5},
 		{slowNetwork, 3}, {badNetwork, 4}, {slowDisk, 3}, {stallDisk, 5}, {fillDisk, 3},
 		{blockApplier, 4}, {lagApplier, 3}, {slowStart, 3}, {rotate, 10}, {storm, 4}, {squeeze, 6},
+		{transfer, 5}, {behind, 5}, {rotLog, 4}, {rotTail, 4}, {startByHand, 4}, {restore, 4},
 	}
 }
 
@@ -223,7 +237,7 @@ func (i *injector) strike(f fault) {
 	case killAgent:
 		n.killAgent("killed")
 		w.sched.after(f.lasts, n.startAgent)
-	case killMysqld, terminate, stopAgent, rotate:
+	case killMysqld, terminate, stopAgent, rotate, transfer:
 		i.strikeProcess(f, n)
 	case losePower:
 		i.powerLoss(f, []*node{n})
@@ -246,6 +260,12 @@ func (i *injector) strike(f fault) {
 		i.strikeNetwork(f, n)
 	case squeeze:
 		i.strikeBetween(n)
+	case behind:
+		i.strikeBehind(n)
+	case rotTail:
+		i.strikeTail(n)
+	case rotLog, startByHand, restore:
+		i.strikeStopped(f, n)
 	case storm:
 		w.load.storm++
 		i.until(f.lasts/4, func() { w.load.storm-- })
@@ -267,6 +287,8 @@ func (i *injector) strikeProcess(f fault, n *node) {
 		return
 	}
 	switch f.kind {
+	case transfer:
+		i.transfer(f, n, a)
 	case killMysqld:
 		a.process.kill("crashed")
 	case terminate:
@@ -370,12 +392,7 @@ func (i *injector) strikeMachine(f fault, n *node) {
 		i.until(f.lasts, func() { d.full-- })
 	case blockApplier:
 		n.applierBlocked++
-		i.until(f.lasts, func() {
-			n.applierBlocked = max(0, n.applierBlocked-1)
-			if n.agent != nil && n.agent.process != nil {
-				n.agent.process.applySoon()
-			}
-		})
+		i.until(f.lasts, n.unblock)
 	case lagApplier:
 		lag := time.Duration(f.size) * 100 * time.Microsecond
 		n.applierLag += lag

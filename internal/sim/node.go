@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -8,7 +9,9 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
+	"github.com/quorate/quorate/internal/tap"
 )
 
 // node is one machine: its clock, its disks, and the processes that run on it.
@@ -27,11 +30,25 @@ type node struct {
 	disk      *disk
 	mysqlDisk *fakemysqld.Disk
 	uuid      gtid.UUID
+	// rotten: its log was damaged, and is not healed so far.
+	rotten bool
+	// tampered: its mysqld ran without the agent. restored: its data directory is
+	// an older copy.
+	tampered, restored bool
 	// fresh: it never ran. incarnation is the counter in mysqld's directory.
 	fresh       bool
 	incarnation uint64
 
 	agent *agent // nil while none runs
+	// healer runs in its place while its log is damaged.
+	healer *healer
+	// lastBinlog is where the newest incarnation has its binlog.
+	lastBinlog struct{ dir, base string }
+	// lastACK is the last one that a tap wrote.
+	lastACK struct {
+		incarnation uint64
+		at          tap.Position
+	}
 	// applierBlocked counts the faults that stop the applier, applierLag slows it.
 	applierBlocked int
 	applierLag     time.Duration
@@ -79,11 +96,22 @@ func (n *node) log(what, format string, args ...any) { n.w.log(n.id, what, forma
 
 // startAgent starts the agent, if its machine runs and it does not.
 func (n *node) startAgent() {
-	if !n.powered || n.agent != nil {
+	if !n.powered || n.agent != nil || n.healer != nil {
 		return
 	}
 	n.log("agent", "starts")
 	a, err := newAgent(n)
+	if errors.Is(err, seglog.ErrCorrupt) && n.rotten || errors.Is(err, seglog.ErrHealing) {
+		if n.healer, err = newHealer(n, err); err == nil {
+			n.healer.run()
+			return
+		}
+	}
+	if errors.Is(err, seglog.ErrFull) {
+		n.log("agent", "cannot start: %v", err)
+		n.w.restartAgent(n)
+		return
+	}
 	if err != nil {
 		n.w.fail("start", "n%d: the agent cannot start: %v", n.id, err)
 	}
@@ -98,6 +126,7 @@ func (n *node) startAgent() {
 // killAgent ends the agent at once, and its mysqld with it (parent-death
 // signal). What its log was just writing may be written, or a part of it.
 func (n *node) killAgent(why string) {
+	n.endHealer()
 	a := n.agent
 	if a == nil {
 		return
@@ -129,6 +158,7 @@ func (n *node) losePower() {
 		return
 	}
 	n.log("power", "lost")
+	n.endHealer()
 	if a := n.agent; a != nil {
 		crashed := false
 		a.cutAppend(func() {

@@ -96,11 +96,7 @@ func newAgent(n *node) (*agent, error) {
 	a.board.init(n)
 	var err error
 	quiet := slog.New(slog.DiscardHandler)
-	a.log, err = seglog.Open(seglog.Options{
-		FS: n.disk.open(), Dir: "log", Identity: [16]byte{byte(n.id)}, Logger: quiet,
-		SegmentBytesMax: n.w.options.SegmentBytesMax, CacheBytesMax: n.w.options.CacheBytesMax,
-	})
-	if err != nil {
+	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
 	a.group, err = consensus.NewGroup(consensus.GroupConfig{
@@ -111,8 +107,9 @@ func newAgent(n *node) (*agent, error) {
 		return nil, err
 	}
 	n.fresh = false
+	a.board.lag.base = a.committedGTIDs()
 	a.loop.init(a)
-	a.stages.init(a)
+	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout,

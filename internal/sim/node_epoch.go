@@ -122,6 +122,11 @@ func (a *agent) commitEpoch(t *task, sc *scope, term uint64) error {
 	data := entry.EncodeEpoch(entry.Epoch{
 		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.machine.FormatDescription(),
 	})
+	if chance(a.n.rng, 4) { // it leads again, in another term, when the proposal comes
+		a.n.log("linger", "and resigns meanwhile")
+		a.loop.control(func(time.Duration) { a.group.Resign(term) })
+		_ = t.wait(&scope{}, around(a.n.rng, 200*time.Millisecond))
+	}
 	if err := a.loop.propose(t, sc, data); err != nil {
 		return fmt.Errorf("propose epoch %d: %w", term, err)
 	}
@@ -296,6 +301,9 @@ func (e *epoch) propose(t *task) error {
 			}
 			e.a.w.staged++
 		}
+		if chance(e.a.n.rng, 10) {
+			e.a.linger(t)
+		}
 		if err := e.a.loop.propose(t, e.scope, batch.Data); err != nil {
 			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
 		}
@@ -303,6 +311,14 @@ func (e *epoch) propose(t *task) error {
 			up.close()
 			delete(e.uploads, up.id)
 		}
+	}
+}
+
+// linger has a goroutine that is about to propose lose its processor, in one of
+// fifty times: its epoch may be over when it goes on.
+func (a *agent) linger(t *task) {
+	if chance(a.n.rng, 2) {
+		_ = t.wait(&scope{}, around(a.n.rng, 2*time.Second))
 	}
 }
 
@@ -332,6 +348,7 @@ func (e *epoch) ack() {
 	}
 	e.a.n.log("ack", "%v", p)
 	e.a.w.check.acked(e, p)
+	e.a.n.lastACK.incarnation, e.a.n.lastACK.at = e.incarnation, p
 	e.process.life.after(socketMin+around(e.a.n.rng, socketMean), func() {
 		e.process.ack(p.File, p.Offset)
 		e.a.w.happened(pointAcked, e.a.n)

@@ -97,6 +97,9 @@ func (l *loop) propose(t *task, sc *scope, data []byte) error {
 			return err
 		}
 	}
+	if sc.cause != nil && chance(l.a.n.rng, 50) { // select takes either of two that are ready
+		return sc.cause
+	}
 	l.proposals = append(l.proposals, data)
 	l.wake()
 	return nil
@@ -208,6 +211,9 @@ func (l *loop) drain() {
 		l.send(out.Send)
 		l.appends = append(l.appends, out.Append...)
 		l.write()
+		if l.full {
+			l.voteWhileFull()
+		}
 		l.report(out)
 	}
 }
@@ -297,6 +303,7 @@ func (l *loop) written() {
 			l.full = true
 			l.a.onFull(err.Error())
 		}
+		l.voteWhileFull()
 		l.a.life.after(fullRetryInterval, l.written)
 		return
 	}
@@ -328,9 +335,51 @@ func (l *loop) written() {
 	l.write()
 }
 
+// voteWhileFull stores the terms and votes of what waits for space, and sends the
+// votes that rest on nothing else.
+func (l *loop) voteWhileFull() {
+	held := l.appends[:0]
+	for _, m := range l.appends {
+		if m.Term != nil {
+			stored := l.a.log.HardState()
+			hs := newest(&seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote()}, stored)
+			hs.Commit = stored.Commit
+			if err := l.a.log.Append(nil, hs); err != nil {
+				l.a.n.w.fail("log", "n%d: store a vote on a full disk: %v", l.a.n.id, err)
+			}
+			l.a.n.durable.appended(consensus.AppendRun{HardState: hs})
+		}
+		var votes, rest []*pb.Message
+		for _, r := range m.GetResponses() {
+			t := r.GetType()
+			if cluster.NodeID(r.GetTo()) != l.a.n.id && (t == pb.MsgVoteResp || t == pb.MsgPreVoteResp) {
+				votes = append(votes, r)
+			} else {
+				rest = append(rest, r)
+			}
+		}
+		m.Responses = rest
+		l.send(votes)
+		if len(m.GetEntries()) > 0 {
+			held = append(held, m)
+		}
+	}
+	l.appends = held
+}
+
+// newest returns hs, with the term and vote of stored where that is newer: votes
+// overtake entries while the disk is full.
+func newest(hs *seglog.HardState, stored seglog.HardState) *seglog.HardState {
+	if hs != nil && hs.Term < stored.Term {
+		return &seglog.HardState{Term: stored.Term, Vote: stored.Vote, Commit: max(hs.Commit, stored.Commit)}
+	}
+	return hs
+}
+
 // append makes durable what is left of the batch.
 func (l *loop) append() error {
 	for ; len(l.runs) > 0; l.runs = l.runs[1:] {
+		l.runs[0].HardState = newest(l.runs[0].HardState, l.a.log.HardState())
 		if err := l.a.log.Append(l.runs[0].Entries, l.runs[0].HardState); err != nil {
 			return err
 		}
@@ -349,7 +398,11 @@ func (a *agent) cutAppend(onCrash func()) {
 	if l.writing == nil || chance(a.n.rng, 30) {
 		return
 	}
-	a.n.disk.callsLeft, a.n.disk.onCrash = a.n.rng.IntN(8), onCrash
+	calls := a.n.rng.IntN(8)
+	if chance(a.n.rng, 50) {
+		calls = 1 // between write and sync, most of the time
+	}
+	a.n.disk.callsLeft, a.n.disk.onCrash = calls, onCrash
 	a.n.durable.cut(l.runs)
 	if err := l.append(); err != nil {
 		a.n.log("crash", "inside of the append")

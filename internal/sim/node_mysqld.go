@@ -1,9 +1,9 @@
 package sim
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 )
 
@@ -46,16 +46,17 @@ func (n *node) spawn(replicaBinlog bool) *mysqld {
 	n.incarnation++
 	m := &mysqld{n: n, life: &life{n: n}, incarnation: n.incarnation, replicaBinlog: replicaBinlog}
 	m.Server = fakemysqld.Start(n.mysqlDisk, fakemysqld.Options{
-		BinlogDir: m.binlogDir(), BinlogBase: fmt.Sprintf("q%010d", m.incarnation),
+		BinlogDir: m.binlogDir(), BinlogBase: binlog.IncarnationBase(m.incarnation),
 		ReplicaBinlog: replicaBinlog, ServerID: uint32(n.id), Rand: n.rng,
 		MaxBinlogBytes: binlogBytesMax, Now: func() time.Duration { return n.w.sched.now },
 	})
+	n.lastBinlog.dir, n.lastBinlog.base = m.binlogDir(), binlog.IncarnationBase(m.incarnation)
 	n.log("mysqld", "incarnation %d starts, has %s", m.incarnation, m.GTIDExecuted())
 	n.w.check.engine(n)
 	return m
 }
 
-func (m *mysqld) binlogDir() string { return fmt.Sprintf("binlog/%010d", m.incarnation) }
+func (m *mysqld) binlogDir() string { return binlog.IncarnationDir(m.incarnation) }
 
 // die is SIGKILL, or a crash: it does nothing from now on.
 func (m *mysqld) die(reason string) {
@@ -148,6 +149,19 @@ func (m *mysqld) ack(file string, offset uint64) {
 	m.Ack(file, offset)
 	m.afterCommits()
 	m.flushSoon()
+}
+
+// strayACK delivers the last ACK that the incarnation before was sent, now that
+// the new one has waiting sessions: nothing but its binlog's name tells them apart.
+func (m *mysqld) strayACK() {
+	s := m.n.lastACK
+	if s.incarnation == 0 || s.incarnation == m.incarnation {
+		return
+	}
+	m.life.after(around(m.n.rng, 300*time.Millisecond), func() {
+		m.n.log("ack", "%v, which was for incarnation %d", s.at, s.incarnation)
+		m.ack(s.at.File, s.at.Offset)
+	})
 }
 
 // afterCommits looks at what was engine-committed, and answers.

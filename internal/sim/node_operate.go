@@ -273,6 +273,7 @@ func (a *agent) openWrites(t *task, sc *scope, term uint64) error {
 	if r := a.loop.role; !r.Leading || r.Term != term || a.epochOf(term) == nil {
 		return fmt.Errorf("epoch %d ended while writes were opened", term)
 	}
+	p.strayACK()
 	a.w.happened(pointOpened, a.n)
 	return nil
 }

@@ -95,19 +95,18 @@ func (a *agent) runPurge(t *task) {
 	}
 }
 
-// needs makes of what the members said last what each needs of a log, and the
-// durable marks of the full voters.
-func (a *agent) needs() (all []replay.Need, marks []uint64) {
+// needs makes statuses of what the members said last.
+func (a *agent) needs() ([]replay.Need, []uint64) {
+	var members []cluster.NodeStatus
 	for _, n := range a.w.nodes {
 		s := a.board.peers[n.id].status
 		if n == a.n {
 			s = a.ownStatus()
 		}
-		need := replay.Need{Who: n.member.Name, Known: s.role != "", From: s.logCommit, Why: "its log ends there"}
-		if s.durable+1 < need.From {
-			need.From, need.Why = s.durable+1, "durable mark"
-		}
-		all, marks = append(all, need), append(marks, s.durable)
+		members = append(members, cluster.NodeStatus{
+			Name: n.member.Name, Kind: n.member.Kind, Role: s.role, LogCommit: s.logCommit, LogFirst: s.logFirst,
+			LogState: s.logState, DurableMark: s.durable,
+		})
 	}
-	return all, marks
+	return replay.Needs(members)
 }

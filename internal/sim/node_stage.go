@@ -27,7 +27,9 @@ const (
 // stages are a node's large transactions on their way beside the log: what
 // package bulk does, without its connections.
 type stages struct {
-	a *agent
+	n    *node
+	log  *seglog.Log
+	life *life
 	// incoming holds what peers write here.
 	incoming map[entry.StageID]*incoming
 	wanted   map[entry.StageID]bool
@@ -50,8 +52,8 @@ type upload struct {
 	scope   *scope
 }
 
-func (s *stages) init(a *agent) {
-	*s = stages{a: a, incoming: map[entry.StageID]*incoming{}, wanted: map[entry.StageID]bool{}}
+func (s *stages) init(n *node, log *seglog.Log, l *life) {
+	*s = stages{n: n, log: log, life: l, incoming: map[entry.StageID]*incoming{}, wanted: map[entry.StageID]bool{}}
 }
 
 // openStage begins a stage of an epoch, and its way to every peer.
@@ -168,12 +170,12 @@ func (a *agent) pushStage(t *task, sc *scope, peer *node, id entry.StageID, grow
 func (a *agent) exchange(t *task, sc *scope, peer *node, c chunk) chunkAnswer {
 	answer, done := chunkLost, signal{}
 	a.w.net.send(a.n.id, peer.id, func() {
-		to := peer.agent
+		to := peer.stages()
 		if to == nil {
 			return
 		}
 		to.life.run(func() {
-			got, after := to.stages.receive(a.n.id, c)
+			got, after := to.receive(a.n.id, c)
 			to.life.after(after, func() {
 				a.w.net.send(peer.id, a.n.id, func() {
 					a.life.run(func() { answer = got; done.fire() })
@@ -185,9 +187,20 @@ func (a *agent) exchange(t *task, sc *scope, peer *node, c chunk) chunkAnswer {
 	return answer
 }
 
+// stages returns what takes stages on a node, if anything does.
+func (n *node) stages() *stages {
+	switch {
+	case n.agent != nil:
+		return &n.agent.stages
+	case n.healer != nil:
+		return &n.healer.stages
+	}
+	return nil
+}
+
 // receive takes a chunk from a peer; after is how long its disk works on it.
 func (s *stages) receive(from cluster.NodeID, c chunk) (got chunkAnswer, after time.Duration) {
-	if s.a.log.HasStage(c.id) {
+	if s.log.HasStage(c.id) {
 		return stageHeld, 0
 	}
 	in := s.incoming[c.id]
@@ -197,7 +210,7 @@ func (s *stages) receive(from cluster.NodeID, c chunk) (got chunkAnswer, after t
 		in = nil
 	}
 	if in == nil {
-		stage, err := s.a.log.CreateStage(c.id)
+		stage, err := s.log.CreateStage(c.id)
 		if err != nil || c.at != 0 {
 			if err == nil {
 				_ = stage.Abort()
@@ -212,8 +225,8 @@ func (s *stages) receive(from cluster.NodeID, c chunk) (got chunkAnswer, after t
 	if err == nil && c.last {
 		delete(s.incoming, c.id)
 		if err = in.stage.Finish(uint64(in.bytes), c.crc); err == nil {
-			s.a.n.log("stage", "%v is held, %d bytes", c.id, in.bytes)
-			return stageHeld, s.a.n.disk.appendTime(s.a.w.sched.now)
+			s.n.log("stage", "%v is held, %d bytes", c.id, in.bytes)
+			return stageHeld, s.n.disk.appendTime(s.n.w.sched.now)
 		}
 	}
 	if err != nil {

@@ -15,7 +15,8 @@ type status struct {
 	term               uint64
 	applied, logLast   uint64
 	logCommit, durable uint64
-	logBad             bool
+	logFirst           uint64
+	logState           cluster.LogState
 }
 
 type peerReport struct {
@@ -76,7 +77,7 @@ func (b *board) forCore() core.Peers {
 	for _, n := range b.n.w.nodes {
 		if p := b.peers[n.id]; n != b.n {
 			in.Peers = append(in.Peers, core.Peer{
-				ID: n.id, Name: n.member.Name, Live: b.live(p), LogBad: p.logBad,
+				ID: n.id, Name: n.member.Name, Live: b.live(p), LogBad: p.logState != cluster.LogOK,
 				Role: p.role, Applied: p.applied, LogLast: p.logLast,
 			})
 		}
@@ -116,7 +117,10 @@ func (a *agent) runGossip(t *task) {
 func (a *agent) ownStatus() status {
 	own := a.board.self
 	own.logLast, own.logCommit = a.log.LastIndex(), a.group.Committed().Mark().Index
-	own.durable, own.logBad = a.n.mark.Index, a.loop.full
+	own.logFirst, own.durable, own.logState = a.log.FirstIndex(), a.n.mark.Index, cluster.LogOK
+	if a.loop.full {
+		own.logState = cluster.LogFull
+	}
 	if own.role == cluster.RolePrimary && !a.serving() {
 		own.role = cluster.RoleDemoting
 	}
@@ -174,6 +178,7 @@ func (a *agent) pollPrimary(p *mysqld) {
 
 // lagTracker knows how far mysqld is behind the committed log.
 type lagTracker struct {
+	base            *gtid.Set // nil once mysqld has all that was committed at the start
 	newest, applied consensus.Mark
 	marks           []consensus.Mark // newer than applied
 }
@@ -195,8 +200,11 @@ func (l *lagTracker) committed(m consensus.Mark) {
 
 // executed notes what mysqld has and returns the index up to which it has all.
 func (l *lagTracker) executed(set *gtid.Set) uint64 {
+	if l.base != nil && set.ContainsSet(l.base) {
+		l.base = nil
+	}
 	for i := len(l.marks) - 1; i >= 0; i-- {
-		if m := l.marks[i]; m.Last == (gtid.GTID{}) || set.Contains(m.Last) {
+		if m := l.marks[i]; m.Last == (gtid.GTID{}) && l.base == nil || set.Contains(m.Last) {
 			l.applied = m
 			l.marks = append(l.marks[:0], l.marks[i+1:]...)
 			break

@@ -1,11 +1,18 @@
 package sim
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,57 +22,121 @@ import (
 // fixedSeeds are run by every `go test`, short ones by -short. They say that
 // nothing changed; SIM_SEEDS=1000 looks for what nobody has seen yet.
 const (
-	fixedSeeds  = 40
-	shortSeeds  = 10
+	fixedSeeds  = 100
+	shortSeeds  = 8
 	randomSeeds = 6
 )
+
+// childSeeds names the variable that has the test binary run seeds, with commas,
+// and nothing else: within one process there is one run at a time.
+const childSeeds = "SIM_CHILD_SEEDS"
 
 // TestMain trades memory, of which a run needs little, for time.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
+	if seeds := os.Getenv(childSeeds); seeds != "" {
+		os.Exit(runChild(seeds))
+	}
 	os.Exit(m.Run())
 }
 
-func runSeed(t *testing.T, seed uint64) Result {
-	t.Helper()
-	began := time.Now()
-	r := Run(Options{Seed: seed})
-	t.Logf("seed %d: %s", seed, r.Summary(time.Since(began)))
-	if r.Failure != nil {
-		t.Fatal(r.Report())
+// childResult is what a child says of one seed.
+type childResult struct {
+	Summary, Report string
+	Failed          bool
+	Epochs, OK      int
+}
+
+func runChild(seeds string) int {
+	out := json.NewEncoder(os.Stdout)
+	for _, text := range strings.Split(seeds, ",") {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return 2
+		}
+		began := time.Now()
+		r := Run(Options{Seed: seed})
+		err = out.Encode(childResult{
+			fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), r.Report(), r.Failure != nil, r.Epochs, r.OK,
+		})
+		if err != nil || r.Failure != nil {
+			return 1
+		}
 	}
-	return r
+	return 0
+}
+
+// runSeeds runs seeds in one process per processor, and returns how many epochs
+// and commits there were. A seed that fails ends its process.
+func runSeeds(t *testing.T, seeds []uint64) (epochs, ok int) {
+	t.Helper()
+	processes := min(runtime.NumCPU(), len(seeds))
+	results := make([][]byte, processes)
+	var wait sync.WaitGroup
+	for p := range processes {
+		var mine []string
+		for i := p; i < len(seeds); i += processes {
+			mine = append(mine, fmt.Sprint(seeds[i]))
+		}
+		wait.Go(func() {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), childSeeds+"="+strings.Join(mine, ","))
+			cmd.Stderr = os.Stderr
+			results[p], _ = cmd.Output() // what is missing in it is seen below
+		})
+	}
+	wait.Wait()
+	ran := 0
+	for _, out := range results {
+		for in := json.NewDecoder(bytes.NewReader(out)); in.More(); ran++ {
+			var r childResult
+			if err := in.Decode(&r); err != nil {
+				t.Fatalf("read a child's results: %v", err)
+			}
+			t.Log(r.Summary)
+			if r.Failed {
+				t.Error(r.Report)
+			}
+			epochs, ok = epochs+r.Epochs, ok+r.OK
+		}
+	}
+	if ran < len(seeds) {
+		t.Errorf("%d of %d seeds were run", ran, len(seeds))
+	}
+	return epochs, ok
 }
 
 // TestFixedSeeds runs seeds that are always the same, with 3 and 5 nodes.
 func TestFixedSeeds(t *testing.T) {
-	seeds := fixedSeeds
+	n := fixedSeeds
 	if testing.Short() {
-		seeds = shortSeeds
+		n = shortSeeds
 	}
-	epochs, ok := 0, 0
-	for seed := range seeds {
-		r := runSeed(t, uint64(seed+1))
-		epochs, ok = epochs+r.Epochs, ok+r.OK
+	var seeds []uint64
+	for seed := range n {
+		seeds = append(seeds, uint64(seed+1))
 	}
+	epochs, ok := runSeeds(t, seeds)
 	// A world in which nothing happens keeps every promise.
-	if epochs < 3*seeds || ok < 200*seeds {
-		t.Errorf("%d epochs and %d commits in %d runs: too few to mean anything", epochs, ok, seeds)
+	if epochs < 3*n || ok < 200*n {
+		t.Errorf("%d epochs and %d commits in %d runs: too few to mean anything", epochs, ok, n)
 	}
 }
 
 // TestRandomSeeds runs seeds that nobody has run before.
 func TestRandomSeeds(t *testing.T) {
-	seeds := randomSeeds
+	n := randomSeeds
 	if testing.Short() {
-		seeds = 2
+		n = 2
 	}
-	if n, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil {
-		seeds = n
+	if want, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil {
+		n = want
 	}
-	for range seeds {
-		runSeed(t, rand.Uint64()>>1)
+	var seeds []uint64
+	for range n {
+		seeds = append(seeds, rand.Uint64()>>1)
 	}
+	runSeeds(t, seeds)
 }
 
 // TestSameSeedSameRun wants every event of a run twice.

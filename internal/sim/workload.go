@@ -248,6 +248,8 @@ func (l *workload) pass(r *request, via, serves *node) {
 		tx.Kind = fakemysqld.DDL
 	case chance(l.rng, 5):
 		tx.Bytes = l.rng.IntN(16 << 10)
+	case chance(l.rng, 20):
+		tx.Bytes = l.rng.IntN(2 << 10) // several sectors, which a power loss tears
 	}
 	l.w.log(serves.id, "begin", "%s %s", r.key, r.value)
 	p.begin(tx)

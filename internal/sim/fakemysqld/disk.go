@@ -46,6 +46,16 @@ func (d *Disk) RemoveBinlogs(keep string) {
 	maps.DeleteFunc(d.dirs, func(name string, _ *binlogDir) bool { return name != keep })
 }
 
+// Copy returns a copy of what the operating system has of InnoDB, for a server of
+// the given UUID: a snapshot, or a clone. It has no binlogs.
+func (d *Disk) Copy(uuid gtid.UUID) *Disk {
+	c := NewDisk(uuid)
+	c.engine.redo = slices.Clone(d.engine.redo[:d.engine.written])
+	c.engine.flush()
+	c.engine.replay()
+	return c
+}
+
 // EngineLog returns the engine commits that changed something, in their order,
 // also of a disk without a server. The caller must not change it.
 func (d *Disk) EngineLog() []gtid.GTID { return d.engine.commits }

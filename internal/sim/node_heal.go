@@ -1,0 +1,303 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// Times and bounds of a healing, as package agent has them, but for groups that
+// are short enough to be cut off between two.
+const (
+	healRetry      = 500 * time.Millisecond
+	healAskTimeout = 3 * time.Second
+	healBytesMax   = 8 << 10
+)
+
+// healer runs in the agent's place while the log is damaged: it shows its state
+// to the peers, and copies what is committed from the leader.
+type healer struct {
+	n      *node
+	w      *World
+	life   *life
+	scope  *scope
+	log    *seglog.Log
+	stages stages
+	target consensus.HealTarget
+	// copied is the last index that is known to be as committed.
+	copied  uint64
+	pending []seglog.Entry
+}
+
+func (n *node) logOptions(heal bool) seglog.Options {
+	return seglog.Options{
+		FS: n.disk.open(), Dir: "log", Identity: [16]byte{byte(n.id)}, Logger: slog.New(slog.DiscardHandler), Heal: heal,
+		SegmentBytesMax: n.w.options.SegmentBytesMax, CacheBytesMax: n.w.options.CacheBytesMax,
+	}
+}
+
+func newHealer(n *node, damage error) (*healer, error) {
+	n.log("heal", "begins: %v", damage)
+	h := &healer{n: n, w: n.w, life: &life{n: n}, scope: &scope{}}
+	var err error
+	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
+		return nil, fmt.Errorf("open the damaged log: %w", err)
+	}
+	healing, _ := h.log.Healing()
+	h.target, h.copied = consensus.NewHealTarget(healing.Promised), h.log.HardState().Commit
+	h.stages.init(n, h.log, h.life)
+	return h, nil
+}
+
+func (h *healer) run() {
+	h.life.start(h.runGossip)
+	h.life.start(func(t *task) {
+		err := h.copyAll(t)
+		if errors.Is(err, seglog.ErrFull) {
+			h.w.sched.after(0, func() { h.n.killAgent(err.Error()); h.w.restartAgent(h.n) })
+			return
+		}
+		if err != nil {
+			h.w.fail("heal", "n%d: %v", h.n.id, err)
+		}
+		h.w.sched.after(0, func() { h.n.healed(h) })
+	})
+}
+
+// healed starts the agent that takes part in Raft again.
+func (n *node) healed(h *healer) {
+	if n.healer == h {
+		n.w.check.healed(n, h.log)
+		n.log("heal", "ends with entry %d", h.log.LastIndex())
+		n.endHealer()
+		n.startAgent()
+	}
+}
+
+func (n *node) endHealer() {
+	if h := n.healer; h != nil {
+		n.healer = nil
+		h.life.end()
+		_ = h.log.Close()
+	}
+}
+
+func (h *healer) runGossip(t *task) {
+	for {
+		own := status{
+			role: cluster.RoleStarting, logLast: h.log.LastIndex(), logCommit: h.log.HardState().Commit,
+			logFirst: h.log.FirstIndex(), logState: cluster.LogRepairing, durable: h.n.mark.Index,
+		}
+		for _, peer := range h.w.nodes {
+			if peer != h.n {
+				h.w.net.send(h.n.id, peer.id, func() { h.w.gossip(h.n.id, peer, own) })
+			}
+		}
+		_ = t.wait(h.scope, gossipInterval)
+	}
+}
+
+func (h *healer) copyAll(t *task) error {
+	for {
+		if leader, tail, ok := h.leader(t); ok {
+			h.target.Aim(tail.term, tail.commit, tail.last)
+			h.n.log("heal", "copies from n%d of term %d, entry %d of %d", leader.id, tail.term, h.copied, h.target.Index())
+			if err := h.copyRound(t, leader); err != nil {
+				return err
+			}
+			if h.copied >= h.target.Index() {
+				return h.log.FinishHealing(h.target.HardState(h.copied))
+			}
+		}
+		_ = t.wait(h.scope, healRetry)
+	}
+}
+
+// tail is what a node says of its log.
+type tail struct {
+	term, last, commit uint64
+	leading            bool
+}
+
+// tail answers a peer that heals its log: bulk.Entries.Tail. What a leader has in
+// memory alone counts: others may have stored it before its own disk has.
+func (a *agent) tail(t *task) (tail, error) {
+	before := a.loop.role
+	if err := a.loop.barrier(t, a.life.within(a.scope, healAskTimeout)); err != nil {
+		return tail{}, err
+	}
+	return tail{
+		term: before.Term, leading: before.Leading && a.loop.role == before,
+		last: a.group.LastIndex(), commit: a.group.Committed().Mark().Index,
+	}, nil
+}
+
+// ask has f run in a peer's agent and brings back what it returns.
+func (h *healer) ask(t *task, peer *node, f func(t *task, a *agent) any) (answer any) {
+	done := signal{}
+	h.w.net.send(h.n.id, peer.id, func() {
+		a := peer.agent
+		if a == nil {
+			return
+		}
+		a.life.run(func() {
+			a.life.start(func(t *task) {
+				got := f(t, a)
+				h.w.net.send(peer.id, h.n.id, func() {
+					h.life.run(func() { answer = got; done.fire() })
+				})
+			})
+		})
+	})
+	_ = t.wait(h.scope, healAskTimeout, &done)
+	return answer
+}
+
+// leader asks the peers who leads.
+func (h *healer) leader(t *task) (leader *node, best tail, ok bool) {
+	for _, peer := range h.w.nodes {
+		if peer == h.n {
+			continue
+		}
+		got, answered := h.ask(t, peer, func(t *task, a *agent) any {
+			if got, err := a.tail(t); err == nil {
+				return got
+			}
+			return nil
+		}).(tail)
+		if answered && got.leading && got.term >= best.term {
+			leader, best, ok = peer, got, true
+		}
+	}
+	return leader, best, ok
+}
+
+// fetched is what a leader returns of its committed log.
+type fetched struct {
+	entries []seglog.Entry
+	err     error
+}
+
+var errNoAnswer = errors.New("no answer")
+
+// copyRound copies what is needed: from the leader, and where that cannot give it
+// from the others. It returns an error that ends the healing.
+func (h *healer) copyRound(t *task, leader *node) error {
+	compacted := 0
+	sources := append([]*node{leader}, slices.DeleteFunc(slices.Clone(h.w.nodes), func(n *node) bool { return n == leader || n == h.n })...)
+	for _, from := range sources {
+		if h.copied >= h.target.Index() {
+			return nil
+		}
+		err := h.copyFrom(t, from)
+		switch {
+		case errors.Is(err, seglog.ErrFailed):
+			return err
+		case errors.Is(err, seglog.ErrCompacted):
+			compacted++
+		}
+		if err != nil {
+			h.n.log("heal", "copy from n%d: %v", from.id, err)
+		}
+	}
+	if compacted == len(sources) {
+		return fmt.Errorf("nobody has entry %d any more", h.copied+1)
+	}
+	return nil
+}
+
+// copyFrom copies what is committed on a peer, up to the target.
+func (h *healer) copyFrom(t *task, leader *node) error {
+	h.pending = nil
+	for h.copied < h.target.Index() {
+		index := h.copied + 1
+		got, answered := h.ask(t, leader, func(_ *task, a *agent) any {
+			found, ok, err := a.committedLog().ReadCommitted(index, healBytesMax)
+			if !ok && err == nil {
+				err = errNoAnswer // not committed so far
+			}
+			return fetched{found, err}
+		}).(fetched)
+		if !answered {
+			return errNoAnswer
+		}
+		if got.err != nil {
+			return got.err
+		}
+		for _, e := range got.entries {
+			if err := h.add(t, leader, e); err != nil {
+				return err
+			}
+			if h.copied+uint64(len(h.pending)) >= h.target.Index() {
+				break
+			}
+		}
+		if err := h.flush(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add takes the next committed entry: it is there already, or is written with
+// others, or at once if it names a stage.
+func (h *healer) add(t *task, leader *node, e seglog.Entry) error {
+	if term, err := h.log.Term(e.Index); len(h.pending) == 0 && err == nil && term == e.Term {
+		h.copied = e.Index
+		return nil
+	}
+	id, staged := stagedOf(e)
+	if staged {
+		if err := h.flush(t); err != nil {
+			return err
+		}
+		h.fetchStage(t, leader, id)
+		if !h.log.HasStage(id) {
+			return fmt.Errorf("fetch stage %v: %w", id, errNoAnswer)
+		}
+	}
+	h.pending = append(h.pending, e)
+	if staged {
+		return h.flush(t)
+	}
+	return nil
+}
+
+func (h *healer) fetchStage(t *task, leader *node, id entry.StageID) {
+	if !h.log.HasStage(id) {
+		h.ask(t, leader, func(t *task, a *agent) any { return a.pushStage(t, a.scope, h.n, id, &signal{}) })
+	}
+}
+
+func (h *healer) flush(t *task) error {
+	if len(h.pending) == 0 {
+		return nil
+	}
+	_ = t.wait(h.scope, h.n.disk.appendTime(h.w.sched.now))
+	if err := h.log.Append(h.pending, nil); err != nil {
+		return err
+	}
+	h.copied = h.pending[len(h.pending)-1].Index
+	h.pending = nil
+	return nil
+}
+
+// stagedOf returns the stage that an entry names.
+func stagedOf(e seglog.Entry) (id entry.StageID, ok bool) {
+	if e.Type != 0 {
+		return id, false
+	}
+	head, body, err := entry.Parse(e.Data)
+	if err != nil || head.Kind != entry.KindStaged {
+		return id, false
+	}
+	s, err := entry.ParseStaged(head, body)
+	return s.ID, err == nil
+}

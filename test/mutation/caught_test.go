@@ -1,0 +1,101 @@
+//go:build mutation
+
+package mutation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// build builds the simulator with some files edited.
+func build(t *testing.T, name string, edits []edit) (program string) {
+	t.Helper()
+	files, err := apply(edits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	replace := map[string]string{}
+	for file, text := range files {
+		real, err := filepath.Abs(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[real] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(replace[real], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program = filepath.Join(dir, "sim")
+	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./internal/sim/cmd")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return program
+}
+
+// verdict is the line of a seed that failed.
+func verdict() *regexp.Regexp { return regexp.MustCompile(`(?m)^seed (\d+): .*FAILED (.{0,200})`) }
+
+// run runs the seeds up to a number, until one fails: "" if none does.
+func run(t *testing.T, program string, seeds, nodes int) (failed string) {
+	t.Helper()
+	out, err := exec.Command(program, "-seeds", fmt.Sprintf("1..%d", seeds), "-nodes", fmt.Sprint(nodes), "-parallel", "2").CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	found := verdict().FindSubmatch(out)
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 || found == nil {
+		t.Fatalf("run the simulator: %v\n%s", err, out)
+	}
+	return fmt.Sprintf("seed %s: %s", found[1], found[2])
+}
+
+// TestNothingIsBrokenHere wants the seeds to pass that the mutations have to fail.
+func TestNothingIsBrokenHere(t *testing.T) {
+	seeds := map[int]int{}
+	for _, m := range mutations() {
+		seeds[m.nodes] = max(seeds[m.nodes], m.seeds)
+	}
+	program := build(t, "as it is", nil)
+	for nodes, n := range seeds {
+		if failed := run(t, program, n, nodes); failed != "" {
+			t.Fatalf("%d nodes: %s", nodes, failed)
+		}
+	}
+}
+
+// TestEveryMutationIsCaught wants the simulator to fail with each.
+func TestEveryMutationIsCaught(t *testing.T) {
+	for _, m := range mutations() {
+		t.Run(m.name, func(t *testing.T) {
+			began := time.Now()
+			if len(m.setup) > 0 {
+				if failed := run(t, build(t, m.name, m.setup), m.seeds, m.nodes); failed != "" {
+					t.Fatalf("its setup alone: %s", failed)
+				}
+			}
+			failed := run(t, build(t, m.name, append(append([]edit(nil), m.setup...), m.edits...)), m.seeds, m.nodes)
+			if failed == "" {
+				t.Fatalf("survived %d seeds: %s", m.seeds, m.what)
+			}
+			t.Logf("%s: %s (%v)", m.what, failed, time.Since(began).Round(time.Second))
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package mutation
+
+// mutation is one broken rule.
+type mutation struct {
+	name string
+	// what is broken, in a few words.
+	what  string
+	edits []edit
+	// setup only makes the moment come more often at which the rule matters: with
+	// it alone nothing may fail.
+	setup []edit
+	// seeds is within how many the simulator has to fail, nodes the size of its
+	// clusters.
+	seeds, nodes int
+}
+
+// edit replaces a text, which is there exactly once, in a file of the repository.
+type edit struct{ file, find, replace string }
+
+// one is the edits of a mutation in one place.
+func one(file, find, replace string) []edit { return []edit{{file, find, replace}} }
+
+const (
+	ackQueueFile  = "internal/tap/ackqueue.go"
+	batchFile     = "internal/tap/batch.go"
+	machineFile   = "internal/tap/machine.go"
+	groupFile     = "internal/consensus/group.go"
+	committedFile = "internal/consensus/committed.go"
+	healFile      = "internal/consensus/heal.go"
+	coreFile      = "internal/core/core.go"
+	appendFile    = "internal/seglog/append.go"
+	openFile      = "internal/seglog/open.go"
+	stateFile     = "internal/seglog/state.go"
+	judgeFile     = "internal/replay/judge.go"
+	prefixFile    = "internal/replay/prefix.go"
+	purgeFile     = "internal/replay/purge.go"
+	cursorFile    = "internal/replay/cursor.go"
+	nameFile      = "internal/binlog/incarnation.go"
+)
+
+// mutations returns all of them.
+func mutations() []mutation {
+	var all []mutation
+	for _, some := range [][]mutation{acknowledging(), proposing(), electing(), storing(), replaying(), promoting()} {
+		all = append(all, some...)
+	}
+	return all
+}
+
+// acknowledging breaks when a client gets its OK.
+func acknowledging() []mutation {
+	return []mutation{
+		{
+			name: "ack-before-commit", what: "a batch is acknowledged when it is proposed", seeds: 3, nodes: 3,
+			edits: one(ackQueueFile, "\tq.handedOut = number\n", "\tq.handedOut = number\n\tq.commit(number)\n"),
+		},
+		{
+			name: "ack-on-own-fsync", what: "a leader takes its own fsync for everybody's", seeds: 3, nodes: 3,
+			edits: one(groupFile, "\t_ = g.rn.Step(m)\n\tg.observe()\n\tg.retryHeld()\n", `	_ = g.rn.Step(m)
+	if m.GetFrom() == raft.LocalAppendThread && g.role.Leading {
+		for _, peer := range g.cfg.Members {
+			from, to, term, index := uint64(peer.ID), uint64(g.cfg.Self), g.role.Term, m.GetIndex()
+			if from != to {
+				_ = g.rn.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: &from, To: &to, Term: &term, Index: &index})
+			}
+		}
+	}
+	g.observe()
+	g.retryHeld()
+`),
+		},
+		{
+			name: "answer-before-fsync", what: "a follower answers before its log is on disk", seeds: 3, nodes: 3,
+			edits: one(groupFile, "\t\t\t\tg.out.Append = append(g.out.Append, m)\n", `				for _, r := range m.GetResponses() {
+					if r.GetTo() != uint64(g.cfg.Self) {
+						g.out.Send = append(g.out.Send, r)
+					}
+				}
+				g.out.Append = append(g.out.Append, m)
+`),
+		},
+		{
+			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 3, nodes: 3,
+			edits: one(machineFile, "\tcase StepHeartbeat, StepNothing:\n", `	case StepHeartbeat:
+		m.acks.releasable, m.acks.hasNext = m.stream.position, true
+	case StepNothing:
+`),
+		},
+		{
+			name: "ack-overtakes-staged", what: "the commit before a staged transaction acknowledges it", seeds: 5, nodes: 3,
+			edits: one(batchFile, "\tg.complete = len(g.data)\n\tb.acks.received(b.taken+1, end)\n\tb.release()\n", `	g.complete = len(g.data)
+	if n := len(b.acks.pending); n > 0 {
+		b.acks.pending[n-1].position = end
+	}
+	b.acks.received(b.taken+1, end)
+	b.release()
+`),
+		},
+		{
+			name: "staged-overtakes-commit", what: "a staged transaction does not wait for the batch before it", seeds: 5, nodes: 3,
+			edits: one(batchFile, "\t\tb.release()\n\t\treturn false\n\t}\n\tg.gtids, g.receivedAt", "\t}\n\tg.gtids, g.receivedAt"),
+		},
+		{
+			name: "reuse-binlog-name", what: "the binlogs of all incarnations have one name", seeds: 10, nodes: 3,
+			edits: one(nameFile, `fmt.Sprintf("q%010d", n)`, `fmt.Sprintf("q%010d", min(n, 1))`),
+		},
+	}
+}
+
+// proposing breaks the gate between the tap and Raft.
+func proposing() []mutation {
+	return []mutation{
+		{
+			name: "no-term-check", what: "a proposal of an earlier term is taken", seeds: 60, nodes: 3,
+			edits: one(groupFile, "case !g.role.Leading || h.Term != g.role.Term:", "case !g.role.Leading:"),
+		},
+		{
+			name: "pass-dropped", what: "a proposal passes one that raft dropped", seeds: 10, nodes: 3,
+			setup: one(groupFile, "uncommittedBytesMax = 64 << 20", "uncommittedBytesMax = 2 << 10"),
+			edits: one(groupFile, "\t\tg.held, g.heldHeader = data, h\n\t\treturn\n", "\t\tg.next = h.Number + 1\n\t\treturn\n"),
+		},
+		{
+			name: "no-stage", what: "a follower takes a naming entry without its stage", seeds: 3, nodes: 3,
+			edits: one(groupFile, "|| g.cfg.HasStage(staged.ID) {", "|| true {"),
+		},
+	}
+}
+
+// electing breaks who may serve.
+func electing() []mutation {
+	return []mutation{
+		{
+			name: "skip-vote-fsync", what: "a vote is not on disk when it is given", seeds: 10, nodes: 3,
+			edits: one(stateFile, "\tif mustSync {\n\t\tif err := s.file", "\tif false {\n\t\tif err := s.file"),
+		},
+		{
+			name: "vote-after-restart", what: "a restarted node votes at once", seeds: 60, nodes: 3,
+			edits: one(groupFile, "\tif !cfg.Fresh {\n", "\tif false {\n"),
+		},
+		{
+			name: "long-lease", what: "the lease is longer than an election timeout", seeds: 20, nodes: 3,
+			edits: one(groupFile, "time.Duration(electionTicks-3)", "time.Duration(3*electionTicks)"),
+		},
+		{
+			name: "lease-after-transfer", what: "a leader that was asked to go keeps its lease", seeds: 40, nodes: 3,
+			edits: []edit{
+				{groupFile, "\tg.transferredTerm, g.leaseUntil = g.role.Term, 0\n", ""},
+			},
+		},
+	}
+}
+
+// storing breaks the log.
+func storing() []mutation {
+	return []mutation{
+		{
+			name: "skip-log-fsync", what: "a group is not on disk when it is answered for", seeds: 3, nodes: 3,
+			edits: one(appendFile, "\tif err := l.sync(w.file.SyncData); err != nil {\n\t\treturn err\n\t}\n\tw.uncache", "\tw.uncache"),
+		},
+		{
+			name: "torn-tail-is-damage", what: "a torn tail is called corruption", seeds: 60, nodes: 3,
+			edits: one(openFile, "\t\tif durable > s.end {\n", "\t\tif durable > s.end || nonZeroEnd > s.end {\n"),
+		},
+		{
+			name: "damage-is-a-tail", what: "a log that lacks what it promised takes part in Raft", seeds: 20, nodes: 3,
+			edits: []edit{
+				{openFile, "errors.AsType[*CorruptError](err); ok && l.options.Heal {", "errors.AsType[*CorruptError](err); ok {"},
+				{openFile, "\tif r.damage == nil || heal {\n", "\tif r.damage == nil || heal || len(r.segments) > 0 {\n"},
+			},
+		},
+		{
+			name: "heal-to-commit", what: "a log is called healed without the tail that its leader counts on", seeds: 60, nodes: 3,
+			edits: one(healFile, "\tif term <= t.promised.Term {\n", "\tif false {\n"),
+		},
+		{
+			name: "purge-too-far", what: "what a member needs is purged", seeds: 5, nodes: 3,
+			edits: one(purgeFile, "\tif first.From <= last {\n", "\tif first.From <= last && first.From == 0 {\n"),
+		},
+	}
+}
+
+// replaying breaks how a mysqld and the log go together.
+func replaying() []mutation {
+	return []mutation{
+		{
+			name: "serve-uncommitted", what: "the feed reads on behind the commit index", seeds: 3, nodes: 3,
+			edits: one(committedFile, "\tlast := c.Mark().Index\n", "\tlast := log.LastIndex()\n"),
+		},
+		{
+			name: "keep-binlog", what: "mysqld starts with the binlog that it left", seeds: 5, nodes: 3,
+			edits: one(nameFile, `return fmt.Sprintf("%010d", n)`, `return fmt.Sprintf("%010d", min(n, 1))`),
+		},
+		{
+			name: "resend-holes", what: "the holes of gtid_executed are sent again", seeds: 5, nodes: 3,
+			edits: one(prefixFile, "\t\tp.Index, p.Skip = first.index, first.ordinal\n\t}\n", `		p.Index, p.Skip = first.index, first.ordinal
+	}
+	p.Index, p.Skip, p.Done = 0, 0, &gtid.Set{}
+`),
+		},
+		{
+			name: "resend-half", what: "what mysqld has of an entry is sent again", seeds: 20, nodes: 3,
+			edits: one(cursorFile, "\t\tbody, err = cutTransactions(body, skip)\n", "\t\tif skip > 0 {\n\t\t\treturn Piece{}, nil\n\t\t}\n"),
+		},
+		{
+			name: "fill-holes-above-mark", what: "holes that nobody can look at are declared done", seeds: 60, nodes: 3,
+			edits: one(prefixFile, "\tif durable.covers(p.First-1) && executed.Contains(durable.Witness) {\n", "\tif true {\n"),
+		},
+		{
+			name: "no-ops-not-done", what: "no-ops that mysqld lacks are not declared done", seeds: 5, nodes: 3,
+			edits: one(prefixFile, "\t} else {\n\t\tl.holes.Done.Add(tx.gtid)\n\t}\n", "\t}\n"),
+		},
+		{
+			name: "judge-without-leader", what: "a mysqld is judged by what its own node knows to be committed", seeds: 10, nodes: 3,
+			edits: answerBarriersAlone(),
+		},
+		{
+			name: "judge-by-uncommitted", what: "a mysqld is judged by entries that are not committed", seeds: 60, nodes: 3,
+			edits: append(answerBarriersAlone(), []edit{
+				{judgeFile, "\t\"github.com/quorate/quorate/internal/gtid\"\n",
+					"\t\"github.com/quorate/quorate/internal/gtid\"\n\t\"github.com/quorate/quorate/internal/seglog\"\n"},
+				{judgeFile, "\tv := JudgeSets(committed, executed, durable)\n", `	whole := log.(interface {
+		LastIndex() uint64
+		Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
+	})
+	found, _ := whole.Entries(log.FirstIndex(), whole.LastIndex()+1, 1<<30)
+	committed = committed.Clone()
+	for _, e := range found {
+		_ = entryTransactions(e, func(tx transaction) error { committed.Add(tx.gtid); return nil })
+	}
+	v := JudgeSets(committed, executed, durable)
+`},
+			}...),
+		},
+	}
+}
+
+// answerBarriersAlone has a node ask nobody what is committed.
+func answerBarriersAlone() []edit {
+	return []edit{
+		{groupFile, "\tg.rn.ReadIndex(readContext(contextBarrier, g.cfg.Self, id))\n",
+			"\tg.out.Barriers = append(g.out.Barriers, Barrier{ID: id, Index: g.committed.Mark().Index})\n"},
+		{groupFile, "|| len(out.Wanted) > 0\n", "|| len(out.Wanted) > 0 || len(out.Barriers) > 0\n"},
+	}
+}
+
+// promoting breaks the life of a primary.
+func promoting() []mutation {
+	return []mutation{
+		{
+			name: "promote-before-apply", what: "a mysqld is opened before it has applied what is committed", seeds: 20, nodes: 3,
+			edits: one(coreFile, "\tn.begin(PhaseCatchingUp, Effect{Kind: CatchUp, Term: n.term})\n",
+				"\tn.begin(PhaseJudging, Effect{Kind: Judge, Term: n.term, Promote: true})\n"),
+		},
+		{
+			name: "no-fencing", what: "a primary that lost leadership goes on", seeds: 10, nodes: 3,
+			edits: one(coreFile, "case n.open && n.phase != PhaseKilling && !n.leadsTerm():", "case n.open && n.phase != PhaseKilling && !n.leadsTerm() && n.stopping:"),
+		},
+		{
+			name: "stop-with-waiters", what: "a primary is stopped before its writes are closed", seeds: 20, nodes: 3,
+			edits: one(coreFile, "\t\tn.begin(PhaseClosing, Effect{Kind: CloseWrites, Term: n.term})\n", "\t\tn.begin(PhaseStopping, Effect{Kind: StopMysqld})\n"),
+		},
+	}
+}
