@@ -232,4 +232,8 @@ func (f *fixture) awaitMysqldGone(t *testing.T, ctx context.Context, i, pid int)
 	}); err != nil {
 		t.Fatal(err)
 	}
+	// Its agent has to know, too, or it is taken for one that is ready.
+	if err := f.WaitNode(ctx, i, "its agent has noticed", func(n cluster.NodeStatus) bool { return n.MysqldPID != pid }); err != nil {
+		t.Fatal(err)
+	}
 }
