@@ -76,12 +76,13 @@ func weights() []weight {
 type point string
 
 const (
-	pointNone     point = ""
-	pointAppended point = "appended"
-	pointAcked    point = "acked"
-	pointEpoch    point = "epoch"
-	pointOpened   point = "opened"
-	pointRotated  point = "rotated"
+	pointNone      point = ""
+	pointAppending point = "appending"
+	pointAppended  point = "appended"
+	pointAcked     point = "acked"
+	pointEpoch     point = "epoch"
+	pointOpened    point = "opened"
+	pointRotated   point = "rotated"
 )
 
 // fault is one thing that goes wrong, at a time, or at the first moment of its
@@ -130,7 +131,7 @@ func plan(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault)
 		}
 		return table[0].kind
 	}
-	points := []point{pointAppended, pointAcked, pointAcked, pointEpoch, pointOpened, pointRotated}
+	points := []point{pointAppending, pointAppending, pointAppended, pointAcked, pointAcked, pointEpoch, pointOpened, pointRotated}
 	for at := from; at < until; at += 500*time.Millisecond + around(rng, 2*time.Second) {
 		if chance(rng, 50) { // many are in flight when it strikes
 			faults = append(faults, fault{at: at - 20*time.Millisecond, kind: storm, lasts: 600 * time.Millisecond, size: rng.IntN(100)})
@@ -144,6 +145,12 @@ func plan(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault)
 			}
 			if chance(rng, 35) {
 				f.on = points[rng.IntN(len(points))]
+			}
+			switch f.kind {
+			case losePower, loseMost, loseAll: // a write that is torn is the worst
+				if chance(rng, 60) {
+					f.on = pointAppending
+				}
 			}
 			faults = append(faults, f)
 		}

@@ -291,6 +291,9 @@ func (l *loop) write() {
 	l.runs = consensus.AppendRuns(l.writing)
 	l.writingSince = l.a.n.now()
 	l.a.life.after(l.a.n.disk.appendTime(l.a.w.sched.now), l.written)
+	if entries > 0 {
+		l.a.w.happened(pointAppending, l.a.n)
+	}
 }
 
 // written makes the append and delivers its responses, as the append goroutine
@@ -395,7 +398,7 @@ func (l *loop) append() error {
 // that is inside.
 func (a *agent) cutAppend(onCrash func()) {
 	l := &a.loop
-	if l.writing == nil || chance(a.n.rng, 30) {
+	if l.writing == nil || chance(a.n.rng, 20) {
 		return
 	}
 	calls := a.n.rng.IntN(8)

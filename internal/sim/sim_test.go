@@ -22,7 +22,7 @@ import (
 // fixedSeeds are run by every `go test`, short ones by -short. They say that
 // nothing changed; SIM_SEEDS=1000 looks for what nobody has seen yet.
 const (
-	fixedSeeds  = 100
+	fixedSeeds  = 200
 	shortSeeds  = 8
 	randomSeeds = 6
 )

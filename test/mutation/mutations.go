@@ -51,11 +51,11 @@ func mutations() []mutation {
 func acknowledging() []mutation {
 	return []mutation{
 		{
-			name: "ack-before-commit", what: "a batch is acknowledged when it is proposed", seeds: 3, nodes: 3,
+			name: "ack-before-commit", what: "a batch is acknowledged when it is proposed", seeds: 20, nodes: 3,
 			edits: one(ackQueueFile, "\tq.handedOut = number\n", "\tq.handedOut = number\n\tq.commit(number)\n"),
 		},
 		{
-			name: "ack-on-own-fsync", what: "a leader takes its own fsync for everybody's", seeds: 3, nodes: 3,
+			name: "ack-on-own-fsync", what: "a leader takes its own fsync for everybody's", seeds: 20, nodes: 3,
 			edits: one(groupFile, "\t_ = g.rn.Step(m)\n\tg.observe()\n\tg.retryHeld()\n", `	_ = g.rn.Step(m)
 	if m.GetFrom() == raft.LocalAppendThread && g.role.Leading {
 		for _, peer := range g.cfg.Members {
@@ -70,7 +70,7 @@ func acknowledging() []mutation {
 `),
 		},
 		{
-			name: "answer-before-fsync", what: "a follower answers before its log is on disk", seeds: 3, nodes: 3,
+			name: "answer-before-fsync", what: "a follower answers before its log is on disk", seeds: 20, nodes: 3,
 			edits: one(groupFile, "\t\t\t\tg.out.Append = append(g.out.Append, m)\n", `				for _, r := range m.GetResponses() {
 					if r.GetTo() != uint64(g.cfg.Self) {
 						g.out.Send = append(g.out.Send, r)
@@ -80,14 +80,14 @@ func acknowledging() []mutation {
 `),
 		},
 		{
-			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 3, nodes: 3,
+			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 20, nodes: 3,
 			edits: one(machineFile, "\tcase StepHeartbeat, StepNothing:\n", `	case StepHeartbeat:
 		m.acks.releasable, m.acks.hasNext = m.stream.position, true
 	case StepNothing:
 `),
 		},
 		{
-			name: "ack-overtakes-staged", what: "the commit before a staged transaction acknowledges it", seeds: 5, nodes: 3,
+			name: "ack-overtakes-staged", what: "the commit before a staged transaction acknowledges it", seeds: 20, nodes: 3,
 			edits: one(batchFile, "\tg.complete = len(g.data)\n\tb.acks.received(b.taken+1, end)\n\tb.release()\n", `	g.complete = len(g.data)
 	if n := len(b.acks.pending); n > 0 {
 		b.acks.pending[n-1].position = end
@@ -97,11 +97,11 @@ func acknowledging() []mutation {
 `),
 		},
 		{
-			name: "staged-overtakes-commit", what: "a staged transaction does not wait for the batch before it", seeds: 5, nodes: 3,
+			name: "staged-overtakes-commit", what: "a staged transaction does not wait for the batch before it", seeds: 20, nodes: 3,
 			edits: one(batchFile, "\t\tb.release()\n\t\treturn false\n\t}\n\tg.gtids, g.receivedAt", "\t}\n\tg.gtids, g.receivedAt"),
 		},
 		{
-			name: "reuse-binlog-name", what: "the binlogs of all incarnations have one name", seeds: 10, nodes: 3,
+			name: "reuse-binlog-name", what: "the binlogs of all incarnations have one name", seeds: 20, nodes: 3,
 			edits: one(nameFile, `fmt.Sprintf("q%010d", n)`, `fmt.Sprintf("q%010d", min(n, 1))`),
 		},
 	}
@@ -115,12 +115,12 @@ func proposing() []mutation {
 			edits: one(groupFile, "case !g.role.Leading || h.Term != g.role.Term:", "case !g.role.Leading:"),
 		},
 		{
-			name: "pass-dropped", what: "a proposal passes one that raft dropped", seeds: 10, nodes: 3,
+			name: "pass-dropped", what: "a proposal passes one that raft dropped", seeds: 20, nodes: 3,
 			setup: one(groupFile, "uncommittedBytesMax = 64 << 20", "uncommittedBytesMax = 2 << 10"),
 			edits: one(groupFile, "\t\tg.held, g.heldHeader = data, h\n\t\treturn\n", "\t\tg.next = h.Number + 1\n\t\treturn\n"),
 		},
 		{
-			name: "no-stage", what: "a follower takes a naming entry without its stage", seeds: 3, nodes: 3,
+			name: "no-stage", what: "a follower takes a naming entry without its stage", seeds: 20, nodes: 3,
 			edits: one(groupFile, "|| g.cfg.HasStage(staged.ID) {", "|| true {"),
 		},
 	}
@@ -130,7 +130,7 @@ func proposing() []mutation {
 func electing() []mutation {
 	return []mutation{
 		{
-			name: "skip-vote-fsync", what: "a vote is not on disk when it is given", seeds: 10, nodes: 3,
+			name: "skip-vote-fsync", what: "a vote is not on disk when it is given", seeds: 20, nodes: 3,
 			edits: one(stateFile, "\tif mustSync {\n\t\tif err := s.file", "\tif false {\n\t\tif err := s.file"),
 		},
 		{
@@ -138,7 +138,7 @@ func electing() []mutation {
 			edits: one(groupFile, "\tif !cfg.Fresh {\n", "\tif false {\n"),
 		},
 		{
-			name: "long-lease", what: "the lease is longer than an election timeout", seeds: 20, nodes: 3,
+			name: "long-lease", what: "the lease is longer than an election timeout", seeds: 40, nodes: 3,
 			edits: one(groupFile, "time.Duration(electionTicks-3)", "time.Duration(3*electionTicks)"),
 		},
 		{
@@ -154,7 +154,7 @@ func electing() []mutation {
 func storing() []mutation {
 	return []mutation{
 		{
-			name: "skip-log-fsync", what: "a group is not on disk when it is answered for", seeds: 3, nodes: 3,
+			name: "skip-log-fsync", what: "a group is not on disk when it is answered for", seeds: 20, nodes: 3,
 			edits: one(appendFile, "\tif err := l.sync(w.file.SyncData); err != nil {\n\t\treturn err\n\t}\n\tw.uncache", "\tw.uncache"),
 		},
 		{
@@ -173,7 +173,7 @@ func storing() []mutation {
 			edits: one(healFile, "\tif term <= t.promised.Term {\n", "\tif false {\n"),
 		},
 		{
-			name: "purge-too-far", what: "what a member needs is purged", seeds: 5, nodes: 3,
+			name: "purge-too-far", what: "what a member needs is purged", seeds: 20, nodes: 3,
 			edits: one(purgeFile, "\tif first.From <= last {\n", "\tif first.From <= last && first.From == 0 {\n"),
 		},
 	}
@@ -183,15 +183,15 @@ func storing() []mutation {
 func replaying() []mutation {
 	return []mutation{
 		{
-			name: "serve-uncommitted", what: "the feed reads on behind the commit index", seeds: 3, nodes: 3,
+			name: "serve-uncommitted", what: "the feed reads on behind the commit index", seeds: 20, nodes: 3,
 			edits: one(committedFile, "\tlast := c.Mark().Index\n", "\tlast := log.LastIndex()\n"),
 		},
 		{
-			name: "keep-binlog", what: "mysqld starts with the binlog that it left", seeds: 5, nodes: 3,
+			name: "keep-binlog", what: "mysqld starts with the binlog that it left", seeds: 20, nodes: 3,
 			edits: one(nameFile, `return fmt.Sprintf("%010d", n)`, `return fmt.Sprintf("%010d", min(n, 1))`),
 		},
 		{
-			name: "resend-holes", what: "the holes of gtid_executed are sent again", seeds: 5, nodes: 3,
+			name: "resend-holes", what: "the holes of gtid_executed are sent again", seeds: 20, nodes: 3,
 			edits: one(prefixFile, "\t\tp.Index, p.Skip = first.index, first.ordinal\n\t}\n", `		p.Index, p.Skip = first.index, first.ordinal
 	}
 	p.Index, p.Skip, p.Done = 0, 0, &gtid.Set{}
@@ -206,11 +206,11 @@ func replaying() []mutation {
 			edits: one(prefixFile, "\tif durable.covers(p.First-1) && executed.Contains(durable.Witness) {\n", "\tif true {\n"),
 		},
 		{
-			name: "no-ops-not-done", what: "no-ops that mysqld lacks are not declared done", seeds: 5, nodes: 3,
+			name: "no-ops-not-done", what: "no-ops that mysqld lacks are not declared done", seeds: 20, nodes: 3,
 			edits: one(prefixFile, "\t} else {\n\t\tl.holes.Done.Add(tx.gtid)\n\t}\n", "\t}\n"),
 		},
 		{
-			name: "judge-without-leader", what: "a mysqld is judged by what its own node knows to be committed", seeds: 10, nodes: 3,
+			name: "judge-without-leader", what: "a mysqld is judged by what its own node knows to be committed", seeds: 20, nodes: 3,
 			edits: answerBarriersAlone(),
 		},
 		{
@@ -247,12 +247,12 @@ func answerBarriersAlone() []edit {
 func promoting() []mutation {
 	return []mutation{
 		{
-			name: "promote-before-apply", what: "a mysqld is opened before it has applied what is committed", seeds: 20, nodes: 3,
+			name: "promote-before-apply", what: "a mysqld is opened before it has applied what is committed", seeds: 40, nodes: 3,
 			edits: one(coreFile, "\tn.begin(PhaseCatchingUp, Effect{Kind: CatchUp, Term: n.term})\n",
 				"\tn.begin(PhaseJudging, Effect{Kind: Judge, Term: n.term, Promote: true})\n"),
 		},
 		{
-			name: "no-fencing", what: "a primary that lost leadership goes on", seeds: 10, nodes: 3,
+			name: "no-fencing", what: "a primary that lost leadership goes on", seeds: 60, nodes: 3,
 			edits: one(coreFile, "case n.open && n.phase != PhaseKilling && !n.leadsTerm():", "case n.open && n.phase != PhaseKilling && !n.leadsTerm() && n.stopping:"),
 		},
 		{
