@@ -412,12 +412,13 @@ func appendFigures(turns []turn) *figures {
 }
 
 // BenchmarkAppendReader is group commit alone, and in turns with that while a
-// reader streams an old part of the log as fast as it can, as one does that
-// catches up.
+// reader streams an old part of the log as fast as it gets it, as one does that
+// catches up; and what the same reads, without a log, do to bare writes.
 func BenchmarkAppendReader(b *testing.B) {
 	const proposers, size = 16, 1 << 10
+	dir := benchDir(b)
 	l := load{data: benchData(size), proposers: proposers}
-	l.log = mustOpen(b, Options{FS: vfs.OS{}, Dir: benchDir(b), Identity: testIdentity()})
+	l.log = mustOpen(b, Options{FS: vfs.OS{}, Dir: filepath.Join(dir, "log"), Identity: testIdentity()})
 	ctx, cancel := context.WithCancel(b.Context())
 	var ahead sync.WaitGroup
 	ahead.Go(func() { _ = l.log.Run(ctx) })
@@ -425,7 +426,7 @@ func BenchmarkAppendReader(b *testing.B) {
 	b.Cleanup(cancel)
 	old := appendOld(b, l.log)
 	dropPages(b, l.log)
-	const alone, beside = 0, 1
+	bare := openBare(b, dir, true)
 	var turns []turn
 	var rates []float64
 	for b.Loop() {
@@ -433,11 +434,29 @@ func BenchmarkAppendReader(b *testing.B) {
 			quiet := l.run(b)
 			stop, rate := make(chan struct{}), make(chan float64)
 			go func() { rate <- streamOld(b, l.log, old, stop) }()
-			turns = append(turns, turn{alone: quiet, beside: l.run(b)})
+			beside := l.run(b)
 			close(stop)
 			rates = append(rates, <-rate)
+			bareAlone := bare.run(b, quiet.sizes)
+			stop = make(chan struct{})
+			go func() { rate <- readBare(b, l.log, rates[len(rates)-1], stop) }()
+			turns = append(turns, turn{quiet, beside, bareAlone, bare.run(b, quiet.sizes)})
+			close(stop)
+			<-rate
 		}
 	}
+	f := readerFigures(turns)
+	f.add("reader-MB/s", median(rates))
+	stats := l.log.Stats()
+	f.add("prefetched-%", 100*float64(stats.PrefetchEntries)/float64(stats.PrefetchEntries+stats.MissedEntries))
+	f.report(b)
+	t := benchTable{title: "commits as their proposers see them: alone, and beside a reader of the old log; bare: pwrite+fdatasync and bare reads of the same rate"}
+	t.add(fmt.Sprintf("%dx%s", proposers, sizeName(size)), f)
+	t.print()
+}
+
+func readerFigures(turns []turn) *figures {
+	const alone, beside, bareAlone, bareBeside = 0, 1, 2, 3 // as BenchmarkAppendReader has them
 	f := &figures{}
 	f.add("alone-appends/s", medianOf(turns, alone, perSecond))
 	f.add("alone-p50-µs", medianOf(turns, alone, waitP50))
@@ -447,13 +466,45 @@ func BenchmarkAppendReader(b *testing.B) {
 	f.add("beside-p99-µs", medianOf(turns, beside, waitP99))
 	f.add("p50/alone", ratioOf(turns, beside, alone, waitP50))
 	f.add("p99/alone", ratioOf(turns, beside, alone, waitP99))
-	f.add("reader-MB/s", median(rates))
-	stats := l.log.Stats()
-	f.add("prefetched-%", 100*float64(stats.PrefetchEntries)/float64(stats.PrefetchEntries+stats.MissedEntries))
-	f.report(b)
-	t := benchTable{title: "commits as their proposers see them: alone, and beside a reader of the old log"}
-	t.add(fmt.Sprintf("%dx%s", proposers, sizeName(size)), f)
-	t.print()
+	f.add("bare-p50/alone", ratioOf(turns, bareBeside, bareAlone, groupP50))
+	f.add("bare-p99/alone", ratioOf(turns, bareBeside, bareAlone, groupP99))
+	return f
+}
+
+// readBare reads the log's files in pieces of readBytes, at most as many
+// megabytes per second as it is told.
+func readBare(b *testing.B, l *Log, rate float64, stop <-chan struct{}) float64 {
+	names, err := filepath.Glob(filepath.Join(l.options.Dir, "quorate.*"))
+	if err != nil {
+		b.Error(err)
+	}
+	buf, read, begin := make([]byte, chunkBytes), 0, time.Now()
+	for {
+		for _, name := range names {
+			f, err := os.Open(name)
+			if err != nil {
+				b.Error(err)
+				<-stop
+				return 0
+			}
+			for at := int64(0); ; at += int64(len(buf)) {
+				n, err := f.ReadAt(buf, at)
+				_ = unix.Fadvise(int(f.Fd()), at, int64(n), unix.FADV_DONTNEED)
+				read += n
+				due := time.Duration(float64(read) / rate * 1e3)
+				select {
+				case <-stop:
+					_ = f.Close()
+					return float64(read) / 1e6 / time.Since(begin).Seconds()
+				case <-time.After(due - time.Since(begin)):
+				}
+				if err != nil {
+					break
+				}
+			}
+			_ = f.Close()
+		}
+	}
 }
 
 // appendOld writes oldBytes and returns the last index.

@@ -23,6 +23,8 @@ var (
 	ErrClosed = errors.New("seglog: log is closed")
 	// ErrCompacted is returned for an index before FirstIndex.
 	ErrCompacted = errors.New("seglog: index is before the log's first")
+	// ErrNotInMemory is returned by EntriesInMemory: it is being read ahead.
+	ErrNotInMemory = errors.New("seglog: entry is not in memory")
 	// ErrUnavailable is returned for an index behind LastIndex.
 	ErrUnavailable = errors.New("seglog: index is behind the log's last")
 	// ErrTooLarge is returned by Append for an entry over EntryBytesMax.

@@ -158,6 +158,9 @@ type Log struct {
 	stats      Stats
 
 	prefetch prefetch
+	// appendsBegun counts calls of Append, appending is set during one.
+	appendsBegun atomic.Uint64
+	appending    atomic.Bool
 	// What readers count, without the lock.
 	cacheEntries, diskEntries, diskBytes atomic.Uint64
 }

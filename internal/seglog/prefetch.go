@@ -3,6 +3,7 @@ package seglog
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 const (
@@ -16,7 +17,13 @@ const (
 
 	// chunkBytes is how much is read ahead at a time, of all streams: what a
 	// commit may have to wait for on the way to the disk.
-	chunkBytes = 1 << 20
+	chunkBytes = 256 << 10
+
+	// pauseShare is how long reading ahead pauses beside commits, in times of what
+	// the chunk before it took; pauseMax bounds that: a disk that stands still for
+	// a moment is no reason to stand longer.
+	pauseShare = 4
+	pauseMax   = 20 * time.Millisecond
 )
 
 // prefetch is the cache of what is read ahead for readers that lag: those that
@@ -27,6 +34,8 @@ type prefetch struct {
 	streamBytesMax int64
 	// wake has room for one: there may be something to read.
 	wake chan struct{}
+	// arrived has room for one: there is what somebody wanted.
+	arrived chan struct{}
 
 	// mu guards what follows.
 	mu      sync.Mutex
@@ -40,7 +49,7 @@ type prefetch struct {
 }
 
 func newPrefetch(bytesMax int64) prefetch {
-	return prefetch{streamBytesMax: bytesMax / streamsMax, wake: make(chan struct{}, 1)}
+	return prefetch{streamBytesMax: bytesMax / streamsMax, wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
 }
 
 // stream is one reader that lags, as far as it can be told from others: by the
@@ -56,15 +65,21 @@ type stream struct {
 	sequential bool
 	// reading is set while its reader reads from the file itself.
 	reading bool
+	// wanted is set while its reader comes again once there is something, failed
+	// once nothing could be read ahead for it: it finds out why by itself.
+	wanted, failed bool
 	// chunkBytes is the room that the next chunk needs: more than the constant
 	// where entries are larger.
 	chunkBytes int64
-	// arriving is closed once the chunk that is being read is here; nil if none
-	// is.
+	// arriving is closed once the chunk that somebody waits for, or that is being
+	// read, is here or will not come; nil if there is none. fetching is set while
+	// it is being read.
 	arriving chan struct{}
+	fetching bool
 }
 
-func (s *stream) end() uint64 { return s.next + uint64(len(s.ahead)) }
+// from is where the next chunk begins.
+func (s *stream) from() uint64 { return s.next + uint64(len(s.ahead)) }
 
 // empty drops what was read ahead.
 func (p *prefetch) empty(s *stream) {
@@ -72,12 +87,26 @@ func (p *prefetch) empty(s *stream) {
 	s.ahead, s.bytes = nil, 0
 }
 
+// end drops what was read ahead, and lets go of who waits for more.
+func (p *prefetch) end(s *stream) {
+	p.empty(s)
+	if s.arriving != nil && !s.fetching {
+		p.release(s)
+	}
+}
+
+// release wakes those who wait for the next chunk.
+func (p *prefetch) release(s *stream) {
+	close(s.arriving)
+	s.arriving, s.fetching = nil, false
+}
+
 // reset drops everything: the log was truncated, or nobody reads ahead any more.
 func (p *prefetch) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.streams {
-		p.empty(s)
+		p.end(s)
 	}
 	p.streams = nil
 }
@@ -116,17 +145,78 @@ func (p *prefetch) find(index uint64) *stream {
 	return nil
 }
 
-// await waits for the chunk with r's next entry, if it is being read: reading
-// it a second time would take as long. Else r's reader shall read for itself.
+// want has the chunk with r's next entry read ahead, and reports whether it will
+// be. Where it will not, because it could not be read, is too large, or too many
+// wait for theirs, r's reader shall read for itself.
+func (p *prefetch) want(r *reading) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.running {
+		return false
+	}
+	s := r.stream
+	if s == nil || s.next != r.next() {
+		s = &stream{next: r.next(), chunkBytes: chunkBytes, wanted: true}
+		if !p.track(s) {
+			return false
+		}
+	}
+	if s.failed || s.reading || s.chunkBytes > p.streamBytesMax {
+		return false
+	}
+	s.sequential, s.wanted = true, true
+	if len(s.ahead) > 0 { // meanwhile
+		notify(p.arrived)
+	}
+	notify(p.wake)
+	return true
+}
+
+// track adds a stream, in the place of the one that was used least lately; but
+// not of one whose reader waits for its first chunk: so many would take each
+// other's place and get nothing.
+func (p *prefetch) track(s *stream) bool {
+	if len(p.streams) == streamsMax {
+		if p.streams[0].wanted && s.wanted {
+			return false
+		}
+		p.end(p.streams[0])
+		p.streams = append(p.streams[:0], p.streams[1:]...)
+	}
+	p.streams = append(p.streams, s)
+	return true
+}
+
+// notify puts a value into a channel that has room for one, unless it is there.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// await waits for the chunk with r's next entry, if it is to be read ahead: who
+// lags waits for its turn beside commits. Else r's reader shall read for itself.
 func (p *prefetch) await(r *reading) bool {
 	p.mu.Lock()
 	s := r.stream
-	if s == nil || s.next != r.next() || s.arriving == nil {
-		if s != nil {
-			s.reading, r.once = true, s.sequential
-		}
+	if s == nil || s.next != r.next() || !p.has(s) {
 		p.mu.Unlock()
 		return false
+	}
+	r.once = s.sequential
+	if !p.running || !s.sequential || s.failed || s.chunkBytes > p.streamBytesMax {
+		s.reading, s.failed = true, false
+		p.mu.Unlock()
+		return false
+	}
+	if len(s.ahead) > 0 { // meanwhile
+		p.mu.Unlock()
+		return true
+	}
+	if s.arriving == nil {
+		s.arriving = make(chan struct{})
+		notify(p.wake)
 	}
 	arriving := s.arriving
 	p.mu.Unlock()
@@ -148,11 +238,7 @@ func (p *prefetch) served(r *reading) {
 	}
 	s := r.stream
 	if s == nil {
-		if len(p.streams) == streamsMax {
-			p.empty(p.streams[0])
-			p.streams = append(p.streams[:0], p.streams[1:]...)
-		}
-		p.streams = append(p.streams, &stream{next: r.next(), chunkBytes: chunkBytes})
+		p.track(&stream{next: r.next(), chunkBytes: chunkBytes})
 		return
 	}
 	s.reading = false
@@ -164,26 +250,36 @@ func (p *prefetch) served(r *reading) {
 	if len(s.ahead) == 0 {
 		s.chunkBytes = chunkBytes
 	}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	notify(p.wake)
 }
 
-// Run reads ahead for readers that lag, until ctx ends. Without it they wait for
-// the disk. It ends before Close is called.
+// Run reads ahead for readers that lag, until ctx ends; without it they read for
+// themselves. While entries are appended it takes a fifth of the time for its
+// chunks, so that commits find the disk and a processor free. It ends before
+// Close is called.
 func (l *Log) Run(ctx context.Context) error {
 	p := &l.prefetch
 	p.mu.Lock()
 	p.running = true
 	p.mu.Unlock()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for ctx.Err() == nil {
-		if l.readAhead() {
+		appends, begin := l.appendsBegun.Load(), time.Now()
+		if !l.readAhead() {
+			select {
+			case <-ctx.Done():
+			case <-p.wake:
+			}
 			continue
 		}
+		if l.appendsBegun.Load() == appends && !l.appending.Load() {
+			continue
+		}
+		pause.Reset(min(pauseShare*time.Since(begin), pauseMax))
 		select {
 		case <-ctx.Done():
-		case <-p.wake:
+		case <-pause.C:
 		}
 	}
 	p.mu.Lock()
@@ -221,17 +317,25 @@ func (l *Log) nextChunk() (*stream, *reading, *segment) {
 	}
 	var s *stream
 	for _, c := range p.streams {
-		if c.sequential && !c.reading && c.bytes+c.chunkBytes <= p.streamBytesMax &&
-			c.end() >= l.segments[0].first && c.end() < until && (s == nil || c.bytes < s.bytes) {
+		there := c.from() >= l.segments[0].first && c.from() < until
+		if !there && c.arriving != nil { // purged meanwhile
+			c.failed = true
+			p.release(c)
+		}
+		if there && c.sequential && !c.reading && !c.failed && c.bytes+c.chunkBytes <= p.streamBytesMax &&
+			(s == nil || c.bytes < s.bytes) {
 			s = c
 		}
 	}
 	if s == nil {
 		return nil, nil, nil
 	}
-	s.arriving = make(chan struct{})
-	from := *l.segments[l.find(s.end())]
-	return s, &reading{lo: s.end(), hi: until, bytesMax: chunkBytes, generation: l.generation, once: true}, &from
+	if s.arriving == nil {
+		s.arriving = make(chan struct{})
+	}
+	s.fetching = true
+	from := *l.segments[l.find(s.from())]
+	return s, &reading{lo: s.from(), hi: until, bytesMax: chunkBytes, generation: l.generation, once: true}, &from
 }
 
 // put hands the chunk that r has read to its stream, unless that has no place
@@ -239,16 +343,19 @@ func (l *Log) nextChunk() (*stream, *reading, *segment) {
 func (p *prefetch) put(s *stream, r *reading, valid bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	close(s.arriving)
-	s.arriving = nil
+	p.release(s)
 	bytes := int64(0)
 	for i := range r.entries {
 		bytes += cost(&r.entries[i])
 	}
 	p.read += uint64(bytes)
 	s.chunkBytes = max(chunkBytes, bytes)
-	s.sequential = s.sequential && valid
-	if !valid || s.bytes+bytes > p.streamBytesMax || r.lo != s.end() || !p.has(s) {
+	s.failed = !valid
+	if s.wanted {
+		s.wanted = false
+		notify(p.arrived)
+	}
+	if !valid || s.bytes+bytes > p.streamBytesMax || r.lo != s.from() || !p.has(s) {
 		p.wasted += uint64(bytes)
 		return
 	}

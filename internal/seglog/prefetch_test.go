@@ -242,3 +242,87 @@ func TestPrefetchBesideConflicts(t *testing.T) {
 	stop.Store(true)
 	readers.Wait()
 }
+
+// TestEntriesInMemory: who must not wait is told so, is called when there is
+// something, and gets everything in order.
+func TestEntriesInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 100, 0)
+		synctest.Wait()
+		refused, next := 0, uint64(1)
+		for next <= l.LastIndex() {
+			got, err := l.EntriesInMemory(next, l.LastIndex()+1, chunkBytes)
+			if errors.Is(err, ErrNotInMemory) {
+				refused++
+				<-l.Arrived()
+				continue
+			}
+			if err != nil || len(got) == 0 {
+				t.Fatalf("read from %d: %d entries, %v", next, len(got), err)
+			}
+			for i, e := range got {
+				wantEntry(t, l.want[next-1+uint64(i)], e)
+			}
+			next += uint64(len(got))
+		}
+		if s := l.Stats(); refused == 0 || s.MissedEntries != 0 {
+			t.Fatalf("refused %d times, stats %+v", refused, s)
+		}
+	})
+}
+
+// TestEntriesInMemoryReadsAtLast: where nothing can be read ahead, the one who must
+// not wait does, and finds out why.
+func TestEntriesInMemoryReadsAtLast(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		bytesMax int64
+		broken   bool
+	}{
+		{"without room", streamsMax * chunkBytes / 2, false},
+		{"broken", 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLaggards(t, 100, c.bytesMax)
+				synctest.Wait()
+				l.broken.Store(c.broken)
+				got, err := l.EntriesInMemory(1, 100, chunkBytes)
+				if errors.Is(err, ErrNotInMemory) {
+					<-l.Arrived()
+					got, err = l.EntriesInMemory(1, 100, chunkBytes)
+				}
+				if errors.Is(err, ErrNotInMemory) || (err != nil) != c.broken || (len(got) > 0) == c.broken {
+					t.Fatalf("%d entries, %v", len(got), err)
+				}
+			})
+		})
+	}
+	l := mustOpen(t, Options{FS: vfs.NewMem(), Dir: testDir, Identity: testIdentity(), CacheBytesMax: 1})
+	mustAppend(t, l, nil, plain(1, 1, 100), plain(2, 1, 100))
+	if _, err := l.EntriesInMemory(1, 2, 1); err != nil {
+		t.Fatalf("without Run: %v", err)
+	}
+}
+
+// TestPurgeFreesWhoWaits: entries that are purged will not be read ahead any more.
+func TestPurgeFreesWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 320, 0)
+		synctest.Wait()
+		p := &l.prefetch
+		p.mu.Lock()
+		s := &stream{next: 1, chunkBytes: chunkBytes, sequential: true, arriving: make(chan struct{})}
+		waits := s.arriving
+		p.streams = append(p.streams, s)
+		p.mu.Unlock()
+		mustAppend(t, l.Log, &HardState{Term: 1, Commit: l.LastIndex()})
+		if removed, err := l.Purge(l.LastIndex()); err != nil || len(removed) == 0 {
+			t.Fatalf("removed %v, %v", removed, err)
+		}
+		<-waits
+		if _, err := l.Entries(1, 10, chunkBytes); !errors.Is(err, ErrCompacted) {
+			t.Fatal(err)
+		}
+	})
+}

@@ -26,6 +26,8 @@ type reading struct {
 	fromFile int
 	// once: the page cache need not keep what is read.
 	once bool
+	// memory: what has to come from the file is read ahead, not here.
+	memory bool
 }
 
 // next is the index of the next entry to be read.
@@ -58,11 +60,38 @@ func (l *Log) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
 	return r.entries, nil
 }
 
+// EntriesInMemory is Entries for a reader that must not wait for the disk. It
+// returns ErrNotInMemory where the first entry has to come from there, and has it
+// read ahead: Arrived says when to ask again. It waits all the same where Run is
+// not under way, or does not read that entry ahead.
+func (l *Log) EntriesInMemory(lo, hi, bytesMax uint64) ([]Entry, error) {
+	r := &reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), memory: true}
+	err := l.read(r)
+	if errors.Is(err, ErrNotInMemory) {
+		return nil, err
+	}
+	l.prefetch.served(r)
+	if err != nil {
+		return nil, err
+	}
+	return r.entries, nil
+}
+
+// Arrived gets a value when something was read ahead that EntriesInMemory was
+// asked for.
+func (l *Log) Arrived() <-chan struct{} { return l.prefetch.arrived }
+
 func (l *Log) read(r *reading) error {
 	for {
 		s, err := l.step(r)
 		if err != nil || s == nil {
 			return err
+		}
+		if r.memory && len(r.entries) > 0 {
+			return nil
+		}
+		if r.memory && l.prefetch.want(r) {
+			return fmt.Errorf("read entry %d: %w", r.next(), ErrNotInMemory)
 		}
 		if l.prefetch.await(r) {
 			continue
@@ -87,7 +116,7 @@ func (l *Log) step(r *reading) (*segment, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(r.entries) > 0 && r.generation != l.generation {
-		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax, stream: r.stream}
+		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax, stream: r.stream, memory: r.memory}
 	}
 	r.generation = l.generation
 	first, last := l.segments[0].first, l.segments[len(l.segments)-1].last()

@@ -154,8 +154,12 @@ func TestDivergence(t *testing.T) {
 		if !strings.Contains(st.Errant, gtid) || !strings.Contains(st.Reason, gtid) {
 			t.Errorf("errant %q, reason %q: neither may lack %s", st.Errant, st.Reason, gtid)
 		}
-		if pid := f.MysqldPID(victim); pid != 0 {
-			t.Errorf("the errant node runs a mysqld, process %d", pid)
+		// Its mysqld is told to go when the node becomes errant, and takes a moment.
+		if err := devcluster.Poll(ctx, "the errant node's mysqld ends", func(context.Context) (bool, string, error) {
+			pid := f.MysqldPID(victim)
+			return pid == 0, fmt.Sprintf("process %d", pid), nil
+		}); err != nil {
+			t.Error(err)
 		}
 		l := f.start(t, 4, f.others(victim)...) // the others do not mind
 		l.awaitAcks(t, ctx, 100)
