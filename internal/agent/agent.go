@@ -124,6 +124,10 @@ func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error)
 	if err := mysqld.CheckVariables(cfg.MySQL.Variables); err != nil {
 		return nil, fmt.Errorf("[mysql.variables]: %w", err)
 	}
+	return newAgent(cfg, install, logger, version)
+}
+
+func newAgent(cfg config.Config, install *provision.Installation, logger *slog.Logger, version string) (*Agent, error) {
 	data, err := prepareDataDir(cfg)
 	if err != nil {
 		return nil, err
@@ -140,10 +144,11 @@ func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error)
 // Run runs the node until ctx ends and everything has stopped in order, or
 // until it fails.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.listen(); err != nil {
+	if err := a.buildFeed(); err != nil {
 		return err
 	}
-	if err := a.buildFeed(); err != nil {
+	defer a.unlisten()
+	if err := a.listen(); err != nil {
 		return err
 	}
 	if err := a.feed.Listen(); err != nil {
@@ -181,6 +186,15 @@ func (a *Agent) listen() error {
 		}
 	}
 	return nil
+}
+
+// unlisten gives back the ports that nothing serves, or serves any more: the next
+// agent in this process needs them.
+func (a *Agent) unlisten() {
+	a.feed.Unlisten()
+	a.peers.Unlisten()
+	a.router.Unlisten()
+	a.api.Unlisten()
 }
 
 // checkPortFree refuses to start where another server has mysqld's port:

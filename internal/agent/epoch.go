@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/seglog"
 )
 
 // epochSlot holds the epoch of which this node is the primary: there is at
@@ -195,6 +196,9 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 		return err
 	})
 	if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+		if errors.Is(err, seglog.ErrFull) {
+			a.logger.Error("the log's disk has no room for a large transaction: it is abandoned with this mysqld, without an OK", "error", err)
+		}
 		a.mail.doubt(core.Doubt{Incarnation: e.incarnation, Reason: fmt.Sprintf("the tap ended: %v", err)})
 	}
 }

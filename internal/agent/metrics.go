@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 )
 
@@ -34,6 +35,7 @@ func (p provider) Metrics() []api.Metric {
 		{Name: "quorate_waiting_sessions", Help: "Sessions of mysqld that wait for an ACK.", Value: float64(own.WaitingSessions)},
 	}
 	m = append(m, p.logMetrics()...)
+	m = append(m, bulkMetrics(p.bulk.Stats(), len(p.bulk.Blocked()))...)
 	m = append(m, p.connectionMetrics()...)
 	if t, ok := p.epoch.stats(); ok {
 		m = append(m,
@@ -76,6 +78,19 @@ func (p provider) logMetrics() []api.Metric {
 		{Name: "quorate_log_prefetch_bytes_total", Help: "Bytes of entries read ahead.", Counter: true, Value: float64(s.PrefetchBytes)},
 		{Name: "quorate_log_prefetch_wasted_bytes_total", Help: "Bytes read ahead that nobody came for.", Counter: true, Value: float64(s.WastedBytes)},
 		{Name: "quorate_log_truncations_total", Help: "Conflicts that removed entries.", Counter: true, Value: float64(s.Truncations)},
+	}
+}
+
+func bulkMetrics(s bulk.Stats, blocked int) []api.Metric {
+	return []api.Metric{
+		{Name: "quorate_bulk_sent_bytes_total", Help: "Bytes sent to peers beside Raft: stages, entries for a repair.", Counter: true, Value: float64(s.BytesSent)},
+		{Name: "quorate_bulk_received_bytes_total", Help: "Bytes received from peers beside Raft.", Counter: true, Value: float64(s.BytesReceived)},
+		{Name: "quorate_stages_pushed_total", Help: "Stages that peers said they hold after this node pushed them, one for each peer.", Counter: true, Value: float64(s.StagesPushed)},
+		{Name: "quorate_stages_received_total", Help: "Stages that were pushed to this node and are held.", Counter: true, Value: float64(s.StagesReceived)},
+		{Name: "quorate_stages_fetched_total", Help: "Stages that this node lacked and fetched.", Counter: true, Value: float64(s.StagesFetched)},
+		{Name: "quorate_stages_aborted_total", Help: "Copies of stages to this node that did not come to their end.", Counter: true, Value: float64(s.StagesAborted)},
+		{Name: "quorate_stages_refused_total", Help: "Pushes of stages that a peer refused because its disk was full.", Counter: true, Value: float64(s.StagesRefused)},
+		{Name: "quorate_stages_blocked", Help: "Stages that wait now because a disk is full.", Value: float64(blocked)},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/quorate/quorate/internal/bulk"
@@ -179,6 +180,27 @@ func (a *Agent) runStages(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// stageBlocked says which stages wait because disks are full.
+func (a *Agent) stageBlocked(blocked []bulk.Blocked) string {
+	var texts []string
+	for _, b := range blocked {
+		var others []string
+		for _, id := range b.Full {
+			if id != a.self.ID {
+				others = append(others, a.board.name(id))
+			}
+		}
+		id := fmt.Sprintf("%d-%d", b.ID.Term, b.ID.Number)
+		if mebibytes := float64(b.Bytes) / (1 << 20); len(others) > 0 {
+			texts = append(texts, fmt.Sprintf("commits wait for stage %s (%.1fMiB): no majority can hold it, no space left on the disk of %s",
+				id, mebibytes, strings.Join(others, ", ")))
+		} else {
+			texts = append(texts, fmt.Sprintf("no space left on this node's disk for stage %s, %.1fMiB of it were written", id, mebibytes))
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // stageEvents is a staged transaction for the feed.

@@ -186,6 +186,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	}
 	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
 	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
+	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
 	if s.Role == cluster.RolePrimary && !a.serving() {
 		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers"

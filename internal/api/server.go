@@ -77,6 +77,14 @@ func (s *Server) Listen() (err error) {
 	return err
 }
 
+// Unlisten gives the port back where Run is not called after Listen, or has
+// ended.
+func (s *Server) Unlisten() {
+	if s.listener != nil {
+		s.listener.Close()
+	}
+}
+
 // Addr returns the address that Listen has bound.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 

@@ -107,6 +107,14 @@ type Bulk struct {
 	// is closed at its end.
 	receiving map[entry.StageID]chan struct{}
 	wants     map[entry.StageID]*want
+	// uploads are those that are not closed.
+	uploads map[*Upload]struct{}
+	// noRoom is the last stage for which this node's disk had no room; nil if it
+	// has some again.
+	noRoom *noRoom
+	// The warnings of full disks: a peer's, those that keep a stage from a
+	// majority, and this node's own.
+	peerFull, majorityFull, ownFull seldom
 	// lastServed is the last failure of Serve that was logged for people: a peer
 	// that tries again each second is worth one line.
 	lastServed string
@@ -118,7 +126,7 @@ type Bulk struct {
 func New(cfg Config) *Bulk {
 	b := &Bulk{
 		cfg: cfg, lanes: map[cluster.NodeID]chan struct{}{},
-		receiving: map[entry.StageID]chan struct{}{}, wants: map[entry.StageID]*want{},
+		receiving: map[entry.StageID]chan struct{}{}, wants: map[entry.StageID]*want{}, uploads: map[*Upload]struct{}{},
 	}
 	for _, ids := range [][]cluster.NodeID{cfg.Voters, cfg.Learners} {
 		for _, id := range ids {
@@ -217,10 +225,9 @@ func (b *Bulk) open(ctx context.Context, id cluster.NodeID, t frameType, payload
 	return s, hangUp, nil
 }
 
-// pause waits after a failure, a little longer than after the one before. It
-// returns false if ctx ended.
-func pause(ctx context.Context, failures int) bool {
-	t := time.NewTimer(min(backOffMin<<min(failures, 10), backOffMax))
+// pause waits after a failure. It returns false if ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

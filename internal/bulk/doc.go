@@ -33,7 +33,8 @@
 //	PUT id             ──►
 //	                   ◄──  READY, or DONE: has it already, or REFUSED
 //	DATA, DATA, … END  ──►
-//	                   ◄──  DONE: verified and fsynced, or REFUSED
+//	                   ◄──  DONE: verified and fsynced, or REFUSED, which may come
+//	                        in the middle: the disk is full
 //
 //	GET id             ──►
 //	                   ◄──  READY, DATA, DATA, … END, or REFUSED
@@ -46,7 +47,9 @@
 //
 // Whoever sends DATA and has none says PING each second; 5 s without a byte end
 // the connection. A write may take 30 s: the other side's disk may be slow. What
-// fails is tried again after 50 ms to 1 s.
+// fails is tried again after 50 ms to 1 s; where a disk was full, after 5 s to
+// 60 s, because each attempt writes until it is full again. Blocked says which
+// stages wait for that.
 //
 // # Frames
 //
@@ -68,8 +71,9 @@
 //
 // # Goroutines
 //
-// New starts none. Upload starts one for each peer, Want one for each stage that
-// is wanted; Serve runs in its caller's. All of them need Run to be under way,
-// and Run returns after all have ended: then nothing here uses the log any more.
+// New starts none. Upload starts one for each peer, which has another one read the
+// answer beside each push; Want one for each stage that is wanted; Serve runs in
+// its caller's. All of them need Run to be under way, and Run returns after all
+// have ended: then nothing here uses the log any more.
 // FetchStage, FetchEntries and AskTail run in their callers' goroutines.
 package bulk

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/seglog"
 )
 
 const (
@@ -101,7 +102,7 @@ func (b *Bulk) FetchStage(ctx context.Context, s entry.Staged, from cluster.Node
 // fetch fetches a stage, first from whom source names, until source says that it
 // is not wanted.
 func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster.NodeID, bool)) error {
-	for failures := 0; ; failures++ {
+	for failures, full := 0, 0; ; failures++ {
 		from, wanted := source()
 		if !wanted {
 			return fmt.Errorf("fetch stage %v: %w", s.ID, errUnwanted)
@@ -114,14 +115,21 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 			return fmt.Errorf("fetch stage %v: %w", s.ID, context.Cause(ctx))
 		}
 		b.counters.fetchesFailed.Add(1)
-		b.logFailure(failures, "cannot fetch stage", "stage", s.ID.String(), "err", err)
-		if !pause(ctx, failures) {
+		if errors.Is(err, seglog.ErrFull) {
+			full++
+			b.warnFull(&b.ownFull, "cannot fetch stage: this node's disk is full", "stage", s.ID.String(), "bytes", s.Bytes, "err", err)
+		} else {
+			full = 0
+			b.logFailure(failures, "cannot fetch stage", "stage", s.ID.String(), "err", err)
+		}
+		if !pause(ctx, backOff(failures, full)) {
 			return fmt.Errorf("fetch stage %v: %w", s.ID, context.Cause(ctx))
 		}
 	}
 }
 
-// fetchRound tries each peer once, first first.
+// fetchRound tries each peer once, first first; no more of them where this
+// node's own disk is full.
 func (b *Bulk) fetchRound(ctx context.Context, s entry.Staged, first cluster.NodeID) error {
 	order := slices.Clone(b.peers)
 	if i := slices.Index(order, first); i >= 0 {
@@ -133,7 +141,7 @@ func (b *Bulk) fetchRound(ctx context.Context, s entry.Staged, first cluster.Nod
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, seglog.ErrFull) {
 			return err
 		}
 		errs = append(errs, fmt.Errorf("node %d: %w", peer, err))
@@ -166,7 +174,7 @@ func (b *Bulk) fetchOnce(ctx context.Context, s entry.Staged, peer cluster.NodeI
 	if _, err := st.expect(frameReady, silenceMax); err != nil {
 		return err
 	}
-	w, err := b.cfg.Stages.CreateStage(s.ID)
+	w, err := b.createStage(s.ID)
 	if err != nil {
 		return fmt.Errorf("create stage: %w", err)
 	}

@@ -61,6 +61,9 @@ const (
 	refusedCompacted refusalCode = 3
 	// refusedFailed: something else, which the text says.
 	refusedFailed refusalCode = 4
+	// refusedFull: the disk has no room for the stage. It may come in the middle
+	// of the copy.
+	refusedFull refusalCode = 5
 )
 
 const (
@@ -95,9 +98,15 @@ type refusal struct {
 // Error returns the sentence.
 func (r *refusal) Error() string { return "peer refuses: " + r.text }
 
-// Is makes errors.Is(err, seglog.ErrCompacted) true where that is the reason.
+// Is makes errors.Is true for the error of the peer's log that is the reason.
 func (r *refusal) Is(target error) bool {
-	return r.code == refusedCompacted && target == seglog.ErrCompacted
+	switch r.code {
+	case refusedCompacted:
+		return target == seglog.ErrCompacted
+	case refusedFull:
+		return target == seglog.ErrFull
+	}
+	return false
 }
 
 // trailer is the payload of END: the length of the whole copy and its CRC32C.
@@ -113,12 +122,12 @@ func (t *trailer) add(p []byte) {
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// stream is one bulk connection. It belongs to one goroutine; another one may
-// close conn.
+// stream is one bulk connection. One goroutine sends and one, mostly the same,
+// reads; another one may close conn.
 type stream struct {
 	conn net.Conn
 	br   *bufio.Reader
-	// limit is how long a read may go without a byte.
+	// limit is how long a read may go without a byte; 0 = for ever.
 	limit time.Duration
 	// out is a head and room for a chunk; in is the last received payload.
 	out, in []byte
@@ -137,7 +146,11 @@ func newStream(conn net.Conn, sent, received *atomic.Uint64) *stream {
 type quietReader struct{ s *stream }
 
 func (r quietReader) Read(p []byte) (int, error) {
-	if err := r.s.conn.SetReadDeadline(time.Now().Add(r.s.limit)); err != nil {
+	deadline := time.Time{}
+	if r.s.limit > 0 {
+		deadline = time.Now().Add(r.s.limit)
+	}
+	if err := r.s.conn.SetReadDeadline(deadline); err != nil {
 		return 0, err
 	}
 	n, err := r.s.conn.Read(p)
@@ -180,6 +193,15 @@ func (s *stream) sendEnd(t trailer) error {
 
 func (s *stream) refuse(code refusalCode, text string) error {
 	return s.send(frameRefused, append([]byte{byte(code)}, text[:min(len(text), refusalTextBytesMax)]...))
+}
+
+// drain drops what the peer sends until it hangs up, for silenceMax at most. A
+// connection that is closed with bytes that were not read is reset, and the
+// refusal before that may be lost with it.
+func (s *stream) drain() {
+	_ = s.conn.SetReadDeadline(time.Now().Add(silenceMax))
+	n, _ := io.Copy(io.Discard, s.conn) // whatever ends it: nothing was wanted
+	s.received.Add(uint64(n))
 }
 
 // next returns the next frame; limit is how long it may go without a byte. The

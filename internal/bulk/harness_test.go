@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,14 +33,17 @@ const (
 var (
 	errLinkDown = errors.New("link is down")
 	errDisk     = errors.New("disk error")
+	errFull     = fmt.Errorf("write stage: %w", seglog.ErrFull)
 	id1         = entry.StageID{Term: 7, Number: 1}
 	id2         = entry.StageID{Term: 7, Number: 2}
+	id3         = entry.StageID{Term: 7, Number: 3}
 )
 
 // fakeStages is a log's stages, in memory.
 type fakeStages struct {
-	// onWrite and onFinish, if set, are called before they happen; an error
-	// makes them fail. spoil changes what is read.
+	// onCreate, onWrite and onFinish, if set, are called before they happen; an
+	// error makes them fail. spoil changes what is read.
+	onCreate func(id entry.StageID) error
 	onWrite  func(id entry.StageID) error
 	onFinish func(id entry.StageID) error
 	spoil    func(p []byte, off int64)
@@ -64,6 +68,11 @@ func (f *fakeStages) CreateStage(id entry.StageID) (StageWriter, error) {
 	if f.stages[id] != nil {
 		return nil, errors.New("stage exists")
 	}
+	if f.onCreate != nil {
+		if err := f.onCreate(id); err != nil {
+			return nil, err
+		}
+	}
 	s := &fakeStage{all: f, id: id, grown: make(chan struct{})}
 	f.stages[id] = s
 	return s, nil
@@ -86,11 +95,33 @@ func (f *fakeStages) OpenStage(id entry.StageID) (StageReader, error) {
 	return &fakeReader{f.stages[id]}, nil
 }
 
-// heal drops onWrite and onFinish, while the stages are in use.
+// heal drops onCreate, onWrite and onFinish, while the stages are in use.
 func (f *fakeStages) heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.onWrite, f.onFinish = nil, nil
+	f.onCreate, f.onWrite, f.onFinish = nil, nil, nil
+}
+
+// fill makes the disk full from the write n on, counted from 0 in every stage;
+// n < 0 = no stage can be created.
+func (f *fakeStages) fill(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n < 0 {
+		f.onCreate = func(entry.StageID) error { return errFull }
+		return
+	}
+	writes := 0
+	f.onCreate = func(entry.StageID) error {
+		writes = 0
+		return nil
+	}
+	f.onWrite = func(entry.StageID) error {
+		if writes++; writes > n {
+			return errFull
+		}
+		return nil
+	}
 }
 
 // get returns what there is of a stage; ok=false if it is not there.
@@ -101,6 +132,13 @@ func (f *fakeStages) get(id entry.StageID) (data []byte, complete, ok bool) {
 		return bytes.Clone(s.data), s.complete, true
 	}
 	return nil, false, false
+}
+
+// drop removes a stage.
+func (f *fakeStages) drop(id entry.StageID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.stages, id)
 }
 
 // put makes a complete stage of data.
@@ -250,6 +288,13 @@ func (n *testNode) setDown(down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.down = down
+}
+
+// dialled returns the times of all dials to this node, while more are made.
+func (n *testNode) dialled() []time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.dials)
 }
 
 // world is a cluster of testNodes.

@@ -30,7 +30,11 @@ func (b *Bulk) Serve(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	if err == nil {
 		err = b.answer(ctx, s, t, payload)
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, seglog.ErrFull):
+		b.warnFull(&b.ownFull, "cannot take a stage from a peer: this node's disk is full", "node", uint64(from), "err", err)
+	default:
 		b.logServed(from, t, err)
 	}
 }
@@ -60,8 +64,11 @@ func (b *Bulk) answer(ctx context.Context, s *stream, t frameType, payload []byt
 // fail tells the peer why its request fails, and returns the reason.
 func (s *stream) fail(err error) error {
 	code := refusedFailed
-	if errors.Is(err, seglog.ErrCompacted) {
+	switch {
+	case errors.Is(err, seglog.ErrCompacted):
 		code = refusedCompacted
+	case errors.Is(err, seglog.ErrFull):
+		code = refusedFull
 	}
 	return errors.Join(err, s.refuse(code, err.Error()))
 }
@@ -76,7 +83,7 @@ func (b *Bulk) servePut(s *stream, id entry.StageID) error {
 	if b.cfg.Stages.HasStage(id) {
 		return s.send(frameDone, nil)
 	}
-	w, err := b.cfg.Stages.CreateStage(id)
+	w, err := b.createStage(id)
 	if err != nil {
 		return s.fail(fmt.Errorf("create stage %v: %w", id, err))
 	}
@@ -85,8 +92,13 @@ func (b *Bulk) servePut(s *stream, id entry.StageID) error {
 	}
 	in := body{s: s}
 	if err := in.writeTo(w, math.MaxUint64); err != nil {
-		// The peer may be in the middle of its writes, and not read.
-		return b.abort(w, fmt.Errorf("receive stage %v: %w", id, err))
+		err = b.abort(w, fmt.Errorf("receive stage %v: %w", id, err))
+		if errors.Is(err, seglog.ErrFull) {
+			// In the middle of the peer's writes: it reads beside them.
+			err = s.fail(err)
+			s.drain()
+		}
+		return err
 	}
 	if err := w.Finish(in.sum.bytes, in.sum.crc); err != nil {
 		return s.fail(b.abort(w, fmt.Errorf("finish stage %v: %w", id, err)))

@@ -153,12 +153,10 @@ func TestEndThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// The same over sockets, whose buffers hide what net.Pipe shows and the other
-// way round, with bytes enough to fill them.
-func TestUploadOverTCP(t *testing.T) {
+// tcpPair is two running nodes with sockets between them.
+func tcpPair(t *testing.T) (nodes [2]*testNode) {
+	t.Helper()
 	var listeners [2]net.Listener
-	var nodes [2]*Bulk
-	var stages [2]*fakeStages
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	for i := range listeners {
@@ -166,22 +164,23 @@ func TestUploadOverTCP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		listeners[i], stages[i] = ln, &fakeStages{stages: map[entry.StageID]*fakeStage{}}
-		nodes[i] = New(Config{
-			Self: cluster.NodeID(i + 1), Voters: []cluster.NodeID{nodeA, nodeB}, Stages: stages[i], Entries: &fakeEntries{},
+		stages := &fakeStages{stages: map[entry.StageID]*fakeStage{}}
+		n := &testNode{stages: stages, Bulk: New(Config{
+			Self: cluster.NodeID(i + 1), Voters: []cluster.NodeID{nodeA, nodeB}, Stages: stages, Entries: &fakeEntries{},
 			Logger: discard(),
 			Dial: func(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "tcp", listeners[id-1].Addr().String())
 			},
-		})
-		all.Go(func() { _ = nodes[i].Run(ctx) })
+		})}
+		listeners[i], nodes[i] = ln, n
+		all.Go(func() { _ = n.Run(ctx) })
 		all.Go(func() {
 			for {
 				conn, err := ln.Accept()
 				if err != nil {
 					return
 				}
-				all.Go(func() { nodes[i].Serve(ctx, 0, conn) })
+				all.Go(func() { n.Serve(ctx, 0, conn) })
 			}
 		})
 	}
@@ -192,24 +191,27 @@ func TestUploadOverTCP(t *testing.T) {
 		}
 		all.Wait()
 	})
-	data := content(8 << 20)
 	for !nodes[0].running() || !nodes[1].running() {
 		time.Sleep(time.Millisecond)
 	}
-	u := uploaded(t, &testNode{Bulk: nodes[0]}, id1, data)
+	return nodes
+}
+
+// The same over sockets, whose buffers hide what net.Pipe shows and the other
+// way round, with bytes enough to fill them.
+func TestUploadOverTCP(t *testing.T) {
+	nodes := tcpPair(t)
+	data := content(8 << 20)
+	u := uploaded(t, nodes[0], id1, data)
 	if err := u.WaitMajority(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, complete, _ := stages[1].get(id1); !complete || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes of %d, complete %v", len(got), len(data), complete)
-	}
-	stages[1].put(id2, data)
+	nodes[1].holds(t, id1, data)
+	nodes[1].stages.put(id2, data)
 	if err := nodes[0].FetchStage(t.Context(), staged(id2, data), nodeB); err != nil {
 		t.Fatal(err)
 	}
-	if got, complete, _ := stages[0].get(id2); !complete || !bytes.Equal(got, data) {
-		t.Errorf("fetched %d bytes of %d, complete %v", len(got), len(data), complete)
-	}
+	nodes[0].holds(t, id2, data)
 }
 
 // FuzzServe sends anything to a node: it must not take a stage that was not sent

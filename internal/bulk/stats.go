@@ -15,7 +15,10 @@ type Stats struct {
 	StagesServed uint64
 	// StagesAborted are copies to this node that did not come to their end.
 	StagesAborted uint64
-	// PushesFailed counts attempts, FetchesFailed rounds through all peers.
+	// StagesRefused are pushes that a peer refused because its disk was full.
+	StagesRefused uint64
+	// PushesFailed counts attempts, those included; FetchesFailed rounds through
+	// all peers.
 	PushesFailed, FetchesFailed uint64
 	// WantsRefused were beyond wantsMax.
 	WantsRefused                 uint64
@@ -24,7 +27,7 @@ type Stats struct {
 
 type counters struct {
 	bytesSent, bytesReceived, stagesPushed, stagesReceived, stagesFetched, stagesServed, stagesAborted,
-	pushesFailed, fetchesFailed, wantsRefused, entriesSent, entriesReceived atomic.Uint64
+	stagesRefused, pushesFailed, fetchesFailed, wantsRefused, entriesSent, entriesReceived atomic.Uint64
 }
 
 // Stats returns a snapshot of the counters.
@@ -34,7 +37,8 @@ func (b *Bulk) Stats() Stats {
 		BytesSent: c.bytesSent.Load(), BytesReceived: c.bytesReceived.Load(),
 		StagesPushed: c.stagesPushed.Load(), StagesReceived: c.stagesReceived.Load(),
 		StagesFetched: c.stagesFetched.Load(), StagesServed: c.stagesServed.Load(), StagesAborted: c.stagesAborted.Load(),
-		PushesFailed: c.pushesFailed.Load(), FetchesFailed: c.fetchesFailed.Load(), WantsRefused: c.wantsRefused.Load(),
+		StagesRefused: c.stagesRefused.Load(),
+		PushesFailed:  c.pushesFailed.Load(), FetchesFailed: c.fetchesFailed.Load(), WantsRefused: c.wantsRefused.Load(),
 		EntriesSent: c.entriesSent.Load(), EntriesReceived: c.entriesReceived.Load(),
 	}
 }

@@ -3,6 +3,8 @@ package bulk
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quorate/quorate/internal/cluster"
 )
 
@@ -34,6 +36,51 @@ func TestTally(t *testing.T) {
 		}
 		if got := y.reached(); got != c.want {
 			t.Errorf("voters %v, holders %v: %v", c.voters, c.holders, got)
+		}
+	}
+}
+
+func TestTallyBlockedBy(t *testing.T) {
+	type ids []cluster.NodeID
+	for _, c := range []struct {
+		voters, holders, full, lost ids
+		want                        ids
+	}{
+		{ids{1, 2}, nil, ids{2}, nil, ids{2}},
+		{ids{1, 2}, ids{1}, ids{2}, nil, ids{2}},
+		{ids{1, 2, 3}, ids{1}, nil, ids{2, 3}, nil}, // no disk is full
+		{ids{1, 2, 3}, ids{1}, ids{3}, nil, nil},    // 2 takes it
+		{ids{1, 2, 3}, ids{1, 2}, ids{3}, nil, nil}, // 2 has it
+		{ids{1, 2, 3}, ids{1}, ids{3}, ids{2}, ids{3}},
+		{ids{1, 2, 3}, ids{1}, ids{3, 2}, nil, ids{2, 3}},
+		{ids{1, 2, 3}, ids{1}, ids{3}, ids{4}, nil}, // a learner
+		{ids{1, 2, 3}, ids{1}, ids{3, 4}, nil, nil},
+		{ids{1, 2, 3, 4, 5}, ids{1, 2}, ids{3, 4}, nil, nil},
+		{ids{1, 2, 3, 4, 5}, ids{1, 2}, ids{3, 4}, ids{5}, ids{3, 4}},
+		{ids{1, 2, 3, 4}, ids{1}, ids{3}, ids{4}, ids{3}}, // half
+	} {
+		y := tally{self: 1, voters: c.voters}
+		for _, id := range c.lost {
+			y.tried(id, errFull)
+			y.tried(id, errDisk)
+		}
+		for _, id := range c.full {
+			y.tried(id, errDisk)
+			y.tried(id, errFull)
+			y.began(id)
+		}
+		for _, id := range c.holders {
+			y.tried(id, errFull)
+			y.add(id)
+		}
+		if diff := cmp.Diff([]cluster.NodeID(c.want), y.blockedBy()); diff != "" {
+			t.Errorf("voters %v, holders %v, full %v, lost %v (-want +got)\n%s", c.voters, c.holders, c.full, c.lost, diff)
+		}
+		for _, id := range c.lost {
+			y.began(id)
+		}
+		if got := y.blockedBy(); len(c.lost) > 0 && len(c.full) == 1 && len(c.voters) == 3 && got != nil {
+			t.Errorf("voters %v: blocked by %v although the lost ones take it", c.voters, got)
 		}
 	}
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/seglog"
 )
 
 // Upload is a stage that this node, the leader, writes and its peers copy as it
@@ -20,6 +23,8 @@ type Upload struct {
 	// writing is held over each use of w: Close may come in between.
 	writing sync.Mutex
 	w       StageWriter
+	// bytes is how much was written.
+	bytes atomic.Uint64
 
 	// attempts ends the pushes that are under way, waits the others. leave makes
 	// an end of both.
@@ -48,7 +53,7 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 	if !ok {
 		return nil, fmt.Errorf("upload stage %v: %w", id, ErrStopped)
 	}
-	w, err := b.cfg.Stages.CreateStage(id)
+	w, err := b.createStage(id)
 	if err != nil {
 		leave()
 		return nil, fmt.Errorf("create stage %v: %w", id, err)
@@ -59,6 +64,9 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 	}
 	u.attempts, u.cancelAttempts = context.WithCancel(ctx)
 	u.waits, u.cancelWaits = context.WithCancel(u.attempts)
+	b.mu.Lock()
+	b.uploads[u] = struct{}{}
+	b.mu.Unlock()
 	for _, peer := range b.peers {
 		go func() {
 			defer u.release()
@@ -73,6 +81,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 	u.writing.Lock()
 	defer u.writing.Unlock()
 	n, err := u.w.Write(p)
+	u.bytes.Add(uint64(n))
 	if err != nil {
 		err = fmt.Errorf("write stage %v: %w", u.id, err)
 	}
@@ -127,6 +136,9 @@ func (u *Upload) Close() {
 	if again {
 		return
 	}
+	u.b.mu.Lock()
+	delete(u.b.uploads, u)
+	u.b.mu.Unlock()
 	u.cancelWaits()
 	if !reached {
 		u.cancelAttempts()
@@ -157,10 +169,17 @@ func (u *Upload) held(id cluster.NodeID) {
 	}
 }
 
+// blockedBy returns the voters whose full disks keep the stage from a majority.
+func (u *Upload) blockedBy() []cluster.NodeID {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.tally.blockedBy()
+}
+
 // push pushes the stage to one peer until that holds it.
 func (u *Upload) push(peer cluster.NodeID) {
 	lane := u.b.lanes[peer]
-	for failures := 0; ; failures++ {
+	for failures, full := 0, 0; ; failures++ {
 		select {
 		case <-lane:
 		case <-u.waits.Done():
@@ -179,11 +198,36 @@ func (u *Upload) push(peer cluster.NodeID) {
 		case u.waits.Err() != nil:
 			return
 		}
-		u.b.counters.pushesFailed.Add(1)
-		u.b.logFailure(failures, "cannot push stage to peer", "node", uint64(peer), "stage", u.id.String(), "err", err)
-		if !pause(u.waits, failures) {
+		if errors.Is(err, seglog.ErrFull) {
+			full++
+		} else {
+			full = 0
+		}
+		wait := backOff(failures, full)
+		u.failed(peer, failures, wait, err)
+		if !pause(u.waits, wait) {
 			return
 		}
+	}
+}
+
+// failed notes why a peer does not hold the stage.
+func (u *Upload) failed(peer cluster.NodeID, failures int, wait time.Duration, err error) {
+	u.b.counters.pushesFailed.Add(1)
+	u.mu.Lock()
+	u.tally.tried(peer, err)
+	full := u.tally.blockedBy()
+	u.mu.Unlock()
+	if !errors.Is(err, seglog.ErrFull) {
+		u.b.logFailure(failures, "cannot push stage to peer", "node", uint64(peer), "stage", u.id.String(), "err", err)
+		return
+	}
+	u.b.counters.stagesRefused.Add(1)
+	args := []any{"node", uint64(peer), "stage", u.id.String(), "bytes", u.bytes.Load(), "again_in", wait, "err", err}
+	if len(full) > 0 {
+		u.b.warnFull(&u.b.majorityFull, "commits wait: no majority has room for a stage", append(args, "full", full)...)
+	} else {
+		u.b.warnFull(&u.b.peerFull, "a peer's disk has no room for a stage", args...)
 	}
 }
 
@@ -194,7 +238,9 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 		return fmt.Errorf("open stage %v: %w", u.id, err)
 	}
 	defer func() { _ = r.Close() }()
-	s, hangUp, err := u.b.open(u.attempts, peer, framePut, appendID(nil, u.id))
+	ctx, cancel := context.WithCancelCause(u.attempts)
+	defer cancel(nil)
+	s, hangUp, err := u.b.open(ctx, peer, framePut, appendID(nil, u.id))
 	if err != nil {
 		return err
 	}
@@ -207,15 +253,44 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 	case t != frameReady:
 		return unexpected(t)
 	}
-	if err := u.send(s, r); err != nil {
-		return err
+	u.mu.Lock()
+	u.tally.began(peer)
+	u.mu.Unlock()
+	// The peer may refuse in the middle of the copy: its answer is read beside it.
+	var answer error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if _, answer = s.expect(frameDone, 0); answer != nil {
+			cancel(answer) // closes the connection: a write may wait for the peer
+		}
+	}()
+	err = u.send(ctx, s, r)
+	if err == nil {
+		err = await(answered)
 	}
-	_, err = s.expect(frameDone, answerTimeout)
+	hangUp()
+	<-answered
+	if err == nil || errors.As(answer, new(*refusal)) {
+		return answer // what it did to the copy is no news
+	}
 	return err
 }
 
+// await waits for the peer's answer to a copy that is complete.
+func await(answered <-chan struct{}) error {
+	t := time.NewTimer(answerTimeout)
+	defer t.Stop()
+	select {
+	case <-answered:
+		return nil
+	case <-t.C:
+		return fmt.Errorf("wait for the peer's answer: %w", os.ErrDeadlineExceeded)
+	}
+}
+
 // send sends the stage as it grows, up to its end.
-func (u *Upload) send(s *stream, r StageReader) error {
+func (u *Upload) send(ctx context.Context, s *stream, r StageReader) error {
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	var sum trailer
@@ -243,8 +318,8 @@ func (u *Upload) send(s *stream, r StageReader) error {
 			if err := s.send(framePing, nil); err != nil {
 				return err
 			}
-		case <-u.attempts.Done():
-			return context.Cause(u.attempts)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }

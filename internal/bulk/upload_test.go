@@ -472,7 +472,7 @@ func TestPeerThatHasItIsSentNothing(t *testing.T) {
 	})
 }
 
-func TestPeerWithAFullDiskIsTriedAgain(t *testing.T) {
+func TestPeerWhoseDiskFailsIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
 		b := w.nodes[nodeB]

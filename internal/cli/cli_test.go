@@ -55,7 +55,8 @@ func sampleStatus() cluster.Status {
 			{
 				ID: 2, Name: "b", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleErrant, Term: 7,
 				LogFirst: 40, LogLast: 119, LogBytes: 80 << 10, LogCommit: 118, Applied: 100, LagTransactions: 42, LagBytes: 3 << 20, LagSeconds: 1.25,
-				Mysqld: cluster.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2",
+				StageBlocked: "no space left\non c",
+				Mysqld:       cluster.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2",
 				LogState: cluster.LogOK, PurgeBlocked: "node c needs it",
 			},
 			{
@@ -72,7 +73,7 @@ const sampleTable = `cluster orders, primary a, as node a sees it
 
 NODE  KIND  ROLE         TERM  LOG     SIZE   COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
 a     full  primary      7     1-120   96KiB  119     119      0       0B         0.0s      running 9.7.4
-b     full  errant       7     40-119  80KiB  118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2; purge: node c needs it
+b     full  errant       7     40-119  80KiB  118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2; purge: node c needs it; stage: no space left on c
 c     full  unreachable  6     1-90    70KiB  90      90       0       0B         0.0s      -              last heard 1m1.2s ago, as replica; log full: no space left
 d     full  unknown      -     -       -      -       -        -       -          -         -              never heard from it
 `
@@ -82,7 +83,7 @@ func TestStatusTable(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	st := sampleStatus()
-	st.Nodes[1].Role, st.Nodes[1].Errant = cluster.RoleReplica, ""
+	st.Nodes[1].Role, st.Nodes[1].Errant, st.Nodes[1].StageBlocked = cluster.RoleReplica, "", ""
 	st.Nodes[3].Reachable, st.Nodes[3].Role = true, cluster.RolePromoting
 	var codes []string
 	for line := range strings.Lines(statusTable(st, true)) {

@@ -146,6 +146,7 @@ func statusRow(n cluster.NodeStatus) []string {
 	var reasons []string
 	for _, r := range []struct{ about, text string }{
 		{"", n.Reason}, {"errant: ", n.Errant}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
+		{"stage: ", n.StageBlocked},
 	} {
 		if r.text != "" {
 			reasons = append(reasons, oneLine(r.about+r.text))
@@ -162,7 +163,7 @@ func statusRow(n cluster.NodeStatus) []string {
 func nodeColour(n cluster.NodeStatus) string {
 	switch {
 	case !n.Reachable, n.Role == cluster.RoleFenced, n.Role == cluster.RoleErrant,
-		n.LogState != "" && n.LogState != cluster.LogOK:
+		n.LogState != "" && n.LogState != cluster.LogOK, n.StageBlocked != "":
 		return ansiRed
 	case n.Role == cluster.RolePrimary:
 		return ansiGreen

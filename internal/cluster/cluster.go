@@ -112,6 +112,9 @@ type NodeStatus struct {
 	DurableMark uint64 `json:"durable_mark"`
 	// PurgeBlocked says why the log is longer than its retention; "" = it is not.
 	PurgeBlocked string `json:"purge_blocked,omitempty"`
+	// StageBlocked says which large transaction waits because disks are full, and
+	// whose; "" = none does.
+	StageBlocked string `json:"stage_blocked,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
 	// The lag of mysqld behind the log's commit index.

@@ -163,6 +163,14 @@ func (f *Feed) Listen() error {
 	return nil
 }
 
+// Unlisten gives the port back where Run is not called after Listen, or has
+// ended.
+func (f *Feed) Unlisten() {
+	if f.listener != nil {
+		_ = f.listener.Close()
+	}
+}
+
 // Addr is where the feed listens, after Listen.
 func (f *Feed) Addr() net.Addr { return f.listener.Addr() }
 

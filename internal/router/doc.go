@@ -44,7 +44,8 @@
 // # Goroutines
 //
 // Run owns all: the accept loop, one that watches for a change of the primary,
-// and one per connection, with a second one per connected session (the
-// server's direction) or per held client (which watches for its hang-up). Run
-// returns after all of them have ended. There is no durable state.
+// one that warns of sessions that were closed without a lease, and one per
+// connection, with a second one per connected session (the server's direction)
+// or per held client (which watches for its hang-up). Run returns after all of
+// them have ended. There is no durable state.
 package router

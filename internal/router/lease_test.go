@@ -1,7 +1,11 @@
 package router
 
 import (
+	"bytes"
 	"io"
+	"log/slog"
+	"net"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,4 +88,39 @@ func TestCloseAll(t *testing.T) {
 	a.CloseAll()
 	a.backend.set(Target{Node: 1, Local: true}, true)
 	expect(t, held, greeting)
+}
+
+// TestLeaseWarnings: what is closed for want of a lease is told once for all that
+// came together, and nothing is left out.
+func TestLeaseWarnings(t *testing.T) {
+	var said bytes.Buffer
+	r := New(Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, &fakeBackend{})
+	closeSome := func(n int) {
+		for range n {
+			client, server := net.Pipe()
+			s := &session{client: client, server: server, local: true, cancelDial: func() {}}
+			for range 2 { // both directions notice, one session was closed
+				if !r.closeWithoutLease(s) {
+					t.Fatal("a session goes on without a lease")
+				}
+			}
+		}
+	}
+	told := r.warnLease(0)
+	closeSome(3)
+	told = r.warnLease(told)
+	told = r.warnLease(told)
+	closeSome(2)
+	r.warnLease(told)
+	var got []string
+	for line := range strings.Lines(said.String()) {
+		if !strings.Contains(line, "level=WARN") || !strings.Contains(line, "the lease has run out") {
+			t.Errorf("said %q", line)
+		}
+		_, count, _ := strings.Cut(line, "sessions=")
+		got = append(got, strings.TrimSpace(count))
+	}
+	if d := cmp.Diff([]string{"3", "2"}, got); d != "" {
+		t.Errorf("sessions (-want +got):\n%s", d)
+	}
 }

@@ -33,6 +33,9 @@ const (
 	retryMax = time.Second
 	// acceptPause is the pause after a failed accept (out of descriptors).
 	acceptPause = 50 * time.Millisecond
+	// leaseWarnInterval is the time for which the sessions that were closed for
+	// want of a lease share one warning: a thousand of them end together.
+	leaseWarnInterval = 10 * time.Second
 	// errorWriteTimeout bounds writing the error packet or the status byte.
 	errorWriteTimeout = time.Second
 )
@@ -116,6 +119,14 @@ func (r *Router) Listen() (err error) {
 	return err
 }
 
+// Unlisten gives the port back where Run is not called after Listen, or has
+// ended.
+func (r *Router) Unlisten() {
+	if r.listener != nil {
+		r.listener.Close()
+	}
+}
+
 // Addr returns the address that Listen has bound.
 func (r *Router) Addr() net.Addr { return r.listener.Addr() }
 
@@ -132,6 +143,7 @@ func (r *Router) Run(ctx context.Context) error {
 	r.base = ctx
 	r.mu.Unlock()
 	r.workers.Go(func() { r.watch(ctx) })
+	r.workers.Go(func() { r.watchLease(ctx) })
 	r.workers.Go(func() {
 		<-ctx.Done()
 		r.listener.Close()
@@ -213,6 +225,29 @@ func (r *Router) watch(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// watchLease warns, at intervals and when ctx ends, of the sessions that were
+// closed for want of a lease.
+func (r *Router) watchLease(ctx context.Context) {
+	ticker := time.NewTicker(leaseWarnInterval)
+	defer ticker.Stop()
+	for told := int64(0); ctx.Err() == nil; told = r.warnLease(told) {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// warnLease tells of all such sessions but the first ones, which were told
+// before. It returns how many are told now.
+func (r *Router) warnLease(told int64) int64 {
+	n := r.stats.closedByLease.Load()
+	if n > told {
+		r.config.Logger.Warn("client sessions closed: the lease has run out, so another node may be primary", "sessions", n-told)
+	}
+	return n
 }
 
 // CloseAll closes every client connection of the local mysqld, the ones that

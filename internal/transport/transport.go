@@ -204,6 +204,16 @@ func (t *Transport) Listen() error {
 	return nil
 }
 
+// Unlisten gives the port back where Run is not called after Listen, or has
+// ended.
+func (t *Transport) Unlisten() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.listener != nil {
+		_ = t.listener.Close()
+	}
+}
+
 // Addr returns the bound address, nil before Listen.
 func (t *Transport) Addr() net.Addr {
 	t.mu.Lock()

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// loneConfig is a cluster of one whose ports are free.
+func loneConfig(t *testing.T) config.Config {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Cluster, cfg.Node, cfg.DataDir = "orders", "a", filepath.Join(t.TempDir(), "data")
+	var addrs []string
+	for range 5 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // at the end: none of them is given out twice
+		addrs = append(addrs, l.Addr().String())
+	}
+	cfg.Members = []config.Member{{Name: "a", Peer: addrs[0], Kind: cluster.KindFull}}
+	cfg.Router.ReadWrite, cfg.API.Listen, cfg.Feed.Listen = addrs[1], addrs[2], addrs[3]
+	_, port, err := net.SplitHostPort(addrs[4])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MySQL.Bind = "127.0.0.1"
+	if cfg.MySQL.Port, err = strconv.Atoi(port); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func loneAgent(t *testing.T, cfg config.Config) *Agent {
+	t.Helper()
+	a, err := newAgent(cfg, &provision.Installation{}, slog.New(slog.DiscardHandler), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestFailedStartFreesItsPorts: a log that was healed and is damaged again when it
+// is opened, for one, ends the agent, and the process goes on with another.
+func TestFailedStartFreesItsPorts(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, cfg config.Config)
+		want  string
+	}{
+		"log": {func(t *testing.T, cfg config.Config) {
+			if err := os.MkdirAll(filepath.Join(cfg.DataDir, "log"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(cfg.DataDir, "log", "state"), make([]byte, 8192), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "the log"},
+		"last port": {func(t *testing.T, cfg config.Config) {
+			l, err := net.Listen("tcp", cfg.Feed.Listen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+		}, "open feed port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := loneConfig(t)
+			a := loneAgent(t, cfg)
+			if err := a.data.open(); err != nil { // it is not empty any more
+				t.Fatal(err)
+			}
+			if err := a.data.close(); err != nil {
+				t.Fatal(err)
+			}
+			c.spoil(t, cfg)
+			for range 2 {
+				if err := loneAgent(t, cfg).Run(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("Run: %v, want something of %q", err, c.want)
+				}
+			}
+			for _, addr := range []string{cfg.Members[0].Peer, cfg.Router.ReadWrite, cfg.API.Listen} {
+				l, err := net.Listen("tcp", addr)
+				if err != nil {
+					t.Errorf("a port is still bound: %v", err)
+					continue
+				}
+				_ = l.Close()
+			}
+		})
+	}
+}

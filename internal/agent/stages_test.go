@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/entry"
+)
+
+// openLone is an agent of a cluster of one with everything built, and nothing
+// running.
+func openLone(t *testing.T) *Agent {
+	t.Helper()
+	a := loneAgent(t, loneConfig(t))
+	a.buildRouter()
+	a.buildPeers()
+	if err := errors.Join(a.buildFeed(), a.open(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(a.log.Close(), a.data.close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+func TestBulkMetrics(t *testing.T) {
+	a := openLone(t)
+	want := map[string]bool{ // whether it is a counter
+		"quorate_bulk_sent_bytes_total": true, "quorate_bulk_received_bytes_total": true,
+		"quorate_stages_pushed_total": true, "quorate_stages_received_total": true, "quorate_stages_fetched_total": true,
+		"quorate_stages_aborted_total": true, "quorate_stages_refused_total": true, "quorate_stages_blocked": false,
+	}
+	for _, m := range (provider{a}).Metrics() {
+		counter, ok := want[m.Name]
+		if !ok {
+			continue
+		}
+		if m.Counter != counter || m.Help == "" || m.Value != 0 {
+			t.Errorf("%+v", m)
+		}
+		delete(want, m.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+	stats := bulk.Stats{
+		BytesSent: 1, BytesReceived: 2, StagesPushed: 3, StagesReceived: 4, StagesFetched: 5, StagesAborted: 6, StagesRefused: 7,
+	}
+	for i, m := range bulkMetrics(stats, 8) {
+		if m.Value != float64(i+1) {
+			t.Errorf("%s = %v, want %d", m.Name, m.Value, i+1)
+		}
+	}
+}
+
+func TestStatusSaysWhichStageIsBlocked(t *testing.T) {
+	a := openLone(t)
+	if own := a.ownStatus(); own.StageBlocked != "" {
+		t.Errorf("nothing waits: %q", own.StageBlocked)
+	}
+	b := &a.board
+	b.members = append(b.members, cluster.Member{ID: 98, Name: "b"}, cluster.Member{ID: 99, Name: "c"})
+	id := entry.StageID{Term: 7, Number: 41}
+	for _, c := range []struct {
+		blocked []bulk.Blocked
+		want    string
+	}{
+		{nil, ""},
+		{[]bulk.Blocked{{ID: id, Bytes: 1536 << 10, Full: []cluster.NodeID{98, 99}}},
+			"commits wait for stage 7-41 (1.5MiB): no majority can hold it, no space left on the disk of b, c"},
+		{[]bulk.Blocked{{ID: id, Bytes: 3 << 20, Full: []cluster.NodeID{99}}, {ID: id, Bytes: 1 << 20, Full: []cluster.NodeID{a.self.ID}}},
+			"commits wait for stage 7-41 (3.0MiB): no majority can hold it, no space left on the disk of c; " +
+				"no space left on this node's disk for stage 7-41, 1.0MiB of it were written"},
+	} {
+		if got := a.stageBlocked(c.blocked); got != c.want {
+			t.Errorf("%+v:\n%s, want\n%s", c.blocked, got, c.want)
+		}
+	}
+}
