@@ -64,9 +64,7 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 		return fmt.Errorf("open the damaged log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	healing, _ := log.Healing()
-	h := &healer{a: a, log: log, damage: damage, target: consensus.NewHealTarget(healing.Promised)}
-	if err := h.run(ctx); err != nil {
+	if err := newHealer(a, log, damage).run(ctx); err != nil {
 		return err
 	}
 	a.logger.Info("the log is healed", "last", log.LastIndex())
@@ -81,10 +79,20 @@ type healer struct {
 	damage error
 	target consensus.HealTarget
 	bulk   *bulk.Bulk
+	// askTail asks a peer where its log is.
+	askTail func(context.Context, cluster.NodeID) (bulk.Tail, error)
 	// copied is the last index that is known to be as committed.
 	copied  uint64
 	pending []seglog.Entry
 	bytes   int
+}
+
+func newHealer(a *Agent, log *seglog.Log, damage error) *healer {
+	healing, _ := log.Healing()
+	return &healer{
+		a: a, log: log, damage: damage, target: consensus.NewHealTarget(healing.Promised),
+		copied: log.HardState().Commit,
+	}
 }
 
 // run copies until the log is whole; what serves the peers and the status ends
@@ -92,7 +100,7 @@ type healer struct {
 func (h *healer) run(ctx context.Context) error {
 	a := h.a
 	h.bulk = bulk.New(a.bulkConfig(h.log, func() uint64 { return 0 }, noEntries{}))
-	h.copied = h.log.HardState().Commit
+	h.askTail = h.bulk.AskTail
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	eg, ctx := errgroup.WithContext(ctx)
@@ -144,16 +152,20 @@ func (h *healer) copyAll(ctx context.Context) error {
 	}
 }
 
-// leader asks the peers who leads.
+// leader asks the peers who leads, and where their logs begin.
 func (h *healer) leader(ctx context.Context) (leader cluster.NodeID, tail bulk.Tail, ok bool) {
 	for _, m := range h.a.cfg.ClusterMembers() {
 		if m.ID == h.a.self.ID {
 			continue
 		}
 		askCtx, cancel := context.WithTimeout(ctx, healAskTimeout)
-		t, err := h.bulk.AskTail(askCtx, m.ID)
+		t, err := h.askTail(askCtx, m.ID)
 		cancel()
-		if err == nil && t.Leading && t.Term >= tail.Term {
+		if err != nil {
+			continue
+		}
+		h.copied = consensus.HealStart(h.copied, t.First, h.log.LastIndex())
+		if t.Leading && t.Term >= tail.Term {
 			leader, tail, ok = m.ID, t, true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
@@ -108,6 +109,7 @@ type Barrier struct {
 type Group struct {
 	cfg       GroupConfig
 	rn        *raft.RawNode
+	storage   *storage
 	committed *Committed
 	role      RoleState
 
@@ -160,6 +162,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 	applied, gtids := replayPoint(cfg.Log)
 	g := &Group{
 		cfg:           cfg,
+		storage:       newStorage(cfg.Log, cfg.Members),
 		committed:     newCommitted(applied, gtids),
 		last:          cfg.Log.LastIndex(),
 		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
@@ -171,7 +174,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		ID:                        uint64(cfg.Self),
 		ElectionTick:              cfg.ElectionTicks,
 		HeartbeatTick:             cfg.HeartbeatTicks,
-		Storage:                   newStorage(cfg.Log, cfg.Members),
+		Storage:                   g.storage,
 		Applied:                   applied,
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             messageBytesMax,
@@ -237,16 +240,78 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	if m.GetType() == pb.MsgVote && string(m.GetContext()) == raftCampaignTransfer && !g.mayForce(m) {
 		return // I5: a live leader's lease may rest on this node
 	}
+	if g.saysNothing(m) {
+		return
+	}
 	if m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
 		if m = g.cutBeforeMissingStage(m); m == nil {
 			return
 		}
 	}
+	g.storage.sending = g.role.Leading && m.GetTerm() == g.role.Term
+	if g.storage.sending && m.GetType() == pb.MsgHeartbeatResp {
+		g.returnToLog(m.GetFrom())
+	}
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.
 	_ = g.rn.Step(m)
+	g.storage.sending = false
 	g.observe()
 	g.retryHeld()
+}
+
+// SendMore has raft send again what it had to leave, because it was not in
+// memory: Log says that now some of it is. To raft each peer that it heard of
+// lately has answered its last heartbeat once more, which changes nothing else.
+func (g *Group) SendMore(now time.Duration) {
+	if !g.role.Leading {
+		return
+	}
+	var behind []uint64
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if id != uint64(g.cfg.Self) && p.RecentActive && p.State != tracker.StateSnapshot && p.Next <= g.last {
+			behind = append(behind, id)
+		}
+	})
+	self := uint64(g.cfg.Self)
+	for _, id := range behind {
+		g.Step(now, &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: &self, Term: new(g.role.Term)})
+	}
+}
+
+// saysNothing tells whether m is raft's answer to a message of an earlier term,
+// and of no later one than this node's. All that it can do is to bring its term;
+// a leader of that very term would take it for the answer to its probe: the peer
+// has everything up to index 0, send the log from entry 1. True answers have a
+// higher index: an append without entries is never sent behind index 0.
+func (g *Group) saysNothing(m *pb.Message) bool {
+	return m.GetType() == pb.MsgAppResp && !m.GetReject() && m.GetIndex() == 0 && m.GetTerm() <= g.role.Term
+}
+
+// returnToLog helps raft where it would go on for a peer, which has just answered,
+// at an entry that is purged: there is no snapshot, so it would send nothing more
+// in this term. It comes to that when an answer was lost: of what the peer has,
+// raft knows the part that it was told, and goes back to its end when messages
+// are dropped; a purge knows what the peer's status says (replay.Needs).
+//
+// The peer's answer is given in its place. It is true: what this log has purged,
+// each member had committed, on its disk, and has to this day; one whose log was
+// damaged since is not heard here before it is healed.
+func (g *Group) returnToLog(peer uint64) {
+	first := g.cfg.Log.FirstIndex()
+	if first <= 1 {
+		return // nothing was purged
+	}
+	purged, term, self := first-1, g.role.Term, uint64(g.cfg.Self)
+	lost := false
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		lost = lost || id == peer && id != self && pr.Next <= purged
+	})
+	if !lost {
+		return
+	}
+	g.cfg.Logger.Info("a peer is looked for before the log's beginning: it has all that was purged", "peer", peer, "first", first)
+	_ = g.rn.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: &peer, To: &self, Term: &term, Index: &purged})
 }
 
 // cutBeforeMissingStage keeps an entry from raft that names a stage which this
@@ -347,7 +412,10 @@ func (g *Group) admit(h entry.Header) error {
 }
 
 func (g *Group) submit(h entry.Header, data []byte) {
-	if err := g.rn.Propose(data); err != nil {
+	g.storage.sending = true
+	err := g.rn.Propose(data)
+	g.storage.sending = false
+	if err != nil {
 		// Dropped: nothing was appended. Hold it; the epoch's end refuses it.
 		g.held, g.heldHeader = data, h
 		return

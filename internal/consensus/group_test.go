@@ -29,6 +29,8 @@ type world struct {
 	cut map[uint64]bool
 	// dropTimeoutNow loses the message with which a transfer starts.
 	dropTimeoutNow bool
+	// mute holds the nodes whose answers to appends are lost.
+	mute map[uint64]bool
 }
 
 type member struct {
@@ -47,7 +49,7 @@ const (
 )
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, cut: map[uint64]bool{}}
+	w := &world{t: t, cut: map[uint64]bool{}, mute: map[uint64]bool{}}
 	for range nodes {
 		w.nodes = append(w.nodes, &member{fs: vfs.NewMem()})
 	}
@@ -130,6 +132,9 @@ func (w *world) send(msgs []*pb.Message) {
 		if !local && (w.cut[from] || w.cut[to] || w.dropTimeoutNow && msg.GetType() == pb.MsgTimeoutNow) {
 			continue
 		}
+		if !local && w.mute[from] && msg.GetType() == pb.MsgAppResp {
+			continue
+		}
 		m := w.node(to)
 		m.inbox = append(m.inbox, msg)
 	}
@@ -186,10 +191,11 @@ func (w *world) elected() string {
 }
 
 func (w *world) do(d *datadriven.TestData) {
-	var id, to, term, number uint64
+	var id, to, term, late, number uint64
 	d.MaybeScanArgs(w.t, "node", &id)
 	d.MaybeScanArgs(w.t, "to", &to)
 	d.MaybeScanArgs(w.t, "term", &term)
+	d.MaybeScanArgs(w.t, "late", &late)
 	d.MaybeScanArgs(w.t, "number", &number)
 	switch d.Cmd {
 	case "campaign":
@@ -214,11 +220,18 @@ func (w *world) do(d *datadriven.TestData) {
 		w.run(dur)
 	case "cut":
 		w.cut[id] = true
+	case "mute":
+		w.mute[id] = true
 	case "heal":
 		clear(w.cut)
+		clear(w.mute)
 		w.dropTimeoutNow = false
 	case "drop-timeout-now":
 		w.dropTimeoutNow = true
+	case "purge":
+		w.purge(id)
+	case "heartbeats":
+		w.heartbeats(id, to, term, late)
 	case "transfer":
 		w.node(id).g.TransferTo(w.node(id).g.Role().Term, cluster.NodeID(to))
 		w.settle()
@@ -242,6 +255,24 @@ func (w *world) do(d *datadriven.TestData) {
 		w.settle()
 	default:
 		w.t.Fatalf("unknown command %s", d.Cmd)
+	}
+}
+
+// heartbeats gives a node heartbeats of a leader, in this order.
+func (w *world) heartbeats(leader, to uint64, terms ...uint64) {
+	for _, term := range terms {
+		m := &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: &leader, To: &to, Term: &term}
+		w.node(to).inbox = append(w.node(to).inbox, m)
+	}
+	w.settle()
+}
+
+// purge removes what a node's log may lose.
+func (w *world) purge(id uint64) {
+	m := w.node(id)
+	removed, err := m.log.Purge(m.g.Committed().Mark().Index)
+	if err != nil || len(removed) == 0 {
+		w.t.Fatalf("purge: %v, %v", removed, err)
 	}
 }
 

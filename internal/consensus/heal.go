@@ -2,6 +2,24 @@ package consensus
 
 import "github.com/quorate/quorate/internal/seglog"
 
+// HealStart returns the last entry of a damaged log, cut before the damage, that
+// need not be copied, once a peer has said with which entry its log begins: first.
+// copied is the last one that was known before to be as committed, from the commit
+// index of the hard state on; last is the log's last.
+//
+// The commit index is not synced, and a loss of power takes it back to before what
+// the peers have purged: nobody may have the entry behind it. But they purge only
+// what this node has said that it has committed, on its disk (replay.Needs). This
+// log had all of that, then, and replaces nothing that is committed; what is before
+// the cut was read and verified when the log was opened. A log that ends before
+// that cannot go on with what this peer has.
+func HealStart(copied, first, last uint64) uint64 {
+	if first == 0 || first > last+1 {
+		return copied
+	}
+	return max(copied, first-1)
+}
+
 // HealTarget says how much of a leader's log a damaged log has to copy until it
 // holds everything that its node can ever have acknowledged.
 //

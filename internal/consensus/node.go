@@ -337,6 +337,8 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 			n.stepAll(rs)
 		case data := <-proposals:
 			n.propose(data)
+		case <-n.cfg.Log.Arrived():
+			n.group.SendMore(BootTime())
 		case f := <-n.control:
 			f(BootTime())
 		}
@@ -516,7 +518,7 @@ func (n *Node) append(ctx context.Context, batch []*pb.Message) (next []*pb.Mess
 // newest returns hs, with the term and vote of stored where that is newer: votes
 // overtake entries while the disk is full.
 func newest(hs *seglog.HardState, stored seglog.HardState) *seglog.HardState {
-	if hs != nil && hs.Term < stored.Term {
+	if hs != nil && (hs.Term < stored.Term || hs.Term == stored.Term && hs.Vote == 0) {
 		return &seglog.HardState{Term: stored.Term, Vote: stored.Vote, Commit: max(hs.Commit, stored.Commit)}
 	}
 	return hs

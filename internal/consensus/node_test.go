@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type nodes struct {
 	t       *testing.T
 	all     []*Node
+	logs    []*seglog.Log
 	running sync.WaitGroup
 	ended   []chan error
 	mu      sync.Mutex
@@ -37,6 +38,11 @@ type nodes struct {
 }
 
 func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
+	return startNodesOn(t, seglog.Options{}, hooks...)
+}
+
+// startNodesOn starts nodes whose logs have the given options.
+func startNodesOn(t *testing.T, o seglog.Options, hooks ...vfs.Hook) *nodes {
 	ns := &nodes{t: t, stall: make(chan uint64, 1), full: make(chan error, 16)}
 	var members []cluster.Member
 	for i := range 3 {
@@ -47,11 +53,13 @@ func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
 		if i < len(hooks) {
 			fs = vfs.Wrap(fs, hooks[i])
 		}
-		log, err := seglog.Open(seglog.Options{FS: fs, Dir: "log", Identity: [16]byte{byte(i)}})
+		o.FS, o.Dir, o.Identity = fs, "log", [16]byte{byte(i)}
+		log, err := seglog.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = log.Close() })
+		ns.logs = append(ns.logs, log)
 		n, err := New(Config{
 			Self: members[i].ID, Members: members, Heartbeat: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
 			Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler), Send: ns.send,

@@ -20,6 +20,8 @@ type Log interface {
 	LastIndex() uint64
 	Term(index uint64) (uint64, error)
 	Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
+	EntriesInMemory(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
+	Arrived() <-chan struct{}
 	Segments() []seglog.SegmentInfo
 }
 
@@ -27,6 +29,9 @@ type Log interface {
 type storage struct {
 	log       Log
 	confState *pb.ConfState
+	// sending is set while raft asks only for what a leader sends: it must not
+	// wait for the disk, on which a peer's progress depends and all commits would.
+	sending bool
 }
 
 func newStorage(log Log, members []cluster.Member) *storage {
@@ -50,9 +55,19 @@ func (s *storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
 	return &pb.HardState{Term: new(hs.Term), Vote: new(hs.Vote), Commit: new(hs.Commit)}, s.confState, nil
 }
 
-// Entries implements raft.Storage.
+// Entries implements raft.Storage. To a leader that sends, what has to be read
+// from disk is compacted, for now: then raft asks for a snapshot, is told that
+// there is none at the moment, and leaves that peer alone until it hears of it
+// again (raft.maybeSendAppend) or Group.SendMore says that it can be read.
 func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
-	found, err := s.log.Entries(lo, hi, maxSize)
+	read := s.log.Entries
+	if s.sending {
+		read = s.log.EntriesInMemory
+	}
+	found, err := read(lo, hi, maxSize)
+	if errors.Is(err, seglog.ErrNotInMemory) {
+		return nil, raft.ErrCompacted
+	}
 	if err != nil {
 		return nil, storageError(err)
 	}
@@ -82,7 +97,8 @@ func (s *storage) LastIndex() (uint64, error) { return s.log.LastIndex(), nil }
 func (s *storage) FirstIndex() (uint64, error) { return s.log.FirstIndex(), nil }
 
 // Snapshot implements raft.Storage. Nothing is purged that a member lacks, so every
-// peer can be served from the log and raft never needs one.
+// peer can be served from the log; where raft does not know that, see
+// Group.returnToLog.
 func (s *storage) Snapshot() (*pb.Snapshot, error) {
 	return nil, raft.ErrSnapshotTemporarilyUnavailable
 }

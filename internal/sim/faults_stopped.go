@@ -146,7 +146,7 @@ func (i *injector) rot(n *node) {
 			continue
 		}
 		segments = append(segments, name)
-		if len(segments) > 1 && first > n.mark.Index {
+		if len(segments) > 1 && first > n.marked {
 			fit = append(fit, name)
 		}
 	}

@@ -55,8 +55,10 @@ type node struct {
 	startDelay     time.Duration
 
 	durable durableLog
-	// mark is durable.json: the durable mark.
-	mark replay.Mark
+	// mark is durable.json: the durable mark. marked is the highest that there ever
+	// was: the peers may have purged up to it.
+	mark   replay.Mark
+	marked uint64
 }
 
 func newNode(w *World, id cluster.NodeID) *node {

@@ -122,8 +122,8 @@ func (h *healer) copyAll(t *task) error {
 
 // tail is what a node says of its log.
 type tail struct {
-	term, last, commit uint64
-	leading            bool
+	term, first, last, commit uint64
+	leading                   bool
 }
 
 // tail answers a peer that heals its log: bulk.Entries.Tail. What a leader has in
@@ -135,7 +135,7 @@ func (a *agent) tail(t *task) (tail, error) {
 	}
 	return tail{
 		term: before.Term, leading: before.Leading && a.loop.role == before,
-		last: a.group.LastIndex(), commit: a.group.Committed().Mark().Index,
+		first: a.log.FirstIndex(), last: a.group.LastIndex(), commit: a.group.Committed().Mark().Index,
 	}, nil
 }
 
@@ -160,7 +160,7 @@ func (h *healer) ask(t *task, peer *node, f func(t *task, a *agent) any) (answer
 	return answer
 }
 
-// leader asks the peers who leads.
+// leader asks the peers who leads, and where their logs begin.
 func (h *healer) leader(t *task) (leader *node, best tail, ok bool) {
 	for _, peer := range h.w.nodes {
 		if peer == h.n {
@@ -172,7 +172,11 @@ func (h *healer) leader(t *task) (leader *node, best tail, ok bool) {
 			}
 			return nil
 		}).(tail)
-		if answered && got.leading && got.term >= best.term {
+		if !answered {
+			continue
+		}
+		h.copied = consensus.HealStart(h.copied, got.first, h.log.LastIndex())
+		if got.leading && got.term >= best.term {
 			leader, best, ok = peer, got, true
 		}
 	}

@@ -152,7 +152,7 @@ func (l *loop) takeTick() {
 // checkDisk reports a leader's log that does not answer.
 func (l *loop) checkDisk() {
 	now := l.a.n.now()
-	if l.writing == nil || now-l.writingSince < electionTimeout || now < l.diskCheckAfter || !l.a.group.Role().Leading {
+	if l.writing == nil || l.full || now-l.writingSince < electionTimeout || now < l.diskCheckAfter || !l.a.group.Role().Leading {
 		return
 	}
 	l.diskCheckAfter = now + electionTimeout
@@ -373,7 +373,7 @@ func (l *loop) voteWhileFull() {
 // newest returns hs, with the term and vote of stored where that is newer: votes
 // overtake entries while the disk is full.
 func newest(hs *seglog.HardState, stored seglog.HardState) *seglog.HardState {
-	if hs != nil && hs.Term < stored.Term {
+	if hs != nil && (hs.Term < stored.Term || hs.Term == stored.Term && hs.Vote == 0) {
 		return &seglog.HardState{Term: stored.Term, Vote: stored.Vote, Commit: max(hs.Commit, stored.Commit)}
 	}
 	return hs

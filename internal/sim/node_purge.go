@@ -61,7 +61,7 @@ func (a *agent) takeDurable(t *task) (answered bool, err error) {
 	_ = t.wait(a.scope, a.n.disk.appendTime(a.w.sched.now)) // durable.json
 	if m.Index > a.n.mark.Index {
 		a.n.log("durable", "mark %d, witness %s", m.Index, m.Witness)
-		a.n.mark = m
+		a.n.mark, a.n.marked = m, max(a.n.marked, m.Index)
 	}
 	return true, nil
 }
