@@ -164,9 +164,8 @@ func (l *Log) had(entries []Entry) int {
 }
 
 func (l *Log) append(entries []Entry, hs *HardState) error {
-	l.appendsBegun.Add(1)
-	l.appending.Store(true)
-	defer l.appending.Store(false)
+	l.busy.start()
+	defer l.busy.stop()
 	if len(entries) > 0 && entries[0].Index <= l.tail().last() {
 		if err := l.truncate(entries[0].Index); err != nil {
 			return fmt.Errorf("truncate log at entry %d: %w", entries[0].Index, err)

@@ -158,9 +158,8 @@ type Log struct {
 	stats      Stats
 
 	prefetch prefetch
-	// appendsBegun counts calls of Append, appending is set during one.
-	appendsBegun atomic.Uint64
-	appending    atomic.Bool
+	// busy says how much of the time entries are appended.
+	busy busyClock
 	// What readers count, without the lock.
 	cacheEntries, diskEntries, diskBytes atomic.Uint64
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -325,4 +326,21 @@ func TestPurgeFreesWhoWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestPauseAfter(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ took, busy, since, want time.Duration }{
+		{ms, 0, 10 * ms, 0},                 // nothing is appended
+		{2 * ms, 10 * ms, 10 * ms, 20 * ms}, // all the time: the most
+		{ms / 10, 10 * ms, 10 * ms, pauseShare * ms / 10},
+		{ms / 10, 5 * ms, 10 * ms, pauseShare * ms / 20},
+		{ms / 10, 50 * ms, 10 * ms, pauseShare * ms / 10},
+		{ms, ms, 0, 0},
+		{ms, -ms, ms, 0}, // the clock was set
+	} {
+		if got := pauseAfter(c.took, c.busy, c.since); got != c.want {
+			t.Errorf("after %v, %v of %v: %v, want %v", c.took, c.busy, c.since, got, c.want)
+		}
+	}
 }
