@@ -9,7 +9,7 @@ MYSQL   ?= $(CURDIR)/.mysql
 # The server that demo, tests and benchmarks use.
 export QUORATE_MYSQL_BASE ?= $(MYSQL)
 DEMO_FLAGS ?=
-SIM_SEEDS  ?= 1..200
+SEEDS      ?= 1..200
 
 .PHONY: help demo test build mysql lint bench fuzz sim mutate large clean
 help: ## list the targets
@@ -37,8 +37,8 @@ lint: ## gofmt, go vet, staticcheck, the repository's own rules
 bench: mysql build ## sysbench against a standalone server and async replication, the log, kills
 	scripts/bench.sh $(BENCH_FLAGS)
 
-sim: ## many whole clusters on virtual time, SIM_SEEDS=1..200
-	$(GO) run ./internal/sim/cmd -seeds $(SIM_SEEDS)
+sim: ## many whole clusters on virtual time, SEEDS=1..200
+	$(GO) run ./internal/sim/cmd -seeds $(SEEDS)
 
 mutate: ## break production code line by line: the simulator must notice
 	$(GO) test -timeout 60m -tags mutation -v ./test/mutation
