@@ -115,14 +115,15 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 			return fmt.Errorf("fetch stage %v: %w", s.ID, context.Cause(ctx))
 		}
 		b.counters.fetchesFailed.Add(1)
+		wait := backOff(failures, 0)
 		if errors.Is(err, seglog.ErrFull) {
 			full++
+			wait = backOff(failures, full)
 			b.warnFull(&b.ownFull, "cannot fetch stage: this node's disk is full", "stage", s.ID.String(), "bytes", s.Bytes, "err", err)
 		} else {
-			full = 0
 			b.logFailure(failures, "cannot fetch stage", "stage", s.ID.String(), "err", err)
 		}
-		if !pause(ctx, backOff(failures, full)) {
+		if !pause(ctx, wait) {
 			return fmt.Errorf("fetch stage %v: %w", s.ID, context.Cause(ctx))
 		}
 	}

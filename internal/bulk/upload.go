@@ -198,12 +198,11 @@ func (u *Upload) push(peer cluster.NodeID) {
 		case u.waits.Err() != nil:
 			return
 		}
+		wait := backOff(failures, 0)
 		if errors.Is(err, seglog.ErrFull) {
 			full++
-		} else {
-			full = 0
+			wait = backOff(failures, full)
 		}
-		wait := backOff(failures, full)
 		u.failed(peer, failures, wait, err)
 		if !pause(u.waits, wait) {
 			return

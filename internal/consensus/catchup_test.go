@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
@@ -120,5 +122,113 @@ func TestCatchUpDoesNotStopCommits(t *testing.T) {
 	s := ns.logs[leader.cfg.Self-1].Stats()
 	if s.PrefetchEntries == 0 {
 		t.Errorf("nothing came from what was read ahead: %+v", s)
+	}
+}
+
+// absent is a log of which nothing is in memory.
+type absent struct {
+	*seglog.Log
+	inMemory bool
+}
+
+func (l *absent) EntriesInMemory(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
+	if !l.inMemory {
+		return nil, seglog.ErrNotInMemory
+	}
+	return l.Entries(lo, hi, bytesMax)
+}
+
+// TestSendMore: what was not in memory is sent when it is said to be, once, and
+// nobody is sent anything who still owes an answer.
+func TestSendMore(t *testing.T) {
+	w := newWorld(t, 3)
+	log := &absent{Log: w.node(1).log, inMemory: true}
+	w.node(1).g.storage.log = log
+	w.node(1).g.campaign()
+	w.settle()
+	w.cut[2], w.cut[3] = true, true
+	g := w.node(1).g
+	g.Propose(entry.EncodeEpoch(entry.Epoch{Term: 1, Primary: "a", FormatDescription: testFormatDescription()}))
+	w.settle()
+	// Both are probed from now on; node 2 answers and is not sent what it lacks.
+	g.Unreachable(2)
+	g.Unreachable(3)
+	log.inMemory = false
+	answer := func(id uint64) {
+		g.Step(w.now, &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: new(uint64(1)), Term: new(uint64(1))})
+	}
+	appends := func() (to []uint64) {
+		for {
+			out, ok := g.Ready()
+			if !ok {
+				return to
+			}
+			for _, m := range out.Send {
+				if m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
+					to = append(to, m.GetTo())
+				}
+			}
+		}
+	}
+	answer(2)
+	if to := appends(); len(to) > 0 {
+		t.Fatalf("sent to %v what is not in memory", to)
+	}
+	log.inMemory = true
+	answer(3) // is sent a probe, and owes the answer
+	if to := appends(); len(to) != 1 || to[0] != 3 {
+		t.Fatalf("sent to %v, want 3", to)
+	}
+	g.SendMore()
+	if to := appends(); len(to) != 1 || to[0] != 2 {
+		t.Fatalf("sent to %v, want 2", to)
+	}
+	g.SendMore()
+	if to := appends(); len(to) != 0 {
+		t.Fatalf("sent to %v again", to)
+	}
+}
+
+// TestLostLogIsAsked: a peer that has lost its log is asked for what is purged, and
+// believed when it says no.
+func TestLostLogIsAsked(t *testing.T) {
+	w := newWorld(t, 3)
+	w.node(1).g.campaign()
+	w.settle()
+	g := w.node(1).g
+	g.Propose(entry.EncodeEpoch(entry.Epoch{Term: 1, Primary: "a", FormatDescription: testFormatDescription()}))
+	w.settle()
+	g.Resign(1)
+	w.settle()
+	g.Propose(entry.EncodeEpoch(entry.Epoch{Term: g.Role().Term, Primary: "a", FormatDescription: testFormatDescription()}))
+	w.settle()
+	if removed, err := w.node(1).log.Purge(2); err != nil || len(removed) == 0 {
+		t.Fatalf("purged %v, %v", removed, err)
+	}
+	w.node(3).fs = vfs.NewMem()
+	w.start(3, true)
+	asked := 0
+	for range 50 {
+		id, term := uint64(3), g.Role().Term
+		g.Step(w.now, &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: new(uint64(1)), Term: &term})
+		for {
+			out, ok := g.Ready()
+			if !ok {
+				break
+			}
+			for _, m := range out.Send {
+				if m.GetTo() == 3 && m.GetType() == pb.MsgApp {
+					asked++
+				}
+			}
+			w.carryOut(w.node(1), out)
+		}
+		w.settle()
+	}
+	if got := w.node(3).log.LastIndex(); got != 0 {
+		t.Errorf("the empty log has entry %d", got)
+	}
+	if asked > 200 {
+		t.Errorf("%d messages for 50 answers", asked)
 	}
 }

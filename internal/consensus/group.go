@@ -117,6 +117,9 @@ type Group struct {
 	// anybody, whether it is on disk or not.
 	last uint64
 
+	// asked holds the term in which a peer was last asked for what is purged.
+	asked map[uint64]uint64
+
 	// The proposal gate. epoch is the term whose epoch entry was accepted, 0 =
 	// none; next is the number that it takes next. held is the proposal that
 	// raft dropped; while it is there nothing else is taken.
@@ -165,6 +168,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		storage:       newStorage(cfg.Log, cfg.Members),
 		committed:     newCommitted(applied, gtids),
 		last:          cfg.Log.LastIndex(),
+		asked:         map[uint64]uint64{},
 		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
 	}
 	if !cfg.Fresh {
@@ -262,21 +266,25 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 
 // SendMore has raft send again what it had to leave, because it was not in
 // memory: Log says that now some of it is. To raft each peer that it heard of
-// lately has answered its last heartbeat once more, which changes nothing else.
-func (g *Group) SendMore(now time.Duration) {
+// lately, and whose answer it does not wait for, has answered its last heartbeat
+// once more, which changes nothing else.
+func (g *Group) SendMore() {
 	if !g.role.Leading {
 		return
 	}
 	var behind []uint64
 	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if id != uint64(g.cfg.Self) && p.RecentActive && p.State != tracker.StateSnapshot && p.Next <= g.last {
+		if id != uint64(g.cfg.Self) && p.RecentActive && !p.IsPaused() && p.Next <= g.last {
 			behind = append(behind, id)
 		}
 	})
 	self := uint64(g.cfg.Self)
+	g.storage.sending = true
 	for _, id := range behind {
-		g.Step(now, &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: &self, Term: new(g.role.Term)})
+		_ = g.rn.Step(&pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: &self, Term: new(g.role.Term)})
 	}
+	g.storage.sending = false
+	g.observe()
 }
 
 // saysNothing tells whether m is raft's answer to a message of an earlier term,
@@ -294,15 +302,15 @@ func (g *Group) saysNothing(m *pb.Message) bool {
 // raft knows the part that it was told, and goes back to its end when messages
 // are dropped; a purge knows what the peer's status says (replay.Needs).
 //
-// The peer's answer is given in its place. It is true: what this log has purged,
-// each member had committed, on its disk, and has to this day; one whose log was
-// damaged since is not heard here before it is healed.
+// The peer is asked whether it has the last entry that is purged, as raft asks. It
+// should: each member had that committed, on its disk. Its yes takes raft there; a
+// no, of one that lost its log, changes nothing.
 func (g *Group) returnToLog(peer uint64) {
 	first := g.cfg.Log.FirstIndex()
 	if first <= 1 {
 		return // nothing was purged
 	}
-	purged, term, self := first-1, g.role.Term, uint64(g.cfg.Self)
+	purged, self := first-1, uint64(g.cfg.Self)
 	lost := false
 	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		lost = lost || id == peer && id != self && pr.Next <= purged
@@ -310,8 +318,18 @@ func (g *Group) returnToLog(peer uint64) {
 	if !lost {
 		return
 	}
-	g.cfg.Logger.Info("a peer is looked for before the log's beginning: it has all that was purged", "peer", peer, "first", first)
-	_ = g.rn.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: &peer, To: &self, Term: &term, Index: &purged})
+	term, err := g.cfg.Log.Term(purged)
+	if err != nil {
+		return // purged further meanwhile: at the next answer
+	}
+	if g.asked[peer] != g.role.Term {
+		g.asked[peer] = g.role.Term
+		g.cfg.Logger.Warn("a peer is looked for before the log's beginning: asked whether it has what was purged", "peer", peer, "first", first)
+	}
+	g.out.Send = append(g.out.Send, &pb.Message{
+		Type: pb.MsgApp.Enum(), To: &peer, From: &self, Term: new(g.role.Term),
+		Index: &purged, LogTerm: &term, Commit: new(purged),
+	})
 }
 
 // cutBeforeMissingStage keeps an entry from raft that names a stage which this
@@ -482,7 +500,9 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 		return
 	}
 	g.transferredTerm, g.leaseUntil = g.role.Term, 0
+	g.storage.sending = true
 	g.rn.TransferLeader(uint64(id))
+	g.storage.sending = false
 	g.observe()
 }
 
@@ -604,7 +624,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 	}
 	g.observe()
 	out, g.out = g.out, Output{}
-	return out, ok || out.Role != nil || len(out.Refused) > 0 || len(out.Wanted) > 0
+	return out, ok || out.Role != nil || len(out.Refused) > 0 || len(out.Send) > 0 || len(out.Wanted) > 0
 }
 
 // apply runs the commit check over committed entries and tells raft so.

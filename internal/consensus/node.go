@@ -338,7 +338,7 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 		case data := <-proposals:
 			n.propose(data)
 		case <-n.cfg.Log.Arrived():
-			n.group.SendMore(BootTime())
+			n.group.SendMore()
 		case f := <-n.control:
 			f(BootTime())
 		}

@@ -247,11 +247,11 @@ type brokenReads struct {
 	broken atomic.Bool
 }
 
-func (l *brokenReads) Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
+func (l *brokenReads) EntriesNow(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
 	if l.broken.Load() {
 		return nil, &seglog.CorruptError{File: "quorate.1", Offset: 7, Index: lo}
 	}
-	return l.Log.Entries(lo, hi, bytesMax)
+	return l.Log.EntriesNow(lo, hi, bytesMax)
 }
 
 // TestNodeEndsWithADamagedLog: raft cannot read an entry; the node ends, and says

@@ -371,6 +371,7 @@ func (l *Log) writeGroup(entries []Entry) error {
 	l.stats.Appends++
 	l.stats.Entries += uint64(len(entries))
 	l.stats.Bytes += uint64(end - tail.end)
+	l.grown.Add(end - tail.end)
 	l.stats.ZeroBytes += uint64(zeros)
 	for _, p := range w.places {
 		tail.index.add(p)

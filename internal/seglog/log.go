@@ -160,6 +160,8 @@ type Log struct {
 	prefetch prefetch
 	// busy says how much of the time entries are appended.
 	busy busyClock
+	// grown is how many bytes were appended.
+	grown atomic.Int64
 	// What readers count, without the lock.
 	cacheEntries, diskEntries, diskBytes atomic.Uint64
 }

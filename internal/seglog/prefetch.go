@@ -23,11 +23,19 @@ const (
 	// pauseShare is how long reading ahead pauses after a chunk, in times of what
 	// that took, where entries are appended without a break; the less of the time
 	// that takes, the shorter. On two processors, reading about 100 MB/s so, commits
-	// had their median and two to four times their 99th percentile, at a pause of four
-	// times at 300 MB/s three to six times (BenchmarkAppendReader). pauseMax bounds it: a
-	// disk that stands still for a moment is no reason to stand longer.
+	// had nearly their median and two to four times their 99th percentile, at a
+	// pause of four times and 300 MB/s three to six times (BenchmarkAppendReader).
+	// pauseMax bounds it: a disk that stands still for a moment is no reason to
+	// stand longer.
 	pauseShare = 12
 	pauseMax   = 20 * time.Millisecond
+
+	// gainShare is how much faster than the log grows each reader is read ahead
+	// for, at least, whatever that does to commits: or those who lag would never
+	// come to its end, and nothing could be purged. The log's growth is taken over
+	// gainWindow.
+	gainShare  = 2
+	gainWindow = 100 * time.Millisecond
 )
 
 // prefetch is the cache of what is read ahead for readers that lag: those that
@@ -64,9 +72,9 @@ type stream struct {
 	next  uint64
 	ahead []Entry
 	bytes int64
-	// sequential is set once its reader has gone on where it had stopped, and
-	// nothing stands against reading ahead of it.
-	sequential bool
+	// begun is set once its reader has got something from it, sequential once that
+	// has gone on where it had stopped, and nothing stands against reading ahead.
+	begun, sequential bool
 	// reading is set while its reader reads from the file itself.
 	reading bool
 	// wanted is set while its reader comes again once there is something, failed
@@ -159,7 +167,7 @@ func (p *prefetch) want(r *reading) bool {
 		return false
 	}
 	s := r.stream
-	if s == nil || s.next != r.next() {
+	if s == nil || s.next != r.next() || !p.has(s) {
 		s = &stream{next: r.next(), chunkBytes: chunkBytes, wanted: true}
 		if !p.track(s) {
 			return false
@@ -168,7 +176,7 @@ func (p *prefetch) want(r *reading) bool {
 	if s.failed || s.reading || s.chunkBytes > p.streamBytesMax {
 		return false
 	}
-	s.sequential, s.wanted = true, true
+	s.wanted = true
 	if len(s.ahead) > 0 { // meanwhile
 		notify(p.arrived)
 	}
@@ -204,12 +212,12 @@ func notify(c chan struct{}) {
 func (p *prefetch) await(r *reading) bool {
 	p.mu.Lock()
 	s := r.stream
-	if s == nil || s.next != r.next() || !p.has(s) {
+	if s == nil || s.next != r.next() || !p.has(s) || s.reading {
 		p.mu.Unlock()
 		return false
 	}
 	r.once = s.sequential
-	if !p.running || !s.sequential || s.failed || s.chunkBytes > p.streamBytesMax {
+	if r.now || !p.running || !s.sequential || s.failed || s.chunkBytes > p.streamBytesMax {
 		s.reading, s.failed = true, false
 		p.mu.Unlock()
 		return false
@@ -242,7 +250,7 @@ func (p *prefetch) served(r *reading) {
 	}
 	s := r.stream
 	if s == nil {
-		p.track(&stream{next: r.next(), chunkBytes: chunkBytes})
+		p.track(&stream{next: r.next(), chunkBytes: chunkBytes, begun: true})
 		return
 	}
 	s.reading = false
@@ -250,7 +258,11 @@ func (p *prefetch) served(r *reading) {
 		p.empty(s)
 		s.next = r.next()
 	}
-	s.sequential = len(r.entries) > 0
+	s.sequential = s.begun && len(r.entries) > 0
+	s.begun = true
+	if !s.sequential && s.arriving != nil && !s.fetching {
+		p.release(s) // nothing is read ahead for those who wait for it
+	}
 	if len(s.ahead) == 0 {
 		s.chunkBytes = chunkBytes
 	}
@@ -268,19 +280,18 @@ func (l *Log) Run(ctx context.Context) error {
 	p.mu.Unlock()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	last, lastBusy := time.Now(), l.busy.total()
+	pace := newPace(l)
 	for ctx.Err() == nil {
 		begin := time.Now()
-		if !l.readAhead() {
+		streams := l.readAhead()
+		if streams == 0 {
 			select {
 			case <-ctx.Done():
 			case <-p.wake:
 			}
 			continue
 		}
-		now, busy := time.Now(), l.busy.total()
-		pause.Reset(pauseAfter(now.Sub(begin), busy-lastBusy, now.Sub(last)))
-		last, lastBusy = now, busy
+		pause.Reset(pace.after(l, begin, streams))
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
@@ -293,14 +304,50 @@ func (l *Log) Run(ctx context.Context) error {
 	return nil
 }
 
+// pace is what reading ahead has seen of the log's appends.
+type pace struct {
+	// at is when the last chunk was read, busy the time in appends until then.
+	at   time.Time
+	busy time.Duration
+	// The log's growth, in bytes per second, and since when the next is counted,
+	// from how many bytes on.
+	growth float64
+	since  time.Time
+	bytes  int64
+}
+
+func newPace(l *Log) *pace {
+	now := time.Now()
+	return &pace{at: now, busy: l.busy.total(), since: now, bytes: l.grown.Load()}
+}
+
+// after returns the pause after a chunk that was begun at begin, one of so many
+// readers'.
+func (p *pace) after(l *Log, begin time.Time, streams int) time.Duration {
+	now, busy, bytes := time.Now(), l.busy.total(), l.grown.Load()
+	if d := now.Sub(p.since); d >= gainWindow {
+		p.growth = float64(bytes-p.bytes) / d.Seconds()
+		p.since, p.bytes = now, bytes
+	}
+	pause := pauseAfter(now.Sub(begin), busy-p.busy, now.Sub(p.at), p.growth*float64(streams))
+	p.at, p.busy = now, busy
+	return pause
+}
+
 // pauseAfter is how long reading ahead pauses after a chunk that took so long,
-// where appends were under way for busy of the time since the chunk before.
-func pauseAfter(took, busy, since time.Duration) time.Duration {
+// where appends were under way for busy of the time since the chunk before, and
+// the log grows by growth bytes per second, times the number of readers.
+func pauseAfter(took, busy, since time.Duration, growth float64) time.Duration {
 	if since <= 0 || busy <= 0 {
 		return 0
 	}
 	share := pauseShare * min(1, float64(busy)/float64(since))
-	return min(time.Duration(share*float64(took)), pauseMax)
+	pause := min(time.Duration(share*float64(took)), pauseMax)
+	if growth > 0 {
+		apart := time.Duration(chunkBytes / (gainShare * growth) * float64(time.Second))
+		pause = min(pause, max(0, apart-took))
+	}
+	return pause
 }
 
 // busyClock adds up how long calls of Append take. One goroutine starts and stops
@@ -323,22 +370,24 @@ func (c *busyClock) total() time.Duration {
 	return time.Duration(sum)
 }
 
-// readAhead reads a chunk for one stream, and reports whether it did.
-func (l *Log) readAhead() bool {
-	s, r, from := l.nextChunk()
+// readAhead reads a chunk for one stream, and returns how many there are to read
+// for; 0 = none.
+func (l *Log) readAhead() (streams int) {
+	s, r, from, streams := l.nextChunk()
 	if s == nil {
-		return false
+		return 0
 	}
 	err := l.readRun(r, from)
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	l.prefetch.put(s, r, err == nil && r.generation == l.generation)
-	return true
+	return streams
 }
 
-// nextChunk returns a stream that has room for a chunk, and how to read that;
-// nil if there is none. The one that holds least comes first.
-func (l *Log) nextChunk() (*stream, *reading, *segment) {
+// nextChunk returns a stream that has room for a chunk, how to read that, and how
+// many such streams there are; nil if there is none. The one that holds least
+// comes first.
+func (l *Log) nextChunk() (s *stream, r *reading, segment *segment, streams int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	p := &l.prefetch
@@ -349,27 +398,28 @@ func (l *Log) nextChunk() (*stream, *reading, *segment) {
 	if !ok {
 		until = l.segments[len(l.segments)-1].last() + 1
 	}
-	var s *stream
 	for _, c := range p.streams {
 		there := c.from() >= l.segments[0].first && c.from() < until
 		if !there && c.arriving != nil { // purged meanwhile
 			c.failed = true
 			p.release(c)
 		}
-		if there && c.sequential && !c.reading && !c.failed && c.bytes+c.chunkBytes <= p.streamBytesMax &&
-			(s == nil || c.bytes < s.bytes) {
-			s = c
+		if there && (c.sequential || c.wanted) && !c.reading && !c.failed && c.bytes+c.chunkBytes <= p.streamBytesMax {
+			streams++
+			if s == nil || c.bytes < s.bytes {
+				s = c
+			}
 		}
 	}
 	if s == nil {
-		return nil, nil, nil
+		return nil, nil, nil, 0
 	}
 	if s.arriving == nil {
 		s.arriving = make(chan struct{})
 	}
 	s.fetching = true
 	from := *l.segments[l.find(s.from())]
-	return s, &reading{lo: s.from(), hi: until, bytesMax: chunkBytes, generation: l.generation, once: true}, &from
+	return s, &reading{lo: s.from(), hi: until, bytesMax: chunkBytes, generation: l.generation, once: true}, &from, streams
 }
 
 // put hands the chunk that r has read to its stream, unless that has no place

@@ -20,9 +20,10 @@ import (
 type laggards struct {
 	*Log
 	disk *vfs.Mem
-	// broken makes all reads fail.
-	broken atomic.Bool
-	want   []Entry
+	// broken makes all reads fail, readTakes last so many nanoseconds.
+	broken    atomic.Bool
+	readTakes atomic.Int64
+	want      []Entry
 }
 
 const laggardBytes = 64 << 10
@@ -31,7 +32,13 @@ func newLaggards(t *testing.T, entries int, prefetchBytesMax int64) *laggards {
 	l := &laggards{disk: vfs.NewMem()}
 	errRead := errors.New("input/output error")
 	fs := vfs.Wrap(l.disk, func(op vfs.Op, _ string) error {
-		if l.broken.Load() && (op == vfs.OpOpen || op == vfs.OpRead) {
+		if op != vfs.OpOpen && op != vfs.OpRead {
+			return nil
+		}
+		if takes := l.readTakes.Load(); takes > 0 {
+			time.Sleep(time.Duration(takes))
+		}
+		if l.broken.Load() {
 			return errRead
 		}
 		return nil
@@ -330,17 +337,114 @@ func TestPurgeFreesWhoWaits(t *testing.T) {
 
 func TestPauseAfter(t *testing.T) {
 	const ms = time.Millisecond
-	for _, c := range []struct{ took, busy, since, want time.Duration }{
-		{ms, 0, 10 * ms, 0},                 // nothing is appended
-		{2 * ms, 10 * ms, 10 * ms, 20 * ms}, // all the time: the most
-		{ms / 10, 10 * ms, 10 * ms, pauseShare * ms / 10},
-		{ms / 10, 5 * ms, 10 * ms, pauseShare * ms / 20},
-		{ms / 10, 50 * ms, 10 * ms, pauseShare * ms / 10},
-		{ms, ms, 0, 0},
-		{ms, -ms, ms, 0}, // the clock was set
+	for _, c := range []struct {
+		took, busy, since time.Duration
+		growth            float64
+		want              time.Duration
+	}{
+		{ms, 0, 10 * ms, 0, 0},                 // nothing is appended
+		{2 * ms, 10 * ms, 10 * ms, 0, 20 * ms}, // all the time: the most
+		{ms / 10, 10 * ms, 10 * ms, 0, pauseShare * ms / 10},
+		{ms / 10, 5 * ms, 10 * ms, 0, pauseShare * ms / 20},
+		{ms / 10, 50 * ms, 10 * ms, 0, pauseShare * ms / 10},
+		{ms, ms, 0, 0, 0},
+		{ms, -ms, ms, 0, 0}, // the clock was set
+		// The log grows: a chunk each 2 ms is twice as much.
+		{ms, 10 * ms, 10 * ms, chunkBytes * 250, ms},
+		{3 * ms, 10 * ms, 10 * ms, chunkBytes * 250, 0}, // the disk is too slow for that
+		{ms / 10, 10 * ms, 10 * ms, chunkBytes, pauseShare * ms / 10},
 	} {
-		if got := pauseAfter(c.took, c.busy, c.since); got != c.want {
-			t.Errorf("after %v, %v of %v: %v, want %v", c.took, c.busy, c.since, got, c.want)
+		if got := pauseAfter(c.took, c.busy, c.since, c.growth); got != c.want {
+			t.Errorf("after %v, %v of %v, growth %v: %v, want %v", c.took, c.busy, c.since, c.growth, got, c.want)
 		}
 	}
+}
+
+// TestReadingAheadGivesWay: beside an append that lasts, a chunk that takes 1 ms is
+// followed by a pause; but a log that grows is not run away with.
+func TestReadingAheadGivesWay(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		busy     bool
+		growth   int64 // bytes each millisecond
+		min, max time.Duration
+	}{
+		{"idle", false, 0, 0, 100 * time.Millisecond},
+		{"busy", true, 0, 400 * time.Millisecond, time.Second},
+		{"growing", true, chunkBytes / 8, 100 * time.Millisecond, 300 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLaggards(t, 320, 0)
+				l.readTakes.Store(int64(time.Millisecond))
+				if c.busy {
+					l.busy.start()
+					defer l.busy.stop()
+				}
+				stop := make(chan struct{})
+				defer close(stop)
+				go func() {
+					tick := time.NewTicker(time.Millisecond)
+					defer tick.Stop()
+					for {
+						select {
+						case <-tick.C:
+							l.grown.Add(c.growth)
+						case <-stop:
+							return
+						}
+					}
+				}()
+				time.Sleep(2 * gainWindow)
+				begin := time.Now()
+				for next := uint64(1); next <= 160; { // 10 MiB, 40 chunks
+					next = l.read(t, next)
+				}
+				if took := time.Since(begin); took < c.min || took > c.max {
+					t.Errorf("took %v, want %v to %v", took, c.min, c.max)
+				}
+			})
+		})
+	}
+}
+
+// TestReaderOfFailedChunkIsNotForgotten: two readers at one place, whose file cannot
+// be opened for a moment; the second waits for what the first makes it give up.
+func TestReaderOfFailedChunkIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 320, 0)
+		synctest.Wait()
+		l.readTakes.Store(int64(time.Millisecond))
+		next := l.read(t, l.read(t, 1))
+		l.broken.Store(true) // with the chunk that both will wait for
+		var readers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() { _, _ = l.Entries(next, l.LastIndex()+1, chunkBytes) })
+		}
+		time.Sleep(time.Minute)
+		readers.Wait() // or the bubble is dead
+	})
+}
+
+// TestProbesReadOneChunk: who asks for the same entries again and again, and goes
+// on nowhere, has no more read than it asks for.
+func TestProbesReadOneChunk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 320, 0)
+		synctest.Wait()
+		const probes = 10
+		for range probes {
+			for {
+				_, err := l.EntriesInMemory(1, l.LastIndex()+1, chunkBytes)
+				if err == nil {
+					break
+				}
+				<-l.Arrived()
+			}
+			synctest.Wait()
+		}
+		if s := l.Stats(); s.PrefetchBytes > probes*2*chunkBytes {
+			t.Errorf("%d bytes were read ahead for %d probes of a chunk of %d", s.PrefetchBytes, probes, chunkBytes)
+		}
+	})
 }

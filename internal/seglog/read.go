@@ -26,8 +26,9 @@ type reading struct {
 	fromFile int
 	// once: the page cache need not keep what is read.
 	once bool
-	// memory: what has to come from the file is read ahead, not here.
-	memory bool
+	// memory: what has to come from the file is read ahead, not here. now: it is
+	// read here, whatever is appended at the same time.
+	memory, now bool
 }
 
 // next is the index of the next entry to be read.
@@ -47,12 +48,24 @@ func (r *reading) add(e Entry) {
 
 // Entries returns the entries from lo up to, but without, hi. It returns fewer,
 // but at least one if any, where their data would be over bytesMax bytes or
-// over ReadBytesMax. It returns ErrCompacted or ErrUnavailable if the log does
+// over ReadBytesMax. What is read ahead it waits for. It returns ErrCompacted or ErrUnavailable if the log does
 // not hold all of them, and a *CorruptError for an entry that has gone bad on
 // disk. The caller must not change the data: others share it.
 func (l *Log) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
-	r := &reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax)}
+	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax)})
+}
+
+// EntriesNow is Entries for a reader that others wait for: it does not wait for
+// its turn beside commits.
+func (l *Log) EntriesNow(lo, hi, bytesMax uint64) ([]Entry, error) {
+	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), now: true})
+}
+
+func (l *Log) entries(r *reading) ([]Entry, error) {
 	err := l.read(r)
+	if errors.Is(err, ErrNotInMemory) {
+		return nil, err
+	}
 	l.prefetch.served(r)
 	if err != nil {
 		return nil, err
@@ -65,16 +78,7 @@ func (l *Log) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
 // read ahead: Arrived says when to ask again. It waits all the same where Run is
 // not under way, or does not read that entry ahead.
 func (l *Log) EntriesInMemory(lo, hi, bytesMax uint64) ([]Entry, error) {
-	r := &reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), memory: true}
-	err := l.read(r)
-	if errors.Is(err, ErrNotInMemory) {
-		return nil, err
-	}
-	l.prefetch.served(r)
-	if err != nil {
-		return nil, err
-	}
-	return r.entries, nil
+	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), memory: true, now: true})
 }
 
 // Arrived gets a value when something was read ahead that EntriesInMemory was
@@ -116,7 +120,7 @@ func (l *Log) step(r *reading) (*segment, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(r.entries) > 0 && r.generation != l.generation {
-		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax, stream: r.stream, memory: r.memory}
+		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax, stream: r.stream, memory: r.memory, now: r.now}
 	}
 	r.generation = l.generation
 	first, last := l.segments[0].first, l.segments[len(l.segments)-1].last()
