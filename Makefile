@@ -20,7 +20,7 @@ demo: mysql build ## three nodes, real writers, a SIGKILL of the primary, a ledg
 
 test: mysql ## every test, from unit tests to real mysqld
 	$(GO) test -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
-	$(GO) test -timeout 20m ./test/e2e # alone: it waits for election timeouts, not for the compiler
+	$(GO) test -timeout 60m ./test/e2e # alone: it waits for election timeouts, not for the compiler
 
 build: ## bin/quorate
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/quorate ./cmd/quorate

@@ -25,10 +25,12 @@ wanted() {
 	esac
 }
 
-# loaded says whether it needs sysbench: part large brings its own writers.
+# loaded says whether it needs sysbench: these parts bring their own writers.
 loaded() {
 	case " $* " in
 	*"-only large "* | *"-only=large "*) return 1 ;;
+	*"-only switchover "* | *"-only=switchover "*) return 1 ;;
+	*"-only failures "* | *"-only=failures "*) return 1 ;;
 	esac
 }
 

@@ -79,6 +79,7 @@ type Agent struct {
 	bulk         *bulk.Bulk
 	router       *router.Router
 	feed         *mysqlwire.Feed
+	readers      *mysqlwire.Feed // nil: no downstream readers
 	api          *api.Server
 	server       *mysqld.Server
 
@@ -93,12 +94,25 @@ type Agent struct {
 
 	board board // what is known of this node and its peers
 	lag   lagTracker
-	mark  durableMark
-	purge purger
-	epoch *epochSlot
+	// applyRate is runWatch's.
+	applyRate applyRate
+	lagBound  *lagBound
+	mark      durableMark
+	purge     purger
+	epoch     *epochSlot
+	state     *stateKeeper
+	// leaving is set once this node cannot go on as it is; settled: what it is now
+	// is in its data directory.
+	leaving  atomic.Pointer[leavingError]
+	settled  bool
+	ackDrops atomic.Uint64 // how often this node dropped a require-ack
 
 	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
 	serveTerm atomic.Uint64
+	// moving is the operator's plan under way, nil = none. openedIncarnation is the
+	// newest mysqld that was opened for writes.
+	moving            atomic.Pointer[moving]
+	openedIncarnation atomic.Uint64
 
 	// process is the mysqld that runs; it is set and cleared by operations.
 	processMu sync.Mutex
@@ -117,12 +131,9 @@ type operation struct {
 // New builds a node from its configuration: it finds MySQL and checks the data
 // directory, and touches nothing.
 func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error) {
-	install, err := provision.Discover(cfg.MySQL.BaseDir)
+	install, err := discover(cfg)
 	if err != nil {
 		return nil, err
-	}
-	if err := mysqld.CheckVariables(cfg.MySQL.Variables); err != nil {
-		return nil, fmt.Errorf("[mysql.variables]: %w", err)
 	}
 	return newAgent(cfg, install, logger, version)
 }
@@ -132,41 +143,67 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	if err != nil {
 		return nil, err
 	}
+	if _, err := os.Stat(data.join("mysql")); install == nil && err == nil {
+		return nil, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",
+			cfg.DataDir, cfg.Node)
+	}
 	a := &Agent{
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
 		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(),
+		lagBound: newLagBound(cfg.MySQL.MaxApplyLag),
+		state:    newStateKeeper(),
 	}
 	a.board.init(cfg, a.self, version)
+	a.board.self.Instance = data.identity.Instance
 	return a, nil
 }
+
+// discover finds MySQL, which a logger needs not.
+func discover(cfg config.Config) (*provision.Installation, error) {
+	if cfg.Self().Kind == cluster.KindLogger {
+		return nil, nil
+	}
+	install, err := provision.Discover(cfg.MySQL.BaseDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := mysqld.CheckVariables(cfg.MySQL.Variables); err != nil {
+		return nil, fmt.Errorf("[mysql.variables]: %w", err)
+	}
+	return install, nil
+}
+
+// runsMysqld tells whether this node has a mysqld, and what belongs to one: a
+// feed, accounts, a durable mark.
+func (a *Agent) runsMysqld() bool { return a.self.Kind != cluster.KindLogger }
 
 // Run runs the node until ctx ends and everything has stopped in order, or
 // until it fails.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.buildFeed(); err != nil {
-		return err
+	if a.data.identity.Removed {
+		return a.runRemoved(ctx)
 	}
 	defer a.unlisten()
 	if err := a.listen(); err != nil {
 		return err
 	}
-	if err := a.feed.Listen(); err != nil {
-		return fmt.Errorf("open feed port: %w", err)
-	}
-	if err := a.checkPortFree(ctx); err != nil {
-		return err
+	if a.runsMysqld() {
+		if err := a.listenMysqld(ctx); err != nil {
+			return err
+		}
 	}
 	if err := a.introduce(ctx); err != nil {
-		return err
+		return errors.Join(err, a.settle())
 	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 && a.cfg.MySQL.User == "" {
+	if a.runsMysqld() && os.Geteuid() == 0 && a.cfg.MySQL.User == "" {
 		a.logger.Warn("mysqld runs as root: set mysql.user to an account of its own")
 	}
 	err := a.runAll(ctx)
+	err = errors.Join(err, a.settle())
 	return errors.Join(err, a.log.Close(), a.data.close())
 }
 
@@ -185,13 +222,44 @@ func (a *Agent) listen() error {
 			return fmt.Errorf("open %s: %w", l.name, err)
 		}
 	}
+	return a.listenReaders()
+}
+
+// listenMysqld opens the feed, and looks whether mysqld will have its port.
+func (a *Agent) listenMysqld(ctx context.Context) error {
+	if err := a.buildFeed(); err != nil {
+		return err
+	}
+	if err := a.feed.Listen(); err != nil {
+		return fmt.Errorf("open feed port: %w", err)
+	}
+	return a.checkPortFree(ctx)
+}
+
+// openMysqld reads what belongs to mysqld, and starts nothing.
+func (a *Agent) openMysqld() (err error) {
+	if a.secrets, err = loadSecrets(a.data.join(secretsFile)); err != nil {
+		return err
+	}
+	if err := a.mark.load(a.data.join(durableFile)); err != nil {
+		return err
+	}
+	if err := a.mark.check(a.data.join("mysql", "data")); err != nil {
+		return err
+	}
+	a.server = mysqld.New(a.mysqldConfig())
 	return nil
 }
 
 // unlisten gives back the ports that nothing serves, or serves any more: the next
 // agent in this process needs them.
 func (a *Agent) unlisten() {
-	a.feed.Unlisten()
+	if a.feed != nil {
+		a.feed.Unlisten()
+	}
+	if a.readers != nil {
+		a.readers.Unlisten()
+	}
 	a.peers.Unlisten()
 	a.router.Unlisten()
 	a.api.Unlisten()
@@ -227,19 +295,17 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.data.close())
+			err = errors.Join(err, a.settle(), a.data.close())
 		}
 	}()
-	if a.secrets, err = loadSecrets(a.data.join(secretsFile)); err != nil {
+	if a.runsMysqld() {
+		if err := a.openMysqld(); err != nil {
+			return err
+		}
+	}
+	if err := a.openMembers(ctx); err != nil {
 		return err
 	}
-	if err := a.mark.load(a.data.join(durableFile)); err != nil {
-		return err
-	}
-	if err := a.mark.check(a.data.join("mysql", "data")); err != nil {
-		return err
-	}
-	a.server = mysqld.New(a.mysqldConfig())
 	if err := a.data.checkLog(); err != nil {
 		return err
 	}
@@ -256,13 +322,16 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.data.hasLog(); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
+	if err := a.openState(); err != nil {
+		return errors.Join(err, a.log.Close())
+	}
 	a.node, err = consensus.New(consensus.Config{
-		Self: a.self.ID, Members: a.cfg.ClusterMembers(),
+		Self: a.self.ID, Members: a.cfg.ClusterMembers(), State: new(a.state.point()), OnState: a.onState,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
 		Fresh: a.data.fresh, Send: a.peers.Send,
 		OnRole: a.onRole, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
-		OnWanted: a.onWanted, OnFull: a.onFull,
+		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent,
 	})
 	if err != nil {
 		return errors.Join(err, a.log.Close())
@@ -304,17 +373,23 @@ func (a *Agent) runAll(ctx context.Context) error {
 
 	upper, upperCtx := errgroup.WithContext(serve)
 	upper.Go(func() error { return a.router.Run(upperCtx) })
-	upper.Go(func() error {
-		if err := a.feed.Run(upperCtx); !errors.Is(err, context.Canceled) {
-			return err
-		}
-		return nil
-	})
+	if a.runsMysqld() {
+		upper.Go(func() error {
+			if err := a.feed.Run(upperCtx); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		})
+		upper.Go(func() error { return a.runWatch(upperCtx) })
+		upper.Go(func() error { return a.runDurable(upperCtx) })
+		upper.Go(func() error { return a.runLagBound(upperCtx) })
+	}
 	upper.Go(func() error { return a.api.Run(upperCtx) })
-	upper.Go(func() error { return a.runWatch(upperCtx) })
+	upper.Go(func() error { return a.runReaders(upperCtx) })
 	upper.Go(func() error { return a.runGossip(upperCtx) })
+	upper.Go(func() error { return a.runState(upperCtx) })
+	upper.Go(func() error { return a.runMembers(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })
-	upper.Go(func() error { return a.runDurable(upperCtx) })
 	upper.Go(func() error { return a.runPurge(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
@@ -334,10 +409,15 @@ func (a *Agent) runAll(ctx context.Context) error {
 // another goroutine of the tree has failed.
 func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	machine := core.New(core.Config{
-		Self: a.self.ID, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
+		Self: a.self.ID, Kind: a.self.Kind, Weight: a.self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
 		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, IdleLeaderTimeout: idleLeaderTimeout,
 		StopTimeout: stopTimeout,
 	})
+	fenced, err := a.fencedBefore()
+	if err != nil {
+		return err
+	}
+	a.step(machine, fenced)
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
 	began := time.Now()
@@ -447,7 +527,9 @@ func (a *Agent) onRole(r consensus.RoleState) {
 
 func (a *Agent) onCommit(m consensus.Mark) {
 	a.epoch.committed(m)
-	a.lag.committed(m)
+	if a.runsMysqld() {
+		a.lag.committed(m)
+	}
 }
 
 func (a *Agent) onRefused(r consensus.Refusal) {

@@ -185,7 +185,7 @@ func TestLagTracker(t *testing.T) {
 	if err := executed.AddInterval(gtid.UUID{}, "", 1, total); err != nil {
 		t.Fatal(err)
 	}
-	if got := l.executed(executed, time.Now()); got != (lag{Applied: total}) {
+	if got := l.executed(executed, time.Now()); got != (lag{Applied: total, AppliedBytes: 100 * total}) {
 		t.Errorf("caught up: %+v", got)
 	}
 }

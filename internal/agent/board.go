@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -19,9 +20,12 @@ import (
 // board holds what is known of this node and what its peers say of themselves.
 type board struct {
 	mu      sync.Mutex
-	members []cluster.Member
-	self    cluster.NodeStatus
-	peers   map[cluster.NodeID]peerReport
+	members []cluster.Member // as the cluster state has them
+	state   cluster.State
+	// named is members for who may hold no lock.
+	named atomic.Pointer[[]cluster.Member]
+	self  cluster.NodeStatus
+	peers map[cluster.NodeID]peerReport
 	// troubles are shown as the reason where the role has none: by what they
 	// are about, a peer's name or "replication".
 	troubles map[string]string
@@ -35,11 +39,16 @@ type peerReport struct {
 }
 
 func (b *board) init(cfg config.Config, self cluster.Member, version string) {
-	b.members = cfg.ClusterMembers()
+	b.state = cluster.NewState(cfg.ClusterMembers())
+	b.members = b.state.Members
+	b.named.Store(new(b.state.Members))
 	b.self = cluster.NodeStatus{
 		ID: self.ID, Name: self.Name, Kind: self.Kind, Peer: self.Peer, Reachable: true,
-		Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
+		StateVersion: new(uint64), Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
 		Router: cfg.Router.ReadWrite, AgentVersion: version,
+	}
+	if self.Kind == cluster.KindLogger {
+		b.self.Role, b.self.Mysqld = cluster.RoleLogger, cluster.MysqldNone
 	}
 	b.peers = map[cluster.NodeID]peerReport{}
 	b.troubles = map[string]string{}
@@ -48,13 +57,16 @@ func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 
 // name returns a member's name, or "none".
 func (b *board) name(id cluster.NodeID) string {
-	for _, m := range b.members {
+	for _, m := range *b.named.Load() {
 		if m.ID == id {
 			return m.Name
 		}
 	}
 	return "none"
 }
+
+// list returns the members as the cluster state has them. Nobody changes it.
+func (b *board) list() []cluster.Member { return *b.named.Load() }
 
 // update changes this node's own status and wakes whoever waits if the change
 // matters to routing or to peers.
@@ -116,6 +128,32 @@ func (b *board) setRaft(r consensus.RoleState) {
 	b.update(func(s *cluster.NodeStatus) { s.Term, s.Leader = r.Term, r.Leader })
 }
 
+// setState takes a newer cluster state.
+func (b *board) setState(s cluster.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state = s.Clone()
+	b.members = b.state.Members
+	b.named.Store(new(b.state.Members))
+	b.self.StateVersion = new(s.Version)
+	maps.DeleteFunc(b.peers, func(id cluster.NodeID, _ peerReport) bool {
+		return !slices.ContainsFunc(b.members, func(m cluster.Member) bool { return m.ID == id })
+	})
+	for _, m := range b.members {
+		if m.ID == b.self.ID {
+			b.self.Kind, b.self.Weight, b.self.Site, b.self.RequireAck = m.Kind, m.Weight, m.Site, m.Degrade()
+		}
+	}
+	b.wake()
+}
+
+// clusterState returns the newest cluster state.
+func (b *board) clusterState() cluster.State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.Clone()
+}
+
 // own returns this node's status.
 func (b *board) own() cluster.NodeStatus {
 	b.mu.Lock()
@@ -155,21 +193,35 @@ func (b *board) peerUp(id cluster.NodeID, up bool) {
 
 func (p peerReport) live(now time.Time) bool { return p.up && now.Sub(p.at) < peerLiveFor }
 
-// forCore returns the peers as core wants them.
-func (b *board) forCore() core.Peers {
+// forCore returns the nodes as core wants them; own is this node's whole status.
+func (b *board) forCore(own cluster.NodeStatus) core.Peers {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
 	var in core.Peers
-	for id, p := range b.peers {
-		in.Peers = append(in.Peers, core.Peer{
-			ID: id, Name: p.status.Name, Live: p.live(now), Role: p.status.Role,
-			Applied: p.status.Applied, LogLast: p.status.LogLast,
-			LogBad: p.status.LogState != "" && p.status.LogState != cluster.LogOK,
-		})
+	for _, m := range b.members {
+		if m.ID == b.self.ID {
+			in.Own = forCore(m, own, true)
+		} else {
+			in.Peers = append(in.Peers, forCore(m, b.peers[m.ID].status, b.peers[m.ID].live(now)))
+		}
+	}
+	if m := b.state.Maintenance; m != nil {
+		in.Held = true
+		if held, err := b.state.Member(m.Primary); err == nil {
+			in.HeldFor = held.ID
+		}
 	}
 	slices.SortFunc(in.Peers, func(a, b core.Peer) int { return cmp.Compare(a.ID, b.ID) })
 	return in
+}
+
+func forCore(m cluster.Member, s cluster.NodeStatus, live bool) core.Peer {
+	return core.Peer{
+		ID: m.ID, Name: m.Name, Kind: m.Kind, Weight: m.Weight, Live: live, Role: s.Role,
+		Applied: s.Applied, Lag: time.Duration(s.LagSeconds * float64(time.Second)), LogLast: s.LogLast,
+		LogBad: s.LogState != "" && s.LogState != cluster.LogOK,
+	}
 }
 
 // primary returns the live peer that says that it is primary, of the highest term.
@@ -201,7 +253,11 @@ func (b *board) all() []cluster.NodeStatus {
 			s = p.status
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
 		}
+		s.Kind, s.Weight, s.Site, s.RequireAck = m.Kind, m.Weight, m.Site, m.Degrade()
 		nodes = append(nodes, s)
+	}
+	if _, ok := memberOf(b.state, b.self.ID); !ok { // not yet, or not any more
+		nodes = append(nodes, b.self)
 	}
 	return nodes
 }

@@ -56,7 +56,7 @@ func (a *Agent) transportIdentity() transport.Identity {
 }
 
 func (a *Agent) transportPeers() (peers []transport.Peer) {
-	for _, m := range a.cfg.ClusterMembers() {
+	for _, m := range a.board.list() {
 		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
 	}
 	return peers
@@ -94,7 +94,9 @@ func (a *Agent) logOptions(heal bool) seglog.Options {
 const (
 	serverIDOfMysqld = 0
 	serverIDOfTap    = 1 << 29
-	serverIDOfFeed   = 2 << 29 // below 1<<31: mysqld prints these signed
+	serverIDOfFeed   = 2 << 29
+	// serverIDOfReaders and all others are below 1<<31: mysqld prints these signed.
+	serverIDOfReaders = 3 << 29
 )
 
 // serverID derives a MySQL server id from the node's id.
@@ -106,6 +108,9 @@ func (a *Agent) serverID(of uint32) uint32 {
 const (
 	uuidOfTap  = "tap"
 	uuidOfFeed = "feed"
+	// uuidOfReaders differs: to a replica of somebody else's, the node's feed for
+	// its own mysqld is another source.
+	uuidOfReaders = "readers"
 )
 
 // derivedUUID is stable for this data directory and differs from any other.
@@ -145,8 +150,14 @@ func (p provider) Status() cluster.Status {
 			s.Nodes[i] = own
 		}
 	}
+	state := p.board.clusterState()
+	s.StateVersion, s.Maintenance, s.Durability = state.Version, state.Maintenance, state.Durability
 	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
 		s.Primary = p.board.name(t.Node)
+		s.Failover = new(cluster.EstimateFailover(s.Nodes, s.Primary, p.failoverTimes()))
+		if s.Maintenance != nil {
+			s.Failover = &cluster.Failover{Reason: "none, maintenance is on"}
+		}
 	}
 	return s
 }

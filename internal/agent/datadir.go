@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +42,12 @@ type identity struct {
 	Instance string `json:"instance"`
 	// Log: this directory has had a log. One without it has lost its promises.
 	Log bool `json:"log,omitempty"`
+	// State: this directory has had a cluster.json.
+	State bool `json:"state,omitempty"`
+	// Joining: this node has not joined so far, and has nothing that counts.
+	Joining bool `json:"joining,omitempty"`
+	// Removed: the cluster has removed this node.
+	Removed bool `json:"removed,omitempty"`
 }
 
 // dataDir is the agent's data directory.
@@ -51,6 +59,10 @@ type dataDir struct {
 
 	mu   sync.Mutex
 	pins map[cluster.NodeID]string
+	// rebuilt are the nodes that may have a data directory still in place of which
+	// they are to have the one that is pinned, by the version of the cluster state.
+	rebuilt      map[cluster.NodeID]bool
+	stateVersion uint64
 }
 
 // prepareDataDir reads whose directory it is and refuses one of another node,
@@ -64,6 +76,7 @@ func prepareDataDir(cfg config.Config) (*dataDir, error) {
 		d.identity = identity{
 			Format: dataFormat, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
 			Node: cfg.Node, NodeID: uint64(cfg.Self().ID), Instance: newInstance(),
+			Joining: cfg.Joins(),
 		}
 		return d, checkEmpty(cfg.DataDir)
 	}
@@ -160,6 +173,12 @@ func (d *dataDir) hasLog() error {
 	return writeJSON(d.join(identityFile), d.identity)
 }
 
+// removed notes durably that the cluster has removed this node.
+func (d *dataDir) removed() error {
+	d.identity.Removed = true
+	return writeJSON(d.join(identityFile), d.identity)
+}
+
 func (d *dataDir) takeLock() error {
 	f, err := os.OpenFile(d.join("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -215,6 +234,9 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 	switch pinned, ok := d.pins[id.Node]; {
 	case ok && pinned == instance:
 		return nil
+	case ok && d.rebuilt[id.Node]:
+		return &transport.RejectedError{Code: transport.CodeRebuild,
+			Text: fmt.Sprintf("node %q is to be rebuilt: %d/%s", id.NodeName, d.stateVersion, pinned)}
 	case ok && id.Instance == [16]byte{}:
 		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had (instance %.8s): "+
 			"give it back, or the log that the cluster counts on is gone", id.NodeName, pinned)
@@ -232,6 +254,43 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 		return err
 	}
 	return nil
+}
+
+// expect pins the data directories of nodes that are rebuilt, or were, as the cluster
+// has agreed on them.
+func (d *dataDir) expect(p cluster.StatePoint) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := maps.Clone(d.pins)
+	d.rebuilt, d.stateVersion = map[cluster.NodeID]bool{}, p.State.Version
+	for _, m := range p.State.Members {
+		leaves := slices.Contains(p.Outgoing, m.ID) // its old data count until the change is complete
+		if m.Instance != "" && uint64(m.ID) != d.identity.NodeID && !leaves {
+			d.pins[m.ID] = m.Instance
+			d.rebuilt[m.ID] = !m.Votes()
+		}
+	}
+	if maps.Equal(before, d.pins) {
+		return nil
+	}
+	if err := writeJSON(d.join(peersFile), d.pins); err != nil {
+		d.pins = before
+		return err
+	}
+	return nil
+}
+
+// rebuild notes durably that everything here is to be made anew, under a new
+// instance. Nothing is removed yet.
+func (d *dataDir) rebuild(instance string) error {
+	if raw, err := hex.DecodeString(instance); err != nil || len(raw) != 16 {
+		return fmt.Errorf("rebuild this node: %q is no instance of a data directory", instance)
+	}
+	if err := os.MkdirAll(d.path, 0o755); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	d.identity.Instance, d.identity.Joining, d.identity.Log, d.identity.State = instance, true, false, false
+	return writeJSON(d.join(identityFile), d.identity)
 }
 
 // loadSecrets reads the node's internal passwords and makes them first if there

@@ -15,9 +15,14 @@
 //	                  under its old name
 //	  durable.json    the durable mark of its mysqld: how far into the log
 //	                  InnoDB holds everything, its witness, the server_uuid
+//	  cluster.json    the newest cluster state that this node has applied, and how
+//	                  far into the log it is known
+//	  audit.log       a line for each change of it; audit.log.1 is the one before
+//	  fence.json      there while an operator wants no mysqld to run here
 //	  lock            flock: one agent per directory
 //	  log/            package seglog
 //	  mysql/          package mysqld
+//	  seed/           a mysqld's directory, while this node copies another one's data
 //	  secrets.toml    the internal accounts' passwords (package mysqld), mode 0600
 //
 // # Goroutines (all under Run)
@@ -28,9 +33,14 @@
 //	epoch       the tap's Run and the ACLs it reports, while one is open
 //	watch       polls mysqld: applied position, guarded variables, replication
 //	gossip      sends this node's status to its peers
+//	state       writes cluster.json and the audit log
+//	members     follows the members of the cluster state; promotes who has caught up
 //	durable     makes what mysqld has durable and notes it, for purging
 //	purge       removes the segments that nobody needs
 //	process     one per mysqld: reports its end
+//
+// A logger has no mysqld, and none of what belongs to one: feed, watch, durable,
+// process, secrets, mysql/, durable.json. Its core has one phase.
 //
 // # Stop order
 //

@@ -11,12 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/tap"
 )
 
 // epochSlot holds the epoch of which this node is the primary: there is at
@@ -64,6 +64,7 @@ type epoch struct {
 
 	mu    sync.Mutex
 	timed []timedBatch // in order of number
+	held  tap.Held
 }
 
 func (e *epoch) time(b mysqlwire.Batch) {
@@ -122,15 +123,6 @@ func (s *epochSlot) incarnation(term uint64) (uint64, bool) {
 	return 0, false
 }
 
-// committed acknowledges what the mark covers, if it is of the epoch in hand
-// (I2). It is called by consensus's loop; Tap.Ack does not block.
-func (s *epochSlot) committed(m consensus.Mark) {
-	if e := s.get(m.Epoch); e != nil && m.Number > 0 {
-		e.tap.Ack(m.Number)
-		e.acked(m.Number, s.ackSeconds)
-	}
-}
-
 // stats returns the tap's counters while there is one.
 func (s *epochSlot) stats() (mysqlwire.TapStats, bool) {
 	s.mu.Lock()
@@ -185,6 +177,9 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 			}
 		}
 		e.time(b)
+		if err := a.lagBound.wait(ctx, uint64(b.Bytes)); err != nil {
+			return err
+		}
 		if b.Staged != nil {
 			defer e.uploads.end(*b.Staged)
 			if err := e.waitStage(ctx, *b.Staged); err != nil {

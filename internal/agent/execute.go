@@ -35,6 +35,8 @@ func (a *Agent) execute(e core.Effect) {
 	case core.Serve:
 		a.serveTerm.Store(e.Term)
 		a.board.routeChanged()
+	case core.PlanEnded:
+		a.planEnded(e.Reason)
 	case core.Unserve:
 		a.stopServing()
 	case core.CloseTap:
@@ -49,6 +51,9 @@ func (a *Agent) execute(e core.Effect) {
 		a.node.Resign(ctx, e.Term)
 		cancel()
 	default:
+		if m := a.moving.Load(); m != nil && e.Kind == core.CloseWrites {
+			m.begin() // new clients are held from here on
+		}
 		a.begin(e)
 	}
 }
@@ -116,13 +121,21 @@ func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64,
 	case core.CommitEpoch:
 		return 0, a.commitEpoch(ctx, e.Term)
 	case core.OpenWrites:
+		a.lagBound.setOpen(true)
 		return 0, a.openWrites(ctx, e.Term)
 	case core.CloseWrites:
+		if m := a.moving.Load(); m != nil {
+			return 0, a.closeForPlan(ctx, m)
+		}
+		a.lagBound.setOpen(false)
 		return 0, a.closeWrites(ctx)
+	case core.AwaitTarget:
+		return 0, a.awaitTarget(ctx, e.To, e.Term)
 	case core.StopMysqld:
 		return 0, a.stopMysqld()
 	case core.KillMysqld:
 		a.killMysqld()
+		a.saveErrant(ctx)
 		return 0, nil
 	}
 	return 0, fmt.Errorf("unknown effect %s", e)
@@ -244,6 +257,11 @@ func (a *Agent) replicate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.tidyPrimary(ctx); err != nil {
+		// What it was asked may have been done or not, and a session may wait for an
+		// ACK that nobody sends: trying again would not end that.
+		return &verdictError{core.Unfit, fmt.Sprintf("make a replica of the former primary: %v", err)}
+	}
 	if err := admin.ConfigureReplication(ctx, host, port); err != nil {
 		return fmt.Errorf("configure replication: %w", err)
 	}
@@ -258,6 +276,9 @@ func (a *Agent) replicate(ctx context.Context) error {
 func (a *Agent) catchUp(ctx context.Context) error {
 	began := time.Now()
 	if err := a.node.Barrier(ctx); err != nil {
+		return err
+	}
+	if err := a.mayOpen(); err != nil {
 		return err
 	}
 	admin, err := a.admin()
@@ -347,10 +368,12 @@ func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc
 // openWrites makes mysqld writable and looks again whether it may be. The
 // statements run on mysqld's socket: fencing kills mysqld, and they with it.
 func (a *Agent) openWrites(ctx context.Context, term uint64) error {
-	admin, err := a.admin()
-	if err != nil {
-		return err
+	p := a.currentProcess()
+	if p == nil {
+		return errNoMysqld
 	}
+	admin := p.Admin()
+	a.openedIncarnation.Store(p.Incarnation())
 	if err := admin.SetSuperReadOnly(ctx, false, closeWritesLockWait); err != nil {
 		return fmt.Errorf("open for writes: %w", err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -22,10 +21,6 @@ const (
 	healRetry = 500 * time.Millisecond
 	// healAskTimeout bounds the question to one peer whether it leads.
 	healAskTimeout = 3 * time.Second
-	// A group of what was fetched is written at once. The memory of a repair is
-	// this, and one entry.
-	healGroupBytes   = 4 << 20
-	healGroupEntries = 1024
 )
 
 // errUnhealable ends a node whose log no peer can heal.
@@ -41,6 +36,9 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 			return err
 		}
 		err = a.Run(ctx)
+		if a.settled && ctx.Err() == nil {
+			continue // as what it is now
+		}
 		if ctx.Err() != nil || !errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, errUnhealable) {
 			return err
 		}
@@ -53,7 +51,7 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 // copies what is committed from the leader, as far as consensus.HealTarget says.
 func (a *Agent) heal(ctx context.Context, damage error) error {
 	a.logger.Error("the log is damaged: this node does not vote until it is healed from its peers", "error", damage)
-	if len(a.cfg.Members) == 1 {
+	if len(a.board.list()) == 1 {
 		return fmt.Errorf("%w: there is none: %w", errUnhealable, damage)
 	}
 	log, err := seglog.Open(a.logOptions(true))
@@ -75,24 +73,21 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 // healer is one healing.
 type healer struct {
 	a      *Agent
-	log    *seglog.Log
 	damage error
 	target consensus.HealTarget
-	bulk   *bulk.Bulk
 	// askTail asks a peer where its log is.
 	askTail func(context.Context, cluster.NodeID) (bulk.Tail, error)
-	// copied is the last index that is known to be as committed.
-	copied  uint64
-	pending []seglog.Entry
-	bytes   int
+	logCopy
 }
 
 func newHealer(a *Agent, log *seglog.Log, damage error) *healer {
 	healing, _ := log.Healing()
-	return &healer{
-		a: a, log: log, damage: damage, target: consensus.NewHealTarget(healing.Promised),
-		copied: log.HardState().Commit,
+	h := &healer{a: a, damage: damage, target: consensus.NewHealTarget(healing.Promised)}
+	h.log, h.copied = log, log.HardState().Commit
+	h.progress = func(from cluster.NodeID) {
+		h.say("copying from %s, entry %d of %d", a.board.name(from), h.copied, h.target.Index())
 	}
+	return h
 }
 
 // run copies until the log is whole; what serves the peers and the status ends
@@ -133,10 +128,14 @@ func (h *healer) say(format string, args ...any) {
 
 func (h *healer) copyAll(ctx context.Context) error {
 	for {
+		if l := h.a.leaving.Load(); l != nil {
+			return l
+		}
 		leader, tail, ok := h.leader(ctx)
 		if ok {
 			h.target.Aim(tail.Term, tail.Commit, tail.Last)
-			h.say("copying from %s, entry %d of %d", h.a.board.name(leader), h.copied, h.target.Index())
+			h.until = h.target.Index()
+			h.progress(leader)
 			if err := h.copyRound(ctx, leader); err != nil {
 				return err
 			}
@@ -154,7 +153,7 @@ func (h *healer) copyAll(ctx context.Context) error {
 
 // leader asks the peers who leads, and where their logs begin.
 func (h *healer) leader(ctx context.Context) (leader cluster.NodeID, tail bulk.Tail, ok bool) {
-	for _, m := range h.a.cfg.ClusterMembers() {
+	for _, m := range h.a.board.list() {
 		if m.ID == h.a.self.ID {
 			continue
 		}
@@ -180,7 +179,7 @@ func (h *healer) leader(ctx context.Context) (leader cluster.NodeID, tail bulk.T
 // the same everywhere. It returns an error that ends the healing.
 func (h *healer) copyRound(ctx context.Context, leader cluster.NodeID) error {
 	sources := []cluster.NodeID{leader}
-	for _, m := range h.a.cfg.ClusterMembers() {
+	for _, m := range h.a.board.list() {
 		if m.ID != leader && m.ID != h.a.self.ID {
 			sources = append(sources, m.ID)
 		}
@@ -207,81 +206,12 @@ func (h *healer) copyRound(ctx context.Context, leader cluster.NodeID) error {
 	return nil
 }
 
-// copyFrom copies what is committed on a peer, as far as it is needed.
-func (h *healer) copyFrom(ctx context.Context, leader cluster.NodeID) error {
-	h.pending, h.bytes = nil, 0
-	err := h.bulk.FetchEntries(ctx, leader, h.copied+1, func(e seglog.Entry) error {
-		if err := h.add(ctx, leader, e); err != nil {
-			return err
-		}
-		if h.copied >= h.target.Index() && len(h.pending) == 0 {
-			return errEnough
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return err
-	}
-	return h.flush(leader)
-}
-
-// errEnough ends a copy that has reached its target: the leader's log goes on.
-var errEnough = errors.New("copied what is needed")
-
-// add takes the next committed entry: it is there already, or is written with
-// others, or at once if it names a stage.
-func (h *healer) add(ctx context.Context, leader cluster.NodeID, e seglog.Entry) error {
-	if term, err := h.log.Term(e.Index); len(h.pending) == 0 && err == nil && term == e.Term {
-		h.copied = e.Index
-		return nil
-	}
-	s, staged := stagedOf(e)
-	if staged {
-		if err := h.flush(leader); err != nil {
-			return err
-		}
-		if err := h.bulk.FetchStage(ctx, s, leader); err != nil {
-			return err
-		}
-	}
-	h.pending, h.bytes = append(h.pending, e), h.bytes+len(e.Data)
-	if staged || h.bytes >= healGroupBytes || len(h.pending) >= healGroupEntries || e.Index >= h.target.Index() {
-		return h.flush(leader)
-	}
-	return nil
-}
-
-func (h *healer) flush(leader cluster.NodeID) error {
-	if len(h.pending) == 0 {
-		return nil
-	}
-	if err := h.log.Append(h.pending, nil); err != nil {
-		return err
-	}
-	h.copied = h.pending[len(h.pending)-1].Index
-	h.pending, h.bytes = nil, 0
-	h.say("copying from %s, entry %d of %d", h.a.board.name(leader), h.copied, h.target.Index())
-	return nil
-}
-
 // finish makes the log one that takes part in Raft again.
 func (h *healer) finish() error {
 	if err := h.log.FinishHealing(h.target.HardState(h.copied)); err != nil {
 		return fmt.Errorf("finish healing the log: %w", err)
 	}
 	return nil
-}
-
-func stagedOf(e seglog.Entry) (entry.Staged, bool) {
-	if e.Type != 0 {
-		return entry.Staged{}, false
-	}
-	h, body, err := entry.Parse(e.Data)
-	if err != nil || h.Kind != entry.KindStaged {
-		return entry.Staged{}, false
-	}
-	s, err := entry.ParseStaged(h, body)
-	return s, err == nil
 }
 
 // noEntries serves nothing: a log that is being healed is nobody's source.

@@ -88,7 +88,8 @@ func (a *Agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) 
 
 // refuse makes an error of a verdict that refuses.
 func (a *Agent) refuse(v replay.Verdict) error {
-	a.board.update(func(s *cluster.NodeStatus) { s.Errant = v.Errant.String() })
+	// Whatever is errant is saved once mysqld has ended (saveErrant).
+	a.board.update(func(s *cluster.NodeStatus) { s.Errant, s.ErrantSaved = v.Errant.String(), "" })
 	if v.Refused == "" {
 		return nil
 	}

@@ -33,6 +33,8 @@ type lag struct {
 	Applied             uint64
 	Transactions, Bytes int64
 	Seconds             float64
+	// AppliedBytes counts what mysqld has; differences of two are exact.
+	AppliedBytes uint64
 }
 
 // start notes what the commit check starts with.
@@ -72,12 +74,13 @@ func (l *lagTracker) executed(set *gtid.Set, now time.Time) lag {
 		}
 	}
 	if len(l.marks) == 0 {
-		return lag{Applied: l.newest.Index}
+		return lag{Applied: l.newest.Index, AppliedBytes: l.newest.Bytes}
 	}
 	return lag{
 		Applied:      l.applied.Index,
 		Transactions: int64(l.newest.Transactions - l.applied.Transactions),
 		Bytes:        int64(l.newest.Bytes - l.applied.Bytes),
 		Seconds:      now.Sub(l.marks[0].at).Seconds(),
+		AppliedBytes: l.applied.Bytes,
 	}
 }

@@ -37,6 +37,9 @@ func (p provider) Metrics() []api.Metric {
 	m = append(m, p.logMetrics()...)
 	m = append(m, bulkMetrics(p.bulk.Stats(), len(p.bulk.Blocked()))...)
 	m = append(m, p.connectionMetrics()...)
+	m = append(m, p.readerMetrics()...)
+	m = append(m, p.paceMetrics()...)
+	m = append(m, p.acksMetrics()...)
 	if t, ok := p.epoch.stats(); ok {
 		m = append(m,
 			api.Metric{Name: "quorate_tap_transactions", Help: "Transactions of this epoch handed to Raft.", Value: float64(t.Transactions)},
@@ -95,6 +98,9 @@ func bulkMetrics(s bulk.Stats, blocked int) []api.Metric {
 }
 
 func (p provider) connectionMetrics() []api.Metric {
+	if !p.runsMysqld() {
+		return p.routerMetrics()
+	}
 	f := p.feed.Stats()
 	m := []api.Metric{
 		{Name: "quorate_feed_dumps", Help: "Replicas that read from the feed.", Value: float64(f.Dumps)},
@@ -121,4 +127,18 @@ func (p provider) routerMetrics() []api.Metric {
 			api.Metric{Name: "quorate_peer_connection_losses_total", Help: "Connections to the peer that were lost.", Counter: true, Labels: labels, Value: float64(peer.Control.Losses + peer.Append.Losses)})
 	}
 	return m
+}
+
+func (p provider) paceMetrics() []api.Metric {
+	if !p.runsMysqld() {
+		return nil
+	}
+	pace, slowed, waited := p.lagBound.now()
+	return []api.Metric{
+		{Name: "quorate_apply_bytes_per_second", Help: "What mysqld applies while it has something to apply; 0 = not known.", Value: p.board.own().ApplyRate},
+		{Name: "quorate_best_replica_backlog_seconds", Help: "How long the best replica would take to apply what it lacks, on a primary.", Value: pace.Best.BacklogSeconds},
+		{Name: "quorate_tap_slowed", Help: "1 while writes are slowed down for the apply lag.", Value: boolValue(pace.Limited)},
+		{Name: "quorate_tap_slowed_batches_total", Help: "Entries that waited for the apply lag.", Counter: true, Value: float64(slowed)},
+		{Name: "quorate_tap_slowed_seconds_total", Help: "Time that entries waited for the apply lag.", Counter: true, Value: waited.Seconds()},
+	}
 }

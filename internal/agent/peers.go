@@ -50,7 +50,7 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	h.a.board.setTrouble(h.a.board.name(id), err.Text)
+	h.a.rejected(h.a.board.name(id), err)
 }
 
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.checkPeer(id) }
@@ -61,6 +61,10 @@ func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Con
 	if h.a.node != nil {
 		h.a.bulk.Serve(ctx, from, conn)
 	}
+}
+
+func (h peerHandler) Call(ctx context.Context, from cluster.NodeID, conn net.Conn) {
+	h.a.serveCall(ctx, from, conn)
 }
 
 // stranger handles the introduction of a node that has no data yet: it keeps
@@ -76,13 +80,14 @@ func (stranger) Rejected(cluster.NodeID, *transport.RejectedError) {}
 func (stranger) CheckPeer(transport.Identity) error                { return nil }
 func (stranger) Route(conn net.Conn, _ cluster.NodeID)             { _ = conn.Close() }
 func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
+func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 
 // introduce asks the peers before anything is written to an empty data
 // directory: a node of another cluster, one whose name is taken and one that
 // has lost its log end here. A directory in use is not asked about: one
 // misconfigured peer must not stop healthy nodes.
 func (a *Agent) introduce(ctx context.Context) error {
-	if !a.data.fresh {
+	if !a.data.fresh || a.data.identity.Joining { // who joins is not known before it was added
 		return nil
 	}
 	identity := a.transportIdentity()
@@ -91,6 +96,7 @@ func (a *Agent) introduce(ctx context.Context) error {
 		Identity: identity, Listen: a.self.Peer, Peers: a.transportPeers(), Handler: stranger{}, Logger: a.logger,
 	})
 	if r := asking.Introduce(ctx); r != nil {
+		a.rejected("the cluster", r)
 		return fmt.Errorf("the cluster refuses this node: %s", r.Text)
 	}
 	return nil
@@ -102,7 +108,7 @@ type routeBackend struct{ a *Agent }
 // Primary implements router.Backend.
 func (b routeBackend) Primary() (router.Target, bool) {
 	if b.Serving() {
-		return router.Target{Node: b.a.self.ID, Local: true}, true
+		return router.Target{Node: b.a.self.ID, Local: true}, !b.a.movesAway()
 	}
 	id, ok := b.a.board.primary()
 	return router.Target{Node: id}, ok

@@ -54,9 +54,11 @@ func (a *Agent) retention() replay.Retention {
 
 // planPurge says what a purge would remove, from what every member said last.
 func (a *Agent) planPurge(r replay.Retention) cluster.PurgePlan {
+	a.keepState() // what it needs of the log is then as little as can be
 	// The segments first: what comes to them meanwhile is needed by nobody less.
 	in := replay.PurgeInput{Segments: a.log.Segments(), Retention: r, Now: time.Now()}
 	in.Needs, in.Marks = replay.Needs(provider{a}.Status().Nodes)
+	in.Needs = append(in.Needs, a.stateNeed())
 	p := replay.PlanPurge(in)
 	p.Node = a.self.Name
 	return p

@@ -22,14 +22,19 @@ func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.En
 	cfg := bulk.Config{
 		Self: a.self.ID, Dial: a.peers.DialBulk, Stages: logStages{log, epoch}, Entries: entries, Logger: a.logger,
 	}
-	for _, m := range a.cfg.ClusterMembers() {
-		if m.Kind == cluster.KindLearner {
-			cfg.Learners = append(cfg.Learners, m.ID)
+	cfg.Voters, cfg.Learners = a.bulkMembers()
+	return cfg
+}
+
+func (a *Agent) bulkMembers() (voters, learners []cluster.NodeID) {
+	for _, m := range a.board.list() {
+		if m.Votes() {
+			voters = append(voters, m.ID)
 		} else {
-			cfg.Voters = append(cfg.Voters, m.ID)
+			learners = append(learners, m.ID)
 		}
 	}
-	return cfg
+	return voters, learners
 }
 
 // logStages shows the log's stages to package bulk.

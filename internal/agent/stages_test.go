@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/quorate/quorate/internal/bulk"
@@ -62,8 +63,8 @@ func TestStatusSaysWhichStageIsBlocked(t *testing.T) {
 	if own := a.ownStatus(); own.StageBlocked != "" {
 		t.Errorf("nothing waits: %q", own.StageBlocked)
 	}
-	b := &a.board
-	b.members = append(b.members, cluster.Member{ID: 98, Name: "b"}, cluster.Member{ID: 99, Name: "c"})
+	members := append(slices.Clone(*a.board.named.Load()), cluster.Member{ID: 98, Name: "b"}, cluster.Member{ID: 99, Name: "c"})
+	a.board.named.Store(&members)
 	id := entry.StageID{Term: 7, Number: 41}
 	for _, c := range []struct {
 		blocked []bulk.Blocked

@@ -37,7 +37,9 @@ func (a *Agent) runWatch(ctx context.Context) error {
 			continue
 		}
 		pollCtx, cancel := context.WithTimeout(ctx, 4*watchInterval)
-		a.pollApplied(pollCtx, p, own.Role)
+		if a.pollApplied(pollCtx, p, own.Role) != nil && errors.Is(pollCtx.Err(), context.DeadlineExceeded) {
+			a.pollGreeting(ctx, p, own.Role)
+		}
 		switch own.Role {
 		case cluster.RolePrimary:
 			a.pollPrimary(pollCtx, p, n%guardEvery == 0)
@@ -51,21 +53,29 @@ func (a *Agent) runWatch(ctx context.Context) error {
 // pollApplied notes what mysqld has, and looks whether it has more than was
 // ever committed (I3). gtid_executed is read first: the committed set only
 // grows, so a transaction that is missing there was not committed.
-func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster.Role) {
+func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster.Role) error {
 	set, err := a.executed(ctx)
 	if err != nil {
-		return // mysqld is going or stuck: its end comes as an input
+		return err // mysqld is going, which comes as an input, or stuck
 	}
 	if role == cluster.RolePrimary || role == cluster.RoleReplica {
 		if !a.node.Committed().Contains(set) {
 			a.doubt(p, []string{"mysqld holds transactions that are not committed"})
 		}
 	}
-	l := a.lag.executed(set, time.Now())
+	now := time.Now()
+	l := a.lag.executed(set, now)
+	if role == cluster.RolePrimary {
+		a.applyRate.pause() // what it has it has not applied
+	} else {
+		a.applyRate.observe(now, l)
+	}
 	a.board.update(func(s *cluster.NodeStatus) {
 		s.Applied, s.GTIDExecuted = l.Applied, set.String()
 		s.LagTransactions, s.LagBytes, s.LagSeconds = l.Transactions, l.Bytes, l.Seconds
+		s.ApplyRate, s.ApplyStuck = a.applyRate.rate, a.applyRate.stuck()
 	})
+	return nil
 }
 
 // pollPrimary fences a primary that anyone but the tap could acknowledge.
@@ -150,12 +160,13 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		changed := a.board.changes()
-		blob, err := json.Marshal(a.ownStatus())
+		own := a.ownStatus()
+		blob, err := json.Marshal(own)
 		if err != nil {
 			return fmt.Errorf("encode own status: %w", err)
 		}
 		a.peers.SendStatus(blob)
-		a.mail.peersChanged(a.board.forCore())
+		a.mail.peersChanged(a.board.forCore(own))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -188,6 +199,11 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
+	a.acksStatus(&s)
+	if s.Role == cluster.RolePrimary {
+		p, _, _ := a.lagBound.now()
+		s.Pace = p.Reason
+	}
 	if s.Role == cluster.RolePrimary && !a.serving() {
 		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers"
 	}

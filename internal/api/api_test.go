@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,6 +27,7 @@ type fakeProvider struct {
 	status   cluster.Status
 	metrics  []Metric
 	purgeErr error
+	control  func(context.Context, control.Request) control.Answer
 }
 
 func (p *fakeProvider) Status() cluster.Status { return p.status }
@@ -41,6 +43,10 @@ func (p *fakeProvider) Purge(r cluster.PurgeRequest) (cluster.PurgePlan, error) 
 	plan := fakePlan(r)
 	plan.Done = true
 	return plan, nil
+}
+
+func (p *fakeProvider) Control(ctx context.Context, r control.Request) control.Answer {
+	return p.control(ctx, r)
 }
 
 // fakePlan shows in Bytes what was asked for; -1 = the configured retention.
@@ -108,6 +114,7 @@ func TestHealthEndpoints(t *testing.T) {
 	}{
 		{cluster.RolePrimary, cluster.MysqldRunning, "/health /liveness /readiness /primary"},
 		{cluster.RoleReplica, cluster.MysqldRunning, "/health /liveness /readiness /replica"},
+		{cluster.RoleLogger, cluster.MysqldNone, "/health /liveness /readiness"},
 		{cluster.RoleUnverified, cluster.MysqldRunning, "/health /liveness"},
 		{cluster.RolePromoting, cluster.MysqldRunning, "/health /liveness"},
 		{cluster.RoleErrant, cluster.MysqldRunning, "/health /liveness"},

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,10 +63,32 @@ func ask(ctx context.Context, addr, method, path string, body []byte, answer any
 }
 
 func send(ctx context.Context, addr, method, path string, body []byte, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, bytes.NewReader(body))
+	host := ""
+	if method == http.MethodPost {
+		host = "localhost" // as fromHere wants it
+	}
+	resp, err := request(ctx, addr, host, method, path, body)
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return refusal(resp)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, answerBytesMax)).Decode(answer); err != nil {
+		return fmt.Errorf("decode answer: %w", err)
+	}
+	return nil
+}
+
+// request sends one request; the caller closes the answer's body. host is the name
+// that it asks for, "" = the one in addr.
+func request(ctx context.Context, addr, host, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Host = cmp.Or(host, req.Host)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -75,15 +98,13 @@ func send(ctx context.Context, addr, method, path string, body []byte, answer an
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which says nothing new
 		}
-		return err
+		return nil, err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, refusalBytesMax))
-		return errors.New(strings.TrimSuffix("it answered "+resp.Status+": "+strings.TrimSpace(string(text)), ": "))
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, answerBytesMax)).Decode(answer); err != nil {
-		return fmt.Errorf("decode answer: %w", err)
-	}
-	return nil
+	return resp, nil
+}
+
+// refusal is what an answer says that is not the one that was asked for.
+func refusal(resp *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, refusalBytesMax))
+	return errors.New(strings.TrimSuffix("it answered "+resp.Status+": "+strings.TrimSpace(string(text)), ": "))
 }

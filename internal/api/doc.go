@@ -1,15 +1,17 @@
 // Package api is the agent's HTTP server, for people, load balancers and
-// Prometheus. All but one request only read.
+// Prometheus. All but two requests only read.
 //
 //	GET /status     the cluster as this node sees it: cluster.Status in JSON
-//	GET /health     200 if mysqld runs
+//	GET /health     200 if mysqld runs, or the node is a logger
 //	GET /liveness   200 if the agent answers
-//	GET /readiness  200 if the node is the primary or a replica
+//	GET /readiness  200 if the node is the primary, a replica or a logger
 //	GET /primary    200 if the node is the primary
 //	GET /replica    200 if the node is a replica
 //	GET /log/purge  what a purge of the log would remove: cluster.PurgePlan
 //	POST /log/purge removes it; cluster.PurgeRequest in JSON. It never removes
 //	                what a member needs, so the worst it can do is history
+//	POST /control/NAME  an operator's request: control.Request and control.Answer
+//	                in JSON. From this host alone, and from no browser
 //	GET /metrics    figures in Prometheus' text format
 //	GET /debug/pprof/  Go's own profiles of the agent
 //

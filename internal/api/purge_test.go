@@ -60,6 +60,26 @@ func TestPurgeRefuses(t *testing.T) {
 			t.Errorf("%s %.40q: %d, want %d", c.kind, c.body, resp.StatusCode, c.want)
 		}
 	}
+	for _, path := range []string{"/log/purge", "/debug/pprof/"} {
+		method := http.MethodPost
+		if path != "/log/purge" {
+			method = http.MethodGet
+		}
+		req, err := http.NewRequest(method, "http://"+s.Addr().String()+path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Host = "evil.example" // a page whose name points here by now
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s for another name: %d", path, resp.StatusCode)
+		}
+	}
 	if code, body := get(t, s, "/log/purge?retention_size=-1"); code != http.StatusBadRequest {
 		t.Errorf("plan: %d %s", code, body)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 const requestBytesMax = 4 << 10
 
 // Provider is what the server shows. The agent implements it; its methods are
-// called from many goroutines, and all but Purge must be quick.
+// called from many goroutines, and all but Purge and Control must be quick.
 type Provider interface {
 	Status() cluster.Status
 	Metrics() []Metric
@@ -49,6 +50,9 @@ type Provider interface {
 	// it, and says what it was.
 	PurgePlan(cluster.PurgeRequest) cluster.PurgePlan
 	Purge(cluster.PurgeRequest) (cluster.PurgePlan, error)
+	// Control has an operator's request carried out. It takes as long as that
+	// does, ControlTimeout at most.
+	Control(context.Context, control.Request) control.Answer
 }
 
 // Config holds the server's settings.
@@ -126,9 +130,9 @@ func (s *Server) handler() http.Handler {
 		s.reply(w, http.StatusOK, s.provider.Status())
 	})
 	for path, ok := range map[string]func(cluster.NodeStatus) bool{
-		"/health":    func(n cluster.NodeStatus) bool { return n.Mysqld == cluster.MysqldRunning },
+		"/health":    func(n cluster.NodeStatus) bool { return n.Mysqld == cluster.MysqldRunning || isLogger(n) },
 		"/liveness":  func(cluster.NodeStatus) bool { return true },
-		"/readiness": func(n cluster.NodeStatus) bool { return isPrimary(n) || isReplica(n) },
+		"/readiness": func(n cluster.NodeStatus) bool { return isPrimary(n) || isReplica(n) || isLogger(n) },
 		"/primary":   isPrimary,
 		"/replica":   isReplica,
 	} {
@@ -142,12 +146,24 @@ func (s *Server) handler() http.Handler {
 		})
 	}
 	mux.HandleFunc("GET /log/purge", s.purgePlan)
-	mux.HandleFunc("POST /log/purge", s.purge)
+	mux.HandleFunc("POST /log/purge", local(s.purge))
+	mux.HandleFunc("POST /control/{name}", s.control)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider), promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", local(pprof.Trace))
 	return mux
+}
+
+// local keeps what is an operator's, or costs a lot, to this machine.
+func local(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !fromHere(r) {
+			http.Error(w, "requests of this kind are taken from this node's own host only", http.StatusForbidden)
+			return
+		}
+		answer(w, r)
+	}
 }
 
 // purgePlan answers GET /log/purge.
@@ -190,6 +206,7 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, http.StatusOK, plan)
 }
 
+func isLogger(n cluster.NodeStatus) bool  { return n.Role == cluster.RoleLogger }
 func isPrimary(n cluster.NodeStatus) bool { return n.Role == cluster.RolePrimary }
 func isReplica(n cluster.NodeStatus) bool { return n.Role == cluster.RoleReplica }
 

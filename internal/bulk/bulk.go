@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,13 +94,14 @@ type Config struct {
 // called by any goroutine.
 type Bulk struct {
 	cfg Config
-	// lanes has a token for each peer to whom nothing is being pushed; it is not
-	// changed after New.
-	lanes map[cluster.NodeID]chan struct{}
-	// peers are the nodes that have a lane, voters first.
-	peers []cluster.NodeID
 
 	mu sync.Mutex
+	// lanes has a token for each peer, also a former one, to whom nothing is being
+	// pushed.
+	lanes map[cluster.NodeID]chan struct{}
+	// voters are counted for a majority; peers are all but this node, voters first.
+	// Both are replaced, never changed.
+	voters, peers []cluster.NodeID
 	// base is Run's context; nil while Run is not under way.
 	base    context.Context
 	workers sync.WaitGroup
@@ -128,16 +130,39 @@ func New(cfg Config) *Bulk {
 		cfg: cfg, lanes: map[cluster.NodeID]chan struct{}{},
 		receiving: map[entry.StageID]chan struct{}{}, wants: map[entry.StageID]*want{}, uploads: map[*Upload]struct{}{},
 	}
-	for _, ids := range [][]cluster.NodeID{cfg.Voters, cfg.Learners} {
-		for _, id := range ids {
-			if id != cfg.Self && b.lanes[id] == nil {
-				b.lanes[id] = make(chan struct{}, 1)
-				b.lanes[id] <- struct{}{}
-				b.peers = append(b.peers, id)
-			}
-		}
-	}
+	b.SetMembers(cfg.Voters, cfg.Learners)
 	return b
+}
+
+// SetMembers makes these the nodes. A stage that is under way goes on to those who
+// were there when it was begun.
+func (b *Bulk) SetMembers(voters, learners []cluster.NodeID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.voters, b.peers = slices.Clone(voters), nil
+	for _, id := range slices.Concat(voters, learners) {
+		if id == b.cfg.Self || slices.Contains(b.peers, id) {
+			continue
+		}
+		if b.lanes[id] == nil {
+			b.lanes[id] = make(chan struct{}, 1)
+			b.lanes[id] <- struct{}{}
+		}
+		b.peers = append(b.peers, id)
+	}
+}
+
+// members returns who counts for a majority, and all peers.
+func (b *Bulk) members() (voters, peers []cluster.NodeID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.voters, b.peers
+}
+
+func (b *Bulk) lane(id cluster.NodeID) chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lanes[id]
 }
 
 // Run lets copies be made until ctx ends, and returns nil after the last of them

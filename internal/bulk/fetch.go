@@ -132,7 +132,8 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 // fetchRound tries each peer once, first first; no more of them where this
 // node's own disk is full.
 func (b *Bulk) fetchRound(ctx context.Context, s entry.Staged, first cluster.NodeID) error {
-	order := slices.Clone(b.peers)
+	_, peers := b.members()
+	order := slices.Clone(peers)
 	if i := slices.Index(order, first); i >= 0 {
 		order = slices.Insert(slices.Delete(order, i, i+1), 0, first)
 	}

@@ -58,16 +58,17 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 		leave()
 		return nil, fmt.Errorf("create stage %v: %w", id, err)
 	}
+	voters, peers := b.members()
 	u := &Upload{
 		b: b, id: id, w: w, leave: leave, ended: make(chan struct{}), majority: make(chan struct{}),
-		tally: tally{self: b.cfg.Self, voters: b.cfg.Voters}, users: 1 + len(b.peers),
+		tally: tally{self: b.cfg.Self, voters: voters}, users: 1 + len(peers),
 	}
 	u.attempts, u.cancelAttempts = context.WithCancel(ctx)
 	u.waits, u.cancelWaits = context.WithCancel(u.attempts)
 	b.mu.Lock()
 	b.uploads[u] = struct{}{}
 	b.mu.Unlock()
-	for _, peer := range b.peers {
+	for _, peer := range peers {
 		go func() {
 			defer u.release()
 			u.push(peer)
@@ -178,7 +179,7 @@ func (u *Upload) blockedBy() []cluster.NodeID {
 
 // push pushes the stage to one peer until that holds it.
 func (u *Upload) push(peer cluster.NodeID) {
-	lane := u.b.lanes[peer]
+	lane := u.b.lane(peer)
 	for failures, full := 0, 0; ; failures++ {
 		select {
 		case <-lane:

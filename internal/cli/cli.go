@@ -20,6 +20,9 @@ const (
 	exitFailure   = 1
 	exitUsage     = 2
 	exitNoPrimary = 3
+	exitUncertain = 4
+	// exitUnknown: did-commit has no answer.
+	exitUnknown = 3
 )
 
 // Deps is what the commands need from outside of this package.
@@ -88,7 +91,7 @@ whose log is the binlog: a client gets OK only after a majority of the nodes has
 its transaction on disk, and a failed primary is replaced in about a second.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage or a bad configuration,
-3 "quorate status" found no primary.`,
+3 there is no primary or leader, 4 it is not known whether a change was made.`,
 		Example: `  quorate config example > node.toml
   quorate run --config node.toml
   quorate status --config node.toml
@@ -100,7 +103,8 @@ Exit codes: 0 success, 1 failure, 2 wrong usage or a bad configuration,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newLogCommand(), newConfigCommand(),
-		newDemoCommand(), newVersionCommand(deps))
+		newNodeCommand(), newClusterCommand(), newMaintenanceCommand(), newAuditCommand(), newSwitchoverCommand(), newRestartMysqldCommand(),
+		newFenceCommand(), newUnfenceCommand(), newDidCommitCommand(), newDemoCommand(), newVersionCommand(deps))
 	return root
 }
 

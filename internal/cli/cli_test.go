@@ -49,14 +49,14 @@ func sampleStatus() cluster.Status {
 		Cluster: "orders", ClusterID: "1f", Self: "a", Primary: "a",
 		Nodes: []cluster.NodeStatus{
 			{
-				ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Role: cluster.RolePrimary, Term: 7,
+				ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Role: cluster.RolePrimary, Weight: 7, Term: 7,
 				LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Applied: 119, Mysqld: cluster.MysqldRunning, ServerVersion: "9.7.4",
 			},
 			{
 				ID: 2, Name: "b", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleErrant, Term: 7,
 				LogFirst: 40, LogLast: 119, LogBytes: 80 << 10, LogCommit: 118, Applied: 100, LagTransactions: 42, LagBytes: 3 << 20, LagSeconds: 1.25,
 				StageBlocked: "no space left\non c",
-				Mysqld:       cluster.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2",
+				Mysqld:       cluster.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2", ErrantSaved: "2 of 2 transactions in /d",
 				LogState: cluster.LogOK, PurgeBlocked: "node c needs it",
 			},
 			{
@@ -71,11 +71,11 @@ func sampleStatus() cluster.Status {
 
 const sampleTable = `cluster orders, primary a, as node a sees it
 
-NODE  KIND  ROLE         TERM  LOG     SIZE   COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
-a     full  primary      7     1-120   96KiB  119     119      0       0B         0.0s      running 9.7.4
-b     full  errant       7     40-119  80KiB  118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2; purge: node c needs it; stage: no space left on c
-c     full  unreachable  6     1-90    70KiB  90      90       0       0B         0.0s      -              last heard 1m1.2s ago, as replica; log full: no space left
-d     full  unknown      -     -       -      -       -        -       -          -         -              never heard from it
+NODE  KIND  ROLE         WEIGHT  TERM  LOG     SIZE   COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
+a     full  primary      7       7     1-120   96KiB  119     119      0       0B         0.0s      running 9.7.4
+b     full  errant       0       7     40-119  80KiB  118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2; saved: 2 of 2 transactions in /d; purge: node c needs it; stage: no space left on c
+c     full  unreachable  0       6     1-90    70KiB  90      90       0       0B         0.0s      -              last heard 1m1.2s ago, as replica; log full: no space left
+d     full  unknown      0       -     -       -      -       -        -       -          -         -              never heard from it
 `
 
 func TestStatusTable(t *testing.T) {

@@ -40,6 +40,7 @@ var (
 // demoOptions are the flags of `quorate demo`.
 type demoOptions struct {
 	nodes     int
+	loggers   int
 	duration  time.Duration
 	writers   int
 	keep      bool
@@ -68,6 +69,7 @@ in the foreground with the cluster up until Ctrl-C. After a failure the
 directory with the logs stays.`,
 		Example: `  quorate demo
   quorate demo --nodes 1 --duration 10s
+  quorate demo --loggers 1
   quorate demo --json 2>/dev/null
   quorate demo --keep --mysql-base /opt/mysql`,
 		Args: cobra.NoArgs,
@@ -77,6 +79,7 @@ directory with the logs stays.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.nodes, "nodes", 3, "number of nodes: 1, 3 or 5")
+	f.IntVar(&o.loggers, "loggers", 0, "how many of the nodes have no mysqld: they vote and keep the log")
 	f.DurationVar(&o.duration, "duration", 20*time.Second, "how long the writers write; the kill is in the middle")
 	f.IntVar(&o.writers, "writers", 8, "number of concurrent writers")
 	f.BoolVar(&o.keep, "keep", false, "keep the cluster up at the end, until Ctrl-C")
@@ -90,6 +93,8 @@ func (o demoOptions) validate() error {
 	switch {
 	case o.nodes != 1 && o.nodes != 3 && o.nodes != 5:
 		return fmt.Errorf("--nodes %d: it can be 1, 3 or 5", o.nodes)
+	case o.loggers < 0 || 2*o.loggers >= o.nodes:
+		return fmt.Errorf("--loggers %d: fewer than half of the %d nodes", o.loggers, o.nodes)
 	case o.duration < 2*time.Second:
 		return fmt.Errorf("--duration %v: at least 2s", o.duration)
 	case o.writers < 1 || o.writers > 200:
@@ -161,7 +166,7 @@ func (d *demo) create() error {
 		}
 	}
 	d.cluster, err = devcluster.New(devcluster.Options{
-		Binary: self, Dir: dir, Nodes: d.opts.nodes, MySQLBase: base, Logger: slog.New(slog.DiscardHandler),
+		Binary: self, Dir: dir, Nodes: d.opts.nodes, Loggers: d.opts.loggers, MySQLBase: base, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
@@ -335,7 +340,7 @@ func (d *demo) mend(ctx context.Context, load *ledger.Workload, victim int, kill
 // check holds every server to what the writers were told.
 func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
 	var nodes []ledger.Node
-	for i := range d.cluster.Len() {
+	for _, i := range d.cluster.Full() {
 		dsn, err := d.cluster.LocalDSN(i)
 		if err != nil {
 			return err
@@ -346,7 +351,7 @@ func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
 	if err != nil {
 		return err
 	}
-	d.out.step("ledger checked on %s: %d rows on each", d.names(), verdict.Rows)
+	d.out.step("ledger checked on %s: %d rows on each", d.servers(), verdict.Rows)
 	for i, f := range slices.Concat(verdict.Lost, verdict.Diverged) {
 		if i == demoFindingsMax {
 			d.out.step("… and more")
@@ -378,9 +383,21 @@ func (d *demo) clientCommand() string {
 	return command
 }
 
+// names lists the nodes; servers only those with a mysqld.
 func (d *demo) names() string {
 	var names []string
 	for i := range d.cluster.Len() {
+		names = append(names, d.cluster.Name(i))
+		if !slices.Contains(d.cluster.Full(), i) {
+			names[i] += " (logger)"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (d *demo) servers() string {
+	var names []string
+	for _, i := range d.cluster.Full() {
 		names = append(names, d.cluster.Name(i))
 	}
 	return strings.Join(names, ", ")

@@ -13,7 +13,7 @@ import (
 func TestDemoRefusesFlags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--nodes", "2"}, {"--nodes", "7"}, {"--duration", "1s"}, {"--writers", "0"}, {"--writers", "201"}, {"--what"}, {"extra"},
+		{"--nodes", "2"}, {"--loggers", "2"}, {"--nodes", "1", "--loggers", "1"}, {"--nodes", "7"}, {"--duration", "1s"}, {"--writers", "0"}, {"--writers", "201"}, {"--what"}, {"extra"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := Main(t.Context(), append([]string{"demo"}, args...), &stdout, &stderr, Deps{}); code != exitUsage {

@@ -8,9 +8,13 @@
 // Exit codes:
 //
 //	0  success
-//	1  failure: the agent failed, nobody answers, …
+//	1  failure: the agent failed, nobody answers, …; quorate did-commit: it is
+//	   not committed, and never will be, and nothing else
 //	2  wrong usage or a bad configuration; nothing was started
-//	3  quorate status: the cluster has no primary
+//	3  quorate status: the cluster has no primary; a request that changes the
+//	   cluster: it has no leader, and nothing was done; quorate did-commit: it is
+//	   not known (yet), or nobody answers
+//	4  such a request was begun, and it is not known whether it was done
 //
 // Main starts no goroutine and owns no state. It ends when its context does;
 // signals are main's business.

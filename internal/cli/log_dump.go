@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -142,8 +143,19 @@ func entryDetail(e *seglog.InspectedEntry) string {
 		return oneLine(e.Problem.Error())
 	case e.Epoch.Primary != "":
 		return fmt.Sprintf("primary %s, MySQL %s", e.Epoch.Primary, e.Epoch.ServerVersion)
+	case e.State != nil:
+		return stateDetail(e.State)
 	}
 	return ""
+}
+
+// stateDetail says what a change of the cluster state was, and whose.
+func stateDetail(body []byte) string {
+	var c cluster.StateChange
+	if err := json.Unmarshal(body, &c); err != nil {
+		return oneLine(err.Error()) // the inspector has read it before
+	}
+	return oneLine(fmt.Sprintf("version %d by %s: %s", c.State.Version, c.Change.By, c.Change))
 }
 
 // textEntries prints for people: an entry, its transactions and their events are
@@ -152,7 +164,7 @@ type textEntries struct{ out io.Writer }
 
 func (p *textEntries) entry(e *seglog.InspectedEntry) error {
 	place := "-"
-	if e.Header.Term != 0 {
+	if e.Header.Term != 0 && e.State == nil {
 		place = fmt.Sprintf("%d/%d", e.Header.Term, e.Header.Number)
 	}
 	line := fmt.Sprintf("%-10d term %-5d %-12s %-12s %-8s %s", e.Index, e.Term, entryKind(e), place, shortBytes(e.Bytes), entryDetail(e))
@@ -195,6 +207,7 @@ type entryLine struct {
 	Offset       int64             `json:"offset"`
 	Primary      string            `json:"primary,omitempty"`
 	Version      string            `json:"server_version,omitempty"`
+	State        json.RawMessage   `json:"state,omitempty"`
 	Transactions []transactionLine `json:"transactions,omitempty"`
 	Problem      string            `json:"problem,omitempty"`
 }
@@ -219,6 +232,10 @@ func (p *jsonEntries) entry(e *seglog.InspectedEntry) error {
 	line := entryLine{
 		Index: e.Index, Term: e.Term, Kind: entryKind(e), Epoch: e.Header.Term, Number: e.Header.Number,
 		Bytes: e.Bytes, Segment: e.Segment, Offset: e.Offset, Primary: e.Epoch.Primary, Version: e.Epoch.ServerVersion,
+		State: e.State,
+	}
+	if e.State != nil {
+		line.Epoch = 0 // it is of none
 	}
 	if e.Problem != nil {
 		line.Problem = e.Problem.Error()

@@ -47,7 +47,7 @@ On a terminal it asks before it removes anything. --json prints the plan that
 was carried out, or with --dry-run the one that would be, and does not ask.`,
 		Example: `  quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB
-  quorate log purge --addr 10.0.0.2:7401 --keep 0 --yes`,
+  quorate log purge --addr localhost:7401 --keep 0 --yes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error

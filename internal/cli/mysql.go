@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/provision"
@@ -44,6 +45,9 @@ primary. The exit code is the client's.`,
 // execClient replaces this process with the mysql client, so that the client
 // owns the terminal and its exit code is the command's.
 func execClient(cfg config.Config, args []string, exec func(string, []string, []string) error) error {
+	if cfg.Self().Kind == cluster.KindLogger {
+		return usage(fmt.Errorf("node %s is a logger: it has no mysqld; use the configuration of another node", cfg.Node))
+	}
 	install, err := provision.Discover(cfg.MySQL.BaseDir)
 	if err != nil {
 		return err

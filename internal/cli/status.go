@@ -13,6 +13,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -105,15 +106,16 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 // statusTable renders a status for people.
 func statusTable(st cluster.Status, colour bool) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "cluster %s, primary %s, as node %s sees it\n\n", st.Cluster, cmp.Or(st.Primary, "none"), st.Self)
+	fmt.Fprintf(&text, "cluster %s, primary %s, as node %s sees it\n%s%s\n", st.Cluster, cmp.Or(st.Primary, "none"), st.Self,
+		failoverLine(st.Failover), maintenanceLine(st.Maintenance)+ackLines(st, colour))
+	header := strings.Count(text.String(), "\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tKIND\tROLE\tTERM\tLOG\tSIZE\tCOMMIT\tAPPLIED\tLAG TX\tLAG BYTES\tLAG TIME\tMYSQLD\tREASON")
+	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tTERM\tLOG\tSIZE\tCOMMIT\tAPPLIED\tLAG TX\tLAG BYTES\tLAG TIME\tMYSQLD\tREASON")
 	for _, n := range st.Nodes {
 		fmt.Fprintln(table, strings.Join(statusRow(n), "\t"))
 	}
 	table.Flush() // it writes to memory
 	lines := strings.SplitAfter(text.String(), "\n")
-	const header = 2
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " \n")
 		if n := i - header - 1; colour && i >= header && lines[i] != "" {
@@ -133,11 +135,14 @@ func statusRow(n cluster.NodeStatus) []string {
 	switch {
 	case n.Reachable:
 	case n.Role == "":
-		return []string{n.Name, string(n.Kind), "unknown", "-", "-", "-", "-", "-", "-", "-", "-", "-", "never heard from it"}
+		return []string{n.Name, string(n.Kind), "unknown", weightCell(n), "-", "-", "-", "-", "-", "-", "-", "-", "-", "never heard from it"}
 	default:
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
 		n.Role = "unreachable"
 		n.Mysqld, n.ServerVersion = "-", "" // an old answer, and likely a wrong one
+	}
+	if n.Kind == cluster.KindLogger {
+		n.Mysqld = "-"
 	}
 	mysqld := string(n.Mysqld)
 	if n.ServerVersion != "" {
@@ -145,18 +150,63 @@ func statusRow(n cluster.NodeStatus) []string {
 	}
 	var reasons []string
 	for _, r := range []struct{ about, text string }{
-		{"", n.Reason}, {"errant: ", n.Errant}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
-		{"stage: ", n.StageBlocked},
+		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
+		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace},
 	} {
 		if r.text != "" {
 			reasons = append(reasons, oneLine(r.about+r.text))
 		}
 	}
+	applied := appliedCells(n)
 	return []string{
-		n.Name, string(n.Kind), string(n.Role), fmt.Sprint(n.Term),
-		fmt.Sprintf("%d-%d", n.LogFirst, n.LogLast), shortBytes(n.LogBytes), fmt.Sprint(n.LogCommit), fmt.Sprint(n.Applied),
-		fmt.Sprint(n.LagTransactions), shortBytes(n.LagBytes), fmt.Sprintf("%.1fs", n.LagSeconds),
+		n.Name, string(n.Kind), string(n.Role), weightCell(n), fmt.Sprint(n.Term),
+		fmt.Sprintf("%d-%d", n.LogFirst, n.LogLast), shortBytes(n.LogBytes), fmt.Sprint(n.LogCommit), applied[0], applied[1], applied[2], applied[3],
 		mysqld, strings.Join(reasons, "; "),
+	}
+}
+
+// failoverLine says what a failover would take now; "" = there is no primary.
+func failoverLine(f *cluster.Failover) string {
+	if f == nil {
+		return ""
+	}
+	return f.String() + "\n"
+}
+
+// maintenanceLine says that there is maintenance; "" = there is none.
+func maintenanceLine(m *cluster.Maintenance) string {
+	if m == nil {
+		return ""
+	}
+	line := fmt.Sprintf("MAINTENANCE since %s, by %s", m.Since.UTC().Format(time.RFC3339), m.By)
+	if !m.Until.IsZero() {
+		line += ", until " + m.Until.UTC().Format(time.RFC3339)
+	}
+	line += ": no failover, no node may open"
+	if m.Primary != "" {
+		line += " but " + m.Primary
+	}
+	if m.Reason != "" {
+		line += ": " + m.Reason
+	}
+	return oneLine(line) + "\n"
+}
+
+// weightCell shows a node's weight; only full nodes have one.
+func weightCell(n cluster.NodeStatus) string {
+	if n.Kind != cluster.KindFull {
+		return "-"
+	}
+	return fmt.Sprint(n.Weight)
+}
+
+// appliedCells says how far mysqld is; a logger has none.
+func appliedCells(n cluster.NodeStatus) [4]string {
+	if n.Kind == cluster.KindLogger {
+		return [4]string{"-", "-", "-", "-"}
+	}
+	return [4]string{
+		fmt.Sprint(n.Applied), fmt.Sprint(n.LagTransactions), shortBytes(n.LagBytes), fmt.Sprintf("%.1fs", n.LagSeconds),
 	}
 }
 
@@ -167,14 +217,23 @@ func nodeColour(n cluster.NodeStatus) string {
 		return ansiRed
 	case n.Role == cluster.RolePrimary:
 		return ansiGreen
-	case n.Role == cluster.RoleReplica:
+	case n.Role == cluster.RoleReplica, n.Role == cluster.RoleLogger && n.Reason == "":
 		return "0"
 	}
 	return "33" // yellow: on its way to something
 }
 
-// oneLine keeps a reason in its row: it may quote a server's error message.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine keeps a reason in its row: it may quote a server's error message. What is
+// not printable is left out, as it could change what a terminal shows of the rest.
+func oneLine(text string) string {
+	shown := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || unicode.IsSpace(r) {
+			return r
+		}
+		return -1
+	}, text)
+	return strings.Join(strings.Fields(shown), " ")
+}
 
 // shortBytes prints a size in three digits: 0B, 812KiB, 1.4GiB.
 func shortBytes(n int64) string {

@@ -1,5 +1,7 @@
 package cluster
 
+import "time"
+
 // NodeID is a node's Raft id: never 0, never used again for another node.
 type NodeID uint64
 
@@ -23,7 +25,28 @@ type Member struct {
 	// Peer is the host:port where its agent listens for other agents.
 	Peer string `json:"peer"`
 	Kind Kind   `json:"kind"`
+	// Weight says how much this node is wanted as the leader, 0 (never) to
+	// WeightMax. It is a full node's: a logger leads in need only.
+	Weight int `json:"weight"`
+	// Site is where it stands; "" = nobody said.
+	Site string `json:"site,omitempty"`
+	// RequireAck: a commit also waits for this node. DropAfter says for how long;
+	// 0 = as long as it takes.
+	RequireAck bool          `json:"require_ack,omitempty"`
+	DropAfter  time.Duration `json:"drop_after_ns,omitempty"`
+	// Becomes is what a learner that joins is made, with a vote, once it has caught
+	// up; "" = it stays a learner.
+	Becomes Kind `json:"becomes,omitempty"`
+	// Instance is the data directory that a node was given that is rebuilt, or was:
+	// it has no other any more; "" = it is the one that it came with.
+	Instance string `json:"instance,omitempty"`
 }
+
+// The weights of nodes.
+const (
+	WeightDefault = 5
+	WeightMax     = 9
+)
 
 // Role is what a node does at the moment, as people read it.
 type Role string
@@ -47,6 +70,12 @@ const (
 	RoleFenced Role = "fenced"
 	// RoleErrant: mysqld holds transactions that the committed log lacks.
 	RoleErrant Role = "errant"
+	// RoleLogger: it votes and keeps the log; there is no mysqld.
+	RoleLogger Role = "logger"
+	// RoleJoining: it has no log yet, and is given one.
+	RoleJoining Role = "joining"
+	// RoleRemoved: it is no member any more, and serves nothing.
+	RoleRemoved Role = "removed"
 )
 
 // MysqldState is the phase of a node's mysqld process.
@@ -75,6 +104,31 @@ const (
 	LogRepairing LogState = "repairing"
 )
 
+// SeedPhase is a part of what a node that joins has to go through.
+type SeedPhase string
+
+// The phases of a seeding, in their order.
+const (
+	// SeedWaiting: it was not added so far, or no member can be reached.
+	SeedWaiting SeedPhase = "waiting"
+	// SeedData: the data of another node's mysqld are copied.
+	SeedData SeedPhase = "data"
+	// SeedLog: the log is copied.
+	SeedLog SeedPhase = "log"
+)
+
+// Seed is how far a node is that joins.
+type Seed struct {
+	Phase SeedPhase `json:"phase"`
+	// From is the node that it copies from.
+	From string `json:"from,omitempty"`
+	// Bytes of BytesTotal were copied in this phase, an estimate; 0 = not known.
+	Bytes      int64 `json:"bytes"`
+	BytesTotal int64 `json:"bytes_total"`
+	// Seconds is how long the phase takes until its end; 0 = not known.
+	Seconds float64 `json:"seconds_left"`
+}
+
 // NodeStatus is what a node says of itself. Nodes send it to each other, so
 // any agent can show the whole cluster.
 type NodeStatus struct {
@@ -84,10 +138,22 @@ type NodeStatus struct {
 	Kind Kind   `json:"kind"`
 	// Peer is where its agent listens for other agents.
 	Peer string `json:"peer"`
+	// Weight and Site are the member's in the cluster state of the node that
+	// shows it.
+	Weight int    `json:"weight"`
+	Site   string `json:"site,omitempty"`
+	// RequireAck says that ACKs wait for it, and how that degrades (Member.Degrade);
+	// "" = they do not.
+	RequireAck string `json:"require_ack,omitempty"`
+	// StateVersion is that of the newest cluster state that the node has applied;
+	// nil: its quorate knows none.
+	StateVersion *uint64 `json:"state_version,omitempty"`
 	// Reachable is false where the status is an old one or was never heard.
 	Reachable bool `json:"reachable"`
 	// AgeMs is how old this status is on the node that shows it.
 	AgeMs int64 `json:"age_ms"`
+	// Instance is that of its data directory: another one where that was made anew.
+	Instance string `json:"instance,omitempty"`
 
 	Role Role `json:"role"`
 	// Reason is a sentence: why the node is in this role, or what it waits for.
@@ -104,6 +170,8 @@ type NodeStatus struct {
 	LogFirst    uint64 `json:"log_first"`
 	LogBytes    int64  `json:"log_bytes"`
 	LogSegments int    `json:"log_segments"`
+	// Seed says how far a node is that joins; nil: it does not.
+	Seed *Seed `json:"seed,omitempty"`
 	// LogState says how the log is; LogDetail is a sentence where it is not ok.
 	LogState  LogState `json:"log_state,omitempty"`
 	LogDetail string   `json:"log_detail,omitempty"`
@@ -121,6 +189,19 @@ type NodeStatus struct {
 	LagTransactions int64   `json:"lag_transactions"`
 	LagBytes        int64   `json:"lag_bytes"`
 	LagSeconds      float64 `json:"lag_seconds"`
+	// ApplyRate is how many bytes of transactions mysqld applies in a second while
+	// it has some to apply; 0 = not known.
+	ApplyRate float64 `json:"apply_bytes_per_second"`
+	// ApplyStuck is for how many seconds it has applied nothing although it lacks
+	// something: it is in a long statement, or waits for a lock.
+	ApplyStuck float64 `json:"apply_stuck_seconds,omitempty"`
+	// AcksWait is whom a leader's ACKs wait for, for what is committed, and
+	// AcksDropped is who is named by require-ack and not waited for.
+	AcksWait    []AckWait `json:"acks_wait,omitempty"`
+	AcksDropped []AckWait `json:"acks_dropped,omitempty"`
+	// Pace is a sentence of a primary: why it slows writes down, or why nothing
+	// bounds the lag of its replicas.
+	Pace string `json:"pace,omitempty"`
 
 	Mysqld        MysqldState `json:"mysqld"`
 	MysqldPID     int         `json:"mysqld_pid,omitempty"`
@@ -129,6 +210,8 @@ type NodeStatus struct {
 	GTIDExecuted  string      `json:"gtid_executed,omitempty"`
 	// Errant holds the GTIDs that mysqld has and the committed log lacks.
 	Errant string `json:"errant,omitempty"`
+	// ErrantSaved is a sentence: where they were saved, or why they were not.
+	ErrantSaved string `json:"errant_saved,omitempty"`
 	// WaitingSessions is the number of sessions that wait for an ACK.
 	WaitingSessions int64 `json:"waiting_sessions"`
 	// Router is the host:port of the node's read/write port.
@@ -146,4 +229,11 @@ type Status struct {
 	// Primary is the name of the node that is open for writes; "" = none.
 	Primary string       `json:"primary"`
 	Nodes   []NodeStatus `json:"nodes"`
+	// Failover is what a failover would take now; nil while there is no primary.
+	Failover *Failover `json:"failover,omitempty"`
+	// StateVersion, Maintenance and Durability are of the cluster state as this
+	// node has it.
+	StateVersion uint64       `json:"state_version"`
+	Maintenance  *Maintenance `json:"maintenance,omitempty"`
+	Durability   Durability   `json:"durability,omitempty"`
 }

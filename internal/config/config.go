@@ -25,6 +25,11 @@ type Config struct {
 	// Members are the initial members, in the order of the file. The list is
 	// the same on every node.
 	Members []Member
+	// Join is set for a node that joins a cluster that is there already: it is none
+	// of Members, which are then those that the cluster began with.
+	Join Join
+	// Readers are the accounts of downstream readers.
+	Readers []Reader
 
 	Raft   Raft
 	Log    Log
@@ -43,7 +48,21 @@ type Member struct {
 	// Peer is the host:port where its agent listens for other agents.
 	Peer string
 	Kind cluster.Kind
+	// Weight says how much it is wanted as the leader, until the cluster's state
+	// says otherwise. A logger has none.
+	Weight int
 }
+
+// Join is what a node that joins is, as an initial member has it in Members.
+type Join struct {
+	// Peer is the host:port where its agent listens; "" = this node does not join.
+	Peer string
+	// Kind is what it is made of: a logger has no mysqld. A learner stays one.
+	Kind cluster.Kind
+}
+
+// Joins tells whether this node is none of the initial members.
+func (c Config) Joins() bool { return c.Join.Peer != "" }
 
 // Raft holds the timing of elections.
 type Raft struct {
@@ -84,6 +103,9 @@ type MySQL struct {
 	// PromotionTimeout is how long a new leader may take to open its mysqld
 	// before it hands over to another node.
 	PromotionTimeout time.Duration
+	// MaxApplyLag is how long the best replica may need to apply what it lacks:
+	// the primary slows writes down when it is more. 0 = no bound.
+	MaxApplyLag time.Duration
 	// Variables are further server variables. The ones that quorate depends
 	// on are refused by package mysqld, which knows the list.
 	Variables map[string]string
@@ -92,6 +114,10 @@ type MySQL struct {
 // Feed is where this node's mysqld replicates from.
 type Feed struct {
 	Listen string
+	// ReadersListen is where downstream readers connect; "" = nowhere. ReadersMax
+	// bounds their connections.
+	ReadersListen string
+	ReadersMax    int
 }
 
 // Router holds the settings of the client-facing port.
@@ -114,6 +140,7 @@ type API struct {
 func Default() Config {
 	return Config{
 		DataDir:  "/var/lib/quorate",
+		Join:     Join{Kind: cluster.KindFull},
 		LogLevel: slog.LevelInfo,
 		Raft: Raft{
 			Heartbeat:       100 * time.Millisecond,
@@ -133,8 +160,9 @@ func Default() Config {
 			Port:             3306,
 			Bind:             "127.0.0.1",
 			PromotionTimeout: 30 * time.Second,
+			MaxApplyLag:      10 * time.Second,
 		},
-		Feed: Feed{Listen: "127.0.0.1:7402"},
+		Feed: Feed{Listen: "127.0.0.1:7402", ReadersMax: 32},
 		Router: Router{
 			ReadWrite:   "0.0.0.0:6446",
 			HoldTimeout: 30 * time.Second,
@@ -149,19 +177,22 @@ func (c Config) ClusterMembers() []cluster.Member {
 	members := make([]cluster.Member, 0, len(c.Members))
 	for _, m := range c.Members {
 		members = append(members, cluster.Member{
-			ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: m.Kind,
+			ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: m.Kind, Weight: m.Weight,
 		})
 	}
 	return members
 }
 
-// Self returns this node's own entry among the members. It is the zero Member
-// only if the Config does not pass Validate.
+// Self returns this node's own entry among the members, or what it joins as. It is
+// the zero Member only if the Config does not pass Validate.
 func (c Config) Self() cluster.Member {
 	for _, m := range c.ClusterMembers() {
 		if m.Name == c.Node {
 			return m
 		}
+	}
+	if c.Joins() {
+		return cluster.Member{ID: MemberID(c.Cluster, c.Node), Name: c.Node, Peer: c.Join.Peer, Kind: c.Join.Kind}
 	}
 	return cluster.Member{}
 }

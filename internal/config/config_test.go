@@ -2,6 +2,7 @@ package config
 
 import (
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,9 +56,9 @@ func TestExampleIsTheDefault(t *testing.T) {
 	want := Default()
 	want.Cluster, want.Node = "orders", "a"
 	want.Members = []Member{
-		{"a", "10.0.0.1:7400", cluster.KindFull},
-		{"b", "10.0.0.2:7400", cluster.KindFull},
-		{"c", "10.0.0.3:7400", cluster.KindFull},
+		{"a", "10.0.0.1:7400", cluster.KindFull, cluster.WeightDefault},
+		{"b", "10.0.0.2:7400", cluster.KindFull, cluster.WeightDefault},
+		{"c", "10.0.0.3:7400", cluster.KindFull, cluster.WeightDefault},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("Example differs from Default (-want +got):\n%s", d)
@@ -77,10 +78,12 @@ func TestExampleIsTheDefault(t *testing.T) {
 func TestLoadReadsEveryKey(t *testing.T) {
 	c, err := Parse("node.toml", []byte(`
 cluster = "c1"
-node = "n2"
+node = "n5"
 data_dir = "/srv/q"
 log_level = "debug"
-member = [{name = "n1", peer = "h1:1", kind = "full"}, {name = "n2", peer = "h2:9"}]
+member = [{name = "n1", peer = "h1:1", kind = "full"}, {name = "n2", peer = "h2:9"}, {name = "n3", peer = "h3:9", kind = "logger"}, {name = "n4", peer = "h4:9", weight = 9}]
+join = {peer = "h5:9", kind = "learner"}
+api = {listen = "127.0.0.1:3"}
 [raft]
 heartbeat = "50ms"
 election_timeout = "700ms"
@@ -97,31 +100,45 @@ port = 3307
 bind = "127.0.0.2"
 user = "mysql"
 promotion_timeout = "1m"
+max_apply_lag = "3s"
 variables = { max_connections = 500, innodb_adaptive_hash_index = false, innodb_buffer_pool_size = "1G", innodb_max_dirty_pages_pct = 75.5 }
 [feed]
 listen = "127.0.0.1:1"
+readers_listen = ":4"
+readers_max = 3
+[[reader]]
+user = "cdc"
+password_hash = "0100000000000000000000000000000000000000000000000000000000000002"
+allow = "10.1.2.3/8, ::1"
+decompress = true
+[[reader]]
+user = "copy"
+password_file = "/p"
 [router]
 read_write = ":2"
 hold_timeout = "5s"
 hold_max = 7
-[api]
-listen = "127.0.0.1:3"
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{
-		Cluster: "c1", Node: "n2", DataDir: "/srv/q", LogLevel: slog.LevelDebug,
-		Members: []Member{{"n1", "h1:1", cluster.KindFull}, {"n2", "h2:9", cluster.KindFull}},
-		Raft:    Raft{50 * time.Millisecond, 700 * time.Millisecond},
-		Log:     Log{64 * MiB, 2 * GiB, time.Hour, MiB, 32 * MiB, 16 * MiB},
-		MySQL: MySQL{"/opt/mysql", 3307, "127.0.0.2", "mysql", time.Minute, map[string]string{
+		Cluster: "c1", Node: "n5", DataDir: "/srv/q", LogLevel: slog.LevelDebug,
+		Members: []Member{{"n1", "h1:1", cluster.KindFull, cluster.WeightDefault}, {"n2", "h2:9", cluster.KindFull, cluster.WeightDefault},
+			{"n3", "h3:9", cluster.KindLogger, cluster.WeightDefault}, {"n4", "h4:9", cluster.KindFull, 9}},
+		Join: Join{"h5:9", cluster.KindLearner}, Raft: Raft{50 * time.Millisecond, 700 * time.Millisecond}, Log: Log{64 * MiB, 2 * GiB, time.Hour, MiB, 32 * MiB, 16 * MiB},
+		MySQL: MySQL{"/opt/mysql", 3307, "127.0.0.2", "mysql", time.Minute, 3 * time.Second, map[string]string{
 			"max_connections": "500", "innodb_adaptive_hash_index": "false",
 			"innodb_buffer_pool_size": "1G", "innodb_max_dirty_pages_pct": "75.5",
 		}},
-		Feed: Feed{"127.0.0.1:1"}, Router: Router{":2", 5 * time.Second, 7}, API: API{"127.0.0.1:3"},
+		Readers: []Reader{
+			{User: "cdc", PasswordHash: [32]byte{0: 1, 31: 2}, Decompress: true,
+				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
+			{User: "copy", PasswordFile: "/p"},
+		},
+		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7}, API: API{"127.0.0.1:3"},
 	}
-	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{})); d != "" {
+	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if err := c.Validate(); err != nil {
@@ -162,11 +179,16 @@ func TestWarnings(t *testing.T) {
 	if got := c.Warnings(); got != nil {
 		t.Errorf("one member: %q", got)
 	}
+	c.Members = []Member{{Name: "a", Weight: 1}, {Name: "b", Kind: cluster.KindLogger, Weight: 5}, {Name: "c"}}
+	want = []string{"of 3 members only one can become the primary: while it is down, there is none"}
+	if d := cmp.Diff(want, c.Warnings()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 }
 
 func TestValidateWithoutFile(t *testing.T) {
 	c := Default()
-	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull}}
+	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault}}
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}

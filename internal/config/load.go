@@ -78,6 +78,8 @@ func (c *Config) fields() map[string]func(string) error {
 		"node":                    setText(&c.Node),
 		"data_dir":                setText(&c.DataDir),
 		"log_level":               setLevel(&c.LogLevel),
+		"join.peer":               setText(&c.Join.Peer),
+		"join.kind":               func(text string) error { c.Join.Kind = cluster.Kind(text); return nil },
 		"raft.heartbeat":          setDuration(&c.Raft.Heartbeat),
 		"raft.election_timeout":   setDuration(&c.Raft.ElectionTimeout),
 		"log.segment_size":        setBytes(&c.Log.SegmentSize),
@@ -91,7 +93,10 @@ func (c *Config) fields() map[string]func(string) error {
 		"mysql.bind":              setText(&c.MySQL.Bind),
 		"mysql.user":              setText(&c.MySQL.User),
 		"mysql.promotion_timeout": setDuration(&c.MySQL.PromotionTimeout),
+		"mysql.max_apply_lag":     setDuration(&c.MySQL.MaxApplyLag),
 		"feed.listen":             setText(&c.Feed.Listen),
+		"feed.readers_listen":     setText(&c.Feed.ReadersListen),
+		"feed.readers_max":        setInt(&c.Feed.ReadersMax),
 		"router.read_write":       setText(&c.Router.ReadWrite),
 		"router.hold_timeout":     setDuration(&c.Router.HoldTimeout),
 		"router.hold_max":         setInt(&c.Router.HoldMax),
@@ -102,9 +107,10 @@ func (c *Config) fields() map[string]func(string) error {
 // fields is the schema of one [[member]].
 func (m *Member) fields() map[string]func(string) error {
 	return map[string]func(string) error{
-		"name": setText(&m.Name),
-		"peer": setText(&m.Peer),
-		"kind": func(text string) error { m.Kind = cluster.Kind(text); return nil },
+		"name":   setText(&m.Name),
+		"peer":   setText(&m.Peer),
+		"kind":   func(text string) error { m.Kind = cluster.Kind(text); return nil },
+		"weight": setInt(&m.Weight),
 	}
 }
 
@@ -159,6 +165,8 @@ func (d *decoder) table(prefix string, table map[string]any) {
 		switch {
 		case key == "member":
 			d.members(value)
+		case key == "reader":
+			d.readers(value)
 		case key == "mysql.variables" && isTable:
 			d.variables(key, sub)
 		case d.fields[key] != nil:
@@ -208,7 +216,7 @@ func (d *decoder) members(value any) {
 			d.problems.add(key, "a member is a table: write [[member]] with name, peer and kind below it")
 			continue
 		}
-		m := Member{Kind: cluster.KindFull}
+		m := Member{Kind: cluster.KindFull, Weight: cluster.WeightDefault}
 		fields := m.fields()
 		for _, name := range slices.Sorted(maps.Keys(table)) {
 			if set := fields[name]; set != nil {

@@ -26,6 +26,11 @@ func (d *decoder) hint(name, last string, isTable bool) string {
 			known = append(known, "member."+key)
 		}
 	}
+	if strings.HasPrefix(name, "reader.") {
+		for key := range new(Reader).fields() {
+			known = append(known, "reader."+key)
+		}
+	}
 	if isTable {
 		if t := closest(name, tables(known)); t != "" {
 			return fmt.Sprintf(" (did you mean [%s]?)", t)
@@ -41,7 +46,7 @@ func (d *decoder) hint(name, last string, isTable bool) string {
 			return " (it belongs above the first [table])"
 		case ok && !strings.Contains(rest, "."):
 			siblings = append(siblings, rest)
-		case found && table != "member":
+		case found && table != "member" && table != "reader":
 			elsewhere = append(elsewhere, "["+table+"]")
 		}
 	}
@@ -55,7 +60,7 @@ func (d *decoder) hint(name, last string, isTable bool) string {
 }
 
 func tables(known []string) []string {
-	names := []string{"member", "mysql.variables"}
+	names := []string{"member", "reader", "mysql.variables"}
 	for _, key := range known {
 		if table, _, ok := strings.Cut(key, "."); ok && !slices.Contains(names, table) {
 			names = append(names, table)

@@ -58,6 +58,11 @@ const (
 	promotionTimeoutMin = time.Second
 	promotionTimeoutMax = time.Hour
 
+	// A replica's lag is known to half a second: a bound below a second would be
+	// crossed by the figures alone.
+	maxApplyLagMin = time.Second
+	maxApplyLagMax = 24 * time.Hour
+
 	// A held connection costs a socket and two goroutines (16 KiB); the hold
 	// must end before common client time-outs make the client give up anyway.
 	holdTimeoutMax = 10 * time.Minute
@@ -73,16 +78,26 @@ func (c Config) Validate() error {
 	c.validateTiming(l)
 	c.validateSizes(l)
 	c.validateMySQL(l)
+	c.validateReaders(l)
 	c.validateListeners(l)
 	return l.err()
 }
 
 // Warnings returns what is allowed but probably not wanted, one sentence each.
-func (c Config) Warnings() []string {
-	if n := len(c.Members); n > 0 && n%2 == 0 {
-		return []string{fmt.Sprintf("%d members survive no more failures than %d would: an odd number is better", n, n-1)}
+func (c Config) Warnings() (texts []string) {
+	n, canLead := len(c.Members), 0
+	for _, m := range c.Members {
+		if m.Kind != cluster.KindLogger && m.Weight != 0 {
+			canLead++
+		}
 	}
-	return nil
+	if n > 0 && n%2 == 0 {
+		texts = append(texts, fmt.Sprintf("%d members survive no more failures than %d would: an odd number is better", n, n-1))
+	}
+	if n > 1 && canLead == 1 {
+		texts = append(texts, fmt.Sprintf("of %d members only one can become the primary: while it is down, there is none", n))
+	}
+	return texts
 }
 
 func (c Config) validateNode(l *problemList) {
@@ -96,6 +111,13 @@ func (c Config) validateNode(l *problemList) {
 	default:
 		l.add("log_level", "log_level %v is unknown: use debug, info, warn or error", c.LogLevel)
 	}
+}
+
+// CheckName judges the name of a node.
+func CheckName(name string) error {
+	var l problemList
+	checkName(&l, "node", "node", name)
+	return l.err()
 }
 
 // checkName accepts what is safe in a file name, a metric label, a log line
@@ -119,6 +141,7 @@ func (c Config) validateMembers(l *problemList) {
 	if len(c.Members) > membersMax {
 		l.add("member", "%d members are too many: at most %d", len(c.Members), membersMax)
 	}
+	canLead := false
 	byName, byPeer := make(map[string]string), make(map[string]string)
 	for i, m := range c.Members {
 		key := fmt.Sprintf("member[%d]", i)
@@ -132,10 +155,37 @@ func (c Config) validateMembers(l *problemList) {
 			l.add(key+".peer", "member.peer %q names no host: other nodes dial it, write this member's own address", m.Peer)
 		}
 		checkKind(l, key+".kind", m.Kind)
+		checkWeight(l, key+".weight", m)
+		canLead = canLead || m.Kind != cluster.KindLogger && m.Weight != 0
 	}
-	if _, ok := byName[c.Node]; !ok && c.Node != "" {
+	if !canLead {
+		l.add("member", "no member can become the primary: at least one has to be \"full\", with a weight above 0")
+	}
+	_, initial := byName[c.Node]
+	if c.Joins() {
+		c.validateJoin(l, initial, byPeer)
+	} else if !initial && c.Node != "" {
 		l.add("node", "node %q is not among the members (%s): use one of them, or add a [[member]] named %q",
 			c.Node, strings.Join(c.names(), ", "), c.Node)
+	}
+}
+
+// validateJoin judges what a node is that joins.
+func (c Config) validateJoin(l *problemList, initial bool, byPeer map[string]string) {
+	host, _, ok := checkAddress(l, "join.peer", "join.peer", c.Join.Peer)
+	if ok && isAnyHost(host) {
+		l.add("join.peer", "join.peer %q names no host: other nodes dial it, write this node's own address", c.Join.Peer)
+	}
+	if name, taken := byPeer[c.Join.Peer]; taken {
+		l.add("join.peer", "join.peer %q is the address of member %q: write this node's own", c.Join.Peer, name)
+	}
+	if initial {
+		l.add("join", "node %q is one of the initial members, it does not join: leave [join] out", c.Node)
+	}
+	switch c.Join.Kind {
+	case cluster.KindFull, cluster.KindLogger, cluster.KindLearner:
+	default:
+		l.add("join.kind", "join.kind %q is unknown: write \"full\", \"logger\" or \"learner\"", c.Join.Kind)
 	}
 }
 
@@ -166,17 +216,28 @@ func checkUnique(l *problemList, seen map[string]string, key, value, what, membe
 
 func checkKind(l *problemList, key string, kind cluster.Kind) {
 	switch kind {
-	case cluster.KindFull:
-	case cluster.KindLogger, cluster.KindLearner:
-		l.add(key, "member.kind %q is not supported yet: this version has only \"full\" members", kind)
+	case cluster.KindFull, cluster.KindLogger:
+	case cluster.KindLearner:
+		l.add(key, "member.kind %q is not supported yet: this version has \"full\" and \"logger\" members", kind)
 	default:
-		l.add(key, "member.kind %q is unknown: write \"full\"", kind)
+		l.add(key, "member.kind %q is unknown: write \"full\" or \"logger\"", kind)
+	}
+}
+
+func checkWeight(l *problemList, key string, m Member) {
+	if m.Weight < 0 || m.Weight > cluster.WeightMax {
+		l.add(key, "member.weight %d is out of range: between 0 (never the primary) and %d", m.Weight, cluster.WeightMax)
+	} else if m.Kind == cluster.KindLogger && m.Weight != cluster.WeightDefault {
+		l.add(key, "member.weight %d is for nothing: member %q is a logger, which leads in need only; leave it out", m.Weight, m.Name)
 	}
 }
 
 func (c Config) validateTiming(l *problemList) {
 	checkDuration(l, "raft.heartbeat", c.Raft.Heartbeat, heartbeatMin, heartbeatMax)
 	checkDuration(l, "mysql.promotion_timeout", c.MySQL.PromotionTimeout, promotionTimeoutMin, promotionTimeoutMax)
+	if c.MySQL.MaxApplyLag != 0 {
+		checkDuration(l, "mysql.max_apply_lag", c.MySQL.MaxApplyLag, maxApplyLagMin, maxApplyLagMax)
+	}
 	checkDuration(l, "router.hold_timeout", c.Router.HoldTimeout, 0, holdTimeoutMax)
 	if e := c.Raft.ElectionTimeout; e > electionTimeoutMax {
 		l.add("raft.election_timeout", "raft.election_timeout %v is too long: at most %v", e, electionTimeoutMax)
@@ -263,17 +324,27 @@ func (c Config) validateListeners(l *problemList) {
 			all = append(all, listener{key, host, port})
 		}
 	}
-	add("feed.listen", c.Feed.Listen)
+	full := c.Self().Kind != cluster.KindLogger // a logger has neither feed nor mysqld
+	if full {
+		add("feed.listen", c.Feed.Listen)
+	}
 	for _, feed := range all {
 		checkLoopback(l, feed.key, feed.host, "the feed serves this node's own mysqld, without TLS")
 	}
 	add("router.read_write", c.Router.ReadWrite)
 	add("api.listen", c.API.Listen)
-	all = append(all, listener{"mysql.port", c.MySQL.Bind, c.MySQL.Port})
+	if c.Feed.ReadersListen != "" {
+		add("feed.readers_listen", c.Feed.ReadersListen)
+	}
+	if full {
+		all = append(all, listener{"mysql.port", c.MySQL.Bind, c.MySQL.Port})
+	}
 	if i := slices.IndexFunc(c.Members, func(m Member) bool { return m.Name == c.Node }); i >= 0 {
 		if host, port, err := splitAddress(c.Members[i].Peer); err == nil {
 			all = append(all, listener{fmt.Sprintf("member[%d].peer", i), host, port})
 		}
+	} else if host, port, err := splitAddress(c.Join.Peer); err == nil && c.Joins() {
+		all = append(all, listener{"join.peer", host, port})
 	}
 	for i, b := range all {
 		for _, a := range all[:i] {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/invariant"
@@ -36,10 +37,15 @@ type Committed struct {
 	mark    Mark
 	known   bool // mark.Number is known: an epoch entry or any number was seen
 	changed chan struct{}
+	// markTerm is the Raft term of the newest entry; 0 = none since the start.
+	markTerm uint64
+
+	state        cluster.StatePoint
+	stateChanged chan struct{}
 }
 
 func newCommitted(applied uint64, gtids *gtid.Set) *Committed {
-	return &Committed{gtids: gtids, mark: Mark{Index: applied}, changed: make(chan struct{})}
+	return &Committed{gtids: gtids, mark: Mark{Index: applied}, changed: make(chan struct{}), stateChanged: make(chan struct{})}
 }
 
 // Mark returns the newest mark.
@@ -86,19 +92,23 @@ func (c *Committed) Read(log Log, index, bytesMax uint64) (found []seglog.Entry,
 }
 
 // apply checks one committed entry (I2, I9) and adds it. A broken invariant
-// panics: see package invariant for why.
-func (c *Committed) apply(index, term uint64, data []byte) {
+// panics: see package invariant for why. For a change of the cluster state it
+// returns the outcome.
+func (c *Committed) apply(index, term uint64, data []byte) *StateOutcome {
 	h, body, err := entry.Parse(data)
 	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	invariant.Check(index == c.mark.Index+1, "I4", "committed entry %d after %d", index, c.mark.Index)
-	c.mark.Index = index
+	c.mark.Index, c.markTerm = index, term
 	c.mark.Bytes += uint64(len(data))
 	if h.Kind == entry.KindEmpty {
-		return
+		return nil
 	}
 	invariant.Check(h.Term == term, "I2", "entry %d of term %d says term %d", index, term, h.Term)
+	if h.Kind == entry.KindState {
+		return c.applyState(index, h, body) // of no epoch: it moves neither Epoch nor Number
+	}
 	c.checkOrder(index, h)
 	c.mark.Epoch, c.mark.Number, c.known = h.Term, h.Number, true
 	switch h.Kind {
@@ -107,6 +117,7 @@ func (c *Committed) apply(index, term uint64, data []byte) {
 	case entry.KindStaged:
 		c.addStaged(index, h, body)
 	}
+	return nil
 }
 
 // checkOrder is the commit-time half of I2.

@@ -15,12 +15,34 @@
 //	                              └─► MsgStorageAppend ─► append goroutine: log
 //	                                  write + fdatasync, group commit of all
 //	                                  that waits, then its Responses
-//	committed entries ──► commit check ──► Commit callback (ACK, feed)
+//	committed entries ──► commit check ──► Commit callback (feed)
+//	                                    └─► durability policy ──► Acknowledge (ACK)
 //
 // AsyncStorageWrites lets the leader's fsync overlap its followers'. Entries
 // reach the commit check only when they are committed and in this node's own
 // log on disk: raft hands them out from min(commit, own stable index), so ACK
 // and feed never run ahead of this node's own disk.
+//
+// # Who stands for election first
+//
+// Raft draws its timeouts alone. Loggers and nodes of weight 0 miss some of its
+// ticks after a silence, and after a refused dial the best node stands at once, the
+// others a heartbeat later each (group_late.go). It only saves a hand-over.
+//
+// # The cluster state
+//
+// A change of it is an entry of no epoch (ProposeState); the commit check applies
+// it, or ignores it where another one of the same version came first. One that
+// changes the members is a change of Raft's configuration with the change as its
+// context, through joint consensus where voters change (members.go). At a start the
+// state, and so Raft's configuration, is the caller's StatePoint; the commit check
+// starts early enough to find every later change.
+//
+// # What may be acknowledged
+//
+// All that is committed, unless the cluster state has a durability policy or a
+// member whose ACK is required: then only what is, to this leader's knowledge and in
+// this term, on the disks that they name (progress.go). Only ACKs go by it.
 //
 // # Invariants
 //

@@ -45,6 +45,9 @@ var ErrEpochEnded = errors.New("consensus: the proposal's epoch has ended")
 type GroupConfig struct {
 	Self    cluster.NodeID
 	Members []cluster.Member
+	// State is the cluster state as it was kept, for a start over this log; nil: no
+	// change was ever committed, it is what Members say.
+	State *cluster.StatePoint
 	// Tick is the time between two calls of Group.Tick.
 	Tick time.Duration
 	// HeartbeatTicks and ElectionTicks are raft's timing in ticks.
@@ -84,6 +87,13 @@ type Output struct {
 	Barriers []Barrier
 	// Wanted holds the stages that this node lacks and the leader has named.
 	Wanted []Wanted
+	// States holds what became of the changes that were committed.
+	States []StateOutcome
+	// Acknowledge is up to which index a leader may acknowledge, where that went
+	// forward: committed, and on the disks that the durability policy names. 0 = it
+	// did not. AckEvents holds whose require-ack was dropped, or taken back.
+	Acknowledge uint64
+	AckEvents   []cluster.AckEvent
 }
 
 // Wanted is a stage to be fetched: from the node that named it, or any other.
@@ -135,8 +145,19 @@ type Group struct {
 	leaseDuration   time.Duration
 	transferredTerm uint64 // no lease in this term any more: a transfer was asked for
 
+	// heardAt is when a message came from a node last. membersTerm is the term in
+	// which this leader proposed a change of the members that is not applied; 0 =
+	// none.
+	heardAt     map[cluster.NodeID]time.Duration
+	membersTerm uint64
+
+	// acks holds back what is committed and may not be acknowledged.
+	acks acks
+
 	// voteAfter is when a restarted node may vote again (I5).
 	voteAfter time.Duration
+	// silence counts the ticks since the leader was heard.
+	silence int
 	// campaignAt is when to campaign because the leader's process is gone; 0 = not.
 	campaignAt time.Duration
 
@@ -162,15 +183,23 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 	if cfg.HasStage == nil {
 		cfg.HasStage = func(entry.StageID) bool { return false }
 	}
-	applied, gtids := replayPoint(cfg.Log)
+	point, err := firstPoint(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Members = point.State.Members
+	applied, gtids := replayPoint(cfg.Log, point.Through)
 	g := &Group{
 		cfg:           cfg,
-		storage:       newStorage(cfg.Log, cfg.Members),
+		storage:       newStorage(cfg.Log, point),
 		committed:     newCommitted(applied, gtids),
 		last:          cfg.Log.LastIndex(),
+		heardAt:       map[cluster.NodeID]time.Duration{},
 		asked:         map[uint64]uint64{},
 		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
 	}
+	g.committed.setState(point)
+	g.acks = newAcks(point.State)
 	if !cfg.Fresh {
 		g.voteAfter = cfg.Now + time.Duration(cfg.ElectionTicks)*cfg.Tick
 	}
@@ -215,8 +244,9 @@ func (g *Group) LeaseUntil() time.Duration { return g.leaseUntil }
 
 // Tick tells the group that one tick has passed.
 func (g *Group) Tick(now time.Duration) {
-	g.rn.Tick()
+	g.tickRaft()
 	g.observe()
+	g.tickAcks()
 	if g.campaignAt != 0 && now >= g.campaignAt {
 		g.campaignAt = 0
 		if g.role.Leader == 0 {
@@ -235,6 +265,8 @@ func (g *Group) Tick(now time.Duration) {
 
 // Step takes a message from a peer or a response of the log.
 func (g *Group) Step(now time.Duration, m *pb.Message) {
+	g.heardAt[cluster.NodeID(m.GetFrom())] = now
+	g.acks.heardOf(cluster.NodeID(m.GetFrom()))
 	if now < g.voteAfter && (m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote) {
 		return // I5: it may have promised a lease before it restarted
 	}
@@ -252,6 +284,7 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 			return
 		}
 	}
+	g.heard(m)
 	g.storage.sending = g.role.Leading && m.GetTerm() == g.role.Term
 	if g.storage.sending && m.GetType() == pb.MsgHeartbeatResp {
 		g.returnToLog(m.GetFrom())
@@ -389,6 +422,9 @@ func (g *Group) mayForce(m *pb.Message) bool {
 func (g *Group) Propose(data []byte) {
 	invariant.Check(g.held == nil, "I2", "a proposal passes the one that is held")
 	h, body, err := entry.Parse(data)
+	if err == nil && h.Kind == entry.KindState {
+		err = errors.New("a change of the cluster state is of no epoch")
+	}
 	if err != nil || h.Kind == entry.KindEmpty {
 		g.refuse(h.Term, fmt.Errorf("parse proposal: %w", errors.Join(err, entry.ErrMalformed)))
 		return
@@ -482,6 +518,7 @@ func (g *Group) observe() {
 	invariant.Check(now.Term >= g.role.Term, "term", "term went back from %d to %d", g.role.Term, now.Term)
 	if !now.Leading || now.Term != g.role.Term {
 		g.epoch, g.next = 0, 0
+		g.endAcks()
 		g.rounds, g.leaseUntil = nil, 0
 		g.ticksToRound = 0
 	}
@@ -534,12 +571,7 @@ func (g *Group) LeaderGone(now time.Duration, id cluster.NodeID) {
 	}
 	_ = g.rn.ForgetLeader()
 	g.observe()
-	rank := 0
-	for _, m := range g.cfg.Members {
-		if m.ID != id && m.ID < g.cfg.Self && m.Kind != cluster.KindLearner {
-			rank++
-		}
-	}
+	rank := g.rank(id)
 	g.campaignAt = now + time.Duration(rank*g.cfg.HeartbeatTicks)*g.cfg.Tick
 	if rank == 0 {
 		g.campaignAt = 0
@@ -623,18 +655,21 @@ func (g *Group) Ready() (out Output, ok bool) {
 		ok = true
 	}
 	g.observe()
+	g.out.Acknowledge = g.acknowledge()
 	out, g.out = g.out, Output{}
-	return out, ok || out.Role != nil || len(out.Refused) > 0 || len(out.Send) > 0 || len(out.Wanted) > 0
+	acks := out.Acknowledge > 0 || len(out.AckEvents) > 0
+	return out, ok || acks || out.Role != nil || len(out.Refused) > 0 || len(out.Send) > 0 || len(out.Wanted) > 0
 }
 
 // apply runs the commit check over committed entries and tells raft so.
 func (g *Group) apply(m *pb.Message) {
 	for _, e := range m.GetEntries() {
-		var data []byte
-		if e.GetType() == pb.EntryNormal {
-			data = e.GetData()
+		if e.GetType() != pb.EntryNormal {
+			g.applyMembers(e)
+			continue
 		}
-		g.committed.apply(e.GetIndex(), e.GetTerm(), data)
+		data := e.GetData()
+		g.stateCommitted(g.committed.apply(e.GetIndex(), e.GetTerm(), data))
 	}
 	g.out.Committed = true
 	for _, r := range m.GetResponses() {

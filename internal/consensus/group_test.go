@@ -40,6 +40,13 @@ type member struct {
 	inbox   []*pb.Message
 	refused []string
 	wanted  map[entry.StageID]bool
+	// point is what the node kept of the cluster state; outcomes what it heard of
+	// changes since the last status.
+	point    *cluster.StatePoint
+	outcomes []StateOutcome
+	// acked is up to which index it may acknowledge in its term.
+	acked     uint64
+	ackEvents []string
 }
 
 const (
@@ -69,12 +76,14 @@ func (w *world) start(id uint64, fresh bool) {
 	}
 	var members []cluster.Member
 	for i := range w.nodes {
-		members = append(members, cluster.Member{ID: cluster.NodeID(i + 1), Kind: cluster.KindFull})
+		if i < 3 || id > 3 { // later nodes are added as learners: only they know of themselves
+			members = append(members, testMember(i+1))
+		}
 	}
 	m.g, err = NewGroup(GroupConfig{
 		Self: cluster.NodeID(id), Members: members, Tick: testTick, HeartbeatTicks: testHeartbeat,
 		ElectionTicks: testElection, Log: m.log, HasStage: m.log.HasStage, Fresh: fresh,
-		Logger: slog.New(slog.DiscardHandler), Now: w.now,
+		Logger: slog.New(slog.DiscardHandler), Now: w.now, State: m.point,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -123,6 +132,8 @@ func (w *world) carryOut(m *member, out Output) {
 	for _, s := range out.Wanted {
 		m.wanted[s.ID] = true
 	}
+	m.outcomes = append(m.outcomes, out.States...)
+	m.takeAcks(out)
 }
 
 func (w *world) send(msgs []*pb.Message) {
@@ -174,6 +185,7 @@ func (w *world) status() string {
 			fmt.Fprintf(&b, "\n   wants stage %d of term %d", id.Number, id.Term)
 		}
 		clear(m.wanted)
+		m.describeState(&b)
 		b.WriteByte('\n')
 	}
 	return b.String()
@@ -253,6 +265,8 @@ func (w *world) do(d *datadriven.TestData) {
 		g := w.node(id).g
 		g.Resign(g.Role().Term)
 		w.settle()
+	case "change", "keep", "members":
+		w.doState(d, id)
 	default:
 		w.t.Fatalf("unknown command %s", d.Cmd)
 	}
@@ -293,7 +307,7 @@ func (w *world) stage(id uint64, stage entry.StageID) {
 
 func TestGroupScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := newWorld(t, 3)
+		w := newWorld(t, nodesOf(path))
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
 			if d.Cmd == "elect" { // by timers, which are random: who leads is open

@@ -48,6 +48,8 @@ var ErrStopped = errors.New("consensus: stopped")
 type Config struct {
 	Self    cluster.NodeID
 	Members []cluster.Member
+	// State is as in GroupConfig.
+	State *cluster.StatePoint
 	// Heartbeat and ElectionTimeout are raft's timing.
 	Heartbeat, ElectionTimeout time.Duration
 	Log                        Log
@@ -62,6 +64,15 @@ type Config struct {
 	// OnCommit is called by the loop after the commit check went forward; it
 	// must not block.
 	OnCommit func(Mark)
+	// OnState is called by the loop when a change of the cluster state was
+	// committed. It must not block. nil = nobody listens.
+	OnState func(StateOutcome)
+	// OnAcknowledge is called by the loop of a leader when it may acknowledge what
+	// is committed up to an index, after the OnCommit of that index; OnAckEvent
+	// when a require-ack is dropped or taken back. They must not block. nil = nobody
+	// listens.
+	OnAcknowledge func(index uint64)
+	OnAckEvent    func(cluster.AckEvent)
 	// OnRefused is called by the loop when a proposal was refused: its epoch
 	// has ended. It must not block.
 	OnRefused func(Refusal)
@@ -101,7 +112,9 @@ type Node struct {
 	barrierSeq uint64
 	barriers   map[uint64]chan uint64
 
+	states  stateWaiters
 	timings *timings
+	acks    atomic.Pointer[cluster.AckStatus]
 
 	// appendBegan is the boot time at which the group commit under way began;
 	// 0 = none. diskCheckAfter is the loop's.
@@ -137,7 +150,7 @@ func New(cfg Config) (*Node, error) {
 		timings:    newTimings(),
 	}
 	g, err := NewGroup(GroupConfig{
-		Self: cfg.Self, Members: cfg.Members, Tick: tick,
+		Self: cfg.Self, Members: cfg.Members, State: cfg.State, Tick: tick,
 		HeartbeatTicks: ticksPerHeartbeat, ElectionTicks: int(cfg.ElectionTimeout / tick),
 		Log: cfg.Log, HasStage: cfg.HasStage, Fresh: cfg.Fresh, Logger: cfg.Logger, Now: BootTime(),
 	})
@@ -329,6 +342,7 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 			return nil
 		case <-ticker.C:
 			n.group.Tick(BootTime())
+			n.acks.Store(n.group.Acks())
 			n.checkDisk()
 		case m := <-n.messages:
 			n.group.Step(BootTime(), m)
@@ -430,8 +444,10 @@ func (n *Node) report(out Output) {
 		mark := n.group.committed.Mark()
 		n.timings.committed(mark)
 		n.cfg.OnCommit(mark)
+		n.reportStates(out.States)
 		n.group.committed.publish()
 	}
+	n.reportAcks(out)
 	for _, r := range out.Refused {
 		n.cfg.OnRefused(r)
 	}

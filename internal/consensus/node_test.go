@@ -46,7 +46,7 @@ func startNodesOn(t *testing.T, o seglog.Options, hooks ...vfs.Hook) *nodes {
 	ns := &nodes{t: t, stall: make(chan uint64, 1), full: make(chan error, 16)}
 	var members []cluster.Member
 	for i := range 3 {
-		members = append(members, cluster.Member{ID: cluster.NodeID(i + 1), Kind: cluster.KindFull})
+		members = append(members, testMember(i+1))
 	}
 	for i := range 3 {
 		fs := vfs.FS(vfs.NewMem())

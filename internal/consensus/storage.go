@@ -35,16 +35,8 @@ type storage struct {
 	sending bool
 }
 
-func newStorage(log Log, members []cluster.Member) *storage {
-	cs := &pb.ConfState{}
-	for _, m := range members {
-		if m.Kind == cluster.KindLearner {
-			cs.Learners = append(cs.Learners, uint64(m.ID))
-		} else {
-			cs.Voters = append(cs.Voters, uint64(m.ID))
-		}
-	}
-	return &storage{log: log, confState: cs}
+func newStorage(log Log, p cluster.StatePoint) *storage {
+	return &storage{log: log, confState: confStateOf(p)}
 }
 
 // InitialState implements raft.Storage.
@@ -144,9 +136,10 @@ func fromRaft(dst []seglog.Entry, entries []*pb.Entry) []seglog.Entry {
 
 // replayPoint says where the commit check starts after a restart: the index
 // before the newest segment that is committed up to its start, and the GTIDs
-// of all entries up to there.
-func replayPoint(log Log) (applied uint64, gtids *gtid.Set) {
-	commit := log.HardState().Commit
+// of all entries up to there. It is not behind what the cluster state is known
+// through: later changes are found by the commit check.
+func replayPoint(log Log, through uint64) (applied uint64, gtids *gtid.Set) {
+	commit := min(log.HardState().Commit, through)
 	gtids = &gtid.Set{}
 	applied = log.FirstIndex() - 1
 	for _, s := range log.Segments() {

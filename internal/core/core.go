@@ -3,7 +3,6 @@ package core
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -15,6 +14,7 @@ type Node struct {
 	cfg   Config
 	now   time.Duration
 	raft  RaftChanged
+	own   Peer
 	peers []Peer
 
 	phase       Phase
@@ -23,6 +23,7 @@ type Node struct {
 	// be reported before its start is.
 	exitedUpTo uint64
 	reason     string // why the phase is not what one would like
+	unled      string // why a node leads that never opens; "" = it does not
 
 	op     OpID // under way; 0 = none
 	opKind Kind
@@ -43,6 +44,10 @@ type Node struct {
 	asked map[cluster.NodeID]time.Duration
 	// spentTerm can open no epoch any more: it had one, or a transfer.
 	spentTerm uint64
+	// tries counts the hand-overs of this term that came to nothing so far, and
+	// weighedTerm is the newest in which a heavier node was looked for.
+	tries       int
+	weighedTerm uint64
 	// passed notes that the promotion failed here and another node should try.
 	passed bool
 
@@ -56,6 +61,17 @@ type Node struct {
 
 	stopping bool
 	stopBy   time.Duration
+	// plan is the operator's that is under way, nil = none. keepsBy bounds how long
+	// leadership is kept for it. chosenTerm is the newest that an operator gave to
+	// this node. fencedBy says why an operator wants no mysqld here; "" = he does.
+	plan       *plan
+	keepsBy    time.Duration
+	chosenTerm uint64
+	fencedBy   string
+	// held: maintenance is on, and heldFor is the node that may open.
+	held    bool
+	heldFor cluster.NodeID
+
 	// open: sessions of mysqld may wait for an ACK. From the moment that writes
 	// may have been opened until CloseWrites was OK or the process has ended.
 	open    bool
@@ -64,16 +80,21 @@ type Node struct {
 	out []Effect
 }
 
-// New returns a node whose mysqld is down.
+// New returns a node whose mysqld is down, or a logger.
 func New(cfg Config) *Node {
-	return &Node{cfg: cfg, phase: PhaseDown, asked: map[cluster.NodeID]time.Duration{}}
+	n := &Node{cfg: cfg, phase: PhaseDown, asked: map[cluster.NodeID]time.Duration{}}
+	n.own = Peer{ID: cfg.Self, Kind: cfg.Kind, Weight: cfg.Weight}
+	if cfg.Kind == cluster.KindLogger {
+		n.phase = PhaseLogger
+	}
+	return n
 }
 
 // Phase returns the node's phase.
 func (n *Node) Phase() Phase { return n.phase }
 
 // Reason says why the node is in its phase or what it waits for; "" = all well.
-func (n *Node) Reason() string { return n.reason }
+func (n *Node) Reason() string { return cmp.Or(n.unled, n.reason) }
 
 // Role returns the phase as people read it.
 func (n *Node) Role() cluster.Role {
@@ -92,6 +113,8 @@ func (n *Node) Role() cluster.Role {
 		return cluster.RoleErrant
 	case PhaseFenced:
 		return cluster.RoleFenced
+	case PhaseLogger:
+		return cluster.RoleLogger
 	}
 	return cluster.RoleStarting
 }
@@ -104,15 +127,23 @@ func (n *Node) Step(in Input) []Effect {
 		n.now = in.Now
 	case RaftChanged:
 		if in.Term != n.raft.Term {
-			n.transferAt = 0 // the pause was for the old term
+			n.transferAt, n.tries = 0, 0 // the pause was for the old term
 			n.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		}
 		n.raft = in
 		n.passed = n.passed && in.Leading
 	case Peers:
-		n.peers = in.Peers
+		n.standing(in)
 	case Stop:
 		n.stop()
+	case Move:
+		n.move(in)
+	case Restart:
+		n.restart(in)
+	case Chosen:
+		n.chosenTerm = in.Term
+	case Fenced:
+		n.fencedBy = in.Reason
 	case Progress:
 		// Only while there is nobody left to ask: a node that has applied
 		// everything must not wait for one that has far to go.
@@ -164,6 +195,8 @@ func (n *Node) leadsTerm() bool { return n.raft.Leading && n.raft.Term == n.term
 // fence ends whatever mysqld does by SIGKILL, the one way that is always right.
 func (n *Node) fence(reason string) {
 	n.unserve()
+	n.endPlan(reason)
+	n.keepsBy = 0
 	n.cancel()
 	n.reason = reason
 	n.begin(PhaseKilling, Effect{Kind: KillMysqld, Reason: reason})
@@ -190,6 +223,8 @@ func (n *Node) exited(in MysqldExited) {
 		return
 	}
 	n.unserve()
+	n.endPlan(in.Reason)
+	n.keepsBy = 0
 	n.cancel()
 	n.incarnation, n.open = 0, false
 	n.reason = in.Reason
@@ -247,11 +282,16 @@ func (n *Node) done(in Done) {
 		n.open = true
 		n.begin(PhaseOpening, Effect{Kind: OpenWrites, Term: n.term})
 	case OpenWrites:
-		n.phase, n.reason = PhasePrimary, ""
+		n.phase, n.reason, n.keepsBy = PhasePrimary, "", 0
 		n.emit(Effect{Kind: Serve, Term: n.term})
+		n.endPlan("")
 	case CloseWrites:
 		n.open = false
-		n.unserve()
+		if !n.writesClosed() {
+			n.unserve()
+		}
+	case AwaitTarget:
+		n.targetReady()
 	case KillMysqld, StopMysqld:
 		n.ended()
 	}
@@ -260,6 +300,7 @@ func (n *Node) done(in Done) {
 // ended follows the end of a mysqld that was told to end.
 func (n *Node) ended() {
 	n.incarnation, n.open, n.tapOpen = 0, false, false
+	n.endPlan("")
 	if n.phase != PhaseErrant && n.phase != PhaseFenced {
 		n.phase = PhaseDown
 	}
@@ -269,8 +310,9 @@ func (n *Node) ended() {
 func (n *Node) failed(kind Kind, in Done) {
 	n.reason = in.Reason
 	switch {
+	case n.planFails(kind, in.Reason):
 	case kind == StartMysqld:
-		n.phase, n.retryAt = PhaseFenced, n.now+n.cfg.FencedAfter
+		n.phase, n.retryAt, n.keepsBy = PhaseFenced, n.now+n.cfg.FencedAfter, 0
 	case in.Verdict == Errant:
 		n.unserve()
 		n.begin(PhaseErrant, Effect{Kind: KillMysqld, Reason: in.Reason})
@@ -342,6 +384,8 @@ func (n *Node) advance() {
 		n.giveUp(n.logTrouble)
 	case n.promoting() && !n.leadsTerm():
 		n.replicateAgain(fmt.Sprintf("lost leadership of term %d", n.term))
+	case n.promoting() && n.phase != PhaseOpening && !n.mayLead():
+		n.giveUp(n.mayNotLead())
 	case n.replicaBinlog && n.incarnation != 0 && !n.raft.Leading && !n.stopping && !n.ending():
 		n.fence("the applier must not go on binlogging without a promotion")
 	case n.promoting() && n.now >= n.promoteBy:
@@ -351,12 +395,22 @@ func (n *Node) advance() {
 			n.giveUp(fmt.Sprintf("promotion took longer than %s in phase %s", n.cfg.PromotionTimeout, n.phase))
 		}
 	}
+	n.advancePlan()
+	if n.fencedBy != "" && n.incarnation != 0 && !n.ending() && !n.stopping {
+		n.fence(n.fencedBy)
+	}
 	if n.stopping {
+		n.unled = ""
 		n.advanceStop()
 		return
 	}
 	n.handOver()
+	n.explain()
 	if n.op != 0 || n.now < n.retryAt {
+		return
+	}
+	if n.fencedBy != "" && (n.phase == PhaseDown || n.phase == PhaseFenced) {
+		n.phase, n.reason = PhaseFenced, n.fencedBy
 		return
 	}
 	switch n.phase {
@@ -380,7 +434,10 @@ func (n *Node) advance() {
 
 // promote begins a promotion, in a term that can still have an epoch.
 func (n *Node) promote() {
-	if !n.raft.Leading || n.now < n.transferAt || n.logTrouble != "" {
+	if !n.raft.Leading || n.now < n.transferAt || n.logTrouble != "" || !n.mayLead() {
+		return
+	}
+	if n.preferHeavier() {
 		return
 	}
 	if n.raft.Term == n.spentTerm {
@@ -391,75 +448,6 @@ func (n *Node) promote() {
 	n.term = n.raft.Term
 	n.promoteBy = n.now + n.cfg.PromotionTimeout
 	n.begin(PhaseCatchingUp, Effect{Kind: CatchUp, Term: n.term})
-}
-
-// handOver gives leadership away while mysqld here cannot serve soon.
-func (n *Node) handOver() {
-	if !n.raft.Leading || n.now < n.transferAt {
-		return
-	}
-	switch {
-	case n.logTrouble != "":
-	case n.promoting(), n.phase == PhasePrimary, n.phase == PhaseClosing:
-		n.servesBy = n.now + n.cfg.IdleLeaderTimeout
-		return
-	case n.phase == PhaseReplica:
-		// Ready: it tries itself once before it asks anybody.
-		if !n.passed {
-			return
-		}
-	case n.phase == PhaseVerified, n.phase == PhaseUnverified, n.restarting():
-		// About to promote, unless that has failed or takes too long.
-		if !n.passed && n.now < n.servesBy {
-			return
-		}
-	}
-	n.transfer()
-}
-
-// transfer asks the best candidate to lead; with none it tries again later.
-func (n *Node) transfer() {
-	best, ok := n.candidate()
-	n.passed = false
-	if !ok {
-		return
-	}
-	n.transferAt = n.now + n.cfg.RetryAfter
-	n.spentTerm = n.raft.Term
-	n.asked[best.ID] = n.now
-	n.emit(Effect{Kind: Transfer, Term: n.raft.Term, To: best.ID, Reason: cmp.Or(n.logTrouble, n.reason)})
-}
-
-// candidate returns the live replica to hand over to: one that was not asked
-// lately before one that was (and did not come to lead, or gave it back), then
-// the one that is furthest ahead.
-func (n *Node) candidate() (Peer, bool) {
-	fit := slices.DeleteFunc(slices.Clone(n.peers), func(p Peer) bool {
-		return !p.Live || p.LogBad || p.ID == n.cfg.Self || p.Role != cluster.RoleReplica
-	})
-	if len(fit) == 0 {
-		return Peer{}, false
-	}
-	return slices.MaxFunc(fit, func(a, b Peer) int {
-		switch {
-		case n.askedAt(a.ID) != n.askedAt(b.ID):
-			return cmp.Compare(n.askedAt(b.ID), n.askedAt(a.ID))
-		case a.Applied != b.Applied:
-			return cmp.Compare(a.Applied, b.Applied)
-		case a.LogLast != b.LogLast:
-			return cmp.Compare(a.LogLast, b.LogLast)
-		}
-		return cmp.Compare(b.ID, a.ID)
-	}), true
-}
-
-// askedAt is when a peer was asked to lead, 0 if that is long ago: it has had
-// time for a promotion, and the nodes after it, too.
-func (n *Node) askedAt(id cluster.NodeID) time.Duration {
-	if at := n.asked[id]; n.now < at+4*n.cfg.PromotionTimeout {
-		return at
-	}
-	return 0
 }
 
 // advanceStop brings the node to its end: writes closed, leadership handed
@@ -473,19 +461,17 @@ func (n *Node) advanceStop() {
 		if n.op != 0 {
 			return
 		}
-		if n.raft.Leading && n.now < n.stopBy {
-			if n.now >= n.transferAt {
-				n.transfer()
-			}
-			if _, ok := n.candidate(); ok {
-				return // wait for the successor
-			}
+		if n.awaitSuccessor() {
+			return
 		}
 		n.begin(PhaseStopping, Effect{Kind: StopMysqld})
 		return
 	case PhaseKilling, PhaseStopping, PhaseEnded:
 		return
-	case PhaseErrant, PhaseFenced, PhaseDown:
+	case PhaseErrant, PhaseFenced, PhaseDown, PhaseLogger:
+		if n.phase == PhaseLogger && n.awaitSuccessor() {
+			return
+		}
 		if n.op == 0 {
 			n.phase = PhaseEnded
 			n.emit(Effect{Kind: Exit})

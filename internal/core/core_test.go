@@ -2,7 +2,7 @@ package core
 
 import (
 	"fmt"
-	"slices"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,19 +13,27 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestScripts runs testdata: each file is a life of node 1. A directive is an
-// input, its output the effects and the state after it.
+// TestScripts runs testdata: each file is a life of node 1, which is a logger
+// where the file's name begins with "logger". A directive is an input, or
+// several, one on each line; its output the effects and the state after them.
 //
 //	tick 100ms | raft term=2 leader=1 | done ok [incarnation=1] | done failed why
 //	exited [incarnation:]why | progress | doubt why | log why | log ok | stop
-//	peers 2:replica:10 3:starting:0:dead 4:replica:10:log-bad
+//	peers 2:replica:10 3:starting:0:dead 4:replica:10:log-bad 5:logger:0:logger
+//	move to=2 | restart | chosen term=3 | fenced why | fenced ok
+//	peers held=2 1::10 2:replica:10 (maintenance: node 2 may open alone)
+//	peers 1::10:w0 2:replica:10:w9:lag=700ms:log=20 (node 1 is this one)
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		n := New(testConfig())
+		cfg := testConfig()
+		if strings.HasPrefix(filepath.Base(path), "logger") {
+			cfg.Kind = cluster.KindLogger
+		}
+		n := New(cfg)
 		now := time.Duration(0)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var out strings.Builder
-			for line := range strings.SplitSeq(strings.TrimSpace(d.Cmd+" "+argText(d)), "\n") {
+			for line := range strings.SplitSeq(strings.TrimSpace(d.Cmd+" "+argText(d)+"\n"+d.Input), "\n") {
 				in := parseInput(t, n, &now, line)
 				for _, e := range n.Step(in) {
 					fmt.Fprintln(&out, e)
@@ -41,7 +49,7 @@ func TestScripts(t *testing.T) {
 }
 
 func testConfig() Config {
-	return Config{Self: 1, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
+	return Config{Self: 1, Kind: cluster.KindFull, Weight: cluster.WeightDefault, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
 		PromotionTimeout: 30 * time.Second, IdleLeaderTimeout: 5 * time.Second, StopTimeout: 3 * time.Second}
 }
 
@@ -57,11 +65,7 @@ func parseInput(t *testing.T, n *Node, now *time.Duration, line string) Input {
 	verb, rest, _ := strings.Cut(line, " ")
 	switch verb {
 	case "tick":
-		d, err := time.ParseDuration(rest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		*now += d
+		*now += mustDuration(t, rest)
 		return Tick{Now: *now}
 	case "raft":
 		var r RaftChanged
@@ -89,7 +93,22 @@ func parseInput(t *testing.T, n *Node, now *time.Duration, line string) Input {
 	case "stop":
 		return Stop{}
 	}
-	t.Fatalf("unknown input %q", line)
+	return parseOperator(t, verb, rest)
+}
+
+// parseOperator reads what an operator wants.
+func parseOperator(t *testing.T, verb, rest string) Input {
+	switch verb {
+	case "move":
+		return Move{To: cluster.NodeID(mustUint(t, strings.TrimPrefix(rest, "to="))), Reason: "as asked"}
+	case "restart":
+		return Restart{Reason: "as asked"}
+	case "chosen":
+		return Chosen{Term: mustUint(t, strings.TrimPrefix(rest, "term="))}
+	case "fenced":
+		return Fenced{Reason: unquote(strings.TrimSpace(strings.TrimPrefix(rest, "ok")))}
+	}
+	t.Fatalf("unknown input %q", verb)
 	return nil
 }
 
@@ -111,16 +130,53 @@ func parseDone(t *testing.T, n *Node, rest string) Input {
 }
 
 func parsePeers(t *testing.T, rest string) Input {
-	var in Peers
+	in := Peers{Own: Peer{ID: 1, Weight: cluster.WeightDefault}}
 	for w := range strings.FieldsSeq(rest) {
+		if id, ok := strings.CutPrefix(w, "held="); ok {
+			in.Held, in.HeldFor = true, cluster.NodeID(mustUint(t, id))
+			continue
+		}
 		f := strings.Split(w, ":")
-		in.Peers = append(in.Peers, Peer{
-			ID: cluster.NodeID(mustUint(t, f[0])), Live: !slices.Contains(f[3:], "dead"),
-			LogBad: slices.Contains(f[3:], "log-bad"), Role: cluster.Role(f[1]),
-			Applied: mustUint(t, f[2]), LogLast: mustUint(t, f[2]),
-		})
+		p := Peer{
+			ID: cluster.NodeID(mustUint(t, f[0])), Name: "n" + f[0], Live: true, Role: cluster.Role(f[1]),
+			Kind: cluster.KindFull, Weight: cluster.WeightDefault, Applied: mustUint(t, f[2]), LogLast: mustUint(t, f[2]),
+		}
+		for _, what := range f[3:] {
+			log, isLog := strings.CutPrefix(what, "log=")
+			lag, isLag := strings.CutPrefix(what, "lag=")
+			weight, isWeight := strings.CutPrefix(what, "w")
+			switch {
+			case what == "dead":
+				p.Live = false
+			case what == "log-bad":
+				p.LogBad = true
+			case what == "logger":
+				p.Kind = cluster.KindLogger
+			case isLog:
+				p.LogLast = mustUint(t, log)
+			case isLag:
+				p.Lag = mustDuration(t, lag)
+			case isWeight:
+				p.Weight = int(mustUint(t, weight))
+			default:
+				t.Fatalf("unknown word %q of a peer", what)
+			}
+		}
+		if p.ID == 1 {
+			in.Own = p
+		} else {
+			in.Peers = append(in.Peers, p)
+		}
 	}
 	return in
+}
+
+func mustDuration(t *testing.T, s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 func mustUint(t *testing.T, s string) uint64 {

@@ -22,7 +22,8 @@
 //
 //	errant: mysqld holds what the committed log lacks; it stays down until a
 //	        person has looked. fenced: mysqld could not be run as it must be;
-//	        tried again after a back-off.
+//	        tried again after a back-off. logger: the only phase of a node of
+//	        that kind, but for ended.
 //
 // # Rules
 //
@@ -38,8 +39,23 @@
 //   - A promotion that finds prepared XA transactions (XAPending) kills mysqld
 //     and starts one whose applier binlogs, still in its term. Such a mysqld
 //     never goes on as a replica: where the promotion ends, it is killed.
+//   - Who leads: a live replica that was not asked lately, then the one that is
+//     furthest, where small differences count as none, then the heaviest. A leader
+//     that is ready looks once in a term, before it does anything towards opening,
+//     whether a heavier node is as far, and hands over. From OpenWrites on weights
+//     move nobody.
+//   - A logger, and a node of weight 0, never promotes itself: it hands over as
+//     soon as another can lead, to the same node less and less often.
 //   - Unserve comes before every other effect of an unplanned demotion. A planned
 //     one closes writes first, so that the commits in flight get their answer.
+//   - An operator's plan (Move, Restart) is one at a time, of a primary that closes
+//     writes first. Up to the hand-over it can be called off: writes are opened
+//     again, in the same epoch. What fails from then on fences. The target of a Move
+//     is told (Chosen) that leadership is meant for it. A mysqld that was closed in
+//     order goes on as a replica.
+//   - While maintenance is on (Peers.Held) one node alone may open. To all others it
+//     is as if their weight were 0; that node asks nobody to lead.
+//   - What an operator has fenced (Fenced) stays down until he lets it in again.
 //
 // Time limits are counted in Now of the ticks; Config names them.
 package core

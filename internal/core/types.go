@@ -32,6 +32,8 @@ const (
 	PhaseErrant     Phase = "errant"
 	PhaseFenced     Phase = "fenced"
 	PhaseEnded      Phase = "ended"
+	// PhaseLogger: there is no mysqld to bring anywhere.
+	PhaseLogger Phase = "logger"
 )
 
 // Input is one thing that happened.
@@ -67,22 +69,54 @@ type Doubt struct {
 // An empty Reason says that it does again.
 type LogTrouble struct{ Reason string }
 
-// Peers says what the other nodes report of themselves.
-type Peers struct{ Peers []Peer }
+// Peers says how the nodes stand: this one, and what the others report of
+// themselves. It is as old as a poll of mysqld and a message between agents.
+type Peers struct {
+	// Own is this node: its weight, and how far its mysqld is.
+	Own   Peer
+	Peers []Peer
+	// Held: maintenance is on, and none but HeldFor (0 = nobody) may open.
+	Held    bool
+	HeldFor cluster.NodeID
+}
 
-// Peer is one other node as far as it matters for a hand-over.
+// Peer is one node as far as it matters for who leads.
 type Peer struct {
-	ID      cluster.NodeID
-	Name    string
-	Live    bool // heard of lately
-	LogBad  bool // its log takes no entries
-	Role    cluster.Role
-	Applied uint64 // log index up to which its mysqld has everything
+	ID     cluster.NodeID
+	Name   string
+	Kind   cluster.Kind
+	Weight int  // 0 = never leads
+	Live   bool // heard of lately
+	LogBad bool // its log takes no entries
+	Role   cluster.Role
+	// Applied is the log index up to which its mysqld has everything, Lag the age
+	// of the oldest transaction that is committed, as far as that node knows, and
+	// not in its mysqld.
+	Applied uint64
+	Lag     time.Duration
 	LogLast uint64
 }
 
 // Stop says that the agent is to end.
 type Stop struct{}
+
+// Move asks a primary to hand over to another node in order. It is answered by the
+// effect PlanEnded, as is Restart.
+type Move struct {
+	To     cluster.NodeID
+	Reason string
+}
+
+// Restart asks for a new mysqld in the place of the one that runs. A primary closes
+// writes first, and stays the leader.
+type Restart struct{ Reason string }
+
+// Chosen says that leadership of Term comes to this node because an operator wants
+// it: it is not passed on to a heavier one.
+type Chosen struct{ Term uint64 }
+
+// Fenced says that an operator wants no mysqld to run here; "" = it may again.
+type Fenced struct{ Reason string }
 
 // Verdict is the outcome of an operation.
 type Verdict string
@@ -95,7 +129,7 @@ const (
 	Failed Verdict = "failed"
 	// Errant (of Judge only): mysqld holds what the committed log lacks.
 	Errant Verdict = "errant"
-	// Unfit (of Judge only): mysqld is not configured as it must be.
+	// Unfit (of Judge and Replicate): mysqld is not as it must be, and has to end.
 	Unfit Verdict = "unfit"
 	// XAPending (of Judge with Promote only): mysqld's applier prepared XA
 	// transactions without a binlog, so it would not binlog their end. Never of a
@@ -121,6 +155,10 @@ func (LogTrouble) isInput()   {}
 func (Peers) isInput()        {}
 func (Progress) isInput()     {}
 func (Stop) isInput()         {}
+func (Move) isInput()         {}
+func (Restart) isInput()      {}
+func (Chosen) isInput()       {}
+func (Fenced) isInput()       {}
 func (Done) isInput()         {}
 
 // Kind says what an effect does.
@@ -147,8 +185,13 @@ const (
 	// OpenWrites (op): super_read_only=OFF, then check the term once more.
 	OpenWrites Kind = "open-writes"
 	// CloseWrites (op): super_read_only=ON within a bounded time. OK is the
-	// only proof that no session waits for an ACK.
+	// only proof that no session waits for an ACK. With To it is for a Move.
 	CloseWrites Kind = "close-writes"
+	// AwaitTarget (op): writes are closed; wait until To has all of it.
+	AwaitTarget Kind = "await-target"
+	// PlanEnded says how a Move or a Restart ended. Without a Reason leadership
+	// was asked away, or mysqld was stopped.
+	PlanEnded Kind = "plan-ended"
 	// StopMysqld (op): graceful stop. Comes only after CloseWrites was OK.
 	StopMysqld Kind = "stop-mysqld"
 	// KillMysqld (op): SIGKILL and wait until it is gone.
@@ -176,7 +219,7 @@ type Effect struct {
 	Op OpID
 	// Term is the Raft term in which the effect is right; 0 = in any.
 	Term uint64
-	// To is the target of Transfer.
+	// To is the target of Transfer and AwaitTarget.
 	To cluster.NodeID
 	// Promote makes Judge check what only a primary must fulfil.
 	Promote bool
@@ -213,6 +256,10 @@ func (e Effect) String() string {
 // Config holds the limits.
 type Config struct {
 	Self cluster.NodeID
+	// Kind is what this node is: a logger has no mysqld.
+	Kind cluster.Kind
+	// Weight is the node's until the first Peers.
+	Weight int
 	// RetryAfter is the pause after a failed operation and between transfers.
 	RetryAfter time.Duration
 	// FencedAfter is the pause before a fenced mysqld is tried again.

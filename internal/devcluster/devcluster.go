@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // NodesMax bounds a development cluster: five servers are what a small machine
@@ -35,6 +37,10 @@ type Options struct {
 	Dir string
 	// Nodes is 1, 3 or 5.
 	Nodes int
+	// Loggers is how many of them, the last ones, are loggers: a minority.
+	Loggers int
+	// Weights are the first nodes' weights; the others have the product's.
+	Weights []int
 	// MySQLBase is the MySQL installation's prefix; "" = as the agent finds it.
 	MySQLBase string
 	// MySQLUser is the OS user that mysqld runs as; "" = the agent's own.
@@ -44,13 +50,20 @@ type Options struct {
 	// AgentEnv are environment variables of the agents, NAME=VALUE, beyond this
 	// process's own.
 	AgentEnv []string
+	// NodeEnv returns those of one node's agent, and with it its mysqld.
+	NodeEnv func(node string) []string
+	// Network puts proxies between the nodes' agents, so that Cut and Isolate
+	// can break what connects them.
+	Network bool
 	// Variables are server variables beyond the small-machine settings that
 	// the cluster always uses; they win over those.
 	Variables map[string]string
 	// Heartbeat and ElectionTimeout are the Raft timings; 0 = the product's.
 	Heartbeat       time.Duration
 	ElectionTimeout time.Duration
-	Logger          *slog.Logger
+	// MaxApplyLag is mysql.max_apply_lag; 0 = the product's.
+	MaxApplyLag time.Duration
+	Logger      *slog.Logger
 }
 
 // Cluster is the nodes of one directory. Nodes are addressed by their index,
@@ -60,11 +73,14 @@ type Cluster struct {
 	host        string // the loopback address on which everything listens
 	nodes       []*node
 	appPassword string
+	network     *network // nil without Options.Network
 }
 
 // node is one agent with its mysqld.
 type node struct {
 	name  string
+	kind  cluster.Kind
+	joins bool // it is none of the initial members
 	dir   string
 	ports ports
 
@@ -80,6 +96,9 @@ func New(opts Options) (*Cluster, error) {
 	if !slices.Contains([]int{1, 3, 5}, opts.Nodes) {
 		return nil, fmt.Errorf("devcluster: %d nodes; it can be 1, 3 or 5", opts.Nodes)
 	}
+	if opts.Loggers < 0 || 2*opts.Loggers >= opts.Nodes {
+		return nil, fmt.Errorf("devcluster: %d of %d nodes are loggers; it can be a minority", opts.Loggers, opts.Nodes)
+	}
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("name the cluster directory: %w", err)
@@ -88,18 +107,24 @@ func New(opts Options) (*Cluster, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("devcluster: %s is not empty", dir)
 	}
-	host, free, err := choosePlace(opts.Nodes * 5)
+	host, free, err := choosePlace(opts.Nodes*5 + opts.Nodes*(opts.Nodes-1))
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{opts: opts, host: host, appPassword: rand.Text()}
 	for i := range opts.Nodes {
 		p := free[i*5:]
-		name := string(rune('a' + i))
+		name, kind := string(rune('a'+i)), cluster.KindFull
+		if i >= opts.Nodes-opts.Loggers {
+			kind = cluster.KindLogger
+		}
 		c.nodes = append(c.nodes, &node{
-			name: name, dir: filepath.Join(dir, name),
+			name: name, kind: kind, dir: filepath.Join(dir, name),
 			ports: ports{peer: p[0], mysql: p[1], feed: p[2], router: p[3], api: p[4]},
 		})
+	}
+	if opts.Network {
+		c.network = newNetwork(c, free[opts.Nodes*5:])
 	}
 	for _, n := range c.nodes {
 		if err := c.writeNode(n); err != nil {
@@ -108,6 +133,28 @@ func New(opts Options) (*Cluster, error) {
 	}
 	return c, nil
 }
+
+// Grow makes one more node, which is to join the cluster, and returns its index. It
+// starts nothing, and adds it to nothing. Nobody may use the Cluster meanwhile.
+func (c *Cluster) Grow(kind cluster.Kind) (int, error) {
+	if c.network != nil {
+		return 0, errors.New("devcluster: a cluster with a network of its own cannot grow")
+	}
+	free, err := freePorts(c.host, 5)
+	if err != nil {
+		return 0, err
+	}
+	name := string(rune('a' + len(c.nodes)))
+	n := &node{
+		name: name, kind: kind, joins: true, dir: filepath.Join(c.opts.Dir, name),
+		ports: ports{peer: free[0], mysql: free[1], feed: free[2], router: free[3], api: free[4]},
+	}
+	c.nodes = append(c.nodes, n)
+	return len(c.nodes) - 1, c.writeNode(n)
+}
+
+// PeerAddr returns the host:port where node i's agent listens for others.
+func (c *Cluster) PeerAddr(i int) string { return c.addr(c.nodes[i].ports.peer) }
 
 // writeNode creates a node's directory and configuration.
 func (c *Cluster) writeNode(n *node) error {
@@ -140,8 +187,14 @@ func (c *Cluster) renderConfig(n *node) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("cluster = %q\nnode = %q\ndata_dir = %q", "dev", n.name, n.dataDir())
-	for _, m := range c.nodes {
-		line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, c.addr(m.ports.peer), "full")
+	for i, m := range c.nodes[:c.opts.Nodes] {
+		line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, c.peerAddr(n, m), m.kind)
+		if i < len(c.opts.Weights) {
+			line("weight = %d", c.opts.Weights[i])
+		}
+	}
+	if n.joins {
+		line("[join]\npeer = %q\nkind = %q", c.addr(n.ports.peer), n.kind)
 	}
 	line("[raft]")
 	if c.opts.Heartbeat > 0 {
@@ -151,6 +204,9 @@ func (c *Cluster) renderConfig(n *node) string {
 		line("election_timeout = %q", c.opts.ElectionTimeout)
 	}
 	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d\nuser = %q", c.opts.MySQLBase, c.host, n.ports.mysql, c.opts.MySQLUser)
+	if c.opts.MaxApplyLag > 0 {
+		line("max_apply_lag = %q", c.opts.MaxApplyLag)
+	}
 	line("[mysql.variables]")
 	vars := smallServer()
 	maps.Copy(vars, c.opts.Variables)
@@ -174,11 +230,30 @@ func smallServer() map[string]string {
 	}
 }
 
+// peerAddr is where node n reaches node m's agent: the addresses in the member
+// lists may differ, a cluster is known by its nodes' names.
+func (c *Cluster) peerAddr(n, m *node) string {
+	if c.network == nil || n == m {
+		return c.addr(m.ports.peer)
+	}
+	return c.addr(c.network.path(slices.Index(c.nodes, n), slices.Index(c.nodes, m)).port)
+}
+
 // addr names a port of the cluster.
 func (c *Cluster) addr(port int) string { return net.JoinHostPort(c.host, strconv.Itoa(port)) }
 
 // Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }
+
+// Full returns the nodes that have a mysqld.
+func (c *Cluster) Full() (nodes []int) {
+	for i, n := range c.nodes {
+		if n.kind == cluster.KindFull {
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
+}
 
 // Dir returns the cluster's directory.
 func (c *Cluster) Dir() string { return c.opts.Dir }
@@ -201,6 +276,11 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if c.network != nil {
+		if err := c.network.start(); err != nil {
+			return err
+		}
+	}
 	n := c.nodes[i]
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -214,7 +294,10 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 	defer out.Close() // the child has its own descriptor
 	cmd := exec.Command(c.opts.Binary, "run", "--config", n.config())
 	cmd.Dir = n.dir
-	cmd.Env = append(os.Environ(), c.opts.AgentEnv...)
+	cmd.Env = slices.Concat(os.Environ(), c.opts.AgentEnv)
+	if c.opts.NodeEnv != nil {
+		cmd.Env = append(cmd.Env, c.opts.NodeEnv(n.name)...)
+	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: c.opts.AgentUser,
@@ -254,6 +337,9 @@ func (n *node) running() *process {
 // Stop kills every agent and mysqld and returns when all are gone. The files
 // stay. It can be called again.
 func (c *Cluster) Stop() error {
+	if c.network != nil {
+		defer c.network.stop()
+	}
 	var doomed []*child
 	var agents []*process
 	for _, n := range c.nodes {

@@ -187,6 +187,11 @@ func TestPausedAgentIsStopped(t *testing.T) {
 	if err := errors.Join(c.Start(ctx, 0), c.WaitReady(ctx, 0), c.PauseAgent(0)); err != nil {
 		t.Fatal(err)
 	}
+	if err := Poll(ctx, "the kernel has stopped it", func(context.Context) (bool, string, error) {
+		return c.AgentPaused(0), "it runs", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.Status(ctx, 0); err == nil {
 		t.Error("a paused agent answers")
 	}

@@ -1,6 +1,6 @@
 // Package devcluster runs a whole cluster on one machine: N `quorate run`
 // processes on loopback, each with a mysqld of its own, for `quorate demo` and
-// for the end-to-end tests. It also breaks them: kill, stop, continue.
+// for the end-to-end tests. It also breaks them: kill, stop, continue, cut off.
 //
 // # What it owns
 //
@@ -27,6 +27,11 @@
 // mysqld belongs to its agent. It is found here as the agent's child process
 // and held by pidfd while it is signalled, so a process id that the kernel has
 // given to somebody else is never hit.
+//
+// With Options.Network every connection between two agents goes through a proxy
+// of this process, which can stop the bytes of one direction (network.go). The
+// proxies' goroutines begin with the first Start and have ended when Stop
+// returns.
 //
 // A Cluster may be used from several goroutines, but only one may start,
 // signal or stop a given node at a time.

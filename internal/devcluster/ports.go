@@ -18,6 +18,12 @@ import (
 func choosePlace(n int) (host string, ports []int, err error) {
 	octet := func() int { return 1 + rand.IntN(254) }
 	host = fmt.Sprintf("127.%d.%d.%d", octet(), octet(), octet())
+	ports, err = freePorts(host, n)
+	return host, ports, err
+}
+
+// freePorts returns n ports of an address that were free a moment ago.
+func freePorts(host string, n int) (ports []int, err error) {
 	var held []net.Listener
 	for range n {
 		l, listenErr := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -33,5 +39,5 @@ func choosePlace(n int) (host string, ports []int, err error) {
 	for _, l := range held { // all at once, or the same would come again
 		err = errors.Join(err, l.Close())
 	}
-	return host, ports, err
+	return ports, err
 }

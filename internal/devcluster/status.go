@@ -93,10 +93,11 @@ func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 	return primary, err
 }
 
-// WaitReady waits until node i is a replica or the primary.
+// WaitReady waits until node i is a replica or the primary, or a logger that
+// knows a leader.
 func (c *Cluster) WaitReady(ctx context.Context, i int) error {
 	return c.WaitNode(ctx, i, "ready", func(st cluster.NodeStatus) bool {
-		return st.Role == cluster.RoleReplica || st.Role == cluster.RolePrimary
+		return st.Role == cluster.RoleReplica || st.Role == cluster.RolePrimary || st.Role == cluster.RoleLogger && st.Leader != 0
 	})
 }
 

@@ -12,7 +12,8 @@
 // so the term names it: a leader that has to open a second one resigns and
 // campaigns first. number counts the epoch's proposals from 1 without a gap
 // (the epoch entry itself has number 0). Both fields are checked when the
-// entry is proposed and again when it commits.
+// entry is proposed and again when it commits. State entries are outside of
+// this: they are of no epoch and are not counted.
 //
 // Bodies:
 //
@@ -24,6 +25,7 @@
 //	KindStaged        u64 bytes | u32 CRC32C | u8 flags, 3 zero | u32 len + GTID
 //	                  event | last event: names a transaction too large for an
 //	                  entry, whose bytes are in a stage (see Staged)
+//	KindState         JSON of a cluster.StateChange
 //
 // Raft's own empty entry (the no-op of a new leader) has no header: empty data.
 //

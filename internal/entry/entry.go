@@ -22,6 +22,9 @@ const (
 	// KindStaged names one large transaction, whose bytes are beside the log's
 	// entries: a stage.
 	KindStaged Kind = 4
+	// KindState carries a change of the cluster state. It is of no epoch: Term is
+	// that of its proposal, Number is 0, and it may stand anywhere.
+	KindState Kind = 5
 )
 
 // String names the kind as it is printed.
@@ -37,6 +40,8 @@ func (k Kind) String() string {
 		return "rotate"
 	case KindStaged:
 		return "staged"
+	case KindState:
+		return "state"
 	}
 	return fmt.Sprintf("kind-%d", uint8(k))
 }
@@ -56,7 +61,8 @@ type Header struct {
 	// Count is the number of transactions in the body (KindTransactions), or 1
 	// (KindStaged).
 	Count uint32
-	// Term is the Raft term of the epoch to which the entry belongs.
+	// Term is the Raft term of the epoch to which the entry belongs, or of its
+	// proposal (KindState).
 	Term uint64
 	// Number counts the epoch's entries: 0 is the epoch entry, then 1, 2, …
 	Number uint64
@@ -95,8 +101,9 @@ func Parse(data []byte) (Header, []byte, error) {
 		Term:   binary.LittleEndian.Uint64(data[8:]),
 		Number: binary.LittleEndian.Uint64(data[16:]),
 	}
-	if h.Kind < KindEpoch || h.Kind > KindStaged {
-		return Header{}, nil, fmt.Errorf("%w: unknown kind %d", ErrMalformed, data[0])
+	if h.Kind < KindEpoch || h.Kind > KindState {
+		return Header{}, nil, fmt.Errorf("%w: unknown kind %d, this quorate reads up to %d: a newer one wrote it, install that",
+			ErrMalformed, data[0], KindState)
 	}
 	return h, data[HeaderBytes:], nil
 }

@@ -24,6 +24,7 @@ var allowed = map[string][]string{
 	"internal/binlog":            {"gtid"},
 	"internal/binlog/binlogtest": {"binlog", "gtid"}, // for tests alone
 	"internal/core":              {"cluster", "invariant"},
+	"internal/entry":             {"cluster"},
 	"internal/tap":               {"binlog", "entry", "gtid", "invariant"},
 	"internal/seglog":            {"binlog", "entry", "gtid", "invariant", "vfs"},
 	"internal/replay":            {"binlog", "cluster", "entry", "gtid", "seglog"},
@@ -34,14 +35,14 @@ var allowed = map[string][]string{
 	"internal/mysqld":            {"binlog", "invariant", "provision"},
 	"internal/config":            {"cluster"},
 	"internal/router":            {"cluster"},
-	"internal/api":               {"cluster"},
-	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "replay", "router", "seglog", "tap", "transport", "vfs"},
+	"internal/api":               {"cluster", "control"},
+	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "replay", "router", "seglog", "tap", "transport", "vfs"},
 	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision"},
 	"internal/ledger":            {"gtid"},
 	"internal/sim/fakemysqld":    {"binlog", "gtid"},
 	"internal/sim":               {"binlog", "cluster", "consensus", "core", "entry", "gtid", "invariant", "replay", "seglog", "sim/fakemysqld", "tap", "vfs"},
 	"internal/sim/cmd":           {"sim"},
-	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "devcluster", "gtid", "ledger", "mysqld", "provision", "seglog", "vfs"},
+	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "seglog", "vfs"},
 	"cmd/quorate":                {"agent", "cli", "config"},
 }
 

@@ -14,6 +14,10 @@ const (
 	DBAUser   = "dba"
 )
 
+// DBARole is granted to the accounts of people who administer databases: it has
+// what dba has, and comes in over the network with them. It is 'quorate_dba'@'%'.
+const DBARole = "quorate_dba"
+
 // dbaStatic are dba's static privileges. Missing on purpose:
 //
 //	SUPER, SHUTDOWN, RELOAD     stop the server or reset its binlog
@@ -64,7 +68,8 @@ const dbaNotOnGrantTables = "INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, I
 func (c Config) renderInit(n uint64) string {
 	s := c.Secrets
 	at := func(name string) string { return "'" + name + "'@'localhost'" }
-	admin, tap, dba := at(AdminUser), at(TapUser), at(DBAUser)
+	admin, tap, dba, role := at(AdminUser), at(TapUser), at(DBAUser), "'"+DBARole+"'@'%'"
+	dbaMay := strings.Join(append(dbaStatic(), dbaDynamic(c.Installation.Version)...), ", ")
 	statements := []string{
 		// First: none of this may reach the binlog, where nobody could ACK it.
 		"SET SESSION sql_log_bin=0",
@@ -79,10 +84,18 @@ func (c Config) renderInit(n uint64) string {
 		"CREATE USER IF NOT EXISTS " + dba + " IDENTIFIED BY '" + s.DBA + "'",
 		"ALTER USER " + dba + " IDENTIFIED BY '" + s.DBA + "' ACCOUNT UNLOCK",
 		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM " + dba,
-		"GRANT " + strings.Join(append(dbaStatic(), dbaDynamic(c.Installation.Version)...), ", ") + " ON *.* TO " + dba + " WITH GRANT OPTION",
+		"GRANT " + dbaMay + " ON *.* TO " + dba + " WITH GRANT OPTION",
 		"REVOKE " + dbaNotOnGrantTables + " ON mysql.* FROM " + dba,
-		// Last: the proof that everything before it succeeded.
-		fmt.Sprintf(`ALTER USER %s ATTRIBUTE '{"incarnation": %d}'`, admin, n),
+		// Not dropped either: accounts have it. It is on every server, because a
+		// GRANT of it replicates.
+		"CREATE ROLE IF NOT EXISTS " + role,
+		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM " + role,
+		"GRANT " + dbaMay + " ON *.* TO " + role + " WITH GRANT OPTION",
+		"REVOKE " + dbaNotOnGrantTables + " ON mysql.* FROM " + role,
 	}
+	statements = append(statements, c.cloneStatements()...)
+	statements = append(statements,
+		// Last: the proof that everything before it succeeded.
+		fmt.Sprintf(`ALTER USER %s ATTRIBUTE '{"incarnation": %d}'`, admin, n))
 	return strings.Join(statements, ";\n") + ";\n"
 }

@@ -3,8 +3,10 @@ package mysqld
 import (
 	"database/sql"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,16 +38,60 @@ func TestDBAPrivileges(t *testing.T) {
 		"ALTER USER dba@localhost IDENTIFIED BY '"+s.cfg.Secrets.DBA+"'",
 		"FLUSH TABLES", "FLUSH STATUS", "SHOW BINARY LOGS", "SELECT * FROM mysql.user", "SELECT 1 FROM performance_schema.threads LIMIT 1",
 	)
-	for _, q := range forbiddenToDBA() {
-		_, err := dba.ExecContext(ctx(t), q)
-		server := (*mysql.MySQLError)(nil)
-		if !errors.As(err, &server) || !slices.Contains([]uint16{1044, 1045, 1142, 1227, 1698, 3161, 1356}, server.Number) {
-			t.Errorf("dba: %s: %v, want access denied", q, err)
-		}
-	}
+	mustBeForbidden(t, dba, forbiddenToDBA()...)
 	if grants, err := p.Admin().ScanGrants(ctx(t)); err != nil || len(grants) != 0 {
 		t.Errorf("ScanGrants after what dba may do: %v, %v", grants, err)
 	}
+}
+
+// mustBeForbidden executes statements that have to be refused for lack of a
+// privilege.
+func mustBeForbidden(t *testing.T, db *sql.DB, queries ...string) {
+	t.Helper()
+	for _, q := range queries {
+		_, err := db.ExecContext(ctx(t), q)
+		server := (*mysql.MySQLError)(nil)
+		if !errors.As(err, &server) || !slices.Contains([]uint16{1044, 1045, 1142, 1227, 1698, 3161, 1356}, server.Number) {
+			t.Errorf("%s: %v, want access denied", q, err)
+		}
+	}
+}
+
+// TestDBARole: a person's account with the role can do what dba can, over the
+// network too, and what it gives to others opens no way around the ACK either.
+func TestDBARole(t *testing.T) {
+	s := newServer(t)
+	start(t, s).Kill()
+	p := start(t, s) // the second init file keeps who has the role
+	open(t, p)
+	if err := p.Admin().exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA),
+		"CREATE USER ann@'%' IDENTIFIED BY 'Aa1-ann' DEFAULT ROLE quorate_dba", "CREATE DATABASE app", "CREATE TABLE app.t (a INT PRIMARY KEY)")
+	ann := login(t, s, "ann", "Aa1-ann")
+	mustExec(t, ann,
+		"INSERT INTO app.t VALUES (1)", "ALTER TABLE app.t ADD b INT", "CREATE TRIGGER app.tr BEFORE INSERT ON app.t FOR EACH ROW SET NEW.b = 1",
+		"CREATE USER bob@'%' IDENTIFIED BY 'Aa1-bob'", "GRANT ALL ON app.* TO bob@'%'",
+		"GRANT SELECT, INSERT, UPDATE, DELETE, PROCESS, REPLICATION CLIENT, BACKUP_ADMIN ON *.* TO bob@'%' WITH GRANT OPTION",
+		"CREATE USER carl@'%' IDENTIFIED BY 'Aa1-carl'", "GRANT quorate_dba TO carl@'%'", "SET DEFAULT ROLE ALL TO carl@'%'",
+		"LOCK INSTANCE FOR BACKUP", "UNLOCK INSTANCE", "FLUSH TABLES", "SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS",
+	)
+	mustBeForbidden(t, ann, append(forbiddenToDBA(),
+		"GRANT ALL ON *.* TO bob@'%'", "GRANT RELOAD ON *.* TO bob@'%'", "INSERT INTO mysql.func VALUES ('f', 0, 'f.so', 'function')",
+		"INSERT INTO mysql.role_edges VALUES ('localhost', 'root', '%', 'ann', 'N')", "GRANT SYSTEM_USER ON *.* TO quorate_dba",
+	)...)
+	bob := login(t, s, "bob", "Aa1-bob")
+	mustExec(t, bob, "INSERT INTO app.t VALUES (2, 2)", "GRANT INSERT ON *.* TO carl@'%'")
+	mustBeForbidden(t, bob, "UPDATE mysql.user SET super_priv = 'Y' WHERE user = 'bob'", "INSERT INTO mysql.db (host, db, user) VALUES ('%', 'x', 'bob')")
+	mustBeForbidden(t, login(t, s, "carl", "Aa1-carl"), forbiddenToDBA()...)
+	if grants, err := p.Admin().ScanGrants(ctx(t)); err != nil || len(grants) != 0 {
+		t.Errorf("ScanGrants after what the role may do: %v, %v", grants, err)
+	}
+	p.Kill()
+	p = start(t, s)
+	open(t, p)
+	mustExec(t, login(t, s, "ann", "Aa1-ann"), "SELECT * FROM app.t", "SHOW BINARY LOGS")
 }
 
 func forbiddenToDBA() []string {
@@ -174,4 +220,36 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 		users, err := a.DumpThreads(ctx(t))
 		return slices.Equal(users, []string{TapUser}), err
 	})
+}
+
+// TestEveryPrivilegeIsExplained: what the operator's account does not have of a
+// server's privileges stands in docs/dba.md, with the reason.
+func TestEveryPrivilegeIsExplained(t *testing.T) {
+	page, err := os.ReadFile("../../docs/dba.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t)
+	p := start(t, s)
+	rows, err := p.Admin().db.QueryContext(ctx(t), "SHOW PRIVILEGES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	has := append(dbaStatic(), dbaDynamic(s.cfg.Installation.Version)...)
+	has = append(has, "USAGE", "GRANT OPTION")
+	n := 0
+	for rows.Next() {
+		var name, where, comment string
+		if err := rows.Scan(&name, &where, &comment); err != nil {
+			t.Fatal(err)
+		}
+		name = strings.ToUpper(name)
+		if n++; !slices.Contains(has, name) && !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/dba.md does not say why %s is withheld", name)
+		}
+	}
+	if err := rows.Err(); err != nil || n < 40 {
+		t.Errorf("%d privileges, %v", n, err)
+	}
 }

@@ -152,6 +152,13 @@ func (a *Admin) ServerUUID(ctx context.Context) (string, error) {
 	return s, err
 }
 
+// HasSession tells whether connection id is there, in whatever state.
+func (a *Admin) HasSession(ctx context.Context, id uint64) (bool, error) {
+	var n int
+	err := a.query1(ctx, "session", "SELECT COUNT(*) FROM performance_schema.threads WHERE processlist_id = ?", []any{id}, &n)
+	return n > 0, err
+}
+
 // Version returns @@version.
 func (a *Admin) Version(ctx context.Context) (string, error) {
 	var s string

@@ -68,8 +68,10 @@
 //
 //	quorate_admin@localhost   this agent; every privilege
 //	quorate_tap@localhost     REPLICATION SLAVE; SYSTEM_USER, so that only its like can change it
+//	quorate_clone@localhost   BACKUP_ADMIN, SYSTEM_USER: another node's mysqld, which copies this one's data
 //	dba@localhost             the operator's: whatever cannot bypass the ACK, WITH GRANT OPTION
 //	root@localhost            random password, locked
+//	quorate_dba@'%'           a role with what dba has, for people's own accounts
 //
 // With skip_name_resolve, 'localhost' matches the Unix socket only: none of
 // these can come in over TCP or through the router. partial_revokes keeps dba

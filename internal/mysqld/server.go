@@ -1,18 +1,22 @@
 package mysqld
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/binlog"
 )
 
 // Errors of a Server.
@@ -327,6 +331,34 @@ func (s *Server) removeOldBinlogs(n uint64) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// BinlogFiles returns the paths of the binlog files that are still there, of all
+// incarnations, oldest first.
+func (s *Server) BinlogFiles() (files []string, err error) {
+	dirs, err := os.ReadDir(s.paths.binlogs) // sorted by name
+	if err != nil {
+		return nil, fmt.Errorf("list binlog directories: %w", err)
+	}
+	for _, d := range dirs {
+		n, err := strconv.ParseUint(d.Name(), 10, 64)
+		if err != nil {
+			continue
+		}
+		found, err := os.ReadDir(s.paths.binlogDir(n))
+		if err != nil {
+			return nil, fmt.Errorf("list binlogs: %w", err)
+		}
+		// Behind 999999 the numbers have more digits.
+		slices.SortStableFunc(found, func(a, b os.DirEntry) int { return cmp.Compare(len(a.Name()), len(b.Name())) })
+		for _, f := range found {
+			number, ok := strings.CutPrefix(f.Name(), binlog.IncarnationBase(n)+".")
+			if ok && strings.Trim(number, "0123456789") == "" {
+				files = append(files, filepath.Join(s.paths.binlogDir(n), f.Name()))
+			}
+		}
+	}
+	return files, nil
 }
 
 // childEnv is the agent's environment without what would steer mysqld:

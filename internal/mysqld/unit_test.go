@@ -165,3 +165,31 @@ func TestNewUUID(t *testing.T) {
 		t.Errorf("UUIDs %s, %s", a, b)
 	}
 }
+
+func TestBinlogFiles(t *testing.T) {
+	dir := t.TempDir()
+	s := New(Config{DataDir: dir})
+	if files, err := s.BinlogFiles(); err == nil {
+		t.Errorf("without a directory: %v", files)
+	}
+	want := []string{
+		"binlog/0000000009/q0000000009.000001", "binlog/0000000010/q0000000010.999999", "binlog/0000000010/q0000000010.1000000",
+	}
+	others := []string{"binlog/0000000009/q0000000009.index", "binlog/0000000009/q0000000010.000001", "binlog/saved/q0000000009.000001"}
+	for _, name := range append(others, want...) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range want {
+		want[i] = filepath.Join(dir, want[i])
+	}
+	files, err := s.BinlogFiles()
+	if diff := cmp.Diff(want, files); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}

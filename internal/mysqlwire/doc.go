@@ -66,6 +66,22 @@
 // most 1 MiB. Each event's checksum is verified before its last packet is whole:
 // if it is wrong the connection ends there, and the replica has no such event.
 //
+// # Readers
+//
+// A Feed with ReadersConfig serves downstream readers instead of our own mysqld:
+// accounts of their own, a bounded number of connections, dumps by GTID or by file
+// and position, and the queries that such clients ask first. What they get differs
+// in three ways. Transactions that a reader has are left out. Events get the
+// position that they have in the reader's file, and with it a new checksum, after
+// the old one was verified. And where the reader wants it, TRANSACTION_PAYLOAD
+// events are unpacked.
+//
+// A file's name is the index of the log's entry with which it begins; ROTATE ends
+// it before an epoch, before a rotation of the primary's binlog, and behind each
+// staged transaction. All of that follows from committed entries, so that every
+// node means the same by a position. To find one, its file is read from the
+// beginning, and nothing is sent before it.
+//
 // Bounds: the tap holds one batch of max(BatchBytesMax, one transaction that is
 // not staged), the read buffer, and one event of at most 1 MiB or one statement;
 // a dump holds three pieces, writeBytesMin and, of a stage, 1 MiB. Events have at

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// connectionsMax bounds a feed's connections. One local replica uses one,
-	// and a second while it reconnects; the rest is for readers of changes.
+	// connectionsMax bounds the connections of our own mysqld's feed. It uses
+	// one, and a second while it reconnects.
 	connectionsMax = 8
 	// handshakeTimeout is how long a client may take to log in.
 	handshakeTimeout = 10 * time.Second
@@ -54,6 +54,9 @@ type Cursor interface {
 
 // Piece is a stretch of the committed log.
 type Piece struct {
+	// Index is the log's entry that it is from; a FormatDescription's is that of
+	// the entry that follows. Only readers' cursors need it.
+	Index uint64
 	// FormatDescription is set at the log's beginning, at each epoch and at
 	// each rotation of the primary's binlog: the FORMAT_DESCRIPTION event of
 	// what follows. The feed makes a boundary of it, which also restarts the
@@ -103,6 +106,9 @@ type FeedConfig struct {
 	// WrapPayloads sends the events of a transaction as one uncompressed
 	// TRANSACTION_PAYLOAD event: two packets instead of five or more.
 	WrapPayloads bool
+	// Readers, if set, makes it a feed for downstream readers: User, Password,
+	// Source and WrapPayloads are then not used.
+	Readers *ReadersConfig
 }
 
 // Feed speaks the source side of the replication protocol.
@@ -110,6 +116,9 @@ type Feed struct {
 	cfg      FeedConfig
 	listener net.Listener
 	stats    feedCounters
+	// accounts are those of downstream readers; none in the feed of our own
+	// mysqld.
+	accounts []*readerAccount
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -144,13 +153,17 @@ type FeedStats struct {
 
 // NewFeed returns a feed that does nothing yet.
 func NewFeed(cfg FeedConfig) (*Feed, error) {
+	if cfg.ServerID == 0 || cfg.ServerUUID == nil || cfg.ServerVersion == nil || cfg.Source == nil && cfg.Readers == nil {
+		return nil, errors.New("feed without server id, UUID, version or source")
+	}
+	f := &Feed{cfg: cfg, conns: map[net.Conn]struct{}{}, dumps: map[*dumpHandle]string{}}
+	if cfg.Readers != nil {
+		return f, f.checkReaders()
+	}
 	if cfg.User == "" || cfg.Password == "" {
 		return nil, errors.New("feed without user or password")
 	}
-	if cfg.ServerID == 0 || cfg.ServerUUID == nil || cfg.ServerVersion == nil || cfg.Source == nil {
-		return nil, errors.New("feed without server id, UUID, version or source")
-	}
-	return &Feed{cfg: cfg, conns: map[net.Conn]struct{}{}, dumps: map[*dumpHandle]string{}}, nil
+	return f, nil
 }
 
 // Listen opens the port. Run serves it, and closes it when it ends.
@@ -219,7 +232,11 @@ func (f *Feed) Run(ctx context.Context) error {
 func (f *Feed) admit(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.conns) >= connectionsMax {
+	limit := connectionsMax
+	if f.cfg.Readers != nil {
+		limit = f.cfg.Readers.ConnectionsMax
+	}
+	if len(f.conns) >= limit {
 		f.stats.refused.Add(1)
 		return false
 	}

@@ -549,7 +549,7 @@ func BenchmarkFeed(b *testing.B) {
 	b.SetBytes(int64(len(events)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := out.piece(Piece{Events: events}); err != nil {
+		if err := out.log(Piece{Events: events}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -34,7 +34,7 @@ func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	handle := &dumpHandle{end: func() { cancel(errReplaced) }}
-	s.feed.beginDump(s.replicaUUID, handle)
+	s.feed.beginDump(s.replicaName(), handle)
 	defer s.feed.endDump(handle)
 	// A write that waits for the client must not outlive the dump.
 	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
@@ -56,6 +56,10 @@ func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 	s.feed.cfg.Logger.Info("feed started", "connection", s.id, "replica", s.replicaUUID,
 		"excluded", request.exclude.Count())
 	err := s.stream(ctx, request)
+	if errors.Is(err, ErrEndOfLog) && ctx.Err() == nil {
+		_ = s.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		return s.wire.write(eofPayload())
+	}
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, errReplicaLeft) {
 			return nil
@@ -73,7 +77,7 @@ func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 
 // stream asks the source where to begin, and sends pieces and heartbeats.
 func (s *feedSession) stream(ctx context.Context, request dumpRequest) error {
-	cursor, err := s.feed.cfg.Source.Start(ctx, request.exclude)
+	cursor, out, err := s.start(ctx, request)
 	if err != nil {
 		return fmt.Errorf("start feed: %w", err)
 	}
@@ -84,9 +88,27 @@ func (s *feedSession) stream(ctx context.Context, request dumpRequest) error {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { pump.run(ctx, cursor) })
-	out := s.newDumpWriter(request.flags&flagHeartbeatV2 != 0)
-	defer func() { s.wire.sequence = out.sequence }()
+	defer func() { s.wire.sequence = out.next() }()
 	return s.sendPieces(ctx, out, pump)
+}
+
+// start opens the cursor of a dump, and what writes for it.
+func (s *feedSession) start(ctx context.Context, request dumpRequest) (Cursor, pieceWriter, error) {
+	if s.reader != nil {
+		return s.startReader(ctx, request)
+	}
+	cursor, err := s.feed.cfg.Source.Start(ctx, request.exclude)
+	return cursor, s.newDumpWriter(request.flags&flagHeartbeatV2 != 0), err
+}
+
+// pieceWriter writes a dump.
+type pieceWriter interface {
+	// piece takes a piece; wrote = some of it goes to the client.
+	piece(p Piece) (wrote bool, err error)
+	heartbeat() error
+	flush() error
+	// next is the sequence number of the next packet.
+	next() uint8
 }
 
 // piecePump lets the sender wait for a piece and for the clock at once.
@@ -122,7 +144,7 @@ func (p *piecePump) drop() {
 	}
 }
 
-func (s *feedSession) sendPieces(ctx context.Context, out *dumpWriter, pump *piecePump) error {
+func (s *feedSession) sendPieces(ctx context.Context, out pieceWriter, pump *piecePump) error {
 	period := time.Duration(math.MaxInt64) // the replica wants no heartbeats
 	if s.heartbeatPeriod > 0 {
 		period = max(s.heartbeatPeriod, heartbeatPeriodMin)
@@ -131,12 +153,13 @@ func (s *feedSession) sendPieces(ctx context.Context, out *dumpWriter, pump *pie
 	defer idle.Stop()
 	for {
 		var err error
+		wrote := true
 		select {
 		case piece, ok := <-pump.pieces:
 			if !ok {
 				return errors.Join(out.flush(), pump.err)
 			}
-			if err = out.piece(piece); err == nil && len(pump.pieces) == 0 {
+			if wrote, err = out.piece(piece); err == nil && len(pump.pieces) == 0 {
 				err = out.flush()
 			}
 		case <-idle.C:
@@ -147,7 +170,9 @@ func (s *feedSession) sendPieces(ctx context.Context, out *dumpWriter, pump *pie
 		if err != nil {
 			return err
 		}
-		idle.Reset(period)
+		if wrote { // else what a reader skips would keep heartbeats from it
+			idle.Reset(period)
+		}
 	}
 }
 
@@ -174,8 +199,12 @@ func (s *feedSession) newDumpWriter(v2 bool) *dumpWriter {
 	}
 }
 
+func (w *dumpWriter) next() uint8 { return w.sequence }
+
 // piece frames one piece of the log. Less than writeBytesMin may stay unsent.
-func (w *dumpWriter) piece(p Piece) error {
+func (w *dumpWriter) piece(p Piece) (bool, error) { return true, w.log(p) }
+
+func (w *dumpWriter) log(p Piece) error {
 	defer p.drop()
 	if p.FormatDescription != nil {
 		if err := w.boundary(p.FormatDescription); err != nil {

@@ -27,6 +27,10 @@ type feedSession struct {
 	// Set by the client's SET statements.
 	heartbeatPeriod time.Duration
 	replicaUUID     string
+	// reader is who has logged in to a feed for readers; plain that it gets
+	// compressed transactions decompressed.
+	reader *readerAccount
+	plain  bool
 }
 
 func newFeedSession(f *Feed, conn net.Conn, id uint32) *feedSession {
@@ -43,8 +47,7 @@ func (s *feedSession) run(ctx context.Context) error {
 	if err := s.conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return fmt.Errorf("set deadline: %w", err)
 	}
-	cfg := &s.feed.cfg
-	if err := greet(s.wire, cfg.ServerVersion(), s.id, cfg.User, cfg.Password); err != nil {
+	if err := s.greet(); err != nil {
 		if errors.Is(err, errAccessDenied) {
 			s.feed.stats.refused.Add(1)
 		}
@@ -68,10 +71,23 @@ func (s *feedSession) run(ctx context.Context) error {
 	}
 }
 
+func (s *feedSession) greet() error {
+	cfg := &s.feed.cfg
+	if cfg.Readers != nil {
+		return s.greetReader()
+	}
+	return greet(s.wire, cfg.ServerVersion(), s.id, cfg.User, cfg.Password)
+}
+
 // serve answers one command. done means that the session is over.
 func (s *feedSession) serve(ctx context.Context, command []byte) (done bool, err error) {
 	if len(command) == 0 {
 		return true, fmt.Errorf("%w: empty command", ErrMalformed)
+	}
+	if s.reader != nil {
+		if done, answered, err := s.serveReader(ctx, command); answered {
+			return done, err
+		}
 	}
 	switch command[0] {
 	case comQuit:

@@ -163,6 +163,14 @@ func loginResponse(user string, auth []byte) []byte {
 // itself, so the fast path of the protocol is the only one. A client that
 // fails gets error 1045, and errAccessDenied is returned.
 func greet(w *wire, version string, connectionID uint32, user, password string) error {
+	return greetWith(w, version, connectionID, func(gotUser string, auth, nonce []byte) bool {
+		want := scramble(password, nonce)
+		return subtle.ConstantTimeCompare([]byte(gotUser), []byte(user))&subtle.ConstantTimeCompare(auth, want) == 1
+	})
+}
+
+// greetWith is greet with what decides whether a client's answer is right.
+func greetWith(w *wire, version string, connectionID uint32, verify func(user string, auth, nonce []byte) bool) error {
 	nonce, err := newNonce()
 	if err != nil {
 		return fmt.Errorf("make challenge: %w", err)
@@ -188,8 +196,7 @@ func greet(w *wire, version string, connectionID uint32, user, password string) 
 			return fmt.Errorf("read authentication: %w", err)
 		}
 	}
-	want := scramble(password, nonce)
-	if subtle.ConstantTimeCompare([]byte(gotUser), []byte(user))&subtle.ConstantTimeCompare(auth, want) != 1 {
+	if !verify(gotUser, auth, nonce) {
 		denied := &ServerError{Code: 1045, State: "28000", Message: fmt.Sprintf("Access denied for user '%s'", gotUser)}
 		return errors.Join(errAccessDenied, w.write(denied.payload()))
 	}

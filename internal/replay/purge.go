@@ -53,7 +53,8 @@ func Needs(members []cluster.NodeStatus) (all []Need, marks []uint64) {
 		if m.Kind == cluster.KindFull {
 			marks = append(marks, m.DurableMark)
 		}
-		if m.Kind != cluster.KindLogger && m.DurableMark+1 < n.From {
+		// A learner may be one without a mysqld, too.
+		if m.Kind != cluster.KindLogger && m.Mysqld != cluster.MysqldNone && m.DurableMark+1 < n.From {
 			n.From, n.Why = m.DurableMark+1, "durable mark"
 		}
 		if m.LogState == cluster.LogDamaged || m.LogState == cluster.LogRepairing {

@@ -187,6 +187,16 @@ func TestNeeds(t *testing.T) {
 		{"log", func(n *cluster.NodeStatus) { n.LogCommit = 70 }, Need{From: 70, Why: "its log ends there", Known: true}, []uint64{80}},
 		{"logger", func(n *cluster.NodeStatus) { n.Kind, n.DurableMark = cluster.KindLogger, 0 },
 			Need{From: 100, Why: "its log ends there", Known: true}, nil},
+		{"learner", func(n *cluster.NodeStatus) { n.Kind, n.Mysqld = cluster.KindLearner, cluster.MysqldRunning },
+			Need{From: 81, Why: "durable mark", Known: true}, nil},
+		{"learner without mysqld", func(n *cluster.NodeStatus) {
+			n.Kind, n.Mysqld, n.DurableMark = cluster.KindLearner, cluster.MysqldNone, 0
+		},
+			Need{From: 100, Why: "its log ends there", Known: true}, nil},
+		{"joining", func(n *cluster.NodeStatus) {
+			*n = cluster.NodeStatus{Name: "a", Kind: cluster.KindLearner, Role: cluster.RoleJoining}
+		},
+			Need{Why: "its log ends there", Known: true}, nil},
 		{"damaged", func(n *cluster.NodeStatus) { n.LogState = cluster.LogDamaged },
 			Need{From: 10, Why: "its log is damaged", Known: true}, []uint64{80}},
 		{"unheard", func(n *cluster.NodeStatus) { *n = cluster.NodeStatus{Name: "a", Kind: cluster.KindFull} },

@@ -290,6 +290,9 @@ func (l *Log) nextHeader(fde []byte) *segmentHeader {
 	}
 	tail := l.tail()
 	if tail == nil {
+		if b := l.options.Begin; b != nil && b.First > 1 {
+			h.number, h.first, h.previousTerm = 2, b.First, b.PreviousTerm
+		}
 		return h
 	}
 	h.number, h.first, h.previousTerm, h.previousChain = tail.number+1, tail.last()+1, tail.lastTerm(), tail.chain

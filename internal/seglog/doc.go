@@ -142,7 +142,8 @@
 //     then cuts inside of one, synced, before anything is written again.
 //   - Purge removes whole segments oldest first, each removal synced, and leaves
 //     an entry that is committed: a log that begins behind index 1 proves its
-//     first entry's commit, whatever became of the commit index.
+//     first entry's commit, whatever became of the commit index. The log of a
+//     node that joins may begin there from the first (Options.Begin): it is a copy.
 //   - A stage is synced with the head of its segment, then renamed, and the
 //     directory synced.
 //

@@ -32,6 +32,8 @@ type InspectedEntry struct {
 	Offset  int64
 	// Epoch is what a KindEpoch entry says.
 	Epoch entry.Epoch
+	// State is the body of a KindState entry: JSON.
+	State []byte
 	// Transactions are in the order of the log.
 	Transactions []InspectedTransaction
 	// Problem says why the data cannot be what it should; nil if it can.
@@ -255,6 +257,11 @@ func (e *InspectedEntry) parse(inline []byte) error {
 		if e.Epoch, err = entry.ParseEpoch(h, body); err != nil {
 			return err
 		}
+	case entry.KindState:
+		if _, err := entry.ParseState(h, body); err != nil {
+			return err
+		}
+		e.State = body
 	case entry.KindTransactions, entry.KindStaged:
 		if int(h.Count) != len(e.Transactions) {
 			return fmt.Errorf("it holds %d whole transactions, its header says %d", len(e.Transactions), h.Count)

@@ -363,6 +363,8 @@ func (r *rules) check(e *InspectedEntry) (problem string) {
 		return e.Problem.Error()
 	case h.Term != e.Term:
 		problem = fmt.Sprintf("entry of term %d says term %d", e.Term, h.Term)
+	case h.Kind == entry.KindState:
+		return problem // of no epoch
 	case h.Kind == entry.KindEpoch && (h.Number != 0 || h.Term <= r.epoch):
 		problem = fmt.Sprintf("epoch %d opens with number %d after epoch %d", h.Term, h.Number, r.epoch)
 	case h.Kind != entry.KindEpoch && r.known && (h.Term != r.epoch || h.Number != r.number+1):

@@ -58,6 +58,20 @@ type Options struct {
 	// PrefetchBytesDefault. Under 16 MiB a reader's share has no room for a
 	// chunk and what comes with it, and nothing may be read ahead.
 	PrefetchBytesMax int64
+	// Begin says where a log begins that is made now; nil = at entry 1. Until it has
+	// its first entry, Open finds such a log damaged.
+	Begin *Begin
+}
+
+// Begin is where the log of a node begins that has all before it from elsewhere.
+// It is where a segment of the log begins that it is a copy of.
+type Begin struct {
+	// First is the first entry's index, PreviousTerm the term of the one before.
+	First, PreviousTerm uint64
+	// GTIDs holds the transactions of all entries before First.
+	GTIDs *gtid.Set
+	// FormatDescription is the event at that segment's start.
+	FormatDescription []byte
 }
 
 // SegmentInfo describes a segment.

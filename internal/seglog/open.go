@@ -311,8 +311,7 @@ func (l *Log) repair(f *found, r *recovered) error {
 		l.hs.Commit = r.commit // of what is left of it
 	}
 	if len(r.segments) == 0 {
-		l.writer = writer{gtids: &gtid.Set{}}
-		if err := l.startSegment(builtinFormatDescription()); err != nil {
+		if err := l.firstSegment(); err != nil {
 			return err
 		}
 	} else if err := l.repairTail(r); err != nil {
@@ -323,6 +322,18 @@ func (l *Log) repair(f *found, r *recovered) error {
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	return nil
+}
+
+// firstSegment makes the segment with which a new log begins. Behind entry 1 it has
+// not the number 1: as if those before it were purged.
+func (l *Log) firstSegment() error {
+	l.writer = writer{gtids: &gtid.Set{}}
+	b := l.options.Begin
+	if b == nil || b.First <= 1 {
+		return l.startSegment(builtinFormatDescription())
+	}
+	l.writer.gtids = b.GTIDs.Clone()
+	return l.startSegment(b.FormatDescription)
 }
 
 // repairTail cuts the last segment to its valid records and writes the last

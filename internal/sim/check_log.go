@@ -57,6 +57,12 @@ type checker struct {
 	dumps   map[*epoch]*dumpCheck
 	ackedBy map[uint64]*node // by term
 	ok      int              // transactions of which a client has OK
+	// releasedBy is up to which index each node has let ACKs go, dropped whose
+	// require-ack it has dropped.
+	releasedBy map[*node]uint64
+	dropped    map[*agent]map[*node]bool
+	// policies are the cluster states, by the index of the entry that brought them.
+	policies []policy
 }
 
 type committedEntry struct {
@@ -74,7 +80,8 @@ type committedTransaction struct {
 func newChecker(w *World) *checker {
 	return &checker{
 		w: w, places: map[gtid.GTID]int{}, seen: map[*agent]uint64{}, engines: map[*node]engineCheck{},
-		dumps: map[*epoch]*dumpCheck{}, ackedBy: map[uint64]*node{},
+		policies: []policy{{0, w.initial}},
+		dumps:    map[*epoch]*dumpCheck{}, ackedBy: map[uint64]*node{}, releasedBy: map[*node]uint64{}, dropped: map[*agent]map[*node]bool{},
 	}
 }
 
@@ -126,6 +133,9 @@ func (c *checker) entry(n *node, e seglog.Entry) {
 	switch h.Kind {
 	case entry.KindStaged:
 		c.staged(e.Index, h, body)
+		return
+	case entry.KindState:
+		c.changed(e.Index, h, body)
 		return
 	case entry.KindTransactions:
 	default:
@@ -185,6 +195,9 @@ func (c *checker) answered(m *mysqld, g gtid.GTID) {
 	}
 	index := c.transactions[i].index
 	c.majority("OK", index, c.entries[index-1].term)
+	if index > c.releasedBy[m.n] {
+		c.w.fail("policy", "n%d: OK for entry %d, ACKs were let go up to %d", m.n.id, index, c.releasedBy[m.n])
+	}
 	c.ok++
 }
 
@@ -235,5 +248,6 @@ func (c *checker) kept() {
 		if slices.ContainsFunc(c.entries, func(committedEntry) bool { return n.agent == nil }) {
 			c.w.fail("liveness", "n%d does not run", n.id)
 		}
+		c.samePolicy(n)
 	}
 }

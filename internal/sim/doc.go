@@ -64,6 +64,9 @@
 //	    on a majority, every acknowledged value in every table
 //	I9  a GTID is committed once
 //
+//	policy     an ACK, once let go, and every OK: on the disks that the durability
+//	           policy and a node's require-ack name; a require-ack is dropped only
+//	           where it may be, and said to be
 //	agreement  an index has the same entry on every node that commits it
 //	errant     no mysqld is refused by the judge that only its agent has touched;
 //	           none passes with what is not committed, whoever touched it

@@ -52,6 +52,12 @@ const (
 	rotTail faultKind = "rot-tail"
 	// startByHand starts a mysqld on its own, with the binlog that it left.
 	startByHand faultKind = "start-mysqld-by-hand"
+	// What operators do: a switchover, a new mysqld in its place, maintenance, a
+	// fence.
+	move          faultKind = "move-primary"
+	restartMysqld faultKind = "restart-mysqld"
+	maintain      faultKind = "maintenance"
+	fenceNode     faultKind = "fence-node"
 	// restore puts an older copy of mysqld's data in the place of what is there.
 	restore faultKind = "restore-old-copy"
 )
@@ -69,6 +75,7 @@ func weights() []weight {
 		{slowNetwork, 3}, {badNetwork, 4}, {slowDisk, 3}, {stallDisk, 5}, {fillDisk, 3},
 		{blockApplier, 4}, {lagApplier, 3}, {slowStart, 3}, {rotate, 10}, {storm, 4}, {squeeze, 6},
 		{transfer, 5}, {behind, 5}, {rotLog, 4}, {rotTail, 4}, {startByHand, 4}, {restore, 4},
+		{move, 10}, {restartMysqld, 3}, {maintain, 3}, {fenceNode, 2},
 	}
 }
 
@@ -273,6 +280,8 @@ func (i *injector) strike(f fault) {
 		i.strikeTail(n)
 	case rotLog, startByHand, restore:
 		i.strikeStopped(f, n)
+	case move, restartMysqld, maintain, fenceNode:
+		i.strikeOperator(f, n)
 	case storm:
 		w.load.storm++
 		i.until(f.lasts/4, func() { w.load.storm-- })

@@ -54,7 +54,7 @@ func (n *node) unblock() {
 
 // strikeStopped stops an agent, does something to its disk, and starts it again.
 func (i *injector) strikeStopped(f fault, n *node) {
-	if f.kind != rotLog && i.foreign() {
+	if f.kind != rotLog && (i.foreign() || !n.runsMysqld()) {
 		return // one at a time: the others are what it is rebuilt from
 	}
 	if f.kind == restore {
@@ -130,6 +130,9 @@ func (i *injector) foreign() bool {
 // in a segment behind all that they may have purged, and before the last one, whose
 // end only the next append proves to be durable. One log at a time is damaged.
 func (i *injector) rot(n *node) {
+	if !n.runsMysqld() {
+		return // what it has and others may have purged is known by no mark
+	}
 	for _, o := range i.w.nodes {
 		if o.rotten || o.healer != nil {
 			return

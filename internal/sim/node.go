@@ -35,6 +35,10 @@ type node struct {
 	// tampered: its mysqld ran without the agent. restored: its data directory is
 	// an older copy.
 	tampered, restored bool
+	// fenced: an operator wants no mysqld here.
+	fenced bool
+	// point is cluster.json.
+	point cluster.StatePoint
 	// fresh: it never ran. incarnation is the counter in mysqld's directory.
 	fresh       bool
 	incarnation uint64
@@ -63,7 +67,7 @@ type node struct {
 
 func newNode(w *World, id cluster.NodeID) *node {
 	n := &node{
-		w: w, id: id, member: cluster.Member{ID: id, Name: fmt.Sprintf("n%d", id), Kind: cluster.KindFull},
+		w: w, id: id, member: cluster.Member{ID: id, Name: fmt.Sprintf("n%d", id)},
 		rng: w.random(streamNode + uint64(id)), fresh: true, powered: true,
 	}
 	n.rate = 1 + (n.rng.Float64()-0.5)/100
@@ -74,6 +78,9 @@ func newNode(w *World, id cluster.NodeID) *node {
 	n.mysqlDisk = fakemysqld.NewDisk(n.uuid)
 	return n
 }
+
+// runsMysqld tells whether the node has one: a logger has not.
+func (n *node) runsMysqld() bool { return n.member.Kind != cluster.KindLogger }
 
 // now is the machine's boot-time clock.
 func (n *node) now() time.Duration {

@@ -69,10 +69,13 @@ type agent struct {
 
 	epoch     *epoch
 	serveTerm uint64
-	board     board
-	process   *mysqld // nil = none
-	feed      *feedSession
-	stages    stages
+	// openedIncarnation is the newest mysqld that was opened for writes.
+	openedIncarnation uint64
+	stateChanged      signal
+	board             board
+	process           *mysqld // nil = none
+	feed              *feedSession
+	stages            stages
 	// boundaries counts the file names that the feed made up.
 	boundaries int
 }
@@ -102,6 +105,7 @@ func newAgent(n *node) (*agent, error) {
 	a.group, err = consensus.NewGroup(consensus.GroupConfig{
 		Self: n.id, Members: n.w.members(), Tick: raftTick, HeartbeatTicks: ticksPerHeartbeat,
 		ElectionTicks: electionTicks, Log: a.log, HasStage: a.log.HasStage, Fresh: n.fresh, Logger: quiet, Now: n.now(),
+		State: n.statePoint(a.log.HardState().Commit),
 	})
 	if err != nil {
 		return nil, err
@@ -111,7 +115,7 @@ func newAgent(n *node) (*agent, error) {
 	a.loop.init(a)
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
-		Self: n.id, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
+		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout,
 	})
 	return a, nil
@@ -119,13 +123,19 @@ func newAgent(n *node) (*agent, error) {
 
 // run starts what runs: raft's loop, core, the polls.
 func (a *agent) run() {
+	a.input(a.n.operatorsFence())
 	a.life.every(raftTick, a.loop.tick)
 	a.life.every(tickInterval, func() { a.ticked = true; a.coreWork.fire() })
 	a.life.start(a.runCore)
-	a.life.start(a.runWatch)
+	if a.n.runsMysqld() {
+		a.life.start(a.runWatch)
+		a.life.start(a.runDurable)
+	}
 	a.life.start(a.runGossip)
-	a.life.start(a.runDurable)
 	a.life.start(a.runPurge)
+	if a.w.policyChanges {
+		a.life.start(a.runState)
+	}
 	a.life.start(a.dropStages)
 }
 
@@ -234,6 +244,10 @@ func (a *agent) execute(t *task, e core.Effect) {
 	case core.Serve:
 		a.serveTerm = e.Term
 		a.board.wake()
+	case core.PlanEnded:
+		if e.Reason == "" {
+			a.w.plans++
+		}
 	case core.Unserve:
 		a.stopServing()
 	case core.CloseTap:
@@ -297,6 +311,9 @@ func (a *agent) begin(e core.Effect) {
 func (a *agent) onRole(r consensus.RoleState) {
 	a.n.log("raft", "term %d, leader %d, leading %t", r.Term, r.Leader, r.Leading)
 	a.board.setRaft(r)
+	if r.Leading && (!a.n.runsMysqld() || a.n.member.Weight == 0) {
+		a.w.ledInNeed++
+	}
 	if !r.Leading || r.Term != a.serveTerm {
 		a.stopServing()
 	}
@@ -309,8 +326,10 @@ func (a *agent) onRole(r consensus.RoleState) {
 
 func (a *agent) onCommit(m consensus.Mark) {
 	a.w.check.committed(a)
-	a.ackCommitted(m)
-	a.board.lag.committed(m)
+	a.holdCommitted(m)
+	if a.n.runsMysqld() {
+		a.board.lag.committed(m, a.n.now())
+	}
 	if a.feed != nil {
 		a.feed.wake()
 	}

@@ -25,6 +25,7 @@ type epoch struct {
 	incarnation uint64
 	process     *mysqld
 	machine     *tap.Machine
+	held        tap.Held
 	dump        *fakemysqld.Dump
 	scope       *scope
 	closed      bool
@@ -322,12 +323,11 @@ func (a *agent) linger(t *task) {
 	}
 }
 
-// ackCommitted acknowledges what the mark covers, if it is of the epoch in hand
-// (I2).
-func (a *agent) ackCommitted(m consensus.Mark) {
+// holdCommitted notes what the mark covers, if it is of the epoch in hand. It is
+// not acknowledged by that alone.
+func (a *agent) holdCommitted(m consensus.Mark) {
 	if e := a.epochOf(m.Epoch); e != nil && m.Number > 0 {
-		e.machine.Committed(m.Number)
-		e.ackSoon()
+		e.held.Committed(m.Index, m.Number)
 	}
 }
 

@@ -227,6 +227,15 @@ func (l *loop) report(out consensus.Output) {
 		l.a.onCommit(l.a.group.Committed().Mark())
 		l.changed.fire()
 	}
+	if len(out.States) > 0 {
+		l.a.stateChanged.fire()
+	}
+	for _, e := range out.AckEvents {
+		l.a.onAckEvent(e)
+	}
+	if out.Acknowledge > 0 {
+		l.a.onAcknowledge(out.Acknowledge)
+	}
 	for _, r := range out.Refused {
 		l.a.onRefused(r)
 	}

@@ -50,6 +50,8 @@ func (a *agent) operate(t *task, sc *scope, e core.Effect) (incarnation uint64, 
 		return 0, a.openWrites(t, sc, e.Term)
 	case core.CloseWrites:
 		return 0, a.closeWrites(t, sc)
+	case core.AwaitTarget:
+		return 0, a.awaitTarget(t, sc, e)
 	case core.StopMysqld:
 		a.stopMysqld(t)
 		return 0, nil
@@ -190,6 +192,7 @@ func (a *agent) replicate(t *task, sc *scope) error {
 	if err != nil {
 		return err
 	}
+	a.tidyPrimary(p)
 	a.stopReplica(p)
 	p.ResetReplica()
 	a.startReplica(p)
@@ -200,6 +203,9 @@ func (a *agent) replicate(t *task, sc *scope) error {
 // replication.
 func (a *agent) catchUp(t *task, sc *scope) error {
 	if err := a.loop.barrier(t, sc); err != nil {
+		return err
+	}
+	if err := a.mayOpen(); err != nil {
 		return err
 	}
 	if err := a.waitApplied(t, sc); err != nil {
@@ -265,6 +271,10 @@ func (a *agent) openWrites(t *task, sc *scope, term uint64) error {
 	if err != nil {
 		return err
 	}
+	if a.n.member.Weight == 0 {
+		a.w.fail("weight", "n%d has weight 0 and opens", a.n.id)
+	}
+	a.openedIncarnation = p.incarnation
 	p.SetSuperReadOnly(false)
 	a.n.log("open", "super_read_only=OFF, term %d", term)
 	if err := t.wait(sc, sqlMin); err != nil {

@@ -67,7 +67,8 @@ func (a *agent) takeDurable(t *task) (answered bool, err error) {
 }
 
 func (a *agent) held(executed *gtid.Set) replay.Held {
-	return replay.Held{Index: a.board.lag.executed(executed), Executed: executed}
+	index, _ := a.board.lag.executed(executed, a.n.now())
+	return replay.Held{Index: index, Executed: executed}
 }
 
 // runPurge purges at intervals.
@@ -79,6 +80,9 @@ func (a *agent) runPurge(t *task) {
 			Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes},
 		}
 		in.Needs, in.Marks = a.needs()
+		if a.w.policyChanges {
+			in.Needs = append(in.Needs, replay.Need{Who: a.n.member.Name, From: a.n.point.Through + 1, Why: "cluster.json", Known: true})
+		}
 		p := replay.PlanPurge(in)
 		if p.UpTo == 0 {
 			continue

@@ -14,6 +14,7 @@ type status struct {
 	role               cluster.Role
 	term               uint64
 	applied, logLast   uint64
+	lag                time.Duration
 	logCommit, durable uint64
 	logFirst           uint64
 	logState           cluster.LogState
@@ -39,6 +40,9 @@ type board struct {
 func (b *board) init(n *node) {
 	b.n, b.peers = n, make([]peerReport, len(n.w.nodes)+1)
 	b.self.role = cluster.RoleStarting
+	if !n.runsMysqld() {
+		b.self.role = cluster.RoleLogger
+	}
 }
 
 func (b *board) wake() { b.changed.fire() }
@@ -72,17 +76,24 @@ func (b *board) received(from cluster.NodeID, s status) {
 func (b *board) live(p peerReport) bool { return p.up && p.heard && b.n.now()-p.at < peerLiveFor }
 
 // forCore returns the peers as core wants them.
-func (b *board) forCore() core.Peers {
+func (b *board) forCore(own status) core.Peers {
 	var in core.Peers
 	for _, n := range b.n.w.nodes {
 		if p := b.peers[n.id]; n != b.n {
-			in.Peers = append(in.Peers, core.Peer{
-				ID: n.id, Name: n.member.Name, Live: b.live(p), LogBad: p.logState != cluster.LogOK,
-				Role: p.role, Applied: p.applied, LogLast: p.logLast,
-			})
+			in.Peers = append(in.Peers, forCore(n.member, p.status, b.live(p)))
+		} else {
+			in.Own = forCore(n.member, own, true)
 		}
 	}
+	b.n.w.hold(&in)
 	return in
+}
+
+func forCore(m cluster.Member, s status, live bool) core.Peer {
+	return core.Peer{
+		ID: m.ID, Name: m.Name, Kind: m.Kind, Weight: m.Weight, Live: live, LogBad: s.logState != cluster.LogOK,
+		Role: s.role, Applied: s.applied, Lag: s.lag, LogLast: s.logLast,
+	}
 }
 
 // primary returns the live peer that says that it is primary, of the highest
@@ -106,7 +117,7 @@ func (a *agent) runGossip(t *task) {
 				a.w.net.send(a.n.id, peer.id, func() { a.w.gossip(a.n.id, peer, own) })
 			}
 		}
-		in := a.board.forCore()
+		in := a.board.forCore(own)
 		a.mail.peers = &in
 		a.coreWork.fire()
 		_ = t.wait(a.scope, gossipInterval, &a.board.changed)
@@ -151,7 +162,7 @@ func (a *agent) runWatch(t *task) {
 				a.doubt(p.incarnation, "mysqld holds transactions that are not committed")
 			}
 		}
-		a.board.self.applied = a.board.lag.executed(set)
+		a.board.self.applied, a.board.self.lag = a.board.lag.executed(set, a.n.now())
 		if _, err := a.sql(t, a.scope); err != nil || p.dead {
 			continue
 		}
@@ -180,38 +191,44 @@ func (a *agent) pollPrimary(p *mysqld) {
 type lagTracker struct {
 	base            *gtid.Set // nil once mysqld has all that was committed at the start
 	newest, applied consensus.Mark
-	marks           []consensus.Mark // newer than applied
+	marks           []lagMark // newer than applied
+}
+
+type lagMark struct {
+	consensus.Mark
+	at time.Duration
 }
 
 // lagMarksMax bounds the marks that a lagTracker keeps.
 const lagMarksMax = 8192
 
-func (l *lagTracker) committed(m consensus.Mark) {
+func (l *lagTracker) committed(m consensus.Mark, now time.Duration) {
 	l.newest = m
 	if n := len(l.marks); n > 0 && l.marks[n-1].Last == m.Last {
-		l.marks[n-1] = m
+		l.marks[n-1].Mark = m
 		return
 	}
 	if len(l.marks) == lagMarksMax {
 		l.marks = append(l.marks[:0], l.marks[lagMarksMax/2:]...)
 	}
-	l.marks = append(l.marks, m)
+	l.marks = append(l.marks, lagMark{m, now})
 }
 
-// executed notes what mysqld has and returns the index up to which it has all.
-func (l *lagTracker) executed(set *gtid.Set) uint64 {
+// executed notes what mysqld has and returns the index up to which it has all,
+// and how old the first is that it lacks.
+func (l *lagTracker) executed(set *gtid.Set, now time.Duration) (uint64, time.Duration) {
 	if l.base != nil && set.ContainsSet(l.base) {
 		l.base = nil
 	}
 	for i := len(l.marks) - 1; i >= 0; i-- {
 		if m := l.marks[i]; m.Last == (gtid.GTID{}) && l.base == nil || set.Contains(m.Last) {
-			l.applied = m
+			l.applied = m.Mark
 			l.marks = append(l.marks[:0], l.marks[i+1:]...)
 			break
 		}
 	}
 	if len(l.marks) == 0 {
-		return l.newest.Index
+		return l.newest.Index, 0
 	}
-	return l.applied.Index
+	return l.applied.Index, now - l.marks[0].at
 }

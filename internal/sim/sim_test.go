@@ -46,6 +46,8 @@ type childResult struct {
 	Summary, Report string
 	Failed          bool
 	Epochs, OK      int
+	LedInNeed       int
+	Plans           int
 }
 
 func runChild(seeds string) int {
@@ -58,7 +60,7 @@ func runChild(seeds string) int {
 		began := time.Now()
 		r := Run(Options{Seed: seed})
 		err = out.Encode(childResult{
-			fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), r.Report(), r.Failure != nil, r.Epochs, r.OK,
+			fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), r.Report(), r.Failure != nil, r.Epochs, r.OK, r.LedInNeed, r.Plans,
 		})
 		if err != nil || r.Failure != nil {
 			return 1
@@ -68,8 +70,10 @@ func runChild(seeds string) int {
 }
 
 // runSeeds runs seeds in one process per processor, and returns how many epochs
-// and commits there were. A seed that fails ends its process.
-func runSeeds(t *testing.T, seeds []uint64) (epochs, ok int) {
+// and commits there were, terms in which a logger led, or a node of weight 0, and
+// plans of operators.
+// A seed that fails ends its process.
+func runSeeds(t *testing.T, seeds []uint64) (epochs, ok, inNeed, plans int) {
 	t.Helper()
 	processes := min(runtime.NumCPU(), len(seeds))
 	results := make([][]byte, processes)
@@ -98,13 +102,13 @@ func runSeeds(t *testing.T, seeds []uint64) (epochs, ok int) {
 			if r.Failed {
 				t.Error(r.Report)
 			}
-			epochs, ok = epochs+r.Epochs, ok+r.OK
+			epochs, ok, inNeed, plans = epochs+r.Epochs, ok+r.OK, inNeed+r.LedInNeed, plans+r.Plans
 		}
 	}
 	if ran < len(seeds) {
 		t.Errorf("%d of %d seeds were run", ran, len(seeds))
 	}
-	return epochs, ok
+	return epochs, ok, inNeed, plans
 }
 
 // TestFixedSeeds runs seeds that are always the same, with 3 and 5 nodes.
@@ -117,10 +121,10 @@ func TestFixedSeeds(t *testing.T) {
 	for seed := range n {
 		seeds = append(seeds, uint64(seed+1))
 	}
-	epochs, ok := runSeeds(t, seeds)
+	epochs, ok, inNeed, plans := runSeeds(t, seeds)
 	// A world in which nothing happens keeps every promise.
-	if epochs < 3*n || ok < 200*n {
-		t.Errorf("%d epochs and %d commits in %d runs: too few to mean anything", epochs, ok, n)
+	if epochs < 3*n || ok < 200*n || inNeed < n/10 || plans < n/4 {
+		t.Errorf("%d epochs, %d commits, %d terms in need and %d plans in %d runs: too few to mean anything", epochs, ok, inNeed, plans, n)
 	}
 }
 

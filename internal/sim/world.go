@@ -19,6 +19,9 @@ type Options struct {
 	Seed uint64
 	// Nodes is 3 or 5; 0 = the seed decides.
 	Nodes int
+	// Loggers is how many of them, the last ones, have no mysqld; 0 = the seed
+	// decides, less = none.
+	Loggers int
 	// Lasts is how long faults go on; 0 = 30 s.
 	Lasts time.Duration
 	// Only holds the faults to inject; nil = all that the seed has.
@@ -35,6 +38,8 @@ type Options struct {
 type Result struct {
 	Seed  uint64
 	Nodes int
+	// Loggers is how many of them have no mysqld.
+	Loggers int
 	// Failure is nil if every promise was kept.
 	Failure *Failure
 	// Hash is of all events: two runs with the same hash were the same.
@@ -50,6 +55,14 @@ type Result struct {
 	// promotions, Requests what clients asked for, Purged the segments removed,
 	// Staged the large transactions.
 	OK, Epochs, Requests, Purged, Staged int
+	// LedInNeed counts how often a logger came to lead, or a node of weight 0.
+	LedInNeed int
+	// Plans counts the switchovers and restarts that operators asked for, and got.
+	Plans int
+	// Policy is the durability policy, with who is named; AckDrops counts how often
+	// a require-ack was dropped.
+	Policy   string
+	AckDrops int
 }
 
 // Failure is a broken promise.
@@ -73,6 +86,9 @@ const (
 	streamFaults
 	streamPlan
 	streamRaft
+	streamKinds
+	streamPolicy
+	streamChanges
 	streamNode = 1 << 8
 	streamDisk = 1 << 9
 )
@@ -95,8 +111,20 @@ type World struct {
 	load    *workload
 	faults  injector
 	check   *checker
-	// epochs, purged and staged count what happened.
-	epochs, purged, staged int
+	// initial is the cluster state at the start; policyChanges: it does not stay so,
+	// by as many changes as were asked for.
+	initial       cluster.State
+	policyChanges bool
+	changes       int
+	// epochs, purged, staged and ledInNeed count what happened.
+	epochs, purged, staged, ledInNeed int
+	// plans counts the operators' plans that were carried out.
+	plans int
+	// held: maintenance is on, and heldFor is the node that may open.
+	held    bool
+	heldFor cluster.NodeID
+	// ackDrops counts how often a require-ack was dropped.
+	ackDrops int
 }
 
 func (w *World) random(stream uint64) *mathrand.Rand {
@@ -115,7 +143,7 @@ func Run(o Options) (result Result) {
 	before := rand.Reader
 	rand.Reader = seededReader{w.random(streamRaft)}
 	faults := w.plan()
-	result = Result{Seed: o.Seed, Nodes: len(w.nodes)}
+	result = Result{Seed: o.Seed, Nodes: len(w.nodes), Loggers: w.options.Loggers}
 	for _, f := range faults {
 		result.Faults, result.FaultIDs = append(result.Faults, f.String()), append(result.FaultIDs, f.id)
 	}
@@ -132,7 +160,9 @@ func Run(o Options) (result Result) {
 		}
 		result.Hash, result.Events, result.Virtual = w.trace.sum.Sum64(), w.sched.ran, w.sched.now
 		result.OK, result.Epochs, result.Requests = w.check.ok, w.epochs, len(w.load.history)
-		result.Purged, result.Staged = w.purged, w.staged
+		result.Purged, result.Staged, result.LedInNeed = w.purged, w.staged, w.ledInNeed
+		result.Plans = w.plans
+		result.Policy, result.AckDrops = w.describePolicy(), w.ackDrops
 		w.close()
 	}()
 	w.run(faults)
@@ -183,14 +213,42 @@ func newWorld(o Options) *World {
 	for i := range w.options.Nodes {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
 	}
+	w.assignKinds()
+	w.assignPolicy()
 	w.load = newWorkload(w)
 	w.faults = injector{w: w, rng: w.random(streamFaults)}
 	w.check = newChecker(w)
 	return w
 }
 
+// assignKinds makes loggers of a minority, in one of four worlds, and gives the
+// nodes weights, in one of three. The first may always lead.
+func (w *World) assignKinds() {
+	rng := w.random(streamKinds)
+	loggers, weighted := chance(rng, 25), chance(rng, 33)
+	if w.options.Loggers == 0 && loggers {
+		w.options.Loggers = (len(w.nodes) - 1) / 2
+	}
+	w.options.Loggers = max(0, w.options.Loggers)
+	for i, n := range w.nodes {
+		n.member.Kind, n.member.Weight = cluster.KindFull, cluster.WeightDefault
+		if weight := []int{0, 1, 5, 9}[rng.IntN(4)]; weighted {
+			n.member.Weight = weight
+			if i == 0 {
+				n.member.Weight = max(1, weight)
+			}
+		}
+		if i >= len(w.nodes)-w.options.Loggers {
+			n.member.Kind = cluster.KindLogger
+		}
+	}
+}
+
 func (w *World) plan() []fault {
 	all := plan(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
+	if w.policyChanges { // a log that is healed may begin behind what cluster.json has: that takes a person
+		all = slices.DeleteFunc(all, func(f fault) bool { return f.kind == rotLog || f.kind == rotTail })
+	}
 	if w.options.Only == nil {
 		return all
 	}
@@ -204,6 +262,9 @@ func (w *World) run(faults []fault) {
 	}
 	w.sched.after(time.Second, w.load.start)
 	w.faults.start(faults)
+	if w.policyChanges {
+		w.changePolicy(w.random(streamChanges), quietAtStart+w.options.Lasts)
+	}
 	w.sched.runUntil(quietAtStart + w.options.Lasts)
 	w.log(0, "heal", "all faults end")
 	w.faults.end()
@@ -243,6 +304,9 @@ func (w *World) agreed() bool {
 		all.Add(tx.gtid)
 	}
 	for _, n := range w.nodes {
+		if n.member.Kind == cluster.KindLogger && n.agent != nil {
+			continue
+		}
 		if a := n.agent; a == nil || a.process == nil || a.process.dead || !a.process.GTIDExecuted().ContainsSet(all) {
 			return false
 		}

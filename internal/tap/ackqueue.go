@@ -10,9 +10,10 @@ import "github.com/quorate/quorate/internal/invariant"
 // cumulative in the order of the entries, which is the order of the binlog; so
 // no position is compared with another, also not across binlog files.
 type ackQueue struct {
-	// pending holds what was received and is not committed, oldest first. Its
-	// length is bounded by the proposals that are in flight (the propose
-	// function blocks) and the one batch that is growing.
+	// pending holds what was received and may not be acknowledged, oldest first.
+	// Its length is bounded by the proposals that are in flight (the propose
+	// function blocks) and the one batch that is growing; while a durability policy
+	// holds ACKs back, by the sessions that wait, at least one for each entry.
 	pending []ackItem
 	// last is the number of the newest entry received, handed out or growing.
 	last uint64

@@ -8,6 +8,9 @@
 //	                                └───► ackQueue ───────► NextAck
 //	                                         ▲ Committed(number)
 //
+// Held stands between the commits and Committed: where the cluster's durability
+// policy asks for more than a commit, it keeps them until they may be acknowledged.
+//
 // A Machine belongs to one connection and one epoch. The stream half checks
 // every event: checksum, place, position, GTID. The other half holds the one
 // growing batch and the positions that wait for commits.

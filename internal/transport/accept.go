@@ -81,9 +81,17 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
 		return
 	}
 	defer stop()
-	p := t.peers[h.id.Node]
-	if h.class == classBulk {
+	p := t.peer(h.id.Node)
+	if p == nil { // it was removed since the handshake
+		_ = conn.Close()
+		return
+	}
+	switch h.class {
+	case classBulk:
 		t.serveBulk(ctx, conn, p)
+		return
+	case classCall:
+		t.serveCall(ctx, conn, p)
 		return
 	}
 	for _, l := range p.links {
@@ -92,7 +100,11 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
 	me := &inbound{conn: conn, done: make(chan struct{})}
 	defer close(me.done)
 	defer func() { _ = conn.Close() }()
-	if old := t.enter(p, h.class, me); old != nil {
+	old, ok := t.enter(p, h.class, me)
+	if !ok {
+		return
+	}
+	if old != nil {
 		_ = old.conn.Close()
 		<-old.done
 	}
@@ -164,13 +176,17 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 	}
 }
 
-// enter makes me the connection of class c from p and returns the one before.
-func (t *Transport) enter(p *peer, c class, me *inbound) *inbound {
+// enter makes me the connection of class c from p and returns the one before;
+// ok=false if p was removed.
+func (t *Transport) enter(p *peer, c class, me *inbound) (old *inbound, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := p.inbound[c-1]
+	if p.removed {
+		return nil, false
+	}
+	old = p.inbound[c-1]
 	p.inbound[c-1] = me
-	return old
+	return old, true
 }
 
 func (t *Transport) leave(p *peer, c class, me *inbound) {

@@ -256,11 +256,11 @@ func FuzzGreeting(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if g, err := readGreeting(bytes.NewReader(data)); err == nil {
 			again, err := readGreeting(bytes.NewReader(appendGreeting(nil, g)))
-			if err != nil || again.version != g.version || again.word != g.word || !bytes.Equal(again.body, g.body) {
+			if err != nil || again.version != g.version || again.word != g.word || again.most != g.most || !bytes.Equal(again.body, g.body) {
 				t.Fatalf("%+v became %+v (%v)", g, again, err)
 			}
 		}
-		h, err := parseHello(greeting{version: protocolVersion, word: uint8(classControl), body: data})
+		h, err := parseHello(greeting{version: versionFirst, word: uint8(classControl), body: data}, versionFirst)
 		if err != nil {
 			if !errors.Is(err, errGreeting) {
 				t.Fatal(err)

@@ -33,7 +33,7 @@ func (t *Transport) dial(ctx context.Context, addr string, c class) (net.Conn, e
 		return nil, fmt.Errorf("dial peer: %w", err)
 	}
 	d := net.Dialer{}
-	if c == classRoute || c == classBulk {
+	if c == classRoute || c == classBulk || c == classCall {
 		// A routed stream may be idle for hours, or held up by a client that
 		// reads slowly, which TCP_USER_TIMEOUT would take for a dead host. So
 		// may a bulk stream be, by a disk that is slow.
@@ -84,39 +84,40 @@ func setUserTimeout(_, _ string, raw syscall.RawConn) error {
 	return nil
 }
 
-// connect dials p and makes the handshake. The error wraps errRefused, is a
-// *RejectedError, or says what else went wrong.
-func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, error) {
+// connect dials p and makes the handshake, which chooses the protocol version. The
+// error wraps errRefused, is a *RejectedError, or says what else went wrong.
+func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, uint16, error) {
 	conn, err := t.dial(ctx, p.Addr, c)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	if err := conn.SetDeadline(time.Now().Add(t.tune.handshakeTimeout)); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("set handshake deadline: %w", err)
+		return nil, 0, fmt.Errorf("set handshake deadline: %w", err)
 	}
-	if err := t.greet(conn, p, c); err != nil {
+	version, err := t.greet(conn, p, c)
+	if err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, 0, err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("clear handshake deadline: %w", err)
+		return nil, 0, fmt.Errorf("clear handshake deadline: %w", err)
 	}
-	return conn, nil
+	return conn, version, nil
 }
 
 // DialRoute opens a stream to the peer's router: its Handler.Route gets the
 // other end. The caller owns the connection; ctx bounds only the opening. It
 // returns ErrUnknownPeer, a *RejectedError, or a network error.
 func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-	p := t.peers[id]
+	p := t.peer(id)
 	if p == nil {
 		return nil, fmt.Errorf("open route to node %d: %w", id, ErrUnknownPeer)
 	}
-	conn, err := t.connect(ctx, p.Peer, classRoute)
+	conn, _, err := t.connect(ctx, p.Peer, classRoute)
 	if err != nil {
 		return nil, fmt.Errorf("open route to node %q: %w", p.Name, err)
 	}
@@ -126,11 +127,11 @@ func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn,
 // DialBulk opens a stream for bulk copies to the peer: its Handler.Bulk gets the
 // other end. All else is as with DialRoute.
 func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-	p := t.peers[id]
+	p := t.peer(id)
 	if p == nil {
 		return nil, fmt.Errorf("open bulk stream to node %d: %w", id, ErrUnknownPeer)
 	}
-	conn, err := t.connect(ctx, p.Peer, classBulk)
+	conn, _, err := t.connect(ctx, p.Peer, classBulk)
 	if err != nil {
 		return nil, fmt.Errorf("open bulk stream to node %q: %w", p.Name, err)
 	}
@@ -145,9 +146,9 @@ func (t *Transport) Introduce(ctx context.Context) *RejectedError {
 	var mu sync.Mutex
 	var first *RejectedError
 	var all sync.WaitGroup
-	for _, p := range t.peers {
+	for _, p := range t.allPeers() {
 		all.Go(func() {
-			conn, err := t.connect(ctx, p.Peer, classControl)
+			conn, _, err := t.connect(ctx, p.Peer, classControl)
 			if err == nil {
 				_ = conn.Close()
 				return

@@ -1,5 +1,5 @@
-// Package transport carries Raft messages, status blobs, routed client streams
-// and bulk copies between the agents of one cluster, over TCP with frames of
+// Package transport carries Raft messages, status blobs, routed client streams,
+// bulk copies and calls between the agents of one cluster, over TCP with frames of
 // its own.
 //
 // # What it owns
@@ -36,9 +36,18 @@
 //	          route: one client stream, dialled by either
 //	        ◄───────────────────────────────────────────►
 //	          bulk: one copy (package bulk), dialled by either
+//	        ◄───────────────────────────────────────────►
+//	          call: one question, one answer (package control), dialled by either
 //
 // Two classes, so that a large append never delays a heartbeat. MsgApp without
 // entries travels with the others (classOf says why).
+//
+// The handshake chooses the highest protocol version that both sides speak, for each
+// connection, so that agents are upgraded one after the other. What a version lacks
+// is not used towards a peer of it (version.go); testdata/v1 has the bytes of such a
+// peer.
+//
+// SetPeers changes who the peers are, while Run is under way.
 //
 // A lost connection that had lasted a second is dialled again at once, which
 // tells whether the peer's process is dead; then with back-off, 50 ms to 1 s,
@@ -53,8 +62,8 @@
 //
 //	accept    one; takes connections
 //	inbound   one for each accepted connection: handshake, then reads and calls
-//	          Handler.Raft and Handler.Status; ends after Handler.Route or
-//	          Handler.Bulk
+//	          Handler.Raft and Handler.Status; ends after Handler.Route,
+//	          Handler.Bulk or Handler.Call
 //	link      one for each peer and class: dials, then writes all that is queued
 //	          with one system call
 //	watcher   one for each established outgoing connection: blocked in a read

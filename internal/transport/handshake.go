@@ -7,14 +7,11 @@ import (
 	"hash/crc32"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
-
-// protocolVersion is the version of everything behind the greeting's fixed
-// part, which itself never changes.
-const protocolVersion = 1
 
 // Part of the format in every protocol version, do not change.
 const (
@@ -37,6 +34,8 @@ const (
 	classRoute class = 3
 	// classBulk as well: what agents copy from one another beside Raft.
 	classBulk class = 4
+	// classCall as well: one question and one answer between agents.
+	classCall class = 5
 )
 
 // String names the class as it is logged.
@@ -50,6 +49,8 @@ func (c class) String() string {
 		return "route"
 	case classBulk:
 		return "bulk"
+	case classCall:
+		return "call"
 	}
 	return fmt.Sprintf("class-%d", uint8(c))
 }
@@ -78,7 +79,7 @@ type Code uint8
 
 // The reasons for a rejection. Part of the format.
 const (
-	// CodeVersion: the nodes speak different protocol versions.
+	// CodeVersion: the nodes have no protocol version in common.
 	CodeVersion Code = 1
 	// CodeCluster: the nodes belong to different clusters.
 	CodeCluster Code = 2
@@ -92,6 +93,12 @@ const (
 	CodePeer Code = 6
 	// CodeMalformed: the greeting was complete, but made no sense.
 	CodeMalformed Code = 7
+	// CodeRemoved: the dialling node was a member, and is none any more, for good.
+	CodeRemoved Code = 8
+	// CodeRebuild: the dialling node has to make its data anew. The text ends with
+	// " VERSION/INSTANCE": of the cluster state that says so, and of its new data
+	// directory, in hexadecimal.
+	CodeRebuild Code = 9
 )
 
 // codeAccepted in an answer means that the connection is open.
@@ -117,18 +124,26 @@ var errGreeting = errors.New("transport: malformed greeting")
 
 // greeting is the one message that each side of a handshake sends.
 type greeting struct {
+	// version is the lowest that the sender speaks on this connection, in an
+	// acceptance the one that was chosen.
 	version uint16
+	// most is the highest that the sender speaks; agents of version 1 leave 0
+	// there, and skip what others write.
+	most uint8
 	// word is the class in a hello and the Code in an answer.
 	word uint8
 	body []byte
 }
+
+// speaks returns the versions that a hello's sender speaks.
+func (g greeting) speaks() versions { return versions{g.version, max(g.version, uint16(g.most))} }
 
 func appendGreeting(dst []byte, g greeting) []byte {
 	le := binary.LittleEndian
 	start := len(dst)
 	dst = append(dst, greetingMagic...)
 	dst = le.AppendUint16(dst, g.version)
-	dst = append(dst, g.word, 0)
+	dst = append(dst, g.word, g.most)
 	dst = le.AppendUint32(dst, uint32(len(g.body)))
 	crc := crc32.Update(crc32.Checksum(dst[start:], castagnoli()), castagnoli(), g.body)
 	dst = le.AppendUint32(dst, crc)
@@ -151,7 +166,7 @@ func readGreeting(r io.Reader) (greeting, error) {
 	if length > greetingBodyBytesMax {
 		return greeting{}, fmt.Errorf("%w: body of %d bytes", errGreeting, length)
 	}
-	g := greeting{version: le.Uint16(head[4:]), word: head[6], body: make([]byte, length)}
+	g := greeting{version: le.Uint16(head[4:]), word: head[6], most: head[7], body: make([]byte, length)}
 	if _, err := io.ReadFull(r, g.body); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -171,18 +186,21 @@ type hello struct {
 	// target is the node that it wants to reach.
 	target cluster.NodeID
 	id     Identity
+	// speaks are the versions in which the connection may go on.
+	speaks versions
 }
 
 func appendHello(dst []byte, h hello) []byte {
 	body := binary.LittleEndian.AppendUint64(nil, uint64(h.target))
 	body = appendIdentity(body, h.id)
-	return appendGreeting(dst, greeting{version: protocolVersion, word: uint8(h.class), body: body})
+	return appendGreeting(dst, greeting{version: h.speaks.least, most: uint8(h.speaks.most), word: uint8(h.class), body: body})
 }
 
-// parseHello decodes a greeting of this protocol version.
-func parseHello(g greeting) (hello, error) {
-	h := hello{class: class(g.word)}
-	if h.class < classControl || h.class > classBulk {
+// parseHello decodes a greeting to which version was chosen. The body is the same in
+// all versions so far.
+func parseHello(g greeting, version uint16) (hello, error) {
+	h := hello{class: class(g.word), speaks: g.speaks()}
+	if h.class < classControl || h.class > classCall || h.class.since() > version {
 		return hello{}, fmt.Errorf("%w: unknown %v", errGreeting, h.class)
 	}
 	if len(g.body) < 8 {
@@ -268,7 +286,10 @@ func (t *Transport) judgeCluster(id Identity) *RejectedError {
 
 func (t *Transport) judgeMember(id Identity) *RejectedError {
 	self := t.cfg.Identity
-	p := t.peers[id.Node]
+	p := t.peer(id.Node)
+	if p == nil && slices.Contains(*t.removed.Load(), id.Node) {
+		return reject(CodeRemoved, "node %q was removed from cluster %q", id.NodeName, self.ClusterName)
+	}
 	if p == nil {
 		return reject(CodeUnknown, "node %q (id %d) is not a member of cluster %q as node %q knows it",
 			id.NodeName, id.Node, self.ClusterName, self.NodeName)
@@ -279,35 +300,36 @@ func (t *Transport) judgeMember(id Identity) *RejectedError {
 	return nil
 }
 
-// greet is the dialling side of the handshake on conn. It returns a
-// *RejectedError if either side refuses.
-func (t *Transport) greet(conn net.Conn, p Peer, c class) error {
-	msg := appendHello(nil, hello{class: c, target: p.ID, id: t.cfg.Identity})
+// greet is the dialling side of the handshake on conn. It returns the version that
+// the peer chose, or a *RejectedError if either side refuses.
+func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err error) {
+	speaks := t.speaks.from(c)
+	msg := appendHello(nil, hello{class: c, target: p.ID, id: t.cfg.Identity, speaks: speaks})
 	if _, err := conn.Write(msg); err != nil {
-		return fmt.Errorf("send greeting to %s: %w", p.Addr, withoutPorts(err))
+		return 0, fmt.Errorf("send greeting to %s: %w", p.Addr, withoutPorts(err))
 	}
 	g, err := readGreeting(conn)
 	if err != nil {
-		return fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
+		return 0, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
 	}
 	if code := Code(g.word); code != codeAccepted {
-		return &RejectedError{Code: code, Text: strings.ToValidUTF8(string(g.body), "?")}
+		return 0, &RejectedError{Code: code, Text: strings.ToValidUTF8(string(g.body), "?")}
 	}
-	if g.version != protocolVersion {
-		return reject(CodeVersion, "node %q speaks protocol version %d, node %q (quorate %s) version %d",
-			p.Name, g.version, t.cfg.Identity.NodeName, t.cfg.Identity.Version, protocolVersion)
+	if !speaks.has(g.version) {
+		return 0, reject(CodeVersion, "node %q goes on in protocol version %d, node %q (quorate %s) speaks %v",
+			p.Name, g.version, t.cfg.Identity.NodeName, t.cfg.Identity.Version, speaks)
 	}
 	id, err := parseIdentity(g.body)
 	if err != nil {
-		return fmt.Errorf("read answer to greeting: %w", err)
+		return 0, fmt.Errorf("read answer to greeting: %w", err)
 	}
 	if r := t.judgeAnswer(id, p); r != nil {
-		return r
+		return 0, r
 	}
 	if err := t.cfg.Handler.CheckPeer(id); err != nil {
-		return &RejectedError{Code: CodePeer, Text: err.Error()}
+		return 0, &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
-	return nil
+	return g.version, nil
 }
 
 // withoutPorts returns the cause of a network error without the addresses of
@@ -328,11 +350,11 @@ func (t *Transport) welcome(conn net.Conn) (hello, error) {
 	if err != nil {
 		return hello{}, fmt.Errorf("read greeting: %w", err)
 	}
-	h, rejected := t.examine(g)
-	answer := greeting{version: protocolVersion, word: uint8(codeAccepted), body: appendIdentity(nil, t.cfg.Identity)}
+	h, version, rejected := t.examine(g)
+	answer := greeting{version: version, most: uint8(t.speaks.most), word: uint8(codeAccepted), body: appendIdentity(nil, t.cfg.Identity)}
 	if rejected != nil {
 		text := rejected.Text[:min(len(rejected.Text), greetingBodyBytesMax)]
-		answer.word, answer.body = uint8(rejected.Code), []byte(text)
+		answer.version, answer.word, answer.body = t.speaks.least, uint8(rejected.Code), []byte(text)
 	}
 	if _, err := conn.Write(appendGreeting(nil, answer)); err != nil {
 		return hello{}, fmt.Errorf("answer greeting: %w", err)
@@ -343,24 +365,28 @@ func (t *Transport) welcome(conn net.Conn) (hello, error) {
 	return h, nil
 }
 
-// examine makes all the checks of the answering side.
-func (t *Transport) examine(g greeting) (hello, *RejectedError) {
+// examine makes all the checks of the answering side and chooses the version.
+func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
 	self := t.cfg.Identity
-	if g.version != protocolVersion {
+	version, ok := t.speaks.common(g.speaks())
+	if !ok {
 		// The body of another version cannot be read, so the text cannot say
 		// which node it is; the dialling node knows its own name.
-		return hello{}, reject(CodeVersion, "the dialling node speaks protocol version %d, node %q (quorate %s) version %d",
-			g.version, self.NodeName, self.Version, protocolVersion)
+		return hello{}, 0, reject(CodeVersion, "the dialling node speaks %v, node %q (quorate %s) %v",
+			g.speaks(), self.NodeName, self.Version, t.speaks)
 	}
-	h, err := parseHello(g)
+	h, err := parseHello(g, version)
 	if err != nil {
-		return hello{}, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
+		return hello{}, 0, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
 	}
 	if r := t.judge(h); r != nil {
-		return hello{}, r
+		return hello{}, 0, r
 	}
 	if err := t.cfg.Handler.CheckPeer(h.id); err != nil {
-		return hello{}, &RejectedError{Code: CodePeer, Text: err.Error()}
+		if r, ok := errors.AsType[*RejectedError](err); ok {
+			return hello{}, 0, r
+		}
+		return hello{}, 0, &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
-	return h, nil
+	return h, version, nil
 }

@@ -88,8 +88,8 @@ func TestOtherProtocolVersionIsToldSo(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.start(t)
 	// The body of a future version means nothing to this one.
-	_, g := rawDial(t, a, appendGreeting(nil, greeting{version: 2, word: 77, body: []byte("future")}))
-	want := RejectedError{CodeVersion, `the dialling node speaks protocol version 2, node "a" (quorate 1.0) version 1`}
+	_, g := rawDial(t, a, appendGreeting(nil, greeting{version: 3, most: 4, word: 77, body: []byte("future")}))
+	want := RejectedError{CodeVersion, `the dialling node speaks protocol versions 3 to 4, node "a" (quorate 1.0) protocol versions 1 to 2`}
 	if diff := cmp.Diff(want, RejectedError{Code(g.word), string(g.body)}); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -182,7 +182,7 @@ func TestRejectedAnswers(t *testing.T) {
 		{"another instance", greeting{version: 1, body: appendIdentity(nil, Identity{ClusterID: 0xc1, Node: nodeB, NodeName: "b"})},
 			CodePeer, "node b has another data directory than before"},
 		{"another version", greeting{version: 3, body: []byte("future")},
-			CodeVersion, `node "b" speaks protocol version 3, node "a" (quorate 1.0) version 1`},
+			CodeVersion, `node "b" goes on in protocol version 3, node "a" (quorate 1.0) speaks protocol versions 1 to 2`},
 		{"rejection of another version", greeting{version: 3, word: 200, body: []byte("future reason")},
 			200, "future reason"},
 	} {

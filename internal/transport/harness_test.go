@@ -50,6 +50,7 @@ type recorder struct {
 	rejected    chan *RejectedError
 	routes      chan net.Conn
 	bulks       chan bulkStream
+	calls       chan bulkStream
 	// onRaft, if set, is called before a message goes into raft.
 	onRaft func(*pb.Message)
 	// check is CheckPeer's answer.
@@ -67,7 +68,7 @@ func newRecorder() *recorder {
 	return &recorder{
 		raft: make(chan *pb.Message, 1<<14), statuses: make(chan string, 64), events: make(chan peerEvent, 64),
 		unreachable: make(chan cluster.NodeID, 1), rejected: make(chan *RejectedError, 1), routes: make(chan net.Conn, 4),
-		bulks: make(chan bulkStream, 2*bulkStreamsMax),
+		bulks: make(chan bulkStream, 2*bulkStreamsMax), calls: make(chan bulkStream, 2*callStreamsMax),
 	}
 }
 
@@ -83,6 +84,11 @@ func (r *recorder) Route(c net.Conn, from cluster.NodeID) { r.routes <- c }
 func (r *recorder) Bulk(_ context.Context, from cluster.NodeID, c net.Conn) {
 	s := bulkStream{conn: c, from: from, done: make(chan struct{})}
 	r.bulks <- s
+	<-s.done
+}
+func (r *recorder) Call(_ context.Context, from cluster.NodeID, c net.Conn) {
+	s := bulkStream{conn: c, from: from, done: make(chan struct{})}
+	r.calls <- s
 	<-s.done
 }
 func (r *recorder) PeerUnreachable(id cluster.NodeID)             { offer(r.unreachable, id) }
@@ -156,7 +162,7 @@ func introduce(nodes ...*node) {
 }
 
 func (n *node) setAddr(id cluster.NodeID, addr string) {
-	if p := n.Transport.peers[id]; p != nil {
+	if p := n.Transport.peer(id); p != nil {
 		p.Addr = addr
 	}
 }
@@ -254,7 +260,7 @@ func answer(ln net.Listener, id Identity) (net.Conn, class, error) {
 			return nil, 0, err
 		}
 		if g, err := readGreeting(conn); err == nil {
-			_, err = conn.Write(appendGreeting(nil, greeting{version: protocolVersion, body: appendIdentity(nil, id)}))
+			_, err = conn.Write(appendGreeting(nil, greeting{version: versionNewest, body: appendIdentity(nil, id)}))
 			return conn, class(g.word), err
 		}
 		_ = conn.Close()
@@ -283,7 +289,7 @@ func rawDial(t testing.TB, n *node, hello []byte) (net.Conn, greeting) {
 }
 
 func helloFrom(from, to cluster.NodeID, c class) hello {
-	return hello{class: c, target: to, id: identity(from)}
+	return hello{class: c, target: to, id: identity(from), speaks: versions{versionFirst, versionNewest}.from(c)}
 }
 
 // expectClosed fails unless the other side closes conn without sending more.

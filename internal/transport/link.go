@@ -54,7 +54,7 @@ type dialState struct {
 func (l *link) run(ctx context.Context) {
 	var s dialState
 	for ctx.Err() == nil {
-		conn, err := l.t.connect(ctx, l.p.Peer, l.class)
+		conn, version, err := l.t.connect(ctx, l.p.Peer, l.class)
 		if ctx.Err() != nil {
 			if err == nil {
 				_ = conn.Close()
@@ -66,7 +66,7 @@ func (l *link) run(ctx context.Context) {
 			continue
 		}
 		started := time.Now()
-		l.serve(ctx, conn)
+		l.serve(ctx, conn, version)
 		// A sign of life from before the loss says nothing about after it.
 		l.drainAlive()
 		s.refusalDue, s.lastText = true, ""
@@ -147,7 +147,7 @@ func (l *link) drainAlive() {
 }
 
 // serve uses one established connection until it is lost or ctx ends.
-func (l *link) serve(ctx context.Context, conn net.Conn) {
+func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 	// Closing the connection ends a blocked write as well as the watcher.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	lost := make(chan error, 1)
@@ -158,8 +158,9 @@ func (l *link) serve(ctx context.Context, conn net.Conn) {
 	}()
 	l.connects.Add(1)
 	l.q.start()
-	l.log.Info("connected to peer")
+	l.log.Info("connected to peer", "protocol", version)
 	if l.class == classControl {
+		l.p.version.Store(uint32(version))
 		if l.t.status.Load() != nil {
 			l.statusDue.Store(true)
 			l.q.signal()
@@ -178,6 +179,9 @@ func (l *link) serve(ctx context.Context, conn net.Conn) {
 	}
 	l.dropped.Add(uint64(l.q.stop()))
 	l.losses.Add(1)
+	if l.class == classControl {
+		l.p.version.Store(0) // its next process may be of another one
+	}
 	if ctx.Err() != nil {
 		return
 	}

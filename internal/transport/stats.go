@@ -24,13 +24,19 @@ type Stats struct {
 
 // PeerStats are the counters of one peer.
 type PeerStats struct {
-	ID      cluster.NodeID
+	ID cluster.NodeID
+	// Version is the protocol version of our control connection to the peer; 0 =
+	// there is none.
+	Version uint16
 	Control ClassStats
 	Append  ClassStats
 	// BulkStreams are the ones open that the peer dialled; BulkRefused counts
 	// those that were closed because it had too many.
 	BulkStreams int64
 	BulkRefused uint64
+	// CallStreams and CallRefused are the same of calls.
+	CallStreams int64
+	CallRefused uint64
 }
 
 // ClassStats are the counters of one peer and class. The first group is about
@@ -59,10 +65,11 @@ func (t *Transport) Stats() Stats {
 		Misaddressed:       t.misaddressed.Load(),
 		StatusTooLarge:     t.statusTooLarge.Load(),
 	}
-	for _, p := range t.peers {
+	for _, p := range t.allPeers() {
 		s.Peers = append(s.Peers, PeerStats{
-			ID: p.ID, Control: p.classStats(classControl), Append: p.classStats(classAppend),
+			ID: p.ID, Version: uint16(p.version.Load()), Control: p.classStats(classControl), Append: p.classStats(classAppend),
 			BulkStreams: p.bulkStreams.Load(), BulkRefused: p.bulkRefused.Load(),
+			CallStreams: p.callStreams.Load(), CallRefused: p.callRefused.Load(),
 		})
 	}
 	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return cmp.Compare(a.ID, b.ID) })

@@ -92,7 +92,8 @@ type Handler interface {
 	// connection. It is called again at every attempt, each 5 s.
 	Rejected(id cluster.NodeID, err *RejectedError)
 	// CheckPeer is asked at each handshake in either direction, after all other
-	// checks. The text of its error goes to the dialling peer.
+	// checks. The text of its error goes to the dialling peer; that of a
+	// *RejectedError with its code.
 	CheckPeer(id Identity) error
 	// Route takes a stream that the peer's router opened; the handler owns conn
 	// and must return at once: Run waits for the call.
@@ -101,6 +102,9 @@ type Handler interface {
 	// when that is over; then, and when ctx ends, the transport closes conn. Run
 	// waits for the call.
 	Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn)
+	// Call answers the one question that comes on a stream of the peer's, and
+	// returns; all else is as with Bulk.
+	Call(ctx context.Context, from cluster.NodeID, conn net.Conn)
 }
 
 // Config is what a Transport needs. All fields are required.
@@ -133,8 +137,16 @@ type peer struct {
 	// too many.
 	bulkStreams atomic.Int64
 	bulkRefused atomic.Uint64
+	// callStreams and callRefused likewise.
+	callStreams atomic.Int64
+	callRefused atomic.Uint64
+	// version is the protocol version of our control connection; 0 = there is none.
+	version atomic.Uint32
 	// unreachable is set when PeerUnreachable is due.
 	unreachable atomic.Bool
+	// stop ends its links; removed is set by SetPeers. Both under Transport.mu.
+	stop    context.CancelFunc
+	removed bool
 }
 
 func (p *peer) received(c class) *received { return &p.in[c-1] }
@@ -144,8 +156,12 @@ func (p *peer) received(c class) *received { return &p.in[c-1] }
 type Transport struct {
 	cfg  Config
 	tune tuning
-	// peers is not changed after New.
-	peers map[cluster.NodeID]*peer
+	// speaks is not changed after New, but by tests.
+	speaks versions
+	// peers is replaced as a whole, under mu.
+	peers atomic.Pointer[map[cluster.NodeID]*peer]
+	// removed are former members, who are told so.
+	removed atomic.Pointer[[]cluster.NodeID]
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
@@ -155,7 +171,10 @@ type Transport struct {
 
 	mu       sync.Mutex
 	listener net.Listener
-	// closing is set before inboundWG is waited for: no more Go after that.
+	// running is Run's context, nil before. outgoing counts the links.
+	running  context.Context
+	outgoing sync.WaitGroup
+	// closing is set before inboundWG and outgoing are waited for: no more Go after that.
 	closing          bool
 	inboundWG        sync.WaitGroup
 	rejectionsLogged map[string]bool
@@ -167,24 +186,18 @@ type Transport struct {
 // New returns a Transport that has not started anything.
 func New(cfg Config) *Transport {
 	t := &Transport{
-		cfg: cfg,
+		cfg: cfg, speaks: versions{versionFirst, versionNewest},
 		tune: tuning{
 			dialTimeout: dialTimeout, handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout,
 			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
 		},
-		peers:            make(map[cluster.NodeID]*peer, len(cfg.Peers)),
 		notify:           make(chan struct{}, 1),
 		handshakes:       make(chan struct{}, handshakesMax),
 		rejectionsLogged: map[string]bool{},
 	}
-	for _, c := range cfg.Peers {
-		if c.ID == cfg.Identity.Node {
-			continue
-		}
-		p := &peer{Peer: c}
-		p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
-		t.peers[c.ID] = p
-	}
+	t.peers.Store(&map[cluster.NodeID]*peer{})
+	t.removed.Store(&[]cluster.NodeID{})
+	t.SetPeers(cfg.Peers)
 	return t
 }
 
@@ -231,24 +244,24 @@ func (t *Transport) Addr() net.Addr {
 func (t *Transport) Run(ctx context.Context) error {
 	t.mu.Lock()
 	ln := t.listener
-	t.mu.Unlock()
 	if ln == nil {
+		t.mu.Unlock()
 		return ErrNotListening
 	}
-	var accepting, outgoing sync.WaitGroup
+	var accepting sync.WaitGroup
 	accepting.Go(func() { t.accept(ctx, ln) })
-	for _, p := range t.peers {
-		for _, l := range p.links {
-			outgoing.Go(func() { l.run(ctx) })
-		}
+	t.running = ctx
+	for _, p := range t.allPeers() {
+		t.startLinks(p)
 	}
-	outgoing.Go(func() { t.notifyUnreachable(ctx) })
+	t.outgoing.Go(func() { t.notifyUnreachable(ctx) })
+	t.mu.Unlock()
 
 	<-ctx.Done()
 	t.mu.Lock()
 	t.closing = true
 	t.mu.Unlock()
-	outgoing.Wait()
+	t.outgoing.Wait()
 	t.inboundWG.Wait()
 	// The only error is that it is closed already, which nobody else does.
 	_ = ln.Close()
@@ -275,7 +288,7 @@ func classOf(m *pb.Message) class {
 // messages and their entries must not be changed afterwards.
 func (t *Transport) Send(msgs []*pb.Message) {
 	for _, m := range msgs {
-		p := t.peers[cluster.NodeID(m.GetTo())]
+		p := t.peer(cluster.NodeID(m.GetTo()))
 		if p == nil {
 			t.misaddressed.Add(1)
 			continue
@@ -302,7 +315,7 @@ func (t *Transport) SendStatus(status []byte) {
 	}
 	blob := bytes.Clone(status)
 	t.status.Store(&blob)
-	for _, p := range t.peers {
+	for _, p := range t.allPeers() {
 		l := p.links[classControl-1]
 		l.statusDue.Store(true)
 		l.q.signal()
@@ -327,7 +340,7 @@ func (t *Transport) notifyUnreachable(ctx context.Context) {
 			return
 		case <-t.notify:
 		}
-		for _, p := range t.peers {
+		for _, p := range t.allPeers() {
 			if p.unreachable.Swap(false) {
 				t.cfg.Handler.PeerUnreachable(p.ID)
 			}

@@ -190,7 +190,7 @@ func TestDeadProcessIsRefusedOnceAndComesBack(t *testing.T) {
 func TestRefusalIsReportedOnceAfterASignOfLife(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	defer func() { _ = a.listener.Close() }()
-	l := a.Transport.peers[nodeB].links[classControl-1]
+	l := a.Transport.peer(nodeB).links[classControl-1]
 	refused, other := fmt.Errorf("dial: %w", errRefused), errors.New("timed out")
 	var s dialState
 	for i, c := range []struct {
@@ -472,7 +472,7 @@ func TestPeerThatTalksBackIsDropped(t *testing.T) {
 func TestSocketOptions(t *testing.T) {
 	ln := rawPeer(t)
 	a := New(Config{})
-	for c, want := range map[class]int{classControl: int(userTimeout.Milliseconds()), classRoute: 0, classBulk: 0} {
+	for c, want := range map[class]int{classControl: int(userTimeout.Milliseconds()), classRoute: 0, classBulk: 0, classCall: 0} {
 		conn, err := a.dial(t.Context(), ln.Addr().String(), c)
 		if err != nil {
 			t.Fatal(err)

@@ -208,7 +208,7 @@ func TestFill(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	for _, args := range []string{
 		"--only disk", "--systems galera", "--threads 0", "--threads x", "--rounds 0", "--time 10ms",
-		"--direct tls", "--set x", "--kills 0", "--writers 0", "stray",
+		"--direct tls", "--set x", "--kills 0", "--failures 0", "--writers 0", "stray",
 	} {
 		if err := run(context.Background(), strings.Fields(args), io.Discard, io.Discard); err == nil {
 			t.Errorf("%s is taken", args)

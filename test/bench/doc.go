@@ -10,6 +10,10 @@
 //	          (quorate_*_seconds) over a window of write load
 //	kills     the write gap over SIGKILLs of the primary's mysqld, and of its
 //	          agent and mysqld, with the ledger checked at the end
+//	failures  the write gap, p50 and p99, over the ways in which a primary is
+//	          lost: mysqld killed, agent and mysqld killed, the host frozen, the
+//	          host cut off; beside what others need
+//	switchover  the write gap, p50 and p99, of a primary that moves in order
 //	large     the COMMIT of one transaction of 64 and of 256 MiB, and the longest
 //	          commit of small ones meanwhile, on quorate (through the router), on
 //	          one standalone server, and on a semi-synchronous pair

@@ -28,20 +28,22 @@ const (
 // ledger writes up to 8 rows in one).
 const rowsInFlightMax = 8
 
-// killKind is what is killed.
+// killKind is what happens to the primary.
 type killKind struct {
 	name string
 	kill func(*devcluster.Cluster, int) error
-	// restart: the agent is gone as well and has to be started.
-	restart bool
+	// mend undoes what the agents cannot undo, nil if that is nothing.
+	mend func(context.Context, *devcluster.Cluster, int) error
 }
 
 func killKinds() []killKind {
 	return []killKind{
-		{"mysqld", (*devcluster.Cluster).KillMysqld, false},
-		{"agent+mysqld", (*devcluster.Cluster).KillBoth, true},
+		{"mysqld", (*devcluster.Cluster).KillMysqld, nil},
+		{"agent+mysqld", (*devcluster.Cluster).KillBoth, startAgain},
 	}
 }
+
+func startAgain(ctx context.Context, c *devcluster.Cluster, i int) error { return c.Start(ctx, i) }
 
 // killSeries is the kills of one kind.
 type killSeries struct {
@@ -71,8 +73,22 @@ func (b *bench) runKills(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
+	b.result.Ledger, err = b.underLoad(ctx, c, func(ctx context.Context, w *ledger.Workload) error {
+		for _, kind := range killKinds() {
+			if err := b.killSeries(ctx, c, w, kind); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// underLoad runs what happens to a cluster beside writers, and then holds every
+// server to what the writers were told.
+func (b *bench) underLoad(ctx context.Context, c *devcluster.Cluster, happen func(context.Context, *ledger.Workload) error) (*killVerdict, error) {
 	if err := ledger.CreateTable(ctx, c.DSN(0)); err != nil {
-		return err
+		return nil, err
 	}
 	cfg := ledger.Config{Writers: b.opts.writers, Logger: slog.New(slog.DiscardHandler)}
 	for i := range c.Len() {
@@ -80,7 +96,7 @@ func (b *bench) runKills(ctx context.Context) (err error) {
 	}
 	w, err := ledger.New(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -88,35 +104,40 @@ func (b *bench) runKills(ctx context.Context) (err error) {
 	group.Go(func() error { return w.Run(writing) })
 	group.Go(func() error {
 		defer stop()
-		for _, kind := range killKinds() {
-			if err := b.killSeries(killing, c, w, kind); err != nil {
-				return err
-			}
-		}
-		return nil
+		return happen(killing, w)
 	})
 	if err := group.Wait(); err != nil {
-		return err
+		return nil, err
 	}
 	return b.checkLedger(ctx, c, w)
 }
 
 // killSeries makes all kills of one kind.
 func (b *bench) killSeries(ctx context.Context, c *devcluster.Cluster, w *ledger.Workload, kind killKind) error {
-	series := killSeries{Kind: kind.name}
-	for n := range b.opts.kills {
-		gap, err := b.killOnce(ctx, c, w, kind)
-		if err != nil {
-			return fmt.Errorf("kill %d of %s: %w", n+1, kind.name, err)
-		}
-		b.say("kill %d of %s: nothing acknowledged for %d ms", n+1, kind.name, gap.Milliseconds())
-		series.GapsMs = append(series.GapsMs, float64(gap.Microseconds())/1e3)
+	gaps, err := b.gaps(ctx, c, w, kind, b.opts.kills)
+	if err != nil {
+		return err
 	}
+	series := killSeries{Kind: kind.name, GapsMs: gaps}
 	sorted := slices.Sorted(slices.Values(series.GapsMs))
 	series.Kills = len(sorted)
 	series.MinMs, series.MedianMs, series.MaxMs = sorted[0], median(sorted), sorted[len(sorted)-1]
 	b.result.Kills = append(b.result.Kills, series)
 	return nil
+}
+
+// gaps makes a kind of failure happen runs times and returns the write gaps, in
+// ms.
+func (b *bench) gaps(ctx context.Context, c *devcluster.Cluster, w *ledger.Workload, kind killKind, runs int) (ms []float64, err error) {
+	for n := range runs {
+		gap, err := b.killOnce(ctx, c, w, kind)
+		if err != nil {
+			return nil, fmt.Errorf("kill %d of %s: %w", n+1, kind.name, err)
+		}
+		b.say("kill %d of %s: nothing acknowledged for %d ms", n+1, kind.name, gap.Milliseconds())
+		ms = append(ms, float64(gap.Microseconds())/1e3)
+	}
+	return ms, nil
 }
 
 // killOnce kills the primary of a healthy cluster under load, and returns the
@@ -139,8 +160,8 @@ func (b *bench) killOnce(ctx context.Context, c *devcluster.Cluster, w *ledger.W
 		return 0, err
 	}
 	gap := w.Gap()
-	if kind.restart {
-		if err := c.Start(ctx, primary); err != nil {
+	if kind.mend != nil {
+		if err := kind.mend(ctx, c, primary); err != nil {
 			return 0, err
 		}
 	}
@@ -182,23 +203,23 @@ func (b *bench) heal(ctx context.Context, c *devcluster.Cluster) (primary int, t
 }
 
 // checkLedger holds every server to what the writers were told.
-func (b *bench) checkLedger(ctx context.Context, c *devcluster.Cluster, w *ledger.Workload) error {
+func (b *bench) checkLedger(ctx context.Context, c *devcluster.Cluster, w *ledger.Workload) (*killVerdict, error) {
 	if _, err := c.WaitAllReady(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	var servers []ledger.Node
 	for i := range c.Len() {
 		dsn, err := c.LocalDSN(i)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		servers = append(servers, ledger.Node{Name: c.Name(i), DSN: dsn})
 	}
 	r, err := ledger.Check(ctx, slog.New(slog.DiscardHandler), servers, w.History(), settleWait)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v := killVerdict{Acknowledged: r.Acknowledged, Unknown: r.Unknown, Lost: len(r.Lost), Diverged: len(r.Diverged)}
+	v := &killVerdict{Acknowledged: r.Acknowledged, Unknown: r.Unknown, Lost: len(r.Lost), Diverged: len(r.Diverged)}
 	for _, f := range slices.Concat(r.Lost, r.Diverged) {
 		if len(v.Findings) == findingsMax {
 			break
@@ -208,7 +229,6 @@ func (b *bench) checkLedger(ctx context.Context, c *devcluster.Cluster, w *ledge
 	if !r.OK() {
 		b.result.Faults = append(b.result.Faults, fmt.Sprintf("%d rows lost, %d diverged in the kills", v.Lost, v.Diverged))
 	}
-	b.result.Ledger = &v
 	b.say("ledger checked: %d rows acknowledged, %d lost, %d diverged", v.Acknowledged, v.Lost, v.Diverged)
-	return nil
+	return v, nil
 }

@@ -23,11 +23,13 @@ import (
 
 // The parts, by the names of --only.
 const (
-	partSysbench = "sysbench"
-	partSplit    = "split"
-	partKills    = "kills"
-	partLarge    = "large"
-	partLog      = "log"
+	partSysbench   = "sysbench"
+	partSplit      = "split"
+	partKills      = "kills"
+	partFailures   = "failures"
+	partSwitchover = "switchover"
+	partLarge      = "large"
+	partLog        = "log"
 )
 
 // errInterrupted says that the user ended the run.
@@ -49,6 +51,7 @@ type options struct {
 	tables    int
 	tableSize int
 	kills     int
+	failures  int
 	writers   int
 	direct    string
 	systems   string
@@ -89,7 +92,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&o.binary, "binary", "bin/quorate", "the quorate program")
 	f.StringVar(&o.dir, "dir", "", "directory under which the servers live (default: the system's temporary one)")
 	f.StringVar(&o.json, "json", "", "also write the results to this file as JSON")
-	f.StringVar(&o.only, "only", "", "comma-separated parts to run: sysbench, split, kills, large, log (default: all)")
+	f.StringVar(&o.only, "only", "", "comma-separated parts to run: sysbench, split, kills, failures, switchover, large, log (default: all)")
 	f.IntVar(&o.rounds, "rounds", 1, "how often the systems take turns; a ratio is the median over the rounds")
 	f.DurationVar(&o.duration, "time", 10*time.Second, "duration of one sysbench run")
 	f.StringVar(&o.threads, "threads", "1,16,64", "comma-separated numbers of sysbench threads")
@@ -97,7 +100,8 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	f.IntVar(&o.tables, "tables", 4, "number of sysbench tables")
 	f.IntVar(&o.tableSize, "table-size", 10000, "rows of each sysbench table")
 	f.IntVar(&o.kills, "kills", 10, "kills of each kind")
-	f.IntVar(&o.writers, "writers", 4, "writers during the kills")
+	f.IntVar(&o.failures, "failures", 20, "runs of each failure, and of the switchover")
+	f.IntVar(&o.writers, "writers", 4, "writers during kills and failures")
 	f.StringVar(&o.direct, "direct", "socket", "how quorate-direct reaches the primary's mysqld: socket or tcp")
 	f.StringVar(&o.systems, "systems", "", "comma-separated systems of part sysbench (default: all)")
 	f.Var(o.variables, "set", "server variable NAME=VALUE for all systems; may be repeated")
@@ -112,7 +116,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 
 func (o options) validate() error {
 	for _, p := range split(o.only) {
-		if !slices.Contains([]string{partSysbench, partSplit, partKills, partLarge, partLog}, p) {
+		if !slices.Contains([]string{partSysbench, partSplit, partKills, partFailures, partSwitchover, partLarge, partLog}, p) {
 			return fmt.Errorf("--only: no part %q", p)
 		}
 	}
@@ -128,8 +132,8 @@ func (o options) validate() error {
 		}
 	}
 	switch {
-	case o.rounds < 1 || o.kills < 1 || o.tables < 1 || o.tableSize < 1:
-		return errors.New("--rounds, --kills, --tables and --table-size must be at least 1")
+	case o.rounds < 1 || o.kills < 1 || o.failures < 1 || o.tables < 1 || o.tableSize < 1:
+		return errors.New("--rounds, --kills, --failures, --tables and --table-size must be at least 1")
 	case o.writers < 1 || o.writers > 64:
 		return errors.New("--writers must be 1 to 64")
 	case o.duration < time.Second:
@@ -213,7 +217,7 @@ func (b *bench) prepare(ctx context.Context) error {
 		return fmt.Errorf("name the servers' directory: %w", err)
 	}
 	b.result.Machine = describeMachine(ctx, b.dir)
-	if !slices.ContainsFunc([]string{partSysbench, partSplit, partKills, partLarge}, b.opts.wants) {
+	if !slices.ContainsFunc([]string{partSysbench, partSplit, partKills, partFailures, partSwitchover, partLarge}, b.opts.wants) {
 		return nil
 	}
 	if b.install, err = provision.Discover(""); err != nil {
@@ -244,7 +248,8 @@ func (b *bench) runParts(ctx context.Context) error {
 		name string
 		run  func(context.Context) error
 	}{
-		{partSysbench, b.runSysbench}, {partSplit, b.runSplit}, {partKills, b.runKills}, {partLarge, b.runLarge}, {partLog, b.runLog},
+		{partSysbench, b.runSysbench}, {partSplit, b.runSplit}, {partKills, b.runKills}, {partFailures, b.runFailures},
+		{partSwitchover, b.runSwitchover}, {partLarge, b.runLarge}, {partLog, b.runLog},
 	} {
 		if !b.opts.wants(p.name) {
 			continue

@@ -12,16 +12,18 @@ import (
 
 // result is everything that was measured; the JSON names are an interface.
 type result struct {
-	Machine     machine       `json:"machine"`
-	Points      []point       `json:"sysbench,omitempty"`
-	Ratios      []ratio       `json:"ratios,omitempty"`
-	SplitLoads  []splitLoad   `json:"split_loads,omitempty"`
-	Split       []stage       `json:"split,omitempty"`
-	Kills       []killSeries  `json:"kills,omitempty"`
-	Ledger      *killVerdict  `json:"ledger,omitempty"`
-	Large       []largePoint  `json:"large,omitempty"`
-	LargeRatios []largeRatio  `json:"large_ratios,omitempty"`
-	Log         []goBenchmark `json:"log,omitempty"`
+	Machine    machine      `json:"machine"`
+	Points     []point      `json:"sysbench,omitempty"`
+	Ratios     []ratio      `json:"ratios,omitempty"`
+	SplitLoads []splitLoad  `json:"split_loads,omitempty"`
+	Split      []stage      `json:"split,omitempty"`
+	Kills      []killSeries `json:"kills,omitempty"`
+	Ledger     *killVerdict `json:"ledger,omitempty"`
+	// Failures have verdicts of their own.
+	Failures    []failureSeries `json:"failures,omitempty"`
+	Large       []largePoint    `json:"large,omitempty"`
+	LargeRatios []largeRatio    `json:"large_ratios,omitempty"`
+	Log         []goBenchmark   `json:"log,omitempty"`
 	// logTables are lines for the eye; Log has their figures.
 	logTables []string
 	// Notes say what is missing, Faults what must not be.
@@ -158,6 +160,7 @@ func (r *result) report(out io.Writer, o options) {
 	r.reportRatios(out)
 	r.reportSplit(out)
 	r.reportKills(out)
+	r.reportFailures(out)
 	r.reportLarge(out)
 	r.reportLog(out)
 	for _, n := range r.Notes {
@@ -261,7 +264,12 @@ func (r *result) reportKills(out io.Writer) {
 		}
 		table(out, rows)
 	}
-	if v := r.Ledger; v != nil {
+	r.Ledger.report(out)
+}
+
+// report prints what became of the rows, if it was looked at.
+func (v *killVerdict) report(out io.Writer) {
+	if v != nil {
 		fmt.Fprintf(out, "ledger: %d rows acknowledged, %d of unknown outcome, %d lost, %d diverged\n",
 			v.Acknowledged, v.Unknown, v.Lost, v.Diverged)
 		for _, f := range v.Findings {

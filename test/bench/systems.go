@@ -161,15 +161,19 @@ type quorate struct {
 
 // newCluster starts a cluster in b.dir/name and creates the application's
 // account with every right on database.
-func (b *bench) newCluster(ctx context.Context, name, database string) (c *devcluster.Cluster, err error) {
+func (b *bench) newCluster(ctx context.Context, name, database string) (*devcluster.Cluster, error) {
+	return b.newClusterOf(ctx, devcluster.Options{Dir: filepath.Join(b.dir, name)}, database)
+}
+
+// newClusterOf is newCluster with options: it fills in the others.
+func (b *bench) newClusterOf(ctx context.Context, opts devcluster.Options, database string) (c *devcluster.Cluster, err error) {
 	vars := sharedVariables()
 	// performance_schema=ON is guarded, so it is quorate's own setting already.
 	delete(vars, "performance_schema")
 	maps.Copy(vars, b.opts.variables)
-	c, err = devcluster.New(devcluster.Options{
-		Binary: b.opts.binary, Dir: filepath.Join(b.dir, name), Nodes: nodes,
-		MySQLBase: b.install.BaseDir, Variables: vars, Logger: slog.New(slog.DiscardHandler),
-	})
+	opts.Binary, opts.MySQLBase, opts.Nodes = b.opts.binary, b.install.BaseDir, nodes
+	opts.Variables, opts.Logger = vars, slog.New(slog.DiscardHandler)
+	c, err = devcluster.New(opts)
 	if err != nil {
 		return nil, err
 	}

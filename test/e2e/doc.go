@@ -10,8 +10,8 @@
 // breaks something, waits until the cluster works again, stops the writers and
 // has every server checked against the whole history.
 //
-// Nothing here waits for a time to pass: every wait is for a condition, with a
-// deadline. "Sessions wait for an ACK" is such a condition: it is read from
+// Nothing here waits for a time to pass, but for a fault that lasts for one:
+// every wait is for a condition, with a deadline. "Sessions wait for an ACK" is such a condition: it is read from
 // the primary's process list while the followers are stopped. In those tests
 // the writers start after the followers have stopped, so not one OK is allowed.
 //
@@ -20,5 +20,8 @@
 // A MySQL installation: $QUORATE_MYSQL_BASE, or the repository's own private
 // one (make mysql). Without one the tests are skipped, and fail if $CI is set.
 // With QUORATE_E2E_KEEP=1 a failed test leaves its whole directory; otherwise
-// only the logs stay.
+// only the logs stay. With QUORATE_E2E_LONG=1 frozen nodes stay frozen for half a
+// minute, and crash loops go on. TestClock needs libfaketime (package faketime, or
+// QUORATE_FAKETIME names the library), TestUnderLoad/Memory the right to make a
+// control group; both are skipped without.
 package e2e

@@ -20,6 +20,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/provision"
 )
 
@@ -132,8 +133,9 @@ func (f *fixture) foreignDump(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// TestDivergence writes a row behind quorate's back, with a GTID of its own,
-// while the node's agent is down.
+// TestDivergence writes rows behind quorate's back, with GTIDs of their own: while
+// the node's agent is down, and through the node's own mysqld, which has them in its
+// binlog.
 func TestDivergence(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "RowBehindTheBack", func(t *testing.T, ctx context.Context) {
@@ -141,29 +143,128 @@ func TestDivergence(t *testing.T) {
 		if err := f.Terminate(ctx, victim); err != nil {
 			t.Fatal(err)
 		}
-		gtid := f.writeBehind(t, ctx, victim)
+		id := f.writeBehind(t, ctx, victim)
 		if err := f.Start(ctx, victim); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.WaitNode(ctx, victim, "errant", func(st cluster.NodeStatus) bool {
-			return st.Role == cluster.RoleErrant
-		}); err != nil {
-			t.Fatal(err)
-		}
-		st := f.status(t, ctx, victim)
-		if !strings.Contains(st.Errant, gtid) || !strings.Contains(st.Reason, gtid) {
-			t.Errorf("errant %q, reason %q: neither may lack %s", st.Errant, st.Reason, gtid)
-		}
-		// Its mysqld is told to go when the node becomes errant, and takes a moment.
-		if err := devcluster.Poll(ctx, "the errant node's mysqld ends", func(context.Context) (bool, string, error) {
-			pid := f.MysqldPID(victim)
-			return pid == 0, fmt.Sprintf("process %d", pid), nil
-		}); err != nil {
-			t.Error(err)
+		st := f.awaitErrant(t, ctx, victim, id)
+		if want := "no binlog of them here"; st.ErrantSaved != want {
+			t.Errorf("saved: %q, want %q: the binlog was elsewhere", st.ErrantSaved, want)
 		}
 		l := f.start(t, 4, f.others(victim)...) // the others do not mind
 		l.awaitAcks(t, ctx, 100)
+		l.stop(t)
 	})
+	f.scenario(t, "RowThroughItsOwnMysqld", f.rowThroughMysqld)
+}
+
+// awaitErrant waits until node i is errant with the transaction, its mysqld is gone,
+// and it has tried to save the transaction.
+func (f *fixture) awaitErrant(t *testing.T, ctx context.Context, i int, id string) cluster.NodeStatus {
+	t.Helper()
+	if err := f.WaitNode(ctx, i, "errant", func(st cluster.NodeStatus) bool {
+		return st.Role == cluster.RoleErrant && st.ErrantSaved != ""
+	}); err != nil {
+		t.Fatal(err)
+	}
+	st := f.status(t, ctx, i)
+	if !strings.Contains(st.Errant, id) || !strings.Contains(st.Reason, id) {
+		t.Errorf("errant %q, reason %q: neither may lack %s", st.Errant, st.Reason, id)
+	}
+	if pid := f.MysqldPID(i); pid != 0 {
+		t.Errorf("the errant node's mysqld runs, process %d", pid)
+	}
+	return st
+}
+
+// rowThroughMysqld opens a replica's mysqld with the agent's own account and inserts
+// a row. The agent sees it, and the row can be read from what it has saved.
+func (f *fixture) rowThroughMysqld(t *testing.T, ctx context.Context) {
+	victim := -1
+	for i := range f.Len() {
+		if f.status(t, ctx, i).Role == cluster.RoleReplica {
+			victim = i
+		}
+	}
+	if victim < 0 {
+		t.Fatal("no replica is left")
+	}
+	db := f.admin(t, victim)
+	id := f.nextGTID(t, ctx, db)
+	for _, stmt := range []string{
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF, GLOBAL super_read_only = OFF", // with the first on, nobody would let the commit go
+		"INSERT INTO quorate_demo.ledger (id, writer, seq, payload) VALUES ((1 << 60) + 1, 1 << 28, 1, 'through its own mysqld')",
+	} {
+		if err := execute(ctx, db, stmt); err != nil {
+			t.Fatalf("%s: %v", stmt, err)
+		}
+	}
+	st := f.awaitErrant(t, ctx, victim, id)
+	if !strings.HasPrefix(st.ErrantSaved, "1 of 1 transactions in ") {
+		t.Fatalf("saved: %q", st.ErrantSaved)
+	}
+	f.savedRow(t, ctx, strings.TrimPrefix(st.ErrantSaved, "1 of 1 transactions in "), id)
+	// The save is found again.
+	if err := f.Terminate(ctx, victim); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, victim); err != nil {
+		t.Fatal(err)
+	}
+	if again := f.awaitErrant(t, ctx, victim, id); again.ErrantSaved != st.ErrantSaved {
+		t.Errorf("saved: %q, before it was %q", again.ErrantSaved, st.ErrantSaved)
+	}
+}
+
+// nextGTID returns the GTID of the next transaction that a server makes itself: it is
+// killed too soon after that to be asked.
+func (f *fixture) nextGTID(t *testing.T, ctx context.Context, db *sql.DB) string {
+	t.Helper()
+	own := queryStrings(t, ctx, db, "SELECT @@GLOBAL.server_uuid")[0]
+	set, err := gtid.ParseSet(queryStrings(t, ctx, db, "SELECT @@GLOBAL.gtid_executed")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := uint64(0)
+	for source, interval := range set.Intervals() {
+		if source.UUID.String() == own && source.Tag == "" {
+			last = max(last, interval.End)
+		}
+	}
+	return fmt.Sprintf("%s:%d", own, last+1)
+}
+
+// savedRow runs what a save's README says.
+func (f *fixture) savedRow(t *testing.T, ctx context.Context, dir, id string) {
+	t.Helper()
+	readme, err := os.ReadFile(dir + "/README")
+	if err != nil {
+		t.Fatal(err)
+	}
+	install, err := provision.Discover(mysqlBase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv, err := install.MysqlbinlogArgv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, _, _ := strings.Cut(string(readme), "#")
+	argv = append(argv, append(strings.Fields(command)[1:], "--verify-binlog-checksum")...)
+	tool := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	tool.Dir = dir
+	out, err := tool.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", readme, err, out)
+	}
+	for _, want := range []string{"GTID_NEXT= '" + id + "'", "'through its own mysqld'", "COMMIT"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s lacks %q:\n%s", readme, want, out)
+		}
+	}
+	if n := strings.Count(string(out), "SET @@SESSION.GTID_NEXT= '"+id[:8]); n != 1 {
+		t.Errorf("%d transactions, want 1:\n%s", n, out)
+	}
 }
 
 // writeBehind runs node i's data directory without an agent, inserts a row and

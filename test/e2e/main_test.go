@@ -79,6 +79,7 @@ type fixture struct {
 	*devcluster.Cluster
 	history []ledger.Attempt
 	writers uint32 // next writer's number
+	joining func() // told once a node has joined
 }
 
 // newFixture starts a cluster with the ledger's table in it. It is closed when
@@ -263,8 +264,14 @@ func (l *load) rowsOn(t *testing.T, ctx context.Context, i int) (n int) {
 // check holds every server to the history.
 func (f *fixture) check(t *testing.T, ctx context.Context) {
 	t.Helper()
+	f.checkNodes(t, ctx, f.Full()...)
+}
+
+// checkNodes holds some servers to the history.
+func (f *fixture) checkNodes(t *testing.T, ctx context.Context, on ...int) {
+	t.Helper()
 	var nodes []ledger.Node
-	for i := range f.Len() {
+	for _, i := range on {
 		dsn, err := f.LocalDSN(i)
 		if err != nil {
 			t.Fatal(err)

@@ -26,6 +26,8 @@ const (
 	machineFile   = "internal/tap/machine.go"
 	groupFile     = "internal/consensus/group.go"
 	committedFile = "internal/consensus/committed.go"
+	progressFile  = "internal/consensus/progress.go"
+	policyFile    = "internal/cluster/policy.go"
 	healFile      = "internal/consensus/heal.go"
 	coreFile      = "internal/core/core.go"
 	appendFile    = "internal/seglog/append.go"
@@ -41,7 +43,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), proposing(), electing(), storing(), replaying(), promoting()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), storing(), replaying(), promoting()} {
 		all = append(all, some...)
 	}
 	return all
@@ -102,6 +104,28 @@ func acknowledging() []mutation {
 		{
 			name: "reuse-binlog-name", what: "the binlogs of all incarnations have one name", seeds: 20, nodes: 3,
 			edits: one(nameFile, `fmt.Sprintf("q%010d", n)`, `fmt.Sprintf("q%010d", min(n, 1))`),
+		},
+	}
+}
+
+// acknowledgingByPolicy breaks what an ACK waits for beside the commit.
+func acknowledgingByPolicy() []mutation {
+	return []mutation{
+		{
+			name: "ack-by-majority", what: "a commit is acknowledged whatever the durability policy is", seeds: 40, nodes: 3,
+			edits: one(progressFile, "\tif g.acks.waits {\n", "\tif false {\n"),
+		},
+		{
+			name: "ack-what-was-sent", what: "what was sent to a member is taken for what it has on its disk", seeds: 40, nodes: 3,
+			edits: one(progressFile, "= p.Match }", "= p.Next - 1 }"),
+		},
+		{
+			name: "ack-by-one-site", what: "under site-majority one site is enough", seeds: 60, nodes: 3,
+			edits: one(policyFile, "\treturn second\n", "\treturn first\n"),
+		},
+		{
+			name: "drop-who-is-waited-for", what: "a member that is to be waited for is dropped", seeds: 60, nodes: 3,
+			edits: one(policyFile, "m.RequireAck && m.DropAfter > 0 && late", "m.RequireAck && late"),
 		},
 	}
 }

@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/core"
+)
+
+const (
+	// fenceFile is there while an operator wants no mysqld to run here.
+	fenceFile = "fence.json"
+	// fenceWait bounds the wait for mysqld's end.
+	fenceWait = 10 * time.Second
+	// auditTextBytesMax bounds what an audit line says of a request.
+	auditTextBytesMax = 500
+)
+
+// actions are the requests for what operators do to nodes.
+func (a *Agent) actions() map[string]handler {
+	return map[string]handler{
+		"switchover":        {leader: true, audited: true, timeout: switchoverTimeout, run: a.controlSwitchover},
+		"switchover.target": {timeout: waitMax, run: a.controlTarget},
+		"restart":           {onNode: true, audited: true, timeout: switchoverTimeout, run: a.controlRestart},
+		"fence":             {onNode: true, audited: true, timeout: 2 * fenceWait, run: a.controlFence},
+		"unfence":           {onNode: true, audited: true, timeout: 2 * fenceWait, run: a.controlUnfence},
+	}
+}
+
+// audited writes a line about what became of an operator's request here. What was
+// committed has its line by that (onState).
+func (a *Agent) audited(h handler, r control.Request, d done, err error) {
+	if !h.audited || d.readOnly || err == nil && d.index != 0 {
+		return
+	}
+	line := cluster.AuditEntry{At: time.Now().UTC().Truncate(time.Millisecond), By: r.By, What: d.what, Result: "done"}
+	if line.What == "" {
+		line.What = fmt.Sprintf("%s %.*s", r.Name, auditTextBytesMax, r.Args)
+	}
+	if err != nil {
+		line.Result = fmt.Sprintf("not done: %.*s", auditTextBytesMax, err)
+		if e, ok := errors.AsType[*control.Error](err); ok && e.Code == control.CodeUncertain {
+			line.Result = fmt.Sprintf("not known: %.*s", auditTextBytesMax, err)
+		}
+	}
+	if err := a.state.audit.append(line); err != nil {
+		a.logger.Warn("write the audit log", "line", line.What, "by", line.By, "result", line.Result, "error", err)
+	}
+}
+
+// onNode finds the node that a request is about.
+func (a *Agent) onNode(r control.Request) (cluster.NodeID, error) {
+	var about struct {
+		Node string `json:"node"`
+	}
+	if err := json.Unmarshal(r.Args, &about); err != nil {
+		return 0, control.Errorf(control.CodeInvalid, "read the arguments of %s: %v", r.Name, err)
+	}
+	m, err := a.board.clusterState().Member(about.Node)
+	if err != nil {
+		return 0, control.Errorf(control.CodeInvalid, "%v", err)
+	}
+	return m.ID, nil
+}
+
+// controlOnNode has the agent of the node that a request is about carry it out.
+func (a *Agent) controlOnNode(ctx context.Context, h handler, r control.Request) control.Answer {
+	id, err := a.onNode(r)
+	if err != nil {
+		a.audited(h, r, done{}, err)
+		return a.refusal(control.CodeInvalid, "%v", err)
+	}
+	if id != a.self.ID {
+		answer, ok := a.forward(ctx, h, id, r)
+		if !ok {
+			answer = a.refusal(control.CodeFailed, "node %s cannot be asked, nothing was done: %s", a.board.name(id), answer.Error)
+			a.audited(h, r, done{}, answer.Err())
+		}
+		return answer
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	return a.carryOut(ctx, h, r)
+}
+
+// controlRestart starts this node's mysqld again. A primary moves first, unless it
+// is to be done in place.
+func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.RestartRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	d := done{what: fmt.Sprintf("restart mysqld of %s", a.self.Name)}
+	if args.InPlace {
+		d.what += " in place"
+	}
+	p := a.currentProcess()
+	switch {
+	case !a.runsMysqld():
+		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
+	case p == nil:
+		return d, control.Errorf(control.CodeFailed, "no mysqld runs on node %s: it is %s", a.self.Name, a.board.own().Role)
+	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
+		return d, control.Errorf(control.CodeInvalid, "a pause of %v: it is %v to %v", args.MaxPause, maxPauseMin, maxPauseMax)
+	}
+	result := cluster.Restarted{Node: a.self.Name}
+	if a.board.own().Role == cluster.RolePrimary && !args.InPlace {
+		s, err := a.switchover(ctx, r.By, cluster.SwitchoverRequest{MaxPause: args.MaxPause, Wait: control.Timeout})
+		if err != nil {
+			return d, fmt.Errorf("move the primary first: %w", err)
+		}
+		result.Moved = &s
+	}
+	began := time.Now()
+	m := &moving{by: r.By, limit: args.MaxPause, ended: make(chan string, 1)}
+	if err := a.runPlan(core.Restart{Reason: "restart asked for by " + r.By}, m); err != nil {
+		return d, err
+	}
+	inc, err := a.awaitMysqld(p.Incarnation())
+	result.Incarnation, result.Seconds = inc, time.Since(began).Seconds()
+	d.result = result
+	return d, err
+}
+
+// awaitMysqld waits until a newer mysqld than the given one replicates or serves.
+func (a *Agent) awaitMysqld(than uint64) (incarnation uint64, err error) {
+	ctx, cancel := context.WithTimeout(a.ctx, a.cfg.MySQL.PromotionTimeout)
+	defer cancel()
+	for {
+		changed := a.board.changes()
+		role := a.board.own().Role
+		if p := a.currentProcess(); p != nil && p.Incarnation() > than && (role == cluster.RoleReplica || role == cluster.RolePrimary) {
+			return p.Incarnation(), nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, control.Errorf(control.CodeUncertain, "mysqld was stopped and started, and is %s so far: see the status", role)
+		}
+	}
+}
+
+// controlFence ends this node's mysqld until controlUnfence.
+func (a *Agent) controlFence(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.FenceRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	f := cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second), Reason: args.Reason}
+	d := done{what: "fence node " + a.self.Name, result: f}
+	if f.Reason != "" {
+		d.what += ": " + f.Reason
+	}
+	switch {
+	case !a.runsMysqld():
+		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
+	case len(f.Reason) > auditTextBytesMax:
+		return d, control.Errorf(control.CodeInvalid, "the reason has %d bytes, at most %d are kept", len(f.Reason), auditTextBytesMax)
+	case a.board.own().Role == cluster.RolePrimary && !args.Force:
+		return d, control.Errorf(control.CodeFailed, "node %s is the primary: move it first (quorate switchover), or say --force, which ends its sessions in doubt", a.self.Name)
+	}
+	if err := writeJSON(a.data.join(fenceFile), f); err != nil {
+		return d, fmt.Errorf("note the fence: %w", err)
+	}
+	a.input(core.Fenced{Reason: f.String()})
+	return d, a.awaitRole(ctx, func(role cluster.Role) bool { return role == cluster.RoleFenced || role == cluster.RoleErrant })
+}
+
+// controlUnfence lets mysqld run here again.
+func (a *Agent) controlUnfence(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.FenceRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	d := done{what: "unfence node " + a.self.Name, result: cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second)}}
+	err := os.Remove(a.data.join(fenceFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, control.Errorf(control.CodeInvalid, "node %s was not fenced by an operator: it is %s", a.self.Name, a.board.own().Role)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(a.data.join(fenceFile)))
+	}
+	if err != nil {
+		return d, fmt.Errorf("take the fence away: %w", err)
+	}
+	a.input(core.Fenced{})
+	return d, a.awaitRole(ctx, func(role cluster.Role) bool { return role != cluster.RoleFenced })
+}
+
+// awaitRole waits until this node's role is as it should be.
+func (a *Agent) awaitRole(ctx context.Context, is func(cluster.Role) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, fenceWait)
+	defer cancel()
+	for {
+		changed := a.board.changes()
+		role := a.board.own().Role
+		if is(role) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return control.Errorf(control.CodeUncertain, "it was noted, and the node is %s so far: see the status", role)
+		}
+	}
+}
+
+// fencedBefore tells core of a fence from before this start.
+func (a *Agent) fencedBefore() (core.Fenced, error) {
+	b, err := os.ReadFile(a.data.join(fenceFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return core.Fenced{}, nil
+	}
+	var f cluster.Fence
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err != nil {
+		return core.Fenced{}, fmt.Errorf("read %s: %w", fenceFile, err)
+	}
+	return core.Fenced{Reason: f.String()}, nil
+}
+
+// mayOpen says whether maintenance lets this node open for writes, by what is
+// committed: the caller has passed a barrier.
+func (a *Agent) mayOpen() error {
+	m := a.node.Committed().State().State.Maintenance
+	if m == nil || m.Primary == a.self.Name {
+		return nil
+	}
+	return fmt.Errorf("maintenance is on since %s, by %s: %q may open alone", m.Since.UTC().Format(time.RFC3339), m.By, m.Primary)
+}
+
+// endMaintenance switches maintenance off when its time is over.
+func (a *Agent) endMaintenance(ctx context.Context) {
+	m := a.board.clusterState().Maintenance
+	if m == nil || m.Until.IsZero() || time.Now().Before(m.Until) || !a.node.Role().Leading {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
+	defer cancel()
+	by := "quorate, its time is over"
+	if _, err := a.changeState(ctx, by, cluster.Change{Maintenance: &cluster.MaintenanceChange{}}); err != nil {
+		a.logger.Warn("switch maintenance off, whose time is over: it is tried again", "error", err)
+	}
+}
+
+// designate names the node that may open while maintenance is on: who is the
+// primary, or about to be.
+func (a *Agent) designate(c *cluster.MaintenanceChange) {
+	if !c.On || c.Primary != "" || a.board.clusterState().Maintenance != nil {
+		return
+	}
+	if id, ok := a.board.primary(); ok {
+		c.Primary = a.board.name(id)
+	} else if a.runsMysqld() { // this is the leader's agent
+		c.Primary = a.self.Name
+	}
+}

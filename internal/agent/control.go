@@ -1,0 +1,322 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/control"
+)
+
+const (
+	// controlRetry is the pause before the leader is looked for again.
+	controlRetry = 100 * time.Millisecond
+	// callGrace is what an agent has beyond a request's time to send its answer.
+	callGrace = time.Second
+	// auditLinesMax bounds the lines of one answer.
+	auditLinesMax = 10_000
+)
+
+// handler carries out the requests of one name.
+type handler struct {
+	// leader: the leader's agent does it, whoever is asked. Otherwise it is done
+	// where it is asked.
+	leader bool
+	// timeout bounds it; 0 = control.Timeout. An answer that a person waits for has
+	// api.ControlTimeout at most.
+	timeout time.Duration
+	// onNode: the agent of the node that the arguments name does it.
+	onNode bool
+	// audited: it changes something, so the audit log has a line of it.
+	audited bool
+	run     func(ctx context.Context, r control.Request) (done, error)
+}
+
+// done is what a handler has to tell.
+type done struct {
+	// result goes into the answer, as JSON.
+	result any
+	// index is the log entry that brought a change; 0 = none.
+	index uint64
+	// what says in a line what it was, for the audit log; "" = the request as it is.
+	what string
+	// readOnly: nothing was to be changed.
+	readOnly bool
+}
+
+// handlers is the table of all requests: a new one is a line here and a function.
+// One that fails returns a *control.Error where its kind matters; from leaders
+// consensus.ErrNotLeader and ErrNotReady have it tried again.
+func (a *Agent) handlers() map[string]handler {
+	all := map[string]handler{
+		"node.set":    {leader: true, audited: true, run: a.controlNodeSet},
+		"cluster.set": {leader: true, run: a.controlClusterSet},
+		"maintenance": {leader: true, audited: true, run: a.controlMaintenance},
+		"audit":       {run: a.controlAudit},
+		"did-commit":  {timeout: didCommitTimeout, run: a.controlDidCommit},
+	}
+	maps.Copy(all, a.actions())
+	maps.Copy(all, a.membership())
+	return all
+}
+
+// control has a request carried out: here, or by the leader's agent.
+func (a *Agent) control(ctx context.Context, r control.Request) control.Answer {
+	h, ok := a.handlers()[r.Name]
+	switch {
+	case !ok:
+		return a.refusal(control.CodeUnknown, "node %s (quorate %s) knows no request %q", a.self.Name, a.version, r.Name)
+	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
+		return a.refusal(control.CodeInvalid, "the request does not say in a line who asks")
+	case a.node == nil:
+		return a.refusal(control.CodeFailed, "node %s: %v", a.self.Name, errHealing)
+	}
+	if h.timeout == 0 {
+		h.timeout = control.Timeout
+	}
+	if !h.leader && !h.onNode || r.From != "" {
+		ctx, cancel := context.WithTimeout(ctx, h.timeout)
+		defer cancel()
+		return a.carryOut(ctx, h, r)
+	}
+	if h.onNode {
+		return a.controlOnNode(ctx, h, r)
+	}
+	return a.controlLeader(ctx, h, r)
+}
+
+// controlLeader finds the leader and has its agent carry a request out. parent
+// bounds what the request's own time does not: the way of an answer.
+func (a *Agent) controlLeader(parent context.Context, h handler, r control.Request) control.Answer {
+	ctx, cancel := context.WithTimeout(parent, h.timeout)
+	defer cancel()
+	why := ""
+	for {
+		changed := a.board.changes()
+		switch role := a.node.Role(); {
+		case role.Leading:
+			answer := a.carryOut(ctx, h, r)
+			if answer.Code != control.CodeNotLeader {
+				return answer
+			}
+			why = answer.Error
+		case role.Leader != 0:
+			answer, ok := a.forward(parent, h, role.Leader, r)
+			if ok && answer.Code != control.CodeNotLeader {
+				a.waitIndex(ctx, answer.Index)
+				return answer
+			}
+			why = answer.Error
+		default:
+			why = a.reachable()
+		}
+		select {
+		case <-changed:
+		case <-time.After(controlRetry):
+		case <-ctx.Done():
+			a.audited(h, r, done{}, errors.New("no leader took it"))
+			return a.refusal(control.CodeNoLeader, "no leader took the request within %v, nothing was done: %s", h.timeout, why)
+		}
+	}
+}
+
+// reachable says how many nodes this one hears of.
+func (a *Agent) reachable() string {
+	nodes := a.board.all()
+	there := 0
+	for _, n := range nodes {
+		if n.Reachable {
+			there++
+		}
+	}
+	return fmt.Sprintf("node %s knows of no leader, and hears of %d of %d nodes", a.self.Name, there, len(nodes))
+}
+
+// forward passes a request on to another node's agent. ok=false: it was not
+// carried out, as far as anybody can know.
+func (a *Agent) forward(ctx context.Context, h handler, to cluster.NodeID, r control.Request) (answer control.Answer, ok bool) {
+	r.From = a.self.Name
+	conn, err := a.peers.DialCall(ctx, to)
+	if err != nil {
+		return control.Answer{Error: err.Error()}, false
+	}
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(h.timeout + callGrace)); err != nil {
+		return control.Answer{Error: err.Error()}, false
+	}
+	if err := control.WriteRequest(conn, r); err != nil {
+		return control.Answer{Error: err.Error()}, false
+	}
+	answer, err = control.ReadAnswer(conn)
+	if err != nil {
+		return a.refusal(control.CodeUncertain, "node %s leads, and was asked, but its answer did not come (%v): "+
+			"whether it was done is in the audit log", a.board.name(to), err), true
+	}
+	return answer, true
+}
+
+// waitIndex waits until this node has a change that it had another one make, so
+// that its status shows it. It is no failure if it has not.
+func (a *Agent) waitIndex(ctx context.Context, index uint64) {
+	for {
+		mark, changed := a.node.Committed().Changed()
+		if mark.Index >= index {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// carryOut runs a request's handler here.
+func (a *Agent) carryOut(ctx context.Context, h handler, r control.Request) control.Answer {
+	if h.leader && !a.node.Role().Leading {
+		return a.refusal(control.CodeNotLeader, "node %s does not lead", a.self.Name)
+	}
+	d, err := h.run(ctx, r)
+	if !errors.Is(err, consensus.ErrNotLeader) && !errors.Is(err, consensus.ErrNotReady) { // it is asked again then
+		a.audited(h, r, d, err)
+	}
+	if err != nil {
+		code := control.CodeFailed
+		if e, ok := errors.AsType[*control.Error](err); ok {
+			code = e.Code
+		} else if errors.Is(err, consensus.ErrNotLeader) || errors.Is(err, consensus.ErrNotReady) {
+			code = control.CodeNotLeader
+		}
+		a.logger.Warn("request refused", "name", r.Name, "by", r.By, "from", r.From, "code", code, "error", err)
+		return a.refusal(code, "%v", err)
+	}
+	result, err := json.Marshal(d.result)
+	if err != nil {
+		return a.refusal(control.CodeFailed, "encode the result, which stands: %v", err)
+	}
+	return control.Answer{Code: control.CodeOK, Node: a.self.Name, Index: d.index, Result: result}
+}
+
+func (a *Agent) refusal(code control.Code, format string, args ...any) control.Answer {
+	return control.Answer{Code: code, Node: a.self.Name, Error: fmt.Sprintf(format, args...)}
+}
+
+// Control implements api.Provider: what comes from a person on this machine.
+func (p provider) Control(ctx context.Context, r control.Request) control.Answer {
+	r.From = ""
+	return p.control(ctx, r)
+}
+
+// serveCall answers the request that another node's agent passed on.
+func (a *Agent) serveCall(ctx context.Context, from cluster.NodeID, conn net.Conn) {
+	err := conn.SetDeadline(time.Now().Add(control.Timeout))
+	var r control.Request
+	if err == nil {
+		r, err = control.ReadRequest(conn)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{}) // the handler has its own time
+	}
+	if err == nil {
+		r.From = a.board.name(from)
+		answer := a.control(ctx, r)
+		if err = conn.SetDeadline(time.Now().Add(callGrace)); err == nil {
+			err = control.WriteAnswer(conn, answer)
+		}
+		if err == nil && r.Name == seedDataRequest && answer.Code == control.CodeOK {
+			if err = conn.SetDeadline(time.Time{}); err == nil {
+				a.serveSeedData(ctx, conn)
+			}
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		a.logger.Warn("answer another node's request", "peer", a.board.name(from), "error", err)
+	}
+}
+
+// arguments decodes a request's own arguments.
+func arguments(r control.Request, to any) error {
+	d := json.NewDecoder(bytes.NewReader(r.Args))
+	d.DisallowUnknownFields() // what is not known cannot be done
+	if err := d.Decode(to); err != nil {
+		return control.Errorf(control.CodeInvalid, "read the arguments of %s: %v", r.Name, err)
+	}
+	return nil
+}
+
+// changeState has a change of the cluster state committed.
+func (a *Agent) changeState(ctx context.Context, by string, c cluster.Change) (done, error) {
+	if err := a.allKnowState(); err != nil {
+		return done{}, err
+	}
+	c.ID, c.By, c.At = rand.Text(), by, time.Now().UTC().Truncate(time.Millisecond)
+	result := cluster.ChangeResult{What: c.String()}
+	o, err := a.node.ProposeState(ctx, c)
+	switch {
+	case err == nil:
+		result.Changed, result.Version = true, o.State.Version
+		return done{result: result, index: o.Index}, nil
+	case errors.Is(err, cluster.ErrUnchanged):
+		result.Version = a.node.Committed().State().State.Version
+		return done{result: result, readOnly: true}, nil
+	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNotReady):
+		return done{}, err
+	case errors.Is(err, consensus.ErrStale):
+		return done{}, control.Errorf(control.CodeStale, "%v", consensus.ErrStale)
+	case errors.Is(err, consensus.ErrUncertain), errors.Is(err, consensus.ErrStopped):
+		return done{}, control.Errorf(control.CodeUncertain, "%v", consensus.ErrUncertain)
+	}
+	return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+}
+
+// allKnowState refuses a change while a node is heard of whose quorate is older
+// than the cluster state: it would end at the entry.
+func (a *Agent) allKnowState() error {
+	for _, n := range a.board.all() {
+		if n.Role != "" && n.StateVersion == nil {
+			return control.Errorf(control.CodeFailed, "node %s runs quorate %s, which knows no cluster state: upgrade it first",
+				n.Name, n.AgentVersion)
+		}
+	}
+	return nil
+}
+
+func (a *Agent) controlNodeSet(ctx context.Context, r control.Request) (done, error) {
+	var c cluster.NodeChange
+	if err := arguments(r, &c); err != nil {
+		return done{}, err
+	}
+	return a.changeState(ctx, r.By, cluster.Change{Node: &c})
+}
+
+func (a *Agent) controlMaintenance(ctx context.Context, r control.Request) (done, error) {
+	var c cluster.MaintenanceChange
+	if err := arguments(r, &c); err != nil {
+		return done{}, err
+	}
+	a.designate(&c)
+	return a.changeState(ctx, r.By, cluster.Change{Maintenance: &c})
+}
+
+func (a *Agent) controlAudit(_ context.Context, r control.Request) (done, error) {
+	var args cluster.AuditRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	if args.Last < 1 || args.Last > auditLinesMax {
+		return done{}, control.Errorf(control.CodeInvalid, "%d lines: ask for 1 to %d", args.Last, auditLinesMax)
+	}
+	lines, err := a.state.audit.newest(args.Last)
+	return done{result: lines}, err
+}

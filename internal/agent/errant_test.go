@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/gtid"
+)
+
+// errantFixture is a store and binlog files with the transactions 1 to 6, three in
+// each.
+type errantFixture struct {
+	errantStore
+	files        []string
+	transactions [][]byte
+}
+
+func newErrantFixture(t *testing.T) *errantFixture {
+	t.Helper()
+	dir := t.TempDir()
+	f := &errantFixture{errantStore: errantStore{path: filepath.Join(dir, errantDir), savesMax: 2, bytesMax: 1 << 20}}
+	next := uint64(1)
+	for _, name := range []string{"q0000000001.000001", "q0000000002.000001"} {
+		w := binlogtest.New(name)
+		w.Next = next
+		content := binlogtest.Join([]byte(binlog.Magic), binlogtest.Join(w.Start()[1:]...))
+		for range 3 {
+			f.transactions = append(f.transactions, binlogtest.Join(w.Rows(100)...))
+			content = append(content, f.transactions[len(f.transactions)-1]...)
+		}
+		next = w.Next
+		f.files = append(f.files, filepath.Join(dir, name))
+		if err := os.WriteFile(f.files[len(f.files)-1], append(content, w.Rotate("next")...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+func errantSet(numbers ...uint64) *gtid.Set {
+	set := &gtid.Set{}
+	for _, n := range numbers {
+		set.Add(binlogtest.GTID(n))
+	}
+	return set
+}
+
+// saved returns the numbers of the transactions in a save's file, which is read as
+// any binlog file is.
+func savedIn(t *testing.T, path string) (numbers []uint64) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, ok := strings.CutPrefix(string(b), binlog.Magic)
+	if !ok {
+		t.Fatalf("%s does not begin as a binlog file", path)
+	}
+	if first, _, err := binlog.CutEvent([]byte(events)); err != nil || first.Type() != binlog.TypeFormatDescription {
+		t.Fatalf("%s begins with %v, %v", path, first, err)
+	}
+	for x, err := range binlog.Transactions([]byte(events)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, x.GTID.N)
+	}
+	return numbers
+}
+
+func TestErrantSave(t *testing.T) {
+	f := newErrantFixture(t)
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	errant := errantSet(2, 4, 6, 9)
+	save, dir, err := f.save(t.Context(), at, errant, f.files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := errantSave{
+		Format: errantFormat, At: at, Errant: errant.String(), Saved: errantSet(2, 4, 6).String(),
+		Files: []string{"q0000000001.000001", "q0000000002.000001"},
+	}
+	if d := cmp.Diff(want, save); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if got, want := filepath.Base(dir), "20260301T120000Z-11000000_2"; got != want {
+		t.Errorf("it is in %s, want %s", got, want)
+	}
+	for name, want := range map[string][]uint64{save.Files[0]: {2}, save.Files[1]: {4, 6}} {
+		if d := cmp.Diff(want, savedIn(t, filepath.Join(dir, name))); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	readme, err := os.ReadFile(filepath.Join(dir, errantReadme))
+	if err != nil || strings.Count(string(readme), "\n") != 1 || !strings.Contains(string(readme), save.Saved) {
+		t.Errorf("README %q, %v", readme, err)
+	}
+	// The agent starts again: the same is not saved twice, and needs no binlog.
+	again, sameDir, err := f.save(t.Context(), at.Add(time.Hour), errant, nil)
+	if d := cmp.Diff(want, again); err != nil || d != "" || sameDir != dir {
+		t.Errorf("%s, %v (-want +got):\n%s", sameDir, err, d)
+	}
+}
+
+func TestErrantSaveHasNoBinlog(t *testing.T) {
+	f := newErrantFixture(t)
+	save, dir, err := f.save(t.Context(), time.Unix(0, 0), errantSet(9), f.files)
+	if err != nil || save.Saved != "" || dir != "" {
+		t.Errorf("saved %q in %q, %v", save.Saved, dir, err)
+	}
+	if left, err := os.ReadDir(f.path); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestErrantSaveIsBounded: the oldest stay, and nothing is left of what is refused.
+func TestErrantSaveIsBounded(t *testing.T) {
+	f := newErrantFixture(t)
+	f.bytesMax = int64(len(f.transactions[0]))
+	if _, _, err := f.save(t.Context(), time.Unix(0, 0), errantSet(1, 2), f.files); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("two transactions where there is room for one: %v", err)
+	}
+	f.bytesMax = 1 << 20
+	for n := range uint64(2) {
+		if _, _, err := f.save(t.Context(), time.Unix(int64(n), 0), errantSet(n+1), f.files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := f.save(t.Context(), time.Unix(3, 0), errantSet(3), f.files); err == nil || !strings.Contains(err.Error(), "holds 2 saves") {
+		t.Errorf("the third save: %v", err)
+	}
+	left, err := os.ReadDir(f.path)
+	if err != nil || len(left) != 2 || left[0].Name() != "19700101T000000Z-11000000_1" {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestErrantSaveOfDamagedBinlogs: what is whole is saved, what is not is told,
+// unless it is the end that a killed mysqld leaves.
+func TestErrantSaveOfDamagedBinlogs(t *testing.T) {
+	f := newErrantFixture(t)
+	first, err := os.ReadFile(f.files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := strings.Index(string(first), string(f.transactions[1]))
+	first[start+4] = byte(binlog.TypeXID) // no transaction begins so
+	second, err := os.ReadFile(f.files[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := strings.Index(string(second), string(f.transactions[5])) + len(f.transactions[5]) - 1
+	for path, content := range map[string][]byte{f.files[0]: first, f.files[1]: second[:end]} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save, dir, err := f.save(t.Context(), time.Unix(0, 0), errantSet(1, 2, 5, 6), f.files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := errantSet(1, 5).String(); save.Saved != want {
+		t.Errorf("saved %s, want %s", save.Saved, want)
+	}
+	if !strings.Contains(save.Damaged, f.files[0]) || strings.Contains(save.Damaged, f.files[1]) {
+		t.Errorf("damaged: %s", save.Damaged)
+	}
+	if d := cmp.Diff([]uint64{5}, savedIn(t, filepath.Join(dir, save.Files[1]))); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

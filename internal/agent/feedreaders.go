@@ -1,0 +1,350 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// readerPasswordBytesMax bounds what is read of a password file.
+const readerPasswordBytesMax = 1 << 10
+
+// buildReaders makes the feed for downstream readers; nil if there is none.
+func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
+	if a.cfg.Feed.ReadersListen == "" {
+		return nil, nil
+	}
+	var accounts []mysqlwire.Reader
+	for _, r := range a.cfg.Readers {
+		account, err := readerAccount(r)
+		if err != nil {
+			return nil, err
+		}
+		accounts = append(accounts, account)
+	}
+	return mysqlwire.NewFeed(mysqlwire.FeedConfig{
+		Listen: a.cfg.Feed.ReadersListen, ServerID: a.serverID(serverIDOfReaders),
+		ServerUUID: func() string { return a.derivedUUID(uuidOfReaders) }, ServerVersion: a.binlogVersion,
+		Readers: &mysqlwire.ReadersConfig{
+			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax,
+			Source: &readerSource{
+				log:     func() replay.CommittedLog { return a.reader() },
+				changed: func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
+				gtids:   a.committedGTIDs, open: a.openEvents, logger: a.logger,
+			},
+		},
+		Logger: a.logger.With("port", "readers"),
+	})
+}
+
+// listenReaders opens the port for downstream readers, if there is to be one.
+func (a *Agent) listenReaders() (err error) {
+	if a.readers, err = a.buildReaders(); err != nil || a.readers == nil {
+		return err
+	}
+	if err := a.readers.Listen(); err != nil {
+		return fmt.Errorf("open readers' port (feed.readers_listen): %w", err)
+	}
+	return nil
+}
+
+// runReaders serves downstream readers until ctx ends.
+func (a *Agent) runReaders(ctx context.Context) error {
+	if a.readers == nil {
+		return nil
+	}
+	if err := a.readers.Run(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// readerMetrics are the counters of each downstream reader.
+func (p provider) readerMetrics() (m []api.Metric) {
+	if p.readers == nil {
+		return nil
+	}
+	f := p.readers.Stats()
+	m = []api.Metric{
+		{Name: "quorate_readers_connections", Help: "Connections of downstream readers.", Value: float64(f.Connections)},
+		{Name: "quorate_readers_refused_total", Help: "Connections of downstream readers turned away: too many, a wrong password or host.", Counter: true, Value: float64(f.Refused)},
+	}
+	for _, r := range p.readers.ReaderStats() {
+		labels := map[string]string{"reader": r.User}
+		m = append(m,
+			api.Metric{Name: "quorate_reader_dumps", Help: "Streams that the reader has open.", Labels: labels, Value: float64(r.Dumps)},
+			api.Metric{Name: "quorate_reader_dumps_total", Help: "Streams that the reader began.", Counter: true, Labels: labels, Value: float64(r.DumpsTotal)},
+			api.Metric{Name: "quorate_reader_refused_total", Help: "Connections with the reader's name turned away.", Counter: true, Labels: labels, Value: float64(r.Refused)},
+			api.Metric{Name: "quorate_reader_transactions_total", Help: "Transactions sent to the reader.", Counter: true, Labels: labels, Value: float64(r.Transactions)},
+			api.Metric{Name: "quorate_reader_events_total", Help: "Events sent to the reader.", Counter: true, Labels: labels, Value: float64(r.Events)},
+			api.Metric{Name: "quorate_reader_bytes_total", Help: "Bytes sent to the reader.", Counter: true, Labels: labels, Value: float64(r.Bytes)},
+			api.Metric{Name: "quorate_reader_index", Help: "Log index of what was sent last to the reader.", Labels: labels, Value: float64(r.Index)})
+	}
+	return m
+}
+
+func readerAccount(r config.Reader) (mysqlwire.Reader, error) {
+	account := mysqlwire.Reader{User: r.User, Allow: r.Allow, Decompress: r.Decompress, PasswordHash: mysqlwire.PasswordHash(r.PasswordHash)}
+	if r.PasswordFile == "" {
+		return account, nil
+	}
+	info, err := os.Stat(r.PasswordFile)
+	if err != nil {
+		return account, fmt.Errorf("read password of reader %q: %w", r.User, err)
+	}
+	if info.Mode().Perm()&0o007 != 0 {
+		return account, fmt.Errorf("read password of reader %q: everybody may read %s: chmod o= it", r.User, r.PasswordFile)
+	}
+	if info.Size() > readerPasswordBytesMax {
+		return account, fmt.Errorf("read password of reader %q: %s has %d bytes", r.User, r.PasswordFile, info.Size())
+	}
+	text, err := os.ReadFile(r.PasswordFile)
+	if err != nil {
+		return account, fmt.Errorf("read password of reader %q: %w", r.User, err)
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	if password == "" {
+		return account, fmt.Errorf("read password of reader %q: %s is empty", r.User, r.PasswordFile)
+	}
+	account.PasswordHash = mysqlwire.HashPassword(password)
+	return account, nil
+}
+
+// binlogVersion is the version of the server that wrote the newest part of the
+// log: readers take it for the source's.
+func (a *Agent) binlogVersion() string {
+	segments := a.log.Segments()
+	format, err := binlog.ParseFormatDescription(segments[len(segments)-1].FormatDescription)
+	if err != nil { // the log verified it
+		a.logger.Error("the log's format cannot be read", "error", err)
+		return ""
+	}
+	return format.ServerVersion
+}
+
+// readerSource serves downstream readers from the committed log (I4). What they
+// ask for is what they get: they answer for themselves, and no mysqld of ours is
+// asked. It needs none, so a node without one serves readers, too.
+type readerSource struct {
+	log     func() replay.CommittedLog
+	changed func() (consensus.Mark, <-chan struct{})
+	gtids   func() *gtid.Set
+	open    func(entry.StageID) (mysqlwire.StageEvents, error)
+	logger  *slog.Logger
+
+	mu sync.Mutex
+	// begun is how the log's segments begin, as far as that is committed.
+	begun map[uint64]beginning
+}
+
+// beginning is what the first entry of a segment is.
+type beginning struct {
+	boundary bool // it begins an epoch, or a binlog file of the primary
+	staged   bool // it names a staged transaction
+}
+
+// GTIDs implements mysqlwire.ReaderSource.
+func (s *readerSource) GTIDs() (executed, purged *gtid.Set) {
+	return s.gtids(), s.log().Segments()[0].GTIDsBefore
+}
+
+// Files implements mysqlwire.ReaderSource. All places where a file begins begin a
+// segment; where a segment begins elsewhere, its file goes on.
+func (s *readerSource) Files() ([]mysqlwire.ReaderFile, error) {
+	log := s.log()
+	segments := log.Segments()
+	var files []mysqlwire.ReaderFile
+	begun := make(map[uint64]beginning, len(segments))
+	behindStage := false
+	for i, segment := range segments {
+		first := segment.FirstIndex
+		b, ok, err := s.begins(log, first)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		begun[first] = b
+		if i == 0 && !b.boundary || behindStage {
+			files = append(files, mysqlwire.ReaderFile{Index: first})
+		}
+		if b.boundary {
+			files = append(files, mysqlwire.ReaderFile{Index: first + 1})
+		}
+		files[len(files)-1].Bytes += segment.Bytes
+		behindStage = b.staged
+	}
+	s.mu.Lock()
+	s.begun = begun
+	s.mu.Unlock()
+	if len(files) == 0 { // nothing is committed so far
+		files = append(files, mysqlwire.ReaderFile{Index: segments[0].FirstIndex})
+	}
+	return files, nil
+}
+
+// begins tells how a segment begins; ok = its first entry is committed.
+func (s *readerSource) begins(log replay.CommittedLog, first uint64) (b beginning, ok bool, err error) {
+	s.mu.Lock()
+	b, ok = s.begun[first]
+	s.mu.Unlock()
+	if ok {
+		return b, true, nil
+	}
+	found, ok, err := log.ReadCommitted(first, 1)
+	if !ok || err != nil {
+		return beginning{}, false, purgedError(err, first)
+	}
+	if found[0].Type != 0 {
+		return beginning{}, true, nil
+	}
+	h, _, err := entry.Parse(found[0].Data)
+	if err != nil {
+		return beginning{}, false, fmt.Errorf("parse entry %d: %w", first, err)
+	}
+	return beginning{h.Kind == entry.KindEpoch || h.Kind == entry.KindRotate, h.Kind == entry.KindStaged}, true, nil
+}
+
+// StartReader implements mysqlwire.ReaderSource.
+func (s *readerSource) StartReader(_ context.Context, request mysqlwire.ReaderRequest) (mysqlwire.Cursor, error) {
+	log := s.log()
+	first := log.Segments()[0].FirstIndex
+	mark, _ := s.changed()
+	from := request.From
+	if from == 0 {
+		var err error
+		if from, err = s.find(log, request.Exclude, mark.Index); err != nil {
+			return nil, err
+		}
+	}
+	if from < first {
+		return nil, mysqlwire.ErrPurged(from)
+	}
+	s.logger.Info("reader begins", "index", from, "committed", mark.Index)
+	return &readerCursor{source: s, from: from, once: request.Once, until: mark.Index}, nil
+}
+
+// find returns where a reader begins that has a set of transactions: as a real
+// source does, in the newest file before which there is nothing that it lacks.
+func (s *readerSource) find(log replay.CommittedLog, has *gtid.Set, committed uint64) (uint64, error) {
+	segments := log.Segments()
+	missing := segments[0].GTIDsBefore.Clone()
+	missing.Subtract(has)
+	if !missing.IsEmpty() {
+		return 0, mysqlwire.ErrPurgedGTIDs(has, missing)
+	}
+	from := segments[0].FirstIndex
+	for _, segment := range segments {
+		if segment.FirstIndex <= committed && has.ContainsSet(segment.GTIDsBefore) {
+			from = segment.FirstIndex
+		}
+	}
+	b, ok, err := s.begins(log, from)
+	if ok && b.boundary { // the entry itself has no transaction
+		from++
+	}
+	return from, err
+}
+
+// readerCursor reads the committed log, and waits for it, at its beginning too:
+// a reader that comes from another node may be ahead of this one.
+type readerCursor struct {
+	source *readerSource
+	from   uint64
+	once   bool
+	until  uint64         // where once ends
+	cursor *replay.Cursor // nil until what is before from is committed
+	begun  bool           // something was handed out
+}
+
+// Next implements mysqlwire.Cursor.
+func (c *readerCursor) Next(ctx context.Context) (mysqlwire.Piece, error) {
+	for {
+		mark, changed := c.source.changed() // before the look, or a change could be missed
+		if c.cursor == nil && mark.Index+1 >= c.from {
+			cursor, err := replay.NewCursor(logBefore{c.source.log(), c.from}, replay.Prefix{Index: c.from})
+			if err != nil {
+				return mysqlwire.Piece{}, err
+			}
+			c.cursor = cursor
+		}
+		if p, ok, err := c.look(); ok || err != nil {
+			return p, err
+		}
+		if c.once {
+			return mysqlwire.Piece{}, mysqlwire.ErrEndOfLog
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return mysqlwire.Piece{}, ctx.Err()
+		}
+	}
+}
+
+// look returns the next piece if it is committed.
+func (c *readerCursor) look() (mysqlwire.Piece, bool, error) {
+	if c.cursor == nil {
+		return mysqlwire.Piece{}, false, nil
+	}
+	next, _ := c.cursor.Position()
+	if c.once && c.begun && next > c.until {
+		return mysqlwire.Piece{}, false, nil
+	}
+	p, ok, err := c.cursor.Next()
+	if !ok || err != nil {
+		return mysqlwire.Piece{}, false, purgedError(err, next)
+	}
+	c.begun = true
+	piece := mysqlwire.Piece{Index: p.Index, FormatDescription: p.FormatDescription, Events: p.Events}
+	if p.Staged != nil {
+		if piece.Stage, err = c.source.open(p.Staged.ID); err != nil {
+			return mysqlwire.Piece{}, false, purgedError(fmt.Errorf("read staged transaction of entry %d: %w", p.Index, err), p.Index)
+		}
+	}
+	return piece, true, nil
+}
+
+// Close implements mysqlwire.Cursor.
+func (c *readerCursor) Close() {}
+
+// logBefore shows the segments that begin before an index, and one at least: the
+// format in force at the index is then that of the entry before, which is
+// committed, and not one that the entry itself may bring. So a file begins with
+// the same bytes on every node, whenever it is read.
+type logBefore struct {
+	replay.CommittedLog
+	index uint64
+}
+
+// Segments implements replay.CommittedLog.
+func (l logBefore) Segments() []seglog.SegmentInfo {
+	segments := l.CommittedLog.Segments()
+	n := 1
+	for n < len(segments) && segments[n].FirstIndex < l.index {
+		n++
+	}
+	return segments[:n]
+}
+
+func purgedError(err error, index uint64) error {
+	if errors.Is(err, seglog.ErrCompacted) {
+		return mysqlwire.ErrPurged(index)
+	}
+	return err
+}

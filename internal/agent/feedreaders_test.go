@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// readersLog is a log in memory of which the first entries are committed.
+type readersLog struct {
+	entries   []seglog.Entry
+	segments  []seglog.SegmentInfo
+	committed uint64
+	changed   chan struct{}
+	has       gtid.Set
+}
+
+func (l *readersLog) Segments() []seglog.SegmentInfo { return l.segments }
+func (l *readersLog) FirstIndex() uint64             { return l.segments[0].FirstIndex }
+func (l *readersLog) ReadStage(entry.StageID) (io.ReadCloser, error) {
+	return nil, seglog.ErrNoStage
+}
+
+func (l *readersLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
+	if index < l.FirstIndex() {
+		return nil, false, fmt.Errorf("read: %w", seglog.ErrCompacted)
+	}
+	if index > l.committed {
+		return nil, false, nil
+	}
+	return l.entries[index-1 : index], true, nil
+}
+
+// add appends an entry, in a segment of its own if format is set.
+func (l *readersLog) add(data []byte, format []byte, ids ...uint64) {
+	l.entries = append(l.entries, seglog.Entry{Index: uint64(len(l.entries) + 1), Term: 1, Data: data})
+	index := uint64(len(l.entries))
+	if format != nil {
+		l.segments = append(l.segments, seglog.SegmentInfo{FirstIndex: index, Bytes: 1, GTIDsBefore: l.has.Clone(), FormatDescription: format})
+	}
+	for _, n := range ids {
+		l.has.Add(binlogtest.GTID(n))
+	}
+}
+
+func (l *readersLog) source() *readerSource {
+	return &readerSource{
+		log:     func() replay.CommittedLog { return l },
+		changed: func() (consensus.Mark, <-chan struct{}) { return consensus.Mark{Index: l.committed}, l.changed },
+		gtids:   func() *gtid.Set { return &l.has },
+		open:    func(entry.StageID) (mysqlwire.StageEvents, error) { return nil, nil },
+		logger:  slog.New(slog.DiscardHandler),
+	}
+}
+
+// newReadersLog makes a log of ten entries, of which the last two, a rotation and
+// a transaction, are not committed.
+func newReadersLog() *readersLog {
+	w := binlogtest.New("q.000001")
+	first, other := w.FormatDescription(1), w.Event(15, append(w.FormatDescription(1)[19:117], 0, 1))
+	l := &readersLog{committed: 8, changed: make(chan struct{})}
+	transaction := func() []byte {
+		data := entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Count: 1, Term: 1, Number: w.Next})
+		return append(data, binlogtest.Join(w.Rows(10)...)...)
+	}
+	rotate := func(format []byte) []byte {
+		return append(entry.AppendHeader(nil, entry.Header{Kind: entry.KindRotate, Term: 1, Number: 9}), format...)
+	}
+	l.add(nil, []byte("built-in"))
+	l.add(entry.EncodeEpoch(entry.Epoch{Term: 1, FormatDescription: first}), first)
+	l.add(transaction(), nil, 1)
+	l.add(transaction(), first, 2) // the agent was started again
+	staged := w.Rows(100)
+	l.add(entry.EncodeStaged(entry.Staged{ID: entry.StageID{Term: 1, Number: 3}, GTIDEvent: staged[0], Bytes: 9999}), first, 3)
+	l.add(transaction(), first, 4) // behind a stage
+	l.add(rotate(first), first)
+	l.add(transaction(), nil, 5)
+	l.add(rotate(other), other)
+	l.add(transaction(), nil, 6)
+	return l
+}
+
+// readerFiles are files of the given indexes and lengths, in turn.
+func readerFiles(numbers ...uint64) (files []mysqlwire.ReaderFile) {
+	for i := 0; i < len(numbers); i += 2 {
+		files = append(files, mysqlwire.ReaderFile{Index: numbers[i], Bytes: int64(numbers[i+1])})
+	}
+	return files
+}
+
+func TestReaderFiles(t *testing.T) {
+	l := newReadersLog()
+	s := l.source()
+	for range 2 { // the second time from what is known
+		files, err := s.Files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(readerFiles(1, 1, 3, 3, 6, 1, 8, 1), files); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	}
+	l.segments = l.segments[2:] // what is purged; the oldest goes on in the middle of a file
+	files, err := s.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(readerFiles(4, 2, 6, 1, 8, 1), files); d != "" {
+		t.Errorf("purged (-want +got):\n%s", d)
+	}
+	if len(s.begun) != 4 {
+		t.Errorf("%d segments are remembered, want 4", len(s.begun))
+	}
+}
+
+// A reader gets what is committed from where it asks on, and the format in force
+// before, whatever an entry that may still be replaced would bring.
+func TestReaderCursor(t *testing.T) {
+	l := newReadersLog()
+	s := l.source()
+	read := func(from uint64) (indexes []uint64, format []byte) {
+		t.Helper()
+		c, err := s.StartReader(t.Context(), mysqlwire.ReaderRequest{From: from, Once: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			p, err := c.Next(t.Context())
+			if errors.Is(err, mysqlwire.ErrEndOfLog) {
+				return indexes, format
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.FormatDescription != nil && format == nil {
+				format = p.FormatDescription
+			}
+			if p.FormatDescription == nil {
+				indexes = append(indexes, p.Index)
+			}
+		}
+	}
+	for from, want := range map[uint64][]uint64{
+		1: {3, 4, 5, 6, 8}, 3: {3, 4, 5, 6, 8}, 4: {4, 5, 6, 8}, 6: {6, 8}, 7: {8}, 8: {8}, 9: nil, 11: nil,
+	} {
+		got, _ := read(from)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("from %d (-want +got):\n%s", from, d)
+		}
+	}
+	if _, format := read(9); !bytes.Equal(format, l.segments[1].FormatDescription) {
+		t.Errorf("the file at the end begins with a format of %d bytes that is not committed", len(format))
+	}
+}
+
+// A reader that is ahead waits at the beginning, too.
+func TestReaderCursorWaits(t *testing.T) {
+	l := newReadersLog()
+	c, err := l.source().StartReader(t.Context(), mysqlwire.ReaderRequest{From: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p, err := c.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%+v, %v; want nothing", p, err)
+	}
+	l.committed = 10
+	var indexes []uint64
+	for range 2 {
+		p, err := c.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		indexes = append(indexes, p.Index)
+	}
+	if d := cmp.Diff([]uint64{10, 10}, indexes); d != "" { // format and transaction
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestReaderFindsItsPlace(t *testing.T) {
+	for _, tc := range []struct {
+		has    string // numbers of transactions
+		purged int    // segments
+		want   uint64 // 0 = refused
+	}{
+		{"", 0, 3}, {"1", 0, 4}, {"1-2", 0, 5}, {"1-3", 0, 6}, {"1-4", 0, 8}, {"1-5", 0, 8}, {"1-9", 0, 8},
+		{"2-5", 0, 3}, {"", 2, 0}, {"1", 2, 4}, {"2-9", 2, 0}, {"1-5", 2, 8},
+	} {
+		l := newReadersLog()
+		l.segments = l.segments[tc.purged:]
+		has := &gtid.Set{}
+		if tc.has != "" {
+			var err error
+			if has, err = gtid.ParseSet(binlogtest.GTID(1).UUID.String() + ":" + tc.has); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := l.source().StartReader(t.Context(), mysqlwire.ReaderRequest{Exclude: has})
+		if e, ok := errors.AsType[*mysqlwire.ServerError](err); ok != (tc.want == 0) || ok && e.Code != 1236 {
+			t.Errorf("%+v: %v", tc, err)
+		}
+		if got, ok := c.(*readerCursor); ok && got.from != tc.want {
+			t.Errorf("%+v: from %d", tc, got.from)
+		}
+	}
+	l := newReadersLog()
+	l.segments = l.segments[2:]
+	_, err := l.source().StartReader(t.Context(), mysqlwire.ReaderRequest{From: 3})
+	if e, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || e.Code != 1236 {
+		t.Errorf("a file that is purged: %v", err)
+	}
+	c, err := l.source().StartReader(t.Context(), mysqlwire.ReaderRequest{From: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.segments = l.segments[2:] // purged while it reads
+	if _, err = c.Next(t.Context()); err == nil {
+		_, err = c.Next(t.Context())
+	}
+	if e, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || e.Code != 1236 {
+		t.Errorf("purged under a reader: %v", err)
+	}
+}
+
+func TestReaderAccounts(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	got, err := readerAccount(config.Reader{User: "cdc", PasswordFile: write("good", "secret\n", 0o640), Decompress: true})
+	if err != nil || got.PasswordHash != mysqlwire.HashPassword("secret") || !got.Decompress {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, path := range map[string]string{
+		"everybody may read": write("open", "secret", 0o644), "is empty": write("empty", "\n", 0o600),
+		"has 2000 bytes": write("long", strings.Repeat("x", 2000), 0o600), "no such file": filepath.Join(dir, "none"),
+	} {
+		if _, err := readerAccount(config.Reader{User: "cdc", PasswordFile: path}); err == nil || !strings.Contains(err.Error(), name) ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

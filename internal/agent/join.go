@@ -1,0 +1,475 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+const (
+	// joinRetry is the pause before a node that joins asks again, seedRetry the one
+	// before it begins a copy anew.
+	joinRetry = 500 * time.Millisecond
+	seedRetry = 5 * time.Second
+	// joinAskTimeout bounds one question to one member.
+	joinAskTimeout = 3 * time.Second
+	// seedProgressEvery is how often the progress of a copy is looked at, and
+	// seedStallMax how long it may show none: its last part syncs all files.
+	seedProgressEvery = time.Second
+	seedStallMax      = 10 * time.Minute
+	// seedDir is where the mysqld runs that copies another one's data.
+	seedDir = "seed"
+)
+
+// join brings a node into a cluster that is there already. Until it has a log it
+// takes no part in Raft, as one that is being healed: a leader must take each member
+// that answers for one that has what was purged. So it copies, before anything else,
+// what is committed now; and because its status says that it has nothing, nobody
+// purges anything meanwhile that it knows this node as a member. What purged before
+// that was committed, and so is in the copy, or before its beginning.
+//
+// A node that is stopped in between begins anew: nothing was promised.
+func (a *Agent) join(ctx context.Context) error {
+	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	eg, ctx := errgroup.WithContext(ctx)
+	joined := false
+	eg.Go(func() error { return a.peers.Run(ctx) })
+	eg.Go(func() error { return a.router.Run(ctx) })
+	eg.Go(func() error { return a.api.Run(ctx) })
+	eg.Go(func() error { return a.runGossip(ctx) })
+	eg.Go(func() error {
+		defer end()
+		err := (&joiner{a: a}).run(ctx)
+		joined = err == nil
+		return err
+	})
+	err := eg.Wait()
+	if !joined {
+		return err
+	}
+	a.logger.Info("this node has a log: it takes part as a learner")
+	a.board.update(func(s *cluster.NodeStatus) { s.Seed, s.Reason = nil, "" })
+	return a.listen() // what served until here has ended
+}
+
+// joiner is one try to join.
+type joiner struct {
+	a *Agent
+	// plans are the members' answers.
+	plans []seedPlan
+	// copying: the last try went so far.
+	copying bool
+	// began is when the phase began that is shown.
+	began time.Time
+}
+
+func (j *joiner) run(ctx context.Context) error {
+	said := ""
+	for {
+		err := j.try(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case j.a.leaving.Load() != nil:
+			return j.a.leaving.Load()
+		case errors.Is(err, seglog.ErrFailed):
+			return fmt.Errorf("make the log: %w", err)
+		}
+		j.say(cluster.Seed{Phase: cluster.SeedWaiting}, err.Error())
+		if err.Error() != said {
+			j.a.logger.Warn("this node has not joined so far", "reason", err)
+			said = err.Error()
+		}
+		retry := joinRetry
+		if j.copying {
+			retry = seedRetry
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// say shows where the seeding is.
+func (j *joiner) say(p cluster.Seed, reason string) {
+	j.a.board.update(func(s *cluster.NodeStatus) {
+		if s.Seed == nil || s.Seed.Phase != p.Phase {
+			j.began = time.Now()
+		}
+		if took := time.Since(j.began).Seconds(); p.Bytes > 0 && p.BytesTotal > p.Bytes {
+			p.Seconds = took / float64(p.Bytes) * float64(p.BytesTotal-p.Bytes)
+			reason += fmt.Sprintf(", %d of %d MiB, %.0f s left", p.Bytes>>20, p.BytesTotal>>20, p.Seconds)
+		}
+		s.Role, s.Reason, s.Seed = cluster.RoleJoining, reason, &p
+	})
+}
+
+func (j *joiner) try(ctx context.Context) error {
+	j.copying = false
+	if err := j.ask(ctx); err != nil {
+		return err
+	}
+	plan, clone, err := j.choose()
+	if err != nil {
+		return err
+	}
+	j.copying = true
+	if err := j.wipe(); err != nil {
+		return err
+	}
+	if clone {
+		if err := j.copyData(ctx, plan); err != nil {
+			return fmt.Errorf("copy the data of node %s: %w", plan.Node, err)
+		}
+	}
+	if err := j.copyLog(ctx, plan); err != nil {
+		return fmt.Errorf("copy the log of node %s: %w", plan.Node, err)
+	}
+	return j.finish(plan)
+}
+
+// ask asks every member what it can give. The first answer tells who the members
+// are; the configuration only knows those of the beginning.
+func (j *joiner) ask(ctx context.Context) error {
+	j.plans = nil
+	asked := map[cluster.NodeID]bool{j.a.self.ID: true}
+	var errs []error
+	for {
+		members := slices.DeleteFunc(slices.Clone(j.a.board.list()), func(m cluster.Member) bool { return asked[m.ID] })
+		if len(members) == 0 {
+			break
+		}
+		asked[members[0].ID] = true
+		var p seedPlan
+		if err := j.request(ctx, members[0].ID, seedPlanRequest, &p); err != nil {
+			errs = append(errs, err)
+			if r, ok := errors.AsType[*transport.RejectedError](err); ok {
+				j.a.rejected(members[0].Name, r)
+			}
+			continue
+		}
+		j.plans = append(j.plans, p)
+		if p.State.State.Version >= j.a.board.clusterState().Version {
+			j.a.followMembers(p.State)
+		}
+	}
+	if len(j.plans) > 0 {
+		return nil
+	}
+	return fmt.Errorf("no member of the cluster answers as one that knows this node (add it there: quorate node add %s --peer %s --kind %s): %w",
+		j.a.self.Name, j.a.self.Peer, j.a.self.Kind, errors.Join(errs...))
+}
+
+// request asks another node's agent.
+func (j *joiner) request(ctx context.Context, to cluster.NodeID, name string, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
+	defer cancel()
+	conn, answer, err := j.dial(ctx, to, name)
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
+	if err := json.Unmarshal(answer.Result, result); err != nil {
+		return fmt.Errorf("decode the answer of node %s: %w", j.a.board.name(to), err)
+	}
+	return nil
+}
+
+// dial asks another node's agent and leaves the stream open.
+func (j *joiner) dial(ctx context.Context, to cluster.NodeID, name string) (net.Conn, control.Answer, error) {
+	conn, err := j.a.peers.DialCall(ctx, to)
+	if err != nil {
+		return nil, control.Answer{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	var answer control.Answer
+	err = control.WriteRequest(conn, control.Request{Name: name, By: "quorate on " + j.a.self.Name, Args: json.RawMessage("{}")})
+	if err == nil {
+		answer, err = control.ReadAnswer(conn)
+	}
+	if err == nil {
+		err = answer.Err()
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, answer, fmt.Errorf("ask node %s: %w", j.a.board.name(to), err)
+	}
+	return conn, answer, nil
+}
+
+// choose chooses where from, and whether mysqld's data are copied: only where
+// nobody's log goes back to the beginning. The primary is asked last.
+func (j *joiner) choose() (plan seedPlan, clone bool, err error) {
+	plans := slices.Clone(j.plans)
+	slices.SortStableFunc(plans, func(a, b seedPlan) int {
+		return cmp.Or(cmp.Compare(a.cost(), b.cost()), cmp.Compare(b.State.Through, a.State.Through))
+	})
+	if !j.a.runsMysqld() {
+		return plans[0], false, nil
+	}
+	for _, p := range plans {
+		if p.Begin.First == 1 {
+			return p, false, nil
+		}
+	}
+	for _, p := range plans {
+		if p.Data != nil {
+			return p, true, nil
+		}
+	}
+	return seedPlan{}, false, errors.New("no member has a mysqld that is well, with a durable mark, to copy the data of, and no log goes back to the beginning")
+}
+
+// cost orders the members by what it costs the cluster to copy from them.
+func (p seedPlan) cost() float64 {
+	switch {
+	case p.Data == nil:
+		return 1e6 // a logger, or something is the matter
+	case p.Data.Role == cluster.RolePrimary:
+		return 1e9
+	}
+	return p.Data.Backlog
+}
+
+// wipe removes what an earlier try has left.
+func (j *joiner) wipe() error {
+	d := j.a.data
+	if !d.identity.Joining {
+		return errors.New("this node's data directory is in use: nothing is removed")
+	}
+	for _, name := range []string{"log", "mysql", seedDir, stateFile, durableFile} {
+		if err := os.RemoveAll(d.join(name)); err != nil {
+			return fmt.Errorf("remove what an earlier try has left: %w", err)
+		}
+	}
+	return nil
+}
+
+// copyData has a mysqld in a directory of its own copy another node's data, and
+// makes them this node's.
+func (j *joiner) copyData(ctx context.Context, plan seedPlan) (err error) {
+	a := j.a
+	from, err := plan.State.State.Member(plan.Node)
+	if err != nil {
+		return err
+	}
+	seed := cluster.Seed{Phase: cluster.SeedData, From: plan.Node}
+	j.say(seed, "copying the data of node "+plan.Node)
+	cfg := a.mysqldConfig()
+	cfg.DataDir = a.data.join(seedDir)
+	server := mysqld.New(cfg)
+	if err := server.Initialize(ctx); err != nil {
+		return err
+	}
+	p, err := server.Start(ctx, mysqld.StartOptions{})
+	if err != nil {
+		return err
+	}
+	defer p.Kill()
+	if err := p.Ready(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var eg errgroup.Group
+	defer func() {
+		cancel()
+		err = errors.Join(err, eg.Wait())
+	}()
+	way, err := j.openWay(ctx, &eg, from.ID)
+	if err != nil {
+		return err
+	}
+	eg.Go(func() error { j.watchData(ctx, p, seed); return nil })
+	target := filepath.Join(cfg.DataDir, "clone")
+	if err := p.Admin().Clone(ctx, mysqld.CloneSource{Addr: way, Password: plan.Data.Password}, target); err != nil {
+		return err
+	}
+	p.Kill()
+	uuid, err := a.server.Adopt(ctx, target)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(cfg.DataDir); err != nil {
+		return fmt.Errorf("remove the directory of the copying mysqld: %w", err)
+	}
+	if plan.Data.MarkIndex == 0 {
+		return nil
+	}
+	// What that node's InnoDB held durably before, the copy holds.
+	return writeJSON(a.data.join(durableFile), durableRecord{Index: plan.Data.MarkIndex, Witness: plan.Data.MarkWitness, ServerUUID: uuid})
+}
+
+// openWay listens where our mysqld finds the other node's: each connection goes on
+// through that node's agent.
+func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.NodeID) (addr string, err error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(j.a.cfg.MySQL.Bind, strconv.Itoa(0)))
+	if err != nil {
+		return "", fmt.Errorf("open the way to the other mysqld: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = l.Close() })
+	eg.Go(func() error {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return nil // closed
+			}
+			eg.Go(func() error {
+				far, _, err := j.dial(ctx, to, seedDataRequest)
+				if err != nil {
+					j.a.logger.Warn("copy data: open a connection", "node", j.a.board.name(to), "error", err)
+					_ = conn.Close()
+					return nil
+				}
+				splice(ctx, conn, far)
+				return nil
+			})
+		}
+	})
+	return l.Addr().String(), nil
+}
+
+// watchData shows the progress of a copy, and ends one that makes none.
+func (j *joiner) watchData(ctx context.Context, p *mysqld.Process, s cluster.Seed) {
+	ticker := time.NewTicker(seedProgressEvery)
+	defer ticker.Stop()
+	for went := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if time.Since(went) > seedStallMax {
+			j.a.logger.Error("the copy of the data goes no further: it is given up", "from", s.From, "for", seedStallMax)
+			p.Kill()
+			return
+		}
+		if bytes, total, err := p.Admin().CloneProgress(ctx); err == nil {
+			if bytes != s.Bytes {
+				went = time.Now()
+			}
+			s.Bytes, s.BytesTotal = bytes, total
+			j.say(s, "copying the data of node "+s.From)
+		}
+	}
+}
+
+// copyLog makes this node's log, with all that is committed now.
+func (j *joiner) copyLog(ctx context.Context, plan seedPlan) (err error) {
+	from, err := plan.State.State.Member(plan.Node)
+	if err != nil {
+		return err
+	}
+	o := j.a.logOptions(false)
+	if o.Begin, err = plan.Begin.log(); err != nil {
+		return err
+	}
+	log, err := seglog.Open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var eg errgroup.Group
+	defer func() {
+		cancel()
+		err = errors.Join(err, eg.Wait())
+	}()
+	c := logCopy{log: log, copied: plan.Begin.First - 1}
+	c.bulk = bulk.New(j.a.bulkConfig(log, func() uint64 { return 0 }, noEntries{}))
+	running := make(chan struct{})
+	eg.Go(func() error { close(running); return c.bulk.Run(ctx) })
+	<-running
+	c.progress = func(cluster.NodeID) {
+		j.say(cluster.Seed{Phase: cluster.SeedLog, From: plan.Node, Bytes: c.total, BytesTotal: max(plan.LogBytes, c.total)},
+			fmt.Sprintf("copying the log of node %s, entry %d of %d", plan.Node, c.copied, c.until))
+	}
+	if c.until, err = j.target(ctx, c.bulk); err != nil {
+		return err
+	}
+	c.until = max(c.until, plan.State.Index, plan.Begin.First)
+	for c.copied < c.until {
+		before := c.copied
+		if err := c.copyFrom(ctx, from.ID); err != nil {
+			return err
+		}
+		if c.copied == before { // it has no more: it lags itself
+			select {
+			case <-time.After(joinRetry):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	term, err := log.Term(c.copied)
+	if err != nil {
+		return err
+	}
+	// No vote in this term or an earlier one: a node of this name may have given one.
+	return log.Append(nil, &seglog.HardState{Term: term, Vote: uint64(j.a.self.ID), Commit: c.copied})
+}
+
+// target is the leader's last index. Nobody has committed, or purged, more before; and
+// of a node that is rebuilt the leader may believe, in its term, that it has so much.
+func (j *joiner) target(ctx context.Context, b *bulk.Bulk) (uint64, error) {
+	target, term := uint64(0), uint64(0)
+	for _, m := range j.a.board.list() {
+		if m.ID == j.a.self.ID {
+			continue
+		}
+		askCtx, cancel := context.WithTimeout(ctx, joinAskTimeout)
+		t, err := b.AskTail(askCtx, m.ID)
+		cancel()
+		if err == nil && t.Leading && t.Term >= term {
+			target, term = t.Last, t.Term
+		}
+	}
+	if term == 0 {
+		return 0, errors.New("nobody leads")
+	}
+	return target, nil
+}
+
+// finish makes the data directory one that is in use.
+func (j *joiner) finish(plan seedPlan) error {
+	d := j.a.data
+	if err := writeJSON(d.join(stateFile), stateRecord{Format: stateFormat, StatePoint: plan.State}); err != nil {
+		return err
+	}
+	d.identity.Joining, d.identity.Log, d.identity.State = false, true, true
+	return writeJSON(d.join(identityFile), d.identity)
+}
+
+func parseGTIDs(b []byte) (*gtid.Set, error) {
+	set, err := gtid.DecodeBinary(b)
+	if err != nil {
+		return nil, fmt.Errorf("decode the transactions before the log: %w", err)
+	}
+	return set, nil
+}

@@ -1,0 +1,410 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+const (
+	// membersEvery is how often the leader looks whether a learner has caught up.
+	membersEvery = time.Second
+	// A learner gets its vote once it lacks no more than this: then a commit may
+	// have to wait for it. What is known of it is half a second old.
+	promoteEntriesMax = 1024
+	promoteLagMax     = 2 * time.Second
+	// membersTimeout bounds a request that changes the members: two changes, one of
+	// them through joint consensus.
+	membersTimeout = 3 * control.Timeout
+	// leaveGrace is how long a node goes on that has to leave: it may have been asked
+	// itself to bring that about, and owes an answer.
+	leaveGrace = 500 * time.Millisecond
+)
+
+// leavingError ends a node that cannot go on as it is.
+type leavingError struct {
+	// instance is that of the data directory with which it begins anew; "" = the
+	// cluster has removed the node.
+	instance string
+}
+
+// Error says what becomes of the node.
+func (e *leavingError) Error() string {
+	if e.instance == "" {
+		return "this node was removed from the cluster"
+	}
+	return "this node is rebuilt: its data are made anew"
+}
+
+// membership are the requests that change the members, and those of a node that
+// joins.
+func (a *Agent) membership() map[string]handler {
+	change := func(run func(context.Context, control.Request) (done, error)) handler {
+		return handler{leader: true, audited: true, timeout: membersTimeout, run: run}
+	}
+	return map[string]handler{
+		"node.add":      change(a.controlNodeAdd),
+		"node.promote":  change(a.controlNodePromote),
+		"node.demote":   change(a.controlNodeDemote),
+		"node.remove":   change(a.controlNodeRemove),
+		"node.rebuild":  change(a.controlNodeRebuild),
+		seedPlanRequest: {run: a.controlSeedPlan},
+		seedDataRequest: {run: a.controlSeedData},
+	}
+}
+
+// followMembers makes the cluster state's members those that this node talks to.
+func (a *Agent) followMembers(p cluster.StatePoint) {
+	s := p.State
+	a.board.setState(s)
+	if err := a.data.expect(p); err != nil {
+		a.logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
+	}
+	a.peers.SetPeers(a.transportPeers())
+	a.peers.SetRemoved(s.Removed)
+	if a.bulk != nil {
+		a.bulk.SetMembers(a.bulkMembers())
+	}
+}
+
+// openMembers makes the members known as this node knew them last, or has the node
+// join first.
+func (a *Agent) openMembers(ctx context.Context) error {
+	if a.data.identity.Joining {
+		if err := a.join(ctx); err != nil {
+			return err
+		}
+		if a.runsMysqld() { // it has a durable mark now
+			return a.openMysqld()
+		}
+		return nil
+	}
+	last, err := lastState(a.data.join(stateFile))
+	if err == nil && len(last.State.Members) > 0 && last.State.Version > 0 {
+		a.followMembers(last)
+	}
+	return err
+}
+
+// runMembers follows the members of the cluster state and, as the leader, promotes
+// those that have caught up.
+func (a *Agent) runMembers(ctx context.Context) error {
+	ticker := time.NewTicker(membersEvery)
+	defer ticker.Stop()
+	said := map[string]string{}
+	for {
+		point, changed := a.node.Committed().StateChanged()
+		a.followMembers(point)
+		if slices.Contains(point.State.Removed, a.self.ID) {
+			a.leave(leavingError{})
+		}
+		// While the change of the voters is not complete, its vote may be needed for that.
+		m, ok := memberOf(point.State, a.self.ID)
+		if ok && !m.Votes() && len(point.Outgoing) == 0 && m.Instance != "" && m.Instance != a.data.identity.Instance {
+			a.leave(leavingError{instance: m.Instance})
+		}
+		for range ticks(ctx, ticker, changed) {
+			a.promoteReady(ctx, said)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// ticks yields at every tick until the state has changed or ctx ends.
+func ticks(ctx context.Context, ticker *time.Ticker, changed <-chan struct{}) func(func(struct{}) bool) {
+	return func(yield func(struct{}) bool) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				return
+			case <-ticker.C:
+				if !yield(struct{}{}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func memberOf(s cluster.State, id cluster.NodeID) (cluster.Member, bool) {
+	for _, m := range s.Members {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return cluster.Member{}, false
+}
+
+// leave ends a node that cannot go on as it is. It does not block.
+func (a *Agent) leave(e leavingError) {
+	if !a.leaving.CompareAndSwap(nil, &e) {
+		return
+	}
+	a.logger.Error("this node cannot go on as it is", "reason", e.Error(), "data_dir", a.cfg.DataDir)
+	if fail := a.fail; fail != nil {
+		time.AfterFunc(leaveGrace, func() { fail(&e) })
+	}
+}
+
+// settle notes durably what this node is now, if it cannot go on as it was.
+func (a *Agent) settle() (err error) {
+	e := a.leaving.Load()
+	switch {
+	case e == nil || a.settled:
+		return nil
+	case e.instance == "":
+		err = a.data.removed()
+	default:
+		err = a.data.rebuild(e.instance)
+	}
+	a.settled = err == nil
+	return err
+}
+
+// promoteReady gives a vote to each node that joined for one and has caught up.
+// said holds what was logged of each, so that it is logged once.
+func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
+	if !a.node.Role().Leading {
+		return
+	}
+	committed := a.node.Committed().Mark().Index
+	for _, n := range a.board.all() {
+		m, ok := memberOf(a.board.clusterState(), n.ID)
+		if !ok || m.Kind != cluster.KindLearner || m.Becomes == "" || leaves(m, n) || !caughtUp(n, m.Becomes, committed) {
+			continue
+		}
+		timeout, cancel := context.WithTimeout(ctx, control.Timeout)
+		_, err := a.changeState(timeout, "quorate on "+a.self.Name, cluster.Change{
+			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes},
+		})
+		cancel()
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if text != "" && said[m.Name] != text {
+			a.logger.Warn("a node that has caught up gets no vote so far", "node", m.Name, "error", err)
+		}
+		said[m.Name] = text
+	}
+}
+
+// leaves tells whether a node that is rebuilt still runs over the data directory of
+// before, which it is about to give up: then it has caught up, and will have nothing.
+func leaves(m cluster.Member, n cluster.NodeStatus) bool {
+	return m.Instance != "" && n.Instance != m.Instance
+}
+
+// caughtUp tells whether a learner with this status may get a vote as a node of a
+// kind.
+func caughtUp(n cluster.NodeStatus, kind cluster.Kind, committed uint64) bool {
+	if !n.Reachable || n.LogState != cluster.LogOK || n.LogLast+promoteEntriesMax < committed {
+		return false
+	}
+	if kind == cluster.KindLogger {
+		return n.Role == cluster.RoleLogger
+	}
+	// Until mysqld was first asked, its lag is not known.
+	return n.Role == cluster.RoleReplica && n.Applied+promoteEntriesMax >= committed && n.BacklogSeconds() <= promoteLagMax.Seconds()
+}
+
+// controlNodeAdd adds a node, which joins as soon as its agent runs.
+func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.MembershipRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	c := &args.Change
+	if err := config.CheckName(c.Name); err != nil {
+		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+	}
+	host, port, err := net.SplitHostPort(c.Peer)
+	if err != nil || host == "" || port == "" {
+		return done{}, control.Errorf(control.CodeInvalid, "peer %q is not the host:port where the node's agent listens for others", c.Peer)
+	}
+	c.Op, c.ID = cluster.OpAdd, config.MemberID(a.cfg.Cluster, c.Name)
+	return a.changeMembers(ctx, r.By, args)
+}
+
+// controlNodePromote gives a learner a vote.
+func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.MembershipRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	args.Change.Op = cluster.OpPromote
+	n, err := a.statusOf(args.Change.Name)
+	if err != nil {
+		return done{}, err
+	}
+	m, err := a.board.clusterState().Member(args.Change.Name)
+	if err != nil {
+		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+	}
+	switch kind := args.Change.Kind; {
+	case n.Kind != cluster.KindLearner: // that is refused
+	case leaves(m, n):
+		return done{}, control.Errorf(control.CodeInvalid, "node %s is being rebuilt: it gets its vote back by itself", n.Name)
+	case n.Role == "" || !n.Reachable:
+		return done{}, control.Errorf(control.CodeInvalid, "node %s is not heard of: it cannot get a vote", n.Name)
+	case n.Mysqld == cluster.MysqldNone && kind != cluster.KindLogger:
+		return done{}, control.Errorf(control.CodeInvalid, "node %s has no mysqld: it can be a logger", n.Name)
+	case n.Mysqld != cluster.MysqldNone && kind == cluster.KindLogger:
+		return done{}, control.Errorf(control.CodeInvalid, "node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name)
+	case !caughtUp(n, kind, a.node.Committed().Mark().Index):
+		return done{}, control.Errorf(control.CodeInvalid, "node %s has not caught up: it is %s, its log ends at entry %d, its mysqld lacks %.1f s", n.Name, n.Role, n.LogLast, n.BacklogSeconds())
+	}
+	return a.changeMembers(ctx, r.By, args)
+}
+
+// controlNodeDemote takes a node's vote.
+func (a *Agent) controlNodeDemote(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.MembershipRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	args.Change.Op = cluster.OpDemote
+	return a.changeMembers(ctx, r.By, args)
+}
+
+// controlNodeRebuild has a node make its data anew, from those of the others. It has
+// no vote meanwhile: what it had promised counts no more. Its new data directory has
+// an instance that this change names, so nobody takes the old one for it.
+func (a *Agent) controlNodeRebuild(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.MembershipRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	args.Change.Op, args.Change.Instance = cluster.OpRebuild, newInstance()
+	return a.changeMembers(ctx, r.By, args)
+}
+
+// controlNodeRemove takes a node out. One with a vote loses that first: while the
+// change of the voters is not complete, those of before are needed, and known.
+func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.MembershipRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	state := a.node.Committed().State().State
+	m, err := state.Member(args.Change.Name)
+	if err != nil {
+		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+	}
+	if m.Votes() {
+		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, DryRun: args.DryRun}
+		d, err := a.changeMembers(ctx, r.By, demote)
+		if err != nil || args.DryRun {
+			return d, err
+		}
+		if err := a.votersSettled(ctx); err != nil {
+			return done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
+		}
+	}
+	args.Change.Op = cluster.OpRemove
+	return a.changeMembers(ctx, r.By, args)
+}
+
+// votersSettled waits until a change of the voters is complete.
+func (a *Agent) votersSettled(ctx context.Context) error {
+	for {
+		point, changed := a.node.Committed().StateChanged()
+		if len(point.Outgoing) == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of the change of the voters: %w", ctx.Err())
+		}
+	}
+}
+
+// changeMembers has a change of the members committed, or only judged.
+func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.MembershipRequest) (done, error) {
+	c := cluster.Change{Membership: &r.Change}
+	if !r.DryRun {
+		return a.changeState(ctx, by, c)
+	}
+	if err := a.allKnowState(); err != nil {
+		return done{}, err
+	}
+	c.ID = rand.Text()
+	err := a.node.CheckState(ctx, c)
+	switch {
+	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNotReady):
+		return done{}, err
+	case err != nil:
+		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+	}
+	return done{readOnly: true, result: cluster.ChangeResult{What: c.String(), DryRun: true, Version: a.node.Committed().State().State.Version}}, nil
+}
+
+// statusOf returns what is known of a member.
+func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
+	for _, n := range (provider{a}).Status().Nodes {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	_, err := a.board.clusterState().Member(name)
+	if err == nil {
+		err = fmt.Errorf("nothing is known of node %s", name)
+	}
+	return cluster.NodeStatus{}, control.Errorf(control.CodeInvalid, "%v", err)
+}
+
+// rejected takes it that a peer refuses this node.
+func (a *Agent) rejected(by string, err *transport.RejectedError) {
+	switch err.Code {
+	case transport.CodeRemoved:
+		a.leave(leavingError{})
+		return
+	case transport.CodeRebuild:
+		// A peer that lags may speak of what was long ago: this node knows better then.
+		version, instance, ok := rebuildOrder(err.Text)
+		if known := a.board.clusterState().Version; ok && version > known {
+			a.leave(leavingError{instance: instance})
+			return
+		}
+	}
+	a.board.setTrouble(by, err.Text)
+}
+
+// rebuildOrder reads what a rejection with CodeRebuild says.
+func rebuildOrder(text string) (version uint64, instance string, ok bool) {
+	number, instance, _ := strings.Cut(text[strings.LastIndexByte(text, ' ')+1:], "/")
+	version, err := strconv.ParseUint(number, 10, 64)
+	return version, instance, err == nil && len(instance) == 32
+}
+
+// runRemoved shows that this node was removed, until ctx ends.
+func (a *Agent) runRemoved(ctx context.Context) error {
+	a.board.update(func(s *cluster.NodeStatus) {
+		s.Role, s.Mysqld = cluster.RoleRemoved, cluster.MysqldStopped
+		s.Reason = "it was removed from the cluster; its data are in " + a.cfg.DataDir
+	})
+	a.logger.Error("this node was removed from the cluster: only its status is served", "data_dir", a.cfg.DataDir)
+	a.buildAPI()
+	if err := a.api.Listen(); err != nil {
+		return fmt.Errorf("open api port: %w", err)
+	}
+	defer a.api.Unlisten()
+	return a.api.Run(ctx)
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/core"
+)
+
+// TestActionsAreAudited: what was done, refused and called off has a line; what
+// changed nothing, or was committed, has none here.
+func TestActionsAreAudited(t *testing.T) {
+	a := &Agent{state: newStateKeeper()}
+	if err := a.state.audit.open(filepath.Join(t.TempDir(), auditFile)); err != nil {
+		t.Fatal(err)
+	}
+	h, r := handler{audited: true}, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(`{"to":"b"}`)}
+	a.audited(h, r, done{what: "switchover from a to b"}, nil)
+	a.audited(h, r, done{what: "switchover from a to b"}, errors.New("called off"))
+	a.audited(h, r, done{}, control.Errorf(control.CodeUncertain, "it has not ended"))
+	a.audited(h, r, done{readOnly: true}, errors.New("only looked"))
+	a.audited(h, r, done{index: 7}, nil)
+	a.audited(handler{}, r, done{}, nil)
+	lines, err := a.state.audit.newest(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range lines {
+		got = append(got, strings.Join([]string{l.By, l.What, l.Result}, " | "))
+	}
+	want := []string{
+		"ann@db1 | switchover from a to b | done",
+		"ann@db1 | switchover from a to b | not done: called off",
+		`ann@db1 | switchover {"to":"b"} | not known: it has not ended`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("audit log (-want +got):\n%s", d)
+	}
+}
+
+// TestFenceIsKept: a fence is there again after a restart; a damaged one is no
+// reason to start mysqld.
+func TestFenceIsKept(t *testing.T) {
+	a := &Agent{data: &dataDir{path: t.TempDir()}}
+	if in, err := a.fencedBefore(); err != nil || in != (core.Fenced{}) {
+		t.Errorf("none: %+v, %v", in, err)
+	}
+	f := cluster.Fence{By: "ann@db1", At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Reason: "its disk"}
+	if err := writeJSON(a.data.join(fenceFile), f); err != nil {
+		t.Fatal(err)
+	}
+	want := core.Fenced{Reason: "fenced by ann@db1 at 2026-01-02T12:00:00Z: its disk"}
+	if in, err := a.fencedBefore(); err != nil || in != want {
+		t.Errorf("one: %+v, %v", in, err)
+	}
+	if err := writeJSON(a.data.join(fenceFile), 7); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.fencedBefore(); err == nil {
+		t.Error("a damaged one was passed over")
+	}
+}
+
+// TestPlanDeadline: the time to open again is within the limit that was asked for.
+func TestPlanDeadline(t *testing.T) {
+	m := &moving{limit: maxPauseMin}
+	m.begin()
+	began := m.began
+	m.begin() // writes are closed once
+	if m.began != began || !m.closing.Load() || m.deadline().Sub(began) != maxPauseMin-openTime {
+		t.Errorf("began %v, then %v; called off after %v", began, m.began, m.deadline().Sub(began))
+	}
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/control"
+)
+
+// committed notes what the mark covers, if it is of the epoch in hand. It is not
+// acknowledged by that alone.
+func (s *epochSlot) committed(m consensus.Mark) {
+	if e := s.get(m.Epoch); e != nil && m.Number > 0 {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.held.Committed(m.Index, m.Number)
+	}
+}
+
+// acknowledge acknowledges what is committed up to an index (I2), which the leader
+// of a term may. It is called by consensus's loop; Tap.Ack does not block.
+func (s *epochSlot) acknowledge(term, index uint64) {
+	e := s.get(term)
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	number := e.held.Allow(index)
+	e.mu.Unlock()
+	if number > 0 {
+		e.tap.Ack(number)
+		e.acked(number, s.ackSeconds)
+	}
+}
+
+// onAcknowledge lets go the ACKs of what is committed up to an index.
+func (a *Agent) onAcknowledge(index uint64) { a.epoch.acknowledge(a.node.Role().Term, index) }
+
+// onAckEvent says whose require-ack is dropped, or in force again: in the agent's
+// log, in the audit log, in every status, and as a metric.
+func (a *Agent) onAckEvent(e cluster.AckEvent) {
+	result := "in force"
+	if e.Dropped {
+		result = "dropped"
+		a.ackDrops.Add(1)
+		a.logger.Error(e.Text, "node", e.Node)
+	} else {
+		a.logger.Warn(e.Text, "node", e.Node)
+	}
+	a.state.note(cluster.AuditEntry{
+		At: time.Now().UTC().Truncate(time.Millisecond), By: "quorate@" + a.self.Name, What: e.Text, Result: result,
+	})
+	a.board.routeChanged() // peers get the status now
+}
+
+// acksStatus completes the node's own status.
+func (a *Agent) acksStatus(s *cluster.NodeStatus) {
+	if st := a.node.Acks(); st != nil {
+		s.AcksWait, s.AcksDropped = st.Waiting, st.Dropped
+	}
+}
+
+// acksMetrics are of a leader; on the others all is 0.
+func (p provider) acksMetrics() []api.Metric {
+	st := p.node.Acks()
+	if st == nil {
+		st = &cluster.AckStatus{}
+	}
+	waits := 0.0
+	for _, w := range st.Waiting {
+		waits = max(waits, w.Seconds)
+	}
+	return []api.Metric{
+		{Name: "quorate_ack_wait_seconds", Help: "How long the slowest node that ACKs wait for now has not had everything, on the leader.", Value: waits},
+		{Name: "quorate_ack_waiting_for", Help: "Nodes that ACKs wait for now beside a majority, on the leader.", Value: float64(len(st.Waiting))},
+		{Name: "quorate_require_ack_dropped", Help: "Nodes whose require-ack is dropped now, on the leader.", Value: float64(len(st.Dropped))},
+		{Name: "quorate_require_ack_drops_total", Help: "How often this node as the leader dropped a require-ack.", Counter: true, Value: float64(p.ackDrops.Load())},
+	}
+}
+
+// controlClusterSet changes what the whole cluster has agreed on.
+func (a *Agent) controlClusterSet(ctx context.Context, r control.Request) (done, error) {
+	var c cluster.SettingsChange
+	if err := arguments(r, &c); err != nil {
+		return done{}, err
+	}
+	if c.Durability == nil {
+		return done{}, control.Errorf(control.CodeInvalid, "nothing is said of the cluster that could be changed")
+	}
+	return a.changeState(ctx, r.By, cluster.Change{Durability: c.Durability})
+}

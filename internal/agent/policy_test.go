@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestAckEventsAreAudited: whose require-ack is dropped or taken back is in the
+// audit log, each once, beside what the log's entries brought; and counted.
+func TestAckEventsAreAudited(t *testing.T) {
+	dir := t.TempDir()
+	a := &Agent{self: cluster.Member{Name: "a"}, logger: slog.New(slog.DiscardHandler), state: newStateKeeper()}
+	a.board.changed = make(chan struct{})
+	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 1}}
+	if err := a.state.load(filepath.Join(dir, stateFile), members, false, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.state.audit.open(filepath.Join(dir, auditFile)); err != nil {
+		t.Fatal(err)
+	}
+	a.onAckEvent(cluster.AckEvent{Node: "b", Dropped: true, Text: "b is dropped"})
+	a.onAckEvent(cluster.AckEvent{Node: "b", Text: "b is back"})
+	for range 2 {
+		if _, err := a.state.write(a.state.point()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines, err := a.state.audit.newest(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range lines {
+		got = append(got, l.By+": "+l.What+": "+l.Result)
+	}
+	if d := cmp.Diff([]string{"quorate@a: b is dropped: dropped", "quorate@a: b is back: in force"}, got); d != "" {
+		t.Errorf("the audit log (-want +got):\n%s", d)
+	}
+	if n := a.ackDrops.Load(); n != 1 {
+		t.Errorf("%d drops are counted", n)
+	}
+}

@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/replay"
+)
+
+const (
+	// stateFile holds the newest cluster state that this node has applied.
+	stateFile = "cluster.json"
+	// stateFormat is the version of its layout.
+	stateFormat = 1
+	// stateEvery is how often it is noted how far into the log the state is known,
+	// while the log grows. At its next start the node looks for changes from there
+	// on, and until then it purges nothing behind that.
+	stateEvery = 10 * time.Second
+	// outcomesMax bounds the changes that wait for a line in the audit log. They
+	// come one by one, from people; beyond it lines are missing, and that is logged.
+	outcomesMax = 1024
+)
+
+// stateRecord is the content of cluster.json.
+type stateRecord struct {
+	Format int `json:"format"`
+	cluster.StatePoint
+}
+
+// stateKeeper keeps the cluster state on disk: cluster.json and the audit log.
+type stateKeeper struct {
+	path  string
+	audit auditLog
+
+	writing sync.Mutex // one at a time; before mu
+
+	mu       sync.Mutex
+	kept     cluster.StatePoint // as the file has it
+	outcomes []cluster.AuditEntry
+	lost     int
+	// signal has room for one: there is a change to be written.
+	signal chan struct{}
+}
+
+func newStateKeeper() *stateKeeper { return &stateKeeper{signal: make(chan struct{}, 1)} }
+
+// load reads the state that this node has kept over a log that begins at first.
+// Without a file it is what the configuration says, and the whole log is looked
+// through for changes; had says that there was a file once.
+func (k *stateKeeper) load(path string, members []cluster.Member, had bool, first uint64) error {
+	k.path = path
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if had && first > 1 {
+			return fmt.Errorf("%s is gone, and the log begins at entry %d, after what it may have lost: "+
+				"give it back, or copy it from another node of the cluster", path, first)
+		}
+		k.kept = cluster.StatePoint{State: cluster.NewState(members), Through: first - 1}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read cluster state: %w", err)
+	}
+	var r stateRecord
+	if err := json.Unmarshal(b, &r); err != nil {
+		return fmt.Errorf("%s is damaged: copy it from another node of the cluster: %w", path, err)
+	}
+	if r.Format > stateFormat {
+		return fmt.Errorf("%s has format %d, this quorate reads up to %d: install the newer quorate again", path, r.Format, stateFormat)
+	}
+	if r.State.Version == 0 {
+		r.State = cluster.NewState(members) // nothing was agreed on so far
+	}
+	if len(r.State.Members) == 0 {
+		return fmt.Errorf("%s is damaged: it has no members: copy it from another node of the cluster", path)
+	}
+	k.kept = r.StatePoint
+	return nil
+}
+
+// lastState reads the state as the file has it; zero where there is none, or it
+// cannot be read, which load says.
+func lastState(path string) (cluster.StatePoint, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return cluster.StatePoint{}, nil
+	}
+	if err != nil {
+		return cluster.StatePoint{}, fmt.Errorf("read cluster state: %w", err)
+	}
+	var r stateRecord
+	if json.Unmarshal(b, &r) != nil {
+		return cluster.StatePoint{}, nil
+	}
+	return r.StatePoint, nil
+}
+
+// point is what the file has.
+func (k *stateKeeper) point() cluster.StatePoint {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.kept
+}
+
+// committed notes a change for the audit log. It does not block.
+func (k *stateKeeper) committed(o consensus.StateOutcome) {
+	line := cluster.AuditEntry{
+		At: o.Change.At, By: o.Change.By, What: o.Change.String(), Result: "done",
+		Index: o.Index, Version: o.State.Version,
+	}
+	if !o.Applied {
+		line.Result, line.Version = "ignored: another change came first", 0
+	}
+	k.note(line)
+}
+
+// note adds a line to the audit log. It does not block.
+func (k *stateKeeper) note(line cluster.AuditEntry) {
+	k.mu.Lock()
+	if len(k.outcomes) < outcomesMax {
+		k.outcomes = append(k.outcomes, line)
+	} else {
+		k.lost++
+	}
+	k.mu.Unlock()
+	select {
+	case k.signal <- struct{}{}:
+	default:
+	}
+}
+
+// write makes what was committed durable: the audit log's lines first, which are
+// not written twice, then the state.
+func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	k.mu.Lock()
+	lines, kept := k.outcomes, k.kept
+	k.outcomes, lost, k.lost = nil, k.lost, 0
+	k.mu.Unlock()
+	if err := k.audit.append(lines...); err != nil {
+		k.mu.Lock()
+		k.outcomes = append(lines, k.outcomes...)
+		k.mu.Unlock()
+		return lost, err
+	}
+	if p.Through <= kept.Through && p.Index <= kept.Index && fileExists(k.path) {
+		return lost, nil
+	}
+	if err := writeJSON(k.path, stateRecord{Format: stateFormat, StatePoint: p}); err != nil {
+		return lost, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept = p
+	return lost, nil
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// openState reads the cluster state that belongs to the log, and makes sure that
+// there is a file from now on.
+func (a *Agent) openState() error {
+	path := a.data.join(stateFile)
+	if err := a.state.load(path, a.cfg.ClusterMembers(), a.data.identity.State, a.log.FirstIndex()); err != nil {
+		return err
+	}
+	if err := a.state.audit.open(a.data.join(auditFile)); err != nil {
+		return err
+	}
+	if _, err := a.state.write(a.state.point()); err != nil {
+		return err
+	}
+	if err := a.data.hasState(); err != nil {
+		return err
+	}
+	a.board.setState(a.state.point().State)
+	return nil
+}
+
+// hasState notes durably that there is a cluster.json.
+func (d *dataDir) hasState() error {
+	if d.identity.State {
+		return nil
+	}
+	d.identity.State = true
+	return writeJSON(d.join(identityFile), d.identity)
+}
+
+// onState takes a committed change, from consensus's loop: it must not block.
+func (a *Agent) onState(o consensus.StateOutcome) {
+	a.logger.Info("cluster state", "change", o.Change.String(), "by", o.Change.By, "index", o.Index,
+		"version", o.State.Version, "applied", o.Applied)
+	if o.Applied {
+		a.board.setState(o.State)
+	}
+	a.state.committed(o)
+}
+
+// keepState writes what is known of the cluster state now.
+func (a *Agent) keepState() {
+	lost, err := a.state.write(a.node.Committed().State())
+	if err != nil {
+		a.logger.Warn("keep the cluster state: it is tried again", "error", err)
+	}
+	if lost > 0 {
+		a.logger.Warn("changes are missing in the audit log: too many came at once", "missing", lost)
+	}
+}
+
+// stateNeed is what cluster.json needs of the log: at its next start this node
+// looks there for the changes that the file lacks.
+func (a *Agent) stateNeed() replay.Need {
+	return replay.Need{Who: a.self.Name, From: a.state.point().Through + 1, Why: "its " + stateFile + " goes up to there", Known: true}
+}
+
+// runState keeps cluster.json and the audit log. It has a goroutine of its own:
+// both wait for a disk.
+func (a *Agent) runState(ctx context.Context) error {
+	ticker := time.NewTicker(stateEvery)
+	defer ticker.Stop()
+	for {
+		a.keepState()
+		a.endMaintenance(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-a.state.signal:
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysqld"
+)
+
+// greetTimeout is how long a mysqld that has not answered a poll in time may
+// take to greet a new connection. Together they are what a client waits for
+// when a primary's mysqld stands still beside an agent that goes on.
+const greetTimeout = 4 * watchInterval
+
+// pollGreeting fences a mysqld that stands still: stopped, or with every thread
+// in a disk that hangs. Its agent leads on with perfect heartbeats, so nobody
+// else would end the wait of its clients.
+//
+// A greeting needs no lock, no session of ours and no free connection: a server
+// that is merely slow, or full, sends one. It is asked for afresh, because after
+// a pause of the whole machine the poll has failed and mysqld is well.
+func (a *Agent) pollGreeting(ctx context.Context, p *mysqld.Process, role cluster.Role) {
+	if role != cluster.RolePrimary && role != cluster.RoleReplica {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	if silent(ctx, a.server.Socket()) {
+		a.doubt(p, []string{"mysqld does not answer"})
+	}
+}
+
+// silent says whether mysqld takes a connection and sends nothing before ctx's
+// deadline. An error is no silence: it is going, and its end comes as an input.
+func silent(ctx context.Context, socket string) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetReadDeadline(deadline); err != nil {
+			return false
+		}
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}

@@ -1,0 +1,410 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/core"
+)
+
+const (
+	// switchoverTimeout bounds a switchover from its request to its answer.
+	switchoverTimeout = 100 * time.Second
+	// Bounds of what a switchover may be asked for.
+	maxPauseMin = 500 * time.Millisecond
+	maxPauseMax = 20 * time.Second
+	waitMax     = time.Minute
+	// nearEnough is how fast the other node has to have everything that was
+	// committed when it was asked, or it is asked again.
+	nearEnough = 100 * time.Millisecond
+	// successorWait bounds how long a new primary is looked for once leadership
+	// was asked away.
+	successorWait = 30 * time.Second
+)
+
+// moving is the operator's plan that core has under way: there is one at most.
+type moving struct {
+	by string
+	// moves: leadership goes to another node; else mysqld starts again.
+	moves bool
+	// limit is for how long writes may be closed before leadership goes.
+	limit time.Duration
+	// ended gets core's answer, "" = as it should.
+	ended chan string
+	// closing: writes are being closed since began. New clients are held from here
+	// on. began is set once, before closing.
+	closing atomic.Bool
+	began   time.Time
+}
+
+// begin notes that writes are being closed now.
+func (m *moving) begin() {
+	if !m.closing.Load() {
+		m.began = time.Now()
+		m.closing.Store(true)
+	}
+}
+
+// deadline is when it is called off: from then on there is time enough to open
+// again, here or, once leadership was asked away, there.
+func (m *moving) deadline() time.Time { return m.began.Add(m.limit - openTime) }
+
+// movesAway tells whether writes are being closed here for an operator's plan.
+func (a *Agent) movesAway() bool {
+	m := a.moving.Load()
+	return m != nil && m.closing.Load()
+}
+
+// planEnded takes core's answer to the plan.
+func (a *Agent) planEnded(reason string) {
+	if m := a.moving.Swap(nil); m != nil {
+		m.ended <- reason // it has room for the one answer
+		a.board.routeChanged()
+	}
+}
+
+// runPlan has core carry a plan out, and returns once that has ended: the plan goes
+// on if whoever asked goes away. The error says why it came to nothing.
+func (a *Agent) runPlan(in core.Input, m *moving) error {
+	if !a.moving.CompareAndSwap(nil, m) {
+		return control.Errorf(control.CodeFailed, "another switchover or restart is under way on node %s", a.self.Name)
+	}
+	defer a.moving.CompareAndSwap(m, nil)
+	ctx, cancel := context.WithTimeout(a.ctx, switchoverTimeout)
+	defer cancel()
+	a.input(in)
+	select {
+	case reason := <-m.ended:
+		if reason != "" {
+			return control.Errorf(control.CodeFailed, "%s", reason)
+		}
+		return nil
+	case <-ctx.Done():
+		return control.Errorf(control.CodeUncertain, "it has not ended within %v: see the status", switchoverTimeout)
+	}
+}
+
+// controlSwitchover moves the primary to another node in order.
+func (a *Agent) controlSwitchover(ctx context.Context, r control.Request) (done, error) {
+	var args cluster.SwitchoverRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	s, err := a.switchover(ctx, r.By, args)
+	d := done{result: s, readOnly: args.DryRun}
+	d.what = fmt.Sprintf("switchover from %s to %s", cmp.Or(s.From, "none"), cmp.Or(s.To, args.To, "the best node"))
+	return d, err
+}
+
+func (a *Agent) switchover(ctx context.Context, by string, args cluster.SwitchoverRequest) (cluster.Switchover, error) {
+	switch {
+	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
+		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "a pause of %v: it is %v to %v", args.MaxPause, maxPauseMin, maxPauseMax)
+	case args.Wait < 0 || args.Wait > waitMax:
+		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "a wait of %v: it is 0 to %v", args.Wait, waitMax)
+	}
+	s, to, err := a.planSwitchover(ctx, args)
+	switch {
+	case err != nil || args.DryRun:
+		return s, err
+	case len(s.Blocks) > 0:
+		return s, control.Errorf(control.CodeFailed, "%s", strings.Join(s.Blocks, "; "))
+	case to == a.self.ID && s.From != "":
+		return s, nil
+	case a.board.own().Role != cluster.RolePrimary: // in maintenance: see planSwitchover
+		return a.appoint(ctx, by, s, to)
+	}
+	if err := a.awaitSmallLag(ctx, to, by, args); err != nil {
+		return s, err
+	}
+	return a.moveTo(ctx, by, s, to, args.MaxPause)
+}
+
+// planSwitchover says to whom a switchover would go, and what is in its way.
+func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverRequest) (s cluster.Switchover, to cluster.NodeID, err error) {
+	own, state := a.ownStatus(), a.board.clusterState()
+	s = cluster.Switchover{From: own.Name, DryRun: args.DryRun}
+	if own.Role != cluster.RolePrimary {
+		s.From = ""
+		if state.Maintenance == nil || args.To == "" {
+			return s, 0, control.Errorf(control.CodeFailed, "there is no primary to move: node %s leads and is %s", own.Name, own.Role)
+		}
+	}
+	if args.To == own.Name {
+		s.To, s.Why = own.Name, "it is the primary already"
+		if own.Role != cluster.RolePrimary {
+			s.Why = "it leads, and may open from then on"
+		}
+		return s, own.ID, nil
+	}
+	peers := a.board.forCore(own)
+	choice := core.Choose(own.ID, peers.Peers, args.To)
+	if choice.Refused != "" {
+		s.Blocks = append(s.Blocks, choice.Refused)
+		return s, 0, nil
+	}
+	s.To, s.Why = choice.To.Name, choice.Why
+	if state.Maintenance != nil {
+		s.Notes = append(s.Notes, "maintenance is on: "+s.To+" becomes the node that may open")
+	}
+	for _, n := range a.board.all() {
+		if n.ID == choice.To.ID && n.BacklogSeconds() > args.MaxPause.Seconds() {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s needs about %.1f s to catch up: that is waited for first, %v at most", s.To, n.BacklogSeconds(), args.Wait))
+		}
+	}
+	if own.Role == cluster.RolePrimary {
+		err = a.whatBlocks(ctx, &s, args.MaxPause)
+	}
+	return s, choice.To.ID, err
+}
+
+// whatBlocks looks at what runs in the primary's mysqld.
+func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause time.Duration) error {
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	slow, err := admin.SlowWriters(ctx, max(time.Second, maxPause/2))
+	if err != nil {
+		return err
+	}
+	for _, w := range slow {
+		s.Blocks = append(s.Blocks, fmt.Sprintf("a statement that writes is under way (%v): closing writes would wait for it, and all other writes behind it", w))
+	}
+	pending, err := admin.PendingXA(ctx)
+	if err != nil {
+		return err
+	}
+	if pending > 0 {
+		s.Blocks = append(s.Blocks, xaBlocks(pending))
+	}
+	open, err := admin.OpenTransactions(ctx)
+	if err != nil {
+		return err
+	}
+	if open > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d sessions are in a transaction: those that have not committed by then are rolled back", open))
+	}
+	return nil
+}
+
+func xaBlocks(n int) string {
+	return fmt.Sprintf("%d XA transactions are prepared: another node would have to start its mysqld again to take them over; end them first", n)
+}
+
+// askTarget asks another node's agent to wait until it has applied everything up to
+// an index; with a term, also to take leadership of the next one for its own.
+func (a *Agent) askTarget(ctx context.Context, to cluster.NodeID, by string, t targetRequest) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		t.Within = time.Until(deadline)
+	}
+	raw, err := json.Marshal(t)
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	answer, ok := a.forward(ctx, handler{timeout: waitMax}, to, control.Request{Name: "switchover.target", By: by, Args: raw})
+	if !ok {
+		return fmt.Errorf("ask node %s: %s", a.board.name(to), answer.Error)
+	}
+	return answer.Err()
+}
+
+// awaitSmallLag waits until the other node is so close that it will have everything
+// in no time once writes are closed.
+func (a *Agent) awaitSmallLag(ctx context.Context, to cluster.NodeID, by string, args cluster.SwitchoverRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, max(args.Wait, control.Timeout))
+	defer cancel()
+	for first := time.Now(); ; {
+		began := time.Now()
+		err := a.askTarget(ctx, to, by, targetRequest{Index: a.node.Committed().Mark().Index})
+		switch {
+		case err != nil:
+			return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", a.board.name(to), err)
+		case time.Since(began) <= nearEnough:
+			return nil
+		case time.Since(first) > args.Wait:
+			return control.Errorf(control.CodeFailed, "node %s has not caught up within %v: it is %v behind; writes were not touched",
+				a.board.name(to), args.Wait, time.Since(began).Round(time.Millisecond))
+		}
+	}
+}
+
+// moveTo closes writes, waits for the other node, and hands over.
+func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID, maxPause time.Duration) (cluster.Switchover, error) {
+	maintenance := a.board.clusterState().Maintenance
+	if maintenance != nil { // before: nobody else may open
+		if _, err := a.changeState(ctx, by, cluster.Change{Maintenance: appointed(*maintenance, s.To)}); err != nil {
+			return s, err
+		}
+	}
+	term := a.node.Role().Term
+	m := &moving{by: by, moves: true, limit: maxPause, ended: make(chan string, 1)}
+	err := a.runPlan(core.Move{To: to, Reason: "switchover asked for by " + by}, m)
+	if err == nil {
+		err = a.awaitSuccessor(&s, m, term)
+	}
+	if err == nil {
+		return s, nil
+	}
+	if maintenance != nil && a.node.Role().Leading {
+		_, back := a.changeState(context.WithoutCancel(ctx), by, cluster.Change{Maintenance: appointed(*maintenance, a.self.Name)})
+		err = errors.Join(err, back)
+	}
+	if m.closing.Load() {
+		return s, control.Errorf(control.CodeFailed, "called off, writes were closed since %v ago: %v", time.Since(m.began).Round(time.Millisecond), err)
+	}
+	return s, err
+}
+
+// awaitSuccessor waits until another node is the primary, and this one's mysqld
+// follows it.
+func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *moving, term uint64) error {
+	ctx, cancel := context.WithTimeout(a.ctx, successorWait)
+	defer cancel()
+	for {
+		changed := a.board.changes()
+		own := a.board.own()
+		id, ok := a.board.primary()
+		switch {
+		case ok && s.PauseMs == 0:
+			s.PauseMs = float64(time.Since(m.began).Microseconds()) / 1e3
+			if s.To != a.board.name(id) {
+				s.Notes = append(s.Notes, "not "+s.To+" but "+a.board.name(id)+" took over")
+				s.To = a.board.name(id)
+			}
+			continue
+		case ok && own.Role == cluster.RoleReplica:
+			return nil
+		case own.Role == cluster.RolePrimary && own.Term > term:
+			return fmt.Errorf("node %s did not take leadership, this node serves again", s.To)
+		}
+		select {
+		case <-changed:
+		case <-time.After(controlRetry): // a peer's silence is no change
+		case <-ctx.Done():
+			if s.PauseMs != 0 {
+				s.Notes = append(s.Notes, "node "+a.self.Name+" is not a replica so far")
+				return nil
+			}
+			return errors.New("no new primary is known: see the status")
+		}
+	}
+}
+
+// appointed is the change that lets a node open while maintenance is on.
+func appointed(m cluster.Maintenance, name string) *cluster.MaintenanceChange {
+	return &cluster.MaintenanceChange{On: true, Reason: m.Reason, Primary: name}
+}
+
+// appoint lets another node open while maintenance is on and nobody is the primary:
+// core hands over to it.
+func (a *Agent) appoint(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID) (cluster.Switchover, error) {
+	m := a.board.clusterState().Maintenance
+	if m == nil {
+		return s, control.Errorf(control.CodeStale, "maintenance has just ended: look at the status")
+	}
+	_, err := a.changeState(ctx, by, cluster.Change{Maintenance: appointed(*m, a.board.name(to))})
+	return s, err
+}
+
+// targetRequest is what a primary asks of the node that is to follow it.
+type targetRequest struct {
+	// Index is what has to be committed and applied there.
+	Index uint64 `json:"index"`
+	// Term: the leader of this term is about to hand over; 0 = not yet.
+	Term   uint64        `json:"term,omitempty"`
+	Within time.Duration `json:"within_ns"`
+}
+
+// controlTarget waits, at the target of a switchover, until it could follow.
+func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, error) {
+	var args targetRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	if r.From == "" {
+		return done{}, control.Errorf(control.CodeInvalid, "%s goes between agents", r.Name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, args.Within)
+	defer cancel()
+	if role := a.board.own().Role; role != cluster.RoleReplica {
+		return done{}, fmt.Errorf("it is no replica but %s", role)
+	}
+	admin, err := a.admin()
+	if err != nil {
+		return done{}, err
+	}
+	a.waitIndex(ctx, args.Index)
+	if err := ctx.Err(); err != nil {
+		return done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)
+	}
+	if err := admin.WaitApplied(ctx, a.committedGTIDs().String()); err != nil {
+		return done{}, fmt.Errorf("its mysqld has not applied everything: %w", err)
+	}
+	if args.Term != 0 {
+		a.input(core.Chosen{Term: args.Term + 1})
+	}
+	return done{readOnly: true}, nil
+}
+
+// closeForPlan closes writes for an operator's plan, within its limit.
+func (a *Agent) closeForPlan(ctx context.Context, m *moving) error {
+	a.lagBound.setOpen(false)
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithDeadline(ctx, m.deadline())
+	defer cancel()
+	if err := admin.SetSuperReadOnly(ctx, true, m.limit); err != nil {
+		return fmt.Errorf("close writes within %v: %w", m.limit, err)
+	}
+	n, err := admin.PendingXA(ctx)
+	if err == nil && n > 0 && m.moves {
+		err = errors.New(xaBlocks(n))
+	}
+	return err
+}
+
+// awaitTarget waits until the other node has everything: writes are closed, so
+// what is committed here is all there is.
+func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
+	m := a.moving.Load()
+	if m == nil {
+		return errors.New("nobody asks for it any more")
+	}
+	ctx, cancel := context.WithDeadline(ctx, m.deadline())
+	defer cancel()
+	if err := a.askTarget(ctx, to, m.by, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
+		return fmt.Errorf("wait for node %s within %v: %w", a.board.name(to), m.limit, err)
+	}
+	return nil
+}
+
+// tidyPrimary makes a replica of a mysqld that was the primary: sessions that came
+// past the router may hold locks still, and its binlog is not read again.
+func (a *Agent) tidyPrimary(ctx context.Context) error {
+	p := a.currentProcess()
+	if p == nil || a.openedIncarnation.Load() != p.Incarnation() {
+		return nil
+	}
+	if err := p.Admin().RestartAckReceiver(ctx); err != nil {
+		return err
+	}
+	n, err := p.Admin().EndTransactions(ctx)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		a.logger.Warn("ended sessions that were in a transaction when this node gave the primary up", "sessions", n)
+	}
+	return p.Admin().NextBinlog(ctx)
+}

@@ -1,0 +1,44 @@
+package binlog
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// OpenPayload returns a reader of the events in a TRANSACTION_PAYLOAD event,
+// decompressed; they have no checksums. in stands right behind the event's
+// header, which says that the event has length bytes. The event's own checksum
+// is the caller's to verify, before.
+func OpenPayload(in *bufio.Reader, length int64) (io.ReadCloser, error) {
+	body := length - HeaderBytes - ChecksumBytes
+	head, err := in.Peek(int(min(max(body, 0), payloadHeadBytesMax)))
+	if err != nil {
+		return nil, fmt.Errorf("open payload: %w", err)
+	}
+	p, size, rest, err := cutPayloadHead(head)
+	if left := body - int64(len(head)-len(rest)); err == nil && size > uint64(left) {
+		err = fmt.Errorf("%w: payload of %d bytes, %d at hand", ErrMalformed, size, left)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open payload: %w", err)
+	}
+	if _, err := in.Discard(len(head) - len(rest)); err != nil {
+		return nil, fmt.Errorf("open payload: %w", err)
+	}
+	r, err := decompress(p.compression, io.LimitReader(in, int64(size)))
+	if err != nil {
+		return nil, fmt.Errorf("open payload: %w", err)
+	}
+	return r, nil
+}
+
+// Relocated returns the header of an event that stands elsewhere: with another
+// length and another end of its place in the file. The checksum changes with it.
+func (e Event) Relocated(length, logPos uint32) (header [HeaderBytes]byte) {
+	copy(header[:], e)
+	binary.LittleEndian.PutUint32(header[offsetLength:], length)
+	binary.LittleEndian.PutUint32(header[offsetLogPos:], logPos)
+	return header
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// didCommitWait bounds the wait for the answer: the agent may have to read a
+// large part of its log, for a minute at most, and the leader's after it.
+const didCommitWait = 130 * time.Second
+
+func newDidCommitCommand() *cobra.Command {
+	o := controlOptions{timeout: didCommitWait}
+	var token string
+	cmd := &cobra.Command{
+		Use:   "did-commit GTID | --session-token GTID [--config FILE | --addr HOST:PORT]",
+		Short: "Say whether a transaction was committed whose connection broke",
+		Long: `Says what became of a transaction whose outcome its client was not told. Any
+node's agent can be asked, on its own host. It asks a majority first, so that it
+knows everything that is committed anywhere.
+
+--session-token is for a client whose connection broke during COMMIT. Such a
+client does not know its transaction's GTID, but those of the ones before it in
+the same session: with session_track_gtids=OWN_GTID the server sends each with
+the OK. The token is the last one that came. The answer is whether that session
+has committed anything after it, and what.
+
+A GTID of its own is for one that is known otherwise. If it was never answered
+with OK, its server may have given the same number to a later transaction: then
+look at what the answer says of entry, epoch and connection.
+
+Exit code 0 if it is committed; 1 if it is not, and never will be; 3 if that is
+not known: ask again, or there is no majority, or nobody answers, or this cluster's
+log knows no such token or server; 2 for wrong usage.`,
+		Example: `  quorate did-commit 3e11fa47-71ca-11e1-9e33-c80aa9429562:23
+  quorate did-commit --session-token 3e11fa47-71ca-11e1-9e33-c80aa9429562:22 --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := cluster.DidCommitRequest{SessionToken: token}
+			if len(args) == 1 {
+				request.GTID = args[0]
+			}
+			if (request.GTID == "") == (token == "") {
+				return usage(errors.New("name one GTID: the transaction's, or with --session-token one of the session's before it"))
+			}
+			return o.didCommit(cmd.Context(), cmd.OutOrStdout(), request)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&token, "session-token", "", "the last `GTID` that the session got with an OK")
+	return cmd
+}
+
+func (o *controlOptions) didCommit(ctx context.Context, out io.Writer, r cluster.DidCommitRequest) error {
+	var answer cluster.DidCommit
+	if err := o.ask(ctx, "did-commit", r, &answer); err != nil {
+		if e, ok := errors.AsType[*exitError](err); ok && e.code == exitUsage {
+			return err
+		}
+		// Exit code 1 is an answer: what prevents one must not look like it.
+		return &exitError{exitUnknown, err}
+	}
+	if err := printDidCommit(out, answer, o.asJSON); err != nil {
+		return &exitError{exitUnknown, err}
+	}
+	switch answer.Outcome {
+	case cluster.OutcomeCommitted:
+		return nil
+	case cluster.OutcomeNotCommitted:
+		return &exitError{exitFailure, errors.New("not committed")}
+	}
+	return &exitError{exitUnknown, errors.New("not known")}
+}
+
+func printDidCommit(out io.Writer, answer cluster.DidCommit, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, answer)
+	}
+	word := map[cluster.Outcome]string{
+		cluster.OutcomeCommitted: "committed", cluster.OutcomeNotCommitted: "not committed, and never will be",
+	}[answer.Outcome]
+	if word == "" {
+		word = "not known"
+	}
+	if _, err := fmt.Fprintf(out, "%s: %s\n", word, oneLine(answer.Reason)); err != nil {
+		return fmt.Errorf("print answer: %w", err)
+	}
+	return nil
+}

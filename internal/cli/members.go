@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+)
+
+// membersExit is what all commands that change the members say of how they end.
+const membersExit = `
+
+One change at a time, and none after which the voters that are there now would be
+no majority. With --dry-run it is only looked whether it could be. Exit codes are
+those of "quorate node set".`
+
+// membersTimeout bounds the wait for the answer: two changes may be needed.
+const membersTimeout = 3*control.Timeout + controlTimeout
+
+// membersCommand is a command that asks for a change of the members.
+func membersCommand(op cluster.MembershipOp, use, short, long, example string, kinds bool) *cobra.Command {
+	o := controlOptions{timeout: membersTimeout}
+	r := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: op}}
+	kind := ""
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long + membersExit, Example: example,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.Change.Name, r.Change.Kind = args[0], cluster.Kind(kind)
+			if op == cluster.OpAdd && r.Change.Peer == "" {
+				return usage(errors.New("--peer is missing: the host:port where the node's agent listens for others"))
+			}
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "node."+string(op), r)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "only look whether it could be done now")
+	if kinds {
+		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), "what it gets a vote as: `full` or logger; add also takes learner")
+	}
+	if op == cluster.OpAdd {
+		cmd.Flags().StringVar(&r.Change.Peer, "peer", "", "`host:port` where its agent listens for others")
+	}
+	return cmd
+}
+
+func newNodeAddCommand() *cobra.Command {
+	return membersCommand(cluster.OpAdd,
+		"add NAME --peer HOST:PORT [--kind full|logger|learner] [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"Add a node to the cluster", `Adds a node. Its own configuration has the same [[member]] list as all others, and
+a section [join] with its address and kind; it is in none of the lists.
+
+It begins as a learner, without a vote. Its agent waits until it was added, then
+copies what is there: the log alone where a member's log goes back to the
+beginning, else the data of a replica's mysqld first. Once it has caught up, the
+cluster gives it its vote by itself; a learner stays one. "quorate status" shows
+how far it is. Until then nobody purges anything of the log.`,
+		`  quorate node add db4 --peer 10.0.0.4:7400
+  quorate node add log1 --peer 10.0.0.9:7400 --kind logger --dry-run`, true)
+}
+
+func newNodePromoteCommand() *cobra.Command {
+	return membersCommand(cluster.OpPromote,
+		"promote NAME [--kind full|logger] [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"Give a learner a vote", `Gives a learner a vote. It has to have caught up.`,
+		`  quorate node promote db4`, true)
+}
+
+func newNodeDemoteCommand() *cobra.Command {
+	return membersCommand(cluster.OpDemote,
+		"demote NAME [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"Take a node's vote", `Takes a node's vote: it is a learner then, and goes on as a replica. The leader
+cannot be demoted.`,
+		`  quorate node demote db4`, false)
+}
+
+func newNodeRebuildCommand() *cobra.Command {
+	return membersCommand(cluster.OpRebuild,
+		"rebuild NAME [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"Make a node's data anew", `Has a node remove its data and make them anew from those of the others, as a node
+that joins does. That is for one that is errant, or has lost its disk: it may be
+down, and with an empty data directory. What only this node has is lost.
+
+It has no vote until it has caught up; then it is again what it was. The leader
+cannot be rebuilt.`,
+		`  quorate node rebuild db2 --dry-run
+  quorate node rebuild db2`, false)
+}
+
+func newNodeRemoveCommand() *cobra.Command {
+	return membersCommand(cluster.OpRemove,
+		"remove NAME [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"Remove a node from the cluster, for good", `Removes a node, for good: no other one can have its name. One with a vote is
+demoted first. It may be down. If it runs, or comes back, it learns that it was
+removed and serves nothing any more; its data stay. The leader cannot be removed.`,
+		`  quorate node remove db2 --dry-run
+  quorate node remove db2`, false)
+}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+func newNodeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Show and change the cluster's nodes",
+		Long: `Shows the nodes, and changes what the cluster has agreed on about them. Any
+node's agent can be asked, on its own host; it passes a change on to the leader.`,
+		Example: `  quorate node list
+  quorate node set db2 --weight 7`,
+		Args: cobra.NoArgs,
+		RunE: showHelp,
+	}
+	cmd.AddCommand(newNodeListCommand(), newNodeSetCommand(), newNodeAddCommand(), newNodePromoteCommand(),
+		newNodeDemoteCommand(), newNodeRebuildCommand(), newNodeRemoveCommand())
+	return cmd
+}
+
+// nodeList is what "quorate node list --json" prints.
+type nodeList struct {
+	StateVersion uint64     `json:"state_version"`
+	Nodes        []nodeLine `json:"nodes"`
+}
+
+type nodeLine struct {
+	ID     cluster.NodeID `json:"id,string"`
+	Name   string         `json:"name"`
+	Kind   cluster.Kind   `json:"kind"`
+	Weight int            `json:"weight"`
+	Site   string         `json:"site,omitempty"`
+	// RequireAck is how its require-ack degrades; "" = there is none.
+	RequireAck string       `json:"require_ack,omitempty"`
+	Peer       string       `json:"peer"`
+	Role       cluster.Role `json:"role,omitempty"`
+	Reachable  bool         `json:"reachable"`
+	Version    string       `json:"agent_version,omitempty"`
+}
+
+func newNodeListCommand() *cobra.Command {
+	var o controlOptions
+	cmd := &cobra.Command{
+		Use:   "list [--config FILE | --addr HOST:PORT]",
+		Short: "List the nodes with what the cluster has agreed on about them",
+		Long: `Lists the nodes as one node's agent knows them: kind, weight, site, the address
+for other agents, role and version. "quorate status" shows how they are.`,
+		Example: `  quorate node list
+  quorate node list --config node.toml --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.listNodes(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
+	addr, err := statusAddress(o.path, o.addr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	st, err := api.FetchStatus(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if o.asJSON {
+		list := nodeList{StateVersion: st.StateVersion, Nodes: []nodeLine{}}
+		for _, n := range st.Nodes {
+			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Peer, n.Role, n.Reachable, n.AgentVersion})
+		}
+		return printJSON(out, list)
+	}
+	if _, err := io.WriteString(out, nodeTable(st)); err != nil {
+		return fmt.Errorf("print nodes: %w", err)
+	}
+	return nil
+}
+
+func nodeTable(st cluster.Status) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tKIND\tWEIGHT\tSITE\tPEER\tROLE\tVERSION")
+	for _, n := range st.Nodes {
+		role := string(n.Role)
+		switch {
+		case n.Role == "":
+			role = "unknown"
+		case !n.Reachable:
+			role = "unreachable"
+		}
+		fmt.Fprintln(table, strings.Join([]string{
+			n.Name, string(n.Kind), weightCell(n), orDash(n.Site), n.Peer, role, orDash(n.AgentVersion),
+		}, "\t"))
+	}
+	table.Flush() // it writes to memory
+	return text.String()
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func newNodeSetCommand() *cobra.Command {
+	var o controlOptions
+	var weight int
+	var site, degrade string
+	var requireAck bool
+	cmd := &cobra.Command{
+		Use:   "set NAME [--weight N] [--site S] [--require-ack [--degrade wait|drop-after=DURATION]] [--config FILE | --addr HOST:PORT]",
+		Short: "Change what the cluster has agreed on about a node",
+		Long: `Changes what the whole cluster goes by about a node.
+
+The weight of a full node, 0 to 9, says who leads rather than others; 0 never
+leads. The site is a label: nodes with the same one stand in the same place.
+
+With --require-ack a client's OK waits until this node, too, has the transaction
+on disk. While it is away, writes wait (--degrade wait), or go on without it after
+a time (--degrade drop-after=10s): that is an alarm in every status, a line in the
+audit log and a metric, and ends once the node has caught up. Each new leader
+waits for it anew. --require-ack=false takes it back.
+
+It takes a majority of the nodes. Exit code 0 if it is so now, 1 if another
+change came first or it failed, 2 if it cannot be, 3 if there is no leader and
+nothing was done, 4 if no majority has confirmed it in time: it may still be
+done, "quorate audit" shows it then.`,
+		Example: `  quorate node set db2 --weight 7
+  quorate node set db3 --weight 0 --site east --config node.toml
+  quorate node set db3 --require-ack --degrade drop-after=10s`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			change := cluster.NodeChange{Name: args[0]}
+			if cmd.Flags().Changed("weight") {
+				change.Weight = &weight
+			}
+			if cmd.Flags().Changed("site") {
+				change.Site = &site
+			}
+			if cmd.Flags().Changed("require-ack") {
+				change.RequireAck = &requireAck
+			}
+			if cmd.Flags().Changed("degrade") {
+				after, err := cluster.ParseDegrade(degrade)
+				if err != nil {
+					return usage(err)
+				}
+				change.DropAfter = &after
+			}
+			if change.Weight == nil && change.Site == nil && change.RequireAck == nil && change.DropAfter == nil {
+				return usage(errors.New("nothing to set: --weight, --site, --require-ack or --degrade is missing"))
+			}
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "node.set", change)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().IntVar(&weight, "weight", 0, "who leads rather than others: 0 (never) to 9")
+	cmd.Flags().StringVar(&site, "site", "", "`label` of the place where it stands")
+	cmd.Flags().BoolVar(&requireAck, "require-ack", false, "have OKs wait for this node, too")
+	cmd.Flags().StringVar(&degrade, "degrade", "", "what becomes of that while the node is away: `policy` wait or drop-after=DURATION")
+	return cmd
+}

@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestStatusOfLogger: a node without mysqld shows no figures of one.
+func TestStatusOfLogger(t *testing.T) {
+	t.Parallel()
+	row := statusRow(cluster.NodeStatus{
+		Name: "c", Kind: cluster.KindLogger, Reachable: true, Role: cluster.RoleLogger, Term: 7,
+		LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Mysqld: cluster.MysqldNone,
+	})
+	if d := cmp.Diff([]string{"119", "-", "-", "-", "-", "-", ""}, row[len(row)-7:]); d != "" {
+		t.Errorf("commit to reason (-want +got):\n%s", d)
+	}
+	if text := strings.Join(row, " "); !strings.HasPrefix(text, "c logger logger") {
+		t.Errorf("row %q", text)
+	}
+}

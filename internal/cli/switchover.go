@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// actionTimeout bounds the wait for the answer to an action: the agents bound it
+// by less.
+const actionTimeout = 115 * time.Second
+
+// maxPauseDefault is for how long writes may be closed before a switchover is
+// called off.
+const maxPauseDefault = 2 * time.Second
+
+func newSwitchoverCommand() *cobra.Command {
+	o := controlOptions{timeout: actionTimeout}
+	var args cluster.SwitchoverRequest
+	cmd := &cobra.Command{
+		Use:   "switchover [--to NODE] [--dry-run] [--max-pause 2s] [--wait 10s] [--config FILE | --addr HOST:PORT]",
+		Short: "Move the primary to another node, in order",
+		Long: `Moves the primary to another node without a failure: to the one that is named, or
+to the best by log, lag and weight. It first waits, up to --wait, until that node
+has caught up, with nothing stopped. Then writes are closed; what was under way
+gets its answer. Once the other node has everything, leadership goes to it. The old
+primary's mysqld goes on as a replica, without a restart.
+
+If writes would be closed for longer than --max-pause it is called off, and the old
+primary goes on. Clients' sessions end when leadership goes; new ones are held
+until the new primary is open. A statement that comes in between gets error 1290,
+and was not executed.
+
+--dry-run changes nothing: it says who would follow, why, and what is in the way: a
+statement that writes for long, prepared XA transactions, a node that lags or that
+cannot lead.
+
+While maintenance is on, the node becomes the one that may open.
+
+Exit code 0 if it was done, or could be (--dry-run), 1 if it was not, 2 for wrong
+usage, 3 if there is no leader, 4 if it is not known.`,
+		Example: `  quorate switchover --dry-run
+  quorate switchover --to db2
+  quorate switchover --max-pause 500ms --wait 1m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.switchover(cmd.Context(), cmd.OutOrStdout(), args)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&args.To, "to", "", "`node` that is to be the primary")
+	cmd.Flags().BoolVar(&args.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().DurationVar(&args.MaxPause, "max-pause", maxPauseDefault, "how long writes may be closed before it is called off")
+	cmd.Flags().DurationVar(&args.Wait, "wait", 10*time.Second, "how long the other node may take to catch up first")
+	return cmd
+}
+
+func (o *controlOptions) switchover(ctx context.Context, out io.Writer, args cluster.SwitchoverRequest) error {
+	var s cluster.Switchover
+	if err := o.ask(ctx, "switchover", args, &s); err != nil {
+		return err
+	}
+	var err error
+	if o.asJSON {
+		err = printJSON(out, s)
+	} else {
+		_, err = io.WriteString(out, switchoverText(s))
+	}
+	if err == nil && s.DryRun && len(s.Blocks) > 0 {
+		err = &exitError{exitFailure, fmt.Errorf("it would not be done: %s", s.Blocks[0])}
+	}
+	return err
+}
+
+func switchoverText(s cluster.Switchover) string {
+	var text strings.Builder
+	switch {
+	case s.To == "":
+	case s.DryRun:
+		fmt.Fprintf(&text, "the primary would move from %s to %s: %s\n", s.From, s.To, s.Why)
+	case s.From == "":
+		fmt.Fprintf(&text, "%s may open now: see the status\n", s.To)
+	case s.From == s.To:
+		fmt.Fprintf(&text, "%s: %s\n", s.To, s.Why)
+	default:
+		fmt.Fprintf(&text, "the primary moved from %s to %s: no writes for about %.0f ms\n", s.From, s.To, s.PauseMs)
+	}
+	for _, b := range s.Blocks {
+		fmt.Fprintf(&text, "in the way: %s\n", oneLine(b))
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(&text, "note: %s\n", oneLine(n))
+	}
+	return text.String()
+}
+
+func newRestartMysqldCommand() *cobra.Command {
+	o := controlOptions{timeout: actionTimeout}
+	var request cluster.RestartRequest
+	cmd := &cobra.Command{
+		Use:   "restart-mysqld NODE [--in-place] [--config FILE | --addr HOST:PORT]",
+		Short: "Start a node's mysqld again, in order",
+		Long: `Stops the mysqld of a node in order and starts it again, for example to have it
+read its configuration. Of a primary, leadership moves to another node first (see
+"quorate switchover"), so a cluster can be restarted node by node without more than
+short pauses. With --in-place a primary stays the leader instead, and writes wait
+until its mysqld is back.
+
+The answer comes once mysqld replicates, or serves, again.`,
+		Example: `  quorate restart-mysqld db2
+  quorate restart-mysqld db1 --in-place`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Node = args[0]
+			var done cluster.Restarted
+			if err := o.ask(cmd.Context(), "restart", request, &done); err != nil {
+				return err
+			}
+			if o.asJSON {
+				return printJSON(cmd.OutOrStdout(), done)
+			}
+			text := ""
+			if done.Moved != nil {
+				text = switchoverText(*done.Moved)
+			}
+			text += fmt.Sprintf("mysqld of %s was restarted in %.1f s, incarnation %d\n", done.Node, done.Seconds, done.Incarnation)
+			return printText(cmd.OutOrStdout(), text)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&request.InPlace, "in-place", false, "do not move the primary first")
+	cmd.Flags().DurationVar(&request.MaxPause, "max-pause", maxPauseDefault, "how long closing writes may take before it is called off")
+	return cmd
+}
+
+func newFenceCommand() *cobra.Command {
+	o := controlOptions{timeout: actionTimeout}
+	var request cluster.FenceRequest
+	cmd := &cobra.Command{
+		Use:   "fence NODE [--reason TEXT] [--force] [--config FILE | --addr HOST:PORT]",
+		Short: "Keep mysqld from running on a node",
+		Long: `Ends the mysqld of a node, at once, and keeps it from being started, over restarts
+of the agent, too, until "quorate unfence". The agent goes on: it votes and keeps the
+log. The primary is refused without --force: its sessions would end in doubt. Move
+it first with "quorate switchover".`,
+		Example: `  quorate fence db3 --reason "its disk is exchanged"
+  quorate unfence db3`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Node = args[0]
+			return o.fence(cmd.Context(), cmd.OutOrStdout(), "fence", request)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, as `text` that the status shows")
+	cmd.Flags().BoolVar(&request.Force, "force", false, "take the primary, too")
+	return cmd
+}
+
+func newUnfenceCommand() *cobra.Command {
+	o := controlOptions{timeout: actionTimeout}
+	cmd := &cobra.Command{
+		Use:     "unfence NODE [--config FILE | --addr HOST:PORT]",
+		Short:   "Let mysqld run on a node again",
+		Long:    `Takes back what "quorate fence" did: mysqld is started, and follows the primary.`,
+		Example: `  quorate unfence db3`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.fence(cmd.Context(), cmd.OutOrStdout(), "unfence", cluster.FenceRequest{Node: args[0]})
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *controlOptions) fence(ctx context.Context, out io.Writer, name string, request cluster.FenceRequest) error {
+	var f cluster.Fence
+	if err := o.ask(ctx, name, request, &f); err != nil {
+		return err
+	}
+	if o.asJSON {
+		return printJSON(out, f)
+	}
+	return printText(out, fmt.Sprintf("%s %s: done\n", name, request.Node))
+}
+
+func printText(out io.Writer, text string) error {
+	if _, err := io.WriteString(out, text); err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	return nil
+}

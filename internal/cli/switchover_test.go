@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+)
+
+// TestActions: what each command asks for, and what it says of the answer.
+func TestActions(t *testing.T) {
+	var answer control.Answer
+	var asked control.Request
+	addr := agentThat(t, &answer, &asked)
+	moved := cluster.Switchover{From: "a", To: "b", Why: "it was named", PauseMs: 61.7, Notes: []string{"a\nnote"}}
+	planned := cluster.Switchover{From: "a", To: "b", Why: "it was named", DryRun: true}
+	blocked := cluster.Switchover{From: "a", DryRun: true, Blocks: []string{"b lags"}}
+	for line, want := range map[string]struct {
+		result any
+		asks   string
+		says   string
+		code   int
+	}{
+		"switchover --to b": {moved, `switchover {"to":"b","max_pause_ns":2000000000,"wait_ns":10000000000}`,
+			"the primary moved from a to b: no writes for about 62 ms\nnote: a note\n", exitOK},
+		"switchover --dry-run --wait 1s": {planned, `switchover {"dry_run":true,"max_pause_ns":2000000000,"wait_ns":1000000000}`,
+			"the primary would move from a to b: it was named\n", exitOK},
+		"switchover --dry-run --max-pause 1s": {blocked, `switchover {"dry_run":true,"max_pause_ns":1000000000,"wait_ns":10000000000}`,
+			"in the way: b lags\n", exitFailure},
+		"restart-mysqld a": {cluster.Restarted{Node: "a", Moved: &moved, Incarnation: 3, Seconds: 2.04}, `restart {"node":"a","max_pause_ns":2000000000}`,
+			"the primary moved from a to b: no writes for about 62 ms\nnote: a note\nmysqld of a was restarted in 2.0 s, incarnation 3\n", exitOK},
+		"restart-mysqld a --in-place": {cluster.Restarted{Node: "a", Incarnation: 3, Seconds: 2}, `restart {"node":"a","in_place":true,"max_pause_ns":2000000000}`,
+			"mysqld of a was restarted in 2.0 s, incarnation 3\n", exitOK},
+		"fence b --reason disk": {cluster.Fence{By: "ann@db1"}, `fence {"node":"b","reason":"disk"}`, "fence b: done\n", exitOK},
+		"fence b --force":       {cluster.Fence{By: "ann@db1"}, `fence {"node":"b","force":true}`, "fence b: done\n", exitOK},
+		"unfence b":             {cluster.Fence{By: "ann@db1"}, `unfence {"node":"b"}`, "unfence b: done\n", exitOK},
+	} {
+		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, want.result)}
+		code, out, errs := run(t, append(strings.Fields(line), "--addr", addr)...)
+		if got := asked.Name + " " + string(asked.Args); code != want.code || out != want.says || got != want.asks {
+			t.Errorf("%s: %d, %q, %q; it asks %s", line, code, out, errs, got)
+		}
+	}
+	for _, line := range []string{"switchover b", "switchover --max-pause x", "restart-mysqld", "fence", "unfence a b", "maintenance on --for -1s", "maintenance on --for 0", "maintenance on --for 59s", "maintenance on --for 721h", "maintenance off --for 1h"} {
+		if code, _, errs := run(t, append(strings.Fields(line), "--addr", addr)...); code != exitUsage {
+			t.Errorf("%s: exit code %d, %q", line, code, errs)
+		}
+	}
+}
+
+func TestMaintenanceForATime(t *testing.T) {
+	st := sampleStatus()
+	since := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	st.Maintenance = &cluster.Maintenance{By: "ann@db1", Since: since, Until: since.Add(time.Hour)}
+	want := "MAINTENANCE since 2026-01-02T12:00:00Z, by ann@db1, until 2026-01-02T13:00:00Z: no failover, no node may open"
+	if lines := strings.Split(statusTable(st, false), "\n"); lines[1] != want {
+		t.Errorf("%q", lines[1])
+	}
+}

@@ -1,0 +1,72 @@
+package cluster
+
+import "time"
+
+// SwitchoverRequest asks for another primary, in order.
+type SwitchoverRequest struct {
+	// To is the node's name; "" = the best that there is.
+	To     string `json:"to,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+	// MaxPause bounds for how long writes are closed before it is called off.
+	MaxPause time.Duration `json:"max_pause_ns"`
+	// Wait bounds the time before: until the other node has caught up.
+	Wait time.Duration `json:"wait_ns"`
+}
+
+// Switchover says what a switchover did, or would do.
+type Switchover struct {
+	From string `json:"from"`
+	To   string `json:"to,omitempty"`
+	// Why says in a few words why that node.
+	Why    string `json:"why,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+	// Blocks are sentences: what keeps it from being done.
+	Blocks []string `json:"blocks,omitempty"`
+	// Notes are sentences: what it meets.
+	Notes []string `json:"notes,omitempty"`
+	// PauseMs is from the moment at which writes were being closed until the new
+	// primary was known here.
+	PauseMs float64 `json:"pause_ms,omitempty"`
+}
+
+// RestartRequest asks for a new mysqld on a node.
+type RestartRequest struct {
+	Node string `json:"node"`
+	// InPlace: a primary stays the leader, and writes wait until its mysqld is back.
+	InPlace  bool          `json:"in_place,omitempty"`
+	MaxPause time.Duration `json:"max_pause_ns"`
+}
+
+// Restarted says what a restart did.
+type Restarted struct {
+	Node string `json:"node"`
+	// Moved is the switchover that came first, nil if there was none.
+	Moved       *Switchover `json:"moved,omitempty"`
+	Incarnation uint64      `json:"incarnation"`
+	// Seconds is from mysqld's end to its being a replica, or the primary, again.
+	Seconds float64 `json:"seconds"`
+}
+
+// FenceRequest asks that no mysqld runs on a node, or that one may run again.
+type FenceRequest struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason,omitempty"`
+	// Force takes the primary, too: its sessions end at once, in doubt.
+	Force bool `json:"force,omitempty"`
+}
+
+// Fence is an operator's fence on a node.
+type Fence struct {
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// String says it in a sentence.
+func (f Fence) String() string {
+	s := "fenced by " + f.By + " at " + f.At.UTC().Format(time.RFC3339)
+	if f.Reason != "" {
+		s += ": " + f.Reason
+	}
+	return s
+}

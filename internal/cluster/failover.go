@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// lagFreshSeconds is how old a lag is at most that may be gone by now: the
+// figures are half a second old, and so is the newest transaction in them.
+const lagFreshSeconds = 2
+
+// BacklogSeconds is how long the node's mysqld would take to apply what it lacks.
+func (n NodeStatus) BacklogSeconds() float64 {
+	if n.LagBytes <= 0 && n.LagTransactions <= 0 {
+		return 0
+	}
+	if n.ApplyRate <= 0 {
+		return n.LagSeconds // as long as it took to come
+	}
+	backlog := float64(n.LagBytes) / n.ApplyRate
+	if n.LagSeconds < lagFreshSeconds {
+		return min(backlog, n.LagSeconds)
+	}
+	return backlog
+}
+
+// CanTakeOver tells whether the node could be the next primary, as far as its
+// status says: its log may still be behind.
+func (n NodeStatus) CanTakeOver() bool {
+	return n.Kind == KindFull && n.Reachable && n.Role == RoleReplica && n.Weight > 0 &&
+		(n.LogState == "" || n.LogState == LogOK)
+}
+
+// FailoverTimes are what a failover takes beside the backlog.
+type FailoverTimes struct {
+	// Process is the time to notice a process that is gone, Host one that is
+	// silent. Open is the time from winning to open writes, without a backlog.
+	Process, Host, Open time.Duration
+}
+
+// Failover is what a failover would take now.
+type Failover struct {
+	// To is the node that would take over; "" = none could.
+	To string `json:"to"`
+	// BacklogSeconds is how long that node would apply what it lacks.
+	BacklogSeconds float64 `json:"backlog_seconds"`
+	// ProcessSeconds is the time without a primary if its mysqld or its agent
+	// dies, HostSeconds if its host does, or is cut off.
+	ProcessSeconds float64 `json:"process_seconds"`
+	HostSeconds    float64 `json:"host_seconds"`
+	// Reason says why nobody could take over, or why it may take longer.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Failover's figures of what cannot be known.
+const (
+	// stuckSeconds is how long a replica has applied nothing before that is worth a
+	// word, and how long a promotion waits before it ends the sessions that hold the
+	// applier up.
+	stuckSeconds = 2
+	// logNearEntries is how far a replica's log may seem to be behind: so much is
+	// committed while its status is on the way.
+	logNearEntries = 4096
+)
+
+// EstimateFailover says what a failover away from the primary would take: the
+// best of the others, by what it lacks. A long statement that it is in would come
+// on top; how long nobody knows.
+func EstimateFailover(nodes []NodeStatus, primary string, t FailoverTimes) Failover {
+	f := Failover{BacklogSeconds: math.Inf(1)}
+	committed := uint64(0)
+	for _, n := range nodes {
+		if n.Name == primary {
+			committed = n.LogCommit
+		}
+	}
+	for _, n := range nodes {
+		if n.Name == primary || !n.CanTakeOver() || n.LogLast+logNearEntries < committed {
+			continue
+		}
+		backlog, reason := n.BacklogSeconds(), ""
+		if n.ApplyStuck >= stuckSeconds {
+			backlog += stuckSeconds
+			reason = fmt.Sprintf("%s has applied nothing for %.0f s: a statement that takes long has to end first", n.Name, n.ApplyStuck)
+		}
+		if backlog < f.BacklogSeconds {
+			f.To, f.BacklogSeconds, f.Reason = n.Name, backlog, reason
+		}
+	}
+	if f.To == "" {
+		return Failover{Reason: "no other node could take over now"}
+	}
+	f.ProcessSeconds = t.Process.Seconds() + f.BacklogSeconds + t.Open.Seconds()
+	f.HostSeconds = t.Host.Seconds() + f.BacklogSeconds + t.Open.Seconds()
+	return f
+}
+
+// String says it in a line.
+func (f Failover) String() string {
+	if f.To == "" {
+		return "failover now: " + f.Reason
+	}
+	line := fmt.Sprintf("failover now ≈ %.1f s to %s (≈ %.1f s if the host of the primary is gone)", f.ProcessSeconds, f.To, f.HostSeconds)
+	if f.Reason != "" {
+		line += "; " + f.Reason
+	}
+	return line
+}

@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestBacklogSeconds(t *testing.T) {
+	for name, c := range map[string]struct {
+		n    NodeStatus
+		want float64
+	}{
+		"nothing":                 {NodeStatus{LagSeconds: 9, ApplyRate: 1}, 0},
+		"a rate":                  {NodeStatus{LagBytes: 30e6, LagSeconds: 9, ApplyRate: 2e6}, 15},
+		"no rate":                 {NodeStatus{LagBytes: 30e6, LagSeconds: 9}, 9},
+		"no bytes":                {NodeStatus{LagTransactions: 1, LagSeconds: 9}, 9},
+		"a burst":                 {NodeStatus{LagBytes: 30e6, LagSeconds: 0.5, ApplyRate: 2e6}, 0.5},
+		"a burst, soon gone":      {NodeStatus{LagBytes: 1e6, LagSeconds: 1.5, ApplyRate: 2e6}, 0.5},
+		"no longer only a burst":  {NodeStatus{LagBytes: 30e6, LagSeconds: 2, ApplyRate: 2e6}, 15},
+		"old, and soon made good": {NodeStatus{LagBytes: 1e6, LagSeconds: 60, ApplyRate: 2e6}, 0.5},
+	} {
+		if got := c.n.BacklogSeconds(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestEstimateFailover(t *testing.T) {
+	times := FailoverTimes{Process: 100 * time.Millisecond, Host: 1500 * time.Millisecond, Open: 400 * time.Millisecond}
+	replica := func(name string, lagBytes int64) NodeStatus {
+		return NodeStatus{Name: name, Kind: KindFull, Role: RoleReplica, Reachable: true, Weight: 5,
+			LagBytes: lagBytes, LagSeconds: 60, ApplyRate: 1e6, LogState: LogOK, LogLast: 5904, LogCommit: 5800}
+	}
+	with := func(n NodeStatus, f func(*NodeStatus)) NodeStatus { f(&n); return n }
+	none := Failover{Reason: "no other node could take over now"}
+	for name, c := range map[string]struct {
+		nodes []NodeStatus
+		want  Failover
+	}{
+		"alone":      {nil, none},
+		"no lag":     {[]NodeStatus{replica("b", 0)}, Failover{To: "b", ProcessSeconds: 0.5, HostSeconds: 1.9}},
+		"the best":   {[]NodeStatus{replica("b", 5e6), replica("c", 2e6)}, Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
+		"not seen":   {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Reachable = false })}, none},
+		"fenced":     {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Role = RoleFenced })}, none},
+		"logger":     {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Kind, n.Role = KindLogger, RoleLogger })}, none},
+		"learner":    {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Kind = KindLearner })}, none},
+		"weight 0":   {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Weight = 0 })}, none},
+		"log behind": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.LogLast = 5000 })}, none},
+		"stuck": {[]NodeStatus{with(replica("b", 1e6), func(n *NodeStatus) { n.ApplyStuck = 42 })}, Failover{To: "b", BacklogSeconds: 3,
+			ProcessSeconds: 3.5, HostSeconds: 4.9, Reason: "b has applied nothing for 42 s: a statement that takes long has to end first"}},
+		"better slow than stuck": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.ApplyStuck = 2 }), replica("c", 1e6)},
+			Failover{To: "c", BacklogSeconds: 1, ProcessSeconds: 1.5, HostSeconds: 2.9}},
+		"disk full": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.LogState = LogFull })}, none},
+		"the next best": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Weight = 0 }), replica("c", 3e6)},
+			Failover{To: "c", BacklogSeconds: 3, ProcessSeconds: 3.5, HostSeconds: 4.9}},
+	} {
+		nodes := append([]NodeStatus{with(replica("a", 0), func(n *NodeStatus) { n.Role, n.LogCommit = RolePrimary, 10000 })}, c.nodes...)
+		if diff := cmp.Diff(c.want, EstimateFailover(nodes, "a", times)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	f := Failover{To: "b", ProcessSeconds: 0.52, HostSeconds: 1.9}
+	if got, want := f.String(), "failover now ≈ 0.5 s to b (≈ 1.9 s if the host of the primary is gone)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	f.Reason = "b sleeps"
+	if got, want := f.String(), "failover now ≈ 0.5 s to b (≈ 1.9 s if the host of the primary is gone); b sleeps"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

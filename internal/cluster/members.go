@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// membersMax bounds the members: what transport and Raft were built and tested for.
+const membersMax = 9
+
+// MembershipOp is what is done to the list of members.
+type MembershipOp string
+
+// The operations on the list of members: one node at a time.
+const (
+	// OpAdd adds a node, as a learner.
+	OpAdd MembershipOp = "add"
+	// OpPromote gives a learner a vote, as a node of another kind.
+	OpPromote MembershipOp = "promote"
+	// OpDemote takes a node's vote: it is a learner then.
+	OpDemote MembershipOp = "demote"
+	// OpRebuild takes a node's vote, as long as it takes to make its data anew.
+	OpRebuild MembershipOp = "rebuild"
+	// OpRemove takes a node out of the cluster, for good.
+	OpRemove MembershipOp = "remove"
+)
+
+// MembershipChange changes the list of members. Raft has to know of it: it travels
+// as a change of Raft's own configuration.
+type MembershipChange struct {
+	Op   MembershipOp `json:"op"`
+	Name string       `json:"name"`
+	// ID and Peer are those of a node that is added.
+	ID   NodeID `json:"id,string,omitempty"`
+	Peer string `json:"peer,omitempty"`
+	// Kind is what a learner is promoted to, and what a node that is added is
+	// promoted to once it has caught up: KindLearner or "" = it is not.
+	Kind Kind `json:"kind,omitempty"`
+	// Instance is that of the new data directory of a node that is rebuilt.
+	Instance string `json:"instance,omitempty"`
+}
+
+// MembershipRequest asks for a change of the list of members.
+type MembershipRequest struct {
+	Change MembershipChange `json:"change"`
+	// DryRun: it is only judged.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// String says in a line what is done.
+func (c MembershipChange) String() string {
+	switch c.Op {
+	case OpAdd:
+		if c.Kind != "" {
+			return fmt.Sprintf("add %s node %s at %s", c.Kind, c.Name, c.Peer)
+		}
+		return fmt.Sprintf("add node %s at %s", c.Name, c.Peer)
+	case OpPromote:
+		return fmt.Sprintf("promote node %s to %s", c.Name, c.Kind)
+	}
+	return fmt.Sprintf("%s node %s", c.Op, c.Name)
+}
+
+// Votes tells whether a member has a vote.
+func (m Member) Votes() bool { return m.Kind != KindLearner }
+
+// Voters returns the ids of the members that have a vote, in their order.
+func (s State) Voters() (ids []NodeID) {
+	for _, m := range s.Members {
+		if m.Votes() {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+func (s *State) setMembership(c MembershipChange) error {
+	if c.Op == OpAdd {
+		return s.add(c)
+	}
+	m, err := s.Member(c.Name)
+	if err != nil {
+		return err
+	}
+	i := slices.Index(s.Members, m)
+	switch {
+	case c.Op == OpPromote && m.Votes():
+		return fmt.Errorf("node %s has a vote: it is a %s node", m.Name, m.Kind)
+	case c.Op == OpPromote && c.Kind != KindFull && c.Kind != KindLogger:
+		return fmt.Errorf("node %s cannot become %q: a node with a vote is %s or %s", m.Name, c.Kind, KindFull, KindLogger)
+	case c.Op == OpPromote:
+		s.Members[i] = m.promoted(c.Kind)
+	case c.Op == OpDemote && !m.Votes():
+		return fmt.Errorf("node %s has no vote: it is a learner", m.Name)
+	case c.Op == OpDemote:
+		m.Kind, m.Weight, m.RequireAck, m.DropAfter = KindLearner, 0, false, 0
+		s.Members[i] = m
+	case c.Op == OpRebuild && c.Instance == "":
+		return errors.New("a node that is rebuilt has a new instance")
+	case c.Op == OpRebuild:
+		if m.Votes() {
+			m.Becomes = m.Kind
+		}
+		m.Kind, m.RequireAck, m.DropAfter, m.Instance = KindLearner, false, 0, c.Instance
+		s.Members[i] = m
+	case c.Op == OpRemove:
+		s.Members = slices.Delete(s.Members, i, i+1)
+		s.Removed = append(s.Removed, m.ID)
+	default:
+		return fmt.Errorf("%q is nothing that can be done to a node", c.Op)
+	}
+	return nil
+}
+
+// promoted is a learner with a vote. One that was rebuilt has its weight again.
+func (m Member) promoted(kind Kind) Member {
+	rebuilt := m.Becomes != "" && m.Instance != ""
+	switch {
+	case kind != KindFull:
+		m.Weight = 0
+	case !rebuilt:
+		m.Weight = WeightDefault
+	}
+	m.Kind, m.Becomes = kind, ""
+	return m
+}
+
+// add adds a learner. An id is never used again: the votes of a node that was
+// removed may still be counted somewhere.
+func (s *State) add(c MembershipChange) error {
+	switch {
+	case c.Name == "" || c.Peer == "" || c.ID == 0:
+		return errors.New("a node that is added has a name, an address and an id")
+	case c.Kind != "" && c.Kind != KindFull && c.Kind != KindLogger && c.Kind != KindLearner:
+		return fmt.Errorf("node %s cannot become %q: it is %s, %s or %s", c.Name, c.Kind, KindFull, KindLogger, KindLearner)
+	case slices.Contains(s.Removed, c.ID):
+		return fmt.Errorf("node %s was removed from this cluster: add it under another name", c.Name)
+	case len(s.Members) >= membersMax:
+		return fmt.Errorf("there are %d nodes, at most %d can be", len(s.Members), membersMax)
+	}
+	for _, m := range s.Members {
+		if m.Name == c.Name || m.ID == c.ID {
+			return fmt.Errorf("there is a node %s already", m.Name)
+		}
+		if m.Peer == c.Peer {
+			return fmt.Errorf("node %s has the address %s", m.Name, m.Peer)
+		}
+	}
+	m := Member{ID: c.ID, Name: c.Name, Peer: c.Peer, Kind: KindLearner}
+	if c.Kind != KindLearner {
+		m.Becomes = c.Kind
+	}
+	s.Members = append(s.Members, m)
+	return nil
+}

@@ -1,0 +1,421 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of what an operator may write into the state.
+const (
+	siteBytesMax   = 64
+	reasonBytesMax = 500
+	byBytesMax     = 200
+	// Maintenance that ends sooner is over before anybody is at work, and one that
+	// ends later is forgotten.
+	maintenanceMin = time.Minute
+	maintenanceMax = 30 * 24 * time.Hour
+)
+
+// Durability says what a commit waits for.
+type Durability string
+
+// The durability policies.
+const (
+	// DurabilityMajority: a majority of the voters, as Raft does.
+	DurabilityMajority Durability = "majority"
+	// DurabilityAll: every voter.
+	DurabilityAll Durability = "all"
+	// DurabilitySiteMajority: a majority of the voters, and voters of two sites
+	// among those that have it.
+	DurabilitySiteMajority Durability = "site-majority"
+)
+
+// Maintenance is there while an operator has asked for no automatic failover.
+type Maintenance struct {
+	Reason string    `json:"reason,omitempty"`
+	By     string    `json:"by"`
+	Since  time.Time `json:"since"`
+	// Until is when it ends by itself; zero = when it is switched off.
+	Until time.Time `json:"until,omitzero"`
+	// Primary is the name of the node that may open for writes, the only one; "" =
+	// none may, because there was no primary when it began.
+	Primary string `json:"primary,omitempty"`
+}
+
+// State is what the cluster has agreed on beside transactions. Every node has
+// the same one at the same index of the log.
+type State struct {
+	// Version counts the changes. 0: there was none, it is what the
+	// configuration says.
+	Version uint64   `json:"version"`
+	Members []Member `json:"members"`
+	// Removed are the ids of former members: none is used again.
+	Removed []NodeID `json:"removed,omitempty"`
+	// Maintenance is nil while there is none.
+	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	Durability  Durability   `json:"durability"`
+}
+
+// NewState is the state before any change: what the configuration says.
+func NewState(members []Member) State {
+	return State{Members: slices.Clone(members), Durability: DurabilityMajority}
+}
+
+// StatePoint is the state at an index of the log.
+type StatePoint struct {
+	State State `json:"state"`
+	// Index is that of the entry with the newest change, or the end of one; 0 =
+	// there was none.
+	Index uint64 `json:"index"`
+	// Outgoing are the voters of before while a change of them is not complete: until
+	// then a majority of these has to agree, too.
+	Outgoing []NodeID `json:"outgoing,omitempty"`
+	// Through: no entry from behind Index up to here changes the state.
+	Through uint64 `json:"through"`
+}
+
+// StateChange is what an entry says of a change: the change, and the state that
+// it makes. The state counts; the change tells people.
+type StateChange struct {
+	Change Change `json:"change"`
+	State  State  `json:"state"`
+}
+
+// Change is one change of the state that an operator asks for. One of the
+// pointers is set.
+type Change struct {
+	// ID is random: it tells the change from another one that asks for the same.
+	ID string `json:"id"`
+	// By is who asked: an OS user and a host.
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+
+	Node        *NodeChange        `json:"node,omitempty"`
+	Maintenance *MaintenanceChange `json:"maintenance,omitempty"`
+	Durability  *Durability        `json:"durability,omitempty"`
+	Membership  *MembershipChange  `json:"membership,omitempty"`
+}
+
+// NodeChange changes what is not nil of one member.
+type NodeChange struct {
+	Name       string         `json:"name"`
+	Weight     *int           `json:"weight,omitempty"`
+	Site       *string        `json:"site,omitempty"`
+	RequireAck *bool          `json:"require_ack,omitempty"`
+	DropAfter  *time.Duration `json:"drop_after_ns,omitempty"`
+}
+
+// MaintenanceChange switches maintenance on or off.
+type MaintenanceChange struct {
+	On bool `json:"on"`
+	// Reason is why; "" = as before.
+	Reason string `json:"reason,omitempty"`
+	// For bounds it; 0 = until it is switched off, or as before.
+	For time.Duration `json:"for_ns,omitempty"`
+	// Primary is the node that may open for writes; "" = as before.
+	Primary string `json:"primary,omitempty"`
+}
+
+// ChangeResult says what became of a change that somebody asked for.
+type ChangeResult struct {
+	// Changed is false where it was so already.
+	Changed bool   `json:"changed"`
+	What    string `json:"what"`
+	// DryRun: it was only looked whether it could be.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Version is the state's now.
+	Version uint64 `json:"version"`
+}
+
+// ErrUnchanged refuses a change that changes nothing: it is so already.
+var ErrUnchanged = errors.New("it is so already")
+
+// UnknownNodeError refuses a name that no member has.
+type UnknownNodeError struct {
+	Name  string
+	Known []string
+}
+
+// Error names the nodes that there are.
+func (e *UnknownNodeError) Error() string {
+	return fmt.Sprintf("there is no node %q: the nodes are %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// Member returns the member of a name; an *UnknownNodeError if there is none.
+func (s State) Member(name string) (Member, error) {
+	known := make([]string, 0, len(s.Members))
+	for _, m := range s.Members {
+		if m.Name == name {
+			return m, nil
+		}
+		known = append(known, m.Name)
+	}
+	return Member{}, &UnknownNodeError{Name: name, Known: known}
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s State) Clone() State {
+	s.Members, s.Removed = slices.Clone(s.Members), slices.Clone(s.Removed)
+	if s.Maintenance != nil {
+		m := *s.Maintenance
+		s.Maintenance = &m
+	}
+	return s
+}
+
+// With returns the state that c makes of s, with the next version. It leaves s as
+// it is. The error says in one line why not; ErrUnchanged if s is so already.
+func (s State) With(c Change) (State, error) {
+	if err := c.check(); err != nil {
+		return State{}, err
+	}
+	next := s.Clone()
+	next.Version++
+	changed, err := false, error(nil)
+	switch {
+	case c.Node != nil:
+		changed, err = next.setNode(*c.Node)
+	case c.Maintenance != nil:
+		changed, err = next.setMaintenance(c)
+	case c.Durability != nil:
+		changed = next.Durability != *c.Durability
+		next.Durability = *c.Durability
+	case c.Membership != nil:
+		changed, err = true, next.setMembership(*c.Membership)
+	}
+	if err == nil {
+		err = next.check()
+	}
+	if err == nil && !changed {
+		err = fmt.Errorf("%s: %w", c, ErrUnchanged)
+	}
+	if err != nil {
+		return State{}, err
+	}
+	return next, nil
+}
+
+// check refuses a change that says nothing, two things, or too much.
+func (c Change) check() error {
+	said := 0
+	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil} {
+		if is {
+			said++
+		}
+	}
+	switch {
+	case said != 1:
+		return fmt.Errorf("a change says one thing, this one %d", said)
+	case c.ID == "":
+		return errors.New("a change has an id, this one has none")
+	case len(c.By) > byBytesMax:
+		return fmt.Errorf("who asks has %d bytes, at most %d are kept", len(c.By), byBytesMax)
+	case !printable(c.By):
+		return fmt.Errorf("who asks is %q: control characters are not kept", c.By)
+	case c.Maintenance != nil:
+		return c.Maintenance.check()
+	}
+	return nil
+}
+
+// check refuses what is out of bounds.
+func (c MaintenanceChange) check() error {
+	switch {
+	case len(c.Reason) > reasonBytesMax:
+		return fmt.Errorf("the reason has %d bytes, at most %d are kept", len(c.Reason), reasonBytesMax)
+	case c.For != 0:
+		return CheckMaintenanceFor(c.For)
+	}
+	return nil
+}
+
+// CheckMaintenanceFor refuses a time that maintenance cannot be bounded to.
+func CheckMaintenanceFor(d time.Duration) error {
+	if d < maintenanceMin || d > maintenanceMax {
+		return fmt.Errorf("maintenance for %v: it is %v to %v", d, maintenanceMin, maintenanceMax)
+	}
+	return nil
+}
+
+// printable tells whether a text is safe to show on a terminal: nothing in it moves
+// the cursor, ends the line, or turns the order of what is read.
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+	})
+}
+
+func (s *State) setNode(c NodeChange) (changed bool, err error) {
+	m, err := s.Member(c.Name)
+	if err != nil {
+		return false, err
+	}
+	before := m
+	switch {
+	case c.Weight == nil && c.Site == nil && c.RequireAck == nil && c.DropAfter == nil:
+		return false, fmt.Errorf("nothing is said of node %s that could be changed", c.Name)
+	case c.Weight != nil && (*c.Weight < 0 || *c.Weight > WeightMax):
+		return false, fmt.Errorf("weight %d: a weight is 0 to %d, 0 never leads", *c.Weight, WeightMax)
+	case c.Weight != nil && m.Kind != KindFull:
+		return false, fmt.Errorf("node %s is a %s: only full nodes have a weight", m.Name, m.Kind)
+	case c.Site != nil && !siteOK(*c.Site):
+		return false, fmt.Errorf("site %q: a site is up to %d letters, digits, '.', '-' and '_'", *c.Site, siteBytesMax)
+	case c.DropAfter != nil && *c.DropAfter < 0:
+		return false, fmt.Errorf("drop-after %v is before now", *c.DropAfter)
+	}
+	if err := c.checkAck(m); err != nil {
+		return false, err
+	}
+	set(&m.Weight, c.Weight)
+	set(&m.Site, c.Site)
+	set(&m.RequireAck, c.RequireAck)
+	set(&m.DropAfter, c.DropAfter)
+	if !m.RequireAck {
+		m.DropAfter = 0 // if it is required again, that is for as long as it takes
+	}
+	s.Members[slices.Index(s.Members, before)] = m
+	return m != before, nil
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func siteOK(site string) bool {
+	if len(site) > siteBytesMax {
+		return false
+	}
+	for _, c := range site {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *State) setMaintenance(c Change) (changed bool, err error) {
+	if !c.Maintenance.On {
+		changed = s.Maintenance != nil
+		s.Maintenance = nil
+		return changed, nil
+	}
+	m := Maintenance{Reason: c.Maintenance.Reason, By: c.By, Since: c.At, Primary: c.Maintenance.Primary}
+	before := s.Maintenance
+	if before != nil { // another reason, time or node: what is not given stays
+		m.Reason = cmp.Or(m.Reason, before.Reason)
+		m.By, m.Since, m.Until = before.By, before.Since, before.Until
+		m.Primary = cmp.Or(m.Primary, before.Primary)
+		if m.Reason != before.Reason {
+			m.By = c.By
+		}
+	}
+	// One that an older quorate took may stay: a switchover passes it on.
+	if (before == nil || m.Reason != before.Reason) && !printable(m.Reason) {
+		return false, fmt.Errorf("the reason is %q: control characters are not kept", m.Reason)
+	}
+	if c.Maintenance.For > 0 {
+		m.Until = c.At.Add(c.Maintenance.For)
+	}
+	if before != nil && m == *before {
+		return false, nil
+	}
+	s.Maintenance = &m
+	return true, nil
+}
+
+// check refuses a state in which nobody could lead, or whose durability nobody
+// could reach.
+func (s State) check() error {
+	leads := false
+	sites := map[string]bool{}
+	for _, m := range s.Members {
+		leads = leads || m.Kind == KindFull && m.Weight > 0
+		if m.Votes() {
+			sites[m.Site] = true
+		}
+	}
+	switch {
+	case !leads:
+		return errors.New("no full node with a weight above 0 would be left: nobody could lead")
+	case s.heldByNobody():
+		return fmt.Errorf("maintenance is on, and node %s alone may open for writes: it would not be able to any more; "+
+			"switch maintenance off first, or name another node with switchover --to", s.Maintenance.Primary)
+	case s.Durability == DurabilityMajority || s.Durability == DurabilityAll:
+		return nil
+	case s.Durability != DurabilitySiteMajority:
+		return fmt.Errorf("durability %q: it is %s, %s or %s", s.Durability,
+			DurabilityMajority, DurabilityAll, DurabilitySiteMajority)
+	case sites[""]:
+		return fmt.Errorf("durability %s: some voters have no site", DurabilitySiteMajority)
+	case len(sites) < 2:
+		return fmt.Errorf("durability %s: the voters are all in one site", DurabilitySiteMajority)
+	}
+	return nil
+}
+
+// String says in a line what the change is.
+func (c Change) String() string {
+	switch {
+	case c.Node != nil:
+		return c.Node.String()
+	case c.Maintenance != nil && !c.Maintenance.On:
+		return "maintenance off"
+	case c.Maintenance != nil:
+		return c.Maintenance.String()
+	case c.Durability != nil:
+		return fmt.Sprintf("durability %s", *c.Durability)
+	case c.Membership != nil:
+		return c.Membership.String()
+	}
+	return "no change that this quorate knows"
+}
+
+// String says in a line what is switched on.
+func (c MaintenanceChange) String() string {
+	text := "maintenance on"
+	if c.For > 0 {
+		text += fmt.Sprintf(" for %v", c.For)
+	}
+	if c.Reason != "" {
+		text += ": " + c.Reason
+	}
+	return text
+}
+
+// String says in a line what is set.
+func (c NodeChange) String() string {
+	var said []string
+	if c.Weight != nil {
+		said = append(said, fmt.Sprintf("weight %d", *c.Weight))
+	}
+	if c.Site != nil {
+		said = append(said, fmt.Sprintf("site %q", *c.Site))
+	}
+	if c.RequireAck != nil {
+		said = append(said, fmt.Sprintf("require-ack %t", *c.RequireAck))
+	}
+	switch {
+	case c.DropAfter != nil && *c.DropAfter == 0:
+		said = append(said, "degrade wait")
+	case c.DropAfter != nil:
+		said = append(said, fmt.Sprintf("degrade drop-after %v", *c.DropAfter))
+	}
+	return fmt.Sprintf("node %s: %s", c.Name, strings.Join(said, ", "))
+}
+
+// heldByNobody tells whether maintenance names a node that cannot open.
+func (s State) heldByNobody() bool {
+	if s.Maintenance == nil || s.Maintenance.Primary == "" {
+		return false
+	}
+	m, err := s.Member(s.Maintenance.Primary)
+	return err != nil || m.Kind != KindFull || m.Weight == 0
+}

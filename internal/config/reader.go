@@ -1,0 +1,136 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// readersMaxMax bounds the connections of downstream readers: each has three
+	// goroutines and buffers of about 2 MiB while it reads.
+	readersMaxMax = 1000
+	// readerNameBytesMax is what mysqld allows the name of an account.
+	readerNameBytesMax = 32
+)
+
+// Reader is an account for downstream readers of the log. Its password is never
+// in the configuration.
+type Reader struct {
+	User string
+	// PasswordFile holds the password, or PasswordHash is SHA256(SHA256(it)).
+	PasswordFile string
+	PasswordHash [32]byte
+	// Allow is where it may connect from; empty = from anywhere.
+	Allow []netip.Prefix
+	// Decompress is for readers that do not know compressed transactions.
+	Decompress bool
+}
+
+// fields is the schema of one [[reader]].
+func (r *Reader) fields() map[string]func(string) error {
+	return map[string]func(string) error{
+		"user":          setText(&r.User),
+		"password_file": setText(&r.PasswordFile),
+		"password_hash": func(text string) error {
+			// Not even a part of it in the message: it may be the password.
+			b, err := hex.DecodeString(text)
+			if err != nil || len(b) != len(r.PasswordHash) {
+				return fmt.Errorf("not a hash: write the 64 hexadecimal digits of SHA256(SHA256(password))")
+			}
+			copy(r.PasswordHash[:], b)
+			return nil
+		},
+		"allow":      func(text string) (err error) { r.Allow, err = parseNetworks(text); return err },
+		"decompress": setBool(&r.Decompress),
+	}
+}
+
+func setBool(v *bool) func(string) error {
+	return func(text string) (err error) {
+		if *v, err = strconv.ParseBool(text); err != nil {
+			return fmt.Errorf("%q is neither true nor false", text)
+		}
+		return nil
+	}
+}
+
+// parseNetworks reads addresses and networks with commas between them.
+func parseNetworks(text string) (networks []netip.Prefix, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		network, err := netip.ParsePrefix(part)
+		if ip, errIP := netip.ParseAddr(part); err != nil && errIP == nil {
+			network, err = ip.Prefix(ip.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is no address or network: write such as \"10.0.0.0/8, 192.168.1.5\"", part)
+		}
+		networks = append(networks, network.Masked())
+	}
+	return networks, nil
+}
+
+func (d *decoder) readers(value any) {
+	list, ok := value.([]any)
+	if !ok {
+		d.problems.add("reader", "readers form a list: write [[reader]] with two brackets, once for each reader")
+		return
+	}
+	for i, item := range list {
+		key := fmt.Sprintf("reader[%d]", i)
+		table, ok := item.(map[string]any)
+		if !ok {
+			d.problems.add(key, "a reader is a table: write [[reader]] with user and password_file below it")
+			continue
+		}
+		var r Reader
+		fields := r.fields()
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			if set := fields[name]; set != nil {
+				d.set(key+"."+name, "reader."+name, table[name], set)
+			} else {
+				d.unknown(key+"."+name, "reader."+name, false)
+			}
+		}
+		d.config.Readers = append(d.config.Readers, r)
+	}
+}
+
+func (c Config) validateReaders(l *problemList) {
+	if n := c.Feed.ReadersMax; n < 1 || n > readersMaxMax {
+		l.add("feed.readers_max", "feed.readers_max %d is out of range: between 1 and %d", n, readersMaxMax)
+	}
+	if c.Feed.ReadersListen != "" && len(c.Readers) == 0 {
+		l.add("feed.readers_listen", "feed.readers_listen is for nobody: write a [[reader]] with user and password_file")
+	}
+	if c.Feed.ReadersListen == "" && len(c.Readers) > 0 {
+		l.add("reader[0]", "a reader has no port: set feed.readers_listen, such as \"0.0.0.0:7403\"")
+	}
+	seen := make(map[string]string)
+	for i, r := range c.Readers {
+		key := fmt.Sprintf("reader[%d]", i)
+		checkName(l, key+".user", "reader.user", r.User)
+		if len(r.User) > readerNameBytesMax {
+			l.add(key+".user", "reader.user %q is longer than %d bytes: shorten it", r.User, readerNameBytesMax)
+		}
+		if _, twice := seen[r.User]; twice && r.User != "" {
+			l.add(key+".user", "duplicate reader %q: give each reader a name of its own", r.User)
+		}
+		seen[r.User] = r.User
+		hasHash := r.PasswordHash != [32]byte{}
+		switch {
+		case r.PasswordFile == "" && !hasHash:
+			l.add(key, "reader %q has no password: set password_file or password_hash", r.User)
+		case r.PasswordFile != "" && hasHash:
+			l.add(key, "reader %q has a password_file and a password_hash: leave one out", r.User)
+		case r.PasswordFile != "" && !filepath.IsAbs(r.PasswordFile):
+			l.add(key+".password_file", "reader.password_file %q is not an absolute path: write one that starts with /", r.PasswordFile)
+		}
+	}
+}

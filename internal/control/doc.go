@@ -1,0 +1,23 @@
+// Package control is how an operator's request gets to an agent, and from there to
+// the leader's: what is asked, what is answered, and the frames of both between
+// agents. What the requests are, and who does what, is the agent's.
+//
+//	quorate node set …  ──HTTP, loopback──►  agent  ──peer port──►  leader's agent
+//	                    ◄──────Answer──────         ◄──────────────
+//
+// Between agents it is one request and one answer on a connection of their own
+// (transport's class call). Integers are little-endian. The CRC32C covers the
+// header before it and the payload.
+//
+//	 0       2         3      4         8        12
+//	+-------+---------+------+---------+--------+----------
+//	| "QC"  | version | type | length  | crc32c | payload …
+//	+-------+---------+------+---------+--------+----------
+//	  2 bytes u8 = 1    u8     u32       u32      JSON
+//
+// Type 1 is a Request, 2 an Answer. Unknown fields of their JSON are skipped, so
+// that agents of two versions understand each other; an agent refuses by name what
+// it does not know.
+//
+// The package has no state, and starts no goroutine. Who uses it bounds the time.
+package control

@@ -1,0 +1,109 @@
+package mysqld
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// CloneUser is the account with which the mysqld of another node copies the data of
+// this one: @localhost, as the way to it ends at the Unix socket.
+const CloneUser = "quorate_clone"
+
+// Clone returns the password of CloneUser. It is derived, so that a secrets file
+// needs no line more, and tells nothing of what it is derived from.
+func (s Secrets) Clone() string {
+	sum := sha256.Sum256([]byte("quorate-clone\x00" + s.Admin))
+	return "Aa1-" + hex.EncodeToString(sum[:16])
+}
+
+// cloneConcurrency bounds the connections that copy at a time: the server opens as
+// many, and one beside them.
+const cloneConcurrency = 4
+
+// cloneStatements make CloneUser. It must not be changed by dba: SYSTEM_USER.
+func (c Config) cloneStatements() []string {
+	name := "'" + CloneUser + "'@'localhost'"
+	return []string{
+		"DROP USER IF EXISTS " + name,
+		"CREATE USER " + name + " IDENTIFIED BY '" + c.Secrets.Clone() + "'",
+		"GRANT BACKUP_ADMIN, SYSTEM_USER ON *.* TO " + name,
+	}
+}
+
+// CloneSource is where data are copied from.
+type CloneSource struct {
+	// Addr is the host:port of a way to the other mysqld.
+	Addr     string
+	Password string
+}
+
+// Clone copies the data of another mysqld into the directory dir, which must not
+// exist; its own stay as they are. It returns once dir is complete and on disk.
+func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
+	host, port, err := net.SplitHostPort(from.Addr)
+	if err != nil {
+		return fmt.Errorf("clone: %w", err)
+	}
+	for _, s := range []struct {
+		query string
+		args  []any
+	}{
+		{"SET GLOBAL clone_valid_donor_list = ?", []any{from.Addr}},
+		{"SET GLOBAL clone_autotune_concurrency = OFF", nil},
+		{"SET GLOBAL clone_max_concurrency = ?", []any{cloneConcurrency}},
+	} {
+		if err := a.exec(ctx, "prepare clone", s.query, s.args...); err != nil {
+			return err
+		}
+	}
+	// Its parts are no parameters: host and port are an address, the password has
+	// no character that would need an escape.
+	return a.exec(ctx, "clone", fmt.Sprintf("CLONE INSTANCE FROM '%s'@'%s':%s IDENTIFIED BY '%s' DATA DIRECTORY = '%s'",
+		CloneUser, host, port, from.Password, dir))
+}
+
+// CloneProgress returns how many bytes of a clone under way were copied, and the
+// server's estimate of all.
+func (a *Admin) CloneProgress(ctx context.Context) (bytes, estimate int64, err error) {
+	err = a.query1(ctx, "clone progress", `SELECT COALESCE(SUM(data), 0), COALESCE(SUM(GREATEST(estimate, data)), 0)
+		FROM performance_schema.clone_progress`, nil, &bytes, &estimate)
+	return bytes, estimate, err
+}
+
+// Adopt makes dir, which another server of this node has cloned, the data directory,
+// with a random server UUID, and returns that. It is atomic, as Initialize.
+func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error) {
+	if s.Initialized() {
+		return "", fmt.Errorf("%w: %s", ErrInitialized, s.paths.data)
+	}
+	id, err := s.cfg.identity()
+	if err != nil {
+		return "", err
+	}
+	if err := s.makeDirs(id); err != nil {
+		return "", err
+	}
+	lock, err := s.lockDirectory(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }() // Only drops the lock.
+	uuid = newUUID()
+	auto := filepath.Join(dir, "auto.cnf")
+	if err := writeFileDurable(auto, []byte("[auto]\nserver-uuid="+uuid+"\n"), 0o640); err != nil {
+		return "", fmt.Errorf("write server UUID: %w", err)
+	}
+	if err := os.Chown(auto, id.uid, id.gid); err != nil {
+		return "", fmt.Errorf("write server UUID: %w", err)
+	}
+	if err := errors.Join(os.Rename(dir, s.paths.data), syncDir(s.cfg.DataDir)); err != nil {
+		return "", fmt.Errorf("publish data directory: %w", err)
+	}
+	return uuid, nil
+}

@@ -1,0 +1,108 @@
+package mysqld
+
+import (
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// wayTo is a loopback port whose connections end at a server's Unix socket.
+func wayTo(t *testing.T, socket string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("unix", socket)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			for _, c := range [][2]net.Conn{{in, out}, {out, in}} {
+				all.Go(func() {
+					_, _ = io.Copy(c[0], c[1])
+					_, _ = c[0].Close(), c[1].Close()
+				})
+			}
+		}
+	})
+	return l.Addr().String()
+}
+
+// TestClone copies a replica's data into a new server, which holds the same
+// transactions, under a name of its own and with its own accounts.
+func TestClone(t *testing.T) {
+	donor := newServer(t)
+	d := start(t, donor)
+	session, err := d.Admin().db.Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{
+		"SET GLOBAL rpl_semi_sync_source_enabled=OFF", "SET GLOBAL super_read_only=OFF", "SET sql_log_bin=1",
+		"CREATE DATABASE app", "CREATE TABLE app.t (id INT PRIMARY KEY, b BLOB)", "INSERT INTO app.t VALUES (1, REPEAT('x', 60000)), (2, 'y')",
+		"SET GLOBAL super_read_only=ON",
+	} {
+		if _, err := session.ExecContext(ctx(t), q); err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+	}
+	if err := session.Close(); err != nil {
+		t.Fatal(err)
+	}
+	executed, err := d.Admin().GTIDExecuted(ctx(t))
+	if err != nil || executed == "" {
+		t.Fatalf("gtid_executed %q, %v", executed, err)
+	}
+	own := func(c *Config) {
+		const p = "Aa1-fedcba9876543210-"
+		c.Secrets = Secrets{Admin: p + "admin", Tap: p + "tap", DBA: p + "dba"}
+	}
+	seed := newServer(t, own)
+	s := start(t, seed)
+	dir := filepath.Join(seed.cfg.DataDir, "clone")
+	if err := s.Admin().Clone(ctx(t), CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}, dir); err != nil {
+		t.Fatal(err)
+	}
+	if bytes, estimate, err := s.Admin().CloneProgress(ctx(t)); err != nil || bytes < 60000 || estimate < bytes {
+		t.Errorf("progress %d of %d, %v", bytes, estimate, err)
+	}
+	s.Kill()
+	cfg := seed.cfg
+	cfg.DataDir, cfg.Socket = filepath.Join(filepath.Dir(cfg.DataDir), "joined"), ""
+	joined := New(cfg)
+	uuid, err := joined.Adopt(ctx(t), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := start(t, joined)
+	if got, err := j.Admin().ServerUUID(ctx(t)); err != nil || got != uuid {
+		t.Errorf("server UUID %q, %v, want %q", got, err, uuid)
+	}
+	if got, err := j.Admin().GTIDExecuted(ctx(t)); err != nil || got != executed {
+		t.Errorf("gtid_executed %q, %v, want %q", got, err, executed)
+	}
+	var rows int
+	if err := j.Admin().query1(ctx(t), "count", "SELECT COUNT(*) FROM app.t", nil, &rows); err != nil || rows != 2 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+	if err := j.Admin().ConfigureReplication(ctx(t), "127.0.0.1", 1); err != nil {
+		t.Error(err)
+	}
+	if _, err := joined.Adopt(ctx(t), dir); err == nil {
+		t.Error("adopted again")
+	}
+}

@@ -1,0 +1,103 @@
+package mysqld
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Session is a client's session of the server.
+type Session struct {
+	ID      uint64
+	User    string
+	Seconds int64 // in its statement
+}
+
+// String says whose it is.
+func (s Session) String() string {
+	return fmt.Sprintf("session %d of %s, for %d s", s.ID, s.User, s.Seconds)
+}
+
+// SlowWriters returns the sessions whose statement writes and has been under way
+// for so long: closing writes waits for it to end, and all others behind it.
+func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session, error) {
+	rows, err := a.db.QueryContext(ctx, `
+		SELECT t.processlist_id, t.processlist_user, t.processlist_time
+		FROM performance_schema.metadata_locks l JOIN performance_schema.threads t ON t.thread_id = l.owner_thread_id
+		WHERE l.object_type IN ('GLOBAL', 'COMMIT') AND l.lock_type = 'INTENTION_EXCLUSIVE' AND l.lock_status = 'GRANTED'
+			AND t.processlist_user IS NOT NULL AND t.processlist_time >= ? AND t.processlist_user NOT IN (?, ?)
+		GROUP BY 1, 2, 3 ORDER BY 3 DESC LIMIT 10`, int64(math.Ceil(than.Seconds())), AdminUser, TapUser)
+	if err != nil {
+		return nil, fmt.Errorf("list statements that write: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []Session
+	for rows.Next() {
+		var s Session
+		if err := rows.Scan(&s.ID, &s.User, &s.Seconds); err != nil {
+			return nil, fmt.Errorf("list statements that write: %w", err)
+		}
+		all = append(all, s)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list statements that write: %w", err)
+	}
+	return all, nil
+}
+
+// openTransactions finds clients' sessions with a transaction that writes, or locks
+// rows: it holds the metadata locks of its tables. (innodb_trx cannot be asked while
+// a statement has bytes that are no text.)
+const openTransactions = `FROM performance_schema.threads t WHERE t.type = 'FOREGROUND'
+	AND t.processlist_user IS NOT NULL AND t.processlist_user NOT IN (?, ?)
+	AND t.name NOT IN ('thread/sql/replica_worker', 'thread/sql/replica_sql', 'thread/sql/slave_worker', 'thread/sql/slave_sql')
+	AND EXISTS (SELECT 1 FROM performance_schema.metadata_locks l WHERE l.owner_thread_id = t.thread_id
+		AND l.object_type = 'TABLE' AND l.lock_duration = 'TRANSACTION' AND l.lock_status = 'GRANTED' AND l.lock_type <> 'SHARED_READ')`
+
+// OpenTransactions returns how many sessions of clients are in a transaction.
+func (a *Admin) OpenTransactions(ctx context.Context) (int, error) {
+	var n int
+	err := a.query1(ctx, "open transactions", "SELECT COUNT(*) "+openTransactions, []any{AdminUser, TapUser}, &n)
+	return n, err
+}
+
+// EndTransactions ends the sessions of clients that are in a transaction: on a
+// server that was the primary, they hold locks that the applier would wait for,
+// and can commit nothing any more.
+func (a *Admin) EndTransactions(ctx context.Context) (int, error) {
+	rows, err := a.db.QueryContext(ctx, "SELECT t.processlist_id "+openTransactions, AdminUser, TapUser)
+	if err != nil {
+		return 0, fmt.Errorf("find open transactions: %w", err)
+	}
+	ids, err := collect[uint64](rows)
+	if err != nil {
+		return 0, fmt.Errorf("find open transactions: %w", err)
+	}
+	for _, id := range ids {
+		if _, err := a.killSession(ctx, id); err != nil {
+			return 0, err
+		}
+	}
+	return len(ids), nil
+}
+
+// RestartAckReceiver ends the thread that reads ACKs and starts a new one. The old
+// one has had a replica, and looks for new ones once a second only from then on
+// (Ack_receiver::run): a later tap's first ACK would be read that late. The caller
+// knows that the server is read-only, and that no tap is connected: while semi-sync
+// is off nobody may commit.
+func (a *Admin) RestartAckReceiver(ctx context.Context) error {
+	if err := a.proveReadOnly(ctx); err != nil {
+		return err
+	}
+	return errors.Join(a.exec(ctx, "switch semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"),
+		a.exec(ctx, "switch semi-sync on", "SET GLOBAL rpl_semi_sync_source_enabled = ON"))
+}
+
+// NextBinlog has the server begin a new binlog file: the next tap then reads none
+// of what an earlier epoch has written. LOCAL: it is not binlogged itself.
+func (a *Admin) NextBinlog(ctx context.Context) error {
+	return a.exec(ctx, "begin a new binlog file", "FLUSH LOCAL BINARY LOGS")
+}

@@ -1,0 +1,45 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// callStreamsMax bounds the calls that one peer may have open here: each is an
+// operator's request, and takes seconds at most. A dialler beyond it finds its
+// stream closed at once.
+const callStreamsMax = 8
+
+// DialCall opens a stream for one question and one answer between agents (package
+// control): the peer's Handler.Call gets the other end. All else is as with
+// DialRoute. A peer that knows no calls is not asked: a *RejectedError says so.
+func (t *Transport) DialCall(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
+	p := t.peer(id)
+	if p == nil {
+		return nil, fmt.Errorf("open call to node %d: %w", id, ErrUnknownPeer)
+	}
+	if v := uint16(p.version.Load()); v != 0 && v < versionCall {
+		return nil, fmt.Errorf("open call to node %q: %w", p.Name, reject(CodeVersion,
+			"it goes on in protocol version %d, which has no calls: upgrade it first", v))
+	}
+	conn, _, err := t.connect(ctx, p.Peer, classCall)
+	if err != nil {
+		return nil, fmt.Errorf("open call to node %q: %w", p.Name, err)
+	}
+	return conn, nil
+}
+
+// serveCall has the handler answer a call, which it closes then, unless the peer
+// has callStreamsMax open already.
+func (t *Transport) serveCall(ctx context.Context, conn net.Conn, p *peer) {
+	defer func() { _ = conn.Close() }()
+	defer p.callStreams.Add(-1)
+	if p.callStreams.Add(1) > callStreamsMax {
+		p.callRefused.Add(1)
+		return
+	}
+	t.cfg.Handler.Call(ctx, p.ID, conn)
+}

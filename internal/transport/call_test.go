@@ -1,0 +1,63 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+)
+
+func dialCall(t testing.TB, from *node) net.Conn {
+	t.Helper()
+	conn, err := from.DialCall(t.Context(), nodeB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestCall: both directions are open until the handler returns.
+func TestCall(t *testing.T) {
+	a, b := pair(t)
+	near := dialCall(t, a)
+	far := within(t, b.calls, "the call")
+	if far.from != nodeA {
+		t.Errorf("from node %d", far.from)
+	}
+	for _, c := range []struct{ from, to net.Conn }{{near, far.conn}, {far.conn, near}} {
+		if _, err := c.from.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 5)
+		if _, err := io.ReadFull(c.to, buf); err != nil || string(buf) != "hello" {
+			t.Fatalf("%q, %v", buf, err)
+		}
+	}
+	close(far.done)
+	expectClosed(t, near)
+}
+
+func TestCallsOfAPeerAreBounded(t *testing.T) {
+	a, b := pair(t)
+	var served []bulkStream
+	for range callStreamsMax {
+		dialCall(t, a)
+		served = append(served, within(t, b.calls, "a call"))
+	}
+	expectClosed(t, dialCall(t, a))
+	if got := b.Stats().Peers[0]; got.CallStreams != callStreamsMax || got.CallRefused != 1 {
+		t.Errorf("%d streams, %d refused", got.CallStreams, got.CallRefused)
+	}
+	for _, s := range served {
+		close(s.done)
+	}
+}
+
+func TestDialCallErrors(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	defer func() { _ = a.listener.Close() }()
+	if _, err := a.DialCall(t.Context(), 9); !errors.Is(err, ErrUnknownPeer) {
+		t.Errorf("unknown peer: %v", err)
+	}
+}

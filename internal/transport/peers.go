@@ -1,0 +1,79 @@
+package transport
+
+import (
+	"context"
+	"slices"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// peer returns the peer of an id, nil if there is none.
+func (t *Transport) peer(id cluster.NodeID) *peer { return t.allPeers()[id] }
+
+// allPeers returns the peers as they are now. The map is never changed.
+func (t *Transport) allPeers() map[cluster.NodeID]*peer { return *t.peers.Load() }
+
+func (t *Transport) newPeer(c Peer) *peer {
+	p := &peer{Peer: c, stop: func() {}}
+	p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
+	return p
+}
+
+// SetPeers makes these the peers, while Run is under way or before: connections to
+// new ones are opened, those to and from others than these are closed. A peer whose
+// name or address is another one is a new one. Of one that is none any more the
+// handler hears nothing, not even PeerDown. Routed, bulk and call streams go on
+// until they end.
+func (t *Transport) SetPeers(peers []Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.allPeers()
+	next := make(map[cluster.NodeID]*peer, len(peers))
+	for _, c := range peers {
+		if c.ID == t.cfg.Identity.Node {
+			continue
+		}
+		p := old[c.ID]
+		if p == nil || p.Peer != c {
+			p = t.newPeer(c)
+		}
+		next[c.ID] = p
+	}
+	t.peers.Store(&next)
+	for id, p := range old {
+		if next[id] == p {
+			continue
+		}
+		p.removed = true
+		p.stop()
+		for _, in := range p.inbound {
+			if in != nil {
+				_ = in.conn.Close()
+			}
+		}
+	}
+	for id, p := range next {
+		if old[id] != p {
+			t.startLinks(p)
+		}
+	}
+}
+
+// SetRemoved says who was a member once: a node that dials and is among these, and
+// no peer, is rejected with CodeRemoved.
+func (t *Transport) SetRemoved(ids []cluster.NodeID) {
+	ids = slices.Clone(ids)
+	t.removed.Store(&ids)
+}
+
+// startLinks starts a peer's links, if Run is under way. t.mu is held.
+func (t *Transport) startLinks(p *peer) {
+	if t.running == nil || t.closing {
+		return
+	}
+	ctx, cancel := context.WithCancel(t.running)
+	p.stop = cancel
+	for _, l := range p.links {
+		t.outgoing.Go(func() { l.run(ctx) })
+	}
+}

@@ -1,0 +1,98 @@
+package transport
+
+import (
+	"errors"
+	"testing"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+func peerOf(n *node) Peer {
+	id := n.cfg.Identity.Node
+	return Peer{ID: id, Name: names(id), Addr: n.Addr().String()}
+}
+
+// TestPeersComeAndGo: while they run, a node that was none becomes a peer, and one
+// that was is none any more.
+func TestPeersComeAndGo(t *testing.T) {
+	a, b := pair(t)
+	c := newNode(t, nodeC, nodeA)
+	introduce(a, c)
+	c.start(t)
+	if r := within(t, c.rejected, "a's refusal"); r.Code != CodeUnknown {
+		t.Fatalf("before: %v", r)
+	}
+	before := a.peer(nodeB)
+	a.SetPeers([]Peer{peerOf(a), peerOf(b), peerOf(c)})
+	if a.peer(nodeB) != before {
+		t.Error("the connections to a peer that stays were not kept")
+	}
+	a.expect(t, nodeC, "up")
+	from, to := uint64(nodeA), uint64(nodeC)
+	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to}})
+	if m := within(t, c.raft, "the message to c"); m.GetFrom() != from {
+		t.Errorf("from %d", m.GetFrom())
+	}
+	a.SetPeers([]Peer{peerOf(c)})
+	b.expect(t, nodeA, "lost")
+	if r := within(t, b.rejected, "a's refusal"); r.Code != CodeUnknown {
+		t.Errorf("after: %v", r)
+	}
+	to = uint64(nodeB)
+	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to}})
+	if n := a.Stats().Misaddressed; n != 1 || len(a.Stats().Peers) != 1 {
+		t.Errorf("%d misaddressed messages, %d peers", n, len(a.Stats().Peers))
+	}
+}
+
+// TestPeerMoves: one that has another address is dialled there.
+func TestPeerMoves(t *testing.T) {
+	a, b := pair(t)
+	moved := newNode(t, nodeB, nodeA)
+	introduce(a)
+	moved.setAddr(nodeA, a.Addr().String())
+	b.stop()
+	moved.start(t)
+	a.SetPeers([]Peer{peerOf(moved)})
+	moved.expect(t, nodeA, "up")
+	from, to := uint64(nodeA), uint64(nodeB)
+	for within(t, a.events, "the connection to the new address").what != "up" { // it was lost, and may have been refused
+	}
+	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to}})
+	if m := within(t, moved.raft, "the message"); m.GetTo() != to {
+		t.Errorf("to %d", m.GetTo())
+	}
+}
+
+// TestRemovedPeerIsTold: a former member is told that it is none any more, for good.
+func TestRemovedPeerIsTold(t *testing.T) {
+	a := newNode(t, nodeA)
+	c := newNode(t, nodeC, nodeA)
+	introduce(a, c)
+	a.SetRemoved([]cluster.NodeID{nodeC})
+	a.start(t)
+	c.start(t)
+	if r := within(t, c.rejected, "a's refusal"); r.Code != CodeRemoved {
+		t.Errorf("refused with %v", r)
+	}
+}
+
+// TestCodeOfCheckPeer: what the handler refuses with a code of its own keeps it.
+func TestCodeOfCheckPeer(t *testing.T) {
+	for want, err := range map[Code]error{CodePeer: errors.New("no"), CodeRebuild: &RejectedError{Code: CodeRebuild, Text: "x 1/y"}} {
+		a := newNode(t, nodeA)
+		c := newNode(t, nodeC, nodeA)
+		introduce(a, c)
+		a.SetPeers([]Peer{peerOf(c)})
+		a.check = func(Identity) error { return err }
+		a.start(t)
+		c.start(t)
+		if r := within(t, c.rejected, "a's refusal"); r.Code != want {
+			t.Errorf("refused with %v, want code %d", r, want)
+		}
+		a.stop()
+		c.stop()
+	}
+}

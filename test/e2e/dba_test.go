@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// TestDBA does what docs/dba.md says, as a person with the role quorate_dba, over
+// the network: what works, what does not, and what to do instead. None of it may
+// cost the primary its place.
+func TestDBA(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Tools", f.dbaTools)
+}
+
+// dba is a person's account and the tools of the installation.
+type dba struct {
+	f       *fixture
+	install *provision.Installation
+}
+
+// run runs a tool through node i's port, with input, and returns what it printed.
+func (d dba) run(t *testing.T, ctx context.Context, i int, input, tool string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(d.f.RouterAddr(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv, err := map[string]func() ([]string, error){
+		"mysql": d.install.ClientArgv, "mysqldump": d.install.MysqldumpArgv, "mysqlbinlog": d.install.MysqlbinlogArgv,
+	}[tool]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv = append(append(argv, "--host="+host, "--port="+port, "--user=ann", "--password=Aa1-ann"), args...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+func (f *fixture) dbaTools(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	term := f.status(t, ctx, primary).Term
+	install, err := provision.Discover(mysqlBase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dba{f, install}
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 100)
+	if _, err := f.local(t, primary).ExecContext(ctx, "CREATE USER ann@'%' IDENTIFIED BY 'Aa1-ann' DEFAULT ROLE quorate_dba"); err != nil {
+		t.Fatal(err)
+	}
+	ok := func(input, tool string, args ...string) string {
+		t.Helper()
+		out, errs, err := d.run(t, ctx, (primary+1)%f.Len(), input, tool, args...)
+		if err != nil {
+			t.Errorf("%s %v: %v: %s", tool, args, err, errs)
+		}
+		return out
+	}
+	refused := func(why, input, tool string, args ...string) {
+		t.Helper()
+		out, errs, err := d.run(t, ctx, (primary+1)%f.Len(), input, tool, args...)
+		if err == nil || !strings.Contains(errs, why) {
+			t.Errorf("%s %v: %v, %.200q, %q; want %q", tool, args, err, out, errs, why)
+		}
+	}
+	dump := ok("", "mysqldump", "--single-transaction", "--set-gtid-purged=OFF", "--routines", "--triggers", "--events", ledger.Database)
+	ok("CREATE DATABASE copy", "mysql")
+	ok(dump, "mysql", "copy")
+	withGTIDs := ok("", "mysqldump", "--single-transaction", ledger.Database)
+	refused("SUPER", withGTIDs, "mysql", "copy") // it switches the binlog off
+	sourceData := ok("", "mysqldump", "--single-transaction", "--source-data=2", "--set-gtid-purged=OFF", ledger.Database)
+	if !strings.Contains(sourceData, "SOURCE_LOG_FILE='q0") {
+		t.Errorf("mysqldump --source-data names another binlog than mysqld's own: %.2000s", sourceData)
+	}
+	refused("REPLICATION SLAVE", "", "mysqlbinlog", "--read-from-remote-server", "--to-last-log", "q0000000001.000001")
+	for _, statement := range []string{
+		"SET sql_log_bin = 0", "SET GLOBAL max_connections = 400", "SET PERSIST max_connections = 400", "FLUSH BINARY LOGS",
+		"PURGE BINARY LOGS BEFORE NOW()", "RESET BINARY LOGS AND GTIDS", "SHUTDOWN", "GRANT ALL ON *.* TO ann@'%'",
+		"GRANT REPLICATION SLAVE ON *.* TO ann@'%'", "CREATE TABLE copy.m (a INT) ENGINE = MyISAM",
+		"SELECT * FROM copy.ledger INTO OUTFILE 'x'", "LOAD DATA INFILE '/etc/hostname' INTO TABLE copy.ledger",
+		"CLONE INSTANCE FROM a@b:1 IDENTIFIED BY ''", "INSTALL PLUGIN x SONAME 'x.so'", "STOP REPLICA",
+	} {
+		refused("", "", "mysql", "-e", statement)
+	}
+	for _, statement := range []string{
+		"CREATE USER app2@'%' IDENTIFIED BY 'Aa1-app2'", "GRANT ALL ON copy.* TO app2@'%'", "GRANT SELECT, PROCESS ON *.* TO app2@'%'",
+		"ALTER TABLE copy.ledger ADD COLUMN more INT, ALGORITHM = INSTANT", "ANALYZE TABLE copy.ledger", "OPTIMIZE TABLE copy.ledger",
+		"SHOW PROCESSLIST", "SHOW ENGINE INNODB STATUS", "KILL CONNECTION_ID()", "LOCK INSTANCE FOR BACKUP",
+		"FLUSH TABLES WITH READ LOCK; UNLOCK TABLES", "SET SESSION innodb_lock_wait_timeout = 3", "SHOW BINARY LOG STATUS",
+		"CREATE USER bert@'10.%' IDENTIFIED BY 'Aa1-bert' DEFAULT ROLE quorate_dba", "GRANT quorate_dba TO app2@'%'",
+		"REVOKE quorate_dba FROM app2@'%'", "DROP USER bert@'10.%', app2@'%'", "DROP DATABASE copy",
+	} {
+		if statement == "KILL CONNECTION_ID()" {
+			refused("interrupted", "", "mysql", "-e", statement)
+			continue
+		}
+		ok("", "mysql", "-e", statement)
+	}
+	l.awaitAcks(t, ctx, 100)
+	l.stop(t)
+	if now := f.heal(t, ctx); now != primary || f.status(t, ctx, now).Term != term {
+		t.Errorf("the primary is %s of term %d, it was %s of term %d", f.Name(now), f.status(t, ctx, now).Term, f.Name(primary), term)
+	}
+	f.check(t, ctx)
+}

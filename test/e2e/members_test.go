@@ -1,0 +1,413 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestMembersGrow: a cluster of three becomes one of five and of three again, while
+// writers write and nodes die.
+func TestMembersGrow(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Add", f.addNodes)
+	f.scenario(t, "Remove", f.removeNodes)
+}
+
+// grow makes a node and starts its agent, which waits; and then adds it.
+func (f *fixture) grow(t *testing.T, ctx context.Context, kind cluster.Kind) int {
+	t.Helper()
+	i, err := f.Grow(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitNode(ctx, i, "waiting to be added", func(n cluster.NodeStatus) bool {
+		return n.Role == cluster.RoleJoining && strings.Contains(n.Reason, "quorate node add "+f.Name(i))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, 1, "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--kind", string(kind))
+	began := time.Now()
+	f.joining = func() {
+		t.Logf("%s has joined as a %s: %.1f s after it was added", f.Name(i), kind, time.Since(began).Seconds())
+	}
+	return i
+}
+
+// awaitMember waits until every running node shows a node as a member of a kind.
+func (f *fixture) awaitMember(t *testing.T, ctx context.Context, name string, kind cluster.Kind) {
+	t.Helper()
+	for i := range f.Len() {
+		if f.AgentPID(i) == 0 {
+			continue
+		}
+		if err := devcluster.Poll(ctx, fmt.Sprintf("%s shows %s as %q", f.Name(i), name, kind), func(ctx context.Context) (bool, string, error) {
+			st, err := f.Status(ctx, i)
+			if err != nil {
+				return false, err.Error(), nil
+			}
+			for _, n := range st.Nodes {
+				if n.Name == name {
+					return n.Kind == kind, fmt.Sprintf("%s %s: %s", n.Kind, n.Role, n.Reason), nil
+				}
+			}
+			return false, "it shows none", nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.joining != nil {
+		f.joining()
+		f.joining = nil
+	}
+}
+
+func (f *fixture) addNodes(t *testing.T, ctx context.Context) {
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 100)
+	f.refused(t, ctx, 0, []int{2}, "node b has a vote", "node", "promote", "b")
+	f.writeLarge(t, ctx)
+	d := f.grow(t, ctx, cluster.KindFull)
+	f.awaitMember(t, ctx, f.Name(d), cluster.KindFull)
+	load.awaitAcks(t, ctx, 100)
+	db := f.local(t, d)
+	if err := devcluster.Poll(ctx, "the large row is there", func(ctx context.Context) (bool, string, error) {
+		var length int
+		err := db.QueryRowContext(ctx, "SELECT LENGTH(b) FROM quorate_wide.t").Scan(&length)
+		return length == 12<<20, fmt.Sprintf("%d bytes, %v", length, err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e := f.grow(t, ctx, cluster.KindLogger)
+	f.awaitMember(t, ctx, f.Name(e), cluster.KindLogger)
+	load.awaitAcks(t, ctx, 100)
+	// Of five nodes two may die, and two of the old ones are no majority of all.
+	primary := f.heal(t, ctx)
+	doomed := []int{primary, (primary + 1) % 3}
+	for _, i := range doomed {
+		if err := f.KillBoth(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.WaitPrimary(ctx, doomed...); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 100)
+	f.heal(t, ctx)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// writeLarge commits a transaction that is beside the log's entries: who copies the
+// log has to copy it, too.
+func (f *fixture) writeLarge(t *testing.T, ctx context.Context) {
+	t.Helper()
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := f.local(t, primary)
+	for _, q := range []string{"CREATE DATABASE quorate_wide", "CREATE TABLE quorate_wide.t (id INT PRIMARY KEY, b LONGBLOB)",
+		"INSERT INTO quorate_wide.t VALUES (1, REPEAT('x', 12 << 20))"} {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+	}
+}
+
+func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	load := f.start(t, 4, primary)
+	load.awaitAcks(t, ctx, 50)
+	f.refused(t, ctx, 0, []int{2}, "it leads, hand over", "node", "remove", f.Name(primary))
+	follower := (primary + 1) % 3
+	if out := f.must(t, ctx, primary, "node", "remove", f.Name(follower), "--dry-run"); !strings.Contains(out, "it could be done now") {
+		t.Errorf("dry run: %s", out)
+	}
+	f.must(t, ctx, follower, "node", "remove", f.Name(follower))
+	if err := f.WaitNode(ctx, follower, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	// The host of the primary is gone, and is removed while it is down.
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	next, err := f.WaitPrimary(ctx, primary, follower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, next, "node", "remove", f.Name(primary))
+	load = f.start(t, 4, next)
+	load.awaitAcks(t, ctx, 50)
+	if err := f.Start(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitNode(ctx, primary, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	if out := f.must(t, ctx, next, "node", "list"); strings.Contains(out, "\n"+f.Name(primary)+" ") || strings.Contains(out, "\n"+f.Name(follower)+" ") {
+		t.Errorf("node list: %s", out)
+	}
+	var left []int
+	for _, i := range f.Full() {
+		if i != primary && i != follower {
+			left = append(left, i)
+		}
+	}
+	f.checkNodes(t, ctx, left...)
+	f.learner(t, ctx, next, left)
+}
+
+// learner adds a copy without a vote: it stays so, has everything, and its death
+// keeps nobody waiting.
+func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left []int) {
+	t.Helper()
+	i, err := f.Grow(cluster.KindLearner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--kind", "learner")
+	if err := f.Start(ctx, i); err != nil { // added first, this time
+		t.Fatal(err)
+	}
+	if err := f.WaitReady(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	load := f.start(t, 4, primary)
+	load.awaitAcks(t, ctx, 200)
+	if s := f.status(t, ctx, i); s.Kind != cluster.KindLearner {
+		t.Errorf("it is a %s", s.Kind)
+	}
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitReady(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	load.stop(t)
+	f.checkNodes(t, ctx, append(left, i)...)
+}
+
+// TestMembersClone: nodes join whose logs cannot go back to the beginning, under load,
+// and are killed on their way; once the leader dies in between.
+func TestMembersClone(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Purge", f.purgeForClone)
+	f.scenario(t, "Clone", f.cloneNode)
+	f.scenario(t, "Killed", f.cloneKilled)
+}
+
+// purgeForClone takes the beginning from every log.
+func (f *fixture) purgeForClone(t *testing.T, ctx context.Context) {
+	f.segments(t, ctx)
+	primary := f.heal(t, ctx)
+	f.awaitDurable(t, ctx, f.status(t, ctx, primary).LogCommit/2, 0, 1, 2)
+	for i := range f.Len() {
+		f.must(t, ctx, i, "log", "purge", "--yes", "--keep", "0")
+		if s := f.status(t, ctx, i); s.LogFirst < 2 {
+			t.Fatalf("the log of %s begins at %d", f.Name(i), s.LogFirst)
+		}
+	}
+}
+
+func (f *fixture) cloneNode(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 50)
+	d := f.grow(t, ctx, cluster.KindFull)
+	if err := f.WaitNode(ctx, d, "copying data", func(n cluster.NodeStatus) bool {
+		if n.Seed != nil && n.Seed.Phase == cluster.SeedData && n.Seed.From == f.Name(primary) {
+			t.Errorf("it copies from the primary")
+		}
+		return n.Seed != nil && n.Seed.Phase == cluster.SeedData
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitMember(t, ctx, f.Name(d), cluster.KindFull)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	if s := f.status(t, ctx, d); s.LogFirst < 2 {
+		t.Errorf("the log of %s begins at %d", f.Name(d), s.LogFirst)
+	}
+	f.heal(t, ctx)
+	f.check(t, ctx)
+	f.verifyLogs(t, ctx)
+}
+
+// cloneKilled kills the joiner in each phase, and the leader in one.
+func (f *fixture) cloneKilled(t *testing.T, ctx context.Context) {
+	load := f.start(t, 2)
+	e := f.grow(t, ctx, cluster.KindFull)
+	began := time.Now()
+	again := func() {
+		t.Helper()
+		t.Logf("%.1f s: killed", time.Since(began).Seconds())
+		if err := f.KillAgent(e); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Start(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, phase := range []cluster.SeedPhase{cluster.SeedData, cluster.SeedLog} {
+		if err := f.WaitNode(ctx, e, "in phase "+string(phase), func(n cluster.NodeStatus) bool {
+			return n.Seed != nil && n.Seed.Phase == phase || n.Role != cluster.RoleJoining && n.LogCommit > 0
+		}); err != nil {
+			t.Fatal(err)
+		}
+		again()
+	}
+	if err := f.WaitNode(ctx, e, "copying data", func(n cluster.NodeStatus) bool { return n.Seed == nil || n.Seed.Phase == cluster.SeedData }); err != nil {
+		t.Fatal(err)
+	}
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	f.awaitMember(t, ctx, f.Name(e), cluster.KindFull)
+	again()
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+	f.verifyLogs(t, ctx)
+}
+
+// TestMembersRebuild: a node's data are made anew, on command, while writers write.
+func TestMembersRebuild(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Running", f.rebuildRunning)
+	f.scenario(t, "LostDisk", f.rebuildLostDisk)
+	f.scenario(t, "LeaderDies", f.changeWhileLeaderDies)
+}
+
+// rebuilt waits until a node is what it was, with another server UUID than before.
+func (f *fixture) rebuilt(t *testing.T, ctx context.Context, i int, uuid string) {
+	t.Helper()
+	if err := f.WaitNode(ctx, i, "rebuilt", func(n cluster.NodeStatus) bool {
+		return n.Role == cluster.RoleReplica && n.ServerUUID != uuid && n.Kind == cluster.KindFull && n.Weight == 7
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitMember(t, ctx, f.Name(i), cluster.KindFull)
+}
+
+func (f *fixture) rebuildRunning(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 100)
+	i := (primary + 1) % 3
+	f.must(t, ctx, i, "node", "set", f.Name(i), "--weight", "7")
+	f.refused(t, ctx, i, []int{2}, "it leads, hand over", "node", "rebuild", f.Name(primary))
+	uuid := f.status(t, ctx, i).ServerUUID
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	f.rebuilt(t, ctx, i, uuid)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// rebuildLostDisk: the cluster refuses a node that comes back with nothing, until it
+// is told to rebuild it.
+func (f *fixture) rebuildLostDisk(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "6")
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
+	uuid := f.status(t, ctx, i).ServerUUID
+	load := f.start(t, 4, primary)
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(f.DataDir(i)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := devcluster.Poll(ctx, "the node is refused", func(context.Context) (bool, string, error) {
+		return f.AgentPID(i) == 0, "it runs", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.rebuilt(t, ctx, i, uuid)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	if now := f.heal(t, ctx); now != primary {
+		t.Logf("the primary was %s, is %s", f.Name(primary), f.Name(now))
+	}
+	f.check(t, ctx)
+}
+
+// changeWhileLeaderDies: the leader is killed while the voters change. Afterwards it
+// was changed or not, for all nodes alike, and the members can be changed again.
+func (f *fixture) changeWhileLeaderDies(t *testing.T, ctx context.Context) {
+	load := f.start(t, 2)
+	for round := range 3 {
+		primary := f.heal(t, ctx)
+		i, via := (primary+1)%3, (primary+2)%3
+		asked := make(chan string, 1)
+		go func() {
+			out, err := f.quorate(t, ctx, via, "node", "demote", f.Name(i))
+			asked <- fmt.Sprintf("%s (%v)", strings.TrimSpace(out), err)
+		}()
+		if round > 0 { // else before it was asked
+			if err := devcluster.Poll(ctx, "the change is under way", func(ctx context.Context) (bool, string, error) {
+				st, err := f.Status(ctx, primary)
+				return err == nil && st.Nodes[i].Kind == cluster.KindLearner, "it is not", nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.KillBoth(primary); err != nil {
+			t.Fatal(err)
+		}
+		f.heal(t, ctx)
+		t.Log(<-asked)
+		f.heal(t, ctx)
+		// Through another change all nodes have the same state; with its vote the node
+		// is what it was.
+		f.must(t, ctx, via, "node", "set", f.Name(via), "--site", fmt.Sprint("round", round))
+		st, err := f.Status(ctx, via)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.awaitMember(t, ctx, f.Name(i), st.Nodes[i].Kind)
+		if st.Nodes[i].Kind == cluster.KindLearner {
+			f.must(t, ctx, via, "node", "promote", f.Name(i))
+			f.awaitMember(t, ctx, f.Name(i), cluster.KindFull)
+		}
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}

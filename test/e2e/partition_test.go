@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestPartition cuts what connects the agents, in every way that differs for
+// Raft. Clients still reach every node, the old primary, too.
+func TestPartition(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
+	for _, sc := range []struct {
+		name string
+		// cut cuts what connects the primary and its followers.
+		cut func(primary int, followers []int)
+		// deposes: another node has to take over.
+		deposes bool
+	}{
+		{"PrimaryInMinority", func(p int, _ []int) { f.Isolate(p) }, true},
+		{"PrimaryIsNotHeard", func(p int, o []int) { f.Cut(p, o[0]); f.Cut(p, o[1]) }, true},
+		{"PrimaryIsDeaf", func(p int, o []int) { f.Cut(o[0], p); f.Cut(o[1], p) }, true},
+		{"FollowerCutOff", func(_ int, o []int) { f.Isolate(o[0]) }, false},
+		{"FollowerIsNotHeard", func(p int, o []int) { f.Cut(o[0], p); f.Cut(o[0], o[1]) }, false},
+		{"FollowerIsDeaf", func(p int, o []int) { f.Cut(p, o[0]); f.Cut(o[1], o[0]) }, false},
+		{"OneLink", func(p int, o []int) { f.Cut(p, o[0]); f.Cut(o[0], p) }, false},
+	} {
+		f.scenario(t, sc.name, func(t *testing.T, ctx context.Context) {
+			t.Cleanup(f.MendAll)
+			if sc.deposes {
+				f.cutPrimary(t, ctx, sc.cut)
+			} else {
+				f.cutFollower(t, ctx, sc.cut)
+			}
+		})
+	}
+	f.scenario(t, "FlappingLink", func(t *testing.T, ctx context.Context) { f.flap(t, ctx, false) })
+	f.scenario(t, "FlappingPrimary", func(t *testing.T, ctx context.Context) { f.flap(t, ctx, true) })
+}
+
+// cutPrimary: the majority has a new primary, the old one gives up, and neither
+// acknowledges nor answers what it was asked too late.
+func (f *fixture) cutPrimary(t *testing.T, ctx context.Context, cut func(int, []int)) {
+	primary := f.heal(t, ctx)
+	before := f.dataIdentity(t, ctx)
+	q := f.newQuestions(t, ctx, primary)
+	l := f.start(t, 6)
+	l.awaitAcks(t, ctx, 200)
+	l.ResetGap()
+	cut(primary, f.others(primary))
+	stopAsking := q.start(ctx)
+	next, err := f.WaitPrimary(ctx, primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := f.openedAt(t, next)
+	l.awaitAcks(t, ctx, 200)
+	gap := l.Gap()
+	q.awaitSent(t, ctx, opened, 10)
+	if err := f.WaitNode(ctx, primary, "no longer the primary", func(st cluster.NodeStatus) bool {
+		return st.Role != cluster.RolePrimary && st.Role != cluster.RoleDemoting
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.MendAll()
+	stopAsking()
+	f.heal(t, ctx)
+	l.awaitAcks(t, ctx, 100)
+	l.stop(t)
+	q.mustNotBeAnswered(t, before[primary].UUID, opened)
+	f.check(t, ctx)
+	f.mustNotBeRebuilt(t, ctx, before)
+	t.Logf("write gap %v", gap.Round(time.Millisecond))
+}
+
+// cutFollower: the primary goes on in its term, during the cut and after it.
+func (f *fixture) cutFollower(t *testing.T, ctx context.Context, cut func(int, []int)) {
+	primary := f.heal(t, ctx)
+	followers := f.others(primary)
+	term := f.status(t, ctx, primary).Term
+	l := f.start(t, 6, primary)
+	l.awaitAcks(t, ctx, 200)
+	l.ResetGap()
+	cut(primary, followers)
+	f.awaitElectionTimeouts(t, ctx, l)
+	f.MendAll()
+	if err := f.WaitCaughtUp(ctx, followers[0], f.status(t, ctx, primary).LogCommit); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAcks(t, ctx, 100)
+	gap := l.Gap()
+	l.stop(t)
+	if st := f.status(t, ctx, primary); st.Role != cluster.RolePrimary || st.Term != term {
+		t.Errorf("the primary of term %d is %s in term %d", term, st.Role, st.Term)
+	}
+	if s := l.Stats(); s.Reconnects != 0 || s.Unknown != 0 {
+		t.Errorf("the clients noticed: %+v", s)
+	}
+	f.heal(t, ctx)
+	f.check(t, ctx)
+	t.Logf("write gap %v", gap.Round(time.Millisecond))
+}
+
+// awaitElectionTimeouts lets writers work for as long as a follower without a
+// leader needs to stand for election: up to two election timeouts.
+func (f *fixture) awaitElectionTimeouts(t *testing.T, ctx context.Context, l *load) {
+	t.Helper()
+	const electionTimeout = time.Second // the product's
+	for end := time.Now().Add(2 * electionTimeout); time.Now().Before(end); {
+		l.awaitAcks(t, ctx, 50)
+	}
+}
+
+// Flaps of a link: cuts that are shorter than an election timeout, and longer.
+const (
+	flaps       = 6
+	flapCutMin  = 300 * time.Millisecond
+	flapCutStep = 280 * time.Millisecond
+	flapOpen    = 500 * time.Millisecond
+)
+
+// flap cuts and mends again and again: the link between the primary and one
+// follower, which must depose nobody, or all links of whoever is the primary,
+// which costs one election for each cut at most.
+func (f *fixture) flap(t *testing.T, ctx context.Context, all bool) {
+	primary := f.heal(t, ctx)
+	term := f.status(t, ctx, primary).Term
+	l := f.start(t, 6)
+	l.awaitAcks(t, ctx, 100)
+	l.ResetGap()
+	for n := range flaps {
+		follower := f.others(primary)[0]
+		if all {
+			f.Isolate(primary)
+		} else {
+			f.Cut(primary, follower)
+			f.Cut(follower, primary)
+		}
+		<-time.After(flapCutMin + time.Duration(n)*flapCutStep) // the fault itself lasts so long
+		f.MendAll()
+		<-time.After(flapOpen)
+		if now, err := f.WaitPrimary(ctx); err != nil {
+			t.Fatal(err)
+		} else if all {
+			primary = now
+		}
+	}
+	now := f.heal(t, ctx)
+	l.awaitAcks(t, ctx, 100)
+	gap := l.Gap()
+	l.stop(t)
+	terms := f.status(t, ctx, now).Term - term
+	switch {
+	case !all && (terms != 0 || now != primary):
+		t.Errorf("a flapping link to one follower led to %d new terms; %s leads", terms, f.Name(now))
+	case all && terms > flaps*2:
+		t.Errorf("%d cuts led to %d new terms", flaps, terms)
+	}
+	f.check(t, ctx)
+	t.Logf("%d cuts, %d new terms, longest write gap %v", flaps, terms, gap.Round(time.Millisecond))
+}
