@@ -410,10 +410,12 @@ func (j *joiner) copyLog(ctx context.Context, plan seedPlan) (err error) {
 		j.say(cluster.Seed{Phase: cluster.SeedLog, From: plan.Node, Bytes: c.total, BytesTotal: max(plan.LogBytes, c.total)},
 			fmt.Sprintf("copying the log of node %s, entry %d of %d", plan.Node, c.copied, c.until))
 	}
-	if c.until, err = j.target(ctx, c.bulk); err != nil {
+	last, term, err := j.target(ctx, c.bulk)
+	if err != nil {
 		return err
 	}
-	c.until = max(c.until, plan.State.Index, plan.Begin.First)
+	least := max(plan.State.Index, plan.Begin.First)
+	c.until = max(last, least)
 	for c.copied < c.until {
 		before := c.copied
 		if err := c.copyFrom(ctx, from.ID); err != nil {
@@ -425,20 +427,24 @@ func (j *joiner) copyLog(ctx context.Context, plan seedPlan) (err error) {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			// Or the entries were lost with their leader. What a later one has is
+			// enough: it begins anew with what it believes of this node.
+			if l, t, err := j.target(ctx, c.bulk); err == nil && t > term {
+				term, c.until = t, max(l, least)
+			}
 		}
 	}
-	term, err := log.Term(c.copied)
+	newest, err := log.Term(c.copied)
 	if err != nil {
 		return err
 	}
 	// No vote in this term or an earlier one: a node of this name may have given one.
-	return log.Append(nil, &seglog.HardState{Term: term, Vote: uint64(j.a.self.ID), Commit: c.copied})
+	return log.Append(nil, &seglog.HardState{Term: newest, Vote: uint64(j.a.self.ID), Commit: c.copied})
 }
 
-// target is the leader's last index. Nobody has committed, or purged, more before; and
+// target is the leader's last index, and its term. Nobody has committed, or purged, more before; and
 // of a node that is rebuilt the leader may believe, in its term, that it has so much.
-func (j *joiner) target(ctx context.Context, b *bulk.Bulk) (uint64, error) {
-	target, term := uint64(0), uint64(0)
+func (j *joiner) target(ctx context.Context, b *bulk.Bulk) (target, term uint64, err error) {
 	for _, m := range j.a.board.list() {
 		if m.ID == j.a.self.ID {
 			continue
@@ -451,9 +457,9 @@ func (j *joiner) target(ctx context.Context, b *bulk.Bulk) (uint64, error) {
 		}
 	}
 	if term == 0 {
-		return 0, errors.New("nobody leads")
+		return 0, 0, errors.New("nobody leads")
 	}
-	return target, nil
+	return target, term, nil
 }
 
 // finish makes the data directory one that is in use.
