@@ -619,6 +619,11 @@ func (g *Group) readState(rs raft.ReadState) {
 		return
 	}
 	seq := binary.LittleEndian.Uint64(rs.RequestCtx[9:])
+	if rs.RequestCtx[0] == contextBarrier && g.role.Leading && g.committed.term() != g.role.Term {
+		// A single voter is answered before it has committed an entry of its term:
+		// what was committed before, it may not know yet. It is asked again.
+		return
+	}
 	if rs.RequestCtx[0] == contextBarrier {
 		g.out.Barriers = append(g.out.Barriers, Barrier{ID: seq, Index: rs.Index})
 		return
