@@ -95,10 +95,5 @@ func stagedOf(e seglog.Entry) (entry.Staged, bool) {
 	if e.Type != 0 {
 		return entry.Staged{}, false
 	}
-	h, body, err := entry.Parse(e.Data)
-	if err != nil || h.Kind != entry.KindStaged {
-		return entry.Staged{}, false
-	}
-	s, err := entry.ParseStaged(h, body)
-	return s, err == nil
+	return entry.StagedIn(e.Data)
 }

@@ -204,28 +204,38 @@ func scalar(value any) (string, bool) {
 }
 
 func (d *decoder) members(value any) {
+	d.list("member", "name, peer and kind", value, func(read func(map[string]func(string) error)) {
+		m := Member{Kind: cluster.KindFull, Weight: cluster.WeightDefault}
+		read(m.fields())
+		d.config.Members = append(d.config.Members, m)
+	})
+}
+
+// list reads the tables of a list such as [[member]], which are called like it and
+// have the given keys. each is called for every one, and has read give the table's
+// values to the setters of its fields.
+func (d *decoder) list(what, keys string, value any, each func(read func(fields map[string]func(string) error))) {
 	list, ok := value.([]any)
 	if !ok {
-		d.problems.add("member", "members form a list: write [[member]] with two brackets, once for each member")
+		d.problems.add(what, "%ss form a list: write [[%s]] with two brackets, once for each %s", what, what, what)
 		return
 	}
 	for i, item := range list {
-		key := fmt.Sprintf("member[%d]", i)
+		key := fmt.Sprintf("%s[%d]", what, i)
 		table, ok := item.(map[string]any)
 		if !ok {
-			d.problems.add(key, "a member is a table: write [[member]] with name, peer and kind below it")
+			d.problems.add(key, "a %s is a table: write [[%s]] with %s below it", what, what, keys)
 			continue
 		}
-		m := Member{Kind: cluster.KindFull, Weight: cluster.WeightDefault}
-		fields := m.fields()
-		for _, name := range slices.Sorted(maps.Keys(table)) {
-			if set := fields[name]; set != nil {
-				d.set(key+"."+name, "member."+name, table[name], set)
-			} else {
-				d.unknown(key+"."+name, "member."+name, false)
+		each(func(fields map[string]func(string) error) {
+			for _, name := range slices.Sorted(maps.Keys(table)) {
+				if set := fields[name]; set != nil {
+					d.set(key+"."+name, what+"."+name, table[name], set)
+				} else {
+					d.unknown(key+"."+name, what+"."+name, false)
+				}
 			}
-		}
-		d.config.Members = append(d.config.Members, m)
+		})
 	}
 }
 

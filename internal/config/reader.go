@@ -3,10 +3,8 @@ package config
 import (
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -77,29 +75,11 @@ func parseNetworks(text string) (networks []netip.Prefix, err error) {
 }
 
 func (d *decoder) readers(value any) {
-	list, ok := value.([]any)
-	if !ok {
-		d.problems.add("reader", "readers form a list: write [[reader]] with two brackets, once for each reader")
-		return
-	}
-	for i, item := range list {
-		key := fmt.Sprintf("reader[%d]", i)
-		table, ok := item.(map[string]any)
-		if !ok {
-			d.problems.add(key, "a reader is a table: write [[reader]] with user and password_file below it")
-			continue
-		}
+	d.list("reader", "user and password_file", value, func(read func(map[string]func(string) error)) {
 		var r Reader
-		fields := r.fields()
-		for _, name := range slices.Sorted(maps.Keys(table)) {
-			if set := fields[name]; set != nil {
-				d.set(key+"."+name, "reader."+name, table[name], set)
-			} else {
-				d.unknown(key+"."+name, "reader."+name, false)
-			}
-		}
+		read(r.fields())
 		d.config.Readers = append(d.config.Readers, r)
-	}
+	})
 }
 
 func (c Config) validateReaders(l *problemList) {
@@ -112,17 +92,17 @@ func (c Config) validateReaders(l *problemList) {
 	if c.Feed.ReadersListen == "" && len(c.Readers) > 0 {
 		l.add("reader[0]", "a reader has no port: set feed.readers_listen, such as \"0.0.0.0:7403\"")
 	}
-	seen := make(map[string]string)
+	seen := make(map[string]bool)
 	for i, r := range c.Readers {
 		key := fmt.Sprintf("reader[%d]", i)
 		checkName(l, key+".user", "reader.user", r.User)
 		if len(r.User) > readerNameBytesMax {
 			l.add(key+".user", "reader.user %q is longer than %d bytes: shorten it", r.User, readerNameBytesMax)
 		}
-		if _, twice := seen[r.User]; twice && r.User != "" {
+		if seen[r.User] && r.User != "" {
 			l.add(key+".user", "duplicate reader %q: give each reader a name of its own", r.User)
 		}
-		seen[r.User] = r.User
+		seen[r.User] = true
 		hasHash := r.PasswordHash != [32]byte{}
 		switch {
 		case r.PasswordFile == "" && !hasHash:

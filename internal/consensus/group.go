@@ -397,12 +397,7 @@ func stagedOf(e *pb.Entry) (entry.Staged, bool) {
 	if e.GetType() != pb.EntryNormal {
 		return entry.Staged{}, false
 	}
-	h, body, err := entry.Parse(e.GetData())
-	if err != nil || h.Kind != entry.KindStaged {
-		return entry.Staged{}, false
-	}
-	s, err := entry.ParseStaged(h, body)
-	return s, err == nil // a malformed one is for the commit check
+	return entry.StagedIn(e.GetData()) // a malformed one is for the commit check
 }
 
 // raftCampaignTransfer is raft's mark of a vote that ignores leases

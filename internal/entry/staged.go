@@ -52,6 +52,17 @@ func EncodeStaged(s Staged) []byte {
 	return append(dst, s.EndEvent...)
 }
 
+// StagedIn returns what an entry with this data names; false if it is no sound
+// entry of KindStaged.
+func StagedIn(data []byte) (Staged, bool) {
+	h, body, err := Parse(data)
+	if err != nil || h.Kind != KindStaged {
+		return Staged{}, false
+	}
+	s, err := ParseStaged(h, body)
+	return s, err == nil
+}
+
 // ParseStaged decodes the body of a KindStaged entry. The events alias body.
 func ParseStaged(h Header, body []byte) (Staged, error) {
 	if len(body) < stagedFixedBytes {

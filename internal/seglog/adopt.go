@@ -41,12 +41,8 @@ func namingOf(e *Entry) (naming, bool) {
 	if e.Type != raftNormal {
 		return naming{}, false
 	}
-	h, body, err := entry.Parse(e.Data)
-	if err != nil || h.Kind != entry.KindStaged {
-		return naming{}, false
-	}
-	staged, err := entry.ParseStaged(h, body)
-	if err != nil || staged.Bytes > math.MaxInt64/2 {
+	staged, ok := entry.StagedIn(e.Data)
+	if !ok || staged.Bytes > math.MaxInt64/2 {
 		return naming{}, false
 	}
 	event, err := binlog.ParseEvent(staged.GTIDEvent)

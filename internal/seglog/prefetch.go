@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,8 +150,7 @@ func (p *prefetch) take(r *reading, index uint64) {
 func (p *prefetch) find(index uint64) *stream {
 	for i, s := range p.streams {
 		if s.next == index && !s.reading {
-			copy(p.streams[i:], p.streams[i+1:])
-			p.streams[len(p.streams)-1] = s
+			p.streams = append(slices.Delete(p.streams, i, i+1), s)
 			return s
 		}
 	}
@@ -193,7 +193,7 @@ func (p *prefetch) track(s *stream) bool {
 			return false
 		}
 		p.end(p.streams[0])
-		p.streams = append(p.streams[:0], p.streams[1:]...)
+		p.streams = slices.Delete(p.streams, 0, 1)
 	}
 	p.streams = append(p.streams, s)
 	return true
@@ -446,11 +446,4 @@ func (p *prefetch) put(s *stream, r *reading, valid bool) {
 	s.ahead, s.bytes = append(s.ahead, r.entries...), s.bytes+bytes
 }
 
-func (p *prefetch) has(s *stream) bool {
-	for _, other := range p.streams {
-		if other == s {
-			return true
-		}
-	}
-	return false
-}
+func (p *prefetch) has(s *stream) bool { return slices.Contains(p.streams, s) }

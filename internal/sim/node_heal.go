@@ -298,10 +298,6 @@ func stagedOf(e seglog.Entry) (id entry.StageID, ok bool) {
 	if e.Type != 0 {
 		return id, false
 	}
-	head, body, err := entry.Parse(e.Data)
-	if err != nil || head.Kind != entry.KindStaged {
-		return id, false
-	}
-	s, err := entry.ParseStaged(head, body)
-	return s.ID, err == nil
+	s, ok := entry.StagedIn(e.Data)
+	return s.ID, ok
 }
