@@ -43,7 +43,7 @@ func (a *Agent) audited(h handler, r control.Request, d done, err error) {
 	}
 	line := cluster.AuditEntry{At: time.Now().UTC().Truncate(time.Millisecond), By: r.By, What: d.what, Result: "done"}
 	if line.What == "" {
-		line.What = fmt.Sprintf("%s %.*s", r.Name, auditTextBytesMax, r.Args)
+		line.What = describe(r)
 	}
 	if err != nil {
 		line.Result = fmt.Sprintf("not done: %.*s", auditTextBytesMax, err)
@@ -111,13 +111,18 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
 		return d, control.Errorf(control.CodeInvalid, "a pause of %v: it is %v to %v", args.MaxPause, maxPauseMin, maxPauseMax)
 	}
-	result := cluster.Restarted{Node: a.self.Name}
+	d.readOnly = args.DryRun
+	result := cluster.Restarted{Node: a.self.Name, DryRun: args.DryRun}
 	if a.board.own().Role == cluster.RolePrimary && !args.InPlace {
-		s, err := a.switchover(ctx, r.By, cluster.SwitchoverRequest{MaxPause: args.MaxPause, Wait: control.Timeout})
+		s, err := a.switchover(ctx, r.By, cluster.SwitchoverRequest{DryRun: args.DryRun, MaxPause: args.MaxPause, Wait: control.Timeout})
 		if err != nil {
 			return d, fmt.Errorf("move the primary first: %w", err)
 		}
 		result.Moved = &s
+	}
+	if args.DryRun {
+		d.result = result
+		return d, nil
 	}
 	began := time.Now()
 	m := &moving{by: r.By, limit: args.MaxPause, ended: make(chan string, 1)}
@@ -155,9 +160,14 @@ func (a *Agent) controlFence(ctx context.Context, r control.Request) (done, erro
 		return done{}, err
 	}
 	f := cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second), Reason: args.Reason}
-	d := done{what: "fence node " + a.self.Name, result: f}
+	result := cluster.FenceResult{Fence: f, Changed: true, DryRun: args.DryRun, Notes: a.withoutNode(a.self.Name)}
+	d := done{what: "fence node " + a.self.Name, result: result, readOnly: args.DryRun}
 	if f.Reason != "" {
 		d.what += ": " + f.Reason
+	}
+	before, err := a.fence()
+	if err != nil {
+		return d, err
 	}
 	switch {
 	case !a.runsMysqld():
@@ -166,6 +176,10 @@ func (a *Agent) controlFence(ctx context.Context, r control.Request) (done, erro
 		return d, control.Errorf(control.CodeInvalid, "the reason has %d bytes, at most %d are kept", len(f.Reason), auditTextBytesMax)
 	case a.board.own().Role == cluster.RolePrimary && !args.Force:
 		return d, control.Errorf(control.CodeFailed, "node %s is the primary: move it first (quorate switchover), or say --force, which ends its sessions in doubt", a.self.Name)
+	case before != nil:
+		return done{readOnly: true, result: cluster.FenceResult{Fence: *before, DryRun: args.DryRun}}, nil
+	case args.DryRun:
+		return d, nil
 	}
 	if err := writeJSON(a.data.join(fenceFile), f); err != nil {
 		return d, fmt.Errorf("note the fence: %w", err)
@@ -180,12 +194,23 @@ func (a *Agent) controlUnfence(ctx context.Context, r control.Request) (done, er
 	if err := arguments(r, &args); err != nil {
 		return done{}, err
 	}
-	d := done{what: "unfence node " + a.self.Name, result: cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second)}}
-	err := os.Remove(a.data.join(fenceFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, control.Errorf(control.CodeInvalid, "node %s was not fenced by an operator: it is %s", a.self.Name, a.board.own().Role)
+	before, err := a.fence()
+	if err != nil {
+		return done{what: "unfence node " + a.self.Name}, err
 	}
-	if err == nil {
+	d := done{what: "unfence node " + a.self.Name, readOnly: args.DryRun}
+	own := a.board.own()
+	switch {
+	case before == nil && (own.Role == cluster.RoleFenced || own.Role == cluster.RoleErrant):
+		return d, control.Errorf(control.CodeFailed, "no operator has fenced node %s, quorate itself has, and ends that when its reason has ended: %s", a.self.Name, own.Reason)
+	case before == nil:
+		return done{readOnly: true, result: cluster.FenceResult{DryRun: args.DryRun, Notes: []string{fmt.Sprintf("%s is %s", a.self.Name, own.Role)}}}, nil
+	}
+	d.result = cluster.FenceResult{Fence: *before, Changed: true, DryRun: args.DryRun}
+	if args.DryRun {
+		return d, nil
+	}
+	if err = os.Remove(a.data.join(fenceFile)); err == nil {
 		err = syncDir(filepath.Dir(a.data.join(fenceFile)))
 	}
 	if err != nil {
@@ -213,18 +238,27 @@ func (a *Agent) awaitRole(ctx context.Context, is func(cluster.Role) bool) error
 	}
 }
 
-// fencedBefore tells core of a fence from before this start.
-func (a *Agent) fencedBefore() (core.Fenced, error) {
+// fence is an operator's fence on this node; nil = there is none.
+func (a *Agent) fence() (*cluster.Fence, error) {
 	b, err := os.ReadFile(a.data.join(fenceFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return core.Fenced{}, nil
+		return nil, nil
 	}
-	var f cluster.Fence
+	f := &cluster.Fence{}
 	if err == nil {
-		err = json.Unmarshal(b, &f)
+		err = json.Unmarshal(b, f)
 	}
 	if err != nil {
-		return core.Fenced{}, fmt.Errorf("read %s: %w", fenceFile, err)
+		return nil, fmt.Errorf("read %s: %w", fenceFile, err)
+	}
+	return f, nil
+}
+
+// fencedBefore tells core of a fence from before this start.
+func (a *Agent) fencedBefore() (core.Fenced, error) {
+	f, err := a.fence()
+	if f == nil {
+		return core.Fenced{}, err
 	}
 	return core.Fenced{Reason: f.String()}, nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -58,6 +59,8 @@ const (
 	// stopTimeout bounds a leader's wait for its successor when it stops, and a
 	// graceful stop of mysqld.
 	stopTimeout = 5 * time.Second
+	// steadyAfter is how long a mysqld has run that does not crash in a loop.
+	steadyAfter = time.Minute
 )
 
 // Agent is one node. Build it with New, then Run it.
@@ -96,6 +99,7 @@ type Agent struct {
 	lag   lagTracker
 	// applyRate is runWatch's.
 	applyRate applyRate
+	disk      diskProbe
 	lagBound  *lagBound
 	mark      durableMark
 	purge     purger
@@ -103,9 +107,20 @@ type Agent struct {
 	state     *stateKeeper
 	// leaving is set once this node cannot go on as it is; settled: what it is now
 	// is in its data directory.
-	leaving  atomic.Pointer[leavingError]
-	settled  bool
-	ackDrops atomic.Uint64 // how often this node dropped a require-ack
+	leaving atomic.Pointer[leavingError]
+	settled bool
+	// out is what a node has whose cluster was recovered without it; nil = it was not.
+	out *recovery.Report
+	// leaderless counts the looks of runMembers without a leader.
+	leaderless int
+	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
+	// fed are the learners to which this leader sends neither entries nor stages.
+	fed    atomic.Pointer[[]cluster.NodeID]
+	repair repairer
+	// settles and settleKills count deposed primaries whose mysqld lived on, or not.
+	settles, settleKills atomic.Uint64
+	// settledIncarnation is of a mysqld that was settled, until it replicates.
+	settledIncarnation atomic.Uint64
 
 	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
 	serveTerm atomic.Uint64
@@ -155,6 +170,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 		state:    newStateKeeper(),
 	}
 	a.board.init(cfg, a.self, version)
+	data.lives = a.board.lives
 	a.board.self.Instance = data.identity.Instance
 	return a, nil
 }
@@ -183,6 +199,9 @@ func (a *Agent) runsMysqld() bool { return a.self.Kind != cluster.KindLogger }
 func (a *Agent) Run(ctx context.Context) error {
 	if a.data.identity.Removed {
 		return a.runRemoved(ctx)
+	}
+	if a.data.identity.Superseded != nil {
+		return a.runSuperseded(ctx)
 	}
 	defer a.unlisten()
 	if err := a.listen(); err != nil {
@@ -220,6 +239,11 @@ func (a *Agent) listen() error {
 	} {
 		if err := l.listen(); err != nil {
 			return fmt.Errorf("open %s: %w", l.name, err)
+		}
+	}
+	if a.data.lock != nil { // else nothing says yet that the socket is ours: see open
+		if err := a.api.ListenControl(); err != nil {
+			return err
 		}
 	}
 	return a.listenReaders()
@@ -295,9 +319,13 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
+			a.api.Unlisten() // while the socket is ours
 			err = errors.Join(err, a.settle(), a.data.close())
 		}
 	}()
+	if err := a.api.ListenControl(); err != nil {
+		return err
+	}
 	if a.runsMysqld() {
 		if err := a.openMysqld(); err != nil {
 			return err
@@ -337,7 +365,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return errors.Join(err, a.log.Close())
 	}
 	a.lag.start(a.node.Committed().GTIDs())
-	a.bulk = bulk.New(a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a.node}))
+	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a.node})
+	copies.Source = learnerFeed{a}
+	a.bulk = bulk.New(copies)
 	return nil
 }
 
@@ -382,13 +412,16 @@ func (a *Agent) runAll(ctx context.Context) error {
 		})
 		upper.Go(func() error { return a.runWatch(upperCtx) })
 		upper.Go(func() error { return a.runDurable(upperCtx) })
+		upper.Go(func() error { return a.disk.run(upperCtx, a.data.join("mysql")) })
 		upper.Go(func() error { return a.runLagBound(upperCtx) })
 	}
 	upper.Go(func() error { return a.api.Run(upperCtx) })
 	upper.Go(func() error { return a.runReaders(upperCtx) })
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error { return a.runState(upperCtx) })
+	upper.Go(func() error { return a.runAudit(upperCtx) })
 	upper.Go(func() error { return a.runMembers(upperCtx) })
+	upper.Go(func() error { return a.runSource(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })
 	upper.Go(func() error { return a.runPurge(upperCtx) })
 	upper.Go(func() error {
@@ -411,7 +444,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	machine := core.New(core.Config{
 		Self: a.self.ID, Kind: a.self.Kind, Weight: a.self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
 		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, IdleLeaderTimeout: idleLeaderTimeout,
-		StopTimeout: stopTimeout,
+		StopTimeout: stopTimeout, SettleTimeout: settleTimeout, SteadyAfter: steadyAfter,
 	})
 	fenced, err := a.fencedBefore()
 	if err != nil {
@@ -516,11 +549,8 @@ func (a *Agent) input(in core.Input) {
 func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.name(r.Leader), "leading", r.Leading)
 	a.board.setRaft(r)
-	if !r.Leading || r.Term != a.serveTerm.Load() {
-		a.stopServing()
-	}
 	if !r.Leading || a.epoch.get(r.Term) == nil {
-		a.epoch.close() // I2: losing leadership never acknowledges
+		a.lostRole(r)
 	}
 	a.mail.raftChanged(core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }

@@ -67,11 +67,11 @@ func TestDataDirRefusesStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.Replace(string(b), `"format": 1`, `"format": 2`, 1)
+	newer := strings.Replace(string(b), `"format": 1`, `"format": 3`, 1)
 	if err := os.WriteFile(id, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := prepareDataDir(cfg); err == nil || !strings.Contains(err.Error(), "format 2, this quorate reads up to 1") {
+	if _, err := prepareDataDir(cfg); err == nil || !strings.Contains(err.Error(), "format 3, this quorate reads up to 2") {
 		t.Errorf("newer format: %v", err)
 	}
 }

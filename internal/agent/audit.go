@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -23,51 +24,71 @@ const (
 	auditBytesMax = 1 << 20
 )
 
+// auditHead is the first line of a file that has another one before it: how far all
+// lines up to there went. Most of these are gone after the next rotation.
+type auditHead struct {
+	Index uint64            `json:"index"`
+	Seqs  map[string]uint64 `json:"seqs"`
+}
+
 // auditLog is the node's record of what operators did.
 type auditLog struct {
 	mu   sync.Mutex
+	node string // whose it is
 	path string
 	// last is the newest entry of the log of which there is a line: what is replayed
 	// at a start is not written again.
 	last uint64
+	// seqs are the highest numbers of the lines of each node.
+	seqs map[string]uint64
 }
 
-// open reads how far the audit log goes. Call it before anything else.
-func (a *auditLog) open(path string) error {
-	a.path = path
-	lines, err := a.read()
-	for _, l := range lines {
-		a.last = max(a.last, l.Index)
-	}
-	return err
+// open reads how far the audit log of a node goes. Call it before anything else.
+func (a *auditLog) open(path, node string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.path, a.node, a.seqs = path, node, map[string]uint64{}
+	return a.each(func(l cluster.AuditEntry, head auditHead) {
+		a.last = max(a.last, l.Index, head.Index)
+		if l.Seq > 0 {
+			a.seqs[l.Node] = max(a.seqs[l.Node], l.Seq)
+		}
+		for node, seq := range head.Seqs {
+			a.seqs[node] = max(a.seqs[node], seq)
+		}
+	})
 }
 
-// append adds lines durably, but for those of entries that are there already.
+// append adds lines durably, but for those that are there already.
 func (a *auditLog) append(lines ...cluster.AuditEntry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	last := a.last
+	lines, seqs, last := a.number(lines)
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	for _, l := range lines {
-		if l.Index != 0 && l.Index <= last {
-			continue
-		}
 		if err := encoder.Encode(l); err != nil {
 			return fmt.Errorf("encode audit line: %w", err)
 		}
-		last = max(last, l.Index)
 	}
 	if text.Len() == 0 {
 		return nil
 	}
-	if err := a.rotate(int64(text.Len())); err != nil {
+	first, err := a.rotate(int64(text.Len()))
+	if err != nil {
 		return fmt.Errorf("rotate the audit log: %w", err)
 	}
-	if err := a.write(text.Bytes()); err != nil {
+	var head []byte
+	if first && (a.last > 0 || len(a.seqs) > 0) {
+		if head, err = json.Marshal(auditHead{Index: a.last, Seqs: a.seqs}); err != nil {
+			return fmt.Errorf("encode the head of the audit log: %w", err)
+		}
+		head = append(head, '\n')
+	}
+	if err := a.write(append(head, text.Bytes()...)); err != nil {
 		return fmt.Errorf("write the audit log: %w", err)
 	}
-	a.last = last
+	a.last, a.seqs = last, seqs
 	return nil
 }
 
@@ -97,43 +118,58 @@ func (a *auditLog) write(text []byte) error {
 	return nil
 }
 
-// rotate makes room for more bytes.
-func (a *auditLog) rotate(more int64) error {
+// rotate makes room for more bytes. first: the file has nothing so far.
+func (a *auditLog) rotate(more int64) (first bool, err error) {
 	info, err := os.Stat(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if info.Size()+more <= auditBytesMax {
-		return nil
+		return info.Size() == 0, nil
 	}
-	return os.Rename(a.path, a.path+auditOldSuffix)
+	return true, os.Rename(a.path, a.path+auditOldSuffix)
 }
 
-// newest returns the last n lines, oldest first.
+// newest returns the last n lines, oldest first. What came from other nodes came
+// late, so the order is that of the times.
 func (a *auditLog) newest(n int) ([]cluster.AuditEntry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	lines, err := a.read()
+	slices.SortStableFunc(lines, func(a, b cluster.AuditEntry) int { return a.At.Compare(b.At) })
 	return lines[max(0, len(lines)-n):], err
 }
 
-// read returns all lines, oldest first. What is no line, because a crash has cut
-// it, is passed over.
+// read returns all lines, in the order in which they came.
 func (a *auditLog) read() (lines []cluster.AuditEntry, err error) {
+	err = a.each(func(l cluster.AuditEntry, _ auditHead) {
+		if l.What != "" {
+			lines = append(lines, l)
+		}
+	})
+	return lines, err
+}
+
+// each calls f with each line, which is an entry or a head. What is neither, because a
+// crash has cut it, is passed over.
+func (a *auditLog) each(f func(cluster.AuditEntry, auditHead)) error {
 	for _, path := range []string{a.path + auditOldSuffix, a.path} {
 		b, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("read the audit log: %w", err)
+			return fmt.Errorf("read the audit log: %w", err)
 		}
 		for text := range bytes.Lines(b) {
 			var l cluster.AuditEntry
+			var head auditHead
 			if json.Unmarshal(text, &l) == nil && l.What != "" {
-				lines = append(lines, l)
+				f(l, head)
+			} else if json.Unmarshal(text, &head) == nil && head.Seqs != nil {
+				f(cluster.AuditEntry{}, head)
 			}
 		}
 	}
-	return lines, nil
+	return nil
 }

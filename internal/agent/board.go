@@ -30,6 +30,8 @@ type board struct {
 	// are about, a peer's name or "replication".
 	troubles map[string]string
 	changed  chan struct{}
+	// ledAt is when a leader was lost that was known; zero = there was none.
+	ledAt time.Time
 }
 
 type peerReport struct {
@@ -44,7 +46,7 @@ func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 	b.named.Store(new(b.state.Members))
 	b.self = cluster.NodeStatus{
 		ID: self.ID, Name: self.Name, Kind: self.Kind, Peer: self.Peer, Reachable: true,
-		StateVersion: new(uint64), Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
+		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
 		Router: cfg.Router.ReadWrite, AgentVersion: version,
 	}
 	if self.Kind == cluster.KindLogger {
@@ -104,15 +106,18 @@ func (b *board) setRole(r cluster.Role, reason string) {
 	b.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble()) })
 }
 
-// setTrouble notes what ails the node beside its role; "" = nothing (any more).
-func (b *board) setTrouble(about, text string) {
+// setTrouble notes what ails the node beside its role; "" = nothing (any more). It
+// tells whether that is news.
+func (b *board) setTrouble(about, text string) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	news = b.troubles[about] != text
 	if text == "" {
 		delete(b.troubles, about)
 	} else {
 		b.troubles[about] = text
 	}
+	return news
 }
 
 // trouble joins the troubles in a stable order. b.mu is held.
@@ -125,13 +130,28 @@ func (b *board) trouble() string {
 }
 
 func (b *board) setRaft(r consensus.RoleState) {
-	b.update(func(s *cluster.NodeStatus) { s.Term, s.Leader = r.Term, r.Leader })
+	b.update(func(s *cluster.NodeStatus) {
+		if s.Leader != 0 {
+			b.ledAt = time.Now()
+		}
+		s.Term, s.Leader = r.Term, r.Leader
+	})
 }
 
-// setState takes a newer cluster state.
+// led tells whether this node leads or follows a leader, or did less than a while ago.
+func (b *board) led(within time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.self.Leader != 0 || !b.ledAt.IsZero() && time.Since(b.ledAt) < within
+}
+
+// setState takes a cluster state, unless it knows a newer one.
 func (b *board) setState(s cluster.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s.Version < b.state.Version {
+		return // what the log says is older than what another node has told
+	}
 	b.state = s.Clone()
 	b.members = b.state.Members
 	b.named.Store(new(b.state.Members))
@@ -142,6 +162,7 @@ func (b *board) setState(s cluster.State) {
 	for _, m := range b.members {
 		if m.ID == b.self.ID {
 			b.self.Kind, b.self.Weight, b.self.Site, b.self.RequireAck = m.Kind, m.Weight, m.Site, m.Degrade()
+			b.self.Source = m.Source
 		}
 	}
 	b.wake()
@@ -192,6 +213,13 @@ func (b *board) peerUp(id cluster.NodeID, up bool) {
 }
 
 func (p peerReport) live(now time.Time) bool { return p.up && now.Sub(p.at) < peerLiveFor }
+
+// lives tells whether a peer is there.
+func (b *board) lives(id cluster.NodeID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.peers[id].live(time.Now())
+}
 
 // forCore returns the nodes as core wants them; own is this node's whole status.
 func (b *board) forCore(own cluster.NodeStatus) core.Peers {
@@ -253,7 +281,8 @@ func (b *board) all() []cluster.NodeStatus {
 			s = p.status
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
 		}
-		s.Kind, s.Weight, s.Site, s.RequireAck = m.Kind, m.Weight, m.Site, m.Degrade()
+		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
+		s.Leaving = !m.Votes() && leaves(m, s)
 		nodes = append(nodes, s)
 	}
 	if _, ok := memberOf(b.state, b.self.ID); !ok { // not yet, or not any more

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 
@@ -78,7 +79,9 @@ func (a *Agent) buildFeed() (err error) {
 }
 
 func (a *Agent) buildAPI() {
-	a.api = api.New(api.Config{Listen: a.cfg.API.Listen, Logger: a.logger}, provider{a})
+	a.api = api.New(api.Config{
+		Listen: a.cfg.API.Listen, Socket: a.cfg.ControlSocket(), Group: a.cfg.Control.Group, Logger: a.logger,
+	}, provider{a})
 }
 
 func (a *Agent) logOptions(heal bool) seglog.Options {
@@ -152,9 +155,12 @@ func (p provider) Status() cluster.Status {
 	}
 	state := p.board.clusterState()
 	s.StateVersion, s.Maintenance, s.Durability = state.Version, state.Maintenance, state.Durability
+	s.Reseed, s.Errant = cmp.Or(state.Reseed, cluster.ReseedAuto), cmp.Or(state.Errant, cluster.ErrantKeep)
+	s.RetainBytesMax = state.RetainBytesMax
+	s.Recovered = stillWithout(state)
 	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
 		s.Primary = p.board.name(t.Node)
-		s.Failover = new(cluster.EstimateFailover(s.Nodes, s.Primary, p.failoverTimes()))
+		s.Failover = new(p.failover(s.Nodes, s.Primary))
 		if s.Maintenance != nil {
 			s.Failover = &cluster.Failover{Reason: "none, maintenance is on"}
 		}

@@ -59,9 +59,11 @@ type done struct {
 func (a *Agent) handlers() map[string]handler {
 	all := map[string]handler{
 		"node.set":    {leader: true, audited: true, run: a.controlNodeSet},
-		"cluster.set": {leader: true, run: a.controlClusterSet},
+		"cluster.set": {leader: true, audited: true, run: a.controlClusterSet},
 		"maintenance": {leader: true, audited: true, run: a.controlMaintenance},
 		"audit":       {run: a.controlAudit},
+		auditSince:    {run: a.controlAuditSince},
+		"log.purge":   {audited: true, timeout: purgeTimeout, run: a.controlPurge},
 		"did-commit":  {timeout: didCommitTimeout, run: a.controlDidCommit},
 	}
 	maps.Copy(all, a.actions())
@@ -77,8 +79,9 @@ func (a *Agent) control(ctx context.Context, r control.Request) control.Answer {
 		return a.refusal(control.CodeUnknown, "node %s (quorate %s) knows no request %q", a.self.Name, a.version, r.Name)
 	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
 		return a.refusal(control.CodeInvalid, "the request does not say in a line who asks")
-	case a.node == nil:
-		return a.refusal(control.CodeFailed, "node %s: %v", a.self.Name, errHealing)
+	case a.node == nil && (a.out == nil || r.Name != recoverRequest):
+		return a.refusal(control.CodeFailed, "node %s takes no part in the cluster so far, nothing was done: it is joining, or its log is being healed (quorate status); ask another node",
+			a.self.Name)
 	}
 	if h.timeout == 0 {
 		h.timeout = control.Timeout
@@ -260,8 +263,11 @@ func (a *Agent) changeState(ctx context.Context, by string, c cluster.Change) (d
 	if err := a.allKnowState(); err != nil {
 		return done{}, err
 	}
+	if err := a.allKnow(c); err != nil {
+		return done{}, err
+	}
 	c.ID, c.By, c.At = rand.Text(), by, time.Now().UTC().Truncate(time.Millisecond)
-	result := cluster.ChangeResult{What: c.String()}
+	result, refused := cluster.ChangeResult{What: c.String()}, done{what: c.String()}
 	o, err := a.node.ProposeState(ctx, c)
 	switch {
 	case err == nil:
@@ -273,11 +279,11 @@ func (a *Agent) changeState(ctx context.Context, by string, c cluster.Change) (d
 	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNotReady):
 		return done{}, err
 	case errors.Is(err, consensus.ErrStale):
-		return done{}, control.Errorf(control.CodeStale, "%v", consensus.ErrStale)
+		return refused, control.Errorf(control.CodeStale, "%v", consensus.ErrStale)
 	case errors.Is(err, consensus.ErrUncertain), errors.Is(err, consensus.ErrStopped):
-		return done{}, control.Errorf(control.CodeUncertain, "%v", consensus.ErrUncertain)
+		return refused, control.Errorf(control.CodeUncertain, "%v", consensus.ErrUncertain)
 	}
-	return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+	return refused, control.Errorf(control.CodeInvalid, "%v", err)
 }
 
 // allKnowState refuses a change while a node is heard of whose quorate is older
@@ -293,20 +299,26 @@ func (a *Agent) allKnowState() error {
 }
 
 func (a *Agent) controlNodeSet(ctx context.Context, r control.Request) (done, error) {
-	var c cluster.NodeChange
+	var c struct {
+		cluster.NodeChange
+		cluster.Ask
+	}
 	if err := arguments(r, &c); err != nil {
 		return done{}, err
 	}
-	return a.changeState(ctx, r.By, cluster.Change{Node: &c})
+	return a.changeAs(ctx, r.By, c.Ask, cluster.Change{Node: &c.NodeChange})
 }
 
 func (a *Agent) controlMaintenance(ctx context.Context, r control.Request) (done, error) {
-	var c cluster.MaintenanceChange
+	var c struct {
+		cluster.MaintenanceChange
+		cluster.Ask
+	}
 	if err := arguments(r, &c); err != nil {
 		return done{}, err
 	}
-	a.designate(&c)
-	return a.changeState(ctx, r.By, cluster.Change{Maintenance: &c})
+	a.designate(&c.MaintenanceChange)
+	return a.changeAs(ctx, r.By, c.Ask, cluster.Change{Maintenance: &c.MaintenanceChange})
 }
 
 func (a *Agent) controlAudit(_ context.Context, r control.Request) (done, error) {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,8 +22,15 @@ import (
 	"github.com/quorate/quorate/internal/transport"
 )
 
-// dataFormat is the version of the data directory's layout.
-const dataFormat = 1
+// The versions of the data directory's layout. A directory has the first until there
+// is something in it that a quorate of that version does not know.
+const (
+	dataFormatFirst = 1
+	// dataFormatState: the log has changes of the cluster state, of which an agent of
+	// the first version would know nothing, or end at them.
+	dataFormatState = 2
+	dataFormat      = dataFormatState
+)
 
 const (
 	identityFile = "identity.json"
@@ -48,6 +56,10 @@ type identity struct {
 	Joining bool `json:"joining,omitempty"`
 	// Removed: the cluster has removed this node.
 	Removed bool `json:"removed,omitempty"`
+	// Superseded: the cluster was recovered without this node. Recovered: this node
+	// belongs to a cluster that was recovered, which its cluster.json alone says.
+	Superseded *cluster.Recovery `json:"superseded,omitempty"`
+	Recovered  bool              `json:"recovered,omitempty"`
 }
 
 // dataDir is the agent's data directory.
@@ -63,18 +75,29 @@ type dataDir struct {
 	// they are to have the one that is pinned, by the version of the cluster state.
 	rebuilt      map[cluster.NodeID]bool
 	stateVersion uint64
+	// votes: this node has a vote in the state that it keeps. One that has none may not
+	// tell another one to give its data up: it may give up its own at any time, and with
+	// them what it keeps, and then no voter need know that the other one's vote has gone.
+	votes bool
+	// reseed: a node that comes with an empty directory is rebuilt by itself. empty is
+	// when one has asked last.
+	reseed bool
+	empty  map[cluster.NodeID]time.Time
+	// lives tells whether a node is there over the directory that is known: then whoever
+	// comes under its name with an empty one is another.
+	lives func(cluster.NodeID) bool
 }
 
 // prepareDataDir reads whose directory it is and refuses one of another node,
 // cluster or version. It changes nothing; a directory that does not exist or
 // is empty is fine.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
-	d := &dataDir{path: cfg.DataDir, pins: map[cluster.NodeID]string{}}
+	d := &dataDir{path: cfg.DataDir, pins: map[cluster.NodeID]string{}, lives: func(cluster.NodeID) bool { return false }}
 	b, err := os.ReadFile(d.join(identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		d.fresh = true
 		d.identity = identity{
-			Format: dataFormat, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
+			Format: dataFormatFirst, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
 			Node: cfg.Node, NodeID: uint64(cfg.Self().ID), Instance: newInstance(),
 			Joining: cfg.Joins(),
 		}
@@ -234,9 +257,18 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 	switch pinned, ok := d.pins[id.Node]; {
 	case ok && pinned == instance:
 		return nil
+	case ok && d.rebuilt[id.Node] && !d.votes && id.Instance != [16]byte{}:
+		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.identity.Node)
 	case ok && d.rebuilt[id.Node]:
 		return &transport.RejectedError{Code: transport.CodeRebuild,
 			Text: fmt.Sprintf("node %q is to be rebuilt: %d/%s", id.NodeName, d.stateVersion, pinned)}
+	case ok && id.Instance == [16]byte{} && d.reseed && !d.lives(id.Node):
+		if d.empty == nil {
+			d.empty = map[cluster.NodeID]time.Time{}
+		}
+		d.empty[id.Node] = time.Now()
+		return &transport.RejectedError{Code: transport.CodeReseed, Text: fmt.Sprintf("node %q has an empty data directory, "+
+			"but this cluster knows the one that it had (instance %.8s): it waits until the leader has it rebuilt", id.NodeName, pinned)}
 	case ok && id.Instance == [16]byte{}:
 		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had (instance %.8s): "+
 			"give it back, or the log that the cluster counts on is gone", id.NodeName, pinned)
@@ -263,6 +295,8 @@ func (d *dataDir) expect(p cluster.StatePoint) error {
 	defer d.mu.Unlock()
 	before := maps.Clone(d.pins)
 	d.rebuilt, d.stateVersion = map[cluster.NodeID]bool{}, p.State.Version
+	d.reseed = p.State.Reseed != cluster.ReseedManual
+	d.votes = slices.Contains(p.State.Voters(), cluster.NodeID(d.identity.NodeID))
 	for _, m := range p.State.Members {
 		leaves := slices.Contains(p.Outgoing, m.ID) // its old data count until the change is complete
 		if m.Instance != "" && uint64(m.ID) != d.identity.NodeID && !leaves {
@@ -280,8 +314,16 @@ func (d *dataDir) expect(p cluster.StatePoint) error {
 	return nil
 }
 
+// askedEmpty is when an agent has asked last, under the name of a node whose data
+// directory is known, with an empty one.
+func (d *dataDir) askedEmpty(id cluster.NodeID) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.empty[id]
+}
+
 // rebuild notes durably that everything here is to be made anew, under a new
-// instance. Nothing is removed yet.
+// instance. Nothing is removed yet: that is join's.
 func (d *dataDir) rebuild(instance string) error {
 	if raw, err := hex.DecodeString(instance); err != nil || len(raw) != 16 {
 		return fmt.Errorf("rebuild this node: %q is no instance of a data directory", instance)
@@ -290,7 +332,24 @@ func (d *dataDir) rebuild(instance string) error {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	d.identity.Instance, d.identity.Joining, d.identity.Log, d.identity.State = instance, true, false, false
+	d.identity.Superseded = nil
 	return writeJSON(d.join(identityFile), d.identity)
+}
+
+// forgetPeers removes what is known of the peers' data directories: they may have new
+// ones, too, which a node that joins learns as one that was never here. Not before it
+// joins: without them its old data would vote beside any peer that calls itself one.
+func (d *dataDir) forgetPeers() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.pins) == 0 {
+		return nil
+	}
+	if err := writeJSON(d.join(peersFile), map[cluster.NodeID]string{}); err != nil {
+		return err
+	}
+	clear(d.pins)
+	return nil
 }
 
 // loadSecrets reads the node's internal passwords and makes them first if there

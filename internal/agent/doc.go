@@ -35,6 +35,7 @@
 //	gossip      sends this node's status to its peers
 //	state       writes cluster.json and the audit log
 //	members     follows the members of the cluster state; promotes who has caught up
+//	disk        writes to mysqld's disk, to notice one that hangs
 //	durable     makes what mysqld has durable and notes it, for purging
 //	purge       removes the segments that nobody needs
 //	process     one per mysqld: reports its end

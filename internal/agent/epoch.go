@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,6 +62,9 @@ type epoch struct {
 	run func()
 
 	uploads uploads
+	// deposed: this node does not lead in the epoch's term any more, and the tap is
+	// connected so far.
+	deposed atomic.Bool
 
 	mu    sync.Mutex
 	timed []timedBatch // in order of number

@@ -64,36 +64,36 @@ func (a *Agent) saveErrant(ctx context.Context) {
 	if text == "" {
 		return
 	}
-	line, err := a.saveErrantOf(ctx, text)
+	line, all, err := a.saveErrantOf(ctx, text)
 	if err != nil {
 		line = "not saved: " + err.Error()
 		a.logger.Error("what mysqld has beyond the log is not saved", "gtids", text, "error", err)
 	} else {
 		a.logger.Warn("what mysqld has beyond the log", "gtids", text, "saved", line)
 	}
-	a.board.update(func(s *cluster.NodeStatus) { s.ErrantSaved = line })
+	a.board.update(func(s *cluster.NodeStatus) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
 }
 
-// saveErrantOf returns what the status says of the save.
-func (a *Agent) saveErrantOf(ctx context.Context, text string) (string, error) {
+// saveErrantOf returns what the status says of the save, and whether it has all.
+func (a *Agent) saveErrantOf(ctx context.Context, text string) (line string, all bool, err error) {
 	errant, err := gtid.ParseSet(text)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	files, err := a.server.BinlogFiles()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	store := errantStore{path: a.data.join(errantDir), savesMax: errantSavesMax, bytesMax: errantBytesMax}
 	save, dir, err := store.save(ctx, time.Now(), errant, files)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	saved, err := gtid.ParseSet(save.Saved)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	line := fmt.Sprintf("%d of %d transactions in %s", saved.Count(), errant.Count(), dir)
+	line = fmt.Sprintf("%d of %d transactions in %s", saved.Count(), errant.Count(), dir)
 	switch saved.Count() {
 	case 0:
 		line = "no binlog of them here"
@@ -104,7 +104,7 @@ func (a *Agent) saveErrantOf(ctx context.Context, text string) (string, error) {
 	if save.Damaged != "" {
 		line += "; not read to the end: " + save.Damaged
 	}
-	return line, nil
+	return line, saved.ContainsSet(errant), nil
 }
 
 // errantStore is the directory of the saves.

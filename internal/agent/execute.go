@@ -38,11 +38,11 @@ func (a *Agent) execute(e core.Effect) {
 	case core.PlanEnded:
 		a.planEnded(e.Reason)
 	case core.Unserve:
-		a.stopServing()
+		a.stopServing(false)
 	case core.CloseTap:
 		a.epoch.close()
 	case core.Transfer:
-		a.stopServing()
+		a.stopServing(false)
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
 		a.node.TransferTo(ctx, e.Term, e.To)
 		cancel()
@@ -58,12 +58,16 @@ func (a *Agent) execute(e core.Effect) {
 	}
 }
 
-// stopServing closes the router's connections into the local mysqld.
-func (a *Agent) stopServing() {
-	if a.serveTerm.Swap(0) != 0 {
-		a.router.CloseAll()
-		a.board.routeChanged()
+// stopServing lets no client's byte into the local mysqld any more, and closes the
+// router's connections to it; answers: but for those that wait for one.
+func (a *Agent) stopServing(answers bool) {
+	if a.serveTerm.Swap(0) == 0 && !a.epoch.isDeposed() {
+		return
 	}
+	if !answers {
+		a.router.CloseAll()
+	}
+	a.board.routeChanged()
 }
 
 // begin starts an operation in a goroutine of its own, after the one before
@@ -97,7 +101,7 @@ func (a *Agent) begin(e core.Effect) {
 }
 
 func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64, err error) {
-	if e.Term != 0 {
+	if e.Term != 0 && e.Kind != core.Settle {
 		if r := a.node.Role(); !r.Leading || r.Term != e.Term {
 			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
 		}
@@ -129,6 +133,8 @@ func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64,
 		}
 		a.lagBound.setOpen(false)
 		return 0, a.closeWrites(ctx)
+	case core.Settle:
+		return 0, a.settlePrimary(ctx, e.Term)
 	case core.AwaitTarget:
 		return 0, a.awaitTarget(ctx, e.To, e.Term)
 	case core.StopMysqld:
@@ -197,7 +203,7 @@ func (a *Agent) startMysqld(ctx context.Context, o mysqld.StartOptions) (uint64,
 
 // watchProcess tells core when a mysqld has ended.
 func (a *Agent) watchProcess(p *mysqld.Process) {
-	<-p.Done()
+	a.watchSpace(p)
 	reason := "mysqld ended"
 	if err := p.ExitError(); err != nil {
 		reason = fmt.Sprintf("mysqld ended: %v", err)
@@ -268,6 +274,7 @@ func (a *Agent) replicate(ctx context.Context) error {
 	if err := admin.StartReplica(ctx, feedUser, a.feedPassword); err != nil {
 		return fmt.Errorf("start replication: %w", err)
 	}
+	a.keptAfterSettling(a.currentProcess())
 	return nil
 }
 

@@ -30,6 +30,9 @@ var errUnhealable = errors.New("the log cannot be healed from the peers")
 // same data directory, because one whose log turns out to be damaged while it
 // runs ends, and is started again to be healed.
 func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version string) error {
+	if _, err := FinishRecovery(cfg); err != nil {
+		return err
+	}
 	for {
 		a, err := New(cfg, logger, version)
 		if err != nil {

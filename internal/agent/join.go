@@ -49,6 +49,9 @@ const (
 // A node that is stopped in between begins anew: nothing was promised.
 func (a *Agent) join(ctx context.Context) error {
 	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
+	if err := a.data.forgetPeers(); err != nil {
+		return err
+	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	eg, ctx := errgroup.WithContext(ctx)
@@ -469,6 +472,7 @@ func (j *joiner) finish(plan seedPlan) error {
 		return err
 	}
 	d.identity.Joining, d.identity.Log, d.identity.State = false, true, true
+	d.identity.Recovered = plan.State.State.Recovered != nil
 	return writeJSON(d.join(identityFile), d.identity)
 }
 

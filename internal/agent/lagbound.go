@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/tap"
 )
 
@@ -178,6 +179,23 @@ func lags(nodes []cluster.NodeStatus, self cluster.NodeID, before uint64) (all [
 		})
 	}
 	return all
+}
+
+// failover says what a failover would take now. Who would follow is chosen as a
+// leader that hands over chooses.
+func (a *Agent) failover(nodes []cluster.NodeStatus, primary string) cluster.Failover {
+	var peers []core.Peer
+	for _, n := range nodes {
+		if n.Name != primary {
+			m := cluster.Member{ID: n.ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight}
+			peers = append(peers, forCore(m, n, n.Reachable))
+		}
+	}
+	choice := core.Choose(0, peers, "")
+	if choice.Refused != "" {
+		return cluster.Failover{Reason: choice.Refused}
+	}
+	return cluster.EstimateFailover(nodes, primary, choice.To.Name, a.failoverTimes())
 }
 
 // failoverTimes are what a failover takes beside the backlog. A dead process is

@@ -38,10 +38,20 @@ type leavingError struct {
 	// instance is that of the data directory with which it begins anew; "" = the
 	// cluster has removed the node.
 	instance string
+	// superseded is the recovery without it; nil = there was none.
+	superseded *cluster.Recovery
+	// state is the cluster state from which it starts again; nil = its own.
+	state *cluster.StatePoint
 }
 
 // Error says what becomes of the node.
 func (e *leavingError) Error() string {
+	if e.superseded != nil {
+		return "the cluster was recovered without this node"
+	}
+	if e.state != nil {
+		return "it has no leader, and another node knows of other voters: it starts again with these"
+	}
 	if e.instance == "" {
 		return "this node was removed from the cluster"
 	}
@@ -60,20 +70,31 @@ func (a *Agent) membership() map[string]handler {
 		"node.demote":   change(a.controlNodeDemote),
 		"node.remove":   change(a.controlNodeRemove),
 		"node.rebuild":  change(a.controlNodeRebuild),
+		recoverRequest:  {run: a.controlRecoverReport},
 		seedPlanRequest: {run: a.controlSeedPlan},
 		seedDataRequest: {run: a.controlSeedData},
+		stateRequest:    {run: a.controlStateKept},
 	}
 }
 
-// followMembers makes the cluster state's members those that this node talks to.
+// followMembers makes the cluster state's members those that this node talks to,
+// unless it knows a newer one.
 func (a *Agent) followMembers(p cluster.StatePoint) {
 	s := p.State
+	if s.Version < a.board.clusterState().Version {
+		return
+	}
 	a.board.setState(s)
 	if err := a.data.expect(p); err != nil {
 		a.logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
 	}
 	a.peers.SetPeers(a.transportPeers())
-	a.peers.SetRemoved(s.Removed)
+	var removed []cluster.NodeID // whom a node without a vote tells nothing: see dataDir.votes
+	if slices.Contains(s.Voters(), a.self.ID) {
+		removed = s.Removed
+	}
+	a.peers.SetRemoved(removed)
+	a.peers.SetLeftBehind(leftBehind(s))
 	if a.bulk != nil {
 		a.bulk.SetMembers(a.bulkMembers())
 	}
@@ -106,21 +127,42 @@ func (a *Agent) runMembers(ctx context.Context) error {
 	said := map[string]string{}
 	for {
 		point, changed := a.node.Committed().StateChanged()
-		a.followMembers(point)
-		if slices.Contains(point.State.Removed, a.self.ID) {
-			a.leave(leavingError{})
-		}
-		// While the change of the voters is not complete, its vote may be needed for that.
-		m, ok := memberOf(point.State, a.self.ID)
-		if ok && !m.Votes() && len(point.Outgoing) == 0 && m.Instance != "" && m.Instance != a.data.identity.Instance {
-			a.leave(leavingError{instance: m.Instance})
+		// On disk first: whom this node tells that it is to go gives up what it has.
+		a.keepState()
+		if a.state.point().Index >= point.Index {
+			a.followMembers(point)
 		}
 		for range ticks(ctx, ticker, changed) {
+			if a.state.point().Index < point.Index {
+				break
+			}
+			a.followSelf(point)
+			a.learnState(ctx)
 			a.promoteReady(ctx, said)
+			a.feedLearners(ctx)
+			a.repairNodes(ctx)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
+	}
+}
+
+// followSelf ends a node that the cluster has removed, or that is to be rebuilt, once
+// it may leave.
+func (a *Agent) followSelf(p cluster.StatePoint) {
+	m, ok := memberOf(p.State, a.self.ID)
+	removed := slices.Contains(p.State.Removed, a.self.ID)
+	rebuilt := ok && !m.Votes() && m.Instance != "" && m.Instance != a.data.identity.Instance
+	if !removed && !rebuilt {
+		return
+	}
+	kept := map[cluster.NodeID]uint64{}
+	for _, n := range a.board.all() {
+		kept[n.ID] = n.StateKept
+	}
+	if p.MayLeave(kept) {
+		a.leave(leavingError{instance: m.Instance})
 	}
 }
 
@@ -168,6 +210,10 @@ func (a *Agent) settle() (err error) {
 	switch {
 	case e == nil || a.settled:
 		return nil
+	case e.superseded != nil:
+		err = a.data.superseded(*e.superseded)
+	case e.state != nil:
+		_, err = a.state.write(*e.state)
 	case e.instance == "":
 		err = a.data.removed()
 	default:
@@ -191,7 +237,7 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 		}
 		timeout, cancel := context.WithTimeout(ctx, control.Timeout)
 		_, err := a.changeState(timeout, "quorate on "+a.self.Name, cluster.Change{
-			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes},
+			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
 		})
 		cancel()
 		text := ""
@@ -257,6 +303,7 @@ func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (done
 	if err != nil {
 		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
+	args.Change.Instance = m.Instance // what is judged here
 	switch kind := args.Change.Kind; {
 	case n.Kind != cluster.KindLearner: // that is refused
 	case leaves(m, n):
@@ -304,14 +351,24 @@ func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (done,
 	}
 	state := a.node.Committed().State().State
 	m, err := state.Member(args.Change.Name)
-	if err != nil {
+	if err != nil && !state.LeftBehind(args.Change.Name) {
 		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	if m.Votes() {
-		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, DryRun: args.DryRun}
-		d, err := a.changeMembers(ctx, r.By, demote)
-		if err != nil || args.DryRun {
-			return d, err
+	if err == nil && m.Votes() {
+		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, Ask: args.Ask}
+		_, err := a.changeMembers(ctx, r.By, demote)
+		if err != nil {
+			return done{what: cluster.MembershipChange{Op: cluster.OpRemove, Name: m.Name}.String()}, err
+		}
+		if args.DryRun { // it loses its vote first; that it has none then is not so yet
+			args.Change.Op = cluster.OpRemove
+			c := cluster.Change{Membership: &args.Change}
+			plan, err := a.planChange(c)
+			if err != nil {
+				return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+			}
+			plan.Notes = append(plan.Notes, "it loses its vote first, then it is removed: that is two changes")
+			return a.planned(c, plan), nil
 		}
 		if err := a.votersSettled(ctx); err != nil {
 			return done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
@@ -340,7 +397,7 @@ func (a *Agent) votersSettled(ctx context.Context) error {
 func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.MembershipRequest) (done, error) {
 	c := cluster.Change{Membership: &r.Change}
 	if !r.DryRun {
-		return a.changeState(ctx, by, c)
+		return a.changeAs(ctx, by, r.Ask, c)
 	}
 	if err := a.allKnowState(); err != nil {
 		return done{}, err
@@ -353,7 +410,11 @@ func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.Membersh
 	case err != nil:
 		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	return done{readOnly: true, result: cluster.ChangeResult{What: c.String(), DryRun: true, Version: a.node.Committed().State().State.Version}}, nil
+	plan, err := a.planChange(c)
+	if err != nil {
+		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+	}
+	return a.planned(c, plan), nil
 }
 
 // statusOf returns what is known of a member.
@@ -379,12 +440,19 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 	case transport.CodeRebuild:
 		// A peer that lags may speak of what was long ago: this node knows better then.
 		version, instance, ok := rebuildOrder(err.Text)
-		if known := a.board.clusterState().Version; ok && version > known {
+		known := a.board.clusterState()
+		own, _ := memberOf(known, a.self.ID)
+		if ok && (version > known.Version || version == known.Version && instance == own.Instance) {
 			a.leave(leavingError{instance: instance})
 			return
 		}
+	case transport.CodeRecovered:
+		if r, ok := orderOf(err); ok && a.supersedes(r) {
+			a.obey(by, r)
+			return
+		}
 	}
-	a.board.setTrouble(by, err.Text)
+	a.board.setTrouble(by, sentenceOf(err))
 }
 
 // rebuildOrder reads what a rejection with CodeRebuild says.

@@ -100,7 +100,8 @@ func TestRebuiltPeer(t *testing.T) {
 	old, next := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{2}}
 	empty, other := transport.Identity{Node: 2, NodeName: "b"}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{3}}
 	const instance = "02000000000000000000000000000000"
-	d := &dataDir{path: t.TempDir(), pins: map[cluster.NodeID]string{}, identity: identity{NodeID: 1}}
+	running := false
+	d := &dataDir{path: t.TempDir(), pins: map[cluster.NodeID]string{}, identity: identity{NodeID: 1}, lives: func(cluster.NodeID) bool { return running }}
 	codes := func() (codes []transport.Code) {
 		for _, id := range []transport.Identity{old, next, empty, other} {
 			err := d.checkPeer(id)
@@ -112,6 +113,9 @@ func TestRebuiltPeer(t *testing.T) {
 				codes = append(codes, transport.CodePeer)
 			default:
 				codes = append(codes, r.Code)
+				if r.Code == transport.CodeReseed {
+					continue
+				}
 				if version, got, ok := rebuildOrder(r.Text); !ok || got != instance || version != 7 {
 					t.Errorf("%q says %d, %q, %t", r.Text, version, got, ok)
 				}
@@ -119,17 +123,21 @@ func TestRebuiltPeer(t *testing.T) {
 		}
 		return codes
 	}
-	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 1, Instance: "x"}, {ID: 2, Name: "b", Kind: cluster.KindLearner, Instance: instance}}}}
-	const refused, rebuild = transport.CodePeer, transport.CodeRebuild
+	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 1, Kind: cluster.KindFull, Instance: "x"}, {ID: 2, Name: "b", Kind: cluster.KindLearner, Instance: instance}}}}
+	const refused, rebuild, reseed = transport.CodePeer, transport.CodeRebuild, transport.CodeReseed
 	for _, step := range []struct {
 		name   string
 		change func()
 		want   []transport.Code
 	}{
 		{"before", func() {}, []transport.Code{0, refused, refused, refused}},
-		{"while it is under way", func() { p.Outgoing = []cluster.NodeID{1, 2} }, []transport.Code{0, refused, refused, refused}},
+		{"while it is under way", func() { p.Outgoing = []cluster.NodeID{1, 2} }, []transport.Code{0, refused, reseed, refused}},
 		{"complete", func() { p.Outgoing = nil }, []transport.Code{rebuild, 0, rebuild, rebuild}},
-		{"rebuilt", func() { p.State.Members[1].Kind = cluster.KindFull }, []transport.Code{refused, 0, refused, refused}},
+		{"told by a node without a vote", func() { p.State.Members[0].Kind = cluster.KindLearner }, []transport.Code{refused, 0, rebuild, refused}},
+		{"and with one", func() { p.State.Members[0].Kind = cluster.KindFull }, []transport.Code{rebuild, 0, rebuild, rebuild}},
+		{"rebuilt", func() { p.State.Members[1].Kind = cluster.KindFull }, []transport.Code{refused, 0, reseed, refused}},
+		{"and it runs", func() { running = true }, []transport.Code{refused, 0, refused, refused}},
+		{"by operators alone", func() { running, p.State.Reseed = false, cluster.ReseedManual }, []transport.Code{refused, 0, refused, refused}},
 	} {
 		step.change()
 		if step.name != "before" {

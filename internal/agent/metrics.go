@@ -40,6 +40,7 @@ func (p provider) Metrics() []api.Metric {
 	m = append(m, p.readerMetrics()...)
 	m = append(m, p.paceMetrics()...)
 	m = append(m, p.acksMetrics()...)
+	m = append(m, p.settleMetrics()...)
 	if t, ok := p.epoch.stats(); ok {
 		m = append(m,
 			api.Metric{Name: "quorate_tap_transactions", Help: "Transactions of this epoch handed to Raft.", Value: float64(t.Transactions)},
@@ -124,7 +125,8 @@ func (p provider) routerMetrics() []api.Metric {
 		labels := map[string]string{"peer": p.board.name(peer.ID)}
 		m = append(m,
 			api.Metric{Name: "quorate_peer_connected", Help: "1 while our control connection to the peer stands.", Labels: labels, Value: boolValue(peer.Control.Connected)},
-			api.Metric{Name: "quorate_peer_connection_losses_total", Help: "Connections to the peer that were lost.", Counter: true, Labels: labels, Value: float64(peer.Control.Losses + peer.Append.Losses)})
+			api.Metric{Name: "quorate_peer_connection_losses_total", Help: "Connections to the peer that were lost.", Counter: true, Labels: labels, Value: float64(peer.Control.Losses + peer.Append.Losses)},
+			api.Metric{Name: "quorate_peer_sent_log_bytes_total", Help: "Bytes of messages with the log's entries that Raft sent to the peer.", Counter: true, Labels: labels, Value: float64(peer.Append.SentBytes)})
 	}
 	return m
 }

@@ -18,7 +18,7 @@ import (
 // changed nothing, or was committed, has none here.
 func TestActionsAreAudited(t *testing.T) {
 	a := &Agent{state: newStateKeeper()}
-	if err := a.state.audit.open(filepath.Join(t.TempDir(), auditFile)); err != nil {
+	if err := a.state.audit.open(filepath.Join(t.TempDir(), auditFile), "a"); err != nil {
 		t.Fatal(err)
 	}
 	h, r := handler{audited: true}, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(`{"to":"b"}`)}
@@ -39,7 +39,7 @@ func TestActionsAreAudited(t *testing.T) {
 	want := []string{
 		"ann@db1 | switchover from a to b | done",
 		"ann@db1 | switchover from a to b | not done: called off",
-		`ann@db1 | switchover {"to":"b"} | not known: it has not ended`,
+		`ann@db1 | switchover to=b | not known: it has not ended`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("audit log (-want +got):\n%s", d)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/router"
@@ -83,11 +85,12 @@ func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
 func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 
 // introduce asks the peers before anything is written to an empty data
-// directory: a node of another cluster, one whose name is taken and one that
-// has lost its log end here. A directory in use is not asked about: one
+// directory: a node of another cluster and one whose name is taken end here; one
+// that has lost its log waits until the cluster has it rebuilt, or ends, if only
+// operators do that. A directory in use is not asked about: one
 // misconfigured peer must not stop healthy nodes.
 func (a *Agent) introduce(ctx context.Context) error {
-	if !a.data.fresh || a.data.identity.Joining { // who joins is not known before it was added
+	if !a.data.fresh {
 		return nil
 	}
 	identity := a.transportIdentity()
@@ -95,12 +98,70 @@ func (a *Agent) introduce(ctx context.Context) error {
 	asking := transport.New(transport.Config{
 		Identity: identity, Listen: a.self.Peer, Peers: a.transportPeers(), Handler: stranger{}, Logger: a.logger,
 	})
-	if r := asking.Introduce(ctx); r != nil {
-		a.rejected("the cluster", r)
-		return fmt.Errorf("the cluster refuses this node: %s", r.Text)
+	r := asking.Introduce(ctx)
+	if r == nil || r.Code != transport.CodeReseed {
+		return a.introduced(r)
 	}
-	return nil
+	return a.awaitReseed(ctx, asking, r)
 }
+
+// introduced takes what the peers say of a node that was not here before; nil =
+// nothing.
+func (a *Agent) introduced(r *transport.RejectedError) error {
+	if r == nil || a.data.identity.Joining {
+		return nil // who joins is not known before it was added; join knows the rest
+	}
+	a.rejected("the cluster", r)
+	return fmt.Errorf("the cluster refuses this node: %s", sentenceOf(r))
+}
+
+// awaitReseed waits until the leader has had this node rebuilt, which has lost its data
+// directory. Meanwhile it serves its status, and nothing else.
+func (a *Agent) awaitReseed(ctx context.Context, asking *transport.Transport, r *transport.RejectedError) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	eg, ctx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return a.api.Run(ctx) })
+	eg.Go(func() error {
+		defer end()
+		return a.askForReseed(ctx, asking, r)
+	})
+	if err := eg.Wait(); err != nil {
+		return err
+	}
+	a.buildAPI() // what served until here has ended
+	return a.api.Listen()
+}
+
+// askForReseed asks again and again, until there is another answer.
+func (a *Agent) askForReseed(ctx context.Context, asking *transport.Transport, r *transport.RejectedError) error {
+	for said := ""; ; {
+		if r.Text != said {
+			said = r.Text
+			a.logger.Warn("this node has lost its data directory", "reason", said)
+			a.board.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = cluster.RoleJoining, said })
+		}
+		select {
+		case <-time.After(emptyAskEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		switch next := asking.Introduce(ctx); {
+		case next == nil: // whoever knows that it has lost its data is away: it is none the less so
+		case next.Code == transport.CodeReseed:
+			r = next
+		default:
+			return a.introduced(next)
+		}
+	}
+}
+
+const (
+	// emptyAskEvery is the pause before a node that has lost its data directory asks
+	// again, emptyAskedFor for how long a leader takes it that it still would.
+	emptyAskEvery = time.Second
+	emptyAskedFor = 10 * time.Second
+)
 
 // routeBackend tells the router where the primary is.
 type routeBackend struct{ a *Agent }
@@ -130,3 +191,6 @@ func (b routeBackend) DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn
 
 // Serving implements router.Backend.
 func (b routeBackend) Serving() bool { return b.a.serving() }
+
+// Answering implements router.Backend.
+func (b routeBackend) Answering() bool { return b.a.answering() }

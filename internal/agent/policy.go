@@ -24,7 +24,7 @@ func (s *epochSlot) committed(m consensus.Mark) {
 // of a term may. It is called by consensus's loop; Tap.Ack does not block.
 func (s *epochSlot) acknowledge(term, index uint64) {
 	e := s.get(term)
-	if e == nil {
+	if e == nil || e.deposed.Load() {
 		return
 	}
 	e.mu.Lock()
@@ -83,12 +83,12 @@ func (p provider) acksMetrics() []api.Metric {
 
 // controlClusterSet changes what the whole cluster has agreed on.
 func (a *Agent) controlClusterSet(ctx context.Context, r control.Request) (done, error) {
-	var c cluster.SettingsChange
+	var c struct {
+		cluster.SettingsChange
+		cluster.Ask
+	}
 	if err := arguments(r, &c); err != nil {
 		return done{}, err
 	}
-	if c.Durability == nil {
-		return done{}, control.Errorf(control.CodeInvalid, "nothing is said of the cluster that could be changed")
-	}
-	return a.changeState(ctx, r.By, cluster.Change{Durability: c.Durability})
+	return a.changeAs(ctx, r.By, c.Ask, c.SettingsChange.Change())
 }

@@ -20,7 +20,7 @@ func TestAckEventsAreAudited(t *testing.T) {
 	if err := a.state.load(filepath.Join(dir, stateFile), members, false, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.state.audit.open(filepath.Join(dir, auditFile)); err != nil {
+	if err := a.state.audit.open(filepath.Join(dir, auditFile), "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.onAckEvent(cluster.AckEvent{Node: "b", Dropped: true, Text: "b is dropped"})

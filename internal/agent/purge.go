@@ -10,12 +10,17 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
 // purgeEvery is how often the log is looked at for segments that may go.
 const purgeEvery = time.Minute
+
+// purgeTimeout bounds the wait for a purge that an operator asks for: it syncs the
+// directory for every segment that it removes.
+const purgeTimeout = time.Minute
 
 // purger removes what is no longer needed from the log.
 type purger struct {
@@ -57,7 +62,13 @@ func (a *Agent) planPurge(r replay.Retention) cluster.PurgePlan {
 	a.keepState() // what it needs of the log is then as little as can be
 	// The segments first: what comes to them meanwhile is needed by nobody less.
 	in := replay.PurgeInput{Segments: a.log.Segments(), Retention: r, Now: time.Now()}
-	in.Needs, in.Marks = replay.Needs(provider{a}.Status().Nodes)
+	nodes := provider{a}.Status().Nodes
+	if len(a.node.Committed().State().Outgoing) > 0 {
+		for i := range nodes { // what they have may be needed until the voters have changed
+			nodes[i].Leaving = false
+		}
+	}
+	in.Needs, in.Marks = replay.Needs(nodes)
 	in.Needs = append(in.Needs, a.stateNeed())
 	p := replay.PlanPurge(in)
 	p.Node = a.self.Name
@@ -91,25 +102,26 @@ func (a *Agent) purgeBlocked() string {
 	return strings.TrimPrefix(strings.TrimSuffix(blocked+"; "+a.mark.why(), "; "), "; ")
 }
 
-// PurgePlan implements api.Provider.
-func (p provider) PurgePlan(r cluster.PurgeRequest) cluster.PurgePlan {
-	if p.node == nil {
-		return cluster.PurgePlan{Node: p.self.Name, Blocked: errHealing.Error()}
+// controlPurge purges this node's log now, or says what that would remove.
+func (a *Agent) controlPurge(_ context.Context, r control.Request) (done, error) {
+	var args cluster.PurgeRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
 	}
-	return p.planPurge(p.retentionOf(r))
-}
-
-// Purge implements api.Provider.
-func (p provider) Purge(r cluster.PurgeRequest) (cluster.PurgePlan, error) {
-	if p.node == nil {
-		return p.PurgePlan(r), errHealing
+	retention := a.retention()
+	if size := args.RetentionSize; size != nil {
+		if *size < 0 {
+			return done{}, control.Errorf(control.CodeInvalid, "retention_size %d is not a number of bytes", *size)
+		}
+		retention = replay.Retention{BytesMax: *size}
 	}
-	return p.purgeLog(p.retentionOf(r))
-}
-
-func (p provider) retentionOf(r cluster.PurgeRequest) replay.Retention {
-	if r.RetentionSize == nil {
-		return p.retention()
+	if args.DryRun {
+		return done{result: a.planPurge(retention), readOnly: true}, nil
 	}
-	return replay.Retention{BytesMax: *r.RetentionSize}
+	p, err := a.purgeLog(retention)
+	d := done{result: p, readOnly: err == nil && !p.Done, what: "purge the log of " + a.self.Name}
+	if p.Done {
+		d.what += fmt.Sprintf(" up to entry %d, %d bytes", p.UpTo, p.Bytes)
+	}
+	return d, err
 }

@@ -93,6 +93,9 @@ func (a *Agent) seedBegin(joiner string) (seedBegin, int64, error) {
 	needs = append(needs, a.stateNeed())
 	at := 0
 	for i, s := range segments {
+		if !slices.ContainsFunc(nodes, func(n cluster.NodeStatus) bool { return n.Mysqld != cluster.MysqldNone }) {
+			break // loggers alone: no mysqld's data could be copied, so it takes all that there is
+		}
 		needed := slices.ContainsFunc(needs, func(n replay.Need) bool { return !n.Known || n.From < s.FirstIndex })
 		if needed || s.FirstIndex > a.node.Committed().Mark().Index {
 			break

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -27,10 +28,12 @@ func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.En
 }
 
 func (a *Agent) bulkMembers() (voters, learners []cluster.NodeID) {
+	fed := a.fed.Load()
 	for _, m := range a.board.list() {
-		if m.Votes() {
+		switch {
+		case m.Votes():
 			voters = append(voters, m.ID)
-		} else {
+		case fed == nil || !slices.Contains(*fed, m.ID): // else it copies them from its source
 			learners = append(learners, m.ID)
 		}
 	}

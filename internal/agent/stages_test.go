@@ -17,6 +17,8 @@ func openLone(t *testing.T) *Agent {
 	a := loneAgent(t, loneConfig(t))
 	a.buildRouter()
 	a.buildPeers()
+	a.buildAPI()
+	t.Cleanup(a.api.Unlisten)
 	if err := errors.Join(a.buildFeed(), a.open(t.Context())); err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,8 @@ type stateRecord struct {
 type stateKeeper struct {
 	path  string
 	audit auditLog
+	// changed notes durably, before the first change is kept, that there are some.
+	changed func() error
 
 	writing sync.Mutex // one at a time; before mu
 
@@ -155,6 +157,11 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 	if p.Through <= kept.Through && p.Index <= kept.Index && fileExists(k.path) {
 		return lost, nil
 	}
+	if p.State.Version > 0 && k.changed != nil {
+		if err := k.changed(); err != nil {
+			return lost, err
+		}
+	}
 	if err := writeJSON(k.path, stateRecord{Format: stateFormat, StatePoint: p}); err != nil {
 		return lost, err
 	}
@@ -172,11 +179,10 @@ func fileExists(path string) bool {
 // openState reads the cluster state that belongs to the log, and makes sure that
 // there is a file from now on.
 func (a *Agent) openState() error {
-	path := a.data.join(stateFile)
-	if err := a.state.load(path, a.cfg.ClusterMembers(), a.data.identity.State, a.log.FirstIndex()); err != nil {
+	if err := a.keptState(a.log.FirstIndex()); err != nil {
 		return err
 	}
-	if err := a.state.audit.open(a.data.join(auditFile)); err != nil {
+	if err := a.state.audit.open(a.data.join(auditFile), a.self.Name); err != nil {
 		return err
 	}
 	if _, err := a.state.write(a.state.point()); err != nil {
@@ -184,6 +190,12 @@ func (a *Agent) openState() error {
 	}
 	if err := a.data.hasState(); err != nil {
 		return err
+	}
+	a.state.changed = a.data.hasChanges
+	if a.state.point().State.Version > 0 {
+		if err := a.data.hasChanges(); err != nil {
+			return err
+		}
 	}
 	a.board.setState(a.state.point().State)
 	return nil
@@ -195,6 +207,16 @@ func (d *dataDir) hasState() error {
 		return nil
 	}
 	d.identity.State = true
+	return writeJSON(d.join(identityFile), d.identity)
+}
+
+// hasChanges notes durably that the log has changes of the cluster state: from now on
+// no older quorate may run here.
+func (d *dataDir) hasChanges() error {
+	if d.identity.Format >= dataFormatState {
+		return nil
+	}
+	d.identity.Format = dataFormatState
 	return writeJSON(d.join(identityFile), d.identity)
 }
 

@@ -27,7 +27,7 @@ func keeper(t *testing.T, dir string, had bool, first uint64) *stateKeeper {
 	if err := k.load(filepath.Join(dir, stateFile), stateMembers(), had, first); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.audit.open(filepath.Join(dir, auditFile)); err != nil {
+	if err := k.audit.open(filepath.Join(dir, auditFile), "a"); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -166,7 +166,7 @@ func TestStateHoldsThePurgeBack(t *testing.T) {
 func TestAuditLogIsBounded(t *testing.T) {
 	var a auditLog
 	path := filepath.Join(t.TempDir(), auditFile)
-	if err := a.open(path); err != nil {
+	if err := a.open(path, "a"); err != nil {
 		t.Fatal(err)
 	}
 	line := cluster.AuditEntry{What: strings.Repeat("x", 10_000), Result: "done"}

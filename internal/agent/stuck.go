@@ -17,13 +17,16 @@ const greetTimeout = 4 * watchInterval
 
 // pollGreeting fences a mysqld that stands still: stopped, or with every thread
 // in a disk that hangs. Its agent leads on with perfect heartbeats, so nobody
-// else would end the wait of its clients.
+// else would end the wait of its clients; nor, while it is promoted, that of all
+// clients of the cluster.
 //
 // A greeting needs no lock, no session of ours and no free connection: a server
 // that is merely slow, or full, sends one. It is asked for afresh, because after
 // a pause of the whole machine the poll has failed and mysqld is well.
 func (a *Agent) pollGreeting(ctx context.Context, p *mysqld.Process, role cluster.Role) {
-	if role != cluster.RolePrimary && role != cluster.RoleReplica {
+	switch role {
+	case cluster.RolePrimary, cluster.RolePromoting, cluster.RoleReplica, cluster.RoleUnverified:
+	default:
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)

@@ -132,6 +132,11 @@ func (a *Agent) switchover(ctx context.Context, by string, args cluster.Switchov
 func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverRequest) (s cluster.Switchover, to cluster.NodeID, err error) {
 	own, state := a.ownStatus(), a.board.clusterState()
 	s = cluster.Switchover{From: own.Name, DryRun: args.DryRun}
+	if args.To != "" {
+		if _, err := state.Member(args.To); err != nil {
+			return s, 0, control.Errorf(control.CodeInvalid, "%v", err)
+		}
+	}
 	if own.Role != cluster.RolePrimary {
 		s.From = ""
 		if state.Maintenance == nil || args.To == "" {
@@ -397,6 +402,9 @@ func (a *Agent) tidyPrimary(ctx context.Context) error {
 		return nil
 	}
 	if err := p.Admin().RestartAckReceiver(ctx); err != nil {
+		return err
+	}
+	if err := a.judgeSlipped(ctx, p); err != nil {
 		return err
 	}
 	n, err := p.Admin().EndTransactions(ctx)

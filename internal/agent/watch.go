@@ -40,7 +40,8 @@ func (a *Agent) runWatch(ctx context.Context) error {
 		if a.pollApplied(pollCtx, p, own.Role) != nil && errors.Is(pollCtx.Err(), context.DeadlineExceeded) {
 			a.pollGreeting(ctx, p, own.Role)
 		}
-		switch own.Role {
+		a.pollDisk(p, a.board.own().Role, func() (int, error) { return slowWriters(ctx, p) })
+		switch a.board.own().Role { // what it is now: the polls before may have taken two seconds
 		case cluster.RolePrimary:
 			a.pollPrimary(pollCtx, p, n%guardEvery == 0)
 		case cluster.RoleReplica:
@@ -64,7 +65,11 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 		}
 	}
 	now := time.Now()
+	a.disk.commits(set.String(), now)
 	l := a.lag.executed(set, now)
+	if l.Transactions == 0 {
+		a.board.setTrouble(aboutSpace, "") // it has written all that it received
+	}
 	if role == cluster.RolePrimary {
 		a.applyRate.pause() // what it has it has not applied
 	} else {
@@ -196,9 +201,14 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 		s.LogBytes += segment.Bytes
 	}
 	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
+	if took := a.node.Stalled(); took > 0 && s.LogState == cluster.LogOK {
+		s.LogState, s.LogDetail = cluster.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
+	}
 	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
+	s.StateKept = a.state.point().Index
+	s.AuditSeq = a.state.audit.seqOf(a.self.Name)
 	a.acksStatus(&s)
 	if s.Role == cluster.RolePrimary {
 		p, _, _ := a.lagBound.now()

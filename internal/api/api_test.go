@@ -21,41 +21,22 @@ import (
 	"github.com/quorate/quorate/internal/control"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	asks()
+	goleak.VerifyTestMain(m)
+}
 
 type fakeProvider struct {
-	status   cluster.Status
-	metrics  []Metric
-	purgeErr error
-	control  func(context.Context, control.Request) control.Answer
+	status  cluster.Status
+	metrics []Metric
+	control func(context.Context, control.Request) control.Answer
 }
 
 func (p *fakeProvider) Status() cluster.Status { return p.status }
 func (p *fakeProvider) Metrics() []Metric      { return p.metrics }
-func (p *fakeProvider) PurgePlan(r cluster.PurgeRequest) cluster.PurgePlan {
-	return fakePlan(r)
-}
-
-func (p *fakeProvider) Purge(r cluster.PurgeRequest) (cluster.PurgePlan, error) {
-	if p.purgeErr != nil {
-		return cluster.PurgePlan{}, p.purgeErr
-	}
-	plan := fakePlan(r)
-	plan.Done = true
-	return plan, nil
-}
 
 func (p *fakeProvider) Control(ctx context.Context, r control.Request) control.Answer {
 	return p.control(ctx, r)
-}
-
-// fakePlan shows in Bytes what was asked for; -1 = the configured retention.
-func fakePlan(r cluster.PurgeRequest) cluster.PurgePlan {
-	plan := cluster.PurgePlan{Node: "a", Bytes: -1}
-	if r.RetentionSize != nil {
-		plan.Bytes = *r.RetentionSize
-	}
-	return plan
 }
 
 func (p *fakeProvider) Collectors() []prometheus.Collector {
@@ -65,9 +46,20 @@ func (p *fakeProvider) Collectors() []prometheus.Collector {
 // start runs a server until the test ends.
 func start(t *testing.T, p Provider) *Server {
 	t.Helper()
-	s := New(Config{Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}, p)
+	return startWith(t, Config{}, p)
+}
+
+func startWith(t *testing.T, config Config, p Provider) *Server {
+	t.Helper()
+	config.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	s := New(config, p)
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
+	}
+	if config.Socket != "" {
+		if err := s.ListenControl(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

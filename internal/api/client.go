@@ -2,15 +2,14 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -18,85 +17,57 @@ import (
 
 const (
 	// answerBytesMax bounds an answer: seven nodes whose GTID sets have thousands
-	// of intervals stay below 1 MiB, and so does a plan for ten thousand segments.
+	// of intervals stay below 1 MiB.
 	answerBytesMax = 8 << 20
 	// refusalBytesMax is how much of a refusal is shown.
 	refusalBytesMax = 4 << 10
 )
 
-// FetchStatus asks the agent at addr (host:port) for the cluster as it sees it.
-// ctx bounds the whole request. No proxy is used.
-func FetchStatus(ctx context.Context, addr string) (cluster.Status, error) {
-	var st cluster.Status
-	err := ask(ctx, addr, http.MethodGet, "/status", nil, &st)
-	return st, err
-}
+// IsSocket tells whether an agent's address is the path of its control socket, not
+// a host:port.
+func IsSocket(addr string) bool { return strings.ContainsRune(addr, '/') }
 
-// FetchPurgePlan asks the agent at addr what a purge would remove.
-func FetchPurgePlan(ctx context.Context, addr string, r cluster.PurgeRequest) (cluster.PurgePlan, error) {
-	path := "/log/purge"
-	if r.RetentionSize != nil {
-		path += "?retention_size=" + strconv.FormatInt(*r.RetentionSize, 10)
+// FetchStatus asks the agent at addr (host:port, or the path of its control socket)
+// for the cluster as it sees it. ctx bounds the whole request. No proxy is used.
+func FetchStatus(ctx context.Context, addr string) (st cluster.Status, err error) {
+	resp, err := request(ctx, addr, http.MethodGet, "/status", nil)
+	if err == nil {
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			err = refusal(resp)
+		} else if err = json.NewDecoder(io.LimitReader(resp.Body, answerBytesMax)).Decode(&st); err != nil {
+			err = fmt.Errorf("decode answer: %w", err)
+		}
 	}
-	var p cluster.PurgePlan
-	err := ask(ctx, addr, http.MethodGet, path, nil, &p)
-	return p, err
-}
-
-// Purge makes the agent at addr purge its log, and returns what it removed.
-func Purge(ctx context.Context, addr string, r cluster.PurgeRequest) (cluster.PurgePlan, error) {
-	body, err := json.Marshal(r)
 	if err != nil {
-		return cluster.PurgePlan{}, fmt.Errorf("encode request: %w", err)
+		return cluster.Status{}, fmt.Errorf("ask agent at %s: %w", addr, err)
 	}
-	var p cluster.PurgePlan
-	err = ask(ctx, addr, http.MethodPost, "/log/purge", body, &p)
-	return p, err
+	return st, nil
 }
 
-// ask sends one request and decodes the answer. body is JSON, nil = none.
-func ask(ctx context.Context, addr, method, path string, body []byte, answer any) error {
-	if err := send(ctx, addr, method, path, body, answer); err != nil {
-		return fmt.Errorf("ask agent at %s: %w", addr, err)
+// request sends one request; the caller closes the answer's body.
+func request(ctx context.Context, addr, method, path string, body []byte) (*http.Response, error) {
+	transport, host := &http.Transport{DisableKeepAlives: true}, addr
+	if IsSocket(addr) {
+		host = "localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", addr)
+		}
 	}
-	return nil
-}
-
-func send(ctx context.Context, addr, method, path string, body []byte, answer any) error {
-	host := ""
-	if method == http.MethodPost {
-		host = "localhost" // as fromHere wants it
-	}
-	resp, err := request(ctx, addr, host, method, path, body)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return refusal(resp)
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, answerBytesMax)).Decode(answer); err != nil {
-		return fmt.Errorf("decode answer: %w", err)
-	}
-	return nil
-}
-
-// request sends one request; the caller closes the answer's body. host is the name
-// that it asks for, "" = the one in addr.
-func request(ctx context.Context, addr, host, method, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+host+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	req.Host = cmp.Or(host, req.Host)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which says nothing new
+		}
+		if e, ok := errors.AsType[*net.OpError](err); ok {
+			err = e.Err // nor does the address
 		}
 		return nil, err
 	}

@@ -6,16 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
@@ -35,21 +34,14 @@ const (
 	stopTimeout = time.Second
 )
 
-// requestBytesMax bounds a request's body: a few settings in JSON.
-const requestBytesMax = 4 << 10
-
 // Provider is what the server shows. The agent implements it; its methods are
-// called from many goroutines, and all but Purge and Control must be quick.
+// called from many goroutines, and all but Control must be quick.
 type Provider interface {
 	Status() cluster.Status
 	Metrics() []Metric
 	// Collectors are metrics that keep their own state (histograms). It is
 	// called once, by Run.
 	Collectors() []prometheus.Collector
-	// PurgePlan says what Purge would remove from the node's log. Purge removes
-	// it, and says what it was.
-	PurgePlan(cluster.PurgeRequest) cluster.PurgePlan
-	Purge(cluster.PurgeRequest) (cluster.PurgePlan, error)
 	// Control has an operator's request carried out. It takes as long as that
 	// does, ControlTimeout at most.
 	Control(context.Context, control.Request) control.Answer
@@ -59,7 +51,10 @@ type Provider interface {
 type Config struct {
 	// Listen is the host:port to bind.
 	Listen string
-	Logger *slog.Logger
+	// Socket is the path of the control socket, and Group the OS group whose
+	// accounts may ask there beside root and the agent's own; "" = none.
+	Socket, Group string
+	Logger        *slog.Logger
 }
 
 // Server answers HTTP requests about this node.
@@ -67,6 +62,7 @@ type Server struct {
 	config   Config
 	provider Provider
 	listener net.Listener
+	control  net.Listener // nil: there is no control socket so far
 }
 
 // New makes a Server. It opens and starts nothing.
@@ -87,6 +83,9 @@ func (s *Server) Unlisten() {
 	if s.listener != nil {
 		s.listener.Close()
 	}
+	if s.control != nil {
+		s.control.Close()
+	}
 }
 
 // Addr returns the address that Listen has bound.
@@ -98,12 +97,22 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.listener == nil {
 		return errors.New("run api: Listen was not called")
 	}
-	server := &http.Server{
-		Handler:     s.handler(),
-		ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: headerBytesMax,
-		ErrorLog:       slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
+	eg, ctx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return s.serve(ctx, limit(s.listener, connMax), &http.Server{Handler: s.handler()}) })
+	if s.control != nil {
+		eg.Go(func() error {
+			server := &http.Server{Handler: s.controlHandler(), ConnContext: withPeer}
+			return s.serve(ctx, limit(s.control, controlConnMax), server)
+		})
 	}
+	return eg.Wait()
+}
+
+// serve runs one HTTP server until ctx ends.
+func (s *Server) serve(ctx context.Context, l net.Listener, server *http.Server) error {
+	server.ReadTimeout, server.WriteTimeout, server.IdleTimeout = requestTimeout, requestTimeout, idleTimeout
+	server.MaxHeaderBytes = headerBytesMax
+	server.ErrorLog = slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var stop sync.WaitGroup
@@ -115,13 +124,21 @@ func (s *Server) Run(ctx context.Context) error {
 			server.Close() // an answer that nobody reads
 		}
 	})
-	err := server.Serve(limit(s.listener, connMax))
+	err := server.Serve(l)
 	cancel()
 	stop.Wait()
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve api: %w", err)
 	}
 	return nil
+}
+
+// controlHandler answers operators' requests, and all that the port answers.
+func (s *Server) controlHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /control/{name}", s.answerControl)
+	mux.Handle("GET /", s.handler())
+	return mux
 }
 
 func (s *Server) handler() http.Handler {
@@ -145,9 +162,9 @@ func (s *Server) handler() http.Handler {
 			s.reply(w, code, self)
 		})
 	}
-	mux.HandleFunc("GET /log/purge", s.purgePlan)
-	mux.HandleFunc("POST /log/purge", local(s.purge))
-	mux.HandleFunc("POST /control/{name}", s.control)
+	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
+	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
@@ -155,55 +172,15 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// local keeps what is an operator's, or costs a lot, to this machine.
+// local keeps what costs a lot to this machine.
 func local(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !fromHere(r) {
-			http.Error(w, "requests of this kind are taken from this node's own host only", http.StatusForbidden)
+			http.Error(w, "profiles are shown on this node's own host only", http.StatusForbidden)
 			return
 		}
 		answer(w, r)
 	}
-}
-
-// purgePlan answers GET /log/purge.
-func (s *Server) purgePlan(w http.ResponseWriter, r *http.Request) {
-	var request cluster.PurgeRequest
-	if text := r.URL.Query().Get("retention_size"); text != "" {
-		size, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || size < 0 {
-			http.Error(w, fmt.Sprintf("retention_size %q is not a number of bytes", text), http.StatusBadRequest)
-			return
-		}
-		request.RetentionSize = &size
-	}
-	s.reply(w, http.StatusOK, s.provider.PurgePlan(request))
-}
-
-// purge answers POST /log/purge. A page in somebody's browser can send a form
-// anywhere, but not JSON: so JSON it must be.
-func (s *Server) purge(w http.ResponseWriter, r *http.Request) {
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
-		http.Error(w, "send JSON, with Content-Type: application/json", http.StatusUnsupportedMediaType)
-		return
-	}
-	var request cluster.PurgeRequest
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, requestBytesMax))
-	body.DisallowUnknownFields()
-	if err := body.Decode(&request); err != nil {
-		http.Error(w, fmt.Sprintf("decode request: %v", err), http.StatusBadRequest)
-		return
-	}
-	if size := request.RetentionSize; size != nil && *size < 0 {
-		http.Error(w, fmt.Sprintf("retention_size %d is not a number of bytes", *size), http.StatusBadRequest)
-		return
-	}
-	plan, err := s.provider.Purge(request)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	s.reply(w, http.StatusOK, plan)
 }
 
 func isLogger(n cluster.NodeStatus) bool  { return n.Role == cluster.RoleLogger }

@@ -76,7 +76,7 @@ type Tail struct {
 	First, Last, Commit uint64
 }
 
-// Config is what a Bulk is built from. All fields are required, but Learners.
+// Config is what a Bulk is built from. All fields are required, but Learners and Source.
 type Config struct {
 	Self cluster.NodeID
 	// Voters are counted for a majority; this node is one of them.
@@ -87,7 +87,9 @@ type Config struct {
 	Dial    func(ctx context.Context, id cluster.NodeID) (net.Conn, error)
 	Stages  Stages
 	Entries Entries
-	Logger  *slog.Logger
+	// Source feeds learners; nil: this node feeds nobody.
+	Source Source
+	Logger *slog.Logger
 }
 
 // Bulk copies stages and entries from and to the peers. Its methods may be

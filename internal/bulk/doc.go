@@ -26,6 +26,7 @@
 //	get      whoever lacks it ← any  a complete stage
 //	entries  repair ← leader         committed entries from an index on
 //	tail     repair ← leader         where the leader's log begins and ends
+//	follow   learner ← its source    committed entries from an index on, for good
 //
 // A connection (transport's class bulk) carries one copy and is closed then.
 //
@@ -44,6 +45,10 @@
 //
 //	TAIL               ──►
 //	                   ◄──  TAIL …, or REFUSED
+//
+//	FOLLOW index       ──►
+//	                   ◄──  READY, then parts, each POINT, DATA, … END, with PING
+//	                        while there is nothing; or REFUSED, also later
 //
 // Whoever sends DATA and has none says PING each second; 5 s without a byte end
 // the connection. A write may take 30 s: the other side's disk may be slow. What
@@ -67,7 +72,8 @@
 // receives (1 MiB). A peer is pushed one stage at a time and may open four
 // streams here (package transport); four stages are wanted at a time. So there
 // are at most 1+4+4 streams for each peer. A stream that serves entries holds
-// what one read of the log returns: 256 KiB, or one larger entry.
+// what one read of the log returns: 256 KiB, or one larger entry; one that a learner
+// follows, at both ends, 1 MiB or one larger entry.
 //
 // # Goroutines
 //

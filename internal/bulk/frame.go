@@ -47,6 +47,8 @@ const (
 	frameDone    frameType = 8 // empty: the stage is held, fsynced
 	framePing    frameType = 9 // empty: there will be more
 	frameRefused frameType = 10
+	frameFollow  frameType = 11 // index from which on it asks for entries, for good
+	framePoint   frameType = 12 // Point of the entries in the body that follows
 )
 
 // refusalCode says why the listener refused. Part of the format.

@@ -28,7 +28,7 @@ func (b *Bulk) Serve(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	s := newStream(conn, &b.counters.bytesSent, &b.counters.bytesReceived)
 	t, payload, err := s.next(silenceMax)
 	if err == nil {
-		err = b.answer(ctx, s, t, payload)
+		err = b.answer(ctx, s, from, t, payload)
 	}
 	switch {
 	case err == nil || ctx.Err() != nil:
@@ -39,7 +39,7 @@ func (b *Bulk) Serve(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	}
 }
 
-func (b *Bulk) answer(ctx context.Context, s *stream, t frameType, payload []byte) error {
+func (b *Bulk) answer(ctx context.Context, s *stream, from cluster.NodeID, t frameType, payload []byte) error {
 	switch t {
 	case framePut, frameGet:
 		id, err := parseID(payload)
@@ -50,11 +50,15 @@ func (b *Bulk) answer(ctx context.Context, s *stream, t frameType, payload []byt
 			return b.servePut(s, id)
 		}
 		return b.serveGet(s, id)
-	case frameEntries:
+	case frameEntries, frameFollow:
 		if len(payload) != indexBytes {
 			return fmt.Errorf("%w: request for entries of %d bytes", ErrCorrupt, len(payload))
 		}
-		return b.serveEntries(s, binary.LittleEndian.Uint64(payload))
+		index := binary.LittleEndian.Uint64(payload)
+		if t == frameFollow {
+			return b.serveFollow(ctx, s, from, index)
+		}
+		return b.serveEntries(s, index)
 	case frameTail:
 		return b.serveTail(ctx, s)
 	}

@@ -18,16 +18,17 @@ func newAuditCommand() *cobra.Command {
 	var o controlOptions
 	var last int
 	cmd := &cobra.Command{
-		Use:   "audit [--last N] [--config FILE | --addr HOST:PORT]",
+		Use:   "audit [--last N]",
 		Short: "Show what operators did, who and when",
 		Long: `Prints the newest lines of a node's audit log, oldest first: when it was asked
-for, by whom, what, and what became of it. Each node has a line for each change
-that it has seen committed, in audit.log in its data directory.
+for, by whom, what, on which node ("all": a change of the cluster state), and what
+became of it. Every node has every line, in audit.log in its data directory; what
+others did comes within seconds, and after it was away.
 
---json prints one object per line.`,
+--json prints one object per line, with more in it.`,
 		Example: `  quorate audit
   quorate audit --last 5 --config node.toml --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.audit(cmd.Context(), cmd.OutOrStdout(), last)
 		},
@@ -57,22 +58,29 @@ func (o *controlOptions) audit(ctx context.Context, out io.Writer, last int) err
 	return nil
 }
 
+// auditTable shows one action in a line, and below it why it was not done.
 func auditTable(lines []cluster.AuditEntry) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TIME\tBY\tENTRY\tVERSION\tRESULT\tWHAT")
+	fmt.Fprintln(table, "TIME (UTC)\tBY\tNODE\tRESULT\tWHAT")
+	var whys []string
 	for _, l := range lines {
-		entry, version := "-", "-"
-		if l.Index != 0 {
-			entry = fmt.Sprint(l.Index)
-		}
-		if l.Version != 0 {
-			version = fmt.Sprint(l.Version)
+		result, why, _ := strings.Cut(oneLine(l.Result), ": ")
+		node := l.Node
+		if node == "" {
+			node = "all" // a change of the cluster state: of every node's log
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			l.At.UTC().Format(time.RFC3339), oneLine(l.By), entry, version, oneLine(l.Result), oneLine(l.What),
+			l.At.UTC().Format(time.DateTime), oneLine(l.By), node, result, oneLine(l.What),
 		}, "\t"))
+		whys = append(whys, why)
 	}
 	table.Flush() // it writes to memory
-	return text.String()
+	shown := strings.SplitAfter(text.String(), "\n")
+	for i, why := range whys {
+		if why != "" {
+			shown[i+1] += "    " + why + "\n"
+		}
+	}
+	return strings.Join(shown, "")
 }

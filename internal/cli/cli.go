@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,13 +38,20 @@ type Deps struct {
 	Exec func(path string, argv, env []string) error
 }
 
-// exitError is an error with an exit code of its own.
+// exitError is an error with an exit code of its own. Without err there is nothing
+// more to say: what was printed says it.
 type exitError struct {
 	code int
 	err  error
 }
 
-func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
 func (e *exitError) Unwrap() error { return e.err }
 
 // usage marks an error as one of wrong usage or configuration.
@@ -67,6 +76,10 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	if err == nil {
 		return exitOK
 	}
+	e, ok := errors.AsType[*exitError](err)
+	if ok && e.err == nil {
+		return e.code
+	}
 	for _, e := range config.Problems(err) {
 		for line := range strings.Lines(e.Error()) {
 			fmt.Fprintf(stderr, "quorate: %s\n", strings.TrimSpace(line))
@@ -76,7 +89,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 		fmt.Fprintf(stderr, "quorate: see `%s --help`\n", cmd.CommandPath())
 		return exitUsage
 	}
-	if e, ok := errors.AsType[*exitError](err); ok {
+	if ok {
 		return e.code
 	}
 	return exitFailure
@@ -90,21 +103,35 @@ func newRootCommand(deps Deps) *cobra.Command {
 whose log is the binlog: a client gets OK only after a majority of the nodes has
 its transaction on disk, and a failed primary is replaced in about a second.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage or a bad configuration,
-3 there is no primary or leader, 4 it is not known whether a change was made.`,
+Without --config it is about the node of $QUORATE_CONFIG, else of
+/etc/quorate/node.toml. Requests that change something are taken from root, from
+the agent's own account, and from the group in [control].
+
+Exit codes:
+
+  0  success
+  1  failure: nothing was changed, unless the message says so
+  2  wrong usage, a bad configuration, or a request that can never be
+     carried out as it stands
+  3  there is no primary, or no leader: nothing was done
+  4  it is not known whether a change was made: "quorate audit" shows it
+
+did-commit has its own: 0 committed, 1 not committed, 3 not known.`,
 		Example: `  quorate config example > node.toml
   quorate run --config node.toml
   quorate status --config node.toml
   quorate demo`,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 		RunE:          showHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newLogCommand(), newConfigCommand(),
 		newNodeCommand(), newClusterCommand(), newMaintenanceCommand(), newAuditCommand(), newSwitchoverCommand(), newRestartMysqldCommand(),
-		newFenceCommand(), newUnfenceCommand(), newDidCommitCommand(), newDemoCommand(), newVersionCommand(deps))
+		newFenceCommand(), newUnfenceCommand(), newDidCommitCommand(), newRecoverCommand(deps), newDemoCommand(), newVersionCommand(deps))
+	fitHelp(root)
 	return root
 }
 
@@ -117,10 +144,41 @@ func configFlag(cmd *cobra.Command, path *string) {
 	_ = cmd.MarkFlagFilename("config", "toml")
 }
 
+// defaultConfig is the configuration that is meant if none is named, and
+// configVariable an environment variable that names another one.
+const (
+	defaultConfig  = "/etc/quorate/node.toml"
+	configVariable = "QUORATE_CONFIG"
+)
+
+// errTwoTargets refuses two flags that contradict each other.
+var errTwoTargets = errors.New("--addr and --config both say where to ask: use one of them")
+
+// configPath returns which configuration is meant; "" = there is none.
+func configPath(path string) string {
+	path = cmp.Or(path, os.Getenv(configVariable))
+	if path == "" {
+		if f, err := os.Open(defaultConfig); err == nil {
+			_ = f.Close()
+			path = defaultConfig
+		}
+	}
+	return path
+}
+
+// agentConfig returns the configuration that says where the agent is: the defaults
+// if there is no file.
+func agentConfig(path string) (config.Config, error) {
+	if configPath(path) == "" {
+		return config.Default(), nil
+	}
+	return loadConfig(path)
+}
+
 // loadConfig reads and judges a configuration file.
 func loadConfig(path string) (config.Config, error) {
-	if path == "" {
-		return config.Config{}, usage(errors.New("--config is missing: it names the node's configuration file"))
+	if path = configPath(path); path == "" {
+		return config.Config{}, usage(fmt.Errorf("--config is missing: it names the node's configuration file, and there is no %s", defaultConfig))
 	}
 	c, err := config.Load(path)
 	if err == nil {

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -71,11 +73,20 @@ func sampleStatus() cluster.Status {
 
 const sampleTable = `cluster orders, primary a, as node a sees it
 
-NODE  KIND  ROLE         WEIGHT  TERM  LOG     SIZE   COMMIT  APPLIED  LAG TX  LAG BYTES  LAG TIME  MYSQLD         REASON
-a     full  primary      7       7     1-120   96KiB  119     119      0       0B         0.0s      running 9.7.4
-b     full  errant       0       7     40-119  80KiB  118     100      42      3MiB       1.2s      running        not in the log; errant: uuid:1-2; saved: 2 of 2 transactions in /d; purge: node c needs it; stage: no space left on c
-c     full  unreachable  0       6     1-90    70KiB  90      90       0       0B         0.0s      -              last heard 1m1.2s ago, as replica; log full: no space left
-d     full  unknown      0       -     -       -      -       -        -       -          -         -              never heard from it
+NODE  KIND  ROLE         WEIGHT  LOG     SIZE   LAG          MYSQLD
+a     full  primary      7       1-120   96KiB  0.0s         running 9.7.4
+b     full  errant       0       40-119  80KiB  1.2s, 42 tx  running
+c     full  unreachable  0       1-90    70KiB  0.0s         -
+d     full  unknown      0       -       -      -            -
+
+b: not in the log
+b: errant: uuid:1-2
+b: saved: 2 of 2 transactions in /d
+b: purge: node c needs it
+b: stage: no space left on c
+c: last heard 1m1.2s ago, as replica
+c: log full: no space left
+d: never heard from it
 `
 
 func TestStatusTable(t *testing.T) {
@@ -100,6 +111,26 @@ func TestStatusTable(t *testing.T) {
 	if d := cmp.Diff([]string{"1", ansiGreen, "0", ansiRed, "33"}, codes); d != "" {
 		t.Errorf("colours (-want +got):\n%s", d)
 	}
+}
+
+// TestHelpIsNarrow: a terminal of 80 columns shows every line of help whole, and says
+// what each command is for.
+func TestHelpIsNarrow(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		_, out, _ := run(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...)
+		text, rest, _ := strings.Cut(out, "\nExamples:\n") // those are to be copied, as long as they are
+		_, rest, _ = strings.Cut(rest, "\n\n")
+		for line := range strings.Lines(text + rest) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > helpColumns {
+				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), n, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCommand(Deps{}))
 }
 
 func TestShortBytes(t *testing.T) {
@@ -142,6 +173,38 @@ func TestStatusExitCodes(t *testing.T) {
 	}
 }
 
+// stopAfter ends a context once it was written to so often.
+type stopAfter struct {
+	text strings.Builder
+	n    int
+	stop context.CancelFunc
+}
+
+func (w *stopAfter) Write(p []byte) (int, error) {
+	if w.n--; w.n == 0 {
+		w.stop()
+	}
+	return w.text.Write(p)
+}
+
+// TestStatusWatch: it goes on until it is ended, also while nobody answers.
+func TestStatusWatch(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(sampleStatus())
+	}))
+	addr := server.Listener.Addr().String()
+	for want, addr := range map[string]string{"cluster orders, primary a": addr, "is the agent running": "127.0.0.1:1"} {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		out := &stopAfter{n: 2, stop: stop}
+		code := Main(ctx, []string{"status", "--watch", "--addr", addr}, out, out, Deps{})
+		if code != exitOK || strings.Count(out.text.String(), want) != 2 {
+			t.Errorf("%d, %q, want %q twice", code, out.text.String(), want)
+		}
+		stop()
+	}
+	server.Close()
+}
+
 func TestStatusAddress(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.toml")
 	for listen, want := range map[string]string{
@@ -155,6 +218,14 @@ func TestStatusAddress(t *testing.T) {
 			t.Errorf("api.listen %s: asks %s, %v, want %s", listen, got, err, want)
 		}
 	}
+	if err := os.WriteFile(path, []byte(strings.Replace(config.Example(), "127.0.0.1:7401", "127.0.0.1:6", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(configVariable, path)
+	if got, err := statusAddress("", ""); err != nil || got != "127.0.0.1:6" {
+		t.Errorf("by %s: %s, %v", configVariable, got, err)
+	}
+	t.Setenv(configVariable, "")
 	if got, err := statusAddress("", ""); err != nil || got != "127.0.0.1:7401" {
 		t.Errorf("default: %s, %v", got, err)
 	}

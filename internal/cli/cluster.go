@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +15,7 @@ func newClusterCommand() *cobra.Command {
 		Short:   "Change what the whole cluster has agreed on",
 		Long:    `Changes what the whole cluster has agreed on; "quorate node set" is for one node.`,
 		Example: `  quorate cluster set --durability all`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE:    showHelp,
 	}
 	cmd.AddCommand(newClusterSetCommand())
@@ -26,40 +24,59 @@ func newClusterCommand() *cobra.Command {
 
 func newClusterSetCommand() *cobra.Command {
 	var o controlOptions
-	var durability string
-	policies := []string{string(cluster.DurabilityMajority), string(cluster.DurabilityAll), string(cluster.DurabilitySiteMajority)}
+	var how cluster.Ask
+	var f settingsFlags
 	cmd := &cobra.Command{
-		Use:   "set --durability majority|all|site-majority [--config FILE | --addr HOST:PORT]",
-		Short: "Change the cluster's durability policy",
-		Long: `Changes what a client's OK waits for, beside a majority of the nodes with a vote
-that has the transaction on disk:
+		Use:   "set [--durability POLICY] [--reseed POLICY] ...",
+		Short: "Change the cluster's policies",
+		Long: `Changes what holds for the whole cluster.
+
+--durability is what a client's OK waits for, beside a majority of the nodes
+with a vote that has the transaction on disk:
 
   majority       nothing else
   all            every node with a vote: while one is away, writes wait
-  site-majority  a node with a vote in another site: what is acknowledged outlives
-                 the loss of any one site. Each of them needs a site ("quorate node
-                 set NAME --site S"), and there have to be two
+  site-majority  a node with a vote in another site: what is acknowledged
+                 outlives the loss of any one site. Each of them needs a site
+                 ("quorate node set NAME --site S"), and there have to be two
 
 It holds from now on, also for commits that wait now. "quorate node set NAME
 --require-ack" has OKs wait for one node.
 
+The others say when the leader does by itself what "quorate node rebuild" does:
+only where the nodes that are there keep the majority without the node, and not
+while maintenance is on.
+
+  --reseed auto      a node that comes back with an empty data directory is
+                     rebuilt (default); manual: it is refused
+  --errant keep      an errant node stays as it is (default); rebuild: it is
+                     rebuilt once all of its errant transactions are saved
+  --retain-max SIZE  when the log is longer because of a node that has been
+                     away for a minute, it is not waited for any more, and
+                     rebuilt when it is back (default off)
+
+--dry-run says what it would mean. What would stop writes at once, because a node
+that OKs would wait for is not there, is refused without --force.
+
 Exit codes are those of "quorate node set".`,
 		Example: `  quorate cluster set --durability all
-  quorate cluster set --durability majority --config node.toml`,
-		Args: cobra.NoArgs,
+  quorate cluster set --durability all --dry-run
+  quorate cluster set --errant rebuild --retain-max 200GiB`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			policy := cluster.Durability(durability)
-			switch {
-			case durability == "":
-				return usage(errors.New("nothing to set: --durability is missing"))
-			case !slices.Contains(policies, durability):
-				return usage(fmt.Errorf("durability %q: it is %s", durability, strings.Join(policies, ", ")))
+			change, err := f.change()
+			if err != nil {
+				return err
 			}
-			return o.change(cmd.Context(), cmd.OutOrStdout(), "cluster.set", cluster.SettingsChange{Durability: &policy})
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "cluster.set", struct {
+				cluster.SettingsChange
+				cluster.Ask
+			}{change, how})
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().StringVar(&durability, "durability", "", "what an OK waits for, a `policy`: "+strings.Join(policies, ", "))
+	askFlags(cmd, &how)
+	f.add(cmd)
 	return cmd
 }
 

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +16,7 @@ func newConfigCommand() *cobra.Command {
 		Short: "Write an example configuration, or check one",
 		Example: `  quorate config example > node.toml
   quorate config check node.toml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: showHelp,
 	}
 	cmd.AddCommand(newConfigExampleCommand(), newConfigCheckCommand())
@@ -26,7 +28,7 @@ func newConfigExampleCommand() *cobra.Command {
 		Use:     "example",
 		Short:   "Print a commented configuration with every setting at its default",
 		Example: `  quorate config example > node.toml`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), config.Example())
 			return err
@@ -39,19 +41,46 @@ func newConfigCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Check a configuration file, without starting anything",
 		Long: `Checks a configuration file and prints one line for each mistake, with its line
-in the file. Exit code 2 if there is one.`,
+in the file. Exit code 2 if there is one. What is allowed and likely not meant is
+a warning: so are files that others may read or change who should not.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := loadConfig(args[0])
 			if err != nil {
 				return err
 			}
-			for _, text := range c.Warnings() {
+			for _, text := range append(c.Warnings(), fileWarnings(args[0], c)...) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is right: cluster %q, node %q of %d\n", args[0], c.Cluster, c.Node, len(c.Members))
 			return err
 		},
 	}
+}
+
+// fileWarnings says who else may read or change files that nobody else should. The
+// configuration says as which account mysqld runs, and where; the readers' passwords
+// open all data.
+func fileWarnings(path string, c config.Config) (texts []string) {
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Perm()&0o022 != 0 {
+		texts = append(texts, fmt.Sprintf("others may change it (mode %#o): chmod go-w %s", info.Mode().Perm(), path))
+	}
+	secret := slices.ContainsFunc(c.Readers, func(r config.Reader) bool { return r.PasswordFile == "" })
+	if err == nil && secret && info.Mode().Perm()&0o004 != 0 {
+		texts = append(texts, fmt.Sprintf("it has a password_hash, and everybody may read it (mode %#o): chmod o-r %s", info.Mode().Perm(), path))
+	}
+	for _, r := range c.Readers {
+		if r.PasswordFile == "" {
+			continue
+		}
+		switch info, err := os.Stat(r.PasswordFile); {
+		case err != nil:
+			texts = append(texts, fmt.Sprintf("the password_file of reader %q cannot be read: %v", r.User, err))
+		case info.Mode().Perm()&0o077 != 0:
+			texts = append(texts, fmt.Sprintf("the password_file of reader %q is open to others (mode %#o): chmod 600 %s", r.User, info.Mode().Perm(), r.PasswordFile))
+		}
+	}
+	return texts
 }

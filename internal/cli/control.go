@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/user"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,13 +34,38 @@ type controlOptions struct {
 
 func (o *controlOptions) flags(cmd *cobra.Command) {
 	configFlag(cmd, &o.path)
-	cmd.Flags().StringVar(&o.addr, "addr", "", "`host:port` of the agent's api, on this host")
+	cmd.Flags().StringVar(&o.addr, "addr", "", "the agent's control `socket`, in place of the one that the configuration names")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result in JSON")
+}
+
+// askFlags adds the flags of a change that could stop writes.
+func askFlags(cmd *cobra.Command, how *cluster.Ask) {
+	dryRunFlag(cmd, &how.DryRun)
+	cmd.Flags().BoolVar(&how.Force, "force", false, "also if writes stop by it")
+}
+
+// dryRunFlag adds --dry-run.
+func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
+	cmd.Flags().BoolVarP(dryRun, "dry-run", "n", false, "say what would be done, and do nothing")
+}
+
+// controlSocket returns where requests go.
+func (o *controlOptions) controlSocket() (string, error) {
+	switch {
+	case o.addr != "" && o.path != "":
+		return "", usage(errTwoTargets)
+	case o.addr != "" && !api.IsSocket(o.addr):
+		return "", usage(fmt.Errorf("--addr %s: requests go to the agent's control socket, on its own host: DATA_DIR/control.sock, or say --config FILE", o.addr))
+	case o.addr != "":
+		return o.addr, nil
+	}
+	c, err := agentConfig(o.path)
+	return c.ControlSocket(), err
 }
 
 // ask sends a request and decodes the result of what was carried out.
 func (o *controlOptions) ask(ctx context.Context, name string, args, result any) error {
-	addr, err := statusAddress(o.path, o.addr)
+	socket, err := o.controlSocket()
 	if err != nil {
 		return err
 	}
@@ -48,7 +75,7 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.timeout, controlTimeout))
 	defer cancel()
-	answer, err := api.Control(ctx, addr, control.Request{Name: name, By: whoAsks(), Args: raw})
+	answer, err := api.Control(ctx, socket, control.Request{Name: name, By: os.Getenv("SUDO_USER"), Args: raw})
 	if err == nil {
 		err = answer.Err()
 	}
@@ -56,12 +83,39 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 		return &exitError{controlExit(e.Code), err}
 	}
 	if err != nil {
-		return err
+		return unanswered(err)
 	}
 	if err := json.Unmarshal(answer.Result, result); err != nil {
 		return fmt.Errorf("decode result: %w", err)
 	}
 	return nil
+}
+
+// whoAsks names the OS account and the host, for what is done without an agent,
+// which would know. Who became root by sudo is named as they say, too.
+func whoAsks() string {
+	name := fmt.Sprintf("uid %d", os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, _ := os.Hostname()
+	name += "@" + cmp.Or(host, "unknown host")
+	if sudo := os.Getenv("SUDO_USER"); sudo != "" && os.Geteuid() == 0 {
+		name += " (sudo by " + sudo + ")"
+	}
+	return name
+}
+
+// unanswered says what to do where the agent cannot be asked.
+func unanswered(err error) error {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: is the agent running there (systemctl status quorate)? "+
+			"--config FILE says which one is meant", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: only root, the agent's own account and the group in [control] group may: use sudo", err)
+	}
+	return err
 }
 
 // controlExit is the exit code for what became of a request.
@@ -77,20 +131,6 @@ func controlExit(code control.Code) int {
 	return exitFailure
 }
 
-// whoAsks names the OS user and the host, for the audit log. Who became root by
-// sudo is named as who they were.
-func whoAsks() string {
-	name := os.Getenv("SUDO_USER")
-	if name == "" || os.Geteuid() != 0 {
-		name = fmt.Sprintf("uid %d", os.Getuid())
-		if u, err := user.Current(); err == nil {
-			name = u.Username
-		}
-	}
-	host, _ := os.Hostname()
-	return name + "@" + cmp.Or(host, "unknown host")
-}
-
 // change asks for a change of the cluster state and prints what became of it.
 func (o *controlOptions) change(ctx context.Context, out io.Writer, name string, args any) error {
 	var result cluster.ChangeResult
@@ -100,14 +140,34 @@ func (o *controlOptions) change(ctx context.Context, out io.Writer, name string,
 	if o.asJSON {
 		return printJSON(out, result)
 	}
-	text := fmt.Sprintf("%s: done, version %d of the cluster state\n", oneLine(result.What), result.Version)
-	if result.DryRun {
-		text = fmt.Sprintf("%s: it could be done now\n", oneLine(result.What))
-	} else if !result.Changed {
-		text = fmt.Sprintf("%s: it was so already\n", oneLine(result.What))
+	if err := printText(out, changeText(result)); err != nil {
+		return err
 	}
-	if _, err := io.WriteString(out, text); err != nil {
-		return fmt.Errorf("print result: %w", err)
+	if result.DryRun && len(result.Stops) > 0 {
+		return &exitError{code: exitFailure}
 	}
 	return nil
+}
+
+func changeText(result cluster.ChangeResult) string {
+	text := fmt.Sprintf("%s: done, version %d of the cluster state\n", oneLine(result.What), result.Version)
+	switch {
+	case result.DryRun && len(result.Stops) > 0:
+		text = fmt.Sprintf("%s: it would be refused without --force\n", oneLine(result.What))
+	case result.DryRun:
+		text = fmt.Sprintf("%s: it could be done now\n", oneLine(result.What))
+	case !result.Changed:
+		text = fmt.Sprintf("%s: it was so already\n", oneLine(result.What))
+	}
+	for _, stop := range result.Stops {
+		text += "writes stop: " + oneLine(stop) + "\n"
+	}
+	return text + noteLines(result.Notes)
+}
+
+func noteLines(notes []string) (text string) {
+	for _, n := range notes {
+		text += "note: " + oneLine(n) + "\n"
+	}
+	return text
 }

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +20,7 @@ import (
 // agentThat answers control requests, and notes what it was asked.
 func agentThat(t *testing.T, answer *control.Answer, asked *control.Request) (addr string) {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			_ = json.NewEncoder(w).Encode(sampleStatus())
 			return
@@ -31,8 +34,15 @@ func agentThat(t *testing.T, answer *control.Answer, asked *control.Request) (ad
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
+	server.Listener.Close()
+	socket := filepath.Join(t.TempDir(), "s")
+	var err error
+	if server.Listener, err = net.Listen("unix", socket); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
 	t.Cleanup(server.Close)
-	return server.Listener.Addr().String()
+	return socket
 }
 
 func resultOf(t *testing.T, v any) json.RawMessage {
@@ -62,6 +72,11 @@ func TestControlCommands(t *testing.T) {
 		"node set b --degrade wait":                        `node.set {"name":"b","drop_after_ns":0}`,
 		"cluster set --durability all":                     `cluster.set {"durability":"all"}`,
 		"maintenance on":                                   `maintenance {"on":true}`,
+		"maintenance off -n":                               `maintenance {"on":false,"dry_run":true}`,
+		"cluster set --durability all --dry-run":           `cluster.set {"durability":"all","dry_run":true}`,
+		"cluster set --durability all --force":             `cluster.set {"durability":"all","force":true}`,
+		"node set b --require-ack --force":                 `node.set {"name":"b","require_ack":true,"force":true}`,
+		"node remove b --dry-run":                          `node.remove {"change":{"op":"remove","name":"b"},"dry_run":true}`,
 		"maintenance on --reason=x --addr A":               `maintenance {"on":true,"reason":"x"}`,
 	} {
 		args := strings.Fields(line)
@@ -72,7 +87,7 @@ func TestControlCommands(t *testing.T) {
 		if code != exitOK || out != "it: done, version 4 of the cluster state\n" || errs != "" {
 			t.Errorf("%s: %d, %q, %q", line, code, out, errs)
 		}
-		if got := asked.Name + " " + string(asked.Args); got != want || !strings.Contains(asked.By, "@") {
+		if got := asked.Name + " " + string(asked.Args); got != want || asked.By != os.Getenv("SUDO_USER") {
 			t.Errorf("%s asks %s by %q, want %s", line, got, asked.By, want)
 		}
 	}
@@ -130,19 +145,60 @@ func TestAuditTable(t *testing.T) {
 	var asked control.Request
 	lines := []cluster.AuditEntry{
 		{At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), By: "ann@db1", What: "maintenance on: new disks", Result: "done", Index: 12, Version: 3},
-		{At: time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC), By: "bob@db2", What: "switchover to b", Result: "called off"},
+		{At: time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC), By: "bob@db2", Node: "db1", Seq: 7, What: "switchover from db1 to db2", Result: "not done: called off: db2\nlags"},
+		{At: time.Date(2026, 1, 2, 14, 0, 0, 0, time.UTC), By: "bob@db2", Node: "db2", Seq: 8, What: "fence node db2", Result: "done"},
 	}
 	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, lines)}, &asked)
 	code, out, errs := run(t, "audit", "--addr", addr, "--last", "2")
-	want := `TIME                  BY       ENTRY  VERSION  RESULT      WHAT
-2026-01-02T12:00:00Z  ann@db1  12     3        done        maintenance on: new disks
-2026-01-02T13:00:00Z  bob@db2  -      -        called off  switchover to b
+	want := `TIME (UTC)           BY       NODE  RESULT    WHAT
+2026-01-02 12:00:00  ann@db1  all   done      maintenance on: new disks
+2026-01-02 13:00:00  bob@db2  db1   not done  switchover from db1 to db2
+    called off: db2 lags
+2026-01-02 14:00:00  bob@db2  db2   done      fence node db2
 `
 	if d := cmp.Diff(want, out); code != exitOK || d != "" || string(asked.Args) != `{"last":2}` {
 		t.Errorf("%d, %q, %s (-want +got):\n%s", code, errs, asked.Args, d)
 	}
-	if code, out, _ := run(t, "audit", "--addr", addr, "--json"); code != exitOK || strings.Count(out, "\n") != 2 {
+	if code, out, _ := run(t, "audit", "--addr", addr, "--json"); code != exitOK || strings.Count(out, "\n") != 3 {
 		t.Errorf("--json: %d, %q", code, out)
+	}
+}
+
+// TestChangeText: a dry run says what would be, and its exit code whether it would.
+func TestChangeText(t *testing.T) {
+	var answer control.Answer
+	var asked control.Request
+	addr := agentThat(t, &answer, &asked)
+	for want, result := range map[string]cluster.ChangeResult{
+		"it: it could be done now\nnote: c could take over\n":                {What: "it", DryRun: true, Plan: cluster.Plan{Notes: []string{"c could take over"}}},
+		"it: it would be refused without --force\nwrites stop: b is away\n":  {What: "it", DryRun: true, Plan: cluster.Plan{Stops: []string{"b is away"}}},
+		"it: done, version 4 of the cluster state\nwrites stop: b is away\n": {What: "it", Changed: true, Version: 4, Plan: cluster.Plan{Stops: []string{"b is away"}}},
+	} {
+		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, result)}
+		wantCode := exitOK
+		if result.DryRun && len(result.Stops) > 0 {
+			wantCode = exitFailure
+		}
+		if code, out, errs := run(t, "maintenance", "off", "--addr", addr); code != wantCode || out != want || errs != "" {
+			t.Errorf("%d, %q, %q, want %q", code, out, errs, want)
+		}
+	}
+}
+
+// TestUnanswered: who cannot reach the agent is told what to do.
+func TestUnanswered(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+		code int
+	}{
+		{[]string{"audit", "--addr", "/nonexistent/s"}, "ask agent at /nonexistent/s: connect: no such file or directory: is the agent running there (systemctl status quorate)?", exitFailure},
+		{[]string{"status", "--addr", "127.0.0.1:1"}, "connection refused: is the agent running there", exitFailure},
+		{[]string{"audit", "--addr", "127.0.0.1:1"}, "requests go to the agent's control socket", exitUsage},
+	} {
+		if code, out, errs := run(t, c.args...); code != c.code || out != "" || !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%v: %d, %q, %q", c.args, code, out, errs)
+		}
 	}
 }
 
@@ -169,7 +225,7 @@ func TestDidCommitUnknown(t *testing.T) {
 	answer := cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: "no transaction of this cluster has this token"}
 	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, answer)}, &asked)
 	code, out, errs := run(t, "did-commit", "--session-token", "3e11fa47-71ca-11e1-9e33-c80aa9429562:22", "--addr", addr)
-	if code != exitUnknown || out != "not known: no transaction of this cluster has this token\n" || errs != "quorate: not known\n" {
+	if code != exitUnknown || out != "not known: no transaction of this cluster has this token\n" || errs != "" {
 		t.Errorf("%d, %q, %q", code, out, errs)
 	}
 }

@@ -54,7 +54,7 @@ func newDemoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run a cluster on this machine, kill its primary under load, check every row",
+		Short: "Run a cluster here, kill its primary, check every row",
 		Long: `Starts a cluster of stock MySQL servers on loopback, lets writers insert rows
 through the read/write ports, kills the primary's agent and mysqld with SIGKILL,
 measures how long no write was acknowledged, restarts the dead node and waits
@@ -72,7 +72,7 @@ directory with the logs stays.`,
   quorate demo --loggers 1
   quorate demo --json 2>/dev/null
   quorate demo --keep --mysql-base /opt/mysql`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd, o)
 		},

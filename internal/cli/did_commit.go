@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
 )
 
 // didCommitWait bounds the wait for the answer: the agent may have to read a
@@ -20,7 +21,7 @@ func newDidCommitCommand() *cobra.Command {
 	o := controlOptions{timeout: didCommitWait}
 	var token string
 	cmd := &cobra.Command{
-		Use:   "did-commit GTID | --session-token GTID [--config FILE | --addr HOST:PORT]",
+		Use:   "did-commit GTID | --session-token GTID",
 		Short: "Say whether a transaction was committed whose connection broke",
 		Long: `Says what became of a transaction whose outcome its client was not told. Any
 node's agent can be asked, on its own host. It asks a majority first, so that it
@@ -50,12 +51,20 @@ log knows no such token or server; 2 for wrong usage.`,
 			if (request.GTID == "") == (token == "") {
 				return usage(errors.New("name one GTID: the transaction's, or with --session-token one of the session's before it"))
 			}
+			if text := request.GTID + token; !isGTID(text) {
+				return usage(fmt.Errorf("%q is no GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23", text))
+			}
 			return o.didCommit(cmd.Context(), cmd.OutOrStdout(), request)
 		},
 	}
 	o.flags(cmd)
 	cmd.Flags().StringVar(&token, "session-token", "", "the last `GTID` that the session got with an OK")
 	return cmd
+}
+
+func isGTID(text string) bool {
+	_, err := gtid.ParseGTID(text)
+	return err == nil
 }
 
 func (o *controlOptions) didCommit(ctx context.Context, out io.Writer, r cluster.DidCommitRequest) error {
@@ -74,9 +83,9 @@ func (o *controlOptions) didCommit(ctx context.Context, out io.Writer, r cluster
 	case cluster.OutcomeCommitted:
 		return nil
 	case cluster.OutcomeNotCommitted:
-		return &exitError{exitFailure, errors.New("not committed")}
+		return &exitError{code: exitFailure}
 	}
-	return &exitError{exitUnknown, errors.New("not known")}
+	return &exitError{code: exitUnknown}
 }
 
 func printDidCommit(out io.Writer, answer cluster.DidCommit, asJSON bool) error {

@@ -10,7 +10,8 @@
 //	0  success
 //	1  failure: the agent failed, nobody answers, …; quorate did-commit: it is
 //	   not committed, and never will be, and nothing else
-//	2  wrong usage or a bad configuration; nothing was started
+//	2  wrong usage, a bad configuration, or a request that can never be carried out
+//	   as it stands, such as one for a node that does not exist; nothing was done
 //	3  quorate status: the cluster has no primary; a request that changes the
 //	   cluster: it has no leader, and nothing was done; quorate did-commit: it is
 //	   not known (yet), or nobody answers

@@ -13,7 +13,7 @@ files that mysqlbinlog can read.`,
   quorate log export --config node.toml --to all.binlog
   quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: showHelp,
 	}
 	cmd.AddCommand(newLogLsCommand(), newLogDumpCommand(), newLogVerifyCommand(), newLogExportCommand(), newLogPurgeCommand())

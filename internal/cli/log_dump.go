@@ -28,7 +28,7 @@ type dumpOptions struct {
 func newLogDumpCommand() *cobra.Command {
 	var o dumpOptions
 	cmd := &cobra.Command{
-		Use:   "dump (--config FILE | --dir DIR)",
+		Use:   "dump [--config FILE | --dir DIR]",
 		Short: "Print the entries of a node's log",
 		Long: `Prints the entries of a node's log: index, term, kind, the epoch and the number
 in it, the size of the data, and the transactions with their commit times (the
@@ -42,7 +42,7 @@ the entry that it belongs to.`,
 		Example: `  quorate log dump --config node.toml --from 1200 --to 1300
   quorate log dump --config node.toml --gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23 --events
   quorate log dump --dir /var/lib/quorate/log --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},

@@ -29,7 +29,7 @@ type exportOptions struct {
 func newLogExportCommand() *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
-		Use:   "export (--config FILE | --dir DIR) (--to FILE | --to-dir DIR)",
+		Use:   "export --to FILE | --to-dir DIR",
 		Short: "Write committed transactions as a binlog file",
 		Long: `Writes what is committed in a node's log as a binlog file: its transactions, byte
 for byte as their primaries wrote them. The node may run. It is for recovery to a
@@ -50,7 +50,7 @@ order. The files are synced. One that exists is not written over without --force
 		Example: `  quorate log export --config node.toml --to all.binlog
   quorate log export --config node.toml --to - --until-time "2026-03-01 11:59:59" | mysqlbinlog - | mysql
   quorate log export --dir /backup/log --to-dir restore --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

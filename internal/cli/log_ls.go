@@ -16,7 +16,7 @@ func newLogLsCommand() *cobra.Command {
 	var source logSource
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "ls (--config FILE | --dir DIR)",
+		Use:   "ls [--config FILE | --dir DIR]",
 		Short: "List the segments of a node's log",
 		Long: `Lists the segments of a node's log: their entries, transactions, and when the
 first and the last of these were committed, by the primary's clock, in UTC. It
@@ -27,7 +27,7 @@ A segment that is sealed does not change any more. One that is staged holds a
 single large transaction. The active one ends at the commit index here.`,
 		Example: `  quorate log ls --config node.toml
   quorate log ls --dir /var/lib/quorate/log --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runLogLs(cmd.OutOrStdout(), &source, asJSON)
 		},

@@ -40,14 +40,14 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 	switch {
 	case s.config != "" && s.dir != "":
 		return nil, usage(errors.New("--dir and --config both say where the log is: use one of them"))
-	case s.config != "":
+	case s.dir == "" && configPath(s.config) == "":
+		return nil, usage(fmt.Errorf("--config or --dir is missing: they say where the log is, and there is no %s", defaultConfig))
+	case s.dir == "":
 		c, err := loadConfig(s.config)
 		if err != nil {
 			return nil, err
 		}
 		s.dir = filepath.Join(c.DataDir, "log")
-	case s.dir == "":
-		return nil, usage(errors.New("--config or --dir is missing: they say where the log is"))
 	}
 	return seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,27 +12,26 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 )
 
-// purgeTimeout bounds how long the agent may take: it syncs the directory for
-// every segment that it removes.
-const purgeTimeout = time.Minute
+// purgeTimeout bounds how long the agent may take, which bounds itself by a minute:
+// it syncs the directory for every segment that it removes.
+const purgeTimeout = 70 * time.Second
 
 // purgeOptions is what the command line says.
 type purgeOptions struct {
-	addr                string
-	request             cluster.PurgeRequest
-	dryRun, asJSON, yes bool
+	controlOptions
+	request cluster.PurgeRequest
+	yes     bool
 }
 
 func newLogPurgeCommand() *cobra.Command {
-	var path, addr, keep string
-	var o purgeOptions
+	var keep string
+	o := purgeOptions{controlOptions: controlOptions{timeout: purgeTimeout}}
 	cmd := &cobra.Command{
-		Use:   "purge [--config FILE | --addr HOST:PORT]",
+		Use:   "purge [--keep SIZE] [--dry-run]",
 		Short: "Remove what nobody needs any more from a node's log",
 		Long: `Shows which of the oldest segments of one node's log can go, and why the others
 stay; then removes them. The agents do the same by themselves every minute.
@@ -47,13 +45,9 @@ On a terminal it asks before it removes anything. --json prints the plan that
 was carried out, or with --dry-run the one that would be, and does not ask.`,
 		Example: `  quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB
-  quorate log purge --addr localhost:7401 --keep 0 --yes`,
-		Args: cobra.NoArgs,
+  quorate log purge --keep 0 --yes`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if o.addr, err = statusAddress(path, addr); err != nil {
-				return err
-			}
 			if keep != "" {
 				size, err := config.ParseBytes(keep)
 				if err != nil {
@@ -64,67 +58,45 @@ was carried out, or with --dry-run the one that would be, and does not ask.`,
 			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	configFlag(cmd, &path)
-	cmd.Flags().StringVar(&addr, "addr", "", "`host:port` of the agent's api")
+	o.flags(cmd)
 	cmd.Flags().StringVar(&keep, "keep", "", "keep this `size` of the log, instead of the configured retention")
-	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "remove nothing")
+	cmd.Flags().BoolVarP(&o.request.DryRun, "dry-run", "n", false, "remove nothing")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the plan in JSON")
 	return cmd
 }
 
 func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	var plan cluster.PurgePlan
 	if o.asJSON {
-		return o.runJSON(ctx, out)
+		if err := o.ask(ctx, "log.purge", o.request, &plan); err != nil {
+			return err
+		}
+		return printJSON(out, plan)
 	}
-	planCtx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	plan, err := api.FetchPurgePlan(planCtx, o.addr, o.request)
-	if err != nil {
+	dry := o.request
+	dry.DryRun = true
+	if err := o.ask(ctx, "log.purge", dry, &plan); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(out, purgeTable(plan)); err != nil {
 		return fmt.Errorf("print plan: %w", err)
 	}
-	if o.dryRun || plan.UpTo == 0 {
+	if o.request.DryRun || plan.UpTo == 0 {
 		return nil
 	}
 	question := fmt.Sprintf("\nRemove entries %d-%d from the log of node %s? [y/N] ", plan.Segments[0].First, plan.UpTo, plan.Node)
 	if !o.yes && isTerminal(out) && !confirm(in, out, question) {
 		return errors.New("nothing was removed")
 	}
-	ctx, cancel = context.WithTimeout(ctx, purgeTimeout)
-	defer cancel()
-	if plan, err = api.Purge(ctx, o.addr, o.request); err != nil {
+	plan = cluster.PurgePlan{}
+	if err := o.ask(ctx, "log.purge", o.request, &plan); err != nil {
 		return err
 	}
 	result := fmt.Sprintf("\nremoved %s: the log of node %s now begins at entry %d\n", shortBytes(plan.Bytes), plan.Node, plan.UpTo+1)
 	if !plan.Done { // the agent was faster
 		result = "\nthere is nothing left to remove\n"
 	}
-	if _, err = io.WriteString(out, result); err != nil {
-		return fmt.Errorf("print result: %w", err)
-	}
-	return nil
-}
-
-func (o purgeOptions) runJSON(ctx context.Context, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
-	defer cancel()
-	ask := api.Purge
-	if o.dryRun {
-		ask = api.FetchPurgePlan
-	}
-	plan, err := ask(ctx, o.addr, o.request)
-	if err != nil {
-		return err
-	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(plan); err != nil {
-		return fmt.Errorf("print plan: %w", err)
-	}
-	return nil
+	return printText(out, result)
 }
 
 // confirm asks a question that only "y" or "yes" answers.

@@ -3,9 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
 )
 
 func samplePlan() cluster.PurgePlan {
@@ -34,45 +32,31 @@ ENTRIES  SIZE    LAST COMMIT           PLAN
 blocked: entries 101-200 would go by retention: node b needs it from index 120 (durable mark)
 `
 
-// purgeAgent answers like an agent and notes what it was asked.
-func purgeAgent(t *testing.T, plan cluster.PurgePlan) (addr string, asked *[]string) {
-	t.Helper()
-	asked = new([]string)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		*asked = append(*asked, r.Method+" "+r.URL.String()+" "+string(body))
-		answer := plan
-		answer.Done = r.Method == http.MethodPost && plan.UpTo != 0
-		_ = json.NewEncoder(w).Encode(answer)
-	}))
-	t.Cleanup(server.Close)
-	return server.Listener.Addr().String(), asked
-}
-
 func TestLogPurge(t *testing.T) {
+	var asked control.Request
 	done := "\nremoved 128MiB: the log of node a now begins at entry 101\n"
 	for _, c := range []struct {
 		name  string
 		args  []string
 		plan  cluster.PurgePlan
-		asked []string
+		asked string
 		out   string
 	}{
-		{"dry run", []string{"--dry-run"}, samplePlan(), []string{"GET /log/purge "}, samplePurgeTable},
-		{"configured", nil, samplePlan(), []string{"GET /log/purge ", "POST /log/purge {}"}, samplePurgeTable + done},
-		{"keep", []string{"--keep", "1KiB", "--yes"}, samplePlan(),
-			[]string{"GET /log/purge?retention_size=1024 ", `POST /log/purge {"retention_size":1024}`}, samplePurgeTable + done},
-		{"nothing", []string{"--keep", "0"}, cluster.PurgePlan{Node: "a"}, []string{"GET /log/purge?retention_size=0 "},
+		{"dry run", []string{"--dry-run"}, samplePlan(), `{"dry_run":true}`, samplePurgeTable},
+		{"configured", nil, samplePlan(), `{}`, samplePurgeTable + done},
+		{"keep", []string{"--keep", "1KiB", "--yes"}, samplePlan(), `{"retention_size":1024}`, samplePurgeTable + done},
+		{"nothing", []string{"--keep", "0"}, cluster.PurgePlan{Node: "a"}, `{"retention_size":0,"dry_run":true}`,
 			"node a: 0 of 0 segments can go, 0B\n\nENTRIES  SIZE  LAST COMMIT  PLAN\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			addr, asked := purgeAgent(t, c.plan)
+			c.plan.Done = c.plan.UpTo != 0
+			addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, c.plan)}, &asked)
 			code, out, errs := run(t, append([]string{"log", "purge", "--addr", addr}, c.args...)...)
 			if code != exitOK || errs != "" {
 				t.Fatalf("exit code %d: %s", code, errs)
 			}
-			if diff := cmp.Diff(c.asked, *asked); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
+			if asked.Name != "log.purge" || string(asked.Args) != c.asked {
+				t.Errorf("asked %s %s, want %s", asked.Name, asked.Args, c.asked)
 			}
 			if diff := cmp.Diff(c.out, out); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -81,36 +65,25 @@ func TestLogPurge(t *testing.T) {
 	}
 }
 
+// TestLogPurgeJSON: one request, and its plan.
 func TestLogPurgeJSON(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		done bool
-	}{{[]string{"--dry-run"}, false}, {nil, true}} {
-		addr, asked := purgeAgent(t, samplePlan())
-		code, out, errs := run(t, append([]string{"log", "purge", "--json", "--addr", addr}, c.args...)...)
+	var asked control.Request
+	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, samplePlan())}, &asked)
+	for want, args := range map[string][]string{`{"dry_run":true}`: {"--dry-run"}, "{}": nil} {
+		code, out, errs := run(t, append([]string{"log", "purge", "--json", "--addr", addr}, args...)...)
 		var got cluster.PurgePlan
 		if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK {
-			t.Fatalf("%v: exit code %d, %v: %s", c.args, code, err, errs)
+			t.Fatalf("%v: exit code %d, %v: %s", args, code, err, errs)
 		}
-		if got.Done != c.done || got.UpTo != 100 || len(*asked) != 1 {
-			t.Errorf("%v: %+v, asked %q", c.args, got, *asked)
+		if got.UpTo != 100 || string(asked.Args) != want {
+			t.Errorf("%v: %+v, asked %s", args, got, asked.Args)
 		}
 	}
 }
 
 func TestLogPurgeFails(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"--keep", "much"}, exitUsage, `--keep: "much" is not a size`},
-		{[]string{"--addr", "127.0.0.1:1"}, exitFailure, "ask agent at 127.0.0.1:1"},
-	} {
-		code, out, errs := run(t, append([]string{"log", "purge"}, c.args...)...)
-		if code != c.code || out != "" || !strings.Contains(errs, c.want) {
-			t.Errorf("%v: exit code %d, %q, %q", c.args, code, out, errs)
-		}
+	if code, out, errs := run(t, "log", "purge", "--keep", "much"); code != exitUsage || out != "" || !strings.Contains(errs, `--keep: "much" is not a size`) {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
 	}
 }
 

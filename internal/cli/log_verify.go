@@ -16,7 +16,7 @@ func newLogVerifyCommand() *cobra.Command {
 	var source logSource
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "verify (--config FILE | --dir DIR)",
+		Use:   "verify [--config FILE | --dir DIR]",
 		Short: "Check every byte of a node's log",
 		Long: `Reads all of a node's log and checks it: checksums, chains, how the segments
 follow on each other, that transactions are whole, the set of GTIDs at the
@@ -29,7 +29,7 @@ it. Exit code 1 if there is damage: each is told with its segment, offset and
 entry. The node does not take part with such a log until it is healed.`,
 		Example: `  quorate log verify --config node.toml
   quorate log verify --dir /backup/log --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := source.open()
 			if err != nil {

@@ -12,10 +12,11 @@ import (
 
 func newMaintenanceCommand() *cobra.Command {
 	var o controlOptions
+	var how cluster.Ask
 	var reason string
 	var bound time.Duration
 	cmd := &cobra.Command{
-		Use:   "maintenance on|off [--reason TEXT] [--for DURATION] [--config FILE | --addr HOST:PORT]",
+		Use:   "maintenance on|off [--reason TEXT] [--for DURATION]",
 		Short: "Switch maintenance on or off",
 		Long: `Switches maintenance on or off for the whole cluster. While it is on, no other
 node takes over by itself: the node that was the primary when it began is the
@@ -32,7 +33,7 @@ Any node's agent can be asked, on its own host. It takes a majority of the nodes
 Exit codes are those of "quorate node set".`,
 		Example: `  quorate maintenance on --reason "new disks in db2" --for 2h
   quorate maintenance off`,
-		Args:      cobra.ExactArgs(1),
+		Args:      oneArg("on or off"),
 		ValidArgs: []string{"on", "off"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			change := cluster.MaintenanceChange{On: args[0] == "on", Reason: reason, For: bound}
@@ -46,10 +47,14 @@ Exit codes are those of "quorate node set".`,
 					return usage(fmt.Errorf("--for: %w", err))
 				}
 			}
-			return o.change(cmd.Context(), cmd.OutOrStdout(), "maintenance", change)
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "maintenance", struct {
+				cluster.MaintenanceChange
+				cluster.Ask
+			}{change, how})
 		},
 	}
 	o.flags(cmd)
+	dryRunFlag(cmd, &how.DryRun)
 	cmd.Flags().DurationVar(&bound, "for", 0, "when it ends by itself (without: when it is switched off)")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, as `text` that every status shows")
 	return cmd

@@ -13,8 +13,9 @@ import (
 const membersExit = `
 
 One change at a time, and none after which the voters that are there now would be
-no majority. With --dry-run it is only looked whether it could be. Exit codes are
-those of "quorate node set".`
+no majority. --dry-run says whether it could be done now, and what it would mean for
+majority and failover; what would stop writes at once is refused without --force.
+Exit codes are those of "quorate node set".`
 
 // membersTimeout bounds the wait for the answer: two changes may be needed.
 const membersTimeout = 3*control.Timeout + controlTimeout
@@ -26,9 +27,9 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 	kind := ""
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + membersExit, Example: example,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.Change.Name, r.Change.Kind = args[0], cluster.Kind(kind)
+			r.Change.Name, r.Change.Kind, r.Change.Source = args[0], cluster.Kind(kind), sourceName(r.Change.Source)
 			if op == cluster.OpAdd && r.Change.Peer == "" {
 				return usage(errors.New("--peer is missing: the host:port where the node's agent listens for others"))
 			}
@@ -36,19 +37,20 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "only look whether it could be done now")
+	askFlags(cmd, &r.Ask)
 	if kinds {
 		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), "what it gets a vote as: `full` or logger; add also takes learner")
 	}
 	if op == cluster.OpAdd {
 		cmd.Flags().StringVar(&r.Change.Peer, "peer", "", "`host:port` where its agent listens for others")
+		sourceFlag(cmd, &r.Change.Source, &r.Change.SourceApplied)
 	}
 	return cmd
 }
 
 func newNodeAddCommand() *cobra.Command {
 	return membersCommand(cluster.OpAdd,
-		"add NAME --peer HOST:PORT [--kind full|logger|learner] [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"add NAME --peer HOST:PORT [--kind KIND] [--dry-run]",
 		"Add a node to the cluster", `Adds a node. Its own configuration has the same [[member]] list as all others, and
 a section [join] with its address and kind; it is in none of the lists.
 
@@ -63,14 +65,14 @@ how far it is. Until then nobody purges anything of the log.`,
 
 func newNodePromoteCommand() *cobra.Command {
 	return membersCommand(cluster.OpPromote,
-		"promote NAME [--kind full|logger] [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"promote NAME [--kind full|logger] [--dry-run]",
 		"Give a learner a vote", `Gives a learner a vote. It has to have caught up.`,
 		`  quorate node promote db4`, true)
 }
 
 func newNodeDemoteCommand() *cobra.Command {
 	return membersCommand(cluster.OpDemote,
-		"demote NAME [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"demote NAME [--dry-run]",
 		"Take a node's vote", `Takes a node's vote: it is a learner then, and goes on as a replica. The leader
 cannot be demoted.`,
 		`  quorate node demote db4`, false)
@@ -78,20 +80,21 @@ cannot be demoted.`,
 
 func newNodeRebuildCommand() *cobra.Command {
 	return membersCommand(cluster.OpRebuild,
-		"rebuild NAME [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"rebuild NAME [--dry-run]",
 		"Make a node's data anew", `Has a node remove its data and make them anew from those of the others, as a node
 that joins does. That is for one that is errant, or has lost its disk: it may be
 down, and with an empty data directory. What only this node has is lost.
 
 It has no vote until it has caught up; then it is again what it was. The leader
-cannot be rebuilt.`,
+cannot be rebuilt. OKs that wait for the node (--require-ack) wait until then: if
+that stops writes, it is refused without --force.`,
 		`  quorate node rebuild db2 --dry-run
   quorate node rebuild db2`, false)
 }
 
 func newNodeRemoveCommand() *cobra.Command {
 	return membersCommand(cluster.OpRemove,
-		"remove NAME [--dry-run] [--config FILE | --addr HOST:PORT]",
+		"remove NAME [--dry-run]",
 		"Remove a node from the cluster, for good", `Removes a node, for good: no other one can have its name. One with a vote is
 demoted first. It may be down. If it runs, or comes back, it learns that it was
 removed and serves nothing any more; its data stay. The leader cannot be removed.`,

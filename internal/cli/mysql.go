@@ -18,8 +18,8 @@ import (
 func newMySQLCommand(deps Deps) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:   "mysql --config FILE [-- ARGUMENTS]",
-		Short: "Open the mysql client on this node's server, as its administrator",
+		Use:   "mysql [--config FILE] [-- ARGUMENTS]",
+		Short: "Open the mysql client on this node's server",
 		Long: `Runs the mysql client of the installation that the node uses, on the node's own
 server, as the account "dba". It needs to read the node's secrets, so run it as
 the user that runs the agent, or as root. What follows -- goes to the client.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
 )
 
@@ -22,7 +21,7 @@ func newNodeCommand() *cobra.Command {
 node's agent can be asked, on its own host; it passes a change on to the leader.`,
 		Example: `  quorate node list
   quorate node set db2 --weight 7`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: showHelp,
 	}
 	cmd.AddCommand(newNodeListCommand(), newNodeSetCommand(), newNodeAddCommand(), newNodePromoteCommand(),
@@ -53,13 +52,13 @@ type nodeLine struct {
 func newNodeListCommand() *cobra.Command {
 	var o controlOptions
 	cmd := &cobra.Command{
-		Use:   "list [--config FILE | --addr HOST:PORT]",
+		Use:   "list",
 		Short: "List the nodes with what the cluster has agreed on about them",
 		Long: `Lists the nodes as one node's agent knows them: kind, weight, site, the address
 for other agents, role and version. "quorate status" shows how they are.`,
 		Example: `  quorate node list
   quorate node list --config node.toml --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.listNodes(cmd.Context(), cmd.OutOrStdout())
 		},
@@ -73,9 +72,7 @@ func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	st, err := api.FetchStatus(ctx, addr)
+	st, err := fetchStatus(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -119,15 +116,8 @@ func orDash(text string) string {
 	return text
 }
 
-func newNodeSetCommand() *cobra.Command {
-	var o controlOptions
-	var weight int
-	var site, degrade string
-	var requireAck bool
-	cmd := &cobra.Command{
-		Use:   "set NAME [--weight N] [--site S] [--require-ack [--degrade wait|drop-after=DURATION]] [--config FILE | --addr HOST:PORT]",
-		Short: "Change what the cluster has agreed on about a node",
-		Long: `Changes what the whole cluster goes by about a node.
+// nodeSetHelp says what can be set, and how all changes of the cluster state end.
+const nodeSetHelp = `Changes what the whole cluster goes by about a node.
 
 The weight of a full node, 0 to 9, says who leads rather than others; 0 never
 leads. The site is a label: nodes with the same one stand in the same place.
@@ -138,42 +128,91 @@ a time (--degrade drop-after=10s): that is an alarm in every status, a line in t
 audit log and a metric, and ends once the node has caught up. Each new leader
 waits for it anew. --require-ack=false takes it back.
 
+--source has another node with a vote feed a learner, which saves the leader the
+way to it; with --source-applied only with what that node's mysqld has applied,
+so that nobody reads more there. While the source is away the leader feeds it.
+--source none takes it back.
+
+--dry-run says what it would mean. What would stop writes at once, because the node
+is not there, is refused without --force.
+
 It takes a majority of the nodes. Exit code 0 if it is so now, 1 if another
 change came first or it failed, 2 if it cannot be, 3 if there is no leader and
 nothing was done, 4 if no majority has confirmed it in time: it may still be
-done, "quorate audit" shows it then.`,
+done, "quorate audit" shows it then.`
+
+// nodeSetFlags are the flags of what can be set of a node.
+type nodeSetFlags struct {
+	weight                    int
+	site, degrade, source     string
+	requireAck, sourceApplied bool
+}
+
+func (f *nodeSetFlags) add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.weight, "weight", 0, "who leads rather than others: 0 (never) to 9")
+	cmd.Flags().StringVar(&f.site, "site", "", "`label` of the place where it stands")
+	cmd.Flags().BoolVar(&f.requireAck, "require-ack", false, "have OKs wait for this node, too")
+	sourceFlag(cmd, &f.source, &f.sourceApplied)
+	cmd.Flags().StringVar(&f.degrade, "degrade", "", "what becomes of that while the node is away: `policy` wait or drop-after=DURATION")
+}
+
+// change is what the flags that were given say of a node.
+func (f *nodeSetFlags) change(cmd *cobra.Command, name string) (cluster.NodeChange, error) {
+	change := cluster.NodeChange{Name: name}
+	if cmd.Flags().Changed("weight") {
+		change.Weight = &f.weight
+	}
+	if cmd.Flags().Changed("site") {
+		change.Site = &f.site
+	}
+	if cmd.Flags().Changed("require-ack") {
+		change.RequireAck = &f.requireAck
+	}
+	if cmd.Flags().Changed("degrade") {
+		after, err := cluster.ParseDegrade(f.degrade)
+		if err != nil {
+			return change, usage(err)
+		}
+		change.DropAfter = &after
+	}
+	if cmd.Flags().Changed("source") {
+		change.Source = new(sourceName(f.source))
+	}
+	if cmd.Flags().Changed("source-applied") {
+		change.SourceApplied = &f.sourceApplied
+	}
+	if change == (cluster.NodeChange{Name: name}) {
+		return change, usage(errors.New("nothing to set: --weight, --site, --require-ack, --degrade or --source is missing"))
+	}
+	return change, nil
+}
+
+func newNodeSetCommand() *cobra.Command {
+	var o controlOptions
+	var how cluster.Ask
+	var f nodeSetFlags
+	cmd := &cobra.Command{
+		Use:   "set NAME [--weight N] [--site S] [--require-ack] ...",
+		Short: "Change what the cluster has agreed on about a node",
+		Long:  nodeSetHelp,
 		Example: `  quorate node set db2 --weight 7
   quorate node set db3 --weight 0 --site east --config node.toml
-  quorate node set db3 --require-ack --degrade drop-after=10s`,
-		Args: cobra.ExactArgs(1),
+  quorate node set db3 --require-ack --degrade drop-after=10s
+  quorate node set db9 --source db8`,
+		Args: oneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			change := cluster.NodeChange{Name: args[0]}
-			if cmd.Flags().Changed("weight") {
-				change.Weight = &weight
+			change, err := f.change(cmd, args[0])
+			if err != nil {
+				return err
 			}
-			if cmd.Flags().Changed("site") {
-				change.Site = &site
-			}
-			if cmd.Flags().Changed("require-ack") {
-				change.RequireAck = &requireAck
-			}
-			if cmd.Flags().Changed("degrade") {
-				after, err := cluster.ParseDegrade(degrade)
-				if err != nil {
-					return usage(err)
-				}
-				change.DropAfter = &after
-			}
-			if change.Weight == nil && change.Site == nil && change.RequireAck == nil && change.DropAfter == nil {
-				return usage(errors.New("nothing to set: --weight, --site, --require-ack or --degrade is missing"))
-			}
-			return o.change(cmd.Context(), cmd.OutOrStdout(), "node.set", change)
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "node.set", struct {
+				cluster.NodeChange
+				cluster.Ask
+			}{change, how})
 		},
 	}
 	o.flags(cmd)
-	cmd.Flags().IntVar(&weight, "weight", 0, "who leads rather than others: 0 (never) to 9")
-	cmd.Flags().StringVar(&site, "site", "", "`label` of the place where it stands")
-	cmd.Flags().BoolVar(&requireAck, "require-ack", false, "have OKs wait for this node, too")
-	cmd.Flags().StringVar(&degrade, "degrade", "", "what becomes of that while the node is away: `policy` wait or drop-after=DURATION")
+	askFlags(cmd, &how)
+	f.add(cmd)
 	return cmd
 }

@@ -11,7 +11,7 @@ import (
 func newRunCommand(deps Deps) *cobra.Command {
 	var path, format string
 	cmd := &cobra.Command{
-		Use:   "run --config FILE",
+		Use:   "run [--config FILE]",
 		Short: "Run this node: its agent and its mysqld",
 		Long: `Runs the node that the configuration file describes, until SIGTERM or SIGINT.
 It then hands a primary's role over, stops mysqld and ends. A second signal ends
@@ -24,7 +24,7 @@ Exit code 0 after a stop that was asked for, 2 if the configuration is wrong, 1
 for all else.`,
 		Example: `  quorate run --config /etc/quorate/node.toml
   quorate run --config node.toml --log-format json 2> quorate.log`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(path)
 			if err != nil {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/config"
 )
 
 // statusTimeout bounds how long the agent may take to answer: it answers from
@@ -28,47 +27,96 @@ const statusTimeout = 5 * time.Second
 
 func newStatusCommand() *cobra.Command {
 	var path, addr string
-	var asJSON bool
+	var asJSON, watch bool
 	cmd := &cobra.Command{
-		Use:   "status [--config FILE | --addr HOST:PORT]",
+		Use:   "status [--watch] [--json]",
 		Short: "Show the cluster as one node sees it",
-		Long: `Asks one node's agent for the state of the whole cluster. Without --config and
---addr it asks the default address on this host.
+		Long: `Asks one node's agent for the state of the whole cluster: the one of the
+configuration, or the default address on this host. --watch shows it again every
+second, until Ctrl-C. --json has more in it: the term, what is committed and applied,
+the lag in bytes, GTIDs, processes, versions.
+
+LOG is the first and the last entry of a node's log, LAG how old the oldest
+transaction is that its mysqld lacks.
 
 Exit code 0 if there is a primary, 3 if there is none, 1 if the agent does not
 answer.`,
 		Example: `  quorate status
-  quorate status --config node.toml
+  quorate status --watch --config node.toml
   quorate status --addr 10.0.0.2:7401 --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			target, err := statusAddress(path, addr)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case watch && asJSON:
+				return usage(errors.New("--watch and --json do not go together"))
+			case watch:
+				return watchStatus(cmd.Context(), cmd.OutOrStdout(), target)
 			}
 			return runStatus(cmd.Context(), cmd.OutOrStdout(), target, asJSON)
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().StringVar(&addr, "addr", "", "`host:port` of the agent's api")
+	cmd.Flags().StringVar(&addr, "addr", "", "`host:port` of the agent's api, or its control socket")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the agent's answer in JSON")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second")
 	return cmd
+}
+
+// watchEvery is how often a status is shown again.
+const watchEvery = time.Second
+
+// watchStatus shows the status again and again until ctx ends. That nobody answers is
+// shown, too: it may be what is waited for.
+func watchStatus(ctx context.Context, out io.Writer, addr string) error {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		text := ""
+		st, err := fetchStatus(ctx, addr)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			text = err.Error() + "\n"
+		default:
+			text = statusTable(st, isTerminal(out) && os.Getenv("NO_COLOR") == "")
+		}
+		text = time.Now().Format(time.TimeOnly) + " " + text
+		if isTerminal(out) {
+			text = "\x1b[H\x1b[2J" + text // home, and clear
+		}
+		if err := printText(out, text); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func fetchStatus(ctx context.Context, addr string) (cluster.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	st, err := api.FetchStatus(ctx, addr)
+	return st, unanswered(err)
 }
 
 // statusAddress returns where to ask.
 func statusAddress(path, addr string) (string, error) {
 	if addr != "" && path != "" {
-		return "", usage(errors.New("--addr and --config both say where to ask: use one of them"))
+		return "", usage(errTwoTargets)
 	}
 	if addr != "" {
 		return addr, nil
 	}
-	c := config.Default()
-	if path != "" {
-		var err error
-		if c, err = loadConfig(path); err != nil {
-			return "", err
-		}
+	c, err := agentConfig(path)
+	if err != nil {
+		return "", err
 	}
 	host, port, err := net.SplitHostPort(c.API.Listen)
 	if err != nil {
@@ -81,9 +129,7 @@ func statusAddress(path, addr string) (string, error) {
 }
 
 func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) error {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	st, err := api.FetchStatus(ctx, addr)
+	st, err := fetchStatus(ctx, addr)
 	if err != nil {
 		return err
 	}
@@ -103,22 +149,30 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 	return nil
 }
 
-// statusTable renders a status for people.
+// statusTable renders a status for people: a row for each node, in 80 columns if
+// names are short, and below them what there is to say of each.
 func statusTable(st cluster.Status, colour bool) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "cluster %s, primary %s, as node %s sees it\n%s%s\n", st.Cluster, cmp.Or(st.Primary, "none"), st.Self,
-		failoverLine(st.Failover), maintenanceLine(st.Maintenance)+ackLines(st, colour))
+		failoverLine(st.Failover), maintenanceLine(st.Maintenance)+recoveredLine(st.Recovered)+ackLines(st, colour)+repairLine(st))
 	header := strings.Count(text.String(), "\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tTERM\tLOG\tSIZE\tCOMMIT\tAPPLIED\tLAG TX\tLAG BYTES\tLAG TIME\tMYSQLD\tREASON")
+	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD")
+	reasons := ""
 	for _, n := range st.Nodes {
 		fmt.Fprintln(table, strings.Join(statusRow(n), "\t"))
+		for _, r := range statusReasons(n) {
+			reasons += fmt.Sprintf("%s: %s\n", n.Name, r)
+		}
 	}
 	table.Flush() // it writes to memory
+	if reasons != "" {
+		text.WriteString("\n" + reasons)
+	}
 	lines := strings.SplitAfter(text.String(), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " \n")
-		if n := i - header - 1; colour && i >= header && lines[i] != "" {
+		if n := i - header - 1; colour && i >= header && n < len(st.Nodes) {
 			code := "1" // bold
 			if n >= 0 {
 				code = nodeColour(st.Nodes[n])
@@ -131,38 +185,46 @@ func statusTable(st cluster.Status, colour bool) string {
 
 // statusRow returns one node's cells.
 func statusRow(n cluster.NodeStatus) []string {
-	age := time.Duration(n.AgeMs) * time.Millisecond
+	role, mysqld := string(n.Role), string(n.Mysqld)
 	switch {
 	case n.Reachable:
 	case n.Role == "":
-		return []string{n.Name, string(n.Kind), "unknown", weightCell(n), "-", "-", "-", "-", "-", "-", "-", "-", "-", "never heard from it"}
+		return []string{n.Name, string(n.Kind), "unknown", weightCell(n), "-", "-", "-", "-"}
 	default:
-		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
-		n.Role = "unreachable"
-		n.Mysqld, n.ServerVersion = "-", "" // an old answer, and likely a wrong one
+		role, mysqld, n.ServerVersion = "unreachable", "-", "" // an old answer, and likely a wrong one
+	}
+	lag := fmt.Sprintf("%.1fs", n.LagSeconds)
+	if n.LagTransactions > 0 {
+		lag += fmt.Sprintf(", %d tx", n.LagTransactions)
 	}
 	if n.Kind == cluster.KindLogger {
-		n.Mysqld = "-"
+		lag, mysqld = "-", "-"
 	}
-	mysqld := string(n.Mysqld)
 	if n.ServerVersion != "" {
 		mysqld += " " + n.ServerVersion
 	}
-	var reasons []string
+	return []string{n.Name, string(n.Kind), role, weightCell(n), fmt.Sprintf("%d-%d", n.LogFirst, n.LogLast), shortBytes(n.LogBytes), lag, mysqld}
+}
+
+// statusReasons are sentences: what there is to say of a node beside its row.
+func statusReasons(n cluster.NodeStatus) (reasons []string) {
+	switch {
+	case n.Reachable:
+	case n.Role == "":
+		return []string{"never heard from it"}
+	default:
+		age := time.Duration(n.AgeMs) * time.Millisecond
+		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
+	}
 	for _, r := range []struct{ about, text string }{
 		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
-		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace},
+		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace}, {"", sourceReason(n)},
 	} {
 		if r.text != "" {
 			reasons = append(reasons, oneLine(r.about+r.text))
 		}
 	}
-	applied := appliedCells(n)
-	return []string{
-		n.Name, string(n.Kind), string(n.Role), weightCell(n), fmt.Sprint(n.Term),
-		fmt.Sprintf("%d-%d", n.LogFirst, n.LogLast), shortBytes(n.LogBytes), fmt.Sprint(n.LogCommit), applied[0], applied[1], applied[2], applied[3],
-		mysqld, strings.Join(reasons, "; "),
-	}
+	return reasons
 }
 
 // failoverLine says what a failover would take now; "" = there is no primary.
@@ -198,16 +260,6 @@ func weightCell(n cluster.NodeStatus) string {
 		return "-"
 	}
 	return fmt.Sprint(n.Weight)
-}
-
-// appliedCells says how far mysqld is; a logger has none.
-func appliedCells(n cluster.NodeStatus) [4]string {
-	if n.Kind == cluster.KindLogger {
-		return [4]string{"-", "-", "-", "-"}
-	}
-	return [4]string{
-		fmt.Sprint(n.Applied), fmt.Sprint(n.LagTransactions), shortBytes(n.LagBytes), fmt.Sprintf("%.1fs", n.LagSeconds),
-	}
 }
 
 func nodeColour(n cluster.NodeStatus) string {

@@ -16,8 +16,8 @@ func TestStatusOfLogger(t *testing.T) {
 		Name: "c", Kind: cluster.KindLogger, Reachable: true, Role: cluster.RoleLogger, Term: 7,
 		LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Mysqld: cluster.MysqldNone,
 	})
-	if d := cmp.Diff([]string{"119", "-", "-", "-", "-", "-", ""}, row[len(row)-7:]); d != "" {
-		t.Errorf("commit to reason (-want +got):\n%s", d)
+	if d := cmp.Diff([]string{"-", "1-120", "96KiB", "-", "-"}, row[len(row)-5:]); d != "" {
+		t.Errorf("weight to mysqld (-want +got):\n%s", d)
 	}
 	if text := strings.Join(row, " "); !strings.HasPrefix(text, "c logger logger") {
 		t.Errorf("row %q", text)

@@ -24,7 +24,7 @@ func newSwitchoverCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	var args cluster.SwitchoverRequest
 	cmd := &cobra.Command{
-		Use:   "switchover [--to NODE] [--dry-run] [--max-pause 2s] [--wait 10s] [--config FILE | --addr HOST:PORT]",
+		Use:   "switchover [--to NODE] [--dry-run]",
 		Short: "Move the primary to another node, in order",
 		Long: `Moves the primary to another node without a failure: to the one that is named, or
 to the best by log, lag and weight. It first waits, up to --wait, until that node
@@ -48,14 +48,14 @@ usage, 3 if there is no leader, 4 if it is not known.`,
 		Example: `  quorate switchover --dry-run
   quorate switchover --to db2
   quorate switchover --max-pause 500ms --wait 1m`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.switchover(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
 	o.flags(cmd)
 	cmd.Flags().StringVar(&args.To, "to", "", "`node` that is to be the primary")
-	cmd.Flags().BoolVar(&args.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	dryRunFlag(cmd, &args.DryRun)
 	cmd.Flags().DurationVar(&args.MaxPause, "max-pause", maxPauseDefault, "how long writes may be closed before it is called off")
 	cmd.Flags().DurationVar(&args.Wait, "wait", 10*time.Second, "how long the other node may take to catch up first")
 	return cmd
@@ -70,10 +70,10 @@ func (o *controlOptions) switchover(ctx context.Context, out io.Writer, args clu
 	if o.asJSON {
 		err = printJSON(out, s)
 	} else {
-		_, err = io.WriteString(out, switchoverText(s))
+		err = printText(out, switchoverText(s))
 	}
 	if err == nil && s.DryRun && len(s.Blocks) > 0 {
-		err = &exitError{exitFailure, fmt.Errorf("it would not be done: %s", s.Blocks[0])}
+		err = &exitError{code: exitFailure}
 	}
 	return err
 }
@@ -81,6 +81,8 @@ func (o *controlOptions) switchover(ctx context.Context, out io.Writer, args clu
 func switchoverText(s cluster.Switchover) string {
 	var text strings.Builder
 	switch {
+	case len(s.Blocks) > 0:
+		text.WriteString("the primary would not move\n")
 	case s.To == "":
 	case s.DryRun:
 		fmt.Fprintf(&text, "the primary would move from %s to %s: %s\n", s.From, s.To, s.Why)
@@ -94,17 +96,14 @@ func switchoverText(s cluster.Switchover) string {
 	for _, b := range s.Blocks {
 		fmt.Fprintf(&text, "in the way: %s\n", oneLine(b))
 	}
-	for _, n := range s.Notes {
-		fmt.Fprintf(&text, "note: %s\n", oneLine(n))
-	}
-	return text.String()
+	return text.String() + noteLines(s.Notes)
 }
 
 func newRestartMysqldCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	var request cluster.RestartRequest
 	cmd := &cobra.Command{
-		Use:   "restart-mysqld NODE [--in-place] [--config FILE | --addr HOST:PORT]",
+		Use:   "restart-mysqld NODE [--in-place]",
 		Short: "Start a node's mysqld again, in order",
 		Long: `Stops the mysqld of a node in order and starts it again, for example to have it
 read its configuration. Of a primary, leadership moves to another node first (see
@@ -115,7 +114,7 @@ until its mysqld is back.
 The answer comes once mysqld replicates, or serves, again.`,
 		Example: `  quorate restart-mysqld db2
   quorate restart-mysqld db1 --in-place`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Node = args[0]
 			var done cluster.Restarted
@@ -129,11 +128,19 @@ The answer comes once mysqld replicates, or serves, again.`,
 			if done.Moved != nil {
 				text = switchoverText(*done.Moved)
 			}
+			if done.DryRun {
+				err := printText(cmd.OutOrStdout(), text+fmt.Sprintf("mysqld of %s would be stopped in order and started again\n", done.Node))
+				if err == nil && done.Moved != nil && len(done.Moved.Blocks) > 0 {
+					err = &exitError{code: exitFailure}
+				}
+				return err
+			}
 			text += fmt.Sprintf("mysqld of %s was restarted in %.1f s, incarnation %d\n", done.Node, done.Seconds, done.Incarnation)
 			return printText(cmd.OutOrStdout(), text)
 		},
 	}
 	o.flags(cmd)
+	dryRunFlag(cmd, &request.DryRun)
 	cmd.Flags().BoolVar(&request.InPlace, "in-place", false, "do not move the primary first")
 	cmd.Flags().DurationVar(&request.MaxPause, "max-pause", maxPauseDefault, "how long closing writes may take before it is called off")
 	return cmd
@@ -143,7 +150,7 @@ func newFenceCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	var request cluster.FenceRequest
 	cmd := &cobra.Command{
-		Use:   "fence NODE [--reason TEXT] [--force] [--config FILE | --addr HOST:PORT]",
+		Use:   "fence NODE [--reason TEXT] [--force]",
 		Short: "Keep mysqld from running on a node",
 		Long: `Ends the mysqld of a node, at once, and keeps it from being started, over restarts
 of the agent, too, until "quorate unfence". The agent goes on: it votes and keeps the
@@ -151,7 +158,7 @@ log. The primary is refused without --force: its sessions would end in doubt. Mo
 it first with "quorate switchover".`,
 		Example: `  quorate fence db3 --reason "its disk is exchanged"
   quorate unfence db3`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Node = args[0]
 			return o.fence(cmd.Context(), cmd.OutOrStdout(), "fence", request)
@@ -159,35 +166,60 @@ it first with "quorate switchover".`,
 	}
 	o.flags(cmd)
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, as `text` that the status shows")
+	dryRunFlag(cmd, &request.DryRun)
 	cmd.Flags().BoolVar(&request.Force, "force", false, "take the primary, too")
 	return cmd
 }
 
 func newUnfenceCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
+	var request cluster.FenceRequest
 	cmd := &cobra.Command{
-		Use:     "unfence NODE [--config FILE | --addr HOST:PORT]",
-		Short:   "Let mysqld run on a node again",
-		Long:    `Takes back what "quorate fence" did: mysqld is started, and follows the primary.`,
+		Use:   "unfence NODE",
+		Short: "Let mysqld run on a node again",
+		Long: `Takes back what "quorate fence" did: mysqld is started, and follows the primary. A
+node that quorate itself has fenced comes back by itself when its reason has ended,
+which its status says.`,
 		Example: `  quorate unfence db3`,
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.fence(cmd.Context(), cmd.OutOrStdout(), "unfence", cluster.FenceRequest{Node: args[0]})
+			request.Node = args[0]
+			return o.fence(cmd.Context(), cmd.OutOrStdout(), "unfence", request)
 		},
 	}
 	o.flags(cmd)
+	dryRunFlag(cmd, &request.DryRun)
 	return cmd
 }
 
 func (o *controlOptions) fence(ctx context.Context, out io.Writer, name string, request cluster.FenceRequest) error {
-	var f cluster.Fence
+	var f cluster.FenceResult
 	if err := o.ask(ctx, name, request, &f); err != nil {
 		return err
 	}
 	if o.asJSON {
 		return printJSON(out, f)
 	}
-	return printText(out, fmt.Sprintf("%s %s: done\n", name, request.Node))
+	return printText(out, fenceText(name, request.Node, f))
+}
+
+func fenceText(name, node string, f cluster.FenceResult) string {
+	var text string
+	switch fence := name == "fence"; {
+	case fence && !f.Changed:
+		text = fmt.Sprintf("%s was fenced already: %s", node, oneLine(f.Fence.String()))
+	case !f.Changed:
+		text = node + " was not fenced by an operator"
+	case fence && f.DryRun:
+		text = fmt.Sprintf("the mysqld of %s would be ended, and kept down", node)
+	case f.DryRun:
+		text = fmt.Sprintf("the mysqld of %s would be started; it was %s", node, oneLine(f.Fence.String()))
+	case fence:
+		text = fmt.Sprintf("%s is fenced: its mysqld is down, and stays so until \"quorate unfence %s\"", node, node)
+	default:
+		text = fmt.Sprintf("%s is not fenced any more: its mysqld starts, see \"quorate status\"", node)
+	}
+	return text + "\n" + noteLines(f.Notes)
 }
 
 func printText(out io.Writer, text string) error {

@@ -16,6 +16,7 @@ func TestActions(t *testing.T) {
 	addr := agentThat(t, &answer, &asked)
 	moved := cluster.Switchover{From: "a", To: "b", Why: "it was named", PauseMs: 61.7, Notes: []string{"a\nnote"}}
 	planned := cluster.Switchover{From: "a", To: "b", Why: "it was named", DryRun: true}
+	fence := cluster.Fence{By: "ann@db1", At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Reason: "disk"}
 	blocked := cluster.Switchover{From: "a", DryRun: true, Blocks: []string{"b lags"}}
 	for line, want := range map[string]struct {
 		result any
@@ -28,14 +29,24 @@ func TestActions(t *testing.T) {
 		"switchover --dry-run --wait 1s": {planned, `switchover {"dry_run":true,"max_pause_ns":2000000000,"wait_ns":1000000000}`,
 			"the primary would move from a to b: it was named\n", exitOK},
 		"switchover --dry-run --max-pause 1s": {blocked, `switchover {"dry_run":true,"max_pause_ns":1000000000,"wait_ns":10000000000}`,
-			"in the way: b lags\n", exitFailure},
+			"the primary would not move\nin the way: b lags\n", exitFailure},
 		"restart-mysqld a": {cluster.Restarted{Node: "a", Moved: &moved, Incarnation: 3, Seconds: 2.04}, `restart {"node":"a","max_pause_ns":2000000000}`,
 			"the primary moved from a to b: no writes for about 62 ms\nnote: a note\nmysqld of a was restarted in 2.0 s, incarnation 3\n", exitOK},
 		"restart-mysqld a --in-place": {cluster.Restarted{Node: "a", Incarnation: 3, Seconds: 2}, `restart {"node":"a","in_place":true,"max_pause_ns":2000000000}`,
 			"mysqld of a was restarted in 2.0 s, incarnation 3\n", exitOK},
-		"fence b --reason disk": {cluster.Fence{By: "ann@db1"}, `fence {"node":"b","reason":"disk"}`, "fence b: done\n", exitOK},
-		"fence b --force":       {cluster.Fence{By: "ann@db1"}, `fence {"node":"b","force":true}`, "fence b: done\n", exitOK},
-		"unfence b":             {cluster.Fence{By: "ann@db1"}, `unfence {"node":"b"}`, "unfence b: done\n", exitOK},
+		"restart-mysqld a --dry-run": {cluster.Restarted{Node: "a", DryRun: true, Moved: &blocked}, `restart {"node":"a","dry_run":true,"max_pause_ns":2000000000}`,
+			"the primary would not move\nin the way: b lags\nmysqld of a would be stopped in order and started again\n", exitFailure},
+		"fence b --reason disk": {cluster.FenceResult{Fence: fence, Changed: true, Notes: []string{"c could take over"}}, `fence {"node":"b","reason":"disk"}`,
+			"b is fenced: its mysqld is down, and stays so until \"quorate unfence b\"\nnote: c could take over\n", exitOK},
+		"fence b --force": {cluster.FenceResult{Fence: fence}, `fence {"node":"b","force":true}`,
+			"b was fenced already: fenced by ann@db1 at 2026-01-02T12:00:00Z: disk\n", exitOK},
+		"fence b --dry-run": {cluster.FenceResult{Fence: fence, Changed: true, DryRun: true}, `fence {"node":"b","dry_run":true}`,
+			"the mysqld of b would be ended, and kept down\n", exitOK},
+		"unfence b": {cluster.FenceResult{Fence: fence, Changed: true}, `unfence {"node":"b"}`,
+			"b is not fenced any more: its mysqld starts, see \"quorate status\"\n", exitOK},
+		"unfence b -n": {cluster.FenceResult{Fence: fence, Changed: true, DryRun: true}, `unfence {"node":"b","dry_run":true}`,
+			"the mysqld of b would be started; it was fenced by ann@db1 at 2026-01-02T12:00:00Z: disk\n", exitOK},
+		"unfence  b": {cluster.FenceResult{Notes: []string{"b is replica"}}, `unfence {"node":"b"}`, "b was not fenced by an operator\nnote: b is replica\n", exitOK},
 	} {
 		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, want.result)}
 		code, out, errs := run(t, append(strings.Fields(line), "--addr", addr)...)

@@ -23,7 +23,7 @@ func newVersionCommand(deps Deps) *cobra.Command {
 		Short: "Print the version",
 		Example: `  quorate version
   quorate version --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versionInfo{deps.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
 			if asJSON {

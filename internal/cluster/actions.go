@@ -34,6 +34,7 @@ type RestartRequest struct {
 	Node string `json:"node"`
 	// InPlace: a primary stays the leader, and writes wait until its mysqld is back.
 	InPlace  bool          `json:"in_place,omitempty"`
+	DryRun   bool          `json:"dry_run,omitempty"`
 	MaxPause time.Duration `json:"max_pause_ns"`
 }
 
@@ -42,6 +43,7 @@ type Restarted struct {
 	Node string `json:"node"`
 	// Moved is the switchover that came first, nil if there was none.
 	Moved       *Switchover `json:"moved,omitempty"`
+	DryRun      bool        `json:"dry_run,omitempty"`
 	Incarnation uint64      `json:"incarnation"`
 	// Seconds is from mysqld's end to its being a replica, or the primary, again.
 	Seconds float64 `json:"seconds"`
@@ -52,7 +54,8 @@ type FenceRequest struct {
 	Node   string `json:"node"`
 	Reason string `json:"reason,omitempty"`
 	// Force takes the primary, too: its sessions end at once, in doubt.
-	Force bool `json:"force,omitempty"`
+	Force  bool `json:"force,omitempty"`
+	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // Fence is an operator's fence on a node.
@@ -60,6 +63,16 @@ type Fence struct {
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitempty"`
+}
+
+// FenceResult says what became of a FenceRequest.
+type FenceResult struct {
+	Fence
+	// Changed is false where it was so already: the fence is the one of then.
+	Changed bool `json:"changed"`
+	DryRun  bool `json:"dry_run,omitempty"`
+	// Notes are sentences: what it means for the cluster.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // String says it in a sentence.

@@ -6,8 +6,12 @@ import "time"
 // became of it.
 type AuditEntry struct {
 	At time.Time `json:"at"`
-	// By is who asked: an OS user and a host, as the caller said.
+	// By is who asked: an OS account and a host, as the kernel said there.
 	By string `json:"by"`
+	// Node is the one that did or refused it, and Seq its number there, which grows;
+	// none: it is a change of the cluster state, which every node has by the log.
+	Node string `json:"node,omitempty"`
+	Seq  uint64 `json:"seq,omitempty"`
 	// What says in a line what it was.
 	What   string `json:"what"`
 	Result string `json:"result"`
@@ -15,6 +19,12 @@ type AuditEntry struct {
 	// Version the state's; 0: it was none.
 	Index   uint64 `json:"index,omitempty"`
 	Version uint64 `json:"version,omitempty"`
+}
+
+// AuditSince asks, between agents, for the oldest lines of the asked node's own
+// with a higher number.
+type AuditSince struct {
+	Seq uint64 `json:"seq"`
 }
 
 // AuditRequest asks for the newest lines of a node's audit log.

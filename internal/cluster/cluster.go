@@ -40,6 +40,10 @@ type Member struct {
 	// Instance is the data directory that a node was given that is rebuilt, or was:
 	// it has no other any more; "" = it is the one that it came with.
 	Instance string `json:"instance,omitempty"`
+	// Source is the name of the node that feeds a learner in place of the leader; "" =
+	// the leader does. SourceApplied: with no more than what its mysqld has applied.
+	Source        string `json:"source,omitempty"`
+	SourceApplied bool   `json:"source_applied,omitempty"`
 }
 
 // The weights of nodes.
@@ -98,6 +102,8 @@ const (
 	LogOK LogState = "ok"
 	// LogFull: its disk has no space left.
 	LogFull LogState = "full"
+	// LogStalled: its disk has not answered for an election timeout.
+	LogStalled LogState = "stalled"
 	// LogDamaged: what was fsynced cannot be read any more.
 	LogDamaged LogState = "damaged"
 	// LogRepairing: what was damaged is fetched from another node.
@@ -145,15 +151,26 @@ type NodeStatus struct {
 	// RequireAck says that ACKs wait for it, and how that degrades (Member.Degrade);
 	// "" = they do not.
 	RequireAck string `json:"require_ack,omitempty"`
+	// Source is the member's, as the leader's in place of which it feeds it. FedBy is
+	// whom a learner with a source says that it gets its log from now; "" = the leader.
+	Source string `json:"source,omitempty"`
+	FedBy  string `json:"fed_by,omitempty"`
+	// StateFormat is what its quorate knows of a cluster state; 0 = the first (1).
+	StateFormat int `json:"state_format,omitempty"`
 	// StateVersion is that of the newest cluster state that the node has applied;
 	// nil: its quorate knows none.
 	StateVersion *uint64 `json:"state_version,omitempty"`
+	// StateKept is the index of the newest change of it that the node has on its disk.
+	StateKept uint64 `json:"state_kept,omitempty"`
 	// Reachable is false where the status is an old one or was never heard.
 	Reachable bool `json:"reachable"`
 	// AgeMs is how old this status is on the node that shows it.
 	AgeMs int64 `json:"age_ms"`
 	// Instance is that of its data directory: another one where that was made anew.
 	Instance string `json:"instance,omitempty"`
+	// Leaving: the cluster has given it another one, and what it said of its log and
+	// its mysqld in this one counts no more.
+	Leaving bool `json:"leaving,omitempty"`
 
 	Role Role `json:"role"`
 	// Reason is a sentence: why the node is in this role, or what it waits for.
@@ -212,12 +229,17 @@ type NodeStatus struct {
 	Errant string `json:"errant,omitempty"`
 	// ErrantSaved is a sentence: where they were saved, or why they were not.
 	ErrantSaved string `json:"errant_saved,omitempty"`
+	// ErrantAllSaved: every one of them was.
+	ErrantAllSaved bool `json:"errant_all_saved,omitempty"`
 	// WaitingSessions is the number of sessions that wait for an ACK.
 	WaitingSessions int64 `json:"waiting_sessions"`
 	// Router is the host:port of the node's read/write port.
 	Router string `json:"router,omitempty"`
 	// AgentVersion is the quorate version.
 	AgentVersion string `json:"agent_version"`
+	// AuditSeq is the number of the newest line of its own in its audit log; 0 = there
+	// is none.
+	AuditSeq uint64 `json:"audit_seq,omitempty"`
 }
 
 // Status is the cluster as one node sees it.
@@ -236,4 +258,10 @@ type Status struct {
 	StateVersion uint64       `json:"state_version"`
 	Maintenance  *Maintenance `json:"maintenance,omitempty"`
 	Durability   Durability   `json:"durability,omitempty"`
+	// Recovered is there while nodes of before a recovery are not taken in again.
+	Recovered *Recovery `json:"recovered,omitempty"`
+	// Reseed, Errant and RetainBytesMax are the cluster state's, with their defaults.
+	Reseed         Reseed       `json:"reseed,omitempty"`
+	Errant         ErrantPolicy `json:"errant,omitempty"`
+	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
 }

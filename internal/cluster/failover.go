@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -64,32 +63,40 @@ const (
 	logNearEntries = 4096
 )
 
-// EstimateFailover says what a failover away from the primary would take: the
-// best of the others, by what it lacks. A long statement that it is in would come
-// on top; how long nobody knows.
-func EstimateFailover(nodes []NodeStatus, primary string, t FailoverTimes) Failover {
-	f := Failover{BacklogSeconds: math.Inf(1)}
-	committed := uint64(0)
+// slowerSeconds is by how much longer a failover to another node would take that
+// this is worth a word: nodes that are so close count as equally far.
+const slowerSeconds = 0.5
+
+// EstimateFailover says what a failover from the primary to another node would
+// take, the one that would be chosen, by what it lacks. A long statement that it is
+// in would come on top; how long nobody knows.
+func EstimateFailover(nodes []NodeStatus, primary, to string, t FailoverTimes) Failover {
+	f := Failover{To: to}
+	committed, weight := uint64(0), 0
 	for _, n := range nodes {
 		if n.Name == primary {
 			committed = n.LogCommit
 		}
 	}
 	for _, n := range nodes {
-		if n.Name == primary || !n.CanTakeOver() || n.LogLast+logNearEntries < committed {
-			continue
-		}
-		backlog, reason := n.BacklogSeconds(), ""
-		if n.ApplyStuck >= stuckSeconds {
-			backlog += stuckSeconds
-			reason = fmt.Sprintf("%s has applied nothing for %.0f s: a statement that takes long has to end first", n.Name, n.ApplyStuck)
-		}
-		if backlog < f.BacklogSeconds {
-			f.To, f.BacklogSeconds, f.Reason = n.Name, backlog, reason
+		if n.Name == to {
+			weight = n.Weight
+			f.BacklogSeconds = n.BacklogSeconds()
+			if n.LogLast+logNearEntries < committed {
+				f.Reason = fmt.Sprintf("%s has to be sent %d entries of the log first", n.Name, committed-n.LogLast)
+			}
+			if n.ApplyStuck >= stuckSeconds {
+				f.BacklogSeconds += stuckSeconds
+				f.Reason = fmt.Sprintf("%s has applied nothing for %.0f s: a statement that takes long has to end first", n.Name, n.ApplyStuck)
+			}
 		}
 	}
-	if f.To == "" {
-		return Failover{Reason: "no other node could take over now"}
+	for _, n := range nodes {
+		// Who has the log may win the election, and gives way to a heavier node only.
+		wins := n.Name != primary && n.Name != to && n.CanTakeOver() && n.Weight >= weight && n.LogLast+logNearEntries >= committed
+		if longer := n.BacklogSeconds() - f.BacklogSeconds; wins && longer > slowerSeconds && f.Reason == "" {
+			f.Reason = fmt.Sprintf("%.1f s more if %s wins the election", longer, n.Name)
+		}
 	}
 	f.ProcessSeconds = t.Process.Seconds() + f.BacklogSeconds + t.Open.Seconds()
 	f.HostSeconds = t.Host.Seconds() + f.BacklogSeconds + t.Open.Seconds()

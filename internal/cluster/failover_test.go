@@ -34,30 +34,26 @@ func TestEstimateFailover(t *testing.T) {
 			LagBytes: lagBytes, LagSeconds: 60, ApplyRate: 1e6, LogState: LogOK, LogLast: 5904, LogCommit: 5800}
 	}
 	with := func(n NodeStatus, f func(*NodeStatus)) NodeStatus { f(&n); return n }
-	none := Failover{Reason: "no other node could take over now"}
 	for name, c := range map[string]struct {
+		to    string
 		nodes []NodeStatus
 		want  Failover
 	}{
-		"alone":      {nil, none},
-		"no lag":     {[]NodeStatus{replica("b", 0)}, Failover{To: "b", ProcessSeconds: 0.5, HostSeconds: 1.9}},
-		"the best":   {[]NodeStatus{replica("b", 5e6), replica("c", 2e6)}, Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
-		"not seen":   {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Reachable = false })}, none},
-		"fenced":     {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Role = RoleFenced })}, none},
-		"logger":     {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Kind, n.Role = KindLogger, RoleLogger })}, none},
-		"learner":    {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Kind = KindLearner })}, none},
-		"weight 0":   {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Weight = 0 })}, none},
-		"log behind": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.LogLast = 5000 })}, none},
-		"stuck": {[]NodeStatus{with(replica("b", 1e6), func(n *NodeStatus) { n.ApplyStuck = 42 })}, Failover{To: "b", BacklogSeconds: 3,
+		"its log is behind": {"b", []NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.LogLast = 5000 })}, Failover{To: "b",
+			ProcessSeconds: 0.5, HostSeconds: 1.9, Reason: "b has to be sent 5000 entries of the log first"}},
+		"no lag": {"b", []NodeStatus{replica("b", 0)}, Failover{To: "b", ProcessSeconds: 0.5, HostSeconds: 1.9}},
+		"a lag":  {"c", []NodeStatus{replica("b", 1e6), replica("c", 2e6)}, Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
+		"one that is as heavy lags": {"c", []NodeStatus{replica("b", 5e6), replica("c", 2e6)}, Failover{To: "c", BacklogSeconds: 2,
+			ProcessSeconds: 2.5, HostSeconds: 3.9, Reason: "3.0 s more if b wins the election"}},
+		"one that is lighter lags": {"c", []NodeStatus{with(replica("b", 5e6), func(n *NodeStatus) { n.Weight = 4 }), replica("c", 2e6)},
+			Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
+		"one that cannot win lags": {"c", []NodeStatus{with(replica("b", 5e6), func(n *NodeStatus) { n.LogLast = 5000 }), replica("c", 2e6)},
+			Failover{To: "c", BacklogSeconds: 2, ProcessSeconds: 2.5, HostSeconds: 3.9}},
+		"stuck": {"b", []NodeStatus{with(replica("b", 1e6), func(n *NodeStatus) { n.ApplyStuck = 42 })}, Failover{To: "b", BacklogSeconds: 3,
 			ProcessSeconds: 3.5, HostSeconds: 4.9, Reason: "b has applied nothing for 42 s: a statement that takes long has to end first"}},
-		"better slow than stuck": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.ApplyStuck = 2 }), replica("c", 1e6)},
-			Failover{To: "c", BacklogSeconds: 1, ProcessSeconds: 1.5, HostSeconds: 2.9}},
-		"disk full": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.LogState = LogFull })}, none},
-		"the next best": {[]NodeStatus{with(replica("b", 0), func(n *NodeStatus) { n.Weight = 0 }), replica("c", 3e6)},
-			Failover{To: "c", BacklogSeconds: 3, ProcessSeconds: 3.5, HostSeconds: 4.9}},
 	} {
-		nodes := append([]NodeStatus{with(replica("a", 0), func(n *NodeStatus) { n.Role, n.LogCommit = RolePrimary, 10000 })}, c.nodes...)
-		if diff := cmp.Diff(c.want, EstimateFailover(nodes, "a", times)); diff != "" {
+		nodes := append([]NodeStatus{with(replica("a", 9e6), func(n *NodeStatus) { n.Role, n.LogCommit = RolePrimary, 10000 })}, c.nodes...)
+		if diff := cmp.Diff(c.want, EstimateFailover(nodes, "a", c.to, times)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

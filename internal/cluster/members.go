@@ -37,15 +37,20 @@ type MembershipChange struct {
 	// Kind is what a learner is promoted to, and what a node that is added is
 	// promoted to once it has caught up: KindLearner or "" = it is not.
 	Kind Kind `json:"kind,omitempty"`
-	// Instance is that of the new data directory of a node that is rebuilt.
+	// Instance is that of the new data directory of a node that is rebuilt; for a
+	// promotion, of the one that was found to have caught up.
 	Instance string `json:"instance,omitempty"`
+	// Source and SourceApplied are those of a learner that is added.
+	Source        string `json:"source,omitempty"`
+	SourceApplied bool   `json:"source_applied,omitempty"`
+	// Why says why the cluster does it by itself; "" = somebody has asked for it.
+	Why string `json:"why,omitempty"`
 }
 
 // MembershipRequest asks for a change of the list of members.
 type MembershipRequest struct {
 	Change MembershipChange `json:"change"`
-	// DryRun: it is only judged.
-	DryRun bool `json:"dry_run,omitempty"`
+	Ask
 }
 
 // String says in a line what is done.
@@ -59,11 +64,17 @@ func (c MembershipChange) String() string {
 	case OpPromote:
 		return fmt.Sprintf("promote node %s to %s", c.Name, c.Kind)
 	}
+	if c.Why != "" {
+		return fmt.Sprintf("%s node %s: %s", c.Op, c.Name, c.Why)
+	}
 	return fmt.Sprintf("%s node %s", c.Op, c.Name)
 }
 
 // Votes tells whether a member has a vote.
 func (m Member) Votes() bool { return m.Kind != KindLearner }
+
+// Rebuilding tells whether a member has lost its vote until its data are made anew.
+func (m Member) Rebuilding() bool { return !m.Votes() && m.Becomes != "" && m.Instance != "" }
 
 // Voters returns the ids of the members that have a vote, in their order.
 func (s State) Voters() (ids []NodeID) {
@@ -80,6 +91,12 @@ func (s *State) setMembership(c MembershipChange) error {
 		return s.add(c)
 	}
 	m, err := s.Member(c.Name)
+	switch {
+	case err != nil && c.Op == OpRebuild:
+		m, err = s.takeBack(c.Name, err)
+	case err != nil && c.Op == OpRemove && s.forget(c.Name):
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -89,6 +106,8 @@ func (s *State) setMembership(c MembershipChange) error {
 		return fmt.Errorf("node %s has a vote: it is a %s node", m.Name, m.Kind)
 	case c.Op == OpPromote && c.Kind != KindFull && c.Kind != KindLogger:
 		return fmt.Errorf("node %s cannot become %q: a node with a vote is %s or %s", m.Name, c.Kind, KindFull, KindLogger)
+	case c.Op == OpPromote && c.Instance != m.Instance:
+		return fmt.Errorf("node %s has been rebuilt since it was found to have caught up", m.Name)
 	case c.Op == OpPromote:
 		s.Members[i] = m.promoted(c.Kind)
 	case c.Op == OpDemote && !m.Votes():
@@ -96,17 +115,19 @@ func (s *State) setMembership(c MembershipChange) error {
 	case c.Op == OpDemote:
 		m.Kind, m.Weight, m.RequireAck, m.DropAfter = KindLearner, 0, false, 0
 		s.Members[i] = m
+		s.dropSource(m.Name)
 	case c.Op == OpRebuild && c.Instance == "":
 		return errors.New("a node that is rebuilt has a new instance")
 	case c.Op == OpRebuild:
 		if m.Votes() {
 			m.Becomes = m.Kind
 		}
-		m.Kind, m.RequireAck, m.DropAfter, m.Instance = KindLearner, false, 0, c.Instance
+		m.Kind, m.Instance = KindLearner, c.Instance // who is waited for is so still, or promises would end unseen
 		s.Members[i] = m
 	case c.Op == OpRemove:
 		s.Members = slices.Delete(s.Members, i, i+1)
 		s.Removed = append(s.Removed, m.ID)
+		s.dropSource(m.Name)
 	default:
 		return fmt.Errorf("%q is nothing that can be done to a node", c.Op)
 	}
@@ -123,6 +144,7 @@ func (m Member) promoted(kind Kind) Member {
 		m.Weight = WeightDefault
 	}
 	m.Kind, m.Becomes = kind, ""
+	m.Source, m.SourceApplied = "", false // a node with a vote is fed by the leader
 	return m
 }
 
@@ -139,6 +161,9 @@ func (s *State) add(c MembershipChange) error {
 	case len(s.Members) >= membersMax:
 		return fmt.Errorf("there are %d nodes, at most %d can be", len(s.Members), membersMax)
 	}
+	if s.leftBehind(func(m Member) bool { return m.Name == c.Name || m.ID == c.ID }) >= 0 {
+		return fmt.Errorf("node %s was in this cluster before it was recovered: quorate node rebuild %s", c.Name, c.Name)
+	}
 	for _, m := range s.Members {
 		if m.Name == c.Name || m.ID == c.ID {
 			return fmt.Errorf("there is a node %s already", m.Name)
@@ -150,6 +175,17 @@ func (s *State) add(c MembershipChange) error {
 	m := Member{ID: c.ID, Name: c.Name, Peer: c.Peer, Kind: KindLearner}
 	if c.Kind != KindLearner {
 		m.Becomes = c.Kind
+	}
+	switch {
+	case c.Source != "" && m.Becomes != "":
+		return fmt.Errorf("node %s gets a vote, and is fed by the leader: only a learner has a source", c.Name)
+	case c.Source != "":
+		if err := s.maySource(c.Name, c.Source, KindLearner); err != nil {
+			return err
+		}
+		m.Source, m.SourceApplied = c.Source, c.SourceApplied
+	case c.SourceApplied:
+		return fmt.Errorf("node %s has no source: source-applied says nothing without one", c.Name)
 	}
 	s.Members = append(s.Members, m)
 	return nil

@@ -3,6 +3,7 @@ package cluster
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -69,12 +70,12 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 }
 
-// TestRebuild takes a node's vote and gives it back as it was.
+// TestRebuild takes a node's vote and gives it back as it was. Who is waited for is so
+// all the time.
 func TestRebuild(t *testing.T) {
 	s := testState()
-	weight := 7
 	for _, c := range []Change{
-		{Node: &NodeChange{Name: "b", Weight: &weight}},
+		{Node: &NodeChange{Name: "b", Weight: new(7), RequireAck: new(true), DropAfter: new(time.Second)}},
 		{Membership: &MembershipChange{Op: OpRebuild, Name: "b", Instance: "i1"}},
 		{Membership: &MembershipChange{Op: OpRebuild, Name: "b", Instance: "i2"}}, // once more, before it is back
 	} {
@@ -84,12 +85,18 @@ func TestRebuild(t *testing.T) {
 		}
 		s = next
 	}
-	want := Member{ID: 2, Name: "b", Peer: "b:7400", Kind: KindLearner, Weight: 7, Becomes: KindFull, Instance: "i2"}
+	want := Member{ID: 2, Name: "b", Peer: "b:7400", Kind: KindLearner, Weight: 7, Becomes: KindFull, Instance: "i2",
+		RequireAck: true, DropAfter: time.Second}
 	got, err := s.Member("b")
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	if s, err = s.With(change(Change{Membership: &MembershipChange{Op: OpPromote, Name: "b", Kind: KindFull}})); err != nil {
+	// Who was found to have caught up with the data of before gets no vote.
+	late := change(Change{Membership: &MembershipChange{Op: OpPromote, Name: "b", Kind: KindFull, Instance: "i1"}})
+	if _, err := s.With(late); err == nil {
+		t.Error("promoted with the data of before it was rebuilt again")
+	}
+	if s, err = s.With(change(Change{Membership: &MembershipChange{Op: OpPromote, Name: "b", Kind: KindFull, Instance: "i2"}})); err != nil {
 		t.Fatal(err)
 	}
 	want.Kind, want.Becomes = KindFull, ""

@@ -31,11 +31,6 @@ func (c NodeChange) checkAck(m Member) error {
 	return nil
 }
 
-// SettingsChange asks for a change of what is the whole cluster's.
-type SettingsChange struct {
-	Durability *Durability `json:"durability,omitempty"`
-}
-
 // AcksWait tells whether an ACK waits for more than the commit.
 func (s State) AcksWait() bool {
 	for _, m := range s.Members {

@@ -7,6 +7,8 @@ type PurgeRequest struct {
 	// RetentionSize takes the place of the configured retention, its age too; nil
 	// = the configured one. What a member needs stays, whatever it says.
 	RetentionSize *int64 `json:"retention_size,omitempty"`
+	// DryRun asks for the plan alone.
+	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // PurgePlan says of every segment of one node's log whether it may go, and why.

@@ -60,6 +60,14 @@ type State struct {
 	// Maintenance is nil while there is none.
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	Durability  Durability   `json:"durability"`
+	// Reseed, Errant and RetainBytesMax say what is done by itself with a node whose
+	// data are of no use; "" and 0 = auto, keep, no bound.
+	Reseed         Reseed       `json:"reseed,omitempty"`
+	Errant         ErrantPolicy `json:"errant,omitempty"`
+	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
+	// Recovered says that the cluster was made of one node of another one, whose
+	// majority was gone; nil = it was not.
+	Recovered *Recovery `json:"recovered,omitempty"`
 }
 
 // NewState is the state before any change: what the configuration says.
@@ -100,6 +108,7 @@ type Change struct {
 	Maintenance *MaintenanceChange `json:"maintenance,omitempty"`
 	Durability  *Durability        `json:"durability,omitempty"`
 	Membership  *MembershipChange  `json:"membership,omitempty"`
+	Settings    *SettingsChange    `json:"settings,omitempty"`
 }
 
 // NodeChange changes what is not nil of one member.
@@ -109,6 +118,9 @@ type NodeChange struct {
 	Site       *string        `json:"site,omitempty"`
 	RequireAck *bool          `json:"require_ack,omitempty"`
 	DropAfter  *time.Duration `json:"drop_after_ns,omitempty"`
+	// Source is the name of the node that feeds a learner; "" = the leader.
+	Source        *string `json:"source,omitempty"`
+	SourceApplied *bool   `json:"source_applied,omitempty"`
 }
 
 // MaintenanceChange switches maintenance on or off.
@@ -131,6 +143,8 @@ type ChangeResult struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	// Version is the state's now.
 	Version uint64 `json:"version"`
+	// Plan is what it means; of a change that was made, if there was reason to warn.
+	Plan
 }
 
 // ErrUnchanged refuses a change that changes nothing: it is so already.
@@ -166,6 +180,11 @@ func (s State) Clone() State {
 		m := *s.Maintenance
 		s.Maintenance = &m
 	}
+	if s.Recovered != nil {
+		r := *s.Recovered
+		r.Without = slices.Clone(r.Without)
+		s.Recovered = &r
+	}
 	return s
 }
 
@@ -188,9 +207,11 @@ func (s State) With(c Change) (State, error) {
 		next.Durability = *c.Durability
 	case c.Membership != nil:
 		changed, err = true, next.setMembership(*c.Membership)
+	case c.Settings != nil:
+		changed, err = next.setSettings(*c.Settings)
 	}
 	if err == nil {
-		err = next.check()
+		err = next.check(s.noFull())
 	}
 	if err == nil && !changed {
 		err = fmt.Errorf("%s: %w", c, ErrUnchanged)
@@ -204,7 +225,7 @@ func (s State) With(c Change) (State, error) {
 // check refuses a change that says nothing, two things, or too much.
 func (c Change) check() error {
 	said := 0
-	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil} {
+	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil} {
 		if is {
 			said++
 		}
@@ -258,7 +279,7 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	}
 	before := m
 	switch {
-	case c.Weight == nil && c.Site == nil && c.RequireAck == nil && c.DropAfter == nil:
+	case c == NodeChange{Name: c.Name}:
 		return false, fmt.Errorf("nothing is said of node %s that could be changed", c.Name)
 	case c.Weight != nil && (*c.Weight < 0 || *c.Weight > WeightMax):
 		return false, fmt.Errorf("weight %d: a weight is 0 to %d, 0 never leads", *c.Weight, WeightMax)
@@ -269,7 +290,7 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	case c.DropAfter != nil && *c.DropAfter < 0:
 		return false, fmt.Errorf("drop-after %v is before now", *c.DropAfter)
 	}
-	if err := c.checkAck(m); err != nil {
+	if err := errors.Join(c.checkAck(m), s.checkSource(c, m)); err != nil {
 		return false, err
 	}
 	set(&m.Weight, c.Weight)
@@ -279,6 +300,9 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	if !m.RequireAck {
 		m.DropAfter = 0 // if it is required again, that is for as long as it takes
 	}
+	set(&m.Source, c.Source)
+	set(&m.SourceApplied, c.SourceApplied)
+	m.SourceApplied = m.SourceApplied && m.Source != ""
 	s.Members[slices.Index(s.Members, before)] = m
 	return m != before, nil
 }
@@ -331,19 +355,17 @@ func (s *State) setMaintenance(c Change) (changed bool, err error) {
 	return true, nil
 }
 
-// check refuses a state in which nobody could lead, or whose durability nobody
-// could reach.
-func (s State) check() error {
-	leads := false
+// check refuses a state in which nobody could lead, unless nobody could before, or
+// whose durability nobody could reach.
+func (s State) check(nobodyLed bool) error {
 	sites := map[string]bool{}
 	for _, m := range s.Members {
-		leads = leads || m.Kind == KindFull && m.Weight > 0
 		if m.Votes() {
 			sites[m.Site] = true
 		}
 	}
 	switch {
-	case !leads:
+	case s.noFull() && !nobodyLed:
 		return errors.New("no full node with a weight above 0 would be left: nobody could lead")
 	case s.heldByNobody():
 		return fmt.Errorf("maintenance is on, and node %s alone may open for writes: it would not be able to any more; "+
@@ -374,6 +396,8 @@ func (c Change) String() string {
 		return fmt.Sprintf("durability %s", *c.Durability)
 	case c.Membership != nil:
 		return c.Membership.String()
+	case c.Settings != nil:
+		return c.Settings.String()
 	}
 	return "no change that this quorate knows"
 }
@@ -407,6 +431,15 @@ func (c NodeChange) String() string {
 		said = append(said, "degrade wait")
 	case c.DropAfter != nil:
 		said = append(said, fmt.Sprintf("degrade drop-after %v", *c.DropAfter))
+	}
+	switch {
+	case c.Source != nil && *c.Source == "":
+		said = append(said, "source none")
+	case c.Source != nil:
+		said = append(said, "source "+*c.Source)
+	}
+	if c.SourceApplied != nil {
+		said = append(said, fmt.Sprintf("source-applied %t", *c.SourceApplied))
 	}
 	return fmt.Sprintf("node %s: %s", c.Name, strings.Join(said, ", "))
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -31,12 +32,13 @@ type Config struct {
 	// Readers are the accounts of downstream readers.
 	Readers []Reader
 
-	Raft   Raft
-	Log    Log
-	MySQL  MySQL
-	Feed   Feed
-	Router Router
-	API    API
+	Raft    Raft
+	Log     Log
+	MySQL   MySQL
+	Feed    Feed
+	Router  Router
+	API     API
+	Control Control
 
 	// source says where each value came from, for messages; nil without a file.
 	source *source
@@ -133,6 +135,20 @@ type Router struct {
 // API is where the agent answers HTTP.
 type API struct {
 	Listen string
+}
+
+// Control is where operators' requests come in, on this host alone.
+type Control struct {
+	// Socket is the path of the Unix socket; "" = control.sock in DataDir.
+	Socket string
+	// Group is the OS group whose accounts may ask, beside root and the agent's own
+	// account; "" = none.
+	Group string
+}
+
+// ControlSocket returns the path of the socket that takes operators' requests.
+func (c Config) ControlSocket() string {
+	return cmp.Or(c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
 }
 
 // Default returns a Config with every default. The cluster's name, the node's

@@ -84,6 +84,7 @@ log_level = "debug"
 member = [{name = "n1", peer = "h1:1", kind = "full"}, {name = "n2", peer = "h2:9"}, {name = "n3", peer = "h3:9", kind = "logger"}, {name = "n4", peer = "h4:9", weight = 9}]
 join = {peer = "h5:9", kind = "learner"}
 api = {listen = "127.0.0.1:3"}
+control = {socket = "/run/q.sock", group = "dba"}
 [raft]
 heartbeat = "50ms"
 election_timeout = "700ms"
@@ -117,8 +118,7 @@ password_file = "/p"
 [router]
 read_write = ":2"
 hold_timeout = "5s"
-hold_max = 7
-`))
+hold_max = 7`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,13 +136,38 @@ hold_max = 7
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 			{User: "copy", PasswordFile: "/p"},
 		},
-		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7}, API: API{"127.0.0.1:3"},
+		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7}, API: API{"127.0.0.1:3"}, Control: Control{"/run/q.sock", "dba"},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if err := c.Validate(); err != nil {
 		t.Errorf("Validate: %v", err)
+	}
+}
+
+// TestControlSocket: it is in the data directory unless it is told otherwise, and
+// what the kernel would not take is said before.
+func TestControlSocket(t *testing.T) {
+	c := Default()
+	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault}}
+	c.DataDir = "/" + strings.Repeat("d", socketPathBytesMax-len("//control.sock"))
+	if err := c.Validate(); err != nil || len(c.ControlSocket()) != socketPathBytesMax {
+		t.Errorf("the longest: %v, %d bytes", err, len(c.ControlSocket()))
+	}
+	c.DataDir += "d"
+	want := []string{"config: the control socket's path " + c.DataDir + "/control.sock has 108 bytes, the kernel takes 107: " +
+		"set control.socket to a shorter one, such as /run/quorate/a.sock"}
+	if d := cmp.Diff(want, lines(c.Validate())); d != "" {
+		t.Errorf("too long (-want +got):\n%s", d)
+	}
+	c.Control.Socket = "/run/quorate/a.sock"
+	if err := c.Validate(); err != nil || c.ControlSocket() != "/run/quorate/a.sock" {
+		t.Errorf("elsewhere: %v, %s", err, c.ControlSocket())
+	}
+	c.Control.Socket = "a.sock"
+	if d := cmp.Diff([]string{`config: control.socket "a.sock" is not an absolute path: write one that starts with /`}, lines(c.Validate())); d != "" {
+		t.Errorf("relative (-want +got):\n%s", d)
 	}
 }
 

@@ -101,6 +101,8 @@ func (c *Config) fields() map[string]func(string) error {
 		"router.hold_timeout":     setDuration(&c.Router.HoldTimeout),
 		"router.hold_max":         setInt(&c.Router.HoldMax),
 		"api.listen":              setText(&c.API.Listen),
+		"control.socket":          setText(&c.Control.Socket),
+		"control.group":           setText(&c.Control.Group),
 	}
 }
 

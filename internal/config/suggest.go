@@ -32,7 +32,7 @@ func (d *decoder) hint(name, last string, isTable bool) string {
 		}
 	}
 	if isTable {
-		if t := closest(name, tables(known)); t != "" {
+		if t := Closest(name, tables(known)); t != "" {
 			return fmt.Sprintf(" (did you mean [%s]?)", t)
 		}
 		return ""
@@ -53,7 +53,7 @@ func (d *decoder) hint(name, last string, isTable bool) string {
 	if len(elsewhere) > 0 { // the right name, but below the wrong [table]
 		return fmt.Sprintf(" (it belongs under %s)", strings.Join(elsewhere, " or "))
 	}
-	if s := closest(last, siblings); s != "" {
+	if s := Closest(last, siblings); s != "" {
 		return fmt.Sprintf(" (did you mean %q?)", s)
 	}
 	return ""
@@ -78,9 +78,9 @@ func hasPrefix(fields map[string]func(string) error, prefix string) bool {
 	return false
 }
 
-// closest returns the candidate with the fewest edits from word, or "" if all
+// Closest returns the candidate with the fewest edits from word, or "" if all
 // are more than a third of the word away: such a guess would not help.
-func closest(word string, candidates []string) string {
+func Closest(word string, candidates []string) string {
 	best, bestEdits := "", max(len(word)/3, 1)+1
 	for _, c := range slices.Sorted(slices.Values(candidates)) {
 		if n := edits(word, c); n < bestEdits {

@@ -67,6 +67,10 @@ const (
 	// must end before common client time-outs make the client give up anyway.
 	holdTimeoutMax = 10 * time.Minute
 	holdMaxMax     = 100_000
+
+	// socketPathBytesMax is what the kernel takes (sun_path in unix(7), less its
+	// NUL).
+	socketPathBytesMax = 107
 )
 
 // Validate judges all values. Its error joins one Problem for everything that
@@ -80,6 +84,7 @@ func (c Config) Validate() error {
 	c.validateMySQL(l)
 	c.validateReaders(l)
 	c.validateListeners(l)
+	c.validateControl(l)
 	return l.err()
 }
 
@@ -299,6 +304,18 @@ func (c Config) validateMySQL(l *problemList) {
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			l.add(key, "%s holds a control character: write the value on one line", key)
 		}
+	}
+}
+
+// validateControl judges the path of the control socket.
+func (c Config) validateControl(l *problemList) {
+	path := c.ControlSocket()
+	switch {
+	case c.Control.Socket != "" && !filepath.IsAbs(path):
+		l.add("control.socket", "control.socket %q is not an absolute path: write one that starts with /", path)
+	case len(path) > socketPathBytesMax:
+		l.add("control.socket", "the control socket's path %s has %d bytes, the kernel takes %d: set control.socket to a shorter one, such as /run/quorate/%s.sock",
+			path, len(path), socketPathBytesMax, c.Node)
 	}
 }
 

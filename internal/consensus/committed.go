@@ -39,6 +39,8 @@ type Committed struct {
 	changed chan struct{}
 	// markTerm is the Raft term of the newest entry; 0 = none since the start.
 	markTerm uint64
+	// ended is where the epoch before the newest one ended.
+	ended epochEnd
 
 	state        cluster.StatePoint
 	stateChanged chan struct{}
@@ -110,6 +112,7 @@ func (c *Committed) apply(index, term uint64, data []byte) *StateOutcome {
 		return c.applyState(index, h, body) // of no epoch: it moves neither Epoch nor Number
 	}
 	c.checkOrder(index, h)
+	c.noteEpochEnd(h)
 	c.mark.Epoch, c.mark.Number, c.known = h.Term, h.Number, true
 	switch h.Kind {
 	case entry.KindTransactions:

@@ -145,11 +145,15 @@ type Group struct {
 	leaseDuration   time.Duration
 	transferredTerm uint64 // no lease in this term any more: a transfer was asked for
 
-	// heardAt is when a message came from a node last. membersTerm is the term in
+	// heardAt is when a message came from a node last, by the host's time: acks.heard
+	// counts this node's own ticks, and forgets at the end of a term. membersTerm is the term in
 	// which this leader proposed a change of the members that is not applied; 0 =
 	// none.
 	heardAt     map[cluster.NodeID]time.Duration
 	membersTerm uint64
+
+	// fed holds the learners that their sources feed now.
+	fed map[uint64]bool
 
 	// acks holds back what is committed and may not be acknowledged.
 	acks acks
@@ -196,6 +200,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		last:          cfg.Log.LastIndex(),
 		heardAt:       map[cluster.NodeID]time.Duration{},
 		asked:         map[uint64]uint64{},
+		fed:           map[uint64]bool{},
 		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
 	}
 	g.committed.setState(point)
@@ -247,6 +252,7 @@ func (g *Group) Tick(now time.Duration) {
 	g.tickRaft()
 	g.observe()
 	g.tickAcks()
+	g.tickJoint()
 	if g.campaignAt != 0 && now >= g.campaignAt {
 		g.campaignAt = 0
 		if g.role.Leader == 0 {
@@ -276,8 +282,11 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	if m.GetType() == pb.MsgVote && string(m.GetContext()) == raftCampaignTransfer && !g.mayForce(m) {
 		return // I5: a live leader's lease may rest on this node
 	}
-	if g.saysNothing(m) {
+	if g.saysNothing(m) || g.answersInVain(m) {
 		return
+	}
+	if m.GetType() == pb.MsgReadIndex && g.role.Leading && g.committed.term() != g.role.Term {
+		return // as in readState: a single voter would answer a learner before it knows what is committed
 	}
 	if m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
 		if m = g.cutBeforeMissingStage(m); m == nil {
@@ -285,14 +294,19 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 		}
 	}
 	g.heard(m)
-	g.storage.sending = g.role.Leading && m.GetTerm() == g.role.Term
-	if g.storage.sending && m.GetType() == pb.MsgHeartbeatResp {
-		g.returnToLog(m.GetFrom())
-	}
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.
-	_ = g.rn.Step(m)
-	g.storage.sending = false
+	step := func() { _ = g.rn.Step(m) }
+	if g.role.Leading && m.GetTerm() == g.role.Term {
+		g.storage.send(func() {
+			if m.GetType() == pb.MsgHeartbeatResp {
+				g.returnToLog(m.GetFrom())
+			}
+			step()
+		})
+	} else {
+		step()
+	}
 	g.observe()
 	g.retryHeld()
 }
@@ -312,11 +326,11 @@ func (g *Group) SendMore() {
 		}
 	})
 	self := uint64(g.cfg.Self)
-	g.storage.sending = true
-	for _, id := range behind {
-		_ = g.rn.Step(&pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: &self, Term: new(g.role.Term)})
-	}
-	g.storage.sending = false
+	g.storage.send(func() {
+		for _, id := range behind {
+			_ = g.rn.Step(&pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: &self, Term: new(g.role.Term)})
+		}
+	})
 	g.observe()
 }
 
@@ -461,9 +475,8 @@ func (g *Group) admit(h entry.Header) error {
 }
 
 func (g *Group) submit(h entry.Header, data []byte) {
-	g.storage.sending = true
-	err := g.rn.Propose(data)
-	g.storage.sending = false
+	var err error
+	g.storage.send(func() { err = g.rn.Propose(data) })
 	if err != nil {
 		// Dropped: nothing was appended. Hold it; the epoch's end refuses it.
 		g.held, g.heldHeader = data, h
@@ -514,6 +527,7 @@ func (g *Group) observe() {
 	if !now.Leading || now.Term != g.role.Term {
 		g.epoch, g.next = 0, 0
 		g.endAcks()
+		clear(g.fed)
 		g.rounds, g.leaseUntil = nil, 0
 		g.ticksToRound = 0
 	}
@@ -532,9 +546,7 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 		return
 	}
 	g.transferredTerm, g.leaseUntil = g.role.Term, 0
-	g.storage.sending = true
-	g.rn.TransferLeader(uint64(id))
-	g.storage.sending = false
+	g.storage.send(func() { g.rn.TransferLeader(uint64(id)) })
 	g.observe()
 }
 
@@ -557,10 +569,12 @@ func (g *Group) Resign(term uint64) {
 }
 
 // LeaderGone says that a fresh dial to a peer was refused: its process is dead
-// while its host lives. If it was the leader, it is forgotten, and this node
-// campaigns after a stagger that depends on its rank among the rest, so that
-// two survivors do not split the vote.
+// while its host lives. So no change of the members counts on it until it is heard
+// again. If it was the leader, it is forgotten, and this node campaigns after a
+// stagger that depends on its rank among the rest, so that two survivors do not
+// split the vote.
 func (g *Group) LeaderGone(now time.Duration, id cluster.NodeID) {
+	delete(g.heardAt, id)
 	if g.role.Leader != id || g.role.Leading {
 		return
 	}
@@ -646,7 +660,9 @@ func (g *Group) Ready() (out Output, ok bool) {
 			case raft.LocalApplyThread:
 				g.apply(m)
 			default:
-				g.out.Send = append(g.out.Send, m)
+				if !g.leavesToSource(m) {
+					g.out.Send = append(g.out.Send, m)
+				}
 			}
 		}
 		for _, rs := range rd.ReadStates {

@@ -3,7 +3,9 @@ package consensus
 import (
 	"cmp"
 
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -67,6 +69,7 @@ func (g *Group) standsBack() bool {
 // same ticks, has ended before (I5). Half a timeout lets seven of eight full nodes
 // stand first, and costs no more where only this node can win.
 func (g *Group) tickRaft() {
+	g.forgetSilentLeader()
 	from := g.cfg.ElectionTicks
 	switch {
 	case g.role.Leading:
@@ -78,6 +81,22 @@ func (g *Group) tickRaft() {
 		g.silence++
 	}
 	g.rn.Tick()
+}
+
+// forgetSilentLeader has a node without a vote forget a leader that it has not heard
+// for an election timeout. Raft only looks at that where it would stand for election.
+// Who asks such a node, before a recovery, would be told of a leader that is long gone.
+func (g *Group) forgetSilentLeader() {
+	if g.silence < g.cfg.ElectionTicks || g.role.Leader == 0 || g.role.Leading {
+		return
+	}
+	votes := false // by raft's configuration: in the middle of a change it may still
+	g.rn.WithProgress(func(id uint64, kind raft.ProgressType, _ tracker.Progress) {
+		votes = votes || id == uint64(g.cfg.Self) && kind == raft.ProgressTypePeer
+	})
+	if !votes {
+		_ = g.rn.ForgetLeader() // it fails for nothing that is here
+	}
 }
 
 // heard ends the silence, with what makes raft begin its timeout anew.

@@ -31,6 +31,8 @@ type world struct {
 	dropTimeoutNow bool
 	// mute holds the nodes whose answers to appends are lost.
 	mute map[uint64]bool
+	// appends counts the append messages to each node that a network carried.
+	appends map[uint64]int
 }
 
 type member struct {
@@ -56,7 +58,7 @@ const (
 )
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, cut: map[uint64]bool{}, mute: map[uint64]bool{}}
+	w := &world{t: t, cut: map[uint64]bool{}, mute: map[uint64]bool{}, appends: map[uint64]int{}}
 	for range nodes {
 		w.nodes = append(w.nodes, &member{fs: vfs.NewMem()})
 	}
@@ -145,6 +147,9 @@ func (w *world) send(msgs []*pb.Message) {
 		}
 		if !local && w.mute[from] && msg.GetType() == pb.MsgAppResp {
 			continue
+		}
+		if !local && msg.GetType() == pb.MsgApp {
+			w.appends[to]++
 		}
 		m := w.node(to)
 		m.inbox = append(m.inbox, msg)

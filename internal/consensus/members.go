@@ -80,7 +80,7 @@ func raftChange(before cluster.State, c cluster.StateChange) *pb.ConfChangeV2 {
 	case cluster.OpRemove:
 		kind = pb.ConfChangeRemoveNode
 	}
-	for _, m := range before.Members {
+	for _, m := range slices.Concat(before.Members, c.State.Members) { // one that a recovery left behind is in the second alone
 		if m.Name == change.Name {
 			id = m.ID
 		}
@@ -114,6 +114,10 @@ func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.Sta
 			return fmt.Errorf("%s: %w", change, err)
 		}
 	}
+	if c.State.Durability == cluster.DurabilitySiteMajority && g.sitesThere(now, c.State) < 2 && g.sitesThere(now, before) >= 2 {
+		return fmt.Errorf("%s: only voters of one site would be there, and with durability %s all writes would wait",
+			change, cluster.DurabilitySiteMajority)
+	}
 	if change.Op == cluster.OpPromote {
 		return g.caughtUp(c)
 	}
@@ -122,7 +126,6 @@ func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.Sta
 
 // majorityThere refuses a state whose voters are not there by majority.
 func (g *Group) majorityThere(now time.Duration, s cluster.State) error {
-	electionTimeout := time.Duration(g.cfg.ElectionTicks) * g.cfg.Tick
 	var missing []string
 	voters := 0
 	for _, m := range s.Members {
@@ -130,7 +133,7 @@ func (g *Group) majorityThere(now time.Duration, s cluster.State) error {
 			continue
 		}
 		voters++
-		if at, ok := g.heardAt[m.ID]; m.ID != g.cfg.Self && (!ok || now-at > electionTimeout) {
+		if !g.isThere(now, m.ID) {
 			missing = append(missing, m.Name)
 		}
 	}
@@ -138,6 +141,24 @@ func (g *Group) majorityThere(now time.Duration, s cluster.State) error {
 		return fmt.Errorf("only %d of %d voters would be there, without %s", there, voters, strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// isThere tells whether a node was heard within an election timeout, and its process is
+// not known to be gone since, or is this one.
+func (g *Group) isThere(now time.Duration, id cluster.NodeID) bool {
+	at, ok := g.heardAt[id]
+	return id == g.cfg.Self || ok && now-at <= time.Duration(g.cfg.ElectionTicks)*g.cfg.Tick
+}
+
+// sitesThere counts the sites with a voter that is there.
+func (g *Group) sitesThere(now time.Duration, s cluster.State) int {
+	sites := map[string]bool{}
+	for _, m := range s.Members {
+		if m.Votes() && m.Site != "" && g.isThere(now, m.ID) {
+			sites[m.Site] = true
+		}
+	}
+	return len(sites)
 }
 
 // caughtUp refuses to give a vote to a learner that is far behind.

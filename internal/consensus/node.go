@@ -117,10 +117,12 @@ type Node struct {
 	acks    atomic.Pointer[cluster.AckStatus]
 
 	// appendBegan is the boot time at which the group commit under way began;
-	// 0 = none. diskCheckAfter is the loop's.
+	// 0 = none. diskCheckAfter is the loop's, and suspectAppend: one that took too
+	// long when it was first looked at.
 	appendBegan    atomic.Int64
 	full           atomic.Bool // its disk has no space: reported by OnFull
 	diskCheckAfter time.Duration
+	suspectAppend  time.Duration
 }
 
 // BootTime is the clock of all leases: it goes on while the machine sleeps
@@ -369,6 +371,10 @@ func (n *Node) checkDisk() {
 	began := time.Duration(n.appendBegan.Load())
 	now := BootTime()
 	if began == 0 || n.full.Load() || now-began < n.cfg.ElectionTimeout || now < n.diskCheckAfter || !n.group.Role().Leading {
+		return
+	}
+	if n.suspectAppend != began { // not at the first look: the agent may have been stopped itself
+		n.suspectAppend, n.diskCheckAfter = began, now+n.cfg.Heartbeat
 		return
 	}
 	n.diskCheckAfter = now + n.cfg.ElectionTimeout

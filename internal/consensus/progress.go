@@ -52,6 +52,11 @@ func (g *Group) ackSight() cluster.AckSight {
 	a.heardOf(g.cfg.Self)
 	clear(a.on)
 	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { a.on[cluster.NodeID(id)] = p.Match })
+	for _, m := range a.state.Members {
+		if m.Rebuilding() {
+			delete(a.on, m.ID) // what it said, it may have said of the data that it gives up
+		}
+	}
 	return cluster.AckSight{
 		Now: a.clock, Commit: g.committed.Mark().Index, On: a.on, Heard: a.heard,
 		Silence: time.Duration(g.cfg.ElectionTicks) * g.cfg.Tick,

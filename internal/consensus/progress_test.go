@@ -89,6 +89,25 @@ func TestAcksWaitForTheDisks(t *testing.T) {
 	w.wantAcks("it says it", 1, 5, 5)
 }
 
+// TestAcksWaitForANodeThatIsRebuilt: what it says while it has no vote may be of the data
+// that it gives up.
+func TestAcksWaitForANodeThatIsRebuilt(t *testing.T) {
+	w := ackWorld(t, requireC(0))
+	w.change(1, testMembership("rebuild", "n3"))
+	w.run(time.Second)
+	w.transaction(1, 1, 1)
+	w.run(time.Second)
+	m, last := w.node(1), w.committed(1)
+	if m.acked >= last || w.committed(3) != last {
+		t.Fatalf("node 3 has committed %d of %d, acknowledged is %d", w.committed(3), last, m.acked)
+	}
+	w.change(1, testMembership("promote-rebuilt", "n3"))
+	w.run(time.Second)
+	if m.acked != w.committed(1) {
+		t.Errorf("it has its vote again: acknowledged is %d of %d", m.acked, w.committed(1))
+	}
+}
+
 // TestPolicyChangesWhileAcksWait: a laxer policy lets go what waits; a stricter one
 // takes nothing back.
 func TestPolicyChangesWhileAcksWait(t *testing.T) {

@@ -158,6 +158,7 @@ func (g *Group) stateCommitted(o *StateOutcome) {
 	if o.Applied {
 		g.cfg.Members = o.State.Clone().Members
 		g.acks.setState(o.State.Clone())
+		g.feedVoters()
 	}
 	g.out.States = append(g.out.States, *o)
 }

@@ -79,8 +79,11 @@ func testMembership(op, name string) cluster.Change {
 	if c.Op == cluster.OpAdd {
 		c.ID, c.Peer = 4, name+":1"
 	}
-	if c.Op == cluster.OpRebuild {
+	if c.Op == cluster.OpRebuild || op == "promote-rebuilt" {
 		c.Instance = "new"
+	}
+	if op == "promote-rebuilt" {
+		c.Op = cluster.OpPromote
 	}
 	return cluster.Change{ID: op + name, By: "ann@db1", Membership: &c}
 }

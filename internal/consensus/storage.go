@@ -39,6 +39,13 @@ func newStorage(log Log, p cluster.StatePoint) *storage {
 	return &storage{log: log, confState: confStateOf(p)}
 }
 
+// send runs what has raft ask only for what a leader sends.
+func (s *storage) send(f func()) {
+	s.sending = true
+	f()
+	s.sending = false
+}
+
 // InitialState implements raft.Storage.
 func (s *storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
 	hs := s.log.HardState()

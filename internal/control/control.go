@@ -21,7 +21,8 @@ const Timeout = 5 * time.Second
 type Request struct {
 	// Name says which request it is, such as "node.set".
 	Name string `json:"name"`
-	// By is who asks, as the caller says: an OS user and a host.
+	// By is who asks: an OS account and a host, as the agent that was asked knows it. A
+	// caller only says who became root by sudo.
 	By string `json:"by"`
 	// Args are the request's own, in JSON.
 	Args json.RawMessage `json:"args,omitempty"`

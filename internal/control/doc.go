@@ -2,7 +2,7 @@
 // the leader's: what is asked, what is answered, and the frames of both between
 // agents. What the requests are, and who does what, is the agent's.
 //
-//	quorate node set …  ──HTTP, loopback──►  agent  ──peer port──►  leader's agent
+//	quorate node set …  ──control socket──►  agent  ──peer port──►  leader's agent
 //	                    ◄──────Answer──────         ◄──────────────
 //
 // Between agents it is one request and one answer on a connection of their own

@@ -22,8 +22,13 @@ type Node struct {
 	// exited is the newest incarnation that is known to have ended: its end may
 	// be reported before its start is.
 	exitedUpTo uint64
-	reason     string // why the phase is not what one would like
-	unled      string // why a node leads that never opens; "" = it does not
+	// startedAt is when it was ready, crashes how often one ended soon after that.
+	startedAt time.Duration
+	crashes   int
+	// doubted: the mysqld that is being killed is killed for a doubt about it.
+	doubted bool
+	reason  string // why the phase is not what one would like
+	unled   string // why a node leads that never opens; "" = it does not
 
 	op     OpID // under way; 0 = none
 	opKind Kind
@@ -61,6 +66,8 @@ type Node struct {
 
 	stopping bool
 	stopBy   time.Duration
+	// settleBy is when a deposed primary has to be settled.
+	settleBy time.Duration
 	// plan is the operator's that is under way, nil = none. keepsBy bounds how long
 	// leadership is kept for it. chosenTerm is the newest that an operator gave to
 	// this node. fencedBy says why an operator wants no mysqld here; "" = he does.
@@ -107,7 +114,7 @@ func (n *Node) Role() cluster.Role {
 		return cluster.RolePromoting
 	case PhasePrimary:
 		return cluster.RolePrimary
-	case PhaseClosing, PhaseKilling, PhaseStopping, PhaseEnded:
+	case PhaseClosing, PhaseSettling, PhaseKilling, PhaseStopping, PhaseEnded:
 		return cluster.RoleDemoting
 	case PhaseErrant:
 		return cluster.RoleErrant
@@ -204,7 +211,7 @@ func (n *Node) fence(reason string) {
 
 // unserve closes the router first, then the tap.
 func (n *Node) unserve() {
-	if n.phase == PhasePrimary || n.phase == PhaseClosing {
+	if n.phase == PhasePrimary || n.phase == PhaseClosing || n.phase == PhaseSettling {
 		n.emit(Effect{Kind: Unserve})
 	}
 	if n.tapOpen {
@@ -229,6 +236,7 @@ func (n *Node) exited(in MysqldExited) {
 	n.incarnation, n.open = 0, false
 	n.reason = in.Reason
 	n.phase = PhaseDown
+	n.crashed()
 }
 
 func (n *Node) doubt(in Doubt) {
@@ -236,6 +244,7 @@ func (n *Node) doubt(in Doubt) {
 		return
 	}
 	n.fence(in.Reason)
+	n.doubted = true
 }
 
 func (n *Node) stop() {
@@ -263,7 +272,7 @@ func (n *Node) done(in Done) {
 			return
 		}
 		n.phase, n.incarnation = PhaseUnverified, in.Incarnation
-		n.retryAt = 0
+		n.retryAt, n.startedAt = 0, n.now
 	case Judge:
 		if n.phase == PhaseJudging {
 			n.begin(PhaseTapping, Effect{Kind: OpenTap, Term: n.term})
@@ -290,6 +299,8 @@ func (n *Node) done(in Done) {
 		if !n.writesClosed() {
 			n.unserve()
 		}
+	case Settle:
+		n.settled()
 	case AwaitTarget:
 		n.targetReady()
 	case KillMysqld, StopMysqld:
@@ -299,11 +310,18 @@ func (n *Node) done(in Done) {
 
 // ended follows the end of a mysqld that was told to end.
 func (n *Node) ended() {
+	if n.steady() {
+		n.crashes = 0
+	}
 	n.incarnation, n.open, n.tapOpen = 0, false, false
 	n.endPlan("")
 	if n.phase != PhaseErrant && n.phase != PhaseFenced {
 		n.phase = PhaseDown
+		if n.doubted {
+			n.crashed()
+		}
 	}
+	n.doubted = false
 }
 
 // failed follows an operation that did not succeed.
@@ -324,7 +342,7 @@ func (n *Node) failed(kind Kind, in Done) {
 		n.unserve()
 		n.begin(PhaseFenced, Effect{Kind: KillMysqld, Reason: in.Reason})
 		n.retryAt = n.now + n.cfg.FencedAfter
-	case kind == OpenWrites, kind == CloseWrites:
+	case kind == OpenWrites, kind == CloseWrites, kind == Settle:
 		n.fence(in.Reason)
 	case kind == KillMysqld, kind == StopMysqld:
 		// It cannot fail to end: the shell waits for the process. A failure
@@ -376,8 +394,10 @@ func (n *Node) restarting() bool {
 // advance does what the state asks for.
 func (n *Node) advance() {
 	switch {
+	case n.phase == PhaseSettling:
+		n.advanceSettling()
 	case n.open && n.phase != PhaseKilling && !n.leadsTerm():
-		n.fence(fmt.Sprintf("lost leadership of term %d", n.term))
+		n.deposed()
 	case n.open && n.phase != PhaseKilling && n.logTrouble != "":
 		n.fence(n.logTrouble) // its sessions wait for a commit that cannot come
 	case n.promoting() && n.logTrouble != "":

@@ -14,7 +14,8 @@ import (
 )
 
 // TestScripts runs testdata: each file is a life of node 1, which is a logger
-// where the file's name begins with "logger". A directive is an input, or
+// where the file's name begins with "logger"; deposed primaries are killed at once
+// unless it begins with "settle". A directive is an input, or
 // several, one on each line; its output the effects and the state after them.
 //
 //	tick 100ms | raft term=2 leader=1 | done ok [incarnation=1] | done failed why
@@ -28,6 +29,9 @@ func TestScripts(t *testing.T) {
 		cfg := testConfig()
 		if strings.HasPrefix(filepath.Base(path), "logger") {
 			cfg.Kind = cluster.KindLogger
+		}
+		if strings.HasPrefix(filepath.Base(path), "settle") {
+			cfg.SettleTimeout = 2 * time.Second
 		}
 		n := New(cfg)
 		now := time.Duration(0)
@@ -50,7 +54,7 @@ func TestScripts(t *testing.T) {
 
 func testConfig() Config {
 	return Config{Self: 1, Kind: cluster.KindFull, Weight: cluster.WeightDefault, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
-		PromotionTimeout: 30 * time.Second, IdleLeaderTimeout: 5 * time.Second, StopTimeout: 3 * time.Second}
+		PromotionTimeout: 30 * time.Second, IdleLeaderTimeout: 5 * time.Second, StopTimeout: 3 * time.Second, SteadyAfter: time.Minute}
 }
 
 func argText(d *datadriven.TestData) string {

@@ -17,8 +17,10 @@
 //	  CatchUp        Judge      OpenTap    CommitEpoch      OpenWrites    │ Stop
 //	                                                                      ▼
 //	killing ◄── lost leadership, drift, tap lost, doubt ── any of   closing ─► stopping ─► ended
-//	   │                                       opening, primary, closing
+//	   │                             opening, primary, closing, settling
 //	   └─► down, and through the phases again with a new incarnation
+//
+//	primary ─lost leadership─► settling ─Settle─► unverified, with the same mysqld
 //
 //	errant: mysqld holds what the committed log lacks; it stays down until a
 //	        person has looked. fenced: mysqld could not be run as it must be;
@@ -48,6 +50,9 @@
 //     soon as another can lead, to the same node less and less often.
 //   - Unserve comes before every other effect of an unplanned demotion. A planned
 //     one closes writes first, so that the commits in flight get their answer.
+//   - A primary in order that has lost leadership and nothing else is settled: Settle
+//     comes before Unserve, so that they get it there, too. It has SettleTimeout; in
+//     any doubt, and when that is over, it is killed.
 //   - An operator's plan (Move, Restart) is one at a time, of a primary that closes
 //     writes first. Up to the hand-over it can be called off: writes are opened
 //     again, in the same epoch. What fails from then on fences. The target of a Move

@@ -58,7 +58,7 @@ func (n *Node) handOver() {
 		if !n.passed {
 			return
 		}
-	case n.phase == PhaseVerified, n.phase == PhaseUnverified, n.restarting():
+	case n.phase == PhaseVerified, n.phase == PhaseUnverified, n.phase == PhaseSettling, n.restarting():
 		// About to promote, unless that has failed or takes too long.
 		if !n.passed && n.now < n.servesBy {
 			return

@@ -86,8 +86,8 @@ func (n *Node) writesClosed() bool {
 // never stopped, and goes on as a replica.
 func (n *Node) targetReady() {
 	if n.stopping {
-		n.endPlan("the agent stops")
 		n.unserve()
+		n.endPlan("the agent stops")
 		return
 	}
 	p := *n.plan
@@ -122,9 +122,9 @@ func (n *Node) planFails(kind Kind, reason string) bool {
 	switch {
 	case n.plan == nil || n.plan.calledOff != "":
 		return false
-	case kind == AwaitTarget && n.stopping:
-		n.endPlan("the agent stops")
+	case kind == AwaitTarget && n.stopping: // writes are closed already
 		n.unserve()
+		n.endPlan("the agent stops")
 		return true
 	case n.stopping || kind != AwaitTarget && kind != CloseWrites || !n.leadsTerm() || !n.tapOpen:
 		return false

@@ -27,6 +27,7 @@ const (
 	PhaseOpening    Phase = "opening"
 	PhasePrimary    Phase = "primary"
 	PhaseClosing    Phase = "closing"
+	PhaseSettling   Phase = "settling"
 	PhaseKilling    Phase = "killing"
 	PhaseStopping   Phase = "stopping"
 	PhaseErrant     Phase = "errant"
@@ -187,6 +188,10 @@ const (
 	// CloseWrites (op): super_read_only=ON within a bounded time. OK is the
 	// only proof that no session waits for an ACK. With To it is for a Move.
 	CloseWrites Kind = "close-writes"
+	// Settle (op): this node was the primary of Term and is deposed. Acknowledge
+	// what was committed of its epoch, once that can be no more, and close writes.
+	// OK says that nothing else is in mysqld's binlog and no session waits.
+	Settle Kind = "settle"
 	// AwaitTarget (op): writes are closed; wait until To has all of it.
 	AwaitTarget Kind = "await-target"
 	// PlanEnded says how a Move or a Restart ended. Without a Reason leadership
@@ -262,8 +267,12 @@ type Config struct {
 	Weight int
 	// RetryAfter is the pause after a failed operation and between transfers.
 	RetryAfter time.Duration
-	// FencedAfter is the pause before a fenced mysqld is tried again.
+	// FencedAfter is the pause before a fenced mysqld is tried again, and the longest
+	// one before one that crashes again and again is.
 	FencedAfter time.Duration
+	// SteadyAfter is how long after its start the end of a mysqld is one in a row; 0 =
+	// none is.
+	SteadyAfter time.Duration
 	// PromotionTimeout bounds how long a leader may go without progress towards
 	// an open mysqld; then another node is asked to lead.
 	PromotionTimeout time.Duration
@@ -272,4 +281,7 @@ type Config struct {
 	IdleLeaderTimeout time.Duration
 	// StopTimeout bounds how long a stopping leader waits for its successor.
 	StopTimeout time.Duration
+	// SettleTimeout bounds how long a deposed primary may take to be settled; then
+	// it is killed. 0 = it is killed at once.
+	SettleTimeout time.Duration
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysqld"
 )
 
@@ -20,6 +21,11 @@ func (c *Cluster) RouterAddr(i int) string { return c.addr(c.nodes[i].ports.rout
 
 // APIAddr returns the host:port of node i's HTTP API.
 func (c *Cluster) APIAddr(i int) string { return c.addr(c.nodes[i].ports.api) }
+
+// ControlSocket returns the path of the socket where node i's agent takes requests.
+func (c *Cluster) ControlSocket(i int) string {
+	return config.Config{DataDir: c.DataDir(i)}.ControlSocket()
+}
 
 // MysqldAddr returns the host:port of node i's mysqld itself. Applications have
 // no business there.

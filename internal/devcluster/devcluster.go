@@ -1,6 +1,7 @@
 package devcluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -78,11 +79,13 @@ type Cluster struct {
 
 // node is one agent with its mysqld.
 type node struct {
-	name  string
-	kind  cluster.Kind
-	joins bool // it is none of the initial members
-	dir   string
-	ports ports
+	name string
+	// binary is the program that it runs; "" = Options.Binary.
+	binary string
+	kind   cluster.Kind
+	joins  bool // it is none of the initial members
+	dir    string
+	ports  ports
 
 	mu    sync.Mutex
 	agent *process // nil before the first start
@@ -292,7 +295,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		return fmt.Errorf("open agent log: %w", err)
 	}
 	defer out.Close() // the child has its own descriptor
-	cmd := exec.Command(c.opts.Binary, "run", "--config", n.config())
+	cmd := exec.Command(cmp.Or(n.binary, c.opts.Binary), "run", "--config", n.config())
 	cmd.Dir = n.dir
 	cmd.Env = slices.Concat(os.Environ(), c.opts.AgentEnv)
 	if c.opts.NodeEnv != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -71,6 +72,10 @@ type Workload struct {
 	pools   []*sql.DB
 	writers []*writer
 	gap     gapMeter
+	// spreads counts the calls of Spread; connected tells it that a writer has
+	// connected.
+	spreads   atomic.Uint32
+	connected chan struct{}
 
 	acknowledged atomic.Int64
 	unknown      atomic.Int64
@@ -97,7 +102,7 @@ func New(cfg Config) (*Workload, error) {
 	if cfg.AttemptTimeout == 0 {
 		cfg.AttemptTimeout = time.Minute
 	}
-	w := &Workload{cfg: cfg}
+	w := &Workload{cfg: cfg, connected: make(chan struct{}, 1)}
 	for _, dsn := range cfg.DSNs {
 		db, err := open(dsn)
 		if err != nil {
@@ -110,9 +115,10 @@ func New(cfg Config) (*Workload, error) {
 	for i := range cfg.Writers {
 		n := cfg.FirstWriter + uint32(i)
 		w.writers = append(w.writers, &writer{
-			load: w, number: n, nextSeq: 1, port: i % len(w.pools),
+			load: w, number: n, nextSeq: 1,
 			rng: rand.New(rand.NewPCG(uint64(n), 1)),
 		})
+		w.writers[i].port = w.writers[i].home()
 	}
 	return w, nil
 }
@@ -196,6 +202,22 @@ func (w *Workload) ResetGap() { w.gap.reset() }
 // all writers since the last ResetGap, the one still open included.
 func (w *Workload) Gap() time.Duration { return w.gap.read(time.Now()) }
 
+// Spread makes every writer connect again through its own port, after the attempt
+// that it has under way, and returns when all have. Failures move writers to the
+// next port, in the end perhaps all of them to one.
+func (w *Workload) Spread(ctx context.Context) error {
+	want := w.spreads.Add(1)
+	behind := func(wr *writer) bool { return wr.spread.Load() < want }
+	for slices.ContainsFunc(w.writers, behind) {
+		select {
+		case <-w.connected:
+		case <-ctx.Done():
+			return fmt.Errorf("spread the writers over the ports: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
 // History returns every attempt of every writer. Only after Run has returned.
 func (w *Workload) History() []Attempt {
 	var all []Attempt
@@ -211,8 +233,12 @@ type writer struct {
 	number  uint32
 	nextSeq uint32
 	port    int // index of the pool it uses
-	rng     *rand.Rand
-	history []Attempt
+	// sentHome is the Workload.spreads that made it go back to its own port,
+	// spread is what it was when it connected.
+	sentHome uint32
+	spread   atomic.Uint32
+	rng      *rand.Rand
+	history  []Attempt
 }
 
 // run writes until soft is done; attempts under way last at most until hard is.
@@ -250,18 +276,30 @@ func (wr *writer) run(soft, hard context.Context) error {
 func (wr *writer) connect(soft context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeout(soft, wr.load.cfg.AttemptTimeout)
 	defer cancel()
+	spread := wr.load.spreads.Load()
+	if spread != wr.sentHome {
+		wr.sentHome, wr.port = spread, wr.home()
+	}
 	conn, err := wr.load.pools[wr.port].Conn(ctx)
 	if err != nil {
 		wr.port = (wr.port + 1) % len(wr.load.pools)
 		return nil, fmt.Errorf("connect: %w", classify(err))
 	}
+	wr.spread.Store(spread)
+	select {
+	case wr.load.connected <- struct{}{}:
+	default: // it is told already that it has to look
+	}
 	return conn, nil
 }
+
+// home is the port that it begins with.
+func (wr *writer) home() int { return int(wr.number-wr.load.cfg.FirstWriter) % len(wr.load.pools) }
 
 // write makes attempts on conn until one fails or soft is done, and returns
 // how many were acknowledged.
 func (wr *writer) write(soft, hard context.Context, conn *sql.Conn) (acked int, err error) {
-	for soft.Err() == nil {
+	for soft.Err() == nil && wr.spread.Load() == wr.load.spreads.Load() {
 		if len(wr.history) == attemptsMax {
 			return acked, ErrHistoryFull
 		}

@@ -28,6 +28,7 @@ var allowed = map[string][]string{
 	"internal/tap":               {"binlog", "entry", "gtid", "invariant"},
 	"internal/seglog":            {"binlog", "entry", "gtid", "invariant", "vfs"},
 	"internal/replay":            {"binlog", "cluster", "entry", "gtid", "seglog"},
+	"internal/recovery":          {"cluster", "gtid"},
 	"internal/consensus":         {"binlog", "cluster", "entry", "gtid", "invariant", "seglog"},
 	"internal/transport":         {"cluster"},
 	"internal/bulk":              {"cluster", "entry", "invariant", "seglog"},
@@ -36,18 +37,18 @@ var allowed = map[string][]string{
 	"internal/config":            {"cluster"},
 	"internal/router":            {"cluster"},
 	"internal/api":               {"cluster", "control"},
-	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "replay", "router", "seglog", "tap", "transport", "vfs"},
+	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "recovery", "replay", "router", "seglog", "tap", "transport", "vfs"},
 	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision"},
 	"internal/ledger":            {"gtid"},
 	"internal/sim/fakemysqld":    {"binlog", "gtid"},
 	"internal/sim":               {"binlog", "cluster", "consensus", "core", "entry", "gtid", "invariant", "replay", "seglog", "sim/fakemysqld", "tap", "vfs"},
 	"internal/sim/cmd":           {"sim"},
-	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "seglog", "vfs"},
+	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "recovery", "seglog", "vfs"},
 	"cmd/quorate":                {"agent", "cli", "config"},
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant", "internal/tap", "internal/replay"}
+var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant", "internal/tap", "internal/replay", "internal/recovery"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}

@@ -49,6 +49,12 @@ func (l logLine) shutdown() bool {
 		(strings.HasPrefix(l.text, "Received SHUTDOWN") || strings.HasPrefix(l.text, "Received RESTART"))
 }
 
+// diskFull reports whether the line says that the server waits for space, to write
+// its binlog, a relay log or a temporary file: EE_DISK_FULL_WITH_RETRY_MSG, printed
+// at the first of its tries, which are a minute apart (wait_for_free_space in
+// mysys/errors.cc).
+func (l logLine) diskFull() bool { return l.code == "MY-000035" }
+
 func (l logLine) level() slog.Level {
 	switch l.priority {
 	case "ERROR":
@@ -63,10 +69,11 @@ func (l logLine) level() slog.Level {
 
 // errorLog reads mysqld's error log: it keeps the last lines, forwards each to
 // the logger, and calls shutdown, before anything else, for a line that says
-// the server shuts down.
+// the server shuts down, and diskFull for one that says that it waits for space.
 type errorLog struct {
 	logger   *slog.Logger
 	shutdown func(line string)
+	diskFull func(text string)
 
 	mu   sync.Mutex
 	tail []string
@@ -91,6 +98,9 @@ func (e *errorLog) line(line string) {
 	l := parseLogLine(line)
 	if l.shutdown() {
 		e.shutdown(line)
+	}
+	if l.diskFull() && e.diskFull != nil {
+		e.diskFull(l.text)
 	}
 	e.mu.Lock()
 	e.tail = append(e.tail, line)

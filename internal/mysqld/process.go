@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -58,6 +60,7 @@ type Process struct {
 
 	shutdownOnce sync.Once
 	shutdownSeen chan struct{}
+	diskFull     chan string
 }
 
 // spawn starts mysqld and the goroutines that belong to it. lock is inherited.
@@ -87,9 +90,10 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (
 		exited:       make(chan struct{}),
 		done:         make(chan struct{}),
 		shutdownSeen: make(chan struct{}),
+		diskFull:     make(chan string, 1),
 	}
 	p.semiSync.Store(!o.ReplicaBinlog)
-	p.log = &errorLog{logger: p.logger, shutdown: p.unorderedShutdown}
+	p.log = &errorLog{logger: p.logger, shutdown: p.unorderedShutdown, diskFull: p.noteDiskFull}
 	p.goroutines.Add(2) // those started below; supervise waits for them
 	started := make(chan error)
 	go p.supervise(cmd, started)
@@ -156,6 +160,22 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // ShutdownSeen is closed when mysqld began a shutdown that was not ordered here,
 // or crashed. By then SIGKILL has been sent.
 func (p *Process) ShutdownSeen() <-chan struct{} { return p.shutdownSeen }
+
+// DiskFull yields what mysqld says when it waits for space on its disk. It does so
+// for ever, with all commits behind it, and greets and answers as ever.
+func (p *Process) DiskFull() <-chan string { return p.diskFull }
+
+// noteDiskFull: a session that waits with a temporary file, of which it has not
+// committed anything, keeps no other one waiting.
+func (p *Process) noteDiskFull(text string) {
+	if strings.Contains(text, "'"+p.server.paths.tmp+string(filepath.Separator)) {
+		return
+	}
+	select {
+	case p.diskFull <- text:
+	default: // the one before it was not read yet
+	}
+}
 
 // RemoveOldBinlogs removes the binlog directories of earlier incarnations. They
 // are of no use to mysqld, but the only copy of what an errant server committed

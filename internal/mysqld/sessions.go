@@ -96,6 +96,14 @@ func (a *Admin) RestartAckReceiver(ctx context.Context) error {
 		a.exec(ctx, "switch semi-sync on", "SET GLOBAL rpl_semi_sync_source_enabled = ON"))
 }
 
+// InCommit tells whether a statement is between the binlog and its end: it has a
+// GTID that is not in gtid_executed yet.
+func (a *Admin) InCommit(ctx context.Context) (bool, error) {
+	var owned string
+	err := a.query1(ctx, "gtid_owned", "SELECT @@GLOBAL.gtid_owned", nil, &owned)
+	return owned != "", err
+}
+
 // NextBinlog has the server begin a new binlog file: the next tap then reads none
 // of what an earlier epoch has written. LOCAL: it is not binlogged itself.
 func (a *Admin) NextBinlog(ctx context.Context) error {

@@ -46,6 +46,9 @@ type PurgeInput struct {
 // did; what such a node applies again is in its own log.
 func Needs(members []cluster.NodeStatus) (all []Need, marks []uint64) {
 	for _, m := range members {
+		if m.Leaving {
+			continue // its next log begins where others' do
+		}
 		n := Need{Who: m.Name, Known: m.Role != ""}
 		// The entry before the first that it lacks is kept too: Raft compares
 		// its term.

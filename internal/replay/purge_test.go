@@ -215,3 +215,16 @@ func TestNeeds(t *testing.T) {
 		}
 	}
 }
+
+// TestNeedsOfANodeThatIsGivenUp: a node that is rebuilt needs nothing for the data that
+// it gives up, whether it was ever heard of or not; once it joins it needs everything.
+func TestNeedsOfANodeThatIsGivenUp(t *testing.T) {
+	old := cluster.NodeStatus{Name: "c", Kind: cluster.KindLearner, Role: cluster.RoleReplica, LogCommit: 10, Leaving: true}
+	silent := cluster.NodeStatus{Name: "d", Kind: cluster.KindLearner, Leaving: true}
+	joining := cluster.NodeStatus{Name: "e", Kind: cluster.KindLearner, Role: cluster.RoleJoining}
+	got, marks := Needs([]cluster.NodeStatus{old, silent, joining})
+	want := []Need{{Who: "e", From: 0, Why: "its log ends there", Known: true}}
+	if diff := cmp.Diff(want, got); diff != "" || len(marks) != 0 {
+		t.Errorf("marks %v (-want +got):\n%s", marks, diff)
+	}
+}

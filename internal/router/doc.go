@@ -26,7 +26,9 @@
 // been replaced. Bytes that mysqld sent are passed on in any case: an OK among
 // them was acknowledged by Raft, and a result answers a question that was
 // asked under the lease. After a chunk passed without the lease, the
-// connection is closed.
+// connection is closed. A connection that waits for an answer is left until that
+// comes, or Backend.Answering says that none will; all others are closed when the
+// lease has ended.
 //
 // # The stream between two routers
 //

@@ -62,6 +62,9 @@ type Backend interface {
 	// Serving reports whether this node is primary and its lease holds, now. It
 	// is asked for every chunk of client bytes and must be cheap.
 	Serving() bool
+	// Answering reports whether requests that were passed to this node's mysqld
+	// under the lease may still get their answer, though the lease has ended.
+	Answering() bool
 }
 
 // Config holds the router's settings.
@@ -211,9 +214,10 @@ func (r *Router) watch(ctx context.Context) {
 		changed := r.backend.Changed()
 		t, ok := r.backend.Primary()
 		serving := r.backend.Serving()
+		answering := !serving && r.backend.Answering()
 		r.stats.closedByChange.Add(r.closeSessions(func(s *session) bool {
 			if s.local {
-				return !serving
+				return !serving && !(answering && s.waits())
 			}
 			// "No primary" alone proves nothing about the other node: its
 			// router checks its own lease.

@@ -26,8 +26,9 @@ const testTimeout = 10 * time.Second
 
 // fakeBackend is one node's view of the cluster, as a test sets it.
 type fakeBackend struct {
-	mysqld  string // address of the node's fake mysqld
-	serving atomic.Bool
+	mysqld    string // address of the node's fake mysqld
+	serving   atomic.Bool
+	answering atomic.Bool
 	// dialLocal and dialPeer replace the dials if set.
 	dialLocal func(context.Context) (net.Conn, error)
 	dialPeer  func(context.Context, cluster.NodeID) (net.Conn, error)
@@ -60,6 +61,8 @@ func (b *fakeBackend) set(t Target, known bool) {
 }
 
 func (b *fakeBackend) Serving() bool { return b.serving.Load() }
+
+func (b *fakeBackend) Answering() bool { return b.answering.Load() }
 
 func (b *fakeBackend) DialLocal(ctx context.Context) (net.Conn, error) {
 	if b.dialLocal != nil {

@@ -49,7 +49,7 @@ func (c *checker) ledger() {
 		byKey[r.key] = append(byKey[r.key], r)
 	}
 	for _, key := range keys {
-		c.table(key, c.w.nodes[0].mysqlDisk.Values(key), byKey[key])
+		c.table(key, c.w.someReplica().mysqlDisk.Values(key), byKey[key])
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
@@ -49,6 +50,8 @@ type checker struct {
 	entries      []committedEntry
 	transactions []committedTransaction
 	places       map[gtid.GTID]int
+	// numbers are the indexes of the entries of each epoch.
+	numbers map[epochNumber]uint64
 	// seen counts what each node's commit check has passed since it started.
 	seen map[*agent]uint64
 	// engines is how much of each node's engine log was checked.
@@ -63,7 +66,15 @@ type checker struct {
 	dropped    map[*agent]map[*node]bool
 	// policies are the cluster states, by the index of the entry that brought them.
 	policies []policy
+	// votersBefore are the voters before the last change of them, in entry changedAt,
+	// joint while that is not complete; up to beforeUpTo an entry may rest on them alone.
+	votersBefore          []cluster.NodeID
+	joint                 bool
+	changedAt, beforeUpTo uint64
 }
+
+// epochNumber is an entry's place in its epoch.
+type epochNumber struct{ term, number uint64 }
 
 type committedEntry struct {
 	term uint64
@@ -79,7 +90,7 @@ type committedTransaction struct {
 
 func newChecker(w *World) *checker {
 	return &checker{
-		w: w, places: map[gtid.GTID]int{}, seen: map[*agent]uint64{}, engines: map[*node]engineCheck{},
+		w: w, places: map[gtid.GTID]int{}, numbers: map[epochNumber]uint64{}, seen: map[*agent]uint64{}, engines: map[*node]engineCheck{},
 		policies: []policy{{0, w.initial}},
 		dumps:    map[*epoch]*dumpCheck{}, ackedBy: map[uint64]*node{}, releasedBy: map[*node]uint64{}, dropped: map[*agent]map[*node]bool{},
 	}
@@ -124,11 +135,15 @@ func (c *checker) entry(n *node, e seglog.Entry) {
 	c.majority("commit", e.Index, e.Term)
 	c.entries = append(c.entries, mine)
 	if e.Type != 0 {
+		c.configuration(e)
 		return
 	}
 	h, body, err := entry.Parse(e.Data)
 	if err != nil {
 		c.w.fail("I2", "committed entry %d: %v", e.Index, err)
+	}
+	if h.Kind != entry.KindState {
+		c.numbers[epochNumber{h.Term, h.Number}] = e.Index
 	}
 	switch h.Kind {
 	case entry.KindStaged:
@@ -176,14 +191,8 @@ func changes(raw []byte) bool { return !bytes.Contains(raw, []byte("DROP TABLE I
 
 // majority fails unless a majority of the voters has promised to keep an entry.
 func (c *checker) majority(what string, index, term uint64) {
-	count := 0
-	for _, n := range c.w.nodes {
-		if n.durable.has(index, term) {
-			count++
-		}
-	}
-	if 2*count <= len(c.w.nodes) {
-		c.w.fail("I1", "%s of entry %d of term %d, which %d of %d nodes have on disk", what, index, term, count, len(c.w.nodes))
+	if ok, who := c.held(index, term); !ok {
+		c.w.fail("I1", "%s of entry %d of term %d, which is on the disks of %s", what, index, term, who)
 	}
 }
 
@@ -244,7 +253,7 @@ func (c *checker) kept() {
 	for _, tx := range c.transactions {
 		c.majority("end", tx.index, c.entries[tx.index-1].term)
 	}
-	for _, n := range c.w.nodes {
+	for _, n := range c.w.inState() {
 		if slices.ContainsFunc(c.entries, func(committedEntry) bool { return n.agent == nil }) {
 			c.w.fail("liveness", "n%d does not run", n.id)
 		}

@@ -37,6 +37,8 @@
 //	life       a process: what belongs to it ends with it, and stands still with
 //	           its machine
 //	healer     what runs in its place while the log is damaged
+//	joiner     likewise, until the node has joined
+//	operator   who changes the members, where they change
 //	agent      one life of the agent, with loop (consensus.Node), epoch (tap),
 //	           feedSession, stages (bulk), board
 //	mysqld     one life of the server
@@ -52,7 +54,8 @@
 //
 // By checker, which sees all nodes at once, at the moment when it happens:
 //
-//	I1  an OK, and every commit: on the disks of a majority of the voters
+//	I1  an OK, and every commit: on the disks of a majority of the voters: of those before
+//	    a change of them until that is complete, of those of now alone behind its end
 //	I2  an ACK: every transaction of the binlog before it is committed; none after
 //	    the tap was closed
 //	I3  every engine commit is of a committed transaction, always
@@ -67,6 +70,10 @@
 //	policy     an ACK, once let go, and every OK: on the disks that the durability
 //	           policy and a node's require-ack name; a require-ack is dropped only
 //	           where it may be, and said to be
+//	members    who opens has a vote and a weight; once all has healed, the members are
+//	           those that were asked for, and nobody stands for election
+//	settle     a deposed primary whose mysqld lives on: nobody waits in it, it takes no
+//	           writes, its binlog has nothing that is not committed
 //	agreement  an index has the same entry on every node that commits it
 //	errant     no mysqld is refused by the judge that only its agent has touched;
 //	           none passes with what is not committed, whoever touched it

@@ -90,6 +90,11 @@ const (
 	pointEpoch     point = "epoch"
 	pointOpened    point = "opened"
 	pointRotated   point = "rotated"
+	// The steps of a change of the members: the leader has it in its log, it is in
+	// force jointly with what was before, and it is complete.
+	pointMembers   point = "members-proposed"
+	pointJoint     point = "members-joint"
+	pointJointEnds point = "members-complete"
 )
 
 // fault is one thing that goes wrong, at a time, or at the first moment of its
@@ -233,6 +238,9 @@ func (i *injector) end() {
 		if f != nil {
 			f()
 		}
+	}
+	if i.w.operator != nil {
+		i.w.operator.tidying = true
 	}
 	for _, n := range i.w.nodes {
 		n.powerOn()

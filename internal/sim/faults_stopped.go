@@ -58,13 +58,21 @@ func (i *injector) strikeStopped(f fault, n *node) {
 		return // one at a time: the others are what it is rebuilt from
 	}
 	if f.kind == restore {
-		copied, mark := n.mysqlDisk.Copy(n.uuid), n.mark
+		copied, mark, uuid := n.mysqlDisk.Copy(n.uuid), n.mark, n.uuid
 		// The log is purged meanwhile up to a mark that the copy lacks.
 		after := 2*purgeEvery + f.lasts
 		if f.size%2 == 0 {
-			i.w.sched.after(after, func() { i.stopped(f, n, func() { n.restore(copied); n.mark = mark }) })
+			i.w.sched.after(after, func() {
+				if n.uuid == uuid { // it was made anew
+					i.stopped(f, n, func() { n.restore(copied); n.mark = mark })
+				}
+			})
 		} else {
-			i.w.sched.after(after, func() { i.stopped(f, n, func() { n.restore(copied) }) })
+			i.w.sched.after(after, func() {
+				if n.uuid == uuid {
+					i.stopped(f, n, func() { n.restore(copied) })
+				}
+			})
 		}
 		return
 	}
@@ -108,7 +116,7 @@ func (i *injector) strikeTail(leader *node) {
 }
 
 func (i *injector) stopped(f fault, n *node, do func()) {
-	if i.ended || !n.powered || i.foreign() {
+	if i.ended || !n.powered || i.foreign() || n.joining || n.empty || n.removed || !i.w.mayTamper(n) {
 		return
 	}
 	n.killAgent("killed")

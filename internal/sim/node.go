@@ -39,6 +39,15 @@ type node struct {
 	fenced bool
 	// point is cluster.json.
 	point cluster.StatePoint
+	// instance names its data directory, instances counts those that it had, and pins
+	// are those of its peers that it takes.
+	instance  string
+	instances int
+	pins      map[cluster.NodeID]string
+	// joining: it has not joined so far. empty: its disk was lost, when the cluster
+	// state gave it the instance lostSince. removed: it was, and serves nothing more.
+	joining, empty, removed bool
+	lostSince               string
 	// fresh: it never ran. incarnation is the counter in mysqld's directory.
 	fresh       bool
 	incarnation uint64
@@ -46,6 +55,8 @@ type node struct {
 	agent *agent // nil while none runs
 	// healer runs in its place while its log is damaged.
 	healer *healer
+	// joiner runs until it has joined.
+	joiner *joiner
 	// lastBinlog is where the newest incarnation has its binlog.
 	lastBinlog struct{ dir, base string }
 	// lastACK is the last one that a tap wrote.
@@ -105,7 +116,11 @@ func (n *node) log(what, format string, args ...any) { n.w.log(n.id, what, forma
 
 // startAgent starts the agent, if its machine runs and it does not.
 func (n *node) startAgent() {
-	if !n.powered || n.agent != nil || n.healer != nil {
+	if !n.powered || n.agent != nil || n.healer != nil || n.joiner != nil || n.removed {
+		return
+	}
+	if n.joining || n.empty {
+		n.startJoiner()
 		return
 	}
 	n.log("agent", "starts")
@@ -136,6 +151,7 @@ func (n *node) startAgent() {
 // signal). What its log was just writing may be written, or a part of it.
 func (n *node) killAgent(why string) {
 	n.endHealer()
+	n.endJoiner()
 	a := n.agent
 	if a == nil {
 		return
@@ -168,6 +184,7 @@ func (n *node) losePower() {
 	}
 	n.log("power", "lost")
 	n.endHealer()
+	n.endJoiner()
 	if a := n.agent; a != nil {
 		crashed := false
 		a.cutAppend(func() {

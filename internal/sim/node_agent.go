@@ -30,6 +30,8 @@ const (
 	closeWritesLockWait   = 2 * time.Second
 	idleLeaderTimeout     = 5 * time.Second
 	stopTimeout           = 5 * time.Second
+	steadyAfter           = time.Minute
+	settleTimeout         = 2 * time.Second
 	promotionTimeout      = 30 * time.Second
 	retryAfter            = time.Second
 	fencedAfter           = 5 * time.Second
@@ -73,6 +75,8 @@ type agent struct {
 	openedIncarnation uint64
 	stateChanged      signal
 	board             board
+	members           membership
+	leaving           bool
 	process           *mysqld // nil = none
 	feed              *feedSession
 	stages            stages
@@ -102,21 +106,27 @@ func newAgent(n *node) (*agent, error) {
 	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
+	var log consensus.Log = a.log
+	if n.w.readsAhead {
+		log = &aheadLog{Log: a.log, a: a}
+	}
 	a.group, err = consensus.NewGroup(consensus.GroupConfig{
-		Self: n.id, Members: n.w.members(), Tick: raftTick, HeartbeatTicks: ticksPerHeartbeat,
-		ElectionTicks: electionTicks, Log: a.log, HasStage: a.log.HasStage, Fresh: n.fresh, Logger: quiet, Now: n.now(),
+		Self: n.id, Members: n.w.members()[:n.w.initialNodes], Tick: raftTick, HeartbeatTicks: ticksPerHeartbeat,
+		ElectionTicks: electionTicks, Log: log, HasStage: a.log.HasStage, Fresh: n.fresh, Logger: quiet, Now: n.now(),
 		State: n.statePoint(a.log.HardState().Commit),
 	})
 	if err != nil {
 		return nil, err
 	}
 	n.fresh = false
+	a.members.conns = map[cluster.NodeID]*agent{}
+	a.followMembers(a.group.Committed().State())
 	a.board.lag.base = a.committedGTIDs()
 	a.loop.init(a)
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
-		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout,
+		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: settleTimeout, SteadyAfter: steadyAfter,
 	})
 	return a, nil
 }
@@ -133,8 +143,12 @@ func (a *agent) run() {
 	}
 	a.life.start(a.runGossip)
 	a.life.start(a.runPurge)
-	if a.w.policyChanges {
+	if a.w.stateChanges() {
 		a.life.start(a.runState)
+	}
+	if a.w.membersChange {
+		a.life.start(a.runDial)
+		a.life.start(a.runMembers)
 	}
 	a.life.start(a.dropStages)
 }
@@ -249,11 +263,11 @@ func (a *agent) execute(t *task, e core.Effect) {
 			a.w.plans++
 		}
 	case core.Unserve:
-		a.stopServing()
+		a.stopServing(false)
 	case core.CloseTap:
 		a.closeEpoch()
 	case core.Transfer:
-		a.stopServing()
+		a.stopServing(false)
 		a.loop.do(t, a.life.within(a.scope, electionTimeout), func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
 	case core.Resign:
 		a.loop.do(t, a.life.within(a.scope, electionTimeout), func(time.Duration) { a.group.Resign(e.Term) })
@@ -262,13 +276,14 @@ func (a *agent) execute(t *task, e core.Effect) {
 	}
 }
 
-// stopServing closes the router's connections into the local mysqld.
-func (a *agent) stopServing() {
-	if a.serveTerm != 0 {
-		a.serveTerm = 0
+// stopServing lets no client's byte into the local mysqld any more, and closes the
+// router's connections to it; answers: but for those that wait for one.
+func (a *agent) stopServing(answers bool) {
+	if served := a.serveTerm != 0 || a.epoch != nil && a.epoch.deposed; served && !answers {
 		a.w.load.closeSessions(a.n)
-		a.board.wake()
 	}
+	a.serveTerm = 0
+	a.board.wake()
 }
 
 // serving tells whether the router may pass bytes into the local mysqld (I5).
@@ -311,14 +326,14 @@ func (a *agent) begin(e core.Effect) {
 func (a *agent) onRole(r consensus.RoleState) {
 	a.n.log("raft", "term %d, leader %d, leading %t", r.Term, r.Leader, r.Leading)
 	a.board.setRaft(r)
+	if r.Leading {
+		a.w.check.leads(a)
+	}
 	if r.Leading && (!a.n.runsMysqld() || a.n.member.Weight == 0) {
 		a.w.ledInNeed++
 	}
-	if !r.Leading || r.Term != a.serveTerm {
-		a.stopServing()
-	}
 	if !r.Leading || a.epochOf(r.Term) == nil {
-		a.closeEpoch()
+		a.lostRole(r)
 	}
 	a.mail.raft = &core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading}
 	a.coreWork.fire()

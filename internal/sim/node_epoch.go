@@ -29,6 +29,7 @@ type epoch struct {
 	dump        *fakemysqld.Dump
 	scope       *scope
 	closed      bool
+	deposed     bool // the tap is connected, nothing is acknowledged by marks
 
 	// step waits for room in the growing batch.
 	step *tap.Step

@@ -97,7 +97,11 @@ func (h *healer) runGossip(t *task) {
 		}
 		for _, peer := range h.w.nodes {
 			if peer != h.n {
-				h.w.net.send(h.n.id, peer.id, func() { h.w.gossip(h.n.id, peer, own) })
+				h.w.net.send(h.n.id, peer.id, func() {
+					if a := peer.agent; a != nil {
+						a.life.run(func() { a.board.received(h.n.id, own) })
+					}
+				})
 			}
 		}
 		_ = t.wait(h.scope, gossipInterval)

@@ -28,6 +28,7 @@ const (
 type loop struct {
 	a     *agent
 	role  consensus.RoleState
+	point cluster.StatePoint // as it was reported last
 	lease time.Duration
 
 	// What waits for the loop, and what is called when there is room for
@@ -227,7 +228,13 @@ func (l *loop) report(out consensus.Output) {
 		l.a.onCommit(l.a.group.Committed().Mark())
 		l.changed.fire()
 	}
-	if len(out.States) > 0 {
+	if out.Committed && l.a.w.membersChange {
+		if p := l.a.group.Committed().State(); p.Index != l.point.Index {
+			l.a.steps(l.point, p)
+			l.point = p
+			l.a.stateChanged.fire()
+		}
+	} else if len(out.States) > 0 {
 		l.a.stateChanged.fire()
 	}
 	for _, e := range out.AckEvents {
@@ -260,16 +267,19 @@ func (l *loop) send(ms []*pb.Message) {
 		}
 		to := cluster.NodeID(m.GetTo())
 		n.log("send", "%s to n%d term %d index %d entries %d", m.GetType(), to, m.GetTerm(), m.GetIndex(), len(m.GetEntries()))
-		sent := n.w.net.send(n.id, to, func() { n.w.arrived(n.id, to, raw) })
+		if n.w.membersChange && l.a.members.conns[to] == nil {
+			continue // nobody to write to
+		}
+		sent := n.w.net.send(n.id, to, func() { n.w.arrived(l.a, to, raw) })
 		if !sent && chance(n.rng, 25) {
 			l.control(func(time.Duration) { l.a.group.Unreachable(to) })
 		}
 	}
 }
 
-func (w *World) arrived(from, to cluster.NodeID, raw []byte) {
+func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
 	a := w.node(to).agent
-	if a == nil {
+	if a == nil || w.membersChange && a.members.conns[from.n.id] != from {
 		return
 	}
 	a.life.run(func() {
@@ -277,7 +287,7 @@ func (w *World) arrived(from, to cluster.NodeID, raw []byte) {
 		if err := proto.Unmarshal(raw, m); err != nil {
 			w.fail("sim", "decode message: %v", err)
 		}
-		w.log(to, "receive", "%s from n%d", m.GetType(), from)
+		w.log(to, "receive", "%s from n%d", m.GetType(), from.n.id)
 		a.receive(m)
 	})
 }

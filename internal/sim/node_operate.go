@@ -25,7 +25,7 @@ func (e *verdictError) Error() string { return e.reason }
 
 // operate executes one operation.
 func (a *agent) operate(t *task, sc *scope, e core.Effect) (incarnation uint64, err error) {
-	if e.Term != 0 {
+	if e.Term != 0 && e.Kind != core.Settle {
 		if r := a.loop.role; !r.Leading || r.Term != e.Term {
 			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
 		}
@@ -50,6 +50,8 @@ func (a *agent) operate(t *task, sc *scope, e core.Effect) (incarnation uint64, 
 		return 0, a.openWrites(t, sc, e.Term)
 	case core.CloseWrites:
 		return 0, a.closeWrites(t, sc)
+	case core.Settle:
+		return 0, a.settlePrimary(t, sc, e.Term)
 	case core.AwaitTarget:
 		return 0, a.awaitTarget(t, sc, e)
 	case core.StopMysqld:
@@ -122,8 +124,12 @@ func (a *agent) stopMysqld(t *task) {
 		return
 	}
 	_ = t.wait(&scope{}, 10*time.Millisecond+around(a.n.rng, 50*time.Millisecond))
-	a.w.check.stopping(p)
-	p.stopGracefully("stopped by its agent")
+	if p.Waiting()+p.Queued() > 0 && !p.Writing() { // what super_read_only passes: StopGracefully looks
+		p.kill("a session waits")
+	} else {
+		a.w.check.stopping(p)
+		p.stopGracefully("stopped by its agent")
+	}
 	for !p.gone {
 		_ = t.wait(&scope{}, 0, &p.exited)
 	}
@@ -192,7 +198,9 @@ func (a *agent) replicate(t *task, sc *scope) error {
 	if err != nil {
 		return err
 	}
-	a.tidyPrimary(p)
+	if err := a.tidyPrimary(p); err != nil {
+		return &verdictError{core.Unfit, err.Error()}
+	}
 	a.stopReplica(p)
 	p.ResetReplica()
 	a.startReplica(p)
@@ -271,9 +279,7 @@ func (a *agent) openWrites(t *task, sc *scope, term uint64) error {
 	if err != nil {
 		return err
 	}
-	if a.n.member.Weight == 0 {
-		a.w.fail("weight", "n%d has weight 0 and opens", a.n.id)
-	}
+	a.w.check.opens(a)
 	a.openedIncarnation = p.incarnation
 	p.SetSuperReadOnly(false)
 	a.n.log("open", "super_read_only=OFF, term %d", term)

@@ -3,8 +3,10 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 )
 
@@ -46,12 +48,22 @@ func (a *agent) mayOpen() error {
 	return nil
 }
 
+// mayMoveTo tells whether an operator may ask for a move to a node.
+func (a *agent) mayMoveTo(to *node) bool {
+	return to.runsMysqld() && slices.ContainsFunc(a.members.list, func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
+}
+
 // tidyPrimary makes a replica of a mysqld that was the primary.
-func (a *agent) tidyPrimary(p *mysqld) {
-	if a.openedIncarnation == p.incarnation {
-		p.Rotate()
-		p.afterCommits()
+func (a *agent) tidyPrimary(p *mysqld) error {
+	if a.openedIncarnation != p.incarnation {
+		return nil
 	}
+	if p.Waiting()+p.Queued() > 0 {
+		return errors.New("a session waits for an ACK")
+	}
+	p.Rotate()
+	p.afterCommits()
+	return nil
 }
 
 // strikeOperator does what an operator does.
@@ -64,7 +76,7 @@ func (i *injector) strikeOperator(f fault, n *node) {
 	switch f.kind {
 	case move:
 		to := w.nodes[i.rng.IntN(len(w.nodes))]
-		if a == nil || to == n || !to.runsMysqld() || to.member.Weight == 0 {
+		if a == nil || to == n || !a.mayMoveTo(to) {
 			return
 		}
 		if w.held {

@@ -80,8 +80,8 @@ func (a *agent) runPurge(t *task) {
 			Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes},
 		}
 		in.Needs, in.Marks = a.needs()
-		if a.w.policyChanges {
-			in.Needs = append(in.Needs, replay.Need{Who: a.n.member.Name, From: a.n.point.Through + 1, Why: "cluster.json", Known: true})
+		if a.w.stateChanges() {
+			in.Needs = append(in.Needs, a.stateNeed())
 		}
 		p := replay.PlanPurge(in)
 		if p.UpTo == 0 {
@@ -100,17 +100,27 @@ func (a *agent) runPurge(t *task) {
 }
 
 // needs makes statuses of what the members said last.
-func (a *agent) needs() ([]replay.Need, []uint64) {
-	var members []cluster.NodeStatus
-	for _, n := range a.w.nodes {
-		s := a.board.peers[n.id].status
-		if n == a.n {
+func (a *agent) needs() ([]replay.Need, []uint64) { return replay.Needs(a.statuses()) }
+
+func (a *agent) statuses() (members []cluster.NodeStatus) {
+	for _, m := range a.members.list {
+		s := a.board.peers[m.ID].status
+		if m.ID == a.n.id {
 			s = a.ownStatus()
 		}
-		members = append(members, cluster.NodeStatus{
-			Name: n.member.Name, Kind: n.member.Kind, Role: s.role, LogCommit: s.logCommit, LogFirst: s.logFirst,
+		n := cluster.NodeStatus{
+			Name: m.Name, Kind: m.Kind, Role: s.role, LogCommit: s.logCommit, LogFirst: s.logFirst,
 			LogState: s.logState, DurableMark: s.durable,
-		})
+		}
+		if s.noMysqld {
+			n.Mysqld = cluster.MysqldNone
+		}
+		members = append(members, n)
 	}
-	return replay.Needs(members)
+	return members
+}
+
+// stateNeed is what cluster.json needs of the log.
+func (a *agent) stateNeed() replay.Need {
+	return replay.Need{Who: a.n.member.Name, From: a.n.point.Through + 1, Why: "cluster.json", Known: true}
 }

@@ -47,6 +47,7 @@ type upload struct {
 	id      entry.StageID
 	stage   *seglog.Stage
 	holders map[cluster.NodeID]bool
+	voters  []cluster.NodeID // when it was begun
 	grown   signal
 	held    signal
 	scope   *scope
@@ -64,9 +65,12 @@ func (a *agent) openStage(e *epoch, id entry.StageID) (*upload, error) {
 	}
 	a.n.log("stage", "%v begins", id)
 	u := &upload{a: a, id: id, stage: stage, holders: map[cluster.NodeID]bool{}, scope: a.life.within(e.scope, 0)}
-	for _, peer := range a.w.nodes {
-		if peer != a.n {
-			a.life.start(func(t *task) { u.push(t, peer) })
+	for _, m := range a.members.list {
+		if m.Votes() {
+			u.voters = append(u.voters, m.ID)
+		}
+		if m.ID != a.n.id {
+			a.life.start(func(t *task) { u.push(t, a.w.node(m.ID)) })
 		}
 	}
 	return u, nil
@@ -89,12 +93,23 @@ func (u *upload) take(step *tap.Step) error {
 
 // waitMajority waits until this node and a majority hold the stage.
 func (u *upload) waitMajority(t *task, sc *scope) error {
-	for 2*len(u.holders) <= len(u.a.w.nodes) {
+	for !u.reached() {
 		if err := t.wait(sc, 0, &u.held); err != nil {
 			return fmt.Errorf("wait for stage %v: %w", u.id, err)
 		}
 	}
 	return nil
+}
+
+// reached tells whether this node and a majority of the voters hold the stage.
+func (u *upload) reached() bool {
+	count := 0
+	for _, id := range u.voters {
+		if u.holders[id] {
+			count++
+		}
+	}
+	return u.holders[u.a.n.id] && 2*count > len(u.voters)
 }
 
 // close ends the pushes, and removes a stage that was not finished.
@@ -168,6 +183,10 @@ func (a *agent) pushStage(t *task, sc *scope, peer *node, id entry.StageID, grow
 
 // exchange sends one chunk and waits for its answer.
 func (a *agent) exchange(t *task, sc *scope, peer *node, c chunk) chunkAnswer {
+	if !a.members.has(peer.id) {
+		_ = t.wait(sc, dialEvery)
+		return chunkLost
+	}
 	answer, done := chunkLost, signal{}
 	a.w.net.send(a.n.id, peer.id, func() {
 		to := peer.stages()
@@ -194,6 +213,8 @@ func (n *node) stages() *stages {
 		return &n.agent.stages
 	case n.healer != nil:
 		return &n.healer.stages
+	case n.joiner != nil && n.joiner.log != nil:
+		return &n.joiner.stages
 	}
 	return nil
 }

@@ -18,6 +18,13 @@ type status struct {
 	logCommit, durable uint64
 	logFirst           uint64
 	logState           cluster.LogState
+	// instance is its data directory's; noMysqld: it has none.
+	instance string
+	noMysqld bool
+	// kept is the newest change of the cluster state that it has on its disk.
+	kept uint64
+	// stateVersion is that of the state whose members it follows.
+	stateVersion uint64
 }
 
 type peerReport struct {
@@ -78,11 +85,11 @@ func (b *board) live(p peerReport) bool { return p.up && p.heard && b.n.now()-p.
 // forCore returns the peers as core wants them.
 func (b *board) forCore(own status) core.Peers {
 	var in core.Peers
-	for _, n := range b.n.w.nodes {
-		if p := b.peers[n.id]; n != b.n {
-			in.Peers = append(in.Peers, forCore(n.member, p.status, b.live(p)))
+	for _, m := range b.n.agent.members.list {
+		if p := b.peers[m.ID]; m.ID != b.n.id {
+			in.Peers = append(in.Peers, forCore(m, p.status, b.live(p)))
 		} else {
-			in.Own = forCore(n.member, own, true)
+			in.Own = forCore(m, own, true)
 		}
 	}
 	b.n.w.hold(&in)
@@ -114,7 +121,7 @@ func (a *agent) runGossip(t *task) {
 		own := a.ownStatus()
 		for _, peer := range a.w.nodes {
 			if peer != a.n && a.board.peers[peer.id].up {
-				a.w.net.send(a.n.id, peer.id, func() { a.w.gossip(a.n.id, peer, own) })
+				a.w.net.send(a.n.id, peer.id, func() { a.w.gossip(a, peer, own) })
 			}
 		}
 		in := a.board.forCore(own)
@@ -129,6 +136,8 @@ func (a *agent) ownStatus() status {
 	own := a.board.self
 	own.logLast, own.logCommit = a.log.LastIndex(), a.group.Committed().Mark().Index
 	own.logFirst, own.durable, own.logState = a.log.FirstIndex(), a.n.mark.Index, cluster.LogOK
+	own.instance, own.noMysqld, own.kept = a.n.instance, !a.n.runsMysqld(), a.n.point.Index
+	own.stateVersion = a.members.stateVersion
 	if a.loop.full {
 		own.logState = cluster.LogFull
 	}
@@ -138,9 +147,9 @@ func (a *agent) ownStatus() status {
 	return own
 }
 
-func (w *World) gossip(from cluster.NodeID, to *node, s status) {
-	if a := to.agent; a != nil {
-		a.life.run(func() { a.board.received(from, s) })
+func (w *World) gossip(from *agent, to *node, s status) {
+	if a := to.agent; a != nil && (!w.membersChange || a.members.conns[from.n.id] == from) {
+		a.life.run(func() { a.board.received(from.n.id, s) })
 	}
 }
 

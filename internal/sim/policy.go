@@ -24,12 +24,15 @@ const (
 // majority. In some of them an operator changes it, again and again.
 func (w *World) assignPolicy() {
 	rng := w.random(streamPolicy)
-	kind, node := rng.IntN(16), rng.IntN(len(w.nodes))
+	kind, node := rng.IntN(16), rng.IntN(w.initialNodes)
 	durability := cluster.DurabilityMajority
 	switch kind {
 	case 0:
 		durability = cluster.DurabilityAll
 	case 1:
+		if w.membersChange { // who is added has no site
+			break
+		}
 		durability = cluster.DurabilitySiteMajority
 		w.assignSites()
 	case 2, 3:
@@ -38,10 +41,12 @@ func (w *World) assignPolicy() {
 			w.nodes[node].member.DropAfter = dropAfter
 		}
 	case 4, 5:
-		w.policyChanges = true
-		w.assignSites()
+		if !w.membersChange {
+			w.policyChanges = true
+			w.assignSites()
+		}
 	}
-	s := cluster.NewState(w.members())
+	s := cluster.NewState(w.members()[:w.initialNodes])
 	s.Durability = durability
 	w.initial = s
 	for _, n := range w.nodes {
@@ -111,7 +116,7 @@ func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
 func (n *node) statePoint(commit uint64) *cluster.StatePoint {
 	p := n.point
 	p.State = p.State.Clone()
-	if !n.w.policyChanges {
+	if !n.w.stateChanges() {
 		p.Through = commit // no change ever came
 	}
 	return &p
@@ -121,8 +126,15 @@ func (n *node) statePoint(commit uint64) *cluster.StatePoint {
 func (a *agent) runState(t *task) {
 	for {
 		_ = t.wait(a.scope, stateEvery, &a.stateChanged)
-		p := a.group.Committed().State()
-		_ = t.wait(a.scope, a.n.disk.appendTime(a.w.sched.now))
+		a.keepState(t)
+	}
+}
+
+// keepState writes cluster.json.
+func (a *agent) keepState(t *task) {
+	p := a.group.Committed().State()
+	_ = t.wait(a.scope, a.n.disk.appendTime(a.w.sched.now))
+	if p.Through >= a.n.point.Through && p.Index >= a.n.point.Index { // else another one was faster
 		a.n.point = p
 	}
 }
@@ -131,7 +143,7 @@ func (a *agent) runState(t *task) {
 func (a *agent) onAcknowledge(index uint64) {
 	a.w.check.released(a, index)
 	e := a.epochOf(a.loop.role.Term)
-	if e == nil {
+	if e == nil || e.deposed {
 		return
 	}
 	if number := e.held.Allow(index); number > 0 {
@@ -163,14 +175,23 @@ func (c *checker) changed(index uint64, h entry.Header, body []byte) {
 	if err != nil {
 		c.w.fail("I2", "committed entry %d: %v", index, err)
 	}
+	c.swap(index, change)
+}
+
+func (c *checker) swap(index uint64, change cluster.StateChange) {
 	if last := c.policies[len(c.policies)-1].state; change.State.Version == last.Version+1 {
 		c.policies = append(c.policies, policy{index, change.State})
+		if change.Change.Membership != nil {
+			c.membersChanged(last, change)
+		}
 	}
 }
 
-// policyOf is the policy that a node has to go by: that of its committed log.
+// policyOf is the policy that a node has to go by: that of its committed log, or of
+// its cluster.json, which a loss of power takes nothing from.
 func (c *checker) policyOf(a *agent) (s cluster.State) {
-	commit := a.group.Committed().Mark().Index
+	point := a.group.Committed().State()
+	commit := max(point.Index, point.Through)
 	for _, p := range c.policies {
 		if p.index <= commit {
 			s = p.state
@@ -213,9 +234,10 @@ func (c *checker) released(a *agent, index uint64) {
 	for _, m := range s.Members {
 		n := c.w.node(m.ID)
 		switch {
-		case n.durable.has(index, term):
+		case n.durable.has(index, term) && m.Votes():
 			sites[m.Site] = true
-		case s.Durability == cluster.DurabilityAll, m.RequireAck && (m.DropAfter == 0 || !c.dropped[a][n]):
+		case n.durable.has(index, term):
+		case s.Durability == cluster.DurabilityAll && m.Votes(), m.RequireAck && (m.DropAfter == 0 || !c.dropped[a][n]):
 			lacks += fmt.Sprintf(" n%d", n.id)
 		}
 	}

@@ -20,8 +20,20 @@ func (r Result) Summary(took time.Duration) string {
 	if r.Plans > 0 {
 		nodes += fmt.Sprintf(", %d plans", r.Plans)
 	}
+	if r.Settles.Deposed > 0 {
+		nodes += fmt.Sprintf(", %d deposed, %d settled, %d late", r.Settles.Deposed, r.Settles.Kept, r.Settles.Late)
+	}
 	if r.LedInNeed > 0 {
 		nodes += fmt.Sprintf(", %d terms in need", r.LedInNeed)
+	}
+	if r.Ahead > 0 {
+		nodes += fmt.Sprintf(", read ahead %d times", r.Ahead)
+	}
+	if r.Members {
+		nodes += fmt.Sprintf(", %d changes of the members, %d joint, %d joined, %d by a copy of the data", r.MemberChanges, r.Joints, r.Joins, r.Clones)
+	}
+	if r.TakenUp > 0 {
+		nodes += fmt.Sprintf(", %d states taken up", r.TakenUp)
 	}
 	if r.Policy != "" {
 		nodes += fmt.Sprintf(" (%s; dropped %d times)", r.Policy, r.AckDrops)
@@ -46,6 +58,14 @@ func (r Result) Report() string {
 	if faults == "" {
 		faults = "none"
 	}
-	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -faults %s -events\n", r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), faults)
+	members := -1
+	switch {
+	case r.Pair:
+		members = MembersPair
+	case r.Members:
+		members = 1
+	}
+	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -blips=%t -faults %s -events\n",
+		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, r.Blips, faults)
 	return b.String()
 }

@@ -48,6 +48,16 @@ type childResult struct {
 	Epochs, OK      int
 	LedInNeed       int
 	Plans           int
+	Members         int // worlds in which they change
+	Changes, Joints int
+	Joins, Clones   int
+	Ahead           int
+}
+
+func (r *childResult) add(o childResult) {
+	r.Epochs, r.OK, r.LedInNeed, r.Plans = r.Epochs+o.Epochs, r.OK+o.OK, r.LedInNeed+o.LedInNeed, r.Plans+o.Plans
+	r.Members, r.Changes, r.Joints = r.Members+o.Members, r.Changes+o.Changes, r.Joints+o.Joints
+	r.Joins, r.Clones, r.Ahead = r.Joins+o.Joins, r.Clones+o.Clones, r.Ahead+o.Ahead
 }
 
 func runChild(seeds string) int {
@@ -59,9 +69,15 @@ func runChild(seeds string) int {
 		}
 		began := time.Now()
 		r := Run(Options{Seed: seed})
-		err = out.Encode(childResult{
-			fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), r.Report(), r.Failure != nil, r.Epochs, r.OK, r.LedInNeed, r.Plans,
-		})
+		child := childResult{
+			Summary: fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), Report: r.Report(), Failed: r.Failure != nil,
+			Epochs: r.Epochs, OK: r.OK, LedInNeed: r.LedInNeed, Plans: r.Plans,
+			Changes: r.MemberChanges, Joints: r.Joints, Joins: r.Joins, Clones: r.Clones, Ahead: r.Ahead,
+		}
+		if r.Members {
+			child.Members = 1
+		}
+		err = out.Encode(child)
 		if err != nil || r.Failure != nil {
 			return 1
 		}
@@ -69,11 +85,9 @@ func runChild(seeds string) int {
 	return 0
 }
 
-// runSeeds runs seeds in one process per processor, and returns how many epochs
-// and commits there were, terms in which a logger led, or a node of weight 0, and
-// plans of operators.
-// A seed that fails ends its process.
-func runSeeds(t *testing.T, seeds []uint64) (epochs, ok, inNeed, plans int) {
+// runSeeds runs seeds in one process per processor, and returns what happened in
+// all of them. A seed that fails ends its process.
+func runSeeds(t *testing.T, seeds []uint64) (all childResult) {
 	t.Helper()
 	processes := min(runtime.NumCPU(), len(seeds))
 	results := make([][]byte, processes)
@@ -102,13 +116,13 @@ func runSeeds(t *testing.T, seeds []uint64) (epochs, ok, inNeed, plans int) {
 			if r.Failed {
 				t.Error(r.Report)
 			}
-			epochs, ok, inNeed, plans = epochs+r.Epochs, ok+r.OK, inNeed+r.LedInNeed, plans+r.Plans
+			all.add(r)
 		}
 	}
 	if ran < len(seeds) {
 		t.Errorf("%d of %d seeds were run", ran, len(seeds))
 	}
-	return epochs, ok, inNeed, plans
+	return all
 }
 
 // TestFixedSeeds runs seeds that are always the same, with 3 and 5 nodes.
@@ -121,10 +135,18 @@ func TestFixedSeeds(t *testing.T) {
 	for seed := range n {
 		seeds = append(seeds, uint64(seed+1))
 	}
-	epochs, ok, inNeed, plans := runSeeds(t, seeds)
+	all := runSeeds(t, seeds)
 	// A world in which nothing happens keeps every promise.
-	if epochs < 3*n || ok < 200*n || inNeed < n/10 || plans < n/4 {
-		t.Errorf("%d epochs, %d commits, %d terms in need and %d plans in %d runs: too few to mean anything", epochs, ok, inNeed, plans, n)
+	if all.Epochs < 3*n || all.OK < 200*n || all.LedInNeed < n/10 || all.Plans < n/4 {
+		t.Errorf("%d epochs, %d commits, %d terms in need and %d plans in %d runs: too few to mean anything",
+			all.Epochs, all.OK, all.LedInNeed, all.Plans, n)
+	}
+	if all.Ahead < n {
+		t.Errorf("%d reads ahead in %d runs: too few to mean anything", all.Ahead, n)
+	}
+	if m := all.Members; m < n/10 || all.Changes < 6*m || all.Joints < 2*m || all.Joins < 2*m || all.Clones < m/2 {
+		t.Errorf("%d changes of the members, %d joint, %d nodes joined, %d by a copy of the data, in %d runs: too few to mean anything",
+			all.Changes, all.Joints, all.Joins, all.Clones, m)
 	}
 }
 

@@ -22,8 +22,13 @@ type Options struct {
 	// Loggers is how many of them, the last ones, have no mysqld; 0 = the seed
 	// decides, less = none.
 	Loggers int
+	// Members: the members change; 0 = the seed decides, less = they do not,
+	// MembersPair = of two nodes one loses its vote and gets it back, again and again.
+	Members int
 	// Lasts is how long faults go on; 0 = 30 s.
 	Lasts time.Duration
+	// Blips has the primary deposed again and again, mostly with nothing lost.
+	Blips bool
 	// Only holds the faults to inject; nil = all that the seed has.
 	Only []int
 	// Events gets one line per event.
@@ -33,6 +38,9 @@ type Options struct {
 	// RetentionBytes is how long the log is kept though nobody needs it.
 	RetentionBytes int64
 }
+
+// MembersPair is a value of Options.Members.
+const MembersPair = 2
 
 // Result is what became of a run.
 type Result struct {
@@ -58,11 +66,24 @@ type Result struct {
 	// LedInNeed counts how often a logger came to lead, or a node of weight 0.
 	LedInNeed int
 	// Plans counts the switchovers and restarts that operators asked for, and got.
-	Plans int
+	Plans   int
+	Settles SettleCounts
+	Blips   bool
 	// Policy is the durability policy, with who is named; AckDrops counts how often
 	// a require-ack was dropped.
 	Policy   string
 	AckDrops int
+	// MemberChanges counts the changes of the members, Joints those that went through
+	// joint consensus, as their leaders saw it; Joins the nodes that joined, Clones
+	// those that copied a mysqld's data. Members tells that they do change.
+	MemberChanges, Joints, Joins, Clones int
+	Members                              bool
+	// TakenUp counts the voters that started again from a state which another node kept;
+	// Pair: the members were MembersPair.
+	TakenUp int
+	Pair    bool
+	// Ahead counts what was read ahead for peers that lag.
+	Ahead int
 }
 
 // Failure is a broken promise.
@@ -89,6 +110,9 @@ const (
 	streamKinds
 	streamPolicy
 	streamChanges
+	streamMembers
+	streamAhead
+	streamDBA
 	streamNode = 1 << 8
 	streamDisk = 1 << 9
 )
@@ -119,12 +143,24 @@ type World struct {
 	// epochs, purged, staged and ledInNeed count what happened.
 	epochs, purged, staged, ledInNeed int
 	// plans counts the operators' plans that were carried out.
-	plans int
+	plans   int
+	settles SettleCounts
 	// held: maintenance is on, and heldFor is the node that may open.
 	held    bool
 	heldFor cluster.NodeID
 	// ackDrops counts how often a require-ack was dropped.
 	ackDrops int
+	// membersChange: an operator adds nodes, of which spares wait, and removes others.
+	membersChange         bool
+	initialNodes, spares  int
+	operator              *operator
+	memberChanges, joints int
+	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
+	readsAhead    bool
+	aheads        int
+	joins, clones int
+	// takenUp counts the voters that started again from a state which another node kept.
+	takenUp int
 }
 
 func (w *World) random(stream uint64) *mathrand.Rand {
@@ -143,7 +179,7 @@ func Run(o Options) (result Result) {
 	before := rand.Reader
 	rand.Reader = seededReader{w.random(streamRaft)}
 	faults := w.plan()
-	result = Result{Seed: o.Seed, Nodes: len(w.nodes), Loggers: w.options.Loggers}
+	result = Result{Seed: o.Seed, Blips: o.Blips, Nodes: w.options.Nodes, Loggers: w.options.Loggers, Members: w.membersChange}
 	for _, f := range faults {
 		result.Faults, result.FaultIDs = append(result.Faults, f.String()), append(result.FaultIDs, f.id)
 	}
@@ -162,7 +198,11 @@ func Run(o Options) (result Result) {
 		result.OK, result.Epochs, result.Requests = w.check.ok, w.epochs, len(w.load.history)
 		result.Purged, result.Staged, result.LedInNeed = w.purged, w.staged, w.ledInNeed
 		result.Plans = w.plans
+		result.Settles = w.settles
 		result.Policy, result.AckDrops = w.describePolicy(), w.ackDrops
+		result.Ahead = w.aheads
+		result.MemberChanges, result.Joints, result.Joins, result.Clones = w.memberChanges, w.joints, w.joins, w.clones
+		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
 		w.close()
 	}()
 	w.run(faults)
@@ -175,6 +215,7 @@ func (w *World) close() {
 		if n.agent != nil {
 			n.agent.life.end()
 		}
+		n.endJoiner()
 	}
 }
 
@@ -209,11 +250,14 @@ func newWorld(o Options) *World {
 	if w.options.Lasts == 0 {
 		w.options.Lasts = lastsUsual
 	}
-	w.net = newNetwork(w, w.options.Nodes)
-	for i := range w.options.Nodes {
+	w.assignMembers()
+	w.readsAhead = chance(w.random(streamAhead), 33)
+	w.net = newNetwork(w, w.initialNodes+w.spares)
+	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
 	}
 	w.assignKinds()
+	w.assignSpares()
 	w.assignPolicy()
 	w.load = newWorkload(w)
 	w.faults = injector{w: w, rng: w.random(streamFaults)}
@@ -227,7 +271,7 @@ func (w *World) assignKinds() {
 	rng := w.random(streamKinds)
 	loggers, weighted := chance(rng, 25), chance(rng, 33)
 	if w.options.Loggers == 0 && loggers {
-		w.options.Loggers = (len(w.nodes) - 1) / 2
+		w.options.Loggers = (w.initialNodes - 1) / 2
 	}
 	w.options.Loggers = max(0, w.options.Loggers)
 	for i, n := range w.nodes {
@@ -238,15 +282,19 @@ func (w *World) assignKinds() {
 				n.member.Weight = max(1, weight)
 			}
 		}
-		if i >= len(w.nodes)-w.options.Loggers {
+		if i >= w.initialNodes-w.options.Loggers && i < w.initialNodes {
 			n.member.Kind = cluster.KindLogger
 		}
 	}
 }
 
 func (w *World) plan() []fault {
-	all := plan(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
-	if w.policyChanges { // a log that is healed may begin behind what cluster.json has: that takes a person
+	kinds := plan
+	if w.options.Blips {
+		kinds = blips
+	}
+	all := kinds(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
+	if w.stateChanges() { // a log that is healed may begin behind what cluster.json has: that takes a person
 		all = slices.DeleteFunc(all, func(f fault) bool { return f.kind == rotLog || f.kind == rotTail })
 	}
 	if w.options.Only == nil {
@@ -261,7 +309,13 @@ func (w *World) run(faults []fault) {
 		w.sched.after(around(n.rng, 100*time.Millisecond), n.startAgent)
 	}
 	w.sched.after(time.Second, w.load.start)
+	if w.options.Blips && w.options.Seed%2 == 0 { // with it few are settled
+		w.dba()
+	}
 	w.faults.start(faults)
+	if w.membersChange {
+		w.sched.after(quietAtStart, w.startOperator)
+	}
 	if w.policyChanges {
 		w.changePolicy(w.random(streamChanges), quietAtStart+w.options.Lasts)
 	}
@@ -277,8 +331,20 @@ func (w *World) awaitHealth() {
 	healed := w.sched.now
 	deadline := healed + healWithin
 	w.runWhile(deadline, "no client could write", func() bool { return w.load.lastOK <= healed+time.Second })
+	if w.membersChange {
+		unsettled := ""
+		w.runWhile(deadline, "the members are not as they were asked for", func() bool {
+			ok, why := w.membersSettled()
+			unsettled = why
+			return !ok
+		})
+		w.log(0, "members", "settled %s", unsettled)
+	}
 	w.load.stopped = true
 	w.runWhile(deadline, "the servers do not agree", func() bool { return !w.agreed() })
+	if w.membersChange {
+		w.still()
+	}
 	w.log(0, "judge", "%d entries, %d transactions", len(w.check.entries), len(w.check.transactions))
 	w.check.kept()
 	w.check.ledger()
@@ -303,7 +369,7 @@ func (w *World) agreed() bool {
 	for _, tx := range w.check.transactions {
 		all.Add(tx.gtid)
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.inState() {
 		if n.member.Kind == cluster.KindLogger && n.agent != nil {
 			continue
 		}
@@ -318,7 +384,7 @@ func (w *World) agreed() bool {
 func (w *World) describe() (s string) {
 	for _, n := range w.nodes {
 		if n.agent == nil {
-			s += fmt.Sprintf("n%d is down; ", n.id)
+			s += fmt.Sprintf("n%d is down (joining %t, empty %t, removed %t); ", n.id, n.joining, n.empty, n.removed)
 			continue
 		}
 		a := n.agent
@@ -367,6 +433,7 @@ func (w *World) connect(a, b *node) {
 		case a.agent == nil || b.agent == nil:
 		case !w.net.connected(a.id, b.id):
 			w.sched.after(redialMax, func() { w.connect(a, b) })
+		case !w.handshake(a.agent, b.agent):
 		default:
 			a.agent.life.run(func() { a.agent.peerUp(b.id) })
 			b.agent.life.run(func() { b.agent.peerUp(a.id) })
@@ -390,7 +457,11 @@ func (w *World) disconnect(n, gone *node, refused bool) {
 		if refused && (gone.agent != nil || !gone.powered || !w.net.connected(n.id, gone.id)) {
 			return // somebody listens again, or nobody answers
 		}
+		if w.membersChange && a.members.conns[gone.id] != lost {
+			return // there is another connection, or there was none
+		}
 		if gone.agent == nil || gone.agent == lost && !refused && !gone.powered {
+			delete(a.members.conns, gone.id)
 			a.life.run(func() { a.peerDown(gone.id, refused) })
 		}
 	})
@@ -403,6 +474,8 @@ func (w *World) watchConnection(a, b *node) {
 		if w.net.connected(a.id, b.id) || a.agent == nil || b.agent == nil {
 			return
 		}
+		delete(a.agent.members.conns, b.id)
+		delete(b.agent.members.conns, a.id)
 		a.agent.life.run(func() { a.agent.peerDown(b.id, false) })
 		b.agent.life.run(func() { b.agent.peerDown(a.id, false) })
 		w.connect(a, b)

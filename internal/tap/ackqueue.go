@@ -33,6 +33,8 @@ type ackItem struct {
 	// that the source skipped behind it. An entry without one (a rotation)
 	// has an empty file name.
 	position Position
+	// transactions is how many of them the entry has.
+	transactions int
 }
 
 // received notes that the entry number now reaches up to position. Numbers
@@ -43,10 +45,17 @@ func (q *ackQueue) received(number uint64, position Position) {
 		"entry %d received after entry %d", number, q.last)
 	if number == q.last {
 		q.skipped(position)
+		if n := len(q.pending); n > 0 {
+			q.pending[n-1].transactions++
+		}
 		return
 	}
 	q.last = number
-	q.pending = append(q.pending, ackItem{number, position})
+	item := ackItem{number: number, position: position}
+	if position.File != "" {
+		item.transactions = 1
+	}
+	q.pending = append(q.pending, item)
 }
 
 // skipped notes that the source passed over transactions which the tap had

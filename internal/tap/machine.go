@@ -51,6 +51,7 @@ type Machine struct {
 	stream stream
 	batch  batcher
 	acks   ackQueue
+	at     Position // the end of the last step that was applied
 }
 
 // New returns a machine that expects the start of a stream.
@@ -70,7 +71,11 @@ func New(cfg Config) *Machine {
 // must be applied, in order. Errors: ErrStream, ErrDuplicateGTID,
 // ErrTransactionTooLarge, and those of package binlog for damaged or foreign
 // events.
-func (m *Machine) Read(event []byte) (Step, error) { return m.stream.accept(event) }
+func (m *Machine) Read(event []byte) (Step, error) {
+	step, err := m.stream.accept(event)
+	step.At = m.stream.position
+	return step, err
+}
 
 // InParts reports whether the event that starts with head, its header at least,
 // may be given to Read in parts: a beginning to Read, the rest to ReadMore.
@@ -98,7 +103,14 @@ func (m *Machine) File() string { return m.stream.firstFile }
 // Once its StepBegin is applied, StageID says which stage the bytes of all its
 // events go to. That stage must be complete, with the length and CRC that
 // Step.Stage says at StepEnd, before StepEnd is applied.
-func (m *Machine) Apply(step Step, now time.Time) (bool, error) {
+func (m *Machine) Apply(step Step, now time.Time) (done bool, err error) {
+	if done, err = m.apply(step, now); done {
+		m.at = step.At
+	}
+	return done, err
+}
+
+func (m *Machine) apply(step Step, now time.Time) (bool, error) {
 	switch step.Kind {
 	case StepBegin:
 		if step.Stage != nil {

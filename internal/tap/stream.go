@@ -84,6 +84,8 @@ type Step struct {
 	ACL bool
 	// Position is set for StepEnd, StepRotate and StepSkipped.
 	Position Position
+	// At is where the event, or the range that was skipped, ends.
+	At Position
 	// Stage is set if the event is of a staged transaction: its bytes go to the
 	// stage.
 	Stage *Stage

@@ -138,10 +138,11 @@ func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, 
 	return conn, nil
 }
 
-// Introduce shakes hands with every peer once, without anything else, and
-// returns the first rejection: what a node asks before it writes to an empty
-// data directory, with a zero Instance. Peers that do not answer within
-// dialTimeout and the handshake's 2 s do not count. Run need not be under way.
+// Introduce shakes hands with every peer once, without anything else, and returns
+// the first rejection, rather one that is final than CodeReseed: what a node asks
+// before it writes to an empty data directory, with a zero Instance. Peers that do
+// not answer within dialTimeout and the handshake's 2 s do not count. Run need not
+// be under way.
 func (t *Transport) Introduce(ctx context.Context) *RejectedError {
 	var mu sync.Mutex
 	var first *RejectedError
@@ -155,7 +156,7 @@ func (t *Transport) Introduce(ctx context.Context) *RejectedError {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if first == nil {
+			if first == nil || first.Code == CodeReseed {
 				_ = errors.As(err, &first)
 			}
 		})

@@ -99,6 +99,12 @@ const (
 	// " VERSION/INSTANCE": of the cluster state that says so, and of its new data
 	// directory, in hexadecimal.
 	CodeRebuild Code = 9
+	// CodeRecovered: the dialling node was a member before the cluster was recovered
+	// without it. The text is a cluster.Recovery's Order.
+	CodeRecovered Code = 10
+	// CodeReseed: the dialling node has an empty data directory where it had another
+	// one. The cluster has it make its data anew by itself: it is to ask again.
+	CodeReseed Code = 11
 )
 
 // codeAccepted in an answer means that the connection is open.
@@ -290,6 +296,9 @@ func (t *Transport) judgeMember(id Identity) *RejectedError {
 	if p == nil && slices.Contains(*t.removed.Load(), id.Node) {
 		return reject(CodeRemoved, "node %q was removed from cluster %q", id.NodeName, self.ClusterName)
 	}
+	if order, ok := (*t.leftBehind.Load())[id.Node]; p == nil && ok {
+		return &RejectedError{Code: CodeRecovered, Text: order}
+	}
 	if p == nil {
 		return reject(CodeUnknown, "node %q (id %d) is not a member of cluster %q as node %q knows it",
 			id.NodeName, id.Node, self.ClusterName, self.NodeName)
@@ -382,7 +391,11 @@ func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
 	if r := t.judge(h); r != nil {
 		return hello{}, 0, r
 	}
-	if err := t.cfg.Handler.CheckPeer(h.id); err != nil {
+	check := t.cfg.Handler.CheckPeer
+	if c, ok := t.cfg.Handler.(CallChecker); ok && h.class == classCall {
+		check = c.CheckCaller
+	}
+	if err := check(h.id); err != nil {
 		if r, ok := errors.AsType[*RejectedError](err); ok {
 			return hello{}, 0, r
 		}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -64,6 +65,14 @@ func (t *Transport) SetPeers(peers []Peer) {
 func (t *Transport) SetRemoved(ids []cluster.NodeID) {
 	ids = slices.Clone(ids)
 	t.removed.Store(&ids)
+}
+
+// SetLeftBehind says which nodes a recovery went on without, and what each of them is
+// told: a node that dials and is among these, and no peer, is rejected with
+// CodeRecovered.
+func (t *Transport) SetLeftBehind(orders map[cluster.NodeID]string) {
+	orders = maps.Clone(orders)
+	t.leftBehind.Store(&orders)
 }
 
 // startLinks starts a peer's links, if Run is under way. t.mu is held.

@@ -107,6 +107,13 @@ type Handler interface {
 	Call(ctx context.Context, from cluster.NodeID, conn net.Conn)
 }
 
+// CallChecker is a Handler that judges a peer which only has a question (DialCall)
+// otherwise than CheckPeer does.
+type CallChecker interface {
+	// CheckCaller is asked in CheckPeer's place where such a peer dials.
+	CheckCaller(id Identity) error
+}
+
 // Config is what a Transport needs. All fields are required.
 type Config struct {
 	Identity Identity
@@ -162,6 +169,8 @@ type Transport struct {
 	peers atomic.Pointer[map[cluster.NodeID]*peer]
 	// removed are former members, who are told so.
 	removed atomic.Pointer[[]cluster.NodeID]
+	// leftBehind is what is told to those whom a recovery went on without.
+	leftBehind atomic.Pointer[map[cluster.NodeID]string]
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
@@ -197,6 +206,7 @@ func New(cfg Config) *Transport {
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})
 	t.removed.Store(&[]cluster.NodeID{})
+	t.leftBehind.Store(&map[cluster.NodeID]string{})
 	t.SetPeers(cfg.Peers)
 	return t
 }

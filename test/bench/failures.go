@@ -43,10 +43,6 @@ type failure struct {
 
 // failureClusters are the failures by the cluster that they need: what cuts the
 // agents' connections also hides that a killed agent's port refuses.
-//
-// Hosts freeze before agents are killed: a kill makes writers move to the next
-// node's port, so in the end all may be on one, and if that one freezes, they wait
-// with it until their own timeout.
 func failureClusters() map[bool][]failure {
 	return map[bool][]failure{
 		false: {

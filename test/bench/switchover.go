@@ -53,7 +53,7 @@ func (b *bench) switchover(ctx context.Context, c *devcluster.Cluster, i int) er
 	if err != nil {
 		return err
 	}
-	answer, err := api.Control(ctx, c.APIAddr(i), control.Request{Name: "switchover", By: "bench", Args: raw})
+	answer, err := api.Control(ctx, c.ControlSocket(i), control.Request{Name: "switchover", Args: raw})
 	if err == nil {
 		err = answer.Err()
 	}

@@ -96,7 +96,7 @@ func (s *session) write(ctx context.Context, seq int) error {
 func (f *fixture) didCommit(t *testing.T, ctx context.Context, i int, args ...string) (cluster.DidCommit, int) {
 	t.Helper()
 	var text strings.Builder
-	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), append([]string{"did-commit", "--addr", f.APIAddr(i), "--json"}, args...)...)
+	cmd := exec.CommandContext(ctx, os.Getenv(binaryVariable), append([]string{"did-commit", "--addr", f.ControlSocket(i), "--json"}, args...)...)
 	cmd.Stderr = &text
 	out, err := cmd.Output()
 	exit := 0

@@ -23,5 +23,6 @@
 // only the logs stay. With QUORATE_E2E_LONG=1 frozen nodes stay frozen for half a
 // minute, and crash loops go on. TestClock needs libfaketime (package faketime, or
 // QUORATE_FAKETIME names the library), TestUnderLoad/Memory the right to make a
-// control group; both are skipped without.
+// control group, TestLogDisk, TestMysqlDisk and TestPowerLoss /dev/fuse and the right
+// to mount (package faultmount); they are skipped without.
 package e2e

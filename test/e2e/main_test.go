@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/faultmount"
 	"github.com/quorate/quorate/internal/ledger"
 )
 
@@ -26,7 +27,10 @@ const scenarioTimeout = 3 * time.Minute
 // binaryVariable tells the tests where TestMain has put the program.
 const binaryVariable = "QUORATE_E2E_BINARY"
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+func TestMain(m *testing.M) {
+	faultmount.ServeChild()
+	os.Exit(buildAndRun(m))
+}
 
 // buildAndRun builds the program once for all tests.
 func buildAndRun(m *testing.M) int {

@@ -336,6 +336,7 @@ func (f *fixture) rebuildRunning(t *testing.T, ctx context.Context) {
 func (f *fixture) rebuildLostDisk(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
+	f.must(t, ctx, primary, "cluster", "set", "--reseed", "manual")
 	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "6")
 	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
 	uuid := f.status(t, ctx, i).ServerUUID

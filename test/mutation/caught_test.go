@@ -53,10 +53,28 @@ func build(t *testing.T, name string, edits []edit) (program string) {
 // verdict is the line of a seed that failed.
 func verdict() *regexp.Regexp { return regexp.MustCompile(`(?m)^seed (\d+): .*FAILED (.{0,200})`) }
 
+// world is in which world a mutation runs.
+type world struct {
+	nodes                int
+	blips, members, pair bool
+}
+
+func (m mutation) world() world { return world{m.nodes, m.blips, m.members, m.pair} }
+
 // run runs the seeds up to a number, until one fails: "" if none does.
-func run(t *testing.T, program string, seeds, nodes int) (failed string) {
+func run(t *testing.T, program string, seeds int, w world) (failed string) {
 	t.Helper()
-	out, err := exec.Command(program, "-seeds", fmt.Sprintf("1..%d", seeds), "-nodes", fmt.Sprint(nodes), "-parallel", "2").CombinedOutput()
+	members := 0 // the seed decides
+	switch {
+	case w.pair:
+		members = 2
+	case w.members:
+		members = 1
+	case w.blips:
+		members = -1
+	}
+	out, err := exec.Command(program, "-seeds", fmt.Sprintf("1..%d", seeds), "-nodes", fmt.Sprint(w.nodes), fmt.Sprintf("-blips=%t", w.blips),
+		"-members", fmt.Sprint(members), "-parallel", "2").CombinedOutput()
 	if err == nil {
 		return ""
 	}
@@ -69,14 +87,14 @@ func run(t *testing.T, program string, seeds, nodes int) (failed string) {
 
 // TestNothingIsBrokenHere wants the seeds to pass that the mutations have to fail.
 func TestNothingIsBrokenHere(t *testing.T) {
-	seeds := map[int]int{}
+	seeds := map[world]int{}
 	for _, m := range mutations() {
-		seeds[m.nodes] = max(seeds[m.nodes], m.seeds)
+		seeds[m.world()] = max(seeds[m.world()], m.seeds)
 	}
 	program := build(t, "as it is", nil)
-	for nodes, n := range seeds {
-		if failed := run(t, program, n, nodes); failed != "" {
-			t.Fatalf("%d nodes: %s", nodes, failed)
+	for w, n := range seeds {
+		if failed := run(t, program, n, w); failed != "" {
+			t.Fatalf("%+v: %s", w, failed)
 		}
 	}
 }
@@ -87,11 +105,11 @@ func TestEveryMutationIsCaught(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			began := time.Now()
 			if len(m.setup) > 0 {
-				if failed := run(t, build(t, m.name, m.setup), m.seeds, m.nodes); failed != "" {
+				if failed := run(t, build(t, m.name, m.setup), m.seeds, m.world()); failed != "" {
 					t.Fatalf("its setup alone: %s", failed)
 				}
 			}
-			failed := run(t, build(t, m.name, append(append([]edit(nil), m.setup...), m.edits...)), m.seeds, m.nodes)
+			failed := run(t, build(t, m.name, append(append([]edit(nil), m.setup...), m.edits...)), m.seeds, m.world())
 			if failed == "" {
 				t.Fatalf("survived %d seeds: %s", m.seeds, m.what)
 			}

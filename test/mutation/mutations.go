@@ -12,6 +12,11 @@ type mutation struct {
 	// seeds is within how many the simulator has to fail, nodes the size of its
 	// clusters.
 	seeds, nodes int
+	// blips: the seeds are of a world whose primary is deposed again and again.
+	blips bool
+	// members: in its world the members change; pair: in that of two nodes of which one
+	// loses its vote and gets it back, again and again.
+	members, pair bool
 }
 
 // edit replaces a text, which is there exactly once, in a file of the repository.
@@ -43,7 +48,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), storing(), replaying(), promoting()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), storing(), replaying(), promoting(), settling(), changingMembers()} {
 		all = append(all, some...)
 	}
 	return all
@@ -58,8 +63,9 @@ func acknowledging() []mutation {
 		},
 		{
 			name: "ack-on-own-fsync", what: "a leader takes its own fsync for everybody's", seeds: 20, nodes: 3,
-			edits: one(groupFile, "such peers already.\n\t_ = g.rn.Step(m)\n", `such peers already.
-	_ = g.rn.Step(m)
+			edits: one(groupFile, "\t} else {\n\t\tstep()\n\t}\n", `	} else {
+		step()
+	}
 	if m.GetFrom() == raft.LocalAppendThread && g.role.Leading {
 		for _, peer := range g.cfg.Members {
 			from, to, term, index := uint64(peer.ID), uint64(g.cfg.Self), g.role.Term, m.GetIndex()

@@ -3,6 +3,7 @@ package fakemysqld
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/quorate/quorate/internal/gtid"
 )
@@ -30,6 +31,9 @@ type Tx struct {
 	Key, Value string
 	// Bytes is how long the row events of a Write are in addition.
 	Bytes int
+	// Passes makes a NoOp one like ANALYZE TABLE: super_read_only neither refuses it
+	// nor waits for it, and it waits for its ACK (seen by running 9.7.4).
+	Passes bool
 }
 
 // Outcome is how a client's session ended.
@@ -61,6 +65,7 @@ var ErrGone = errors.New("fakemysqld: the server is gone")
 type session struct {
 	id      uint64
 	applier bool
+	passes  bool // super_read_only
 	op      operation
 	gtid    gtid.GTID
 	// changes is false for what InnoDB keeps no trace of.
@@ -123,11 +128,11 @@ func (p position) compare(o position) int {
 
 // Begin takes a client's transaction up to its commit. Flush goes on with it.
 func (s *Server) Begin(tx Tx) {
-	t := &session{id: tx.ID, op: operation{kind: tx.Kind, key: tx.Key, value: tx.Value, padBytes: tx.Bytes}}
+	t := &session{id: tx.ID, passes: tx.Passes, op: operation{kind: tx.Kind, key: tx.Key, value: tx.Value, padBytes: tx.Bytes}}
 	switch {
 	case !s.alive:
 		s.finish(t, Gone)
-	case s.closing:
+	case s.closing && !t.passes:
 		s.held = append(s.held, t)
 	default:
 		s.admit(t)
@@ -135,7 +140,7 @@ func (s *Server) Begin(tx Tx) {
 }
 
 func (s *Server) admit(t *session) {
-	if s.readOnly {
+	if s.readOnly && !t.passes {
 		s.finish(t, ReadOnly)
 		return
 	}
@@ -186,7 +191,7 @@ func (s *Server) SetSuperReadOnly(on bool) (done bool) {
 	if !s.alive {
 		return false
 	}
-	s.closing = on && len(s.queue)+s.Waiting() > 0
+	s.closing = on && s.Writing()
 	if s.closing {
 		return false
 	}
@@ -197,6 +202,18 @@ func (s *Server) SetSuperReadOnly(on bool) (done bool) {
 		s.admit(t)
 	}
 	return true
+}
+
+// Writing tells whether a session that super_read_only waits for is on its way through
+// the commit.
+func (s *Server) Writing() bool {
+	holds := func(t *session) bool { return !t.passes }
+	for _, g := range []*group{s.waiting, s.behind} {
+		if g != nil && slices.ContainsFunc(g.sessions, holds) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.queue, holds)
 }
 
 // SuperReadOnly is @@super_read_only.

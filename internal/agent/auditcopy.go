@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+)
+
+const (
+	// auditSince is the request for lines of another node's audit log, between agents.
+	auditSince = "audit.since"
+	// auditCopyEvery is how often it is looked whether other nodes have new lines.
+	auditCopyEvery = time.Second
+	// auditCopyMax bounds the lines of one answer; there may be another.
+	auditCopyMax = 500
+	// auditCopyTimeout bounds one request.
+	auditCopyTimeout = 2 * time.Second
+)
+
+// Each node has a copy of every line: those of changes of the cluster state come
+// with the log, all others are fetched from the node that wrote them, whose status
+// says how far it is. So a node that was away gets them, too, as long as the writer
+// has them and is there.
+
+// runAudit fetches what other nodes have written into their audit logs.
+func (a *Agent) runAudit(ctx context.Context) error {
+	ticker := time.NewTicker(auditCopyEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, n := range a.board.all() {
+			if n.ID == a.self.ID || !n.Reachable || n.AuditSeq <= a.state.audit.seqOf(n.Name) {
+				continue
+			}
+			if err := a.copyAudit(ctx, n); err != nil {
+				a.logger.Debug("copy the audit log of another node: it is tried again", "node", n.Name, "error", err)
+			}
+		}
+	}
+}
+
+// copyAudit fetches the next lines of one node.
+func (a *Agent) copyAudit(ctx context.Context, n cluster.NodeStatus) error {
+	raw, err := json.Marshal(cluster.AuditSince{Seq: a.state.audit.seqOf(n.Name)})
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, auditCopyTimeout)
+	defer cancel()
+	request := control.Request{Name: auditSince, By: "quorate@" + a.self.Name, Args: raw}
+	answer, ok := a.forward(ctx, handler{timeout: auditCopyTimeout}, n.ID, request)
+	if !ok {
+		return fmt.Errorf("ask: %s", answer.Error)
+	}
+	if err := answer.Err(); err != nil {
+		return err
+	}
+	var lines []cluster.AuditEntry
+	if err := json.Unmarshal(answer.Result, &lines); err != nil {
+		return fmt.Errorf("decode lines: %w", err)
+	}
+	// Only its own: what it says of others is theirs to say.
+	lines = slices.DeleteFunc(lines, func(l cluster.AuditEntry) bool { return l.Node != n.Name || l.Index != 0 || l.Seq == 0 })
+	return a.state.audit.append(lines...)
+}
+
+// controlAuditSince answers another node's copyAudit.
+func (a *Agent) controlAuditSince(_ context.Context, r control.Request) (done, error) {
+	var args cluster.AuditSince
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	lines, err := a.state.audit.since(args.Seq)
+	return done{result: lines, readOnly: true}, err
+}
+
+// seqOf is the highest number that there is of a node's lines.
+func (a *auditLog) seqOf(node string) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seqs[node]
+}
+
+// since returns the oldest of this node's own lines behind a number.
+func (a *auditLog) since(seq uint64) ([]cluster.AuditEntry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	lines, err := a.read()
+	lines = slices.DeleteFunc(lines, func(l cluster.AuditEntry) bool { return l.Node != a.node || l.Seq <= seq })
+	return lines[:min(len(lines), auditCopyMax)], err
+}
+
+// number numbers lines, and leaves out those that are there already: seqs and last
+// are what append keeps once they are written. A number is a time, so that it goes
+// on growing when this node's data were made anew.
+func (a *auditLog) number(lines []cluster.AuditEntry) (fresh []cluster.AuditEntry, seqs map[string]uint64, last uint64) {
+	seqs, last = maps.Clone(a.seqs), a.last
+	for _, l := range lines {
+		switch {
+		case l.Index != 0 && l.Index <= last, l.Seq != 0 && l.Seq <= seqs[l.Node]:
+			continue
+		case l.Index != 0:
+			last = l.Index
+		case l.Seq == 0:
+			l.Node, l.Seq = a.node, max(seqs[a.node]+1, uint64(max(0, l.At.UnixMicro())))
+		}
+		if l.Seq != 0 {
+			seqs[l.Node] = l.Seq
+		}
+		fresh = append(fresh, l)
+	}
+	return fresh, seqs, last
+}
+
+// describe says in a line what a request asks for, if it did not come so far that
+// its handler said it.
+func describe(r control.Request) string {
+	text := r.Name
+	var args map[string]any
+	if json.Unmarshal(r.Args, &args) != nil {
+		return fmt.Sprintf("%s %.*s", text, auditTextBytesMax, r.Args)
+	}
+	for _, key := range slices.Sorted(maps.Keys(args)) {
+		value := args[key]
+		if table, ok := value.(map[string]any); ok {
+			for _, key := range slices.Sorted(maps.Keys(table)) {
+				text += fmt.Sprintf(" %s=%v", key, table[key])
+			}
+			continue
+		}
+		text += fmt.Sprintf(" %s=%v", key, value)
+	}
+	return text[:min(len(text), auditTextBytesMax)]
+}

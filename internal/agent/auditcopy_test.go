@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+)
+
+func openAudit(t *testing.T, path, node string) *auditLog {
+	t.Helper()
+	a := &auditLog{}
+	if err := a.open(path, node); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func auditWhats(t *testing.T, a *auditLog) (whats []string) {
+	t.Helper()
+	lines, err := a.newest(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lines {
+		whats = append(whats, l.What)
+	}
+	return whats
+}
+
+// TestAuditIsCopied: a node's own lines come to the others once, in the order of
+// their times, and not those of the log, which all have.
+func TestAuditIsCopied(t *testing.T) {
+	at := func(s int) time.Time { return time.Date(2026, 1, 2, 12, 0, s, 0, time.UTC) }
+	pathA, pathB := filepath.Join(t.TempDir(), auditFile), filepath.Join(t.TempDir(), auditFile)
+	a, b := openAudit(t, pathA, "a"), openAudit(t, pathB, "b")
+	if err := a.append(cluster.AuditEntry{At: at(1), What: "fence a"}, cluster.AuditEntry{At: at(1), What: "unfence a"},
+		cluster.AuditEntry{At: at(2), What: "durability all", Index: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.append(cluster.AuditEntry{At: at(3), What: "restart b"}, cluster.AuditEntry{At: at(2), What: "durability all", Index: 7}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is nothing new
+		lines, err := a.since(0)
+		if err != nil || len(lines) != 2 {
+			t.Fatalf("%+v, %v", lines, err)
+		}
+		if err := b.append(lines...); err != nil {
+			t.Fatal(err)
+		}
+		b = openAudit(t, pathB, "b")
+	}
+	if d := cmp.Diff([]string{"fence a", "unfence a", "durability all", "restart b"}, auditWhats(t, b)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if lines, err := a.since(b.seqOf("a")); err != nil || len(lines) != 0 {
+		t.Errorf("still to be copied: %+v, %v", lines, err)
+	}
+	if lines, err := b.since(0); err != nil || len(lines) != 1 || lines[0].Node != "b" {
+		t.Errorf("b passes on what is not its own: %+v, %v", lines, err)
+	}
+	// a's data are lost and made anew: what it does from now on is new to b.
+	a = openAudit(t, filepath.Join(t.TempDir(), auditFile), "a")
+	if err := a.append(cluster.AuditEntry{At: at(9), What: "fence a again"}); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := a.since(b.seqOf("a")); err != nil || len(lines) != 1 {
+		t.Errorf("after it was rebuilt: %+v, %v", lines, err)
+	}
+	// The clock of a goes back: its numbers do not.
+	if err := a.append(cluster.AuditEntry{At: at(0), What: "later"}); err != nil || a.seqOf("a") <= uint64(at(9).UnixMicro()) {
+		t.Errorf("number %d, %v", a.seqOf("a"), err)
+	}
+}
+
+// TestAuditKnowsWhatRotatedOut: what a node has copied it does not copy again after a
+// restart, although the lines are gone from its files; nor what a replay brings.
+func TestAuditKnowsWhatRotatedOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), auditFile)
+	b := openAudit(t, path, "b")
+	quiet := []cluster.AuditEntry{{What: "fence a", Node: "a", Seq: 7}, {What: "durability all", Index: 9}}
+	if err := b.append(quiet...); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", auditBytesMax/3)
+	for range 12 { // a file holds two of these
+		if err := b.append(cluster.AuditEntry{What: long}); err != nil {
+			t.Fatal(err)
+		}
+		b = openAudit(t, path, "b")
+	}
+	if got := auditWhats(t, b); len(got) > 4 || strings.Contains(strings.Join(got, ""), "fence a") {
+		t.Fatalf("%d lines are there: the test has tested nothing", len(got))
+	}
+	before := len(auditWhats(t, b))
+	if err := b.append(quiet...); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(auditWhats(t, b)); b.seqOf("a") != 7 || b.last != 9 || got != before {
+		t.Errorf("a's lines are known up to %d, the log's up to %d; %d lines, were %d", b.seqOf("a"), b.last, got, before)
+	}
+}
+
+// TestAuditCopyIsBounded: one answer has so many lines, the next one the rest.
+func TestAuditCopyIsBounded(t *testing.T) {
+	a := openAudit(t, filepath.Join(t.TempDir(), auditFile), "a")
+	lines := make([]cluster.AuditEntry, auditCopyMax+1)
+	for i := range lines {
+		lines[i].What = "x"
+	}
+	if err := a.append(lines...); err != nil {
+		t.Fatal(err)
+	}
+	first, err := a.since(0)
+	if err != nil || len(first) != auditCopyMax {
+		t.Fatalf("%d lines, %v", len(first), err)
+	}
+	if rest, err := a.since(first[len(first)-1].Seq); err != nil || len(rest) != 1 {
+		t.Errorf("%d lines, %v", len(rest), err)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	for args, want := range map[string]string{
+		`{"name":"b","weight":7}`:                          "node.set name=b weight=7",
+		`{"change":{"op":"remove","name":"b"},"dry":true}`: "node.set name=b op=remove dry=true",
+		`{}`: "node.set",
+		`x`:  "node.set x",
+	} {
+		if got := describe(control.Request{Name: "node.set", Args: []byte(args)}); got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
+	long := describe(control.Request{Name: "fence", Args: []byte(`{"reason":"` + strings.Repeat("x", 9000) + `"}`)})
+	if len(long) > auditTextBytesMax {
+		t.Errorf("%d bytes", len(long))
+	}
+}

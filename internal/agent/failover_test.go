@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+)
+
+// TestFailoverIsToWhoWouldBeChosen: by weight among those that are about as far, not
+// to the one with the least lag; and it says why to nobody.
+func TestFailoverIsToWhoWouldBeChosen(t *testing.T) {
+	a := &Agent{cfg: config.Config{Raft: config.Raft{Heartbeat: 100 * time.Millisecond, ElectionTimeout: time.Second}}}
+	primary := cluster.NodeStatus{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 9, Reachable: true, Role: cluster.RolePrimary, LogCommit: 100}
+	replica := func(id cluster.NodeID, name string, change func(*cluster.NodeStatus)) cluster.NodeStatus {
+		n := cluster.NodeStatus{ID: id, Name: name, Kind: cluster.KindFull, Weight: 5, Reachable: true, Role: cluster.RoleReplica, Applied: 100, LogLast: 100}
+		change(&n)
+		return n
+	}
+	same := func(*cluster.NodeStatus) {}
+	lags := func(seconds float64) func(*cluster.NodeStatus) {
+		return func(n *cluster.NodeStatus) { n.LagTransactions, n.LagSeconds = 1, seconds }
+	}
+	for name, c := range map[string]struct {
+		b, c   cluster.NodeStatus
+		to     string
+		reason string
+	}{
+		"the heavier, which lags a little": {replica(2, "b", func(n *cluster.NodeStatus) { lags(0.4)(n); n.Weight = 7 }), replica(3, "c", same), "b", ""},
+		"the one that lags less":           {replica(2, "b", lags(3)), replica(3, "c", same), "c", "3.0 s more if b wins the election"},
+		"not a logger":                     {replica(2, "b", func(n *cluster.NodeStatus) { n.Kind, n.Role = cluster.KindLogger, cluster.RoleLogger }), replica(3, "c", same), "c", ""},
+		"nobody": {replica(2, "b", func(n *cluster.NodeStatus) { n.Weight = 0 }), replica(3, "c", func(n *cluster.NodeStatus) { n.Reachable = false }),
+			"", "no other node can take over: b has weight 0, c is not heard of"},
+	} {
+		got := a.failover([]cluster.NodeStatus{primary, c.b, c.c}, "a")
+		if d := cmp.Diff([]string{c.to, c.reason}, []string{got.To, got.Reason}); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}

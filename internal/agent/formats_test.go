@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestNobodyForgetsPartOfTheState: a change that an older quorate would not keep waits
+// until there is none; any other does not.
+func TestNobodyForgetsPartOfTheState(t *testing.T) {
+	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
+	a.self = a.cfg.Self()
+	a.data = &dataDir{}
+	a.board.init(a.cfg, a.self, "")
+	a.buildPeers()
+	var peer cluster.Member
+	for _, m := range a.board.list() {
+		if m.ID != a.self.ID {
+			peer = m
+		}
+	}
+	weight := cluster.Change{Node: &cluster.NodeChange{Name: peer.Name, Weight: new(7)}}
+	settings := cluster.Change{Settings: &cluster.SettingsChange{Errant: new(cluster.ErrantRebuild)}}
+	hear := func(format int) {
+		t.Helper()
+		blob, err := json.Marshal(cluster.NodeStatus{ID: peer.ID, Name: peer.Name, Role: cluster.RoleReplica, StateFormat: format, StateVersion: new(uint64)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.board.received(peer.ID, blob); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, c cluster.Change, refused bool) {
+		t.Helper()
+		if err := a.allKnow(c); (err != nil) != refused || refused && !strings.Contains(err.Error(), "upgrade it first") {
+			t.Errorf("%s: %v, want it refused: %t", what, err, refused)
+		}
+	}
+	hear(0)
+	check("a weight, with an old node", weight, false)
+	check("settings, with an old node", settings, true)
+	hear(cluster.StateFormat)
+	check("settings", settings, false)
+	state := a.board.clusterState()
+	state.Errant = cluster.ErrantRebuild
+	a.board.setState(state)
+	hear(0)
+	check("a weight, beside settings, with an old node", weight, true)
+	state.Errant, state.Recovered = "", &cluster.Recovery{Version: 1_000_000}
+	a.board.setState(state)
+	check("a weight, in a cluster that was recovered, with an old node", weight, true)
+}

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/mysqld"
+)
+
+// TestDiskProbe: a disk that answers is well; a write that does not end is seen
+// after diskPatience, whether or not anybody asks for more writes, and no more once
+// it has ended; nothing waits for it when the agent stops.
+func TestDiskProbe(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeProbe(filepath.Join(dir, probeFile)); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var p diskProbe
+		began := time.Now()
+		p.began.Store(&began) // a write is under way
+		ctx, stop := context.WithTimeout(t.Context(), diskPatience-diskProbeInterval)
+		defer stop()
+		if err := p.run(ctx, dir); err != nil {
+			t.Fatal(err)
+		}
+		if took := p.hangs(time.Now()); took != 0 {
+			t.Errorf("it hangs for %s already", took)
+		}
+		<-time.After(diskProbeInterval)
+		if took := p.hangs(time.Now()); took != 0 {
+			t.Errorf("at the first look it hangs for %s already: the agent may have been stopped", took)
+		}
+		<-time.After(diskProbeInterval)
+		if took := p.hangs(time.Now()); took != diskPatience+diskProbeInterval {
+			t.Errorf("it hangs for %s, want %s", took, diskPatience+diskProbeInterval)
+		}
+		next := time.Now().Add(-2 * diskPatience) // another one, as after a second stop
+		p.began.Store(&next)
+		if took := p.hangs(time.Now()); took != 0 {
+			t.Errorf("at the first look at another write it hangs for %s", took)
+		}
+		p.began.Store(nil)
+		if took := p.hangs(time.Now()); took != 0 {
+			t.Errorf("it has answered, and hangs for %s", took)
+		}
+	})
+}
+
+// TestDiskProbeOfADiskThatHangs writes into a pipe that nobody reads, the one file
+// here that keeps a writer waiting.
+func TestDiskProbeOfADiskThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, probeFile)
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var p diskProbe
+	ended := make(chan error, 1)
+	go func() { ended <- p.run(ctx, dir) }()
+	await := func(what string, cond func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); !cond(); {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not so", what)
+			}
+			<-time.After(time.Millisecond)
+		}
+	}
+	await("a write is under way", func() bool { return p.began.Load() != nil })
+	p.hangs(time.Now().Add(diskPatience))
+	if took := p.hangs(time.Now().Add(diskPatience + diskProbeInterval)); took < diskPatience {
+		t.Errorf("a write that does not end hangs for %s", took)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the agent stops: %v", err)
+	}
+	r, err := os.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	await("the write has ended", func() bool { return p.began.Load() == nil })
+}
+
+// TestWhomABadDiskFences: a primary and a node that is being promoted, on a disk
+// that is full or hangs; a replica says so and goes on, and says so no more once its
+// disk is well.
+func TestWhomABadDiskFences(t *testing.T) {
+	for _, c := range []struct {
+		role  cluster.Role
+		fence bool
+	}{
+		{cluster.RolePrimary, true}, {cluster.RolePromoting, true}, {cluster.RoleReplica, false}, {cluster.RoleUnverified, false},
+	} {
+		t.Run(string(c.role), func(t *testing.T) {
+			began := time.Now().Add(-diskPatience)
+			for _, bad := range []struct {
+				what        string
+				spoil, mend func(a *Agent)
+			}{
+				{"mysqld's disk is full", func(a *Agent) { a.diskFull(&mysqld.Process{}, "mysqld's disk is full: ...") },
+					func(a *Agent) { a.board.setTrouble(aboutSpace, "") }},
+				{"mysqld's disk has not answered for 10s", func(a *Agent) {
+					a.disk.began.Store(&began)
+					a.disk.suspect, a.disk.suspectedAt = &began, began
+					a.disk.commits("", began)
+					a.pollDisk(&mysqld.Process{}, c.role, writers(1))
+				}, func(a *Agent) {
+					a.disk.began.Store(nil)
+					a.pollDisk(&mysqld.Process{}, c.role, writers(1))
+				}},
+			} {
+				a := openLone(t)
+				a.mail.take()
+				a.board.setRole(c.role, "")
+				bad.spoil(a)
+				doubted := slices.ContainsFunc(a.mail.take(), func(in core.Input) bool {
+					d, ok := in.(core.Doubt)
+					return ok && strings.HasPrefix(d.Reason, bad.what)
+				})
+				if doubted != c.fence {
+					t.Errorf("%s: fenced is %t", bad.what, doubted)
+				}
+				a.board.setRole(c.role, "")
+				if said := a.board.own().Reason; !c.fence && !strings.HasPrefix(said, bad.what) {
+					t.Errorf("%s: the status says %q", bad.what, said)
+				}
+				bad.mend(a)
+				a.board.setRole(c.role, "")
+				if said := a.board.own().Reason; said != "" {
+					t.Errorf("%s no more, and the status says %q", bad.what, said)
+				}
+			}
+		})
+	}
+}
+
+func writers(n int) func() (int, error) { return func() (int, error) { return n, nil } }
+
+// TestADiskThatHangsUnderOneWhoCommits: mysqld stands still only where nothing was
+// committed for as long as its disk may take, and something should have been.
+func TestADiskThatHangsUnderOneWhoCommits(t *testing.T) {
+	none := writers(0)
+	silent := func() (int, error) { return 0, errors.New("it does not answer") }
+	for _, c := range []struct {
+		what    string
+		quiet   time.Duration // since the newest commit
+		behind  bool
+		writers func() (int, error)
+		want    bool
+	}{
+		{"commits flow, and one statement is long", time.Second, false, writers(1), false},
+		{"nobody writes", time.Hour, false, none, false},
+		{"who writes waits", diskPatience, false, writers(1), true},
+		{"it does not say", diskPatience, false, silent, true},
+		{"it does not say, and has just committed", time.Second, false, silent, false},
+		{"it is behind, and applies", time.Second, true, none, false},
+		{"it is behind, and applies nothing", diskPatience, true, none, true},
+	} {
+		var p diskProbe
+		now := time.Now()
+		if p.standsStill(now, c.behind, c.writers) {
+			t.Errorf("%s: what it had before is not known, and it stands still", c.what)
+		}
+		p.commits("uuid:1-4", now.Add(-time.Hour))
+		p.commits("uuid:1-5", now.Add(-c.quiet))
+		p.commits("uuid:1-5", now)
+		if got := p.standsStill(now, c.behind, c.writers); got != c.want {
+			t.Errorf("%s: it stands still is %t", c.what, got)
+		}
+	}
+}

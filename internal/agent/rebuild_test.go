@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+// TestRebuildForgetsItsPeersLast: a node that crashes on its way to a rebuild either is
+// the one of before, which knows its peers, or is one that joins.
+func TestRebuildForgetsItsPeersLast(t *testing.T) {
+	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
+	d := openTestDir(t, cfg)
+	peer := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}
+	if err := d.checkPeer(peer); err != nil {
+		t.Fatal(err)
+	}
+	known := func() map[cluster.NodeID]string {
+		again := &dataDir{path: d.path, pins: map[cluster.NodeID]string{}}
+		if err := again.readPins(); err != nil {
+			t.Fatal(err)
+		}
+		return again.pins
+	}
+	const instance = "02000000000000000000000000000000"
+	blocked := d.join(identityFile + ".tmp")
+	if err := os.Mkdir(blocked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.rebuild(instance); err == nil {
+		t.Fatal("its identity could not be written, and it is to be rebuilt")
+	}
+	if len(known()) != 1 {
+		t.Error("it is the node of before, and knows its peers no more")
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.rebuild(instance); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+	d = openTestDir(t, cfg)
+	if !d.identity.Joining || d.identity.Instance != instance {
+		t.Errorf("it is %+v", d.identity)
+	}
+	if err := d.forgetPeers(); err != nil || len(known()) != 0 || len(d.pins) != 0 {
+		t.Errorf("who joins knows its peers: %v, %v, %v", known(), d.pins, err)
+	}
+	peer.Instance = [16]byte{9}
+	if err := d.checkPeer(peer); err != nil {
+		t.Error(err)
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRecoveryIsItsOwners: what another user writes would be of no use to the agent.
+func TestRecoveryIsItsOwners(t *testing.T) {
+	cfg := testConfig(t, t.TempDir())
+	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
+		t.Error(err)
+	}
+	if err := checkOwner(cfg.DataDir, os.Geteuid()+1); err == nil || !strings.Contains(err.Error(), "run this as that user") {
+		t.Errorf("another user's: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		return // only root can give a directory away
+	}
+	path := filepath.Join(cfg.DataDir, recoveryFile)
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(cfg.DataDir, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := FinishRecovery(cfg); !found || err == nil || !strings.Contains(err.Error(), "belongs to uid 1") {
+		t.Errorf("root finishes it: %t, %v", found, err)
+	}
+}

@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/recovery"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// recoverRequest asks an agent what its node has, for the recovery of another.
+const recoverRequest = "recover.report"
+
+// Recovery makes this node a cluster of its own, after a majority is gone for good.
+// Its agent does not run: the data directory is locked until Close.
+type Recovery struct {
+	a      *Agent
+	log    *seglog.Log
+	survey consensus.Survey
+}
+
+// OpenRecovery reads what the node of a configuration has. It changes nothing that a
+// start of the agent would not.
+func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Recovery, error) {
+	a, err := New(cfg, logger, version)
+	if err != nil {
+		return nil, err
+	}
+	switch id := a.data.identity; {
+	case a.data.fresh:
+		return nil, fmt.Errorf("data directory %s is empty: there is nothing to recover from", cfg.DataDir)
+	case id.Joining:
+		return nil, fmt.Errorf("node %s has not joined the cluster so far: it has nothing that counts", cfg.Node)
+	case id.Removed:
+		return nil, fmt.Errorf("node %s was removed from the cluster: recover on one that is a member", cfg.Node)
+	}
+	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
+		return nil, err
+	}
+	if err := a.data.open(); err != nil {
+		return nil, fmt.Errorf("%w: stop it first", err)
+	}
+	r := &Recovery{a: a}
+	if err := r.open(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// checkOwner refuses a directory of another user than uid, to whose agent files of
+// this one would be of no use.
+func checkOwner(dir string, uid int) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the data directory: %w", err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != uid {
+		return fmt.Errorf("data directory %s belongs to uid %d: run this as that user", dir, st.Uid)
+	}
+	return nil
+}
+
+func (r *Recovery) open() (err error) {
+	if err := r.a.data.checkLog(); err != nil {
+		return err
+	}
+	if r.log, err = seglog.Open(r.a.logOptions(false)); err != nil {
+		return fmt.Errorf("open the log, which has to be whole: %w", err)
+	}
+	if r.log.LastIndex() < r.log.FirstIndex() {
+		return fmt.Errorf("the log of node %s is empty: there is nothing to recover from", r.a.self.Name)
+	}
+	if err := r.a.keptState(r.log.FirstIndex()); err != nil {
+		return err
+	}
+	r.survey, err = consensus.SurveyLog(r.log, r.a.state.point())
+	return err
+}
+
+// Close gives the data directory back.
+func (r *Recovery) Close() (err error) {
+	if r.log != nil {
+		err = r.log.Close()
+	}
+	return errors.Join(err, r.a.data.close())
+}
+
+// Judge asks the other members what they have, and says what speaks against going on
+// without them.
+func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
+	point := r.survey.State
+	own, err := logOf(r.log, r.log.LastIndex(), r.survey.GTIDs.String())
+	if err != nil {
+		return recovery.Verdict{}, err
+	}
+	own.Commit = r.log.HardState().Commit
+	s := recovery.Situation{
+		Cluster: r.a.cfg.Cluster, Survivor: r.a.self.Name, Log: own, Mysqld: r.a.runsMysqld(),
+		Voters:   recovery.VoterNames(point.State, point.State.Voters()),
+		Outgoing: recovery.VoterNames(point.State, point.Outgoing),
+	}
+	if by := r.a.data.identity.Superseded; by != nil {
+		s.Out = by.Sentence(r.a.self.Name)
+	}
+	if _, ok := memberOf(point.State, r.a.self.ID); !ok {
+		return recovery.Verdict{}, fmt.Errorf("node %s was removed from the cluster: recover on one that is a member", r.a.self.Name)
+	}
+	s.Nodes = r.ask(ctx, point.State.Members)
+	return recovery.Judge(s)
+}
+
+// ask asks the agents of all other members at once.
+func (r *Recovery) ask(ctx context.Context, members []cluster.Member) (nodes []recovery.Node) {
+	var peers []transport.Peer
+	for _, m := range members {
+		if m.ID != r.a.self.ID {
+			nodes = append(nodes, recovery.Node{Name: m.Name, Voter: m.Votes()})
+			peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+		}
+	}
+	asking := transport.New(transport.Config{
+		Identity: r.a.transportIdentity(), Peers: peers, Handler: asker{data: r.a.data}, Logger: r.a.logger,
+	})
+	var all sync.WaitGroup
+	for i, p := range peers {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
+			defer cancel()
+			report, err := r.askNode(ctx, asking, p)
+			if err == nil {
+				nodes[i].Reachable, nodes[i].Report = true, report
+				return
+			}
+			rejected, refused := errors.AsType[*transport.RejectedError](err)
+			answered, failed := errors.AsType[*control.Error](err)
+			nodes[i].Reachable = refused || failed
+			nodes[i].Problem = err.Error()
+			switch {
+			case refused:
+				nodes[i].Problem = sentenceOf(rejected)
+			case failed:
+				nodes[i].Problem = answered.Text
+			}
+		})
+	}
+	all.Wait()
+	return nodes
+}
+
+func (r *Recovery) askNode(ctx context.Context, asking *transport.Transport, p transport.Peer) (*recovery.Report, error) {
+	conn, err := asking.DialCall(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	request := control.Request{Name: recoverRequest, By: "quorate recover on " + r.a.self.Name, Args: json.RawMessage("{}")}
+	if err := control.WriteRequest(conn, request); err != nil {
+		return nil, fmt.Errorf("ask node %s: %w", p.Name, err)
+	}
+	answer, err := control.ReadAnswer(conn)
+	if err == nil {
+		err = answer.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask node %s: %w", p.Name, err)
+	}
+	report := &recovery.Report{}
+	if err := json.Unmarshal(answer.Result, report); err != nil {
+		return nil, fmt.Errorf("decode the answer of node %s: %w", p.Name, err)
+	}
+	return report, nil
+}
+
+// asker asks other agents in this node's name. It takes no answer of a node that has
+// another data directory than this one knows: that would elect nobody here.
+type asker struct {
+	stranger
+	data *dataDir
+}
+
+// CheckPeer implements transport.Handler. It pins nothing.
+func (h asker) CheckPeer(id transport.Identity) error {
+	pinned, ok := h.data.pins[id.Node]
+	if instance := hex.EncodeToString(id.Instance[:]); ok && pinned != instance {
+		return fmt.Errorf("node %q has another data directory (instance %.8s) than the one that this node knows (instance %.8s)",
+			id.NodeName, instance, pinned)
+	}
+	return nil
+}
+
+// Do makes this node a cluster of its own. It is what Judge's verdict allows.
+func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
+	kind := cluster.KindLogger
+	if r.a.runsMysqld() {
+		kind = cluster.KindFull
+	}
+	id, before := r.a.data.identity, r.survey.State.State
+	if id.Superseded != nil { // this recovery is later than that one
+		before.Version = max(before.Version, id.Superseded.Version)
+	}
+	id.Instance, id.Superseded = newInstance(), nil
+	id.Log, id.State, id.Recovered = true, true, true
+	state, err := before.Recover(r.a.self.Name, kind, id.Instance, r.survey.GTIDs.String(),
+		cluster.Recovery{Cluster: r.a.cfg.Cluster, By: by, At: time.Now().UTC().Truncate(time.Second)})
+	if err != nil {
+		return cluster.Recovery{}, err
+	}
+	// What changes the state up to the log's end is in it.
+	last := r.log.LastIndex()
+	record := recoveryRecord{
+		Format: recoveryFormat, Identity: id,
+		State: stateRecord{Format: stateFormat, StatePoint: cluster.StatePoint{State: state, Index: last, Through: last}},
+		Audit: cluster.AuditEntry{
+			At: state.Recovered.At, By: by, Result: "done", Version: state.Version,
+			Node: r.a.self.Name, Seq: uint64(state.Recovered.At.UnixMicro()),
+			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Loss()),
+		},
+	}
+	if r.a.runsMysqld() {
+		if err := record.newServer(r.a.data); err != nil {
+			return cluster.Recovery{}, err
+		}
+	}
+	return *state.Recovered, record.carryOut(vfs.OS{}, r.a.cfg.DataDir)
+}
+
+// controlRecoverReport tells another node, which is to be recovered, what this one
+// has: committed or not.
+func (a *Agent) controlRecoverReport(context.Context, control.Request) (done, error) {
+	if a.out != nil {
+		return done{result: a.out, readOnly: true}, nil
+	}
+	from := a.node.Committed().Mark().Index + 1 // before the set: it may have more
+	set, last := a.node.Committed().GTIDs(), a.log.LastIndex()
+	if err := consensus.AddTransactions(set, a.log, from, last); err != nil {
+		return done{}, err
+	}
+	own, err := logOf(a.log, last, set.String())
+	if err != nil {
+		return done{}, err
+	}
+	own.Commit = a.node.Committed().Mark().Index
+	report := recovery.Report{Node: a.self.Name, Log: own}
+	if role := a.node.Role(); role.Leader != 0 {
+		report.Leader = a.board.name(role.Leader)
+	}
+	for _, n := range a.board.all() {
+		if n.Reachable && n.ID != a.self.ID {
+			report.Hears = append(report.Hears, n.Name)
+		}
+	}
+	return done{result: report, readOnly: true}, nil
+}
+
+func logOf(log *seglog.Log, last uint64, gtids string) (recovery.Log, error) {
+	term, err := log.Term(last)
+	if err != nil {
+		return recovery.Log{}, fmt.Errorf("read the last entry's term: %w", err)
+	}
+	return recovery.Log{First: log.FirstIndex(), Last: last, Term: term, GTIDs: gtids}, nil
+}

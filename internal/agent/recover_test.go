@@ -1,0 +1,357 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+const (
+	oldUUID = "11111111-1111-1111-1111-111111111111"
+	newUUID = "22222222-2222-2222-2222-222222222222"
+)
+
+// recoverable is a data directory before a recovery, all of it on disk, and what the
+// recovery makes of it.
+func recoverable(t *testing.T) (*vfs.Mem, *recoveryRecord) {
+	t.Helper()
+	fs := vfs.NewMem()
+	for _, dir := range []string{"data", filepath.Join("data", "mysql", "data")} {
+		if err := fs.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range filesBefore() {
+		f, err := fs.Create(filepath.Join("data", name))
+		if err == nil {
+			_, err = f.WriteAt([]byte(content), 0)
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close(), fs.SyncDir(filepath.Dir(filepath.Join("data", name))))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	state, err := cluster.NewState([]cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull}, {ID: 2, Name: "b", Kind: cluster.KindFull}}).
+		Recover("a", cluster.KindFull, "new", "", cluster.Recovery{Cluster: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fs, &recoveryRecord{
+		Format: recoveryFormat, Identity: identity{Format: 1, Node: "a", Instance: "new", Recovered: true},
+		State:      stateRecord{Format: stateFormat, StatePoint: cluster.StatePoint{State: state, Index: 7, Through: 7}},
+		Audit:      cluster.AuditEntry{By: "somebody", What: "recover", Result: "done", Version: state.Version},
+		ServerUUID: newUUID, Durable: &durableRecord{Index: 5, ServerUUID: newUUID},
+	}
+}
+
+func filesBefore() map[string]string {
+	return map[string]string{
+		identityFile: `{"format":1,"instance":"old"}`, stateFile: `{"format":1}`, durableFile: `{"index":5,"server_uuid":"` + oldUUID + `"}`,
+		peersFile: `{"2":"pinned"}`, auditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
+		"mysql/data/auto.cnf": "[auto]\nserver-uuid=" + oldUUID + "\n",
+	}
+}
+
+// look tells whether a directory is as before, or as the recovery makes it.
+func look(t *testing.T, fs vfs.FS, r *recoveryRecord) (before, after bool, why string) {
+	t.Helper()
+	before, after = true, true
+	want := map[string]any{identityFile: r.Identity, stateFile: r.State, durableFile: r.Durable, peersFile: map[string]string{}}
+	for name, content := range filesBefore() {
+		got, err := readAll(fs, filepath.Join("data", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		isBefore, isAfter := string(got) == content, false
+		switch name {
+		case auditFile:
+			line, err := json.Marshal(r.Audit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			isAfter = string(got) == content+"\n"+string(line)+"\n"
+		case "mysql/data/auto.cnf":
+			isAfter = string(got) == strings.ReplaceAll(content, oldUUID, newUUID)
+		default:
+			b, err := json.Marshal(want[name])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var compact bytes.Buffer
+			isAfter = json.Compact(&compact, got) == nil && compact.String() == string(b)
+		}
+		if !isBefore || !isAfter {
+			why += fmt.Sprintf("%s: before %t, after %t: %s\n", name, isBefore, isAfter, got)
+		}
+		before, after = before && isBefore, after && isAfter
+	}
+	return before, after, why
+}
+
+// TestRecoveryCrashes has the power go, or a call fail, at each step of a recovery:
+// after the next start it was made, or it was not, whole.
+func TestRecoveryCrashes(t *testing.T) {
+	broken := errors.New("broken")
+	made, not := 0, 0
+	for n := int64(1); ; n++ {
+		base, record := recoverable(t)
+		fail := vfs.FailNth(n, broken, func(op vfs.Op, _ string) bool { return op.Changes() })
+		err := record.carryOut(vfs.Wrap(base, fail), "data")
+		if err == nil {
+			if n < 10 {
+				t.Fatalf("there are %d steps alone", n-1)
+			}
+			break
+		}
+		if !errors.Is(err, broken) {
+			t.Fatal(err)
+		}
+		for seed := range uint64(16) {
+			disk := base.CrashClone(seed)
+			_, err := readAll(disk, filepath.Join("data", recoveryFile))
+			began := err == nil
+			if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+				t.Fatal(err)
+			}
+			// The next start may be interrupted as well.
+			_ = interrupted(disk, n, broken)
+			if _, err := finishRecovery(disk, "data"); err != nil {
+				t.Fatalf("step %d, disk %d: %v", n, seed, err)
+			}
+			before, after, why := look(t, disk, record)
+			switch {
+			case after:
+				made++
+			case before && !began:
+				not++
+			default:
+				t.Fatalf("step %d, disk %d: it was begun: %t, and is neither made nor not:\n%s", n, seed, began, why)
+			}
+			if _, err := disk.Stat(filepath.Join("data", recoveryFile)); !errors.Is(err, iofs.ErrNotExist) {
+				t.Fatalf("step %d, disk %d: %s is still there: %v", n, seed, recoveryFile, err)
+			}
+		}
+	}
+	if made == 0 || not == 0 {
+		t.Errorf("it was made %d times, and not %d times: the test has tested nothing", made, not)
+	}
+}
+
+func interrupted(fs vfs.FS, n int64, broken error) error {
+	_, err := finishRecovery(vfs.Wrap(fs, vfs.FailNth(n%7+1, broken, func(op vfs.Op, _ string) bool { return op.Changes() })), "data")
+	return err
+}
+
+// TestRecoverySupersedes: a node believes that the cluster was recovered without it
+// only where that is news.
+func TestRecoverySupersedes(t *testing.T) {
+	order := cluster.Recovery{Version: 1_000_000, Cluster: "x", Node: "b"}
+	for _, tc := range []struct {
+		name  string
+		known uint64
+		id    identity
+		fresh bool
+		want  bool
+	}{
+		{name: "of before", known: 41, want: true},
+		{name: "never changed", want: true},
+		{name: "recovered itself", known: 1_000_000},
+		{name: "joined since", known: 1_000_002},
+		{name: "joins", id: identity{Joining: true}},
+		{name: "empty directory", fresh: true},
+		{name: "knows", known: 41, id: identity{Superseded: &order}},
+		{name: "knows of an earlier one", known: 41, id: identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
+	} {
+		a := &Agent{data: &dataDir{identity: tc.id, fresh: tc.fresh}}
+		a.board.state.Version = tc.known
+		if got := a.supersedes(order); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+	err := &transport.RejectedError{Code: transport.CodeRecovered, Text: order.Order("a")}
+	if got, ok := orderOf(err); !ok || got.Version != order.Version {
+		t.Errorf("the order is %+v, %t", got, ok)
+	}
+	if diff := cmp.Diff(order.Sentence("a"), sentenceOf(err)); diff != "" {
+		t.Errorf("sentence (-want +got):\n%s", diff)
+	}
+	if _, ok := orderOf(&transport.RejectedError{Code: transport.CodePeer, Text: err.Text}); ok {
+		t.Error("another rejection is an order")
+	}
+}
+
+// TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the
+// members of before; what it is now is in cluster.json alone.
+func TestRecoveredStateIsNotMadeUp(t *testing.T) {
+	a := &Agent{data: &dataDir{path: t.TempDir(), identity: identity{State: true, Recovered: true}}, state: newStateKeeper()}
+	if err := a.keptState(1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
+		t.Errorf("it starts without: %v", err)
+	}
+	a.data.identity.Recovered = false
+	if err := a.keptState(1); err != nil {
+		t.Error(err)
+	}
+}
+
+// lastLogger is the data directory of a logger whose peers do not answer, with a log
+// of one entry.
+func lastLogger(t *testing.T) config.Config {
+	t.Helper()
+	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
+	cfg.MySQL.BaseDir = "/nonexistent"
+	cfg.Members[0].Kind = cluster.KindLogger
+	for i := 1; i < len(cfg.Members); i++ {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Members[i].Peer = l.Addr().String()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	oneEntry(t, cfg)
+	return cfg
+}
+
+// oneEntry makes the data directory of a node, with a log of one entry.
+func oneEntry(t *testing.T, cfg config.Config) {
+	t.Helper()
+	a, err := New(cfg, slog.New(slog.DiscardHandler), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.data.open(); err != nil {
+		t.Fatal(err)
+	}
+	log, err := seglog.Open(a.logOptions(false))
+	if err == nil {
+		err = log.Append([]seglog.Entry{{Index: 1, Term: 4}}, &seglog.HardState{Term: 4, Vote: 1})
+	}
+	if err == nil {
+		err = errors.Join(a.data.hasLog(), log.Close(), a.data.close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recoverTest recovers the node of a configuration.
+func recoverTest(t *testing.T, cfg config.Config, accepted string) cluster.Recovery {
+	t.Helper()
+	r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Judge(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why, err := v.Refusal(accepted); err != nil || why != "" {
+		t.Fatalf("it is refused: %s, %v", why, err)
+	}
+	done, err := r.Do("somebody", v)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// TestRecoverAgain: each recovery is later than all that the node knows of, so those
+// of before believe the newest.
+func TestRecoverAgain(t *testing.T) {
+	cfg := lastLogger(t)
+	first := recoverTest(t, cfg, "")
+	if first.Version != 1_000_000 || len(first.Without) != 2 {
+		t.Errorf("recovered: %+v", first)
+	}
+	a, err := New(cfg, slog.New(slog.DiscardHandler), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	point, err := lastState(a.data.join(stateFile))
+	if err != nil || len(point.State.Members) != 1 || point.State.Members[0].Instance != a.data.identity.Instance || point.Index != 1 {
+		t.Errorf("it keeps %+v, %v; its instance is %s", point, err, a.data.identity.Instance)
+	}
+	// Then another node of before was recovered, and told this one so.
+	if err := a.data.superseded(cluster.Recovery{Version: 3_000_000, Cluster: "x", Node: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Judge(t.Context())
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if why, err := v.Refusal(""); err != nil || !strings.Contains(why, "was recovered on node b") {
+		t.Errorf("it is not refused: %q, %v", why, err)
+	}
+	if again := recoverTest(t, cfg, "none"); again.Version != 4_000_000 {
+		t.Errorf("recovered again: %+v", again)
+	}
+}
+
+// TestRecoveryIsFinishedAtStart: what was begun is done before the node does anything.
+func TestRecoveryIsFinishedAtStart(t *testing.T) {
+	cfg := lastLogger(t)
+	record := recoveryRecord{Format: recoveryFormat, Identity: identity{Format: 1, Node: "a", Instance: "new"}}
+	if err := replaceJSON(vfs.OS{}, cfg.DataDir, recoveryFile, record); err != nil {
+		t.Fatal(err)
+	}
+	d := &dataDir{path: cfg.DataDir}
+	if err := d.takeLock(); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := FinishRecovery(cfg); err == nil || !found {
+		t.Error("it is finished beside an agent")
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), "v"); err == nil {
+		t.Error("a node of no cluster runs")
+	}
+	b, err := readAll(vfs.OS{}, filepath.Join(cfg.DataDir, identityFile))
+	if err != nil || !strings.Contains(string(b), `"instance": "new"`) {
+		t.Errorf("identity: %s, %v", b, err)
+	}
+	if found, err := FinishRecovery(cfg); err != nil || found {
+		t.Errorf("again: %t, %v", found, err)
+	}
+}
+
+// TestAskerTakesNoOtherDataDirectory: a node that came back empty under its old name
+// elects nobody here, and does not count for a majority.
+func TestAskerTakesNoOtherDataDirectory(t *testing.T) {
+	known := transport.Identity{Node: 2, Instance: [16]byte{1}}
+	h := asker{data: &dataDir{pins: map[cluster.NodeID]string{2: hex.EncodeToString(known.Instance[:])}}}
+	if err := h.CheckPeer(known); err != nil {
+		t.Error(err)
+	}
+	if err := h.CheckPeer(transport.Identity{Node: 2, Instance: [16]byte{2}}); err == nil {
+		t.Error("another data directory is taken for it")
+	}
+	if err := h.CheckPeer(transport.Identity{Node: 3, Instance: [16]byte{3}}); err != nil || len(h.data.pins) != 1 {
+		t.Errorf("a node that is not known: %v, %v", err, h.data.pins)
+	}
+}

@@ -1,0 +1,273 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+const (
+	// recoveryFile says what a recovery makes of a data directory. Once it is there, on
+	// disk, the recovery is made: what a crash interrupts after that is done at the next
+	// start. It is removed last.
+	recoveryFile   = "recovery.json"
+	recoveryFormat = 1
+	// autoFile holds mysqld's UUID, behind autoKey. It is mysqld's own file, so it is
+	// changed in place: within a sector.
+	autoFile = "auto.cnf"
+	autoKey  = "server-uuid="
+)
+
+// recoveryRecord is the content of recovery.json: the files as they are to be.
+type recoveryRecord struct {
+	Format   int                `json:"format"`
+	Identity identity           `json:"identity"`
+	State    stateRecord        `json:"state"`
+	Audit    cluster.AuditEntry `json:"audit"`
+	// ServerUUID is mysqld's new one; "" = there is no mysqld so far. The log of before
+	// may have had transactions of the old one that this node never saw: a GTID of
+	// theirs must not be used again.
+	ServerUUID string         `json:"server_uuid,omitempty"`
+	Durable    *durableRecord `json:"durable,omitempty"`
+}
+
+// newServer chooses mysqld's new UUID, under which its durable mark stays its own.
+func (r *recoveryRecord) newServer(d *dataDir) error {
+	auto, err := os.ReadFile(d.join("mysql", "data", autoFile))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read mysqld's UUID: %w", err)
+	}
+	at, err := uuidIn(auto)
+	if err != nil {
+		return err
+	}
+	var raw gtid.UUID
+	_, _ = rand.Read(raw[:]) // never fails (crypto/rand)
+	r.ServerUUID = raw.String()
+	b, err := os.ReadFile(d.join(durableFile))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read durable mark: %w", err)
+	}
+	r.Durable = &durableRecord{}
+	if err := json.Unmarshal(b, r.Durable); err != nil {
+		return fmt.Errorf("%s is damaged: remove it, the node makes a new one: %w", d.join(durableFile), err)
+	}
+	if r.Durable.ServerUUID != string(auto[at:at+uuidBytes]) {
+		r.Durable = nil // another mysqld's, as durableMark.check finds, too
+		return nil
+	}
+	r.Durable.ServerUUID = r.ServerUUID
+	return nil
+}
+
+// uuidBytes is the length of a UUID as text.
+const uuidBytes = 36
+
+// uuidIn returns where the UUID stands in mysqld's auto.cnf.
+func uuidIn(auto []byte) (at int, err error) {
+	at = bytes.Index(auto, []byte(autoKey))
+	if at >= 0 && len(auto) >= at+len(autoKey)+uuidBytes {
+		at += len(autoKey)
+		if _, err := gtid.ParseUUID(string(auto[at : at+uuidBytes])); err == nil {
+			return at, nil
+		}
+	}
+	return 0, fmt.Errorf("mysqld's %s names no server-uuid", autoFile)
+}
+
+// carryOut makes the recovery. An error may leave it made, or not: what is in dir says.
+func (r *recoveryRecord) carryOut(fs vfs.FS, dir string) error {
+	if err := replaceJSON(fs, dir, recoveryFile, r); err != nil {
+		return err
+	}
+	_, err := finishRecovery(fs, dir)
+	return err
+}
+
+// finishRecovery makes what recovery.json says, if there is one. It can be done again,
+// from the beginning, wherever it was interrupted.
+func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
+	b, err := readAll(fs, filepath.Join(dir, recoveryFile))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return false, nil
+	}
+	var r recoveryRecord
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return true, fmt.Errorf("read %s: %w", recoveryFile, err)
+	}
+	if r.Format > recoveryFormat {
+		return true, fmt.Errorf("%s has format %d, this quorate reads up to %d: install the newer quorate again",
+			recoveryFile, r.Format, recoveryFormat)
+	}
+	steps := []func() error{
+		func() error { return r.writeUUID(fs, filepath.Join(dir, "mysql", "data", autoFile)) },
+		func() error {
+			if r.Durable == nil {
+				return nil
+			}
+			return replaceJSON(fs, dir, durableFile, r.Durable)
+		},
+		// Nobody of before is known any more.
+		func() error { return replaceJSON(fs, dir, peersFile, map[cluster.NodeID]string{}) },
+		func() error { return replaceJSON(fs, dir, stateFile, r.State) },
+		func() error { return replaceJSON(fs, dir, identityFile, r.Identity) },
+		func() error { return r.writeAudit(fs, dir) },
+		func() error { return fs.Remove(filepath.Join(dir, recoveryFile)) },
+		func() error { return fs.SyncDir(dir) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return true, fmt.Errorf("finish the recovery, which the next start of the agent goes on with: %w", err)
+		}
+	}
+	return true, nil
+}
+
+func (r *recoveryRecord) writeUUID(fs vfs.FS, path string) (err error) {
+	if r.ServerUUID == "" {
+		return nil
+	}
+	auto, err := readAll(fs, path)
+	if err != nil {
+		return err
+	}
+	at, err := uuidIn(auto)
+	if err != nil {
+		return err
+	}
+	f, err := fs.OpenReadWrite(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err = f.WriteAt([]byte(r.ServerUUID), int64(at)); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// writeAudit appends the line, unless it is there.
+func (r *recoveryRecord) writeAudit(fs vfs.FS, dir string) (err error) {
+	line, err := json.Marshal(r.Audit)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, auditFile)
+	text, err := readAll(fs, path)
+	create := errors.Is(err, iofs.ErrNotExist)
+	if err != nil && !create {
+		return err
+	}
+	var f vfs.File
+	switch {
+	case bytes.Contains(text, line):
+		return fs.SyncDir(dir)
+	case create:
+		f, err = fs.Create(path)
+	default:
+		f, err = fs.OpenReadWrite(path)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	line = append(line, '\n')
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		line = append([]byte{'\n'}, line...) // a crash has cut the last one
+	}
+	if _, err = f.WriteAt(line, int64(len(text))); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	return fs.SyncDir(dir)
+}
+
+// RecoveryInterrupted tells whether there is a recovery of a node that was interrupted,
+// which FinishRecovery finishes.
+func RecoveryInterrupted(cfg config.Config) bool {
+	return fileExists(filepath.Join(cfg.DataDir, recoveryFile))
+}
+
+// FinishRecovery finishes the recovery of a node that was interrupted; found says that
+// there was one.
+func FinishRecovery(cfg config.Config) (found bool, err error) {
+	if !RecoveryInterrupted(cfg) {
+		return false, nil
+	}
+	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
+		return true, err
+	}
+	d := &dataDir{path: cfg.DataDir}
+	if err := d.takeLock(); err != nil {
+		return true, err
+	}
+	_, err = finishRecovery(vfs.OS{}, cfg.DataDir)
+	return true, errors.Join(err, d.close())
+}
+
+// replaceJSON replaces a small file atomically and durably.
+func replaceJSON(fs vfs.FS, dir, name string, v any) (err error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	path := filepath.Join(dir, name)
+	f, err := fs.Create(path + ".tmp")
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	_, err = f.WriteAt(append(b, '\n'), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fs.Rename(path+".tmp", path)
+	}
+	if err == nil {
+		err = fs.SyncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+func readAll(fs vfs.FS, path string) (b []byte, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b = make([]byte, size)
+	if _, err = f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return b, nil
+}

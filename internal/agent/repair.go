@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/replay"
+)
+
+// repairTrouble is what board.setTrouble knows it by why nodes are not rebuilt.
+const repairTrouble = "nodes that are not rebuilt"
+
+// repairer is what a leader remembers of the nodes that it had rebuilt by itself.
+// cluster.State.Repair decides. It is runMembers' alone.
+type repairer struct {
+	// began is when this node began to lead; zero = it does not.
+	began time.Time
+	// done are the newest times at which it had a node rebuilt, RepairsMax at most.
+	done map[cluster.NodeID][]time.Time
+	// said is what was logged last of each node, so that it is logged once.
+	said map[cluster.NodeID]string
+}
+
+// repairNodes has nodes rebuilt, as the leader, that cannot go on with the data that
+// they have, if the cluster's settings let it: just as an operator would. Its status
+// says why one is not.
+func (a *Agent) repairNodes(ctx context.Context) {
+	r := &a.repair
+	if !a.node.Role().Leading {
+		r.began = time.Time{}
+		a.board.setTrouble(repairTrouble, "")
+		return
+	}
+	now := time.Now()
+	if r.done == nil {
+		r.done, r.said = map[cluster.NodeID][]time.Time{}, map[cluster.NodeID]string{}
+	}
+	if r.began.IsZero() {
+		r.began = now
+	}
+	var troubles []string
+	state := a.node.Committed().State().State
+	holder, bytes := a.holder(state)
+	for _, n := range a.board.all() {
+		m, ok := memberOf(state, n.ID)
+		if !ok || n.ID == a.self.ID {
+			continue
+		}
+		sight := a.repairSight(now, n)
+		sight.LogBytes, sight.Holds = bytes, holder == m.Name
+		why, held := state.Repair(m, sight)
+		if why != "" {
+			err := a.repairNode(ctx, m, why)
+			if err == nil {
+				break // one at a time: the state is another one now
+			}
+			held = err.Error()
+		}
+		if held != "" {
+			held = "node " + m.Name + " is not rebuilt by itself: " + held
+			troubles = append(troubles, held)
+		}
+		if held != r.said[m.ID] && held != "" {
+			a.logger.Warn(held)
+		}
+		r.said[m.ID] = held
+	}
+	a.board.setTrouble(repairTrouble, strings.Join(troubles, "; "))
+}
+
+// repairSight is what this leader sees of a node.
+func (a *Agent) repairSight(now time.Time, n cluster.NodeStatus) cluster.RepairSight {
+	r := &a.repair
+	heard := r.began
+	if n.Role != "" {
+		heard = now.Add(-time.Duration(n.AgeMs) * time.Millisecond)
+	}
+	if n.Reachable {
+		heard = now
+	}
+	var repairs []time.Duration
+	for _, at := range r.done[n.ID] {
+		repairs = append(repairs, now.Sub(at))
+	}
+	return cluster.RepairSight{
+		Silence: now.Sub(heard),
+		Empty:   now.Sub(a.data.askedEmpty(n.ID)) < emptyAskedFor,
+		Errant:  n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
+		Repairs: repairs,
+	}
+}
+
+// repairNode asks for what "quorate node rebuild" asks for.
+func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string) error {
+	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
+	defer cancel()
+	_, err := a.changeState(ctx, "quorate on "+a.self.Name, cluster.Change{Membership: &cluster.MembershipChange{
+		Op: cluster.OpRebuild, Name: m.Name, Instance: newInstance(), Why: why,
+	}})
+	if err != nil {
+		return err
+	}
+	done := append(a.repair.done[m.ID], time.Now())
+	a.repair.done[m.ID] = done[max(0, len(done)-cluster.RepairsMax):]
+	a.logger.Warn("a node is rebuilt", "node", m.Name, "reason", why)
+	return nil
+}
+
+// holder is the member because of which this node's log is longer than the cluster is
+// to keep for one that is away; "" = nobody is.
+func (a *Agent) holder(s cluster.State) (name string, bytes int64) {
+	for _, segment := range a.log.Segments() {
+		bytes += segment.Bytes
+	}
+	if s.RetainBytesMax == 0 || bytes <= s.RetainBytesMax {
+		return "", bytes
+	}
+	if a.planPurge(replay.Retention{BytesMax: s.RetainBytesMax}).Blocked == "" {
+		return "", bytes // it can be purged, or is not of use to be
+	}
+	needs, _ := replay.Needs(provider{a}.Status().Nodes)
+	return neediest(needs), bytes
+}
+
+// neediest is who needs most of the log. It is nobody while of one it is not known what
+// it needs: that may be next to nothing, and to rebuild another one would free nothing.
+func neediest(needs []replay.Need) (name string) {
+	from := uint64(math.MaxUint64)
+	for _, n := range needs {
+		if !n.Known {
+			return ""
+		}
+		if n.From < from {
+			name, from = n.Who, n.From
+		}
+	}
+	return name
+}

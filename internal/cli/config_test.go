@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/config"
+)
+
+// TestFileWarnings: passwords are nobody else's, nor is who mysqld runs as.
+func TestFileWarnings(t *testing.T) {
+	dir := t.TempDir()
+	path, password := filepath.Join(dir, "node.toml"), filepath.Join(dir, "p")
+	for _, p := range []string{path, password} {
+		if err := os.WriteFile(p, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hash, file := config.Reader{User: "h"}, config.Reader{User: "f", PasswordFile: password}
+	for name, c := range map[string]struct {
+		mode, passwordMode os.FileMode
+		readers            []config.Reader
+		want               string
+	}{
+		"all well":            {0o644, 0o600, []config.Reader{file}, ""},
+		"a hash, private":     {0o640, 0o600, []config.Reader{hash}, ""},
+		"a hash, for all":     {0o644, 0o600, []config.Reader{hash}, "it has a password_hash, and everybody may read it (mode 0644): chmod o-r "},
+		"others may write":    {0o664, 0o600, nil, "others may change it (mode 0664): chmod go-w "},
+		"a password for some": {0o600, 0o640, []config.Reader{file}, `the password_file of reader "f" is open to others (mode 0640): chmod 600 `},
+		"no password":         {0o600, 0o600, []config.Reader{{User: "g", PasswordFile: filepath.Join(dir, "none")}}, `the password_file of reader "g" cannot be read: `},
+	} {
+		if err := os.Chmod(path, c.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(password, c.passwordMode); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(fileWarnings(path, config.Config{Readers: c.readers}), "\n")
+		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestReflow: paragraphs are broken anew, what is indented is not touched.
+func TestReflow(t *testing.T) {
+	word := strings.Repeat("x", 39)
+	want := word + " " + word + "\ny z\n\n  as\n  it is\n\nend"
+	if d := cmp.Diff(want, reflow(word+"\n"+word+" y\nz\n\n  as\n  it is\n\nend")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/recovery"
+)
+
+// recoverOptions is what the command line says.
+type recoverOptions struct {
+	path, accept          string
+	force, dryRun, asJSON bool
+	version               string
+}
+
+func newRecoverCommand(deps Deps) *cobra.Command {
+	o := recoverOptions{version: deps.Version}
+	cmd := &cobra.Command{
+		Use:   "recover --force-new-cluster [--accept-loss none|GTIDS]",
+		Short: "Go on with one node when a majority is gone for good",
+		Long: `When a majority of the voters is gone for good, their disks too, no node that is
+left can know what they had acknowledged. A person decides then that one of the
+nodes that are left goes on alone: this one. What only those have that are gone is
+lost.
+
+The node's agent has to be stopped; those of all other nodes that are left should
+run: they are asked what they have. It prints that, and which transactions they
+have that this node lacks. It refuses if a majority answers, which needs no
+recovery, and if another node has a newer log, which is the one to recover on. On a
+terminal it asks for the cluster's name.
+
+--accept-loss names the transactions that are given up, exactly as they were found:
+"none", or a set of GTIDs. It takes the place of the question, and has the node go
+on although another one has a newer log. It outweighs no majority.
+
+What it does: the log is kept to its end, and all in it counts as committed. The
+node is the only member. Nodes of before that come back serve nothing, and say so:
+"quorate node rebuild NAME", here, takes each in again with its data made anew.
+
+Exit code 0 if it was done, or with --dry-run could be; 2 if it is refused; 1 if it
+failed: what was begun is finished by the next start of the agent.`,
+		Example: `  quorate recover --force-new-cluster --config node.toml --dry-run
+  quorate recover --force-new-cluster --config node.toml
+  quorate recover --force-new-cluster --config node.toml --accept-loss none`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !o.force {
+				return usage(errors.New("--force-new-cluster is missing: there is no other recovery"))
+			}
+			cfg, err := loadConfig(o.path)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cfg, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	configFlag(cmd, &o.path)
+	cmd.Flags().BoolVar(&o.force, "force-new-cluster", false, "make this node a cluster of its own")
+	cmd.Flags().StringVar(&o.accept, "accept-loss", "", "the `transactions` that are given up, as they were found: none, or GTIDs")
+	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "change nothing")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was found, and done, in JSON")
+	return cmd
+}
+
+// recovered is what "quorate recover --json" prints.
+type recovered struct {
+	recovery.Verdict
+	// Refused says why it was not done, or could not be; "" = it was, or could.
+	Refused string            `json:"refused,omitempty"`
+	DryRun  bool              `json:"dry_run"`
+	Done    *cluster.Recovery `json:"done,omitempty"`
+}
+
+func (o *recoverOptions) run(ctx context.Context, cfg config.Config, in io.Reader, out, errOut io.Writer) (err error) {
+	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if agent.RecoveryInterrupted(cfg) {
+		return o.finish(cfg, out)
+	}
+	r, err := agent.OpenRecovery(cfg, logger, o.version)
+	if _, failed := errors.AsType[syscall.Errno](err); err != nil && !failed {
+		return &exitError{exitUsage, err}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	v, err := r.Judge(ctx)
+	if err != nil {
+		return err
+	}
+	result := recovered{Verdict: v, DryRun: o.dryRun}
+	if result.Refused, err = v.Refusal(o.accept); err != nil {
+		return usage(fmt.Errorf("--accept-loss: %w", err))
+	}
+	if !o.asJSON {
+		if _, err := io.WriteString(out, recoverText(v)); err != nil {
+			return fmt.Errorf("print what was found: %w", err)
+		}
+	}
+	if result.Refused == "" && !o.dryRun {
+		if result.Refused, err = o.confirm(ctx, r, v, in, out); err != nil {
+			return err
+		}
+	}
+	if result.Refused == "" && !o.dryRun {
+		done, err := r.Do(whoAsks(), v)
+		if err != nil {
+			return err
+		}
+		result.Done = &done
+	}
+	return o.print(result, out)
+}
+
+// finish finishes a recovery that was interrupted.
+func (o *recoverOptions) finish(cfg config.Config, out io.Writer) error {
+	what := fmt.Sprintf("a recovery of node %s that was interrupted is finished: start its agent", cfg.Node)
+	if o.dryRun {
+		what = fmt.Sprintf("a recovery of node %s was interrupted: its agent finishes it when it starts, or this command without --dry-run", cfg.Node)
+	} else if _, err := agent.FinishRecovery(cfg); err != nil {
+		return err
+	}
+	if o.asJSON {
+		return printJSON(out, struct {
+			Interrupted string `json:"interrupted"`
+			DryRun      bool   `json:"dry_run"`
+		}{what, o.dryRun})
+	}
+	if _, err := fmt.Fprintln(out, what); err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	return nil
+}
+
+// judge is what says who answers and what they have; an *agent.Recovery.
+type judge interface {
+	Judge(ctx context.Context) (recovery.Verdict, error)
+}
+
+// confirm has a person say that it is meant, unless that was said already. It returns
+// why it was not.
+func (o *recoverOptions) confirm(ctx context.Context, r judge, v recovery.Verdict, in io.Reader, out io.Writer) (refused string, err error) {
+	if o.accept != "" {
+		return "", nil
+	}
+	if o.asJSON || !isTerminal(out) {
+		return fmt.Sprintf("nobody is there to be asked: --accept-loss %s says that it is meant", v.Loss()), nil
+	}
+	return ask(ctx, r, v, in, out)
+}
+
+// ask asks a person, who may take as long as they like: what they have agreed to has
+// to be so still.
+func ask(ctx context.Context, r judge, v recovery.Verdict, in io.Reader, out io.Writer) (refused string, err error) {
+	fmt.Fprintf(out, "\nType the cluster's name to go on: ")
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	if strings.TrimSpace(answer) != v.Cluster {
+		return "nothing was done", nil
+	}
+	now, err := r.Judge(ctx)
+	if err == nil && v.Changed(now) {
+		refused = "the situation has changed since this was printed, nothing was done: look at it again"
+	}
+	return refused, err
+}
+
+func (o *recoverOptions) print(r recovered, out io.Writer) error {
+	var err error
+	switch {
+	case o.asJSON:
+		err = printJSON(out, r)
+	case r.Done != nil:
+		_, err = io.WriteString(out, doneText(*r.Done))
+	case r.Refused == "":
+		_, err = fmt.Fprintf(out, "\nit could be done now, with --accept-loss %s\n", r.Loss())
+	}
+	if err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	if r.Refused != "" {
+		return &exitError{exitUsage, errors.New(r.Refused)}
+	}
+	return nil
+}
+
+// recoverText shows what was found.
+func recoverText(v recovery.Verdict) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "cluster %s, to go on with node %s alone\n\n", v.Cluster, v.Survivor)
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tLOG\tTERM\tCOMMITTED\tTRANSACTIONS\tNOT HERE")
+	row := func(name string, l recovery.Log, lacking string) {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\n",
+			name, indexRange(l.First, l.Last), l.Term, l.Commit, orDash(l.GTIDs), orDash(lacking))
+	}
+	row(v.Survivor, v.Log, "")
+	for _, n := range v.Nodes {
+		if n.Report != nil {
+			row(n.Name, n.Report.Log, n.Lacking)
+			continue
+		}
+		what := "unreachable"
+		if n.Reachable {
+			what = "answers, and does not say"
+		}
+		fmt.Fprintf(table, "%s\t%s: %s\n", n.Name, what, oneLine(n.Problem))
+	}
+	table.Flush() // it writes to memory
+	fmt.Fprintf(&text, "\ntransactions that nodes which answer have, and node %s lacks: %s\n", v.Survivor, v.Loss())
+	if len(v.Unknown) > 0 {
+		fmt.Fprintf(&text, "what only %s had is lost, too, and nobody knows what that is: entries behind %d, acknowledged perhaps\n",
+			strings.Join(v.Unknown, ", "), v.Log.Last)
+	}
+	if gone := v.Gone(); len(gone) > 0 {
+		fmt.Fprintf(&text, "make sure that these are off, as both sides would take writes if one runs after all: %s\n",
+			strings.Join(gone, ", "))
+	}
+	if n := v.Log.Last - min(v.Log.Last, v.Log.Commit); n > 0 {
+		fmt.Fprintf(&text, "the last %d entries here are not known to be committed, and are kept: they may have been acknowledged\n", n)
+	}
+	for _, o := range v.Objections {
+		fmt.Fprintf(&text, "against it: %s\n", oneLine(o.Text))
+	}
+	return text.String()
+}
+
+// doneText says what was done, and what to do next.
+func doneText(r cluster.Recovery) string {
+	without := namesOf(r.Without)
+	text := fmt.Sprintf("\nnode %s is cluster %s now, alone, since %s. Start its agent.\n", r.Node, r.Cluster, r.At.UTC().Format(time.RFC3339))
+	if without != "" {
+		text += fmt.Sprintf("Start no agent of %s while node %s is down: a majority of them would elect a primary of its own.\n"+
+			"\"quorate node rebuild NAME\", here, takes each in again, with its data made anew.\n", without, r.Node)
+	}
+	return text
+}
+
+func namesOf(members []cluster.Member) string {
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// recoveredLine says in a status that nodes of before a recovery are missing; "" = none
+// are.
+func recoveredLine(r *cluster.Recovery) string {
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf("RECOVERED on %s at %s without %s, which come back by node rebuild\n",
+		r.Node, r.At.UTC().Format(time.RFC3339), namesOf(r.Without))
+}

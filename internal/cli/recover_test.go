@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/recovery"
+)
+
+// judged is what a look at the other nodes finds.
+type judged struct {
+	v   recovery.Verdict
+	err error
+}
+
+func (j judged) Judge(context.Context) (recovery.Verdict, error) { return j.v, j.err }
+
+// TestRecoverLooksAgain: a person who is asked may take hours, and others may be back
+// meanwhile.
+func TestRecoverLooksAgain(t *testing.T) {
+	seen := recovery.Verdict{Situation: recovery.Situation{Cluster: "shop"}, Unknown: []string{"db1", "db3"}}
+	back := seen
+	back.Unknown, back.Objections = []string{"db3"}, []recovery.Objection{{Text: "there is nothing to recover", Final: true}}
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		answer string
+		now    judged
+		want   string
+		err    error
+	}{
+		"meant":             {"shop\n", judged{v: seen}, "", nil},
+		"not meant":         {"\n", judged{v: seen}, "nothing was done", nil},
+		"a node is back":    {"shop\n", judged{v: back}, "the situation has changed", nil},
+		"it cannot be seen": {"shop\n", judged{err: broken}, "", broken},
+	} {
+		refused, err := ask(t.Context(), c.now, seen, strings.NewReader(c.answer), io.Discard)
+		if !errors.Is(err, c.err) || (refused == "") != (c.want == "") || !strings.Contains(refused, c.want) {
+			t.Errorf("%s: %q, %v", name, refused, err)
+		}
+	}
+}
+
+// TestRecoverText: a person sees who has what, what is lost, and what nobody can know.
+func TestRecoverText(t *testing.T) {
+	const uuid = "588d03dd-d479-40b0-b02d-efdf7e9bc2b8"
+	silent := recovery.Node{Name: "db3", Voter: true, Problem: "dial peer: i/o timeout"}
+	v, err := recovery.Judge(recovery.Situation{
+		Cluster: "shop", Survivor: "db2", Mysqld: true, Voters: []string{"db1", "db2", "db3", "db4", "db5"},
+		Log: recovery.Log{First: 1, Last: 70, Term: 3, Commit: 68, GTIDs: uuid + ":1-71"},
+		Nodes: []recovery.Node{
+			{Name: "db1", Voter: true, Reachable: true, Report: &recovery.Report{
+				Node: "db1", Log: recovery.Log{First: 12, Last: 97, Term: 3, Commit: 95, GTIDs: uuid + ":1-98"},
+			}},
+			silent, {Name: "db4", Voter: true, Reachable: true, Problem: "node db4: this node's log is being healed"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `cluster shop, to go on with node db2 alone
+
+NODE  LOG    TERM  COMMITTED  TRANSACTIONS                               NOT HERE
+db2   1-70   3     68         588d03dd-d479-40b0-b02d-efdf7e9bc2b8:1-71  -
+db1   12-97  3     95         588d03dd-d479-40b0-b02d-efdf7e9bc2b8:1-98  588d03dd-d479-40b0-b02d-efdf7e9bc2b8:72-98
+db3   unreachable: dial peer: i/o timeout
+db4   answers, and does not say: node db4: this node's log is being healed
+
+transactions that nodes which answer have, and node db2 lacks: 588d03dd-d479-40b0-b02d-efdf7e9bc2b8:72-98
+what only db3, db4 had is lost, too, and nobody knows what that is: entries behind 70, acknowledged perhaps
+make sure that these are off, as both sides would take writes if one runs after all: db3
+the last 2 entries here are not known to be committed, and are kept: they may have been acknowledged
+against it: node db1 has a newer log: recover on that one
+against it: node db4 answers, and does not say what it has: node db4: this node's log is being healed
+`
+	if diff := cmp.Diff(want, recoverText(v)); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+)
+
+// settingsFlags are the flags of "quorate cluster set".
+type settingsFlags struct{ durability, reseed, errant, retainMax string }
+
+func (f *settingsFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.durability, "durability", "", "what an OK waits for, a `policy`: majority, all, site-majority")
+	cmd.Flags().StringVar(&f.reseed, "reseed", "", "what becomes of a node that has lost its data directory: `policy` auto or manual")
+	cmd.Flags().StringVar(&f.errant, "errant", "", "what becomes of an errant node: `policy` keep or rebuild")
+	cmd.Flags().StringVar(&f.retainMax, "retain-max", "", "`size` of the log beyond which a node that is away is not waited for, or off")
+}
+
+// change returns what the flags ask for.
+func (f *settingsFlags) change() (c cluster.SettingsChange, err error) {
+	if *f == (settingsFlags{}) {
+		return c, usage(errors.New("nothing to set: --durability, --reseed, --errant or --retain-max is missing"))
+	}
+	if f.durability != "" {
+		c.Durability = new(cluster.Durability(f.durability))
+		err = oneOf("durability", f.durability, cluster.DurabilityMajority, cluster.DurabilityAll, cluster.DurabilitySiteMajority)
+	}
+	if f.reseed != "" {
+		c.Reseed = new(cluster.Reseed(f.reseed))
+		err = errors.Join(err, oneOf("reseed", f.reseed, cluster.ReseedAuto, cluster.ReseedManual))
+	}
+	if f.errant != "" {
+		c.Errant = new(cluster.ErrantPolicy(f.errant))
+		err = errors.Join(err, oneOf("errant", f.errant, cluster.ErrantKeep, cluster.ErrantRebuild))
+	}
+	if f.retainMax != "" {
+		c.RetainBytesMax = new(int64)
+		if f.retainMax != "off" {
+			size, bad := config.ParseBytes(f.retainMax)
+			if bad != nil {
+				bad = fmt.Errorf("--retain-max: %w, or off", bad)
+			}
+			*c.RetainBytesMax, err = int64(size), errors.Join(err, bad)
+		}
+	}
+	if err != nil {
+		return c, usage(err)
+	}
+	return c, nil
+}
+
+// oneOf refuses a value that is none of those that there are.
+func oneOf[T ~string](name, value string, values ...T) error {
+	if slices.Contains(values, T(value)) {
+		return nil
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return fmt.Errorf("%s %q: it is %s", name, value, strings.Join(texts, ", "))
+}
+
+// repairLine says how the cluster's settings differ from what is the rule.
+func repairLine(st cluster.Status) string {
+	var said []string
+	if st.Reseed == cluster.ReseedManual {
+		said = append(said, "reseed manual")
+	}
+	if st.Errant == cluster.ErrantRebuild {
+		said = append(said, "errant rebuild")
+	}
+	if st.RetainBytesMax > 0 {
+		said = append(said, "retain-max "+shortBytes(st.RetainBytesMax))
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return strings.Join(said, ", ") + "\n"
+}
+
+// sourceReason says who feeds a learner that has a source; "" = the leader feeds it, as
+// it should.
+func sourceReason(n cluster.NodeStatus) string {
+	switch n.Source {
+	case "":
+		return ""
+	case n.FedBy:
+		return "fed by " + n.Source
+	}
+	return fmt.Sprintf("fed by the leader, not by its source %s", n.Source)
+}
+
+// sourceFlag takes the name of a learner's source, or none.
+func sourceFlag(cmd *cobra.Command, source *string, applied *bool) {
+	cmd.Flags().StringVar(source, "source", "", "the `node` that feeds a learner in place of the leader, or none")
+	cmd.Flags().BoolVar(applied, "source-applied", false, "feed it only what the source's mysqld has applied")
+}
+
+func sourceName(text string) string {
+	if text == "none" {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,221 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What a cluster does by itself with a node that cannot go on with the data that it
+// has: the same as an operator's "node rebuild", by a leader that sees the reason.
+
+// Reseed says what becomes of a member that comes back without its data directory.
+type Reseed string
+
+// The reseed policies.
+const (
+	// ReseedAuto: it is rebuilt. As the zero value it is the default.
+	ReseedAuto Reseed = "auto"
+	// ReseedManual: it is refused until an operator has it rebuilt.
+	ReseedManual Reseed = "manual"
+)
+
+// ErrantPolicy says what becomes of a node whose mysqld has transactions that the
+// cluster never committed.
+type ErrantPolicy string
+
+// The policies for errant nodes.
+const (
+	// ErrantKeep: it is fenced, and kept as it is. As the zero value it is the default.
+	ErrantKeep ErrantPolicy = "keep"
+	// ErrantRebuild: it is rebuilt once all of them were saved.
+	ErrantRebuild ErrantPolicy = "rebuild"
+)
+
+// RetainBytesMin is the least bound of the log for a node that is away: some
+// segments, or the first pause would cost a node its data.
+const RetainBytesMin = 64 << 20
+
+// Bounds of what is done by itself.
+const (
+	// repairSilence is how long a member was not heard before it is taken for gone:
+	// one that is there is never rebuilt because another agent has come under its name.
+	repairSilence = 10 * time.Second
+	// retainSilence is the same for a member for which the log has grown too long: a
+	// rolling restart takes less.
+	retainSilence = time.Minute
+	// A leader has a node rebuilt RepairsMax times by itself within repairsWithin, with
+	// that pause in between. Who needs more has something that no rebuild mends.
+	repairsWithin = 24 * time.Hour
+	repairPause   = 10 * time.Minute
+)
+
+// RepairsMax is how often a leader has a node rebuilt by itself within a day.
+const RepairsMax = 3
+
+// SettingsChange changes what is not nil of what is the whole cluster's.
+type SettingsChange struct {
+	Durability *Durability   `json:"durability,omitempty"`
+	Reseed     *Reseed       `json:"reseed,omitempty"`
+	Errant     *ErrantPolicy `json:"errant,omitempty"`
+	// RetainBytesMax: beyond it a member that is away is not waited for; 0 = no bound.
+	RetainBytesMax *int64 `json:"retain_bytes_max,omitempty"`
+}
+
+// Change returns the change that asks for it: one that older nodes tell people of as
+// it is, where they know it.
+func (c SettingsChange) Change() Change {
+	if c.Durability != nil && c == (SettingsChange{Durability: c.Durability}) {
+		return Change{Durability: c.Durability}
+	}
+	return Change{Settings: &c}
+}
+
+// String says in a line what is set.
+func (c SettingsChange) String() string {
+	var said []string
+	if c.Durability != nil {
+		said = append(said, "durability "+string(*c.Durability))
+	}
+	if c.Reseed != nil {
+		said = append(said, "reseed "+string(*c.Reseed))
+	}
+	if c.Errant != nil {
+		said = append(said, "errant "+string(*c.Errant))
+	}
+	switch {
+	case c.RetainBytesMax != nil && *c.RetainBytesMax == 0:
+		said = append(said, "retain-max off")
+	case c.RetainBytesMax != nil:
+		said = append(said, fmt.Sprintf("retain-max %d bytes", *c.RetainBytesMax))
+	}
+	return strings.Join(said, ", ")
+}
+
+func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
+	before := s.settings()
+	switch {
+	case c == SettingsChange{}:
+		return false, errors.New("nothing is said of the cluster that could be changed")
+	case c.Reseed != nil && *c.Reseed != ReseedAuto && *c.Reseed != ReseedManual:
+		return false, fmt.Errorf("reseed %q: it is %s or %s", *c.Reseed, ReseedAuto, ReseedManual)
+	case c.Errant != nil && *c.Errant != ErrantKeep && *c.Errant != ErrantRebuild:
+		return false, fmt.Errorf("errant %q: it is %s or %s", *c.Errant, ErrantKeep, ErrantRebuild)
+	case c.RetainBytesMax != nil && *c.RetainBytesMax != 0 && *c.RetainBytesMax < RetainBytesMin:
+		return false, fmt.Errorf("retain-max of %d bytes is too little: %d at least, or 0 for no bound", *c.RetainBytesMax, RetainBytesMin)
+	}
+	set(&s.Durability, c.Durability)
+	set(&s.Reseed, c.Reseed)
+	set(&s.Errant, c.Errant)
+	set(&s.RetainBytesMax, c.RetainBytesMax)
+	if s.Reseed == ReseedAuto { // so that a state without the setting is the same one
+		s.Reseed = ""
+	}
+	if s.Errant == ErrantKeep {
+		s.Errant = ""
+	}
+	return s.settings() != before, nil
+}
+
+type settings struct {
+	durability     Durability
+	reseed         Reseed
+	errant         ErrantPolicy
+	retainBytesMax int64
+}
+
+func (s State) settings() settings {
+	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax}
+}
+
+// StateFormat is what this quorate knows of a state. A node with less would forget
+// the rest at its next change.
+const StateFormat = 2
+
+// Format is what a node has to know to keep this state whole.
+func (s State) Format() int {
+	sourced := slices.ContainsFunc(s.Members, func(m Member) bool { return m.Source != "" })
+	if s.Reseed != "" || s.Errant != "" || s.RetainBytesMax != 0 || sourced || s.Recovered != nil {
+		return 2
+	}
+	return 1
+}
+
+// RepairSight is what a leader sees of one member.
+type RepairSight struct {
+	// Silence is for how long its agent was not heard over its data directory, or, if
+	// it never was, for how long this node has led.
+	Silence time.Duration
+	// Empty: an agent has just asked under its name, with an empty data directory.
+	Empty bool
+	// Errant: its mysqld has what was never committed; Saved: all of that is in errant/.
+	Errant, Saved bool
+	// LogBytes is how long the leader's log is, Holds whether this member is why it is
+	// not purged.
+	LogBytes int64
+	Holds    bool
+	// Repairs are how long ago this leader had it rebuilt by itself, the newest last;
+	// RepairsMax of them are enough.
+	Repairs []time.Duration
+}
+
+// Repair says why a leader has a member rebuilt now, by itself; "" = it does not. held
+// says what is in the way where there is a reason. Whether the cluster would keep its
+// majority is looked at where the change is made.
+func (s State) Repair(m Member, sight RepairSight) (why, held string) {
+	switch {
+	case !m.Votes() && m.Becomes != "": // it is under way
+		return "", ""
+	case sight.Empty && s.Reseed != ReseedManual && sight.Silence >= repairSilence:
+		why = "it has come back with an empty data directory"
+	case sight.Errant && sight.Saved && s.Errant == ErrantRebuild:
+		why = "it is errant, and what it had beyond the log is saved"
+	case s.RetainBytesMax > 0 && sight.LogBytes > s.RetainBytesMax && sight.Holds && sight.Silence >= retainSilence:
+		why = fmt.Sprintf("it is away, and the log that is kept for it has %d bytes, more than %d", sight.LogBytes, s.RetainBytesMax)
+	default:
+		return "", ""
+	}
+	if held = s.repairHeld(m, sight); held != "" {
+		return "", held
+	}
+	return why, ""
+}
+
+// repairHeld says why a member is not rebuilt although there is a reason; "" = it is.
+func (s State) repairHeld(m Member, sight RepairSight) string {
+	if s.Maintenance != nil {
+		return "maintenance is on"
+	}
+	for _, other := range s.Members {
+		if other.ID != m.ID && other.Rebuilding() {
+			return fmt.Sprintf("node %s is being rebuilt", other.Name)
+		}
+	}
+	times := len(sight.Repairs)
+	switch {
+	// To go on without a node that OKs wait for, or to wait until it is there again, is
+	// a person's choice.
+	case m.RequireAck && m.DropAfter == 0:
+		return "OKs wait for it, by its require-ack"
+	case m.Votes() && s.Durability == DurabilityAll:
+		return "OKs wait for it, by durability all"
+	case m.Votes() && len(s.Voters()) <= 2:
+		return "one node would have the only vote then"
+	case times >= RepairsMax && sight.Repairs[times-RepairsMax] < repairsWithin:
+		return fmt.Sprintf("it was rebuilt so %d times within %v", RepairsMax, repairsWithin)
+	case times > 0 && sight.Repairs[times-1] < repairPause:
+		return fmt.Sprintf("it was rebuilt so less than %v ago", repairPause)
+	}
+	return ""
+}
+
+// Format is what a node has to know for a change.
+func (c Change) Format() int {
+	sourced := c.Node != nil && (c.Node.Source != nil || c.Node.SourceApplied != nil)
+	if c.Settings != nil || sourced || c.Membership != nil && c.Membership.Source != "" {
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,171 @@
+package cluster
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// sourcedState has a learner, d, that b feeds.
+func sourcedState() State {
+	s := testState()
+	s.Members = append(s.Members, Member{ID: 4, Name: "d", Peer: "d:7400", Kind: KindLearner, Source: "b", SourceApplied: true})
+	return s
+}
+
+func membership(op MembershipOp, name string) Change {
+	c := MembershipChange{Op: op, Name: name, Kind: KindFull}
+	if op == OpRebuild {
+		c.Instance = "new"
+	}
+	return change(Change{Membership: &c})
+}
+
+func TestSourceIsRefused(t *testing.T) {
+	learners := sourcedState()
+	learners.Members = append(learners.Members, Member{ID: 5, Name: "e", Peer: "e:7400", Kind: KindLearner})
+	for name, c := range map[string]struct {
+		change Change
+		says   string
+	}{
+		"a node with a vote": {Change{Node: &NodeChange{Name: "a", Source: new("b")}}, "only a learner has a source"},
+		"itself":             {Change{Node: &NodeChange{Name: "d", Source: new("d")}}, "its own source"},
+		"a learner":          {Change{Node: &NodeChange{Name: "d", Source: new("e")}}, "node e is a learner"},
+		"nobody":             {Change{Node: &NodeChange{Name: "d", Source: new("x")}}, `there is no node "x"`},
+		"require-ack":        {Change{Node: &NodeChange{Name: "d", RequireAck: new(true)}}, "do not go together"},
+		"applied alone":      {Change{Node: &NodeChange{Name: "e", SourceApplied: new(true)}}, "has no source"},
+		"one that is to vote": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "f", ID: 6, Peer: "f:1", Kind: KindFull, Source: "b"}},
+			"only a learner has a source"},
+	} {
+		if _, err := learners.With(change(c.change)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+}
+
+// TestSourceFollowsTheMembers: who gets a vote has none any more, nor has whose source
+// loses it; a source that is rebuilt is one again later.
+func TestSourceFollowsTheMembers(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  Change
+		source  string
+		feeding bool
+	}{
+		"another weight": {change(Change{Node: &NodeChange{Name: "a", Weight: new(9)}}), "b", true},
+		"none":           {change(Change{Node: &NodeChange{Name: "d", Source: new("")}}), "", false},
+		"another":        {change(Change{Node: &NodeChange{Name: "d", Source: new("c")}}), "c", true},
+		"promote":        {membership(OpPromote, "d"), "", false},
+		"demote":         {membership(OpDemote, "b"), "", false},
+		"remove":         {membership(OpRemove, "b"), "", false},
+		"rebuild source": {membership(OpRebuild, "b"), "b", false},
+		"rebuild":        {membership(OpRebuild, "d"), "b", true},
+	} {
+		got, err := sourcedState().With(c.change)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		m, _ := got.Member("d")
+		if _, ok := got.SourceOf(m); m.Source != c.source || ok != c.feeding || m.SourceApplied && m.Source == "" {
+			t.Errorf("%s: source %q, applied %t, feeds %t", name, m.Source, m.SourceApplied, ok)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	s := testState()
+	for _, step := range []struct {
+		change SettingsChange
+		want   settings
+		format int
+	}{
+		{SettingsChange{Errant: new(ErrantRebuild)}, settings{DurabilityMajority, "", ErrantRebuild, 0}, 2},
+		{SettingsChange{Reseed: new(ReseedManual), RetainBytesMax: new(int64(RetainBytesMin))},
+			settings{DurabilityMajority, ReseedManual, ErrantRebuild, RetainBytesMin}, 2},
+		{SettingsChange{Reseed: new(ReseedAuto), Errant: new(ErrantKeep), RetainBytesMax: new(int64(0)), Durability: new(DurabilityAll)},
+			settings{DurabilityAll, "", "", 0}, 1},
+	} {
+		next, err := s.With(change(step.change.Change()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, next.settings(), cmp.AllowUnexported(settings{})); diff != "" || next.Format() != step.format {
+			t.Errorf("%s: format %d (-want +got):\n%s", step.change, next.Format(), diff)
+		}
+		if _, err := next.With(change(step.change.Change())); !errors.Is(err, ErrUnchanged) {
+			t.Errorf("%s again: %v", step.change, err)
+		}
+		s = next
+	}
+	for _, c := range []SettingsChange{{Reseed: new(Reseed("x"))}, {Errant: new(ErrantPolicy("x"))}, {RetainBytesMax: new(int64(5))},
+		{RetainBytesMax: new(int64(-1))}, {}, {Durability: new(Durability("x")), Errant: new(ErrantKeep)}} {
+		if _, err := s.With(change(Change{Settings: &c})); err == nil || errors.Is(err, ErrUnchanged) {
+			t.Errorf("%s: %v", c, err)
+		}
+	}
+}
+
+// TestRepair: a node is rebuilt by itself for a reason that the settings let count, not
+// while somebody is at work, not two at once, not too often, and not where that would
+// end what was promised of it, or leave one voter.
+func TestRepair(t *testing.T) {
+	empty := RepairSight{Empty: true, Silence: repairSilence}
+	errant := RepairSight{Errant: true, Saved: true}
+	away := RepairSight{Holds: true, LogBytes: RetainBytesMin + 1, Silence: retainSilence}
+	with := func(s RepairSight, f func(*RepairSight)) RepairSight { f(&s); return s }
+	repaired := func(ago ...time.Duration) RepairSight {
+		return with(empty, func(s *RepairSight) { s.Repairs = ago })
+	}
+	learner := func(name string, becomes Kind, instance string) func(*State) {
+		return func(s *State) {
+			m, _ := s.Member(name)
+			i := slices.Index(s.Members, m)
+			s.Members[i].Kind, s.Members[i].Becomes, s.Members[i].Instance = KindLearner, becomes, instance
+		}
+	}
+	const yes, no = "yes", ""
+	for name, c := range map[string]struct {
+		sight  RepairSight
+		change func(*State)
+		want   string // yes, no, or what is in the way
+	}{
+		"nothing":                 {RepairSight{}, nil, no},
+		"empty":                   {empty, nil, yes},
+		"empty, manual":           {empty, func(s *State) { s.Reseed = ReseedManual }, no},
+		"empty, and it is there":  {with(empty, func(s *RepairSight) { s.Silence = repairSilence - 1 }), nil, no},
+		"errant, keep":            {errant, nil, no},
+		"errant, rebuild":         {errant, func(s *State) { s.Errant = ErrantRebuild }, yes},
+		"errant, not all saved":   {with(errant, func(s *RepairSight) { s.Saved = false }), func(s *State) { s.Errant = ErrantRebuild }, no},
+		"away, no bound":          {away, nil, no},
+		"away":                    {away, func(s *State) { s.RetainBytesMax = RetainBytesMin }, yes},
+		"away, log is not longer": {with(away, func(s *RepairSight) { s.LogBytes-- }), func(s *State) { s.RetainBytesMax = RetainBytesMin }, no},
+		"away, another holds it":  {with(away, func(s *RepairSight) { s.Holds = false }), func(s *State) { s.RetainBytesMax = RetainBytesMin }, no},
+		"away, not long enough":   {with(away, func(s *RepairSight) { s.Silence-- }), func(s *State) { s.RetainBytesMax = RetainBytesMin }, no},
+		"maintenance":             {empty, func(s *State) { s.Maintenance = &Maintenance{} }, "maintenance is on"},
+		"being rebuilt":           {empty, learner("b", KindFull, "new"), no},
+		"another is rebuilt":      {empty, learner("c", KindLogger, "new"), "node c is being rebuilt"},
+		"another joins":           {empty, func(s *State) { s.Members = append(s.Members, Member{ID: 4, Kind: KindLearner, Becomes: KindFull}) }, yes},
+		"one voter left":          {empty, learner("c", "", ""), "one node would have the only vote"},
+		"it has no vote":          {empty, func(s *State) { learner("b", "", "")(s); learner("c", "", "")(s) }, yes},
+		"waited for":              {empty, func(s *State) { s.Members[1].RequireAck = true }, "by its require-ack"},
+		"waited for, so long":     {empty, func(s *State) { s.Members[1].RequireAck, s.Members[1].DropAfter = true, time.Second }, yes},
+		"all are waited for":      {empty, func(s *State) { s.Durability = DurabilityAll }, "by durability all"},
+		"just repaired":           {repaired(repairPause - 1), nil, "less than 10m0s ago"},
+		"repaired before":         {repaired(repairPause), nil, yes},
+		"too often":               {repaired(repairsWithin-1, time.Hour, repairPause), nil, "3 times within 24h0m0s"},
+		"often, long ago":         {repaired(repairsWithin, time.Hour, repairPause), nil, yes},
+	} {
+		s := testState()
+		if c.change != nil {
+			c.change(&s)
+		}
+		why, held := s.Repair(s.Members[1], c.sight)
+		if (why != "") != (c.want == yes) || why != "" && held != "" || c.want != yes && (held != "") != (c.want != no) ||
+			c.want != yes && !strings.Contains(held, c.want) {
+			t.Errorf("%s: why %q, in the way %q, want %q", name, why, held, c.want)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package recovery
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	u1 = "11111111-1111-1111-1111-111111111111"
+	u2 = "22222222-2222-2222-2222-222222222222"
+)
+
+// reports makes a node that answers; of is what it has beside u1's first ten.
+func reports(name string, term, last uint64, of string, change ...func(*Report)) Node {
+	r := &Report{Node: name, Log: Log{First: 1, Last: last, Term: term, GTIDs: strings.TrimSuffix(u1+":1-10,"+of, ",")}}
+	for _, c := range change {
+		c(r)
+	}
+	return Node{Name: name, Voter: true, Reachable: true, Report: r}
+}
+
+func silent(name string) Node { return Node{Name: name, Voter: true, Problem: "connection refused"} }
+
+// judgeCase is one line of the table of who may go on, and what is lost. The survivor
+// is a, with a log of 20 entries, the last of term 3.
+type judgeCase struct {
+	name   string
+	voters []string
+	change func(*Situation)
+	nodes  []Node
+	// accept is what a person names; refused is a part of why it is refused all the
+	// same, "" = it may be done.
+	accept, refused string
+	loss            string
+}
+
+func voters(names ...string) []string { return names }
+
+// gone are nodes that do not answer, behind those that do.
+func gone(names string, there ...Node) []Node {
+	for name := range strings.FieldsSeq(names) {
+		there = append(there, silent(name))
+	}
+	return there
+}
+
+// whoIsThere: a majority needs no recovery.
+func whoIsThere() []judgeCase {
+	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
+	hearsC := func(r *Report) { r.Hears = []string{"c"} }
+	followsC := func(r *Report) { r.Leader = "c" }
+	before := func(s *Situation) { s.Outgoing = three }
+	out := func(s *Situation) { s.Out = "recovered on b" }
+	outAsWell := func(r *Report) { r.Out = "b was recovered without" }
+	heals := Node{Name: "c", Voter: true, Reachable: true, Problem: "its log is being healed"}
+	return []judgeCase{
+		{name: "nobody answers", voters: three, nodes: gone("b c"), loss: None},
+		{name: "nobody answers, and nothing is given up", voters: three, nodes: gone("b c"), accept: None, loss: None},
+		{name: "a majority is there", voters: three, nodes: gone("c", reports("b", 3, 20, "")),
+			refused: "there is nothing to recover: a, b of the 3 voters", loss: None},
+		{name: "a majority is there, whatever is said", voters: three, nodes: gone("c", reports("b", 4, 20, u2+":1")),
+			accept: u2 + ":1", refused: "there is nothing to recover", loss: u2 + ":1"},
+		{name: "a majority is there, seen by another node", voters: five, nodes: gone("c d e", reports("b", 3, 20, "", hearsC)),
+			refused: "there is nothing to recover: a, b, c of the 5", loss: None},
+		{name: "a majority would be there, with one that cannot vote", voters: five, nodes: gone("d e", reports("b", 3, 20, "", hearsC), heals),
+			refused: "node c answers, and does not say what it has: its log is being healed", loss: None},
+		{name: "with one that cannot vote, which is given up", voters: five, nodes: gone("d e", reports("b", 3, 20, "", hearsC), heals),
+			accept: None, loss: None},
+		{name: "a majority would be there, with one that is out", voters: three, nodes: gone("c", reports("b", 3, 20, "", outAsWell)),
+			refused: "b was recovered without", loss: None},
+		{name: "one that is out, which is given up", voters: three, nodes: gone("c", reports("b", 3, 20, u2+":1", outAsWell)),
+			accept: u2 + ":1", loss: u2 + ":1"},
+		{name: "a leader that nobody here sees", voters: five, nodes: gone("c d e", reports("b", 3, 20, "", followsC)),
+			accept: None, refused: "node b follows a leader, c", loss: None},
+		{name: "a learner alone", voters: voters("b", "c", "d"), nodes: gone("b c d"), loss: None},
+		{name: "a voter beside a learner", voters: voters("b", "c", "d"), nodes: gone("c d", reports("b", 3, 20, "")), loss: None},
+		{name: "the voters change: no majority of before", voters: voters("a", "b"), change: before, nodes: gone("b c"), loss: None},
+		{name: "the voters change: a majority of before alone", voters: voters("a", "d"), change: before,
+			nodes: gone("c d", reports("b", 3, 20, "")), loss: None},
+		{name: "the voters change: a majority of both", voters: voters("a", "b"), change: before,
+			nodes: gone("c", reports("b", 3, 20, "")), refused: "there is nothing to recover", loss: None},
+		{name: "a cluster of one", voters: voters("a"), accept: None, refused: "there is nothing to recover: a of the 1 voters", loss: None},
+		{name: "recovered elsewhere already", voters: three, change: out, nodes: gone("b c"), refused: "recovered on b", loss: None},
+		{name: "recovered elsewhere already, and that one is gone", voters: three, change: out, nodes: gone("b c"), accept: None, loss: None},
+		{name: "a cluster of one that was recovered elsewhere", voters: voters("a"), change: out, accept: None, loss: None},
+	}
+}
+
+// whatIsLost: a node that has more is the one to recover on.
+func whatIsLost() []judgeCase {
+	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
+	healing := Node{Name: "b", Voter: true, Reachable: true, Problem: "its log is being healed"}
+	learner := Node{Name: "l", Reachable: true, Report: reports("l", 3, 22, u2+":1-2").Report}
+	longer := gone("c d e", reports("b", 3, 21, u2+":1-3"))
+	logger := func(first uint64) func(*Situation) {
+		return func(s *Situation) { s.Mysqld, s.Log.First = false, first }
+	}
+	return []judgeCase{
+		{name: "what is not lost is given up", voters: three, nodes: gone("b c"), accept: u1 + ":11",
+			refused: "what is known to be lost is none, not " + u1 + ":11", loss: None},
+		{name: "a later term", voters: five, nodes: gone("c d e", reports("b", 4, 2, u2+":1-3")),
+			refused: "node b has a newer log", loss: u2 + ":1-3"},
+		{name: "a longer log", voters: five, nodes: longer, refused: "node b has a newer log", loss: u2 + ":1-3"},
+		{name: "an older term, though longer", voters: five, nodes: gone("c d e", reports("b", 2, 99, "")), loss: None},
+		{name: "the best of two", voters: five, nodes: gone("c d e", reports("b", 3, 21, u2+":1"), learner),
+			refused: "node l has a newer log", loss: u2 + ":1-2"},
+		{name: "a longer log is given up, too little", voters: five, nodes: longer, accept: u2 + ":1-2",
+			refused: "what is known to be lost is " + u2 + ":1-3", loss: u2 + ":1-3"},
+		{name: "a longer log is given up", voters: five, nodes: longer, accept: strings.ToUpper(u2) + ":3:1-2", loss: u2 + ":1-3"},
+		{name: "an older log has more transactions", voters: five, nodes: gone("c d e", reports("b", 2, 99, u2+":7")),
+			refused: "1 transactions would be lost that other nodes have: " + u2 + ":7; --accept-loss", loss: u2 + ":7"}, // of a term that came to nothing
+		{name: "one answers and does not say", voters: three, nodes: gone("c", healing),
+			refused: "node b answers, and does not say what it has: its log is being healed", loss: None},
+		{name: "one answers and does not say, and is given up", voters: three, nodes: gone("c", healing), accept: None, loss: None},
+		{name: "a logger", voters: three, change: logger(1), nodes: gone("b c"), loss: None},
+		{name: "a logger without the beginning", voters: three, change: logger(5), nodes: gone("b c"),
+			accept: None, refused: "its log begins at entry 5: no mysqld can be made of it", loss: None},
+	}
+}
+
+// TestJudge goes through the table.
+func TestJudge(t *testing.T) {
+	for _, tc := range append(whoIsThere(), whatIsLost()...) {
+		t.Run(tc.name, func(t *testing.T) {
+			s := Situation{Cluster: "x", Survivor: "a", Mysqld: true, Voters: tc.voters, Nodes: tc.nodes,
+				Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}}
+			if tc.change != nil {
+				tc.change(&s)
+			}
+			v, err := Judge(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			why, err := v.Refusal(tc.accept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (why == "") != (tc.refused == "") || !strings.Contains(why, tc.refused) {
+				t.Errorf("refused with %q, want %q", why, tc.refused)
+			}
+			if diff := cmp.Diff(tc.loss, v.Loss()); diff != "" {
+				t.Errorf("loss (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestChanged: what a person has agreed to is what is done.
+func TestChanged(t *testing.T) {
+	three := []string{"a", "b", "c"}
+	judge := func(nodes []Node) Verdict {
+		v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: three, Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}, Nodes: nodes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	older := reports("b", 2, 9, "")
+	for name, c := range map[string]struct {
+		later []Node
+		want  bool
+	}{
+		"the same":              {gone("c", older), false},
+		"it does not answer":    {gone("b c"), true},
+		"it has something":      {gone("c", reports("b", 2, 9, u2+":1")), true},
+		"it does not say":       {gone("c", Node{Name: "b", Voter: true, Reachable: true, Problem: "x"}), true},
+		"it follows a leader":   {gone("c", reports("b", 2, 9, "", func(r *Report) { r.Leader = "c" })), true},
+		"the other one is back": {[]Node{older, reports("c", 2, 9, "")}, true},
+	} {
+		v := judge(gone("c", older))
+		if got := v.Changed(judge(c.later)); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// TestRefusalReadsWhatIsAccepted: what is no set is no acceptance.
+func TestRefusalReadsWhatIsAccepted(t *testing.T) {
+	v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: []string{"a", "b", "c"}, Nodes: []Node{silent("b"), silent("c")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Refusal("everything"); err == nil || !strings.Contains(err.Error(), `it is "none" or a set of GTIDs`) {
+		t.Errorf("it takes it: %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// TestHeldByVoters wants the nodes that have a vote to be counted: until a change of
+// them is complete those of before it, behind its end those of now alone.
+func TestHeldByVoters(t *testing.T) {
+	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
+	c := w.check
+	state := func(version uint64, kinds ...cluster.Kind) (s cluster.State) {
+		s.Version = version
+		for i, k := range kinds {
+			s.Members = append(s.Members, cluster.Member{ID: cluster.NodeID(i + 1), Name: w.nodes[i].member.Name, Kind: k})
+		}
+		return s
+	}
+	disks := func(nodes ...int) {
+		for i, n := range w.nodes {
+			n.durable = durableLog{}
+			if slices.Contains(nodes, i) {
+				n.durable.appended(consensus.AppendRun{Entries: []seglog.Entry{{Index: 1, Term: 1}, {Index: 2, Term: 1}, {Index: 3, Term: 2}, {Index: 4, Term: 2}}})
+			}
+		}
+	}
+	wantHeld := func(name, want string, index, term uint64, nodes ...int) {
+		t.Helper()
+		disks(nodes...)
+		wantFailure(t, name, want, func() { c.majority("OK", index, term) })
+	}
+	full, learner := cluster.KindFull, cluster.KindLearner
+	c.policies = []policy{{0, state(0, full, full, full, learner)}}
+	wantHeld("a learner does not count", "I1", 1, 1, 0, 3)
+	wantHeld("two voters", "", 1, 1, 0, 1)
+	change := cluster.StateChange{State: state(1, full, learner, full, full)}
+	change.Change.Membership = &cluster.MembershipChange{}
+	c.swap(2, change)
+	wantHeld("not complete: its vote does not count alone", "I1", 1, 1, 0, 3)
+	wantHeld("not complete: two of before", "", 1, 1, 0, 1)
+	end, err := proto.Marshal(&pb.ConfChangeV2{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.configuration(seglog.Entry{Index: 3, Term: 2, Type: uint8(pb.EntryConfChangeV2), Data: end})
+	wantHeld("complete: up to its end those of before", "", 3, 2, 0, 1)
+	wantHeld("complete: and those of now", "", 3, 2, 0, 3)
+	wantHeld("complete: the old majority does not count", "I1", 4, 2, 0, 1)
+	wantHeld("complete: the new majority", "", 4, 2, 0, 3)
+	wantHeld("one of either", "I1", 3, 2, 0)
+}
+
+// pairSeeds are run of the world in which one of two votes comes and goes.
+const pairSeeds = 40
+
+// TestLastVoterTakesUpTheState wants the last voter of two to lose, with its power, that
+// it is the last, to learn it from the other one, and the cluster to go on.
+func TestLastVoterTakesUpTheState(t *testing.T) {
+	takenUp, joints := 0, 0
+	for seed := range uint64(pairSeeds) {
+		r := Run(Options{Seed: seed + 1, Nodes: 3, Members: MembersPair})
+		if r.Failure != nil {
+			t.Fatalf("go run ./internal/sim/cmd -nodes 3 -members %d -seed %d: %s", MembersPair, seed+1, r.Report())
+		}
+		takenUp, joints = takenUp+r.TakenUp, joints+r.Joints
+		if testing.Short() && takenUp > 0 {
+			return
+		}
+	}
+	t.Logf("%d states taken up, %d joint changes", takenUp, joints)
+	if takenUp == 0 || joints < 2*pairSeeds {
+		t.Errorf("%d states taken up, %d joint changes in %d runs: too few to mean anything", takenUp, joints, pairSeeds)
+	}
+}
+
+// TestWelcome wants a node to be refused whose data directory is another one than the
+// cluster knows, and to be told what it has to do.
+func TestWelcome(t *testing.T) {
+	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
+	a := &agent{n: w.nodes[0], w: w}
+	a.members.conns = map[cluster.NodeID]*agent{}
+	a.board.init(w.nodes[0])
+	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}
+	a.followMembers(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}})
+	judge := func(name string, n *node, instance string, wantOK bool, want order) {
+		t.Helper()
+		if ok, said := a.welcome(n, instance); ok != wantOK || said != want {
+			t.Errorf("%s: %t, %+v", name, ok, said)
+		}
+	}
+	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
+	judge("one that only asks", second, "", true, order{})
+	judge("the first", second, "x", true, order{})
+	judge("again", second, "x", true, order{})
+	judge("another directory", second, "y", false, order{})
+	judge("removed", third, "x", false, order{removed: true})
+	judge("never added", fourth, "x", false, order{})
+	members[1] = cluster.Member{ID: 2, Kind: cluster.KindLearner, Instance: "z"}
+	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: members}, Outgoing: []cluster.NodeID{1, 2}}
+	a.followMembers(p)
+	judge("while the change is not complete", second, "x", true, order{})
+	p.Outgoing = nil
+	a.followMembers(p)
+	judge("rebuilt, as it was", second, "x", false, order{instance: "z", version: 1})
+	judge("rebuilt", second, "z", true, order{})
+	a.followMembers(cluster.StatePoint{})
+	judge("an older state changes nothing", second, "z", true, order{})
+}

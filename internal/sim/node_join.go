@@ -1,0 +1,443 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/vfs"
+)
+
+// Times of a node that joins, as package agent has them, but for copies that are
+// tried again sooner.
+const (
+	joinRetry      = 500 * time.Millisecond
+	seedRetry      = time.Second
+	joinAskTimeout = 3 * time.Second
+	// cloneSteps is how often a copy of a mysqld's data looks whether it goes on, and
+	// cloneStep the mean time between two of them.
+	cloneSteps = 20
+	cloneStep  = 40 * time.Millisecond
+)
+
+var (
+	errNotWelcome = errors.New("no member of the cluster answers as one that knows this node")
+	errNobody     = errors.New("nobody leads")
+	errNoSource   = errors.New("no member has data to copy, and no log goes back to the beginning")
+)
+
+// joiner runs in the agent's place until the node has joined: what package agent's
+// join does. Where the data directory is empty that was not, it asks whether the node
+// is to be rebuilt, and no more.
+type joiner struct {
+	n      *node
+	w      *World
+	life   *life
+	scope  *scope
+	log    *seglog.Log // while it is copied
+	stages stages
+	copied uint64
+	// version is that of the newest cluster state that it was told of.
+	version uint64
+	leaving bool
+}
+
+// seedPlan is what a member can give.
+type seedPlan struct {
+	from    *node
+	state   cluster.StatePoint
+	begin   seglog.Begin
+	data    *mysqld // nil: there is none to copy
+	primary bool
+	backlog time.Duration
+	mark    replay.Mark
+}
+
+func (n *node) startJoiner() {
+	j := &joiner{n: n, w: n.w, life: &life{n: n}, scope: &scope{}}
+	n.joiner = j
+	n.log("join", "begins, instance %s, empty %t", n.instance, n.empty)
+	j.life.start(j.runGossip)
+	j.life.start(j.run)
+}
+
+func (n *node) endJoiner() {
+	if j := n.joiner; j != nil {
+		n.joiner, n.fresh = nil, false
+		j.life.end()
+		j.closeLog()
+	}
+}
+
+func (j *joiner) closeLog() {
+	if j.log != nil {
+		_ = j.log.Close()
+		j.log = nil
+	}
+}
+
+// runGossip shows the members that this node has nothing.
+func (j *joiner) runGossip(t *task) {
+	for {
+		own := status{role: cluster.RoleJoining, logState: cluster.LogOK, instance: j.n.instance, noMysqld: !j.n.runsMysqld()}
+		for _, peer := range j.w.nodes {
+			if peer == j.n || j.n.empty {
+				continue
+			}
+			j.w.net.send(j.n.id, peer.id, func() {
+				if a := peer.agent; a != nil {
+					a.life.run(func() {
+						if ok, _ := a.welcome(j.n, own.instance); ok {
+							a.board.received(j.n.id, own)
+						}
+					})
+				}
+			})
+		}
+		_ = t.wait(j.scope, gossipInterval)
+	}
+}
+
+func (j *joiner) run(t *task) {
+	for {
+		copying, err := j.try(t)
+		j.closeLog()
+		if err == nil {
+			j.w.sched.after(0, func() {
+				if j.n.joiner == j {
+					j.n.endJoiner()
+					j.n.startAgent()
+				}
+			})
+			return
+		}
+		if j.leaving {
+			return
+		}
+		j.n.log("join", "not so far: %v", err)
+		retry := joinRetry
+		if copying {
+			retry = seedRetry
+		}
+		_ = t.wait(j.scope, retry)
+	}
+}
+
+func (j *joiner) try(t *task) (copying bool, err error) {
+	plans := j.ask(t)
+	if len(plans) == 0 || j.n.empty || j.leaving {
+		return false, errNotWelcome
+	}
+	plan, clone, err := j.choose(plans)
+	if err != nil {
+		return false, err
+	}
+	j.n.disk.mem = vfs.NewMem() // what an earlier try has left
+	j.n.durable = durableLog{}
+	j.n.forget()
+	if clone {
+		if err := j.copyData(t, plan); err != nil {
+			return true, fmt.Errorf("copy the data of n%d: %w", plan.from.id, err)
+		}
+	}
+	if err := j.copyLog(t, plan); err != nil {
+		return true, fmt.Errorf("copy the log of n%d: %w", plan.from.id, err)
+	}
+	_ = t.wait(j.scope, j.n.disk.appendTime(j.w.sched.now)) // cluster.json, identity.json
+	j.w.check.joined(j.n, j.log)
+	j.n.point, j.n.joining = plan.state, false
+	j.n.log("join", "done: entries %d to %d, state %d, copied data %t",
+		j.log.FirstIndex(), j.log.LastIndex(), plan.state.State.Version, clone)
+	j.w.joins++
+	if clone {
+		j.w.clones++
+	}
+	return false, nil
+}
+
+// call has f run in another node's agent, if that takes a call from this node.
+func (j *joiner) call(t *task, peer *node, f func(t *task, a *agent) any) (answer any) {
+	instance := j.n.instance
+	if j.n.empty {
+		instance = "" // it only asks
+	}
+	if pinned, known := j.n.pins[peer.id]; known && pinned != peer.instance {
+		return nil
+	}
+	done := signal{}
+	j.w.net.send(j.n.id, peer.id, func() {
+		a := peer.agent
+		reply := func(got any) {
+			j.w.net.send(peer.id, j.n.id, func() { j.life.run(func() { answer = got; done.fire() }) })
+		}
+		switch {
+		case a == nil && peer.powered:
+			reply(nil) // the dial is refused
+			return
+		case a == nil:
+			return
+		}
+		a.life.run(func() {
+			ok, said := a.welcome(j.n, instance)
+			if !ok {
+				reply(said)
+				return
+			}
+			a.life.start(func(t *task) { reply(f(t, a)) })
+		})
+	})
+	_ = t.wait(j.scope, joinAskTimeout, &done)
+	if said, refused := answer.(order); refused {
+		j.rejected(said)
+		return nil
+	}
+	return answer
+}
+
+func (j *joiner) rejected(o order) {
+	if !o.removed && (o.instance == "" || o.version < j.version) || j.leaving {
+		return
+	}
+	j.leaving = true
+	j.n.log("members", "cannot go on as it is: %+v", o)
+	j.w.sched.after(0, func() {
+		if j.n.joiner == j {
+			j.n.endJoiner()
+			j.n.settle(o)
+		}
+	})
+}
+
+// ask asks every member what it can give.
+func (j *joiner) ask(t *task) (plans []seedPlan) {
+	for _, k := range j.n.rng.Perm(len(j.w.nodes)) {
+		peer := j.w.nodes[k]
+		if peer == j.n {
+			continue
+		}
+		p, ok := j.call(t, peer, func(_ *task, a *agent) any { return a.seedPlan(j.n) }).(seedPlan)
+		if !ok {
+			continue
+		}
+		plans = append(plans, p)
+		if p.state.State.Version >= j.version {
+			j.version = p.state.State.Version
+			j.n.expect(&membership{}, p.state)
+		}
+	}
+	return plans
+}
+
+// seedPlan answers a node that joins: agent.controlSeedPlan. nil = it is refused.
+func (a *agent) seedPlan(n *node) any {
+	p := seedPlan{from: a.n, state: a.group.Committed().State(), mark: a.n.mark}
+	m, err := p.state.State.Member(n.member.Name)
+	if err != nil || m.Votes() || len(p.state.Outgoing) > 0 {
+		return nil
+	}
+	if p.begin, err = a.seedBegin(n); err != nil {
+		return nil
+	}
+	own := a.ownStatus()
+	healthy := own.role == cluster.RoleReplica || own.role == cluster.RolePrimary
+	if a.n.runsMysqld() && healthy && own.logState == cluster.LogOK && (p.begin.First == 1 || p.mark.Index+1 >= p.begin.First) {
+		p.data, p.primary, p.backlog = a.process, own.role == cluster.RolePrimary, own.lag
+	}
+	return p
+}
+
+// seedBegin chooses the segment with which the new node's log begins: the newest
+// that is not behind anything that any other member may still need.
+func (a *agent) seedBegin(joiner *node) (b seglog.Begin, err error) {
+	segments := a.log.Segments()
+	others := slices.DeleteFunc(a.statuses(), func(s cluster.NodeStatus) bool { return s.Name == joiner.member.Name })
+	needs, _ := replay.Needs(others)
+	needs = append(needs, a.stateNeed())
+	at := 0
+	for i, s := range segments {
+		needed := slices.ContainsFunc(needs, func(n replay.Need) bool { return !n.Known || n.From < s.FirstIndex })
+		if needed || s.FirstIndex > a.group.Committed().Mark().Index {
+			break
+		}
+		at = i
+	}
+	s := segments[at]
+	b = seglog.Begin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.Clone(), FormatDescription: slices.Clone(s.FormatDescription)}
+	if s.FirstIndex > 1 {
+		b.PreviousTerm, err = a.log.Term(s.FirstIndex - 1)
+	}
+	return b, err
+}
+
+// choose chooses where from, and whether mysqld's data are copied.
+func (j *joiner) choose(plans []seedPlan) (seedPlan, bool, error) {
+	cost := func(p seedPlan) time.Duration {
+		switch {
+		case p.data == nil:
+			return 1000 * time.Hour
+		case p.primary:
+			return 2000 * time.Hour
+		}
+		return p.backlog
+	}
+	slices.SortStableFunc(plans, func(a, b seedPlan) int {
+		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(b.state.Through, a.state.Through))
+	})
+	if !j.n.runsMysqld() {
+		return plans[0], false, nil
+	}
+	for _, p := range plans {
+		if p.begin.First == 1 {
+			return p, false, nil
+		}
+	}
+	for _, p := range plans {
+		if p.data != nil {
+			return p, true, nil
+		}
+	}
+	return seedPlan{}, false, errNoSource
+}
+
+// copyData copies a mysqld's data: what it has at the end of the copy. It breaks off
+// with the connection, and with either process.
+func (j *joiner) copyData(t *task, plan seedPlan) error {
+	for range cloneSteps {
+		_ = t.wait(j.scope, around(j.n.rng, cloneStep))
+		from := plan.from
+		there := from.agent != nil && from.agent.process == plan.data && j.w.net.connected(from.id, j.n.id)
+		if !there || plan.data == nil || plan.data.dead {
+			return errNoAnswer
+		}
+		for from.stalledUntil > j.w.sched.now {
+			_ = t.wait(j.scope, from.stalledUntil-j.w.sched.now)
+		}
+	}
+	j.n.mysqlDisk = plan.from.mysqlDisk.Copy(j.n.uuid)
+	delete(j.w.check.engines, j.n)
+	j.w.check.engine(j.n)
+	// What that node's InnoDB held durably before, the copy holds.
+	j.n.mark, j.n.marked = plan.mark, plan.mark.Index
+	return nil
+}
+
+// copyLog makes this node's log, with all that is committed now.
+func (j *joiner) copyLog(t *task, plan seedPlan) (err error) {
+	o := j.n.logOptions(false)
+	if plan.begin.First > 1 {
+		o.Begin = &plan.begin
+	}
+	if j.log, err = seglog.Open(o); err != nil {
+		return err
+	}
+	j.stages.init(j.n, j.log, j.life)
+	j.copied = plan.begin.First - 1
+	last, term, err := j.target(t)
+	if err != nil {
+		return err
+	}
+	least := max(plan.state.Index, plan.begin.First)
+	for until := max(last, least); j.copied < until; {
+		before := j.copied
+		if err := j.copyFrom(t, plan.from, until); err != nil {
+			return err
+		}
+		if j.copied > before {
+			continue
+		}
+		_ = t.wait(j.scope, joinRetry) // it has no more: it lags itself
+		if l, newer, err := j.target(t); err == nil && newer > term {
+			term, until = newer, max(l, least)
+		}
+	}
+	newest, err := j.log.Term(j.copied)
+	if err != nil {
+		return err
+	}
+	// No vote in this term or an earlier one: a node of this name may have given one.
+	return j.log.Append(nil, &seglog.HardState{Term: newest, Vote: uint64(j.n.id), Commit: j.copied})
+}
+
+// target is the leader's last index, and its term.
+func (j *joiner) target(t *task) (last, term uint64, err error) {
+	for _, peer := range j.w.nodes {
+		if peer == j.n {
+			continue
+		}
+		got, ok := j.call(t, peer, func(t *task, a *agent) any {
+			if !a.loop.role.Leading {
+				return nil
+			}
+			if got, err := a.tail(t); err == nil {
+				return got
+			}
+			return nil
+		}).(tail)
+		if ok && got.leading && got.term >= term {
+			last, term = got.last, got.term
+		}
+	}
+	if term == 0 {
+		return 0, 0, errNobody
+	}
+	return last, term, nil
+}
+
+// copyFrom copies what is committed on a member, up to an index.
+func (j *joiner) copyFrom(t *task, from *node, until uint64) error {
+	for j.copied < until {
+		index := j.copied + 1
+		got, answered := j.call(t, from, func(_ *task, a *agent) any {
+			found, ok, err := a.committedLog().ReadCommitted(index, healBytesMax)
+			if !ok && err == nil {
+				found = nil // not committed so far
+			}
+			return fetched{found, err}
+		}).(fetched)
+		switch {
+		case !answered:
+			return errNoAnswer
+		case got.err != nil:
+			return got.err
+		case len(got.entries) == 0:
+			return nil
+		}
+		for _, e := range got.entries {
+			if e.Index > until {
+				break
+			}
+			if err := j.add(t, from, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// add writes one entry; a stage that it names comes first.
+func (j *joiner) add(t *task, from *node, e seglog.Entry) error {
+	if id, staged := stagedOf(e); staged && !j.log.HasStage(id) {
+		j.fetchStage(t, from, id)
+		if !j.log.HasStage(id) {
+			return fmt.Errorf("fetch stage %v: %w", id, errNoAnswer)
+		}
+	}
+	if chance(j.n.rng, 10) {
+		_ = t.wait(j.scope, j.n.disk.appendTime(j.w.sched.now))
+	}
+	if err := j.log.Append([]seglog.Entry{e}, nil); err != nil {
+		return err
+	}
+	j.copied = e.Index
+	return nil
+}
+
+func (j *joiner) fetchStage(t *task, from *node, id entry.StageID) {
+	j.call(t, from, func(t *task, a *agent) any { return a.pushStage(t, a.scope, j.n, id, &signal{}) })
+}

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestOperator is about the operator's side: what is refused, said before, and kept.
+func TestOperator(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "AuditEverywhere", f.auditEverywhere)
+	f.scenario(t, "Warned", f.warned)
+}
+
+// awaitAudited waits until a node's audit log has a line of another node.
+func (f *fixture) awaitAudited(t *testing.T, ctx context.Context, i, of int, what string) {
+	t.Helper()
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := devcluster.Poll(ctx, fmt.Sprintf("the audit log of %s has %q", f.Name(i), what), func(ctx context.Context) (bool, string, error) {
+		lines := f.audited(t, ctx, i)
+		return slices.ContainsFunc(lines, func(l cluster.AuditEntry) bool {
+			return l.What == what && l.Node == f.Name(of) && strings.HasPrefix(l.By, me.Username+"@")
+		}), fmt.Sprintf("%+v", lines), nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// auditEverywhere: what one node did is in the audit logs of all, of one that was
+// away, too, once.
+func (f *fixture) auditEverywhere(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	fenced, away := (primary+1)%3, (primary+2)%3
+	if err := f.Terminate(ctx, away); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, "fence", f.Name(fenced), "--reason", "its disk")
+	if out := f.must(t, ctx, primary, "fence", f.Name(fenced), "--reason", "another"); !strings.Contains(out, "was fenced already: fenced by ") || !strings.Contains(out, ": its disk\n") {
+		t.Errorf("fence again: %s", out)
+	}
+	f.must(t, ctx, primary, "unfence", f.Name(fenced))
+	f.must(t, ctx, primary, "unfence", f.Name(fenced)) // it is so already
+	f.heal(t, ctx)                                     // it starts what is down
+	for i := range f.Len() {
+		f.awaitAudited(t, ctx, i, fenced, "fence node "+f.Name(fenced)+": its disk")
+		f.awaitAudited(t, ctx, i, fenced, "unfence node "+f.Name(fenced))
+		n := 0
+		for _, l := range f.audited(t, ctx, i) {
+			if strings.Contains(l.What, "fence node") {
+				n++
+			}
+		}
+		if n != 2 {
+			t.Errorf("the audit log of %s has %d lines of two actions", f.Name(i), n)
+		}
+	}
+}
+
+// warned: what would stop writes is refused, and what is asked for wrongly.
+func (f *fixture) warned(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	asked, away := (primary+1)%3, (primary+2)%3
+	out := f.must(t, ctx, asked, "node", "remove", f.Name(away), "--dry-run")
+	if !strings.HasPrefix(out, "remove node "+f.Name(away)+": it could be done now\n") || !strings.Contains(out, "a majority is 2 of 2, 0 may fail (now 2 of 3, 1 may fail)") {
+		t.Errorf("remove, dry run: %s", out)
+	}
+	f.refused(t, ctx, asked, []int{2}, `there is no node "x"`, "switchover", "--to", "x")
+	f.must(t, ctx, asked, "fence", f.Name(away), "--dry-run")
+	f.must(t, ctx, asked, "restart-mysqld", f.Name(primary), "--dry-run")
+	if st := f.status(t, ctx, away); st.Role != cluster.RoleReplica {
+		t.Errorf("after dry runs %s is %s", f.Name(away), st.Role)
+	}
+	if err := f.Terminate(ctx, away); err != nil {
+		t.Fatal(err)
+	}
+	stops := "OKs would wait for " + f.Name(away) + ", which is not heard of"
+	f.refusedSoon(t, ctx, asked, stops, "cluster", "set", "--durability", "all")
+	f.refusedSoon(t, ctx, asked, stops, "node", "set", f.Name(away), "--require-ack")
+	if out, err := f.quorate(t, ctx, asked, "cluster", "set", "--durability", "all", "--dry-run"); err == nil || !strings.Contains(out, "it would be refused without --force\nwrites stop: "+stops) {
+		t.Errorf("dry run: %v: %s", err, out)
+	}
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 20)
+	f.must(t, ctx, asked, "cluster", "set", "--durability", "all", "--force")
+	f.must(t, ctx, asked, "cluster", "set", "--durability", "majority")
+	load.awaitAcks(t, ctx, 20)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// refusedSoon is refused, with exit code 1, for what the agents learn in a moment.
+func (f *fixture) refusedSoon(t *testing.T, ctx context.Context, i int, why string, args ...string) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, strings.Join(args, " ")+" would be refused", func(ctx context.Context) (bool, string, error) {
+		out, err := f.quorate(t, ctx, i, append(args, "--dry-run")...)
+		return err != nil && strings.Contains(out, why), out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.refused(t, ctx, i, []int{1}, why, args...)
+}

@@ -1,0 +1,310 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/recovery"
+)
+
+// recoverArgs are those of the command, but for what is accepted.
+var recoverArgs = []string{"recover", "--force-new-cluster"}
+
+// TestRecover: a majority is gone for good, and what is left goes on, by command.
+func TestRecover(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
+	f.scenario(t, "Lagging", f.recoverLagging)
+}
+
+// TestRecoverComplete: the survivor has everything: nothing is lost. A node whose
+// disk is gone is taken in again under its name.
+func TestRecoverComplete(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Complete", f.recoverComplete)
+}
+
+// TestRecoverLogger: only the logger is left. It has the log, from which a full node is
+// made.
+func TestRecoverLogger(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1})
+	f.scenario(t, "Logger", f.recoverLogger)
+}
+
+// found runs the command for its findings alone.
+func (f *fixture) found(t *testing.T, ctx context.Context, i int) (v recovery.Verdict) {
+	t.Helper()
+	out, _ := f.quorate(t, ctx, i, slices.Concat(recoverArgs, []string{"--dry-run", "--json"})...)
+	if err := json.NewDecoder(strings.NewReader(out)).Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return v
+}
+
+// recoverLagging recovers the node that lacks what was acknowledged, when nothing else
+// is left; and has those of before come back.
+func (f *fixture) recoverLagging(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	lagging, other := (primary+1)%3, (primary+2)%3
+	before := f.start(t, 2, primary)
+	before.awaitAcks(t, ctx, 100)
+	before.stop(t)
+	f.heal(t, ctx)
+	f.Isolate(lagging)
+	lost := f.start(t, 2, primary)
+	lost.awaitAcks(t, ctx, 50)
+	kept := len(f.history)
+	lost.stop(t)
+	for n := kept; n < len(f.history); n++ { // the test knows that these may go
+		f.history[n].Outcome = ledger.Unknown
+	}
+	for _, i := range []int{lagging, primary} {
+		if err := f.KillBoth(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.MendAll()
+	if err := f.WaitNode(ctx, other, "without a leader", func(n cluster.NodeStatus) bool { return n.Leader == 0 }); err != nil {
+		t.Fatal(err)
+	}
+	f.recoverWithWitness(t, ctx, lagging, other)
+	if err := f.KillBoth(other); err != nil {
+		t.Fatal(err)
+	}
+	if v := f.found(t, ctx, lagging); v.Lacking != "" || len(v.Unknown) != 2 || len(v.Objections) != 0 {
+		t.Errorf("with nobody there it finds %+v", v)
+	}
+	out := f.must(t, ctx, lagging, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
+	if !strings.Contains(out, "is cluster dev now, alone") || !strings.Contains(out, "nobody knows what that is") {
+		t.Errorf("recover: %s", out)
+	}
+	if err := f.Start(ctx, lagging); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx); err != nil {
+		t.Fatal(err)
+	}
+	after := f.start(t, 2, lagging)
+	after.awaitAcks(t, ctx, 50)
+	after.stop(t)
+	f.checkNodes(t, ctx, lagging)
+	audit := f.audited(t, ctx, lagging)
+	if last := audit[len(audit)-1]; !strings.Contains(last.What, "recover --force-new-cluster on node "+f.Name(lagging)) ||
+		!strings.Contains(last.What, "lacking none") || last.By == "" {
+		t.Errorf("audit: %+v", last)
+	}
+	f.return2(t, ctx, lagging, other, primary)
+}
+
+// recoverWithWitness: a node that answers has more, and with it a majority is there,
+// which needs no recovery.
+func (f *fixture) recoverWithWitness(t *testing.T, ctx context.Context, lagging, witness int) {
+	t.Helper()
+	v := f.found(t, ctx, lagging)
+	if v.LackingCount == 0 || len(v.Objections) != 2 || !v.Objections[0].Final || len(v.Unknown) != 1 {
+		t.Fatalf("it finds %+v", v)
+	}
+	newer := "node " + f.Name(witness) + " has a newer log: recover on that one"
+	for _, args := range [][]string{nil, {"--dry-run"}, {"--accept-loss", v.Lacking}} {
+		out, err := f.quorate(t, ctx, lagging, slices.Concat(recoverArgs, args)...)
+		if exitCode(err) != 2 || !strings.Contains(out, newer) || !strings.Contains(out, v.Lacking) || !strings.Contains(out, "there is nothing to recover") {
+			t.Errorf("recover %v: %v, %s", args, err, out)
+		}
+	}
+}
+
+// return2: two of before are a majority, and come back both. They serve nothing, say
+// what they have, and are taken in again.
+func (f *fixture) return2(t *testing.T, ctx context.Context, survivor int, old ...int) {
+	t.Helper()
+	has := regexp.MustCompile(`it has [1-9][0-9]* transactions that are not there: [0-9a-f-]{36}:`)
+	for _, i := range old {
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range old {
+		if err := f.WaitNode(ctx, i, "out", func(n cluster.NodeStatus) bool {
+			if n.Role == cluster.RolePrimary || n.Role == cluster.RolePromoting {
+				t.Errorf("node %s is %s", f.Name(i), n.Role)
+			}
+			return n.Role == cluster.RoleRemoved && strings.Contains(n.Reason, "was recovered on node "+f.Name(survivor)) && has.MatchString(n.Reason)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if pid := f.MysqldPID(i); pid != 0 {
+			t.Errorf("the mysqld of node %s runs", f.Name(i))
+		}
+	}
+	f.refused(t, ctx, survivor, []int{2}, "quorate node rebuild "+f.Name(old[0]), "node", "add", f.Name(old[0]), "--peer", "127.0.0.1:1")
+	load := f.start(t, 2, survivor)
+	for _, i := range old {
+		f.must(t, ctx, survivor, "node", "rebuild", f.Name(i))
+		if err := f.WaitReady(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.awaitVoter(t, ctx, survivor, i)
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+	if err := f.KillBoth(survivor); err != nil { // it is a cluster of three again
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx, survivor); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// awaitVoter waits until a node shows another one as a full node.
+func (f *fixture) awaitVoter(t *testing.T, ctx context.Context, on, i int) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, f.Name(i)+" has its vote", func(ctx context.Context) (bool, string, error) {
+		st, err := f.Status(ctx, on)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		for _, n := range st.Nodes {
+			if n.Name == f.Name(i) {
+				return n.Kind == cluster.KindFull, string(n.Kind) + " " + string(n.Role) + " " + n.Reason, nil
+			}
+		}
+		return false, "it is no member", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) recoverComplete(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	survivor, other := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 100)
+	// With the other one dead the survivor is in every majority.
+	if err := f.KillBoth(other); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 100)
+	out, err := f.quorate(t, ctx, survivor, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
+	if exitCode(err) != 2 || !strings.Contains(out, "in use by another quorate agent: stop it first") {
+		t.Errorf("recover beside the agent: %v, %s", err, out)
+	}
+	if err := f.KillBoth(survivor); err != nil {
+		t.Fatal(err)
+	}
+	load.stop(t)
+	// One of three, of which the cluster knows that it leads no more.
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, survivor, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
+	if err := f.Start(ctx, survivor); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx); err != nil {
+		t.Fatal(err)
+	}
+	load = f.start(t, 2, survivor)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.checkNodes(t, ctx, survivor)
+	if err := os.RemoveAll(f.DataDir(other)); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, survivor, "node", "rebuild", f.Name(other))
+	if err := f.Start(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitReturn(t, ctx, other)
+	f.awaitVoter(t, ctx, survivor, other)
+	f.checkNodes(t, ctx, survivor, other)
+	if out := f.must(t, ctx, survivor, "status"); !strings.Contains(out, "RECOVERED on "+f.Name(survivor)) || !strings.Contains(out, "without "+f.Name(primary)) {
+		t.Errorf("status: %s", out)
+	}
+	f.must(t, ctx, survivor, "node", "remove", f.Name(primary))
+	if err := f.Start(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitNode(ctx, primary, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
+		t.Fatal(err)
+	}
+	if out := f.must(t, ctx, survivor, "status"); strings.Contains(out, "RECOVERED") {
+		t.Errorf("status: %s", out)
+	}
+}
+
+// awaitReturn waits until a node's agent, which may start again once, is ready.
+func (f *fixture) awaitReturn(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
+	if err := f.WaitReady(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) recoverLogger(t *testing.T, ctx context.Context) {
+	f.heal(t, ctx)
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 50)
+	// With one full node dead the logger is in every majority.
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.KillBoth(1 - primary); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	load.stop(t)
+	if err := f.Terminate(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, 2, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
+	if err := f.Start(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitNode(ctx, 2, "leading", func(n cluster.NodeStatus) bool { return n.Leader == n.ID }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := os.RemoveAll(f.DataDir(i)); err != nil {
+			t.Fatal(err)
+		}
+		f.must(t, ctx, 2, "node", "rebuild", f.Name(i))
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.awaitReturn(t, ctx, i)
+		f.awaitVoter(t, ctx, 2, i)
+	}
+	load = f.start(t, 2)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// exitCode is the one that a program ended with; -1 if it did not run.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	return -1
+}

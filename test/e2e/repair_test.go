@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestRepair: what a cluster does by itself with a node whose data are of no use, while
+// writers write. Nobody gives a command.
+func TestRepair(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "LostDisk", f.reseedLostDisk)
+	f.scenario(t, "Errant", f.rebuildErrant)
+	f.scenario(t, "Away", f.rebuiltWhileAway)
+	if long() {
+		f.scenario(t, "RetainMax", f.retainMax)
+	}
+}
+
+// awaitAudit wants a line in a node's audit log.
+func (f *fixture) awaitAudit(t *testing.T, ctx context.Context, i int, what string) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, "the audit log has "+what, func(ctx context.Context) (bool, string, error) {
+		out, err := f.quorate(t, ctx, i, "audit")
+		return err == nil && strings.Contains(out, what), out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitReason wants a node to say of itself what it waits for.
+func (f *fixture) awaitReason(t *testing.T, ctx context.Context, i int, what string) {
+	t.Helper()
+	if err := f.WaitNode(ctx, i, "it says: "+what, func(n cluster.NodeStatus) bool {
+		return strings.Contains(n.Reason, what)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reseedLostDisk: a node comes back with nothing. While maintenance is on it waits, and
+// both its own status and the leader's say so. What OKs wait for is as it was at the end.
+func (f *fixture) reseedLostDisk(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7", "--require-ack", "--degrade", "drop-after=1s")
+	uuid := f.status(t, ctx, i).ServerUUID
+	f.must(t, ctx, primary, "maintenance", "on", "--reason", "new disks")
+	load := f.start(t, 4, primary)
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(f.DataDir(i)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 100)
+	f.awaitReason(t, ctx, i, "empty data directory")
+	// It says so once the node was silent for long enough to be rebuilt.
+	f.awaitReason(t, ctx, primary, "node "+f.Name(i)+" is not rebuilt by itself: maintenance is on")
+	if st, err := f.Status(ctx, primary); err != nil || st.Nodes[i].Kind != cluster.KindFull {
+		t.Fatalf("in maintenance it is rebuilt: %v, %v", st.Nodes[i].Kind, err)
+	}
+	f.must(t, ctx, primary, "maintenance", "off")
+	f.rebuilt(t, ctx, i, uuid)
+	if n := f.status(t, ctx, i); n.RequireAck != "drop-after=1s" {
+		t.Errorf("rebuilt, its require-ack is %q", n.RequireAck)
+	}
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--require-ack=false")
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.awaitAudit(t, ctx, primary, "rebuild node "+f.Name(i)+": it has come back with an empty data directory")
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// rebuildErrant: what the node had beyond the log is saved, then it is made anew.
+func (f *fixture) rebuildErrant(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 2) % 3
+	f.must(t, ctx, primary, "cluster", "set", "--errant", "rebuild")
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
+	uuid := f.status(t, ctx, i).ServerUUID
+	load := f.start(t, 4, primary)
+	load.awaitAcks(t, ctx, 50)
+	db := f.admin(t, i)
+	for _, stmt := range []string{
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF, GLOBAL super_read_only = OFF",
+		"INSERT INTO quorate_demo.ledger (id, writer, seq, payload) VALUES ((1 << 60) + 1, 1 << 28, 1, 'through its own mysqld')",
+	} {
+		if err := execute(ctx, db, stmt); err != nil {
+			t.Fatalf("%s: %v", stmt, err)
+		}
+	}
+	f.rebuilt(t, ctx, i, uuid)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.awaitAudit(t, ctx, primary, "rebuild node "+f.Name(i)+": it is errant")
+	if saves, err := filepath.Glob(filepath.Join(f.DataDir(i), "errant", "*", "saved.json")); err != nil || len(saves) != 1 {
+		t.Errorf("saves: %v, %v", saves, err)
+	}
+	if s := f.status(t, ctx, i); s.Errant != "" {
+		t.Errorf("after it was rebuilt it is errant: %s", s.Errant)
+	}
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// rebuiltWhileAway: a node that is away is not waited for any more. The others purge
+// what it lacks, and it comes back, with the data that it had, as one that joins. (What
+// has the cluster do that by itself is retainMax's.)
+func (f *fixture) rebuiltWhileAway(t *testing.T, ctx context.Context) {
+	f.segments(t, ctx)
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "6")
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
+	uuid := f.status(t, ctx, i).ServerUUID
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	had := f.status(t, ctx, primary).LogCommit
+	load := f.start(t, 4, primary)
+	for range 3 {
+		load.awaitAcks(t, ctx, 50)
+		if _, err := f.admin(t, primary).ExecContext(ctx, "FLUSH LOCAL BINARY LOGS"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.awaitDurable(t, ctx, had+50, primary, (primary+2)%3)
+	if out := f.must(t, ctx, primary, "log", "purge", "--yes", "--keep", "0"); f.status(t, ctx, primary).LogFirst > had {
+		t.Fatalf("what a member lacks is purged: %s", out)
+	}
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	for _, n := range []int{primary, (primary + 2) % 3} {
+		if err := devcluster.Poll(ctx, "what it lacks is purged on "+f.Name(n), func(ctx context.Context) (bool, string, error) {
+			out, err := f.quorate(t, ctx, n, "log", "purge", "--yes", "--keep", "0")
+			if err != nil {
+				return false, out, nil
+			}
+			return f.status(t, ctx, n).LogFirst > had, out, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.rebuilt(t, ctx, i, uuid)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+	f.verifyLogs(t, ctx)
+}
+
+// retainMax: the log is longer than the bound because of a node that is away. It is not
+// waited for any more, and made anew when it is back.
+func (f *fixture) retainMax(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	f.must(t, ctx, primary, "cluster", "set", "--retain-max", "64MiB")
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "6")
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
+	uuid := f.status(t, ctx, i).ServerUUID
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	had := f.status(t, ctx, primary).LogCommit
+	db := f.local(t, primary)
+	for _, stmt := range []string{"CREATE DATABASE quorate_wide", "CREATE TABLE quorate_wide.t (id INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB)"} {
+		if err := execute(ctx, db, stmt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 7 { // staged: each is a segment of its own
+		if err := execute(ctx, db, "INSERT INTO quorate_wide.t (b) VALUES (REPEAT('x', 12 << 20))"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if err := devcluster.Poll(ctx, "it has no vote any more", func(ctx context.Context) (bool, string, error) {
+		st, err := f.Status(ctx, primary)
+		return err == nil && st.Nodes[i].Kind == cluster.KindLearner, "it has", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("not waited for any more %.0f s after the log had grown", time.Since(began).Seconds())
+	f.awaitAudit(t, ctx, primary, "rebuild node "+f.Name(i)+": it is away")
+	if err := devcluster.Poll(ctx, "what it lacks is purged", func(ctx context.Context) (bool, string, error) {
+		out, err := f.quorate(t, ctx, primary, "log", "purge", "--yes", "--keep", "0")
+		return err == nil && f.status(t, ctx, primary).LogFirst > had, out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.rebuilt(t, ctx, i, uuid)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}

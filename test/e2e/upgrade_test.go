@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// previousEdits make of this agent one that speaks what agents of protocol version 1
+// spoke: no calls between agents, no cluster state in a status, in the log, or in a
+// data directory.
+func previousEdits() map[string][][2]string {
+	return map[string][][2]string{
+		"internal/transport/version.go": {{"versionNewest = versionCall", "versionNewest = versionFirst"}},
+		"internal/entry/entry.go":       {{"h.Kind > KindState {", "h.Kind > KindStaged {"}},
+		"internal/agent/datadir.go":     {{"dataFormat      = dataFormatState", "dataFormat      = dataFormatFirst"}},
+		"internal/agent/board.go": {
+			{"StateVersion: new(uint64), ", ""},
+			{"StateFormat: cluster.StateFormat, ", ""},
+			{"\tb.self.StateVersion = new(s.Version)\n", ""},
+		},
+	}
+}
+
+// buildPrevious builds that agent, from this tree with those texts replaced.
+func buildPrevious(t *testing.T) string {
+	t.Helper()
+	const root = "../.."
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{}
+	for file, edits := range previousEdits() {
+		b, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(b)
+		for _, e := range edits {
+			if strings.Count(text, e[0]) != 1 {
+				t.Fatalf("%s has this text %d times, not once: %s", file, strings.Count(text, e[0]), e[0])
+			}
+			text = strings.Replace(text, e[0], e[1], 1)
+		}
+		real, err := filepath.Abs(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[real] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(replace[real], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "quorate")
+	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"),
+		"-ldflags", "-X main.version=v0.0.1-previous", "-o", program, "./cmd/quorate")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the previous version: %v\n%s", err, out)
+	}
+	return program
+}
+
+// TestUpgrade rolls a cluster under load from this version to the previous protocol
+// version and back, node by node, and does what only this version knows in the end:
+// then there is no way back, and the previous version says so.
+func TestUpgrade(t *testing.T) {
+	previous := buildPrevious(t)
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	const unknown = "upgrade it first"
+	f.scenario(t, "Back", func(t *testing.T, ctx context.Context) {
+		f.roll(t, ctx, previous, func(done int) {
+			if done < f.Len() { // a node of this version is left to ask
+				f.refused(t, ctx, f.Len()-1, []int{1, 2, 3, 4}, unknown, "node", "set", f.Name(0), "--weight", "6")
+			}
+		})
+		f.check(t, ctx)
+	})
+	f.scenario(t, "Forth", func(t *testing.T, ctx context.Context) {
+		f.roll(t, ctx, os.Getenv(binaryVariable), func(done int) {
+			if done < f.Len() {
+				f.refused(t, ctx, 0, []int{1, 2, 3, 4}, unknown, "node", "set", f.Name(0), "--weight", "6")
+			}
+		})
+		f.check(t, ctx)
+	})
+	f.scenario(t, "NoWayBack", func(t *testing.T, ctx context.Context) {
+		f.must(t, ctx, 0, "node", "set", f.Name(0), "--weight", "6")
+		if err := f.WaitNode(ctx, 2, "keeps the change", func(n cluster.NodeStatus) bool { return n.StateKept > 0 }); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Terminate(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(ctx, previous, "run", "--config", f.ConfigPath(2)).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "has format 2, this quorate reads up to 1: install the newer quorate again") {
+			t.Errorf("the previous version over a newer log: %v\n%s", err, out)
+		}
+		f.heal(t, ctx)
+		f.check(t, ctx)
+	})
+}
+
+// roll stops each node in order, one after the other, and starts it with another
+// program, while writers write. between is told how many have it.
+func (f *fixture) roll(t *testing.T, ctx context.Context, program string, between func(done int)) {
+	t.Helper()
+	f.heal(t, ctx)
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 100)
+	load.ResetGap()
+	for i := range f.Len() {
+		if err := f.Terminate(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.SetBinary(i, program)
+		load.awaitAcks(t, ctx, 50)
+		f.heal(t, ctx)
+		load.awaitAcks(t, ctx, 50)
+		between(i + 1)
+	}
+	load.stop(t)
+	t.Logf("%+v, longest write gap %v", load.Stats(), load.Gap().Round(time.Millisecond))
+}

@@ -1,0 +1,47 @@
+package mutation
+
+const (
+	membersFile = "internal/consensus/members.go"
+	stateGoFile = "internal/consensus/state.go"
+	storageFile = "internal/consensus/storage.go"
+	leaveFile   = "internal/cluster/leave.go"
+	handFile    = "internal/core/handover.go"
+)
+
+// changingMembers breaks how the members change, in worlds where they do.
+func changingMembers() []mutation {
+	return []mutation{
+		{
+			name: "no-joint", what: "voters change without joint consensus", seeds: 20, nodes: 3, members: true,
+			edits: one(membersFile, "\t\ttransition = pb.ConfChangeTransitionJointImplicit\n", "\t\ttransition = pb.ConfChangeTransitionAuto\n"),
+		},
+		{
+			name: "forget-joint", what: "a restarted node forgets the voters of before, whose change is not complete", seeds: 60, nodes: 3, members: true,
+			edits: one(membersFile, "\tfor _, id := range p.Outgoing {\n\t\tcs.VotersOutgoing", "\tfor _, id := range p.Outgoing[:0] {\n\t\tcs.VotersOutgoing"),
+		},
+		{
+			name: "miss-changes", what: "a restarted node does not look for the changes that its cluster.json lacks", seeds: 60, nodes: 3, members: true,
+			edits: one(storageFile, "min(log.HardState().Commit, through)", "log.HardState().Commit"),
+		},
+		{
+			name: "leave-at-once", what: "a node gives up its data as soon as it sees that it has no vote", seeds: 60, nodes: 3, members: true,
+			edits: one(leaveFile, "\treturn len(p.Outgoing) == 0 && keep > len(voters)/2\n", "\treturn len(p.Outgoing) == 0\n"),
+		},
+		{
+			name: "leave-in-the-middle", what: "a node gives up its data while its vote is still needed", seeds: 60, nodes: 3, members: true,
+			edits: one(leaveFile, "\treturn len(p.Outgoing) == 0 && keep > len(voters)/2\n", "\treturn keep >= 0\n"),
+		},
+		{
+			name: "no-taking-up", what: "the last voter of two, which does not know that it is the last, asks nobody", seeds: 60, nodes: 3, pair: true,
+			edits: one(leaveFile, "\treturn p.Index > own.Index && len(p.Outgoing) == 0 && slices", "\treturn p.Index < own.Index && slices"),
+		},
+		{
+			name: "weight-zero-opens", what: "a node of weight 0 opens for writes", seeds: 60, nodes: 3,
+			edits: one(handFile, "\tcase n.own.Weight == 0:\n\t\treturn \"its weight is 0\"\n", ""),
+		},
+		{
+			name: "single-voter-barrier", what: "a single voter answers a barrier before it knows what is committed", seeds: 60, nodes: 3, members: true,
+			edits: one(groupFile, "rs.RequestCtx[0] == contextBarrier && g.role.Leading && g.committed.term() != g.role.Term {", "false {"),
+		},
+	}
+}
