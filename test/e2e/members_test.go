@@ -35,12 +35,25 @@ func (f *fixture) grow(t *testing.T, ctx context.Context, kind cluster.Kind) int
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, ctx, 1, "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--kind", string(kind))
+	f.must(t, ctx, f.runningBut(t, i), "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--kind", string(kind))
 	began := time.Now()
 	f.joining = func() {
 		t.Logf("%s has joined as a %s: %.1f s after it was added", f.Name(i), kind, time.Since(began).Seconds())
 	}
 	return i
+}
+
+// runningBut is a node whose agent runs, another one than node i: which ones do depends
+// on who happened to lead when a scenario stopped one.
+func (f *fixture) runningBut(t *testing.T, i int) int {
+	t.Helper()
+	for n := range f.Len() {
+		if n != i && f.AgentPID(n) != 0 {
+			return n
+		}
+	}
+	t.Fatalf("no agent runs beside the one of %s", f.Name(i))
+	return 0
 }
 
 // awaitMember waits until every running node shows a node as a member of a kind.
