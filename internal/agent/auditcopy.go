@@ -57,7 +57,7 @@ func (a *Agent) copyAudit(ctx context.Context, n cluster.NodeStatus) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, auditCopyTimeout)
 	defer cancel()
-	request := control.Request{Name: auditSince, By: "quorate@" + a.self.Name, Args: raw}
+	request := control.Request{Name: auditSince, By: a.byItself(), Args: raw}
 	answer, ok := a.forward(ctx, handler{timeout: auditCopyTimeout}, n.ID, request)
 	if !ok {
 		return fmt.Errorf("ask: %s", answer.Error)

@@ -148,24 +148,17 @@ func (a *Agent) reachable() string {
 // carried out, as far as anybody can know.
 func (a *Agent) forward(ctx context.Context, h handler, to cluster.NodeID, r control.Request) (answer control.Answer, ok bool) {
 	r.From = a.self.Name
-	conn, err := a.peers.DialCall(ctx, to)
-	if err != nil {
-		return control.Answer{Error: err.Error()}, false
-	}
-	defer func() { _ = conn.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	if err := conn.SetDeadline(time.Now().Add(h.timeout + callGrace)); err != nil {
-		return control.Answer{Error: err.Error()}, false
-	}
-	if err := control.WriteRequest(conn, r); err != nil {
-		return control.Answer{Error: err.Error()}, false
-	}
-	answer, err = control.ReadAnswer(conn)
-	if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout+callGrace)
+	defer cancel()
+	conn, answer, err := ask(ctx, a.peers, to, r)
+	if errors.Is(err, errNoAnswer) {
 		return a.refusal(control.CodeUncertain, "node %s leads, and was asked, but its answer did not come (%v): "+
 			"whether it was done is in the audit log", a.board.name(to), err), true
 	}
+	if err != nil {
+		return control.Answer{Error: err.Error()}, false
+	}
+	_ = conn.Close()
 	return answer, true
 }
 

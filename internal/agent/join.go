@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/seglog"
@@ -191,38 +189,23 @@ func (j *joiner) ask(ctx context.Context) error {
 func (j *joiner) request(ctx context.Context, to cluster.NodeID, name string, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 	defer cancel()
-	conn, answer, err := j.dial(ctx, to, name)
-	if err != nil {
-		return err
-	}
-	_ = conn.Close()
-	if err := json.Unmarshal(answer.Result, result); err != nil {
-		return fmt.Errorf("decode the answer of node %s: %w", j.a.board.name(to), err)
+	if err := askFor(ctx, j.a.peers, to, j.a.question(name), result); err != nil {
+		return fmt.Errorf("ask node %s: %w", j.a.board.name(to), err)
 	}
 	return nil
 }
 
-// dial asks another node's agent and leaves the stream open.
-func (j *joiner) dial(ctx context.Context, to cluster.NodeID, name string) (net.Conn, control.Answer, error) {
-	conn, err := j.a.peers.DialCall(ctx, to)
+// dialData opens a connection to another node's mysqld through its agent.
+func (j *joiner) dialData(ctx context.Context, to cluster.NodeID) (net.Conn, error) {
+	conn, answer, err := ask(ctx, j.a.peers, to, j.a.question(seedDataRequest))
 	if err != nil {
-		return nil, control.Answer{}, err
+		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	var answer control.Answer
-	err = control.WriteRequest(conn, control.Request{Name: name, By: "quorate on " + j.a.self.Name, Args: json.RawMessage("{}")})
-	if err == nil {
-		answer, err = control.ReadAnswer(conn)
-	}
-	if err == nil {
-		err = answer.Err()
-	}
-	if err != nil {
+	if err := answer.Err(); err != nil {
 		_ = conn.Close()
-		return nil, answer, fmt.Errorf("ask node %s: %w", j.a.board.name(to), err)
+		return nil, err
 	}
-	return conn, answer, nil
+	return conn, nil
 }
 
 // choose chooses where from, and whether mysqld's data are copied: only where
@@ -343,7 +326,7 @@ func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.Nod
 				return nil // closed
 			}
 			eg.Go(func() error {
-				far, _, err := j.dial(ctx, to, seedDataRequest)
+				far, err := j.dialData(ctx, to)
 				if err != nil {
 					j.a.logger.Warn("copy data: open a connection", "node", j.a.board.name(to), "error", err)
 					_ = conn.Close()

@@ -236,7 +236,7 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 			continue
 		}
 		timeout, cancel := context.WithTimeout(ctx, control.Timeout)
-		_, err := a.changeState(timeout, "quorate on "+a.self.Name, cluster.Change{
+		_, err := a.changeState(timeout, a.byItself(), cluster.Change{
 			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
 		})
 		cancel()

@@ -51,7 +51,7 @@ func (a *Agent) onAckEvent(e cluster.AckEvent) {
 		a.logger.Warn(e.Text, "node", e.Node)
 	}
 	a.state.note(cluster.AuditEntry{
-		At: time.Now().UTC().Truncate(time.Millisecond), By: "quorate@" + a.self.Name, What: e.Text, Result: result,
+		At: time.Now().UTC().Truncate(time.Millisecond), By: a.byItself(), What: e.Text, Result: result,
 	})
 	a.board.routeChanged() // peers get the status now
 }

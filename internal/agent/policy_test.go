@@ -38,7 +38,7 @@ func TestAckEventsAreAudited(t *testing.T) {
 	for _, l := range lines {
 		got = append(got, l.By+": "+l.What+": "+l.Result)
 	}
-	if d := cmp.Diff([]string{"quorate@a: b is dropped: dropped", "quorate@a: b is back: in force"}, got); d != "" {
+	if d := cmp.Diff([]string{"quorate on a: b is dropped: dropped", "quorate on a: b is back: in force"}, got); d != "" {
 		t.Errorf("the audit log (-want +got):\n%s", d)
 	}
 	if n := a.ackDrops.Load(); n != 1 {

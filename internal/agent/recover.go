@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -162,27 +161,9 @@ func (r *Recovery) ask(ctx context.Context, members []cluster.Member) (nodes []r
 }
 
 func (r *Recovery) askNode(ctx context.Context, asking *transport.Transport, p transport.Peer) (*recovery.Report, error) {
-	conn, err := asking.DialCall(ctx, p.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	request := control.Request{Name: recoverRequest, By: "quorate recover on " + r.a.self.Name, Args: json.RawMessage("{}")}
-	if err := control.WriteRequest(conn, request); err != nil {
-		return nil, fmt.Errorf("ask node %s: %w", p.Name, err)
-	}
-	answer, err := control.ReadAnswer(conn)
-	if err == nil {
-		err = answer.Err()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask node %s: %w", p.Name, err)
-	}
 	report := &recovery.Report{}
-	if err := json.Unmarshal(answer.Result, report); err != nil {
-		return nil, fmt.Errorf("decode the answer of node %s: %w", p.Name, err)
+	if err := askFor(ctx, asking, p.ID, r.a.question(recoverRequest), report); err != nil {
+		return nil, fmt.Errorf("ask node %s: %w", p.Name, err)
 	}
 	return report, nil
 }

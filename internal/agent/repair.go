@@ -98,7 +98,7 @@ func (a *Agent) repairSight(now time.Time, n cluster.NodeStatus) cluster.RepairS
 func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
-	_, err := a.changeState(ctx, "quorate on "+a.self.Name, cluster.Change{Membership: &cluster.MembershipChange{
+	_, err := a.changeState(ctx, a.byItself(), cluster.Change{Membership: &cluster.MembershipChange{
 		Op: cluster.OpRebuild, Name: m.Name, Instance: newInstance(), Why: why,
 	}})
 	if err != nil {
