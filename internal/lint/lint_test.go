@@ -45,16 +45,25 @@ var allowed = map[string][]string{
 	"internal/sim/cmd":           {"sim"},
 	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "recovery", "seglog", "vfs"},
 	"cmd/quorate":                {"agent", "cli", "config"},
+	// The lab is cmd/quorate-lab's alone: nothing above may name it.
+	"internal/lab/check":      {"lab/workload"},
+	"internal/lab/experiment": {"lab/check", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/result", "lab/workload"},
+	"internal/lab/fault":      {"faultmount", "lab/netlab"},
+	"internal/lab/peers":      {"cluster", "gtid", "lab/netlab", "mysqld", "provision"},
+	"internal/lab/plan":       {"lab/result"},
+	"internal/lab/report":     {"lab/result"},
+	"internal/lab/workload":   {"lab/peers"},
+	"cmd/quorate-lab":         {"lab/experiment", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/report", "lab/result", "lab/workload"},
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant", "internal/tap", "internal/replay", "internal/recovery"}
+var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant", "internal/tap", "internal/replay", "internal/recovery", "internal/lab/plan", "internal/lab/report"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
 
 // pureTime may use the types of package time; time.Now is forbidden.
-var pureTime = []string{"internal/core", "internal/binlog", "internal/cluster", "internal/replay", "internal/tap"}
+var pureTime = []string{"internal/core", "internal/binlog", "internal/cluster", "internal/replay", "internal/tap", "internal/lab/plan", "internal/lab/report"}
 
 type source struct {
 	path, dir string

@@ -1,0 +1,145 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/lab/peers"
+	"github.com/quorate/quorate/internal/lab/plan"
+	"github.com/quorate/quorate/internal/lab/result"
+	"github.com/quorate/quorate/internal/lab/workload"
+)
+
+// realCells are options for cells with real servers; the test is skipped where these are missing.
+func realCells(t *testing.T, steps ...plan.Step) Options {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real servers take a while")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	rivals := os.Getenv(peers.EnvRivals)
+	if rivals == "" {
+		rivals = "../../../.rivals"
+	}
+	sysbench, err := workload.FindSysbench(rivals)
+	if err != nil {
+		t.Skip(err)
+	}
+	install := peers.FindInstallations(rivals, "")
+	if install.MySQL == nil {
+		abs, err := filepath.Abs("../../../.mysql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("QUORATE_MYSQL_BASE", abs)
+		if install = peers.FindInstallations(rivals, ""); install.MySQL == nil {
+			t.Skip("there is no MySQL: run `make mysql`")
+		}
+	}
+	dir, err := os.MkdirTemp("", "qlab") // short: sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	f, err := result.Open(filepath.Join(out, result.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(f.Close(), os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return Options{
+		Plan: plan.Plan{Name: "test", Tables: 1, Rows: 1000}, Steps: steps, Results: f, Run: "r", Out: out, Dir: dir,
+		Install: install, Sysbench: sysbench,
+	}
+}
+
+func rows(t *testing.T, o Options) result.Results {
+	t.Helper()
+	got, err := result.ReadFile(filepath.Join(o.Out, result.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(o.Dir, "[0-9]*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	return got
+}
+
+func standalone(experiment, workload string, threads int) plan.Step {
+	return plan.Step{
+		Cell:       result.Cell{Experiment: experiment, System: peers.Standalone, Network: "same-rack", Workload: workload, Threads: threads},
+		Repetition: 1, Duration: 4 * time.Second, Warmup: time.Second,
+	}
+}
+
+// TestRealCells: a row of a real server has everything that its experiment fills.
+func TestRealCells(t *testing.T) {
+	second := standalone(result.Throughput, "oltp_read_write", 2)
+	second.Reuse = true
+	o := realCells(t, standalone(result.Throughput, "oltp_write_only", 2), second, standalone(result.RTO, "kill-primary", 0))
+	if err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	got := rows(t, o)
+	if len(got.Rows) != 3 || len(got.Facts) != 1 {
+		t.Fatalf("%d rows and %d facts, want 3 and 1", len(got.Rows), len(got.Facts))
+	}
+	load := []string{result.TPS, result.QPS, result.P50MS, result.P95MS, result.P99MS, result.CVPercent, result.EffectiveTPS, result.CPU + "mysqld", result.CPU + "client"}
+	for i, want := range [][]string{
+		append(load, result.SetupS), load,
+		{result.GapMS, result.WritableMS, result.RestoredMS, result.Acknowledged, result.SetupS},
+	} {
+		r := got.Rows[i]
+		if r.Status != result.OK || r.Facts == "" || r.RTT["a-b"].P50 == 0 {
+			t.Errorf("row %+v", r)
+		}
+		for _, name := range want {
+			if v, ok := r.Metric(name); !ok || v <= 0 {
+				t.Errorf("%s: %s is %v", r.Key(), name, v)
+			}
+		}
+	}
+	if _, again := got.Rows[1].Metric(result.SetupS); again {
+		t.Error("the second cell did not use the deployment of the first")
+	}
+	killed := got.Rows[2]
+	if lost, ok := killed.Metric(result.Lost); !ok || lost != 0 {
+		t.Errorf("%v rows lost, %v", lost, ok)
+	}
+	// It is down for half of four seconds, and starts again.
+	if gap, _ := killed.Metric(result.GapMS); gap < 2000 {
+		t.Errorf("gap %v ms, want 2000 and more", gap)
+	}
+}
+
+// TestInterrupted: Ctrl-C in the middle of a cell leaves no row and no directory.
+func TestInterrupted(t *testing.T) {
+	o := realCells(t, standalone(result.Throughput, "oltp_write_only", 2))
+	o.Steps[0].Duration = time.Minute
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	go func() {
+		// As soon as the tables are there and the warm-up goes on.
+		for ctx.Err() == nil {
+			if found, _ := filepath.Glob(filepath.Join(o.Dir, "1", "d", "a", "data", "sbtest", "sbtest1.ibd")); len(found) > 0 {
+				interrupt()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	if err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: %v, want %v", err, context.Canceled)
+	}
+	if got := rows(t, o); len(got.Rows) != 0 {
+		t.Errorf("rows %+v", got.Rows)
+	}
+}

@@ -1,0 +1,107 @@
+package netlab
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// onThread runs f on an OS thread of its own that ends when f returns: what f
+// does to the thread (its namespace, its priority) touches no other goroutine.
+//
+// A goroutine that ends while it is locked takes its thread with it, but for
+// the process's first thread, which would stay, in the namespace, and be what
+// /proc/self shows. f never runs there.
+func onThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		locked := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(locked)
+			f()
+		}()
+		<-locked
+		runtime.UnlockOSThread()
+	}()
+}
+
+// namespace is a node's network namespace. It has no name: it lives as long as
+// a process, a socket or a descriptor is in it.
+type namespace struct {
+	fd     int
+	handle *netlink.Handle // speaks with the kernel from inside
+}
+
+// newNamespace makes a namespace with its loopback up.
+func newNamespace() (*namespace, error) {
+	ns := &namespace{fd: -1}
+	done := make(chan error, 1)
+	onThread(func() { done <- ns.make() })
+	if err := <-done; err != nil {
+		ns.close()
+		return nil, err
+	}
+	return ns, nil
+}
+
+// make runs on a thread that is given up afterwards.
+func (ns *namespace) make() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare network namespace: %w", err)
+	}
+	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open network namespace: %w", err)
+	}
+	ns.fd = fd
+	if ns.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open rtnetlink: %w", err)
+	}
+	lo, err := ns.handle.LinkByName("lo")
+	if err == nil {
+		err = ns.handle.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bring loopback up: %w", err)
+	}
+	return nil
+}
+
+// inside runs f on a thread in the namespace and returns when f has. A socket
+// belongs to the namespace that it was opened in, from wherever it is used.
+func (ns *namespace) inside(f func() error) error {
+	done := make(chan error, 1)
+	onThread(func() {
+		if err := ns.enter(); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	})
+	return <-done
+}
+
+// enter moves the calling thread, which must be one of onThread's, into the
+// namespace.
+func (ns *namespace) enter() error {
+	if err := unix.Setns(ns.fd, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	return nil
+}
+
+func (ns *namespace) close() {
+	if ns.handle != nil {
+		ns.handle.Close()
+	}
+	if ns.fd >= 0 {
+		_ = unix.Close(ns.fd)
+	}
+}

@@ -1,0 +1,57 @@
+// Package peers deploys the systems that the lab compares, each as its own
+// documentation and the best public advice say, on the nodes of one network:
+// real servers, real routers, nothing reimplemented.
+//
+//	standalone  one mysqld
+//	async       a source and two replicas with GTIDs
+//	semisync    the same, AFTER_SYNC, without a timeout
+//	mgr         Group Replication, single primary, consistency EVENTUAL
+//	mgr-after   the same with consistency AFTER
+//	mgr-multi   Group Replication, every node takes writes
+//	galera      MariaDB and galera-4
+//	router      mgr behind mysqlrouter
+//	quorate     three nodes of quorate
+//
+// # What it owns
+//
+// Every process of a deployment, and the directory Options.Dir:
+//
+//	DIR/a/my.cnf      option file of node a (node.toml for quorate)
+//	DIR/a/data/       its data directory, unless Options.DataDirs says otherwise
+//	DIR/a/log         what the server printed, appended from start to start
+//	DIR/a/s           its Unix socket
+//	DIR/b/ …
+//
+// and Options.Templates: data directories that were initialised once for each
+// installation and are copied. A copy has no identity of its own: server_uuid
+// is made at its first start.
+//
+// # Fairness
+//
+// Every server has the settings of sharedVariables. Beside them a system has what
+// makes it what it is, and what the best public advice says; Facts lists all of
+// that with the reason. Durability on every acknowledging server is (1, 1):
+// sync_binlog and innodb_flush_log_at_trx_commit, but for Galera, which has no
+// binary log, and quorate, whose log is fsynced instead of them.
+//
+// # Steps of people
+//
+// Failover and Recover do what an operator (or his script) does where a system
+// does not do it by itself, and return these steps: their number is a result.
+// Restart does what the service manager does, with the option file as it is, and
+// is no step.
+//
+// # Processes and goroutines
+//
+// Deploy starts the processes through Net, which ends them with the lab, and
+// nothing else that stays. A Deployment may be used from several goroutines; only
+// one may kill, start, freeze or thaw a given node at a time.
+//
+// # Limits
+//
+// StopApply stops what applies transactions on a replica and lets it receive on.
+// For mgr, galera and quorate that is a global read lock, held by a session of
+// the Deployment: they have nothing of the kind that their own management leaves
+// alone. For galera the node is desynchronised first, else its flow control
+// would stop the writers.
+package peers

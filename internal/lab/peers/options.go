@@ -1,0 +1,247 @@
+package peers
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// The systems.
+const (
+	Standalone = "standalone"
+	Async      = "async"
+	SemiSync   = "semisync"
+	MGR        = "mgr"
+	MGRAfter   = "mgr-after"
+	MGRMulti   = "mgr-multi"
+	Galera     = "galera"
+	Router     = "router"
+	Quorate    = "quorate"
+)
+
+// The values of Options.Writers.
+const (
+	WritersOne = "one"
+	WritersAll = "all"
+)
+
+// Database is the empty database that every deployment has, and User the account
+// with every right on it.
+const (
+	Database = "sbtest"
+	User     = "sbtest"
+)
+
+// clientNode is where the clients are, and with them what stands beside them.
+const clientNode = "client"
+
+// defaults of Options.
+const (
+	workersDefault         = 4
+	bufferPoolBytesDefault = 128 << 20
+)
+
+// Options of a Deployment.
+type Options struct {
+	// System is one of Systems.
+	System  string
+	Network Net
+	// Dir is the deployment's directory: absent or empty, short (Unix sockets
+	// are inside).
+	Dir string
+	// Templates holds initialised data directories from one deployment to the
+	// next; "" = DIR/templates.
+	Templates string
+	Install   Installations
+	// Workers are the appliers of a replica, all systems; 0 = 4, 1 = one thread.
+	Workers int
+	// Acks is how many replicas a semisync source waits for, 1 (0) or 2.
+	Acks int
+	// Loggers is how many of quorate's three members are loggers, 0 or 1;
+	// Learners how many learners it has beside them, 0 to 2.
+	Loggers, Learners int
+	// PaxosSingleLeader is group_replication_paxos_single_leader.
+	PaxosSingleLeader bool
+	// Compress compresses what is replicated, where the system can.
+	Compress bool
+	// Writers is "one" (or "") or "all": where Writers sends clients (galera).
+	Writers string
+	// BufferPoolBytes is innodb_buffer_pool_size; 0 = 128 MiB.
+	BufferPoolBytes int64
+	// DataDirs says where a node's data lie, such as below a mount that breaks
+	// them; nil = in Dir.
+	DataDirs func(node string) string
+	Logger   *slog.Logger
+}
+
+// Installations is where the programs are.
+type Installations struct {
+	// MySQL is the server of all systems but galera.
+	MySQL *provision.Installation
+	// MariaDB and MySQLRouter are prefixes as scripts/get-rivals.sh makes them:
+	// the programs are PREFIX/bin/NAME. "" = not there.
+	MariaDB, MySQLRouter string
+	// Quorate is the quorate program.
+	Quorate string
+}
+
+// EnvRivals names the directory that scripts/get-rivals.sh filled.
+const EnvRivals = "QUORATE_RIVALS"
+
+// ErrMissing: a program that a system needs is not installed.
+var ErrMissing = errors.New("program is missing")
+
+// FindInstallations looks for everything: MySQL as quorate itself does, the rivals
+// in rivals ("" = what QUORATE_RIVALS names, then .rivals), quorate beside this
+// program. What is missing is missed by Deploy.
+func FindInstallations(rivals, quorate string) Installations {
+	var in Installations
+	if mysql, err := provision.Discover(""); err == nil {
+		in.MySQL = mysql
+	}
+	if rivals == "" {
+		rivals = os.Getenv(EnvRivals)
+	}
+	if rivals == "" {
+		rivals = ".rivals"
+	}
+	for name, prefix := range map[string]*string{"mariadb": &in.MariaDB, "router": &in.MySQLRouter} {
+		if dir, err := filepath.Abs(filepath.Join(rivals, name)); err == nil && exists(filepath.Join(dir, "bin")) {
+			*prefix = dir
+		}
+	}
+	in.Quorate = quorate
+	if self, err := os.Executable(); err == nil && quorate == "" {
+		in.Quorate = filepath.Join(filepath.Dir(self), "quorate")
+	}
+	if !exists(in.Quorate) {
+		in.Quorate = ""
+	}
+	return in
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Info describes a system.
+type Info struct {
+	Name, Description string
+	// Options are the names of the command line's options that apply to it,
+	// beside those that apply to all.
+	Options []string
+}
+
+// Systems lists the systems in the order of the reports.
+func Systems() []Info {
+	return []Info{
+		{Standalone, "one mysqld, durable settings", nil},
+		{Async, "a source and two replicas, GTID, durable settings", []string{"workers"}},
+		{SemiSync, "the same, semi-synchronous: AFTER_SYNC, no timeout", []string{"workers", "acks"}},
+		{MGR, "Group Replication, single primary, consistency EVENTUAL", []string{"workers", "paxos-single-leader"}},
+		{MGRAfter, "Group Replication, single primary, consistency AFTER", []string{"workers", "paxos-single-leader"}},
+		{MGRMulti, "Group Replication, writers on every node", []string{"workers"}},
+		{Galera, "MariaDB and galera-4 from Debian 12", []string{"workers", "writers"}},
+		{Router, "mgr behind mysqlrouter, which runs beside the client", []string{"workers", "paxos-single-leader"}},
+		{Quorate, "three nodes of quorate", []string{"workers", "loggers", "learners"}},
+	}
+}
+
+// normalize fills in defaults and judges.
+func (o *Options) normalize() error {
+	systems := Systems()
+	i := slices.IndexFunc(systems, func(s Info) bool { return s.Name == o.System })
+	if i < 0 {
+		var names []string
+		for _, s := range systems {
+			names = append(names, s.Name)
+		}
+		return fmt.Errorf("peers: no system %q; there are %s", o.System, strings.Join(names, ", "))
+	}
+	if o.Workers == 0 {
+		o.Workers = workersDefault
+	}
+	if o.Acks == 0 {
+		o.Acks = 1
+	}
+	if o.Writers == "" {
+		o.Writers = WritersOne
+		if o.System == MGRMulti {
+			o.Writers = WritersAll
+		}
+	}
+	if o.BufferPoolBytes == 0 {
+		o.BufferPoolBytes = bufferPoolBytesDefault
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Network == nil || o.Dir == "" {
+		return errors.New("peers: a deployment needs a network and a directory")
+	}
+	var err error
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return fmt.Errorf("name the deployment's directory: %w", err)
+	}
+	if o.Templates == "" {
+		o.Templates = filepath.Join(o.Dir, "templates")
+	}
+	return errors.Join(o.judge(systems[i]), o.missing())
+}
+
+// judge looks at the values that can be wrong.
+func (o *Options) judge(system Info) error {
+	for _, v := range []struct {
+		name             string
+		value, low, high int
+		unset            int
+	}{
+		{"workers", o.Workers, 1, 64, workersDefault},
+		{"acks", o.Acks, 1, 2, 1},
+		{"loggers", o.Loggers, 0, 1, 0},
+		{"learners", o.Learners, 0, 2, 0},
+	} {
+		if v.value < v.low || v.value > v.high {
+			return fmt.Errorf("peers: %s %d; it can be %d to %d", v.name, v.value, v.low, v.high)
+		}
+		if v.value != v.unset && v.name != "workers" && !slices.Contains(system.Options, v.name) {
+			return fmt.Errorf("peers: system %s has no option %s", system.Name, v.name)
+		}
+	}
+	if o.Writers != WritersOne && o.Writers != WritersAll {
+		return fmt.Errorf("peers: writers %q; it can be one or all", o.Writers)
+	}
+	if o.Writers == WritersAll && o.System != Galera && o.System != MGRMulti {
+		return fmt.Errorf("peers: writers all is for %s and %s", Galera, MGRMulti)
+	}
+	if o.PaxosSingleLeader && !slices.Contains(system.Options, "paxos-single-leader") {
+		return fmt.Errorf("peers: system %s has no option paxos-single-leader", system.Name)
+	}
+	return nil
+}
+
+// missing says what has to be installed first.
+func (o *Options) missing() error {
+	const get = "run scripts/get-rivals.sh DIR and set " + EnvRivals + "=DIR"
+	switch {
+	case o.System == Galera:
+		if o.Install.MariaDB == "" {
+			return fmt.Errorf("%w: system galera needs mariadbd and galera-4: %s", ErrMissing, get)
+		}
+		return nil
+	case o.Install.MySQL == nil:
+		return fmt.Errorf("%w: mysqld: run `make mysql` or set %s", ErrMissing, provision.EnvBaseDir)
+	case o.System == Router && o.Install.MySQLRouter == "":
+		return fmt.Errorf("%w: system router needs mysqlrouter: %s", ErrMissing, get)
+	case o.System == Quorate && o.Install.Quorate == "":
+		return fmt.Errorf("%w: quorate: run `make build`", ErrMissing)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package peers
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/provision"
+)
+
+func TestOptionsAreJudged(t *testing.T) {
+	installed := Installations{MySQL: &provision.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
+	for _, tc := range []struct {
+		name string
+		o    Options
+		says string // "" = fine
+	}{
+		{"defaults", Options{System: Async}, ""},
+		{"single thread", Options{System: Standalone, Workers: 1}, ""},
+		{"two acks", Options{System: SemiSync, Acks: 2}, ""},
+		{"writers everywhere", Options{System: Galera, Writers: WritersAll}, ""},
+		{"variants", Options{System: Quorate, Loggers: 1, Learners: 2}, ""},
+		{"typo", Options{System: "galerra"}, `no system "galerra"; there are standalone, async,`},
+		{"too many acks", Options{System: SemiSync, Acks: 3}, "acks 3; it can be 1 to 2"},
+		{"acks of async", Options{System: Async, Acks: 2}, "system async has no option acks"},
+		{"loggers of mgr", Options{System: MGR, Loggers: 1}, "system mgr has no option loggers"},
+		{"two loggers", Options{System: Quorate, Loggers: 2}, "loggers 2; it can be 0 to 1"},
+		{"writers of mgr", Options{System: MGR, Writers: WritersAll}, "writers all is for galera and mgr-multi"},
+		{"no such writers", Options{System: Galera, Writers: "some"}, `writers "some"; it can be one or all`},
+		{"leader of galera", Options{System: Galera, PaxosSingleLeader: true}, "system galera has no option paxos-single-leader"},
+		{"workers", Options{System: Async, Workers: 65}, "workers 65; it can be 1 to 64"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.o.Install, tc.o.Network, tc.o.Dir = installed, NewLoopback(1), t.TempDir()
+			err := tc.o.normalize()
+			switch {
+			case tc.says == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)):
+				t.Errorf("says %v, want %q", err, tc.says)
+			}
+		})
+	}
+}
+
+func TestMissingProgramsAreNamed(t *testing.T) {
+	mysql := Installations{MySQL: &provision.Installation{}}
+	for _, tc := range []struct {
+		system string
+		in     Installations
+		says   string
+	}{
+		{Async, Installations{}, "mysqld: run `make mysql`"},
+		{Galera, mysql, "scripts/get-rivals.sh"},
+		{Router, mysql, "mysqlrouter"},
+		{Quorate, mysql, "make build"},
+	} {
+		o := Options{System: tc.system, Install: tc.in, Network: NewLoopback(1), Dir: t.TempDir()}
+		err := o.normalize()
+		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, want %q", tc.system, err, tc.says)
+		}
+	}
+}
+
+func TestOnlineWantsAMajority(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		all  []member
+		want bool
+	}{
+		{"whole", []member{{"a", "ONLINE", "PRIMARY"}, {"b", "ONLINE", ""}, {"c", "ONLINE", ""}}, true},
+		{"one is away", []member{{"a", "ONLINE", "PRIMARY"}, {"b", "UNREACHABLE", ""}, {"c", "ONLINE", ""}}, true},
+		{"cut off", []member{{"a", "ONLINE", "PRIMARY"}, {"b", "UNREACHABLE", ""}, {"c", "UNREACHABLE", ""}}, false},
+		{"joining", []member{{"a", "RECOVERING", ""}, {"b", "ONLINE", "PRIMARY"}}, false},
+		{"expelled", []member{{"a", "ERROR", ""}}, false},
+		{"alone by right", []member{{"a", "ONLINE", "PRIMARY"}}, true},
+	} {
+		if got := online(tc.all, "a"); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestMarkSafe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "grastate.dat")
+	const before = "# GALERA saved state\nversion: 2.1\nuuid:    x\nseqno:   -1\nsafe_to_bootstrap: 0\n"
+	if err := os.WriteFile(file, []byte(before), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := markSafe(file); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(file)
+	if err != nil || string(after) != strings.Replace(before, "bootstrap: 0", "bootstrap: 1", 1) {
+		t.Errorf("file is %q, %v", after, err)
+	}
+}

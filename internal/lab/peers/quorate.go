@@ -1,0 +1,412 @@
+package peers
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysqld"
+)
+
+// The ports of a node of quorate, as its documentation has them.
+const (
+	peerPort   = 7400
+	apiPort    = 7401
+	feedPort   = 7402
+	routerPort = 6446
+)
+
+// statusBytesMax bounds what is read of a status: a few nodes, a few KiB each.
+const statusBytesMax = 1 << 20
+
+// agents is quorate: an agent on each node, which runs the node's mysqld.
+type agents struct {
+	d        *Deployment
+	settings []Setting
+	roots    map[string]*server // of the nodes with a mysqld: for questions over the socket
+	clients  map[string]*http.Client
+	locks    map[string]*sql.Conn
+}
+
+func newQuorate(d *Deployment) *agents {
+	a := &agents{d: d, roots: map[string]*server{}, clients: map[string]*http.Client{}, locks: map[string]*sql.Conn{}}
+	names := nodeNames()
+	for i, name := range append(names, []string{"d", "e"}[:d.opts.Learners]...) {
+		kind := cluster.KindFull
+		switch {
+		case i >= len(names):
+			kind = cluster.KindLearner
+		case i >= len(names)-d.opts.Loggers:
+			kind = cluster.KindLogger
+		}
+		n := newNode(d.opts, name, string(kind))
+		d.nodes = append(d.nodes, n)
+		if kind != cluster.KindLogger {
+			a.roots[name] = &server{node: n}
+		}
+		a.clients[name] = &http.Client{Transport: &http.Transport{
+			DialContext: d.opts.Network.DialContext(name), DisableKeepAlives: true,
+		}}
+	}
+	a.settings = append(d.opts.sharedVariables(), []Setting{
+		{"innodb_redo_log_capacity", strconv.Itoa(redoBytes), "the same for all"},
+		{"replica_parallel_workers", strconv.Itoa(d.opts.Workers), "the option --workers, the same for all"},
+		{"binlog_transaction_compression", onOff(d.opts.Compress), "the option --compress, the same for all"},
+		remark("sync_binlog 0 and innodb_flush_log_at_trx_commit 2 are quorate's own: its log is fsynced by a majority before the OK"),
+		remark("replication_optimize_for_static_plugin_config, binlog_transaction_dependency_history_size and max_binlog_size are what quorate sets, and the other systems have them, too"),
+		remark("all else is the product's default: election timeout 1 s, max_apply_lag 10 s (it slows writers down before replicas are further behind)"),
+	}...)
+	return a
+}
+
+func (a *agents) configOf(n *node) string { return filepath.Join(n.dir, "node.toml") }
+
+// agentDir is a node's data_dir.
+func (n *node) agentDir() string { return n.dataDir }
+
+// render returns a node's configuration: what quorate's documentation asks for, and the
+// addresses of the lab's network.
+func (a *agents) render(n *node) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	here, local := n.addr.String(), localAddress(n)
+	line("cluster = \"lab\"\nnode = %q\ndata_dir = %q", n.name, n.agentDir())
+	for _, m := range a.d.nodes {
+		if m.kind != string(cluster.KindLearner) {
+			line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, address(m.addr.String(), peerPort), m.kind)
+		}
+	}
+	if n.kind == string(cluster.KindLearner) {
+		line("[join]\npeer = %q\nkind = %q", address(here, peerPort), n.kind)
+	}
+	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d", a.d.opts.Install.MySQL.BaseDir, local, serverPort)
+	line("[mysql.variables]")
+	vars := variables(a.settings)
+	for _, guarded := range []string{"performance_schema", "skip_name_resolve", "secure_file_priv"} {
+		delete(vars, guarded) // quorate sets the same itself and refuses to be told
+	}
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		line("%s = %q", name, vars[name])
+	}
+	line("[feed]\nlisten = %q", address(local, feedPort))
+	line("[router]\nread_write = %q", address(here, routerPort))
+	line("[api]\nlisten = %q", address(here, apiPort))
+	return b.String()
+}
+
+// localAddress is what mysqld and the feed listen on: quorate has them on loopback alone,
+// and a node of Loopback has an address of its own there.
+func localAddress(n *node) string {
+	if n.addr.IsLoopback() {
+		return n.addr.String()
+	}
+	return "127.0.0.1"
+}
+
+func (a *agents) up(ctx context.Context) error {
+	for _, n := range a.d.nodes {
+		for _, dir := range []string{n.dir, filepath.Dir(n.dataDir)} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return fmt.Errorf("create node directory: %w", err)
+			}
+		}
+		if err := os.WriteFile(a.configOf(n), []byte(a.render(n)), 0o644); err != nil {
+			return fmt.Errorf("write configuration of node %s: %w", n.name, err)
+		}
+		if err := a.start(n); err != nil {
+			return err
+		}
+	}
+	ready, cancel := context.WithTimeout(ctx, readyWait)
+	defer cancel()
+	if err := poll(ready, "there is a primary", a.opening); err != nil {
+		return err
+	}
+	for _, n := range a.d.nodes {
+		if n.kind == string(cluster.KindLearner) {
+			if err := a.ask(ctx, "node", "add", n.name, "--kind", n.kind, "--peer", address(n.addr.String(), peerPort)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := poll(ready, "quorate is whole", a.ready); err != nil {
+		return err
+	}
+	// The clients stand in a's site.
+	if node, err := a.primary(ctx); err != nil || node == "a" {
+		return err
+	}
+	return a.ask(ctx, "switchover", "--to", "a")
+}
+
+// opening is serving, for agents that all have to stay up.
+func (a *agents) opening(ctx context.Context) error {
+	for _, n := range a.d.nodes {
+		if n.running() == nil {
+			return fatal{fmt.Errorf("the agent of node %s has ended; %s", n.name, n.logTail())}
+		}
+	}
+	return a.serving(ctx)
+}
+
+// start starts a node's agent.
+func (a *agents) start(n *node) error {
+	return n.start(componentAgent, exec.Command(a.d.opts.Install.Quorate, "run", "--config", a.configOf(n)))
+}
+
+// ask runs one of quorate's own commands on node a.
+func (a *agents) ask(ctx context.Context, args ...string) error {
+	n := a.d.nodes[0]
+	args = append(args, "--config", a.configOf(n))
+	return a.d.run(ctx, n.name, exec.Command(a.d.opts.Install.Quorate, args...), n.log())
+}
+
+// status returns the cluster as a node's agent sees it.
+func (a *agents) status(ctx context.Context, n *node) (st cluster.Status, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address(n.addr.String(), apiPort)+"/status", nil)
+	if err != nil {
+		return st, fmt.Errorf("ask node %s: %w", n.name, err)
+	}
+	resp, err := a.clients[n.name].Do(req)
+	if err != nil {
+		return st, fmt.Errorf("ask node %s: %w", n.name, err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, statusBytesMax)).Decode(&st); err != nil {
+		return st, fmt.Errorf("read status of node %s: %w", n.name, err)
+	}
+	return st, nil
+}
+
+// self returns what a node says of itself.
+func (a *agents) self(ctx context.Context, n *node) (cluster.NodeStatus, error) {
+	st, err := a.status(ctx, n)
+	if err != nil {
+		return cluster.NodeStatus{}, err
+	}
+	for _, s := range st.Nodes {
+		if s.Name == n.name {
+			return s, nil
+		}
+	}
+	return cluster.NodeStatus{}, fmt.Errorf("the status of node %s does not name it", n.name)
+}
+
+func (a *agents) serving(ctx context.Context) error {
+	node, err := a.primary(ctx)
+	if err == nil && node == "" {
+		err = errors.New("no node is the primary")
+	}
+	return err
+}
+
+func (a *agents) primary(ctx context.Context) (string, error) {
+	for _, n := range a.d.nodes {
+		if n.running() == nil {
+			continue
+		}
+		if s, err := a.self(ctx, n); err == nil && s.Role == cluster.RolePrimary {
+			return n.name, nil
+		}
+	}
+	return "", ctx.Err()
+}
+
+// ready wants every running node in, and a primary.
+func (a *agents) ready(ctx context.Context) error {
+	for _, n := range a.d.nodes {
+		if n.running() == nil {
+			continue
+		}
+		s, err := a.self(ctx, n)
+		if err != nil {
+			return err
+		}
+		in := s.Role == cluster.RolePrimary || s.Role == cluster.RoleReplica || s.Role == cluster.RoleLogger && s.Leader != 0
+		if !in {
+			return fmt.Errorf("node %s is %s: %s", n.name, s.Role, s.Reason)
+		}
+		if server := a.roots[n.name]; server != nil {
+			if err := a.openRoot(server); err != nil {
+				return err
+			}
+		}
+	}
+	return a.serving(ctx)
+}
+
+// openRoot connects to a node's mysqld as the agent's own account, once the node's
+// first start has made it.
+func (a *agents) openRoot(s *server) error {
+	if s.root != nil {
+		return nil
+	}
+	secrets, err := mysqld.LoadSecrets(filepath.Join(s.agentDir(), "secrets.toml"))
+	if err != nil {
+		return fmt.Errorf("connect to node %s: %w", s.name, err)
+	}
+	if s.root, err = openSocket(a.socketOf(s.name), mysqld.AdminUser, secrets.Admin); err != nil {
+		return fmt.Errorf("connect to node %s: %w", s.name, err)
+	}
+	return nil
+}
+
+func (a *agents) socketOf(node string) string {
+	s := a.roots[node]
+	if s == nil {
+		return ""
+	}
+	return mysqld.New(mysqld.Config{DataDir: filepath.Join(s.agentDir(), "mysql")}).Socket()
+}
+
+// living are the servers of the nodes that run and have been whole.
+func (a *agents) living() []*server {
+	var all []*server
+	for _, n := range a.d.nodes {
+		if s := a.roots[n.name]; s != nil && s.root != nil && n.processes()[componentMysqld] != 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// places are the router ports of all nodes: each leads to the primary.
+func (a *agents) places() []place {
+	var all []place
+	for _, n := range a.d.nodes {
+		all = append(all, place{n.name, routerPort})
+	}
+	return all
+}
+
+// writers begins with the primary's own port, where nothing is between.
+func (a *agents) writers(ctx context.Context) ([]place, error) {
+	node, err := a.primary(ctx)
+	if err != nil || node == "" {
+		return nil, err
+	}
+	all := a.places()
+	slices.SortStableFunc(all, func(x, y place) int {
+		switch node {
+		case x.node:
+			return -1
+		case y.node:
+			return 1
+		}
+		return 0
+	})
+	return slices.DeleteFunc(all, func(p place) bool {
+		n, err := a.d.node(p.node)
+		return err != nil || n.running() == nil
+	}), nil
+}
+
+// restart starts the agent and waits until it answers.
+func (a *agents) restart(ctx context.Context, node string) error {
+	n, err := a.d.node(node)
+	if err != nil {
+		return err
+	}
+	if err := a.start(n); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	return poll(ctx, "node "+node+" answers", func(ctx context.Context) error {
+		if n.running() == nil {
+			return fatal{fmt.Errorf("the agent has ended; %s", n.logTail())}
+		}
+		_, err := a.self(ctx, n)
+		return err
+	})
+}
+
+func (a *agents) stop(_ context.Context, node string) error {
+	n, err := a.d.node(node)
+	if err != nil {
+		return err
+	}
+	return n.stop(stopWait)
+}
+
+// lag is that of the servers, and the bytes are what the agents say.
+func (a *agents) lag(ctx context.Context) (map[string]Lag, error) {
+	lags, err := lagOf(ctx, a.living())
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range a.d.nodes {
+		lag, ok := lags[n.name]
+		if !ok {
+			continue
+		}
+		if s, err := a.self(ctx, n); err == nil {
+			lags[n.name] = Lag{Transactions: lag.Transactions, Bytes: s.LagBytes}
+		}
+	}
+	return lags, nil
+}
+
+func (a *agents) catchUp(ctx context.Context) error { return catchUpOf(ctx, a.living()) }
+
+func (a *agents) stopApply(ctx context.Context, node string) error {
+	s := a.roots[node]
+	if s == nil || s.root == nil {
+		return fmt.Errorf("peers: node %q has no server", node)
+	}
+	var err error
+	a.locks[node], err = s.lockApply(ctx)
+	return err
+}
+
+func (a *agents) startApply(ctx context.Context, node string) error {
+	conn := a.locks[node]
+	if conn == nil {
+		return fmt.Errorf("peers: the appliers of node %s are not held", node)
+	}
+	delete(a.locks, node)
+	return unlockApply(ctx, conn)
+}
+
+func (a *agents) failover(context.Context, string) ([]string, error) { return nil, nil }
+func (a *agents) recover(context.Context) ([]string, error)          { return nil, nil }
+
+func (a *agents) admin(_ context.Context, node string) (*sql.DB, error) {
+	s := a.roots[node]
+	if s == nil || s.root == nil {
+		return nil, fmt.Errorf("peers: node %q has no server", node)
+	}
+	return s.root, nil
+}
+
+func (a *agents) facts() Facts {
+	versions := map[string]string{"mysqld": a.d.opts.Install.MySQL.Version.String()}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	if s, err := a.self(ctx, a.d.nodes[0]); err == nil {
+		versions["quorate"] = s.AgentVersion
+	}
+	return Facts{Versions: versions, Settings: a.settings}
+}
+
+func (a *agents) close() {
+	for _, conn := range a.locks {
+		_ = conn.Close() // the server goes anyway
+	}
+	for _, s := range a.roots {
+		s.closeRoot()
+	}
+}

@@ -1,0 +1,59 @@
+// Package result is the schema of results.jsonl: what the lab measured, a row for
+// each cell and repetition that was asked for, also for those that failed.
+//
+// # Format
+//
+// One JSON object a line, each with "schema": 1. A line with "kind": "facts" says
+// what ran (versions, settings, machine); rows name it by id. Every other line is a
+// Row. A later row of the same Key supersedes an earlier one (Results.Latest).
+//
+// # What an experiment fills
+//
+// Cell.Workload says what was done, and Metrics has these (names end in their unit;
+// what could not be measured is left out, never 0):
+//
+//	throughput, jitter   workload: the sysbench script; threads: its threads
+//	  tps qps p50_ms p95_ms p99_ms errors reconnects cv_percent tps_min
+//	  lag_tx lag_bytes      the furthest replica, when the load ends
+//	  drain_s               until every replica has applied everything
+//	  effective_tps         transactions / (time of the load + drain)
+//	  cpu_us.COMPONENT      per transaction, all nodes together: mysqld, agent, router, switch, client
+//	  switch_full_packets   dropped by the lab's own network, if any: then the row says little
+//	  series tps            acknowledged transactions, every second
+//	rto                  workload: the fault; threads: sysbench beside the prober
+//	  detect_ms             from the fault until the system says that a node is gone
+//	  gap_ms                the longest time without an acknowledged write, from the fault on
+//	  writable_ms           from the fault to the first acknowledged write after the gap
+//	  restored_ms           from the restart or the healing until all nodes are in again
+//	  dip_percent           of the median rate before, lost in the worst second
+//	  low_s                 seconds below half of the median rate before
+//	  attempts acknowledged unknown failed lost diverged human_steps
+//	  series acknowledged   the prober's, every 100 ms
+//	  series tps            of sysbench beside it, every second, from the same beginning
+//	  events                the fault first (AtMS from the beginning of the series), then what followed
+//	  text verdict          if it never took writes again; steps: what people did
+//	rpo                  workload: majority-crash, power-loss
+//	  acknowledged lost diverged unknown human_steps recover_s
+//	  series and events as in rto
+//	  text verdict, examples, steps
+//	apply                workload: the transactions queued, such as 50k; option workers
+//	  transactions apply_s apply_tps queue_tps cpu_us.COMPONENT
+//	large                workload: the size, such as 100MB
+//	  committed (1 or 0) commit_s total_s stall_ms expelled; text verdict
+//	  series acknowledged   of the others meanwhile, every 100 ms; events
+//	  text verdict
+//
+// Setup measures of every row: setup_s (deployment and data, if this cell had to do it).
+//
+// # Durability
+//
+// File.Append writes a line with one write and fsyncs. A line that a crash tore is
+// cut off when the file is opened for appending, and ignored by Read. File holds
+// an advisory lock: one run at a time writes to a file.
+//
+// # Limits
+//
+// A line has at most 8 MiB, a series 20 000 values.
+//
+// The package has no goroutines.
+package result

@@ -1,0 +1,73 @@
+package workload
+
+import (
+	"slices"
+	"time"
+)
+
+// Timeline is a prober's ledger, in the order in which attempts began.
+type Timeline []Attempt
+
+// acks are the times of the acknowledgements, in order.
+func (t Timeline) acks() []time.Duration {
+	var all []time.Duration
+	for _, a := range t {
+		if a.Outcome == Acknowledged {
+			all = append(all, a.At+a.Latency)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Count is the number of attempts with an outcome.
+func (t Timeline) Count(o Outcome) (n int) {
+	for _, a := range t {
+		if a.Outcome == o {
+			n++
+		}
+	}
+	return n
+}
+
+// Gap is the longest time without an acknowledgement that ends after from, with the time that is
+// open at the end. It begins and ends as returned; ended is false if no acknowledgement ended it.
+func (t Timeline) Gap(from, end time.Duration) (start, stop time.Duration, ended bool) {
+	last := time.Duration(0)
+	longest := time.Duration(-1)
+	take := func(at time.Duration, ack bool) {
+		if at > from && at-last > longest {
+			start, stop, ended, longest = last, at, ack, at-last
+		}
+		last = at
+	}
+	for _, at := range t.acks() {
+		if at <= end {
+			take(at, true)
+		}
+	}
+	take(end, false)
+	return start, stop, ended
+}
+
+// Series counts the acknowledgements of each interval until end.
+func (t Timeline) Series(every, end time.Duration) []float64 {
+	values := make([]float64, int(end/every))
+	for _, at := range t.acks() {
+		if i := int(at / every); i < len(values) {
+			values[i]++
+		}
+	}
+	return values
+}
+
+// Errors counts why attempts were not acknowledged.
+func (t Timeline) Errors() map[string]int {
+	all := map[string]int{}
+	for _, a := range t {
+		if a.Outcome != Acknowledged {
+			all[a.Outcome.String()+": "+a.Err]++
+		}
+	}
+	return all
+}
