@@ -83,7 +83,7 @@ func (o *runOptions) run(ctx context.Context, out io.Writer, name string) (err e
 	err = experiment.Run(ctx, experiment.Options{
 		Plan: p, Steps: steps, Results: results, Run: time.Now().UTC().Format("2006-01-02T15:04:05Z"),
 		Out: o.out, Dir: dir, Install: peers.FindInstallations(o.rivals, o.quorate), Sysbench: sysbench,
-		OpenDisk: fault.OpenFUSE, Command: strings.Join(os.Args[1:], " "),
+		OpenDisk: fault.OpenFUSE, Command: strings.Join(append([]string{"quorate-lab"}, os.Args[1:]...), " "),
 		Began: progress.began, Ended: progress.ended,
 	})
 	return errors.Join(err, o.report(), progress.verdict(o.out))

@@ -51,6 +51,7 @@ QUORATE_RIVALS names, or .rivals.`,
 	f.IntVar(&o.Loggers, "loggers", 0, "quorate: how many of the three members are loggers, 0 or 1")
 	f.IntVar(&o.Learners, "learners", 0, "quorate: learners beside them, 0 to 2")
 	f.BoolVar(&o.PaxosSingleLeader, "paxos-single-leader", false, "mgr: one leader of the consensus, the primary")
+	f.BoolVar(&o.NoSync, "no-sync", false, "standalone: commits without fsync, to be lost with the power")
 	f.BoolVar(&o.Compress, "compress", false, "compress what is replicated")
 	f.StringVar(&o.Writers, "writers", "", "galera: where clients write, one or all (default one)")
 	f.Int64Var(&o.bufferPoolMiB, "buffer-pool-mib", 128, "innodb_buffer_pool_size of each server, in MiB")

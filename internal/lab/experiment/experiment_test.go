@@ -10,12 +10,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/quorate/quorate/internal/lab/fault"
 	"github.com/quorate/quorate/internal/lab/peers"
 	"github.com/quorate/quorate/internal/lab/plan"
 	"github.com/quorate/quorate/internal/lab/result"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	fault.ServeFUSE()
+	goleak.VerifyTestMain(m)
+}
 
 func TestDip(t *testing.T) {
 	for _, tc := range []struct {

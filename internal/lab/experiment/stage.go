@@ -159,6 +159,8 @@ func peerOptions(c result.Cell) (peers.Options, error) {
 			o.PaxosSingleLeader, err = strconv.ParseBool(value)
 		case "compress":
 			o.Compress, err = strconv.ParseBool(value)
+		case "no-sync":
+			o.NoSync, err = strconv.ParseBool(value)
 		case "writers":
 			o.Writers = value
 		default:

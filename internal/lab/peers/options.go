@@ -72,6 +72,9 @@ type Options struct {
 	Compress bool
 	// Writers is "one" (or "") or "all": where Writers sends clients (galera).
 	Writers string
+	// NoSync leaves the fsyncs of commits away (standalone): a server that must lose
+	// acknowledged transactions with the power, or the experiment shows nothing.
+	NoSync bool
 	// BufferPoolBytes is innodb_buffer_pool_size; 0 = 128 MiB.
 	BufferPoolBytes int64
 	// DataDirs says where a node's data lie, such as below a mount that breaks
@@ -142,7 +145,7 @@ type Info struct {
 // Systems lists the systems in the order of the reports.
 func Systems() []Info {
 	return []Info{
-		{Standalone, "one mysqld, durable settings", nil},
+		{Standalone, "one mysqld, durable settings", []string{"no-sync"}},
 		{Async, "a source and two replicas, GTID, durable settings", []string{"workers"}},
 		{SemiSync, "the same, semi-synchronous: AFTER_SYNC, no timeout", []string{"workers", "acks"}},
 		{MGR, "Group Replication, single primary, consistency EVENTUAL", []string{"workers", "paxos-single-leader"}},
@@ -223,6 +226,9 @@ func (o *Options) judge(system Info) error {
 	}
 	if o.PaxosSingleLeader && !slices.Contains(system.Options, "paxos-single-leader") {
 		return fmt.Errorf("peers: system %s has no option paxos-single-leader", system.Name)
+	}
+	if o.NoSync && !slices.Contains(system.Options, "no-sync") {
+		return fmt.Errorf("peers: system %s has no option no-sync", system.Name)
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ func TestOptionsAreJudged(t *testing.T) {
 		{"writers of mgr", Options{System: MGR, Writers: WritersAll}, "writers all is for galera and mgr-multi"},
 		{"no such writers", Options{System: Galera, Writers: "some"}, `writers "some"; it can be one or all`},
 		{"leader of galera", Options{System: Galera, PaxosSingleLeader: true}, "system galera has no option paxos-single-leader"},
+		{"control", Options{System: Standalone, NoSync: true}, ""},
+		{"control of quorate", Options{System: Quorate, NoSync: true}, "system quorate has no option no-sync"},
 		{"workers", Options{System: Async, Workers: 65}, "workers 65; it can be 1 to 64"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

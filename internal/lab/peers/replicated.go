@@ -32,7 +32,13 @@ func newReplicated(d *Deployment) *replicated {
 
 func (r *replicated) own(o Options) []Setting {
 	if o.System == Standalone {
-		return []Setting{{"super_read_only", "OFF", "there is nobody else"}}
+		own := []Setting{{"super_read_only", "OFF", "there is nobody else"}}
+		if o.NoSync {
+			const control = "the option --no-sync: the control of power-loss, which has to lose what was acknowledged"
+			own = append(own, Setting{"sync_binlog", "0", control}, Setting{"innodb_flush_log_at_trx_commit", "2", control},
+				Setting{"innodb_flush_log_at_timeout", "60", control})
+		}
+		return own
 	}
 	all := []Setting{
 		{"super_read_only", "ON", "every server begins so; the script opens the source"},

@@ -30,9 +30,12 @@ type servers struct {
 	settings []Setting
 }
 
-// newServers makes the servers, with the system's own settings.
+// newServers makes the servers, with the system's own settings, which replace those of all.
 func newServers(d *Deployment, names []string, own []Setting) servers {
-	g := servers{d: d, settings: slices.Concat(d.opts.mysqlVariables(), own)}
+	shared := slices.DeleteFunc(d.opts.mysqlVariables(), func(s Setting) bool {
+		return slices.ContainsFunc(own, func(o Setting) bool { return o.Name == s.Name })
+	})
+	g := servers{d: d, settings: slices.Concat(shared, own)}
 	in := d.opts.Install.MySQL
 	vars := variables(g.settings)
 	for name, dir := range map[string]string{
