@@ -8,10 +8,15 @@ LDFLAGS := -X main.version=$(VERSION)
 MYSQL   ?= $(CURDIR)/.mysql
 # The server that demo, tests and benchmarks use.
 export QUORATE_MYSQL_BASE ?= $(MYSQL)
+# Where the systems that the lab compares quorate with live, likewise.
+RIVALS  ?= $(CURDIR)/.rivals
+export QUORATE_RIVALS ?= $(RIVALS)
 DEMO_FLAGS ?=
 SEEDS      ?= 1..200
+PLAN       ?= smoke
+LAB_FLAGS  ?=
 
-.PHONY: help demo test build mysql lint bench fuzz sim mutate large clean
+.PHONY: help demo test build mysql lint bench fuzz sim mutate large rivals lab clean
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -22,8 +27,8 @@ test: mysql ## every test, from unit tests to real mysqld
 	$(GO) test -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
 	$(GO) test -timeout 60m ./test/e2e # alone: it waits for election timeouts, not for the compiler
 
-build: ## bin/quorate
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/quorate ./cmd/quorate
+build: ## bin/quorate and bin/quorate-lab
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quorate ./cmd/quorate-lab
 
 mysql: ## a private MySQL server in .mysql, unless QUORATE_MYSQL_BASE names one
 	@if [ "$(QUORATE_MYSQL_BASE)" = "$(MYSQL)" ]; then scripts/get-mysql.sh "$(MYSQL)"; fi
@@ -46,8 +51,14 @@ mutate: ## break production code line by line: the simulator must notice
 large: mysql ## transactions of 1 and 4 GiB, agents held to 256 MiB (minutes, 45 GiB of disk)
 	$(GO) test -tags large -count=1 -timeout 3h -v ./test/large
 
+rivals: ## the lab's other systems and sysbench in .rivals, unless QUORATE_RIVALS names a directory
+	@if [ "$(QUORATE_RIVALS)" = "$(RIVALS)" ]; then scripts/get-rivals.sh "$(RIVALS)"; fi
+
+lab: mysql rivals build ## quorate and its rivals side by side, PLAN=smoke (as root, minutes)
+	bin/quorate-lab run $(PLAN) $(LAB_FLAGS)
+
 fuzz: ## every fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh
 
-clean: ## what the targets made, but for .mysql
+clean: ## what the targets made, but for .mysql, .rivals and lab-results
 	rm -rf bin

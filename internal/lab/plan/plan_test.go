@@ -229,7 +229,7 @@ func TestJudge(t *testing.T) {
 func known() Known {
 	return Known{
 		Systems: map[string][]string{
-			"standalone": nil, "async": {"workers"}, "semisync": {"workers", "acks"}, "mgr": {"workers", "paxos-single-leader"},
+			"standalone": {"no-sync"}, "async": {"workers"}, "semisync": {"workers", "acks"}, "mgr": {"workers", "paxos-single-leader"},
 			"mgr-after": {"workers", "paxos-single-leader"}, "mgr-multi": {"workers"}, "galera": {"workers", "writers"},
 			"router": {"workers", "paxos-single-leader"}, "quorate": {"workers", "loggers", "learners"},
 		},
