@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/lab/fault"
+	"github.com/quorate/quorate/internal/lab/netlab"
 	"github.com/quorate/quorate/internal/lab/peers"
 	"github.com/quorate/quorate/internal/lab/plan"
 	"github.com/quorate/quorate/internal/lab/result"
@@ -28,6 +30,11 @@ func realCells(t *testing.T, steps ...plan.Step) Options {
 	rivals := os.Getenv(peers.EnvRivals)
 	if rivals == "" {
 		rivals = "../../../.rivals"
+	}
+	if probe, err := netlab.New(netlab.Presets()[0], slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	} else if err := errors.Join(probe.Up(t.Context()), probe.Close()); errors.Is(err, os.ErrPermission) {
+		t.Skipf("needs network namespaces: %v", err)
 	}
 	sysbench, err := workload.FindSysbench(rivals)
 	if err != nil && slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Experiment != result.RPO }) {

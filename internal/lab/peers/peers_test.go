@@ -36,7 +36,7 @@ func installations(t *testing.T, system string) Installations {
 		rivals := FindInstallations(mustAbs(t, "../../../.rivals"), "")
 		in.MariaDB, in.MySQLRouter = rivals.MariaDB, rivals.MySQLRouter
 	}
-	if system == Quorate {
+	if system == Quorate && in.MySQL != nil {
 		in.Quorate = filepath.Join(t.TempDir(), "quorate")
 		if out, err := exec.Command("go", "build", "-o", in.Quorate, "../../../cmd/quorate").CombinedOutput(); err != nil {
 			t.Fatalf("build quorate: %v: %s", err, out)
@@ -86,7 +86,9 @@ func network(t *testing.T, system string) Net {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Up(t.Context()); err != nil {
+	if err := n.Up(t.Context()); errors.Is(err, os.ErrPermission) {
+		t.Skipf("needs network namespaces: %v", err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
