@@ -113,7 +113,8 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	}
 	d.readOnly = args.DryRun
 	result := cluster.Restarted{Node: a.self.Name, DryRun: args.DryRun}
-	if a.board.own().Role == cluster.RolePrimary && !args.InPlace {
+	was := a.board.own().Role
+	if was == cluster.RolePrimary && !args.InPlace {
 		s, err := a.switchover(ctx, r.By, cluster.SwitchoverRequest{DryRun: args.DryRun, MaxPause: args.MaxPause, Wait: control.Timeout})
 		if err != nil {
 			return d, fmt.Errorf("move the primary first: %w", err)
@@ -129,20 +130,23 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	if err := a.runPlan(core.Restart{Reason: "restart asked for by " + r.By}, m); err != nil {
 		return d, err
 	}
-	inc, err := a.awaitMysqld(p.Incarnation())
+	inc, err := a.awaitMysqld(p.Incarnation(), args.InPlace && was == cluster.RolePrimary)
 	result.Incarnation, result.Seconds = inc, time.Since(began).Seconds()
 	d.result = result
 	return d, err
 }
 
-// awaitMysqld waits until a newer mysqld than the given one replicates or serves.
-func (a *Agent) awaitMysqld(than uint64) (incarnation uint64, err error) {
+// awaitMysqld waits until a newer mysqld than the given one replicates or serves: serves
+// again, if it is to and no other node leads. Its node is elected anew for that.
+func (a *Agent) awaitMysqld(than uint64, serves bool) (incarnation uint64, err error) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.cfg.MySQL.PromotionTimeout)
 	defer cancel()
 	for {
 		changed := a.board.changes()
 		role := a.board.own().Role
-		if p := a.currentProcess(); p != nil && p.Incarnation() > than && (role == cluster.RoleReplica || role == cluster.RolePrimary) {
+		raft := a.node.Role()
+		there := role == cluster.RolePrimary || role == cluster.RoleReplica && (!serves || raft.Leader != 0 && !raft.Leading)
+		if p := a.currentProcess(); p != nil && p.Incarnation() > than && there {
 			return p.Incarnation(), nil
 		}
 		select {
@@ -275,14 +279,15 @@ func (a *Agent) mayOpen() error {
 
 // endMaintenance switches maintenance off when its time is over.
 func (a *Agent) endMaintenance(ctx context.Context) {
-	m := a.board.clusterState().Maintenance
+	state := a.board.clusterState()
+	m := state.Maintenance
 	if m == nil || m.Until.IsZero() || time.Now().Before(m.Until) || !a.node.Role().Leading {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
 	by := "quorate, its time is over"
-	if _, err := a.changeState(ctx, by, cluster.Change{Maintenance: &cluster.MaintenanceChange{}}); err != nil {
+	if _, err := a.changeState(ctx, by, cluster.Change{Judged: state.Version, Maintenance: &cluster.MaintenanceChange{}}); err != nil {
 		a.logger.Warn("switch maintenance off, whose time is over: it is tried again", "error", err)
 	}
 }

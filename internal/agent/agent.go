@@ -90,8 +90,8 @@ type Agent struct {
 	mail   *mailbox
 	// ctx is Run's: operations and epochs live no longer than it.
 	ctx context.Context
-	// fail ends Run, with an error.
-	fail context.CancelCauseFunc
+	// fail ends Run, with an error; nil = what it would end does not run yet.
+	fail atomic.Pointer[context.CancelCauseFunc]
 	// work counts operations, epochs and process watchers.
 	work sync.WaitGroup
 
@@ -171,6 +171,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	}
 	a.board.init(cfg, a.self, version)
 	data.lives = a.board.lives
+	a.board.met, a.board.heardOf = data.hasMet, data.heardOf
 	a.board.self.Instance = data.identity.Instance
 	return a, nil
 }
@@ -213,10 +214,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	if err := a.introduce(ctx); err != nil {
-		return errors.Join(err, a.settle())
+		return errors.Join(unlessStopped(ctx, err), a.settle())
 	}
 	if err := a.open(ctx); err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	if a.runsMysqld() && os.Geteuid() == 0 && a.cfg.MySQL.User == "" {
 		a.logger.Warn("mysqld runs as root: set mysql.user to an account of its own")
@@ -224,6 +225,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := a.runAll(ctx)
 	err = errors.Join(err, a.settle())
 	return errors.Join(err, a.log.Close(), a.data.close())
+}
+
+// unlessStopped takes an end that was asked for, while the node joined for example, for
+// no failure.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // listen builds what others connect to, and opens its ports.
@@ -386,7 +396,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	// failed ends when a lower layer does: that ends everything.
 	failed, fail := context.WithCancelCause(base)
 	defer fail(nil)
-	a.fail = fail
+	a.setFail(fail)
 	var peers, node errgroup.Group
 	peers.Go(func() error {
 		err := a.peers.Run(base)
@@ -532,7 +542,7 @@ func (a *Agent) onFull(err error) {
 // damaged ends the agent where an entry turned out to be damaged: it has to be
 // healed before this node votes again.
 func (a *Agent) damaged(err error) {
-	a.fail(fmt.Errorf("read the log: %w", err))
+	a.end(fmt.Errorf("read the log: %w", err))
 }
 
 // input hands something that happened to core.

@@ -26,6 +26,10 @@ type board struct {
 	named atomic.Pointer[[]cluster.Member]
 	self  cluster.NodeStatus
 	peers map[cluster.NodeID]peerReport
+	// met tells with which data directory each peer was here last, and heardOf takes
+	// it from others (dataDir.met).
+	met     func() map[cluster.NodeID]string
+	heardOf func(map[cluster.NodeID]string) error
 	// troubles are shown as the reason where the role has none: by what they
 	// are about, a peer's name or "replication".
 	troubles map[string]string
@@ -53,6 +57,8 @@ func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 		b.self.Role, b.self.Mysqld = cluster.RoleLogger, cluster.MysqldNone
 	}
 	b.peers = map[cluster.NodeID]peerReport{}
+	b.met = func() map[cluster.NodeID]string { return nil }
+	b.heardOf = func(map[cluster.NodeID]string) error { return nil }
 	b.troubles = map[string]string{}
 	b.changed = make(chan struct{})
 }
@@ -191,6 +197,10 @@ func (b *board) received(from cluster.NodeID, blob []byte) error {
 	if s.ID != from {
 		return fmt.Errorf("node %s sent the status of node %q", b.name(from), s.Name)
 	}
+	// First: whoever was heard lets this node purge.
+	if err := b.heardOf(s.Joined); err != nil {
+		return fmt.Errorf("note which nodes have begun anew: %w", err)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.peers[from]
@@ -213,6 +223,13 @@ func (b *board) peerUp(id cluster.NodeID, up bool) {
 }
 
 func (p peerReport) live(now time.Time) bool { return p.up && now.Sub(p.at) < peerLiveFor }
+
+// joinsBlind tells whether this node joins, and knows no state of the cluster so far.
+func (b *board) joinsBlind() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.self.Role == cluster.RoleJoining && b.state.Version == 0
+}
 
 // lives tells whether a peer is there.
 func (b *board) lives(id cluster.NodeID) bool {
@@ -269,6 +286,7 @@ func (b *board) primary() (cluster.NodeID, bool) {
 
 // all returns the status of every member, this node's first-hand.
 func (b *board) all() []cluster.NodeStatus {
+	met := b.met()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -282,7 +300,8 @@ func (b *board) all() []cluster.NodeStatus {
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
 		}
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
-		s.Leaving = !m.Votes() && leaves(m, s)
+		// One that has begun anew is waited for, also where this agent has not heard it.
+		s.Leaving = !m.Votes() && leaves(m, s) && met[m.ID] != m.Instance
 		nodes = append(nodes, s)
 	}
 	if _, ok := memberOf(b.state, b.self.ID); !ok { // not yet, or not any more

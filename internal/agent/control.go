@@ -79,7 +79,7 @@ func (a *Agent) control(ctx context.Context, r control.Request) control.Answer {
 		return a.refusal(control.CodeUnknown, "node %s (quorate %s) knows no request %q", a.self.Name, a.version, r.Name)
 	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
 		return a.refusal(control.CodeInvalid, "the request does not say in a line who asks")
-	case a.node == nil && (a.out == nil || r.Name != recoverRequest):
+	case a.node == nil && (a.out == nil || r.Name != recoverRequest) && r.Name != orderRequest:
 		return a.refusal(control.CodeFailed, "node %s takes no part in the cluster so far, nothing was done: it is joining, or its log is being healed (quorate status); ask another node",
 			a.self.Name)
 	}
@@ -98,14 +98,20 @@ func (a *Agent) control(ctx context.Context, r control.Request) control.Answer {
 }
 
 // controlLeader finds the leader and has its agent carry a request out. parent
-// bounds what the request's own time does not: the way of an answer.
+// bounds what the request's own time does not: the way of an answer. Without a leader
+// it waits for as long as an election may take, however long the request itself may.
 func (a *Agent) controlLeader(parent context.Context, h handler, r control.Request) control.Answer {
 	ctx, cancel := context.WithTimeout(parent, h.timeout)
 	defer cancel()
-	why := ""
+	why, leaderless := "", time.NewTimer(control.Timeout)
+	defer leaderless.Stop()
 	for {
 		changed := a.board.changes()
-		switch role := a.node.Role(); {
+		role := a.node.Role()
+		if role.Leader != 0 {
+			leaderless.Reset(control.Timeout)
+		}
+		switch {
 		case role.Leading:
 			answer := a.carryOut(ctx, h, r)
 			if answer.Code != control.CodeNotLeader {
@@ -124,11 +130,15 @@ func (a *Agent) controlLeader(parent context.Context, h handler, r control.Reque
 		}
 		select {
 		case <-changed:
+			continue
 		case <-time.After(controlRetry):
+			continue
+		case <-leaderless.C:
+			h.timeout = min(h.timeout, control.Timeout)
 		case <-ctx.Done():
-			a.audited(h, r, done{}, errors.New("no leader took it"))
-			return a.refusal(control.CodeNoLeader, "no leader took the request within %v, nothing was done: %s", h.timeout, why)
 		}
+		a.audited(h, r, done{}, errors.New("no leader took it"))
+		return a.refusal(control.CodeNoLeader, "no leader took the request within %v, nothing was done: %s", h.timeout, why)
 	}
 }
 

@@ -35,6 +35,7 @@ const (
 const (
 	identityFile = "identity.json"
 	peersFile    = "peers.json"
+	metFile      = "met.json"
 	secretsFile  = "secrets.toml"
 )
 
@@ -68,9 +69,13 @@ type dataDir struct {
 	fresh    bool // nothing is there yet
 	identity identity
 	lock     *os.File
+	refused  refusals
 
 	mu   sync.Mutex
 	pins map[cluster.NodeID]string
+	// met has the instance with which each peer has last shaken hands, with this node or
+	// with one that has told it. Who has the one that the cluster gave it has begun anew.
+	met map[cluster.NodeID]string
 	// rebuilt are the nodes that may have a data directory still in place of which
 	// they are to have the one that is pinned, by the version of the cluster state.
 	rebuilt      map[cluster.NodeID]bool
@@ -93,6 +98,7 @@ type dataDir struct {
 // is empty is fine.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	d := &dataDir{path: cfg.DataDir, pins: map[cluster.NodeID]string{}, lives: func(cluster.NodeID) bool { return false }}
+	d.refused.path = d.join(refusedFile)
 	b, err := os.ReadFile(d.join(identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		d.fresh = true
@@ -109,7 +115,10 @@ func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	if err := json.Unmarshal(b, &d.identity); err != nil {
 		return nil, fmt.Errorf("data directory %s: %s is damaged: %w", cfg.DataDir, identityFile, err)
 	}
-	return d, d.identity.check(cfg)
+	if err := d.identity.check(cfg); err != nil {
+		return nil, err
+	}
+	return d, d.refused.load()
 }
 
 func newInstance() string {
@@ -166,7 +175,7 @@ func (d *dataDir) open() error {
 			return errors.Join(err, d.close())
 		}
 	}
-	if err := d.readPins(); err != nil {
+	if err := errors.Join(d.readPins(), d.readMet()); err != nil {
 		return errors.Join(err, d.close())
 	}
 	return nil
@@ -247,37 +256,57 @@ func (d *dataDir) readPins() error {
 	return nil
 }
 
+// readMet reads with which data directories the peers were here. Where an agent of
+// before has not noted that, each may have been here with the one that is pinned.
+func (d *dataDir) readMet() error {
+	b, err := os.ReadFile(d.join(metFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		d.met = maps.Clone(d.pins)
+		return writeJSON(d.join(metFile), d.met)
+	}
+	if err != nil {
+		return fmt.Errorf("read which peers were met: %w", err)
+	}
+	if err := json.Unmarshal(b, &d.met); err != nil {
+		return fmt.Errorf("data directory %s: "+metFile+" is damaged: %w", d.path, err)
+	}
+	return nil
+}
+
 // checkPeer pins the instance of a peer's data directory at first contact and
 // refuses another one from then on: a node that comes back with an empty log
-// would vote away what it had promised.
+// would vote away what it had promised. The instance that the cluster gives a node
+// goes to one directory: once that was here, any other is another.
 func (d *dataDir) checkPeer(id transport.Identity) error {
 	instance := hex.EncodeToString(id.Instance[:])
+	empty := id.Instance == [16]byte{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch pinned, ok := d.pins[id.Node]; {
+	pinned, ok := d.pins[id.Node]
+	ordered := ok && d.rebuilt[id.Node] && d.met[id.Node] != pinned
+	switch {
 	case ok && pinned == instance:
-		return nil
-	case ok && d.rebuilt[id.Node] && !d.votes && id.Instance != [16]byte{}:
+		return d.meet(id.Node, instance)
+	case ordered && !d.votes && !empty:
 		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.identity.Node)
-	case ok && d.rebuilt[id.Node]:
+	case ordered:
 		return &transport.RejectedError{Code: transport.CodeRebuild,
 			Text: fmt.Sprintf("node %q is to be rebuilt: %d/%s", id.NodeName, d.stateVersion, pinned)}
-	case ok && id.Instance == [16]byte{} && d.reseed && !d.lives(id.Node):
+	case ok && empty && d.reseed && !d.lives(id.Node):
 		if d.empty == nil {
 			d.empty = map[cluster.NodeID]time.Time{}
 		}
 		d.empty[id.Node] = time.Now()
 		return &transport.RejectedError{Code: transport.CodeReseed, Text: fmt.Sprintf("node %q has an empty data directory, "+
-			"but this cluster knows the one that it had (instance %.8s): it waits until the leader has it rebuilt", id.NodeName, pinned)}
-	case ok && id.Instance == [16]byte{}:
-		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had (instance %.8s): "+
-			"give it back, or the log that the cluster counts on is gone", id.NodeName, pinned)
+			"but this cluster knows the one that it had: it waits until the leader has it rebuilt: %d/%s", id.NodeName, d.stateVersion, pinned)}
+	case ok && empty:
+		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had: "+
+			"give it back, or the log that the cluster counts on is gone: %d/%s", id.NodeName, d.stateVersion, pinned)
 	case ok:
 		return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
-			"its log is not the one that this cluster counts on, or two agents run under the same name",
-			id.NodeName, instance, d.identity.Node, pinned)
-	}
-	if id.Instance == [16]byte{} {
+			"its log is not the one that this cluster counts on, or two agents run under the same name: %d/%s",
+			id.NodeName, instance, d.identity.Node, pinned, d.stateVersion, pinned)
+	case empty:
 		return nil // it only asks (Agent.introduce)
 	}
 	d.pins[id.Node] = instance
@@ -285,18 +314,70 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 		delete(d.pins, id.Node)
 		return err
 	}
+	return d.meet(id.Node, instance)
+}
+
+// meet notes durably that a node was here with a data directory. d.mu is held.
+func (d *dataDir) meet(id cluster.NodeID, instance string) error {
+	if d.met[id] == instance {
+		return nil
+	}
+	met := maps.Clone(d.met)
+	if met == nil {
+		met = map[cluster.NodeID]string{}
+	}
+	met[id] = instance
+	if err := writeJSON(d.join(metFile), met); err != nil {
+		return err
+	}
+	d.met = met
+	delete(d.empty, id) // it asked before that
 	return nil
 }
 
+// hasMet returns with which data directories the peers were here. Nobody changes it.
+func (d *dataDir) hasMet() map[cluster.NodeID]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.met
+}
+
+// joined returns the nodes without a vote that were here with the data directory that
+// the cluster gave them: what the other nodes have to know, or they purge what these need.
+func (d *dataDir) joined() map[cluster.NodeID]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	joined := map[cluster.NodeID]string{}
+	for id, rebuilt := range d.rebuilt {
+		if rebuilt && d.met[id] == d.pins[id] {
+			joined[id] = d.pins[id]
+		}
+	}
+	return joined
+}
+
+// heardOf takes from another node what joined says there. That may be of an older state
+// than this node's, or of a newer one.
+func (d *dataDir) heardOf(joined map[cluster.NodeID]string) (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, instance := range joined {
+		if pinned, ok := d.pins[id]; !ok || d.met[id] != pinned {
+			err = errors.Join(err, d.meet(id, instance))
+		}
+	}
+	return err
+}
+
 // expect pins the data directories of nodes that are rebuilt, or were, as the cluster
-// has agreed on them.
-func (d *dataDir) expect(p cluster.StatePoint) error {
+// has agreed on them. kept: p is on this node's disk.
+func (d *dataDir) expect(p cluster.StatePoint, kept bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := maps.Clone(d.pins)
 	d.rebuilt, d.stateVersion = map[cluster.NodeID]bool{}, p.State.Version
 	d.reseed = p.State.Reseed != cluster.ReseedManual
-	d.votes = slices.Contains(p.State.Voters(), cluster.NodeID(d.identity.NodeID))
+	d.votes = kept && slices.Contains(p.State.Voters(), cluster.NodeID(d.identity.NodeID))
 	for _, m := range p.State.Members {
 		leaves := slices.Contains(p.Outgoing, m.ID) // its old data count until the change is complete
 		if m.Instance != "" && uint64(m.ID) != d.identity.NodeID && !leaves {
@@ -342,13 +423,15 @@ func (d *dataDir) rebuild(instance string) error {
 func (d *dataDir) forgetPeers() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.pins) == 0 {
+	if len(d.pins) == 0 && len(d.met) == 0 {
 		return nil
 	}
-	if err := writeJSON(d.join(peersFile), map[cluster.NodeID]string{}); err != nil {
+	none := map[cluster.NodeID]string{}
+	if err := errors.Join(writeJSON(d.join(metFile), none), writeJSON(d.join(peersFile), none)); err != nil {
 		return err
 	}
 	clear(d.pins)
+	d.met = none
 	return nil
 }
 

@@ -47,6 +47,7 @@ const (
 // A node that is stopped in between begins anew: nothing was promised.
 func (a *Agent) join(ctx context.Context) error {
 	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
+	a.board.setRole(cluster.RoleJoining, "")
 	if err := a.data.forgetPeers(); err != nil {
 		return err
 	}
@@ -159,6 +160,13 @@ func (j *joiner) ask(ctx context.Context) error {
 	j.plans = nil
 	asked := map[cluster.NodeID]bool{j.a.self.ID: true}
 	var errs []error
+	var rejections []*transport.RejectedError
+	by := map[*transport.RejectedError]string{}
+	defer func() {
+		if r := weightiest(rejections); r != nil {
+			j.a.rejected(by[r], r)
+		}
+	}()
 	for {
 		members := slices.DeleteFunc(slices.Clone(j.a.board.list()), func(m cluster.Member) bool { return asked[m.ID] })
 		if len(members) == 0 {
@@ -169,20 +177,25 @@ func (j *joiner) ask(ctx context.Context) error {
 		if err := j.request(ctx, members[0].ID, seedPlanRequest, &p); err != nil {
 			errs = append(errs, err)
 			if r, ok := errors.AsType[*transport.RejectedError](err); ok {
-				j.a.rejected(members[0].Name, r)
+				rejections, by[r] = append(rejections, r), members[0].Name
 			}
+			continue
+		}
+		if m, _ := memberOf(p.State.State, j.a.self.ID); m.Instance != "" && m.Instance != j.a.data.identity.Instance {
+			errs = append(errs, fmt.Errorf("node %s knows this node by another data directory", p.Node))
 			continue
 		}
 		j.plans = append(j.plans, p)
 		if p.State.State.Version >= j.a.board.clusterState().Version {
-			j.a.followMembers(p.State)
+			j.a.followMembers(p.State, false)
 		}
 	}
 	if len(j.plans) > 0 {
 		return nil
 	}
+	errs = append(errs, errors.New("there is nobody to ask"))
 	return fmt.Errorf("no member of the cluster answers as one that knows this node (add it there: quorate node add %s --peer %s --kind %s): %w",
-		j.a.self.Name, j.a.self.Peer, j.a.self.Kind, errors.Join(errs...))
+		j.a.self.Name, j.a.self.Peer, j.a.self.Kind, errs[0]) // the others say the like
 }
 
 // request asks another node's agent.

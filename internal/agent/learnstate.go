@@ -49,7 +49,7 @@ func (a *Agent) learnState(ctx context.Context) {
 		if p.State.Version > own {
 			a.logger.Info("the members are others than this node's log says so far",
 				"from", n.Name, "version", p.State.Version, "was", own)
-			a.followMembers(p)
+			a.followMembers(p, false)
 			return
 		}
 	}

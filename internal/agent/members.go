@@ -71,6 +71,7 @@ func (a *Agent) membership() map[string]handler {
 		"node.remove":   change(a.controlNodeRemove),
 		"node.rebuild":  change(a.controlNodeRebuild),
 		recoverRequest:  {run: a.controlRecoverReport},
+		orderRequest:    {run: a.controlOrder},
 		seedPlanRequest: {run: a.controlSeedPlan},
 		seedDataRequest: {run: a.controlSeedData},
 		stateRequest:    {run: a.controlStateKept},
@@ -78,19 +79,21 @@ func (a *Agent) membership() map[string]handler {
 }
 
 // followMembers makes the cluster state's members those that this node talks to,
-// unless it knows a newer one.
-func (a *Agent) followMembers(p cluster.StatePoint) {
+// unless it knows a newer one. Only by a state that it keeps on its disk does it tell
+// others to go, who give up what they have: by one that it was merely told of, and
+// forgets with a crash, it would wait for their votes again.
+func (a *Agent) followMembers(p cluster.StatePoint, kept bool) {
 	s := p.State
 	if s.Version < a.board.clusterState().Version {
 		return
 	}
 	a.board.setState(s)
-	if err := a.data.expect(p); err != nil {
+	if err := a.data.expect(p, kept); err != nil {
 		a.logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
 	}
 	a.peers.SetPeers(a.transportPeers())
 	var removed []cluster.NodeID // whom a node without a vote tells nothing: see dataDir.votes
-	if slices.Contains(s.Voters(), a.self.ID) {
+	if kept && slices.Contains(s.Voters(), a.self.ID) {
 		removed = s.Removed
 	}
 	a.peers.SetRemoved(removed)
@@ -114,7 +117,7 @@ func (a *Agent) openMembers(ctx context.Context) error {
 	}
 	last, err := lastState(a.data.join(stateFile))
 	if err == nil && len(last.State.Members) > 0 && last.State.Version > 0 {
-		a.followMembers(last)
+		a.followMembers(last, true)
 	}
 	return err
 }
@@ -130,7 +133,7 @@ func (a *Agent) runMembers(ctx context.Context) error {
 		// On disk first: whom this node tells that it is to go gives up what it has.
 		a.keepState()
 		if a.state.point().Index >= point.Index {
-			a.followMembers(point)
+			a.followMembers(point, true)
 		}
 		for range ticks(ctx, ticker, changed) {
 			if a.state.point().Index < point.Index {
@@ -199,8 +202,24 @@ func (a *Agent) leave(e leavingError) {
 		return
 	}
 	a.logger.Error("this node cannot go on as it is", "reason", e.Error(), "data_dir", a.cfg.DataDir)
-	if fail := a.fail; fail != nil {
-		time.AfterFunc(leaveGrace, func() { fail(&e) })
+	if a.fail.Load() != nil {
+		time.AfterFunc(leaveGrace, func() { a.end(&e) })
+	}
+}
+
+// setFail says what ends Run from now on. A node that found out while it was healed,
+// or joined, that it has to go ends at once.
+func (a *Agent) setFail(fail context.CancelCauseFunc) {
+	a.fail.Store(&fail)
+	if e := a.leaving.Load(); e != nil {
+		fail(e)
+	}
+}
+
+// end ends Run, if there is anything to end.
+func (a *Agent) end(err error) {
+	if fail := a.fail.Load(); fail != nil {
+		(*fail)(err)
 	}
 }
 
@@ -211,7 +230,7 @@ func (a *Agent) settle() (err error) {
 	case e == nil || a.settled:
 		return nil
 	case e.superseded != nil:
-		err = a.data.superseded(*e.superseded)
+		err = a.supersede(*e.superseded)
 	case e.state != nil:
 		_, err = a.state.write(*e.state)
 	case e.instance == "":
@@ -447,8 +466,14 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 			return
 		}
 	case transport.CodeRecovered:
-		if r, ok := orderOf(err); ok && a.supersedes(r) {
+		r, ok := orderOf(err)
+		if ok && a.supersedes(r) {
 			a.obey(by, r)
+			return
+		}
+		if ok && a.board.clusterState().Version >= r.Version { // it speaks to whom it takes for one of before
+			a.board.setTrouble(by, fmt.Sprintf("node %s is of before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
+				by, r.Node, by))
 			return
 		}
 	}

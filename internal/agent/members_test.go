@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,34 +96,43 @@ func TestSeedIsChosen(t *testing.T) {
 	}
 }
 
+// answers is what nodes with these data directories are told; where that is to begin
+// anew, with the instance, by state 7.
+func answers(t *testing.T, d *dataDir, asking []transport.Identity, instance string) (codes []transport.Code) {
+	for _, id := range asking {
+		err := d.checkPeer(id)
+		r, ok := errors.AsType[*transport.RejectedError](err)
+		switch {
+		case err == nil:
+			codes = append(codes, 0)
+			continue
+		case !ok:
+			codes = append(codes, transport.CodePeer)
+			continue
+		}
+		codes = append(codes, r.Code)
+		version, got, ok := rebuildOrder(r.Text)
+		if r.Code == transport.CodeRebuild && (!ok || got != instance || version != 7) {
+			t.Errorf("%q says %d, %q, %t", r.Text, version, got, ok)
+		}
+	}
+	return codes
+}
+
 // TestRebuiltPeer: once its vote is gone a node's old data directory is refused, with
-// word of the new one, and no other is taken for that.
+// word of the new one, and no other is taken for that. The word goes to one directory:
+// once that was here no other gets it, also after a restart.
 func TestRebuiltPeer(t *testing.T) {
 	old, next := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{2}}
 	empty, other := transport.Identity{Node: 2, NodeName: "b"}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{3}}
 	const instance = "02000000000000000000000000000000"
-	running := false
-	d := &dataDir{path: t.TempDir(), pins: map[cluster.NodeID]string{}, identity: identity{NodeID: 1}, lives: func(cluster.NodeID) bool { return running }}
-	codes := func() (codes []transport.Code) {
-		for _, id := range []transport.Identity{old, next, empty, other} {
-			err := d.checkPeer(id)
-			r, ok := errors.AsType[*transport.RejectedError](err)
-			switch {
-			case err == nil:
-				codes = append(codes, 0)
-			case !ok:
-				codes = append(codes, transport.CodePeer)
-			default:
-				codes = append(codes, r.Code)
-				if r.Code == transport.CodeReseed {
-					continue
-				}
-				if version, got, ok := rebuildOrder(r.Text); !ok || got != instance || version != 7 {
-					t.Errorf("%q says %d, %q, %t", r.Text, version, got, ok)
-				}
-			}
+	running, kept := false, true
+	lives := func(cluster.NodeID) bool { return running }
+	d := &dataDir{path: t.TempDir(), pins: map[cluster.NodeID]string{}, identity: identity{NodeID: 1}, lives: lives}
+	meet := func() {
+		if err := d.checkPeer(next); err != nil {
+			t.Errorf("its new data directory: %v", err)
 		}
-		return codes
 	}
 	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 1, Kind: cluster.KindFull, Instance: "x"}, {ID: 2, Name: "b", Kind: cluster.KindLearner, Instance: instance}}}}
 	const refused, rebuild, reseed = transport.CodePeer, transport.CodeRebuild, transport.CodeReseed
@@ -130,28 +141,180 @@ func TestRebuiltPeer(t *testing.T) {
 		change func()
 		want   []transport.Code
 	}{
-		{"before", func() {}, []transport.Code{0, refused, refused, refused}},
-		{"while it is under way", func() { p.Outgoing = []cluster.NodeID{1, 2} }, []transport.Code{0, refused, reseed, refused}},
-		{"complete", func() { p.Outgoing = nil }, []transport.Code{rebuild, 0, rebuild, rebuild}},
-		{"told by a node without a vote", func() { p.State.Members[0].Kind = cluster.KindLearner }, []transport.Code{refused, 0, rebuild, refused}},
-		{"and with one", func() { p.State.Members[0].Kind = cluster.KindFull }, []transport.Code{rebuild, 0, rebuild, rebuild}},
-		{"rebuilt", func() { p.State.Members[1].Kind = cluster.KindFull }, []transport.Code{refused, 0, reseed, refused}},
-		{"and it runs", func() { running = true }, []transport.Code{refused, 0, refused, refused}},
-		{"by operators alone", func() { running, p.State.Reseed = false, cluster.ReseedManual }, []transport.Code{refused, 0, refused, refused}},
+		{"before", func() {}, []transport.Code{0, refused, refused}},
+		{"while it is under way", func() { p.Outgoing = []cluster.NodeID{1, 2} }, []transport.Code{0, reseed, refused}},
+		{"complete", func() { p.Outgoing = nil }, []transport.Code{rebuild, rebuild, rebuild}},
+		{"told by a node without a vote", func() { p.State.Members[0].Kind = cluster.KindLearner }, []transport.Code{refused, rebuild, refused}},
+		{"and by one that keeps no such state", func() { p.State.Members[0].Kind, kept = cluster.KindFull, false }, []transport.Code{refused, rebuild, refused}},
+		{"that does", func() { kept = true }, []transport.Code{rebuild, rebuild, rebuild}},
+		{"and with one", func() { p.State.Members[0].Kind = cluster.KindFull }, []transport.Code{rebuild, rebuild, rebuild}},
+		{"it has begun anew", meet, []transport.Code{refused, reseed, refused}},
+		{"and after a restart", func() {
+			before := d
+			d = &dataDir{path: before.path, pins: map[cluster.NodeID]string{}, identity: before.identity, lives: lives}
+			if err := errors.Join(d.readPins(), d.readMet()); err != nil {
+				t.Fatal(err)
+			}
+		}, []transport.Code{refused, reseed, refused}},
+		{"rebuilt", func() { p.State.Members[1].Kind = cluster.KindFull }, []transport.Code{refused, reseed, refused}},
+		{"and it runs", func() { running = true }, []transport.Code{refused, refused, refused}},
+		{"as a learner for good", func() { p.State.Members[1].Kind = cluster.KindLearner }, []transport.Code{refused, refused, refused}},
+		{"by operators alone", func() { running, p.State.Reseed = false, cluster.ReseedManual }, []transport.Code{refused, refused, refused}},
 	} {
 		step.change()
 		if step.name != "before" {
-			if err := d.expect(p); err != nil {
+			if err := d.expect(p, kept); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if diff := cmp.Diff(step.want, codes()); diff != "" {
+		if diff := cmp.Diff(step.want, answers(t, d, []transport.Identity{old, empty, other}, instance)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
-	again := &dataDir{path: d.path, pins: map[cluster.NodeID]string{}}
-	if err := again.readPins(); err != nil || again.pins[2] != instance || again.pins[1] != "" {
-		t.Errorf("after a restart: %v, %v", again.pins, err)
+	meet()
+	if d.pins[2] != instance || d.pins[1] != "" {
+		t.Errorf("it knows %v", d.pins)
+	}
+}
+
+// TestNodeThatHasJoinedIsWaitedFor: a node that was rebuilt, joined, and is away counts
+// for a purge as any other that was never heard, also with an agent that was started
+// meanwhile, or was away itself and hears of it; one that never began anew does not.
+func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
+	const instance = "02000000000000000000000000000000"
+	cfg := testConfig(t, t.TempDir())
+	members := cfg.ClusterMembers()
+	self := slices.IndexFunc(members, func(m cluster.Member) bool { return m.ID == cfg.Self().ID })
+	b := (self + 1) % len(members)
+	members[b].Kind, members[b].Becomes, members[b].Instance = cluster.KindLearner, cluster.KindFull, instance
+	state := cluster.State{Version: 7, Members: members}
+	start := func(path string) *Agent {
+		a := &Agent{cfg: cfg, self: members[self], logger: slog.New(slog.DiscardHandler)}
+		a.data = &dataDir{path: path, pins: map[cluster.NodeID]string{}, identity: identity{NodeID: uint64(members[self].ID)}}
+		a.data.lives = func(cluster.NodeID) bool { return false }
+		if err := errors.Join(a.data.readPins(), a.data.readMet()); err != nil {
+			t.Fatal(err)
+		}
+		a.board.init(cfg, a.self, "")
+		a.board.met, a.board.heardOf = a.data.hasMet, a.data.heardOf
+		a.board.setState(state)
+		if err := a.data.expect(cluster.StatePoint{State: state}, true); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	leaving := func(a *Agent) bool {
+		nodes := a.board.all()
+		return nodes[slices.IndexFunc(nodes, func(n cluster.NodeStatus) bool { return n.ID == members[b].ID })].Leaving
+	}
+	path, other := t.TempDir(), t.TempDir()
+	for range 2 {
+		if !leaving(start(path)) {
+			t.Error("it never began anew, and is waited for")
+		}
+	}
+	a := start(path)
+	if err := a.data.checkPeer(transport.Identity{Node: members[b].ID, NodeName: members[b].Name, Instance: [16]byte{2}}); err != nil {
+		t.Fatal(err)
+	}
+	if leaving(a) || leaving(start(path)) {
+		t.Error("it has begun anew, and is not waited for")
+	}
+	c := start(other)
+	if !leaving(c) {
+		t.Error("nobody has told the other one")
+	}
+	said := a.data.joined()
+	if err := c.data.heardOf(said); err != nil || len(said) != 1 || leaving(c) || leaving(start(other)) {
+		t.Errorf("told %v, %v, it is not waited for", said, err)
+	}
+	if err := c.data.heardOf(map[cluster.NodeID]string{members[b].ID: "of before"}); err != nil || leaving(c) {
+		t.Errorf("by what was before it is not waited for: %v", err)
+	}
+}
+
+// TestWeightiestRejection: a node that knows nothing goes by the newest state that is
+// spoken of, and takes no instance that has been used.
+func TestWeightiestRejection(t *testing.T) {
+	r := func(c transport.Code, version string) *transport.RejectedError {
+		if version != "" {
+			version = ": " + version + "/02000000000000000000000000000000"
+		}
+		return &transport.RejectedError{Code: c, Text: "node b is refused" + version}
+	}
+	const peer, rebuild, reseed, removed = transport.CodePeer, transport.CodeRebuild, transport.CodeReseed, transport.CodeRemoved
+	for _, c := range []struct {
+		name string
+		all  []*transport.RejectedError // the first is to win
+	}{
+		{"one", []*transport.RejectedError{r(rebuild, "4")}},
+		{"it had its vote back since", []*transport.RejectedError{r(reseed, "6"), r(rebuild, "4")}},
+		{"the order is news", []*transport.RejectedError{r(rebuild, "7"), r(reseed, "6"), r(peer, "5")}},
+		{"it was here already", []*transport.RejectedError{r(reseed, "7"), r(rebuild, "7")}},
+		{"it is here", []*transport.RejectedError{r(peer, "7"), r(reseed, "7"), r(rebuild, "7")}},
+		{"a learner does not say", []*transport.RejectedError{r(rebuild, "7"), r(peer, "")}},
+		{"an older agent waits", []*transport.RejectedError{r(rebuild, "7"), r(reseed, "")}},
+		{"removed", []*transport.RejectedError{r(removed, ""), r(rebuild, "7"), r(peer, "8")}},
+	} {
+		slices.Reverse(c.all)
+		want := c.all[len(c.all)-1]
+		for range c.all {
+			if got := weightiest(c.all); got != want {
+				t.Errorf("%s: %v of version %s", c.name, got.Code, got.Text)
+			}
+			c.all = append(c.all[1:], c.all[0])
+		}
+		if got := sentenceOf(want); got != "node b is refused" {
+			t.Errorf("%s: people are told %q", c.name, got)
+		}
+	}
+	if got := weightiest(nil); got != nil {
+		t.Errorf("nobody refuses it, and it goes by %v", got)
+	}
+}
+
+// TestJoinerIsToldByAllOfThem: a node that joins and knows no state yet does not begin
+// anew because one peer says so; one that knows a state has something to judge by.
+func TestJoinerIsToldByAllOfThem(t *testing.T) {
+	order := &transport.RejectedError{Code: transport.CodeRebuild, Text: "node a is to be rebuilt: 8/02000000000000000000000000000000"}
+	for _, c := range []struct {
+		role    cluster.Role
+		version uint64
+		leaves  bool
+	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
+		a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
+		a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
+		state := a.board.clusterState()
+		state.Version = c.version
+		a.board.setState(state)
+		a.board.setRole(c.role, "")
+		peerHandler{a}.Rejected(2, order)
+		if got := a.leaving.Load() != nil; got != c.leaves {
+			t.Errorf("%s, state %d: it leaves: %t", c.role, c.version, got)
+		}
+	}
+}
+
+// TestShort: whoever lacks what the leader's log has no more gets nothing ever again.
+func TestShort(t *testing.T) {
+	n := cluster.NodeStatus{Reachable: true, Instance: "new", Role: cluster.RoleReplica, LogState: cluster.LogOK, LogLast: 98}
+	for name, c := range map[string]struct {
+		change func(*cluster.NodeStatus)
+		want   bool
+	}{
+		"it lacks some":    {func(*cluster.NodeStatus) {}, true},
+		"it has the last":  {func(n *cluster.NodeStatus) { n.LogLast = 99 }, false},
+		"it is away":       {func(n *cluster.NodeStatus) { n.Reachable = false }, false},
+		"over its old one": {func(n *cluster.NodeStatus) { n.Instance = "old" }, false},
+		"it copies":        {func(n *cluster.NodeStatus) { n.Role, n.LogLast = cluster.RoleJoining, 10 }, false},
+		"it has no log":    {func(n *cluster.NodeStatus) { n.LogLast = 0 }, false},
+		"it is healed":     {func(n *cluster.NodeStatus) { n.LogState = cluster.LogRepairing }, false},
+	} {
+		n := n
+		c.change(&n)
+		if got := short(cluster.Member{Instance: "new"}, n, 100); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
 	}
 }
 
@@ -168,5 +331,19 @@ func TestOldRebuildOrderIsIgnored(t *testing.T) {
 		if got := a.leaving.Load() != nil; got != leaves {
 			t.Errorf("version %s: leaves %t", version, got)
 		}
+	}
+}
+
+// TestLeavingIsNotForgotten: a node that is told to go while its log is healed, or while
+// it joins, goes when it is through. Nothing tells it again.
+func TestLeavingIsNotForgotten(t *testing.T) {
+	a := &Agent{logger: slog.New(slog.DiscardHandler)}
+	order := leavingError{instance: "b7"}
+	a.leave(order)
+	ctx, fail := context.WithCancelCause(t.Context())
+	defer fail(nil)
+	a.setFail(fail)
+	if got, ok := errors.AsType[*leavingError](context.Cause(ctx)); !ok || *got != order {
+		t.Errorf("it ends with %v, want %+v", context.Cause(ctx), order)
 	}
 }

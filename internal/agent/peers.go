@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -52,6 +55,9 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
+	if err.Code == transport.CodeRebuild && h.a.board.joinsBlind() {
+		return // one peer may speak of what was long ago: joiner.ask weighs what all say
+	}
 	h.a.rejected(h.a.board.name(id), err)
 }
 
@@ -98,7 +104,7 @@ func (a *Agent) introduce(ctx context.Context) error {
 	asking := transport.New(transport.Config{
 		Identity: identity, Listen: a.self.Peer, Peers: a.transportPeers(), Handler: stranger{}, Logger: a.logger,
 	})
-	r := asking.Introduce(ctx)
+	r := weightiest(asking.Introduce(ctx))
 	if r == nil || r.Code != transport.CodeReseed {
 		return a.introduced(r)
 	}
@@ -113,6 +119,32 @@ func (a *Agent) introduced(r *transport.RejectedError) error {
 	}
 	a.rejected("the cluster", r)
 	return fmt.Errorf("the cluster refuses this node: %s", sentenceOf(r))
+}
+
+// weightiest is the rejection by which a node goes that knows nothing by which to judge
+// them; nil = there is none. Those that say what a state of the cluster has for its data
+// directory count by that state: the rest is out of date. Of the same one the more
+// careful answer counts: who says that another directory has been here knows more.
+func weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
+	if len(rejections) == 0 {
+		return nil
+	}
+	care := []transport.Code{transport.CodeRebuild, transport.CodeReseed, transport.CodePeer}
+	weight := func(r *transport.RejectedError) (version uint64, at int) {
+		if at = slices.Index(care, r.Code); at < 0 {
+			return math.MaxUint64, 0 // a person's
+		}
+		version, _, ok := rebuildOrder(r.Text)
+		if !ok {
+			version = 0 // it says of none
+		}
+		return version, at
+	}
+	return slices.MaxFunc(rejections, func(x, y *transport.RejectedError) int {
+		xVersion, xAt := weight(x)
+		yVersion, yAt := weight(y)
+		return cmp.Or(cmp.Compare(xVersion, yVersion), cmp.Compare(xAt, yAt))
+	})
 }
 
 // awaitReseed waits until the leader has had this node rebuilt, which has lost its data
@@ -136,8 +168,8 @@ func (a *Agent) awaitReseed(ctx context.Context, asking *transport.Transport, r 
 // askForReseed asks again and again, until there is another answer.
 func (a *Agent) askForReseed(ctx context.Context, asking *transport.Transport, r *transport.RejectedError) error {
 	for said := ""; ; {
-		if r.Text != said {
-			said = r.Text
+		if now := sentenceOf(r); now != said {
+			said = now
 			a.logger.Warn("this node has lost its data directory", "reason", said)
 			a.board.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = cluster.RoleJoining, said })
 		}
@@ -146,8 +178,8 @@ func (a *Agent) askForReseed(ctx context.Context, asking *transport.Transport, r
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		switch next := asking.Introduce(ctx); {
-		case next == nil: // whoever knows that it has lost its data is away: it is none the less so
+		// Whoever knows that it has lost its data may be away: it is none the less so.
+		switch next := weightiest(append(asking.Introduce(ctx), r)); {
 		case next.Code == transport.CodeReseed:
 			r = next
 		default:

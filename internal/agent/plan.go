@@ -43,7 +43,7 @@ func (a *Agent) changeAs(ctx context.Context, by string, ask cluster.Ask, c clus
 		return a.planned(c, plan), nil
 	}
 	d, err := a.changeState(ctx, by, c)
-	if result, ok := d.result.(cluster.ChangeResult); ok && len(plan.Stops) > 0 {
+	if result, ok := d.result.(cluster.ChangeResult); ok && result.Changed {
 		result.Plan = plan
 		d.result = result
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,9 +62,15 @@ func (a *Agent) retention() replay.Retention {
 func (a *Agent) planPurge(r replay.Retention) cluster.PurgePlan {
 	a.keepState() // what it needs of the log is then as little as can be
 	// The segments first: what comes to them meanwhile is needed by nobody less.
-	in := replay.PurgeInput{Segments: a.log.Segments(), Retention: r, Now: time.Now()}
-	nodes := provider{a}.Status().Nodes
+	segments := a.log.Segments()
+	return a.planPurgeFor(r, segments, provider{a}.Status().Nodes)
+}
+
+// planPurgeFor says it from what these said.
+func (a *Agent) planPurgeFor(r replay.Retention, segments []seglog.SegmentInfo, nodes []cluster.NodeStatus) cluster.PurgePlan {
+	in := replay.PurgeInput{Segments: segments, Retention: r, Now: time.Now()}
 	if len(a.node.Committed().State().Outgoing) > 0 {
+		nodes = slices.Clone(nodes)
 		for i := range nodes { // what they have may be needed until the voters have changed
 			nodes[i].Leaving = false
 		}

@@ -192,6 +192,7 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 		kind = cluster.KindFull
 	}
 	id, before := r.a.data.identity, r.survey.State.State
+	before.Version = max(before.Version, r.a.data.refused.version())
 	if id.Superseded != nil { // this recovery is later than that one
 		before.Version = max(before.Version, id.Superseded.Version)
 	}

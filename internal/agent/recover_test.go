@@ -177,6 +177,7 @@ func TestRecoverySupersedes(t *testing.T) {
 		{name: "joined since", known: 1_000_002},
 		{name: "joins", id: identity{Joining: true}},
 		{name: "empty directory", fresh: true},
+		{name: "first start of all", fresh: true, id: identity{Log: true}, want: true},
 		{name: "knows", known: 41, id: identity{Superseded: &order}},
 		{name: "knows of an earlier one", known: 41, id: identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
 	} {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"math"
 	"strings"
 	"time"
 
@@ -45,16 +44,17 @@ func (a *Agent) repairNodes(ctx context.Context) {
 	var troubles []string
 	state := a.node.Committed().State().State
 	holder, bytes := a.holder(state)
+	first := a.log.Segments()[0].FirstIndex // before what the members say: neither goes back
 	for _, n := range a.board.all() {
 		m, ok := memberOf(state, n.ID)
 		if !ok || n.ID == a.self.ID {
 			continue
 		}
 		sight := a.repairSight(now, n)
-		sight.LogBytes, sight.Holds = bytes, holder == m.Name
+		sight.LogBytes, sight.Holds, sight.Short = bytes, holder == m.Name, short(m, n, first)
 		why, held := state.Repair(m, sight)
 		if why != "" {
-			err := a.repairNode(ctx, m, why)
+			err := a.repairNode(ctx, m, why, state.Version)
 			if err == nil {
 				break // one at a time: the state is another one now
 			}
@@ -90,15 +90,23 @@ func (a *Agent) repairSight(now time.Time, n cluster.NodeStatus) cluster.RepairS
 		Silence: now.Sub(heard),
 		Empty:   now.Sub(a.data.askedEmpty(n.ID)) < emptyAskedFor,
 		Errant:  n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
-		Repairs: repairs,
+		Repairs: repairs, Leaving: n.Leaving,
 	}
 }
 
-// repairNode asks for what "quorate node rebuild" asks for.
-func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string) error {
+// short tells whether a node lacks entries from before the first that this leader has:
+// one that was not waited for, because nobody that was there knew that it had joined.
+func short(m cluster.Member, n cluster.NodeStatus, first uint64) bool {
+	return n.Reachable && n.Instance == m.Instance && n.LogState == cluster.LogOK && n.Role != cluster.RoleJoining &&
+		n.LogLast > 0 && n.LogLast+1 < first
+}
+
+// repairNode asks for what "quorate node rebuild" asks for, of the state that it was
+// judged on: maintenance may have begun meanwhile, or another node be rebuilt.
+func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string, judged uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
-	_, err := a.changeState(ctx, a.byItself(), cluster.Change{Membership: &cluster.MembershipChange{
+	_, err := a.changeState(ctx, a.byItself(), cluster.Change{Judged: judged, Membership: &cluster.MembershipChange{
 		Op: cluster.OpRebuild, Name: m.Name, Instance: newInstance(), Why: why,
 	}})
 	if err != nil {
@@ -113,30 +121,15 @@ func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string) er
 // holder is the member because of which this node's log is longer than the cluster is
 // to keep for one that is away; "" = nobody is.
 func (a *Agent) holder(s cluster.State) (name string, bytes int64) {
-	for _, segment := range a.log.Segments() {
+	segments := a.log.Segments()
+	for _, segment := range segments {
 		bytes += segment.Bytes
 	}
 	if s.RetainBytesMax == 0 || bytes <= s.RetainBytesMax {
 		return "", bytes
 	}
-	if a.planPurge(replay.Retention{BytesMax: s.RetainBytesMax}).Blocked == "" {
-		return "", bytes // it can be purged, or is not of use to be
-	}
-	needs, _ := replay.Needs(provider{a}.Status().Nodes)
-	return neediest(needs), bytes
-}
-
-// neediest is who needs most of the log. It is nobody while of one it is not known what
-// it needs: that may be next to nothing, and to rebuild another one would free nothing.
-func neediest(needs []replay.Need) (name string) {
-	from := uint64(math.MaxUint64)
-	for _, n := range needs {
-		if !n.Known {
-			return ""
-		}
-		if n.From < from {
-			name, from = n.Who, n.From
-		}
-	}
-	return name
+	retention := replay.Retention{BytesMax: s.RetainBytesMax}
+	return replay.Holder(provider{a}.Status().Nodes, bytes-s.RetainBytesMax, func(nodes []cluster.NodeStatus) cluster.PurgePlan {
+		return a.planPurgeFor(retention, segments, nodes)
+	}), bytes
 }

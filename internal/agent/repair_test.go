@@ -14,29 +14,8 @@ import (
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/transport"
 )
-
-// TestNeediest: who holds the log, and nobody while it is not known what one needs. A
-// member that this agent has not heard may need next to nothing.
-func TestNeediest(t *testing.T) {
-	need := func(who string, from uint64) replay.Need { return replay.Need{Who: who, From: from, Known: true} }
-	for name, c := range map[string]struct {
-		needs []replay.Need
-		want  string
-	}{
-		"nobody":               {nil, ""},
-		"the oldest":           {[]replay.Need{need("a", 90), need("b", 10), need("c", 80)}, "b"},
-		"all of it":            {[]replay.Need{need("a", 90), need("b", 0)}, "b"},
-		"one was never heard":  {[]replay.Need{need("a", 90), {Who: "b"}}, ""},
-		"another one is known": {[]replay.Need{{Who: "a"}, need("b", 10)}, ""},
-	} {
-		if got := neediest(c.needs); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
 
 // refuser is a peer that refuses whoever asks.
 type refuser struct {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
@@ -38,6 +39,9 @@ type seedPlan struct {
 	Data *seedData `json:"data,omitempty"`
 }
 
+// seedBarrierTimeout is less than joinAskTimeout, so that who asks hears why not.
+const seedBarrierTimeout = 2 * time.Second
+
 type seedBegin struct {
 	First             uint64 `json:"first"`
 	PreviousTerm      uint64 `json:"previous_term"`
@@ -55,8 +59,15 @@ type seedData struct {
 	Password    string `json:"password"`
 }
 
-// controlSeedPlan answers a node that joins.
-func (a *Agent) controlSeedPlan(_ context.Context, r control.Request) (done, error) {
+// controlSeedPlan answers a node that joins. What this node knows of that one may be
+// long ago: it asks a majority first, or it could seed a node that has its vote since,
+// and has given votes over another data directory.
+func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (done, error) {
+	ctx, cancel := context.WithTimeout(ctx, seedBarrierTimeout)
+	defer cancel()
+	if err := a.node.Barrier(ctx); err != nil {
+		return done{}, control.Errorf(control.CodeFailed, "it is not known whether node %s is still to be seeded: %v", r.From, err)
+	}
 	point := a.node.Committed().State()
 	m, err := point.State.Member(r.From)
 	switch {

@@ -25,26 +25,14 @@ import (
 // data stay until then. To others of before that reach it it passes the word on.
 //
 // Not so one with a leader: then there is a majority that was never gone, and has
-// acknowledged what the recovered node lacks. Who was wrong is for people to say.
+// acknowledged what the recovered node lacks. Who was wrong is for people to say. It
+// notes that it refuses that recovery, and so does one that hears of such a node: a
+// majority that is down for a while, or is being healed, would end by it otherwise.
 
 // obeyAfter is for how long a node is without a leader that takes it that the cluster
 // was recovered without it: elections take less. One that has just started obeys at
-// once, before it elects anybody.
+// once, before it elects anybody, unless another of before says otherwise.
 const obeyAfter = 10 * time.Second
-
-// obey takes it that the cluster was recovered without this node, as by says.
-func (a *Agent) obey(by string, r cluster.Recovery) {
-	if !a.board.led(obeyAfter) {
-		a.leave(leavingError{superseded: &r})
-		return
-	}
-	text := fmt.Sprintf("cluster %q was recovered on node %s at %s although its majority runs: both sides may take writes; "+
-		"stop the agent of node %s now, then see \"A majority is gone for good\" in the operations guide",
-		r.Cluster, r.Node, r.At.UTC().Format(time.RFC3339), r.Node)
-	if a.board.setTrouble(by, text) {
-		a.logger.Error("a recovery apart from a running majority", "told_by", by, "reason", text)
-	}
-}
 
 // orderOf reads which recovery a rejection with CodeRecovered is about.
 func orderOf(err *transport.RejectedError) (cluster.Recovery, bool) {
@@ -60,6 +48,9 @@ func sentenceOf(err *transport.RejectedError) string {
 		sentence, _, _ := strings.Cut(err.Text, " {")
 		return sentence
 	}
+	if _, _, ok := rebuildOrder(err.Text); ok {
+		return strings.TrimSuffix(err.Text[:strings.LastIndexByte(err.Text, ' ')+1], ": ")
+	}
 	return err.Text
 }
 
@@ -71,7 +62,7 @@ func (a *Agent) supersedes(r cluster.Recovery) bool {
 	if id.Superseded != nil {
 		known = max(known, id.Superseded.Version)
 	}
-	return !a.data.fresh && !id.Joining && r.Version > known
+	return (!a.data.fresh || id.Log) && !id.Joining && r.Version > known
 }
 
 // superseded notes durably that the cluster was recovered without this node.
@@ -140,7 +131,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	a.fail = fail
+	a.setFail(fail)
 	eg, ctx := errgroup.WithContext(ctx)
 	eg.Go(func() error { return a.peers.Run(ctx) })
 	eg.Go(func() error { return a.api.Run(ctx) })

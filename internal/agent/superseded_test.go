@@ -12,47 +12,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/recovery"
-	"github.com/quorate/quorate/internal/transport"
 )
-
-// TestRunningMajorityObeysNobody: one node was recovered by mistake, apart from a
-// majority that runs. It must not end that.
-func TestRunningMajorityObeysNobody(t *testing.T) {
-	order := cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c"}
-	told := &transport.RejectedError{Code: transport.CodeRecovered, Text: order.Order("a")}
-	for name, c := range map[string]struct {
-		before func(b *board)
-		obeys  bool
-	}{
-		"has just started": {func(*board) {}, true},
-		"follows a leader": {func(b *board) { b.setRaft(consensus.RoleState{Term: 2, Leader: 7}) }, false},
-		"elects another leader": {func(b *board) {
-			b.setRaft(consensus.RoleState{Term: 2, Leader: 7})
-			b.setRaft(consensus.RoleState{Term: 3})
-		}, false},
-		"elects nobody": {func(b *board) {
-			b.setRaft(consensus.RoleState{Term: 2, Leader: 7})
-			b.setRaft(consensus.RoleState{Term: 3})
-			b.ledAt = b.ledAt.Add(-obeyAfter)
-		}, true},
-	} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler), data: &dataDir{}}
-		a.self = a.cfg.Self()
-		a.board.init(a.cfg, a.self, "")
-		c.before(&a.board)
-		a.rejected("c", told)
-		left := a.leaving.Load()
-		if (left != nil && left.superseded != nil) != c.obeys {
-			t.Errorf("%s: it leaves with %+v, want it to: %t", name, left, c.obeys)
-		}
-		a.board.setRole(cluster.RolePrimary, "")
-		if said := strings.Contains(a.board.own().Reason, "stop the agent of node c"); said == c.obeys {
-			t.Errorf("%s: its reason is %q", name, a.board.own().Reason)
-		}
-	}
-}
 
 // TestSupersededNodeSaysWhatItHas: it is left out, and what it has may be all that there
 // is of a transaction. It elects nobody.

@@ -139,8 +139,12 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 	}
 	if own.Role != cluster.RolePrimary {
 		s.From = ""
+		hint := ""
+		if state.Maintenance != nil {
+			hint = "; maintenance is on: --to NODE says which node may open"
+		}
 		if state.Maintenance == nil || args.To == "" {
-			return s, 0, control.Errorf(control.CodeFailed, "there is no primary to move: node %s leads and is %s", own.Name, own.Role)
+			return s, 0, control.Errorf(control.CodeFailed, "there is no primary to move: node %s leads and is %s%s", own.Name, own.Role, hint)
 		}
 	}
 	if args.To == own.Name {

@@ -191,6 +191,7 @@ func (a *Agent) serving() bool {
 // ownStatus completes the board's status with what others own.
 func (a *Agent) ownStatus() cluster.NodeStatus {
 	s := a.board.own()
+	s.Joined = a.data.joined()
 	if a.node == nil {
 		return s // the log is being healed
 	}

@@ -3,10 +3,12 @@ package cli
 import (
 	"fmt"
 	"os"
+	"os/user"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 )
 
@@ -50,13 +52,25 @@ a warning: so are files that others may read or change who should not.`,
 			if err != nil {
 				return err
 			}
-			for _, text := range append(c.Warnings(), fileWarnings(args[0], c)...) {
+			for _, text := range slices.Concat(c.Warnings(), accountWarnings(c), fileWarnings(args[0], c)) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is right: cluster %q, node %q of %d\n", args[0], c.Cluster, c.Node, len(c.Members))
 			return err
 		},
 	}
+}
+
+// accountWarnings says what is wrong on this host with the account that mysqld is to
+// run as.
+func accountWarnings(c config.Config) (texts []string) {
+	if c.MySQL.User == "" || c.Self().Kind == cluster.KindLogger {
+		return nil
+	}
+	if _, err := user.Lookup(c.MySQL.User); err != nil {
+		return []string{fmt.Sprintf("mysql.user: this host has no account %q: mysqld could not be started here", c.MySQL.User)}
+	}
+	return nil
 }
 
 // fileWarnings says who else may read or change files that nobody else should. The

@@ -87,11 +87,12 @@ func repairLine(st cluster.Status) string {
 
 // sourceReason says who feeds a learner that has a source; "" = the leader feeds it, as
 // it should.
-func sourceReason(n cluster.NodeStatus) string {
-	switch n.Source {
-	case "":
+func sourceReason(st cluster.Status, n cluster.NodeStatus) string {
+	leads := slices.ContainsFunc(st.Nodes, func(m cluster.NodeStatus) bool { return m.Name == n.Source && m.ID == n.Leader })
+	switch {
+	case n.Source == "":
 		return ""
-	case n.FedBy:
+	case n.Source == n.FedBy || leads:
 		return "fed by " + n.Source
 	}
 	return fmt.Sprintf("fed by the leader, not by its source %s", n.Source)

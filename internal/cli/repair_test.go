@@ -35,9 +35,13 @@ func TestStatusSaysWhatIsNotTheRule(t *testing.T) {
 	if got, want := repairLine(st), "reseed manual, errant rebuild, retain-max 3GiB\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	st.Nodes = []cluster.NodeStatus{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}}
 	for by, want := range map[string]string{"b": "fed by b", "": "fed by the leader, not by its source b"} {
-		if got := sourceReason(cluster.NodeStatus{Source: "b", FedBy: by}); got != want {
+		if got := sourceReason(st, cluster.NodeStatus{Source: "b", FedBy: by, Leader: 1}); got != want {
 			t.Errorf("fed by %q: %q, want %q", by, got, want)
 		}
+	}
+	if got := sourceReason(st, cluster.NodeStatus{Source: "b", Leader: 2}); got != "fed by b" {
+		t.Errorf("its source leads: %q", got)
 	}
 }

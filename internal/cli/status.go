@@ -161,7 +161,7 @@ func statusTable(st cluster.Status, colour bool) string {
 	reasons := ""
 	for _, n := range st.Nodes {
 		fmt.Fprintln(table, strings.Join(statusRow(n), "\t"))
-		for _, r := range statusReasons(n) {
+		for _, r := range statusReasons(st, n) {
 			reasons += fmt.Sprintf("%s: %s\n", n.Name, r)
 		}
 	}
@@ -207,7 +207,7 @@ func statusRow(n cluster.NodeStatus) []string {
 }
 
 // statusReasons are sentences: what there is to say of a node beside its row.
-func statusReasons(n cluster.NodeStatus) (reasons []string) {
+func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	switch {
 	case n.Reachable:
 	case n.Role == "":
@@ -218,7 +218,7 @@ func statusReasons(n cluster.NodeStatus) (reasons []string) {
 	}
 	for _, r := range []struct{ about, text string }{
 		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
-		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace}, {"", sourceReason(n)},
+		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace}, {"", sourceReason(st, n)},
 	} {
 		if r.text != "" {
 			reasons = append(reasons, oneLine(r.about+r.text))

@@ -84,6 +84,8 @@ func switchoverText(s cluster.Switchover) string {
 	case len(s.Blocks) > 0:
 		text.WriteString("the primary would not move\n")
 	case s.To == "":
+	case s.DryRun && s.From == "":
+		fmt.Fprintf(&text, "%s could open then: %s\n", s.To, s.Why)
 	case s.DryRun:
 		fmt.Fprintf(&text, "the primary would move from %s to %s: %s\n", s.From, s.To, s.Why)
 	case s.From == "":

@@ -168,9 +168,12 @@ type NodeStatus struct {
 	AgeMs int64 `json:"age_ms"`
 	// Instance is that of its data directory: another one where that was made anew.
 	Instance string `json:"instance,omitempty"`
-	// Leaving: the cluster has given it another one, and what it said of its log and
-	// its mysqld in this one counts no more.
+	// Leaving: the cluster has given it another one, with which it was not heard of so
+	// far, and what it said of its log and its mysqld in this one counts no more.
 	Leaving bool `json:"leaving,omitempty"`
+	// Joined has the members without a vote that the node has heard of over the data
+	// directories that the cluster gave them.
+	Joined map[NodeID]string `json:"joined,omitempty"`
 
 	Role Role `json:"role"`
 	// Reason is a sentence: why the node is in this role, or what it waits for.

@@ -89,9 +89,18 @@ func (c SettingsChange) String() string {
 	case c.RetainBytesMax != nil && *c.RetainBytesMax == 0:
 		said = append(said, "retain-max off")
 	case c.RetainBytesMax != nil:
-		said = append(said, fmt.Sprintf("retain-max %d bytes", *c.RetainBytesMax))
+		said = append(said, "retain-max "+sizeText(*c.RetainBytesMax))
 	}
 	return strings.Join(said, ", ")
+}
+
+// sizeText says a size in the largest unit that it is whole in.
+func sizeText(bytes int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	for len(units) > 1 && bytes != 0 && bytes%1024 == 0 {
+		bytes, units = bytes/1024, units[1:]
+	}
+	return fmt.Sprintf("%d%s", bytes, units[0])
 }
 
 func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
@@ -104,7 +113,7 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	case c.Errant != nil && *c.Errant != ErrantKeep && *c.Errant != ErrantRebuild:
 		return false, fmt.Errorf("errant %q: it is %s or %s", *c.Errant, ErrantKeep, ErrantRebuild)
 	case c.RetainBytesMax != nil && *c.RetainBytesMax != 0 && *c.RetainBytesMax < RetainBytesMin:
-		return false, fmt.Errorf("retain-max of %d bytes is too little: %d at least, or 0 for no bound", *c.RetainBytesMax, RetainBytesMin)
+		return false, fmt.Errorf("retain-max %s is too little: %s at least, or off", sizeText(*c.RetainBytesMax), sizeText(RetainBytesMin))
 	}
 	set(&s.Durability, c.Durability)
 	set(&s.Reseed, c.Reseed)
@@ -156,6 +165,9 @@ type RepairSight struct {
 	// not purged.
 	LogBytes int64
 	Holds    bool
+	// Leaving: it has been told to begin anew, and has not done so far. Short: it lacks
+	// entries that the leader's log has no more, and gets none from it ever again.
+	Leaving, Short bool
 	// Repairs are how long ago this leader had it rebuilt by itself, the newest last;
 	// RepairsMax of them are enough.
 	Repairs []time.Duration
@@ -166,8 +178,10 @@ type RepairSight struct {
 // majority is looked at where the change is made.
 func (s State) Repair(m Member, sight RepairSight) (why, held string) {
 	switch {
-	case !m.Votes() && m.Becomes != "": // it is under way
+	case sight.Leaving: // it is under way
 		return "", ""
+	case sight.Short && m.Rebuilding() && !sight.Errant:
+		why = "it lacks entries that the log has no more"
 	case sight.Empty && s.Reseed != ReseedManual && sight.Silence >= repairSilence:
 		why = "it has come back with an empty data directory"
 	case sight.Errant && sight.Saved && s.Errant == ErrantRebuild:

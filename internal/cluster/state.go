@@ -103,6 +103,9 @@ type Change struct {
 	// By is who asked: an OS user and a host.
 	By string    `json:"by"`
 	At time.Time `json:"at"`
+	// Judged is the version of the state that the change was judged on: the leader
+	// refuses it if another one is committed. 0 = any. It is not kept.
+	Judged uint64 `json:"-"`
 
 	Node        *NodeChange        `json:"node,omitempty"`
 	Maintenance *MaintenanceChange `json:"maintenance,omitempty"`

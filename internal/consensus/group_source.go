@@ -79,6 +79,8 @@ func (g *Group) StepRelayed(r Relayed) error {
 	})
 	if m != nil {
 		_ = g.rn.Step(m) // it fails for nothing that is here
+		// The source gives in the leader's name only while it hears of it.
+		g.silence = 0
 		g.observe()
 	}
 	return nil

@@ -317,3 +317,42 @@ func TestSiteMajorityIsKept(t *testing.T) {
 		t.Errorf("with it: %v", err)
 	}
 }
+
+// TestFedByItsSourceAlone: a learner that is cut off from the leader, and fed by its
+// source, keeps its leader as long as that knows it, and forgets it when nothing comes.
+func TestFedByItsSourceAlone(t *testing.T) {
+	w := sourcedWorld(t)
+	w.node(1).g.SetFed([]cluster.NodeID{4})
+	w.propose(1, entry.Header{Kind: entry.KindEpoch, Term: 1})
+	w.cut[4] = true
+	learner, before, changes := w.node(4).g, w.committed(4), 0
+	last := learner.Role()
+	pass := func(d time.Duration) {
+		for end := w.now + d; w.now < end; {
+			w.run(testTick)
+			if role := learner.Role(); role != last {
+				last = role
+				changes++
+			}
+		}
+	}
+	for number := uint64(1); number <= 40; number++ {
+		w.propose(1, entry.Header{Kind: entry.KindTransactions, Term: 1, Number: number})
+		w.run(100 * time.Millisecond)
+		r, ok := w.relayed(2, w.committed(4))
+		if !ok {
+			t.Fatal("node 2 gives nothing")
+		}
+		if err := learner.StepRelayed(r); err != nil {
+			t.Fatal(err)
+		}
+		pass(100 * time.Millisecond)
+	}
+	if changes > 0 || last.Leader != 1 || w.committed(4) <= before+40 {
+		t.Errorf("%d changes of its role, now %+v, with %d committed, %d before", changes, last, w.committed(4), before)
+	}
+	pass(5 * time.Second)
+	if changes != 1 || last.Leader != 0 {
+		t.Errorf("with nothing fed: %d changes of its role, now %+v", changes, last)
+	}
+}

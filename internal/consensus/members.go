@@ -104,7 +104,7 @@ func votersChange(before, after cluster.State) bool {
 func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.StateChange) error {
 	change := c.Change.Membership
 	if m, err := before.Member(change.Name); err == nil && m.ID == g.cfg.Self {
-		return fmt.Errorf("%s: it leads, hand over to another node first", change)
+		return fmt.Errorf("%s: it leads: move the primary to another node first (quorate switchover)", change)
 	}
 	if !votersChange(before, c.State) {
 		return nil

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -30,5 +31,30 @@ func TestDeadProcessIsNotThere(t *testing.T) {
 		}
 		clear(w.cut)
 		w.run(200 * time.Millisecond)
+	}
+}
+
+// TestChangeIsJudgedOnWhatIsCommitted: what quorate does by itself was judged on one
+// state. Of another one, which came in between, it is refused.
+func TestChangeIsJudgedOnWhatIsCommitted(t *testing.T) {
+	w := newWorld(t, 3)
+	w.node(1).g.campaign()
+	w.settle()
+	w.run(200 * time.Millisecond)
+	g := w.node(1).g
+	c := testMembership(string(cluster.OpRebuild), "n2")
+	c.Judged = g.Committed().State().State.Version
+	if _, err := g.CheckState(w.now, c); err != nil && c.Judged != 0 {
+		t.Errorf("nothing came in between: %v", err)
+	}
+	w.change(1, cluster.Change{ID: "on", By: "ann@db1", Maintenance: &cluster.MaintenanceChange{On: true, Primary: "n1"}})
+	w.change(1, cluster.Change{ID: "weight", By: "ann@db1", Node: &cluster.NodeChange{Name: "n2", Weight: new(3)}})
+	c.Judged++ // the first change's
+	if err := g.ProposeState(w.now, c); !errors.Is(err, ErrStale) {
+		t.Errorf("two changes came in between: %v, want %v", err, ErrStale)
+	}
+	c.Judged++
+	if _, err := g.CheckState(w.now, c); err != nil {
+		t.Errorf("judged on what is committed: %v", err)
 	}
 }

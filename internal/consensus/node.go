@@ -255,7 +255,7 @@ func (n *Node) Barrier(ctx context.Context) error {
 			return n.waitCommitted(ctx, index)
 		case <-retry.C: // dropped without a leader: ask again
 		case <-ctx.Done():
-			return fmt.Errorf("wait for a majority's commit index: %w", ctx.Err())
+			return fmt.Errorf("no majority of the nodes answers: %w", ctx.Err())
 		case <-n.stopped:
 			return ErrStopped
 		}

@@ -114,6 +114,9 @@ func (g *Group) CheckState(now time.Duration, c cluster.Change) (cluster.State, 
 		return cluster.State{}, fmt.Errorf("%w: it was just elected", ErrNotReady)
 	}
 	point := g.committed.State()
+	if c.Judged != 0 && c.Judged != point.State.Version {
+		return cluster.State{}, fmt.Errorf("%w: it was judged on version %d, and version %d is committed", ErrStale, c.Judged, point.State.Version)
+	}
 	next, err := point.State.With(c)
 	if err != nil || c.Membership == nil {
 		return next, err

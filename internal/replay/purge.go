@@ -118,16 +118,16 @@ func (in PurgeInput) mayGo(i int, left int64) (bool, string) {
 	case !s.Sealed:
 		return false, "not all of it is committed"
 	}
-	written, r := lastWritten(s), in.Retention
+	written, r := in.written(i), in.Retention
 	age := max(in.Now.Sub(written), 0).Truncate(time.Second)
-	old := r.AgeMax > 0 && age > r.AgeMax
+	old := r.AgeMax > 0 && !written.IsZero() && age > r.AgeMax
 	switch {
 	case left > r.BytesMax:
 		return true, fmt.Sprintf("the log is larger than its retention (%s of %s)", mebibytes(left), mebibytes(r.BytesMax))
-	case written.IsZero() && r.AgeMax > 0:
-		return true, "it holds no transaction"
 	case old:
 		return true, fmt.Sprintf("it is older than its retention (age %v of %v)", age, r.AgeMax)
+	case r.AgeMax > 0 && written.IsZero():
+		return false, "there is no transaction in it, nor behind it"
 	case r.AgeMax > 0:
 		return false, fmt.Sprintf("within retention (age %v of %v, %s of %s)", age, r.AgeMax, mebibytes(left), mebibytes(r.BytesMax))
 	}
@@ -158,6 +158,18 @@ func (in PurgeInput) needed(last uint64) string {
 		return fmt.Sprintf("%d of %d full nodes hold it durably, %d must", durable, len(in.Marks), want)
 	}
 	return ""
+}
+
+// written is when the last transaction of segment i was committed. One without is as
+// old as the next one: the first segment has none, often, and while it is there the log
+// reaches back to the beginning, so that a node can be made from it alone.
+func (in PurgeInput) written(i int) time.Time {
+	for _, s := range in.Segments[i:] {
+		if at := lastWritten(s); !at.IsZero() {
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // lastWritten is when the last transaction in s was committed; zero if it has none.

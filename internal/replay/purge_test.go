@@ -78,8 +78,12 @@ func TestPurgeTakesNothingThatIsNeeded(t *testing.T) {
 		}
 		goes := true // while it is the oldest that is looked at
 		for i, s := range in.Segments {
+			written := int64(0)
+			for j := i; j < len(in.Segments) && written == 0; j++ {
+				written = in.Segments[j].LastTime
+			}
 			may := s.Sealed && i < len(in.Segments)-1 && (left > in.Retention.BytesMax ||
-				in.Retention.AgeMax > 0 && (s.LastTime == 0 || 200-s.LastTime > int64(in.Retention.AgeMax.Seconds())))
+				in.Retention.AgeMax > 0 && written > 0 && 200-written > int64(in.Retention.AgeMax.Seconds()))
 			for index := s.FirstIndex; index <= s.LastIndex; index++ {
 				may = may && in.safe(index)
 			}
@@ -161,6 +165,31 @@ func TestPurgeSaysWhy(t *testing.T) {
 		if p.Blocked != c.blocked {
 			t.Errorf("%s: blocked %q, want %q", c.name, p.Blocked, c.blocked)
 		}
+	}
+}
+
+// TestPurgeKeepsTheBeginning: the segment of the first epoch, which has no transaction,
+// goes no earlier than what follows. Without it no mysqld can be made of the log.
+func TestPurgeKeepsTheBeginning(t *testing.T) {
+	in := PurgeInput{
+		Segments: []seglog.SegmentInfo{
+			{FirstIndex: 1, LastIndex: 1, Bytes: 300, Sealed: true},
+			{FirstIndex: 2, LastIndex: 9, Bytes: 900, Sealed: true, LastTime: 9000},
+			{FirstIndex: 10, LastIndex: 12, Bytes: 300},
+		},
+		Needs: []Need{{Who: "a", From: 13, Known: true}}, Marks: []uint64{12},
+		Retention: Retention{BytesMax: 1 << 20, AgeMax: time.Hour}, Now: time.Unix(10000, 0),
+	}
+	if p := PlanPurge(in); p.UpTo != 0 {
+		t.Errorf("up to %d: %+v", p.UpTo, p.Segments)
+	}
+	in.Now = time.Unix(9000+3601, 0)
+	if p := PlanPurge(in); p.UpTo != 9 {
+		t.Errorf("an hour later up to %d: %+v", p.UpTo, p.Segments)
+	}
+	in.Segments = []seglog.SegmentInfo{in.Segments[0], {FirstIndex: 2, LastIndex: 2, Bytes: 300}}
+	if p := PlanPurge(in); p.UpTo != 0 {
+		t.Errorf("with no transaction at all up to %d: %+v", p.UpTo, p.Segments)
 	}
 }
 

@@ -139,13 +139,11 @@ func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, 
 }
 
 // Introduce shakes hands with every peer once, without anything else, and returns
-// the first rejection, rather one that is final than CodeReseed: what a node asks
-// before it writes to an empty data directory, with a zero Instance. Peers that do
-// not answer within dialTimeout and the handshake's 2 s do not count. Run need not
-// be under way.
-func (t *Transport) Introduce(ctx context.Context) *RejectedError {
+// their rejections, in no order: what a node asks before it writes to an empty data
+// directory, with a zero Instance. Peers that do not answer within dialTimeout and the
+// handshake's 2 s do not count. Run need not be under way.
+func (t *Transport) Introduce(ctx context.Context) (rejections []*RejectedError) {
 	var mu sync.Mutex
-	var first *RejectedError
 	var all sync.WaitGroup
 	for _, p := range t.allPeers() {
 		all.Go(func() {
@@ -154,13 +152,13 @@ func (t *Transport) Introduce(ctx context.Context) *RejectedError {
 				_ = conn.Close()
 				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if first == nil || first.Code == CodeReseed {
-				_ = errors.As(err, &first)
+			if r, ok := errors.AsType[*RejectedError](err); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				rejections = append(rejections, r)
 			}
 		})
 	}
 	all.Wait()
-	return first
+	return rejections
 }

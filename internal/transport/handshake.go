@@ -103,7 +103,8 @@ const (
 	// without it. The text is a cluster.Recovery's Order.
 	CodeRecovered Code = 10
 	// CodeReseed: the dialling node has an empty data directory where it had another
-	// one. The cluster has it make its data anew by itself: it is to ask again.
+	// one. The cluster has it make its data anew by itself: it is to ask again. The text
+	// ends as with CodeRebuild, but for the instance: it is the one that is known.
 	CodeReseed Code = 11
 )
 

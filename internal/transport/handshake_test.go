@@ -160,7 +160,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatalf("a welcome node is refused: %v", r)
 	}
 	a.cfg.Identity.ClusterID = 0xc2
-	if r := a.Introduce(t.Context()); r == nil || r.Code != CodeCluster {
+	if r := a.Introduce(t.Context()); len(r) != 1 || r[0].Code != CodeCluster {
 		t.Fatalf("got %v, want the refusal of another cluster's node", r)
 	}
 	b.stop()

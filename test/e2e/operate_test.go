@@ -137,6 +137,9 @@ func (f *fixture) restarts(t *testing.T, ctx context.Context) {
 	primary = f.heal(t, ctx)
 	before := f.pid(t, ctx, primary)
 	f.must(t, ctx, primary, "restart-mysqld", f.Name(primary), "--in-place", "--max-pause", "10s")
+	if s := f.status(t, ctx, primary); s.Role != cluster.RolePrimary {
+		t.Errorf("it was answered that mysqld serves again, and %s is %s", s.Name, s.Role)
+	}
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	if now := f.heal(t, ctx); now != primary || f.pid(t, ctx, primary) == before {

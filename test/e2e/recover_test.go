@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,6 +39,13 @@ func TestRecoverComplete(t *testing.T) {
 func TestRecoverLogger(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1})
 	f.scenario(t, "Logger", f.recoverLogger)
+}
+
+// TestRecoverApart: a node is recovered by mistake, cut off from a majority that runs.
+// That is not ended by it, whatever happens to it next.
+func TestRecoverApart(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
+	f.scenario(t, "Apart", f.recoverApart)
 }
 
 // found runs the command for its findings alone.
@@ -182,6 +190,107 @@ func (f *fixture) awaitVoter(t *testing.T, ctx context.Context, on, i int) {
 			}
 		}
 		return false, "it is no member", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recoverApart has the majority refuse the recovery; then it crashes as a whole, and one
+// that has not heard of it starts.
+func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	apart, other := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 2, primary, other)
+	load.awaitAcks(t, ctx, 50)
+	f.Isolate(apart)
+	load.awaitAcks(t, ctx, 50)
+	f.recoverAlone(t, ctx, apart, primary, other)
+	f.MendAll()
+	f.awaitRefusal(t, ctx, primary)
+	f.awaitRefusal(t, ctx, other)
+	load.awaitAcks(t, ctx, 50)
+	for _, i := range []int{primary, other} {
+		if err := f.KillBoth(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Start(ctx, other); err != nil { // alone, told so, and without a leader
+		t.Fatal(err)
+	}
+	f.awaitRefusal(t, ctx, other)
+	if err := f.Start(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	leader, err := f.WaitPrimary(ctx, apart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	follower := primary + other - leader
+	if err := f.Terminate(ctx, follower); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(f.DataDir(follower), "refused.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, follower); err != nil { // as if it had not heard of it before
+		t.Fatal(err)
+	}
+	f.awaitRefusal(t, ctx, follower)
+	if err := f.WaitReady(ctx, follower); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.checkNodes(t, ctx, primary, other)
+	load = f.start(t, 2, primary, other)
+	// The other side is the mistake: its node is made anew.
+	if err := f.KillBoth(apart); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(f.DataDir(apart)); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(apart))
+	if err := f.Start(ctx, apart); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitReturn(t, ctx, apart)
+	f.awaitVoter(t, ctx, primary, apart)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+	for i := range f.Len() {
+		if n := f.status(t, ctx, i); strings.Contains(n.Reason, "recover") {
+			t.Errorf("node %s says still: %s", f.Name(i), n.Reason)
+		}
+	}
+}
+
+// recoverAlone recovers a node that is cut off.
+func (f *fixture) recoverAlone(t *testing.T, ctx context.Context, i int, others ...int) {
+	t.Helper()
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, i, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx, others...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitRefusal waits until a node says that it refuses a recovery, by which it must not
+// go at any time.
+func (f *fixture) awaitRefusal(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
+	if err := f.WaitNode(ctx, i, "refusing", func(n cluster.NodeStatus) bool {
+		if n.Role == cluster.RoleRemoved {
+			t.Errorf("node %s is out: %s", f.Name(i), n.Reason)
+		}
+		return strings.Contains(n.Reason, "this node refuses that recovery")
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+// apart is a recovery on c, apart from a and b.
+var apart = cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c", At: time.Unix(1000, 0).UTC()}
+
+func tells(r cluster.Recovery) *transport.RejectedError {
+	return &transport.RejectedError{Code: transport.CodeRecovered, Text: r.Order("a")}
+}
+
+// orderedAgent is node a over a directory that has had a log, before it hears of anybody.
+// Nobody else answers.
+func orderedAgent(t *testing.T, dir string) *Agent {
+	t.Helper()
+	cfg := testConfig(t, dir)
+	for i := range cfg.Members {
+		cfg.Members[i].Peer = fmt.Sprintf("127.0.0.1:%d", i+1)
+	}
+	d, err := prepareDataDir(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.fresh {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.hasLog(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &Agent{cfg: cfg, logger: slog.New(slog.DiscardHandler), data: d}
+	a.self = a.cfg.Self()
+	a.board.init(a.cfg, a.self, "")
+	a.buildPeers()
+	return a
+}
+
+// obeyed tells whether a node goes by a recovery without it.
+func obeyed(a *Agent) bool {
+	left := a.leaving.Load()
+	return left != nil && left.superseded != nil
+}
+
+// TestRunningMajorityObeysNobody: one node was recovered by mistake, apart from a
+// majority that runs. It must not end that.
+func TestRunningMajorityObeysNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		before         func(b *board)
+		obeys, refuses bool
+	}{
+		"has just started": {before: func(*board) {}, obeys: true},
+		"follows a leader": {before: func(b *board) { b.setRaft(consensus.RoleState{Term: 2, Leader: 7}) }, refuses: true},
+		"elects another leader": {before: func(b *board) {
+			b.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+			b.setRaft(consensus.RoleState{Term: 3})
+		}},
+		"elects nobody": {before: func(b *board) {
+			b.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+			b.setRaft(consensus.RoleState{Term: 3})
+			b.ledAt = b.ledAt.Add(-obeyAfter)
+		}, obeys: true},
+	} {
+		a := orderedAgent(t, t.TempDir())
+		c.before(&a.board)
+		a.rejected("c", tells(apart))
+		if obeyed(a) != c.obeys || a.data.refused.has(apart) != c.refuses {
+			t.Errorf("%s: obeys %t, refuses for good %t", name, obeyed(a), a.data.refused.has(apart))
+		}
+		a.board.setRole(cluster.RolePrimary, "")
+		reason := a.board.own().Reason
+		if strings.Contains(reason, "stop the agent of node c now") != c.refuses || (reason == "") != c.obeys {
+			t.Errorf("%s: its reason is %q", name, reason)
+		}
+	}
+}
+
+// TestRefusedRecoveryStaysRefused: what a majority that ran has refused it refuses
+// after a restart, too, without a leader, and while a log is healed: none of them has
+// one. A person's word ends that: a rebuild on the other side, or a later recovery.
+func TestRefusedRecoveryStaysRefused(t *testing.T) {
+	dir := t.TempDir()
+	first := orderedAgent(t, dir)
+	first.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+	first.rejected("c", tells(apart))
+	again := orderedAgent(t, dir)
+	for range 2 {
+		again.rejected("c", tells(apart))
+	}
+	again.board.setRole(cluster.RoleStarting, "")
+	if left := again.leaving.Load(); left != nil || !strings.Contains(again.board.own().Reason, "this node refuses that recovery, also after a restart") {
+		t.Errorf("it leaves with %+v, and says %q", left, again.board.own().Reason)
+	}
+	later := apart // of the same version: it was made on the side that refused the first
+	later.At = later.At.Add(time.Hour)
+	if again.rejected("c", tells(later)); !obeyed(again) {
+		t.Error("a later recovery, without a leader, is not obeyed")
+	}
+	rebuilt := orderedAgent(t, dir)
+	rebuilt.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+	instance := strings.Repeat("ab", 16)
+	rebuilt.rejected("c", &transport.RejectedError{Code: transport.CodeRebuild, Text: "it is to be rebuilt: 1000001/" + instance})
+	if left := rebuilt.leaving.Load(); left == nil || left.instance != instance {
+		t.Errorf("it leaves with %+v, want a rebuild", left)
+	}
+	if v := rebuilt.data.refused.version(); v != apart.Version {
+		t.Errorf("a recovery of it would be later than %d", v)
+	}
+}
+
+// TestOrderIsJudgedAgainAtTheEnd: there was a leader after all, before the node had
+// ended.
+func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
+	for _, led := range []bool{false, true} {
+		a := orderedAgent(t, t.TempDir())
+		a.rejected("c", tells(apart))
+		if led {
+			a.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+		}
+		if err := a.settle(); err != nil || !a.settled {
+			t.Fatalf("it is not settled: %v", err)
+		}
+		if out := a.data.identity.Superseded != nil; out == led || a.data.refused.has(apart) != led {
+			t.Errorf("with a leader %t: out %t, refuses %t", led, out, a.data.refused.has(apart))
+		}
+	}
+}
+
+// TestOthersOfBeforeAreHeard: one that has just started, or is being healed, goes by
+// what the others say.
+func TestOthersOfBeforeAreHeard(t *testing.T) {
+	silent, led, refused := orderWord{}, orderWord{Led: true}, orderWord{Refuses: true}
+	for _, c := range []struct {
+		own    orderWord
+		others []orderWord
+		want   stance
+	}{
+		{silent, nil, obeys},
+		{silent, []orderWord{silent, silent}, obeys},
+		{led, []orderWord{silent}, waits},
+		{silent, []orderWord{silent, led}, waits},
+		{silent, []orderWord{led, refused}, refuses},
+		{refused, []orderWord{silent}, refuses},
+	} {
+		if got := judgeOrder(c.own, c.others...); got != c.want {
+			t.Errorf("%+v, the others %+v: %d, want %d", c.own, c.others, got, c.want)
+		}
+	}
+	// What an agent answers that has no node yet: its log is being healed.
+	a := orderedAgent(t, t.TempDir())
+	ask := func() (w orderWord) {
+		args, err := json.Marshal(apart)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := a.control(context.Background(), control.Request{Name: orderRequest, By: "b", From: "b", Args: args})
+		if err := answer.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(answer.Result, &w); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if w := ask(); w != silent {
+		t.Errorf("it says %+v", w)
+	}
+	a.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+	if w := ask(); w != (orderWord{Refuses: true, Led: true}) || !a.data.refused.has(apart) {
+		t.Errorf("with a leader it says %+v", w)
+	}
+	a.board.setRaft(consensus.RoleState{Term: 3})
+	a.board.ledAt = time.Time{}
+	if w := ask(); w != refused {
+		t.Errorf("later it says %+v", w)
+	}
+	a.board.state.Version = apart.Version + 1 // it has joined that side
+	if w := ask(); w != silent {
+		t.Errorf("having joined it says %+v", w)
+	}
+}
+
+// TestRefusalsAreBounded: the newest are kept.
+func TestRefusalsAreBounded(t *testing.T) {
+	a := orderedAgent(t, t.TempDir())
+	r := apart
+	for range refusedMax + 1 {
+		r.Version++
+		if err := a.data.refused.add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := orderedAgent(t, a.cfg.DataDir)
+	if n := len(again.data.refused.list); n != refusedMax || !again.data.refused.has(r) {
+		t.Errorf("it keeps %d of them", n)
+	}
+}
+
+// TestRecoveredNodeIsNotToBeRebuilt: a node of before refuses whoever speaks to it, also
+// one of the recovered cluster. That one does not tell people to rebuild itself, which
+// may have the only data that there are.
+func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
+	a := orderedAgent(t, t.TempDir())
+	s := a.board.clusterState()
+	s.Version = apart.Version
+	a.board.setState(s)
+	a.rejected("b", tells(apart))
+	a.board.setRole(cluster.RolePrimary, "")
+	want := `node b is of before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
+	if got := a.board.own().Reason; got != want || a.leaving.Load() != nil {
+		t.Errorf("it says %q, and leaves with %+v", got, a.leaving.Load())
+	}
+}
