@@ -24,6 +24,7 @@ type upOptions struct {
 	network         string
 	rivals, quorate string
 	bufferPoolMiB   int64
+	expelSeconds    int
 	facts           bool
 }
 
@@ -53,7 +54,13 @@ QUORATE_RIVALS names, or .rivals.`,
 	f.BoolVar(&o.PaxosSingleLeader, "paxos-single-leader", false, "mgr: one leader of the consensus, the primary")
 	f.BoolVar(&o.NoSync, "no-sync", false, "standalone: commits without fsync, to be lost with the power")
 	f.BoolVar(&o.Compress, "compress", false, "compress what is replicated")
-	f.StringVar(&o.Writers, "writers", "", "galera: where clients write, one or all (default one)")
+	f.StringVar(&o.Writers, "writers", "", "galera, mgr-multi: where clients write, one or all (default one, mgr-multi all)")
+	f.StringVar(&o.RelayLogRecovery, "relay-log-recovery", "", "async, semisync: on or off (default on)")
+	f.BoolVar(&o.SyncRelayLog, "sync-relay-log", false, "async, semisync: fsync the relay log before it is acknowledged")
+	f.StringVar(&o.ReplicaDurability, "replica-durability", "", "async, semisync, mgr: relaxed = replicas fsync nothing of what they apply")
+	f.IntVar(&o.expelSeconds, "expel-timeout", -1, "mgr: seconds until a suspected member is expelled (default 5)")
+	f.StringVar(&o.SizeLimit, "size-limit", "", "mgr: default = transactions of 150 MB at most, as it comes")
+	f.DurationVar(&o.Suspect, "suspect", 0, "galera: silence after which a node is suspected (default 5s)")
 	f.Int64Var(&o.bufferPoolMiB, "buffer-pool-mib", 128, "innodb_buffer_pool_size of each server, in MiB")
 	f.StringVar(&o.rivals, "rivals", "", "where scripts/get-rivals.sh put the rivals (default $QUORATE_RIVALS, then .rivals)")
 	f.StringVar(&o.quorate, "quorate", "", "the quorate program (default: the one beside this program)")
@@ -79,7 +86,10 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("create directory: %w", err)
 	}
 	o.Dir, o.Network, o.BufferPoolBytes = dir, peers.OnNetwork(network), o.bufferPoolMiB<<20
-	o.Install = peers.FindInstallations(o.rivals, o.quorate)
+	o.Install, o.WAN = peers.FindInstallations(o.rivals, o.quorate), topology.Kind == netlab.TUN
+	if o.expelSeconds >= 0 {
+		o.ExpelTimeout = &o.expelSeconds
+	}
 	began := time.Now()
 	d, err := peers.Deploy(ctx, o.Options)
 	if err != nil {

@@ -56,7 +56,7 @@ func newStage(ctx context.Context, r *runner, s plan.Step, dir string) (st *stag
 	if err != nil {
 		return st, err
 	}
-	o.Network, o.Install = peers.OnNetwork(st.network), r.Install
+	o.Network, o.Install, o.WAN = peers.OnNetwork(st.network), r.Install, topology.Kind == netlab.TUN
 	o.Dir, o.Templates = filepath.Join(dir, "d"), filepath.Join(r.Dir, "templates")
 	if s.Experiment == result.RPO {
 		nodes := []string{"a", "b", "c", "d", "e"}[:3+o.Learners]
@@ -72,7 +72,7 @@ func newStage(ctx context.Context, r *runner, s plan.Step, dir string) (st *stag
 		return st, err
 	}
 	st.dial = workload.Dial(st.network.DialContext(netlab.Client))
-	st.spread = o.Writers == peers.WritersAll || s.System == peers.MGRMulti
+	st.spread = st.system.Spread()
 	st.bench = workload.Sysbench{Net: o.Network, Program: r.Sysbench, Tables: r.Plan.Tables, Rows: r.Plan.Rows}
 	return st, st.fill(ctx, s)
 }
@@ -163,6 +163,20 @@ func peerOptions(c result.Cell) (peers.Options, error) {
 			o.NoSync, err = strconv.ParseBool(value)
 		case "writers":
 			o.Writers = value
+		case "relay-log-recovery":
+			o.RelayLogRecovery = value
+		case "sync-relay-log":
+			o.SyncRelayLog, err = strconv.ParseBool(value)
+		case "replica-durability":
+			o.ReplicaDurability = value
+		case "expel-timeout":
+			var seconds int
+			seconds, err = strconv.Atoi(value)
+			o.ExpelTimeout = &seconds
+		case "size-limit":
+			o.SizeLimit = value
+		case "suspect":
+			o.Suspect, err = time.ParseDuration(value)
 		default:
 			err = errors.New("there is no such option")
 		}

@@ -68,6 +68,8 @@ type driver interface {
 	failover(ctx context.Context, dead string) ([]string, error)
 	recover(ctx context.Context) ([]string, error)
 	admin(ctx context.Context, node string) (*sql.DB, error)
+	// living are the servers that run.
+	living() []*server
 	// stop is how a node is ended in order, on request.
 	stop(ctx context.Context, node string) error
 	close()
@@ -85,6 +87,7 @@ type Deployment struct {
 	password string // the clients' and the replicas'
 	nodes    []*node
 	driver   driver
+	read     map[string]map[string]string // settings as the servers said, once: by name and node
 }
 
 // Deploy starts a system and returns once it is whole: every node in, a primary
@@ -111,6 +114,9 @@ func Deploy(ctx context.Context, o Options) (d *Deployment, err error) {
 		if n.running() == nil {
 			return nil, fmt.Errorf("node %s has ended; %s", n.name, n.logTail())
 		}
+	}
+	if err := made.readBack(ctx); err != nil {
+		return nil, err
 	}
 	if err := made.createApplication(ctx); err != nil {
 		return nil, err
@@ -174,7 +180,10 @@ func (d *Deployment) writer(ctx context.Context) (string, error) {
 	return all[0].node, nil
 }
 
-// Close kills every process of the deployment. Its files stay.
+// ErrLeft: a process could not be ended.
+var ErrLeft = errors.New("a process is left: kill it before the next run")
+
+// Close kills every process of the deployment. Its files stay. An error is ErrLeft.
 func (d *Deployment) Close() error {
 	d.driver.close()
 	errs := make([]error, len(d.nodes))
@@ -183,7 +192,10 @@ func (d *Deployment) Close() error {
 		killing.Go(func() { errs[i] = n.kill() })
 	}
 	killing.Wait()
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	return nil
 }
 
 // Nodes describes the nodes.
@@ -334,9 +346,12 @@ func (d *Deployment) Admin(ctx context.Context, node string) (*sql.DB, error) {
 	return d.driver.admin(ctx, node)
 }
 
-// Facts returns versions and the settings that matter.
+// Spread says whether clients write on all nodes.
+func (d *Deployment) Spread() bool { return d.opts.Writers == WritersAll }
+
+// Facts returns versions and the settings that matter, as the servers have them.
 func (d *Deployment) Facts() Facts {
 	f := d.driver.facts()
-	f.Versions = maps.Clone(f.Versions)
+	f.Versions, f.Settings = maps.Clone(f.Versions), d.asRead(f.Settings)
 	return f
 }

@@ -30,7 +30,8 @@
 //
 // Every server has the settings of sharedVariables. Beside them a system has what
 // makes it what it is, and what the best public advice says; Facts lists all of
-// that with the reason. Durability on every acknowledging server is (1, 1):
+// that with the reason, and with the values that the servers said: Deploy fails if one has another than
+// it was given. Durability on every acknowledging server is (1, 1):
 // sync_binlog and innodb_flush_log_at_trx_commit, but for Galera, which has no
 // binary log, and quorate, whose log is fsynced instead of them.
 //

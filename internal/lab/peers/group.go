@@ -24,6 +24,7 @@ type group struct {
 func newGroup(d *Deployment) *group {
 	g := &group{multi: d.opts.System == MGRMulti, locks: map[string]*sql.Conn{}}
 	g.servers = newServers(d, nodeNames(), g.own(d.opts))
+	g.relaxReplicas(d.opts)
 	for _, s := range g.all {
 		s.vars["loose_group_replication_local_address"] = address(s.addr.String(), groupPort)
 	}
@@ -42,6 +43,14 @@ func (g *group) own(o Options) []Setting {
 	compression, whyCompression := "0", "off: the option --compress, the same for all"
 	if o.Compress {
 		compression, whyCompression = "1000000", "the default; the transactions' payloads are compressed already"
+	}
+	limit, whyLimit := "2147483647", "the greatest: the default, 150 MB, refuses large transactions"
+	if o.SizeLimit != "" {
+		limit, whyLimit = "150000000", "the default: the option --size-limit"
+	}
+	expel, whyExpel := "5", "the default: seconds after the 5 s until a silent member is suspected"
+	if o.ExpelTimeout != nil {
+		expel, whyExpel = strconv.Itoa(*o.ExpelTimeout), "the option --expel-timeout; the default is 5"
 	}
 	var seeds []string
 	for _, name := range nodeNames() {
@@ -66,9 +75,12 @@ func (g *group) own(o Options) []Setting {
 		{gr + "single_primary_mode", onOff(!g.multi), "one primary, or writers everywhere"},
 		{gr + "enforce_update_everywhere_checks", onOff(g.multi), "the manual's advice for writers everywhere"},
 		{gr + "compression_threshold", compression, whyCompression},
-		remark("members are expelled after 5 s of silence and 5 s more (member_expel_timeout), the defaults"),
+		{gr + "transaction_size_limit", limit, whyLimit},
+		{gr + "message_cache_size", "1073741824", "the default, stated: 1 GiB of messages for members that are behind"},
+		{gr + "member_expel_timeout", expel, whyExpel},
+		remark("writers: %s", o.Writers),
 	}
-	return all
+	return append(all, relaxedRemark(o)...)
 }
 
 // newUUID returns a random UUID (version 4).
@@ -96,6 +108,9 @@ func (g *group) up(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := g.judgeLeaders(ctx); err != nil {
+		return err
+	}
 	for _, s := range g.all {
 		s.vars["loose_group_replication_start_on_boot"] = "ON"
 		if err := s.writeConfig(); err != nil {
@@ -103,6 +118,34 @@ func (g *group) up(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// judgeLeaders wants what the option says to be what the group's consensus does: one preferred
+// leader, or every member one.
+func (g *group) judgeLeaders(ctx context.Context) error {
+	want := len(g.all)
+	if g.d.opts.PaxosSingleLeader {
+		want = 1
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyWait)
+	defer cancel()
+	return poll(ctx, "the consensus has its leaders", func(ctx context.Context) error {
+		for _, s := range g.all {
+			text, err := s.text(ctx, "SELECT WRITE_CONSENSUS_LEADERS_PREFERRED FROM performance_schema.replication_group_communication_information")
+			if err != nil {
+				return err
+			}
+			if n := countListed(text); n != want {
+				return fmt.Errorf("node %s has %d preferred leaders of the consensus (%q), want %d", s.name, n, text, want)
+			}
+		}
+		return nil
+	})
+}
+
+// countListed counts what is between commas.
+func countListed(text string) int {
+	return len(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }))
 }
 
 // join starts replication on a member, and makes the group first if told to.
@@ -160,10 +203,17 @@ func online(all []member, self string) bool {
 }
 
 func (g *group) primary(ctx context.Context) (string, error) {
-	if g.multi {
+	if !g.multi {
+		return g.find(ctx)
+	}
+	if g.d.opts.Writers == WritersAll {
 		return "", nil
 	}
-	return g.find(ctx)
+	all, err := g.writers(ctx)
+	if err != nil || len(all) == 0 {
+		return "", err
+	}
+	return all[0].node, nil
 }
 
 // find returns a member that takes writes, "" if there is none.
@@ -198,6 +248,9 @@ func (g *group) writers(ctx context.Context) ([]place, error) {
 		if m, err := g.members(ctx, s); err == nil && online(m, s.name) && s.writable(ctx) == nil {
 			all = append(all, place{s.name, serverPort})
 		}
+	}
+	if g.d.opts.Writers == WritersOne && len(all) > 1 {
+		all = all[:1]
 	}
 	return all, ctx.Err()
 }

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quorate/quorate/internal/provision"
 )
@@ -30,6 +32,9 @@ const (
 	WritersOne = "one"
 	WritersAll = "all"
 )
+
+// relaxed is the value of Options.ReplicaDurability.
+const relaxed = "relaxed"
 
 // Database is the empty database that every deployment has, and User the account
 // with every right on it.
@@ -70,8 +75,21 @@ type Options struct {
 	PaxosSingleLeader bool
 	// Compress compresses what is replicated, where the system can.
 	Compress bool
-	// Writers is "one" (or "") or "all": where Writers sends clients (galera).
+	// Writers is "one" or "all": where Writers sends clients; "" = all for mgr-multi, else one.
 	Writers string
+	// WAN says that the network has delays: galera's send windows.
+	WAN bool
+	// RelayLogRecovery is relay_log_recovery, on ("") or off; SyncRelayLog is sync_relay_log=1.
+	RelayLogRecovery string
+	SyncRelayLog     bool
+	// ReplicaDurability is "relaxed" for replicas that do not fsync what they apply, as quorate's: "" = durable.
+	ReplicaDurability string
+	// ExpelTimeout is group_replication_member_expel_timeout in seconds; nil = 5.
+	ExpelTimeout *int
+	// SizeLimit is "default" for group_replication_transaction_size_limit as it comes; "" = the greatest.
+	SizeLimit string
+	// Suspect is evs.suspect_timeout (galera); 0 = 5 s.
+	Suspect time.Duration
 	// NoSync leaves the fsyncs of commits away (standalone): a server that must lose
 	// acknowledged transactions with the power, or the experiment shows nothing.
 	NoSync bool
@@ -129,6 +147,24 @@ func FindInstallations(rivals, quorate string) Installations {
 	return in
 }
 
+// Versions are those of the programs that are there. That of quorate is a digest: whoever builds it anew, perhaps with
+// other code, has another program.
+func (in Installations) Versions() map[string]string {
+	all := map[string]string{}
+	if in.MySQL != nil {
+		all["mysqld"] = in.MySQL.Version.String()
+	}
+	for program, prefix := range map[string]string{"mariadbd": in.MariaDB, "mysqlrouter": in.MySQLRouter} {
+		if stamp, err := os.ReadFile(filepath.Join(prefix, ".quorate-rival")); err == nil && prefix != "" {
+			all[program] = strings.TrimSpace(string(stamp))
+		}
+	}
+	if text, err := os.ReadFile(in.Quorate); err == nil {
+		all["quorate"] = fmt.Sprintf("sha256 %.6x", sha256.Sum256(text))
+	}
+	return all
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -144,15 +180,17 @@ type Info struct {
 
 // Systems lists the systems in the order of the reports.
 func Systems() []Info {
+	group := []string{"workers", "paxos-single-leader", "expel-timeout", "size-limit", "replica-durability"}
+	replicas := []string{"workers", "relay-log-recovery", "sync-relay-log", "replica-durability"}
 	return []Info{
 		{Standalone, "one mysqld, durable settings", []string{"no-sync"}},
-		{Async, "a source and two replicas, GTID, durable settings", []string{"workers"}},
-		{SemiSync, "the same, semi-synchronous: AFTER_SYNC, no timeout", []string{"workers", "acks"}},
-		{MGR, "Group Replication, single primary, consistency EVENTUAL", []string{"workers", "paxos-single-leader"}},
-		{MGRAfter, "Group Replication, single primary, consistency AFTER", []string{"workers", "paxos-single-leader"}},
-		{MGRMulti, "Group Replication, writers on every node", []string{"workers"}},
-		{Galera, "MariaDB and galera-4 from Debian 12", []string{"workers", "writers"}},
-		{Router, "mgr behind mysqlrouter, which runs beside the client", []string{"workers", "paxos-single-leader"}},
+		{Async, "a source and two replicas, GTID, durable settings", replicas},
+		{SemiSync, "the same, semi-synchronous: AFTER_SYNC, no timeout", append(slices.Clone(replicas), "acks")},
+		{MGR, "Group Replication, single primary, consistency EVENTUAL", group},
+		{MGRAfter, "Group Replication, single primary, consistency AFTER", group},
+		{MGRMulti, "Group Replication, multi-primary: writers on every node, or on one", []string{"workers", "writers", "expel-timeout", "size-limit"}},
+		{Galera, "MariaDB and galera-4 from Debian 12", []string{"workers", "writers", "suspect"}},
+		{Router, "mgr behind mysqlrouter, which runs beside the client", group},
 		{Quorate, "three nodes of quorate", []string{"workers", "loggers", "learners"}},
 	}
 }
@@ -224,11 +262,46 @@ func (o *Options) judge(system Info) error {
 	if o.Writers == WritersAll && o.System != Galera && o.System != MGRMulti {
 		return fmt.Errorf("peers: writers all is for %s and %s", Galera, MGRMulti)
 	}
-	if o.PaxosSingleLeader && !slices.Contains(system.Options, "paxos-single-leader") {
-		return fmt.Errorf("peers: system %s has no option paxos-single-leader", system.Name)
+	for _, v := range []struct {
+		name string
+		set  bool
+	}{
+		{"paxos-single-leader", o.PaxosSingleLeader},
+		{"no-sync", o.NoSync},
+		{"relay-log-recovery", o.RelayLogRecovery != ""},
+		{"sync-relay-log", o.SyncRelayLog},
+		{"replica-durability", o.ReplicaDurability != ""},
+		{"expel-timeout", o.ExpelTimeout != nil},
+		{"size-limit", o.SizeLimit != ""},
+		{"suspect", o.Suspect != 0},
+	} {
+		if v.set && !slices.Contains(system.Options, v.name) {
+			return fmt.Errorf("peers: system %s has no option %s", system.Name, v.name)
+		}
 	}
-	if o.NoSync && !slices.Contains(system.Options, "no-sync") {
-		return fmt.Errorf("peers: system %s has no option no-sync", system.Name)
+	return o.judgeValues()
+}
+
+// The ranges of what the servers take.
+const (
+	expelTimeoutMax = 3600
+	suspectMin      = time.Second
+	suspectMax      = 10 * time.Second // below evs.inactive_timeout
+)
+
+// judgeValues looks at the values of options that the system has.
+func (o *Options) judgeValues() error {
+	switch {
+	case !slices.Contains([]string{"", "on", "off"}, o.RelayLogRecovery):
+		return fmt.Errorf("peers: relay-log-recovery %q; it can be on or off", o.RelayLogRecovery)
+	case !slices.Contains([]string{"", relaxed}, o.ReplicaDurability):
+		return fmt.Errorf("peers: replica-durability %q; it can be %s", o.ReplicaDurability, relaxed)
+	case o.ExpelTimeout != nil && (*o.ExpelTimeout < 0 || *o.ExpelTimeout > expelTimeoutMax):
+		return fmt.Errorf("peers: expel-timeout %d; it can be 0 to %d", *o.ExpelTimeout, expelTimeoutMax)
+	case !slices.Contains([]string{"", "default"}, o.SizeLimit):
+		return fmt.Errorf("peers: size-limit %q; it can be default", o.SizeLimit)
+	case o.Suspect != 0 && (o.Suspect < suspectMin || o.Suspect > suspectMax):
+		return fmt.Errorf("peers: suspect %v; it can be %v to %v", o.Suspect, suspectMin, suspectMax)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/provision"
 )
@@ -32,6 +33,16 @@ func TestOptionsAreJudged(t *testing.T) {
 		{"leader of galera", Options{System: Galera, PaxosSingleLeader: true}, "system galera has no option paxos-single-leader"},
 		{"control", Options{System: Standalone, NoSync: true}, ""},
 		{"control of quorate", Options{System: Quorate, NoSync: true}, "system quorate has no option no-sync"},
+		{"one writer of mgr-multi", Options{System: MGRMulti, Writers: WritersOne}, ""},
+		{"relay log", Options{System: SemiSync, RelayLogRecovery: "off", SyncRelayLog: true}, ""},
+		{"relay log of mgr", Options{System: MGR, RelayLogRecovery: "off"}, "system mgr has no option relay-log-recovery"},
+		{"relay log typo", Options{System: Async, RelayLogRecovery: "no"}, `relay-log-recovery "no"; it can be on or off`},
+		{"relaxed quorate", Options{System: Quorate, ReplicaDurability: relaxed}, "system quorate has no option replica-durability"},
+		{"durability typo", Options{System: Async, ReplicaDurability: "lax"}, `replica-durability "lax"; it can be relaxed`},
+		{"expel", Options{System: MGR, ExpelTimeout: new(3601)}, "expel-timeout 3601; it can be 0 to 3600"},
+		{"size limit", Options{System: MGR, SizeLimit: "1"}, `size-limit "1"; it can be default`},
+		{"suspect", Options{System: Galera, Suspect: time.Minute}, "suspect 1m0s; it can be 1s to 10s"},
+		{"suspect of mgr", Options{System: MGR, Suspect: time.Second}, "system mgr has no option suspect"},
 		{"workers", Options{System: Async, Workers: 65}, "workers 65; it can be 1 to 64"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -64,6 +64,7 @@ func newQuorate(d *Deployment) *agents {
 		{"replica_parallel_workers", strconv.Itoa(d.opts.Workers), "the option --workers, the same for all"},
 		{"binlog_transaction_compression", onOff(d.opts.Compress), "the option --compress, the same for all"},
 		remark("sync_binlog 0 and innodb_flush_log_at_trx_commit 2 are quorate's own: its log is fsynced by a majority before the OK"),
+		remark("a replica fsyncs nothing of what it applies (sync_binlog 0, innodb_flush_log_at_trx_commit 2, sync_relay_log 0) and writes no binary log of it (log_replica_updates OFF): after a crash its agent has it; other systems have --replica-durability relaxed for that"),
 		remark("replication_optimize_for_static_plugin_config, binlog_transaction_dependency_history_size and max_binlog_size are what quorate sets, and the other systems have them, too"),
 		remark("all else is the product's default: election timeout 1 s, max_apply_lag 10 s (it slows writers down before replicas are further behind)"),
 	}...)

@@ -27,6 +27,7 @@ func newReplicated(d *Deployment) *replicated {
 		names = names[:1]
 	}
 	r.servers = newServers(d, names, r.own(d.opts))
+	r.relaxReplicas(d.opts)
 	return r
 }
 
@@ -40,10 +41,15 @@ func (r *replicated) own(o Options) []Setting {
 		}
 		return own
 	}
-	all := []Setting{
-		{"super_read_only", "ON", "every server begins so; the script opens the source"},
-		{"relay_log_recovery", "ON", "the manual's advice for a replica that survives crashes: the relay log is fetched again"},
+	recovery := Setting{"relay_log_recovery", "ON", "the manual's advice for a replica that survives crashes: the relay log is fetched again"}
+	if o.RelayLogRecovery == "off" {
+		recovery = Setting{"relay_log_recovery", "OFF", "the option --relay-log-recovery: what was received and not applied is kept, should the source be gone"}
 	}
+	relay := Setting{"sync_relay_log", "10000", "the default, stated: a replica acknowledges what it has written to its relay log and not fsynced"}
+	if o.SyncRelayLog {
+		relay = Setting{"sync_relay_log", "1", "the option --sync-relay-log: fsynced before it is acknowledged"}
+	}
+	all := append([]Setting{{"super_read_only", "ON", "every server begins so; the script opens the source"}, recovery, relay}, relaxedRemark(o)...)
 	if !r.semi {
 		return append(all, remark("asynchronous: what the replicas had not received is lost with the source"))
 	}
@@ -56,7 +62,6 @@ func (r *replicated) own(o Options) []Setting {
 		{"rpl_semi_sync_replica_enabled", "ON", "the replicas acknowledge"},
 		{"replication_sender_observe_commit_only", "ON", "the manual's advice for semi-synchronous sources: fewer locks"},
 		{"replication_optimize_for_static_plugin_config", "ON", "the manual's advice where plugins are not changed: fewer locks"},
-		remark("a replica acknowledges what it has written to its relay log and not fsynced (sync_relay_log has its default, 10000)"),
 	}...)
 }
 

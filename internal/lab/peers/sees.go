@@ -4,81 +4,189 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
+	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
 
+// sight is what a node knows of another.
+type sight uint8
+
+const (
+	inside    sight = iota // it is one of the system's
+	suspected              // it does not answer; it may still be one
+	outside                // it is not, or not yet again
+)
+
+// views are what each node that has a view of the system sees of the others: by observer, then by node.
+type views map[string]map[string]sight
+
+// watcher is a system whose nodes watch each other.
+type watcher interface {
+	// views asks all nodes but one, which may be frozen: it would keep the others' answers waiting.
+	views(ctx context.Context, but string) (views, error)
+	// detection says in words what makes Missed true.
+	detection() string
+}
+
+func (d *Deployment) views(ctx context.Context, but string) (views, error) {
+	w, ok := d.driver.(watcher)
+	if !ok {
+		return nil, fmt.Errorf("ask %s who is missing: %w", d.opts.System, errors.ErrUnsupported)
+	}
+	return w.views(ctx, but)
+}
+
 // Missed says whether some other node of the system has noticed that node is gone, or does
 // not answer. Systems whose nodes do not watch each other return errors.ErrUnsupported.
 func (d *Deployment) Missed(ctx context.Context, node string) (bool, error) {
-	w, ok := d.driver.(interface {
-		missed(ctx context.Context, node string) (bool, error)
-	})
-	if !ok {
-		return false, fmt.Errorf("ask %s who is missing: %w", d.opts.System, errors.ErrUnsupported)
+	all, err := d.views(ctx, node)
+	if err != nil {
+		return false, err
 	}
-	return w.missed(ctx, node)
-}
-
-// missed: a member is not ONLINE in another's view, or not in it.
-func (g *group) missed(ctx context.Context, node string) (bool, error) {
-	for _, s := range g.living() {
-		if s.name == node {
-			continue
-		}
-		all, err := g.members(ctx, s)
-		if err != nil || len(all) < 2 {
-			continue // it is not of the group itself
-		}
-		in := false
-		for _, m := range all {
-			in = in || m.node == node && m.state == "ONLINE"
-		}
-		if !in {
+	for _, sees := range all {
+		if sees[node] != inside {
 			return true, nil
 		}
 	}
 	return false, ctx.Err()
 }
 
-// missed: another node's cluster has become smaller.
-func (g *galera) missed(ctx context.Context, node string) (bool, error) {
+// Expelled returns the nodes that a majority of the members has put outside.
+func (d *Deployment) Expelled(ctx context.Context) ([]string, error) {
+	all, err := d.views(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	var voters, nodes []string
+	for _, n := range d.nodes {
+		switch n.kind {
+		case "router":
+			continue
+		case "learner":
+		default:
+			voters = append(voters, n.name)
+		}
+		nodes = append(nodes, n.name)
+	}
+	return all.expelled(voters, nodes), nil
+}
+
+func (v views) expelled(voters, nodes []string) (out []string) {
+	for _, node := range nodes {
+		count := 0
+		for _, observer := range voters {
+			if sees, has := v[observer]; has && observer != node && sees[node] == outside {
+				count++
+			}
+		}
+		if 2*count > len(voters) {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+// Detection says in words what Missed waits for, since that is not the same for all systems.
+func (d *Deployment) Detection() string {
+	if w, ok := d.driver.(watcher); ok {
+		return w.detection()
+	}
+	return "nobody watches"
+}
+
+func (g *group) detection() string {
+	return "another member's replication_group_members does not have it as ONLINE: UNREACHABLE after 5 s of silence; it is expelled later"
+}
+
+func (g *galera) detection() string {
+	return "it is not in another node's wsrep_incoming_addresses: a new view without it, so it is expelled already (evs.suspect_timeout)"
+}
+
+func (a *agents) detection() string {
+	return "another agent has no connection to it or does not hear it, or has another leader: after a kill the connection breaks at once"
+}
+
+// views: a member is ONLINE in another's view, or UNREACHABLE, or something else, or not in it. The view of one that is
+// alone is not the group's.
+func (g *group) views(ctx context.Context, but string) (views, error) {
+	all := views{}
 	for _, s := range g.living() {
-		if s.name == node {
+		if s.name == but {
+			continue
+		}
+		members, err := g.members(ctx, s)
+		if err != nil || len(members) < 2 {
+			continue // it is frozen, or not of the group itself
+		}
+		all[s.name] = sightsOf(g.all, members)
+	}
+	return all, ctx.Err()
+}
+
+func sightsOf(servers []*server, members []member) map[string]sight {
+	sees := map[string]sight{}
+	for _, s := range servers {
+		sees[s.name] = outside
+	}
+	for _, m := range members {
+		switch m.state {
+		case "ONLINE":
+			sees[m.node] = inside
+		case "UNREACHABLE":
+			sees[m.node] = suspected
+		}
+	}
+	return sees
+}
+
+// views: the nodes that another's cluster has. One that is not of the primary component has no view.
+func (g *galera) views(ctx context.Context, but string) (views, error) {
+	all := views{}
+	for _, s := range g.living() {
+		if s.name == but {
 			continue
 		}
 		state, err := g.state(ctx, s)
-		if err != nil {
+		if err != nil || state["wsrep_cluster_status"] != "Primary" {
 			continue
 		}
-		if size, err := strconv.Atoi(state["wsrep_cluster_size"]); err == nil && size < len(g.all) {
-			return true, nil
+		all[s.name] = map[string]sight{}
+		has := strings.Split(state["wsrep_incoming_addresses"], ",")
+		for _, other := range g.all {
+			if !slices.Contains(has, address(other.addr.String(), serverPort)) {
+				all[s.name][other.name] = outside
+			}
 		}
 	}
-	return false, ctx.Err()
+	return all, ctx.Err()
 }
 
-// missed: another agent does not hear the node, or has another leader than before it was gone.
-func (a *agents) missed(ctx context.Context, node string) (bool, error) {
+// views: another agent does not hear the node (quorate expels nobody), or has another leader than before it was gone.
+func (a *agents) views(ctx context.Context, but string) (views, error) {
+	all := views{}
 	for _, n := range a.d.nodes {
-		if n.name == node || n.running() == nil {
+		if n.running() == nil || n.name == but {
 			continue
 		}
 		st, err := a.status(ctx, n)
 		if err != nil {
 			continue
 		}
-		if unheard(st, node) {
-			return true, nil
+		all[n.name] = map[string]sight{}
+		for _, other := range a.d.nodes {
+			if other != n {
+				all[n.name][other.name] = seen(st, other.name)
+			}
 		}
 	}
-	return false, ctx.Err()
+	return all, ctx.Err()
 }
 
-// unheard says whether the node that gives a status does not hear another, has no leader, or
-// has another leader than the one that it still takes for the primary.
-func unheard(st cluster.Status, node string) bool {
+// seen is what the node that gives a status knows of another: it does not hear it, or it has no leader, or
+// another leader than the one that it still takes for the primary.
+func seen(st cluster.Status, node string) sight {
 	var other, self cluster.NodeStatus
 	for _, s := range st.Nodes {
 		switch s.Name {
@@ -88,7 +196,13 @@ func unheard(st cluster.Status, node string) bool {
 			self = s
 		}
 	}
-	return !other.Reachable || self.Leader == 0 || other.Role == cluster.RolePrimary && self.Leader != other.ID
+	switch {
+	case !other.Reachable:
+		return outside
+	case self.Leader == 0 || other.Role == cluster.RolePrimary && self.Leader != other.ID:
+		return suspected
+	}
+	return inside
 }
 
 // Abandon says that a node, which was killed, never comes back: Recover goes without it.

@@ -6,25 +6,25 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-func TestUnheard(t *testing.T) {
+func TestSeen(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		leader       cluster.NodeID
 		a, b         bool // b hears
-		missA, missC bool
+		missA, missC sight
 	}{
-		{"all is well", 1, true, true, false, false},
-		{"a is silent", 1, false, true, true, false},
-		{"c is silent", 1, true, false, false, true},
-		{"nobody leads", 0, true, true, true, true},
-		{"another leads before a is silent", 2, true, true, true, false},
+		{"all is well", 1, true, true, inside, inside},
+		{"a is silent", 1, false, true, outside, inside},
+		{"c is silent", 1, true, false, inside, outside},
+		{"nobody leads", 0, true, true, suspected, suspected},
+		{"another leads before a is silent", 2, true, true, suspected, inside},
 	} {
 		st := cluster.Status{Self: "b", Nodes: []cluster.NodeStatus{
 			{ID: 1, Name: "a", Reachable: tc.a, Role: cluster.RolePrimary},
 			{ID: 2, Name: "b", Reachable: true, Role: cluster.RoleReplica, Leader: tc.leader},
 			{ID: 3, Name: "c", Reachable: tc.b, Role: cluster.RoleReplica},
 		}}
-		if a, c := unheard(st, "a"), unheard(st, "c"); a != tc.missA || c != tc.missC {
+		if a, c := seen(st, "a"), seen(st, "c"); a != tc.missA || c != tc.missC {
 			t.Errorf("%s: misses a %v and c %v, want %v and %v", tc.name, a, c, tc.missA, tc.missC)
 		}
 	}

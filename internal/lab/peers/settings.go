@@ -24,15 +24,21 @@ const (
 	connectionsMax = 1000
 	// packetBytesMax is the server's own maximum: large transactions are measured.
 	packetBytesMax = 1 << 30
+	// logBufferBytes and ioCapacity are what a current MySQL has by itself; MariaDB's defaults are less.
+	logBufferBytes = 64 << 20
+	ioCapacity     = 10_000
 )
 
 // sharedVariables are those of every server, MariaDB's included.
 func (o Options) sharedVariables() []Setting {
 	return []Setting{
 		{"innodb_buffer_pool_size", strconv.FormatInt(o.BufferPoolBytes, 10), "the same for all"},
+		{"innodb_log_buffer_size", strconv.Itoa(logBufferBytes), "the same for all"},
+		{"innodb_io_capacity", strconv.Itoa(ioCapacity), "the same for all"},
+		{"innodb_io_capacity_max", strconv.Itoa(2 * ioCapacity), "the same for all"},
 		{"max_connections", strconv.Itoa(connectionsMax), "the same for all"},
 		{"max_allowed_packet", strconv.Itoa(packetBytesMax), "the same for all: the server's maximum"},
-		{"performance_schema", "ON", "the same for all: quorate and Group Replication are watched through it"},
+		{"performance_schema", "ON", "the same for all but galera: quorate and Group Replication are watched through it"},
 		{"skip_name_resolve", "ON", "the same for all: there is no name service in the lab"},
 		{"secure_file_priv", "NULL", "the same for all: as quorate has it"},
 	}

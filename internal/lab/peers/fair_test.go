@@ -1,0 +1,183 @@
+package peers
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/provision"
+)
+
+// rendered are the option files of a system's servers, by node.
+func rendered(t *testing.T, o Options) map[string]map[string]string {
+	t.Helper()
+	o.Install = Installations{MySQL: &provision.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
+	o.Network, o.Dir = NewLoopback(1), t.TempDir()
+	if err := o.normalize(); err != nil {
+		t.Fatal(err)
+	}
+	d := &Deployment{opts: o}
+	var all []*server
+	switch driver := d.newDriver().(type) {
+	case *replicated:
+		all = driver.all
+	case *group:
+		all = driver.all
+	case *galera:
+		all = driver.all
+	default:
+		t.Fatalf("no servers of %s", o.System)
+	}
+	vars := map[string]map[string]string{}
+	for _, s := range all {
+		vars[s.name] = s.vars
+	}
+	return vars
+}
+
+// TestSettingsAreTheBestAdvice: what an option says is in the servers' files, and on the servers that it is about.
+func TestSettingsAreTheBestAdvice(t *testing.T) {
+	none := 0
+	const gr = "loose_group_replication_"
+	for _, tc := range []struct {
+		o          Options
+		node, name string
+		want       string
+	}{
+		{Options{System: MGR}, "a", gr + "transaction_size_limit", "2147483647"},
+		{Options{System: MGR, SizeLimit: "default"}, "a", gr + "transaction_size_limit", "150000000"},
+		{Options{System: MGR}, "c", gr + "message_cache_size", "1073741824"},
+		{Options{System: MGR}, "b", gr + "member_expel_timeout", "5"},
+		{Options{System: MGR, ExpelTimeout: &none}, "b", gr + "member_expel_timeout", "0"},
+		{Options{System: MGR, PaxosSingleLeader: true}, "b", gr + "paxos_single_leader", "ON"},
+		{Options{System: MGR, ReplicaDurability: relaxed}, "a", "sync_binlog", "1"},
+		{Options{System: MGR, ReplicaDurability: relaxed}, "b", "sync_binlog", "0"},
+		{Options{System: MGR, ReplicaDurability: relaxed}, "b", "log_replica_updates", ""}, // a group needs it
+		{Options{System: Async, ReplicaDurability: relaxed}, "a", "innodb_flush_log_at_trx_commit", "1"},
+		{Options{System: Async, ReplicaDurability: relaxed}, "c", "innodb_flush_log_at_trx_commit", "2"},
+		{Options{System: Async, ReplicaDurability: relaxed}, "c", "log_replica_updates", "OFF"},
+		{Options{System: SemiSync}, "b", "relay_log_recovery", "ON"},
+		{Options{System: SemiSync, RelayLogRecovery: "off"}, "b", "relay_log_recovery", "OFF"},
+		{Options{System: SemiSync}, "b", "sync_relay_log", "10000"},
+		{Options{System: SemiSync, SyncRelayLog: true}, "b", "sync_relay_log", "1"},
+		{Options{System: Galera}, "a", "performance_schema", "OFF"},
+		{Options{System: Async}, "a", "performance_schema", "ON"},
+		{Options{System: Galera}, "a", "innodb_io_capacity", "10000"},
+		{Options{System: Async}, "a", "innodb_io_capacity", "10000"},
+		{Options{System: Galera}, "a", "innodb_log_buffer_size", "67108864"},
+	} {
+		if got := rendered(t, tc.o)[tc.node][tc.name]; got != tc.want {
+			t.Errorf("%+v: %s of %s is %q, want %q", tc.o, tc.name, tc.node, got, tc.want)
+		}
+	}
+}
+
+func TestProviderOptions(t *testing.T) {
+	near, far := providerValues(providerOptions(Options{})), providerValues(providerOptions(Options{WAN: true, Writers: WritersOne}))
+	if near["evs.send_window"] != "" || far["evs.send_window"] != "1024" || far["evs.user_send_window"] != "512" {
+		t.Errorf("send windows %q near, %q and %q far", near["evs.send_window"], far["evs.send_window"], far["evs.user_send_window"])
+	}
+	if near["gcs.fc_master_slave"] != "NO" || far["gcs.fc_master_slave"] != "YES" {
+		t.Errorf("one writer: %q and %q", near["gcs.fc_master_slave"], far["gcs.fc_master_slave"])
+	}
+	fast := providerValues(providerOptions(Options{Suspect: time.Second}))
+	if fast["evs.suspect_timeout"] != "PT1S" || fast["evs.keepalive_period"] != "PT0.333S" {
+		t.Errorf("suspects %v", fast)
+	}
+}
+
+// TestDifferingSettingsAreNamed: a report of settings that the servers do not have is a wish.
+func TestDifferingSettingsAreNamed(t *testing.T) {
+	has := map[string]string{
+		"sync_binlog": "1", "gtid_mode": "ON", "max_connections": "1000", "plugin_dir": "/x/plugin/", "secure_file_priv": "",
+		"group_replication_paxos_single_leader": "ON", "wsrep_provider_options": "gcs.fc_limit = 256; gcs.fc_factor = 0.99; evs.send_window = 4",
+		"innodb_log_buffer_size": "16777216",
+	}
+	fine := map[string]string{
+		"sync_binlog": "1", "gtid_mode": "on", "max_connections": "1000", "plugin_dir": "/x/plugin", "secure_file_priv": "NULL",
+		"loose_group_replication_paxos_single_leader": "ON", "wsrep_provider_options": "gcs.fc_limit=256;gcs.fc_factor=0.99",
+		"plugin_load_add": "group_replication.so", "mysqlrouter ttl": "0.5",
+	}
+	if err := differing(fine, has); err != nil {
+		t.Errorf("refused: %v", err)
+	}
+	for name, value := range map[string]string{
+		"sync_binlog": "0", "gtid_mode": "OFF", "innodb_log_buffer_size": "67108864", "loose_group_replication_paxos_single_leader": "OFF",
+		"wsrep_provider_options": "evs.send_window=1024", "no_such_setting": "1", "secure_file_priv": "/tmp",
+	} {
+		want := maps.Clone(fine)
+		want[name] = value
+		if err := differing(want, has); err == nil {
+			t.Errorf("%s=%s: accepted", name, value)
+		}
+	}
+}
+
+func TestFactsAreAsRead(t *testing.T) {
+	d := &Deployment{read: map[string]map[string]string{
+		"sync_binlog": {"a": "1", "b": "0", "c": "0"}, "innodb_io_capacity": {"a": "10000", "b": "10000"},
+		"sync_relay_log": {"a": "10000"}, providerVariable: {"a": "gcs.fc_limit = 256; x = 1", "b": "gcs.fc_limit = 256; x = 2"},
+	}}
+	got := map[string]string{}
+	for _, s := range d.asRead([]Setting{{"sync_binlog", "1", "durable"}, {"innodb_io_capacity", "10000", "the same for all"}, remark("x")}) {
+		got[s.Name] = s.Value
+	}
+	want := map[string]string{"sync_binlog": "a: 1, b: 0, c: 0", "innodb_io_capacity": "10000", "sync_relay_log": "10000", "": ""}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("facts (-want +got):\n%s", diff)
+	}
+	if got := d.Setting("gcs.fc_limit"); got != "256" {
+		t.Errorf("gcs.fc_limit is %q", got)
+	}
+}
+
+func TestLeadersAreCounted(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "u1": 1, "u1,u2,u3": 3, "u1, u2": 2} {
+		if got := countListed(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+// TestExpelledWantsAMajority: one node's view, or a suspicion, expels nobody.
+func TestExpelledWantsAMajority(t *testing.T) {
+	nodes := []string{"a", "b", "c"}
+	for _, tc := range []struct {
+		name string
+		v    views
+		want []string
+	}{
+		{"whole", views{"a": {}, "b": {}, "c": {}}, nil},
+		{"both others", views{"b": {"a": outside}, "c": {"a": outside}}, []string{"a"}},
+		{"one other", views{"b": {"a": outside}, "c": {}}, nil},
+		{"suspected", views{"b": {"a": suspected}, "c": {"a": suspected}}, nil},
+		{"it says so itself", views{"a": {"a": outside, "b": outside, "c": outside}, "b": {"a": outside}, "c": {}}, nil},
+	} {
+		if diff := cmp.Diff(tc.want, tc.v.expelled(nodes, nodes)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
+	}
+}
+
+func TestSightsOfAGroup(t *testing.T) {
+	servers := []*server{{node: &node{name: "a"}}, {node: &node{name: "b"}}, {node: &node{name: "c"}}, {node: &node{name: "d"}}}
+	got := sightsOf(servers, []member{{"a", "ONLINE", "PRIMARY"}, {"b", "UNREACHABLE", ""}, {"c", "RECOVERING", ""}})
+	if diff := cmp.Diff(map[string]sight{"a": inside, "b": suspected, "c": outside, "d": outside}, got); diff != "" {
+		t.Errorf("sights (-want +got):\n%s", diff)
+	}
+}
+
+// TestDetectionIsSaid: systems whose nodes watch each other say how.
+func TestDetectionIsSaid(t *testing.T) {
+	said := map[string]bool{}
+	for _, w := range []watcher{&group{}, &galera{}, &agents{}} {
+		said[w.detection()] = true
+	}
+	if len(said) != 3 || slices.ContainsFunc(slices.Collect(maps.Keys(said)), func(s string) bool { return strings.TrimSpace(s) == "" }) {
+		t.Errorf("detections %v", said)
+	}
+}
