@@ -24,7 +24,7 @@ import (
 type runOptions struct {
 	only, skip      []string
 	out             string
-	resume          bool
+	resume, force   bool
 	rivals, quorate string
 }
 
@@ -48,6 +48,7 @@ machine that has nothing else to do.`,
 	f.StringSliceVar(&o.skip, "skip", nil, "leave these cells out")
 	f.StringVar(&o.out, "out", "", "directory of the results (default lab-results/ and the time)")
 	f.BoolVar(&o.resume, "resume", false, "go on with the run in --out: cells that are done are not done again")
+	f.BoolVar(&o.force, "force", false, "with --resume: also if rows, tables, times or programs are others than before")
 	f.StringVar(&o.rivals, "rivals", "", "where scripts/get-rivals.sh put the rivals (default $QUORATE_RIVALS, then .rivals)")
 	f.StringVar(&o.quorate, "quorate", "", "the quorate program (default: the one beside this program)")
 	return cmd
@@ -61,7 +62,8 @@ func (o *runOptions) run(ctx context.Context, out io.Writer, name string) (err e
 	if os.Geteuid() != 0 {
 		return errors.New("run needs root: network namespaces and mounts")
 	}
-	results, steps, err := o.open(steps)
+	install := peers.FindInstallations(o.rivals, o.quorate)
+	results, steps, err := o.open(p, steps, install)
 	if err != nil {
 		return err
 	}
@@ -82,15 +84,18 @@ func (o *runOptions) run(ctx context.Context, out io.Writer, name string) (err e
 	progress := newProgress(out, steps)
 	err = experiment.Run(ctx, experiment.Options{
 		Plan: p, Steps: steps, Results: results, Run: time.Now().UTC().Format("2006-01-02T15:04:05Z"),
-		Out: o.out, Dir: dir, Install: peers.FindInstallations(o.rivals, o.quorate), Sysbench: sysbench,
+		Out: o.out, Dir: dir, Install: install, Sysbench: sysbench,
 		OpenDisk: fault.OpenFUSE, Command: strings.Join(append([]string{"quorate-lab"}, os.Args[1:]...), " "),
 		Began: progress.began, Ended: progress.ended,
 	})
 	return errors.Join(err, o.report(), progress.verdict(o.out))
 }
 
+// mixedShownMax bounds how many differences an error names.
+const mixedShownMax = 5
+
 // open opens the results, and leaves out the steps that are done.
-func (o *runOptions) open(steps []plan.Step) (*result.File, []plan.Step, error) {
+func (o *runOptions) open(p plan.Plan, steps []plan.Step, install peers.Installations) (*result.File, []plan.Step, error) {
 	if o.out == "" {
 		if o.resume {
 			return nil, nil, errors.New("--resume needs --out: the directory of the run to go on with")
@@ -105,6 +110,10 @@ func (o *runOptions) open(steps []plan.Step) (*result.File, []plan.Step, error) 
 		return nil, nil, err
 	case !o.resume:
 		return nil, nil, fmt.Errorf("%s is there: go on with --resume, or choose another --out", path)
+	}
+	if mixed := experiment.Mixes(before, p, install, steps); len(mixed) > 0 && !o.force {
+		return nil, nil, fmt.Errorf("%s has results of another kind: choose another --out, or mix them with --force: %s",
+			path, strings.Join(mixed[:min(len(mixed), mixedShownMax)], "; "))
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("create results' directory: %w", err)
@@ -171,7 +180,7 @@ func outcome(row result.Row) string {
 	var parts []string
 	for _, m := range []struct{ name, format string }{
 		{result.TPS, "%.0f TPS"}, {result.P95MS, "p95 %.1f ms"}, {result.EffectiveTPS, "effective %.0f TPS"}, {result.CVPercent, "CV %.0f %%"},
-		{result.DetectMS, "noticed after %.0f ms"}, {result.GapMS, "gap %.0f ms"}, {result.RestoredMS, "restored in %.0f ms"},
+		{result.DetectMS, "noticed after %.0f ms"}, {result.GapMS, "gap %.0f ms"}, {result.RejoinGapMS, "at the return %.0f ms"}, {result.RestoredMS, "restored in %.0f ms"},
 		{result.ApplyTPS, "applies %.0f TPS"}, {result.CommitS, "COMMIT %.1f s"}, {result.StallMS, "others stalled %.0f ms"},
 		{result.Expelled, "%.0f expelled"}, {result.Acknowledged, "%.0f acknowledged"}, {result.Unknown, "%.0f unknown"},
 		{result.Lost, "%.0f lost"}, {result.Diverged, "%.0f diverged"}, {result.HumanSteps, "%.0f human steps"},

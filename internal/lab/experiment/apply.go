@@ -17,12 +17,15 @@ const (
 	// queueWait bounds the queueing of transactions, applyWait their application.
 	queueWait = 15 * time.Minute
 	applyWait = 25 * time.Minute
-	// queueThreads write what is queued.
-	queueThreads = 16
+	// queueScript and queueThreads write what is queued: as the article does.
+	queueScript  = "oltp_write_only"
+	queueThreads = 100
 	// largeWait bounds a large transaction.
 	largeWait = 15 * time.Minute
-	// seenWait is how long after a large transaction it is looked at who was expelled.
-	seenWait = 3 * time.Second
+	// seenFor is how long it is looked at who was expelled after a large transaction, once all are in; a group
+	// expels a silent member up to 25 s after it fell silent. seenEvery is how often.
+	seenFor   = 30 * time.Second
+	seenEvery = 500 * time.Millisecond
 )
 
 // apply queues transactions on a replica whose appliers are stopped, and lets it go.
@@ -51,7 +54,7 @@ func (c *cell) apply(ctx context.Context) error {
 	if err := c.system.StopApply(ctx, replica); err != nil {
 		return fmt.Errorf("stop apply on node %s: %w", replica, err)
 	}
-	load := workload.Load{Script: "oltp_update_index", Threads: queueThreads, Events: thousands * 1000, Duration: queueWait}
+	load := workload.Load{Script: queueScript, Threads: queueThreads, Events: thousands * 1000, Duration: queueWait}
 	sample, err := c.bench.Run(ctx, writers, load)
 	if err != nil {
 		return errors.Join(fmt.Errorf("queue transactions: %w", err), c.system.StartApply(ctx, replica))
@@ -112,6 +115,9 @@ func (c *cell) large(ctx context.Context) error {
 	err = sleep(ctx, quietFor)
 	var out workload.LargeResult
 	at := time.Since(prober.Began())
+	seenCtx, stopSeeing := context.WithCancel(ctx)
+	defer stopSeeing()
+	probing.Go(func() { c.seeExpelled(seenCtx) })
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, largeWait)
 		out, err = workload.Large{Bytes: size}.Run(limited, c.dial, writers[0])
@@ -120,6 +126,7 @@ func (c *cell) large(ctx context.Context) error {
 	if err == nil {
 		err = c.recordLarge(ctx, out, at, out.CommitBegan.Sub(prober.Began()))
 	}
+	stopSeeing()
 	stop()
 	probing.Wait()
 	line, end := prober.Timeline(), time.Since(prober.Began())
@@ -146,23 +153,38 @@ func (c *cell) recordLarge(ctx context.Context, out workload.LargeResult, began,
 	c.text(result.TextVerdict, verdict)
 	c.eventAt(began, "BEGIN")
 	c.eventAt(commit, "COMMIT")
-	if err := sleep(ctx, seenWait); err != nil {
-		return err
-	}
-	expelled := 0.0
-	for _, n := range c.system.Nodes() {
-		if gone, err := c.system.Missed(ctx, n.Name); err == nil && gone && n.Kind != "router" {
-			expelled++
-		}
-	}
-	c.set(result.Expelled, expelled)
 	// Whoever was expelled may come back by himself.
 	ready, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	if err := c.system.WaitReady(ready); err != nil {
 		c.text("restored", "not: "+oneLine(err))
 	}
-	return nil
+	return sleep(ctx, seenFor)
+}
+
+// seeExpelled notes which nodes a majority puts outside, until ctx is done.
+func (c *cell) seeExpelled(ctx context.Context) {
+	expelled := map[string]bool{}
+	tick := time.NewTicker(seenEvery)
+	defer tick.Stop()
+	for {
+		nodes, err := c.system.Expelled(ctx)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		for _, n := range nodes {
+			if !expelled[n] {
+				expelled[n] = true
+				c.event(n + " is outside for a majority")
+			}
+		}
+		c.set(result.Expelled, float64(len(expelled)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // sizeOf reads 100MB or 1GB.

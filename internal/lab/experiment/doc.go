@@ -14,6 +14,9 @@
 // fails takes its deployment with it; the ends of its servers' logs are kept in
 // OUT/logs. A cell that was interrupted (Ctrl-C) leaves no row.
 //
+// A row is on the disk before its system is taken down. What goes wrong then is noted in the row; the run
+// ends only if a process is left, for it would share the machine with the next cell.
+//
 // # What the numbers are
 //
 // CPU per transaction is that of all processes of a component, from the start of the

@@ -99,8 +99,8 @@ func TestRealCells(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := rows(t, o)
-	if len(got.Rows) != 3 || len(got.Facts) != 1 {
-		t.Fatalf("%d rows and %d facts, want 3 and 1", len(got.Rows), len(got.Facts))
+	if len(got.Rows) != 3 || len(got.Facts) != 2 {
+		t.Fatalf("%d rows and %d facts, want 3 and 2", len(got.Rows), len(got.Facts))
 	}
 	load := []string{result.TPS, result.QPS, result.P50MS, result.P95MS, result.P99MS, result.CVPercent, result.EffectiveTPS, result.CPU + "mysqld", result.CPU + "client"}
 	for i, want := range [][]string{

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/lab/fault"
+	"github.com/quorate/quorate/internal/lab/peers"
 	"github.com/quorate/quorate/internal/lab/result"
 	"github.com/quorate/quorate/internal/lab/workload"
 )
@@ -88,8 +89,26 @@ func (c *cell) rpo(ctx context.Context) error {
 		return err
 	}
 	lost, _ := c.row.Metric(result.Lost)
-	c.text(result.TextVerdict, fmt.Sprintf("%.0f of %d acknowledged transactions were lost", lost, line.Count(workload.Acknowledged)))
+	c.text(result.TextVerdict, fmt.Sprintf("%.0f of %d acknowledged transactions were lost%s", lost, line.Count(workload.Acknowledged), c.proviso()))
 	return nil
+}
+
+// proviso names the settings that a loss hangs on, with the values that the servers have.
+func (c *cell) proviso() string {
+	var names []string
+	switch c.step.System {
+	case peers.Async, peers.SemiSync:
+		names = []string{"relay_log_recovery", "sync_relay_log"}
+	case peers.Galera:
+		names = []string{"gcs.fc_limit"}
+	}
+	for i, name := range names {
+		names[i] = name + "=" + c.system.Setting(name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }
 
 func (r *rpo) disk(node string, do func(fault.Disk) error) error {

@@ -38,7 +38,7 @@ type rto struct {
 	*cell
 	action, victim string
 	onPrimary      bool
-	at             time.Duration // of the fault, on the prober's clock
+	at, mended     time.Duration // of the fault and of its end, on the prober's clock
 	down           bool          // the victim was killed or stopped: it is to be started
 	steps          []string
 }
@@ -200,6 +200,7 @@ func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err
 // restore ends the fault and waits until all nodes are in.
 func (r *rto) restore(ctx context.Context, heal func(context.Context) error) error {
 	began := time.Now()
+	r.mended = time.Since(r.prober.Began())
 	if err := heal(ctx); err != nil {
 		return err
 	}
@@ -207,7 +208,7 @@ func (r *rto) restore(ctx context.Context, heal func(context.Context) error) err
 	if r.down {
 		what = "start " + r.victim
 	}
-	r.event(what)
+	r.eventAt(r.mended, what)
 	ctx, cancel := context.WithTimeout(ctx, restoreWait)
 	defer cancel()
 	if r.down {
@@ -287,26 +288,71 @@ func (r *rto) record() {
 	end := time.Since(r.prober.Began())
 	c := r.cell
 	c.recordTimeline(line, end)
-	start, stop, ended := line.Gap(r.at, end)
-	c.set(result.GapMS, ms(stop-start))
+	out := outageOf(line, r.at, r.mended, end)
+	c.set(result.GapMS, ms(out.stop-out.start))
+	if out.rejoin > 0 {
+		c.set(result.RejoinGapMS, ms(out.rejoin))
+	}
 	switch {
-	case !ended && r.onPrimary:
+	case out.never && r.onPrimary:
 		c.text(result.TextVerdict, "no write was acknowledged until the end")
 	case r.onPrimary:
-		c.set(result.WritableMS, ms(stop-r.at))
+		c.set(result.WritableMS, ms(out.stop-r.at))
+	}
+	if out.open {
+		c.text(result.TextOpen, "no write was acknowledged before "+r.victim+" came back")
+	}
+	c.text(result.TextDetection, r.system.Detection())
+	if r.scripted() {
+		c.text(result.TextDetection, fmt.Sprintf("the operator's script: %v without an acknowledgement, chosen by the lab", scriptWait))
 	}
 	c.set(result.HumanSteps, float64(len(r.steps)))
 	if len(r.steps) > 0 {
 		c.text("steps", strings.Join(r.steps, "; "))
 	}
 	every, values := time.Second, line.Series(time.Second, end)
-	if c.step.Threads > 0 {
+	// After a fault of the primary sysbench stays at an address where nobody answers; the prober goes on elsewhere.
+	if c.step.Threads > 0 && !r.onPrimary {
 		values = c.row.Series[result.SeriesTPS].Values
 	}
 	if d, low, ok := dip(values, int(r.at/every)); ok {
 		c.set(result.DipPercent, d)
 		c.set(result.LowS, low)
 	}
+}
+
+// outage is what a fault did to those who write.
+type outage struct {
+	start, stop time.Duration
+	open        bool          // the gap had not ended when the fault did
+	never       bool          // nor at all
+	rejoin      time.Duration // the longest gap after that: the victim comes back
+}
+
+// gapOpen is how long a gap at the fault's end must be to be one that goes on: an attempt that began with it has
+// reached its time limit. What is shorter is the distance between two acknowledgements.
+const gapOpen = workload.AttemptTimeout
+
+// outageOf finds the gap that belongs to the fault: the longest until the fault ends (mended), for what comes
+// then is of the victim's return. A gap that is open there counts to its own end. Without a mended all is of the fault.
+func outageOf(line workload.Timeline, at, mended, end time.Duration) outage {
+	if mended == 0 || mended > end {
+		mended = end
+	}
+	o := outage{}
+	var ended bool
+	o.start, o.stop, ended = line.Gap(at, mended)
+	rest := mended
+	if o.open = !ended && o.stop-o.start >= gapOpen; o.open {
+		// All that comes before start is shorter, and nothing is acknowledged between it and mended.
+		o.stop, o.never = line.Next(mended, end)
+		o.open, rest = mended < end, o.stop
+	}
+	if rest < end {
+		start, stop, _ := line.Gap(rest, end)
+		o.rejoin = stop - max(start, rest)
+	}
+	return o
 }
 
 // recordTimeline records a prober's counts and series.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -52,7 +53,9 @@ type runner struct {
 	Options
 	stage *stage // of the last cell, if it can be used again
 	facts map[string]string
-	count int // of deployments, for their directories
+	count int        // of deployments, for their directories
+	last  result.Row // that was written
+	left  error      // a deployment that failed has left a process
 }
 
 // Run does the steps. It returns an error if results could not be written or ctx is done; that
@@ -65,46 +68,86 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer lock.Close() // a name only
 	r := &runner{Options: o, facts: map[string]string{}}
 	defer func() { err = errors.Join(err, r.leave()) }()
+	if err := o.Results.AppendFacts(runFacts(o.Run, o.Command, o.Plan, o.Install)); err != nil {
+		return err
+	}
 	for i, s := range o.Steps {
-		if o.Began != nil {
-			o.Began(i, s)
-		}
-		row, setup, err := r.do(ctx, s)
-		if err != nil {
+		if err := r.step(ctx, i, s); err != nil {
 			return err
-		}
-		if err := o.Results.Append(row); err != nil {
-			return err
-		}
-		if o.Ended != nil {
-			o.Ended(i, s, row, setup)
 		}
 	}
 	return nil
 }
 
-// leave takes down what the last cell left up.
+// step does one step. Its row is on the disk before anything is taken down.
+func (r *runner) step(ctx context.Context, i int, s plan.Step) error {
+	if r.Began != nil {
+		r.Began(i, s)
+	}
+	if !s.Reuse {
+		if err := r.leave(); err != nil {
+			return err
+		}
+	}
+	row, setup, err := r.do(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := r.Results.Append(row); err != nil {
+		return err
+	}
+	r.last = row
+	if row.Status != result.OK || !leavesWhole(s) {
+		err = r.leave()
+	}
+	if r.Ended != nil {
+		r.Ended(i, s, row, setup)
+	}
+	return errors.Join(err, r.left)
+}
+
+// leave takes down what the last cell left up. What goes wrong is noted in that cell's row; it is an
+// error only if a process is left, which would share the machine with the next cell.
 func (r *runner) leave() error {
 	if r.stage == nil {
 		return nil
 	}
 	st := r.stage
 	r.stage = nil
-	return st.close()
+	return r.tornDown(st.close())
 }
 
-// do does one step.
+// tornDown judges how a system came down.
+func (r *runner) tornDown(err error) error {
+	if err == nil || r.last.Run == "" { // an interrupted cell has no row
+		return err
+	}
+	// Once more, with the note: of two rows of one attempt the later counts.
+	row := r.last
+	row.Text = maps.Clone(row.Text)
+	if row.Text == nil {
+		row.Text = map[string]string{}
+	}
+	row.Text[result.TextTeardown] = oneLine(err)
+	if err := r.Results.Append(row); err != nil {
+		return err
+	}
+	if errors.Is(err, peers.ErrLeft) {
+		return err
+	}
+	return nil
+}
+
+// do does one step, and leaves what it used up. It returns an error if ctx is done.
 func (r *runner) do(ctx context.Context, s plan.Step) (result.Row, time.Duration, error) {
-	row := result.Row{Run: r.Run, Cell: s.Cell, Repetition: s.Repetition, Started: time.Now().UTC()}
-	if !s.Reuse {
-		if err := r.leave(); err != nil {
-			return row, 0, err
-		}
+	row := result.Row{
+		Run: r.Run, Cell: s.Cell, Repetition: s.Repetition, Started: time.Now().UTC(),
+		LoadSeconds: s.Duration.Seconds(), WarmupSeconds: s.Warmup.Seconds(),
 	}
 	began := time.Now()
 	setup, err := r.prepare(ctx, s)
 	if err == nil {
-		row.Facts = r.facts[s.Variant()]
+		row.Facts = r.facts[factsKey(s)]
 		began = time.Now()
 		err = r.measure(ctx, s, &row)
 	}
@@ -113,24 +156,22 @@ func (r *runner) do(ctx context.Context, s plan.Step) (result.Row, time.Duration
 		setMetric(&row, result.SetupS, setup.Seconds())
 	}
 	row.Status = result.OK
-	if err != nil {
-		if ctx.Err() != nil {
-			return row, setup, fmt.Errorf("cell %s: %w", s.Name(), ctx.Err())
-		}
-		row.Status, row.Reason = result.Failed, oneLine(err)
-		if errors.Is(err, peers.ErrMissing) || errors.Is(err, fault.ErrNoDisk) || errors.Is(err, errNotForIt) {
-			row.Status = result.Skipped
-		}
-	}
-	if row.Status == result.OK && leavesWhole(s) {
+	if err == nil {
 		return row, setup, nil
 	}
-	if row.Status == result.Failed {
-		err = r.keepLogs(s)
-	} else {
-		err = nil
+	if ctx.Err() != nil {
+		return row, setup, fmt.Errorf("cell %s: %w", s.Name(), ctx.Err())
 	}
-	return row, setup, errors.Join(err, r.leave())
+	row.Status, row.Reason = result.Failed, oneLine(err)
+	if errors.Is(err, peers.ErrLeft) {
+		r.left = err
+	}
+	if errors.Is(err, peers.ErrMissing) || errors.Is(err, fault.ErrNoDisk) || errors.Is(err, errNotForIt) {
+		row.Status = result.Skipped
+	} else if err := r.keepLogs(s); err != nil {
+		row.Text = map[string]string{"logs": "not kept: " + oneLine(err)}
+	}
+	return row, setup, nil
 }
 
 // leavesWhole: throughput and jitter leave a system as it was.
@@ -152,7 +193,7 @@ func (r *runner) prepare(ctx context.Context, s plan.Step) (time.Duration, error
 	r.count++
 	st, err := newStage(ctx, r, s, filepath.Join(r.Dir, fmt.Sprint(r.count)))
 	// Also after an error: what there is of it has logs, and is taken down.
-	r.stage = st
+	r.stage, r.last = st, result.Row{}
 	if err != nil {
 		return time.Since(began), err
 	}
@@ -193,15 +234,15 @@ func (r *runner) measure(ctx context.Context, s plan.Step, row *result.Row) erro
 	return err
 }
 
-// recordFacts writes what runs, once for each variant.
+// recordFacts writes what runs, once for each variant and network.
 func (r *runner) recordFacts(s plan.Step) error {
-	variant := s.Variant()
-	if r.facts[variant] != "" {
+	key := factsKey(s)
+	if r.facts[key] != "" {
 		return nil
 	}
 	f := r.stage.system.Facts()
 	facts := result.Facts{
-		ID: r.Run + "/" + variant, Run: r.Run, Variant: variant, Plan: r.Plan.Name, Command: r.Command,
+		ID: r.Run + "/" + key, Run: r.Run, Variant: s.Variant(), Plan: r.Plan.Name, Command: r.Command,
 		Versions: f.Versions, Machine: machine(),
 	}
 	for _, set := range f.Settings {
@@ -210,9 +251,12 @@ func (r *runner) recordFacts(s plan.Step) error {
 	if err := r.Results.AppendFacts(facts); err != nil {
 		return err
 	}
-	r.facts[variant] = facts.ID
+	r.facts[key] = facts.ID
 	return nil
 }
+
+// factsKey names what has the same settings: some depend on the network.
+func factsKey(s plan.Step) string { return s.Variant() + "@" + s.Network }
 
 // logTailBytes is what is kept of each log of a cell that failed.
 const logTailBytes = 256 << 10

@@ -4,8 +4,9 @@
 // # Format
 //
 // One JSON object a line, each with "schema": 1. A line with "kind": "facts" says
-// what ran (versions, settings, machine); rows name it by id. Every other line is a
-// Row. A later row of the same Key supersedes an earlier one (Results.Latest).
+// what ran (versions, settings, machine); rows name it by id. One without a variant begins
+// a run, and has what all its cells must share: tables, rows, the programs. Every other line is a
+// Row. A later row of the same Key supersedes an earlier one (Results.Latest), and counts it if it failed.
 //
 // # What an experiment fills
 //
@@ -21,11 +22,14 @@
 //	  switch_full_packets   dropped by the lab's own network, if any: then the row says little
 //	  series tps            acknowledged transactions, every second
 //	rto                  workload: the fault; threads: sysbench beside the prober
-//	  detect_ms             from the fault until the system says that a node is gone
-//	  gap_ms                the longest time without an acknowledged write, from the fault on
+//	  detect_ms             from the fault until the system says that a node is gone; text detection says what that is
+//	  gap_ms                the longest time without an acknowledged write, from the fault until it is mended; if it
+//	                        is open then (text open), until it ends
+//	  rejoin_gap_ms         the longest one after that: the victim comes back
 //	  writable_ms           from the fault to the first acknowledged write after the gap
 //	  restored_ms           from the restart or the healing until all nodes are in again
-//	  dip_percent           of the median rate before, lost in the worst second
+//	  dip_percent           of the median rate before, lost in the worst second: the prober's after a fault of the
+//	                        primary, else that of sysbench, if it runs
 //	  low_s                 seconds below half of the median rate before
 //	  attempts acknowledged unknown failed lost diverged human_steps
 //	  series acknowledged   the prober's, every 100 ms
@@ -43,7 +47,8 @@
 //	  series acknowledged   of the others meanwhile, every 100 ms; events
 //	  text verdict
 //
-// Setup measures of every row: setup_s (deployment and data, if this cell had to do it).
+// Setup measures of every row: setup_s (deployment and data, if this cell had to do it). text teardown: what went
+// wrong when its system was taken down; such a row is there twice, first without it.
 //
 // # Durability
 //

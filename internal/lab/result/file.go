@@ -222,22 +222,33 @@ func (res *Results) add(line []byte) error {
 	return nil
 }
 
-// Latest returns one row for each key, in the order in which the keys first came: the last that is ok, else the last.
+// Latest returns one row for each key, in the order in which the keys first came: the last that is ok, else the last. Its
+// FailedBefore counts the failed ones that it hides.
 func (res Results) Latest() []Row {
 	at := map[string]int{}
 	var rows []Row
 	for _, r := range res.Rows {
 		i, seen := at[r.Key()]
-		switch {
-		case !seen:
+		if !seen {
 			at[r.Key()] = len(rows)
 			rows = append(rows, r)
-		case r.Status == OK || rows[i].Status != OK:
-			rows[i] = r
+			continue
 		}
+		shown, hidden := rows[i], r
+		if r.Status == OK || shown.Status != OK {
+			shown, hidden = r, shown
+		}
+		shown.FailedBefore = rows[i].FailedBefore
+		if hidden.Status == Failed && !hidden.sameAttempt(shown) {
+			shown.FailedBefore++
+		}
+		rows[i] = shown
 	}
 	return rows
 }
+
+// sameAttempt: a row that is written again, with a note, is no other attempt.
+func (r Row) sameAttempt(other Row) bool { return r.Run == other.Run && r.Started.Equal(other.Started) }
 
 // Done returns the keys that have an ok row.
 func (res Results) Done() map[string]bool {

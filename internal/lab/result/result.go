@@ -43,6 +43,7 @@ const (
 	CPU           = "cpu_us."
 	DetectMS      = "detect_ms"
 	GapMS         = "gap_ms"
+	RejoinGapMS   = "rejoin_gap_ms"
 	WritableMS    = "writable_ms"
 	RestoredMS    = "restored_ms"
 	DipPercent    = "dip_percent"
@@ -64,6 +65,9 @@ const (
 	Expelled      = "expelled"
 	SetupS        = "setup_s"
 	TextVerdict   = "verdict"
+	TextOpen      = "open"      // the outage lasted until the fault was mended
+	TextDetection = "detection" // what detect_ms is
+	TextTeardown  = "teardown"  // what went wrong when a system was taken down
 	TextSteps     = "steps"
 	TextErrors    = "errors"
 	TextExamples  = "examples"
@@ -160,17 +164,22 @@ type Row struct {
 	// CellName is Cell.Name(), for people and tools that read the file.
 	CellName string `json:"cell"`
 	Cell
-	Repetition int                `json:"repetition"` // from 1
-	Started    time.Time          `json:"started"`
-	Seconds    float64            `json:"seconds"` // how long the cell took, without its setup
-	Status     Status             `json:"status"`
-	Reason     string             `json:"reason,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
-	Series     map[string]Series  `json:"series,omitempty"`
-	Events     []Event            `json:"events,omitempty"`
-	Text       map[string]string  `json:"text,omitempty"`
-	RTT        map[string]RTT     `json:"rtt_ms,omitempty"` // by link: a-b
-	Facts      string             `json:"facts,omitempty"`  // id of a Facts
+	Repetition int       `json:"repetition"` // from 1
+	Started    time.Time `json:"started"`
+	Seconds    float64   `json:"seconds"` // how long the cell took, without its setup
+	// LoadSeconds and WarmupSeconds are what the plan asked for.
+	LoadSeconds   float64            `json:"load_s,omitempty"`
+	WarmupSeconds float64            `json:"warmup_s,omitempty"`
+	Status        Status             `json:"status"`
+	Reason        string             `json:"reason,omitempty"`
+	Metrics       map[string]float64 `json:"metrics,omitempty"`
+	Series        map[string]Series  `json:"series,omitempty"`
+	Events        []Event            `json:"events,omitempty"`
+	Text          map[string]string  `json:"text,omitempty"`
+	RTT           map[string]RTT     `json:"rtt_ms,omitempty"` // by link: a-b
+	Facts         string             `json:"facts,omitempty"`  // id of a Facts
+	// FailedBefore is how many attempts at the same repetition failed and are hidden by this row (Results.Latest).
+	FailedBefore int `json:"-"`
 }
 
 // Key names a repetition: what a resumed run need not do again.

@@ -143,3 +143,34 @@ func TestLatestAndDone(t *testing.T) {
 		t.Errorf("done (-want +got):\n%s", diff)
 	}
 }
+
+// TestLatestCountsWhatItHides: an ok row does not hide that the cell has failed, and a row that is written again with a
+// note is no attempt of its own.
+func TestLatestCountsWhatItHides(t *testing.T) {
+	attempt := func(second int, status Status) Row {
+		r := row(1, 1, status)
+		r.Started = r.Started.Add(time.Duration(second) * time.Second)
+		return r
+	}
+	noted := attempt(1, Failed)
+	noted.Text = map[string]string{TextTeardown: "x"}
+	for _, tc := range []struct {
+		name   string
+		rows   []Row
+		status Status
+		want   int
+	}{
+		{"ok at once", []Row{attempt(0, OK)}, OK, 0},
+		{"failed once", []Row{attempt(0, Failed), attempt(1, OK)}, OK, 1},
+		{"failed twice, once with a note", []Row{attempt(0, Failed), attempt(1, Failed), noted, attempt(2, OK)}, OK, 2},
+		{"failed after it was ok", []Row{attempt(0, OK), attempt(1, Failed)}, OK, 1},
+		{"ok with a note", []Row{attempt(0, OK), attempt(0, OK)}, OK, 0},
+		{"skipped is not failed", []Row{attempt(0, Skipped), attempt(1, OK)}, OK, 0},
+		{"failed, then again", []Row{attempt(0, Failed), attempt(1, Failed)}, Failed, 1},
+	} {
+		got := Results{Rows: tc.rows}.Latest()
+		if len(got) != 1 || got[0].Status != tc.status || got[0].FailedBefore != tc.want {
+			t.Errorf("%s: %d rows, %s, %d failed before; want 1, %s, %d", tc.name, len(got), got[0].Status, got[0].FailedBefore, tc.status, tc.want)
+		}
+	}
+}

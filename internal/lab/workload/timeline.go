@@ -50,6 +50,16 @@ func (t Timeline) Gap(from, end time.Duration) (start, stop time.Duration, ended
 	return start, stop, ended
 }
 
+// Next returns when the first acknowledgement after from came, or end and that there was none until then.
+func (t Timeline) Next(from, end time.Duration) (at time.Duration, none bool) {
+	for _, at := range t.acks() {
+		if at > from && at <= end {
+			return at, false
+		}
+	}
+	return end, true
+}
+
 // Series counts the acknowledgements of each interval until end.
 func (t Timeline) Series(every, end time.Duration) []float64 {
 	values := make([]float64, int(end/every))
