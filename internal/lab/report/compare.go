@@ -33,7 +33,7 @@ func comparedIn(experiment string) []compared {
 	case result.Jitter:
 		return []compared{{result.TPS, 1, false}, {result.CVPercent, -1, false}}
 	case result.RTO:
-		return []compared{{result.GapMS, -1, false}, {result.DetectMS, -1, false}, {result.RestoredMS, -1, false}, {result.DipPercent, -1, false}, {result.Lost, -1, true}, {result.Diverged, -1, true}, {result.HumanSteps, -1, true}}
+		return []compared{{result.GapMS, -1, false}, {result.RejoinGapMS, -1, false}, {result.DetectMS, -1, false}, {result.RestoredMS, -1, false}, {result.DipPercent, -1, false}, {result.Lost, -1, true}, {result.Diverged, -1, true}, {result.HumanSteps, -1, true}}
 	case result.RPO:
 		return []compared{{result.Lost, -1, true}, {result.Diverged, -1, true}, {result.HumanSteps, -1, true}}
 	case result.Apply:

@@ -6,7 +6,8 @@
 //
 // A figure is the median of a cell's repetitions, with the least and the greatest.
 // Two figures differ if these ranges, widened for few repetitions (apart), do not
-// touch; otherwise the difference is within the spread and marked so. A ratio is quorate's median divided by the other's, beside it the same
+// touch; otherwise the difference is within the spread and marked so. A ratio is quorate's median
+// of the effective TPS divided by the other's, beside it that of the raw TPS if it is another, and the same
 // ratio of the articles (articles.toml), with their system DN in quorate's place.
 // Cells that failed or were skipped are in every table with their reason.
 //

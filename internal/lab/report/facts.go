@@ -15,6 +15,7 @@ type head struct {
 	Runs, When, Commands  []string
 	Cells                 int
 	OK, Failed, Skipped   int
+	FailedBefore          int // attempts that a later one replaced
 	Repetitions           string
 	Machine               []result.Setting
 	Torn                  bool
@@ -36,6 +37,7 @@ func headOf(rows []result.Row, res result.Results) head {
 		default:
 			h.Failed++
 		}
+		h.FailedBefore += r.FailedBefore
 		repetitions[r.Name()]++
 		if begin.IsZero() || r.Started.Before(begin) {
 			begin = r.Started

@@ -24,7 +24,7 @@ func Markdown(w io.Writer, res result.Results) error {
 	for i, r := range p.Ratios {
 		if i == 0 {
 			m.title(2, "How many times the others")
-			m.line("TPS of quorate divided by TPS of the other. In brackets the articles' ratio of DN to the same rival. ≈: within the spread.")
+			m.line("Effective TPS of quorate (with the time in which replicas finish the same work) divided by that of the other. In brackets the ratio of the raw TPS, if it is another, and the articles' ratio of DN to the same rival. ≈: within the spread.")
 		}
 		m.title(3, r.Workload)
 		m.table(r.flat())
@@ -50,6 +50,9 @@ func Markdown(w io.Writer, res result.Results) error {
 			m.line("Article: " + r.Article)
 		}
 		m.table(r.Table)
+		if len(r.Detected) > 0 {
+			m.line("Detected after:\n\n- " + escapeLines(r.Detected))
+		}
 	}
 	m.section("RPO", p.RPO)
 	m.section("Replica apply", p.Apply.Table)
@@ -81,6 +84,9 @@ func (m markdown) section(title string, t table) {
 func (m markdown) head(h head) {
 	fmt.Fprintf(m.w, "# quorate lab\n")
 	m.line(fmt.Sprintf("%d cells, %s repetitions: %d ok, %d failed, %d skipped. Figures are medians, in brackets the least and the greatest.", h.Cells, h.Repetitions, h.OK, h.Failed, h.Skipped))
+	if h.FailedBefore > 0 {
+		m.line(fmt.Sprintf("%d attempts failed before the cell was tried again.", h.FailedBefore))
+	}
 	if len(h.When) > 0 {
 		m.line("From " + h.When[0] + " to " + h.When[1] + " UTC.")
 	}
@@ -134,6 +140,14 @@ func (e entry) text() string {
 }
 
 var escape = strings.NewReplacer("|", `\|`, "\n", " ", "\u202f", " ").Replace
+
+func escapeLines(lines []string) string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = escape(l)
+	}
+	return strings.Join(out, "\n- ")
+}
 
 // flat makes one heading of networks and threads.
 func (r ratioTable) flat() table {

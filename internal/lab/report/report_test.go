@@ -330,7 +330,7 @@ func TestRatioEntry(t *testing.T) {
 		{[]float64{100, 101, 102}, []float64{200, 202, 204}, "×0.50", "worse", "article ×1.47"},
 		{[]float64{100, 101, 102}, []float64{100, 102, 104}, "≈ ×0.99", "same", "article ×1.47"},
 		{[]float64{109}, []float64{100}, "≈ ×1.09", "same", "article ×1.47"},
-		{[]float64{115}, []float64{100}, "×1.15", "better", "article ×1.47"},
+		{[]float64{115}, []float64{100}, "×1.15", "", "article ×1.47"},
 		{nil, []float64{100}, "", "", ""},
 	} {
 		e := ratioEntry(throughputCell(c.a...), throughputCell(c.b...), arts)

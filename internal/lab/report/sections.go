@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/internal/lab/result"
@@ -105,6 +106,8 @@ type rtoSection struct {
 	Title, Article string
 	drawing
 	Table table
+	// Detected says, for each way of it, what "detected after" is.
+	Detected []string
 }
 
 // drawing is a timeline, and its events in words.
@@ -139,10 +142,11 @@ func rtoSectionOf(of cells, workload, network string, threads int, article strin
 		title += fmt.Sprintf(", beside %d threads of sysbench", threads)
 	}
 	section := rtoSection{Title: title, Article: article}
-	section.Table.Head = []string{"system", "detected after", "longest gap", "writable after", "all nodes back after", "worst second", "below half", "acknowledged", "lost", "diverged", "steps of people"}
+	section.Table.Head = []string{"system", "detected after", "longest gap", "writable after", "gap of the return", "all nodes back after", "worst second", "below half", "acknowledged", "lost", "diverged", "steps of people"}
 	for _, v := range of.variants() {
 		section.Table.Rows = append(section.Table.Rows, rtoRow(v, of.at(v, network, workload, threads)))
 	}
+	section.Detected = detected(of)
 	section.Timeline, section.Events = timelineOf(of, title, result.GapMS)
 	return section
 }
@@ -184,13 +188,16 @@ func timelineOf(of cells, title, metric string) (chart, []eventList) {
 }
 
 func rtoRow(variant string, c *cell) tableRow {
-	row := tableRow{Name: label(variant), Class: classOf(variant)}
+	row := tableRow{Name: label(variant) + c.failedBefore(", "), Class: classOf(variant)}
 	if why := c.reason(); why != "" {
 		row.Cells = []entry{{Value: why, Class: "bad wide"}}
 		return row
 	}
-	for _, m := range []string{result.DetectMS, result.GapMS, result.WritableMS, result.RestoredMS} {
+	for _, m := range []string{result.DetectMS, result.GapMS, result.WritableMS, result.RejoinGapMS, result.RestoredMS} {
 		e := timeEntry(c.metric(m))
+		if open := c.said(result.TextOpen); m == result.GapMS && open != "" {
+			e.Note, e.More = strings.TrimSpace(e.Note+"\nopen until the return"), open
+		}
 		if m == result.WritableMS && never(c) != "" {
 			e = entry{Value: "✗ never", Class: "worse", More: never(c)}
 		}
@@ -200,6 +207,38 @@ func rtoRow(variant string, c *cell) tableRow {
 	row.Cells = append(row.Cells, unitEntry(dip, func(v float64) string { return "−" + number(v) + " %" }), unitEntry(c.metric(result.LowS), func(v float64) string { return number(v) + " s" }),
 		plain(c, result.Acknowledged), badIfAny(c.metric(result.Lost)), badIfAny(c.metric(result.Diverged)), plain(c, result.HumanSteps))
 	return row
+}
+
+// said is a text of the cell's last row that has it.
+func (c *cell) said(name string) string {
+	for _, r := range slices.Backward(c.ok) {
+		if r.Text[name] != "" {
+			return r.Text[name]
+		}
+	}
+	return ""
+}
+
+// detected groups the systems by what it is that detects.
+func detected(of cells) (lines []string) {
+	by := map[string][]string{}
+	var ways []string
+	for _, v := range of.variants() {
+		for _, c := range of.list {
+			way := c.said(result.TextDetection)
+			if c.Variant() != v || way == "" {
+				continue
+			}
+			if by[way] == nil {
+				ways = append(ways, way)
+			}
+			by[way] = append(by[way], label(v))
+		}
+	}
+	for _, way := range ways {
+		lines = append(lines, strings.Join(by[way], ", ")+": "+way)
+	}
+	return lines
 }
 
 // never says that in some repetition no write was acknowledged after the fault.
@@ -276,7 +315,7 @@ func rpoTable(cs cells) table {
 }
 
 func rpoRow(variant string, c *cell) tableRow {
-	row := tableRow{Name: label(variant), Class: classOf(variant)}
+	row := tableRow{Name: label(variant) + c.failedBefore(", "), Class: classOf(variant)}
 	if why := c.reason(); why != "" {
 		row.Cells = []entry{{Value: why, Class: "bad wide"}}
 		return row
@@ -317,7 +356,7 @@ func applyOf(cs cells, arts articles) applySection {
 					}
 					s := c.metric(result.ApplyS)
 					rows = append(rows, bar{v, label(v), s, c.reason()})
-					row := tableRow{Name: label(v), Class: classOf(v), Cells: []entry{plain(c, result.Transactions), unitEntry(s, func(v float64) string { return duration(v * 1000) }), plain(c, result.ApplyTPS)}}
+					row := tableRow{Name: label(v) + c.failedBefore(", "), Class: classOf(v), Cells: []entry{plain(c, result.Transactions), unitEntry(s, func(v float64) string { return duration(v * 1000) }), plain(c, result.ApplyTPS)}}
 					if why := c.reason(); why != "" {
 						row.Cells = []entry{{Value: why, Class: "bad wide"}}
 					}
@@ -356,7 +395,7 @@ func largeTable(cs cells) table {
 }
 
 func largeRow(variant string, c *cell) tableRow {
-	row := tableRow{Name: label(variant), Class: classOf(variant)}
+	row := tableRow{Name: label(variant) + c.failedBefore(", "), Class: classOf(variant)}
 	if why := c.reason(); why != "" {
 		row.Cells = []entry{{Value: why, Class: "bad wide"}}
 		return row

@@ -78,6 +78,20 @@ func (c *cell) reason() string {
 	return string(c.bad[0].Status) + ": " + c.bad[0].Reason
 }
 
+// failedBefore says, after sep, how often it failed before it was ok: "" = never.
+func (c *cell) failedBefore(sep string) string {
+	n := 0
+	if c != nil {
+		for _, r := range c.ok {
+			n += r.FailedBefore
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s%d failed before", sep, n)
+}
+
 // typical is the repetition whose metric is the median (of an even number the lower).
 func (c *cell) typical(metric string) *result.Row {
 	if c == nil || len(c.ok) == 0 {

@@ -202,8 +202,14 @@ func (s *synthesizer) rto() {
 				}
 				gap := s.noise(gaps[v], 0.2)
 				r.Metrics = map[string]float64{result.DetectMS: gap * 700, result.GapMS: gap * 1000, result.WritableMS: gap * 1000, result.RestoredMS: 9000, result.Attempts: 6000, result.Acknowledged: 5600, result.Unknown: 1, result.FailedWrites: 300, result.Lost: 0, result.Diverged: 0, result.HumanSteps: 0}
+				r.Text[result.TextDetection] = "another node says so"
 				if v == "semisync" {
 					r.Metrics[result.HumanSteps] = 3
+					r.Text[result.TextDetection] = "the script: 3 s"
+				}
+				if v == "galera" {
+					r.Metrics[result.RejoinGapMS] = 800
+					r.Text[result.TextOpen] = "no write was acknowledged before a came back"
 				}
 				r.Series[result.SeriesAcked] = s.outage(10, gap, 60)
 				r.Events = []result.Event{{AtMS: 10_000, What: "kill -9 a"}, {AtMS: 10_000 + gap*700, What: "a is gone"}, {AtMS: 10_000 + gap*1000, What: "first write on b"}, {AtMS: 40_000, What: "a started"}, {AtMS: 49_000, What: "all in"}}

@@ -102,8 +102,8 @@ func articleTable(cs cells, workload string, arts articles) table {
 			}
 			t.Rows = append(t.Rows, row)
 		}
-		for _, other := range []string{"mgr", "mgr-after"} {
-			row := tableRow{Name: ours + " / " + other, Class: "ratio"}
+		for _, other := range []string{"mgr", singleLeader("mgr"), "mgr-after", singleLeader("mgr-after"), singleLeader("router")} {
+			row := tableRow{Name: ours + " / " + label(other), Class: "ratio"}
 			some := false
 			for _, n := range threads {
 				e := ratioEntry(of.at(ours, network, workload, n), of.at(other, network, workload, n), arts)
@@ -120,6 +120,9 @@ func articleTable(cs cells, workload string, arts articles) table {
 	}
 	return t
 }
+
+// singleLeader is the variant of a group whose consensus has one leader: its best on networks with delays.
+func singleLeader(system string) string { return system + ",paxos-single-leader=true" }
 
 func classOf(variant string) string {
 	if strings.HasPrefix(variant, ours) {
@@ -141,6 +144,7 @@ func tpsEntry(c *cell) entry {
 		e.Note += fmt.Sprintf("\n%d failed", len(c.bad))
 		e.Class = "bad"
 	}
+	e.Note += c.failedBefore("\n")
 	if drain := c.metric(result.DrainS); drain.median > drainShownS {
 		if effective := c.metric(result.EffectiveTPS); effective.n > 0 {
 			e.Note += "\ndrained " + number(effective.median)
@@ -173,21 +177,36 @@ func ratioEntry(a, b *cell, arts articles) entry {
 		return e
 	}
 	if r := arts.ratio(b.Variant(), b.Network, b.Workload, b.Threads); r > 0 {
-		e.Note = "article " + times(r)
+		e.Note = strings.TrimSpace(e.Note + "\narticle " + times(r))
 	}
 	return e
 }
 
-// divided is a's TPS divided by b's; its class says whether the spreads are apart.
+// colouredMin is how many repetitions both figures of a coloured ratio have: two say nearly nothing of a spread.
+const colouredMin = 3
+
+// divided is a's TPS divided by b's: the effective TPS, for what replicas had not applied when the load ended is work
+// not done. Beside it, if it is another, that of the raw TPS. Its class says whether the spreads are apart.
 func divided(a, b *cell) entry {
-	x, y := a.metric(result.TPS), b.metric(result.TPS)
+	rawX, rawY := a.metric(result.TPS), b.metric(result.TPS)
+	x, y, unit := a.metric(result.EffectiveTPS), b.metric(result.EffectiveTPS), "effective TPS"
+	if x.n == 0 || y.n == 0 {
+		x, y, unit = rawX, rawY, "TPS"
+	}
 	if x.n == 0 || y.n == 0 || y.median == 0 {
 		return entry{}
 	}
-	e := entry{Value: times(x.median / y.median), Class: "same", More: fmt.Sprintf("%s: %s; %s: %s", a.Label(), x.words("TPS"), b.Label(), y.words("TPS"))}
+	e := entry{Value: times(x.median / y.median), Class: "same", More: fmt.Sprintf("%s: %s; %s: %s", a.Label(), x.words(unit), b.Label(), y.words(unit))}
+	if rawY.median > 0 {
+		if raw := times(rawX.median / rawY.median); raw != e.Value {
+			e.Note = "raw " + raw
+		}
+	}
 	switch {
 	case !apart(x, y):
 		e.Value = "≈ " + e.Value
+	case min(x.n, y.n) < colouredMin:
+		e.Class = ""
 	case x.median > y.median:
 		e.Class = "better"
 	default:
@@ -264,7 +283,7 @@ func loadDetails(cs cells) table {
 				if c.Network != network || c.Variant() != v {
 					continue
 				}
-				row := tableRow{Name: label(v), Class: classOf(v), Cells: []entry{{Value: fmt.Sprint(c.Threads)}}}
+				row := tableRow{Name: label(v) + c.failedBefore(", "), Class: classOf(v), Cells: []entry{{Value: fmt.Sprint(c.Threads)}}}
 				for _, m := range []string{result.QPS, result.P50MS, result.P95MS, result.P99MS, result.Errors, result.LagTx, result.DrainS, result.EffectiveTPS} {
 					row.Cells = append(row.Cells, plain(c, m))
 				}
