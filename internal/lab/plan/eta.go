@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/lab/result"
@@ -63,27 +64,29 @@ func setupOf(system string) time.Duration {
 	case "standalone":
 		return 15 * time.Second
 	case "async", "semisync", "quorate":
-		return 30 * time.Second
+		return 20 * time.Second
 	}
-	return 45 * time.Second
+	return 25 * time.Second
 }
 
 // runOf is how long a step takes after that: the load, and what the experiment adds to it.
 func runOf(s Step) time.Duration {
-	load := s.Duration + s.Warmup
 	switch s.Experiment {
 	case result.Throughput, result.Jitter:
-		return load + 6*time.Second // drain, round trips, sync
+		return s.Warmup + s.Duration + 6*time.Second // drain, round trips, sync
 	case result.RTO:
-		return load + 30*time.Second // until all are back, check
+		return s.Duration + 15*time.Second // before the fault, and check
 	case result.RPO:
-		return 90 * time.Second
+		if strings.HasPrefix(s.System, "mgr") {
+			return 90 * time.Second // a start that waits for the others is left to people after 40 s
+		}
+		return 30 * time.Second
 	case result.Apply:
 		transactions := map[string]int{"50k": 50_000, "100k": 100_000, "200k": 200_000}[s.Workload]
-		return time.Duration(float64(transactions) / 800 * float64(time.Second)) // queued and applied
+		return time.Duration(float64(transactions) / 400 * float64(time.Second)) // queued and applied
 	}
 	if s.Workload == "1GB" {
-		return 3 * time.Minute
+		return 4 * time.Minute
 	}
-	return 45 * time.Second
+	return time.Minute
 }
