@@ -88,6 +88,9 @@ func (o *runOptions) run(ctx context.Context, out io.Writer, name string) (err e
 		OpenDisk: fault.OpenFUSE, Command: strings.Join(append([]string{"quorate-lab"}, os.Args[1:]...), " "),
 		Began: progress.began, Ended: progress.ended,
 	})
+	if ctx.Err() != nil {
+		fmt.Fprintf(out, "interrupted: quorate-lab run %s --out %s --resume goes on\n", name, o.out)
+	}
 	return errors.Join(err, o.report(), progress.verdict(o.out))
 }
 

@@ -97,7 +97,7 @@ func NewProber(dial Dial, endpoints []peers.Endpoint, first peers.Endpoint) (*Pr
 		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}
-		db.SetMaxIdleConns(-1) // the workers keep their own
+		db.SetMaxIdleConns(workersDefault)
 		p.pools = append(p.pools, db)
 	}
 	if len(p.pools) == 0 {
@@ -181,28 +181,22 @@ func (p *Prober) drive(ctx context.Context, turns chan<- struct{}, tick <-chan t
 	return ErrLedgerFull
 }
 
-// worker is a client with a connection.
+// worker is a client. It takes its connection from the endpoint's pool, as applications
+// do: an idle one whose end has come is noticed before anything is sent. With a
+// connection of its own each of the workers would lose an attempt to it, so that no
+// system could be back before all of them have had a turn.
 type worker struct {
 	*Prober
-	conn *sql.Conn
-	at   int // the endpoint of conn, or of the next
+	at int // the endpoint of the next try
 }
 
 func (p *Prober) work(turns <-chan struct{}) {
-	w := &worker{Prober: p, at: int(p.preferred.Load())}
+	w := &worker{Prober: p}
 	for range turns {
 		a := w.attempt()
 		p.mu.Lock()
 		p.attempts = append(p.attempts, a)
 		p.mu.Unlock()
-	}
-	w.drop()
-}
-
-func (w *worker) drop() {
-	if w.conn != nil {
-		_ = w.conn.Close() // its outcome is known
-		w.conn = nil
 	}
 }
 
@@ -212,9 +206,7 @@ func (w *worker) attempt() Attempt {
 	ctx, cancel := context.WithTimeout(context.Background(), AttemptTimeout)
 	defer cancel()
 	a := Attempt{ID: w.nextID.Add(1), At: time.Since(w.began), Outcome: Failed}
-	if w.conn == nil {
-		w.at = int(w.preferred.Load())
-	}
+	w.at = int(w.preferred.Load())
 	for range w.endpoints {
 		err := w.try(ctx, a.ID)
 		a.Outcome, a.Node, a.Err = decide(err), w.endpoints[w.at].Node, errorText(err)
@@ -225,7 +217,6 @@ func (w *worker) attempt() Attempt {
 			w.lastAck.Store(int64(now))
 			return a
 		}
-		w.drop()
 		was := int64(w.at)
 		w.at = (w.at + 1) % len(w.endpoints)
 		w.preferred.CompareAndSwap(was, int64(w.at)) // the others need not find out by themselves
@@ -239,14 +230,15 @@ func (w *worker) attempt() Attempt {
 
 // try inserts at the present endpoint, once.
 func (w *worker) try(ctx context.Context, id int64) error {
-	if w.conn == nil {
-		conn, err := w.pools[w.at].Conn(ctx)
-		if err != nil {
-			return notSent{err}
-		}
-		w.conn = conn
+	conn, err := w.pools[w.at].Conn(ctx)
+	if err != nil {
+		return notSent{err}
 	}
-	_, err := w.conn.ExecContext(ctx, "INSERT INTO "+ProbeTable+" VALUES (?, ?)", id, payload())
+	_, err = conn.ExecContext(ctx, "INSERT INTO "+ProbeTable+" VALUES (?, ?)", id, payload())
+	if err != nil { // whoever refuses now is asked on a new connection the next time
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	_ = conn.Close() // back into the pool; the outcome is known
 	return err
 }
 

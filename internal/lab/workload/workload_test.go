@@ -5,9 +5,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -246,5 +248,103 @@ func TestArguments(t *testing.T) {
 	}
 	if _, err := s.arguments(nil); err == nil {
 		t.Error("no endpoint: no error")
+	}
+}
+
+// fakeServer says OK to whoever logs in, and to each of their statements.
+func fakeServer(t *testing.T) (addr string, kill func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var conns []net.Conn
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
+			serving.Go(func() { serveOK(conn) })
+		}
+	})
+	kill = sync.OnceFunc(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		serving.Wait()
+	})
+	t.Cleanup(kill)
+	return l.Addr().String(), kill
+}
+
+func serveOK(conn net.Conn) {
+	// Protocol 10, version, thread, 8 bytes of salt, capabilities (4.1, secure), charset,
+	// status, capabilities (plugins), length of the salt, 10 bytes, the rest of it, plugin.
+	greeting := "\x0a9.7.4\x00\x01\x00\x00\x00saltsalt\x00\x00\x82\xff\x02\x00\x08\x00\x15" +
+		strings.Repeat("\x00", 10) + "saltsaltsalt\x00mysql_native_password\x00"
+	packet := func(seq byte, payload string) error {
+		_, err := conn.Write(append([]byte{byte(len(payload)), 0, 0, seq}, payload...))
+		return err
+	}
+	err := packet(0, greeting)
+	for ok := byte(2); err == nil; ok = 1 { // the answer to the login, then to commands
+		header := make([]byte, 4)
+		if _, err = io.ReadFull(conn, header); err == nil {
+			_, err = io.CopyN(io.Discard, conn, int64(header[0])|int64(header[1])<<8)
+		}
+		if err == nil {
+			err = packet(ok, "\x00\x00\x00\x02\x00\x00\x00")
+		}
+	}
+}
+
+// TestProberNoticesDeadConnections: when a server has died, an attempt or two are lost to
+// it, not one for each connection that there was: these are no part of a failover.
+func TestProberNoticesDeadConnections(t *testing.T) {
+	a, killA := fakeServer(t)
+	b, _ := fakeServer(t)
+	endpoints := []peers.Endpoint{{Node: "a", Addr: a, User: "u"}, {Node: "b", Addr: b, User: "u"}}
+	p, err := NewProber((&net.Dialer{}).DialContext, endpoints, endpoints[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	acknowledged := func(node string) int {
+		n := 0
+		for _, at := range p.Timeline() {
+			if at.Outcome == Acknowledged && at.Node == node {
+				n++
+			}
+		}
+		return n
+	}
+	await := func(node string) {
+		for deadline := time.Now().Add(20 * time.Second); acknowledged(node) < 2*workersDefault; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d acknowledged by %s", acknowledged(node), node)
+			}
+		}
+	}
+	await("a")
+	killA()
+	await("b")
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	lost := p.Timeline().Count(Unknown) + p.Timeline().Count(Failed)
+	if lost > 5 {
+		t.Errorf("%d attempts were lost to dead connections: %+v", lost, p.Timeline().Errors())
 	}
 }
