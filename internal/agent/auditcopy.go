@@ -30,14 +30,7 @@ const (
 
 // runAudit fetches what other nodes have written into their audit logs.
 func (a *Agent) runAudit(ctx context.Context) error {
-	ticker := time.NewTicker(auditCopyEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	return every(ctx, auditCopyEvery, func() error {
 		for _, n := range a.board.all() {
 			if n.ID == a.self.ID || !n.Reachable || n.AuditSeq <= a.state.audit.seqOf(n.Name) {
 				continue
@@ -46,7 +39,8 @@ func (a *Agent) runAudit(ctx context.Context) error {
 				a.logger.Debug("copy the audit log of another node: it is tried again", "node", n.Name, "error", err)
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // copyAudit fetches the next lines of one node.

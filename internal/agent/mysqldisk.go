@@ -47,14 +47,7 @@ type diskProbe struct {
 // run writes to the disk at intervals. A write that hangs outlives it: nothing can
 // end that one.
 func (p *diskProbe) run(ctx context.Context, dir string) error {
-	ticker := time.NewTicker(diskProbeInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	return every(ctx, diskProbeInterval, func() error {
 		now := time.Now()
 		if p.began.CompareAndSwap(nil, &now) {
 			go func() {
@@ -63,7 +56,8 @@ func (p *diskProbe) run(ctx context.Context, dir string) error {
 				p.began.Store(nil)
 			}()
 		}
-	}
+		return nil
+	})
 }
 
 // writeProbe returns once one byte is on disk: the same one, so that nothing but it

@@ -32,14 +32,7 @@ type purger struct {
 
 // runPurge purges at intervals.
 func (a *Agent) runPurge(ctx context.Context) error {
-	ticker := time.NewTicker(purgeEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	return every(ctx, purgeEvery, func() error {
 		p, err := a.purgeLog(a.retention())
 		if errors.Is(err, seglog.ErrFailed) {
 			return err
@@ -50,7 +43,8 @@ func (a *Agent) runPurge(ctx context.Context) error {
 		if before, _ := a.purge.blocked.Swap(p.Blocked).(string); p.Blocked != "" && before == "" {
 			a.logger.Warn("the log cannot be purged", "reason", p.Blocked)
 		}
-	}
+		return nil
+	})
 }
 
 // retention is what the configuration says.

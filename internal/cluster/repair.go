@@ -89,14 +89,15 @@ func (c SettingsChange) String() string {
 	case c.RetainBytesMax != nil && *c.RetainBytesMax == 0:
 		said = append(said, "retain-max off")
 	case c.RetainBytesMax != nil:
-		said = append(said, "retain-max "+sizeText(*c.RetainBytesMax))
+		said = append(said, "retain-max "+SizeText(*c.RetainBytesMax))
 	}
 	return strings.Join(said, ", ")
 }
 
-// sizeText says a size in the largest unit that it is whole in.
-func sizeText(bytes int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+// SizeText says a size in the largest unit that keeps it whole, of those that a size may
+// be written in (config.ParseBytes).
+func SizeText(bytes int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB"}
 	for len(units) > 1 && bytes != 0 && bytes%1024 == 0 {
 		bytes, units = bytes/1024, units[1:]
 	}
@@ -113,7 +114,7 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	case c.Errant != nil && *c.Errant != ErrantKeep && *c.Errant != ErrantRebuild:
 		return false, fmt.Errorf("errant %q: it is %s or %s", *c.Errant, ErrantKeep, ErrantRebuild)
 	case c.RetainBytesMax != nil && *c.RetainBytesMax != 0 && *c.RetainBytesMax < RetainBytesMin:
-		return false, fmt.Errorf("retain-max %s is too little: %s at least, or off", sizeText(*c.RetainBytesMax), sizeText(RetainBytesMin))
+		return false, fmt.Errorf("retain-max %s is too little: %s at least, or off", SizeText(*c.RetainBytesMax), SizeText(RetainBytesMin))
 	}
 	set(&s.Durability, c.Durability)
 	set(&s.Reseed, c.Reseed)

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // Bytes is a size in bytes.
@@ -46,14 +48,4 @@ func byteUnit(name string) (Bytes, bool) {
 
 // String returns the size in the largest unit that keeps it whole. ParseBytes
 // reads it back.
-func (b Bytes) String() string {
-	switch {
-	case b != 0 && b%GiB == 0:
-		return fmt.Sprintf("%dGiB", b/GiB)
-	case b != 0 && b%MiB == 0:
-		return fmt.Sprintf("%dMiB", b/MiB)
-	case b != 0 && b%KiB == 0:
-		return fmt.Sprintf("%dKiB", b/KiB)
-	}
-	return fmt.Sprintf("%dB", int64(b))
-}
+func (b Bytes) String() string { return cluster.SizeText(int64(b)) }

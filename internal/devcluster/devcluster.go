@@ -310,7 +310,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		return fmt.Errorf("start agent of node %s: %w", n.name, err)
 	}
 	n.agent = agent
-	c.opts.Logger.Debug("agent started", "node", n.name, "pid", agent.pid())
+	c.opts.Logger.Debug("agent started", "node", n.name, "pid", agent.Pid())
 	return nil
 }
 
@@ -353,7 +353,7 @@ func (c *Cluster) Stop() error {
 	}
 	var errs []error
 	for _, p := range agents {
-		errs = append(errs, p.signal(syscall.SIGKILL))
+		errs = append(errs, p.Signal(syscall.SIGKILL))
 	}
 	for _, m := range doomed {
 		errs = append(errs, m.signal(syscall.SIGKILL))

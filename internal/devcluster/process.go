@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 // killWait bounds the wait for a killed process to be gone. A mysqld with
@@ -22,59 +23,33 @@ import (
 const killWait = 30 * time.Second
 
 // process is an agent.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed after the process was reaped; exit is set
-	exit error
-}
+type process struct{ *subprocess.Process }
 
-// spawn starts cmd on an OS thread that lives as long as the child, which is
-// what cmd's parent-death signal is bound to.
+// spawn starts an agent.
 func spawn(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			p.exit = cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	p, err := subprocess.Start(cmd)
+	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return &process{p}, nil
 }
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
 
 func (p *process) ended() bool {
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return true
 	default:
 		return false
 	}
 }
 
-// signal sends sig; to a process that has ended it does nothing.
-func (p *process) signal(sig syscall.Signal) error {
-	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("send %v to process %d: %w", sig, p.pid(), err)
-	}
-	return nil
-}
-
 // waitGone waits until the process was reaped.
 func (p *process) waitGone(limit time.Duration) error {
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return nil
 	case <-time.After(limit):
-		return fmt.Errorf("devcluster: process %d is still there after %v", p.pid(), limit)
+		return fmt.Errorf("devcluster: process %d is still there after %v", p.Pid(), limit)
 	}
 }
 
@@ -93,7 +68,7 @@ func (p *process) children() []*child {
 	}
 	var found []*child
 	for _, path := range stats {
-		if parentOf(path) != p.pid() {
+		if parentOf(path) != p.Pid() {
 			continue
 		}
 		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Dir(path), "/proc/"))
@@ -105,7 +80,7 @@ func (p *process) children() []*child {
 			continue // gone meanwhile
 		}
 		// The id may have passed to another process before the pidfd was open.
-		if parentOf(path) != p.pid() {
+		if parentOf(path) != p.Pid() {
 			_ = unix.Close(fd)
 			continue
 		}
@@ -201,7 +176,7 @@ func (c *Cluster) mysqldOf(i int) (*child, error) {
 // AgentPID returns the process id of node i's agent, 0 if it does not run.
 func (c *Cluster) AgentPID(i int) int {
 	if p := c.nodes[i].running(); p != nil {
-		return p.pid()
+		return p.Pid()
 	}
 	return 0
 }
@@ -235,7 +210,7 @@ func (c *Cluster) kill(i int, agent, mysqld bool) error {
 	children := p.children()
 	var errs []error
 	if agent {
-		errs = append(errs, p.signal(syscall.SIGKILL))
+		errs = append(errs, p.Signal(syscall.SIGKILL))
 	}
 	for _, m := range children {
 		if mysqld {
@@ -275,7 +250,7 @@ func (c *Cluster) AgentPaused(i int) bool {
 	if err != nil {
 		return false
 	}
-	state, _ := readStat(fmt.Sprintf("/proc/%d/stat", p.pid()))
+	state, _ := readStat(fmt.Sprintf("/proc/%d/stat", p.Pid()))
 	return state == "T"
 }
 
@@ -284,7 +259,7 @@ func (c *Cluster) signalAgent(i int, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	return p.signal(sig)
+	return p.Signal(sig)
 }
 
 // PauseMysqld stops node i's mysqld with SIGSTOP.
@@ -307,15 +282,15 @@ func (c *Cluster) SignalMysqld(i int, sig syscall.Signal) error {
 // its mysqld with it. The error says how it ended if that was not with exit
 // status 0.
 func (c *Cluster) Terminate(ctx context.Context, i int) error {
-	return c.end(ctx, i, func(p *process) error { return p.signal(syscall.SIGTERM) })
+	return c.end(ctx, i, func(p *process) error { return p.Signal(syscall.SIGTERM) })
 }
 
 // Interrupt sends SIGINT to the process group of node i's agent, as a terminal
 // does on Ctrl-C, and waits like Terminate.
 func (c *Cluster) Interrupt(ctx context.Context, i int) error {
 	return c.end(ctx, i, func(p *process) error {
-		if err := syscall.Kill(-p.pid(), syscall.SIGINT); err != nil {
-			return fmt.Errorf("interrupt process group %d: %w", p.pid(), err)
+		if err := syscall.Kill(-p.Pid(), syscall.SIGINT); err != nil {
+			return fmt.Errorf("interrupt process group %d: %w", p.Pid(), err)
 		}
 		return nil
 	})
@@ -332,7 +307,7 @@ func (c *Cluster) end(ctx context.Context, i int, send func(*process) error) err
 		return err
 	}
 	select {
-	case <-p.done:
+	case <-p.Done():
 	case <-ctx.Done():
 		release(children)
 		return fmt.Errorf("wait for the agent of node %s to end: %w", c.nodes[i].name, ctx.Err())
@@ -340,8 +315,8 @@ func (c *Cluster) end(ctx context.Context, i int, send func(*process) error) err
 	if err := awaitEnd(children); err != nil {
 		return err
 	}
-	if p.exit != nil {
-		return fmt.Errorf("end agent of node %s: %w", c.nodes[i].name, p.exit)
+	if err := p.Exit(); err != nil {
+		return fmt.Errorf("end agent of node %s: %w", c.nodes[i].name, err)
 	}
 	return nil
 }

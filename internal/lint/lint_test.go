@@ -38,7 +38,7 @@ var allowed = map[string][]string{
 	"internal/router":            {"cluster"},
 	"internal/api":               {"cluster", "control"},
 	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "recovery", "replay", "router", "seglog", "tap", "transport", "vfs"},
-	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision"},
+	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision", "subprocess"},
 	"internal/ledger":            {"gtid"},
 	"internal/sim/fakemysqld":    {"binlog", "gtid"},
 	"internal/sim":               {"binlog", "cluster", "consensus", "core", "entry", "gtid", "invariant", "replay", "seglog", "sim/fakemysqld", "tap", "vfs"},
@@ -49,10 +49,10 @@ var allowed = map[string][]string{
 	"internal/lab/check":      {"lab/workload"},
 	"internal/lab/experiment": {"lab/check", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/result", "lab/workload"},
 	"internal/lab/fault":      {"faultmount", "lab/netlab"},
-	"internal/lab/peers":      {"cluster", "gtid", "lab/netlab", "mysqld", "provision"},
+	"internal/lab/peers":      {"cluster", "gtid", "lab/netlab", "mysqld", "provision", "subprocess"},
 	"internal/lab/plan":       {"lab/result"},
 	"internal/lab/report":     {"lab/result"},
-	"internal/lab/workload":   {"lab/peers"},
+	"internal/lab/workload":   {"lab/peers", "ledger"},
 	"cmd/quorate-lab":         {"lab/experiment", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/report", "lab/result", "lab/workload"},
 }
 

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 const (
@@ -21,43 +23,29 @@ const (
 )
 
 // process is a child that does not outlive us.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed after it was reaped
-}
+type process struct{ *subprocess.Process }
 
-// spawn starts cmd on an OS thread that lives as long as the child: the
-// parent-death signal is bound to the spawning thread. The child has a process
-// group of its own, so that Ctrl-C reaches this program alone.
+// spawn starts cmd in a process group of its own, so that Ctrl-C reaches this program
+// alone.
 func spawn(cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p := &process{cmd: cmd, done: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how a killed server ended is of no interest
-			close(p.done)
-		}
-	}()
-	return p, <-started
+	p, err := subprocess.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &process{p}, nil
 }
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // kill ends the process and returns when it is gone.
 func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill process %d: %w", p.pid(), err)
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
 	}
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return nil
 	case <-time.After(killWait):
-		return fmt.Errorf("kill process %d: it is still there after %v", p.pid(), killWait)
+		return fmt.Errorf("kill process %d: it is still there after %v", p.Pid(), killWait)
 	}
 }
 

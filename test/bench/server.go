@@ -101,7 +101,7 @@ func newServer(ctx context.Context, install *provision.Installation, dir string,
 		return nil, fmt.Errorf("initialise server %s: %w", s.name, err)
 	}
 	select {
-	case <-p.done:
+	case <-p.Done():
 	case <-ctx.Done():
 		return nil, fmt.Errorf("initialise server %s: %w", s.name, joinKill(ctx.Err(), p))
 	}
@@ -159,7 +159,6 @@ func (s *server) start(ctx context.Context) error {
 	defer cancel()
 	var err error
 	if s.process, err = spawn(s.command()); err != nil {
-		s.process = nil
 		return fmt.Errorf("start server %s: %w", s.name, err)
 	}
 	cfg := mysql.NewConfig()
@@ -173,7 +172,7 @@ func (s *server) start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("start server %s: %w; %s", s.name, ctx.Err(), s.logTail())
-		case <-s.process.done:
+		case <-s.process.Done():
 			return fmt.Errorf("start server %s: it has ended; %s", s.name, s.logTail())
 		case <-tick.C:
 		}

@@ -130,7 +130,7 @@ func (g *group) servers(context.Context) ([]string, error) {
 
 func (g *group) cpu() (u usage, err error) {
 	for _, s := range g.all {
-		d, err := cpuTime(s.process.pid())
+		d, err := cpuTime(s.process.Pid())
 		if err != nil {
 			return usage{}, err
 		}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 // Net is where the nodes are: addresses, and processes that see only theirs.
@@ -65,43 +65,18 @@ func (l *Loopback) DialContext(string) func(context.Context, string, string) (ne
 // Start implements Net.
 func (l *Loopback) Start(_ string, cmd *exec.Cmd) (Process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p := &child{cmd: cmd, done: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// The parent-death signal is bound to the thread that spawned.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in cmd.ProcessState
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	p, err := subprocess.Start(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	return p, nil
+	return &child{p}, nil
 }
 
-type child struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-func (p *child) Pid() int              { return p.cmd.Process.Pid }
-func (p *child) Done() <-chan struct{} { return p.done }
-
-func (p *child) Signal(sig syscall.Signal) error {
-	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("send %v to process %d: %w", sig, p.Pid(), err)
-	}
-	return nil
-}
+type child struct{ *subprocess.Process }
 
 func (p *child) Kill() error {
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return nil // its group's id may be another's
 	default:
 	}
@@ -109,7 +84,7 @@ func (p *child) Kill() error {
 		return fmt.Errorf("kill process group %d: %w", p.Pid(), err)
 	}
 	select {
-	case <-p.done:
+	case <-p.Done():
 		return nil
 	case <-time.After(killWait):
 		return fmt.Errorf("kill process %d: it is still there after %v", p.Pid(), killWait)

@@ -293,8 +293,10 @@ func drawingsOf(cs cells, metric string) []drawing {
 	return out
 }
 
-func rpoTable(cs cells) table {
-	t := table{Text: true, Head: []string{"system", "acknowledged", "lost", "diverged", "unknown outcome", "steps of people", "back after", "verdict"}}
+// cellTable has a row for each cell, grouped by workload and network; of one that has no
+// figures the reason.
+func cellTable(cs cells, head []string, entries func(c *cell) []entry) table {
+	t := table{Text: true, Head: head}
 	for _, workload := range cs.workloads() {
 		for _, network := range cs.networks() {
 			of := cs.of(func(c *cell) bool { return c.Workload == workload && c.Network == network })
@@ -302,7 +304,7 @@ func rpoTable(cs cells) table {
 			for _, v := range of.variants() {
 				for _, c := range of.list {
 					if c.Variant() == v {
-						t.Rows = append(t.Rows, rpoRow(v, c))
+						t.Rows = append(t.Rows, cellRow(c, entries))
 					}
 				}
 			}
@@ -314,12 +316,21 @@ func rpoTable(cs cells) table {
 	return t
 }
 
-func rpoRow(variant string, c *cell) tableRow {
-	row := tableRow{Name: label(variant) + c.failedBefore(", "), Class: classOf(variant)}
+func cellRow(c *cell, entries func(c *cell) []entry) tableRow {
+	row := tableRow{Name: label(c.Variant()) + c.failedBefore(", "), Class: classOf(c.Variant())}
 	if why := c.reason(); why != "" {
 		row.Cells = []entry{{Value: why, Class: "bad wide"}}
 		return row
 	}
+	row.Cells = entries(c)
+	return row
+}
+
+func rpoTable(cs cells) table {
+	return cellTable(cs, []string{"system", "acknowledged", "lost", "diverged", "unknown outcome", "steps of people", "back after", "verdict"}, rpoEntries)
+}
+
+func rpoEntries(c *cell) []entry {
 	back := c.metric(result.RecoverS)
 	worst := c.typical(result.Lost)
 	for i := range c.ok {
@@ -327,10 +338,9 @@ func rpoRow(variant string, c *cell) tableRow {
 			worst = &c.ok[i]
 		}
 	}
-	row.Cells = []entry{plain(c, result.Acknowledged), badIfAny(c.metric(result.Lost)), badIfAny(c.metric(result.Diverged)),
+	return []entry{plain(c, result.Acknowledged), badIfAny(c.metric(result.Lost)), badIfAny(c.metric(result.Diverged)),
 		plain(c, result.Unknown), plain(c, result.HumanSteps), unitEntry(back, func(v float64) string { return duration(v * 1000) }),
 		{Value: worst.Text[result.TextVerdict], Class: "text", More: worst.Text[result.TextExamples]}}
-	return row
 }
 
 type applySection struct {
@@ -356,11 +366,9 @@ func applyOf(cs cells, arts articles) applySection {
 					}
 					s := c.metric(result.ApplyS)
 					rows = append(rows, bar{v, label(v), s, c.reason()})
-					row := tableRow{Name: label(v) + c.failedBefore(", "), Class: classOf(v), Cells: []entry{plain(c, result.Transactions), unitEntry(s, func(v float64) string { return duration(v * 1000) }), plain(c, result.ApplyTPS)}}
-					if why := c.reason(); why != "" {
-						row.Cells = []entry{{Value: why, Class: "bad wide"}}
-					}
-					section.Table.Rows = append(section.Table.Rows, row)
+					section.Table.Rows = append(section.Table.Rows, cellRow(c, func(c *cell) []entry {
+						return []entry{plain(c, result.Transactions), unitEntry(s, func(v float64) string { return duration(v * 1000) }), plain(c, result.ApplyTPS)}
+					}))
 				}
 			}
 			if len(rows) > 0 {
@@ -374,32 +382,10 @@ func applyOf(cs cells, arts articles) applySection {
 }
 
 func largeTable(cs cells) table {
-	t := table{Text: true, Head: []string{"system", "committed", "commit took", "others stalled", "nodes expelled", "verdict"}}
-	for _, workload := range cs.workloads() {
-		for _, network := range cs.networks() {
-			of := cs.of(func(c *cell) bool { return c.Workload == workload && c.Network == network })
-			first := len(t.Rows)
-			for _, v := range of.variants() {
-				for _, c := range of.list {
-					if c.Variant() == v {
-						t.Rows = append(t.Rows, largeRow(v, c))
-					}
-				}
-			}
-			if first < len(t.Rows) {
-				t.Rows[first].Group = workload + " on " + network
-			}
-		}
-	}
-	return t
+	return cellTable(cs, []string{"system", "committed", "commit took", "others stalled", "nodes expelled", "verdict"}, largeEntries)
 }
 
-func largeRow(variant string, c *cell) tableRow {
-	row := tableRow{Name: label(variant) + c.failedBefore(", "), Class: classOf(variant)}
-	if why := c.reason(); why != "" {
-		row.Cells = []entry{{Value: why, Class: "bad wide"}}
-		return row
-	}
+func largeEntries(c *cell) []entry {
 	committed := entry{Value: "✗ no", Class: "worse"}
 	if c.metric(result.Committed).min > 0 {
 		committed = entry{Value: "✓ yes", Class: "better"}
@@ -413,7 +399,6 @@ func largeRow(variant string, c *cell) tableRow {
 			verdicts = []string{v}
 		}
 	}
-	row.Cells = []entry{committed, unitEntry(c.metric(result.CommitS), func(v float64) string { return duration(v * 1000) }),
+	return []entry{committed, unitEntry(c.metric(result.CommitS), func(v float64) string { return duration(v * 1000) }),
 		timeEntry(c.metric(result.StallMS)), badIfAny(c.metric(result.Expelled)), {Value: strings.Join(verdicts, ""), Class: "text"}}
-	return row
 }

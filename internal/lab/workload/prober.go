@@ -18,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/lab/peers"
+	"github.com/quorate/quorate/internal/ledger"
 )
 
 const (
@@ -38,26 +39,14 @@ const ProbeTable = "probe"
 var ErrLedgerFull = errors.New("workload: the prober's ledger is full")
 
 // Outcome is what a client knows of an insert.
-type Outcome uint8
+type Outcome = ledger.Outcome
 
-// The outcomes; the zero value claims nothing.
+// The outcomes, as the ledger of demo and tests has them.
 const (
-	Unknown Outcome = iota
-	Acknowledged
-	Failed
+	Unknown      = ledger.Unknown
+	Acknowledged = ledger.Acknowledged
+	Failed       = ledger.Failed
 )
-
-func (o Outcome) String() string {
-	switch o {
-	case Unknown:
-		return "unknown"
-	case Acknowledged:
-		return "acknowledged"
-	case Failed:
-		return "failed"
-	}
-	return fmt.Sprintf("outcome-%d", uint8(o))
-}
 
 // Attempt is one insert.
 type Attempt struct {
