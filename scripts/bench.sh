@@ -17,21 +17,26 @@ cd -- "$(dirname -- "$0")/.."
 go=${GO:-go}
 command -v "$go" >/dev/null || die "$go is missing: install Go"
 
+parts=$(printf ' %s ' "$*" | sed -n 's/.* --*only[= ]\([a-z,]*\) .*/\1/p' | tr , ' ')
+
 # wanted says whether the run needs servers: part log alone does not.
 wanted() {
 	case " $* " in
-	*"-only log "* | *"-only=log "*) return 1 ;;
 	*" -h "* | *"-help "*) return 1 ;;
 	esac
+	[ "$parts" != log ]
 }
 
-# loaded says whether it needs sysbench: these parts bring their own writers.
+# loaded says whether it needs sysbench: some parts bring their own writers.
 loaded() {
-	case " $* " in
-	*"-only large "* | *"-only=large "*) return 1 ;;
-	*"-only switchover "* | *"-only=switchover "*) return 1 ;;
-	*"-only failures "* | *"-only=failures "*) return 1 ;;
-	esac
+	[ -n "$parts" ] || return 0
+	for part in $parts; do
+		case $part in
+		log | large | switchover | failures) ;;
+		*) return 0 ;;
+		esac
+	done
+	return 1
 }
 
 get_sysbench() {

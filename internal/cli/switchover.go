@@ -107,8 +107,8 @@ func newRestartMysqldCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restart-mysqld NODE [--in-place]",
 		Short: "Start a node's mysqld again, in order",
-		Long: `Stops the mysqld of a node in order and starts it again, for example to have it
-read its configuration. Of a primary, leadership moves to another node first (see
+		Long: `Stops the mysqld of a node in order and starts it again, with the configuration
+that its agent has: for another one restart the agent. Of a primary, leadership moves to another node first (see
 "quorate switchover"), so a cluster can be restarted node by node without more than
 short pauses. With --in-place a primary stays the leader instead, and writes wait
 until its mysqld is back.
