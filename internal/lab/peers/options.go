@@ -118,12 +118,16 @@ const EnvRivals = "QUORATE_RIVALS"
 // ErrMissing: a program that a system needs is not installed.
 var ErrMissing = errors.New("program is missing")
 
-// FindInstallations looks for everything: MySQL as quorate itself does, the rivals
-// in rivals ("" = what QUORATE_RIVALS names, then .rivals), quorate beside this
-// program. What is missing is missed by Deploy.
+// FindInstallations looks for everything: MySQL where QUORATE_MYSQL_BASE says, then in
+// .mysql, then on PATH; the rivals in rivals ("" = what QUORATE_RIVALS names, then
+// .rivals); quorate beside this program. What is missing is missed by Deploy.
 func FindInstallations(rivals, quorate string) Installations {
 	var in Installations
-	if mysql, err := provision.Discover(""); err == nil {
+	base := "" // as quorate itself looks for it
+	if os.Getenv(provision.EnvBaseDir) == "" && exists(".mysql") {
+		base = ".mysql" // where make puts it
+	}
+	if mysql, err := provision.Discover(base); err == nil {
 		in.MySQL = mysql
 	}
 	if rivals == "" {
