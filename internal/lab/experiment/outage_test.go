@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/internal/lab/peers"
 	"github.com/quorate/quorate/internal/lab/workload"
 )
 
@@ -45,5 +46,25 @@ func TestOutageEndsWithTheFault(t *testing.T) {
 	// A cell that failed before the fault was mended.
 	if o := outageOf(acknowledged(8000, [2]int{5000, 6000}), 5*time.Second, 0, 8*time.Second); o.stop-o.start != time.Second || o.rejoin != 0 {
 		t.Errorf("without a return: %+v", o)
+	}
+}
+
+// TestWitnessIsInTheGroup: a killed member of a group of several primaries that did not come back made all that was
+// acknowledged since a loss, although the two others had it.
+func TestWitnessIsInTheGroup(t *testing.T) {
+	alive := []peers.Endpoint{{Node: "b"}, {Node: "c"}}
+	for _, tc := range []struct {
+		primary string
+		writers []peers.Endpoint
+		want    string
+	}{
+		{"", alive, "b"},
+		{"c", alive, "c"},
+		{"a", nil, "a"},
+		{"", nil, ""},
+	} {
+		if got := witness(tc.primary, tc.writers); got != tc.want {
+			t.Errorf("primary %q, writers %v: witness %q, want %q", tc.primary, tc.writers, got, tc.want)
+		}
 	}
 }

@@ -417,10 +417,17 @@ func (c *cell) judge(ctx context.Context, ledger workload.Timeline) error {
 
 // servers are those that run; the first is where clients write.
 func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
-	primary, _, err := c.roles(ctx)
+	primary, err := c.system.Primary(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var writers []peers.Endpoint
+	if primary == "" {
+		if writers, err = c.system.Writers(ctx); err != nil {
+			return nil, err
+		}
+	}
+	first := witness(primary, writers)
 	var all []check.Server
 	for _, n := range c.system.Nodes() {
 		if n.Kind == "router" || n.Kind == "logger" || len(n.Processes) == 0 {
@@ -433,7 +440,7 @@ func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
 		all = append(all, check.Server{Name: n.Name, DB: db})
 	}
 	slices.SortStableFunc(all, func(x, y check.Server) int {
-		switch primary {
+		switch first {
 		case x.Name:
 			return -1
 		case y.Name:
@@ -442,6 +449,15 @@ func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
 		return 0
 	})
 	return all, nil
+}
+
+// witness is the node on which a row has to be, or it is lost: the primary. Where every node is one it is a node that
+// takes writes: what one that is outside of the group lacks is not lost.
+func witness(primary string, writers []peers.Endpoint) string {
+	if primary == "" && len(writers) > 0 {
+		return writers[0].Node
+	}
+	return primary
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -28,6 +28,11 @@ const (
 	AttemptTimeout = time.Second
 	// workersDefault: when all hang, there is still an attempt every 25 ms.
 	workersDefault = 40
+	// backOffAfter is how long nothing was acknowledged when attempts become fewer: one every backOffEvery. What
+	// hangs stays a session of the server when the client has given up; an application that tries on as fast takes
+	// all of them in half a minute, so that members cannot even connect to each other, and makes an outage longer.
+	backOffAfter = 2 * time.Second
+	backOffEvery = 100 * time.Millisecond
 	// attemptsMax bounds the ledger: half an hour.
 	attemptsMax = 200_000
 )
@@ -155,11 +160,16 @@ func (p *Prober) Run(ctx context.Context) error {
 }
 
 func (p *Prober) drive(ctx context.Context, turns chan<- struct{}, tick <-chan time.Time) error {
-	for range attemptsMax {
+	var last time.Time // when the last attempt began
+	for n := 0; n < attemptsMax; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick:
+		case now := <-tick:
+			if p.SinceAck() > backOffAfter && now.Sub(last) < backOffEvery {
+				continue
+			}
+			last, n = now, n+1
 		}
 		select {
 		case turns <- struct{}{}:

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -227,6 +228,39 @@ func TestProberGoesOnWhenAllHang(t *testing.T) {
 			t.Errorf("attempt %+v, want one that failed after %v", a, AttemptTimeout)
 		}
 	}
+}
+
+// TestProberBacksOff: while nothing is acknowledged for long there are a tenth of the attempts, so that
+// those that hang do not take all sessions that a server has.
+func TestProberBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		at := peers.Endpoint{Node: "a", Addr: "a:1"}
+		p, err := NewProber(dial, []peers.Endpoint{at}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 12*time.Second)
+		defer stop()
+		if err := p.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		before, after := 0, 0
+		for _, a := range p.Timeline() {
+			switch {
+			case a.At < backOffAfter:
+				before++
+			case a.At > backOffAfter+AttemptTimeout:
+				after++
+			}
+		}
+		if before < workersDefault || after < 80 || after > 91 {
+			t.Errorf("%d attempts in the first %v, want %d at least; %d in 9 s later, want 90", before, backOffAfter, workersDefault, after)
+		}
+	})
 }
 
 func TestArguments(t *testing.T) {
