@@ -108,10 +108,10 @@ func newRestartMysqldCommand() *cobra.Command {
 		Use:   "restart-mysqld NODE [--in-place]",
 		Short: "Start a node's mysqld again, in order",
 		Long: `Stops the mysqld of a node in order and starts it again, with the configuration
-that its agent has: for another one restart the agent. Of a primary, leadership moves to another node first (see
-"quorate switchover"), so a cluster can be restarted node by node without more than
-short pauses. With --in-place a primary stays the leader instead, and writes wait
-until its mysqld is back.
+that its agent has: for another one restart the agent. Of a primary, leadership
+moves to another node first (see "quorate switchover"), so a cluster can be
+restarted node by node without more than short pauses. With --in-place a primary
+stays the leader instead, and writes wait until its mysqld is back.
 
 The answer comes once mysqld replicates, or serves, again.`,
 		Example: `  quorate restart-mysqld db2

@@ -193,6 +193,17 @@ func TestProberTriesAll(t *testing.T) {
 	}
 }
 
+// proberOfOne is a prober of a single endpoint.
+func proberOfOne(t *testing.T, dial Dial) *Prober {
+	t.Helper()
+	at := peers.Endpoint{Node: "a", Addr: "a:1"}
+	p, err := NewProber(dial, []peers.Endpoint{at}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // TestProberGoesOnWhenAllHang: connections that hang time out, and more than one is under way.
 func TestProberGoesOnWhenAllHang(t *testing.T) {
 	var under, most atomic.Int64
@@ -204,11 +215,7 @@ func TestProberGoesOnWhenAllHang(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	at := peers.Endpoint{Node: "a", Addr: "a:1"}
-	p, err := NewProber(dial, []peers.Endpoint{at}, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := proberOfOne(t, dial)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -238,11 +245,7 @@ func TestProberBacksOff(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		at := peers.Endpoint{Node: "a", Addr: "a:1"}
-		p, err := NewProber(dial, []peers.Endpoint{at}, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := proberOfOne(t, dial)
 		ctx, stop := context.WithTimeout(t.Context(), 12*time.Second)
 		defer stop()
 		if err := p.Run(ctx); err != nil {
