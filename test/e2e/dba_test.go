@@ -100,8 +100,8 @@ func (f *fixture) dbaTools(t *testing.T, ctx context.Context) {
 		"ALTER TABLE copy.ledger ADD COLUMN more INT, ALGORITHM = INSTANT", "ANALYZE TABLE copy.ledger", "OPTIMIZE TABLE copy.ledger",
 		"SHOW PROCESSLIST", "SHOW ENGINE INNODB STATUS", "KILL CONNECTION_ID()", "LOCK INSTANCE FOR BACKUP",
 		"FLUSH TABLES WITH READ LOCK; UNLOCK TABLES", "SET SESSION innodb_lock_wait_timeout = 3", "SHOW BINARY LOG STATUS",
-		"CREATE USER bert@'10.%' IDENTIFIED BY 'Aa1-bert' DEFAULT ROLE quorate_dba", "GRANT quorate_dba TO app2@'%'",
-		"REVOKE quorate_dba FROM app2@'%'", "DROP USER bert@'10.%', app2@'%'", "DROP DATABASE copy",
+		"CREATE USER bert@'%' IDENTIFIED BY 'Aa1-bert' DEFAULT ROLE quorate_dba", "GRANT quorate_dba TO app2@'%'",
+		"REVOKE quorate_dba FROM app2@'%'", "DROP USER bert@'%', app2@'%'", "DROP DATABASE copy",
 	} {
 		if statement == "KILL CONNECTION_ID()" {
 			refused("interrupted", "", "mysql", "-e", statement)

@@ -76,9 +76,7 @@ func (f *fixture) blockedAppliers(t *testing.T, ctx context.Context) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if slow == 0 {
-		t.Error("nothing was acknowledged at all")
-	}
+	l.awaitAcks(t, ctx, 1) // a batch may wait up to ten seconds, never for ever
 	before := f.bestBacklog(t, ctx, primary)
 	slow = l.ackRate(t, ctx)
 	after := f.bestBacklog(t, ctx, primary)
