@@ -293,14 +293,11 @@ func (a *Agent) endMaintenance(ctx context.Context) {
 }
 
 // designate names the node that may open while maintenance is on: who is the
-// primary, or about to be.
+// primary, or about to be. This is the leader's agent, and a term's primary is its
+// leader: a peer that says that it is the primary has not heard of this term so far.
 func (a *Agent) designate(c *cluster.MaintenanceChange) {
-	if !c.On || c.Primary != "" || a.board.clusterState().Maintenance != nil {
-		return
-	}
-	if id, ok := a.board.primary(); ok {
-		c.Primary = a.board.name(id)
-	} else if a.runsMysqld() { // this is the leader's agent
+	state := a.board.clusterState()
+	if m, ok := memberOf(state, a.self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && a.runsMysqld() {
 		c.Primary = a.self.Name
 	}
 }

@@ -97,8 +97,9 @@ type Agent struct {
 
 	board board // what is known of this node and its peers
 	lag   lagTracker
-	// applyRate is runWatch's.
+	// applyRate and applier are runWatch's.
 	applyRate applyRate
+	applier   applierWatch
 	disk      diskProbe
 	lagBound  *lagBound
 	mark      durableMark
@@ -125,7 +126,7 @@ type Agent struct {
 	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
 	serveTerm atomic.Uint64
 	// moving is the operator's plan under way, nil = none. openedIncarnation is the
-	// newest mysqld that was opened for writes.
+	// newest mysqld that was opened for writes, until it is made a replica (tidyPrimary).
 	moving            atomic.Pointer[moving]
 	openedIncarnation atomic.Uint64
 

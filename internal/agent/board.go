@@ -126,6 +126,13 @@ func (b *board) setTrouble(about, text string) (news bool) {
 	return news
 }
 
+// troubleOf returns what was noted about something; "" = nothing.
+func (b *board) troubleOf(about string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.troubles[about]
+}
+
 // trouble joins the troubles in a stable order. b.mu is held.
 func (b *board) trouble() string {
 	var texts []string
@@ -265,7 +272,7 @@ func forCore(m cluster.Member, s cluster.NodeStatus, live bool) core.Peer {
 	return core.Peer{
 		ID: m.ID, Name: m.Name, Kind: m.Kind, Weight: m.Weight, Live: live, Role: s.Role,
 		Applied: s.Applied, Lag: time.Duration(s.LagSeconds * float64(time.Second)), LogLast: s.LogLast,
-		LogBad: s.LogState != "" && s.LogState != cluster.LogOK,
+		LogBad: s.LogState != "" && s.LogState != cluster.LogOK, Stopped: s.ApplierStopped != "",
 	}
 }
 

@@ -31,7 +31,10 @@ func TestFailoverIsToWhoWouldBeChosen(t *testing.T) {
 	}{
 		"the heavier, which lags a little": {replica(2, "b", func(n *cluster.NodeStatus) { lags(0.4)(n); n.Weight = 7 }), replica(3, "c", same), "b", ""},
 		"the one that lags less":           {replica(2, "b", lags(3)), replica(3, "c", same), "c", "3.0 s more if b wins the election"},
-		"not a logger":                     {replica(2, "b", func(n *cluster.NodeStatus) { n.Kind, n.Role = cluster.KindLogger, cluster.RoleLogger }), replica(3, "c", same), "c", ""},
+		"not one that does not apply":      {replica(2, "b", func(n *cluster.NodeStatus) { n.Weight, n.ApplierStopped = 9, "replication has stopped" }), replica(3, "c", lags(3)), "c", ""},
+		"none that applies": {replica(2, "b", func(n *cluster.NodeStatus) { n.ApplierStopped = "replication has stopped" }),
+			replica(3, "c", func(n *cluster.NodeStatus) { n.Kind, n.Role = cluster.KindLogger, cluster.RoleLogger }), "", "no other node can take over: b does not apply"},
+		"not a logger": {replica(2, "b", func(n *cluster.NodeStatus) { n.Kind, n.Role = cluster.KindLogger, cluster.RoleLogger }), replica(3, "c", same), "c", ""},
 		"nobody": {replica(2, "b", func(n *cluster.NodeStatus) { n.Weight = 0 }), replica(3, "c", func(n *cluster.NodeStatus) { n.Reachable = false }),
 			"", "no other node can take over: b has weight 0, c is not heard of"},
 	} {

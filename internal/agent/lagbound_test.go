@@ -119,12 +119,13 @@ func TestLags(t *testing.T) {
 		node(3, func(n *cluster.NodeStatus) { n.LogCommit = 89 }),
 		node(4, func(n *cluster.NodeStatus) { n.Reachable = false }),
 		node(5, func(n *cluster.NodeStatus) { n.Weight = 0 }),
+		node(6, func(n *cluster.NodeStatus) { n.ApplierStopped = "replication has stopped: Duplicate entry" }),
 	}
 	want := []tap.Lag{{Node: "b", AgeSeconds: 4, BacklogSeconds: 3, BytesPerSecond: 2e6}}
 	if d := cmp.Diff(want, lags(nodes, 1, 90)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	for i, can := range []bool{false, true, true, true, false} { // one that is away will be back
+	for i, can := range []bool{false, true, true, true, false, true} { // one that is away will be back
 		if got := othersCanLead([]cluster.NodeStatus{nodes[0], nodes[i]}, 1); got != can {
 			t.Errorf("with node %s: %t", nodes[i].Name, got)
 		}

@@ -79,3 +79,24 @@ func TestPlanDeadline(t *testing.T) {
 		t.Errorf("began %v, then %v; called off after %v", began, m.began, m.deadline().Sub(began))
 	}
 }
+
+// TestDesignate: the leader's agent names its own node. A peer that says that it is the
+// primary was that before this term.
+func TestDesignate(t *testing.T) {
+	for _, c := range []struct {
+		kind   cluster.Kind
+		weight int
+		want   string
+	}{{cluster.KindFull, 5, "a"}, {cluster.KindFull, 0, ""}, {cluster.KindLogger, 0, ""}} {
+		a := openLone(t)
+		a.self.Kind = c.kind
+		a.board.setState(cluster.State{Version: 1, Members: []cluster.Member{
+			{ID: a.self.ID, Name: "a", Kind: c.kind, Weight: c.weight}, {ID: a.self.ID + 1, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
+		a.board.peers[a.self.ID+1] = peerReport{at: time.Now(), up: true, status: cluster.NodeStatus{ID: a.self.ID + 1, Role: cluster.RolePrimary, Term: 7}}
+		change := cluster.MaintenanceChange{On: true}
+		a.designate(&change)
+		if change.Primary != c.want {
+			t.Errorf("a %s of weight %d leads: %q may open, want %q", c.kind, c.weight, change.Primary, c.want)
+		}
+	}
+}

@@ -399,7 +399,9 @@ func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64)
 }
 
 // tidyPrimary makes a replica of a mysqld that was the primary: sessions that came
-// past the router may hold locks still, and its binlog is not read again.
+// past the router may hold locks still, and its binlog is not read again. That is done
+// once, before it applies anything: later judgeSlipped would take the applier's
+// transactions for somebody's own.
 func (a *Agent) tidyPrimary(ctx context.Context) error {
 	p := a.currentProcess()
 	if p == nil || a.openedIncarnation.Load() != p.Incarnation() {
@@ -418,5 +420,9 @@ func (a *Agent) tidyPrimary(ctx context.Context) error {
 	if n > 0 {
 		a.logger.Warn("ended sessions that were in a transaction when this node gave the primary up", "sessions", n)
 	}
-	return p.Admin().NextBinlog(ctx)
+	if err := p.Admin().NextBinlog(ctx); err != nil {
+		return err
+	}
+	a.openedIncarnation.Store(0)
+	return nil
 }

@@ -89,7 +89,8 @@ func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, guard bool) 
 	if err != nil {
 		return
 	}
-	a.board.update(func(n *cluster.NodeStatus) { n.WaitingSessions = int64(s.WaitSessions) })
+	a.applier = applierWatch{} // it applies nothing, and has all
+	a.board.update(func(n *cluster.NodeStatus) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
 	var doubts []string
 	if !s.On {
 		doubts = append(doubts, "semi-sync was switched off")
@@ -119,16 +120,14 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) 
 	if err != nil {
 		return
 	}
-	switch {
-	case s.SQLError != "":
-		a.board.setTrouble(aboutReplication, "replication stopped: "+s.SQLError)
-	case s.IOError != "" && !s.IORunning:
-		a.board.setTrouble(aboutReplication, "replication cannot read: "+s.IOError)
-	case !s.IORunning && !s.IOConnecting || !s.SQLRunning:
-		a.board.setTrouble(aboutReplication, "replication is not running")
-	default:
-		a.board.setTrouble(aboutReplication, "")
+	full := a.board.troubleOf(aboutSpace)
+	stopped := a.applier.observe(s, full, a.applyRate.lag, a.applyRate.stuck())
+	a.board.update(func(n *cluster.NodeStatus) { n.ApplierStopped = stopped })
+	trouble := ""
+	if stopped != "" && stopped != full {
+		trouble = cannotTakeOver(stopped, a.self.Name)
 	}
+	a.board.setTrouble(aboutReplication, trouble)
 	if guard {
 		if a.board.own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
 			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)

@@ -114,11 +114,11 @@ func ackLines(st cluster.Status, colour bool) string {
 		}
 		for _, w := range n.AcksWait {
 			if w.Seconds >= acksWaitShown {
-				alarm("WRITES WAIT for %s: it lacks %d entries, for %.1f s", w.Node, w.Entries, w.Seconds)
+				alarm("WRITES WAIT for %s: it lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)
 			}
 		}
 		for _, w := range n.AcksDropped {
-			alarm("REQUIRE-ACK DROPPED: writes do not wait for %s, which lacks %d entries, for %.1f s", w.Node, w.Entries, w.Seconds)
+			alarm("REQUIRE-ACK DROPPED: writes do not wait for %s, which lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)
 		}
 	}
 	return text.String()

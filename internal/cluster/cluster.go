@@ -215,6 +215,9 @@ type NodeStatus struct {
 	// ApplyStuck is for how many seconds it has applied nothing although it lacks
 	// something: it is in a long statement, or waits for a lock.
 	ApplyStuck float64 `json:"apply_stuck_seconds,omitempty"`
+	// ApplierStopped says why a replica's mysqld does not apply what is committed: it
+	// could not take over; "" = it does.
+	ApplierStopped string `json:"applier_stopped,omitempty"`
 	// AcksWait is whom a leader's ACKs wait for, for what is committed, and
 	// AcksDropped is who is named by require-ack and not waited for.
 	AcksWait    []AckWait `json:"acks_wait,omitempty"`

@@ -28,7 +28,7 @@ func (n NodeStatus) BacklogSeconds() float64 {
 // status says: its log may still be behind.
 func (n NodeStatus) CanTakeOver() bool {
 	return n.Kind == KindFull && n.Reachable && n.Role == RoleReplica && n.Weight > 0 &&
-		(n.LogState == "" || n.LogState == LogOK)
+		n.ApplierStopped == "" && (n.LogState == "" || n.LogState == LogOK)
 }
 
 // FailoverTimes are what a failover takes beside the backlog.

@@ -155,7 +155,7 @@ func (w *AckWatch) Look(s State, sight AckSight) (events []AckEvent) {
 			if m.RequireAck && m.DropAfter > 0 && late >= max(m.DropAfter, sight.Silence) {
 				w.dropped[m.ID] = true
 				events = append(events, AckEvent{m.Name, true, fmt.Sprintf("the require-ack of node %s is dropped: "+
-					"it has not had all that is committed for %v, and lacks %d entries", m.Name, late.Round(100*time.Millisecond), lacks(m, sight))})
+					"it has not had all that is committed for %v, and lacks %s", m.Name, late.Round(100*time.Millisecond), lacks(m, sight, late).Lacks())})
 			}
 		case !m.RequireAck:
 			delete(w.dropped, m.ID)
@@ -218,17 +218,34 @@ func (w *AckWatch) End(s State) (events []AckEvent) {
 	return events
 }
 
-func lacks(m Member, sight AckSight) uint64 {
-	return sight.Commit - min(sight.Commit, sight.On[m.ID])
+// lacks is what a member lacks of what is committed. A member that has not told this
+// leader what it has may lack nothing.
+func lacks(m Member, sight AckSight, late time.Duration) AckWait {
+	w := AckWait{Node: m.Name, Seconds: max(0, late).Seconds()}
+	if on := sight.On[m.ID]; on == 0 {
+		w.Unknown = true
+	} else {
+		w.Entries = sight.Commit - min(sight.Commit, on)
+	}
+	return w
 }
 
 // AckWait is a member that ACKs wait for, or do not wait for any more.
 type AckWait struct {
 	Node string `json:"node"`
 	// Entries is how much it lacks of what is committed, Seconds since when it has
-	// not had everything.
+	// not had everything. Unknown: it has not told this leader so far what it has.
 	Entries uint64  `json:"entries"`
+	Unknown bool    `json:"entries_unknown,omitempty"`
 	Seconds float64 `json:"seconds"`
+}
+
+// Lacks says how much it lacks.
+func (w AckWait) Lacks() string {
+	if w.Unknown {
+		return "an unknown number of entries"
+	}
+	return fmt.Sprintf("%d entries", w.Entries)
 }
 
 // AckStatus is what people want to know of a leader's ACKs.
@@ -243,7 +260,7 @@ type AckStatus struct {
 func (w *AckWatch) Status(s State, sight AckSight, index uint64) AckStatus {
 	st := AckStatus{Index: index}
 	wait := func(m Member) AckWait {
-		return AckWait{m.Name, lacks(m, sight), max(0, sight.Now-w.nodes[m.ID].at).Seconds()}
+		return lacks(m, sight, sight.Now-w.nodes[m.ID].at)
 	}
 	if index < sight.Commit {
 		for _, m := range s.ackWaitsFor(index+1, sight.On, w.dropped) {

@@ -147,6 +147,8 @@ func (p Peer) unfit() string {
 		return "has trouble with its log"
 	case p.Role != cluster.RoleReplica:
 		return "is " + string(p.Role)
+	case p.Stopped:
+		return "does not apply"
 	}
 	return ""
 }

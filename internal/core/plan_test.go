@@ -16,6 +16,8 @@ func TestChoose(t *testing.T) {
 	b, c, late := replica(2, "b", 5, 0), replica(3, "c", 7, 0), replica(4, "d", 9, 5*time.Second)
 	never, logger, dead := replica(5, "e", 0, 0), replica(6, "f", 5, 0), replica(7, "g", 5, 0)
 	logger.Kind, logger.Role, dead.Live = cluster.KindLogger, cluster.RoleLogger, false
+	stopped := replica(8, "h", 9, 0)
+	stopped.Stopped = true
 	for name, test := range map[string]struct {
 		peers []Peer
 		to    string
@@ -28,6 +30,8 @@ func TestChoose(t *testing.T) {
 		"weight 0":              {[]Peer{b, never}, "e", "node e cannot take over: it has weight 0"},
 		"logger":                {[]Peer{b, logger}, "f", "it is a logger"},
 		"dead":                  {[]Peer{b, dead}, "g", "it is not heard of"},
+		"not applying":          {[]Peer{b, stopped}, "", "b"},
+		"named, not applying":   {[]Peer{b, stopped}, "h", "node h cannot take over: it does not apply"},
 		"unknown":               {[]Peer{b}, "x", "it is not another node of this cluster"},
 		"nobody":                {[]Peer{never, logger, dead}, "", "no other node can take over: e has weight 0, g is not heard of"},
 	} {

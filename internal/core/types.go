@@ -89,7 +89,9 @@ type Peer struct {
 	Weight int  // 0 = never leads
 	Live   bool // heard of lately
 	LogBad bool // its log takes no entries
-	Role   cluster.Role
+	// Stopped: its mysqld does not apply what is committed, and would not when promoted.
+	Stopped bool
+	Role    cluster.Role
 	// Applied is the log index up to which its mysqld has everything, Lag the age
 	// of the oldest transaction that is committed, as far as that node knows, and
 	// not in its mysqld.

@@ -71,7 +71,8 @@ type agent struct {
 
 	epoch     *epoch
 	serveTerm uint64
-	// openedIncarnation is the newest mysqld that was opened for writes.
+	// openedIncarnation is the newest mysqld that was opened for writes, until it is made a
+	// replica.
 	openedIncarnation uint64
 	stateChanged      signal
 	board             board

@@ -61,8 +61,12 @@ func (a *agent) tidyPrimary(p *mysqld) error {
 	if p.Waiting()+p.Queued() > 0 {
 		return errors.New("a session waits for an ACK")
 	}
+	if _, applier, _ := p.ReplicaRunning(); applier {
+		a.w.fail("tidy", "n%d: a former primary is made a replica once more, while it applies", a.n.id)
+	}
 	p.Rotate()
 	p.afterCommits()
+	a.openedIncarnation = 0
 	return nil
 }
 
