@@ -30,10 +30,9 @@ func (p provider) Metrics() []api.Metric {
 		{Name: "quorate_log_purged_segments_total", Help: "Segments that were purged.", Counter: true, Value: float64(p.log.Stats().PurgedSegments)},
 		{Name: "quorate_durable_mark_index", Help: "Log index up to which InnoDB holds everything, also after a loss of power.", Value: float64(own.DurableMark)},
 		{Name: "quorate_applied_index", Help: "Log index up to which mysqld has everything.", Value: float64(own.Applied)},
-		{Name: "quorate_lag_transactions", Help: "Committed transactions that mysqld lacks.", Value: float64(own.LagTransactions)},
-		{Name: "quorate_lag_seconds", Help: "Age of the oldest committed transaction that mysqld lacks.", Value: own.LagSeconds},
 		{Name: "quorate_waiting_sessions", Help: "Sessions of mysqld that wait for an ACK.", Value: float64(own.WaitingSessions)},
 	}
+	m = append(m, lagMetrics(own)...)
 	m = append(m, p.logMetrics()...)
 	m = append(m, bulkMetrics(p.bulk.Stats(), len(p.bulk.Blocked()))...)
 	m = append(m, p.connectionMetrics()...)
@@ -65,6 +64,17 @@ func boolValue(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// lagMetrics are absent where the lag is not known: 0 would say that there is none.
+func lagMetrics(own cluster.NodeStatus) []api.Metric {
+	if own.LagUnknown {
+		return nil
+	}
+	return []api.Metric{
+		{Name: "quorate_lag_transactions", Help: "Committed transactions that mysqld lacks. Absent while that is not known: there is no leader, or no mysqld.", Value: float64(own.LagTransactions)},
+		{Name: "quorate_lag_seconds", Help: "Age of the oldest committed transaction that mysqld lacks. Absent while that is not known.", Value: own.LagSeconds},
+	}
 }
 
 func (p provider) logMetrics() []api.Metric {

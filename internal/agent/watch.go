@@ -191,6 +191,7 @@ func (a *Agent) serving() bool {
 func (a *Agent) ownStatus() cluster.NodeStatus {
 	s := a.board.own()
 	s.Joined = a.data.joined()
+	s.LagUnknown = s.Leader == 0 || s.Mysqld != cluster.MysqldRunning
 	if a.node == nil {
 		return s // the log is being healed
 	}

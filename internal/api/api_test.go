@@ -102,19 +102,24 @@ func TestHealthEndpoints(t *testing.T) {
 	for _, tc := range []struct {
 		role   cluster.Role
 		mysqld cluster.MysqldState
+		leader cluster.NodeID
 		want   string // the endpoints that say 200
 	}{
-		{cluster.RolePrimary, cluster.MysqldRunning, "/health /liveness /readiness /primary"},
-		{cluster.RoleReplica, cluster.MysqldRunning, "/health /liveness /readiness /replica"},
-		{cluster.RoleLogger, cluster.MysqldNone, "/health /liveness /readiness"},
-		{cluster.RoleUnverified, cluster.MysqldRunning, "/health /liveness"},
-		{cluster.RolePromoting, cluster.MysqldRunning, "/health /liveness"},
-		{cluster.RoleErrant, cluster.MysqldRunning, "/health /liveness"},
-		{cluster.RoleDemoting, cluster.MysqldStopping, "/liveness"},
-		{cluster.RoleStarting, cluster.MysqldStarting, "/liveness"},
-		{cluster.RoleFenced, cluster.MysqldStopped, "/liveness"},
+		{cluster.RolePrimary, cluster.MysqldRunning, 2, "/health /liveness /readiness /primary"},
+		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness /readiness /replica"},
+		{cluster.RoleLogger, cluster.MysqldNone, 2, "/health /liveness /readiness"},
+		{cluster.RoleReplica, cluster.MysqldRunning, 0, "/health /liveness"},
+		{cluster.RoleLogger, cluster.MysqldNone, 0, "/health /liveness"},
+		{cluster.RoleUnverified, cluster.MysqldRunning, 2, "/health /liveness"},
+		{cluster.RolePromoting, cluster.MysqldRunning, 2, "/health /liveness"},
+		{cluster.RoleErrant, cluster.MysqldRunning, 2, "/health /liveness"},
+		{cluster.RoleDemoting, cluster.MysqldStopping, 2, "/liveness"},
+		{cluster.RoleStarting, cluster.MysqldStarting, 2, "/liveness"},
+		{cluster.RoleFenced, cluster.MysqldStopped, 2, "/liveness"},
 	} {
-		s := start(t, &fakeProvider{status: statusOf(tc.role, tc.mysqld)})
+		st := statusOf(tc.role, tc.mysqld)
+		st.Nodes[1].Leader = tc.leader
+		s := start(t, &fakeProvider{status: st})
 		var yes []string
 		for _, path := range []string{"/health", "/liveness", "/readiness", "/primary", "/replica"} {
 			code, body := get(t, s, path)
@@ -131,7 +136,7 @@ func TestHealthEndpoints(t *testing.T) {
 			}
 		}
 		if got := strings.Join(yes, " "); got != tc.want {
-			t.Errorf("%s: 200 from %q, want %q", tc.role, got, tc.want)
+			t.Errorf("%s, leader %d: 200 from %q, want %q", tc.role, tc.leader, got, tc.want)
 		}
 	}
 }

@@ -4,9 +4,11 @@
 //	GET /status     the cluster as this node sees it: cluster.Status in JSON
 //	GET /health     200 if mysqld runs, or the node is a logger
 //	GET /liveness   200 if the agent answers
-//	GET /readiness  200 if the node is the primary, a replica or a logger
+//	GET /readiness  200 if the node is the primary, or a replica or a logger that has
+//	                a leader
 //	GET /primary    200 if the node is the primary
-//	GET /replica    200 if the node is a replica
+//	GET /replica    200 if the node is a replica that has a leader: without one its
+//	                data may be of any age
 //	GET /metrics    figures in Prometheus' text format
 //	GET /debug/pprof/  Go's own profiles of the agent, from this host alone
 //

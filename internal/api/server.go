@@ -149,7 +149,7 @@ func (s *Server) handler() http.Handler {
 	for path, ok := range map[string]func(cluster.NodeStatus) bool{
 		"/health":    func(n cluster.NodeStatus) bool { return n.Mysqld == cluster.MysqldRunning || isLogger(n) },
 		"/liveness":  func(cluster.NodeStatus) bool { return true },
-		"/readiness": func(n cluster.NodeStatus) bool { return isPrimary(n) || isReplica(n) || isLogger(n) },
+		"/readiness": func(n cluster.NodeStatus) bool { return isPrimary(n) || isReplica(n) || isLogger(n) && n.Leader != 0 },
 		"/primary":   isPrimary,
 		"/replica":   isReplica,
 	} {
@@ -185,7 +185,9 @@ func local(answer http.HandlerFunc) http.HandlerFunc {
 
 func isLogger(n cluster.NodeStatus) bool  { return n.Role == cluster.RoleLogger }
 func isPrimary(n cluster.NodeStatus) bool { return n.Role == cluster.RolePrimary }
-func isReplica(n cluster.NodeStatus) bool { return n.Role == cluster.RoleReplica }
+
+// isReplica: a replica without a leader is none, as nobody knows how old its data are.
+func isReplica(n cluster.NodeStatus) bool { return n.Role == cluster.RoleReplica && n.Leader != 0 }
 
 // self returns the answering node's own status; the zero value, which is
 // neither primary nor replica, if it is not there.

@@ -73,11 +73,11 @@ func sampleStatus() cluster.Status {
 
 const sampleTable = `cluster orders, primary a, as node a sees it
 
-NODE  KIND  ROLE         WEIGHT  LOG     SIZE   LAG          MYSQLD
-a     full  primary      7       1-120   96KiB  0.0s         running 9.7.4
-b     full  errant       0       40-119  80KiB  1.2s, 42 tx  running
-c     full  unreachable  0       1-90    70KiB  0.0s         -
-d     full  unknown      0       -       -      -            -
+NODE  KIND  ROLE         WEIGHT  LOG             SIZE   LAG          MYSQLD
+a     full  primary      7       120             96KiB  0.0s         running 9.7.4
+b     full  errant       0       119             80KiB  1.2s, 42 tx  running
+c     full  unreachable  0       90 (29 behind)  70KiB  unknown      -
+d     full  unknown      0       -               -      -            -
 
 b: not in the log
 b: errant: uuid:1-2

@@ -36,8 +36,9 @@ configuration, or the default address on this host. --watch shows it again every
 second, until Ctrl-C. --json has more in it: the term, what is committed and applied,
 the lag in bytes, GTIDs, processes, versions.
 
-LOG is the first and the last entry of a node's log, LAG how old the oldest
-transaction is that its mysqld lacks.
+LOG is the number of the last entry in a node's log, and how many committed
+entries it lacks. LAG is the age of the oldest committed transaction that its
+mysqld lacks; "unknown" while the node has no leader or no running mysqld.
 
 Exit code 0 if there is a primary, 3 if there is none, 1 if the agent does not
 answer.`,
@@ -160,7 +161,7 @@ func statusTable(st cluster.Status, colour bool) string {
 	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD")
 	reasons := ""
 	for _, n := range st.Nodes {
-		fmt.Fprintln(table, strings.Join(statusRow(n), "\t"))
+		fmt.Fprintln(table, strings.Join(statusRow(n, st.Nodes), "\t"))
 		for _, r := range statusReasons(st, n) {
 			reasons += fmt.Sprintf("%s: %s\n", n.Name, r)
 		}
@@ -183,8 +184,8 @@ func statusTable(st cluster.Status, colour bool) string {
 	return strings.Join(lines, "\n")
 }
 
-// statusRow returns one node's cells.
-func statusRow(n cluster.NodeStatus) []string {
+// statusRow returns the cells of one of the nodes.
+func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 	role, mysqld := string(n.Role), string(n.Mysqld)
 	switch {
 	case n.Reachable:
@@ -197,13 +198,20 @@ func statusRow(n cluster.NodeStatus) []string {
 	if n.LagTransactions > 0 {
 		lag += fmt.Sprintf(", %d tx", n.LagTransactions)
 	}
-	if n.Kind == cluster.KindLogger {
+	switch {
+	case n.Kind == cluster.KindLogger:
 		lag, mysqld = "-", "-"
+	case n.LagUnknown || !n.Reachable:
+		lag = "unknown"
 	}
 	if n.ServerVersion != "" {
 		mysqld += " " + n.ServerVersion
 	}
-	return []string{n.Name, string(n.Kind), role, weightCell(n), fmt.Sprintf("%d-%d", n.LogFirst, n.LogLast), shortBytes(n.LogBytes), lag, mysqld}
+	log := fmt.Sprint(n.LogLast)
+	if behind := n.LogBehind(nodes); behind > 0 {
+		log += fmt.Sprintf(" (%d behind)", behind)
+	}
+	return []string{n.Name, string(n.Kind), role, weightCell(n), log, shortBytes(n.LogBytes), lag, mysqld}
 }
 
 // statusReasons are sentences: what there is to say of a node beside its row.

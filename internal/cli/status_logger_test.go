@@ -15,11 +15,23 @@ func TestStatusOfLogger(t *testing.T) {
 	row := statusRow(cluster.NodeStatus{
 		Name: "c", Kind: cluster.KindLogger, Reachable: true, Role: cluster.RoleLogger, Term: 7,
 		LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Mysqld: cluster.MysqldNone,
-	})
-	if d := cmp.Diff([]string{"-", "1-120", "96KiB", "-", "-"}, row[len(row)-5:]); d != "" {
+	}, nil)
+	if d := cmp.Diff([]string{"-", "120", "96KiB", "-", "-"}, row[len(row)-5:]); d != "" {
 		t.Errorf("weight to mysqld (-want +got):\n%s", d)
 	}
 	if text := strings.Join(row, " "); !strings.HasPrefix(text, "c logger logger") {
 		t.Errorf("row %q", text)
+	}
+}
+
+// TestStatusOfUnknownLag: a figure that nobody can know is not shown.
+func TestStatusOfUnknownLag(t *testing.T) {
+	t.Parallel()
+	n := cluster.NodeStatus{Name: "c", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleReplica, Mysqld: cluster.MysqldRunning}
+	for unknown, want := range map[bool]string{false: "0.0s", true: "unknown"} {
+		n.LagUnknown = unknown
+		if row := statusRow(n, nil); row[6] != want {
+			t.Errorf("lag %q, want %q", row[6], want)
+		}
 	}
 }

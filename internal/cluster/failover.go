@@ -63,6 +63,22 @@ const (
 	logNearEntries = 4096
 )
 
+// LogBehind is how many committed entries the node's log lacks, as far as the statuses
+// of all nodes say. What is committed while a status is on its way counts as nothing.
+func (n NodeStatus) LogBehind(nodes []NodeStatus) uint64 {
+	committed := uint64(0)
+	for _, o := range nodes {
+		if o.Reachable {
+			committed = max(committed, o.LogCommit)
+		}
+	}
+	behind := committed - min(committed, n.LogLast)
+	if n.Reachable && behind <= logNearEntries {
+		return 0
+	}
+	return behind
+}
+
 // slowerSeconds is by how much longer a failover to another node would take that
 // this is worth a word: nodes that are so close count as equally far.
 const slowerSeconds = 0.5

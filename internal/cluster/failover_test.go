@@ -66,3 +66,22 @@ func TestEstimateFailover(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestLogBehind(t *testing.T) {
+	nodes := []NodeStatus{{LogLast: 10_010, LogCommit: 10_000, Reachable: true}, {LogCommit: 20_000}}
+	for name, c := range map[string]struct {
+		n    NodeStatus
+		want uint64
+	}{
+		"as far":            {NodeStatus{LogLast: 10_000, Reachable: true}, 0},
+		"further":           {NodeStatus{LogLast: 10_010, Reachable: true}, 0},
+		"as its status old": {NodeStatus{LogLast: 9_000, Reachable: true}, 0},
+		"far behind":        {NodeStatus{LogLast: 5_000, Reachable: true}, 5_000},
+		"one entry, away":   {NodeStatus{LogLast: 9_999}, 1},
+		"away":              {NodeStatus{LogLast: 10_001}, 0},
+	} {
+		if got := c.n.LogBehind(nodes); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}

@@ -150,6 +150,9 @@ func (n *Node) Step(in Input) []Effect {
 	case Chosen:
 		n.chosenTerm = in.Term
 	case Fenced:
+		if in.Reason == "" && n.reason == n.fencedBy {
+			n.reason = "" // it starts, and not for being fenced
+		}
 		n.fencedBy = in.Reason
 	case Progress:
 		// Only while there is nobody left to ask: a node that has applied
@@ -440,11 +443,9 @@ func (n *Node) advance() {
 		n.phase = PhaseDown
 		n.startMysqld()
 	case PhaseUnverified:
-		if n.raft.Leader == 0 {
-			n.reason = "no leader: waiting for a majority"
-			return
+		if n.raft.Leader != 0 {
+			n.begin(PhaseUnverified, Effect{Kind: Judge})
 		}
-		n.begin(PhaseUnverified, Effect{Kind: Judge})
 	case PhaseVerified:
 		n.begin(PhaseVerified, Effect{Kind: Replicate})
 	case PhaseReplica:

@@ -195,17 +195,17 @@ func (n *Node) askedAt(id cluster.NodeID) time.Duration {
 	return 0
 }
 
-// explain says why a node leads that never opens: a cluster without a primary
-// should tell what it waits for.
+// explain says that a node has no leader, or why it leads and never opens: a cluster
+// without a primary should tell what it waits for.
 func (n *Node) explain() {
 	n.unled = ""
 	switch {
-	case n.phase == PhasePrimary, n.phase == PhaseClosing, n.mayLead():
-		return
-	case !n.raft.Leading:
-		if n.phase == PhaseLogger && n.raft.Leader == 0 {
+	case n.raft.Leader == 0:
+		if n.phase == PhaseUnverified || n.phase == PhaseReplica || n.phase == PhaseLogger {
 			n.unled = "no leader: waiting for a majority"
 		}
+		return
+	case !n.raft.Leading, n.phase == PhasePrimary, n.phase == PhaseClosing, n.mayLead():
 		return
 	}
 	what := n.mayNotLead()
