@@ -80,6 +80,8 @@ type dataDir struct {
 	// they are to have the one that is pinned, by the version of the cluster state.
 	rebuilt      map[cluster.NodeID]bool
 	stateVersion uint64
+	// suffix names the recovery that the state comes from; "" = there was none.
+	suffix string
 	// votes: this node has a vote in the state that it keeps. One that has none may not
 	// tell another one to give its data up: it may give up its own at any time, and with
 	// them what it keeps, and then no voter need know that the other one's vote has gone.
@@ -291,7 +293,7 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.identity.Node)
 	case ordered:
 		return &transport.RejectedError{Code: transport.CodeRebuild,
-			Text: fmt.Sprintf("node %q is to be rebuilt: %d/%s", id.NodeName, d.stateVersion, pinned)}
+			Text: fmt.Sprintf("node %q is to be rebuilt%s: %d/%s", id.NodeName, d.suffix, d.stateVersion, pinned)}
 	case ok && empty && d.reseed && !d.lives(id.Node):
 		if d.empty == nil {
 			d.empty = map[cluster.NodeID]time.Time{}
@@ -375,7 +377,7 @@ func (d *dataDir) expect(p cluster.StatePoint, kept bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := maps.Clone(d.pins)
-	d.rebuilt, d.stateVersion = map[cluster.NodeID]bool{}, p.State.Version
+	d.rebuilt, d.stateVersion, d.suffix = map[cluster.NodeID]bool{}, p.State.Version, recoverySuffix(p.State)
 	d.reseed = p.State.Reseed != cluster.ReseedManual
 	d.votes = kept && slices.Contains(p.State.Voters(), cluster.NodeID(d.identity.NodeID))
 	for _, m := range p.State.Members {

@@ -29,7 +29,7 @@ func TestOlderStateIsIgnored(t *testing.T) {
 func TestRebuildOrderThatIsKnown(t *testing.T) {
 	const instance = "02000000000000000000000000000000"
 	for known, leaves := range map[string]bool{instance: true, "03000000000000000000000000000000": false, "": false} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{}, logger: slog.New(slog.DiscardHandler)}
 		a.self = a.cfg.ClusterMembers()[0]
 		a.board.init(a.cfg, a.self, "")
 		s := a.board.clusterState()

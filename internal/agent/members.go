@@ -96,7 +96,7 @@ func (a *Agent) followMembers(p cluster.StatePoint, kept bool) {
 	if kept && slices.Contains(s.Voters(), a.self.ID) {
 		removed = s.Removed
 	}
-	a.peers.SetRemoved(removed)
+	a.peers.SetRemoved(removed, recoverySuffix(s))
 	a.peers.SetLeftBehind(leftBehind(s))
 	if a.bulk != nil {
 		a.bulk.SetMembers(a.bulkMembers())
@@ -450,35 +450,45 @@ func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
 	return cluster.NodeStatus{}, control.Errorf(control.CodeInvalid, "%v", err)
 }
 
-// rejected takes it that a peer refuses this node.
+// rejected takes it that a peer refuses this node. Whatever is ordered by a cluster that
+// was recovered without it passes the same doors first (obey).
 func (a *Agent) rejected(by string, err *transport.RejectedError) {
+	r, recovered := orderOf(err)
+	if recovered && a.supersedes(r) {
+		a.obey(by, r)
+		return
+	}
+	known, said := a.board.clusterState(), sentenceOf(err)
 	switch err.Code {
 	case transport.CodeRemoved:
-		a.leave(leavingError{})
-		return
+		if a.mayOrder(err, 0) {
+			a.leave(leavingError{})
+			return
+		}
+		said += notByOthers
 	case transport.CodeRebuild:
 		// A peer that lags may speak of what was long ago: this node knows better then.
 		version, instance, ok := rebuildOrder(err.Text)
-		known := a.board.clusterState()
 		own, _ := memberOf(known, a.self.ID)
-		if ok && (version > known.Version || version == known.Version && instance == own.Instance) {
+		if news := version > known.Version || version == known.Version && instance == own.Instance; !ok || !news {
+			break
+		}
+		if a.mayOrder(err, version) {
 			a.leave(leavingError{instance: instance})
 			return
 		}
+		said += notByOthers
 	case transport.CodeRecovered:
-		r, ok := orderOf(err)
-		if ok && a.supersedes(r) {
-			a.obey(by, r)
-			return
-		}
-		if ok && a.board.clusterState().Version >= r.Version { // it speaks to whom it takes for one of before
-			a.board.setTrouble(by, fmt.Sprintf("node %s is of before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
-				by, r.Node, by))
-			return
+		if recovered && known.Version >= r.Version { // it speaks to whom it takes for one of before
+			said = fmt.Sprintf("node %s is of before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
+				by, r.Node, by)
 		}
 	}
-	a.board.setTrouble(by, sentenceOf(err))
+	a.board.setTrouble(by, said)
 }
+
+// notByOthers is why a node does not do what it is told.
+const notByOthers = ": so says a cluster that was recovered apart from this one, and this node keeps its data"
 
 // rebuildOrder reads what a rejection with CodeRebuild says.
 func rebuildOrder(text string) (version uint64, instance string, ok bool) {

@@ -282,7 +282,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		version uint64
 		leaves  bool
 	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{}, logger: slog.New(slog.DiscardHandler)}
 		a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
 		state := a.board.clusterState()
 		state.Version = c.version
@@ -322,7 +322,7 @@ func TestShort(t *testing.T) {
 // ago; only one that knows a newer state is believed.
 func TestOldRebuildOrderIsIgnored(t *testing.T) {
 	for version, leaves := range map[string]bool{"7": false, "6": false, "8": true, "x": false} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{}, logger: slog.New(slog.DiscardHandler)}
 		a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
 		state := a.board.clusterState()
 		state.Version = 7

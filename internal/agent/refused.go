@@ -28,8 +28,9 @@ const (
 )
 
 // refusals are the recoveries that were made apart from a majority that ran. What that
-// has acknowledged since is not in them, so this node obeys none of them, also not
-// while its majority is down, until a person has it rebuilt.
+// has acknowledged since is not in them, so this node obeys none of them, nor an order
+// by such a cluster to be rebuilt, also not while its majority is down, until a person
+// has moved its data directory away.
 type refusals struct {
 	path string
 	mu   sync.Mutex
@@ -65,9 +66,7 @@ func (f *refusals) load() error {
 func (f *refusals) has(r cluster.Recovery) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.ContainsFunc(f.list, func(o cluster.Recovery) bool {
-		return o.Version == r.Version && o.Node == r.Node && o.At.Equal(r.At)
-	})
+	return slices.ContainsFunc(f.list, r.Is)
 }
 
 // add notes durably that a recovery is refused.
@@ -128,7 +127,7 @@ func (a *Agent) refuseOrder(r cluster.Recovery) {
 		return
 	}
 	err := a.data.refused.add(r)
-	a.logger.Error("a recovery apart from a running majority: it is refused here until a person has this node rebuilt",
+	a.logger.Error("a recovery apart from a running majority: it is refused here until a person has moved the data directory away",
 		"recovered_on", r.Node, "at", r.At, "version", r.Version, "error", err)
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
@@ -110,15 +112,62 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	if again.rejected("c", tells(later)); !obeyed(again) {
 		t.Error("a later recovery, without a leader, is not obeyed")
 	}
-	rebuilt := orderedAgent(t, dir)
-	rebuilt.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
-	instance := strings.Repeat("ab", 16)
-	rebuilt.rejected("c", &transport.RejectedError{Code: transport.CodeRebuild, Text: "it is to be rebuilt: 1000001/" + instance})
-	if left := rebuilt.leaving.Load(); left == nil || left.instance != instance {
-		t.Errorf("it leaves with %+v, want a rebuild", left)
-	}
-	if v := rebuilt.data.refused.version(); v != apart.Version {
+	if v := first.data.refused.version(); v != apart.Version {
 		t.Errorf("a recovery of it would be later than %d", v)
+	}
+}
+
+// TestOrdersOfARecoveredCluster: to be rebuilt, or removed, by a cluster that was
+// recovered without it, a node takes as it takes the recovery. So a majority that runs
+// goes on, and what a person has ordered on the wrong side deletes nothing.
+func TestOrdersOfARecoveredCluster(t *testing.T) {
+	const instance = "abababababababababababababababab"
+	rebuild := func(named string, version int) *transport.RejectedError {
+		return &transport.RejectedError{Code: transport.CodeRebuild, Text: fmt.Sprintf("node \"a\" is to be rebuilt%s: %d/%s", named, version, instance)}
+	}
+	removed := func(named string) *transport.RejectedError {
+		return &transport.RejectedError{Code: transport.CodeRemoved, Text: `node "a" was removed from cluster "orders"` + named}
+	}
+	elsewhere := apart
+	elsewhere.Node = "b"
+	led := func(a *Agent) { a.board.setRaft(consensus.RoleState{Term: 2, Leader: 7}) }
+	out := func(a *Agent) { a.data.identity.Superseded = &apart }
+	ours := func(a *Agent) { a.board.state.Version, a.board.state.Recovered = apart.Version+1, &apart }
+	empty := func(a *Agent) { a.data.fresh, a.data.identity.Log = true, false }
+	begins, goes := &leavingError{instance: instance}, &leavingError{}
+	for _, c := range []struct {
+		name   string
+		before func(*Agent)
+		order  *transport.RejectedError
+		want   *leavingError // nil: it stays
+	}{
+		{"a rebuild, with a leader", led, rebuild(apart.Suffix(), 1_000_001), nil},
+		{"a removal, with a leader", led, removed(apart.Suffix()), nil},
+		{"a rebuild, without one", func(*Agent) {}, rebuild(apart.Suffix(), 1_000_001), &leavingError{superseded: &apart}},
+		{"a removal, without one", func(*Agent) {}, removed(apart.Suffix()), &leavingError{superseded: &apart}},
+		{"a rebuild by an agent that names no recovery", led, rebuild("", 1_000_001), nil},
+		{"a rebuild, once it has obeyed", out, rebuild(apart.Suffix(), 1_000_001), begins},
+		{"and so by an older agent", out, rebuild("", 1_000_001), begins},
+		{"a removal, once it has obeyed", out, removed(apart.Suffix()), goes},
+		{"a rebuild by a third cluster", out, rebuild(elsewhere.Suffix(), 1_000_001), nil},
+		{"a rebuild by its own, which was recovered", ours, rebuild(apart.Suffix(), 1_000_002), begins},
+		{"a rebuild by one that was recovered apart from that", ours, rebuild(elsewhere.Suffix(), 1_000_002), nil},
+		{"a removal by one that was", ours, removed(elsewhere.Suffix()), nil},
+		{"a rebuild in its own cluster, with a leader", led, rebuild("", 1), begins},
+		{"a removal in its own cluster, with a leader", led, removed(""), goes},
+		{"a rebuild, with nothing to lose", empty, rebuild(apart.Suffix(), 1_000_001), begins},
+	} {
+		a := orderedAgent(t, t.TempDir())
+		c.before(a)
+		a.rejected("c", c.order)
+		got := a.leaving.Load()
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(leavingError{})); diff != "" {
+			t.Errorf("%s: it leaves with (-want +got):\n%s", c.name, diff)
+		}
+		a.board.setRole(cluster.RoleReplica, "")
+		if reason := a.board.own().Reason; (got == nil) != (reason != "") || strings.ContainsAny(reason, "{}") {
+			t.Errorf("%s: its reason is %q", c.name, reason)
+		}
 	}
 }
 

@@ -34,12 +34,42 @@ import (
 // once, before it elects anybody, unless another of before says otherwise.
 const obeyAfter = 10 * time.Second
 
-// orderOf reads which recovery a rejection with CodeRecovered is about.
+// orderOf reads of which recovery a cluster comes that says that a node is none of its
+// members, is to be rebuilt, or was removed.
 func orderOf(err *transport.RejectedError) (cluster.Recovery, bool) {
-	if err.Code != transport.CodeRecovered {
-		return cluster.Recovery{}, false
+	switch err.Code {
+	case transport.CodeRecovered, transport.CodeRebuild, transport.CodeRemoved:
+		return cluster.ParseRecoveryOrder(err.Text)
 	}
-	return cluster.ParseRecoveryOrder(err.Text)
+	return cluster.Recovery{}, false
+}
+
+// recoverySuffix names the recovery that a state comes from behind an order by it.
+func recoverySuffix(s cluster.State) string {
+	if s.Recovered == nil {
+		return ""
+	}
+	return s.Recovered.Suffix()
+}
+
+// mayOrder tells whether an order to be rebuilt, or that this node was removed, comes
+// from its own cluster; after it has obeyed a recovery, from the recovered one. Others
+// were recovered apart: the person who gave the order there may have been mistaken.
+// version is that of the state that the order is by; 0 = it does not say. Who has no
+// data has nothing to lose.
+func (a *Agent) mayOrder(err *transport.RejectedError, version uint64) bool {
+	id, known := a.data.identity, a.board.clusterState()
+	if a.data.fresh && !id.Log || id.Joining {
+		return true
+	}
+	own := known.Recovered
+	if id.Superseded != nil && id.Superseded.Version > known.Version {
+		own, known.Version = id.Superseded, id.Superseded.Version
+	}
+	if r, ok := orderOf(err); ok {
+		return own != nil && own.Is(r)
+	}
+	return cluster.Generation(version) <= cluster.Generation(known.Version) // an older agent names none
 }
 
 // sentenceOf is what a rejection says to people.

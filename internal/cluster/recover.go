@@ -35,15 +35,28 @@ type Recovery struct {
 const recoveryGTIDsBytesMax = 2 << 10
 
 // Order is what a node of before is told of a recovery: a sentence, and behind it the
-// recovery in JSON.
-func (r Recovery) Order(node string) string {
+// recovery's name.
+func (r Recovery) Order(node string) string { return r.Sentence(node) + r.Suffix() }
+
+// Suffix is how a recovery is named at the end of a sentence, for the node that hears
+// it: a blank and JSON.
+func (r Recovery) Suffix() string {
 	r.Without, r.By = nil, ""
 	said, err := json.Marshal(r)
 	if err != nil {
 		said = nil // it cannot: these are strings and numbers
 	}
-	return r.Sentence(node) + " " + string(said)
+	return " " + string(said)
 }
+
+// Is tells whether it is the same recovery. Two that were made apart may have the same
+// version.
+func (r Recovery) Is(o Recovery) bool {
+	return r.Version == o.Version && r.Node == o.Node && r.At.Equal(o.At)
+}
+
+// Generation counts the recoveries by which a cluster came to a version of its state.
+func Generation(version uint64) uint64 { return version / recoveryVersions }
 
 // Sentence tells a node of before, or somebody who looks at it, that it is out.
 func (r Recovery) Sentence(node string) string {
@@ -52,13 +65,14 @@ func (r Recovery) Sentence(node string) string {
 		r.Cluster, r.Node, r.At.UTC().Format(time.RFC3339), node, node)
 }
 
-// ParseRecoveryOrder reads what Order returned.
+// ParseRecoveryOrder reads the recovery that a text names by its Suffix, whatever is
+// behind that.
 func ParseRecoveryOrder(text string) (r Recovery, ok bool) {
 	at := strings.Index(text, " {")
 	if at < 0 {
 		return r, false
 	}
-	err := json.Unmarshal([]byte(text[at+1:]), &r)
+	err := json.NewDecoder(strings.NewReader(text[at+1:])).Decode(&r)
 	return r, err == nil && r.Version > 0 && r.Node != ""
 }
 

@@ -120,6 +120,9 @@ func TestRecoveryOrder(t *testing.T) {
 	if diff := cmp.Diff(r, got); diff != "" || !ok {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
+	if got, ok := ParseRecoveryOrder("x" + r.Suffix() + ": 1000001/02"); !ok || !got.Is(r) {
+		t.Errorf("with more behind it: %+v, %t", got, ok)
+	}
 	for _, text := range []string{"", "x", "x {", `x {"version":0,"node":"a"}`, `x {"version":5}`} {
 		if _, ok := ParseRecoveryOrder(text); ok {
 			t.Errorf("%q is an order", text)

@@ -93,11 +93,13 @@ const (
 	CodePeer Code = 6
 	// CodeMalformed: the greeting was complete, but made no sense.
 	CodeMalformed Code = 7
-	// CodeRemoved: the dialling node was a member, and is none any more, for good.
+	// CodeRemoved: the dialling node was a member, and is none any more, for good. A
+	// cluster that was recovered names that behind the sentence (cluster.Recovery's
+	// Suffix).
 	CodeRemoved Code = 8
-	// CodeRebuild: the dialling node has to make its data anew. The text ends with
-	// " VERSION/INSTANCE": of the cluster state that says so, and of its new data
-	// directory, in hexadecimal.
+	// CodeRebuild: the dialling node has to make its data anew. The text names a
+	// recovery as with CodeRemoved, and ends with " VERSION/INSTANCE": of the cluster
+	// state that says so, and of its new data directory, in hexadecimal.
 	CodeRebuild Code = 9
 	// CodeRecovered: the dialling node was a member before the cluster was recovered
 	// without it. The text is a cluster.Recovery's Order.
@@ -294,8 +296,8 @@ func (t *Transport) judgeCluster(id Identity) *RejectedError {
 func (t *Transport) judgeMember(id Identity) *RejectedError {
 	self := t.cfg.Identity
 	p := t.peer(id.Node)
-	if p == nil && slices.Contains(*t.removed.Load(), id.Node) {
-		return reject(CodeRemoved, "node %q was removed from cluster %q", id.NodeName, self.ClusterName)
+	if removed := t.removed.Load(); p == nil && slices.Contains(removed.ids, id.Node) {
+		return reject(CodeRemoved, "node %q was removed from cluster %q%s", id.NodeName, self.ClusterName, removed.suffix)
 	}
 	if order, ok := (*t.leftBehind.Load())[id.Node]; p == nil && ok {
 		return &RejectedError{Code: CodeRecovered, Text: order}

@@ -60,11 +60,16 @@ func (t *Transport) SetPeers(peers []Peer) {
 	}
 }
 
+// removedNodes are former members, and what they are told behind the sentence.
+type removedNodes struct {
+	ids    []cluster.NodeID
+	suffix string
+}
+
 // SetRemoved says who was a member once: a node that dials and is among these, and
-// no peer, is rejected with CodeRemoved.
-func (t *Transport) SetRemoved(ids []cluster.NodeID) {
-	ids = slices.Clone(ids)
-	t.removed.Store(&ids)
+// no peer, is rejected with CodeRemoved. suffix goes behind the sentence that says so.
+func (t *Transport) SetRemoved(ids []cluster.NodeID, suffix string) {
+	t.removed.Store(&removedNodes{ids: slices.Clone(ids), suffix: suffix})
 }
 
 // SetLeftBehind says which nodes a recovery went on without, and what each of them is

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -71,10 +72,10 @@ func TestRemovedPeerIsTold(t *testing.T) {
 	a := newNode(t, nodeA)
 	c := newNode(t, nodeC, nodeA)
 	introduce(a, c)
-	a.SetRemoved([]cluster.NodeID{nodeC})
+	a.SetRemoved([]cluster.NodeID{nodeC}, " {its recovery}")
 	a.start(t)
 	c.start(t)
-	if r := within(t, c.rejected, "a's refusal"); r.Code != CodeRemoved {
+	if r := within(t, c.rejected, "a's refusal"); r.Code != CodeRemoved || !strings.HasSuffix(r.Text, `" {its recovery}`) {
 		t.Errorf("refused with %v", r)
 	}
 }

@@ -168,7 +168,7 @@ type Transport struct {
 	// peers is replaced as a whole, under mu.
 	peers atomic.Pointer[map[cluster.NodeID]*peer]
 	// removed are former members, who are told so.
-	removed atomic.Pointer[[]cluster.NodeID]
+	removed atomic.Pointer[removedNodes]
 	// leftBehind is what is told to those whom a recovery went on without.
 	leftBehind atomic.Pointer[map[cluster.NodeID]string]
 	// status is the latest blob of SendStatus.
@@ -205,7 +205,7 @@ func New(cfg Config) *Transport {
 		rejectionsLogged: map[string]bool{},
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})
-	t.removed.Store(&[]cluster.NodeID{})
+	t.removed.Store(&removedNodes{})
 	t.leftBehind.Store(&map[cluster.NodeID]string{})
 	t.SetPeers(cfg.Peers)
 	return t

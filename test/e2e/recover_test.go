@@ -48,6 +48,12 @@ func TestRecoverApart(t *testing.T) {
 	f.scenario(t, "Apart", f.recoverApart)
 }
 
+// TestRecoverApartRebuilt: the mistake goes on, with orders to the others.
+func TestRecoverApartRebuilt(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
+	f.scenario(t, "Rebuilt", f.recoverApartRebuilt)
+}
+
 // found runs the command for its findings alone.
 func (f *fixture) found(t *testing.T, ctx context.Context, i int) (v recovery.Verdict) {
 	t.Helper()
@@ -264,6 +270,53 @@ func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 		if n := f.status(t, ctx, i); strings.Contains(n.Reason, "recover") {
 			t.Errorf("node %s says still: %s", f.Name(i), n.Reason)
 		}
+	}
+}
+
+// recoverApartRebuilt: the others are to be rebuilt, before anybody has heard of the
+// recovery, and one is removed then. They obey neither.
+func (f *fixture) recoverApartRebuilt(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	apart, other := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 2, primary, other)
+	load.awaitAcks(t, ctx, 50)
+	f.Isolate(apart)
+	load.awaitAcks(t, ctx, 50)
+	f.recoverAlone(t, ctx, apart, primary, other)
+	for _, i := range []int{primary, other} {
+		f.must(t, ctx, apart, "node", "rebuild", f.Name(i))
+	}
+	f.MendAll()
+	for _, i := range []int{primary, other} {
+		f.awaitLog(t, ctx, i, "is to be rebuilt")
+		f.awaitRefusal(t, ctx, i)
+	}
+	load.awaitAcks(t, ctx, 50)
+	f.must(t, ctx, apart, "node", "remove", f.Name(other))
+	if err := f.KillBoth(other); err != nil { // it hears of the removal as it starts, without a leader
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitLog(t, ctx, other, "was removed from cluster")
+	f.awaitRefusal(t, ctx, other)
+	if err := f.WaitReady(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.checkNodes(t, ctx, primary, other)
+}
+
+// awaitLog waits until a node's agent has logged something.
+func (f *fixture) awaitLog(t *testing.T, ctx context.Context, i int, what string) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, f.Name(i)+" has logged "+what, func(context.Context) (bool, string, error) {
+		text, err := os.ReadFile(f.Logs(i))
+		return strings.Contains(string(text), what), "it has not", err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
