@@ -62,6 +62,19 @@ func dbaDynamic(v provision.Version) []string {
 const dbaNotOnGrantTables = "INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, INDEX, ALTER, CREATE TEMPORARY TABLES, " +
 	"LOCK TABLES, CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, EVENT, TRIGGER"
 
+// accountLimits are those of an internal account. The policies for people's passwords
+// (default_password_lifetime, password_history, password_reuse_interval) are not for
+// them: quorate makes the passwords, and sets the same ones at each start. A number
+// of connections takes the place of max_user_connections.
+const accountLimits = " REQUIRE NONE WITH MAX_QUERIES_PER_HOUR 0 MAX_UPDATES_PER_HOUR 0 MAX_CONNECTIONS_PER_HOUR 0 " +
+	"MAX_USER_CONNECTIONS 1000 PASSWORD EXPIRE NEVER PASSWORD HISTORY 0 PASSWORD REUSE INTERVAL 0 DAY " +
+	"PASSWORD REQUIRE CURRENT OPTIONAL FAILED_LOGIN_ATTEMPTS 0 PASSWORD_LOCK_TIME 0 ACCOUNT UNLOCK"
+
+// identifiedBy is how an internal account logs in, whatever authentication_policy says.
+func identifiedBy(password string) string {
+	return " IDENTIFIED WITH caching_sha2_password BY '" + password + "'"
+}
+
 // renderInit returns the init file of incarnation n: one statement a line, run
 // by the server as itself before it takes connections. Passwords were validated
 // to need no escape.
@@ -73,28 +86,33 @@ func (c Config) renderInit(n uint64) string {
 	statements := []string{
 		// First: none of this may reach the binlog, where nobody could ACK it.
 		"SET SESSION sql_log_bin=0",
+		"SET SESSION sql_mode=''",
 		"DROP USER IF EXISTS " + admin,
-		"CREATE USER " + admin + " IDENTIFIED BY '" + s.Admin + "'",
+		"CREATE USER " + admin + identifiedBy(s.Admin),
 		"GRANT ALL ON *.* TO " + admin + " WITH GRANT OPTION",
 		"DROP USER IF EXISTS " + tap,
-		"CREATE USER " + tap + " IDENTIFIED BY '" + s.Tap + "'",
-		"GRANT REPLICATION SLAVE, SYSTEM_USER ON *.* TO " + tap,
-		"ALTER USER IF EXISTS " + at("root") + " IDENTIFIED BY '" + newPassword() + "' ACCOUNT LOCK",
-		// Not dropped: routines name it as their definer, and roles are granted to it.
-		"CREATE USER IF NOT EXISTS " + dba + " IDENTIFIED BY '" + s.DBA + "'",
-		"ALTER USER " + dba + " IDENTIFIED BY '" + s.DBA + "' ACCOUNT UNLOCK",
-		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM " + dba,
-		"GRANT " + dbaMay + " ON *.* TO " + dba + " WITH GRANT OPTION",
-		"REVOKE " + dbaNotOnGrantTables + " ON mysql.* FROM " + dba,
-		// Not dropped either: accounts have it. It is on every server, because a
-		// GRANT of it replicates.
-		"CREATE ROLE IF NOT EXISTS " + role,
-		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM " + role,
-		"GRANT " + dbaMay + " ON *.* TO " + role + " WITH GRANT OPTION",
-		"REVOKE " + dbaNotOnGrantTables + " ON mysql.* FROM " + role,
+		"CREATE USER " + tap + identifiedBy(s.Tap),
+		// CONNECTION_ADMIN: it comes in although clients have every connection, and
+		// no init_connect is run, which on a read-only server may fail.
+		"GRANT REPLICATION SLAVE, SYSTEM_USER, CONNECTION_ADMIN ON *.* TO " + tap,
 	}
 	statements = append(statements, c.cloneStatements()...)
 	statements = append(statements,
+		"ALTER USER IF EXISTS "+at("root")+" IDENTIFIED BY '"+newPassword()+"' ACCOUNT LOCK",
+		// Not dropped: routines name it as their definer, and roles are granted to it.
+		"CREATE USER IF NOT EXISTS "+dba+identifiedBy(s.DBA),
+		// Before dba's password is set, which is the same as ever.
+		"ALTER USER "+strings.Join([]string{admin, tap, at(CloneUser), dba}, ", ")+accountLimits,
+		"ALTER USER "+dba+identifiedBy(s.DBA),
+		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+dba,
+		"GRANT "+dbaMay+" ON *.* TO "+dba+" WITH GRANT OPTION",
+		"REVOKE "+dbaNotOnGrantTables+" ON mysql.* FROM "+dba,
+		// Not dropped either: accounts have it. It is on every server, because a
+		// GRANT of it replicates.
+		"CREATE ROLE IF NOT EXISTS "+role,
+		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+role,
+		"GRANT "+dbaMay+" ON *.* TO "+role+" WITH GRANT OPTION",
+		"REVOKE "+dbaNotOnGrantTables+" ON mysql.* FROM "+role,
 		// Last: the proof that everything before it succeeded.
 		fmt.Sprintf(`ALTER USER %s ATTRIBUTE '{"incarnation": %d}'`, admin, n))
 	return strings.Join(statements, ";\n") + ";\n"

@@ -61,8 +61,9 @@ func openAdmin(socket, password string) *Admin {
 	cfg.InterpolateParams = true // CHANGE REPLICATION SOURCE cannot be prepared.
 	cfg.Params = map[string]string{
 		"sql_log_bin": "0",
-		// A global limit, which the operator may set, would end our waits.
-		"max_execution_time": "0",
+		// A global limit, which the operator may set, would end our waits, or refuse
+		// a statement (max_join_size).
+		"max_execution_time": "0", "lock_wait_timeout": "31536000", "sql_big_selects": "1",
 		// The pool's idle sessions must survive whatever the operator sets.
 		"wait_timeout": "31536000",
 		// An operator's init of these must not change what our statements mean.

@@ -41,7 +41,11 @@ func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
 		want["rpl_semi_sync_source_enabled"], want["status Rpl_semi_sync_source_status"] = "ON", "ON"
 	}
 	for _, s := range cfg.guardedSettings(p.options) {
-		if s.want != "" {
+		switch {
+		case s.allows(got[s.name]):
+		case s.among != nil:
+			want[s.name] = s.among[0]
+		case s.want != "":
 			want[s.name] = s.want
 		}
 	}

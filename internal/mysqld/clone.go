@@ -31,8 +31,8 @@ func (c Config) cloneStatements() []string {
 	name := "'" + CloneUser + "'@'localhost'"
 	return []string{
 		"DROP USER IF EXISTS " + name,
-		"CREATE USER " + name + " IDENTIFIED BY '" + c.Secrets.Clone() + "'",
-		"GRANT BACKUP_ADMIN, SYSTEM_USER ON *.* TO " + name,
+		"CREATE USER " + name + identifiedBy(c.Secrets.Clone()),
+		"GRANT BACKUP_ADMIN, SYSTEM_USER, CONNECTION_ADMIN ON *.* TO " + name,
 	}
 }
 

@@ -67,8 +67,9 @@
 // server goes on after an init file that failed.
 //
 //	quorate_admin@localhost   this agent; every privilege
-//	quorate_tap@localhost     REPLICATION SLAVE; SYSTEM_USER, so that only its like can change it
-//	quorate_clone@localhost   BACKUP_ADMIN, SYSTEM_USER: another node's mysqld, which copies this one's data
+//	quorate_tap@localhost     REPLICATION SLAVE; SYSTEM_USER, so that only its like can change it; CONNECTION_ADMIN,
+//	                          so that no limit of connections keeps it out
+//	quorate_clone@localhost   BACKUP_ADMIN, and those two: another node's mysqld, which copies this one's data
 //	dba@localhost             the operator's: whatever cannot bypass the ACK, WITH GRANT OPTION
 //	root@localhost            random password, locked
 //	quorate_dba@'%'           a role with what dba has, for people's own accounts

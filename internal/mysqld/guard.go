@@ -16,6 +16,9 @@ type setting struct {
 	want string
 	// checkOnly: not written, because the server's own default is right.
 	checkOnly bool
+	// among: the operator may set it to one of these; anything else is refused, and
+	// is a drift.
+	among []string
 }
 
 // defaultSettings are quorate's choices where safety leaves one; the operator's
@@ -47,7 +50,7 @@ func defaultSettings() []setting {
 // written into the option file and compared at run time by CheckGuarded. The
 // reasons are in docs/architecture.md.
 func (c Config) guardedSettings(o StartOptions) []setting {
-	return slices.Concat(binlogSettings(), semiSyncSettings(o), replicaSettings(o), fenceSettings(), c.versionedSettings())
+	return slices.Concat(binlogSettings(), innodbSettings(), semiSyncSettings(o), replicaSettings(o), fenceSettings(), c.versionedSettings())
 }
 
 // binlogSettings make the binlog what the tap needs, and its fsync nobody's:
@@ -68,9 +71,22 @@ func binlogSettings() []setting {
 		// has, could create one.
 		{name: "log_bin_trust_function_creators", value: "ON", want: "ON"},
 		{name: "sync_binlog", value: "0", want: "0"},
+	}
+}
+
+// innodbSettings are what the durable mark, and with it the purge, rests on: after
+// FLUSH ENGINE LOGS a power failure takes nothing of what InnoDB had.
+func innodbSettings() []setting {
+	return []setting{
 		{name: "innodb_flush_log_at_trx_commit", value: "2", want: "2"},
 		{name: "innodb_flush_log_at_timeout", value: "1", want: "1"},
 		{name: "innodb_doublewrite", value: "ON", want: "ON"},
+		// The others (nosync, littlesync, O_DIRECT_NO_FSYNC, which 8.0 takes by itself
+		// with innodb_dedicated_server) leave out fsyncs.
+		{name: "innodb_flush_method", checkOnly: true, among: []string{"fsync", "O_DSYNC", "O_DIRECT"}},
+		// Recovery ends at the first block of the redo log that is torn.
+		{name: "innodb_log_checksums", value: "ON", want: "ON"},
+		{name: "innodb_checksum_algorithm", checkOnly: true, among: []string{"crc32", "strict_crc32"}},
 	}
 }
 
@@ -215,20 +231,25 @@ func guardedBy(name, value string) string {
 		}
 		return ""
 	}
-	for _, s := range guardedNames() {
-		if n == normalizeOption(s) {
+	for _, s := range guardedOfAnyVersion() {
+		switch {
+		case n != normalizeOption(s.name):
+		case s.among == nil:
 			return "its value is part of quorate's promise"
+		case !s.allows(value):
+			return "it may be " + strings.Join(s.among, " or ") + ", as part of quorate's promise"
 		}
 	}
 	return ""
 }
 
-// guardedNames are the names in guardedSettings, for any server version.
-func guardedNames() []string {
+// allows tells whether value is among those that the operator may choose from.
+func (s setting) allows(value string) bool {
+	return slices.ContainsFunc(s.among, func(v string) bool { return strings.EqualFold(v, value) })
+}
+
+// guardedOfAnyVersion is guardedSettings for any server version.
+func guardedOfAnyVersion() []setting {
 	c := Config{Installation: &provision.Installation{Version: provision.VersionMin()}}
-	var names []string
-	for _, s := range c.guardedSettings(StartOptions{}) {
-		names = append(names, s.name)
-	}
-	return names
+	return c.guardedSettings(StartOptions{})
 }
