@@ -98,18 +98,16 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	if err := arguments(r, &args); err != nil {
 		return done{}, err
 	}
-	d := done{what: fmt.Sprintf("restart mysqld of %s", a.self.Name)}
-	if args.InPlace {
-		d.what += " in place"
-	}
+	args.Node = a.self.Name
+	d := done{what: args.String()}
 	p := a.currentProcess()
 	switch {
 	case !a.runsMysqld():
 		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	case p == nil:
-		return d, control.Errorf(control.CodeFailed, "no mysqld runs on node %s: it is %s", a.self.Name, a.board.own().Role)
+		return d, control.Errorf(control.CodeFailed, "no mysqld runs on node %s, whose role is %s", a.self.Name, a.board.own().Role)
 	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
-		return d, control.Errorf(control.CodeInvalid, "a pause of %v: it is %v to %v", args.MaxPause, maxPauseMin, maxPauseMax)
+		return d, control.Errorf(control.CodeInvalid, "max-pause must be %v to %v, not %v", maxPauseMin, maxPauseMax, args.MaxPause)
 	}
 	d.readOnly = args.DryRun
 	result := cluster.Restarted{Node: a.self.Name, DryRun: args.DryRun}
@@ -165,10 +163,7 @@ func (a *Agent) controlFence(ctx context.Context, r control.Request) (done, erro
 	}
 	f := cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second), Reason: args.Reason}
 	result := cluster.FenceResult{Fence: f, Changed: true, DryRun: args.DryRun, Notes: a.withoutNode(a.self.Name)}
-	d := done{what: "fence node " + a.self.Name, result: result, readOnly: args.DryRun}
-	if f.Reason != "" {
-		d.what += ": " + f.Reason
-	}
+	d := done{what: describe(r), result: result, readOnly: args.DryRun}
 	before, err := a.fence()
 	if err != nil {
 		return d, err
@@ -200,9 +195,9 @@ func (a *Agent) controlUnfence(ctx context.Context, r control.Request) (done, er
 	}
 	before, err := a.fence()
 	if err != nil {
-		return done{what: "unfence node " + a.self.Name}, err
+		return done{}, err
 	}
-	d := done{what: "unfence node " + a.self.Name, readOnly: args.DryRun}
+	d := done{readOnly: args.DryRun}
 	own := a.board.own()
 	switch {
 	case before == nil && (own.Role == cluster.RoleFenced || own.Role == cluster.RoleErrant):

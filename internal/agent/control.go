@@ -80,7 +80,7 @@ func (a *Agent) control(ctx context.Context, r control.Request) control.Answer {
 	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
 		return a.refusal(control.CodeInvalid, "the request does not say in a line who asks")
 	case a.node == nil && (a.out == nil || r.Name != recoverRequest) && r.Name != orderRequest:
-		return a.refusal(control.CodeFailed, "node %s takes no part in the cluster so far, nothing was done: it is joining, or its log is being healed (quorate status); ask another node",
+		return a.refusal(control.CodeFailed, "node %s takes no part in the cluster so far, and nothing was done: it is joining or its log is being healed (quorate status); ask another node",
 			a.self.Name)
 	}
 	if h.timeout == 0 {
@@ -151,7 +151,11 @@ func (a *Agent) reachable() string {
 			there++
 		}
 	}
-	return fmt.Sprintf("node %s knows of no leader, and hears of %d of %d nodes", a.self.Name, there, len(nodes))
+	leader := "knows of no leader"
+	if id := a.node.Role().Leader; id != 0 {
+		leader = "takes node " + a.board.name(id) + " for the leader"
+	}
+	return fmt.Sprintf("node %s %s, and hears of %d of %d nodes", a.self.Name, leader, there, len(nodes))
 }
 
 // forward passes a request on to another node's agent. ok=false: it was not
@@ -286,7 +290,15 @@ func (a *Agent) changeState(ctx context.Context, by string, c cluster.Change) (d
 	case errors.Is(err, consensus.ErrUncertain), errors.Is(err, consensus.ErrStopped):
 		return refused, control.Errorf(control.CodeUncertain, "%v", consensus.ErrUncertain)
 	}
-	return refused, control.Errorf(control.CodeInvalid, "%v", err)
+	return refused, refusedChange(err)
+}
+
+// refusedChange is the answer where a change is refused: for now, or as it stands.
+func refusedChange(err error) error {
+	if _, ok := errors.AsType[*consensus.RefusedError](err); ok {
+		return control.Errorf(control.CodeFailed, "%v", err)
+	}
+	return control.Errorf(control.CodeInvalid, "%v", err)
 }
 
 // allKnowState refuses a change while a node is heard of whose quorate is older
@@ -330,7 +342,7 @@ func (a *Agent) controlAudit(_ context.Context, r control.Request) (done, error)
 		return done{}, err
 	}
 	if args.Last < 1 || args.Last > auditLinesMax {
-		return done{}, control.Errorf(control.CodeInvalid, "%d lines: ask for 1 to %d", args.Last, auditLinesMax)
+		return done{}, control.Errorf(control.CodeInvalid, "last must be 1 to %d lines, not %d", auditLinesMax, args.Last)
 	}
 	lines, err := a.state.audit.newest(args.Last)
 	return done{result: lines}, err

@@ -44,7 +44,11 @@ func (a *Agent) passBarrier(ctx context.Context) (epochState, error) {
 	s := epochState{Term: a.node.Role().Term}
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
-	if err := a.node.Barrier(ctx); err != nil {
+	err := a.node.Barrier(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return epochState{}, control.Errorf(control.CodeNoLeader, "no majority has answered within %v, so it is not known: %s", control.Timeout, a.reachable())
+	}
+	if err != nil {
 		return epochState{}, control.Errorf(control.CodeNoLeader, "it is not known: %v", err)
 	}
 	if s.Newest = a.node.Committed().Mark().Epoch; s.Newest == 0 { // nothing of an epoch came since the start

@@ -326,15 +326,15 @@ func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (done
 	switch kind := args.Change.Kind; {
 	case n.Kind != cluster.KindLearner: // that is refused
 	case leaves(m, n):
-		return done{}, control.Errorf(control.CodeInvalid, "node %s is being rebuilt: it gets its vote back by itself", n.Name)
+		return done{}, control.Errorf(control.CodeFailed, "node %s is being rebuilt: it gets its vote back by itself", n.Name)
 	case n.Role == "" || !n.Reachable:
-		return done{}, control.Errorf(control.CodeInvalid, "node %s is not heard of: it cannot get a vote", n.Name)
+		return done{}, control.Errorf(control.CodeFailed, "node %s is not heard of: it cannot get a vote", n.Name)
 	case n.Mysqld == cluster.MysqldNone && kind != cluster.KindLogger:
-		return done{}, control.Errorf(control.CodeInvalid, "node %s has no mysqld: it can be a logger", n.Name)
+		return done{}, control.Errorf(control.CodeInvalid, "node %s has no mysqld: its kind must be logger", n.Name)
 	case n.Mysqld != cluster.MysqldNone && kind == cluster.KindLogger:
 		return done{}, control.Errorf(control.CodeInvalid, "node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name)
 	case !caughtUp(n, kind, a.node.Committed().Mark().Index):
-		return done{}, control.Errorf(control.CodeInvalid, "node %s has not caught up: it is %s, its log ends at entry %d, its mysqld lacks %.1f s", n.Name, n.Role, n.LogLast, n.BacklogSeconds())
+		return done{}, control.Errorf(control.CodeFailed, "node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s", n.Name, n.Role, n.LogLast, n.BacklogSeconds())
 	}
 	return a.changeMembers(ctx, r.By, args)
 }
@@ -427,11 +427,11 @@ func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.Membersh
 	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNotReady):
 		return done{}, err
 	case err != nil:
-		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+		return done{}, refusedChange(err)
 	}
 	plan, err := a.planChange(c)
 	if err != nil {
-		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+		return done{}, refusedChange(err)
 	}
 	return a.planned(c, plan), nil
 }

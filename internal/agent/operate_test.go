@@ -39,7 +39,7 @@ func TestActionsAreAudited(t *testing.T) {
 	want := []string{
 		"ann@db1 | switchover from a to b | done",
 		"ann@db1 | switchover from a to b | not done: called off",
-		`ann@db1 | switchover to=b | not known: it has not ended`,
+		`ann@db1 | switchover to b | not known: it has not ended`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("audit log (-want +got):\n%s", d)

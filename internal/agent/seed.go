@@ -74,7 +74,7 @@ func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (done, e
 	case r.From == "" || err != nil:
 		return done{}, control.Errorf(control.CodeInvalid, "only a member of the cluster is seeded")
 	case m.Votes():
-		return done{}, control.Errorf(control.CodeInvalid, "node %s has a vote: it is no node to be seeded", m.Name)
+		return done{}, control.Errorf(control.CodeInvalid, "node %s has a vote and cannot be seeded", m.Name)
 	case len(point.Outgoing) > 0:
 		return done{}, control.Errorf(control.CodeFailed, "a change of the voters is under way")
 	}

@@ -84,7 +84,7 @@ func (a *Agent) runPlan(in core.Input, m *moving) error {
 	select {
 	case reason := <-m.ended:
 		if reason != "" {
-			return control.Errorf(control.CodeFailed, "%s", reason)
+			return control.Errorf(control.CodeFailed, "node %s: %s", a.self.Name, reason)
 		}
 		return nil
 	case <-ctx.Done():
@@ -99,17 +99,19 @@ func (a *Agent) controlSwitchover(ctx context.Context, r control.Request) (done,
 		return done{}, err
 	}
 	s, err := a.switchover(ctx, r.By, args)
-	d := done{result: s, readOnly: args.DryRun}
-	d.what = fmt.Sprintf("switchover from %s to %s", cmp.Or(s.From, "none"), cmp.Or(s.To, args.To, "the best node"))
+	d := done{result: s, readOnly: args.DryRun || err == nil && s.From == s.To}
+	if s.From != "" {
+		d.what = fmt.Sprintf("switchover from %s to %s", s.From, cmp.Or(s.To, args.To, "the best node"))
+	}
 	return d, err
 }
 
 func (a *Agent) switchover(ctx context.Context, by string, args cluster.SwitchoverRequest) (cluster.Switchover, error) {
 	switch {
 	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
-		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "a pause of %v: it is %v to %v", args.MaxPause, maxPauseMin, maxPauseMax)
+		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "max-pause must be %v to %v, not %v", maxPauseMin, maxPauseMax, args.MaxPause)
 	case args.Wait < 0 || args.Wait > waitMax:
-		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "a wait of %v: it is 0 to %v", args.Wait, waitMax)
+		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "wait must be 0 to %v, not %v", waitMax, args.Wait)
 	}
 	s, to, err := a.planSwitchover(ctx, args)
 	switch {
@@ -240,7 +242,7 @@ func (a *Agent) awaitSmallLag(ctx context.Context, to cluster.NodeID, by string,
 		case time.Since(began) <= nearEnough:
 			return nil
 		case time.Since(first) > args.Wait:
-			return control.Errorf(control.CodeFailed, "node %s has not caught up within %v: it is %v behind; writes were not touched",
+			return control.Errorf(control.CodeFailed, "node %s has not caught up within %v and is still %v behind; writes were not touched",
 				a.board.name(to), args.Wait, time.Since(began).Round(time.Millisecond))
 		}
 	}

@@ -241,7 +241,7 @@ func TestControlSocketOfOneWhoIsBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = waits.Close() })
-	if err := New(Config{Socket: socket}, nil).ListenControl(); err == nil || !strings.Contains(err.Error(), "not known") {
+	if err := New(Config{Socket: socket}, nil).ListenControl(); err == nil || !strings.Contains(err.Error(), "find out whether another agent uses") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := os.Stat(socket); err != nil {

@@ -113,7 +113,7 @@ func removeStale(path string) error {
 		_ = conn.Close()
 		return fmt.Errorf("control socket %s is in use by another agent: set control.socket to a path of this node's own", path)
 	case !errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("control socket %s: it is not known whether another agent uses it: %w", path, err)
+		return fmt.Errorf("find out whether another agent uses the control socket %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("remove the control socket of before: %w", err)

@@ -28,7 +28,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	cmd.SuggestionsMinimumDistance = suggestionEditsMax
 	hint := ""
 	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
-		hint = fmt.Sprintf(" (did you mean %q?)", strings.Join(names, `" or "`))
+		hint = fmt.Sprintf(" (did you mean \"%s\"?)", strings.Join(names, `" or "`))
 	}
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
@@ -51,8 +51,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	if found := regexp.MustCompile(`^invalid argument (".*") for "(.*, )?--([a-z-]+)" flag`).FindStringSubmatch(err.Error()); found != nil {
 		wants := map[string]string{"int": "a whole number", "duration": "a number with a unit, such as 30s, 5m or 2h", "bool": "true or false"}
 		if f := cmd.Flags().Lookup(found[3]); f != nil && wants[f.Value.Type()] != "" {
-			return fmt.Errorf("--%s %s: it is %s", found[3], found[1], wants[f.Value.Type()])
+			return fmt.Errorf("--%s must be %s, not %s", found[3], wants[f.Value.Type()], found[1])
 		}
+	}
+	if cmd.Name() == mysqlCommand && strings.HasPrefix(err.Error(), "unknown ") {
+		return fmt.Errorf("%w: options of the mysql client come after --, as in quorate mysql -- -e \"SELECT 1\"", err)
 	}
 	found := regexp.MustCompile(`^unknown flag: --([a-z-]+)`).FindStringSubmatch(err.Error())
 	if found == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/mysqld"
 )
 
@@ -67,7 +68,8 @@ func usage(err error) error {
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Deps) int {
 	root := newRootCommand(deps)
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &output{Writer: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	// What goes wrong before a command begins is wrong usage.
 	began := false
@@ -76,9 +78,18 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	if err == nil {
 		return exitOK
 	}
-	e, ok := errors.AsType[*exitError](err)
-	if ok && e.err == nil {
-		return e.code
+	code := exitFailure
+	if e, ok := errors.AsType[*exitError](err); ok {
+		code = e.code
+		if e.err == nil {
+			return code
+		}
+	}
+	if !began {
+		code = exitUsage
+	}
+	if isSet(cmd, "json") && !out.written { // who reads JSON gets some
+		_ = printJSON(stdout, newFailure(cmd, err, code)) // stderr has it, too
 	}
 	for _, e := range config.Problems(err) {
 		for line := range strings.Lines(e.Error()) {
@@ -87,12 +98,46 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	}
 	if !began {
 		fmt.Fprintf(stderr, "quorate: see `%s --help`\n", cmd.CommandPath())
-		return exitUsage
 	}
-	if ok {
-		return e.code
+	return code
+}
+
+// output notes whether anything was written to it.
+type output struct {
+	io.Writer
+	written bool
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.written = true
+	return o.Writer.Write(p)
+}
+
+// failure is what a command with --json prints that has no result.
+type failure struct {
+	Error string `json:"error"`
+	// Code is what the agent calls it; "" = no agent has answered.
+	Code     control.Code `json:"code,omitempty"`
+	ExitCode int          `json:"exit_code"`
+	// Possible is false for a dry run.
+	Possible *bool `json:"possible,omitempty"`
+}
+
+func newFailure(cmd *cobra.Command, err error, code int) failure {
+	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; "), ExitCode: code}
+	if e, ok := errors.AsType[*control.Error](err); ok {
+		f.Code = e.Code
 	}
-	return exitFailure
+	if isSet(cmd, "dry-run") {
+		f.Possible = new(false)
+	}
+	return f
+}
+
+// isSet tells whether a command has a flag, and it was given.
+func isSet(cmd *cobra.Command, flag string) bool {
+	f := cmd.Flags().Lookup(flag)
+	return f != nil && f.Value.String() == "true"
 }
 
 func newRootCommand(deps Deps) *cobra.Command {
@@ -126,11 +171,15 @@ did-commit has its own: 0 committed, 1 not committed, 3 not known.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version = newVersionInfo(deps).String()
+	root.SetVersionTemplate("{{.Version}}")
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelpCommand())
 	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newLogCommand(), newConfigCommand(),
 		newNodeCommand(), newClusterCommand(), newMaintenanceCommand(), newAuditCommand(), newSwitchoverCommand(), newRestartMysqldCommand(),
 		newFenceCommand(), newUnfenceCommand(), newDidCommitCommand(), newRecoverCommand(deps), newDemoCommand(), newVersionCommand(deps))
+	root.InitDefaultCompletionCmd()
+	describeCompletion(root)
 	fitHelp(root)
 	return root
 }

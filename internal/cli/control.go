@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/control"
 )
 
@@ -83,7 +85,7 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 		return &exitError{controlExit(e.Code), err}
 	}
 	if err != nil {
-		return unanswered(err)
+		return unanswered(err, socket)
 	}
 	if err := json.Unmarshal(answer.Result, result); err != nil {
 		return fmt.Errorf("decode result: %w", err)
@@ -106,12 +108,17 @@ func whoAsks() string {
 	return name
 }
 
-// unanswered says what to do where the agent cannot be asked.
-func unanswered(err error) error {
+// unanswered says what to do where the agent at addr cannot be asked.
+func unanswered(err error, addr string) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: is the agent running there (systemctl status quorate)? "+
-			"--config FILE says which one is meant", err)
+		hint := ""
+		if c := config.Default(); addr == c.API.Listen || addr == c.ControlSocket() {
+			hint = " --config FILE names another one"
+		}
+		return fmt.Errorf("%w: is the agent running there (systemctl status quorate)?%s", err, hint)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("ask agent at %s: it has not answered in time: see its log (journalctl -u quorate)", addr)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: only root, the agent's own account and the group in [control] group may: use sudo", err)
 	}
@@ -137,16 +144,40 @@ func (o *controlOptions) change(ctx context.Context, out io.Writer, name string,
 	if err := o.ask(ctx, name, args, &result); err != nil {
 		return err
 	}
-	if o.asJSON {
-		return printJSON(out, result)
+	return o.print(out, result, result.DryRun, result.Stops, changeText(result))
+}
+
+// print prints a result, in JSON or as a text. A dry run with something in the way ends
+// with exit code 1.
+func (o *controlOptions) print(out io.Writer, result any, dryRun bool, inTheWay []string, text string) (err error) {
+	possible := len(inTheWay) == 0
+	switch {
+	case !o.asJSON:
+		err = printText(out, text)
+	case !dryRun:
+		err = printJSON(out, result)
+	default:
+		err = printDryRun(out, result, possible)
 	}
-	if err := printText(out, changeText(result)); err != nil {
-		return err
+	if err == nil && dryRun && !possible {
+		err = &exitError{code: exitFailure}
 	}
-	if result.DryRun && len(result.Stops) > 0 {
-		return &exitError{code: exitFailure}
+	return err
+}
+
+// printDryRun prints what a dry run has found: of each kind of request, whether it would
+// be done ("possible") and what it would mean ("notes").
+func printDryRun(out io.Writer, result any, possible bool) error {
+	raw, err := json.Marshal(result)
+	fields := map[string]json.RawMessage{"notes": json.RawMessage("[]")}
+	if err == nil {
+		err = json.Unmarshal(raw, &fields)
 	}
-	return nil
+	if err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	fields["possible"] = json.RawMessage(strconv.FormatBool(possible))
+	return printJSON(out, fields)
 }
 
 func changeText(result cluster.ChangeResult) string {

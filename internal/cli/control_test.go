@@ -185,6 +185,50 @@ func TestChangeText(t *testing.T) {
 	}
 }
 
+// TestJSON: whatever becomes of a request, --json prints one document, and the exit code
+// is that of the text form.
+func TestJSON(t *testing.T) {
+	var answer control.Answer
+	var asked control.Request
+	addr := agentThat(t, &answer, &asked)
+	done := func(v any) control.Answer { return control.Answer{Code: control.CodeOK, Result: resultOf(t, v)} }
+	blocked := cluster.Switchover{From: "a", DryRun: true, Blocks: []string{"b lags"}}
+	for _, c := range []struct {
+		line   string
+		answer control.Answer
+		want   map[string]any
+		code   int
+	}{
+		{"maintenance on", control.Answer{Code: control.CodeFailed, Error: "not now"},
+			map[string]any{"error": "not now", "code": "failed", "exit_code": 1.0}, exitFailure},
+		{"node set x --weight 1", control.Answer{Code: control.CodeInvalid, Error: "no x"},
+			map[string]any{"error": "no x", "code": "invalid", "exit_code": 2.0}, exitUsage},
+		{"switchover --dry-run", control.Answer{Code: control.CodeNoLeader, Error: "none"},
+			map[string]any{"error": "none", "code": "no-leader", "exit_code": 3.0, "possible": false}, exitNoPrimary},
+		{"switchover --dry-run", done(blocked), map[string]any{"from": "a", "dry_run": true, "blocks": []any{"b lags"},
+			"possible": false, "notes": []any{}}, exitFailure},
+		{"restart-mysqld a --dry-run", done(cluster.Restarted{Node: "a", DryRun: true, Incarnation: 1<<53 + 1, Moved: &blocked}), map[string]any{
+			"node": "a", "dry_run": true, "incarnation": float64(1<<53 + 1), "seconds": 0.0, "possible": false, "notes": []any{},
+			"moved": map[string]any{"from": "a", "dry_run": true, "blocks": []any{"b lags"}}}, exitFailure},
+		{"maintenance off --dry-run", done(cluster.ChangeResult{What: "it", DryRun: true, Plan: cluster.Plan{Stops: []string{"b is away"}}}), map[string]any{
+			"changed": false, "what": "it", "dry_run": true, "version": 0.0, "stops": []any{"b is away"}, "possible": false, "notes": []any{}}, exitFailure},
+		{"fence b --dry-run", done(cluster.FenceResult{Changed: true, DryRun: true, Notes: []string{"n"}}), map[string]any{
+			"by": "", "at": "0001-01-01T00:00:00Z", "changed": true, "dry_run": true, "possible": true, "notes": []any{"n"}}, exitOK},
+		{"cluster set --durability most", control.Answer{}, map[string]any{
+			"error": `--durability must be one of majority, all, site-majority, not "most"`, "exit_code": 2.0}, exitUsage},
+	} {
+		answer = c.answer
+		code, out, _ := run(t, append(strings.Fields(c.line), "--json", "--addr", addr)...)
+		var got map[string]any
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != c.code {
+			t.Errorf("%s: %d, %v: %s", c.line, code, err, out)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.line, d)
+		}
+	}
+}
+
 // TestUnanswered: who cannot reach the agent is told what to do.
 func TestUnanswered(t *testing.T) {
 	for _, c := range []struct {

@@ -92,13 +92,13 @@ directory with the logs stays.`,
 func (o demoOptions) validate() error {
 	switch {
 	case o.nodes != 1 && o.nodes != 3 && o.nodes != 5:
-		return fmt.Errorf("--nodes %d: it can be 1, 3 or 5", o.nodes)
+		return fmt.Errorf("--nodes must be 1, 3 or 5, not %d", o.nodes)
 	case o.loggers < 0 || 2*o.loggers >= o.nodes:
-		return fmt.Errorf("--loggers %d: fewer than half of the %d nodes", o.loggers, o.nodes)
+		return fmt.Errorf("--loggers must be less than half of the %d nodes, not %d", o.nodes, o.loggers)
 	case o.duration < 2*time.Second:
-		return fmt.Errorf("--duration %v: at least 2s", o.duration)
+		return fmt.Errorf("--duration must be at least 2s, not %v", o.duration)
 	case o.writers < 1 || o.writers > 200:
-		return fmt.Errorf("--writers %d: 1 to 200", o.writers)
+		return fmt.Errorf("--writers must be 1 to 200, not %d", o.writers)
 	}
 	return nil
 }

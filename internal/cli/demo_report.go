@@ -70,6 +70,9 @@ func newDemoPrinter(cmd *cobra.Command, asJSON bool) *demoPrinter {
 
 // isTerminal says whether w is a terminal.
 func isTerminal(w io.Writer) bool {
+	if o, ok := w.(*output); ok {
+		w = o.Writer
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -3,7 +3,8 @@
 //
 // Results go to stdout, everything else to stderr. An error is one line that
 // begins with "quorate: "; a configuration with three mistakes makes three
-// lines. JSON output (--json) is an interface: fields are only added.
+// lines. JSON output (--json) is an interface: fields are only added. With --json an
+// error is a JSON object on stdout, too, if nothing was printed there before.
 //
 // Exit codes:
 //

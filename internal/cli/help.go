@@ -11,6 +11,43 @@ import (
 // helpColumns is how wide help is.
 const helpColumns = 80
 
+// newHelpCommand is cobra's, but that a command that nobody knows is an error.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		Example: `  quorate help switchover
+  quorate help node set`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = noArgs(found, rest)
+			}
+			if err != nil {
+				return usage(err)
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}
+
+// describeCompletion gives cobra's completion command what every command here has.
+func describeCompletion(root *cobra.Command) {
+	cmd, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return // cobra makes none of a program without commands
+	}
+	cmd.Short = "Print a script with which a shell completes quorate's commands"
+	cmd.Example = `  quorate completion bash > /etc/bash_completion.d/quorate
+  quorate completion zsh > "${fpath[1]}/_quorate"`
+	cmd.Args, cmd.RunE = noArgs, showHelp
+	for _, shell := range cmd.Commands() {
+		shell.Short = "Print the script for " + shell.Name()
+		shell.Example = "  quorate completion " + shell.Name()
+	}
+}
+
 // fitHelp has the help of a command, and of those below it, fit into a terminal.
 func fitHelp(cmd *cobra.Command) {
 	cmd.Long = reflow(cmd.Long)

@@ -39,7 +39,7 @@ Exit codes are those of "quorate node set".`,
 			change := cluster.MaintenanceChange{On: args[0] == "on", Reason: reason, For: bound}
 			switch {
 			case args[0] != "on" && args[0] != "off":
-				return usage(fmt.Errorf("maintenance %q: it is on or off", args[0]))
+				return usage(fmt.Errorf("maintenance must be on or off, not %q", args[0]))
 			case !change.On && (reason != "" || bound != 0):
 				return usage(errors.New("--reason and --for do not go with off"))
 			case cmd.Flags().Changed("for"):

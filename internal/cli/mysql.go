@@ -15,10 +15,13 @@ import (
 	"github.com/quorate/quorate/internal/provision"
 )
 
+// mysqlCommand runs a program with options of its own.
+const mysqlCommand = "mysql"
+
 func newMySQLCommand(deps Deps) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:   "mysql [--config FILE] [-- ARGUMENTS]",
+		Use:   mysqlCommand + " [--config FILE] [-- ARGUMENTS]",
 		Short: "Open the mysql client on this node's server",
 		Long: `Runs the mysql client of the installation that the node uses, on the node's own
 server, as the account "dba". It needs to read the node's secrets, so run it as

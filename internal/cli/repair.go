@@ -64,7 +64,7 @@ func oneOf[T ~string](name, value string, values ...T) error {
 	for i, v := range values {
 		texts[i] = string(v)
 	}
-	return fmt.Errorf("%s %q: it is %s", name, value, strings.Join(texts, ", "))
+	return fmt.Errorf("--%s must be one of %s, not %q", name, strings.Join(texts, ", "), value)
 }
 
 // repairLine says how the cluster's settings differ from what is the rule.

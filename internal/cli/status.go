@@ -104,7 +104,7 @@ func fetchStatus(ctx context.Context, addr string) (cluster.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	st, err := api.FetchStatus(ctx, addr)
-	return st, unanswered(err)
+	return st, unanswered(err, addr)
 }
 
 // statusAddress returns where to ask.

@@ -66,16 +66,7 @@ func (o *controlOptions) switchover(ctx context.Context, out io.Writer, args clu
 	if err := o.ask(ctx, "switchover", args, &s); err != nil {
 		return err
 	}
-	var err error
-	if o.asJSON {
-		err = printJSON(out, s)
-	} else {
-		err = printText(out, switchoverText(s))
-	}
-	if err == nil && s.DryRun && len(s.Blocks) > 0 {
-		err = &exitError{code: exitFailure}
-	}
-	return err
+	return o.print(out, s, s.DryRun, s.Blocks, switchoverText(s))
 }
 
 func switchoverText(s cluster.Switchover) string {
@@ -123,22 +114,18 @@ The answer comes once mysqld replicates, or serves, again.`,
 			if err := o.ask(cmd.Context(), "restart", request, &done); err != nil {
 				return err
 			}
-			if o.asJSON {
-				return printJSON(cmd.OutOrStdout(), done)
-			}
-			text := ""
+			text, blocks := "", []string(nil)
 			if done.Moved != nil {
-				text = switchoverText(*done.Moved)
+				text, blocks = switchoverText(*done.Moved), done.Moved.Blocks
 			}
-			if done.DryRun {
-				err := printText(cmd.OutOrStdout(), text+fmt.Sprintf("mysqld of %s would be stopped in order and started again\n", done.Node))
-				if err == nil && done.Moved != nil && len(done.Moved.Blocks) > 0 {
-					err = &exitError{code: exitFailure}
-				}
-				return err
+			switch {
+			case len(blocks) > 0:
+			case done.DryRun:
+				text += fmt.Sprintf("mysqld of %s would be stopped in order and started again\n", done.Node)
+			default:
+				text += fmt.Sprintf("mysqld of %s was restarted in %.1f s, incarnation %d\n", done.Node, done.Seconds, done.Incarnation)
 			}
-			text += fmt.Sprintf("mysqld of %s was restarted in %.1f s, incarnation %d\n", done.Node, done.Seconds, done.Incarnation)
-			return printText(cmd.OutOrStdout(), text)
+			return o.print(cmd.OutOrStdout(), done, done.DryRun, blocks, text)
 		},
 	}
 	o.flags(cmd)
@@ -199,10 +186,7 @@ func (o *controlOptions) fence(ctx context.Context, out io.Writer, name string, 
 	if err := o.ask(ctx, name, request, &f); err != nil {
 		return err
 	}
-	if o.asJSON {
-		return printJSON(out, f)
-	}
-	return printText(out, fenceText(name, request.Node, f))
+	return o.print(out, f, f.DryRun, nil, fenceText(name, request.Node, f))
 }
 
 func fenceText(name, node string, f cluster.FenceResult) string {

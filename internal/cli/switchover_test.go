@@ -35,7 +35,7 @@ func TestActions(t *testing.T) {
 		"restart-mysqld a --in-place": {cluster.Restarted{Node: "a", Incarnation: 3, Seconds: 2}, `restart {"node":"a","in_place":true,"max_pause_ns":2000000000}`,
 			"mysqld of a was restarted in 2.0 s, incarnation 3\n", exitOK},
 		"restart-mysqld a --dry-run": {cluster.Restarted{Node: "a", DryRun: true, Moved: &blocked}, `restart {"node":"a","dry_run":true,"max_pause_ns":2000000000}`,
-			"the primary would not move\nin the way: b lags\nmysqld of a would be stopped in order and started again\n", exitFailure},
+			"the primary would not move\nin the way: b lags\n", exitFailure},
 		"fence b --reason disk": {cluster.FenceResult{Fence: fence, Changed: true, Notes: []string{"c could take over"}}, `fence {"node":"b","reason":"disk"}`,
 			"b is fenced: its mysqld is down, and stays so until \"quorate unfence b\"\nnote: c could take over\n", exitOK},
 		"fence b --force": {cluster.FenceResult{Fence: fence}, `fence {"node":"b","force":true}`,

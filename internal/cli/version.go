@@ -16,6 +16,14 @@ type versionInfo struct {
 	Arch    string `json:"arch"`
 }
 
+func newVersionInfo(deps Deps) versionInfo {
+	return versionInfo{deps.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
+}
+
+func (v versionInfo) String() string {
+	return fmt.Sprintf("quorate %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
+}
+
 func newVersionCommand(deps Deps) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -25,12 +33,11 @@ func newVersionCommand(deps Deps) *cobra.Command {
   quorate version --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versionInfo{deps.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH}
+			v := newVersionInfo(deps)
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "quorate %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
-			return err
+			return printText(cmd.OutOrStdout(), v.String())
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")

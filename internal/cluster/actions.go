@@ -1,6 +1,9 @@
 package cluster
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // SwitchoverRequest asks for another primary, in order.
 type SwitchoverRequest struct {
@@ -11,6 +14,11 @@ type SwitchoverRequest struct {
 	MaxPause time.Duration `json:"max_pause_ns"`
 	// Wait bounds the time before: until the other node has caught up.
 	Wait time.Duration `json:"wait_ns"`
+}
+
+// String says in a line what is asked for.
+func (r SwitchoverRequest) String() string {
+	return "switchover to " + cmp.Or(r.To, "the best node")
 }
 
 // Switchover says what a switchover did, or would do.
@@ -38,6 +46,14 @@ type RestartRequest struct {
 	MaxPause time.Duration `json:"max_pause_ns"`
 }
 
+// String says in a line what is asked for.
+func (r RestartRequest) String() string {
+	if r.InPlace {
+		return "restart mysqld of " + r.Node + " in place"
+	}
+	return "restart mysqld of " + r.Node
+}
+
 // Restarted says what a restart did.
 type Restarted struct {
 	Node string `json:"node"`
@@ -56,6 +72,14 @@ type FenceRequest struct {
 	// Force takes the primary, too: its sessions end at once, in doubt.
 	Force  bool `json:"force,omitempty"`
 	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// String names the node, and says why.
+func (r FenceRequest) String() string {
+	if r.Reason == "" {
+		return "node " + r.Node
+	}
+	return "node " + r.Node + ": " + r.Reason
 }
 
 // Fence is an operator's fence on a node.

@@ -103,15 +103,15 @@ func (s *State) setMembership(c MembershipChange) error {
 	i := slices.Index(s.Members, m)
 	switch {
 	case c.Op == OpPromote && m.Votes():
-		return fmt.Errorf("node %s has a vote: it is a %s node", m.Name, m.Kind)
+		return fmt.Errorf("node %s has a vote already, as a %s node", m.Name, m.Kind)
 	case c.Op == OpPromote && c.Kind != KindFull && c.Kind != KindLogger:
-		return fmt.Errorf("node %s cannot become %q: a node with a vote is %s or %s", m.Name, c.Kind, KindFull, KindLogger)
+		return fmt.Errorf("the kind of node %s must be %s or %s, not %q", m.Name, KindFull, KindLogger, c.Kind)
 	case c.Op == OpPromote && c.Instance != m.Instance:
 		return fmt.Errorf("node %s has been rebuilt since it was found to have caught up", m.Name)
 	case c.Op == OpPromote:
 		s.Members[i] = m.promoted(c.Kind)
 	case c.Op == OpDemote && !m.Votes():
-		return fmt.Errorf("node %s has no vote: it is a learner", m.Name)
+		return fmt.Errorf("node %s is a learner already: it has no vote", m.Name)
 	case c.Op == OpDemote:
 		m.Kind, m.Weight, m.RequireAck, m.DropAfter = KindLearner, 0, false, 0
 		s.Members[i] = m
@@ -155,7 +155,7 @@ func (s *State) add(c MembershipChange) error {
 	case c.Name == "" || c.Peer == "" || c.ID == 0:
 		return errors.New("a node that is added has a name, an address and an id")
 	case c.Kind != "" && c.Kind != KindFull && c.Kind != KindLogger && c.Kind != KindLearner:
-		return fmt.Errorf("node %s cannot become %q: it is %s, %s or %s", c.Name, c.Kind, KindFull, KindLogger, KindLearner)
+		return fmt.Errorf("the kind of node %s must be %s, %s or %s, not %q", c.Name, KindFull, KindLogger, KindLearner, c.Kind)
 	case slices.Contains(s.Removed, c.ID):
 		return fmt.Errorf("node %s was removed from this cluster: add it under another name", c.Name)
 	case len(s.Members) >= membersMax:

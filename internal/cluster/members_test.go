@@ -15,14 +15,14 @@ func TestMembership(t *testing.T) {
 		change MembershipChange
 		want   string // the members, or the error
 	}{
-		{MembershipChange{Op: OpPromote, Name: "a", Kind: KindFull}, "node a has a vote: it is a full node"},
+		{MembershipChange{Op: OpPromote, Name: "a", Kind: KindFull}, "node a has a vote already, as a full node"},
 		{MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "c:7400"}, "node c has the address c:7400"},
 		{MembershipChange{Op: OpAdd, Name: "c", ID: 4, Peer: "d:7400"}, "there is a node c already"},
 		{MembershipChange{Op: OpAdd, Name: "d", ID: 3, Peer: "d:7400"}, "there is a node c already"},
 		{MembershipChange{Op: OpAdd, Name: "d", Peer: "d:7400"}, "has a name, an address and an id"},
 		{MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "d:7400"}, "a full 5, b full 5, c logger 5, d learner 0"},
-		{MembershipChange{Op: OpDemote, Name: "d"}, "node d has no vote"},
-		{MembershipChange{Op: OpPromote, Name: "d", Kind: KindLearner}, `node d cannot become "learner"`},
+		{MembershipChange{Op: OpDemote, Name: "d"}, "node d is a learner already"},
+		{MembershipChange{Op: OpPromote, Name: "d", Kind: KindLearner}, `the kind of node d must be full or logger, not "learner"`},
 		{MembershipChange{Op: OpPromote, Name: "d", Kind: KindFull}, "a full 5, b full 5, c logger 5, d full 5"},
 		{MembershipChange{Op: OpDemote, Name: "c"}, "a full 5, b full 5, c learner 0, d full 5"},
 		{MembershipChange{Op: OpRemove, Name: "c"}, "a full 5, b full 5, d full 5"},

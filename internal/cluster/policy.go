@@ -24,7 +24,7 @@ func (c NodeChange) checkAck(m Member) error {
 	case c.DropAfter == nil || *c.DropAfter == 0:
 		return nil
 	case *c.DropAfter < DropAfterMin:
-		return fmt.Errorf("drop-after %v is too short: %v at least", *c.DropAfter, DropAfterMin)
+		return fmt.Errorf("drop-after must be %v at least, not %v", DropAfterMin, *c.DropAfter)
 	case !required:
 		return fmt.Errorf("no ACK waits for node %s: its drop-after says nothing without require-ack", m.Name)
 	}
@@ -276,7 +276,7 @@ func (w *AckWatch) Status(s State, sight AckSight, index uint64) AckStatus {
 }
 
 // ErrDegrade refuses a degrade policy that says nothing.
-var ErrDegrade = errors.New("a degrade policy is wait, or drop-after=DURATION as in drop-after=10s")
+var ErrDegrade = errors.New("degrade must be wait, or drop-after=DURATION as in drop-after=10s")
 
 // ParseDegrade reads a degrade policy: how long ACKs wait for a node, 0 = as long
 // as it takes.
@@ -287,7 +287,7 @@ func ParseDegrade(text string) (time.Duration, error) {
 	after, ok := strings.CutPrefix(text, "drop-after")
 	d, err := time.ParseDuration(strings.TrimLeft(after, "= "))
 	if !ok || err != nil || d <= 0 {
-		return 0, fmt.Errorf("degrade %q: %w", text, ErrDegrade)
+		return 0, fmt.Errorf("%w, not %q", ErrDegrade, text)
 	}
 	return d, nil
 }

@@ -285,7 +285,7 @@ func TestRequireAckChanges(t *testing.T) {
 		change NodeChange
 		says   string
 	}{
-		"too short":    {NodeChange{Name: "b", DropAfter: new(time.Millisecond)}, "too short"},
+		"too short":    {NodeChange{Name: "b", DropAfter: new(time.Millisecond)}, "must be 500ms at least"},
 		"not required": {NodeChange{Name: "a", DropAfter: new(time.Minute)}, "without require-ack"},
 		"not any more": {NodeChange{Name: "b", RequireAck: new(false), DropAfter: new(time.Minute)}, "without require-ack"},
 	} {

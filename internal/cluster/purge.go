@@ -11,6 +11,14 @@ type PurgeRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
+// String says in a line what is asked for.
+func (r PurgeRequest) String() string {
+	if r.RetentionSize == nil {
+		return "purge the log"
+	}
+	return "purge the log, but for " + SizeText(*r.RetentionSize)
+}
+
 // PurgePlan says of every segment of one node's log whether it may go, and why.
 type PurgePlan struct {
 	// Node is the name of the node whose log it is.

@@ -110,11 +110,11 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	case c == SettingsChange{}:
 		return false, errors.New("nothing is said of the cluster that could be changed")
 	case c.Reseed != nil && *c.Reseed != ReseedAuto && *c.Reseed != ReseedManual:
-		return false, fmt.Errorf("reseed %q: it is %s or %s", *c.Reseed, ReseedAuto, ReseedManual)
+		return false, fmt.Errorf("reseed must be %s or %s, not %q", ReseedAuto, ReseedManual, *c.Reseed)
 	case c.Errant != nil && *c.Errant != ErrantKeep && *c.Errant != ErrantRebuild:
-		return false, fmt.Errorf("errant %q: it is %s or %s", *c.Errant, ErrantKeep, ErrantRebuild)
+		return false, fmt.Errorf("errant must be %s or %s, not %q", ErrantKeep, ErrantRebuild, *c.Errant)
 	case c.RetainBytesMax != nil && *c.RetainBytesMax != 0 && *c.RetainBytesMax < RetainBytesMin:
-		return false, fmt.Errorf("retain-max %s is too little: %s at least, or off", SizeText(*c.RetainBytesMax), SizeText(RetainBytesMin))
+		return false, fmt.Errorf("retain-max must be %s at least, or off, not %s", SizeText(RetainBytesMin), SizeText(*c.RetainBytesMax))
 	}
 	set(&s.Durability, c.Durability)
 	set(&s.Reseed, c.Reseed)

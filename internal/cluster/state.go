@@ -217,7 +217,7 @@ func (s State) With(c Change) (State, error) {
 		err = next.check(s.noFull())
 	}
 	if err == nil && !changed {
-		err = fmt.Errorf("%s: %w", c, ErrUnchanged)
+		err = fmt.Errorf("%w: %s", ErrUnchanged, c)
 	}
 	if err != nil {
 		return State{}, err
@@ -262,7 +262,7 @@ func (c MaintenanceChange) check() error {
 // CheckMaintenanceFor refuses a time that maintenance cannot be bounded to.
 func CheckMaintenanceFor(d time.Duration) error {
 	if d < maintenanceMin || d > maintenanceMax {
-		return fmt.Errorf("maintenance for %v: it is %v to %v", d, maintenanceMin, maintenanceMax)
+		return fmt.Errorf("the time of maintenance must be %v to %v, not %v", maintenanceMin, maintenanceMax, d)
 	}
 	return nil
 }
@@ -285,13 +285,13 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	case c == NodeChange{Name: c.Name}:
 		return false, fmt.Errorf("nothing is said of node %s that could be changed", c.Name)
 	case c.Weight != nil && (*c.Weight < 0 || *c.Weight > WeightMax):
-		return false, fmt.Errorf("weight %d: a weight is 0 to %d, 0 never leads", *c.Weight, WeightMax)
+		return false, fmt.Errorf("weight must be 0 (never the primary) to %d, not %d", WeightMax, *c.Weight)
 	case c.Weight != nil && m.Kind != KindFull:
 		return false, fmt.Errorf("node %s is a %s: only full nodes have a weight", m.Name, m.Kind)
 	case c.Site != nil && !siteOK(*c.Site):
-		return false, fmt.Errorf("site %q: a site is up to %d letters, digits, '.', '-' and '_'", *c.Site, siteBytesMax)
+		return false, fmt.Errorf("site must be up to %d letters, digits, '.', '-' and '_', not %q", siteBytesMax, *c.Site)
 	case c.DropAfter != nil && *c.DropAfter < 0:
-		return false, fmt.Errorf("drop-after %v is before now", *c.DropAfter)
+		return false, fmt.Errorf("drop-after must be above 0, not %v", *c.DropAfter)
 	}
 	if err := errors.Join(c.checkAck(m), s.checkSource(c, m)); err != nil {
 		return false, err
@@ -376,8 +376,8 @@ func (s State) check(nobodyLed bool) error {
 	case s.Durability == DurabilityMajority || s.Durability == DurabilityAll:
 		return nil
 	case s.Durability != DurabilitySiteMajority:
-		return fmt.Errorf("durability %q: it is %s, %s or %s", s.Durability,
-			DurabilityMajority, DurabilityAll, DurabilitySiteMajority)
+		return fmt.Errorf("durability must be %s, %s or %s, not %q",
+			DurabilityMajority, DurabilityAll, DurabilitySiteMajority, s.Durability)
 	case sites[""]:
 		return fmt.Errorf("durability %s: some voters have no site", DurabilitySiteMajority)
 	case len(sites) < 2:
@@ -391,8 +391,6 @@ func (c Change) String() string {
 	switch {
 	case c.Node != nil:
 		return c.Node.String()
-	case c.Maintenance != nil && !c.Maintenance.On:
-		return "maintenance off"
 	case c.Maintenance != nil:
 		return c.Maintenance.String()
 	case c.Durability != nil:
@@ -405,8 +403,11 @@ func (c Change) String() string {
 	return "no change that this quorate knows"
 }
 
-// String says in a line what is switched on.
+// String says in a line what is switched on or off.
 func (c MaintenanceChange) String() string {
+	if !c.On {
+		return "maintenance off"
+	}
 	text := "maintenance on"
 	if c.For > 0 {
 		text += fmt.Sprintf(" for %v", c.For)

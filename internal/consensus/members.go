@@ -104,19 +104,19 @@ func votersChange(before, after cluster.State) bool {
 func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.StateChange) error {
 	change := c.Change.Membership
 	if m, err := before.Member(change.Name); err == nil && m.ID == g.cfg.Self {
-		return fmt.Errorf("%s: it leads: move the primary to another node first (quorate switchover)", change)
+		return fmt.Errorf("node %s leads: move the primary to another node first (quorate switchover)", m.Name)
 	}
 	if !votersChange(before, c.State) {
 		return nil
 	}
 	for _, s := range []cluster.State{before, c.State} {
 		if err := g.majorityThere(now, s); err != nil {
-			return fmt.Errorf("%s: %w", change, err)
+			return err
 		}
 	}
 	if c.State.Durability == cluster.DurabilitySiteMajority && g.sitesThere(now, c.State) < 2 && g.sitesThere(now, before) >= 2 {
-		return fmt.Errorf("%s: only voters of one site would be there, and with durability %s all writes would wait",
-			change, cluster.DurabilitySiteMajority)
+		return fmt.Errorf("only voters of one site would be there, and with durability %s all writes would wait",
+			cluster.DurabilitySiteMajority)
 	}
 	if change.Op == cluster.OpPromote {
 		return g.caughtUp(c)
@@ -174,7 +174,7 @@ func (g *Group) caughtUp(c cluster.StateChange) error {
 		}
 	})
 	if match+promoteLagMax < g.last {
-		return fmt.Errorf("%s: it has the log up to entry %d of %d, it may lack %d", c.Change, match, g.last, promoteLagMax)
+		return fmt.Errorf("node %s has the log up to entry %d of %d, and may lack %d at most", m.Name, match, g.last, promoteLagMax)
 	}
 	return nil
 }

@@ -104,6 +104,13 @@ func (c *Committed) wakeState() {
 	c.stateChanged = make(chan struct{})
 }
 
+// RefusedError refuses a change that is right in itself, and may be possible later: this
+// node may not lead then, or more voters be there.
+type RefusedError struct{ why error }
+
+// Error says why.
+func (e *RefusedError) Error() string { return e.why.Error() }
+
 // CheckState returns the state that a change would make now, or why this leader
 // would refuse it. It proposes nothing.
 func (g *Group) CheckState(now time.Duration, c cluster.Change) (cluster.State, error) {
@@ -124,7 +131,10 @@ func (g *Group) CheckState(now time.Duration, c cluster.Change) (cluster.State, 
 	if len(point.Outgoing) > 0 || g.membersTerm == g.role.Term {
 		return next, fmt.Errorf("%w: a change of the members is under way", ErrNotReady)
 	}
-	return next, g.mayChange(now, point.State, cluster.StateChange{Change: c, State: next})
+	if err := g.mayChange(now, point.State, cluster.StateChange{Change: c, State: next}); err != nil {
+		return next, &RefusedError{err}
+	}
+	return next, nil
 }
 
 // ProposeState offers a change to the state that is committed now. It is of no

@@ -59,7 +59,7 @@ func (n *Node) notNow() string {
 	case n.plan != nil:
 		return "another switchover or restart is under way"
 	case n.op != 0:
-		return fmt.Sprintf("this node is %s: %s is under way", n.phase, n.opKind)
+		return fmt.Sprintf("its mysqld is %s now: %s is under way", n.phase, n.opKind)
 	}
 	return ""
 }
@@ -189,5 +189,5 @@ func Choose(self cluster.NodeID, peers []Peer, to string) Choice {
 			return Choice{To: p, Why: "it was named"}
 		}
 	}
-	return Choice{Refused: fmt.Sprintf("node %s cannot take over: it is not another node of this cluster", to)}
+	return Choice{Refused: fmt.Sprintf("node %s cannot take over: this cluster has no other node of that name", to)}
 }

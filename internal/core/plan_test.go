@@ -32,7 +32,7 @@ func TestChoose(t *testing.T) {
 		"dead":                  {[]Peer{b, dead}, "g", "it is not heard of"},
 		"not applying":          {[]Peer{b, stopped}, "", "b"},
 		"named, not applying":   {[]Peer{b, stopped}, "h", "node h cannot take over: it does not apply"},
-		"unknown":               {[]Peer{b}, "x", "it is not another node of this cluster"},
+		"unknown":               {[]Peer{b}, "x", "this cluster has no other node of that name"},
 		"nobody":                {[]Peer{never, logger, dead}, "", "no other node can take over: e has weight 0, g is not heard of"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -92,7 +92,7 @@ func (f *fixture) changes(t *testing.T, ctx context.Context) {
 		t.Errorf("maintenance again: %s", out)
 	}
 	f.refused(t, ctx, a, []int{2}, `there is no node "x": the nodes are `, "node", "set", "x", "--weight", "1")
-	f.refused(t, ctx, a, []int{2}, "a weight is 0 to 9", "node", "set", f.Name(0), "--weight", "10")
+	f.refused(t, ctx, a, []int{2}, "weight must be 0 ", "node", "set", f.Name(0), "--weight", "10")
 	f.awaitState(t, ctx, 3)
 	if out := f.must(t, ctx, primary, "status"); !strings.Contains(out, "MAINTENANCE since ") || !strings.Contains(out, ": new disks\n") {
 		t.Errorf("status: %s", out)

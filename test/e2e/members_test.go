@@ -141,7 +141,7 @@ func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	load := f.start(t, 4, primary)
 	load.awaitAcks(t, ctx, 50)
-	f.refused(t, ctx, 0, []int{2}, "it leads: move the primary", "node", "remove", f.Name(primary))
+	f.refused(t, ctx, 0, []int{1}, "leads: move the primary", "node", "remove", f.Name(primary))
 	follower := (primary + 1) % 3
 	if out := f.must(t, ctx, primary, "node", "remove", f.Name(follower), "--dry-run"); !strings.Contains(out, "it could be done now") {
 		t.Errorf("dry run: %s", out)
@@ -335,7 +335,7 @@ func (f *fixture) rebuildRunning(t *testing.T, ctx context.Context) {
 	load.awaitAcks(t, ctx, 100)
 	i := (primary + 1) % 3
 	f.must(t, ctx, i, "node", "set", f.Name(i), "--weight", "7")
-	f.refused(t, ctx, i, []int{2}, "it leads: move the primary", "node", "rebuild", f.Name(primary))
+	f.refused(t, ctx, i, []int{1}, "leads: move the primary", "node", "rebuild", f.Name(primary))
 	uuid := f.status(t, ctx, i).ServerUUID
 	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
 	f.rebuilt(t, ctx, i, uuid)
