@@ -116,8 +116,9 @@ type Agent struct {
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
 	// fed are the learners to which this leader sends neither entries nor stages.
-	fed    atomic.Pointer[[]cluster.NodeID]
-	repair repairer
+	fed     atomic.Pointer[[]cluster.NodeID]
+	repair  repairer
+	history historian
 	// settles and settleKills count deposed primaries whose mysqld lived on, or not.
 	settles, settleKills atomic.Uint64
 	// settledIncarnation is of a mysqld that was settled, until it replicates.
@@ -169,6 +170,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(),
 		lagBound: newLagBound(cfg.MySQL.MaxApplyLag),
 		state:    newStateKeeper(),
+		history:  historian{chronicle: newChronicle()},
 	}
 	a.board.init(cfg, a.self, version)
 	data.lives = a.board.lives
@@ -461,6 +463,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.tellHistory(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
 	a.step(machine, fenced)
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
@@ -501,12 +504,14 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 func (a *Agent) step(machine *core.Node, in core.Input) bool {
 	before := machine.Phase()
 	effects := machine.Step(in)
+	a.chronicled(stepped{time.Now(), in, before, machine.Phase(), machine.Reason(), effects})
 	if p := machine.Phase(); p != before {
 		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", machine.Reason())
 	}
 	a.board.setRole(machine.Role(), machine.Reason())
 	for _, e := range effects {
 		if e.Kind == core.Exit {
+			a.tellHistory(cluster.Event{Kind: cluster.EventStopped})
 			return true
 		}
 		a.execute(e)

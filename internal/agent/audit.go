@@ -41,6 +41,8 @@ type auditLog struct {
 	last uint64
 	// seqs are the highest numbers of the lines of each node.
 	seqs map[string]uint64
+	// appended counts the lines that this process has added.
+	appended uint64
 }
 
 // open reads how far the audit log of a node goes. Call it before anything else.
@@ -89,7 +91,15 @@ func (a *auditLog) append(lines ...cluster.AuditEntry) error {
 		return fmt.Errorf("write the audit log: %w", err)
 	}
 	a.last, a.seqs = last, seqs
+	a.appended += uint64(len(lines))
 	return nil
+}
+
+// count says how many lines this process has added.
+func (a *auditLog) count() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.appended
 }
 
 // write appends to the file. A line that a crash has cut stays as it is, and the

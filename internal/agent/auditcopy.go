@@ -25,7 +25,7 @@ const (
 )
 
 // Each node has a copy of every line: those of changes of the cluster state come
-// with the log, all others are fetched from the node that wrote them, whose status
+// with the log, all others, and those of the history, are fetched from the node that wrote them, whose status
 // says how far it is. So a node that was away gets them, too, as long as the writer
 // has them and is there.
 
@@ -33,26 +33,40 @@ const (
 func (a *Agent) runAudit(ctx context.Context) error {
 	return every(ctx, auditCopyEvery, func() error {
 		for _, n := range a.board.all() {
-			if n.ID == a.self.ID || !n.Reachable || n.AuditSeq <= a.state.audit.seqOf(n.Name) {
+			if n.ID == a.self.ID || !n.Reachable {
 				continue
 			}
-			if err := a.copyAudit(ctx, n); err != nil {
-				a.logger.Debug("copy the audit log of another node: it is tried again", "node", n.Name, "error", err)
+			for _, c := range []copyOfLines{
+				{auditSince, &a.state.audit, n.AuditSeq}, {historySince, &a.state.history, n.HistorySeq},
+			} {
+				if c.newest <= c.log.seqOf(n.Name) {
+					continue
+				}
+				if err := a.copyLines(ctx, n, c); err != nil {
+					a.logger.Debug("copy another node's lines: it is tried again", "request", c.request, "node", n.Name, "error", err)
+				}
 			}
 		}
 		return nil
 	})
 }
 
-// copyAudit fetches the next lines of one node.
-func (a *Agent) copyAudit(ctx context.Context, n cluster.NodeStatus) error {
-	raw, err := json.Marshal(cluster.AuditSince{Seq: a.state.audit.seqOf(n.Name)})
+// copyOfLines is a log of which other nodes have lines, and how far one of them is.
+type copyOfLines struct {
+	request string
+	log     *auditLog
+	newest  uint64
+}
+
+// copyLines fetches the next lines of one node.
+func (a *Agent) copyLines(ctx context.Context, n cluster.NodeStatus, c copyOfLines) error {
+	raw, err := json.Marshal(cluster.AuditSince{Seq: c.log.seqOf(n.Name)})
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, auditCopyTimeout)
 	defer cancel()
-	request := control.Request{Name: auditSince, By: a.byItself(), Args: raw}
+	request := control.Request{Name: c.request, By: a.byItself(), Args: raw}
 	answer, ok := a.forward(ctx, handler{timeout: auditCopyTimeout}, n.ID, request)
 	if !ok {
 		return fmt.Errorf("ask: %s", answer.Error)
@@ -66,16 +80,16 @@ func (a *Agent) copyAudit(ctx context.Context, n cluster.NodeStatus) error {
 	}
 	// Only its own: what it says of others is theirs to say.
 	lines = slices.DeleteFunc(lines, func(l cluster.AuditEntry) bool { return l.Node != n.Name || l.Index != 0 || l.Seq == 0 })
-	return a.state.audit.append(lines...)
+	return c.log.append(lines...)
 }
 
-// controlAuditSince answers another node's copyAudit.
-func (a *Agent) controlAuditSince(_ context.Context, r control.Request) (done, error) {
+// controlSince answers another node's copyLines.
+func controlSince(log *auditLog, r control.Request) (done, error) {
 	var args cluster.AuditSince
 	if err := arguments(r, &args); err != nil {
 		return done{}, err
 	}
-	lines, err := a.state.audit.since(args.Seq)
+	lines, err := log.since(args.Seq)
 	return done{result: lines, readOnly: true}, err
 }
 

@@ -34,6 +34,8 @@ type board struct {
 	// are about, a peer's name or "replication".
 	troubles map[string]string
 	changed  chan struct{}
+	// seen is the newest sign of another node as the primary.
+	seen primarySeen
 	// ledAt is when a leader was lost that was known; zero = there was none.
 	ledAt time.Time
 }
@@ -213,6 +215,9 @@ func (b *board) received(from cluster.NodeID, blob []byte) error {
 	p := b.peers[from]
 	matters := p.status.Role != s.Role || p.status.Term != s.Term || p.status.LogState != s.LogState
 	p.status, p.at = s, time.Now()
+	if s.Role == cluster.RolePrimary && (from == b.seen.id || s.Term >= b.seen.status.Term) {
+		b.seen = primarySeen{id: from, name: s.Name, at: p.at, status: s}
+	}
 	b.peers[from] = p
 	if matters {
 		b.wake()

@@ -158,6 +158,7 @@ func (p provider) Status() cluster.Status {
 	s.Reseed, s.Errant = cmp.Or(state.Reseed, cluster.ReseedAuto), cmp.Or(state.Errant, cluster.ErrantKeep)
 	s.RetainBytesMax = state.RetainBytesMax
 	s.Recovered = stillWithout(state)
+	s.LastChange = p.lastChange()
 	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
 		s.Primary = p.board.name(t.Node)
 		s.Failover = new(p.failover(s.Nodes, s.Primary))

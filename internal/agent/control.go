@@ -62,7 +62,9 @@ func (a *Agent) handlers() map[string]handler {
 		"cluster.set": {leader: true, audited: true, run: a.controlClusterSet},
 		"maintenance": {leader: true, audited: true, run: a.controlMaintenance},
 		"audit":       {run: a.controlAudit},
-		auditSince:    {run: a.controlAuditSince},
+		"history":     {run: func(_ context.Context, r control.Request) (done, error) { return a.controlHistory(r) }},
+		auditSince:    {run: func(_ context.Context, r control.Request) (done, error) { return controlSince(&a.state.audit, r) }},
+		historySince:  {run: func(_ context.Context, r control.Request) (done, error) { return controlSince(&a.state.history, r) }},
 		"log.purge":   {audited: true, timeout: purgeTimeout, run: a.controlPurge},
 		"did-commit":  {timeout: didCommitTimeout, run: a.controlDidCommit},
 	}

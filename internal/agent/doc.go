@@ -18,6 +18,8 @@
 //	  cluster.json    the newest cluster state that this node has applied, and how
 //	                  far into the log it is known
 //	  audit.log       a line for each change of it; audit.log.1 is the one before
+//	  history.log     a line for each event of a node's life, of all nodes;
+//	                  history.log.1 is the one before
 //	  fence.json      there while an operator wants no mysqld to run here
 //	  lock            flock: one agent per directory
 //	  log/            package seglog
@@ -33,7 +35,7 @@
 //	epoch       the tap's Run and the ACLs it reports, while one is open
 //	watch       polls mysqld: applied position, guarded variables, replication
 //	gossip      sends this node's status to its peers
-//	state       writes cluster.json and the audit log
+//	state       writes cluster.json, the audit log and the history
 //	members     follows the members of the cluster state; promotes who has caught up
 //	disk        writes to mysqld's disk, to notice one that hangs
 //	durable     makes what mysqld has durable and notes it, for purging

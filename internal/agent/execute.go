@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 )
 
@@ -292,6 +293,7 @@ func (a *Agent) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	lacked := a.lacks(ctx, admin)
 	if err := a.waitApplied(ctx, admin); err != nil {
 		return err
 	}
@@ -305,8 +307,24 @@ func (a *Agent) catchUp(ctx context.Context) error {
 	if s.IORunning || s.IOConnecting || s.SQLRunning {
 		return errors.New("replication runs again after it was stopped")
 	}
-	a.logger.Info("caught up", "took", time.Since(began).Round(time.Millisecond))
+	took := time.Since(began)
+	a.history.caughtUp.Store(&catchUpDone{lacked, took})
+	a.logger.Info("caught up", "lacked", lacked, "took", took.Round(time.Millisecond))
 	return nil
+}
+
+// lacks counts the committed transactions that mysqld has not applied; 0 where it
+// cannot be asked, which whatever comes next will say.
+func (a *Agent) lacks(ctx context.Context, admin *mysqld.Admin) int64 {
+	text, err := admin.GTIDExecuted(ctx)
+	if err != nil {
+		return 0
+	}
+	executed, err := gtid.ParseSet(text)
+	if err != nil {
+		return 0
+	}
+	return max(0, int64(a.committedGTIDs().Count())-int64(executed.Count()))
 }
 
 // waitApplied waits until mysqld has everything that is committed now. The

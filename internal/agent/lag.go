@@ -21,6 +21,7 @@ type lagTracker struct {
 	newest  consensus.Mark
 	applied consensus.Mark // the newest mark that mysqld has
 	marks   []lagMark      // newer than applied, oldest first
+	at      time.Time      // when the newest transaction was committed, as seen here; zero = none was
 }
 
 type lagMark struct {
@@ -56,7 +57,19 @@ func (l *lagTracker) committed(m consensus.Mark) {
 		}
 		l.marks = half
 	}
-	l.marks = append(l.marks, lagMark{Mark: m, at: time.Now()})
+	now := time.Now()
+	if m.Last != (gtid.GTID{}) {
+		l.at = now
+	}
+	l.marks = append(l.marks, lagMark{Mark: m, at: now})
+}
+
+// newestAt returns when the newest transaction was committed, as seen here; zero =
+// none was since the start.
+func (l *lagTracker) newestAt() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at
 }
 
 // executed notes what mysqld has and returns its lag.

@@ -37,8 +37,9 @@ type stateRecord struct {
 
 // stateKeeper keeps the cluster state on disk: cluster.json and the audit log.
 type stateKeeper struct {
-	path  string
-	audit auditLog
+	path string
+	// audit is of what operators did, history of what became of the nodes.
+	audit, history auditLog
 	// changed notes durably, before the first change is kept, that there are some.
 	changed func() error
 
@@ -124,7 +125,8 @@ func (k *stateKeeper) committed(o consensus.StateOutcome) {
 	k.note(line)
 }
 
-// note adds a line to the audit log. It does not block.
+// note adds a line to the audit log, or to the history if it is of an event. It does
+// not block.
 func (k *stateKeeper) note(line cluster.AuditEntry) {
 	k.mu.Lock()
 	if len(k.outcomes) < outcomesMax {
@@ -148,7 +150,7 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 	lines, kept := k.outcomes, k.kept
 	k.outcomes, lost, k.lost = nil, k.lost, 0
 	k.mu.Unlock()
-	if err := k.audit.append(lines...); err != nil {
+	if err := k.appendLines(lines); err != nil {
 		k.mu.Lock()
 		k.outcomes = append(lines, k.outcomes...)
 		k.mu.Unlock()
@@ -171,6 +173,20 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 	return lost, nil
 }
 
+// appendLines adds each line to its log. Lines that are there already are left out, so
+// it may be tried again with all of them.
+func (k *stateKeeper) appendLines(lines []cluster.AuditEntry) error {
+	var events, actions []cluster.AuditEntry
+	for _, l := range lines {
+		if l.Event != nil {
+			events = append(events, l)
+		} else {
+			actions = append(actions, l)
+		}
+	}
+	return errors.Join(k.audit.append(actions...), k.history.append(events...))
+}
+
 func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -183,6 +199,9 @@ func (a *Agent) openState() error {
 		return err
 	}
 	if err := a.state.audit.open(a.data.join(auditFile), a.self.Name); err != nil {
+		return err
+	}
+	if err := a.state.history.open(a.data.join(historyFile), a.self.Name); err != nil {
 		return err
 	}
 	if _, err := a.state.write(a.state.point()); err != nil {
@@ -257,6 +276,7 @@ func (a *Agent) runState(ctx context.Context) error {
 		a.endMaintenance(ctx)
 		select {
 		case <-ctx.Done():
+			a.keepState() // the last lines
 			return nil
 		case <-ticker.C:
 		case <-a.state.signal:

@@ -209,7 +209,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
 	s.StateKept = a.state.point().Index
-	s.AuditSeq = a.state.audit.seqOf(a.self.Name)
+	s.AuditSeq, s.HistorySeq = a.state.audit.seqOf(a.self.Name), a.state.history.seqOf(a.self.Name)
 	a.acksStatus(&s)
 	if s.Role == cluster.RolePrimary {
 		p, _, _ := a.lagBound.now()

@@ -170,6 +170,9 @@ func statusTable(st cluster.Status, colour bool) string {
 	if reasons != "" {
 		text.WriteString("\n" + reasons)
 	}
+	if last := lastChangeLine(st.LastChange); last != "" {
+		text.WriteString("\n" + last)
+	}
 	lines := strings.SplitAfter(text.String(), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " \n")

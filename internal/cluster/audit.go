@@ -19,6 +19,8 @@ type AuditEntry struct {
 	// Version the state's; 0: it was none.
 	Index   uint64 `json:"index,omitempty"`
 	Version uint64 `json:"version,omitempty"`
+	// Event is what a line of history.log is about; nil in audit.log.
+	Event *Event `json:"event,omitempty"`
 }
 
 // AuditSince asks, between agents, for the oldest lines of the asked node's own

@@ -249,6 +249,8 @@ type NodeStatus struct {
 	// AuditSeq is the number of the newest line of its own in its audit log; 0 = there
 	// is none.
 	AuditSeq uint64 `json:"audit_seq,omitempty"`
+	// HistorySeq is the same of its history.log.
+	HistorySeq uint64 `json:"history_seq,omitempty"`
 }
 
 // Status is the cluster as one node sees it.
@@ -273,4 +275,6 @@ type Status struct {
 	Reseed         Reseed       `json:"reseed,omitempty"`
 	Errant         ErrantPolicy `json:"errant,omitempty"`
 	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
+	// LastChange is the newest change of the primary; nil = none is known.
+	LastChange *HistoryRow `json:"last_change,omitempty"`
 }

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/core"
+)
+
+// TestChronicle: what of core's life is worth a line.
+func TestChronicle(t *testing.T) {
+	kill := func(why string) []core.Effect { return []core.Effect{{Kind: core.KillMysqld, Reason: why}} }
+	serve := stepped{in: core.Done{}, before: core.PhaseOpening, after: core.PhasePrimary, effects: []core.Effect{{Kind: core.Serve, Term: 7}}}
+	elected := stepped{in: core.RaftChanged{Term: 7, Leading: true}, before: core.PhaseReplica, after: core.PhaseCatchingUp}
+	opened := cluster.Event{Kind: cluster.EventPrimary, Term: 7}
+	left := func(why string, planned bool) cluster.Event {
+		return cluster.Event{Kind: cluster.EventLeft, Term: 7, Why: why, Planned: planned}
+	}
+	for _, tc := range []struct {
+		name  string
+		steps []stepped
+		want  []cluster.Event
+	}{
+		{"elected and opened", []stepped{elected, serve}, []cluster.Event{opened}},
+		{"chosen by an operator", []stepped{{in: core.Chosen{Term: 7}}, elected, serve},
+			[]cluster.Event{{Kind: cluster.EventPrimary, Term: 7, Planned: true}}},
+		{"elected, and never opened", []stepped{elected,
+			{in: core.RaftChanged{Term: 8}, before: core.PhaseCatchingUp, after: core.PhaseUnverified, reason: "lost leadership of term 7"},
+		}, []cluster.Event{{Kind: cluster.EventLed, Term: 7, Why: "lost leadership of term 7"}}},
+		{"settled", []stepped{serve,
+			{in: core.RaftChanged{Term: 8}, before: core.PhasePrimary, after: core.PhaseSettling, reason: "lost leadership of term 7"},
+			{in: core.Done{}, before: core.PhaseSettling, after: core.PhaseUnverified, reason: "lost leadership of term 7"},
+		}, []cluster.Event{opened, left("lost leadership of term 7", false)}},
+		{"killed for a doubt", []stepped{serve,
+			{in: core.Doubt{}, before: core.PhasePrimary, after: core.PhaseKilling, reason: "the tap ended", effects: kill("the tap ended")},
+		}, []cluster.Event{opened, left("the tap ended", false)}},
+		{"its mysqld ended", []stepped{serve,
+			{in: core.MysqldExited{Reason: "mysqld ended: signal: killed"}, before: core.PhasePrimary, after: core.PhaseDown},
+		}, []cluster.Event{opened, left("mysqld ended: signal: killed", false)}},
+		{"switchover", []stepped{serve,
+			{in: core.Move{Reason: "switchover by ann"}, before: core.PhasePrimary, after: core.PhaseClosing},
+			{in: core.Done{}, before: core.PhaseClosing, after: core.PhaseUnverified, effects: []core.Effect{{Kind: core.PlanEnded}}},
+		}, []cluster.Event{opened, left("switchover by ann", true)}},
+		{"a switchover that is called off, then a failure", []stepped{serve,
+			{in: core.Move{Reason: "switchover by ann"}, before: core.PhasePrimary, after: core.PhaseClosing},
+			{in: core.Done{}, before: core.PhaseClosing, after: core.PhasePrimary, effects: []core.Effect{{Kind: core.PlanEnded, Reason: "too slow"}, {Kind: core.Serve, Term: 7}}},
+			{in: core.Tick{}, before: core.PhasePrimary, after: core.PhaseKilling, effects: kill("its disk is full")},
+		}, []cluster.Event{opened, left("its disk is full", false)}},
+		{"stopped", []stepped{serve,
+			{in: core.Stop{}, before: core.PhasePrimary, after: core.PhaseClosing},
+			{in: core.Done{}, before: core.PhaseClosing, after: core.PhaseStopping},
+		}, []cluster.Event{opened, left("its agent was stopped in order", true)}},
+		{"a replica's mysqld ends, twice the same", []stepped{
+			{in: core.MysqldExited{Reason: "mysqld ended"}, before: core.PhaseReplica, after: core.PhaseDown},
+			{in: core.MysqldExited{Reason: "mysqld ended"}, before: core.PhaseReplica, after: core.PhaseDown},
+			{in: core.MysqldExited{Reason: "mysqld ended: signal: killed"}, before: core.PhaseReplica, after: core.PhaseDown},
+		}, []cluster.Event{{Kind: cluster.EventMysqld, Why: "mysqld ended"}, {Kind: cluster.EventMysqld, Why: "mysqld ended: signal: killed"}}},
+		{"fenced by an operator, twice", []stepped{
+			{in: core.Fenced{Reason: "fenced by ann"}, before: core.PhaseReplica, after: core.PhaseKilling, effects: kill("fenced by ann")},
+			{in: core.Tick{}, before: core.PhaseKilling, after: core.PhaseFenced, reason: "fenced by ann"},
+			{in: core.Fenced{}, before: core.PhaseFenced, after: core.PhaseStarting},
+			{in: core.Fenced{Reason: "fenced by ann"}, before: core.PhaseReplica, after: core.PhaseFenced, reason: "fenced by ann"},
+		}, []cluster.Event{{Kind: cluster.EventFenced, Why: "fenced by ann"}, {Kind: cluster.EventUnfenced}, {Kind: cluster.EventFenced, Why: "fenced by ann"}}},
+		{"errant", []stepped{
+			{in: core.Done{}, before: core.PhaseUnverified, after: core.PhaseErrant, reason: "errant: u:1", effects: kill("errant: u:1")},
+		}, []cluster.Event{{Kind: cluster.EventErrant, Why: "errant: u:1"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, got := newChronicle(), []cluster.Event(nil)
+			now := time.Now()
+			for _, s := range tc.steps {
+				s.now = now
+				got = append(got, c.note(s)...)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/core"
+)
+
+const (
+	// historyFile holds what became of the nodes: lines as in audit.log.
+	historyFile = "history.log"
+	// historySince is the request for lines of another node's history.log, between agents.
+	historySince = "history.since"
+	// historyRowsMax bounds the rows of one answer.
+	historyRowsMax = 10_000
+)
+
+// historian gives the chronicle's events what only the shell knows. All but newest and
+// caughtUp is core's goroutine's.
+type historian struct {
+	chronicle *chronicle
+	// sign is the newest sign of an old primary, as of when this node was elected,
+	// and seen what had become of that node.
+	sign time.Time
+	from string
+	seen string
+	// leftAt is when this node was the primary last.
+	leftAt time.Time
+	// caughtUp is what the newest promotion applied before it opened.
+	caughtUp atomic.Pointer[catchUpDone]
+	newest   atomic.Pointer[historyTail]
+}
+
+// catchUpDone is how much a promotion applied, and how long that took.
+type catchUpDone struct {
+	transactions int64
+	took         time.Duration
+}
+
+// historyTail is the newest change of the primary, of the log at a count of its lines.
+type historyTail struct {
+	appended uint64
+	change   *cluster.HistoryRow
+}
+
+// chronicled has what follows from one step of core written into history.log.
+func (a *Agent) chronicled(s stepped) {
+	h := &a.history
+	if in, ok := s.in.(core.RaftChanged); ok && in.Leading && in.Term != h.chronicle.led && in.Term != h.chronicle.served {
+		a.lookBack()
+	}
+	for _, e := range h.chronicle.note(s) {
+		switch e.Kind {
+		case cluster.EventLeft:
+			h.leftAt = s.now
+		case cluster.EventPrimary:
+			e.From, e.Why = h.from, h.seen
+			if !h.sign.IsZero() {
+				e.NoWritesMs = max(1, s.now.Sub(h.sign).Milliseconds())
+			}
+			if c := h.caughtUp.Swap(nil); c != nil {
+				e.AppliedTransactions, e.AppliedMs = c.transactions, c.took.Milliseconds()
+			}
+		}
+		a.tellHistory(e)
+	}
+}
+
+// tellHistory notes an event for history.log. It does not block.
+func (a *Agent) tellHistory(e cluster.Event) {
+	a.state.note(cluster.AuditEntry{At: time.Now().UTC(), By: a.byItself(), What: string(e.Kind), Event: &e})
+}
+
+// lookBack notes, when this node is elected, what is known of the old primary.
+func (a *Agent) lookBack() {
+	h := &a.history
+	p := a.board.lastPrimary()
+	h.sign, h.from, h.seen = p.at, p.name, p.what(time.Now())
+	for _, at := range []time.Time{h.leftAt, a.lag.newestAt()} {
+		if at.After(h.sign) {
+			h.sign = at
+		}
+	}
+	if h.from == "" && !h.leftAt.IsZero() {
+		h.from = a.self.Name
+	}
+	if h.sign.IsZero() { // nothing was seen since this agent started
+		for _, s := range a.log.Segments() {
+			if s.LastTime > 0 {
+				h.sign = time.Unix(s.LastTime, 0)
+			}
+		}
+	}
+}
+
+// primarySeen is the newest sign of another node as the primary.
+type primarySeen struct {
+	id     cluster.NodeID
+	name   string
+	at     time.Time
+	status cluster.NodeStatus
+	up     bool
+}
+
+// lastPrimary returns which other node was the primary last, as far as it was heard.
+func (b *board) lastPrimary() primarySeen {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.seen
+	if p.id != 0 {
+		report := b.peers[p.id]
+		p.status, p.up = report.status, report.up
+	}
+	return p
+}
+
+// what says what has become of it, as far as this node can know.
+func (p primarySeen) what(now time.Time) string {
+	switch {
+	case p.id == 0:
+		return ""
+	case !p.up:
+		return fmt.Sprintf("the agent of %s is gone: its process or its host died", p.name)
+	case p.status.Role != cluster.RolePrimary && p.status.Reason != "":
+		return fmt.Sprintf("%s: %s", p.name, p.status.Reason)
+	}
+	return fmt.Sprintf("%s was not heard for %s", p.name, now.Sub(p.at).Round(10*time.Millisecond))
+}
+
+// lastChange returns the newest change of the primary, nil = none is known.
+func (a *Agent) lastChange() *cluster.HistoryRow {
+	appended := a.state.history.count()
+	if tail := a.history.newest.Load(); tail != nil && tail.appended == appended {
+		return tail.change
+	}
+	lines, err := a.state.history.newest(historyRowsMax)
+	if err != nil {
+		a.logger.Warn("read the history", "error", err)
+		return nil
+	}
+	tail := &historyTail{appended: appended}
+	for _, row := range cluster.History(lines) {
+		if row.ChangesPrimary() {
+			tail.change = &row
+		}
+	}
+	a.history.newest.Store(tail)
+	return tail.change
+}
+
+// controlHistory answers what has happened, newest rows.
+func (a *Agent) controlHistory(r control.Request) (done, error) {
+	var args cluster.HistoryRequest
+	if err := arguments(r, &args); err != nil {
+		return done{}, err
+	}
+	if args.Last < 1 || args.Last > historyRowsMax {
+		return done{}, control.Errorf(control.CodeInvalid, "%d rows: ask for 1 to %d", args.Last, historyRowsMax)
+	}
+	lines, err := a.state.history.newest(historyRowsMax)
+	if err != nil {
+		return done{}, err
+	}
+	rows := cluster.History(lines)
+	return done{result: rows[max(0, len(rows)-args.Last):], readOnly: true}, nil
+}

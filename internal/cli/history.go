@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// historyRowsMax is how many rows an agent gives at once.
+const historyRowsMax = 10_000
+
+// followWidth keeps the columns of rows in line that come one by one.
+const followWidth = 15
+
+func newHistoryCommand() *cobra.Command {
+	var o controlOptions
+	var last int
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "history [--last N] [--follow]",
+		Short: "Show what happened: failovers, switchovers, restarts, fences",
+		Long: `Prints what became of the nodes, oldest first: when, what, of which node, for how
+long no write was acknowledged, what the new primary applied before it opened, and
+why. Every node has every line, in history.log in its data directory; what happened
+on others comes within seconds, and after a node was away.
+
+"No writes" counts from the newest sign of the old primary: the last transaction that
+it committed, or its last status. On an idle cluster nobody may have missed anything.
+
+--json prints one object per line.`,
+		Example: `  quorate history
+  quorate history --last 5
+  quorate history --follow --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if follow {
+				return o.followHistory(cmd.Context(), cmd.OutOrStdout(), last)
+			}
+			rows, err := o.history(cmd.Context(), last)
+			if err != nil {
+				return err
+			}
+			return o.printHistory(cmd.OutOrStdout(), rows, true, 0)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().IntVar(&last, "last", 50, "how many lines")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, and print what happens, until Ctrl-C")
+	return cmd
+}
+
+func (o *controlOptions) history(ctx context.Context, last int) (rows []cluster.HistoryRow, err error) {
+	err = o.ask(ctx, "history", cluster.HistoryRequest{Last: last}, &rows)
+	return rows, err
+}
+
+// followHistory prints rows as they come. That nobody answers for a while is no end.
+func (o *controlOptions) followHistory(ctx context.Context, out io.Writer, last int) error {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	printed := map[string]bool{}
+	for first := true; ; first = false {
+		rows, err := o.history(ctx, last)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && first:
+			return err
+		case err == nil:
+			var fresh []cluster.HistoryRow
+			for _, r := range rows {
+				if key := fmt.Sprint(r.At.UnixNano(), r.What, r.Node); !printed[key] {
+					printed[key] = true
+					fresh = append(fresh, r)
+				}
+			}
+			if err := o.printHistory(out, fresh, first, followWidth); err != nil {
+				return err
+			}
+			last = historyRowsMax
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (o *controlOptions) printHistory(out io.Writer, rows []cluster.HistoryRow, head bool, cellWidthMin int) error {
+	if !o.asJSON {
+		return printText(out, historyTable(rows, head, cellWidthMin))
+	}
+	encoder := json.NewEncoder(out)
+	for _, r := range rows {
+		if err := encoder.Encode(r); err != nil {
+			return fmt.Errorf("print history: %w", err)
+		}
+	}
+	return nil
+}
+
+// historyTable shows one event in a line.
+func historyTable(rows []cluster.HistoryRow, head bool, cellWidthMin int) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, cellWidthMin, 0, 2, ' ', 0)
+	if head {
+		fmt.Fprintln(table, "TIME (UTC)\tWHAT\tNODE\tNO WRITES\tAPPLIED FIRST\tWHY")
+	}
+	for _, r := range rows {
+		applied := "-"
+		if r.AppliedTransactions > 0 {
+			applied = fmt.Sprintf("%d tx in %s", r.AppliedTransactions, shortDuration(r.AppliedMs))
+		}
+		fmt.Fprintln(table, strings.Join([]string{
+			r.At.UTC().Format(time.DateTime), string(r.What), historyNode(r), noWrites(r), applied, oneLine(r.Why),
+		}, "\t"))
+	}
+	table.Flush() // it writes to memory
+	lines := strings.Split(text.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// historyNode says who it was, of a change of the primary from whom to whom.
+func historyNode(r cluster.HistoryRow) string {
+	switch {
+	case r.From == "" || r.From == r.Node:
+		return r.Node
+	case r.Node == "":
+		return r.From + " -> none"
+	}
+	return r.From + " -> " + r.Node
+}
+
+func noWrites(r cluster.HistoryRow) string {
+	if r.NoWritesMs == 0 {
+		return "-"
+	}
+	return shortDuration(r.NoWritesMs)
+}
+
+// shortDuration prints milliseconds as 66ms, 1.6s or 4m12s.
+func shortDuration(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < time.Second:
+		return d.String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// lastChangeLine says in a line when and why the primary changed last; "" = it is not
+// known.
+func lastChangeLine(r *cluster.HistoryRow) string {
+	if r == nil {
+		return ""
+	}
+	line := fmt.Sprintf("last %s: %s UTC, %s", r.What, r.At.UTC().Format(time.DateTime), historyNode(*r))
+	if r.What == cluster.HistoryFirst || r.What == cluster.HistoryLost {
+		line = fmt.Sprintf("%s: %s UTC, %s", r.What, r.At.UTC().Format(time.DateTime), historyNode(*r))
+	}
+	if r.Why != "" {
+		line += ", " + oneLine(r.Why)
+	}
+	if r.NoWritesMs > 0 {
+		line += ", no writes for " + shortDuration(r.NoWritesMs)
+	}
+	return line + " (quorate history)\n"
+}
