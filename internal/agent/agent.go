@@ -112,6 +112,9 @@ type Agent struct {
 	settled bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.
 	out *recovery.Report
+	// oldBytes is how large what is below old/ is, by directory: while the node joins
+	// the joiner's, then runOld's.
+	oldBytes map[string]int64
 	// leaderless counts the looks of runMembers without a leader.
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
@@ -436,6 +439,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runMembers(upperCtx) })
 	upper.Go(func() error { return a.runSource(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })
+	upper.Go(func() error { return a.runOld(upperCtx) })
 	upper.Go(func() error { return a.runPurge(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()

@@ -61,6 +61,9 @@ type identity struct {
 	// belongs to a cluster that was recovered, which its cluster.json alone says.
 	Superseded *cluster.Recovery `json:"superseded,omitempty"`
 	Recovered  bool              `json:"recovered,omitempty"`
+	// GivenUp is what is here still of before this node was to be rebuilt; nil =
+	// nothing is. It is moved away before anything is made anew.
+	GivenUp *givenUp `json:"given_up,omitempty"`
 }
 
 // dataDir is the agent's data directory.
@@ -406,7 +409,7 @@ func (d *dataDir) askedEmpty(id cluster.NodeID) time.Time {
 }
 
 // rebuild notes durably that everything here is to be made anew, under a new
-// instance. Nothing is removed yet: that is join's.
+// instance. Nothing is moved away yet: that is join's.
 func (d *dataDir) rebuild(instance string) error {
 	if raw, err := hex.DecodeString(instance); err != nil || len(raw) != 16 {
 		return fmt.Errorf("rebuild this node: %q is no instance of a data directory", instance)
@@ -414,6 +417,7 @@ func (d *dataDir) rebuild(instance string) error {
 	if err := os.MkdirAll(d.path, 0o755); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
+	d.identity.GivenUp = d.giveUp(time.Now())
 	d.identity.Instance, d.identity.Joining, d.identity.Log, d.identity.State = instance, true, false, false
 	d.identity.Superseded = nil
 	return writeJSON(d.join(identityFile), d.identity)

@@ -25,6 +25,7 @@
 //	  log/            package seglog
 //	  mysql/          package mysqld
 //	  seed/           a mysqld's directory, while this node copies another one's data
+//	  old/            what this node had before it was rebuilt, a directory each
 //	  secrets.toml    the internal accounts' passwords (package mysqld), mode 0600
 //
 // # Goroutines (all under Run)
@@ -40,6 +41,7 @@
 //	disk        writes to mysqld's disk, to notice one that hangs
 //	durable     makes what mysqld has durable and notes it, for purging
 //	purge       removes the segments that nobody needs
+//	old         deletes what is below old/, once its time is over or the disk gets full
 //	process     one per mysqld: reports its end
 //
 // A logger has no mysqld, and none of what belongs to one: feed, watch, durable,

@@ -44,13 +44,19 @@ const (
 // purges anything meanwhile that it knows this node as a member. What purged before
 // that was committed, and so is in the copy, or before its beginning.
 //
-// A node that is stopped in between begins anew: nothing was promised.
+// A node that is stopped in between begins anew: nothing was promised, so what it has
+// copied is nobody's, and is deleted. What it had before, if it is rebuilt, it moves
+// away first (setAside).
 func (a *Agent) join(ctx context.Context) error {
 	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
 	a.board.setRole(cluster.RoleJoining, "")
+	if err := a.data.setAside(); err != nil {
+		return err
+	}
 	if err := a.data.forgetPeers(); err != nil {
 		return err
 	}
+	a.tidyOld(time.Now(), a.data.disk)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	eg, ctx := errgroup.WithContext(ctx)
@@ -98,6 +104,9 @@ func (j *joiner) run(ctx context.Context) error {
 			return j.a.leaving.Load()
 		case errors.Is(err, seglog.ErrFailed):
 			return fmt.Errorf("make the log: %w", err)
+		}
+		if j.copying && noSpace(err) {
+			j.a.freeOld()
 		}
 		j.say(cluster.Seed{Phase: cluster.SeedWaiting}, err.Error())
 		if err.Error() != said {
@@ -258,7 +267,7 @@ func (p seedPlan) cost() float64 {
 // wipe removes what an earlier try has left.
 func (j *joiner) wipe() error {
 	d := j.a.data
-	if !d.identity.Joining {
+	if !d.identity.Joining || d.identity.GivenUp != nil {
 		return errors.New("this node's data directory is in use: nothing is removed")
 	}
 	for _, name := range []string{"log", "mysql", seedDir, stateFile, durableFile} {
@@ -362,6 +371,7 @@ func (j *joiner) watchData(ctx context.Context, p *mysqld.Process, s cluster.See
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			j.a.tidyOld(time.Now(), j.a.data.disk)
 		}
 		if time.Since(went) > seedStallMax {
 			j.a.logger.Error("the copy of the data goes no further: it is given up", "from", s.From, "for", seedStallMax)

@@ -235,6 +235,10 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 			reasons = append(reasons, oneLine(r.about+r.text))
 		}
 	}
+	for _, o := range n.Old {
+		reasons = append(reasons, fmt.Sprintf("what it had before it was rebuilt: %s in %s, until %s, or until the disk is nearly full; rm -r it if it is of no use",
+			shortBytes(o.Bytes), oneLine(o.Dir), o.Until.UTC().Format(time.DateOnly)))
+	}
 	return reasons
 }
 

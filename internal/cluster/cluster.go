@@ -135,6 +135,15 @@ type Seed struct {
 	Seconds float64 `json:"seconds_left"`
 }
 
+// OldData is what a node had before it was rebuilt.
+type OldData struct {
+	// Dir is a path on its host. It may be deleted at any time.
+	Dir   string `json:"dir"`
+	Bytes int64  `json:"bytes"`
+	// Until is when the node deletes it by itself; earlier if its disk gets full.
+	Until time.Time `json:"until"`
+}
+
 // NodeStatus is what a node says of itself. Nodes send it to each other, so
 // any agent can show the whole cluster.
 type NodeStatus struct {
@@ -192,6 +201,8 @@ type NodeStatus struct {
 	LogSegments int    `json:"log_segments"`
 	// Seed says how far a node is that joins; nil: it does not.
 	Seed *Seed `json:"seed,omitempty"`
+	// Old is what the node has given up to be rebuilt, and keeps for a while.
+	Old []OldData `json:"old,omitempty"`
 	// LogState says how the log is; LogDetail is a sentence where it is not ok.
 	LogState  LogState `json:"log_state,omitempty"`
 	LogDetail string   `json:"log_detail,omitempty"`

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // CloneUser is the account with which the mysqld of another node copies the data of
@@ -35,6 +37,13 @@ func (c Config) cloneStatements() []string {
 		"GRANT BACKUP_ADMIN, SYSTEM_USER, CONNECTION_ADMIN ON *.* TO " + name,
 	}
 }
+
+// ErrNoSpace means that the disk has too little space for a clone, by the server's
+// estimate: nothing was copied.
+var ErrNoSpace = errors.New("mysqld: too little space for a clone")
+
+// errCloneDiskSpace is ER_CLONE_DISK_SPACE.
+const errCloneDiskSpace = 3873
 
 // CloneSource is where data are copied from.
 type CloneSource struct {
@@ -64,8 +73,12 @@ func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
 	}
 	// Its parts are no parameters: host and port are an address, the password has
 	// no character that would need an escape.
-	return a.exec(ctx, "clone", fmt.Sprintf("CLONE INSTANCE FROM '%s'@'%s':%s IDENTIFIED BY '%s' DATA DIRECTORY = '%s'",
+	err = a.exec(ctx, "clone", fmt.Sprintf("CLONE INSTANCE FROM '%s'@'%s':%s IDENTIFIED BY '%s' DATA DIRECTORY = '%s'",
 		CloneUser, host, port, from.Password, dir))
+	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) && server.Number == errCloneDiskSpace {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return err
 }
 
 // CloneProgress returns how many bytes of a clone under way were copied, and the

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -342,6 +344,29 @@ func (f *fixture) rebuildRunning(t *testing.T, ctx context.Context) {
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	f.check(t, ctx)
+	f.keptOld(t, ctx, i)
+}
+
+// keptOld: what a node had before it was rebuilt is there still, and its status says
+// where. Its log is sound.
+func (f *fixture) keptOld(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
+	old := f.status(t, ctx, i).Old
+	if len(old) != 1 || old[0].Bytes == 0 || filepath.Dir(filepath.Dir(old[0].Dir)) != f.DataDir(i) {
+		t.Fatalf("the status says %+v", old)
+	}
+	for _, name := range []string{"identity.json", "cluster.json", "peers.json", "mysql/data/ibdata1"} {
+		if _, err := os.Stat(filepath.Join(old[0].Dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	verify := exec.CommandContext(ctx, os.Getenv(binaryVariable), "log", "verify", "--dir", filepath.Join(old[0].Dir, "log"))
+	if out, err := verify.CombinedOutput(); err != nil {
+		t.Errorf("log verify: %v: %s", err, out)
+	}
+	if out := f.must(t, ctx, i, "status"); !strings.Contains(out, "what it had before it was rebuilt: ") || !strings.Contains(out, old[0].Dir) {
+		t.Errorf("status: %s", out)
+	}
 }
 
 // rebuildLostDisk: the cluster refuses a node that comes back with nothing, until it

@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/seglog"
+)
+
+// A node that is rebuilt gives up what it has. None of that is deleted at once: it is
+// moved into a directory of its own below old/, by renames, and kept for a while. So
+// what a person has ordered by mistake can be taken back by a person.
+
+const (
+	// oldDir holds what was given up, a directory each: TIME-REASON.
+	oldDir = "old"
+	// oldDeleting ends the name of one that is being deleted.
+	oldDeleting   = ".deleting"
+	oldTimeFormat = "20060102T150405Z"
+	oldEvery      = time.Minute
+
+	// oldMax and oldKeptFor bound what is kept, and so does the disk: of it one
+	// part in oldFreePart stays free.
+	oldMax      = 2
+	oldKeptFor  = 7 * 24 * time.Hour
+	oldFreePart = 10
+)
+
+// givenUp is what a node has given up, and not moved away so far.
+type givenUp struct {
+	// Dir is where it goes to, below old/.
+	Dir string `json:"dir"`
+	// Identity is what identity.json was.
+	Identity identity `json:"identity"`
+}
+
+// giveUp names what a node gives up that is rebuilt; nil = it has nothing, or what is
+// left of an earlier try to join, which is nobody's.
+func (d *dataDir) giveUp(now time.Time) *givenUp {
+	id := d.identity
+	if id.Joining {
+		return id.GivenUp
+	}
+	if !id.Log && !fileExists(d.join("log")) && !fileExists(d.join("mysql")) {
+		return nil
+	}
+	reason := "rebuild"
+	if id.Superseded != nil {
+		reason = "recovered"
+	}
+	return &givenUp{Dir: now.UTC().Format(oldTimeFormat) + "-" + reason, Identity: id}
+}
+
+// setAside moves away what this node has given up. It can be done again, from the
+// beginning, wherever it was interrupted.
+func (d *dataDir) setAside() error {
+	for _, step := range d.setAsideSteps() {
+		if err := step(); err != nil {
+			return fmt.Errorf("move away what this node had before it is rebuilt: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *dataDir) setAsideSteps() (steps []func() error) {
+	if d.identity.GivenUp == nil {
+		return nil
+	}
+	to := d.join(oldDir, d.identity.GivenUp.Dir)
+	steps = append(steps,
+		func() error { return os.MkdirAll(to, errantDirPermissions) },
+		func() error { return errors.Join(syncDir(d.path), syncDir(d.join(oldDir))) },
+		func() error { return writeJSON(filepath.Join(to, identityFile), d.identity.GivenUp.Identity) },
+	)
+	for _, name := range []string{"mysql", durableFile, stateFile, peersFile, metFile, "log"} {
+		steps = append(steps, func() error {
+			if name == metFile && fileExists(filepath.Join(to, name)) {
+				return nil // a start in between has made a new one
+			}
+			err := os.Rename(d.join(name), filepath.Join(to, name))
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil // it was moved before, or there is none
+			case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV):
+				return fmt.Errorf("%w: it is a file system of its own: move what is in it elsewhere, and unmount it", err)
+			}
+			return err
+		})
+	}
+	return append(steps,
+		func() error { return errors.Join(syncDir(to), syncDir(d.path)) },
+		func() error {
+			d.identity.GivenUp = nil
+			return writeJSON(d.join(identityFile), d.identity)
+		})
+}
+
+// oldData is one directory below old/.
+type oldData struct {
+	dir string // its name
+	at  time.Time
+}
+
+// listOld returns what is below old/, oldest first. What has other names is not the
+// agent's.
+func (d *dataDir) listOld() (all []oldData, err error) {
+	entries, err := os.ReadDir(d.join(oldDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for data of before: %w", err)
+	}
+	for _, e := range entries {
+		text, _, _ := strings.Cut(e.Name(), "-")
+		at, err := time.Parse(oldTimeFormat, text)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(e.Name(), oldDeleting): // a crash has ended that
+			if err := os.RemoveAll(d.join(oldDir, e.Name())); err != nil {
+				return nil, fmt.Errorf("delete data of before: %w", err)
+			}
+		default:
+			all = append(all, oldData{dir: e.Name(), at: at})
+		}
+	}
+	return all, nil
+}
+
+// oldToGo says why the first of these, the oldest, is to be deleted; "" = it stays.
+// member: the node is well, and a member, over the data that it has now.
+func oldToGo(all []oldData, now time.Time, member bool, free, total uint64) (why string) {
+	switch {
+	case len(all) == 0:
+		return ""
+	case len(all) > oldMax:
+		return fmt.Sprintf("%d newer ones are kept", oldMax)
+	case member && now.Sub(all[0].at) > oldKeptFor:
+		return fmt.Sprintf("the node has been a member again, and %d days are over", oldKeptFor/(24*time.Hour))
+	case free < total/oldFreePart:
+		return fmt.Sprintf("less than one part in %d of the disk is free", oldFreePart)
+	}
+	return ""
+}
+
+// disk returns the free bytes of the data directory's disk, and all.
+func (d *dataDir) disk() (free, total uint64, err error) {
+	var disk unix.Statfs_t
+	err = unix.Statfs(d.path, &disk)
+	return disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize), err
+}
+
+// tidyOld deletes what is not to be kept any longer, and shows the rest. disk asks for
+// the free bytes and all. Errors are logged: nothing depends on it.
+func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err error)) {
+	role := a.board.own().Role
+	member := role == cluster.RoleReplica || role == cluster.RolePrimary || role == cluster.RoleLogger
+	for {
+		all, err := a.data.listOld()
+		free, total, diskErr := disk()
+		if err = errors.Join(err, diskErr); err != nil {
+			a.logger.Warn("look after the data of before", "error", err)
+			return
+		}
+		why := oldToGo(all, now, member, free, total)
+		if why == "" {
+			a.showOld(all)
+			return
+		}
+		if err := a.deleteOld(all[0], why); err != nil {
+			a.logger.Warn("delete data of before", "dir", all[0].dir, "error", err)
+			return
+		}
+	}
+}
+
+// deleteOld deletes one. A crash in between leaves a name by which it is not taken for
+// whole.
+func (a *Agent) deleteOld(o oldData, why string) error {
+	path := a.data.join(oldDir, o.dir)
+	text := fmt.Sprintf("delete the data of before in %s: %s", path, why)
+	a.logger.Warn(text)
+	if err := os.Rename(path, path+oldDeleting); err != nil {
+		return err
+	}
+	a.state.note(cluster.AuditEntry{At: time.Now().UTC().Truncate(time.Millisecond), By: a.byItself(), What: text, Result: "done"})
+	return os.RemoveAll(path + oldDeleting)
+}
+
+// freeOld deletes all of it: a copy of another node's data needs the space.
+func (a *Agent) freeOld() {
+	all, err := a.data.listOld()
+	for _, o := range all {
+		err = errors.Join(err, a.deleteOld(o, "the copy of another node's data needs the space"))
+	}
+	if err != nil {
+		a.logger.Warn("make room for the data of another node", "error", err)
+	}
+}
+
+// noSpace tells whether a copy found too little space.
+func noSpace(err error) bool {
+	return errors.Is(err, mysqld.ErrNoSpace) || errors.Is(err, seglog.ErrFull) || errors.Is(err, unix.ENOSPC)
+}
+
+// showOld puts it into the status.
+func (a *Agent) showOld(all []oldData) {
+	shown := make([]cluster.OldData, 0, len(all))
+	for _, o := range all {
+		path := a.data.join(oldDir, o.dir)
+		if _, ok := a.oldBytes[o.dir]; !ok {
+			bytes := int64(0)
+			err := filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
+				if err != nil || e.IsDir() {
+					return err
+				}
+				info, err := e.Info()
+				if err == nil {
+					bytes += info.Size()
+				}
+				return err
+			})
+			if err != nil {
+				continue // a person deletes it
+			}
+			if a.oldBytes == nil {
+				a.oldBytes = map[string]int64{}
+			}
+			a.oldBytes[o.dir] = bytes
+		}
+		shown = append(shown, cluster.OldData{Dir: path, Bytes: a.oldBytes[o.dir], Until: o.at.Add(oldKeptFor)})
+	}
+	a.board.update(func(s *cluster.NodeStatus) { s.Old = shown })
+}
+
+// runOld looks after the data of before, until ctx ends.
+func (a *Agent) runOld(ctx context.Context) error {
+	a.tidyOld(time.Now(), a.data.disk)
+	return every(ctx, oldEvery, func() error { a.tidyOld(time.Now(), a.data.disk); return nil })
+}
