@@ -523,11 +523,12 @@ func sizeOf(m *pb.Message) (entries, bytes int) {
 // append makes a batch durable. What came meanwhile, while the disk was full,
 // comes next.
 func (n *Node) append(ctx context.Context, batch []*pb.Message) (next []*pb.Message, err error) {
-	for _, run := range AppendRuns(batch) {
-		err := n.cfg.Log.Append(run.Entries, newest(run.HardState, n.cfg.Log.HardState()))
+	runs := AppendRuns(batch)
+	for i, run := range runs {
+		err := n.appendRun(run)
 		if errors.Is(err, seglog.ErrFull) {
 			var held []*pb.Message
-			held, err = n.waitForSpace(ctx, run, err)
+			held, err = n.waitForSpace(ctx, runs[i:], err)
 			next = append(next, held...)
 		}
 		if err != nil {
@@ -537,39 +538,39 @@ func (n *Node) append(ctx context.Context, batch []*pb.Message) (next []*pb.Mess
 	return next, nil
 }
 
-// newest returns hs, with the term and vote of stored where that is newer: votes
-// overtake entries while the disk is full.
-func newest(hs *seglog.HardState, stored seglog.HardState) *seglog.HardState {
-	if hs != nil && (hs.Term < stored.Term || hs.Term == stored.Term && hs.Vote == 0) {
-		return &seglog.HardState{Term: stored.Term, Vote: stored.Vote, Commit: max(hs.Commit, stored.Commit)}
-	}
-	return hs
+func (n *Node) appendRun(run AppendRun) error {
+	return n.cfg.Log.Append(run.Entries, run.Newest(n.cfg.Log.HardState()))
 }
 
-// waitForSpace tries a run again until the disk has space for it. Nothing that
-// rests on it is answered. Meanwhile the node goes on to vote: the hard state has
-// its place on the disk. It returns the messages with entries that have come,
-// which are as many as raft lets be under way.
-func (n *Node) waitForSpace(ctx context.Context, run AppendRun, full error) (held []*pb.Message, err error) {
+// waitForSpace tries the first of runs again until the disk has space for it;
+// FullDisk decides what goes on meanwhile. It returns the messages with entries
+// that have come, which are as many as raft lets be under way.
+func (n *Node) waitForSpace(ctx context.Context, runs []AppendRun, full error) (held []*pb.Message, err error) {
 	n.full.Store(true)
 	n.cfg.OnFull(full)
+	waiting := NewFullDisk(n.cfg.Self, runs)
 	retry := time.NewTicker(fullRetryInterval)
 	defer retry.Stop()
-	for {
+	for votes := []*pb.Message(nil); ; {
+		err := n.storeVote(waiting)
+		if err == nil {
+			n.answer(votes)
+		} else if !errors.Is(err, seglog.ErrFull) {
+			return nil, err
+		}
+		votes = nil // sent, or never: the disk did not even take them
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case m := <-n.appends:
-			if err := n.vote(m); err != nil {
-				return nil, err
-			}
-			if len(m.GetEntries()) > 0 {
+			var waits bool
+			if votes, waits = waiting.Take(m); waits {
 				held = append(held, m)
 			}
 			continue
 		case <-retry.C:
 		}
-		err := n.cfg.Log.Append(run.Entries, newest(run.HardState, n.cfg.Log.HardState()))
+		err = n.appendRun(runs[0])
 		if errors.Is(err, seglog.ErrFull) {
 			continue
 		}
@@ -581,57 +582,20 @@ func (n *Node) waitForSpace(ctx context.Context, run AppendRun, full error) (hel
 	}
 }
 
-// vote stores the term and vote of a message that waits for space, and sends the
-// votes that rest on nothing else.
-func (n *Node) vote(m *pb.Message) error {
-	if stored := n.cfg.Log.HardState(); m.Term != nil {
-		hs := newest(&seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote()}, stored)
-		hs.Commit = stored.Commit // what it covers may not be here so far
-		if err := n.cfg.Log.Append(nil, hs); err != nil {
-			return err
-		}
-	}
-	var votes, rest []*pb.Message
-	for _, r := range m.GetResponses() {
-		if t := r.GetType(); r.GetTo() != uint64(n.cfg.Self) && (t == pb.MsgVoteResp || t == pb.MsgPreVoteResp) {
-			votes = append(votes, r)
-		} else {
-			rest = append(rest, r)
-		}
-	}
-	m.Responses = rest
-	if len(votes) > 0 {
-		n.cfg.Send(votes)
+// storeVote stores the term and vote of what waits for space.
+func (n *Node) storeVote(waiting *FullDisk) error {
+	if hs := waiting.Vote(n.cfg.Log.HardState()); hs != nil {
+		return n.cfg.Log.Append(nil, hs)
 	}
 	return nil
 }
 
-// AppendRun is one append to the log: contiguous entries, and the hard state
-// that comes after them, or nil.
-type AppendRun struct {
-	Entries   []seglog.Entry
-	HardState *seglog.HardState
-}
-
-// AppendRuns turns storage messages into appends, in order: usually one for
-// all. Their responses are due once all runs are durable.
-func AppendRuns(batch []*pb.Message) (runs []AppendRun) {
-	var run AppendRun
-	for _, m := range batch {
-		es := m.GetEntries()
-		if n := len(run.Entries); n > 0 && len(es) > 0 && es[0].GetIndex() != run.Entries[n-1].Index+1 {
-			runs = append(runs, run)
-			run = AppendRun{}
-		}
-		run.Entries = fromRaft(run.Entries, es)
-		if m.Term != nil {
-			run.HardState = &seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}
-		}
+// answer sends responses of the log to peers.
+func (n *Node) answer(responses []*pb.Message) {
+	if len(responses) > 0 {
+		CheckAnswers(responses, n.cfg.Log.HardState())
+		n.cfg.Send(responses)
 	}
-	if len(run.Entries) > 0 || run.HardState != nil {
-		runs = append(runs, run)
-	}
-	return runs
 }
 
 func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
@@ -645,9 +609,7 @@ func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
 			}
 		}
 	}
-	if len(peers) > 0 {
-		n.cfg.Send(peers)
-	}
+	n.answer(peers)
 	if len(self) == 0 {
 		return nil
 	}

@@ -44,7 +44,7 @@ type loop struct {
 	appends        []*pb.Message
 	writing        []*pb.Message         // nil: the append goroutine waits
 	runs           []consensus.AppendRun // of writing, not yet durable
-	full           bool
+	full           *consensus.FullDisk   // nil: there is space
 	writingSince   time.Duration
 	diskCheckAfter time.Duration
 
@@ -153,7 +153,7 @@ func (l *loop) takeTick() {
 // checkDisk reports a leader's log that does not answer.
 func (l *loop) checkDisk() {
 	now := l.a.n.now()
-	if l.writing == nil || l.full || now-l.writingSince < electionTimeout || now < l.diskCheckAfter || !l.a.group.Role().Leading {
+	if l.writing == nil || l.full != nil || now-l.writingSince < electionTimeout || now < l.diskCheckAfter || !l.a.group.Role().Leading {
 		return
 	}
 	l.diskCheckAfter = now + electionTimeout
@@ -212,7 +212,7 @@ func (l *loop) drain() {
 		l.send(out.Send)
 		l.appends = append(l.appends, out.Append...)
 		l.write()
-		if l.full {
+		if l.full != nil {
 			l.voteWhileFull()
 		}
 		l.report(out)
@@ -321,8 +321,8 @@ func (l *loop) written() {
 	batch := l.writing
 	err := l.append()
 	if errors.Is(err, seglog.ErrFull) {
-		if !l.full {
-			l.full = true
+		if l.full == nil {
+			l.full = consensus.NewFullDisk(l.a.n.id, l.runs)
 			l.a.onFull(err.Error())
 		}
 		l.voteWhileFull()
@@ -334,8 +334,8 @@ func (l *loop) written() {
 		l.a.exit(err.Error())
 		return
 	}
-	if l.full {
-		l.full = false
+	if l.full != nil {
+		l.full = nil
 		l.a.onFull("")
 	}
 	l.writing = nil
@@ -349,7 +349,7 @@ func (l *loop) written() {
 			}
 		}
 	}
-	l.send(peers)
+	l.answer(peers)
 	if len(self) > 0 {
 		l.responses = append(l.responses, self)
 		l.wake()
@@ -357,51 +357,38 @@ func (l *loop) written() {
 	l.write()
 }
 
-// voteWhileFull stores the terms and votes of what waits for space, and sends the
-// votes that rest on nothing else.
+// voteWhileFull does what consensus.FullDisk says with what waits for space.
 func (l *loop) voteWhileFull() {
-	held := l.appends[:0]
+	held, votes := l.appends[:0], []*pb.Message(nil)
 	for _, m := range l.appends {
-		if m.Term != nil {
-			stored := l.a.log.HardState()
-			hs := newest(&seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote()}, stored)
-			hs.Commit = stored.Commit
-			if err := l.a.log.Append(nil, hs); err != nil {
-				l.a.n.w.fail("log", "n%d: store a vote on a full disk: %v", l.a.n.id, err)
-			}
-			l.a.n.durable.appended(consensus.AppendRun{HardState: hs})
-		}
-		var votes, rest []*pb.Message
-		for _, r := range m.GetResponses() {
-			t := r.GetType()
-			if cluster.NodeID(r.GetTo()) != l.a.n.id && (t == pb.MsgVoteResp || t == pb.MsgPreVoteResp) {
-				votes = append(votes, r)
-			} else {
-				rest = append(rest, r)
-			}
-		}
-		m.Responses = rest
-		l.send(votes)
-		if len(m.GetEntries()) > 0 {
+		given, waits := l.full.Take(m)
+		votes = append(votes, given...)
+		if waits {
 			held = append(held, m)
 		}
 	}
 	l.appends = held
+	if hs := l.full.Vote(l.a.log.HardState()); hs != nil {
+		if err := l.a.log.Append(nil, hs); errors.Is(err, seglog.ErrFull) {
+			return // the votes are not given
+		} else if err != nil {
+			l.a.n.w.fail("log", "n%d: store a vote on a full disk: %v", l.a.n.id, err)
+		}
+		l.a.n.durable.appended(consensus.AppendRun{HardState: hs})
+	}
+	l.answer(votes)
 }
 
-// newest returns hs, with the term and vote of stored where that is newer: votes
-// overtake entries while the disk is full.
-func newest(hs *seglog.HardState, stored seglog.HardState) *seglog.HardState {
-	if hs != nil && (hs.Term < stored.Term || hs.Term == stored.Term && hs.Vote == 0) {
-		return &seglog.HardState{Term: stored.Term, Vote: stored.Vote, Commit: max(hs.Commit, stored.Commit)}
-	}
-	return hs
+// answer sends responses of the log to peers.
+func (l *loop) answer(responses []*pb.Message) {
+	consensus.CheckAnswers(responses, l.a.log.HardState())
+	l.send(responses)
 }
 
 // append makes durable what is left of the batch.
 func (l *loop) append() error {
 	for ; len(l.runs) > 0; l.runs = l.runs[1:] {
-		l.runs[0].HardState = newest(l.runs[0].HardState, l.a.log.HardState())
+		l.runs[0].HardState = l.runs[0].Newest(l.a.log.HardState())
 		if err := l.a.log.Append(l.runs[0].Entries, l.runs[0].HardState); err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ const (
 	ackQueueFile  = "internal/tap/ackqueue.go"
 	batchFile     = "internal/tap/batch.go"
 	machineFile   = "internal/tap/machine.go"
+	fullDiskFile  = "internal/consensus/fulldisk.go"
 	groupFile     = "internal/consensus/group.go"
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
@@ -161,6 +162,10 @@ func electing() []mutation {
 		{
 			name: "skip-vote-fsync", what: "a vote is not on disk when it is given", seeds: 20, nodes: 3,
 			edits: one(stateFile, "\tif mustSync {\n\t\tif err := s.file", "\tif false {\n\t\tif err := s.file"),
+		},
+		{
+			name: "full-disk-forgets-votes", what: "a node whose disk is full votes without storing it", seeds: 40, nodes: 3,
+			edits: one(fullDiskFile, "\tif hs == nil || hs.Term == stored.Term &&", "\tif hs == nil || hs.Term >= stored.Term || hs.Term == stored.Term &&"),
 		},
 		{
 			name: "vote-after-restart", what: "a restarted node votes at once", seeds: 60, nodes: 3,
