@@ -224,3 +224,120 @@ func TestHealKeepsItsPromises(t *testing.T) {
 	}()
 	_ = l.FinishHealing(HardState{Term: h.Promised.Term, Vote: h.Promised.Vote, Commit: h.Promised.Commit - 1})
 }
+
+// badSector is a file system on whose disk one page of a file cannot be read, as
+// long as the file has it and its name.
+type badSector struct {
+	vfs.FS
+	name string
+	at   int64
+	gone bool
+}
+
+type badSectorFile struct {
+	vfs.File
+	fs *badSector
+}
+
+func (b *badSector) file(name string, f vfs.File, err error) (vfs.File, error) {
+	if err == nil && filepath.Base(name) == b.name {
+		f = badSectorFile{f, b}
+	}
+	return f, err
+}
+
+func (b *badSector) Open(name string) (vfs.File, error) {
+	f, err := b.FS.Open(name)
+	return b.file(name, f, err)
+}
+
+func (b *badSector) OpenReadWrite(name string) (vfs.File, error) {
+	f, err := b.FS.OpenReadWrite(name)
+	return b.file(name, f, err)
+}
+
+func (b *badSector) Rename(oldname, newname string) error {
+	b.gone = b.gone || filepath.Base(oldname) == b.name
+	return b.FS.Rename(oldname, newname)
+}
+
+func (f badSectorFile) Truncate(size int64) error {
+	f.fs.gone = f.fs.gone || size <= f.fs.at
+	return f.File.Truncate(size)
+}
+
+// ReadAt reads up to the page of the sector, as Linux does.
+func (f badSectorFile) ReadAt(p []byte, offset int64) (int, error) {
+	page := f.fs.at &^ 4095
+	if f.fs.gone || offset >= page+4096 || offset+int64(len(p)) <= page {
+		return f.File.ReadAt(p, offset)
+	}
+	if offset >= page {
+		return 0, syscall.EIO
+	}
+	n, err := f.File.ReadAt(p[:page-offset], offset)
+	if err == nil {
+		err = syscall.EIO
+	}
+	return n, err
+}
+
+// TestUnreadableSectorOfTheActiveSegment: it is corruption wherever it is, also in
+// the zeros behind the records, and also where no window begins with it. A torn
+// tail would be cut, and the node vote without what it has acknowledged.
+func TestUnreadableSectorOfTheActiveSegment(t *testing.T) {
+	const entryBytes = 40 << 10
+	disk := vfs.NewMem()
+	options := Options{FS: disk, Dir: testDir, Identity: testIdentity(), CacheBytesMax: 1}
+	l := mustOpen(t, options)
+	var entries []Entry
+	var ends []int64 // of the records; ends[0] is the header's
+	ends = append(ends, l.tail().end)
+	for i := uint64(1); i <= 60; i++ {
+		e := Entry{Index: i, Term: 1, Type: raftNormal + 1, Data: make([]byte, entryBytes)}
+		entries = append(entries, e)
+		mustAppend(t, l, &HardState{Term: 1, Commit: i}, e)
+		ends = append(ends, l.tail().end)
+	}
+	end, prepared := l.tail().end, l.writer.prepared
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if end < 2*windowBytes || prepared < end+windowBytes {
+		t.Fatalf("records up to %d, zeros up to %d: too little to test", end, prepared)
+	}
+	for _, c := range []struct {
+		name string
+		at   int64
+	}{
+		{"header", 4}, {"first record", ends[0] + 4096}, {"in the first window", windowBytes - 1}, {"in the second window", windowBytes + 7*4096},
+		{"in the third window", 2*windowBytes + 9*4096}, {"the last record", end - 1}, {"the first zeros", end + 4096}, {"zeros", end + windowBytes/2},
+		{"zeros of a later window", end + windowBytes + 4096}, {"the last zeros", prepared - 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := options
+			o.FS = &badSector{FS: disk.CrashClone(1), name: segmentName(1), at: c.at}
+			whole := 0 // records before the page
+			for whole < len(entries) && ends[whole+1] <= c.at&^4095 {
+				whole++
+			}
+			_, err := Open(o)
+			damage, ok := errors.AsType[*CorruptError](err)
+			if !ok {
+				t.Fatalf("open: %v", err)
+			}
+			if want := ends[whole]; c.at >= ends[0] && (damage.Offset != want || damage.Index != uint64(whole+1)) {
+				t.Errorf("damaged at offset %d, index %d, not %d, %d", damage.Offset, damage.Index, want, whole+1)
+			}
+			o.Heal = true
+			l := mustOpen(t, o)
+			if got := l.LastIndex(); got != uint64(whole) {
+				t.Fatalf("%d entries are kept, %d are whole", got, whole)
+			}
+			if s := l.Stats(); s.TornBytes != 0 {
+				t.Errorf("%d bytes were called a torn tail", s.TornBytes)
+			}
+			finish(t, l, entries)
+		})
+	}
+}

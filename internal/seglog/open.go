@@ -251,10 +251,18 @@ func (r *recovered) fits(h *segmentHeader) bool {
 }
 
 // judgeTail decides whether what ended the scan of the last segment is its
-// prepared zeros, a torn tail, or corruption, and reads the last group.
+// prepared zeros, a torn tail, or corruption, and reads the last group. A sector
+// that cannot be read is corruption wherever it is, also in the zeros: what it held
+// is not known.
 func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
 	if s.problem != nil {
 		durable, nonZeroEnd, err := h.searchBehind(w, s.end)
+		if errors.Is(err, errDamage) { // a sector that cannot be read is no torn write: that one reads well
+			return &CorruptError{
+				File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h),
+				Detail: fmt.Sprintf("behind its last valid record: %v", err),
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -269,6 +277,9 @@ func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
 	r.sealed = s.index.count > 0 && s.end == w.size
 	r.lastGroupAt = s.durable
 	b, err := w.bytes(s.durable, s.end-s.durable)
+	if errors.Is(err, errDamage) {
+		return &CorruptError{File: segmentName(h.first), Offset: s.durable, Detail: fmt.Sprintf("read the last group once more: %v", err)}
+	}
 	if err != nil {
 		return fmt.Errorf("read last group: %w", err)
 	}

@@ -43,7 +43,7 @@ func newWindow(f vfs.File) (*window, error) {
 }
 
 // bytes returns n bytes from offset, valid until the next call. It returns
-// errDamage if the file ends before.
+// errDamage if the file ends before, or the disk cannot read one of them.
 func (w *window) bytes(offset, n int64) ([]byte, error) {
 	if offset+n > w.size {
 		return nil, fmt.Errorf("%w: the file ends at %d, inside of %d bytes at %d", errDamage, w.size, n, offset)
@@ -54,14 +54,19 @@ func (w *window) bytes(offset, n int64) ([]byte, error) {
 			w.buf = make([]byte, length)
 		}
 		w.buf, w.at = w.buf[:length], offset
-		if got, err := w.file.ReadAt(w.buf, offset); int64(got) < length {
-			w.buf = w.buf[:0]
-			if errors.Is(err, io.EOF) {
-				return nil, fmt.Errorf("%w: the file became shorter than %d", errDamage, w.size)
-			}
-			if errors.Is(err, syscall.EIO) { // a sector that the disk cannot read
-				return nil, fmt.Errorf("%w: %w", errDamage, err)
-			}
+		got, err := w.file.ReadAt(w.buf, offset)
+		bad := errors.Is(err, syscall.EIO) // a sector that the disk cannot read
+		if bad && int64(got) >= n {
+			length = int64(got) // it was only read ahead
+		}
+		w.buf = w.buf[:min(int64(got), length)]
+		switch {
+		case int64(got) >= length:
+		case errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("%w: the file became shorter than %d", errDamage, w.size)
+		case bad:
+			return nil, fmt.Errorf("%w: %w", errDamage, err)
+		default:
 			return nil, err
 		}
 	}
