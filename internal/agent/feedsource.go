@@ -73,7 +73,7 @@ func (s *feedSource) Start(ctx context.Context, _ *gtid.Set) (mysqlwire.Cursor, 
 		return nil, err
 	}
 	index, skip := c.Position()
-	s.logger.Info("feed begins", "index", index, "skip", skip)
+	s.logger.Info("feed begins", "index", index, "skip", skip, "xa_again", prefix.Again.Count())
 	return &feedCursor{c, s}, nil
 }
 

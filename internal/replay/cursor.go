@@ -29,10 +29,13 @@ type Piece struct {
 	Staged *entry.Staged
 }
 
-// Cursor reads the committed log from the end of a mysqld's prefix on (I4).
+// Cursor reads the committed log from the end of a mysqld's prefix on (I4). What
+// has to be applied again comes first, in log order, and nothing of what is
+// between: mysqld would have to skip it.
 type Cursor struct {
 	log    CommittedLog
-	next   uint64 // index of the next entry
+	again  []place
+	next   uint64 // index of the next entry, after again
 	skip   int    // transactions of that entry that mysqld has already
 	format []byte // to be handed out before the next events; nil = done
 	read   []seglog.Entry
@@ -44,12 +47,21 @@ func NewCursor(log CommittedLog, p Prefix) (*Cursor, error) {
 	if !p.Gone.IsEmpty() {
 		return nil, fmt.Errorf("%w: it lacks %s", ErrGone, p.Gone)
 	}
-	next := max(p.Index, p.First)
-	return &Cursor{log: log, next: next, skip: p.Skip, format: formatAt(log, next)}, nil
+	c := &Cursor{log: log, again: p.again, next: max(p.Index, p.First), skip: p.Skip}
+	c.format = c.formatNext()
+	return c, nil
 }
 
-// Position returns the index of the entry that comes next, and how many of its
-// transactions are left out.
+// formatNext is the format of what comes next: there is a gap in front of it.
+func (c *Cursor) formatNext() []byte {
+	if len(c.again) > 0 {
+		return formatAt(c.log, c.again[0].index)
+	}
+	return formatAt(c.log, c.next)
+}
+
+// Position returns the index of the entry that comes next, after what is applied
+// again, and how many of its transactions are left out.
 func (c *Cursor) Position() (index uint64, skip int) { return c.next, c.skip }
 
 // Next returns the next piece; ok=false if nothing more is committed so far.
@@ -58,7 +70,19 @@ func (c *Cursor) Next() (p Piece, ok bool, err error) {
 	for {
 		if c.format != nil {
 			p := Piece{Index: c.next, FormatDescription: c.format}
+			if len(c.again) > 0 {
+				p.Index = c.again[0].index
+			}
 			c.format = nil
+			return p, true, nil
+		}
+		if len(c.again) > 0 {
+			p, err := readPlace(c.log, c.again[0])
+			if err != nil {
+				return Piece{}, false, err
+			}
+			c.again = c.again[1:]
+			c.format = c.formatNext()
 			return p, true, nil
 		}
 		e, ok, err := c.entry()
@@ -122,6 +146,29 @@ func (c *Cursor) piece(e seglog.Entry) (Piece, error) {
 		return Piece{Index: e.Index, Staged: tx.staged}, nil
 	}
 	return Piece{}, nil
+}
+
+// readPlace returns the one transaction that is there.
+func readPlace(log CommittedLog, at place) (p Piece, err error) {
+	found, ok, err := log.ReadCommitted(at.index, 1)
+	if err == nil && !ok {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		err = entryTransactions(found[0], func(tx transaction) error {
+			if tx.ordinal == at.ordinal {
+				p = Piece{Index: at.index, Events: tx.raw, Staged: tx.staged}
+			}
+			return nil
+		})
+	}
+	if err == nil && p.Index == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return Piece{}, fmt.Errorf("read transaction %d of entry %d: %w", at.ordinal, at.index, err)
+	}
+	return p, nil
 }
 
 // cutTransactions returns body without its first n transactions.

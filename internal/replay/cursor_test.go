@@ -3,8 +3,10 @@ package replay
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/quorate/quorate/internal/binlog"
@@ -14,7 +16,7 @@ import (
 )
 
 // drain reads all that is committed and returns the transactions' numbers.
-func drain(t *rapid.T, c *Cursor) (numbers []uint64, formats [][]byte) {
+func drain(t interface{ Fatal(...any) }, c *Cursor) (numbers []uint64, formats [][]byte) {
 	for {
 		p, ok, err := c.Next()
 		if err != nil {
@@ -126,6 +128,56 @@ func TestCursorBringsFormats(t *testing.T) {
 	}
 	if _, ok, err := c.Next(); ok || err != nil {
 		t.Fatalf("after the end: %t %v", ok, err)
+	}
+}
+
+// TestCursorSkipsWhatMysqldHas: of two prepared transactions that come again, nothing in
+// between does, however long the log is there; each place brings its format.
+func TestCursorSkipsWhatMysqldHas(t *testing.T) {
+	counts := make([]int, 40)
+	for i := range counts {
+		counts[i] = 2
+	}
+	log := buildLog(counts, func(n uint64) change {
+		switch n {
+		case 3, 70:
+			return change{kind: xaPrepare, xid: byte(n)}
+		}
+		return change{kind: rowChange}
+	})
+	executed := upTo(78)
+	executed.Subtract(numbers(3, 70))
+	p, err := FindPrefix(log, executed, Mark{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCursor(log, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for {
+		p, ok, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		if p.FormatDescription != nil {
+			got = append(got, fmt.Sprintf("%d: %s", p.Index, p.FormatDescription))
+			continue
+		}
+		for tx, err := range binlog.Transactions(p.Events) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%d: transaction %d", p.Index, tx.GTID.N))
+		}
+	}
+	want := []string{"2: format 1", "2: transaction 3", "35: format 34", "35: transaction 70", "39: format 37", "40: transaction 79", "40: transaction 80"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

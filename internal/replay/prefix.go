@@ -1,7 +1,9 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/gtid"
@@ -14,8 +16,7 @@ type Prefix struct {
 	// later can no longer be read from there, which is an error, not a gap.
 	First uint64
 	// Index is the entry of the last transaction that mysqld has; 0 = it has
-	// none of those in the log. Where only Again is missing before it, it is the
-	// entry of Again's first.
+	// none of those in the log.
 	Index uint64
 	// Skip is how many of that entry's transactions it has.
 	Skip int
@@ -37,6 +38,8 @@ type Holes struct {
 	// to be kept). Applied after what follows in the log it comes out the same:
 	// its locks kept that away from its rows until it is ended.
 	Again *gtid.Set
+	// again are the places of Again in the log, in its order.
+	again []place
 	// Broken have rows, or end an XA transaction: the premise of the prefix rule
 	// does not hold.
 	Broken *gtid.Set
@@ -45,15 +48,16 @@ type Holes struct {
 	Gone *gtid.Set
 }
 
+// place is where a transaction is in the log.
+type place struct {
+	index   uint64 // of its entry
+	ordinal int    // among that entry's transactions, from 0
+}
+
 // FindPrefix finds the last transaction of the committed log that is in
 // executed. Engine commits follow log order everywhere, so mysqld holds
 // everything before it, too (the prefix rule); what executed lacks there is
 // looked at (see Holes).
-//
-// What is applied again starts at the first of Again, so that it stays in log
-// order; mysqld skips what follows and is in gtid_executed. So Index goes back
-// only once Done has been declared: a no-op that is not would run again out of
-// its order.
 func FindPrefix(log CommittedLog, executed *gtid.Set, durable Mark) (Prefix, error) {
 	segments := log.Segments()
 	p, err := findEnd(log, segments, executed)
@@ -61,12 +65,8 @@ func FindPrefix(log CommittedLog, executed *gtid.Set, durable Mark) (Prefix, err
 		return Prefix{}, err
 	}
 	p.First = segments[0].FirstIndex
-	first, err := p.findHoles(log, segments, executed, durable)
-	if err != nil {
+	if err := p.findHoles(log, segments, executed, durable); err != nil {
 		return Prefix{}, err
-	}
-	if !p.Again.IsEmpty() && p.Done.IsEmpty() && p.Broken.IsEmpty() {
-		p.Index, p.Skip = first.index, first.ordinal
 	}
 	return p, nil
 }
@@ -113,8 +113,8 @@ func lastExecuted(log CommittedLog, s seglog.SegmentInfo, last uint64, executed 
 	return p, nil
 }
 
-// findHoles fills in the holes, and returns the first of Again.
-func (p *Prefix) findHoles(log CommittedLog, segments []seglog.SegmentInfo, executed *gtid.Set, durable Mark) (first transaction, err error) {
+// findHoles fills in the holes.
+func (p *Prefix) findHoles(log CommittedLog, segments []seglog.SegmentInfo, executed *gtid.Set, durable Mark) error {
 	p.Holes = Holes{Done: &gtid.Set{}, Again: &gtid.Set{}, Broken: &gtid.Set{}, Gone: &gtid.Set{}}
 	before := segments[0].GTIDsBefore
 	p.holesBefore(before, executed, durable)
@@ -122,7 +122,7 @@ func (p *Prefix) findHoles(log CommittedLog, segments []seglog.SegmentInfo, exec
 	missing.Subtract(before)
 	missing.Subtract(executed)
 	if missing.IsEmpty() {
-		return transaction{}, nil
+		return nil
 	}
 	look := holeSearch{log: log, holes: &p.Holes, executed: executed, missing: missing, seen: &gtid.Set{}, prepared: map[binlog.XID]transaction{}}
 	for i, s := range segments {
@@ -139,19 +139,20 @@ func (p *Prefix) findHoles(log CommittedLog, segments []seglog.SegmentInfo, exec
 			}
 		}
 		if err := eachTransaction(log, s.FirstIndex, last, look.at); err != nil {
-			return transaction{}, fmt.Errorf("look at the holes in gtid_executed: %w", err)
+			return fmt.Errorf("look at the holes in gtid_executed: %w", err)
 		}
 	}
 	if !look.seen.ContainsSet(missing) {
-		return transaction{}, fmt.Errorf("the log no longer holds all of %s: they cannot be looked at", missing)
+		return fmt.Errorf("the log no longer holds all of %s: they cannot be looked at", missing)
 	}
 	for _, tx := range look.prepared {
 		p.Again.Add(tx.gtid)
-		if first.index == 0 || tx.index < first.index || tx.index == first.index && tx.ordinal < first.ordinal {
-			first = tx
-		}
+		p.again = append(p.again, place{tx.index, tx.ordinal})
 	}
-	return first, nil
+	slices.SortFunc(p.again, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.ordinal, b.ordinal))
+	})
+	return nil
 }
 
 // holesBefore judges what mysqld lacks of the transactions before the log's
