@@ -103,6 +103,7 @@ type Agent struct {
 	disk      diskProbe
 	lagBound  *lagBound
 	mark      durableMark
+	xa        xaWatch
 	purge     purger
 	epoch     *epochSlot
 	state     *stateKeeper

@@ -46,8 +46,6 @@ type durableMark struct {
 	mu         sync.Mutex
 	mark       replay.Mark
 	serverUUID string
-	// waiting says why there is no newer one; "" = there is nothing to say.
-	waiting string
 }
 
 // load reads the mark. Call it before anything else.
@@ -114,23 +112,6 @@ func (d *durableMark) advance(serverUUID string, m replay.Mark) error {
 	return nil
 }
 
-// wait notes that n prepared XA transactions keep the mark where it is.
-func (d *durableMark) wait(n int, now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if n == 0 {
-		d.waiting = ""
-	} else if d.waiting == "" {
-		d.waiting = fmt.Sprintf("%d prepared XA transactions hold the purge back since %s", n, now.UTC().Format(time.RFC3339))
-	}
-}
-
-func (d *durableMark) why() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.waiting
-}
-
 // durable returns the durable mark of the mysqld that runs, or ran last.
 func (a *Agent) durable() replay.Mark { return a.mark.of(a.board.own().ServerUUID) }
 
@@ -148,17 +129,22 @@ func (a *Agent) runDurable(ctx context.Context) error {
 		}
 		own, p := a.board.own(), a.currentProcess()
 		judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
-		if !judged || p == nil || own.Mysqld != cluster.MysqldRunning || own.Applied == tried {
+		if !judged || p == nil || own.Mysqld != cluster.MysqldRunning {
 			continue
 		}
-		flushCtx, cancel := context.WithTimeout(ctx, durableTimeout)
-		answered, err := a.takeDurable(flushCtx, p, own.ServerUUID)
-		cancel()
-		if err != nil {
-			a.logger.Warn("take a durable mark", "error", err)
-		} else if answered {
-			tried = own.Applied
+		durableCtx, cancel := context.WithTimeout(ctx, durableTimeout)
+		if own.Applied != tried {
+			answered, err := a.takeDurable(durableCtx, p, own.ServerUUID)
+			if err != nil {
+				a.logger.Warn("take a durable mark", "error", err)
+			} else if answered {
+				tried = own.Applied
+			}
 		}
+		if err := a.watchXA(durableCtx, p); err != nil {
+			a.logger.Warn("watch prepared XA transactions", "error", err)
+		}
+		cancel()
 	}
 }
 
@@ -172,19 +158,15 @@ func (a *Agent) takeDurable(ctx context.Context, p *mysqld.Process, serverUUID s
 		}
 		return false, err
 	}
-	a.mark.wait(f.PendingXA, time.Now())
-	if f.PendingXA > 0 {
-		return false, nil
+	if f.XA {
+		a.xa.used.Store(true)
 	}
-	before, err := a.held(f.Before)
+	held, err := a.held(f.Executed)
 	if err != nil {
 		return false, err
 	}
-	after, err := a.held(f.After)
-	if err != nil {
-		return false, err
-	}
-	m, ok, err := replay.NewMark(a.reader(), before, after)
+	xa := a.xa.follow(serverUUID, a.mark.of(serverUUID).Index)
+	m, ok, err := replay.NewMark(a.reader(), held, xa)
 	if err != nil {
 		return false, fmt.Errorf("find mysqld's durable mark in the log: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,20 +61,6 @@ func TestDurableMark(t *testing.T) {
 	}
 	if err := d.load(path); err == nil || !strings.Contains(err.Error(), "is damaged: remove it") {
 		t.Errorf("damaged: %v", err)
-	}
-}
-
-func TestDurableMarkSaysSinceWhen(t *testing.T) {
-	var d durableMark
-	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	d.wait(2, since)
-	d.wait(1, since.Add(time.Hour))
-	if want := "2 prepared XA transactions hold the purge back since 2026-01-02T03:04:05Z"; d.why() != want {
-		t.Errorf("%q, want %q", d.why(), want)
-	}
-	d.wait(0, since)
-	if d.why() != "" {
-		t.Errorf("none is prepared: %q", d.why())
 	}
 }
 

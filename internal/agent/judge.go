@@ -73,6 +73,9 @@ func (a *Agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) 
 	}
 	a.logger.Info("mysqld holds the log up to", "index", v.Index, "committed", a.node.Committed().Mark().Index,
 		"no_ops", v.Done.String(), "xa_again", v.Again.String())
+	if !v.Again.IsEmpty() {
+		a.xa.used.Store(true) // mysqld has rolled them back, and knows nothing of them
+	}
 	if v.Done.IsEmpty() {
 		return nil
 	}

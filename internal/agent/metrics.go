@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -40,6 +41,7 @@ func (p provider) Metrics() []api.Metric {
 	m = append(m, p.paceMetrics()...)
 	m = append(m, p.acksMetrics()...)
 	m = append(m, p.settleMetrics()...)
+	m = append(m, p.xa.metrics(time.Now())...)
 	if t, ok := p.epoch.stats(); ok {
 		m = append(m,
 			api.Metric{Name: "quorate_tap_transactions", Help: "Transactions of this epoch handed to Raft.", Value: float64(t.Transactions)},

@@ -100,7 +100,8 @@ func (a *Agent) purgeLog(r replay.Retention) (cluster.PurgePlan, error) {
 // purgeBlocked says why the log is longer than it should be; "" = it is not.
 func (a *Agent) purgeBlocked() string {
 	blocked, _ := a.purge.blocked.Load().(string)
-	return strings.TrimPrefix(strings.TrimSuffix(blocked+"; "+a.mark.why(), "; "), "; ")
+	xa := a.xa.why(time.Now(), a.cfg.MySQL.XAPreparedMaxAge)
+	return strings.TrimPrefix(strings.TrimSuffix(blocked+"; "+xa, "; "), "; ")
 }
 
 // controlPurge purges this node's log now, or says what that would remove.

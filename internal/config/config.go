@@ -108,6 +108,9 @@ type MySQL struct {
 	// MaxApplyLag is how long the best replica may need to apply what it lacks:
 	// the primary slows writes down when it is more. 0 = no bound.
 	MaxApplyLag time.Duration
+	// XAPreparedMaxAge is how long an XA transaction may be prepared before the
+	// primary rolls it back. 0 = no bound.
+	XAPreparedMaxAge time.Duration
 	// Variables are further server variables. The ones that quorate depends
 	// on are refused by package mysqld, which knows the list.
 	Variables map[string]string
@@ -177,6 +180,7 @@ func Default() Config {
 			Bind:             "127.0.0.1",
 			PromotionTimeout: 30 * time.Second,
 			MaxApplyLag:      10 * time.Second,
+			XAPreparedMaxAge: time.Hour,
 		},
 		Feed: Feed{Listen: "127.0.0.1:7402", ReadersMax: 32},
 		Router: Router{

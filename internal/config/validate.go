@@ -63,6 +63,11 @@ const (
 	maxApplyLagMin = time.Second
 	maxApplyLagMax = 24 * time.Hour
 
+	// The status names a prepared XA transaction after a minute: none is rolled back
+	// before somebody could have read that. Above a month it is no bound.
+	xaPreparedMaxAgeMin = time.Minute
+	xaPreparedMaxAgeMax = 30 * 24 * time.Hour
+
 	// A held connection costs a socket and two goroutines (16 KiB); the hold
 	// must end before common client time-outs make the client give up anyway.
 	holdTimeoutMax = 10 * time.Minute
@@ -242,6 +247,9 @@ func (c Config) validateTiming(l *problemList) {
 	checkDuration(l, "mysql.promotion_timeout", c.MySQL.PromotionTimeout, promotionTimeoutMin, promotionTimeoutMax)
 	if c.MySQL.MaxApplyLag != 0 {
 		checkDuration(l, "mysql.max_apply_lag", c.MySQL.MaxApplyLag, maxApplyLagMin, maxApplyLagMax)
+	}
+	if c.MySQL.XAPreparedMaxAge != 0 {
+		checkDuration(l, "mysql.xa_prepared_max_age", c.MySQL.XAPreparedMaxAge, xaPreparedMaxAgeMin, xaPreparedMaxAgeMax)
 	}
 	checkDuration(l, "router.hold_timeout", c.Router.HoldTimeout, 0, holdTimeoutMax)
 	if e := c.Raft.ElectionTimeout; e > electionTimeoutMax {

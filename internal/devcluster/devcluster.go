@@ -64,7 +64,9 @@ type Options struct {
 	ElectionTimeout time.Duration
 	// MaxApplyLag is mysql.max_apply_lag; 0 = the product's.
 	MaxApplyLag time.Duration
-	Logger      *slog.Logger
+	// XAPreparedMaxAge is mysql.xa_prepared_max_age; 0 = the product's.
+	XAPreparedMaxAge time.Duration
+	Logger           *slog.Logger
 }
 
 // Cluster is the nodes of one directory. Nodes are addressed by their index,
@@ -209,6 +211,9 @@ func (c *Cluster) renderConfig(n *node) string {
 	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d\nuser = %q", c.opts.MySQLBase, c.host, n.ports.mysql, c.opts.MySQLUser)
 	if c.opts.MaxApplyLag > 0 {
 		line("max_apply_lag = %q", c.opts.MaxApplyLag)
+	}
+	if c.opts.XAPreparedMaxAge > 0 {
+		line("xa_prepared_max_age = %q", c.opts.XAPreparedMaxAge)
 	}
 	line("[mysql.variables]")
 	vars := smallServer()

@@ -288,12 +288,11 @@ func (a *Admin) proveReadOnly(ctx context.Context) error {
 
 // Flushed is what FlushExecuted saw.
 type Flushed struct {
-	// Before and After are gtid_executed, read before and after PendingXA was
-	// counted.
-	Before, After string
-	// PendingXA is the number of prepared XA transactions. If there are any,
-	// nothing was flushed.
-	PendingXA int
+	// Executed is gtid_executed, before the flush.
+	Executed string
+	// XA: of Executed some may be XA transactions that are prepared, without their
+	// end. Not seen are those that a replica has rolled back when it started.
+	XA bool
 }
 
 // FlushExecuted reads what mysqld has and then makes every engine commit so far
@@ -305,22 +304,35 @@ func (a *Admin) FlushExecuted(ctx context.Context) (f Flushed, err error) {
 		return Flushed{}, fmt.Errorf("open session that flushes: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&f.Before); err != nil {
+	if err := conn.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&f.Executed); err != nil {
 		return Flushed{}, fmt.Errorf("read gtid_executed: %w", err)
 	}
-	if f.PendingXA, err = pendingXA(ctx, conn); err != nil || f.PendingXA > 0 {
-		return f, err
-	}
-	if err := conn.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed").Scan(&f.After); err != nil {
-		return Flushed{}, fmt.Errorf("read gtid_executed: %w", err)
+	f.Executed = oneLine(f.Executed)
+	if f.XA, err = usesXA(ctx, conn); err != nil {
+		return Flushed{}, err
 	}
 	// It syncs InnoDB's redo log, whatever innodb_flush_log_at_trx_commit says
 	// (innobase_flush_logs in storage/innobase/handler/ha_innodb.cc).
 	if _, err := conn.ExecContext(ctx, "FLUSH LOCAL ENGINE LOGS"); err != nil {
 		return Flushed{}, fmt.Errorf("flush engine logs: %w", err)
 	}
-	f.Before, f.After = oneLine(f.Before), oneLine(f.After)
 	return f, nil
+}
+
+// usesXA tells whether an XA transaction was begun since the server started, by a
+// client or the applier, or is prepared from before. XA RECOVER alone would be too
+// late: it shows a transaction after its GTID is in gtid_executed.
+func usesXA(ctx context.Context, conn *sql.Conn) (bool, error) {
+	var name string
+	var begun int64
+	if err := conn.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Com_xa_start'").Scan(&name, &begun); err != nil {
+		return false, fmt.Errorf("count XA transactions: %w", err)
+	}
+	if begun > 0 {
+		return true, nil
+	}
+	prepared, err := preparedXA(ctx, conn)
+	return len(prepared) > 0, err
 }
 
 // oneLine removes the line breaks that the server puts into a GTID set.

@@ -2,7 +2,6 @@ package mysqld
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 )
 
@@ -102,27 +101,6 @@ func (a *Admin) WaitApplied(ctx context.Context, set string) error {
 			return err
 		}
 	}
-}
-
-// PendingXA returns how many XA transactions are prepared and not ended.
-func (a *Admin) PendingXA(ctx context.Context) (int, error) { return pendingXA(ctx, a.db) }
-
-func pendingXA(ctx context.Context, db interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}) (int, error) {
-	rows, err := db.QueryContext(ctx, "XA RECOVER")
-	if err != nil {
-		return 0, fmt.Errorf("list prepared XA transactions: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	n := 0
-	for rows.Next() {
-		n++
-	}
-	if err := rows.Err(); err != nil {
-		return 0, fmt.Errorf("list prepared XA transactions: %w", err)
-	}
-	return n, nil
 }
 
 // AddPurged declares the transactions of set done without running them: those

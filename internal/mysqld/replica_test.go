@@ -199,6 +199,10 @@ func TestReplicaBinlog(t *testing.T) {
 	if got := executed(t, client); got == set {
 		t.Fatalf("the commit has no GTID: %s", got)
 	}
+	// Nothing is prepared any more, and only the applier has begun any.
+	if f, err := a.FlushExecuted(ctx(t)); err != nil || !f.XA {
+		t.Fatalf("flushed %+v, %v: the applier's XA transaction is not counted", f, err)
+	}
 }
 
 func mustNotDrift(t *testing.T, p *Process) {

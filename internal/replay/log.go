@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/entry"
@@ -129,6 +130,24 @@ func (tx transaction) prepares(log CommittedLog) (binlog.XID, bool, error) {
 		return binlog.XID{}, false, fmt.Errorf("read last event of entry %d: %w", tx.index, err)
 	}
 	return binlog.ParseXAPrepareEvent(event)
+}
+
+// written is when it was committed, by the clock of the server that wrote it: not
+// what a client has set as its time.
+func (tx transaction) written() (time.Time, error) {
+	raw := tx.raw
+	if tx.staged != nil {
+		raw = tx.staged.GTIDEvent
+	}
+	event, _, err := binlog.CutEvent(raw)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read time of a transaction of entry %d: %w", tx.index, err)
+	}
+	info, err := binlog.ParseGTID(event)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read time of a transaction of entry %d: %w", tx.index, err)
+	}
+	return time.UnixMicro(int64(info.ImmediateCommit)).UTC(), nil
 }
 
 // ends reports which prepared XA transaction it commits or rolls back, if it

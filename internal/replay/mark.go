@@ -41,28 +41,39 @@ type Held struct {
 }
 
 // NewMark returns the mark of a mysqld whose engine commits were made durable
-// after after was read. Between before and after it had no prepared XA
-// transaction: each that before holds had its end by then, and so after's last
-// transaction is behind that end. ok=false where the log gives no witness.
+// after held was read. xa follows the log's XA transactions; nil: none of what
+// mysqld holds is prepared. The mark ends in front of the first that had no end
+// by its witness. ok=false where the log gives no witness.
 //
 // The mark ends at a transaction that InnoDB keeps the GTID of: behind it may be
 // transactions that leave no trace, or a DDL, which looks like them in the log.
 // A mysqld that has the witness might not have had those.
-func NewMark(log CommittedLog, before, after Held) (m Mark, ok bool, err error) {
-	if m.Index, _, ok, err = lastKept(log, before); !ok || err != nil {
+func NewMark(log CommittedLog, held Held, xa *Prepared) (m Mark, ok bool, err error) {
+	k, ok, err := lastKept(log, held)
+	if !ok || err != nil {
 		return Mark{}, false, err
 	}
-	if _, m.Witness, ok, err = lastKept(log, after); !ok || err != nil {
-		return Mark{}, false, err
+	m = Mark{Index: k.through, Witness: k.last}
+	if xa != nil {
+		if err := xa.Read(log, k.index); err != nil {
+			return Mark{}, false, err
+		}
+		m.Index = min(m.Index, xa.before(k.index))
 	}
 	return m, m.Index > 0, nil
 }
 
+// kept is the last transaction whose GTID InnoDB keeps for certain.
+type kept struct {
+	last    gtid.GTID
+	index   uint64 // of its entry
+	through uint64 // the last entry with nothing of the transactions behind it
+}
+
 // lastKept finds the last transaction of the log, up to h.Index, whose GTID is
-// kept for certain, and the last entry with nothing of the transactions behind
-// it. ok=false if there is none near, or h lacks it.
-func lastKept(log CommittedLog, h Held) (through uint64, last gtid.GTID, ok bool, err error) {
-	through = h.Index
+// kept for certain. ok=false if there is none near, or h lacks it.
+func lastKept(log CommittedLog, h Held) (k kept, ok bool, err error) {
+	k.through = h.Index
 	bytes := 0
 	for n := uint64(0); n < witnessEntriesMax && bytes < witnessBytesMax; n++ {
 		index := h.Index - n
@@ -71,27 +82,27 @@ func lastKept(log CommittedLog, h Held) (through uint64, last gtid.GTID, ok bool
 		}
 		found, committed, err := log.ReadCommitted(index, 1)
 		if err != nil || !committed {
-			return 0, gtid.GTID{}, false, err
+			return kept{}, false, err
 		}
 		bytes += len(found[0].Data)
 		behind := false // there is a transaction behind the last one kept
 		err = entryTransactions(found[0], func(tx transaction) error {
-			kept, err := tx.keepsGTID()
-			if kept {
-				last, ok = tx.gtid, true
+			keeps, err := tx.keepsGTID()
+			if keeps {
+				k.last, k.index, ok = tx.gtid, index, true
 			}
-			behind = !kept
+			behind = !keeps
 			return err
 		})
 		if err != nil {
-			return 0, gtid.GTID{}, false, fmt.Errorf("look for a witness: %w", err)
+			return kept{}, false, fmt.Errorf("look for a witness: %w", err)
 		}
 		if behind {
-			through = index - 1
+			k.through = index - 1
 		}
 		if ok {
-			return through, last, h.Executed.Contains(last), nil
+			return k, h.Executed.Contains(k.last), nil
 		}
 	}
-	return 0, gtid.GTID{}, false, nil
+	return kept{}, false, nil
 }

@@ -50,20 +50,15 @@ func (l life) crashed(n uint64) *gtid.Set {
 	return s
 }
 
-// pending tells whether an XA transaction is prepared when n were executed.
-func (l life) pending(n uint64) bool {
-	open := map[byte]bool{}
-	for _, c := range l.changes[1 : n+1] {
-		if c.kind == xaPrepare || c.kind == xaEnd {
-			open[c.xid] = c.kind == xaPrepare
+// oldestPrepared is the entry of the first XA PREPARE without its end when n were
+// executed; 0 = there is none.
+func (l life) oldestPrepared(n uint64) uint64 {
+	for p := uint64(1); p <= n; p++ {
+		if l.changes[p].kind == xaPrepare && !l.ended(p, n) {
+			return l.entryOf[p]
 		}
 	}
-	for _, o := range open {
-		if o {
-			return true
-		}
-	}
-	return false
+	return 0
 }
 
 // ended tells whether XA PREPARE p had its end when n were executed.
@@ -76,35 +71,34 @@ func (l life) ended(p, n uint64) bool {
 	return false
 }
 
-// TestPurgedLogNeverHidesALoss: a mark is taken while mysqld runs, the log is
-// purged as far as it says, and then mysqld comes back from a crash, or as any
-// older copy of itself. Nothing is declared done that it did not do.
+// TestPurgedLogNeverHidesALoss: marks are taken while mysqld runs, also with XA
+// transactions prepared; the log is purged as far as they say, and then mysqld comes
+// back from a crash, or as any older copy of itself. Nothing is declared done that it
+// did not do.
 func TestPurgedLogNeverHidesALoss(t *testing.T) {
-	purged, refused := 0, 0
+	purged, refused, prepared := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLife(t)
-		first := rapid.Uint64Range(l.total()/2, l.total()).Draw(t, "executed before")
-		between := rapid.Uint64Range(first, l.total()).Draw(t, "pending looked at")
-		second := rapid.Uint64Range(between, l.total()).Draw(t, "executed after")
-		if l.pending(between) {
-			return
-		}
+		earlier := rapid.Uint64Range(0, l.total()).Draw(t, "executed earlier")
+		first := rapid.Uint64Range(max(l.total()/2, earlier), l.total()).Draw(t, "executed")
 		// Where to look is a guess: too high, too.
 		guess := l.entryOf[first]
 		if rapid.Bool().Draw(t, "wrong guess") {
 			guess = rapid.Uint64Range(0, uint64(len(l.log.entries))+1).Draw(t, "guess")
 		}
-		m, ok, err := NewMark(l.log, Held{guess, upTo(first)}, Held{max(guess, l.entryOf[second]), upTo(second)})
-		if err != nil {
-			t.Fatal(err)
+		xa := NewPrepared(1)
+		mustMark(t, l, xa, l.entryOf[earlier], earlier)
+		if rapid.Bool().Draw(t, "read ahead") {
+			if err := xa.Read(l.log, uint64(len(l.log.entries))); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if !ok {
+		m := mustMark(t, l, xa, guess, first)
+		if m.Index == 0 {
 			return
 		}
-		for n := uint64(1); n <= l.total(); n++ {
-			if l.entryOf[n] <= m.Index && n > first {
-				t.Fatalf("mark %+v covers transaction %d, mysqld had %d", m, n, first)
-			}
+		if l.oldestPrepared(first) > 0 {
+			prepared++
 		}
 		log := l.log.purged(m.Index)
 		if log.FirstIndex() > 1 {
@@ -118,8 +112,8 @@ func TestPurgedLogNeverHidesALoss(t *testing.T) {
 		}
 		if v.Refused != "" {
 			refused++
-			if now >= second {
-				t.Fatalf("a healthy mysqld with %d of %d is refused: %s", now, second, v.Refused)
+			if now >= first {
+				t.Fatalf("a healthy mysqld with %d of %d is refused: %s", now, first, v.Refused)
 			}
 			return
 		}
@@ -138,8 +132,62 @@ func TestPurgedLogNeverHidesALoss(t *testing.T) {
 			t.Fatalf("%s cover not what the log lacks: %s", covered, log.segments[0].GTIDsBefore)
 		}
 	})
-	if purged == 0 || refused == 0 {
-		t.Fatalf("%d purged, %d refused: nothing was tested", purged, refused)
+	if purged == 0 || refused == 0 || prepared == 0 {
+		t.Fatalf("%d purged, %d refused, %d with XA prepared: nothing was tested", purged, refused, prepared)
+	}
+}
+
+// mustMark takes a mark of a mysqld that has n transactions. It ends at what mysqld
+// has, and in front of all that is prepared.
+func mustMark(t *rapid.T, l life, xa *Prepared, guess, n uint64) Mark {
+	m, ok, err := NewMark(l.log, Held{guess, upTo(n)}, xa)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ok {
+		return Mark{}
+	}
+	if n < l.total() && l.entryOf[n+1] <= m.Index {
+		t.Fatalf("mark %+v covers transaction %d, mysqld had %d", m, n+1, n)
+	}
+	if oldest := l.oldestPrepared(n); oldest > 0 && oldest <= m.Index {
+		t.Fatalf("mark %+v covers the XA PREPARE of entry %d", m, oldest)
+	}
+	return m
+}
+
+// TestMarkAdvancesBesideXA: with some XA transaction prepared at any time the mark
+// follows, right in front of the oldest; also where mysqld, restarted, lacks that one
+// and is about to get it again.
+func TestMarkAdvancesBesideXA(t *testing.T) {
+	const n = 60 // transaction i prepares XID i; i+1, a row; i+2 ends the XID before
+	does := func(i uint64) change {
+		switch xid := byte(i / 3); i % 3 {
+		case 0:
+			return change{kind: xaPrepare, xid: xid}
+		case 2:
+			return change{kind: xaEnd, xid: xid - 1}
+		}
+		return change{kind: rowChange}
+	}
+	counts := make([]int, n)
+	for i := range counts {
+		counts[i] = 1
+	}
+	log, xa := buildLog(counts, does), NewPrepared(1)
+	for i := uint64(8); i <= n; i += 3 { // it has just ended i/3-1, and i-2 prepares i/3
+		executed := upTo(i)
+		executed.Subtract(numbers(i - 2))
+		m, ok, err := NewMark(log, Held{i, executed}, xa)
+		if want := (Mark{Index: i - 3, Witness: gtid.GTID{N: i}}); err != nil || !ok || m != want {
+			t.Fatalf("after %d: mark %+v %t %v, want %+v", i, m, ok, err, want)
+		}
+	}
+	if err := xa.Read(log, n); err != nil {
+		t.Fatal(err)
+	}
+	if open := xa.Open(); len(open) != 2 || open[0].Index != 57 || open[1].Index != 60 || open[0].XID.GTRID != "\x13" {
+		t.Fatalf("at the end are prepared %+v", open)
 	}
 }
 
@@ -162,7 +210,7 @@ func TestMarkNeedsAWitness(t *testing.T) {
 		{index: 0, have: 0},
 	} {
 		h := Held{c.index, upTo(c.have)}
-		m, ok, err := NewMark(log, h, h)
+		m, ok, err := NewMark(log, h, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

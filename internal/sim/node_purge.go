@@ -42,11 +42,10 @@ func (a *agent) takeDurable(t *task) (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	before := p.GTIDExecuted()
-	if p, err = a.sql(t, a.scope); err != nil {
+	executed := p.GTIDExecuted()
+	if _, err = a.sql(t, a.scope); err != nil { // nobody uses XA
 		return false, err
 	}
-	after := p.GTIDExecuted()
 	if p, err = a.sql(t, a.scope); err != nil {
 		return false, err
 	}
@@ -54,7 +53,7 @@ func (a *agent) takeDurable(t *task) (answered bool, err error) {
 	if _, err = a.sql(t, a.scope); err != nil {
 		return false, err
 	}
-	m, ok, err := replay.NewMark(a.committedLog(), a.held(before), a.held(after))
+	m, ok, err := replay.NewMark(a.committedLog(), a.held(executed), nil)
 	if err != nil || !ok {
 		return true, err
 	}

@@ -7,10 +7,13 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/devcluster"
 )
 
@@ -32,6 +35,10 @@ func TestXA(t *testing.T) {
 		inSession(t, ctx, f.local(t, f.heal(t, ctx)), "XA COMMIT 'pending_1'", "XA ROLLBACK 'pending_9'",
 			"INSERT INTO "+xaTable+" VALUES (9)") // the row that was locked
 		f.awaitXA(t, ctx, nil, ended)
+	})
+	f.scenario(t, "MarkBesideXA", func(t *testing.T, ctx context.Context) {
+		ended = []int{1, 2, 4, 5, 6, 7, 8, 9}
+		f.markBesideXA(t, ctx, ended)
 	})
 	f.scenario(t, "KillAllAfterTheEnd", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)
@@ -75,6 +82,62 @@ func (f *fixture) prepareXA(t *testing.T, ctx context.Context) {
 	l.stop(t)
 	inSession(t, ctx, f.local(t, primary), "INSERT INTO "+xaTable+" VALUES (6)")
 	inSession(t, ctx, f.local(t, primary), xa(9, "pending_9", "XA PREPARE '%s'")...)
+}
+
+// markBesideXA has an XA transaction prepared at any time. The durable marks follow all
+// the same, in front of the oldest.
+func (f *fixture) markBesideXA(t *testing.T, ctx context.Context, ended []int) {
+	t.Helper()
+	primary := f.heal(t, ctx)
+	inSession(t, ctx, f.local(t, primary), xa(7, "mark_7", "XA PREPARE '%s'")...)
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 100)
+	l.stop(t)
+	inSession(t, ctx, f.local(t, primary), append(xa(8, "mark_8", "XA PREPARE '%s'"), "XA COMMIT 'mark_7'")...)
+	prepared := f.status(t, ctx, primary).LogCommit
+	f.awaitDurable(t, ctx, prepared-20, 0, 1, 2) // behind mark_7, which is 100 transactions before
+	l = f.start(t, 4)
+	l.awaitAcks(t, ctx, 100)
+	l.stop(t)
+	f.awaitDurable(t, ctx, f.status(t, ctx, primary).DurableMark, 0, 1, 2)
+	if mark := f.status(t, ctx, primary).DurableMark; mark >= prepared {
+		t.Errorf("the durable mark is at %d, behind what is prepared at %d or before", mark, prepared)
+	}
+	inSession(t, ctx, f.local(t, primary), "XA COMMIT 'mark_8'")
+	f.awaitXA(t, ctx, nil, ended)
+}
+
+// TestXATooOld: an XA transaction that nobody ends is named by the status, and then
+// rolled back by the primary, for all nodes, also where that is another one than the
+// one that prepared it.
+func TestXATooOld(t *testing.T) {
+	if !long() {
+		t.Skip("waits for more than a minute: set QUORATE_E2E_LONG=1")
+	}
+	f := newFixture(t, devcluster.Options{Nodes: 3, XAPreparedMaxAge: time.Minute})
+	f.scenario(t, "RolledBack", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		inSession(t, ctx, f.local(t, primary), "CREATE DATABASE quorate_xa", "CREATE TABLE "+xaTable+" (id INT PRIMARY KEY)")
+		inSession(t, ctx, f.local(t, primary), xa(1, "forgotten", "XA PREPARE '%s'")...)
+		if err := f.KillBoth(primary); err != nil {
+			t.Fatal(err)
+		}
+		next, err := f.WaitPrimary(ctx, primary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.awaitXA(t, ctx, []string{"forgotten"}, nil)
+		if err := f.WaitNode(ctx, next, "the status names what is prepared", func(n cluster.NodeStatus) bool {
+			return strings.Contains(n.PurgeBlocked, "XA transaction 'forgotten' is prepared since")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		f.awaitAudit(t, ctx, next, "XA ROLLBACK 'forgotten'")
+		f.awaitXA(t, ctx, nil, nil)
+		f.mustHaveSameGTIDs(t, ctx)
+		inSession(t, ctx, f.local(t, next), "INSERT INTO "+xaTable+" VALUES (1)") // the row that was locked
+		f.awaitXA(t, ctx, nil, []int{1})
+	})
 }
 
 // endOnOtherPrimaries kills the primary three times. Each time the next primary

@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/replay"
+)
+
+// xaAlarm is how long an XA transaction is prepared before the status names it.
+const xaAlarm = time.Minute
+
+// xaWatch is what the agent knows of XA transactions that are prepared: each holds
+// the durable marks back, and with them the purge of all logs.
+type xaWatch struct {
+	// used: this node's mysqld has seen XA transactions since the agent started. Until
+	// then the log is not read for them.
+	used atomic.Bool
+	// prepared and serverUUID, whose it is, are runDurable's alone.
+	prepared   *replay.Prepared
+	serverUUID string
+	rolledBack atomic.Int64
+
+	mu   sync.Mutex
+	open []watchedXA // the oldest first
+	// failed says why one is not rolled back that should be; "" = none should.
+	failed string
+}
+
+// watchedXA is an XA transaction that is prepared.
+type watchedXA struct {
+	replay.PreparedXA
+	// seen is when this agent saw it first: the clock that At is of may be wrong.
+	seen time.Time
+}
+
+func (x watchedXA) age(now time.Time) time.Duration {
+	return max(0, now.Sub(x.At)).Truncate(time.Second)
+}
+
+// overdue tells whether it has been prepared for too long, and was named for long
+// enough; ageMax 0 = it never is.
+func (x watchedXA) overdue(now time.Time, ageMax time.Duration) bool {
+	return ageMax > 0 && x.age(now) > ageMax && now.Sub(x.seen) >= xaAlarm
+}
+
+// follow returns what follows the log's XA transactions behind a durable mark; nil:
+// mysqld has seen none.
+func (w *xaWatch) follow(serverUUID string, mark uint64) *replay.Prepared {
+	if !w.used.Load() {
+		return nil
+	}
+	if w.prepared == nil || w.serverUUID != serverUUID {
+		w.prepared, w.serverUUID = replay.NewPrepared(mark+1), serverUUID
+	}
+	return w.prepared
+}
+
+// note takes what is prepared now.
+func (w *xaWatch) note(open []replay.PreparedXA, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := map[replay.PreparedXA]time.Time{}
+	for _, x := range w.open {
+		seen[x.PreparedXA] = x.seen
+	}
+	w.open = w.open[:0]
+	for _, x := range open {
+		at, ok := seen[x]
+		if !ok {
+			at = now
+		}
+		w.open = append(w.open, watchedXA{x, at})
+	}
+}
+
+// overdue returns what has been prepared for too long.
+func (w *xaWatch) overdue(now time.Time, ageMax time.Duration) (all []replay.PreparedXA) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range w.open {
+		if x.overdue(now, ageMax) {
+			all = append(all, x.PreparedXA)
+		}
+	}
+	return all
+}
+
+// why says which XA transactions hold the purge back; "" = none does for long.
+func (w *xaWatch) why(now time.Time, ageMax time.Duration) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.open) == 0 || w.open[0].age(now) < xaAlarm {
+		return ""
+	}
+	x := w.open[0]
+	text := fmt.Sprintf("XA transaction %s is prepared since %s (%v): no log can be purged from entry %d on",
+		xidText(x.XID), x.At.Format(time.RFC3339), x.age(now), x.Index)
+	if len(w.open) > 1 {
+		text += fmt.Sprintf(", %d more are prepared", len(w.open)-1)
+	}
+	if w.failed != "" {
+		return text + "; it cannot be rolled back: " + w.failed
+	}
+	if ageMax > 0 {
+		text += fmt.Sprintf("; the primary rolls it back after %v", ageMax)
+	}
+	return text
+}
+
+// setFailed notes why one could not be rolled back, and tells whether that is news.
+func (w *xaWatch) setFailed(text string) (news bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	news = w.failed != text
+	w.failed = text
+	return news
+}
+
+// xidText is an XID as people know it, in the way of XA statements.
+func xidText(x binlog.XID) string {
+	parts := []string{xidPart(x.GTRID)}
+	if x.BQUAL != "" {
+		parts = append(parts, xidPart(x.BQUAL))
+	}
+	return strings.Join(parts, ",")
+}
+
+func xidPart(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) || r == '\'' || r == '\\' }) {
+		return fmt.Sprintf("X'%x'", s)
+	}
+	return "'" + s + "'"
+}
+
+// watchXA looks which XA transactions are prepared, and, on the primary, rolls back
+// those that have been for too long.
+func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
+	if a.xa.prepared == nil {
+		return nil
+	}
+	if err := a.xa.prepared.Read(a.reader(), a.node.Committed().Mark().Index); err != nil {
+		return err
+	}
+	now, ageMax := time.Now(), a.cfg.MySQL.XAPreparedMaxAge
+	a.xa.note(a.xa.prepared.Open(), now)
+	failed := ""
+	for _, x := range a.xa.overdue(now, ageMax) {
+		// XA ROLLBACK is not refused by a read-only server: writes must be open.
+		if a.board.own().Role != cluster.RolePrimary || !a.serving() || a.movesAway() {
+			break
+		}
+		if err := a.rollbackXA(ctx, p, x, ageMax); err != nil {
+			failed = err.Error()
+		}
+	}
+	if news := a.xa.setFailed(failed); news && failed != "" {
+		a.logger.Warn("a prepared XA transaction cannot be rolled back", "error", failed)
+	}
+	return nil
+}
+
+func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.PreparedXA, ageMax time.Duration) error {
+	now := time.Now().UTC()
+	what := fmt.Sprintf("XA ROLLBACK %s: prepared since %s, for longer than mysql.xa_prepared_max_age (%v)",
+		xidText(x.XID), x.At.Format(time.RFC3339), ageMax)
+	err := p.Admin().RollbackXA(ctx, x.XID.GTRID, x.XID.BQUAL)
+	if errors.Is(err, mysqld.ErrNoXA) {
+		return nil // its end is about to be committed
+	}
+	line := cluster.AuditEntry{At: now.Truncate(time.Millisecond), By: a.byItself(), What: what, Result: "ok"}
+	if err == nil {
+		a.xa.rolledBack.Add(1)
+		a.logger.Warn(what)
+		a.state.note(line)
+	}
+	return err
+}
+
+// metrics are of what is prepared, as far as the log has been looked at.
+func (w *xaWatch) metrics(now time.Time) []api.Metric {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	oldest := 0.0
+	if len(w.open) > 0 {
+		oldest = w.open[0].age(now).Seconds()
+	}
+	return []api.Metric{
+		{Name: "quorate_xa_prepared", Help: "XA transactions of the log that are prepared and have no end.", Value: float64(len(w.open))},
+		{Name: "quorate_xa_prepared_age_seconds", Help: "Age of the oldest of them: it holds the purge of all logs back.", Value: oldest},
+		{Name: "quorate_xa_rolled_back_total", Help: "Prepared XA transactions that this node rolled back for their age.", Counter: true, Value: float64(w.rolledBack.Load())},
+	}
+}

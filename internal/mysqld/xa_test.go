@@ -1,0 +1,50 @@
+package mysqld
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestRollbackXA: what a client has left prepared is rolled back with a GTID, whatever
+// its XID is, and the session that did it writes no binlog afterwards.
+func TestRollbackXA(t *testing.T) {
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	a := p.Admin()
+	if err := a.exec(ctx(t), "give up", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	client := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	client.SetMaxOpenConns(1)
+	mustExec(t, client, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)",
+		`XA START X'0027','b\\',7`, "INSERT INTO d.t VALUES (1)", `XA END X'0027','b\\',7`, `XA PREPARE X'0027','b\\',7`)
+	before := executed(t, client)
+	if err := a.RollbackXA(ctx(t), "\x00'", "b"); !errors.Is(err, ErrNoXA) {
+		t.Fatalf("another one is rolled back: %v", err)
+	}
+	if err := a.RollbackXA(ctx(t), "\x00'", `b\`); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := a.PendingXA(ctx(t)); err != nil || n != 0 {
+		t.Fatalf("%d prepared, %v", n, err)
+	}
+	after := executed(t, client)
+	if after == before {
+		t.Fatalf("the rollback has no GTID: %s", after)
+	}
+	if err := a.RollbackXA(ctx(t), "\x00'", `b\`); !errors.Is(err, ErrNoXA) {
+		t.Fatalf("a second time: %v", err)
+	}
+	for range adminConnectionsMax - 2 { // without canary and gate; one of them has rolled back
+		conn, err := a.db.Conn(ctx(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		var on bool
+		if err := conn.QueryRowContext(ctx(t), "SELECT @@SESSION.sql_log_bin").Scan(&on); err != nil || on {
+			t.Fatalf("an administrative session writes the binlog: %t, %v", on, err)
+		}
+	}
+}

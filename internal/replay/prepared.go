@@ -1,0 +1,101 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/binlog"
+)
+
+// PreparedXA is an XA transaction of the log.
+type PreparedXA struct {
+	XID binlog.XID
+	// Index is the entry of its XA PREPARE, At when that was committed, by the clock
+	// of the server that was the primary.
+	Index uint64
+	At    time.Time
+	// end is the entry with its XA COMMIT or XA ROLLBACK; 0 = there is none so far.
+	end uint64
+}
+
+// Prepared follows the XA transactions of a log: which are prepared, and without
+// an end. mysqld is not asked: it shows an XA PREPARE later than its GTID, and
+// one that it has to be given again not at all. What prepared nothing with rows is
+// in no log. There are no more of them at once than InnoDB has undo slots for.
+type Prepared struct {
+	next  uint64 // the entry to look at next
+	open  map[binlog.XID]PreparedXA
+	ended []PreparedXA // behind asked, in the order of their ends
+	asked uint64       // the last index that before was asked of
+}
+
+// NewPrepared follows the log from an entry on: what was prepared before it must
+// have had its end before it, too.
+func NewPrepared(from uint64) *Prepared {
+	return &Prepared{next: from, open: map[binlog.XID]PreparedXA{}}
+}
+
+// Read looks at the entries up to an index, all committed.
+func (p *Prepared) Read(log CommittedLog, through uint64) error {
+	// A log that was copied begins behind what was prepared and ended.
+	p.next = max(p.next, log.FirstIndex())
+	if p.next > through {
+		return nil
+	}
+	err := eachTransaction(log, p.next, through, func(tx transaction) error {
+		xid, prepares, err := tx.prepares(log)
+		if err != nil {
+			return err
+		}
+		if prepares {
+			at, err := tx.written()
+			p.open[xid] = PreparedXA{XID: xid, Index: tx.index, At: at}
+			return err
+		}
+		xid, ends, err := tx.ends()
+		if xa, found := p.open[xid]; ends && found {
+			xa.end = tx.index
+			p.ended = append(p.ended, xa)
+			delete(p.open, xid)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look for XA transactions: %w", err)
+	}
+	p.next = through + 1
+	return nil
+}
+
+// Open returns what is prepared at the end of what was read, the oldest first.
+func (p *Prepared) Open() []PreparedXA {
+	var all []PreparedXA
+	for _, xa := range p.open {
+		all = append(all, xa)
+	}
+	slices.SortFunc(all, func(a, b PreparedXA) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.XID.GTRID, b.XID.GTRID), cmp.Compare(a.XID.BQUAL, b.XID.BQUAL))
+	})
+	return all
+}
+
+// before returns the last entry in front of every XA PREPARE that had no end at an
+// index; 0 = it does not know, because it was asked of a later one before.
+func (p *Prepared) before(at uint64) uint64 {
+	if at < p.asked {
+		return 0
+	}
+	p.asked = at
+	p.ended = slices.DeleteFunc(p.ended, func(xa PreparedXA) bool { return xa.end <= at })
+	oldest := uint64(math.MaxUint64)
+	for _, xa := range p.open {
+		oldest = min(oldest, xa.Index)
+	}
+	for _, xa := range p.ended {
+		oldest = min(oldest, xa.Index)
+	}
+	return oldest - 1
+}
