@@ -135,8 +135,7 @@ hold_max = 7`))
 		Readers: []Reader{
 			{User: "cdc", PasswordHash: [32]byte{0: 1, 31: 2}, Decompress: true,
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
-			{User: "copy", PasswordFile: "/p"},
-		},
+			{User: "copy", PasswordFile: "/p"}},
 		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7}, API: API{"127.0.0.1:3"}, Control: Control{"/run/q.sock", "dba"},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
