@@ -32,12 +32,18 @@ type Recovery struct {
 	survey consensus.Survey
 }
 
+// StartError is why no agent could start here either: that is no refusal to recover.
+type StartError struct{ error }
+
+// Unwrap returns the reason.
+func (e *StartError) Unwrap() error { return e.error }
+
 // OpenRecovery reads what the node of a configuration has. It changes nothing that a
 // start of the agent would not.
 func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Recovery, error) {
 	a, err := New(cfg, logger, version)
 	if err != nil {
-		return nil, err
+		return nil, &StartError{err}
 	}
 	switch id := a.data.identity; {
 	case a.data.fresh:

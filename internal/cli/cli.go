@@ -216,35 +216,47 @@ func configPath(path string) string {
 }
 
 // agentConfig returns the configuration that says where the agent is: the defaults
-// if there is no file.
+// if there is no file. Mistakes elsewhere in it keep nobody from asking the agent.
 func agentConfig(path string) (config.Config, error) {
 	if configPath(path) == "" {
 		return config.Default(), nil
 	}
-	return loadConfig(path)
+	c, err := config.LoadPlaces(configPath(path))
+	return c, usage(err)
+}
+
+// namedConfig returns which configuration is meant; an error if there is none.
+func namedConfig(path string) (string, error) {
+	if path = configPath(path); path == "" {
+		return "", usage(fmt.Errorf("--config is missing: it names the node's configuration file, and there is no %s", defaultConfig))
+	}
+	return path, nil
 }
 
 // loadConfig reads and judges a configuration file.
 func loadConfig(path string) (config.Config, error) {
-	if path = configPath(path); path == "" {
-		return config.Config{}, usage(fmt.Errorf("--config is missing: it names the node's configuration file, and there is no %s", defaultConfig))
+	path, err := namedConfig(path)
+	if err != nil {
+		return config.Config{}, err
 	}
 	c, err := config.Load(path)
 	if err == nil {
 		err = c.Validate()
 	}
 	if err == nil {
-		err = checkVariables(path, c)
+		err = checkVariables(c)
 	}
 	return c, usage(err)
 }
 
 // checkVariables refuses server variables that are not the operator's to set,
 // one line for each.
-func checkVariables(path string, c config.Config) error {
-	var errs []error
-	for _, err := range config.Problems(mysqld.CheckVariables(c.MySQL.Variables)) {
-		errs = append(errs, fmt.Errorf("config %s: [mysql.variables]: %w", path, err))
+func checkVariables(c config.Config) error {
+	wrong := map[string]string{}
+	for name, value := range c.MySQL.Variables {
+		if err := mysqld.CheckVariables(map[string]string{name: value}); err != nil {
+			wrong["mysql.variables."+name] = fmt.Sprintf("[mysql.variables]: %v", err)
+		}
 	}
-	return errors.Join(errs...)
+	return c.Wrong(wrong)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/user"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/provision"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -43,8 +46,11 @@ func newConfigCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Check a configuration file, without starting anything",
 		Long: `Checks a configuration file and prints one line for each mistake, with its line
-in the file. Exit code 2 if there is one. What is allowed and likely not meant is
-a warning: so are files that others may read or change who should not.`,
+in the file. Exit code 2 if there is one. mysqld itself judges [mysql.variables],
+by its option --validate-config: nothing is started, and no data are touched.
+
+What is allowed and likely not meant is a warning: so are files that others may
+read or change who should not, and that this host has no mysqld.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
 		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,13 +58,42 @@ a warning: so are files that others may read or change who should not.`,
 			if err != nil {
 				return err
 			}
-			for _, text := range slices.Concat(c.Warnings(), accountWarnings(c), fileWarnings(args[0], c)) {
+			serverWarnings, err := checkServer(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			warnings := slices.Concat(c.Warnings(), accountWarnings(c), fileWarnings(args[0], c), serverWarnings)
+			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is right: cluster %q, node %q of %d\n", args[0], c.Cluster, c.Node, len(c.Members))
-			return err
+			right := "right"
+			if len(warnings) > 0 {
+				right = "right, but for the warnings"
+			}
+			return printText(cmd.OutOrStdout(), fmt.Sprintf("%s is %s: cluster %q, node %q of %d\n", args[0], right, c.Cluster, c.Node, len(c.Members)))
 		},
 	}
+}
+
+// checkServer has this host's mysqld judge the operator's variables. There may be none
+// here: the file may be for another host.
+func checkServer(ctx context.Context, c config.Config) (warnings []string, err error) {
+	if c.Self().Kind == cluster.KindLogger {
+		return nil, nil
+	}
+	install, err := provision.Discover(c.MySQL.BaseDir)
+	if err != nil {
+		return []string{fmt.Sprintf("[mysql.variables] is not checked, and the node could not be started here: %v", err)}, nil
+	}
+	refused, err := mysqld.ValidateVariables(ctx, install, c.MySQL.Variables)
+	if err != nil {
+		return nil, err
+	}
+	wrong := map[string]string{}
+	for name, why := range refused {
+		wrong["mysql.variables."+name] = fmt.Sprintf("mysqld %s would not start with mysql.variables.%s: %s", install.Version, name, why)
+	}
+	return nil, usage(c.Wrong(wrong))
 }
 
 // accountWarnings says what is wrong on this host with the account that mysqld is to

@@ -43,7 +43,7 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 	case s.dir == "" && configPath(s.config) == "":
 		return nil, usage(fmt.Errorf("--config or --dir is missing: they say where the log is, and there is no %s", defaultConfig))
 	case s.dir == "":
-		c, err := loadConfig(s.config)
+		c, err := agentConfig(s.config)
 		if err != nil {
 			return nil, err
 		}

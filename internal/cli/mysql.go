@@ -34,7 +34,11 @@ primary. The exit code is the client's.`,
   quorate mysql --config node.toml -- --table orders < query.sql`,
 		DisableFlagsInUseLine: true, // the client's arguments come last
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := loadConfig(path)
+			name, err := namedConfig(path)
+			if err != nil {
+				return err
+			}
+			cfg, err := agentConfig(name)
 			if err != nil {
 				return err
 			}

@@ -56,7 +56,7 @@ failed: what was begun is finished by the next start of the agent.`,
 		Example: `  quorate recover --force-new-cluster --config node.toml --dry-run
   quorate recover --force-new-cluster --config node.toml
   quorate recover --force-new-cluster --config node.toml --accept-loss none`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !o.force {
 				return usage(errors.New("--force-new-cluster is missing: there is no other recovery"))
@@ -91,11 +91,13 @@ func (o *recoverOptions) run(ctx context.Context, cfg config.Config, in io.Reade
 		return o.finish(cfg, out)
 	}
 	r, err := agent.OpenRecovery(cfg, logger, o.version)
-	if _, failed := errors.AsType[syscall.Errno](err); err != nil && !failed {
-		return &exitError{exitUsage, err}
-	}
-	if err != nil {
+	_, failed := errors.AsType[syscall.Errno](err)
+	_, cannot := errors.AsType[*agent.StartError](err)
+	switch {
+	case failed || cannot:
 		return err
+	case err != nil:
+		return &exitError{exitUsage, err}
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	v, err := r.Judge(ctx)

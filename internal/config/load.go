@@ -29,26 +29,29 @@ const fileBytesMax = 1 << 20
 func Load(path string) (Config, error) {
 	data, err := readFile(path)
 	if err != nil {
-		// The path is in the message already.
-		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			err = e.Err
-		}
-		return Config{}, &Problem{File: path, Text: fmt.Sprintf("cannot read it: %v", err)}
+		return Config{}, err
 	}
 	return Parse(path, data)
 }
 
+// readFile reads the file at path, or says in a Problem why it cannot.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	var data []byte
+	if err == nil {
+		defer f.Close()
+		data, err = io.ReadAll(io.LimitReader(f, fileBytesMax+1))
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
 	if err == nil && len(data) > fileBytesMax {
 		err = fmt.Errorf("it is larger than %v", Bytes(fileBytesMax))
 	}
-	return data, err
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err // the path is in the message already
+	}
+	if err != nil {
+		return nil, &Problem{File: path, Text: fmt.Sprintf("cannot read it: %v", err)}
+	}
+	return data, nil
 }
 
 // Parse is Load for a text that is already in memory; file is only for messages.

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -15,6 +16,10 @@ type Problem struct {
 	Line int
 	// Text says what is wrong and what to do.
 	Text string
+
+	// key is the path of what it is about, and unknown says that there is no such key.
+	key     string
+	unknown bool
 }
 
 // Error returns "config FILE:LINE: TEXT", with as much of the place as is known.
@@ -68,11 +73,21 @@ type problemList struct {
 
 // add notes a problem with the value at key.
 func (l *problemList) add(key, format string, args ...any) {
-	p := &Problem{Text: fmt.Sprintf(format, args...)}
+	p := &Problem{Text: fmt.Sprintf(format, args...), key: key}
 	if l.source != nil {
 		p.File, p.Line = l.source.file, l.source.line(key)
 	}
 	l.list = append(l.list, p)
+}
+
+// Wrong joins what is wrong by somebody else's judgement: why maps a key's path, such as
+// mysql.variables.NAME, to a text.
+func (c Config) Wrong(why map[string]string) error {
+	l := &problemList{source: c.source}
+	for _, key := range slices.Sorted(maps.Keys(why)) {
+		l.add(key, "%s", why[key])
+	}
+	return l.err()
 }
 
 // err joins the problems in the order of their lines; nil if there are none.

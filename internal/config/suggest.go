@@ -16,6 +16,7 @@ func (d *decoder) unknown(key, name string, isTable bool) {
 		what = fmt.Sprintf("unknown table [%s]", name)
 	}
 	d.problems.add(key, "%s%s", what, d.hint(name, last, isTable))
+	d.problems.list[len(d.problems.list)-1].unknown = true
 }
 
 // hint returns " (did you mean …?)" or "".

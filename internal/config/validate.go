@@ -113,13 +113,17 @@ func (c Config) Warnings() (texts []string) {
 func (c Config) validateNode(l *problemList) {
 	checkName(l, "cluster", "cluster", c.Cluster)
 	checkName(l, "node", "node", c.Node)
-	if !filepath.IsAbs(c.DataDir) {
-		l.add("data_dir", "data_dir %q is not an absolute path: write one that starts with /", c.DataDir)
-	}
+	c.validateDataDir(l)
 	switch c.LogLevel {
 	case slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError:
 	default:
 		l.add("log_level", "log_level %v is unknown: use debug, info, warn or error", c.LogLevel)
+	}
+}
+
+func (c Config) validateDataDir(l *problemList) {
+	if !filepath.IsAbs(c.DataDir) {
+		l.add("data_dir", "data_dir %q is not an absolute path: write one that starts with /", c.DataDir)
 	}
 }
 
