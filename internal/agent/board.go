@@ -38,6 +38,8 @@ type board struct {
 	seen primarySeen
 	// ledAt is when a leader was lost that was known; zero = there was none.
 	ledAt time.Time
+	// primaryAt is when this node knew of a primary last; zero = it never did.
+	primaryAt time.Time
 }
 
 type peerReport struct {
@@ -158,6 +160,16 @@ func (b *board) led(within time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.self.Leader != 0 || !b.ledAt.IsZero() && time.Since(b.ledAt) < within
+}
+
+// sawPrimary notes that there was a primary at a time, and returns the newest such time.
+func (b *board) sawPrimary(at time.Time) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at.After(b.primaryAt) {
+		b.primaryAt = at
+	}
+	return b.primaryAt
 }
 
 // setState takes a cluster state, unless it knows a newer one.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"time"
 
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
@@ -143,28 +144,29 @@ type provider struct{ *Agent }
 
 // Status implements api.Provider: the cluster as this node sees it.
 func (p provider) Status() cluster.Status {
-	s := cluster.Status{
-		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name,
-		Nodes: p.board.all(),
-	}
 	own := p.ownStatus()
-	for i, n := range s.Nodes {
-		if n.ID == own.ID {
-			s.Nodes[i] = own
-		}
+	sight := p.sight(own)
+	state := sight.State
+	s := cluster.Status{
+		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name, Nodes: sight.Nodes,
+		StateVersion: state.Version, Maintenance: state.Maintenance, Durability: state.Durability,
+		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),
+		RetainBytesMax: state.RetainBytesMax, Recovered: stillWithout(state), LastChange: p.lastChange(),
 	}
-	state := p.board.clusterState()
-	s.StateVersion, s.Maintenance, s.Durability = state.Version, state.Maintenance, state.Durability
-	s.Reseed, s.Errant = cmp.Or(state.Reseed, cluster.ReseedAuto), cmp.Or(state.Errant, cluster.ErrantKeep)
-	s.RetainBytesMax = state.RetainBytesMax
-	s.Recovered = stillWithout(state)
-	s.LastChange = p.lastChange()
 	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
 		s.Primary = p.board.name(t.Node)
-		s.Failover = new(p.failover(s.Nodes, s.Primary))
-		if s.Maintenance != nil {
-			s.Failover = &cluster.Failover{Reason: "none, maintenance is on"}
+		p.board.sawPrimary(time.Now())
+	} else if last := p.board.sawPrimary(time.Time{}); !last.IsZero() {
+		s.NoPrimarySince, s.NoPrimarySeconds = last.UTC().Truncate(time.Millisecond), time.Since(last).Seconds()
+	}
+	sight.Primary = s.Primary
+	s.Quorum, s.Failover = p.outlook(sight)
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if n.Name == s.Primary && n.Quorum != nil {
+			s.Quorum, s.Failover = n.Quorum, n.Failover
 		}
+		n.Quorum, n.Failover = nil, nil // it is said once
 	}
 	return s
 }

@@ -38,7 +38,7 @@ func TestFailoverIsToWhoWouldBeChosen(t *testing.T) {
 		"nobody": {replica(2, "b", func(n *cluster.NodeStatus) { n.Weight = 0 }), replica(3, "c", func(n *cluster.NodeStatus) { n.Reachable = false }),
 			"", "no other node can take over: b has weight 0, c is not heard of"},
 	} {
-		got := a.failover([]cluster.NodeStatus{primary, c.b, c.c}, "a")
+		got := a.failover(cluster.Sight{Nodes: []cluster.NodeStatus{primary, c.b, c.c}, Primary: "a"})
 		if d := cmp.Diff([]string{c.to, c.reason}, []string{got.To, got.Reason}); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/tap"
 )
 
@@ -180,33 +179,3 @@ func lags(nodes []cluster.NodeStatus, self cluster.NodeID, before uint64) (all [
 	}
 	return all
 }
-
-// failover says what a failover would take now. Who would follow is chosen as a
-// leader that hands over chooses.
-func (a *Agent) failover(nodes []cluster.NodeStatus, primary string) cluster.Failover {
-	var peers []core.Peer
-	for _, n := range nodes {
-		if n.Name != primary {
-			m := cluster.Member{ID: n.ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight}
-			peers = append(peers, forCore(m, n, n.Reachable))
-		}
-	}
-	choice := core.Choose(0, peers, "")
-	if choice.Refused != "" {
-		return cluster.Failover{Reason: choice.Refused}
-	}
-	return cluster.EstimateFailover(nodes, primary, choice.To.Name, a.failoverTimes())
-}
-
-// failoverTimes are what a failover takes beside the backlog. A dead process is
-// noticed by a refused dial, and who notices campaigns within a heartbeat or two. A
-// silent host costs an election timeout, which raft draws from one to two of them.
-func (a *Agent) failoverTimes() cluster.FailoverTimes {
-	return cluster.FailoverTimes{
-		Process: 2 * a.cfg.Raft.Heartbeat, Host: a.cfg.Raft.ElectionTimeout * 3 / 2, Open: openTime,
-	}
-}
-
-// openTime is the way from an election won to open writes where nothing is left to
-// be applied: barrier, judge, tap, epoch entry.
-const openTime = 100 * time.Millisecond

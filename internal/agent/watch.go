@@ -164,6 +164,9 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		changed := a.board.changes()
+		if _, ok := (routeBackend{a}).Primary(); ok {
+			a.board.sawPrimary(time.Now())
+		}
 		own := a.ownStatus()
 		blob, err := json.Marshal(own)
 		if err != nil {
@@ -217,6 +220,11 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	}
 	if s.Role == cluster.RolePrimary && !a.serving() {
 		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers"
+	}
+	if s.Role == cluster.RolePrimary {
+		sight := a.sight(s)
+		sight.Primary = s.Name
+		s.Quorum, s.Failover = a.outlook(sight)
 	}
 	return s
 }

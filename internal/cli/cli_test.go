@@ -163,7 +163,7 @@ func TestStatusExitCodes(t *testing.T) {
 	}
 	st.Primary = ""
 	code, out, errs := run(t, "status", "--addr", addr)
-	if code != exitNoPrimary || !strings.HasPrefix(out, "cluster orders, primary none,") || errs != "quorate: the cluster has no primary\n" {
+	if code != exitNoPrimary || !strings.HasPrefix(out, "cluster orders, NO PRIMARY, as node a") || errs != "quorate: the cluster has no primary\n" {
 		t.Errorf("without a primary: %d, %q, %q", code, out, errs)
 	}
 	server.Close()

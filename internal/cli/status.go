@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,8 +153,8 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 // names are short, and below them what there is to say of each.
 func statusTable(st cluster.Status, colour bool) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "cluster %s, primary %s, as node %s sees it\n%s%s\n", st.Cluster, cmp.Or(st.Primary, "none"), st.Self,
-		failoverLine(st.Failover), maintenanceLine(st.Maintenance)+recoveredLine(st.Recovered)+ackLines(st, colour)+repairLine(st))
+	text.WriteString(primaryLines(st, colour) + maintenanceLine(st.Maintenance) + recoveredLine(st.Recovered) +
+		ackLines(st, colour) + repairLine(st) + "\n")
 	header := strings.Count(text.String(), "\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD")
@@ -242,12 +241,32 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	return reasons
 }
 
-// failoverLine says what a failover would take now; "" = there is no primary.
-func failoverLine(f *cluster.Failover) string {
-	if f == nil {
-		return ""
+// primaryLines say who the primary is and what failures are survived, or what it takes
+// to have one again.
+func primaryLines(st cluster.Status, colour bool) string {
+	if st.Primary == "" {
+		line := "NO PRIMARY"
+		if !st.NoPrimarySince.IsZero() {
+			ago := time.Duration(st.NoPrimarySeconds * float64(time.Second)).Round(time.Second)
+			line += fmt.Sprintf(" since %s UTC (%v)", st.NoPrimarySince.UTC().Format(time.DateTime), ago)
+		}
+		line = fmt.Sprintf("cluster %s, %s, as node %s sees it", st.Cluster, line, st.Self)
+		if colour {
+			line = "\x1b[" + ansiRed + "m" + line + "\x1b[0m"
+		}
+		if st.Quorum != nil {
+			line += "\n" + strings.Join(st.Quorum.NoPrimary(st.Self), "\n")
+		}
+		return line + "\n"
 	}
-	return f.String() + "\n"
+	line := fmt.Sprintf("cluster %s, primary %s, as node %s sees it\n", st.Cluster, st.Primary, st.Self)
+	if st.Quorum != nil {
+		line += st.Quorum.String() + "\n"
+	}
+	if st.Failover != nil {
+		line += st.Failover.String() + "\n"
+	}
+	return line
 }
 
 // maintenanceLine says that there is maintenance; "" = there is none.

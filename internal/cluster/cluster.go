@@ -236,6 +236,9 @@ type NodeStatus struct {
 	// AcksDropped is who is named by require-ack and not waited for.
 	AcksWait    []AckWait `json:"acks_wait,omitempty"`
 	AcksDropped []AckWait `json:"acks_dropped,omitempty"`
+	// Quorum and Failover are what a primary tells the others, for Status.
+	Quorum   *Quorum   `json:"quorum,omitempty"`
+	Failover *Failover `json:"failover,omitempty"`
 	// Pace is a sentence of a primary: why it slows writes down, or why nothing
 	// bounds the lag of its replicas.
 	Pace string `json:"pace,omitempty"`
@@ -273,6 +276,13 @@ type Status struct {
 	// Primary is the name of the node that is open for writes; "" = none.
 	Primary string       `json:"primary"`
 	Nodes   []NodeStatus `json:"nodes"`
+	// NoPrimarySince is when the node knew of a primary last, NoPrimarySeconds how long
+	// ago; zero = it never did, or does.
+	NoPrimarySince   time.Time `json:"no_primary_since,omitzero"`
+	NoPrimarySeconds float64   `json:"no_primary_seconds,omitempty"`
+	// Quorum is as the primary sees it; without one as this node does. nil: this node is
+	// no member.
+	Quorum *Quorum `json:"quorum,omitempty"`
 	// Failover is what a failover would take now; nil while there is no primary.
 	Failover *Failover `json:"failover,omitempty"`
 	// StateVersion, Maintenance and Durability are of the cluster state as this

@@ -40,14 +40,19 @@ type FailoverTimes struct {
 
 // Failover is what a failover would take now.
 type Failover struct {
-	// To is the node that would take over; "" = none could.
-	To string `json:"to"`
+	// From is the primary, To the node that would take over; "" = none could.
+	From string `json:"from,omitempty"`
+	To   string `json:"to"`
 	// BacklogSeconds is how long that node would apply what it lacks.
 	BacklogSeconds float64 `json:"backlog_seconds"`
 	// ProcessSeconds is the time without a primary if its mysqld or its agent
-	// dies, HostSeconds if its host does, or is cut off.
+	// dies, HostSeconds if its host does, or is cut off. With Until it is for its mysqld
+	// alone, and there are no HostSeconds.
 	ProcessSeconds float64 `json:"process_seconds"`
-	HostSeconds    float64 `json:"host_seconds"`
+	HostSeconds    float64 `json:"host_seconds,omitempty"`
+	// Until is there where writes would not go on without the primary's agent or host:
+	// they would once all nodes of any one of these sets are back.
+	Until [][]string `json:"until,omitempty"`
 	// Reason says why nobody could take over, or why it may take longer.
 	Reason string `json:"reason,omitempty"`
 }
@@ -86,8 +91,9 @@ const slowerSeconds = 0.5
 // EstimateFailover says what a failover from the primary to another node would
 // take, the one that would be chosen, by what it lacks. A long statement that it is
 // in would come on top; how long nobody knows.
-func EstimateFailover(nodes []NodeStatus, primary, to string, t FailoverTimes) Failover {
-	f := Failover{To: to}
+func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
+	nodes, primary := s.Nodes, s.Primary
+	f := Failover{From: primary, To: to, Until: s.without(primary)}
 	committed, weight := uint64(0), 0
 	for _, n := range nodes {
 		if n.Name == primary {
@@ -115,7 +121,9 @@ func EstimateFailover(nodes []NodeStatus, primary, to string, t FailoverTimes) F
 		}
 	}
 	f.ProcessSeconds = t.Process.Seconds() + f.BacklogSeconds + t.Open.Seconds()
-	f.HostSeconds = t.Host.Seconds() + f.BacklogSeconds + t.Open.Seconds()
+	if f.Until == nil {
+		f.HostSeconds = t.Host.Seconds() + f.BacklogSeconds + t.Open.Seconds()
+	}
 	return f
 }
 
@@ -124,7 +132,13 @@ func (f Failover) String() string {
 	if f.To == "" {
 		return "failover now: " + f.Reason
 	}
-	line := fmt.Sprintf("failover now ≈ %.1f s to %s (≈ %.1f s if the host of the primary is gone)", f.ProcessSeconds, f.To, f.HostSeconds)
+	line := ""
+	if f.Until == nil {
+		line = fmt.Sprintf("failover now ≈ %.1f s to %s (≈ %.1f s if the host of the primary is gone)", f.ProcessSeconds, f.To, f.HostSeconds)
+	} else {
+		line = fmt.Sprintf("if %s's mysqld dies, %s takes over in ≈ %.1f s; if %s's agent or host dies, no writes until %s",
+			f.From, f.To, f.ProcessSeconds, f.From, back(f.Until))
+	}
 	if f.Reason != "" {
 		line += "; " + f.Reason
 	}

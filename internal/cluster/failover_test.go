@@ -53,7 +53,15 @@ func TestEstimateFailover(t *testing.T) {
 			ProcessSeconds: 3.5, HostSeconds: 4.9, Reason: "b has applied nothing for 42 s: a statement that takes long has to end first"}},
 	} {
 		nodes := append([]NodeStatus{with(replica("a", 9e6), func(n *NodeStatus) { n.Role, n.LogCommit = RolePrimary, 10000 })}, c.nodes...)
-		if diff := cmp.Diff(c.want, EstimateFailover(nodes, "a", c.to, times)); diff != "" {
+		sight := Sight{Nodes: nodes, Primary: "a"}
+		for i, n := range nodes {
+			nodes[i].ID = NodeID(i + 1)
+			sight.State.Members = append(sight.State.Members, Member{ID: nodes[i].ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight})
+		}
+		sight.State.Members = append(sight.State.Members, Member{ID: 9, Name: "z", Kind: KindLogger}) // any one may fail
+		sight.Nodes = append(sight.Nodes, NodeStatus{ID: 9, Name: "z", Reachable: true})
+		c.want.From = "a"
+		if diff := cmp.Diff(c.want, EstimateFailover(sight, c.to, times)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/core"
+)
+
+// sight is what this node sees of the cluster; own is its whole status.
+func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
+	s := cluster.Sight{State: a.board.clusterState(), Nodes: a.board.all()}
+	for i, n := range s.Nodes {
+		if n.ID == own.ID {
+			s.Nodes[i] = own
+		}
+	}
+	if a.node != nil {
+		s.Outgoing = a.node.Committed().State().Outgoing
+	}
+	return s
+}
+
+// outlook says how many failures are survived, and what a failover would take. A
+// primary tells all nodes: what it hears of decides, not what they do.
+func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
+	if _, member := memberOf(s.State, a.self.ID); !member {
+		return nil, nil // not yet, or not any more: it knows old members
+	}
+	quorum := s.Quorum()
+	if s.Primary == "" {
+		return &quorum, nil
+	}
+	return &quorum, new(a.failover(s))
+}
+
+// failover says what a failover would take now. Who would follow is chosen as a
+// leader that hands over chooses.
+func (a *Agent) failover(s cluster.Sight) cluster.Failover {
+	if s.State.Maintenance != nil {
+		return cluster.Failover{From: s.Primary, Reason: "none, maintenance is on"}
+	}
+	var peers []core.Peer
+	for _, n := range s.Nodes {
+		if n.Name != s.Primary {
+			m := cluster.Member{ID: n.ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight}
+			peers = append(peers, forCore(m, n, n.Reachable))
+		}
+	}
+	choice := core.Choose(0, peers, "")
+	if choice.Refused != "" {
+		return cluster.Failover{From: s.Primary, Reason: choice.Refused}
+	}
+	return cluster.EstimateFailover(s, choice.To.Name, a.failoverTimes())
+}
+
+// failoverTimes are what a failover takes beside the backlog. A dead process is
+// noticed by a refused dial, and who notices campaigns within a heartbeat or two. A
+// silent host costs an election timeout, which raft draws from one to two of them.
+func (a *Agent) failoverTimes() cluster.FailoverTimes {
+	return cluster.FailoverTimes{
+		Process: 2 * a.cfg.Raft.Heartbeat, Host: a.cfg.Raft.ElectionTimeout * 3 / 2, Open: openTime,
+	}
+}
+
+// openTime is the way from an election won to open writes where nothing is left to
+// be applied: barrier, judge, tap, epoch entry.
+const openTime = 100 * time.Millisecond

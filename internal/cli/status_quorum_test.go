@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestStatusTellsTheQuorum: above the table, what is survived with a primary, and what
+// is to be started without.
+func TestStatusTellsTheQuorum(t *testing.T) {
+	t.Parallel()
+	st := cluster.Status{
+		Cluster: "orders", Self: "a", Primary: "a",
+		Quorum:   &cluster.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"a", "b"}, Needed: 2, Away: []string{"c is not heard of"}},
+		Failover: &cluster.Failover{From: "a", To: "b", ProcessSeconds: 0.3, Until: [][]string{{"a"}, {"c"}}},
+	}
+	head := func(colour bool) string {
+		text, _, _ := strings.Cut(statusTable(st, colour), "\n\n")
+		return text
+	}
+	want := `cluster orders, primary a, as node a sees it
+survives no further failure: 2 of 3 voters run, c is not heard of
+if a's mysqld dies, b takes over in ≈ 0.3 s; if a's agent or host dies, no writes until a or c is back`
+	if d := cmp.Diff(want, head(false)); d != "" {
+		t.Errorf("with a primary (-want +got):\n%s", d)
+	}
+	st.Primary, st.Failover = "", nil
+	st.NoPrimarySince, st.NoPrimarySeconds = time.Date(2026, 11, 22, 12, 30, 54, 0, time.UTC), 50.4
+	st.Quorum = &cluster.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"a"}, Needed: 2, Survives: -1,
+		Away: []string{"b and c are not heard of"}, Start: [][]string{{"b"}, {"c"}}}
+	want = `cluster orders, NO PRIMARY since 2026-11-22 12:30:54 UTC (50s), as node a sees it
+` + strings.Join(st.Quorum.NoPrimary("a"), "\n")
+	if d := cmp.Diff(want, head(false)); d != "" {
+		t.Errorf("without (-want +got):\n%s", d)
+	}
+	if !strings.HasPrefix(head(true), "\x1b["+ansiRed+"mcluster orders, NO PRIMARY") {
+		t.Errorf("it is not red: %q", head(true))
+	}
+}

@@ -1,0 +1,444 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Sight is what one node sees of the cluster at a moment.
+type Sight struct {
+	State State
+	// Outgoing are the voters of before, while a change of them is not complete
+	// (StatePoint).
+	Outgoing []NodeID
+	Nodes    []NodeStatus
+	// Primary is the name of the node that is open for writes; "" = none.
+	Primary string
+}
+
+// Quorum says whether writes can go on, and how many failures they survive now.
+type Quorum struct {
+	// Voters are the members with a vote. Running of them are heard of, and their logs
+	// take entries. Needed of them must.
+	Voters  []string `json:"voters"`
+	Running []string `json:"running"`
+	Needed  int      `json:"needed"`
+	// Survives is how many nodes may fail, whichever they are, with their agent or their
+	// host, and writes go on without anybody's help, after a failover if need be. -1:
+	// writes cannot go on as it is.
+	Survives int `json:"survives"`
+	// Limit is a sentence where it is not the number of voters that bounds Survives.
+	Limit string `json:"limit,omitempty"`
+	// Away are sentences: why the other voters do not run.
+	Away []string `json:"away,omitempty"`
+	// Start are the smallest sets of nodes: writes go on by themselves once the agents of
+	// any one set are started. Empty: writes need no start, or none would help (Limit).
+	Start [][]string `json:"start,omitempty"`
+}
+
+// seat is a member, or a voter of before, as the sight has it.
+type seat struct {
+	Member
+	votes, voted bool // among the voters of now, of before
+	runs         bool
+	away         string // why it does not run
+	startable    bool   // it is not heard of
+	opens        bool   // it is the primary, or could be at once
+	may          bool   // it could be, sooner or later, without a person
+	mayNot       string
+}
+
+// seats is a set of seats, by their place.
+type seats uint32
+
+type view struct {
+	Sight
+	all []seat
+}
+
+func (s Sight) view() view {
+	v := view{Sight: s}
+	byID := map[NodeID]NodeStatus{}
+	for _, n := range s.Nodes {
+		byID[n.ID] = n
+	}
+	for _, m := range s.State.Members {
+		v.all = append(v.all, s.seat(m, byID[m.ID]))
+	}
+	for _, id := range s.Outgoing {
+		i := slices.IndexFunc(v.all, func(st seat) bool { return st.ID == id })
+		if i < 0 {
+			n := byID[id]
+			v.all = append(v.all, s.seat(Member{ID: id, Name: cmp.Or(n.Name, "a former voter"), Kind: KindLearner}, n))
+			i = len(v.all) - 1
+		}
+		v.all[i].voted = true
+	}
+	return v
+}
+
+func (s Sight) seat(m Member, n NodeStatus) seat {
+	st := seat{Member: m, votes: m.Votes()}
+	n.Kind, n.Weight = m.Kind, m.Weight
+	switch {
+	case !n.Reachable:
+		st.away, st.startable = "is not heard of", true
+	case n.LogState != "" && n.LogState != LogOK:
+		st.away = "has a log that is " + string(n.LogState)
+	case n.Role == RoleJoining || n.Role == RoleRemoved || n.Leaving:
+		st.away = "is " + string(n.Role)
+	}
+	st.runs = st.away == ""
+	switch held := s.State.Maintenance; {
+	case m.Kind != KindFull:
+		st.mayNot = "is a " + string(m.Kind)
+	case m.Weight == 0:
+		st.mayNot = "has weight 0"
+	case held != nil && held.Primary != m.Name:
+		st.mayNot = "may not open while maintenance is on"
+	case n.Role == RoleFenced, n.Role == RoleErrant:
+		st.mayNot = "is " + string(n.Role)
+	}
+	st.may = st.mayNot == ""
+	st.opens = st.may && (n.CanTakeOver() || n.Reachable && (n.Role == RolePrimary || n.Role == RolePromoting))
+	return st
+}
+
+// set returns the seats that are so.
+func (v view) set(is func(seat) bool) (set seats) {
+	for i, st := range v.all {
+		if is(st) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+func (v view) names(set seats) (names []string) {
+	for i, st := range v.all {
+		if set&(1<<i) != 0 {
+			names = append(names, st.Name)
+		}
+	}
+	return names
+}
+
+func majority(there, of seats) bool {
+	return bits.OnesCount32(uint32(there&of)) > bits.OnesCount32(uint32(of))/2
+}
+
+// hasMajority tells whether these nodes elect a leader and commit.
+func (v view) hasMajority(there seats) bool {
+	voted := v.set(func(s seat) bool { return s.voted })
+	return majority(there, v.set(func(s seat) bool { return s.votes })) && (voted == 0 || majority(there, voted))
+}
+
+// stuck says why a majority that runs would not take writes with these nodes alone; ""
+// = it would. opens are the nodes of which one has to be there.
+func (v view) stuck(there, opens seats) string {
+	if there&opens == 0 {
+		return "no node that runs may be the primary"
+	}
+	on, dropped := map[NodeID]uint64{}, map[NodeID]bool{}
+	for i, s := range v.all {
+		dropped[s.ID] = true // in time, where it has a drop-after
+		if there&(1<<i) != 0 {
+			on[s.ID] = 1
+		}
+	}
+	var waits []string
+	for _, m := range v.State.ackWaitsFor(1, on, dropped) {
+		waits = append(waits, m.Name)
+	}
+	switch {
+	case len(waits) == 0:
+		return ""
+	case v.State.Durability == DurabilitySiteMajority:
+		return fmt.Sprintf("OKs wait for %s (durability %s)", list(waits, "or"), v.State.Durability)
+	case v.State.Durability == DurabilityAll:
+		return fmt.Sprintf("OKs wait for %s (durability %s)", list(waits, "and"), v.State.Durability)
+	}
+	return fmt.Sprintf("OKs wait for %s (require-ack)", list(waits, "and"))
+}
+
+// writes tells whether writes go on with these nodes alone.
+func (v view) writes(there, opens seats) bool {
+	return v.hasMajority(there) && v.stuck(there, opens) == ""
+}
+
+// Quorum judges what is seen.
+func (s Sight) Quorum() Quorum {
+	v := s.view()
+	voters, running := v.set(func(s seat) bool { return s.votes }), v.set(func(s seat) bool { return s.runs })
+	opens := v.set(func(s seat) bool { return s.opens })
+	q := Quorum{
+		Voters: v.names(voters), Running: v.names(voters & running), Needed: bits.OnesCount32(uint32(voters))/2 + 1,
+	}
+	q.Away = v.away()
+	if !v.writes(running, opens) {
+		q.Survives = -1
+		v.missing(&q, running)
+		return q
+	}
+	for k := 1; ; k++ { // without all that run nothing goes on
+		fatal, limit := false, ""
+		for lost := range subsets(running, k) {
+			there := running &^ lost
+			switch {
+			case v.writes(there, opens):
+			case !v.hasMajority(there):
+				fatal, limit = true, "" // the number of voters says enough
+			case !fatal:
+				fatal, limit = true, v.limit(there, lost, opens)
+			}
+			if fatal && limit == "" {
+				break
+			}
+		}
+		if fatal {
+			q.Survives, q.Limit = k-1, limit
+			return q
+		}
+	}
+}
+
+// away says of the voters that do not run why.
+func (v view) away() (sentences []string) {
+	names := map[string][]string{}
+	var whys []string
+	for _, s := range v.all {
+		if (s.votes || s.voted) && !s.runs {
+			if names[s.away] == nil {
+				whys = append(whys, s.away)
+			}
+			names[s.away] = append(names[s.away], s.Name)
+		}
+	}
+	for _, why := range whys {
+		sentence := list(names[why], "and") + " " + why
+		if len(names[why]) > 1 {
+			verb, rest, _ := strings.Cut(why, " ")
+			sentence = list(names[why], "and") + map[string]string{"is": " are ", "has": " have "}[verb] + rest
+		}
+		sentences = append(sentences, sentence)
+	}
+	return sentences
+}
+
+// limit says why a majority would take no writes without the lost nodes.
+func (v view) limit(there, lost, opens seats) string {
+	if there&opens == 0 {
+		if v.State.Maintenance != nil {
+			return fmt.Sprintf("maintenance is on, no node but %s may be the primary", list(v.names(lost&opens), "or"))
+		}
+		return fmt.Sprintf("without %s no node could be the primary", list(v.names(lost), "and"))
+	}
+	if v.State.Durability == DurabilityAll {
+		return fmt.Sprintf("OKs wait for every voter (durability %s)", v.State.Durability)
+	}
+	return v.stuck(there, opens)
+}
+
+// missing says what it takes for writes to go on.
+func (v view) missing(q *Quorum, running seats) {
+	may := v.set(func(s seat) bool { return s.may })
+	if v.hasMajority(running) {
+		q.Limit = v.stuck(running, may)
+		if q.Limit != "" && running&may == 0 {
+			q.Limit += v.whyNobody(running)
+		}
+	} else if v.set(func(s seat) bool { return s.voted }) != 0 && len(q.Running) >= q.Needed {
+		q.Limit = "a change of the members is not complete, and a majority of those of before has to run, too"
+	}
+	if !v.writes(running, may) {
+		q.Start = v.starts(running, v.set(func(s seat) bool { return s.startable }))
+	}
+}
+
+// whyNobody says of the full nodes that run why they may not be the primary.
+func (v view) whyNobody(running seats) string {
+	var why []string
+	for i, s := range v.all {
+		if s.Kind == KindFull && running&(1<<i) != 0 {
+			why = append(why, s.Name+" "+s.mayNot)
+		}
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(why, ", ")
+}
+
+// starts returns the smallest sets of candidates that have to be added to those that
+// run for writes to go on.
+func (v view) starts(running, candidates seats) (sets [][]string) {
+	may := v.set(func(s seat) bool { return s.may })
+	var found []seats
+	for k := 1; k <= bits.OnesCount32(uint32(candidates)); k++ {
+		for more := range subsets(candidates, k) {
+			has := func(smaller seats) bool { return more&smaller == smaller }
+			if !slices.ContainsFunc(found, has) && v.writes(running|more, may) {
+				found = append(found, more)
+			}
+		}
+	}
+	for _, set := range found {
+		sets = append(sets, v.names(set))
+	}
+	return sets
+}
+
+// subsets yields the subsets of a set with k seats.
+func subsets(of seats, k int) func(yield func(seats) bool) {
+	return func(yield func(seats) bool) {
+		for sub := -of & of; sub != 0; sub = (sub - of) & of { // upwards
+			if bits.OnesCount32(uint32(sub)) == k && !yield(sub) {
+				return
+			}
+		}
+	}
+}
+
+// without returns what has to be back before writes go on, once a node with its agent
+// is gone; nil = they go on without it, if another one can take over.
+func (s Sight) without(name string) [][]string {
+	v := s.view()
+	gone := v.set(func(s seat) bool { return s.Name == name })
+	running := v.set(func(s seat) bool { return s.runs }) &^ gone
+	if v.writes(running, v.set(func(s seat) bool { return s.may })) {
+		return nil
+	}
+	return v.starts(running, gone|v.set(func(s seat) bool { return s.startable }))
+}
+
+// String says in a line how many failures a cluster with a primary survives.
+func (q Quorum) String() string {
+	line := fmt.Sprintf("%d of %d voters run", len(q.Running), len(q.Voters))
+	if len(q.Away) > 0 {
+		line += ", " + strings.Join(q.Away, ", ")
+	}
+	if q.Limit != "" {
+		line += "; " + q.Limit
+	}
+	switch {
+	case q.Survives < 0:
+		return "writes cannot go on: " + line
+	case q.Survives == 0 && len(q.Away) > 0:
+		return "survives no further failure: " + line
+	case q.Survives == 0:
+		return "survives no failure: " + line
+	case q.Survives == 1:
+		return "survives the failure of any 1 node: " + line
+	}
+	return fmt.Sprintf("survives the failure of any %d nodes: %s", q.Survives, line)
+}
+
+// NoPrimary says in lines what a cluster without a primary waits for. self is the name
+// of the node that sees it so: those that it does not hear of may be down, or it is cut
+// off from them.
+func (q Quorum) NoPrimary(self string) []string {
+	counts := fmt.Sprintf("%d of %d voters run, a majority", len(q.Running), len(q.Voters))
+	majority := len(q.Running) >= q.Needed
+	if !majority {
+		counts = fmt.Sprintf("%d of %d voters must run, and %d does: %s", q.Needed, len(q.Voters), len(q.Running), list(q.Running, "and"))
+		if len(q.Running) != 1 {
+			counts = fmt.Sprintf("%d of %d voters must run, and %d do", q.Needed, len(q.Voters), len(q.Running))
+			if len(q.Running) > 0 {
+				counts += ": " + list(q.Running, "and")
+			}
+		}
+	}
+	limit := q.Limit
+	if q.Survives >= 0 {
+		limit = "" // of what comes then
+	}
+	if limit != "" {
+		counts += ", but " + limit
+	}
+	if len(q.Away) > 0 {
+		counts += " (" + strings.Join(q.Away, ", ") + ")"
+	}
+	if len(q.Start) == 0 {
+		if majority && limit == "" {
+			counts += ": no agent has to be started"
+		}
+		return []string{counts + ". What each node waits for is below."}
+	}
+	return []string{
+		fmt.Sprintf("%s. Start the agent%s on %s: nothing is lost, and writes go on by themselves.", counts, plural(q.Start), anyOf(q.Start)),
+		fmt.Sprintf("If an agent that %s does not hear of runs, %s is cut off: see `quorate status` there.", self, self),
+		"If disks are gone for good: docs/operations.md, \"A majority is gone for good\".",
+	}
+}
+
+// back says that the nodes of one of the sets are.
+func back(sets [][]string) string {
+	switch {
+	case len(sets) == 0: // it cannot be: with the primary back it is as now
+		return "it is back"
+	case len(sets[0]) > 1:
+		return anyOf(sets) + " are back"
+	}
+	return anyOf(sets) + " is back"
+}
+
+// plural is an s where every one of the sets has several nodes.
+func plural(sets [][]string) string {
+	if len(sets[0]) > 1 {
+		return "s"
+	}
+	return ""
+}
+
+// setsShownMax bounds the sets of nodes that are written out.
+const setsShownMax = 4
+
+// anyOf writes out of which sets of nodes any one will do, the smallest first.
+func anyOf(sets [][]string) string {
+	all := map[string]bool{}
+	var names, texts []string
+	size := len(sets[0])
+	for _, set := range sets {
+		for _, name := range set {
+			if !all[name] {
+				all[name] = true
+				names = append(names, name)
+			}
+		}
+		texts = append(texts, list(set, "and"))
+		if len(set) != size {
+			size = 0
+		}
+	}
+	slices.Sort(names)
+	switch {
+	case size == 1:
+		return list(names, "or")
+	case len(sets) > 1 && size > 0 && len(sets) == choose(len(names), size):
+		return fmt.Sprintf("any %d of %s", size, list(names, "and"))
+	case len(texts) > setsShownMax:
+		texts = append(texts[:setsShownMax], "others")
+	}
+	return strings.Join(texts, ", or ")
+}
+
+// choose is how many subsets of k a set of n has.
+func choose(n, k int) int {
+	sets := 1
+	for i := range k {
+		sets = sets * (n - i) / (i + 1)
+	}
+	return sets
+}
+
+// list joins names as people do: a, b and c.
+func list(names []string, word string) string {
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " " + word + " " + names[last]
+}
