@@ -149,6 +149,9 @@ type operation struct {
 	done   chan struct{}
 }
 
+// ErrNoBootstrap means that --bootstrap is not for this node.
+var ErrNoBootstrap = errors.New("no new cluster begins here")
+
 // New builds a node from its configuration: it finds MySQL and checks the data
 // directory, and touches nothing.
 func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error) {
@@ -163,6 +166,10 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	data, err := prepareDataDir(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Bootstrap && (!data.fresh || cfg.Joins()) {
+		return nil, fmt.Errorf("%w: node %q is to begin with nothing, but it has data in %s, or is to join: leave --bootstrap out",
+			ErrNoBootstrap, cfg.Node, cfg.DataDir)
 	}
 	if _, err := os.Stat(data.join("mysql")); install == nil && err == nil {
 		return nil, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",

@@ -37,6 +37,7 @@ const (
 	peersFile    = "peers.json"
 	metFile      = "met.json"
 	secretsFile  = "secrets.toml"
+	lockFile     = "lock"
 )
 
 // identity is the content of identity.json.
@@ -159,8 +160,8 @@ func checkEmpty(path string) error {
 	if err != nil {
 		return fmt.Errorf("read data directory: %w", err)
 	}
-	for _, f := range found {
-		if f.Name() != "lost+found" {
+	for _, f := range found { // a crash may have left the lock
+		if !slices.Contains([]string{"lost+found", lockFile, identityFile + ".tmp"}, f.Name()) {
 			return fmt.Errorf("data directory %s holds %q but no "+identityFile+": it is not quorate's; choose an empty one", path, f.Name())
 		}
 	}
@@ -176,6 +177,9 @@ func (d *dataDir) open() error {
 		return err
 	}
 	if d.fresh {
+		if fileExists(d.join(identityFile)) { // it was mounted since
+			return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", d.path), d.close())
+		}
 		if err := writeJSON(d.join(identityFile), d.identity); err != nil {
 			return errors.Join(err, d.close())
 		}
@@ -217,7 +221,7 @@ func (d *dataDir) removed() error {
 }
 
 func (d *dataDir) takeLock() error {
-	f, err := os.OpenFile(d.join("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("open lock: %w", err)
 	}

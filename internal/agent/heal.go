@@ -38,6 +38,7 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 		if err != nil {
 			return err
 		}
+		cfg.Bootstrap = false // it begins once
 		err = a.Run(ctx)
 		if a.settled && ctx.Err() == nil {
 			continue // as what it is now

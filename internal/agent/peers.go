@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -90,13 +91,16 @@ func (stranger) Route(conn net.Conn, _ cluster.NodeID)             { _ = conn.Cl
 func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
 func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 
-// introduce asks the peers before anything is written to an empty data
-// directory: a node of another cluster and one whose name is taken end here; one
-// that has lost its log waits until the cluster has it rebuilt, or ends, if only
-// operators do that. A directory in use is not asked about: one
-// misconfigured peer must not stop healthy nodes.
+// introduce asks the peers before anything is written to an empty data directory. A node
+// of another cluster and one whose name is taken end here. One that has lost its log
+// waits until the cluster has it rebuilt, or ends, if only operators do that. All others
+// wait until every initial member has answered: with an empty directory of its own, or
+// as one that knows none of this node. A cluster that has lived would begin anew
+// otherwise, because some disks are not mounted: whoever knows better may be the one
+// that is not there. A directory in use is not asked about: one misconfigured peer must
+// not stop healthy nodes.
 func (a *Agent) introduce(ctx context.Context) error {
-	if !a.data.fresh {
+	if !a.data.fresh || len(a.cfg.Members) == 1 && !a.data.identity.Joining {
 		return nil
 	}
 	identity := a.transportIdentity()
@@ -104,17 +108,84 @@ func (a *Agent) introduce(ctx context.Context) error {
 	asking := transport.New(transport.Config{
 		Identity: identity, Listen: a.self.Peer, Peers: a.transportPeers(), Handler: stranger{}, Logger: a.logger,
 	})
-	r := weightiest(asking.Introduce(ctx))
-	if r == nil || r.Code != transport.CodeReseed {
-		return a.introduced(r)
+	a.peers.Unlisten()
+	if err := asking.Listen(); err != nil {
+		return fmt.Errorf("open peer port: %w", err)
 	}
-	return a.awaitReseed(ctx, asking, r)
+	defer asking.Unlisten()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	eg, ctx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return asking.Answer(ctx) })
+	eg.Go(func() error { return a.api.Run(ctx) })
+	eg.Go(func() error {
+		defer end()
+		return a.askToBegin(ctx, asking)
+	})
+	if err := eg.Wait(); err != nil {
+		return err
+	}
+	a.buildPeers() // what served until here has ended
+	a.buildAPI()
+	if err := a.peers.Listen(); err != nil {
+		return fmt.Errorf("open peer port: %w", err)
+	}
+	return a.api.Listen()
+}
+
+// askToBegin asks again and again, until this node may begin, or ends.
+func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) error {
+	var lost *transport.RejectedError // whoever said that this node has lost its data may be away now: it is none the less so
+	for said := ""; ; {
+		got := asking.Introduce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case fileExists(a.data.join(identityFile)):
+			a.settled = true
+			return fmt.Errorf("data directory %s is not empty any more: this node starts again", a.data.path)
+		}
+		if lost != nil {
+			got.Rejections = append(got.Rejections, lost)
+		}
+		r := weightiest(got.Rejections)
+		over, role, reason := a.judgeEmpty(r, got.Silent)
+		if over {
+			return a.introduced(r)
+		}
+		if lost = r; reason != said {
+			said = reason
+			a.logger.Warn("this node has an empty data directory, and does not begin so far", "reason", reason)
+			a.board.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = role, reason })
+		}
+		select {
+		case <-time.After(emptyAskEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// judgeEmpty tells whether a node with an empty data directory has heard enough: r is
+// the weightiest rejection by its peers, silent are those that said nothing. Otherwise
+// it waits, in a role, for a reason.
+func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bool, role cluster.Role, reason string) {
+	switch {
+	case r != nil && r.Code == transport.CodeReseed:
+		return false, cluster.RoleJoining, sentenceOf(r)
+	case r != nil || a.data.identity.Joining || a.cfg.Bootstrap || len(silent) == 0:
+		return true, "", ""
+	}
+	return false, cluster.RoleForming, fmt.Sprintf("data directory %s is empty, and node %s has not answered so far, which may know that it was not: "+
+		"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; "+
+		"if this cluster is new and cannot wait, start this agent with --bootstrap", a.data.path, strings.Join(silent, ", "))
 }
 
 // introduced takes what the peers say of a node that was not here before; nil =
 // nothing.
 func (a *Agent) introduced(r *transport.RejectedError) error {
 	if r == nil || a.data.identity.Joining {
+		a.board.setRole(cluster.RoleStarting, "")
 		return nil // who joins is not known before it was added; join knows the rest
 	}
 	a.rejected("the cluster", r)
@@ -147,51 +218,10 @@ func weightiest(rejections []*transport.RejectedError) *transport.RejectedError 
 	})
 }
 
-// awaitReseed waits until the leader has had this node rebuilt, which has lost its data
-// directory. Meanwhile it serves its status, and nothing else.
-func (a *Agent) awaitReseed(ctx context.Context, asking *transport.Transport, r *transport.RejectedError) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	eg, ctx := errgroup.WithContext(ctx)
-	eg.Go(func() error { return a.api.Run(ctx) })
-	eg.Go(func() error {
-		defer end()
-		return a.askForReseed(ctx, asking, r)
-	})
-	if err := eg.Wait(); err != nil {
-		return err
-	}
-	a.buildAPI() // what served until here has ended
-	return a.api.Listen()
-}
-
-// askForReseed asks again and again, until there is another answer.
-func (a *Agent) askForReseed(ctx context.Context, asking *transport.Transport, r *transport.RejectedError) error {
-	for said := ""; ; {
-		if now := sentenceOf(r); now != said {
-			said = now
-			a.logger.Warn("this node has lost its data directory", "reason", said)
-			a.board.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = cluster.RoleJoining, said })
-		}
-		select {
-		case <-time.After(emptyAskEvery):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		// Whoever knows that it has lost its data may be away: it is none the less so.
-		switch next := weightiest(append(asking.Introduce(ctx), r)); {
-		case next.Code == transport.CodeReseed:
-			r = next
-		default:
-			return a.introduced(next)
-		}
-	}
-}
-
 const (
-	// emptyAskEvery is the pause before a node that has lost its data directory asks
+	// emptyAskEvery is the pause before a node with an empty data directory asks
 	// again, emptyAskedFor for how long a leader takes it that it still would.
-	emptyAskEvery = time.Second
+	emptyAskEvery = 500 * time.Millisecond
 	emptyAskedFor = 10 * time.Second
 )
 

@@ -1,22 +1,32 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/agent"
 )
 
 func newRunCommand(deps Deps) *cobra.Command {
 	var path, format string
+	var bootstrap bool
 	cmd := &cobra.Command{
-		Use:   "run [--config FILE]",
+		Use:   "run [--config FILE] [--bootstrap]",
 		Short: "Run this node: its agent and its mysqld",
 		Long: `Runs the node that the configuration file describes, until SIGTERM or SIGINT.
 It then hands a primary's role over, stops mysqld and ends. A second signal ends
 it at once, and the kernel ends its mysqld with it: no acknowledged transaction
 is lost by that.
+
+The nodes of a new cluster begin once all of them have started: each waits until
+every other one has said that its data directory is empty, too. --bootstrap has a
+node begin without those that do not answer, for instance because their hosts are
+not there yet; give it to each node of a majority, once. Never give it to a node
+whose disk may only be missing: a cluster that has lived would begin anew.
 
 The log goes to stderr.
 
@@ -37,10 +47,16 @@ for all else.`,
 			for _, text := range cfg.Warnings() {
 				logger.Warn("config: " + text)
 			}
-			return deps.RunAgent(cmd.Context(), cfg, logger, deps.Version)
+			cfg.Bootstrap = bootstrap
+			err = deps.RunAgent(cmd.Context(), cfg, logger, deps.Version)
+			if errors.Is(err, agent.ErrNoBootstrap) {
+				return usage(err)
+			}
+			return err
 		},
 	}
 	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&bootstrap, "bootstrap", false, "begin a new cluster without the members that do not answer")
 	cmd.Flags().StringVar(&format, "log-format", "text", "`format` of the log: text or json")
 	return cmd
 }

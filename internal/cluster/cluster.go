@@ -76,6 +76,9 @@ const (
 	RoleErrant Role = "errant"
 	// RoleLogger: it votes and keeps the log; there is no mysqld.
 	RoleLogger Role = "logger"
+	// RoleForming: its data directory is empty, and it waits until all initial members
+	// have said that this is so, or know no other one.
+	RoleForming Role = "forming"
 	// RoleJoining: it has no log yet, and is given one.
 	RoleJoining Role = "joining"
 	// RoleRemoved: it is no member any more, and serves nothing.

@@ -279,8 +279,8 @@ func (c *Cluster) ConfigPath(i int) string { return c.nodes[i].config() }
 func (c *Cluster) DataDir(i int) string { return c.nodes[i].dataDir() }
 
 // Start starts node i's agent and returns; WaitReady waits for it. Starting a
-// node whose agent runs is an error.
-func (c *Cluster) Start(ctx context.Context, i int) error {
+// node whose agent runs is an error. args are the agent's, beyond the configuration.
+func (c *Cluster) Start(ctx context.Context, i int, args ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		return fmt.Errorf("open agent log: %w", err)
 	}
 	defer out.Close() // the child has its own descriptor
-	cmd := exec.Command(cmp.Or(n.binary, c.opts.Binary), "run", "--config", n.config())
+	cmd := exec.Command(cmp.Or(n.binary, c.opts.Binary), append([]string{"run", "--config", n.config()}, args...)...)
 	cmd.Dir = n.dir
 	cmd.Env = slices.Concat(os.Environ(), c.opts.AgentEnv)
 	if c.opts.NodeEnv != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -138,11 +139,19 @@ func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, 
 	return conn, nil
 }
 
-// Introduce shakes hands with every peer once, without anything else, and returns
-// their rejections, in no order: what a node asks before it writes to an empty data
-// directory, with a zero Instance. Peers that do not answer within dialTimeout and the
-// handshake's 2 s do not count. Run need not be under way.
-func (t *Transport) Introduce(ctx context.Context) (rejections []*RejectedError) {
+// Introduction is what the peers say to a node that introduces itself.
+type Introduction struct {
+	// Rejections are those of the peers that refuse it, in no order.
+	Rejections []*RejectedError
+	// Silent are the names of those that did not answer, sorted.
+	Silent []string
+}
+
+// Introduce shakes hands with every peer once, without anything else: what a node asks
+// before it writes to an empty data directory, with a zero Instance. Peers that do not
+// answer within dialTimeout and the handshake's 2 s are silent. Neither Run nor Answer
+// need be under way; who introduces itself at the same time is answered by Answer.
+func (t *Transport) Introduce(ctx context.Context) (i Introduction) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, p := range t.allPeers() {
@@ -152,13 +161,16 @@ func (t *Transport) Introduce(ctx context.Context) (rejections []*RejectedError)
 				_ = conn.Close()
 				return
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if r, ok := errors.AsType[*RejectedError](err); ok {
-				mu.Lock()
-				defer mu.Unlock()
-				rejections = append(rejections, r)
+				i.Rejections = append(i.Rejections, r)
+			} else {
+				i.Silent = append(i.Silent, p.Name)
 			}
 		})
 	}
 	all.Wait()
-	return rejections
+	slices.Sort(i.Silent)
+	return i
 }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -156,16 +157,36 @@ func TestIntroduce(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	introduce(a, b)
 	b.start(t)
-	if r := a.Introduce(t.Context()); r != nil {
-		t.Fatalf("a welcome node is refused: %v", r)
+	if i := a.Introduce(t.Context()); i.Rejections != nil || i.Silent != nil {
+		t.Fatalf("a welcome node is refused: %+v", i)
 	}
 	a.cfg.Identity.ClusterID = 0xc2
-	if r := a.Introduce(t.Context()); len(r) != 1 || r[0].Code != CodeCluster {
-		t.Fatalf("got %v, want the refusal of another cluster's node", r)
+	if i := a.Introduce(t.Context()); len(i.Rejections) != 1 || i.Rejections[0].Code != CodeCluster || i.Silent != nil {
+		t.Fatalf("got %+v, want the refusal of another cluster's node", i)
 	}
 	b.stop()
-	if r := a.Introduce(t.Context()); r != nil {
-		t.Fatalf("a node that does not answer refuses: %v", r)
+	if i := a.Introduce(t.Context()); i.Rejections != nil || len(i.Silent) != 1 {
+		t.Fatalf("a node that does not answer refuses: %+v", i)
+	}
+}
+
+// TestAnswer: two nodes that introduce themselves answer one another, and do nothing
+// more.
+func TestAnswer(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	introduce(a, b)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Answer(ctx) }()
+	if i := a.Introduce(ctx); i.Rejections != nil || i.Silent != nil {
+		t.Errorf("the other one does not answer: %+v", i)
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(a.events) > 0 || len(b.events) > 0 {
+		t.Error("one of them has opened a connection")
 	}
 }
 

@@ -180,7 +180,7 @@ type Transport struct {
 
 	mu       sync.Mutex
 	listener net.Listener
-	// running is Run's context, nil before. outgoing counts the links.
+	// running is Run's context, nil before, and with Answer. outgoing counts the links.
 	running  context.Context
 	outgoing sync.WaitGroup
 	// closing is set before inboundWG and outgoing are waited for: no more Go after that.
@@ -251,7 +251,13 @@ func (t *Transport) Addr() net.Addr {
 // goroutines have. It closes the listener last, because a refused dial tells
 // the peers that this process is gone; so Run must also be the last part of
 // the agent to end. It returns ErrNotListening, or nil. It can run once.
-func (t *Transport) Run(ctx context.Context) error {
+func (t *Transport) Run(ctx context.Context) error { return t.run(ctx, true) }
+
+// Answer is Run for a node that has nothing to say of its own: it takes the
+// connections of its peers, and opens none.
+func (t *Transport) Answer(ctx context.Context) error { return t.run(ctx, false) }
+
+func (t *Transport) run(ctx context.Context, dials bool) error {
 	t.mu.Lock()
 	ln := t.listener
 	if ln == nil {
@@ -260,9 +266,11 @@ func (t *Transport) Run(ctx context.Context) error {
 	}
 	var accepting sync.WaitGroup
 	accepting.Go(func() { t.accept(ctx, ln) })
-	t.running = ctx
-	for _, p := range t.allPeers() {
-		t.startLinks(p)
+	if dials {
+		t.running = ctx
+		for _, p := range t.allPeers() {
+			t.startLinks(p)
+		}
 	}
 	t.outgoing.Go(func() { t.notifyUnreachable(ctx) })
 	t.mu.Unlock()

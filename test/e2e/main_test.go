@@ -90,6 +90,18 @@ type fixture struct {
 // t ends.
 func newFixture(t *testing.T, opts devcluster.Options) *fixture {
 	t.Helper()
+	f := newCluster(t, opts)
+	ctx := scenarioContext(t)
+	if err := f.StartAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.createTable(t, ctx)
+	return f
+}
+
+// newCluster makes a cluster that has not begun.
+func newCluster(t *testing.T, opts devcluster.Options) *fixture {
+	t.Helper()
 	opts.MySQLBase, opts.Binary = mysqlBase(t), os.Getenv(binaryVariable)
 	opts.Logger = slog.New(slog.DiscardHandler)
 	dir, err := os.MkdirTemp("", "qe2e-") // t.TempDir is too long for a socket's path
@@ -102,19 +114,19 @@ func newFixture(t *testing.T, opts devcluster.Options) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeCluster(t, c) })
-	ctx := scenarioContext(t)
-	if err := c.StartAll(ctx); err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{Cluster: c}
+	return &fixture{Cluster: c}
+}
+
+// createTable makes the ledger's table, once all nodes are well.
+func (f *fixture) createTable(t *testing.T, ctx context.Context) {
+	t.Helper()
 	primary := f.heal(t, ctx)
-	if err := c.CreateApplication(ctx, primary, ledger.Database); err != nil {
+	if err := f.CreateApplication(ctx, primary, ledger.Database); err != nil {
 		t.Fatal(err)
 	}
-	if err := ledger.CreateTable(ctx, c.DSN((primary+1)%c.Len())); err != nil {
+	if err := ledger.CreateTable(ctx, f.DSN((primary+1)%f.Len())); err != nil {
 		t.Fatal(err)
 	}
-	return f
 }
 
 // closeCluster stops the cluster; of a failed test's cluster the logs stay.

@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+// newcomers are the nodes of a cluster that has not begun, with empty directories.
+func newcomers(t *testing.T, bootstrap bool) (agents []*Agent) {
+	t.Helper()
+	var all []config.Config
+	var members []config.Member
+	for _, name := range []string{"a", "b", "c"} {
+		cfg := loneConfig(t)
+		cfg.Node, cfg.Bootstrap = name, bootstrap
+		members = append(members, config.Member{Name: name, Peer: cfg.Members[0].Peer, Kind: cluster.KindFull})
+		all = append(all, cfg)
+	}
+	for _, cfg := range all {
+		cfg.Members = members
+		agents = append(agents, loneAgent(t, cfg))
+	}
+	return agents
+}
+
+// introducing has a node introduce itself; the result comes when it is through.
+func introducing(t *testing.T, ctx context.Context, a *Agent) <-chan error {
+	t.Helper()
+	if err := a.listen(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.unlisten)
+	ended := make(chan error, 1)
+	go func() { ended <- a.introduce(ctx) }()
+	return ended
+}
+
+// awaitForming waits until a node says that it waits for one that does not answer.
+func awaitForming(t *testing.T, a *Agent, silent string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		changed := a.board.changes()
+		own := a.board.own()
+		if own.Role == cluster.RoleForming && strings.Contains(own.Reason, "and node "+silent+" has not answered") {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Until(deadline)):
+			t.Fatalf("node %s is %s: %s", a.self.Name, own.Role, own.Reason)
+		}
+	}
+}
+
+// TestNobodyBeginsAlone: two of three nodes that have nothing wait for the third, which
+// may have something.
+func TestNobodyBeginsAlone(t *testing.T) {
+	nodes := newcomers(t, false)
+	ctx, end := context.WithTimeout(t.Context(), 30*time.Second)
+	defer end()
+	var ended []<-chan error
+	for _, a := range nodes[:2] {
+		ended = append(ended, introducing(t, ctx, a))
+	}
+	for _, a := range nodes[:2] {
+		awaitForming(t, a, "c")
+	}
+	ended = append(ended, introducing(t, ctx, nodes[2]))
+	var all, begun sync.WaitGroup
+	begun.Add(len(nodes))
+	for i, a := range nodes {
+		all.Go(func() {
+			err := <-ended[i]
+			if empty := checkEmpty(a.cfg.DataDir); err != nil || empty != nil || a.board.own().Reason != "" {
+				t.Errorf("node %s: %v, it has written something: %v, it says %q", a.self.Name, err, empty, a.board.own().Reason)
+			}
+			begun.Done()
+			_ = a.peers.Run(ctx) // it answers as a node with data from now on
+		})
+	}
+	begun.Wait()
+	end()
+	all.Wait()
+}
+
+// TestMountedWhileItWaits: the disk of a node that waits is mounted. It starts again,
+// and nothing of what is there is changed.
+func TestMountedWhileItWaits(t *testing.T) {
+	a := newcomers(t, false)[0]
+	ended := introducing(t, t.Context(), a)
+	awaitForming(t, a, "b, c")
+	path := filepath.Join(a.cfg.DataDir, identityFile)
+	writeTestFile(t, path, "of before")
+	if err := <-ended; err == nil || !a.settled || !strings.Contains(err.Error(), "starts again") {
+		t.Errorf("it ends with %v, settled %t", err, a.settled)
+	}
+	if err := a.data.open(); err == nil || !strings.Contains(err.Error(), "is not empty any more") {
+		t.Errorf("mounted a moment later: %v", err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "of before" {
+		t.Errorf("it is %q now, %v", b, err)
+	}
+}
+
+// TestBootstrap: a person's word is enough, for a node that has nothing.
+func TestBootstrap(t *testing.T) {
+	a := newcomers(t, true)[0]
+	if err := <-introducing(t, t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(a.data.open(), a.data.close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newAgent(a.cfg, a.install, a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
+		t.Errorf("over data: %v", err)
+	}
+	joins := loneConfig(t)
+	joins.Bootstrap, joins.Node, joins.Join = true, "d", config.Join{Peer: "10.0.0.9:7400", Kind: cluster.KindFull}
+	if _, err := newAgent(joins, a.install, a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
+		t.Errorf("of a node that joins: %v", err)
+	}
+}
+
+// TestJudgeEmpty: what a node with an empty directory makes of the answers.
+func TestJudgeEmpty(t *testing.T) {
+	refused := func(c transport.Code) *transport.RejectedError { return &transport.RejectedError{Code: c, Text: "no"} }
+	for _, c := range []struct {
+		name             string
+		r                *transport.RejectedError
+		silent           []string
+		joins, bootstrap bool
+		role             cluster.Role // "" = it has heard enough
+	}{
+		{name: "all have answered"},
+		{name: "one is silent", silent: []string{"c"}, role: cluster.RoleForming},
+		{name: "a person knows", silent: []string{"c"}, bootstrap: true},
+		{name: "it joins", silent: []string{"c"}, joins: true},
+		{name: "it has lost its data", r: refused(transport.CodeReseed), role: cluster.RoleJoining},
+		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: cluster.RoleJoining},
+		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
+		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
+	} {
+		a := &Agent{data: &dataDir{identity: identity{Joining: c.joins}}, cfg: config.Config{Bootstrap: c.bootstrap}}
+		over, role, reason := a.judgeEmpty(c.r, c.silent)
+		if over != (c.role == "") || role != c.role || (reason == "") != over {
+			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)
+		}
+	}
+}
+
+// TestFirstStartThatWasCut: a crash between the lock and the identity leaves a directory
+// that is empty still.
+func TestFirstStartThatWasCut(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{lockFile, identityFile + ".tmp"} {
+		writeTestFile(t, filepath.Join(dir, name), "")
+	}
+	if err := checkEmpty(dir); err != nil {
+		t.Error(err)
+	}
+	writeTestFile(t, filepath.Join(dir, "log"), "")
+	if err := checkEmpty(dir); err == nil {
+		t.Error("a directory with a log is empty")
+	}
+}

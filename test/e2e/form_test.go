@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestForm: how a cluster begins, and that one that has lived does not begin anew.
+func TestForm(t *testing.T) {
+	f := newCluster(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Bootstrap", f.formWithout)
+	f.scenario(t, "Unmounted", f.unmounted)
+}
+
+// TestFormCrash: a node is killed while the cluster begins.
+func TestFormCrash(t *testing.T) {
+	f := newCluster(t, devcluster.Options{Nodes: 5, Loggers: 2})
+	f.scenario(t, "Crash", f.formCrash)
+}
+
+// awaitForming waits until a node says for whom it waits, with nothing written.
+func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent string) {
+	t.Helper()
+	if err := f.WaitNode(ctx, i, "waiting for "+silent, func(n cluster.NodeStatus) bool {
+		if n.Role == cluster.RolePrimary || n.Leader != 0 {
+			t.Errorf("node %s is %s, its leader %d", f.Name(i), n.Role, n.Leader)
+		}
+		return n.Role == cluster.RoleForming && strings.Contains(n.Reason, "node "+silent+" has not answered")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(f.DataDir(i)); !os.IsNotExist(err) {
+		t.Errorf("node %s has written something: %v", f.Name(i), err)
+	}
+}
+
+// formWithout: two of three do not begin without the third, but where they are told to.
+func (f *fixture) formWithout(t *testing.T, ctx context.Context) {
+	for i := range 2 {
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		f.awaitForming(t, ctx, i, f.Name(2))
+		if err := f.Terminate(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		if err := f.Start(ctx, i, "--bootstrap"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	primary, err := f.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, 2); err != nil { // it never was here: nothing is to be said
+		t.Fatal(err)
+	}
+	f.createTable(t, ctx)
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+	out, err := f.quorate(t, ctx, primary, "run", "--bootstrap")
+	if exitCode(err) != 2 || !strings.Contains(out, "leave --bootstrap out") {
+		t.Errorf("with data: %v, %s", err, out)
+	}
+}
+
+// unmounted: all hosts were down, and on two the disk is not mounted, so that the
+// directory is empty. The third is slower, or it is there and knows them.
+func (f *fixture) unmounted(t *testing.T, ctx context.Context) {
+	f.heal(t, ctx)
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 100)
+	load.stop(t)
+	atOnce(t, []int{0, 1, 2}, f.KillBoth)
+	disk := func(i int) string { return f.DataDir(i) + ".disk" }
+	for i := range 2 {
+		if err := os.Rename(f.DataDir(i), disk(i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		f.awaitForming(t, ctx, i, f.Name(2))
+	}
+	if err := f.Start(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := f.WaitNode(ctx, i, "known", func(n cluster.NodeStatus) bool {
+			return n.Role == cluster.RoleJoining && strings.Contains(n.Reason, "but this cluster knows the one that it had")
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := f.status(t, ctx, 2); st.Role == cluster.RolePrimary || st.Leader != 0 {
+		t.Errorf("the third is %s, its leader %d", st.Role, st.Leader)
+	}
+	for i := range 2 { // mounted: the agents notice
+		if err := os.Rename(disk(i), f.DataDir(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// formCrash: one of five is killed as soon as another one has begun, and comes back with
+// or without something.
+func (f *fixture) formCrash(t *testing.T, ctx context.Context) {
+	const victim = 1
+	if err := f.StartAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := devcluster.Poll(ctx, "one has begun", func(context.Context) (bool, string, error) {
+		begun, err := filepath.Glob(filepath.Join(f.Dir(), "*", "data", "identity.json"))
+		return len(begun) > 0, "none has", err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.KillAgent(victim); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, victim); err != nil {
+		t.Fatal(err)
+	}
+	f.createTable(t, ctx)
+	load := f.start(t, 2)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
