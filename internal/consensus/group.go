@@ -138,11 +138,15 @@ type Group struct {
 	heldHeader  entry.Header
 
 	// The lease and the rounds that extend it.
-	rounds          []round
-	roundSeq        uint64
-	ticksToRound    int
-	leaseUntil      time.Duration
-	leaseDuration   time.Duration
+	rounds        []round
+	roundSeq      uint64
+	ticksToRound  int
+	leaseUntil    time.Duration
+	leaseDuration time.Duration
+	// now is the time of the newest call that came with one.
+	now time.Duration
+	// barriers are this leader's own, asked for before it knew what is committed.
+	barriers        []uint64
 	transferredTerm uint64 // no lease in this term any more: a transfer was asked for
 
 	// heardAt is when a message came from a node last, by the host's time: acks.heard
@@ -249,6 +253,7 @@ func (g *Group) LeaseUntil() time.Duration { return g.leaseUntil }
 
 // Tick tells the group that one tick has passed.
 func (g *Group) Tick(now time.Duration) {
+	g.now = now
 	g.tickRaft()
 	g.observe()
 	g.tickAcks()
@@ -261,9 +266,8 @@ func (g *Group) Tick(now time.Duration) {
 	}
 	if g.role.Leading {
 		g.ticksToRound--
-		if g.ticksToRound <= 0 {
-			g.ticksToRound = g.cfg.HeartbeatTicks
-			g.startRound(now)
+		if g.ticksToRound <= 0 && g.knowsCommitted() {
+			g.startRound()
 		}
 	}
 	g.retryHeld()
@@ -271,6 +275,7 @@ func (g *Group) Tick(now time.Duration) {
 
 // Step takes a message from a peer or a response of the log.
 func (g *Group) Step(now time.Duration, m *pb.Message) {
+	g.now = now
 	g.heardAt[cluster.NodeID(m.GetFrom())] = now
 	g.acks.heardOf(cluster.NodeID(m.GetFrom()))
 	if now < g.voteAfter && (m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote) {
@@ -285,8 +290,8 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	if g.saysNothing(m) || g.answersInVain(m) {
 		return
 	}
-	if m.GetType() == pb.MsgReadIndex && g.role.Leading && g.committed.term() != g.role.Term {
-		return // as in readState: a single voter would answer a learner before it knows what is committed
+	if m.GetType() == pb.MsgReadIndex && g.role.Leading && !g.knowsCommitted() {
+		return // a single voter would answer a learner at once
 	}
 	if m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
 		if m = g.cutBeforeMissingStage(m); m == nil {
@@ -528,7 +533,7 @@ func (g *Group) observe() {
 		g.epoch, g.next = 0, 0
 		g.endAcks()
 		clear(g.fed)
-		g.rounds, g.leaseUntil = nil, 0
+		g.rounds, g.leaseUntil, g.barriers = nil, 0, nil
 		g.ticksToRound = 0
 	}
 	if now.Leader != 0 {
@@ -607,12 +612,28 @@ func readContext(kind byte, self cluster.NodeID, seq uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, seq)
 }
 
-func (g *Group) startRound(now time.Duration) {
+// knowsCommitted tells whether this leader has committed an entry of its term: what
+// was committed before, it may not know until then. Raft keeps what is read before
+// that, without a bound, and answers all of it at once; so it is not given any.
+func (g *Group) knowsCommitted() bool { return g.committed.term() == g.role.Term }
+
+// startReads begins what waited for a leader to know what is committed: the
+// first round, and barriers.
+func (g *Group) startReads() {
+	g.startRound()
+	for _, id := range g.barriers {
+		g.StartBarrier(id)
+	}
+	g.barriers = nil
+}
+
+func (g *Group) startRound() {
+	g.ticksToRound = g.cfg.HeartbeatTicks
 	g.roundSeq++
 	if len(g.rounds) == roundsMax {
 		g.rounds = slices.Delete(g.rounds, 0, 1)
 	}
-	g.rounds = append(g.rounds, round{seq: g.roundSeq, sentAt: now})
+	g.rounds = append(g.rounds, round{seq: g.roundSeq, sentAt: g.now})
 	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, g.roundSeq))
 }
 
@@ -620,6 +641,12 @@ func (g *Group) startRound(now time.Duration) {
 // everything is committed. The answer comes in Output.Barriers, or never: the
 // caller asks again after a time with another id.
 func (g *Group) StartBarrier(id uint64) {
+	if g.role.Leading && !g.knowsCommitted() {
+		if len(g.barriers) < barriersMax && !slices.Contains(g.barriers, id) {
+			g.barriers = append(g.barriers, id)
+		}
+		return
+	}
 	g.rn.ReadIndex(readContext(contextBarrier, g.cfg.Self, id))
 }
 
@@ -628,11 +655,6 @@ func (g *Group) readState(rs raft.ReadState) {
 		return
 	}
 	seq := binary.LittleEndian.Uint64(rs.RequestCtx[9:])
-	if rs.RequestCtx[0] == contextBarrier && g.role.Leading && g.committed.term() != g.role.Term {
-		// A single voter is answered before it has committed an entry of its term:
-		// what was committed before, it may not know yet. It is asked again.
-		return
-	}
 	if rs.RequestCtx[0] == contextBarrier {
 		g.out.Barriers = append(g.out.Barriers, Barrier{ID: seq, Index: rs.Index})
 		return
@@ -679,6 +701,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 
 // apply runs the commit check over committed entries and tells raft so.
 func (g *Group) apply(m *pb.Message) {
+	knew := g.knowsCommitted()
 	for _, e := range m.GetEntries() {
 		if e.GetType() != pb.EntryNormal {
 			g.applyMembers(e)
@@ -690,6 +713,9 @@ func (g *Group) apply(m *pb.Message) {
 	g.out.Committed = true
 	for _, r := range m.GetResponses() {
 		_ = g.rn.Step(r)
+	}
+	if g.role.Leading && !knew && g.knowsCommitted() {
+		g.startReads()
 	}
 }
 

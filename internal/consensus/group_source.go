@@ -128,7 +128,7 @@ func (g *Group) answersInVain(m *pb.Message) bool {
 // not under way, and an empty entry has raft try again.
 func (g *Group) tickJoint() {
 	mark := g.committed.Mark().Index
-	if !g.role.Leading || mark != g.last || g.committed.term() != g.role.Term || !g.committed.joint() {
+	if !g.role.Leading || mark != g.last || !g.knowsCommitted() || !g.committed.joint() {
 		return
 	}
 	g.storage.sending = true

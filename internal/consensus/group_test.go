@@ -49,6 +49,9 @@ type member struct {
 	// acked is up to which index it may acknowledge in its term.
 	acked     uint64
 	ackEvents []string
+	// sent counts the messages to peers, answered are its barriers.
+	sent     int
+	answered []Barrier
 }
 
 const (
@@ -97,28 +100,33 @@ func (w *world) node(id uint64) *member { return w.nodes[id-1] }
 
 // settle runs everything that is ready until nothing is.
 func (w *world) settle() {
-	for busy := true; busy; {
-		busy = false
-		for id := uint64(1); id <= uint64(len(w.nodes)); id++ {
-			m := w.node(id)
-			inbox := m.inbox
-			m.inbox = nil
-			for _, msg := range inbox {
-				m.g.Step(w.now, msg)
-			}
-			for {
-				out, ok := m.g.Ready()
-				if !ok {
-					break
-				}
-				busy = true
-				w.carryOut(m, out)
-			}
-		}
+	for w.turn() {
 	}
 }
 
+// turn is one turn of each node's loop. busy: one had something to do.
+func (w *world) turn() (busy bool) {
+	for id := uint64(1); id <= uint64(len(w.nodes)); id++ {
+		m := w.node(id)
+		inbox := m.inbox
+		m.inbox = nil
+		for _, msg := range inbox {
+			m.g.Step(w.now, msg)
+		}
+		for {
+			out, ok := m.g.Ready()
+			if !ok {
+				break
+			}
+			busy = true
+			w.carryOut(m, out)
+		}
+	}
+	return busy
+}
+
 func (w *world) carryOut(m *member, out Output) {
+	m.sent, m.answered = m.sent+len(out.Send), append(m.answered, out.Barriers...)
 	w.send(out.Send)
 	for _, a := range out.Append {
 		for _, run := range AppendRuns([]*pb.Message{a}) {

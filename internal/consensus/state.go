@@ -117,7 +117,7 @@ func (g *Group) CheckState(now time.Duration, c cluster.Change) (cluster.State, 
 	if !g.role.Leading {
 		return cluster.State{}, ErrNotLeader
 	}
-	if g.committed.term() != g.role.Term {
+	if !g.knowsCommitted() {
 		return cluster.State{}, fmt.Errorf("%w: it was just elected", ErrNotReady)
 	}
 	point := g.committed.State()

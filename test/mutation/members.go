@@ -41,7 +41,7 @@ func changingMembers() []mutation {
 		},
 		{
 			name: "single-voter-barrier", what: "a single voter answers a barrier before it knows what is committed", seeds: 60, nodes: 3, members: true,
-			edits: one(groupFile, "rs.RequestCtx[0] == contextBarrier && g.role.Leading && g.committed.term() != g.role.Term {", "false {"),
+			edits: one(groupFile, "\tif g.role.Leading && !g.knowsCommitted() {\n\t\tif len(g.barriers)", "\tif false {\n\t\tif len(g.barriers)"),
 		},
 	}
 }

@@ -1,0 +1,65 @@
+package consensus
+
+import (
+	"testing"
+	"time"
+)
+
+// TestLeaderThatCannotCommit: both followers answer heartbeats, and their disks take
+// nothing. What the leader asks raft for meanwhile must not add up: not in memory,
+// and not in what it sends at once when they have space again.
+func TestLeaderThatCannotCommit(t *testing.T) {
+	w := newWorld(t, 3)
+	w.mute[2], w.mute[3] = true, true
+	w.node(1).g.campaign()
+	w.settle()
+	m := w.node(1)
+	if !m.g.Role().Leading {
+		t.Fatal("node 1 does not lead")
+	}
+	for id := range uint64(10_000) {
+		m.g.StartBarrier(id)
+		w.run(testTick)
+	}
+	if r := m.g.Role(); !r.Leading || r.Term != 1 || m.g.LeaseUntil() > 0 {
+		t.Fatalf("%+v, lease until %v: nothing is tested", r, m.g.LeaseUntil())
+	}
+	clear(w.mute)
+	m.sent, m.answered = 0, nil
+	for range 4 * testHeartbeat {
+		w.run(testTick)
+	}
+	if w.now >= m.g.LeaseUntil() {
+		t.Error("it has no lease, and its followers answer")
+	}
+	// Rounds, heartbeats and appends of 16 ticks, and the barriers that may wait.
+	if most := 2 * (4*testHeartbeat*3 + barriersMax); m.sent > most {
+		t.Errorf("%d messages were sent, at most %d are due", m.sent, most)
+	}
+	if len(m.answered) == 0 || len(m.answered) > barriersMax {
+		t.Errorf("%d barriers were answered, at most %d may wait", len(m.answered), barriersMax)
+	}
+	m.answered = nil
+	m.g.StartBarrier(1 << 20)
+	w.run(10 * time.Millisecond)
+	if len(m.answered) != 1 {
+		t.Errorf("a barrier that was asked for now got %d answers", len(m.answered))
+	}
+}
+
+// TestFirstLeaseComesWithTheFirstCommit: what had to wait for it begins at once, and
+// not at the next tick: a failover waits for both.
+func TestFirstLeaseComesWithTheFirstCommit(t *testing.T) {
+	w := newWorld(t, 3)
+	w.run(testTick)
+	m := w.node(1)
+	m.g.campaign()
+	for !m.g.Role().Leading {
+		w.turn()
+	}
+	m.g.StartBarrier(7)
+	w.settle()
+	if len(m.answered) != 1 || m.answered[0].ID != 7 || m.g.LeaseUntil() != w.now+m.g.leaseDuration {
+		t.Errorf("without another tick: barriers %v, lease until %v", m.answered, m.g.LeaseUntil())
+	}
+}
