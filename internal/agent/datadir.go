@@ -170,7 +170,7 @@ func checkEmpty(path string) error {
 
 // open takes the directory's lock and, in a fresh one, writes whose it is.
 func (d *dataDir) open() error {
-	if err := os.MkdirAll(d.path, 0o755); err != nil {
+	if err := makeDir(d.path); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	if err := d.takeLock(); err != nil {
@@ -418,7 +418,7 @@ func (d *dataDir) rebuild(instance string) error {
 	if raw, err := hex.DecodeString(instance); err != nil || len(raw) != 16 {
 		return fmt.Errorf("rebuild this node: %q is no instance of a data directory", instance)
 	}
-	if err := os.MkdirAll(d.path, 0o755); err != nil {
+	if err := makeDir(d.path); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	d.identity.GivenUp = d.giveUp(time.Now())

@@ -168,7 +168,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 			a.board.sawPrimary(time.Now())
 		}
 		own := a.ownStatus()
-		blob, err := json.Marshal(own)
+		blob, err := json.Marshal(own.Bounded())
 		if err != nil {
 			return fmt.Errorf("encode own status: %w", err)
 		}

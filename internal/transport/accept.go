@@ -234,13 +234,18 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 	}
 }
 
-// deliver decodes one frame and hands it to the handler.
+// deliver decodes one frame and hands it to the handler, but for a Raft message
+// of a kind that no agent sends: that is counted.
 func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payload []byte) error {
 	switch {
 	case kind == frameRaft:
 		m, err := decodeRaft(payload, from, t.cfg.Identity.Node)
 		if err != nil {
 			return err
+		}
+		if !sentByAgents(m) {
+			t.unexpected.Add(1)
+			return nil
 		}
 		t.cfg.Handler.Raft(m)
 	case kind == frameAppend && c == classAppend:

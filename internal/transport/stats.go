@@ -18,6 +18,9 @@ type Stats struct {
 	HandshakesFailed uint64
 	// Misaddressed counts messages to nodes that are not peers.
 	Misaddressed uint64
+	// Unexpected counts Raft messages from peers that were dropped: no agent sends
+	// such ones.
+	Unexpected uint64
 	// StatusTooLarge counts blobs that SendStatus dropped.
 	StatusTooLarge uint64
 }
@@ -63,6 +66,7 @@ func (t *Transport) Stats() Stats {
 		HandshakesRejected: t.handshakesRejected.Load(),
 		HandshakesFailed:   t.handshakesFailed.Load(),
 		Misaddressed:       t.misaddressed.Load(),
+		Unexpected:         t.unexpected.Load(),
 		StatusTooLarge:     t.statusTooLarge.Load(),
 	}
 	for _, p := range t.allPeers() {

@@ -189,6 +189,7 @@ type Transport struct {
 	rejectionsLogged map[string]bool
 
 	misaddressed, statusTooLarge         atomic.Uint64
+	unexpected                           atomic.Uint64
 	handshakesRejected, handshakesFailed atomic.Uint64
 }
 
@@ -325,10 +326,12 @@ func (t *Transport) Send(msgs []*pb.Message) {
 
 // SendStatus sends the blob to every peer, now and whenever a connection comes
 // up. A blob that was not written yet is replaced. One of more than 1 MiB is
-// dropped and counted.
+// dropped, counted, and logged the first time: peers would take this node for dead.
 func (t *Transport) SendStatus(status []byte) {
 	if len(status) > controlFrameBytesMax {
-		t.statusTooLarge.Add(1)
+		if t.statusTooLarge.Add(1) == 1 {
+			t.cfg.Logger.Error("own status is too large to be sent: to its peers this node looks dead", "bytes", len(status), "bytes_max", controlFrameBytesMax)
+		}
 		return
 	}
 	blob := bytes.Clone(status)

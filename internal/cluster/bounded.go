@@ -1,0 +1,27 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+)
+
+// statusTextBytesMax bounds each text of a status that goes to peers. JSON may make
+// six bytes of one, and there are nine such texts: 864 KiB, where transport
+// takes 1 MiB.
+const statusTextBytesMax = 16 << 10
+
+// Bounded returns the status with no text that is too long to be sent: a GTID set has
+// no bound. What was cut says so, and is no GTID set any more. Peers only show these
+// texts, or ask whether there is one.
+func (s NodeStatus) Bounded() NodeStatus {
+	for _, text := range []*string{
+		&s.Reason, &s.LogDetail, &s.PurgeBlocked, &s.StageBlocked, &s.ApplierStopped, &s.Pace,
+		&s.GTIDExecuted, &s.Errant, &s.ErrantSaved,
+	} {
+		if n := len(*text); n > statusTextBytesMax {
+			end := fmt.Sprintf(" … (cut: all of it has %d bytes)", n)
+			*text = strings.ToValidUTF8((*text)[:statusTextBytesMax-len(end)], "") + end
+		}
+	}
+	return s
+}

@@ -1,0 +1,43 @@
+package cluster
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestBoundedStatus: a status whose every text is as long as can be has a length that
+// a peer takes, and one of usual length is sent as it is.
+func TestBoundedStatus(t *testing.T) {
+	usual := NodeStatus{ID: 1, Name: "a", GTIDExecuted: "01010101-0101-0101-0101-010101010101:1-5", Reason: "no leader"}
+	if diff := cmp.Diff(usual, usual.Bounded()); diff != "" {
+		t.Errorf("a usual status is changed (-want +got):\n%s", diff)
+	}
+	// These come from the configuration, or from quorate itself, and are short.
+	short := []string{
+		"Name", "Kind", "Peer", "Site", "RequireAck", "Source", "FedBy", "Instance", "Role", "LogState", "Mysqld", "ServerVersion",
+		"ServerUUID", "Router", "AgentVersion",
+	}
+	long := usual
+	v := reflect.ValueOf(&long).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.String && !slices.Contains(short, v.Type().Field(i).Name) {
+			f.SetString(strings.Repeat("<é", 1<<20))
+		}
+	}
+	bounded := long.Bounded()
+	b, err := json.Marshal(bounded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > 1<<20 {
+		t.Errorf("a status has %d bytes, more than a peer takes", len(b))
+	}
+	if !strings.HasSuffix(bounded.Errant, "(cut: all of it has 3145728 bytes)") || len(bounded.Errant) > statusTextBytesMax {
+		t.Errorf("a text of %d bytes does not say that it was cut: %q", len(bounded.Errant), bounded.Errant[len(bounded.Errant)-60:])
+	}
+}
