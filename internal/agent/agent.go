@@ -104,6 +104,7 @@ type Agent struct {
 	lagBound  *lagBound
 	mark      durableMark
 	xa        xaWatch
+	heard     heardNeeds
 	purge     purger
 	epoch     *epochSlot
 	state     *stateKeeper
@@ -354,6 +355,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		if err := a.openMysqld(); err != nil {
 			return err
 		}
+	}
+	if err := a.heard.load(a.data.join(heardFile)); err != nil {
+		return err
 	}
 	if err := a.openMembers(ctx); err != nil {
 		return err

@@ -15,6 +15,7 @@
 //	                  under its old name
 //	  durable.json    the durable mark of its mysqld: how far into the log
 //	                  InnoDB holds everything, its witness, the server_uuid
+//	  heard.json      what the other members said last that they need of the log
 //	  cluster.json    the newest cluster state that this node has applied, and how
 //	                  far into the log it is known
 //	  audit.log       a line for each change of it; audit.log.1 is the one before

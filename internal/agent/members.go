@@ -164,9 +164,17 @@ func (a *Agent) followSelf(p cluster.StatePoint) {
 	for _, n := range a.board.all() {
 		kept[n.ID] = n.StateKept
 	}
-	if p.MayLeave(kept) {
+	if p.MayLeave(kept) && (removed || !a.fencedFromRebuild()) {
 		a.leave(leavingError{instance: m.Instance})
 	}
+}
+
+// fencedFromRebuild tells whether this node, which is to begin anew, is kept as it is by
+// an operator's fence: nobody waits for what it has any more, and made anew, fenced, it
+// would hold the logs of all again.
+func (a *Agent) fencedFromRebuild() bool {
+	f, err := a.fence()
+	return f != nil || err != nil
 }
 
 // ticks yields at every tick until the state has changed or ctx ends.
@@ -471,6 +479,10 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 		version, instance, ok := rebuildOrder(err.Text)
 		own, _ := memberOf(known, a.self.ID)
 		if news := version > known.Version || version == known.Version && instance == own.Instance; !ok || !news {
+			break
+		}
+		if a.fencedFromRebuild() {
+			said = fmt.Sprintf("it is to be rebuilt, and keeps its data until \"quorate unfence %s\"", a.self.Name)
 			break
 		}
 		if a.mayOrder(err, version) {

@@ -82,7 +82,7 @@ func (d *dataDir) setAsideSteps() (steps []func() error) {
 		func() error { return errors.Join(syncDir(d.path), syncDir(d.join(oldDir))) },
 		func() error { return writeJSON(filepath.Join(to, identityFile), d.identity.GivenUp.Identity) },
 	)
-	for _, name := range []string{"mysql", durableFile, stateFile, peersFile, metFile, "log"} {
+	for _, name := range []string{"mysql", durableFile, stateFile, peersFile, metFile, heardFile, "log"} {
 		steps = append(steps, func() error {
 			if name == metFile && fileExists(filepath.Join(to, name)) {
 				return nil // a start in between has made a new one

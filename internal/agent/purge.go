@@ -33,6 +33,9 @@ type purger struct {
 // runPurge purges at intervals.
 func (a *Agent) runPurge(ctx context.Context) error {
 	return every(ctx, purgeEvery, func() error {
+		if err := a.heard.note(a.self.ID, a.board.all()); err != nil {
+			a.logger.Warn("note what members need of the log", "error", err)
+		}
 		p, err := a.purgeLog(a.retention())
 		if errors.Is(err, seglog.ErrFailed) {
 			return err

@@ -20,6 +20,8 @@ type repairer struct {
 	began time.Time
 	// done are the newest times at which it had a node rebuilt, RepairsMax at most.
 	done map[cluster.NodeID][]time.Time
+	// still is since when a node is there whose mysqld does not follow the log.
+	still map[cluster.NodeID]time.Time
 	// said is what was logged last of each node, so that it is logged once.
 	said map[cluster.NodeID]string
 }
@@ -39,18 +41,23 @@ func (a *Agent) repairNodes(ctx context.Context) {
 		r.done, r.said = map[cluster.NodeID][]time.Time{}, map[cluster.NodeID]string{}
 	}
 	if r.began.IsZero() {
-		r.began = now
+		r.began, r.still = now, map[cluster.NodeID]time.Time{}
 	}
 	var troubles []string
 	state := a.node.Committed().State().State
-	holder, bytes := a.holder(state)
+	nodes := a.board.all()
+	sights := map[string]cluster.RepairSight{}
+	for _, n := range nodes {
+		sights[n.Name] = a.repairSight(now, n)
+	}
+	holder, bytes := a.holder(state, func(name string) bool { return name != a.self.Name && sights[name].Away() != "" })
 	first := a.log.Segments()[0].FirstIndex // before what the members say: neither goes back
-	for _, n := range a.board.all() {
+	for _, n := range nodes {
 		m, ok := memberOf(state, n.ID)
 		if !ok || n.ID == a.self.ID {
 			continue
 		}
-		sight := a.repairSight(now, n)
+		sight := sights[n.Name]
 		sight.LogBytes, sight.Holds, sight.Short = bytes, holder == m.Name, short(m, n, first)
 		why, held := state.Repair(m, sight)
 		if why != "" {
@@ -82,14 +89,23 @@ func (a *Agent) repairSight(now time.Time, n cluster.NodeStatus) cluster.RepairS
 	if n.Reachable {
 		heard = now
 	}
+	if n.Follows() || !n.Reachable {
+		delete(r.still, n.ID)
+	} else if _, ok := r.still[n.ID]; !ok {
+		r.still[n.ID] = now
+	}
+	still := time.Duration(0)
+	if since, ok := r.still[n.ID]; ok {
+		still = now.Sub(since)
+	}
 	var repairs []time.Duration
 	for _, at := range r.done[n.ID] {
 		repairs = append(repairs, now.Sub(at))
 	}
 	return cluster.RepairSight{
-		Silence: now.Sub(heard),
-		Empty:   now.Sub(a.data.askedEmpty(n.ID)) < emptyAskedFor,
-		Errant:  n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
+		Silence: now.Sub(heard), Still: still, Stopped: n.Stopped(),
+		Empty:  now.Sub(a.data.askedEmpty(n.ID)) < emptyAskedFor,
+		Errant: n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
 		Repairs: repairs, Leaving: n.Leaving,
 	}
 }
@@ -118,9 +134,10 @@ func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string, ju
 	return nil
 }
 
-// holder is the member because of which this node's log is longer than the cluster is
-// to keep for one that is away; "" = nobody is.
-func (a *Agent) holder(s cluster.State) (name string, bytes int64) {
+// holder is the member, of those that are away, because of which this node's log is
+// longer than the cluster is to keep; "" = nobody is. Of whom this agent has not heard
+// it takes what an agent here has last heard.
+func (a *Agent) holder(s cluster.State, away func(name string) bool) (name string, bytes int64) {
 	segments := a.log.Segments()
 	for _, segment := range segments {
 		bytes += segment.Bytes
@@ -129,7 +146,8 @@ func (a *Agent) holder(s cluster.State) (name string, bytes int64) {
 		return "", bytes
 	}
 	retention := replay.Retention{BytesMax: s.RetainBytesMax}
-	return replay.Holder(provider{a}.Status().Nodes, bytes-s.RetainBytesMax, func(nodes []cluster.NodeStatus) cluster.PurgePlan {
+	nodes := a.heard.fill(s, provider{a}.Status().Nodes)
+	return replay.Holder(nodes, bytes-s.RetainBytesMax, away, func(nodes []cluster.NodeStatus) cluster.PurgePlan {
 		return a.planPurgeFor(retention, segments, nodes)
 	}), bytes
 }

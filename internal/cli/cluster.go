@@ -52,8 +52,8 @@ while maintenance is on.
   --errant keep      an errant node stays as it is (default); rebuild: it is
                      rebuilt once all of its errant transactions are saved
   --retain-max SIZE  when the log is longer because of a node that has been
-                     away for a minute, it is not waited for any more, and
-                     rebuilt when it is back (default off)
+                     away or stopped for a minute, it is not waited for any
+                     more, and rebuilt when it is back (default off)
 
 --dry-run says what it would mean. What would stop writes at once, because a node
 that OKs would wait for is not there, is refused without --force.

@@ -144,3 +144,23 @@ func (f Failover) String() string {
 	}
 	return line
 }
+
+// Stopped says why a node's mysqld does not follow the log until somebody, or the node
+// itself, has seen to that; "" = nothing stops it.
+func (n NodeStatus) Stopped() string {
+	switch {
+	case n.Role == RoleFenced:
+		return "it is fenced"
+	case n.Role == RoleErrant:
+		return "it is errant"
+	case n.ApplierStopped != "":
+		return "its applier has stopped"
+	}
+	return ""
+}
+
+// Follows tells whether its mysqld gets on with the log, or has nothing to do with it.
+func (n NodeStatus) Follows() bool {
+	starts := n.Role == RoleStarting || n.Role == RoleUnverified
+	return n.Stopped() == "" && (!starts || n.LogState == LogRepairing)
+}

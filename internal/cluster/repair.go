@@ -44,8 +44,10 @@ const (
 	// one that is there is never rebuilt because another agent has come under its name.
 	repairSilence = 10 * time.Second
 	// retainSilence is the same for a member for which the log has grown too long: a
-	// rolling restart takes less.
-	retainSilence = time.Minute
+	// rolling restart takes less. Likewise one that is there, and stopped. One whose
+	// mysqld starts has longer: InnoDB's recovery takes minutes.
+	retainSilence  = time.Minute
+	retainStarting = 10 * time.Minute
 	// A leader has a node rebuilt RepairsMax times by itself within repairsWithin, with
 	// that pause in between. Who needs more has something that no rebuild mends.
 	repairsWithin = 24 * time.Hour
@@ -158,6 +160,10 @@ type RepairSight struct {
 	// Silence is for how long its agent was not heard over its data directory, or, if
 	// it never was, for how long this node has led.
 	Silence time.Duration
+	// Still is for how long its agent is there and its mysqld does not follow the log.
+	// Stopped says why, if that does not pass by itself.
+	Still   time.Duration
+	Stopped string
 	// Empty: an agent has just asked under its name, with an empty data directory.
 	Empty bool
 	// Errant: its mysqld has what was never committed; Saved: all of that is in errant/.
@@ -174,6 +180,20 @@ type RepairSight struct {
 	Repairs []time.Duration
 }
 
+// Away says why a member is not waited for where the log has grown too long because of
+// it; "" = it is waited for.
+func (s RepairSight) Away() string {
+	switch {
+	case s.Silence >= retainSilence:
+		return "it is away"
+	case s.Stopped != "" && s.Still >= retainSilence:
+		return s.Stopped
+	case s.Still >= retainStarting:
+		return "its mysqld does not get ready"
+	}
+	return ""
+}
+
 // Repair says why a leader has a member rebuilt now, by itself; "" = it does not. held
 // says what is in the way where there is a reason. Whether the cluster would keep its
 // majority is looked at where the change is made.
@@ -187,8 +207,11 @@ func (s State) Repair(m Member, sight RepairSight) (why, held string) {
 		why = "it has come back with an empty data directory"
 	case sight.Errant && sight.Saved && s.Errant == ErrantRebuild:
 		why = "it is errant, and what it had beyond the log is saved"
-	case s.RetainBytesMax > 0 && sight.LogBytes > s.RetainBytesMax && sight.Holds && sight.Silence >= retainSilence:
-		why = fmt.Sprintf("it is away, and the log that is kept for it has %d bytes, more than %d", sight.LogBytes, s.RetainBytesMax)
+	case s.RetainBytesMax > 0 && sight.LogBytes > s.RetainBytesMax && sight.Holds && sight.Away() != "":
+		if sight.Errant && !sight.Saved {
+			return "", "what it has beyond the log is not all saved"
+		}
+		why = fmt.Sprintf("%s, and the log that is kept for it has %d bytes, more than %d", sight.Away(), sight.LogBytes, s.RetainBytesMax)
 	default:
 		return "", ""
 	}

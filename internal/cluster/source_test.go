@@ -115,6 +115,8 @@ func TestRepair(t *testing.T) {
 	empty := RepairSight{Empty: true, Silence: repairSilence}
 	errant := RepairSight{Errant: true, Saved: true}
 	away := RepairSight{Holds: true, LogBytes: RetainBytesMin + 1, Silence: retainSilence}
+	stopped := RepairSight{Holds: true, LogBytes: RetainBytesMin + 1, Still: retainSilence, Stopped: "it is fenced"}
+	retain := func(s *State) { s.RetainBytesMax = RetainBytesMin }
 	with := func(s RepairSight, f func(*RepairSight)) RepairSight { f(&s); return s }
 	repaired := func(ago ...time.Duration) RepairSight {
 		return with(empty, func(s *RepairSight) { s.Repairs = ago })
@@ -140,10 +142,17 @@ func TestRepair(t *testing.T) {
 		"errant, rebuild":         {errant, func(s *State) { s.Errant = ErrantRebuild }, yes},
 		"errant, not all saved":   {with(errant, func(s *RepairSight) { s.Saved = false }), func(s *State) { s.Errant = ErrantRebuild }, no},
 		"away, no bound":          {away, nil, no},
-		"away":                    {away, func(s *State) { s.RetainBytesMax = RetainBytesMin }, yes},
-		"away, log is not longer": {with(away, func(s *RepairSight) { s.LogBytes-- }), func(s *State) { s.RetainBytesMax = RetainBytesMin }, no},
-		"away, another holds it":  {with(away, func(s *RepairSight) { s.Holds = false }), func(s *State) { s.RetainBytesMax = RetainBytesMin }, no},
-		"away, not long enough":   {with(away, func(s *RepairSight) { s.Silence-- }), func(s *State) { s.RetainBytesMax = RetainBytesMin }, no},
+		"away":                    {away, retain, yes},
+		"away, log is not longer": {with(away, func(s *RepairSight) { s.LogBytes-- }), retain, no},
+		"away, another holds it":  {with(away, func(s *RepairSight) { s.Holds = false }), retain, no},
+		"away, not long enough":   {with(away, func(s *RepairSight) { s.Silence-- }), retain, no},
+		"stopped":                 {stopped, retain, yes},
+		"stopped, not for long":   {with(stopped, func(s *RepairSight) { s.Still-- }), retain, no},
+		"stopped, no bound":       {stopped, nil, no},
+		"starting":                {with(stopped, func(s *RepairSight) { s.Stopped, s.Still = "", retainStarting }), retain, yes},
+		"starting, not for long":  {with(stopped, func(s *RepairSight) { s.Stopped, s.Still = "", retainStarting-1 }), retain, no},
+		"errant, and it holds":    {with(stopped, func(s *RepairSight) { s.Errant, s.Saved = true, true }), retain, yes},
+		"errant, none is saved":   {with(stopped, func(s *RepairSight) { s.Errant = true }), retain, "not all saved"},
 		"maintenance":             {empty, func(s *State) { s.Maintenance = &Maintenance{} }, "maintenance is on"},
 		"being rebuilt":           {with(empty, func(s *RepairSight) { s.Leaving = true }), learner("b", KindFull, "new"), no},
 		"wiped while it is":       {empty, learner("b", KindFull, "new"), yes},
@@ -172,6 +181,31 @@ func TestRepair(t *testing.T) {
 		if (why != "") != (c.want == yes) || why != "" && held != "" || c.want != yes && (held != "") != (c.want != no) ||
 			c.want != yes && !strings.Contains(held, c.want) {
 			t.Errorf("%s: why %q, in the way %q, want %q", name, why, held, c.want)
+		}
+	}
+}
+
+// TestFollows: of whom the log is kept although it does not get on with it.
+func TestFollows(t *testing.T) {
+	for name, c := range map[string]struct {
+		node    NodeStatus
+		follows bool
+		stopped string
+	}{
+		"replica":         {NodeStatus{Role: RoleReplica}, true, ""},
+		"applier stopped": {NodeStatus{Role: RoleReplica, ApplierStopped: "error 1062"}, false, "its applier has stopped"},
+		"long statement":  {NodeStatus{Role: RoleReplica, ApplyStuck: 900}, true, ""},
+		"primary":         {NodeStatus{Role: RolePrimary}, true, ""},
+		"logger":          {NodeStatus{Role: RoleLogger}, true, ""},
+		"joining":         {NodeStatus{Role: RoleJoining}, true, ""},
+		"fenced":          {NodeStatus{Role: RoleFenced}, false, "it is fenced"},
+		"errant":          {NodeStatus{Role: RoleErrant}, false, "it is errant"},
+		"starting":        {NodeStatus{Role: RoleStarting}, false, ""},
+		"unverified":      {NodeStatus{Role: RoleUnverified}, false, ""},
+		"log is healed":   {NodeStatus{Role: RoleStarting, LogState: LogRepairing}, true, ""},
+	} {
+		if f, s := c.node.Follows(), c.node.Stopped(); f != c.follows || s != c.stopped {
+			t.Errorf("%s: follows %t, stopped %q; want %t, %q", name, f, s, c.follows, c.stopped)
 		}
 	}
 }

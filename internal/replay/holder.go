@@ -1,42 +1,52 @@
 package replay
 
 import (
-	"math"
+	"cmp"
 	"slices"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Holder is the member that a log is too long for, by excess bytes: it needs the oldest
-// entries, and without it more would go, by at least half of the excess. "" = there is none:
-// nobody's data are given up where that frees little or nothing, because others (a
-// transaction that is prepared for long, a replica that lags) hold the log as well.
+// Holder is the member that a log is too long for, by excess bytes, of those that are
+// away: without it more would go, by at least half of the excess. "" = there is none:
+// nobody's data are given up where that frees little or nothing, because members that
+// are not away (a replica that lags) hold the log as well, or an XA transaction does.
+// Nor is anybody's while it is not known what one needs: that may be next to nothing, or
+// everything. Of several, one whose agent is there comes first: it is back the soonest.
 // plan says what retention would remove if these were all members.
-func Holder(members []cluster.NodeStatus, excess int64, plan func([]cluster.NodeStatus) cluster.PurgePlan) string {
+func Holder(members []cluster.NodeStatus, excess int64, away func(name string) bool, plan func([]cluster.NodeStatus) cluster.PurgePlan) string {
 	needs, _ := Needs(members)
-	name := neediest(needs)
-	with := plan(members)
-	if name == "" || with.Blocked == "" {
+	if slices.ContainsFunc(needs, func(n Need) bool { return !n.Known }) {
 		return ""
 	}
-	without := plan(slices.DeleteFunc(slices.Clone(members), func(m cluster.NodeStatus) bool { return m.Name == name }))
-	if 2*(without.Bytes-with.Bytes) < excess {
-		return ""
-	}
-	return name
-}
-
-// neediest is who needs most of the log. It is nobody while of one it is not known what
-// it needs: that may be next to nothing, and to rebuild another one would free nothing.
-func neediest(needs []Need) (name string) {
-	from := uint64(math.MaxUint64)
+	from := map[string]uint64{}
 	for _, n := range needs {
-		if !n.Known {
-			return ""
-		}
-		if n.From < from {
-			name, from = n.Who, n.From
+		from[n.Who] = n.From
+	}
+	var here, gone []cluster.NodeStatus
+	for _, m := range members {
+		if away(m.Name) {
+			gone = append(gone, m)
+		} else {
+			here = append(here, m)
 		}
 	}
-	return name
+	slices.SortStableFunc(gone, func(a, b cluster.NodeStatus) int { return cmp.Compare(from[a.Name], from[b.Name]) })
+	slices.SortStableFunc(gone, func(a, b cluster.NodeStatus) int {
+		switch {
+		case a.Reachable == b.Reachable:
+			return 0
+		case a.Reachable:
+			return -1
+		}
+		return 1
+	})
+	without := plan(here)
+	for _, m := range gone {
+		with := plan(append(slices.Clone(here), m))
+		if with.Blocked != "" && 2*(without.Bytes-with.Bytes) >= excess {
+			return m.Name
+		}
+	}
+	return ""
 }

@@ -53,11 +53,16 @@ func Needs(members []cluster.NodeStatus) (all []Need, marks []uint64) {
 		// The entry before the first that it lacks is kept too: Raft compares
 		// its term.
 		n.From, n.Why = m.LogCommit, "its log ends there"
-		if m.Kind == cluster.KindFull {
+		// An errant mysqld never applies anything again, and nobody counts on its data.
+		errant := m.Role == cluster.RoleErrant
+		switch {
+		case m.Kind == cluster.KindFull && errant:
+			marks = append(marks, 0)
+		case m.Kind == cluster.KindFull:
 			marks = append(marks, m.DurableMark)
 		}
 		// A learner may be one without a mysqld, too.
-		if m.Kind != cluster.KindLogger && m.Mysqld != cluster.MysqldNone && m.DurableMark+1 < n.From {
+		if m.Kind != cluster.KindLogger && m.Mysqld != cluster.MysqldNone && !errant && m.DurableMark+1 < n.From {
 			n.From, n.Why = m.DurableMark+1, "durable mark"
 		}
 		if m.LogState == cluster.LogDamaged || m.LogState == cluster.LogRepairing {

@@ -230,6 +230,8 @@ func TestNeeds(t *testing.T) {
 			Need{From: 10, Why: "its log is damaged", Known: true}, []uint64{80}},
 		{"unheard", func(n *cluster.NodeStatus) { *n = cluster.NodeStatus{Name: "a", Kind: cluster.KindFull} },
 			Need{Why: "its log ends there"}, []uint64{0}},
+		{"errant", func(n *cluster.NodeStatus) { n.Role = cluster.RoleErrant },
+			Need{From: 100, Why: "its log ends there", Known: true}, []uint64{0}},
 		{"older version", func(n *cluster.NodeStatus) { n.DurableMark = 0 }, Need{From: 1, Why: "durable mark", Known: true}, []uint64{0}},
 	} {
 		n := full

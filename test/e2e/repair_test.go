@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,10 +18,12 @@ import (
 func TestRepair(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "LostDisk", f.reseedLostDisk)
+	f.scenario(t, "ErrantKept", f.errantKept)
 	f.scenario(t, "Errant", f.rebuildErrant)
 	f.scenario(t, "Away", f.rebuiltWhileAway)
 	if long() {
 		f.scenario(t, "RetainMax", f.retainMax)
+		f.scenario(t, "RetainMaxFenced", f.retainMaxFenced)
 	}
 }
 
@@ -83,15 +86,9 @@ func (f *fixture) reseedLostDisk(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// rebuildErrant: what the node had beyond the log is saved, then it is made anew.
-func (f *fixture) rebuildErrant(t *testing.T, ctx context.Context) {
-	primary := f.heal(t, ctx)
-	i := (primary + 2) % 3
-	f.must(t, ctx, primary, "cluster", "set", "--errant", "rebuild")
-	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
-	uuid := f.status(t, ctx, i).ServerUUID
-	load := f.start(t, 4, primary)
-	load.awaitAcks(t, ctx, 50)
+// makeErrant gives a replica a transaction that was never committed.
+func (f *fixture) makeErrant(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
 	db := f.admin(t, i)
 	for _, stmt := range []string{
 		"SET GLOBAL rpl_semi_sync_source_enabled = OFF, GLOBAL super_read_only = OFF",
@@ -101,6 +98,72 @@ func (f *fixture) rebuildErrant(t *testing.T, ctx context.Context) {
 			t.Fatalf("%s: %v", stmt, err)
 		}
 	}
+}
+
+// errantKept: a node that is errant, and is to be kept so, holds nobody's log: its mysqld
+// will never apply anything again.
+func (f *fixture) errantKept(t *testing.T, ctx context.Context) {
+	f.segments(t, ctx)
+	primary := f.heal(t, ctx)
+	i, other := (primary+1)%3, (primary+2)%3
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "6")
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
+	uuid := f.status(t, ctx, i).ServerUUID
+	f.makeErrant(t, ctx, i)
+	if err := devcluster.Poll(ctx, "the others know that it is errant", func(ctx context.Context) (bool, string, error) {
+		for _, n := range []int{primary, other} {
+			if st, err := f.Status(ctx, n); err != nil || st.Nodes[i].Role != cluster.RoleErrant {
+				return false, fmt.Sprintf("%s does not: %v", f.Name(n), err), nil
+			}
+		}
+		return true, "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	had := f.status(t, ctx, primary).LogCommit
+	load := f.start(t, 4, primary)
+	for range 3 {
+		load.awaitAcks(t, ctx, 50)
+		if _, err := f.admin(t, primary).ExecContext(ctx, "FLUSH LOCAL BINARY LOGS"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.awaitDurable(t, ctx, had+50, primary, other)
+	f.awaitPurged(t, ctx, had, primary, other)
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	f.rebuilt(t, ctx, i, uuid)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// awaitPurged purges the logs of nodes until none begins at an index or before.
+func (f *fixture) awaitPurged(t *testing.T, ctx context.Context, index uint64, nodes ...int) {
+	t.Helper()
+	for _, n := range nodes {
+		if err := devcluster.Poll(ctx, fmt.Sprintf("the log up to %d is purged on %s", index, f.Name(n)), func(ctx context.Context) (bool, string, error) {
+			out, err := f.quorate(t, ctx, n, "log", "purge", "--yes", "--keep", "0")
+			if err != nil {
+				return false, out, nil
+			}
+			return f.status(t, ctx, n).LogFirst > index, out, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// rebuildErrant: what the node had beyond the log is saved, then it is made anew.
+func (f *fixture) rebuildErrant(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 2) % 3
+	f.must(t, ctx, primary, "cluster", "set", "--errant", "rebuild")
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
+	uuid := f.status(t, ctx, i).ServerUUID
+	load := f.start(t, 4, primary)
+	load.awaitAcks(t, ctx, 50)
+	f.makeErrant(t, ctx, i)
 	f.rebuilt(t, ctx, i, uuid)
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
@@ -141,17 +204,7 @@ func (f *fixture) rebuiltWhileAway(t *testing.T, ctx context.Context) {
 		t.Fatalf("what a member lacks is purged: %s", out)
 	}
 	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
-	for _, n := range []int{primary, (primary + 2) % 3} {
-		if err := devcluster.Poll(ctx, "what it lacks is purged on "+f.Name(n), func(ctx context.Context) (bool, string, error) {
-			out, err := f.quorate(t, ctx, n, "log", "purge", "--yes", "--keep", "0")
-			if err != nil {
-				return false, out, nil
-			}
-			return f.status(t, ctx, n).LogFirst > had, out, nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	f.awaitPurged(t, ctx, had, primary, (primary+2)%3)
 	if err := f.Start(ctx, i); err != nil {
 		t.Fatal(err)
 	}
@@ -164,20 +217,87 @@ func (f *fixture) rebuiltWhileAway(t *testing.T, ctx context.Context) {
 }
 
 // retainMax: the log is longer than the bound because of a node that is away. It is not
-// waited for any more, and made anew when it is back.
+// waited for any more, and made anew when it is back. The agents of the others were all
+// started while it was away.
 func (f *fixture) retainMax(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	i := (primary + 1) % 3
+	for _, n := range f.others(i) { // they note once a minute what it needs
+		if err := devcluster.Poll(ctx, "what it needs is noted", func(context.Context) (bool, string, error) {
+			b, err := os.ReadFile(filepath.Join(f.DataDir(n), "heard.json"))
+			return err == nil && strings.Contains(string(b), fmt.Sprintf("%q", fmt.Sprint(f.status(t, ctx, i).ID))), string(b), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	uuid := f.retained(t, ctx, primary, i)
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	f.restartOthers(t, ctx, i)
+	f.givenUp(t, ctx, i, "it is away")
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.rebuilt(t, ctx, i, uuid)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// retainMaxFenced: likewise a node that is there, and fenced by a person: it keeps its
+// data until it is unfenced.
+func (f *fixture) retainMaxFenced(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	uuid := f.retained(t, ctx, primary, i)
+	f.must(t, ctx, i, "fence", f.Name(i), "--reason", "somebody looks at its data")
+	f.restartOthers(t, ctx, i) // one who had it rebuilt just now would wait ten minutes
+	f.givenUp(t, ctx, i, "it is fenced")
+	if saved, err := filepath.Glob(filepath.Join(f.DataDir(i), "mysql", "data", "ibdata1")); err != nil || len(saved) != 1 {
+		t.Errorf("while it is fenced, its data are gone: %v, %v", saved, err)
+	}
+	f.must(t, ctx, i, "unfence", f.Name(i))
+	f.rebuilt(t, ctx, i, uuid)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// restartOthers starts the other nodes' agents again, one by one.
+func (f *fixture) restartOthers(t *testing.T, ctx context.Context, i int) {
+	t.Helper()
+	for _, n := range f.others(i) {
+		if err := f.KillBoth(n); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Start(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WaitPrimary(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// retained bounds the log for a node, and returns its mysqld's UUID.
+func (f *fixture) retained(t *testing.T, ctx context.Context, primary, i int) (uuid string) {
+	t.Helper()
 	f.must(t, ctx, primary, "cluster", "set", "--retain-max", "64MiB")
 	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "6")
 	f.must(t, ctx, primary, "node", "set", f.Name(i), "--weight", "7")
-	uuid := f.status(t, ctx, i).ServerUUID
-	if err := f.KillBoth(i); err != nil {
+	return f.status(t, ctx, i).ServerUUID
+}
+
+// givenUp makes the log longer than the bound, and waits until a node has lost its vote
+// for that and what it lacks is purged.
+func (f *fixture) givenUp(t *testing.T, ctx context.Context, i int, why string) {
+	t.Helper()
+	primary, err := f.WaitPrimary(ctx, i)
+	if err != nil {
 		t.Fatal(err)
 	}
 	had := f.status(t, ctx, primary).LogCommit
 	db := f.local(t, primary)
-	for _, stmt := range []string{"CREATE DATABASE quorate_wide", "CREATE TABLE quorate_wide.t (id INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB)"} {
+	for _, stmt := range []string{"CREATE DATABASE IF NOT EXISTS quorate_wide", "CREATE TABLE IF NOT EXISTS quorate_wide.t (id INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB)"} {
 		if err := execute(ctx, db, stmt); err != nil {
 			t.Fatal(err)
 		}
@@ -195,17 +315,6 @@ func (f *fixture) retainMax(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	t.Logf("not waited for any more %.0f s after the log had grown", time.Since(began).Seconds())
-	f.awaitAudit(t, ctx, primary, "rebuild node "+f.Name(i)+": it is away")
-	if err := devcluster.Poll(ctx, "what it lacks is purged", func(ctx context.Context) (bool, string, error) {
-		out, err := f.quorate(t, ctx, primary, "log", "purge", "--yes", "--keep", "0")
-		return err == nil && f.status(t, ctx, primary).LogFirst > had, out, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Start(ctx, i); err != nil {
-		t.Fatal(err)
-	}
-	f.rebuilt(t, ctx, i, uuid)
-	f.heal(t, ctx)
-	f.check(t, ctx)
+	f.awaitAudit(t, ctx, primary, "rebuild node "+f.Name(i)+": "+why)
+	f.awaitPurged(t, ctx, had, primary)
 }

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestHeardNeeds: what a member needs is known over a restart of this agent, from what
+// it said last with the data directory that the cluster gave it.
+func TestHeardNeeds(t *testing.T) {
+	b := cluster.NodeStatus{
+		ID: 2, Name: "b", Kind: cluster.KindFull, Instance: "first", Role: cluster.RoleReplica, Mysqld: cluster.MysqldRunning,
+		LogState: cluster.LogOK, LogFirst: 3, LogCommit: 70, DurableMark: 60,
+	}
+	silent := cluster.NodeStatus{ID: 2, Name: "b", Kind: cluster.KindFull}
+	self := cluster.NodeStatus{ID: 1, Name: "a", Role: cluster.RolePrimary}
+	path := filepath.Join(t.TempDir(), heardFile)
+	restarted := func() *heardNeeds {
+		h := &heardNeeds{}
+		if err := h.load(path); err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	h := restarted()
+	for _, said := range []cluster.NodeStatus{b, silent} { // the second one after a restart
+		if err := h.note(1, []cluster.NodeStatus{self, said}); err != nil {
+			t.Fatal(err)
+		}
+		h = restarted()
+	}
+	member := cluster.Member{ID: 2, Name: "b", Kind: cluster.KindFull}
+	with := func(instance string) cluster.State {
+		m := member
+		m.Instance = instance
+		return cluster.State{Members: []cluster.Member{{ID: 1, Name: "a"}, m}}
+	}
+	later := b
+	later.LogCommit = 90
+	for name, c := range map[string]struct {
+		state cluster.State
+		now   cluster.NodeStatus
+		want  cluster.NodeStatus
+	}{
+		"silent":                   {with(""), silent, b},
+		"silent, of that instance": {with("first"), silent, b},
+		"rebuilt since":            {with("second"), silent, silent},
+		"heard":                    {with(""), later, later},
+	} {
+		if diff := cmp.Diff([]cluster.NodeStatus{self, c.want}, h.fill(c.state, []cluster.NodeStatus{self, c.now})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if err := h.note(1, []cluster.NodeStatus{self}); err != nil { // b was removed
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]cluster.NodeStatus{silent}, restarted().fill(with(""), []cluster.NodeStatus{silent})); diff != "" {
+		t.Errorf("removed (-want +got):\n%s", diff)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.load(path); err == nil || !strings.Contains(err.Error(), "is damaged: remove it") {
+		t.Errorf("damaged: %v", err)
+	}
+}
