@@ -177,11 +177,19 @@ func TestRepair(t *testing.T) {
 		if c.change != nil {
 			c.change(&s)
 		}
-		why, held := s.Repair(s.Members[1], c.sight)
-		if (why != "") != (c.want == yes) || why != "" && held != "" || c.want != yes && (held != "") != (c.want != no) ||
-			c.want != yes && !strings.Contains(held, c.want) {
-			t.Errorf("%s: why %q, in the way %q, want %q", name, why, held, c.want)
-		}
+		checkRepair(t, name, s, c.sight, c.want)
+	}
+}
+
+// checkRepair compares what becomes of the second member: "yes", it is rebuilt, "", there
+// is no reason, or what is in the way.
+func checkRepair(t *testing.T, name string, s State, sight RepairSight, want string) {
+	t.Helper()
+	const yes, no = "yes", ""
+	why, held := s.Repair(s.Members[1], sight)
+	if (why != "") != (want == yes) || why != "" && held != "" || want != yes && (held != "") != (want != no) ||
+		want != yes && !strings.Contains(held, want) {
+		t.Errorf("%s: why %q, in the way %q, want %q", name, why, held, want)
 	}
 }
 
