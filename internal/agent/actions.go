@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/units"
 )
 
 const (
@@ -107,7 +108,7 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	case p == nil:
 		return d, control.Errorf(control.CodeFailed, "no mysqld runs on node %s, whose role is %s", a.self.Name, a.board.own().Role)
 	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
-		return d, control.Errorf(control.CodeInvalid, "max-pause must be %v to %v, not %v", maxPauseMin, maxPauseMax, args.MaxPause)
+		return d, control.Errorf(control.CodeInvalid, "max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
 	}
 	d.readOnly = args.DryRun
 	result := cluster.Restarted{Node: a.self.Name, DryRun: args.DryRun}
@@ -269,7 +270,7 @@ func (a *Agent) mayOpen() error {
 	if m == nil || m.Primary == a.self.Name {
 		return nil
 	}
-	return fmt.Errorf("maintenance is on since %s, by %s: %q may open alone", m.Since.UTC().Format(time.RFC3339), m.By, m.Primary)
+	return fmt.Errorf("maintenance is on since %s, by %s: %q may open alone", units.Time(m.Since), m.By, m.Primary)
 }
 
 // endMaintenance switches maintenance off when its time is over.

@@ -57,7 +57,7 @@ func TestFenceIsKept(t *testing.T) {
 	if err := writeJSON(a.data.join(fenceFile), f); err != nil {
 		t.Fatal(err)
 	}
-	want := core.Fenced{Reason: "fenced by ann@db1 at 2026-01-02T12:00:00Z: its disk"}
+	want := core.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk"}
 	if in, err := a.fencedBefore(); err != nil || in != want {
 		t.Errorf("one: %+v, %v", in, err)
 	}

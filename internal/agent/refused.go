@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/units"
 )
 
 const (
@@ -197,7 +198,7 @@ func judgeOrder(own orderWord, others ...orderWord) stance {
 // obey takes it that the cluster was recovered without this node, as by says. It is
 // told so again every few seconds.
 func (a *Agent) obey(by string, r cluster.Recovery) {
-	said := fmt.Sprintf("cluster %q was recovered on node %s at %s", r.Cluster, r.Node, r.At.UTC().Format(time.RFC3339))
+	said := fmt.Sprintf("cluster %q was recovered on node %s at %s", r.Cluster, r.Node, units.Time(r.At))
 	own := a.word(r)
 	s := judgeOrder(own)
 	if s != refuses {

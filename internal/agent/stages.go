@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // Stages: large transactions on their way beside the log (packages tap, bulk,
@@ -201,11 +202,11 @@ func (a *Agent) stageBlocked(blocked []bulk.Blocked) string {
 			}
 		}
 		id := fmt.Sprintf("%d-%d", b.ID.Term, b.ID.Number)
-		if mebibytes := float64(b.Bytes) / (1 << 20); len(others) > 0 {
-			texts = append(texts, fmt.Sprintf("commits wait for stage %s (%.1fMiB): no majority can hold it, no space left on the disk of %s",
-				id, mebibytes, strings.Join(others, ", ")))
+		if size := units.Size(int64(b.Bytes)); len(others) > 0 {
+			texts = append(texts, fmt.Sprintf("commits wait for stage %s (%s): no majority can hold it, no space left on the disk of %s",
+				id, size, strings.Join(others, ", ")))
 		} else {
-			texts = append(texts, fmt.Sprintf("no space left on this node's disk for stage %s, %.1fMiB of it were written", id, mebibytes))
+			texts = append(texts, fmt.Sprintf("no space left on this node's disk for stage %s, %s of it were written", id, size))
 		}
 	}
 	return strings.Join(texts, "; ")

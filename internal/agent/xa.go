@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // xaAlarm is how long an XA transaction is prepared before the status names it.
@@ -104,8 +105,8 @@ func (w *xaWatch) why(now time.Time, ageMax time.Duration) string {
 		return ""
 	}
 	x := w.open[0]
-	text := fmt.Sprintf("XA transaction %s is prepared since %s (%v): no log can be purged from entry %d on",
-		xidText(x.XID), x.At.Format(time.RFC3339), x.age(now), x.Index)
+	text := fmt.Sprintf("XA transaction %s is prepared since %s (%s): no log can be purged from entry %d on",
+		xidText(x.XID), units.Time(x.At), units.Duration(x.age(now)), x.Index)
 	if len(w.open) > 1 {
 		text += fmt.Sprintf(", %d more are prepared", len(w.open)-1)
 	}
@@ -113,7 +114,7 @@ func (w *xaWatch) why(now time.Time, ageMax time.Duration) string {
 		return text + "; it cannot be rolled back: " + w.failed
 	}
 	if ageMax > 0 {
-		text += fmt.Sprintf("; the primary rolls it back after %v", ageMax)
+		text += fmt.Sprintf("; the primary rolls it back after %s", units.Duration(ageMax))
 	}
 	return text
 }
@@ -172,8 +173,8 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
 
 func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.PreparedXA, ageMax time.Duration) error {
 	now := time.Now().UTC()
-	what := fmt.Sprintf("XA ROLLBACK %s: prepared since %s, for longer than mysql.xa_prepared_max_age (%v)",
-		xidText(x.XID), x.At.Format(time.RFC3339), ageMax)
+	what := fmt.Sprintf("XA ROLLBACK %s: prepared since %s, for longer than mysql.xa_prepared_max_age (%s)",
+		xidText(x.XID), units.Time(x.At), units.Duration(ageMax))
 	err := p.Admin().RollbackXA(ctx, x.XID.GTRID, x.XID.BQUAL)
 	if errors.Is(err, mysqld.ErrNoXA) {
 		return nil // its end is about to be committed

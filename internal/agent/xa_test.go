@@ -19,7 +19,7 @@ func TestXAWatch(t *testing.T) {
 		return replay.PreparedXA{XID: binlog.XID{GTRID: gtrid, BQUAL: "b"}, Index: index, At: start.Add(at)}
 	}
 	young, old, skewed := xa("young", 9, 0), xa("o\x00ld", 5, -2*time.Hour), xa("old", 5, 2*time.Hour)
-	const named = "XA transaction X'6f006c64','b' is prepared since 2026-01-02T01:04:05Z (2h1m0s): no log can be purged from entry 5 on"
+	const named = "XA transaction X'6f006c64','b' is prepared since 2026-01-02 01:04:05 UTC (2h1m): no log can be purged from entry 5 on"
 	for _, c := range []struct {
 		name    string
 		open    []replay.PreparedXA
@@ -31,13 +31,13 @@ func TestXAWatch(t *testing.T) {
 		{"none", nil, time.Hour, time.Hour, "", nil},
 		{"young", []replay.PreparedXA{young}, 59 * time.Second, time.Hour, "", nil},
 		{"a minute", []replay.PreparedXA{young}, time.Minute, time.Hour,
-			"XA transaction 'young','b' is prepared since 2026-01-02T03:04:05Z (1m0s): no log can be purged from entry 9 on; the primary rolls it back after 1h0m0s", nil},
+			"XA transaction 'young','b' is prepared since 2026-01-02 03:04:05 UTC (1m): no log can be purged from entry 9 on; the primary rolls it back after 1h", nil},
 		{"just seen", []replay.PreparedXA{old}, 59 * time.Second, time.Hour,
-			"XA transaction X'6f006c64','b' is prepared since 2026-01-02T01:04:05Z (2h0m59s): no log can be purged from entry 5 on; the primary rolls it back after 1h0m0s", nil},
+			"XA transaction X'6f006c64','b' is prepared since 2026-01-02 01:04:05 UTC (2h59s): no log can be purged from entry 5 on; the primary rolls it back after 1h", nil},
 		{"too old", []replay.PreparedXA{old, young}, time.Minute, time.Hour,
-			named + ", 1 more are prepared; the primary rolls it back after 1h0m0s", []replay.PreparedXA{old}},
+			named + ", 1 more are prepared; the primary rolls it back after 1h", []replay.PreparedXA{old}},
 		{"both", []replay.PreparedXA{old, young}, 2 * time.Hour, time.Hour,
-			"XA transaction X'6f006c64','b' is prepared since 2026-01-02T01:04:05Z (4h0m0s): no log can be purged from entry 5 on, 1 more are prepared; the primary rolls it back after 1h0m0s",
+			"XA transaction X'6f006c64','b' is prepared since 2026-01-02 01:04:05 UTC (4h): no log can be purged from entry 5 on, 1 more are prepared; the primary rolls it back after 1h",
 			[]replay.PreparedXA{old, young}},
 		{"never", []replay.PreparedXA{old}, time.Minute, 0, named, nil},
 		{"from the future", []replay.PreparedXA{skewed}, time.Hour, time.Hour, "", nil},

@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // suggestionEditsMax is how many letters a command may be misspelt by that a
@@ -49,7 +52,7 @@ func oneArg(name string) cobra.PositionalArgs {
 // flagError says which flag may have been meant, or what it wants.
 func flagError(cmd *cobra.Command, err error) error {
 	if found := regexp.MustCompile(`^invalid argument (".*") for "(.*, )?--([a-z-]+)" flag`).FindStringSubmatch(err.Error()); found != nil {
-		wants := map[string]string{"int": "a whole number", "duration": "a number with a unit, such as 30s, 5m or 2h", "bool": "true or false"}
+		wants := map[string]string{"int": "a whole number", "duration": "a number with a unit, such as 1.6s, 2h or 30d", "bool": "true or false"}
 		if f := cmd.Flags().Lookup(found[3]); f != nil && wants[f.Value.Type()] != "" {
 			return fmt.Errorf("--%s must be %s, not %s", found[3], wants[f.Value.Type()], found[1])
 		}
@@ -68,4 +71,38 @@ func flagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (did you mean --%s?)", err, name)
 	}
 	return err
+}
+
+// durationValue is a flag's duration, in the forms of package units.
+type durationValue time.Duration
+
+// durationFlag adds a flag that takes a duration.
+func durationFlag(cmd *cobra.Command, to *time.Duration, name string, standard time.Duration, usage string) {
+	*to = standard
+	cmd.Flags().Var((*durationValue)(to), name, usage)
+}
+
+// Set reads a duration.
+func (v *durationValue) Set(text string) error {
+	d, err := units.ParseDuration(text)
+	*v = durationValue(d)
+	return err
+}
+
+// String shows it; "" = 0, which help leaves out.
+func (v *durationValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return units.Duration(time.Duration(*v))
+}
+
+// Type is what flagError explains.
+func (v *durationValue) Type() string { return "duration" }
+
+// oldNames lets flags be called as they were before.
+func oldNames(cmd *cobra.Command, names map[string]string) {
+	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(cmp.Or(names[name], name))
+	})
 }

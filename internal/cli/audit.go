@@ -7,11 +7,11 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/units"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -62,7 +62,7 @@ func (o *controlOptions) audit(ctx context.Context, out io.Writer, last int) err
 func auditTable(lines []cluster.AuditEntry) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TIME (UTC)\tBY\tNODE\tRESULT\tWHAT")
+	fmt.Fprintln(table, "TIME\tBY\tNODE\tRESULT\tWHAT")
 	var whys []string
 	for _, l := range lines {
 		result, why, _ := strings.Cut(oneLine(l.Result), ": ")
@@ -71,7 +71,7 @@ func auditTable(lines []cluster.AuditEntry) string {
 			node = "all" // a change of the cluster state: of every node's log
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			l.At.UTC().Format(time.DateTime), oneLine(l.By), node, result, oneLine(l.What),
+			units.Time(l.At), oneLine(l.By), node, result, oneLine(l.What),
 		}, "\t"))
 		whys = append(whys, why)
 	}

@@ -133,17 +133,6 @@ func TestHelpIsNarrow(t *testing.T) {
 	walk(newRootCommand(Deps{}))
 }
 
-func TestShortBytes(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0B", 999: "999B", 1000: "1.0KiB", 1 << 10: "1KiB", 10 << 10: "10KiB", 1536: "1.5KiB",
-		1 << 20: "1MiB", 5 << 30: "5GiB", 3 << 40: "3TiB", 1 << 60: "1048576TiB",
-	} {
-		if got := shortBytes(n); got != want {
-			t.Errorf("shortBytes(%d) = %s, want %s", n, got, want)
-		}
-	}
-}
-
 func TestStatusExitCodes(t *testing.T) {
 	st := sampleStatus()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,25 +1,81 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/units"
 )
 
 func newClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "cluster",
-		Short:   "Change what the whole cluster has agreed on",
-		Long:    `Changes what the whole cluster has agreed on; "quorate node set" is for one node.`,
-		Example: `  quorate cluster set --durability all`,
-		Args:    noArgs,
-		RunE:    showHelp,
+		Use:   "cluster",
+		Short: "Show and change what the whole cluster has agreed on",
+		Long: `Shows and changes what the whole cluster has agreed on; "quorate node list" and
+"quorate node set" are for its nodes.`,
+		Example: `  quorate cluster show
+  quorate cluster set --durability all`,
+		Args: noArgs,
+		RunE: showHelp,
 	}
-	cmd.AddCommand(newClusterSetCommand())
+	cmd.AddCommand(newClusterShowCommand(), newClusterSetCommand())
 	return cmd
+}
+
+// clusterSettings is what "quorate cluster show --json" prints.
+type clusterSettings struct {
+	Cluster      string               `json:"cluster"`
+	StateVersion uint64               `json:"state_version"`
+	Durability   cluster.Durability   `json:"durability"`
+	Reseed       cluster.Reseed       `json:"reseed"`
+	Errant       cluster.ErrantPolicy `json:"errant"`
+	// RetainBytesMax is 0 without a bound.
+	RetainBytesMax int64                `json:"retain_bytes_max"`
+	Maintenance    *cluster.Maintenance `json:"maintenance,omitempty"`
+}
+
+func newClusterShowCommand() *cobra.Command {
+	var o controlOptions
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show the cluster's policies that are in force",
+		Long: `Shows what is in force for the whole cluster, as one node's agent knows it, also
+what was never set. "quorate cluster set --help" explains each.`,
+		Example: `  quorate cluster show
+  quorate cluster show --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := o.status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			s := clusterSettings{st.Cluster, st.StateVersion, cmp.Or(st.Durability, cluster.DurabilityMajority), cmp.Or(st.Reseed, cluster.ReseedAuto),
+				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.Maintenance}
+			if o.asJSON {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			return printText(cmd.OutOrStdout(), s.String())
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+// String shows the settings to people, by the names of their flags.
+func (s clusterSettings) String() string {
+	retain, maintenance := "off", "off\n"
+	if s.RetainBytesMax > 0 {
+		retain = units.Size(s.RetainBytesMax)
+	}
+	if s.Maintenance != nil {
+		maintenance = maintenanceLine(s.Maintenance)
+	}
+	return fmt.Sprintf("cluster      %s\ndurability   %s\nreseed       %s\nerrant       %s\nretain-max   %s\nmaintenance  %s",
+		s.Cluster, s.Durability, s.Reseed, s.Errant, retain, maintenance)
 }
 
 func newClusterSetCommand() *cobra.Command {
@@ -38,9 +94,9 @@ with a vote that has the transaction on disk:
   all            every node with a vote: while one is away, writes wait
   site-majority  a node with a vote in another site: what is acknowledged
                  outlives the loss of any one site. Each of them needs a site
-                 ("quorate node set NAME --site S"), and there have to be two
+                 ("quorate node set NODE --site S"), and there have to be two
 
-It holds from now on, also for commits that wait now. "quorate node set NAME
+It holds from now on, also for commits that wait now. "quorate node set NODE
 --require-ack" has OKs wait for one node.
 
 The others say when the leader does by itself what "quorate node rebuild" does:

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
@@ -125,11 +128,11 @@ func TestControlExitCodes(t *testing.T) {
 func TestNodeList(t *testing.T) {
 	addr := agentThat(t, nil, nil)
 	code, out, errs := run(t, "node", "list", "--addr", addr)
-	want := `NODE  KIND  WEIGHT  SITE  PEER  ROLE         VERSION
-a     full  7       -           primary      -
-b     full  0       -           errant       -
-c     full  0       -           unreachable  -
-d     full  0       -           unknown      -
+	want := `NODE  KIND  WEIGHT  SITE  REQUIRE-ACK  SOURCE  PEER  ROLE         VERSION
+a     full  7       -     -            -             primary      -
+b     full  0       -     -            -             errant       -
+c     full  0       -     -            -             unreachable  -
+d     full  0       -     -            -             unknown      -
 `
 	if d := cmp.Diff(want, out); code != exitOK || d != "" {
 		t.Errorf("%d, %q (-want +got):\n%s", code, errs, d)
@@ -141,6 +144,108 @@ d     full  0       -           unknown      -
 	}
 }
 
+// TestClusterShow: what is in force is shown, also what nobody has set.
+func TestClusterShow(t *testing.T) {
+	addr := agentThat(t, nil, nil)
+	const want = `cluster      orders
+durability   majority
+reseed       auto
+errant       keep
+retain-max   off
+maintenance  off
+`
+	if code, out, errs := run(t, "cluster", "show", "--addr", addr); code != exitOK || out != want {
+		t.Errorf("%d, %q, %q", code, out, errs)
+	}
+	code, out, _ := run(t, "cluster", "show", "--addr", addr, "--json")
+	var got clusterSettings
+	if err := json.Unmarshal([]byte(out), &got); code != exitOK || err != nil || got.Reseed != cluster.ReseedAuto {
+		t.Errorf("%d, %v, %+v", code, err, got)
+	}
+	set := clusterSettings{Cluster: "c", Durability: cluster.DurabilityAll, Reseed: cluster.ReseedManual, Errant: cluster.ErrantRebuild,
+		RetainBytesMax: 1500 << 20, Maintenance: &cluster.Maintenance{By: "ann@db1", Since: time.Unix(0, 0)}}
+	if text := set.String(); !strings.Contains(text, "retain-max   1500MiB\nmaintenance  MAINTENANCE since 1970-01-01 00:00:00 UTC, by ann@db1") {
+		t.Errorf("%q", text)
+	}
+}
+
+// TestDeletingAsks: what deletes data wants a word, and without a person to give it the
+// agent is not asked.
+func TestDeletingAsks(t *testing.T) {
+	var asked control.Request
+	answer := control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{What: "it", Changed: true})}
+	addr := agentThat(t, &answer, &asked)
+	for _, line := range []string{"node remove b", "node rebuild b", "node remove b --json", "fence b --force"} {
+		asked = control.Request{}
+		code, _, errs := run(t, append(strings.Fields(line), "--addr", addr)...)
+		if code != exitUsage || errs != "quorate: there is nobody to be asked whether this is meant: say --yes\n" || asked.Name != "" {
+			t.Errorf("%s: %d, %q, asked %s", line, code, errs, asked.Name)
+		}
+		if code, _, errs := run(t, append(strings.Fields(line), "--yes", "--addr", addr)...); code != exitOK || asked.Name == "" {
+			t.Errorf("%s --yes: %d, %q", line, code, errs)
+		}
+	}
+}
+
+// TestDeletingAsksOnATerminal: it says what it means, and takes yes for yes alone.
+func TestDeletingAsksOnATerminal(t *testing.T) {
+	var asked control.Request
+	plan := cluster.ChangeResult{What: "it", DryRun: true, Plan: cluster.Plan{Notes: []string{"2 of 2 then"}}}
+	answer := control.Answer{Code: control.CodeOK, Result: resultOf(t, plan)}
+	addr := agentThat(t, &answer, &asked)
+	for typed, want := range map[string]int{"y\n": exitOK, "YES\n": exitOK, "n\n": exitFailure, "\n": exitFailure, "node\n": exitFailure} {
+		terminal, person := openTerminal(t)
+		if _, err := person.WriteString(typed); err != nil {
+			t.Fatal(err)
+		}
+		cmd := newRootCommand(Deps{})
+		cmd.SetArgs([]string{"node", "remove", "b", "--addr", addr})
+		cmd.SetIn(terminal)
+		cmd.SetOut(terminal)
+		err := cmd.ExecuteContext(t.Context())
+		if (err == nil) != (want == exitOK) || (err != nil && !errors.Is(err, errNotMeant)) {
+			t.Errorf("%q: %v", typed, err)
+		}
+		if dry := strings.Contains(string(asked.Args), "dry_run"); dry == (want == exitOK) {
+			t.Errorf("%q: asked last %s", typed, asked.Args)
+		}
+		if err := terminal.Close(); err != nil {
+			t.Fatal(err)
+		}
+		said := make([]byte, 4096) // what a terminal echoes comes first
+		n, err := person.Read(said)
+		for wants := "note: 2 of 2 then\r\nRemove node b for good? No node can have its name again. [y/N] "; err == nil; n, err = person.Read(said) {
+			if strings.Contains(string(said[:n]), wants) {
+				break
+			}
+		}
+		if err != nil {
+			t.Errorf("%q: the question was not seen: %v", typed, err)
+		}
+	}
+}
+
+// openTerminal returns a terminal, and the end of it at which a person sits.
+func openTerminal(t *testing.T) (terminal, person *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = person.Close() })
+	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	return terminal, person
+}
+
 func TestAuditTable(t *testing.T) {
 	var asked control.Request
 	lines := []cluster.AuditEntry{
@@ -150,11 +255,11 @@ func TestAuditTable(t *testing.T) {
 	}
 	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, lines)}, &asked)
 	code, out, errs := run(t, "audit", "--addr", addr, "--last", "2")
-	want := `TIME (UTC)           BY       NODE  RESULT    WHAT
-2026-01-02 12:00:00  ann@db1  all   done      maintenance on: new disks
-2026-01-02 13:00:00  bob@db2  db1   not done  switchover from db1 to db2
+	want := `TIME                     BY       NODE  RESULT    WHAT
+2026-01-02 12:00:00 UTC  ann@db1  all   done      maintenance on: new disks
+2026-01-02 13:00:00 UTC  bob@db2  db1   not done  switchover from db1 to db2
     called off: db2 lags
-2026-01-02 14:00:00  bob@db2  db2   done      fence node db2
+2026-01-02 14:00:00 UTC  bob@db2  db2   done      fence node db2
 `
 	if d := cmp.Diff(want, out); code != exitOK || d != "" || string(asked.Args) != `{"last":2}` {
 		t.Errorf("%d, %q, %s (-want +got):\n%s", code, errs, asked.Args, d)
@@ -257,7 +362,7 @@ func TestMaintenanceLine(t *testing.T) {
 	st := sampleStatus()
 	st.Maintenance = &cluster.Maintenance{Reason: "new\ndisks", By: "ann@db1", Primary: "a", Since: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)}
 	lines := strings.Split(statusTable(st, true), "\n")
-	if lines[1] != "MAINTENANCE since 2026-01-02T12:00:00Z, by ann@db1: no failover, no node may open but a: new disks" || lines[2] != "" ||
+	if lines[1] != "MAINTENANCE since 2026-01-02 12:00:00 UTC, by ann@db1: no failover, no node may open but a: new disks" || lines[2] != "" ||
 		!strings.HasPrefix(lines[3], "\x1b[1mNODE") || !strings.HasPrefix(lines[4], "\x1b["+ansiGreen+"ma") {
 		t.Errorf("%q", lines)
 	}

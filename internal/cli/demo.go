@@ -80,7 +80,7 @@ directory with the logs stays.`,
 	f := cmd.Flags()
 	f.IntVar(&o.nodes, "nodes", 3, "number of nodes: 1, 3 or 5")
 	f.IntVar(&o.loggers, "loggers", 0, "how many of the nodes have no mysqld: they vote and keep the log")
-	f.DurationVar(&o.duration, "duration", 20*time.Second, "how long the writers write; the kill is in the middle")
+	durationFlag(cmd, &o.duration, "duration", 20*time.Second, "how long the writers write; the kill is in the middle")
 	f.IntVar(&o.writers, "writers", 8, "number of concurrent writers")
 	f.BoolVar(&o.keep, "keep", false, "keep the cluster up at the end, until Ctrl-C")
 	f.BoolVar(&o.json, "json", false, "print the result as one JSON object on stdout, everything else on stderr")

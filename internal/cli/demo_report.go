@@ -68,12 +68,12 @@ func newDemoPrinter(cmd *cobra.Command, asJSON bool) *demoPrinter {
 	return p
 }
 
-// isTerminal says whether w is a terminal.
-func isTerminal(w io.Writer) bool {
-	if o, ok := w.(*output); ok {
-		w = o.Writer
+// isTerminal says whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	if o, ok := stream.(*output); ok {
+		stream = o.Writer
 	}
-	f, ok := w.(*os.File)
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

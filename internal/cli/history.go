@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // historyRowsMax is how many rows an agent gives at once.
@@ -113,7 +114,7 @@ func historyTable(rows []cluster.HistoryRow, head bool, cellWidthMin int) string
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, cellWidthMin, 0, 2, ' ', 0)
 	if head {
-		fmt.Fprintln(table, "TIME (UTC)\tWHAT\tNODE\tNO WRITES\tAPPLIED FIRST\tWHY")
+		fmt.Fprintln(table, "TIME\tWHAT\tNODE\tNO WRITES\tAPPLIED FIRST\tWHY")
 	}
 	for _, r := range rows {
 		applied := "-"
@@ -121,7 +122,7 @@ func historyTable(rows []cluster.HistoryRow, head bool, cellWidthMin int) string
 			applied = fmt.Sprintf("%d tx in %s", r.AppliedTransactions, shortDuration(r.AppliedMs))
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			r.At.UTC().Format(time.DateTime), string(r.What), historyNode(r), noWrites(r), applied, oneLine(r.Why),
+			units.Time(r.At), string(r.What), historyNode(r), noWrites(r), applied, oneLine(r.Why),
 		}, "\t"))
 	}
 	table.Flush() // it writes to memory
@@ -168,9 +169,9 @@ func lastChangeLine(r *cluster.HistoryRow) string {
 	if r == nil {
 		return ""
 	}
-	line := fmt.Sprintf("last %s: %s UTC, %s", r.What, r.At.UTC().Format(time.DateTime), historyNode(*r))
+	line := fmt.Sprintf("last %s: %s, %s", r.What, units.Time(r.At), historyNode(*r))
 	if r.What == cluster.HistoryFirst || r.What == cluster.HistoryLost {
-		line = fmt.Sprintf("%s: %s UTC, %s", r.What, r.At.UTC().Format(time.DateTime), historyNode(*r))
+		line = fmt.Sprintf("%s: %s, %s", r.What, units.Time(r.At), historyNode(*r))
 	}
 	if r.Why != "" {
 		line += ", " + oneLine(r.Why)

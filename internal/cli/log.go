@@ -10,7 +10,7 @@ func newLogCommand() *cobra.Command {
 files that mysqlbinlog can read.`,
 		Example: `  quorate log ls --config node.toml
   quorate log verify --config node.toml
-  quorate log export --config node.toml --to all.binlog
+  quorate log export --config node.toml --out all.binlog
   quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB`,
 		Args: noArgs,

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // dumpOptions is what the command line says.
@@ -39,7 +40,7 @@ statements, shortened. "mysqlbinlog -v" on the segment shows the rows.
 
 --json prints one object per line: an entry, or with --events an event behind
 the entry that it belongs to.`,
-		Example: `  quorate log dump --config node.toml --from 1200 --to 1300
+		Example: `  quorate log dump --config node.toml --from 1200 --until-index 1300
   quorate log dump --config node.toml --gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23 --events
   quorate log dump --dir /var/lib/quorate/log --json`,
 		Args: noArgs,
@@ -49,8 +50,9 @@ the entry that it belongs to.`,
 	}
 	o.source.flags(cmd)
 	o.source.uncommittedFlag(cmd)
+	oldNames(cmd, map[string]string{"to": "until-index"})
 	cmd.Flags().Uint64Var(&o.from, "from", 0, "the first `index`")
-	cmd.Flags().Uint64Var(&o.to, "to", 0, "the last `index`")
+	cmd.Flags().Uint64Var(&o.to, "until-index", 0, "the last `index`")
 	cmd.Flags().StringVar(&o.gtid, "gtid", "", "only the entry with the transaction of this `GTID`")
 	cmd.Flags().BoolVar(&o.events, "events", false, "print the events, too")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print one JSON object per line")
@@ -59,16 +61,16 @@ the entry that it belongs to.`,
 
 func (o *dumpOptions) run(ctx context.Context, out io.Writer) error {
 	if o.gtid != "" && (o.from != 0 || o.to != 0) {
-		return usage(errors.New("--gtid names one entry: --from and --to do not go with it"))
+		return usage(errors.New("--gtid names one entry: --from and --until-index do not go with it"))
 	}
 	if o.to != 0 && o.to < o.from {
-		return usage(fmt.Errorf("--to %d is before --from %d", o.to, o.from))
+		return usage(fmt.Errorf("--until-index %d is before --from %d", o.to, o.from))
 	}
 	var id gtid.GTID
 	if o.gtid != "" {
 		var err error
 		if id, err = gtid.ParseGTID(o.gtid); err != nil {
-			return usage(fmt.Errorf("--gtid: %w", err))
+			return usage(fmt.Errorf("--gtid must be a GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23, not %q", o.gtid))
 		}
 	}
 	in, err := o.source.open()
@@ -167,21 +169,21 @@ func (p *textEntries) entry(e *seglog.InspectedEntry) error {
 	if e.Header.Term != 0 && e.State == nil {
 		place = fmt.Sprintf("%d/%d", e.Header.Term, e.Header.Number)
 	}
-	line := fmt.Sprintf("%-10d term %-5d %-12s %-12s %-8s %s", e.Index, e.Term, entryKind(e), place, shortBytes(e.Bytes), entryDetail(e))
+	line := fmt.Sprintf("%-10d term %-5d %-12s %-12s %-8s %s", e.Index, e.Term, entryKind(e), place, units.Size(e.Bytes), entryDetail(e))
 	_, err := fmt.Fprintln(p.out, trimRight(line))
 	return err
 }
 
 func (p *textEntries) transaction(t *seglog.InspectedTransaction) error {
-	_, err := fmt.Fprintf(p.out, "    %s  %s  %s\n", t.GTID, t.Time.UTC().Format(microTime), shortBytes(t.Bytes))
+	_, err := fmt.Fprintf(p.out, "    %s  %s  %s\n", t.GTID, t.Time.UTC().Format(microTime), units.Size(t.Bytes))
 	return err
 }
 
-// microTime is time.DateTime with the microseconds that the binlog has.
-const microTime = "2006-01-02 15:04:05.000000"
+// microTime is units.TimeLayout with the microseconds that the binlog has.
+const microTime = "2006-01-02 15:04:05.000000 UTC"
 
 func (p *textEntries) event(_ *seglog.InspectedEntry, _ *seglog.InspectedTransaction, e *seglog.InspectedEvent) error {
-	line := fmt.Sprintf("        %-20s %-8s %s", eventName(e.Head.Type()), shortBytes(int64(e.Head.Length())), queryText(e))
+	line := fmt.Sprintf("        %-20s %-8s %s", eventName(e.Head.Type()), units.Size(int64(e.Head.Length())), queryText(e))
 	_, err := fmt.Fprintln(p.out, trimRight(line))
 	return err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // exportOptions is what the command line says.
@@ -29,7 +30,7 @@ type exportOptions struct {
 func newLogExportCommand() *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
-		Use:   "export --to FILE | --to-dir DIR",
+		Use:   "export --out FILE | --out-dir DIR",
 		Short: "Write committed transactions as a binlog file",
 		Long: `Writes what is committed in a node's log as a binlog file: its transactions, byte
 for byte as their primaries wrote them. The node may run. It is for recovery to a
@@ -45,11 +46,11 @@ before the first transaction that was committed later, by the clock of its
 primary; a time without a zone is local time.
 
 One file holds what servers of one version wrote. Where the log goes over an
-upgrade, --to-dir writes several, export.000001 and so on, to be read in this
+upgrade, --out-dir writes several, export.000001 and so on, to be read in this
 order. The files are synced. One that exists is not written over without --force.`,
-		Example: `  quorate log export --config node.toml --to all.binlog
-  quorate log export --config node.toml --to - --until-time "2026-03-01 11:59:59" | mysqlbinlog - | mysql
-  quorate log export --dir /backup/log --to-dir restore --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
+		Example: `  quorate log export --config node.toml --out all.binlog
+  quorate log export --config node.toml --out - --until-time "2026-03-01 11:59:59" | mysqlbinlog - | mysql
+  quorate log export --dir /backup/log --out-dir restore --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -57,12 +58,13 @@ order. The files are synced. One that exists is not written over without --force
 	}
 	o.source.flags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&o.to, "to", "", "the `file` to write; - is stdout")
-	flags.StringVar(&o.toDir, "to-dir", "", "the existing `directory` to write export.000001, … into")
+	oldNames(cmd, map[string]string{"to": "out", "to-dir": "out-dir"})
+	flags.StringVar(&o.to, "out", "", "the `file` to write; - is stdout")
+	flags.StringVar(&o.toDir, "out-dir", "", "the existing `directory` to write export.000001, … into")
 	flags.Uint64Var(&o.from, "from", 0, "the `index` of the first entry")
 	flags.Uint64Var(&o.untilIndex, "until-index", 0, "the `index` of the last entry")
 	flags.StringVar(&o.untilGTID, "until-gtid", "", "the `GTID` of the last transaction")
-	flags.StringVar(&o.untilTime, "until-time", "", "the last `time` of a commit: RFC 3339, or \"YYYY-MM-DD hh:mm:ss\"")
+	flags.StringVar(&o.untilTime, "until-time", "", "the last `time` of a commit: \"YYYY-MM-DD hh:mm:ss UTC\", or RFC 3339")
 	flags.BoolVar(&o.force, "force", false, "write over existing files")
 	flags.BoolVar(&o.asJSON, "json", false, "print the result in JSON")
 	return cmd
@@ -72,25 +74,37 @@ order. The files are synced. One that exists is not written over without --force
 func (o *exportOptions) limits() (limits seglog.ExportOptions, err error) {
 	limits = seglog.ExportOptions{From: o.from, UntilIndex: o.untilIndex}
 	if (o.to == "") == (o.toDir == "") {
-		return limits, errors.New("one of --to and --to-dir says where the binlog goes")
+		return limits, errors.New("one of --out and --out-dir says where the binlog goes")
 	}
 	if o.untilIndex != 0 && o.untilIndex < o.from {
 		return limits, fmt.Errorf("--until-index %d is before --from %d", o.untilIndex, o.from)
 	}
 	if o.untilGTID != "" {
 		if limits.UntilGTID, err = gtid.ParseGTID(o.untilGTID); err != nil {
-			return limits, fmt.Errorf("--until-gtid: %w", err)
+			return limits, fmt.Errorf("--until-gtid must be a GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23, not %q", o.untilGTID)
 		}
 	}
 	if o.untilTime != "" {
-		if limits.UntilTime, err = time.Parse(time.RFC3339, o.untilTime); err != nil {
-			limits.UntilTime, err = time.ParseInLocation(time.DateTime, o.untilTime, time.Local)
-		}
-		if err != nil {
-			return limits, fmt.Errorf("--until-time %q is neither RFC 3339 nor \"YYYY-MM-DD hh:mm:ss\"", o.untilTime)
+		if limits.UntilTime, err = parseTime(o.untilTime); err != nil {
+			return limits, fmt.Errorf("--until-time %q is no time, such as \"2026-03-01 11:59:59 UTC\"", o.untilTime)
 		}
 	}
 	return limits, nil
+}
+
+// parseTime reads a time as it is shown, in UTC, or without a zone in the local one, or
+// as RFC 3339 has it.
+func parseTime(text string) (at time.Time, err error) {
+	for _, layout := range []string{units.TimeLayout, time.RFC3339, time.DateTime} {
+		zone := time.UTC
+		if layout == time.DateTime {
+			zone = time.Local
+		}
+		if at, err = time.ParseInLocation(layout, text, zone); err == nil {
+			break
+		}
+	}
+	return at, err
 }
 
 func (o *exportOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -100,7 +114,7 @@ func (o *exportOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	}
 	toStdout := o.to == "-"
 	if toStdout && isTerminal(stdout) {
-		return usage(errors.New("--to -: a binlog is not for a terminal"))
+		return usage(errors.New("a binlog is not for a terminal: --out must be a file, or stdout a pipe"))
 	}
 	in, err := o.source.open()
 	if err != nil {
@@ -148,7 +162,7 @@ func printExported(out io.Writer, x *seglog.Exported, files []string, asJSON boo
 		fmt.Fprintf(out, "wrote %s\n", name)
 	}
 	_, err := fmt.Fprintf(out, "%d transactions of entries %s, %s, last commit %s\nGTIDs %s\nbehind %s\n",
-		x.Transactions, indexRange(x.FirstIndex, x.LastIndex), shortBytes(x.Bytes), commitTime(x.LastTime), gtidsOrNone(x.GTIDs), gtidsOrNone(x.Before))
+		x.Transactions, indexRange(x.FirstIndex, x.LastIndex), units.Size(x.Bytes), commitTime(x.LastTime), gtidsOrNone(x.GTIDs), gtidsOrNone(x.Before))
 	if err != nil {
 		return fmt.Errorf("print result: %w", err)
 	}
@@ -189,7 +203,7 @@ func (f *exportFiles) names() (names []string) {
 
 func (f *exportFiles) create(x seglog.ExportFile) (io.Writer, error) {
 	if f.options.toDir == "" && x.Number > 1 {
-		return nil, fmt.Errorf("from here on MySQL %s wrote the log: one binlog file cannot hold two versions, --to-dir writes several (or --from %d, or --until-index %d)",
+		return nil, fmt.Errorf("from here on MySQL %s wrote the log: one binlog file cannot hold two versions, --out-dir writes several (or --from %d, or --until-index %d)",
 			x.ServerVersion, x.FirstIndex, x.FirstIndex-1)
 	}
 	if f.options.to == "-" {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/units"
 )
 
 func newLogLsCommand() *cobra.Command {
@@ -129,7 +130,7 @@ func logTable(dir string, hs seglog.HardState, segments []seglog.SegmentSummary)
 		s := &segments[i]
 		cells := []string{
 			s.Name, indexRange(s.FirstIndex, s.LastIndex), indexRange(s.FirstTerm, s.LastTerm), fmt.Sprint(s.Transactions),
-			commitTime(s.FirstTime), commitTime(s.LastTime), shortBytes(s.Bytes), segmentState(s), s.ServerVersion, shortGTIDs(s.GTIDs),
+			commitTime(s.FirstTime), commitTime(s.LastTime), units.Size(s.Bytes), segmentState(s), s.ServerVersion, shortGTIDs(s.GTIDs),
 		}
 		if s.LastIndex < s.FirstIndex {
 			cells[2] = "-"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/units"
 	"github.com/quorate/quorate/internal/vfs"
 )
 
@@ -49,7 +50,11 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 		}
 		s.dir = filepath.Join(c.DataDir, "log")
 	}
-	return seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
+	in, err := seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
+	if errors.Is(err, seglog.ErrNoLog) {
+		return nil, usage(fmt.Errorf("%s holds no log of a node: name its DATA_DIR/log", s.dir))
+	}
+	return in, err
 }
 
 // printJSON prints a document for programs.
@@ -78,7 +83,7 @@ func commitTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.UTC().Format(time.DateTime)
+	return units.Time(t)
 }
 
 // shortSourcesMax is how many sources of a set find room in a line.

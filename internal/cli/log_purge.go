@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // purgeTimeout bounds how long the agent may take, which bounds itself by a minute:
@@ -61,7 +60,7 @@ was carried out, or with --dry-run the one that would be, and does not ask.`,
 	o.flags(cmd)
 	cmd.Flags().StringVar(&keep, "keep", "", "keep this `size` of the log, instead of the configured retention")
 	cmd.Flags().BoolVarP(&o.request.DryRun, "dry-run", "n", false, "remove nothing")
-	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	yesFlag(cmd, &o.yes)
 	return cmd
 }
 
@@ -86,27 +85,17 @@ func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) erro
 	}
 	question := fmt.Sprintf("\nRemove entries %d-%d from the log of node %s? [y/N] ", plan.Segments[0].First, plan.UpTo, plan.Node)
 	if !o.yes && isTerminal(out) && !confirm(in, out, question) {
-		return errors.New("nothing was removed")
+		return errNotMeant
 	}
 	plan = cluster.PurgePlan{}
 	if err := o.ask(ctx, "log.purge", o.request, &plan); err != nil {
 		return err
 	}
-	result := fmt.Sprintf("\nremoved %s: the log of node %s now begins at entry %d\n", shortBytes(plan.Bytes), plan.Node, plan.UpTo+1)
+	result := fmt.Sprintf("\nremoved %s: the log of node %s now begins at entry %d\n", units.Size(plan.Bytes), plan.Node, plan.UpTo+1)
 	if !plan.Done { // the agent was faster
 		result = "\nthere is nothing left to remove\n"
 	}
 	return printText(out, result)
-}
-
-// confirm asks a question that only "y" or "yes" answers.
-func confirm(in io.Reader, out io.Writer, question string) bool {
-	if _, err := io.WriteString(out, question); err != nil {
-		return false
-	}
-	answer, _ := bufio.NewReader(in).ReadString('\n')
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	return answer == "y" || answer == "yes"
 }
 
 // purgeTable renders a plan for people.
@@ -118,18 +107,18 @@ func purgeTable(p cluster.PurgePlan) string {
 			n++
 		}
 	}
-	fmt.Fprintf(&text, "node %s: %d of %d segments can go, %s\n\n", p.Node, n, len(p.Segments), shortBytes(p.Bytes))
+	fmt.Fprintf(&text, "node %s: %d of %d segments can go, %s\n\n", p.Node, n, len(p.Segments), units.Size(p.Bytes))
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ENTRIES\tSIZE\tLAST COMMIT\tPLAN")
 	for _, s := range p.Segments {
 		written, why := "-", s.Why
 		if !s.Written.IsZero() {
-			written = s.Written.UTC().Format(time.RFC3339)
+			written = units.Time(s.Written)
 		}
 		if s.Purge {
 			why = "goes: " + why
 		}
-		fmt.Fprintf(table, "%d-%d\t%s\t%s\t%s\n", s.First, s.Last, shortBytes(s.Bytes), written, why)
+		fmt.Fprintf(table, "%d-%d\t%s\t%s\t%s\n", s.First, s.Last, units.Size(s.Bytes), written, why)
 	}
 	table.Flush() // it writes to memory
 	if p.Blocked != "" {

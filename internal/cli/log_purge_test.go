@@ -17,7 +17,7 @@ func samplePlan() cluster.PurgePlan {
 	return cluster.PurgePlan{
 		Node: "a", UpTo: 100, Bytes: 128 << 20, Blocked: "entries 101-200 would go by retention: node b needs it from index 120 (durable mark)",
 		Segments: []cluster.PurgeSegment{
-			{First: 1, Last: 100, Bytes: 128 << 20, Written: time.Unix(0, 0), Purge: true, Why: "it is older than its retention (age 80h0m0s of 72h0m0s)"},
+			{First: 1, Last: 100, Bytes: 128 << 20, Written: time.Unix(0, 0), Purge: true, Why: "it is older than its retention (age 3d8h of 3d)"},
 			{First: 101, Last: 200, Bytes: 64 << 20, Why: "kept: node b needs it from index 120 (durable mark)"},
 		},
 	}
@@ -25,9 +25,9 @@ func samplePlan() cluster.PurgePlan {
 
 const samplePurgeTable = `node a: 1 of 2 segments can go, 128MiB
 
-ENTRIES  SIZE    LAST COMMIT           PLAN
-1-100    128MiB  1970-01-01T00:00:00Z  goes: it is older than its retention (age 80h0m0s of 72h0m0s)
-101-200  64MiB   -                     kept: node b needs it from index 120 (durable mark)
+ENTRIES  SIZE    LAST COMMIT              PLAN
+1-100    128MiB  1970-01-01 00:00:00 UTC  goes: it is older than its retention (age 3d8h of 3d)
+101-200  64MiB   -                        kept: node b needs it from index 120 (durable mark)
 
 blocked: entries 101-200 would go by retention: node b needs it from index 120 (durable mark)
 `

@@ -78,7 +78,7 @@ func TestExportOverUpgrade(t *testing.T) {
 	}
 	file := filepath.Join(to, "all")
 	code, out, errs := run(t, "log", "export", "--dir", log, "--to", file)
-	if code != exitFailure || out != "" || !strings.Contains(errs, "--to-dir writes several (or --from 5, or --until-index 4)") || len(names()) > 0 {
+	if code != exitFailure || out != "" || !strings.Contains(errs, "--out-dir writes several (or --from 5, or --until-index 4)") || len(names()) > 0 {
 		t.Fatalf("one file: %d, %q, %q, %v", code, out, errs, names())
 	}
 	// A file that cannot be written ends it, and takes the ones before with it.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/units"
 )
 
 func newLogVerifyCommand() *cobra.Command {
@@ -109,7 +110,7 @@ func verifyText(v *verifyResult) string {
 		fmt.Fprintf(&text, "… and %d more\n", v.More)
 	}
 	fmt.Fprintf(&text, "%d segments, entries %s, committed up to %d, %d transactions, %s: ",
-		v.Segments, indexRange(v.FirstIndex, v.LastIndex), v.Commit, v.Transactions, shortBytes(v.Bytes))
+		v.Segments, indexRange(v.FirstIndex, v.LastIndex), v.Commit, v.Transactions, units.Size(v.Bytes))
 	switch {
 	case v.Damaged:
 		text.WriteString("damaged\n")
@@ -139,7 +140,7 @@ func (p *progressLine) show() func(done, total int64) {
 	return func(done, total int64) {
 		if now := time.Now(); now.Sub(p.drawn) >= progressPeriod {
 			p.drawn = now
-			fmt.Fprintf(p.out, "\r\x1b[K%s: %d%% of %s", p.verb, 100*done/max(total, 1), shortBytes(total))
+			fmt.Fprintf(p.out, "\r\x1b[K%s: %d%% of %s", p.verb, 100*done/max(total, 1), units.Size(total))
 		}
 	}
 }

@@ -55,7 +55,7 @@ Exit codes are those of "quorate node set".`,
 	}
 	o.flags(cmd)
 	dryRunFlag(cmd, &how.DryRun)
-	cmd.Flags().DurationVar(&bound, "for", 0, "when it ends by itself (without: when it is switched off)")
+	durationFlag(cmd, &bound, "for", 0, "when it ends by itself (without: when it is switched off)")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, as `text` that every status shows")
 	return cmd
 }

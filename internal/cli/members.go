@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ const membersExit = `
 One change at a time, and none after which the voters that are there now would be
 no majority. --dry-run says whether it could be done now, and what it would mean for
 majority and failover; what would stop writes at once is refused without --force.
+What deletes asks first on a terminal; elsewhere it wants --yes.
 Exit codes are those of "quorate node set".`
 
 // membersTimeout bounds the wait for the answer: two changes may be needed.
@@ -24,20 +26,32 @@ const membersTimeout = 3*control.Timeout + controlTimeout
 func membersCommand(op cluster.MembershipOp, use, short, long, example string, kinds bool) *cobra.Command {
 	o := controlOptions{timeout: membersTimeout}
 	r := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: op}}
-	kind := ""
+	kind, yes := "", false
+	question := map[cluster.MembershipOp]string{
+		cluster.OpRemove:  "Remove node %s for good? No node can have its name again.",
+		cluster.OpRebuild: "Delete the data of node %s, and copy them from the others? What only this node has is lost.",
+	}[op]
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + membersExit, Example: example,
-		Args: oneArg("NAME"),
+		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Change.Name, r.Change.Kind, r.Change.Source = args[0], cluster.Kind(kind), sourceName(r.Change.Source)
 			if op == cluster.OpAdd && r.Change.Peer == "" {
 				return usage(errors.New("--peer is missing: the host:port where the node's agent listens for others"))
+			}
+			if question != "" && !yes && !r.DryRun {
+				if err := o.askMember(cmd, r, fmt.Sprintf(question, args[0])); err != nil {
+					return err
+				}
 			}
 			return o.change(cmd.Context(), cmd.OutOrStdout(), "node."+string(op), r)
 		},
 	}
 	o.flags(cmd)
 	askFlags(cmd, &r.Ask)
+	if question != "" {
+		yesFlag(cmd, &yes)
+	}
 	if kinds {
 		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), "what it gets a vote as: `full` or logger; add also takes learner")
 	}
@@ -48,9 +62,30 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 	return cmd
 }
 
+// askMember has a person confirm a change of the members, who is told before what it
+// means. What would be refused is not asked.
+func (o *controlOptions) askMember(cmd *cobra.Command, r cluster.MembershipRequest, question string) error {
+	if err := o.mayAsk(cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	r.DryRun = true
+	var plan cluster.ChangeResult
+	if err := o.ask(cmd.Context(), "node."+string(r.Change.Op), r, &plan); err != nil {
+		return err
+	}
+	text := noteLines(plan.Notes)
+	for _, stop := range plan.Stops {
+		text += "writes stop: " + oneLine(stop) + "\n"
+	}
+	if !confirm(cmd.InOrStdin(), cmd.OutOrStdout(), text+question+" [y/N] ") {
+		return errNotMeant
+	}
+	return nil
+}
+
 func newNodeAddCommand() *cobra.Command {
 	return membersCommand(cluster.OpAdd,
-		"add NAME --peer HOST:PORT [--kind KIND] [--dry-run]",
+		"add NODE --peer HOST:PORT [--kind KIND] [--dry-run]",
 		"Add a node to the cluster", `Adds a node. Its own configuration has the same [[member]] list as all others, and
 a section [join] with its address and kind; it is in none of the lists.
 
@@ -65,14 +100,14 @@ how far it is. Until then nobody purges anything of the log.`,
 
 func newNodePromoteCommand() *cobra.Command {
 	return membersCommand(cluster.OpPromote,
-		"promote NAME [--kind full|logger] [--dry-run]",
+		"promote NODE [--kind full|logger] [--dry-run]",
 		"Give a learner a vote", `Gives a learner a vote. It has to have caught up.`,
 		`  quorate node promote db4`, true)
 }
 
 func newNodeDemoteCommand() *cobra.Command {
 	return membersCommand(cluster.OpDemote,
-		"demote NAME [--dry-run]",
+		"demote NODE [--dry-run]",
 		"Take a node's vote", `Takes a node's vote: it is a learner then, and goes on as a replica. The leader
 cannot be demoted.`,
 		`  quorate node demote db4`, false)
@@ -80,7 +115,7 @@ cannot be demoted.`,
 
 func newNodeRebuildCommand() *cobra.Command {
 	return membersCommand(cluster.OpRebuild,
-		"rebuild NAME [--dry-run]",
+		"rebuild NODE [--dry-run]",
 		"Make a node's data anew", `Has a node remove its data and make them anew from those of the others, as a node
 that joins does. That is for one that is errant, or has lost its disk: it may be
 down, and with an empty data directory. What only this node has is lost.
@@ -89,15 +124,15 @@ It has no vote until it has caught up; then it is again what it was. The leader
 cannot be rebuilt. OKs that wait for the node (--require-ack) wait until then: if
 that stops writes, it is refused without --force.`,
 		`  quorate node rebuild db2 --dry-run
-  quorate node rebuild db2`, false)
+  quorate node rebuild db2 --yes`, false)
 }
 
 func newNodeRemoveCommand() *cobra.Command {
 	return membersCommand(cluster.OpRemove,
-		"remove NAME [--dry-run]",
+		"remove NODE [--dry-run]",
 		"Remove a node from the cluster, for good", `Removes a node, for good: no other one can have its name. One with a vote is
 demoted first. It may be down. If it runs, or comes back, it learns that it was
 removed and serves nothing any more; its data stay. The leader cannot be removed.`,
 		`  quorate node remove db2 --dry-run
-  quorate node remove db2`, false)
+  quorate node remove db2 --yes`, false)
 }

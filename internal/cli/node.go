@@ -42,11 +42,13 @@ type nodeLine struct {
 	Weight int            `json:"weight"`
 	Site   string         `json:"site,omitempty"`
 	// RequireAck is how its require-ack degrades; "" = there is none.
-	RequireAck string       `json:"require_ack,omitempty"`
-	Peer       string       `json:"peer"`
-	Role       cluster.Role `json:"role,omitempty"`
-	Reachable  bool         `json:"reachable"`
-	Version    string       `json:"agent_version,omitempty"`
+	RequireAck string `json:"require_ack,omitempty"`
+	// Source feeds a learner in place of the leader; "" = the leader does.
+	Source    string       `json:"source,omitempty"`
+	Peer      string       `json:"peer"`
+	Role      cluster.Role `json:"role,omitempty"`
+	Reachable bool         `json:"reachable"`
+	Version   string       `json:"agent_version,omitempty"`
 }
 
 func newNodeListCommand() *cobra.Command {
@@ -54,8 +56,9 @@ func newNodeListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the nodes with what the cluster has agreed on about them",
-		Long: `Lists the nodes as one node's agent knows them: kind, weight, site, the address
-for other agents, role and version. "quorate status" shows how they are.`,
+		Long: `Lists the nodes as one node's agent knows them: kind, weight, site, whether
+OKs wait for it, which node feeds it, the address for other agents, role and
+version. "quorate status" shows how they are.`,
 		Example: `  quorate node list
   quorate node list --config node.toml --json`,
 		Args: noArgs,
@@ -67,19 +70,24 @@ for other agents, role and version. "quorate status" shows how they are.`,
 	return cmd
 }
 
-func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
+// status asks for the status of the cluster.
+func (o *controlOptions) status(ctx context.Context) (cluster.Status, error) {
 	addr, err := statusAddress(o.path, o.addr)
 	if err != nil {
-		return err
+		return cluster.Status{}, err
 	}
-	st, err := fetchStatus(ctx, addr)
+	return fetchStatus(ctx, addr)
+}
+
+func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
+	st, err := o.status(ctx)
 	if err != nil {
 		return err
 	}
 	if o.asJSON {
 		list := nodeList{StateVersion: st.StateVersion, Nodes: []nodeLine{}}
 		for _, n := range st.Nodes {
-			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Peer, n.Role, n.Reachable, n.AgentVersion})
+			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Source, n.Peer, n.Role, n.Reachable, n.AgentVersion})
 		}
 		return printJSON(out, list)
 	}
@@ -92,7 +100,7 @@ func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
 func nodeTable(st cluster.Status) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tKIND\tWEIGHT\tSITE\tPEER\tROLE\tVERSION")
+	fmt.Fprintln(table, "NODE\tKIND\tWEIGHT\tSITE\tREQUIRE-ACK\tSOURCE\tPEER\tROLE\tVERSION")
 	for _, n := range st.Nodes {
 		role := string(n.Role)
 		switch {
@@ -102,7 +110,7 @@ func nodeTable(st cluster.Status) string {
 			role = "unreachable"
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			n.Name, string(n.Kind), weightCell(n), orDash(n.Site), n.Peer, role, orDash(n.AgentVersion),
+			n.Name, string(n.Kind), weightCell(n), orDash(n.Site), orDash(n.RequireAck), orDash(n.Source), n.Peer, role, orDash(n.AgentVersion),
 		}, "\t"))
 	}
 	table.Flush() // it writes to memory
@@ -192,14 +200,14 @@ func newNodeSetCommand() *cobra.Command {
 	var how cluster.Ask
 	var f nodeSetFlags
 	cmd := &cobra.Command{
-		Use:   "set NAME [--weight N] [--site S] [--require-ack] ...",
+		Use:   "set NODE [--weight N] [--site S] [--require-ack] ...",
 		Short: "Change what the cluster has agreed on about a node",
 		Long:  nodeSetHelp,
 		Example: `  quorate node set db2 --weight 7
   quorate node set db3 --weight 0 --site east --config node.toml
   quorate node set db3 --require-ack --degrade drop-after=10s
   quorate node set db9 --source db8`,
-		Args: oneArg("NAME"),
+		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			change, err := f.change(cmd, args[0])
 			if err != nil {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/recovery"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // recoverOptions is what the command line says.
@@ -49,7 +49,7 @@ on although another one has a newer log. It outweighs no majority.
 
 What it does: the log is kept to its end, and all in it counts as committed. The
 node is the only member. Nodes of before that come back serve nothing, and say so:
-"quorate node rebuild NAME", here, takes each in again with its data made anew.
+"quorate node rebuild NODE", here, takes each in again with its data made anew.
 
 Exit code 0 if it was done, or with --dry-run could be; 2 if it is refused; 1 if it
 failed: what was begun is finished by the next start of the agent.`,
@@ -243,10 +243,10 @@ func recoverText(v recovery.Verdict) string {
 // doneText says what was done, and what to do next.
 func doneText(r cluster.Recovery) string {
 	without := namesOf(r.Without)
-	text := fmt.Sprintf("\nnode %s is cluster %s now, alone, since %s. Start its agent.\n", r.Node, r.Cluster, r.At.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("\nnode %s is cluster %s now, alone, since %s. Start its agent.\n", r.Node, r.Cluster, units.Time(r.At))
 	if without != "" {
 		text += fmt.Sprintf("Start no agent of %s while node %s is down: a majority of them would elect a primary of its own.\n"+
-			"\"quorate node rebuild NAME\", here, takes each in again, with its data made anew.\n", without, r.Node)
+			"\"quorate node rebuild NODE\", here, takes each in again, with its data made anew.\n", without, r.Node)
 	}
 	return text
 }
@@ -266,5 +266,5 @@ func recoveredLine(r *cluster.Recovery) string {
 		return ""
 	}
 	return fmt.Sprintf("RECOVERED on %s at %s without %s, which come back by node rebuild\n",
-		r.Node, r.At.UTC().Format(time.RFC3339), namesOf(r.Without))
+		r.Node, units.Time(r.At), namesOf(r.Without))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // settingsFlags are the flags of "quorate cluster set".
@@ -77,7 +78,7 @@ func repairLine(st cluster.Status) string {
 		said = append(said, "errant rebuild")
 	}
 	if st.RetainBytesMax > 0 {
-		said = append(said, "retain-max "+shortBytes(st.RetainBytesMax))
+		said = append(said, "retain-max "+units.Size(st.RetainBytesMax))
 	}
 	if len(said) == 0 {
 		return ""

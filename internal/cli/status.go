@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // statusTimeout bounds how long the agent may take to answer: it answers from
@@ -213,7 +214,7 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 	if behind := n.LogBehind(nodes); behind > 0 {
 		log += fmt.Sprintf(" (%d behind)", behind)
 	}
-	return []string{n.Name, string(n.Kind), role, weightCell(n), log, shortBytes(n.LogBytes), lag, mysqld}
+	return []string{n.Name, string(n.Kind), role, weightCell(n), log, units.Size(n.LogBytes), lag, mysqld}
 }
 
 // statusReasons are sentences: what there is to say of a node beside its row.
@@ -236,7 +237,7 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	}
 	for _, o := range n.Old {
 		reasons = append(reasons, fmt.Sprintf("what it had before it was rebuilt: %s in %s, until %s, or until the disk is nearly full; rm -r it if it is of no use",
-			shortBytes(o.Bytes), oneLine(o.Dir), o.Until.UTC().Format(time.DateOnly)))
+			units.Size(o.Bytes), oneLine(o.Dir), o.Until.UTC().Format(time.DateOnly)))
 	}
 	return reasons
 }
@@ -274,9 +275,9 @@ func maintenanceLine(m *cluster.Maintenance) string {
 	if m == nil {
 		return ""
 	}
-	line := fmt.Sprintf("MAINTENANCE since %s, by %s", m.Since.UTC().Format(time.RFC3339), m.By)
+	line := fmt.Sprintf("MAINTENANCE since %s, by %s", units.Time(m.Since), m.By)
 	if !m.Until.IsZero() {
-		line += ", until " + m.Until.UTC().Format(time.RFC3339)
+		line += ", until " + units.Time(m.Until)
 	}
 	line += ": no failover, no node may open"
 	if m.Primary != "" {
@@ -319,16 +320,4 @@ func oneLine(text string) string {
 		return -1
 	}, text)
 	return strings.Join(strings.Fields(shown), " ")
-}
-
-// shortBytes prints a size in three digits: 0B, 812KiB, 1.4GiB.
-func shortBytes(n int64) string {
-	size, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	for size >= 1000 && len(units) > 1 {
-		size, units = size/1024, units[1:]
-	}
-	if size >= 10 || size == float64(int64(size)) {
-		return fmt.Sprintf("%.0f%s", size, units[0])
-	}
-	return fmt.Sprintf("%.1f%s", size, units[0])
 }

@@ -56,8 +56,8 @@ usage, 3 if there is no leader, 4 if it is not known.`,
 	o.flags(cmd)
 	cmd.Flags().StringVar(&args.To, "to", "", "`node` that is to be the primary")
 	dryRunFlag(cmd, &args.DryRun)
-	cmd.Flags().DurationVar(&args.MaxPause, "max-pause", maxPauseDefault, "how long writes may be closed before it is called off")
-	cmd.Flags().DurationVar(&args.Wait, "wait", 10*time.Second, "how long the other node may take to catch up first")
+	durationFlag(cmd, &args.MaxPause, "max-pause", maxPauseDefault, "how long writes may be closed before it is called off")
+	durationFlag(cmd, &args.Wait, "wait", 10*time.Second, "how long the other node may take to catch up first")
 	return cmd
 }
 
@@ -131,25 +131,36 @@ The answer comes once mysqld replicates, or serves, again.`,
 	o.flags(cmd)
 	dryRunFlag(cmd, &request.DryRun)
 	cmd.Flags().BoolVar(&request.InPlace, "in-place", false, "do not move the primary first")
-	cmd.Flags().DurationVar(&request.MaxPause, "max-pause", maxPauseDefault, "how long closing writes may take before it is called off")
+	durationFlag(cmd, &request.MaxPause, "max-pause", maxPauseDefault, "how long closing writes may take before it is called off")
 	return cmd
 }
 
 func newFenceCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	var request cluster.FenceRequest
+	var yes bool
 	cmd := &cobra.Command{
 		Use:   "fence NODE [--reason TEXT] [--force]",
 		Short: "Keep mysqld from running on a node",
 		Long: `Ends the mysqld of a node, at once, and keeps it from being started, over restarts
 of the agent, too, until "quorate unfence". The agent goes on: it votes and keeps the
 log. The primary is refused without --force: its sessions would end in doubt. Move
-it first with "quorate switchover".`,
+it first with "quorate switchover". --force asks first on a terminal; elsewhere it
+wants --yes.`,
 		Example: `  quorate fence db3 --reason "its disk is exchanged"
   quorate unfence db3`,
 		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Node = args[0]
+			if request.Force && !yes && !request.DryRun {
+				if err := o.mayAsk(cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
+					return err
+				}
+				question := fmt.Sprintf("Fence node %s, also if it is the primary? The last commits of its clients are in doubt then. [y/N] ", args[0])
+				if !confirm(cmd.InOrStdin(), cmd.OutOrStdout(), question) {
+					return errNotMeant
+				}
+			}
 			return o.fence(cmd.Context(), cmd.OutOrStdout(), "fence", request)
 		},
 	}
@@ -157,6 +168,7 @@ it first with "quorate switchover".`,
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, as `text` that the status shows")
 	dryRunFlag(cmd, &request.DryRun)
 	cmd.Flags().BoolVar(&request.Force, "force", false, "take the primary, too")
+	yesFlag(cmd, &yes)
 	return cmd
 }
 

@@ -38,14 +38,14 @@ func TestActions(t *testing.T) {
 			"the primary would not move\nin the way: b lags\n", exitFailure},
 		"fence b --reason disk": {cluster.FenceResult{Fence: fence, Changed: true, Notes: []string{"c could take over"}}, `fence {"node":"b","reason":"disk"}`,
 			"b is fenced: its mysqld is down, and stays so until \"quorate unfence b\"\nnote: c could take over\n", exitOK},
-		"fence b --force": {cluster.FenceResult{Fence: fence}, `fence {"node":"b","force":true}`,
-			"b was fenced already: fenced by ann@db1 at 2026-01-02T12:00:00Z: disk\n", exitOK},
+		"fence b --force --yes": {cluster.FenceResult{Fence: fence}, `fence {"node":"b","force":true}`,
+			"b was fenced already: fenced by ann@db1 at 2026-01-02 12:00:00 UTC: disk\n", exitOK},
 		"fence b --dry-run": {cluster.FenceResult{Fence: fence, Changed: true, DryRun: true}, `fence {"node":"b","dry_run":true}`,
 			"the mysqld of b would be ended, and kept down\n", exitOK},
 		"unfence b": {cluster.FenceResult{Fence: fence, Changed: true}, `unfence {"node":"b"}`,
 			"b is not fenced any more: its mysqld starts, see \"quorate status\"\n", exitOK},
 		"unfence b -n": {cluster.FenceResult{Fence: fence, Changed: true, DryRun: true}, `unfence {"node":"b","dry_run":true}`,
-			"the mysqld of b would be started; it was fenced by ann@db1 at 2026-01-02T12:00:00Z: disk\n", exitOK},
+			"the mysqld of b would be started; it was fenced by ann@db1 at 2026-01-02 12:00:00 UTC: disk\n", exitOK},
 		"unfence  b": {cluster.FenceResult{Notes: []string{"b is replica"}}, `unfence {"node":"b"}`, "b was not fenced by an operator\nnote: b is replica\n", exitOK},
 	} {
 		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, want.result)}
@@ -65,7 +65,7 @@ func TestMaintenanceForATime(t *testing.T) {
 	st := sampleStatus()
 	since := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	st.Maintenance = &cluster.Maintenance{By: "ann@db1", Since: since, Until: since.Add(time.Hour)}
-	want := "MAINTENANCE since 2026-01-02T12:00:00Z, by ann@db1, until 2026-01-02T13:00:00Z: no failover, no node may open"
+	want := "MAINTENANCE since 2026-01-02 12:00:00 UTC, by ann@db1, until 2026-01-02 13:00:00 UTC: no failover, no node may open"
 	if lines := strings.Split(statusTable(st, false), "\n"); lines[1] != want {
 		t.Errorf("%q", lines[1])
 	}

@@ -3,6 +3,8 @@ package cluster
 import (
 	"cmp"
 	"time"
+
+	"github.com/quorate/quorate/internal/units"
 )
 
 // SwitchoverRequest asks for another primary, in order.
@@ -101,7 +103,7 @@ type FenceResult struct {
 
 // String says it in a sentence.
 func (f Fence) String() string {
-	s := "fenced by " + f.By + " at " + f.At.UTC().Format(time.RFC3339)
+	s := "fenced by " + f.By + " at " + units.Time(f.At)
 	if f.Reason != "" {
 		s += ": " + f.Reason
 	}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/internal/units"
 )
 
 const (
@@ -24,7 +26,7 @@ func (c NodeChange) checkAck(m Member) error {
 	case c.DropAfter == nil || *c.DropAfter == 0:
 		return nil
 	case *c.DropAfter < DropAfterMin:
-		return fmt.Errorf("drop-after must be %v at least, not %v", DropAfterMin, *c.DropAfter)
+		return fmt.Errorf("drop-after must be %s at least, not %s", units.Duration(DropAfterMin), units.Duration(*c.DropAfter))
 	case !required:
 		return fmt.Errorf("no ACK waits for node %s: its drop-after says nothing without require-ack", m.Name)
 	}
@@ -285,7 +287,7 @@ func ParseDegrade(text string) (time.Duration, error) {
 		return 0, nil
 	}
 	after, ok := strings.CutPrefix(text, "drop-after")
-	d, err := time.ParseDuration(strings.TrimLeft(after, "= "))
+	d, err := units.ParseDuration(strings.TrimLeft(after, "= "))
 	if !ok || err != nil || d <= 0 {
 		return 0, fmt.Errorf("%w, not %q", ErrDegrade, text)
 	}
@@ -301,5 +303,5 @@ func (m Member) Degrade() string {
 	case m.DropAfter == 0:
 		return "wait"
 	}
-	return fmt.Sprintf("drop-after=%v", m.DropAfter)
+	return "drop-after=" + units.Duration(m.DropAfter)
 }

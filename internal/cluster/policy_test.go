@@ -268,7 +268,7 @@ func TestDegrade(t *testing.T) {
 		m    Member
 		want string
 	}{
-		{Member{}, ""}, {Member{RequireAck: true}, "wait"}, {Member{RequireAck: true, DropAfter: time.Minute}, "drop-after=1m0s"},
+		{Member{}, ""}, {Member{RequireAck: true}, "wait"}, {Member{RequireAck: true, DropAfter: time.Minute}, "drop-after=1m"},
 	} {
 		if got := c.m.Degrade(); got != c.want {
 			t.Errorf("%+v: %q", c.m, got)

@@ -1,6 +1,10 @@
 package cluster
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/units"
+)
 
 // PurgeRequest asks for a purge, or for its plan.
 type PurgeRequest struct {
@@ -16,7 +20,7 @@ func (r PurgeRequest) String() string {
 	if r.RetentionSize == nil {
 		return "purge the log"
 	}
-	return "purge the log, but for " + SizeText(*r.RetentionSize)
+	return "purge the log, but for " + units.Size(*r.RetentionSize)
 }
 
 // PurgePlan says of every segment of one node's log whether it may go, and why.

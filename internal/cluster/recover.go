@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/internal/units"
 )
 
 // recoveryVersions is how far a recovery moves the version of the state: to the next
@@ -62,7 +64,7 @@ func Generation(version uint64) uint64 { return version / recoveryVersions }
 func (r Recovery) Sentence(node string) string {
 	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing any more: "+
 		"\"quorate node rebuild %s\", there, takes it in again with its data made anew",
-		r.Cluster, r.Node, r.At.UTC().Format(time.RFC3339), node, node)
+		r.Cluster, r.Node, units.Time(r.At), node, node)
 }
 
 // ParseRecoveryOrder reads the recovery that a text names by its Suffix, whatever is

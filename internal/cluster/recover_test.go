@@ -110,7 +110,7 @@ func TestRecoverLogger(t *testing.T) {
 func TestRecoveryOrder(t *testing.T) {
 	r := *recoverOn(t, stateBefore(), "a", KindFull).Recovered
 	text := r.Order("b")
-	for _, want := range []string{`cluster "x" was recovered on node a at 1970-01-01T00:00:01Z without node b`, `quorate node rebuild b`} {
+	for _, want := range []string{`cluster "x" was recovered on node a at 1970-01-01 00:00:01 UTC without node b`, `quorate node rebuild b`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %s", want, text)
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/internal/units"
 )
 
 // What a cluster does by itself with a node that cannot go on with the data that it
@@ -91,19 +93,9 @@ func (c SettingsChange) String() string {
 	case c.RetainBytesMax != nil && *c.RetainBytesMax == 0:
 		said = append(said, "retain-max off")
 	case c.RetainBytesMax != nil:
-		said = append(said, "retain-max "+SizeText(*c.RetainBytesMax))
+		said = append(said, "retain-max "+units.Size(*c.RetainBytesMax))
 	}
 	return strings.Join(said, ", ")
-}
-
-// SizeText says a size in the largest unit that keeps it whole, of those that a size may
-// be written in (config.ParseBytes).
-func SizeText(bytes int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB"}
-	for len(units) > 1 && bytes != 0 && bytes%1024 == 0 {
-		bytes, units = bytes/1024, units[1:]
-	}
-	return fmt.Sprintf("%d%s", bytes, units[0])
 }
 
 func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
@@ -116,7 +108,7 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	case c.Errant != nil && *c.Errant != ErrantKeep && *c.Errant != ErrantRebuild:
 		return false, fmt.Errorf("errant must be %s or %s, not %q", ErrantKeep, ErrantRebuild, *c.Errant)
 	case c.RetainBytesMax != nil && *c.RetainBytesMax != 0 && *c.RetainBytesMax < RetainBytesMin:
-		return false, fmt.Errorf("retain-max must be %s at least, or off, not %s", SizeText(RetainBytesMin), SizeText(*c.RetainBytesMax))
+		return false, fmt.Errorf("retain-max must be %s at least, or off, not %s", units.Size(RetainBytesMin), units.Size(*c.RetainBytesMax))
 	}
 	set(&s.Durability, c.Durability)
 	set(&s.Reseed, c.Reseed)
@@ -211,7 +203,7 @@ func (s State) Repair(m Member, sight RepairSight) (why, held string) {
 		if sight.Errant && !sight.Saved {
 			return "", "what it has beyond the log is not all saved"
 		}
-		why = fmt.Sprintf("%s, and the log that is kept for it has %d bytes, more than %d", sight.Away(), sight.LogBytes, s.RetainBytesMax)
+		why = fmt.Sprintf("%s, and the log that is kept for it has %s, more than %s", sight.Away(), units.Size(sight.LogBytes), units.Size(s.RetainBytesMax))
 	default:
 		return "", ""
 	}
@@ -242,9 +234,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 	case m.Votes() && len(s.Voters()) <= 2:
 		return "one node would have the only vote then"
 	case times >= RepairsMax && sight.Repairs[times-RepairsMax] < repairsWithin:
-		return fmt.Sprintf("it was rebuilt so %d times within %v", RepairsMax, repairsWithin)
+		return fmt.Sprintf("it was rebuilt so %d times within %s", RepairsMax, units.Duration(repairsWithin))
 	case times > 0 && sight.Repairs[times-1] < repairPause:
-		return fmt.Sprintf("it was rebuilt so less than %v ago", repairPause)
+		return fmt.Sprintf("it was rebuilt so less than %s ago", units.Duration(repairPause))
 	}
 	return ""
 }

@@ -168,9 +168,9 @@ func TestRepair(t *testing.T) {
 		"waited for":              {empty, func(s *State) { s.Members[1].RequireAck = true }, "by its require-ack"},
 		"waited for, so long":     {empty, func(s *State) { s.Members[1].RequireAck, s.Members[1].DropAfter = true, time.Second }, yes},
 		"all are waited for":      {empty, func(s *State) { s.Durability = DurabilityAll }, "by durability all"},
-		"just repaired":           {repaired(repairPause - 1), nil, "less than 10m0s ago"},
+		"just repaired":           {repaired(repairPause - 1), nil, "less than 10m ago"},
 		"repaired before":         {repaired(repairPause), nil, yes},
-		"too often":               {repaired(repairsWithin-1, time.Hour, repairPause), nil, "3 times within 24h0m0s"},
+		"too often":               {repaired(repairsWithin-1, time.Hour, repairPause), nil, "3 times within 1d"},
 		"often, long ago":         {repaired(repairsWithin, time.Hour, repairPause), nil, yes},
 	} {
 		s := testState()

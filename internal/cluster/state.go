@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/quorate/quorate/internal/units"
 )
 
 // Bounds of what an operator may write into the state.
@@ -262,7 +264,7 @@ func (c MaintenanceChange) check() error {
 // CheckMaintenanceFor refuses a time that maintenance cannot be bounded to.
 func CheckMaintenanceFor(d time.Duration) error {
 	if d < maintenanceMin || d > maintenanceMax {
-		return fmt.Errorf("the time of maintenance must be %v to %v, not %v", maintenanceMin, maintenanceMax, d)
+		return fmt.Errorf("the time of maintenance must be %s to %s, not %s", units.Duration(maintenanceMin), units.Duration(maintenanceMax), units.Duration(d))
 	}
 	return nil
 }
@@ -410,7 +412,7 @@ func (c MaintenanceChange) String() string {
 	}
 	text := "maintenance on"
 	if c.For > 0 {
-		text += fmt.Sprintf(" for %v", c.For)
+		text += " for " + units.Duration(c.For)
 	}
 	if c.Reason != "" {
 		text += ": " + c.Reason
@@ -434,7 +436,7 @@ func (c NodeChange) String() string {
 	case c.DropAfter != nil && *c.DropAfter == 0:
 		said = append(said, "degrade wait")
 	case c.DropAfter != nil:
-		said = append(said, fmt.Sprintf("degrade drop-after %v", *c.DropAfter))
+		said = append(said, "degrade drop-after="+units.Duration(*c.DropAfter))
 	}
 	switch {
 	case c.Source != nil && *c.Source == "":

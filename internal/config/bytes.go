@@ -1,13 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
-
-	"github.com/quorate/quorate/internal/cluster"
-)
+import "github.com/quorate/quorate/internal/units"
 
 // Bytes is a size in bytes.
 type Bytes int64
@@ -20,32 +13,11 @@ const (
 	GiB Bytes = 1 << 30
 )
 
-// ParseBytes reads a whole number with the unit B, KiB, MiB or GiB, such as
-// "128MiB"; a number without a unit counts bytes.
+// ParseBytes reads a size such as "128MiB"; a number without a unit counts bytes.
 func ParseBytes(text string) (Bytes, error) {
-	digits := strings.TrimRight(text, "KMGTiBbkmgt ")
-	unit, ok := byteUnit(strings.TrimSpace(text[len(digits):]))
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if !ok || err != nil || n < 0 || n > math.MaxInt64/int64(unit) {
-		return 0, fmt.Errorf("%q is not a size: write a whole number with the unit B, KiB, MiB or GiB, such as \"128MiB\"", text)
-	}
-	return Bytes(n) * unit, nil
+	n, err := units.ParseSize(text)
+	return Bytes(n), err
 }
 
-func byteUnit(name string) (Bytes, bool) {
-	switch name {
-	case "", "B":
-		return 1, true
-	case "KiB":
-		return KiB, true
-	case "MiB":
-		return MiB, true
-	case "GiB":
-		return GiB, true
-	}
-	return 1, false
-}
-
-// String returns the size in the largest unit that keeps it whole. ParseBytes
-// reads it back.
-func (b Bytes) String() string { return cluster.SizeText(int64(b)) }
+// String returns the size as messages show it.
+func (b Bytes) String() string { return units.Size(int64(b)) }

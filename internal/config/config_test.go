@@ -12,7 +12,6 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -270,23 +269,6 @@ func TestIDs(t *testing.T) {
 	moved.Members[0].Name = "d"
 	if c.ClusterID() == moved.ClusterID() {
 		t.Error("the cluster id does not depend on the members' names")
-	}
-}
-
-func TestBytesRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		b := Bytes(rapid.Int64Min(0).Draw(t, "bytes"))
-		if got, err := ParseBytes(b.String()); err != nil || got != b {
-			t.Fatalf("ParseBytes(%q) = %v, %v", b.String(), int64(got), err)
-		}
-	})
-	for _, text := range []string{"", "MiB", "1.5MiB", "-1", "1mb", "1M", "9223372036854775807KiB", "1 2MiB", "0x10"} {
-		if got, err := ParseBytes(text); err == nil {
-			t.Errorf("ParseBytes(%q) = %v, want an error", text, got)
-		}
-	}
-	if got, err := ParseBytes("8 MiB"); err != nil || got != 8*MiB {
-		t.Errorf("ParseBytes(8 MiB) = %v, %v", got, err)
 	}
 }
 

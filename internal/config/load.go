@@ -17,6 +17,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // fileBytesMax bounds what Load reads. A file with seven members and a hundred
@@ -139,8 +140,8 @@ func setBytes(v *Bytes) func(string) error {
 
 func setDuration(v *time.Duration) func(string) error {
 	return func(text string) (err error) {
-		if *v, err = time.ParseDuration(text); err != nil {
-			return fmt.Errorf("%q is not a duration: write a number with a unit, such as \"100ms\", \"1s\" or \"5m\"", text)
+		if *v, err = units.ParseDuration(text); err != nil {
+			return fmt.Errorf("%q is not a duration: write a number with a unit, such as \"100ms\", \"5m\" or \"30d\"", text)
 		}
 		return nil
 	}

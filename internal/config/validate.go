@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // The bounds of the settings. A value outside of them is refused.
@@ -257,17 +258,17 @@ func (c Config) validateTiming(l *problemList) {
 	}
 	checkDuration(l, "router.hold_timeout", c.Router.HoldTimeout, 0, holdTimeoutMax)
 	if e := c.Raft.ElectionTimeout; e > electionTimeoutMax {
-		l.add("raft.election_timeout", "raft.election_timeout %v is too long: at most %v", e, electionTimeoutMax)
+		l.add("raft.election_timeout", "raft.election_timeout %s is too long: at most %s", units.Duration(e), units.Duration(electionTimeoutMax))
 	} else if e < electionHeartbeatsMin*c.Raft.Heartbeat {
 		l.add("raft.election_timeout",
-			"raft.election_timeout %v is less than %d times raft.heartbeat %v: raise it to at least %v, or lower the heartbeat",
-			e, electionHeartbeatsMin, c.Raft.Heartbeat, electionHeartbeatsMin*c.Raft.Heartbeat)
+			"raft.election_timeout %s is less than %d times raft.heartbeat %s: raise it to at least %s, or lower the heartbeat",
+			units.Duration(e), electionHeartbeatsMin, units.Duration(c.Raft.Heartbeat), units.Duration(electionHeartbeatsMin*c.Raft.Heartbeat))
 	}
 }
 
 func checkDuration(l *problemList, key string, value, low, high time.Duration) {
 	if value < low || value > high {
-		l.add(key, "%s %v is out of range: between %v and %v", key, value, low, high)
+		l.add(key, "%s %s is out of range: between %s and %s", key, units.Duration(value), units.Duration(low), units.Duration(high))
 	}
 }
 

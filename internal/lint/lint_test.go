@@ -23,27 +23,28 @@ const (
 var allowed = map[string][]string{
 	"internal/binlog":            {"gtid"},
 	"internal/binlog/binlogtest": {"binlog", "gtid"}, // for tests alone
+	"internal/cluster":           {"units"},
 	"internal/core":              {"cluster", "invariant"},
 	"internal/entry":             {"cluster"},
 	"internal/tap":               {"binlog", "entry", "gtid", "invariant"},
 	"internal/seglog":            {"binlog", "entry", "gtid", "invariant", "vfs"},
-	"internal/replay":            {"binlog", "cluster", "entry", "gtid", "seglog"},
+	"internal/replay":            {"binlog", "cluster", "entry", "gtid", "seglog", "units"},
 	"internal/recovery":          {"cluster", "gtid"},
 	"internal/consensus":         {"binlog", "cluster", "entry", "gtid", "invariant", "seglog"},
 	"internal/transport":         {"cluster"},
 	"internal/bulk":              {"cluster", "entry", "invariant", "seglog"},
 	"internal/mysqlwire":         {"binlog", "entry", "gtid", "tap"},
 	"internal/mysqld":            {"binlog", "invariant", "provision"},
-	"internal/config":            {"cluster"},
+	"internal/config":            {"cluster", "units"},
 	"internal/router":            {"cluster"},
 	"internal/api":               {"cluster", "control"},
-	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "recovery", "replay", "router", "seglog", "tap", "transport", "vfs"},
+	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "recovery", "replay", "router", "seglog", "tap", "transport", "units", "vfs"},
 	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision", "subprocess"},
 	"internal/ledger":            {"gtid"},
 	"internal/sim/fakemysqld":    {"binlog", "gtid"},
 	"internal/sim":               {"binlog", "cluster", "consensus", "core", "entry", "gtid", "invariant", "replay", "seglog", "sim/fakemysqld", "tap", "vfs"},
 	"internal/sim/cmd":           {"sim"},
-	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "recovery", "seglog", "vfs"},
+	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "recovery", "seglog", "units", "vfs"},
 	"cmd/quorate":                {"agent", "cli", "config"},
 	// The lab is cmd/quorate-lab's alone: nothing above may name it.
 	"internal/lab/check":      {"lab/workload"},
@@ -57,13 +58,13 @@ var allowed = map[string][]string{
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant", "internal/tap", "internal/replay", "internal/recovery", "internal/lab/plan", "internal/lab/report"}
+var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "internal/core", "internal/cluster", "internal/invariant", "internal/tap", "internal/replay", "internal/recovery", "internal/units", "internal/lab/plan", "internal/lab/report"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
 
 // pureTime may use the types of package time; time.Now is forbidden.
-var pureTime = []string{"internal/core", "internal/binlog", "internal/cluster", "internal/replay", "internal/tap", "internal/lab/plan", "internal/lab/report"}
+var pureTime = []string{"internal/core", "internal/binlog", "internal/cluster", "internal/replay", "internal/tap", "internal/lab/plan", "internal/lab/report", "internal/units"}
 
 type source struct {
 	path, dir string

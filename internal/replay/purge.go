@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/units"
 )
 
 // Need is what one member still needs of the log.
@@ -128,15 +129,15 @@ func (in PurgeInput) mayGo(i int, left int64) (bool, string) {
 	old := r.AgeMax > 0 && !written.IsZero() && age > r.AgeMax
 	switch {
 	case left > r.BytesMax:
-		return true, fmt.Sprintf("the log is larger than its retention (%s of %s)", mebibytes(left), mebibytes(r.BytesMax))
+		return true, fmt.Sprintf("the log is larger than its retention (%s of %s)", units.Size(left), units.Size(r.BytesMax))
 	case old:
-		return true, fmt.Sprintf("it is older than its retention (age %v of %v)", age, r.AgeMax)
+		return true, fmt.Sprintf("it is older than its retention (age %s of %s)", units.Duration(age), units.Duration(r.AgeMax))
 	case r.AgeMax > 0 && written.IsZero():
 		return false, "there is no transaction in it, nor behind it"
 	case r.AgeMax > 0:
-		return false, fmt.Sprintf("within retention (age %v of %v, %s of %s)", age, r.AgeMax, mebibytes(left), mebibytes(r.BytesMax))
+		return false, fmt.Sprintf("within retention (age %s of %s, %s of %s)", units.Duration(age), units.Duration(r.AgeMax), units.Size(left), units.Size(r.BytesMax))
 	}
-	return false, fmt.Sprintf("within retention (%s of %s)", mebibytes(left), mebibytes(r.BytesMax))
+	return false, fmt.Sprintf("within retention (%s of %s)", units.Size(left), units.Size(r.BytesMax))
 }
 
 // needed says who needs anything up to index last; "" = nobody.
@@ -184,5 +185,3 @@ func lastWritten(s seglog.SegmentInfo) time.Time {
 	}
 	return time.Unix(s.LastTime, 0).UTC()
 }
-
-func mebibytes(n int64) string { return fmt.Sprintf("%.1fMiB", float64(n)/(1<<20)) }

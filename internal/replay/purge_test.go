@@ -136,14 +136,14 @@ func TestPurgeSaysWhy(t *testing.T) {
 		blocked   string
 	}{
 		{"age", known(305, 305), []uint64{304, 304}, large, []string{
-			"it is older than its retention (age 2h30m0s of 1h0m0s)", "it is older than its retention (age 1h23m20s of 1h0m0s)",
-			"kept: within retention (age 16m40s of 1h0m0s, 11.0MiB of 1048576.0MiB)", "kept: it is the one in use"}, ""},
+			"it is older than its retention (age 2h30m of 1h)", "it is older than its retention (age 1h23m20s of 1h)",
+			"kept: within retention (age 16m40s of 1h, 11MiB of 1TiB)", "kept: it is the one in use"}, ""},
 		{"size", known(305, 305), []uint64{304, 304}, Retention{BytesMax: 25 << 20}, []string{
-			"the log is larger than its retention (31.0MiB of 25.0MiB)", "kept: within retention (21.0MiB of 25.0MiB)",
-			"kept: within retention (11.0MiB of 25.0MiB)", "kept: it is the one in use"}, ""},
+			"the log is larger than its retention (31MiB of 25MiB)", "kept: within retention (21MiB of 25MiB)",
+			"kept: within retention (11MiB of 25MiB)", "kept: it is the one in use"}, ""},
 		{"needed", known(305, 120), []uint64{304, 119}, large, []string{
 			"kept: 1 of 2 full nodes hold it durably, 2 must", "kept: node n2 needs it from index 120 (durable mark)",
-			"kept: within retention (age 16m40s of 1h0m0s, 11.0MiB of 1048576.0MiB)", "kept: it is the one in use"},
+			"kept: within retention (age 16m40s of 1h, 11MiB of 1TiB)", "kept: it is the one in use"},
 			"entries 1-100 would go by retention: 1 of 2 full nodes hold it durably, 2 must"},
 		{"unknown", append(known(305), Need{Who: "n2"}), []uint64{304, 304}, Retention{}, []string{
 			"kept: nothing was heard of node n2 since this agent started", "kept: nothing was heard of node n2 since this agent started",

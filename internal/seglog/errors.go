@@ -7,37 +7,39 @@ import (
 )
 
 var (
+	// ErrNoLog: the directory holds no log.
+	ErrNoLog = errors.New("directory holds no log")
 	// ErrCorrupt is what a *CorruptError is: the log is damaged where it was
 	// durable. The node must not vote; it is rebuilt from a peer.
-	ErrCorrupt = errors.New("seglog: log is corrupt")
+	ErrCorrupt = errors.New("log is corrupt")
 	// ErrFormat is returned by Open for a directory that holds something
 	// else, or a log of a newer format. Nothing was touched.
-	ErrFormat = errors.New("seglog: not a log of this format")
+	ErrFormat = errors.New("not a log of this format")
 	// ErrIdentity is returned by Open for the log of another cluster or node.
 	// Nothing was touched.
-	ErrIdentity = errors.New("seglog: log belongs to another node")
+	ErrIdentity = errors.New("log belongs to another node")
 	// ErrFailed is returned by Append once a write or sync has failed. It is
 	// terminal; the process must end and open the log again.
-	ErrFailed = errors.New("seglog: log has failed")
+	ErrFailed = errors.New("log has failed")
 	// ErrClosed is returned by Append after Close.
-	ErrClosed = errors.New("seglog: log is closed")
+	ErrClosed = errors.New("log is closed")
 	// ErrCompacted is returned for an index before FirstIndex.
-	ErrCompacted = errors.New("seglog: index is before the log's first")
+	ErrCompacted = errors.New("index is before the log's first")
 	// ErrNotInMemory is returned by EntriesInMemory: it is being read ahead.
-	ErrNotInMemory = errors.New("seglog: entry is not in memory")
+	ErrNotInMemory = errors.New("entry is not in memory")
 	// ErrUnavailable is returned for an index behind LastIndex.
-	ErrUnavailable = errors.New("seglog: index is behind the log's last")
+	ErrUnavailable = errors.New("index is behind the log's last")
 	// ErrTooLarge is returned by Append for an entry over EntryBytesMax.
 	// Nothing of the call was written.
-	ErrTooLarge = errors.New("seglog: entry is too large")
+	ErrTooLarge = errors.New("entry is too large")
 	// ErrFull is returned where the disk has no room. Nothing of the call is
 	// acknowledged, and the log goes on: the same call may be made again.
-	ErrFull = fmt.Errorf("seglog: disk is full: %w", syscall.ENOSPC)
+	ErrFull = fmt.Errorf("disk is full: %w", syscall.ENOSPC)
 	// ErrNoStage is returned for a stage that is not here, or not complete.
-	ErrNoStage = errors.New("seglog: there is no such stage")
+	ErrNoStage = errors.New("there is no such stage")
 	// ErrStageExists is returned by CreateStage for a stage that is here, or
 	// that somebody writes.
-	ErrStageExists = errors.New("seglog: stage exists")
+	ErrStageExists = errors.New("stage exists")
 )
 
 // full marks an error of a write or of making a name that found no room. It is

@@ -27,7 +27,7 @@ const (
 
 // ErrHealing is returned by Open, without Options.Heal, for a log whose healing
 // was begun and not finished: it lacks entries that it had promised to keep.
-var ErrHealing = errors.New("seglog: log is being healed")
+var ErrHealing = errors.New("log is being healed")
 
 // Healing says what is wrong with a log that was opened with Options.Heal.
 type Healing struct {

@@ -52,7 +52,7 @@ func Inspect(o InspectOptions) (*Inspector, error) {
 	}
 	err := in.list()
 	if err == nil && len(in.names) == 0 && errors.Is(in.stateProblem, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: directory holds no log", ErrFormat)
+		err = fmt.Errorf("%w: %w", ErrFormat, ErrNoLog)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect log in %s: %w", o.Dir, err)
@@ -456,7 +456,7 @@ func (in *Inspector) holder(index uint64) int {
 }
 
 // ErrNoTransaction is returned for a transaction that is not in the log.
-var ErrNoTransaction = errors.New("seglog: transaction is not in the log")
+var ErrNoTransaction = errors.New("transaction is not in the log")
 
 // Find returns the index of the entry that holds a transaction: ErrCompacted if
 // it was purged, ErrNoTransaction if the log has not got it.

@@ -143,12 +143,12 @@ func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	load := f.start(t, 4, primary)
 	load.awaitAcks(t, ctx, 50)
-	f.refused(t, ctx, 0, []int{1}, "leads: move the primary", "node", "remove", f.Name(primary))
+	f.refused(t, ctx, 0, []int{1}, "leads: move the primary", "node", "remove", f.Name(primary), "--yes")
 	follower := (primary + 1) % 3
 	if out := f.must(t, ctx, primary, "node", "remove", f.Name(follower), "--dry-run"); !strings.Contains(out, "it could be done now") {
 		t.Errorf("dry run: %s", out)
 	}
-	f.must(t, ctx, follower, "node", "remove", f.Name(follower))
+	f.must(t, ctx, follower, "node", "remove", f.Name(follower), "--yes")
 	if err := f.WaitNode(ctx, follower, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, ctx, next, "node", "remove", f.Name(primary))
+	f.must(t, ctx, next, "node", "remove", f.Name(primary), "--yes")
 	load = f.start(t, 4, next)
 	load.awaitAcks(t, ctx, 50)
 	if err := f.Start(ctx, primary); err != nil {
@@ -337,9 +337,9 @@ func (f *fixture) rebuildRunning(t *testing.T, ctx context.Context) {
 	load.awaitAcks(t, ctx, 100)
 	i := (primary + 1) % 3
 	f.must(t, ctx, i, "node", "set", f.Name(i), "--weight", "7")
-	f.refused(t, ctx, i, []int{1}, "leads: move the primary", "node", "rebuild", f.Name(primary))
+	f.refused(t, ctx, i, []int{1}, "leads: move the primary", "node", "rebuild", f.Name(primary), "--yes")
 	uuid := f.status(t, ctx, i).ServerUUID
-	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
 	f.rebuilt(t, ctx, i, uuid)
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
@@ -393,7 +393,7 @@ func (f *fixture) rebuildLostDisk(t *testing.T, ctx context.Context) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
 	if err := f.Start(ctx, i); err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func (f *fixture) return2(t *testing.T, ctx context.Context, survivor int, old .
 	f.refused(t, ctx, survivor, []int{2}, "quorate node rebuild "+f.Name(old[0]), "node", "add", f.Name(old[0]), "--peer", "127.0.0.1:1")
 	load := f.start(t, 2, survivor)
 	for _, i := range old {
-		f.must(t, ctx, survivor, "node", "rebuild", f.Name(i))
+		f.must(t, ctx, survivor, "node", "rebuild", f.Name(i), "--yes")
 		if err := f.WaitReady(ctx, i); err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +257,7 @@ func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 	if err := os.RemoveAll(f.DataDir(apart)); err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, ctx, primary, "node", "rebuild", f.Name(apart))
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(apart), "--yes")
 	if err := f.Start(ctx, apart); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func (f *fixture) recoverApartRebuilt(t *testing.T, ctx context.Context) {
 	load.awaitAcks(t, ctx, 50)
 	f.recoverAlone(t, ctx, apart, primary, other)
 	for _, i := range []int{primary, other} {
-		f.must(t, ctx, apart, "node", "rebuild", f.Name(i))
+		f.must(t, ctx, apart, "node", "rebuild", f.Name(i), "--yes")
 	}
 	f.MendAll()
 	for _, i := range []int{primary, other} {
@@ -292,7 +292,7 @@ func (f *fixture) recoverApartRebuilt(t *testing.T, ctx context.Context) {
 		f.awaitRefusal(t, ctx, i)
 	}
 	load.awaitAcks(t, ctx, 50)
-	f.must(t, ctx, apart, "node", "remove", f.Name(other))
+	f.must(t, ctx, apart, "node", "remove", f.Name(other), "--yes")
 	if err := f.KillBoth(other); err != nil { // it hears of the removal as it starts, without a leader
 		t.Fatal(err)
 	}
@@ -385,7 +385,7 @@ func (f *fixture) recoverComplete(t *testing.T, ctx context.Context) {
 	if err := os.RemoveAll(f.DataDir(other)); err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, ctx, survivor, "node", "rebuild", f.Name(other))
+	f.must(t, ctx, survivor, "node", "rebuild", f.Name(other), "--yes")
 	if err := f.Start(ctx, other); err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func (f *fixture) recoverComplete(t *testing.T, ctx context.Context) {
 	if out := f.must(t, ctx, survivor, "status"); !strings.Contains(out, "RECOVERED on "+f.Name(survivor)) || !strings.Contains(out, "without "+f.Name(primary)) {
 		t.Errorf("status: %s", out)
 	}
-	f.must(t, ctx, survivor, "node", "remove", f.Name(primary))
+	f.must(t, ctx, survivor, "node", "remove", f.Name(primary), "--yes")
 	if err := f.Start(ctx, primary); err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +446,7 @@ func (f *fixture) recoverLogger(t *testing.T, ctx context.Context) {
 		if err := os.RemoveAll(f.DataDir(i)); err != nil {
 			t.Fatal(err)
 		}
-		f.must(t, ctx, 2, "node", "rebuild", f.Name(i))
+		f.must(t, ctx, 2, "node", "rebuild", f.Name(i), "--yes")
 		if err := f.Start(ctx, i); err != nil {
 			t.Fatal(err)
 		}

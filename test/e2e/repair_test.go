@@ -130,7 +130,7 @@ func (f *fixture) errantKept(t *testing.T, ctx context.Context) {
 	}
 	f.awaitDurable(t, ctx, had+50, primary, other)
 	f.awaitPurged(t, ctx, had, primary, other)
-	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
 	f.rebuilt(t, ctx, i, uuid)
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
@@ -203,7 +203,7 @@ func (f *fixture) rebuiltWhileAway(t *testing.T, ctx context.Context) {
 	if out := f.must(t, ctx, primary, "log", "purge", "--yes", "--keep", "0"); f.status(t, ctx, primary).LogFirst > had {
 		t.Fatalf("what a member lacks is purged: %s", out)
 	}
-	f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
 	f.awaitPurged(t, ctx, had, primary, (primary+2)%3)
 	if err := f.Start(ctx, i); err != nil {
 		t.Fatal(err)

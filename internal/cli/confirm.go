@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// yesFlag adds --yes to a command that asks first.
+func yesFlag(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
+}
+
+// mayAsk returns whether there is a person to be asked whether what deletes is meant. A
+// script has to say --yes.
+func (o *controlOptions) mayAsk(in io.Reader, out io.Writer) error {
+	if o.asJSON || !isTerminal(in) || !isTerminal(out) {
+		return usage(errors.New("there is nobody to be asked whether this is meant: say --yes"))
+	}
+	return nil
+}
+
+// errNotMeant ends a command whose question was not answered with yes.
+var errNotMeant = errors.New("nothing was done")
+
+// confirm asks a question that only "y" or "yes" answers.
+func confirm(in io.Reader, out io.Writer, question string) bool {
+	if _, err := io.WriteString(out, question); err != nil {
+		return false
+	}
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
+}
