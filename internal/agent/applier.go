@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/quorate/quorate/internal/mysqld"
 )
@@ -44,4 +46,37 @@ func (w *applierWatch) observe(s mysqld.ReplicaStatus, full string, l lag, stuck
 // cannotTakeOver says of a replica that does not apply what follows from it.
 func cannotTakeOver(why, node string) string {
 	return fmt.Sprintf("it cannot take over: %s; it is started again every 2 s; if that does not help: quorate node rebuild %s", why, node)
+}
+
+// applyProgress returns a text that changes as long as mysqld gets on with what it lacks:
+// from one transaction to the next, inside of one, or with receiving it.
+func (a *Agent) applyProgress(ctx context.Context, admin *mysqld.Admin, executed string) (string, error) {
+	work, err := admin.ApplyWork(ctx)
+	f := a.feed.Stats()
+	return fmt.Sprintf("%s, work %d, events %d", executed, work, f.Events-f.Heartbeats), err
+}
+
+// catchUpWatch knows whether a catch-up gets on.
+type catchUpWatch struct {
+	began, moved time.Time
+	progress     string
+}
+
+// observe takes what applyProgress says and tells whether it has got on.
+func (w *catchUpWatch) observe(progress string, now time.Time) bool {
+	if w.progress == progress {
+		return false
+	}
+	w.progress, w.moved = progress, now
+	return true
+}
+
+// String says how it is, for the status.
+func (w *catchUpWatch) String() string {
+	now := time.Now()
+	text := fmt.Sprintf("catching up for %s", now.Sub(w.began).Round(time.Second))
+	if still := now.Sub(w.moved); still >= stuckMin*time.Second {
+		text += fmt.Sprintf(", at a standstill for %s", still.Round(time.Second))
+	}
+	return text
 }

@@ -349,7 +349,8 @@ func (a *Agent) waitApplied(ctx context.Context, admin *mysqld.Admin) error {
 	return nil
 }
 
-// unblockApplier looks after a catch-up: it tells core of progress, starts
+// unblockApplier looks after a catch-up: it tells core of progress, also inside of a
+// transaction, starts
 // replication again where it has stopped without an error, gives up where the
 // applier has stopped with one and, after a while, ends the sessions that the
 // applier waits for: a long read under a committed ALTER must not keep the
@@ -357,7 +358,8 @@ func (a *Agent) waitApplied(ctx context.Context, admin *mysqld.Admin) error {
 func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc, admin *mysqld.Admin) {
 	ticker := time.NewTicker(applierCheckInterval)
 	defer ticker.Stop()
-	executed := ""
+	defer a.board.setTrouble(aboutReplication, "")
+	watch := catchUpWatch{began: time.Now(), moved: time.Now()}
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -368,12 +370,11 @@ func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc
 		if err != nil {
 			continue // mysqld is going: its end comes as an input
 		}
-		if s.Executed != executed {
-			executed = s.Executed
+		if progress, err := a.applyProgress(ctx, admin, s.Executed); err == nil && watch.observe(progress, time.Now()) {
 			a.input(core.Progress{})
 		}
 		if !s.SQLRunning && s.SQLErrno != 0 {
-			fail(fmt.Errorf("the applier stopped with error %d: %s", s.SQLErrno, s.SQLError))
+			fail(&verdictError{core.ApplierStopped, fmt.Sprintf("the applier stopped with error %d: %s", s.SQLErrno, s.SQLError)})
 			return
 		}
 		if !s.SQLRunning || !s.IORunning && !s.IOConnecting {
@@ -384,6 +385,7 @@ func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc
 		if n < applierPatienceChecks {
 			continue
 		}
+		a.board.setTrouble(aboutReplication, watch.String())
 		if killed, err := admin.KillBlockers(ctx); err == nil && killed > 0 {
 			a.logger.Warn("promotion: ended sessions that blocked the applier", "sessions", killed)
 		}

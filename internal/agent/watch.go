@@ -65,7 +65,13 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 		}
 	}
 	now := time.Now()
-	a.disk.commits(set.String(), now)
+	done := set.String()
+	if role == cluster.RolePromoting { // it may be inside of a long transaction
+		if done, err = a.applyProgress(ctx, p.Admin(), done); err != nil {
+			return err
+		}
+	}
+	a.disk.commits(done, now)
 	l := a.lag.executed(set, now)
 	if l.Transactions == 0 {
 		a.board.setTrouble(aboutSpace, "") // it has written all that it received

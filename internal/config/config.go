@@ -105,8 +105,8 @@ type MySQL struct {
 	Bind string
 	// User is the OS user that mysqld runs as; "" = the agent's own.
 	User string
-	// PromotionTimeout is how long a new leader may take to open its mysqld
-	// before it hands over to another node.
+	// PromotionTimeout is how long a new leader may get no further towards an open
+	// mysqld before it hands over to another node.
 	PromotionTimeout time.Duration
 	// MaxApplyLag is how long the best replica may need to apply what it lacks:
 	// the primary slows writes down when it is more. 0 = no bound.

@@ -155,9 +155,7 @@ func (n *Node) Step(in Input) []Effect {
 		}
 		n.fencedBy = in.Reason
 	case Progress:
-		// Only while there is nobody left to ask: a node that has applied
-		// everything must not wait for one that has far to go.
-		if best, ok := n.candidate(); n.phase == PhaseCatchingUp && (!ok || n.askedAt(best.ID) != 0) {
+		if n.phase == PhaseCatchingUp && !n.othersAreFurther() {
 			n.promoteBy = n.now + n.cfg.PromotionTimeout
 		}
 	case MysqldExited:
@@ -353,6 +351,9 @@ func (n *Node) failed(kind Kind, in Done) {
 		n.ended()
 	case n.promoting():
 		n.giveUp(in.Reason)
+		if in.Verdict == ApplierStopped && n.phase == PhaseReplica {
+			n.phase = PhaseUnverified
+		}
 	default:
 		n.phase, n.retryAt = PhaseUnverified, n.now+n.cfg.RetryAfter
 	}
@@ -368,7 +369,8 @@ func (n *Node) giveUp(reason string) {
 }
 
 // replicateAgain ends a promotion. An applier that binlogs would wait for an
-// ACK, so such a mysqld has to end.
+// ACK, so such a mysqld has to end. While it catches up mysqld is still a replica, and
+// goes on with what it is at: set up anew it would begin that from its start.
 func (n *Node) replicateAgain(why string) {
 	if n.replicaBinlog {
 		n.fence(why)
@@ -376,7 +378,29 @@ func (n *Node) replicateAgain(why string) {
 	}
 	n.cancel()
 	n.unserve()
-	n.phase = PhaseUnverified
+	if n.phase == PhaseCatchingUp {
+		n.phase = PhaseReplica
+	} else {
+		n.phase = PhaseUnverified
+	}
+}
+
+// tooLate ends a promotion that got no further within its limit.
+func (n *Node) tooLate() {
+	why := fmt.Sprintf("promotion got no further for %s in phase %s", n.cfg.PromotionTimeout, n.phase)
+	best, others := n.candidate()
+	if n.phase == PhaseCatchingUp && n.othersAreFurther() {
+		why = fmt.Sprintf("%s has applied more, and this node was not done within %s", best.Name, n.cfg.PromotionTimeout)
+	}
+	switch {
+	case n.phase == PhaseOpening:
+		n.fence(why)
+	case n.phase == PhaseCatchingUp && n.replicaBinlog && !others:
+		// To kill it would throw away what it has applied, for nobody.
+		n.reason, n.promoteBy = why, n.now+n.cfg.PromotionTimeout
+	default:
+		n.giveUp(why)
+	}
 }
 
 // startMysqld starts a mysqld, one whose applier binlogs if that is what the
@@ -412,11 +436,7 @@ func (n *Node) advance() {
 	case n.replicaBinlog && n.incarnation != 0 && !n.raft.Leading && !n.stopping && !n.ending():
 		n.fence("the applier must not go on binlogging without a promotion")
 	case n.promoting() && n.now >= n.promoteBy:
-		if n.phase == PhaseOpening {
-			n.fence("promotion took too long")
-		} else {
-			n.giveUp(fmt.Sprintf("promotion took longer than %s in phase %s", n.cfg.PromotionTimeout, n.phase))
-		}
+		n.tooLate()
 	}
 	n.advancePlan()
 	if n.fencedBy != "" && n.incarnation != 0 && !n.ending() && !n.stopping {
@@ -449,6 +469,9 @@ func (n *Node) advance() {
 	case PhaseVerified:
 		n.begin(PhaseVerified, Effect{Kind: Replicate})
 	case PhaseReplica:
+		if !n.raft.Leading {
+			n.reason = "" // why a promotion ended is of no interest any more
+		}
 		n.promote()
 	}
 }

@@ -158,6 +158,13 @@ func (p Peer) asFarAs(applied uint64, lag time.Duration) bool {
 	return p.Applied+entriesEqual >= applied && p.Lag <= lag+lagEqual
 }
 
+// othersAreFurther tells whether a node that was not asked lately has applied more than
+// this one: it must not wait until this one has as much.
+func (n *Node) othersAreFurther() bool {
+	best, ok := n.candidate()
+	return ok && n.askedAt(best.ID) == 0 && !n.own.asFarAs(best.Applied, best.Lag)
+}
+
 // lacksLog tells whether a node has to be sent much before it can win: raft gives
 // a transfer up that takes longer than an election timeout.
 func (n *Node) lacksLog(p Peer) bool { return p.LogLast+entriesEqual < n.own.LogLast }

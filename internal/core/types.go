@@ -56,7 +56,8 @@ type MysqldExited struct {
 	Reason      string
 }
 
-// Progress says that the catch-up under way goes forward.
+// Progress says that the catch-up under way goes forward, be it inside of one
+// transaction.
 type Progress struct{}
 
 // Doubt says that mysqld must not go on as it is: a guarded variable drifted,
@@ -138,6 +139,9 @@ const (
 	// transactions without a binlog, so it would not binlog their end. Never of a
 	// mysqld that was started with ReplicaBinlog.
 	XAPending Verdict = "xa-pending"
+	// ApplierStopped (of CatchUp only): the applier has stopped with an error, so
+	// replication has to be set up anew. With any other failure it goes on.
+	ApplierStopped Verdict = "applier-stopped"
 )
 
 // Done is the outcome of an operation.
@@ -276,7 +280,7 @@ type Config struct {
 	// none is.
 	SteadyAfter time.Duration
 	// PromotionTimeout bounds how long a leader may go without progress towards
-	// an open mysqld; then another node is asked to lead.
+	// an open mysqld; then another node is asked to lead, if there is one.
 	PromotionTimeout time.Duration
 	// IdleLeaderTimeout bounds how long a leader may go without promoting its
 	// mysqld while another node could lead.

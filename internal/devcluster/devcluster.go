@@ -66,6 +66,8 @@ type Options struct {
 	MaxApplyLag time.Duration
 	// XAPreparedMaxAge is mysql.xa_prepared_max_age; 0 = the product's.
 	XAPreparedMaxAge time.Duration
+	// PromotionTimeout is mysql.promotion_timeout; 0 = the product's.
+	PromotionTimeout time.Duration
 	Logger           *slog.Logger
 }
 
@@ -209,6 +211,9 @@ func (c *Cluster) renderConfig(n *node) string {
 		line("election_timeout = %q", c.opts.ElectionTimeout)
 	}
 	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d\nuser = %q", c.opts.MySQLBase, c.host, n.ports.mysql, c.opts.MySQLUser)
+	if c.opts.PromotionTimeout > 0 {
+		line("promotion_timeout = %q", c.opts.PromotionTimeout)
+	}
 	if c.opts.MaxApplyLag > 0 {
 		line("max_apply_lag = %q", c.opts.MaxApplyLag)
 	}

@@ -147,6 +147,8 @@ func fenceSettings() []setting {
 		{name: "skip_name_resolve", value: "ON", want: "ON"},
 		{name: "secure_file_priv", value: "NULL", want: "NULL"},
 		{name: "performance_schema", value: "ON", want: "ON"},
+		// ApplyWork reads from it how far a DDL is.
+		{name: "performance_schema_consumer_events_stages_current", value: "ON"},
 		{name: "loose_mysqlx", value: "OFF"},
 		// The error log is the pipe that the agent reads (I6). That is the default;
 		// log_error=stderr would be a file of that name.

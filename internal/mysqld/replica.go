@@ -103,6 +103,25 @@ func (a *Admin) WaitApplied(ctx context.Context, set string) error {
 	}
 }
 
+// ApplyWork returns a number that changes while the applier works inside of a
+// transaction: what its threads did to rows, and how far a DDL is. What waits for a lock
+// does neither.
+func (a *Admin) ApplyWork(ctx context.Context) (work int64, err error) {
+	err = a.query1(ctx, "the applier's work", `
+		SELECT CAST(COALESCE((
+			SELECT SUM(s.variable_value) FROM performance_schema.threads t
+			STRAIGHT_JOIN performance_schema.status_by_thread s ON s.thread_id = t.thread_id
+			WHERE t.name IN `+applierThreads+` AND s.variable_name LIKE 'Handler%'), 0)
+		+ COALESCE((
+			SELECT SUM(e.work_completed) FROM performance_schema.threads t
+			JOIN performance_schema.events_stages_current e ON e.thread_id = t.thread_id
+			WHERE t.name IN `+applierThreads+` OR t.name = 'thread/innodb/ddl_thread'), 0) AS SIGNED)`, nil, &work)
+	return work, err
+}
+
+// applierThreads are the applier's threads, as performance_schema names them.
+const applierThreads = `('thread/sql/replica_worker', 'thread/sql/replica_sql', 'thread/sql/slave_worker', 'thread/sql/slave_sql')`
+
 // AddPurged declares the transactions of set done without running them: those
 // of the log's prefix that changed nothing (the prefix rule). set may not
 // overlap gtid_executed. The caller has looked at every one of them.
@@ -116,8 +135,7 @@ func (a *Admin) AddPurged(ctx context.Context, set string) error {
 func (a *Admin) KillBlockers(ctx context.Context) (int, error) {
 	rows, err := a.db.QueryContext(ctx, `
 		WITH applier AS (
-			SELECT thread_id FROM performance_schema.threads WHERE name IN
-			('thread/sql/replica_worker', 'thread/sql/replica_sql', 'thread/sql/slave_worker', 'thread/sql/slave_sql')
+			SELECT thread_id FROM performance_schema.threads WHERE name IN `+applierThreads+`
 		), blocker AS (
 			SELECT g.owner_thread_id AS thread_id
 			FROM performance_schema.metadata_locks w

@@ -124,6 +124,68 @@ func TestReplication(t *testing.T) {
 	}
 }
 
+// TestApplyWork: the applier's work is seen while it is inside of one transaction or
+// one DDL, and not while that waits for a lock.
+func TestApplyWork(t *testing.T) {
+	source, s, p := newPair(t, StartOptions{})
+	a := p.Admin()
+	works := func(statement string) {
+		t.Helper()
+		mustExec(t, source, statement)
+		set, seen := executed(t, source), map[int64]bool{}
+		eventually(t, "it is applied: "+statement, func() (bool, error) {
+			got, err := a.GTIDExecuted(ctx(t))
+			if err != nil || got == set {
+				return got == set, err
+			}
+			work, err := a.ApplyWork(ctx(t))
+			seen[work] = true
+			return false, err
+		})
+		if t.Logf("%d values in %s", len(seen), statement); len(seen) < 3 {
+			t.Errorf("the applier's work was seen %d times in %s", len(seen), statement)
+		}
+	}
+	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY AUTO_INCREMENT, b CHAR(100), KEY (b))", "INSERT INTO d.t (b) VALUES (0), (1)")
+	for range 7 {
+		mustExec(t, source, "INSERT INTO d.t (b) SELECT UUID() FROM d.t, (SELECT 1 UNION SELECT 2) AS x")
+	}
+	for _, statement := range []string{
+		"INSERT INTO d.t (b) SELECT UUID() FROM d.t, (SELECT a FROM d.t LIMIT 5) AS x",
+		"UPDATE d.t SET b = CONCAT(b, a)", "DELETE FROM d.t WHERE a % 3 = 0",
+		"ALTER TABLE d.t ENGINE = InnoDB, ALGORITHM = INPLACE", "ALTER TABLE d.t ENGINE = InnoDB, ALGORITHM = COPY",
+	} {
+		works(statement)
+	}
+
+	reader, err := login(t, s, DBAUser, s.cfg.Secrets.DBA).Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Close() }()
+	for _, q := range []string{"BEGIN", "SELECT * FROM d.t LIMIT 1"} {
+		if _, err := reader.ExecContext(ctx(t), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustExec(t, source, "ALTER TABLE d.t ADD COLUMN c INT")
+	eventually(t, "the applier waits for a lock", func() (waits bool, err error) {
+		err = a.query1(ctx(t), "waiting threads", "SELECT COUNT(*) > 0 FROM performance_schema.threads WHERE name IN "+applierThreads+
+			" AND processlist_state = 'Waiting for table metadata lock'", nil, &waits)
+		return waits, err
+	})
+	before, err := a.ApplyWork(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.ExecContext(ctx(t), "SELECT COUNT(*) FROM d.t"); err != nil { // others' work is none of the applier's
+		t.Fatal(err)
+	}
+	if after, err := a.ApplyWork(ctx(t)); err != nil || after != before {
+		t.Errorf("an applier that waits: %d, then %d, %v", before, after, err)
+	}
+}
+
 func TestAddPurged(t *testing.T) {
 	s := newServer(t)
 	a := start(t, s).Admin()

@@ -52,7 +52,7 @@ func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session,
 // a statement has bytes that are no text.)
 const openTransactions = `FROM performance_schema.threads t WHERE t.type = 'FOREGROUND'
 	AND t.processlist_user IS NOT NULL AND t.processlist_user NOT IN (?, ?)
-	AND t.name NOT IN ('thread/sql/replica_worker', 'thread/sql/replica_sql', 'thread/sql/slave_worker', 'thread/sql/slave_sql')
+	AND t.name NOT IN ` + applierThreads + `
 	AND EXISTS (SELECT 1 FROM performance_schema.metadata_locks l WHERE l.owner_thread_id = t.thread_id
 		AND l.object_type = 'TABLE' AND l.lock_duration = 'TRANSACTION' AND l.lock_status = 'GRANTED' AND l.lock_type <> 'SHARED_READ')`
 

@@ -201,6 +201,9 @@ func (a *agent) replicate(t *task, sc *scope) error {
 	if err := a.tidyPrimary(p); err != nil {
 		return &verdictError{core.Unfit, err.Error()}
 	}
+	if io, applier, _ := p.ReplicaRunning(); io && applier {
+		a.w.fail("restart", "n%d: replication is set up anew while it goes on", a.n.id)
+	}
 	a.stopReplica(p)
 	p.ResetReplica()
 	a.startReplica(p)
@@ -256,7 +259,7 @@ func (a *agent) waitApplied(t *task, sc *scope) error {
 			}
 			io, applier, failed := p.ReplicaRunning()
 			if failed != "" {
-				return fmt.Errorf("the applier stopped: %s", failed)
+				return &verdictError{core.ApplierStopped, "the applier stopped: " + failed}
 			}
 			if !io || !applier {
 				a.startReplica(p)

@@ -20,6 +20,16 @@ import (
 // command. They are well again when the test ends, and gone after it.
 func (f *fixture) faultDisks(t *testing.T, dir string) (disks []*faultmount.Mount) {
 	t.Helper()
+	all := make([]int, f.Len())
+	for i := range all {
+		all[i] = i
+	}
+	return f.faultDisksOf(t, dir, all...)
+}
+
+// faultDisksOf is faultDisks for some nodes; it returns their disks.
+func (f *fixture) faultDisksOf(t *testing.T, dir string, nodes ...int) (disks []*faultmount.Mount) {
+	t.Helper()
 	if err := faultmount.Available(); err != nil {
 		t.Skip(err)
 	}
@@ -41,7 +51,7 @@ func (f *fixture) faultDisks(t *testing.T, dir string) (disks []*faultmount.Moun
 			t.Error(err)
 		}
 	})
-	for i := range f.Len() {
+	for _, i := range nodes {
 		if f.AgentPID(i) != 0 {
 			if err := f.Terminate(ctx, i); err != nil {
 				t.Fatal(err)

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestLongTransaction kills the primary right after a transaction of three million rows:
+// its successor needs many promotion timeouts to apply it, and opens once it has, without
+// ever having begun anew.
+func TestLongTransaction(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, PromotionTimeout: time.Second})
+	f.scenario(t, "Insert", func(t *testing.T, ctx context.Context) {
+		f.longApply(t, ctx, "INSERT /*+ SET_VAR(cte_max_recursion_depth = 10000) */ INTO %s (b) WITH RECURSIVE "+
+			"n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1733) SELECT x.i FROM n AS x, n AS y", 1733*1733)
+	})
+	f.scenario(t, "Alter", func(t *testing.T, ctx context.Context) {
+		f.longApply(t, ctx, "ALTER TABLE %s ENGINE = InnoDB, ADD KEY (b)", 1733*1733)
+	})
+}
+
+// longApply has a statement applied while the node is promoted, after which the table has
+// so many rows.
+func (f *fixture) longApply(t *testing.T, ctx context.Context, statement string, rows int) {
+	primary := f.heal(t, ctx)
+	successor := 1 - primary
+	l := f.start(t, 2)
+	l.awaitAcks(t, ctx, 50)
+	db := f.local(t, primary)
+	const table = "quorate_long.t"
+	for _, q := range []string{"CREATE DATABASE IF NOT EXISTS quorate_long",
+		"CREATE TABLE IF NOT EXISTS " + table + " (id INT PRIMARY KEY AUTO_INCREMENT, b INT)", fmt.Sprintf(statement, table)} {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.ReadFile(f.Logs(successor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitNode(ctx, successor, "catching up", func(n cluster.NodeStatus) bool {
+		return n.Role == cluster.RolePrimary || strings.Contains(n.Reason, "catching up for")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	now, err := f.WaitPrimary(ctx, primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	l.awaitAcks(t, ctx, 50)
+	l.stop(t)
+	log, err := os.ReadFile(f.Logs(successor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, effect := range []string{`do="replicate`, `do="kill-mysqld`} {
+		if n := strings.Count(string(log[len(before):]), effect); n > 0 {
+			t.Errorf("%d times %s while it was promoted: what it had applied was thrown away", n, effect)
+		}
+	}
+	if t.Logf("%s took over after %v", f.Name(now), took.Round(time.Millisecond)); took < 2*time.Second {
+		t.Errorf("it took %v: the promotion timeout of 1 s was not put to the test", took)
+	}
+	var got int
+	if err := f.local(t, now).QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table).Scan(&got); err != nil || got != rows {
+		t.Errorf("%d rows, want %d, %v", got, rows, err)
+	}
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
+// TestStoppedApplier: of two full nodes and a logger the replica does not apply. Nobody
+// is slowed down for it, nobody counts on it, and it goes on by itself once it can.
+func TestStoppedApplier(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, MaxApplyLag: time.Second})
+	f.scenario(t, "Error", func(t *testing.T, ctx context.Context) {
+		f.stopApplier(t, ctx, "replication has stopped", func(replica int) (mend func()) {
+			return f.renameTable(t, ctx, replica)
+		})
+	})
+	f.scenario(t, "DiskFull", func(t *testing.T, ctx context.Context) {
+		disk := f.faultDisksOf(t, "mysql", 0)[0]
+		if f.heal(t, ctx) == 0 {
+			f.must(t, ctx, 0, "switchover")
+		}
+		f.stopApplier(t, ctx, "No space left on device", func(int) (mend func()) {
+			f.setFaults(t, disk, full())
+			return func() { f.setFaults(t, disk) }
+		})
+	})
+}
+
+// renameTable takes the ledger's table away on one node, beside the log: its applier
+// stops with an error at the next row, until it has the table back.
+func (f *fixture) renameTable(t *testing.T, ctx context.Context, i int) (back func()) {
+	t.Helper()
+	rename := func(statement string) {
+		t.Helper()
+		conn, err := f.admin(t, i).Conn(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for _, q := range []string{"SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF", statement, "SET GLOBAL super_read_only = ON"} {
+			if _, err := conn.ExecContext(ctx, q); err != nil {
+				t.Fatalf("%s: %v", q, err)
+			}
+		}
+	}
+	rename("RENAME TABLE quorate_demo.ledger TO quorate_demo.away")
+	return func() { rename("RENAME TABLE quorate_demo.away TO quorate_demo.ledger") }
+}
+
+// stopApplier stops the replica's applier, and wants the primary to say so and go on.
+func (f *fixture) stopApplier(t *testing.T, ctx context.Context, says string, spoil func(replica int) (mend func())) {
+	primary := f.heal(t, ctx)
+	replica, term := 1-primary, f.status(t, ctx, primary).Term
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 200)
+	free := l.ackRate(t, ctx)
+	mend := spoil(replica)
+	if err := devcluster.Poll(ctx, "nobody could take over", func(ctx context.Context) (bool, string, error) {
+		st, err := f.Status(ctx, primary)
+		if err != nil || st.Failover == nil {
+			return false, fmt.Sprint(err), nil
+		}
+		i := slices.IndexFunc(st.Nodes, func(n cluster.NodeStatus) bool { return n.Name == f.Name(replica) })
+		n := st.Nodes[i]
+		return st.Failover.To == "" && strings.Contains(st.Failover.Reason, "does not apply") && strings.Contains(n.ApplierStopped, says) &&
+			strings.Contains(n.Reason, "it cannot take over") && n.LagSeconds > 4, fmt.Sprintf("%+v, %+v", st.Failover, n), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	l.ResetGap()
+	slowest := free
+	for range 4 { // it is four bounds behind
+		slowest = min(slowest, l.ackRate(t, ctx))
+	}
+	t.Logf("%.0f rows a second before, %.0f in the slowest two seconds without a replica, longest time without an OK %v", free, slowest, l.Gap())
+	if n := f.status(t, ctx, primary); strings.Contains(n.Pace, "slowed down") || slowest < free/4 {
+		t.Errorf("%.0f rows a second before, then %.0f: %s", free, slowest, n.Pace)
+	}
+	f.refused(t, ctx, primary, []int{1}, "does not apply", "switchover", "--to", f.Name(replica))
+	mend()
+	if err := f.WaitNode(ctx, replica, "applying again", func(n cluster.NodeStatus) bool { return n.ApplierStopped == "" }); err != nil {
+		t.Fatal(err)
+	}
+	l.stop(t)
+	if st := f.status(t, ctx, primary); st.Role != cluster.RolePrimary || st.Term != term {
+		t.Errorf("%s is %s in term %d, it was the primary of term %d", f.Name(primary), st.Role, st.Term, term)
+	}
+	if err := f.WaitCaughtUp(ctx, replica, f.status(t, ctx, primary).LogCommit); err != nil {
+		t.Fatal(err)
+	}
+	f.check(t, ctx)
+}
