@@ -31,9 +31,9 @@ func TestBlipsWhileMembersChange(t *testing.T) {
 // TestBlips wants deposed primaries to be settled, also such as had something to
 // acknowledge, and others not to be.
 func TestBlips(t *testing.T) {
-	n := blipSeeds
+	n, late := blipSeeds, blipSeeds/4
 	if testing.Short() {
-		n = shortSeeds
+		n, late = shortSeeds, 1 // a third of the runs has one: of so few there may be only one
 	}
 	var sum SettleCounts
 	for seed := range uint64(n) {
@@ -44,7 +44,7 @@ func TestBlips(t *testing.T) {
 		sum.Deposed, sum.Kept, sum.Late = sum.Deposed+r.Settles.Deposed, sum.Kept+r.Settles.Kept, sum.Late+r.Settles.Late
 	}
 	t.Logf("%+v", sum)
-	if sum.Kept < n || sum.Late < n/4 || sum.Deposed-sum.Kept < n {
+	if sum.Kept < n || sum.Late < late || sum.Deposed-sum.Kept < n {
 		t.Errorf("%+v in %d runs: too few of a kind to mean anything", sum, n)
 	}
 }
