@@ -52,11 +52,11 @@
 //	    transfer under way, too much uncommitted) is held and retried in
 //	    place with nothing passing it, until the epoch ends. The commit check
 //	    verifies the same fields again on every node.
-//	I5  Lease() is the time until which this leader may serve: from the send
-//	    time of the read-index round that a majority answered, plus less than
-//	    any node's election timeout. It ends before a transfer is asked for.
-//	    A node that restarts votes only after one election timeout, because it
-//	    may have answered such a round before it died.
+//	I5  LeaseUntil is the time until which this leader may serve: from the send
+//	    time of the round that a majority answered, plus the shortest time for
+//	    which a voter promised to vote for nobody else (lease.go). It ends before
+//	    a transfer is asked for. A node that restarts neither votes nor stands
+//	    before what it may have promised is over.
 //	I9  A GTID is committed at most once.
 //
 // Every one of these is checked in production (package invariant).

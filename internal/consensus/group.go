@@ -57,8 +57,11 @@ type GroupConfig struct {
 	// it never does.
 	HasStage func(entry.StageID) bool
 	// Fresh says that this is the node's first start ever.
-	Fresh  bool
-	Logger *slog.Logger
+	Fresh bool
+	// Promised is the longest election timeout with which this node may have made
+	// promises before (Promise); 0 = its own.
+	Promised time.Duration
+	Logger   *slog.Logger
 	// Now is the time of the first call, on the clock of all later ones.
 	Now time.Duration
 }
@@ -137,12 +140,7 @@ type Group struct {
 	held        []byte
 	heldHeader  entry.Header
 
-	// The lease and the rounds that extend it.
-	rounds        []round
-	roundSeq      uint64
-	ticksToRound  int
-	leaseUntil    time.Duration
-	leaseDuration time.Duration
+	lease lease
 	// now is the time of the newest call that came with one.
 	now time.Duration
 	// barriers are this leader's own, asked for before it knew what is committed.
@@ -172,19 +170,6 @@ type Group struct {
 	out Output
 }
 
-type round struct {
-	seq    uint64
-	sentAt time.Duration
-}
-
-// LeaseDuration is how long a leader may serve after it sent a round that a
-// majority answered. A follower votes against a live leader only after
-// ElectionTicks ticks; counted ticks can be early by one period at the start
-// and by one more after a stall, and clocks may differ by one percent.
-func LeaseDuration(tick time.Duration, electionTicks int) time.Duration {
-	return time.Duration(electionTicks-3) * tick * 99 / 100
-}
-
 // NewGroup builds a Group from what the log holds. It does no I/O but reading
 // the log.
 func NewGroup(cfg GroupConfig) (*Group, error) {
@@ -198,19 +183,19 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 	cfg.Members = point.State.Members
 	applied, gtids := replayPoint(cfg.Log, point.Through)
 	g := &Group{
-		cfg:           cfg,
-		storage:       newStorage(cfg.Log, point),
-		committed:     newCommitted(applied, gtids),
-		last:          cfg.Log.LastIndex(),
-		heardAt:       map[cluster.NodeID]time.Duration{},
-		asked:         map[uint64]uint64{},
-		fed:           map[uint64]bool{},
-		leaseDuration: LeaseDuration(cfg.Tick, cfg.ElectionTicks),
+		cfg:       cfg,
+		storage:   newStorage(cfg.Log, point),
+		committed: newCommitted(applied, gtids),
+		last:      cfg.Log.LastIndex(),
+		heardAt:   map[cluster.NodeID]time.Duration{},
+		asked:     map[uint64]uint64{},
+		fed:       map[uint64]bool{},
 	}
+	g.lease.end()
 	g.committed.setState(point)
 	g.acks = newAcks(point.State)
 	if !cfg.Fresh {
-		g.voteAfter = cfg.Now + time.Duration(cfg.ElectionTicks)*cfg.Tick
+		g.voteAfter = cfg.Now + max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)
 	}
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        uint64(cfg.Self),
@@ -248,9 +233,6 @@ func (g *Group) LastIndex() uint64 { return g.last }
 // Role returns the current state.
 func (g *Group) Role() RoleState { return g.role }
 
-// LeaseUntil is the time until which this node may serve as the leader; 0 = not.
-func (g *Group) LeaseUntil() time.Duration { return g.leaseUntil }
-
 // Tick tells the group that one tick has passed.
 func (g *Group) Tick(now time.Duration) {
 	g.now = now
@@ -265,8 +247,8 @@ func (g *Group) Tick(now time.Duration) {
 		}
 	}
 	if g.role.Leading {
-		g.ticksToRound--
-		if g.ticksToRound <= 0 && g.knowsCommitted() {
+		g.lease.ticksToRound--
+		if g.lease.ticksToRound <= 0 && g.knowsCommitted() {
 			g.startRound()
 		}
 	}
@@ -299,6 +281,7 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 		}
 	}
 	g.heard(m)
+	promised := g.promised(m)
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.
 	step := func() { _ = g.rn.Step(m) }
@@ -313,6 +296,9 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 		step()
 	}
 	g.observe()
+	if promised {
+		g.extendLease()
+	}
 	g.retryHeld()
 }
 
@@ -533,8 +519,8 @@ func (g *Group) observe() {
 		g.epoch, g.next = 0, 0
 		g.endAcks()
 		clear(g.fed)
-		g.rounds, g.leaseUntil, g.barriers = nil, 0, nil
-		g.ticksToRound = 0
+		g.lease.end()
+		g.barriers = nil
 	}
 	if now.Leader != 0 {
 		g.campaignAt = 0
@@ -550,7 +536,7 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 	if !g.role.Leading || g.role.Term != term {
 		return
 	}
-	g.transferredTerm, g.leaseUntil = g.role.Term, 0
+	g.transferredTerm, g.lease.until = g.role.Term, 0
 	g.storage.send(func() { g.rn.TransferLeader(uint64(id)) })
 	g.observe()
 }
@@ -564,7 +550,7 @@ func (g *Group) Resign(term uint64) {
 	if !g.role.Leading || g.role.Term != term {
 		return
 	}
-	g.leaseUntil = 0
+	g.lease.until = 0
 	self := uint64(g.cfg.Self)
 	next := g.role.Term + 1
 	_ = g.rn.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: &self, To: &self, Term: &next})
@@ -627,16 +613,6 @@ func (g *Group) startReads() {
 	g.barriers = nil
 }
 
-func (g *Group) startRound() {
-	g.ticksToRound = g.cfg.HeartbeatTicks
-	g.roundSeq++
-	if len(g.rounds) == roundsMax {
-		g.rounds = slices.Delete(g.rounds, 0, 1)
-	}
-	g.rounds = append(g.rounds, round{seq: g.roundSeq, sentAt: g.now})
-	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, g.roundSeq))
-}
-
 // StartBarrier asks a majority, through the leader, for an index up to which
 // everything is committed. The answer comes in Output.Barriers, or never: the
 // caller asks again after a time with another id.
@@ -659,12 +635,7 @@ func (g *Group) readState(rs raft.ReadState) {
 		g.out.Barriers = append(g.out.Barriers, Barrier{ID: seq, Index: rs.Index})
 		return
 	}
-	i := slices.IndexFunc(g.rounds, func(r round) bool { return r.seq == seq })
-	if i < 0 || !g.role.Leading || g.transferredTerm == g.role.Term {
-		return
-	}
-	g.leaseUntil = max(g.leaseUntil, g.rounds[i].sentAt+g.leaseDuration)
-	g.rounds = slices.Delete(g.rounds, 0, i+1)
+	g.extendLease() // a single voter has nobody to answer
 }
 
 // Ready returns what has to be done after the calls since the last Ready. The
@@ -682,6 +653,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 			case raft.LocalApplyThread:
 				g.apply(m)
 			default:
+				g.stamp(m)
 				if !g.leavesToSource(m) {
 					g.out.Send = append(g.out.Send, m)
 				}

@@ -68,12 +68,17 @@ func (g *Group) standsBack() bool {
 // lengthened, and the promise not to vote against a live leader, which counts the
 // same ticks, has ended before (I5). Half a timeout lets seven of eight full nodes
 // stand first, and costs no more where only this node can win.
+//
+// Within the vote delay, which may be longer than this node's own timeout, raft stops one
+// tick short of it: who stands votes for itself.
 func (g *Group) tickRaft() {
 	g.forgetSilentLeader()
 	from := g.cfg.ElectionTicks
 	switch {
 	case g.role.Leading:
 		g.silence = 0
+	case g.silence >= from-1 && g.now < g.voteAfter:
+		return
 	case g.silence >= from && g.silence < from+from/2 && g.standsBack():
 		g.silence++
 		return

@@ -52,18 +52,25 @@ type member struct {
 	// sent counts the messages to peers, answered are its barriers.
 	sent     int
 	answered []Barrier
+
+	// heartbeat and election are its settings; promised is what it has kept of those
+	// that it had. old: its version answers heartbeats and promises nothing.
+	heartbeat, election, promised time.Duration
+	old                           bool
 }
+
+func (m *member) tick() time.Duration { return m.heartbeat / testHeartbeat }
 
 const (
 	testTick      = 25 * time.Millisecond
-	testHeartbeat = 4
-	testElection  = 40
+	testHeartbeat = 4  // ticks
+	testElection  = 40 // ticks
 )
 
 func newWorld(t *testing.T, nodes int) *world {
 	w := &world{t: t, cut: map[uint64]bool{}, mute: map[uint64]bool{}, appends: map[uint64]int{}}
 	for range nodes {
-		w.nodes = append(w.nodes, &member{fs: vfs.NewMem()})
+		w.nodes = append(w.nodes, &member{fs: vfs.NewMem(), heartbeat: testHeartbeat * testTick, election: testElection * testTick})
 	}
 	for i := range w.nodes {
 		w.start(uint64(i+1), true)
@@ -86,13 +93,14 @@ func (w *world) start(id uint64, fresh bool) {
 		}
 	}
 	m.g, err = NewGroup(GroupConfig{
-		Self: cluster.NodeID(id), Members: members, Tick: testTick, HeartbeatTicks: testHeartbeat,
-		ElectionTicks: testElection, Log: m.log, HasStage: m.log.HasStage, Fresh: fresh,
+		Self: cluster.NodeID(id), Members: members, Tick: m.tick(), HeartbeatTicks: testHeartbeat,
+		ElectionTicks: int(m.election / m.tick()), Log: m.log, HasStage: m.log.HasStage, Fresh: fresh, Promised: m.promised,
 		Logger: slog.New(slog.DiscardHandler), Now: w.now, State: m.point,
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	m.promised = max(m.promised, m.election)
 	m.inbox, m.wanted = nil, map[entry.StageID]bool{}
 }
 
@@ -159,6 +167,9 @@ func (w *world) send(msgs []*pb.Message) {
 		if !local && msg.GetType() == pb.MsgApp {
 			w.appends[to]++
 		}
+		if !local && w.node(from).old && msg.GetType() == pb.MsgHeartbeatResp && len(msg.Context) == promiseBytes {
+			msg.Context = msg.Context[:roundBytes] // what it was sent
+		}
 		m := w.node(to)
 		m.inbox = append(m.inbox, msg)
 	}
@@ -169,9 +180,45 @@ func (w *world) run(d time.Duration) {
 	for end := w.now + d; w.now < end; {
 		w.now += testTick
 		for _, m := range w.nodes {
-			m.g.Tick(w.now)
+			if w.now%m.tick() == 0 {
+				m.g.Tick(w.now)
+			}
 		}
 		w.settle()
+		w.checkLease()
+	}
+}
+
+// checkLease: while a leader has its lease nobody else is elected (I5).
+func (w *world) checkLease() {
+	for i, a := range w.nodes {
+		for j, b := range w.nodes {
+			if w.now < a.g.LeaseUntil() && b.g.Role().Leading && b.g.Role().Term > a.g.Role().Term {
+				w.t.Fatalf("at %v node %d leads in term %d, and node %d has the lease of term %d until %v",
+					w.now, j+1, b.g.Role().Term, i+1, a.g.Role().Term, a.g.LeaseUntil())
+			}
+		}
+	}
+}
+
+// set gives a node other settings, with which it starts next: now, if it is fresh.
+func (w *world) set(d *datadriven.TestData, id uint64) {
+	m := w.node(id)
+	for key, value := range map[string]*time.Duration{"heartbeat": &m.heartbeat, "election": &m.election} {
+		if !d.HasArg(key) {
+			continue
+		}
+		var text string
+		var err error
+		d.ScanArgs(w.t, key, &text)
+		if *value, err = time.ParseDuration(text); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	m.old = d.HasArg("old")
+	if d.HasArg("fresh") { // it never ran with others
+		m.fs, m.promised = vfs.NewMem(), 0
+		w.start(id, true)
 	}
 }
 
@@ -247,6 +294,9 @@ func (w *world) do(d *datadriven.TestData) {
 		w.cut[id] = true
 	case "mute":
 		w.mute[id] = true
+	case "heal-but": // one node stays cut off
+		clear(w.cut)
+		w.cut[id] = true
 	case "heal":
 		clear(w.cut)
 		clear(w.mute)
@@ -270,6 +320,8 @@ func (w *world) do(d *datadriven.TestData) {
 			}
 		}
 		w.settle()
+	case "set":
+		w.set(d, id)
 	case "crash":
 		w.node(id).fs = w.node(id).fs.CrashClone(1)
 		w.start(id, false)

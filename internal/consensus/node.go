@@ -55,8 +55,10 @@ type Config struct {
 	Log                        Log
 	// Fresh says that this is the node's first start ever: it has promised
 	// nothing to anybody.
-	Fresh  bool
-	Logger *slog.Logger
+	Fresh bool
+	// Promised is as in GroupConfig.
+	Promised time.Duration
+	Logger   *slog.Logger
 	// Send hands messages to the transport; it never blocks.
 	Send func([]*pb.Message)
 	// OnRole is called by the loop at each change; it must not block.
@@ -154,7 +156,8 @@ func New(cfg Config) (*Node, error) {
 	g, err := NewGroup(GroupConfig{
 		Self: cfg.Self, Members: cfg.Members, State: cfg.State, Tick: tick,
 		HeartbeatTicks: ticksPerHeartbeat, ElectionTicks: int(cfg.ElectionTimeout / tick),
-		Log: cfg.Log, HasStage: cfg.HasStage, Fresh: cfg.Fresh, Logger: cfg.Logger, Now: BootTime(),
+		Log: cfg.Log, HasStage: cfg.HasStage, Fresh: cfg.Fresh, Promised: cfg.Promised,
+		Logger: cfg.Logger, Now: BootTime(),
 	})
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func TestFirstLeaseComesWithTheFirstCommit(t *testing.T) {
 	}
 	m.g.StartBarrier(7)
 	w.settle()
-	if len(m.answered) != 1 || m.answered[0].ID != 7 || m.g.LeaseUntil() != w.now+m.g.leaseDuration {
+	if len(m.answered) != 1 || m.answered[0].ID != 7 || m.g.LeaseUntil() != w.now+m.g.promise() {
 		t.Errorf("without another tick: barriers %v, lease until %v", m.answered, m.g.LeaseUntil())
 	}
 }

@@ -48,6 +48,11 @@ type node struct {
 	// state gave it the instance lostSince. removed: it was, and serves nothing more.
 	joining, empty, removed bool
 	lostSince               string
+	// timing is its agent's. promised is promise.json: the longest election timeout with
+	// which it may have promised something that still holds.
+	timing    timing
+	timingRNG *rand.Rand
+	promised  time.Duration
 	// fresh: it never ran. incarnation is the counter in mysqld's directory.
 	fresh       bool
 	incarnation uint64
@@ -79,7 +84,7 @@ type node struct {
 func newNode(w *World, id cluster.NodeID) *node {
 	n := &node{
 		w: w, id: id, member: cluster.Member{ID: id, Name: fmt.Sprintf("n%d", id)},
-		rng: w.random(streamNode + uint64(id)), fresh: true, powered: true,
+		rng: w.random(streamNode + uint64(id)), timingRNG: w.random(streamTiming + uint64(id)), fresh: true, powered: true,
 	}
 	n.rate = 1 + (n.rng.Float64()-0.5)/100
 	n.disk = newDisk(w.random(streamDisk + uint64(id)))

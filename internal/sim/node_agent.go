@@ -37,12 +37,12 @@ const (
 	fencedAfter           = 5 * time.Second
 )
 
-// Raft's timing, as package consensus and the default settings have it.
+// Raft's timing, as package consensus and the default settings have it: of a node, see
+// timing.
 const (
 	ticksPerHeartbeat = 4
 	raftTick          = 25 * time.Millisecond
 	electionTimeout   = time.Second
-	electionTicks     = int(electionTimeout / raftTick)
 	heartbeatInterval = ticksPerHeartbeat * raftTick
 )
 
@@ -111,9 +111,11 @@ func newAgent(n *node) (*agent, error) {
 	if n.w.readsAhead {
 		log = &aheadLog{Log: a.log, a: a}
 	}
+	promised := n.retime()
 	a.group, err = consensus.NewGroup(consensus.GroupConfig{
-		Self: n.id, Members: n.w.members()[:n.w.initialNodes], Tick: raftTick, HeartbeatTicks: ticksPerHeartbeat,
-		ElectionTicks: electionTicks, Log: log, HasStage: a.log.HasStage, Fresh: n.fresh, Logger: quiet, Now: n.now(),
+		Self: n.id, Members: n.w.members()[:n.w.initialNodes], Tick: n.timing.tick, HeartbeatTicks: ticksPerHeartbeat,
+		ElectionTicks: n.timing.electionTicks(), Log: log, HasStage: a.log.HasStage, Fresh: n.fresh, Promised: promised,
+		Logger: quiet, Now: n.now(),
 		State: n.statePoint(a.log.HardState().Commit),
 	})
 	if err != nil {
@@ -135,7 +137,8 @@ func newAgent(n *node) (*agent, error) {
 // run starts what runs: raft's loop, core, the polls.
 func (a *agent) run() {
 	a.input(a.n.operatorsFence())
-	a.life.every(raftTick, a.loop.tick)
+	a.keepPromises()
+	a.life.every(a.n.timing.tick, a.loop.tick)
 	a.life.every(tickInterval, func() { a.ticked = true; a.coreWork.fire() })
 	a.life.start(a.runCore)
 	if a.n.runsMysqld() {

@@ -32,6 +32,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.Members {
 		nodes += fmt.Sprintf(", %d changes of the members, %d joint, %d joined, %d by a copy of the data", r.MemberChanges, r.Joints, r.Joins, r.Clones)
 	}
+	if r.TimingsDiffer {
+		nodes += ", timings differ"
+	}
 	if r.TakenUp > 0 {
 		nodes += fmt.Sprintf(", %d states taken up", r.TakenUp)
 	}

@@ -81,7 +81,9 @@ type Result struct {
 	// TakenUp counts the voters that started again from a state which another node kept;
 	// Pair: the members were MembersPair.
 	TakenUp int
-	Pair    bool
+	// TimingsDiffer: the nodes' heartbeats and election timeouts did.
+	TimingsDiffer bool
+	Pair          bool
 	// Ahead counts what was read ahead for peers that lag.
 	Ahead int
 }
@@ -113,8 +115,10 @@ const (
 	streamMembers
 	streamAhead
 	streamDBA
-	streamNode = 1 << 8
-	streamDisk = 1 << 9
+	streamTimings
+	streamNode   = 1 << 8
+	streamDisk   = 1 << 9
+	streamTiming = 1 << 10
 )
 
 // Times of a run.
@@ -155,6 +159,8 @@ type World struct {
 	initialNodes, spares  int
 	operator              *operator
 	memberChanges, joints int
+	// timingsDiffer: the nodes' heartbeats and election timeouts do.
+	timingsDiffer bool
 	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
 	readsAhead    bool
 	aheads        int
@@ -202,6 +208,7 @@ func Run(o Options) (result Result) {
 		result.Policy, result.AckDrops = w.describePolicy(), w.ackDrops
 		result.Ahead = w.aheads
 		result.MemberChanges, result.Joints, result.Joins, result.Clones = w.memberChanges, w.joints, w.joins, w.clones
+		result.TimingsDiffer = w.timingsDiffer
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
 		w.close()
 	}()
@@ -252,6 +259,7 @@ func newWorld(o Options) *World {
 	}
 	w.assignMembers()
 	w.readsAhead = chance(w.random(streamAhead), 33)
+	w.assignTimings()
 	w.net = newNetwork(w, w.initialNodes+w.spares)
 	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))

@@ -31,6 +31,8 @@ const (
 	machineFile   = "internal/tap/machine.go"
 	fullDiskFile  = "internal/consensus/fulldisk.go"
 	groupFile     = "internal/consensus/group.go"
+	leaseFile     = "internal/consensus/lease.go"
+	timingsFile   = "internal/sim/timings.go"
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
 	policyFile    = "internal/cluster/policy.go"
@@ -173,14 +175,34 @@ func electing() []mutation {
 		},
 		{
 			name: "long-lease", what: "the lease is longer than an election timeout", seeds: 40, nodes: 3,
-			edits: one(groupFile, "time.Duration(electionTicks-3)", "time.Duration(3*electionTicks)"),
+			edits: one(leaseFile, "time.Duration(electionTicks-3)", "time.Duration(3*electionTicks)"),
+		},
+		{
+			name: "lease-by-own-timeout", what: "the leader's lease goes by its own election timeout, where others' are shorter", seeds: 120, nodes: 3,
+			setup: timingsDiffer(),
+			edits: one(leaseFile, "\t\t\tlasts = min(lasts, p.lasts)\n", "\t\t\t_ = p\n"),
+		},
+		{
+			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 200, nodes: 3,
+			setup: timingsDiffer(),
+			edits: one(groupFile, "max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)", "time.Duration(cfg.ElectionTicks)*cfg.Tick"),
 		},
 		{
 			name: "lease-after-transfer", what: "a leader that was asked to go keeps its lease", seeds: 40, nodes: 3,
 			edits: []edit{
-				{groupFile, "\tg.transferredTerm, g.leaseUntil = g.role.Term, 0\n", ""},
+				{groupFile, "\tg.transferredTerm, g.lease.until = g.role.Term, 0\n", ""},
 			},
 		},
+	}
+}
+
+// timingsDiffer has the nodes' settings differ much, in all worlds, and change often.
+func timingsDiffer() []edit {
+	return []edit{
+		{timingsFile, "streamTimings), 50)", "streamTimings), 100)"},
+		{timingsFile, "timingRNG, 30)", "timingRNG, 60)"},
+		{timingsFile, "\t{raftTick, electionTimeout},\n", ""},
+		{timingsFile, "\t{2 * raftTick, electionTimeout},\n", ""},
 	}
 }
 

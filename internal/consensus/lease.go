@@ -1,0 +1,148 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"go.etcd.io/raft/v3/quorum"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// The lease (I5). Each heartbeat interval a leader starts a round: a question that
+// its heartbeats carry, and that each node answers with a promise: for how long, from
+// the heartbeat on, it votes for nobody else. A node promises by its own settings; the
+// leader believes what it was promised, and its own settings only where they are shorter.
+//
+// The round travels in the context of raft's heartbeats, behind what raft has there,
+// and the promise behind the round. Raft reads no further than its own part, and a node
+// of an older version gives back what it was sent: it has promised nothing.
+
+const (
+	raftContextBytes = 8
+	roundBytes       = raftContextBytes + 8
+	promiseBytes     = roundBytes + 8
+)
+
+// Promise is for how long a node votes for nobody but the leader that it has just
+// heard. Raft holds out for electionTicks ticks; counted ticks can be early by one
+// period at the start and by one more after a stall, one is to spare, and clocks may
+// differ by one percent.
+func Promise(tick time.Duration, electionTicks int) time.Duration {
+	return time.Duration(electionTicks-3) * tick * 99 / 100
+}
+
+// lease is what a leader knows of its own. It is of one term.
+type lease struct {
+	until time.Duration
+	// rounds are those that wait for a majority, seq is the number of the newest one
+	// that there ever was.
+	rounds       []round
+	seq          uint64
+	ticksToRound int
+	promises     map[uint64]promise
+}
+
+type round struct {
+	seq    uint64
+	sentAt time.Duration
+}
+
+// promise is what a node has answered in a term: to which round last, and the shortest
+// time that it has promised. A restart may make it shorter, and answers may overtake
+// each other.
+type promise struct {
+	seq   uint64
+	lasts time.Duration
+}
+
+// end forgets all but the number of the last round: an answer may still come.
+func (l *lease) end() { *l = lease{seq: l.seq, promises: map[uint64]promise{}} }
+
+// LeaseUntil is the time until which this node may serve as the leader; 0 = not.
+func (g *Group) LeaseUntil() time.Duration { return g.lease.until }
+
+// promise is what this node promises.
+func (g *Group) promise() time.Duration { return Promise(g.cfg.Tick, g.cfg.ElectionTicks) }
+
+func (g *Group) startRound() {
+	l := &g.lease
+	l.ticksToRound = g.cfg.HeartbeatTicks
+	l.seq++
+	if len(l.rounds) == roundsMax {
+		l.rounds = slices.Delete(l.rounds, 0, 1)
+	}
+	l.rounds = append(l.rounds, round{seq: l.seq, sentAt: g.now})
+	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, l.seq)) // its heartbeats go out at once
+}
+
+// stamp puts the newest round into a leader's heartbeat, and this node's promise into
+// an answer to one.
+func (g *Group) stamp(m *pb.Message) {
+	var value uint64
+	switch c := len(m.GetContext()); {
+	case m.GetType() == pb.MsgHeartbeat && c == raftContextBytes:
+		value = g.lease.seq
+	case m.GetType() == pb.MsgHeartbeatResp && c == roundBytes:
+		value = uint64(g.promise())
+	default:
+		return
+	}
+	m.Context = binary.LittleEndian.AppendUint64(slices.Clone(m.GetContext()), value)
+}
+
+// promised notes the promise in an answer, if it has one.
+func (g *Group) promised(m *pb.Message) bool {
+	c := m.GetContext()
+	if m.GetType() != pb.MsgHeartbeatResp || len(c) != promiseBytes || !g.role.Leading || m.GetTerm() != g.role.Term {
+		return false
+	}
+	seq, lasts := binary.LittleEndian.Uint64(c[raftContextBytes:]), binary.LittleEndian.Uint64(c[roundBytes:])
+	p := promise{seq: seq, lasts: time.Duration(min(lasts, uint64(g.promise())))}
+	if before, ok := g.lease.promises[m.GetFrom()]; ok {
+		p = promise{seq: max(seq, before.seq), lasts: min(p.lasts, before.lasts)}
+	}
+	g.lease.promises[m.GetFrom()] = p
+	return true
+}
+
+// extendLease counts the lease from the newest round that a majority has answered with
+// a promise, for the shortest one of any voter. Nobody is elected without one of that
+// majority, and each of them votes for nobody else as long as that.
+func (g *Group) extendLease() {
+	l := &g.lease
+	if !g.role.Leading || len(l.rounds) == 0 || g.transferredTerm == g.role.Term || !g.knowsCommitted() {
+		return
+	}
+	voters := g.rn.Status().Config.Voters
+	seq := uint64(voters.CommittedIndex(answeredRounds{g}))
+	n := 0
+	for n < len(l.rounds) && l.rounds[n].seq <= seq {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	lasts := g.promise()
+	for id := range voters.IDs() {
+		if p, ok := l.promises[id]; ok {
+			lasts = min(lasts, p.lasts)
+		}
+	}
+	l.until = max(l.until, l.rounds[n-1].sentAt+lasts)
+	l.rounds = slices.Delete(l.rounds, 0, n)
+}
+
+// answeredRounds tells raft's quorum which round each voter has answered last.
+type answeredRounds struct{ g *Group }
+
+// AckedIndex implements quorum.AckedIndexer.
+func (a answeredRounds) AckedIndex(id uint64) (quorum.Index, bool) {
+	if id == uint64(a.g.cfg.Self) {
+		return quorum.Index(a.g.lease.seq), true
+	}
+	p, ok := a.g.lease.promises[id]
+	return quorum.Index(p.seq), ok
+}
+
+var _ quorum.AckedIndexer = answeredRounds{}

@@ -1,0 +1,40 @@
+package sim
+
+import "time"
+
+// timing is a node's raft.heartbeat, in ticks of which raft counts, and its
+// raft.election_timeout.
+type timing struct{ tick, election time.Duration }
+
+func (t timing) electionTicks() int { return int(t.election / t.tick) }
+
+// timings are those that nodes have where they differ: the first are the default ones.
+var timings = [...]timing{
+	{raftTick, electionTimeout},
+	{raftTick, 600 * time.Millisecond},
+	{raftTick, 3 * time.Second},
+	{2 * raftTick, electionTimeout},
+	{2 * raftTick, 3 * time.Second},
+}
+
+// assignTimings has operators roll other timings through the cluster, in half of the
+// worlds: an agent may start with others than it had.
+func (w *World) assignTimings() { w.timingsDiffer = chance(w.random(streamTimings), 50) }
+
+// retime gives the agent that starts its timing, and returns what its data directory
+// says was promised before.
+func (n *node) retime() (promised time.Duration) {
+	if n.w.timingsDiffer && (n.timing == timing{} || chance(n.timingRNG, 30)) {
+		n.timing = timings[n.timingRNG.IntN(len(timings))]
+		n.log("agent", "has a heartbeat of %v and an election timeout of %v", ticksPerHeartbeat*n.timing.tick, n.timing.election)
+	} else if n.timing == (timing{}) {
+		n.timing = timings[0]
+	}
+	n.promised = max(n.promised, n.timing.election)
+	return n.promised
+}
+
+// keepPromises has only the own promises kept once those of before are over.
+func (a *agent) keepPromises() {
+	a.life.after(a.n.promised, func() { a.n.promised = a.n.timing.election })
+}
