@@ -117,6 +117,8 @@ type Agent struct {
 	// oldBytes is how large what is below old/ is, by directory: while the node joins
 	// the joiner's, then runOld's.
 	oldBytes map[string]int64
+	// promised is what promise.json said at the start.
+	promised time.Duration
 	// leaderless counts the looks of runMembers without a leader.
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
@@ -381,11 +383,14 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openState(); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
+	if a.promised, err = a.data.promises(a.cfg.Raft.ElectionTimeout); err != nil {
+		return errors.Join(err, a.log.Close())
+	}
 	a.node, err = consensus.New(consensus.Config{
 		Self: a.self.ID, Members: a.cfg.ClusterMembers(), State: new(a.state.point()), OnState: a.onState,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
-		Fresh: a.data.fresh, Send: a.peers.Send,
+		Fresh: a.data.fresh, Promised: a.promised, Send: a.peers.Send,
 		OnRole: a.onRole, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
 		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent,
 	})
@@ -448,6 +453,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runAudit(upperCtx) })
+	upper.Go(func() error { return a.runPromise(upperCtx) })
 	upper.Go(func() error { return a.runMembers(upperCtx) })
 	upper.Go(func() error { return a.runSource(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })

@@ -56,6 +56,7 @@ func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 		ID: self.ID, Name: self.Name, Kind: self.Kind, Peer: self.Peer, Reachable: true,
 		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
 		Router: cfg.Router.ReadWrite, AgentVersion: version,
+		Heartbeat: cfg.Raft.Heartbeat, ElectionTimeout: cfg.Raft.ElectionTimeout,
 	}
 	if self.Kind == cluster.KindLogger {
 		b.self.Role, b.self.Mysqld = cluster.RoleLogger, cluster.MysqldNone

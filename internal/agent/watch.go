@@ -179,7 +179,9 @@ func (a *Agent) runGossip(ctx context.Context) error {
 			return fmt.Errorf("encode own status: %w", err)
 		}
 		a.peers.SendStatus(blob)
-		a.mail.peersChanged(a.board.forCore(own))
+		in := a.board.forCore(own)
+		a.judgeTimings(own, &in)
+		a.mail.peersChanged(in)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -225,7 +227,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 		s.Pace = p.Reason
 	}
 	if s.Role == cluster.RolePrimary && !a.serving() {
-		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers"
+		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers with a promise"
 	}
 	if s.Role == cluster.RolePrimary {
 		sight := a.sight(s)

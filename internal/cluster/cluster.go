@@ -261,6 +261,10 @@ type NodeStatus struct {
 	WaitingSessions int64 `json:"waiting_sessions"`
 	// Router is the host:port of the node's read/write port.
 	Router string `json:"router,omitempty"`
+	// Heartbeat and ElectionTimeout are its settings; 0: its quorate does not tell, and
+	// promises no lease.
+	Heartbeat       time.Duration `json:"heartbeat_ns,omitempty"`
+	ElectionTimeout time.Duration `json:"election_timeout_ns,omitempty"`
 	// AgentVersion is the quorate version.
 	AgentVersion string `json:"agent_version"`
 	// AuditSeq is the number of the newest line of its own in its audit log; 0 = there

@@ -33,11 +33,6 @@ const (
 	// electionTimeoutMax bounds how long a cluster may be without a primary
 	// before anybody tries to become one.
 	electionTimeoutMax = time.Minute
-	// electionHeartbeatsMin heartbeats must fit into an election timeout, so
-	// that a few lost or late ones (a long fsync, a scheduler pause) do not
-	// depose a healthy leader, and the lease, which is shorter than the
-	// timeout, can be renewed several times before it ends.
-	electionHeartbeatsMin = 5
 
 	// A segment is a valid binlog file, and mysqld makes none above 1 GiB; one
 	// below 1 MiB would be all headers and renames.
@@ -259,10 +254,10 @@ func (c Config) validateTiming(l *problemList) {
 	checkDuration(l, "router.hold_timeout", c.Router.HoldTimeout, 0, holdTimeoutMax)
 	if e := c.Raft.ElectionTimeout; e > electionTimeoutMax {
 		l.add("raft.election_timeout", "raft.election_timeout %s is too long: at most %s", units.Duration(e), units.Duration(electionTimeoutMax))
-	} else if e < electionHeartbeatsMin*c.Raft.Heartbeat {
+	} else if e < cluster.ElectionHeartbeatsMin*c.Raft.Heartbeat {
 		l.add("raft.election_timeout",
 			"raft.election_timeout %s is less than %d times raft.heartbeat %s: raise it to at least %s, or lower the heartbeat",
-			units.Duration(e), electionHeartbeatsMin, units.Duration(c.Raft.Heartbeat), units.Duration(electionHeartbeatsMin*c.Raft.Heartbeat))
+			units.Duration(e), cluster.ElectionHeartbeatsMin, units.Duration(c.Raft.Heartbeat), units.Duration(cluster.ElectionHeartbeatsMin*c.Raft.Heartbeat))
 	}
 }
 

@@ -78,6 +78,8 @@ type Node struct {
 	// held: maintenance is on, and heldFor is the node that may open.
 	held    bool
 	heldFor cluster.NodeID
+	// noLease is Peers.NoLease.
+	noLease string
 
 	// open: sessions of mysqld may wait for an ACK. From the moment that writes
 	// may have been opened until CloseWrites was OK or the process has ended.

@@ -22,6 +22,7 @@ import (
 //	exited [incarnation:]why | progress | doubt why | log why | log ok | stop
 //	peers 2:replica:10 3:starting:0:dead 4:replica:10:log-bad 5:logger:0:logger
 //	move to=2 | restart | chosen term=3 | fenced why | fenced ok
+//	peers no-lease=n3-is-old 3:replica:10 (as the leader it would get none)
 //	peers held=2 1::10 2:replica:10 (maintenance: node 2 may open alone)
 //	peers 1::10:w0 2:replica:10:w9:lag=700ms:log=20 (node 1 is this one)
 func TestScripts(t *testing.T) {
@@ -138,6 +139,10 @@ func parsePeers(t *testing.T, rest string) Input {
 	for w := range strings.FieldsSeq(rest) {
 		if id, ok := strings.CutPrefix(w, "held="); ok {
 			in.Held, in.HeldFor = true, cluster.NodeID(mustUint(t, id))
+			continue
+		}
+		if why, ok := strings.CutPrefix(w, "no-lease="); ok {
+			in.NoLease = unquote(why)
 			continue
 		}
 		f := strings.Split(w, ":")

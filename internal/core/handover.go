@@ -38,6 +38,8 @@ func (n *Node) mayNotLead() string {
 			return "maintenance is on, and no node was the primary when it began"
 		}
 		return fmt.Sprintf("maintenance is on, and %s may open alone", n.peer(n.heldFor).Name)
+	case n.noLease != "":
+		return n.noLease
 	}
 	return ""
 }
@@ -126,7 +128,7 @@ func (n *Node) awaitSuccessor() bool {
 // counts as one that was never asked.
 func (n *Node) standing(in Peers) {
 	n.own, n.peers = in.Own, in.Peers
-	n.held, n.heldFor = in.Held, in.HeldFor
+	n.held, n.heldFor, n.noLease = in.Held, in.HeldFor, in.NoLease
 	for _, p := range in.Peers {
 		if p.Role == cluster.RolePrimary {
 			delete(n.asked, p.ID)

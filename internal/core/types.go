@@ -80,6 +80,8 @@ type Peers struct {
 	// Held: maintenance is on, and none but HeldFor (0 = nobody) may open.
 	Held    bool
 	HeldFor cluster.NodeID
+	// NoLease says why this node could not serve as the leader; "" = it could.
+	NoLease string
 }
 
 // Peer is one node as far as it matters for who leads.

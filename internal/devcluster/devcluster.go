@@ -90,6 +90,8 @@ type node struct {
 	joins  bool // it is none of the initial members
 	dir    string
 	ports  ports
+	// heartbeat and electionTimeout are its own; 0 = those of Options.
+	heartbeat, electionTimeout time.Duration
 
 	mu    sync.Mutex
 	agent *process // nil before the first start
@@ -204,11 +206,11 @@ func (c *Cluster) renderConfig(n *node) string {
 		line("[join]\npeer = %q\nkind = %q", c.addr(n.ports.peer), n.kind)
 	}
 	line("[raft]")
-	if c.opts.Heartbeat > 0 {
-		line("heartbeat = %q", c.opts.Heartbeat)
+	if h := cmp.Or(n.heartbeat, c.opts.Heartbeat); h > 0 {
+		line("heartbeat = %q", h)
 	}
-	if c.opts.ElectionTimeout > 0 {
-		line("election_timeout = %q", c.opts.ElectionTimeout)
+	if e := cmp.Or(n.electionTimeout, c.opts.ElectionTimeout); e > 0 {
+		line("election_timeout = %q", e)
 	}
 	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d\nuser = %q", c.opts.MySQLBase, c.host, n.ports.mysql, c.opts.MySQLUser)
 	if c.opts.PromotionTimeout > 0 {

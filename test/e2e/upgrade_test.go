@@ -16,7 +16,7 @@ import (
 
 // previousEdits make of this agent one that speaks what agents of protocol version 1
 // spoke: no calls between agents, no cluster state in a status, in the log, or in a
-// data directory.
+// data directory, and no promise in an answer to a heartbeat.
 func previousEdits() map[string][][2]string {
 	return map[string][][2]string{
 		"internal/transport/version.go": {{"versionNewest = versionCall", "versionNewest = versionFirst"}},
@@ -26,7 +26,21 @@ func previousEdits() map[string][][2]string {
 			{"StateVersion: new(uint64), ", ""},
 			{"StateFormat: cluster.StateFormat, ", ""},
 			{"\tb.self.StateVersion = new(s.Version)\n", ""},
+			{"\t\tHeartbeat: cfg.Raft.Heartbeat, ElectionTimeout: cfg.Raft.ElectionTimeout,\n", ""},
 		},
+		// Its nodes promise nothing, and its leaders believe that all settings are theirs.
+		"internal/agent/timing.go": {{"in.NoLease = cluster.NoLease(a.board.list(), nodes)", "in.NoLease = \"\""}},
+		"internal/consensus/lease.go": {
+			{"case m.GetType() == pb.MsgHeartbeat && c == raftContextBytes:", "case false && c == raftContextBytes:"},
+			{"case m.GetType() == pb.MsgHeartbeatResp && c == roundBytes:", "case false:"},
+		},
+		"internal/consensus/group.go": {{"g.extendLease() // a single voter has nobody to answer", `for i, r := range g.lease.rounds {
+		if r.seq == seq && g.role.Leading && g.transferredTerm != g.role.Term {
+			g.lease.until = max(g.lease.until, r.sentAt+g.promise())
+			g.lease.rounds = g.lease.rounds[i+1:]
+			break
+		}
+	}`}},
 	}
 }
 

@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ElectionHeartbeatsMin heartbeats must fit into an election timeout, so that a few lost
+// or late ones (a long fsync, a scheduler pause) do not depose a healthy leader, and the
+// lease, which is shorter than the timeout, can be renewed several times before it ends.
+const ElectionHeartbeatsMin = 5
+
+// TimingTrouble says why the settings of a node and of another voter cannot live
+// together, whichever of them leads; "" = they can, or are not known.
+func TimingTrouble(own, other NodeStatus) string {
+	switch {
+	case own.ElectionTimeout == 0 || other.ElectionTimeout == 0 || own.Kind == KindLearner || other.Kind == KindLearner:
+		return ""
+	case ElectionHeartbeatsMin*own.Heartbeat > other.ElectionTimeout:
+		return fmt.Sprintf("raft.heartbeat %v is too long for node %s, whose raft.election_timeout is %v: at most a fifth of that",
+			own.Heartbeat, other.Name, other.ElectionTimeout)
+	case ElectionHeartbeatsMin*other.Heartbeat > own.ElectionTimeout:
+		return fmt.Sprintf("raft.election_timeout %v is too short for node %s, whose raft.heartbeat is %v: at least five times that",
+			own.ElectionTimeout, other.Name, other.Heartbeat)
+	}
+	return ""
+}
+
+// NoLease says why a node could get no lease as the leader, though a majority of the
+// voters is there: who runs a quorate of before promises none. "" = it could.
+func NoLease(members []Member, nodes []NodeStatus) string {
+	voters, promise := 0, 0
+	var silent []string
+	for _, m := range members {
+		if !m.Votes() {
+			continue
+		}
+		voters++
+		i := slices.IndexFunc(nodes, func(n NodeStatus) bool { return n.ID == m.ID })
+		switch {
+		case i < 0 || !nodes[i].Reachable:
+		case nodes[i].ElectionTimeout > 0:
+			promise++
+		default:
+			silent = append(silent, fmt.Sprintf("%s runs quorate %s", m.Name, nodes[i].AgentVersion))
+		}
+	}
+	if len(silent) == 0 || promise > voters/2 {
+		return ""
+	}
+	return strings.Join(silent, ", ") + ", which promises no lease: upgrade it"
+}

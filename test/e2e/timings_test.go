@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/devcluster"
+)
+
+// TestTimings rolls another election timeout through a cluster under load. In the middle
+// the primary, whose own is the longer one, is cut off: it answers nothing any more once
+// the others have a new one. In the end a node is told that its heartbeat is too long.
+func TestTimings(t *testing.T) {
+	const long, short = 4 * time.Second, time.Second
+	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true, ElectionTimeout: long})
+	retime := func(t *testing.T, ctx context.Context, i int, heartbeat, election time.Duration) {
+		t.Helper()
+		if err := f.SetTimings(i, heartbeat, election); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Terminate(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.heal(t, ctx)
+	}
+	var last int
+	f.scenario(t, "PrimaryIsLate", func(t *testing.T, ctx context.Context) {
+		last = f.heal(t, ctx)
+		l := f.start(t, 4)
+		l.awaitAcks(t, ctx, 100)
+		for _, i := range f.others(last) {
+			retime(t, ctx, i, 0, short)
+			l.awaitAcks(t, ctx, 50)
+		}
+		l.stop(t)
+		if now := f.heal(t, ctx); now != last {
+			t.Fatalf("node %d is the primary, it was %d", now, last)
+		}
+		t.Cleanup(f.MendAll)
+		f.cutPrimary(t, ctx, func(p int, _ []int) { f.Isolate(p) })
+	})
+	f.scenario(t, "HeartbeatTooLong", func(t *testing.T, ctx context.Context) {
+		retime(t, ctx, last, 400*time.Millisecond, 2*time.Second)
+		if err := f.WaitNode(ctx, last, "told", func(n cluster.NodeStatus) bool {
+			return strings.Contains(n.Reason, "raft.heartbeat 400ms is too long for node")
+		}); err != nil {
+			t.Error(err)
+		}
+		retime(t, ctx, last, 0, short)
+		if n := f.status(t, ctx, last); n.Reason != "" {
+			t.Errorf("once all are equal it says %q", n.Reason)
+		}
+		f.check(t, ctx)
+	})
+}
