@@ -290,19 +290,8 @@ func (w *world) do(d *datadriven.TestData) {
 			w.t.Fatal(err)
 		}
 		w.run(dur)
-	case "cut":
-		w.cut[id] = true
-	case "mute":
-		w.mute[id] = true
-	case "heal-but": // one node stays cut off
-		clear(w.cut)
-		w.cut[id] = true
-	case "heal":
-		clear(w.cut)
-		clear(w.mute)
-		w.dropTimeoutNow = false
-	case "drop-timeout-now":
-		w.dropTimeoutNow = true
+	case "cut", "mute", "heal", "heal-but", "drop-timeout-now":
+		w.rule(d.Cmd, id)
 	case "purge":
 		w.purge(id)
 	case "heartbeats":
@@ -334,6 +323,25 @@ func (w *world) do(d *datadriven.TestData) {
 		w.doState(d, id)
 	default:
 		w.t.Fatalf("unknown command %s", d.Cmd)
+	}
+}
+
+// rule rules the network.
+func (w *world) rule(what string, id uint64) {
+	switch what {
+	case "cut":
+		w.cut[id] = true
+	case "mute":
+		w.mute[id] = true
+	case "heal-but": // this node stays cut off
+		clear(w.cut)
+		w.cut[id] = true
+	case "heal":
+		clear(w.cut)
+		clear(w.mute)
+		w.dropTimeoutNow = false
+	case "drop-timeout-now":
+		w.dropTimeoutNow = true
 	}
 }
 
