@@ -199,7 +199,7 @@ func electing() []mutation {
 // timingsDiffer has the nodes' settings differ much, in all worlds, and change often.
 func timingsDiffer() []edit {
 	return []edit{
-		{timingsFile, "streamTimings), 50)", "streamTimings), 100)"},
+		{timingsFile, "streamTimings), 33)", "streamTimings), 100)"},
 		{timingsFile, "timingRNG, 30)", "timingRNG, 60)"},
 		{timingsFile, "\t{raftTick, electionTimeout},\n", ""},
 		{timingsFile, "\t{2 * raftTick, electionTimeout},\n", ""},
