@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,9 @@ type world struct {
 	nodes []*member
 	// cut holds the nodes that neither send nor receive.
 	cut map[uint64]bool
+	// checksLease: nobody is elected beside a lease. Not where the script has a node stand
+	// against its promise, or calls one gone that lives on.
+	checksLease bool
 	// dropTimeoutNow loses the message with which a transfer starts.
 	dropTimeoutNow bool
 	// mute holds the nodes whose answers to appends are lost.
@@ -185,7 +189,9 @@ func (w *world) run(d time.Duration) {
 			}
 		}
 		w.settle()
-		w.checkLease()
+		if w.checksLease {
+			w.checkLease()
+		}
 	}
 }
 
@@ -381,6 +387,7 @@ func (w *world) stage(id uint64, stage entry.StageID) {
 func TestGroupScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := newWorld(t, nodesOf(path))
+		w.checksLease = strings.HasPrefix(filepath.Base(path), "timings_")
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
 			if d.Cmd == "elect" { // by timers, which are random: who leads is open
