@@ -280,7 +280,7 @@ func (a *Agent) changeState(ctx context.Context, by string, c cluster.Change) (d
 	o, err := a.node.ProposeState(ctx, c)
 	switch {
 	case err == nil:
-		result.Changed, result.Version = true, o.State.Version
+		result.Changed, result.Version, result.Done = true, o.State.Version, c.Done(o.State)
 		return done{result: result, index: o.Index}, nil
 	case errors.Is(err, cluster.ErrUnchanged):
 		result.Version = a.node.Committed().State().State.Version

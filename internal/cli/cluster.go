@@ -72,7 +72,7 @@ func (s clusterSettings) String() string {
 		retain = units.Size(s.RetainBytesMax)
 	}
 	if s.Maintenance != nil {
-		maintenance = maintenanceLine(s.Maintenance)
+		maintenance = "on" + strings.TrimPrefix(maintenanceLine(s.Maintenance), "MAINTENANCE")
 	}
 	return fmt.Sprintf("cluster      %s\ndurability   %s\nreseed       %s\nerrant       %s\nretain-max   %s\nmaintenance  %s",
 		s.Cluster, s.Durability, s.Reseed, s.Errant, retain, maintenance)

@@ -181,14 +181,14 @@ func printDryRun(out io.Writer, result any, possible bool) error {
 }
 
 func changeText(result cluster.ChangeResult) string {
-	text := fmt.Sprintf("%s: done, version %d of the cluster state\n", oneLine(result.What), result.Version)
+	text := oneLine(cmp.Or(result.Done, "done: "+result.What)) + "\n" // an older agent has no sentence
 	switch {
 	case result.DryRun && len(result.Stops) > 0:
-		text = fmt.Sprintf("%s: it would be refused without --force\n", oneLine(result.What))
+		text = fmt.Sprintf("it would be refused without --force: %s\n", oneLine(result.What))
 	case result.DryRun:
-		text = fmt.Sprintf("%s: it could be done now\n", oneLine(result.What))
+		text = fmt.Sprintf("it could be done now: %s\n", oneLine(result.What))
 	case !result.Changed:
-		text = fmt.Sprintf("%s: it was so already\n", oneLine(result.What))
+		text = fmt.Sprintf("it was so already: %s\n", oneLine(result.What))
 	}
 	for _, stop := range result.Stops {
 		text += "writes stop: " + oneLine(stop) + "\n"

@@ -61,7 +61,7 @@ func TestControlCommands(t *testing.T) {
 	var answer control.Answer
 	var asked control.Request
 	addr := agentThat(t, &answer, &asked)
-	answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{Changed: true, What: "it", Version: 4})}
+	answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{Changed: true, What: "it", Done: "It is.", Version: 4})}
 	for line, want := range map[string]string{
 		"node set b --weight 7":                            `node.set {"name":"b","weight":7}`,
 		"node set b --weight 0 --site x":                   `node.set {"name":"b","weight":0,"site":"x"}`,
@@ -87,7 +87,7 @@ func TestControlCommands(t *testing.T) {
 			args = args[:i]
 		}
 		code, out, errs := run(t, append(args, "--addr", addr)...)
-		if code != exitOK || out != "it: done, version 4 of the cluster state\n" || errs != "" {
+		if code != exitOK || out != "It is.\n" || errs != "" {
 			t.Errorf("%s: %d, %q, %q", line, code, out, errs)
 		}
 		if got := asked.Name + " " + string(asked.Args); got != want || asked.By != os.Getenv("SUDO_USER") {
@@ -95,7 +95,7 @@ func TestControlCommands(t *testing.T) {
 		}
 	}
 	answer.Result = resultOf(t, cluster.ChangeResult{What: "it", Version: 4})
-	if code, out, _ := run(t, "maintenance", "off", "--addr", addr); code != exitOK || out != "it: it was so already\n" {
+	if code, out, _ := run(t, "maintenance", "off", "--addr", addr); code != exitOK || out != "it was so already: it\n" {
 		t.Errorf("unchanged: %d, %q", code, out)
 	}
 	if code, out, _ := run(t, "maintenance", "off", "--addr", addr, "--json"); code != exitOK || !strings.Contains(out, `"changed": false`) {
@@ -164,7 +164,7 @@ maintenance  off
 	}
 	set := clusterSettings{Cluster: "c", Durability: cluster.DurabilityAll, Reseed: cluster.ReseedManual, Errant: cluster.ErrantRebuild,
 		RetainBytesMax: 1500 << 20, Maintenance: &cluster.Maintenance{By: "ann@db1", Since: time.Unix(0, 0)}}
-	if text := set.String(); !strings.Contains(text, "retain-max   1500MiB\nmaintenance  MAINTENANCE since 1970-01-01 00:00:00 UTC, by ann@db1") {
+	if text := set.String(); !strings.Contains(text, "retain-max   1500MiB\nmaintenance  on since 1970-01-01 00:00:00 UTC, by ann@db1") {
 		t.Errorf("%q", text)
 	}
 }
@@ -275,9 +275,9 @@ func TestChangeText(t *testing.T) {
 	var asked control.Request
 	addr := agentThat(t, &answer, &asked)
 	for want, result := range map[string]cluster.ChangeResult{
-		"it: it could be done now\nnote: c could take over\n":                {What: "it", DryRun: true, Plan: cluster.Plan{Notes: []string{"c could take over"}}},
-		"it: it would be refused without --force\nwrites stop: b is away\n":  {What: "it", DryRun: true, Plan: cluster.Plan{Stops: []string{"b is away"}}},
-		"it: done, version 4 of the cluster state\nwrites stop: b is away\n": {What: "it", Changed: true, Version: 4, Plan: cluster.Plan{Stops: []string{"b is away"}}},
+		"it could be done now: it\nnote: c could take over\n":               {What: "it", DryRun: true, Plan: cluster.Plan{Notes: []string{"c could take over"}}},
+		"it would be refused without --force: it\nwrites stop: b is away\n": {What: "it", DryRun: true, Plan: cluster.Plan{Stops: []string{"b is away"}}},
+		"done: it\nwrites stop: b is away\n":                                {What: "it", Changed: true, Version: 4, Plan: cluster.Plan{Stops: []string{"b is away"}}},
 	} {
 		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, result)}
 		wantCode := exitOK

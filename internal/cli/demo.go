@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -141,6 +140,7 @@ func runDemo(cmd *cobra.Command, o demoOptions) (err error) {
 // demo is one run.
 type demo struct {
 	opts    demoOptions
+	self    string // the path of this program
 	out     *demoPrinter
 	install *provision.Installation
 	cluster *devcluster.Cluster
@@ -159,14 +159,9 @@ func (d *demo) create() error {
 			return fmt.Errorf("create the cluster directory: %w", err)
 		}
 	}
-	base := d.opts.mysqlBase
-	if base != "" {
-		if base, err = filepath.Abs(base); err != nil {
-			return fmt.Errorf("name the MySQL installation: %w", err)
-		}
-	}
+	d.self = self
 	d.cluster, err = devcluster.New(devcluster.Options{
-		Binary: self, Dir: dir, Nodes: d.opts.nodes, Loggers: d.opts.loggers, MySQLBase: base, Logger: slog.New(slog.DiscardHandler),
+		Binary: self, Dir: dir, Nodes: d.opts.nodes, Loggers: d.opts.loggers, MySQLBase: d.install.BaseDir, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
@@ -365,12 +360,34 @@ func (d *demo) check(ctx context.Context, load *ledger.Workload) error {
 
 // waitKept leaves the cluster up until the user ends the command.
 func (d *demo) waitKept(ctx context.Context) {
+	found, cancel := context.WithTimeout(ctx, demoFailoverWait)
+	primary, err := d.cluster.WaitPrimary(found)
+	cancel()
+	if err != nil {
+		primary = 0 // whoever looks at it sees that there is none
+	}
 	d.out.step("the cluster stays up")
-	d.out.plain("  as the application:    %s", d.clientCommand())
-	d.out.plain("  as the administrator:  %s mysql --config %s", os.Args[0], d.cluster.ConfigPath(0))
-	d.out.plain("  its state:             %s status --config %s", os.Args[0], d.cluster.ConfigPath(0))
-	d.out.plain("  to stop it:            Ctrl-C here; this removes %s", d.cluster.Dir())
+	d.out.plain("%s", d.tryThis(d.cluster.Name(primary), d.cluster.ConfigPath(primary), d.cluster.MysqldPID(primary)))
 	<-ctx.Done()
+}
+
+// tryThis says what to do with the cluster: commands that work in any terminal as they
+// are. The node named is the primary.
+func (d *demo) tryThis(node, config string, mysqldPID int) string {
+	var text strings.Builder
+	text.WriteString("in another terminal:\n")
+	for _, line := range [][2]string{
+		{"export " + configVariable + "=" + config, "node " + node + ", the primary now"},
+		{d.self + " status --watch", "the cluster's state, every second"},
+		{d.self + " mysql", "the administrator's client, on " + node},
+		{d.clientCommand(), "an application's client"},
+		{d.self + " switchover", "moves the primary in order"},
+		{fmt.Sprintf("kill -9 %d", mysqldPID), "mysqld of " + node + ": another node takes over"},
+		{d.self + " history", "what happened"},
+	} {
+		fmt.Fprintf(&text, "  %-50s  # %s\n", line[0], line[1])
+	}
+	return text.String() + "Ctrl-C here stops it, and removes " + d.cluster.Dir()
 }
 
 // clientCommand connects as the application, with the client of the MySQL that

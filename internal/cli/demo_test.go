@@ -3,11 +3,16 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/provision"
 )
 
 func TestDemoRefusesFlags(t *testing.T) {
@@ -85,6 +90,39 @@ func TestDemoOutput(t *testing.T) {
 				t.Errorf("the object has no %q: %v", name, got)
 			}
 		}
+	}
+}
+
+// TestDemoCommandsWorkAnywhere: what a kept demo prints needs nothing of the terminal in
+// which it was started.
+func TestDemoCommandsWorkAnywhere(t *testing.T) {
+	base := t.TempDir()
+	d := &demo{opts: demoOptions{nodes: 3, dir: filepath.Join(t.TempDir(), "c")}, out: &demoPrinter{steps: io.Discard},
+		install: &provision.Installation{BaseDir: base, Mysql: base + "/bin/mysql", PluginDir: base}}
+	if err := d.create(); err != nil {
+		t.Fatal(err)
+	}
+	config := d.cluster.ConfigPath(1)
+	text, err := os.ReadFile(config)
+	if err != nil || !strings.Contains(string(text), "base_dir = "+strconv.Quote(base)) {
+		t.Errorf("%v: the configuration does not name the MySQL of the demo:\n%s", err, text)
+	}
+	said := d.tryThis("b", config, 4711)
+	for _, want := range []string{"export QUORATE_CONFIG=" + config + " ", "# node b, the primary now\n", "kill -9 4711 ", " status --watch ", " switchover ", base + "/bin/mysql "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
+		}
+	}
+	for line := range strings.Lines(said) {
+		program := strings.Fields(line)[0]
+		if strings.HasPrefix(line, "  ") && !filepath.IsAbs(program) && program != "export" && program != "kill" {
+			t.Errorf("it works in one directory alone: %s", line)
+		}
+	}
+	t.Setenv(configVariable, config)
+	var stdout, stderr bytes.Buffer
+	if code := Main(t.Context(), []string{"switchover"}, &stdout, &stderr, Deps{}); code != exitFailure || !strings.Contains(stderr.String(), "is the agent running there") {
+		t.Errorf("%d, %q", code, stderr.String())
 	}
 }
 

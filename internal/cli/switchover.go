@@ -82,7 +82,7 @@ func switchoverText(s cluster.Switchover) string {
 	case s.From == "":
 		fmt.Fprintf(&text, "%s may open now: see the status\n", s.To)
 	case s.From == s.To:
-		fmt.Fprintf(&text, "%s: %s\n", s.To, s.Why)
+		fmt.Fprintf(&text, "nothing to move: node %s is the primary already\n", s.To)
 	default:
 		fmt.Fprintf(&text, "the primary moved from %s to %s: no writes for about %.0f ms\n", s.From, s.To, s.PauseMs)
 	}

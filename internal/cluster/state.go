@@ -144,6 +144,8 @@ type ChangeResult struct {
 	// Changed is false where it was so already.
 	Changed bool   `json:"changed"`
 	What    string `json:"what"`
+	// Done says in a sentence what the change has brought about; "" = none was made.
+	Done string `json:"done,omitempty"`
 	// DryRun: it was only looked whether it could be.
 	DryRun bool `json:"dry_run,omitempty"`
 	// Version is the state's now.
@@ -421,7 +423,9 @@ func (c MaintenanceChange) String() string {
 }
 
 // String says in a line what is set.
-func (c NodeChange) String() string {
+func (c NodeChange) String() string { return fmt.Sprintf("node %s: %s", c.Name, c.settings()) }
+
+func (c NodeChange) settings() string {
 	var said []string
 	if c.Weight != nil {
 		said = append(said, fmt.Sprintf("weight %d", *c.Weight))
@@ -447,7 +451,7 @@ func (c NodeChange) String() string {
 	if c.SourceApplied != nil {
 		said = append(said, fmt.Sprintf("source-applied %t", *c.SourceApplied))
 	}
-	return fmt.Sprintf("node %s: %s", c.Name, strings.Join(said, ", "))
+	return strings.Join(said, ", ")
 }
 
 // heldByNobody tells whether maintenance names a node that cannot open.

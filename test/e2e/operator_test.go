@@ -71,7 +71,7 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	asked, away := (primary+1)%3, (primary+2)%3
 	out := f.must(t, ctx, asked, "node", "remove", f.Name(away), "--dry-run")
-	if !strings.HasPrefix(out, "remove node "+f.Name(away)+": it could be done now\n") || !strings.Contains(out, "a majority is 2 of 2, 0 may fail (now 2 of 3, 1 may fail)") {
+	if !strings.HasPrefix(out, "it could be done now: remove node "+f.Name(away)+"\n") || !strings.Contains(out, "a majority is 2 of 2, 0 may fail (now 2 of 3, 1 may fail)") {
 		t.Errorf("remove, dry run: %s", out)
 	}
 	f.refused(t, ctx, asked, []int{2}, `there is no node "x"`, "switchover", "--to", "x")
@@ -86,7 +86,7 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 	stops := "OKs would wait for " + f.Name(away) + ", which is not heard of"
 	f.refusedSoon(t, ctx, asked, stops, "cluster", "set", "--durability", "all")
 	f.refusedSoon(t, ctx, asked, stops, "node", "set", f.Name(away), "--require-ack")
-	if out, err := f.quorate(t, ctx, asked, "cluster", "set", "--durability", "all", "--dry-run"); err == nil || !strings.Contains(out, "it would be refused without --force\nwrites stop: "+stops) {
+	if out, err := f.quorate(t, ctx, asked, "cluster", "set", "--durability", "all", "--dry-run"); err == nil || !strings.Contains(out, "it would be refused without --force: durability all\nwrites stop: "+stops) {
 		t.Errorf("dry run: %v: %s", err, out)
 	}
 	load := f.start(t, 2)
