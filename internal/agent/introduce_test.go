@@ -131,6 +131,22 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
+// TestRecoveryLooksAtEmptyNodes: a node whose disk may only not be mounted is not taken
+// for one that is gone.
+func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
+	h := asker{data: &dataDir{pins: map[cluster.NodeID]string{2: "01000000000000000000000000000000"}}}
+	for id, want := range map[transport.Identity]string{
+		{Node: 2, NodeName: "b", Instance: [16]byte{1}}: "",
+		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "another data directory",
+		{Node: 2, NodeName: "b"}:                        `the data directory of node "b" is empty`,
+		{Node: 3, NodeName: "c"}:                        `the data directory of node "c" is empty`,
+	} {
+		if err := h.CheckPeer(id); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", id, err, want)
+		}
+	}
+}
+
 // TestJudgeEmpty: what a node with an empty directory makes of the answers.
 func TestJudgeEmpty(t *testing.T) {
 	refused := func(c transport.Code) *transport.RejectedError { return &transport.RejectedError{Code: c, Text: "no"} }

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,8 +12,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
 )
 
@@ -197,5 +203,17 @@ func TestOldIsTidied(t *testing.T) {
 	}
 	if n := len(a.state.outcomes); n != 3 || !strings.Contains(a.state.outcomes[2].What, "needs the space") {
 		t.Errorf("the audit log gets %+v", a.state.outcomes)
+	}
+}
+
+// TestNoSpace: which failures of a copy are for want of space.
+func TestNoSpace(t *testing.T) {
+	for err, want := range map[error]bool{
+		mysqld.ErrNoSpace: true, seglog.ErrFull: true, unix.ENOSPC: true,
+		seglog.ErrFailed: false, context.DeadlineExceeded: false,
+	} {
+		if got := noSpace(fmt.Errorf("copy the data of node b: %w", errors.Join(err, errors.New("close")))); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
 	}
 }

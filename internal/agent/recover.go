@@ -183,6 +183,9 @@ type asker struct {
 
 // CheckPeer implements transport.Handler. It pins nothing.
 func (h asker) CheckPeer(id transport.Identity) error {
+	if id.Instance == [16]byte{} {
+		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if that is gone", id.NodeName)
+	}
 	pinned, ok := h.data.pins[id.Node]
 	if instance := hex.EncodeToString(id.Instance[:]); ok && pinned != instance {
 		return fmt.Errorf("node %q has another data directory (instance %.8s) than the one that this node knows (instance %.8s)",

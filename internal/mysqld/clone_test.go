@@ -1,11 +1,15 @@
 package mysqld
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // wayTo is a loopback port whose connections end at a server's Unix socket.
@@ -73,6 +77,17 @@ func TestClone(t *testing.T) {
 	}
 	seed := newServer(t, own)
 	s := start(t, seed)
+	if os.Geteuid() == 0 { // only root can mount
+		small := filepath.Join(t.TempDir(), "small")
+		if err := errors.Join(os.Mkdir(small, 0o755), unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m,mode=777")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(small, 0) })
+		from := CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}
+		if err := s.Admin().Clone(ctx(t), from, filepath.Join(small, "clone")); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("into 1 MiB: %v, want %v", err, ErrNoSpace)
+		}
+	}
 	dir := filepath.Join(seed.cfg.DataDir, "clone")
 	if err := s.Admin().Clone(ctx(t), CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}, dir); err != nil {
 		t.Fatal(err)
