@@ -54,6 +54,13 @@ func TestRecoverApartRebuilt(t *testing.T) {
 	f.scenario(t, "Rebuilt", f.recoverApartRebuilt)
 }
 
+// TestRecoverTakenBack: the others have obeyed, and made their data anew. What they had
+// is kept, and a person can go back to it.
+func TestRecoverTakenBack(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
+	f.scenario(t, "TakenBack", f.recoverTakenBack)
+}
+
 // found runs the command for its findings alone.
 func (f *fixture) found(t *testing.T, ctx context.Context, i int) (v recovery.Verdict) {
 	t.Helper()
@@ -307,6 +314,66 @@ func (f *fixture) recoverApartRebuilt(t *testing.T, ctx context.Context) {
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	f.checkNodes(t, ctx, primary, other)
+}
+
+// recoverTakenBack has the whole majority down as its nodes hear of a recovery apart from
+// it, and of orders to be rebuilt there: nobody can tell that from one that is right.
+func (f *fixture) recoverTakenBack(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	apart, other := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 2, primary, other)
+	load.awaitAcks(t, ctx, 50)
+	f.Isolate(apart)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.recoverAlone(t, ctx, apart, primary, other)
+	atOnce(t, []int{primary, other}, f.KillBoth)
+	for _, i := range []int{primary, other} {
+		f.must(t, ctx, apart, "node", "rebuild", f.Name(i))
+	}
+	f.MendAll()
+	for _, i := range []int{primary, other} {
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range []int{primary, other} {
+		f.awaitReturn(t, ctx, i)
+		f.awaitVoter(t, ctx, apart, i)
+	}
+	old := f.status(t, ctx, primary).Old
+	if len(old) != 1 || !strings.HasSuffix(old[0].Dir, "-recovered") {
+		t.Fatalf("it keeps %+v", old)
+	}
+	atOnce(t, []int{0, 1, 2}, f.KillBoth)
+	mine := f.DataDir(primary) + ".of-before"
+	if err := errors.Join(os.Rename(old[0].Dir, mine), os.RemoveAll(f.DataDir(primary)), os.Rename(mine, f.DataDir(primary))); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
+	if err := f.Start(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WaitPrimary(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.checkNodes(t, ctx, primary)
+	for _, i := range []int{apart, other} {
+		if err := os.RemoveAll(f.DataDir(i)); err != nil {
+			t.Fatal(err)
+		}
+		f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.awaitReturn(t, ctx, i)
+		f.awaitVoter(t, ctx, primary, i)
+	}
+	load = f.start(t, 2)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	f.check(t, ctx)
 }
 
 // awaitLog waits until a node's agent has logged something.
