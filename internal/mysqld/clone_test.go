@@ -77,19 +77,10 @@ func TestClone(t *testing.T) {
 	}
 	seed := newServer(t, own)
 	s := start(t, seed)
-	if os.Geteuid() == 0 { // only root can mount
-		small := filepath.Join(t.TempDir(), "small")
-		if err := errors.Join(os.Mkdir(small, 0o755), unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m,mode=777")); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = unix.Unmount(small, 0) })
-		from := CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}
-		if err := s.Admin().Clone(ctx(t), from, filepath.Join(small, "clone")); !errors.Is(err, ErrNoSpace) {
-			t.Errorf("into 1 MiB: %v, want %v", err, ErrNoSpace)
-		}
-	}
+	from := CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}
+	cloneNeedsSpace(t, s, from)
 	dir := filepath.Join(seed.cfg.DataDir, "clone")
-	if err := s.Admin().Clone(ctx(t), CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}, dir); err != nil {
+	if err := s.Admin().Clone(ctx(t), from, dir); err != nil {
 		t.Fatal(err)
 	}
 	if bytes, estimate, err := s.Admin().CloneProgress(ctx(t)); err != nil || bytes < 60000 || estimate < bytes {
@@ -119,5 +110,21 @@ func TestClone(t *testing.T) {
 	}
 	if _, err := joined.Adopt(ctx(t), dir); err == nil {
 		t.Error("adopted again")
+	}
+}
+
+// cloneNeedsSpace: what the server says of a disk that is too small.
+func cloneNeedsSpace(t *testing.T, p *Process, from CloneSource) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return // only root can mount
+	}
+	small := filepath.Join(t.TempDir(), "small")
+	if err := errors.Join(os.Mkdir(small, 0o755), unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m,mode=777")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(small, 0) })
+	if err := p.Admin().Clone(ctx(t), from, filepath.Join(small, "clone")); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("into 1 MiB: %v, want %v", err, ErrNoSpace)
 	}
 }
