@@ -122,6 +122,7 @@ type Agent struct {
 	// leaderless counts the looks of runMembers without a leader.
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
+	keptDown   atomic.Bool   // an operator has fenced this node
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed     atomic.Pointer[[]cluster.NodeID]
 	repair  repairer
@@ -526,6 +527,9 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 func (a *Agent) step(machine *core.Node, in core.Input) bool {
 	before := machine.Phase()
 	effects := machine.Step(in)
+	if f, ok := in.(core.Fenced); ok {
+		a.keptDown.Store(f.Reason != "")
+	}
 	a.chronicled(stepped{time.Now(), in, before, machine.Phase(), machine.Reason(), effects})
 	if p := machine.Phase(); p != before {
 		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", machine.Reason())

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,11 +17,13 @@ func formatID(id uint64) string { return fmt.Sprintf("%016x", id) }
 // Metrics implements api.Provider: the counters of every package, at this
 // moment.
 func (p provider) Metrics() []api.Metric {
+	st := p.Status()
+	m := p.stateMetrics(st)
 	if p.node == nil {
-		return p.routerMetrics()
+		return append(m, p.routerMetrics()...)
 	}
-	own := p.ownStatus()
-	m := []api.Metric{
+	own := self(st)
+	m = append(m, []api.Metric{
 		{Name: "quorate_primary", Help: "1 while this node is open for writes.", Value: boolValue(own.Role == cluster.RolePrimary)},
 		{Name: "quorate_leader", Help: "1 while this node is the Raft leader.", Value: boolValue(p.node.Role().Leading)},
 		{Name: "quorate_term", Help: "Raft term.", Value: float64(own.Term)},
@@ -32,7 +35,7 @@ func (p provider) Metrics() []api.Metric {
 		{Name: "quorate_durable_mark_index", Help: "Log index up to which InnoDB holds everything, also after a loss of power.", Value: float64(own.DurableMark)},
 		{Name: "quorate_applied_index", Help: "Log index up to which mysqld has everything.", Value: float64(own.Applied)},
 		{Name: "quorate_waiting_sessions", Help: "Sessions of mysqld that wait for an ACK.", Value: float64(own.WaitingSessions)},
-	}
+	}...)
 	m = append(m, lagMetrics(own)...)
 	m = append(m, p.logMetrics()...)
 	m = append(m, bulkMetrics(p.bulk.Stats(), len(p.bulk.Blocked()))...)
@@ -51,6 +54,55 @@ func (p provider) Metrics() []api.Metric {
 			api.Metric{Name: "quorate_tap_outstanding", Help: "Entries received and not yet committed.", Value: float64(t.Outstanding)})
 	}
 	return m
+}
+
+// self is the status of the node that shows it.
+func self(st cluster.Status) (own cluster.NodeStatus) {
+	for _, n := range st.Nodes {
+		if n.Name == st.Self {
+			own = n
+		}
+	}
+	return own
+}
+
+// stateMetrics say how it stands, also while this node takes no part in Raft.
+func (p provider) stateMetrics(st cluster.Status) []api.Metric {
+	own := self(st)
+	m := []api.Metric{
+		{Name: "quorate_build_info", Help: "1, with the versions of quorate and Go.", Value: 1,
+			Labels: map[string]string{"version": p.version, "goversion": runtime.Version()}},
+		{Name: "quorate_maintenance", Help: "1 while maintenance is on.", Value: boolValue(st.Maintenance != nil)},
+		{Name: "quorate_fenced", Help: "1 while an operator keeps this node's mysqld down (quorate fence).", Value: boolValue(p.keptDown.Load())},
+		{Name: "quorate_errant", Help: "1 while this node's mysqld holds transactions that the log lacks.", Value: boolValue(own.Role == cluster.RoleErrant)},
+	}
+	for _, role := range cluster.Roles() {
+		m = append(m, api.Metric{Name: "quorate_node_state", Help: "1 for the role of this node, as quorate status shows it, 0 for all others.",
+			Labels: map[string]string{"state": string(role)}, Value: boolValue(own.Role == role)})
+	}
+	for _, state := range cluster.LogStates() {
+		m = append(m, api.Metric{Name: "quorate_log_state", Help: "1 for the state of this node's log, 0 for all others.",
+			Labels: map[string]string{"state": string(state)}, Value: boolValue(own.LogState == state)})
+	}
+	if own.Kind != cluster.KindLogger {
+		m = append(m, api.Metric{Name: "quorate_mysqld_up", Help: "1 while mysqld runs.", Value: boolValue(own.Mysqld == cluster.MysqldRunning)})
+	}
+	if st.Quorum == nil {
+		return m
+	}
+	voters, reachable := 0, 0
+	for _, n := range st.Nodes {
+		if n.Kind != cluster.KindLearner {
+			voters++
+			if n.Reachable {
+				reachable++
+			}
+		}
+	}
+	return append(m,
+		api.Metric{Name: "quorate_voters", Help: "Nodes with a vote.", Value: float64(voters)},
+		api.Metric{Name: "quorate_voters_reachable", Help: "Nodes with a vote that this node hears of, itself included.", Value: float64(reachable)},
+		api.Metric{Name: "quorate_failures_survived", Help: "Nodes that may fail, whichever they are, and writes go on: as the primary sees it, without one as this node does. -1: writes cannot go on as it is.", Value: float64(st.Quorum.Survives)})
 }
 
 // Collectors implements api.Provider.

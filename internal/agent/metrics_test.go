@@ -1,7 +1,16 @@
 package agent
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -36,4 +45,70 @@ func TestLagIsUnknownWithoutLeaderOrMysqld(t *testing.T) {
 			t.Errorf("leader %d, mysqld %s: %t", c.leader, c.mysqld, got)
 		}
 	}
+}
+
+// TestMetricsAreWellNamed asks Prometheus' own linter, of all that a node shows.
+func TestMetricsAreWellNamed(t *testing.T) {
+	a := openLone(t)
+	a.board.update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld = a.self.ID, cluster.MysqldRunning }) // its lag is known
+	if err := a.api.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.api.Run(ctx) }()
+	resp, err := http.Get("http://" + a.api.Addr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), "\nquorate_lag_seconds 0\n") {
+		t.Errorf("%s, %v:\n%s", resp.Status, err, body)
+	}
+	problems, err := promlint.New(bytes.NewReader(body)).Lint()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStateMetrics: what pages somebody at night.
+func TestStateMetrics(t *testing.T) {
+	a := openLone(t)
+	check := func(what string, want ...string) {
+		t.Helper()
+		var shown []string
+		for _, m := range (provider{a}).stateMetrics(provider{a}.Status()) {
+			if m.Value != 0 && m.Name != "quorate_build_info" {
+				shown = append(shown, fmt.Sprintf("%s %s %v", strings.TrimPrefix(m.Name, "quorate_"), m.Labels["state"], m.Value))
+			}
+		}
+		if d := cmp.Diff(want, shown); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+	}
+	check("it starts", "node_state starting 1", "log_state ok 1", "voters  1", "voters_reachable  1", "failures_survived  -1")
+	a.board.update(func(s *cluster.NodeStatus) {
+		s.Role, s.Mysqld, s.LogState = cluster.RolePromoting, cluster.MysqldRunning, cluster.LogFull
+	})
+	check("its log is full", "node_state promoting 1", "log_state full 1", "mysqld_up  1", "voters  1", "voters_reachable  1", "failures_survived  -1")
+	state := a.board.clusterState()
+	state.Version++
+	state.Members[0].Weight = cluster.WeightDefault
+	state.Maintenance = &cluster.Maintenance{Primary: a.self.Name}
+	a.board.setState(state)
+	a.keptDown.Store(true)
+	a.board.update(func(s *cluster.NodeStatus) { s.Role, s.LogState = cluster.RoleErrant, "" })
+	check("errant, and more", "maintenance  1", "fenced  1", "errant  1", "node_state errant 1", "log_state ok 1", "mysqld_up  1",
+		"voters  1", "voters_reachable  1", "failures_survived  -1")
+	a.board.update(func(s *cluster.NodeStatus) { s.Role = cluster.RolePromoting })
+	check("it opens", "maintenance  1", "fenced  1", "node_state promoting 1", "log_state ok 1", "mysqld_up  1", "voters  1", "voters_reachable  1")
 }

@@ -304,7 +304,7 @@ func nodeColour(n cluster.NodeStatus) string {
 		return ansiRed
 	case n.Role == cluster.RolePrimary:
 		return ansiGreen
-	case n.Role == cluster.RoleReplica, n.Role == cluster.RoleLogger && n.Reason == "":
+	case n.Role == cluster.RoleReplica && !n.LagUnknown, n.Role == cluster.RoleLogger && n.Reason == "":
 		return "0"
 	}
 	return "33" // yellow: on its way to something

@@ -33,5 +33,8 @@ func TestStatusOfUnknownLag(t *testing.T) {
 		if row := statusRow(n, nil); row[6] != want {
 			t.Errorf("lag %q, want %q", row[6], want)
 		}
+		if colour := nodeColour(n); (colour == "0") == unknown {
+			t.Errorf("unknown %t: colour %s", unknown, colour)
+		}
 	}
 }

@@ -85,6 +85,12 @@ const (
 	RoleRemoved Role = "removed"
 )
 
+// Roles returns all roles.
+func Roles() []Role {
+	return []Role{RoleStarting, RoleUnverified, RoleReplica, RolePromoting, RolePrimary, RoleDemoting, RoleFenced, RoleErrant,
+		RoleLogger, RoleJoining, RoleRemoved}
+}
+
 // MysqldState is the phase of a node's mysqld process.
 type MysqldState string
 
@@ -112,6 +118,11 @@ const (
 	// LogRepairing: what was damaged is fetched from another node.
 	LogRepairing LogState = "repairing"
 )
+
+// LogStates returns all states of a log.
+func LogStates() []LogState {
+	return []LogState{LogOK, LogFull, LogStalled, LogDamaged, LogRepairing}
+}
 
 // SeedPhase is a part of what a node that joins has to go through.
 type SeedPhase string

@@ -51,7 +51,7 @@ type seat struct {
 	mayNot       string
 }
 
-// seats is a set of seats, by their place.
+// seats is a set of seats, by their place: 18 at most, the members and those of before.
 type seats uint32
 
 type view struct {

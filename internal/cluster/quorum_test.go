@@ -180,6 +180,7 @@ func TestNoPrimary(t *testing.T) {
 		{"a:starting b:starting c:starting", nil, "3 of 3 voters run, a majority: no agent has to be started. What each node waits for is below."},
 		{"a:promoting b:replica c:primary:away", func(s *Sight) { s.Primary = "" }, "2 of 3 voters run, a majority (c is not heard of): no agent has to be started. What each node waits for is below."},
 		{"a:replica b:replica c:replica:away", nil, "2 of 3 voters run, a majority (c is not heard of): no agent has to be started. What each node waits for is below."},
+		{"a:replica b:replica c:replica", durabilityAll, "3 of 3 voters run, a majority: no agent has to be started. What each node waits for is below."},
 		// Policies and maintenance hold the majority back.
 		{"a:replica b:replica c:replica:away", durabilityAll, "2 of 3 voters run, a majority, but OKs wait for c (durability all) (c is not heard of). " +
 			"Start the agent on c: nothing is lost, and writes go on by themselves."},

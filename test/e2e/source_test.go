@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -37,17 +35,8 @@ type sourced struct {
 // metric returns one of a node's figures, as it stands on its page.
 func (f *fixture) metric(t *testing.T, ctx context.Context, i int, name string) float64 {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.APIAddr(i)+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+	for _, line := range f.page(t, ctx, i) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
 			value, err := strconv.ParseFloat(text, 64)
 			if err != nil {
 				t.Fatal(err)
