@@ -308,6 +308,10 @@ func promoting() []mutation {
 				"\tn.begin(PhaseJudging, Effect{Kind: Judge, Term: n.term, Promote: true})\n"),
 		},
 		{
+			name: "apply-anew", what: "a promotion that is given up sets replication up anew in the middle of a transaction", seeds: 60, nodes: 3, members: true,
+			edits: one(coreFile, "\tif n.phase == PhaseCatchingUp {\n\t\tn.phase = PhaseReplica\n", "\tif false {\n"),
+		},
+		{
 			name: "no-fencing", what: "a primary that lost leadership goes on", seeds: 60, nodes: 3,
 			edits: one(coreFile, "case n.open && n.phase != PhaseKilling && !n.leadsTerm():", "case n.open && n.phase != PhaseKilling && !n.leadsTerm() && n.stopping:"),
 		},
