@@ -248,10 +248,8 @@ func replaying() []mutation {
 		},
 		{
 			name: "resend-holes", what: "the holes of gtid_executed are sent again", seeds: 20, nodes: 3,
-			edits: one(prefixFile, "\t\tp.Index, p.Skip = first.index, first.ordinal\n\t}\n", `		p.Index, p.Skip = first.index, first.ordinal
-	}
-	p.Index, p.Skip, p.Done = 0, 0, &gtid.Set{}
-`),
+			edits: one(prefixFile, "\tif err := p.findHoles(log, segments, executed, durable); err != nil {\n\t\treturn Prefix{}, err\n\t}\n",
+				"\tp.First, p.Index, p.Skip, p.Done = segments[0].FirstIndex, 0, 0, &gtid.Set{}\n"),
 		},
 		{
 			name: "resend-half", what: "what mysqld has of an entry is sent again", seeds: 20, nodes: 3,
