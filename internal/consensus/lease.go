@@ -76,6 +76,10 @@ func (g *Group) startRound() {
 	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, l.seq)) // its heartbeats go out at once
 }
 
+// Distrust ends the lease and takes no answer to a round of before for it: this machine
+// may have stood still.
+func (g *Group) Distrust() { g.lease.until, g.lease.rounds = 0, nil }
+
 // stamp puts the newest round into a leader's heartbeat, and this node's promise into
 // an answer to one.
 func (g *Group) stamp(m *pb.Message) {

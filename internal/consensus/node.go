@@ -12,7 +12,6 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
@@ -102,6 +101,8 @@ type Node struct {
 	group *Group
 	role  atomic.Pointer[RoleState]
 	lease atomic.Int64 // boot-time nanoseconds
+	// ahead is by how much the wall clock was before the boot clock at the last tick.
+	ahead atomic.Int64
 
 	messages  chan *pb.Message
 	responses chan []*pb.Message // of the append goroutine; see runAppend
@@ -125,15 +126,6 @@ type Node struct {
 	full           atomic.Bool // its disk has no space: reported by OnFull
 	diskCheckAfter time.Duration
 	suspectAppend  time.Duration
-}
-
-// BootTime is the clock of all leases: it goes on while the machine sleeps
-// and nobody can set it.
-func BootTime() time.Duration {
-	var ts unix.Timespec
-	// It cannot fail for this clock with a valid pointer.
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return time.Duration(ts.Nano())
 }
 
 // New builds a Node; it starts nothing.
@@ -163,6 +155,7 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.group = g
+	n.ahead.Store(int64(readClocks().ahead()))
 	n.role.Store(&RoleState{Term: cfg.Log.HardState().Term})
 	return n, nil
 }
@@ -174,7 +167,7 @@ func (n *Node) Committed() *Committed { return n.group.Committed() }
 func (n *Node) Role() RoleState { return *n.role.Load() }
 
 // Leads tells whether this node may serve as the leader now (I5).
-func (n *Node) Leads() bool { return int64(BootTime()) < n.lease.Load() }
+func (n *Node) Leads() bool { return n.leads(readClocks()) }
 
 // Step hands a peer's message to the loop; it blocks while the queue is full.
 func (n *Node) Step(m *pb.Message) {
@@ -346,6 +339,7 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 			n.lease.Store(0)
 			return nil
 		case <-ticker.C:
+			n.watchClocks(readClocks())
 			n.group.Tick(BootTime())
 			n.acks.Store(n.group.Acks())
 			n.checkDisk()

@@ -36,9 +36,9 @@ func faketime(t *testing.T) string {
 }
 
 // TestClock moves the wall clock of one mysqld by an hour, forth and back, under
-// load: that of the primary, and that of a follower. Agents have no use for the
-// wall clock (Raft, the lease and all limits count monotonic time), so an agent's
-// own clock is left alone here; Go does not ask the library anyway. mysqld's
+// load: that of the primary, and that of a follower. Agents go by no
+// wall clock (Raft, the lease and all limits count monotonic time; what a gain of it
+// does to the lease is consensus's to test), so an agent's own is left alone here; Go does not ask the library anyway. mysqld's
 // monotonic clock jumps with the other one, which no real clock does: libfaketime
 // 0.9.10 hangs MySQL 9.7 if told to leave that alone.
 func TestClock(t *testing.T) {
