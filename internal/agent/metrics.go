@@ -158,7 +158,7 @@ func bulkMetrics(s bulk.Stats, blocked int) []api.Metric {
 		{Name: "quorate_stages_fetched_total", Help: "Stages that this node lacked and fetched.", Counter: true, Value: float64(s.StagesFetched)},
 		{Name: "quorate_stages_aborted_total", Help: "Copies of stages to this node that did not come to their end.", Counter: true, Value: float64(s.StagesAborted)},
 		{Name: "quorate_stages_refused_total", Help: "Pushes of stages that a peer refused because its disk was full.", Counter: true, Value: float64(s.StagesRefused)},
-		{Name: "quorate_stages_blocked", Help: "Stages that wait now because a disk is full.", Value: float64(blocked)},
+		{Name: "quorate_stages_blocked", Help: "Stages that wait now because a disk is full, or because they cannot be copied to a majority.", Value: float64(blocked)},
 	}
 }
 

@@ -24,11 +24,14 @@ func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.En
 	cfg := bulk.Config{
 		Self: a.self.ID, Dial: a.peers.DialBulk, Stages: logStages{log, epoch}, Entries: entries, Logger: a.logger,
 	}
-	cfg.Voters, cfg.Learners = a.bulkMembers()
+	cfg.Voters, cfg.Outgoing, cfg.Learners = a.bulkMembers()
 	return cfg
 }
 
-func (a *Agent) bulkMembers() (voters, learners []cluster.NodeID) {
+func (a *Agent) bulkMembers() (voters, outgoing, learners []cluster.NodeID) {
+	if a.node != nil {
+		outgoing = a.node.Committed().State().Outgoing
+	}
 	fed := a.fed.Load()
 	for _, m := range a.board.list() {
 		switch {
@@ -38,7 +41,7 @@ func (a *Agent) bulkMembers() (voters, learners []cluster.NodeID) {
 			learners = append(learners, m.ID)
 		}
 	}
-	return voters, learners
+	return voters, outgoing, learners
 }
 
 // logStages shows the log's stages to package bulk.
@@ -191,20 +194,26 @@ func (a *Agent) runStages(ctx context.Context) error {
 	}
 }
 
-// stageBlocked says which stages wait because disks are full.
+// stageBlocked says which stages wait because disks are full, or copies fail.
 func (a *Agent) stageBlocked(blocked []bulk.Blocked) string {
-	var texts []string
-	for _, b := range blocked {
-		var others []string
-		for _, id := range b.Full {
+	names := func(ids []cluster.NodeID) (names []string) {
+		for _, id := range ids {
 			if id != a.self.ID {
-				others = append(others, a.board.name(id))
+				names = append(names, a.board.name(id))
 			}
 		}
+		return names
+	}
+	var texts []string
+	for _, b := range blocked {
+		others := names(b.Full)
 		id := fmt.Sprintf("%d-%d", b.ID.Term, b.ID.Number)
 		if size := units.Size(int64(b.Bytes)); len(others) > 0 {
 			texts = append(texts, fmt.Sprintf("commits wait for stage %s (%s): no majority can hold it, no space left on the disk of %s",
 				id, size, strings.Join(others, ", ")))
+		} else if failing := names(b.Failing); len(failing) > 0 {
+			texts = append(texts, fmt.Sprintf("commits wait for stage %s (%s): it cannot be copied to %s: %v",
+				id, size, strings.Join(failing, ", "), b.Why))
 		} else {
 			texts = append(texts, fmt.Sprintf("no space left on this node's disk for stage %s, %s of it were written", id, size))
 		}

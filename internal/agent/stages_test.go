@@ -78,6 +78,8 @@ func TestStatusSaysWhichStageIsBlocked(t *testing.T) {
 		{[]bulk.Blocked{{ID: id, Bytes: 3 << 20, Full: []cluster.NodeID{99}}, {ID: id, Bytes: 1 << 20, Full: []cluster.NodeID{a.self.ID}}},
 			"commits wait for stage 7-41 (3MiB): no majority can hold it, no space left on the disk of c; " +
 				"no space left on this node's disk for stage 7-41, 1MiB of it were written"},
+		{[]bulk.Blocked{{ID: id, Bytes: 1 << 20, Failing: []cluster.NodeID{98, 99}, Why: errors.New("disk error")}},
+			"commits wait for stage 7-41 (1MiB): it cannot be copied to b, c: disk error"},
 	} {
 		if got := a.stageBlocked(c.blocked); got != c.want {
 			t.Errorf("%+v:\n%s, want\n%s", c.blocked, got, c.want)

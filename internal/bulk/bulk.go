@@ -76,11 +76,12 @@ type Tail struct {
 	First, Last, Commit uint64
 }
 
-// Config is what a Bulk is built from. All fields are required, but Learners and Source.
+// Config is what a Bulk is built from. All fields are required, but Outgoing, Learners and Source.
 type Config struct {
 	Self cluster.NodeID
-	// Voters are counted for a majority; this node is one of them.
-	Voters []cluster.NodeID
+	// Voters are counted for a majority; this node is one of them. While a change of
+	// the voters is not complete, so are the Outgoing ones, for one of their own.
+	Voters, Outgoing []cluster.NodeID
 	// Learners get the stages, too.
 	Learners []cluster.NodeID
 	// Dial opens a bulk stream to a peer: its Serve gets the other end.
@@ -101,9 +102,9 @@ type Bulk struct {
 	// lanes has a token for each peer, also a former one, to whom nothing is being
 	// pushed.
 	lanes map[cluster.NodeID]chan struct{}
-	// voters are counted for a majority; peers are all but this node, voters first.
-	// Both are replaced, never changed.
-	voters, peers []cluster.NodeID
+	// voters, and outgoing, are counted for a majority; peers are all but this node,
+	// voters first. They are replaced, never changed.
+	voters, outgoing, peers []cluster.NodeID
 	// base is Run's context; nil while Run is not under way.
 	base    context.Context
 	workers sync.WaitGroup
@@ -117,8 +118,9 @@ type Bulk struct {
 	// has some again.
 	noRoom *noRoom
 	// The warnings of full disks: a peer's, those that keep a stage from a
-	// majority, and this node's own.
-	peerFull, majorityFull, ownFull seldom
+	// majority, and this node's own; and of copies that fail otherwise, and keep a stage
+	// from a majority.
+	peerFull, majorityFull, ownFull, majorityFails seldom
 	// lastServed is the last failure of Serve that was logged for people: a peer
 	// that tries again each second is worth one line.
 	lastServed string
@@ -132,17 +134,18 @@ func New(cfg Config) *Bulk {
 		cfg: cfg, lanes: map[cluster.NodeID]chan struct{}{},
 		receiving: map[entry.StageID]chan struct{}{}, wants: map[entry.StageID]*want{}, uploads: map[*Upload]struct{}{},
 	}
-	b.SetMembers(cfg.Voters, cfg.Learners)
+	b.SetMembers(cfg.Voters, cfg.Outgoing, cfg.Learners)
 	return b
 }
 
-// SetMembers makes these the nodes. A stage that is under way goes on to those who
-// were there when it was begun.
-func (b *Bulk) SetMembers(voters, learners []cluster.NodeID) {
+// SetMembers makes these the nodes, of which more than half of the voters are a
+// majority, and of the outgoing ones, too. A stage that is under way is counted by
+// them from now on, and goes to those who are new.
+func (b *Bulk) SetMembers(voters, outgoing, learners []cluster.NodeID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.voters, b.peers = slices.Clone(voters), nil
-	for _, id := range slices.Concat(voters, learners) {
+	b.voters, b.outgoing, b.peers = slices.Clone(voters), slices.Clone(outgoing), nil
+	for _, id := range slices.Concat(voters, outgoing, learners) {
 		if id == b.cfg.Self || slices.Contains(b.peers, id) {
 			continue
 		}
@@ -152,19 +155,16 @@ func (b *Bulk) SetMembers(voters, learners []cluster.NodeID) {
 		}
 		b.peers = append(b.peers, id)
 	}
+	for u := range b.uploads {
+		u.setMembers(b.voters, b.outgoing, b.peers)
+	}
 }
 
-// members returns who counts for a majority, and all peers.
-func (b *Bulk) members() (voters, peers []cluster.NodeID) {
+// allPeers returns all other nodes, voters first.
+func (b *Bulk) allPeers() []cluster.NodeID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.voters, b.peers
-}
-
-func (b *Bulk) lane(id cluster.NodeID) chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.lanes[id]
+	return b.peers
 }
 
 // Run lets copies be made until ctx ends, and returns nil after the last of them

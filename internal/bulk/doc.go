@@ -9,7 +9,8 @@
 //
 //   - A stage counts as held by a peer only after the peer answered that it has
 //     it: length and CRC32C right, and fsynced. A majority is counted over the
-//     voters, with the leader among them. (I1 does not rest on this count: a log
+//     voters of now, with the leader among them, and while a change of them is not
+//     complete over those of before as well. (I1 does not rest on this count: a log
 //     takes a naming entry only with its stage. What rests on it is that a naming
 //     entry, once proposed, can be committed without its primary.)
 //   - Write waits for this node's own disk alone. Each peer's copy is read from
@@ -54,7 +55,8 @@
 // the connection. A write may take 30 s: the other side's disk may be slow. What
 // fails is tried again after 50 ms to 1 s; where a disk was full, after 5 s to
 // 60 s, because each attempt writes until it is full again. Blocked says which
-// stages wait for that.
+// stages wait for that, and which cannot be copied for another reason. What this node's
+// own disk does not give back is not tried again: the Upload ends.
 //
 // # Frames
 //

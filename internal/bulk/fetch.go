@@ -119,7 +119,7 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 		if errors.Is(err, seglog.ErrFull) {
 			full++
 			wait = backOff(failures, full)
-			b.warnFull(&b.ownFull, "cannot fetch stage: this node's disk is full", "stage", s.ID.String(), "bytes", s.Bytes, "err", err)
+			b.warnSeldom(&b.ownFull, "cannot fetch stage: this node's disk is full", "stage", s.ID.String(), "bytes", s.Bytes, "err", err)
 		} else {
 			b.logFailure(failures, "cannot fetch stage", "stage", s.ID.String(), "err", err)
 		}
@@ -132,7 +132,7 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 // fetchRound tries each peer once, first first; no more of them where this
 // node's own disk is full.
 func (b *Bulk) fetchRound(ctx context.Context, s entry.Staged, first cluster.NodeID) error {
-	_, peers := b.members()
+	peers := b.allPeers()
 	order := slices.Clone(peers)
 	if i := slices.Index(order, first); i >= 0 {
 		order = slices.Insert(slices.Delete(order, i, i+1), 0, first)

@@ -27,7 +27,8 @@ const (
 	fullWarnInterval = 10 * time.Second
 )
 
-// Blocked is a stage for which disks have no room.
+// Blocked is a stage for which disks have no room, or that cannot be copied to a
+// majority for another reason.
 type Blocked struct {
 	ID entry.StageID
 	// Bytes is how much of the stage there is so far on the node that names it,
@@ -36,6 +37,10 @@ type Blocked struct {
 	// Full are the voters that refused it, where without them it finds no
 	// majority; this node alone where its own disk is meant.
 	Full []cluster.NodeID
+	// Failing are the voters to which copies fail otherwise, again and again, where
+	// without them it finds no majority, and Why is one of the errors.
+	Failing []cluster.NodeID
+	Why     error
 }
 
 // noRoom is a stage for which this node's own disk had no room.
@@ -45,8 +50,8 @@ type noRoom struct {
 	at    time.Time
 }
 
-// Blocked returns the stages that wait for space: those of this node that full
-// disks keep from a majority, until they have it or are closed, and the last one
+// Blocked returns the stages that wait: those of this node that full disks, or copies
+// that fail, keep from a majority, until they have it or are closed, and the last one
 // for which this node's own disk had no room, until it has taken as much or two
 // minutes have gone by.
 func (b *Bulk) Blocked() []Blocked {
@@ -59,15 +64,15 @@ func (b *Bulk) Blocked() []Blocked {
 	b.mu.Unlock()
 	var all []Blocked
 	for _, u := range uploads {
-		if full := u.blockedBy(); len(full) > 0 {
-			all = append(all, Blocked{u.id, u.bytes.Load(), full})
+		if full, failing, why := u.blocked(); len(full)+len(failing) > 0 {
+			all = append(all, Blocked{u.id, u.bytes.Load(), full, failing, why})
 		}
 	}
 	slices.SortFunc(all, func(a, b Blocked) int {
 		return cmp.Or(cmp.Compare(a.ID.Term, b.ID.Term), cmp.Compare(a.ID.Number, b.ID.Number))
 	})
 	if own != nil && time.Since(own.at) < noRoomFor {
-		all = append(all, Blocked{own.id, own.bytes, []cluster.NodeID{b.cfg.Self}})
+		all = append(all, Blocked{ID: own.id, Bytes: own.bytes, Full: []cluster.NodeID{b.cfg.Self}})
 	}
 	return all
 }
@@ -126,9 +131,9 @@ type seldom struct {
 	unsaid int
 }
 
-// warnFull logs that a disk is full: for people, or if one of this kind was logged
+// warnSeldom logs that a disk is full, or that copies fail: for people, or if one of this kind was logged
 // a moment ago for those who look closely.
-func (b *Bulk) warnFull(kind *seldom, msg string, args ...any) {
+func (b *Bulk) warnSeldom(kind *seldom, msg string, args ...any) {
 	b.mu.Lock()
 	said := !kind.at.IsZero() && time.Since(kind.at) < fullWarnInterval
 	if said {

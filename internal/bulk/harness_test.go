@@ -47,6 +47,9 @@ type fakeStages struct {
 	onWrite  func(id entry.StageID) error
 	onFinish func(id entry.StageID) error
 	spoil    func(p []byte, off int64)
+	// onOpen and onRead, if set, make these fail.
+	onOpen func() error
+	onRead func(off int64) error
 
 	mu     sync.Mutex
 	stages map[entry.StageID]*fakeStage
@@ -90,6 +93,11 @@ func (f *fakeStages) OpenStage(id entry.StageID) (StageReader, error) {
 	defer f.mu.Unlock()
 	if f.stages[id] == nil {
 		return nil, errors.New("no such stage")
+	}
+	if f.onOpen != nil {
+		if err := f.onOpen(); err != nil {
+			return nil, err
+		}
 	}
 	f.opened++
 	return &fakeReader{f.stages[id]}, nil
@@ -215,6 +223,11 @@ func (r *fakeReader) ReadAt(p []byte, off int64) (int, error) {
 	}
 	if off >= int64(len(r.s.data)) {
 		return 0, io.EOF
+	}
+	if r.s.all.onRead != nil {
+		if err := r.s.all.onRead(off); err != nil {
+			return 0, err
+		}
 	}
 	n := copy(p, r.s.data[off:])
 	if r.s.all.spoil != nil {

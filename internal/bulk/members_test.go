@@ -1,50 +1,179 @@
 package bulk
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// TestMembersComeAndGo: a stage goes to those who are members when it is begun, and a
-// majority is one of the voters among them.
+const (
+	nodeD cluster.NodeID = nodeC + 1 + iota
+	nodeE
+)
+
+func ids(ids ...cluster.NodeID) []cluster.NodeID { return ids }
+
+// TestMajorityIsOfTheVotersOfNow: what a stage waits for follows the voters while it
+// is under way, also what it waited for when it was complete.
+func TestMajorityIsOfTheVotersOfNow(t *testing.T) {
+	for _, c := range []struct {
+		name                      string
+		began, voters, outgoing   []cluster.NodeID
+		up                        []cluster.NodeID // of the peers
+		before, after, withoutOut bool             // whether it has a majority; the last one without outgoing
+	}{
+		{"two dead of five are removed", ids(1, 2, 3, 4, 5), ids(1, 2, 3), nil, ids(2), false, true, true},
+		{"but not so far", ids(1, 2, 3, 4, 5), ids(1, 2, 3), ids(1, 2, 3, 4, 5), ids(2), false, false, true},
+		{"and those of before have it", ids(1, 2, 3, 4, 5), ids(1, 2, 3), ids(1, 2, 3, 4, 5), ids(2, 4), true, true, true},
+		{"who is new has none of it so far", ids(1, 2), ids(1, 3, 4), nil, ids(), false, false, false},
+		{"who is new gets it", ids(1, 2), ids(1, 3, 4), nil, ids(3), false, true, true},
+		{"of another one it counts for nothing", ids(1, 2, 3), ids(1, 4), nil, ids(5), false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, 5, 0)
+				a := w.nodes[nodeA]
+				for id := nodeB; id <= nodeE; id++ {
+					w.nodes[id].setDown(true)
+				}
+				for _, id := range c.up {
+					w.nodes[id].setDown(false)
+				}
+				a.SetMembers(c.began, nil, nil)
+				u := uploaded(t, a, id1, content(3*chunkBytes))
+				look := func(when string, want bool) {
+					t.Helper()
+					time.Sleep(5 * time.Second)
+					synctest.Wait()
+					if got := u.reached(); got != want {
+						t.Errorf("%s: a majority has it: %t", when, got)
+					}
+				}
+				look("before", c.before)
+				a.SetMembers(c.voters, c.outgoing, nil)
+				look("after", c.after)
+				a.SetMembers(c.voters, nil, nil)
+				look("once the change is complete", c.withoutOut)
+			})
+		})
+	}
+}
+
+// TestMembersComeAndGo: a stage goes to all who were members while it was under way.
 func TestMembersComeAndGo(t *testing.T) {
-	const nodeD cluster.NodeID = 4
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, 3, 1)
+		w := newWorld(t, 5, 0)
 		a := w.nodes[nodeA]
-		a.SetMembers([]cluster.NodeID{nodeA, nodeD}, nil)
-		w.nodes[nodeD].setDown(true)
+		a.SetMembers(ids(nodeA, nodeB), nil, nil)
 		u, err := a.Upload(t.Context(), id1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer u.Close()
-		a.SetMembers([]cluster.NodeID{nodeA, nodeB}, []cluster.NodeID{nodeC})
 		data := content(1000)
-		if _, err := u.Write(data); err != nil {
+		if _, err := u.Write(data[:500]); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		a.SetMembers(ids(nodeA, nodeC), nil, ids(nodeD))
+		if _, err := u.Write(data[500:]); err != nil {
 			t.Fatal(err)
 		}
 		sum := sumOf(data)
 		if err := u.Finish(sum.bytes, sum.crc); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
-		select {
-		case <-u.majority:
-			t.Error("a majority has the stage, and the other voter was down")
-		default:
-		}
-		w.nodes[nodeD].setDown(false)
 		if err := u.WaitMajority(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		w.nodes[nodeD].holds(t, id1, data)
-		for _, id := range []cluster.NodeID{nodeB, nodeC} {
-			if got, _, _ := w.nodes[id].stages.get(id1); len(got) > 0 {
-				t.Errorf("node %d was no member, and has the stage", id)
+		synctest.Wait()
+		for _, id := range ids(nodeB, nodeC, nodeD) {
+			w.nodes[id].holds(t, id1, data)
+		}
+		w.nodes[nodeE].lacks(t, id1)
+		u.Close()
+		a.SetMembers(ids(nodeA, nodeE), nil, nil)
+		synctest.Wait()
+		w.nodes[nodeE].lacks(t, id1)
+	})
+}
+
+// TestStageThatThisDiskDoesNotGiveBack: it is not tried for ever. Whoever writes it, or
+// waits for a majority, hears of it.
+func TestStageThatThisDiskDoesNotGiveBack(t *testing.T) {
+	for name, fail := range map[string]func(f *fakeStages){
+		"unreadable": func(f *fakeStages) { f.onRead = func(int64) error { return syscall.EIO } },
+		"unreadable further behind": func(f *fakeStages) {
+			f.onRead = func(off int64) error {
+				if off < 2*chunkBytes {
+					return nil
+				}
+				return syscall.EIO
 			}
+		},
+		"cannot be opened": func(f *fakeStages) { f.onOpen = func() error { return fmt.Errorf("open: %w", syscall.EIO) } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, 3, 0)
+				a := w.nodes[nodeA]
+				fail(a.stages)
+				u, err := a.Upload(t.Context(), id1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer u.Close()
+				if _, err := u.Write(content(3 * chunkBytes)); err != nil && !errors.Is(err, ErrUnreadable) {
+					t.Fatal(err)
+				}
+				err = u.WaitMajority(t.Context()) // the agent takes a cancelled context for its own doing
+				if !errors.Is(err, ErrUnreadable) || !errors.Is(err, syscall.EIO) || errors.Is(err, context.Canceled) {
+					t.Errorf("WaitMajority: %v", err)
+				}
+				if _, err := u.Write(nil); !errors.Is(err, ErrUnreadable) {
+					t.Errorf("Write: %v", err)
+				}
+				if n := len(w.nodes[nodeB].dialled()); n > 1 {
+					t.Errorf("it was tried %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// TestCopiesThatFailAreSaid: a peer that fails again and again, and not for want of
+// space, is named, where its copy is needed.
+func TestCopiesThatFailAreSaid(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 3, 0)
+		a, b := w.nodes[nodeA], w.nodes[nodeB]
+		w.nodes[nodeC].setDown(true)
+		b.setDown(true)
+		u := uploaded(t, a, id1, content(10))
+		synctest.Wait()
+		if got := a.Blocked(); len(got) > 0 {
+			t.Errorf("after one failure: %v", got)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got := a.Blocked()
+		if len(got) != 1 || !cmp.Equal(got[0].Failing, ids(nodeB, nodeC)) || len(got[0].Full) > 0 || !errors.Is(got[0].Why, errLinkDown) {
+			t.Errorf("blocked: %+v", got)
+		}
+		b.setDown(false)
+		if err := u.WaitMajority(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Blocked(); len(got) > 0 {
+			t.Errorf("still blocked: %v", got)
 		}
 	})
 }

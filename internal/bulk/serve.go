@@ -33,7 +33,7 @@ func (b *Bulk) Serve(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, seglog.ErrFull):
-		b.warnFull(&b.ownFull, "cannot take a stage from a peer: this node's disk is full", "node", uint64(from), "err", err)
+		b.warnSeldom(&b.ownFull, "cannot take a stage from a peer: this node's disk is full", "node", uint64(from), "err", err)
 	default:
 		b.logServed(from, t, err)
 	}
@@ -156,7 +156,10 @@ func (b *Bulk) serveGet(s *stream, id entry.StageID) error {
 func (s *stream) sendPart(r StageReader, sum *trailer, end uint64) error {
 	p := s.chunk()[:min(chunkBytes, end-sum.bytes)]
 	if n, err := r.ReadAt(p, int64(sum.bytes)); n < len(p) {
-		return fmt.Errorf("read stage at %d: %w", sum.bytes, err)
+		if errors.Is(err, seglog.ErrNoStage) { // removed meanwhile
+			return fmt.Errorf("read stage at %d: %w", sum.bytes, err)
+		}
+		return fmt.Errorf("%w: at %d: %w", ErrUnreadable, sum.bytes, err)
 	}
 	sum.add(p)
 	return s.sendChunk(frameData, len(p))

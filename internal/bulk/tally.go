@@ -8,20 +8,35 @@ import (
 	"github.com/quorate/quorate/internal/seglog"
 )
 
-// tally counts who holds a stage on disk.
+// failuresMin is how many pushes to a node must fail in a row before people are told:
+// a lost connection is tried again at once, and is no news.
+const failuresMin = 3
+
+// tally counts who holds a stage on disk. It keeps what is known of every node: who
+// votes may change while a stage is under way.
 type tally struct {
-	self   cluster.NodeID
-	voters []cluster.NodeID
-	// holders are voters, each once.
+	self cluster.NodeID
+	// voters are those of now. outgoing are the voters of before while a change of
+	// them is not complete: then a majority of both is needed.
+	voters, outgoing []cluster.NodeID
+	// holders are nodes that hold it, each once.
 	holders []cluster.NodeID
-	// full are voters whose disk had no room for it at the last attempt, lost
-	// those whose last attempt failed otherwise. None holds it.
+	// full are nodes whose disk had no room for it at the last attempt, lost those
+	// whose last attempt failed otherwise. None holds it.
 	full, lost []cluster.NodeID
+	// failures are those of the lost, and of nodes that take it once more.
+	failures map[cluster.NodeID]failures
 }
 
-// add counts a node; one that has no vote, or was counted, changes nothing.
+// failures are pushes to one node that failed in a row, and why the last one did.
+type failures struct {
+	times int
+	err   error
+}
+
+// add counts a node that holds the stage.
 func (t *tally) add(id cluster.NodeID) {
-	if slices.Contains(t.voters, id) && !slices.Contains(t.holders, id) {
+	if !slices.Contains(t.holders, id) {
 		t.holders = append(t.holders, id)
 	}
 	t.tried(id, nil)
@@ -31,12 +46,18 @@ func (t *tally) add(id cluster.NodeID) {
 func (t *tally) tried(id cluster.NodeID, err error) {
 	is := func(other cluster.NodeID) bool { return other == id }
 	t.full, t.lost = slices.DeleteFunc(t.full, is), slices.DeleteFunc(t.lost, is)
+	before := t.failures[id].times
+	delete(t.failures, id)
 	switch {
-	case err == nil || !slices.Contains(t.voters, id):
+	case err == nil:
 	case errors.Is(err, seglog.ErrFull):
 		t.full = append(t.full, id)
 	default:
 		t.lost = append(t.lost, id)
+		if t.failures == nil {
+			t.failures = map[cluster.NodeID]failures{}
+		}
+		t.failures[id] = failures{before + 1, err}
 	}
 }
 
@@ -46,17 +67,46 @@ func (t *tally) began(id cluster.NodeID) {
 	t.lost = slices.DeleteFunc(t.lost, func(other cluster.NodeID) bool { return other == id })
 }
 
-// blockedBy returns the voters with full disks, if there is no majority without
-// them and those that are lost.
-func (t *tally) blockedBy() []cluster.NodeID {
-	if t.reached() || len(t.voters)-len(t.full)-len(t.lost) > len(t.voters)/2 {
-		return nil
+// votes tells whether a node is one of those whose majority counts.
+func (t *tally) votes(id cluster.NodeID) bool {
+	return slices.Contains(t.voters, id) || slices.Contains(t.outgoing, id)
+}
+
+// blocked says what keeps the stage from a majority: the voters with full disks,
+// if there is none without them and those that are lost; and the voters to which
+// pushes fail otherwise, again and again, if there is none without these, too. why
+// is one of their errors.
+func (t *tally) blocked() (full, failing []cluster.NodeID, why error) {
+	if t.reached() {
+		return nil, nil, nil
 	}
-	return slices.Sorted(slices.Values(t.full))
+	fails := func(id cluster.NodeID) bool { return t.failures[id].times >= failuresMin }
+	could := func(id cluster.NodeID) bool { return !slices.Contains(t.full, id) && !slices.Contains(t.lost, id) }
+	if !cluster.Majority(t.voters, t.outgoing, could) {
+		for _, id := range t.full {
+			if t.votes(id) {
+				full = append(full, id)
+			}
+		}
+	}
+	if !cluster.Majority(t.voters, t.outgoing, func(id cluster.NodeID) bool { return !slices.Contains(t.full, id) && !fails(id) }) {
+		for id := range t.failures {
+			if t.votes(id) && fails(id) {
+				failing = append(failing, id)
+			}
+		}
+	}
+	slices.Sort(full)
+	slices.Sort(failing)
+	if len(failing) > 0 {
+		why = t.failures[failing[0]].err
+	}
+	return full, failing, why
 }
 
 // reached says whether this node and a majority of the voters hold the stage.
 // This node is the leader, and others fetch from it.
 func (t *tally) reached() bool {
-	return slices.Contains(t.holders, t.self) && len(t.holders) > len(t.voters)/2
+	holds := func(id cluster.NodeID) bool { return slices.Contains(t.holders, id) }
+	return t.votes(t.self) && holds(t.self) && cluster.Majority(t.voters, t.outgoing, holds)
 }

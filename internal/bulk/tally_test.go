@@ -73,13 +73,14 @@ func TestTallyBlockedBy(t *testing.T) {
 			y.tried(id, errFull)
 			y.add(id)
 		}
-		if diff := cmp.Diff([]cluster.NodeID(c.want), y.blockedBy()); diff != "" {
+		full, _, _ := y.blocked()
+		if diff := cmp.Diff([]cluster.NodeID(c.want), full); diff != "" {
 			t.Errorf("voters %v, holders %v, full %v, lost %v (-want +got)\n%s", c.voters, c.holders, c.full, c.lost, diff)
 		}
 		for _, id := range c.lost {
 			y.began(id)
 		}
-		if got := y.blockedBy(); len(c.lost) > 0 && len(c.full) == 1 && len(c.voters) == 3 && got != nil {
+		if got, _, _ := y.blocked(); len(c.lost) > 0 && len(c.full) == 1 && len(c.voters) == 3 && got != nil {
 			t.Errorf("voters %v: blocked by %v although the lost ones take it", c.voters, got)
 		}
 	}

@@ -5,15 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
 )
+
+// ErrUnreadable is returned for a stage that this node's own disk does not give back
+// as it was written.
+var ErrUnreadable = errors.New("this node's disk does not give the stage back")
 
 // Upload is a stage that this node, the leader, writes and its peers copy as it
 // grows. Write and Finish belong to one goroutine; any may close it.
@@ -28,9 +35,10 @@ type Upload struct {
 
 	// attempts ends the pushes that are under way, waits the others. leave makes
 	// an end of both.
-	attempts, waits             context.Context
-	cancelAttempts, cancelWaits context.CancelFunc
-	leave                       func()
+	attempts, waits context.Context
+	cancelAttempts  context.CancelFunc
+	cancelWaits     context.CancelCauseFunc
+	leave           func()
 
 	// ended is closed by Finish, which has set end. majority is closed once this
 	// node and a majority of the voters hold the stage.
@@ -39,10 +47,16 @@ type Upload struct {
 
 	mu    sync.Mutex
 	tally tally
+	// pushed are the peers to which it is pushed, or was.
+	pushed []cluster.NodeID
+	// broken is set once this node's disk does not give the stage back.
+	broken error
 	// users are the pushes, and the caller until it closes the Upload. The last
 	// one leaves.
 	users  int
 	closed bool
+	// isReached: majority is closed.
+	isReached bool
 }
 
 // Upload creates a stage in this node's log and begins to push it to every peer.
@@ -58,27 +72,52 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 		leave()
 		return nil, fmt.Errorf("create stage %v: %w", id, err)
 	}
-	voters, peers := b.members()
 	u := &Upload{
 		b: b, id: id, w: w, leave: leave, ended: make(chan struct{}), majority: make(chan struct{}),
-		tally: tally{self: b.cfg.Self, voters: voters}, users: 1 + len(peers),
+		tally: tally{self: b.cfg.Self}, users: 1,
 	}
 	u.attempts, u.cancelAttempts = context.WithCancel(ctx)
-	u.waits, u.cancelWaits = context.WithCancel(u.attempts)
+	u.waits, u.cancelWaits = context.WithCancelCause(u.attempts)
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.uploads[u] = struct{}{}
-	b.mu.Unlock()
-	for _, peer := range peers {
-		go func() {
-			defer u.release()
-			u.push(peer)
-		}()
-	}
+	u.setMembers(b.voters, b.outgoing, b.peers)
 	return u, nil
 }
 
-// Write appends to the stage. It waits for this node's disk and for no peer.
+// setMembers counts by these voters from now on, and begins to push the stage to
+// those peers to which it is not pushed. To who is no member any more the push goes
+// on, and counts for nothing.
+func (u *Upload) setMembers(voters, outgoing, peers []cluster.NodeID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return
+	}
+	u.changed(func() { u.tally.voters, u.tally.outgoing = voters, outgoing })
+	for _, peer := range peers {
+		if slices.Contains(u.pushed, peer) {
+			continue
+		}
+		u.pushed = append(u.pushed, peer)
+		u.users++
+		lane := u.b.lanes[peer]
+		go func() {
+			defer u.release()
+			u.push(peer, lane)
+		}()
+	}
+}
+
+// Write appends to the stage. It waits for this node's disk and for no peer. It
+// returns ErrUnreadable once that disk does not give back what it took.
 func (u *Upload) Write(p []byte) (int, error) {
+	u.mu.Lock()
+	broken := u.broken
+	u.mu.Unlock()
+	if broken != nil {
+		return 0, broken
+	}
 	u.writing.Lock()
 	defer u.writing.Unlock()
 	n, err := u.w.Write(p)
@@ -105,9 +144,10 @@ func (u *Upload) Finish(bytes uint64, crc uint32) error {
 	return nil
 }
 
-// WaitMajority returns nil once this node and a majority of the voters hold the
-// stage, fsynced. It returns an error when ctx, the context of Upload or Run has
-// ended, and after Close, if that comes first.
+// WaitMajority returns nil once this node and a majority of the voters of now hold
+// the stage, fsynced. It returns ErrUnreadable if this node's disk does not give the
+// stage back, and an error when ctx, the context of Upload or Run has ended, and
+// after Close, if that comes first.
 func (u *Upload) WaitMajority(ctx context.Context) error {
 	select {
 	case <-u.majority:
@@ -131,7 +171,7 @@ func (u *Upload) WaitMajority(ctx context.Context) error {
 // peer would have to begin again. The next stage of such a peer waits for that.
 func (u *Upload) Close() {
 	u.mu.Lock()
-	again, reached := u.closed, u.tally.reached()
+	again, reached := u.closed, u.isReached
 	u.closed = true
 	u.mu.Unlock()
 	if again {
@@ -140,7 +180,7 @@ func (u *Upload) Close() {
 	u.b.mu.Lock()
 	delete(u.b.uploads, u)
 	u.b.mu.Unlock()
-	u.cancelWaits()
+	u.cancelWaits(nil)
 	if !reached {
 		u.cancelAttempts()
 	}
@@ -164,22 +204,46 @@ func (u *Upload) release() {
 func (u *Upload) held(id cluster.NodeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	before := u.tally.reached()
-	if u.tally.add(id); !before && u.tally.reached() {
+	u.changed(func() { u.tally.add(id) })
+}
+
+// changed makes a change of the tally. A majority that once held the stage counts for
+// good: its naming entry may be under way. u.mu is held.
+func (u *Upload) changed(change func()) {
+	change()
+	if !u.isReached && u.tally.reached() {
+		u.isReached = true
 		close(u.majority)
 	}
 }
 
-// blockedBy returns the voters whose full disks keep the stage from a majority.
-func (u *Upload) blockedBy() []cluster.NodeID {
+// blocked says what keeps the stage from a majority.
+func (u *Upload) blocked() (full, failing []cluster.NodeID, why error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.tally.blockedBy()
+	if u.isReached {
+		return nil, nil, nil
+	}
+	return u.tally.blocked()
+}
+
+// breaks ends the Upload, unless a majority holds the stage: this node's own disk
+// does not give it back. Trying again would make every commit behind the stage wait for
+// a disk that has lost it; what the disk may have lost beside it is for the next
+// start to find. So the tap ends, and its mysqld with the transaction, of which nobody
+// was told OK, as where that disk takes no more.
+func (u *Upload) breaks(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.isReached || u.closed || u.broken != nil {
+		return
+	}
+	u.broken = fmt.Errorf("push stage %v: %w", u.id, err)
+	u.cancelWaits(u.broken)
 }
 
 // push pushes the stage to one peer until that holds it.
-func (u *Upload) push(peer cluster.NodeID) {
-	lane := u.b.lane(peer)
+func (u *Upload) push(peer cluster.NodeID, lane chan struct{}) {
 	for failures, full := 0, 0; ; failures++ {
 		select {
 		case <-lane:
@@ -197,6 +261,9 @@ func (u *Upload) push(peer cluster.NodeID) {
 			u.held(peer)
 			return
 		case u.waits.Err() != nil:
+			return
+		case errors.Is(err, ErrUnreadable):
+			u.breaks(err)
 			return
 		}
 		wait := backOff(failures, 0)
@@ -216,24 +283,31 @@ func (u *Upload) failed(peer cluster.NodeID, failures int, wait time.Duration, e
 	u.b.counters.pushesFailed.Add(1)
 	u.mu.Lock()
 	u.tally.tried(peer, err)
-	full := u.tally.blockedBy()
+	full, failing, _ := u.tally.blocked()
 	u.mu.Unlock()
 	if !errors.Is(err, seglog.ErrFull) {
+		if len(failing) > 0 {
+			u.b.warnSeldom(&u.b.majorityFails, "commits wait: a stage cannot be copied to a majority",
+				"failing", failing, "stage", u.id.String(), "bytes", u.bytes.Load(), "err", err)
+		}
 		u.b.logFailure(failures, "cannot push stage to peer", "node", uint64(peer), "stage", u.id.String(), "err", err)
 		return
 	}
 	u.b.counters.stagesRefused.Add(1)
 	args := []any{"node", uint64(peer), "stage", u.id.String(), "bytes", u.bytes.Load(), "again_in", wait, "err", err}
 	if len(full) > 0 {
-		u.b.warnFull(&u.b.majorityFull, "commits wait: no majority has room for a stage", append(args, "full", full)...)
+		u.b.warnSeldom(&u.b.majorityFull, "commits wait: no majority has room for a stage", append(args, "full", full)...)
 	} else {
-		u.b.warnFull(&u.b.peerFull, "a peer's disk has no room for a stage", args...)
+		u.b.warnSeldom(&u.b.peerFull, "a peer's disk has no room for a stage", args...)
 	}
 }
 
 // pushOnce returns nil if the peer holds the stage.
 func (u *Upload) pushOnce(peer cluster.NodeID) error {
 	r, err := u.b.cfg.Stages.OpenStage(u.id)
+	if errors.Is(err, syscall.EIO) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
 	if err != nil {
 		return fmt.Errorf("open stage %v: %w", u.id, err)
 	}
@@ -271,7 +345,7 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 	}
 	hangUp()
 	<-answered
-	if err == nil || errors.As(answer, new(*refusal)) {
+	if err == nil || errors.As(answer, new(*refusal)) && !errors.Is(err, ErrUnreadable) {
 		return answer // what it did to the copy is no news
 	}
 	return err
@@ -304,7 +378,9 @@ func (u *Upload) send(ctx context.Context, s *stream, r StageReader) error {
 			}
 		}
 		if ended == nil && sum.bytes == u.end.bytes {
-			// The CRC is the writer's: what this disk spoilt is refused.
+			if sum != u.end {
+				return fmt.Errorf("%w: it reads %d bytes with other content", ErrUnreadable, sum.bytes)
+			}
 			return s.sendEnd(u.end)
 		}
 		if _, err := r.ReadAt(s.chunk()[:1], n); err != nil && !complete && !errors.Is(err, io.EOF) {

@@ -447,9 +447,8 @@ func TestStageSpoiltOnTheLeadersDiskIsRefused(t *testing.T) {
 			}
 		}
 		u := uploaded(t, a, id1, content(3*chunkBytes))
-		time.Sleep(10 * time.Second)
-		if u.reached() {
-			t.Error("a majority is said to hold the stage")
+		if err := u.WaitMajority(t.Context()); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("WaitMajority: %v", err)
 		}
 		u.Close()
 		synctest.Wait()

@@ -226,7 +226,7 @@ type NodeStatus struct {
 	// PurgeBlocked says why the log is longer than its retention; "" = it is not.
 	PurgeBlocked string `json:"purge_blocked,omitempty"`
 	// StageBlocked says which large transaction waits because disks are full, and
-	// whose; "" = none does.
+	// whose, or because it cannot be copied, and why; "" = none does.
 	StageBlocked string `json:"stage_blocked,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`

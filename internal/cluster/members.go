@@ -190,3 +190,19 @@ func (s *State) add(c MembershipChange) error {
 	s.Members = append(s.Members, m)
 	return nil
 }
+
+// Majority tells whether more than half of the voters are among those that is holds
+// for; and more than half of the outgoing ones, if there are any: the voters of before,
+// while a change of them is not complete.
+func Majority(voters, outgoing []NodeID, is func(NodeID) bool) bool {
+	more := func(ids []NodeID) bool {
+		n := 0
+		for _, id := range ids {
+			if is(id) {
+				n++
+			}
+		}
+		return n > len(ids)/2
+	}
+	return more(voters) && (len(outgoing) == 0 || more(outgoing))
+}

@@ -47,7 +47,7 @@ type upload struct {
 	id      entry.StageID
 	stage   *seglog.Stage
 	holders map[cluster.NodeID]bool
-	voters  []cluster.NodeID // when it was begun
+	pushed  map[cluster.NodeID]bool // to whom it is pushed, or was
 	grown   signal
 	held    signal
 	scope   *scope
@@ -64,16 +64,19 @@ func (a *agent) openStage(e *epoch, id entry.StageID) (*upload, error) {
 		return nil, err
 	}
 	a.n.log("stage", "%v begins", id)
-	u := &upload{a: a, id: id, stage: stage, holders: map[cluster.NodeID]bool{}, scope: a.life.within(e.scope, 0)}
-	for _, m := range a.members.list {
-		if m.Votes() {
-			u.voters = append(u.voters, m.ID)
-		}
-		if m.ID != a.n.id {
-			a.life.start(func(t *task) { u.push(t, a.w.node(m.ID)) })
+	u := &upload{a: a, id: id, stage: stage, holders: map[cluster.NodeID]bool{}, pushed: map[cluster.NodeID]bool{}, scope: a.life.within(e.scope, 0)}
+	u.pushToAll()
+	return u, nil
+}
+
+// pushToAll begins the stage's way to every peer to which it is not pushed.
+func (u *upload) pushToAll() {
+	for _, m := range u.a.members.list {
+		if m.ID != u.a.n.id && !u.pushed[m.ID] {
+			u.pushed[m.ID] = true
+			u.a.life.start(func(t *task) { u.push(t, u.a.w.node(m.ID)) })
 		}
 	}
-	return u, nil
 }
 
 // take writes what a step brings.
@@ -91,25 +94,28 @@ func (u *upload) take(step *tap.Step) error {
 	return nil
 }
 
-// waitMajority waits until this node and a majority hold the stage.
+// waitMajority waits until this node and a majority hold the stage. Who votes may
+// change meanwhile.
 func (u *upload) waitMajority(t *task, sc *scope) error {
 	for !u.reached() {
-		if err := t.wait(sc, 0, &u.held); err != nil {
+		if err := t.wait(sc, uploadBackOff, &u.held); err != nil {
 			return fmt.Errorf("wait for stage %v: %w", u.id, err)
 		}
+		u.pushToAll()
 	}
 	return nil
 }
 
 // reached tells whether this node and a majority of the voters hold the stage.
 func (u *upload) reached() bool {
-	count := 0
-	for _, id := range u.voters {
-		if u.holders[id] {
-			count++
+	var voters []cluster.NodeID
+	for _, m := range u.a.members.list {
+		if m.Votes() {
+			voters = append(voters, m.ID)
 		}
 	}
-	return u.holders[u.a.n.id] && 2*count > len(u.voters)
+	holds := func(id cluster.NodeID) bool { return u.holders[id] }
+	return holds(u.a.n.id) && cluster.Majority(voters, u.a.group.Committed().State().Outgoing, holds)
 }
 
 // close ends the pushes, and removes a stage that was not finished.
