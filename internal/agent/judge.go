@@ -62,7 +62,14 @@ func (a *Agent) executed(ctx context.Context) (*gtid.Set, error) {
 func (a *Agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) error {
 	durable := a.durable()
 	if promote {
-		return a.refuse(replay.JudgeSets(a.committedGTIDs(), executed, durable))
+		v := replay.JudgeSets(a.committedGTIDs(), executed, durable)
+		if p := a.currentProcess(); v.Refused != "" && p != nil && p.Options().ReplicaBinlog {
+			// Semi-sync is off so far: it may be a FLUSH TABLES, which only memory and
+			// binlog know of. Both end with this mysqld, which promotes no more; what
+			// else there is the next one's first judge finds.
+			return errors.New(v.Refused)
+		}
+		return a.refuse(v)
 	}
 	v, err := replay.Judge(a.reader(), a.committedGTIDs(), executed, durable)
 	if err != nil {
@@ -154,12 +161,22 @@ func (a *Agent) judgePending(ctx context.Context) error {
 		return p.EnableSemiSync(ctx)
 	}
 	n, err := p.Admin().PendingXA(ctx)
-	if err != nil || n == 0 {
+	if err != nil {
 		return err
 	}
-	return &verdictError{core.XAPending, fmt.Sprintf(
-		"%d XA transactions are prepared: mysqld starts again to prepare them with its binlog", n)}
+	if n > 0 {
+		return &verdictError{core.XAPending, fmt.Sprintf(
+			"%d XA transactions are prepared: mysqld starts again to prepare them with its binlog", n)}
+	}
+	foreign, err := p.ForeignXA(ctx)
+	if err != nil || !foreign {
+		return err
+	}
+	return &verdictError{core.XAPending, foreignXA + ": mysqld starts again to prepare anew what that was"}
 }
+
+// foreignXA is what mysqld.Process.ForeignXA finds.
+const foreignXA = "a client ended an XA transaction on this server while it was a replica"
 
 // staleTapWait is how long mysqld may still count the tap of an earlier attempt:
 // it notices the end of an idle dump at the next heartbeat.

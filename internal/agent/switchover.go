@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/units"
 )
 
@@ -29,6 +30,8 @@ const (
 	// successorWait bounds how long a new primary is looked for once leadership
 	// was asked away.
 	successorWait = 30 * time.Second
+	// closedPoll is how often it is looked whether sessions have ended, writes being closed.
+	closedPoll = 2 * time.Millisecond
 )
 
 // moving is the operator's plan that core has under way: there is one at most.
@@ -379,8 +382,42 @@ func (a *Agent) closeForPlan(ctx context.Context, m *moving) error {
 	if err := admin.SetSuperReadOnly(ctx, true, m.limit); err != nil {
 		return fmt.Errorf("close writes within %v: %w", m.limit, err)
 	}
+	if !m.moves {
+		return nil
+	}
+	if err := a.endXA(ctx, admin); err != nil {
+		return err
+	}
+	return noPendingXA(ctx, admin)
+}
+
+// endXA ends the sessions that are in an XA transaction, and waits until they are gone:
+// read-only does not stop their XA PREPARE, and from here on no session can begin one
+// that writes.
+func (a *Agent) endXA(ctx context.Context, admin *mysqld.Admin) error {
+	for ended := 0; ; {
+		n, err := admin.EndXA(ctx)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			if ended > 0 {
+				a.logger.Warn("ended sessions that were in an XA transaction when writes were closed", "sessions", ended)
+			}
+			return nil
+		}
+		ended = max(ended, n)
+		select {
+		case <-time.After(closedPoll):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %d sessions in XA transactions to end: %w", n, ctx.Err())
+		}
+	}
+}
+
+func noPendingXA(ctx context.Context, admin *mysqld.Admin) error {
 	n, err := admin.PendingXA(ctx)
-	if err == nil && n > 0 && m.moves {
+	if err == nil && n > 0 {
 		err = errors.New(xaBlocks(n))
 	}
 	return err
@@ -398,17 +435,29 @@ func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64)
 	if err := a.askTarget(ctx, to, m.by, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
 		return fmt.Errorf("wait for node %s within %v: %w", a.board.name(to), m.limit, err)
 	}
-	return nil
+	admin, err := a.admin()
+	if err != nil {
+		return err
+	}
+	return noPendingXA(ctx, admin) // again: nothing can have come, unless instruments are off
 }
 
-// tidyPrimary makes a replica of a mysqld that was the primary: sessions that came
-// past the router may hold locks still, and its binlog is not read again. That is done
-// once, before it applies anything: later judgeSlipped would take the applier's
-// transactions for somebody's own.
+// tidyPrimary makes a replica of a mysqld that was the primary: its clients' sessions
+// end (they came past the router, may hold locks, and could write while semi-sync is
+// off what read-only lets pass), and its binlog is not read again. That is done once,
+// before it applies anything: later judgeSlipped would take the applier's transactions
+// for somebody's own.
 func (a *Agent) tidyPrimary(ctx context.Context) error {
 	p := a.currentProcess()
 	if p == nil || a.openedIncarnation.Load() != p.Incarnation() {
 		return nil
+	}
+	letIn, err := p.Admin().ShutOut(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.BeginReplica(ctx); err != nil {
+		return err
 	}
 	if err := p.Admin().RestartAckReceiver(ctx); err != nil {
 		return err
@@ -416,14 +465,10 @@ func (a *Agent) tidyPrimary(ctx context.Context) error {
 	if err := a.judgeSlipped(ctx, p); err != nil {
 		return err
 	}
-	n, err := p.Admin().EndTransactions(ctx)
-	if err != nil {
+	if err := p.Admin().NextBinlog(ctx); err != nil {
 		return err
 	}
-	if n > 0 {
-		a.logger.Warn("ended sessions that were in a transaction when this node gave the primary up", "sessions", n)
-	}
-	if err := p.Admin().NextBinlog(ctx); err != nil {
+	if err := letIn(ctx); err != nil {
 		return err
 	}
 	a.openedIncarnation.Store(0)

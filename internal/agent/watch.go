@@ -21,6 +21,9 @@ const aboutReplication = "replication"
 // variables, which cost more than the rest.
 const guardEvery = 4
 
+// errUnknownXID stops an applier that is to end an XA transaction that is not prepared.
+const errUnknownXID = 1397 // ER_XAER_NOTA
+
 // runWatch polls mysqld: for the status, and for what must not be.
 func (a *Agent) runWatch(ctx context.Context) error {
 	ticker := time.NewTicker(watchInterval)
@@ -134,6 +137,11 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) 
 		trouble = cannotTakeOver(stopped, a.self.Name)
 	}
 	a.board.setTrouble(aboutReplication, trouble)
+	if s.SQLErrno == errUnknownXID {
+		if foreign, err := p.ForeignXA(ctx); err == nil && foreign {
+			a.doubt(p, []string{foreignXA}) // one that starts again prepares it anew
+		}
+	}
 	if guard {
 		if a.board.own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
 			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)

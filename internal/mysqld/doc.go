@@ -15,8 +15,8 @@
 //
 // A server that shuts down answers OK to every session that waits for a
 // semi-sync ACK. So a Process is stopped by SIGKILL, unless SetSuperReadOnly
-// returned, which proves that nothing waits; StopGracefully asks the server
-// again before it believes it. A shutdown that was not ordered here (a SIGTERM
+// returned, which proves that nothing waits; StopGracefully shuts all clients out and
+// asks the server again before it believes it. A shutdown that was not ordered here (a SIGTERM
 // from systemd or a terminal, SHUTDOWN or RESTART from a client) is answered
 // with SIGKILL at once, before anybody is told: the error log says so first,
 // and while a replica is connected the server waits seconds for it, which is
@@ -43,6 +43,9 @@
 // log_replica_updates beside replicate_same_server_id if gtid_mode is ON.) An
 // incarnation with that option serves one promotion and is never a replica
 // afterwards: its applier would wait for ACKs.
+//
+// What a client ends on a replica of what the applier has prepared leaves no GTID:
+// see Process.ForeignXA.
 //
 // # One server per directory
 //

@@ -48,6 +48,8 @@ type Process struct {
 	semiSync atomic.Bool
 	// ordered: the end of mysqld was ordered by StopGracefully or Kill.
 	ordered atomic.Bool
+	// xaBefore: the XA statements up to when this server became a replica; nil = none.
+	xaBefore atomic.Pointer[xaStatements]
 	// canary hands the canary session from Ready to its goroutine, once.
 	canary chan *sql.Conn
 	ready  sync.Once
@@ -313,11 +315,12 @@ func (p *Process) Kill() {
 // StopGracefully lets mysqld shut down and waits until it is gone. The caller
 // must have SetSuperReadOnly succeed first, and must not open writes any more;
 // the server is asked again, and killed instead if it is not read-only or does
-// not answer. After Config.StopTimeout, or when ctx ends, it is killed.
+// not answer. Clients are shut out before: what one of them wrote between that and
+// the signal (FLUSH TABLES) would be kept, and be in no log. After Config.StopTimeout, or when ctx ends, it is killed.
 func (p *Process) StopGracefully(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.server.cfg.StopTimeout)
 	defer cancel()
-	if err := p.admin.proveReadOnly(ctx); err != nil {
+	if _, err := p.admin.ShutOut(ctx); err != nil {
 		p.logger.Warn("mysqld is killed, not stopped", "error", err)
 		p.Kill()
 		return

@@ -1,10 +1,16 @@
 package mysqld
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // TestStatementsThatReadOnlyLetsPass are those of a DBA that write to the binlog of
@@ -82,4 +88,150 @@ func executedBy(t *testing.T, p *Process) string {
 		t.Fatal(err)
 	}
 	return set
+}
+
+// TestWhatReadOnlyLetsPass is the table of docs/dba.md: what a DBA's statement does on
+// a server with super_read_only. Semi-sync is off here, so that what passes ends.
+func TestWhatReadOnlyLetsPass(t *testing.T) {
+	const (
+		refused = "refused"
+		logged  = "passes, with a GTID"
+		silent  = "passes, without a trace in the binlog"
+	)
+	page, err := os.ReadFile("../../docs/dba.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	a := p.Admin()
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "CREATE TABLE d.u (a INT PRIMARY KEY)")
+	for i, x := range []string{"commit", "rollback"} {
+		mustExec(t, dbaSession(t, s), "XA START '"+x+"'", fmt.Sprintf("INSERT INTO d.t VALUES (%d)", i), "XA END '"+x+"'", "XA PREPARE '"+x+"'")
+	}
+	idle := dbaSession(t, s)
+	mustExec(t, idle, "XA START 'idle'", "INSERT INTO d.t VALUES (10)", "XA END 'idle'")
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		want, statements string
+		session          *sql.DB
+	}{
+		{refused, "INSERT INTO d.t VALUES (3)", nil},
+		{refused, "DELETE FROM d.t WHERE a = 77", nil},
+		{refused, "BEGIN; SELECT * FROM d.t FOR UPDATE", nil},
+		{refused, "CREATE TABLE IF NOT EXISTS d.t (a INT)", nil},
+		{refused, "DROP TABLE IF EXISTS d.missing", nil},
+		{refused, "DROP USER IF EXISTS nobody", nil},
+		{refused, "SET PASSWORD = 'Aa1-x'", nil},
+		{refused, "ALTER TABLE d.u ENGINE = InnoDB", nil},
+		{refused, "ANALYZE TABLE d.u", nil},
+		{refused, "OPTIMIZE TABLE d.u", nil},
+		{logged, "FLUSH TABLES", nil},
+		{logged, "FLUSH PRIVILEGES", nil},
+		{logged, "FLUSH STATUS", nil},
+		{logged, "FLUSH USER_RESOURCES", nil},
+		{logged, "FLUSH OPTIMIZER_COSTS", nil},
+		{logged, "ANALYZE TABLE d.u UPDATE HISTOGRAM ON a", nil},
+		{logged, "REPAIR TABLE d.u", nil},
+		{logged, "XA PREPARE 'idle'", idle},
+		{logged, "XA ROLLBACK 'idle'", nil},
+		{logged, "XA COMMIT 'commit'", nil},
+		{logged, "XA ROLLBACK 'rollback'", nil},
+		{silent, "FLUSH LOCAL TABLES", nil},
+		{silent, "CREATE TEMPORARY TABLE d.tmp (a INT); INSERT INTO d.tmp VALUES (1)", nil},
+		{silent, "LOCK TABLES d.u READ", nil},
+		{silent, "FLUSH TABLES WITH READ LOCK", nil},
+		{silent, "XA START 'empty'; XA END 'empty'; XA PREPARE 'empty'", nil},
+		{silent, "XA COMMIT 'empty'", nil},
+	} {
+		session := cmp.Or(c.session, dbaSession(t, s))
+		before, got := executedBy(t, p), silent
+		err := execAll(t, session, strings.Split(c.statements, "; "))
+		switch server := (*mysql.MySQLError)(nil); {
+		case errors.As(err, &server) && server.Number == 1290:
+			got = refused
+		case err != nil:
+			got = err.Error()
+		case executedBy(t, p) != before:
+			got = logged
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.statements, got, c.want)
+		}
+		_ = session.Close()
+		words := strings.Fields(c.statements)
+		if name := strings.Join(words[:2], " "); got == logged && !strings.Contains(string(page), "`"+name) {
+			t.Errorf("docs/dba.md does not say that read-only lets %s pass", name)
+		}
+	}
+}
+
+// dbaSession is one session of the DBA.
+func dbaSession(t *testing.T, s *Server) *sql.DB {
+	t.Helper()
+	db := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	db.SetMaxOpenConns(1)
+	return db
+}
+
+func execAll(t *testing.T, session *sql.DB, statements []string) error {
+	t.Helper()
+	for _, q := range statements {
+		if _, err := session.ExecContext(ctx(t), q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestShutOut: from ShutOut on nobody but quorate can do anything, whoever was there
+// or comes, until they are let in.
+func TestShutOut(t *testing.T) {
+	s := newServer(t)
+	p := start(t, s)
+	a := p.Admin()
+	open(t, p)
+	if _, err := a.ShutOut(ctx(t)); !errors.Is(err, ErrWritesPending) {
+		t.Fatalf("clients are shut out of a writable server: %v", err)
+	}
+	silentTap(t, s)
+	there := dbaSession(t, s)
+	mustExec(t, there, "XA START 'x'", "SELECT 1", "XA END 'x'")
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	letIn, err := a.ShutOut(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.ExecContext(ctx(t), "XA PREPARE 'x'"); err == nil {
+		t.Error("a session that was there goes on")
+	}
+	for range 3 { // an account with CONNECTION_ADMIN
+		server := (*mysql.MySQLError)(nil)
+		if err := login(t, s, DBAUser, s.cfg.Secrets.DBA).PingContext(ctx(t)); !errors.As(err, &server) || server.Number != 1040 {
+			t.Errorf("a client comes in: %v", err)
+		}
+	}
+	if err := a.RestartAckReceiver(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := letIn(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := login(t, s, DBAUser, s.cfg.Secrets.DBA).PingContext(ctx(t)); err != nil {
+		t.Errorf("after clients were let in: %v", err)
+	}
+	done := passReadOnly(t, s, p, "FLUSH TABLES")
+	if _, err := a.ShutOut(ctx(t)); !errors.Is(err, ErrWritesPending) {
+		t.Errorf("FLUSH TABLES waits for its ACK, and clients are shut out: %v", err)
+	}
+	p.Kill()
+	<-done
 }

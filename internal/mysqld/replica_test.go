@@ -273,3 +273,70 @@ func mustNotDrift(t *testing.T, p *Process) {
 		t.Fatalf("drifts %v, %v", drifts, err)
 	}
 }
+
+// TestForeignXA: a client that ends on a replica what its applier has prepared leaves no
+// GTID, and is noticed all the same; XA transactions of its own are its affair.
+func TestForeignXA(t *testing.T) {
+	source, s, p := newPair(t, StartOptions{})
+	source.SetMaxOpenConns(1)
+	expect := func(what string, want bool) {
+		t.Helper()
+		if foreign, err := p.ForeignXA(ctx(t)); err != nil || foreign != want {
+			t.Errorf("%s: foreign %t, %v", what, foreign, err)
+		}
+	}
+	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)")
+	if err := p.Admin().WaitApplied(ctx(t), executed(t, source)); err != nil {
+		t.Fatal(err)
+	}
+	reader := dbaSession(t, s)
+	read := []string{"XA START 'own'", "SELECT * FROM d.t", "XA END 'own'", "XA PREPARE 'own'", "XA COMMIT 'own'"}
+	mustExec(t, reader, read...)
+	expect("a client's own, and none of the applier's", false)
+	mustExec(t, source, "XA START 'x'", "INSERT INTO d.t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
+	if err := p.Admin().WaitApplied(ctx(t), executed(t, source)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.BeginReplica(ctx(t)); err == nil {
+		t.Error("one is prepared, and the server begins as a replica")
+	}
+	before := executedBy(t, p)
+	mustExec(t, reader, "XA COMMIT 'x'")
+	if after := executedBy(t, p); after != before {
+		t.Errorf("gtid_executed is %s, was %s", after, before)
+	}
+	expect("XA COMMIT of the applier's", true)
+	mustExec(t, source, "XA COMMIT 'x'")
+	eventually(t, "the applier stops", func() (bool, error) {
+		st, err := p.Admin().ReplicaStatus(ctx(t))
+		return st.SQLErrno == 1397, err
+	})
+	if err := p.Admin().StopReplica(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.BeginReplica(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, reader, read...)
+	expect("what was before it became a replica", false)
+}
+
+func TestForeign(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		before, now xaStatements
+		want        bool
+	}{
+		{"none", xaStatements{}, xaStatements{}, false},
+		{"the applier's", xaStatements{}, xaStatements{2, 3, 2, 3, 3}, false},
+		{"a client's, without any of the applier's", xaStatements{}, xaStatements{2, 2, 0, 0, 2}, false},
+		{"a client ends one", xaStatements{}, xaStatements{1, 1, 0, 1, 1}, true},
+		{"a client's of before", xaStatements{5, 5, 0, 0, 5}, xaStatements{6, 6, 1, 1, 6}, false},
+		{"a client's of before, and one since", xaStatements{5, 5, 0, 0, 5}, xaStatements{6, 6, 0, 1, 6}, true},
+		{"instruments are off", xaStatements{}, xaStatements{1, 1, 0, 0, 0}, true},
+	} {
+		if got := c.now.foreign(c.before); got != c.want {
+			t.Errorf("%s: %t", c.what, got)
+		}
+	}
+}

@@ -47,47 +47,25 @@ func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session,
 	return all, nil
 }
 
-// openTransactions finds clients' sessions with a transaction that writes, or locks
-// rows: it holds the metadata locks of its tables. (innodb_trx cannot be asked while
-// a statement has bytes that are no text.)
-const openTransactions = `FROM performance_schema.threads t WHERE t.type = 'FOREGROUND'
-	AND t.processlist_user IS NOT NULL AND t.processlist_user NOT IN (?, ?)
-	AND t.name NOT IN ` + applierThreads + `
-	AND EXISTS (SELECT 1 FROM performance_schema.metadata_locks l WHERE l.owner_thread_id = t.thread_id
-		AND l.object_type = 'TABLE' AND l.lock_duration = 'TRANSACTION' AND l.lock_status = 'GRANTED' AND l.lock_type <> 'SHARED_READ')`
-
-// OpenTransactions returns how many sessions of clients are in a transaction.
+// OpenTransactions returns how many sessions of clients are in a transaction that
+// writes, or locks rows: it holds the metadata locks of its tables. (innodb_trx cannot
+// be asked while a statement has bytes that are no text.)
 func (a *Admin) OpenTransactions(ctx context.Context) (int, error) {
 	var n int
-	err := a.query1(ctx, "open transactions", "SELECT COUNT(*) "+openTransactions, []any{AdminUser, TapUser}, &n)
+	err := a.query1(ctx, "open transactions", `SELECT COUNT(*) FROM performance_schema.threads t WHERE t.type = 'FOREGROUND'
+		AND t.processlist_user IS NOT NULL AND t.processlist_user NOT IN (?, ?)
+		AND t.name NOT IN `+applierThreads+`
+		AND EXISTS (SELECT 1 FROM performance_schema.metadata_locks l WHERE l.owner_thread_id = t.thread_id
+			AND l.object_type = 'TABLE' AND l.lock_duration = 'TRANSACTION' AND l.lock_status = 'GRANTED' AND l.lock_type <> 'SHARED_READ')`,
+		[]any{AdminUser, TapUser}, &n)
 	return n, err
-}
-
-// EndTransactions ends the sessions of clients that are in a transaction: on a
-// server that was the primary, they hold locks that the applier would wait for,
-// and can commit nothing any more.
-func (a *Admin) EndTransactions(ctx context.Context) (int, error) {
-	rows, err := a.db.QueryContext(ctx, "SELECT t.processlist_id "+openTransactions, AdminUser, TapUser)
-	if err != nil {
-		return 0, fmt.Errorf("find open transactions: %w", err)
-	}
-	ids, err := collect[uint64](rows)
-	if err != nil {
-		return 0, fmt.Errorf("find open transactions: %w", err)
-	}
-	for _, id := range ids {
-		if _, err := a.killSession(ctx, id); err != nil {
-			return 0, err
-		}
-	}
-	return len(ids), nil
 }
 
 // RestartAckReceiver ends the thread that reads ACKs and starts a new one. The old
 // one has had a replica, and looks for new ones once a second only from then on
 // (Ack_receiver::run): a later tap's first ACK would be read that late. The caller
-// knows that the server is read-only, and that no tap is connected: while semi-sync
-// is off nobody may commit.
+// has shut all clients out (ShutOut), and no tap is connected: while semi-sync is off
+// nobody may commit.
 func (a *Admin) RestartAckReceiver(ctx context.Context) error {
 	if err := a.proveReadOnly(ctx); err != nil {
 		return err

@@ -55,6 +55,40 @@ func TestXA(t *testing.T) {
 	})
 }
 
+// TestXAOnReplica ends on replicas what was prepared on the primary, which read-only does
+// not stop: it counts for nothing, on a replica that is promoted and on one that is not.
+func TestXAOnReplica(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	primary := f.heal(t, t.Context())
+	inSession(t, t.Context(), f.local(t, primary), "CREATE DATABASE quorate_xa", "CREATE TABLE "+xaTable+" (id INT PRIMARY KEY)")
+	f.scenario(t, "Promoted", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		inSession(t, ctx, f.local(t, primary), xa(1, "promoted", "XA PREPARE '%s'")...)
+		f.awaitXA(t, ctx, []string{"promoted"}, nil)
+		for _, replica := range f.others(primary) {
+			inSession(t, ctx, f.local(t, replica), "XA ROLLBACK 'promoted'")
+		}
+		if err := f.KillBoth(primary); err != nil {
+			t.Fatal(err)
+		}
+		next, err := f.WaitPrimary(ctx, primary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inSession(t, ctx, f.local(t, next), "XA COMMIT 'promoted'")
+		f.awaitXA(t, ctx, nil, []int{1})
+	})
+	f.scenario(t, "Replica", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		inSession(t, ctx, f.local(t, primary), xa(2, "replica", "XA PREPARE '%s'")...)
+		f.awaitXA(t, ctx, []string{"replica"}, []int{1})
+		inSession(t, ctx, f.local(t, f.others(primary)[0]), "XA ROLLBACK 'replica'")
+		inSession(t, ctx, f.local(t, primary), "XA COMMIT 'replica'")
+		f.awaitXA(t, ctx, nil, []int{1, 2})
+		f.check(t, ctx)
+	})
+}
+
 // xa returns the statements of an XA transaction that inserts row id.
 func xa(id int, name string, ends ...string) (statements []string) {
 	statements = []string{"XA START '" + name + "'", fmt.Sprintf("INSERT INTO %s VALUES (%d)", xaTable, id), "XA END '" + name + "'"}

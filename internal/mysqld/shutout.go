@@ -1,0 +1,85 @@
+package mysqld
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// shutOutTimeout bounds ShutOut: what a session has to roll back may take long.
+	shutOutTimeout = 5 * time.Second
+	// ourUsers are the accounts that ShutOut leaves alone.
+	ourUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "'"
+)
+
+// ShutOut ends every session but quorate's own, and keeps everybody out until letIn
+// is called. It returns once no such session is left, that is when nothing can be
+// written any more that super_read_only lets pass (FLUSH TABLES, ANALYZE TABLE, XA
+// PREPARE). The server must be read-only and no session may wait for an ACK:
+// otherwise it returns ErrWritesPending. After an error mysqld has to be killed.
+//
+// The server takes one connection more than max_connections, for CONNECTION_ADMIN. The
+// agent's own ones are more than two, so with max_connections=1 it takes none.
+func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, shutOutTimeout)
+	defer cancel()
+	if err := a.proveReadOnly(ctx); err != nil {
+		return nil, err
+	}
+	var before uint64
+	if err := a.query1(ctx, "max_connections", "SELECT @@GLOBAL.max_connections", nil, &before); err != nil {
+		return nil, err
+	}
+	if err := a.exec(ctx, "keep clients out", "SET GLOBAL max_connections = 1"); err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(sessionGonePoll)
+	defer tick.Stop()
+	for {
+		gone, err := a.endClients(ctx)
+		if err == nil && gone {
+			err = a.proveReadOnly(ctx)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("end the sessions of clients: %w", err)
+		}
+		if gone {
+			return func(ctx context.Context) error {
+				return a.exec(ctx, "let clients in", "SET GLOBAL max_connections = ?", before)
+			}, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("end the sessions of clients: %w", errors.Join(ErrWritesPending, ctx.Err()))
+		}
+	}
+}
+
+// endClients tells every session of a client to end, and whether there was none. A
+// connection counts from when it is accepted, before it is a session with a name.
+func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
+	rows, err := a.db.QueryContext(ctx, `SELECT processlist_id FROM performance_schema.threads
+		WHERE (connection_type IS NOT NULL OR name = 'thread/sql/one_connection') AND processlist_id IS NOT NULL
+			AND COALESCE(processlist_user, '') NOT IN (`+ourUsers+`)`)
+	if err != nil {
+		return false, err
+	}
+	ids, err := collect[uint64](rows)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range ids {
+		if _, err := a.killSession(ctx, id); err != nil {
+			return false, err
+		}
+	}
+	var connections, ours int
+	err = a.query1(ctx, "connections", `
+		SELECT (SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Threads_connected'),
+			(SELECT COUNT(*) FROM performance_schema.threads WHERE connection_type IS NOT NULL AND processlist_user IN (`+ourUsers+`))`,
+		nil, &connections, &ours)
+	return len(ids) == 0 && connections == ours && ours > 2, err
+}
