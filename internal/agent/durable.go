@@ -144,8 +144,22 @@ func (a *Agent) runDurable(ctx context.Context) error {
 		if err := a.watchXA(durableCtx, p); err != nil {
 			a.logger.Warn("watch prepared XA transactions", "error", err)
 		}
+		a.lookForEvents(durableCtx, p)
 		cancel()
 	}
+}
+
+// lookForEvents notes the events of a primary, which nobody runs.
+func (a *Agent) lookForEvents(ctx context.Context, p *mysqld.Process) {
+	var n int64
+	var names []string
+	if a.board.own().Role == cluster.RolePrimary {
+		var err error
+		if n, names, err = p.Admin().Events(ctx); err != nil {
+			return // it is asked again, or is going
+		}
+	}
+	a.board.update(func(s *cluster.NodeStatus) { s.Events, s.EventNames = n, strings.Join(names, ", ") })
 }
 
 // takeDurable asks mysqld what it has, makes that durable, and notes how far

@@ -35,6 +35,7 @@ func (p provider) Metrics() []api.Metric {
 		{Name: "quorate_durable_mark_index", Help: "Log index up to which InnoDB holds everything, also after a loss of power.", Value: float64(own.DurableMark)},
 		{Name: "quorate_applied_index", Help: "Log index up to which mysqld has everything.", Value: float64(own.Applied)},
 		{Name: "quorate_waiting_sessions", Help: "Sessions of mysqld that wait for an ACK.", Value: float64(own.WaitingSessions)},
+		{Name: "quorate_events", Help: "Events that exist on this primary, and never run: there is no event scheduler.", Value: float64(own.Events)},
 	}...)
 	m = append(m, lagMetrics(own)...)
 	m = append(m, p.logMetrics()...)

@@ -53,6 +53,7 @@ func sampleStatus() cluster.Status {
 			{
 				ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Role: cluster.RolePrimary, Weight: 7, Term: 7,
 				LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Applied: 119, Mysqld: cluster.MysqldRunning, ServerVersion: "9.7.4",
+				Events: 4, EventNames: "app.a, app.b, app.c",
 			},
 			{
 				ID: 2, Name: "b", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleErrant, Term: 7,
@@ -79,6 +80,7 @@ b     full  errant       0       119             80KiB  1.2s, 42 tx  running
 c     full  unreachable  0       90 (29 behind)  70KiB  unknown      -
 d     full  unknown      0       -               -      -            -
 
+a: events: 4 exist and never run: app.a, app.b, app.c, …
 b: not in the log
 b: errant: uuid:1-2
 b: saved: 2 of 2 transactions in /d

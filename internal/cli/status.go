@@ -230,6 +230,7 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	for _, r := range []struct{ about, text string }{
 		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
 		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace}, {"", sourceReason(st, n)},
+		{"events: ", eventsText(n)},
 	} {
 		if r.text != "" {
 			reasons = append(reasons, oneLine(r.about+r.text))
@@ -268,6 +269,18 @@ func primaryLines(st cluster.Status, colour bool) string {
 		line += st.Failover.String() + "\n"
 	}
 	return line
+}
+
+// eventsText says that events exist and are not run; "" = there are none.
+func eventsText(n cluster.NodeStatus) string {
+	if n.Events == 0 || n.Role != cluster.RolePrimary {
+		return ""
+	}
+	text := fmt.Sprintf("%d exist and never run: %s", n.Events, n.EventNames)
+	if int64(strings.Count(n.EventNames, ", ")+1) < n.Events {
+		text += ", …"
+	}
+	return text
 }
 
 // maintenanceLine says that there is maintenance; "" = there is none.

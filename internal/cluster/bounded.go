@@ -6,7 +6,7 @@ import (
 )
 
 // statusTextBytesMax bounds each text of a status that goes to peers. JSON may make
-// six bytes of one, and there are nine such texts: 864 KiB, where transport
+// six bytes of one, and there are ten such texts: 960 KiB, where transport
 // takes 1 MiB.
 const statusTextBytesMax = 16 << 10
 
@@ -16,7 +16,7 @@ const statusTextBytesMax = 16 << 10
 func (s NodeStatus) Bounded() NodeStatus {
 	for _, text := range []*string{
 		&s.Reason, &s.LogDetail, &s.PurgeBlocked, &s.StageBlocked, &s.ApplierStopped, &s.Pace,
-		&s.GTIDExecuted, &s.Errant, &s.ErrantSaved,
+		&s.GTIDExecuted, &s.Errant, &s.ErrantSaved, &s.EventNames,
 	} {
 		if n := len(*text); n > statusTextBytesMax {
 			end := fmt.Sprintf(" … (cut: all of it has %d bytes)", n)

@@ -228,6 +228,10 @@ type NodeStatus struct {
 	// StageBlocked says which large transaction waits because disks are full, and
 	// whose, or because it cannot be copied, and why; "" = none does.
 	StageBlocked string `json:"stage_blocked,omitempty"`
+	// Events is how many events exist on a primary that would run if there were an
+	// event scheduler, EventNames some of their names.
+	Events     int64  `json:"events,omitempty"`
+	EventNames string `json:"event_names,omitempty"`
 	// Applied is the index up to which mysqld has every transaction.
 	Applied uint64 `json:"applied"`
 	// The lag of mysqld behind the log's commit index.
