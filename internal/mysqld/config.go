@@ -242,6 +242,8 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 	writeOption(&b, "relay_log_index", filepath.Join(p.relay, "relay.index"))
 	// Another node that joins copies this one's data.
 	writeOption(&b, "plugin_load_add", "clone=mysql_clone.so")
+	// Whoever switches instruments off leaves the agent this one: metadata locks.
+	writeOption(&b, "performance_schema_instrument", "wait/lock/metadata/sql/mdl=ON")
 	fmt.Fprintf(&b, "\n# What the promise stands on (docs/architecture.md); checked while the server runs.\n")
 	for _, s := range c.guardedSettings(o) {
 		if s.checkOnly {

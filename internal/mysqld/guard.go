@@ -128,6 +128,10 @@ func replicaSettings(o StartOptions) []setting {
 		{name: "replica_exec_mode", value: "STRICT", want: "STRICT"},
 		{name: "replica_sql_verify_checksum", value: "ON", want: "ON"},
 		{name: "replica_skip_errors", want: "OFF", checkOnly: true},
+		// An event that is longer stops the applier; the primary's own bound is
+		// max_allowed_packet.
+		{name: "replica_max_allowed_packet", value: "1073741824", want: "1073741824"},
+		{name: "relay_log_purge", value: "ON", want: "ON"},
 	}
 }
 
@@ -146,7 +150,11 @@ func fenceSettings() []setting {
 		{name: "partial_revokes", value: "ON", want: "ON"},
 		{name: "skip_name_resolve", value: "ON", want: "ON"},
 		{name: "secure_file_priv", value: "NULL", want: "NULL"},
+		// Where the agent sees who is there: sessions, dump threads, metadata locks.
 		{name: "performance_schema", value: "ON", want: "ON"},
+		{name: "performance_schema_max_thread_instances", value: "-1", want: "-1"},
+		{name: "performance_schema_max_thread_classes", value: "100", want: "100"},
+		{name: "performance_schema_max_metadata_locks", value: "-1", want: "-1"},
 		// ApplyWork reads from it how far a DDL is.
 		{name: "performance_schema_consumer_events_stages_current", value: "ON"},
 		{name: "loose_mysqlx", value: "OFF"},
@@ -180,6 +188,8 @@ func ownedOptions() map[string]string {
 		place    = "quorate places mysqld's files and sockets"
 		identity = "quorate gives mysqld its identity"
 		bypass   = "it would let transactions past the replicated log"
+		equal    = "replicas hold exactly what the primary holds"
+		broken   = "a server with it cannot do its part"
 	)
 	return map[string]string{
 		"basedir": place, "datadir": place, "tmpdir": place, "replica_load_tmpdir": place,
@@ -193,7 +203,13 @@ func ownedOptions() map[string]string {
 		"grant_tables": bypass, "plugin_load": bypass, "early_plugin_load": bypass, "mandatory_roles": bypass,
 		"innodb_force_recovery": bypass, "innodb_read_only": bypass, "log_error_suppression_list": bypass,
 		"source_info_repository": bypass, "relay_log_info_repository": bypass, "gtid_next": bypass, "sql_log_bin": bypass,
-		"replica_type_conversions": "replicas hold exactly what the primary holds", "networking": place,
+		"replica_type_conversions": equal, "innodb_native_foreign_keys": equal, "networking": place,
+		"admin_address": place, "create_admin_listener_thread": place, "admin_listener_thread": place,
+		"server_id_bits": identity, "init_replica": bypass, "innodb_force_load_corrupted": bypass,
+		// It does not start; the tap could not read; the applier's end is waited for; the
+		// agent reads the binlog of a server that is errant.
+		"transaction_read_only": broken, "max_binlog_dump_events": broken, "sporadic_binlog_dump_fail": broken,
+		"rpl_stop_replica_timeout": broken, "binlog_encryption": broken,
 	}
 }
 

@@ -2,8 +2,16 @@ package mysqld
 
 import (
 	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -27,7 +35,7 @@ func hostileVariables() map[string]string {
 		"sql_require_primary_key": "ON", "max_join_size": "1",
 		"group_concat_max_len": "4", "max_prepared_stmt_count": "0",
 		"character_set_server": "latin1", "collation_server": "latin1_german1_ci",
-		"lc_messages": "de_DE", "log_timestamps": "SYSTEM", "default_time_zone": "+05:30", "big_tables": "ON",
+		"lc_messages": "de_DE", "performance_schema_instrument": "%=OFF", "log_timestamps": "SYSTEM", "default_time_zone": "+05:30", "big_tables": "ON",
 		"optimizer_switch": "derived_merge=off,semijoin=off,materialization=off", "div_precision_increment": "0",
 		"default_storage_engine": "MyISAM", "session_track_gtids": "ALL_GTIDS", "session_track_state_change": "ON",
 		"session_track_system_variables": "*", "explicit_defaults_for_timestamp": "OFF", "low_priority_updates": "ON",
@@ -120,5 +128,138 @@ func takeEveryConnection(t *testing.T, s *Server, user, password string) {
 			return
 		}
 		t.Cleanup(func() { _ = conn.Close() })
+	}
+}
+
+// equalVariables are settings of which each node may have its own, and must not.
+func equalVariables() []string {
+	return []string{
+		"lower_case_table_names", "innodb_page_size", "character_set_server", "collation_server", "innodb_strict_mode",
+		"innodb_default_row_format", "default_table_encryption", "default_time_zone", "max_allowed_packet",
+	}
+}
+
+// classes are how docs/variables.md sorts the server's variables and options.
+const (
+	classRefused = "refused" // the operator may not set it
+	classChoice  = "choice"  // he may choose among values
+	classOurs    = "ours"    // would hit quorate's accounts and sessions, and does not
+	classEqual   = "equal"   // must be the same on all nodes
+	classOther   = "others"  // the rule: what is not named is the operator's
+)
+
+// classOf sorts a variable by what the code does with it.
+func classOf(name string) string {
+	n := normalizeOption(name)
+	_, hostile := hostileVariables()[name]
+	switch {
+	case n == "plugin_load_add", slices.ContainsFunc(guardedOfAnyVersion(), func(s setting) bool { return s.among != nil && normalizeOption(s.name) == n }):
+		return classChoice
+	case guardedBy(name, "x") != "":
+		return classRefused
+	case slices.Contains(equalVariables(), name):
+		return classEqual
+	case hostile:
+		return classOurs
+	}
+	return classOther
+}
+
+// TestEveryVariableIsClassified holds the list of all variables and options of the
+// server in testdata/variables against the server and the code. A new one shows up as a
+// difference: find out what it can do, put it where it belongs, and run with -rewrite.
+func TestEveryVariableIsClassified(t *testing.T) {
+	s := newServer(t)
+	if v := s.cfg.Installation.Version; !v.AtLeast(9, 7, 0) {
+		t.Skipf("the list is that of 9.7, not of %s", v)
+	}
+	p := start(t, s)
+	names := map[string]bool{}
+	rows, err := p.Admin().db.QueryContext(ctx(t), "SELECT variable_name FROM performance_schema.global_variables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	variables, err := collect[string](rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(variables, optionsOf(t, s)...) {
+		names[name] = true
+	}
+	classes := map[string][]string{}
+	for name := range names {
+		classes[classOf(name)] = append(classes[classOf(name)], name)
+	}
+	datadriven.RunTest(t, "testdata/variables", func(t *testing.T, d *datadriven.TestData) string {
+		slices.Sort(classes[d.Cmd])
+		return strings.Join(classes[d.Cmd], "\n") + "\n"
+	})
+}
+
+// optionsOf returns the options of the server that have a value.
+func optionsOf(t *testing.T, s *Server) (names []string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "my.cnf")
+	if err := os.WriteFile(file, []byte("[mysqld]\n"+s.cfg.installationOptions()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	argv := append(s.cfg.Installation.MysqldArgv(), "--defaults-file="+file, "--verbose", "--help")
+	if os.Geteuid() == 0 {
+		argv = append(argv, "--user=root")
+	}
+	out, err := exec.CommandContext(ctx(t), argv[0], argv[1:]...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(out), "\n--------")
+	table, _, ok2 := strings.Cut(table, "\n\n")
+	if !ok || !ok2 {
+		t.Fatalf("no table of options in %d bytes", len(out))
+	}
+	for _, line := range strings.Split(table, "\n")[1:] {
+		name, _, _ := strings.Cut(line, " ")
+		names = append(names, strings.ReplaceAll(name, "-", "_"))
+	}
+	if len(names) < 500 {
+		t.Fatalf("%d options", len(names))
+	}
+	return names
+}
+
+// TestVariablesPage: docs/variables.md names every variable that is not simply the
+// operator's, in its section, and no other.
+func TestVariablesPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/variables.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	class := ""
+	for line := range strings.Lines(string(page)) {
+		if _, title, ok := strings.Cut(line, "## "); ok {
+			class = map[string]string{
+				"Set by quorate": classRefused, "Refused": classRefused, "A choice of a few": classChoice,
+				"Kept from quorate's own accounts": classOurs, "The same on every node": classEqual,
+			}[strings.TrimSpace(title)]
+		}
+		cells := strings.Split(line, "|")
+		if class == "" || len(cells) < 3 {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`([a-z_0-9]+)`").FindAllStringSubmatch(cells[1], -1) {
+			if got := classOf(m[1]); got != class {
+				t.Errorf("docs/variables.md has %s under %s, it is %s", m[1], class, got)
+			}
+			named[normalizeOption(m[1])] = true
+		}
+	}
+	must := slices.Concat(equalVariables(), slices.Collect(maps.Keys(hostileVariables())), slices.Collect(maps.Keys(ownedOptions())))
+	for _, s := range guardedOfAnyVersion() {
+		must = append(must, s.name)
+	}
+	for _, name := range must {
+		if !named[normalizeOption(name)] {
+			t.Errorf("docs/variables.md does not name %s", name)
+		}
 	}
 }
