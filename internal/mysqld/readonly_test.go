@@ -242,3 +242,20 @@ func TestShutOut(t *testing.T) {
 	p.Kill()
 	<-done
 }
+
+// TestReplicaBinlogForgets: where the applier binlogs, semi-sync is off until
+// EnableSemiSync. What a DBA's FLUSH TABLES leaves there only memory and binlog know of,
+// so a promotion that finds it ends with the process, and the node is not errant.
+func TestReplicaBinlogForgets(t *testing.T) {
+	s := newServer(t)
+	p := startWith(t, s, StartOptions{ReplicaBinlog: true})
+	before := executedBy(t, p)
+	mustExec(t, dbaSession(t, s), "FLUSH TABLES")
+	if executedBy(t, p) == before {
+		t.Fatal("FLUSH TABLES has OK and is not in gtid_executed")
+	}
+	p.Kill()
+	if p = start(t, s); executedBy(t, p) != before {
+		t.Errorf("it is known after a kill: %s", executedBy(t, p))
+	}
+}
