@@ -45,7 +45,7 @@ func (w *applierWatch) observe(s mysqld.ReplicaStatus, full string, l lag, stuck
 
 // cannotTakeOver says of a replica that does not apply what follows from it.
 func cannotTakeOver(why, node string) string {
-	return fmt.Sprintf("it cannot take over: %s; it is started again every 2 s; if that does not help: quorate node rebuild %s", why, node)
+	return fmt.Sprintf("it cannot take over: %s; it is started again every 2 s; if that does not help: quorate restart-mysqld %s, then quorate node rebuild %s", why, node, node)
 }
 
 // applyProgress returns a text that changes as long as mysqld gets on with what it lacks:
