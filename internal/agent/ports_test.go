@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,14 +16,22 @@ import (
 	"github.com/quorate/quorate/internal/provision"
 )
 
+// loopback returns a random address of 127.0.0.0/8: a port that is free on it stays
+// free, also beside other tests and their outgoing connections.
+func loopback() string {
+	octet := func() int { return 1 + rand.IntN(254) }
+	return fmt.Sprintf("127.%d.%d.%d", octet(), octet(), octet())
+}
+
 // loneConfig is a cluster of one whose ports are free.
 func loneConfig(t *testing.T) config.Config {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Cluster, cfg.Node, cfg.DataDir = "orders", "a", filepath.Join(t.TempDir(), "data")
 	var addrs []string
+	host := loopback()
 	for range 5 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +44,7 @@ func loneConfig(t *testing.T) config.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.MySQL.Bind = "127.0.0.1"
+	cfg.MySQL.Bind = host
 	if cfg.MySQL.Port, err = strconv.Atoi(port); err != nil {
 		t.Fatal(err)
 	}

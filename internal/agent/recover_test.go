@@ -224,7 +224,7 @@ func lastLogger(t *testing.T) config.Config {
 	cfg.MySQL.BaseDir = "/nonexistent"
 	cfg.Members[0].Kind = cluster.KindLogger
 	for i := 1; i < len(cfg.Members); i++ {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 func TestSupersededNodeSaysWhatItHas(t *testing.T) {
 	cfg := lastLogger(t)
 	for _, addr := range []*string{&cfg.Members[0].Peer, &cfg.API.Listen} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
 		if err == nil {
 			*addr, err = l.Addr().String(), l.Close()
 		}
