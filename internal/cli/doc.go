@@ -3,16 +3,17 @@
 //
 // Results go to stdout, everything else to stderr. An error is one line that
 // begins with "quorate: "; a configuration with three mistakes makes three
-// lines. JSON output (--json) is an interface: fields are only added. With --json an
+// lines. Sizes, durations and times have the forms of package units. JSON output (--json) is an interface: fields are only added. With --json an
 // error is a JSON object on stdout, too, if nothing was printed there before.
 //
 // Exit codes:
 //
 //	0  success
-//	1  failure: the agent failed, nobody answers, …; quorate did-commit: it is
-//	   not committed, and never will be, and nothing else
-//	2  wrong usage, a bad configuration, or a request that can never be carried out
-//	   as it stands, such as one for a node that does not exist; nothing was done
+//	1  failure, or refused for now: the agent failed, nobody answers, …; quorate
+//	   did-commit: it is not committed, and never will be, and nothing else
+//	2  wrong usage, a bad configuration, a question without a person to answer it, or
+//	   a request that can never be carried out as it stands, such as one for a node
+//	   that does not exist; nothing was done
 //	3  quorate status: the cluster has no primary; a request that changes the
 //	   cluster: it has no leader, and nothing was done; quorate did-commit: it is
 //	   not known (yet), or nobody answers
