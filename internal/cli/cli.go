@@ -155,7 +155,7 @@ the agent's own account, and from the group in [control].
 Exit codes:
 
   0  success
-  1  failure, or refused for now: nothing was changed, unless the message says so
+  1  failure, or refused for now: nothing changed, unless the message says so
   2  wrong usage, a bad configuration, or a request that can never be
      carried out as it stands
   3  there is no primary, or no leader: nothing was done
