@@ -227,7 +227,11 @@ func (b *board) received(from cluster.NodeID, blob []byte) error {
 	defer b.mu.Unlock()
 	p := b.peers[from]
 	matters := p.status.Role != s.Role || p.status.Term != s.Term || p.status.LogState != s.LogState
+	was := p.status.Role
 	p.status, p.at = s, time.Now()
+	if from == b.seen.id && was == cluster.RolePrimary && s.Role != cluster.RolePrimary && s.Term == b.seen.status.Term {
+		b.seen.at = p.at // it was until now
+	}
 	if s.Role == cluster.RolePrimary && (from == b.seen.id || s.Term >= b.seen.status.Term) {
 		b.seen = primarySeen{id: from, name: s.Name, at: p.at, status: s}
 	}

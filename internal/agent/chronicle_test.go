@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -79,5 +80,35 @@ func TestChronicle(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestLastPrimarySign: a primary that says that it hands over was the primary until then;
+// what another term's primary says later is no sign of it.
+func TestLastPrimarySign(t *testing.T) {
+	a := &Agent{cfg: testConfig(t, t.TempDir())}
+	a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
+	from := a.cfg.ClusterMembers()[1].ID
+	say := func(role cluster.Role, term uint64) {
+		t.Helper()
+		blob, err := json.Marshal(cluster.NodeStatus{ID: from, Name: "b", Role: role, Term: term})
+		if err == nil {
+			err = a.board.received(from, blob)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-time.Hour)
+	say(cluster.RolePrimary, 7)
+	a.board.seen.at = long
+	say(cluster.RoleDemoting, 7)
+	if p := a.board.lastPrimary(); p.name != "b" || time.Since(p.at) > time.Minute {
+		t.Errorf("it handed over, and was seen last %v ago: %+v", time.Since(p.at), p)
+	}
+	a.board.seen.at = long
+	say(cluster.RoleReplica, 8)
+	if p := a.board.lastPrimary(); !p.at.Equal(long) {
+		t.Errorf("a replica was seen as the primary %v ago", time.Since(p.at))
 	}
 }

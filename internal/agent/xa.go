@@ -179,7 +179,7 @@ func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.Prep
 	if errors.Is(err, mysqld.ErrNoXA) {
 		return nil // its end is about to be committed
 	}
-	line := cluster.AuditEntry{At: now.Truncate(time.Millisecond), By: a.byItself(), What: what, Result: "ok"}
+	line := cluster.AuditEntry{At: now.Truncate(time.Millisecond), By: a.byItself(), What: what, Result: "done"}
 	if err == nil {
 		a.xa.rolledBack.Add(1)
 		a.logger.Warn(what)

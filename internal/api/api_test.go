@@ -100,25 +100,27 @@ func statusOf(role cluster.Role, mysqld cluster.MysqldState) cluster.Status {
 
 func TestHealthEndpoints(t *testing.T) {
 	for _, tc := range []struct {
-		role   cluster.Role
-		mysqld cluster.MysqldState
-		leader cluster.NodeID
-		want   string // the endpoints that say 200
+		role    cluster.Role
+		mysqld  cluster.MysqldState
+		leader  cluster.NodeID
+		want    string // the endpoints that say 200
+		stopped string
 	}{
-		{cluster.RolePrimary, cluster.MysqldRunning, 2, "/health /liveness /readiness /primary"},
-		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness /readiness /replica"},
-		{cluster.RoleLogger, cluster.MysqldNone, 2, "/health /liveness /readiness"},
-		{cluster.RoleReplica, cluster.MysqldRunning, 0, "/health /liveness"},
-		{cluster.RoleLogger, cluster.MysqldNone, 0, "/health /liveness"},
-		{cluster.RoleUnverified, cluster.MysqldRunning, 2, "/health /liveness"},
-		{cluster.RolePromoting, cluster.MysqldRunning, 2, "/health /liveness"},
-		{cluster.RoleErrant, cluster.MysqldRunning, 2, "/health /liveness"},
-		{cluster.RoleDemoting, cluster.MysqldStopping, 2, "/liveness"},
-		{cluster.RoleStarting, cluster.MysqldStarting, 2, "/liveness"},
-		{cluster.RoleFenced, cluster.MysqldStopped, 2, "/liveness"},
+		{cluster.RolePrimary, cluster.MysqldRunning, 2, "/health /liveness /readiness /primary", ""},
+		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness /readiness /replica", ""},
+		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness", "replication has stopped"},
+		{cluster.RoleLogger, cluster.MysqldNone, 2, "/health /liveness /readiness", ""},
+		{cluster.RoleReplica, cluster.MysqldRunning, 0, "/health /liveness", ""},
+		{cluster.RoleLogger, cluster.MysqldNone, 0, "/health /liveness", ""},
+		{cluster.RoleUnverified, cluster.MysqldRunning, 2, "/health /liveness", ""},
+		{cluster.RolePromoting, cluster.MysqldRunning, 2, "/health /liveness", ""},
+		{cluster.RoleErrant, cluster.MysqldRunning, 2, "/health /liveness", ""},
+		{cluster.RoleDemoting, cluster.MysqldStopping, 2, "/liveness", ""},
+		{cluster.RoleStarting, cluster.MysqldStarting, 2, "/liveness", ""},
+		{cluster.RoleFenced, cluster.MysqldStopped, 2, "/liveness", ""},
 	} {
 		st := statusOf(tc.role, tc.mysqld)
-		st.Nodes[1].Leader = tc.leader
+		st.Nodes[1].Leader, st.Nodes[1].ApplierStopped = tc.leader, tc.stopped
 		s := start(t, &fakeProvider{status: st})
 		var yes []string
 		for _, path := range []string{"/health", "/liveness", "/readiness", "/primary", "/replica"} {

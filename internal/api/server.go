@@ -186,8 +186,11 @@ func local(answer http.HandlerFunc) http.HandlerFunc {
 func isLogger(n cluster.NodeStatus) bool  { return n.Role == cluster.RoleLogger }
 func isPrimary(n cluster.NodeStatus) bool { return n.Role == cluster.RolePrimary }
 
-// isReplica: a replica without a leader is none, as nobody knows how old its data are.
-func isReplica(n cluster.NodeStatus) bool { return n.Role == cluster.RoleReplica && n.Leader != 0 }
+// isReplica: a replica without a leader is none, as nobody knows how old its data are,
+// nor is a replica that does not apply, whose data only get older.
+func isReplica(n cluster.NodeStatus) bool {
+	return n.Role == cluster.RoleReplica && n.Leader != 0 && n.ApplierStopped == ""
+}
 
 // self returns the answering node's own status; the zero value, which is
 // neither primary nor replica, if it is not there.
