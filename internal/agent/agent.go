@@ -468,6 +468,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	a.epoch.close()
 	a.killMysqld()
 	a.work.Wait()
+	a.keepHistory() // what came with the end; mysqld is gone, whatever this takes
 	stopNode()
 	err = errors.Join(err, node.Wait())
 	stopPeers()

@@ -33,38 +33,44 @@ type auditHead struct {
 
 // auditLog is the node's record of what operators did.
 type auditLog struct {
-	mu   sync.Mutex
 	node string // whose it is
 	path string
+	// files is held while the files are read or written, however long their disk takes.
+	files sync.Mutex
+	// mu guards what follows, and waits for no disk: statuses need it. It comes after files.
+	mu sync.Mutex
 	// last is the newest entry of the log of which there is a line: what is replayed
 	// at a start is not written again.
 	last uint64
 	// seqs are the highest numbers of the lines of each node.
 	seqs map[string]uint64
-	// appended counts the lines that this process has added.
-	appended uint64
 }
 
 // open reads how far the audit log of a node goes. Call it before anything else.
 func (a *auditLog) open(path, node string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.path, a.node, a.seqs = path, node, map[string]uint64{}
-	return a.each(func(l cluster.AuditEntry, head auditHead) {
-		a.last = max(a.last, l.Index, head.Index)
+	a.files.Lock()
+	defer a.files.Unlock()
+	a.path, a.node = path, node
+	last, seqs := uint64(0), map[string]uint64{}
+	err := a.each(func(l cluster.AuditEntry, head auditHead) {
+		last = max(last, l.Index, head.Index)
 		if l.Seq > 0 {
-			a.seqs[l.Node] = max(a.seqs[l.Node], l.Seq)
+			seqs[l.Node] = max(seqs[l.Node], l.Seq)
 		}
 		for node, seq := range head.Seqs {
-			a.seqs[node] = max(a.seqs[node], seq)
+			seqs[node] = max(seqs[node], seq)
 		}
 	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last, a.seqs = last, seqs
+	return err
 }
 
 // append adds lines durably, but for those that are there already.
 func (a *auditLog) append(lines ...cluster.AuditEntry) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.files.Lock()
+	defer a.files.Unlock()
 	lines, seqs, last := a.number(lines)
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -90,16 +96,10 @@ func (a *auditLog) append(lines ...cluster.AuditEntry) error {
 	if err := a.write(append(head, text.Bytes()...)); err != nil {
 		return fmt.Errorf("write the audit log: %w", err)
 	}
-	a.last, a.seqs = last, seqs
-	a.appended += uint64(len(lines))
-	return nil
-}
-
-// count says how many lines this process has added.
-func (a *auditLog) count() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.appended
+	a.last, a.seqs = last, seqs
+	return nil
 }
 
 // write appends to the file. A line that a crash has cut stays as it is, and the
@@ -146,8 +146,8 @@ func (a *auditLog) rotate(more int64) (first bool, err error) {
 // newest returns the last n lines, oldest first. What came from other nodes came
 // late, so the order is that of the times.
 func (a *auditLog) newest(n int) ([]cluster.AuditEntry, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.files.Lock()
+	defer a.files.Unlock()
 	lines, err := a.read()
 	slices.SortStableFunc(lines, func(a, b cluster.AuditEntry) int { return a.At.Compare(b.At) })
 	return lines[max(0, len(lines)-n):], err

@@ -80,7 +80,11 @@ func (a *Agent) copyLines(ctx context.Context, n cluster.NodeStatus, c copyOfLin
 	}
 	// Only its own: what it says of others is theirs to say.
 	lines = slices.DeleteFunc(lines, func(l cluster.AuditEntry) bool { return l.Node != n.Name || l.Index != 0 || l.Seq == 0 })
-	return c.log.append(lines...)
+	if err := c.log.append(lines...); err != nil {
+		return err
+	}
+	a.noteLastChange()
+	return nil
 }
 
 // controlSince answers another node's copyLines.
@@ -102,8 +106,8 @@ func (a *auditLog) seqOf(node string) uint64 {
 
 // since returns the oldest of this node's own lines behind a number.
 func (a *auditLog) since(seq uint64) ([]cluster.AuditEntry, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.files.Lock()
+	defer a.files.Unlock()
 	lines, err := a.read()
 	lines = slices.DeleteFunc(lines, func(l cluster.AuditEntry) bool { return l.Node != a.node || l.Seq <= seq })
 	return lines[:min(len(lines), auditCopyMax)], err

@@ -151,7 +151,7 @@ func (p provider) Status() cluster.Status {
 		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name, Nodes: sight.Nodes,
 		StateVersion: state.Version, Maintenance: state.Maintenance, Durability: state.Durability,
 		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),
-		RetainBytesMax: state.RetainBytesMax, Recovered: stillWithout(state), LastChange: p.lastChange(),
+		RetainBytesMax: state.RetainBytesMax, Recovered: stillWithout(state), LastChange: p.history.newest.Load(),
 	}
 	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
 		s.Primary = p.board.name(t.Node)

@@ -32,19 +32,14 @@ type historian struct {
 	leftAt time.Time
 	// caughtUp is what the newest promotion applied before it opened.
 	caughtUp atomic.Pointer[catchUpDone]
-	newest   atomic.Pointer[historyTail]
+	// newest is the newest change of the primary; nil = none is known.
+	newest atomic.Pointer[cluster.HistoryRow]
 }
 
 // catchUpDone is how much a promotion applied, and how long that took.
 type catchUpDone struct {
 	transactions int64
 	took         time.Duration
-}
-
-// historyTail is the newest change of the primary, of the log at a count of its lines.
-type historyTail struct {
-	appended uint64
-	change   *cluster.HistoryRow
 }
 
 // chronicled has what follows from one step of core written into history.log.
@@ -131,25 +126,19 @@ func (p primarySeen) what(now time.Time) string {
 	return fmt.Sprintf("%s was not heard for %s", p.name, now.Sub(p.at).Round(10*time.Millisecond))
 }
 
-// lastChange returns the newest change of the primary, nil = none is known.
-func (a *Agent) lastChange() *cluster.HistoryRow {
-	appended := a.state.history.count()
-	if tail := a.history.newest.Load(); tail != nil && tail.appended == appended {
-		return tail.change
-	}
+// noteLastChange looks for the newest change of the primary, after lines were added. It
+// waits for a disk, and a status must not.
+func (a *Agent) noteLastChange() {
 	lines, err := a.state.history.newest(historyRowsMax)
 	if err != nil {
 		a.logger.Warn("read the history", "error", err)
-		return nil
+		return
 	}
-	tail := &historyTail{appended: appended}
 	for _, row := range cluster.History(lines) {
 		if row.ChangesPrimary() {
-			tail.change = &row
+			a.history.newest.Store(&row)
 		}
 	}
-	a.history.newest.Store(tail)
-	return tail.change
 }
 
 // controlHistory answers what has happened, newest rows.

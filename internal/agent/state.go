@@ -49,6 +49,7 @@ type stateKeeper struct {
 	kept     cluster.StatePoint // as the file has it
 	outcomes []cluster.AuditEntry
 	lost     int
+	events   []cluster.AuditEntry // that wait for a line in the history
 	// signal has room for one: there is a change to be written.
 	signal chan struct{}
 }
@@ -129,8 +130,12 @@ func (k *stateKeeper) committed(o consensus.StateOutcome) {
 // not block.
 func (k *stateKeeper) note(line cluster.AuditEntry) {
 	k.mu.Lock()
-	if len(k.outcomes) < outcomesMax {
-		k.outcomes = append(k.outcomes, line)
+	queue := &k.outcomes
+	if line.Event != nil {
+		queue = &k.events
+	}
+	if len(*queue) < outcomesMax {
+		*queue = append(*queue, line)
 	} else {
 		k.lost++
 	}
@@ -150,7 +155,7 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 	lines, kept := k.outcomes, k.kept
 	k.outcomes, lost, k.lost = nil, k.lost, 0
 	k.mu.Unlock()
-	if err := k.appendLines(lines); err != nil {
+	if err := k.audit.append(lines...); err != nil {
 		k.mu.Lock()
 		k.outcomes = append(lines, k.outcomes...)
 		k.mu.Unlock()
@@ -173,18 +178,19 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 	return lost, nil
 }
 
-// appendLines adds each line to its log. Lines that are there already are left out, so
-// it may be tried again with all of them.
-func (k *stateKeeper) appendLines(lines []cluster.AuditEntry) error {
-	var events, actions []cluster.AuditEntry
-	for _, l := range lines {
-		if l.Event != nil {
-			events = append(events, l)
-		} else {
-			actions = append(actions, l)
-		}
+// writeHistory makes durable what waits for a line in the history, and tells whether
+// there was any. It is apart from write: nothing waits for the history.
+func (k *stateKeeper) writeHistory() (some bool, err error) {
+	k.mu.Lock()
+	events := k.events
+	k.events = nil
+	k.mu.Unlock()
+	if err = k.history.append(events...); err != nil {
+		k.mu.Lock()
+		k.events = append(events, k.events...)
+		k.mu.Unlock()
 	}
-	return errors.Join(k.audit.append(actions...), k.history.append(events...))
+	return len(events) > 0, err
 }
 
 func fileExists(path string) bool {
@@ -202,8 +208,9 @@ func (a *Agent) openState() error {
 		return err
 	}
 	if err := a.state.history.open(a.data.join(historyFile), a.self.Name); err != nil {
-		return err
+		a.logger.Warn("the history cannot be read: the node goes on without what it says", "error", err)
 	}
+	a.noteLastChange()
 	if _, err := a.state.write(a.state.point()); err != nil {
 		return err
 	}
@@ -256,7 +263,17 @@ func (a *Agent) keepState() {
 		a.logger.Warn("keep the cluster state: it is tried again", "error", err)
 	}
 	if lost > 0 {
-		a.logger.Warn("changes are missing in the audit log: too many came at once", "missing", lost)
+		a.logger.Warn("lines are missing in the audit log or the history: too many came at once", "missing", lost)
+	}
+}
+
+// keepHistory writes what waits for a line in the history.
+func (a *Agent) keepHistory() {
+	some, err := a.state.writeHistory()
+	if err != nil {
+		a.logger.Warn("keep the history: it is tried again", "error", err)
+	} else if some {
+		a.noteLastChange()
 	}
 }
 
@@ -274,9 +291,9 @@ func (a *Agent) runState(ctx context.Context) error {
 	for {
 		a.keepState()
 		a.endMaintenance(ctx)
+		a.keepHistory() // last: nothing waits for it
 		select {
 		case <-ctx.Done():
-			a.keepState() // the last lines
 			return nil
 		case <-ticker.C:
 		case <-a.state.signal:

@@ -282,3 +282,58 @@ func TestBoardShowsTheState(t *testing.T) {
 		t.Errorf("%+v, own version %d", n, *b.own().StateVersion)
 	}
 }
+
+// TestHistoryIsInNobodysWay: a history that cannot be written keeps neither the cluster
+// state nor the audit log from the disk, and no line is written twice; its lines are
+// there as soon as it can.
+func TestHistoryIsInNobodysWay(t *testing.T) {
+	dir := t.TempDir()
+	k := keeper(t, dir, false, 1)
+	path := filepath.Join(dir, historyFile)
+	if err := os.Mkdir(path, 0o700); err != nil { // no file can be written there
+		t.Fatal(err)
+	}
+	if err := k.history.open(path, "a"); err == nil {
+		t.Fatal("a directory is read as a history")
+	}
+	o, p := outcome(t, k.point().State, 5, 7)
+	k.committed(o)
+	k.note(cluster.AuditEntry{At: time.Now(), What: "elected", Event: &cluster.Event{Kind: cluster.EventLed, Term: 3}})
+	for range 3 {
+		if _, err := k.write(p); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.writeHistory(); err == nil {
+			t.Fatal("a history was written into a directory")
+		}
+	}
+	if got := k.point(); got.Index != 5 {
+		t.Errorf("the state is kept up to entry %d", got.Index)
+	}
+	if lines, err := k.audit.newest(10); err != nil || len(lines) != 1 {
+		t.Errorf("audit log: %+v, %v", lines, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if some, err := k.writeHistory(); err != nil || !some {
+		t.Errorf("%t, %v", some, err)
+	}
+	if lines, err := k.history.newest(10); err != nil || len(lines) != 1 || lines[0].Event.Term != 3 {
+		t.Errorf("history: %+v, %v", lines, err)
+	}
+}
+
+// TestStatusWaitsForNoDisk: how far the log of lines goes is told while its disk hangs.
+func TestStatusWaitsForNoDisk(t *testing.T) {
+	a := openAudit(t, filepath.Join(t.TempDir(), historyFile), "a")
+	a.files.Lock() // a write that does not come back
+	defer a.files.Unlock()
+	told := make(chan uint64, 1)
+	go func() { told <- a.seqOf("a") }()
+	select {
+	case <-told:
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for the disk")
+	}
+}

@@ -88,7 +88,7 @@ const (
 // Roles returns all roles.
 func Roles() []Role {
 	return []Role{RoleStarting, RoleUnverified, RoleReplica, RolePromoting, RolePrimary, RoleDemoting, RoleFenced, RoleErrant,
-		RoleLogger, RoleJoining, RoleRemoved}
+		RoleLogger, RoleForming, RoleJoining, RoleRemoved}
 }
 
 // MysqldState is the phase of a node's mysqld process.
