@@ -94,7 +94,7 @@ func TestStoppedApplier(t *testing.T) {
 	f.scenario(t, "DiskFull", func(t *testing.T, ctx context.Context) {
 		disk := f.faultDisksOf(t, "mysql", 0)[0]
 		if f.heal(t, ctx) == 0 {
-			f.must(t, ctx, 0, "switchover")
+			f.must(t, ctx, 0, "switchover", "--max-pause", "10s")
 		}
 		f.stopApplier(t, ctx, "No space left on device", func(int) (mend func()) {
 			f.setFaults(t, disk, full())

@@ -33,7 +33,7 @@ func (f *fixture) historyIsTold(t *testing.T, ctx context.Context) {
 	}
 	l.awaitAcks(t, ctx, 200)
 	f.heal(t, ctx)
-	f.must(t, ctx, first, "switchover", "--to", f.Name(first))
+	f.must(t, ctx, first, "switchover", "--to", f.Name(first), "--max-pause", "10s")
 	l.awaitAcks(t, ctx, 200)
 	f.heal(t, ctx)
 	third := 3 - first - second

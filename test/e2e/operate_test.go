@@ -214,7 +214,7 @@ func (f *fixture) maintained(t *testing.T, ctx context.Context) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, ctx, other, "switchover", "--to", f.Name(other))
+	f.must(t, ctx, other, "switchover", "--to", f.Name(other), "--max-pause", "10s")
 	load.awaitAcks(t, ctx, 50)
 	if now := f.heal(t, ctx); now != other {
 		t.Errorf("the primary is %s, not %s", f.Name(now), f.Name(other))

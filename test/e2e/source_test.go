@@ -217,7 +217,7 @@ func (s *sourced) switchover(t *testing.T, ctx context.Context) {
 	primary := s.heal(t, ctx)
 	load := s.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
-	s.must(t, ctx, primary, "switchover", "--to", s.Name(s.source))
+	s.must(t, ctx, primary, "switchover", "--to", s.Name(s.source), "--max-pause", "10s")
 	s.awaitFedBy(t, ctx, s.source, "")
 	load.awaitAcks(t, ctx, 50)
 	s.awaitLearner(t, ctx, s.source)
