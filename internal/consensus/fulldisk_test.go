@@ -240,3 +240,28 @@ func TestVoteOfAFullDiskIsKept(t *testing.T) {
 		})
 	}
 }
+
+// TestVoteWaitsForSpace: the disk does not even take the vote that comes while an entry
+// waits. Raft counts on it from then on, so it is stored with the space that comes back.
+func TestVoteWaitsForSpace(t *testing.T) {
+	v := startVoter(t)
+	v.step(v.entry(1))
+	receive(v, v.appended, "the answer to an entry")
+	v.copies.Store(true)
+	v.full.Store(true)
+	v.step(v.entry(2))
+	if err := receive(v, v.reports, "the full disk"); err == nil {
+		t.Fatal("there is space before there was none")
+	}
+	v.step(v.asked())
+	receive(v, v.refused, "a try to store the vote")
+	v.full.Store(false)
+	if err := receive(v, v.reports, "the space"); err != nil {
+		t.Fatalf("still full: %v", err)
+	}
+	if hs := v.node.cfg.Log.HardState(); hs.Term != 7 || hs.Vote != 2 {
+		t.Errorf("there is space, and %+v is stored", hs)
+	}
+	v.step(v.asked())
+	v.keeps(receive(v, v.granted, "the vote"))
+}

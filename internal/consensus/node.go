@@ -521,11 +521,15 @@ func sizeOf(m *pb.Message) (entries, bytes int) {
 // comes next.
 func (n *Node) append(ctx context.Context, batch []*pb.Message) (next []*pb.Message, err error) {
 	runs := AppendRuns(batch)
+	var waiting *FullDisk
 	for i, run := range runs {
 		err := n.appendRun(run)
 		if errors.Is(err, seglog.ErrFull) {
+			if waiting == nil {
+				waiting = NewFullDisk(n.cfg.Self, runs[i:])
+			}
 			var held []*pb.Message
-			held, err = n.waitForSpace(ctx, runs[i:], err)
+			held, err = n.waitForSpace(ctx, run, waiting, err)
 			next = append(next, held...)
 		}
 		if err != nil {
@@ -539,21 +543,26 @@ func (n *Node) appendRun(run AppendRun) error {
 	return n.cfg.Log.Append(run.Entries, run.Newest(n.cfg.Log.HardState()))
 }
 
-// waitForSpace tries the first of runs again until the disk has space for it;
-// FullDisk decides what goes on meanwhile. It returns the messages with entries
-// that have come, which are as many as raft lets be under way.
-func (n *Node) waitForSpace(ctx context.Context, runs []AppendRun, full error) (held []*pb.Message, err error) {
+// waitForSpace tries run again until the disk has space for it and for the newest term
+// and vote: raft counts on both. waiting decides what goes on meanwhile. It returns the
+// messages with entries that have come, which are as many as raft lets be under way.
+func (n *Node) waitForSpace(ctx context.Context, run AppendRun, waiting *FullDisk, full error) (held []*pb.Message, err error) {
 	n.full.Store(true)
 	n.cfg.OnFull(full)
-	waiting := NewFullDisk(n.cfg.Self, runs)
 	retry := time.NewTicker(fullRetryInterval)
 	defer retry.Stop()
+	appended := false
 	for votes := []*pb.Message(nil); ; {
 		err := n.storeVote(waiting)
 		if err == nil {
 			n.answer(votes)
 		} else if !errors.Is(err, seglog.ErrFull) {
 			return nil, err
+		}
+		if appended && err == nil {
+			n.full.Store(false)
+			n.cfg.OnFull(nil)
+			return held, nil
 		}
 		votes = nil // sent, or never: the disk did not even take them
 		select {
@@ -567,15 +576,14 @@ func (n *Node) waitForSpace(ctx context.Context, runs []AppendRun, full error) (
 			continue
 		case <-retry.C:
 		}
-		err = n.appendRun(runs[0])
-		if errors.Is(err, seglog.ErrFull) {
+		if appended {
 			continue
 		}
-		if err == nil {
-			n.full.Store(false)
-			n.cfg.OnFull(nil)
+		err = n.appendRun(run)
+		if err != nil && !errors.Is(err, seglog.ErrFull) {
+			return nil, err
 		}
-		return held, err
+		appended = err == nil
 	}
 }
 

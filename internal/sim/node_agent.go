@@ -272,9 +272,9 @@ func (a *agent) execute(t *task, e core.Effect) {
 		a.closeEpoch()
 	case core.Transfer:
 		a.stopServing(false)
-		a.loop.do(t, a.life.within(a.scope, electionTimeout), func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
+		a.loop.do(t, a.life.within(a.scope, a.n.timing.election), func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
 	case core.Resign:
-		a.loop.do(t, a.life.within(a.scope, electionTimeout), func(time.Duration) { a.group.Resign(e.Term) })
+		a.loop.do(t, a.life.within(a.scope, a.n.timing.election), func(time.Duration) { a.group.Resign(e.Term) })
 	default:
 		a.begin(e)
 	}

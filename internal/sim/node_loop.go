@@ -152,11 +152,11 @@ func (l *loop) takeTick() {
 
 // checkDisk reports a leader's log that does not answer.
 func (l *loop) checkDisk() {
-	now := l.a.n.now()
-	if l.writing == nil || l.full != nil || now-l.writingSince < electionTimeout || now < l.diskCheckAfter || !l.a.group.Role().Leading {
+	now, limit := l.a.n.now(), l.a.n.timing.election
+	if l.writing == nil || l.full != nil || now-l.writingSince < limit || now < l.diskCheckAfter || !l.a.group.Role().Leading {
 		return
 	}
-	l.diskCheckAfter = now + electionTimeout
+	l.diskCheckAfter = now + limit
 	l.a.onStalled(l.a.group.Role().Term, now-l.writingSince)
 }
 
@@ -320,6 +320,9 @@ func (l *loop) write() {
 func (l *loop) written() {
 	batch := l.writing
 	err := l.append()
+	if err == nil && l.full != nil {
+		err = l.storeVote()
+	}
 	if errors.Is(err, seglog.ErrFull) {
 		if l.full == nil {
 			l.full = consensus.NewFullDisk(l.a.n.id, l.runs)
@@ -368,15 +371,25 @@ func (l *loop) voteWhileFull() {
 		}
 	}
 	l.appends = held
-	if hs := l.full.Vote(l.a.log.HardState()); hs != nil {
-		if err := l.a.log.Append(nil, hs); errors.Is(err, seglog.ErrFull) {
-			return // the votes are not given
-		} else if err != nil {
-			l.a.n.w.fail("log", "n%d: store a vote on a full disk: %v", l.a.n.id, err)
-		}
-		l.a.n.durable.appended(consensus.AppendRun{HardState: hs})
+	if err := l.storeVote(); errors.Is(err, seglog.ErrFull) {
+		return // the votes are not given
+	} else if err != nil {
+		l.a.n.w.fail("log", "n%d: store a vote on a full disk: %v", l.a.n.id, err)
 	}
 	l.answer(votes)
+}
+
+// storeVote stores the term and vote of what waits for space.
+func (l *loop) storeVote() error {
+	hs := l.full.Vote(l.a.log.HardState())
+	if hs == nil {
+		return nil
+	}
+	if err := l.a.log.Append(nil, hs); err != nil {
+		return err
+	}
+	l.a.n.durable.appended(consensus.AppendRun{HardState: hs})
+	return nil
 }
 
 // answer sends responses of the log to peers.
