@@ -368,7 +368,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.data.checkLog(); err != nil {
 		return err
 	}
-	a.log, err = seglog.Open(a.logOptions(false))
+	a.log, err = openLog(ctx, a.logOptions(false))
 	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
 		if err := a.heal(ctx, err); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +22,10 @@ const (
 	healRetry = 500 * time.Millisecond
 	// healAskTimeout bounds the question to one peer whether it leads.
 	healAskTimeout = 3 * time.Second
+	// openAttempts is how often a log is opened that the disk does not give back,
+	// openRetry the pause in between.
+	openAttempts = 4
+	openRetry    = 2 * time.Second
 )
 
 // errUnhealable ends a node whose log no peer can heal.
@@ -47,6 +52,24 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 			return err
 		}
 		logger.Error("the log turned out to be damaged: starting again to heal it", "error", err)
+	}
+}
+
+// openLog opens the log. What the disk fails to read may be there a moment later: only
+// what cannot be read again and again is damage. A log that is healed takes no part in
+// Raft, and two of three at once would have no leader to heal from.
+func openLog(ctx context.Context, o seglog.Options) (*seglog.Log, error) {
+	for attempt := 1; ; attempt++ {
+		log, err := seglog.Open(o)
+		if attempt == openAttempts || !errors.Is(err, seglog.ErrCorrupt) || !errors.Is(err, syscall.EIO) {
+			return log, err
+		}
+		o.Logger.Warn("the disk cannot read the log: trying again", "attempt", attempt, "of", openAttempts, "error", err)
+		select {
+		case <-time.After(openRetry):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 

@@ -3,8 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
@@ -94,5 +99,88 @@ func TestHealBeginsBehindPurge(t *testing.T) {
 		if _, _, ok := h.leader(t.Context()); ok || h.copied != c.want {
 			t.Errorf("the peers' logs begin at %d, this ends at %d: the copy begins behind %d, want %d (a leader: %t)", c.first, last, h.copied, c.want, ok)
 		}
+	}
+}
+
+// TestLogIsOpenedAgain: a disk that fails for a moment makes no damaged log.
+func TestLogIsOpenedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		failures int  // of the disk; each spoils one attempt
+		flipped  bool // a bit
+		corrupt  bool
+		took     time.Duration
+	}{
+		{"sound", 0, false, false, 0},
+		{"twice", 2, false, false, 2 * openRetry},
+		{"for good", 1000, false, true, (openAttempts - 1) * openRetry},
+		{"wrong bytes", 0, true, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := vfs.NewMem()
+				failures := 0
+				o := seglog.Options{Dir: "log", Logger: slog.New(slog.DiscardHandler), FS: vfs.Wrap(mem, func(op vfs.Op, path string) error {
+					if op != vfs.OpRead || !strings.HasPrefix(filepath.Base(path), "quorate.") || failures == 0 {
+						return nil
+					}
+					failures--
+					return syscall.EIO
+				})}
+				log, err := seglog.Open(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range uint64(3) {
+					if err := log.Append([]seglog.Entry{{Index: i + 1, Term: 1}}, &seglog.HardState{Term: 1, Commit: i + 1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := log.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if c.flipped {
+					flip(t, mem)
+				}
+				failures = c.failures
+				began := time.Now()
+				log, err = openLog(t.Context(), o)
+				if took := time.Since(began); errors.Is(err, seglog.ErrCorrupt) != c.corrupt || took != c.took {
+					t.Fatalf("after %v, want %v: %v", took, c.took, err)
+				}
+				if c.corrupt {
+					return
+				}
+				if log == nil || log.LastIndex() != 3 {
+					t.Fatalf("%v: %v", log, err)
+				}
+				if err := log.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// flip changes a byte in the first segment.
+func flip(t *testing.T, mem *vfs.Mem) {
+	t.Helper()
+	names, err := mem.List("log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, "quorate.") {
+			continue
+		}
+		f, err := mem.OpenReadWrite("log/" + name)
+		if err == nil {
+			_, err = f.WriteAt([]byte{0xff}, 1)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
 }

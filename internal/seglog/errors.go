@@ -61,6 +61,9 @@ type CorruptError struct {
 	Index uint64
 	// Detail says what is wrong.
 	Detail string
+	// Err is what the disk said instead of giving the bytes back; nil = it gave
+	// them back, and they are wrong.
+	Err error
 }
 
 // Error implements error.
@@ -68,5 +71,10 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%v: file %s, offset %d, index %d: %s", ErrCorrupt, e.File, e.Offset, e.Index, e.Detail)
 }
 
-// Unwrap makes errors.Is(err, ErrCorrupt) true.
-func (e *CorruptError) Unwrap() error { return ErrCorrupt }
+// Unwrap makes errors.Is(err, ErrCorrupt) true, and of an error of the disk, too.
+func (e *CorruptError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrCorrupt}
+	}
+	return []error{ErrCorrupt, e.Err}
+}

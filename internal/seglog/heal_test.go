@@ -137,6 +137,48 @@ func TestUnreadableSectorIsDamage(t *testing.T) {
 	}
 }
 
+// TestReadThatFailsOnce: a disk that fails for a moment is said to have failed, wherever
+// that is. It tears no tail: what was acknowledged stays.
+func TestReadThatFailsOnce(t *testing.T) {
+	disk := vfs.NewMem()
+	options := smallOptions(disk)
+	l := mustOpen(t, options)
+	for i := uint64(1); i <= 8; i++ {
+		mustAppend(t, l, &HardState{Term: 1, Commit: i - 1}, Entry{Index: i, Term: 1, Type: raftNormal + 1, Data: make([]byte, 3000)})
+	}
+	// The last entry takes more than a read.
+	mustAppend(t, l, nil, Entry{Index: 9, Term: 1, Type: raftNormal + 1, Data: make([]byte, 2*windowBytes)})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(1); ; n++ {
+		failed := false
+		once := vfs.FailNth(n, syscall.EIO, func(op vfs.Op, name string) bool { return op == vfs.OpRead })
+		options.FS = vfs.Wrap(disk.CrashClone(1), func(op vfs.Op, name string) error {
+			err := once(op, name)
+			failed = failed || err != nil
+			return err
+		})
+		l, err := Open(options)
+		if err == nil {
+			if l.LastIndex() != 9 {
+				t.Fatalf("read %d failed: the log ends at %d", n, l.LastIndex())
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		} else if !errors.Is(err, syscall.EIO) {
+			t.Fatalf("read %d failed: %v", n, err)
+		}
+		if !failed {
+			if n < 10 {
+				t.Fatalf("only %d reads", n)
+			}
+			return
+		}
+	}
+}
+
 // TestHealCrashes: a crash at any moment of the healing leaves a log that is
 // damaged as before, being healed, or healed.
 func TestHealCrashes(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"syscall"
 
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
@@ -224,7 +225,7 @@ func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
 	}
 	// A stage was durable before its file became a segment: that has no tail.
 	if s.problem != nil && (!isLast || h.staged) {
-		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error()}
+		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
 	}
 	if isLast && !h.staged {
 		if err := r.judgeTail(h, s, w); err != nil {
@@ -255,12 +256,15 @@ func (r *recovered) fits(h *segmentHeader) bool {
 // that cannot be read is corruption wherever it is, also in the zeros: what it held
 // is not known.
 func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
+	if errors.Is(s.problem, syscall.EIO) { // it may read well by now: that makes it no torn write
+		return &CorruptError{File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
+	}
 	if s.problem != nil {
 		durable, nonZeroEnd, err := h.searchBehind(w, s.end)
 		if errors.Is(err, errDamage) { // a sector that cannot be read is no torn write: that one reads well
 			return &CorruptError{
 				File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h),
-				Detail: fmt.Sprintf("behind its last valid record: %v", err),
+				Detail: fmt.Sprintf("behind its last valid record: %v", err), Err: err,
 			}
 		}
 		if err != nil {
@@ -278,7 +282,7 @@ func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
 	r.lastGroupAt = s.durable
 	b, err := w.bytes(s.durable, s.end-s.durable)
 	if errors.Is(err, errDamage) {
-		return &CorruptError{File: segmentName(h.first), Offset: s.durable, Detail: fmt.Sprintf("read the last group once more: %v", err)}
+		return &CorruptError{File: segmentName(h.first), Offset: s.durable, Detail: fmt.Sprintf("read the last group once more: %v", err), Err: err}
 	}
 	if err != nil {
 		return fmt.Errorf("read last group: %w", err)

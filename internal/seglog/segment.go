@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"syscall"
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/gtid"
@@ -203,7 +204,7 @@ func (h *segmentHeader) searchBehind(w *window, damage int64) (durable, nonZeroE
 				continue
 			}
 			event, err := w.bytes(at+int64(start), r.eventBytes())
-			if errors.Is(err, errDamage) {
+			if errors.Is(err, errDamage) && !errors.Is(err, syscall.EIO) {
 				continue
 			}
 			if err != nil {
@@ -238,7 +239,7 @@ func readSegment(fs vfs.FS, dir, name string, withGTIDs bool) (h *segmentHeader,
 		h, err = parseSegmentHeader(w)
 	}
 	if errors.Is(err, errDamage) {
-		err = &CorruptError{File: name, Detail: err.Error()}
+		err = &CorruptError{File: name, Detail: err.Error(), Err: err}
 	}
 	if err == nil {
 		s, err = h.scanRecords(w, w.size, withGTIDs)
