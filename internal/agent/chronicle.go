@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -138,6 +139,7 @@ func (c *chronicle) noteLeft(why string, tell func(cluster.Event)) {
 	if c.served == 0 {
 		return
 	}
-	tell(cluster.Event{Kind: cluster.EventLeft, Term: c.served, Why: cmp.Or(c.asked, why), Planned: c.asked != ""})
+	tell(cluster.Event{Kind: cluster.EventLeft, Term: c.served, Why: cmp.Or(c.asked, why), Planned: c.asked != "",
+		Deposed: c.asked == "" && strings.HasPrefix(why, "lost leadership of term")})
 	c.served, c.asked = 0, ""
 }

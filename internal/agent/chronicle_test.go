@@ -18,7 +18,7 @@ func TestChronicle(t *testing.T) {
 	elected := stepped{in: core.RaftChanged{Term: 7, Leading: true}, before: core.PhaseReplica, after: core.PhaseCatchingUp}
 	opened := cluster.Event{Kind: cluster.EventPrimary, Term: 7}
 	left := func(why string, planned bool) cluster.Event {
-		return cluster.Event{Kind: cluster.EventLeft, Term: 7, Why: why, Planned: planned}
+		return cluster.Event{Kind: cluster.EventLeft, Term: 7, Why: why, Planned: planned, Deposed: why == "lost leadership of term 7"}
 	}
 	for _, tc := range []struct {
 		name  string
@@ -110,5 +110,32 @@ func TestLastPrimarySign(t *testing.T) {
 	say(cluster.RoleReplica, 8)
 	if p := a.board.lastPrimary(); !p.at.Equal(long) {
 		t.Errorf("a replica was seen as the primary %v ago", time.Since(p.at))
+	}
+}
+
+// TestNoWritesSince: a primary that looked well and acknowledged nothing is found by its
+// last transaction; a plan begins when it is told, and an idle cluster misses nothing.
+func TestNoWritesSince(t *testing.T) {
+	sign := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name    string
+		commit  time.Duration // after the sign; 1 h: none is known
+		planned bool
+		want    time.Duration
+	}{
+		{"writes until the end", 100 * time.Millisecond, false, 100 * time.Millisecond},
+		{"its mysqld stood still", -4 * time.Second, false, -4 * time.Second},
+		{"a switchover", -400 * time.Millisecond, true, 0},
+		{"a switchover under load", 3 * time.Millisecond, true, 3 * time.Millisecond},
+		{"nobody writes", -2 * time.Minute, false, 0},
+		{"not known", time.Hour, false, 0},
+	} {
+		h := historian{sign: sign, commit: sign.Add(tc.commit)}
+		if tc.commit == time.Hour {
+			h.commit = time.Time{}
+		}
+		if got := h.noWritesSince(tc.planned).Sub(sign); got != tc.want {
+			t.Errorf("%s: since %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }

@@ -198,7 +198,11 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 		if errors.Is(err, seglog.ErrFull) {
 			a.logger.Error("the log's disk has no room for a large transaction: it is abandoned with this mysqld, without an OK", "error", err)
 		}
-		a.mail.doubt(core.Doubt{Incarnation: e.incarnation, Reason: fmt.Sprintf("the tap ended: %v", err)})
+		reason := fmt.Sprintf("the tap ended: %v", err)
+		if errors.Is(err, mysqlwire.ErrTapClosed) {
+			reason = "mysqld ended, or it closed the tap's connection"
+		}
+		a.mail.doubt(core.Doubt{Incarnation: e.incarnation, Reason: reason})
 	}
 }
 

@@ -207,7 +207,7 @@ func (a *Agent) watchProcess(p *mysqld.Process) {
 	a.watchSpace(p)
 	reason := "mysqld ended"
 	if err := p.ExitError(); err != nil {
-		reason = fmt.Sprintf("mysqld ended: %v", err)
+		reason = err.Error()
 	}
 	a.logger.Warn("mysqld is gone", "pid", p.PID(), "incarnation", p.Incarnation(), "reason", reason)
 	a.mysqldGone()

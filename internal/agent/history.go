@@ -23,11 +23,12 @@ const (
 // caughtUp is core's goroutine's.
 type historian struct {
 	chronicle *chronicle
-	// sign is the newest sign of an old primary, as of when this node was elected,
-	// and seen what had become of that node.
-	sign time.Time
-	from string
-	seen string
+	// sign is the newest sign of an old primary, as of when this node was elected, commit
+	// when the newest transaction was committed (zero = not known), and seen what had
+	// become of that node.
+	sign, commit time.Time
+	from         string
+	seen         string
 	// leftAt is when this node was the primary last.
 	leftAt time.Time
 	// caughtUp is what the newest promotion applied before it opened.
@@ -54,8 +55,8 @@ func (a *Agent) chronicled(s stepped) {
 			h.leftAt = s.now
 		case cluster.EventPrimary:
 			e.From, e.Why = h.from, h.seen
-			if !h.sign.IsZero() {
-				e.NoWritesMs = max(1, s.now.Sub(h.sign).Milliseconds())
+			if since := h.noWritesSince(e.Planned); !since.IsZero() {
+				e.NoWritesMs = max(1, s.now.Sub(since).Milliseconds())
 			}
 			if c := h.caughtUp.Swap(nil); c != nil {
 				e.AppliedTransactions, e.AppliedMs = c.transactions, c.took.Milliseconds()
@@ -74,11 +75,13 @@ func (a *Agent) tellHistory(e cluster.Event) {
 func (a *Agent) lookBack() {
 	h := &a.history
 	p := a.board.lastPrimary()
-	h.sign, h.from, h.seen = p.at, p.name, p.what(time.Now())
-	for _, at := range []time.Time{h.leftAt, a.lag.newestAt()} {
-		if at.After(h.sign) {
-			h.sign = at
-		}
+	h.sign, h.from, h.seen, h.commit = p.at, p.name, p.what(time.Now()), time.Time{}
+	if h.leftAt.After(h.sign) {
+		h.sign = h.leftAt
+	}
+	// What comes without a primary was committed long ago: the log is read at a start.
+	if at := a.lag.newestAt(); !h.sign.IsZero() && at.Sub(h.sign) < 2*gossipInterval {
+		h.commit = at
 	}
 	if h.from == "" && !h.leftAt.IsZero() {
 		h.from = a.self.Name
@@ -90,6 +93,20 @@ func (a *Agent) lookBack() {
 			}
 		}
 	}
+}
+
+// idleAfter is how long nothing was committed on a cluster in which nobody writes.
+const idleAfter = time.Minute
+
+// noWritesSince says since when no write can have been acknowledged; zero = it is not
+// known. A primary may look well and acknowledge nothing, so the newest transaction
+// counts; but not before a plan, which begins when the old primary says so, nor where
+// nobody writes.
+func (h *historian) noWritesSince(planned bool) time.Time {
+	if h.commit.After(h.sign) || !planned && !h.commit.IsZero() && h.sign.Sub(h.commit) < idleAfter {
+		return h.commit
+	}
+	return h.sign
 }
 
 // primarySeen is the newest sign of another node as the primary.

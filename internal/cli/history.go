@@ -33,8 +33,9 @@ long no write was acknowledged, what the new primary applied before it opened, a
 why. Every node has every line, in history.log in its data directory; what happened
 on others comes within seconds, and after a node was away.
 
-"No writes" counts from the newest sign of the old primary: the last transaction that
-it committed, or its last status. On an idle cluster nobody may have missed anything.
+"No writes" counts from the last transaction that was committed, or, where nobody has
+written for a minute, from the last status of the old primary. After a restart of the
+node it is as exact as the log: to a second.
 
 --json prints one object per line.`,
 		Example: `  quorate history

@@ -38,6 +38,8 @@ type Event struct {
 	Why string `json:"why,omitempty"`
 	// Planned: an operator wanted it.
 	Planned bool `json:"planned,omitempty"`
+	// Deposed, of EventLeft: it lost leadership, and the others know better why.
+	Deposed bool `json:"deposed,omitempty"`
 
 	// The rest is of EventPrimary. From is who was the primary before, as far as
 	// this node knew.
@@ -120,7 +122,7 @@ func History(lines []AuditEntry) []HistoryRow {
 			end = left[before.Event.Term].Event
 		}
 		row.What = changeOf(row, *l.Event, end)
-		if end != nil {
+		if end != nil && (!end.Deposed || row.Why == "") {
 			row.Why = cmp.Or(end.Why, row.Why)
 		}
 		rows = append(rows, row)

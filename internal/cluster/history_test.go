@@ -31,6 +31,9 @@ func TestHistory(t *testing.T) {
 		{"its own word counts for more, and may come last", []AuditEntry{
 			opened(1, "a", 1), opened(5, "b", 3), line(9, "a", Event{Kind: EventLeft, Term: 1, Why: "mysqld ended: signal: killed"}),
 		}, []HistoryRow{row(1, HistoryFirst, "", "a", 1, "seen by a"), row(5, HistoryFailover, "a", "b", 3, "mysqld ended: signal: killed")}},
+		{"it knows only that it lost leadership", []AuditEntry{
+			opened(1, "a", 1), opened(5, "b", 3), line(9, "a", Event{Kind: EventLeft, Term: 1, Deposed: true, Why: "lost leadership of term 1"}),
+		}, []HistoryRow{row(1, HistoryFirst, "", "a", 1, "seen by a"), row(5, HistoryFailover, "a", "b", 3, "seen by b")}},
 		{"an operator moved it", []AuditEntry{
 			opened(1, "a", 1), line(4, "a", Event{Kind: EventLeft, Term: 1, Planned: true, Why: "switchover by ann@db1"}), opened(5, "b", 2),
 		}, []HistoryRow{row(1, HistoryFirst, "", "a", 1, "seen by a"), row(5, HistorySwitchover, "a", "b", 2, "switchover by ann@db1")}},

@@ -329,7 +329,7 @@ func (f *fixture) recoverTakenBack(t *testing.T, ctx context.Context) {
 	f.recoverAlone(t, ctx, apart, primary, other)
 	atOnce(t, []int{primary, other}, f.KillBoth)
 	for _, i := range []int{primary, other} {
-		f.must(t, ctx, apart, "node", "rebuild", f.Name(i))
+		f.must(t, ctx, apart, "node", "rebuild", f.Name(i), "--yes")
 	}
 	f.MendAll()
 	for _, i := range []int{primary, other} {
@@ -362,7 +362,7 @@ func (f *fixture) recoverTakenBack(t *testing.T, ctx context.Context) {
 		if err := os.RemoveAll(f.DataDir(i)); err != nil {
 			t.Fatal(err)
 		}
-		f.must(t, ctx, primary, "node", "rebuild", f.Name(i))
+		f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
 		if err := f.Start(ctx, i); err != nil {
 			t.Fatal(err)
 		}
