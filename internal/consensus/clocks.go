@@ -10,8 +10,11 @@ import (
 // memory) may not see that in CLOCK_BOOTTIME: many give the guest its old counter back.
 // Its lease would outlive the promises that it rests on. No clock of the guest is sure to
 // show it. What sets the wall clock right afterwards does (the hypervisor's time service
-// in the guest, NTP): where it has gained half an election timeout on the boot clock, no
-// lease is believed but by a round that begins after that.
+// in the guest, NTP). So a lease ends on both clocks, each counted from the round that it
+// rests on: however often the machine stood still since then, and for however short a
+// time, a wall clock that is right has seen all of it. That is sound without a threshold.
+// Nothing is lost where the wall clock is stepped forward by less than the lease has left.
+// Slewing is no step: Linux gives both clocks the same rate.
 
 // BootTime is the clock of all leases: it goes on while the machine sleeps
 // and nobody can set it.
@@ -24,33 +27,40 @@ func readClock(id int32) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// clocks are what the two clocks say at a moment.
+// clocks are what the two clocks say at a moment, or a time limit on each.
 type clocks struct{ boot, wall time.Duration }
 
-func readClocks() clocks { return clocks{boot: BootTime(), wall: readClock(unix.CLOCK_REALTIME)} }
-
-// ahead is by how much the wall clock is before the boot clock.
-func (c clocks) ahead() time.Duration { return c.wall - c.boot }
-
-// stood tells whether the machine may have stood still since the wall clock was ahead
-// by as much as before. One that was set back says nothing.
-func (c clocks) stood(before, electionTimeout time.Duration) bool {
-	return c.ahead()-before > electionTimeout/2
+// readClocks reads the wall clock first. If the goroutine is held up in between, the moment
+// is that of the wall clock, and the boot clock seems to be late by as much: a lease that
+// holds by what was read held at that moment, and a round seems to be older than it is.
+func readClocks() clocks {
+	wall := time.Now().UnixNano()
+	return clocks{wall: time.Duration(wall), boot: BootTime()}
 }
 
-// watchClocks ends the lease after a standstill. It is the loop's.
+func (c clocks) add(d time.Duration) clocks { return clocks{boot: c.boot + d, wall: c.wall + d} }
+
+// before tells whether neither clock has reached its limit.
+func (c clocks) before(until clocks) bool { return c.boot < until.boot && c.wall < until.wall }
+
+// watchClocks has the next round count from now on both clocks, and ends a lease that
+// is over by the wall clock alone. It is the loop's.
 func (n *Node) watchClocks(now clocks) {
-	before := time.Duration(n.ahead.Load())
-	if now.stood(before, n.cfg.ElectionTimeout) {
+	n.group.ahead = now.wall - now.boot
+	if until := n.group.lease.until; now.boot < until.boot && !now.before(until) {
 		n.group.Distrust()
-		n.lease.Store(0)
-		n.cfg.Logger.Warn("the wall clock was set forward, or this machine stood still: no lease is believed until the next round", "by", now.ahead()-before)
+		n.publishLease()
+		n.cfg.Logger.Warn("the wall clock was set forward, or this machine stood still: no lease is believed until the next round",
+			"by", n.group.ahead-(until.wall-until.boot))
 	}
-	n.ahead.Store(int64(now.ahead())) // after the lease: who reads the new one finds no old lease
+}
+
+// publishLease lets Leads see the group's lease.
+func (n *Node) publishLease() {
+	if until := n.group.lease.until; until != *n.lease.Load() {
+		n.lease.Store(&until)
+	}
 }
 
 // leads is Leads at a moment.
-func (n *Node) leads(now clocks) bool {
-	before := time.Duration(n.ahead.Load()) // before the lease
-	return int64(now.boot) < n.lease.Load() && !now.stood(before, n.cfg.ElectionTimeout)
-}
+func (n *Node) leads(now clocks) bool { return now.before(*n.lease.Load()) }

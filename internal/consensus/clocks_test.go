@@ -8,19 +8,27 @@ import (
 
 // TestClockStandsStillOverARound: the boot clock stands still while a round's answers are
 // on their way. Where the wall clock is set right afterwards the lease is not believed,
-// also by what comes before the next tick; the next round brings it back.
+// also before the next tick. Short standstills since one round count together. The next
+// round brings the lease back.
 func TestClockStandsStillOverARound(t *testing.T) {
 	w := newWorld(t, 3)
 	w.node(1).g.campaign()
 	w.settle()
 	w.run(time.Second)
 	g := w.node(1).g
-	n := &Node{cfg: Config{ElectionTimeout: time.Second, Logger: slog.New(slog.DiscardHandler)}, group: g}
+	n := &Node{cfg: Config{Logger: slog.New(slog.DiscardHandler)}, group: g}
+	n.lease.Store(&clocks{})
 	at := func(set time.Duration) clocks { return clocks{boot: w.now, wall: 1000*time.Hour + w.now + set} }
 	tick := func(set time.Duration) {
 		t.Helper()
 		n.watchClocks(at(set))
-		n.lease.Store(int64(g.LeaseUntil()))
+		n.publishLease()
+	}
+	round := func(set time.Duration) {
+		t.Helper()
+		tick(set)
+		w.run(testHeartbeat * testTick)
+		n.publishLease()
 	}
 	wants := func(what string, set time.Duration, want bool) {
 		t.Helper()
@@ -28,20 +36,31 @@ func TestClockStandsStillOverARound(t *testing.T) {
 			t.Errorf("%s: leads is %t, want %t", what, got, want)
 		}
 	}
-	n.ahead.Store(int64(at(0).ahead()))
-	tick(0)
+	round(0)
+	left := g.LeaseUntil() - w.now
 	wants("in order", 0, true)
 	wants("set back by an hour", -time.Hour, true)
-	wants("set forward a little", 400*time.Millisecond, true)
+	wants("set forward by less than the lease has left", left-1, true)
+	wants("set forward by all that the lease has left", left, false)
+
+	short := left * 5 / 9 // two of them are too long
+	tick(short)
+	wants("after a short standstill", short, true)
+	tick(2 * short)
+	wants("after two, without a round in between", 2*short, false)
+	round(2 * short)
+	wants("after another round", 2*short, true)
+	round(3 * short)
+	wants("after two, with a round in between", 3*short, true)
+
 	g.startRound() // then the machine is stopped for ten seconds
 	const stood = 10 * time.Second
 	wants("before the next tick", stood, false)
-	tick(stood)
-	wants("after it", stood, false)
 	w.settle() // the answers of before
-	n.lease.Store(int64(g.LeaseUntil()))
+	n.publishLease()
 	wants("with the answers of before", stood, false)
-	w.run(testHeartbeat * testTick)
 	tick(stood)
+	wants("after the tick", stood, false)
+	round(stood)
 	wants("after another round", stood, true)
 }

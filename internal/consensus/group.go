@@ -141,6 +141,7 @@ type Group struct {
 	heldHeader  entry.Header
 
 	lease lease
+	ahead time.Duration // by how much the wall clock was before the boot clock at the last tick
 	// now is the time of the newest call that came with one.
 	now time.Duration
 	// barriers are this leader's own, asked for before it knew what is committed.
@@ -536,7 +537,7 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 	if !g.role.Leading || g.role.Term != term {
 		return
 	}
-	g.transferredTerm, g.lease.until = g.role.Term, 0
+	g.transferredTerm, g.lease.until = g.role.Term, clocks{}
 	g.storage.send(func() { g.rn.TransferLeader(uint64(id)) })
 	g.observe()
 }
@@ -550,7 +551,7 @@ func (g *Group) Resign(term uint64) {
 	if !g.role.Leading || g.role.Term != term {
 		return
 	}
-	g.lease.until = 0
+	g.lease.until = clocks{}
 	self := uint64(g.cfg.Self)
 	next := g.role.Term + 1
 	_ = g.rn.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: &self, To: &self, Term: &next})

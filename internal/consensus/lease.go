@@ -34,7 +34,7 @@ func Promise(tick time.Duration, electionTicks int) time.Duration {
 
 // lease is what a leader knows of its own. It is of one term.
 type lease struct {
-	until time.Duration
+	until clocks
 	// rounds are those that wait for a majority, seq is the number of the newest one
 	// that there ever was.
 	rounds       []round
@@ -45,7 +45,7 @@ type lease struct {
 
 type round struct {
 	seq    uint64
-	sentAt time.Duration
+	sentAt clocks
 }
 
 // promise is what a node has answered in a term: to which round last, and the shortest
@@ -59,8 +59,8 @@ type promise struct {
 // end forgets all but the number of the last round: an answer may still come.
 func (l *lease) end() { *l = lease{seq: l.seq, promises: map[uint64]promise{}} }
 
-// LeaseUntil is the time until which this node may serve as the leader; 0 = not.
-func (g *Group) LeaseUntil() time.Duration { return g.lease.until }
+// LeaseUntil is the boot time until which this node may serve as the leader; 0 = not.
+func (g *Group) LeaseUntil() time.Duration { return g.lease.until.boot }
 
 // promise is what this node promises.
 func (g *Group) promise() time.Duration { return Promise(g.cfg.Tick, g.cfg.ElectionTicks) }
@@ -72,13 +72,13 @@ func (g *Group) startRound() {
 	if len(l.rounds) == roundsMax {
 		l.rounds = slices.Delete(l.rounds, 0, 1)
 	}
-	l.rounds = append(l.rounds, round{seq: l.seq, sentAt: g.now})
+	l.rounds = append(l.rounds, round{seq: l.seq, sentAt: clocks{boot: g.now, wall: g.now + g.ahead}})
 	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, l.seq)) // its heartbeats go out at once
 }
 
 // Distrust ends the lease and takes no answer to a round of before for it: this machine
 // may have stood still.
-func (g *Group) Distrust() { g.lease.until, g.lease.rounds = 0, nil }
+func (g *Group) Distrust() { g.lease.until, g.lease.rounds = clocks{}, nil }
 
 // stamp puts the newest round into a leader's heartbeat, and this node's promise into
 // an answer to one.
@@ -133,7 +133,9 @@ func (g *Group) extendLease() {
 			lasts = min(lasts, p.lasts)
 		}
 	}
-	l.until = max(l.until, l.rounds[n-1].sentAt+lasts)
+	if until := l.rounds[n-1].sentAt.add(lasts); until.boot > l.until.boot {
+		l.until = until
+	}
 	l.rounds = slices.Delete(l.rounds, 0, n)
 }
 

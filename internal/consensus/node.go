@@ -100,9 +100,7 @@ type Node struct {
 	cfg   Config
 	group *Group
 	role  atomic.Pointer[RoleState]
-	lease atomic.Int64 // boot-time nanoseconds
-	// ahead is by how much the wall clock was before the boot clock at the last tick.
-	ahead atomic.Int64
+	lease atomic.Pointer[clocks] // until then; never nil
 
 	messages  chan *pb.Message
 	responses chan []*pb.Message // of the append goroutine; see runAppend
@@ -155,7 +153,8 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.group = g
-	n.ahead.Store(int64(readClocks().ahead()))
+	n.lease.Store(&clocks{})
+	n.watchClocks(readClocks())
 	n.role.Store(&RoleState{Term: cfg.Log.HardState().Term})
 	return n, nil
 }
@@ -207,7 +206,7 @@ func (n *Node) TransferTo(ctx context.Context, term uint64, id cluster.NodeID) {
 	done := make(chan struct{})
 	n.do(ctx, func(time.Duration) {
 		n.group.TransferTo(term, id)
-		n.lease.Store(int64(n.group.LeaseUntil()))
+		n.publishLease()
 		close(done)
 	})
 	select {
@@ -321,7 +320,7 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 		switch r := recover().(type) {
 		case nil:
 		case readFailure:
-			n.lease.Store(0)
+			n.lease.Store(&clocks{})
 			err = r.err
 		default:
 			panic(r)
@@ -336,11 +335,12 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 		}
 		select {
 		case <-ctx.Done():
-			n.lease.Store(0)
+			n.lease.Store(&clocks{})
 			return nil
 		case <-ticker.C:
-			n.watchClocks(readClocks())
-			n.group.Tick(BootTime())
+			now := readClocks()
+			n.watchClocks(now)
+			n.group.Tick(now.boot)
 			n.acks.Store(n.group.Acks())
 			n.checkDisk()
 		case m := <-n.messages:
@@ -419,10 +419,10 @@ func (n *Node) drainReady(ctx context.Context) error {
 	for {
 		out, ok := n.group.Ready()
 		if !ok {
-			n.lease.Store(int64(n.group.LeaseUntil()))
+			n.publishLease()
 			return nil
 		}
-		n.lease.Store(int64(n.group.LeaseUntil()))
+		n.publishLease()
 		if len(out.Send) > 0 {
 			n.cfg.Send(out.Send)
 		}
