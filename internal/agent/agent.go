@@ -117,8 +117,9 @@ type Agent struct {
 	// oldBytes is how large what is below old/ is, by directory: while the node joins
 	// the joiner's, then runOld's.
 	oldBytes map[string]int64
-	// promised is what promise.json said at the start.
-	promised time.Duration
+	// promised is what promise.json said at the start; promiseNoted: it says so now.
+	promised     time.Duration
+	promiseNoted bool
 	// leaderless counts the looks of runMembers without a leader.
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
@@ -359,9 +360,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := a.heard.load(a.data.join(heardFile)); err != nil {
-		return err
-	}
+	a.heard.load(a.data.join(heardFile), a.logger)
 	if err := a.openMembers(ctx); err != nil {
 		return err
 	}
@@ -384,7 +383,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openState(); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
-	if a.promised, err = a.data.promises(a.cfg.Raft.ElectionTimeout); err != nil {
+	if a.promised, a.promiseNoted, err = a.data.promises(a.cfg.Raft.ElectionTimeout, a.logger); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
 	a.node, err = consensus.New(consensus.Config{

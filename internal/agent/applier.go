@@ -62,13 +62,15 @@ type catchUpWatch struct {
 	progress     string
 }
 
-// observe takes what applyProgress says and tells whether it has got on.
+// observe takes what applyProgress says and tells whether it has got on since the look
+// before.
 func (w *catchUpWatch) observe(progress string, now time.Time) bool {
 	if w.progress == progress {
 		return false
 	}
+	first := w.progress == ""
 	w.progress, w.moved = progress, now
-	return true
+	return !first
 }
 
 // String says how it is, for the status.

@@ -54,7 +54,7 @@ func TestCatchUpWatch(t *testing.T) {
 			moved    bool
 			says     string
 		}{
-			{"u:1-5, work 7", true, "catching up for 1s"},
+			{"u:1-5, work 7", false, "catching up for 1s"},
 			{"u:1-5, work 9", true, "catching up for 2s"},
 			{"u:1-5, work 9", false, "catching up for 3s"},
 			{"u:1-5, work 9", false, "catching up for 4s, at a standstill for 2s"},

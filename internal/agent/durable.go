@@ -180,6 +180,11 @@ func (a *Agent) takeDurable(ctx context.Context, p *mysqld.Process, serverUUID s
 		return false, err
 	}
 	xa := a.xa.follow(serverUUID, a.mark.of(serverUUID).Index)
+	if xa != nil {
+		if err := a.xa.read(ctx, a.reader(), min(held.Index, a.node.Committed().Mark().Index)); err != nil {
+			return false, err
+		}
+	}
 	m, ok, err := replay.NewMark(a.reader(), held, xa)
 	if err != nil {
 		return false, fmt.Errorf("find mysqld's durable mark in the log: %w", err)

@@ -3,8 +3,8 @@ package agent
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -38,20 +38,21 @@ type heardNeeds struct {
 	need map[cluster.NodeID]heardNeed
 }
 
-// load reads them. Call it before anything else. What is damaged is of no use.
-func (h *heardNeeds) load(path string) error {
+// load reads them. Call it before anything else. They are a hint: what cannot be read
+// is warned of, and the members say it again.
+func (h *heardNeeds) load(path string, logger *slog.Logger) {
 	h.path, h.need = path, map[cluster.NodeID]heardNeed{}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &h.need)
 	}
 	if err != nil {
-		return fmt.Errorf("read what members need: %w", err)
+		logger.Warn("what members need of the log cannot be read: it is begun anew", "file", path, "error", err)
+		h.need = map[cluster.NodeID]heardNeed{}
 	}
-	if err := json.Unmarshal(b, &h.need); err != nil {
-		return fmt.Errorf("%s is damaged: remove it, the node makes a new one: %w", path, err)
-	}
-	return nil
 }
 
 // note keeps what the nodes but one say, durably if that is news.

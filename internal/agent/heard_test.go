@@ -1,9 +1,9 @@
 package agent
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,9 +23,7 @@ func TestHeardNeeds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), heardFile)
 	restarted := func() *heardNeeds {
 		h := &heardNeeds{}
-		if err := h.load(path); err != nil {
-			t.Fatal(err)
-		}
+		h.load(path, slog.New(slog.DiscardHandler))
 		return h
 	}
 	h := restarted()
@@ -63,10 +61,19 @@ func TestHeardNeeds(t *testing.T) {
 	if diff := cmp.Diff([]cluster.NodeStatus{silent}, restarted().fill(with(""), []cluster.NodeStatus{silent})); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.load(path); err == nil || !strings.Contains(err.Error(), "is damaged: remove it") {
-		t.Errorf("damaged: %v", err)
+	for _, damaged := range []string{"{", `{"2": {"log_first": 3}, "3": 1}`, ""} {
+		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h := restarted()
+		if diff := cmp.Diff([]cluster.NodeStatus{silent}, h.fill(with(""), []cluster.NodeStatus{silent})); diff != "" || len(h.need) != 0 {
+			t.Errorf("damaged as %q (-want +got):\n%s", damaged, diff)
+		}
+		if err := h.note(1, []cluster.NodeStatus{self, b}); err != nil {
+			t.Fatal(err)
+		}
+		if len(restarted().need) != 1 {
+			t.Errorf("damaged as %q: what is heard since is not kept", damaged)
+		}
 	}
 }

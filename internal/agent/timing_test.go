@@ -6,19 +6,21 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/core"
 )
 
 // TestPromisesOutliveTheAgent: after a restart with a shorter election timeout the
 // longer one counts, until it is over.
 func TestPromisesOutliveTheAgent(t *testing.T) {
-	d := &dataDir{path: t.TempDir()}
+	d, quiet := &dataDir{path: t.TempDir()}, slog.New(slog.DiscardHandler)
 	start := func(own, want time.Duration) {
 		t.Helper()
-		if got, err := d.promises(own); err != nil || got != want {
+		if got, noted, err := d.promises(own, quiet); err != nil || got != want || !noted {
 			t.Errorf("a start with %v: what was promised is %v, %v; want %v", own, got, err, want)
 		}
 	}
@@ -30,11 +32,69 @@ func TestPromisesOutliveTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(time.Second, 2*time.Second)
-	if err := os.WriteFile(d.join(promiseFile), []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
+	for _, damaged := range []string{"{", "{}", `{"election_timeout_ns": -1}`, `{"election_timeout_ns": 60000000001}`} {
+		if err := os.WriteFile(d.join(promiseFile), []byte(damaged), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		start(time.Second, config.ElectionTimeoutMax)
+		if b, err := os.ReadFile(d.join(promiseFile)); err != nil || !strings.Contains(string(b), ": 60000000000\n") {
+			t.Errorf("damaged as %s, it is written anew as %s, %v", damaged, b, err)
+		}
 	}
-	if _, err := d.promises(time.Second); err == nil || !strings.Contains(err.Error(), "promise.json is damaged: remove it once no agent has run here for a minute") {
-		t.Errorf("a damaged file: %v", err)
+}
+
+// TestPromiseOnAFullDisk: a disk that takes nothing ends no agent, unless what it has
+// would promise less than the configuration; what is not noted is, once it can be.
+func TestPromiseOnAFullDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		file    string // "" = none
+		want    time.Duration
+		refused bool
+	}{
+		"none":    {"", 2 * time.Second, false},
+		"longer":  {`{"election_timeout_ns": 5000000000}`, 5 * time.Second, false},
+		"damaged": {"{", config.ElectionTimeoutMax, false},
+		"shorter": {`{"election_timeout_ns": 1000000000}`, 0, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &Agent{data: &dataDir{path: t.TempDir()}, logger: slog.New(slog.DiscardHandler)}
+			a.cfg.Raft.ElectionTimeout = 2 * time.Second
+			path := a.data.join(promiseFile)
+			if c.file != "" {
+				if err := os.WriteFile(path, []byte(c.file), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			full := path + ".tmp" // where it is written first
+			if err := os.Mkdir(full, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			a.promised, a.promiseNoted, err = a.data.promises(2*time.Second, a.logger)
+			if a.promised != c.want && !c.refused || (err != nil) != c.refused {
+				t.Fatalf("%s: %v, %v", name, a.promised, err)
+			}
+			if c.refused {
+				return
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- a.runPromise(t.Context()) }()
+			time.Sleep(a.promised + 3*promiseRetry + time.Second)
+			select {
+			case err := <-ended:
+				t.Fatalf("%s: it ends with %v while the disk is full", name, err)
+			default:
+			}
+			if err := os.Remove(full); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), ": 2000000000\n") {
+				t.Errorf("%s: in the end it has %s, %v", name, b, err)
+			}
+		})
 	}
 }
 

@@ -41,7 +41,8 @@ type xaWatch struct {
 // watchedXA is an XA transaction that is prepared.
 type watchedXA struct {
 	replay.PreparedXA
-	// seen is when this agent saw it first: the clock that At is of may be wrong.
+	// seen is when this agent saw it first, by its monotonic clock: the clock that At is
+	// of may be wrong.
 	seen time.Time
 }
 
@@ -49,10 +50,10 @@ func (x watchedXA) age(now time.Time) time.Duration {
 	return max(0, now.Sub(x.At)).Truncate(time.Second)
 }
 
-// overdue tells whether it has been prepared for too long, and was named for long
-// enough; ageMax 0 = it never is.
+// overdue tells whether it has been prepared for too long, by its own time and by what
+// this agent has seen of it; ageMax 0 = it never is.
 func (x watchedXA) overdue(now time.Time, ageMax time.Duration) bool {
-	return ageMax > 0 && x.age(now) > ageMax && now.Sub(x.seen) >= xaAlarm
+	return ageMax > 0 && x.age(now) > ageMax && now.Sub(x.seen) >= ageMax
 }
 
 // follow returns what follows the log's XA transactions behind a durable mark; nil:
@@ -65,6 +66,19 @@ func (w *xaWatch) follow(serverUUID string, mark uint64) *replay.Prepared {
 		w.prepared, w.serverUUID = replay.NewPrepared(mark+1), serverUUID
 	}
 	return w.prepared
+}
+
+// read looks at the log up to an index, and goes on there the next time where ctx ends.
+func (w *xaWatch) read(ctx context.Context, log replay.CommittedLog, through uint64) error {
+	for {
+		done, err := w.prepared.ReadSome(log, through)
+		if done || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("look for XA transactions: %w", err)
+		}
+	}
 }
 
 // note takes what is prepared now.
@@ -150,9 +164,12 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
 	if a.xa.prepared == nil {
 		return nil
 	}
-	if err := a.xa.prepared.Read(a.reader(), a.node.Committed().Mark().Index); err != nil {
+	// Not further than mysqld is: what has its end beyond that would have to be kept.
+	applied := min(a.board.own().Applied, a.node.Committed().Mark().Index)
+	if err := a.xa.read(ctx, a.reader(), applied); err != nil {
 		return err
 	}
+	a.xa.prepared.Forget(applied)
 	now, ageMax := time.Now(), a.cfg.MySQL.XAPreparedMaxAge
 	a.xa.note(a.xa.prepared.Open(), now)
 	failed := ""

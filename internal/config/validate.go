@@ -30,9 +30,9 @@ const (
 	// 10 s makes "failover in about a second" meaningless.
 	heartbeatMin = 10 * time.Millisecond
 	heartbeatMax = 10 * time.Second
-	// electionTimeoutMax bounds how long a cluster may be without a primary
+	// ElectionTimeoutMax bounds how long a cluster may be without a primary
 	// before anybody tries to become one.
-	electionTimeoutMax = time.Minute
+	ElectionTimeoutMax = time.Minute
 
 	// A segment is a valid binlog file, and mysqld makes none above 1 GiB; one
 	// below 1 MiB would be all headers and renames.
@@ -252,8 +252,8 @@ func (c Config) validateTiming(l *problemList) {
 		checkDuration(l, "mysql.xa_prepared_max_age", c.MySQL.XAPreparedMaxAge, xaPreparedMaxAgeMin, xaPreparedMaxAgeMax)
 	}
 	checkDuration(l, "router.hold_timeout", c.Router.HoldTimeout, 0, holdTimeoutMax)
-	if e := c.Raft.ElectionTimeout; e > electionTimeoutMax {
-		l.add("raft.election_timeout", "raft.election_timeout %s is too long: at most %s", units.Duration(e), units.Duration(electionTimeoutMax))
+	if e := c.Raft.ElectionTimeout; e > ElectionTimeoutMax {
+		l.add("raft.election_timeout", "raft.election_timeout %s is too long: at most %s", units.Duration(e), units.Duration(ElectionTimeoutMax))
 	} else if e < cluster.ElectionHeartbeatsMin*c.Raft.Heartbeat {
 		l.add("raft.election_timeout",
 			"raft.election_timeout %s is less than %d times raft.heartbeat %s: raise it to at least %s, or lower the heartbeat",

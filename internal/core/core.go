@@ -41,6 +41,10 @@ type Node struct {
 	// promoteBy is when the promotion under way has taken too long; progress
 	// puts it off.
 	promoteBy time.Duration
+	// still counts the promotion timeouts in which a catch-up got nowhere, since
+	// Progress or a new mysqld, while stillAt was what it had applied.
+	still   int
+	stillAt uint64
 	// servesBy is when a leader that does not even promote its mysqld has to
 	// look for another one; 0 = it does not lead.
 	servesBy time.Duration
@@ -157,6 +161,7 @@ func (n *Node) Step(in Input) []Effect {
 		}
 		n.fencedBy = in.Reason
 	case Progress:
+		n.still = 0
 		if n.phase == PhaseCatchingUp && !n.othersAreFurther() {
 			n.promoteBy = n.now + n.cfg.PromotionTimeout
 		}
@@ -275,7 +280,7 @@ func (n *Node) done(in Done) {
 			return
 		}
 		n.phase, n.incarnation = PhaseUnverified, in.Incarnation
-		n.retryAt, n.startedAt = 0, n.now
+		n.retryAt, n.startedAt, n.still = 0, n.now, 0
 	case Judge:
 		if n.phase == PhaseJudging {
 			n.begin(PhaseTapping, Effect{Kind: OpenTap, Term: n.term})
@@ -387,6 +392,23 @@ func (n *Node) replicateAgain(why string) {
 	}
 }
 
+// stillMax is for how many promotion timeouts a catch-up may get nowhere before what
+// hangs is set up anew.
+const stillMax = 3
+
+// standsStill counts a promotion timeout, and tells whether the catch-up got nowhere
+// in so many.
+func (n *Node) standsStill() bool {
+	if n.phase != PhaseCatchingUp {
+		return false
+	}
+	if n.own.Applied != n.stillAt {
+		n.still = 0
+	}
+	n.still, n.stillAt = n.still+1, n.own.Applied
+	return n.still >= stillMax
+}
+
 // tooLate ends a promotion that got no further within its limit.
 func (n *Node) tooLate() {
 	why := fmt.Sprintf("promotion got no further for %s in phase %s", n.cfg.PromotionTimeout, n.phase)
@@ -397,8 +419,14 @@ func (n *Node) tooLate() {
 	switch {
 	case n.phase == PhaseOpening:
 		n.fence(why)
+	case n.standsStill():
+		n.still = 0
+		n.giveUp(why)
+		if n.phase == PhaseReplica {
+			n.phase = PhaseUnverified
+		}
 	case n.phase == PhaseCatchingUp && n.replicaBinlog && !others:
-		// To kill it would throw away what it has applied, for nobody.
+		// To kill it would throw away what it is at, for nobody.
 		n.reason, n.promoteBy = why, n.now+n.cfg.PromotionTimeout
 	default:
 		n.giveUp(why)

@@ -36,7 +36,8 @@
 //   - From OpenWrites on, mysqld may have sessions that wait for an ACK, so the
 //     only ways out are CloseWrites (proof that nothing waits) and KillMysqld
 //     (I6). Before OpenWrites mysqld is read-only and simply replicates again;
-//     while it catches up it never ceased to, and what it is at is not begun anew.
+//     while it catches up it never ceased to, and what it is at is not begun anew
+//     unless it stands still for three promotion timeouts.
 //   - A term has one epoch and, after a transfer was asked for, no lease. A
 //     leader that has to promote itself in such a term resigns first.
 //   - A promotion that finds prepared XA transactions (XAPending) kills mysqld

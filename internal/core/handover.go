@@ -161,10 +161,11 @@ func (p Peer) asFarAs(applied uint64, lag time.Duration) bool {
 }
 
 // othersAreFurther tells whether a node that was not asked lately has applied more than
-// this one: it must not wait until this one has as much.
+// this one: it must not wait until this one has as much. Lags say nothing here: inside
+// of one transaction they grow, and a peer's is older than the own.
 func (n *Node) othersAreFurther() bool {
 	best, ok := n.candidate()
-	return ok && n.askedAt(best.ID) == 0 && !n.own.asFarAs(best.Applied, best.Lag)
+	return ok && n.askedAt(best.ID) == 0 && best.Applied > n.own.Applied
 }
 
 // lacksLog tells whether a node has to be sent much before it can win: raft gives

@@ -156,11 +156,9 @@ func mustMark(t *rapid.T, l life, xa *Prepared, guess, n uint64) Mark {
 	return m
 }
 
-// TestMarkAdvancesBesideXA: with some XA transaction prepared at any time the mark
-// follows, right in front of the oldest; also where mysqld, restarted, lacks that one
-// and is about to get it again.
-func TestMarkAdvancesBesideXA(t *testing.T) {
-	const n = 60 // transaction i prepares XID i; i+1, a row; i+2 ends the XID before
+// xaLog is a log of n entries with some XA transaction prepared at any time: transaction
+// i prepares XID i/3; i+1 is a row; i+2 ends the XID before.
+func xaLog(n int) *fakeLog {
 	does := func(i uint64) change {
 		switch xid := byte(i / 3); i % 3 {
 		case 0:
@@ -174,7 +172,15 @@ func TestMarkAdvancesBesideXA(t *testing.T) {
 	for i := range counts {
 		counts[i] = 1
 	}
-	log, xa := buildLog(counts, does), NewPrepared(1)
+	return buildLog(counts, does)
+}
+
+// TestMarkAdvancesBesideXA: with some XA transaction prepared at any time the mark
+// follows, right in front of the oldest; also where mysqld, restarted, lacks that one
+// and is about to get it again.
+func TestMarkAdvancesBesideXA(t *testing.T) {
+	const n = 60
+	log, xa := xaLog(n), NewPrepared(1)
 	for i := uint64(8); i <= n; i += 3 { // it has just ended i/3-1, and i-2 prepares i/3
 		executed := upTo(i)
 		executed.Subtract(numbers(i - 2))

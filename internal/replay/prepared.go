@@ -40,34 +40,65 @@ func NewPrepared(from uint64) *Prepared {
 
 // Read looks at the entries up to an index, all committed.
 func (p *Prepared) Read(log CommittedLog, through uint64) error {
+	for {
+		if done, err := p.ReadSome(log, through); done || err != nil {
+			return err
+		}
+	}
+}
+
+// ReadSome goes on with Read, by 1 MiB of the log or one entry; done=false: there is more.
+func (p *Prepared) ReadSome(log CommittedLog, through uint64) (done bool, err error) {
 	// A log that was copied begins behind what was prepared and ended.
 	p.next = max(p.next, log.FirstIndex())
 	if p.next > through {
-		return nil
+		return true, nil
 	}
-	err := eachTransaction(log, p.next, through, func(tx transaction) error {
-		xid, prepares, err := tx.prepares(log)
-		if err != nil {
-			return err
+	found, ok, err := log.ReadCommitted(p.next, readBytesMax)
+	if err == nil && !ok {
+		err = fmt.Errorf("entry %d is not committed", p.next)
+	}
+	for _, e := range found {
+		if err != nil || e.Index > through {
+			break
 		}
-		if prepares {
-			at, err := tx.written()
-			p.open[xid] = PreparedXA{XID: xid, Index: tx.index, At: at}
-			return err
+		if err = entryTransactions(e, func(tx transaction) error { return p.look(log, tx) }); err == nil {
+			p.next = e.Index + 1
 		}
-		xid, ends, err := tx.ends()
-		if xa, found := p.open[xid]; ends && found {
-			xa.end = tx.index
-			p.ended = append(p.ended, xa)
-			delete(p.open, xid)
-		}
-		return err
-	})
+	}
 	if err != nil {
-		return fmt.Errorf("look for XA transactions: %w", err)
+		return false, fmt.Errorf("look for XA transactions: %w", err)
 	}
-	p.next = through + 1
-	return nil
+	return p.next > through, nil
+}
+
+// look notes what a transaction prepares or ends.
+func (p *Prepared) look(log CommittedLog, tx transaction) error {
+	xid, prepares, err := tx.prepares(log)
+	if err != nil {
+		return err
+	}
+	if prepares {
+		at, err := tx.written()
+		p.open[xid] = PreparedXA{XID: xid, Index: tx.index, At: at}
+		return err
+	}
+	xid, ends, err := tx.ends()
+	if xa, found := p.open[xid]; ends && found {
+		xa.end = tx.index
+		p.ended = append(p.ended, xa)
+		delete(p.open, xid)
+	}
+	return err
+}
+
+// Forget lets go of what no later mark asks for, where mysqld has applied all up to an
+// index: none looks for its witness further back.
+func (p *Prepared) Forget(applied uint64) {
+	if applied > witnessEntriesMax {
+		p.asked = max(p.asked, applied-witnessEntriesMax)
+	}
+	p.ended = slices.DeleteFunc(p.ended, func(xa PreparedXA) bool { return xa.end <= p.asked })
 }
 
 // Open returns what is prepared at the end of what was read, the oldest first.
@@ -89,7 +120,7 @@ func (p *Prepared) before(at uint64) uint64 {
 		return 0
 	}
 	p.asked = at
-	p.ended = slices.DeleteFunc(p.ended, func(xa PreparedXA) bool { return xa.end <= at })
+	p.Forget(0)
 	oldest := uint64(math.MaxUint64)
 	for _, xa := range p.open {
 		oldest = min(oldest, xa.Index)

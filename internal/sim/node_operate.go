@@ -255,7 +255,9 @@ func (a *agent) waitApplied(t *task, sc *scope) error {
 			looks++
 			if count := executed.Count(); count != before {
 				before = count
-				a.input(core.Progress{})
+				if looks > 1 {
+					a.input(core.Progress{})
+				}
 			}
 			io, applier, failed := p.ReplicaRunning()
 			if failed != "" {
