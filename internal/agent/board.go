@@ -53,7 +53,7 @@ func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 	b.members = b.state.Members
 	b.named.Store(new(b.state.Members))
 	b.self = cluster.NodeStatus{
-		ID: self.ID, Name: self.Name, Kind: self.Kind, Peer: self.Peer, Reachable: true,
+		ID: self.ID, Name: self.Name, Kind: self.Kind, Weight: self.Weight, Peer: self.Peer, Reachable: true,
 		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
 		Router: cfg.Router.ReadWrite, AgentVersion: version,
 		Heartbeat: cfg.Raft.Heartbeat, ElectionTimeout: cfg.Raft.ElectionTimeout,

@@ -24,10 +24,14 @@ func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
 // outlook says how many failures are survived, and what a failover would take. A
 // primary tells all nodes: what it hears of decides, not what they do.
 func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
-	if _, member := memberOf(s.State, a.self.ID); !member {
+	role := a.board.own().Role
+	if _, member := memberOf(s.State, a.self.ID); !member || role == cluster.RoleRemoved || role == cluster.RoleJoining {
 		return nil, nil // not yet, or not any more: it knows old members
 	}
 	quorum := s.Quorum()
+	if role == cluster.RoleForming {
+		quorum.Start = nil // a majority would not do: all must start
+	}
 	if s.Primary == "" {
 		return &quorum, nil
 	}

@@ -67,3 +67,34 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 		t.Errorf("no member any more: %+v", st.Quorum)
 	}
 }
+
+// TestNoQuorumOutside: a node that takes no part does not advise whom to start.
+func TestNoQuorumOutside(t *testing.T) {
+	a := openLone(t)
+	state := cluster.NewState([]cluster.Member{
+		{ID: a.self.ID, Name: a.self.Name, Kind: cluster.KindFull, Weight: 5},
+		{ID: 98, Name: "b", Kind: cluster.KindFull, Weight: 5}, {ID: 99, Name: "c", Kind: cluster.KindFull, Weight: 5},
+	})
+	state.Version = 1
+	a.board.setState(state)
+	for _, role := range []cluster.Role{cluster.RoleRemoved, cluster.RoleJoining} {
+		a.board.setRole(role, "")
+		if st := (provider{a}).Status(); st.Quorum != nil {
+			t.Errorf("%s: %+v", role, st.Quorum)
+		}
+	}
+	a.board.setRole(cluster.RoleForming, "")
+	if q := (provider{a}).Status().Quorum; q == nil || len(q.Running) != 0 || q.Survives != -1 || len(q.Start) != 0 {
+		t.Errorf("forming: %+v", q)
+	}
+}
+
+// TestWeightBeforeTheFirstState: a node knows its own from its configuration.
+func TestWeightBeforeTheFirstState(t *testing.T) {
+	cfg := loneConfig(t)
+	cfg.Members[0].Weight = 7
+	a := loneAgent(t, cfg)
+	if got := self(provider{a}.Status()).Weight; got != 7 {
+		t.Errorf("weight %d", got)
+	}
+}

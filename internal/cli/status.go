@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,8 +41,8 @@ LOG is the number of the last entry in a node's log, and how many committed
 entries it lacks. LAG is the age of the oldest committed transaction that its
 mysqld lacks; "unknown" while the node has no leader or no running mysqld.
 
-Exit code 0 if there is a primary, 3 if there is none, 1 if the agent does not
-answer.`,
+Exit code 0 if there is a primary, 3 if there is none or the node does not know of
+one, 1 if the agent does not answer.`,
 		Example: `  quorate status
   quorate status --watch --config node.toml
   quorate status --addr 10.0.0.2:7401 --json`,
@@ -145,7 +146,7 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 		return fmt.Errorf("print status: %w", err)
 	}
 	if st.Primary == "" {
-		return &exitError{exitNoPrimary, errors.New("the cluster has no primary")}
+		return &exitError{exitNoPrimary, errors.New(cmp.Or(selfOf(st).Role.Outside(), "the cluster has no primary"))}
 	}
 	return nil
 }
@@ -220,7 +221,11 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 // statusReasons are sentences: what there is to say of a node beside its row.
 func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	switch {
+	case n.Name == st.Self && n.Role.Outside() != "":
+		n.Reason = "" // it is above the table
 	case n.Reachable:
+	case n.Role == "" && selfOf(st).Role.Outside() != "":
+		return nil // who is outside hears of nobody
 	case n.Role == "":
 		return []string{"never heard from it"}
 	default:
@@ -246,6 +251,14 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 // primaryLines say who the primary is and what failures are survived, or what it takes
 // to have one again.
 func primaryLines(st cluster.Status, colour bool) string {
+	outside := outsideText(selfOf(st))
+	if st.Primary == "" && outside != "" {
+		line := fmt.Sprintf("cluster %s, node %s: %s", st.Cluster, st.Self, outside)
+		if colour {
+			line = "\x1b[" + nodeColour(selfOf(st)) + "m" + line + "\x1b[0m"
+		}
+		return line + "\n"
+	}
 	if st.Primary == "" {
 		line := "NO PRIMARY"
 		if !st.NoPrimarySince.IsZero() {
@@ -262,6 +275,9 @@ func primaryLines(st cluster.Status, colour bool) string {
 		return line + "\n"
 	}
 	line := fmt.Sprintf("cluster %s, primary %s, as node %s sees it\n", st.Cluster, st.Primary, st.Self)
+	if outside != "" {
+		line += outside + "\n"
+	}
 	if st.Quorum != nil {
 		line += st.Quorum.String() + "\n"
 	}
@@ -269,6 +285,25 @@ func primaryLines(st cluster.Status, colour bool) string {
 		line += st.Failover.String() + "\n"
 	}
 	return line
+}
+
+// selfOf is the status of the node that was asked.
+func selfOf(st cluster.Status) cluster.NodeStatus {
+	for _, n := range st.Nodes {
+		if n.Name == st.Self {
+			return n
+		}
+	}
+	return cluster.NodeStatus{}
+}
+
+// outsideText says that a node takes no part in the cluster, and why; "" = it does.
+func outsideText(n cluster.NodeStatus) string {
+	text := n.Role.Outside()
+	if text != "" && n.Reason != "" {
+		text += ": " + oneLine(n.Reason)
+	}
+	return text
 }
 
 // eventsText says that events exist and are not run; "" = there are none.

@@ -42,3 +42,34 @@ if a's mysqld dies, b takes over in ≈ 0.3 s; if a's agent or host dies, no wri
 		t.Errorf("it is not red: %q", head(true))
 	}
 }
+
+// TestStatusOfANodeOutside: a node that takes no part in the cluster says why, and
+// nothing of a quorum, which it cannot judge.
+func TestStatusOfANodeOutside(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		role            cluster.Role
+		reason, primary string
+		want            string
+	}{
+		{cluster.RoleRemoved, "it was\nremoved", "", "cluster orders, node a: this node is not in the cluster: it was removed\n"},
+		{cluster.RoleJoining, "", "", "cluster orders, node a: this node joins the cluster\n"},
+		{cluster.RoleJoining, "log, 3 s left", "b", "cluster orders, primary b, as node a sees it\nthis node joins the cluster: log, 3 s left\n"},
+		{cluster.RoleForming, "node b has not answered", "",
+			"cluster orders, node a: the cluster forms, all its initial members must start: node b has not answered\n"},
+	} {
+		st := cluster.Status{Cluster: "orders", Self: "a", Primary: c.primary, Nodes: []cluster.NodeStatus{
+			{ID: 1, Name: "a", Kind: cluster.KindFull, Role: c.role, Reason: c.reason, Reachable: true, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull},
+		}}
+		if c.primary == "" { // an older agent tells of it
+			st.Quorum = &cluster.Quorum{Voters: []string{"a", "b", "c"}, Needed: 2, Survives: -1, Start: [][]string{{"b", "c"}}}
+		}
+		head, table, _ := strings.Cut(statusTable(st, false), "\nNODE")
+		if d := cmp.Diff(c.want, head); d != "" || strings.Contains(table, "\n\n") {
+			t.Errorf("%s (-want +got):\n%s\nthe reason is said once: %s", c.role, d, table)
+		}
+		if text := statusTable(st, true); c.primary == "" && !strings.HasPrefix(text, "\x1b["+nodeColour(st.Nodes[0])+"mcluster orders, node a: ") {
+			t.Errorf("%s: no colour: %q", c.role, text)
+		}
+	}
+}

@@ -88,7 +88,7 @@ func (s Sight) seat(m Member, n NodeStatus) seat {
 		st.away, st.startable = "is not heard of", true
 	case n.LogState != "" && n.LogState != LogOK:
 		st.away = "has a log that is " + string(n.LogState)
-	case n.Role == RoleJoining || n.Role == RoleRemoved || n.Leaving:
+	case n.Role.Outside() != "" || n.Leaving:
 		st.away = "is " + string(n.Role)
 	}
 	st.runs = st.away == ""
@@ -300,6 +300,20 @@ func subsets(of seats, k int) func(yield func(seats) bool) {
 			}
 		}
 	}
+}
+
+// Outside says what it means that a node has a role in which it takes no part in the
+// cluster: what it hears of others says nothing about their quorum. "" = it takes part.
+func (r Role) Outside() string {
+	switch r {
+	case RoleRemoved:
+		return "this node is not in the cluster"
+	case RoleJoining:
+		return "this node joins the cluster"
+	case RoleForming:
+		return "the cluster forms, all its initial members must start"
+	}
+	return ""
 }
 
 // without returns what has to be back before writes go on, once a node with its agent
