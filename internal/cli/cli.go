@@ -3,11 +3,13 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,8 +90,9 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer, deps Dep
 	if !began {
 		code = exitUsage
 	}
-	if isSet(cmd, "json") && !out.written { // who reads JSON gets some
-		_ = printJSON(stdout, newFailure(cmd, err, code)) // stderr has it, too
+	if (isSet(cmd, "json") || !began && wantsJSON(cmd, args)) && !out.written { // who reads JSON gets some
+		// In one line, also where the results are one object a line. stderr has it, too.
+		_ = json.NewEncoder(stdout).Encode(newFailure(cmd, err, code))
 	}
 	for _, e := range config.Problems(err) {
 		for line := range strings.Lines(e.Error()) {
@@ -119,7 +122,7 @@ type failure struct {
 	// Code is what the agent calls it; "" = no agent has answered.
 	Code     control.Code `json:"code,omitempty"`
 	ExitCode int          `json:"exit_code"`
-	// Possible is false for a dry run.
+	// Possible is false for a dry run that the agent refuses; nil = nobody has judged.
 	Possible *bool `json:"possible,omitempty"`
 }
 
@@ -127,11 +130,20 @@ func newFailure(cmd *cobra.Command, err error, code int) failure {
 	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; "), ExitCode: code}
 	if e, ok := errors.AsType[*control.Error](err); ok {
 		f.Code = e.Code
-	}
-	if isSet(cmd, "dry-run") {
-		f.Possible = new(false)
+		if isSet(cmd, "dry-run") && (e.Code == control.CodeInvalid || e.Code == control.CodeFailed) {
+			f.Possible = new(false)
+		}
 	}
 	return f
+}
+
+// wantsJSON tells whether arguments that could not be parsed have --json, for a command
+// that knows it.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return cmd.Flags().Lookup("json") != nil && slices.Contains(args, "--json")
 }
 
 // isSet tells whether a command has a flag, and it was given.

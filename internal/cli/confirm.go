@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -27,11 +28,26 @@ func (o *controlOptions) mayAsk(in io.Reader, out io.Writer) error {
 var errNotMeant = errors.New("nothing was done")
 
 // confirm asks a question that only "y" or "yes" answers.
-func confirm(in io.Reader, out io.Writer, question string) bool {
+func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
 	if _, err := io.WriteString(out, question); err != nil {
 		return false
 	}
-	answer, _ := bufio.NewReader(in).ReadString('\n')
-	answer = strings.ToLower(strings.TrimSpace(answer))
+	answer := strings.ToLower(readAnswer(ctx, in))
 	return answer == "y" || answer == "yes"
+}
+
+// readAnswer reads what a person answers; "" if a signal comes first. A read of a
+// terminal cannot be called off: it ends with the process.
+func readAnswer(ctx context.Context, in io.Reader) string {
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case a := <-answer:
+		return a
+	case <-ctx.Done():
+		return ""
+	}
 }

@@ -175,7 +175,7 @@ func TestDeletingAsks(t *testing.T) {
 	var asked control.Request
 	answer := control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{What: "it", Changed: true})}
 	addr := agentThat(t, &answer, &asked)
-	for _, line := range []string{"node remove b", "node rebuild b", "node remove b --json", "fence b --force"} {
+	for _, line := range []string{"node remove b", "node rebuild b", "node remove b --json", "fence b --force", "log purge", "log purge --json"} {
 		asked = control.Request{}
 		code, _, errs := run(t, append(strings.Fields(line), "--addr", addr)...)
 		if code != exitUsage || errs != "quorate: there is nobody to be asked whether this is meant: say --yes\n" || asked.Name != "" {
@@ -309,7 +309,13 @@ func TestJSON(t *testing.T) {
 		{"node set x --weight 1", control.Answer{Code: control.CodeInvalid, Error: "no x"},
 			map[string]any{"error": "no x", "code": "invalid", "exit_code": 2.0}, exitUsage},
 		{"switchover --dry-run", control.Answer{Code: control.CodeNoLeader, Error: "none"},
-			map[string]any{"error": "none", "code": "no-leader", "exit_code": 3.0, "possible": false}, exitNoPrimary},
+			map[string]any{"error": "none", "code": "no-leader", "exit_code": 3.0}, exitNoPrimary},
+		{"switchover --dry-run", control.Answer{Code: control.CodeUncertain, Error: "maybe"},
+			map[string]any{"error": "maybe", "code": "uncertain", "exit_code": 4.0}, exitUncertain},
+		{"switchover --dry-run", control.Answer{Code: control.CodeFailed, Error: "a leads"},
+			map[string]any{"error": "a leads", "code": "failed", "exit_code": 1.0, "possible": false}, exitFailure},
+		{"cluster set --durability most --dry-run", control.Answer{}, map[string]any{
+			"error": `--durability must be one of majority, all, site-majority, not "most"`, "exit_code": 2.0}, exitUsage},
 		{"switchover --dry-run", done(blocked), map[string]any{"from": "a", "dry_run": true, "blocks": []any{"b lags"},
 			"possible": false, "notes": []any{}}, exitFailure},
 		{"restart-mysqld a --dry-run", done(cluster.Restarted{Node: "a", DryRun: true, Incarnation: 1<<53 + 1, Moved: &blocked}), map[string]any{
@@ -330,6 +336,34 @@ func TestJSON(t *testing.T) {
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.line, d)
+		}
+	}
+}
+
+// TestFailureIsOneLineOfJSON: also where each result is a line, and wherever the flags are.
+func TestFailureIsOneLineOfJSON(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for line, wantCode := range map[string]int{
+		"history --json --addr " + none:              exitFailure,
+		"log dump --json --dir " + none:              exitFailure,
+		"switchover --json --dry-run --addr " + none: exitFailure,
+		"switchover --json --nonsense":               exitUsage,
+		"switchover --nonsense --json":               exitUsage,
+		"log dump --nonsense --json":                 exitUsage,
+		"status --json nonsense":                     exitUsage,
+	} {
+		code, out, errs := run(t, strings.Fields(line)...)
+		var got map[string]any
+		if err := json.Unmarshal([]byte(out), &got); err != nil || strings.Count(out, "\n") != 1 || code != wantCode || errs == "" {
+			t.Errorf("%s: %d, %v: %q, %q", line, code, err, out, errs)
+		}
+		if _, ok := got["possible"]; ok || got["exit_code"] != float64(wantCode) {
+			t.Errorf("%s: %v", line, got)
+		}
+	}
+	for _, line := range []string{"switchover --nonsense", "switchover --nonsense -- --json", "run --nonsense --json"} {
+		if code, out, _ := run(t, strings.Fields(line)...); code != exitUsage || out != "" {
+			t.Errorf("%s: %d, %q", line, code, out)
 		}
 	}
 }

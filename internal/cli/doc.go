@@ -4,7 +4,7 @@
 // Results go to stdout, everything else to stderr. An error is one line that
 // begins with "quorate: "; a configuration with three mistakes makes three
 // lines. Sizes, durations and times have the forms of package units. JSON output (--json) is an interface: fields are only added. With --json an
-// error is a JSON object on stdout, too, if nothing was printed there before.
+// error is a JSON object on stdout, in one line, too, if nothing was printed there before.
 //
 // Exit codes:
 //
@@ -19,6 +19,6 @@
 //	   not known (yet), or nobody answers
 //	4  such a request was begun, and it is not known whether it was done
 //
-// Main starts no goroutine and owns no state. It ends when its context does;
-// signals are main's business.
+// Main owns no state, and starts no goroutine but the reader of an answer from a
+// terminal. It ends when its context does; signals are main's business.
 package cli

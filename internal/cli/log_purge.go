@@ -40,8 +40,9 @@ needs it: every one that has a mysqld holds all of it durably in InnoDB, and
 every one has it in its own log. --keep takes the place of the retention; what
 is needed stays, whatever it says.
 
-On a terminal it asks before it removes anything. --json prints the plan that
-was carried out, or with --dry-run the one that would be, and does not ask.`,
+On a terminal it asks before it removes anything; elsewhere, and with --json, it
+wants --yes. --json prints the plan that was carried out, or with --dry-run the
+one that would be.`,
 		Example: `  quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB
   quorate log purge --keep 0 --yes`,
@@ -66,6 +67,11 @@ was carried out, or with --dry-run the one that would be, and does not ask.`,
 
 func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	var plan cluster.PurgePlan
+	if !o.yes && !o.request.DryRun {
+		if err := o.mayAsk(in, out); err != nil {
+			return err
+		}
+	}
 	if o.asJSON {
 		if err := o.ask(ctx, "log.purge", o.request, &plan); err != nil {
 			return err
@@ -84,7 +90,7 @@ func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) erro
 		return nil
 	}
 	question := fmt.Sprintf("\nRemove entries %d-%d from the log of node %s? [y/N] ", plan.Segments[0].First, plan.UpTo, plan.Node)
-	if !o.yes && isTerminal(out) && !confirm(in, out, question) {
+	if !o.yes && !confirm(ctx, in, out, question) {
 		return errNotMeant
 	}
 	plan = cluster.PurgePlan{}

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/recovery"
 )
 
 func samplePlan() cluster.PurgePlan {
@@ -43,9 +46,9 @@ func TestLogPurge(t *testing.T) {
 		out   string
 	}{
 		{"dry run", []string{"--dry-run"}, samplePlan(), `{"dry_run":true}`, samplePurgeTable},
-		{"configured", nil, samplePlan(), `{}`, samplePurgeTable + done},
+		{"configured", []string{"--yes"}, samplePlan(), `{}`, samplePurgeTable + done},
 		{"keep", []string{"--keep", "1KiB", "--yes"}, samplePlan(), `{"retention_size":1024}`, samplePurgeTable + done},
-		{"nothing", []string{"--keep", "0"}, cluster.PurgePlan{Node: "a"}, `{"retention_size":0,"dry_run":true}`,
+		{"nothing", []string{"--keep", "0", "--yes"}, cluster.PurgePlan{Node: "a"}, `{"retention_size":0,"dry_run":true}`,
 			"node a: 0 of 0 segments can go, 0B\n\nENTRIES  SIZE  LAST COMMIT  PLAN\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -69,7 +72,7 @@ func TestLogPurge(t *testing.T) {
 func TestLogPurgeJSON(t *testing.T) {
 	var asked control.Request
 	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, samplePlan())}, &asked)
-	for want, args := range map[string][]string{`{"dry_run":true}`: {"--dry-run"}, "{}": nil} {
+	for want, args := range map[string][]string{`{"dry_run":true}`: {"--dry-run"}, "{}": {"--yes"}} {
 		code, out, errs := run(t, append([]string{"log", "purge", "--json", "--addr", addr}, args...)...)
 		var got cluster.PurgePlan
 		if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK {
@@ -90,8 +93,23 @@ func TestLogPurgeFails(t *testing.T) {
 func TestConfirm(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "": false, "n\n": false, "yesterday\n": false} {
 		var out bytes.Buffer
-		if got := confirm(strings.NewReader(answer), &out, "Sure? "); got != want || out.String() != "Sure? " {
+		if got := confirm(t.Context(), strings.NewReader(answer), &out, "Sure? "); got != want || out.String() != "Sure? " {
 			t.Errorf("%q: %t, printed %q", answer, got, out.String())
 		}
+	}
+}
+
+// TestSignalEndsQuestion: who is asked may interrupt, and nothing is done.
+func TestSignalEndsQuestion(t *testing.T) {
+	in, person := io.Pipe() // nobody types
+	defer func() { _ = person.Close() }()
+	ctx, signal := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, signal)
+	if confirm(ctx, in, io.Discard, "Sure? ") {
+		t.Error("it was taken for a yes")
+	}
+	seen := recovery.Verdict{Situation: recovery.Situation{Cluster: "shop"}}
+	if refused, err := ask(ctx, judged{v: seen}, seen, in, io.Discard); refused == "" || err != nil {
+		t.Errorf("recover: %q, %v", refused, err)
 	}
 }

@@ -77,7 +77,7 @@ func (o *controlOptions) askMember(cmd *cobra.Command, r cluster.MembershipReque
 	for _, stop := range plan.Stops {
 		text += "writes stop: " + oneLine(stop) + "\n"
 	}
-	if !confirm(cmd.InOrStdin(), cmd.OutOrStdout(), text+question+" [y/N] ") {
+	if !confirm(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), text+question+" [y/N] ") {
 		return errNotMeant
 	}
 	return nil

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -169,8 +168,7 @@ func (o *recoverOptions) confirm(ctx context.Context, r judge, v recovery.Verdic
 // to be so still.
 func ask(ctx context.Context, r judge, v recovery.Verdict, in io.Reader, out io.Writer) (refused string, err error) {
 	fmt.Fprintf(out, "\nType the cluster's name to go on: ")
-	answer, _ := bufio.NewReader(in).ReadString('\n')
-	if strings.TrimSpace(answer) != v.Cluster {
+	if readAnswer(ctx, in) != v.Cluster {
 		return "nothing was done", nil
 	}
 	now, err := r.Judge(ctx)

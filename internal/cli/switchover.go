@@ -157,7 +157,7 @@ wants --yes.`,
 					return err
 				}
 				question := fmt.Sprintf("Fence node %s, also if it is the primary? The last commits of its clients are in doubt then. [y/N] ", args[0])
-				if !confirm(cmd.InOrStdin(), cmd.OutOrStdout(), question) {
+				if !confirm(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), question) {
 					return errNotMeant
 				}
 			}

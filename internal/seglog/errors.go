@@ -71,10 +71,10 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%v: file %s, offset %d, index %d: %s", ErrCorrupt, e.File, e.Offset, e.Index, e.Detail)
 }
 
-// Unwrap makes errors.Is(err, ErrCorrupt) true, and of an error of the disk, too.
-func (e *CorruptError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{ErrCorrupt}
-	}
-	return []error{ErrCorrupt, e.Err}
+// Unwrap makes errors.Is(err, ErrCorrupt) true.
+func (e *CorruptError) Unwrap() error { return ErrCorrupt }
+
+// Is makes errors.Is(err, syscall.EIO) true of what the disk could not read.
+func (e *CorruptError) Is(target error) bool {
+	return target == error(syscall.EIO) && errors.Is(e.Err, syscall.EIO)
 }
