@@ -36,7 +36,7 @@ func previousEdits() map[string][][2]string {
 		},
 		"internal/consensus/group.go": {{"g.extendLease() // a single voter has nobody to answer", `for i, r := range g.lease.rounds {
 		if r.seq == seq && g.role.Leading && g.transferredTerm != g.role.Term {
-			g.lease.until = max(g.lease.until, r.sentAt+g.promise())
+			g.lease.until = r.sentAt.add(g.promise())
 			g.lease.rounds = g.lease.rounds[i+1:]
 			break
 		}

@@ -190,7 +190,7 @@ func electing() []mutation {
 		{
 			name: "lease-after-transfer", what: "a leader that was asked to go keeps its lease", seeds: 40, nodes: 3,
 			edits: []edit{
-				{groupFile, "\tg.transferredTerm, g.lease.until = g.role.Term, 0\n", ""},
+				{groupFile, "\tg.transferredTerm, g.lease.until = g.role.Term, clocks{}\n", ""},
 			},
 		},
 	}
