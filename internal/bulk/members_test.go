@@ -67,6 +67,37 @@ func TestMajorityIsOfTheVotersOfNow(t *testing.T) {
 	}
 }
 
+// TestRebuiltNodeHoldsNothing: a node that was removed, lost its data and is back with a
+// vote has the stage only once it has it again.
+func TestRebuiltNodeHoldsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 5, 0)
+		a, b := w.nodes[nodeA], w.nodes[nodeB]
+		for id := nodeC; id <= nodeE; id++ {
+			w.nodes[id].setDown(true)
+		}
+		data := content(3 * chunkBytes)
+		u := uploaded(t, a, id1, data)
+		synctest.Wait()
+		b.holds(t, id1, data)
+		a.SetMembers(ids(nodeA, nodeC, nodeD, nodeE), nil, ids(nodeB)) // asked again, it still holds it
+		synctest.Wait()
+		b.setDown(true)
+		b.stages.drop(id1)
+		a.SetMembers(ids(nodeA, nodeB, nodeC), nil, nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if u.reached() {
+			t.Fatal("the copy of before was counted")
+		}
+		b.setDown(false)
+		if err := u.WaitMajority(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.holds(t, id1, data)
+	})
+}
+
 // TestMembersComeAndGo: a stage goes to all who were members while it was under way.
 func TestMembersComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {

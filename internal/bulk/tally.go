@@ -34,6 +34,22 @@ type failures struct {
 	err   error
 }
 
+// setVoters counts by these voters from now on. Peers that were given a vote, or lost
+// it, count no longer as holders, and are returned: one that is rebuilt has its id, and
+// not its stages.
+func (t *tally) setVoters(voters, outgoing []cluster.NodeID) (forgotten []cluster.NodeID) {
+	before := tally{voters: t.voters, outgoing: t.outgoing}
+	t.voters, t.outgoing = voters, outgoing
+	t.holders = slices.DeleteFunc(t.holders, func(id cluster.NodeID) bool {
+		if id == t.self || before.votes(id) == t.votes(id) {
+			return false
+		}
+		forgotten = append(forgotten, id)
+		return true
+	})
+	return forgotten
+}
+
 // add counts a node that holds the stage.
 func (t *tally) add(id cluster.NodeID) {
 	if !slices.Contains(t.holders, id) {

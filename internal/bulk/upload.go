@@ -47,7 +47,7 @@ type Upload struct {
 
 	mu    sync.Mutex
 	tally tally
-	// pushed are the peers to which it is pushed, or was.
+	// pushed are the peers to which it is pushed, or was, and need not be again.
 	pushed []cluster.NodeID
 	// broken is set once this node's disk does not give the stage back.
 	broken error
@@ -86,7 +86,8 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 }
 
 // setMembers counts by these voters from now on, and begins to push the stage to
-// those peers to which it is not pushed. To who is no member any more the push goes
+// those peers to which it is not pushed, and again to those that hold it and were
+// given a vote, or lost it: they may have been rebuilt. To who is no member any more the push goes
 // on, and counts for nothing.
 func (u *Upload) setMembers(voters, outgoing, peers []cluster.NodeID) {
 	u.mu.Lock()
@@ -94,7 +95,10 @@ func (u *Upload) setMembers(voters, outgoing, peers []cluster.NodeID) {
 	if u.closed {
 		return
 	}
-	u.changed(func() { u.tally.voters, u.tally.outgoing = voters, outgoing })
+	u.changed(func() {
+		forgotten := u.tally.setVoters(voters, outgoing)
+		u.pushed = slices.DeleteFunc(u.pushed, func(id cluster.NodeID) bool { return slices.Contains(forgotten, id) })
+	})
 	for _, peer := range peers {
 		if slices.Contains(u.pushed, peer) {
 			continue
