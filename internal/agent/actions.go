@@ -21,6 +21,8 @@ const (
 	fenceFile = "fence.json"
 	// fenceWait bounds the wait for mysqld's end.
 	fenceWait = 10 * time.Second
+	// applierWait bounds the wait for a restarted mysqld to apply, which stood before.
+	applierWait = 4 * time.Second
 	// auditTextBytesMax bounds what an audit line says of a request.
 	auditTextBytesMax = 500
 )
@@ -131,6 +133,9 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	}
 	inc, err := a.awaitMysqld(p.Incarnation(), args.InPlace && was == cluster.RolePrimary)
 	result.Incarnation, result.Seconds = inc, time.Since(began).Seconds()
+	if err == nil {
+		result.Notes = a.replicationNotes(ctx)
+	}
 	d.result = result
 	return d, err
 }
@@ -152,6 +157,26 @@ func (a *Agent) awaitMysqld(than uint64, serves bool) (incarnation uint64, err e
 		case <-changed:
 		case <-ctx.Done():
 			return 0, control.Errorf(control.CodeUncertain, "mysqld was stopped and started, and is %s so far: see the status", role)
+		}
+	}
+}
+
+// replicationNotes says that a replica's applier still stands, as it did before mysqld
+// was started again, after the polls that would have seen it move.
+func (a *Agent) replicationNotes(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, applierWait)
+	defer cancel()
+	ticker := time.NewTicker(applierWait / 20)
+	defer ticker.Stop()
+	for {
+		stopped := a.board.own().ApplierStopped
+		if stopped == "" {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return []string{fmt.Sprintf("node %s does not apply, and cannot take over: %s; see the status", a.self.Name, stopped)}
 		}
 	}
 }

@@ -165,8 +165,7 @@ func (a *Agent) judgePending(ctx context.Context) error {
 		return err
 	}
 	if n > 0 {
-		return &verdictError{core.XAPending, fmt.Sprintf(
-			"%d XA transactions are prepared: mysqld starts again to prepare them with its binlog", n)}
+		return &verdictError{core.XAPending, xaPrepared(n) + ": mysqld starts again to prepare that with its binlog"}
 	}
 	foreign, err := p.ForeignXA(ctx)
 	if err != nil || !foreign {

@@ -86,7 +86,8 @@ func (p provider) stateMetrics(st cluster.Status) []api.Metric {
 			Labels: map[string]string{"state": string(state)}, Value: boolValue(own.LogState == state)})
 	}
 	if own.Kind != cluster.KindLogger {
-		m = append(m, api.Metric{Name: "quorate_mysqld_up", Help: "1 while mysqld runs.", Value: boolValue(own.Mysqld == cluster.MysqldRunning)})
+		m = append(m, api.Metric{Name: "quorate_mysqld_up", Help: "1 while mysqld runs.", Value: boolValue(own.Mysqld == cluster.MysqldRunning)},
+			api.Metric{Name: "quorate_applier_stopped", Help: "1 while this replica's mysqld does not apply what is committed: it cannot take over.", Value: boolValue(own.ApplierStopped != "")})
 	}
 	if st.Quorum == nil {
 		return m

@@ -65,6 +65,17 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), "\nquorate_lag_seconds 0\n") {
 		t.Errorf("%s, %v:\n%s", resp.Status, err, body)
 	}
+	if !strings.Contains(string(body), "\nquorate_applier_stopped 0\n") {
+		t.Error("it does not say that the applier runs")
+	}
+	a.board.update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication is not running" })
+	stopped := false
+	for _, m := range (provider{a}).Metrics() {
+		stopped = stopped || m.Name == "quorate_applier_stopped" && m.Value == 1
+	}
+	if !stopped {
+		t.Error("it does not say that the applier has stopped")
+	}
 	problems, err := promlint.New(bytes.NewReader(body)).Lint()
 	if err != nil {
 		t.Error(err)

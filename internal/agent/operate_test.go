@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -98,5 +99,20 @@ func TestDesignate(t *testing.T) {
 		if change.Primary != c.want {
 			t.Errorf("a %s of weight %d leads: %q may open, want %q", c.kind, c.weight, change.Primary, c.want)
 		}
+	}
+}
+
+// TestRestartNotesAStoppedApplier: a restart that did not help says so.
+func TestRestartNotesAStoppedApplier(t *testing.T) {
+	a := openLone(t)
+	if notes := a.replicationNotes(t.Context()); len(notes) != 0 {
+		t.Errorf("it applies: %q", notes)
+	}
+	a.board.update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication has stopped: x" })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	want := []string{"node " + a.self.Name + " does not apply, and cannot take over: replication has stopped: x; see the status"}
+	if d := cmp.Diff(want, a.replicationNotes(ctx)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }

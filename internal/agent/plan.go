@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -58,16 +57,6 @@ func (a *Agent) planned(c cluster.Change, plan cluster.Plan) done {
 }
 
 // withoutNode says who could take over while a node's mysqld is down.
-func (a *Agent) withoutNode(name string) (notes []string) {
-	st := provider{a}.Status()
-	var names []string
-	for _, n := range st.Nodes {
-		if n.Name != name && n.Name != st.Primary && n.CanTakeOver() {
-			names = append(names, n.Name)
-		}
-	}
-	if name == st.Primary {
-		notes = append(notes, fmt.Sprintf("%s is the primary: its sessions end, in doubt, and another node takes over", name))
-	}
-	return append(notes, cluster.TakeOverNote(names))
+func (a *Agent) withoutNode(name string) []string {
+	return cluster.WithoutNode(provider{a}.Status(), name)
 }

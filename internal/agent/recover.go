@@ -121,6 +121,11 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 	if by := r.a.data.identity.Superseded; by != nil {
 		s.Out = by.Sentence(r.a.self.Name)
 	}
+	if f, err := r.a.fence(); err != nil {
+		return recovery.Verdict{}, err
+	} else if f != nil {
+		s.Fenced = f.String()
+	}
 	if _, ok := memberOf(point.State, r.a.self.ID); !ok {
 		return recovery.Verdict{}, fmt.Errorf("node %s was removed from the cluster: recover on one that is a member", r.a.self.Name)
 	}

@@ -300,6 +300,9 @@ func TestRecoverAgain(t *testing.T) {
 	if err := a.data.superseded(cluster.Recovery{Version: 3_000_000, Cluster: "x", Node: "b"}); err != nil {
 		t.Fatal(err)
 	}
+	if err := writeJSON(a.data.join(fenceFile), cluster.Fence{By: "ann@db1", Reason: "its disk"}); err != nil {
+		t.Fatal(err)
+	}
 	r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
 	if err != nil {
 		t.Fatal(err)
@@ -307,6 +310,9 @@ func TestRecoverAgain(t *testing.T) {
 	v, err := r.Judge(t.Context())
 	if err := errors.Join(err, r.Close()); err != nil {
 		t.Fatal(err)
+	}
+	if !strings.HasPrefix(v.Fenced, "fenced by ann@db1 ") {
+		t.Errorf("it says nothing of the fence: %q", v.Fenced)
 	}
 	if why, err := v.Refusal(""); err != nil || !strings.Contains(why, "was recovered on node b") {
 		t.Errorf("it is not refused: %q, %v", why, err)

@@ -117,7 +117,7 @@ func (s settling) acknowledge(ctx context.Context) (number uint64, acknowledged 
 // way; what it writes later tidyPrimary finds, which restarts the ACK receiver.
 func (s settling) prove(ctx context.Context, number uint64) error {
 	if n, err := s.server.PendingXA(ctx); err != nil || n > 0 {
-		return cmp.Or(err, fmt.Errorf("%d XA transactions are prepared", n))
+		return cmp.Or(err, errors.New(xaPrepared(n)))
 	}
 	poll := time.NewTicker(binlogEndPoll)
 	defer poll.Stop()

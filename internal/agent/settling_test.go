@@ -126,7 +126,7 @@ func TestSettling(t *testing.T) {
 		{"another policy meanwhile", func(w *deposedWorld) { w.during = at("end waiters", func() { w.acksWait = true }) }, "more than a majority", false},
 		{"more than is committed, and the epoch is over", func(w *deposedWorld) { w.received, w.over = 8, true }, "goes on behind entry 7", false},
 		{"more than is committed", func(w *deposedWorld) { w.received = 8 }, "wait for what becomes of epoch 3", false},
-		{"prepared XA", func(w *deposedWorld) { w.xa = 1 }, "1 XA transactions are prepared", true},
+		{"prepared XA", func(w *deposedWorld) { w.xa = 1 }, "1 XA transaction is prepared", true},
 		{"binlog ahead of the tap", func(w *deposedWorld) { w.binlog.Offset++ }, "the tap has read up to", true},
 		{"binlog in another file", func(w *deposedWorld) { w.binlog.File = "q.000002" }, "the tap has read up to", true},
 		{"sessions that wait", func(w *deposedWorld) { w.semiSync.WaitSessions = 1 }, "1 sessions wait", true},

@@ -206,13 +206,17 @@ func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause 
 		return err
 	}
 	if open > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d sessions are in a transaction: those that have not committed by then are rolled back", open))
+		s.Notes = append(s.Notes, units.Count(open, "session is in a transaction", "sessions are in a transaction")+": what has not committed by then is rolled back")
 	}
 	return nil
 }
 
 func xaBlocks(n int) string {
-	return fmt.Sprintf("%d XA transactions are prepared: another node would have to start its mysqld again to take them over; end them first", n)
+	return xaPrepared(n) + ": another node would have to start its mysqld again to take over; end what is prepared first"
+}
+
+func xaPrepared(n int) string {
+	return units.Count(n, "XA transaction is prepared", "XA transactions are prepared")
 }
 
 // askTarget asks another node's agent to wait until it has applied everything up to

@@ -22,6 +22,9 @@ func TestAckLines(t *testing.T) {
 	if d := cmp.Diff("durability majority, require-ack of c (drop-after=2s)\n", ackLines(st, true)); d != "" {
 		t.Errorf("all is well (-want +got):\n%s", d)
 	}
+	if one := st.Nodes[0].AcksWait[0].Lacks(); one != "1 entry" {
+		t.Errorf("one: %q", one)
+	}
 	st.Nodes[0].AcksWait = []cluster.AckWait{{Node: "c", Entries: 12, Seconds: 1.25}}
 	st.Nodes[0].AcksDropped = []cluster.AckWait{{Node: "d", Unknown: true, Seconds: 61}}
 	want := `durability majority, require-ack of c (drop-after=2s)

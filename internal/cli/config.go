@@ -62,7 +62,7 @@ read or change who should not, and that this host has no mysqld.`,
 			if err != nil {
 				return err
 			}
-			warnings := slices.Concat(c.Warnings(), accountWarnings(c), fileWarnings(args[0], c), serverWarnings)
+			warnings := slices.Concat(c.Warnings(), accountWarnings(c), groupWarnings(c), fileWarnings(args[0], c), serverWarnings)
 			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
@@ -104,6 +104,17 @@ func accountWarnings(c config.Config) (texts []string) {
 	}
 	if _, err := user.Lookup(c.MySQL.User); err != nil {
 		return []string{fmt.Sprintf("mysql.user: this host has no account %q: mysqld could not be started here", c.MySQL.User)}
+	}
+	return nil
+}
+
+// groupWarnings says that this host lacks the group that may operate.
+func groupWarnings(c config.Config) (texts []string) {
+	if c.Control.Group == "" {
+		return nil
+	}
+	if _, err := user.LookupGroup(c.Control.Group); err != nil {
+		return []string{fmt.Sprintf("control.group: this host has no group %q: the agent could not be started here", c.Control.Group)}
 	}
 	return nil
 }

@@ -46,6 +46,19 @@ func TestFileWarnings(t *testing.T) {
 	}
 }
 
+// TestGroupWarnings: an agent does not start without the group that may operate.
+func TestGroupWarnings(t *testing.T) {
+	for group, want := range map[string]string{
+		"": "", "root": "", "nosuchgroup": `control.group: this host has no group "nosuchgroup": the agent could not be started here`,
+	} {
+		var c config.Config
+		c.Control.Group = group
+		if got := strings.Join(groupWarnings(c), "\n"); got != want {
+			t.Errorf("%q: %q", group, got)
+		}
+	}
+}
+
 // TestReflow: paragraphs are broken anew, what is indented is not touched.
 func TestReflow(t *testing.T) {
 	word := strings.Repeat("x", 39)

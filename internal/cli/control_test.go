@@ -68,6 +68,7 @@ func TestControlCommands(t *testing.T) {
 		"maintenance on --reason disks":                    `maintenance {"on":true,"reason":"disks"}`,
 		"maintenance off":                                  `maintenance {"on":false}`,
 		"node set b --site east --addr TO":                 `node.set {"name":"b","site":"east"}`,
+		"node set b --site none":                           `node.set {"name":"b","site":""}`,
 		"node set b --site= --weight=9":                    `node.set {"name":"b","weight":9,"site":""}`,
 		"node set b --require-ack":                         `node.set {"name":"b","require_ack":true}`,
 		"node set b --require-ack=false":                   `node.set {"name":"b","require_ack":false}`,

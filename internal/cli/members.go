@@ -35,7 +35,7 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 		Use: use, Short: short, Long: long + membersExit, Example: example,
 		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.Change.Name, r.Change.Kind, r.Change.Source = args[0], cluster.Kind(kind), sourceName(r.Change.Source)
+			r.Change.Name, r.Change.Kind, r.Change.Source = args[0], cluster.Kind(kind), unlessNone(r.Change.Source)
 			if op == cluster.OpAdd && r.Change.Peer == "" {
 				return usage(errors.New("--peer is missing: the host:port where the node's agent listens for others"))
 			}

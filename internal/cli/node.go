@@ -128,7 +128,8 @@ func orDash(text string) string {
 const nodeSetHelp = `Changes what the whole cluster goes by about a node.
 
 The weight of a full node, 0 to 9, says who leads rather than others; 0 never
-leads. The site is a label: nodes with the same one stand in the same place.
+leads. The site is a label: nodes with the same one stand in the same place;
+--site none takes it back.
 
 With --require-ack a client's OK waits until this node, too, has the transaction
 on disk. While it is away, writes wait (--degrade wait), or go on without it after
@@ -158,7 +159,7 @@ type nodeSetFlags struct {
 
 func (f *nodeSetFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.weight, "weight", 0, "who leads rather than others: 0 (never) to 9")
-	cmd.Flags().StringVar(&f.site, "site", "", "`label` of the place where it stands")
+	cmd.Flags().StringVar(&f.site, "site", "", "`label` of the place where it stands, or none")
 	cmd.Flags().BoolVar(&f.requireAck, "require-ack", false, "have OKs wait for this node, too")
 	sourceFlag(cmd, &f.source, &f.sourceApplied)
 	cmd.Flags().StringVar(&f.degrade, "degrade", "", "what becomes of that while the node is away: `policy` wait or drop-after=DURATION")
@@ -171,7 +172,7 @@ func (f *nodeSetFlags) change(cmd *cobra.Command, name string) (cluster.NodeChan
 		change.Weight = &f.weight
 	}
 	if cmd.Flags().Changed("site") {
-		change.Site = &f.site
+		change.Site = new(unlessNone(f.site))
 	}
 	if cmd.Flags().Changed("require-ack") {
 		change.RequireAck = &f.requireAck
@@ -184,7 +185,7 @@ func (f *nodeSetFlags) change(cmd *cobra.Command, name string) (cluster.NodeChan
 		change.DropAfter = &after
 	}
 	if cmd.Flags().Changed("source") {
-		change.Source = new(sourceName(f.source))
+		change.Source = new(unlessNone(f.source))
 	}
 	if cmd.Flags().Changed("source-applied") {
 		change.SourceApplied = &f.sourceApplied

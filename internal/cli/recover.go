@@ -232,6 +232,9 @@ func recoverText(v recovery.Verdict) string {
 	if n := v.Log.Last - min(v.Log.Last, v.Log.Commit); n > 0 {
 		fmt.Fprintf(&text, "the last %d entries here are not known to be committed, and are kept: they may have been acknowledged\n", n)
 	}
+	if v.Fenced != "" {
+		fmt.Fprintf(&text, "note: node %s is %s: there is no primary after the recovery until \"quorate unfence %s\"\n", v.Survivor, oneLine(v.Fenced), v.Survivor)
+	}
 	for _, o := range v.Objections {
 		fmt.Fprintf(&text, "against it: %s\n", oneLine(o.Text))
 	}

@@ -51,7 +51,8 @@ func TestRecoverText(t *testing.T) {
 	silent := recovery.Node{Name: "db3", Voter: true, Problem: "dial peer: i/o timeout"}
 	v, err := recovery.Judge(recovery.Situation{
 		Cluster: "shop", Survivor: "db2", Mysqld: true, Voters: []string{"db1", "db2", "db3", "db4", "db5"},
-		Log: recovery.Log{First: 1, Last: 70, Term: 3, Commit: 68, GTIDs: uuid + ":1-71"},
+		Fenced: "fenced by ann@db1",
+		Log:    recovery.Log{First: 1, Last: 70, Term: 3, Commit: 68, GTIDs: uuid + ":1-71"},
 		Nodes: []recovery.Node{
 			{Name: "db1", Voter: true, Reachable: true, Report: &recovery.Report{
 				Node: "db1", Log: recovery.Log{First: 12, Last: 97, Term: 3, Commit: 95, GTIDs: uuid + ":1-98"},
@@ -74,6 +75,7 @@ transactions that nodes which answer have, and node db2 lacks: 588d03dd-d479-40b
 what only db3, db4 had is lost, too, and nobody knows what that is: entries behind 70, acknowledged perhaps
 make sure that these are off, as both sides would take writes if one runs after all: db3
 the last 2 entries here are not known to be committed, and are kept: they may have been acknowledged
+note: node db2 is fenced by ann@db1: there is no primary after the recovery until "quorate unfence db2"
 against it: node db1 has a newer log: recover on that one
 against it: node db4 answers, and does not say what it has: node db4: this node's log is being healed
 `

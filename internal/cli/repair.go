@@ -105,7 +105,8 @@ func sourceFlag(cmd *cobra.Command, source *string, applied *bool) {
 	cmd.Flags().BoolVar(applied, "source-applied", false, "feed it only what the source's mysqld has applied")
 }
 
-func sourceName(text string) string {
+// unlessNone is what a flag sets for which none takes back what was set.
+func unlessNone(text string) string {
 	if text == "none" {
 		return ""
 	}

@@ -123,7 +123,7 @@ The answer comes once mysqld replicates, or serves, again.`,
 			case done.DryRun:
 				text += fmt.Sprintf("mysqld of %s would be stopped in order and started again\n", done.Node)
 			default:
-				text += fmt.Sprintf("mysqld of %s was restarted in %.1f s, incarnation %d\n", done.Node, done.Seconds, done.Incarnation)
+				text += fmt.Sprintf("mysqld of %s was restarted in %.1f s, incarnation %d\n", done.Node, done.Seconds, done.Incarnation) + noteLines(done.Notes)
 			}
 			return o.print(cmd.OutOrStdout(), done, done.DryRun, blocks, text)
 		},

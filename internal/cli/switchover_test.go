@@ -34,6 +34,8 @@ func TestActions(t *testing.T) {
 			"the primary moved from a to b: no writes for about 62 ms\nnote: a note\nmysqld of a was restarted in 2.0 s, incarnation 3\n", exitOK},
 		"restart-mysqld a --in-place": {cluster.Restarted{Node: "a", Incarnation: 3, Seconds: 2}, `restart {"node":"a","in_place":true,"max_pause_ns":2000000000}`,
 			"mysqld of a was restarted in 2.0 s, incarnation 3\n", exitOK},
+		"restart-mysqld b": {cluster.Restarted{Node: "b", Incarnation: 3, Seconds: 2, Notes: []string{"b does not apply"}}, `restart {"node":"b","max_pause_ns":2000000000}`,
+			"mysqld of b was restarted in 2.0 s, incarnation 3\nnote: b does not apply\n", exitOK},
 		"restart-mysqld a --dry-run": {cluster.Restarted{Node: "a", DryRun: true, Moved: &blocked}, `restart {"node":"a","dry_run":true,"max_pause_ns":2000000000}`,
 			"the primary would not move\nin the way: b lags\n", exitFailure},
 		"fence b --reason disk": {cluster.FenceResult{Fence: fence, Changed: true, Notes: []string{"c could take over"}}, `fence {"node":"b","reason":"disk"}`,

@@ -65,6 +65,8 @@ type Restarted struct {
 	Incarnation uint64      `json:"incarnation"`
 	// Seconds is from mysqld's end to its being a replica, or the primary, again.
 	Seconds float64 `json:"seconds"`
+	// Notes are sentences: what is not as it should be then.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // FenceRequest asks that no mysqld runs on a node, or that one may run again.

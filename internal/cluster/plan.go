@@ -62,6 +62,30 @@ func TakeOverNote(names []string) string {
 	return fmt.Sprintf("%s could take over from the primary then", strings.Join(names, ", "))
 }
 
+// WithoutNode says what it means that a node's mysqld goes down: of the primary at once.
+func WithoutNode(st Status, name string) (notes []string) {
+	next := "another node takes over"
+	if st.Maintenance != nil {
+		next = "there is no primary until maintenance is off, or a switchover"
+	}
+	if name == st.Primary {
+		notes = append(notes, fmt.Sprintf("%s is the primary: its sessions end, in doubt, and %s", name, next))
+	}
+	if st.Maintenance != nil {
+		return append(notes, "no node takes over by itself while maintenance is on")
+	}
+	var names []string
+	for _, n := range st.Nodes {
+		if n.Name != name && n.Name != st.Primary && n.CanTakeOver() {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 && name == st.Primary {
+		notes[0] = fmt.Sprintf("%s is the primary: its sessions end, in doubt", name)
+	}
+	return append(notes, TakeOverNote(names))
+}
+
 // takeOver returns who could take over from the primary, were s the state.
 func takeOver(s State, nodes []NodeStatus, primary string) (names []string) {
 	for _, n := range nodes {

@@ -75,3 +75,26 @@ func TestPlanChange(t *testing.T) {
 		t.Errorf("it waits already (-want +got):\n%s", d)
 	}
 }
+
+// TestWithoutNode: nobody takes over while maintenance is on, nor where nobody could.
+func TestWithoutNode(t *testing.T) {
+	s := sightOf(t, "a:primary b:replica c:replica:w0")
+	for _, c := range []struct {
+		name string
+		held *Maintenance
+		b    Role
+		want []string
+	}{
+		{"a", nil, RoleReplica, []string{"a is the primary: its sessions end, in doubt, and another node takes over", "b could take over from the primary then"}},
+		{"a", nil, RoleFenced, []string{"a is the primary: its sessions end, in doubt", "no other node could take over from the primary then"}},
+		{"a", &Maintenance{Primary: "a"}, RoleReplica, []string{"a is the primary: its sessions end, in doubt, and there is no primary until maintenance is off, or a switchover",
+			"no node takes over by itself while maintenance is on"}},
+		{"b", nil, RoleReplica, []string{"no other node could take over from the primary then"}},
+		{"b", &Maintenance{Primary: "a"}, RoleReplica, []string{"no node takes over by itself while maintenance is on"}},
+	} {
+		s.Nodes[1].Role = c.b
+		if d := cmp.Diff(c.want, WithoutNode(Status{Primary: "a", Nodes: s.Nodes, Maintenance: c.held}, c.name)); d != "" {
+			t.Errorf("%s, maintenance %v, b is %s (-want +got):\n%s", c.name, c.held, c.b, d)
+		}
+	}
+}

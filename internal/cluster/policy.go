@@ -247,7 +247,7 @@ func (w AckWait) Lacks() string {
 	if w.Unknown {
 		return "an unknown number of entries"
 	}
-	return fmt.Sprintf("%d entries", w.Entries)
+	return units.Count(w.Entries, "entry", "entries")
 }
 
 // AckStatus is what people want to know of a leader's ACKs.

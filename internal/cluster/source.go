@@ -31,7 +31,8 @@ func (s *State) maySource(name, source string, kind Kind) error {
 	case err != nil:
 		return err
 	case kind != KindLearner:
-		return fmt.Errorf("node %s is a %s: only a learner has a source, a node with a vote is fed by the leader", name, kind)
+		what := map[Kind]string{KindFull: "full node", KindLogger: "logger"}[kind]
+		return fmt.Errorf("node %s is a %s: only a learner has a source, a node with a vote is fed by the leader", name, what)
 	case source == name:
 		return fmt.Errorf("node %s cannot be its own source", name)
 	case !from.Votes():

@@ -32,7 +32,7 @@ func TestSourceIsRefused(t *testing.T) {
 		change Change
 		says   string
 	}{
-		"a node with a vote": {Change{Node: &NodeChange{Name: "a", Source: new("b")}}, "only a learner has a source"},
+		"a node with a vote": {Change{Node: &NodeChange{Name: "a", Source: new("b")}}, "node a is a full node: only a learner has a source"},
 		"itself":             {Change{Node: &NodeChange{Name: "d", Source: new("d")}}, "its own source"},
 		"a learner":          {Change{Node: &NodeChange{Name: "d", Source: new("e")}}, "node e is a learner"},
 		"nobody":             {Change{Node: &NodeChange{Name: "d", Source: new("x")}}, `there is no node "x"`},

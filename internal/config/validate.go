@@ -301,7 +301,7 @@ func (c Config) validateMySQL(l *problemList) {
 	if p := c.MySQL.Port; p < 1 || p > 65535 {
 		l.add("mysql.port", "mysql.port %d is not a port: write a number from 1 to 65535", p)
 	}
-	checkLoopback(l, "mysql.bind", c.MySQL.Bind, "clients must come through the router, which checks the lease (I5)")
+	checkLoopback(l, "mysql.bind", c.MySQL.Bind, "clients must come through the router, which checks the lease")
 	variable := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
 	for _, name := range slices.Sorted(maps.Keys(c.MySQL.Variables)) {
 		key, value := "mysql.variables."+name, c.MySQL.Variables[name]

@@ -85,7 +85,7 @@ func (p *Process) BeginReplica(ctx context.Context) error {
 		return err
 	}
 	if n > 0 {
-		return fmt.Errorf("%d XA transactions are prepared", n)
+		return fmt.Errorf("prepared XA transactions must end first: there are %d", n)
 	}
 	x, err := p.admin.xaStatements(ctx)
 	if err != nil {

@@ -63,6 +63,8 @@ type Situation struct {
 	Mysqld bool `json:"mysqld"`
 	// Out says that it does not belong to the cluster any more: why; "" = it does.
 	Out string `json:"out,omitempty"`
+	// Fenced says that an operator keeps its mysqld down: who, when, why; "" = nobody does.
+	Fenced string `json:"fenced,omitempty"`
 	// Voters are the names of all voters; Outgoing those of before, while a change of
 	// them is not complete.
 	Voters   []string `json:"voters"`

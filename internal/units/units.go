@@ -109,3 +109,11 @@ func ParseSize(text string) (int64, error) {
 	}
 	return 0, fmt.Errorf("%q is not a size: write a number with the unit B, KiB, MiB, GiB or TiB, such as \"128MiB\"", text)
 }
+
+// Count returns a number with its noun, in the form for one or for several.
+func Count[N int | int64 | uint64](n N, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}

@@ -84,3 +84,11 @@ func TestTime(t *testing.T) {
 		t.Errorf("%v, %v", back, err)
 	}
 }
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 entries", 1: "1 entry", 2: "2 entries"} {
+		if got := Count(n, "entry", "entries"); got != want {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+}
