@@ -139,6 +139,8 @@ type Agent struct {
 	// newest mysqld that was opened for writes, until it is made a replica (tidyPrimary).
 	moving            atomic.Pointer[moving]
 	openedIncarnation atomic.Uint64
+	// foreignXAPolled: it is being looked for what clients end on this replica.
+	foreignXAPolled atomic.Bool
 
 	// process is the mysqld that runs; it is set and cleared by operations.
 	processMu sync.Mutex

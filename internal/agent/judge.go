@@ -17,6 +17,9 @@ import (
 // waits for a majority's commit index first: a node's own log may hold what
 // will be cut, and may lack what is committed.
 func (a *Agent) judge(ctx context.Context, promote bool) error {
+	if err := a.judgeForeignXA(ctx, promote); err != nil {
+		return err
+	}
 	if err := a.node.Barrier(ctx); err != nil {
 		return err
 	}
@@ -158,7 +161,13 @@ func (a *Agent) judgePending(ctx context.Context) error {
 		return errNoMysqld
 	}
 	if p.Options().ReplicaBinlog {
-		return p.EnableSemiSync(ctx)
+		if err := p.EnableSemiSync(ctx); err != nil {
+			return err
+		}
+		return a.judgeForeignXA(ctx, true) // from here on a client's commit waits for its ACK
+	}
+	if err := a.judgeForeignXA(ctx, true); err != nil { // again: a start would hide it
+		return err
 	}
 	n, err := p.Admin().PendingXA(ctx)
 	if err != nil {
@@ -173,9 +182,6 @@ func (a *Agent) judgePending(ctx context.Context) error {
 	}
 	return &verdictError{core.XAPending, foreignXA + ": mysqld starts again to prepare anew what that was"}
 }
-
-// foreignXA is what mysqld.Process.ForeignXA finds.
-const foreignXA = "a client ended an XA transaction on this server while it was a replica"
 
 // staleTapWait is how long mysqld may still count the tap of an earlier attempt:
 // it notices the end of an idle dump at the next heartbeat.

@@ -357,16 +357,19 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, err
 	if role := a.board.own().Role; role != cluster.RoleReplica {
 		return done{}, fmt.Errorf("it is no replica but %s", role)
 	}
-	admin, err := a.admin()
-	if err != nil {
-		return done{}, err
+	p := a.currentProcess()
+	if p == nil {
+		return done{}, errNoMysqld
 	}
 	a.waitIndex(ctx, args.Index)
 	if err := ctx.Err(); err != nil {
 		return done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)
 	}
-	if err := admin.WaitApplied(ctx, a.committedGTIDs().String()); err != nil {
+	if err := p.Admin().WaitApplied(ctx, a.committedGTIDs().String()); err != nil {
 		return done{}, fmt.Errorf("its mysqld has not applied everything: %w", err)
+	}
+	if err := a.noForeignXA(ctx, p); err != nil {
+		return done{}, err
 	}
 	if args.Term != 0 {
 		a.input(core.Chosen{Term: args.Term + 1})

@@ -137,11 +137,7 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) 
 		trouble = cannotTakeOver(stopped, a.self.Name)
 	}
 	a.board.setTrouble(aboutReplication, trouble)
-	if s.SQLErrno == errUnknownXID {
-		if foreign, err := p.ForeignXA(ctx); err == nil && foreign {
-			a.doubt(p, []string{foreignXA}) // one that starts again prepares it anew
-		}
-	}
+	a.pollForeignXA(p, s.SQLErrno == errUnknownXID)
 	if guard {
 		if a.board.own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
 			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)

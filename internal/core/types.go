@@ -133,7 +133,8 @@ const (
 	OK Verdict = "ok"
 	// Failed: not done; may be tried again.
 	Failed Verdict = "failed"
-	// Errant (of Judge only): mysqld holds what the committed log lacks.
+	// Errant (of Judge only): mysqld holds what the committed log lacks, or a client has
+	// committed there what its applier had prepared.
 	Errant Verdict = "errant"
 	// Unfit (of Judge and Replicate): mysqld is not as it must be, and has to end.
 	Unfit Verdict = "unfit"

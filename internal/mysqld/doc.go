@@ -9,6 +9,7 @@
 //	  binlog/0000000017/       one directory per incarnation, base name q0000000017
 //	  relay/ tmp/ run/         relay logs, temporary files, socket + my.cnf + pid file
 //	  incarnation              the last incarnation number: decimal digits, newline
+//	  foreign-xa               a client committed what the applier had prepared: its data differ
 //	  mysqld.lock              flock'ed by every mysqld that runs on this directory
 //
 // # Why a graceful stop is forbidden (I6)

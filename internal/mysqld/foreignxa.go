@@ -2,7 +2,11 @@ package mysqld
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 )
 
 // EndXA ends the sessions of clients that are in an XA transaction, prepared or not,
@@ -32,9 +36,12 @@ func (a *Admin) EndXA(ctx context.Context) (int, error) {
 type xaStatements struct {
 	// ends are XA COMMIT and XA ROLLBACK, starts are XA START: of everybody.
 	ends, starts int64
+	// commits are the XA COMMIT alone, as applierCommits are below.
+	commits int64
 	// Of these, the statement instruments of the Performance Schema have seen as many
 	// of the applier (it runs as the account that started it), and of everybody.
 	applierEnds, applierStarts, seenStarts int64
+	applierCommits                         int64
 }
 
 // foreign tells whether a client may have ended, since before, what the applier had
@@ -45,7 +52,25 @@ func (x xaStatements) foreign(before xaStatements) bool {
 	return prepared && x.ends-x.applierEnds > before.ends-before.applierEnds
 }
 
+// foreignCommit tells whether a client may have said XA COMMIT since before, of
+// whatever. It is never wrongly false: see xaStatements.
+func (x xaStatements) foreignCommit(before xaStatements) bool {
+	return x.commits-x.applierCommits > before.commits-before.applierCommits
+}
+
+// xaStatements counts. The instruments are read first, and count a statement once it
+// has ended: what the applier does meanwhile looks like a client's, never the reverse.
 func (a *Admin) xaStatements(ctx context.Context) (x xaStatements, err error) {
+	if err := a.query1(ctx, "the applier's XA statements", `
+		SELECT COALESCE(SUM(IF(user = ? AND event_name <> 'statement/sql/xa_start', count_star, 0)), 0),
+			COALESCE(SUM(IF(user = ? AND event_name = 'statement/sql/xa_commit', count_star, 0)), 0),
+			COALESCE(SUM(IF(user = ? AND event_name = 'statement/sql/xa_start', count_star, 0)), 0),
+			COALESCE(SUM(IF(event_name = 'statement/sql/xa_start', count_star, 0)), 0)
+		FROM performance_schema.events_statements_summary_by_user_by_event_name
+		WHERE event_name IN ('statement/sql/xa_start', 'statement/sql/xa_commit', 'statement/sql/xa_rollback')`,
+		[]any{AdminUser, AdminUser, AdminUser}, &x.applierEnds, &x.applierCommits, &x.applierStarts, &x.seenStarts); err != nil {
+		return x, err
+	}
 	rows, err := a.db.QueryContext(ctx, `SHOW GLOBAL STATUS WHERE variable_name IN ('Com_xa_start', 'Com_xa_commit', 'Com_xa_rollback')`)
 	if err != nil {
 		return x, fmt.Errorf("count XA statements: %w", err)
@@ -57,23 +82,20 @@ func (a *Admin) xaStatements(ctx context.Context) (x xaStatements, err error) {
 		if err := rows.Scan(&name, &n); err != nil {
 			return x, fmt.Errorf("count XA statements: %w", err)
 		}
-		if name == "Com_xa_start" {
+		switch strings.ToLower(name) {
+		case "com_xa_start":
 			x.starts = n
-		} else {
+		case "com_xa_commit":
+			x.commits = n
+			fallthrough
+		default:
 			x.ends += n
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return x, fmt.Errorf("count XA statements: %w", err)
 	}
-	err = a.query1(ctx, "the applier's XA statements", `
-		SELECT COALESCE(SUM(IF(user = ? AND event_name <> 'statement/sql/xa_start', count_star, 0)), 0),
-			COALESCE(SUM(IF(user = ? AND event_name = 'statement/sql/xa_start', count_star, 0)), 0),
-			COALESCE(SUM(IF(event_name = 'statement/sql/xa_start', count_star, 0)), 0)
-		FROM performance_schema.events_statements_summary_by_user_by_event_name
-		WHERE event_name IN ('statement/sql/xa_start', 'statement/sql/xa_commit', 'statement/sql/xa_rollback')`,
-		[]any{AdminUser, AdminUser}, &x.applierEnds, &x.applierStarts, &x.seenStarts)
-	return x, err
+	return x, nil
 }
 
 // BeginReplica notes that the server is a replica from now on, with no XA transaction
@@ -98,12 +120,45 @@ func (p *Process) BeginReplica(ctx context.Context) error {
 // ForeignXA tells whether a client may have ended an XA transaction that the applier
 // had prepared. Read-only does not stop that, nothing of it is in a binlog, and it
 // leaves no GTID: the server is no copy of the others any more. One that starts again
-// prepares anew what was rolled back, and fails to where it was committed.
+// prepares anew what was rolled back. It does so where it was committed, too, often
+// without an error, and hides that its data differ: see ForeignXACommit.
 func (p *Process) ForeignXA(ctx context.Context) (bool, error) {
-	var before xaStatements
+	before, now, err := p.xaSince(ctx)
+	return err == nil && now.foreign(before), err
+}
+
+// ForeignXACommit tells whether a client may have said XA COMMIT since this server
+// became a replica. Whether it was of what the applier had prepared, the log and
+// Admin.PreparedXA tell: a client's own is no harm. While the applier is at one, it may
+// be that.
+func (p *Process) ForeignXACommit(ctx context.Context) (bool, error) {
+	before, now, err := p.xaSince(ctx)
+	return err == nil && now.foreignCommit(before), err
+}
+
+func (p *Process) xaSince(ctx context.Context) (before, now xaStatements, err error) {
 	if x := p.xaBefore.Load(); x != nil {
 		before = *x
 	}
-	now, err := p.admin.xaStatements(ctx)
-	return err == nil && now.foreign(before), err
+	now, err = p.admin.xaStatements(ctx)
+	return before, now, err
+}
+
+// NoteForeignXA notes durably that a client has committed what the applier had prepared:
+// the data differ from the others', and a start would hide that. The note goes with
+// the data.
+func (s *Server) NoteForeignXA() error {
+	if err := writeFileDurable(s.paths.foreignXA, []byte("a client committed XA transactions on this replica\n"), 0o600); err != nil {
+		return fmt.Errorf("note that a client committed XA transactions: %w", err)
+	}
+	return nil
+}
+
+// ForeignXANoted tells whether NoteForeignXA was called for these data.
+func (s *Server) ForeignXANoted() (bool, error) {
+	_, err := os.Stat(s.paths.foreignXA)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }

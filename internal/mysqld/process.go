@@ -320,7 +320,9 @@ func (p *Process) Kill() {
 func (p *Process) StopGracefully(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.server.cfg.StopTimeout)
 	defer cancel()
-	if _, err := p.admin.ShutOut(ctx); err != nil {
+	shutCtx, cancelShut := context.WithTimeout(ctx, shutOutTimeout)
+	defer cancelShut()
+	if _, err := p.admin.ShutOut(shutCtx); err != nil {
 		p.logger.Warn("mysqld is killed, not stopped", "error", err)
 		p.Kill()
 		return

@@ -336,15 +336,75 @@ func TestForeign(t *testing.T) {
 		want        bool
 	}{
 		{"none", xaStatements{}, xaStatements{}, false},
-		{"the applier's", xaStatements{}, xaStatements{2, 3, 2, 3, 3}, false},
-		{"a client's, without any of the applier's", xaStatements{}, xaStatements{2, 2, 0, 0, 2}, false},
-		{"a client ends one", xaStatements{}, xaStatements{1, 1, 0, 1, 1}, true},
-		{"a client's of before", xaStatements{5, 5, 0, 0, 5}, xaStatements{6, 6, 1, 1, 6}, false},
-		{"a client's of before, and one since", xaStatements{5, 5, 0, 0, 5}, xaStatements{6, 6, 0, 1, 6}, true},
-		{"instruments are off", xaStatements{}, xaStatements{1, 1, 0, 0, 0}, true},
+		{"the applier's", xaStatements{}, xaStatements{ends: 2, starts: 3, applierEnds: 2, applierStarts: 3, seenStarts: 3}, false},
+		{"a client's, without any of the applier's", xaStatements{}, xaStatements{ends: 2, starts: 2, applierEnds: 0, applierStarts: 0, seenStarts: 2}, false},
+		{"a client ends one", xaStatements{}, xaStatements{ends: 1, starts: 1, applierEnds: 0, applierStarts: 1, seenStarts: 1}, true},
+		{"a client's of before", xaStatements{ends: 5, starts: 5, applierEnds: 0, applierStarts: 0, seenStarts: 5}, xaStatements{ends: 6, starts: 6, applierEnds: 1, applierStarts: 1, seenStarts: 6}, false},
+		{"a client's of before, and one since", xaStatements{ends: 5, starts: 5, applierEnds: 0, applierStarts: 0, seenStarts: 5}, xaStatements{ends: 6, starts: 6, applierEnds: 0, applierStarts: 1, seenStarts: 6}, true},
+		{"instruments are off", xaStatements{}, xaStatements{ends: 1, starts: 1, applierEnds: 0, applierStarts: 0, seenStarts: 0}, true},
 	} {
 		if got := c.now.foreign(c.before); got != c.want {
 			t.Errorf("%s: %t", c.what, got)
 		}
+	}
+}
+
+func TestForeignCommit(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		before, now xaStatements
+		want        bool
+	}{
+		{"none", xaStatements{}, xaStatements{}, false},
+		{"the applier's", xaStatements{}, xaStatements{commits: 2, applierCommits: 2}, false},
+		{"a client rolled back", xaStatements{}, xaStatements{ends: 3, commits: 2, applierEnds: 2, applierCommits: 2}, false},
+		{"a client committed", xaStatements{}, xaStatements{commits: 3, applierCommits: 2}, true},
+		{"before", xaStatements{commits: 3, applierCommits: 0}, xaStatements{commits: 5, applierCommits: 2}, false},
+		{"instruments are off", xaStatements{}, xaStatements{commits: 1}, true},
+	} {
+		if got := c.now.foreignCommit(c.before); got != c.want {
+			t.Errorf("%s: %t", c.what, got)
+		}
+	}
+}
+
+// TestForeignXACommit: a server in which a client committed what the applier had prepared
+// prepares it again when it starts, without an error, and differs from then on. Only the
+// note is left of that.
+func TestForeignXACommit(t *testing.T) {
+	source, s, p := newPair(t, StartOptions{})
+	source.SetMaxOpenConns(1)
+	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY, b INT)", "INSERT INTO d.t VALUES (1, 10)",
+		"XA START 'x'", "UPDATE d.t SET b = 20 WHERE a = 1", "XA END 'x'", "XA PREPARE 'x'")
+	if err := p.Admin().WaitApplied(ctx(t), executed(t, source)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a client commits what the applier has prepared", func() (bool, error) {
+		_, err := dbaSession(t, s).ExecContext(ctx(t), "XA COMMIT 'x'")
+		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == 1397 {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if commits, err := p.ForeignXACommit(ctx(t)); err != nil || !commits {
+		t.Errorf("a client's XA COMMIT is not seen: %v", err)
+	}
+	if all, err := p.Admin().PreparedXA(ctx(t)); err != nil || len(all) != 0 {
+		t.Errorf("prepared: %v, %v", all, err)
+	}
+	if err := s.NoteForeignXA(); err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+	p = start(t, s)
+	if commits, err := p.ForeignXACommit(ctx(t)); err != nil || commits {
+		t.Errorf("after a start: %t, %v", commits, err)
+	}
+	if noted, err := s.ForeignXANoted(); err != nil || !noted {
+		t.Errorf("the note is gone: %v", err)
+	}
+	var b int
+	if err := p.Admin().query1(ctx(t), "b", "SELECT b FROM d.t WHERE a = 1", nil, &b); err != nil || b != 20 {
+		t.Errorf("b is %d, %v: the commit is gone, and there was nothing to hide", b, err)
 	}
 }

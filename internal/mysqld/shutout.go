@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// shutOutTimeout bounds ShutOut: what a session has to roll back may take long.
+	// shutOutTimeout bounds ShutOut before a stop: what a session has to roll back may
+	// take long.
 	shutOutTimeout = 5 * time.Second
 	// ourUsers are the accounts that ShutOut leaves alone.
 	ourUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "'"
@@ -18,13 +19,12 @@ const (
 // is called. It returns once no such session is left, that is when nothing can be
 // written any more that super_read_only lets pass (FLUSH TABLES, ANALYZE TABLE, XA
 // PREPARE). The server must be read-only and no session may wait for an ACK:
-// otherwise it returns ErrWritesPending. After an error mysqld has to be killed.
+// otherwise it returns ErrWritesPending. After an error mysqld has to be killed. It
+// waits for what the sessions have to roll back, as long as ctx lets it.
 //
 // The server takes one connection more than max_connections, for CONNECTION_ADMIN. The
 // agent's own ones are more than two, so with max_connections=1 it takes none.
 func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error, err error) {
-	ctx, cancel := context.WithTimeout(ctx, shutOutTimeout)
-	defer cancel()
 	if err := a.proveReadOnly(ctx); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/quorate/quorate/internal/binlog"
 )
 
 // ErrNoXA is returned for an XA transaction that is not prepared.
@@ -26,6 +28,20 @@ func (x xid) sql() string { return fmt.Sprintf("X'%x',X'%x',%d", x.gtrid, x.bqua
 func (a *Admin) PendingXA(ctx context.Context) (int, error) {
 	all, err := preparedXA(ctx, a.db)
 	return len(all), err
+}
+
+// PreparedXA returns the XA transactions that are prepared and not ended, whoever
+// prepared them.
+func (a *Admin) PreparedXA(ctx context.Context) (map[binlog.XID]bool, error) {
+	all, err := preparedXA(ctx, a.db)
+	if err != nil {
+		return nil, err
+	}
+	found := map[binlog.XID]bool{}
+	for _, x := range all {
+		found[binlog.XID{GTRID: x.gtrid, BQUAL: x.bqual}] = true
+	}
+	return found, nil
 }
 
 func preparedXA(ctx context.Context, db interface {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/gtid"
 )
 
 // PreparedXA is an XA transaction of the log.
@@ -99,6 +100,33 @@ func (p *Prepared) Forget(applied uint64) {
 		p.asked = max(p.asked, applied-witnessEntriesMax)
 	}
 	p.ended = slices.DeleteFunc(p.ended, func(xa PreparedXA) bool { return xa.end <= p.asked })
+}
+
+// PreparedIn brings open, the XA transactions that are prepared and have no end, forward
+// by what a mysqld with these GTIDs has applied of a log, from an entry on.
+func PreparedIn(log CommittedLog, from uint64, executed *gtid.Set, open map[binlog.XID]gtid.GTID) error {
+	err := eachTransaction(log, max(from, log.FirstIndex()), 0, func(tx transaction) error {
+		if !executed.Contains(tx.gtid) {
+			return nil
+		}
+		xid, prepares, err := tx.prepares(log)
+		if err != nil {
+			return err
+		}
+		if prepares {
+			open[xid] = tx.gtid
+			return nil
+		}
+		xid, ends, err := tx.ends()
+		if ends {
+			delete(open, xid)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look for XA transactions: %w", err)
+	}
+	return nil
 }
 
 // Open returns what is prepared at the end of what was read, the oldest first.

@@ -56,7 +56,8 @@ func TestXA(t *testing.T) {
 }
 
 // TestXAOnReplica ends on replicas what was prepared on the primary, which read-only does
-// not stop: it counts for nothing, on a replica that is promoted and on one that is not.
+// not stop: a rollback counts for nothing, on a replica that is promoted and on one that
+// is not; a commit makes the node errant.
 func TestXAOnReplica(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	primary := f.heal(t, t.Context())
@@ -87,6 +88,76 @@ func TestXAOnReplica(t *testing.T) {
 		f.awaitXA(t, ctx, nil, []int{1, 2})
 		f.check(t, ctx)
 	})
+	f.scenario(t, "Refused", f.foreignXARefused)
+	f.scenario(t, "Committed", f.foreignXACommit)
+}
+
+// foreignXARefused: a switchover does not go to a replica whose mysqld would have to start
+// again, with writes closed.
+func (f *fixture) foreignXARefused(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	target := f.others(primary)[0]
+	inSession(t, ctx, f.local(t, primary), xa(3, "seen", "XA PREPARE '%s'", "XA ROLLBACK '%s'")...)
+	f.awaitXA(t, ctx, nil, []int{1, 2})
+	inSession(t, ctx, f.local(t, target), "XA START 'own'", "XA END 'own'", "XA ROLLBACK 'own'")
+	awaitApplies := func() {
+		t.Helper()
+		if err := devcluster.Poll(ctx, "the target applies", func(ctx context.Context) (bool, string, error) {
+			out, err := f.quorate(t, ctx, primary, "switchover", "--to", f.Name(target), "--dry-run")
+			return err == nil, out, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitApplies()
+	f.refused(t, ctx, primary, []int{1}, "a client ended an XA transaction on this server", "switchover", "--to", f.Name(target))
+	f.must(t, ctx, target, "restart-mysqld", f.Name(target))
+	f.heal(t, ctx)
+	awaitApplies()
+	f.must(t, ctx, primary, "switchover", "--to", f.Name(target))
+}
+
+// foreignXACommit: a client's own XA COMMIT is no harm, the one of what the applier had
+// prepared makes the node errant until it is rebuilt.
+func (f *fixture) foreignXACommit(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	replica := f.others(primary)[0]
+	inSession(t, ctx, f.local(t, primary), "ALTER TABLE "+xaTable+" ADD b INT DEFAULT 10")
+	f.awaitXA(t, ctx, nil, []int{1, 2})
+	inSession(t, ctx, f.local(t, replica), "XA START 'own'", "SELECT * FROM "+xaTable, "XA END 'own'", "XA PREPARE 'own'", "XA COMMIT 'own'")
+	inSession(t, ctx, f.local(t, primary), "XA START 'committed'", "UPDATE "+xaTable+" SET b = 20 WHERE id = 1", "XA END 'committed'", "XA PREPARE 'committed'")
+	f.awaitXA(t, ctx, []string{"committed"}, []int{1, 2})
+	for _, i := range f.others(primary) {
+		if n := f.status(t, ctx, i); n.Role != cluster.RoleReplica {
+			t.Fatalf("node %s is %s (%s) after a client's own XA COMMIT", n.Name, n.Role, n.Reason)
+		}
+	}
+	uuid := f.status(t, ctx, replica).ServerUUID
+	inSession(t, ctx, f.local(t, replica), "XA COMMIT 'committed'") // nothing of the log stops its applier
+	errant := func(n cluster.NodeStatus) bool {
+		return n.Role == cluster.RoleErrant && strings.Contains(n.Reason, "a client committed XA transactions on this replica")
+	}
+	if err := f.WaitNode(ctx, replica, "it is errant", errant); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.KillBoth(replica); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, replica); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitNode(ctx, replica, "it is errant still", errant); err != nil {
+		t.Fatal(err)
+	}
+	inSession(t, ctx, f.local(t, primary), "XA ROLLBACK 'committed'")
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(replica), "--yes")
+	if err := f.WaitNode(ctx, replica, "it is rebuilt", func(n cluster.NodeStatus) bool {
+		return n.Role == cluster.RoleReplica && n.ServerUUID != uuid && n.Kind == cluster.KindFull
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitXA(t, ctx, nil, []int{1, 2})
+	f.check(t, ctx)
 }
 
 // xa returns the statements of an XA transaction that inserts row id.
