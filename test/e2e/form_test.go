@@ -48,7 +48,9 @@ func (f *fixture) formWithout(t *testing.T, ctx context.Context) {
 		}
 	}
 	for i := range 2 {
-		f.awaitForming(t, ctx, i, f.Name(2))
+		f.awaitForming(t, ctx, i, f.Name(2)) // both, before one that ends is silent, too
+	}
+	for i := range 2 {
 		if err := f.Terminate(ctx, i); err != nil {
 			t.Fatal(err)
 		}
