@@ -83,7 +83,9 @@ func (a *Agent) copyLines(ctx context.Context, n cluster.NodeStatus, c copyOfLin
 	if err := c.log.append(lines...); err != nil {
 		return err
 	}
-	a.noteLastChange()
+	if c.log == &a.state.history {
+		a.noteLastChange()
+	}
 	return nil
 }
 

@@ -22,8 +22,6 @@ const (
 	controlRetry = 100 * time.Millisecond
 	// callGrace is what an agent has beyond a request's time to send its answer.
 	callGrace = time.Second
-	// auditLinesMax bounds the lines of one answer.
-	auditLinesMax = 10_000
 )
 
 // handler carries out the requests of one name.
@@ -338,14 +336,23 @@ func (a *Agent) controlMaintenance(ctx context.Context, r control.Request) (done
 	return a.changeAs(ctx, r.By, c.Ask, cluster.Change{Maintenance: &c.MaintenanceChange})
 }
 
-func (a *Agent) controlAudit(_ context.Context, r control.Request) (done, error) {
-	var args cluster.AuditRequest
+// lastOf reads how many lines are asked for.
+func lastOf(r control.Request) (int, error) {
+	var args cluster.LastRequest
 	if err := arguments(r, &args); err != nil {
+		return 0, err
+	}
+	if args.Last < 1 || args.Last > cluster.LinesMax {
+		return 0, control.Errorf(control.CodeInvalid, "last must be 1 to %d lines, not %d", cluster.LinesMax, args.Last)
+	}
+	return args.Last, nil
+}
+
+func (a *Agent) controlAudit(_ context.Context, r control.Request) (done, error) {
+	last, err := lastOf(r)
+	if err != nil {
 		return done{}, err
 	}
-	if args.Last < 1 || args.Last > auditLinesMax {
-		return done{}, control.Errorf(control.CodeInvalid, "last must be 1 to %d lines, not %d", auditLinesMax, args.Last)
-	}
-	lines, err := a.state.audit.newest(args.Last)
+	lines, err := a.state.audit.newest(last)
 	return done{result: lines}, err
 }

@@ -15,8 +15,6 @@ const (
 	historyFile = "history.log"
 	// historySince is the request for lines of another node's history.log, between agents.
 	historySince = "history.since"
-	// historyRowsMax bounds the rows of one answer.
-	historyRowsMax = 10_000
 )
 
 // historian gives the chronicle's events what only the shell knows. All but newest and
@@ -146,7 +144,7 @@ func (p primarySeen) what(now time.Time) string {
 // noteLastChange looks for the newest change of the primary, after lines were added. It
 // waits for a disk, and a status must not.
 func (a *Agent) noteLastChange() {
-	lines, err := a.state.history.newest(historyRowsMax)
+	lines, err := a.state.history.newest(cluster.LinesMax)
 	if err != nil {
 		a.logger.Warn("read the history", "error", err)
 		return
@@ -160,17 +158,14 @@ func (a *Agent) noteLastChange() {
 
 // controlHistory answers what has happened, newest rows.
 func (a *Agent) controlHistory(r control.Request) (done, error) {
-	var args cluster.HistoryRequest
-	if err := arguments(r, &args); err != nil {
+	last, err := lastOf(r)
+	if err != nil {
 		return done{}, err
 	}
-	if args.Last < 1 || args.Last > historyRowsMax {
-		return done{}, control.Errorf(control.CodeInvalid, "%d rows: ask for 1 to %d", args.Last, historyRowsMax)
-	}
-	lines, err := a.state.history.newest(historyRowsMax)
+	lines, err := a.state.history.newest(cluster.LinesMax)
 	if err != nil {
 		return done{}, err
 	}
 	rows := cluster.History(lines)
-	return done{result: rows[max(0, len(rows)-args.Last):], readOnly: true}, nil
+	return done{result: rows[max(0, len(rows)-last):], readOnly: true}, nil
 }

@@ -40,7 +40,7 @@ others did comes within seconds, and after it was away.
 
 func (o *controlOptions) audit(ctx context.Context, out io.Writer, last int) error {
 	var lines []cluster.AuditEntry
-	if err := o.ask(ctx, "audit", cluster.AuditRequest{Last: last}, &lines); err != nil {
+	if err := o.ask(ctx, "audit", cluster.LastRequest{Last: last}, &lines); err != nil {
 		return err
 	}
 	if o.asJSON {

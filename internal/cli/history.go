@@ -15,9 +15,6 @@ import (
 	"github.com/quorate/quorate/internal/units"
 )
 
-// historyRowsMax is how many rows an agent gives at once.
-const historyRowsMax = 10_000
-
 // followWidth keeps the columns of rows in line that come one by one.
 const followWidth = 15
 
@@ -60,7 +57,7 @@ node it is as exact as the log: to a second.
 }
 
 func (o *controlOptions) history(ctx context.Context, last int) (rows []cluster.HistoryRow, err error) {
-	err = o.ask(ctx, "history", cluster.HistoryRequest{Last: last}, &rows)
+	err = o.ask(ctx, "history", cluster.LastRequest{Last: last}, &rows)
 	return rows, err
 }
 
@@ -87,7 +84,7 @@ func (o *controlOptions) followHistory(ctx context.Context, out io.Writer, last 
 			if err := o.printHistory(out, fresh, first, followWidth); err != nil {
 				return err
 			}
-			last = historyRowsMax
+			last = cluster.LinesMax
 		}
 		select {
 		case <-ctx.Done():
@@ -156,12 +153,12 @@ func noWrites(r cluster.HistoryRow) string {
 func shortDuration(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch {
-	case d < time.Second:
-		return d.String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
 	}
-	return d.Round(time.Second).String()
+	return units.Duration(d)
 }
 
 // lastChangeLine says in a line when and why the primary changed last; "" = it is not

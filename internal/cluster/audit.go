@@ -29,7 +29,11 @@ type AuditSince struct {
 	Seq uint64 `json:"seq"`
 }
 
-// AuditRequest asks for the newest lines of a node's audit log.
-type AuditRequest struct {
+// LinesMax bounds the lines that an agent gives at once.
+const LinesMax = 10_000
+
+// LastRequest asks for the newest lines of a node's audit log, or of its history: 1 to
+// LinesMax.
+type LastRequest struct {
 	Last int `json:"last"`
 }

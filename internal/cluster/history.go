@@ -94,11 +94,6 @@ func (r HistoryRow) ChangesPrimary() bool {
 	return false
 }
 
-// HistoryRequest asks for the newest rows of the history.
-type HistoryRequest struct {
-	Last int `json:"last"`
-}
-
 // History makes rows of all nodes' events, oldest first. What the old primary said of
 // its end and what the new one said of its beginning become one row.
 func History(lines []AuditEntry) []HistoryRow {

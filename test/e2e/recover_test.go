@@ -261,15 +261,7 @@ func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 	if err := f.KillBoth(apart); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(f.DataDir(apart)); err != nil {
-		t.Fatal(err)
-	}
-	f.must(t, ctx, primary, "node", "rebuild", f.Name(apart), "--yes")
-	if err := f.Start(ctx, apart); err != nil {
-		t.Fatal(err)
-	}
-	f.awaitReturn(t, ctx, apart)
-	f.awaitVoter(t, ctx, primary, apart)
+	f.returnEmpty(t, ctx, primary, apart)
 	load.stop(t)
 	f.heal(t, ctx)
 	f.check(t, ctx)
@@ -359,21 +351,28 @@ func (f *fixture) recoverTakenBack(t *testing.T, ctx context.Context) {
 	}
 	f.checkNodes(t, ctx, primary)
 	for _, i := range []int{apart, other} {
-		if err := os.RemoveAll(f.DataDir(i)); err != nil {
-			t.Fatal(err)
-		}
-		f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
-		if err := f.Start(ctx, i); err != nil {
-			t.Fatal(err)
-		}
-		f.awaitReturn(t, ctx, i)
-		f.awaitVoter(t, ctx, primary, i)
+		f.returnEmpty(t, ctx, primary, i)
 	}
 	load = f.start(t, 2)
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	f.heal(t, ctx)
 	f.check(t, ctx)
+}
+
+// returnEmpty brings a node back that does not run, with an empty data directory, at the
+// word of another one, until it has its vote.
+func (f *fixture) returnEmpty(t *testing.T, ctx context.Context, by, i int) {
+	t.Helper()
+	if err := os.RemoveAll(f.DataDir(i)); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, by, "node", "rebuild", f.Name(i), "--yes")
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitReturn(t, ctx, i)
+	f.awaitVoter(t, ctx, by, i)
 }
 
 // awaitLog waits until a node's agent has logged something.
