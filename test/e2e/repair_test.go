@@ -112,8 +112,12 @@ func (f *fixture) errantKept(t *testing.T, ctx context.Context) {
 	f.makeErrant(t, ctx, i)
 	if err := devcluster.Poll(ctx, "the others know that it is errant", func(ctx context.Context) (bool, string, error) {
 		for _, n := range []int{primary, other} {
-			if st, err := f.Status(ctx, n); err != nil || st.Nodes[i].Role != cluster.RoleErrant {
-				return false, fmt.Sprintf("%s does not: %v", f.Name(n), err), nil
+			st, err := f.Status(ctx, n)
+			if err != nil {
+				return false, fmt.Sprintf("%s does not answer: %v", f.Name(n), err), nil
+			}
+			if its := st.Nodes[i]; its.Role != cluster.RoleErrant {
+				return false, fmt.Sprintf("%s says of it: %s, reachable %v, %s; mysqld %s has %s", f.Name(n), its.Role, its.Reachable, its.Reason, its.Mysqld, its.GTIDExecuted), nil
 			}
 		}
 		return true, "", nil

@@ -33,7 +33,8 @@ type Ceiling struct {
 // Load is what was carried, and what it did to others.
 type Load struct {
 	PerSecond float64
-	// Processors of the switch in use, 1 at most; 0 without a switch.
+	// Processors that the switch used, about 1 at most (its runtime has threads of its
+	// own); 0 without a switch.
 	Processors float64
 	// RTT between the two nodes meanwhile: of a packet behind all others.
 	RTT RTT
