@@ -120,16 +120,17 @@ func (a *Agent) didCommit(ctx context.Context, id gtid.GTID) (cluster.DidCommit,
 func notCommitted(state epochState, id gtid.GTID, server gtid.UUID, known, ours bool) cluster.DidCommit {
 	// The epoch of a GTID that somebody knows is committed: it was before the
 	// server gave the first.
+	again := "; should its server be the primary again, it may give the GTID to another transaction"
 	switch {
 	case !ours:
 		// A typo must not read as "never will be": who asks would write it again.
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: fmt.Sprintf(
 			"it is not committed, and no epoch in this log is of that server, %s: a typo, or another cluster?", id.UUID)}
 	case state.Newest != 0 && state.Term > state.Newest:
-		return cluster.DidCommit{Outcome: cluster.OutcomeNotCommitted, Reason: state.why(state.Newest)}
+		return cluster.DidCommit{Outcome: cluster.OutcomeNotCommitted, Reason: state.why(state.Newest) + again}
 	case known && server != id.UUID:
 		return cluster.DidCommit{Outcome: cluster.OutcomeNotCommitted, Reason: fmt.Sprintf(
-			"the server that gives such GTIDs is not the primary: epoch %d, the newest, is that of server %s", state.Newest, server)}
+			"the server that gives such GTIDs is not the primary: epoch %d, the newest, is that of server %s%s", state.Newest, server, again)}
 	case !known:
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Epoch: state.Newest, Reason: fmt.Sprintf(
 			"it is not committed, and it is not known here which server epoch %d is of", state.Newest)}

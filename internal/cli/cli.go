@@ -119,7 +119,8 @@ func (o *output) Write(p []byte) (int, error) {
 // failure is what a command with --json prints that has no result.
 type failure struct {
 	Error string `json:"error"`
-	// Code is what the agent calls it; "" = no agent has answered.
+	// Code is what the agent calls it; wrong usage is invalid without one. "" = no agent has
+	// answered.
 	Code     control.Code `json:"code,omitempty"`
 	ExitCode int          `json:"exit_code"`
 	// Possible is false for a dry run that the agent refuses; nil = nobody has judged.
@@ -128,6 +129,9 @@ type failure struct {
 
 func newFailure(cmd *cobra.Command, err error, code int) failure {
 	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; "), ExitCode: code}
+	if code == exitUsage {
+		f.Code = control.CodeInvalid
+	}
 	if e, ok := errors.AsType[*control.Error](err); ok {
 		f.Code = e.Code
 		if isSet(cmd, "dry-run") && (e.Code == control.CodeInvalid || e.Code == control.CodeFailed) {

@@ -75,7 +75,7 @@ func sampleStatus() cluster.Status {
 const sampleTable = `cluster orders, primary a, as node a sees it
 
 NODE  KIND  ROLE         WEIGHT  LOG             SIZE   LAG          MYSQLD
-a     full  primary      7       120             96KiB  0.0s         running 9.7.4
+a     full  primary      7       120             96KiB  -            running 9.7.4
 b     full  errant       0       119             80KiB  1.2s, 42 tx  running
 c     full  unreachable  0       90 (29 behind)  70KiB  unknown      -
 d     full  unknown      0       -               -      -            -

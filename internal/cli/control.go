@@ -176,7 +176,7 @@ func printDryRun(out io.Writer, result any, possible bool) error {
 	if err != nil {
 		return fmt.Errorf("print JSON: %w", err)
 	}
-	fields["possible"] = json.RawMessage(strconv.FormatBool(possible))
+	fields["dry_run"], fields["possible"] = json.RawMessage("true"), json.RawMessage(strconv.FormatBool(possible))
 	return printJSON(out, fields)
 }
 

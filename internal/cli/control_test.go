@@ -299,6 +299,7 @@ func TestJSON(t *testing.T) {
 	addr := agentThat(t, &answer, &asked)
 	done := func(v any) control.Answer { return control.Answer{Code: control.CodeOK, Result: resultOf(t, v)} }
 	blocked := cluster.Switchover{From: "a", DryRun: true, Blocks: []string{"b lags"}}
+	fence := cluster.Fence{By: "ann@db1", At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)}
 	for _, c := range []struct {
 		line   string
 		answer control.Answer
@@ -316,7 +317,7 @@ func TestJSON(t *testing.T) {
 		{"switchover --dry-run", control.Answer{Code: control.CodeFailed, Error: "a leads"},
 			map[string]any{"error": "a leads", "code": "failed", "exit_code": 1.0, "possible": false}, exitFailure},
 		{"cluster set --durability most --dry-run", control.Answer{}, map[string]any{
-			"error": `--durability must be one of majority, all, site-majority, not "most"`, "exit_code": 2.0}, exitUsage},
+			"error": `--durability must be one of majority, all, site-majority, not "most"`, "code": "invalid", "exit_code": 2.0}, exitUsage},
 		{"switchover --dry-run", done(blocked), map[string]any{"from": "a", "dry_run": true, "blocks": []any{"b lags"},
 			"possible": false, "notes": []any{}}, exitFailure},
 		{"restart-mysqld a --dry-run", done(cluster.Restarted{Node: "a", DryRun: true, Incarnation: 1<<53 + 1, Moved: &blocked}), map[string]any{
@@ -324,10 +325,19 @@ func TestJSON(t *testing.T) {
 			"moved": map[string]any{"from": "a", "dry_run": true, "blocks": []any{"b lags"}}}, exitFailure},
 		{"maintenance off --dry-run", done(cluster.ChangeResult{What: "it", DryRun: true, Plan: cluster.Plan{Stops: []string{"b is away"}}}), map[string]any{
 			"changed": false, "what": "it", "dry_run": true, "version": 0.0, "stops": []any{"b is away"}, "possible": false, "notes": []any{}}, exitFailure},
-		{"fence b --dry-run", done(cluster.FenceResult{Changed: true, DryRun: true, Notes: []string{"n"}}), map[string]any{
-			"by": "", "at": "0001-01-01T00:00:00Z", "changed": true, "dry_run": true, "possible": true, "notes": []any{"n"}}, exitOK},
+		{"fence b --dry-run", done(cluster.FenceResult{Fence: fence, Changed: true, DryRun: true, Notes: []string{"n"}}), map[string]any{
+			"changed": false, "dry_run": true, "possible": true, "notes": []any{"n"}}, exitOK},
+		{"unfence b --dry-run", done(cluster.FenceResult{Fence: fence, Changed: true, DryRun: true}), map[string]any{
+			"by": "ann@db1", "at": "2026-01-02T12:00:00Z", "changed": false, "dry_run": true, "possible": true, "notes": []any{}}, exitOK},
+		{"unfence b", done(cluster.FenceResult{}), map[string]any{"changed": false}, exitOK},
+		{"log purge --dry-run", done(cluster.PurgePlan{Node: "a", Segments: []cluster.PurgeSegment{}}), map[string]any{
+			"node": "a", "up_to": 0.0, "bytes": 0.0, "segments": []any{}, "done": false, "dry_run": true, "possible": true, "notes": []any{}}, exitOK},
+		{"node remove b", control.Answer{}, map[string]any{
+			"error": "there is nobody to be asked whether this is meant: say --yes", "code": "invalid", "exit_code": 2.0}, exitUsage},
+		{"did-commit x", control.Answer{}, map[string]any{
+			"error": `"x" is no GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`, "code": "invalid", "exit_code": 2.0}, exitUsage},
 		{"cluster set --durability most", control.Answer{}, map[string]any{
-			"error": `--durability must be one of majority, all, site-majority, not "most"`, "exit_code": 2.0}, exitUsage},
+			"error": `--durability must be one of majority, all, site-majority, not "most"`, "code": "invalid", "exit_code": 2.0}, exitUsage},
 	} {
 		answer = c.answer
 		code, out, _ := run(t, append(strings.Fields(c.line), "--json", "--addr", addr)...)
@@ -403,13 +413,27 @@ func TestMaintenanceLine(t *testing.T) {
 	}
 }
 
-// TestDidCommitUnknown: a token that nobody knows is no "never will be".
-func TestDidCommitUnknown(t *testing.T) {
+// TestDidCommitSaysWhatIsKnown: a token that nobody knows is no "never will be", nor is a
+// GTID: its server may give it again.
+func TestDidCommitSaysWhatIsKnown(t *testing.T) {
+	const id = "3e11fa47-71ca-11e1-9e33-c80aa9429562:22"
 	var asked control.Request
-	answer := cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: "no transaction of this cluster has this token"}
-	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: resultOf(t, answer)}, &asked)
-	code, out, errs := run(t, "did-commit", "--session-token", "3e11fa47-71ca-11e1-9e33-c80aa9429562:22", "--addr", addr)
-	if code != exitUnknown || out != "not known: no transaction of this cluster has this token\n" || errs != "" {
-		t.Errorf("%d, %q, %q", code, out, errs)
+	var answer control.Answer
+	addr := agentThat(t, &answer, &asked)
+	for _, c := range []struct {
+		args    []string
+		outcome cluster.Outcome
+		want    string
+		code    int
+	}{
+		{[]string{"--session-token", id}, cluster.OutcomeUnknown, "not known: because\n", exitUnknown},
+		{[]string{"--session-token", id}, cluster.OutcomeNotCommitted, "not committed, and never will be: because\n", exitFailure},
+		{[]string{id}, cluster.OutcomeNotCommitted, "not committed: because\n", exitFailure},
+		{[]string{id}, cluster.OutcomeCommitted, "committed: because\n", exitOK},
+	} {
+		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.DidCommit{Outcome: c.outcome, Reason: "because"})}
+		if code, out, errs := run(t, append([]string{"did-commit", "--addr", addr}, c.args...)...); code != c.code || out != c.want || errs != "" {
+			t.Errorf("%v: %d, %q, %q", c.args, code, out, errs)
+		}
 	}
 }

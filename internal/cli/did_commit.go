@@ -37,9 +37,10 @@ A GTID of its own is for one that is known otherwise. If it was never answered
 with OK, its server may have given the same number to a later transaction: then
 look at what the answer says of entry, epoch and connection.
 
-Exit code 0 if it is committed; 1 if it is not, and never will be; 3 if that is
-not known: ask again, or there is no majority, or nobody answers, or this cluster's
-log knows no such token or server; 2 for wrong usage.`,
+Exit code 0 if it is committed; 1 if it is not, and never will be (but its server
+may give the same GTID to a later transaction); 3 if that is not known: ask again,
+or there is no majority, or nobody answers, or this cluster's log knows no such
+token or server; 2 for wrong usage.`,
 		Example: `  quorate did-commit 3e11fa47-71ca-11e1-9e33-c80aa9429562:23
   quorate did-commit --session-token 3e11fa47-71ca-11e1-9e33-c80aa9429562:22 --json`,
 		Args: cobra.MaximumNArgs(1),
@@ -76,7 +77,7 @@ func (o *controlOptions) didCommit(ctx context.Context, out io.Writer, r cluster
 		// Exit code 1 is an answer: what prevents one must not look like it.
 		return &exitError{exitUnknown, err}
 	}
-	if err := printDidCommit(out, answer, o.asJSON); err != nil {
+	if err := printDidCommit(out, r, answer, o.asJSON); err != nil {
 		return &exitError{exitUnknown, err}
 	}
 	switch answer.Outcome {
@@ -88,15 +89,18 @@ func (o *controlOptions) didCommit(ctx context.Context, out io.Writer, r cluster
 	return &exitError{code: exitUnknown}
 }
 
-func printDidCommit(out io.Writer, answer cluster.DidCommit, asJSON bool) error {
+func printDidCommit(out io.Writer, r cluster.DidCommitRequest, answer cluster.DidCommit, asJSON bool) error {
 	if asJSON {
 		return printJSON(out, answer)
 	}
-	word := map[cluster.Outcome]string{
-		cluster.OutcomeCommitted: "committed", cluster.OutcomeNotCommitted: "not committed, and never will be",
-	}[answer.Outcome]
-	if word == "" {
-		word = "not known"
+	word := "not known"
+	switch {
+	case answer.Outcome == cluster.OutcomeCommitted:
+		word = "committed"
+	case answer.Outcome == cluster.OutcomeNotCommitted && r.GTID != "": // the number may be given again
+		word = "not committed"
+	case answer.Outcome == cluster.OutcomeNotCommitted:
+		word = "not committed, and never will be"
 	}
 	if _, err := fmt.Fprintf(out, "%s: %s\n", word, oneLine(answer.Reason)); err != nil {
 		return fmt.Errorf("print answer: %w", err)

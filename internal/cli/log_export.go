@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,6 +76,9 @@ func (o *exportOptions) limits() (limits seglog.ExportOptions, err error) {
 	limits = seglog.ExportOptions{From: o.from, UntilIndex: o.untilIndex}
 	if (o.to == "") == (o.toDir == "") {
 		return limits, errors.New("one of --out and --out-dir says where the binlog goes")
+	}
+	if o.to != "" && strings.Trim(o.to, "0123456789") == "" { // --to was its name: it reads like a limit
+		return limits, fmt.Errorf("--out, once --to, names a file, and %s is a number: is --until-index meant? The file would be ./%[1]s", o.to)
 	}
 	if o.untilIndex != 0 && o.untilIndex < o.from {
 		return limits, fmt.Errorf("--until-index %d is before --from %d", o.untilIndex, o.from)

@@ -76,7 +76,7 @@ func (o purgeOptions) run(ctx context.Context, in io.Reader, out io.Writer) erro
 		if err := o.ask(ctx, "log.purge", o.request, &plan); err != nil {
 			return err
 		}
-		return printJSON(out, plan)
+		return o.print(out, plan, o.request.DryRun, nil, "")
 	}
 	dry := o.request
 	dry.DryRun = true

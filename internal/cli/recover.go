@@ -82,6 +82,7 @@ type recovered struct {
 	Refused string            `json:"refused,omitempty"`
 	DryRun  bool              `json:"dry_run"`
 	Done    *cluster.Recovery `json:"done,omitempty"`
+	Notes   []string          `json:"notes,omitempty"`
 }
 
 func (o *recoverOptions) run(ctx context.Context, cfg config.Config, in io.Reader, out, errOut io.Writer) (err error) {
@@ -103,7 +104,7 @@ func (o *recoverOptions) run(ctx context.Context, cfg config.Config, in io.Reade
 	if err != nil {
 		return err
 	}
-	result := recovered{Verdict: v, DryRun: o.dryRun}
+	result := recovered{Verdict: v, DryRun: o.dryRun, Notes: recoverNotes(v)}
 	if result.Refused, err = v.Refusal(o.accept); err != nil {
 		return usage(fmt.Errorf("--accept-loss: %w", err))
 	}
@@ -135,16 +136,11 @@ func (o *recoverOptions) finish(cfg config.Config, out io.Writer) error {
 	} else if _, err := agent.FinishRecovery(cfg); err != nil {
 		return err
 	}
-	if o.asJSON {
-		return printJSON(out, struct {
-			Interrupted string `json:"interrupted"`
-			DryRun      bool   `json:"dry_run"`
-		}{what, o.dryRun})
-	}
-	if _, err := fmt.Fprintln(out, what); err != nil {
-		return fmt.Errorf("print result: %w", err)
-	}
-	return nil
+	shown := controlOptions{asJSON: o.asJSON}
+	return shown.print(out, struct {
+		Interrupted string `json:"interrupted"`
+		DryRun      bool   `json:"dry_run"`
+	}{what, o.dryRun}, o.dryRun, nil, what+"\n")
 }
 
 // judge is what says who answers and what they have; an *agent.Recovery.
@@ -181,6 +177,8 @@ func ask(ctx context.Context, r judge, v recovery.Verdict, in io.Reader, out io.
 func (o *recoverOptions) print(r recovered, out io.Writer) error {
 	var err error
 	switch {
+	case o.asJSON && o.dryRun:
+		err = printDryRun(out, r, r.Refused == "")
 	case o.asJSON:
 		err = printJSON(out, r)
 	case r.Done != nil:
@@ -232,13 +230,19 @@ func recoverText(v recovery.Verdict) string {
 	if n := v.Log.Last - min(v.Log.Last, v.Log.Commit); n > 0 {
 		fmt.Fprintf(&text, "the last %d entries here are not known to be committed, and are kept: they may have been acknowledged\n", n)
 	}
-	if v.Fenced != "" {
-		fmt.Fprintf(&text, "note: node %s is %s: there is no primary after the recovery until \"quorate unfence %s\"\n", v.Survivor, oneLine(v.Fenced), v.Survivor)
-	}
+	text.WriteString(noteLines(recoverNotes(v)))
 	for _, o := range v.Objections {
 		fmt.Fprintf(&text, "against it: %s\n", oneLine(o.Text))
 	}
 	return text.String()
+}
+
+// recoverNotes are sentences: what a recovery would meet.
+func recoverNotes(v recovery.Verdict) []string {
+	if v.Fenced == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("node %s is %s: there is no primary after the recovery until \"quorate unfence %s\"", v.Survivor, v.Fenced, v.Survivor)}
 }
 
 // doneText says what was done, and what to do next.

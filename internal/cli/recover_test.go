@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -81,5 +82,25 @@ against it: node db4 answers, and does not say what it has: node db4: this node'
 `
 	if diff := cmp.Diff(want, recoverText(v)); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
+	}
+}
+
+// TestRecoverDryRunJSON: it has the fields of every dry run.
+func TestRecoverDryRunJSON(t *testing.T) {
+	for _, refused := range []string{"", "a majority answers"} {
+		var out strings.Builder
+		v := recovery.Verdict{Situation: recovery.Situation{Survivor: "db2", Fenced: "fenced by ann@db1"}}
+		o := recoverOptions{asJSON: true, dryRun: true}
+		err := o.print(recovered{Verdict: v, DryRun: true, Refused: refused, Notes: recoverNotes(v)}, &out)
+		var got struct {
+			Possible bool     `json:"possible"`
+			Notes    []string `json:"notes"`
+		}
+		if bad := json.Unmarshal([]byte(out.String()), &got); bad != nil || (err == nil) != (refused == "") {
+			t.Fatalf("%q: %v, %v: %s", refused, bad, err, out.String())
+		}
+		if got.Possible != (refused == "") || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "fenced by ann@db1") {
+			t.Errorf("%q: %+v", refused, got)
+		}
 	}
 }

@@ -39,7 +39,9 @@ the lag in bytes, GTIDs, processes, versions.
 
 LOG is the number of the last entry in a node's log, and how many committed
 entries it lacks. LAG is the age of the oldest committed transaction that its
-mysqld lacks; "unknown" while the node has no leader or no running mysqld.
+mysqld lacks; "unknown" while the node has no leader, no running mysqld, or a log
+that takes no entries; "stopped" while its mysqld does not apply. The primary has
+none: what is committed comes from it.
 
 Exit code 0 if there is a primary, 3 if there is none or the node does not know of
 one, 1 if the agent does not answer.`,
@@ -205,8 +207,12 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 	switch {
 	case n.Kind == cluster.KindLogger:
 		lag, mysqld = "-", "-"
-	case n.LagUnknown || !n.Reachable:
+	case n.LagUnknown || !n.Reachable, n.LogState != "" && n.LogState != cluster.LogOK:
 		lag = "unknown"
+	case n.Role == cluster.RolePrimary:
+		lag = "-"
+	case n.ApplierStopped != "":
+		lag += ", stopped"
 	}
 	if n.ServerVersion != "" {
 		mysqld += " " + n.ServerVersion
@@ -231,6 +237,9 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	default:
 		age := time.Duration(n.AgeMs) * time.Millisecond
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
+		if n.Role == cluster.RoleDemoting { // of a replica, too, that was stopped in order
+			n.Reason = fmt.Sprintf("last heard %v ago, as its mysqld was being stopped or closed", age.Round(100*time.Millisecond))
+		}
 	}
 	for _, r := range []struct{ about, text string }{
 		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},

@@ -24,17 +24,33 @@ func TestStatusOfLogger(t *testing.T) {
 	}
 }
 
-// TestStatusOfUnknownLag: a figure that nobody can know is not shown.
-func TestStatusOfUnknownLag(t *testing.T) {
+// TestStatusOfLag: a figure that nobody can know is not shown, nor that of a primary.
+func TestStatusOfLag(t *testing.T) {
 	t.Parallel()
-	n := cluster.NodeStatus{Name: "c", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleReplica, Mysqld: cluster.MysqldRunning}
-	for unknown, want := range map[bool]string{false: "0.0s", true: "unknown"} {
-		n.LagUnknown = unknown
-		if row := statusRow(n, nil); row[6] != want {
+	for want, change := range map[string]func(*cluster.NodeStatus){
+		"0.0s":          func(*cluster.NodeStatus) {},
+		"unknown":       func(n *cluster.NodeStatus) { n.LagUnknown = true },
+		"unknown ":      func(n *cluster.NodeStatus) { n.LogState = cluster.LogFull },
+		"0.0s, stopped": func(n *cluster.NodeStatus) { n.ApplierStopped = "error 1146" },
+		"-":             func(n *cluster.NodeStatus) { n.Role = cluster.RolePrimary },
+	} {
+		n := cluster.NodeStatus{Name: "c", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleReplica, Mysqld: cluster.MysqldRunning, LogState: cluster.LogOK}
+		change(&n)
+		if row := statusRow(n, nil); row[6] != strings.TrimSpace(want) {
 			t.Errorf("lag %q, want %q", row[6], want)
 		}
-		if colour := nodeColour(n); (colour == "0") == unknown {
-			t.Errorf("unknown %t: colour %s", unknown, colour)
+		if colour := nodeColour(n); (colour == "33") != n.LagUnknown {
+			t.Errorf("unknown %t: colour %s", n.LagUnknown, colour)
 		}
+	}
+}
+
+// TestStatusOfAStoppedReplica: it was not demoted.
+func TestStatusOfAStoppedReplica(t *testing.T) {
+	t.Parallel()
+	n := cluster.NodeStatus{Name: "c", Kind: cluster.KindFull, Role: cluster.RoleDemoting, AgeMs: 5000}
+	want := []string{"last heard 5s ago, as its mysqld was being stopped or closed"}
+	if d := cmp.Diff(want, statusReasons(cluster.Status{Self: "a"}, n)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }

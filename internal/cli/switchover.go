@@ -198,7 +198,14 @@ func (o *controlOptions) fence(ctx context.Context, out io.Writer, name string, 
 	if err := o.ask(ctx, name, request, &f); err != nil {
 		return err
 	}
-	return o.print(out, f, f.DryRun, nil, fenceText(name, request.Node, f))
+	text := fenceText(name, request.Node, f)
+	if f.DryRun && f.Changed { // it would be
+		f.Changed = false
+		if name == "fence" {
+			f.Fence = cluster.Fence{} // there is none
+		}
+	}
+	return o.print(out, f, f.DryRun, nil, text)
 }
 
 func fenceText(name, node string, f cluster.FenceResult) string {

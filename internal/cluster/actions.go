@@ -88,15 +88,16 @@ func (r FenceRequest) String() string {
 
 // Fence is an operator's fence on a node.
 type Fence struct {
-	By     string    `json:"by"`
-	At     time.Time `json:"at"`
+	By     string    `json:"by,omitempty"`
+	At     time.Time `json:"at,omitzero"`
 	Reason string    `json:"reason,omitempty"`
 }
 
 // FenceResult says what became of a FenceRequest.
 type FenceResult struct {
 	Fence
-	// Changed is false where it was so already: the fence is the one of then.
+	// Changed is false where it was so already: the fence is the one of then. A dry run
+	// answers as if it were done.
 	Changed bool `json:"changed"`
 	DryRun  bool `json:"dry_run,omitempty"`
 	// Notes are sentences: what it means for the cluster.

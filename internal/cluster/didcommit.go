@@ -15,7 +15,8 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeCommitted Outcome = "committed"
-	// OutcomeNotCommitted: it is not, and never will be.
+	// OutcomeNotCommitted: it is not, and never will be. Of a GTID: no transaction that had
+	// it so far will be; its server may give it to another one.
 	OutcomeNotCommitted Outcome = "not-committed"
 	// OutcomeUnknown: it is not known yet, or no such GTID was given by this cluster.
 	OutcomeUnknown Outcome = "unknown"
