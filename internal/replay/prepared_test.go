@@ -1,9 +1,18 @@
 package replay
 
 import (
+	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/seglog"
 )
 
 // TestPreparedReadsInParts: a look takes a bounded part of the log, and what comes out is
@@ -65,5 +74,54 @@ func TestPreparedForgets(t *testing.T) {
 		if got, want := xa.before(at), kept.before(at); got != want || got == 0 {
 			t.Fatalf("before(%d) = %d, want %d", at, got, want)
 		}
+	}
+}
+
+// TestPreparedIn: what a mysqld has applied decides, whatever the log has beyond it.
+func TestPreparedIn(t *testing.T) {
+	does := []change{ // of transaction 1, 2, …, one an entry; 1, 3 and 7 are staged, 3 and 7 as a payload
+		{xaPrepare, 'x'}, {rowChange, 0}, {xaPrepare, 'y'}, {xaEnd, 'x'}, {noOp, 0}, {xaEnd, 'y'}, {xaPrepare, 'x'}, {xaPrepare, 'z'},
+	}
+	counts := slices.Repeat([]int{1}, len(does))
+	log := buildLog(counts, func(n uint64) change { return does[n-1] })
+	id := func(xid string) binlog.XID { return binlog.XID{GTRID: xid} }
+	at := func(n uint64) gtid.GTID { return gtid.GTID{N: n} }
+	for _, tc := range []struct {
+		name     string
+		log      CommittedLog
+		from     uint64
+		executed *gtid.Set
+		open     map[binlog.XID]gtid.GTID
+		want     map[binlog.XID]gtid.GTID
+	}{
+		{"nothing is applied", log, 1, numbers(), nil, nil},
+		{"prepared", log, 1, numbers(1, 2), nil, map[binlog.XID]gtid.GTID{id("x"): at(1)}},
+		{"two are", log, 1, numbers(1, 2, 3), nil, map[binlog.XID]gtid.GTID{id("x"): at(1), id("y"): at(3)}},
+		{"an end", log, 1, numbers(1, 2, 3, 4), nil, map[binlog.XID]gtid.GTID{id("y"): at(3)}},
+		{"an end, not in order", log, 1, numbers(1, 3, 6), nil, map[binlog.XID]gtid.GTID{id("x"): at(1)}},
+		{"prepared under the same name again", log, 1, numbers(1, 2, 3, 4, 5, 6, 7), nil, map[binlog.XID]gtid.GTID{id("x"): at(7)}},
+		{"the newest of a name counts", log, 1, numbers(1, 7), nil, map[binlog.XID]gtid.GTID{id("x"): at(7)}},
+		{"its PREPARE is not applied, its end is", log, 1, numbers(4), nil, nil},
+		{"all", log, 1, numbers(1, 2, 3, 4, 5, 6, 7, 8), nil, map[binlog.XID]gtid.GTID{id("x"): at(7), id("z"): at(8)}},
+		{"brought forward by an end", log, 4, numbers(1, 2, 3, 4), map[binlog.XID]gtid.GTID{id("x"): at(1), id("y"): at(3)}, map[binlog.XID]gtid.GTID{id("y"): at(3)}},
+		{"brought forward by nothing", log, 5, numbers(1, 2, 3, 4), map[binlog.XID]gtid.GTID{id("y"): at(3)}, map[binlog.XID]gtid.GTID{id("y"): at(3)}},
+		{"brought forward to the same name", log, 4, numbers(1, 2, 3, 4, 7), map[binlog.XID]gtid.GTID{id("x"): at(1)}, map[binlog.XID]gtid.GTID{id("x"): at(7)}},
+		{"from behind the end", log, 99, numbers(1), map[binlog.XID]gtid.GTID{id("x"): at(1)}, map[binlog.XID]gtid.GTID{id("x"): at(1)}},
+		{"from before a copied log begins", log.purged(6), 1, numbers(1, 2, 3, 4, 5, 6, 7, 8), nil, map[binlog.XID]gtid.GTID{id("x"): at(7), id("z"): at(8)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := map[binlog.XID]gtid.GTID{}
+			maps.Copy(got, tc.open)
+			if err := PreparedIn(tc.log, tc.from, tc.executed, got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	delete(log.stages, entry.StageID{Term: 1, Number: 7})
+	if err := PreparedIn(log, 1, upTo(8), map[binlog.XID]gtid.GTID{}); !errors.Is(err, seglog.ErrNoStage) {
+		t.Errorf("a payload that cannot be read: %v, want %v", err, seglog.ErrNoStage)
 	}
 }
