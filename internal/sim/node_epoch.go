@@ -260,9 +260,9 @@ func (e *epoch) closeUploads() {
 	}
 }
 
-// beat is mysqld's heartbeat to an idle tap.
+// beat is mysqld's heartbeat to an idle tap, as often as its agent asks for.
 func (e *epoch) beat() {
-	e.a.life.after(electionTimeout, func() {
+	e.a.life.after(e.a.n.timing.election, func() {
 		if e.closed || e.process.dead {
 			return
 		}
