@@ -47,8 +47,12 @@ func (a *Agent) repairNodes(ctx context.Context) {
 	state := a.node.Committed().State().State
 	nodes := a.board.all()
 	sights := map[string]cluster.RepairSight{}
+	var gone []cluster.NodeID
 	for _, n := range nodes {
 		sights[n.Name] = a.repairSight(now, n)
+		if sights[n.Name].Silent() {
+			gone = append(gone, n.ID)
+		}
 	}
 	holder, bytes := a.holder(state, func(name string) bool { return name != a.self.Name && sights[name].Away() != "" })
 	first := a.log.Segments()[0].FirstIndex // before what the members say: neither goes back
@@ -58,7 +62,7 @@ func (a *Agent) repairNodes(ctx context.Context) {
 			continue
 		}
 		sight := sights[n.Name]
-		sight.LogBytes, sight.Holds, sight.Short = bytes, holder == m.Name, short(m, n, first)
+		sight.LogBytes, sight.Holds, sight.Short, sight.Gone = bytes, holder == m.Name, short(m, n, first), gone
 		why, held := state.Repair(m, sight)
 		if why != "" {
 			err := a.repairNode(ctx, m, why, state.Version)

@@ -164,6 +164,8 @@ type RepairSight struct {
 	// not purged.
 	LogBytes int64
 	Holds    bool
+	// Gone are the members that were silent for long (Silent).
+	Gone []NodeID
 	// Leaving: it has been told to begin anew, and has not done so far. Short: it lacks
 	// entries that the leader's log has no more, and gets none from it ever again.
 	Leaving, Short bool
@@ -172,11 +174,14 @@ type RepairSight struct {
 	Repairs []time.Duration
 }
 
+// Silent tells whether a member was not heard for so long that others do not wait for it.
+func (s RepairSight) Silent() bool { return s.Silence >= retainSilence }
+
 // Away says why a member is not waited for where the log has grown too long because of
 // it; "" = it is waited for.
 func (s RepairSight) Away() string {
 	switch {
-	case s.Silence >= retainSilence:
+	case s.Silent():
 		return "it is away"
 	case s.Stopped != "" && s.Still >= retainSilence:
 		return s.Stopped
@@ -218,12 +223,17 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 	if s.Maintenance != nil {
 		return "maintenance is on"
 	}
+	rebuilding := 0
 	for _, other := range s.Members {
-		if other.ID != m.ID && other.Rebuilding() {
+		switch {
+		case other.ID == m.ID || !other.Rebuilding():
+		case slices.Contains(sight.Gone, other.ID): // it may never come back
+			rebuilding++
+		default:
 			return fmt.Sprintf("node %s is being rebuilt", other.Name)
 		}
 	}
-	times := len(sight.Repairs)
+	times, voters := len(sight.Repairs), len(s.Voters())
 	switch {
 	// To go on without a node that OKs wait for, or to wait until it is there again, is
 	// a person's choice.
@@ -231,8 +241,10 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 		return "OKs wait for it, by its require-ack"
 	case m.Votes() && s.Durability == DurabilityAll:
 		return "OKs wait for it, by durability all"
-	case m.Votes() && len(s.Voters()) <= 2:
+	case m.Votes() && voters <= 2:
 		return "one node would have the only vote then"
+	case m.Votes() && 2*(voters-1) <= voters+rebuilding:
+		return fmt.Sprintf("only %d of %d nodes would have a vote then", voters-1, voters+rebuilding)
 	case times >= RepairsMax && sight.Repairs[times-RepairsMax] < repairsWithin:
 		return fmt.Sprintf("it was rebuilt so %d times within %s", RepairsMax, units.Duration(repairsWithin))
 	case times > 0 && sight.Repairs[times-1] < repairPause:

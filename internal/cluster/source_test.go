@@ -121,13 +121,6 @@ func TestRepair(t *testing.T) {
 	repaired := func(ago ...time.Duration) RepairSight {
 		return with(empty, func(s *RepairSight) { s.Repairs = ago })
 	}
-	learner := func(name string, becomes Kind, instance string) func(*State) {
-		return func(s *State) {
-			m, _ := s.Member(name)
-			i := slices.Index(s.Members, m)
-			s.Members[i].Kind, s.Members[i].Becomes, s.Members[i].Instance = KindLearner, becomes, instance
-		}
-	}
 	const yes, no = "yes", ""
 	for name, c := range map[string]struct {
 		sight  RepairSight
@@ -154,17 +147,17 @@ func TestRepair(t *testing.T) {
 		"errant, and it holds":    {with(stopped, func(s *RepairSight) { s.Errant, s.Saved = true, true }), retain, yes},
 		"errant, none is saved":   {with(stopped, func(s *RepairSight) { s.Errant = true }), retain, "not all saved"},
 		"maintenance":             {empty, func(s *State) { s.Maintenance = &Maintenance{} }, "maintenance is on"},
-		"being rebuilt":           {with(empty, func(s *RepairSight) { s.Leaving = true }), learner("b", KindFull, "new"), no},
-		"wiped while it is":       {empty, learner("b", KindFull, "new"), yes},
-		"wiped while it joins":    {empty, learner("b", KindFull, ""), yes},
-		"rebuilt, then away":      {away, func(s *State) { learner("b", KindFull, "new")(s); s.RetainBytesMax = RetainBytesMin }, yes},
-		"short of the log":        {RepairSight{Short: true}, learner("b", KindFull, "new"), yes},
-		"short, as a learner":     {RepairSight{Short: true}, learner("b", "", "new"), no},
-		"short, and errant":       {RepairSight{Short: true, Errant: true}, learner("b", KindFull, "new"), no},
-		"another is rebuilt":      {empty, learner("c", KindLogger, "new"), "node c is being rebuilt"},
+		"being rebuilt":           {with(empty, func(s *RepairSight) { s.Leaving = true }), rebuilt("b", KindFull, "new"), no},
+		"wiped while it is":       {empty, rebuilt("b", KindFull, "new"), yes},
+		"wiped while it joins":    {empty, rebuilt("b", KindFull, ""), yes},
+		"rebuilt, then away":      {away, func(s *State) { rebuilt("b", KindFull, "new")(s); s.RetainBytesMax = RetainBytesMin }, yes},
+		"short of the log":        {RepairSight{Short: true}, rebuilt("b", KindFull, "new"), yes},
+		"short, as a learner":     {RepairSight{Short: true}, rebuilt("b", "", "new"), no},
+		"short, and errant":       {RepairSight{Short: true, Errant: true}, rebuilt("b", KindFull, "new"), no},
+		"another is rebuilt":      {empty, rebuilt("c", KindLogger, "new"), "node c is being rebuilt"},
 		"another joins":           {empty, func(s *State) { s.Members = append(s.Members, Member{ID: 4, Kind: KindLearner, Becomes: KindFull}) }, yes},
-		"one voter left":          {empty, learner("c", "", ""), "one node would have the only vote"},
-		"it has no vote":          {empty, func(s *State) { learner("b", "", "")(s); learner("c", "", "")(s) }, yes},
+		"one voter left":          {empty, rebuilt("c", "", ""), "one node would have the only vote"},
+		"it has no vote":          {empty, func(s *State) { rebuilt("b", "", "")(s); rebuilt("c", "", "")(s) }, yes},
 		"waited for":              {empty, func(s *State) { s.Members[1].RequireAck = true }, "by its require-ack"},
 		"waited for, so long":     {empty, func(s *State) { s.Members[1].RequireAck, s.Members[1].DropAfter = true, time.Second }, yes},
 		"all are waited for":      {empty, func(s *State) { s.Durability = DurabilityAll }, "by durability all"},
@@ -178,6 +171,44 @@ func TestRepair(t *testing.T) {
 			c.change(&s)
 		}
 		checkRepair(t, name, s, c.sight, c.want)
+	}
+}
+
+// rebuilt has a member without its vote: one that gets it back, if becomes is a kind.
+func rebuilt(name string, becomes Kind, instance string) func(*State) {
+	return func(s *State) {
+		m, _ := s.Member(name)
+		i := slices.Index(s.Members, m)
+		s.Members[i].Kind, s.Members[i].Becomes, s.Members[i].Instance = KindLearner, becomes, instance
+	}
+}
+
+// TestRepairBesideTheGone: a node that is told to begin anew and is not there does not hold
+// up the next one for ever, but a majority keeps its votes.
+func TestRepairBesideTheGone(t *testing.T) {
+	const yes = "yes"
+	for name, c := range map[string]struct {
+		nodes         NodeID
+		rebuilt, gone []NodeID
+		want          string
+	}{
+		"one of 3":               {3, []NodeID{3}, []NodeID{3}, "one node would have the only vote"},
+		"one of 4":               {4, []NodeID{4}, []NodeID{4}, "only 2 of 4 nodes would have a vote"},
+		"one of 5":               {5, []NodeID{5}, []NodeID{5}, yes},
+		"one of 5, it is there":  {5, []NodeID{5}, []NodeID{4}, "node e is being rebuilt"},
+		"two of 5":               {5, []NodeID{4, 5}, []NodeID{4, 5}, "only 2 of 5 nodes would have a vote"},
+		"one of 5, and it again": {5, []NodeID{2, 4}, []NodeID{2, 4}, yes},
+		"two of 7":               {7, []NodeID{4, 5}, []NodeID{4, 5}, yes},
+		"two of 7, one is there": {7, []NodeID{4, 5}, []NodeID{4}, "node e is being rebuilt"},
+	} {
+		s := State{}
+		for id := NodeID(1); id <= c.nodes; id++ {
+			s.Members = append(s.Members, Member{ID: id, Name: string(rune('a' + id - 1)), Kind: KindFull})
+		}
+		for _, id := range c.rebuilt {
+			rebuilt(s.Members[id-1].Name, KindFull, "new")(&s)
+		}
+		checkRepair(t, name, s, RepairSight{Empty: true, Silence: repairSilence, Gone: c.gone}, c.want)
 	}
 }
 
