@@ -34,12 +34,10 @@ type board struct {
 	// are about, a peer's name or "replication".
 	troubles map[string]string
 	changed  chan struct{}
-	// seen is the newest sign of another node as the primary.
-	seen primarySeen
+	// last is the newest sign of a primary, another node or this one.
+	last primarySeen
 	// ledAt is when a leader was lost that was known; zero = there was none.
 	ledAt time.Time
-	// primaryAt is when this node knew of a primary last; zero = it never did.
-	primaryAt time.Time
 }
 
 type peerReport struct {
@@ -163,16 +161,6 @@ func (b *board) led(within time.Duration) bool {
 	return b.self.Leader != 0 || !b.ledAt.IsZero() && time.Since(b.ledAt) < within
 }
 
-// sawPrimary notes that there was a primary at a time, and returns the newest such time.
-func (b *board) sawPrimary(at time.Time) time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if at.After(b.primaryAt) {
-		b.primaryAt = at
-	}
-	return b.primaryAt
-}
-
 // setState takes a cluster state, unless it knows a newer one.
 func (b *board) setState(s cluster.State) {
 	b.mu.Lock()
@@ -229,11 +217,11 @@ func (b *board) received(from cluster.NodeID, blob []byte) error {
 	matters := p.status.Role != s.Role || p.status.Term != s.Term || p.status.LogState != s.LogState
 	was := p.status.Role
 	p.status, p.at = s, time.Now()
-	if from == b.seen.id && was == cluster.RolePrimary && s.Role != cluster.RolePrimary && s.Term == b.seen.status.Term {
-		b.seen.at = p.at // it was until now
+	if from == b.last.id && was == cluster.RolePrimary && s.Role != cluster.RolePrimary && s.Term == b.last.status.Term {
+		b.last.at = p.at // it was until now
 	}
-	if s.Role == cluster.RolePrimary && (from == b.seen.id || s.Term >= b.seen.status.Term) {
-		b.seen = primarySeen{id: from, name: s.Name, at: p.at, status: s}
+	if s.Role == cluster.RolePrimary && (from == b.last.id || s.Term >= b.last.status.Term) {
+		b.last = primarySeen{id: from, name: s.Name, at: p.at, status: s}
 	}
 	b.peers[from] = p
 	if matters {

@@ -155,8 +155,7 @@ func (p provider) Status() cluster.Status {
 	}
 	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
 		s.Primary = p.board.name(t.Node)
-		p.board.sawPrimary(time.Now())
-	} else if last := p.board.sawPrimary(time.Time{}); !last.IsZero() {
+	} else if last := p.board.lastPrimary().at; !last.IsZero() {
 		s.NoPrimarySince, s.NoPrimarySeconds = last.UTC().Truncate(time.Millisecond), time.Since(last).Seconds()
 	}
 	sight.Primary = s.Primary

@@ -84,7 +84,7 @@ func TestChronicle(t *testing.T) {
 }
 
 // TestLastPrimarySign: a primary that says that it hands over was the primary until then;
-// what another term's primary says later is no sign of it.
+// what another term's primary says later is no sign of it. This node's own terms count, too.
 func TestLastPrimarySign(t *testing.T) {
 	a := &Agent{cfg: testConfig(t, t.TempDir())}
 	a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
@@ -101,15 +101,29 @@ func TestLastPrimarySign(t *testing.T) {
 	}
 	long := time.Now().Add(-time.Hour)
 	say(cluster.RolePrimary, 7)
-	a.board.seen.at = long
+	a.board.last.at = long
 	say(cluster.RoleDemoting, 7)
 	if p := a.board.lastPrimary(); p.name != "b" || time.Since(p.at) > time.Minute {
 		t.Errorf("it handed over, and was seen last %v ago: %+v", time.Since(p.at), p)
 	}
-	a.board.seen.at = long
+	a.board.last.at = long
 	say(cluster.RoleReplica, 8)
 	if p := a.board.lastPrimary(); !p.at.Equal(long) {
 		t.Errorf("a replica was seen as the primary %v ago", time.Since(p.at))
+	}
+	served := long.Add(time.Minute)
+	a.board.served(6, served)
+	if p := a.board.lastPrimary(); p.name != "b" || !p.at.Equal(long) {
+		t.Errorf("it served before node b did: %+v", p)
+	}
+	a.board.served(9, served)
+	say(cluster.RolePrimary, 7)
+	if p := a.board.lastPrimary(); p.name != "a" || !p.at.Equal(served) || p.what(time.Now()) != "" {
+		t.Errorf("it was the primary itself: %q, %+v", p.what(time.Now()), p)
+	}
+	say(cluster.RolePrimary, 10)
+	if p := a.board.lastPrimary(); p.name != "b" || time.Since(p.at) > time.Minute {
+		t.Errorf("node b is the primary: %+v", p)
 	}
 }
 

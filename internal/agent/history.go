@@ -21,14 +21,12 @@ const (
 // caughtUp is core's goroutine's.
 type historian struct {
 	chronicle *chronicle
-	// sign is the newest sign of an old primary, as of when this node was elected, commit
+	// sign is the newest sign of a primary, as of when this node was elected, commit
 	// when the newest transaction was committed (zero = not known), and seen what had
 	// become of that node.
 	sign, commit time.Time
 	from         string
 	seen         string
-	// leftAt is when this node was the primary last.
-	leftAt time.Time
 	// caughtUp is what the newest promotion applied before it opened.
 	caughtUp atomic.Pointer[catchUpDone]
 	// newest is the newest change of the primary; nil = none is known.
@@ -50,7 +48,7 @@ func (a *Agent) chronicled(s stepped) {
 	for _, e := range h.chronicle.note(s) {
 		switch e.Kind {
 		case cluster.EventLeft:
-			h.leftAt = s.now
+			a.board.served(e.Term, s.now)
 		case cluster.EventPrimary:
 			e.From, e.Why = h.from, h.seen
 			if since := h.noWritesSince(e.Planned); !since.IsZero() {
@@ -74,15 +72,9 @@ func (a *Agent) lookBack() {
 	h := &a.history
 	p := a.board.lastPrimary()
 	h.sign, h.from, h.seen, h.commit = p.at, p.name, p.what(time.Now()), time.Time{}
-	if h.leftAt.After(h.sign) {
-		h.sign = h.leftAt
-	}
 	// What comes without a primary was committed long ago: the log is read at a start.
 	if at := a.lag.newestAt(); !h.sign.IsZero() && at.Sub(h.sign) < 2*gossipInterval {
 		h.commit = at
-	}
-	if h.from == "" && !h.leftAt.IsZero() {
-		h.from = a.self.Name
 	}
 	if h.sign.IsZero() { // nothing was seen since this agent started
 		for _, s := range a.log.Segments() {
@@ -107,21 +99,32 @@ func (h *historian) noWritesSince(planned bool) time.Time {
 	return h.sign
 }
 
-// primarySeen is the newest sign of another node as the primary.
+// primarySeen is the newest sign of a primary; zero = there was none since this agent
+// started.
 type primarySeen struct {
 	id     cluster.NodeID
 	name   string
 	at     time.Time
 	status cluster.NodeStatus
 	up     bool
+	self   bool
 }
 
-// lastPrimary returns which other node was the primary last, as far as it was heard.
+// served notes that this node was the primary of a term at a time.
+func (b *board) served(term uint64, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if term >= b.last.status.Term {
+		b.last = primarySeen{id: b.self.ID, name: b.self.Name, at: at, status: cluster.NodeStatus{Term: term}, self: true}
+	}
+}
+
+// lastPrimary returns who was the primary last, as far as it was heard.
 func (b *board) lastPrimary() primarySeen {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.seen
-	if p.id != 0 {
+	p := b.last
+	if p.id != 0 && !p.self {
 		report := b.peers[p.id]
 		p.status, p.up = report.status, report.up
 	}
@@ -131,7 +134,7 @@ func (b *board) lastPrimary() primarySeen {
 // what says what has become of it, as far as this node can know.
 func (p primarySeen) what(now time.Time) string {
 	switch {
-	case p.id == 0:
+	case p.id == 0, p.self: // it says itself why it left
 		return ""
 	case !p.up:
 		return fmt.Sprintf("the agent of %s is gone: its process or its host died", p.name)

@@ -174,8 +174,8 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		changed := a.board.changes()
-		if _, ok := (routeBackend{a}).Primary(); ok {
-			a.board.sawPrimary(time.Now())
+		if t, ok := (routeBackend{a}).Primary(); ok && t.Local {
+			a.board.served(a.serveTerm.Load(), time.Now())
 		}
 		own := a.ownStatus()
 		blob, err := json.Marshal(own.Bounded())
