@@ -86,17 +86,26 @@ func (f *fixture) reseedLostDisk(t *testing.T, ctx context.Context) {
 	f.check(t, ctx)
 }
 
-// makeErrant gives a replica a transaction that was never committed.
+// makeErrant gives a replica a transaction that was never committed. Its agent stands
+// still meanwhile: it ends such a mysqld at once, and what is not on disk by then (a replica
+// syncs nothing) is gone with it.
 func (f *fixture) makeErrant(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
 	db := f.admin(t, i)
+	if err := f.PauseAgent(i); err != nil {
+		t.Fatal(err)
+	}
 	for _, stmt := range []string{
 		"SET GLOBAL rpl_semi_sync_source_enabled = OFF, GLOBAL super_read_only = OFF",
 		"INSERT INTO quorate_demo.ledger (id, writer, seq, payload) VALUES ((1 << 60) + 1, 1 << 28, 1, 'through its own mysqld')",
+		"FLUSH LOCAL ENGINE LOGS",
 	} {
 		if err := execute(ctx, db, stmt); err != nil {
 			t.Fatalf("%s: %v", stmt, err)
 		}
+	}
+	if err := f.ResumeAgent(i); err != nil {
+		t.Fatal(err)
 	}
 }
 
