@@ -100,6 +100,9 @@ func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, uin
 	}
 	version, err := t.greet(conn, p, c)
 	if err != nil {
+		if r, ok := errors.AsType[*RejectedError](err); ok && r.By == "" {
+			r.By = t.cfg.Identity.NodeName
+		}
 		_ = conn.Close()
 		return nil, 0, err
 	}

@@ -119,10 +119,18 @@ type RejectedError struct {
 	Code Code
 	// Text is one sentence for people.
 	Text string
+	// By is the name of the node that refuses, of the dialling side's errors. It is
+	// not sent.
+	By string
 }
 
-// Error returns the sentence.
-func (e *RejectedError) Error() string { return "connection rejected: " + e.Text }
+// Error returns who refuses, and the sentence.
+func (e *RejectedError) Error() string {
+	if e.By == "" {
+		return e.Text
+	}
+	return fmt.Sprintf("node %q refuses the connection: %s", e.By, e.Text)
+}
 
 func reject(c Code, format string, args ...any) *RejectedError {
 	return &RejectedError{Code: c, Text: fmt.Sprintf(format, args...)}
@@ -325,7 +333,7 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err e
 		return 0, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
 	}
 	if code := Code(g.word); code != codeAccepted {
-		return 0, &RejectedError{Code: code, Text: strings.ToValidUTF8(string(g.body), "?")}
+		return 0, &RejectedError{Code: code, Text: strings.ToValidUTF8(string(g.body), "?"), By: p.Name}
 	}
 	if !speaks.has(g.version) {
 		return 0, reject(CodeVersion, "node %q goes on in protocol version %d, node %q (quorate %s) speaks %v",
@@ -338,7 +346,7 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err e
 	if r := t.judgeAnswer(id, p); r != nil {
 		return 0, r
 	}
-	if err := t.cfg.Handler.CheckPeer(id); err != nil {
+	if err := t.cfg.Handler.CheckPeer(id); err != nil { // the code of one would be an order to this node
 		return 0, &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
 	return g.version, nil

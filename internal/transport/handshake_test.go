@@ -19,39 +19,39 @@ var rejections = []struct {
 }{
 	{
 		"another cluster of the same name", func(h *hello) { h.id.ClusterID = 0xc2 },
-		RejectedError{CodeCluster, `node "b" belongs to cluster "shop" (id c2), this is cluster "shop" (id c1)`},
+		RejectedError{Code: CodeCluster, Text: `node "b" belongs to cluster "shop" (id c2), this is cluster "shop" (id c1)`},
 	},
 	{
 		"cluster comes before target", func(h *hello) { h.id.ClusterID, h.id.ClusterName, h.target = 0xc2, "test", 9 },
-		RejectedError{CodeCluster, `node "b" belongs to cluster "test" (id c2), this is cluster "shop" (id c1)`},
+		RejectedError{Code: CodeCluster, Text: `node "b" belongs to cluster "test" (id c2), this is cluster "shop" (id c1)`},
 	},
 	{
 		"wrong target", func(h *hello) { h.target = nodeC },
-		RejectedError{CodeTarget, `node "b" looked for node 3 at this address, where node "a" (id 1) answers`},
+		RejectedError{Code: CodeTarget, Text: `node "b" looked for node 3 at this address, where node "a" (id 1) answers`},
 	},
 	{
 		"our id", func(h *hello) { h.id.Node = nodeA },
-		RejectedError{CodeDuplicate, `another node already uses the name "a" or the id 1: this one`},
+		RejectedError{Code: CodeDuplicate, Text: `another node already uses the name "a" or the id 1: this one`},
 	},
 	{
 		"our name", func(h *hello) { h.id.NodeName = "a" },
-		RejectedError{CodeDuplicate, `another node already uses the name "a" or the id 1: this one`},
+		RejectedError{Code: CodeDuplicate, Text: `another node already uses the name "a" or the id 1: this one`},
 	},
 	{
 		"unknown member", func(h *hello) { h.id.Node, h.id.NodeName = 9, "x" },
-		RejectedError{CodeUnknown, `node "x" (id 9) is not a member of cluster "shop" as node "a" knows it`},
+		RejectedError{Code: CodeUnknown, Text: `node "x" (id 9) is not a member of cluster "shop" as node "a" knows it`},
 	},
 	{
 		"known id with another name", func(h *hello) { h.id.NodeName = "bee" },
-		RejectedError{CodeUnknown, `node id 2 is called "b" here, not "bee"`},
+		RejectedError{Code: CodeUnknown, Text: `node id 2 is called "b" here, not "bee"`},
 	},
 	{
 		"instance that the agent refuses", func(h *hello) { h.id.Instance = [16]byte{0xff} },
-		RejectedError{CodePeer, "node b has another data directory than before"},
+		RejectedError{Code: CodePeer, Text: "node b has another data directory than before"},
 	},
 	{
 		"unknown class", func(h *hello) { h.class = 9 },
-		RejectedError{CodeMalformed, `node "a" could not read the greeting: transport: malformed greeting: unknown class-9`},
+		RejectedError{Code: CodeMalformed, Text: `node "a" could not read the greeting: transport: malformed greeting: unknown class-9`},
 	},
 }
 
@@ -71,7 +71,7 @@ func TestRejectedGreetings(t *testing.T) {
 			h := helloFrom(nodeB, nodeA, classControl)
 			c.change(&h)
 			conn, g := rawDial(t, a, appendHello(nil, h))
-			if diff := cmp.Diff(c.want, RejectedError{Code(g.word), string(g.body)}); diff != "" {
+			if diff := cmp.Diff(c.want, RejectedError{Code: Code(g.word), Text: string(g.body)}); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 			expectClosed(t, conn)
@@ -90,8 +90,8 @@ func TestOtherProtocolVersionIsToldSo(t *testing.T) {
 	a.start(t)
 	// The body of a future version means nothing to this one.
 	_, g := rawDial(t, a, appendGreeting(nil, greeting{version: 3, most: 4, word: 77, body: []byte("future")}))
-	want := RejectedError{CodeVersion, `the dialling node speaks protocol versions 3 to 4, node "a" (quorate 1.0) protocol versions 1 to 2`}
-	if diff := cmp.Diff(want, RejectedError{Code(g.word), string(g.body)}); diff != "" {
+	want := RejectedError{Code: CodeVersion, Text: `the dialling node speaks protocol versions 3 to 4, node "a" (quorate 1.0) protocol versions 1 to 2`}
+	if diff := cmp.Diff(want, RejectedError{Code: Code(g.word), Text: string(g.body)}); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -136,14 +136,14 @@ func TestRejectionReachesTheDialler(t *testing.T) {
 	a.start(t)
 	b.start(t)
 	for _, c := range []struct {
-		n    *node
-		want string
+		n        *node
+		by, want string
 	}{
-		{a, `node "a" belongs to cluster "shop" (id c1), this is cluster "test" (id c2)`},
-		{b, `node "b" belongs to cluster "test" (id c2), this is cluster "shop" (id c1)`},
+		{a, "b", `node "a" belongs to cluster "shop" (id c1), this is cluster "test" (id c2)`},
+		{b, "a", `node "b" belongs to cluster "test" (id c2), this is cluster "shop" (id c1)`},
 	} {
 		got := within(t, c.n.rejected, "Rejected")
-		if diff := cmp.Diff(&RejectedError{CodeCluster, c.want}, got); diff != "" {
+		if diff := cmp.Diff(&RejectedError{Code: CodeCluster, Text: c.want, By: c.by}, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 	}

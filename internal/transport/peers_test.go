@@ -97,3 +97,19 @@ func TestCodeOfCheckPeer(t *testing.T) {
 		c.stop()
 	}
 }
+
+// TestWhoRefuses: both sides of a refusal say who refuses, and whom.
+func TestWhoRefuses(t *testing.T) {
+	a, c := newNode(t, nodeA), newNode(t, nodeC, nodeA)
+	introduce(a, c)
+	a.SetPeers([]Peer{peerOf(c)})
+	a.check = func(Identity) error { return &RejectedError{Code: CodeRebuild, Text: `node "c" is to be rebuilt`} }
+	a.start(t)
+	c.start(t)
+	for who, n := range map[string]*node{"the one that is refused": c, "the one that refuses": a} {
+		r := within(t, n.rejected, who)
+		if want := `node "a" refuses the connection: node "c" is to be rebuilt`; r.Error() != want || r.Text != `node "c" is to be rebuilt` {
+			t.Errorf("%s: %q, %q", who, r, r.Text)
+		}
+	}
+}

@@ -145,14 +145,14 @@ func TestNoCommonVersionIsRefusedOnBothSides(t *testing.T) {
 	a.start(t)
 	b.start(t)
 	for _, c := range []struct {
-		n    *node
-		want string
+		n        *node
+		by, want string
 	}{
-		{a, `the dialling node speaks protocol versions 1 to 2, node "b" (quorate 1.0) protocol version 3`},
-		{b, `the dialling node speaks protocol version 3, node "a" (quorate 1.0) protocol versions 1 to 2`},
+		{a, "b", `the dialling node speaks protocol versions 1 to 2, node "b" (quorate 1.0) protocol version 3`},
+		{b, "a", `the dialling node speaks protocol version 3, node "a" (quorate 1.0) protocol versions 1 to 2`},
 	} {
 		got := within(t, c.n.rejected, "Rejected")
-		if diff := cmp.Diff(&RejectedError{CodeVersion, c.want}, got); diff != "" {
+		if diff := cmp.Diff(&RejectedError{Code: CodeVersion, Text: c.want, By: c.by}, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 	}
