@@ -124,6 +124,7 @@ type Agent struct {
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
 	keptDown   atomic.Bool   // an operator has fenced this node
+	heals      atomic.Uint64 // how often its log was healed from its peers
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed     atomic.Pointer[[]cluster.NodeID]
 	repair  repairer

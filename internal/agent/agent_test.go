@@ -109,6 +109,12 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	fresh := transport.Identity{Node: 2, NodeName: "b"}
 	if err := d.checkPeer(fresh); err == nil || !strings.Contains(err.Error(), `node "b" has an empty data directory`) {
 		t.Fatal(err)
+	} else if !strings.Contains(err.Error(), `run "quorate node rebuild b" on another node, and start this agent again`) {
+		t.Errorf("it says nothing of a rebuild: %v", err)
+	}
+	d.lives = func(cluster.NodeID) bool { return true }
+	if err := d.checkPeer(fresh); err == nil || strings.Contains(err.Error(), "rebuild") || !strings.Contains(err.Error(), "two agents run under that name") {
+		t.Errorf("beside one that lives: %v", err)
 	}
 	c := transport.Identity{Node: 3, NodeName: "c"}
 	if err := d.checkPeer(c); err != nil {

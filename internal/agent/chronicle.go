@@ -20,6 +20,8 @@ type chronicle struct {
 	served uint64
 	// led is the term in which it leads and has not served so far; 0 = none.
 	led uint64
+	// ledAt is when it was elected in that term.
+	ledAt time.Time
 	// asked says what an operator asked a primary for, "" = nothing: its end is then planned.
 	asked string
 	// chosen is the newest term that an operator gave to this node.
@@ -91,10 +93,13 @@ func (c *chronicle) noteInput(s stepped, tell func(cluster.Event)) {
 		c.fencedBy = in.Reason
 	case core.RaftChanged:
 		if c.led != 0 && (!in.Leading || in.Term != c.led) {
-			tell(cluster.Event{Kind: cluster.EventLed, Term: c.led, Why: cmp.Or(s.reason, "it did not open for writes")})
+			tell(cluster.Event{Kind: cluster.EventLed, At: c.ledAt, Term: c.led, Why: cmp.Or(s.reason, "it did not open for writes")})
 			c.led = 0
 		}
 		if in.Leading && in.Term != c.served {
+			if c.led == 0 {
+				c.ledAt = s.now
+			}
 			c.led = in.Term
 		}
 	case core.MysqldExited:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 // TestChronicle: what of core's life is worth a line.
 func TestChronicle(t *testing.T) {
+	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	kill := func(why string) []core.Effect { return []core.Effect{{Kind: core.KillMysqld, Reason: why}} }
 	serve := stepped{in: core.Done{}, before: core.PhaseOpening, after: core.PhasePrimary, effects: []core.Effect{{Kind: core.Serve, Term: 7}}}
 	elected := stepped{in: core.RaftChanged{Term: 7, Leading: true}, before: core.PhaseReplica, after: core.PhaseCatchingUp}
@@ -30,7 +32,7 @@ func TestChronicle(t *testing.T) {
 			[]cluster.Event{{Kind: cluster.EventPrimary, Term: 7, Planned: true}}},
 		{"elected, and never opened", []stepped{elected,
 			{in: core.RaftChanged{Term: 8}, before: core.PhaseCatchingUp, after: core.PhaseUnverified, reason: "lost leadership of term 7"},
-		}, []cluster.Event{{Kind: cluster.EventLed, Term: 7, Why: "lost leadership of term 7"}}},
+		}, []cluster.Event{{Kind: cluster.EventLed, At: begin, Term: 7, Why: "lost leadership of term 7"}}},
 		{"settled", []stepped{serve,
 			{in: core.RaftChanged{Term: 8}, before: core.PhasePrimary, after: core.PhaseSettling, reason: "lost leadership of term 7"},
 			{in: core.Done{}, before: core.PhaseSettling, after: core.PhaseUnverified, reason: "lost leadership of term 7"},
@@ -71,15 +73,29 @@ func TestChronicle(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, got := newChronicle(), []cluster.Event(nil)
-			now := time.Now()
-			for _, s := range tc.steps {
-				s.now = now
+			for i, s := range tc.steps {
+				s.now = begin.Add(time.Duration(i) * time.Second)
 				got = append(got, c.note(s)...)
 			}
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestElectedIsStampedAsElected: an event that is told when it is over has the time when
+// it began, also where the next one begins at once.
+func TestElectedIsStampedAsElected(t *testing.T) {
+	begin, c := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), newChronicle()
+	var got []cluster.Event
+	for i, in := range []core.Input{core.RaftChanged{Term: 7, Leading: true}, core.RaftChanged{Term: 8, Leading: true}, core.Tick{}, core.RaftChanged{Term: 9}} {
+		got = append(got, c.note(stepped{now: begin.Add(time.Duration(i) * time.Second), in: in, reason: fmt.Sprintf("step %d", i)})...)
+	}
+	want := []cluster.Event{
+		{Kind: cluster.EventLed, At: begin, Term: 7, Why: "step 1"}, {Kind: cluster.EventLed, At: begin.Add(time.Second), Term: 8, Why: "step 3"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

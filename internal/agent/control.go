@@ -80,8 +80,9 @@ func (a *Agent) control(ctx context.Context, r control.Request) control.Answer {
 	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
 		return a.refusal(control.CodeInvalid, "the request does not say in a line who asks")
 	case a.node == nil && (a.out == nil || r.Name != recoverRequest) && r.Name != orderRequest:
-		return a.refusal(control.CodeFailed, "node %s takes no part in the cluster so far, and nothing was done: it is joining or its log is being healed (quorate status); ask another node",
-			a.self.Name)
+		own := a.board.own()
+		return a.refusal(control.CodeFailed, "node %s takes no part in the cluster, and nothing was done: it is %s; ask another node",
+			a.self.Name, strings.TrimSuffix(string(own.Role)+": "+own.Reason, ": "))
 	}
 	if h.timeout == 0 {
 		h.timeout = control.Timeout

@@ -308,9 +308,13 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 		d.empty[id.Node] = time.Now()
 		return &transport.RejectedError{Code: transport.CodeReseed, Text: fmt.Sprintf("node %q has an empty data directory, "+
 			"but this cluster knows the one that it had: it waits until the leader has it rebuilt: %d/%s", id.NodeName, d.stateVersion, pinned)}
+	case ok && empty && d.lives(id.Node):
+		return fmt.Errorf("node %q has an empty data directory, but the one that this cluster knows is in use: "+
+			"two agents run under that name: %d/%s", id.NodeName, d.stateVersion, pinned)
 	case ok && empty:
-		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had: "+
-			"give it back, or the log that the cluster counts on is gone: %d/%s", id.NodeName, d.stateVersion, pinned)
+		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had: give it back (is its disk mounted?), "+
+			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again: %d/%s",
+			id.NodeName, id.NodeName, d.stateVersion, pinned)
 	case ok:
 		return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
 			"its log is not the one that this cluster counts on, or two agents run under the same name: %d/%s",

@@ -64,7 +64,11 @@ func (a *Agent) chronicled(s stepped) {
 
 // tellHistory notes an event for history.log. It does not block.
 func (a *Agent) tellHistory(e cluster.Event) {
-	a.state.note(cluster.AuditEntry{At: time.Now().UTC(), By: a.byItself(), What: string(e.Kind), Event: &e})
+	at := e.At
+	if at.IsZero() {
+		at = time.Now()
+	}
+	a.state.note(cluster.AuditEntry{At: at.UTC(), By: a.byItself(), What: string(e.Kind), Event: &e})
 }
 
 // lookBack notes, when this node is elected, what is known of the old primary.

@@ -75,6 +75,7 @@ func (p provider) stateMetrics(st cluster.Status) []api.Metric {
 			Labels: map[string]string{"version": p.version, "goversion": runtime.Version()}},
 		{Name: "quorate_maintenance", Help: "1 while maintenance is on.", Value: boolValue(st.Maintenance != nil)},
 		{Name: "quorate_fenced", Help: "1 while an operator keeps this node's mysqld down (quorate fence).", Value: boolValue(p.keptDown.Load())},
+		{Name: "quorate_log_heals_total", Help: "Times that this node's log was damaged, and healed from its peers.", Counter: true, Value: float64(p.heals.Load())},
 		{Name: "quorate_errant", Help: "1 while this node's mysqld holds transactions that the log lacks.", Value: boolValue(own.Role == cluster.RoleErrant)},
 	}
 	for _, role := range cluster.Roles() {
@@ -178,6 +179,9 @@ func (p provider) connectionMetrics() []api.Metric {
 }
 
 func (p provider) routerMetrics() []api.Metric {
+	if p.router == nil {
+		return p.peerMetrics() // this node is out
+	}
 	r := p.router.Stats()
 	m := []api.Metric{
 		{Name: "quorate_router_sessions", Help: "Clients connected to a primary.", Value: float64(r.Sessions)},
@@ -187,7 +191,21 @@ func (p provider) routerMetrics() []api.Metric {
 		{Name: "quorate_router_hold_timeouts_total", Help: "Clients that waited for a primary in vain.", Counter: true, Value: float64(r.HoldTimeouts)},
 		{Name: "quorate_router_fenced_total", Help: "Sessions closed because this node may not serve.", Counter: true, Value: float64(r.ClosedByFence + r.ClosedByLease)},
 	}
-	for _, peer := range p.peers.Stats().Peers {
+	return append(m, p.peerMetrics()...)
+}
+
+func (p provider) peerMetrics() []api.Metric {
+	if p.peers == nil {
+		return nil // this node was removed
+	}
+	s := p.peers.Stats()
+	m := []api.Metric{
+		{Name: "quorate_peer_refused_total", Help: "Connections of other agents that this node refused.", Counter: true, Value: float64(s.HandshakesRejected)},
+		{Name: "quorate_peer_misaddressed_total", Help: "Messages of Raft to nodes that are no members, dropped.", Counter: true, Value: float64(s.Misaddressed)},
+		{Name: "quorate_peer_unexpected_total", Help: "Messages of Raft from peers that no agent sends, dropped.", Counter: true, Value: float64(s.Unexpected)},
+		{Name: "quorate_status_too_large_total", Help: "Statuses of this node that were too long to be sent: its peers take it for dead.", Counter: true, Value: float64(s.StatusTooLarge)},
+	}
+	for _, peer := range s.Peers {
 		labels := map[string]string{"peer": p.board.name(peer.ID)}
 		m = append(m,
 			api.Metric{Name: "quorate_peer_connected", Help: "1 while our control connection to the peer stands.", Labels: labels, Value: boolValue(peer.Control.Connected)},

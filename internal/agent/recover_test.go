@@ -65,7 +65,7 @@ func recoverable(t *testing.T) (*vfs.Mem, *recoveryRecord) {
 func filesBefore() map[string]string {
 	return map[string]string{
 		identityFile: `{"format":1,"instance":"old"}`, stateFile: `{"format":1}`, durableFile: `{"index":5,"server_uuid":"` + oldUUID + `"}`,
-		peersFile: `{"2":"pinned"}`, auditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
+		peersFile: `{"2":"pinned"}`, historyFile: `{"what":"started"}` + "\n", auditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
 		"mysql/data/auto.cnf": "[auto]\nserver-uuid=" + oldUUID + "\n",
 	}
 }
@@ -88,6 +88,11 @@ func look(t *testing.T, fs vfs.FS, r *recoveryRecord) (before, after bool, why s
 				t.Fatal(err)
 			}
 			isAfter = string(got) == content+"\n"+string(line)+"\n"
+		case historyFile:
+			var line cluster.AuditEntry
+			added, ok := strings.CutPrefix(string(got), content)
+			isAfter = ok && json.Unmarshal([]byte(added), &line) == nil && line.Event != nil &&
+				*line.Event == cluster.Event{Kind: cluster.EventRecovered, Why: "somebody: recover"}
 		case "mysql/data/auto.cnf":
 			isAfter = string(got) == strings.ReplaceAll(content, oldUUID, newUUID)
 		default:

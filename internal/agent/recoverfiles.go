@@ -130,7 +130,8 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 		func() error { return replaceJSON(fs, dir, peersFile, map[cluster.NodeID]string{}) },
 		func() error { return replaceJSON(fs, dir, stateFile, r.State) },
 		func() error { return replaceJSON(fs, dir, identityFile, r.Identity) },
-		func() error { return r.writeAudit(fs, dir) },
+		func() error { return writeLine(fs, dir, auditFile, r.Audit) },
+		func() error { return writeLine(fs, dir, historyFile, r.event()) },
 		func() error { return fs.Remove(filepath.Join(dir, recoveryFile)) },
 		func() error { return fs.SyncDir(dir) },
 	}
@@ -165,13 +166,21 @@ func (r *recoveryRecord) writeUUID(fs vfs.FS, path string) (err error) {
 	return f.Sync()
 }
 
-// writeAudit appends the line, unless it is there.
-func (r *recoveryRecord) writeAudit(fs vfs.FS, dir string) (err error) {
-	line, err := json.Marshal(r.Audit)
+// event is the recovery's line in the history.
+func (r *recoveryRecord) event() cluster.AuditEntry {
+	line := r.Audit
+	line.What = string(cluster.EventRecovered)
+	line.Event = &cluster.Event{Kind: cluster.EventRecovered, Why: r.Audit.By + ": " + r.Audit.What}
+	return line
+}
+
+// writeLine appends a line to the audit log, or to the history, unless it is there.
+func writeLine(fs vfs.FS, dir, file string, entry cluster.AuditEntry) (err error) {
+	line, err := json.Marshal(entry)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, auditFile)
+	path := filepath.Join(dir, file)
 	text, err := readAll(fs, path)
 	create := errors.Is(err, iofs.ErrNotExist)
 	if err != nil && !create {

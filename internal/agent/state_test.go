@@ -228,7 +228,7 @@ func TestControlRefuses(t *testing.T) {
 		`node a (quorate v1) knows no request "x"`: {Name: "x", By: "ann@db1"},
 		"does not say in a line who asks":          {Name: "audit"},
 		"the request does not say in a line":       {Name: "audit", By: "ann\n@db1"},
-		"being healed":                             {Name: "audit", By: "ann@db1"},
+		"takes no part in the cluster":             {Name: "audit", By: "ann@db1"},
 	} {
 		if answer := a.control(t.Context(), r); answer.Code == control.CodeOK || !strings.Contains(answer.Error, want) {
 			t.Errorf("%+v: %+v, want %q", r, answer, want)

@@ -24,6 +24,10 @@ const (
 	EventUnfenced EventKind = "unfenced"
 	// EventErrant: its mysqld has what the committed log lacks.
 	EventErrant EventKind = "errant"
+	// EventRecovered: it was made a cluster of its own (quorate recover).
+	EventRecovered EventKind = "recovered"
+	// EventHealed: its log was damaged, and was copied from its peers.
+	EventHealed EventKind = "log healed"
 	// EventStarted and EventStopped are its agent's start, and its end in order.
 	EventStarted EventKind = "agent started"
 	EventStopped EventKind = "agent stopped"
@@ -32,6 +36,8 @@ const (
 // Event is what a line of a node's history.log says.
 type Event struct {
 	Kind EventKind `json:"kind"`
+	// At is when it happened, if that was before it is told; the line has it.
+	At time.Time `json:"-"`
 	// Term is the epoch's, or of EventLed the leader's.
 	Term uint64 `json:"term,omitempty"`
 	// Why is a few words for people; "" = there is nothing to say.

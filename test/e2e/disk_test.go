@@ -265,6 +265,12 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 		t.Errorf("log verify finds nothing wrong:\n%s", out)
 	}
 	f.heal(t, ctx)
+	if row := f.findRow(t, f.awaitSameHistory(t, ctx), "log healed"); row.Node != f.Name(victim) || !strings.Contains(row.Why, name) {
+		t.Errorf("the history says %+v", row)
+	}
+	if n := f.metric(t, ctx, victim, "quorate_log_heals_total"); n != 1 {
+		t.Errorf("healed %v times", n)
+	}
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)

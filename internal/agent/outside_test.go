@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+)
+
+// TestNodeOutsideSaysWhy: who asks a node that takes no part in the cluster learns what
+// it is, and its metrics are there.
+func TestNodeOutsideSaysWhy(t *testing.T) {
+	for role, reason := range map[cluster.Role]string{
+		cluster.RoleRemoved: "it was removed from the cluster", cluster.RoleJoining: "copying the log of node b", cluster.RoleStarting: "",
+	} {
+		a := orderedAgent(t, t.TempDir())
+		a.board.setRole(role, reason)
+		answer := a.control(t.Context(), control.Request{Name: "history", By: "ann@db1"})
+		want := strings.TrimSuffix("it is "+string(role)+": "+reason, ": ") + "; ask another node"
+		if answer.Code != control.CodeFailed || !strings.HasSuffix(answer.Error, want) {
+			t.Errorf("%s: %q, want %q at its end", role, answer.Error, want)
+		}
+		if len((provider{a}).Metrics()) == 0 {
+			t.Errorf("%s: it has no metrics", role)
+		}
+		a.peers = nil // of one that was removed
+		_ = provider{a}.Metrics()
+	}
+}
+
+// TestPeerMetrics: what the transport drops is counted where somebody looks.
+func TestPeerMetrics(t *testing.T) {
+	a := openLone(t)
+	a.peers.Send([]*pb.Message{{To: new(uint64(77))}})
+	a.peers.SendStatus(make([]byte, 2<<20))
+	got := map[string]float64{}
+	for _, m := range (provider{a}).Metrics() {
+		got[m.Name] = m.Value
+	}
+	for name, want := range map[string]float64{
+		"quorate_peer_misaddressed_total": 1, "quorate_status_too_large_total": 1, "quorate_peer_unexpected_total": 0, "quorate_peer_refused_total": 0,
+	} {
+		if n, ok := got[name]; !ok || n != want {
+			t.Errorf("%s is %v, %t; want %v", name, n, ok, want)
+		}
+	}
+}
