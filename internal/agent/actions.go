@@ -123,6 +123,9 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 		result.Moved = &s
 	}
 	if args.DryRun {
+		if result.Moved == nil || len(result.Moved.Blocks) == 0 {
+			result.Notes = cluster.RestartNotes(a.sight(a.ownStatus()), a.self.Name, was == cluster.RolePrimary && args.InPlace)
+		}
 		d.result = result
 		return d, nil
 	}

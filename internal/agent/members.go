@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/units"
 )
 
 const (
@@ -312,7 +313,37 @@ func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (done, er
 		return done{}, control.Errorf(control.CodeInvalid, "peer %q is not the host:port where the node's agent listens for others", c.Peer)
 	}
 	c.Op, c.ID = cluster.OpAdd, config.MemberID(a.cfg.Cluster, c.Name)
-	return a.changeMembers(ctx, r.By, args)
+	d, err := a.changeMembers(ctx, r.By, args)
+	if result, ok := d.result.(cluster.ChangeResult); ok && err == nil && args.DryRun {
+		result.Notes = append(a.seedNotes(ctx, *c), result.Notes...)
+		d.result = result
+	}
+	return d, err
+}
+
+// seedNotes say what a node that is added would copy, as far as this node knows.
+func (a *Agent) seedNotes(ctx context.Context, c cluster.MembershipChange) []string {
+	begin, logBytes, err := a.seedBegin(c.Name)
+	if err != nil {
+		return nil
+	}
+	data := int64(0)
+	if admin, err := a.admin(); err == nil {
+		data, _ = admin.DataBytes(ctx) // 0 = not known
+	}
+	return []string{seedNote(c.Kind, begin.First, logBytes, data)}
+}
+
+// seedNote says it, of a log that begins at first.
+func seedNote(kind cluster.Kind, first uint64, logBytes, data int64) string {
+	size := ""
+	switch {
+	case kind == cluster.KindLogger || first == 1:
+		return fmt.Sprintf("it begins without a vote, and copies the log: about %s", units.Size(logBytes))
+	case data > 0:
+		size = fmt.Sprintf(" (about %s)", units.Size(data))
+	}
+	return fmt.Sprintf("it begins without a vote, and copies the data of a mysqld%s, then the log from there on (about %s)", size, units.Size(logBytes))
 }
 
 // controlNodePromote gives a learner a vote.

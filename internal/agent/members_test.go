@@ -347,3 +347,22 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 		t.Errorf("it ends with %v, want %+v", context.Cause(ctx), order)
 	}
 }
+
+// TestSeedNote: who adds a node is told what it copies.
+func TestSeedNote(t *testing.T) {
+	for _, c := range []struct {
+		kind  cluster.Kind
+		first uint64
+		data  int64
+		want  string
+	}{
+		{cluster.KindFull, 1, 1 << 30, "it begins without a vote, and copies the log: about 64MiB"},
+		{cluster.KindLogger, 7, 1 << 30, "it begins without a vote, and copies the log: about 64MiB"},
+		{cluster.KindFull, 7, 1 << 30, "it begins without a vote, and copies the data of a mysqld (about 1GiB), then the log from there on (about 64MiB)"},
+		{cluster.KindLearner, 7, 0, "it begins without a vote, and copies the data of a mysqld, then the log from there on (about 64MiB)"},
+	} {
+		if got := seedNote(c.kind, c.first, 64<<20, c.data); got != c.want {
+			t.Errorf("%s, from %d: %s", c.kind, c.first, got)
+		}
+	}
+}

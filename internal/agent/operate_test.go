@@ -116,3 +116,15 @@ func TestRestartNotesAStoppedApplier(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestOpenNote: after the deed it speaks of what was.
+func TestOpenNote(t *testing.T) {
+	for want, before := range map[string]bool{
+		"3 sessions are in a transaction: what has not committed by then is rolled back":  true,
+		"3 sessions were in a transaction before: what had not committed was rolled back": false,
+	} {
+		if got := openNote(3, before); got != want {
+			t.Errorf("%q", got)
+		}
+	}
+}

@@ -172,7 +172,11 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 	}
 	for _, n := range a.board.all() {
 		if n.ID == choice.To.ID && n.BacklogSeconds() > args.MaxPause.Seconds() {
-			s.Notes = append(s.Notes, fmt.Sprintf("%s needs about %.1f s to catch up: that is waited for first, %v at most", s.To, n.BacklogSeconds(), args.Wait))
+			waits := "%s needs about %.1f s to catch up: that is waited for first, %v at most"
+			if !args.DryRun { // it is read once it was done
+				waits = "%s needed about %.1f s to catch up before: that was waited for, %v at most"
+			}
+			s.Notes = append(s.Notes, fmt.Sprintf(waits, s.To, n.BacklogSeconds(), args.Wait))
 		}
 	}
 	if own.Role == cluster.RolePrimary {
@@ -206,9 +210,17 @@ func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause 
 		return err
 	}
 	if open > 0 {
-		s.Notes = append(s.Notes, units.Count(open, "session is in a transaction", "sessions are in a transaction")+": what has not committed by then is rolled back")
+		s.Notes = append(s.Notes, openNote(open, s.DryRun))
 	}
 	return nil
+}
+
+// openNote says what becomes of open transactions, before a switchover or after it.
+func openNote(open int, before bool) string {
+	if before {
+		return units.Count(open, "session is in a transaction", "sessions are in a transaction") + ": what has not committed by then is rolled back"
+	}
+	return units.Count(open, "session was in a transaction", "sessions were in a transaction") + " before: what had not committed was rolled back"
 }
 
 func xaBlocks(n int) string {

@@ -91,7 +91,8 @@ func newClusterSetCommand() *cobra.Command {
 with a vote that has the transaction on disk:
 
   majority       nothing else
-  all            every node with a vote: while one is away, writes wait
+  all            every node with a vote: while one is away, writes wait, so the
+                 cluster survives no failure
   site-majority  a node with a vote in another site: what is acknowledged
                  outlives the loss of any one site. Each of them needs a site
                  ("quorate node set NODE --site S"), and there have to be two

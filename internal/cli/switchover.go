@@ -121,7 +121,7 @@ The answer comes once mysqld replicates, or serves, again.`,
 			switch {
 			case len(blocks) > 0:
 			case done.DryRun:
-				text += fmt.Sprintf("mysqld of %s would be stopped in order and started again\n", done.Node)
+				text += fmt.Sprintf("mysqld of %s would be stopped in order and started again\n", done.Node) + noteLines(done.Notes)
 			default:
 				text += fmt.Sprintf("mysqld of %s was restarted in %.1f s, incarnation %d\n", done.Node, done.Seconds, done.Incarnation) + noteLines(done.Notes)
 			}

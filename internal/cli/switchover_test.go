@@ -38,6 +38,8 @@ func TestActions(t *testing.T) {
 			"mysqld of b was restarted in 2.0 s, incarnation 3\nnote: b does not apply\n", exitOK},
 		"restart-mysqld a --dry-run": {cluster.Restarted{Node: "a", DryRun: true, Moved: &blocked}, `restart {"node":"a","dry_run":true,"max_pause_ns":2000000000}`,
 			"the primary would not move\nin the way: b lags\n", exitFailure},
+		"restart-mysqld b --dry-run": {cluster.Restarted{Node: "b", DryRun: true, Notes: []string{"meanwhile"}}, `restart {"node":"b","dry_run":true,"max_pause_ns":2000000000}`,
+			"mysqld of b would be stopped in order and started again\nnote: meanwhile\n", exitOK},
 		"fence b --reason disk": {cluster.FenceResult{Fence: fence, Changed: true, Notes: []string{"c could take over"}}, `fence {"node":"b","reason":"disk"}`,
 			"b is fenced: its mysqld is down, and stays so until \"quorate unfence b\"\nnote: c could take over\n", exitOK},
 		"fence b --force --yes": {cluster.FenceResult{Fence: fence}, `fence {"node":"b","force":true}`,

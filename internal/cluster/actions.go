@@ -65,7 +65,7 @@ type Restarted struct {
 	Incarnation uint64      `json:"incarnation"`
 	// Seconds is from mysqld's end to its being a replica, or the primary, again.
 	Seconds float64 `json:"seconds"`
-	// Notes are sentences: what is not as it should be then.
+	// Notes are sentences: what is not as it should be then; of a dry run, what it means.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/quorate/quorate/internal/units"
 )
 
 // Ask says how a change is asked for.
@@ -22,6 +24,9 @@ type Plan struct {
 	Stops []string `json:"stops,omitempty"`
 }
 
+// majorityOf says what a majority of voters is.
+func majorityOf(n int) string { return fmt.Sprintf("%d of %d, %d may fail", n/2+1, n, (n-1)/2) }
+
 // PlanChange says what it means that before becomes after.
 func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan) {
 	voters := func(s State) (names []string) {
@@ -33,14 +38,23 @@ func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan
 		return names
 	}
 	if was, is := voters(before), voters(after); !slices.Equal(was, is) {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s vote then: a majority is %d of %d, %d may fail (now %d of %d, %d may fail)", strings.Join(is, ", "),
-			len(is)/2+1, len(is), (len(is)-1)/2, len(was)/2+1, len(was), (len(was)-1)/2))
+		p.Notes = append(p.Notes, fmt.Sprintf("after that the voters are %s: a majority is %s (before: %s)", strings.Join(is, ", "), majorityOf(len(is)), majorityOf(len(was))))
+	}
+	for _, m := range after.Members {
+		if _, err := before.Member(m.Name); err != nil && m.Becomes != "" {
+			n := len(voters(after))
+			p.Notes = append(p.Notes, fmt.Sprintf("once %s has caught up it votes: a majority is %s (before: %s)", m.Name, majorityOf(n+1), majorityOf(n)))
+		}
 	}
 	if was, is := takeOver(before, nodes, primary), takeOver(after, nodes, primary); primary != "" && !slices.Equal(was, is) {
 		p.Notes = append(p.Notes, TakeOverNote(is))
 	}
 	if after.Maintenance != nil && before.Maintenance == nil {
 		p.Notes = append(p.Notes, "if the primary fails there is none until it is back, or maintenance is off")
+	}
+	was, is := Sight{State: before, Nodes: nodes}.Quorum(), Sight{State: after, Nodes: nodes}.Quorum()
+	if len(p.Notes) == 0 && is.Survives >= 0 && is.Survives < was.Survives { // else a note says why
+		p.Notes = append(p.Notes, fmt.Sprintf("after that the cluster survives %s (before: %d): %s", units.Count(is.Survives, "failure", "failures"), was.Survives, is.Limit))
 	}
 	waited := map[string]bool{}
 	for _, m := range acksWouldWait(before, nodes) {
@@ -57,9 +71,28 @@ func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan
 // TakeOverNote says who could take over from the primary.
 func TakeOverNote(names []string) string {
 	if len(names) == 0 {
-		return "no other node could take over from the primary then"
+		return "after that no other node could take over from the primary"
 	}
-	return fmt.Sprintf("%s could take over from the primary then", strings.Join(names, ", "))
+	return fmt.Sprintf("after that %s could take over from the primary", strings.Join(names, ", "))
+}
+
+// RestartNotes says how the cluster is while a node's mysqld is started again; leads: it is
+// the primary's, which stays the leader.
+func RestartNotes(s Sight, name string, leads bool) (notes []string) {
+	s.Nodes = slices.Clone(s.Nodes)
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			s.Nodes[i].Role = RoleStarting
+		}
+	}
+	if leads {
+		notes = append(notes, fmt.Sprintf("%s stays the leader: its sessions end, and writes wait until its mysqld is back", name))
+	}
+	q, meanwhile := s.Quorum(), "meanwhile "
+	if q.Survives >= 0 {
+		meanwhile += "the cluster "
+	}
+	return append(notes, meanwhile+q.String())
 }
 
 // WithoutNode says what it means that a node's mysqld goes down: of the primary at once.
@@ -69,7 +102,7 @@ func WithoutNode(st Status, name string) (notes []string) {
 		next = "there is no primary until maintenance is off, or a switchover"
 	}
 	if name == st.Primary {
-		notes = append(notes, fmt.Sprintf("%s is the primary: its sessions end, in doubt, and %s", name, next))
+		notes = append(notes, fmt.Sprintf("the sessions of the primary, %s, end in doubt, and %s", name, next))
 	}
 	if st.Maintenance != nil {
 		return append(notes, "no node takes over by itself while maintenance is on")
@@ -81,7 +114,7 @@ func WithoutNode(st Status, name string) (notes []string) {
 		}
 	}
 	if len(names) == 0 && name == st.Primary {
-		notes[0] = fmt.Sprintf("%s is the primary: its sessions end, in doubt", name)
+		notes[0] = fmt.Sprintf("the sessions of the primary, %s, end in doubt", name)
 	}
 	return append(notes, TakeOverNote(names))
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPlanChange: what is said before a change, and what would stop writes.
-func TestPlanChange(t *testing.T) {
-	before := NewState([]Member{
+// threeToPlanFor are three nodes at two sites, and their statuses after a change.
+func threeToPlanFor() (before State, nodes func(change func(b, c *NodeStatus)) []NodeStatus) {
+	before = NewState([]Member{
 		{ID: 1, Name: "a", Kind: KindFull, Weight: 5, Site: "x"}, {ID: 2, Name: "b", Kind: KindFull, Weight: 5, Site: "y"},
 		{ID: 3, Name: "c", Kind: KindFull, Weight: 5, Site: "x"},
 	})
-	nodes := func(change func(b, c *NodeStatus)) []NodeStatus {
+	return before, func(change func(b, c *NodeStatus)) []NodeStatus {
 		list := []NodeStatus{
 			{ID: 1, Name: "a", Kind: KindFull, Weight: 5, Reachable: true, Role: RolePrimary, LogLast: 9000, LogCommit: 9000},
 			{ID: 2, Name: "b", Kind: KindFull, Weight: 5, Reachable: true, Role: RoleReplica, LogLast: 8990},
@@ -22,6 +22,11 @@ func TestPlanChange(t *testing.T) {
 		change(&list[1], &list[2])
 		return list
 	}
+}
+
+// TestPlanChange: what is said before a change, and what would stop writes.
+func TestPlanChange(t *testing.T) {
+	before, nodes := threeToPlanFor()
 	well := nodes(func(_, _ *NodeStatus) {})
 	cGone := nodes(func(_, c *NodeStatus) { c.Reachable = false })
 	all, sites, waits, yes, second := DurabilityAll, DurabilitySiteMajority, time.Duration(0), true, time.Second
@@ -30,20 +35,29 @@ func TestPlanChange(t *testing.T) {
 		nodes  []NodeStatus
 		want   Plan
 	}{
-		"all, all there":                   {Change{Durability: &all}, well, Plan{}},
-		"all, one gone":                    {Change{Durability: &all}, cGone, Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
-		"all, one behind":                  {Change{Durability: &all}, nodes(func(b, _ *NodeStatus) { b.LogLast = 100 }), Plan{Stops: []string{"OKs would wait for b, which lacks 8900 entries"}}},
-		"all, one full":                    {Change{Durability: &all}, nodes(func(b, _ *NodeStatus) { b.LogState = LogFull }), Plan{Stops: []string{"OKs would wait for b, which has a log that is full"}}},
+		"all, all there": {Change{Durability: &all}, well, Plan{Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"}}},
+		"all, one gone":  {Change{Durability: &all}, cGone, Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
+		"all, one behind": {Change{Durability: &all}, nodes(func(b, _ *NodeStatus) { b.LogLast = 100 }), Plan{
+			Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"},
+			Stops: []string{"OKs would wait for b, which lacks 8900 entries"}}},
+		"all, one full": {Change{Durability: &all}, nodes(func(b, _ *NodeStatus) { b.LogState = LogFull }), Plan{Stops: []string{"OKs would wait for b, which has a log that is full"}}},
+		"sites, all there": {Change{Durability: &sites}, well, Plan{Notes: []string{
+			"after that the cluster survives 0 failures (before: 1): OKs wait for b (durability site-majority)"}}},
 		"sites, one of two in a site gone": {Change{Durability: &sites}, cGone, Plan{}},
 		"sites, the other site gone": {Change{Durability: &sites}, nodes(func(b, _ *NodeStatus) { b.Reachable = false }),
 			Plan{Stops: []string{"OKs would wait for b, which is not heard of"}}},
 		"require-ack of one that is gone": {Change{Node: &NodeChange{Name: "c", RequireAck: &yes, DropAfter: &waits}}, cGone,
 			Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
 		"require-ack that ends by itself": {Change{Node: &NodeChange{Name: "c", RequireAck: &yes, DropAfter: &second}}, cGone, Plan{}},
+		"require-ack of one that is there": {Change{Node: &NodeChange{Name: "c", RequireAck: &yes}}, well, Plan{Notes: []string{
+			"after that the cluster survives 0 failures (before: 1): OKs wait for c (require-ack)"}}},
+		"add": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: KindFull}}, well, Plan{Notes: []string{
+			"once d has caught up it votes: a majority is 3 of 4, 1 may fail (before: 2 of 3, 1 may fail)"}}},
+		"add a learner": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: KindLearner}}, well, Plan{}},
 		"remove": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "c"}}, well, Plan{Notes: []string{
-			"a, b vote then: a majority is 2 of 2, 0 may fail (now 2 of 3, 1 may fail)", "b could take over from the primary then"}}},
+			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)", "after that b could take over from the primary"}}},
 		"weight 0 of the last": {Change{Node: &NodeChange{Name: "b", Weight: new(int)}}, cGone, Plan{Notes: []string{
-			"no other node could take over from the primary then"}}},
+			"after that no other node could take over from the primary"}}},
 		"maintenance": {Change{Maintenance: &MaintenanceChange{On: true}}, well, Plan{Notes: []string{
 			"if the primary fails there is none until it is back, or maintenance is off"}}},
 	} {
@@ -85,16 +99,40 @@ func TestWithoutNode(t *testing.T) {
 		b    Role
 		want []string
 	}{
-		{"a", nil, RoleReplica, []string{"a is the primary: its sessions end, in doubt, and another node takes over", "b could take over from the primary then"}},
-		{"a", nil, RoleFenced, []string{"a is the primary: its sessions end, in doubt", "no other node could take over from the primary then"}},
-		{"a", &Maintenance{Primary: "a"}, RoleReplica, []string{"a is the primary: its sessions end, in doubt, and there is no primary until maintenance is off, or a switchover",
+		{"a", nil, RoleReplica, []string{"the sessions of the primary, a, end in doubt, and another node takes over", "after that b could take over from the primary"}},
+		{"a", nil, RoleFenced, []string{"the sessions of the primary, a, end in doubt", "after that no other node could take over from the primary"}},
+		{"a", &Maintenance{Primary: "a"}, RoleReplica, []string{"the sessions of the primary, a, end in doubt, and there is no primary until maintenance is off, or a switchover",
 			"no node takes over by itself while maintenance is on"}},
-		{"b", nil, RoleReplica, []string{"no other node could take over from the primary then"}},
+		{"b", nil, RoleReplica, []string{"after that no other node could take over from the primary"}},
 		{"b", &Maintenance{Primary: "a"}, RoleReplica, []string{"no node takes over by itself while maintenance is on"}},
 	} {
 		s.Nodes[1].Role = c.b
 		if d := cmp.Diff(c.want, WithoutNode(Status{Primary: "a", Nodes: s.Nodes, Maintenance: c.held}, c.name)); d != "" {
 			t.Errorf("%s, maintenance %v, b is %s (-want +got):\n%s", c.name, c.held, c.b, d)
+		}
+	}
+}
+
+// TestRestartNotes: the agent goes on to vote, its mysqld could not take over.
+func TestRestartNotes(t *testing.T) {
+	const stays = "a stays the leader: its sessions end, and writes wait until its mysqld is back"
+	for _, c := range []struct {
+		sight, name string
+		leads       bool
+		want        []string
+	}{
+		{"a:primary b:replica c:replica", "b", false, []string{"meanwhile the cluster survives the failure of any 1 node: 3 of 3 voters run"}},
+		{"a:primary b:replica c:replica:away", "b", false, []string{"meanwhile the cluster survives no further failure: 2 of 3 voters run, c is not heard of"}},
+		{"a:primary b:replica c:logger", "b", false, []string{"meanwhile the cluster survives no failure: 3 of 3 voters run; without a no node could be the primary"}},
+		{"a:primary b:replica c:replica:away", "a", true, []string{stays, "meanwhile the cluster survives no further failure: 2 of 3 voters run, c is not heard of"}},
+		{"a:primary b:logger c:logger", "a", true, []string{stays, "meanwhile writes cannot go on: 3 of 3 voters run"}},
+	} {
+		s := sightOf(t, c.sight)
+		if d := cmp.Diff(c.want, RestartNotes(s, c.name, c.leads)); d != "" {
+			t.Errorf("%s, %s (-want +got):\n%s", c.sight, c.name, d)
+		}
+		if s.Nodes[0].Role != RolePrimary {
+			t.Errorf("%s: the sight was changed", c.sight)
 		}
 	}
 }

@@ -89,6 +89,12 @@ func (a *Admin) CloneProgress(ctx context.Context) (bytes, estimate int64, err e
 	return bytes, estimate, err
 }
 
+// DataBytes returns about how many bytes a clone of this server would copy.
+func (a *Admin) DataBytes(ctx context.Context) (bytes int64, err error) {
+	err = a.query1(ctx, "size of the data", "SELECT COALESCE(SUM(file_size), 0) FROM information_schema.innodb_tablespaces", nil, &bytes)
+	return bytes, err
+}
+
 // Adopt makes dir, which another server of this node has cloned, the data directory,
 // with a random server UUID, and returns that. It is atomic, as Initialize.
 func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error) {

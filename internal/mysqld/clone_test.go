@@ -83,8 +83,12 @@ func TestClone(t *testing.T) {
 	if err := s.Admin().Clone(ctx(t), from, dir); err != nil {
 		t.Fatal(err)
 	}
-	if bytes, estimate, err := s.Admin().CloneProgress(ctx(t)); err != nil || bytes < 60000 || estimate < bytes {
+	bytes, estimate, err := s.Admin().CloneProgress(ctx(t))
+	if err != nil || bytes < 60000 || estimate < bytes {
 		t.Errorf("progress %d of %d, %v", bytes, estimate, err)
+	}
+	if about, err := d.Admin().DataBytes(ctx(t)); err != nil || about < bytes/2 || about > 2*bytes {
+		t.Errorf("%d bytes were copied, and about %d were to be, %v", bytes, about, err)
 	}
 	s.Kill()
 	cfg := seed.cfg

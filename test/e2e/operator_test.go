@@ -71,12 +71,25 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	asked, away := (primary+1)%3, (primary+2)%3
 	out := f.must(t, ctx, asked, "node", "remove", f.Name(away), "--dry-run")
-	if !strings.HasPrefix(out, "it could be done now: remove node "+f.Name(away)+"\n") || !strings.Contains(out, "a majority is 2 of 2, 0 may fail (now 2 of 3, 1 may fail)") {
+	if !strings.HasPrefix(out, "it could be done now: remove node "+f.Name(away)+"\n") || !strings.Contains(out, "a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)") {
 		t.Errorf("remove, dry run: %s", out)
 	}
 	f.refused(t, ctx, asked, []int{2}, `there is no node "x"`, "switchover", "--to", "x")
 	f.must(t, ctx, asked, "fence", f.Name(away), "--dry-run")
-	f.must(t, ctx, asked, "restart-mysqld", f.Name(primary), "--dry-run")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"\nnote: meanwhile the cluster survives the failure of any 1 node: 3 of 3 voters run\n", []string{"restart-mysqld", f.Name(primary)}},
+		{"\nnote: " + f.Name(primary) + " stays the leader: ", []string{"restart-mysqld", f.Name(primary), "--in-place"}},
+		{"\nnote: after that the cluster survives 0 failures (before: 1): ", []string{"cluster", "set", "--durability", "all"}},
+		{"\nnote: it begins without a vote, and copies the ", []string{"node", "add", "x", "--peer", "127.0.0.1:1"}},
+		{"\nnote: once x has caught up it votes: a majority is 3 of 4, 1 may fail (before: 2 of 3, 1 may fail)\n", []string{"node", "add", "x", "--peer", "127.0.0.1:1"}},
+	} {
+		if out := f.must(t, ctx, asked, append(c.args, "--dry-run")...); !strings.Contains(out, c.want) {
+			t.Errorf("%v, dry run: %s", c.args, out)
+		}
+	}
 	if st := f.status(t, ctx, away); st.Role != cluster.RoleReplica {
 		t.Errorf("after dry runs %s is %s", f.Name(away), st.Role)
 	}
