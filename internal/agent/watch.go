@@ -17,6 +17,9 @@ import (
 // aboutReplication keys what ails replication among the board's troubles.
 const aboutReplication = "replication"
 
+// aboutTLS keys that mysqld runs without the TLS that it should have.
+const aboutTLS = "tls"
+
 // guardEvery is how many polls pass between two checks of the guarded
 // variables, which cost more than the rest.
 const guardEvery = 4
@@ -159,6 +162,23 @@ func (a *Agent) pollGuarded(ctx context.Context, p *mysqld.Process) {
 		doubts = append(doubts, d.String())
 	}
 	a.doubt(p, doubts)
+	a.pollTLS(ctx, p)
+}
+
+// pollTLS says that mysqld runs without the TLS that it should have: it only logs that.
+func (a *Agent) pollTLS(ctx context.Context, p *mysqld.Process) {
+	option, err := p.TLSOff(ctx)
+	if err != nil {
+		return
+	}
+	text := ""
+	if option != "" {
+		text = fmt.Sprintf("mysqld runs without TLS although %s is set: \"quorate config check\" says what is wrong with the files; "+
+			"mend them, then \"quorate restart-mysqld %s\"", option, a.self.Name)
+	}
+	if a.board.setTrouble(aboutTLS, text) && text != "" {
+		a.logger.Error("mysqld runs without TLS", "reason", text)
+	}
 }
 
 func (a *Agent) doubt(p *mysqld.Process, reasons []string) {

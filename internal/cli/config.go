@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,8 @@ in the file. Exit code 2 if there is one. mysqld itself judges [mysql.variables]
 by its option --validate-config: nothing is started, and no data are touched.
 
 What is allowed and likely not meant is a warning: so are files that others may
-read or change who should not, and that this host has no mysqld.`,
+read or change who should not, files for TLS that mysqld cannot use, and that this
+host has no mysqld.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
 		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,11 +91,15 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	if err != nil {
 		return nil, err
 	}
+	files := mysqld.Config{DataDir: filepath.Join(c.DataDir, "mysql"), OSUser: c.MySQL.User, Variables: c.MySQL.Variables}
+	for _, text := range files.CheckTLSFiles(ctx) {
+		warnings = append(warnings, "mysqld would start without TLS: mysql.variables."+text)
+	}
 	wrong := map[string]string{}
 	for name, why := range refused {
 		wrong["mysql.variables."+name] = fmt.Sprintf("mysqld %s would not start with mysql.variables.%s: %s", install.Version, name, why)
 	}
-	return nil, usage(c.Wrong(wrong))
+	return warnings, usage(c.Wrong(wrong))
 }
 
 // accountWarnings says what is wrong on this host with the account that mysqld is to

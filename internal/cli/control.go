@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -85,12 +86,31 @@ func (o *controlOptions) ask(ctx context.Context, name string, args, result any)
 		return &exitError{controlExit(e.Code), err}
 	}
 	if err != nil {
-		return unanswered(err, socket)
+		return o.withoutSocket(ctx, err, socket)
 	}
 	if err := json.Unmarshal(answer.Result, result); err != nil {
 		return fmt.Errorf("decode result: %w", err)
 	}
 	return nil
+}
+
+// withoutSocket says why nobody takes requests at a socket. An agent has none while it
+// has nothing of its own, or no more, and says so at its api.
+func (o *controlOptions) withoutSocket(ctx context.Context, err error, socket string) error {
+	if o.addr == "" && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) {
+		if addr, wrong := statusAddress(o.path, ""); wrong == nil {
+			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+			defer cancel()
+			st, asked := api.FetchStatus(ctx, addr)
+			outside := []cluster.Role{cluster.RoleForming, cluster.RoleJoining, cluster.RoleRemoved}
+			for _, n := range st.Nodes {
+				if asked == nil && n.Name == st.Self && slices.Contains(outside, n.Role) {
+					return fmt.Errorf("node %s takes no requests, and nothing was done: it is %s: %s", n.Name, n.Role, oneLine(n.Reason))
+				}
+			}
+		}
+	}
+	return unanswered(err, socket)
 }
 
 // whoAsks names the OS account and the host, for what is done without an agent,

@@ -437,3 +437,27 @@ func TestDidCommitSaysWhatIsKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsWithoutSocket: an agent that has no control socket says at its api why.
+func TestRequestsWithoutSocket(t *testing.T) {
+	var st cluster.Status
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "node.toml")
+	text := fmt.Sprintf("data_dir = %q\n[api]\nlisten = %q\n", t.TempDir(), server.Listener.Addr())
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for role, want := range map[cluster.Role]string{
+		cluster.RoleForming: "quorate: node a takes no requests, and nothing was done: it is forming: node b has not answered\n",
+		cluster.RoleRemoved: "quorate: node a takes no requests, and nothing was done: it is removed: node b has not answered\n",
+		cluster.RoleReplica: "is the agent running there",
+	} {
+		st = cluster.Status{Self: "a", Nodes: []cluster.NodeStatus{{Name: "b", Role: cluster.RoleForming}, {Name: "a", Role: role, Reason: "node b has not answered"}}}
+		for _, command := range []string{"history", "audit", "switchover"} {
+			if code, _, errs := run(t, command, "--config", path); code != exitFailure || !strings.Contains(errs, want) {
+				t.Errorf("%s, %s: %d, %q", command, role, code, errs)
+			}
+		}
+	}
+}

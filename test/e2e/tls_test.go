@@ -12,12 +12,15 @@ import (
 	"encoding/pem"
 	"math/big"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/devcluster"
 )
 
@@ -51,6 +54,35 @@ func TestClientTLS(t *testing.T) {
 		f.heal(t, ctx)
 		f.mustVerify(t, ctx, roots)
 	})
+	f.scenario(t, "NoKey", func(t *testing.T, ctx context.Context) {
+		f.withoutKey(t, ctx, filepath.Join(dir, "server-key.pem"))
+	})
+}
+
+// withoutKey: a mysqld whose key is gone starts without TLS. The check of the
+// configuration and the status say so, the status until it has it again.
+func (f *fixture) withoutKey(t *testing.T, ctx context.Context, key string) {
+	t.Helper()
+	replica := f.others(f.heal(t, ctx))[0]
+	for _, gone := range []bool{true, false} {
+		from, to := key, key+".gone"
+		if !gone {
+			from, to = to, from
+		}
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(ctx, os.Getenv(binaryVariable), "config", "check", f.ConfigPath(replica)).CombinedOutput()
+		if err != nil || strings.Contains(string(out), "would start without TLS: mysql.variables.ssl_key: ") != gone {
+			t.Errorf("the key is gone: %t: %v, %s", gone, err, out)
+		}
+		f.must(t, ctx, replica, "restart-mysqld", f.Name(replica))
+		if err := f.WaitNode(ctx, replica, "it says whether it has TLS", func(n cluster.NodeStatus) bool {
+			return n.Role == cluster.RoleReplica && strings.Contains(n.Reason, "mysqld runs without TLS although ssl_ca is set") == gone
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // mustVerify connects through every node that runs: a client that knows the CA

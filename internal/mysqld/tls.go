@@ -1,0 +1,100 @@
+package mysqld
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// tlsFiles are the options that name files for TLS. A server that cannot use one of them
+// starts without TLS, and only logs it.
+func tlsFiles() []string { return []string{"ssl_ca", "ssl_cert", "ssl_key", "ssl_crl"} }
+
+// tlsSet returns the operator's options of tlsFiles.
+func (c Config) tlsSet() map[string]string {
+	set := map[string]string{}
+	for name, value := range c.Variables {
+		set[normalizeOption(name)] = value
+	}
+	files := map[string]string{}
+	for _, name := range tlsFiles() {
+		if set[name] != "" {
+			files[name] = set[name]
+		}
+	}
+	return files
+}
+
+// CheckTLSFiles says why a server with this configuration would start without TLS on
+// this host, a sentence each; nil = nothing is wrong, or no file is named. It needs
+// DataDir, OSUser and Variables.
+func (c Config) CheckTLSFiles(ctx context.Context) (texts []string) {
+	files := c.tlsSet()
+	id, err := c.identity()
+	if len(files) == 0 || err != nil {
+		return nil // what is wrong with the account is said elsewhere
+	}
+	content := map[string][]byte{} // by value
+	for _, name := range sortedKeys(files) {
+		path := files[name]
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(c.paths().data, path)
+		}
+		if content[files[name]], err = id.readFile(ctx, path); err != nil {
+			texts = append(texts, fmt.Sprintf("%s: %s cannot read it: %v", name, cmp.Or(c.OSUser, "this account"), err))
+		}
+	}
+	if ca := content[files["ssl_ca"]]; ca != nil && !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		texts = append(texts, fmt.Sprintf("ssl_ca: %s holds no certificate", files["ssl_ca"]))
+	}
+	// The server takes either for both if there is only one of them.
+	cert, key := cmp.Or(files["ssl_cert"], files["ssl_key"]), cmp.Or(files["ssl_key"], files["ssl_cert"])
+	if len(texts) > 0 || cert == "" {
+		return texts
+	}
+	if _, err := tls.X509KeyPair(content[cert], content[key]); err != nil {
+		texts = append(texts, fmt.Sprintf("ssl_cert %s and ssl_key %s do not go together: %v", cert, key, err))
+	}
+	return texts
+}
+
+// readFile reads a file as whom mysqld runs as.
+func (id osIdentity) readFile(ctx context.Context, path string) ([]byte, error) {
+	if id.credential == nil {
+		return os.ReadFile(path)
+	}
+	cmd := exec.CommandContext(ctx, "cat", "--", path)
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: id.credential}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	content, err := cmd.Output()
+	if err != nil && said.Len() > 0 {
+		err = fmt.Errorf("%s", strings.TrimPrefix(strings.TrimSpace(said.String()), "cat: "))
+	}
+	return content, err
+}
+
+// TLSOff returns an option by which the operator wants TLS of a server that runs without
+// it; "" = there is none.
+func (p *Process) TLSOff(ctx context.Context) (option string, err error) {
+	files := p.server.cfg.tlsSet()
+	if len(files) == 0 {
+		return "", nil
+	}
+	var on bool
+	err = p.admin.query1(ctx, "whether TLS is on", `SELECT COUNT(*) FROM performance_schema.tls_channel_status
+		WHERE channel = 'mysql_main' AND property = 'Enabled' AND value = 'Yes'`, nil, &on)
+	if err != nil || on {
+		return "", err
+	}
+	return sortedKeys(files)[0], nil
+}

@@ -1,0 +1,87 @@
+package mysqld
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// writePair writes a certificate, which is its own CA, and its key.
+func writePair(t *testing.T, cert, key string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCheckTLSFiles: what would have a server start without TLS is told before.
+func TestCheckTLSFiles(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	writePair(t, in("cert"), in("key"))
+	writePair(t, in("other"), in("otherkey"))
+	for _, c := range []struct {
+		name string
+		set  map[string]string
+		want string
+	}{
+		{"none", nil, ""},
+		{"all well", map[string]string{"ssl_ca": in("cert"), "ssl-cert": in("cert"), "loose_ssl_key": in("key")}, ""},
+		{"missing", map[string]string{"ssl_cert": in("cert"), "ssl_key": in("none")}, "ssl_key: this account cannot read it: open " + in("none")},
+		{"below the data directory", map[string]string{"ssl_ca": "ca.pem"}, "ssl_ca: this account cannot read it: open " + filepath.Join(dir, "data", "ca.pem")},
+		{"of another certificate", map[string]string{"ssl_cert": in("cert"), "ssl_key": in("otherkey")}, "do not go together: "},
+		{"no key in the certificate's file", map[string]string{"ssl_cert": in("cert")}, "do not go together: "},
+		{"no CA", map[string]string{"ssl_ca": in("key")}, "ssl_ca: " + in("key") + " holds no certificate"},
+	} {
+		got := strings.Join(Config{DataDir: dir, Variables: c.set}.CheckTLSFiles(t.Context()), "\n")
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return // only root can read as another account
+	}
+	public := Config{DataDir: dir, OSUser: "nobody", Variables: map[string]string{"ssl_cert": in("cert"), "ssl_key": in("key")}}
+	if got := public.CheckTLSFiles(t.Context()); len(got) != 2 || !strings.HasSuffix(got[1], "ssl_key: nobody cannot read it: "+in("key")+": Permission denied") {
+		t.Errorf("of another account: %q", got)
+	}
+}
+
+// TestTLSOff: a server that cannot read its key starts, and is found out.
+func TestTLSOff(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	p := start(t, newServer(t, func(c *Config) { c.Variables["ssl_cert"], c.Variables["ssl_key"] = cert, key }))
+	if option, err := p.TLSOff(ctx(t)); err != nil || option != "ssl_cert" {
+		t.Errorf("without its files: %q, %v", option, err)
+	}
+	writePair(t, cert, key)
+	if _, err := p.admin.db.ExecContext(ctx(t), "ALTER INSTANCE RELOAD TLS"); err != nil {
+		t.Fatal(err)
+	}
+	if option, err := p.TLSOff(ctx(t)); err != nil || option != "" {
+		t.Errorf("with them: %q, %v", option, err)
+	}
+}
