@@ -129,7 +129,7 @@ func lagMetrics(own cluster.NodeStatus) []api.Metric {
 		return nil
 	}
 	return []api.Metric{
-		{Name: "quorate_lag_transactions", Help: "Committed transactions that mysqld lacks. Absent while that is not known: there is no leader, or no mysqld.", Value: float64(own.LagTransactions)},
+		{Name: "quorate_lag_transactions", Help: "Committed transactions that mysqld lacks. Absent while that is not known: there is no leader, no mysqld, or a log that takes nothing.", Value: float64(own.LagTransactions)},
 		{Name: "quorate_lag_seconds", Help: "Age of the oldest committed transaction that mysqld lacks. Absent while that is not known.", Value: own.LagSeconds},
 	}
 }

@@ -27,22 +27,24 @@ func TestLagMetrics(t *testing.T) {
 	}
 }
 
-// TestLagIsUnknownWithoutLeaderOrMysqld: what mysqld has says nothing without what is
-// committed, and the other way round.
-func TestLagIsUnknownWithoutLeaderOrMysqld(t *testing.T) {
+// TestLagIsUnknown: what mysqld has says nothing without what is committed, which takes a
+// leader and a log, and the other way round.
+func TestLagIsUnknown(t *testing.T) {
 	a := openLone(t)
 	for _, c := range []struct {
 		leader  cluster.NodeID
 		mysqld  cluster.MysqldState
+		log     cluster.LogState
 		unknown bool
 	}{
-		{0, cluster.MysqldRunning, true},
-		{a.self.ID, cluster.MysqldStarting, true},
-		{a.self.ID, cluster.MysqldRunning, false},
+		{0, cluster.MysqldRunning, "", true},
+		{a.self.ID, cluster.MysqldStarting, "", true},
+		{a.self.ID, cluster.MysqldRunning, cluster.LogFull, true},
+		{a.self.ID, cluster.MysqldRunning, "", false},
 	} {
-		a.board.update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld = c.leader, c.mysqld })
+		a.board.update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld, s.LogState = c.leader, c.mysqld, c.log })
 		if got := a.ownStatus().LagUnknown; got != c.unknown {
-			t.Errorf("leader %d, mysqld %s: %t", c.leader, c.mysqld, got)
+			t.Errorf("leader %d, mysqld %s, log %s: %t", c.leader, c.mysqld, c.log, got)
 		}
 	}
 }

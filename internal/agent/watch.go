@@ -240,6 +240,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	if took := a.node.Stalled(); took > 0 && s.LogState == cluster.LogOK {
 		s.LogState, s.LogDetail = cluster.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
 	}
+	s.LagUnknown = s.LagUnknown || s.LogState != cluster.LogOK // what is committed does not reach it
 	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index

@@ -207,7 +207,7 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 	switch {
 	case n.Kind == cluster.KindLogger:
 		lag, mysqld = "-", "-"
-	case n.LagUnknown || !n.Reachable, n.LogState != "" && n.LogState != cluster.LogOK:
+	case n.LagUnknown || !n.Reachable:
 		lag = "unknown"
 	case n.Role == cluster.RolePrimary:
 		lag = "-"

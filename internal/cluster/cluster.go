@@ -239,7 +239,7 @@ type NodeStatus struct {
 	LagBytes        int64   `json:"lag_bytes"`
 	LagSeconds      float64 `json:"lag_seconds"`
 	// LagUnknown: the figures above are old, as the node has no leader that would say
-	// what is committed, or no mysqld that would say what it has.
+	// what is committed, no log that takes it, or no mysqld that would say what it has.
 	LagUnknown bool `json:"lag_unknown,omitempty"`
 	// ApplyRate is how many bytes of transactions mysqld applies in a second while
 	// it has some to apply; 0 = not known.
