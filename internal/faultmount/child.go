@@ -60,7 +60,7 @@ func serve(source, at string, in io.Reader, out io.Writer) error {
 		_, err = fs.Mount(at, root, &fs.Options{MountOptions: fuse.MountOptions{
 			AllowOther: true, DirectMountStrict: true, DisableXAttrs: true, MaxBackground: backgroundMax,
 			MaxWrite: 1 << 20, FsName: source, Name: "quorate-fault", Options: []string{"default_permissions"},
-			Logger: log.New(io.Discard, "", 0),
+			ExtraCapabilities: fuse.CAP_DIRECT_IO_ALLOW_MMAP, Logger: log.New(io.Discard, "", 0),
 		}})
 	}
 	if err != nil {

@@ -23,9 +23,10 @@
 //
 // Each operation waits until no fault holds it, and fails if one says so; then it
 // is done in the source. A held operation cannot be interrupted, as on a disk that
-// does not answer: a process in it cannot be killed before it is let go. The
-// kernel's caches are in front of it all: what it has read it may show again
-// without asking, and names and attributes are never made to fail.
+// does not answer: a process in it cannot be killed before it is let go. No
+// read is answered from the kernel's cache: of a file that grows while its
+// attributes are asked for, the cache shows zeros. Names and attributes are
+// cached, and never made to fail.
 //
 // # Loss of power
 //

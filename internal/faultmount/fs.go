@@ -75,7 +75,7 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	if err != nil {
 		return nil, 0, fs.ToErrno(err)
 	}
-	return &file{node: n, f: f}, 0, 0
+	return &file{node: n, f: f}, fuse.FOPEN_DIRECT_IO, 0
 }
 
 func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (
@@ -100,7 +100,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 		_ = f.Close()
 		return nil, nil, 0, errno
 	}
-	return child, &file{node: child.Operations().(*node), f: f}, 0, 0
+	return child, &file{node: child.Operations().(*node), f: f}, fuse.FOPEN_DIRECT_IO, 0
 }
 
 func (n *node) Mknod(ctx context.Context, name string, mode, dev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
