@@ -162,7 +162,7 @@ func (p provider) Status() cluster.Status {
 	s.Quorum, s.Failover = p.outlook(sight)
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		if n.Name == s.Primary && n.Quorum != nil {
+		if n.Name == s.Primary && n.Quorum != nil && n.ElectionTimeout > 0 { // an older agent knows of no leases
 			s.Quorum, s.Failover = n.Quorum, n.Failover
 		}
 		n.Quorum, n.Failover = nil, nil // it is said once

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -93,6 +94,9 @@ const slowerSeconds = 0.5
 // in would come on top; how long nobody knows.
 func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	nodes, primary := s.Nodes, s.Primary
+	if why := s.noLease(to); why != "" {
+		return Failover{From: primary, Reason: fmt.Sprintf("%s cannot open: %s", to, why)}
+	}
 	f := Failover{From: primary, To: to, Until: s.without(primary)}
 	committed, weight := uint64(0), 0
 	for _, n := range nodes {
@@ -125,6 +129,16 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 		f.HostSeconds = t.Host.Seconds() + f.BacklogSeconds + t.Open.Seconds()
 	}
 	return f
+}
+
+// noLease says why a node would get no lease as the leader, whatever the primary fails by;
+// "" = it would, or runs a quorate of before, which needs none.
+func (s Sight) noLease(name string) string {
+	i := slices.IndexFunc(s.Nodes, func(n NodeStatus) bool { return n.Name == name })
+	if i < 0 || s.Nodes[i].ElectionTimeout == 0 {
+		return ""
+	}
+	return NoLease(s.State.Members, s.Nodes)
 }
 
 // String says it in a line.

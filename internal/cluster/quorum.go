@@ -49,6 +49,7 @@ type seat struct {
 	opens        bool   // it is the primary, or could be at once
 	may          bool   // it could be, sooner or later, without a person
 	mayNot       string
+	old          string // the quorate of before that it runs; "" = it promises leases, or is not known
 }
 
 // seats is a set of seats, by their place: 18 at most, the members and those of before.
@@ -82,6 +83,9 @@ func (s Sight) view() view {
 
 func (s Sight) seat(m Member, n NodeStatus) seat {
 	st := seat{Member: m, votes: m.Votes()}
+	if n.ElectionTimeout == 0 {
+		st.old = n.AgentVersion
+	}
 	n.Kind, n.Weight = m.Kind, m.Weight
 	switch {
 	case !n.Reachable:
@@ -142,6 +146,9 @@ func (v view) stuck(there, opens seats) string {
 	if there&opens == 0 {
 		return "no node that runs may be the primary"
 	}
+	if why := v.noLease(there, opens); why != "" {
+		return why
+	}
 	on, dropped := map[NodeID]uint64{}, map[NodeID]bool{}
 	for i, s := range v.all {
 		dropped[s.ID] = true // in time, where it has a drop-after
@@ -162,6 +169,24 @@ func (v view) stuck(there, opens seats) string {
 		return fmt.Sprintf("OKs wait for %s (durability %s)", list(waits, "and"), v.State.Durability)
 	}
 	return fmt.Sprintf("OKs wait for %s (require-ack)", list(waits, "and"))
+}
+
+// noLease says why none of these nodes would get a lease as the leader (NoLease); "" = one
+// would, or runs a quorate of before, which needs none.
+func (v view) noLease(there, opens seats) string {
+	old := v.set(func(s seat) bool { return s.old != "" })
+	if there&old == 0 || there&opens&old != 0 {
+		return ""
+	}
+	var nodes []NodeStatus
+	for i, s := range v.all {
+		n := NodeStatus{ID: s.ID, Reachable: there&(1<<i) != 0, AgentVersion: s.old}
+		if s.old == "" {
+			n.ElectionTimeout = 1 // some
+		}
+		nodes = append(nodes, n)
+	}
+	return NoLease(v.State.Members, nodes)
 }
 
 // writes tells whether writes go on with these nodes alone.

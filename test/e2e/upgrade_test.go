@@ -99,7 +99,7 @@ func TestUpgrade(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	const unknown = "upgrade it first"
 	f.scenario(t, "Back", func(t *testing.T, ctx context.Context) {
-		f.roll(t, ctx, previous, func(done int) {
+		f.roll(t, ctx, previous, []int{0, 1, 2}, func(done int) {
 			if done < f.Len() { // a node of this version is left to ask
 				f.refused(t, ctx, f.Len()-1, []int{1, 2, 3, 4}, unknown, "node", "set", f.Name(0), "--weight", "6")
 			}
@@ -107,7 +107,7 @@ func TestUpgrade(t *testing.T) {
 		f.check(t, ctx)
 	})
 	f.scenario(t, "Forth", func(t *testing.T, ctx context.Context) {
-		f.roll(t, ctx, os.Getenv(binaryVariable), func(done int) {
+		f.roll(t, ctx, os.Getenv(binaryVariable), []int{0, 1, 2}, func(done int) {
 			if done < f.Len() {
 				f.refused(t, ctx, 0, []int{1, 2, 3, 4}, unknown, "node", "set", f.Name(0), "--weight", "6")
 			}
@@ -131,15 +131,86 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// roll stops each node in order, one after the other, and starts it with another
+// TestUpgradeLogger rolls two full nodes and a logger, in the order that the documentation
+// asks for: there is always somebody who may open. In another order the cluster says what
+// it lacks, and goes on as soon as it has that.
+func TestUpgradeLogger(t *testing.T) {
+	previous, program := buildPrevious(t), os.Getenv(binaryVariable)
+	f := newCluster(t, devcluster.Options{Nodes: 3, Loggers: 1})
+	for i := range f.Len() {
+		f.SetBinary(i, previous)
+	}
+	ctx := scenarioContext(t)
+	f.heal(t, ctx)
+	f.createTable(t, ctx)
+	logger := f.Len() - 1
+	f.scenario(t, "Forth", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		f.roll(t, ctx, program, []int{logger, 1 - primary, primary}, func(int) {})
+		f.check(t, ctx)
+	})
+	f.scenario(t, "Back", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		f.roll(t, ctx, previous, []int{1 - primary, primary, logger}, func(int) {})
+		f.check(t, ctx)
+	})
+	f.scenario(t, "LoggerLast", f.loggerLast)
+}
+
+// loggerLast upgrades the full nodes first. While the other one is down, the first alone
+// is new, and may not open.
+func (f *fixture) loggerLast(t *testing.T, ctx context.Context) {
+	primary, logger, program := f.heal(t, ctx), f.Len()-1, os.Getenv(binaryVariable)
+	replica := 1 - primary
+	lacks := f.Name(logger) + " runs quorate v0.0.1-previous, which promises no lease: upgrade it"
+	says := func(line string) {
+		t.Helper()
+		if err := devcluster.Poll(ctx, "status says "+line, func(context.Context) (bool, string, error) {
+			out, _ := f.quorate(t, ctx, replica, "status") // without a primary it fails
+			return strings.Contains(out, line), out, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upgrade := func(i int) {
+		t.Helper()
+		if err := f.Terminate(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.SetBinary(i, program)
+		if err := f.Start(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 100)
+	upgrade(replica)
+	says("survives no failure: 3 of 3 voters run; " + lacks)
+	if _, err := f.WaitAllReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 100)
+	if err := f.Terminate(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	says("2 of 3 voters run, a majority, but " + lacks)
+	upgrade(logger)
+	load.awaitAcks(t, ctx, 100)
+	f.SetBinary(primary, program)
+	f.heal(t, ctx)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// roll stops nodes one after the other, in an order, and starts each with another
 // program, while writers write. between is told how many have it.
-func (f *fixture) roll(t *testing.T, ctx context.Context, program string, between func(done int)) {
+func (f *fixture) roll(t *testing.T, ctx context.Context, program string, order []int, between func(done int)) {
 	t.Helper()
 	f.heal(t, ctx)
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 100)
 	load.ResetGap()
-	for i := range f.Len() {
+	for done, i := range order {
 		if err := f.Terminate(ctx, i); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +218,7 @@ func (f *fixture) roll(t *testing.T, ctx context.Context, program string, betwee
 		load.awaitAcks(t, ctx, 50)
 		f.heal(t, ctx)
 		load.awaitAcks(t, ctx, 50)
-		between(i + 1)
+		between(done + 1)
 	}
 	load.stop(t)
 	t.Logf("%+v, longest write gap %v", load.Stats(), load.Gap().Round(time.Millisecond))
