@@ -243,6 +243,34 @@ func TestShutOut(t *testing.T) {
 	<-done
 }
 
+// TestShutOutWaitsForRollback: a session is there until it has rolled back, however long
+// that takes; the caller's ctx alone bounds it.
+func TestShutOutWaitsForRollback(t *testing.T) {
+	s := newServer(t)
+	p := start(t, s)
+	a := p.Admin()
+	open(t, p)
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY, b CHAR(100))")
+	mustExec(t, dbaSession(t, s), "SET cte_max_recursion_depth = 1000000", "BEGIN", `INSERT INTO d.t
+		WITH RECURSIVE n (a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n WHERE a < 30000) SELECT a, a FROM n`)
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ShutOut(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	if err := a.query1(ctx(t), "transactions", "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0", nil, &left); err != nil {
+		t.Fatal(err)
+	}
+	if left != 0 {
+		t.Errorf("clients are shut out, and %d sessions are still rolling back", left)
+	}
+}
+
 // TestReplicaBinlogForgets: where the applier binlogs, semi-sync is off until
 // EnableSemiSync. What a DBA's FLUSH TABLES leaves there only memory and binlog know of,
 // so a promotion that finds it ends with the process, and the node is not errant.
