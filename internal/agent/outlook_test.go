@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -41,7 +42,7 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 
 	primarys := &cluster.Quorum{Voters: []string{a.self.Name, "b", "c"}, Running: []string{"b", "c"}, Needed: 2}
 	failover := &cluster.Failover{From: "b", To: "c"}
-	says(cluster.NodeStatus{Role: cluster.RolePrimary, Quorum: primarys, Failover: failover})
+	says(cluster.NodeStatus{Role: cluster.RolePrimary, Quorum: primarys, Failover: failover, ElectionTimeout: time.Second})
 	st = provider{a}.Status()
 	if d := cmp.Diff(cluster.Status{Primary: "b", Quorum: primarys, Failover: failover},
 		cluster.Status{Primary: st.Primary, Quorum: st.Quorum, Failover: st.Failover}); d != "" {
@@ -55,6 +56,10 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 	says(cluster.NodeStatus{Role: cluster.RolePrimary}) // of an older version
 	if st = (provider{a}).Status(); st.Quorum == nil || len(st.Quorum.Running) != 2 || st.Failover == nil {
 		t.Errorf("by what this node hears: %+v, %+v", st.Quorum, st.Failover)
+	}
+	says(cluster.NodeStatus{Role: cluster.RolePrimary, Quorum: primarys, Failover: failover}) // it knows nothing of leases
+	if st = (provider{a}).Status(); cmp.Equal(primarys, st.Quorum) || st.Failover.To == failover.To {
+		t.Errorf("an older primary is believed: %+v, %+v", st.Quorum, st.Failover)
 	}
 
 	a.board.peerUp(98, false)
