@@ -111,6 +111,17 @@ func (f *fixture) diskFull(t *testing.T, ctx context.Context) {
 		t.Errorf("the node with the full disk says %+v", s)
 	}
 	t.Logf("%s took over from %s", f.Name(next), f.Name(primary))
+	if f.AgentPID(primary) != agent {
+		t.Error("the agent was restarted")
+	}
+	// An agent starts on a full disk, too.
+	if err := errors.Join(f.KillBoth(primary), f.Start(ctx, primary)); err != nil {
+		t.Fatal(err)
+	}
+	agent = f.AgentPID(primary)
+	if err := f.WaitNode(ctx, primary, "its log is full again", func(n cluster.NodeStatus) bool { return n.LogState == cluster.LogFull }); err != nil {
+		t.Fatal(err)
+	}
 	free()
 	if err := f.WaitNode(ctx, primary, "its log has space", func(n cluster.NodeStatus) bool { return n.LogState == cluster.LogOK }); err != nil {
 		t.Fatal(err)
