@@ -124,6 +124,7 @@ type Agent struct {
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
 	keptDown   atomic.Bool   // an operator has fenced this node
+	apartAt    atomic.Int64  // when it was on one side of two last (twoSides), in ns
 	heals      atomic.Uint64 // how often its log was healed from its peers
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed     atomic.Pointer[[]cluster.NodeID]
@@ -459,6 +460,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runPromise(upperCtx) })
 	upper.Go(func() error { return a.runMembers(upperCtx) })
 	upper.Go(func() error { return a.runSource(upperCtx) })
+	upper.Go(func() error { return a.runLeftBehind(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })
 	upper.Go(func() error { return a.runOld(upperCtx) })
 	upper.Go(func() error { return a.runPurge(upperCtx) })

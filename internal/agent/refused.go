@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
 )
 
@@ -26,6 +28,13 @@ const (
 	// less than half of an election timeout, too: two of before that start together
 	// must not elect one another over it.
 	orderAskMax = 500 * time.Millisecond
+	// leftBehindEvery is how often a recovered node asks those of before whether they
+	// refuse it, apartFor how long either side's metric says that they do: each of them
+	// is told every 5 s.
+	leftBehindEvery = 5 * time.Second
+	apartFor        = 30 * time.Second
+	// aboutRecovery keys that nodes of before refuse this one.
+	aboutRecovery = "recovery"
 )
 
 // refusals are the recoveries that were made apart from a majority that ran. What that
@@ -215,6 +224,7 @@ func (a *Agent) obey(by string, r cluster.Recovery) {
 		said += " without this one, which had a leader a moment ago, or hears of a node that had: it waits whether there is one again"
 	case refuses:
 		a.refuseOrder(r)
+		a.apartAt.Store(time.Now().UnixNano())
 		said += fmt.Sprintf(" although its majority runs: both sides may take writes; this node refuses that recovery, also after a restart; "+
 			"stop the agent of node %s now, then see \"A majority is gone for good\" in the operations guide", r.Node)
 	}
@@ -230,4 +240,63 @@ func (a *Agent) supersede(r cluster.Recovery) error {
 		return a.data.refused.add(r)
 	}
 	return a.data.superseded(r)
+}
+
+// runLeftBehind has a node that was recovered say who refuses it. They tell it nothing:
+// it is no peer of theirs any more.
+func (a *Agent) runLeftBehind(ctx context.Context) error {
+	before := ""
+	return every(ctx, leftBehindEvery, func() error {
+		by := strings.Join(a.askLeftBehind(ctx), ", ")
+		text := ""
+		if by != "" && by == before { // one that has just started needs a moment to obey
+			a.apartAt.Store(time.Now().UnixNano())
+			text = fmt.Sprintf("refused by %s, without which this node was recovered: if a majority runs there, both sides take writes; "+
+				"stop this agent now, then see \"A majority is gone for good\" in the operations guide", by)
+		}
+		before = by
+		if ctx.Err() == nil && a.board.setTrouble(aboutRecovery, text) && text != "" {
+			a.logger.Error("nodes of before refuse this recovery", "reason", text)
+		}
+		return nil
+	})
+}
+
+// askLeftBehind returns who of those that the recovery left behind refuses it.
+func (a *Agent) askLeftBehind(ctx context.Context) []string {
+	r := stillWithout(a.board.clusterState())
+	if r == nil {
+		return nil
+	}
+	var peers []transport.Peer
+	for _, m := range r.Without {
+		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+	}
+	asking := transport.New(transport.Config{Identity: a.transportIdentity(), Peers: peers, Handler: stranger{}, Logger: a.logger})
+	return refusersOf(*r, asking.Introduce(ctx).Rejections)
+}
+
+// refusersOf returns who does not go by a recovery, from what nodes of before answer.
+func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names []string) {
+	for _, e := range answers {
+		order, _ := orderOf(e)
+		switch e.Code {
+		case transport.CodeRecovered:
+			if order.Is(r) {
+				continue // it obeys
+			}
+		case transport.CodePeer, transport.CodeUnknown, transport.CodeRemoved, transport.CodeRebuild:
+		default:
+			continue // another node is there now, or nobody can know
+		}
+		names = append(names, e.By)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// twoSides tells whether this node is on one side of a cluster that was recovered apart
+// from a majority that runs.
+func (a *Agent) twoSides() bool {
+	return time.Since(time.Unix(0, a.apartAt.Load())) < apartFor
 }

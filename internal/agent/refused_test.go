@@ -83,11 +83,32 @@ func TestRunningMajorityObeysNobody(t *testing.T) {
 		if obeyed(a) != c.obeys || a.data.refused.has(apart) != c.refuses {
 			t.Errorf("%s: obeys %t, refuses for good %t", name, obeyed(a), a.data.refused.has(apart))
 		}
+		if a.twoSides() != c.refuses {
+			t.Errorf("%s: two sides run: %t", name, a.twoSides())
+		}
 		a.board.setRole(cluster.RolePrimary, "")
 		reason := a.board.own().Reason
 		if strings.Contains(reason, "stop the agent of node c now") != c.refuses || (reason == "") != c.obeys {
 			t.Errorf("%s: its reason is %q", name, reason)
 		}
+	}
+}
+
+// TestRefusers: who was recovered by mistake learns who refuses it; one that obeys, or
+// whose host has another node now, does not.
+func TestRefusers(t *testing.T) {
+	elsewhere := apart
+	elsewhere.Node = "b"
+	answer := func(by string, c transport.Code, text string) *transport.RejectedError {
+		return &transport.RejectedError{By: by, Code: c, Text: text}
+	}
+	got := refusersOf(apart, []*transport.RejectedError{
+		answer("x", transport.CodePeer, "another data directory"), answer("obeys", transport.CodeRecovered, apart.Order("c")),
+		answer("other", transport.CodeRecovered, elsewhere.Order("c")), answer("moved", transport.CodeTarget, "another node"),
+		answer("gone", transport.CodeRemoved, "removed"), answer("old", transport.CodeVersion, "no version"),
+	})
+	if d := cmp.Diff([]string{"gone", "other", "x"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

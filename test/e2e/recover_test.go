@@ -221,6 +221,7 @@ func (f *fixture) recoverApart(t *testing.T, ctx context.Context) {
 	f.MendAll()
 	f.awaitRefusal(t, ctx, primary)
 	f.awaitRefusal(t, ctx, other)
+	f.awaitRefused(t, ctx, apart)
 	load.awaitAcks(t, ctx, 50)
 	for _, i := range []int{primary, other} {
 		if err := f.KillBoth(i); err != nil {
@@ -398,6 +399,22 @@ func (f *fixture) recoverAlone(t *testing.T, ctx context.Context, i int, others 
 	}
 	if _, err := f.WaitPrimary(ctx, others...); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// awaitRefused waits until a node that was recovered by mistake says that it is refused,
+// and looks whether all nodes warn of two sides.
+func (f *fixture) awaitRefused(t *testing.T, ctx context.Context, apart int) {
+	t.Helper()
+	if err := f.WaitNode(ctx, apart, "refused", func(n cluster.NodeStatus) bool {
+		return strings.Contains(n.Reason, "refused by ") && strings.Contains(n.Reason, "stop this agent now")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Len() {
+		if f.metric(t, ctx, i, "quorate_recovered_apart") != 1 {
+			t.Errorf("the metrics of %s do not show two sides", f.Name(i))
+		}
 	}
 }
 
