@@ -82,8 +82,11 @@ type dataDir struct {
 	met map[cluster.NodeID]string
 	// rebuilt are the nodes that may have a data directory still in place of which
 	// they are to have the one that is pinned, by the version of the cluster state.
-	rebuilt      map[cluster.NodeID]bool
+	rebuilt map[cluster.NodeID]bool
+	// stateVersion is of the cluster state by which all are pinned but those that are
+	// leaving it: what they had in the state before counts until that change is complete.
 	stateVersion uint64
+	leaving      []cluster.NodeID
 	// suffix names the recovery that the state comes from; "" = there was none.
 	suffix string
 	// votes: this node has a vote in the state that it keeps. One that has none may not
@@ -293,6 +296,10 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 	defer d.mu.Unlock()
 	pinned, ok := d.pins[id.Node]
 	ordered := ok && d.rebuilt[id.Node] && d.met[id.Node] != pinned
+	version := d.stateVersion
+	if slices.Contains(d.leaving, id.Node) && version > 0 {
+		version-- // a node that is told by several has to see that this one is out of date
+	}
 	switch {
 	case ok && pinned == instance:
 		return d.meet(id.Node, instance)
@@ -300,25 +307,25 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.identity.Node)
 	case ordered:
 		return &transport.RejectedError{Code: transport.CodeRebuild,
-			Text: fmt.Sprintf("node %q is to be rebuilt%s: %d/%s", id.NodeName, d.suffix, d.stateVersion, pinned)}
+			Text: fmt.Sprintf("node %q is to be rebuilt%s: %d/%s", id.NodeName, d.suffix, version, pinned)}
 	case ok && empty && d.reseed && !d.lives(id.Node):
 		if d.empty == nil {
 			d.empty = map[cluster.NodeID]time.Time{}
 		}
 		d.empty[id.Node] = time.Now()
 		return &transport.RejectedError{Code: transport.CodeReseed, Text: fmt.Sprintf("node %q has an empty data directory, "+
-			"but this cluster knows the one that it had: it waits until the leader has it rebuilt: %d/%s", id.NodeName, d.stateVersion, pinned)}
+			"but this cluster knows the one that it had: it waits until the leader has it rebuilt: %d/%s", id.NodeName, version, pinned)}
 	case ok && empty && d.lives(id.Node):
 		return fmt.Errorf("node %q has an empty data directory, but the one that this cluster knows is in use: "+
-			"two agents run under that name: %d/%s", id.NodeName, d.stateVersion, pinned)
+			"two agents run under that name: %d/%s", id.NodeName, version, pinned)
 	case ok && empty:
 		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had: give it back (is its disk mounted?), "+
 			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again: %d/%s",
-			id.NodeName, id.NodeName, d.stateVersion, pinned)
+			id.NodeName, id.NodeName, version, pinned)
 	case ok:
 		return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
 			"its log is not the one that this cluster counts on, or two agents run under the same name: %d/%s",
-			id.NodeName, instance, d.identity.Node, pinned, d.stateVersion, pinned)
+			id.NodeName, instance, d.identity.Node, pinned, version, pinned)
 	case empty:
 		return nil // it only asks (Agent.introduce)
 	}
@@ -391,8 +398,9 @@ func (d *dataDir) expect(p cluster.StatePoint, kept bool) error {
 	d.rebuilt, d.stateVersion, d.suffix = map[cluster.NodeID]bool{}, p.State.Version, recoverySuffix(p.State)
 	d.reseed = p.State.Reseed != cluster.ReseedManual
 	d.votes = kept && slices.Contains(p.State.Voters(), cluster.NodeID(d.identity.NodeID))
+	d.leaving = slices.Clone(p.Outgoing)
 	for _, m := range p.State.Members {
-		leaves := slices.Contains(p.Outgoing, m.ID) // its old data count until the change is complete
+		leaves := slices.Contains(p.Outgoing, m.ID)
 		if m.Instance != "" && uint64(m.ID) != d.identity.NodeID && !leaves {
 			d.pins[m.ID] = m.Instance
 			d.rebuilt[m.ID] = !m.Votes()

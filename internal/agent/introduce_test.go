@@ -163,6 +163,7 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "it joins", silent: []string{"c"}, joins: true},
 		{name: "it has lost its data", r: refused(transport.CodeReseed), role: cluster.RoleJoining},
 		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: cluster.RoleJoining},
+		{name: "the cluster was recovered without it", r: refused(transport.CodeRecovered), role: cluster.RoleJoining},
 		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
 		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
 	} {

@@ -96,6 +96,16 @@ func TestSeedIsChosen(t *testing.T) {
 	}
 }
 
+// rejection is what a node is told that is refused in words for its agent.
+func rejection(t *testing.T, d *dataDir, id transport.Identity) *transport.RejectedError {
+	t.Helper()
+	r, ok := errors.AsType[*transport.RejectedError](d.checkPeer(id))
+	if !ok {
+		t.Fatalf("%s is not rejected", id.NodeName)
+	}
+	return r
+}
+
 // answers is what nodes with these data directories are told; where that is to begin
 // anew, with the instance, by state 7.
 func answers(t *testing.T, d *dataDir, asking []transport.Identity, instance string) (codes []transport.Code) {
@@ -136,6 +146,7 @@ func TestRebuiltPeer(t *testing.T) {
 	}
 	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 1, Kind: cluster.KindFull, Instance: "x"}, {ID: 2, Name: "b", Kind: cluster.KindLearner, Instance: instance}}}}
 	const refused, rebuild, reseed = transport.CodePeer, transport.CodeRebuild, transport.CodeReseed
+	var under *transport.RejectedError
 	for _, step := range []struct {
 		name   string
 		change func()
@@ -165,6 +176,14 @@ func TestRebuiltPeer(t *testing.T) {
 		if step.name != "before" {
 			if err := d.expect(p, kept); err != nil {
 				t.Fatal(err)
+			}
+		}
+		if step.name == "while it is under way" {
+			under = rejection(t, d, empty)
+		}
+		if step.name == "complete" { // who has asked before, and asks again, begins anew
+			if got := weightiest([]*transport.RejectedError{under, rejection(t, d, empty)}); got.Code != rebuild {
+				t.Errorf("a node that asked while it was under way goes by %v, then by %v", under, got)
 			}
 		}
 		if diff := cmp.Diff(step.want, answers(t, d, []transport.Identity{old, empty, other}, instance)); diff != "" {
@@ -243,6 +262,9 @@ func TestWeightiestRejection(t *testing.T) {
 		return &transport.RejectedError{Code: c, Text: "node b is refused" + version}
 	}
 	const peer, rebuild, reseed, removed = transport.CodePeer, transport.CodeRebuild, transport.CodeReseed, transport.CodeRemoved
+	recovered := func(version uint64) *transport.RejectedError {
+		return &transport.RejectedError{Code: transport.CodeRecovered, Text: "node b is refused" + cluster.Recovery{Version: version, Node: "a"}.Suffix()}
+	}
 	for _, c := range []struct {
 		name string
 		all  []*transport.RejectedError // the first is to win
@@ -254,6 +276,8 @@ func TestWeightiestRejection(t *testing.T) {
 		{"it is here", []*transport.RejectedError{r(peer, "7"), r(reseed, "7"), r(rebuild, "7")}},
 		{"a learner does not say", []*transport.RejectedError{r(rebuild, "7"), r(peer, "")}},
 		{"an older agent waits", []*transport.RejectedError{r(rebuild, "7"), r(reseed, "")}},
+		{"recovered without it", []*transport.RejectedError{recovered(1_000_000), r(reseed, "8")}},
+		{"and taken in again", []*transport.RejectedError{r(rebuild, "1000001"), recovered(1_000_000), r(reseed, "8")}},
 		{"removed", []*transport.RejectedError{r(removed, ""), r(rebuild, "7"), r(peer, "8")}},
 	} {
 		slices.Reverse(c.all)

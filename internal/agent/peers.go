@@ -171,8 +171,8 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 // it waits, in a role, for a reason.
 func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bool, role cluster.Role, reason string) {
 	switch {
-	case r != nil && r.Code == transport.CodeReseed:
-		return false, cluster.RoleJoining, sentenceOf(r)
+	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered):
+		return false, cluster.RoleJoining, sentenceOf(r) // until it is rebuilt
 	case r != nil || a.data.identity.Joining || a.cfg.Bootstrap || len(silent) == 0:
 		return true, "", ""
 	}
@@ -200,10 +200,14 @@ func weightiest(rejections []*transport.RejectedError) *transport.RejectedError 
 	if len(rejections) == 0 {
 		return nil
 	}
-	care := []transport.Code{transport.CodeRebuild, transport.CodeReseed, transport.CodePeer}
+	care := []transport.Code{transport.CodeRebuild, transport.CodeReseed, transport.CodePeer, transport.CodeRecovered}
 	weight := func(r *transport.RejectedError) (version uint64, at int) {
 		if at = slices.Index(care, r.Code); at < 0 {
 			return math.MaxUint64, 0 // a person's
+		}
+		if r.Code == transport.CodeRecovered {
+			of, _ := cluster.ParseRecoveryOrder(r.Text)
+			return of.Version, at // and it may have been taken in again since
 		}
 		version, _, ok := rebuildOrder(r.Text)
 		if !ok {

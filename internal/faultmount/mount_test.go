@@ -214,6 +214,24 @@ func TestDirectAndMapped(t *testing.T) {
 	must(t, f.source, "a", string(append(block, make([]byte, 3*page)...)))
 }
 
+// TestReadsAreNotCached: the kernel's cache shows zeros at the end of a file that grows while
+// its attributes are asked for, once in some 100 000 records, and mysqld's dump threads read
+// their binlog so. What no cache answers comes from the source.
+func TestReadsAreNotCached(t *testing.T) {
+	f := mount(t)
+	file := f.create(t, "a", "hello")
+	source, at := filepath.Join(f.source, "a"), time.Unix(1, 0) // else the kernel sees that it has changed
+	got := make([]byte, 5)
+	for _, want := range []string{"hello", "HELLO"} {
+		if err := errors.Join(os.WriteFile(source, []byte(want), 0o600), os.Chtimes(source, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.ReadAt(got, 0); err != nil || string(got) != want {
+			t.Errorf("it reads %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
 func TestFaults(t *testing.T) {
 	f := mount(t)
 	file := f.create(t, "a", "hello")
