@@ -143,29 +143,39 @@ func TestLastPrimarySign(t *testing.T) {
 	}
 }
 
-// TestNoWritesSince: a primary that looked well and acknowledged nothing is found by its
-// last transaction; a plan begins when it is told, and an idle cluster misses nothing.
-func TestNoWritesSince(t *testing.T) {
-	sign := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+// TestOutage: how long there was no primary and how long no write, from what a node has
+// seen and from its log.
+func TestOutage(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	const never = -1
 	for _, tc := range []struct {
-		name    string
-		commit  time.Duration // after the sign; 1 h: none is known
-		planned bool
-		want    time.Duration
+		name                         string
+		sign, seen, logged           time.Duration // before now; the log's time is of whole seconds
+		wantNoPrimary, wantLastWrite time.Duration // 0: not known
 	}{
-		{"writes until the end", 100 * time.Millisecond, false, 100 * time.Millisecond},
-		{"its mysqld stood still", -4 * time.Second, false, -4 * time.Second},
-		{"a switchover", -400 * time.Millisecond, true, 0},
-		{"a switchover under load", 3 * time.Millisecond, true, 3 * time.Millisecond},
-		{"nobody writes", -2 * time.Minute, false, 0},
-		{"not known", time.Hour, false, 0},
+		{"writes until the end", time.Second, 900 * time.Millisecond, time.Second, 900 * time.Millisecond, 900 * time.Millisecond},
+		{"a host stood still, on a quiet cluster", 1100 * time.Millisecond, 47600 * time.Millisecond, 48 * time.Second, 1100 * time.Millisecond, 47600 * time.Millisecond},
+		{"mysqld stood still, and its agent did not", 119 * time.Millisecond, 4500 * time.Millisecond, 5 * time.Second, 119 * time.Millisecond, 4500 * time.Millisecond},
+		{"mysqld was restarted in its place", 7300 * time.Millisecond, 21600 * time.Millisecond, 22 * time.Second, 7300 * time.Millisecond, 21600 * time.Millisecond},
+		{"a full outage after a quiet night", never, 900 * time.Millisecond, 532 * time.Second, 0, 532 * time.Second},
+		{"no write since this agent started", time.Second, never, 3 * time.Hour, time.Second, 3 * time.Hour},
+		{"the log was read at this agent's start", time.Second, 10 * time.Minute, 3 * time.Hour, time.Second, 3 * time.Hour},
+		{"the rest of the log came without a primary", time.Minute, time.Second, 2 * time.Minute, time.Minute, 2 * time.Minute},
+		{"the same, and another clock", time.Minute, time.Second, 3 * time.Second, time.Minute, time.Minute},
+		{"an empty log", time.Second, never, never, time.Second, 0},
+		{"a purged log", time.Minute, time.Second, never, time.Minute, 0},
+		{"nothing is known", never, never, never, 0, 0},
 	} {
-		h := historian{sign: sign, commit: sign.Add(tc.commit)}
-		if tc.commit == time.Hour {
-			h.commit = time.Time{}
+		at := func(ago time.Duration) time.Time {
+			if ago == never {
+				return time.Time{}
+			}
+			return now.Add(-ago)
 		}
-		if got := h.noWritesSince(tc.planned).Sub(sign); got != tc.want {
-			t.Errorf("%s: since %v, want %v", tc.name, got, tc.want)
+		h := historian{sign: at(tc.sign), commit: newestCommit(at(tc.seen), at(tc.logged), at(tc.sign))}
+		noPrimary, lastWrite := h.outage(now)
+		if noPrimary != tc.wantNoPrimary.Milliseconds() || lastWrite != tc.wantLastWrite.Milliseconds() {
+			t.Errorf("%s: no primary for %d ms, last write %d ms before; want %v, %v", tc.name, noPrimary, lastWrite, tc.wantNoPrimary, tc.wantLastWrite)
 		}
 	}
 }

@@ -21,12 +21,11 @@ const (
 // caughtUp is core's goroutine's.
 type historian struct {
 	chronicle *chronicle
-	// sign is the newest sign of a primary, as of when this node was elected, commit
-	// when the newest transaction was committed (zero = not known), and seen what had
-	// become of that node.
+	// sign is the newest sign of a primary, as of when this node was elected; commit
+	// is when the newest transaction was committed (zero = not known).
 	sign, commit time.Time
-	from         string
-	seen         string
+	// from is who that primary was, and seen what had become of it.
+	from, seen string
 	// caughtUp is what the newest promotion applied before it opened.
 	caughtUp atomic.Pointer[catchUpDone]
 	// newest is the newest change of the primary; nil = none is known.
@@ -51,9 +50,7 @@ func (a *Agent) chronicled(s stepped) {
 			a.board.served(e.Term, s.now)
 		case cluster.EventPrimary:
 			e.From, e.Why = h.from, h.seen
-			if since := h.noWritesSince(e.Planned); !since.IsZero() {
-				e.NoWritesMs = max(1, s.now.Sub(since).Milliseconds())
-			}
+			e.NoPrimaryMs, e.LastWriteMs = h.outage(s.now)
 			if c := h.caughtUp.Swap(nil); c != nil {
 				e.AppliedTransactions, e.AppliedMs = c.transactions, c.took.Milliseconds()
 			}
@@ -75,32 +72,48 @@ func (a *Agent) tellHistory(e cluster.Event) {
 func (a *Agent) lookBack() {
 	h := &a.history
 	p := a.board.lastPrimary()
-	h.sign, h.from, h.seen, h.commit = p.at, p.name, p.what(time.Now()), time.Time{}
-	// What comes without a primary was committed long ago: the log is read at a start.
-	if at := a.lag.newestAt(); !h.sign.IsZero() && at.Sub(h.sign) < 2*gossipInterval {
-		h.commit = at
-	}
-	if h.sign.IsZero() { // nothing was seen since this agent started
-		for _, s := range a.log.Segments() {
-			if s.LastTime > 0 {
-				h.sign = time.Unix(s.LastTime, 0)
-			}
+	h.sign, h.from, h.seen = p.at, p.name, p.what(time.Now())
+	var logged time.Time
+	for _, s := range a.log.Segments() {
+		if s.LastTime > 0 {
+			logged = time.Unix(s.LastTime, 0)
 		}
 	}
+	h.commit = newestCommit(a.lag.newestAt(), logged, h.sign)
 }
 
-// idleAfter is how long nothing was committed on a cluster in which nobody writes.
-const idleAfter = time.Minute
-
-// noWritesSince says since when no write can have been acknowledged; zero = it is not
-// known. A primary may look well and acknowledge nothing, so the newest transaction
-// counts; but not before a plan, which begins when the old primary says so, nor where
-// nobody writes.
-func (h *historian) noWritesSince(planned bool) time.Time {
-	if h.commit.After(h.sign) || !planned && !h.commit.IsZero() && h.sign.Sub(h.commit) < idleAfter {
-		return h.commit
+// newestCommit says when the newest transaction was committed; zero = it is not known.
+// What this node saw is exact, but what it reads at its start, or gets after it was
+// away, it sees long after the commit. Then the log's own time counts, to a second.
+func newestCommit(seen, logged, sign time.Time) time.Time {
+	switch {
+	case !logged.IsZero() && sign.IsZero():
+		return logged
+	case !logged.IsZero() && (seen.IsZero() || seen.Sub(logged) > 2*time.Second || seen.Sub(sign) >= 2*gossipInterval):
+		if logged.After(sign) { // the hosts' clocks differ
+			return sign
+		}
+		return logged
+	case seen.Sub(sign) >= 2*gossipInterval: // without a primary nothing is committed
+		return time.Time{}
 	}
-	return h.sign
+	return seen
+}
+
+// outage returns the time without a primary and the time since the last write, both in
+// ms and until now; 0 = it is not known. A commit is a sign of a primary, too.
+func (h *historian) outage(now time.Time) (noPrimaryMs, lastWriteMs int64) {
+	since := func(at time.Time) int64 {
+		if at.IsZero() {
+			return 0
+		}
+		return max(1, now.Sub(at).Milliseconds())
+	}
+	sign := h.sign
+	if !sign.IsZero() && h.commit.After(sign) {
+		sign = h.commit
+	}
+	return since(sign), since(h.commit)
 }
 
 // primarySeen is the newest sign of a primary; zero = there was none since this agent

@@ -25,14 +25,18 @@ func newHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [--last N] [--follow]",
 		Short: "Show what happened: failovers, switchovers, restarts, fences",
-		Long: `Prints what became of the nodes, oldest first: when, what, of which node, for how
-long no write was acknowledged, what the new primary applied before it opened, and
-why. Every node has every line, in history.log in its data directory; what happened
-on others comes within seconds, and after a node was away.
+		Long: `Prints what became of the nodes, oldest first: when, what, of which node, how long
+there was no primary, what the new primary applied before it opened, and why. Every
+node has every line, in history.log in its data directory; what happened on others
+comes within seconds, and after a node was away.
 
-"No writes" counts from the last transaction that was committed, or, where nobody has
-written for a minute, from the last status of the old primary. After a restart of the
-node it is as exact as the log: to a second.
+NO PRIMARY and LAST WRITE both end when the new primary opened. NO PRIMARY begins with
+the last sign of the old one: its status, or a commit. LAST WRITE begins with the last
+transaction that was committed. No write was acknowledged since then; that is longer
+than NO PRIMARY if nobody wrote, or if the old primary looked well and could not write
+(its mysqld or its disk stood still). So an outage was NO PRIMARY at least, and LAST
+WRITE at most. "-" is not known: an agent that was started again has seen no primary.
+Its LAST WRITE is from the log, exact to a second.
 
 --json prints one object per line.`,
 		Example: `  quorate history
@@ -112,7 +116,7 @@ func historyTable(rows []cluster.HistoryRow, head bool, cellWidthMin int) string
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, cellWidthMin, 0, 2, ' ', 0)
 	if head {
-		fmt.Fprintln(table, "TIME\tWHAT\tNODE\tNO WRITES\tAPPLIED FIRST\tWHY")
+		fmt.Fprintln(table, "TIME\tWHAT\tNODE\tNO PRIMARY\tLAST WRITE\tAPPLIED FIRST\tWHY")
 	}
 	for _, r := range rows {
 		applied := "-"
@@ -120,7 +124,7 @@ func historyTable(rows []cluster.HistoryRow, head bool, cellWidthMin int) string
 			applied = fmt.Sprintf("%d tx in %s", r.AppliedTransactions, shortDuration(r.AppliedMs))
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			units.Time(r.At), string(r.What), historyNode(r), noWrites(r), applied, oneLine(r.Why),
+			units.Time(r.At), string(r.What), historyNode(r), durationOrNone(r.NoPrimaryMs, ""), durationOrNone(r.LastWriteMs, " before"), applied, oneLine(r.Why),
 		}, "\t"))
 	}
 	table.Flush() // it writes to memory
@@ -142,11 +146,11 @@ func historyNode(r cluster.HistoryRow) string {
 	return r.From + " -> " + r.Node
 }
 
-func noWrites(r cluster.HistoryRow) string {
-	if r.NoWritesMs == 0 {
+func durationOrNone(ms int64, unit string) string {
+	if ms == 0 {
 		return "-"
 	}
-	return shortDuration(r.NoWritesMs)
+	return shortDuration(ms) + unit
 }
 
 // shortDuration prints milliseconds as 66ms, 1.6s or 4m12s.
@@ -174,8 +178,12 @@ func lastChangeLine(r *cluster.HistoryRow) string {
 	if r.Why != "" {
 		line += ", " + oneLine(r.Why)
 	}
-	if r.NoWritesMs > 0 {
-		line += ", no writes for " + shortDuration(r.NoWritesMs)
+	noPrimary, lastWrite := shortDuration(r.NoPrimaryMs), shortDuration(r.LastWriteMs)
+	if r.NoPrimaryMs > 0 {
+		line += ", no primary for " + noPrimary
+	}
+	if r.LastWriteMs > 0 && lastWrite != noPrimary {
+		line += ", last write " + lastWrite + " before"
 	}
 	return line + " (quorate history)\n"
 }

@@ -50,8 +50,14 @@ type Event struct {
 	// The rest is of EventPrimary. From is who was the primary before, as far as
 	// this node knew.
 	From string `json:"from,omitempty"`
-	// NoWritesMs is how long no write can have been acknowledged: since the newest
-	// sign of the old primary. 0 = it is not known.
+	// NoPrimaryMs is how long there was no primary: since the newest sign of the old
+	// one. 0 = it is not known.
+	NoPrimaryMs int64 `json:"no_primary_ms,omitempty"`
+	// LastWriteMs is how long no transaction was committed: before that, too, when
+	// nobody wrote, or a primary looked well and acknowledged nothing. 0 = it is not
+	// known.
+	LastWriteMs int64 `json:"last_write_ms,omitempty"`
+	// NoWritesMs is read only: it is of older agents, which told one of the two.
 	NoWritesMs int64 `json:"no_writes_ms,omitempty"`
 	// AppliedTransactions were applied before it opened, in AppliedMs.
 	AppliedTransactions int64 `json:"applied_transactions,omitempty"`
@@ -86,6 +92,8 @@ type HistoryRow struct {
 	Term uint64 `json:"term,omitempty"`
 	Why  string `json:"why,omitempty"`
 	// The others are Event's.
+	NoPrimaryMs         int64 `json:"no_primary_ms,omitempty"`
+	LastWriteMs         int64 `json:"last_write_ms,omitempty"`
 	NoWritesMs          int64 `json:"no_writes_ms,omitempty"`
 	AppliedTransactions int64 `json:"applied_transactions,omitempty"`
 	AppliedMs           int64 `json:"applied_ms,omitempty"`
@@ -161,7 +169,8 @@ func changeOf(row HistoryRow, opened Event, end *Event) HistoryWhat {
 func rowOf(l AuditEntry) HistoryRow {
 	return HistoryRow{
 		At: l.At, What: HistoryWhat(l.Event.Kind), Node: l.Node, Term: l.Event.Term, Why: l.Event.Why,
-		NoWritesMs: l.Event.NoWritesMs, AppliedTransactions: l.Event.AppliedTransactions, AppliedMs: l.Event.AppliedMs,
+		NoPrimaryMs: l.Event.NoPrimaryMs, LastWriteMs: l.Event.LastWriteMs, NoWritesMs: l.Event.NoWritesMs,
+		AppliedTransactions: l.Event.AppliedTransactions, AppliedMs: l.Event.AppliedMs,
 	}
 }
 

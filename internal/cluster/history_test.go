@@ -13,10 +13,10 @@ func TestHistory(t *testing.T) {
 	at := func(s int) time.Time { return time.Date(2026, 11, 22, 12, 0, s, 0, time.UTC) }
 	line := func(s int, node string, e Event) AuditEntry { return AuditEntry{At: at(s), Node: node, Event: &e} }
 	opened := func(s int, node string, term uint64) AuditEntry {
-		return line(s, node, Event{Kind: EventPrimary, Term: term, NoWritesMs: 80, Why: "seen by " + node})
+		return line(s, node, Event{Kind: EventPrimary, Term: term, NoPrimaryMs: 80, LastWriteMs: 90, Why: "seen by " + node})
 	}
 	row := func(s int, what HistoryWhat, from, node string, term uint64, why string) HistoryRow {
-		return HistoryRow{At: at(s), What: what, From: from, Node: node, Term: term, Why: why, NoWritesMs: 80}
+		return HistoryRow{At: at(s), What: what, From: from, Node: node, Term: term, Why: why, NoPrimaryMs: 80, LastWriteMs: 90}
 	}
 	for _, tc := range []struct {
 		name  string

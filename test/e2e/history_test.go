@@ -44,12 +44,12 @@ func (f *fixture) historyIsTold(t *testing.T, ctx context.Context) {
 	told := f.awaitSameHistory(t, ctx)
 
 	failover := f.findRow(t, told, cluster.HistoryFailover)
-	if failover.From != f.Name(first) || failover.Node != f.Name(second) || failover.NoWritesMs < 1 || failover.NoWritesMs > 60_000 ||
+	if failover.From != f.Name(first) || failover.Node != f.Name(second) || failover.NoPrimaryMs < 1 || failover.LastWriteMs < failover.NoPrimaryMs || failover.LastWriteMs > 60_000 ||
 		!strings.Contains(failover.Why, "the agent of "+f.Name(first)+" is gone") {
 		t.Errorf("the failover is told as %+v", failover)
 	}
 	moved := f.findRow(t, told, cluster.HistorySwitchover)
-	if moved.From != f.Name(second) || moved.Node != f.Name(first) || moved.NoWritesMs < 1 || moved.NoWritesMs > 30_000 ||
+	if moved.From != f.Name(second) || moved.Node != f.Name(first) || moved.NoPrimaryMs < 1 || moved.LastWriteMs < moved.NoPrimaryMs || moved.LastWriteMs > 30_000 ||
 		!strings.Contains(moved.Why, "@") {
 		t.Errorf("the switchover is told as %+v", moved)
 	}
