@@ -157,7 +157,8 @@ func (r *Recovery) ask(ctx context.Context, members []cluster.Member) (nodes []r
 			}
 			rejected, refused := errors.AsType[*transport.RejectedError](err)
 			answered, failed := errors.AsType[*control.Error](err)
-			nodes[i].Reachable = refused || failed
+			nodes[i].Refuses = refused && !elsewhere(rejected)
+			nodes[i].Reachable = nodes[i].Refuses || failed || errors.Is(err, errNoAnswer)
 			nodes[i].Problem = err.Error()
 			switch {
 			case refused:
@@ -169,6 +170,11 @@ func (r *Recovery) ask(ctx context.Context, members []cluster.Member) (nodes []r
 	}
 	all.Wait()
 	return nodes
+}
+
+// elsewhere tells whether another node than the one that is meant is at its address.
+func elsewhere(err *transport.RejectedError) bool {
+	return err.Code == transport.CodeTarget || err.Code == transport.CodeCluster
 }
 
 func (r *Recovery) askNode(ctx context.Context, asking *transport.Transport, p transport.Peer) (*recovery.Report, error) {

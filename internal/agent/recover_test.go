@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
@@ -369,5 +371,48 @@ func TestAskerTakesNoOtherDataDirectory(t *testing.T) {
 	}
 	if err := h.CheckPeer(transport.Identity{Node: 3, Instance: [16]byte{3}}); err != nil || len(h.data.pins) != 1 {
 		t.Errorf("a node that is not known: %v, %v", err, h.data.pins)
+	}
+}
+
+// TestRecoverBesideWhoRefuses: a majority that answers is there, also if it does not talk
+// to this node, which has the wrong data perhaps. Another cluster at the address of a
+// voter is not that voter.
+func TestRecoverBesideWhoRefuses(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		cfg := lastLogger(t)
+		for _, m := range cfg.ClusterMembers()[1:] {
+			id := transport.Identity{ClusterID: cfg.ClusterID(), ClusterName: cfg.Cluster, Node: m.ID, NodeName: m.Name, Instance: [16]byte{1}}
+			if elsewhere {
+				id.ClusterID++
+			}
+			self, h := cfg.Self(), &refuser{}
+			h.code.Store(uint32(transport.CodePeer))
+			answering := transport.New(transport.Config{Identity: id, Listen: m.Peer, Handler: h, Logger: slog.New(slog.DiscardHandler),
+				Peers: []transport.Peer{{ID: self.ID, Name: self.Name, Addr: self.Peer}}})
+			if err := answering.Listen(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- answering.Answer(ctx) }()
+			defer func() {
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := r.Judge(t.Context())
+		if err := errors.Join(err, r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		why, err := v.Refusal(recovery.None)
+		if err != nil || strings.Contains(why, "a majority of the 3 voters may run") == elsewhere || v.Nodes[0].Reachable == elsewhere {
+			t.Errorf("elsewhere %t: refused with %q, %v: %+v", elsewhere, why, err, v.Nodes)
+		}
 	}
 }

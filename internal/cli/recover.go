@@ -38,9 +38,10 @@ lost.
 
 The node's agent has to be stopped; those of all other nodes that are left should
 run: they are asked what they have. It prints that, and which transactions they
-have that this node lacks. It refuses if a majority answers, which needs no
-recovery, and if another node has a newer log, which is the one to recover on. On a
-terminal it asks for the cluster's name.
+have that this node lacks. It refuses if a majority answers, whatever that says:
+it needs no recovery, or knows that this node's data are the wrong ones. It refuses
+if another node has a newer log, which is the one to recover on. On a terminal it
+asks for the cluster's name.
 
 --accept-loss names the transactions that are given up, exactly as they were found:
 "none", or a set of GTIDs. It takes the place of the question, and has the node go
@@ -218,14 +219,18 @@ func recoverText(v recovery.Verdict) string {
 		fmt.Fprintf(table, "%s\t%s: %s\n", n.Name, what, oneLine(n.Problem))
 	}
 	table.Flush() // it writes to memory
-	fmt.Fprintf(&text, "\ntransactions that nodes which answer have, and node %s lacks: %s\n", v.Survivor, v.Loss())
+	if sayers := v.Sayers(); len(sayers) > 0 {
+		fmt.Fprintf(&text, "\ntransactions of %s that node %s lacks: %s\n", strings.Join(sayers, ", "), v.Survivor, v.Loss())
+	} else {
+		text.WriteString("\nno other node says what it has\n")
+	}
 	if len(v.Unknown) > 0 {
 		fmt.Fprintf(&text, "what only %s had is lost, too, and nobody knows what that is: entries behind %d, acknowledged perhaps\n",
 			strings.Join(v.Unknown, ", "), v.Log.Last)
 	}
-	if gone := v.Gone(); len(gone) > 0 {
+	if len(v.Unknown) > 0 && v.Overridable() {
 		fmt.Fprintf(&text, "make sure that these are off, as both sides would take writes if one runs after all: %s\n",
-			strings.Join(gone, ", "))
+			strings.Join(v.Unknown, ", "))
 	}
 	if n := v.Log.Last - min(v.Log.Last, v.Log.Commit); n > 0 {
 		fmt.Fprintf(&text, "the last %d entries here are not known to be committed, and are kept: they may have been acknowledged\n", n)

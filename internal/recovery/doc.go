@@ -9,7 +9,8 @@
 //     node recovers only if no node that answers has a newer log, unless a person
 //     names the transactions that are given up.
 //   - A majority that is there elects by itself, and what it has acknowledged counts:
-//     there is nothing to recover, whatever a person says.
+//     there is nothing to recover, whatever a person says. Nor is there beside voters
+//     that answer, and refuse this node: it may be the one that is wrong.
 //   - The tail of the survivor's log that is not known to be committed becomes so. It
 //     may have been acknowledged: the majority that knew is gone. Nobody was told that
 //     it was not.

@@ -43,8 +43,10 @@ type Node struct {
 	Name string `json:"name"`
 	// Voter: it counts for the majority.
 	Voter bool `json:"voter"`
-	// Reachable: an agent of that name answers.
+	// Reachable: an agent of that name answers. Refuses: it does not talk to the survivor,
+	// or the survivor not to it; so another one may be in the survivor's place.
 	Reachable bool `json:"reachable"`
+	Refuses   bool `json:"refuses,omitempty"`
 	// Problem says why there is no Report: why it cannot be reached, or does not say
 	// what it has.
 	Problem string  `json:"problem,omitempty"`
@@ -125,6 +127,9 @@ func (v *Verdict) weigh() {
 	if there, voters := v.majority(); there != nil {
 		v.object(true, "there is nothing to recover: %s of the %d voters are there, a majority, and elect by themselves; "+
 			"start the agent of node %s", strings.Join(there, ", "), voters, v.Survivor)
+	} else if there, voters := v.majorityBeside(); there != nil {
+		v.object(true, "a majority of the %d voters may run without the data that are here, for these answer: %s; look at \"quorate status\" there; "+
+			"only if they are not to go on, stop their agents first", voters, strings.Join(there, ", "))
 	}
 	for _, n := range v.Nodes {
 		if n.Report != nil && n.Report.Leader != "" {
@@ -158,24 +163,15 @@ func (v *Verdict) object(final bool, format string, args ...any) {
 // majority returns who of the voters is there, and the number of voters, if they can
 // elect a leader; nil if not. While the voters change it takes a majority of both.
 func (v *Verdict) majority() (there []string, voters int) {
-	up := map[string]bool{}
-	for _, n := range v.Nodes {
-		if n.Report == nil {
-			continue
-		}
-		up[n.Name] = true
-		for _, name := range n.Report.Hears {
-			up[name] = true
-		}
-	}
-	for _, n := range v.Nodes { // whoever hears of it: it takes no part in elections
-		if n.Reachable && n.Report == nil || n.Report != nil && n.Report.Out != "" {
+	up := v.up()
+	for _, n := range v.Nodes { // whoever hears of it: it may take no part in elections
+		if n.Reachable && n.Report == nil {
 			delete(up, n.Name)
 		}
 	}
 	up[v.Survivor] = v.Out == "" // one that is out elects nobody
 	for _, of := range [][]string{v.Voters, v.Outgoing} {
-		here := slices.DeleteFunc(slices.Clone(of), func(name string) bool { return !up[name] })
+		here := among(up, of)
 		if len(of) > 0 && len(here) <= len(of)/2 {
 			return nil, 0
 		}
@@ -184,6 +180,55 @@ func (v *Verdict) majority() (there []string, voters int) {
 		}
 	}
 	return there, voters
+}
+
+// majorityBeside returns which of the voters answer, and the number of voters, if they
+// may be a majority without the survivor, whether they say what they have or not; nil if
+// not. Where one refuses the survivor, another may be in its place. A change of the
+// voters may have been completed without the survivor's knowing, or never made.
+func (v *Verdict) majorityBeside() (there []string, voters int) {
+	up := v.up()
+	delete(up, v.Survivor)
+	refused := slices.ContainsFunc(v.Nodes, func(n Node) bool { return n.Refuses })
+	for _, of := range [][]string{v.Voters, v.Outgoing} {
+		there = among(up, of)
+		votes := len(there)
+		if refused && slices.Contains(of, v.Survivor) {
+			votes++
+		}
+		if len(there) > 0 && votes > len(of)/2 {
+			return there, len(of)
+		}
+	}
+	return nil, 0
+}
+
+// up returns which other members answer, or are heard of by one that does, but for those
+// that are out.
+func (v *Verdict) up() map[string]bool {
+	up := map[string]bool{}
+	for _, n := range v.Nodes {
+		if n.Reachable {
+			up[n.Name] = true
+		}
+		if n.Report == nil {
+			continue
+		}
+		for _, name := range n.Report.Hears {
+			up[name] = true
+		}
+	}
+	for _, n := range v.Nodes {
+		if n.Report != nil && n.Report.Out != "" {
+			delete(up, n.Name)
+		}
+	}
+	return up
+}
+
+// among returns which of the names are up.
+func among(up map[string]bool, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !up[name] })
 }
 
 // best returns the name of the node with the newest log, if that is newer than the
@@ -238,14 +283,19 @@ func (v *Verdict) Changed(later Verdict) bool {
 	return !slices.Equal(v.Objections, later.Objections) || v.Lacking != later.Lacking || !slices.Equal(v.Unknown, later.Unknown)
 }
 
-// Gone returns the nodes that do not answer.
-func (v *Verdict) Gone() (names []string) {
+// Sayers returns the other nodes that say what they have.
+func (v *Verdict) Sayers() (names []string) {
 	for _, n := range v.Nodes {
-		if !n.Reachable {
+		if n.Report != nil {
 			names = append(names, n.Name)
 		}
 	}
 	return names
+}
+
+// Overridable tells whether a person may outweigh all that speaks against it.
+func (v *Verdict) Overridable() bool {
+	return !slices.ContainsFunc(v.Objections, func(o Objection) bool { return o.Final })
 }
 
 // Loss is Lacking, or None.

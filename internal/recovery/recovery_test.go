@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,11 @@ func reports(name string, term, last uint64, of string, change ...func(*Report))
 		c(r)
 	}
 	return Node{Name: name, Voter: true, Reachable: true, Report: r}
+}
+
+// refuses makes a node that answers, and does not talk to the survivor.
+func refuses(name string) Node {
+	return Node{Name: name, Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
 }
 
 func silent(name string) Node { return Node{Name: name, Voter: true, Problem: "connection refused"} }
@@ -88,6 +94,35 @@ func whoIsThere() []judgeCase {
 	}
 }
 
+// whoRefuses: voters that answer may be a majority, whether they say what they have or
+// not.
+func whoRefuses() []judgeCase {
+	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
+	older := func(name string) Node {
+		return Node{Name: name, Voter: true, Reachable: true, Problem: "its quorate is older"}
+	}
+	hearsC := func(r *Report) { r.Hears = []string{"c"} }
+	before := func(s *Situation) { s.Outgoing = three }
+	const majority = "voters may run without the data that are here, for these answer: "
+	return []judgeCase{
+		{name: "all others refuse", voters: three, nodes: []Node{refuses("b"), refuses("c")}, refused: "a majority of the 3 " + majority + "b, c;", loss: None},
+		{name: "all others refuse, whatever is said", voters: three, nodes: []Node{refuses("b"), refuses("c")}, accept: None,
+			refused: "a majority of the 3 " + majority + "b, c;", loss: None},
+		{name: "no other says what it has", voters: three, nodes: []Node{older("b"), older("c")}, accept: None, refused: majority + "b, c;", loss: None},
+		{name: "one refuses, and another is in the survivor's place", voters: three, nodes: gone("c", refuses("b")), accept: None,
+			refused: majority + "b;", loss: None},
+		{name: "one refuses, and another hears it", voters: five, nodes: gone("d e", reports("b", 3, 20, "", hearsC), refuses("c")), accept: None,
+			refused: majority + "b, c;", loss: None},
+		{name: "one refuses, too few answer", voters: five, nodes: gone("c d e", refuses("b")),
+			refused: "node b answers, and does not say what it has: another data directory", loss: None},
+		{name: "one refuses, too few answer, and it is given up", voters: five, nodes: gone("c d e", refuses("b")), accept: None, loss: None},
+		{name: "learners refuse", voters: voters("a", "d", "e"), nodes: gone("d e", refuses("b"), refuses("c")), accept: None, loss: None},
+		{name: "the voters change: a majority of before refuses", voters: voters("a", "d", "e"), change: before,
+			nodes: gone("d e", refuses("b"), refuses("c")), accept: None, refused: majority + "b, c;", loss: None},
+		{name: "a learner is refused", voters: voters("b"), nodes: []Node{refuses("b")}, accept: None, refused: majority + "b;", loss: None},
+	}
+}
+
 // whatIsLost: a node that has more is the one to recover on.
 func whatIsLost() []judgeCase {
 	three, five := voters("a", "b", "c"), voters("a", "b", "c", "d", "e")
@@ -122,7 +157,7 @@ func whatIsLost() []judgeCase {
 
 // TestJudge goes through the table.
 func TestJudge(t *testing.T) {
-	for _, tc := range append(whoIsThere(), whatIsLost()...) {
+	for _, tc := range slices.Concat(whoIsThere(), whoRefuses(), whatIsLost()) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := Situation{Cluster: "x", Survivor: "a", Mysqld: true, Voters: tc.voters, Nodes: tc.nodes,
 				Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}}
