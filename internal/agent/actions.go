@@ -122,17 +122,17 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 		}
 		result.Moved = &s
 	}
+	began := time.Now()
+	m := &moving{by: r.By, limit: args.MaxPause, ended: make(chan string, 1)}
+	if err := a.runPlan(core.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m); err != nil {
+		return d, err
+	}
 	if args.DryRun {
 		if result.Moved == nil || len(result.Moved.Blocks) == 0 {
 			result.Notes = cluster.RestartNotes(a.sight(a.ownStatus()), a.self.Name, was == cluster.RolePrimary && args.InPlace)
 		}
 		d.result = result
 		return d, nil
-	}
-	began := time.Now()
-	m := &moving{by: r.By, limit: args.MaxPause, ended: make(chan string, 1)}
-	if err := a.runPlan(core.Restart{Reason: "restart asked for by " + r.By}, m); err != nil {
-		return d, err
 	}
 	inc, err := a.awaitMysqld(p.Incarnation(), args.InPlace && was == cluster.RolePrimary)
 	result.Incarnation, result.Seconds = inc, time.Since(began).Seconds()

@@ -80,7 +80,9 @@ func (c *chronicle) noteInput(s stepped, tell func(cluster.Event)) {
 	case core.Move:
 		c.asked = in.Reason
 	case core.Restart:
-		c.asked = in.Reason
+		if !in.DryRun {
+			c.asked = in.Reason
+		}
 	case core.Stop:
 		c.asked = "its agent was stopped in order"
 	case core.Chosen:

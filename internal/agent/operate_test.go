@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/mysqld"
 )
 
 // TestActionsAreAudited: what was done, refused and called off has a line; what
@@ -125,6 +127,38 @@ func TestOpenNote(t *testing.T) {
 	} {
 		if got := openNote(3, before); got != want {
 			t.Errorf("%q", got)
+		}
+	}
+}
+
+// TestRestartDryRunIsJudgedAsTheDeed: core judges both, by what it knows alone.
+func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
+	a := openLone(t)
+	a.ctx, a.inputs, a.process = t.Context(), make(chan core.Input), &mysqld.Process{}
+	n := core.New(core.Config{Self: a.self.ID, Kind: cluster.KindFull})
+	n.Step(core.Tick{Now: time.Second})
+	n.Step(core.Done{Op: 1, Verdict: core.OK, Incarnation: 1}) // it waits for a leader
+	go func() {
+		for {
+			select {
+			case in := <-a.inputs:
+				for _, e := range n.Step(in) {
+					a.execute(e)
+				}
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	for _, dryRun := range []bool{false, true} {
+		args, err := json.Marshal(cluster.RestartRequest{Node: a.self.Name, DryRun: dryRun, MaxPause: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := a.controlRestart(t.Context(), control.Request{Name: "restart", By: "ann@db1", Args: args})
+		want := "node a: only the mysqld of a replica or of the primary can be started again, and it is unverified: no leader: waiting for a majority"
+		if err == nil || err.Error() != want || d.readOnly != dryRun {
+			t.Errorf("dry run %v: %v, %+v; want %s", dryRun, err, d, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 //	tick 100ms | raft term=2 leader=1 | done ok [incarnation=1] | done failed why
 //	exited [incarnation:]why | progress | doubt why | log why | log ok | stop
 //	peers 2:replica:10 3:starting:0:dead 4:replica:10:log-bad 5:logger:0:logger
-//	move to=2 | restart | chosen term=3 | fenced why | fenced ok
+//	move to=2 | restart [dry-run] | chosen term=3 | fenced why | fenced ok
 //	peers no-lease=n3-is-old 3:replica:10 (as the leader it would get none)
 //	peers held=2 1::10 2:replica:10 (maintenance: node 2 may open alone)
 //	peers 1::10:w0 2:replica:10:w9:lag=700ms:log=20 (node 1 is this one)
@@ -107,7 +107,7 @@ func parseOperator(t *testing.T, verb, rest string) Input {
 	case "move":
 		return Move{To: cluster.NodeID(mustUint(t, strings.TrimPrefix(rest, "to="))), Reason: "as asked"}
 	case "restart":
-		return Restart{Reason: "as asked"}
+		return Restart{Reason: "as asked", DryRun: rest == "dry-run"}
 	case "chosen":
 		return Chosen{Term: mustUint(t, strings.TrimPrefix(rest, "term="))}
 	case "fenced":

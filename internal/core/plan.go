@@ -33,22 +33,34 @@ func (n *Node) move(in Move) {
 // restart begins to start mysqld again. Of a primary it closes writes first, and
 // the node keeps leadership meanwhile.
 func (n *Node) restart(in Restart) {
-	why := n.notNow()
-	switch {
-	case why != "":
-	case n.phase == PhasePrimary:
-		n.plan = &plan{restart: true, why: in.Reason}
-		n.keepsBy = n.now + n.cfg.PromotionTimeout
-		n.begin(PhaseClosing, Effect{Kind: CloseWrites, Term: n.term})
+	why := n.noRestart()
+	if why != "" || in.DryRun {
+		n.emit(Effect{Kind: PlanEnded, Reason: why})
 		return
-	case n.phase == PhaseReplica && !n.raft.Leading:
-		n.plan = &plan{restart: true, why: in.Reason}
-		n.begin(PhaseClosing, Effect{Kind: CloseWrites})
-		return
-	default:
-		why = "its mysqld is no replica and no primary but " + string(n.phase)
 	}
-	n.emit(Effect{Kind: PlanEnded, Reason: why})
+	n.plan = &plan{restart: true, why: in.Reason}
+	closing := Effect{Kind: CloseWrites}
+	if n.phase == PhasePrimary {
+		n.keepsBy, closing.Term = n.now+n.cfg.PromotionTimeout, n.term
+	}
+	n.begin(PhaseClosing, closing)
+}
+
+// noRestart says why mysqld cannot be started again here by plan; "" = it can.
+func (n *Node) noRestart() string {
+	switch why := n.notNow(); {
+	case why != "":
+		return why
+	case n.phase == PhasePrimary, n.phase == PhaseReplica && !n.raft.Leading:
+		return ""
+	case n.phase == PhaseReplica:
+		return "it was elected, and is about to be the primary: ask again"
+	}
+	why := fmt.Sprintf("only the mysqld of a replica or of the primary can be started again, and it is %s", n.Role())
+	if n.Reason() != "" {
+		why += ": " + n.Reason()
+	}
+	return why
 }
 
 // notNow says why no plan can begin; "" = it can.

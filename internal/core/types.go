@@ -115,7 +115,11 @@ type Move struct {
 
 // Restart asks for a new mysqld in the place of the one that runs. A primary closes
 // writes first, and stays the leader.
-type Restart struct{ Reason string }
+type Restart struct {
+	Reason string
+	// DryRun: PlanEnded says at once why it cannot be, and nothing is done.
+	DryRun bool
+}
 
 // Chosen says that leadership of Term comes to this node because an operator wants
 // it: it is not passed on to a heavier one.
