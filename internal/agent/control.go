@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -268,10 +269,7 @@ func arguments(r control.Request, to any) error {
 
 // changeState has a change of the cluster state committed.
 func (a *Agent) changeState(ctx context.Context, by string, c cluster.Change) (done, error) {
-	if err := a.allKnowState(); err != nil {
-		return done{}, err
-	}
-	if err := a.allKnow(c); err != nil {
+	if err := a.mayPropose(c); err != nil {
 		return done{}, err
 	}
 	c.ID, c.By, c.At = rand.Text(), by, time.Now().UTC().Truncate(time.Millisecond)
@@ -300,6 +298,11 @@ func refusedChange(err error) error {
 		return control.Errorf(control.CodeFailed, "%v", err)
 	}
 	return control.Errorf(control.CodeInvalid, "%v", err)
+}
+
+// mayPropose refuses a change, or the dry run of one, that a node would not know.
+func (a *Agent) mayPropose(c cluster.Change) error {
+	return cmp.Or(a.allKnowState(), a.allKnow(c))
 }
 
 // allKnowState refuses a change while a node is heard of whose quorate is older

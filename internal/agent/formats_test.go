@@ -40,6 +40,12 @@ func TestNobodyForgetsPartOfTheState(t *testing.T) {
 		if err := a.allKnow(c); (err != nil) != refused || refused && !strings.Contains(err.Error(), "upgrade it first") {
 			t.Errorf("%s: %v, want it refused: %t", what, err, refused)
 		}
+		if !refused {
+			return // it takes a leader from there on
+		}
+		if _, err := a.changeAs(t.Context(), "ann", cluster.Ask{DryRun: true}, c); err == nil || !strings.Contains(err.Error(), "upgrade it first") {
+			t.Errorf("%s, dry run: %v", what, err)
+		}
 	}
 	hear(0)
 	check("a weight, with an old node", weight, false)

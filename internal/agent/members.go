@@ -412,27 +412,31 @@ func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (done,
 	if err != nil && !state.LeftBehind(args.Change.Name) {
 		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
+	args.Change.Op = cluster.OpRemove
 	if err == nil && m.Votes() {
-		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, Ask: args.Ask}
-		_, err := a.changeMembers(ctx, r.By, demote)
+		c := cluster.Change{Membership: &args.Change}
+		plan, err := a.planChange(c) // before its vote is gone
 		if err != nil {
-			return done{what: cluster.MembershipChange{Op: cluster.OpRemove, Name: m.Name}.String()}, err
+			return done{}, control.Errorf(control.CodeInvalid, "%v", err)
 		}
-		if args.DryRun { // it loses its vote first; that it has none then is not so yet
-			args.Change.Op = cluster.OpRemove
-			c := cluster.Change{Membership: &args.Change}
-			plan, err := a.planChange(c)
-			if err != nil {
-				return done{}, control.Errorf(control.CodeInvalid, "%v", err)
-			}
+		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, Ask: args.Ask}
+		if _, err := a.changeMembers(ctx, r.By, demote); err != nil {
+			return done{what: c.String()}, err
+		}
+		if args.DryRun { // that it has no vote is not so yet
 			plan.Notes = append(plan.Notes, "it loses its vote first, then it is removed: that is two changes")
 			return a.planned(c, plan), nil
 		}
 		if err := a.votersSettled(ctx); err != nil {
 			return done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
 		}
+		d, err := a.changeMembers(ctx, r.By, args)
+		if result, ok := d.result.(cluster.ChangeResult); ok {
+			result.Notes = plan.Notes
+			d.result = result
+		}
+		return d, err
 	}
-	args.Change.Op = cluster.OpRemove
 	return a.changeMembers(ctx, r.By, args)
 }
 
@@ -457,7 +461,7 @@ func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.Membersh
 	if !r.DryRun {
 		return a.changeAs(ctx, by, r.Ask, c)
 	}
-	if err := a.allKnowState(); err != nil {
+	if err := a.mayPropose(c); err != nil {
 		return done{}, err
 	}
 	c.ID = rand.Text()

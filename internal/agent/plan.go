@@ -25,6 +25,11 @@ func (a *Agent) planChange(c cluster.Change) (cluster.Plan, error) {
 // changeAs has a change made as it is asked for: one that would stop writes now is
 // refused unless it is forced, and a dry run only tells.
 func (a *Agent) changeAs(ctx context.Context, by string, ask cluster.Ask, c cluster.Change) (done, error) {
+	if ask.DryRun {
+		if err := a.mayPropose(c); err != nil {
+			return done{readOnly: true}, err
+		}
+	}
 	plan, err := a.planChange(c)
 	switch {
 	case errors.Is(err, cluster.ErrUnchanged):

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,26 +25,39 @@ type Plan struct {
 	Stops []string `json:"stops,omitempty"`
 }
 
-// majorityOf says what a majority of voters is.
-func majorityOf(n int) string { return fmt.Sprintf("%d of %d, %d may fail", n/2+1, n, (n-1)/2) }
+// majorityOf says what a majority of the voters is, and how many nodes may fail.
+func majorityOf(q Quorum) string {
+	fail := "writes cannot go on"
+	if q.Survives >= 0 {
+		fail = fmt.Sprintf("%d may fail", q.Survives)
+	}
+	return fmt.Sprintf("%d of %d, %s", q.Needed, len(q.Voters), fail)
+}
+
+// majorityNote says what the majority becomes, what was before, and what else bounds the
+// failures that are survived.
+func majorityNote(is, was Quorum) string {
+	note := fmt.Sprintf("a majority is %s (before: %s)", majorityOf(is), majorityOf(was))
+	for _, why := range append(slices.Clone(is.Away), is.Limit) {
+		if why != "" {
+			note += "; " + why
+		}
+	}
+	return note
+}
 
 // PlanChange says what it means that before becomes after.
 func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan) {
-	voters := func(s State) (names []string) {
-		for _, m := range s.Members {
-			if m.Votes() {
-				names = append(names, m.Name)
-			}
-		}
-		return names
+	was, is := Sight{State: before, Nodes: nodes}.Quorum(), Sight{State: after, Nodes: nodes}.Quorum()
+	if !slices.Equal(was.Voters, is.Voters) {
+		p.Notes = append(p.Notes, fmt.Sprintf("after that the voters are %s: %s", strings.Join(is.Voters, ", "), majorityNote(is, was)))
 	}
-	if was, is := voters(before), voters(after); !slices.Equal(was, is) {
-		p.Notes = append(p.Notes, fmt.Sprintf("after that the voters are %s: a majority is %s (before: %s)", strings.Join(is, ", "), majorityOf(len(is)), majorityOf(len(was))))
-	}
-	for _, m := range after.Members {
+	for i, m := range after.Members {
 		if _, err := before.Member(m.Name); err != nil && m.Becomes != "" {
-			n := len(voters(after))
-			p.Notes = append(p.Notes, fmt.Sprintf("once %s has caught up it votes: a majority is %s (before: %s)", m.Name, majorityOf(n+1), majorityOf(n)))
+			p.Notes = append(p.Notes, fmt.Sprintf("once %s has caught up it votes: %s", m.Name, majorityNote(onceVoting(after, i, nodes), was)))
+		}
+		if old, err := before.Member(m.Name); err == nil && m.Name == primary && m.Weight == 0 && old.Weight > 0 {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s is the primary, and stays it until it fails or is moved (quorate switchover): with weight 0 it does not become it again", m.Name))
 		}
 	}
 	if was, is := takeOver(before, nodes, primary), takeOver(after, nodes, primary); primary != "" && !slices.Equal(was, is) {
@@ -52,7 +66,6 @@ func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan
 	if after.Maintenance != nil && before.Maintenance == nil {
 		p.Notes = append(p.Notes, "if the primary fails there is none until it is back, or maintenance is off")
 	}
-	was, is := Sight{State: before, Nodes: nodes}.Quorum(), Sight{State: after, Nodes: nodes}.Quorum()
 	if len(p.Notes) == 0 && is.Survives >= 0 && is.Survives < was.Survives { // else a note says why
 		p.Notes = append(p.Notes, fmt.Sprintf("after that the cluster survives %s (before: %d): %s", units.Count(is.Survives, "failure", "failures"), was.Survives, is.Limit))
 	}
@@ -66,6 +79,23 @@ func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan
 		}
 	}
 	return p
+}
+
+// onceVoting judges a state whose i-th member, a learner that joins, has caught up.
+func onceVoting(s State, i int, nodes []NodeStatus) Quorum {
+	s = s.Clone()
+	m := s.Members[i].promoted(s.Members[i].Becomes)
+	s.Members[i] = m
+	role := RoleReplica
+	if m.Kind == KindLogger {
+		role = RoleLogger
+	}
+	n := NodeStatus{ID: m.ID, Name: m.Name, Reachable: true, Role: role}
+	for _, o := range nodes {
+		n.ElectionTimeout = max(n.ElectionTimeout, o.ElectionTimeout) // it runs what the others do
+	}
+	others := slices.DeleteFunc(slices.Clone(nodes), func(o NodeStatus) bool { return o.ID == m.ID })
+	return Sight{State: s, Nodes: append(others, n)}.Quorum()
 }
 
 // TakeOverNote says who could take over from the primary.
@@ -112,6 +142,9 @@ func WithoutNode(st Status, name string) (notes []string) {
 		if n.Name != name && n.Name != st.Primary && n.CanTakeOver() {
 			names = append(names, n.Name)
 		}
+	}
+	if st.Primary == "" {
+		return []string{"there is no primary now: after that " + cmp.Or(strings.Join(names, ", "), "no other node") + " could become it"}
 	}
 	if len(names) == 0 && name == st.Primary {
 		notes[0] = fmt.Sprintf("the sessions of the primary, %s, end in doubt", name)

@@ -58,6 +58,15 @@ func TestPlanChange(t *testing.T) {
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)", "after that b could take over from the primary"}}},
 		"weight 0 of the last": {Change{Node: &NodeChange{Name: "b", Weight: new(int)}}, cGone, Plan{Notes: []string{
 			"after that no other node could take over from the primary"}}},
+		"remove one that is gone": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "c"}}, cGone, Plan{Notes: []string{
+			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 0 may fail)"}}},
+		"remove the other one": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "b"}}, cGone, Plan{Notes: []string{
+			"after that the voters are a, c: a majority is 2 of 2, writes cannot go on (before: 2 of 3, 0 may fail); c is not heard of",
+			"after that no other node could take over from the primary"}}},
+		"add, one is gone": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: KindLogger}}, cGone, Plan{Notes: []string{
+			"once d has caught up it votes: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}}},
+		"weight 0 of the primary": {Change{Node: &NodeChange{Name: "a", Weight: new(int)}}, well, Plan{Notes: []string{
+			"a is the primary, and stays it until it fails or is moved (quorate switchover): with weight 0 it does not become it again"}}},
 		"maintenance": {Change{Maintenance: &MaintenanceChange{On: true}}, well, Plan{Notes: []string{
 			"if the primary fails there is none until it is back, or maintenance is off"}}},
 	} {
@@ -70,6 +79,17 @@ func TestPlanChange(t *testing.T) {
 		if d := cmp.Diff(c.want, PlanChange(before, after, c.nodes, "a")); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
+	}
+	// A learner gets a vote while a voter is away: a majority of four is three.
+	withD := before.Clone()
+	withD.Members = append(withD.Members, Member{ID: 4, Name: "d", Kind: KindLearner})
+	promoted, err := withD.With(Change{ID: "x", Membership: &MembershipChange{Op: OpPromote, Name: "d", Kind: KindLogger}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"after that the voters are a, b, c, d: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}
+	if d := cmp.Diff(want, PlanChange(withD, promoted, append(cGone, NodeStatus{ID: 4, Name: "d", Reachable: true, Role: RoleLogger, LogLast: 9000}), "a").Notes); d != "" {
+		t.Errorf("promoted (-want +got):\n%s", d)
 	}
 	// A node that OKs wait for is made anew: they would wait that long.
 	required := before.Clone()
@@ -109,6 +129,19 @@ func TestWithoutNode(t *testing.T) {
 		s.Nodes[1].Role = c.b
 		if d := cmp.Diff(c.want, WithoutNode(Status{Primary: "a", Nodes: s.Nodes, Maintenance: c.held}, c.name)); d != "" {
 			t.Errorf("%s, maintenance %v, b is %s (-want +got):\n%s", c.name, c.held, c.b, d)
+		}
+	}
+}
+
+// TestWithoutNodeNorPrimary: nobody is there to be taken over from.
+func TestWithoutNodeNorPrimary(t *testing.T) {
+	s := sightOf(t, "a:replica b:replica c:replica:away")
+	for name, want := range map[string]string{
+		"a": "there is no primary now: after that b could become it",
+		"c": "there is no primary now: after that a, b could become it",
+	} {
+		if d := cmp.Diff([]string{want}, WithoutNode(Status{Nodes: s.Nodes}, name)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
 }

@@ -148,7 +148,9 @@ func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
 	if out := f.must(t, ctx, primary, "node", "remove", f.Name(follower), "--dry-run"); !strings.Contains(out, "it could be done now") {
 		t.Errorf("dry run: %s", out)
 	}
-	f.must(t, ctx, follower, "node", "remove", f.Name(follower), "--yes")
+	if out := f.must(t, ctx, follower, "node", "remove", f.Name(follower), "--yes"); !strings.Contains(out, "\nnote: after that the voters are ") {
+		t.Errorf("remove: %s", out)
+	}
 	if err := f.WaitNode(ctx, follower, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,13 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 	if err := f.Terminate(ctx, away); err != nil {
 		t.Fatal(err)
 	}
+	fewer := "a majority is 2 of 2, 0 may fail (before: 2 of 3, 0 may fail)\n"
+	if err := devcluster.Poll(ctx, "who is away does not count", func(ctx context.Context) (bool, string, error) {
+		out, err := f.quorate(t, ctx, asked, "node", "remove", f.Name(away), "--dry-run")
+		return strings.Contains(out, fewer), out, err
+	}); err != nil {
+		t.Error(err)
+	}
 	stops := "OKs would wait for " + f.Name(away) + ", which is not heard of"
 	f.refusedSoon(t, ctx, asked, stops, "cluster", "set", "--durability", "all")
 	f.refusedSoon(t, ctx, asked, stops, "node", "set", f.Name(away), "--require-ack")
