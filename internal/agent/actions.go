@@ -125,6 +125,9 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	began := time.Now()
 	m := &moving{by: r.By, limit: args.MaxPause, ended: make(chan string, 1)}
 	if err := a.runPlan(core.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m); err != nil {
+		if args.InPlace {
+			err = a.calledOff(m, err)
+		}
 		return d, err
 	}
 	if args.DryRun {

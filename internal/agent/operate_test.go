@@ -162,3 +162,55 @@ func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 		}
 	}
 }
+
+// TestJudgeWriters: a statement of half of the pause keeps a switchover from beginning;
+// a dry run names the shorter ones.
+func TestJudgeWriters(t *testing.T) {
+	of := func(seconds ...int64) (all []mysqld.Session) {
+		for i, s := range seconds {
+			all = append(all, mysqld.Session{ID: uint64(i + 7), User: "app", Seconds: s})
+		}
+		return all
+	}
+	const called = ": a switchover is called off if writes cannot be closed within 4s"
+	for _, c := range []struct {
+		writers []mysqld.Session
+		blocks  int
+		note    string
+	}{
+		{nil, 0, ""},
+		{of(1), 0, "1 statement writes now (session 7 of app, for 1 s)" + called},
+		{of(2, 1, 0), 1, "2 statements write now (session 8 of app, for 1 s; session 9 of app, for 0 s)" + called},
+		{of(1, 0, 0, 0, 0), 0, "5 statements write now (session 7 of app, for 1 s; session 8 of app, for 0 s; session 9 of app, for 0 s; …)" + called},
+	} {
+		blocks, note := judgeWriters(c.writers, 4*time.Second)
+		if len(blocks) != c.blocks || note != c.note {
+			t.Errorf("%v: %q, %q", c.writers, blocks, note)
+		}
+	}
+	want := "closing writes waited for 1 statement that writes: session 7 of app, for 5 s; wait until it is done, or end the session (KILL 7), or give more time (--max-pause), and try again"
+	if got := heldBy(of(5)); got != want {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestCalledOff: it says that writes are open again, where they are.
+func TestCalledOff(t *testing.T) {
+	a := openLone(t)
+	m := &moving{limit: time.Second}
+	for _, c := range []struct {
+		role         cluster.Role
+		begins, ends string
+	}{
+		{cluster.RoleReplica, "x", ""}, // writes were not closed
+		{cluster.RolePrimary, "called off, writes were closed for ", "s and are open again on node a: x"},
+		{cluster.RoleReplica, "not done, writes were closed ", "s ago and node a is replica now, see the status: x"},
+	} {
+		a.board.setRole(c.role, "")
+		if got := a.calledOff(m, errors.New("x")).Error(); !strings.HasPrefix(got, c.begins) || !strings.HasSuffix(got, c.ends) {
+			t.Errorf("%s: %q, want %q … %q", c.role, got, c.begins, c.ends)
+		}
+		m.began = time.Now()
+		m.closing.Store(true)
+	}
+}

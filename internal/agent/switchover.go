@@ -191,12 +191,14 @@ func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause 
 	if err != nil {
 		return err
 	}
-	slow, err := admin.SlowWriters(ctx, max(time.Second, maxPause/2))
+	writers, err := admin.SlowWriters(ctx, 0)
 	if err != nil {
 		return err
 	}
-	for _, w := range slow {
-		s.Blocks = append(s.Blocks, fmt.Sprintf("a statement that writes is under way (%v): closing writes would wait for it, and all other writes behind it", w))
+	blocks, note := judgeWriters(writers, maxPause)
+	s.Blocks = append(s.Blocks, blocks...)
+	if note != "" && s.DryRun {
+		s.Notes = append(s.Notes, note)
 	}
 	pending, err := admin.PendingXA(ctx)
 	if err != nil {
@@ -213,6 +215,39 @@ func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause 
 		s.Notes = append(s.Notes, openNote(open, s.DryRun))
 	}
 	return nil
+}
+
+// judgeWriters says of which statements that write a switchover does not begin, and
+// which of the others could have it called off.
+func judgeWriters(writers []mysqld.Session, maxPause time.Duration) (blocks []string, note string) {
+	var short []mysqld.Session
+	for _, w := range writers {
+		if time.Duration(w.Seconds)*time.Second < max(time.Second, maxPause/2) {
+			short = append(short, w)
+			continue
+		}
+		blocks = append(blocks, fmt.Sprintf("a statement that writes is under way (%v): closing writes would wait for it, and all other writes behind it", w))
+	}
+	if len(short) > 0 {
+		note = fmt.Sprintf("%s now (%s): a switchover is called off if writes cannot be closed within %s",
+			units.Count(len(short), "statement writes", "statements write"), sessionList(short), units.Duration(maxPause))
+	}
+	return blocks, note
+}
+
+// sessionsShownMax bounds the sessions that a sentence names.
+const sessionsShownMax = 3
+
+func sessionList(sessions []mysqld.Session) string {
+	var names []string
+	for i, s := range sessions {
+		if i == sessionsShownMax {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, s.String())
+	}
+	return strings.Join(names, "; ")
 }
 
 // openNote says what becomes of open transactions, before a switchover or after it.
@@ -289,10 +324,20 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 		_, back := a.changeState(context.WithoutCancel(ctx), by, cluster.Change{Maintenance: appointed(*maintenance, a.self.Name)})
 		err = errors.Join(err, back)
 	}
-	if m.closing.Load() {
-		return s, control.Errorf(control.CodeFailed, "called off, writes were closed since %v ago: %v", time.Since(m.began).Round(time.Millisecond), err)
+	return s, a.calledOff(m, err)
+}
+
+// calledOff says of a plan that has failed whether writes are open again.
+func (a *Agent) calledOff(m *moving, err error) error {
+	closed := time.Since(m.began).Round(time.Millisecond)
+	switch role := a.board.own().Role; {
+	case !m.closing.Load():
+		return err
+	case role == cluster.RolePrimary:
+		return control.Errorf(control.CodeFailed, "called off, writes were closed for %v and are open again on node %s: %v", closed, a.self.Name, err)
+	default:
+		return control.Errorf(control.CodeFailed, "not done, writes were closed %v ago and node %s is %s now, see the status: %v", closed, a.self.Name, role, err)
 	}
-	return s, err
 }
 
 // awaitSuccessor waits until another node is the primary, and this one's mysqld
@@ -399,7 +444,7 @@ func (a *Agent) closeForPlan(ctx context.Context, m *moving) error {
 	ctx, cancel := context.WithDeadline(ctx, m.deadline())
 	defer cancel()
 	if err := admin.SetSuperReadOnly(ctx, true, m.limit); err != nil {
-		return fmt.Errorf("close writes within %v: %w", m.limit, err)
+		return a.notClosed(admin, m.limit, err)
 	}
 	if !m.moves {
 		return nil
@@ -408,6 +453,28 @@ func (a *Agent) closeForPlan(ctx context.Context, m *moving) error {
 		return err
 	}
 	return noPendingXA(ctx, admin)
+}
+
+// notClosed says which sessions kept writes from being closed in time. They are closed
+// to the others until it has looked.
+func (a *Agent) notClosed(admin *mysqld.Admin, limit time.Duration, err error) error {
+	err = fmt.Errorf("close writes within %v: %w", limit, err)
+	if !errors.Is(err, mysqld.ErrWritesPending) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, openTime/2)
+	defer cancel()
+	writers, look := admin.SlowWriters(ctx, 0)
+	if look != nil || len(writers) == 0 { // it has just ended, or mysqld is slow
+		return err
+	}
+	return errors.New(heldBy(writers))
+}
+
+// heldBy says what to do about sessions, of which the first has written for longest.
+func heldBy(writers []mysqld.Session) string {
+	return fmt.Sprintf("closing writes waited for %s: %s; wait until it is done, or end the session (KILL %d), or give more time (--max-pause), and try again",
+		units.Count(len(writers), "statement that writes", "statements that write"), sessionList(writers), writers[0].ID)
 }
 
 // endXA ends the sessions that are in an XA transaction, and waits until they are gone:

@@ -99,7 +99,8 @@ func (f *fixture) calledOff(t *testing.T, ctx context.Context) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f.refused(t, ctx, primary, []int{1}, "called off, writes were closed ", "switchover", "--max-pause", "4s")
+	f.refused(t, ctx, primary, []int{1}, " and are open again on node "+f.Name(primary)+": node "+f.Name(primary)+": closing writes waited for 1 statement that writes: session ",
+		"switchover", "--max-pause", "4s")
 	load.awaitAcks(t, ctx, 20)
 	out, err := f.quorate(t, ctx, primary, "switchover", "--dry-run", "--max-pause", "2s")
 	if err == nil || !strings.Contains(out, "a statement that writes is under way") {
