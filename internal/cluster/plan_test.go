@@ -58,6 +58,47 @@ func TestPlanChange(t *testing.T) {
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)", "after that b could take over from the primary"}}},
 		"weight 0 of the last": {Change{Node: &NodeChange{Name: "b", Weight: new(int)}}, cGone, Plan{Notes: []string{
 			"after that no other node could take over from the primary"}}},
+		"maintenance": {Change{Maintenance: &MaintenanceChange{On: true}}, well, Plan{Notes: []string{
+			"if the primary fails there is none until it is back, or maintenance is off"}}},
+	} {
+		c.change.ID = "x"
+		after, err := before.With(c.change)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if d := cmp.Diff(c.want, PlanChange(before, after, c.nodes, "a")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	// A node that OKs wait for is made anew: they would wait that long.
+	required := before.Clone()
+	required.Members[2].RequireAck = true
+	after, err := required.With(Change{ID: "x", Membership: &MembershipChange{Op: OpRebuild, Name: "c", Instance: "new"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"OKs would wait for c, which has its data made anew"}, PlanChange(required, after, well, "a").Stops); d != "" {
+		t.Errorf("a required node is rebuilt (-want +got):\n%s", d)
+	}
+	// What waits already is no reason to keep anything from being done.
+	before.Durability = DurabilityAll
+	after = before.Clone()
+	after.Members[1].Weight = 3
+	if d := cmp.Diff(Plan{}, PlanChange(before, after, cGone, "a")); d != "" {
+		t.Errorf("it waits already (-want +got):\n%s", d)
+	}
+}
+
+// TestPlanCountsWhoRuns: a node that is down is none that may fail.
+func TestPlanCountsWhoRuns(t *testing.T) {
+	before, nodes := threeToPlanFor()
+	cGone := nodes(func(_, c *NodeStatus) { c.Reachable = false })
+	for name, c := range map[string]struct {
+		change Change
+		nodes  []NodeStatus
+		want   Plan
+	}{
 		"remove one that is gone": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "c"}}, cGone, Plan{Notes: []string{
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 0 may fail)"}}},
 		"remove the other one": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "b"}}, cGone, Plan{Notes: []string{
@@ -65,10 +106,8 @@ func TestPlanChange(t *testing.T) {
 			"after that no other node could take over from the primary"}}},
 		"add, one is gone": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: KindLogger}}, cGone, Plan{Notes: []string{
 			"once d has caught up it votes: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}}},
-		"weight 0 of the primary": {Change{Node: &NodeChange{Name: "a", Weight: new(int)}}, well, Plan{Notes: []string{
+		"weight 0 of the primary": {Change{Node: &NodeChange{Name: "a", Weight: new(int)}}, nodes(func(_, _ *NodeStatus) {}), Plan{Notes: []string{
 			"a is the primary, and stays it until it fails or is moved (quorate switchover): with weight 0 it does not become it again"}}},
-		"maintenance": {Change{Maintenance: &MaintenanceChange{On: true}}, well, Plan{Notes: []string{
-			"if the primary fails there is none until it is back, or maintenance is off"}}},
 	} {
 		c.change.ID = "x"
 		after, err := before.With(c.change)
@@ -90,23 +129,6 @@ func TestPlanChange(t *testing.T) {
 	want := []string{"after that the voters are a, b, c, d: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}
 	if d := cmp.Diff(want, PlanChange(withD, promoted, append(cGone, NodeStatus{ID: 4, Name: "d", Reachable: true, Role: RoleLogger, LogLast: 9000}), "a").Notes); d != "" {
 		t.Errorf("promoted (-want +got):\n%s", d)
-	}
-	// A node that OKs wait for is made anew: they would wait that long.
-	required := before.Clone()
-	required.Members[2].RequireAck = true
-	after, err := required.With(Change{ID: "x", Membership: &MembershipChange{Op: OpRebuild, Name: "c", Instance: "new"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([]string{"OKs would wait for c, which has its data made anew"}, PlanChange(required, after, well, "a").Stops); d != "" {
-		t.Errorf("a required node is rebuilt (-want +got):\n%s", d)
-	}
-	// What waits already is no reason to keep anything from being done.
-	before.Durability = DurabilityAll
-	after = before.Clone()
-	after.Members[1].Weight = 3
-	if d := cmp.Diff(Plan{}, PlanChange(before, after, cGone, "a")); d != "" {
-		t.Errorf("it waits already (-want +got):\n%s", d)
 	}
 }
 
