@@ -124,6 +124,18 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	if err := d.checkPeer(c); err != nil {
 		t.Fatalf("asking pinned something: %v", err)
 	}
+	e := transport.Identity{Node: 5, NodeName: "e", Instance: [16]byte{5}}
+	other := e
+	other.Instance[0]++
+	if err := d.checkCaller(e); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.checkPeer(other); err != nil {
+		t.Fatalf("a question pinned something: %v", err)
+	}
+	if err := d.checkCaller(e); err == nil || !strings.Contains(err.Error(), `node "e" comes with another data directory`) {
+		t.Errorf("a question by another one: %v", err)
+	}
 	b.Instance = [16]byte{2}
 	if err := d.checkPeer(b); err == nil || !strings.Contains(err.Error(), `node "b" comes with another data directory`) {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"strings"
@@ -236,6 +237,9 @@ func (a *Agent) serveCall(ctx context.Context, from cluster.NodeID, conn net.Con
 	var r control.Request
 	if err == nil {
 		r, err = control.ReadRequest(conn)
+		if errors.Is(err, io.EOF) {
+			return // it only asks whether it is refused (askLeftBehind)
+		}
 	}
 	if err == nil {
 		err = conn.SetDeadline(time.Time{}) // the handler has its own time

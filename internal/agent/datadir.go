@@ -290,10 +290,42 @@ func (d *dataDir) readMet() error {
 // would vote away what it had promised. The instance that the cluster gives a node
 // goes to one directory: once that was here, any other is another.
 func (d *dataDir) checkPeer(id transport.Identity) error {
-	instance := hex.EncodeToString(id.Instance[:])
-	empty := id.Instance == [16]byte{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	instance := hex.EncodeToString(id.Instance[:])
+	switch err := d.judgePeer(id, instance); {
+	case err != nil:
+		if r, ok := errors.AsType[*transport.RejectedError](err); ok && r.Code == transport.CodeReseed {
+			if d.empty == nil {
+				d.empty = map[cluster.NodeID]time.Time{}
+			}
+			d.empty[id.Node] = time.Now()
+		}
+		return err
+	case id.Instance == [16]byte{}:
+		return nil // it only asks (Agent.introduce)
+	}
+	if _, ok := d.pins[id.Node]; !ok {
+		d.pins[id.Node] = instance
+		if err := writeJSON(d.join(peersFile), d.pins); err != nil {
+			delete(d.pins, id.Node)
+			return err
+		}
+	}
+	return d.meet(id.Node, instance)
+}
+
+// checkCaller judges a peer that only has a question as checkPeer does, and keeps
+// nothing: it may be of a recovery that this node refuses.
+func (d *dataDir) checkCaller(id transport.Identity) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.judgePeer(id, hex.EncodeToString(id.Instance[:]))
+}
+
+// judgePeer decides for checkPeer. d.mu is held.
+func (d *dataDir) judgePeer(id transport.Identity, instance string) error {
+	empty := id.Instance == [16]byte{}
 	pinned, ok := d.pins[id.Node]
 	ordered := ok && d.rebuilt[id.Node] && d.met[id.Node] != pinned
 	version := d.stateVersion
@@ -301,40 +333,27 @@ func (d *dataDir) checkPeer(id transport.Identity) error {
 		version-- // a node that is told by several has to see that this one is out of date
 	}
 	switch {
-	case ok && pinned == instance:
-		return d.meet(id.Node, instance)
+	case !ok || pinned == instance:
+		return nil
 	case ordered && !d.votes && !empty:
 		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.identity.Node)
 	case ordered:
 		return &transport.RejectedError{Code: transport.CodeRebuild,
 			Text: fmt.Sprintf("node %q is to be rebuilt%s: %d/%s", id.NodeName, d.suffix, version, pinned)}
-	case ok && empty && d.reseed && !d.lives(id.Node):
-		if d.empty == nil {
-			d.empty = map[cluster.NodeID]time.Time{}
-		}
-		d.empty[id.Node] = time.Now()
+	case empty && d.reseed && !d.lives(id.Node):
 		return &transport.RejectedError{Code: transport.CodeReseed, Text: fmt.Sprintf("node %q has an empty data directory, "+
 			"but this cluster knows the one that it had: it waits until the leader has it rebuilt: %d/%s", id.NodeName, version, pinned)}
-	case ok && empty && d.lives(id.Node):
+	case empty && d.lives(id.Node):
 		return fmt.Errorf("node %q has an empty data directory, but the one that this cluster knows is in use: "+
 			"two agents run under that name: %d/%s", id.NodeName, version, pinned)
-	case ok && empty:
+	case empty:
 		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had: give it back (is its disk mounted?), "+
 			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again: %d/%s",
 			id.NodeName, id.NodeName, version, pinned)
-	case ok:
-		return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
-			"its log is not the one that this cluster counts on, or two agents run under the same name: %d/%s",
-			id.NodeName, instance, d.identity.Node, pinned, version, pinned)
-	case empty:
-		return nil // it only asks (Agent.introduce)
 	}
-	d.pins[id.Node] = instance
-	if err := writeJSON(d.join(peersFile), d.pins); err != nil {
-		delete(d.pins, id.Node)
-		return err
-	}
-	return d.meet(id.Node, instance)
+	return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
+		"its log is not the one that this cluster counts on, or two agents run under the same name: %d/%s",
+		id.NodeName, instance, d.identity.Node, pinned, version, pinned)
 }
 
 // meet notes durably that a node was here with a data directory. d.mu is held.

@@ -64,6 +64,9 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.checkPeer(id) }
 
+// CheckCaller implements transport.CallChecker: a question writes nothing here.
+func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.checkCaller(id) }
+
 func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
 
 func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {

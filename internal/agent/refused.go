@@ -245,16 +245,16 @@ func (a *Agent) supersede(r cluster.Recovery) error {
 // runLeftBehind has a node that was recovered say who refuses it. They tell it nothing:
 // it is no peer of theirs any more.
 func (a *Agent) runLeftBehind(ctx context.Context) error {
-	before := ""
+	var before []string
 	return every(ctx, leftBehindEvery, func() error {
-		by := strings.Join(a.askLeftBehind(ctx), ", ")
+		now := a.askLeftBehind(ctx)
 		text := ""
-		if by != "" && by == before { // one that has just started needs a moment to obey
+		if by := refuseStill(before, now); len(by) > 0 {
 			a.apartAt.Store(time.Now().UnixNano())
 			text = fmt.Sprintf("refused by %s, without which this node was recovered: if a majority runs there, both sides take writes; "+
-				"stop this agent now, then see \"A majority is gone for good\" in the operations guide", by)
+				"stop this agent now, then see \"A majority is gone for good\" in the operations guide", strings.Join(by, ", "))
 		}
-		before = by
+		before = now
 		if ctx.Err() == nil && a.board.setTrouble(aboutRecovery, text) && text != "" {
 			a.logger.Error("nodes of before refuse this recovery", "reason", text)
 		}
@@ -273,7 +273,13 @@ func (a *Agent) askLeftBehind(ctx context.Context) []string {
 		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
 	}
 	asking := transport.New(transport.Config{Identity: a.transportIdentity(), Peers: peers, Handler: stranger{}, Logger: a.logger})
-	return refusersOf(*r, asking.Introduce(ctx).Rejections)
+	return refusersOf(*r, asking.AskWhoRefuses(ctx))
+}
+
+// refuseStill returns who refuses a recovery now, and did when it was asked before: one
+// that has just started needs a moment to obey.
+func refuseStill(before, now []string) []string {
+	return slices.DeleteFunc(slices.Clone(now), func(name string) bool { return !slices.Contains(before, name) })
 }
 
 // refusersOf returns who does not go by a recovery, from what nodes of before answer.
@@ -285,9 +291,11 @@ func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names [
 			if order.Is(r) {
 				continue // it obeys
 			}
-		case transport.CodePeer, transport.CodeUnknown, transport.CodeRemoved, transport.CodeRebuild:
+		case transport.CodePeer, transport.CodeRemoved, transport.CodeRebuild:
 		default:
-			continue // another node is there now, or nobody can know
+			// Another node is there now, or nobody can know. CodeUnknown is what one that
+			// obeys says, too, to a node that was added since.
+			continue
 		}
 		names = append(names, e.By)
 	}

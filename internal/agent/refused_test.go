@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
@@ -106,9 +107,22 @@ func TestRefusers(t *testing.T) {
 		answer("x", transport.CodePeer, "another data directory"), answer("obeys", transport.CodeRecovered, apart.Order("c")),
 		answer("other", transport.CodeRecovered, elsewhere.Order("c")), answer("moved", transport.CodeTarget, "another node"),
 		answer("gone", transport.CodeRemoved, "removed"), answer("old", transport.CodeVersion, "no version"),
+		answer("of before", transport.CodeUnknown, "it has never heard of a node that was added since"),
 	})
 	if d := cmp.Diff([]string{"gone", "other", "x"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	for _, c := range []struct{ before, now, want []string }{
+		{nil, []string{"b"}, nil},
+		{[]string{"b"}, nil, nil},
+		{[]string{"b"}, []string{"b"}, []string{"b"}},
+		{[]string{"b", "c"}, []string{"b"}, []string{"b"}}, // c has died
+		{[]string{"b"}, []string{"b", "c"}, []string{"b"}}, // c has just started
+		{[]string{"b"}, []string{"c"}, nil},
+	} {
+		if d := cmp.Diff(c.want, refuseStill(c.before, c.now), cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("first %v, then %v (-want +got):\n%s", c.before, c.now, d)
+		}
 	}
 }
 

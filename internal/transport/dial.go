@@ -154,12 +154,23 @@ type Introduction struct {
 // before it writes to an empty data directory, with a zero Instance. Peers that do not
 // answer within dialTimeout and the handshake's 2 s are silent. Neither Run nor Answer
 // need be under way; who introduces itself at the same time is answered by Answer.
-func (t *Transport) Introduce(ctx context.Context) (i Introduction) {
+func (t *Transport) Introduce(ctx context.Context) Introduction {
+	return t.greetAll(ctx, classControl)
+}
+
+// AskWhoRefuses shakes hands with every peer once as one that has a question (DialCall),
+// which it does not ask, and returns what those say that refuse it, in no order. All else
+// is as with Introduce.
+func (t *Transport) AskWhoRefuses(ctx context.Context) []*RejectedError {
+	return t.greetAll(ctx, classCall).Rejections
+}
+
+func (t *Transport) greetAll(ctx context.Context, c class) (i Introduction) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, p := range t.allPeers() {
 		all.Go(func() {
-			conn, _, err := t.connect(ctx, p.Peer, classControl)
+			conn, _, err := t.connect(ctx, p.Peer, c)
 			if err == nil {
 				_ = conn.Close()
 				return

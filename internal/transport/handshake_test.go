@@ -170,6 +170,32 @@ func TestIntroduce(t *testing.T) {
 	}
 }
 
+// TestAskWhoRefuses: one that only asks is judged as a caller: CheckPeer may write.
+func TestAskWhoRefuses(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	introduce(a, b)
+	b.check = func(Identity) error {
+		t.Error("it was taken for a peer")
+		return nil
+	}
+	welcome := a.cfg.Identity
+	b.caller = func(id Identity) error {
+		if id.Instance == welcome.Instance {
+			return nil
+		}
+		return errors.New("not you")
+	}
+	b.start(t)
+	if got := a.AskWhoRefuses(t.Context()); got != nil {
+		t.Errorf("a welcome node is refused: %v", got)
+	}
+	close(within(t, b.calls, "the question").done)
+	a.cfg.Identity.Instance[0]++
+	if got := a.AskWhoRefuses(t.Context()); len(got) != 1 || got[0].Code != CodePeer || got[0].By != "b" {
+		t.Errorf("refused by %+v", got)
+	}
+}
+
 // TestAnswer: two nodes that introduce themselves answer one another, and do nothing
 // more.
 func TestAnswer(t *testing.T) {

@@ -53,8 +53,8 @@ type recorder struct {
 	calls       chan bulkStream
 	// onRaft, if set, is called before a message goes into raft.
 	onRaft func(*pb.Message)
-	// check is CheckPeer's answer.
-	check func(Identity) error
+	// check is CheckPeer's answer, caller CheckCaller's, nil = that of check.
+	check, caller func(Identity) error
 }
 
 // bulkStream is a call of Bulk that lasts until done is closed.
@@ -100,6 +100,13 @@ func (r *recorder) PeerDown(id cluster.NodeID, refused bool) {
 	}
 	r.events <- peerEvent{id, what}
 }
+func (r *recorder) CheckCaller(id Identity) error {
+	if r.caller != nil {
+		return r.caller(id)
+	}
+	return r.CheckPeer(id)
+}
+
 func (r *recorder) CheckPeer(id Identity) error {
 	if r.check != nil {
 		return r.check(id)
