@@ -131,8 +131,14 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 		return d, err
 	}
 	if args.DryRun {
+		primary := "" // another one, which it stays
+		if result.Moved != nil {
+			primary = result.Moved.To
+		} else if was == cluster.RolePrimary {
+			primary = a.self.Name
+		}
 		if result.Moved == nil || len(result.Moved.Blocks) == 0 {
-			result.Notes = cluster.RestartNotes(a.sight(a.ownStatus()), a.self.Name, was == cluster.RolePrimary && args.InPlace)
+			result.Notes = cluster.RestartNotes(a.sight(a.ownStatus()), a.self.Name, primary)
 		}
 		d.result = result
 		return d, nil

@@ -106,16 +106,22 @@ func TakeOverNote(names []string) string {
 	return fmt.Sprintf("after that %s could take over from the primary", strings.Join(names, ", "))
 }
 
-// RestartNotes says how the cluster is while a node's mysqld is started again; leads: it is
-// the primary's, which stays the leader.
-func RestartNotes(s Sight, name string, leads bool) (notes []string) {
+// RestartNotes says how the cluster is while a node's mysqld is started again. primary is
+// what that makes the primary: another node, or this one, which stays it; "" = nothing
+// changes.
+func RestartNotes(s Sight, name, primary string) (notes []string) {
+	if m := s.State.Maintenance; m != nil && primary != "" { // who moves it lets the other one open first
+		moved := *m
+		moved.Primary = primary
+		s.State.Maintenance = &moved
+	}
 	s.Nodes = slices.Clone(s.Nodes)
 	for i := range s.Nodes {
 		if s.Nodes[i].Name == name {
 			s.Nodes[i].Role = RoleStarting
 		}
 	}
-	if leads {
+	if name == primary {
 		notes = append(notes, fmt.Sprintf("%s stays the leader: its sessions end, and writes wait until its mysqld is back", name))
 	}
 	q, meanwhile := s.Quorum(), "meanwhile "

@@ -171,22 +171,33 @@ func TestWithoutNodeNorPrimary(t *testing.T) {
 // TestRestartNotes: the agent goes on to vote, its mysqld could not take over.
 func TestRestartNotes(t *testing.T) {
 	const stays = "a stays the leader: its sessions end, and writes wait until its mysqld is back"
+	only := func(name string) string {
+		return "meanwhile the cluster survives no failure: 3 of 3 voters run; maintenance is on, no node but " + name + " may be the primary"
+	}
 	for _, c := range []struct {
-		sight, name string
-		leads       bool
-		want        []string
+		sight, name, primary string
+		with                 func(*Sight)
+		want                 []string
 	}{
-		{"a:primary b:replica c:replica", "b", false, []string{"meanwhile the cluster survives the failure of any 1 node: 3 of 3 voters run"}},
-		{"a:primary b:replica c:replica:away", "b", false, []string{"meanwhile the cluster survives no further failure: 2 of 3 voters run, c is not heard of"}},
-		{"a:primary b:replica c:logger", "b", false, []string{"meanwhile the cluster survives no failure: 3 of 3 voters run; without a no node could be the primary"}},
-		{"a:primary b:replica c:replica:away", "a", true, []string{stays, "meanwhile the cluster survives no further failure: 2 of 3 voters run, c is not heard of"}},
-		{"a:primary b:logger c:logger", "a", true, []string{stays, "meanwhile writes cannot go on: 3 of 3 voters run"}},
+		{"a:primary b:replica c:replica", "b", "", nil, []string{"meanwhile the cluster survives the failure of any 1 node: 3 of 3 voters run"}},
+		{"a:primary b:replica c:replica:away", "b", "", nil, []string{"meanwhile the cluster survives no further failure: 2 of 3 voters run, c is not heard of"}},
+		{"a:primary b:replica c:logger", "b", "", nil, []string{"meanwhile the cluster survives no failure: 3 of 3 voters run; without a no node could be the primary"}},
+		{"a:primary b:replica c:replica:away", "a", "a", nil, []string{stays, "meanwhile the cluster survives no further failure: 2 of 3 voters run, c is not heard of"}},
+		{"a:primary b:logger c:logger", "a", "a", nil, []string{stays, "meanwhile writes cannot go on: 3 of 3 voters run"}},
+		{"a:primary b:replica c:replica", "a", "b", nil, []string{"meanwhile the cluster survives the failure of any 1 node: 3 of 3 voters run"}},
+		{"a:primary b:replica c:replica", "a", "b", maintenanceOf("a"), []string{only("b")}},
+		{"a:primary b:replica c:replica", "c", "", maintenanceOf("a"), []string{only("a")}},
+		{"a:primary b:replica c:replica", "a", "a", maintenanceOf("a"), []string{stays, "meanwhile writes cannot go on: 3 of 3 voters run"}},
 	} {
 		s := sightOf(t, c.sight)
-		if d := cmp.Diff(c.want, RestartNotes(s, c.name, c.leads)); d != "" {
+		if c.with != nil {
+			c.with(&s)
+		}
+		held := s.State.Maintenance
+		if d := cmp.Diff(c.want, RestartNotes(s, c.name, c.primary)); d != "" {
 			t.Errorf("%s, %s (-want +got):\n%s", c.sight, c.name, d)
 		}
-		if s.Nodes[0].Role != RolePrimary {
+		if s.Nodes[0].Role != RolePrimary || held != nil && held.Primary != "a" {
 			t.Errorf("%s: the sight was changed", c.sight)
 		}
 	}
