@@ -218,8 +218,13 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	}
 	id.Instance, id.Superseded = newInstance(), nil
 	id.Log, id.State, id.Recovered = true, true, true
+	at := time.Now().UTC()
+	seq, err := nextSeq(r.a.data, r.a.self.Name, at)
+	if err != nil {
+		return cluster.Recovery{}, err
+	}
 	state, err := before.Recover(r.a.self.Name, kind, id.Instance, r.survey.GTIDs.String(),
-		cluster.Recovery{Cluster: r.a.cfg.Cluster, By: by, At: time.Now().UTC().Truncate(time.Second)})
+		cluster.Recovery{Cluster: r.a.cfg.Cluster, By: by, At: at.Truncate(time.Second)})
 	if err != nil {
 		return cluster.Recovery{}, err
 	}
@@ -229,8 +234,7 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 		Format: recoveryFormat, Identity: id,
 		State: stateRecord{Format: stateFormat, StatePoint: cluster.StatePoint{State: state, Index: last, Through: last}},
 		Audit: cluster.AuditEntry{
-			At: state.Recovered.At, By: by, Result: "done", Version: state.Version,
-			Node: r.a.self.Name, Seq: uint64(state.Recovered.At.UnixMicro()),
+			At: at, By: by, Result: "done", Version: state.Version, Node: r.a.self.Name, Seq: seq,
 			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Loss()),
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -413,6 +414,54 @@ func TestRecoverBesideWhoRefuses(t *testing.T) {
 		why, err := v.Refusal(recovery.None)
 		if err != nil || strings.Contains(why, "a majority of the 3 voters may run") == elsewhere || v.Nodes[0].Reachable == elsewhere {
 			t.Errorf("elsewhere %t: refused with %q, %v: %+v", elsewhere, why, err, v.Nodes)
+		}
+	}
+}
+
+// TestRecoveryIsBehindAllLines: nodes that have copies of this node's lines take that of
+// the recovery, too, also if it comes within the same second, or the clock was set back.
+func TestRecoveryIsBehindAllLines(t *testing.T) {
+	at := time.Unix(1000, 0).Add(300 * time.Millisecond).UTC()
+	for _, c := range []struct {
+		file string
+		line time.Duration // when the newest line came, from the recovery on
+		want uint64
+	}{
+		{auditFile, -time.Second, uint64(at.UnixMicro())},
+		{auditFile, 0, uint64(at.UnixMicro()) + 1},
+		{historyFile, -200 * time.Millisecond, uint64(at.UnixMicro())},
+		{historyFile, time.Hour, uint64(at.Add(time.Hour).UnixMicro()) + 1},
+	} {
+		d := &dataDir{path: t.TempDir()}
+		var own, copied auditLog
+		if err := own.open(d.join(c.file), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := own.append(cluster.AuditEntry{At: at.Add(c.line), What: "left"}); err != nil {
+			t.Fatal(err)
+		}
+		seq, err := nextSeq(d, "a", at)
+		if err != nil || seq != c.want {
+			t.Errorf("%s, a line %v from it: number %d, want %d: %v", c.file, c.line, seq, c.want, err)
+		}
+		record := recoveryRecord{Audit: cluster.AuditEntry{At: at, Node: "a", Seq: seq, What: "recover"}}
+		if err := writeLine(vfs.OS{}, d.path, c.file, record.Audit); err != nil {
+			t.Fatal(err)
+		}
+		lines, err := own.read()
+		if err != nil || len(lines) != 2 {
+			t.Fatalf("%+v, %v", lines, err)
+		}
+		if err := copied.open(filepath.Join(t.TempDir(), c.file), "b"); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range lines { // one after the other, as they are copied
+			if err := copied.append(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := copied.read(); err != nil || len(got) != 2 {
+			t.Errorf("%s, a line %v from it: the copy has %+v, %v", c.file, c.line, got, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
@@ -164,6 +165,20 @@ func (r *recoveryRecord) writeUUID(fs vfs.FS, path string) (err error) {
 		return err
 	}
 	return f.Sync()
+}
+
+// nextSeq is the number of a line of this node's that goes into its audit log and into its
+// history: behind all of its lines there, or nodes with a copy of these would not take it.
+func nextSeq(d *dataDir, node string, at time.Time) (uint64, error) {
+	seq := uint64(max(0, at.UnixMicro()))
+	for _, file := range []string{auditFile, historyFile} {
+		var l auditLog
+		if err := l.open(d.join(file), node); err != nil {
+			return 0, err
+		}
+		seq = max(seq, l.seqOf(node)+1)
+	}
+	return seq, nil
 }
 
 // event is the recovery's line in the history.
