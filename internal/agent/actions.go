@@ -110,7 +110,7 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	case p == nil:
 		return d, control.Errorf(control.CodeFailed, "no mysqld runs on node %s, whose role is %s", a.self.Name, a.board.own().Role)
 	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
-		return d, control.Errorf(control.CodeInvalid, "max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
+		return d, control.Errorf(control.CodeInvalid, "--max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
 	}
 	d.readOnly = args.DryRun
 	result := cluster.Restarted{Node: a.self.Name, DryRun: args.DryRun}

@@ -298,7 +298,7 @@ func (a *Agent) changeState(ctx context.Context, by string, c cluster.Change) (d
 
 // refusedChange is the answer where a change is refused: for now, or as it stands.
 func refusedChange(err error) error {
-	if _, ok := errors.AsType[*consensus.RefusedError](err); ok {
+	if _, ok := errors.AsType[*consensus.RefusedError](err); ok || errors.Is(err, cluster.ErrMaintenance) {
 		return control.Errorf(control.CodeFailed, "%v", err)
 	}
 	return control.Errorf(control.CodeInvalid, "%v", err)
@@ -351,7 +351,7 @@ func lastOf(r control.Request) (int, error) {
 		return 0, err
 	}
 	if args.Last < 1 || args.Last > cluster.LinesMax {
-		return 0, control.Errorf(control.CodeInvalid, "last must be 1 to %d lines, not %d", cluster.LinesMax, args.Last)
+		return 0, control.Errorf(control.CodeInvalid, "--last must be 1 to %d lines, not %d", cluster.LinesMax, args.Last)
 	}
 	return args.Last, nil
 }

@@ -417,7 +417,7 @@ func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (done,
 		c := cluster.Change{Membership: &args.Change}
 		plan, err := a.planChange(c) // before its vote is gone
 		if err != nil {
-			return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+			return done{what: c.String()}, refusedChange(err)
 		}
 		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, Ask: args.Ask}
 		if _, err := a.changeMembers(ctx, r.By, demote); err != nil {

@@ -214,3 +214,16 @@ func TestCalledOff(t *testing.T) {
 		m.closing.Store(true)
 	}
 }
+
+// TestRefusedWhileInMaintenance: it is refused for now, not for ever.
+func TestRefusedWhileInMaintenance(t *testing.T) {
+	s := cluster.NewState([]cluster.Member{
+		{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}})
+	s.Maintenance = &cluster.Maintenance{Primary: "a"}
+	for name, code := range map[string]control.Code{"a": control.CodeFailed, "x": control.CodeInvalid} {
+		_, err := s.With(cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: name, Instance: "new"}})
+		if e, ok := errors.AsType[*control.Error](refusedChange(err)); err == nil || !ok || e.Code != code {
+			t.Errorf("rebuild %s: %v, want it %s", name, refusedChange(err), code)
+		}
+	}
+}

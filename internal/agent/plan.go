@@ -36,7 +36,7 @@ func (a *Agent) changeAs(ctx context.Context, by string, ask cluster.Ask, c clus
 		plan.Notes = []string{err.Error()}
 	case err != nil && !ask.DryRun: // whoever makes it says so, by what is committed
 	case err != nil:
-		return done{readOnly: true}, control.Errorf(control.CodeInvalid, "%v", err)
+		return done{readOnly: true}, refusedChange(err)
 	case len(plan.Stops) > 0 && !ask.Force && !ask.DryRun:
 		return done{what: c.String()}, control.Errorf(control.CodeFailed, "%s: writes would stop now: %s; --force does it anyway", c, strings.Join(plan.Stops, "; "))
 	}

@@ -113,9 +113,9 @@ func (a *Agent) controlSwitchover(ctx context.Context, r control.Request) (done,
 func (a *Agent) switchover(ctx context.Context, by string, args cluster.SwitchoverRequest) (cluster.Switchover, error) {
 	switch {
 	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
-		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
+		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "--max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
 	case args.Wait < 0 || args.Wait > waitMax:
-		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "wait must be 0s to %s, not %s", units.Duration(waitMax), units.Duration(args.Wait))
+		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "--wait must be 0s to %s, not %s", units.Duration(waitMax), units.Duration(args.Wait))
 	}
 	s, to, err := a.planSwitchover(ctx, args)
 	switch {

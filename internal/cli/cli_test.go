@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -271,5 +272,34 @@ func TestOptionFile(t *testing.T) {
 	}
 	if out, err := exec.Command("cat", path).Output(); err != nil || string(out) != "secret" {
 		t.Errorf("a child reads %q, %v", out, err)
+	}
+}
+
+// TestAnswers: a socket that nobody listens at, or that is not there, is told from one of
+// a server, which sees no connection.
+func TestAnswers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := answers(path); err == nil || !strings.Contains(err.Error(), `"quorate status" says why`) {
+		t.Errorf("none is there: %v", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answers(path); err != nil {
+		t.Errorf("a server listens: %v", err)
+	}
+	if err := l.SetDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the server has seen a connection: %v", err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := answers(path); err == nil {
+		t.Error("a server of before is taken for one that listens")
 	}
 }

@@ -127,6 +127,9 @@ func (o *exportOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	files := &exportFiles{options: o, stdout: stdout}
 	defer files.discard()
 	result, err := in.Export(ctx, limits, files.create)
+	if err == nil && result.LastIndex < o.untilIndex && o.untilGTID == "" && o.untilTime == "" {
+		err = fmt.Errorf("--until-index %d: what is committed ends at entry %d", o.untilIndex, result.LastIndex)
+	}
 	if err == nil {
 		err = files.finish()
 	}

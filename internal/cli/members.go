@@ -16,7 +16,7 @@ const membersExit = `
 One change at a time, and none after which the voters that are there now would be
 no majority. --dry-run says whether it could be done now, and what it would mean for
 majority and failover; what would stop writes at once is refused without --force.
-What deletes asks first on a terminal; elsewhere it wants --yes.
+What deletes or rebuilds asks first on a terminal; elsewhere it wants --yes.
 Exit codes are those of "quorate node set".`
 
 // membersTimeout bounds the wait for the answer: two changes may be needed.
@@ -29,7 +29,7 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 	kind, yes := "", false
 	question := map[cluster.MembershipOp]string{
 		cluster.OpRemove:  "Remove node %s for good? No node can have its name again.",
-		cluster.OpRebuild: "Delete the data of node %s, and copy them from the others? What only this node has is lost.",
+		cluster.OpRebuild: "Make the data of node %s anew from those of the others? What it has now is moved to old/ in its data directory, and deleted days later.",
 	}[op]
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + membersExit, Example: example,
@@ -116,9 +116,11 @@ cannot be demoted.`,
 func newNodeRebuildCommand() *cobra.Command {
 	return membersCommand(cluster.OpRebuild,
 		"rebuild NODE [--dry-run]",
-		"Make a node's data anew", `Has a node remove its data and make them anew from those of the others, as a node
-that joins does. That is for one that is errant, or has lost its disk: it may be
-down, and with an empty data directory. What only this node has is lost.
+		"Make a node's data anew", `Has a node make its data anew from those of the others, as a node that joins does.
+That is for one that is errant, or has lost its disk: it may be down, and with an
+empty data directory. What it has now is moved to old/ in its data directory, and
+deleted after seven days, or sooner if its disk gets full. Transactions that only
+its mysqld has are saved in errant/, if its binlogs still contain them.
 
 It has no vote until it has caught up; then it is again what it was. The leader
 cannot be rebuilt. OKs that wait for the node (--require-ack) wait until then: if

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -72,11 +76,27 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 		return err
 	}
 	server := mysqld.New(mysqld.Config{Installation: install, DataDir: filepath.Join(cfg.DataDir, "mysql")})
+	if err := answers(server.Socket()); err != nil {
+		return err
+	}
 	argv := clientArgv(client, file, server.Socket(), args)
 	// A login file would win over the option file; there is no other way to
 	// say that none is wanted.
 	env := append(os.Environ(), "MYSQL_TEST_LOGIN_FILE=/nonexistent")
 	return fmt.Errorf("start %s: %w", argv[0], exec(argv[0], argv, env))
+}
+
+// answers says that no mysqld listens at a socket. It connects as a socket of another
+// type, which fails in any case, and of which mysqld sees nothing.
+func answers(socket string) error {
+	conn, err := net.Dial("unixgram", socket)
+	if err == nil {
+		_ = conn.Close()
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no mysqld runs on this node (%w): \"quorate status\" says why", err)
+	}
+	return nil
 }
 
 // clientArgv returns the client's command line. Our option file takes the place

@@ -77,12 +77,12 @@ func switchoverText(s cluster.Switchover) string {
 	case s.To == "":
 	case s.DryRun && s.From == "":
 		fmt.Fprintf(&text, "%s could open then: %s\n", s.To, s.Why)
+	case s.From == s.To:
+		fmt.Fprintf(&text, "nothing to move: node %s is the primary already\n", s.To)
 	case s.DryRun:
 		fmt.Fprintf(&text, "the primary would move from %s to %s: %s\n", s.From, s.To, s.Why)
 	case s.From == "":
 		fmt.Fprintf(&text, "%s may open now: see the status\n", s.To)
-	case s.From == s.To:
-		fmt.Fprintf(&text, "nothing to move: node %s is the primary already\n", s.To)
 	default:
 		fmt.Fprintf(&text, "the primary moved from %s to %s: no writes for about %.0f ms\n", s.From, s.To, s.PauseMs)
 	}
@@ -216,7 +216,7 @@ func fenceText(name, node string, f cluster.FenceResult) string {
 	case !f.Changed:
 		text = node + " was not fenced by an operator"
 	case fence && f.DryRun:
-		text = fmt.Sprintf("the mysqld of %s would be ended, and kept down", node)
+		text = fmt.Sprintf("no mysqld would run on %s until \"quorate unfence %s\"", node, node)
 	case f.DryRun:
 		text = fmt.Sprintf("the mysqld of %s would be started; it was %s", node, oneLine(f.Fence.String()))
 	case fence:

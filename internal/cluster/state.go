@@ -362,6 +362,9 @@ func (s *State) setMaintenance(c Change) (changed bool, err error) {
 	return true, nil
 }
 
+// ErrMaintenance is returned for a change that could be made but for the maintenance.
+var ErrMaintenance = errors.New("maintenance is on")
+
 // check refuses a state in which nobody could lead, unless nobody could before, or
 // whose durability nobody could reach.
 func (s State) check(nobodyLed bool) error {
@@ -375,8 +378,8 @@ func (s State) check(nobodyLed bool) error {
 	case s.noFull() && !nobodyLed:
 		return errors.New("no full node with a weight above 0 would be left: nobody could lead")
 	case s.heldByNobody():
-		return fmt.Errorf("maintenance is on, and node %s alone may open for writes: it would not be able to any more; "+
-			"switch maintenance off first, or name another node with switchover --to", s.Maintenance.Primary)
+		return fmt.Errorf("%w, and node %s alone may open for writes: it would not be able to any more; "+
+			"switch maintenance off first, or name another node with switchover --to", ErrMaintenance, s.Maintenance.Primary)
 	case s.Durability == DurabilityMajority || s.Durability == DurabilityAll:
 		return nil
 	case s.Durability != DurabilitySiteMajority:

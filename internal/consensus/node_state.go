@@ -14,7 +14,7 @@ import (
 const stateWaitersMax = 64
 
 // ErrUncertain: the change was not seen to be committed in time. It may still be.
-var ErrUncertain = errors.New("no majority has committed the change in time: it may still take effect")
+var ErrUncertain = errors.New("no majority has committed the change in time: it may still take effect, and \"quorate audit\" shows it then")
 
 // stateWaiters are the callers that wait, by their change's id.
 type stateWaiters struct {
