@@ -156,6 +156,7 @@ func (a *Agent) runMembers(ctx context.Context) error {
 // it may leave.
 func (a *Agent) followSelf(p cluster.StatePoint) {
 	m, ok := memberOf(p.State, a.self.ID)
+	a.board.setTrouble(aboutKind, otherKind(m, a.runsMysqld()))
 	removed := slices.Contains(p.State.Removed, a.self.ID)
 	rebuilt := ok && !m.Votes() && m.Instance != "" && m.Instance != a.data.identity.Instance
 	if !removed && !rebuilt {
@@ -168,6 +169,22 @@ func (a *Agent) followSelf(p cluster.StatePoint) {
 	if p.MayLeave(kept) && (removed || !a.fencedFromRebuild()) {
 		a.leave(leavingError{instance: m.Instance})
 	}
+}
+
+// aboutKind keys among the board's troubles that this node is of another kind.
+const aboutKind = "kind"
+
+// otherKind says why a node that joins never gets its vote: it was added as what it is
+// not; "" = it was not.
+func otherKind(m cluster.Member, runsMysqld bool) string {
+	switch {
+	case m.Votes():
+	case m.Becomes == cluster.KindFull && !runsMysqld:
+		return fmt.Sprintf("it was added as a full node, and has no mysqld: it gets no vote; \"quorate node promote %s --kind logger\" gives it one as a logger", m.Name)
+	case m.Becomes == cluster.KindLogger && runsMysqld:
+		return fmt.Sprintf("it was added as a logger, and has a mysqld: it gets no vote; \"quorate node promote %s\" gives it one as a full node", m.Name)
+	}
+	return ""
 }
 
 // fencedFromRebuild tells whether this node, which is to begin anew, is kept as it is by
