@@ -44,7 +44,13 @@ type peerReport struct {
 	status cluster.NodeStatus
 	at     time.Time
 	up     bool // our connection to it stands
+	// refusal is why it and this node did not talk, refusedAt when that was last so.
+	refusal   *cluster.Refusal
+	refusedAt time.Time
 }
+
+// refusedFor is how long a refusal is shown: the transport dials again every 5 s.
+const refusedFor = 15 * time.Second
 
 func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 	b.state = cluster.NewState(cfg.ClusterMembers())
@@ -234,9 +240,18 @@ func (b *board) peerUp(id cluster.NodeID, up bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.peers[id]
-	p.up = up
+	p.up, p.refusal = up, nil
 	b.peers[id] = p
 	b.wake()
+}
+
+// refused notes that a peer answers, and why the two do not talk.
+func (b *board) refused(id cluster.NodeID, r cluster.Refusal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[id]
+	p.refusal, p.refusedAt = &r, time.Now()
+	b.peers[id] = p
 }
 
 func (p peerReport) live(now time.Time) bool { return p.up && now.Sub(p.at) < peerLiveFor }
@@ -315,6 +330,10 @@ func (b *board) all() []cluster.NodeStatus {
 		} else if p, ok := b.peers[m.ID]; ok && p.status.ID != 0 {
 			s = p.status
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
+		}
+		s.Refusal = nil // what it says of others is not asked for
+		if p := b.peers[m.ID]; !s.Reachable && p.refusal != nil && now.Sub(p.refusedAt) < refusedFor {
+			s.Refusal = p.refusal
 		}
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
 		// One that has begun anew is waited for, also where this agent has not heard it.

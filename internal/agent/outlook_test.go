@@ -2,12 +2,15 @@ package agent
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/transport"
 )
 
 // TestStatusSaysWhatIsSurvived: a node without a primary goes by what it hears of
@@ -101,5 +104,47 @@ func TestWeightBeforeTheFirstState(t *testing.T) {
 	a := loneAgent(t, cfg)
 	if got := self(provider{a}.Status()).Weight; got != 7 {
 		t.Errorf("weight %d", got)
+	}
+}
+
+// TestRefusedByPeers: a peer that refuses this node, or is refused, is heard of, whatever
+// the node waits for meanwhile, and is not to be started. One that has gone may be.
+func TestRefusedByPeers(t *testing.T) {
+	a := orderedAgent(t, t.TempDir())
+	s := a.board.clusterState()
+	for i := range s.Members {
+		s.Members[i].Weight = 5
+	}
+	a.board.setState(s)
+	h := peerHandler{a}
+	id := func(name string) cluster.NodeID { return config.MemberID(a.cfg.Cluster, name) }
+	shown := func() (away string, start int, refusals []cluster.Refusal) {
+		s := a.sight(a.board.own())
+		q, _ := a.outlook(s)
+		for _, n := range s.Nodes {
+			if n.Refusal != nil {
+				refusals = append(refusals, *n.Refusal)
+			}
+		}
+		return strings.Join(q.Away, ", "), len(q.Start), refusals
+	}
+	h.Rejected(id("b"), &transport.RejectedError{By: "b", Code: transport.CodePeer, Text: "another data directory"})
+	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodePeer, Text: "it is empty"})
+	a.board.setRole(cluster.RoleUnverified, "no leader: waiting for a majority")
+	away, start, refusals := shown()
+	want := []cluster.Refusal{{By: "b", Of: "a", Why: "another data directory"}, {By: "a", Of: "c", Why: "it is empty"}}
+	if d := cmp.Diff(want, refusals); d != "" || away != "b refuses a, c is refused by a" || start != 0 {
+		t.Errorf("away: %s; %d sets to start (-want +got):\n%s", away, start, d)
+	}
+	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodeTarget, Text: "node x is there"})
+	if away, start, _ = shown(); away != "b refuses a, c is not heard of" || start != 1 {
+		t.Errorf("with another node at the address of c: away: %s; %d sets to start", away, start)
+	}
+	p := a.board.peers[id("b")]
+	p.refusedAt = p.refusedAt.Add(-refusedFor)
+	a.board.peers[id("b")] = p
+	h.PeerDown(id("c"), true)
+	if away, start, refusals = shown(); away != "b and c are not heard of" || start != 2 || len(refusals) > 0 {
+		t.Errorf("later: away: %s; %d sets to start, %+v", away, start, refusals)
 	}
 }

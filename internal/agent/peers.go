@@ -56,10 +56,23 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
+	h.a.board.refused(id, h.a.refusalBy(id, err))
 	if err.Code == transport.CodeRebuild && h.a.board.joinsBlind() {
 		return // one peer may speak of what was long ago: joiner.ask weighs what all say
 	}
 	h.a.rejected(h.a.board.name(id), err)
+}
+
+// refusalBy is a peer's rejection as a status shows it.
+func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) cluster.Refusal {
+	r := cluster.Refusal{By: err.By, Of: a.self.Name, Why: sentenceOf(err)}
+	switch {
+	case elsewhere(err):
+		r.By, r.Of = "", ""
+	case r.By == a.self.Name:
+		r.Of = a.board.name(id)
+	}
+	return r
 }
 
 func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.checkPeer(id) }

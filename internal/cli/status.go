@@ -148,9 +148,17 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 		return fmt.Errorf("print status: %w", err)
 	}
 	if st.Primary == "" {
-		return &exitError{exitNoPrimary, errors.New(cmp.Or(selfOf(st).Role.Outside(), "the cluster has no primary"))}
+		return &exitError{exitNoPrimary, errors.New(noPrimaryText(st))}
 	}
 	return nil
+}
+
+// noPrimaryText says in short why no primary is known.
+func noPrimaryText(st cluster.Status) string {
+	if names, _ := st.Refusers(); len(names) > 0 && selfOf(st).Role.Outside() == "" {
+		return "other nodes refuse this node: " + strings.Join(names, ", ")
+	}
+	return cmp.Or(selfOf(st).Role.Outside(), "the cluster has no primary")
 }
 
 // statusTable renders a status for people: a row for each node, in 80 columns if
@@ -195,6 +203,8 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 	role, mysqld := string(n.Role), string(n.Mysqld)
 	switch {
 	case n.Reachable:
+	case n.Role == "" && n.Refusal != nil && n.Refusal.By != "":
+		return []string{n.Name, string(n.Kind), "refused", weightCell(n), "-", "-", "-", "-"}
 	case n.Role == "":
 		return []string{n.Name, string(n.Kind), "unknown", weightCell(n), "-", "-", "-", "-"}
 	default:
@@ -232,6 +242,8 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	case n.Reachable:
 	case n.Role == "" && selfOf(st).Role.Outside() != "":
 		return nil // who is outside hears of nobody
+	case n.Refusal != nil:
+		n.Reason = n.Refusal.String()
 	case n.Role == "":
 		return []string{"never heard from it"}
 	default:
@@ -267,6 +279,13 @@ func primaryLines(st cluster.Status, colour bool) string {
 			line = "\x1b[" + nodeColour(selfOf(st)) + "m" + line + "\x1b[0m"
 		}
 		return line + "\n"
+	}
+	if refused := st.Refused(); st.Primary == "" && refused != nil {
+		line := fmt.Sprintf("cluster %s, node %s: %s", st.Cluster, st.Self, oneLine(refused[0]))
+		if colour {
+			line = "\x1b[" + ansiRed + "m" + line + "\x1b[0m"
+		}
+		return line + "\n" + strings.Join(refused[1:], "\n") + "\n"
 	}
 	if st.Primary == "" {
 		line := "NO PRIMARY"

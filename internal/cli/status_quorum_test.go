@@ -73,3 +73,50 @@ func TestStatusOfANodeOutside(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusOfARefusedNode: those that refuse a node run. It is told so, and no word of
+// starting them, or of a majority that is gone.
+func TestStatusOfARefusedNode(t *testing.T) {
+	t.Parallel()
+	refusal := &cluster.Refusal{By: "a", Of: "b", Why: "node b comes with\nanother data directory"}
+	twice := *refusal
+	twice.By = "c"
+	st := cluster.Status{Cluster: "orders", Self: "b", Nodes: []cluster.NodeStatus{
+		{ID: 1, Name: "a", Kind: cluster.KindFull, Refusal: refusal}, {ID: 3, Name: "c", Kind: cluster.KindFull, Refusal: &twice},
+		{ID: 2, Name: "b", Kind: cluster.KindFull, Role: cluster.RoleUnverified, Reachable: true, Reason: "no leader: waiting for a majority"},
+	}, Quorum: &cluster.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"b"}, Needed: 2, Survives: -1, Start: [][]string{{"a"}, {"c"}}}}
+	want := `cluster orders, node b: a and c run, and refuse this node: node b comes with another data directory
+Look at ` + "`quorate status`" + ` on a or c: there may be a primary. If node b has the wrong data_dir, give it the right one; else "quorate node rebuild b" there makes its data anew.
+
+NODE  KIND  ROLE        WEIGHT  LOG  SIZE  LAG   MYSQLD
+a     full  refused     0       -    -     -     -
+c     full  refused     0       -    -     -     -
+b     full  unverified  0       0    0B    0.0s
+
+a: it runs, and a refuses b: node b comes with another data directory
+c: it runs, and c refuses b: node b comes with another data directory
+b: no leader: waiting for a majority
+`
+	if d := cmp.Diff(want, statusTable(st, false)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if got := noPrimaryText(st); got != "other nodes refuse this node: a, c" {
+		t.Errorf("the command ends with %q", got)
+	}
+	st.Nodes[1].Refusal = nil
+	if text := statusTable(st, true); !strings.HasPrefix(text, "\x1b["+ansiRed+"mcluster orders, node b: a runs, and refuses this node: ") {
+		t.Errorf("one refuses it: %q", text)
+	}
+	st.Primary = "c"
+	if head, _, _ := strings.Cut(statusTable(st, false), "\n"); head != "cluster orders, primary c, as node b sees it" {
+		t.Errorf("with a primary: %s", head)
+	}
+	for by, want := range map[string]string{
+		"b": "a: it runs, and b refuses a: node a is another", "": "a: another node is at its address: node a is another",
+	} {
+		st.Primary, st.Nodes[0].Refusal = "", &cluster.Refusal{By: by, Of: "a", Why: "node a is another"}
+		if text := statusTable(st, false); !strings.Contains(text, want) || !strings.Contains(text, "NO PRIMARY") {
+			t.Errorf("by %q:\n%s", by, text)
+		}
+	}
+}

@@ -189,6 +189,8 @@ type NodeStatus struct {
 	Reachable bool `json:"reachable"`
 	// AgeMs is how old this status is on the node that shows it.
 	AgeMs int64 `json:"age_ms"`
+	// Refusal: it answers the node that shows it, and is not reachable all the same.
+	Refusal *Refusal `json:"refusal,omitempty"`
 	// Instance is that of its data directory: another one where that was made anew.
 	Instance string `json:"instance,omitempty"`
 	// Leaving: the cluster has given it another one, with which it was not heard of so

@@ -87,7 +87,10 @@ func (s Sight) seat(m Member, n NodeStatus) seat {
 		st.old = n.AgentVersion
 	}
 	n.Kind, n.Weight = m.Kind, m.Weight
+	refusal := n.Refusal.away(m.Name)
 	switch {
+	case !n.Reachable && refusal != "":
+		st.away = refusal // it runs: no start would help
 	case !n.Reachable:
 		st.away, st.startable = "is not heard of", true
 	case n.LogState != "" && n.LogState != LogOK:
@@ -246,7 +249,7 @@ func (v view) away() (sentences []string) {
 		sentence := list(names[why], "and") + " " + why
 		if len(names[why]) > 1 {
 			verb, rest, _ := strings.Cut(why, " ")
-			sentence = list(names[why], "and") + map[string]string{"is": " are ", "has": " have "}[verb] + rest
+			sentence = list(names[why], "and") + map[string]string{"is": " are ", "has": " have ", "refuses": " refuse "}[verb] + rest
 		}
 		sentences = append(sentences, sentence)
 	}

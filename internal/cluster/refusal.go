@@ -1,0 +1,64 @@
+package cluster
+
+import "fmt"
+
+// Refusal says why two agents that answer each other do not talk.
+type Refusal struct {
+	// By is the name of the node that refuses, Of that of the other one. Both are empty
+	// where another node is at the address of the one that is looked for.
+	By  string `json:"by"`
+	Of  string `json:"of"`
+	Why string `json:"why"`
+}
+
+// String is a sentence.
+func (r Refusal) String() string {
+	if r.By == "" {
+		return "another node is at its address: " + r.Why
+	}
+	return fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
+}
+
+// away says in a status why a node does not count as one that runs; "" = nobody knows
+// whether it does.
+func (r *Refusal) away(name string) string {
+	switch {
+	case r == nil, r.By == "":
+		return ""
+	case r.By == name:
+		return "refuses " + r.Of
+	}
+	return "is refused by " + r.By
+}
+
+// Refusers returns the nodes that refuse the node that was asked, and why the first of
+// them does.
+func (s Status) Refusers() (names []string, why string) {
+	for _, n := range s.Nodes {
+		if n.Refusal != nil && n.Refusal.By == n.Name {
+			names = append(names, n.Name)
+			if why == "" {
+				why = n.Refusal.Why
+			}
+		}
+	}
+	return names, why
+}
+
+// Refused says in lines that others refuse the node that was asked, and what to do; nil:
+// nobody does.
+func (s Status) Refused() []string {
+	names, why := s.Refusers()
+	if len(names) == 0 {
+		return nil
+	}
+	verbs := "run, and refuse"
+	if len(names) == 1 {
+		verbs = "runs, and refuses"
+	}
+	return []string{
+		fmt.Sprintf("%s %s this node: %s", list(names, "and"), verbs, why),
+		fmt.Sprintf("Look at `quorate status` on %s: there may be a primary. If node %s has the wrong data_dir, give it the right one; "+
+			"else \"quorate node rebuild %s\" there makes its data anew.", list(names, "or"), s.Self, s.Self),
+	}
+}
