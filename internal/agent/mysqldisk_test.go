@@ -108,7 +108,6 @@ func TestWhomABadDiskFences(t *testing.T) {
 		{cluster.RolePrimary, true}, {cluster.RolePromoting, true}, {cluster.RoleReplica, false}, {cluster.RoleUnverified, false},
 	} {
 		t.Run(string(c.role), func(t *testing.T) {
-			began := time.Now().Add(-diskPatience)
 			for _, bad := range []struct {
 				what        string
 				spoil, mend func(a *Agent)
@@ -116,6 +115,7 @@ func TestWhomABadDiskFences(t *testing.T) {
 				{"mysqld's disk is full", func(a *Agent) { a.diskFull(&mysqld.Process{}, "mysqld's disk is full: ...") },
 					func(a *Agent) { a.board.setTrouble(aboutSpace, "") }},
 				{"mysqld's disk has not answered for 10s", func(a *Agent) {
+					began := time.Now().Add(-diskPatience)
 					a.disk.began.Store(&began)
 					a.disk.suspect, a.disk.suspectedAt = &began, began
 					a.disk.commits("", began)
