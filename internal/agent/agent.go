@@ -125,7 +125,6 @@ type Agent struct {
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
 	keptDown   atomic.Bool   // an operator has fenced this node
 	apartAt    atomic.Int64  // when it was on one side of two last (twoSides), in ns
-	heals      atomic.Uint64 // how often its log was healed from its peers
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed     atomic.Pointer[[]cluster.NodeID]
 	repair  repairer

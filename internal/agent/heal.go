@@ -93,8 +93,7 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 		return err
 	}
 	a.logger.Info("the log is healed", "last", log.LastIndex())
-	a.heals.Add(1)
-	a.tellHistory(cluster.Event{Kind: cluster.EventHealed, Why: fmt.Sprintf("to entry %d, from its peers: %v", log.LastIndex(), damage)})
+	a.noteHealed(time.Now(), fmt.Sprintf("to entry %d, from its peers: %v", log.LastIndex(), damage))
 	a.board.update(func(s *cluster.NodeStatus) { s.LogState, s.LogDetail, s.Reason = cluster.LogOK, "", "" })
 	return a.listen() // what served until here has ended
 }

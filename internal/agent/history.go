@@ -30,6 +30,8 @@ type historian struct {
 	caughtUp atomic.Pointer[catchUpDone]
 	// newest is the newest change of the primary; nil = none is known.
 	newest atomic.Pointer[cluster.HistoryRow]
+	// healed is when this node's log was healed last, in seconds since 1970; 0 = never.
+	healed atomic.Int64
 }
 
 // catchUpDone is how much a promotion applied, and how long that took.
@@ -66,6 +68,20 @@ func (a *Agent) tellHistory(e cluster.Event) {
 		at = time.Now()
 	}
 	a.state.note(cluster.AuditEntry{At: at.UTC(), By: a.byItself(), What: string(e.Kind), Event: &e})
+}
+
+// noteHealed writes into the history that the log was healed: at once, as the start that
+// goes on behind it may fail, and the next one finds nothing wrong.
+func (a *Agent) noteHealed(at time.Time, why string) {
+	history := &a.state.history
+	err := history.open(a.data.join(historyFile), a.self.Name)
+	if err == nil {
+		err = history.append(cluster.AuditEntry{At: at.UTC(), By: a.byItself(), What: string(cluster.EventHealed),
+			Event: &cluster.Event{Kind: cluster.EventHealed, Why: why}})
+	}
+	if err != nil {
+		a.logger.Warn("note in the history that the log was healed", "error", err)
+	}
 }
 
 // lookBack notes, when this node is elected, what is known of the old primary.
@@ -161,13 +177,18 @@ func (p primarySeen) what(now time.Time) string {
 	return fmt.Sprintf("%s was not heard for %s", p.name, now.Sub(p.at).Round(10*time.Millisecond))
 }
 
-// noteLastChange looks for the newest change of the primary, after lines were added. It
-// waits for a disk, and a status must not.
+// noteLastChange looks for the newest change of the primary, and for when this node's log
+// was healed last, after lines were added. It waits for a disk, and a status must not.
 func (a *Agent) noteLastChange() {
 	lines, err := a.state.history.newest(cluster.LinesMax)
 	if err != nil {
 		a.logger.Warn("read the history", "error", err)
 		return
+	}
+	for _, l := range lines {
+		if l.Event != nil && l.Event.Kind == cluster.EventHealed && l.Node == a.self.Name {
+			a.history.healed.Store(l.At.Unix())
+		}
 	}
 	for _, row := range cluster.History(lines) {
 		if row.ChangesPrimary() {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -259,6 +260,7 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	nodes := []int{primary, victim, third}
 	atOnce(t, nodes, f.KillAgent)
 	name := f.spoil(t, victim)
+	began := time.Now()
 	for _, i := range []int{victim, third} {
 		if err := f.Start(ctx, i); err != nil {
 			t.Fatal(err)
@@ -279,8 +281,8 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	if row := f.findRow(t, f.awaitSameHistory(t, ctx), "log healed"); row.Node != f.Name(victim) || !strings.Contains(row.Why, name) {
 		t.Errorf("the history says %+v", row)
 	}
-	if n := f.metric(t, ctx, victim, "quorate_log_heals_total"); n != 1 {
-		t.Errorf("healed %v times", n)
+	if at := f.metric(t, ctx, victim, "quorate_log_healed_timestamp_seconds"); at < float64(began.Unix()) {
+		t.Errorf("it was healed at %.0f, after %d", at, began.Unix())
 	}
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
