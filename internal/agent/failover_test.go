@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,45 @@ func TestFailoverIsToWhoWouldBeChosen(t *testing.T) {
 		got := a.failover(cluster.Sight{Nodes: []cluster.NodeStatus{primary, c.b, c.c}, Primary: "a"})
 		if d := cmp.Diff([]string{c.to, c.reason}, []string{got.To, got.Reason}); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestFailoverIsToWhoCouldOpen: in an upgrade out of order only those open that need no
+// lease, or get one.
+func TestFailoverIsToWhoCouldOpen(t *testing.T) {
+	a := &Agent{cfg: config.Config{Raft: config.Raft{Heartbeat: 100 * time.Millisecond, ElectionTimeout: time.Second}}}
+	for _, c := range []struct {
+		newer  string // who runs the newer quorate; d is away
+		to     string
+		reason string
+	}{
+		{"", "b", ""},
+		{"abcde", "b", ""},
+		{"bcd", "e", ""},
+		{"bcde", "b", ""},
+		{"bde", "c", ""},
+		{"bce", "b", ""},
+		{"cd", "b", ""},
+	} {
+		s := cluster.Sight{Primary: "a"}
+		for i, name := range []string{"a", "b", "c", "d", "e"} {
+			id := cluster.NodeID(i + 1)
+			s.State.Members = append(s.State.Members, cluster.Member{ID: id, Name: name, Kind: cluster.KindFull, Weight: 5})
+			n := cluster.NodeStatus{ID: id, Name: name, Kind: cluster.KindFull, Weight: 5, Reachable: name != "d", Role: cluster.RoleReplica, AgentVersion: "1"}
+			if name == "a" {
+				n.Role = cluster.RolePrimary
+			}
+			if strings.Contains(c.newer, name) {
+				n.ElectionTimeout = time.Second
+			}
+			s.Nodes = append(s.Nodes, n)
+		}
+		if f := a.failover(s); f.To != c.to || f.Reason != c.reason {
+			t.Errorf("with %q newer it goes to %q, %q", c.newer, f.To, f.Reason)
+		}
+		if q := s.Quorum(); q.Survives != 1 {
+			t.Errorf("with %q newer it survives %d", c.newer, q.Survives)
 		}
 	}
 }

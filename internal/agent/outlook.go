@@ -39,19 +39,25 @@ func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
 }
 
 // failover says what a failover would take now. Who would follow is chosen as a
-// leader that hands over chooses.
+// leader that hands over chooses, among those that could open.
 func (a *Agent) failover(s cluster.Sight) cluster.Failover {
 	if s.State.Maintenance != nil {
 		return cluster.Failover{From: s.Primary, Reason: "none, maintenance is on"}
 	}
-	var peers []core.Peer
+	var peers, able []core.Peer
 	for _, n := range s.Nodes {
 		if n.Name != s.Primary {
 			m := cluster.Member{ID: n.ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight}
 			peers = append(peers, forCore(m, n, n.Reachable))
+			if s.NoLease(n.Name) == "" {
+				able = append(able, peers[len(peers)-1])
+			}
 		}
 	}
-	choice := core.Choose(0, peers, "")
+	choice := core.Choose(0, able, "")
+	if choice.Refused != "" {
+		choice = core.Choose(0, peers, "") // the estimate says why it cannot open
+	}
 	if choice.Refused != "" {
 		return cluster.Failover{From: s.Primary, Reason: choice.Refused}
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -94,7 +93,7 @@ const slowerSeconds = 0.5
 // in would come on top; how long nobody knows.
 func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	nodes, primary := s.Nodes, s.Primary
-	if why := s.noLease(to); why != "" {
+	if why := s.NoLease(to); why != "" {
 		return Failover{From: primary, Reason: fmt.Sprintf("%s cannot open: %s", to, why)}
 	}
 	f := Failover{From: primary, To: to, Until: s.without(primary)}
@@ -131,14 +130,11 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	return f
 }
 
-// noLease says why a node would get no lease as the leader, whatever the primary fails by;
-// "" = it would, or runs a quorate of before, which needs none.
-func (s Sight) noLease(name string) string {
-	i := slices.IndexFunc(s.Nodes, func(n NodeStatus) bool { return n.Name == name })
-	if i < 0 || s.Nodes[i].ElectionTimeout == 0 {
-		return ""
-	}
-	return NoLease(s.State.Members, s.Nodes)
+// NoLease says why a node that runs would get no lease as the leader, whatever the primary
+// fails by; "" = it would, or runs a quorate of before, which needs none.
+func (s Sight) NoLease(name string) string {
+	v := s.view()
+	return v.noLease(v.set(func(s seat) bool { return s.runs }), v.set(func(s seat) bool { return s.Name == name }))
 }
 
 // String says it in a line.

@@ -182,14 +182,18 @@ func (v view) noLease(there, opens seats) string {
 		return ""
 	}
 	var nodes []NodeStatus
+	var before []Member
 	for i, s := range v.all {
+		if s.voted {
+			before = append(before, Member{ID: s.ID, Name: s.Name, Kind: KindLogger})
+		}
 		n := NodeStatus{ID: s.ID, Reachable: there&(1<<i) != 0, AgentVersion: s.old}
 		if s.old == "" {
 			n.ElectionTimeout = 1 // some
 		}
 		nodes = append(nodes, n)
 	}
-	return NoLease(v.State.Members, nodes)
+	return cmp.Or(NoLease(v.State.Members, nodes), NoLease(before, nodes))
 }
 
 // writes tells whether writes go on with these nodes alone.

@@ -314,6 +314,22 @@ If disks are gone for good: docs/operations.md, "A majority is gone for good".`
 	}
 }
 
+// TestNoLeaseOfVotersOfBefore: while a change of the members is not complete, a majority
+// of the voters of before must promise a lease, too.
+func TestNoLeaseOfVotersOfBefore(t *testing.T) {
+	s := sightOf(t, "a:primary:new b:replica:new c:replica:old d:learner:old")
+	if why := s.NoLease("b"); why != "" {
+		t.Errorf("without a change: %s", why)
+	}
+	s.Outgoing = []NodeID{2, 3, 4}
+	if why := s.NoLease("b"); why != "c runs quorate 1, d runs quorate 1, which promises no lease: upgrade it" {
+		t.Errorf("with two of three former voters old: %q", why)
+	}
+	if why := s.NoLease("c"); why != "" {
+		t.Errorf("an old one: %s", why)
+	}
+}
+
 // TestFailoverNeedsAMajority: with one of three voters down the death of the primary's
 // mysqld is a failover, and that of its agent, which votes, is none.
 func TestFailoverNeedsAMajority(t *testing.T) {
