@@ -226,8 +226,14 @@ func (s *errantStore) room(used int64) (int64, error) {
 
 // publish gives the copy in temp its name, durably.
 func (s *errantStore) publish(temp string, save errantSave, dir string) error {
-	readme := fmt.Sprintf("mysqlbinlog -v --base64-output=DECODE-ROWS %s  # shows what this node's mysqld had and the cluster never committed: %s\n",
-		strings.Join(save.Files, " "), save.Saved)
+	readme := fmt.Sprintf(`mysqlbinlog -v --base64-output=DECODE-ROWS %s  # shows what this node's mysqld had and the cluster never committed: %s
+
+To bring changes back, write them as SQL (@1 is a table's first column), and run that
+with your own account on the primary. The primary refuses these files themselves
+(mysqlbinlog FILE | mysql: ERROR 1227): that needs a privilege that no account has.
+If there are many changes, a mysqld of your own makes SQL of them: docs/operations.md,
+"Bring errant transactions back".
+`, strings.Join(save.Files, " "), save.Saved)
 	if err := os.WriteFile(filepath.Join(temp, errantReadme), []byte(readme), errantFilePermissions); err != nil {
 		return fmt.Errorf("write save: %w", err)
 	}

@@ -100,7 +100,7 @@ func TestErrantSave(t *testing.T) {
 		}
 	}
 	readme, err := os.ReadFile(filepath.Join(dir, errantReadme))
-	if err != nil || strings.Count(string(readme), "\n") != 1 || !strings.Contains(string(readme), save.Saved) {
+	if err != nil || !strings.Contains(string(readme), save.Saved+"\n\n") || !strings.Contains(string(readme), "ERROR 1227") {
 		t.Errorf("README %q, %v", readme, err)
 	}
 	// The agent starts again: the same is not saved twice, and needs no binlog.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -209,4 +210,19 @@ func (a *Agent) controlHistory(r control.Request) (done, error) {
 	}
 	rows := cluster.History(lines)
 	return done{result: rows[max(0, len(rows)-last):], readOnly: true}, nil
+}
+
+// KeptAudit returns the newest lines of the audit log in a data directory, at most last
+// (>= 1), oldest first. It is for a node whose agent gives no answer.
+func KeptAudit(dataDir string, last int) ([]cluster.AuditEntry, error) {
+	kept := auditLog{path: filepath.Join(dataDir, auditFile)}
+	return kept.newest(last)
+}
+
+// KeptHistory is like KeptAudit, of the history.
+func KeptHistory(dataDir string, last int) ([]cluster.HistoryRow, error) {
+	kept := auditLog{path: filepath.Join(dataDir, historyFile)}
+	lines, err := kept.newest(cluster.LinesMax)
+	rows := cluster.History(lines)
+	return rows[max(0, len(rows)-last):], err
 }

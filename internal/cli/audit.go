@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/units"
 )
@@ -23,14 +23,23 @@ func newAuditCommand() *cobra.Command {
 		Long: `Prints the newest lines of a node's audit log, oldest first: when it was asked
 for, by whom, what, on which node ("all": a change of the cluster state), and what
 became of it. Every node has every line, in audit.log in its data directory; what
-others did comes within seconds, and after it was away.
+others did comes within seconds, and after it was away. Where the agent does not run,
+or takes no part in the cluster, the file is read.
 
 --json prints one object per line, with more in it.`,
 		Example: `  quorate audit
   quorate audit --last 5 --config node.toml --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.audit(cmd.Context(), cmd.OutOrStdout(), last)
+			var lines []cluster.AuditEntry
+			err := o.ask(cmd.Context(), "audit", cluster.LastRequest{Last: last}, &lines)
+			if err != nil {
+				lines, err = keptLines(cmd, &o, last, err, agent.KeptAudit)
+			}
+			if err != nil {
+				return err
+			}
+			return o.printAudit(cmd.OutOrStdout(), lines)
 		},
 	}
 	o.flags(cmd)
@@ -38,11 +47,7 @@ others did comes within seconds, and after it was away.
 	return cmd
 }
 
-func (o *controlOptions) audit(ctx context.Context, out io.Writer, last int) error {
-	var lines []cluster.AuditEntry
-	if err := o.ask(ctx, "audit", cluster.LastRequest{Last: last}, &lines); err != nil {
-		return err
-	}
+func (o *controlOptions) printAudit(out io.Writer, lines []cluster.AuditEntry) error {
 	if o.asJSON {
 		encoder := json.NewEncoder(out)
 		for _, l := range lines {

@@ -49,7 +49,7 @@ what was never set. "quorate cluster set --help" explains each.`,
   quorate cluster show --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := o.status(cmd.Context())
+			st, err := o.agreed(cmd.Context())
 			if err != nil {
 				return err
 			}

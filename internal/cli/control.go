@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -102,16 +101,23 @@ func (o *controlOptions) withoutSocket(ctx context.Context, err error, socket st
 			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 			defer cancel()
 			st, asked := api.FetchStatus(ctx, addr)
-			outside := []cluster.Role{cluster.RoleForming, cluster.RoleJoining, cluster.RoleRemoved}
-			for _, n := range st.Nodes {
-				if asked == nil && n.Name == st.Self && slices.Contains(outside, n.Role) {
-					return fmt.Errorf("node %s takes no requests, and nothing was done: it is %s: %s", n.Name, n.Role, oneLine(n.Reason))
-				}
+			if n := selfOf(st); asked == nil && n.Role.Outside() != "" {
+				return &outsideError{fmt.Sprintf("node %s takes no requests, and nothing was done: it is %s: %s", n.Name, n.Role, oneLine(n.Reason)), err}
 			}
 		}
 	}
 	return unanswered(err, socket)
 }
+
+// outsideError says what a node is that has no socket for requests. cause is what
+// dialling it has come to.
+type outsideError struct {
+	text  string
+	cause error
+}
+
+func (e *outsideError) Error() string { return e.text }
+func (e *outsideError) Unwrap() error { return e.cause }
 
 // whoAsks names the OS account and the host, for what is done without an agent,
 // which would know. Who became root by sudo is named as they say, too.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -444,7 +445,8 @@ func TestRequestsWithoutSocket(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "node.toml")
-	text := fmt.Sprintf("data_dir = %q\n[api]\nlisten = %q\n", t.TempDir(), server.Listener.Addr())
+	dir := t.TempDir()
+	text := fmt.Sprintf("data_dir = %q\n[api]\nlisten = %q\n", dir, server.Listener.Addr())
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -458,6 +460,55 @@ func TestRequestsWithoutSocket(t *testing.T) {
 			if code, _, errs := run(t, command, "--config", path); code != exitFailure || !strings.Contains(errs, want) {
 				t.Errorf("%s, %s: %d, %q", command, role, code, errs)
 			}
+		}
+	}
+	// What it has on disk is shown all the same.
+	for name, line := range map[string]string{
+		"history.log": `{"at":"2026-11-22T12:00:00Z","node":"a","seq":1,"what":"fenced","event":{"kind":"fenced","why":"its disk"}}`,
+		"audit.log":   `{"at":"2026-11-22T12:00:00Z","node":"a","by":"ann@db1","what":"fence node a"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, role := range []cluster.Role{cluster.RoleRemoved, cluster.RoleReplica} {
+		st = cluster.Status{Self: "a", Nodes: []cluster.NodeStatus{{Name: "a", Role: role}}}
+		for command, want := range map[string]string{"history": "its disk", "audit": "fence node a"} {
+			code, out, errs := run(t, command, "--config", path)
+			if code != exitOK || !strings.Contains(out, want) || !strings.Contains(errs, "these lines are from "+dir) {
+				t.Errorf("%s, %s: %d, %q, %q", command, role, code, out, errs)
+			}
+		}
+		if code, _, _ := run(t, "history", "--config", path, "--last", "0"); code == exitOK {
+			t.Error("history --last 0 is taken")
+		}
+	}
+}
+
+// TestSettingsOfNodeOutside: a node that takes no part in the cluster does not show the
+// default as what was agreed on, nor the log as empty that it has not opened.
+func TestSettingsOfNodeOutside(t *testing.T) {
+	var st cluster.Status
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
+	defer server.Close()
+	for _, tc := range []struct {
+		role cluster.Role
+		code int
+	}{{cluster.RoleRemoved, exitFailure}, {cluster.RoleJoining, exitFailure}, {cluster.RoleForming, exitFailure}, {cluster.RoleReplica, exitOK}} {
+		own := cluster.NodeStatus{Name: "a", Role: tc.role, Reachable: true}
+		st = cluster.Status{Self: "a", Nodes: []cluster.NodeStatus{own}}
+		for _, command := range [][]string{{"cluster", "show"}, {"node", "list"}, {"cluster", "show", "--json"}, {"node", "list", "--json"}} {
+			code, out, errs := run(t, append(command, "--addr", server.Listener.Addr().String())...)
+			if code != tc.code || code != exitOK && !strings.Contains(out+errs, "node a does not know what the cluster has agreed on: "+tc.role.Outside()) {
+				t.Errorf("%s, %v: %d, %q, %q", tc.role, command, code, out, errs)
+			}
+		}
+		want := []string{"-", "-"}
+		if tc.code == exitOK {
+			want = []string{"0", "0B"}
+		}
+		if row := statusRow(own, nil); !slices.Equal(row[4:6], want) {
+			t.Errorf("%s: %q", tc.role, row)
 		}
 	}
 }

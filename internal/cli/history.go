@@ -3,15 +3,20 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/units"
 )
 
@@ -28,7 +33,9 @@ func newHistoryCommand() *cobra.Command {
 		Long: `Prints what became of the nodes, oldest first: when, what, of which node, how long
 there was no primary, what the new primary applied before it opened, and why. Every
 node has every line, in history.log in its data directory; what happened on others
-comes within seconds, and after a node was away.
+comes within seconds, and after a node was away. Where the agent does not run, or takes
+no part in the cluster, the file is read: it has what was known here by then. Who was
+added, removed or rebuilt is in "quorate audit".
 
 NO PRIMARY and LAST WRITE both end when the new primary opened. NO PRIMARY begins with
 the last sign of the old one: its status, or a commit. LAST WRITE begins with the last
@@ -49,6 +56,9 @@ Its LAST WRITE is from the log, exact to a second.
 			}
 			rows, err := o.history(cmd.Context(), last)
 			if err != nil {
+				rows, err = keptLines(cmd, &o, last, err, agent.KeptHistory)
+			}
+			if err != nil {
 				return err
 			}
 			return o.printHistory(cmd.OutOrStdout(), rows, true, 0)
@@ -58,6 +68,26 @@ Its LAST WRITE is from the log, exact to a second.
 	cmd.Flags().IntVar(&last, "last", 50, "how many lines")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, and print what happens, until Ctrl-C")
 	return cmd
+}
+
+// keptLines reads from a node's data directory what its agent does not give, because it
+// does not run, or takes no part in the cluster. cause is what asking it has come to.
+func keptLines[T any](cmd *cobra.Command, o *controlOptions, last int, cause error, read func(dataDir string, last int) ([]T, error)) ([]T, error) {
+	refused, ok := errors.AsType[*control.Error](cause)
+	absent := errors.Is(cause, syscall.ECONNREFUSED) || errors.Is(cause, fs.ErrNotExist)
+	if o.addr != "" || last < 1 || !absent && (!ok || refused.Code != control.CodeFailed) {
+		return nil, cause
+	}
+	cfg, err := agentConfig(o.path)
+	if err != nil {
+		return nil, cause
+	}
+	lines, err := read(cfg.DataDir, last)
+	if err != nil || len(lines) == 0 {
+		return nil, cause
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "quorate: these lines are from %s, what this node knew by then: %v\n", cfg.DataDir, cause)
+	return lines, nil
 }
 
 func (o *controlOptions) history(ctx context.Context, last int) (rows []cluster.HistoryRow, err error) {

@@ -79,8 +79,18 @@ func (o *controlOptions) status(ctx context.Context) (cluster.Status, error) {
 	return fetchStatus(ctx, addr)
 }
 
-func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
+// agreed asks for the status of a node that knows what the cluster has agreed on: one
+// that takes no part in it would show what is the default.
+func (o *controlOptions) agreed(ctx context.Context) (cluster.Status, error) {
 	st, err := o.status(ctx)
+	if outside := outsideText(selfOf(st)); err == nil && outside != "" {
+		err = fmt.Errorf("node %s does not know what the cluster has agreed on: %s; ask another node", st.Self, outside)
+	}
+	return st, err
+}
+
+func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
+	st, err := o.agreed(ctx)
 	if err != nil {
 		return err
 	}

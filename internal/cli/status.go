@@ -231,7 +231,11 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 	if behind := n.LogBehind(nodes); behind > 0 {
 		log += fmt.Sprintf(" (%d behind)", behind)
 	}
-	return []string{n.Name, string(n.Kind), role, weightCell(n), log, units.Size(n.LogBytes), lag, mysqld}
+	size := units.Size(n.LogBytes)
+	if n.Role.Outside() != "" && n.LogLast == 0 { // its log is not open: it may have one
+		log, size, lag = "-", "-", "-"
+	}
+	return []string{n.Name, string(n.Kind), role, weightCell(n), log, size, lag, mysqld}
 }
 
 // statusReasons are sentences: what there is to say of a node beside its row.
