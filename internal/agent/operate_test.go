@@ -119,14 +119,23 @@ func TestRestartNotesAStoppedApplier(t *testing.T) {
 	}
 }
 
-// TestOpenNote: after the deed it speaks of what was.
-func TestOpenNote(t *testing.T) {
-	for want, before := range map[string]bool{
-		"3 sessions are in a transaction: what has not committed by then is rolled back":  true,
-		"3 sessions were in a transaction before: what had not committed was rolled back": false,
-	} {
-		if got := openNote(3, before); got != want {
-			t.Errorf("%q", got)
+// TestPlanSwitchoverOfNobody: in maintenance without a primary nothing is waited for,
+// however far the node that is to open is behind.
+func TestPlanSwitchoverOfNobody(t *testing.T) {
+	a := openLone(t)
+	b := a.self.ID + 1
+	a.board.setState(cluster.State{Version: 1, Maintenance: &cluster.Maintenance{}, Members: []cluster.Member{
+		{ID: a.self.ID, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
+	a.board.peers[b] = peerReport{at: time.Now(), up: true, status: cluster.NodeStatus{
+		ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: cluster.RoleReplica, LagTransactions: 9, LagSeconds: 60}}
+	for _, dryRun := range []bool{true, false} {
+		s, p, err := a.planSwitchover(t.Context(), cluster.SwitchoverRequest{To: "b", DryRun: dryRun, MaxPause: time.Second, Wait: time.Second})
+		if err != nil || p.to != b {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		want := []string{"maintenance is on: b becomes the node that may open"}
+		if d := cmp.Diff(want, append(s.Notes, p.notes...)); d != "" {
+			t.Errorf("dry run %t (-want +got):\n%s", dryRun, d)
 		}
 	}
 }

@@ -117,10 +117,13 @@ func (a *Agent) switchover(ctx context.Context, by string, args cluster.Switchov
 	case args.Wait < 0 || args.Wait > waitMax:
 		return cluster.Switchover{}, control.Errorf(control.CodeInvalid, "--wait must be 0s to %s, not %s", units.Duration(waitMax), units.Duration(args.Wait))
 	}
-	s, to, err := a.planSwitchover(ctx, args)
-	switch {
-	case err != nil || args.DryRun:
+	s, p, err := a.planSwitchover(ctx, args)
+	if err != nil || args.DryRun {
+		s.Notes = append(s.Notes, p.notes...)
 		return s, err
+	}
+	to := p.to
+	switch {
 	case len(s.Blocks) > 0:
 		return s, control.Errorf(control.CodeFailed, "%s", strings.Join(s.Blocks, "; "))
 	case to == a.self.ID && s.From != "":
@@ -128,19 +131,36 @@ func (a *Agent) switchover(ctx context.Context, by string, args cluster.Switchov
 	case a.board.own().Role != cluster.RolePrimary: // in maintenance: see planSwitchover
 		return a.appoint(ctx, by, s, to)
 	}
+	began := time.Now()
 	if err := a.awaitSmallLag(ctx, to, by, args); err != nil {
 		return s, err
 	}
-	return a.moveTo(ctx, by, s, to, args.MaxPause)
+	if took := time.Since(began); took > args.MaxPause {
+		s.Notes = append(s.Notes, fmt.Sprintf("%s needed %.1f s to catch up before writes were closed", s.To, took.Seconds()))
+	}
+	if s, err = a.moveTo(ctx, by, s, to, args.MaxPause); err == nil && p.open > 0 {
+		s.Notes = append(s.Notes, units.Count(p.open, "session was in a transaction", "sessions were in a transaction")+
+			" before: what had not committed was rolled back")
+	}
+	return s, err
+}
+
+// switchoverPlan is what a switchover would do.
+type switchoverPlan struct {
+	to cluster.NodeID
+	// notes are of what is to come.
+	notes []string
+	// open sessions are in a transaction.
+	open int
 }
 
 // planSwitchover says to whom a switchover would go, and what is in its way.
-func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverRequest) (s cluster.Switchover, to cluster.NodeID, err error) {
+func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverRequest) (s cluster.Switchover, p switchoverPlan, err error) {
 	own, state := a.ownStatus(), a.board.clusterState()
 	s = cluster.Switchover{From: own.Name, DryRun: args.DryRun}
 	if args.To != "" {
 		if _, err := state.Member(args.To); err != nil {
-			return s, 0, control.Errorf(control.CodeInvalid, "%v", err)
+			return s, p, control.Errorf(control.CodeInvalid, "%v", err)
 		}
 	}
 	if own.Role != cluster.RolePrimary {
@@ -150,7 +170,7 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 			hint = "; maintenance is on: --to NODE says which node may open"
 		}
 		if state.Maintenance == nil || args.To == "" {
-			return s, 0, control.Errorf(control.CodeFailed, "there is no primary to move: node %s leads and is %s%s", own.Name, own.Role, hint)
+			return s, p, control.Errorf(control.CodeFailed, "there is no primary to move: node %s leads and is %s%s", own.Name, own.Role, hint)
 		}
 	}
 	if args.To == own.Name {
@@ -158,35 +178,32 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 		if own.Role != cluster.RolePrimary {
 			s.Why = "it leads, and may open from then on"
 		}
-		return s, own.ID, nil
+		return s, switchoverPlan{to: own.ID}, nil
 	}
 	peers := a.board.forCore(own)
 	choice := core.Choose(own.ID, peers.Peers, args.To)
 	if choice.Refused != "" {
 		s.Blocks = append(s.Blocks, choice.Refused)
-		return s, 0, nil
+		return s, p, nil
 	}
-	s.To, s.Why = choice.To.Name, choice.Why
+	s.To, s.Why, p.to = choice.To.Name, choice.Why, choice.To.ID
 	if state.Maintenance != nil {
 		s.Notes = append(s.Notes, "maintenance is on: "+s.To+" becomes the node that may open")
 	}
+	if own.Role != cluster.RolePrimary {
+		return s, p, nil // nothing is waited for, or closed
+	}
 	for _, n := range a.board.all() {
-		if n.ID == choice.To.ID && n.BacklogSeconds() > args.MaxPause.Seconds() {
-			waits := "%s needs about %.1f s to catch up: that is waited for first, %v at most"
-			if !args.DryRun { // it is read once it was done
-				waits = "%s needed about %.1f s to catch up before: that was waited for, %v at most"
-			}
-			s.Notes = append(s.Notes, fmt.Sprintf(waits, s.To, n.BacklogSeconds(), args.Wait))
+		if n.ID == p.to && n.BacklogSeconds() > args.MaxPause.Seconds() {
+			p.notes = append(p.notes, fmt.Sprintf("%s needs about %.1f s to catch up: that is waited for first, %v at most", s.To, n.BacklogSeconds(), args.Wait))
 		}
 	}
-	if own.Role == cluster.RolePrimary {
-		err = a.whatBlocks(ctx, &s, args.MaxPause)
-	}
-	return s, choice.To.ID, err
+	err = a.whatBlocks(ctx, &s, &p, args.MaxPause)
+	return s, p, err
 }
 
 // whatBlocks looks at what runs in the primary's mysqld.
-func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause time.Duration) error {
+func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, p *switchoverPlan, maxPause time.Duration) error {
 	admin, err := a.admin()
 	if err != nil {
 		return err
@@ -197,8 +214,8 @@ func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause 
 	}
 	blocks, note := judgeWriters(writers, maxPause)
 	s.Blocks = append(s.Blocks, blocks...)
-	if note != "" && s.DryRun {
-		s.Notes = append(s.Notes, note)
+	if note != "" {
+		p.notes = append(p.notes, note)
 	}
 	pending, err := admin.PendingXA(ctx)
 	if err != nil {
@@ -207,12 +224,12 @@ func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, maxPause 
 	if pending > 0 {
 		s.Blocks = append(s.Blocks, xaBlocks(pending))
 	}
-	open, err := admin.OpenTransactions(ctx)
-	if err != nil {
+	if p.open, err = admin.OpenTransactions(ctx); err != nil {
 		return err
 	}
-	if open > 0 {
-		s.Notes = append(s.Notes, openNote(open, s.DryRun))
+	if p.open > 0 {
+		p.notes = append(p.notes, units.Count(p.open, "session is in a transaction", "sessions are in a transaction")+
+			": what has not committed by then is rolled back")
 	}
 	return nil
 }
@@ -248,14 +265,6 @@ func sessionList(sessions []mysqld.Session) string {
 		names = append(names, s.String())
 	}
 	return strings.Join(names, "; ")
-}
-
-// openNote says what becomes of open transactions, before a switchover or after it.
-func openNote(open int, before bool) string {
-	if before {
-		return units.Count(open, "session is in a transaction", "sessions are in a transaction") + ": what has not committed by then is rolled back"
-	}
-	return units.Count(open, "session was in a transaction", "sessions were in a transaction") + " before: what had not committed was rolled back"
 }
 
 func xaBlocks(n int) string {
