@@ -203,8 +203,19 @@ func (j *joiner) ask(ctx context.Context) error {
 		return nil
 	}
 	errs = append(errs, errors.New("there is nobody to ask"))
+	return notTakenIn(j.a.self, errs[0], rejections) // the others say the like
+}
+
+// notTakenIn says why no member takes a node in, and what a person can do. Who was a
+// member before a recovery cannot be added.
+func notTakenIn(self cluster.Member, first error, rejections []*transport.RejectedError) error {
+	for _, r := range rejections {
+		if r.Code == transport.CodeRecovered {
+			return fmt.Errorf("node %s refuses this node: %s", r.By, sentenceOf(r))
+		}
+	}
 	return fmt.Errorf("no member of the cluster answers as one that knows this node (add it there: quorate node add %s --peer %s --kind %s): %w",
-		j.a.self.Name, j.a.self.Peer, j.a.self.Kind, errs[0]) // the others say the like
+		self.Name, self.Peer, self.Kind, first)
 }
 
 // request asks another node's agent.

@@ -543,7 +543,11 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 		}
 		said += notByOthers
 	case transport.CodeRecovered:
-		if recovered && known.Version >= r.Version { // it speaks to whom it takes for one of before
+		peer, _ := known.Member(by)
+		switch later := recovered && known.Version >= r.Version; { // it speaks to whom it takes for one of before
+		case later && peer.Instance != "" && !peer.Votes(): // it is being rebuilt
+			said = ""
+		case later:
 			said = fmt.Sprintf("node %s is of before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
 				by, r.Node, by)
 		}

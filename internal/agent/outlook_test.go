@@ -144,6 +144,7 @@ func TestRefusedByPeers(t *testing.T) {
 	p.refusedAt = p.refusedAt.Add(-refusedFor)
 	a.board.peers[id("b")] = p
 	h.PeerDown(id("c"), true)
+	h.Rejected(id("c"), tells(apart)) // nobody is told to rebuild what may be the only data
 	if away, start, refusals = shown(); away != "b and c are not heard of" || start != 2 || len(refusals) > 0 {
 		t.Errorf("later: away: %s; %d sets to start, %+v", away, start, refusals)
 	}

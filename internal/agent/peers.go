@@ -56,7 +56,9 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	h.a.board.refused(id, h.a.refusalBy(id, err))
+	if _, order := orderOf(err); !order { // of that obey says what to do, which is no rebuild perhaps
+		h.a.board.refused(id, h.a.refusalBy(id, err))
+	}
 	if err.Code == transport.CodeRebuild && h.a.board.joinsBlind() {
 		return // one peer may speak of what was long ago: joiner.ask weighs what all say
 	}

@@ -308,4 +308,32 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	if got := a.board.own().Reason; got != want || a.leaving.Load() != nil {
 		t.Errorf("it says %q, and leaves with %+v", got, a.leaving.Load())
 	}
+	for i := range s.Members { // a person has done so
+		if s.Members[i].Name == "b" {
+			s.Members[i].Kind, s.Members[i].Instance = cluster.KindLearner, "new"
+		}
+	}
+	a.board.setState(s)
+	a.rejected("b", tells(apart))
+	a.board.setRole(cluster.RolePrimary, "")
+	if got := a.board.own().Reason; got != "" {
+		t.Errorf("once that is under way it says %q", got)
+	}
+}
+
+// TestNodeOfBeforeIsNotToBeAdded: with an empty directory it is told to be rebuilt, which
+// works; and what is meant for agents is not shown.
+func TestNodeOfBeforeIsNotToBeAdded(t *testing.T) {
+	self := cluster.Member{Name: "a", Peer: "h:1", Kind: cluster.KindFull}
+	unknown := &transport.RejectedError{By: "b", Code: transport.CodeUnknown, Text: "no member"}
+	order := tells(apart)
+	order.By = "c"
+	got := notTakenIn(self, unknown, []*transport.RejectedError{unknown, order}).Error()
+	if !strings.HasPrefix(got, "node c refuses this node: ") || !strings.Contains(got, `"quorate node rebuild a"`) || strings.Contains(got, "node add") || strings.ContainsAny(got, "{}") {
+		t.Error(got)
+	}
+	got = notTakenIn(self, unknown, []*transport.RejectedError{unknown}).Error()
+	if !strings.Contains(got, "quorate node add a --peer h:1 --kind full") || !strings.Contains(got, "no member") {
+		t.Error(got)
+	}
 }
