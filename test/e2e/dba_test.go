@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,17 +31,28 @@ type dba struct {
 // run runs a tool through node i's port, with input, and returns what it printed.
 func (d dba) run(t *testing.T, ctx context.Context, i int, input, tool string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	host, port, err := net.SplitHostPort(d.f.RouterAddr(i))
+	return runTool(t, ctx, d.install, d.f.annAt(t, i), input, tool, args...)
+}
+
+// annAt are the options of ann's login through node i's port.
+func (f *fixture) annAt(t *testing.T, i int) []string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(f.RouterAddr(i))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return []string{"--host=" + host, "--port=" + port, "--user=ann", "--password=Aa1-ann"}
+}
+
+func runTool(t *testing.T, ctx context.Context, install *provision.Installation, login []string, input, tool string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
 	argv, err := map[string]func() ([]string, error){
-		"mysql": d.install.ClientArgv, "mysqldump": d.install.MysqldumpArgv, "mysqlbinlog": d.install.MysqlbinlogArgv,
+		"mysql": install.ClientArgv, "mysqldump": install.MysqldumpArgv, "mysqlbinlog": install.MysqlbinlogArgv,
 	}[tool]()
 	if err != nil {
 		t.Fatal(err)
 	}
-	argv = append(append(argv, "--host="+host, "--port="+port, "--user=ann", "--password=Aa1-ann"), args...)
+	argv = slices.Concat(argv, login, args)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs

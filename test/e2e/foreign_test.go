@@ -189,21 +189,15 @@ func (f *fixture) rowThroughMysqld(t *testing.T, ctx context.Context) {
 	if victim < 0 {
 		t.Fatal("no replica is left")
 	}
-	db := f.admin(t, victim)
-	id := f.nextGTID(t, ctx, db)
-	for _, stmt := range []string{
-		"SET GLOBAL rpl_semi_sync_source_enabled = OFF, GLOBAL super_read_only = OFF", // with the first on, nobody would let the commit go
-		"INSERT INTO quorate_demo.ledger (id, writer, seq, payload) VALUES ((1 << 60) + 1, 1 << 28, 1, 'through its own mysqld')",
-	} {
-		if err := execute(ctx, db, stmt); err != nil {
-			t.Fatalf("%s: %v", stmt, err)
-		}
-	}
+	id := f.nextGTID(t, ctx, f.admin(t, victim))
+	f.makeErrant(t, ctx, victim)
 	st := f.awaitErrant(t, ctx, victim, id)
 	if !strings.HasPrefix(st.ErrantSaved, "1 of 1 transactions in ") {
 		t.Fatalf("saved: %q", st.ErrantSaved)
 	}
-	f.savedRow(t, ctx, strings.TrimPrefix(st.ErrantSaved, "1 of 1 transactions in "), id)
+	dir := strings.TrimPrefix(st.ErrantSaved, "1 of 1 transactions in ")
+	f.savedRow(t, ctx, dir, id)
+	f.bringBack(t, ctx, dir)
 	// The save is found again.
 	if err := f.Terminate(ctx, victim); err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func TestReaders(t *testing.T) {
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)
 	f.compress(t, ctx, "ON")
-	replica := f.startReplica(t, ctx)
+	replica := startStock(t, ctx, f.install)
 	replica.follow(t, ctx, f, primary)
 	followers := []*follower{
 		f.mysqlbinlog(t, ctx, "mysqlbinlog by position", "cdc"),
@@ -448,21 +448,23 @@ func (f *readersFixture) python(t *testing.T, ctx context.Context, program, name
 
 // stockReplica is a mysqld that is none of the cluster's.
 type stockReplica struct {
-	dsn string
-	db  *sql.DB
+	socket string
+	dsn    string
+	db     *sql.DB
 }
 
-func (f *readersFixture) startReplica(t *testing.T, ctx context.Context) *stockReplica {
+func startStock(t *testing.T, ctx context.Context, install *provision.Installation) *stockReplica {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qr") // a socket's path has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	argv := append(f.install.MysqldArgv(), "--no-defaults", "--datadir="+filepath.Join(dir, "d"),
-		"--lc-messages-dir="+f.install.ShareDir, "--character-sets-dir="+f.install.CharsetsDir, "--plugin-dir="+f.install.PluginDir,
+	socket := filepath.Join(dir, "s")
+	argv := append(install.MysqldArgv(), "--no-defaults", "--datadir="+filepath.Join(dir, "d"),
+		"--lc-messages-dir="+install.ShareDir, "--character-sets-dir="+install.CharsetsDir, "--plugin-dir="+install.PluginDir,
 		"--secure-file-priv=NULL", "--mysqlx=OFF", "--innodb-buffer-pool-size=64M", "--skip-networking", "--user=root",
-		"--socket="+filepath.Join(dir, "s"), "--server-id=4711", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
+		"--socket="+socket, "--server-id=4711", "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
 		"--relay-log-recovery=ON", "--skip-replica-start")
 	command := func(args ...string) *exec.Cmd { return exec.Command(argv[0], append(argv[1:], args...)...) }
 	if out, err := command("--initialize-insecure", "--skip-log-bin").CombinedOutput(); err != nil {
@@ -481,7 +483,7 @@ func (f *readersFixture) startReplica(t *testing.T, ctx context.Context) *stockR
 			t.Logf("the replica:\n%s", log.String())
 		}
 	})
-	r := &stockReplica{dsn: fmt.Sprintf("root@unix(%s)/", filepath.Join(dir, "s"))}
+	r := &stockReplica{socket: socket, dsn: fmt.Sprintf("root@unix(%s)/", socket)}
 	r.db = openDSN(t, r.dsn, nil)
 	if err := devcluster.Poll(ctx, "the replica answers", func(ctx context.Context) (bool, string, error) {
 		err := r.db.PingContext(ctx)
