@@ -167,14 +167,14 @@ func (a *Agent) pollGuarded(ctx context.Context, p *mysqld.Process) {
 
 // pollTLS says that mysqld runs without the TLS that it should have: it only logs that.
 func (a *Agent) pollTLS(ctx context.Context, p *mysqld.Process) {
-	option, err := p.TLSOff(ctx)
+	options, err := p.TLSOff(ctx)
 	if err != nil {
 		return
 	}
 	text := ""
-	if option != "" {
-		text = fmt.Sprintf("mysqld runs without TLS although %s is set: \"quorate config check\" says what is wrong with the files; "+
-			"mend them, then \"quorate restart-mysqld %s\"", option, a.self.Name)
+	if len(options) > 0 {
+		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as root, says what is wrong with the files; "+
+			"mend them, then \"quorate restart-mysqld %s\"", strings.Join(options, ", "), a.self.Name)
 	}
 	if a.board.setTrouble(aboutTLS, text) && text != "" {
 		a.logger.Error("mysqld runs without TLS", "reason", text)

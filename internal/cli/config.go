@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -92,7 +93,11 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 		return nil, err
 	}
 	files := mysqld.Config{DataDir: filepath.Join(c.DataDir, "mysql"), OSUser: c.MySQL.User, Variables: c.MySQL.Variables}
-	for _, text := range files.CheckTLSFiles(ctx) {
+	texts, err := files.CheckTLSFiles(ctx)
+	if errors.Is(err, mysqld.ErrConfig) { // that there is no such account accountWarnings says
+		warnings = append(warnings, fmt.Sprintf("the files for TLS are not checked: only root can read them as %s", c.MySQL.User))
+	}
+	for _, text := range texts {
 		warnings = append(warnings, "mysqld would start without TLS: mysql.variables."+text)
 	}
 	wrong := map[string]string{}

@@ -35,12 +35,16 @@ func (c Config) tlsSet() map[string]string {
 
 // CheckTLSFiles says why a server with this configuration would start without TLS on
 // this host, a sentence each; nil = nothing is wrong, or no file is named. It needs
-// DataDir, OSUser and Variables.
-func (c Config) CheckTLSFiles(ctx context.Context) (texts []string) {
+// DataDir, OSUser and Variables. An error says why nobody has looked: ErrConfig that only
+// root can, others that there is no such account.
+func (c Config) CheckTLSFiles(ctx context.Context) (texts []string, err error) {
 	files := c.tlsSet()
+	if len(files) == 0 {
+		return nil, nil
+	}
 	id, err := c.identity()
-	if len(files) == 0 || err != nil {
-		return nil // what is wrong with the account is said elsewhere
+	if err != nil {
+		return nil, err
 	}
 	content := map[string][]byte{} // by value
 	for _, name := range sortedKeys(files) {
@@ -58,12 +62,12 @@ func (c Config) CheckTLSFiles(ctx context.Context) (texts []string) {
 	// The server takes either for both if there is only one of them.
 	cert, key := cmp.Or(files["ssl_cert"], files["ssl_key"]), cmp.Or(files["ssl_key"], files["ssl_cert"])
 	if len(texts) > 0 || cert == "" {
-		return texts
+		return texts, nil
 	}
 	if _, err := tls.X509KeyPair(content[cert], content[key]); err != nil {
 		texts = append(texts, fmt.Sprintf("ssl_cert %s and ssl_key %s do not go together: %v", cert, key, err))
 	}
-	return texts
+	return texts, nil
 }
 
 // readFile reads a file as whom mysqld runs as.
@@ -83,18 +87,18 @@ func (id osIdentity) readFile(ctx context.Context, path string) ([]byte, error) 
 	return content, err
 }
 
-// TLSOff returns an option by which the operator wants TLS of a server that runs without
-// it; "" = there is none.
-func (p *Process) TLSOff(ctx context.Context) (option string, err error) {
+// TLSOff returns the options, sorted, by which the operator wants TLS of a server that
+// runs without it; nil = there is none, or TLS is on.
+func (p *Process) TLSOff(ctx context.Context) (options []string, err error) {
 	files := p.server.cfg.tlsSet()
 	if len(files) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	var on bool
 	err = p.admin.query1(ctx, "whether TLS is on", `SELECT COUNT(*) FROM performance_schema.tls_channel_status
 		WHERE channel = 'mysql_main' AND property = 'Enabled' AND value = 'Yes'`, nil, &on)
 	if err != nil || on {
-		return "", err
+		return nil, err
 	}
-	return sortedKeys(files)[0], nil
+	return sortedKeys(files), nil
 }

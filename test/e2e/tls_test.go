@@ -78,7 +78,7 @@ func (f *fixture) withoutKey(t *testing.T, ctx context.Context, key string) {
 		}
 		f.must(t, ctx, replica, "restart-mysqld", f.Name(replica))
 		if err := f.WaitNode(ctx, replica, "it says whether it has TLS", func(n cluster.NodeStatus) bool {
-			return n.Role == cluster.RoleReplica && strings.Contains(n.Reason, "mysqld runs without TLS although ssl_ca is set") == gone
+			return n.Role == cluster.RoleReplica && strings.Contains(n.Reason, "mysqld runs without TLS although mysql.variables sets ssl_ca") == gone
 		}); err != nil {
 			t.Fatal(err)
 		}
