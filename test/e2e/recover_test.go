@@ -61,6 +61,43 @@ func TestRecoverTakenBack(t *testing.T) {
 	f.scenario(t, "TakenBack", f.recoverTakenBack)
 }
 
+// TestRefused: a node comes back with an older data directory. It is told who refuses it,
+// cannot be recovered beside them, and a rebuild takes it in again.
+func TestRefused(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "OlderData", f.refusedOlderData)
+}
+
+func (f *fixture) refusedOlderData(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	older := f.DataDir(i) + ".older"
+	if err := errors.Join(f.Terminate(ctx, i), os.Rename(f.DataDir(i), older)); err != nil {
+		t.Fatal(err)
+	}
+	f.returnEmpty(t, ctx, primary, i)
+	if err := errors.Join(f.Terminate(ctx, i), os.RemoveAll(f.DataDir(i)), os.Rename(older, f.DataDir(i)), f.Start(ctx, i)); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitTold(t, ctx, i, 3, "node "+f.Name(i)+": ", " run, and refuse this node: ", "comes with another data directory", "no leader: waiting for a majority")
+	if err := f.Terminate(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	out, err := f.quorate(t, ctx, i, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
+	if exitCode(err) != 2 || !strings.Contains(out, "a majority of the 3 voters may run without the data that are here") ||
+		!strings.Contains(out, "no other node says what it has") || strings.Contains(out, "make sure that these are off") {
+		t.Errorf("recover: %v, %s", err, out)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
+	f.awaitReturn(t, ctx, i)
+	f.awaitVoter(t, ctx, primary, i)
+	f.heal(t, ctx)
+	f.check(t, ctx)
+}
+
 // found runs the command for its findings alone.
 func (f *fixture) found(t *testing.T, ctx context.Context, i int) (v recovery.Verdict) {
 	t.Helper()
