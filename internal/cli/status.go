@@ -201,14 +201,18 @@ func statusTable(st cluster.Status, colour bool) string {
 // statusRow returns the cells of one of the nodes.
 func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 	role, mysqld := string(n.Role), string(n.Mysqld)
+	refused := n.Refusal != nil && n.Refusal.By != ""
 	switch {
 	case n.Reachable:
-	case n.Role == "" && n.Refusal != nil && n.Refusal.By != "":
+	case n.Role == "" && refused:
 		return []string{n.Name, string(n.Kind), "refused", weightCell(n), "-", "-", "-", "-"}
 	case n.Role == "":
 		return []string{n.Name, string(n.Kind), "unknown", weightCell(n), "-", "-", "-", "-"}
 	default:
 		role, mysqld, n.ServerVersion = "unreachable", "-", "" // an old answer, and likely a wrong one
+		if refused {
+			role = "refused"
+		}
 	}
 	lag := fmt.Sprintf("%.1fs", n.LagSeconds)
 	if n.LagTransactions > 0 {

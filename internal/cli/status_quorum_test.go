@@ -111,6 +111,11 @@ b: no leader: waiting for a majority
 	if head, _, _ := strings.Cut(statusTable(st, false), "\n"); head != "cluster orders, primary c, as node b sees it" {
 		t.Errorf("with a primary: %s", head)
 	}
+	heard := st.Nodes[0]
+	heard.Role = cluster.RoleReplica
+	if row := statusRow(heard, st.Nodes); row[2] != "refused" {
+		t.Errorf("one that was heard before: %q", row)
+	}
 	for by, want := range map[string]string{
 		"b": "a: it runs, and b refuses a: node a is another", "": "a: another node is at its address: node a is another",
 	} {
