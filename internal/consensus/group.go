@@ -282,6 +282,7 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 		}
 	}
 	g.heard(m)
+	g.mustHave(m)
 	promised := g.promised(m)
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.

@@ -319,7 +319,7 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case readFailure:
+		case logFailure:
 			n.lease.Store(&clocks{})
 			err = r.err
 		default:

@@ -74,9 +74,26 @@ func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return toRaft(found), nil
 }
 
-// readFailure is what the group panics with where raft asks for entries that
-// cannot be read: raft has no way to go on, and the shell ends the node.
-type readFailure struct{ err error }
+// logFailure is what the group panics with where the log is not what raft counts on,
+// and raft has no way to go on: the shell ends the node.
+type logFailure struct{ err error }
+
+// ErrLogBehind is what a node ends with whose log lacks entries that it has acknowledged.
+var ErrLogBehind = errors.New("this node's log lacks entries that it has acknowledged")
+
+// mustHave panics with a logFailure where the leader of this term has an acknowledgement
+// from this node for more than its log has. A leader tells no follower of commits beyond
+// that. The node may not vote or acknowledge with such a log.
+func (g *Group) mustHave(m *pb.Message) {
+	if m.GetType() != pb.MsgHeartbeat || m.GetTerm() < g.role.Term {
+		return
+	}
+	if last := g.storage.log.LastIndex(); m.GetCommit() > last {
+		panic(logFailure{fmt.Errorf("%w: it ends at index %d, and the leader has its acknowledgement for %d. Its data_dir is an older copy, "+
+			"or the disk has lost writes: stop this agent and put the newest data_dir back; "+
+			"if that is lost, run \"quorate node rebuild %s\" on another node", ErrLogBehind, last, m.GetCommit(), g.self().Name)})
+	}
+}
 
 // Term implements raft.Storage.
 func (s *storage) Term(i uint64) (uint64, error) {
@@ -104,7 +121,7 @@ func (s *storage) Snapshot() (*pb.Snapshot, error) {
 }
 
 // storageError returns an error of the log as raft knows it, and panics with a
-// readFailure for one that it does not.
+// logFailure for one that it does not.
 func storageError(err error) error {
 	switch {
 	case errors.Is(err, seglog.ErrCompacted):
@@ -112,7 +129,7 @@ func storageError(err error) error {
 	case errors.Is(err, seglog.ErrUnavailable):
 		return raft.ErrUnavailable
 	}
-	panic(readFailure{fmt.Errorf("read the log for raft: %w", err)})
+	panic(logFailure{fmt.Errorf("read the log for raft: %w", err)})
 }
 
 func toRaft(found []seglog.Entry) []*pb.Entry {

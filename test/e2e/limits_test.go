@@ -85,7 +85,7 @@ func (f *fixture) strangers(t *testing.T, ctx context.Context) {
 	moved := strings.NewReplacer(f.RouterAddr(2), "127.9.9.9:6446", f.APIAddr(2), "127.9.9.9:7401", f.MysqldAddr(2), "127.9.9.9:3306")
 	for name, c := range map[string]struct{ from, to, want string }{
 		"another cluster": {`cluster = "dev"`, `cluster = "other"`, `belongs to cluster "other"`},
-		"name taken":      {"", "", "has an empty data directory, but this cluster knows the one that it had"},
+		"name taken":      {"", "", "two agents run under that name"},
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		text := moved.Replace(own)

@@ -66,6 +66,41 @@ func TestRecoverTakenBack(t *testing.T) {
 func TestRefused(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "OlderData", f.refusedOlderData)
+	f.scenario(t, "OlderCopy", f.endsOnOlderCopy)
+}
+
+// endsOnOlderCopy: a node comes back with an older copy of its own data directory. It ends
+// as soon as the leader tells it what it has acknowledged, and is rebuilt on command.
+func (f *fixture) endsOnOlderCopy(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	older := f.DataDir(i) + ".older"
+	if err := f.Terminate(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", f.DataDir(i), older).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	newer := f.start(t, 2, primary)
+	newer.awaitAcks(t, ctx, 50)
+	newer.stop(t)
+	f.heal(t, ctx)
+	if err := errors.Join(f.Terminate(ctx, i), os.RemoveAll(f.DataDir(i)), os.Rename(older, f.DataDir(i)), f.Start(ctx, i)); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitLog(t, ctx, i, `this node's log lacks entries that it has acknowledged`)
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
+	if err := f.Start(ctx, i); err != nil { // as its unit does
+		t.Fatal(err)
+	}
+	f.awaitReturn(t, ctx, i)
+	f.awaitVoter(t, ctx, primary, i)
+	f.heal(t, ctx)
+	f.check(t, ctx)
 }
 
 func (f *fixture) refusedOlderData(t *testing.T, ctx context.Context) {
