@@ -47,7 +47,7 @@ func (f *fixture) switchovers(t *testing.T, ctx context.Context) {
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
 	pids := [3]int{f.pid(t, ctx, 0), f.pid(t, ctx, 1), f.pid(t, ctx, 2)}
-	if out := f.must(t, ctx, (primary+1)%3, "switchover", "--dry-run"); !strings.HasPrefix(out, "the primary would move from "+f.Name(primary)) {
+	if out := f.must(t, ctx, (primary+1)%3, "switchover", "--dry-run", "--max-pause", "10s"); !strings.HasPrefix(out, "the primary would move from "+f.Name(primary)) {
 		t.Errorf("dry run: %s", out)
 	}
 	for n := range 6 {
