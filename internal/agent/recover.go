@@ -235,7 +235,7 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 		State: stateRecord{Format: stateFormat, StatePoint: cluster.StatePoint{State: state, Index: last, Through: last}},
 		Audit: cluster.AuditEntry{
 			At: at, By: by, Result: "done", Version: state.Version, Node: r.a.self.Name, Seq: seq,
-			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Loss()),
+			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Record()),
 		},
 	}
 	if r.a.runsMysqld() {

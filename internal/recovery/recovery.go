@@ -306,6 +306,18 @@ func (v *Verdict) Loss() string {
 	return v.Lacking
 }
 
+// Record is what the recovered node lacks, for the audit log, which says it for ever.
+func (v *Verdict) Record() string {
+	unknown := "what only " + strings.Join(v.Unknown, ", ") + " had, which is not known"
+	switch {
+	case len(v.Unknown) == 0:
+		return v.Loss()
+	case v.LackingCount == 0:
+		return unknown
+	}
+	return v.Lacking + ", and " + unknown
+}
+
 // VoterNames returns the names of a state's voters.
 func VoterNames(s cluster.State, ids []cluster.NodeID) (names []string) {
 	for _, m := range s.Members {

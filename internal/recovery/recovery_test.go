@@ -182,6 +182,29 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestRecord: what nobody knows is not written down as nothing.
+func TestRecord(t *testing.T) {
+	for _, c := range []struct {
+		nodes []Node
+		want  string
+	}{
+		{gone("", reports("b", 3, 19, ""), reports("c", 3, 19, "")), "none"},
+		{gone("", reports("b", 3, 19, ""), reports("c", 2, 99, u2+":7")), u2 + ":7"},
+		{gone("b c"), "what only b, c had, which is not known"},
+		{gone("c", reports("b", 3, 19, "")), "what only c had, which is not known"},
+		{gone("c", reports("b", 2, 99, u2+":7")), u2 + ":7, and what only c had, which is not known"},
+	} {
+		v, err := Judge(Situation{Survivor: "a", Mysqld: true, Voters: voters("a", "b", "c"),
+			Log: Log{First: 1, Last: 20, Term: 3, GTIDs: u1 + ":1-10"}, Nodes: c.nodes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Record(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 // TestChanged: what a person has agreed to is what is done.
 func TestChanged(t *testing.T) {
 	three := []string{"a", "b", "c"}

@@ -192,7 +192,7 @@ func (f *fixture) recoverLagging(t *testing.T, ctx context.Context) {
 	f.checkNodes(t, ctx, lagging)
 	audit := f.audited(t, ctx, lagging)
 	if last := audit[len(audit)-1]; !strings.Contains(last.What, "recover --force-new-cluster on node "+f.Name(lagging)) ||
-		!strings.Contains(last.What, "lacking none") || last.By == "" {
+		!strings.Contains(last.What, "lacking what only ") || last.By == "" {
 		t.Errorf("audit: %+v", last)
 	}
 	f.return2(t, ctx, lagging, other, primary)
