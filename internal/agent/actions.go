@@ -41,7 +41,7 @@ func (a *Agent) actions() map[string]handler {
 // audited writes a line about what became of an operator's request here. What was
 // committed has its line by that (onState).
 func (a *Agent) audited(h handler, r control.Request, d done, err error) {
-	if !h.audited || d.readOnly || err == nil && d.index != 0 {
+	if !h.audited || d.readOnly || err == nil && d.index != 0 || dryRun(r) {
 		return
 	}
 	line := cluster.AuditEntry{At: time.Now().UTC().Truncate(time.Millisecond), By: r.By, What: d.what, Result: "done"}
@@ -57,6 +57,12 @@ func (a *Agent) audited(h handler, r control.Request, d done, err error) {
 	if err := a.state.audit.append(line); err != nil {
 		a.logger.Warn("write the audit log", "line", line.What, "by", line.By, "result", line.Result, "error", err)
 	}
+}
+
+// dryRun tells whether a request asks only what it would do.
+func dryRun(r control.Request) bool {
+	var how cluster.Ask
+	return json.Unmarshal(r.Args, &how) == nil && how.DryRun
 }
 
 // onNode finds the node that a request is about.

@@ -169,8 +169,10 @@ func (a *Agent) forward(ctx context.Context, h handler, to cluster.NodeID, r con
 	defer cancel()
 	conn, answer, err := ask(ctx, a.peers, to, r)
 	if errors.Is(err, errNoAnswer) {
-		return a.refusal(control.CodeUncertain, "node %s leads, and was asked, but its answer did not come (%v): "+
-			"whether it was done is in the audit log", a.board.name(to), err), true
+		answer = a.refusal(control.CodeUncertain, "node %s was asked, and its answer did not come (%v): "+
+			"\"quorate history\" shows whether the primary moved, \"quorate audit\" all else", a.board.name(to), err)
+		a.audited(h, r, done{}, answer.Err()) // that node writes no line if it died
+		return answer, true
 	}
 	if err != nil {
 		return control.Answer{Error: err.Error()}, false

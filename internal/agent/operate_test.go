@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/transport"
 )
 
 // TestActionsAreAudited: what was done, refused and called off has a line; what
@@ -234,5 +237,51 @@ func TestRefusedWhileInMaintenance(t *testing.T) {
 		if e, ok := errors.AsType[*control.Error](refusedChange(err)); err == nil || !ok || e.Code != code {
 			t.Errorf("rebuild %s: %v, want it %s", name, refusedChange(err), code)
 		}
+	}
+}
+
+// dying takes a request, and dies before it has answered.
+type dying struct{ stranger }
+
+func (dying) Call(_ context.Context, _ cluster.NodeID, conn net.Conn) {
+	_, _ = control.ReadRequest(conn)
+	_ = conn.Close()
+}
+
+// TestRequestOfANodeThatDied: who asked it writes the line, as nobody else does.
+func TestRequestOfANodeThatDied(t *testing.T) {
+	nodes := newcomers(t, false)
+	a, b := nodes[0], nodes[1]
+	a.buildPeers()
+	if err := errors.Join(a.data.open(), a.state.audit.open(filepath.Join(t.TempDir(), auditFile), "a")); err != nil {
+		t.Fatal(err)
+	}
+	defer a.data.close()
+	peer := transport.New(transport.Config{
+		Identity: b.transportIdentity(), Listen: b.self.Peer, Peers: b.transportPeers(), Handler: dying{}, Logger: b.logger,
+	})
+	ctx, end := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for _, p := range []*transport.Transport{a.peers, peer} {
+		if err := p.Listen(); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() { _ = p.Run(ctx) })
+	}
+	defer all.Wait()
+	defer end()
+	h := handler{leader: true, audited: true, timeout: time.Minute}
+	for _, args := range []string{`{"to":"c","dry_run":true}`, `{"to":"c"}`} {
+		answer, asked := a.forward(ctx, h, b.self.ID, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(args)})
+		if !asked || answer.Code != control.CodeUncertain || !strings.Contains(answer.Error, "quorate history") {
+			t.Errorf("it is said: %+v", answer)
+		}
+	}
+	lines, err := a.state.audit.newest(10)
+	if err != nil || len(lines) != 1 {
+		t.Fatalf("%+v, %v", lines, err)
+	}
+	if l := lines[0]; l.What != "switchover to c" || l.By != "ann@db1" || !strings.HasPrefix(l.Result, "not known: node b was asked") {
+		t.Errorf("%+v", l)
 	}
 }

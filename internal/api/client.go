@@ -23,6 +23,10 @@ const (
 	refusalBytesMax = 4 << 10
 )
 
+// ErrNoAnswer is for a request that has gone out, or may have: whether it was carried
+// out is not known.
+var ErrNoAnswer = errors.New("no answer came")
+
 // IsSocket tells whether an agent's address is the path of its control socket, not
 // a host:port.
 func IsSocket(addr string) bool { return strings.ContainsRune(addr, '/') }
@@ -66,8 +70,12 @@ func request(ctx context.Context, addr, method, path string, body []byte) (*http
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which says nothing new
 		}
+		sent := true
 		if e, ok := errors.AsType[*net.OpError](err); ok {
-			err = e.Err // nor does the address
+			err, sent = e.Err, e.Op != "dial" // nor does the address
+		}
+		if sent {
+			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
 		}
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func Control(ctx context.Context, socket string, r control.Request) (control.Ans
 	}
 	var answer control.Answer
 	if err := json.NewDecoder(io.LimitReader(resp.Body, control.AnswerBytesMax)).Decode(&answer); err != nil {
-		return control.Answer{}, fmt.Errorf("ask agent at %s: decode answer: %w", socket, err)
+		return control.Answer{}, fmt.Errorf("ask agent at %s: decode answer: %w: %w", socket, ErrNoAnswer, err)
 	}
 	return answer, nil
 }

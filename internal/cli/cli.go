@@ -175,7 +175,8 @@ Exit codes:
   2  wrong usage, a bad configuration, or a request that can never be
      carried out as it stands
   3  there is no primary, or no leader: nothing was done
-  4  it is not known whether a change was made: "quorate audit" shows it
+  4  it is not known whether a change was made: "quorate audit" shows it, of
+     a primary that moved "quorate history"
 
 did-commit has its own: 0 committed, 1 not committed, 3 not known.`,
 		Example: `  quorate config example > node.toml

@@ -512,3 +512,32 @@ func TestSettingsOfNodeOutside(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentDiesOverARequest: whether it was done is not known then, and that is said; a
+// question that changes nothing has failed.
+func TestAgentDiesOverARequest(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	server.Listener.Close()
+	socket := filepath.Join(t.TempDir(), "s")
+	var err error
+	if server.Listener, err = net.Listen("unix", socket); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{exitUncertain, `no answer came: EOF; "quorate history" shows whether the primary moved`, []string{"switchover", "--to", "b"}},
+		{exitUncertain, `"code":"uncertain"`, []string{"switchover", "--to", "b", "--json"}},
+		{exitUnknown, "no answer came", []string{"did-commit", "3e11fa47-71ca-11e1-9e33-c80aa9429562:23"}},
+		{exitFailure, "no answer came: EOF", []string{"history"}},
+	} {
+		code, out, errOut := run(t, append(c.args, "--addr", socket)...)
+		if code != c.code || !strings.Contains(out+errOut, c.want) {
+			t.Errorf("%v: exit code %d, %s%s", c.args, code, out, errOut)
+		}
+	}
+}

@@ -17,7 +17,7 @@
 //	3  quorate status: the cluster has no primary; a request that changes the
 //	   cluster: it has no leader, and nothing was done; quorate did-commit: it is
 //	   not known (yet), or nobody answers
-//	4  such a request was begun, and it is not known whether it was done
+//	4  such a request was sent, and it is not known whether it was done
 //
 // Main owns no state, and starts no goroutine but the reader of an answer from a
 // terminal. It ends when its context does; signals are main's business.
