@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,7 +28,35 @@ const (
 // Each node has a copy of every line: those of changes of the cluster state come
 // with the log, all others, and those of the history, are fetched from the node that wrote them, whose status
 // says how far it is. So a node that was away gets them, too, as long as the writer
-// has them and is there.
+// has them and is there. The log of a node that joins begins late: it takes over the
+// audit log of the node that it copies.
+
+// copyAudit takes over what the audit log of the node has that is copied.
+func (j *joiner) copyAudit(ctx context.Context, plan seedPlan) error {
+	from, err := plan.State.State.Member(plan.Node)
+	if err != nil {
+		return err
+	}
+	var lines []cluster.AuditEntry
+	if err := j.request(ctx, from.ID, "audit", cluster.LastRequest{Last: cluster.LinesMax}, &lines); err != nil {
+		return err
+	}
+	audit := &j.a.state.audit
+	if err := audit.open(j.a.data.join(auditFile), j.a.self.Name); err != nil {
+		return err
+	}
+	return audit.take(lines)
+}
+
+// take adds the lines of another node's audit log, in any order, but for those that
+// are here.
+func (a *auditLog) take(lines []cluster.AuditEntry) error {
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l cluster.AuditEntry) bool { return l.Index == 0 && l.Seq == 0 })
+	slices.SortStableFunc(lines, func(x, y cluster.AuditEntry) int {
+		return cmp.Or(cmp.Compare(x.Index, y.Index), cmp.Compare(x.Seq, y.Seq))
+	})
+	return a.append(lines...)
+}
 
 // runAudit fetches what other nodes have written into their audit logs.
 func (a *Agent) runAudit(ctx context.Context) error {

@@ -79,6 +79,33 @@ func TestAuditIsCopied(t *testing.T) {
 	}
 }
 
+// TestAuditOfANodeThatJoins: it has all lines of the node that it copies, and of its own
+// from before it was rebuilt, each once; what comes later is new.
+func TestAuditOfANodeThatJoins(t *testing.T) {
+	at := func(s int) time.Time { return time.Date(2026, 1, 2, 12, 0, s, 0, time.UTC) }
+	fenced := cluster.AuditEntry{At: at(1), What: "fence b", Node: "b", Seq: 11}
+	weight := cluster.AuditEntry{At: at(2), What: "node b: weight 7", Index: 5}
+	rebuilt := cluster.AuditEntry{At: at(0), What: "rebuild node b", Index: 9} // that host's clock is behind
+	restarted := cluster.AuditEntry{At: at(4), What: "restart a", Node: "a", Seq: 3}
+	b := openAudit(t, filepath.Join(t.TempDir(), auditFile), "b")
+	if err := b.append(weight, fenced); err != nil {
+		t.Fatal(err)
+	}
+	of := []cluster.AuditEntry{rebuilt, fenced, weight, {At: at(3), What: "of an older quorate"}, restarted}
+	if err := b.take(of); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.append(rebuilt, cluster.AuditEntry{At: at(6), What: "promote node b to full", Index: 12}); err != nil { // its log begins here
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"rebuild node b", "fence b", "node b: weight 7", "restart a", "promote node b to full"}, auditWhats(t, b)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if b.seqOf("a") != 3 || b.seqOf("b") != 11 {
+		t.Errorf("a's lines are known up to %d, its own up to %d", b.seqOf("a"), b.seqOf("b"))
+	}
+}
+
 // TestAuditKnowsWhatRotatedOut: what a node has copied it does not copy again after a
 // restart, although the lines are gone from its files; nor what a replay brings.
 func TestAuditKnowsWhatRotatedOut(t *testing.T) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -160,6 +161,9 @@ func (j *joiner) try(ctx context.Context) error {
 	if err := j.copyLog(ctx, plan); err != nil {
 		return fmt.Errorf("copy the log of node %s: %w", plan.Node, err)
 	}
+	if err := j.copyAudit(ctx, plan); err != nil {
+		j.a.logger.Warn("the audit log begins here with what comes from now on: what was before is on the other nodes", "error", err)
+	}
 	return j.finish(plan)
 }
 
@@ -183,7 +187,7 @@ func (j *joiner) ask(ctx context.Context) error {
 		}
 		asked[members[0].ID] = true
 		var p seedPlan
-		if err := j.request(ctx, members[0].ID, seedPlanRequest, &p); err != nil {
+		if err := j.request(ctx, members[0].ID, seedPlanRequest, struct{}{}, &p); err != nil {
 			errs = append(errs, err)
 			if r, ok := errors.AsType[*transport.RejectedError](err); ok {
 				rejections, by[r] = append(rejections, r), members[0].Name
@@ -219,10 +223,14 @@ func notTakenIn(self cluster.Member, first error, rejections []*transport.Reject
 }
 
 // request asks another node's agent.
-func (j *joiner) request(ctx context.Context, to cluster.NodeID, name string, result any) error {
+func (j *joiner) request(ctx context.Context, to cluster.NodeID, name string, args, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 	defer cancel()
-	if err := askFor(ctx, j.a.peers, to, j.a.question(name), result); err != nil {
+	question := j.a.question(name)
+	if question.Args, err = json.Marshal(args); err != nil {
+		return fmt.Errorf("encode the arguments of %s: %w", name, err)
+	}
+	if err := askFor(ctx, j.a.peers, to, question, result); err != nil {
 		return fmt.Errorf("ask node %s: %w", j.a.board.name(to), err)
 	}
 	return nil

@@ -38,7 +38,7 @@ func (a *Agent) learnState(ctx context.Context) {
 			continue
 		}
 		var p cluster.StatePoint
-		if err := (&joiner{a: a}).request(ctx, n.ID, stateRequest, &p); err != nil {
+		if err := (&joiner{a: a}).request(ctx, n.ID, stateRequest, struct{}{}, &p); err != nil {
 			a.logger.Debug("ask for the newer cluster state", "node", n.Name, "error", err)
 			continue
 		}

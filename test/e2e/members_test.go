@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -400,6 +401,11 @@ func (f *fixture) rebuildLostDisk(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	f.rebuilt(t, ctx, i, uuid)
+	for _, want := range []string{"node " + f.Name(i) + ": weight 6", "rebuild node " + f.Name(i)} { // of when it had nothing
+		if lines := f.changesOf(t, ctx, i); !slices.ContainsFunc(lines, func(l cluster.AuditEntry) bool { return l.What == want }) {
+			t.Errorf("its audit log has no %q: %+v", want, lines)
+		}
+	}
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	if now := f.heal(t, ctx); now != primary {
