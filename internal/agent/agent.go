@@ -236,7 +236,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	if err := a.introduce(ctx); err != nil {
-		return errors.Join(unlessStopped(ctx, err), a.settle())
+		return errors.Join(unlessStopped(ctx, err), a.settle(), a.data.close())
 	}
 	if err := a.open(ctx); err != nil {
 		return unlessStopped(ctx, err)

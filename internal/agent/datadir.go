@@ -38,6 +38,8 @@ const (
 	metFile      = "met.json"
 	secretsFile  = "secrets.toml"
 	lockFile     = "lock"
+	// lockText is in the lock of a directory that was empty (reserve).
+	lockText = "one quorate agent at a time\n"
 )
 
 // identity is the content of identity.json.
@@ -73,7 +75,9 @@ type dataDir struct {
 	fresh    bool // nothing is there yet
 	identity identity
 	lock     *os.File
-	refused  refusals
+	// made is what the lock has made: it goes again if this node does not begin here.
+	made    []string
+	refused refusals
 
 	mu   sync.Mutex
 	pins map[cluster.NodeID]string
@@ -171,18 +175,29 @@ func checkEmpty(path string) error {
 	return nil
 }
 
-// open takes the directory's lock and, in a fresh one, writes whose it is.
-func (d *dataDir) open() error {
-	if err := makeDir(d.path); err != nil {
-		return fmt.Errorf("create data directory: %w", err)
+// reserve locks an empty directory, and proves that files can be written there: before
+// any peer is told that it is empty, which costs the node what it had.
+func (d *dataDir) reserve() error {
+	if err := d.hold(); err != nil {
+		return err
 	}
-	if err := d.takeLock(); err != nil {
+	_, err := d.lock.WriteAt([]byte(lockText), 0)
+	if err = errors.Join(err, d.lock.Sync()); err == nil {
+		err = syncDir(d.path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write in data directory %s (is its disk mounted?): %w", d.path, err), d.close())
+	}
+	return nil
+}
+
+// open takes the directory's lock, if reserve has not, and, in a fresh one, writes whose
+// it is.
+func (d *dataDir) open() error {
+	if err := d.hold(); err != nil {
 		return err
 	}
 	if d.fresh {
-		if fileExists(d.join(identityFile)) { // it was mounted since
-			return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", d.path), d.close())
-		}
 		if err := writeJSON(d.join(identityFile), d.identity); err != nil {
 			return errors.Join(err, d.close())
 		}
@@ -223,10 +238,33 @@ func (d *dataDir) removed() error {
 	return writeJSON(d.join(identityFile), d.identity)
 }
 
+// hold makes the directory if it is not there, and takes its lock. A fresh one has to be
+// empty still.
+func (d *dataDir) hold() error {
+	if !d.holds() {
+		var made []string
+		for path := d.join(lockFile); !fileExists(path); path = filepath.Dir(path) {
+			made = append(made, path)
+		}
+		if err := makeDir(d.path); err != nil {
+			return errors.Join(fmt.Errorf("create data directory (is its disk mounted?): %w", err), d.close())
+		}
+		if err := d.takeLock(); err != nil {
+			return errors.Join(err, d.close())
+		}
+		d.made = made
+	}
+	if d.fresh && fileExists(d.join(identityFile)) { // it was mounted since
+		return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", d.path), d.close())
+	}
+	return nil
+}
+
+// takeLock takes the lock of what is mounted at the path now.
 func (d *dataDir) takeLock() error {
 	f, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("open lock: %w", err)
+		return fmt.Errorf("write in data directory %s (is its disk mounted?): %w", d.path, err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
@@ -235,11 +273,43 @@ func (d *dataDir) takeLock() error {
 		}
 		return fmt.Errorf("lock data directory: %w", err)
 	}
+	if d.lock != nil {
+		_ = d.lock.Close() // of what was there before it was mounted
+	}
 	d.lock = f
+	if !d.holds() { // an agent that did not begin has removed it meanwhile
+		return fmt.Errorf("data directory %s is in use by another quorate agent", d.path)
+	}
 	return nil
 }
 
-func (d *dataDir) close() error { return d.lock.Close() }
+// holds tells whether the lock is held, and is the one at the path.
+func (d *dataDir) holds() bool {
+	if d.lock == nil {
+		return false
+	}
+	held, err := d.lock.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(d.join(lockFile))
+	return err == nil && os.SameFile(held, there)
+}
+
+// close gives the lock back. Where this node has not begun, nothing of it stays.
+func (d *dataDir) close() error {
+	if d.lock == nil {
+		return nil
+	}
+	if d.holds() && !fileExists(d.join(identityFile)) {
+		for _, path := range d.made {
+			_ = os.Remove(path) // of a directory only if it is empty
+		}
+	}
+	err := d.lock.Close()
+	d.lock, d.made = nil, nil
+	return err
+}
 
 // join names a path inside the directory.
 func (d *dataDir) join(parts ...string) string {

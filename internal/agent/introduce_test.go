@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,6 +110,136 @@ func TestMountedWhileItWaits(t *testing.T) {
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "of before" {
 		t.Errorf("it is %q now, %v", b, err)
+	}
+}
+
+// TestUnusableDataDir: a mount point in which nobody can write, say. The node ends before
+// it tells anybody that it is empty: that would cost it what is on its disk.
+func TestUnusableDataDir(t *testing.T) {
+	inUse := func(t *testing.T, cfg config.Config) string {
+		d, err := prepareDataDir(cfg)
+		if err == nil {
+			err = d.reserve()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.close() })
+		return cfg.DataDir
+	}
+	for name, c := range map[string]struct {
+		dir  func(*testing.T, config.Config) string
+		want string
+	}{
+		"cannot be made": {func(*testing.T, config.Config) string { return "/proc/quorate/data" }, "create data directory"},
+		"cannot be written": {func(t *testing.T, cfg config.Config) string {
+			if err := os.MkdirAll(filepath.Join(cfg.DataDir, lockFile), 0o755); err != nil { // it is no file
+				t.Fatal(err)
+			}
+			return cfg.DataDir
+		}, "write in data directory"},
+		"another agent forms there": {inUse, "in use by another quorate agent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newcomers(t, false)[0]
+			a.data.path = c.dir(t, a.cfg)
+			peer, err := net.Listen("tcp", a.cfg.Members[1].Peer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer peer.Close()
+			ctx, end := context.WithTimeout(t.Context(), 5*time.Second)
+			defer end()
+			if err := <-introducing(t, ctx, a); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("it ends with %v, want %q", err, c.want)
+			}
+			if err := peer.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			if conn, err := peer.Accept(); err == nil {
+				t.Errorf("it has asked a peer: %v", conn.RemoteAddr())
+			}
+		})
+	}
+}
+
+// TestNothingStaysOfAStranger: what the lock has made goes with it, unless this node has
+// begun there, and nothing else does.
+func TestNothingStaysOfAStranger(t *testing.T) {
+	top := t.TempDir()
+	cfg := testConfig(t, filepath.Join(top, "quorate", "data"))
+	reserved := func() *dataDir {
+		d, err := prepareDataDir(cfg)
+		if err == nil {
+			err = d.reserve()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	gone := func(d *dataDir, path string, want bool) {
+		t.Helper()
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+		if got := !fileExists(path); got != want {
+			t.Errorf("%s is gone: %t, want %t", path, got, want)
+		}
+	}
+	gone(reserved(), filepath.Join(top, "quorate"), true)
+	if !fileExists(top) {
+		t.Error("a directory that was there is gone")
+	}
+	d := reserved()
+	if err := os.Rename(cfg.DataDir, cfg.DataDir+".point"); err != nil { // a disk is mounted there
+		t.Fatal(err)
+	}
+	writeTestFile(t, d.join(lockFile), "")
+	gone(d, filepath.Join(cfg.DataDir, lockFile), false)
+	gone(reserved(), filepath.Join(cfg.DataDir, lockFile), false) // it was there before
+	d = reserved()
+	if err := os.Rename(cfg.DataDir, cfg.DataDir+".other"); err != nil { // it is mounted, and empty
+		t.Fatal(err)
+	}
+	if err := d.open(); err != nil {
+		t.Fatal(err)
+	}
+	if !d.holds() {
+		t.Error("the lock is not of the directory that is there now")
+	}
+	gone(d, filepath.Join(cfg.DataDir, lockFile), false) // it has begun
+}
+
+// removing refuses every peer as one that was removed.
+type removing struct{ stranger }
+
+func (removing) CheckPeer(transport.Identity) error {
+	return &transport.RejectedError{Code: transport.CodeRemoved, Text: "it was removed"}
+}
+
+// TestRemovedWithoutDataDir: whose directory was moved away notes that it was removed in
+// a new one.
+func TestRemovedWithoutDataDir(t *testing.T) {
+	nodes := newcomers(t, false)
+	a, b := nodes[0], nodes[1]
+	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	peer := transport.New(transport.Config{
+		Identity: b.transportIdentity(), Listen: b.self.Peer, Peers: b.transportPeers(), Handler: removing{}, Logger: b.logger,
+	})
+	if err := peer.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- peer.Run(ctx) }()
+	if err := a.Run(ctx); err == nil || !a.settled {
+		t.Errorf("it ends with %v, settled %t", err, a.settled)
+	}
+	end()
+	<-ended
+	if d, err := prepareDataDir(a.cfg); err != nil || d.fresh || !d.identity.Removed {
+		t.Errorf("started again: %+v, %v", d.identity, err)
 	}
 }
 

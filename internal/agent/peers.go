@@ -109,8 +109,10 @@ func (stranger) Route(conn net.Conn, _ cluster.NodeID)             { _ = conn.Cl
 func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
 func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 
-// introduce asks the peers before anything is written to an empty data directory. A node
-// of another cluster and one whose name is taken end here. One that has lost its log
+// introduce asks the peers before anything but its lock is written to an empty data
+// directory. One that cannot be written ends the node before it asks: it may be a mount
+// point, and who says that it is empty loses its vote and its data. A node of another
+// cluster and one whose name is taken end here. One that has lost its log
 // waits until the cluster has it rebuilt, or ends, if only operators do that. All others
 // wait until every initial member has answered: with an empty directory of its own, or
 // as one that knows none of this node. A cluster that has lived would begin anew
@@ -120,6 +122,9 @@ func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 func (a *Agent) introduce(ctx context.Context) error {
 	if !a.data.fresh || len(a.cfg.Members) == 1 && !a.data.identity.Joining {
 		return nil
+	}
+	if err := a.data.reserve(); err != nil {
+		return err
 	}
 	identity := a.transportIdentity()
 	identity.Instance = [16]byte{} // not pinned yet

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
@@ -52,8 +54,8 @@ in the file. Exit code 2 if there is one. mysqld itself judges [mysql.variables]
 by its option --validate-config: nothing is started, and no data are touched.
 
 What is allowed and likely not meant is a warning: so are files that others may
-read or change who should not, files for TLS that mysqld cannot use, and that this
-host has no mysqld.`,
+read or change who should not, files for TLS that mysqld cannot use, a data_dir that
+the account which runs this cannot make or write, and that this host has no mysqld.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
 		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,7 +67,7 @@ host has no mysqld.`,
 			if err != nil {
 				return err
 			}
-			warnings := slices.Concat(c.Warnings(), accountWarnings(c), groupWarnings(c), fileWarnings(args[0], c), serverWarnings)
+			warnings := slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fileWarnings(args[0], c), serverWarnings)
 			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
@@ -105,6 +107,30 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 		wrong["mysql.variables."+name] = fmt.Sprintf("mysqld %s would not start with mysql.variables.%s: %s", install.Version, name, why)
 	}
 	return warnings, usage(c.Wrong(wrong))
+}
+
+// dataDirWarnings says that nothing can be written in the data directory, or that it
+// cannot be made: an agent would end there. What is made to try that is removed.
+func dataDirWarnings(path string) (texts []string) {
+	cannot, at := "be written", path
+	// access(2) itself: it sees chattr +i, which unix.Faccessat with flags does not.
+	err := unix.Access(path+"/.", unix.W_OK|unix.X_OK)
+	if errors.Is(err, fs.ErrNotExist) {
+		cannot = "be made"
+		for ; errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at); _, err = os.Stat(at) {
+			at = filepath.Dir(at)
+		}
+		if err == nil {
+			at, err = os.MkdirTemp(at, ".quorate-check-")
+		}
+		if err == nil {
+			err = os.Remove(at)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("data_dir %s cannot %s by uid %d: %v: an agent of that account could not start here", path, cannot, os.Geteuid(), err)}
 }
 
 // accountWarnings says what is wrong on this host with the account that mysqld is to

@@ -46,6 +46,29 @@ func TestFileWarnings(t *testing.T) {
 	}
 }
 
+// TestDataDirWarnings: an agent ends where it cannot write, and the check leaves nothing.
+func TestDataDirWarnings(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir: "", filepath.Join(dir, "to", "make"): "",
+		"/proc/quorate":              "data_dir /proc/quorate cannot be made by uid ",
+		file:                         "data_dir " + file + " cannot be written by uid ",
+		filepath.Join(file, "below"): "data_dir " + filepath.Join(file, "below") + " cannot be written by uid ",
+	} {
+		got := strings.Join(dataDirWarnings(path), "\n")
+		if want == "" && got != "" || !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if found, err := os.ReadDir(dir); err != nil || len(found) != 1 {
+		t.Errorf("it has left %v, %v", found, err)
+	}
+}
+
 // TestGroupWarnings: an agent does not start without the group that may operate.
 func TestGroupWarnings(t *testing.T) {
 	for group, want := range map[string]string{

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,8 @@ func TestFormCrash(t *testing.T) {
 	f.scenario(t, "Crash", f.formCrash)
 }
 
-// awaitForming waits until a node says for whom it waits, with nothing written.
+// awaitForming waits until a node says for whom it waits, with nothing written but its
+// lock.
 func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent string) {
 	t.Helper()
 	if err := f.WaitNode(ctx, i, "waiting for "+silent, func(n cluster.NodeStatus) bool {
@@ -35,8 +37,8 @@ func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent 
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(f.DataDir(i)); !os.IsNotExist(err) {
-		t.Errorf("node %s has written something: %v", f.Name(i), err)
+	if found, err := filepath.Glob(filepath.Join(f.DataDir(i), "*")); err != nil || len(found) != 1 || filepath.Base(found[0]) != "lock" {
+		t.Errorf("node %s has written something else than its lock: %q, %v", f.Name(i), found, err)
 	}
 }
 
@@ -53,6 +55,9 @@ func (f *fixture) formWithout(t *testing.T, ctx context.Context) {
 	for i := range 2 {
 		if err := f.Terminate(ctx, i); err != nil {
 			t.Fatal(err)
+		}
+		if _, err := os.Stat(f.DataDir(i)); !os.IsNotExist(err) {
+			t.Errorf("node %s has left something: %v", f.Name(i), err)
 		}
 	}
 	for i := range 2 {
@@ -112,7 +117,7 @@ func (f *fixture) unmounted(t *testing.T, ctx context.Context) {
 		t.Errorf("the third is %s, its leader %d", st.Role, st.Leader)
 	}
 	for i := range 2 { // mounted: the agents notice
-		if err := os.Rename(disk(i), f.DataDir(i)); err != nil {
+		if err := errors.Join(os.Rename(f.DataDir(i), disk(i)+".point"), os.Rename(disk(i), f.DataDir(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
