@@ -52,7 +52,7 @@ func awaitForming(t *testing.T, a *Agent, silent string) {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		changed := a.board.changes()
 		own := a.board.own()
-		if own.Role == cluster.RoleForming && strings.Contains(own.Reason, "and node "+silent+" has not answered") {
+		if own.Role == cluster.RoleForming && strings.Contains(own.Reason, "and "+silent+" not answered") {
 			return
 		}
 		select {
@@ -74,7 +74,7 @@ func TestNobodyBeginsAlone(t *testing.T) {
 		ended = append(ended, introducing(t, ctx, a))
 	}
 	for _, a := range nodes[:2] {
-		awaitForming(t, a, "c")
+		awaitForming(t, a, "node c has")
 	}
 	ended = append(ended, introducing(t, ctx, nodes[2]))
 	var all, begun sync.WaitGroup
@@ -99,7 +99,7 @@ func TestNobodyBeginsAlone(t *testing.T) {
 func TestMountedWhileItWaits(t *testing.T) {
 	a := newcomers(t, false)[0]
 	ended := introducing(t, t.Context(), a)
-	awaitForming(t, a, "b, c")
+	awaitForming(t, a, "nodes b, c have")
 	path := filepath.Join(a.cfg.DataDir, identityFile)
 	writeTestFile(t, path, "of before")
 	if err := <-ended; err == nil || !a.settled || !strings.Contains(err.Error(), "starts again") {

@@ -199,9 +199,13 @@ func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bo
 	case r != nil || a.data.identity.Joining || a.cfg.Bootstrap || len(silent) == 0:
 		return true, "", ""
 	}
-	return false, cluster.RoleForming, fmt.Sprintf("data directory %s is empty, and node %s has not answered so far, which may know that it was not: "+
+	who := "node " + silent[0] + " has"
+	if len(silent) > 1 {
+		who = "nodes " + strings.Join(silent, ", ") + " have"
+	}
+	return false, cluster.RoleForming, fmt.Sprintf("data directory %s is empty, and %s not answered so far, which may know that it was not: "+
 		"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; "+
-		"if this cluster is new and cannot wait, start this agent with --bootstrap", a.data.path, strings.Join(silent, ", "))
+		"if this cluster is new and cannot wait, start this agent with --bootstrap", a.data.path, who)
 }
 
 // introduced takes what the peers say of a node that was not here before; nil =

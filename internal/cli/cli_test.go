@@ -89,7 +89,7 @@ b: purge: node c needs it
 b: stage: no space left on c
 c: last heard 1m1.2s ago, as replica
 c: log full: no space left
-d: never heard from it
+d: not heard since this agent started
 `
 
 func TestStatusTable(t *testing.T) {

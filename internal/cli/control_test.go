@@ -462,7 +462,15 @@ func TestRequestsWithoutSocket(t *testing.T) {
 			}
 		}
 	}
-	// What it has on disk is shown all the same.
+	// What it has on disk is shown all the same, be it nothing.
+	if err := os.WriteFile(filepath.Join(dir, "identity.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"history", "audit"} {
+		if code, out, errs := run(t, command, "--config", path); code != exitOK || !strings.HasPrefix(out, "TIME") || !strings.Contains(errs, "there are no lines in "+dir) {
+			t.Errorf("%s without a line: %d, %q, %q", command, code, out, errs)
+		}
+	}
 	for name, line := range map[string]string{
 		"history.log": `{"at":"2026-11-22T12:00:00Z","node":"a","seq":1,"what":"fenced","event":{"kind":"fenced","why":"its disk"}}`,
 		"audit.log":   `{"at":"2026-11-22T12:00:00Z","node":"a","by":"ann@db1","what":"fence node a"}`,
@@ -481,6 +489,21 @@ func TestRequestsWithoutSocket(t *testing.T) {
 		}
 		if code, _, _ := run(t, "history", "--config", path, "--last", "0"); code == exitOK {
 			t.Error("history --last 0 is taken")
+		}
+	}
+}
+
+// TestFilesOfAFormingNode: what needs files that a node has only once it has begun says
+// so, and where to look.
+func TestFilesOfAFormingNode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.toml")
+	if err := os.WriteFile(path, fmt.Appendf(nil, "node = \"a\"\ndata_dir = %q\n", t.TempDir()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ what, args string }{{"node a has no mysqld so far", "mysql"}, {"this node has no log so far", "log ls"}} {
+		code, _, errs := run(t, append(strings.Fields(c.args), "--config", path)...)
+		if code != exitFailure || !strings.Contains(errs, c.what) || !strings.HasSuffix(errs, "\"quorate status\" says why\n") {
+			t.Errorf("%s: %d, %q", c.args, code, errs)
 		}
 	}
 }

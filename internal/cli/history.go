@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -83,10 +85,15 @@ func keptLines[T any](cmd *cobra.Command, o *controlOptions, last int, cause err
 		return nil, cause
 	}
 	lines, err := read(cfg.DataDir, last)
-	if err != nil || len(lines) == 0 {
+	_, begun := os.Stat(filepath.Join(cfg.DataDir, "identity.json"))
+	if err != nil || len(lines) == 0 && begun != nil {
 		return nil, cause
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "quorate: these lines are from %s, what this node knew by then: %v\n", cfg.DataDir, cause)
+	what := "these lines are from %s, what this node knew by then: %v\n"
+	if len(lines) == 0 {
+		what = "there are no lines in %s so far: %v\n"
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "quorate: "+what, cfg.DataDir, cause)
 	return lines, nil
 }
 

@@ -168,15 +168,17 @@ func printExported(out io.Writer, x *seglog.Exported, files []string, asJSON boo
 	for _, name := range files {
 		fmt.Fprintf(out, "wrote %s\n", name)
 	}
-	_, err := fmt.Fprintf(out, "%d transactions of entries %s, %s, last commit %s\nGTIDs %s\nbehind %s\n",
-		x.Transactions, indexRange(x.FirstIndex, x.LastIndex), units.Size(x.Bytes), commitTime(x.LastTime), gtidsOrNone(x.GTIDs), gtidsOrNone(x.Before))
+	before := "no transactions come before them"
+	if !x.Before.IsEmpty() {
+		before = "they come behind " + x.Before.String()
+	}
+	_, err := fmt.Fprintf(out, "%d transactions of entries %s, %s, last commit %s\nGTIDs %s\n%s\n",
+		x.Transactions, indexRange(x.FirstIndex, x.LastIndex), units.Size(x.Bytes), commitTime(x.LastTime), cmp.Or(x.GTIDs.String(), "none"), before)
 	if err != nil {
 		return fmt.Errorf("print result: %w", err)
 	}
 	return nil
 }
-
-func gtidsOrNone(set *gtid.Set) string { return cmp.Or(set.String(), "none") }
 
 const (
 	exportFilePermissions = 0o640 // as the log's: it holds the users' data

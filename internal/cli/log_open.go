@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -38,6 +39,7 @@ func (s *logSource) uncommittedFlag(cmd *cobra.Command) {
 
 // open looks at the log. It takes no lock: the node may run.
 func (s *logSource) open() (*seglog.Inspector, error) {
+	ofNode := s.dir == ""
 	switch {
 	case s.config != "" && s.dir != "":
 		return nil, usage(errors.New("--dir and --config both say where the log is: use one of them"))
@@ -51,6 +53,9 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 		s.dir = filepath.Join(c.DataDir, "log")
 	}
 	in, err := seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
+	if ofNode && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("this node has no log so far (%w): \"quorate status\" says why", err)
+	}
 	if errors.Is(err, seglog.ErrNoLog) {
 		return nil, usage(fmt.Errorf("%s holds no log of a node: name its DATA_DIR/log", s.dir))
 	}

@@ -139,3 +139,21 @@ func TestShortGTIDs(t *testing.T) {
 		t.Errorf("no set: %s", got)
 	}
 }
+
+// TestExportText: what an export says of the transactions before it.
+func TestExportText(t *testing.T) {
+	before, err := gtid.ParseSet("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, set := range map[string]*gtid.Set{
+		"no transactions come before them":           {},
+		"they come behind " + before.String() + "\n": before,
+	} {
+		var out strings.Builder
+		err := printExported(&out, &seglog.Exported{GTIDs: &gtid.Set{}, Before: set}, nil, false)
+		if err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%q, %v, want %q", out.String(), err, want)
+		}
+	}
+}

@@ -253,7 +253,7 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	case n.Refusal != nil:
 		n.Reason = n.Refusal.String()
 	case n.Role == "":
-		return []string{"never heard from it"}
+		return []string{"not heard since this agent started"}
 	default:
 		age := time.Duration(n.AgeMs) * time.Millisecond
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)

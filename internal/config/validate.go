@@ -406,6 +406,9 @@ func splitAddress(address string) (string, int, error) {
 	if err != nil || service == "" {
 		return "", 0, fmt.Errorf("write host:port, such as \"10.0.0.1:7400\" or \"[fd00::1]:7400\"")
 	}
+	if !isHost(host) {
+		return "", 0, fmt.Errorf("%q is no IP address and no host name", host)
+	}
 	port, err := strconv.Atoi(service)
 	if err != nil || port < 1 || port > 65535 {
 		return "", 0, fmt.Errorf("port %q is not a number from 1 to 65535", service)
@@ -422,6 +425,16 @@ func overlap(a, b string) bool {
 		return true
 	}
 	return ipA == ipB
+}
+
+// isHost tells whether a host can be meant: none, an IP address, or a name, whose last
+// part is no number. Whether the name resolves is not looked at.
+func isHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return true
+	}
+	name := regexp.MustCompile(`^([A-Za-z0-9_-]+\.)*[0-9]*[A-Za-z_-][A-Za-z0-9_-]*\.?$`)
+	return name.MatchString(host)
 }
 
 func isAnyHost(host string) bool {

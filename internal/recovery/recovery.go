@@ -125,8 +125,7 @@ func Judge(s Situation) (Verdict, error) {
 // weigh collects the objections, the final ones first.
 func (v *Verdict) weigh() {
 	if there, voters := v.majority(); there != nil {
-		v.object(true, "there is nothing to recover: %s of the %d voters are there, a majority, and elect by themselves; "+
-			"start the agent of node %s", strings.Join(there, ", "), voters, v.Survivor)
+		v.object(true, "there is nothing to recover: %s", v.startInstead(there, voters))
 	} else if there, voters := v.majorityBeside(); there != nil {
 		v.object(true, "a majority of the %d voters may run without the data that are here, for these answer: %s; look at \"quorate status\" there; "+
 			"only if they are not to go on, stop their agents first", voters, strings.Join(there, ", "))
@@ -154,6 +153,23 @@ func (v *Verdict) weigh() {
 			v.object(false, "%s", n.Report.Out)
 		}
 	}
+}
+
+// startInstead says what to do where a majority needs no recovery. Only the leader knows
+// whether a log that is behind is one of before, with which no agent goes on.
+func (v *Verdict) startInstead(there []string, voters int) string {
+	text := fmt.Sprintf("node %s is the only voter", v.Survivor)
+	switch others := slices.DeleteFunc(slices.Clone(there), func(name string) bool { return name == v.Survivor }); {
+	case len(others) == len(there):
+		text = fmt.Sprintf("%s of the %d voters are there, a majority, and elect by themselves", strings.Join(there, ", "), voters)
+	case len(others) > 0:
+		text = fmt.Sprintf("%s of the %d voters are there, a majority with node %s, which elects by itself", strings.Join(others, ", "), voters, v.Survivor)
+	}
+	text += fmt.Sprintf("; start the agent of node %s", v.Survivor)
+	if v.best() != "" {
+		text += fmt.Sprintf("; if it ends because its data are an older copy, put the newest data_dir back, or \"quorate node rebuild %s\" on another node, and start it again", v.Survivor)
+	}
+	return text
 }
 
 func (v *Verdict) object(final bool, format string, args ...any) {

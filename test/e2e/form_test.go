@@ -33,7 +33,7 @@ func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent 
 		if n.Role == cluster.RolePrimary || n.Leader != 0 {
 			t.Errorf("node %s is %s, its leader %d", f.Name(i), n.Role, n.Leader)
 		}
-		return n.Role == cluster.RoleForming && strings.Contains(n.Reason, "node "+silent+" has not answered")
+		return n.Role == cluster.RoleForming && strings.Contains(n.Reason, "node "+silent+" has not answered so far")
 	}); err != nil {
 		t.Fatal(err)
 	}
