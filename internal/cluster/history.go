@@ -69,7 +69,7 @@ type HistoryWhat string
 
 // What a row is, where it is no event's kind.
 const (
-	// HistoryFirst: the cluster's first primary opened.
+	// HistoryFirst: the cluster's first primary opened, or the first after a recovery.
 	HistoryFirst HistoryWhat = "first primary"
 	// HistoryFailover: another node took over because it had to.
 	HistoryFailover HistoryWhat = "failover"
@@ -129,6 +129,9 @@ func History(lines []AuditEntry) []HistoryRow {
 			before := primaries[i-1]
 			row.From = before.Node
 			end = left[before.Event.Term].Event
+			if recoveredBetween(lines, before, l) { // who was the primary then it may not know
+				row.From, end = "", nil
+			}
 		}
 		row.What = changeOf(row, *l.Event, end)
 		if end != nil && (!end.Deposed || row.Why == "") {
@@ -151,6 +154,14 @@ func History(lines []AuditEntry) []HistoryRow {
 	}
 	slices.SortStableFunc(rows, func(a, b HistoryRow) int { return a.At.Compare(b.At) })
 	return rows
+}
+
+// recoveredBetween tells whether the cluster was made anew on a node after before, and
+// before that node opened as its primary.
+func recoveredBetween(lines []AuditEntry, before, opened AuditEntry) bool {
+	return slices.ContainsFunc(ofKind(lines, EventRecovered), func(l AuditEntry) bool {
+		return l.Node == opened.Node && l.At.After(before.At) && !l.At.After(opened.At)
+	})
 }
 
 // changeOf says what the opening of a primary was; end is what the old one said.
