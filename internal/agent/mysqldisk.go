@@ -166,7 +166,7 @@ func (a *Agent) watchSpace(p *mysqld.Process) {
 func (a *Agent) diskFull(p *mysqld.Process, reason string) {
 	switch a.board.own().Role {
 	case cluster.RoleReplica, cluster.RoleUnverified:
-		a.board.setTrouble(aboutSpace, reason+": it cannot take over until there is space")
+		a.board.setTrouble(aboutSpace, reason+": it cannot take over before mysqld goes on, up to a minute after there is space")
 	default:
 		a.doubt(p, []string{reason})
 	}
