@@ -194,6 +194,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	a.board.init(cfg, a.self, version)
 	data.lives = a.board.lives
 	a.board.met, a.board.heardOf = data.hasMet, data.heardOf
+	a.board.dialError = func(id cluster.NodeID) string { return a.peers.DialError(id) }
 	a.board.self.Instance = data.identity.Instance
 	return a, nil
 }

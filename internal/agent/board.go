@@ -30,6 +30,8 @@ type board struct {
 	// it from others (dataDir.met).
 	met     func() map[cluster.NodeID]string
 	heardOf func(map[cluster.NodeID]string) error
+	// dialError says why this node cannot connect to a peer; "" = it can.
+	dialError func(cluster.NodeID) string
 	// troubles are shown as the reason where the role has none: by what they
 	// are about, a peer's name or "replication".
 	troubles map[string]string
@@ -43,7 +45,8 @@ type board struct {
 type peerReport struct {
 	status cluster.NodeStatus
 	at     time.Time
-	up     bool // our connection to it stands
+	up     bool      // our connection to it stands
+	upAt   time.Time // since when that is so, or not
 	// refusal is why it and this node did not talk, refusedAt when that was last so.
 	refusal   *cluster.Refusal
 	refusedAt time.Time
@@ -67,6 +70,7 @@ func (b *board) init(cfg config.Config, self cluster.Member, version string) {
 	}
 	b.peers = map[cluster.NodeID]peerReport{}
 	b.met = func() map[cluster.NodeID]string { return nil }
+	b.dialError = func(cluster.NodeID) string { return "" }
 	b.heardOf = func(map[cluster.NodeID]string) error { return nil }
 	b.troubles = map[string]string{}
 	b.changed = make(chan struct{})
@@ -240,7 +244,7 @@ func (b *board) peerUp(id cluster.NodeID, up bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.peers[id]
-	p.up, p.refusal = up, nil
+	p.up, p.upAt, p.refusal = up, time.Now(), nil
 	b.peers[id] = p
 	b.wake()
 }
@@ -316,6 +320,31 @@ func (b *board) primary() (cluster.NodeID, bool) {
 	return id, id != 0
 }
 
+// unreached says that this node hears of a member and cannot connect to it, or that
+// nobody connects to this one, which listens elsewhere than they think. b.mu is held.
+func (b *board) unreached(m cluster.Member, listens string, now time.Time) string {
+	if m.ID != b.self.ID {
+		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= peerLiveFor {
+			return ""
+		}
+		if why := b.dialError(m.ID); why != "" {
+			return m.UnreachedBy(b.self.Name, listens, why)
+		}
+		return ""
+	}
+	silent := false // that one is connected to which tells this one nothing
+	for _, p := range b.peers {
+		if p.live(now) {
+			return ""
+		}
+		silent = silent || p.up && now.Sub(p.upAt) >= peerLiveFor
+	}
+	if !silent || listens == m.Peer {
+		return ""
+	}
+	return m.UnreachedByAll(listens)
+}
+
 // all returns the status of every member, this node's first-hand.
 func (b *board) all() []cluster.NodeStatus {
 	met := b.met()
@@ -324,17 +353,21 @@ func (b *board) all() []cluster.NodeStatus {
 	now := time.Now()
 	nodes := make([]cluster.NodeStatus, 0, len(b.members))
 	for _, m := range b.members {
-		s := cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Peer: m.Peer}
+		s, p := cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Peer: m.Peer}, b.peers[m.ID]
 		if m.ID == b.self.ID {
 			s = b.self
-		} else if p, ok := b.peers[m.ID]; ok && p.status.ID != 0 {
+		} else if p.status.ID != 0 {
 			s = p.status
 			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
 		}
 		s.Refusal = nil // what it says of others is not asked for
-		if p := b.peers[m.ID]; !s.Reachable && p.refusal != nil && now.Sub(p.refusedAt) < refusedFor {
+		if !s.Reachable && p.refusal != nil && now.Sub(p.refusedAt) < refusedFor {
 			s.Refusal = p.refusal
 		}
+		if s.Unreached = ""; s.Refusal == nil || s.Refusal.By == "" {
+			s.Unreached = b.unreached(m, s.Peer, now)
+		}
+		s.Peer = m.Peer
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
 		// One that has begun anew is waited for, also where this agent has not heard it.
 		s.Leaving = !m.Votes() && leaves(m, s) && met[m.ID] != m.Instance

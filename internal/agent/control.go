@@ -331,6 +331,11 @@ func (a *Agent) controlNodeSet(ctx context.Context, r control.Request) (done, er
 	if err := arguments(r, &c); err != nil {
 		return done{}, err
 	}
+	if c.Peer != nil {
+		if err := checkAddress(*c.Peer); err != nil {
+			return done{what: c.NodeChange.String()}, err
+		}
+	}
 	return a.changeAs(ctx, r.By, c.Ask, cluster.Change{Node: &c.NodeChange})
 }
 

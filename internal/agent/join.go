@@ -88,6 +88,8 @@ type joiner struct {
 	plans []seedPlan
 	// copying: the last try went so far.
 	copying bool
+	// warned: it was said that the others look for this node elsewhere.
+	warned bool
 	// began is when the phase began that is shown.
 	began time.Time
 }
@@ -148,6 +150,10 @@ func (j *joiner) try(ctx context.Context) error {
 	plan, clone, err := j.choose()
 	if err != nil {
 		return err
+	}
+	if m, ok := memberOf(plan.State.State, j.a.self.ID); ok && m.Peer != j.a.self.Peer && !j.warned {
+		j.a.logger.Warn("the others may not reach this node: "+m.UnreachedByAll(j.a.self.Peer), "peer", m.Peer)
+		j.warned = true
 	}
 	j.copying = true
 	if err := j.wipe(); err != nil {

@@ -325,9 +325,8 @@ func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (done, er
 	if err := config.CheckName(c.Name); err != nil {
 		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	host, port, err := net.SplitHostPort(c.Peer)
-	if err != nil || host == "" || port == "" {
-		return done{}, control.Errorf(control.CodeInvalid, "peer %q is not the host:port where the node's agent listens for others", c.Peer)
+	if err := checkAddress(c.Peer); err != nil {
+		return done{}, err
 	}
 	c.Op, c.ID = cluster.OpAdd, config.MemberID(a.cfg.Cluster, c.Name)
 	d, err := a.changeMembers(ctx, r.By, args)
@@ -336,6 +335,15 @@ func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (done, er
 		d.result = result
 	}
 	return d, err
+}
+
+// checkAddress refuses what is no address of a node for the others.
+func checkAddress(peer string) error {
+	host, port, err := net.SplitHostPort(peer)
+	if err != nil || host == "" || port == "" {
+		return control.Errorf(control.CodeInvalid, "peer %q is not the host:port where the node's agent listens for others", peer)
+	}
+	return nil
 }
 
 // seedNotes say what a node that is added would copy, as far as this node knows.
@@ -520,6 +528,14 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 	}
 	known, said := a.board.clusterState(), sentenceOf(err)
 	switch err.Code {
+	case transport.CodePeer:
+		if err.By == a.self.Name {
+			said = "" // the line of that node says whom this one refuses
+			break
+		}
+		said = fmt.Sprintf("node %s refuses this node: %s", by, said)
+	case transport.CodeUnknown:
+		said = fmt.Sprintf("node %s refuses this node: %s", by, said)
 	case transport.CodeRemoved:
 		if a.mayOrder(err, 0) {
 			a.leave(leavingError{})

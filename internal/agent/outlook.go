@@ -12,6 +12,7 @@ func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
 	s := cluster.Sight{State: a.board.clusterState(), Nodes: a.board.all()}
 	for i, n := range s.Nodes {
 		if n.ID == own.ID {
+			own.Peer, own.Unreached = n.Peer, n.Unreached
 			s.Nodes[i] = own
 		}
 	}

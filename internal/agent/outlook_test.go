@@ -130,6 +130,14 @@ func TestRefusedByPeers(t *testing.T) {
 	}
 	h.Rejected(id("b"), &transport.RejectedError{By: "b", Code: transport.CodePeer, Text: "another data directory"})
 	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodePeer, Text: "it is empty"})
+	if b, c := a.board.troubleOf("b"), a.board.troubleOf("c"); b != "node b refuses this node: another data directory" || c != "" {
+		t.Errorf("it says of itself: of b %q, of c %q", b, c)
+	}
+	h.Rejected(id("c"), &transport.RejectedError{By: "c", Code: transport.CodeUnknown, Text: "node a is no member"})
+	if c := a.board.troubleOf("c"); c != "node c refuses this node: node a is no member" {
+		t.Errorf("c knows the first members only: %q", c)
+	}
+	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodePeer, Text: "it is empty"})
 	a.board.setRole(cluster.RoleUnverified, "no leader: waiting for a majority")
 	away, start, refusals := shown()
 	want := []cluster.Refusal{{By: "b", Of: "a", Why: "another data directory"}, {By: "a", Of: "c", Why: "it is empty"}}

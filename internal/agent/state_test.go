@@ -337,3 +337,52 @@ func TestStatusWaitsForNoDisk(t *testing.T) {
 		t.Fatal("it waits for the disk")
 	}
 }
+
+// TestBoardUnreached: a node that is heard and cannot be connected to is said to be, by
+// both sides, with the address that the cluster has and its own; one that is down is not.
+func TestBoardUnreached(t *testing.T) {
+	cfg := testConfig(t, t.TempDir())
+	var b board
+	b.init(cfg, cfg.Self(), "v2")
+	s := cluster.NewState(cfg.ClusterMembers())
+	s.Version = 3
+	d := cluster.Member{ID: 77, Name: "d", Kind: cluster.KindLearner, Peer: "d:7500"}
+	s.Members = append(s.Members, d)
+	b.setState(s)
+	why := ""
+	b.dialError = func(cluster.NodeID) string { return why }
+	hear := func(id cluster.NodeID, peer string) {
+		t.Helper()
+		if err := b.received(id, fmt.Appendf(nil, `{"id":"%d","name":"x","role":"joining","peer":%q}`, uint64(id), peer)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(i int, want string) {
+		t.Helper()
+		if n := b.all()[i]; n.Unreached != want || n.Peer != s.Members[i].Peer {
+			t.Errorf("%s at %s: %q, want %q", n.Name, n.Peer, n.Unreached, want)
+		}
+	}
+	hear(d.ID, "d:7400")
+	says(3, "") // it has not been dialled so far
+	why = "connection refused"
+	says(3, `a cannot reach it at d:7500 (connection refused); it says that it listens on d:7400: "quorate node set d --peer d:7400"`)
+	says(1, "") // never heard
+	says(0, "")
+	hear(d.ID, "d:7500")
+	says(3, "a hears of it, and cannot reach it at d:7500 (connection refused)")
+	b.refused(d.ID, cluster.Refusal{By: "d", Of: "a", Why: "no"})
+	says(3, "")
+	b.peerUp(d.ID, true)
+	says(3, "")
+
+	s.Version, s.Members[0].Peer = 4, "elsewhere:7400"
+	b.setState(s)
+	says(0, "") // d is there
+	silent := b.peers[d.ID]
+	silent.at, silent.upAt = time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)
+	b.peers[d.ID] = silent
+	says(0, `the other nodes look for this node at elsewhere:7400, and it listens on a:7400; on one of them: give it that address again, or "quorate node demote a", then "quorate node set a --peer a:7400"`)
+	b.peerUp(d.ID, false)
+	says(0, "") // they are down
+}

@@ -74,8 +74,7 @@ func (a *Agent) mayOrder(err *transport.RejectedError, version uint64) bool {
 
 // sentenceOf is what a rejection says to people.
 func sentenceOf(err *transport.RejectedError) string {
-	if _, ok := cluster.ParseRecoveryOrder(err.Text); ok {
-		sentence, _, _ := strings.Cut(err.Text, " {")
+	if sentence := err.Sentence(); sentence != err.Text {
 		return sentence
 	}
 	if _, _, ok := rebuildOrder(err.Text); ok {

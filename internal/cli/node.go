@@ -152,6 +152,9 @@ way to it; with --source-applied only with what that node's mysqld has applied,
 so that nobody reads more there. While the source is away the leader feeds it.
 --source none takes it back.
 
+--peer corrects the address by which the others reach a node without a vote: the
+host:port that its [join] peer names.
+
 --dry-run says what it would mean. What would stop writes at once, because the node
 is not there, is refused without --force.
 
@@ -163,7 +166,8 @@ done, "quorate audit" shows it then.`
 // nodeSetFlags are the flags of what can be set of a node.
 type nodeSetFlags struct {
 	weight                    int
-	site, degrade, source     string
+	site, degrade             string
+	source, peer              string
 	requireAck, sourceApplied bool
 }
 
@@ -172,6 +176,7 @@ func (f *nodeSetFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.site, "site", "", "`label` of the place where it stands, or none")
 	cmd.Flags().BoolVar(&f.requireAck, "require-ack", false, "have OKs wait for this node, too")
 	sourceFlag(cmd, &f.source, &f.sourceApplied)
+	cmd.Flags().StringVar(&f.peer, "peer", "", "`host:port` where its agent listens for others, if it has no vote")
 	cmd.Flags().StringVar(&f.degrade, "degrade", "", "what becomes of that while the node is away: `policy` wait or drop-after=DURATION")
 }
 
@@ -200,8 +205,11 @@ func (f *nodeSetFlags) change(cmd *cobra.Command, name string) (cluster.NodeChan
 	if cmd.Flags().Changed("source-applied") {
 		change.SourceApplied = &f.sourceApplied
 	}
+	if cmd.Flags().Changed("peer") {
+		change.Peer = &f.peer
+	}
 	if change == (cluster.NodeChange{Name: name}) {
-		return change, usage(errors.New("nothing to set: --weight, --site, --require-ack, --degrade or --source is missing"))
+		return change, usage(errors.New("nothing to set: --weight, --site, --require-ack, --degrade, --source or --peer is missing"))
 	}
 	return change, nil
 }

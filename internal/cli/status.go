@@ -155,6 +155,9 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 
 // noPrimaryText says in short why no primary is known.
 func noPrimaryText(st cluster.Status) string {
+	if self := selfOf(st); self.Unreached != "" && self.Role.Outside() == "" {
+		return "the other nodes do not reach this node"
+	}
 	if names, _ := st.Refusers(); len(names) > 0 && selfOf(st).Role.Outside() == "" {
 		return "other nodes refuse this node: " + strings.Join(names, ", ")
 	}
@@ -246,8 +249,10 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	switch {
 	case n.Name == st.Self && n.Role.Outside() != "":
-		n.Reason = "" // it is above the table
+		n.Reason = n.Unreached // the rest is above the table
 	case n.Reachable:
+	case n.Unreached != "":
+		n.Reason = n.Unreached
 	case n.Role == "" && selfOf(st).Role.Outside() != "":
 		return nil // who is outside hears of nobody
 	case n.Refusal != nil:

@@ -125,3 +125,33 @@ b: no leader: waiting for a majority
 		}
 	}
 }
+
+// TestStatusOfAnUnreachedNode: it names both addresses, on the leader and on the node,
+// which takes no peer for one that is down.
+func TestStatusOfAnUnreachedNode(t *testing.T) {
+	t.Parallel()
+	d := cluster.Member{Name: "d", Kind: cluster.KindLearner, Peer: "d:7500"}
+	n := cluster.NodeStatus{ID: 4, Name: "d", Kind: cluster.KindLearner, Role: cluster.RoleUnverified, AgeMs: 100,
+		Unreached: d.UnreachedBy("c", "d:7400", "connection refused")}
+	st := cluster.Status{Cluster: "orders", Self: "c", Primary: "c", Nodes: []cluster.NodeStatus{
+		{ID: 3, Name: "c", Kind: cluster.KindFull, Role: cluster.RolePrimary, Reachable: true}, n}}
+	want := "d: c cannot reach it at d:7500 (connection refused); it says that it listens on d:7400: \"quorate node set d --peer d:7400\"\n"
+	if text := statusTable(st, false); !strings.Contains(text, want) || strings.Contains(text, "last heard") {
+		t.Errorf("on the leader:\n%s", text)
+	}
+	n.Reachable, n.Unreached = true, d.UnreachedByAll("d:7400")
+	st = cluster.Status{Cluster: "orders", Self: "d", Nodes: []cluster.NodeStatus{n},
+		Quorum: &cluster.Quorum{Voters: []string{"a", "c"}, Needed: 2, Survives: -1, Start: [][]string{{"a", "c"}}}}
+	head := "cluster orders, node d: the other nodes look for this node at d:7500, and it listens on d:7400; on one of them: \"quorate node set d --peer d:7400\"\n" +
+		"There may be a primary: look at `quorate status` on another node.\n"
+	if text := statusTable(st, false); !strings.HasPrefix(text, head) || strings.Contains(text, "NO PRIMARY") {
+		t.Errorf("on the node:\n%s", text)
+	}
+	if got := noPrimaryText(st); got != "the other nodes do not reach this node" {
+		t.Errorf("the command ends with %q", got)
+	}
+	st.Nodes[0].Role = cluster.RoleJoining
+	if text := statusTable(st, false); !strings.Contains(text, "d: the other nodes look for this node at d:7500") {
+		t.Errorf("while it joins:\n%s", text)
+	}
+}

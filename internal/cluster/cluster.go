@@ -191,6 +191,9 @@ type NodeStatus struct {
 	AgeMs int64 `json:"age_ms"`
 	// Refusal: it answers the node that shows it, and is not reachable all the same.
 	Refusal *Refusal `json:"refusal,omitempty"`
+	// Unreached says why the node that shows it cannot connect to it, though it hears of
+	// it; of that node itself, why no other one reaches it. "" = there is nothing to say.
+	Unreached string `json:"unreached,omitempty"`
 	// Instance is that of its data directory: another one where that was made anew.
 	Instance string `json:"instance,omitempty"`
 	// Leaving: the cluster has given it another one, with which it was not heard of so

@@ -150,6 +150,25 @@ func (m Member) promoted(kind Kind) Member {
 
 // add adds a learner. An id is never used again: the votes of a node that was
 // removed may still be counted somewhere.
+// checkAddress refuses another address for a node with a vote, which is reached by the
+// one that it has: if the new one is wrong, the cluster has a voter less.
+func (s *State) checkAddress(c NodeChange, m Member) error {
+	switch {
+	case c.Peer == nil || *c.Peer == m.Peer:
+		return nil
+	case *c.Peer == "":
+		return fmt.Errorf("the address of node %s is missing", m.Name)
+	case m.Votes():
+		return fmt.Errorf("node %s has a vote: only a node without one gets another address (quorate node demote %s)", m.Name, m.Name)
+	}
+	for _, other := range s.Members {
+		if other.Peer == *c.Peer {
+			return fmt.Errorf("node %s has the address %s", other.Name, other.Peer)
+		}
+	}
+	return nil
+}
+
 func (s *State) add(c MembershipChange) error {
 	switch {
 	case c.Name == "" || c.Peer == "" || c.ID == 0:

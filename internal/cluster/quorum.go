@@ -91,6 +91,8 @@ func (s Sight) seat(m Member, n NodeStatus) seat {
 	switch {
 	case !n.Reachable && refusal != "":
 		st.away = refusal // it runs: no start would help
+	case !n.Reachable && n.Unreached != "":
+		st.away = "is not reached"
 	case !n.Reachable:
 		st.away, st.startable = "is not heard of", true
 	case n.LogState != "" && n.LogState != LogOK:

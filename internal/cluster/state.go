@@ -126,6 +126,8 @@ type NodeChange struct {
 	// Source is the name of the node that feeds a learner; "" = the leader.
 	Source        *string `json:"source,omitempty"`
 	SourceApplied *bool   `json:"source_applied,omitempty"`
+	// Peer is the host:port where the others reach it: of a node without a vote only.
+	Peer *string `json:"peer,omitempty"`
 }
 
 // MaintenanceChange switches maintenance on or off.
@@ -297,7 +299,7 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	case c.DropAfter != nil && *c.DropAfter < 0:
 		return false, fmt.Errorf("drop-after must be above 0, not %v", *c.DropAfter)
 	}
-	if err := errors.Join(c.checkAck(m), s.checkSource(c, m)); err != nil {
+	if err := errors.Join(c.checkAck(m), s.checkSource(c, m), s.checkAddress(c, m)); err != nil {
 		return false, err
 	}
 	set(&m.Weight, c.Weight)
@@ -309,6 +311,7 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	}
 	set(&m.Source, c.Source)
 	set(&m.SourceApplied, c.SourceApplied)
+	set(&m.Peer, c.Peer)
 	m.SourceApplied = m.SourceApplied && m.Source != ""
 	s.Members[slices.Index(s.Members, before)] = m
 	return m != before, nil
@@ -453,6 +456,9 @@ func (c NodeChange) settings() string {
 	}
 	if c.SourceApplied != nil {
 		said = append(said, fmt.Sprintf("source-applied %t", *c.SourceApplied))
+	}
+	if c.Peer != nil {
+		said = append(said, "peer "+*c.Peer)
 	}
 	return strings.Join(said, ", ")
 }

@@ -127,9 +127,18 @@ type RejectedError struct {
 // Error returns who refuses, and the sentence.
 func (e *RejectedError) Error() string {
 	if e.By == "" {
-		return e.Text
+		return e.Sentence()
 	}
-	return fmt.Sprintf("node %q refuses the connection: %s", e.By, e.Text)
+	return fmt.Sprintf("node %q refuses the connection: %s", e.By, e.Sentence())
+}
+
+// Sentence is Text without the recovery that it may name at its end, for nodes.
+func (e *RejectedError) Sentence() string {
+	if _, ok := cluster.ParseRecoveryOrder(e.Text); ok {
+		sentence, _, _ := strings.Cut(e.Text, " {")
+		return sentence
+	}
+	return e.Text
 }
 
 func reject(c Code, format string, args ...any) *RejectedError {

@@ -23,6 +23,8 @@ type link struct {
 	statusDue atomic.Bool
 	// alive has room for one signal: the peer has just connected to us.
 	alive chan struct{}
+	// dialError is why the newest attempt has failed; nil = it has not.
+	dialError atomic.Pointer[string]
 
 	sent, sentBytes, dropped, connects, losses atomic.Uint64
 }
@@ -82,7 +84,9 @@ func (l *link) run(ctx context.Context) {
 
 // failed reports a failed attempt and returns how long to wait before the next.
 func (l *link) failed(s *dialState, err error) time.Duration {
-	if text := err.Error(); text != s.lastText {
+	text := err.Error()
+	l.dialError.Store(&text)
+	if text != s.lastText {
 		s.lastText = text
 		l.log.Warn("cannot connect to peer", "err", err)
 	}
@@ -156,6 +160,7 @@ func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 		_ = conn.Close()
 		lost <- err
 	}()
+	l.dialError.Store(nil)
 	l.connects.Add(1)
 	l.q.start()
 	l.log.Info("connected to peer", "protocol", version)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -13,6 +14,17 @@ func (t *Transport) peer(id cluster.NodeID) *peer { return t.allPeers()[id] }
 
 // allPeers returns the peers as they are now. The map is never changed.
 func (t *Transport) allPeers() map[cluster.NodeID]*peer { return *t.peers.Load() }
+
+// DialError says why the newest attempt to connect to a peer has failed; "" = it has not,
+// or there was none.
+func (t *Transport) DialError(id cluster.NodeID) string {
+	if p := t.peer(id); p != nil {
+		if text := p.links[classControl-1].dialError.Load(); text != nil {
+			return strings.TrimPrefix(strings.TrimPrefix(*text, "dial peer at "+p.Addr+": "), "dial peer: ")
+		}
+	}
+	return ""
+}
 
 func (t *Transport) newPeer(c Peer) *peer {
 	p := &peer{Peer: c, stop: func() {}}

@@ -113,3 +113,26 @@ func TestWhoRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestDialError: why a peer cannot be reached is there until it can be.
+func TestDialError(t *testing.T) {
+	nobody := newNode(t, nodeA, nodeB)
+	fail := func(n *node) {
+		_, _, err := n.connect(t.Context(), nobody.peer(nodeB).Peer, classControl)
+		if err == nil {
+			t.Fatal("somebody is there")
+		}
+		n.peer(nodeB).links[classControl-1].failed(&dialState{}, err)
+	}
+	if text := nobody.DialError(nodeB); text != "" {
+		t.Errorf("before it has dialled: %s", text)
+	}
+	fail(nobody)
+	if text := nobody.DialError(nodeB); text != "connection refused" {
+		t.Errorf("it is said: %s", text)
+	}
+	a, _ := pair(t, func(a, _ *node) { fail(a) })
+	if text := a.DialError(nodeB); text != "" {
+		t.Errorf("while it is connected: %s", text)
+	}
+}

@@ -22,3 +22,18 @@ func TestLeftBehindIsTold(t *testing.T) {
 		t.Error("a has heard of it")
 	}
 }
+
+// TestSentence: what names the recovery for nodes is in no text for people.
+func TestSentence(t *testing.T) {
+	r := cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c"}
+	for text, want := range map[string]string{
+		"node a is out" + r.Suffix():                     "node a is out",
+		"node a is to be rebuilt" + r.Suffix() + ": 7/0": "node a is to be rebuilt",
+		"node a wants {":                                 "node a wants {",
+	} {
+		err := &RejectedError{Code: CodeRecovered, Text: text, By: "c"}
+		if err.Sentence() != want || err.Error() != `node "c" refuses the connection: `+want {
+			t.Errorf("%q: %s", text, err)
+		}
+	}
+}

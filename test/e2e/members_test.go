@@ -23,8 +23,42 @@ func TestMembersGrow(t *testing.T) {
 	f.scenario(t, "Remove", f.removeNodes)
 }
 
-// grow makes a node and starts its agent, which waits; and then adds it.
-func (f *fixture) grow(t *testing.T, ctx context.Context, kind cluster.Kind) int {
+// TestMembersWrongAddress: a node is added under an address that is not its own. Both
+// sides say so, and it is corrected by a command.
+func TestMembersWrongAddress(t *testing.T) {
+	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f.scenario(t, "Corrected", f.addWronglyAddressed)
+}
+
+func (f *fixture) addWronglyAddressed(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	const wrong = "127.0.0.1:1"
+	d := f.waiting(t, ctx, cluster.KindFull)
+	f.must(t, ctx, primary, "node", "add", f.Name(d), "--peer", wrong)
+	set := "node set " + f.Name(d) + " --peer " + f.PeerAddr(d)
+	for i, want := range map[int]string{
+		primary: f.Name(d) + ": " + f.Name(primary) + " cannot reach it at " + wrong + " (connection refused); it says that it listens on " + f.PeerAddr(d) + ": \"quorate " + set,
+		d:       "the other nodes look for this node at " + wrong + ", and it listens on " + f.PeerAddr(d),
+	} {
+		if err := devcluster.Poll(ctx, f.Name(i)+" says that the address is wrong", func(ctx context.Context) (bool, string, error) {
+			out, _ := f.quorate(t, ctx, i, "status") // it knows of no primary
+			return strings.Contains(out, want) && strings.Contains(out, set), out, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := f.must(t, ctx, primary, "node", "list"); !strings.Contains(out, wrong) || strings.Contains(out, f.PeerAddr(d)) {
+		t.Errorf("node list: %s", out)
+	}
+	f.refused(t, ctx, primary, []int{2}, "is not the host:port", "node", "set", f.Name(d), "--peer", "7400")
+	f.must(t, ctx, primary, strings.Fields(set)...)
+	f.awaitMember(t, ctx, f.Name(d), cluster.KindFull)
+	f.refused(t, ctx, primary, []int{2}, "has a vote: only a node without one gets another address", "node", "set", f.Name(d), "--peer", wrong)
+	f.check(t, ctx)
+}
+
+// waiting makes a node and starts its agent, which waits to be added.
+func (f *fixture) waiting(t *testing.T, ctx context.Context, kind cluster.Kind) int {
 	t.Helper()
 	i, err := f.Grow(kind)
 	if err != nil {
@@ -38,6 +72,13 @@ func (f *fixture) grow(t *testing.T, ctx context.Context, kind cluster.Kind) int
 	}); err != nil {
 		t.Fatal(err)
 	}
+	return i
+}
+
+// grow makes a node and starts its agent, and then adds it.
+func (f *fixture) grow(t *testing.T, ctx context.Context, kind cluster.Kind) int {
+	t.Helper()
+	i := f.waiting(t, ctx, kind)
 	f.must(t, ctx, f.runningBut(t, i), "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--kind", string(kind))
 	began := time.Now()
 	f.joining = func() {
