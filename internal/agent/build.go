@@ -74,7 +74,7 @@ func (a *Agent) buildFeed() (err error) {
 			changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
 			executed: a.executed, durable: a.durable, open: a.openEvents, logger: a.logger,
 		},
-		WrapPayloads: true, Logger: a.logger,
+		Workers: a.applierWorkers, WrapPayloads: true, Logger: a.logger,
 	})
 	return err
 }

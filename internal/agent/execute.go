@@ -279,6 +279,20 @@ func (a *Agent) replicate(ctx context.Context) error {
 	return nil
 }
 
+// applierWorkers returns how many transactions mysqld's applier has workers for; 0 = that
+// is not known. Who changes it meanwhile has a slower applier until replication starts anew.
+func (a *Agent) applierWorkers(ctx context.Context) int {
+	workers := 0
+	admin, err := a.admin()
+	if err == nil {
+		workers, err = admin.ReplicaWorkers(ctx)
+	}
+	if err != nil {
+		a.logger.Warn("how many transactions the applier may be sent at a time is not known", "error", err)
+	}
+	return workers
+}
+
 // catchUp waits until mysqld has everything that is committed, then stops its
 // replication.
 func (a *Agent) catchUp(ctx context.Context) error {

@@ -146,6 +146,13 @@ func (a *Admin) GTIDExecuted(ctx context.Context) (string, error) {
 	return oneLine(s), err
 }
 
+// ReplicaWorkers returns how many transactions an applier that starts now applies at the
+// same time.
+func (a *Admin) ReplicaWorkers(ctx context.Context) (n int, err error) {
+	err = a.query1(ctx, "replica_parallel_workers", "SELECT GREATEST(@@GLOBAL.replica_parallel_workers, 1)", nil, &n)
+	return n, err
+}
+
 // ServerUUID returns @@server_uuid.
 func (a *Admin) ServerUUID(ctx context.Context) (string, error) {
 	var s string

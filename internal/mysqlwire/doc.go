@@ -54,8 +54,10 @@
 //
 // Run owns the accept loop and one goroutine per connection, at most
 // connectionsMax; a dump has two more, one that waits for the log and one that
-// sees the replica leave. All end before Run returns. The log is sent as it
-// is: whole committed transactions in log order (I4, the cursor's duty). At
+// sees the replica leave. All end before Run returns. The log's transactions are
+// sent whole, committed, in log order (I4, the cursor's duty), and as they are but
+// for two things: most are wrapped (binlog.WrapPayload), and as many may be applied
+// at the same time as the replica has workers (binlog.LimitParallel). At
 // each boundary (epoch, rotation) the feed sends an artificial ROTATE to a new
 // name and the FORMAT_DESCRIPTION, which restarts the logical clock. It counts
 // the position as the replica does, 4 plus the lengths of all events since the

@@ -102,12 +102,15 @@ type FeedConfig struct {
 	// source's: best its own.
 	ServerVersion func() string
 	Source        Source
-	Logger        *slog.Logger
+	// Workers returns how many transactions the replica that asks for a dump applies at
+	// the same time; 0, or no function = that is not known, and nothing is limited.
+	Workers func(context.Context) int
+	Logger  *slog.Logger
 	// WrapPayloads sends the events of a transaction as one uncompressed
 	// TRANSACTION_PAYLOAD event: two packets instead of five or more.
 	WrapPayloads bool
 	// Readers, if set, makes it a feed for downstream readers: User, Password,
-	// Source and WrapPayloads are then not used.
+	// Source, Workers and WrapPayloads are then not used.
 	Readers *ReadersConfig
 }
 

@@ -14,11 +14,16 @@ const feedUUID = "00000000-0000-0000-0000-0000000000fe"
 // startFeed runs a feed on a free loopback port.
 func startFeed(t *testing.T, source Source, version string, wrap bool) *Feed {
 	t.Helper()
+	return startLimitedFeed(t, source, version, wrap, nil)
+}
+
+func startLimitedFeed(t *testing.T, source Source, version string, wrap bool, workers func(context.Context) int) *Feed {
+	t.Helper()
 	feed, err := NewFeed(FeedConfig{
 		Listen: "127.0.0.1:0", User: "feed", Password: "feed's secret", ServerID: 4000000002,
 		ServerUUID:    func() string { return feedUUID },
 		ServerVersion: func() string { return version },
-		Source:        source, Logger: testLogger(), WrapPayloads: wrap,
+		Source:        source, Workers: workers, Logger: testLogger(), WrapPayloads: wrap,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +103,9 @@ func TestFeedServesMysqld(t *testing.T) {
 			for _, b := range c.received()[:recorded] {
 				log.appendBatch(b)
 			}
-			feed := startFeed(t, log, source.text(t, "SELECT @@version"), wrap)
+			// With wrap it may apply two at a time, and has more workers.
+			workers := func(context.Context) int { return map[bool]int{true: 2}[wrap] }
+			feed := startLimitedFeed(t, log, source.text(t, "SELECT @@version"), wrap, workers)
 			// The same server id as the source's: a restarted primary gets its
 			// own transactions back.
 			replica := startMysqld(t, 1, replicaOptions()...)

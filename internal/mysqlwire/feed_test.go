@@ -309,6 +309,51 @@ func TestFeedStreamsStages(t *testing.T) {
 	}
 }
 
+// TestFeedLimitsParallel: a replica applies no more at a time than it has workers, whatever
+// carries the transaction; all else is as the log has it.
+func TestFeedLimitsParallel(t *testing.T) {
+	var closed atomic.Int32
+	w := binlogtest.New("q.000001")
+	w.Next = 1000
+	format := w.FormatDescription(1)
+	log := newTestLog(Piece{FormatDescription: format})
+	var plain [][]byte
+	rows := func() [][]byte { // which depend on nothing
+		events := w.Rows(10)
+		binary.LittleEndian.PutUint64(events[0][binlog.HeaderBytes+26:], 0)
+		binlog.PutChecksum(events[0])
+		return events
+	}
+	for range 3 {
+		staged, events := rows(), rows()
+		log.append(stagedPiece(&closed, staged...))
+		log.append(Piece{Events: binlogtest.Join(events...)})
+		plain = append(append(plain, staged...), events...)
+	}
+	for _, workers := range []int{0, 1, 7} {
+		feed := startLimitedFeed(t, log, "9.7.4", false, func(context.Context) int { return workers })
+		r := dialFeed(t, feed).login().dump("a", 0, 0)
+		r.expectBoundary(format)
+		for _, want := range plain {
+			event, err := r.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if binlog.Event(want).Type() != binlog.TypeGTID {
+				if !bytes.Equal(event, want) {
+					t.Fatalf("%d workers: got %x, want %x", workers, event, want)
+				}
+				continue
+			}
+			info, err := binlog.ParseGTID(event)
+			atATime := info.SequenceNumber - info.LastCommitted
+			if err != nil || workers == 0 && info.LastCommitted != 0 || workers > 0 && atATime != int64(workers) {
+				t.Fatalf("%d workers: %+v, %v", workers, info, err)
+			}
+		}
+	}
+}
+
 // A damaged stage ends the connection before the damaged event is whole.
 func TestFeedRefusesADamagedStage(t *testing.T) {
 	w := binlogtest.New("q.000001")

@@ -97,8 +97,12 @@ func (s *feedSession) start(ctx context.Context, request dumpRequest) (Cursor, p
 	if s.reader != nil {
 		return s.startReader(ctx, request)
 	}
+	out := s.newDumpWriter(request.flags&flagHeartbeatV2 != 0)
+	if s.feed.cfg.Workers != nil {
+		out.workers = s.feed.cfg.Workers(ctx)
+	}
 	cursor, err := s.feed.cfg.Source.Start(ctx, request.exclude)
-	return cursor, s.newDumpWriter(request.flags&flagHeartbeatV2 != 0), err
+	return cursor, out, err
 }
 
 // pieceWriter writes a dump.
@@ -183,9 +187,13 @@ type dumpWriter struct {
 	serverID uint32
 	// v2 asks for heartbeats of version 2.
 	v2, wrap bool
+	// workers is how many transactions the replica applies at the same time; 0 = as many as
+	// the events allow.
+	workers  int
 	sequence uint8
 	buf      []byte
-	scratch  []byte
+	// scratch is of a wrapped transaction, gtid of a GTID event.
+	scratch, gtid []byte
 	// file and offset are where the replica believes it is: the name of the
 	// last ROTATE, and 4 plus the lengths of the events since.
 	file   string
@@ -251,11 +259,23 @@ func (w *dumpWriter) events(raw []byte) error {
 			return fmt.Errorf("read log: %w", err)
 		}
 		w.offset += uint64(len(event))
+		if event.Type() == binlog.TypeGTID {
+			event = w.limited(event)
+		}
 		if err := w.event(event); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// limited returns a GTID event as the replica is to have it: as long as it is.
+func (w *dumpWriter) limited(event binlog.Event) binlog.Event {
+	limited := binlog.LimitParallel(w.gtid, event, w.workers)
+	if &limited[0] != &event[0] {
+		w.gtid = limited
+	}
+	return limited
 }
 
 // wrapped sends each transaction as two events where that is possible.
@@ -321,6 +341,16 @@ func (w *dumpWriter) stagedEvents(stage StageEvents) error {
 // checksum is verified before its last bytes leave: a replica takes no event
 // whose packet is cut short.
 func (w *dumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
+	if n := int(head.Length()); head.Type() == binlog.TypeGTID && n <= in.Size() {
+		whole, err := in.Peek(n)
+		if err != nil {
+			return readFailed(err)
+		}
+		if limited := w.limited(whole); &limited[0] != &whole[0] {
+			_, _ = in.Discard(n) // what was peeked is there
+			return w.event(limited)
+		}
+	}
 	w.stats.events.Add(1)
 	w.stats.bytes.Add(uint64(head.Length()))
 	checksum := binlog.NewChecksum(head)
