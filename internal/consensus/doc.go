@@ -23,6 +23,12 @@
 // log on disk: raft hands them out from min(commit, own stable index), so ACK
 // and feed never run ahead of this node's own disk.
 //
+// # Who learns of a commit, and when
+//
+// Followers learn a commit index with the next append, or from a notice that they
+// do not answer: 5 ms after the commit, or at once where somebody may wait
+// (notices.go). One commit takes four messages in a group of three.
+//
 // # Who stands for election first
 //
 // Raft draws its timeouts alone. Loggers and nodes of weight 0 miss some of its

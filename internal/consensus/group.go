@@ -160,6 +160,8 @@ type Group struct {
 
 	// acks holds back what is committed and may not be acknowledged.
 	acks acks
+	// notices tell followers of commits.
+	notices notices
 
 	// voteAfter is when a restarted node may vote again (I5).
 	voteAfter time.Duration
@@ -193,6 +195,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		fed:       map[uint64]bool{},
 	}
 	g.lease.end()
+	g.notices.end()
 	g.committed.setState(point)
 	g.acks = newAcks(point.State)
 	if !cfg.Fresh {
@@ -283,6 +286,7 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	}
 	g.heard(m)
 	g.mustHave(m)
+	g.noteStep(m)
 	promised := g.promised(m)
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.
@@ -522,6 +526,7 @@ func (g *Group) observe() {
 		g.endAcks()
 		clear(g.fed)
 		g.lease.end()
+		g.notices.end()
 		g.barriers = nil
 	}
 	if now.Leader != 0 {
@@ -539,6 +544,8 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 		return
 	}
 	g.transferredTerm, g.lease.until = g.role.Term, clocks{}
+	g.waitedFor(g.last)
+	g.notices.asked[uint64(id)] = true
 	g.storage.send(func() { g.rn.TransferLeader(uint64(id)) })
 	g.observe()
 }
@@ -588,7 +595,10 @@ func (g *Group) campaign() {
 }
 
 // Unreachable tells raft that messages to a peer were dropped.
-func (g *Group) Unreachable(id cluster.NodeID) { g.rn.ReportUnreachable(uint64(id)) }
+func (g *Group) Unreachable(id cluster.NodeID) {
+	g.notices.lost(uint64(id))
+	g.rn.ReportUnreachable(uint64(id))
+}
 
 const (
 	contextLease   = 'L'
@@ -655,10 +665,12 @@ func (g *Group) Ready() (out Output, ok bool) {
 			case raft.LocalApplyThread:
 				g.apply(m)
 			default:
-				g.stamp(m)
-				if !g.leavesToSource(m) {
-					g.out.Send = append(g.out.Send, m)
+				if isNotice(m) || g.leavesToSource(m) || g.saysCommitOnly(m) {
+					continue
 				}
+				g.stamp(m)
+				g.noteSent(m)
+				g.out.Send = append(g.out.Send, m)
 			}
 		}
 		for _, rs := range rd.ReadStates {
@@ -667,6 +679,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 		ok = true
 	}
 	g.observe()
+	g.tellCommits()
 	g.out.Acknowledge = g.acknowledge()
 	out, g.out = g.out, Output{}
 	acks := out.Acknowledge > 0 || len(out.AckEvents) > 0
@@ -677,12 +690,15 @@ func (g *Group) Ready() (out Output, ok bool) {
 func (g *Group) apply(m *pb.Message) {
 	knew := g.knowsCommitted()
 	for _, e := range m.GetEntries() {
+		before := g.committed.Mark().Transactions
 		if e.GetType() != pb.EntryNormal {
 			g.applyMembers(e)
-			continue
+		} else {
+			g.stateCommitted(g.committed.apply(e.GetIndex(), e.GetTerm(), e.GetData()))
 		}
-		data := e.GetData()
-		g.stateCommitted(g.committed.apply(e.GetIndex(), e.GetTerm(), data))
+		if g.committed.Mark().Transactions == before { // an epoch, a change: what nodes wait for
+			g.waitedFor(e.GetIndex())
+		}
 	}
 	g.out.Committed = true
 	for _, r := range m.GetResponses() {

@@ -37,6 +37,8 @@ type world struct {
 	mute map[uint64]bool
 	// appends counts the append messages to each node that a network carried.
 	appends map[uint64]int
+	// carries sees each message that a network carries, and may lose it: false. nil = none.
+	carries func(*pb.Message) bool
 }
 
 type member struct {
@@ -110,10 +112,21 @@ func (w *world) start(id uint64, fresh bool) {
 
 func (w *world) node(id uint64) *member { return w.nodes[id-1] }
 
-// settle runs everything that is ready until nothing is.
+// settle runs everything that is ready until nothing is, notices included.
 func (w *world) settle() {
-	for w.turn() {
+	for w.turn() || w.notify() {
 	}
+}
+
+// notify has the timers of notices run out. busy: there was one.
+func (w *world) notify() (busy bool) {
+	for _, m := range w.nodes {
+		if at := m.g.NoticeAt(); at != 0 {
+			m.g.Notify(at)
+			busy = true
+		}
+	}
+	return busy
 }
 
 // turn is one turn of each node's loop. busy: one had something to do.
@@ -166,6 +179,9 @@ func (w *world) send(msgs []*pb.Message) {
 			continue
 		}
 		if !local && w.mute[from] && msg.GetType() == pb.MsgAppResp {
+			continue
+		}
+		if !local && w.carries != nil && !w.carries(msg) {
 			continue
 		}
 		if !local && msg.GetType() == pb.MsgApp {

@@ -328,6 +328,8 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 	}()
 	ticker := time.NewTicker(n.cfg.Heartbeat / ticksPerHeartbeat)
 	defer ticker.Stop()
+	notice := noticeTimer{timer: time.NewTimer(0)}
+	defer notice.timer.Stop()
 	for {
 		proposals := n.proposals
 		if n.group.Blocked() {
@@ -350,6 +352,9 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 			n.stepAll(rs)
 		case data := <-proposals:
 			n.propose(data)
+		case <-notice.timer.C:
+			notice.at = 0
+			n.group.Notify(BootTime())
 		case <-n.cfg.Log.Arrived():
 			n.group.SendMore()
 		case f := <-n.control:
@@ -358,7 +363,24 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 		if err := n.drainReady(ctx); err != nil {
 			return err
 		}
+		notice.set(n.group.NoticeAt())
 	}
+}
+
+// noticeTimer wakes the loop for Group.Notify. Most notices are not needed by the time
+// that they are due, and a timer that is set anew may cost a system call: so it is left to
+// run out, and then set for what is due next.
+type noticeTimer struct {
+	timer *time.Timer
+	at    time.Duration // boot time; 0 = it does not run
+}
+
+func (t *noticeTimer) set(due time.Duration) {
+	if due == 0 || t.at != 0 && t.at <= due {
+		return
+	}
+	t.at = due
+	t.timer.Reset(due - BootTime())
 }
 
 // checkDisk reports a leader's log that does not answer: followers still append

@@ -34,6 +34,8 @@ type loop struct {
 	// What waits for the loop, and what is called when there is room for
 	// proposals.
 	ticked    bool
+	notified  bool          // the timer of Group.Notify ran out
+	noticeAt  time.Duration // when it does; 0 = it does not run
 	messages  []*pb.Message
 	responses [][]*pb.Message
 	proposals [][]byte
@@ -121,6 +123,9 @@ func (l *loop) turn() {
 	if l.ticked {
 		ready = append(ready, l.takeTick)
 	}
+	if l.notified {
+		ready = append(ready, l.takeNotice)
+	}
 	if len(l.messages) > 0 {
 		ready = append(ready, l.takeMessages)
 	}
@@ -138,6 +143,7 @@ func (l *loop) turn() {
 	}
 	ready[l.a.n.rng.IntN(len(ready))]()
 	l.drain()
+	l.setNotice(l.a.group.NoticeAt())
 	if len(ready) > 1 || len(l.messages)+len(l.responses)+len(l.controls) > 0 ||
 		len(l.proposals) > 0 && !l.a.group.Blocked() {
 		l.wake()
@@ -148,6 +154,25 @@ func (l *loop) takeTick() {
 	l.ticked = false
 	l.a.group.Tick(l.a.n.now())
 	l.checkDisk()
+}
+
+func (l *loop) takeNotice() {
+	l.notified, l.noticeAt = false, 0
+	l.a.group.Notify(l.a.n.now())
+}
+
+// setNotice is consensus.noticeTimer's set.
+func (l *loop) setNotice(due time.Duration) {
+	if due == 0 || l.noticeAt != 0 && l.noticeAt <= due {
+		return
+	}
+	l.noticeAt = due
+	l.a.life.after(l.a.n.globally(max(0, due-l.a.n.now())), func() {
+		if l.noticeAt == due { // it was not set anew
+			l.notified = true
+			l.wake()
+		}
+	})
 }
 
 // checkDisk reports a leader's log that does not answer.

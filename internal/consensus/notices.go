@@ -1,0 +1,155 @@
+package consensus
+
+import (
+	"bytes"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+)
+
+// noticeAfter is how long a follower may lack a commit index that it could use. It is
+// longer than the time from a commit to the next append while one client writes, and
+// short beside everything that a replica does then.
+const noticeAfter = 5 * time.Millisecond
+
+// noticeContext in a heartbeat says that it is a notice: it tells a commit index and wants
+// no answer. Raft's rounds count from 1, so it never sends that. An agent of an older
+// version takes it for a heartbeat and answers; the answer is to a round that there never
+// was.
+var noticeContext = [raftContextBytes]byte{}
+
+// notices is what a leader knows of who knows of its commits. It is of one term.
+//
+// At each commit raft sends every follower an append message without entries, which is
+// answered: half of all messages of a commit. While something is written, the next append
+// brings the index as well. So these are left out (saysCommitOnly). A follower that still
+// lacks an index noticeAfter later gets a notice, or at once where somebody may wait.
+// Nobody's ACK depends on it: that is the leader's.
+type notices struct {
+	// told is the newest commit index that was sent to a peer; since is since when it
+	// could use a newer one.
+	told  map[uint64]uint64
+	since map[uint64]time.Duration
+	// urgent is the commit index up to which somebody may wait.
+	urgent uint64
+	// asked are the peers to whom raft's append without entries is, in this turn, the
+	// question what they have: it finds lost messages.
+	asked map[uint64]bool
+	// due is when the next notice is; 0 = none. stale: look again.
+	due   time.Duration
+	stale bool
+}
+
+func (n *notices) end() {
+	*n = notices{told: map[uint64]uint64{}, since: map[uint64]time.Duration{}, asked: map[uint64]bool{}}
+}
+
+// NoticeAt is when Notify is due; 0 = not.
+func (g *Group) NoticeAt() time.Duration { return g.notices.due }
+
+// Notify has the next Ready tell the followers of commits that they lack for too long.
+func (g *Group) Notify(now time.Duration) { g.now, g.notices.stale = now, true }
+
+// isNotice tells whether m is a notice, or the answer to one.
+func isNotice(m *pb.Message) bool {
+	t := m.GetType()
+	return (t == pb.MsgHeartbeat || t == pb.MsgHeartbeatResp) && bytes.Equal(m.GetContext(), noticeContext[:])
+}
+
+// noteStep notes what a message to this leader means for notices.
+func (g *Group) noteStep(m *pb.Message) {
+	n := &g.notices
+	if !g.role.Leading {
+		return
+	}
+	switch m.GetType() {
+	case pb.MsgHeartbeatResp:
+		n.asked[m.GetFrom()] = true // raft asks whoever may lack something, and learns by the answer
+	case pb.MsgAppResp:
+		n.stale = true
+		if m.GetReject() {
+			n.lost(m.GetFrom())
+		}
+	case pb.MsgReadIndex:
+		g.waitedFor(g.rn.BasicStatus().GetCommit()) // it is the answer
+	}
+}
+
+// lost notes that messages to a peer may not have arrived.
+func (n *notices) lost(peer uint64) { delete(n.told, peer) }
+
+// waitedFor notes that somebody waits to learn that an index is committed.
+func (g *Group) waitedFor(index uint64) {
+	g.notices.urgent, g.notices.stale = max(g.notices.urgent, index), true
+}
+
+// saysCommitOnly tells whether m can do nothing at the peer but bring a commit index.
+// Not so while raft looks for where the peer's log ends: then it waits for the answer. And
+// while the members change all of them go: the last one reaches who is removed by it.
+func (g *Group) saysCommitOnly(m *pb.Message) (only bool) {
+	to := m.GetTo()
+	if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 || !g.role.Leading || g.notices.asked[to] ||
+		g.membersTerm == g.role.Term || g.committed.joint() {
+		return false
+	}
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		only = only || id == to && p.State == tracker.StateReplicate
+	})
+	g.notices.stale = true
+	return only
+}
+
+// noteSent notes which commit index a message brings: of an append no more than what the
+// peer has with it.
+func (g *Group) noteSent(m *pb.Message) {
+	if !g.role.Leading {
+		return
+	}
+	n, to, commit := &g.notices, m.GetTo(), m.GetCommit()
+	switch m.GetType() {
+	case pb.MsgApp:
+		commit = min(commit, m.GetIndex()+uint64(len(m.GetEntries())))
+	case pb.MsgHeartbeat:
+	default:
+		return
+	}
+	if commit > n.told[to] {
+		n.told[to], n.stale = commit, true
+	}
+}
+
+// tellCommits sends the notices that are due.
+func (g *Group) tellCommits() {
+	n := &g.notices
+	clear(n.asked)
+	if !n.stale || !g.role.Leading {
+		return
+	}
+	n.stale, n.due = false, 0
+	commit := g.rn.BasicStatus().GetCommit()
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		usable := min(p.Match, commit) // it may have nothing behind that
+		if id == uint64(g.cfg.Self) || p.State != tracker.StateReplicate || usable <= n.told[id] || g.isFed(id) {
+			delete(n.since, id)
+			return
+		}
+		if _, ok := n.since[id]; !ok {
+			n.since[id] = g.now
+		}
+		due := n.since[id] + noticeAfter
+		if g.now < due && n.told[id] >= n.urgent {
+			if n.due == 0 || due < n.due {
+				n.due = due
+			}
+			return
+		}
+		delete(n.since, id)
+		n.told[id] = usable
+		g.out.Send = append(g.out.Send, &pb.Message{
+			Type: pb.MsgHeartbeat.Enum(), To: &id, From: new(uint64(g.cfg.Self)), Term: new(g.role.Term),
+			Commit: &usable, Context: noticeContext[:],
+		})
+	})
+}
