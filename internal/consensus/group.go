@@ -162,6 +162,7 @@ type Group struct {
 	acks acks
 	// notices tell followers of commits.
 	notices notices
+	stored  storedState
 
 	// voteAfter is when a restarted node may vote again (I5).
 	voteAfter time.Duration
@@ -192,6 +193,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		last:      cfg.Log.LastIndex(),
 		heardAt:   map[cluster.NodeID]time.Duration{},
 		asked:     map[uint64]uint64{},
+		stored:    storedState{HardState: cfg.Log.HardState()},
 		fed:       map[uint64]bool{},
 	}
 	g.lease.end()
@@ -244,6 +246,7 @@ func (g *Group) Tick(now time.Duration) {
 	g.observe()
 	g.tickAcks()
 	g.tickJoint()
+	g.tickStored()
 	if g.campaignAt != 0 && now >= g.campaignAt {
 		g.campaignAt = 0
 		if g.role.Leader == 0 {
@@ -661,7 +664,9 @@ func (g *Group) Ready() (out Output, ok bool) {
 				if es := m.GetEntries(); len(es) > 0 {
 					g.last = es[len(es)-1].GetIndex()
 				}
-				g.out.Append = append(g.out.Append, m)
+				if g.mustStore(m) {
+					g.out.Append = append(g.out.Append, m)
+				}
 			case raft.LocalApplyThread:
 				g.apply(m)
 			default:
@@ -680,10 +685,11 @@ func (g *Group) Ready() (out Output, ok bool) {
 	}
 	g.observe()
 	g.tellCommits()
+	g.storeCommit()
 	g.out.Acknowledge = g.acknowledge()
 	out, g.out = g.out, Output{}
 	acks := out.Acknowledge > 0 || len(out.AckEvents) > 0
-	return out, ok || acks || out.Role != nil || len(out.Refused) > 0 || len(out.Send) > 0 || len(out.Wanted) > 0
+	return out, ok || acks || out.Role != nil || len(out.Refused) > 0 || len(out.Send) > 0 || len(out.Append) > 0 || len(out.Wanted) > 0
 }
 
 // apply runs the commit check over committed entries and tells raft so.
@@ -698,6 +704,7 @@ func (g *Group) apply(m *pb.Message) {
 		}
 		if g.committed.Mark().Transactions == before { // an epoch, a change: what nodes wait for
 			g.waitedFor(e.GetIndex())
+			g.stored.due = true
 		}
 	}
 	g.out.Committed = true

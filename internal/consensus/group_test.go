@@ -39,6 +39,9 @@ type world struct {
 	appends map[uint64]int
 	// carries sees each message that a network carries, and may lose it: false. nil = none.
 	carries func(*pb.Message) bool
+	// stores sees what a node's log is given, and delays may keep it. nil = none.
+	stores func(id uint64, m *pb.Message)
+	delays func(id uint64, m *pb.Message) bool
 }
 
 type member struct {
@@ -154,12 +157,13 @@ func (w *world) carryOut(m *member, out Output) {
 	m.sent, m.answered = m.sent+len(out.Send), append(m.answered, out.Barriers...)
 	w.send(out.Send)
 	for _, a := range out.Append {
-		for _, run := range AppendRuns([]*pb.Message{a}) {
-			if err := m.log.Append(run.Entries, run.HardState); err != nil {
-				w.t.Fatal(err)
-			}
+		id := uint64(m.g.cfg.Self)
+		if w.stores != nil {
+			w.stores(id, a)
 		}
-		w.send(a.GetResponses())
+		if w.delays == nil || !w.delays(id, a) {
+			w.store(m, a)
+		}
 	}
 	for _, r := range out.Refused {
 		m.refused = append(m.refused, r.Err.Error())
@@ -169,6 +173,16 @@ func (w *world) carryOut(m *member, out Output) {
 	}
 	m.outcomes = append(m.outcomes, out.States...)
 	m.takeAcks(out)
+}
+
+// store is a write of a node's log, and its answers.
+func (w *world) store(m *member, a *pb.Message) {
+	for _, run := range AppendRuns([]*pb.Message{a}) {
+		if err := m.log.Append(run.Entries, run.HardState); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.send(a.GetResponses())
 }
 
 func (w *world) send(msgs []*pb.Message) {

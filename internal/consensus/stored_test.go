@@ -1,0 +1,73 @@
+package consensus
+
+import (
+	"testing"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// TestCommitIsNoWrite: a commit wakes the append goroutine of no node. The log learns of
+// the commit index with the next entries, or within a heartbeat interval.
+func TestCommitIsNoWrite(t *testing.T) {
+	w := newWriting(t)
+	appends := map[uint64][]*pb.Message{}
+	w.stores = func(id uint64, m *pb.Message) { appends[id] = append(appends[id], m) }
+	for range 3 {
+		clear(appends)
+		w.commit()
+		for id := uint64(1); id <= 3; id++ {
+			if len(appends[id]) != 1 || len(appends[id][0].GetEntries()) != 1 {
+				t.Fatalf("node %d writes %v for one commit", id, appends[id])
+			}
+		}
+	}
+	clear(appends)
+	w.notify()
+	for w.turn() {
+	}
+	if len(appends) != 0 {
+		t.Fatalf("a commit notice makes nodes write: %v", appends)
+	}
+	w.run(testHeartbeat * testTick)
+	for id := uint64(1); id <= 3; id++ {
+		if got := w.node(id).log.HardState().Commit; len(appends[id]) != 1 || got != w.committed(id) {
+			t.Errorf("node %d has stored commit index %d of %d, with %d writes", id, got, w.committed(id), len(appends[id]))
+		}
+	}
+	clear(appends)
+	w.run(time.Second)
+	if len(appends) != 0 {
+		t.Errorf("an idle group writes: %v", appends)
+	}
+}
+
+// TestCommitBeforeOwnFsync: the others commit what this leader's disk is slow with, and
+// no message of a commit alone goes to its log. It hands the entries out all the same once
+// they are on its disk, by the answer of the message that brought them.
+func TestCommitBeforeOwnFsync(t *testing.T) {
+	w := newWriting(t)
+	var slow []*pb.Message
+	w.delays = func(id uint64, m *pb.Message) bool {
+		if id == 1 {
+			slow = append(slow, m)
+		}
+		return id == 1
+	}
+	before := w.committed(1)
+	for range 3 {
+		w.commit()
+	}
+	if len(slow) != 3 || w.committed(1) != before {
+		t.Fatalf("%d messages to the slow log, %d entries committed before they are on it", len(slow), w.committed(1)-before)
+	}
+	w.delays = nil
+	for _, m := range slow {
+		w.store(w.node(1), m)
+	}
+	for w.turn() {
+	}
+	if w.committed(1) != before+3 {
+		t.Errorf("%d of 3 entries committed", w.committed(1)-before)
+	}
+}
