@@ -254,8 +254,8 @@ func (a *Agent) commitEpoch(ctx context.Context, term uint64) error {
 		return fmt.Errorf("propose epoch %d: %w", term, err)
 	}
 	for {
-		mark, changed := a.node.Committed().Changed()
-		if mark.Epoch == term {
+		epoch, changed := a.node.Committed().EpochChanged()
+		if epoch == term {
 			a.work.Go(e.run)
 			return nil
 		}

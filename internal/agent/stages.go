@@ -175,16 +175,12 @@ func (a *Agent) onWanted(w consensus.Wanted) { a.bulk.Want(w.Staged, w.From) }
 // naming entry stands in the log before the next epoch's first entry, so once
 // that is committed, earlier stages are in the log or abandoned.
 func (a *Agent) runStages(ctx context.Context) error {
-	epoch := uint64(0)
 	for {
-		mark, changed := a.node.Committed().Changed()
-		if mark.Epoch > epoch {
-			epoch = mark.Epoch
-			keep := func(id entry.StageID) bool { return id.Term >= epoch }
-			a.bulk.Forget(keep)
-			if err := a.log.DropStages(keep); err != nil {
-				a.logger.Warn("remove abandoned stages", "error", err)
-			}
+		epoch, changed := a.node.Committed().EpochChanged()
+		keep := func(id entry.StageID) bool { return id.Term >= epoch }
+		a.bulk.Forget(keep)
+		if err := a.log.DropStages(keep); err != nil {
+			a.logger.Warn("remove abandoned stages", "error", err)
 		}
 		select {
 		case <-changed:

@@ -35,8 +35,11 @@ type Committed struct {
 	mu      sync.Mutex
 	gtids   *gtid.Set
 	mark    Mark
-	known   bool // mark.Number is known: an epoch entry or any number was seen
-	changed chan struct{}
+	known   bool          // mark.Number is known: an epoch entry or any number was seen
+	changed chan struct{} // nil: nobody waits
+	// epochChanged is closed when an epoch newer than epoch is published.
+	epoch        uint64
+	epochChanged chan struct{}
 	// markTerm is the Raft term of the newest entry; 0 = none since the start.
 	markTerm uint64
 	// ended is where the epoch before the newest one ended.
@@ -47,7 +50,7 @@ type Committed struct {
 }
 
 func newCommitted(applied uint64, gtids *gtid.Set) *Committed {
-	return &Committed{gtids: gtids, mark: Mark{Index: applied}, changed: make(chan struct{}), stateChanged: make(chan struct{})}
+	return &Committed{gtids: gtids, mark: Mark{Index: applied}, epochChanged: make(chan struct{}), stateChanged: make(chan struct{})}
 }
 
 // Mark returns the newest mark.
@@ -76,7 +79,18 @@ func (c *Committed) Contains(s *gtid.Set) bool {
 func (c *Committed) Changed() (Mark, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
 	return c.mark, c.changed
+}
+
+// EpochChanged returns the newest epoch and a channel that is closed when there is a newer
+// one: transactions wake nobody who waits for that.
+func (c *Committed) EpochChanged() (epoch uint64, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch, c.epochChanged
 }
 
 // Read returns committed entries from index on (I4): at least one, and at most
@@ -220,6 +234,13 @@ func (c *Committed) addStaged(index uint64, h entry.Header, body []byte) {
 func (c *Committed) publish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.changed)
-	c.changed = make(chan struct{})
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+	if c.epoch != c.mark.Epoch {
+		c.epoch = c.mark.Epoch
+		close(c.epochChanged)
+		c.epochChanged = make(chan struct{})
+	}
 }

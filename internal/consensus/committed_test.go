@@ -124,3 +124,36 @@ func TestCommitCheckStartsInTheMiddle(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 }
+
+// TestTransactionsWakeNobodyWhoWaitsForAnEpoch: an epoch wakes all, a transaction those
+// that wait for any commit.
+func TestTransactionsWakeNobodyWhoWaitsForAnEpoch(t *testing.T) {
+	closed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	c := newCommitted(1, &gtid.Set{})
+	_, any := c.Changed()
+	_, epochs := c.EpochChanged()
+	c.apply(2, 1, epochEntry(1))
+	c.publish()
+	if !closed(any) || !closed(epochs) {
+		t.Fatalf("an epoch wakes those who wait for any commit: %t, for an epoch: %t", closed(any), closed(epochs))
+	}
+	_, any = c.Changed()
+	epoch, epochs := c.EpochChanged()
+	c.apply(3, 1, transactionsEntry(entry.Header{Term: 1, Number: 1, Count: 1}, 1))
+	c.publish()
+	if epoch != 1 || !closed(any) || closed(epochs) {
+		t.Fatalf("in epoch %d a transaction wakes those who wait for any commit: %t, for an epoch: %t", epoch, closed(any), closed(epochs))
+	}
+	c.apply(4, 1, transactionsEntry(entry.Header{Term: 1, Number: 2, Count: 1}, 2))
+	c.publish() // nobody waits
+	if m, later := c.Changed(); m.Index != 4 || closed(later) {
+		t.Fatalf("at %+v a later commit is said to be there: %t", m, closed(later))
+	}
+}
