@@ -445,6 +445,7 @@ func (n *Node) drainReady(ctx context.Context) error {
 			return nil
 		}
 		n.publishLease()
+		n.report(out) // ACKs before all else: they wait for nothing that follows
 		if len(out.Send) > 0 {
 			n.cfg.Send(out.Send)
 		}
@@ -455,10 +456,10 @@ func (n *Node) drainReady(ctx context.Context) error {
 				return nil
 			}
 		}
-		n.report(out)
 	}
 }
 
+// report tells what a turn has come to, the ACKs first of what is not needed for them.
 func (n *Node) report(out Output) {
 	if out.Role != nil {
 		n.role.Store(out.Role)
@@ -466,13 +467,14 @@ func (n *Node) report(out Output) {
 		n.cfg.OnRole(*out.Role)
 	}
 	if out.Committed {
-		mark := n.group.committed.Mark()
-		n.timings.committed(mark)
-		n.cfg.OnCommit(mark)
+		n.cfg.OnCommit(n.group.committed.Mark())
+	}
+	n.reportAcks(out)
+	if out.Committed {
+		n.timings.committed(n.group.committed.Mark())
 		n.reportStates(out.States)
 		n.group.committed.publish()
 	}
-	n.reportAcks(out)
 	for _, r := range out.Refused {
 		n.cfg.OnRefused(r)
 	}

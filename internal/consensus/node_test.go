@@ -3,7 +3,9 @@ package consensus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +37,7 @@ type nodes struct {
 	stall   chan uint64
 	full    chan error
 	dead    [4]atomic.Bool // by id: nothing comes or goes
+	trace   []string       // ACKs and commit notices, in the order in which nodes let them go
 }
 
 func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
@@ -64,7 +67,8 @@ func startNodesOn(t *testing.T, o seglog.Options, hooks ...vfs.Hook) *nodes {
 			Self: members[i].ID, Members: members, Heartbeat: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
 			Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler), Send: ns.send,
 			OnRole: func(RoleState) {}, OnCommit: func(Mark) {}, OnRefused: ns.refused,
-			OnFull: func(err error) { ns.full <- err },
+			OnAcknowledge: func(index uint64) { ns.note("ack of %d by %d", index, members[i].ID) },
+			OnFull:        func(err error) { ns.full <- err },
 			OnStalled: func(term uint64, _ time.Duration) {
 				select {
 				case ns.stall <- term:
@@ -90,8 +94,17 @@ func startNodesOn(t *testing.T, o seglog.Options, hooks ...vfs.Hook) *nodes {
 	return ns
 }
 
+func (ns *nodes) note(format string, args ...any) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.trace = append(ns.trace, fmt.Sprintf(format, args...))
+}
+
 func (ns *nodes) send(msgs []*pb.Message) {
 	for _, m := range msgs {
+		if isNotice(m) {
+			ns.note("notice of %d by %d", m.GetCommit(), m.GetFrom())
+		}
 		if ns.dead[m.GetTo()].Load() || ns.dead[m.GetFrom()].Load() {
 			continue
 		}
@@ -174,6 +187,31 @@ func TestNodeCommits(t *testing.T) {
 	}
 	if _, ok, err := l.ReadCommitted(l.Committed().Mark().Index+1, 1); ok || err != nil {
 		t.Fatalf("read beyond the commit index: %t %v", ok, err)
+	}
+}
+
+// TestAckComesFirst: before what else the same turn sends.
+func TestAckComesFirst(t *testing.T) {
+	ctx := testContext(t)
+	ns := startNodes(t)
+	l := ns.leader(ctx)
+	ns.open(ctx, l)
+	for _, n := range ns.all {
+		for m, changed := n.Committed().Changed(); m.Epoch == 0; m, changed = n.Committed().Changed() {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				t.Fatal("the epoch is not committed everywhere")
+			}
+		}
+	}
+	index := l.Committed().Mark().Index
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ack := slices.Index(ns.trace, fmt.Sprintf("ack of %d by %d", index, l.cfg.Self))
+	notice := slices.Index(ns.trace, fmt.Sprintf("notice of %d by %d", index, l.cfg.Self))
+	if ack < 0 || notice < 0 || notice < ack {
+		t.Errorf("the ACK of entry %d comes %d., its first notice %d. of %q", index, ack, notice, ns.trace)
 	}
 }
 

@@ -34,8 +34,9 @@
 // connection, the clock and three goroutines, which Run owns. The reader gives
 // every event to the machine; the proposer takes the whole transactions of the
 // one growing batch as soon as the reader has nothing more at hand, and keeps
-// taking one batch at a time; the third writes acknowledgements, several commits'
-// as one. While propose blocks, the batch grows to its limit, then the reader
+// taking one batch at a time. Ack writes an acknowledgement itself where the socket
+// takes it at once; the third goroutine writes the others, several commits' as one.
+// While propose blocks, the batch grows to its limit, then the reader
 // stops, then mysqld's dump thread: back-pressure, never a drop. Close ends it
 // all, and with it every position that waits: a new tap starts empty, so that no
 // position of one incarnation of mysqld can reach another.

@@ -9,12 +9,14 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/nowait"
 	"github.com/quorate/quorate/internal/tap"
 )
 
@@ -116,6 +118,15 @@ type Tap struct {
 	mu      sync.Mutex
 	machine *tap.Machine
 
+	// ackMu guards what writes ACKs: Ack, where the socket takes them at once, else the
+	// goroutine. unsent is what it did not take of the last one. broken: the reader or the
+	// proposer has ended, and nothing is acknowledged.
+	ackMu  sync.Mutex
+	raw    syscall.RawConn
+	packet []byte
+	unsent []byte
+	broken atomic.Bool
+
 	bytes, events, transactions, batches, acksSent, heartbeats atomic.Uint64
 }
 
@@ -172,7 +183,7 @@ func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) 
 
 func newTap(conn net.Conn, cfg TapConfig) *Tap {
 	return &Tap{
-		cfg: cfg, conn: conn,
+		cfg: cfg, conn: conn, raw: nowait.Raw(conn),
 		in:    newPacketReader(conn, streamBufferBytes, eventBytesMax),
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), acks: make(chan struct{}, 1),
 		machine: tap.New(tap.Config{
@@ -233,8 +244,14 @@ func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) erro
 	group, groupCtx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(groupCtx, t.Close)
 	defer stop()
-	group.Go(func() error { return t.readLoop(groupCtx) })
-	group.Go(func() error { return t.proposeLoop(groupCtx, propose) })
+	group.Go(func() error {
+		defer t.broken.Store(true)
+		return t.readLoop(groupCtx)
+	})
+	group.Go(func() error {
+		defer t.broken.Store(true)
+		return t.proposeLoop(groupCtx, propose)
+	})
 	group.Go(func() error { return t.ackLoop(groupCtx) })
 	err := group.Wait()
 	t.Close()
@@ -246,13 +263,19 @@ func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) erro
 }
 
 // Ack tells the tap that the batches up to number are committed. It never
-// blocks; the position goes out soon after, several calls' as one. After Close
-// it does nothing. It panics (I2) for a number that was never handed out.
+// blocks; the position goes out at once, or soon after, several calls' as one. After
+// Close it does nothing. It panics (I2) for a number that was never handed out.
 func (t *Tap) Ack(number uint64) {
+	t.committed(number)
+	if !t.ackNow() {
+		signal(t.acks)
+	}
+}
+
+func (t *Tap) committed(number uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.machine.Committed(number)
-	signal(t.acks)
 }
 
 // Close ends the connection; nothing is acknowledged after it. It may be
@@ -425,8 +448,31 @@ func (t *Tap) proposeLoop(ctx context.Context, propose func(context.Context, Bat
 	}
 }
 
+// ackNow sends what may be acknowledged if nobody else is at it and the socket takes it.
+// done is false where the goroutine has to look.
+func (t *Tap) ackNow() (done bool) {
+	if t.raw == nil || !t.ackMu.TryLock() {
+		return false
+	}
+	defer t.ackMu.Unlock()
+	if len(t.unsent) > 0 || t.broken.Load() {
+		return false
+	}
+	position, ok := t.nextAck()
+	if !ok {
+		return true
+	}
+	t.packet = appendAck(t.packet[:0], position)
+	t.unsent = t.packet[nowait.Write(t.raw, t.packet):]
+	if len(t.unsent) > 0 {
+		return false
+	}
+	t.acksSent.Add(1)
+	return true
+}
+
+// ackLoop sends what Ack could not.
 func (t *Tap) ackLoop(ctx context.Context) error {
-	var packet []byte
 	for {
 		select {
 		case <-t.acks:
@@ -435,16 +481,31 @@ func (t *Tap) ackLoop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		position, ok := t.nextAck()
-		if !ok {
-			continue
-		}
-		packet = appendAck(packet[:0], position)
-		if _, err := t.conn.Write(packet); err != nil {
+		if err := t.ackAll(); err != nil {
 			return fmt.Errorf("send acknowledgement: %w", err)
 		}
-		t.acksSent.Add(1)
 	}
+}
+
+func (t *Tap) ackAll() error {
+	t.ackMu.Lock()
+	defer t.ackMu.Unlock()
+	if len(t.unsent) == 0 {
+		position, ok := t.nextAck()
+		if !ok {
+			return nil
+		}
+		t.packet = appendAck(t.packet[:0], position)
+		t.unsent = t.packet
+	} else {
+		defer signal(t.acks) // there may be a newer one
+	}
+	if _, err := t.conn.Write(t.unsent); err != nil {
+		return err
+	}
+	t.unsent = nil
+	t.acksSent.Add(1)
+	return nil
 }
 
 // signal leaves a token in a channel of capacity 1 without waiting.

@@ -316,6 +316,47 @@ func TestTapAcksNothingAfterClose(t *testing.T) {
 	}
 }
 
+// Ack does not wait for a source that does not read: the goroutine sends the rest, in
+// order, the newest position last.
+func TestTapAcksASlowSource(t *testing.T) {
+	tap, s := connectTap(t, nil) // it reads as many as s.acks holds
+	ctx, cancel := context.WithCancel(t.Context())
+	batches, ended := make(chan Batch), make(chan error, 1)
+	go func() {
+		ended <- tap.Run(ctx, func(_ context.Context, b Batch) error {
+			batches <- b
+			return nil
+		})
+	}()
+	const count = 2000
+	ends := map[Position]int{}
+	for i := range count {
+		s.send(s.binlog.Rows(10)...)
+		b := <-batches
+		ends[b.End] = i
+		tap.Ack(b.Number)
+	}
+	if sent := tap.Stats().AcksSent; sent < 100 || sent >= count {
+		t.Errorf("%d of %d acknowledgements were sent while nobody read", sent, count)
+	}
+	for last := -1; last < count-1; {
+		select {
+		case got := <-s.acks:
+			i, ok := ends[got]
+			if !ok || i <= last {
+				t.Fatalf("acknowledged %v, the end of batch %d (known: %t), after batch %d", got, i, ok, last)
+			}
+			last = i
+		case <-time.After(waitMax):
+			t.Fatalf("the last acknowledgement is that of batch %d of %d", last, count)
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
 // The part of a packet that has arrived does not hold up the transactions
 // before it.
 func TestTapDoesNotWaitForTheRestOfAPacket(t *testing.T) {

@@ -167,7 +167,7 @@ func (l *loop) setNotice(due time.Duration) {
 		return
 	}
 	l.noticeAt = due
-	l.a.life.after(l.a.n.globally(max(0, due-l.a.n.now())), func() {
+	l.a.life.after(max(0, due-l.a.n.now()), func() {
 		if l.noticeAt == due { // it was not set anew
 			l.notified = true
 			l.wake()
@@ -234,13 +234,13 @@ func (l *loop) drain() {
 			}
 			return
 		}
+		l.report(out)
 		l.send(out.Send)
 		l.appends = append(l.appends, out.Append...)
 		l.write()
 		if l.full != nil {
 			l.voteWhileFull()
 		}
-		l.report(out)
 	}
 }
 

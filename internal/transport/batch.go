@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
-	"net"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -21,15 +19,15 @@ const entryCopyBytesMax = 4 << 10
 // class; it can never be sent.
 var errFrameTooLarge = errors.New("transport: message exceeds the frame limit")
 
-// batch collects frames and writes them with one system call (writev takes up
-// to 1024 pieces at a time, so a batch of very many large entries needs more).
+// batch collects frames that are written with one system call (writev takes up to
+// 1024 pieces at a time, so a batch of very many large entries needs more).
 // The zero batch is ready for use.
 type batch struct {
 	// buf holds all headers and all copied payloads.
 	buf []byte
 	// cuts are the places where data that was not copied goes between.
 	cuts []cut
-	// pieces is the scratch space of writeTo.
+	// pieces is what whole returns.
 	pieces [][]byte
 }
 
@@ -126,14 +124,8 @@ func (b *batch) finish(start, firstCut int, t frameType, c class) error {
 	return nil
 }
 
-// writeTo writes the batch to w and empties it, also on an error. It returns
-// the number of bytes written.
-func (b *batch) writeTo(w io.Writer) (int64, error) {
-	defer b.reset()
-	if len(b.cuts) == 0 {
-		n, err := w.Write(b.buf)
-		return int64(n), err
-	}
+// whole returns all bytes of the batch, in order. They are the batch's own until reset.
+func (b *batch) whole() [][]byte {
 	at := 0
 	for _, part := range b.cuts {
 		b.pieces = append(b.pieces, b.buf[at:part.at], part.data)
@@ -142,8 +134,7 @@ func (b *batch) writeTo(w io.Writer) (int64, error) {
 	if at < len(b.buf) {
 		b.pieces = append(b.pieces, b.buf[at:])
 	}
-	buffers := net.Buffers(b.pieces)
-	return buffers.WriteTo(w)
+	return b.pieces
 }
 
 func (b *batch) empty() bool { return len(b.buf) == 0 }

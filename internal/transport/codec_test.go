@@ -52,15 +52,12 @@ func encoded(t interface{ Fatal(...any) }, c class, msgs ...*pb.Message) []byte 
 			t.Fatal(err)
 		}
 	}
-	var out bytes.Buffer
-	n, err := b.writeTo(&out)
-	if err != nil || n != int64(out.Len()) {
-		t.Fatal("write batch:", n, out.Len(), err)
+	out := bytes.Join(b.whole(), nil)
+	b.reset()
+	if !b.empty() || len(b.cuts) != 0 || len(b.pieces) != 0 {
+		t.Fatal("batch not empty after reset")
 	}
-	if !b.empty() || len(b.cuts) != 0 {
-		t.Fatal("batch not empty after writeTo")
-	}
-	return out.Bytes()
+	return out
 }
 
 // decodeAll decodes every frame of stream and only then returns, so that data

@@ -64,8 +64,9 @@
 //	inbound   one for each accepted connection: handshake, then reads and calls
 //	          Handler.Raft and Handler.Status; ends after Handler.Route,
 //	          Handler.Bulk or Handler.Call
-//	link      one for each peer and class: dials, then writes all that is queued
-//	          with one system call
+//	link      one for each peer and class: dials, then writes what Send has not
+//	          written itself (pen.go): what the kernel did not take at once, long
+//	          batches, pings, the status
 //	watcher   one for each established outgoing connection: blocked in a read
 //	          that only ends with the connection
 //	notifier  one; calls Handler.PeerUnreachable, so that Send never does

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/nowait"
 )
 
 // link owns the outgoing connection of one class to one peer.
@@ -18,6 +20,7 @@ type link struct {
 	p     *peer
 	class class
 	q     *queue
+	pen   pen
 	log   *slog.Logger
 	// statusDue is set when the latest status has not been written yet.
 	statusDue atomic.Bool
@@ -162,6 +165,7 @@ func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 	}()
 	l.dialError.Store(nil)
 	l.connects.Add(1)
+	l.pen.begin(nowait.Raw(conn))
 	l.q.start()
 	l.log.Info("connected to peer", "protocol", version)
 	if l.class == classControl {
@@ -182,6 +186,7 @@ func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 			err = reason
 		}
 	}
+	l.pen.begin(nil)
 	l.dropped.Add(uint64(l.q.stop()))
 	l.losses.Add(1)
 	if l.class == classControl {
@@ -213,43 +218,23 @@ func watch(conn net.Conn) error {
 	return err
 }
 
-// write sends what is queued until the connection is lost. It returns why, and
+// write sends what Send has not sent itself, until the connection is lost. It returns why, and
 // whether the reason came from (and so emptied) lost.
 func (l *link) write(conn net.Conn, lost <-chan error) (watched bool, err error) {
 	ping := time.NewTicker(l.t.tune.pingInterval)
 	defer ping.Stop()
-	var b batch
-	var msgs []*pb.Message
-	idle := false
 	for {
-		pingDue := false
+		pingTick := false
 		select {
 		case err := <-lost:
 			return true, err
 		case <-l.q.wake:
 		case <-ping.C:
-			// Nothing was written since the last tick.
-			pingDue, idle = idle, true
+			pingTick = true
 		}
-		msgs = l.q.take(msgs)
-		encoded := l.encode(&b, msgs)
-		if pingDue && b.empty() {
-			// An empty frame is never too large.
-			_ = b.add(framePing, nil, l.class)
-		}
-		if b.empty() {
-			l.q.done()
-			continue
-		}
-		idle = false
-		n, err := b.writeTo(conn)
-		if err != nil {
+		if err := l.writeAll(conn, pingTick); err != nil {
 			return false, err
 		}
-		l.q.done()
-		clear(msgs) // the slice is used again, the messages are not kept
-		l.sent.Add(uint64(encoded))
-		l.sentBytes.Add(uint64(n))
 	}
 }
 

@@ -64,13 +64,10 @@ func (q *queue) push(m *pb.Message) bool {
 		q.bytes += n
 	}
 	q.mu.Unlock()
-	if fits {
-		q.signal()
-	}
 	return fits
 }
 
-// signal wakes the sender.
+// signal wakes the link's goroutine.
 func (q *queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
@@ -115,6 +112,13 @@ func (q *queue) stop() int {
 	q.open, q.msgs = false, nil
 	q.messages, q.takenMessages, q.bytes, q.takenBytes = 0, 0, 0, 0
 	return n
+}
+
+// waitingBytes is what the next take would return.
+func (q *queue) waitingBytes() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes - q.takenBytes
 }
 
 func (q *queue) size() (open bool, messages int, bytes int64) {

@@ -301,11 +301,12 @@ func classOf(m *pb.Message) class {
 	return classControl
 }
 
-// Send queues messages for their peers. It never blocks and reports nothing: a
-// message whose connection is down or whose queue is full is dropped and
-// counted, and Handler.PeerUnreachable is called if it was an append. The
-// messages and their entries must not be changed afterwards.
+// Send writes messages to their peers, or queues what the kernel does not take at once.
+// It never blocks and reports nothing: a message whose connection is down or whose queue
+// is full is dropped and counted, and Handler.PeerUnreachable is called if it was an
+// append. The messages and their entries must not be changed afterwards.
 func (t *Transport) Send(msgs []*pb.Message) {
+	var filled *link
 	for _, m := range msgs {
 		p := t.peer(cluster.NodeID(m.GetTo()))
 		if p == nil {
@@ -314,13 +315,20 @@ func (t *Transport) Send(msgs []*pb.Message) {
 		}
 		c := classOf(m)
 		l := p.links[c-1]
-		if l.q.push(m) {
+		if !l.q.push(m) {
+			l.dropped.Add(1)
+			if c == classAppend {
+				t.reportUnreachable(p)
+			}
 			continue
 		}
-		l.dropped.Add(1)
-		if c == classAppend {
-			t.reportUnreachable(p)
+		if filled != l && filled != nil {
+			filled.sendNow()
 		}
+		filled = l
+	}
+	if filled != nil {
+		filled.sendNow()
 	}
 }
 
