@@ -115,6 +115,7 @@ type Node struct {
 
 	states  stateWaiters
 	timings *timings
+	sent    messageCounts
 	acks    atomic.Pointer[cluster.AckStatus]
 
 	// appendBegan is the boot time at which the group commit under way began;
@@ -142,6 +143,7 @@ func New(cfg Config) (*Node, error) {
 		// answer a barrier of this one.
 		barrierSeq: rand.Uint64(),
 		timings:    newTimings(),
+		sent:       newMessageCounts(),
 	}
 	g, err := NewGroup(GroupConfig{
 		Self: cfg.Self, Members: cfg.Members, State: cfg.State, Tick: tick,
@@ -446,9 +448,7 @@ func (n *Node) drainReady(ctx context.Context) error {
 		}
 		n.publishLease()
 		n.report(out) // ACKs before all else: they wait for nothing that follows
-		if len(out.Send) > 0 {
-			n.cfg.Send(out.Send)
-		}
+		n.send(out.Send)
 		for _, m := range out.Append {
 			select {
 			case n.appends <- m:
@@ -623,7 +623,7 @@ func (n *Node) storeVote(waiting *FullDisk) error {
 func (n *Node) answer(responses []*pb.Message) {
 	if len(responses) > 0 {
 		CheckAnswers(responses, n.cfg.Log.HardState())
-		n.cfg.Send(responses)
+		n.send(responses)
 	}
 }
 

@@ -53,7 +53,11 @@ func newTimings() *timings {
 // Collectors are the node's own metrics.
 func (n *Node) Collectors() []prometheus.Collector {
 	t := n.timings
-	return []prometheus.Collector{t.appendSeconds, t.appendEntries, t.fsyncedSeconds, t.committedSeconds}
+	all := []prometheus.Collector{t.appendSeconds, t.appendEntries, t.fsyncedSeconds, t.committedSeconds}
+	for _, c := range n.sent {
+		all = append(all, c)
+	}
+	return all
 }
 
 func (t *timings) proposed(data []byte) {

@@ -1,0 +1,64 @@
+package consensus
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// messageKind is what a message to a peer is counted as.
+type messageKind uint8
+
+const (
+	kindAppend messageKind = iota
+	kindAppendEmpty
+	kindAppendAnswer
+	kindHeartbeat
+	kindHeartbeatAnswer
+	kindNotice
+	kindOther
+	messageKinds
+)
+
+func (k messageKind) String() string {
+	return [messageKinds]string{"append", "append_empty", "append_answer", "heartbeat", "heartbeat_answer", "notice", "other"}[k]
+}
+
+func kindOf(m *pb.Message) messageKind {
+	switch t := m.GetType(); {
+	case t == pb.MsgApp && len(m.GetEntries()) > 0:
+		return kindAppend
+	case t == pb.MsgApp:
+		return kindAppendEmpty
+	case t == pb.MsgAppResp:
+		return kindAppendAnswer
+	case isNotice(m):
+		return kindNotice
+	case t == pb.MsgHeartbeat:
+		return kindHeartbeat
+	case t == pb.MsgHeartbeatResp:
+		return kindHeartbeatAnswer
+	}
+	return kindOther // elections, read barriers, hand-overs
+}
+
+// messageCounts counts the messages to peers, by kind.
+type messageCounts [messageKinds]prometheus.Counter
+
+func newMessageCounts() (c messageCounts) {
+	for k := range messageKinds {
+		c[k] = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorate_raft_messages_sent_total",
+			Help: "Raft's messages to peers, by kind.", ConstLabels: prometheus.Labels{"kind": k.String()}})
+	}
+	return c
+}
+
+// send hands messages to the transport.
+func (n *Node) send(messages []*pb.Message) {
+	if len(messages) == 0 {
+		return
+	}
+	for _, m := range messages {
+		n.sent[kindOf(m)].Inc()
+	}
+	n.cfg.Send(messages)
+}
