@@ -71,9 +71,13 @@ type epoch struct {
 	held  tap.Held
 }
 
+// time notes when a batch came; once, though it may be tried to be proposed twice.
 func (e *epoch) time(b mysqlwire.Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if n := len(e.timed); n > 0 && e.timed[n-1].number == b.Number {
+		return
+	}
 	if len(e.timed) < timedBatchesMax {
 		e.timed = append(e.timed, timedBatch{b.Number, b.ReceivedAt})
 	}
@@ -155,6 +159,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
 			return a.openStage(ctx, &e.uploads, id)
 		},
+		ProposeNow: func(b mysqlwire.Batch) bool { return a.proposeNow(e, b) },
 	})
 	if err != nil {
 		cancel()
@@ -170,7 +175,21 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 	return a.checkSemiSync(ctx)
 }
 
-// runTap proposes what the tap brings. Its end, unless we ended it, is a doubt
+// proposeNow proposes a batch from the tap's reader: one that is not looked at, and has
+// nothing to wait for.
+func (a *Agent) proposeNow(e *epoch, b mysqlwire.Batch) bool {
+	if b.ACL || b.Staged != nil {
+		return false
+	}
+	e.time(b)
+	if !a.lagBound.tryPass(uint64(b.Bytes), func() bool { return a.node.TryPropose(b.Data) }) {
+		return false
+	}
+	a.epoch.proposeSeconds.Observe(time.Since(b.ReceivedAt).Seconds())
+	return true
+}
+
+// runTap proposes what the tap brings and proposeNow did not. Its end, unless we ended it, is a doubt
 // about mysqld: sessions wait there and nobody listens.
 func (a *Agent) runTap(ctx context.Context, e *epoch) {
 	defer e.uploads.close() // not where the epoch is closed, which must not wait for a disk

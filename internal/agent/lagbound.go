@@ -74,6 +74,18 @@ func (l *lagBound) wait(ctx context.Context, bytes uint64) error {
 	}
 }
 
+// tryPass proposes a batch if none has to wait now, and tells whether it was proposed.
+func (l *lagBound) tryPass(bytes uint64, propose func() bool) bool {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open && l.pacer.Wait(now) > 0 || !propose() {
+		return false
+	}
+	l.pacer.Went(now, bytes)
+	return true
+}
+
 // set changes the pace, and wakes what waits.
 func (l *lagBound) set(p tap.Pace) {
 	l.mu.Lock()

@@ -91,6 +91,34 @@ func TestLagBoundWait(t *testing.T) {
 	})
 }
 
+// TestLagBoundTryPass: what would have to wait is not proposed, what is not proposed does
+// not count.
+func TestLagBoundTryPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLagBound(10 * time.Second)
+		yes, no := func() bool { return true }, func() bool { return false }
+		never := func() bool {
+			t.Error("it is proposed although it has to wait")
+			return true
+		}
+		if !l.tryPass(500_000, yes) {
+			t.Error("it waits without a limit")
+		}
+		l.set(tap.Pace{Limited: true, BytesPerSecond: 1e6, Best: tap.Lag{BytesPerSecond: 1e6}})
+		if l.tryPass(500_000, no) || !l.tryPass(500_000, yes) || l.tryPass(500_000, never) {
+			t.Error("with a limit one batch passes, and the next one waits")
+		}
+		time.Sleep(500 * time.Millisecond)
+		if !l.tryPass(500_000, yes) || l.tryPass(500_000, never) {
+			t.Error("its time has come, and not that of the next one")
+		}
+		l.setOpen(false)
+		if !l.tryPass(500_000, yes) {
+			t.Error("it waits while writes are being closed")
+		}
+	})
+}
+
 func TestCommittedBefore(t *testing.T) {
 	l := newLagBound(time.Second)
 	now := time.Unix(1000, 0)

@@ -192,6 +192,16 @@ func (n *Node) Propose(ctx context.Context, data []byte) error {
 	}
 }
 
+// TryPropose is Propose where the queue has room; else it does nothing.
+func (n *Node) TryPropose(data []byte) bool {
+	select {
+	case n.proposals <- data:
+		return true
+	default:
+		return false
+	}
+}
+
 // do runs f in the loop, unless ctx ends or the node stops before.
 func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
 	select {

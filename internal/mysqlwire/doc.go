@@ -32,9 +32,9 @@
 //
 // Package tap decides everything (I2, I9, what makes a batch); here are the
 // connection, the clock and three goroutines, which Run owns. The reader gives
-// every event to the machine; the proposer takes the whole transactions of the
-// one growing batch as soon as the reader has nothing more at hand, and keeps
-// taking one batch at a time. Ack writes an acknowledgement itself where the socket
+// every event to the machine. As soon as it has nothing more at hand, it proposes the
+// whole transactions of the one growing batch itself; where that would block, or a
+// batch is full, the proposer does, and keeps taking one batch at a time. Ack writes an acknowledgement itself where the socket
 // takes it at once; the third goroutine writes the others, several commits' as one.
 // While propose blocks, the batch grows to its limit, then the reader
 // stops, then mysqld's dump thread: back-pressure, never a drop. Close ends it

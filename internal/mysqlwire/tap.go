@@ -74,6 +74,10 @@ type TapConfig struct {
 	// StageBytesMin is 0. ctx lasts as long as the tap: when it is done, the
 	// stage's Write and Finish must return.
 	OpenStage func(ctx context.Context, id entry.StageID) (StageWriter, error)
+	// ProposeNow proposes a batch unless that would block, or is not for the tap's
+	// reader to do: false, and Run's propose gets the batch. It is called in propose's
+	// place, which it saves a wake. nil = never.
+	ProposeNow func(Batch) (proposed bool)
 	// Term is the Raft term of the epoch in which the tap is opened.
 	Term   uint64
 	Logger *slog.Logger
@@ -117,6 +121,12 @@ type Tap struct {
 	// held during I/O.
 	mu      sync.Mutex
 	machine *tap.Machine
+
+	// proposing is held by who takes a batch until it is proposed: the reader, if nothing
+	// is in its way, else the proposer. refused is the batch that the reader took and
+	// could not propose.
+	proposing sync.Mutex
+	refused   *Batch
 
 	// ackMu guards what writes ACKs: Ack, where the socket takes them at once, else the
 	// goroutine. unsent is what it did not take of the last one. broken: the reader or the
@@ -233,8 +243,8 @@ func (t *Tap) FormatDescription() []byte { return t.machine.FormatDescription() 
 // File returns the base name of the binlog file with which the stream began.
 func (t *Tap) File() string { return t.machine.File() }
 
-// Run reads the stream and hands batches to propose, one call at a time, in
-// order. While propose blocks, one more batch grows, then reading stops, which
+// Run reads the stream and hands batches to propose (or ProposeNow), one call at a
+// time, in order. While propose blocks, one more batch grows, then reading stops, which
 // stops mysqld's dump thread. Batch n is handed over only after propose
 // returned nil for batch n-1; an error from it ends the tap.
 //
@@ -402,15 +412,34 @@ func (t *Tap) apply(ctx context.Context, step tap.Step) error {
 	}
 }
 
-// release lets the proposer have the whole transactions of the growing batch.
+// release proposes the whole transactions of the growing batch, or lets the proposer have
+// them.
 func (t *Tap) release() {
 	t.mu.Lock()
 	t.machine.Release()
 	ready := t.machine.Ready()
 	t.mu.Unlock()
-	if ready {
+	if ready && !t.proposeNow() {
 		signal(t.ready)
 	}
+}
+
+// proposeNow proposes the batch that was released, if nothing is in its way. done is false
+// where the proposer has to look.
+func (t *Tap) proposeNow() (done bool) {
+	if t.cfg.ProposeNow == nil || !t.proposing.TryLock() {
+		return false
+	}
+	defer t.proposing.Unlock()
+	if t.refused != nil || t.broken.Load() {
+		return false
+	}
+	batch, ok := t.takeBatch()
+	if ok && !t.cfg.ProposeNow(batch) {
+		t.refused = &batch
+		return false
+	}
+	return true
 }
 
 func (t *Tap) takeBatch() (Batch, bool) {
@@ -418,6 +447,8 @@ func (t *Tap) takeBatch() (Batch, bool) {
 	batch, ok := t.machine.TakeBatch()
 	t.mu.Unlock()
 	if ok {
+		t.batches.Add(1)
+		t.transactions.Add(uint64(len(batch.GTIDs)))
 		signal(t.room)
 	}
 	return batch, ok
@@ -431,21 +462,36 @@ func (t *Tap) nextAck() (Position, bool) {
 
 func (t *Tap) proposeLoop(ctx context.Context, propose func(context.Context, Batch) error) error {
 	for {
-		batch, ok := t.takeBatch()
-		if !ok {
-			select {
-			case <-t.ready:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		ok, err := t.proposeOne(ctx, propose)
+		if err != nil {
+			return err
+		}
+		if ok {
 			continue
 		}
-		t.batches.Add(1)
-		t.transactions.Add(uint64(len(batch.GTIDs)))
-		if err := propose(ctx, batch); err != nil {
-			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
+		select {
+		case <-t.ready:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
+}
+
+// proposeOne proposes the next batch, if there is one.
+func (t *Tap) proposeOne(ctx context.Context, propose func(context.Context, Batch) error) (ok bool, err error) {
+	t.proposing.Lock()
+	defer t.proposing.Unlock()
+	var batch Batch
+	if t.refused != nil {
+		batch, t.refused = *t.refused, nil
+	} else if batch, ok = t.takeBatch(); !ok {
+		return false, nil
+	}
+	if err := propose(ctx, batch); err != nil {
+		t.broken.Store(true) // before the reader may propose the next one
+		return false, fmt.Errorf("propose batch %d: %w", batch.Number, err)
+	}
+	return true, nil
 }
 
 // ackNow sends what may be acknowledged if nobody else is at it and the socket takes it.

@@ -6,10 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,6 +316,106 @@ func TestTapAcksNothingAfterClose(t *testing.T) {
 	tap.Ack(1)
 	if position, ok := tap.nextAck(); ok {
 		t.Errorf("acknowledges %v", position)
+	}
+}
+
+// The reader proposes a batch itself; what it may not propose the proposer gets, before
+// anything that follows.
+func TestTapReaderProposes(t *testing.T) {
+	const count = 400
+	var mu sync.Mutex // of the order of calls, and against two at a time
+	var order []uint64
+	now := 0
+	done := make(chan struct{})
+	take := func(b Batch) {
+		order = append(order, b.Number)
+		if len(b.GTIDs) > 0 && b.GTIDs[len(b.GTIDs)-1].N == count {
+			close(done)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	tap, s := connectTap(t, func(c *TapConfig) {
+		c.ProposeNow = func(b Batch) bool {
+			if !mu.TryLock() {
+				t.Error("two are proposed at a time")
+				return false
+			}
+			defer mu.Unlock()
+			if rng.IntN(3) == 0 {
+				return false
+			}
+			now++
+			take(b)
+			return true
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- tap.Run(ctx, func(_ context.Context, b Batch) error {
+			if !mu.TryLock() {
+				t.Error("two are proposed at a time")
+				return nil
+			}
+			defer mu.Unlock()
+			runtime.Gosched()
+			take(b)
+			return nil
+		})
+	}()
+	for i := range count {
+		s.send(s.binlog.Rows(10)...)
+		if i%3 == 0 { // else a batch holds all
+			waitUntil(t, "a batch", func() bool { return tap.Stats().Transactions == uint64(i+1) })
+		}
+	}
+	select {
+	case <-done:
+	case <-time.After(waitMax):
+		t.Fatal("not all transactions were proposed")
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	for i, n := range order {
+		if n != uint64(i+1) {
+			t.Fatalf("call %d proposes batch %d", i+1, n)
+		}
+	}
+	if now == 0 || now == len(order) {
+		t.Errorf("the reader proposed %d of %d batches", now, len(order))
+	}
+	if got := tap.Stats(); got.Batches != uint64(len(order)) || got.Transactions != count {
+		t.Errorf("%+v, want %d batches", got, len(order))
+	}
+}
+
+// A batch that is not proposed ends the tap: the reader proposes nothing behind it.
+func TestTapProposesNothingBehindAnError(t *testing.T) {
+	tap, s := connectTap(t, func(c *TapConfig) {
+		c.ProposeNow = func(b Batch) bool {
+			t.Errorf("batch %d is proposed behind one that was not", b.Number)
+			return true
+		}
+	})
+	read := func() {
+		s.send(s.binlog.Rows(10)...)
+		for !tap.machine.Ready() {
+			if err := tap.receive(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			tap.machine.Release()
+		}
+	}
+	read()
+	want := errors.New("refused")
+	if _, err := tap.proposeOne(t.Context(), func(context.Context, Batch) error { return want }); !errors.Is(err, want) {
+		t.Fatal(err)
+	}
+	read()
+	if tap.proposeNow() {
+		t.Error("the reader takes it for proposed")
 	}
 }
 
