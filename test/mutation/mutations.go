@@ -32,6 +32,7 @@ const (
 	fullDiskFile  = "internal/consensus/fulldisk.go"
 	groupFile     = "internal/consensus/group.go"
 	leaseFile     = "internal/consensus/lease.go"
+	noticesFile   = "internal/consensus/notices.go"
 	timingsFile   = "internal/sim/timings.go"
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
@@ -51,7 +52,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), storing(), replaying(), promoting(), settling(), changingMembers()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), telling(), storing(), replaying(), promoting(), settling(), changingMembers()} {
 		all = append(all, some...)
 	}
 	return all
@@ -192,6 +193,16 @@ func electing() []mutation {
 			edits: []edit{
 				{groupFile, "\tg.transferredTerm, g.lease.until = g.role.Term, clocks{}\n", ""},
 			},
+		},
+	}
+}
+
+// telling breaks who learns of a commit.
+func telling() []mutation {
+	return []mutation{
+		{
+			name: "notice-beyond-match", what: "a follower is told of a commit that it may not have", seeds: 20, nodes: 3,
+			edits: one(noticesFile, "usable := min(p.Match, commit)", "usable := commit"),
 		},
 	}
 }
