@@ -16,7 +16,7 @@ import (
 
 // previousEdits make of this agent one that speaks what agents of protocol version 1
 // spoke: no calls between agents, no cluster state in a status, in the log, or in a
-// data directory, and no promise in an answer to a heartbeat.
+// data directory, no promise in an answer to a heartbeat, no commit notices.
 func previousEdits() map[string][][2]string {
 	return map[string][][2]string{
 		"internal/transport/version.go": {{"versionNewest = versionCall", "versionNewest = versionFirst"}},
@@ -33,6 +33,12 @@ func previousEdits() map[string][][2]string {
 		"internal/consensus/lease.go": {
 			{"case m.GetType() == pb.MsgHeartbeat && c == raftContextBytes:", "case false && c == raftContextBytes:"},
 			{"case m.GetType() == pb.MsgHeartbeatResp && c == roundBytes:", "case false:"},
+		},
+		// They know no commit notices: they answer those of others, and send none.
+		"internal/consensus/notices.go": {
+			{"bytes.Equal(m.GetContext(), noticeContext[:])", "bytes.Equal(m.GetContext(), noticeContext[:]) && false"},
+			{"if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 ||", "if true ||"},
+			{"if !n.stale || !g.role.Leading {", "if true {"},
 		},
 		"internal/consensus/group.go": {{"g.extendLease() // a single voter has nobody to answer", `for i, r := range g.lease.rounds {
 		if r.seq == seq && g.role.Leading && g.transferredTerm != g.role.Term {
