@@ -37,7 +37,6 @@ type nodes struct {
 	stall   chan uint64
 	full    chan error
 	dead    [4]atomic.Bool // by id: nothing comes or goes
-	trace   []string       // ACKs and commit notices, in the order in which nodes let them go
 }
 
 func startNodes(t *testing.T, hooks ...vfs.Hook) *nodes {
@@ -67,8 +66,7 @@ func startNodesOn(t *testing.T, o seglog.Options, hooks ...vfs.Hook) *nodes {
 			Self: members[i].ID, Members: members, Heartbeat: 20 * time.Millisecond, ElectionTimeout: 200 * time.Millisecond,
 			Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler), Send: ns.send,
 			OnRole: func(RoleState) {}, OnCommit: func(Mark) {}, OnRefused: ns.refused,
-			OnAcknowledge: func(index uint64) { ns.note("ack of %d by %d", index, members[i].ID) },
-			OnFull:        func(err error) { ns.full <- err },
+			OnFull: func(err error) { ns.full <- err },
 			OnStalled: func(term uint64, _ time.Duration) {
 				select {
 				case ns.stall <- term:
@@ -94,17 +92,8 @@ func startNodesOn(t *testing.T, o seglog.Options, hooks ...vfs.Hook) *nodes {
 	return ns
 }
 
-func (ns *nodes) note(format string, args ...any) {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	ns.trace = append(ns.trace, fmt.Sprintf(format, args...))
-}
-
 func (ns *nodes) send(msgs []*pb.Message) {
 	for _, m := range msgs {
-		if isNotice(m) {
-			ns.note("notice of %d by %d", m.GetCommit(), m.GetFrom())
-		}
 		if ns.dead[m.GetTo()].Load() || ns.dead[m.GetFrom()].Load() {
 			continue
 		}
@@ -190,28 +179,59 @@ func TestNodeCommits(t *testing.T) {
 	}
 }
 
-// TestAckComesFirst: before what else the same turn sends.
+// TestAckComesFirst: before what else the same turn sends, here the notice of that commit.
 func TestAckComesFirst(t *testing.T) {
-	ctx := testContext(t)
-	ns := startNodes(t)
-	l := ns.leader(ctx)
-	ns.open(ctx, l)
-	for _, n := range ns.all {
-		for m, changed := n.Committed().Changed(); m.Epoch == 0; m, changed = n.Committed().Changed() {
+	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log", Identity: [16]byte{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	var trace []string
+	n, err := New(Config{
+		Self: 1, Members: []cluster.Member{testMember(1), testMember(2), testMember(3)}, Heartbeat: time.Second, ElectionTimeout: 10 * time.Second,
+		Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler), OnRole: func(RoleState) {}, OnCommit: func(Mark) {},
+		OnAcknowledge: func(index uint64) { trace = append(trace, fmt.Sprintf("ack of %d", index)) },
+		Send: func(ms []*pb.Message) {
+			for _, m := range ms {
+				if isNotice(m) {
+					trace = append(trace, fmt.Sprintf("notice of %d", m.GetCommit()))
+				}
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := func() { // of the loop, and of the append goroutine, until nothing is left
+		for {
+			if err := n.drainReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			select {
-			case <-changed:
-			case <-ctx.Done():
-				t.Fatal("the epoch is not committed everywhere")
+			case m := <-n.appends:
+				if _, err := n.append(t.Context(), []*pb.Message{m}); err != nil {
+					t.Fatal(err)
+				}
+				if err := n.deliver(t.Context(), []*pb.Message{m}); err != nil {
+					t.Fatal(err)
+				}
+			case rs := <-n.responses:
+				n.stepAll(rs)
+			default:
+				return
 			}
 		}
 	}
-	index := l.Committed().Mark().Index
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	ack := slices.Index(ns.trace, fmt.Sprintf("ack of %d by %d", index, l.cfg.Self))
-	notice := slices.Index(ns.trace, fmt.Sprintf("notice of %d by %d", index, l.cfg.Self))
-	if ack < 0 || notice < 0 || notice < ack {
-		t.Errorf("the ACK of entry %d comes %d., its first notice %d. of %q", index, ack, notice, ns.trace)
+	n.group.campaign()
+	turn()
+	for _, kind := range []pb.MessageType{pb.MsgPreVoteResp, pb.MsgVoteResp, pb.MsgAppResp} {
+		n.group.Step(BootTime(), &pb.Message{
+			Type: kind.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(1)), Index: new(uint64(1)),
+		})
+		turn()
+	}
+	if want := []string{"ack of 1", "notice of 1"}; !slices.Equal(trace, want) {
+		t.Errorf("%q, want %q", trace, want)
 	}
 }
 
