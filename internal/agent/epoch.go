@@ -189,8 +189,8 @@ func (a *Agent) proposeNow(e *epoch, b mysqlwire.Batch) bool {
 	return true
 }
 
-// runTap proposes what the tap brings and proposeNow did not. Its end, unless we ended it, is a doubt
-// about mysqld: sessions wait there and nobody listens.
+// runTap proposes what the tap brings and proposeNow did not. Its end, unless we ended it,
+// is a doubt about mysqld: sessions wait there and nobody listens.
 func (a *Agent) runTap(ctx context.Context, e *epoch) {
 	defer e.uploads.close() // not where the epoch is closed, which must not wait for a disk
 	err := e.tap.Run(ctx, func(ctx context.Context, b mysqlwire.Batch) error {

@@ -282,6 +282,8 @@ func (a *Agent) replicate(ctx context.Context) error {
 // applierWorkers returns how many transactions mysqld's applier has workers for; 0 = that
 // is not known. Who changes it meanwhile has a slower applier until replication starts anew.
 func (a *Agent) applierWorkers(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, 2*watchInterval) // replication waits for it
+	defer cancel()
 	workers := 0
 	admin, err := a.admin()
 	if err == nil {

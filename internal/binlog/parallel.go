@@ -5,7 +5,8 @@ import "encoding/binary"
 // LimitParallel returns a GTID event that lets a replica apply at most workers
 // transactions at the same time: those of its file are numbered one by one, so last
 // committed rises to sequence number - workers. What depended on an earlier transaction
-// only waits for more of them.
+// only waits for more of them. Last committed of 0 stays: with it a coordinator waits for
+// all that is under way (SEQ_UNINIT in rpl_mta_submode.cc).
 //
 // A coordinator that finds all its workers busy calls sched_yield until one is not
 // (get_least_occupied_worker in rpl_mta_submode.cc). Where it has to wait for last
@@ -22,7 +23,7 @@ func LimitParallel(dst []byte, e Event, workers int) Event {
 	}
 	info, _, err := parseUntagged(e.Body(true))
 	last := info.SequenceNumber - int64(workers)
-	if err != nil || info.SequenceNumber <= 0 || last <= info.LastCommitted {
+	if err != nil || info.SequenceNumber <= 0 || info.LastCommitted <= 0 || last <= info.LastCommitted {
 		return e
 	}
 	dst = append(dst[:0], e[:len(e)-ChecksumBytes]...)

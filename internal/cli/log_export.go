@@ -42,9 +42,11 @@ point in time, on a server that was restored from a backup:
 What the server has already, by its GTIDs, it skips. A log begins where it was
 purged: "quorate log ls" shows where.
 
-Without a limit everything up to the commit index is written. --until-time ends
-before the first transaction that was committed later, by the clock of its
-primary; a time without a zone is local time.
+Without a limit everything up to the commit index is written, as the log's disk has
+it: of a node that was killed the last transactions may be behind that, and
+--uncommitted writes these, too. --until-time ends before the first transaction
+that was committed later, by the clock of its primary; a time without a zone is
+local time.
 
 One file holds what servers of one version wrote. Where the log goes over an
 upgrade, --out-dir writes several, export.000001 and so on, to be read in this
@@ -58,6 +60,7 @@ order. The files are synced. One that exists is not written over without --force
 		},
 	}
 	o.source.flags(cmd)
+	o.source.uncommittedFlag(cmd)
 	flags := cmd.Flags()
 	oldNames(cmd, map[string]string{"to": "out", "to-dir": "out-dir"})
 	flags.StringVar(&o.to, "out", "", "the `file` to write; - is stdout")

@@ -548,6 +548,7 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 	}
 	g.transferredTerm, g.lease.until = g.role.Term, clocks{}
 	g.waitedFor(g.last)
+	g.tellCommits() // before raft has the peer stand for election
 	g.notices.asked[uint64(id)] = true
 	g.storage.send(func() { g.rn.TransferLeader(uint64(id)) })
 	g.observe()

@@ -87,11 +87,12 @@ func (g *Group) waitedFor(index uint64) {
 
 // saysCommitOnly tells whether m can do nothing at the peer but bring a commit index.
 // Not so while raft looks for where the peer's log ends: then it waits for the answer. And
-// while the members change all of them go: the last one reaches who is removed by it.
+// while the members change all of them go: the last one reaches who is removed by it. A new
+// leader may have such a change from the one before.
 func (g *Group) saysCommitOnly(m *pb.Message) (only bool) {
 	to := m.GetTo()
 	if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 || !g.role.Leading || g.notices.asked[to] ||
-		g.membersTerm == g.role.Term || g.committed.joint() {
+		!g.knowsCommitted() || g.membersTerm == g.role.Term || g.committed.joint() {
 		return false
 	}
 	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {

@@ -137,8 +137,15 @@ func TestNoticeGoesAtOnceWhereSomebodyWaits(t *testing.T) {
 			w.node(1).inbox = append(w.node(1).inbox, answers...)
 		},
 		"transfer": func(w *writing) {
-			w.dropTimeoutNow = true
 			w.commit()
+			told := false
+			w.carries = func(m *pb.Message) bool {
+				told = told || m.GetTo() == 2 && isNotice(m)
+				if m.GetType() == pb.MsgTimeoutNow && !told {
+					w.t.Error("node 2 is to stand for election, and was not told what is committed")
+				}
+				return m.GetType() != pb.MsgTimeoutNow
+			}
 			w.node(1).g.TransferTo(1, 2)
 		},
 	} {

@@ -9,7 +9,7 @@ import (
 
 // storedState is what the log was given to store of the hard state. The commit index in it
 // is a hint, never synced: after a crash Raft learns it again. So of transactions it is not
-// given at each commit, but once in a heartbeat interval.
+// given at each commit, but with the next entries, and once in a heartbeat interval.
 type storedState struct {
 	seglog.HardState
 	ticks int  // since a commit index alone was given
@@ -31,6 +31,10 @@ func (g *Group) mustStore(m *pb.Message) bool {
 	must := len(m.GetEntries()) > 0 || m.Term != nil && (m.GetTerm() != s.Term || m.GetVote() != s.Vote)
 	for _, r := range m.GetResponses() {
 		must = must || r.GetType() != pb.MsgStorageAppendResp
+	}
+	if commit := g.rn.BasicStatus().GetCommit(); m.Term == nil && len(m.GetEntries()) > 0 && commit > s.Commit {
+		// Raft tells a commit index once, and that message was left out.
+		m.Term, m.Vote, m.Commit = new(s.Term), new(s.Vote), &commit
 	}
 	if must && m.Term != nil {
 		s.HardState = seglog.HardState{Term: m.GetTerm(), Vote: m.GetVote(), Commit: m.GetCommit()}

@@ -15,10 +15,14 @@ func TestCommitIsNoWrite(t *testing.T) {
 	w.stores = func(id uint64, m *pb.Message) { appends[id] = append(appends[id], m) }
 	for range 3 {
 		clear(appends)
+		before := w.committed(1)
 		w.commit()
 		for id := uint64(1); id <= 3; id++ {
 			if len(appends[id]) != 1 || len(appends[id][0].GetEntries()) != 1 {
 				t.Fatalf("node %d writes %v for one commit", id, appends[id])
+			}
+			if got := w.node(id).log.HardState(); got.Term != 1 || got.Commit != before {
+				t.Fatalf("node %d has stored %+v with an entry, %d are committed before it", id, got, before)
 			}
 		}
 	}

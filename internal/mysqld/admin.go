@@ -18,7 +18,7 @@ import (
 const (
 	// adminConnectionsMax bounds the administrative sessions: the canary and the
 	// write gate keep one each, one waits in WaitApplied, the rest answers
-	// status questions. They are kept open, so that they are there when clients
+	// questions of the status and of the feed. They are kept open, so that they are there when clients
 	// have taken every other connection.
 	adminConnectionsMax = 6
 	// waitAppliedSlice bounds one WAIT_FOR_EXECUTED_GTID_SET, in seconds.

@@ -34,10 +34,10 @@
 // connection, the clock and three goroutines, which Run owns. The reader gives
 // every event to the machine. As soon as it has nothing more at hand, it proposes the
 // whole transactions of the one growing batch itself; where that would block, or a
-// batch is full, the proposer does, and keeps taking one batch at a time. Ack writes an acknowledgement itself where the socket
-// takes it at once; the third goroutine writes the others, several commits' as one.
-// While propose blocks, the batch grows to its limit, then the reader
-// stops, then mysqld's dump thread: back-pressure, never a drop. Close ends it
+// batch is full, the proposer does, and keeps taking one batch at a time. Ack writes an
+// acknowledgement itself where the socket takes it at once; the third goroutine writes
+// the others, several commits' as one. While propose blocks, the batch grows to its
+// limit, then the reader stops, then mysqld's dump thread: back-pressure, never a drop. Close ends it
 // all, and with it every position that waits: a new tap starts empty, so that no
 // position of one incarnation of mysqld can reach another.
 //
@@ -74,10 +74,10 @@
 // A Feed with ReadersConfig serves downstream readers instead of our own mysqld:
 // accounts of their own, a bounded number of connections, dumps by GTID or by file
 // and position, and the queries that such clients ask first. What they get differs
-// in three ways. Transactions that a reader has are left out. Events get the
-// position that they have in the reader's file, and with it a new checksum, after
-// the old one was verified. And where the reader wants it, TRANSACTION_PAYLOAD
-// events are unpacked.
+// in four ways. Transactions that a reader has are left out. Last committed is as it
+// was. Events get the position that they have in the reader's file, and with it a new
+// checksum, after the old one was verified. And where the reader wants it,
+// TRANSACTION_PAYLOAD events are unpacked.
 //
 // A file's name is the index of the log's entry with which it begins; ROTATE ends
 // it before an epoch, before a rotation of the primary's binlog, and behind each

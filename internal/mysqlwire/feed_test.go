@@ -318,9 +318,9 @@ func TestFeedLimitsParallel(t *testing.T) {
 	format := w.FormatDescription(1)
 	log := newTestLog(Piece{FormatDescription: format})
 	var plain [][]byte
-	rows := func() [][]byte { // which depend on nothing
+	rows := func() [][]byte { // which depend on the first
 		events := w.Rows(10)
-		binary.LittleEndian.PutUint64(events[0][binlog.HeaderBytes+26:], 0)
+		binary.LittleEndian.PutUint64(events[0][binlog.HeaderBytes+26:], 1)
 		binlog.PutChecksum(events[0])
 		return events
 	}
@@ -347,7 +347,7 @@ func TestFeedLimitsParallel(t *testing.T) {
 			}
 			info, err := binlog.ParseGTID(event)
 			atATime := info.SequenceNumber - info.LastCommitted
-			if err != nil || workers == 0 && info.LastCommitted != 0 || workers > 0 && atATime != int64(workers) {
+			if err != nil || workers == 0 && info.LastCommitted != 1 || workers > 0 && atATime != int64(workers) {
 				t.Fatalf("%d workers: %+v, %v", workers, info, err)
 			}
 		}

@@ -350,6 +350,7 @@ func (w *dumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
 			_, _ = in.Discard(n) // what was peeked is there
 			return w.event(limited)
 		}
+		head = whole[:binlog.HeaderBytes] // Peek may have moved what is buffered
 	}
 	w.stats.events.Add(1)
 	w.stats.bytes.Add(uint64(head.Length()))

@@ -100,6 +100,9 @@ func TestExport(t *testing.T) {
 			t.Errorf("%+v, want transactions %d-%d: %v", o, from, to, err)
 		}
 	}
+	in = mustInspect(t, fs, true)
+	check(ExportOptions{}, 1, len(s.raw), 0)
+	in = mustInspect(t, fs, false)
 	check(ExportOptions{}, 1, committed, 2)
 	for n := 1; n <= committed; n++ {
 		at := s.entryOf[n-1]

@@ -218,8 +218,8 @@ func watch(conn net.Conn) error {
 	return err
 }
 
-// write sends what Send has not sent itself, until the connection is lost. It returns why, and
-// whether the reason came from (and so emptied) lost.
+// write sends what Send has not sent itself, until the connection is lost. It returns
+// why, and whether the reason came from (and so emptied) lost.
 func (l *link) write(conn net.Conn, lost <-chan error) (watched bool, err error) {
 	ping := time.NewTicker(l.t.tune.pingInterval)
 	defer ping.Stop()
