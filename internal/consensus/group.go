@@ -671,7 +671,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 			case raft.LocalApplyThread:
 				g.apply(m)
 			default:
-				if isNotice(m) || g.leavesToSource(m) || g.saysCommitOnly(m) {
+				if isNotice(m) || g.repeatsRound(m) || g.leavesToSource(m) || g.saysCommitOnly(m) {
 					continue
 				}
 				g.stamp(m)

@@ -76,6 +76,13 @@ func (g *Group) startRound() {
 	g.rn.ReadIndex(readContext(contextLease, g.cfg.Self, l.seq)) // its heartbeats go out at once
 }
 
+// repeatsRound tells whether m is a heartbeat that says no more than those of a round do,
+// which go to everybody as often. The round of a single voter asks nobody.
+func (g *Group) repeatsRound(m *pb.Message) bool {
+	return m.GetType() == pb.MsgHeartbeat && len(m.GetContext()) == 0 && g.role.Leading && g.knowsCommitted() &&
+		len(g.rn.Status().Config.Voters.IDs()) > 1
+}
+
 // Distrust ends the lease and takes no answer to a round of before for it: this machine
 // may have stood still.
 func (g *Group) Distrust() { g.lease.until, g.lease.rounds = clocks{}, nil }

@@ -87,6 +87,18 @@ func TestCommitTakesFourMessages(t *testing.T) {
 	}
 }
 
+// TestIdleGroupSendsARound: one question to each node and heartbeat interval, and its answer.
+func TestIdleGroupSendsARound(t *testing.T) {
+	w := newWriting(t)
+	w.run(time.Second)
+	w.sent()
+	interval := w.node(1).g.cfg.Tick * time.Duration(w.node(1).g.cfg.HeartbeatTicks)
+	w.run(10 * interval)
+	if got, want := w.sent(), "20 MsgHeartbeat, 20 MsgHeartbeatResp"; got != want {
+		t.Errorf("ten heartbeat intervals: %s, want %s", got, want)
+	}
+}
+
 // TestNoticeComesWhenDue: not before, and counted from the commit that lacks one.
 func TestNoticeComesWhenDue(t *testing.T) {
 	w := newWriting(t)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -24,11 +25,8 @@ func (d Drift) String() string { return fmt.Sprintf("%s is %q, must be %q", d.Na
 // ReplicaBinlog, semi-sync is looked at from EnableSemiSync on.
 func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
 	semiSync := p.semiSync.Load() // before the facts: once set, it holds in the server
-	got, err := p.admin.facts(ctx)
-	if err != nil {
-		return nil, err
-	}
 	cfg := p.server.cfg
+	settings := cfg.guardedSettings(p.options)
 	want := map[string]string{
 		"log_bin":                            "ON",
 		"log_bin_basename":                   p.server.paths.binlogBase(p.incarnation),
@@ -40,7 +38,15 @@ func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
 	if semiSync {
 		want["rpl_semi_sync_source_enabled"], want["status Rpl_semi_sync_source_status"] = "ON", "ON"
 	}
-	for _, s := range cfg.guardedSettings(p.options) {
+	names := slices.Collect(maps.Keys(want))
+	for _, s := range settings {
+		names = append(names, s.name)
+	}
+	got, err := p.admin.facts(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range settings {
 		switch {
 		case s.allows(got[s.name]):
 		case s.among != nil:
@@ -62,11 +68,12 @@ func (p *Process) CheckGuarded(ctx context.Context) ([]Drift, error) {
 	return drift, nil
 }
 
-// facts reads the global variables by name, and the plugin and status values
+// facts reads the global variables that names has, and the plugin and status values
 // that CheckGuarded compares under prefixed names.
-func (a *Admin) facts(ctx context.Context) (map[string]string, error) {
+func (a *Admin) facts(ctx context.Context, names []string) (map[string]string, error) {
 	rows, err := a.db.QueryContext(ctx, `
 		SELECT variable_name, COALESCE(variable_value, '') FROM performance_schema.global_variables
+			WHERE variable_name IN ('`+strings.Join(names, "', '")+`')
 		UNION ALL SELECT CONCAT('status ', variable_name), variable_value FROM performance_schema.global_status
 			WHERE variable_name IN ('Rpl_semi_sync_source_status', 'Innodb_redo_log_enabled')
 		UNION ALL SELECT CONCAT('plugin status ', plugin_name), plugin_status FROM information_schema.plugins
