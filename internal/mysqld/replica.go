@@ -17,7 +17,7 @@ type ReplicaStatus struct {
 	IORunning, IOConnecting bool
 	// SQLRunning: the applier runs.
 	SQLRunning bool
-	// The last error of each side, 0 and "" if none.
+	// The last error of each side, 0 and "" if none. The applier's only once it has stopped.
 	IOErrno, SQLErrno int
 	IOError, SQLError string
 	// Retrieved is what the relay logs hold or held, Executed is gtid_executed.
@@ -73,6 +73,11 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	if err != nil {
 		return ReplicaStatus{}, err
 	}
+	s.IORunning, s.IOConnecting, s.SQLRunning = io == "ON", io == "CONNECTING", applier == "ON"
+	s.Retrieved, s.Executed = oneLine(s.Retrieved), oneLine(s.Executed)
+	if s.SQLRunning {
+		return s, nil
+	}
 	err = a.query1(ctx, "applier errors", `
 		SELECT COALESCE(MAX(n), 0), COALESCE(MAX(m), '') FROM (
 			SELECT n, m FROM (
@@ -85,8 +90,6 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 	if err != nil {
 		return ReplicaStatus{}, err
 	}
-	s.IORunning, s.IOConnecting, s.SQLRunning = io == "ON", io == "CONNECTING", applier == "ON"
-	s.Retrieved, s.Executed = oneLine(s.Retrieved), oneLine(s.Executed)
 	return s, nil
 }
 
