@@ -59,14 +59,14 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 	if cfg.Self().Kind == cluster.KindLogger {
 		return usage(fmt.Errorf("node %s is a logger: it has no mysqld; use the configuration of another node", cfg.Node))
 	}
+	install, err := provision.Discover(cfg.MySQL.BaseDir)
+	if err != nil {
+		return err
+	}
 	secrets, err := mysqld.LoadSecrets(filepath.Join(cfg.DataDir, "secrets.toml"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("node %s has no mysqld so far (%w): \"quorate status\" says why", cfg.Node, err)
 	}
-	if err != nil {
-		return err
-	}
-	install, err := provision.Discover(cfg.MySQL.BaseDir)
 	if err != nil {
 		return err
 	}
