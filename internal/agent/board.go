@@ -227,7 +227,7 @@ func (b *board) received(from cluster.NodeID, blob []byte) error {
 	matters := p.status.Role != s.Role || p.status.Term != s.Term || p.status.LogState != s.LogState
 	was := p.status.Role
 	p.status, p.at = s, time.Now()
-	if from == b.last.id && was == cluster.RolePrimary && s.Role != cluster.RolePrimary && s.Term == b.last.status.Term {
+	if from == b.last.id && !b.last.lost && was == cluster.RolePrimary && s.Role != cluster.RolePrimary && s.Term == b.last.status.Term {
 		b.last.at = p.at // it was until now
 	}
 	if s.Role == cluster.RolePrimary && (from == b.last.id || s.Term >= b.last.status.Term) {
@@ -246,6 +246,7 @@ func (b *board) peerUp(id cluster.NodeID, up bool) {
 	p := b.peers[id]
 	p.up, p.upAt, p.refusal = up, time.Now(), nil
 	b.peers[id] = p
+	b.last.lost = b.last.lost || !up && id == b.last.id
 	b.wake()
 }
 
@@ -321,10 +322,11 @@ func (b *board) primary() (cluster.NodeID, bool) {
 }
 
 // unreached says that this node hears of a member and cannot connect to it, or that
-// nobody connects to this one, which listens elsewhere than they think. b.mu is held.
+// nobody connects to this one, which listens elsewhere than they think. A member that has
+// just ended was heard, too. b.mu is held.
 func (b *board) unreached(m cluster.Member, listens string, now time.Time) string {
 	if m.ID != b.self.ID {
-		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= peerLiveFor {
+		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= peerLiveFor || p.at.Sub(p.upAt) < 2*gossipInterval {
 			return ""
 		}
 		if why := b.dialError(m.ID); why != "" {

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,7 +100,8 @@ func TestElectedIsStampedAsElected(t *testing.T) {
 	}
 }
 
-// TestLastPrimarySign: a primary that says that it hands over was the primary until then;
+// TestLastPrimarySign: a primary that says that it hands over was the primary until then,
+// and an agent that starts again was not;
 // what another term's primary says later is no sign of it. This node's own terms count, too.
 func TestLastPrimarySign(t *testing.T) {
 	a := &Agent{cfg: testConfig(t, t.TempDir())}
@@ -126,6 +128,14 @@ func TestLastPrimarySign(t *testing.T) {
 	say(cluster.RoleReplica, 8)
 	if p := a.board.lastPrimary(); !p.at.Equal(long) {
 		t.Errorf("a replica was seen as the primary %v ago", time.Since(p.at))
+	}
+	say(cluster.RolePrimary, 8)
+	a.board.last.at = long
+	a.board.peerUp(from, false)
+	a.board.peerUp(from, true)
+	say(cluster.RoleStarting, 8)
+	if p := a.board.lastPrimary(); !p.at.Equal(long) || !strings.Contains(p.what(time.Now()), "b was gone: ") {
+		t.Errorf("its agent is back: %q, seen as the primary %v ago", p.what(time.Now()), time.Since(p.at))
 	}
 	served := long.Add(time.Minute)
 	a.board.served(6, served)

@@ -158,7 +158,7 @@ func (a *Agent) reachable() string {
 	if id := a.node.Role().Leader; id != 0 {
 		leader = "takes node " + a.board.name(id) + " for the leader"
 	}
-	return fmt.Sprintf("node %s %s, and hears of %d of %d nodes", a.self.Name, leader, there, len(nodes))
+	return fmt.Sprintf("node %s %s, and hears of %d of %d nodes: \"quorate status\" says more", a.self.Name, leader, there, len(nodes))
 }
 
 // forward passes a request on to another node's agent. ok=false: it was not

@@ -142,6 +142,9 @@ type primarySeen struct {
 	status cluster.NodeStatus
 	up     bool
 	self   bool
+	// lost: the connection to it ended since. What it says then is no sign of a primary,
+	// unless it says that it is one.
+	lost bool
 }
 
 // served notes that this node was the primary of a term at a time.
@@ -174,6 +177,8 @@ func (p primarySeen) what(now time.Time) string {
 		return fmt.Sprintf("the agent of %s is gone: its process or its host died", p.name)
 	case p.status.Role != cluster.RolePrimary && p.status.Reason != "":
 		return fmt.Sprintf("%s: %s", p.name, p.status.Reason)
+	case p.lost:
+		return fmt.Sprintf("%s was gone: its agent or its host died, or the network failed; it is back", p.name)
 	}
 	return fmt.Sprintf("%s was not heard for %s", p.name, now.Sub(p.at).Round(10*time.Millisecond))
 }

@@ -375,6 +375,13 @@ func TestBoardUnreached(t *testing.T) {
 	says(3, "")
 	b.peerUp(d.ID, true)
 	says(3, "")
+	b.peerUp(d.ID, false)
+	says(3, "") // it was heard before it ended
+	ended := b.peers[d.ID]
+	ended.upAt = time.Now().Add(-3 * gossipInterval)
+	b.peers[d.ID] = ended
+	says(3, "a hears of it, and cannot reach it at d:7500 (connection refused)")
+	b.peerUp(d.ID, true)
 
 	s.Version, s.Members[0].Peer = 4, "elsewhere:7400"
 	b.setState(s)
