@@ -271,6 +271,9 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.WaitNode(ctx, third, "it answers", func(cluster.NodeStatus) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
 	if s := f.status(t, ctx, third); s.Leader != 0 {
 		t.Errorf("%s has a leader: the damaged node has voted", f.Name(third))
 	}

@@ -24,7 +24,7 @@ func changingMembers() []mutation {
 			edits: one(storageFile, "min(log.HardState().Commit, through)", "log.HardState().Commit"),
 		},
 		{
-			name: "leave-at-once", what: "a node gives up its data as soon as it sees that it has no vote", seeds: 150, nodes: 3, members: true,
+			name: "leave-at-once", what: "a node gives up its data as soon as it sees that it has no vote", seeds: 300, nodes: 3, members: true,
 			edits: one(leaveFile, "\treturn len(p.Outgoing) == 0 && keep > len(voters)/2\n", "\treturn len(p.Outgoing) == 0\n"),
 		},
 		{

@@ -189,7 +189,7 @@ func electing() []mutation {
 			edits: one(groupFile, "max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)", "time.Duration(cfg.ElectionTicks)*cfg.Tick"),
 		},
 		{
-			name: "lease-after-transfer", what: "a leader that was asked to go keeps its lease", seeds: 40, nodes: 3,
+			name: "lease-after-transfer", what: "a leader that was asked to go keeps its lease", seeds: 40, nodes: 3, blips: true,
 			edits: []edit{
 				{groupFile, "\tg.transferredTerm, g.lease.until = g.role.Term, clocks{}\n", ""},
 			},
