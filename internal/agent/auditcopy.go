@@ -26,9 +26,9 @@ const (
 )
 
 // Each node has a copy of every line: those of changes of the cluster state come
-// with the log, all others, and those of the history, are fetched from the node that wrote them, whose status
-// says how far it is. So a node that was away gets them, too, as long as the writer
-// has them and is there. The log of a node that joins begins late: it takes over the
+// with the log, all others, and those of the history, are fetched from the node that
+// wrote them, whose status says how far it is. So a node that was away gets them, too,
+// as long as the writer has them and is there. The log of a node that joins begins late: it takes over the
 // audit log of the node that it copies.
 
 // copyAudit takes over what the audit log of the node has that is copied.

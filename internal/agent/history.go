@@ -68,7 +68,12 @@ func (a *Agent) tellHistory(e cluster.Event) {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	a.state.note(cluster.AuditEntry{At: at.UTC(), By: a.byItself(), What: string(e.Kind), Event: &e})
+	a.state.note(a.eventLine(at, e))
+}
+
+// eventLine is an event's line in history.log.
+func (a *Agent) eventLine(at time.Time, e cluster.Event) cluster.AuditEntry {
+	return cluster.AuditEntry{At: at.UTC(), By: a.byItself(), What: string(e.Kind), Event: &e}
 }
 
 // noteHealed writes into the history that the log was healed: at once, as the start that
@@ -77,8 +82,7 @@ func (a *Agent) noteHealed(at time.Time, why string) {
 	history := &a.state.history
 	err := history.open(a.data.join(historyFile), a.self.Name)
 	if err == nil {
-		err = history.append(cluster.AuditEntry{At: at.UTC(), By: a.byItself(), What: string(cluster.EventHealed),
-			Event: &cluster.Event{Kind: cluster.EventHealed, Why: why}})
+		err = history.append(a.eventLine(at, cluster.Event{Kind: cluster.EventHealed, Why: why}))
 	}
 	if err != nil {
 		a.logger.Warn("note in the history that the log was healed", "error", err)

@@ -25,7 +25,7 @@ import (
 // agentThat answers control requests, and notes what it was asked.
 func agentThat(t *testing.T, answer *control.Answer, asked *control.Request) (addr string) {
 	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return onSocket(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			_ = json.NewEncoder(w).Encode(sampleStatus())
 			return
@@ -38,7 +38,13 @@ func agentThat(t *testing.T, answer *control.Answer, asked *control.Request) (ad
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		_ = json.NewEncoder(w).Encode(answer)
-	}))
+	})
+}
+
+// onSocket serves on a control socket, and returns its path.
+func onSocket(t *testing.T, serve http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(serve)
 	server.Listener.Close()
 	socket := filepath.Join(t.TempDir(), "s")
 	var err error
@@ -543,15 +549,7 @@ func TestSettingsOfNodeOutside(t *testing.T) {
 // TestAgentDiesOverARequest: whether it was done is not known then, and that is said; a
 // question that changes nothing has failed.
 func TestAgentDiesOverARequest(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	server.Listener.Close()
-	socket := filepath.Join(t.TempDir(), "s")
-	var err error
-	if server.Listener, err = net.Listen("unix", socket); err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
-	t.Cleanup(server.Close)
+	socket := onSocket(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for _, c := range []struct {
 		code int
 		want string
