@@ -69,7 +69,7 @@ func (c *cell) apply(ctx context.Context) error {
 	if queued < int64(thousands)*900 {
 		return errors.Join(fmt.Errorf("queue transactions: node %s has only %d of %d000 to apply", replica, queued, thousands), c.system.StartApply(ctx, replica))
 	}
-	before, err := c.usage()
+	before, err := c.usage(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,13 +83,11 @@ func (c *cell) apply(ctx context.Context) error {
 	took := time.Since(began).Seconds()
 	c.set(result.ApplyS, took)
 	c.set(result.ApplyTPS, float64(queued)/took)
-	after, err := c.usage()
+	after, err := c.usage(ctx)
 	if err != nil {
 		return err
 	}
-	for component, used := range after.cpu {
-		c.set(result.CPU+component, float64((used-before.cpu[component]).Microseconds())/float64(queued))
-	}
+	c.recordCPU(before, after, queued)
 	return nil
 }
 

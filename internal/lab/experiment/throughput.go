@@ -2,11 +2,14 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/quorate/quorate/internal/lab/netlab"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/lab/peers"
 	"github.com/quorate/quorate/internal/lab/plan"
 	"github.com/quorate/quorate/internal/lab/result"
 	"github.com/quorate/quorate/internal/lab/workload"
@@ -84,18 +87,6 @@ func (c *cell) text(name, value string) {
 	c.row.Text[name] = value
 }
 
-// usage is what has been used up to a moment.
-type usage struct {
-	cpu     map[string]time.Duration
-	network netlab.Stats
-}
-
-func (c *cell) usage() (u usage, err error) {
-	u.cpu, err = c.system.CPU()
-	u.network = c.network.Stats()
-	return u, err
-}
-
 // throughput loads the system and waits until its replicas have everything.
 func (c *cell) throughput(ctx context.Context) error {
 	writers, err := c.writers(ctx)
@@ -111,12 +102,12 @@ func (c *cell) throughput(ctx context.Context) error {
 			return fmt.Errorf("let replicas catch up after the warm-up: %w", err)
 		}
 	}
-	before, err := c.usage()
+	before, err := c.usage(ctx)
 	if err != nil {
 		return err
 	}
 	load.Duration = c.step.Duration
-	sample, err := c.loaded(ctx, func() (workload.Sample, error) { return c.bench.Run(ctx, writers, load) })
+	sample, late, err := c.loaded(ctx, func() (workload.Sample, error) { return c.bench.Run(ctx, writers, load) })
 	if err != nil {
 		return err
 	}
@@ -124,23 +115,28 @@ func (c *cell) throughput(ctx context.Context) error {
 	if err := c.drain(ctx, sample); err != nil {
 		return err
 	}
-	after, err := c.usage()
+	after, err := c.usage(ctx)
 	if err != nil {
 		return err
 	}
-	c.recordUsage(before, after, sample)
-	return nil
+	return c.recordUsage(ctx, before, after, late, sample)
 }
 
-// loaded runs a load, and measures round trips meanwhile.
-func (c *cell) loaded(ctx context.Context, run func() (workload.Sample, error)) (workload.Sample, error) {
+// loaded runs a load. Meanwhile it measures round trips, and shortly before the end it counts wake-ups.
+func (c *cell) loaded(ctx context.Context, run func() (workload.Sample, error)) (s workload.Sample, late map[peers.Thread]int64, err error) {
 	ctx, stop := context.WithCancel(ctx)
-	var pinging sync.WaitGroup
-	pinging.Go(func() { c.underLoad(ctx, c.step.Duration/2, c.row.RTT) })
-	sample, err := run()
+	var beside errgroup.Group
+	beside.Go(func() error {
+		c.underLoad(ctx, c.step.Duration/2, c.row.RTT)
+		return nil
+	})
+	beside.Go(func() (err error) {
+		late, err = c.lateWaits(ctx, c.step.Duration)
+		return err
+	})
+	s, err = run()
 	stop()
-	pinging.Wait()
-	return sample, err
+	return s, late, errors.Join(err, beside.Wait())
 }
 
 func (c *cell) settle(ctx context.Context, limit time.Duration) error {
@@ -191,20 +187,4 @@ func (c *cell) drain(ctx context.Context, s workload.Sample) error {
 	c.set(result.DrainS, drained)
 	c.set(result.EffectiveTPS, float64(s.Transactions)/(s.Seconds+drained))
 	return nil
-}
-
-func (c *cell) recordUsage(before, after usage, s workload.Sample) {
-	each := func(component string, d time.Duration) {
-		c.set(result.CPU+component, float64(d.Microseconds())/float64(s.Transactions))
-	}
-	for component, used := range after.cpu {
-		each(component, used-before.cpu[component])
-	}
-	each("client", s.ClientCPU)
-	if used := after.network.CPU - before.network.CPU; used > 0 {
-		each("switch", used)
-	}
-	if full := after.network.Full - before.network.Full; full > 0 {
-		c.set("switch_full_packets", float64(full))
-	}
 }

@@ -259,19 +259,6 @@ func (d *Deployment) CatchUp(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// CPU returns the CPU time of all nodes since the deployment's start, by component.
-// What a state transfer's helpers used is missing, and of a mysqld that its agent
-// started anew what the old one had used.
-func (d *Deployment) CPU() (map[string]time.Duration, error) {
-	sums := map[string]time.Duration{}
-	for _, n := range d.nodes {
-		if err := n.cpu(sums); err != nil {
-			return nil, err
-		}
-	}
-	return sums, nil
-}
-
 func (d *Deployment) node(name string) (*node, error) {
 	i := slices.IndexFunc(d.nodes, func(n *node) bool { return n.name == name })
 	if i < 0 {

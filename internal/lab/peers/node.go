@@ -203,19 +203,19 @@ func (n *node) account(all map[string]int) {
 	}
 }
 
-// cpu adds the node's CPU time to sums, by component.
-func (n *node) cpu(sums map[string]time.Duration) error {
+// cpu adds the node's CPU time to sums.
+func (n *node) cpu(sums map[Part]time.Duration) error {
 	for component, pid := range n.processes() {
 		d, err := cpuTime(pid)
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // it ended just now
 			return fmt.Errorf("read CPU time of node %s: %w", n.name, err)
 		}
-		sums[component] += d
+		sums[Part{n.name, component}] += d
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for component, d := range n.spent {
-		sums[component] += d
+		sums[Part{n.name, component}] += d
 	}
 	return nil
 }

@@ -240,7 +240,7 @@ func TestSystems(t *testing.T) {
 			d := deploy(t, tc.o)
 			writeEverywhere(t, d, "first")
 			judgePrimary(t, d)
-			judgeCPU(t, d)
+			judgeUsage(t, d)
 			if os.Getenv(envLong) != "" {
 				tc.then = append(tc.then, tc.long...)
 			}
@@ -280,11 +280,34 @@ func judgePrimary(t *testing.T, d *Deployment) {
 	}
 }
 
-func judgeCPU(t *testing.T, d *Deployment) {
+func judgeUsage(t *testing.T, d *Deployment) {
 	t.Helper()
-	cpu, err := d.CPU()
+	waits, err := d.Waits()
 	if err != nil {
 		t.Fatal(err)
+	}
+	threads := map[Part]int64{}
+	for thread, n := range waits {
+		threads[thread.Part] += n
+	}
+	for _, n := range d.Nodes() {
+		for component := range n.Processes {
+			if threads[Part{n.Name, component}] <= 0 {
+				t.Errorf("%s of node %s has never waited", component, n.Name)
+			}
+		}
+	}
+	messages, err := d.Messages(t.Context())
+	if counted := d.opts.System == Quorate; counted && (err != nil || messages <= 0) || !counted && !errors.Is(err, ErrNotCounted) {
+		t.Errorf("%d messages, %v", messages, err)
+	}
+	all, err := d.CPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu := map[string]time.Duration{}
+	for part, used := range all {
+		cpu[part.Component] += used
 	}
 	want := componentMysqld
 	if d.opts.System == Galera {
@@ -352,9 +375,9 @@ func kill(t *testing.T, d *Deployment, node string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for component, used := range before {
-		if after[component] < used {
-			t.Errorf("CPU of %s went from %v to %v", component, used, after[component])
+	for part, used := range before {
+		if after[part] < used {
+			t.Errorf("CPU of %v went from %v to %v", part, used, after[part])
 		}
 	}
 }

@@ -39,6 +39,10 @@ func Markdown(w io.Writer, res result.Results) error {
 		}
 		m.title(3, l.Workload)
 		m.table(l.Main)
+		if len(l.Costs.Rows) > 0 {
+			m.line("What a transaction costs (CPU in µs):")
+			m.table(l.Costs)
+		}
 	}
 	m.section("Jitter", p.Jitter.Table)
 	for i, r := range p.RTO {

@@ -151,8 +151,13 @@ func (s *synthesizer) load(r *result.Row, variant, network, workload string, thr
 	if variant == "async,workers=1" {
 		r.Metrics[result.LagTx], r.Metrics[result.DrainS], r.Metrics[result.EffectiveTPS] = 9000, 14, v*0.42
 	}
+	if variant == "mgr" || variant == "quorate" {
+		r.Metrics[result.NodeCPU+"a.mysqld"], r.Metrics[result.NodeCPU+"b.mysqld"] = 500, 300
+		r.Metrics[result.PrimaryCPU], r.Metrics[result.WakeUps] = 500, 12
+	}
 	if variant == "quorate" {
-		r.Metrics[result.CPU+"agent"] = 120
+		r.Metrics[result.CPU+"agent"], r.Metrics[result.NodeCPU+"a.agent"], r.Metrics[result.PrimaryCPU] = 120, 80, 580
+		r.Metrics[result.Messages] = 4.2
 	}
 }
 

@@ -18,6 +18,7 @@ type loadSection struct {
 	Charts   []chart
 	Main     table // the articles' layout
 	Details  table
+	Costs    table // of a transaction
 }
 
 type chart struct {
@@ -39,7 +40,7 @@ type group struct {
 }
 
 func loadOf(workload string, cs cells, arts articles) loadSection {
-	section := loadSection{Workload: workload, Main: articleTable(cs, workload, arts), Details: loadDetails(cs)}
+	section := loadSection{Workload: workload, Main: articleTable(cs, workload, arts), Details: loadDetails(cs), Costs: costsOf(cs)}
 	for _, network := range cs.networks() {
 		of := cs.of(func(c *cell) bool { return c.Network == network })
 		name := fmt.Sprintf("%s on %s: TPS by threads", workload, network)
@@ -275,7 +276,7 @@ func ratios(workload string, cs cells, arts articles) (ratioTable, bool) {
 
 // loadDetails has everything else that the experiment measured.
 func loadDetails(cs cells) table {
-	t := table{Text: true, Head: []string{"system", "threads", "QPS", "p50 ms", "p95 ms", "p99 ms", "errors", "lag at the end", "drain s", "effective TPS", "CPU µs per transaction"}}
+	t := table{Text: true, Head: []string{"system", "threads", "QPS", "p50 ms", "p95 ms", "p99 ms", "errors", "lag at the end", "drain s", "effective TPS"}}
 	for _, network := range cs.networks() {
 		first := len(t.Rows)
 		for _, v := range cs.variants() {
@@ -287,7 +288,6 @@ func loadDetails(cs cells) table {
 				for _, m := range []string{result.QPS, result.P50MS, result.P95MS, result.P99MS, result.Errors, result.LagTx, result.DrainS, result.EffectiveTPS} {
 					row.Cells = append(row.Cells, plain(c, m))
 				}
-				row.Cells = append(row.Cells, entry{Value: cpuWords(c), Class: "text"})
 				t.Rows = append(t.Rows, row)
 			}
 		}
@@ -305,19 +305,4 @@ func plain(c *cell, metric string) entry {
 		return entry{}
 	}
 	return entry{Value: number(s.median), More: s.words("")}
-}
-
-func cpuWords(c *cell) string {
-	seen := map[string]bool{}
-	var parts []string
-	for _, r := range c.ok {
-		for name := range r.Metrics {
-			if component, is := strings.CutPrefix(name, result.CPU); is && !seen[component] {
-				seen[component] = true
-				parts = append(parts, component+" "+number(c.metric(name).median))
-			}
-		}
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
 }

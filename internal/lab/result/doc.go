@@ -19,6 +19,10 @@
 //	  drain_s               until every replica has applied everything
 //	  effective_tps         transactions / (time of the load + drain)
 //	  cpu_us.COMPONENT      per transaction, all nodes together: mysqld, agent, router, switch, client
+//	  node_cpu_us.NODE.COMPONENT  the same by node: what hosts of their own would carry
+//	  primary_cpu_us        of all components on the primary's node: what its host would carry
+//	  wakeups               voluntary context switches per transaction, of all threads on all nodes, until the load ends
+//	  messages              between agents per transaction, heartbeats too; quorate alone
 //	  switch_full_packets   dropped by the lab's own network, if any: then the row says little
 //	  series tps            acknowledged transactions, every second
 //	rto                  workload: the fault; threads: sysbench beside the prober

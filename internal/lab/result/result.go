@@ -25,7 +25,7 @@ const (
 // Experiments lists the experiments in the order of the reports.
 func Experiments() []string { return []string{Throughput, Jitter, RTO, RPO, Apply, Large} }
 
-// Names of Row.Metrics. CPU is followed by a component.
+// Names of Row.Metrics. CPU is followed by a component, NodeCPU by a node, a dot and a component.
 const (
 	TPS           = "tps"
 	QPS           = "qps"
@@ -41,6 +41,10 @@ const (
 	DrainS        = "drain_s"
 	EffectiveTPS  = "effective_tps"
 	CPU           = "cpu_us."
+	NodeCPU       = "node_cpu_us."
+	PrimaryCPU    = "primary_cpu_us"
+	WakeUps       = "wakeups"
+	Messages      = "messages"
 	DetectMS      = "detect_ms"
 	GapMS         = "gap_ms"
 	RejoinGapMS   = "rejoin_gap_ms"
