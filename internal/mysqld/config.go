@@ -215,6 +215,11 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 	for _, s := range defaultSettings() {
 		writeOption(&b, s.name, s.value)
 	}
+	if !c.sets(instrumentOption) {
+		for _, name := range InstrumentsOff() {
+			writeOption(&b, instrumentOption, name+"=OFF")
+		}
+	}
 	if len(c.Variables) > 0 {
 		fmt.Fprintf(&b, "\n# mysql.variables of the node's configuration.\n")
 		for _, name := range sortedKeys(c.Variables) {
@@ -243,8 +248,9 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 	writeOption(&b, "relay_log_index", filepath.Join(p.relay, "relay.index"))
 	// Another node that joins copies this one's data.
 	writeOption(&b, "plugin_load_add", "clone=mysql_clone.so")
-	// Whoever switches instruments off leaves the agent this one: metadata locks.
-	writeOption(&b, "performance_schema_instrument", "wait/lock/metadata/sql/mdl=ON")
+	for _, name := range InstrumentsKept() {
+		writeOption(&b, instrumentOption, name+"=ON")
+	}
 	fmt.Fprintf(&b, "\n# What the promise stands on (docs/architecture.md); checked while the server runs.\n")
 	for _, s := range c.guardedSettings(o) {
 		if s.checkOnly {
@@ -253,6 +259,11 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 		writeOption(&b, s.name, s.value)
 	}
 	return b.String()
+}
+
+// sets says whether the operator sets an option.
+func (c Config) sets(option string) bool {
+	return slices.ContainsFunc(sortedKeys(c.Variables), func(name string) bool { return normalizeOption(name) == option })
 }
 
 // installationOptions names the installation's own directories.

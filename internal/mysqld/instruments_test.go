@@ -1,0 +1,73 @@
+package mysqld
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestInstruments: what nobody reads is off, what the agent reads stays on whatever the operator sets, and an
+// operator's own choice is his.
+func TestInstruments(t *testing.T) {
+	for _, test := range []struct {
+		name, set string // performance_schema_instrument; "" = it is not set
+		on, off   []string
+	}{
+		{"quorate's", "", []string{"statement/sql/insert"},
+			[]string{"memory/innodb/memory", "wait/io/table/sql/handler", "wait/io/file/innodb/innodb_log_file", "error"}},
+		{"all off", "%=OFF", nil, []string{"statement/sql/insert", "memory/innodb/memory", "wait/io/table/sql/handler"}},
+		{"MySQL's", "memory/%=ON", []string{"statement/sql/insert", "memory/innodb/memory", "wait/io/table/sql/handler", "error"}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newServer(t, func(c *Config) {
+				if test.set != "" {
+					c.Variables["performance-schema-instrument"] = test.set
+				}
+			})
+			p := start(t, s)
+			open(t, p)
+			judge := func(table, name string, want bool) {
+				t.Helper()
+				var n int
+				query := fmt.Sprintf("SELECT COUNT(*) FROM performance_schema.%s WHERE name LIKE ? AND enabled = IF(?, 'NO', 'YES')", table)
+				if err := p.Admin().query1(ctx(t), name, query, []any{name, want}, &n); err != nil || n != 0 {
+					t.Errorf("%s: %d are not as they should be (on: %t), %v", name, n, want, err)
+				}
+			}
+			for _, name := range append(test.on, InstrumentsKept()...) {
+				judge("setup_instruments", name, true)
+			}
+			judge("setup_threads", "thread/%", true)
+			for _, name := range test.off {
+				judge("setup_instruments", name, false)
+			}
+			seesXA(t, s, p)
+		})
+	}
+}
+
+// seesXA wants the agent to see a client's XA transaction, and to count its statements.
+func seesXA(t *testing.T, s *Server, p *Process) {
+	t.Helper()
+	client := dbaSession(t, s)
+	mustExec(t, client, "XA START 'one'", "XA END 'one'", "XA PREPARE 'one'", "XA COMMIT 'one'", "XA START 'two'")
+	x, err := p.Admin().xaStatements(ctx(t))
+	if err != nil || x.starts != 2 || x.seenStarts != 2 || x.commits != 1 {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if n, err := p.Admin().EndXA(ctx(t)); err != nil || n != 1 {
+		t.Errorf("EndXA ended %d sessions, %v", n, err)
+	}
+}
+
+// TestSwitchInstruments: whoever has the role of a DBA switches instruments while the server runs, on a replica, too.
+func TestSwitchInstruments(t *testing.T) {
+	s := newServer(t)
+	start(t, s) // read-only
+	dba := dbaSession(t, s)
+	mustExec(t, dba, "UPDATE performance_schema.setup_instruments SET enabled = 'YES', timed = 'YES' WHERE name LIKE 'wait/io/table/%'")
+	var on string
+	err := dba.QueryRowContext(ctx(t), "SELECT enabled FROM performance_schema.setup_instruments WHERE name = 'wait/io/table/sql/handler'").Scan(&on)
+	if err != nil || on != "YES" {
+		t.Errorf("it is %q, %v", on, err)
+	}
+}
