@@ -157,6 +157,10 @@ func peerOptions(c result.Cell) (peers.Options, error) {
 			o.Learners, err = strconv.Atoi(value)
 		case "paxos-single-leader":
 			o.PaxosSingleLeader, err = strconv.ParseBool(value)
+		case "instruments":
+			o.Instruments = value
+		case "elect-updated":
+			o.ElectUpdated, err = strconv.ParseBool(value)
 		case "compress":
 			o.Compress, err = strconv.ParseBool(value)
 		case "no-sync":

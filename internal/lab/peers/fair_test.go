@@ -54,6 +54,9 @@ func TestSettingsAreTheBestAdvice(t *testing.T) {
 		{Options{System: MGR}, "b", gr + "member_expel_timeout", "5"},
 		{Options{System: MGR, ExpelTimeout: &none}, "b", gr + "member_expel_timeout", "0"},
 		{Options{System: MGR, PaxosSingleLeader: true}, "b", gr + "paxos_single_leader", "ON"},
+		{Options{System: MGR, ElectUpdated: true}, "b", gr + "elect_prefers_most_updated.enabled", "ON"},
+		{Options{System: Async, Instruments: "mysql"}, "a", instrumentOption, "memory/%=ON"},
+		{Options{System: Galera}, "a", instrumentOption, ""},
 		{Options{System: MGR, ReplicaDurability: relaxed}, "a", "sync_binlog", "1"},
 		{Options{System: MGR, ReplicaDurability: relaxed}, "b", "sync_binlog", "0"},
 		{Options{System: MGR, ReplicaDurability: relaxed}, "b", "log_replica_updates", ""}, // a group needs it
@@ -179,5 +182,30 @@ func TestDetectionIsSaid(t *testing.T) {
 	}
 	if len(said) != 3 || slices.ContainsFunc(slices.Collect(maps.Keys(said)), func(s string) bool { return strings.TrimSpace(s) == "" }) {
 		t.Errorf("detections %v", said)
+	}
+}
+
+// TestInstrumentsAreEverybodysOnes: every MySQL server's option file has the same, quorate is told nothing, or the same.
+func TestInstrumentsAreEverybodysOnes(t *testing.T) {
+	for _, choice := range []string{"", instrumentsMySQL, instrumentsLeast} {
+		want := Options{Instruments: choice}.instruments().Value
+		for _, system := range []string{Standalone, Async, SemiSync, MGR, MGRAfter, MGRMulti} {
+			for node, vars := range rendered(t, Options{System: system, Instruments: choice}) {
+				if vars[instrumentOption] != want {
+					t.Errorf("%s of %s, instruments %q: %q", node, system, choice, vars[instrumentOption])
+				}
+			}
+		}
+	}
+	file := renderOptions(map[string]string{instrumentOption: Options{}.instruments().Value})
+	for _, line := range []string{"memory/%=OFF", "thread/%=ON"} {
+		if !strings.Contains(file, "\n"+instrumentOption+"="+line+"\n") {
+			t.Errorf("no line for %s in\n%s", line, file)
+		}
+	}
+	for choice, want := range map[string]string{"": "", instrumentsMySQL: "memory/%=ON", instrumentsLeast: "%=OFF"} {
+		if got, told := (Options{Instruments: choice}).ownInstruments(); got != want || told != (want != "") {
+			t.Errorf("quorate is told %q, %t of instruments %q", got, told, choice)
+		}
 	}
 }

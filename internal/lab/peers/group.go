@@ -80,7 +80,18 @@ func (g *group) own(o Options) []Setting {
 		{gr + "member_expel_timeout", expel, whyExpel},
 		remark("writers: %s", o.Writers),
 	}
+	if o.ElectUpdated {
+		all = append(all, Setting{gr + "elect_prefers_most_updated.enabled", "ON",
+			"the option --elect-updated: the component of 9.7 that makes the member with the most transactions the new primary"})
+	}
 	return append(all, relaxedRemark(o)...)
+}
+
+// installElection loads the component on a server that is in no group yet, without a trace in its binary log.
+func (s *server) installElection(ctx context.Context) error {
+	return s.exec(ctx, "SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF",
+		"INSTALL COMPONENT 'file://component_group_replication_elect_prefers_most_updated'",
+		"SET GLOBAL super_read_only = ON", "SET sql_log_bin = 1")
 }
 
 // newUUID returns a random UUID (version 4).
@@ -98,6 +109,11 @@ func (g *group) up(ctx context.Context) error {
 	for i, s := range g.all {
 		if err := s.createReplicator(ctx, g.d.password); err != nil {
 			return err
+		}
+		if g.d.opts.ElectUpdated {
+			if err := s.installElection(ctx); err != nil {
+				return err
+			}
 		}
 		err := s.exec(ctx, fmt.Sprintf(`CHANGE REPLICATION SOURCE TO SOURCE_USER='%s', SOURCE_PASSWORD='%s'
 			FOR CHANNEL 'group_replication_recovery'`, replicationUser, g.d.password))

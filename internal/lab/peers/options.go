@@ -36,6 +36,12 @@ const (
 // relaxed is the value of Options.ReplicaDurability.
 const relaxed = "relaxed"
 
+// The values of Options.Instruments, beside "".
+const (
+	instrumentsMySQL = "mysql"
+	instrumentsLeast = "least"
+)
+
 // Database is the empty database that every deployment has, and User the account
 // with every right on it.
 const (
@@ -86,6 +92,11 @@ type Options struct {
 	ReplicaDurability string
 	// ExpelTimeout is group_replication_member_expel_timeout in seconds; nil = 5.
 	ExpelTimeout *int
+	// Instruments are those of the Performance Schema of every MySQL system alike: "" = quorate's default, "mysql" =
+	// MySQL's, "least" = what quorate's agents need.
+	Instruments string
+	// ElectUpdated loads the component that has a group elect the most up-to-date member.
+	ElectUpdated bool
 	// SizeLimit is "default" for group_replication_transaction_size_limit as it comes; "" = the greatest.
 	SizeLimit string
 	// Suspect is evs.suspect_timeout (galera); 0 = 5 s.
@@ -184,18 +195,18 @@ type Info struct {
 
 // Systems lists the systems in the order of the reports.
 func Systems() []Info {
-	group := []string{"workers", "paxos-single-leader", "expel-timeout", "size-limit", "replica-durability"}
-	replicas := []string{"workers", "relay-log-recovery", "sync-relay-log", "replica-durability"}
+	group := []string{"workers", "instruments", "paxos-single-leader", "elect-updated", "expel-timeout", "size-limit", "replica-durability"}
+	replicas := []string{"workers", "instruments", "relay-log-recovery", "sync-relay-log", "replica-durability"}
 	return []Info{
-		{Standalone, "one mysqld, durable settings", []string{"no-sync"}},
+		{Standalone, "one mysqld, durable settings", []string{"instruments", "no-sync"}},
 		{Async, "a source and two replicas, GTID, durable settings", replicas},
 		{SemiSync, "the same, semi-synchronous: AFTER_SYNC, no timeout", append(slices.Clone(replicas), "acks")},
 		{MGR, "Group Replication, single primary, consistency EVENTUAL", group},
 		{MGRAfter, "Group Replication, single primary, consistency AFTER", group},
-		{MGRMulti, "Group Replication, multi-primary: writers on every node, or on one", []string{"workers", "writers", "expel-timeout", "size-limit"}},
+		{MGRMulti, "Group Replication, multi-primary: writers on every node, or on one", []string{"workers", "instruments", "writers", "expel-timeout", "size-limit"}},
 		{Galera, "MariaDB and galera-4 from Debian 12", []string{"workers", "writers", "suspect"}},
 		{Router, "mgr behind mysqlrouter, which runs beside the client", group},
-		{Quorate, "three nodes of quorate", []string{"workers", "loggers", "learners"}},
+		{Quorate, "three nodes of quorate", []string{"workers", "instruments", "loggers", "learners"}},
 	}
 }
 
@@ -271,6 +282,8 @@ func (o *Options) judge(system Info) error {
 		set  bool
 	}{
 		{"paxos-single-leader", o.PaxosSingleLeader},
+		{"elect-updated", o.ElectUpdated},
+		{"instruments", o.Instruments != ""},
 		{"no-sync", o.NoSync},
 		{"relay-log-recovery", o.RelayLogRecovery != ""},
 		{"sync-relay-log", o.SyncRelayLog},
@@ -298,6 +311,8 @@ func (o *Options) judgeValues() error {
 	switch {
 	case !slices.Contains([]string{"", "on", "off"}, o.RelayLogRecovery):
 		return fmt.Errorf("peers: relay-log-recovery %q; it can be on or off", o.RelayLogRecovery)
+	case !slices.Contains([]string{"", instrumentsMySQL, instrumentsLeast}, o.Instruments):
+		return fmt.Errorf("peers: instruments %q; it can be %s or %s", o.Instruments, instrumentsMySQL, instrumentsLeast)
 	case !slices.Contains([]string{"", relaxed}, o.ReplicaDurability):
 		return fmt.Errorf("peers: replica-durability %q; it can be %s", o.ReplicaDurability, relaxed)
 	case o.ExpelTimeout != nil && (*o.ExpelTimeout < 0 || *o.ExpelTimeout > expelTimeoutMax):

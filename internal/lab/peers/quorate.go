@@ -60,6 +60,7 @@ func newQuorate(d *Deployment) *agents {
 		}}
 	}
 	a.settings = append(d.opts.sharedVariables(), []Setting{
+		d.opts.instruments(),
 		{"innodb_redo_log_capacity", strconv.Itoa(redoBytes), "the same for all"},
 		{"replica_parallel_workers", strconv.Itoa(d.opts.Workers), "the option --workers, the same for all"},
 		{"binlog_transaction_compression", onOff(d.opts.Compress), "the option --compress, the same for all"},
@@ -96,6 +97,10 @@ func (a *agents) render(n *node) string {
 	vars := variables(a.settings)
 	for _, guarded := range []string{"performance_schema", "skip_name_resolve", "secure_file_priv"} {
 		delete(vars, guarded) // quorate sets the same itself and refuses to be told
+	}
+	delete(vars, instrumentOption)
+	if value, told := a.d.opts.ownInstruments(); told {
+		vars[instrumentOption] = value
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		line("%s = %q", name, vars[name])

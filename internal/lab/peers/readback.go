@@ -44,7 +44,7 @@ func alsoRead() []string {
 // unread are options of servers that have no variable of their name, or one with another meaning, and those that
 // the lab changes in a running server.
 func unread(name string) bool {
-	return slices.Contains([]string{"plugin_load_add", "mysqlx", "log_bin", "super_read_only", "group_replication_start_on_boot"}, name)
+	return slices.Contains([]string{"plugin_load_add", instrumentOption, "mysqlx", "log_bin", "super_read_only", "group_replication_start_on_boot"}, name)
 }
 
 // readBack reads every server's settings. That one has another value than it was to have is an error: the
@@ -62,6 +62,11 @@ func (d *Deployment) readBack(ctx context.Context) error {
 		}
 		if err := differing(want, has); err != nil {
 			return fmt.Errorf("read settings of node %s: %w", s.name, err)
+		}
+		if d.opts.System != Galera {
+			if err := s.readInstruments(ctx, d.opts); err != nil {
+				return err
+			}
 		}
 		for name, value := range has {
 			if read[name] == nil {

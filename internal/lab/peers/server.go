@@ -93,7 +93,13 @@ func renderOptions(vars map[string]string) string {
 	var b strings.Builder
 	b.WriteString("[mysqld]\n")
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		fmt.Fprintf(&b, "%s=%s\n", name, vars[name])
+		values := []string{vars[name]}
+		if name == instrumentOption {
+			values = strings.Split(vars[name], ",")
+		}
+		for _, value := range values {
+			fmt.Fprintf(&b, "%s=%s\n", name, value)
+		}
 	}
 	return b.String()
 }

@@ -48,6 +48,7 @@ func (o Options) sharedVariables() []Setting {
 func (o Options) mysqlVariables() []Setting {
 	const history = "the same for all: what parallel appliers need, without the memory of the default"
 	return append(o.sharedVariables(), []Setting{
+		o.instruments(),
 		{"innodb_redo_log_capacity", strconv.Itoa(redoBytes), "the same for all"},
 		{"log_error_verbosity", "2", "the same for all"},
 		{"loose_mysqlx", "OFF", "nobody speaks the X protocol"},

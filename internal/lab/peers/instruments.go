@@ -1,0 +1,60 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/quorate/quorate/internal/mysqld"
+)
+
+// instrumentOption may be given several times. In a Setting its values are separated by commas.
+const instrumentOption = "performance_schema_instrument"
+
+// instruments are what every MySQL server of a deployment is told, whatever the system.
+func (o Options) instruments() Setting {
+	var values []string
+	add := func(value string, names ...string) {
+		for _, name := range names {
+			values = append(values, name+"="+value)
+		}
+	}
+	why := "the same for all MySQL systems: quorate's default. Nobody reads what is off; statements and their digests are on"
+	switch o.Instruments {
+	case instrumentsMySQL:
+		return Setting{instrumentOption, "memory/%=ON", "the option --instruments: MySQL's default, the same for all MySQL systems"}
+	case instrumentsLeast:
+		why = "the option --instruments: what quorate's agents need, and nothing else; the same for all MySQL systems"
+		add("OFF", "%")
+	default:
+		add("OFF", mysqld.InstrumentsOff()...)
+	}
+	add("ON", mysqld.InstrumentsKept()...)
+	return Setting{instrumentOption, strings.Join(values, ","), why}
+}
+
+// ownInstruments is what quorate is told of it: it takes one value, and keeps what its agents need on.
+func (o Options) ownInstruments() (value string, told bool) {
+	switch o.Instruments {
+	case instrumentsMySQL:
+		return o.instruments().Value, true
+	case instrumentsLeast:
+		return "%=OFF", true
+	}
+	return "", false
+}
+
+// readInstruments wants two instruments to be as the option says: one that quorate has off, one that MySQL and quorate
+// have on.
+func (s *server) readInstruments(ctx context.Context, o Options) error {
+	want := map[string]string{"": "NO YES", instrumentsMySQL: "YES YES", instrumentsLeast: "NO NO"}[o.Instruments]
+	has, err := s.text(ctx, `SELECT GROUP_CONCAT(enabled ORDER BY name DESC SEPARATOR ' ') FROM performance_schema.setup_instruments
+		WHERE name IN ('wait/io/table/sql/handler', 'statement/sql/insert')`)
+	if err != nil {
+		return err
+	}
+	if has != want {
+		return fmt.Errorf("read instruments of node %s: they are %q, not %q", s.name, has, want)
+	}
+	return nil
+}
