@@ -38,7 +38,7 @@ var allowed = map[string][]string{
 	"internal/config":            {"cluster", "units"},
 	"internal/router":            {"cluster"},
 	"internal/api":               {"cluster", "control"},
-	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "provision", "recovery", "replay", "router", "seglog", "tap", "transport", "units", "vfs"},
+	"internal/agent":             {"api", "binlog", "bulk", "cluster", "config", "consensus", "control", "core", "entry", "gtid", "mysqld", "mysqlwire", "netfence", "provision", "recovery", "replay", "router", "seglog", "tap", "transport", "units", "vfs"},
 	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision", "subprocess"},
 	"internal/ledger":            {"gtid"},
 	"internal/sim/fakemysqld":    {"binlog", "gtid"},

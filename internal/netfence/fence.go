@@ -1,0 +1,206 @@
+package netfence
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotAllowed is Open's error for an agent that lacks CAP_NET_ADMIN, ErrKernel that of a
+// kernel that lacks something that is needed.
+var (
+	ErrNotAllowed = errors.New("the agent may not change nftables: it needs CAP_NET_ADMIN")
+	ErrKernel     = errors.New("this kernel's nftables lack something: Linux 5.12 or later is needed, with NAT and reject")
+	// ErrSlow is Set's error if the kernel took so long that a window might have outlived
+	// what it was for. All windows are closed then.
+	ErrSlow = errors.New("the kernel took too long to take the lease")
+)
+
+// tableOwner is NFT_TABLE_F_OWNER (Linux 5.12).
+const tableOwner = 0x2
+
+// Config says what is fenced.
+type Config struct {
+	// Table is the table's name; no two of a host may have the same.
+	Table string
+	// Server is the address and port that clients reach mysqld at: no loopback, and not
+	// the unspecified address.
+	Server netip.AddrPort
+	// Router is the router's own address and port; an unspecified address = any of this
+	// host's. The zero value = nothing is redirected.
+	Router netip.AddrPort
+}
+
+// Fence is one table.
+type Fence struct {
+	// bootTime is a clock that goes on while the machine sleeps.
+	bootTime func() time.Duration
+
+	mu      sync.Mutex
+	conn    *nftables.Conn
+	socket  *netlink.Conn
+	windows []*nftables.Set
+}
+
+// Open makes the table, with all windows closed. From then on nobody gets through to
+// the server. Close, or the end of this process, removes it: see File.
+func Open(c Config, bootTime func() time.Duration) (*Fence, error) {
+	f := &Fence{bootTime: bootTime}
+	if err := f.open(c); err != nil {
+		_ = f.Close()
+		switch {
+		case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+			return nil, fmt.Errorf("make nftables table %s: %w", c.Table, ErrNotAllowed)
+		case errors.Is(err, unix.EEXIST):
+			return nil, fmt.Errorf("make nftables table %s: it is there already: %w", c.Table, err)
+		}
+		return nil, fmt.Errorf("make nftables table %s: %w: %w", c.Table, ErrKernel, err)
+	}
+	return f, nil
+}
+
+func (f *Fence) open(c Config) (err error) {
+	keep := func(s *netlink.Conn) error { f.socket = s; return nil }
+	if f.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(keep)); err != nil {
+		return err
+	}
+	table := &nftables.Table{Name: c.Table, Family: nftables.TableFamilyINet}
+	if err := f.makeOwned(table); err != nil {
+		return err
+	}
+	rs := rules(c, table)
+	f.windows = rs.windows
+	if err := f.conn.AddSet(rs.bare, c.bareElements()); err != nil {
+		return err
+	}
+	for _, s := range rs.windows {
+		if err := f.conn.AddSet(s, nil); err != nil {
+			return err
+		}
+	}
+	for _, ch := range rs.chains {
+		f.conn.AddChain(ch.Chain)
+		for _, r := range ch.rules {
+			f.conn.AddRule(&nftables.Rule{Table: table, Chain: ch.Chain, Exprs: r})
+		}
+	}
+	return f.conn.Flush()
+}
+
+// makeOwned makes the empty table. The library cannot set a table's flags
+// (github.com/google/nftables issue 316).
+func (f *Fence) makeOwned(t *nftables.Table) error {
+	attributes, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(t.Name), 0)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableOwner)},
+	})
+	if err != nil {
+		return err
+	}
+	message := func(kind int, flags netlink.HeaderFlags, family byte, resource uint16, body []byte) netlink.Message {
+		head := binary.BigEndian.AppendUint16([]byte{family, unix.NFNETLINK_V0}, resource)
+		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: append(head, body...)}
+	}
+	if _, err = f.socket.SendMessages([]netlink.Message{
+		message(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES, nil),
+		message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, netlink.Acknowledge|netlink.Create|netlink.Excl, byte(t.Family), 0, attributes),
+		message(unix.NFNL_MSG_BATCH_END, 0, 0, unix.NFNL_SUBSYS_NFTABLES, nil),
+	}); err != nil {
+		return err
+	}
+	_, err = f.socket.Receive()
+	return err
+}
+
+// File returns a further descriptor of the socket that the table belongs to, for a child
+// to inherit: the table lasts until all of them are closed. The caller closes it.
+func (f *Fence) File() (*os.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conn == nil {
+		return nil, os.ErrClosed
+	}
+	raw, err := f.socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	copied := -1
+	if controlErr := raw.Control(func(fd uintptr) { copied, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); controlErr != nil {
+		return nil, controlErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copy the socket of nftables: %w", err)
+	}
+	return os.NewFile(uintptr(copied), "nftables"), nil
+}
+
+// Set replaces all windows at once. After an error they may be as before, and end by
+// themselves, or closed.
+func (f *Fence) Set(s State) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conn == nil {
+		return os.ErrClosed
+	}
+	now := f.bootTime()
+	if err := f.set(s, now); err != nil {
+		return err
+	}
+	took := f.bootTime() - now
+	for _, w := range []Window{s.Requests, s.Answers, s.Redirect} {
+		if w.timeout(now) > 0 && took > w.slack(now) {
+			return errors.Join(fmt.Errorf("%w: %v", ErrSlow, took.Round(time.Millisecond)), f.set(State{}, now))
+		}
+	}
+	return nil
+}
+
+func (f *Fence) set(s State, now time.Duration) error {
+	for i, w := range []Window{s.Requests, s.Answers, s.Redirect} {
+		f.conn.FlushSet(f.windows[i])
+		if elements := w.elements(now); elements != nil {
+			if err := f.conn.SetAddElements(f.windows[i], elements); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.conn.Flush(); err != nil {
+		f.drain()
+		return fmt.Errorf("renew the lease in nftables: %w", err)
+	}
+	return nil
+}
+
+// drain reads what the kernel has said beside an error, so that the next call does not
+// take it for its own answer. All of it is there: the kernel answers while it is called.
+func (f *Fence) drain() {
+	if f.socket.SetReadDeadline(time.Now().Add(10*time.Millisecond)) != nil {
+		return
+	}
+	for range 64 {
+		if _, err := f.socket.Receive(); errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+	}
+	_ = f.socket.SetReadDeadline(time.Time{})
+}
+
+// Close closes the socket. The table goes with the last descriptor of it.
+func (f *Fence) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conn == nil {
+		return nil
+	}
+	conn := f.conn
+	f.conn = nil
+	return conn.CloseLasting()
+}
