@@ -53,11 +53,15 @@ type Config struct {
 	// 107 bytes: with a long DataDir, name a path in a short directory that
 	// only this node uses.
 	Socket string
-	// Port and Bind are where mysqld takes TCP connections. Bind "" = 127.0.0.1.
+	// Port and Bind are where mysqld takes TCP connections. Bind "" = 127.0.0.1; several
+	// addresses are separated by commas.
 	Port int
 	Bind string
 	// ServerID is the server_id, not 0 and unique in the cluster.
 	ServerID uint32
+	// Inherit are files that every mysqld keeps open until it is gone. The caller closes
+	// its own.
+	Inherit []*os.File
 	// OSUser is the account that mysqld runs as, if the agent is root; "" = the
 	// agent's own.
 	OSUser string

@@ -53,12 +53,14 @@
 // The child inherits a descriptor on mysqld.lock, which carries a flock. The
 // kernel drops the lock when the last such descriptor closes, that is when the
 // process is really gone, even if it died in an uninterruptible sleep after its
-// agent did. Start waits for that lock before it touches a file.
+// agent did. Start waits for that lock before it touches a file. Config.Inherit
+// are further files that the child keeps open for as long.
 //
 // The child lives in a session of its own (terminal signals do not reach it)
 // and dies with the thread that spawned it (parent-death SIGKILL). That thread
 // is locked to a goroutine for the life of the child, because the Go runtime
-// ends idle threads. Privileges are dropped by the spawn, before the
+// ends idle threads. It has no ambient capabilities, so the child gets none of
+// the agent's. Privileges are dropped by the spawn, before the
 // parent-death signal is set: mysqld's own --user would clear it. Signals go
 // through os.Process, which holds a pidfd, so they cannot hit a recycled pid.
 //

@@ -76,7 +76,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (
 	cmd.Dir = s.paths.data
 	cmd.Env = childEnv(os.Environ())
 	cmd.Stdout, cmd.Stderr = w, w
-	cmd.ExtraFiles = []*os.File{lock}
+	cmd.ExtraFiles = append([]*os.File{lock}, s.cfg.Inherit...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true,
 		Pdeathsig:  syscall.SIGKILL,
@@ -125,6 +125,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (
 func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	withoutAmbient()
 	if err := cmd.Start(); err != nil {
 		started <- err
 		return

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,7 +120,10 @@ func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File
 	// its agent here finishes a directory that nobody renames, and holds the lock
 	// until then.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: id.credential}
+	runtime.LockOSThread()
+	withoutAmbient()
 	out, err := cmd.CombinedOutput()
+	runtime.UnlockOSThread()
 	if err != nil {
 		return fmt.Errorf("initialise data directory: %w\n%s", err, tailOf(string(out)))
 	}

@@ -61,6 +61,16 @@ func (a *Admin) OpenTransactions(ctx context.Context) (int, error) {
 	return n, err
 }
 
+// Answering returns how many sessions of clients over TCP have not written the answer to
+// their newest command: mysqld says "Sleep" once it has.
+func (a *Admin) Answering(ctx context.Context) (int, error) {
+	var n int
+	err := a.query1(ctx, "sessions in a statement", `SELECT COUNT(*) FROM performance_schema.threads
+		WHERE connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_command NOT IN ('Sleep', 'Connect')
+			AND processlist_user IS NOT NULL AND processlist_user NOT IN (`+ourUsers+`)`, nil, &n)
+	return n, err
+}
+
 // RestartAckReceiver ends the thread that reads ACKs and starts a new one. The old
 // one has had a replica, and looks for new ones once a second only from then on
 // (Ack_receiver::run): a later tap's first ACK would be read that late. The caller
