@@ -59,7 +59,20 @@ func (n *Node) watchClocks(now clocks) {
 func (n *Node) publishLease() {
 	if until := n.group.lease.until; until != *n.lease.Load() {
 		n.lease.Store(&until)
+		if n.cfg.OnLease != nil {
+			n.cfg.OnLease()
+		}
 	}
+}
+
+// Lease returns until when this node may serve as the leader, by the boot clock and by the
+// wall clock: whichever is first. Zero = it may not.
+func (n *Node) Lease() (boot time.Duration, wall time.Time) {
+	until := n.lease.Load()
+	if until.boot == 0 {
+		return 0, time.Time{}
+	}
+	return until.boot, time.Unix(0, int64(until.wall))
 }
 
 // leads is Leads at a moment.

@@ -16,7 +16,8 @@ func TestClockStandsStillOverARound(t *testing.T) {
 	w.settle()
 	w.run(time.Second)
 	g := w.node(1).g
-	n := &Node{cfg: Config{Logger: slog.New(slog.DiscardHandler)}, group: g}
+	told := 0
+	n := &Node{cfg: Config{Logger: slog.New(slog.DiscardHandler), OnLease: func() { told++ }}, group: g}
 	n.lease.Store(&clocks{})
 	at := func(set time.Duration) clocks { return clocks{boot: w.now, wall: 1000*time.Hour + w.now + set} }
 	tick := func(set time.Duration) {
@@ -39,6 +40,9 @@ func TestClockStandsStillOverARound(t *testing.T) {
 	round(0)
 	left := g.LeaseUntil() - w.now
 	wants("in order", 0, true)
+	if boot, wall := n.Lease(); told == 0 || boot != g.LeaseUntil() || wall.UnixNano() != int64(at(0).wall+left) {
+		t.Errorf("the lease ends at %v and %v, told %d times; it ends at %v", boot, wall, told, g.LeaseUntil())
+	}
 	wants("set back by an hour", -time.Hour, true)
 	wants("set forward by less than the lease has left", left-1, true)
 	wants("set forward by all that the lease has left", left, false)
@@ -47,6 +51,9 @@ func TestClockStandsStillOverARound(t *testing.T) {
 	tick(short)
 	wants("after a short standstill", short, true)
 	tick(2 * short)
+	if boot, wall := n.Lease(); boot != 0 || !wall.IsZero() {
+		t.Errorf("a lease that is not believed ends at %v and %v", boot, wall)
+	}
 	wants("after two, without a round in between", 2*short, false)
 	round(2 * short)
 	wants("after another round", 2*short, true)

@@ -62,6 +62,9 @@ type Config struct {
 	Send func([]*pb.Message)
 	// OnRole is called by the loop at each change; it must not block.
 	OnRole func(RoleState)
+	// OnLease is called by the loop when Lease may have changed; it must not block.
+	// nil = nobody listens.
+	OnLease func()
 	// OnCommit is called by the loop after the commit check went forward; it
 	// must not block.
 	OnCommit func(Mark)
