@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +142,8 @@ type Agent struct {
 	// foreignXAPolled: it is being looked for what clients end on this replica.
 	foreignXAPolled atomic.Bool
 
+	port port
+
 	// process is the mysqld that runs; it is set and cleared by operations.
 	processMu sync.Mutex
 	process   *mysqld.Process
@@ -236,6 +237,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	a.openPort()
+	defer a.closePort()
 	if err := a.introduce(ctx); err != nil {
 		return errors.Join(unlessStopped(ctx, err), a.settle(), a.data.close())
 	}
@@ -326,15 +329,14 @@ func (a *Agent) unlisten() {
 // mysqld would say so only after it has opened its data. It waits a little: a
 // mysqld of ours whose agent was killed may be on its way out.
 func (a *Agent) checkPortFree(ctx context.Context) error {
-	addr := net.JoinHostPort(a.cfg.MySQL.Bind, strconv.Itoa(a.cfg.MySQL.Port))
 	ctx, cancel := context.WithTimeout(ctx, portWait)
 	defer cancel()
 	retry := time.NewTicker(portWait / 50)
 	defer retry.Stop()
 	for {
-		l, err := net.Listen("tcp", addr)
+		err := a.tryPort()
 		if err == nil {
-			return l.Close()
+			return nil
 		}
 		select {
 		case <-retry.C:
@@ -342,6 +344,24 @@ func (a *Agent) checkPortFree(ctx context.Context) error {
 			return fmt.Errorf("open mysqld's port (mysql.port): %w", err)
 		}
 	}
+}
+
+// tryPort listens where mysqld will, and stops at once.
+func (a *Agent) tryPort() error {
+	addrs := []string{a.localMysqld()}
+	if own, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port); fenced {
+		addrs = append(addrs, own.String())
+	}
+	for _, addr := range addrs {
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			err = l.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // open opens what is durable and builds what depends on it. A damaged log is
@@ -395,7 +415,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
 		Fresh: a.data.fresh, Promised: a.promised, Send: a.peers.Send,
-		OnRole: a.onRole, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
+		OnRole: a.onRole, OnLease: a.leaseChanged, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
 		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent,
 	})
 	if err != nil {
@@ -451,6 +471,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		upper.Go(func() error { return a.runDurable(upperCtx) })
 		upper.Go(func() error { return a.disk.run(upperCtx, a.data.join("mysql")) })
 		upper.Go(func() error { return a.runLagBound(upperCtx) })
+		upper.Go(func() error { return a.runPort(upperCtx) })
 	}
 	upper.Go(func() error { return a.api.Run(upperCtx) })
 	upper.Go(func() error { return a.runReaders(upperCtx) })

@@ -30,7 +30,7 @@ const entryBytesMax = 60 << 20
 func (a *Agent) mysqldConfig() mysqld.Config {
 	return mysqld.Config{
 		Installation: a.install, DataDir: a.data.join("mysql"),
-		Port: a.cfg.MySQL.Port, Bind: a.cfg.MySQL.Bind, ServerID: a.serverID(serverIDOfMysqld),
+		Port: a.cfg.MySQL.Port, Bind: a.mysqldBind(), Inherit: a.inherited(), ServerID: a.serverID(serverIDOfMysqld),
 		OSUser: a.cfg.MySQL.User, Variables: a.cfg.MySQL.Variables,
 		Secrets: a.secrets, Logger: a.logger,
 	}
@@ -39,7 +39,7 @@ func (a *Agent) mysqldConfig() mysqld.Config {
 func (a *Agent) buildRouter() {
 	a.router = router.New(router.Config{
 		Listen: a.cfg.Router.ReadWrite, HoldTimeout: a.cfg.Router.HoldTimeout,
-		HoldMax: a.cfg.Router.HoldMax, Logger: a.logger,
+		HoldMax: a.cfg.Router.HoldMax, Refuse: !a.cfg.Router.Forward, Logger: a.logger,
 	}, routeBackend{a})
 }
 

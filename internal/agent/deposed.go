@@ -89,6 +89,9 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 		return errors.New("its tap is closed")
 	}
 	a.lagBound.setOpen(false)
+	if err := a.refreshPort(); err != nil { // no more requests; runPort is about to do it, too
+		return err
+	}
 	number, acknowledged, err := settling{
 		term: term, server: p.Admin(), tap: e.tap, log: a.node.Committed(), acksAreCommits: a.acksAreCommits, logger: a.logger,
 	}.run(ctx)
@@ -99,6 +102,9 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	defer cancel()
 	if err := a.router.AwaitAnswers(answers); err != nil {
 		a.logger.Warn("some clients did not take their answers in time", "error", err)
+	}
+	if err := a.awaitWritten(answers); err != nil {
+		a.logger.Warn("some clients had no answer in time", "error", err)
 	}
 	a.settledIncarnation.Store(p.Incarnation())
 	a.logger.Info(fmt.Sprintf("settled: %d acknowledged, 0 killed", acknowledged), "epoch", term, "last", number,

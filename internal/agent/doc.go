@@ -40,6 +40,7 @@
 //	state       writes cluster.json, the audit log and the history
 //	members     follows the members of the cluster state; promotes who has caught up
 //	apart       asks whom a recovery left behind whether they refuse it
+//	port        tells the kernel who passes mysqld's own port, where it is fenced
 //	disk        writes to mysqld's disk, to notice one that hangs
 //	durable     makes what mysqld has durable and notes it, for purging
 //	purge       removes the segments that nobody needs

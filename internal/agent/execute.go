@@ -44,16 +44,20 @@ func (a *Agent) execute(e core.Effect) {
 		a.epoch.close()
 	case core.Transfer:
 		a.stopServing(false)
+		a.awaitPort()
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
 		a.node.TransferTo(ctx, e.Term, e.To)
 		cancel()
 	case core.Resign:
+		a.stopServing(false)
+		a.awaitPort()
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
 		a.node.Resign(ctx, e.Term)
 		cancel()
 	default:
 		if m := a.moving.Load(); m != nil && e.Kind == core.CloseWrites {
 			m.begin() // new clients are held from here on
+			a.leaseChanged()
 		}
 		a.begin(e)
 	}
@@ -417,6 +421,7 @@ func (a *Agent) openWrites(ctx context.Context, term uint64) error {
 	}
 	admin := p.Admin()
 	a.openedIncarnation.Store(p.Incarnation())
+	a.awaitPort()
 	if err := admin.SetSuperReadOnly(ctx, false, closeWritesLockWait); err != nil {
 		return fmt.Errorf("open for writes: %w", err)
 	}

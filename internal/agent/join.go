@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -361,7 +360,7 @@ func (j *joiner) copyData(ctx context.Context, plan seedPlan) (err error) {
 // openWay listens where our mysqld finds the other node's: each connection goes on
 // through that node's agent.
 func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.NodeID) (addr string, err error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(j.a.cfg.MySQL.Bind, strconv.Itoa(0)))
+	l, err := net.Listen("tcp", net.JoinHostPort(j.a.localHost(), "0"))
 	if err != nil {
 		return "", fmt.Errorf("open the way to the other mysqld: %w", err)
 	}

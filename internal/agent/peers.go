@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -273,8 +272,7 @@ func (b routeBackend) Changed() <-chan struct{} { return b.a.board.changes() }
 
 // DialLocal implements router.Backend.
 func (b routeBackend) DialLocal(ctx context.Context) (net.Conn, error) {
-	addr := net.JoinHostPort(b.a.cfg.MySQL.Bind, strconv.Itoa(b.a.cfg.MySQL.Port))
-	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	return new(net.Dialer).DialContext(ctx, "tcp", b.a.localMysqld())
 }
 
 // DialPeer implements router.Backend.

@@ -279,6 +279,9 @@ type NodeStatus struct {
 	ErrantAllSaved bool `json:"errant_all_saved,omitempty"`
 	// WaitingSessions is the number of sessions that wait for an ACK.
 	WaitingSessions int64 `json:"waiting_sessions"`
+	// MysqldPort is the host:port where clients reach this node's mysqld itself, fenced by
+	// the kernel; "" = nowhere.
+	MysqldPort string `json:"mysqld_port,omitempty"`
 	// Router is the host:port of the node's read/write port.
 	Router string `json:"router,omitempty"`
 	// Heartbeat and ElectionTimeout are its settings; 0: its quorate does not tell, and

@@ -100,7 +100,8 @@ type Log struct {
 type MySQL struct {
 	// BaseDir is the installation's prefix; "" = look for one.
 	BaseDir string
-	// Port and Bind are where mysqld itself listens: on loopback only.
+	// Port and Bind are where mysqld itself listens: on loopback only, or on one address
+	// of this node, where the kernel fences it (and on loopback, too).
 	Port int
 	Bind string
 	// User is the OS user that mysqld runs as; "" = the agent's own.
@@ -136,6 +137,9 @@ type Router struct {
 	HoldTimeout time.Duration
 	// HoldMax is how many connections may wait at the same time.
 	HoldMax int
+	// Forward: a node that is not the primary passes clients on to it; else it refuses
+	// them.
+	Forward bool
 }
 
 // API is where the agent answers HTTP.
@@ -190,6 +194,7 @@ func Default() Config {
 			ReadWrite:   "0.0.0.0:6446",
 			HoldTimeout: 30 * time.Second,
 			HoldMax:     1000,
+			Forward:     true,
 		},
 		API: API{Listen: "127.0.0.1:7401"},
 	}

@@ -84,9 +84,7 @@ member = [{name = "n1", peer = "h1:1", kind = "full"}, {name = "n2", peer = "h2:
 join = {peer = "h5:9", kind = "learner"}
 api = {listen = "127.0.0.1:3"}
 control = {socket = "/run/q.sock", group = "dba"}
-[raft]
-heartbeat = "50ms"
-election_timeout = "700ms"
+raft = {heartbeat = "50ms", election_timeout = "700ms"}
 [log]
 segment_size = "64MiB"
 retention_size = "2GiB"
@@ -117,8 +115,9 @@ user = "copy"
 password_file = "/p"
 [router]
 read_write = ":2"
-hold_timeout = "5s"
-hold_max = 7`))
+hold_max = 7
+forward = false
+hold_timeout = "5s"`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +134,7 @@ hold_max = 7`))
 			{User: "cdc", PasswordHash: [32]byte{0: 1, 31: 2}, Decompress: true,
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 			{User: "copy", PasswordFile: "/p"}},
-		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7}, API: API{"127.0.0.1:3"}, Control: Control{"/run/q.sock", "dba"},
+		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7, false}, API: API{"127.0.0.1:3"}, Control: Control{"/run/q.sock", "dba"},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -105,6 +105,7 @@ func (c *Config) fields() map[string]func(string) error {
 		"router.read_write":         setText(&c.Router.ReadWrite),
 		"router.hold_timeout":       setDuration(&c.Router.HoldTimeout),
 		"router.hold_max":           setInt(&c.Router.HoldMax),
+		"router.forward":            setBool(&c.Router.Forward),
 		"api.listen":                setText(&c.API.Listen),
 		"control.socket":            setText(&c.Control.Socket),
 		"control.group":             setText(&c.Control.Group),

@@ -301,7 +301,9 @@ func (c Config) validateMySQL(l *problemList) {
 	if p := c.MySQL.Port; p < 1 || p > 65535 {
 		l.add("mysql.port", "mysql.port %d is not a port: write a number from 1 to 65535", p)
 	}
-	checkLoopback(l, "mysql.bind", c.MySQL.Bind, "clients must come through the router, which checks the lease")
+	if ip, err := netip.ParseAddr(c.MySQL.Bind); err != nil || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() || ip.Zone() != "" {
+		l.add("mysql.bind", "mysql.bind %q is not one address of this node: use 127.0.0.1, or the address at which clients may reach mysqld itself", c.MySQL.Bind)
+	}
 	variable := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
 	for _, name := range slices.Sorted(maps.Keys(c.MySQL.Variables)) {
 		key, value := "mysql.variables."+name, c.MySQL.Variables[name]
@@ -363,6 +365,9 @@ func (c Config) validateListeners(l *problemList) {
 	}
 	if full {
 		all = append(all, listener{"mysql.port", c.MySQL.Bind, c.MySQL.Port})
+		if ip, err := netip.ParseAddr(c.MySQL.Bind); err == nil && !ip.IsLoopback() && !ip.IsUnspecified() {
+			all = append(all, listener{"mysql.port", "127.0.0.1", c.MySQL.Port}) // the agent's way to it
+		}
 	}
 	if i := slices.IndexFunc(c.Members, func(m Member) bool { return m.Name == c.Node }); i >= 0 {
 		if host, port, err := splitAddress(c.Members[i].Peer); err == nil {

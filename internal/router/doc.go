@@ -5,7 +5,10 @@
 // the primary's node its bytes go to the local mysqld; on any other node they
 // go through the peer port to the router of the primary's node, which passes
 // them to its mysqld or refuses; it never forwards them again, so there are no
-// loops.
+// loops. With Config.Refuse it refuses clients there.
+//
+// Where the kernel fences mysqld's own port (package netfence), it redirects new
+// connections on the primary's node to that port: the router does not see them.
 //
 //	client ──► router (primary's node) ──────────────────► mysqld
 //	client ──► router (other node) ──peer port──► router ──► mysqld

@@ -22,6 +22,7 @@ var (
 	errHoldMax     = errors.New("too many connections wait for a primary")
 	errHoldTimeout = errors.New("no primary")
 	errClientGone  = errors.New("the client hung up")
+	errElsewhere   = errors.New("another node is the primary")
 )
 
 // serve connects one client, which may take up to HoldTimeout, and passes its
@@ -38,6 +39,9 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 	case errors.Is(err, errHoldTimeout):
 		r.stats.holdTimeouts.Add(1)
 		reject(client, codeConnHost, fmt.Sprintf("quorate: no primary for %v: see `quorate status`", r.config.HoldTimeout))
+	case errors.Is(err, errElsewhere):
+		r.stats.rejected.Add(1)
+		reject(client, codeConnHost, "quorate: another node is the primary, and this one passes no clients on (router.forward)")
 	default:
 		client.Close()
 	}
@@ -47,6 +51,9 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 // that takes it, the client is held.
 func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error) {
 	changed := r.backend.Changed() // taken before the attempt, so no change is missed
+	if r.elsewhere() {
+		return nil, errElsewhere
+	}
 	s, known := r.attempt(ctx, client)
 	if s != nil {
 		return s, nil
@@ -81,10 +88,19 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 			return nil, ctx.Err()
 		}
 		changed = r.backend.Changed()
+		if r.elsewhere() {
+			return nil, errElsewhere
+		}
 		if s, known = r.attempt(ctx, client); s != nil {
 			return s, nil
 		}
 	}
+}
+
+// elsewhere tells whether another node is the primary, and nobody is passed on to it.
+func (r *Router) elsewhere() bool {
+	t, known := r.backend.Primary()
+	return r.config.Refuse && known && !t.Local
 }
 
 // attempt tries to connect a client to the primary. known is false if none is

@@ -38,6 +38,23 @@ func TestHoldTimeout(t *testing.T) {
 	}
 }
 
+// TestRefuse: a node that passes no clients on holds them while there is no primary, and
+// refuses them once another node is.
+func TestRefuse(t *testing.T) {
+	n := newNode(t, Config{Refuse: true})
+	held := dial(t, n)
+	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
+	n.backend.set(Target{Node: 2}, true)
+	for who, client := range map[string]net.Conn{"held": held, "new": dial(t, n)} {
+		code, message := errorPacket(t, expectEnd(t, client))
+		if code != codeConnHost || message != "quorate: another node is the primary, and this one passes no clients on (router.forward)" {
+			t.Errorf("%s client: error %d %q", who, code, message)
+		}
+	}
+	here, _ := newPrimary(t, Config{Refuse: true})
+	expect(t, dial(t, here), greeting)
+}
+
 func TestHoldMax(t *testing.T) {
 	n := newNode(t, Config{HoldMax: 1})
 	first := dial(t, n)

@@ -76,6 +76,8 @@ type Config struct {
 	HoldTimeout time.Duration
 	// HoldMax is how many connections may wait at the same time.
 	HoldMax int
+	// Refuse: where another node is the primary, clients are refused, not passed on.
+	Refuse bool
 	// ConnMax is how many client connections may be open, held ones and ones
 	// that peers forward included; 0 = 10000.
 	ConnMax int

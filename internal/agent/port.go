@@ -1,0 +1,290 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/netfence"
+)
+
+// aboutPort keys what ails mysqld's own port among the board's troubles.
+const aboutPort = "port"
+
+// loopbackHost is where the agent reaches mysqld, beside an address that is fenced.
+const loopbackHost = "127.0.0.1"
+
+// port is mysqld's own port on an address that clients reach, fenced by the kernel: where
+// mysql.bind is no loopback address (docs/architecture.md, "mysqld's own port").
+type port struct {
+	fence *netfence.Fence // nil: mysqld is on loopback alone
+	held  *os.File        // mysqld inherits it: the fence lasts as long as that mysqld
+	// wake has room for one: the lease may have changed.
+	wake chan struct{}
+
+	mu  sync.Mutex
+	set netfence.State // what the kernel has
+	// unsure: a call has failed, so the kernel may have another state.
+	unsure bool
+}
+
+// openPort has the kernel fence mysqld's own port, before there is a mysqld. Without the
+// right to, mysqld will be on loopback alone.
+func (a *Agent) openPort() {
+	a.port.wake = make(chan struct{}, 1)
+	server, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port)
+	if !fenced || !a.runsMysqld() {
+		return
+	}
+	router, err := netip.ParseAddrPort(a.router.Addr().String())
+	if err == nil {
+		a.port.fence, err = netfence.Open(netfence.Config{
+			Table:  fmt.Sprintf("quorate-%s-%s-%d", a.cfg.Cluster, a.self.Name, os.Getpid()),
+			Server: server, Router: netip.AddrPortFrom(router.Addr().Unmap(), router.Port()),
+		}, consensus.BootTime)
+	}
+	if err == nil {
+		a.port.held, err = a.port.fence.File()
+	}
+	if err != nil {
+		a.closePort()
+		a.logger.Warn("mysqld's own port cannot be fenced, so it is on loopback only: clients go through the router", "error", err)
+		a.board.setTrouble(aboutPort, fmt.Sprintf("clients cannot reach mysqld at %v, only the router: %v", server, err))
+		return
+	}
+	a.board.update(func(s *cluster.NodeStatus) { s.MysqldPort = server.String() })
+}
+
+// fencedAddress is where clients reach mysqld itself; false = nowhere.
+func fencedAddress(bind string, port int) (netip.AddrPort, bool) {
+	addr, err := netip.ParseAddr(bind)
+	if err != nil || addr.IsLoopback() {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(addr, uint16(port)), true
+}
+
+// closePort gives the fence up: it lasts for as long as a mysqld that has inherited it.
+func (a *Agent) closePort() {
+	if a.port.held != nil {
+		_ = a.port.held.Close()
+	}
+	if a.port.fence != nil {
+		if err := a.port.fence.Close(); err != nil {
+			a.logger.Warn("give up the fence of mysqld's own port", "error", err)
+		}
+	}
+	a.port.fence, a.port.held = nil, nil
+}
+
+// localMysqld is where the agent finds its own mysqld: on loopback, which nothing fences.
+func (a *Agent) localMysqld() string {
+	return net.JoinHostPort(a.localHost(), strconv.Itoa(a.cfg.MySQL.Port))
+}
+
+func (a *Agent) localHost() string {
+	if _, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port); fenced {
+		return loopbackHost
+	}
+	return a.cfg.MySQL.Bind
+}
+
+// mysqldBind is where mysqld listens. Its own port is open to clients only once it is
+// fenced.
+func (a *Agent) mysqldBind() string {
+	if a.port.fence != nil {
+		return loopbackHost + "," + a.cfg.MySQL.Bind
+	}
+	return a.localHost()
+}
+
+// inherited is what mysqld keeps open.
+func (a *Agent) inherited() []*os.File {
+	if a.port.held == nil {
+		return nil
+	}
+	return []*os.File{a.port.held}
+}
+
+// portInput is what decides who passes mysqld's own port.
+type portInput struct {
+	// serving: this node is the primary, and lease says for how long it may serve.
+	serving bool
+	lease   netfence.Window
+	// moving: an operator's plan holds new clients.
+	moving bool
+	// answering: what was asked under the lease may still be answered.
+	answering bool
+	// promoting: it leads, and its mysqld is about to be opened.
+	promoting bool
+	// reads: this node is a replica that hears a leader.
+	reads bool
+	// frozen is a window as long as a frozen agent may go unnoticed, where no lease says.
+	frozen netfence.Window
+}
+
+// portState says who passes. Answers without requests are those of a primary without a
+// lease: as no more is asked, they answer what was asked under it.
+func portState(in portInput) netfence.State {
+	switch {
+	case in.serving && in.moving, in.promoting:
+		return netfence.State{Requests: in.lease, Answers: in.lease}
+	case in.serving:
+		return netfence.State{Requests: in.lease, Answers: in.lease, Redirect: in.lease}
+	case in.answering:
+		return netfence.State{Answers: in.frozen}
+	case in.reads:
+		return netfence.State{Requests: in.frozen, Answers: in.frozen}
+	}
+	return netfence.State{}
+}
+
+// portLasts tells whether what the kernel has will do for now: it lets pass what should
+// pass, not longer, and three quarters of the time are left.
+func portLasts(has, wants netfence.State, now time.Duration) bool {
+	return windowLasts(has.Requests, wants.Requests, now) &&
+		windowLasts(has.Answers, wants.Answers, now) &&
+		windowLasts(has.Redirect, wants.Redirect, now)
+}
+
+// stepMax is how far the two clocks may part before a window is set anew: less would be
+// by the scheduler, between the looks at the two.
+const stepMax = 50 * time.Millisecond
+
+func windowLasts(has, wants netfence.Window, now time.Duration) bool {
+	if wants.Boot <= now {
+		return has.Boot == 0
+	}
+	later, laterWall := wants.Boot-has.Boot, wants.Wall.Sub(has.Wall)
+	return later >= 0 && laterWall >= 0 && (later-laterWall).Abs() < stepMax &&
+		has.Boot-now >= (wants.Boot-now)/4*3
+}
+
+// portWants looks at what is so now. The lease is read first: it is of the term that
+// serving is asked about, or of one that has ended.
+func (a *Agent) portWants() netfence.State {
+	boot, wall := a.node.Lease()
+	own, leader := a.board.own(), a.node.Role().Leader
+	life := a.cfg.Raft.ElectionTimeout
+	return portState(portInput{
+		serving: a.serving(), lease: netfence.Window{Boot: boot, Wall: wall},
+		moving: a.movesAway(), answering: a.answering(),
+		promoting: own.Role == cluster.RolePromoting, reads: own.Role == cluster.RoleReplica && leader != 0,
+		frozen: netfence.Window{Boot: consensus.BootTime() + life, Wall: time.Now().Add(life)},
+	})
+}
+
+// refreshPort has the kernel let pass what should. What it decides and what the kernel is
+// told is one step: a later call never loses to an earlier one.
+func (a *Agent) refreshPort() error {
+	p := &a.port
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fence == nil {
+		return nil
+	}
+	wants := a.portWants()
+	if !p.unsure && portLasts(p.set, wants, consensus.BootTime()) {
+		return nil
+	}
+	err := p.fence.Set(wants)
+	if p.unsure = err != nil; p.unsure {
+		return err
+	}
+	p.set = wants
+	return nil
+}
+
+// leaseChanged wakes runPort. It does not block.
+func (a *Agent) leaseChanged() {
+	select {
+	case a.port.wake <- struct{}{}:
+	default:
+	}
+}
+
+// runPort keeps the kernel's windows at what is so. They end by themselves when it does not
+// get to it.
+func (a *Agent) runPort(ctx context.Context) error {
+	if a.port.fence == nil {
+		return nil
+	}
+	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 4)
+	defer ticker.Stop()
+	for said := ""; ; {
+		changed := a.board.changes() // before the look: nothing is missed
+		trouble := ""
+		if err := a.refreshPort(); err != nil {
+			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.own().MysqldPort, err)
+		}
+		a.board.setTrouble(aboutPort, trouble)
+		if trouble != said {
+			said = trouble
+			if trouble != "" {
+				a.logger.Warn("mysqld's own port: " + trouble)
+			} else {
+				a.logger.Info("mysqld's own port: clients reach it again")
+			}
+		}
+		select {
+		case <-changed:
+		case <-a.port.wake:
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// awaitPort returns once the kernel lets nothing pass that was so before and is not now.
+// Who has served calls it before giving a lease up, as another node may be elected before
+// its time is over; who is promoted before mysqld is opened, as from then on the lease
+// counts. If the kernel does not answer, the time of any window is waited for.
+func (a *Agent) awaitPort() {
+	if a.port.fence == nil {
+		return
+	}
+	over := time.After(a.cfg.Raft.ElectionTimeout) // no window is longer
+	done := make(chan error, 1)
+	a.work.Go(func() { done <- a.refreshPort() })
+	select {
+	case err := <-done:
+		if err == nil {
+			return
+		}
+		a.logger.Warn("mysqld's own port cannot be closed: what is open has to run out first", "error", err)
+	case <-over:
+		return
+	}
+	<-over
+}
+
+// awaitWritten returns once mysqld has written every answer that its clients wait for.
+// What it has written the kernel delivers, also after mysqld has closed the connection.
+func (a *Agent) awaitWritten(ctx context.Context) error {
+	p := a.currentProcess()
+	if a.port.fence == nil || p == nil {
+		return nil
+	}
+	ticker := time.NewTicker(binlogEndPoll)
+	defer ticker.Stop()
+	for {
+		n, err := p.Admin().Answering(ctx)
+		if err != nil || n == 0 {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%d sessions are in a statement", n), ctx.Err())
+		}
+	}
+}
