@@ -53,6 +53,10 @@ type Options struct {
 	AgentEnv []string
 	// NodeEnv returns those of one node's agent, and with it its mysqld.
 	NodeEnv func(node string) []string
+	// Host is the address on which everything but the feeds listens, mysqld on its own
+	// port, too, fenced by the kernel; "" = a loopback address. It must be the only
+	// cluster's there, in a network namespace of its own.
+	Host string
 	// Network puts proxies between the nodes' agents, so that Cut and Isolate
 	// can break what connects them.
 	Network bool
@@ -116,7 +120,7 @@ func New(opts Options) (*Cluster, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("devcluster: %s is not empty", dir)
 	}
-	host, free, err := choosePlace(opts.Nodes*5 + opts.Nodes*(opts.Nodes-1))
+	host, free, err := choosePlace(opts.Host, opts.Nodes*5+opts.Nodes*(opts.Nodes-1))
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +232,7 @@ func (c *Cluster) renderConfig(n *node) string {
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		line("%s = %q", name, vars[name])
 	}
-	line("[feed]\nlisten = %q", c.addr(n.ports.feed))
+	line("[feed]\nlisten = %q", c.feedAddr(n))
 	line("[router]\nread_write = %q", c.addr(n.ports.router))
 	line("[api]\nlisten = %q", c.addr(n.ports.api))
 	return b.String()
@@ -252,6 +256,14 @@ func (c *Cluster) peerAddr(n, m *node) string {
 		return c.addr(m.ports.peer)
 	}
 	return c.addr(c.network.path(slices.Index(c.nodes, n), slices.Index(c.nodes, m)).port)
+}
+
+// feedAddr is where node n's own mysqld replicates from: on loopback always.
+func (c *Cluster) feedAddr(n *node) string {
+	if c.opts.Host == "" {
+		return c.addr(n.ports.feed)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.ports.feed))
 }
 
 // addr names a port of the cluster.

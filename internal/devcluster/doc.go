@@ -12,7 +12,7 @@
 //	DIR/b/ …
 //
 // All nodes of a cluster listen on one loopback address that is the cluster's
-// own, a random one of 127.0.0.0/8 (see choosePlace).
+// own, a random one of 127.0.0.0/8 (see choosePlace), or on Options.Host.
 //
 // # Processes and goroutines
 //

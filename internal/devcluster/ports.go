@@ -1,6 +1,7 @@
 package devcluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,9 +16,11 @@ import (
 // given to an outgoing connection of the writers, and the node could not start
 // again. Two clusters never share an address, and outgoing connections leave
 // from 127.0.0.1 (ip(7)), so neither can happen.
-func choosePlace(n int) (host string, ports []int, err error) {
+//
+// Where a host is given, it is the caller's to see to that.
+func choosePlace(given string, n int) (host string, ports []int, err error) {
 	octet := func() int { return 1 + rand.IntN(254) }
-	host = fmt.Sprintf("127.%d.%d.%d", octet(), octet(), octet())
+	host = cmp.Or(given, fmt.Sprintf("127.%d.%d.%d", octet(), octet(), octet()))
 	ports, err = freePorts(host, n)
 	return host, ports, err
 }
