@@ -89,7 +89,7 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 		return errors.New("its tap is closed")
 	}
 	a.lagBound.setOpen(false)
-	if err := a.refreshPort(); err != nil { // no more requests; runPort is about to do it, too
+	if err := a.port.refresh(); err != nil { // no more requests; runPort is about to do it, too
 		return err
 	}
 	number, acknowledged, err := settling{

@@ -25,8 +25,10 @@ const loopbackHost = "127.0.0.1"
 // port is mysqld's own port on an address that clients reach, fenced by the kernel: where
 // mysql.bind is no loopback address (docs/architecture.md, "mysqld's own port").
 type port struct {
-	fence *netfence.Fence // nil: mysqld is on loopback alone
-	held  *os.File        // mysqld inherits it: the fence lasts as long as that mysqld
+	fence fence    // nil: mysqld is on loopback alone
+	held  *os.File // mysqld inherits it: the fence lasts as long as that mysqld
+	// wants says what should pass now.
+	wants func() netfence.State
 	// wake has room for one: the lease may have changed.
 	wake chan struct{}
 
@@ -34,6 +36,12 @@ type port struct {
 	set netfence.State // what the kernel has
 	// unsure: a call has failed, so the kernel may have another state.
 	unsure bool
+}
+
+// fence is netfence.Fence, but for tests.
+type fence interface {
+	Set(s netfence.State) error
+	Close() error
 }
 
 // openPort has the kernel fence mysqld's own port, before there is a mysqld. Without the
@@ -44,23 +52,30 @@ func (a *Agent) openPort() {
 	if !fenced || !a.runsMysqld() {
 		return
 	}
-	router, err := netip.ParseAddrPort(a.router.Addr().String())
-	if err == nil {
-		a.port.fence, err = netfence.Open(netfence.Config{
-			Table:  fmt.Sprintf("quorate-%s-%s-%d", a.cfg.Cluster, a.self.Name, os.Getpid()),
-			Server: server, Router: netip.AddrPortFrom(router.Addr().Unmap(), router.Port()),
-		}, consensus.BootTime)
-	}
-	if err == nil {
-		a.port.held, err = a.port.fence.File()
-	}
-	if err != nil {
+	if err := a.fencePort(server); err != nil {
 		a.closePort()
 		a.logger.Warn("mysqld's own port cannot be fenced, so it is on loopback only: clients go through the router", "error", err)
 		a.board.setTrouble(aboutPort, fmt.Sprintf("clients cannot reach mysqld at %v, only the router: %v", server, err))
 		return
 	}
 	a.board.update(func(s *cluster.NodeStatus) { s.MysqldPort = server.String() })
+}
+
+func (a *Agent) fencePort(server netip.AddrPort) error {
+	router, err := netip.ParseAddrPort(a.router.Addr().String())
+	if err != nil {
+		return fmt.Errorf("read the router's address: %w", err)
+	}
+	f, err := netfence.Open(netfence.Config{
+		Table:  fmt.Sprintf("quorate-%s-%s-%d", a.cfg.Cluster, a.self.Name, os.Getpid()),
+		Server: server, Router: netip.AddrPortFrom(router.Addr().Unmap(), router.Port()),
+	}, consensus.BootTime)
+	if err != nil {
+		return err
+	}
+	a.port.fence, a.port.wants = f, a.portWants
+	a.port.held, err = f.File()
+	return err
 }
 
 // fencedAddress is where clients reach mysqld itself; false = nowhere.
@@ -182,16 +197,15 @@ func (a *Agent) portWants() netfence.State {
 	})
 }
 
-// refreshPort has the kernel let pass what should. What it decides and what the kernel is
+// refresh has the kernel let pass what should. What it decides and what the kernel is
 // told is one step: a later call never loses to an earlier one.
-func (a *Agent) refreshPort() error {
-	p := &a.port
+func (p *port) refresh() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fence == nil {
 		return nil
 	}
-	wants := a.portWants()
+	wants := p.wants()
 	if !p.unsure && portLasts(p.set, wants, consensus.BootTime()) {
 		return nil
 	}
@@ -222,7 +236,7 @@ func (a *Agent) runPort(ctx context.Context) error {
 	for said := ""; ; {
 		changed := a.board.changes() // before the look: nothing is missed
 		trouble := ""
-		if err := a.refreshPort(); err != nil {
+		if err := a.port.refresh(); err != nil {
 			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.own().MysqldPort, err)
 		}
 		a.board.setTrouble(aboutPort, trouble)
@@ -247,24 +261,31 @@ func (a *Agent) runPort(ctx context.Context) error {
 // awaitPort returns once the kernel lets nothing pass that was so before and is not now.
 // Who has served calls it before giving a lease up, as another node may be elected before
 // its time is over; who is promoted before mysqld is opened, as from then on the lease
-// counts. If the kernel does not answer, the time of any window is waited for.
+// counts. It takes an election timeout at most: no window is longer.
 func (a *Agent) awaitPort() {
-	if a.port.fence == nil {
-		return
+	if err := a.port.await(a.cfg.Raft.ElectionTimeout, a.work.Go); err != nil {
+		a.logger.Warn("mysqld's own port could not be closed: what was open has run out", "error", err)
 	}
-	over := time.After(a.cfg.Raft.ElectionTimeout) // no window is longer
+}
+
+// await refreshes. If the kernel does not take that, or not in time, it returns an error
+// when longest is over, and with it every window of before.
+func (p *port) await(longest time.Duration, spawn func(func())) error {
+	if p.fence == nil {
+		return nil
+	}
+	over := time.After(longest)
 	done := make(chan error, 1)
-	a.work.Go(func() { done <- a.refreshPort() })
+	spawn(func() { done <- p.refresh() })
 	select {
 	case err := <-done:
-		if err == nil {
-			return
+		if err != nil {
+			<-over
 		}
-		a.logger.Warn("mysqld's own port cannot be closed: what is open has to run out first", "error", err)
+		return err
 	case <-over:
-		return
+		return fmt.Errorf("the kernel has not answered for %v", longest)
 	}
-	<-over
 }
 
 // awaitWritten returns once mysqld has written every answer that its clients wait for.

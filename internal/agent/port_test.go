@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +66,85 @@ func TestWindowLasts(t *testing.T) {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}
+}
+
+// fakeFence takes states, but for as long as held is not closed, and fails with err.
+type fakeFence struct {
+	took []netfence.State
+	held chan struct{}
+	err  error
+}
+
+func (f *fakeFence) Set(s netfence.State) error {
+	if f.held != nil {
+		<-f.held
+	}
+	if f.err == nil {
+		f.took = append(f.took, s)
+	}
+	return f.err
+}
+
+func (f *fakeFence) Close() error { return nil }
+
+// TestAwaitPort: whoever gives a lease up goes on at once when the kernel has closed the
+// windows, and not before they are over by themselves when it does not answer, or fails.
+func TestAwaitPort(t *testing.T) {
+	const longest = time.Second
+	for name, c := range map[string]struct {
+		takes time.Duration // the kernel's time
+		err   error
+		want  time.Duration
+		fails bool
+	}{
+		"at once":         {0, nil, 0, false},
+		"slow":            {300 * time.Millisecond, nil, 300 * time.Millisecond, false},
+		"fails":           {0, errors.ErrUnsupported, longest, true},
+		"fails late":      {300 * time.Millisecond, errors.ErrUnsupported, longest, true},
+		"does not answer": {time.Minute, nil, longest, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeFence{held: make(chan struct{}), err: c.err}
+				p := &port{fence: f, wants: func() netfence.State { return netfence.State{} }}
+				p.set = netfence.State{Requests: netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)}}
+				time.AfterFunc(c.takes, func() { close(f.held) })
+				began := time.Now()
+				err := p.await(longest, func(run func()) { go run() })
+				if took := time.Since(began); took != c.want || (err != nil) != c.fails {
+					t.Errorf("it took %v and says %v; want %v, an error: %t", took, err, c.want, c.fails)
+				}
+				<-f.held // the kernel answers once
+			})
+		})
+	}
+	if err := new(port).await(longest, nil); err != nil {
+		t.Errorf("nothing is fenced: %v", err)
+	}
+}
+
+// TestRefreshPort: what the kernel has is not set again, unless a call has failed.
+func TestRefreshPort(t *testing.T) {
+	f := &fakeFence{}
+	wants := netfence.State{Requests: netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)}}
+	p := &port{fence: f, wants: func() netfence.State { return wants }}
+	refresh := func(want int) {
+		t.Helper()
+		if err := p.refresh(); err != nil || len(f.took) != want {
+			t.Errorf("%d calls, %v; want %d", len(f.took), err, want)
+		}
+	}
+	refresh(1)
+	refresh(1)
+	f.err = errors.ErrUnsupported
+	wants = netfence.State{}
+	if err := p.refresh(); !errors.Is(err, f.err) {
+		t.Errorf("the error is %v", err)
+	}
+	f.err = nil
+	wants = p.set // as before the failure, but the kernel may not have it
+	refresh(2)
+	refresh(2)
 }
 
 func TestFencedAddress(t *testing.T) {
