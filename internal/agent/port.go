@@ -147,15 +147,18 @@ type portInput struct {
 }
 
 // portState says who passes. Answers without requests are those of a primary without a
-// lease: as no more is asked, they answer what was asked under it.
+// lease: as no more is asked, they answer what was asked under it. Who has connected to the
+// router's port must never be answered by a replica.
 func portState(in portInput) netfence.State {
 	switch {
-	case in.serving && in.moving, in.promoting:
-		return netfence.State{Requests: in.lease, Answers: in.lease}
+	case in.serving && in.moving:
+		return netfence.State{Requests: in.lease, Answers: in.lease, Redirected: in.lease}
 	case in.serving:
-		return netfence.State{Requests: in.lease, Answers: in.lease, Redirect: in.lease}
+		return netfence.State{Requests: in.lease, Answers: in.lease, Redirected: in.lease, Redirect: in.lease}
+	case in.promoting:
+		return netfence.State{Requests: in.lease, Answers: in.lease}
 	case in.answering:
-		return netfence.State{Answers: in.frozen}
+		return netfence.State{Answers: in.frozen, Redirected: in.frozen}
 	case in.reads:
 		return netfence.State{Requests: in.frozen, Answers: in.frozen}
 	}
@@ -167,6 +170,7 @@ func portState(in portInput) netfence.State {
 func portLasts(has, wants netfence.State, now time.Duration) bool {
 	return windowLasts(has.Requests, wants.Requests, now) &&
 		windowLasts(has.Answers, wants.Answers, now) &&
+		windowLasts(has.Redirected, wants.Redirected, now) &&
 		windowLasts(has.Redirect, wants.Redirect, now)
 }
 

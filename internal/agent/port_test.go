@@ -20,14 +20,14 @@ func TestPortState(t *testing.T) {
 		want netfence.State
 	}{
 		"nothing is so": {portInput{}, netfence.State{}},
-		"the primary":   {portInput{serving: true, answering: true}, netfence.State{Requests: lease, Answers: lease, Redirect: lease}},
+		"the primary":   {portInput{serving: true, answering: true}, netfence.State{Requests: lease, Answers: lease, Redirected: lease, Redirect: lease}},
 		"its writes are being closed: new clients are held": {portInput{serving: true, answering: true, moving: true},
-			netfence.State{Requests: lease, Answers: lease}},
-		"a primary without a lease":                                    {portInput{answering: true}, netfence.State{Answers: frozen}},
+			netfence.State{Requests: lease, Answers: lease, Redirected: lease}},
+		"a primary without a lease":                                    {portInput{answering: true}, netfence.State{Answers: frozen, Redirected: frozen}},
 		"it is promoted: the lease counts before its mysqld is opened": {portInput{promoting: true}, netfence.State{Requests: lease, Answers: lease}},
 		"a replica that hears a leader":                                {portInput{reads: true}, netfence.State{Requests: frozen, Answers: frozen}},
-		"settled, and not yet a replica":                               {portInput{answering: true, moving: true}, netfence.State{Answers: frozen}},
-		"what is still to be answered wins":                            {portInput{answering: true, reads: true}, netfence.State{Answers: frozen}},
+		"settled, and not yet a replica":                               {portInput{answering: true, moving: true}, netfence.State{Answers: frozen, Redirected: frozen}},
+		"what is still to be answered wins":                            {portInput{answering: true, reads: true}, netfence.State{Answers: frozen, Redirected: frozen}},
 	} {
 		c.in.lease, c.in.frozen = lease, frozen
 		if diff := cmp.Diff(c.want, portState(c.in)); diff != "" {

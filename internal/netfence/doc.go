@@ -10,11 +10,12 @@
 // of any table is final, so other rules stay as strict as they were; an accept of this
 // one overrules nobody.
 //
-//	set requests, answers, redirect   windows: until when something may pass
-//	chain input    hook input   filter   to ROUTER, of no connection: drop; to SERVER: goto requests
-//	chain output   hook output  filter   from SERVER, of no connection: drop; from SERVER: goto answers
-//	chain requests  in the window: accept; a new connection: reset; no data: accept; else drop
-//	chain answers   in the window: accept; no data: accept; else drop
+//	sets requests, answers, redirected, redirect   windows: until when something may pass
+//	chain input     hook input   filter   to ROUTER, of no connection: drop; to SERVER: goto requests
+//	chain output    hook output  filter   from SERVER, of no connection: drop; from SERVER: goto answers
+//	chain requests  redirected, out of that window: goto closed; in the window of requests: accept; goto closed
+//	chain answers   redirected, out of that window: goto closed; in the window of answers: accept; goto closed
+//	chain closed    a new connection: reset; no data: accept; else drop
 //	chain arriving  hook prerouting nat  to ROUTER, in the window of redirect: dnat to SERVER
 //	chain leaving   hook output     nat  the same, for clients on this host
 //
@@ -22,6 +23,11 @@
 // holds: connections stay alive while they wait, and a client hears at once that mysqld
 // has closed its connection. Data that were dropped TCP sends again: a connection goes
 // on after renewal.
+//
+// The window of redirect is looked at for a connection's first packet only: what becomes of
+// that connection tracking keeps, longer than the connection lasts. A first packet that mysqld
+// had no room for comes again, and a client may use its port again. So a redirected connection
+// has a window of its own for all its packets.
 //
 // # Windows
 //
@@ -36,8 +42,11 @@
 //     time in which the machine sleeps. An eighth is taken off, and a call that took longer
 //     than that closes the windows again.
 //
-// Renewing is a transaction that empties the sets and fills them anew. It so works with
-// kernels before 6.12 too, which cannot change an element's timeout.
+// Renewing is a transaction that empties a set and fills it anew. It so works with kernels
+// before 6.12 too, which cannot change an element's timeout. Older kernels may find nothing
+// in a set while that is under way (Linux commit a60f7bf4a152). So a window has two sets, and
+// is open where one of them says so: they are renewed in turns. Where a window becomes shorter,
+// or is closed, both are emptied.
 //
 // # Life
 //

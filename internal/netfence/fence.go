@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,9 +21,15 @@ var (
 	ErrNotAllowed = errors.New("the agent may not change nftables: it needs CAP_NET_ADMIN")
 	ErrKernel     = errors.New("this kernel's nftables lack something: Linux 5.12 or later is needed, with NAT and reject")
 	// ErrSlow is Set's error if the kernel took so long that a window might have outlived
-	// what it was for. All windows are closed then.
+	// what it was for. Set has told the kernel to close all windows then.
 	ErrSlow = errors.New("the kernel took too long to take the lease")
+	// ErrSilent is Set's error if the kernel has not said whether it did as it was told.
+	ErrSilent = errors.New("the kernel does not answer")
 )
+
+// answerTimeout bounds a call of the kernel, but for what others make it wait for: that
+// ends when their calls do.
+const answerTimeout = 500 * time.Millisecond
 
 // tableOwner is NFT_TABLE_F_OWNER (Linux 5.12).
 const tableOwner = 0x2
@@ -44,10 +51,15 @@ type Fence struct {
 	// bootTime is a clock that goes on while the machine sleeps.
 	bootTime func() time.Duration
 
-	mu      sync.Mutex
-	conn    *nftables.Conn
-	socket  *netlink.Conn
-	windows []*nftables.Set
+	mu     sync.Mutex
+	conn   *nftables.Conn
+	socket *netlink.Conn
+	// sets are the windows' halves, newest says which one of each was filled last, and has
+	// with what. unsure: a call has failed, so that is not known.
+	sets   [len(windowNames)][2]*nftables.Set
+	newest [len(windowNames)]int
+	has    [len(windowNames)]Window
+	unsure bool
 }
 
 // Open makes the table, with all windows closed. From then on nobody gets through to
@@ -77,13 +89,18 @@ func (f *Fence) open(c Config) (err error) {
 		return err
 	}
 	rs := rules(c, table)
-	f.windows = rs.windows
+	if err := f.expectAnswers(); err != nil {
+		return err
+	}
+	f.sets = rs.windows
 	if err := f.conn.AddSet(rs.bare, c.bareElements()); err != nil {
 		return err
 	}
-	for _, s := range rs.windows {
-		if err := f.conn.AddSet(s, nil); err != nil {
-			return err
+	for _, both := range rs.windows {
+		for _, s := range both {
+			if err := f.conn.AddSet(s, nil); err != nil {
+				return err
+			}
 		}
 	}
 	for _, ch := range rs.chains {
@@ -108,6 +125,9 @@ func (f *Fence) makeOwned(t *nftables.Table) error {
 	message := func(kind int, flags netlink.HeaderFlags, family byte, resource uint16, body []byte) netlink.Message {
 		head := binary.BigEndian.AppendUint16([]byte{family, unix.NFNETLINK_V0}, resource)
 		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: append(head, body...)}
+	}
+	if err := f.expectAnswers(); err != nil {
+		return err
 	}
 	if _, err = f.socket.SendMessages([]netlink.Message{
 		message(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES, nil),
@@ -151,32 +171,57 @@ func (f *Fence) Set(s State) error {
 		return os.ErrClosed
 	}
 	now := f.bootTime()
-	if err := f.set(s, now); err != nil {
-		return err
-	}
+	err := f.set(s, now)
 	took := f.bootTime() - now
-	for _, w := range []Window{s.Requests, s.Answers, s.Redirect} {
-		if w.timeout(now) > 0 && took > w.slack(now) {
-			return errors.Join(fmt.Errorf("%w: %v", ErrSlow, took.Round(time.Millisecond)), f.set(State{}, now))
-		}
+	slow := func(w Window) bool { return w.timeout(now) > 0 && took > w.slack(now) }
+	if all := s.windows(); slices.ContainsFunc(all[:], slow) {
+		return errors.Join(ErrSlow, err, f.set(State{}, now))
 	}
-	return nil
+	return err
 }
 
 func (f *Fence) set(s State, now time.Duration) error {
-	for i, w := range []Window{s.Requests, s.Answers, s.Redirect} {
-		f.conn.FlushSet(f.windows[i])
+	windows, newest := s.windows(), f.newest
+	for i, w := range windows {
+		fill := 1 - newest[i]
+		f.conn.FlushSet(f.sets[i][fill])
+		if f.unsure || !w.extends(f.has[i]) {
+			f.conn.FlushSet(f.sets[i][1-fill])
+		}
 		if elements := w.elements(now); elements != nil {
-			if err := f.conn.SetAddElements(f.windows[i], elements); err != nil {
+			if err := f.conn.SetAddElements(f.sets[i][fill], elements); err != nil {
 				return err
 			}
 		}
+		newest[i] = fill
 	}
-	if err := f.conn.Flush(); err != nil {
+	f.unsure = true
+	err := f.expectAnswers()
+	if err == nil {
+		err = f.conn.Flush()
+	}
+	if err != nil {
 		f.drain()
-		return fmt.Errorf("renew the lease in nftables: %w", err)
+		return fmt.Errorf("renew the lease in nftables: %w", oneOf(err))
 	}
+	f.has, f.newest, f.unsure = windows, newest, false
 	return nil
+}
+
+// expectAnswers bounds how long the next call's answers are waited for. The kernel answers
+// while it is called, but not each message if it had no memory for all.
+func (f *Fence) expectAnswers() error { return f.socket.SetReadDeadline(time.Now().Add(answerTimeout)) }
+
+// oneOf returns the error that says most of the many of a call.
+func oneOf(err error) error {
+	var number unix.Errno
+	switch {
+	case errors.As(err, &number):
+		return number
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ErrSilent
+	}
+	return err
 }
 
 // drain reads what the kernel has said beside an error, so that the next call does not
@@ -190,7 +235,6 @@ func (f *Fence) drain() {
 			break
 		}
 	}
-	_ = f.socket.SetReadDeadline(time.Time{})
 }
 
 // Close closes the socket. The table goes with the last descriptor of it.

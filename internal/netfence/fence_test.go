@@ -2,6 +2,7 @@ package netfence
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -235,6 +236,91 @@ func TestSlowCallCloses(t *testing.T) {
 	}
 }
 
+// unheard has the kernel's answers not arrive on the fence's socket.
+func unheard(t *testing.T, f *Fence) (heard func()) {
+	t.Helper()
+	socket, err := f.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
+	if err := unix.SetsockoptSockFprog(int(socket.Fd()), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing[0]}); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := f.socket.RemoveBPF(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestNoAnswerIsNotAwaited has the kernel take a state without saying so, and slowly. The call
+// ends, and closes what it may have opened.
+func TestNoAnswerIsNotAwaited(t *testing.T) {
+	server := net.JoinHostPort(address4, "3306")
+	newEcho(t, server)
+	f := open(t, Config{Server: netip.MustParseAddrPort(server)})
+	w := until(long, long)
+	heard := unheard(t, f)
+	if err := f.Set(State{Requests: w, Answers: w}); !errors.Is(err, ErrSilent) || errors.Is(err, ErrSlow) {
+		t.Errorf("got %v, want ErrSilent", err)
+	}
+	dial(t, server) // the kernel has taken it, in time
+	w = until(soon, soon)
+	if err := f.Set(State{Requests: w, Answers: w}); !errors.Is(err, ErrSlow) || !errors.Is(err, ErrSilent) {
+		t.Errorf("got %v, want ErrSlow and ErrSilent", err)
+	}
+	if _, err := net.DialTimeout("tcp", server, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after a slow call: %v, want the port closed", err)
+	}
+	heard()
+	set(t, f, State{})
+	w = until(long, long)
+	set(t, f, State{Requests: w, Answers: w})
+	dial(t, server)
+}
+
+// TestRenewalKeepsOneHalf looks at what is in a window's sets: a renewal leaves that alone
+// which the kernel compares packets with meanwhile. What is shorter, or closed, is gone from
+// both.
+func TestRenewalKeepsOneHalf(t *testing.T) {
+	f := open(t, Config{Server: netip.MustParseAddrPort(address4 + ":3306")})
+	wall := time.Now().Add(long)
+	window := func(later time.Duration) Window {
+		return Window{Boot: bootTime() + long + later, Wall: wall.Add(later)}
+	}
+	for _, c := range []struct {
+		later time.Duration
+		want  [2]time.Duration // what the halves end with, relative to wall; 0 = not there
+	}{
+		{1, [2]time.Duration{0, 1}}, {2 * time.Second, [2]time.Duration{2 * time.Second, 1}},
+		{3 * time.Second, [2]time.Duration{2 * time.Second, 3 * time.Second}},
+		{time.Second, [2]time.Duration{time.Second, 0}}, {-2 * long, [2]time.Duration{}}, {1, [2]time.Duration{1, 0}},
+	} {
+		w := window(c.later)
+		if c.later < 0 {
+			w = Window{}
+		}
+		set(t, f, State{Requests: w})
+		var got [2]time.Duration
+		for i, half := range f.sets[0] {
+			elements, err := (&nftables.Conn{}).GetSetElements(half)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range elements {
+				if e.IntervalEnd && binary.BigEndian.Uint64(e.Key) > 0 {
+					got[i] = time.Duration(binary.BigEndian.Uint64(e.Key)) - time.Duration(wall.UnixNano())
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("renewed by %v: the halves end at %v, want %v", c.later, got, c.want)
+		}
+	}
+}
+
 // TestAnswersAlone keeps requests out and lets answers to earlier ones go.
 func TestAnswersAlone(t *testing.T) {
 	families(t, func(t *testing.T, server string) {
@@ -311,7 +397,7 @@ func TestLargeStreamWaits(t *testing.T) {
 	w := until(long, long)
 	set(t, f, State{Requests: w, Answers: w})
 	conn := dial(t, server)
-	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<21) // 32 MiB, more than the sockets hold
 	done := make(chan error, 1)
 	go func() { _, err := conn.Write(sent); done <- err }()
 	got := make([]byte, len(sent))
@@ -320,8 +406,19 @@ func TestLargeStreamWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	set(t, f, State{})
+	read := len(sent) / 4
+	for err := error(nil); err == nil; { // what has passed the fence before
+		if read == len(sent) {
+			t.Fatal("all of the stream has passed before it was fenced, or the fence")
+		}
+		conn.SetReadDeadline(time.Now().Add(silence))
+		var n int
+		n, err = conn.Read(got[read:])
+		read += n
+	}
+	conn.SetReadDeadline(time.Now().Add(patience))
 	set(t, f, State{Requests: w, Answers: w})
-	if _, err := io.ReadFull(conn, got[len(sent)/4:]); err != nil || !bytes.Equal(got, sent) {
+	if _, err := io.ReadFull(conn, got[read:]); err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("the stream is not what was sent: %v", err)
 	}
 	if err := <-done; err != nil {
@@ -337,14 +434,14 @@ func TestRedirect(t *testing.T) {
 		for _, listen := range []string{net.JoinHostPort(host, "6446"), "[::]:6446", "0.0.0.0:6446"} {
 			at := netip.MustParseAddrPort(listen)
 			if strings.Contains(server, "[") && at.Addr().Is4() {
-				continue // the redirection is of the server's family
+				continue // see TestRules
 			}
 			t.Run(listen, func(t *testing.T) {
 				direct, router := newEcho(t, server), newEcho(t, listen)
 				f := open(t, Config{Server: netip.MustParseAddrPort(server), Router: at})
 				w := until(long, long)
 				via := net.JoinHostPort(host, "6446")
-				set(t, f, State{Requests: w, Answers: w, Redirect: w})
+				set(t, f, State{Requests: w, Answers: w, Redirected: w, Redirect: w})
 				redirected := dial(t, via)
 				if err := ask(redirected, "ping", patience); err != nil {
 					t.Fatal(err)
@@ -353,7 +450,7 @@ func TestRedirect(t *testing.T) {
 				if got, want := there.RemoteAddr().String(), redirected.LocalAddr().String(); got != want {
 					t.Errorf("the server sees a client at %s, it is at %s", got, want)
 				}
-				set(t, f, State{Requests: w, Answers: w}) // held by the router from here on
+				set(t, f, State{Requests: w, Answers: w, Redirected: w}) // held by the router from here on
 				if err := ask(dial(t, via), "ping", patience); err != nil {
 					t.Fatal(err)
 				}
@@ -367,12 +464,14 @@ func TestRedirect(t *testing.T) {
 						t.Errorf("a stray packet of the %s ends a redirected connection: %v", side, err)
 					}
 				}
-				set(t, f, State{})
-				if err := ask(redirected, "late", silence); !silent(err) {
-					t.Errorf("a redirected connection is not fenced: %v", err)
+				for _, closed := range []State{{}, {Redirected: w}, {Requests: w, Answers: w}} {
+					set(t, f, closed)
+					if err := ask(redirected, "late", silence); !silent(err) {
+						t.Errorf("a redirected connection is not fenced by %+v: %v", closed, err)
+					}
 				}
-				set(t, f, State{Requests: w, Answers: w})
-				if err := hear(redirected, "late", patience); err != nil {
+				set(t, f, State{Requests: w, Answers: w, Redirected: w})
+				if err := hear(redirected, "latelatelate", patience); err != nil {
 					t.Errorf("a redirected connection does not go on after renewal: %v", err)
 				}
 				set(t, f, State{})
@@ -541,7 +640,7 @@ func BenchmarkSet(b *testing.B) {
 	defer f.Close()
 	for b.Loop() {
 		w := until(long, long)
-		if err := f.Set(State{Requests: w, Answers: w, Redirect: w}); err != nil {
+		if err := f.Set(State{Requests: w, Answers: w, Redirected: w, Redirect: w}); err != nil {
 			b.Fatal(err)
 		}
 	}

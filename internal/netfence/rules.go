@@ -3,6 +3,7 @@ package netfence
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -11,13 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names of what is in the table.
-const (
-	setRequests = "requests"
-	setAnswers  = "answers"
-	setRedirect = "redirect"
-	setBare     = "bare"
-)
+// setBare is the name of the one set that is no window's.
+const setBare = "bare"
 
 const (
 	// metaTime is the wall clock in nanoseconds (NFT_META_TIME_NS, Linux 5.4).
@@ -27,6 +23,9 @@ const (
 
 	tcpFlagsOffset, tcpHeaderOffset = 13, 12
 	finSynRstAck, syn               = 0x17, 0x02
+
+	// ctOriginal is IP_CT_DIR_ORIGINAL, ctStatusDNAT is IPS_DST_NAT.
+	ctOriginal, ctStatusDNAT = 0, 1 << 5
 )
 
 // Window says until when something may pass, by two clocks: the boot clock, which counts
@@ -42,9 +41,22 @@ type State struct {
 	Requests Window
 	// Answers: bytes to clients.
 	Answers Window
+	// Redirected: requests and answers of connections that were redirected, each within
+	// its own window as well.
+	Redirected Window
 	// Redirect: new connections to the router go to the server.
 	Redirect Window
 }
+
+// windows are those of a State, in the order of windowNames.
+func (s State) windows() [4]Window {
+	return [...]Window{s.Requests, s.Answers, s.Redirected, s.Redirect}
+}
+
+var windowNames = [...]string{"requests", "answers", "redirected", "redirect"}
+
+// halves are the two sets of a window: it is open where one of them says so.
+func halves(window string) [2]string { return [2]string{window + "_1", window + "_2"} }
 
 // timeout is how long the kernel keeps the window from when it takes it, now being the
 // boot clock. 0 = the window is closed.
@@ -55,6 +67,12 @@ func (w Window) timeout(now time.Duration) time.Duration {
 // slack is what a call may take: an eighth, but two of the kernel's ticks at least.
 func (w Window) slack(now time.Duration) time.Duration {
 	return max((w.Boot-now)/8, 20*time.Millisecond)
+}
+
+// extends tells whether w lets pass all that before does: then what the kernel has of
+// before may stay until it ends by itself.
+func (w Window) extends(before Window) bool {
+	return w.Boot >= before.Boot && !w.Wall.Before(before.Wall)
 }
 
 // elements are what a set holds while w is open: the interval [0, Wall).
@@ -71,7 +89,7 @@ func (w Window) elements(now time.Duration) []nftables.SetElement {
 
 // ruleset is the table's content but for the elements of windows.
 type ruleset struct {
-	windows []*nftables.Set
+	windows [len(windowNames)][2]*nftables.Set
 	bare    *nftables.Set
 	chains  []chain
 }
@@ -84,11 +102,13 @@ type chain struct {
 // rules describes the table for a configuration.
 func rules(c Config, table *nftables.Table) ruleset {
 	var rs ruleset
-	for _, name := range []string{setRequests, setAnswers, setRedirect} {
-		rs.windows = append(rs.windows, &nftables.Set{
-			Table: table, Name: name, KeyType: nftables.TypeTimeDate, KeyByteOrder: binaryutil.BigEndian,
-			Interval: true, HasTimeout: true,
-		})
+	for i, window := range windowNames {
+		for j, name := range halves(window) {
+			rs.windows[i][j] = &nftables.Set{
+				Table: table, Name: name, KeyType: nftables.TypeTimeDate, KeyByteOrder: binaryutil.BigEndian,
+				Interval: true, HasTimeout: true,
+			}
+		}
 	}
 	rs.bare = &nftables.Set{
 		Table: table, Name: setBare, Constant: true, KeyByteOrder: binaryutil.BigEndian,
@@ -106,33 +126,39 @@ func rules(c Config, table *nftables.Table) ruleset {
 		return chain{&nftables.Chain{Table: table, Name: name}, rules}
 	}
 	accept, drop := verdict(expr.VerdictAccept), verdict(expr.VerdictDrop)
-	var input, output [][]expr.Any
-	if c.Router.IsValid() {
+	var input, output, requests, answers [][]expr.Any
+	if c.redirects() {
 		input = append(input, join(c.router(), stray(), drop))
 		output = append(output, join(c.server(12, 8, 0), stray(), drop))
+		fenced := join(c.redirected(), outside("redirected"), goTo("closed"))
+		requests, answers = append(requests, fenced), append(answers, fenced)
 	}
 	input = append(input, join(c.server(16, 24, 2), goTo("requests")))
 	output = append(output, join(c.server(12, 8, 0), goTo("answers")))
 	rs.chains = []chain{ // those that are gone to come first
-		plain("requests",
-			join(within(setRequests), accept),
+		plain("closed",
 			join(newConnection(), reset()),
 			join(c.noData(), accept),
 			join(counted(), drop)),
-		plain("answers",
-			join(within(setAnswers), accept),
-			join(c.noData(), accept),
-			join(counted(), drop)),
+		plain("requests", slices.Concat(requests, within("requests", nil, accept), [][]expr.Any{goTo("closed")})...),
+		plain("answers", slices.Concat(answers, within("answers", nil, accept), [][]expr.Any{goTo("closed")})...),
 		filter("input", nftables.ChainHookInput, input...),
 		filter("output", nftables.ChainHookOutput, output...),
 	}
-	if c.Router.IsValid() {
-		redirect := join(c.router(), within(setRedirect), c.toServer())
+	if c.redirects() {
+		redirect := within("redirect", c.router(), c.toServer())
 		rs.chains = append(rs.chains,
-			nat("arriving", nftables.ChainHookPrerouting, redirect),
-			nat("leaving", nftables.ChainHookOutput, redirect))
+			nat("arriving", nftables.ChainHookPrerouting, redirect...),
+			nat("leaving", nftables.ChainHookOutput, redirect...))
 	}
 	return rs
+}
+
+// redirects tells whether there is something to redirect: the router must have clients of
+// the server's family.
+func (c Config) redirects() bool {
+	a := c.Router.Addr()
+	return c.Router.IsValid() && (a == netip.IPv6Unspecified() || a.Is4() == c.Server.Addr().Is4())
 }
 
 // bareElements are the packets without data: the packet's length with the length of its
@@ -204,25 +230,45 @@ func (c Config) toServer() []expr.Any {
 	}
 }
 
-// within matches while the set's window is open.
-func within(set string) []expr.Any {
+// within are two rules: what matches goes where then says, in the window.
+func within(window string, match, then []expr.Any) (rules [][]expr.Any) {
+	for _, set := range halves(window) {
+		rules = append(rules, join(match, wallClock(), []expr.Any{&expr.Lookup{SourceRegister: reg, SetName: set}}, then))
+	}
+	return rules
+}
+
+// outside matches while the window is closed.
+func outside(window string) []expr.Any {
+	e := wallClock()
+	for _, set := range halves(window) {
+		e = append(e, &expr.Lookup{SourceRegister: reg, SetName: set, Invert: true})
+	}
+	return e
+}
+
+// wallClock loads what a window's sets are asked for.
+func wallClock() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: metaTime, Register: reg},
 		&expr.Byteorder{SourceRegister: reg, DestRegister: reg, Op: expr.ByteorderHton, Len: 8, Size: 8},
-		&expr.Lookup{SourceRegister: reg, SetName: set},
 	}
+}
+
+// redirected matches what belongs to a connection that was redirected. Connection tracking
+// redirects all of such a connection, also long after its first packet: one that the server
+// has dropped comes again, and a client may use its port again.
+func (c Config) redirected() []expr.Any {
+	return join(
+		equals(&expr.Ct{Key: expr.CtKeyPROTODST, Direction: ctOriginal, Register: reg}, binary.BigEndian.AppendUint16(nil, c.Router.Port())),
+		hasBit(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg}, ctStatusDNAT))
 }
 
 // stray matches what the kernel cannot tell the connection of, a packet far out of its
 // window for one. It is not translated: on its way to the server it would reach the router's
 // port, which answers with a reset, and on its way back the client, which does.
 func stray() []expr.Any {
-	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4,
-			Mask: binary.NativeEndian.AppendUint32(nil, expr.CtStateBitINVALID), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: make([]byte, 4)},
-	}
+	return hasBit(&expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitINVALID)
 }
 
 // newConnection matches the first packet of one.
@@ -254,6 +300,13 @@ func load(base expr.PayloadBase, at, length, to uint32) expr.Any {
 
 func equals(load expr.Any, value []byte) []expr.Any {
 	return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: value}}
+}
+
+func hasBit(load expr.Any, bit uint32) []expr.Any {
+	return []expr.Any{load,
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binary.NativeEndian.AppendUint32(nil, bit), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: make([]byte, 4)},
+	}
 }
 
 func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }

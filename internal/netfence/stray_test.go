@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -16,8 +17,9 @@ import (
 func outOfWindow(t *testing.T, conn net.Conn) {
 	t.Helper()
 	local, remote := conn.LocalAddr().(*net.TCPAddr), conn.RemoteAddr().(*net.TCPAddr)
-	if local.IP.To4() == nil {
-		return // the rule is the same
+	family, from, to := unix.AF_INET, local.IP.To4(), remote.IP.To4()
+	if from == nil {
+		family, from, to = unix.AF_INET6, local.IP.To16(), remote.IP.To16()
 	}
 	next := nextReceived(t, conn)
 	packet := make([]byte, 20+4)
@@ -28,18 +30,25 @@ func outOfWindow(t *testing.T, conn net.Conn) {
 	packet[12], packet[13] = 5<<4, 0x18 // PSH, ACK
 	binary.BigEndian.PutUint16(packet[14:], 1000)
 	copy(packet[20:], "late")
-	pseudo := append(append(append([]byte{}, local.IP.To4()...), remote.IP.To4()...), 0, unix.IPPROTO_TCP, 0, byte(len(packet)))
+	// The length and the protocol have other places in IPv6's, which the sum does not see.
+	pseudo := slices.Concat(from, to, []byte{0, unix.IPPROTO_TCP, 0, byte(len(packet))})
 	binary.BigEndian.PutUint16(packet[16:], checksum(append(pseudo, packet...)))
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte(local.IP.To4())}); err != nil {
+	address := func(ip net.IP) unix.Sockaddr {
+		if family == unix.AF_INET6 {
+			return &unix.SockaddrInet6{Addr: [16]byte(ip)}
+		}
+		return &unix.SockaddrInet4{Addr: [4]byte(ip)}
+	}
+	if err := unix.Bind(fd, address(from)); err != nil {
 		t.Fatal(err)
 	}
 	// A packet that is dropped on its way out is not permitted.
-	if err := unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Addr: [4]byte(remote.IP.To4())}); err != nil && !errors.Is(err, unix.EPERM) {
+	if err := unix.Sendto(fd, packet, 0, address(to)); err != nil && !errors.Is(err, unix.EPERM) {
 		t.Fatal(err)
 	}
 }
