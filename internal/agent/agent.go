@@ -472,6 +472,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		upper.Go(func() error { return a.disk.run(upperCtx, a.data.join("mysql")) })
 		upper.Go(func() error { return a.runLagBound(upperCtx) })
 		upper.Go(func() error { return a.runPort(upperCtx) })
+		upper.Go(func() error { return a.runAskLeader(upperCtx) })
 	}
 	upper.Go(func() error { return a.api.Run(upperCtx) })
 	upper.Go(func() error { return a.runReaders(upperCtx) })

@@ -89,8 +89,8 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 		return errors.New("its tap is closed")
 	}
 	a.lagBound.setOpen(false)
-	if err := a.port.refresh(); err != nil { // no more requests; runPort is about to do it, too
-		return err
+	if err := a.port.told(ctx, a.work.Go); err != nil { // no more requests; runPort is about to do it, too
+		return fmt.Errorf("close mysqld's own port to requests: %w", err)
 	}
 	number, acknowledged, err := settling{
 		term: term, server: p.Admin(), tap: e.tap, log: a.node.Committed(), acksAreCommits: a.acksAreCommits, logger: a.logger,

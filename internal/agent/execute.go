@@ -49,8 +49,10 @@ func (a *Agent) execute(e core.Effect) {
 		a.node.TransferTo(ctx, e.Term, e.To)
 		cancel()
 	case core.Resign:
-		a.stopServing(false)
-		a.awaitPort()
+		if a.port.fence != nil {
+			a.stopServing(false)
+			a.awaitPort()
+		}
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
 		a.node.Resign(ctx, e.Term)
 		cancel()
@@ -415,13 +417,13 @@ func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc
 // openWrites makes mysqld writable and looks again whether it may be. The
 // statements run on mysqld's socket: fencing kills mysqld, and they with it.
 func (a *Agent) openWrites(ctx context.Context, term uint64) error {
+	a.awaitPort()
 	p := a.currentProcess()
 	if p == nil {
 		return errNoMysqld
 	}
 	admin := p.Admin()
 	a.openedIncarnation.Store(p.Incarnation())
-	a.awaitPort()
 	if err := admin.SetSuperReadOnly(ctx, false, closeWritesLockWait); err != nil {
 		return fmt.Errorf("open for writes: %w", err)
 	}

@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -29,8 +31,11 @@ type port struct {
 	held  *os.File // mysqld inherits it: the fence lasts as long as that mysqld
 	// wants says what should pass now.
 	wants func() netfence.State
-	// wake has room for one: the lease may have changed.
+	// wake has room for one: the lease may have changed, or heard.
 	wake chan struct{}
+	// heard ends an election timeout after a leader was asked last that has answered; nil =
+	// none has.
+	heard atomic.Pointer[netfence.Window]
 
 	mu  sync.Mutex
 	set netfence.State // what the kernel has
@@ -140,9 +145,11 @@ type portInput struct {
 	answering bool
 	// promoting: it leads, and its mysqld is about to be opened.
 	promoting bool
-	// reads: this node is a replica that hears a leader.
+	// reads: this node is a replica that has a leader, heard is for how long it may be read:
+	// it counts from when it asked that leader.
 	reads bool
-	// frozen is a window as long as a frozen agent may go unnoticed, where no lease says.
+	heard netfence.Window
+	// frozen is a window as long as a frozen agent may go unnoticed, where nothing else says.
 	frozen netfence.Window
 }
 
@@ -160,13 +167,24 @@ func portState(in portInput) netfence.State {
 	case in.answering:
 		return netfence.State{Answers: in.frozen, Redirected: in.frozen}
 	case in.reads:
-		return netfence.State{Requests: in.frozen, Answers: in.frozen}
+		return netfence.State{Requests: in.heard, Answers: in.heard}
 	}
 	return netfence.State{}
 }
 
+// withoutEnded is s with the zero window in the place of each that is over: such a one lets
+// nothing pass, whatever it was.
+func withoutEnded(s netfence.State, now time.Duration) netfence.State {
+	for _, w := range []*netfence.Window{&s.Requests, &s.Answers, &s.Redirected, &s.Redirect} {
+		if w.Boot <= now {
+			*w = netfence.Window{}
+		}
+	}
+	return s
+}
+
 // portLasts tells whether what the kernel has will do for now: it lets pass what should
-// pass, not longer, and three quarters of the time are left.
+// pass, not longer, and half of the time is left. wants has no window that is over.
 func portLasts(has, wants netfence.State, now time.Duration) bool {
 	return windowLasts(has.Requests, wants.Requests, now) &&
 		windowLasts(has.Answers, wants.Answers, now) &&
@@ -179,26 +197,32 @@ func portLasts(has, wants netfence.State, now time.Duration) bool {
 const stepMax = 50 * time.Millisecond
 
 func windowLasts(has, wants netfence.Window, now time.Duration) bool {
-	if wants.Boot <= now {
-		return has.Boot == 0
+	if wants.Boot == 0 || has.Boot == 0 {
+		return wants.Boot == has.Boot
 	}
 	later, laterWall := wants.Boot-has.Boot, wants.Wall.Sub(has.Wall)
 	return later >= 0 && laterWall >= 0 && (later-laterWall).Abs() < stepMax &&
-		has.Boot-now >= (wants.Boot-now)/4*3
+		has.Boot-now >= (wants.Boot-now)/2
 }
 
-// portWants looks at what is so now. The lease is read first: it is of the term that
-// serving is asked about, or of one that has ended.
+// windowOf lasts from now on.
+func windowOf(life time.Duration) netfence.Window {
+	return netfence.Window{Wall: time.Now().Add(life), Boot: consensus.BootTime() + life}
+}
+
+// portWants looks at what is so now. The clocks are read first: a window counts from before
+// what it is for was looked at, however long the agent stands still in between. So is the
+// lease: it is of the term that serving is asked about, or of one that has ended.
 func (a *Agent) portWants() netfence.State {
-	boot, wall := a.node.Lease()
+	in := portInput{frozen: windowOf(a.cfg.Raft.ElectionTimeout)}
+	in.lease.Boot, in.lease.Wall = a.node.Lease()
+	if heard := a.port.heard.Load(); heard != nil {
+		in.heard = *heard
+	}
+	in.serving, in.moving, in.answering = a.serving(), a.movesAway(), a.answering()
 	own, leader := a.board.own(), a.node.Role().Leader
-	life := a.cfg.Raft.ElectionTimeout
-	return portState(portInput{
-		serving: a.serving(), lease: netfence.Window{Boot: boot, Wall: wall},
-		moving: a.movesAway(), answering: a.answering(),
-		promoting: own.Role == cluster.RolePromoting, reads: own.Role == cluster.RoleReplica && leader != 0,
-		frozen: netfence.Window{Boot: consensus.BootTime() + life, Wall: time.Now().Add(life)},
-	})
+	in.promoting, in.reads = own.Role == cluster.RolePromoting, own.Role == cluster.RoleReplica && leader != 0
+	return portState(in)
 }
 
 // refresh has the kernel let pass what should. What it decides and what the kernel is
@@ -209,8 +233,9 @@ func (p *port) refresh() error {
 	if p.fence == nil {
 		return nil
 	}
-	wants := p.wants()
-	if !p.unsure && portLasts(p.set, wants, consensus.BootTime()) {
+	now := consensus.BootTime()
+	wants := withoutEnded(p.wants(), now)
+	if !p.unsure && portLasts(p.set, wants, now) {
 		return nil
 	}
 	err := p.fence.Set(wants)
@@ -235,13 +260,14 @@ func (a *Agent) runPort(ctx context.Context) error {
 	if a.port.fence == nil {
 		return nil
 	}
-	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 4)
+	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 8)
 	defer ticker.Stop()
 	for said := ""; ; {
 		changed := a.board.changes() // before the look: nothing is missed
 		trouble := ""
 		if err := a.port.refresh(); err != nil {
-			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.own().MysqldPort, err)
+			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.own().MysqldPort,
+				strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		a.board.setTrouble(aboutPort, trouble)
 		if trouble != said {
@@ -262,33 +288,65 @@ func (a *Agent) runPort(ctx context.Context) error {
 	}
 }
 
+// runAskLeader has a follower ask its leader, again and again, whether that still leads. What
+// comes from a leader without a question may be old: it lay in a buffer while this agent, or
+// this machine, stood still.
+func (a *Agent) runAskLeader(ctx context.Context) error {
+	if a.port.fence == nil {
+		return nil
+	}
+	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 4)
+	defer ticker.Stop()
+	for {
+		if r := a.node.Role(); r.Leader != 0 && !r.Leading && a.port.hear(ctx, a.cfg.Raft.ElectionTimeout, a.node.AskLeader) {
+			a.leaseChanged()
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// hear has a replica read for as long as life, from now on, if ask is answered.
+func (p *port) hear(ctx context.Context, life time.Duration, ask func(context.Context) error) bool {
+	heard := windowOf(life)
+	ctx, cancel := context.WithTimeout(ctx, life)
+	defer cancel()
+	if ask(ctx) != nil {
+		return false
+	}
+	p.heard.Store(&heard)
+	return true
+}
+
 // awaitPort returns once the kernel lets nothing pass that was so before and is not now.
 // Who has served calls it before giving a lease up, as another node may be elected before
 // its time is over; who is promoted before mysqld is opened, as from then on the lease
 // counts. It takes an election timeout at most: no window is longer.
 func (a *Agent) awaitPort() {
-	if err := a.port.await(a.cfg.Raft.ElectionTimeout, a.work.Go); err != nil {
-		a.logger.Warn("mysqld's own port could not be closed: what was open has run out", "error", err)
+	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.Raft.ElectionTimeout)
+	defer cancel()
+	if err := a.port.told(ctx, a.work.Go); err != nil {
+		a.logger.Warn("mysqld's own port could not be closed: what was open runs out", "error", err)
+		<-ctx.Done()
 	}
 }
 
-// await refreshes. If the kernel does not take that, or not in time, it returns an error
-// when longest is over, and with it every window of before.
-func (p *port) await(longest time.Duration, spawn func(func())) error {
+// told refreshes, and waits until the kernel has taken that, for no longer than ctx. After
+// an error what was open may be so until it runs out.
+func (p *port) told(ctx context.Context, spawn func(func())) error {
 	if p.fence == nil {
 		return nil
 	}
-	over := time.After(longest)
 	done := make(chan error, 1)
 	spawn(func() { done <- p.refresh() })
 	select {
 	case err := <-done:
-		if err != nil {
-			<-over
-		}
 		return err
-	case <-over:
-		return fmt.Errorf("the kernel has not answered for %v", longest)
+	case <-ctx.Done():
+		return fmt.Errorf("the kernel has not answered: %w", ctx.Err())
 	}
 }
 

@@ -1,20 +1,27 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/netfence"
+	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 func TestPortState(t *testing.T) {
 	wall := time.Unix(1_800_000_000, 0)
 	lease := netfence.Window{Boot: time.Hour + 900*time.Millisecond, Wall: wall.Add(900 * time.Millisecond)}
 	frozen := netfence.Window{Boot: time.Hour + time.Second, Wall: wall.Add(time.Second)}
+	heard := netfence.Window{Boot: time.Hour + 800*time.Millisecond, Wall: wall.Add(800 * time.Millisecond)}
 	for name, c := range map[string]struct {
 		in   portInput
 		want netfence.State
@@ -25,11 +32,11 @@ func TestPortState(t *testing.T) {
 			netfence.State{Requests: lease, Answers: lease, Redirected: lease}},
 		"a primary without a lease":                                    {portInput{answering: true}, netfence.State{Answers: frozen, Redirected: frozen}},
 		"it is promoted: the lease counts before its mysqld is opened": {portInput{promoting: true}, netfence.State{Requests: lease, Answers: lease}},
-		"a replica that hears a leader":                                {portInput{reads: true}, netfence.State{Requests: frozen, Answers: frozen}},
+		"a replica, since it asked its leader":                         {portInput{reads: true}, netfence.State{Requests: heard, Answers: heard}},
 		"settled, and not yet a replica":                               {portInput{answering: true, moving: true}, netfence.State{Answers: frozen, Redirected: frozen}},
 		"what is still to be answered wins":                            {portInput{answering: true, reads: true}, netfence.State{Answers: frozen, Redirected: frozen}},
 	} {
-		c.in.lease, c.in.frozen = lease, frozen
+		c.in.lease, c.in.frozen, c.in.heard = lease, frozen, heard
 		if diff := cmp.Diff(c.want, portState(c.in)); diff != "" {
 			t.Errorf("%s: want -, got +\n%s", name, diff)
 		}
@@ -53,10 +60,9 @@ func TestWindowLasts(t *testing.T) {
 		"to be opened":                     {netfence.Window{}, window(900*ms, 0), false},
 		"to be closed":                     {window(900*ms, 0), netfence.Window{}, false},
 		"to be closed, and over by itself": {window(-1*ms, 0), netfence.Window{}, false},
-		"wanted until a time that is over": {netfence.Window{}, window(-1*ms, 0), true},
 		"the same":                         {window(900*ms, 0), window(900*ms, 0), true},
-		"renewed, three quarters are left": {window(675*ms, 0), window(900*ms, 0), true},
-		"renewed, less is left":            {window(674*ms, 0), window(900*ms, 0), false},
+		"renewed, half is left":            {window(450*ms, 0), window(900*ms, 0), true},
+		"renewed, less is left":            {window(449*ms, 0), window(900*ms, 0), false},
 		"shorter than what the kernel has": {window(900*ms, 0), window(899*ms, 0), false},
 		"the wall clock was set forward":   {window(800*ms, 0), window(900*ms, time.Hour), false},
 		"the wall clock was set back":      {window(800*ms, 0), window(900*ms, -time.Hour), false},
@@ -70,12 +76,16 @@ func TestWindowLasts(t *testing.T) {
 
 // fakeFence takes states, but for as long as held is not closed, and fails with err.
 type fakeFence struct {
-	took []netfence.State
-	held chan struct{}
-	err  error
+	took     []netfence.State
+	held     chan struct{}
+	err      error
+	calledAt time.Time // first
 }
 
 func (f *fakeFence) Set(s netfence.State) error {
+	if f.calledAt.IsZero() {
+		f.calledAt = time.Now()
+	}
 	if f.held != nil {
 		<-f.held
 	}
@@ -87,40 +97,123 @@ func (f *fakeFence) Set(s netfence.State) error {
 
 func (f *fakeFence) Close() error { return nil }
 
-// TestAwaitPort: whoever gives a lease up goes on at once when the kernel has closed the
-// windows, and not before they are over by themselves when it does not answer, or fails.
-func TestAwaitPort(t *testing.T) {
-	const longest = time.Second
-	for name, c := range map[string]struct {
-		takes time.Duration // the kernel's time
-		err   error
-		want  time.Duration
-		fails bool
-	}{
-		"at once":         {0, nil, 0, false},
-		"slow":            {300 * time.Millisecond, nil, 300 * time.Millisecond, false},
-		"fails":           {0, errors.ErrUnsupported, longest, true},
-		"fails late":      {300 * time.Millisecond, errors.ErrUnsupported, longest, true},
-		"does not answer": {time.Minute, nil, longest, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fakeFence{held: make(chan struct{}), err: c.err}
-				p := &port{fence: f, wants: func() netfence.State { return netfence.State{} }}
-				p.set = netfence.State{Requests: netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)}}
-				time.AfterFunc(c.takes, func() { close(f.held) })
-				began := time.Now()
-				err := p.await(longest, func(run func()) { go run() })
-				if took := time.Since(began); took != c.want || (err != nil) != c.fails {
-					t.Errorf("it took %v and says %v; want %v, an error: %t", took, err, c.want, c.fails)
-				}
-				<-f.held // the kernel answers once
-			})
-		})
+// fencedAgent is an agent whose node has no loop: whatever is asked of it takes as long as
+// it may.
+func fencedAgent(t *testing.T, f fence) *Agent {
+	t.Helper()
+	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log", Identity: [16]byte{1}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := new(port).await(longest, nil); err != nil {
+	t.Cleanup(func() { _ = log.Close() })
+	cfg := testConfig(t, "/data")
+	a := &Agent{cfg: cfg, ctx: t.Context(), epoch: &epochSlot{}, logger: slog.New(slog.DiscardHandler)}
+	a.board.init(cfg, cfg.ClusterMembers()[0], "1.0.0")
+	a.node, err = consensus.New(consensus.Config{
+		Self: 1, Members: cfg.ClusterMembers(), Log: log, Logger: a.logger,
+		Heartbeat: cfg.Raft.Heartbeat, ElectionTimeout: cfg.Raft.ElectionTimeout,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.port.fence, a.port.wants = f, a.portWants
+	// It may be open.
+	a.port.set.Requests = netfence.Window{Boot: 1 << 62, Wall: time.Now().Add(time.Hour)}
+	return a
+}
+
+// TestAwaitPort: whoever gives a lease up, or opens mysqld, tells the kernel before. It goes
+// on at once when the kernel has closed the windows, and not before they are over by
+// themselves when it does not answer, or fails.
+func TestAwaitPort(t *testing.T) {
+	const longest = time.Second // the election timeout
+	for who, run := range map[string]struct {
+		f     func(a *Agent)
+		later time.Duration // what it takes afterwards
+	}{
+		"await":       {(*Agent).awaitPort, 0},
+		"transfer":    {func(a *Agent) { a.execute(core.Effect{Kind: core.Transfer, Term: 1, To: 2}) }, longest},
+		"resign":      {func(a *Agent) { a.execute(core.Effect{Kind: core.Resign, Term: 1}) }, longest},
+		"open writes": {func(a *Agent) { _ = a.openWrites(a.ctx, 1) }, 0}, // there is no mysqld
+	} {
+		for name, c := range map[string]struct {
+			takes time.Duration // the kernel's time
+			err   error
+			want  time.Duration
+		}{
+			"at once":         {0, nil, 0},
+			"slow":            {300 * time.Millisecond, nil, 300 * time.Millisecond},
+			"fails":           {0, errors.ErrUnsupported, longest},
+			"fails late":      {300 * time.Millisecond, errors.ErrUnsupported, longest},
+			"does not answer": {time.Minute, nil, longest},
+		} {
+			t.Run(who+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &fakeFence{held: make(chan struct{}), err: c.err}
+					a := fencedAgent(t, f)
+					time.AfterFunc(c.takes, func() { close(f.held) })
+					began := time.Now()
+					run.f(a)
+					if took := time.Since(began); took != c.want+run.later {
+						t.Errorf("it took %v; want %v", took, c.want+run.later)
+					}
+					<-f.held // the kernel answers once
+					a.work.Wait()
+					if f.calledAt != began {
+						t.Errorf("the kernel was told after %v", f.calledAt.Sub(began))
+					}
+				})
+			})
+		}
+	}
+	if err := new(port).told(t.Context(), nil); err != nil {
 		t.Errorf("nothing is fenced: %v", err)
 	}
+}
+
+// TestPortTold: whoever is cancelled does not wait for the kernel.
+func TestPortTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeFence{held: make(chan struct{})}
+		a := fencedAgent(t, f)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := a.port.told(ctx, a.work.Go); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		close(f.held)
+		a.work.Wait()
+	})
+}
+
+// TestHear: what a replica may read for counts from when it asked, not from the answer.
+func TestHear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const life = time.Second
+		var p port
+		answers := func(after time.Duration) func(context.Context) error {
+			return func(ctx context.Context) error {
+				select {
+				case <-time.After(after):
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+		for _, c := range []struct {
+			after time.Duration
+			want  bool
+		}{{0, true}, {900 * time.Millisecond, true}, {1100 * time.Millisecond, false}} {
+			asked, before := time.Now(), p.heard.Load()
+			if got := p.hear(t.Context(), life, answers(c.after)); got != c.want {
+				t.Errorf("answered after %v: %t", c.after, got)
+			}
+			if heard := p.heard.Load(); c.want && !heard.Wall.Equal(asked.Add(life)) || !c.want && heard != before {
+				t.Errorf("answered after %v: it may be read until %v, it asked at %v", c.after, heard.Wall, asked)
+			}
+		}
+	})
 }
 
 // TestRefreshPort: what the kernel has is not set again, unless a call has failed.
@@ -145,6 +238,9 @@ func TestRefreshPort(t *testing.T) {
 	wants = p.set // as before the failure, but the kernel may not have it
 	refresh(2)
 	refresh(2)
+	wants = netfence.State{Requests: netfence.Window{Boot: 1, Wall: time.Now().Add(time.Hour)}} // that is over
+	refresh(3)
+	refresh(3)
 }
 
 func TestFencedAddress(t *testing.T) {

@@ -251,9 +251,24 @@ func (n *Node) PeerUnreachable(id cluster.NodeID) {
 // that was committed anywhere when Barrier was called. It fails only with ctx
 // or when the node stops; without a leader it waits.
 func (n *Node) Barrier(ctx context.Context) error {
-	id, answer, err := n.addBarrier()
+	index, err := n.askLeader(ctx)
 	if err != nil {
 		return err
+	}
+	return n.waitCommitted(ctx, index)
+}
+
+// AskLeader returns once a leader has answered that a majority still followed when
+// AskLeader was called, or later. It fails as Barrier does.
+func (n *Node) AskLeader(ctx context.Context) error {
+	_, err := n.askLeader(ctx)
+	return err
+}
+
+func (n *Node) askLeader(ctx context.Context) (index uint64, err error) {
+	id, answer, err := n.addBarrier()
+	if err != nil {
+		return 0, err
 	}
 	defer n.removeBarrier(id)
 	retry := time.NewTicker(n.cfg.Heartbeat)
@@ -262,12 +277,12 @@ func (n *Node) Barrier(ctx context.Context) error {
 		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
 		select {
 		case index := <-answer:
-			return n.waitCommitted(ctx, index)
+			return index, nil
 		case <-retry.C: // dropped without a leader: ask again
 		case <-ctx.Done():
-			return fmt.Errorf("no majority of the nodes answers: %w", ctx.Err())
+			return 0, fmt.Errorf("no majority of the nodes answers: %w", ctx.Err())
 		case <-n.stopped:
-			return ErrStopped
+			return 0, ErrStopped
 		}
 	}
 }

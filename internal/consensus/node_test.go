@@ -179,6 +179,29 @@ func TestNodeCommits(t *testing.T) {
 	}
 }
 
+// TestAskLeader: a node that is cut off gets no answer, also while it still knows a leader, or
+// takes itself for one.
+func TestAskLeader(t *testing.T) {
+	ctx := testContext(t)
+	ns := startNodes(t)
+	l := ns.leader(ctx)
+	for _, n := range ns.all {
+		if err := n.AskLeader(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range ns.all {
+		ns.dead[n.cfg.Self].Store(true)
+	}
+	for i, n := range ns.all {
+		short, cancel := context.WithTimeout(ctx, 2*l.cfg.Heartbeat)
+		if err := n.AskLeader(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("node %d, cut off: %v", i+1, err)
+		}
+		cancel()
+	}
+}
+
 // TestAckComesFirst: before what else the same turn sends, here the news of that commit.
 func TestAckComesFirst(t *testing.T) {
 	log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log", Identity: [16]byte{1}})
