@@ -155,7 +155,7 @@ type portInput struct {
 
 // portState says who passes. Answers without requests are those of a primary without a
 // lease: as no more is asked, they answer what was asked under it. Who has connected to the
-// router's port must never be answered by a replica.
+// router's port must not be served by a replica.
 func portState(in portInput) netfence.State {
 	switch {
 	case in.serving && in.moving:
@@ -165,7 +165,7 @@ func portState(in portInput) netfence.State {
 	case in.promoting:
 		return netfence.State{Requests: in.lease, Answers: in.lease}
 	case in.answering:
-		return netfence.State{Answers: in.frozen, Redirected: in.frozen}
+		return netfence.State{Answers: in.frozen}
 	case in.reads:
 		return netfence.State{Requests: in.heard, Answers: in.heard}
 	}

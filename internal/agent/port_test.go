@@ -30,11 +30,11 @@ func TestPortState(t *testing.T) {
 		"the primary":   {portInput{serving: true, answering: true}, netfence.State{Requests: lease, Answers: lease, Redirected: lease, Redirect: lease}},
 		"its writes are being closed: new clients are held": {portInput{serving: true, answering: true, moving: true},
 			netfence.State{Requests: lease, Answers: lease, Redirected: lease}},
-		"a primary without a lease":                                    {portInput{answering: true}, netfence.State{Answers: frozen, Redirected: frozen}},
+		"a primary without a lease":                                    {portInput{answering: true}, netfence.State{Answers: frozen}},
 		"it is promoted: the lease counts before its mysqld is opened": {portInput{promoting: true}, netfence.State{Requests: lease, Answers: lease}},
 		"a replica, since it asked its leader":                         {portInput{reads: true}, netfence.State{Requests: heard, Answers: heard}},
-		"settled, and not yet a replica":                               {portInput{answering: true, moving: true}, netfence.State{Answers: frozen, Redirected: frozen}},
-		"what is still to be answered wins":                            {portInput{answering: true, reads: true}, netfence.State{Answers: frozen, Redirected: frozen}},
+		"settled, and not yet a replica":                               {portInput{answering: true, moving: true}, netfence.State{Answers: frozen}},
+		"what is still to be answered wins":                            {portInput{answering: true, reads: true}, netfence.State{Answers: frozen}},
 	} {
 		c.in.lease, c.in.frozen, c.in.heard = lease, frozen, heard
 		if diff := cmp.Diff(c.want, portState(c.in)); diff != "" {

@@ -14,7 +14,7 @@
 //	chain input     hook input   filter   to ROUTER, of no connection: drop; to SERVER: goto requests
 //	chain output    hook output  filter   from SERVER, of no connection: drop; from SERVER: goto answers
 //	chain requests  redirected, out of that window: goto closed; in the window of requests: accept; goto closed
-//	chain answers   redirected, out of that window: goto closed; in the window of answers: accept; goto closed
+//	chain answers   in the window of answers: accept; goto closed
 //	chain closed    a new connection: reset; no data: accept; else drop
 //	chain arriving  hook prerouting nat  to ROUTER, in the window of redirect: dnat to SERVER
 //	chain leaving   hook output     nat  the same, for clients on this host
@@ -26,8 +26,8 @@
 //
 // The window of redirect is looked at for a connection's first packet only: what becomes of
 // that connection tracking keeps, longer than the connection lasts. A first packet that mysqld
-// had no room for comes again, and a client may use its port again. So a redirected connection
-// has a window of its own for all its packets.
+// had no room for comes again, and a client may use its port again. So requests on redirected
+// connections have a window of their own. Where none of them has come in, there is no answer.
 //
 // # Windows
 //

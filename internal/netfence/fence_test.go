@@ -470,6 +470,12 @@ func TestRedirect(t *testing.T) {
 						t.Errorf("a redirected connection is not fenced by %+v: %v", closed, err)
 					}
 				}
+				if _, err := there.Write([]byte("OK")); err != nil {
+					t.Fatal(err)
+				}
+				if err := hear(redirected, "OK", patience); err != nil {
+					t.Errorf("the last answer of a primary of before does not pass: %v", err)
+				}
 				set(t, f, State{Requests: w, Answers: w, Redirected: w})
 				if err := hear(redirected, "latelatelate", patience); err != nil {
 					t.Errorf("a redirected connection does not go on after renewal: %v", err)

@@ -3,7 +3,6 @@ package netfence
 import (
 	"encoding/binary"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -41,8 +40,7 @@ type State struct {
 	Requests Window
 	// Answers: bytes to clients.
 	Answers Window
-	// Redirected: requests and answers of connections that were redirected, each within
-	// its own window as well.
+	// Redirected: requests on connections that were redirected; Requests must be open, too.
 	Redirected Window
 	// Redirect: new connections to the router go to the server.
 	Redirect Window
@@ -126,12 +124,11 @@ func rules(c Config, table *nftables.Table) ruleset {
 		return chain{&nftables.Chain{Table: table, Name: name}, rules}
 	}
 	accept, drop := verdict(expr.VerdictAccept), verdict(expr.VerdictDrop)
-	var input, output, requests, answers [][]expr.Any
+	var input, output, requests [][]expr.Any
 	if c.redirects() {
 		input = append(input, join(c.router(), stray(), drop))
 		output = append(output, join(c.server(12, 8, 0), stray(), drop))
-		fenced := join(c.redirected(), outside("redirected"), goTo("closed"))
-		requests, answers = append(requests, fenced), append(answers, fenced)
+		requests = append(requests, join(c.redirected(), outside("redirected"), goTo("closed")))
 	}
 	input = append(input, join(c.server(16, 24, 2), goTo("requests")))
 	output = append(output, join(c.server(12, 8, 0), goTo("answers")))
@@ -140,8 +137,8 @@ func rules(c Config, table *nftables.Table) ruleset {
 			join(newConnection(), reset()),
 			join(c.noData(), accept),
 			join(counted(), drop)),
-		plain("requests", slices.Concat(requests, within("requests", nil, accept), [][]expr.Any{goTo("closed")})...),
-		plain("answers", slices.Concat(answers, within("answers", nil, accept), [][]expr.Any{goTo("closed")})...),
+		plain("requests", append(append(requests, within("requests", nil, accept)...), goTo("closed"))...),
+		plain("answers", append(within("answers", nil, accept), goTo("closed"))...),
 		filter("input", nftables.ChainHookInput, input...),
 		filter("output", nftables.ChainHookOutput, output...),
 	}
