@@ -59,10 +59,10 @@
 // The child lives in a session of its own (terminal signals do not reach it)
 // and dies with the thread that spawned it (parent-death SIGKILL). That thread
 // is locked to a goroutine for the life of the child, because the Go runtime
-// ends idle threads. It has no ambient capabilities, so the child gets none of
-// the agent's. Privileges are dropped by the spawn, before the
-// parent-death signal is set: mysqld's own --user would clear it. Signals go
-// through os.Process, which holds a pidfd, so they cannot hit a recycled pid.
+// ends idle threads. It does not pass CAP_NET_ADMIN on, which is the agent's.
+// Privileges are dropped by the spawn, before the parent-death signal is set:
+// mysqld's own --user would clear it. Signals go through os.Process, which holds
+// a pidfd, so they cannot hit a recycled pid.
 //
 // # Accounts
 //

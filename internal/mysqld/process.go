@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/invariant"
+	"github.com/quorate/quorate/internal/provision"
 )
 
 const (
@@ -125,8 +126,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (
 func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	withoutAmbient()
-	if err := cmd.Start(); err != nil {
+	if err := provision.WithoutNetAdmin(cmd.Start); err != nil {
 		started <- err
 		return
 	}

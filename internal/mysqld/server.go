@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/provision"
 )
 
 // Errors of a Server.
@@ -120,10 +120,11 @@ func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File
 	// its agent here finishes a directory that nobody renames, and holds the lock
 	// until then.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: id.credential}
-	runtime.LockOSThread()
-	withoutAmbient()
-	out, err := cmd.CombinedOutput()
-	runtime.UnlockOSThread()
+	var out []byte
+	err := provision.WithoutNetAdmin(func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("initialise data directory: %w\n%s", err, tailOf(string(out)))
 	}

@@ -77,7 +77,11 @@ func runValidation(ctx context.Context, in *provision.Installation, dir string, 
 		return nil, err
 	}
 	argv := append(in.MysqldArgv(), "--defaults-file="+file, "--validate-config")
-	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+	var out []byte
+	err := provision.WithoutNetAdmin(func() (err error) {
+		out, err = exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		return err
+	})
 	if err == nil {
 		return nil, nil
 	}

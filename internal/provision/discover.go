@@ -214,7 +214,11 @@ func (in *Installation) readVersion() error {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
 	argv := in.argv(in.Mysqld, "--no-defaults", "--version")
-	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+	var out []byte
+	err := WithoutNetAdmin(func() (err error) {
+		out, err = exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+		return err
+	})
 	if err != nil {
 		var detail string
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
