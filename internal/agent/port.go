@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -72,7 +73,8 @@ func (a *Agent) fencePort(server netip.AddrPort) error {
 		return fmt.Errorf("read the router's address: %w", err)
 	}
 	f, err := netfence.Open(netfence.Config{
-		Table:  fmt.Sprintf("quorate-%s-%s-%d", a.cfg.Cluster, a.self.Name, os.Getpid()),
+		// A killed agent's mysqld may have its table still, and the PID is 1 in each container.
+		Table:  fmt.Sprintf("quorate-%s-%s-%d-%04x", a.cfg.Cluster, a.self.Name, os.Getpid(), rand.Uint32()>>16),
 		Server: server, Router: netip.AddrPortFrom(router.Addr().Unmap(), router.Port()),
 	}, consensus.BootTime)
 	if err != nil {
