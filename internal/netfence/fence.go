@@ -23,13 +23,16 @@ var (
 	// ErrSlow is Set's error if the kernel took so long that a window might have outlived
 	// what it was for. Set has told the kernel to close all windows then.
 	ErrSlow = errors.New("the kernel took too long to take the lease")
-	// ErrSilent is Set's error if the kernel has not said whether it did as it was told.
+	// ErrSilent is Open's and Set's error if the kernel has not said whether it did as it was told.
 	ErrSilent = errors.New("the kernel does not answer")
 )
 
 // answerTimeout bounds a call of the kernel, but for what others make it wait for: that
-// ends when their calls do.
-const answerTimeout = 500 * time.Millisecond
+// ends when their calls do. openTimeout is for the first ones: modules may have to be loaded.
+const (
+	answerTimeout = 500 * time.Millisecond
+	openTimeout   = 10 * time.Second
+)
 
 // tableOwner is NFT_TABLE_F_OWNER (Linux 5.12).
 const tableOwner = 0x2
@@ -73,6 +76,8 @@ func Open(c Config, bootTime func() time.Duration) (*Fence, error) {
 			return nil, fmt.Errorf("make nftables table %s: %w", c.Table, ErrNotAllowed)
 		case errors.Is(err, unix.EEXIST):
 			return nil, fmt.Errorf("make nftables table %s: it is there already: %w", c.Table, err)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, fmt.Errorf("make nftables table %s: %w", c.Table, ErrSilent)
 		}
 		return nil, fmt.Errorf("make nftables table %s: %w: %w", c.Table, ErrKernel, err)
 	}
@@ -84,14 +89,14 @@ func (f *Fence) open(c Config) (err error) {
 	if f.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(keep)); err != nil {
 		return err
 	}
+	if err := f.expectAnswers(openTimeout); err != nil {
+		return err
+	}
 	table := &nftables.Table{Name: c.Table, Family: nftables.TableFamilyINet}
 	if err := f.makeOwned(table); err != nil {
 		return err
 	}
 	rs := rules(c, table)
-	if err := f.expectAnswers(); err != nil {
-		return err
-	}
 	f.sets = rs.windows
 	if err := f.conn.AddSet(rs.bare, c.bareElements()); err != nil {
 		return err
@@ -125,9 +130,6 @@ func (f *Fence) makeOwned(t *nftables.Table) error {
 	message := func(kind int, flags netlink.HeaderFlags, family byte, resource uint16, body []byte) netlink.Message {
 		head := binary.BigEndian.AppendUint16([]byte{family, unix.NFNETLINK_V0}, resource)
 		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: append(head, body...)}
-	}
-	if err := f.expectAnswers(); err != nil {
-		return err
 	}
 	if _, err = f.socket.SendMessages([]netlink.Message{
 		message(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES, nil),
@@ -196,7 +198,7 @@ func (f *Fence) set(s State, now time.Duration) error {
 		newest[i] = fill
 	}
 	f.unsure = true
-	err := f.expectAnswers()
+	err := f.expectAnswers(answerTimeout)
 	if err == nil {
 		err = f.conn.Flush()
 	}
@@ -208,9 +210,11 @@ func (f *Fence) set(s State, now time.Duration) error {
 	return nil
 }
 
-// expectAnswers bounds how long the next call's answers are waited for. The kernel answers
-// while it is called, but not each message if it had no memory for all.
-func (f *Fence) expectAnswers() error { return f.socket.SetReadDeadline(time.Now().Add(answerTimeout)) }
+// expectAnswers bounds how long answers are waited for from now on. The kernel answers while
+// it is called, but not each message if it had no memory for all.
+func (f *Fence) expectAnswers(longest time.Duration) error {
+	return f.socket.SetReadDeadline(time.Now().Add(longest))
+}
 
 // oneOf returns the error that says most of the many of a call.
 func oneOf(err error) error {

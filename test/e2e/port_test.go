@@ -60,6 +60,7 @@ func TestPort(t *testing.T) {
 	f.createTable(t, ctx)
 	f.scenario(t, "Addresses", f.clientAddresses)
 	f.scenario(t, "Readers", f.portOfReplica)
+	f.scenario(t, "FrozenReplica", f.portOfFrozenReplica)
 	f.scenario(t, "Switchover", f.portSwitchover)
 	f.scenario(t, "Switchovers", f.switchovers)
 	f.scenario(t, "CalledOff", f.calledOff)
@@ -217,6 +218,23 @@ func (f *fixture) portOfReplica(t *testing.T, ctx context.Context) {
 	}
 	f.awaitClosed(t, ctx, replica)
 	asksInVain(t, ctx, "a replica that hears no leader", conn)
+	f.MendAll()
+	f.heal(t, ctx)
+	f.awaitReads(t, ctx, replica)
+}
+
+// portOfFrozenReplica freezes a replica's agent, cuts it off, and lets it go on: to the agent
+// all is as before, and heartbeats lie in its sockets. It may not be read, as its data may be of
+// any age.
+func (f *fixture) portOfFrozenReplica(t *testing.T, ctx context.Context) {
+	t.Cleanup(f.MendAll)
+	replica := f.others(f.heal(t, ctx))[0]
+	conn := f.clientSession(t, ctx, f.MysqldAddr(replica))
+	f.pause(t, ctx, replica)
+	f.awaitClosed(t, ctx, replica)
+	f.Isolate(replica)
+	f.resume(t, replica)
+	asksInVain(t, ctx, "a replica that was frozen, and is cut off", conn)
 	f.MendAll()
 	f.heal(t, ctx)
 	f.awaitReads(t, ctx, replica)
