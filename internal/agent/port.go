@@ -160,12 +160,12 @@ type portInput struct {
 // router's port must not be served by a replica.
 func portState(in portInput) netfence.State {
 	switch {
+	case in.promoting:
+		return netfence.State{Requests: in.lease, Answers: in.lease}
 	case in.serving && in.moving:
 		return netfence.State{Requests: in.lease, Answers: in.lease, Redirected: in.lease}
 	case in.serving:
 		return netfence.State{Requests: in.lease, Answers: in.lease, Redirected: in.lease, Redirect: in.lease}
-	case in.promoting:
-		return netfence.State{Requests: in.lease, Answers: in.lease}
 	case in.answering:
 		return netfence.State{Answers: in.frozen}
 	case in.reads:
@@ -207,9 +207,10 @@ func windowLasts(has, wants netfence.Window, now time.Duration) bool {
 		has.Boot-now >= (wants.Boot-now)/2
 }
 
-// windowOf lasts from now on.
+// windowOf lasts from now on. Its end on the wall clock is nothing but that: a time with a
+// monotonic reading would be compared by that.
 func windowOf(life time.Duration) netfence.Window {
-	return netfence.Window{Wall: time.Now().Add(life), Boot: consensus.BootTime() + life}
+	return netfence.Window{Wall: time.Now().Add(life).Round(0), Boot: consensus.BootTime() + life}
 }
 
 // portWants looks at what is so now. The clocks are read first: a window counts from before

@@ -209,6 +209,9 @@ func TestHear(t *testing.T) {
 			if got := p.hear(t.Context(), life, answers(c.after)); got != c.want {
 				t.Errorf("answered after %v: %t", c.after, got)
 			}
+			if w := p.heard.Load().Wall; w != w.Round(0) {
+				t.Errorf("%v has a monotonic reading", w)
+			}
 			if heard := p.heard.Load(); c.want && !heard.Wall.Equal(asked.Add(life)) || !c.want && heard != before {
 				t.Errorf("answered after %v: it may be read until %v, it asked at %v", c.after, heard.Wall, asked)
 			}

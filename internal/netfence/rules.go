@@ -70,7 +70,7 @@ func (w Window) slack(now time.Duration) time.Duration {
 // extends tells whether w lets pass all that before does: then what the kernel has of
 // before may stay until it ends by itself.
 func (w Window) extends(before Window) bool {
-	return w.Boot >= before.Boot && !w.Wall.Before(before.Wall)
+	return w.Boot >= before.Boot && !w.Wall.Round(0).Before(before.Wall.Round(0))
 }
 
 // elements are what a set holds while w is open: the interval [0, Wall).
