@@ -638,6 +638,21 @@ func TestWindowElements(t *testing.T) {
 	}
 }
 
+func TestExtends(t *testing.T) {
+	at := func(boot, wall time.Duration) Window { return Window{boot, time.Unix(1_700_000_000, 0).Add(wall)} }
+	for _, c := range []struct {
+		w, before Window
+		want      bool
+	}{
+		{Window{}, Window{}, true}, {at(1, 1), Window{}, true}, {at(1, 1), at(1, 1), true}, {at(2, 2), at(1, 1), true},
+		{Window{}, at(1, 1), false}, {at(1, 2), at(2, 1), false}, {at(2, 1), at(1, 2), false},
+	} {
+		if got := c.w.extends(c.before); got != c.want {
+			t.Errorf("%+v after %+v: %t", c.w, c.before, got)
+		}
+	}
+}
+
 func BenchmarkSet(b *testing.B) {
 	f, err := Open(Config{Table: "quorate_test", Server: netip.MustParseAddrPort(address4 + ":3306")}, bootTime)
 	if err != nil {
