@@ -207,6 +207,7 @@ func (f *fixture) portOfReplica(t *testing.T, ctx context.Context) {
 	t.Cleanup(f.MendAll)
 	primary := f.heal(t, ctx)
 	replica := f.others(primary)[0]
+	f.awaitReads(t, ctx, replica) // it has applied the account
 	conn := f.clientSession(t, ctx, f.MysqldAddr(replica))
 	var readOnly bool
 	if err := conn.QueryRowContext(ctx, "SELECT @@GLOBAL.super_read_only").Scan(&readOnly); err != nil || !readOnly {
@@ -229,6 +230,7 @@ func (f *fixture) portOfReplica(t *testing.T, ctx context.Context) {
 func (f *fixture) portOfFrozenReplica(t *testing.T, ctx context.Context) {
 	t.Cleanup(f.MendAll)
 	replica := f.others(f.heal(t, ctx))[0]
+	f.awaitReads(t, ctx, replica) // it has applied the account
 	conn := f.clientSession(t, ctx, f.MysqldAddr(replica))
 	f.pause(t, ctx, replica)
 	f.awaitClosed(t, ctx, replica)
