@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -179,5 +180,34 @@ func TestRedirectedPortIsUsedAgain(t *testing.T) {
 		refusedOrRouter(t, conn, err)
 		direct.Close()
 		<-accepted
+	})
+}
+
+// TestForgottenConnection has connection tracking forget a redirected connection, as for
+// "conntrack -F": the primary's goes on with the client's next request, which is redirected
+// anew; a replica's server gets nothing of it.
+func TestForgottenConnection(t *testing.T) {
+	families(t, func(t *testing.T, server string) {
+		for name, state := range map[string]func() State{"primary": primary, "replica": replica} {
+			t.Run(name, func(t *testing.T) {
+				e := newEcho(t, server)
+				f := open(t, Config{Server: netip.MustParseAddrPort(server), Router: netip.MustParseAddrPort("[::]:6446")})
+				set(t, f, primary())
+				host, _, _ := net.SplitHostPort(server)
+				conn := dial(t, net.JoinHostPort(host, "6446"))
+				e.accepted(t)
+				if err := ask(conn, "ping", patience); err != nil {
+					t.Fatal(err)
+				}
+				set(t, f, state())
+				if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+					t.Fatal(err)
+				}
+				err := ask(conn, "pong", patience)
+				if name == "primary" && err != nil || name == "replica" && !errors.Is(err, syscall.ECONNRESET) {
+					t.Error(err)
+				}
+			})
+		}
 	})
 }
