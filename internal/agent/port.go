@@ -28,8 +28,10 @@ const loopbackHost = "127.0.0.1"
 // port is mysqld's own port on an address that clients reach, fenced by the kernel: where
 // mysql.bind is no loopback address (docs/architecture.md, "mysqld's own port").
 type port struct {
-	fence fence    // nil: mysqld is on loopback alone
-	held  *os.File // mysqld inherits it: the fence lasts as long as that mysqld
+	fence fence // nil: mysqld is on loopback alone, unless it is unfenced
+	// unfenced: nothing fences mysqld's own port, and the operator has it open all the same.
+	unfenced bool
+	held     *os.File // mysqld inherits it: the fence lasts as long as that mysqld
 	// wants says what should pass now.
 	wants func() netfence.State
 	// wake has room for one: the lease may have changed, or heard.
@@ -51,7 +53,7 @@ type fence interface {
 }
 
 // openPort has the kernel fence mysqld's own port, before there is a mysqld. Without the
-// right to, mysqld will be on loopback alone.
+// right to, mysqld will be on loopback alone, unless the operator takes stale reads.
 func (a *Agent) openPort() {
 	a.port.wake = make(chan struct{}, 1)
 	server, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port)
@@ -60,9 +62,16 @@ func (a *Agent) openPort() {
 	}
 	if err := a.fencePort(server); err != nil {
 		a.closePort()
-		a.logger.Warn("mysqld's own port cannot be fenced, so it is on loopback only: clients go through the router", "error", err)
-		a.board.setTrouble(aboutPort, fmt.Sprintf("clients cannot reach mysqld at %v, only the router: %v", server, err))
-		return
+		a.port.unfenced = a.cfg.MySQL.BindUnfencedStaleReads
+		trouble := fmt.Sprintf("clients cannot reach mysqld at %v, only the router: %v", server, err)
+		if a.port.unfenced {
+			trouble = fmt.Sprintf("mysqld at %v is not fenced: while this node is frozen or cut off, reads there are stale (mysql.bind_unfenced_stale_reads): %v", server, err)
+		}
+		a.logger.Warn(trouble)
+		a.board.setTrouble(aboutPort, trouble)
+		if !a.port.unfenced {
+			return
+		}
 	}
 	a.board.update(func(s *cluster.NodeStatus) { s.MysqldPort = server.String() })
 }
@@ -119,10 +128,13 @@ func (a *Agent) localHost() string {
 	return a.cfg.MySQL.Bind
 }
 
+// open tells whether clients reach mysqld itself.
+func (p *port) open() bool { return p.fence != nil || p.unfenced }
+
 // mysqldBind is where mysqld listens. Its own port is open to clients only once it is
-// fenced.
+// fenced, or if the operator has said so.
 func (a *Agent) mysqldBind() string {
-	if a.port.fence != nil {
+	if a.port.open() {
 		return loopbackHost + "," + a.cfg.MySQL.Bind
 	}
 	return a.localHost()
@@ -357,7 +369,7 @@ func (p *port) told(ctx context.Context, spawn func(func())) error {
 // What it has written the kernel delivers, also after mysqld has closed the connection.
 func (a *Agent) awaitWritten(ctx context.Context) error {
 	p := a.currentProcess()
-	if a.port.fence == nil || p == nil {
+	if !a.port.open() || p == nil {
 		return nil
 	}
 	ticker := time.NewTicker(binlogEndPoll)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/netfence"
@@ -244,6 +245,28 @@ func TestRefreshPort(t *testing.T) {
 	wants = netfence.State{Requests: netfence.Window{Boot: 1, Wall: time.Now().Add(time.Hour)}} // that is over
 	refresh(3)
 	refresh(3)
+}
+
+// TestMysqldBind: mysqld is on an address that clients reach if that is fenced, or if the
+// operator takes stale reads there. The agent reaches it on loopback.
+func TestMysqldBind(t *testing.T) {
+	for name, c := range map[string]struct {
+		bind     string
+		fence    fence
+		unfenced bool
+		want     string
+	}{
+		"loopback":    {"127.0.0.2", nil, false, "127.0.0.2"},
+		"not allowed": {"10.0.0.1", nil, false, "127.0.0.1"},
+		"fenced":      {"10.0.0.1", &fakeFence{}, false, "127.0.0.1,10.0.0.1"},
+		"unfenced":    {"10.0.0.1", nil, true, "127.0.0.1,10.0.0.1"},
+	} {
+		a := &Agent{cfg: config.Config{MySQL: config.MySQL{Bind: c.bind}}}
+		a.port.fence, a.port.unfenced = c.fence, c.unfenced
+		if got := a.mysqldBind(); got != c.want {
+			t.Errorf("%s: mysqld listens on %s, want %s", name, got, c.want)
+		}
+	}
 }
 
 func TestFencedAddress(t *testing.T) {

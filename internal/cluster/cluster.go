@@ -279,8 +279,8 @@ type NodeStatus struct {
 	ErrantAllSaved bool `json:"errant_all_saved,omitempty"`
 	// WaitingSessions is the number of sessions that wait for an ACK.
 	WaitingSessions int64 `json:"waiting_sessions"`
-	// MysqldPort is the host:port where clients reach this node's mysqld itself, fenced by
-	// the kernel; "" = nowhere.
+	// MysqldPort is the host:port where clients reach this node's mysqld itself; "" =
+	// nowhere. The kernel fences it, or Reason says that nothing does.
 	MysqldPort string `json:"mysqld_port,omitempty"`
 	// Router is the host:port of the node's read/write port.
 	Router string `json:"router,omitempty"`

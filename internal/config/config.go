@@ -104,6 +104,9 @@ type MySQL struct {
 	// of this node, where the kernel fences it (and on loopback, too).
 	Port int
 	Bind string
+	// BindUnfencedStaleReads has mysqld listen at Bind also where the kernel does not fence
+	// it: while a node is frozen or cut off, reads there are stale.
+	BindUnfencedStaleReads bool
 	// User is the OS user that mysqld runs as; "" = the agent's own.
 	User string
 	// PromotionTimeout is how long a new leader may get no further towards an open

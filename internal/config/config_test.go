@@ -95,11 +95,12 @@ prefetch_size = "16MiB"
 [mysql]
 base_dir = "/opt/mysql"
 port = 3307
-bind = "127.0.0.2"
+bind = "10.0.0.2"
 user = "mysql"
 promotion_timeout = "1m"
 max_apply_lag = "3s"
 xa_prepared_max_age = "2h"
+bind_unfenced_stale_reads = true
 variables = { max_connections = 500, innodb_adaptive_hash_index = false, innodb_buffer_pool_size = "1G", innodb_max_dirty_pages_pct = 75.5 }
 [feed]
 listen = "127.0.0.1:1"
@@ -126,7 +127,7 @@ hold_timeout = "5s"`))
 		Members: []Member{{"n1", "h1:1", cluster.KindFull, cluster.WeightDefault}, {"n2", "h2:9", cluster.KindFull, cluster.WeightDefault},
 			{"n3", "h3:9", cluster.KindLogger, cluster.WeightDefault}, {"n4", "h4:9", cluster.KindFull, 9}},
 		Join: Join{"h5:9", cluster.KindLearner}, Raft: Raft{50 * time.Millisecond, 700 * time.Millisecond}, Log: Log{64 * MiB, 2 * GiB, time.Hour, MiB, 32 * MiB, 16 * MiB},
-		MySQL: MySQL{"/opt/mysql", 3307, "127.0.0.2", "mysql", time.Minute, 3 * time.Second, 2 * time.Hour, map[string]string{
+		MySQL: MySQL{"/opt/mysql", 3307, "10.0.0.2", true, "mysql", time.Minute, 3 * time.Second, 2 * time.Hour, map[string]string{
 			"max_connections": "500", "innodb_adaptive_hash_index": "false",
 			"innodb_buffer_pool_size": "1G", "innodb_max_dirty_pages_pct": "75.5",
 		}},

@@ -303,6 +303,8 @@ func (c Config) validateMySQL(l *problemList) {
 	}
 	if ip, err := netip.ParseAddr(c.MySQL.Bind); err != nil || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() || ip.Zone() != "" {
 		l.add("mysql.bind", "mysql.bind %q is not one address of this node: use 127.0.0.1, or the address at which clients may reach mysqld itself", c.MySQL.Bind)
+	} else if ip.IsLoopback() && c.MySQL.BindUnfencedStaleReads {
+		l.add("mysql.bind_unfenced_stale_reads", "mysql.bind_unfenced_stale_reads does nothing where mysql.bind is a loopback address: leave it out, or set mysql.bind to this node's address")
 	}
 	variable := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
 	for _, name := range slices.Sorted(maps.Keys(c.MySQL.Variables)) {

@@ -81,6 +81,7 @@ func TestPort(t *testing.T) {
 	f.scenario(t, "SettleIdle", f.settleIdle)
 	f.scenario(t, "SettleSomethingLost", f.settleLost)
 	f.scenario(t, "NotAllowed", f.portNotAllowed)
+	f.scenario(t, "Unfenced", f.portUnfenced)
 	f.scenario(t, "NotRoot", f.portNotRoot)
 }
 
@@ -445,11 +446,14 @@ func (f *fixture) wrapAgent(t *testing.T, ctx context.Context, i int, prepare fu
 	f.heal(t, ctx)
 }
 
+// withoutNetAdmin are options of setpriv.
+const withoutNetAdmin = "--bounding-set=-net_admin --inh-caps=-net_admin"
+
 // portNotAllowed restarts a node's agent without the right to fence: its mysqld is on
 // loopback alone, clients go through the router, and the status says why.
 func (f *fixture) portNotAllowed(t *testing.T, ctx context.Context) {
 	i := f.others(f.heal(t, ctx))[0]
-	f.wrapAgent(t, ctx, i, func() {}, "--bounding-set=-net_admin --inh-caps=-net_admin")
+	f.wrapAgent(t, ctx, i, func() {}, withoutNetAdmin)
 	refusedAt(t, f.MysqldAddr(i))
 	st := f.status(t, ctx, i)
 	if st.MysqldPort != "" || !strings.Contains(st.Reason, "CAP_NET_ADMIN") {
@@ -458,6 +462,70 @@ func (f *fixture) portNotAllowed(t *testing.T, ctx context.Context) {
 	if _, err := reads(ctx, f.clientSession(t, ctx, f.RouterAddr(i)), scenarioTimeout); err != nil {
 		t.Errorf("through its router: %v", err)
 	}
+}
+
+// portUnfenced restarts a node's agent without the right to fence, where the operator takes
+// stale reads for it: clients reach mysqld, and the status names the price. A frozen primary
+// there answers reads when another node has opened: that is the price. It acknowledges no write.
+func (f *fixture) portUnfenced(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := f.others(primary)[0]
+	f.wrapAgent(t, ctx, i, func() { f.set(t, i, "mysql", "bind_unfenced_stale_reads = true") }, withoutNetAdmin)
+	f.awaitReads(t, ctx, i)
+	if st := f.status(t, ctx, i); st.MysqldPort != f.MysqldAddr(i) || !strings.Contains(st.Reason, "reads there are stale") {
+		t.Errorf("the status has port %q, and says %q", st.MysqldPort, st.Reason)
+	}
+	f.must(t, ctx, primary, "switchover", "--to", f.Name(i), "--max-pause", "10s")
+	uuid := f.status(t, ctx, i).ServerUUID
+	reading, writing := f.clientSession(t, ctx, f.MysqldAddr(i)), f.clientSession(t, ctx, f.MysqldAddr(i))
+	if _, err := writing.ExecContext(ctx, "CREATE TABLE quorate_demo.unfenced (id BIGINT AUTO_INCREMENT PRIMARY KEY)"); err != nil {
+		t.Fatalf("write at the unfenced port: %v", err)
+	}
+	l := f.start(t, 4)
+	l.awaitAcks(t, ctx, 100)
+	f.pause(t, ctx, i)
+	t.Cleanup(func() { f.resume(t, i) }) // for a test that failed in between
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := writing.ExecContext(ctx, "INSERT INTO quorate_demo.unfenced () VALUES ()")
+		wrote <- err
+	}()
+	if _, err := f.WaitPrimary(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitAcks(t, ctx, 100)
+	if server, err := reads(ctx, reading, scenarioTimeout); err != nil || server != uuid {
+		t.Errorf("a read at the frozen, unfenced primary: server %q, %v", server, err)
+	}
+	select {
+	case err := <-wrote:
+		t.Errorf("a write at the frozen, unfenced primary does not wait: %v", err)
+	default:
+		f.resume(t, i)
+		if err := <-wrote; err == nil {
+			t.Error("a write at the frozen, unfenced primary got OK")
+		}
+	}
+	f.heal(t, ctx)
+	l.stop(t)
+	f.check(t, ctx)
+}
+
+// set adds a setting to a node's configuration, for the agents of this scenario.
+func (f *fixture) set(t *testing.T, i int, table, setting string) {
+	t.Helper()
+	before, err := os.ReadFile(f.ConfigPath(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		if err := os.WriteFile(f.ConfigPath(i), []byte(text), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	head := "[" + table + "]\n"
+	write(strings.Replace(string(before), head, head+setting+"\n", 1))
+	t.Cleanup(func() { write(string(before)) })
 }
 
 // portNotRoot restarts a node's agent as somebody else with this one right, as the unit in
