@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 )
 
@@ -43,27 +44,66 @@ func (a *Agent) runWatch(ctx context.Context) error {
 			continue
 		}
 		pollCtx, cancel := context.WithTimeout(ctx, 4*watchInterval)
-		if a.pollApplied(pollCtx, p, own.Role) != nil && errors.Is(pollCtx.Err(), context.DeadlineExceeded) {
+		found, err := askStatus(pollCtx, p.Admin(), own.Role)
+		if err == nil {
+			err = a.pollApplied(pollCtx, p, own.Role, found.executed)
+		}
+		if err != nil && errors.Is(pollCtx.Err(), context.DeadlineExceeded) {
 			a.pollGreeting(ctx, p, own.Role)
 		}
-		a.pollDisk(p, a.board.own().Role, func() (int, error) { return slowWriters(ctx, p) })
-		switch a.board.own().Role { // what it is now: the polls before may have taken two seconds
-		case cluster.RolePrimary:
-			a.pollPrimary(pollCtx, p, n%guardEvery == 0)
-		case cluster.RoleReplica:
-			a.pollReplica(pollCtx, p, n%guardEvery == 0)
+		now := a.board.own() // the polls before may have taken two seconds
+		a.pollDisk(p, now.Role, func() (int, error) { return slowWriters(ctx, p) })
+		switch guard := n%guardEvery == 0; {
+		case now.Role != own.Role || now.Term != own.Term: // at the next poll
+		case found.primary != nil:
+			a.pollPrimary(pollCtx, p, *found.primary, guard)
+		case found.replica != nil:
+			a.pollReplica(pollCtx, p, *found.replica, guard)
 		}
 		cancel()
 	}
 }
 
+// mysqldStatus is what a poll was told.
+type mysqldStatus struct {
+	executed string
+	primary  *mysqld.PrimaryStatus // nil: it is none, or does not say
+	replica  *mysqld.ReplicaStatus // likewise
+}
+
+// statusAsker is mysqld.Admin.
+type statusAsker interface {
+	GTIDExecuted(ctx context.Context) (string, error)
+	PrimaryStatus(ctx context.Context) (mysqld.PrimaryStatus, error)
+	ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus, error)
+}
+
+// askStatus asks once for all that the role needs. A mysqld that does not answer that
+// in most of the time is asked for gtid_executed alone, which waits for less.
+func askStatus(ctx context.Context, admin statusAsker, role cluster.Role) (found mysqldStatus, err error) {
+	most, cancel := context.WithTimeout(ctx, 3*watchInterval)
+	defer cancel()
+	switch role {
+	case cluster.RolePrimary:
+		if s, err := admin.PrimaryStatus(most); err == nil {
+			return mysqldStatus{executed: s.Executed, primary: &s}, nil
+		}
+	case cluster.RoleReplica:
+		if s, err := admin.ReplicaStatus(most); err == nil {
+			return mysqldStatus{executed: s.Executed, replica: &s}, nil
+		}
+	}
+	found.executed, err = admin.GTIDExecuted(ctx)
+	return found, err
+}
+
 // pollApplied notes what mysqld has, and looks whether it has more than was
-// ever committed (I3). gtid_executed is read first: the committed set only
+// ever committed (I3). gtid_executed was read first: the committed set only
 // grows, so a transaction that is missing there was not committed.
-func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster.Role) error {
-	set, err := a.executed(ctx)
+func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster.Role, executed string) error {
+	set, err := gtid.ParseSet(executed)
 	if err != nil {
-		return err // mysqld is going, which comes as an input, or stuck
+		return fmt.Errorf("parse gtid_executed: %w", err)
 	}
 	if role == cluster.RolePrimary || role == cluster.RoleReplica {
 		if !a.node.Committed().Contains(set) {
@@ -96,11 +136,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 }
 
 // pollPrimary fences a primary that anyone but the tap could acknowledge.
-func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, guard bool) {
-	s, err := p.Admin().SemiSyncStatus(ctx)
-	if err != nil {
-		return
-	}
+func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, s mysqld.PrimaryStatus, guard bool) {
 	a.applier = applierWatch{} // it applies nothing, and has all
 	a.board.update(func(n *cluster.NodeStatus) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
 	var doubts []string
@@ -110,11 +146,9 @@ func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, guard bool) 
 	if s.Clients > 1 {
 		doubts = append(doubts, fmt.Sprintf("a foreign semi-sync replica is attached (%d in all)", s.Clients))
 	}
-	if users, err := p.Admin().DumpThreads(ctx); err == nil {
-		for _, u := range users {
-			if u != mysqld.TapUser {
-				doubts = append(doubts, fmt.Sprintf("account %s reads the binlog directly", u))
-			}
+	for _, u := range s.Dumps {
+		if u != mysqld.TapUser {
+			doubts = append(doubts, fmt.Sprintf("account %s reads the binlog directly", u))
 		}
 	}
 	a.doubt(p, doubts)
@@ -127,11 +161,7 @@ func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, guard bool) 
 }
 
 // pollReplica restarts replication that has stopped, and says why it did.
-func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, guard bool) {
-	s, err := p.Admin().ReplicaStatus(ctx)
-	if err != nil {
-		return
-	}
+func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.ReplicaStatus, guard bool) {
 	full := a.board.troubleOf(aboutSpace)
 	stopped := a.applier.observe(s, full, a.applyRate.lag, a.applyRate.stuck())
 	a.board.update(func(n *cluster.NodeStatus) { n.ApplierStopped = stopped })

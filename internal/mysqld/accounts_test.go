@@ -225,8 +225,8 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 	}
 	silentTap(t, s)
 	eventually(t, "the dump session is listed", func() (bool, error) {
-		users, err := a.DumpThreads(ctx(t))
-		return slices.Equal(users, []string{TapUser}), err
+		status, err := a.PrimaryStatus(ctx(t))
+		return slices.Equal(status.Dumps, []string{TapUser}), err
 	})
 }
 

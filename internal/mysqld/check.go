@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -109,17 +110,21 @@ type SemiSync struct {
 	WaitSessions int
 }
 
+// semiSyncColumns of semiSyncRows are the fields of SemiSync.
+const (
+	semiSyncColumns = `MAX(IF(variable_name = 'Rpl_semi_sync_source_status', variable_value, NULL)),
+		MAX(IF(variable_name = 'Rpl_semi_sync_source_clients', variable_value, NULL)),
+		MAX(IF(variable_name = 'Rpl_semi_sync_source_wait_sessions', variable_value, NULL))`
+	semiSyncRows = `performance_schema.global_status WHERE variable_name IN
+		('Rpl_semi_sync_source_status', 'Rpl_semi_sync_source_clients', 'Rpl_semi_sync_source_wait_sessions')`
+)
+
 // SemiSyncStatus reads the state of the semi-sync source plugin. A server
 // without the plugin is an error.
 func (a *Admin) SemiSyncStatus(ctx context.Context) (SemiSync, error) {
 	var s SemiSync
 	var status string
-	err := a.query1(ctx, "semi-sync status", `
-		SELECT MAX(IF(variable_name = 'Rpl_semi_sync_source_status', variable_value, NULL)),
-			MAX(IF(variable_name = 'Rpl_semi_sync_source_clients', variable_value, NULL)),
-			MAX(IF(variable_name = 'Rpl_semi_sync_source_wait_sessions', variable_value, NULL))
-		FROM performance_schema.global_status WHERE variable_name LIKE 'Rpl\_semi\_sync\_source%'`,
-		nil, &status, &s.Clients, &s.WaitSessions)
+	err := a.query1(ctx, "semi-sync status", "SELECT "+semiSyncColumns+" FROM "+semiSyncRows, nil, &status, &s.Clients, &s.WaitSessions)
 	s.On = status == "ON"
 	return s, err
 }
@@ -186,19 +191,30 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 	return grants, nil
 }
 
-// DumpThreads returns the user of every binlog dump session. On a healthy node
-// there is at most one, TapUser.
-func (a *Admin) DumpThreads(ctx context.Context) ([]string, error) {
-	rows, err := a.db.QueryContext(ctx, `SELECT COALESCE(processlist_user, '') FROM performance_schema.threads
-		WHERE processlist_command LIKE 'Binlog Dump%'`)
-	if err != nil {
-		return nil, fmt.Errorf("list dump sessions: %w", err)
+// PrimaryStatus is what the poll of a primary looks at.
+type PrimaryStatus struct {
+	// Executed is gtid_executed.
+	Executed string
+	SemiSync
+	// Dumps is the user of every binlog dump session. On a healthy node there is at most
+	// one, TapUser.
+	Dumps []string
+}
+
+// PrimaryStatus asks for all of it at once: what a poll costs is mostly the round trip.
+func (a *Admin) PrimaryStatus(ctx context.Context) (PrimaryStatus, error) {
+	var s PrimaryStatus
+	var status, dumps string
+	err := a.query1(ctx, "status of a primary", `
+		SELECT @@GLOBAL.gtid_executed, `+semiSyncColumns+`,
+			COALESCE((SELECT JSON_ARRAYAGG(COALESCE(processlist_user, '')) FROM performance_schema.threads
+				WHERE processlist_command LIKE 'Binlog Dump%'), '[]')
+		FROM `+semiSyncRows, nil, &s.Executed, &status, &s.Clients, &s.WaitSessions, &dumps)
+	if err == nil {
+		err = json.Unmarshal([]byte(dumps), &s.Dumps)
 	}
-	users, err := collect[string](rows)
-	if err != nil {
-		return nil, fmt.Errorf("list dump sessions: %w", err)
-	}
-	return users, nil
+	s.Executed, s.On = oneLine(s.Executed), status == "ON"
+	return s, err
 }
 
 // collect reads a result of one column.

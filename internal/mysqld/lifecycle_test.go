@@ -37,6 +37,9 @@ func TestLifecycle(t *testing.T) {
 	if semi, err := a.SemiSyncStatus(ctx(t)); err != nil || semi != (SemiSync{On: true}) {
 		t.Fatalf("SemiSyncStatus of a new server: %+v, %v", semi, err)
 	}
+	if s, err := a.PrimaryStatus(ctx(t)); err != nil || s.Executed != "" || s.SemiSync != (SemiSync{On: true}) || len(s.Dumps) != 0 {
+		t.Fatalf("PrimaryStatus of a new server: %+v, %v", s, err)
+	}
 	if _, err := os.Stat(s.paths.initSQL); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("the init file with the passwords is still there: %v", err)
 	}

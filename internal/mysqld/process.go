@@ -51,6 +51,9 @@ type Process struct {
 	ordered atomic.Bool
 	// xaBefore: the XA statements up to when this server became a replica; nil = none.
 	xaBefore atomic.Pointer[xaStatements]
+	// xaNoneOf: no client had said so many XA COMMIT as the server had counted by then: all
+	// of them were the applier's, whose count never falls. nil = that is not known.
+	xaNoneOf atomic.Pointer[int64]
 	// canary hands the canary session from Ready to its goroutine, once.
 	canary chan *sql.Conn
 	ready  sync.Once

@@ -375,10 +375,19 @@ func TestForeignXACommit(t *testing.T) {
 	source, s, p := newPair(t, StartOptions{})
 	source.SetMaxOpenConns(1)
 	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY, b INT)", "INSERT INTO d.t VALUES (1, 10)",
-		"XA START 'x'", "UPDATE d.t SET b = 20 WHERE a = 1", "XA END 'x'", "XA PREPARE 'x'")
+		"XA START 'w'", "INSERT INTO d.t VALUES (2, 20)", "XA END 'w'", "XA PREPARE 'w'")
+	eventually(t, "none was committed", func() (bool, error) {
+		commits, err := p.ForeignXACommit(ctx(t))
+		return !commits && *p.xaNoneOf.Load() == 0, err
+	})
+	mustExec(t, source, "XA COMMIT 'w'", "XA START 'x'", "UPDATE d.t SET b = 20 WHERE a = 1", "XA END 'x'", "XA PREPARE 'x'")
 	if err := p.Admin().WaitApplied(ctx(t), executed(t, source)); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the applier has committed one", func() (bool, error) {
+		commits, err := p.ForeignXACommit(ctx(t))
+		return !commits && *p.xaNoneOf.Load() == 1, err
+	})
 	eventually(t, "a client commits what the applier has prepared", func() (bool, error) {
 		_, err := dbaSession(t, s).ExecContext(ctx(t), "XA COMMIT 'x'")
 		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == 1397 {
