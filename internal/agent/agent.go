@@ -96,9 +96,10 @@ type Agent struct {
 
 	board board // what is known of this node and its peers
 	lag   lagTracker
-	// applyRate and applier are runWatch's.
+	// applyRate, applier and grants are runWatch's.
 	applyRate applyRate
 	applier   applierWatch
+	grants    grantsLooked
 	disk      diskProbe
 	lagBound  *lagBound
 	mark      durableMark

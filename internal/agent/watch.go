@@ -154,10 +154,30 @@ func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, s mysqld.Pri
 	a.doubt(p, doubts)
 	if guard {
 		a.pollGuarded(ctx, p)
-		if found := (*grantsError)(nil); errors.As(a.judgeGrants(ctx), &found) {
-			a.doubt(p, []string{found.Error()})
-		}
+		a.pollGrants(ctx, p, s.Executed)
 	}
+}
+
+// pollGrants looks whether an account can do what fences a primary. Who cannot, as the
+// look before has found, gets there by a transaction alone: without one it needs no look.
+func (a *Agent) pollGrants(ctx context.Context, p *mysqld.Process, executed string) {
+	looked := grantsLooked{p.Incarnation(), executed}
+	if a.grants == looked {
+		return
+	}
+	err := a.judgeGrants(ctx)
+	if err == nil {
+		a.grants = looked
+	}
+	if found := (*grantsError)(nil); errors.As(err, &found) {
+		a.doubt(p, []string{found.Error()})
+	}
+}
+
+// grantsLooked is what mysqld had before its grants were found in order.
+type grantsLooked struct {
+	incarnation uint64
+	executed    string
 }
 
 // pollReplica restarts replication that has stopped, and says why it did.

@@ -167,6 +167,32 @@ func TestPasswordsAreReset(t *testing.T) {
 	}
 }
 
+// seesEachDrift changes one thing after the other, and back: CheckGuarded, which looks
+// at less once all was well, sees it.
+func seesEachDrift(t *testing.T, p *Process) {
+	t.Helper()
+	for _, c := range []struct{ name, drift, back string }{
+		{"binlog_order_commits", "SET GLOBAL binlog_order_commits = OFF", "SET GLOBAL binlog_order_commits = ON"},
+		{"max_binlog_size", "SET GLOBAL max_binlog_size = 4096", "SET GLOBAL max_binlog_size = 134217728"},
+		{"binlog_checksum", "SET GLOBAL binlog_checksum = NONE", "SET GLOBAL binlog_checksum = CRC32"},
+		{"offline_mode", "SET GLOBAL offline_mode = ON", "SET GLOBAL offline_mode = OFF"},
+		{"status Innodb_redo_log_enabled", "ALTER INSTANCE DISABLE INNODB REDO_LOG", "ALTER INSTANCE ENABLE INNODB REDO_LOG"},
+	} {
+		if drift, err := p.CheckGuarded(ctx(t)); err != nil || len(drift) != 0 || !p.guarded.Load() {
+			t.Fatalf("before %s: %v, %v", c.name, drift, err)
+		}
+		if err := p.Admin().exec(ctx(t), c.drift, c.drift); err != nil {
+			t.Fatal(err)
+		}
+		if drift, err := p.CheckGuarded(ctx(t)); err != nil || len(drift) != 1 || drift[0].Name != c.name {
+			t.Errorf("%s: %v, %v", c.drift, drift, err)
+		}
+		if err := p.Admin().exec(ctx(t), c.back, c.back); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestDriftAndGrantsAreSeen(t *testing.T) {
 	s := newServer(t)
 	p := start(t, s)
@@ -175,6 +201,7 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 	if err := a.SetSuperReadOnly(ctx(t), false, time.Second); err != nil {
 		t.Fatal(err)
 	}
+	seesEachDrift(t, p)
 	for _, q := range []string{
 		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET GLOBAL binlog_order_commits = OFF",
 		"SET GLOBAL innodb_flush_log_at_trx_commit = 1",

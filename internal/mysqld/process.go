@@ -47,6 +47,8 @@ type Process struct {
 
 	// semiSync: commits wait for an ACK, from the start or since EnableSemiSync.
 	semiSync atomic.Bool
+	// guarded: CheckGuarded has found everything as it must be.
+	guarded atomic.Bool
 	// ordered: the end of mysqld was ordered by StopGracefully or Kill.
 	ordered atomic.Bool
 	// xaBefore: the XA statements up to when this server became a replica; nil = none.
