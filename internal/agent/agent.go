@@ -32,7 +32,7 @@ import (
 
 // Times and bounds of the agent.
 const (
-	// tickInterval is how often core sees the time.
+	// tickInterval is how often core sees the time while that alone may change something.
 	tickInterval = 100 * time.Millisecond
 	// gossipInterval is how often peers get our status when nothing changes.
 	gossipInterval = 500 * time.Millisecond
@@ -519,9 +519,16 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
 	began := time.Now()
-	served := false
+	served, idle := false, false
 	stopping := stop.Done()
 	for {
+		if was := idle; was != machine.Idle() {
+			if idle = !was; idle {
+				ticker.Stop()
+			} else {
+				ticker.Reset(tickInterval)
+			}
+		}
 		var batch []core.Input
 		select {
 		case <-serve.Done():
@@ -533,17 +540,16 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 			stopping = nil
 			batch = []core.Input{core.Stop{}}
 		case <-ticker.C:
-			batch = []core.Input{core.Tick{Now: time.Since(began)}}
-			if s := a.serving(); s != served { // the lease came or went
-				served = s
-				a.board.routeChanged()
-			}
 		case in := <-a.inputs:
 			batch = []core.Input{in}
 		case <-a.mail.signal:
 			batch = a.mail.take()
 		}
-		for _, in := range batch {
+		if s := a.serving(); s != served { // the lease came or went
+			served = s
+			a.board.routeChanged()
+		}
+		for _, in := range append([]core.Input{core.Tick{Now: time.Since(began)}}, batch...) {
 			if a.step(machine, in) {
 				return nil
 			}

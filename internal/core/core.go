@@ -132,9 +132,22 @@ func (n *Node) Role() cluster.Role {
 	return cluster.RoleStarting
 }
 
+// Idle tells that time alone changes nothing: a Tick may wait, but must come before the
+// next input.
+func (n *Node) Idle() bool {
+	return (n.phase == PhaseReplica || n.phase == PhaseLogger) && n.raft.Leader != 0 && !n.raft.Leading &&
+		n.op == 0 && n.plan == nil && !n.stopping && n.now >= n.retryAt
+}
+
 // Step takes one input and returns what follows from it, in order.
 func (n *Node) Step(in Input) []Effect {
 	n.out = nil
+	if _, ok := in.(Tick); ok && n.Idle() {
+		defer func(phase Phase, reason string) {
+			invariant.Check(len(n.out) == 0 && n.phase == phase && n.Reason() == reason, "core",
+				"a tick changes an idle node: %s, %q, then %s, %q", phase, reason, n.phase, n.Reason())
+		}(n.phase, n.Reason())
+	}
 	switch in := in.(type) {
 	case Tick:
 		n.now = in.Now

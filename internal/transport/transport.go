@@ -347,7 +347,7 @@ func (t *Transport) SendStatus(status []byte) {
 	for _, p := range t.allPeers() {
 		l := p.links[classControl-1]
 		l.statusDue.Store(true)
-		l.q.signal()
+		l.sendNow()
 	}
 }
 
