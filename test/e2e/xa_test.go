@@ -366,8 +366,11 @@ func (f *fixture) awaitXA(t *testing.T, ctx context.Context, prepared []string, 
 				return false, err.Error(), nil // its agent may not have seen so far that it was killed
 			}
 			gotRows, err := xaRows(ctx, db)
+			if err != nil {
+				return false, err.Error(), nil // a replica may not have the database so far
+			}
 			diff := cmp.Diff(prepared, gotPrepared) + cmp.Diff(rows, gotRows)
-			return diff == "", diff, err
+			return diff == "", diff, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
