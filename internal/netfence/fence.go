@@ -58,11 +58,10 @@ type Fence struct {
 	conn   *nftables.Conn
 	socket *netlink.Conn
 	// sets are the windows' halves, newest says which one of each was filled last, and has
-	// with what. unsure: a call has failed, so that is not known.
+	// with what. A call that has failed may have filled the other half, or emptied both.
 	sets   [len(windowNames)][2]*nftables.Set
 	newest [len(windowNames)]int
 	has    [len(windowNames)]Window
-	unsure bool
 }
 
 // Open makes the table, with all windows closed. From then on nobody gets through to
@@ -187,7 +186,7 @@ func (f *Fence) set(s State, now time.Duration) error {
 	for i, w := range windows {
 		fill := 1 - newest[i]
 		f.conn.FlushSet(f.sets[i][fill])
-		if f.unsure || !w.extends(f.has[i]) {
+		if !w.extends(f.has[i]) {
 			f.conn.FlushSet(f.sets[i][1-fill])
 		}
 		if elements := w.elements(now); elements != nil {
@@ -197,7 +196,6 @@ func (f *Fence) set(s State, now time.Duration) error {
 		}
 		newest[i] = fill
 	}
-	f.unsure = true
 	err := f.expectAnswers(answerTimeout)
 	if err == nil {
 		err = f.conn.Flush()
@@ -206,7 +204,7 @@ func (f *Fence) set(s State, now time.Duration) error {
 		f.drain()
 		return fmt.Errorf("renew the lease in nftables: %w", oneOf(err))
 	}
-	f.has, f.newest, f.unsure = windows, newest, false
+	f.has, f.newest = windows, newest
 	return nil
 }
 

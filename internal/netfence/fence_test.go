@@ -303,22 +303,41 @@ func TestRenewalKeepsOneHalf(t *testing.T) {
 			w = Window{}
 		}
 		set(t, f, State{Requests: w})
-		var got [2]time.Duration
-		for i, half := range f.sets[0] {
-			elements, err := (&nftables.Conn{}).GetSetElements(half)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range elements {
-				if e.IntervalEnd && binary.BigEndian.Uint64(e.Key) > 0 {
-					got[i] = time.Duration(binary.BigEndian.Uint64(e.Key)) - time.Duration(wall.UnixNano())
-				}
-			}
-		}
-		if got != c.want {
+		if got := halvesEnd(t, f, wall); got != c.want {
 			t.Errorf("renewed by %v: the halves end at %v, want %v", c.later, got, c.want)
 		}
 	}
+	// The kernel takes this, and the agent does not hear of it.
+	heard := unheard(t, f)
+	if err := f.Set(State{Requests: window(time.Hour)}); !errors.Is(err, ErrSilent) {
+		t.Fatalf("got %v, want ErrSilent", err)
+	}
+	heard()
+	if got, want := halvesEnd(t, f, wall), [2]time.Duration{1, time.Hour}; got != want {
+		t.Errorf("unheard: the halves end at %v, want %v", got, want)
+	}
+	set(t, f, State{Requests: window(time.Second)})
+	if got, want := halvesEnd(t, f, wall), [2]time.Duration{1, time.Second}; got != want {
+		t.Errorf("after a call that failed the halves end at %v, want %v", got, want)
+	}
+}
+
+// halvesEnd tells what the halves of the window of requests end with on the wall clock,
+// relative to a moment; 0 = such a half is empty.
+func halvesEnd(t *testing.T, f *Fence, wall time.Time) (ends [2]time.Duration) {
+	t.Helper()
+	for i, half := range f.sets[0] {
+		elements, err := (&nftables.Conn{}).GetSetElements(half)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range elements {
+			if e.IntervalEnd && binary.BigEndian.Uint64(e.Key) > 0 {
+				ends[i] = time.Duration(binary.BigEndian.Uint64(e.Key)) - time.Duration(wall.UnixNano())
+			}
+		}
+	}
+	return ends
 }
 
 // TestAnswersAlone keeps requests out and lets answers to earlier ones go.
