@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/lab/fault"
 	"github.com/quorate/quorate/internal/lab/netlab"
 	"github.com/quorate/quorate/internal/lab/peers"
@@ -32,6 +33,8 @@ type stage struct {
 	disks   *fault.Disks // nil but for rpo
 	system  *peers.Deployment
 	bench   workload.Sysbench
+	tpcc    *workload.TPCC
+	filled  map[string]bool // whose tables are there: workload.TPCCName, or "" for sysbench
 	dial    workload.Dial
 	spread  bool // clients write on all nodes
 }
@@ -73,6 +76,8 @@ func newStage(ctx context.Context, r *runner, s plan.Step, dir string) (st *stag
 	}
 	st.dial = workload.Dial(st.network.DialContext(netlab.Client))
 	st.spread = st.system.Spread()
+	st.filled = map[string]bool{}
+	st.tpcc = &workload.TPCC{Dial: st.dial, Warehouses: r.Plan.Tables}
 	st.bench = workload.Sysbench{Net: o.Network, Program: r.Sysbench, Tables: r.Plan.Tables, Rows: r.Plan.Rows}
 	return st, st.fill(ctx, s)
 }
@@ -84,10 +89,7 @@ func (st *stage) fill(ctx context.Context, s plan.Step) error {
 		return err
 	}
 	if s.Threads > 0 || s.Experiment == result.Apply || leavesWhole(s) {
-		if st.bench.Program == "" {
-			return fmt.Errorf("%w: sysbench: run scripts/get-rivals.sh DIR and set %s=DIR", peers.ErrMissing, peers.EnvRivals)
-		}
-		if err := st.bench.Prepare(ctx, writers[0]); err != nil {
+		if _, err := st.load(ctx, s.Workload); err != nil {
 			return err
 		}
 	}
@@ -103,6 +105,56 @@ func (st *stage) fill(ctx context.Context, s plan.Step) error {
 	}
 	_, err = st.system.CatchUp(ctx)
 	return err
+}
+
+// loader fills the tables of a workload, and loads a system by it.
+type loader interface {
+	Prepare(ctx context.Context, at peers.Endpoint) error
+	Run(ctx context.Context, at []peers.Endpoint, l workload.Load) (workload.Sample, error)
+}
+
+// load returns the loader of a workload, its tables filled.
+func (st *stage) load(ctx context.Context, name string) (loader, error) {
+	var l loader = st.tpcc
+	if name != workload.TPCCName {
+		l, name = st.bench, "" // all of sysbench's have the same tables
+		if st.bench.Program == "" {
+			return nil, fmt.Errorf("%w: sysbench: run scripts/get-rivals.sh DIR and set %s=DIR", peers.ErrMissing, peers.EnvRivals)
+		}
+	}
+	if st.filled[name] {
+		return l, nil
+	}
+	writers, err := st.writers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Prepare(ctx, writers[0]); err != nil {
+		return nil, err
+	}
+	st.filled[name] = true
+	_, err = st.system.CatchUp(ctx)
+	return l, err
+}
+
+// check looks at the tables of a workload on every server, if that has something to check. All servers have everything.
+func (st *stage) check(ctx context.Context, name string) error {
+	if name != workload.TPCCName {
+		return nil
+	}
+	for _, n := range st.system.Nodes() {
+		if n.Kind == string(cluster.KindLogger) || n.Kind == "router" {
+			continue
+		}
+		db, err := st.system.Admin(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		if err := st.tpcc.Check(ctx, db); err != nil {
+			return fmt.Errorf("check node %s: %w", n.Name, err)
+		}
+	}
+	return nil
 }
 
 // writers are where clients write: the best place, or all of them.

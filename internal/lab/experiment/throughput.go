@@ -93,9 +93,13 @@ func (c *cell) throughput(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	bench, err := c.load(ctx, c.step.Workload)
+	if err != nil {
+		return err
+	}
 	load := workload.Load{Script: c.step.Workload, Threads: c.step.Threads, Duration: c.step.Warmup}
 	if c.step.Warmup > 0 {
-		if _, err := c.bench.Run(ctx, writers, load); err != nil {
+		if _, err := bench.Run(ctx, writers, load); err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}
 		if err := c.settle(ctx, settleWait); err != nil {
@@ -107,7 +111,7 @@ func (c *cell) throughput(ctx context.Context) error {
 		return err
 	}
 	load.Duration = c.step.Duration
-	sample, late, err := c.loaded(ctx, func() (workload.Sample, error) { return c.bench.Run(ctx, writers, load) })
+	sample, late, err := c.loaded(ctx, func() (workload.Sample, error) { return bench.Run(ctx, writers, load) })
 	if err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func (c *cell) throughput(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.recordUsage(ctx, before, after, late, sample)
+	return errors.Join(c.recordUsage(ctx, before, after, late, sample), c.check(ctx, c.step.Workload))
 }
 
 // loaded runs a load. Meanwhile it measures round trips, and shortly before the end it counts wake-ups.

@@ -71,7 +71,7 @@ func (s Step) Key() string { return result.Key(s.Cell, s.Repetition) }
 func Workloads(experiment string) []string {
 	switch experiment {
 	case result.Throughput, result.Jitter:
-		return []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_update_index"}
+		return []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_update_index", "tpcc"}
 	case result.RTO:
 		return []string{"kill-primary", "kill-secondary", "restart-primary", "restart-secondary",
 			"freeze-primary", "freeze-secondary", "partition-primary", "partition-secondary"}

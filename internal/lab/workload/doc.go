@@ -9,6 +9,15 @@
 // reads by id would hit nothing for most keys. A warm-up is a run of its own,
 // since sysbench 1.0 has none. Percentiles are of sysbench's own histogram.
 //
+// # TPC-C
+//
+// The tables, statements and mix of sysbench-tpcc, without foreign keys, from the
+// lab's own process, over connections from the client's namespace: Sample.ClientCPU is
+// that of the process, with the lab's network in it. A warehouse is small (its
+// constants), so that loading takes seconds; there is no waiting for people, so
+// figures are no tpmC. After a run Check looks at each server: the
+// standard's consistency conditions 1 to 4, and every order that was acknowledged.
+//
 // Errors that a client answers by trying again (deadlocks, failed
 // certification, a broken connection) are counted and do not end a run.
 //
