@@ -75,7 +75,7 @@ func TestCompareRuns(t *testing.T) {
 
 func TestPlans(t *testing.T) {
 	out, err := lab(t, "plans")
-	if err != nil || strings.Count(out, "\n") != 5 || !strings.Contains(out, "seeds") {
+	if err != nil || strings.Count(out, "\n") != 6 || !strings.Contains(out, "seeds") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = lab(t, "plans", "smoke", "--only", "quorate")
@@ -98,10 +98,10 @@ func TestPlans(t *testing.T) {
 		t.Errorf("the printed plan has other cells: %v", err)
 	}
 	for want, args := range map[string][]string{
-		"choose smoke, tables, seeds, full": {"plans", "moon"},
-		"open plan":                         {"plans", "./moon.toml"},
-		"matches no cell":                   {"plans", "smoke", "--skip", "moon"},
-		"need a plan":                       {"plans", "--print"},
+		"choose smoke, commit, tables, seeds, full": {"plans", "moon"},
+		"open plan":       {"plans", "./moon.toml"},
+		"matches no cell": {"plans", "smoke", "--skip", "moon"},
+		"need a plan":     {"plans", "--print"},
 	} {
 		if _, err := lab(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
@@ -111,7 +111,7 @@ func TestPlans(t *testing.T) {
 
 // Every embedded plan names systems, options and networks that there are.
 func TestEmbeddedPlansAreRunnable(t *testing.T) {
-	for _, name := range []string{"smoke", "tables", "seeds", "full"} {
+	for _, name := range []string{"smoke", "commit", "tables", "seeds", "full"} {
 		if _, _, err := loadPlan(name, nil, nil); err != nil {
 			t.Error(err)
 		}

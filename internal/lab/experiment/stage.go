@@ -211,6 +211,8 @@ func peerOptions(c result.Cell) (peers.Options, error) {
 			o.PaxosSingleLeader, err = strconv.ParseBool(value)
 		case "instruments":
 			o.Instruments = value
+		case "clients":
+			o.Clients = value
 		case "elect-updated":
 			o.ElectUpdated, err = strconv.ParseBool(value)
 		case "compress":

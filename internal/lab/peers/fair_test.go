@@ -2,6 +2,7 @@ package peers
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -206,6 +207,42 @@ func TestInstrumentsAreEverybodysOnes(t *testing.T) {
 	for choice, want := range map[string]string{"": "", instrumentsMySQL: "memory/%=ON", instrumentsLeast: "%=OFF"} {
 		if got, told := (Options{Instruments: choice}).ownInstruments(); got != want || told != (want != "") {
 			t.Errorf("quorate is told %q, %t of instruments %q", got, told, choice)
+		}
+	}
+}
+
+// elsewhere is Loopback with addresses that are none of loopback.
+type elsewhere struct{ *Loopback }
+
+func (elsewhere) Addr(node string) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, node[0]}) }
+
+// TestClientsWays: where mysqld listens, and where clients connect.
+func TestClientsWays(t *testing.T) {
+	const router, port = "6446", "3306"
+	for _, test := range []struct{ clients, bind, at string }{
+		{"", "127.0.0.1", router}, {clientsKernel, "10.0.0.97", router}, {clientsPort, "10.0.0.97", port},
+	} {
+		o := Options{System: Quorate, Clients: test.clients, Loggers: 1, Network: elsewhere{NewLoopback(1)}, Dir: t.TempDir()}
+		o.Install = Installations{MySQL: &provision.Installation{}, Quorate: "/x"}
+		if err := o.normalize(); err != nil {
+			t.Fatal(err)
+		}
+		d := &Deployment{opts: o}
+		a := newQuorate(d)
+		d.driver = a
+		if text := a.render(d.nodes[0]); !strings.Contains(text, "bind = \""+test.bind+"\"\nport = 3306") || !strings.Contains(text, `listen = "127.0.0.1:7402"`) {
+			t.Errorf("clients %q:\n%s", test.clients, text)
+		}
+		var all []string
+		for _, e := range d.Endpoints() {
+			all = append(all, e.Addr)
+		}
+		want := []string{"10.0.0.97:" + test.at, "10.0.0.98:" + test.at}
+		if test.at == router {
+			want = append(want, "10.0.0.99:"+router) // a logger has no server
+		}
+		if diff := cmp.Diff(want, all); diff != "" {
+			t.Errorf("clients %q (-want +got):\n%s", test.clients, diff)
 		}
 	}
 }

@@ -42,6 +42,12 @@ const (
 	instrumentsLeast = "least"
 )
 
+// The values of Options.Clients, beside "".
+const (
+	clientsKernel = "kernel"
+	clientsPort   = "port"
+)
+
 // Database is the empty database that every deployment has, and User the account
 // with every right on it.
 const (
@@ -83,6 +89,9 @@ type Options struct {
 	Compress bool
 	// Writers is "one" or "all": where Writers sends clients; "" = all for mgr-multi, else one.
 	Writers string
+	// Clients is the way to quorate's primary: "" = its router, "kernel" = 6446 of the primary's node, redirected to
+	// mysqld by the kernel, "port" = mysqld's own port.
+	Clients string
 	// WAN says that the network has delays: galera's send windows.
 	WAN bool
 	// RelayLogRecovery is relay_log_recovery, on ("") or off; SyncRelayLog is sync_relay_log=1.
@@ -206,7 +215,7 @@ func Systems() []Info {
 		{MGRMulti, "Group Replication, multi-primary: writers on every node, or on one", []string{"workers", "instruments", "writers", "expel-timeout", "size-limit"}},
 		{Galera, "MariaDB and galera-4 from Debian 12", []string{"workers", "writers", "suspect"}},
 		{Router, "mgr behind mysqlrouter, which runs beside the client", group},
-		{Quorate, "three nodes of quorate", []string{"workers", "instruments", "loggers", "learners"}},
+		{Quorate, "three nodes of quorate", []string{"workers", "instruments", "clients", "loggers", "learners"}},
 	}
 }
 
@@ -284,6 +293,7 @@ func (o *Options) judge(system Info) error {
 		{"paxos-single-leader", o.PaxosSingleLeader},
 		{"elect-updated", o.ElectUpdated},
 		{"instruments", o.Instruments != ""},
+		{"clients", o.Clients != ""},
 		{"no-sync", o.NoSync},
 		{"relay-log-recovery", o.RelayLogRecovery != ""},
 		{"sync-relay-log", o.SyncRelayLog},
@@ -313,6 +323,8 @@ func (o *Options) judgeValues() error {
 		return fmt.Errorf("peers: relay-log-recovery %q; it can be on or off", o.RelayLogRecovery)
 	case !slices.Contains([]string{"", instrumentsMySQL, instrumentsLeast}, o.Instruments):
 		return fmt.Errorf("peers: instruments %q; it can be %s or %s", o.Instruments, instrumentsMySQL, instrumentsLeast)
+	case !slices.Contains([]string{"", clientsKernel, clientsPort}, o.Clients):
+		return fmt.Errorf("peers: clients %q; it can be %s or %s", o.Clients, clientsKernel, clientsPort)
 	case !slices.Contains([]string{"", relaxed}, o.ReplicaDurability):
 		return fmt.Errorf("peers: replica-durability %q; it can be %s", o.ReplicaDurability, relaxed)
 	case o.ExpelTimeout != nil && (*o.ExpelTimeout < 0 || *o.ExpelTimeout > expelTimeoutMax):

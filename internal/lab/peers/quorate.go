@@ -64,12 +64,23 @@ func newQuorate(d *Deployment) *agents {
 		{"innodb_redo_log_capacity", strconv.Itoa(redoBytes), "the same for all"},
 		{"replica_parallel_workers", strconv.Itoa(d.opts.Workers), "the option --workers, the same for all"},
 		{"binlog_transaction_compression", onOff(d.opts.Compress), "the option --compress, the same for all"},
+		remark("%s", clientsRemark(d.opts)),
 		remark("sync_binlog 0 and innodb_flush_log_at_trx_commit 2 are quorate's own: its log is fsynced by a majority before the OK"),
 		remark("a replica fsyncs nothing of what it applies (sync_binlog 0, innodb_flush_log_at_trx_commit 2, sync_relay_log 0) and writes no binary log of it (log_replica_updates OFF): after a crash its agent has it; other systems have --replica-durability relaxed for that"),
 		remark("replication_optimize_for_static_plugin_config, binlog_transaction_dependency_history_size and max_binlog_size are what quorate sets, and the other systems have them, too"),
 		remark("all else is the product's default: election timeout 1 s, max_apply_lag 10 s (it slows writers down before replicas are further behind)"),
 	}...)
 	return a
+}
+
+func clientsRemark(o Options) string {
+	switch o.Clients {
+	case clientsKernel:
+		return "the option --clients: clients connect to port 6446 of the primary's node, which the kernel redirects to mysqld and fences"
+	case clientsPort:
+		return "the option --clients: clients connect to mysqld's own port, fenced by the kernel"
+	}
+	return "clients connect to port 6446 of the primary's node: the agent passes the bytes to mysqld"
 }
 
 func (a *agents) configOf(n *node) string { return filepath.Join(n.dir, "node.toml") }
@@ -83,6 +94,10 @@ func (a *agents) render(n *node) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	here, local := n.addr.String(), localAddress(n)
+	bind := local
+	if a.d.opts.Clients != "" {
+		bind = here
+	}
 	line("cluster = \"lab\"\nnode = %q\ndata_dir = %q", n.name, n.agentDir())
 	for _, m := range a.d.nodes {
 		if m.kind != string(cluster.KindLearner) {
@@ -92,7 +107,7 @@ func (a *agents) render(n *node) string {
 	if n.kind == string(cluster.KindLearner) {
 		line("[join]\npeer = %q\nkind = %q", address(here, peerPort), n.kind)
 	}
-	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d", a.d.opts.Install.MySQL.BaseDir, local, serverPort)
+	line("[mysql]\nbase_dir = %q\nbind = %q\nport = %d", a.d.opts.Install.MySQL.BaseDir, bind, serverPort)
 	line("[mysql.variables]")
 	vars := variables(a.settings)
 	for _, guarded := range []string{"performance_schema", "skip_name_resolve", "secure_file_priv"} {
@@ -111,8 +126,8 @@ func (a *agents) render(n *node) string {
 	return b.String()
 }
 
-// localAddress is what mysqld and the feed listen on: quorate has them on loopback alone,
-// and a node of Loopback has an address of its own there.
+// localAddress is what the feed listens on, and mysqld unless its own port is for clients: quorate has them on loopback
+// alone, and a node of Loopback has an address of its own there.
 func localAddress(n *node) string {
 	if n.addr.IsLoopback() {
 		return n.addr.String()
@@ -246,6 +261,9 @@ func (a *agents) ready(ctx context.Context) error {
 			return fmt.Errorf("node %s is %s: %s", n.name, s.Role, s.Reason)
 		}
 		if server := a.roots[n.name]; server != nil {
+			if a.d.opts.Clients != "" && s.MysqldPort == "" {
+				return fatal{fmt.Errorf("the kernel does not fence mysqld's port on node %s: %s", n.name, s.Reason)}
+			}
 			if err := a.openRoot(server); err != nil {
 				return err
 			}
@@ -289,22 +307,30 @@ func (a *agents) living() []*server {
 	return all
 }
 
-// places are the router ports of all nodes: each leads to the primary.
+// places are the router ports of all nodes: each leads to the primary. Or the servers' own ports.
 func (a *agents) places() []place {
 	var all []place
 	for _, n := range a.d.nodes {
-		all = append(all, place{n.name, routerPort})
+		switch {
+		case a.d.opts.Clients != clientsPort:
+			all = append(all, place{n.name, routerPort})
+		case a.roots[n.name] != nil:
+			all = append(all, place{n.name, serverPort})
+		}
 	}
 	return all
 }
 
-// writers begins with the primary's own port, where nothing is between.
+// writers begins with the primary's node: at the servers' own ports there is no other.
 func (a *agents) writers(ctx context.Context) ([]place, error) {
 	node, err := a.primary(ctx)
 	if err != nil || node == "" {
 		return nil, err
 	}
 	all := a.places()
+	if a.d.opts.Clients == clientsPort {
+		return slices.DeleteFunc(all, func(p place) bool { return p.node != node }), nil
+	}
 	slices.SortStableFunc(all, func(x, y place) int {
 		switch node {
 		case x.node:

@@ -228,13 +228,13 @@ func TestJudge(t *testing.T) {
 
 // known is what the lab had when this was written; the command judges by what it has.
 func known() Known {
-	group := []string{"workers", "paxos-single-leader", "expel-timeout", "size-limit", "replica-durability"}
-	replicas := []string{"workers", "relay-log-recovery", "sync-relay-log", "replica-durability"}
+	group := []string{"workers", "instruments", "paxos-single-leader", "elect-updated", "expel-timeout", "size-limit", "replica-durability"}
+	replicas := []string{"workers", "instruments", "relay-log-recovery", "sync-relay-log", "replica-durability"}
 	return Known{
 		Systems: map[string][]string{
 			"standalone": {"no-sync"}, "async": replicas, "semisync": append(slices.Clone(replicas), "acks"), "mgr": group, "mgr-after": group,
 			"mgr-multi": {"workers", "writers", "expel-timeout", "size-limit"}, "galera": {"workers", "writers", "suspect"},
-			"router": group, "quorate": {"workers", "loggers", "learners"},
+			"router": group, "quorate": {"workers", "instruments", "clients", "loggers", "learners"},
 		},
 		Common:   []string{"compress"},
 		Networks: []string{"same-rack", "same-city", "two-city", "three-city"},
@@ -242,7 +242,7 @@ func known() Known {
 }
 
 func TestEmbeddedPlans(t *testing.T) {
-	limits := map[string]time.Duration{"smoke": 15 * time.Minute, "seeds": 5 * time.Hour, "tables": 3 * time.Hour, "full": 60 * 24 * time.Hour}
+	limits := map[string]time.Duration{"smoke": 15 * time.Minute, "commit": 3 * time.Hour, "seeds": 5 * time.Hour, "tables": 3 * time.Hour, "full": 60 * 24 * time.Hour}
 	for _, p := range Embedded() {
 		if err := p.Judge(known()); err != nil {
 			t.Error(err)
@@ -266,7 +266,7 @@ func TestEmbeddedPlans(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Load("moon"); err == nil || !strings.Contains(err.Error(), "choose smoke, tables, seeds, full") {
+	if _, err := Load("moon"); err == nil || !strings.Contains(err.Error(), "choose smoke, commit, tables, seeds, full") {
 		t.Errorf("load moon: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 
 	"github.com/quorate/quorate/internal/lab/result"
 )
@@ -97,8 +98,13 @@ func build(res result.Results) (page, error) {
 	for _, workload := range load.workloads() {
 		of := load.of(func(c *cell) bool { return c.Workload == workload })
 		p.Loads = append(p.Loads, loadOf(workload, of, arts))
-		if r, ok := ratios(workload, of, arts); ok {
-			p.Ratios = append(p.Ratios, r)
+		for _, v := range of.variants() {
+			if v != ours && !strings.HasPrefix(v, ours+",clients=") {
+				continue
+			}
+			if r, ok := ratios(workload, v, of, arts); ok {
+				p.Ratios = append(p.Ratios, r)
+			}
 		}
 	}
 	p.RPODrawn = drawingsOf(all.experiment(result.RPO), result.Lost)

@@ -238,9 +238,12 @@ func pairTable(cs cells, arts articles) table {
 	return t
 }
 
-// ratios compares quorate with every other system.
-func ratios(workload string, cs cells, arts articles) (ratioTable, bool) {
+// ratios compares us, quorate or a variant of it, with every other system.
+func ratios(workload, us string, cs cells, arts articles) (ratioTable, bool) {
 	out := ratioTable{Workload: workload}
+	if us != ours {
+		out.Workload += ", " + label(us)
+	}
 	type place struct {
 		network string
 		threads int
@@ -249,7 +252,7 @@ func ratios(workload string, cs cells, arts articles) (ratioTable, bool) {
 	for _, network := range cs.networks() {
 		span := 0
 		for _, n := range cs.threads() {
-			if cs.at(ours, network, workload, n).metric(result.TPS).n > 0 {
+			if cs.at(us, network, workload, n).metric(result.TPS).n > 0 {
 				places = append(places, place{network, n})
 				out.Threads = append(out.Threads, n)
 				span++
@@ -263,11 +266,11 @@ func ratios(workload string, cs cells, arts articles) (ratioTable, bool) {
 		row := tableRow{Name: label(v)}
 		some := false
 		for _, p := range places {
-			e := ratioEntry(cs.at(ours, p.network, workload, p.threads), cs.at(v, p.network, workload, p.threads), arts)
+			e := ratioEntry(cs.at(us, p.network, workload, p.threads), cs.at(v, p.network, workload, p.threads), arts)
 			some = some || e.Value != ""
 			row.Cells = append(row.Cells, e)
 		}
-		if v != ours && some {
+		if v != us && (us == ours || classOf(v) != "ours") && some {
 			out.Rows = append(out.Rows, row)
 		}
 	}
