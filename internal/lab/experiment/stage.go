@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/lab/fault"
 	"github.com/quorate/quorate/internal/lab/netlab"
 	"github.com/quorate/quorate/internal/lab/peers"
@@ -143,8 +142,8 @@ func (st *stage) check(ctx context.Context, name string) error {
 		return nil
 	}
 	for _, n := range st.system.Nodes() {
-		if n.Kind == string(cluster.KindLogger) || n.Kind == "router" {
-			continue
+		if st.system.Socket(n.Name) == "" || n.Kind == "router" {
+			continue // it has no server
 		}
 		db, err := st.system.Admin(ctx, n.Name)
 		if err != nil {
