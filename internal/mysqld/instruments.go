@@ -6,10 +6,12 @@ const instrumentOption = "performance_schema_instrument"
 
 // InstrumentsOff are the instruments of the Performance Schema that MySQL has on, that
 // cost every statement something, and that quorate has off: what is counted of memory,
-// files, rows of tables and errors. Statements and their digests stay on. An
-// operator who sets performance_schema_instrument has MySQL's instruments, and his own.
+// files, locks of tables and idle clients. Statements and their digests stay on, and so
+// do the rows of tables: without them sys.schema_unused_indexes names indexes that are
+// used. An operator who sets performance_schema_instrument has MySQL's instruments, and
+// his own.
 func InstrumentsOff() []string {
-	return []string{"memory/%", "wait/io/file/%", "wait/io/table/%", "wait/lock/table/%", "error", "idle"}
+	return []string{"memory/%", "wait/io/file/%", "wait/lock/table/%", "idle"}
 }
 
 // InstrumentsKept are those that the agent reads, on whatever the operator sets: metadata

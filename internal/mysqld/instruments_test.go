@@ -12,10 +12,10 @@ func TestInstruments(t *testing.T) {
 		name, set string // performance_schema_instrument; "" = it is not set
 		on, off   []string
 	}{
-		{"quorate's", "", []string{"statement/sql/insert"},
-			[]string{"memory/innodb/memory", "wait/io/table/sql/handler", "wait/io/file/innodb/innodb_log_file", "error"}},
+		{"quorate's", "", []string{"statement/sql/insert", "wait/io/table/sql/handler", "error"},
+			[]string{"memory/innodb/memory", "wait/io/file/innodb/innodb_log_file", "idle"}},
 		{"all off", "%=OFF", nil, []string{"statement/sql/insert", "memory/innodb/memory", "wait/io/table/sql/handler"}},
-		{"MySQL's", "memory/%=ON", []string{"statement/sql/insert", "memory/innodb/memory", "wait/io/table/sql/handler", "error"}, nil},
+		{"MySQL's", "memory/%=ON", []string{"statement/sql/insert", "memory/innodb/memory", "wait/io/table/sql/handler", "idle"}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newServer(t, func(c *Config) {
@@ -64,10 +64,29 @@ func TestSwitchInstruments(t *testing.T) {
 	s := newServer(t)
 	start(t, s) // read-only
 	dba := dbaSession(t, s)
-	mustExec(t, dba, "UPDATE performance_schema.setup_instruments SET enabled = 'YES', timed = 'YES' WHERE name LIKE 'wait/io/table/%'")
+	mustExec(t, dba, "UPDATE performance_schema.setup_instruments SET enabled = 'YES', timed = 'YES' WHERE name LIKE 'wait/io/file/%'")
 	var on string
-	err := dba.QueryRowContext(ctx(t), "SELECT enabled FROM performance_schema.setup_instruments WHERE name = 'wait/io/table/sql/handler'").Scan(&on)
+	err := dba.QueryRowContext(ctx(t), "SELECT enabled FROM performance_schema.setup_instruments WHERE name = 'wait/io/file/innodb/innodb_log_file'").Scan(&on)
 	if err != nil || on != "YES" {
 		t.Errorf("it is %q, %v", on, err)
+	}
+}
+
+// TestUsedIndexes: sys.schema_unused_indexes names no index that is used. People drop what it names.
+func TestUsedIndexes(t *testing.T) {
+	p := start(t, newServer(t))
+	open(t, p)
+	for _, q := range []string{
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "CREATE DATABASE d",
+		"CREATE TABLE d.t (a INT PRIMARY KEY, b INT, c INT, KEY used (b), KEY unused (c))", "INSERT INTO d.t VALUES (1, 1, 1), (2, 2, 2)",
+		"DO (SELECT a FROM d.t WHERE b = 1)",
+	} {
+		if err := p.Admin().exec(ctx(t), q, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var names string
+	if err := p.Admin().query1(ctx(t), "unused indexes", "SELECT GROUP_CONCAT(index_name) FROM sys.schema_unused_indexes WHERE object_schema = 'd'", nil, &names); err != nil || names != "unused" {
+		t.Errorf("unused are %q, %v", names, err)
 	}
 }

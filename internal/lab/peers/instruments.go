@@ -47,9 +47,9 @@ func (o Options) ownInstruments() (value string, told bool) {
 // readInstruments wants two instruments to be as the option says: one that quorate has off, one that MySQL and quorate
 // have on.
 func (s *server) readInstruments(ctx context.Context, o Options) error {
-	want := map[string]string{"": "NO YES", instrumentsMySQL: "YES YES", instrumentsLeast: "NO NO"}[o.Instruments]
+	want := map[string]string{"": "YES NO", instrumentsMySQL: "YES YES", instrumentsLeast: "NO NO"}[o.Instruments]
 	has, err := s.text(ctx, `SELECT GROUP_CONCAT(enabled ORDER BY name DESC SEPARATOR ' ') FROM performance_schema.setup_instruments
-		WHERE name IN ('wait/io/table/sql/handler', 'statement/sql/insert')`)
+		WHERE name IN ('idle', 'statement/sql/insert')`)
 	if err != nil {
 		return err
 	}
