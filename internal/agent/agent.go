@@ -34,6 +34,8 @@ import (
 const (
 	// tickInterval is how often core sees the time while that alone may change something.
 	tickInterval = 100 * time.Millisecond
+	// idleTick is how often it does while nothing is waited for.
+	idleTick = time.Minute
 	// gossipInterval is how often peers get our status when nothing changes.
 	gossipInterval = 500 * time.Millisecond
 	// peerLiveFor is how long a peer's status counts as live.
@@ -124,6 +126,7 @@ type Agent struct {
 	leaderless int
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
 	keptDown   atomic.Bool   // an operator has fenced this node
+	served     atomic.Bool   // what serving said when core looked last
 	apartAt    atomic.Int64  // when it was on one side of two last (twoSides), in ns
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed     atomic.Pointer[[]cluster.NodeID]
@@ -519,15 +522,11 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
 	began := time.Now()
-	served, idle := false, false
 	stopping := stop.Done()
-	for {
-		if was := idle; was != machine.Idle() {
-			if idle = !was; idle {
-				ticker.Stop()
-			} else {
-				ticker.Reset(tickInterval)
-			}
+	for tick := tickInterval; ; {
+		if next := a.nextTick(machine.Idle()); next != tick || next != tickInterval {
+			tick = next
+			ticker.Reset(tick)
 		}
 		var batch []core.Input
 		select {
@@ -545,8 +544,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 		case <-a.mail.signal:
 			batch = a.mail.take()
 		}
-		if s := a.serving(); s != served { // the lease came or went
-			served = s
+		if s := a.serving(); s != a.served.Swap(s) { // the lease came or went
 			a.board.routeChanged()
 		}
 		for _, in := range append([]core.Input{core.Tick{Now: time.Since(began)}}, batch...) {
@@ -555,6 +553,19 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 			}
 		}
 	}
+}
+
+// nextTick is when core has to see the time next. While it is idle that is for the end of
+// the lease alone: nothing else tells of it.
+func (a *Agent) nextTick(idle bool) time.Duration {
+	if !idle {
+		return tickInterval
+	}
+	until, _ := a.node.Lease()
+	if !a.served.Load() || until == 0 {
+		return idleTick
+	}
+	return max(tickInterval/10, until-consensus.BootTime())
 }
 
 // step steps core once and executes what follows; it returns true after Exit.

@@ -46,6 +46,11 @@ func (m *mailbox) put(f func()) {
 	m.mu.Lock()
 	f()
 	m.mu.Unlock()
+	m.wake()
+}
+
+// wake has core look at what there is.
+func (m *mailbox) wake() {
 	select {
 	case m.signal <- struct{}{}:
 	default: // there is a signal already

@@ -261,8 +261,12 @@ func (p *port) refresh() error {
 	return nil
 }
 
-// leaseChanged wakes runPort. It does not block.
+// leaseChanged wakes runPort, and runCore where this node serves since, or does no more. It
+// does not block.
 func (a *Agent) leaseChanged() {
+	if a.serving() != a.served.Load() {
+		a.mail.wake()
+	}
 	select {
 	case a.port.wake <- struct{}{}:
 	default:

@@ -135,8 +135,16 @@ func (n *Node) Role() cluster.Role {
 // Idle tells that time alone changes nothing: a Tick may wait, but must come before the
 // next input.
 func (n *Node) Idle() bool {
-	return (n.phase == PhaseReplica || n.phase == PhaseLogger) && n.raft.Leader != 0 && !n.raft.Leading &&
-		n.op == 0 && n.plan == nil && !n.stopping && n.now >= n.retryAt
+	if n.op != 0 || n.plan != nil || n.stopping || n.logTrouble != "" || n.now < n.retryAt {
+		return false
+	}
+	switch n.phase {
+	case PhaseReplica, PhaseLogger:
+		return n.raft.Leader != 0 && !n.raft.Leading
+	case PhasePrimary:
+		return n.leadsTerm()
+	}
+	return false
 }
 
 // Step takes one input and returns what follows from it, in order.
