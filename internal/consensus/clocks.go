@@ -44,36 +44,33 @@ func (c clocks) add(d time.Duration) clocks { return clocks{boot: c.boot + d, wa
 func (c clocks) before(until clocks) bool { return c.boot < until.boot && c.wall < until.wall }
 
 // watchClocks has the next round count from now on both clocks, and ends a lease that
-// is over by the wall clock alone. It is the loop's.
-func (n *Node) watchClocks(now clocks) {
-	n.group.ahead = now.wall - now.boot
-	if until := n.group.lease.until; now.boot < until.boot && !now.before(until) {
-		n.group.Distrust()
-		n.publishLease()
-		n.cfg.Logger.Warn("the wall clock was set forward, or this machine stood still: no lease is believed until the next round",
-			"by", n.group.ahead-(until.wall-until.boot))
+// is over by the wall clock alone.
+func (d *Driver) watchClocks(now clocks) {
+	d.group.ahead = now.wall - now.boot
+	if until := d.group.lease.until; now.boot < until.boot && !now.before(until) {
+		d.group.Distrust()
+		d.publishLease()
+		d.cfg.Logger.Warn("the wall clock was set forward, or this machine stood still: no lease is believed until the next round",
+			"by", d.group.ahead-(until.wall-until.boot))
 	}
 }
 
-// publishLease lets Leads see the group's lease.
-func (n *Node) publishLease() {
-	if until := n.group.lease.until; until != *n.lease.Load() {
-		n.lease.Store(&until)
-		if n.cfg.OnLease != nil {
-			n.cfg.OnLease()
+// publishLease lets LeadsAt and Lease see the group's lease.
+func (d *Driver) publishLease() {
+	if until := d.group.lease.until; until != *d.lease.Load() {
+		d.lease.Store(&until)
+		if d.cfg.OnLease != nil {
+			d.cfg.OnLease()
 		}
 	}
 }
 
 // Lease returns until when this node may serve as the leader, by the boot clock and by the
-// wall clock: whichever is first. Zero = it may not.
-func (n *Node) Lease() (boot time.Duration, wall time.Time) {
-	until := n.lease.Load()
+// wall clock: whichever is first. Zero = it may not. Everybody may call it.
+func (d *Driver) Lease() (boot time.Duration, wall time.Time) {
+	until := d.lease.Load()
 	if until.boot == 0 {
 		return 0, time.Time{}
 	}
 	return until.boot, time.Unix(0, int64(until.wall))
 }
-
-// leads is Leads at a moment.
-func (n *Node) leads(now clocks) bool { return now.before(*n.lease.Load()) }

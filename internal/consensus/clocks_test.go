@@ -17,7 +17,7 @@ func TestClockStandsStillOverARound(t *testing.T) {
 	w.run(time.Second)
 	g := w.node(1).g
 	told := 0
-	n := &Node{cfg: Config{Logger: slog.New(slog.DiscardHandler), OnLease: func() { told++ }}, group: g}
+	n := &Driver{cfg: Config{Logger: slog.New(slog.DiscardHandler), OnLease: func() { told++ }}, group: g}
 	n.lease.Store(&clocks{})
 	at := func(set time.Duration) clocks { return clocks{boot: w.now, wall: 1000*time.Hour + w.now + set} }
 	tick := func(set time.Duration) {
@@ -33,7 +33,7 @@ func TestClockStandsStillOverARound(t *testing.T) {
 	}
 	wants := func(what string, set time.Duration, want bool) {
 		t.Helper()
-		if got := n.leads(at(set)); got != want {
+		if got := n.LeadsAt(at(set).boot, at(set).wall); got != want {
 			t.Errorf("%s: leads is %t, want %t", what, got, want)
 		}
 	}

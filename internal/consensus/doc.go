@@ -4,9 +4,11 @@
 //
 //	Group   one raft.RawNode, the proposal gate, the commit check, the lease.
 //	        Input by method calls (Tick, Step, Propose, …), output by Ready.
-//	        The simulator drives the same Group on virtual time.
-//	Node    the shell: one loop goroutine that owns the Group, one append
-//	        goroutine that owns the writing side of the log.
+//	Driver  what a node does around its Group: the order of what follows from a
+//	        turn, the group commits of the log, a full and a hanging disk. The
+//	        simulator drives the same Driver on virtual time.
+//	Node    the shell: one loop goroutine that owns the Driver, one append
+//	        goroutine that makes its writes.
 //
 // # The path of a proposal
 //

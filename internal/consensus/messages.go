@@ -51,14 +51,3 @@ func newMessageCounts() (c messageCounts) {
 	}
 	return c
 }
-
-// send hands messages to the transport.
-func (n *Node) send(messages []*pb.Message) {
-	if len(messages) == 0 {
-		return
-	}
-	for _, m := range messages {
-		n.sent[kindOf(m)].Inc()
-	}
-	n.cfg.Send(messages)
-}

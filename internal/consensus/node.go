@@ -7,11 +7,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
@@ -26,16 +27,6 @@ const (
 	// messagesMax is how many peer messages may wait for the loop; a full queue
 	// blocks the peer's reader, which is TCP's back-pressure.
 	messagesMax = 1024
-	// appendsMax is how many writes may wait for the append goroutine. Each is
-	// one turn of the loop; raft bounds their bytes.
-	appendsMax = 1024
-	// appendEntriesMax and appendBytesMax bound one group commit; a single
-	// message may be longer. 8 MiB take a slow disk well below an election
-	// timeout, beyond which it counts as stalled.
-	appendEntriesMax = 1024
-	appendBytesMax   = 8 << 20
-	// fullRetryInterval is the pause between two tries to append to a full disk.
-	fullRetryInterval = 500 * time.Millisecond
 	// barriersMax bounds the callers that wait for a read barrier.
 	barriersMax = 64
 )
@@ -85,7 +76,10 @@ type Config struct {
 	// OnWanted is called by the loop when the leader has named a stage that this
 	// node lacks, again and again until it has it. It must not block.
 	OnWanted func(Wanted)
-	// OnFull is called by the append goroutine when the log has no space left on
+	// OnBarrier is called by the loop with the answer to a read barrier that was begun at
+	// the Group. It must not block. Node has its own. nil = nobody listens.
+	OnBarrier func(Barrier)
+	// OnFull is called by the loop when the log has no space left on
 	// its disk, with the error, and when it has space again, with nil. It must
 	// not block.
 	OnFull func(error)
@@ -95,83 +89,75 @@ type Config struct {
 	OnStalled func(term uint64, took time.Duration)
 }
 
-// ticksPerHeartbeat sets the resolution of raft's timers.
-const ticksPerHeartbeat = 4
-
-// Node is the shell around a Group. Build it with New, then Run it.
+// Node is the shell around a Driver. Build it with New, then Run it.
 type Node struct {
-	cfg   Config
-	group *Group
-	role  atomic.Pointer[RoleState]
-	lease atomic.Pointer[clocks] // until then; never nil
+	cfg    Config
+	driver *Driver
+	group  *Group // the driver's
 
 	messages  chan *pb.Message
-	responses chan []*pb.Message // of the append goroutine; see runAppend
 	proposals chan []byte
 	control   chan func(now time.Duration)
-	appends   chan *pb.Message
-	stopped   chan struct{}
+	// writes go to the append goroutine, written come back; there is one at a time.
+	writes  chan *Write
+	written chan error
+	stopped chan struct{}
 
 	barrierMu  sync.Mutex
 	barrierSeq uint64
 	barriers   map[uint64]chan uint64
 
-	states  stateWaiters
-	timings *timings
-	sent    messageCounts
-	acks    atomic.Pointer[cluster.AckStatus]
-
-	// appendBegan is the boot time at which the group commit under way began;
-	// 0 = none. diskCheckAfter is the loop's, and suspectAppend: one that took too
-	// long when it was first looked at.
-	appendBegan    atomic.Int64
-	full           atomic.Bool // its disk has no space: reported by OnFull
-	diskCheckAfter time.Duration
-	suspectAppend  time.Duration
+	states stateWaiters
 }
 
 // New builds a Node; it starts nothing.
 func New(cfg Config) (*Node, error) {
-	tick := cfg.Heartbeat / ticksPerHeartbeat
 	n := &Node{
 		cfg:       cfg,
 		messages:  make(chan *pb.Message, messagesMax),
-		responses: make(chan []*pb.Message, appendsMax),
 		proposals: make(chan []byte, proposalsMax),
 		control:   make(chan func(time.Duration)),
-		appends:   make(chan *pb.Message, appendsMax),
+		writes:    make(chan *Write, 1),
+		written:   make(chan error, 1),
 		stopped:   make(chan struct{}),
 		barriers:  map[uint64]chan uint64{},
 		// An answer to a former life of this process, still on its way, must not
 		// answer a barrier of this one.
 		barrierSeq: rand.Uint64(),
-		timings:    newTimings(),
-		sent:       newMessageCounts(),
 	}
-	g, err := NewGroup(GroupConfig{
-		Self: cfg.Self, Members: cfg.Members, State: cfg.State, Tick: tick,
-		HeartbeatTicks: ticksPerHeartbeat, ElectionTicks: int(cfg.ElectionTimeout / tick),
-		Log: cfg.Log, HasStage: cfg.HasStage, Fresh: cfg.Fresh, Promised: cfg.Promised,
-		Logger: cfg.Logger, Now: BootTime(),
-	})
+	cfg.OnBarrier, cfg.OnState = n.answerBarrier, n.reportState
+	d, err := NewDriver(cfg, BootTime())
 	if err != nil {
 		return nil, err
 	}
-	n.group = g
-	n.lease.Store(&clocks{})
-	n.watchClocks(readClocks())
-	n.role.Store(&RoleState{Term: cfg.Log.HardState().Term})
+	d.watchClocks(readClocks())
+	n.driver, n.group = d, d.Group()
 	return n, nil
 }
 
 // Committed is the commit check, readable by everybody.
-func (n *Node) Committed() *Committed { return n.group.Committed() }
+func (n *Node) Committed() *Committed { return n.driver.Committed() }
 
 // Role returns the newest state.
-func (n *Node) Role() RoleState { return *n.role.Load() }
+func (n *Node) Role() RoleState { return n.driver.Role() }
+
+// Lease is Driver.Lease.
+func (n *Node) Lease() (boot time.Duration, wall time.Time) { return n.driver.Lease() }
 
 // Leads tells whether this node may serve as the leader now (I5).
-func (n *Node) Leads() bool { return n.leads(readClocks()) }
+func (n *Node) Leads() bool {
+	now := readClocks()
+	return n.driver.LeadsAt(now.boot, now.wall)
+}
+
+// Acks is Driver.Acks.
+func (n *Node) Acks() *cluster.AckStatus { return n.driver.Acks() }
+
+// Stalled is Driver.Stalled, now.
+func (n *Node) Stalled() time.Duration { return n.driver.Stalled(BootTime()) }
+
+// Collectors are the node's own metrics.
+func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors() }
 
 // Step hands a peer's message to the loop; it blocks while the queue is full.
 func (n *Node) Step(m *pb.Message) {
@@ -221,7 +207,7 @@ func (n *Node) TransferTo(ctx context.Context, term uint64, id cluster.NodeID) {
 	done := make(chan struct{})
 	n.do(ctx, func(time.Duration) {
 		n.group.TransferTo(term, id)
-		n.publishLease()
+		n.driver.publishLease()
 		close(done)
 	})
 	select {
@@ -305,17 +291,23 @@ func (n *Node) removeBarrier(id uint64) {
 	delete(n.barriers, id)
 }
 
-func (n *Node) answerBarriers(answers []Barrier) {
+func (n *Node) answerBarrier(b Barrier) {
 	n.barrierMu.Lock()
 	defer n.barrierMu.Unlock()
-	for _, b := range answers {
-		if c, ok := n.barriers[b.ID]; ok {
-			select {
-			case c <- b.Index:
-			default: // answered before
-			}
+	if c, ok := n.barriers[b.ID]; ok {
+		select {
+		case c <- b.Index:
+		default: // answered before
 		}
 	}
+}
+
+// reportState tells of a change that was committed.
+func (n *Node) reportState(o StateOutcome) {
+	if n.cfg.OnState != nil {
+		n.cfg.OnState(o)
+	}
+	n.states.answer(o)
 }
 
 func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
@@ -350,7 +342,7 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 		switch r := recover().(type) {
 		case nil:
 		case logFailure:
-			n.lease.Store(&clocks{})
+			n.driver.EndLease()
 			err = r.err
 		default:
 			panic(r)
@@ -358,8 +350,8 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 	}()
 	ticker := time.NewTicker(n.cfg.Heartbeat / ticksPerHeartbeat)
 	defer ticker.Stop()
-	notice := noticeTimer{timer: time.NewTimer(0)}
-	defer notice.timer.Stop()
+	alarm := alarm{timer: time.NewTimer(0)}
+	defer alarm.timer.Stop()
 	for {
 		proposals := n.proposals
 		if n.group.Blocked() {
@@ -367,67 +359,51 @@ func (n *Node) runLoop(ctx context.Context) (err error) {
 		}
 		select {
 		case <-ctx.Done():
-			n.lease.Store(&clocks{})
+			n.driver.EndLease()
 			return nil
 		case <-ticker.C:
 			now := readClocks()
-			n.watchClocks(now)
-			n.group.Tick(now.boot)
-			n.acks.Store(n.group.Acks())
-			n.checkDisk()
+			n.driver.Tick(now.boot, now.wall)
 		case m := <-n.messages:
-			n.group.Step(BootTime(), m)
+			n.driver.Step(BootTime(), m)
 			n.drainMessages()
-		case rs := <-n.responses:
-			n.stepAll(rs)
+		case err := <-n.written:
+			if err := n.driver.Written(BootTime(), err); err != nil {
+				return fmt.Errorf("append to the log: %w", err)
+			}
 		case data := <-proposals:
 			n.propose(data)
-		case <-notice.timer.C:
-			notice.at = 0
-			n.group.Notify(BootTime())
+		case <-alarm.timer.C:
+			alarm.at = 0
+			n.driver.Woken(BootTime())
 		case <-n.cfg.Log.Arrived():
 			n.group.SendMore()
 		case f := <-n.control:
 			f(BootTime())
 		}
-		if err := n.drainReady(ctx); err != nil {
-			return err
+		now := BootTime()
+		n.driver.Drain(now)
+		if w := n.driver.NextWrite(now); w != nil {
+			n.writes <- w
 		}
-		notice.set(n.group.NoticeAt())
+		alarm.set(n.driver.WakeAt())
 	}
 }
 
-// noticeTimer wakes the loop for Group.Notify. Most notices are not needed by the time
+// alarm wakes the loop. Most notices are not needed by the time
 // that they are due, and a timer that is set anew may cost a system call: so it is left to
 // run out, and then set for what is due next.
-type noticeTimer struct {
+type alarm struct {
 	timer *time.Timer
 	at    time.Duration // boot time; 0 = it does not run
 }
 
-func (t *noticeTimer) set(due time.Duration) {
+func (t *alarm) set(due time.Duration) {
 	if due == 0 || t.at != 0 && t.at <= due {
 		return
 	}
 	t.at = due
 	t.timer.Reset(due - BootTime())
-}
-
-// checkDisk reports a leader's log that does not answer: followers still append
-// and raft still commits, but nothing that this node does not have on its own
-// disk is acknowledged, so every writer hangs.
-func (n *Node) checkDisk() {
-	began := time.Duration(n.appendBegan.Load())
-	now := BootTime()
-	if began == 0 || n.full.Load() || now-began < n.cfg.ElectionTimeout || now < n.diskCheckAfter || !n.group.Role().Leading {
-		return
-	}
-	if n.suspectAppend != began { // not at the first look: the agent may have been stopped itself
-		n.suspectAppend, n.diskCheckAfter = began, now+n.cfg.Heartbeat
-		return
-	}
-	n.diskCheckAfter = now + n.cfg.ElectionTimeout
-	n.cfg.OnStalled(n.group.Role().Term, now-began)
 }
 
 // drainMessages takes what else has arrived, so that one turn of the loop
@@ -437,244 +413,39 @@ func (n *Node) drainMessages() {
 	for range 64 {
 		select {
 		case m := <-n.messages:
-			n.group.Step(now, m)
-		case rs := <-n.responses:
-			n.stepAll(rs)
+			n.driver.Step(now, m)
 		default:
 			return
 		}
-	}
-}
-
-func (n *Node) stepAll(ms []*pb.Message) {
-	now := BootTime()
-	for _, m := range ms {
-		n.group.Step(now, m)
 	}
 }
 
 func (n *Node) propose(data []byte) {
-	n.timings.proposed(data)
-	n.group.Propose(data)
+	now := BootTime()
+	n.driver.Propose(now, data)
 	for !n.group.Blocked() {
 		select {
 		case more := <-n.proposals:
-			n.timings.proposed(more)
-			n.group.Propose(more)
+			n.driver.Propose(now, more)
 		default:
 			return
 		}
 	}
 }
 
-func (n *Node) drainReady(ctx context.Context) error {
-	for {
-		out, ok := n.group.Ready()
-		if !ok {
-			n.publishLease()
-			return nil
-		}
-		n.publishLease()
-		n.report(out) // ACKs before all else: they wait for nothing that follows
-		n.send(out.Send)
-		for _, m := range out.Append {
-			select {
-			case n.appends <- m:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	}
-}
-
-// report tells what a turn has come to, the ACKs first of what is not needed for them.
-func (n *Node) report(out Output) {
-	if out.Role != nil {
-		n.role.Store(out.Role)
-		n.timings.reset()
-		n.cfg.OnRole(*out.Role)
-	}
-	if out.Committed {
-		n.cfg.OnCommit(n.group.committed.Mark())
-	}
-	n.reportAcks(out)
-	if out.Committed {
-		n.timings.committed(n.group.committed.Mark())
-		n.reportStates(out.States)
-		n.group.committed.publish()
-	}
-	for _, r := range out.Refused {
-		n.cfg.OnRefused(r)
-	}
-	for _, w := range out.Wanted {
-		n.cfg.OnWanted(w)
-	}
-	if len(out.Barriers) > 0 {
-		n.answerBarriers(out.Barriers)
-	}
-}
-
-// runAppend is the log's only writer: it takes everything that waits, writes
-// it with one fsync and delivers the responses, those for peers directly.
-//
-// responses is as long as appends and each turn sends at most one element per
-// message taken, so the loop, which fills appends, is never waited for in a
-// circle: when appends is full the loop blocks, this goroutine takes from
-// appends and always finds room in responses.
+// runAppend makes the driver's writes.
 func (n *Node) runAppend(ctx context.Context) error {
-	var batch, next []*pb.Message
 	for {
-		batch = append(batch[:0], next...)
-		if len(batch) == 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case m := <-n.appends:
-				batch = append(batch, m)
-			}
-		}
-		entries, bytes := sizeOf(batch[0])
-	more:
-		for entries < appendEntriesMax && bytes < appendBytesMax {
-			select {
-			case m := <-n.appends:
-				batch = append(batch, m)
-				e, b := sizeOf(m)
-				entries, bytes = entries+e, bytes+b
-			default:
-				break more
-			}
-		}
-		began := time.Now()
-		n.appendBegan.Store(int64(BootTime()))
-		var err error
-		if next, err = n.append(ctx, batch); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("append to the log: %w", err)
-		}
-		n.appendBegan.Store(0)
-		n.timings.appended(batch, began)
-		if err := n.deliver(ctx, batch); err != nil {
-			return nil
-		}
-	}
-}
-
-func sizeOf(m *pb.Message) (entries, bytes int) {
-	for _, e := range m.GetEntries() {
-		bytes += len(e.GetData())
-	}
-	return len(m.GetEntries()), bytes
-}
-
-// append makes a batch durable. What came meanwhile, while the disk was full,
-// comes next.
-func (n *Node) append(ctx context.Context, batch []*pb.Message) (next []*pb.Message, err error) {
-	runs := AppendRuns(batch)
-	var waiting *FullDisk
-	for i, run := range runs {
-		err := n.appendRun(run)
-		if errors.Is(err, seglog.ErrFull) {
-			if waiting == nil {
-				waiting = NewFullDisk(n.cfg.Self, runs[i:])
-			}
-			var held []*pb.Message
-			held, err = n.waitForSpace(ctx, run, waiting, err)
-			next = append(next, held...)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return next, nil
-}
-
-func (n *Node) appendRun(run AppendRun) error {
-	return n.cfg.Log.Append(run.Entries, run.Newest(n.cfg.Log.HardState()))
-}
-
-// waitForSpace tries run again until the disk has space for it and for the newest term
-// and vote: raft counts on both. waiting decides what goes on meanwhile. It returns the
-// messages with entries that have come, which are as many as raft lets be under way.
-func (n *Node) waitForSpace(ctx context.Context, run AppendRun, waiting *FullDisk, full error) (held []*pb.Message, err error) {
-	n.full.Store(true)
-	n.cfg.OnFull(full)
-	retry := time.NewTicker(fullRetryInterval)
-	defer retry.Stop()
-	appended := false
-	for votes := []*pb.Message(nil); ; {
-		err := n.storeVote(waiting)
-		if err == nil {
-			n.answer(votes)
-		} else if !errors.Is(err, seglog.ErrFull) {
-			return nil, err
-		}
-		if appended && err == nil {
-			n.full.Store(false)
-			n.cfg.OnFull(nil)
-			return held, nil
-		}
-		votes = nil // sent, or never: the disk did not even take them
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
-		case m := <-n.appends:
-			var waits bool
-			if votes, waits = waiting.Take(m); waits {
-				held = append(held, m)
+			return nil
+		case w := <-n.writes:
+			err := w.Append()
+			if err == nil {
+				n.driver.Answer(w)
 			}
-			continue
-		case <-retry.C:
+			n.written <- err
 		}
-		if appended {
-			continue
-		}
-		err = n.appendRun(run)
-		if err != nil && !errors.Is(err, seglog.ErrFull) {
-			return nil, err
-		}
-		appended = err == nil
-	}
-}
-
-// storeVote stores the term and vote of what waits for space.
-func (n *Node) storeVote(waiting *FullDisk) error {
-	if hs := waiting.Vote(n.cfg.Log.HardState()); hs != nil {
-		return n.cfg.Log.Append(nil, hs)
-	}
-	return nil
-}
-
-// answer sends responses of the log to peers.
-func (n *Node) answer(responses []*pb.Message) {
-	if len(responses) > 0 {
-		CheckAnswers(responses, n.cfg.Log.HardState())
-		n.send(responses)
-	}
-}
-
-func (n *Node) deliver(ctx context.Context, batch []*pb.Message) error {
-	var peers, self []*pb.Message
-	for _, m := range batch {
-		for _, r := range m.GetResponses() {
-			if r.GetTo() == uint64(n.cfg.Self) {
-				self = append(self, r)
-			} else {
-				peers = append(peers, r)
-			}
-		}
-	}
-	n.answer(peers)
-	if len(self) == 0 {
-		return nil
-	}
-	select {
-	case n.responses <- self:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

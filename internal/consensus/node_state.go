@@ -103,13 +103,3 @@ func (n *Node) CheckState(ctx context.Context, c cluster.Change) error {
 		return ErrStopped
 	}
 }
-
-// reportStates tells of the changes that were committed.
-func (n *Node) reportStates(outcomes []StateOutcome) {
-	for _, o := range outcomes {
-		if n.cfg.OnState != nil {
-			n.cfg.OnState(o)
-		}
-		n.states.answer(o)
-	}
-}

@@ -225,23 +225,19 @@ func TestAckComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turn := func() { // of the loop, and of the append goroutine, until nothing is left
+	turn := func() { // until nothing is left
 		for {
-			if err := n.drainReady(t.Context()); err != nil {
+			n.driver.Drain(BootTime())
+			w := n.driver.NextWrite(BootTime())
+			if w == nil {
+				return
+			}
+			if err := w.Append(); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case m := <-n.appends:
-				if _, err := n.append(t.Context(), []*pb.Message{m}); err != nil {
-					t.Fatal(err)
-				}
-				if err := n.deliver(t.Context(), []*pb.Message{m}); err != nil {
-					t.Fatal(err)
-				}
-			case rs := <-n.responses:
-				n.stepAll(rs)
-			default:
-				return
+			n.driver.Answer(w)
+			if err := n.driver.Written(BootTime(), nil); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}

@@ -104,19 +104,3 @@ func (g *Group) Acks() *cluster.AckStatus {
 	st := g.acks.watch.Status(g.acks.state, g.ackSight(), g.acks.index)
 	return &st
 }
-
-// Acks says whom this leader's ACKs wait for; nil: a commit is all that they need,
-// or it does not lead.
-func (n *Node) Acks() *cluster.AckStatus { return n.acks.Load() }
-
-// reportAcks tells what may be acknowledged.
-func (n *Node) reportAcks(out Output) {
-	for _, e := range out.AckEvents {
-		if n.cfg.OnAckEvent != nil {
-			n.cfg.OnAckEvent(e)
-		}
-	}
-	if out.Acknowledge > 0 && n.cfg.OnAcknowledge != nil {
-		n.cfg.OnAcknowledge(out.Acknowledge)
-	}
-}

@@ -1,10 +1,7 @@
 package consensus
 
 import (
-	"sync"
 	"time"
-
-	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,9 +10,8 @@ import (
 
 // timings splits the commit latency of this node's own proposals: from the
 // loop taking one to its own fsync, and to its commit. It also times every
-// group commit of the log.
+// group commit of the log. It is the Driver's.
 type timings struct {
-	mu      sync.Mutex
 	pending []pendingTiming // in order of number; bounded by uncommittedBytesMax
 
 	appendSeconds, fsyncedSeconds, committedSeconds prometheus.Histogram
@@ -24,7 +20,7 @@ type timings struct {
 
 type pendingTiming struct {
 	term, number uint64
-	at           time.Time
+	at           time.Duration // boot time
 	fsynced      bool
 }
 
@@ -51,39 +47,33 @@ func newTimings() *timings {
 }
 
 // Collectors are the node's own metrics.
-func (n *Node) Collectors() []prometheus.Collector {
-	t := n.timings
+func (d *Driver) Collectors() []prometheus.Collector {
+	t := d.timings
 	all := []prometheus.Collector{t.appendSeconds, t.appendEntries, t.fsyncedSeconds, t.committedSeconds}
-	for _, c := range n.sent {
+	for _, c := range d.sent {
 		all = append(all, c)
 	}
 	return all
 }
 
-func (t *timings) proposed(data []byte) {
+func (t *timings) proposed(now time.Duration, data []byte) {
 	h, _, err := entry.Parse(data)
 	if err != nil {
 		return // the gate refuses it
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if len(t.pending) < pendingTimingsMax {
-		t.pending = append(t.pending, pendingTiming{term: h.Term, number: h.Number, at: time.Now()})
+		t.pending = append(t.pending, pendingTiming{term: h.Term, number: h.Number, at: now})
 	}
 }
 
 // reset forgets what is pending: the epoch may have ended.
-func (t *timings) reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pending = t.pending[:0]
-}
+func (t *timings) reset() { t.pending = t.pending[:0] }
 
-func (t *timings) appended(batch []*pb.Message, began time.Time) {
-	now := time.Now()
+// appended times a group commit that has ended.
+func (t *timings) appended(now time.Duration, w *Write) {
 	entries := 0
 	var last entry.Header
-	for _, m := range batch {
+	for _, m := range w.batch {
 		es := m.GetEntries()
 		entries += len(es)
 		if len(es) > 0 {
@@ -93,29 +83,24 @@ func (t *timings) appended(batch []*pb.Message, began time.Time) {
 	if entries == 0 {
 		return
 	}
-	t.appendSeconds.Observe(now.Sub(began).Seconds())
+	t.appendSeconds.Observe((now - w.began).Seconds())
 	t.appendEntries.Observe(float64(entries))
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for i := range t.pending {
 		p := &t.pending[i]
 		if !p.fsynced && p.term == last.Term && p.number <= last.Number {
 			p.fsynced = true
-			t.fsyncedSeconds.Observe(now.Sub(p.at).Seconds())
+			t.fsyncedSeconds.Observe((now - p.at).Seconds())
 		}
 	}
 }
 
-func (t *timings) committed(m Mark) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (t *timings) committed(now time.Duration, m Mark) {
 	done := 0
 	for _, p := range t.pending {
 		if p.term != m.Epoch || p.number > m.Number {
 			break
 		}
-		t.committedSeconds.Observe(now.Sub(p.at).Seconds())
+		t.committedSeconds.Observe((now - p.at).Seconds())
 		done++
 	}
 	t.pending = append(t.pending[:0], t.pending[done:]...)

@@ -2,7 +2,7 @@
 // decision, a model of everything around it, one seed for all that is left to
 // chance. The same seed is the same run, byte for byte.
 //
-//	clients ─► router's rule ─► fakemysqld ─► tap.Machine ─► consensus.Group ─► seglog.Log
+//	clients ─► router's rule ─► fakemysqld ─► tap.Machine ─► consensus.Driver ─► seglog.Log
 //	              (lease)          ▲   │                        │    │             │
 //	                               │   └ ACK ◄── commit check ◄─┘    │          vfs.Mem
 //	                 core.Node ────┘                              network        (disk)
@@ -10,12 +10,12 @@
 //
 // # What is real and what is not
 //
-// Real: core, consensus.Group with its commit check, gate and lease, raft,
+// Real: core, consensus.Driver and its Group with commit check, gate and lease, raft,
 // seglog on vfs.Mem, tap, replay, entry, binlog, gtid. They are called as they
 // are; there is no hook for the simulator in them.
 //
 // Rebuilt, because the original owns goroutines and sockets: what package agent,
-// consensus.Node, mysqlwire's shells, package bulk and the router do around the
+// mysqlwire's shells, package bulk and the router do around the
 // real parts. node_*.go follows them action by action; where they change, it has
 // to.
 //
@@ -39,7 +39,7 @@
 //	healer     what runs in its place while the log is damaged
 //	joiner     likewise, until the node has joined
 //	operator   who changes the members, where they change
-//	agent      one life of the agent, with loop (consensus.Node), epoch (tap),
+//	agent      one life of the agent, with loop (who calls the Driver when), epoch (tap),
 //	           feedSession, stages (bulk), board
 //	mysqld     one life of the server
 //	injector   the faults: a list made from the seed before the run, each at a

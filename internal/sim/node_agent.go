@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -103,7 +102,6 @@ func newAgent(n *node) (*agent, error) {
 	a := &agent{n: n, w: n.w, life: &life{n: n}, scope: &scope{}, began: n.now()}
 	a.board.init(n)
 	var err error
-	quiet := slog.New(slog.DiscardHandler)
 	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
@@ -111,21 +109,14 @@ func newAgent(n *node) (*agent, error) {
 	if n.w.readsAhead {
 		log = &aheadLog{Log: a.log, a: a}
 	}
-	promised := n.retime()
-	a.group, err = consensus.NewGroup(consensus.GroupConfig{
-		Self: n.id, Members: n.w.members()[:n.w.initialNodes], Tick: n.timing.tick, HeartbeatTicks: ticksPerHeartbeat,
-		ElectionTicks: n.timing.electionTicks(), Log: log, HasStage: a.log.HasStage, Fresh: n.fresh, Promised: promised,
-		Logger: quiet, Now: n.now(),
-		State: n.statePoint(a.log.HardState().Commit),
-	})
-	if err != nil {
+	if err := a.loop.init(a, log, n.retime()); err != nil {
 		return nil, err
 	}
+	a.group = a.loop.driver.Group()
 	n.fresh = false
 	a.members.conns = map[cluster.NodeID]*agent{}
 	a.followMembers(a.group.Committed().State())
 	a.board.lag.base = a.committedGTIDs()
-	a.loop.init(a)
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
@@ -292,7 +283,7 @@ func (a *agent) stopServing(answers bool) {
 
 // serving tells whether the router may pass bytes into the local mysqld (I5).
 func (a *agent) serving() bool {
-	return a.serveTerm != 0 && a.n.now() < a.loop.lease && a.loop.role.Term == a.serveTerm
+	return a.serveTerm != 0 && a.loop.driver.LeadsAt(a.n.now(), a.n.now()) && a.loop.role.Term == a.serveTerm
 }
 
 // begin starts an operation after the one before it has ended: that one is
@@ -367,8 +358,12 @@ func (a *agent) onStalled(term uint64, took time.Duration) {
 	}
 }
 
-// onFull tells core that the log takes no entries, or does again ("").
-func (a *agent) onFull(reason string) {
+// onFull tells core that the log takes no entries, or does again (nil).
+func (a *agent) onFull(err error) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+	}
 	a.n.log("full", "%s", reason)
 	a.input(core.LogTrouble{Reason: reason})
 }

@@ -1,8 +1,9 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -15,40 +16,31 @@ import (
 
 // Bounds, as package consensus has them.
 const (
-	proposalsMax     = 4
-	messagesAtOnce   = 64
-	appendEntriesMax = 1024
-	appendBytesMax   = 8 << 20
-	// fullRetryInterval is the pause between two tries to append to a full disk.
-	fullRetryInterval = 500 * time.Millisecond
+	proposalsMax   = 4
+	messagesAtOnce = 64
 )
 
-// loop is what consensus.Node is around a Group: the loop that owns it and the
-// append goroutine, here as turns and appends on virtual time.
+// loop is what consensus.Node is around a Driver: who calls it when, here as turns and
+// writes on virtual time.
 type loop struct {
-	a     *agent
-	role  consensus.RoleState
-	point cluster.StatePoint // as it was reported last
-	lease time.Duration
+	a      *agent
+	driver *consensus.Driver
+	role   consensus.RoleState
+	point  cluster.StatePoint // as it was reported last
 
 	// What waits for the loop, and what is called when there is room for
 	// proposals.
 	ticked    bool
-	notified  bool          // the timer of Group.Notify ran out
-	noticeAt  time.Duration // when it does; 0 = it does not run
+	woken     bool          // it is the time of Driver.WakeAt
+	wakeAt    time.Duration // 0 = no alarm is set
 	messages  []*pb.Message
-	responses [][]*pb.Message
+	written   []error // of the write that has ended: one, or none
 	proposals [][]byte
 	controls  []func(now time.Duration)
 	room      signal
 	due       bool
 
-	appends        []*pb.Message
-	writing        []*pb.Message         // nil: the append goroutine waits
-	runs           []consensus.AppendRun // of writing, not yet durable
-	full           *consensus.FullDisk   // nil: there is space
-	writingSince   time.Duration
-	diskCheckAfter time.Duration
+	writing *consensus.Write // by the disk; nil: it waits
 
 	barrierSeq uint64
 	barriers   map[uint64]*barrier
@@ -61,10 +53,38 @@ type barrier struct {
 	done     signal
 }
 
-func (l *loop) init(a *agent) {
+func (l *loop) init(a *agent, log consensus.Log, promised time.Duration) (err error) {
+	n := a.n
 	l.a, l.barriers = a, map[uint64]*barrier{}
-	l.barrierSeq = a.n.rng.Uint64()
+	l.barrierSeq = n.rng.Uint64()
 	l.role = consensus.RoleState{Term: a.log.HardState().Term}
+	l.driver, err = consensus.NewDriver(consensus.Config{
+		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: n.statePoint(a.log.HardState().Commit),
+		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
+		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.fresh, Promised: promised, Logger: slog.New(slog.DiscardHandler),
+		Send: l.send, OnRole: l.onRole, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.onBarrier,
+		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
+		OnFull: a.onFull, OnStalled: a.onStalled,
+	}, n.now())
+	return err
+}
+
+// provedLog tells the checker what is durable.
+type provedLog struct {
+	consensus.Log
+	n *node
+}
+
+// Append implements consensus.Log.
+func (p provedLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
+	err := p.Log.Append(entries, hs)
+	run := consensus.AppendRun{Entries: entries, HardState: hs}
+	if err != nil {
+		p.n.durable.cut([]consensus.AppendRun{run})
+	} else {
+		p.n.durable.appended(run)
+	}
+	return err
 }
 
 func (l *loop) tick() {
@@ -87,7 +107,6 @@ func (l *loop) do(t *task, sc *scope, f func(now time.Duration)) {
 	done := signal{}
 	l.control(func(now time.Duration) {
 		f(now)
-		l.lease = l.a.group.LeaseUntil()
 		done.fire()
 	})
 	_ = t.wait(sc, 0, &done)
@@ -123,14 +142,14 @@ func (l *loop) turn() {
 	if l.ticked {
 		ready = append(ready, l.takeTick)
 	}
-	if l.notified {
-		ready = append(ready, l.takeNotice)
+	if l.woken {
+		ready = append(ready, l.takeAlarm)
 	}
 	if len(l.messages) > 0 {
 		ready = append(ready, l.takeMessages)
 	}
-	if len(l.responses) > 0 {
-		ready = append(ready, func() { l.takeResponses() })
+	if len(l.written) > 0 {
+		ready = append(ready, l.takeWritten)
 	}
 	if len(l.proposals) > 0 && !l.a.group.Blocked() {
 		ready = append(ready, l.takeProposals)
@@ -142,9 +161,11 @@ func (l *loop) turn() {
 		return
 	}
 	ready[l.a.n.rng.IntN(len(ready))]()
+	if l.a.life.ended {
+		return
+	}
 	l.drain()
-	l.setNotice(l.a.group.NoticeAt())
-	if len(ready) > 1 || len(l.messages)+len(l.responses)+len(l.controls) > 0 ||
+	if len(ready) > 1 || len(l.messages)+len(l.written)+len(l.controls) > 0 ||
 		len(l.proposals) > 0 && !l.a.group.Blocked() {
 		l.wake()
 	}
@@ -152,37 +173,26 @@ func (l *loop) turn() {
 
 func (l *loop) takeTick() {
 	l.ticked = false
-	l.a.group.Tick(l.a.n.now())
-	l.checkDisk()
+	l.driver.Tick(l.a.n.now(), l.a.n.now())
 }
 
-func (l *loop) takeNotice() {
-	l.notified, l.noticeAt = false, 0
-	l.a.group.Notify(l.a.n.now())
+func (l *loop) takeAlarm() {
+	l.woken, l.wakeAt = false, 0
+	l.driver.Woken(l.a.n.now())
 }
 
-// setNotice is consensus.noticeTimer's set.
-func (l *loop) setNotice(due time.Duration) {
-	if due == 0 || l.noticeAt != 0 && l.noticeAt <= due {
+// setAlarm is what consensus.Node does with Driver.WakeAt.
+func (l *loop) setAlarm(due time.Duration) {
+	if due == 0 || l.wakeAt != 0 && l.wakeAt <= due {
 		return
 	}
-	l.noticeAt = due
+	l.wakeAt = due
 	l.a.life.after(max(0, due-l.a.n.now()), func() {
-		if l.noticeAt == due { // it was not set anew
-			l.notified = true
+		if l.wakeAt == due { // it was not set anew
+			l.woken = true
 			l.wake()
 		}
 	})
-}
-
-// checkDisk reports a leader's log that does not answer.
-func (l *loop) checkDisk() {
-	now, limit := l.a.n.now(), l.a.n.timing.election
-	if l.writing == nil || l.full != nil || now-l.writingSince < limit || now < l.diskCheckAfter || !l.a.group.Role().Leading {
-		return
-	}
-	l.diskCheckAfter = now + limit
-	l.a.onStalled(l.a.group.Role().Term, now-l.writingSince)
 }
 
 func (l *loop) takeMessages() {
@@ -193,18 +203,16 @@ func (l *loop) takeMessages() {
 		}
 		m := l.messages[0]
 		l.messages = l.messages[1:]
-		l.a.group.Step(now, m)
-	}
-	for len(l.responses) > 0 {
-		l.takeResponses()
+		l.driver.Step(now, m)
 	}
 }
 
-func (l *loop) takeResponses() {
-	ms := l.responses[0]
-	l.responses = l.responses[1:]
-	for _, m := range ms {
-		l.a.group.Step(l.a.n.now(), m)
+func (l *loop) takeWritten() {
+	err := l.written[0]
+	l.written = nil
+	if err := l.driver.Written(l.a.n.now(), err); err != nil {
+		l.a.n.log("append", "failed: %v", err)
+		l.a.exit(err.Error())
 	}
 }
 
@@ -212,7 +220,7 @@ func (l *loop) takeProposals() {
 	for len(l.proposals) > 0 && !l.a.group.Blocked() {
 		data := l.proposals[0]
 		l.proposals = l.proposals[1:]
-		l.a.group.Propose(data)
+		l.driver.Propose(l.a.n.now(), data)
 	}
 	l.room.fire()
 }
@@ -223,62 +231,40 @@ func (l *loop) takeControl() {
 	f(l.a.n.now())
 }
 
-// drain does what the group asks for until it asks for nothing.
+// drain ends a turn.
 func (l *loop) drain() {
-	for {
-		out, ok := l.a.group.Ready()
-		l.lease = l.a.group.LeaseUntil()
-		if !ok {
-			if l.a.serving() {
-				l.a.w.check.served(l.a.n)
-			}
-			return
-		}
-		l.report(out)
-		l.send(out.Send)
-		l.appends = append(l.appends, out.Append...)
-		l.write()
-		if l.full != nil {
-			l.voteWhileFull()
-		}
+	l.driver.Drain(l.a.n.now())
+	if l.a.serving() {
+		l.a.w.check.served(l.a.n)
+	}
+	l.write()
+	l.setAlarm(l.driver.WakeAt())
+}
+
+func (l *loop) onRole(r consensus.RoleState) {
+	l.role = r
+	l.a.onRole(r)
+}
+
+func (l *loop) onCommit(m consensus.Mark) {
+	l.a.onCommit(m)
+	l.changed.fire()
+	if !l.a.w.membersChange {
+		return
+	}
+	if p := l.a.group.Committed().State(); p.Index != l.point.Index {
+		l.a.steps(l.point, p)
+		l.point = p
+		l.a.stateChanged.fire()
 	}
 }
 
-func (l *loop) report(out consensus.Output) {
-	if out.Role != nil {
-		l.role = *out.Role
-		l.a.onRole(*out.Role)
-	}
-	if out.Committed {
-		l.a.onCommit(l.a.group.Committed().Mark())
-		l.changed.fire()
-	}
-	if out.Committed && l.a.w.membersChange {
-		if p := l.a.group.Committed().State(); p.Index != l.point.Index {
-			l.a.steps(l.point, p)
-			l.point = p
-			l.a.stateChanged.fire()
-		}
-	} else if len(out.States) > 0 {
-		l.a.stateChanged.fire()
-	}
-	for _, e := range out.AckEvents {
-		l.a.onAckEvent(e)
-	}
-	if out.Acknowledge > 0 {
-		l.a.onAcknowledge(out.Acknowledge)
-	}
-	for _, r := range out.Refused {
-		l.a.onRefused(r)
-	}
-	for _, w := range out.Wanted {
-		l.a.onWanted(w)
-	}
-	for _, b := range out.Barriers {
-		if waiting := l.barriers[b.ID]; waiting != nil && !waiting.answered {
-			waiting.index, waiting.answered = b.Index, true
-			waiting.done.fire()
-		}
+func (l *loop) onState(consensus.StateOutcome) { l.a.stateChanged.fire() }
+
+func (l *loop) onBarrier(b consensus.Barrier) {
+	if waiting := l.barriers[b.ID]; waiting != nil && !waiting.answered {
+		waiting.index, waiting.answered = b.Index, true
+		waiting.done.fire()
 	}
 }
 
@@ -317,124 +303,32 @@ func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
 	})
 }
 
-// write begins a group commit of everything that waits, unless one is under
-// way. It takes its time, and happens at the end of it.
+// write begins what is to be written, unless something is. It takes its time, and happens
+// at the end of it.
 func (l *loop) write() {
-	if l.writing != nil || len(l.appends) == 0 {
+	w := l.driver.NextWrite(l.a.n.now())
+	if w == nil {
 		return
 	}
-	entries, bytes, n := 0, 0, 0
-	for n < len(l.appends) && (n == 0 || entries < appendEntriesMax && bytes < appendBytesMax) {
-		for _, e := range l.appends[n].GetEntries() {
-			bytes += len(e.GetData())
-		}
-		entries += len(l.appends[n].GetEntries())
-		n++
-	}
-	l.writing, l.appends = l.appends[:n:n], l.appends[n:]
-	l.runs = consensus.AppendRuns(l.writing)
-	l.writingSince = l.a.n.now()
-	l.a.life.after(l.a.n.disk.appendTime(l.a.w.sched.now), l.written)
-	if entries > 0 {
+	l.writing = w
+	l.a.life.after(l.a.n.disk.appendTime(l.a.w.sched.now), l.append)
+	if slices.ContainsFunc(w.Runs, func(r consensus.AppendRun) bool { return len(r.Entries) > 0 }) {
 		l.a.w.happened(pointAppending, l.a.n)
 	}
 }
 
-// written makes the append and delivers its responses, as the append goroutine
-// does.
-func (l *loop) written() {
-	batch := l.writing
-	err := l.append()
-	if err == nil && l.full != nil {
-		err = l.storeVote()
-	}
-	if errors.Is(err, seglog.ErrFull) {
-		if l.full == nil {
-			l.full = consensus.NewFullDisk(l.a.n.id, l.runs)
-			l.a.onFull(err.Error())
-		}
-		l.voteWhileFull()
-		l.a.life.after(fullRetryInterval, l.written)
-		return
-	}
-	if err != nil {
-		l.a.n.log("append", "failed: %v", err)
-		l.a.exit(err.Error())
-		return
-	}
-	if l.full != nil {
-		l.full = nil
-		l.a.onFull("")
-	}
+// append makes the write, and answers, as the append goroutine does.
+func (l *loop) append() {
+	w := l.writing
+	err := w.Append()
+	l.a.n.log("append", "last %d, commit %d: %v", l.a.log.LastIndex(), l.a.log.HardState().Commit, err)
 	l.writing = nil
-	var peers, self []*pb.Message
-	for _, m := range batch {
-		for _, r := range m.GetResponses() {
-			if cluster.NodeID(r.GetTo()) == l.a.n.id {
-				self = append(self, r)
-			} else {
-				peers = append(peers, r)
-			}
-		}
+	if err == nil {
+		l.a.w.happened(pointAppended, l.a.n)
+		l.driver.Answer(w)
 	}
-	l.answer(peers)
-	if len(self) > 0 {
-		l.responses = append(l.responses, self)
-		l.wake()
-	}
-	l.write()
-}
-
-// voteWhileFull does what consensus.FullDisk says with what waits for space.
-func (l *loop) voteWhileFull() {
-	held, votes := l.appends[:0], []*pb.Message(nil)
-	for _, m := range l.appends {
-		given, waits := l.full.Take(m)
-		votes = append(votes, given...)
-		if waits {
-			held = append(held, m)
-		}
-	}
-	l.appends = held
-	if err := l.storeVote(); errors.Is(err, seglog.ErrFull) {
-		return // the votes are not given
-	} else if err != nil {
-		l.a.n.w.fail("log", "n%d: store a vote on a full disk: %v", l.a.n.id, err)
-	}
-	l.answer(votes)
-}
-
-// storeVote stores the term and vote of what waits for space.
-func (l *loop) storeVote() error {
-	hs := l.full.Vote(l.a.log.HardState())
-	if hs == nil {
-		return nil
-	}
-	if err := l.a.log.Append(nil, hs); err != nil {
-		return err
-	}
-	l.a.n.durable.appended(consensus.AppendRun{HardState: hs})
-	return nil
-}
-
-// answer sends responses of the log to peers.
-func (l *loop) answer(responses []*pb.Message) {
-	consensus.CheckAnswers(responses, l.a.log.HardState())
-	l.send(responses)
-}
-
-// append makes durable what is left of the batch.
-func (l *loop) append() error {
-	for ; len(l.runs) > 0; l.runs = l.runs[1:] {
-		l.runs[0].HardState = l.runs[0].Newest(l.a.log.HardState())
-		if err := l.a.log.Append(l.runs[0].Entries, l.runs[0].HardState); err != nil {
-			return err
-		}
-		l.a.n.durable.appended(l.runs[0])
-	}
-	l.a.n.log("append", "%d messages, last %d, commit %d", len(l.writing), l.a.log.LastIndex(), l.a.log.HardState().Commit)
-	l.a.w.happened(pointAppended, l.a.n)
-	return nil
+	l.written = append(l.written, err)
+	l.wake()
 }
 
 // cutAppend ends the process while its log writes: before, inside of or after
@@ -450,8 +344,8 @@ func (a *agent) cutAppend(onCrash func()) {
 		calls = 1 // between write and sync, most of the time
 	}
 	a.n.disk.callsLeft, a.n.disk.onCrash = calls, onCrash
-	a.n.durable.cut(l.runs)
-	if err := l.append(); err != nil {
+	a.n.durable.cut(l.writing.Runs)
+	if err := l.writing.Append(); err != nil {
 		a.n.log("crash", "inside of the append")
 	} else {
 		a.n.log("crash", "after the append")

@@ -138,7 +138,7 @@ func (a *agent) ownStatus() status {
 	own.logFirst, own.durable, own.logState = a.log.FirstIndex(), a.n.mark.Index, cluster.LogOK
 	own.instance, own.noMysqld, own.kept = a.n.instance, !a.n.runsMysqld(), a.n.point.Index
 	own.stateVersion = a.members.stateVersion
-	if a.loop.full != nil {
+	if a.loop.driver.Full() {
 		own.logState = cluster.LogFull
 	}
 	if own.role == cluster.RolePrimary && !a.serving() {

@@ -6,8 +6,6 @@ import "time"
 // raft.election_timeout.
 type timing struct{ tick, election time.Duration }
 
-func (t timing) electionTicks() int { return int(t.election / t.tick) }
-
 // timings are those that nodes have where they differ: the first are the default ones.
 var timings = [...]timing{
 	{raftTick, electionTimeout},
