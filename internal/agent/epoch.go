@@ -186,6 +186,7 @@ func (a *Agent) proposeNow(e *epoch, b mysqlwire.Batch) bool {
 		return false
 	}
 	a.epoch.proposeSeconds.Observe(time.Since(b.ReceivedAt).Seconds())
+	a.node.Work() // not under the lag bound's lock: it may write to the log
 	return true
 }
 

@@ -22,9 +22,9 @@ import (
 // there is no node: this one takes no part in Raft.
 type peerHandler struct{ a *Agent }
 
-func (h peerHandler) Raft(m *pb.Message) {
+func (h peerHandler) Raft(m *pb.Message, more bool) {
 	if h.a.node != nil {
-		h.a.node.Step(m)
+		h.a.node.Step(m, more)
 	}
 }
 
@@ -97,7 +97,7 @@ func (h peerHandler) Call(ctx context.Context, from cluster.NodeID, conn net.Con
 // nothing of what it hears.
 type stranger struct{}
 
-func (stranger) Raft(*pb.Message)                                  {}
+func (stranger) Raft(*pb.Message, bool)                            {}
 func (stranger) Status(cluster.NodeID, []byte)                     {}
 func (stranger) PeerUp(cluster.NodeID)                             {}
 func (stranger) PeerDown(cluster.NodeID, bool)                     {}

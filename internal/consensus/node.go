@@ -10,7 +10,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,11 +20,11 @@ import (
 
 // Bounds of the shell.
 const (
-	// proposalsMax is how many entries may wait for the loop. An entry grows
+	// proposalsMax is how many entries may wait for a turn. An entry grows
 	// while it waits at the tap, so a short queue makes larger groups.
 	proposalsMax = 4
-	// messagesMax is how many peer messages may wait for the loop; a full queue
-	// blocks the peer's reader, which is TCP's back-pressure.
+	// messagesMax is how many peer messages may be left for whoever is at work; beyond
+	// that a peer's reader waits, which is TCP's back-pressure.
 	messagesMax = 1024
 	// barriersMax bounds the callers that wait for a read barrier.
 	barriersMax = 64
@@ -49,41 +48,42 @@ type Config struct {
 	// Promised is as in GroupConfig.
 	Promised time.Duration
 	Logger   *slog.Logger
-	// Send hands messages to the transport; it never blocks.
+	// Send hands messages to the transport; it never blocks. All of these are called by
+	// whoever has the turn, Send also by who makes a write.
 	Send func([]*pb.Message)
-	// OnRole is called by the loop at each change; it must not block.
+	// OnRole is called at each change; it must not block.
 	OnRole func(RoleState)
-	// OnLease is called by the loop when Lease may have changed; it must not block.
-	// nil = nobody listens.
+	// OnLease is called when Lease may have changed; it must not block. nil = nobody
+	// listens.
 	OnLease func()
-	// OnCommit is called by the loop after the commit check went forward; it
+	// OnCommit is called after the commit check went forward; it
 	// must not block.
 	OnCommit func(Mark)
-	// OnState is called by the loop when a change of the cluster state was
+	// OnState is called when a change of the cluster state was
 	// committed. It must not block. nil = nobody listens.
 	OnState func(StateOutcome)
-	// OnAcknowledge is called by the loop of a leader when it may acknowledge what
+	// OnAcknowledge is called on a leader when it may acknowledge what
 	// is committed up to an index, after the OnCommit of that index; OnAckEvent
 	// when a require-ack is dropped or taken back. They must not block. nil = nobody
 	// listens.
 	OnAcknowledge func(index uint64)
 	OnAckEvent    func(cluster.AckEvent)
-	// OnRefused is called by the loop when a proposal was refused: its epoch
+	// OnRefused is called when a proposal was refused: its epoch
 	// has ended. It must not block.
 	OnRefused func(Refusal)
 	// HasStage tells whether the log holds a stage, complete and durable.
 	HasStage func(entry.StageID) bool
-	// OnWanted is called by the loop when the leader has named a stage that this
+	// OnWanted is called when the leader has named a stage that this
 	// node lacks, again and again until it has it. It must not block.
 	OnWanted func(Wanted)
-	// OnBarrier is called by the loop with the answer to a read barrier that was begun at
+	// OnBarrier is called with the answer to a read barrier that was begun at
 	// the Group. It must not block. Node has its own. nil = nobody listens.
 	OnBarrier func(Barrier)
-	// OnFull is called by the loop when the log has no space left on
+	// OnFull is called when the log has no space left on
 	// its disk, with the error, and when it has space again, with nil. It must
 	// not block.
 	OnFull func(error)
-	// OnStalled is called by the loop of a leader, at most once per election
+	// OnStalled is called on a leader, at most once per election
 	// timeout, while one write to its log has taken longer than that. It must
 	// not block.
 	OnStalled func(term uint64, took time.Duration)
@@ -95,13 +95,21 @@ type Node struct {
 	driver *Driver
 	group  *Group // the driver's
 
-	messages  chan *pb.Message
-	proposals chan []byte
-	control   chan func(now time.Duration)
-	// writes go to the append goroutine, written come back; there is one at a time.
-	writes  chan *Write
-	written chan error
-	stopped chan struct{}
+	// mu is held for a turn, by whoever has something to bring. What came meanwhile is in
+	// inbox.
+	mu    sync.Mutex
+	inbox inbox
+	alarm alarm
+	// ended: stopped is closed. failure is why; nil: it was asked for.
+	ended            bool
+	failure          error
+	started, stopped chan struct{}
+	// kept wakes the keeper: more was left than one goroutine can be asked to do.
+	kept chan struct{}
+	// writes go to the writer: of those who may not wait for a disk. There is one at a time.
+	// lastWrite gets the one that was under way when the node stopped.
+	writes    chan *Write
+	lastWrite chan struct{}
 
 	barrierMu  sync.Mutex
 	barrierSeq uint64
@@ -114,12 +122,12 @@ type Node struct {
 func New(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg:       cfg,
-		messages:  make(chan *pb.Message, messagesMax),
-		proposals: make(chan []byte, proposalsMax),
-		control:   make(chan func(time.Duration)),
-		writes:    make(chan *Write, 1),
-		written:   make(chan error, 1),
+		inbox:     inbox{room: make(chan struct{}, 1)},
+		started:   make(chan struct{}),
 		stopped:   make(chan struct{}),
+		kept:      make(chan struct{}, 1),
+		writes:    make(chan *Write, 1),
+		lastWrite: make(chan struct{}, 1),
 		barriers:  map[uint64]chan uint64{},
 		// An answer to a former life of this process, still on its way, must not
 		// answer a barrier of this one.
@@ -159,62 +167,53 @@ func (n *Node) Stalled() time.Duration { return n.driver.Stalled(BootTime()) }
 // Collectors are the node's own metrics.
 func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors() }
 
-// Step hands a peer's message to the loop; it blocks while the queue is full.
-func (n *Node) Step(m *pb.Message) {
-	select {
-	case n.messages <- m:
-	case <-n.stopped:
+// Step takes a peer's message. more says that the caller has another one at hand, and
+// brings it now: then one turn serves both. An append is written to the log before Step
+// returns, unless a write is under way: what comes meanwhile is the next group commit.
+// Step waits where very much is left to do.
+func (n *Node) Step(m *pb.Message, more bool) {
+	switch full := n.inbox.message(m); {
+	case full:
+		n.do(context.Background(), func(time.Duration) {})
+	case !more:
+		n.work(m.GetType() == pb.MsgApp)
 	}
 }
 
-// Propose queues one entry (package entry) for the loop. It blocks while the
+// Propose queues one entry (package entry). It blocks while the
 // queue is full. A nil error means queued, no more: the entry may still be
 // refused (Config.OnRefused) and counts only once it is committed.
 func (n *Node) Propose(ctx context.Context, data []byte) error {
 	select {
-	case n.proposals <- data:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	case <-n.stopped:
 		return ErrStopped
-	}
-}
-
-// TryPropose is Propose where the queue has room; else it does nothing.
-func (n *Node) TryPropose(data []byte) bool {
-	select {
-	case n.proposals <- data:
-		return true
 	default:
-		return false
 	}
+	for !n.inbox.propose(data) {
+		select {
+		case <-n.inbox.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-n.stopped:
+			return ErrStopped
+		}
+	}
+	n.work(false)
+	return nil
 }
 
-// do runs f in the loop, unless ctx ends or the node stops before.
-func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
-	select {
-	case n.control <- f:
-	case <-ctx.Done():
-	case <-n.stopped:
-	}
-}
+// TryPropose is Propose where the queue has room; else it does nothing. The caller calls
+// Work then.
+func (n *Node) TryPropose(data []byte) bool { return n.inbox.propose(data) }
+
+// Work does what was left to be done, unless somebody is at it, and makes a write to the
+// log that follows from it. The caller must be one that may wait for the disk.
+func (n *Node) Work() { n.work(true) }
 
 // TransferTo asks raft to make another node the leader, if this one still leads
-// in the given term. The lease of the term ends before TransferTo returns. It
-// waits for the loop, at most as long as ctx.
+// in the given term. The lease of the term ends before TransferTo returns.
 func (n *Node) TransferTo(ctx context.Context, term uint64, id cluster.NodeID) {
-	done := make(chan struct{})
-	n.do(ctx, func(time.Duration) {
-		n.group.TransferTo(term, id)
-		n.driver.publishLease()
-		close(done)
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
-	case <-n.stopped:
-	}
+	n.do(ctx, func(time.Duration) { n.group.TransferTo(term, id) })
 }
 
 // Resign gives leadership of the given term up without a successor and stands
@@ -322,129 +321,6 @@ func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
 			return fmt.Errorf("wait for index %d to be committed here: %w", index, ctx.Err())
 		case <-n.stopped:
 			return ErrStopped
-		}
-	}
-}
-
-// Run drives the group until ctx ends (nil) or the log fails (an error).
-func (n *Node) Run(ctx context.Context) error {
-	eg, ctx := errgroup.WithContext(ctx)
-	eg.Go(func() error { return n.runAppend(ctx) })
-	eg.Go(func() error {
-		defer close(n.stopped)
-		return n.runLoop(ctx)
-	})
-	return eg.Wait()
-}
-
-func (n *Node) runLoop(ctx context.Context) (err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case logFailure:
-			n.driver.EndLease()
-			err = r.err
-		default:
-			panic(r)
-		}
-	}()
-	ticker := time.NewTicker(n.cfg.Heartbeat / ticksPerHeartbeat)
-	defer ticker.Stop()
-	alarm := alarm{timer: time.NewTimer(0)}
-	defer alarm.timer.Stop()
-	for {
-		proposals := n.proposals
-		if n.group.Blocked() {
-			proposals = nil
-		}
-		select {
-		case <-ctx.Done():
-			n.driver.EndLease()
-			return nil
-		case <-ticker.C:
-			now := readClocks()
-			n.driver.Tick(now.boot, now.wall)
-		case m := <-n.messages:
-			n.driver.Step(BootTime(), m)
-			n.drainMessages()
-		case err := <-n.written:
-			if err := n.driver.Written(BootTime(), err); err != nil {
-				return fmt.Errorf("append to the log: %w", err)
-			}
-		case data := <-proposals:
-			n.propose(data)
-		case <-alarm.timer.C:
-			alarm.at = 0
-			n.driver.Woken(BootTime())
-		case <-n.cfg.Log.Arrived():
-			n.group.SendMore()
-		case f := <-n.control:
-			f(BootTime())
-		}
-		now := BootTime()
-		n.driver.Drain(now)
-		if w := n.driver.NextWrite(now); w != nil {
-			n.writes <- w
-		}
-		alarm.set(n.driver.WakeAt())
-	}
-}
-
-// alarm wakes the loop. Most notices are not needed by the time
-// that they are due, and a timer that is set anew may cost a system call: so it is left to
-// run out, and then set for what is due next.
-type alarm struct {
-	timer *time.Timer
-	at    time.Duration // boot time; 0 = it does not run
-}
-
-func (t *alarm) set(due time.Duration) {
-	if due == 0 || t.at != 0 && t.at <= due {
-		return
-	}
-	t.at = due
-	t.timer.Reset(due - BootTime())
-}
-
-// drainMessages takes what else has arrived, so that one turn of the loop
-// serves it all; bounded, to let ticks and proposals through.
-func (n *Node) drainMessages() {
-	now := BootTime()
-	for range 64 {
-		select {
-		case m := <-n.messages:
-			n.driver.Step(now, m)
-		default:
-			return
-		}
-	}
-}
-
-func (n *Node) propose(data []byte) {
-	now := BootTime()
-	n.driver.Propose(now, data)
-	for !n.group.Blocked() {
-		select {
-		case more := <-n.proposals:
-			n.driver.Propose(now, more)
-		default:
-			return
-		}
-	}
-}
-
-// runAppend makes the driver's writes.
-func (n *Node) runAppend(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case w := <-n.writes:
-			err := w.Append()
-			if err == nil {
-				n.driver.Answer(w)
-			}
-			n.written <- err
 		}
 	}
 }

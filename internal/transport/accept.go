@@ -225,7 +225,7 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 			return err
 		}
 		count.bytes.Add(uint64(frameHeaderBytes + len(payload)))
-		if err := t.deliver(p.ID, c, kind, payload); err != nil {
+		if err := t.deliver(p.ID, c, kind, payload, fr.more()); err != nil {
 			return err
 		}
 		if kind == frameRaft || kind == frameAppend {
@@ -236,7 +236,7 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 
 // deliver decodes one frame and hands it to the handler, but for a Raft message
 // of a kind that no agent sends: that is counted.
-func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payload []byte) error {
+func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payload []byte, more bool) error {
 	switch {
 	case kind == frameRaft:
 		m, err := decodeRaft(payload, from, t.cfg.Identity.Node)
@@ -247,13 +247,13 @@ func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payloa
 			t.unexpected.Add(1)
 			return nil
 		}
-		t.cfg.Handler.Raft(m)
+		t.cfg.Handler.Raft(m, more)
 	case kind == frameAppend && c == classAppend:
 		m, err := decodeAppend(payload, from, t.cfg.Identity.Node)
 		if err != nil {
 			return err
 		}
-		t.cfg.Handler.Raft(m)
+		t.cfg.Handler.Raft(m, more)
 	case kind == frameStatus && c == classControl:
 		t.cfg.Handler.Status(from, payload)
 	case kind == framePing:

@@ -200,6 +200,16 @@ func (r *frameReader) next() (frameType, []byte, error) {
 	return t, payload, nil
 }
 
+// more tells whether the next frame is here, whole, and has a Raft message.
+func (r *frameReader) more() bool {
+	if r.br.Buffered() < frameHeaderBytes {
+		return false
+	}
+	head, _ := r.br.Peek(frameHeaderBytes) // it is there
+	t, length := frameType(head[3]), int64(binary.LittleEndian.Uint32(head[4:]))
+	return (t == frameRaft || t == frameAppend) && int64(r.br.Buffered()) >= frameHeaderBytes+length
+}
+
 func (r *frameReader) payloadBuffer(t frameType, length int) []byte {
 	if t == frameAppend || t == frameStatus || length > scratchBytesMax {
 		return make([]byte, length)

@@ -72,7 +72,7 @@ func newRecorder() *recorder {
 	}
 }
 
-func (r *recorder) Raft(m *pb.Message) {
+func (r *recorder) Raft(m *pb.Message, _ bool) {
 	if r.onRaft != nil {
 		r.onRaft(m)
 	}

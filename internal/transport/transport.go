@@ -75,7 +75,8 @@ type Handler interface {
 	// peer and class come in the order in which they were sent. While Raft
 	// blocks, nothing else is read from that connection: that is the
 	// back-pressure on the peer, which drops its connection after 5 s of it.
-	Raft(m *pb.Message)
+	// more says that the next one is here, and comes at once.
+	Raft(m *pb.Message, more bool)
 	// Status takes a peer's latest status blob; the handler owns it.
 	Status(from cluster.NodeID, status []byte)
 	// PeerUp says that our control connection to the peer was established.
