@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +23,8 @@ const appendsMax = 1024
 // It has no goroutine, no clock and no lock. Node gives it threads and the machine's clocks,
 // the simulator virtual time.
 //
-// A turn is any number of calls that bring something (Tick, Step, Propose, or calls of its
-// Group), and then Drain. After that NextWrite says what to write to the log.
+// A turn is at most one call that brings something (Tick, Woken, or one of its Group), and
+// then Turn. Whoever drives it has one turn at a time.
 type Driver struct {
 	cfg   Config
 	group *Group
@@ -57,7 +58,7 @@ func NewDriver(cfg Config, now time.Duration) (*Driver, error) {
 	return d, nil
 }
 
-// Group is what it drives. What is called there is a turn, too: see Drain.
+// Group is what it drives.
 func (d *Driver) Group() *Group { return d.group }
 
 // Committed is the commit check, readable by everybody.
@@ -101,22 +102,37 @@ func (d *Driver) WakeAt() time.Duration {
 // Woken says that it is the time of WakeAt.
 func (d *Driver) Woken(now time.Duration) { d.group.Notify(now) }
 
-// Step takes a message of a peer.
-func (d *Driver) Step(now time.Duration, m *pb.Message) {
-	if m.GetType() == pb.MsgApp && len(d.writes.waiting) >= appendsMax {
-		return
+// Turn takes what was left, and does what the group asks for. It returns what is to be
+// written to the log now, or nil. The caller appends that, answers if that went well, and
+// leaves how it ended (Write.Append, Answer, Inbox.Wrote); the turn is free meanwhile. An
+// error says that the log failed: then nothing may go on.
+func (d *Driver) Turn(now time.Duration, in *Inbox) (*Write, error) {
+	if result, ok := in.takeWritten(); ok {
+		if err := d.ended(now, result); err != nil {
+			return nil, fmt.Errorf("append to the log: %w", err)
+		}
 	}
-	d.group.Step(now, m)
+	for _, m := range in.takeMessages() {
+		if m.GetType() == pb.MsgApp && len(d.writes.waiting) >= appendsMax {
+			continue
+		}
+		d.group.Step(now, m)
+	}
+	for !d.group.Blocked() {
+		data, ok := in.takeProposal()
+		if !ok {
+			break
+		}
+		d.timings.proposed(now, data)
+		d.group.Propose(data)
+	}
+	d.drain(now)
+	in.setBlocked(d.group.Blocked())
+	return d.nextWrite(now), nil
 }
 
-// Propose offers one entry, if the group is not blocked.
-func (d *Driver) Propose(now time.Duration, data []byte) {
-	d.timings.proposed(now, data)
-	d.group.Propose(data)
-}
-
-// Drain does what the group asks for, until it asks for nothing more.
-func (d *Driver) Drain(now time.Duration) {
+// drain does what the group asks for, until it asks for nothing more.
+func (d *Driver) drain(now time.Duration) {
 	for {
 		out, ok := d.group.Ready()
 		d.publishLease()

@@ -61,10 +61,8 @@ func (w *writes) add(ms []*pb.Message) { w.waiting = append(w.waiting, ms...) }
 // began is when the write under way began; 0 = there is none.
 func (w *writes) began() time.Duration { return time.Duration(w.begun.Load()) }
 
-// NextWrite returns what is to be written now; nil: nothing is, or a write is under way.
-// The caller appends it, then answers, if that went well, and then says so (Append, Answer,
-// Written). The first two need not be alone with the Driver.
-func (d *Driver) NextWrite(now time.Duration) *Write {
+// nextWrite returns what is to be written now; nil: nothing is, or a write is under way.
+func (d *Driver) nextWrite(now time.Duration) *Write {
 	w := &d.writes
 	switch {
 	case w.current != nil:
@@ -141,7 +139,8 @@ func (w *Write) Append() error {
 	return nil
 }
 
-// Answer sends peers what they wait for, of a write that is on disk.
+// Answer sends peers what they wait for, of a write that is on disk. As Append, it needs no
+// turn.
 func (d *Driver) Answer(w *Write) {
 	invariant.Check(w.vote == nil && len(w.Runs) == 0, "I7", "a write is answered that is not on disk")
 	answers := slices.Clone(w.votes)
@@ -158,9 +157,9 @@ func (d *Driver) Answer(w *Write) {
 	}
 }
 
-// Written says that the write under way has ended, and how. It returns an error if the log
-// failed: then nothing may go on.
-func (d *Driver) Written(now time.Duration, err error) error {
+// ended says that the write under way has ended, and how. It returns an error if the log
+// failed.
+func (d *Driver) ended(now time.Duration, err error) error {
 	w := d.writes.current
 	d.writes.current = nil
 	d.writes.begun.Store(0)
@@ -206,8 +205,8 @@ func (d *Driver) hasSpace() {
 	}
 }
 
-// retryAt is when NextWrite has something new to say though nothing has happened: a full
-// disk is tried again; 0 = not.
+// retryAt is when there is something to write though nothing has happened: a full disk is
+// tried again; 0 = not.
 func (w *writes) retryAt() time.Duration {
 	if w.full == nil || w.current != nil {
 		return 0

@@ -18,17 +18,8 @@ import (
 	"github.com/quorate/quorate/internal/seglog"
 )
 
-// Bounds of the shell.
-const (
-	// proposalsMax is how many entries may wait for a turn. An entry grows
-	// while it waits at the tap, so a short queue makes larger groups.
-	proposalsMax = 4
-	// messagesMax is how many peer messages may be left for whoever is at work; beyond
-	// that a peer's reader waits, which is TCP's back-pressure.
-	messagesMax = 1024
-	// barriersMax bounds the callers that wait for a read barrier.
-	barriersMax = 64
-)
+// barriersMax bounds the callers that wait for a read barrier.
+const barriersMax = 64
 
 // ErrStopped is returned to callers of a Node that is not running any more.
 var ErrStopped = errors.New("consensus: stopped")
@@ -98,7 +89,7 @@ type Node struct {
 	// mu is held for a turn, by whoever has something to bring. What came meanwhile is in
 	// inbox.
 	mu    sync.Mutex
-	inbox inbox
+	inbox Inbox
 	alarm alarm
 	// ended: stopped is closed. failure is why; nil: it was asked for.
 	ended            bool
@@ -122,7 +113,7 @@ type Node struct {
 func New(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg:       cfg,
-		inbox:     inbox{room: make(chan struct{}, 1)},
+		inbox:     Inbox{room: make(chan struct{}, 1)},
 		started:   make(chan struct{}),
 		stopped:   make(chan struct{}),
 		kept:      make(chan struct{}, 1),
@@ -172,7 +163,7 @@ func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors(
 // returns, unless a write is under way: what comes meanwhile is the next group commit.
 // Step waits where very much is left to do.
 func (n *Node) Step(m *pb.Message, more bool) {
-	switch full := n.inbox.message(m); {
+	switch full := n.inbox.Message(m); {
 	case full:
 		n.do(context.Background(), func(time.Duration) {})
 	case !more:
@@ -189,7 +180,7 @@ func (n *Node) Propose(ctx context.Context, data []byte) error {
 		return ErrStopped
 	default:
 	}
-	for !n.inbox.propose(data) {
+	for !n.inbox.Propose(data) {
 		select {
 		case <-n.inbox.room:
 		case <-ctx.Done():
@@ -204,7 +195,7 @@ func (n *Node) Propose(ctx context.Context, data []byte) error {
 
 // TryPropose is Propose where the queue has room; else it does nothing. The caller calls
 // Work then.
-func (n *Node) TryPropose(data []byte) bool { return n.inbox.propose(data) }
+func (n *Node) TryPropose(data []byte) bool { return n.inbox.Propose(data) }
 
 // Work does what was left to be done, unless somebody is at it, and makes a write to the
 // log that follows from it. The caller must be one that may wait for the disk.

@@ -251,18 +251,14 @@ func TestAckComesFirst(t *testing.T) {
 	}
 	turn := func() { // until nothing is left
 		for {
-			n.driver.Drain(BootTime())
-			w := n.driver.NextWrite(BootTime())
+			w, err := n.driver.Turn(BootTime(), &n.inbox)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if w == nil {
 				return
 			}
-			if err := w.Append(); err != nil {
-				t.Fatal(err)
-			}
-			n.driver.Answer(w)
-			if err := n.driver.Written(BootTime(), nil); err != nil {
-				t.Fatal(err)
-			}
+			n.make(w)
 		}
 	}
 	n.group.campaign()

@@ -2,11 +2,8 @@ package consensus
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
-
-	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // Who has work does it: the reader of a peer's connection, the tap's, the keeper, a caller.
@@ -25,102 +22,6 @@ import (
 // work of its own.
 const turnsMax = 64
 
-// inbox holds what was left for whoever has the turn.
-type inbox struct {
-	mu        sync.Mutex
-	messages  []*pb.Message
-	taken     []*pb.Message // what takeMessages returned last, for reuse
-	proposals [][]byte
-	room      chan struct{} // there may be room for a proposal
-	blocked   bool          // no proposal is taken
-	written   bool          // the write under way has ended, with writeErr
-	writeErr  error
-}
-
-// message leaves m. full: there is so much that the caller must wait for the turn.
-func (in *inbox) message(m *pb.Message) (full bool) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.messages = append(in.messages, m)
-	return len(in.messages) > messagesMax
-}
-
-// propose leaves a proposal, if there is room.
-func (in *inbox) propose(data []byte) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if len(in.proposals) >= proposalsMax {
-		return false
-	}
-	in.proposals = append(in.proposals, data)
-	if len(in.proposals) < proposalsMax {
-		in.signal() // others may wait, too
-	}
-	return true
-}
-
-func (in *inbox) signal() {
-	select {
-	case in.room <- struct{}{}:
-	default:
-	}
-}
-
-func (in *inbox) wrote(err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.written, in.writeErr = true, err
-}
-
-func (in *inbox) takeWritten() (err error, ok bool) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	err, ok = in.writeErr, in.written
-	in.written, in.writeErr = false, nil
-	return err, ok
-}
-
-// takeMessages returns all of them, until the next call.
-func (in *inbox) takeMessages() []*pb.Message {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	clear(in.taken)
-	in.messages, in.taken = in.taken[:0], in.messages
-	return in.taken
-}
-
-func (in *inbox) takeProposal() (data []byte, ok bool) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if len(in.proposals) == 0 {
-		return nil, false
-	}
-	data = in.proposals[0]
-	in.proposals = append(in.proposals[:0], in.proposals[1:]...)
-	in.signal()
-	return data, true
-}
-
-// left tells whether there is something that a turn would take.
-func (in *inbox) left() bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return len(in.messages) > 0 || in.written || len(in.proposals) > 0 && !in.blocked
-}
-
-func (in *inbox) setBlocked(blocked bool) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.blocked = blocked
-}
-
-// drop forgets all but the end of a write.
-func (in *inbox) drop() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.messages, in.proposals = nil, nil
-}
-
 // work has turns until nothing is left, or somebody else has the turn: then that one looks
 // again after it. writes: this goroutine may make a write, one; others are the writer's.
 func (n *Node) work(writes bool) {
@@ -138,7 +39,7 @@ func (n *Node) work(writes bool) {
 			writes = false
 			continue // with what came of it
 		}
-		if !n.inbox.left() {
+		if !n.inbox.Left() {
 			return
 		}
 	}
@@ -152,7 +53,7 @@ func (n *Node) work(writes bool) {
 func (n *Node) turn(f func(now time.Duration)) {
 	n.mu.Lock()
 	n.locked(f, false)
-	if n.inbox.left() {
+	if n.inbox.Left() {
 		n.work(false)
 	}
 }
@@ -190,7 +91,8 @@ func (n *Node) locked(f func(now time.Duration), writes bool) *Write {
 	if f != nil {
 		f(now)
 	}
-	w, err := n.takeLeft(now)
+	w, err := n.driver.Turn(now, &n.inbox)
+	n.alarm.set(n.driver.WakeAt())
 	whole = true
 	switch {
 	case err != nil:
@@ -203,38 +105,13 @@ func (n *Node) locked(f func(now time.Duration), writes bool) *Write {
 	return nil
 }
 
-// takeLeft takes what was left, and does what the group asks for. It returns what is to be
-// written.
-func (n *Node) takeLeft(now time.Duration) (*Write, error) {
-	if result, ok := n.inbox.takeWritten(); ok {
-		if err := n.driver.Written(now, result); err != nil {
-			return nil, fmt.Errorf("append to the log: %w", err)
-		}
-	}
-	for _, m := range n.inbox.takeMessages() {
-		n.driver.Step(now, m)
-	}
-	for !n.group.Blocked() {
-		data, ok := n.inbox.takeProposal()
-		if !ok {
-			break
-		}
-		n.driver.Propose(now, data)
-	}
-	n.driver.Drain(now)
-	n.inbox.setBlocked(n.group.Blocked())
-	w := n.driver.NextWrite(now)
-	n.alarm.set(n.driver.WakeAt())
-	return w, nil
-}
-
 // make makes a write, without the turn.
 func (n *Node) make(w *Write) {
 	err := w.Append()
 	if err == nil {
 		n.driver.Answer(w)
 	}
-	n.inbox.wrote(err)
+	n.inbox.Wrote(err)
 }
 
 // end stops the node. The caller has the turn.

@@ -14,12 +14,6 @@ import (
 	"github.com/quorate/quorate/internal/seglog"
 )
 
-// Bounds, as package consensus has them.
-const (
-	proposalsMax   = 4
-	messagesAtOnce = 64
-)
-
 // loop is what consensus.Node is around a Driver: who calls it when, here as turns and
 // writes on virtual time.
 type loop struct {
@@ -28,17 +22,14 @@ type loop struct {
 	role   consensus.RoleState
 	point  cluster.StatePoint // as it was reported last
 
-	// What waits for the loop, and what is called when there is room for
-	// proposals.
-	ticked    bool
-	woken     bool          // it is the time of Driver.WakeAt
-	wakeAt    time.Duration // 0 = no alarm is set
-	messages  []*pb.Message
-	written   []error // of the write that has ended: one, or none
-	proposals [][]byte
-	controls  []func(now time.Duration)
-	room      signal
-	due       bool
+	// What waits for a turn, and what is called when there is room for proposals.
+	ticked   bool
+	woken    bool          // it is the time of Driver.WakeAt
+	wakeAt   time.Duration // 0 = no alarm is set
+	inbox    consensus.Inbox
+	controls []func(now time.Duration)
+	room     signal
+	due      bool
 
 	writing *consensus.Write // by the disk; nil: it waits
 
@@ -93,7 +84,7 @@ func (l *loop) tick() {
 }
 
 func (l *loop) receive(m *pb.Message) {
-	l.messages = append(l.messages, m)
+	l.inbox.Message(m)
 	l.wake()
 }
 
@@ -114,15 +105,14 @@ func (l *loop) do(t *task, sc *scope, f func(now time.Duration)) {
 
 // propose queues one entry and waits while the queue is full.
 func (l *loop) propose(t *task, sc *scope, data []byte) error {
-	for len(l.proposals) >= proposalsMax {
+	if sc.cause != nil && chance(l.a.n.rng, 50) { // select takes either of two that are ready
+		return sc.cause
+	}
+	for !l.inbox.Propose(data) {
 		if err := t.wait(sc, 0, &l.room); err != nil {
 			return err
 		}
 	}
-	if sc.cause != nil && chance(l.a.n.rng, 50) { // select takes either of two that are ready
-		return sc.cause
-	}
-	l.proposals = append(l.proposals, data)
 	l.wake()
 	return nil
 }
@@ -134,39 +124,36 @@ func (l *loop) wake() {
 	}
 }
 
-// turn is one turn of the loop: one of what waits, as select picks it, and
-// then everything that follows from it.
+// turn is the turn of whoever gets it: the keeper, a caller, or one who leaves a message, a
+// proposal or the end of a write. It takes all that was left.
 func (l *loop) turn() {
 	l.due = false
-	var ready []func()
+	ready := []func(){func() {}}
 	if l.ticked {
 		ready = append(ready, l.takeTick)
 	}
 	if l.woken {
 		ready = append(ready, l.takeAlarm)
 	}
-	if len(l.messages) > 0 {
-		ready = append(ready, l.takeMessages)
-	}
-	if len(l.written) > 0 {
-		ready = append(ready, l.takeWritten)
-	}
-	if len(l.proposals) > 0 && !l.a.group.Blocked() {
-		ready = append(ready, l.takeProposals)
-	}
 	if len(l.controls) > 0 {
 		ready = append(ready, l.takeControl)
 	}
-	if len(ready) == 0 {
-		return
-	}
 	ready[l.a.n.rng.IntN(len(ready))]()
-	if l.a.life.ended {
+	w, err := l.driver.Turn(l.a.n.now(), &l.inbox)
+	if err != nil {
+		l.a.n.log("append", "failed: %v", err)
+		l.a.exit(err.Error())
 		return
 	}
-	l.drain()
-	if len(ready) > 1 || len(l.messages)+len(l.written)+len(l.controls) > 0 ||
-		len(l.proposals) > 0 && !l.a.group.Blocked() {
+	l.room.fire()
+	if l.a.serving() {
+		l.a.w.check.served(l.a.n)
+	}
+	if w != nil {
+		l.write(w)
+	}
+	l.setAlarm(l.driver.WakeAt())
+	if len(ready) > 1 || l.inbox.Left() {
 		l.wake()
 	}
 }
@@ -195,50 +182,10 @@ func (l *loop) setAlarm(due time.Duration) {
 	})
 }
 
-func (l *loop) takeMessages() {
-	now := l.a.n.now()
-	for range messagesAtOnce {
-		if len(l.messages) == 0 {
-			break
-		}
-		m := l.messages[0]
-		l.messages = l.messages[1:]
-		l.driver.Step(now, m)
-	}
-}
-
-func (l *loop) takeWritten() {
-	err := l.written[0]
-	l.written = nil
-	if err := l.driver.Written(l.a.n.now(), err); err != nil {
-		l.a.n.log("append", "failed: %v", err)
-		l.a.exit(err.Error())
-	}
-}
-
-func (l *loop) takeProposals() {
-	for len(l.proposals) > 0 && !l.a.group.Blocked() {
-		data := l.proposals[0]
-		l.proposals = l.proposals[1:]
-		l.driver.Propose(l.a.n.now(), data)
-	}
-	l.room.fire()
-}
-
 func (l *loop) takeControl() {
 	f := l.controls[0]
 	l.controls = l.controls[1:]
 	f(l.a.n.now())
-}
-
-// drain ends a turn.
-func (l *loop) drain() {
-	l.driver.Drain(l.a.n.now())
-	if l.a.serving() {
-		l.a.w.check.served(l.a.n)
-	}
-	l.write()
-	l.setAlarm(l.driver.WakeAt())
 }
 
 func (l *loop) onRole(r consensus.RoleState) {
@@ -303,13 +250,8 @@ func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
 	})
 }
 
-// write begins what is to be written, unless something is. It takes its time, and happens
-// at the end of it.
-func (l *loop) write() {
-	w := l.driver.NextWrite(l.a.n.now())
-	if w == nil {
-		return
-	}
+// write begins a write. It takes its time, and happens at the end of it.
+func (l *loop) write(w *consensus.Write) {
 	l.writing = w
 	l.a.life.after(l.a.n.disk.appendTime(l.a.w.sched.now), l.append)
 	if slices.ContainsFunc(w.Runs, func(r consensus.AppendRun) bool { return len(r.Entries) > 0 }) {
@@ -317,7 +259,7 @@ func (l *loop) write() {
 	}
 }
 
-// append makes the write, and answers, as the append goroutine does.
+// append makes the write, and answers, as consensus.Node's make.
 func (l *loop) append() {
 	w := l.writing
 	err := w.Append()
@@ -327,7 +269,7 @@ func (l *loop) append() {
 		l.a.w.happened(pointAppended, l.a.n)
 		l.driver.Answer(w)
 	}
-	l.written = append(l.written, err)
+	l.inbox.Wrote(err)
 	l.wake()
 }
 

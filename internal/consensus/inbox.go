@@ -1,0 +1,115 @@
+package consensus
+
+import (
+	"sync"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// Bounds of what waits for a turn.
+const (
+	// proposalsMax is how many entries may wait for a turn. An entry grows
+	// while it waits at the tap, so a short queue makes larger groups.
+	proposalsMax = 4
+	// messagesMax is how many peer messages may be left for whoever is at work; beyond
+	// that a peer's reader waits, which is TCP's back-pressure.
+	messagesMax = 1024
+)
+
+// Inbox holds what was left for whoever has the turn. Everybody may leave something.
+type Inbox struct {
+	mu        sync.Mutex
+	messages  []*pb.Message
+	taken     []*pb.Message // what takeMessages returned last, for reuse
+	proposals [][]byte
+	room      chan struct{} // there may be room for a proposal; nil: nobody waits for that
+	blocked   bool          // no proposal is taken
+	written   bool          // the write under way has ended, with writeErr
+	writeErr  error
+}
+
+// Message leaves a peer's message. full: there is so much that the caller must wait for
+// the turn.
+func (in *Inbox) Message(m *pb.Message) (full bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.messages = append(in.messages, m)
+	return len(in.messages) > messagesMax
+}
+
+// Propose leaves a proposal, if there is room.
+func (in *Inbox) Propose(data []byte) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.proposals) >= proposalsMax {
+		return false
+	}
+	in.proposals = append(in.proposals, data)
+	if len(in.proposals) < proposalsMax {
+		in.signal() // others may wait, too
+	}
+	return true
+}
+
+func (in *Inbox) signal() {
+	select {
+	case in.room <- struct{}{}:
+	default:
+	}
+}
+
+// Wrote leaves how the write under way has ended.
+func (in *Inbox) Wrote(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.written, in.writeErr = true, err
+}
+
+func (in *Inbox) takeWritten() (err error, ok bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	err, ok = in.writeErr, in.written
+	in.written, in.writeErr = false, nil
+	return err, ok
+}
+
+// takeMessages returns all of them, until the next call.
+func (in *Inbox) takeMessages() []*pb.Message {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	clear(in.taken)
+	in.messages, in.taken = in.taken[:0], in.messages
+	return in.taken
+}
+
+func (in *Inbox) takeProposal() (data []byte, ok bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.proposals) == 0 {
+		return nil, false
+	}
+	data = in.proposals[0]
+	in.proposals = append(in.proposals[:0], in.proposals[1:]...)
+	in.signal()
+	return data, true
+}
+
+// Left tells whether there is something that a turn would take.
+func (in *Inbox) Left() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.messages) > 0 || in.written || len(in.proposals) > 0 && !in.blocked
+}
+
+func (in *Inbox) setBlocked(blocked bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.blocked = blocked
+}
+
+// drop forgets all but the end of a write.
+func (in *Inbox) drop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.messages, in.proposals = nil, nil
+}
