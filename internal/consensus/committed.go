@@ -29,7 +29,7 @@ type Mark struct {
 }
 
 // Committed is the commit check and what it has learned: the set of committed
-// GTIDs and the newest mark. The loop goroutine alone calls apply; everybody
+// GTIDs and the newest mark. Whoever has the turn alone calls apply; everybody
 // may read. Entries come in index order, each once.
 type Committed struct {
 	mu      sync.Mutex

@@ -7,16 +7,18 @@
 //	Driver  what a node does around its Group: the order of what follows from a
 //	        turn, the group commits of the log, a full and a hanging disk. The
 //	        simulator drives the same Driver on virtual time.
-//	Node    the shell: one loop goroutine that owns the Driver, one append
-//	        goroutine that makes its writes.
+//	Node    the shell: the lock and the clocks. Whoever has work drives the
+//	        Driver, and makes the write that follows if it may wait for a disk
+//	        (node_turn.go). Goroutines of its own are the keeper, for ticks, and
+//	        the writer, for all others.
 //
 // # The path of a proposal
 //
-//	Propose ──► loop: gate ──► RawNode ──► MsgApp to peers (transport)
-//	                              │
-//	                              └─► MsgStorageAppend ─► append goroutine: log
-//	                                  write + fdatasync, group commit of all
-//	                                  that waits, then its Responses
+//	TryPropose, Work ──► turn: gate ──► RawNode ──► MsgApp to peers (transport)
+//	                                       │
+//	                                       └─► MsgStorageAppend ─► a Write: log write
+//	                                           + fdatasync of all that waits, by the
+//	                                           same goroutine, then its Responses
 //	committed entries ──► commit check ──► Commit callback (feed)
 //	                                    └─► durability policy ──► Acknowledge (ACK)
 //

@@ -31,7 +31,7 @@ const (
 	// proposals are held, which blocks the tap.
 	uncommittedBytesMax = 64 << 20
 	// committedBytesMax bounds the committed entries read from disk for one
-	// turn of the loop.
+	// turn.
 	committedBytesMax = 16 << 20
 	// roundsMax bounds the read-index rounds that wait for a majority: older
 	// ones are forgotten. At one per heartbeat, 64 outlast any election timeout.

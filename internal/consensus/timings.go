@@ -40,9 +40,9 @@ func newTimings() *timings {
 		appendEntries: h("quorate_log_append_entries",
 			"Entries per group commit of the log.", prometheus.ExponentialBuckets(1, 2, 11)),
 		fsyncedSeconds: h("quorate_proposal_fsynced_seconds",
-			"From a proposal's arrival at the loop to its fsync on this node.", seconds),
+			"From a proposal's arrival at Raft to its fsync on this node.", seconds),
 		committedSeconds: h("quorate_proposal_committed_seconds",
-			"From a proposal's arrival at the loop to its commit by a majority.", seconds),
+			"From a proposal's arrival at Raft to its commit by a majority.", seconds),
 	}
 }
 

@@ -93,7 +93,7 @@ func (l *loop) control(f func(now time.Duration)) {
 	l.wake()
 }
 
-// do runs f in the loop, unless the scope ends before.
+// do has f run in a turn, unless the scope ends before.
 func (l *loop) do(t *task, sc *scope, f func(now time.Duration)) {
 	done := signal{}
 	l.control(func(now time.Duration) {

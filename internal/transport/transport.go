@@ -362,7 +362,7 @@ func (t *Transport) reportUnreachable(p *peer) {
 }
 
 // notifyUnreachable calls PeerUnreachable on a goroutine of its own, because
-// Send is called by the loop that the handler would have to wake.
+// Send is called in a turn of Raft's, and the handler takes one.
 func (t *Transport) notifyUnreachable(ctx context.Context) {
 	for {
 		select {
