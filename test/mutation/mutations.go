@@ -30,6 +30,7 @@ const (
 	batchFile     = "internal/tap/batch.go"
 	machineFile   = "internal/tap/machine.go"
 	fullDiskFile  = "internal/consensus/fulldisk.go"
+	writesFile    = "internal/consensus/driver_write.go"
 	groupFile     = "internal/consensus/group.go"
 	leaseFile     = "internal/consensus/lease.go"
 	noticesFile   = "internal/consensus/notices.go"
@@ -169,6 +170,14 @@ func electing() []mutation {
 		{
 			name: "full-disk-forgets-votes", what: "a node whose disk is full votes without storing it", seeds: 40, nodes: 3,
 			edits: one(fullDiskFile, "\tif hs == nil || hs.Term == stored.Term &&", "\tif hs == nil || hs.Term >= stored.Term || hs.Term == stored.Term &&"),
+		},
+		{
+			name: "full-disk-votes-at-once", what: "a vote leaves a full disk with the next write, whatever that is", seeds: 40, nodes: 3,
+			edits: one(writesFile, "return &Write{vote: vote, votes: votes}", "return &Write{votes: votes}"),
+		},
+		{
+			name: "full-disk-forgets-entries", what: "what came while the disk was full is forgotten", seeds: 40, nodes: 3,
+			edits: one(writesFile, "append(f.held, d.writes.waiting...)", "d.writes.waiting"),
 		},
 		{
 			name: "vote-after-restart", what: "a restarted node votes at once", seeds: 60, nodes: 3,
