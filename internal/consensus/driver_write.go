@@ -18,6 +18,9 @@ const (
 	// timeout, beyond which it counts as stalled.
 	appendEntriesMax = 1024
 	appendBytesMax   = 8 << 20
+	// handOverBytesMin is from when on a group commit is the writer's: the reader has the
+	// next one to take in meanwhile, and then the two cost more than waking the writer.
+	handOverBytesMin = 64 << 10
 	// fullRetryInterval is the pause between two tries to append to a full disk.
 	fullRetryInterval = 500 * time.Millisecond
 )
@@ -53,6 +56,7 @@ type Write struct {
 	vote *seglog.HardState
 	// batch are the messages that this write is for, votes what may leave with it.
 	batch, votes []*pb.Message
+	bytes        int // of the entries
 	began        time.Duration
 }
 
@@ -80,6 +84,9 @@ func (d *Driver) nextWrite(now time.Duration) *Write {
 	return w.current
 }
 
+// long tells whether a goroutine with work of its own should leave the write to another.
+func (w *Write) long() bool { return w.bytes >= handOverBytesMin }
+
 // group takes what waits, as much as one group commit may have.
 func (w *writes) group() *Write {
 	entries, bytes, n := 0, 0, 0
@@ -92,7 +99,7 @@ func (w *writes) group() *Write {
 	}
 	batch := slices.Clone(w.waiting[:n])
 	w.waiting = slices.Delete(w.waiting, 0, n)
-	return &Write{Runs: AppendRuns(batch), batch: batch}
+	return &Write{Runs: AppendRuns(batch), batch: batch, bytes: bytes}
 }
 
 // next returns what to write while the disk is full: votes when they come, the group that

@@ -159,8 +159,8 @@ func (n *Node) Stalled() time.Duration { return n.driver.Stalled(BootTime()) }
 func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors() }
 
 // Step takes a peer's message. more says that the caller has another one at hand, and
-// brings it now: then one turn serves both. An append is written to the log before Step
-// returns, unless a write is under way: what comes meanwhile is the next group commit.
+// brings it now: then one turn serves both. A short append is written to the log before
+// Step returns, unless a write is under way: what comes meanwhile is the next group commit.
 // Step waits where very much is left to do.
 func (n *Node) Step(m *pb.Message, more bool) {
 	switch full := n.inbox.Message(m); {
@@ -197,8 +197,8 @@ func (n *Node) Propose(ctx context.Context, data []byte) error {
 // Work then.
 func (n *Node) TryPropose(data []byte) bool { return n.inbox.Propose(data) }
 
-// Work does what was left to be done, unless somebody is at it, and makes a write to the
-// log that follows from it. The caller must be one that may wait for the disk.
+// Work does what was left to be done, unless somebody is at it, and makes a short write to
+// the log that follows from it. The caller must be one that may wait for the disk.
 func (n *Node) Work() { n.work(true) }
 
 // TransferTo asks raft to make another node the leader, if this one still leads

@@ -23,7 +23,8 @@ import (
 const turnsMax = 64
 
 // work has turns until nothing is left, or somebody else has the turn: then that one looks
-// again after it. writes: this goroutine may make a write, one; others are the writer's.
+// again after it. writes: this goroutine may make a write, one that is not long; others are
+// the writer's.
 func (n *Node) work(writes bool) {
 	select {
 	case <-n.started:
@@ -97,7 +98,7 @@ func (n *Node) locked(f func(now time.Duration), writes bool) *Write {
 	switch {
 	case err != nil:
 		n.end(err)
-	case w != nil && !writes:
+	case w != nil && (!writes || w.long()):
 		n.writes <- w // it has room: there is one at a time
 	default:
 		return w

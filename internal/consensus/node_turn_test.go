@@ -144,6 +144,22 @@ func TestReaderWritesItself(t *testing.T) {
 	}
 }
 
+// TestLongWriteIsLeftToTheWriter: the reader takes in the next appends meanwhile.
+func TestLongWriteIsLeftToTheWriter(t *testing.T) {
+	f := startFollower(t)
+	free := f.hangs()
+	for index := uint64(1); index <= 3; index++ {
+		m := appendOf(index)
+		m.Entries[0].Data = transactionsEntry(entry.Header{Term: 6, Number: index, Count: 1}, index)
+		m.Entries[0].Data = append(m.Entries[0].Data, make([]byte, handOverBytesMin)...)
+		f.node.Step(m, false)
+	}
+	free()
+	for f.awaits(pb.MsgAppResp).GetIndex() != 3 {
+		continue
+	}
+}
+
 // appendOf is an append of node 2, the leader of term 6.
 func appendOf(index uint64) *pb.Message { return (&voter{}).entry(index) }
 
