@@ -273,51 +273,43 @@ type readerCursor struct {
 }
 
 // Next implements mysqlwire.Cursor.
-func (c *readerCursor) Next(ctx context.Context) (mysqlwire.Piece, error) {
-	for {
-		mark, changed := c.source.changed() // before the look, or a change could be missed
-		if c.cursor == nil && mark.Index+1 >= c.from {
-			cursor, err := replay.NewCursor(logBefore{c.source.log(), c.from}, replay.Prefix{Index: c.from})
-			if err != nil {
-				return mysqlwire.Piece{}, err
-			}
-			c.cursor = cursor
+func (c *readerCursor) Next() (*mysqlwire.Piece, <-chan struct{}, error) {
+	mark, changed := c.source.changed() // before the look, or a change could be missed
+	if c.cursor == nil && mark.Index+1 >= c.from {
+		cursor, err := replay.NewCursor(logBefore{c.source.log(), c.from}, replay.Prefix{Index: c.from})
+		if err != nil {
+			return nil, nil, err
 		}
-		if p, ok, err := c.look(); ok || err != nil {
-			return p, err
-		}
-		if c.once {
-			return mysqlwire.Piece{}, mysqlwire.ErrEndOfLog
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return mysqlwire.Piece{}, ctx.Err()
-		}
+		c.cursor = cursor
 	}
+	p, err := c.look()
+	if p == nil && err == nil && c.once {
+		err = mysqlwire.ErrEndOfLog
+	}
+	return p, changed, err
 }
 
 // look returns the next piece if it is committed.
-func (c *readerCursor) look() (mysqlwire.Piece, bool, error) {
+func (c *readerCursor) look() (*mysqlwire.Piece, error) {
 	if c.cursor == nil {
-		return mysqlwire.Piece{}, false, nil
+		return nil, nil
 	}
 	next, _ := c.cursor.Position()
 	if c.once && c.begun && next > c.until {
-		return mysqlwire.Piece{}, false, nil
+		return nil, nil
 	}
 	p, ok, err := c.cursor.Next()
 	if !ok || err != nil {
-		return mysqlwire.Piece{}, false, purgedError(err, next)
+		return nil, purgedError(err, next)
 	}
 	c.begun = true
-	piece := mysqlwire.Piece{Index: p.Index, FormatDescription: p.FormatDescription, Events: p.Events}
+	piece := &mysqlwire.Piece{Index: p.Index, FormatDescription: p.FormatDescription, Events: p.Events}
 	if p.Staged != nil {
 		if piece.Stage, err = c.source.open(p.Staged.ID); err != nil {
-			return mysqlwire.Piece{}, false, purgedError(fmt.Errorf("read staged transaction of entry %d: %w", p.Index, err), p.Index)
+			return nil, purgedError(fmt.Errorf("read staged transaction of entry %d: %w", p.Index, err), p.Index)
 		}
 	}
-	return piece, true, nil
+	return piece, nil
 }
 
 // Close implements mysqlwire.Cursor.

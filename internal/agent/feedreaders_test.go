@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -143,7 +142,7 @@ func TestReaderCursor(t *testing.T) {
 			t.Fatal(err)
 		}
 		for {
-			p, err := c.Next(t.Context())
+			p, _, err := c.Next()
 			if errors.Is(err, mysqlwire.ErrEndOfLog) {
 				return indexes, format
 			}
@@ -178,15 +177,13 @@ func TestReaderCursorWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if p, err := c.Next(ctx); !errors.Is(err, context.Canceled) {
+	if p, more, err := c.Next(); p != nil || more == nil || err != nil {
 		t.Fatalf("%+v, %v; want nothing", p, err)
 	}
 	l.committed = 10
 	var indexes []uint64
 	for range 2 {
-		p, err := c.Next(ctx)
+		p, _, err := c.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,8 +231,8 @@ func TestReaderFindsItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.segments = l.segments[2:] // purged while it reads
-	if _, err = c.Next(t.Context()); err == nil {
-		_, err = c.Next(t.Context())
+	if _, _, err = c.Next(); err == nil {
+		_, _, err = c.Next()
 	}
 	if e, ok := errors.AsType[*mysqlwire.ServerError](err); !ok || e.Code != 1236 {
 		t.Errorf("purged under a reader: %v", err)

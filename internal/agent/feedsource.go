@@ -77,35 +77,29 @@ func (s *feedSource) Start(ctx context.Context, _ *gtid.Set) (mysqlwire.Cursor, 
 	return &feedCursor{c, s}, nil
 }
 
-// feedCursor waits where a replay.Cursor has come to the end.
+// feedCursor says how to wait where a replay.Cursor has come to the end.
 type feedCursor struct {
 	*replay.Cursor
 	source *feedSource
 }
 
 // Next implements mysqlwire.Cursor.
-func (c *feedCursor) Next(ctx context.Context) (mysqlwire.Piece, error) {
-	for {
-		_, changed := c.source.changed() // before the look, or a change could be missed
-		p, ok, err := c.Cursor.Next()
-		switch {
-		case err != nil:
-			return mysqlwire.Piece{}, err
-		case p.Staged != nil:
-			events, err := c.source.open(p.Staged.ID)
-			if err != nil {
-				return mysqlwire.Piece{}, fmt.Errorf("read staged transaction of entry %d: %w", p.Index, err)
-			}
-			return mysqlwire.Piece{Stage: events}, nil
-		case ok:
-			return mysqlwire.Piece{FormatDescription: p.FormatDescription, Events: p.Events}, nil
+func (c *feedCursor) Next() (*mysqlwire.Piece, <-chan struct{}, error) {
+	_, changed := c.source.changed() // before the look, or a change could be missed
+	p, ok, err := c.Cursor.Next()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case p.Staged != nil:
+		events, err := c.source.open(p.Staged.ID)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read staged transaction of entry %d: %w", p.Index, err)
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return mysqlwire.Piece{}, ctx.Err()
-		}
+		return &mysqlwire.Piece{Stage: events}, nil, nil
+	case ok:
+		return &mysqlwire.Piece{FormatDescription: p.FormatDescription, Events: p.Events}, nil, nil
 	}
+	return nil, changed, nil
 }
 
 // Close implements mysqlwire.Cursor.

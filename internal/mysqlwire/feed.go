@@ -44,10 +44,10 @@ type Source interface {
 // Cursor walks through the committed log. It is used by one goroutine at a
 // time.
 type Cursor interface {
-	// Next blocks until the next piece is there or ctx is done. A piece must
-	// not change afterwards. Its size is the cursor's to bound: a dump holds up
-	// to three. Errors as in Source.Start.
-	Next(ctx context.Context) (Piece, error)
+	// Next returns the next piece. nil for it: there is none so far, and more is closed once
+	// there may be one. A piece must not change afterwards. Its size is the cursor's to
+	// bound: a dump holds up to two. Errors as in Source.Start.
+	Next() (p *Piece, more <-chan struct{}, err error)
 	// Close releases what the cursor holds. It is called once.
 	Close()
 }

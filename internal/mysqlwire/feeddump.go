@@ -81,15 +81,9 @@ func (s *feedSession) stream(ctx context.Context, request dumpRequest) error {
 	if err != nil {
 		return fmt.Errorf("start feed: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	pump := &piecePump{pieces: make(chan Piece, 1)}
-	var running sync.WaitGroup
-	defer pump.drop()
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { pump.run(ctx, cursor) })
+	defer cursor.Close()
 	defer func() { s.wire.sequence = out.next() }()
-	return s.sendPieces(ctx, out, pump)
+	return s.sendPieces(ctx, out, cursor)
 }
 
 // start opens the cursor of a dump, and what writes for it.
@@ -115,68 +109,57 @@ type pieceWriter interface {
 	next() uint8
 }
 
-// piecePump lets the sender wait for a piece and for the clock at once.
-type piecePump struct {
-	// pieces is closed when the cursor failed, after err was set.
-	pieces chan Piece
-	err    error
-}
-
-func (p *piecePump) run(ctx context.Context, cursor Cursor) {
-	defer cursor.Close()
-	defer close(p.pieces)
-	for {
-		piece, err := cursor.Next(ctx)
-		if err != nil {
-			p.err = fmt.Errorf("read log: %w", err)
-			return
-		}
-		select {
-		case p.pieces <- piece:
-		case <-ctx.Done():
-			piece.drop()
-			p.err = ctx.Err()
-			return
-		}
-	}
-}
-
-// drop releases the pieces that nobody took, after run has ended.
-func (p *piecePump) drop() {
-	for piece := range p.pieces {
-		piece.drop()
-	}
-}
-
-func (s *feedSession) sendPieces(ctx context.Context, out pieceWriter, pump *piecePump) error {
+// sendPieces sends what the cursor has, and heartbeats while it has nothing.
+func (s *feedSession) sendPieces(ctx context.Context, out pieceWriter, cursor Cursor) error {
 	period := time.Duration(math.MaxInt64) // the replica wants no heartbeats
 	if s.heartbeatPeriod > 0 {
 		period = max(s.heartbeatPeriod, heartbeatPeriodMin)
 	}
 	idle := time.NewTimer(period)
 	defer idle.Stop()
-	for {
-		var err error
-		wrote := true
-		select {
-		case piece, ok := <-pump.pieces:
-			if !ok {
-				return errors.Join(out.flush(), pump.err)
-			}
-			if wrote, err = out.piece(piece); err == nil && len(pump.pieces) == 0 {
-				err = out.flush()
-			}
-		case <-idle.C:
-			err = out.heartbeat()
-		case <-ctx.Done():
-			err = ctx.Err()
+	for ctx.Err() == nil {
+		piece, more, err := cursor.Next()
+		if err != nil {
+			return errors.Join(out.flush(), fmt.Errorf("read log: %w", err))
+		}
+		wrote := false
+		if piece != nil {
+			wrote, err = out.piece(*piece)
+			more = nil
+		} else {
+			err = out.flush()
+		}
+		if err == nil && !wrote { // what a reader skips must not keep heartbeats from it
+			wrote, err = awaitPiece(ctx, out, more, idle.C)
 		}
 		if err != nil {
 			return err
 		}
-		if wrote { // else what a reader skips would keep heartbeats from it
+		if wrote {
 			idle.Reset(period)
 		}
+	}
+	return ctx.Err()
+}
+
+// awaitPiece waits until there may be more, and sends a heartbeat if that is due before. It
+// does not wait for nil.
+func awaitPiece(ctx context.Context, out pieceWriter, more <-chan struct{}, idle <-chan time.Time) (wrote bool, err error) {
+	if more == nil {
+		select {
+		case <-idle:
+			return true, out.heartbeat()
+		default:
+			return false, nil
+		}
+	}
+	select {
+	case <-more:
+		return false, nil
+	case <-idle:
+		return true, out.heartbeat()
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
 }
 

@@ -111,12 +111,16 @@ func (s *feedSession) position(ctx context.Context) (file string, offset uint64,
 	w.counting = true
 	w.file, w.offset = fileName(s.plain, last), binlogMagicBytes
 	for {
-		p, err := cursor.Next(ctx)
+		p, more, err := cursor.Next()
 		if errors.Is(err, ErrEndOfLog) {
 			return w.file, w.offset, nil
 		}
-		if err == nil {
-			_, err = w.piece(p)
+		switch {
+		case err != nil:
+		case p != nil:
+			_, err = w.piece(*p)
+		default:
+			_, err = awaitPiece(ctx, w, more, nil)
 		}
 		if err != nil {
 			return "", 0, err

@@ -89,7 +89,7 @@ type readerLogCursor struct {
 	at    int
 }
 
-func (c *readerLogCursor) Next(ctx context.Context) (Piece, error) {
+func (c *readerLogCursor) Next() (*Piece, <-chan struct{}, error) {
 	for {
 		c.log.mu.Lock()
 		pieces, grown := c.log.pieces, c.log.grown
@@ -106,22 +106,18 @@ func (c *readerLogCursor) Next(ctx context.Context) (Piece, error) {
 			if reached := c.at < len(pieces) || c.at > 0 && pieces[c.at-1].Index+1 >= c.from; reached {
 				c.begun = true
 				if format != nil {
-					return Piece{Index: c.from, FormatDescription: format}, nil
+					return &Piece{Index: c.from, FormatDescription: format}, nil, nil
 				}
 				continue
 			}
 		} else if c.at < len(pieces) {
 			c.at++
-			return pieces[c.at-1], nil
+			return &pieces[c.at-1], nil, nil
 		}
 		if c.once {
-			return Piece{}, ErrEndOfLog
+			return nil, nil, ErrEndOfLog
 		}
-		select {
-		case <-grown:
-		case <-ctx.Done():
-			return Piece{}, ctx.Err()
-		}
+		return nil, grown, nil
 	}
 }
 

@@ -82,33 +82,24 @@ type testCursor struct {
 	skip *gtid.Set
 }
 
-func (c *testCursor) Next(ctx context.Context) (Piece, error) {
-	for {
-		c.log.mu.Lock()
-		grown, fail := c.log.grown, c.log.fail
-		var p Piece
-		ok := c.at < len(c.log.pieces)
-		if ok {
-			p = c.log.pieces[c.at]
-			c.at++
-		}
-		c.log.mu.Unlock()
-		switch {
-		case ok:
-			p.Events = c.without(p.Events)
-			if p.Stage != nil && c.log.opened != nil {
-				c.log.opened.Add(1)
-			}
-			return p, nil
-		case fail != nil:
-			return Piece{}, fail
-		}
-		select {
-		case <-grown:
-		case <-ctx.Done():
-			return Piece{}, ctx.Err()
-		}
+func (c *testCursor) Next() (*Piece, <-chan struct{}, error) {
+	c.log.mu.Lock()
+	grown, fail := c.log.grown, c.log.fail
+	var p Piece
+	ok := c.at < len(c.log.pieces)
+	if ok {
+		p = c.log.pieces[c.at]
+		c.at++
 	}
+	c.log.mu.Unlock()
+	if !ok {
+		return nil, grown, fail
+	}
+	p.Events = c.without(p.Events)
+	if p.Stage != nil && c.log.opened != nil {
+		c.log.opened.Add(1)
+	}
+	return &p, nil, nil
 }
 
 // without removes the transactions that the replica has.
