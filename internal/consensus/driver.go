@@ -113,7 +113,7 @@ func (d *Driver) Turn(now time.Duration, in *Inbox) (*Write, error) {
 		}
 	}
 	for _, m := range in.takeMessages() {
-		if m.GetType() == pb.MsgApp && len(d.writes.waiting) >= appendsMax {
+		if m.GetType() == pb.MsgApp && d.writes.queued() >= appendsMax {
 			continue
 		}
 		d.group.Step(now, m)

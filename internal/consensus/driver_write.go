@@ -56,11 +56,19 @@ type Write struct {
 	vote *seglog.HardState
 	// batch are the messages that this write is for, votes what may leave with it.
 	batch, votes []*pb.Message
-	bytes        int // of the entries
-	began        time.Duration
+	bytes        int           // of the entries
+	took         time.Duration // by Append, where somebody notes it
 }
 
 func (w *writes) add(ms []*pb.Message) { w.waiting = append(w.waiting, ms...) }
+
+// queued is how many messages wait for a write.
+func (w *writes) queued() int {
+	if w.full != nil {
+		return len(w.waiting) + len(w.full.held)
+	}
+	return len(w.waiting)
+}
 
 // began is when the write under way began; 0 = there is none.
 func (w *writes) began() time.Duration { return time.Duration(w.begun.Load()) }
@@ -79,7 +87,7 @@ func (d *Driver) nextWrite(now time.Duration) *Write {
 	if w.current == nil {
 		return nil
 	}
-	w.current.log, w.current.began = d.cfg.Log, now
+	w.current.log = d.cfg.Log
 	w.begun.Store(int64(now))
 	return w.current
 }

@@ -107,9 +107,9 @@ func (in *Inbox) setBlocked(blocked bool) {
 	in.blocked = blocked
 }
 
-// drop forgets all but the end of a write.
+// drop forgets what was left, for a node that has stopped.
 func (in *Inbox) drop() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.messages, in.proposals = nil, nil
+	in.messages, in.proposals, in.written, in.writeErr = nil, nil, false, nil
 }

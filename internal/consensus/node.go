@@ -86,21 +86,22 @@ type Node struct {
 	driver *Driver
 	group  *Group // the driver's
 
-	// mu is held for a turn, by whoever has something to bring. What came meanwhile is in
-	// inbox.
+	// mu is held for a turn, by whoever has something to bring, and until Run. What came
+	// meanwhile is in inbox.
 	mu    sync.Mutex
 	inbox Inbox
 	alarm alarm
 	// ended: stopped is closed. failure is why; nil: it was asked for.
-	ended            bool
-	failure          error
-	started, stopped chan struct{}
-	// kept wakes the keeper: more was left than one goroutine can be asked to do.
-	kept chan struct{}
+	ended   bool
+	failure error
+	stopped chan struct{}
+	// calls are the keeper's. kept wakes it: something was left.
+	calls chan call
+	kept  chan struct{}
 	// writes go to the writer: of those who may not wait for a disk. There is one at a time.
-	// lastWrite gets the one that was under way when the node stopped.
-	writes    chan *Write
-	lastWrite chan struct{}
+	// writing is done when it has ended, whoever makes it.
+	writes  chan *Write
+	writing sync.WaitGroup
 
 	barrierMu  sync.Mutex
 	barrierSeq uint64
@@ -112,14 +113,13 @@ type Node struct {
 // New builds a Node; it starts nothing.
 func New(cfg Config) (*Node, error) {
 	n := &Node{
-		cfg:       cfg,
-		inbox:     Inbox{room: make(chan struct{}, 1)},
-		started:   make(chan struct{}),
-		stopped:   make(chan struct{}),
-		kept:      make(chan struct{}, 1),
-		writes:    make(chan *Write, 1),
-		lastWrite: make(chan struct{}, 1),
-		barriers:  map[uint64]chan uint64{},
+		cfg:      cfg,
+		inbox:    Inbox{room: make(chan struct{}, 1)},
+		stopped:  make(chan struct{}),
+		calls:    make(chan call),
+		kept:     make(chan struct{}, 1),
+		writes:   make(chan *Write, 1),
+		barriers: map[uint64]chan uint64{},
 		// An answer to a former life of this process, still on its way, must not
 		// answer a barrier of this one.
 		barrierSeq: rand.Uint64(),
@@ -131,6 +131,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	d.watchClocks(readClocks())
 	n.driver, n.group = d, d.Group()
+	n.mu.Lock() // Run has the first turn
 	return n, nil
 }
 
@@ -165,7 +166,7 @@ func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors(
 func (n *Node) Step(m *pb.Message, more bool) {
 	switch full := n.inbox.Message(m); {
 	case full:
-		n.do(context.Background(), func(time.Duration) {})
+		n.waitTurn(nil)
 	case !more:
 		n.work(m.GetType() == pb.MsgApp)
 	}

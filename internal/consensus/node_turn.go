@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -17,74 +18,82 @@ import (
 // The turn is free while a write is made. So heartbeats and votes go on while the disk
 // hangs, and what comes is the next write, as one group commit. Who reads votes and
 // heartbeats waits for no disk: the writer has what follows from them.
+//
+// Whoever has had a turn looks again for what was left meanwhile (Inbox.Left), or wakes the
+// keeper: whoever found the turn taken counts on it.
 
 // turnsMax is how many turns one goroutine has in a row before the keeper goes on: it has
 // work of its own.
-const turnsMax = 64
+const turnsMax = 16
 
 // work has turns until nothing is left, or somebody else has the turn: then that one looks
 // again after it. writes: this goroutine may make a write, one that is not long; others are
 // the writer's.
 func (n *Node) work(writes bool) {
-	select {
-	case <-n.started:
-	default:
-		return // Run begins with what was left
-	}
 	for range turnsMax {
 		if !n.mu.TryLock() {
 			return
 		}
-		if w := n.locked(nil, writes); w != nil {
+		switch w := n.turn(nil); {
+		case w == nil:
+		case writes && !w.long():
 			n.make(w)
-			writes = false
-			continue // with what came of it
+			writes = false // it has the next messages to take in
+		default:
+			n.writes <- w
 		}
 		if !n.inbox.Left() {
 			return
 		}
 	}
+	n.wakeKeeper()
+}
+
+// waitTurn waits for the turn, and has one that begins with f.
+func (n *Node) waitTurn(f func(now time.Duration)) {
+	n.mu.Lock()
+	n.handOver(n.turn(f))
+}
+
+// handOver leaves what a turn has left to others: the write to the writer, the rest to the
+// keeper.
+func (n *Node) handOver(w *Write) {
+	if w != nil {
+		n.writes <- w
+	}
+	n.lookAgain()
+}
+
+// lookAgain leaves to the keeper what was left.
+func (n *Node) lookAgain() {
+	if n.inbox.Left() {
+		n.wakeKeeper()
+	}
+}
+
+func (n *Node) wakeKeeper() {
 	select {
 	case n.kept <- struct{}{}:
 	default:
 	}
 }
 
-// turn has f done in a turn, and what was left.
-func (n *Node) turn(f func(now time.Duration)) {
-	n.mu.Lock()
-	n.locked(f, false)
-	if n.inbox.Left() {
-		n.work(false)
-	}
-}
-
-// do is turn, unless ctx ends or the node stops before.
-func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
-	select {
-	case <-n.started:
-		n.turn(f)
-	case <-ctx.Done():
-	case <-n.stopped:
-	}
-}
-
-// locked is one turn, and gives mu back. It returns the write that the caller has to make.
-func (n *Node) locked(f func(now time.Duration), writes bool) *Write {
+// turn is one turn, of a caller who has locked mu, and gives mu back. The caller makes the
+// write that it returns, or leaves it to the writer: n.writes has room, as there is one at a
+// time.
+func (n *Node) turn(f func(now time.Duration)) *Write {
 	defer n.mu.Unlock()
 	if n.ended {
-		n.afterEnd()
+		n.inbox.drop()
 		return nil
 	}
-	whole := false
 	defer func() {
-		if whole {
-			return
-		}
-		r := recover()
-		failed, ok := r.(logFailure)
-		n.end(failed.err) // nobody may go on with a group that is broken
-		if r != nil && !ok {
+		switch r := recover().(type) {
+		case nil:
+		case logFailure:
+			n.end(r.err)
+		default: // the process ends; until then nobody may go on with a group that is broken
+			n.end(fmt.Errorf("consensus: %v", r))
 			panic(r)
 		}
 	}()
@@ -93,22 +102,24 @@ func (n *Node) locked(f func(now time.Duration), writes bool) *Write {
 		f(now)
 	}
 	w, err := n.driver.Turn(now, &n.inbox)
-	n.alarm.set(n.driver.WakeAt())
-	whole = true
-	switch {
-	case err != nil:
+	if err != nil {
 		n.end(err)
-	case w != nil && (!writes || w.long()):
-		n.writes <- w // it has room: there is one at a time
-	default:
-		return w
+		return nil
 	}
-	return nil
+	n.alarm.set(n.driver.WakeAt())
+	if w != nil {
+		n.writing.Add(1)
+	}
+	return w
 }
 
-// make makes a write, without the turn.
+// make makes a write, without the turn. What was left in the turn before does not wait for it.
 func (n *Node) make(w *Write) {
+	defer n.writing.Done()
+	n.lookAgain()
+	began := time.Now()
 	err := w.Append()
+	w.took = time.Since(began)
 	if err == nil {
 		n.driver.Answer(w)
 	}
@@ -123,16 +134,7 @@ func (n *Node) end(err error) {
 	n.ended, n.failure = true, err
 	n.driver.EndLease()
 	close(n.stopped)
-	close(n.writes)
-	n.afterEnd()
-}
-
-// afterEnd drops what was left for a node that has stopped.
-func (n *Node) afterEnd() {
 	n.inbox.drop()
-	if _, ok := n.inbox.takeWritten(); ok {
-		n.lastWrite <- struct{}{} // it has room: there is one at a time
-	}
 }
 
 // Run drives the group until ctx ends (nil) or the log fails (an error). Then no write is
@@ -141,53 +143,86 @@ func (n *Node) Run(ctx context.Context) error {
 	n.alarm.timer = time.NewTimer(0)
 	defer n.alarm.timer.Stop()
 	var writer sync.WaitGroup
-	writer.Go(func() {
-		for w := range n.writes {
-			n.make(w)
-			n.work(true)
-		}
-	})
-	close(n.started)
+	writer.Go(n.write)
+	n.handOver(n.turn(nil)) // New has locked mu
 	n.keep(ctx)
 	n.mu.Lock()
 	n.end(nil)
-	writing := n.driver.writes.current != nil
 	n.mu.Unlock()
-	n.work(false) // for whom this has kept out
-	if writing {
-		<-n.lastWrite
-	}
+	n.writing.Wait() // no turn brings another one
+	close(n.writes)
 	writer.Wait()
 	return n.failure
 }
 
-// keep has the turns that nobody else has: the ticks, the alarms, and what was left.
+// write makes the writes that are left to the writer, and what follows on them at once.
+// Everything else that was left is the keeper's, or a write would wait for it.
+func (n *Node) write() {
+	for w := range n.writes {
+		for w != nil {
+			n.make(w)
+			if w = nil; n.mu.TryLock() {
+				w = n.turn(nil)
+			}
+		}
+		n.lookAgain()
+	}
+}
+
+// call is what somebody wants done in a turn. done is closed after it.
+type call struct {
+	f    func(now time.Duration)
+	done chan struct{}
+}
+
+// do has f done in a turn of the keeper, and returns after it, unless ctx ends or the node
+// stops before: f may be done later then. A broken invariant in it ends the process, whoever
+// calls: net/http would recover from it.
+func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
+	c := call{f: f, done: make(chan struct{})}
+	select {
+	case n.calls <- c:
+	case <-ctx.Done():
+		return
+	case <-n.stopped:
+		return
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	case <-n.stopped:
+	}
+}
+
+// keep has the turns that nobody else has: the ticks, the alarms, the calls, and what was
+// left. It has one at a time, or a tick would wait for the others.
 func (n *Node) keep(ctx context.Context) {
-	n.work(false)
 	ticker := time.NewTicker(n.cfg.Heartbeat / ticksPerHeartbeat)
 	defer ticker.Stop()
 	for {
-		f := func(time.Duration) {}
 		select {
 		case <-ctx.Done():
 			return
 		case <-n.stopped:
 			return
 		case <-ticker.C:
-			f = func(time.Duration) {
+			n.waitTurn(func(time.Duration) {
 				now := readClocks()
 				n.driver.Tick(now.boot, now.wall)
-			}
+			})
 		case <-n.alarm.timer.C:
-			f = func(now time.Duration) {
+			n.waitTurn(func(now time.Duration) {
 				n.alarm.at = 0
 				n.driver.Woken(now)
-			}
+			})
 		case <-n.cfg.Log.Arrived():
-			f = func(time.Duration) { n.group.SendMore() }
+			n.waitTurn(func(time.Duration) { n.group.SendMore() })
+		case c := <-n.calls:
+			n.waitTurn(c.f)
+			close(c.done)
 		case <-n.kept:
+			n.waitTurn(nil)
 		}
-		n.turn(f)
 	}
 }
 

@@ -2,7 +2,12 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,16 +28,29 @@ type follower struct {
 	node *Node
 	stop context.CancelFunc
 	ends chan error
-	sent chan *pb.Message
+	// broken has what ended Run if it did not return.
+	broken chan any
+	sent   chan *pb.Message
 	// during is called once in a turn, when something is sent.
 	during atomic.Pointer[func()]
 	// hang is what the syncs of the log wait for, nil: for nothing; syncs counts them.
-	hang  atomic.Pointer[chan struct{}]
-	syncs atomic.Int64
+	hang   atomic.Pointer[chan struct{}]
+	syncs  atomic.Int64
+	worked atomic.Bool // one of them was made by a caller of Work
+	// arrived is the log's.
+	arrived chan struct{}
 }
 
+// arrivals is a log that reads ahead when the test says so.
+type arrivals struct {
+	*seglog.Log
+	arrived chan struct{}
+}
+
+func (a arrivals) Arrived() <-chan struct{} { return a.arrived }
+
 func startFollower(t *testing.T) *follower {
-	f := &follower{t: t, sent: make(chan *pb.Message, 1<<14), ends: make(chan error, 1)}
+	f := &follower{t: t, sent: make(chan *pb.Message, 1<<14), ends: make(chan error, 1), broken: make(chan any, 1), arrived: make(chan struct{}, 1)}
 	log, err := seglog.Open(seglog.Options{FS: vfs.Wrap(vfs.NewMem(), f.hook), Dir: "log"})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +58,7 @@ func startFollower(t *testing.T) *follower {
 	t.Cleanup(func() { _ = log.Close() })
 	f.node, err = New(Config{
 		Self: 1, Members: []cluster.Member{testMember(1), testMember(2), testMember(3)}, Heartbeat: time.Hour, ElectionTimeout: 10 * time.Hour,
-		Log: log, Fresh: true, Logger: slog.New(slog.DiscardHandler), OnRole: func(RoleState) {}, OnCommit: func(Mark) {},
+		Log: arrivals{log, f.arrived}, Fresh: true, Logger: slog.New(slog.DiscardHandler), OnRole: func(RoleState) {}, OnCommit: func(Mark) {},
 		OnRefused: func(Refusal) {},
 		Send: func(ms []*pb.Message) {
 			for _, m := range ms {
@@ -56,15 +74,32 @@ func startFollower(t *testing.T) *follower {
 	}
 	ctx, cancel := context.WithCancel(testContext(t))
 	f.stop = cancel
-	go func() { f.ends <- f.node.Run(ctx) }()
-	<-f.node.started
-	t.Cleanup(cancel)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				f.broken <- r
+			}
+		}()
+		f.ends <- f.node.Run(ctx)
+	}()
+	f.node.do(ctx, func(time.Duration) {}) // Run has begun
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case r := <-f.broken:
+			t.Errorf("the keeper has ended with %v", r)
+		default:
+		}
+	})
 	return f
 }
 
 func (f *follower) hook(op vfs.Op, name string) error {
 	if op == vfs.OpSyncData {
 		f.syncs.Add(1)
+		if strings.Contains(string(debug.Stack()), "(*Node).Work(") {
+			f.worked.Store(true)
+		}
 		if c := f.hang.Load(); c != nil {
 			<-*c
 		}
@@ -77,11 +112,95 @@ func (f *follower) hangs() (free func()) {
 	c := make(chan struct{})
 	f.hang.Store(&c)
 	free = sync.OnceFunc(func() {
-		f.hang.Store(nil)
+		f.hang.CompareAndSwap(&c, nil)
 		close(c)
 	})
 	f.t.Cleanup(free)
 	return free
+}
+
+// returns wants do to return: neither a disk that hangs nor a turn may hold it up.
+func (f *follower) returns(what string, do func()) {
+	f.t.Helper()
+	done := make(chan struct{})
+	go func() {
+		do()
+		close(done)
+	}()
+	f.ended(what, done)
+}
+
+// ended waits until done is closed.
+func (f *follower) ended(what string, done <-chan struct{}) {
+	f.t.Helper()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		f.t.Fatalf("%s: does not return", what)
+	}
+}
+
+// run waits for the end of Run.
+func (f *follower) run() error {
+	f.t.Helper()
+	select {
+	case err := <-f.ends:
+		return err
+	case <-time.After(20 * time.Second):
+		f.t.Fatal("Run does not return")
+		return nil
+	}
+}
+
+// holds has another goroutine take the turn, and keep it until free is called.
+func (f *follower) holds() (free func()) {
+	held, hold, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	f.during.Store(new(func() {
+		close(held)
+		<-hold
+	}))
+	go func() {
+		f.node.Step(heartbeatOf(6), false)
+		close(done)
+	}()
+	f.ended("a turn begins", held)
+	free = sync.OnceFunc(func() {
+		close(hold)
+		<-done
+	})
+	f.t.Cleanup(free)
+	return free
+}
+
+// waitsFor waits until a goroutine waits in a function of Run or Step.
+func (f *follower) waitsFor(name string) {
+	f.t.Helper()
+	stacks := make([]byte, 1<<20)
+	awaitStalled(f.t, testContext(f.t), "a goroutine is in "+name, func() bool {
+		return slices.ContainsFunc(strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n"), func(s string) bool {
+			return strings.Contains(s, name) && strings.Contains(s, "(*Node)")
+		})
+	})
+}
+
+// busy has each of the next turns leave a heartbeat, until stop is called. each is called
+// in a turn.
+func (f *follower) busy(each func(turn int)) (stop func()) {
+	var stopped atomic.Bool
+	var turns atomic.Int64
+	var again func()
+	again = func() {
+		each(int(turns.Add(1)))
+		if !stopped.Load() {
+			f.during.Store(&again)
+			f.node.inbox.Message(heartbeatOf(6))
+		}
+	}
+	f.during.Store(&again)
+	f.node.inbox.Message(heartbeatOf(6))
+	stop = func() { stopped.Store(true) }
+	f.t.Cleanup(stop)
+	return stop
 }
 
 // writes waits until a write is under way, or is not.
@@ -149,15 +268,89 @@ func TestLongWriteIsLeftToTheWriter(t *testing.T) {
 	f := startFollower(t)
 	free := f.hangs()
 	for index := uint64(1); index <= 3; index++ {
-		m := appendOf(index)
-		m.Entries[0].Data = transactionsEntry(entry.Header{Term: 6, Number: index, Count: 1}, index)
-		m.Entries[0].Data = append(m.Entries[0].Data, make([]byte, handOverBytesMin)...)
-		f.node.Step(m, false)
+		f.returns("a long append", func() { f.node.Step(longAppendOf(index), false) })
 	}
 	free()
 	for f.awaits(pb.MsgAppResp).GetIndex() != 3 {
 		continue
 	}
+}
+
+// longAppendOf is an append whose write is the writer's.
+func longAppendOf(index uint64) *pb.Message {
+	m := appendOf(index)
+	m.Entries[0].Data = transactionsEntry(entry.Header{Term: 6, Number: index, Count: 1}, index)
+	m.Entries[0].Data = append(m.Entries[0].Data, make([]byte, handOverBytesMin)...)
+	return m
+}
+
+// TestWriterOnlyWrites: between two writes the writer has one turn, however much is left for
+// others. They have it meanwhile.
+func TestWriterOnlyWrites(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	free := f.hangs()
+	before := f.syncs.Load()
+	f.returns("a long append", func() { f.node.Step(longAppendOf(2), false) })
+	awaitStalled(t, testContext(t), "the writer hangs", func() bool { return f.syncs.Load() > before })
+	f.returns("a long append", func() { f.node.Step(longAppendOf(3), false) })
+	freeNext := f.hangs()
+	var turns atomic.Int64
+	stop := f.busy(func(int) {
+		if on := string(debug.Stack()); strings.Contains(on, "(*Node).write(") && strings.Contains(on, "(*Node).turn(") {
+			turns.Add(1)
+		}
+	})
+	before = f.syncs.Load()
+	free()
+	awaitStalled(t, testContext(t), "the next write begins", func() bool { return f.syncs.Load() > before })
+	if got := turns.Load(); got > 1 {
+		t.Errorf("the writer has %d turns while a write waits", got)
+	}
+	f.answered(pb.MsgHeartbeatResp)
+	f.awaits(pb.MsgHeartbeatResp) // the keeper goes on
+	stop()
+	freeNext()
+	for f.awaits(pb.MsgAppResp).GetIndex() != 3 {
+		continue
+	}
+}
+
+// TestWriterLooksAgain: what was left while the writer has its turn is done.
+func TestWriterLooksAgain(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	free := f.hangs()
+	f.returns("a long append", func() { f.node.Step(longAppendOf(2), false) })
+	f.writes(true)
+	f.answered(pb.MsgHeartbeatResp)
+	f.during.Store(new(func() { // the answer of the write
+		f.node.inbox.Message(heartbeatOf(6))
+		f.during.Store(new(func() { f.node.inbox.Message(heartbeatOf(6)) })) // the turn after it
+	}))
+	free()
+	for range 2 {
+		f.awaits(pb.MsgHeartbeatResp)
+	}
+}
+
+// TestLeftBeforeAWrite: what is left in a turn does not wait for the write that follows.
+func TestLeftBeforeAWrite(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	free := f.hangs()
+	f.during.Store(new(func() { f.node.Step(heartbeatOf(6), false) }))
+	f.node.inbox.Message(heartbeatOf(6))
+	stepped := make(chan struct{})
+	go func() {
+		f.node.Step(appendOf(2), false)
+		close(stepped)
+	}()
+	for range 2 {
+		f.awaits(pb.MsgHeartbeatResp)
+	}
+	free()
+	f.ended("the append", stepped)
 }
 
 // appendOf is an append of node 2, the leader of term 6.
@@ -178,9 +371,9 @@ func TestDiskHangsUnderAReader(t *testing.T) {
 	}()
 	f.writes(true)
 	for index := uint64(3); index <= 5; index++ {
-		f.node.Step(appendOf(index), false) // does not wait: a write is under way
+		f.returns("an append while a write is under way", func() { f.node.Step(appendOf(index), false) })
 	}
-	f.node.Step(heartbeatOf(6), false)
+	f.returns("a heartbeat", func() { f.node.Step(heartbeatOf(6), false) })
 	f.awaits(pb.MsgHeartbeatResp)
 	select {
 	case <-stepped:
@@ -192,7 +385,7 @@ func TestDiskHangsUnderAReader(t *testing.T) {
 	}
 	before := f.syncs.Load()
 	free()
-	<-stepped
+	f.ended("the append", stepped)
 	for f.awaits(pb.MsgAppResp).GetIndex() != 5 {
 		continue
 	}
@@ -206,10 +399,12 @@ func TestDiskHangsUnderAReader(t *testing.T) {
 func TestReaderOfVotesWaitsForNoDisk(t *testing.T) {
 	f := startFollower(t)
 	free := f.hangs()
-	f.node.Step(&pb.Message{
-		Type: pb.MsgVote.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(1)), Index: new(uint64(0)), LogTerm: new(uint64(0)),
-	}, false)
-	f.node.Step(heartbeatOf(1), false)
+	f.returns("a reader of votes", func() {
+		f.node.Step(&pb.Message{
+			Type: pb.MsgVote.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(1)), Index: new(uint64(0)), LogTerm: new(uint64(0)),
+		}, false)
+		f.node.Step(heartbeatOf(1), false)
+	})
 	f.awaits(pb.MsgHeartbeatResp)
 	if got := f.answered(pb.MsgVoteResp); len(got) > 0 {
 		t.Fatalf("a vote leaves that is not on disk: %v", got)
@@ -224,15 +419,17 @@ func TestReaderOfVotesWaitsForNoDisk(t *testing.T) {
 func TestHolderLooksAgain(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
-	for name, turn := range map[string]func(){
-		"of a reader": func() { f.node.Step(heartbeatOf(6), false) },
-		"of a caller": func() { f.node.do(t.Context(), func(now time.Duration) { f.node.group.Step(now, heartbeatOf(6)) }) },
+	for _, turn := range []func(){
+		func() { f.node.Step(heartbeatOf(6), false) }, // of a reader
+		func() { // of the keeper
+			f.node.do(t.Context(), func(now time.Duration) { f.node.group.Step(now, heartbeatOf(6)) })
+		},
 	} {
 		f.answered(pb.MsgHeartbeatResp)
 		f.during.Store(new(func() { f.node.Step(heartbeatOf(6), false) }))
 		turn()
-		if got := f.answered(pb.MsgHeartbeatResp); len(got) != 2 {
-			t.Errorf("%s: %d of 2 heartbeats are answered", name, len(got))
+		for range 2 {
+			f.awaits(pb.MsgHeartbeatResp)
 		}
 	}
 }
@@ -286,16 +483,73 @@ func TestRunWaitsForAReadersWrite(t *testing.T) {
 	}()
 	f.writes(true)
 	f.stop()
-	<-f.node.stopped
-	f.node.Step(appendOf(3), false) // for nobody
+	f.waitsFor("(*WaitGroup).Wait")
+	f.returns("an append for nobody", func() { f.node.Step(appendOf(3), false) })
 	select {
 	case <-f.ends:
 		t.Fatal("Run has returned while a write is under way")
-	case <-time.After(20 * time.Millisecond):
+	default:
 	}
 	free()
-	<-stepped
-	if err := <-f.ends; err != nil {
+	f.ended("the append", stepped)
+	if err := f.run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEndDuringAReadersWrite: the log fails a reader while another one writes. Run waits for
+// the write, and says what has failed.
+func TestEndDuringAReadersWrite(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	free := f.hangs()
+	stepped := make(chan struct{})
+	go func() {
+		f.node.Step(appendOf(2), false)
+		close(stepped)
+	}()
+	f.writes(true)
+	beyond := heartbeatOf(6)
+	beyond.Commit = new(uint64(99))
+	f.returns("a heartbeat", func() { f.node.Step(beyond, false) })
+	f.ended("the node", f.node.stopped)
+	f.waitsFor("(*WaitGroup).Wait")
+	select {
+	case <-f.ends:
+		t.Fatal("Run has returned while a write is under way")
+	default:
+	}
+	free()
+	f.ended("the append", stepped)
+	if err := f.run(); !errors.Is(err, ErrLogBehind) {
+		t.Fatalf("Run returned %v", err)
+	}
+}
+
+// TestRunEndsAfterAWriteOfTheLastTurn: whoever makes the write has no turn any more to see
+// how it has ended.
+func TestRunEndsAfterAWriteOfTheLastTurn(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	free := f.hangs()
+	var stop func()
+	stop = f.busy(func(turn int) {
+		if turn == turnsMax-1 {
+			stop()
+			f.node.inbox.Message(appendOf(2))
+		}
+	})
+	worked := make(chan struct{})
+	go func() {
+		f.node.Work()
+		close(worked)
+	}()
+	f.writes(true)
+	f.stop()
+	f.ended("the node", f.node.stopped)
+	free()
+	f.ended("the write", worked)
+	if err := f.run(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -303,10 +557,13 @@ func TestRunWaitsForAReadersWrite(t *testing.T) {
 // TestProposerMayWaitForTheDisk: Work writes to the log itself, Propose never does.
 func TestProposerMayWaitForTheDisk(t *testing.T) {
 	f := startFollower(t)
-	free := f.hangs()
-	if err := f.node.Propose(t.Context(), transactionsEntry(entry.Header{Term: 1, Number: 1, Count: 1}, 1)); err != nil {
-		t.Fatal(err)
+	propose := func(data []byte) {
+		if err := f.node.Propose(t.Context(), data); err != nil {
+			t.Error(err)
+		}
 	}
+	free := f.hangs()
+	f.returns("Propose", func() { propose(transactionsEntry(entry.Header{Term: 1, Number: 1, Count: 1}, 1)) })
 	free()
 	leads := make(chan struct{})
 	go func() { // the peers
@@ -326,17 +583,16 @@ func TestProposerMayWaitForTheDisk(t *testing.T) {
 	f.writes(false)
 	term := f.node.Role().Term
 	data := entry.EncodeEpoch(entry.Epoch{Term: term, Primary: "a", FormatDescription: testFormatDescription()})
-	before := f.syncs.Load()
-	if !f.node.TryPropose(data) {
-		t.Fatal("there is no room for a proposal")
-	}
-	f.node.Work()
-	if f.syncs.Load() == before {
-		t.Error("Work has returned before the proposal is on disk")
-	}
+	number := uint64(0)
+	awaitStalled(t, testContext(t), "Work writes", func() bool { // at once, unless somebody has the turn just then
+		if f.node.TryPropose(data) {
+			number++
+			data = transactionsEntry(entry.Header{Term: term, Number: number, Count: 1}, number)
+		}
+		f.node.Work()
+		return f.worked.Load()
+	})
+	f.writes(false)
 	defer f.hangs()()
-	next := transactionsEntry(entry.Header{Term: term, Number: 1, Count: 1}, 1)
-	if err := f.node.Propose(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
+	f.returns("Propose", func() { propose(data) })
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // timings splits the commit latency of this node's own proposals: from the
-// loop taking one to its own fsync, and to its commit. It also times every
+// turn that takes one to its own fsync, and to its commit. It also times every
 // group commit of the log. It is the Driver's.
 type timings struct {
 	pending []pendingTiming // in order of number; bounded by uncommittedBytesMax
@@ -40,7 +40,7 @@ func newTimings() *timings {
 		appendEntries: h("quorate_log_append_entries",
 			"Entries per group commit of the log.", prometheus.ExponentialBuckets(1, 2, 11)),
 		fsyncedSeconds: h("quorate_proposal_fsynced_seconds",
-			"From a proposal's arrival at Raft to its fsync on this node.", seconds),
+			"From a proposal's arrival at Raft until Raft knows of its fsync on this node.", seconds),
 		committedSeconds: h("quorate_proposal_committed_seconds",
 			"From a proposal's arrival at Raft to its commit by a majority.", seconds),
 	}
@@ -83,7 +83,7 @@ func (t *timings) appended(now time.Duration, w *Write) {
 	if entries == 0 {
 		return
 	}
-	t.appendSeconds.Observe((now - w.began).Seconds())
+	t.appendSeconds.Observe(w.took.Seconds())
 	t.appendEntries.Observe(float64(entries))
 	for i := range t.pending {
 		p := &t.pending[i]

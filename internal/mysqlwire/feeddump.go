@@ -126,7 +126,8 @@ func (s *feedSession) sendPieces(ctx context.Context, out pieceWriter, cursor Cu
 		if piece != nil {
 			wrote, err = out.piece(*piece)
 			more = nil
-		} else {
+		}
+		if err == nil && !wrote {
 			err = out.flush()
 		}
 		if err == nil && !wrote { // what a reader skips must not keep heartbeats from it
