@@ -630,7 +630,7 @@ func (a *Agent) input(in core.Input) {
 	}
 }
 
-// Callbacks of consensus, from its loop: they must not block, so what goes to
+// Callbacks of consensus, from its turns: they must not block, so what goes to
 // core goes through the mailbox.
 
 func (a *Agent) onRole(r consensus.RoleState) {

@@ -36,7 +36,7 @@ func (s *epochSlot) depose(term uint64) bool {
 }
 
 // lostRole takes it that this node does not lead in the epoch's term any more (I2).
-// It is called by consensus's loop.
+// It is called in a turn of consensus.
 func (a *Agent) lostRole(r consensus.RoleState) {
 	served := a.serveTerm.Load()
 	settles := a.acksAreCommits() && a.epoch.depose(served)

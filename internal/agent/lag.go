@@ -41,7 +41,7 @@ type lag struct {
 // start notes what the commit check starts with.
 func (l *lagTracker) start(committed *gtid.Set) { l.base = committed }
 
-// committed notes a newer mark. It is called by consensus's loop.
+// committed notes a newer mark. It is called in a turn of consensus.
 func (l *lagTracker) committed(m consensus.Mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ func (s *epochSlot) committed(m consensus.Mark) {
 }
 
 // acknowledge acknowledges what is committed up to an index (I2), which the leader
-// of a term may. It is called by consensus's loop; Tap.Ack does not block.
+// of a term may. It is called in a turn of consensus; Tap.Ack does not block.
 func (s *epochSlot) acknowledge(term, index uint64) {
 	e := s.get(term)
 	if e == nil || e.deposed.Load() {

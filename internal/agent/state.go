@@ -246,7 +246,7 @@ func (d *dataDir) hasChanges() error {
 	return writeJSON(d.join(identityFile), d.identity)
 }
 
-// onState takes a committed change, from consensus's loop: it must not block.
+// onState takes a committed change, in a turn of consensus: it must not block.
 func (a *Agent) onState(o consensus.StateOutcome) {
 	a.logger.Info("cluster state", "change", o.Change.String(), "by", o.Change.By, "index", o.Index,
 		"version", o.State.Version, "applied", o.Applied)

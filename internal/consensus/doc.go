@@ -9,8 +9,8 @@
 //	        simulator drives the same Driver on virtual time.
 //	Node    the shell: the lock and the clocks. Whoever has work drives the
 //	        Driver, and makes the write that follows if it may wait for a disk
-//	        (node_turn.go). Goroutines of its own are the keeper, for ticks, and
-//	        the writer, for all others.
+//	        (node_turn.go). Goroutines of its own are the keeper, for ticks,
+//	        calls and what is left over, and the writer, which only writes.
 //
 // # The path of a proposal
 //
@@ -73,7 +73,8 @@
 //
 // # Bounds
 //
-// Config names all of them: proposals waiting, messages waiting, uncommitted
-// bytes, bytes in flight per peer. A full proposal queue blocks the tap, which
-// blocks mysqld's dump thread: back-pressure up to the client.
+// Inbox has those of what waits for a turn, Driver those of what waits for the log,
+// Group those of raft: uncommitted bytes, bytes in flight per peer. A full proposal
+// queue blocks the tap, which blocks mysqld's dump thread: back-pressure up to the
+// client.
 package consensus

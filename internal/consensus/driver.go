@@ -13,7 +13,7 @@ import (
 // ticksPerHeartbeat sets the resolution of raft's timers.
 const ticksPerHeartbeat = 4
 
-// appendsMax is how many writes may wait for the log. Raft bounds the entries in them, to
+// appendsMax is how many messages may wait for a write, or for space. Raft bounds the entries in them, to
 // fewer; what is beyond is appends without entries, of a leader that asks a node whose disk
 // hangs: they are dropped, and asked again.
 const appendsMax = 1024

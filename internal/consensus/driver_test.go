@@ -186,6 +186,39 @@ func TestHangingDiskDropsAppends(t *testing.T) {
 	}
 }
 
+// TestFullDiskDropsAppends: nor one whose disk is full.
+func TestFullDiskDropsAppends(t *testing.T) {
+	v := newDriven(t)
+	v.in.Message(appendOf(1))
+	v.turns("space", "MsgAppResp of 1")
+	v.full = true
+	for index := range uint64(2 * appendsMax) {
+		v.in.Message(appendOf(2 + index))
+		for {
+			w, err := v.d.Turn(v.now, &v.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w == nil {
+				break
+			}
+			v.write(w)
+		}
+	}
+	if got := v.d.writes.queued(); got != appendsMax {
+		t.Errorf("%d messages wait for space, at most %d may", got, appendsMax)
+	}
+	v.full, v.trace = false, nil
+	v.now += fullRetryInterval
+	v.in.Message(heartbeatOf(6))
+	for w, _ := v.d.Turn(v.now, &v.in); w != nil; w, _ = v.d.Turn(v.now, &v.in) {
+		v.write(w)
+	}
+	if want := fmt.Sprintf("MsgAppResp of %d", 2+appendsMax); !slices.Contains(v.trace, want) {
+		t.Errorf("with space again what was held is not answered: no %s", want)
+	}
+}
+
 // TestDiskWatch: a leader's write is told of at the second look at it, and once per
 // election timeout.
 func TestDiskWatch(t *testing.T) {

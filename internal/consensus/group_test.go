@@ -351,7 +351,7 @@ func (w *world) do(d *datadriven.TestData) {
 		w.node(id).fs = w.node(id).fs.CrashClone(1)
 		w.start(id, false)
 	case "lose-and-regain":
-		// Both happen before the loop looks at proposals again.
+		// Both happen before the next turn takes a proposal.
 		g := w.node(id).g
 		g.Resign(g.Role().Term)
 		w.settle()

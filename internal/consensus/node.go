@@ -39,8 +39,8 @@ type Config struct {
 	// Promised is as in GroupConfig.
 	Promised time.Duration
 	Logger   *slog.Logger
-	// Send hands messages to the transport; it never blocks. All of these are called by
-	// whoever has the turn, Send also by who makes a write.
+	// Send hands messages to the transport; it never blocks. All of these are called in a
+	// turn, Send also by who makes a write.
 	Send func([]*pb.Message)
 	// OnRole is called at each change; it must not block.
 	OnRole func(RoleState)
@@ -162,7 +162,7 @@ func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors(
 // Step takes a peer's message. more says that the caller has another one at hand, and
 // brings it now: then one turn serves both. A short append is written to the log before
 // Step returns, unless a write is under way: what comes meanwhile is the next group commit.
-// Step waits where very much is left to do.
+// Step waits for the turn where very much is left to do.
 func (n *Node) Step(m *pb.Message, more bool) {
 	switch full := n.inbox.Message(m); {
 	case full:

@@ -259,7 +259,8 @@ func (l *loop) write(w *consensus.Write) {
 	}
 }
 
-// append makes the write, and answers, as consensus.Node's make.
+// append makes the write, and answers, as consensus.Node's make. Others have turns in
+// between: raft steps messages then on a log that is further than it knows.
 func (l *loop) append() {
 	w := l.writing
 	err := w.Append()
@@ -267,10 +268,25 @@ func (l *loop) append() {
 	l.writing = nil
 	if err == nil {
 		l.a.w.happened(pointAppended, l.a.n)
-		l.driver.Answer(w)
 	}
-	l.inbox.Wrote(err)
-	l.wake()
+	l.a.life.after(l.heldUp(), func() {
+		if err == nil {
+			l.driver.Answer(w)
+		}
+		l.a.life.after(l.heldUp(), func() {
+			l.inbox.Wrote(err)
+			l.wake()
+		})
+	})
+}
+
+// heldUp is for how long a goroutine may not run between two calls: now and then for some
+// turns of others.
+func (l *loop) heldUp() time.Duration {
+	if chance(l.a.n.rng, 10) {
+		return around(l.a.n.rng, 2*time.Millisecond)
+	}
+	return around(l.a.n.rng, time.Microsecond)
 }
 
 // cutAppend ends the process while its log writes: before, inside of or after

@@ -14,10 +14,11 @@ import (
 
 // inbound is an accepted connection of one class from one peer. There is at
 // most one that reads: the next one closes it and waits until it has ended, so
-// that messages of a class arrive in order across a reconnect.
+// that messages of a class arrive in order across a reconnect. Only the newest
+// one waits: the reader may be in a disk that hangs.
 type inbound struct {
-	conn net.Conn
-	done chan struct{}
+	conn     net.Conn
+	replaced chan struct{}
 }
 
 // received counts what came in from one peer on one class.
@@ -97,16 +98,17 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
 	for _, l := range p.links {
 		l.peerAlive()
 	}
-	me := &inbound{conn: conn, done: make(chan struct{})}
-	defer close(me.done)
+	me := &inbound{conn: conn, replaced: make(chan struct{})}
 	defer func() { _ = conn.Close() }()
-	old, ok := t.enter(p, h.class, me)
-	if !ok {
+	if !t.enter(p, h.class, me) {
 		return
 	}
-	if old != nil {
-		_ = old.conn.Close()
-		<-old.done
+	reading := p.reading[h.class-1]
+	select {
+	case reading <- struct{}{}:
+		defer func() { <-reading }()
+	case <-me.replaced:
+		return
 	}
 	err = t.read(conn, p, h.class)
 	t.leave(p, h.class, me)
@@ -176,17 +178,20 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 	}
 }
 
-// enter makes me the connection of class c from p and returns the one before;
+// enter makes me the connection of class c from p, and ends the one before;
 // ok=false if p was removed.
-func (t *Transport) enter(p *peer, c class, me *inbound) (old *inbound, ok bool) {
+func (t *Transport) enter(p *peer, c class, me *inbound) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p.removed {
-		return nil, false
+		return false
 	}
-	old = p.inbound[c-1]
+	if old := p.inbound[c-1]; old != nil {
+		_ = old.conn.Close()
+		close(old.replaced)
+	}
 	p.inbound[c-1] = me
-	return old, true
+	return true
 }
 
 func (t *Transport) leave(p *peer, c class, me *inbound) {

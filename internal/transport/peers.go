@@ -27,7 +27,7 @@ func (t *Transport) DialError(id cluster.NodeID) string {
 }
 
 func (t *Transport) newPeer(c Peer) *peer {
-	p := &peer{Peer: c, stop: func() {}}
+	p := &peer{Peer: c, stop: func() {}, reading: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
 	p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
 	return p
 }

@@ -69,13 +69,15 @@ type Peer struct {
 
 // Handler gets what the transport receives and notices. Its methods are called
 // from the transport's goroutines, several at a time, and never from within
-// Send; once the handler is shutting down they must return.
+// Send; once the handler is shutting down they must return, Raft from a disk that
+// hangs not before that answers.
 type Handler interface {
 	// Raft takes a message from a peer; the handler owns it. Messages of one
 	// peer and class come in the order in which they were sent. While Raft
 	// blocks, nothing else is read from that connection: that is the
 	// back-pressure on the peer, which drops its connection after 5 s of it.
-	// more says that the next one is here, and comes at once.
+	// more says that the next one is here, and comes at once, unless the peer is
+	// broken.
 	Raft(m *pb.Message, more bool)
 	// Status takes a peer's latest status blob; the handler owns it.
 	Status(from cluster.NodeID, status []byte)
@@ -141,6 +143,8 @@ type peer struct {
 	// connections, by class-1.
 	in      [2]received
 	inbound [2]*inbound
+	// reading has a value while one of them is read, by class-1.
+	reading [2]chan struct{}
 	// bulkStreams are the accepted ones now, bulkRefused counts those that were
 	// too many.
 	bulkStreams atomic.Int64

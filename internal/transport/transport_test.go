@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -400,13 +402,22 @@ func TestReconnectKeepsTheOrder(t *testing.T) {
 	}
 	within(t, entered, "message 1")
 	second, _ := rawDial(t, a, hello)
+	expectClosed(t, first)
+	// Time for a reader that does not wait: some round trips with the node. Only the
+	// newest connection waits, however long the first one's reader is at work.
+	for range 20 {
+		conn, _ := rawDial(t, a, hello)
+		expectClosed(t, second)
+		second = conn
+	}
 	if _, err := second.Write(encoded(t, classControl, heartbeat(nodeB, nodeA, 2))); err != nil {
 		t.Fatal(err)
 	}
-	expectClosed(t, first)
-	// Time for a reader that does not wait: some round trips with the node.
-	for range 20 {
-		rawDial(t, a, appendHello(nil, helloFrom(nodeA, nodeA, classControl)))
+	stacks := make([]byte, 1<<20)
+	for began := time.Now(); strings.Count(string(stacks[:runtime.Stack(stacks, true)]), ".serveInbound(") > 2; runtime.Gosched() {
+		if time.Since(began) > patience {
+			t.Fatal("connections wait that were replaced")
+		}
 	}
 	select {
 	case n := <-entered:
