@@ -31,8 +31,8 @@ type writes struct {
 	waiting []*pb.Message
 	current *Write // under way; nil: none
 	full    *fullDisk
-	// begun is the boot time at which current began, 0 = there is none. Everybody may
-	// read it.
+	// begun is the boot time at which current began, 0 = there is none, or it is on disk.
+	// Everybody may read it.
 	begun atomic.Int64
 }
 
@@ -50,7 +50,8 @@ type fullDisk struct {
 
 // Write is one write to the log: a group commit, or what a full disk still takes.
 type Write struct {
-	log Log
+	log   Log
+	begun *atomic.Int64
 	// Runs are not on disk so far. vote is stored before them; it overtakes them.
 	Runs []AppendRun
 	vote *seglog.HardState
@@ -70,7 +71,7 @@ func (w *writes) queued() int {
 	return len(w.waiting)
 }
 
-// began is when the write under way began; 0 = there is none.
+// began is when the write under way began; 0 = there is none, or it has ended.
 func (w *writes) began() time.Duration { return time.Duration(w.begun.Load()) }
 
 // nextWrite returns what is to be written now; nil: nothing is, or a write is under way.
@@ -87,7 +88,7 @@ func (d *Driver) nextWrite(now time.Duration) *Write {
 	if w.current == nil {
 		return nil
 	}
-	w.current.log = d.cfg.Log
+	w.current.log, w.current.begun = d.cfg.Log, &w.begun
 	w.begun.Store(int64(now))
 	return w.current
 }
@@ -139,6 +140,7 @@ func (f *fullDisk) next(w *writes, now time.Duration, log Log) *Write {
 
 // Append makes the write durable.
 func (w *Write) Append() error {
+	defer w.begun.Store(0)
 	if w.vote != nil {
 		if err := w.log.Append(nil, w.vote); err != nil {
 			return err
@@ -177,7 +179,6 @@ func (d *Driver) Answer(w *Write) {
 func (d *Driver) ended(now time.Duration, err error) error {
 	w := d.writes.current
 	d.writes.current = nil
-	d.writes.begun.Store(0)
 	switch {
 	case errors.Is(err, seglog.ErrFull):
 		d.hasNoSpace(now, w, err)

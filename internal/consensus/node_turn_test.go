@@ -357,19 +357,19 @@ func TestLeftBeforeAWrite(t *testing.T) {
 func appendOf(index uint64) *pb.Message { return (&voter{}).entry(index) }
 
 // TestDiskHangsUnderAReader: the reader of appends waits for the disk. Heartbeats are
-// answered meanwhile, appends that another reader brings wait, and are one group commit;
-// nothing is answered before it is on disk.
+// answered meanwhile, appends that another reader brings wait, and are one group commit,
+// which the reader leaves to the writer; nothing is answered before it is on disk.
 func TestDiskHangsUnderAReader(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
 	f.answered(pb.MsgAppResp)
-	free := f.hangs()
+	free, before := f.hangs(), f.syncs.Load()
 	stepped := make(chan struct{})
 	go func() {
 		f.node.Step(appendOf(2), false)
 		close(stepped)
 	}()
-	f.writes(true)
+	awaitStalled(t, testContext(t), "the reader hangs", func() bool { return f.syncs.Load() > before })
 	for index := uint64(3); index <= 5; index++ {
 		f.returns("an append while a write is under way", func() { f.node.Step(appendOf(index), false) })
 	}
@@ -383,9 +383,11 @@ func TestDiskHangsUnderAReader(t *testing.T) {
 	if got := f.answered(pb.MsgAppResp); len(got) > 0 {
 		t.Fatalf("answered on a disk that hangs: %v", got)
 	}
-	before := f.syncs.Load()
+	before = f.syncs.Load()
+	freeNext := f.hangs()
 	free()
-	f.ended("the append", stepped)
+	f.ended("the append, though the next write hangs", stepped)
+	freeNext()
 	for f.awaits(pb.MsgAppResp).GetIndex() != 5 {
 		continue
 	}
