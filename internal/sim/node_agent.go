@@ -316,7 +316,7 @@ func (a *agent) begin(e core.Effect) {
 	})
 }
 
-// What consensus's loop reports; nothing here blocks.
+// What a turn reports; nothing here blocks.
 
 func (a *agent) onRole(r consensus.RoleState) {
 	a.n.log("raft", "term %d, leader %d, leading %t", r.Term, r.Leader, r.Leading)

@@ -1,6 +1,6 @@
 package tap
 
-// heldMax bounds what Held keeps. Each item is of one turn of consensus's loop, in
+// heldMax bounds what Held keeps. Each item is of one turn of consensus, in
 // which a session at least waits. When it is full every second one goes: ACKs then
 // come in larger steps, never too early.
 const heldMax = 4096
