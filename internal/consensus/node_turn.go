@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Who has work does it: the reader of a peer's connection, the tap's, the keeper, a caller.
-// It takes the turn, or leaves what it has for whoever has it (inbox). A commit so goes
-// through few hands:
+// Who has work does it: the reader of a peer's connection, the tap's, the keeper. It takes
+// the turn, or leaves what it has for whoever has it (inbox). A commit so goes through few
+// hands:
 //
 //	leader    tap's reader: propose, send to the peers, write and fsync, read on
 //	          reader of a peer's answer: commit, ACK to mysqld, read on
@@ -17,7 +17,7 @@ import (
 //
 // The turn is free while a write is made. So heartbeats and votes go on while the disk
 // hangs, and what comes is the next write, as one group commit. Who reads votes and
-// heartbeats waits for no disk: the writer has what follows from them.
+// heartbeats waits for no write: the writer has what follows from them.
 //
 // Whoever has had a turn looks again for what was left meanwhile (Inbox.Left), or wakes the
 // keeper: whoever found the turn taken counts on it.
