@@ -40,9 +40,8 @@ func TestFollowerKnowsItsDiskIsStalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitStalled(t, ctx, "the write that hangs is seen", func() bool { return f.Stalled() >= f.cfg.ElectionTimeout })
-	if took := l.Stalled(); took != 0 {
-		t.Errorf("the leader's disk, which is well, is stalled for %s", took)
-	}
+	// The machine may have stood still in the leader's write, which then ends.
+	awaitStalled(t, ctx, "the leader's disk is well", func() bool { return l.Stalled() == 0 })
 	release()
 	awaitStalled(t, ctx, "the write has ended", func() bool { return f.Stalled() == 0 })
 }
