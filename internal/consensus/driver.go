@@ -23,8 +23,9 @@ const appendsMax = 1024
 // It has no goroutine, no clock and no lock. Node gives it threads and the machine's clocks,
 // the simulator virtual time.
 //
-// A turn is at most one call that brings something (Tick, Woken, or one of its Group), and
-// then Turn. Whoever drives it has one turn at a time.
+// A turn takes what was left (Inbox.Take), reads the clocks and counts the ticks that have
+// passed (Advance); then comes at most one call that brings something (Woken, or one of its
+// Group), and then Turn. Whoever drives it has one turn at a time.
 type Driver struct {
 	cfg   Config
 	group *Group
@@ -34,6 +35,7 @@ type Driver struct {
 	lease atomic.Pointer[clocks] // until then; never nil
 	acks  atomic.Pointer[cluster.AckStatus]
 
+	ticked  time.Duration // ticks are counted up to this boot time
 	timings *timings
 	sent    messageCounts
 	writes  writes
@@ -52,7 +54,7 @@ func NewDriver(cfg Config, now time.Duration) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{cfg: cfg, group: g, timings: newTimings(), sent: newMessageCounts()}
+	d := &Driver{cfg: cfg, group: g, ticked: now, timings: newTimings(), sent: newMessageCounts()}
 	d.lease.Store(&clocks{})
 	d.role.Store(&RoleState{Term: cfg.Log.HardState().Term})
 	return d, nil
@@ -90,7 +92,8 @@ func (d *Driver) Tick(boot, wall time.Duration) {
 	}
 }
 
-// WakeAt is when the next turn is due though nothing comes; 0 = not. It begins with Woken.
+// WakeAt is when the next turn is due beside those of the ticks, though nothing comes; 0 =
+// not. It begins with Woken.
 func (d *Driver) WakeAt() time.Duration {
 	notice, retry := d.group.NoticeAt(), d.writes.retryAt()
 	if notice == 0 || retry != 0 && retry < notice {
@@ -102,22 +105,23 @@ func (d *Driver) WakeAt() time.Duration {
 // Woken says that it is the time of WakeAt.
 func (d *Driver) Woken(now time.Duration) { d.group.Notify(now) }
 
-// Turn takes what was left, and does what the group asks for. It returns what is to be
-// written to the log now, or nil. The caller appends that, answers if that went well, and
-// leaves how it ended (Write.Append, Answer, Inbox.Wrote); the turn is free meanwhile. An
-// error says that the log failed: then nothing may go on.
+// Turn steps what was taken, takes what else was left, and does what the group asks for. It
+// returns what is to be written to the log now, or nil. The caller appends that, answers if
+// that went well, and leaves how it ended (Write.Append, Answer, Inbox.Wrote); the turn is
+// free meanwhile. An error says that the log failed: then nothing may go on.
 func (d *Driver) Turn(now time.Duration, in *Inbox) (*Write, error) {
 	if result, ok := in.takeWritten(); ok {
 		if err := d.ended(now, result); err != nil {
 			return nil, fmt.Errorf("append to the log: %w", err)
 		}
 	}
-	for _, m := range in.takeMessages() {
+	for _, m := range in.taken {
 		if m.GetType() == pb.MsgApp && d.writes.queued() >= appendsMax {
 			continue
 		}
 		d.group.Step(now, m)
 	}
+	in.stepped()
 	for !d.group.Blocked() {
 		data, ok := in.takeProposal()
 		if !ok {

@@ -60,11 +60,16 @@ func (v *driven) note(format string, args ...any) {
 	v.trace = append(v.trace, fmt.Sprintf(format, args...))
 }
 
+func (v *driven) turn() (*Write, error) {
+	v.in.Take(BootTime)
+	return v.d.Turn(v.now, &v.in)
+}
+
 // turns has turns and writes until nothing is left, and wants what was sent and told.
 func (v *driven) turns(what string, want ...string) {
 	v.t.Helper()
 	for {
-		w, err := v.d.Turn(v.now, &v.in)
+		w, err := v.turn()
 		if err != nil {
 			v.t.Fatal(err)
 		}
@@ -119,18 +124,18 @@ func TestFullDiskGoesOn(t *testing.T) {
 func TestOneWriteAtATime(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
-	first, err := v.d.Turn(v.now, &v.in)
+	first, err := v.turn()
 	if err != nil || first == nil {
 		t.Fatal(first, err)
 	}
 	for index := uint64(2); index <= 4; index++ {
 		v.in.Message(appendOf(index))
-		if w, err := v.d.Turn(v.now, &v.in); w != nil || err != nil {
+		if w, err := v.turn(); w != nil || err != nil {
 			t.Fatalf("while a write is under way: %v, %v", w, err)
 		}
 	}
 	v.write(first)
-	next, err := v.d.Turn(v.now, &v.in)
+	next, err := v.turn()
 	if err != nil || next == nil || len(next.Runs) != 1 || len(next.Runs[0].Entries) != 3 {
 		t.Fatalf("the next write: %+v, %v", next, err)
 	}
@@ -140,7 +145,7 @@ func TestOneWriteAtATime(t *testing.T) {
 func TestNoAnswerBeforeTheDisk(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
-	w, err := v.d.Turn(v.now, &v.in)
+	w, err := v.turn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +161,12 @@ func TestNoAnswerBeforeTheDisk(t *testing.T) {
 func TestLogFails(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
-	if _, err := v.d.Turn(v.now, &v.in); err != nil {
+	if _, err := v.turn(); err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken disk")
 	v.in.Wrote(broken)
-	if _, err := v.d.Turn(v.now, &v.in); !errors.Is(err, broken) {
+	if _, err := v.turn(); !errors.Is(err, broken) {
 		t.Fatalf("it goes on: %v", err)
 	}
 }
@@ -170,14 +175,14 @@ func TestLogFails(t *testing.T) {
 func TestHangingDiskDropsAppends(t *testing.T) {
 	v := newDriven(t)
 	v.in.Message(appendOf(1))
-	if _, err := v.d.Turn(v.now, &v.in); err != nil {
+	if _, err := v.turn(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 * appendsMax {
 		m := appendOf(2)
 		m.Entries = nil
 		v.in.Message(m)
-		if _, err := v.d.Turn(v.now, &v.in); err != nil {
+		if _, err := v.turn(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +200,7 @@ func TestFullDiskDropsAppends(t *testing.T) {
 	for index := range uint64(2 * appendsMax) {
 		v.in.Message(appendOf(2 + index))
 		for {
-			w, err := v.d.Turn(v.now, &v.in)
+			w, err := v.turn()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,7 +216,7 @@ func TestFullDiskDropsAppends(t *testing.T) {
 	v.full, v.trace = false, nil
 	v.now += fullRetryInterval
 	v.in.Message(heartbeatOf(6))
-	for w, _ := v.d.Turn(v.now, &v.in); w != nil; w, _ = v.d.Turn(v.now, &v.in) {
+	for w, _ := v.turn(); w != nil; w, _ = v.d.Turn(v.now, &v.in) {
 		v.write(w)
 	}
 	if want := fmt.Sprintf("MsgAppResp of %d", 2+appendsMax); !slices.Contains(v.trace, want) {

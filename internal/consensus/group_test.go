@@ -215,12 +215,35 @@ func (w *world) run(d time.Duration) {
 		w.now += testTick
 		for _, m := range w.nodes {
 			if w.now%m.tick() == 0 {
+				spare, rounds := m.g.spareTicks() > 0 && !m.g.rn.HasReady(), m.g.lease.seq
 				m.g.Tick(w.now)
+				if spare {
+					w.changesNothing(m, rounds)
+				}
 			}
 		}
 		w.settle()
 		if w.checksLease {
 			w.checkLease()
+		}
+	}
+}
+
+// changesNothing: a node may sleep over a tick that is spare. Heartbeats that raft sends beside
+// those of the rounds say nothing new, and notices have a time of their own.
+func (w *world) changesNothing(m *member, rounds uint64) {
+	if m.g.lease.seq != rounds {
+		w.t.Fatalf("at %v a spare tick of node %d begins a round", w.now, m.g.cfg.Self)
+	}
+	for {
+		out, ok := m.g.Ready()
+		heartbeats := slices.DeleteFunc(slices.Clone(out.Send), func(m *pb.Message) bool { return m.GetType() != pb.MsgHeartbeat })
+		w.send(heartbeats)
+		if len(heartbeats) < len(out.Send) || len(out.Append) > 0 || len(out.Refused) > 0 || len(out.AckEvents) > 0 || out.Role != nil || out.Committed {
+			w.t.Fatalf("at %v a spare tick of node %d asks for %+v", w.now, m.g.cfg.Self, out)
+		}
+		if !ok {
+			return
 		}
 	}
 }

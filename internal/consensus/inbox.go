@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"sync"
+	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -20,7 +21,7 @@ const (
 type Inbox struct {
 	mu        sync.Mutex
 	messages  []*pb.Message
-	taken     []*pb.Message // what takeMessages returned last, for reuse
+	taken     []*pb.Message // by Take, for the next turn; whoever has the turn has it alone
 	proposals [][]byte
 	room      chan struct{} // there may be room for a proposal; nil: nobody waits for that
 	blocked   bool          // no proposal is taken
@@ -73,13 +74,25 @@ func (in *Inbox) takeWritten() (err error, ok bool) {
 	return err, ok
 }
 
-// takeMessages returns all of them, until the next call.
-func (in *Inbox) takeMessages() []*pb.Message {
+// Take takes the messages that were left for the turn that comes next, and then reads the
+// clock of that turn: what was taken came before (see ticks.go).
+func (in *Inbox) Take(clock func() time.Duration) (now time.Duration) {
 	in.mu.Lock()
-	defer in.mu.Unlock()
+	if len(in.taken) == 0 {
+		in.messages, in.taken = in.taken, in.messages
+	} else {
+		in.taken = append(in.taken, in.messages...)
+		clear(in.messages)
+		in.messages = in.messages[:0]
+	}
+	in.mu.Unlock()
+	return clock()
+}
+
+// stepped forgets what was taken.
+func (in *Inbox) stepped() {
 	clear(in.taken)
-	in.messages, in.taken = in.taken[:0], in.messages
-	return in.taken
+	in.taken = in.taken[:0]
 }
 
 func (in *Inbox) takeProposal() (data []byte, ok bool) {

@@ -251,7 +251,7 @@ func TestAckComesFirst(t *testing.T) {
 	}
 	turn := func() { // until nothing is left
 		for {
-			w, err := n.driver.Turn(BootTime(), &n.inbox)
+			w, err := n.driver.Turn(n.inbox.Take(BootTime), &n.inbox)
 			if err != nil {
 				t.Fatal(err)
 			}

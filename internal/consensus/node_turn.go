@@ -97,7 +97,12 @@ func (n *Node) turn(f func(now time.Duration)) *Write {
 			panic(r)
 		}
 	}()
-	now := BootTime()
+	now := n.inbox.Take(BootTime)
+	if n.driver.TickDue(now) {
+		clocks := readClocks()
+		now = clocks.boot
+		n.driver.Advance(clocks.boot, clocks.wall)
+	}
 	if f != nil {
 		f(now)
 	}
@@ -106,7 +111,11 @@ func (n *Node) turn(f func(now time.Duration)) *Write {
 		n.end(err)
 		return nil
 	}
-	n.alarm.set(n.driver.WakeAt())
+	due := n.driver.TickAt()
+	if at := n.driver.WakeAt(); at != 0 {
+		due = min(due, at)
+	}
+	n.alarm.set(now, due)
 	if w != nil {
 		n.writing.Add(1)
 	}
@@ -194,22 +203,15 @@ func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
 	}
 }
 
-// keep has the turns that nobody else has: the ticks, the alarms, the calls, and what was
-// left. It has one at a time, or a tick would wait for the others.
+// keep has the turns that nobody else has: the alarms, those of ticks as well, the calls,
+// and what was left. It has one at a time, or a tick would wait for the others.
 func (n *Node) keep(ctx context.Context) {
-	ticker := time.NewTicker(n.cfg.Heartbeat / ticksPerHeartbeat)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-n.stopped:
 			return
-		case <-ticker.C:
-			n.waitTurn(func(time.Duration) {
-				now := readClocks()
-				n.driver.Tick(now.boot, now.wall)
-			})
 		case <-n.alarm.timer.C:
 			n.waitTurn(func(now time.Duration) {
 				n.alarm.at = 0
@@ -226,18 +228,21 @@ func (n *Node) keep(ctx context.Context) {
 	}
 }
 
-// alarm wakes the keeper. Most notices are not needed by the time
-// that they are due, and a timer that is set anew may cost a system call: so it is left to
-// run out, and then set for what is due next.
+// alarm wakes the keeper. Most of what it is set for is not needed by the time that it is
+// due, and a timer that is set for an earlier time may cost a system call: so it is left to
+// run out, unless that would wake an idle node.
 type alarm struct {
 	timer *time.Timer
 	at    time.Duration // boot time; 0 = it does not run
 }
 
-func (t *alarm) set(due time.Duration) {
-	if due == 0 || t.at != 0 && t.at <= due {
+// alarmSoon is from when on an alarm is left to run out.
+const alarmSoon = 50 * time.Millisecond
+
+func (t *alarm) set(now, due time.Duration) {
+	if t.at != 0 && (t.at == due || t.at < due && t.at < now+alarmSoon) {
 		return
 	}
 	t.at = due
-	t.timer.Reset(due - BootTime())
+	t.timer.Reset(due - now)
 }

@@ -139,7 +139,7 @@ func (l *loop) turn() {
 		ready = append(ready, l.takeControl)
 	}
 	ready[l.a.n.rng.IntN(len(ready))]()
-	w, err := l.driver.Turn(l.a.n.now(), &l.inbox)
+	w, err := l.driver.Turn(l.inbox.Take(l.a.n.now), &l.inbox)
 	if err != nil {
 		l.a.n.log("append", "failed: %v", err)
 		l.a.exit(err.Error())
