@@ -23,6 +23,7 @@ import (
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/provision"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/router"
@@ -511,7 +512,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	machine := core.New(core.Config{
 		Self: a.self.ID, Kind: a.self.Kind, Weight: a.self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
 		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, IdleLeaderTimeout: idleLeaderTimeout,
-		StopTimeout: stopTimeout, SettleTimeout: settleTimeout, SteadyAfter: steadyAfter,
+		StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
 	})
 	fenced, err := a.fencedBefore()
 	if err != nil {
@@ -636,8 +637,12 @@ func (a *Agent) input(in core.Input) {
 func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.name(r.Leader), "leading", r.Leading)
 	a.board.setRaft(r)
-	if !r.Leading || a.epoch.get(r.Term) == nil {
-		a.lostRole(r)
+	lost := a.epoch.roleChanged(r, a.serveTerm.Load(), a.acksAreCommits())
+	if lost.Service {
+		a.stopServing(lost.Answers)
+	}
+	if lost.Tap {
+		a.epoch.close()
 	}
 	a.mail.raftChanged(core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }

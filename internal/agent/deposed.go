@@ -9,43 +9,22 @@ import (
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/primary"
 )
 
-// What a deposed primary may take: its agent kills its mysqld when settleTimeout is
-// over, or at once in any doubt (docs/architecture.md, "Settling a deposed primary").
 const (
-	settleTimeout = 2 * time.Second
-	// answersTimeout bounds how long the last answers are waited for on their way
-	// through the router, once nothing waits in mysqld.
+	// answersTimeout bounds how long the last answers are waited for on their way to the
+	// clients, once nothing waits in the mysqld of a deposed primary.
 	answersTimeout = 200 * time.Millisecond
-	// binlogEndPoll is how often mysqld's binlog is compared with what the tap read.
-	binlogEndPoll = 5 * time.Millisecond
+	// answersPoll is how often mysqld is asked whether it has written them.
+	answersPoll = 5 * time.Millisecond
 )
 
-// depose ends all acknowledging by consensus's marks, and leaves the tap connected:
-// what else becomes of its epoch is core's to say. It returns false if there is no
-// epoch of that term that clients were served in.
-func (s *epochSlot) depose(term uint64) bool {
+// roleChanged is primary.Epoch.RoleChanged.
+func (s *epochSlot) roleChanged(r consensus.RoleState, served uint64, acksAreCommits bool) primary.Lost {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cur == nil || !s.cur.deposed.Load() && s.cur.term != term {
-		return false
-	}
-	s.cur.deposed.Store(true)
-	return true
-}
-
-// lostRole takes it that this node does not lead in the epoch's term any more (I2).
-// It is called in a turn of consensus.
-func (a *Agent) lostRole(r consensus.RoleState) {
-	served := a.serveTerm.Load()
-	settles := a.acksAreCommits() && a.epoch.depose(served)
-	if !r.Leading || r.Term != served {
-		a.stopServing(settles)
-	}
-	if !settles {
-		a.epoch.close()
-	}
+	return s.rules().RoleChanged(r, served, acksAreCommits)
 }
 
 // acksAreCommits tells whether an ACK waits for nothing but the commit. What else it
@@ -55,23 +34,19 @@ func (a *Agent) acksAreCommits() bool { return !a.node.Committed().State().State
 // answering tells whether what mysqld was asked under the lease may still be
 // answered: it is the primary without a lease, or was and is settled.
 func (a *Agent) answering() bool {
-	term, ok := a.epoch.openTerm()
-	return ok && (term == a.serveTerm.Load() || a.epoch.isDeposed()) && a.acksAreCommits()
+	return a.epoch.answering(a.serveTerm.Load()) && a.acksAreCommits()
 }
 
-func (s *epochSlot) openTerm() (uint64, bool) {
+func (s *epochSlot) answering(served uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cur == nil {
-		return 0, false
-	}
-	return s.cur.term, true
+	return s.rules().Answering(served)
 }
 
 func (s *epochSlot) isDeposed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cur != nil && s.cur.deposed.Load()
+	return s.rules().Deposed()
 }
 
 // settlePrimary makes a replica of the primary that a term had, without killing its
@@ -85,16 +60,17 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 		}
 	}()
 	e, p := a.epoch.get(term), a.currentProcess()
-	if e == nil || p == nil || p.Incarnation() != e.incarnation {
+	if e == nil || p == nil || p.Incarnation() != e.Incarnation {
 		return errors.New("its tap is closed")
 	}
 	a.lagBound.setOpen(false)
 	if err := a.port.told(ctx, a.work.Go); err != nil { // no more requests; runPort is about to do it, too
 		return fmt.Errorf("close mysqld's own port to requests: %w", err)
 	}
-	number, acknowledged, err := settling{
-		term: term, server: p.Admin(), tap: e.tap, log: a.node.Committed(), acksAreCommits: a.acksAreCommits, logger: a.logger,
-	}.run(ctx)
+	number, acknowledged, err := primary.Settling{
+		Term: term, Server: epochServer{p.Admin(), a.logger}, Tap: e.tap, Log: a.node.Committed(),
+		AcksAreCommits: a.acksAreCommits, Wait: primary.Wait,
+	}.Run(ctx)
 	if err != nil {
 		return err
 	}

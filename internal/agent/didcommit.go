@@ -245,7 +245,7 @@ func sessionAnswer(s replay.Session, o cluster.Outcome, reason string) cluster.D
 // if it was killed or its client is gone.
 func (a *Agent) sessionGone(ctx context.Context, p replay.Place) bool {
 	e, process := a.epoch.get(p.Epoch), a.currentProcess()
-	if e == nil || process == nil || process.Incarnation() != e.incarnation {
+	if e == nil || process == nil || process.Incarnation() != e.Incarnation {
 		return false
 	}
 	there, err := process.Admin().HasSession(ctx, uint64(p.Thread))

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/tap"
 )
 
 // epochSlot holds the epoch of which this node is the primary: there is at
@@ -51,24 +51,20 @@ type timedBatch struct {
 	receivedAt time.Time
 }
 
-// epoch is one tenure of the local mysqld as primary.
+// epoch is one tenure of the local mysqld as primary. What it decides is guarded by the
+// slot's lock.
 type epoch struct {
-	term        uint64
-	incarnation uint64
-	tap         *mysqlwire.Tap
-	cancel      context.CancelFunc
+	primary.Epoch
+	tap    *mysqlwire.Tap
+	cancel context.CancelFunc
 	// run is the tap's goroutine. It begins once the epoch is open in the log:
 	// nothing can be proposed before.
 	run func()
 
 	uploads uploads
-	// deposed: this node does not lead in the epoch's term any more, and the tap is
-	// connected so far.
-	deposed atomic.Bool
 
 	mu    sync.Mutex
 	timed []timedBatch // in order of number
-	held  tap.Held
 }
 
 // time notes when a batch came; once, though it may be tried to be proposed twice.
@@ -118,15 +114,23 @@ func (s *epochSlot) close() {
 func (s *epochSlot) get(term uint64) *epoch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cur == nil || s.cur.term != term {
+	if !s.rules().Of(term) {
 		return nil
 	}
 	return s.cur
 }
 
+// rules is what decides about the epoch, or nil. s.mu is held.
+func (s *epochSlot) rules() *primary.Epoch {
+	if s.cur == nil {
+		return nil
+	}
+	return &s.cur.Epoch
+}
+
 func (s *epochSlot) incarnation(term uint64) (uint64, bool) {
 	if e := s.get(term); e != nil {
-		return e.incarnation, true
+		return e.Incarnation, true
 	}
 	return 0, false
 }
@@ -149,7 +153,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		return errNoMysqld
 	}
 	tapCtx, cancel := context.WithCancel(a.ctx)
-	e := &epoch{term: term, incarnation: p.Incarnation(), cancel: cancel}
+	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.Incarnation()}, cancel: cancel}
 	tap, err := mysqlwire.ConnectTap(ctx, mysqlwire.TapConfig{
 		Socket: a.server.Socket(), User: mysqld.TapUser, Password: a.secrets.Tap,
 		ServerID: a.serverID(serverIDOfTap), ReplicaUUID: a.derivedUUID(uuidOfTap),
@@ -172,7 +176,28 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		a.epoch.close() // the promotion ended while the tap connected
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return a.checkSemiSync(ctx)
+	return primary.AwaitTap(ctx, epochServer{p.Admin(), a.logger}.SemiSyncStatus, primary.Wait)
+}
+
+// epochServer is mysqld as package primary asks it.
+type epochServer struct {
+	*mysqld.Admin
+	logger *slog.Logger
+}
+
+// SemiSyncStatus implements primary.Server.
+func (s epochServer) SemiSyncStatus(ctx context.Context) (primary.SemiSync, error) {
+	status, err := s.Admin.SemiSyncStatus(ctx)
+	return primary.SemiSync(status), err
+}
+
+// EndLockWaiters implements primary.Server.
+func (s epochServer) EndLockWaiters(ctx context.Context) (int, error) {
+	ended, err := s.Admin.EndLockWaiters(ctx)
+	if ended > 0 {
+		s.logger.Warn("ended sessions that waited for a lock when this node lost the primary's role", "sessions", ended)
+	}
+	return ended, err
 }
 
 // proposeNow proposes a batch from the tap's reader: one that is not looked at, and has
@@ -222,7 +247,7 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 		if errors.Is(err, mysqlwire.ErrTapClosed) {
 			reason = "mysqld ended, or it closed the tap's connection"
 		}
-		a.mail.doubt(core.Doubt{Incarnation: e.incarnation, Reason: reason})
+		a.mail.doubt(core.Doubt{Incarnation: e.Incarnation, Reason: reason})
 	}
 }
 
@@ -266,23 +291,13 @@ func (a *Agent) commitEpoch(ctx context.Context, term uint64) error {
 		return fmt.Errorf("open epoch %d: its tap is gone", term)
 	}
 	own := a.board.own()
-	data := entry.EncodeEpoch(entry.Epoch{
+	err := primary.Open(ctx, entry.Epoch{
 		Term: term, Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID),
 		ServerVersion: own.ServerVersion, FormatDescription: e.tap.FormatDescription(),
-	})
-	if err := a.node.Propose(ctx, data); err != nil {
-		return fmt.Errorf("propose epoch %d: %w", term, err)
+	}, a.node.Propose, a.node.Committed().EpochChanged, primary.Wait)
+	if err != nil {
+		return err
 	}
-	for {
-		epoch, changed := a.node.Committed().EpochChanged()
-		if epoch == term {
-			a.work.Go(e.run)
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("commit epoch %d: %w", term, ctx.Err())
-		}
-	}
+	a.work.Go(e.run)
+	return nil
 }

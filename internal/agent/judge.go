@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 )
 
@@ -174,46 +174,11 @@ func (a *Agent) judgePending(ctx context.Context) error {
 		return err
 	}
 	if n > 0 {
-		return &verdictError{core.XAPending, xaPrepared(n) + ": mysqld starts again to prepare that with its binlog"}
+		return &verdictError{core.XAPending, primary.XAPrepared(n) + ": mysqld starts again to prepare that with its binlog"}
 	}
 	foreign, err := p.ForeignXA(ctx)
 	if err != nil || !foreign {
 		return err
 	}
 	return &verdictError{core.XAPending, foreignXA + ": mysqld starts again to prepare anew what that was"}
-}
-
-// staleTapWait is how long mysqld may still count the tap of an earlier attempt:
-// it notices the end of an idle dump at the next heartbeat.
-const staleTapWait = 3 * time.Second
-
-// checkSemiSync waits until mysqld counts the tap as its only semi-sync
-// replica: it registers a replica shortly after the dump has begun.
-func (a *Agent) checkSemiSync(ctx context.Context) error {
-	admin, err := a.admin()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	retry := time.NewTicker(5 * time.Millisecond)
-	defer retry.Stop()
-	for {
-		s, err := admin.SemiSyncStatus(ctx)
-		if err != nil {
-			return fmt.Errorf("read semi-sync status: %w", err)
-		}
-		switch {
-		case !s.On:
-			return errors.New("semi-sync is off in mysqld")
-		case s.Clients == 1:
-			return nil
-		case s.Clients > 1 && time.Since(began) > staleTapWait:
-			return fmt.Errorf("mysqld has %d semi-sync replicas, the tap must be the only one", s.Clients)
-		}
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for mysqld to count the tap: %w", ctx.Err())
-		}
-	}
 }

@@ -10,26 +10,19 @@ import (
 	"github.com/quorate/quorate/internal/control"
 )
 
-// committed notes what the mark covers, if it is of the epoch in hand. It is not
-// acknowledged by that alone.
+// committed is primary.Epoch.Committed.
 func (s *epochSlot) committed(m consensus.Mark) {
-	if e := s.get(m.Epoch); e != nil && m.Number > 0 {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.held.Committed(m.Index, m.Number)
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules().Committed(m)
 }
 
-// acknowledge acknowledges what is committed up to an index (I2), which the leader
-// of a term may. It is called in a turn of consensus; Tap.Ack does not block.
+// acknowledge acknowledges what primary.Epoch.Acknowledge lets go. It is called by
+// consensus's loop; Tap.Ack does not block.
 func (s *epochSlot) acknowledge(term, index uint64) {
-	e := s.get(term)
-	if e == nil || e.deposed.Load() {
-		return
-	}
-	e.mu.Lock()
-	number := e.held.Allow(index)
-	e.mu.Unlock()
+	s.mu.Lock()
+	e, number := s.cur, s.rules().Acknowledge(term, index)
+	s.mu.Unlock()
 	if number > 0 {
 		e.tap.Ack(number)
 		e.acked(number, s.ackSeconds)

@@ -376,7 +376,7 @@ func (a *Agent) awaitWritten(ctx context.Context) error {
 	if !a.port.open() || p == nil {
 		return nil
 	}
-	ticker := time.NewTicker(binlogEndPoll)
+	ticker := time.NewTicker(answersPoll)
 	defer ticker.Stop()
 	for {
 		n, err := p.Admin().Answering(ctx)

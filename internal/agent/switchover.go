@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/units"
 )
 
@@ -268,11 +269,7 @@ func sessionList(sessions []mysqld.Session) string {
 }
 
 func xaBlocks(n int) string {
-	return xaPrepared(n) + ": another node would have to start its mysqld again to take over; end what is prepared first"
-}
-
-func xaPrepared(n int) string {
-	return units.Count(n, "XA transaction is prepared", "XA transactions are prepared")
+	return primary.XAPrepared(n) + ": another node would have to start its mysqld again to take over; end what is prepared first"
 }
 
 // askTarget asks another node's agent to wait until it has applied everything up to

@@ -132,10 +132,10 @@ func (c *checker) acked(e *epoch, p tap.Position) {
 	if e.closed {
 		c.w.fail("I2", "n%d acknowledges %v after its tap was closed", e.a.n.id, p)
 	}
-	if by := c.ackedBy[e.term]; by != nil && by != e.a.n {
-		c.w.fail("I5", "n%d and n%d acknowledge in term %d", by.id, e.a.n.id, e.term)
+	if by := c.ackedBy[e.Term]; by != nil && by != e.a.n {
+		c.w.fail("I5", "n%d and n%d acknowledge in term %d", by.id, e.a.n.id, e.Term)
 	}
-	c.ackedBy[e.term] = e.a.n
+	c.ackedBy[e.Term] = e.a.n
 	d := c.dumps[e]
 	for len(d.unacked) > 0 {
 		tx := d.unacked[0]

@@ -10,8 +10,8 @@
 //
 // # What is real and what is not
 //
-// Real: core, consensus.Driver and its Group with commit check, gate and lease, raft,
-// seglog on vfs.Mem, tap, replay, entry, binlog, gtid. They are called as they
+// Real: core, consensus.Driver and its Group with commit check, gate and lease, primary,
+// raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid. They are called as they
 // are; there is no hook for the simulator in them.
 //
 // Rebuilt, because the original owns goroutines and sockets: what package agent,

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -30,7 +31,6 @@ const (
 	idleLeaderTimeout     = 5 * time.Second
 	stopTimeout           = 5 * time.Second
 	steadyAfter           = time.Minute
-	settleTimeout         = 2 * time.Second
 	promotionTimeout      = 30 * time.Second
 	retryAfter            = time.Second
 	fencedAfter           = 5 * time.Second
@@ -120,7 +120,7 @@ func newAgent(n *node) (*agent, error) {
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
-		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: settleTimeout, SteadyAfter: steadyAfter,
+		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
 	})
 	return a, nil
 }
@@ -274,7 +274,7 @@ func (a *agent) execute(t *task, e core.Effect) {
 // stopServing lets no client's byte into the local mysqld any more, and closes the
 // router's connections to it; answers: but for those that wait for one.
 func (a *agent) stopServing(answers bool) {
-	if served := a.serveTerm != 0 || a.epoch != nil && a.epoch.deposed; served && !answers {
+	if served := a.serveTerm != 0 || a.epoch.rules().Deposed(); served && !answers {
 		a.w.load.closeSessions(a.n)
 	}
 	a.serveTerm = 0
@@ -327,8 +327,12 @@ func (a *agent) onRole(r consensus.RoleState) {
 	if r.Leading && (!a.n.runsMysqld() || a.n.member.Weight == 0) {
 		a.w.ledInNeed++
 	}
-	if !r.Leading || a.epochOf(r.Term) == nil {
-		a.lostRole(r)
+	lost := a.epoch.rules().RoleChanged(r, a.serveTerm, a.acksAreCommits())
+	if lost.Service {
+		a.stopServing(lost.Answers)
+	}
+	if lost.Tap {
+		a.closeEpoch()
 	}
 	a.mail.raft = &core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading}
 	a.coreWork.fire()
@@ -336,7 +340,7 @@ func (a *agent) onRole(r consensus.RoleState) {
 
 func (a *agent) onCommit(m consensus.Mark) {
 	a.w.check.committed(a)
-	a.holdCommitted(m)
+	a.epoch.rules().Committed(m)
 	if a.n.runsMysqld() {
 		a.board.lag.committed(m, a.n.now())
 	}
@@ -348,13 +352,13 @@ func (a *agent) onCommit(m consensus.Mark) {
 func (a *agent) onRefused(r consensus.Refusal) {
 	a.n.log("refused", "term %d: %v", r.Term, r.Err)
 	if e := a.epochOf(r.Term); e != nil {
-		a.doubt(e.incarnation, fmt.Sprintf("a proposal was refused: %v", r.Err))
+		a.doubt(e.Incarnation, fmt.Sprintf("a proposal was refused: %v", r.Err))
 	}
 }
 
 func (a *agent) onStalled(term uint64, took time.Duration) {
 	if e := a.epochOf(term); e != nil {
-		a.doubt(e.incarnation, fmt.Sprintf("the log's disk has not answered for %v", took))
+		a.doubt(e.Incarnation, fmt.Sprintf("the log's disk has not answered for %v", took))
 	}
 }
 

@@ -2,14 +2,15 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 	"github.com/quorate/quorate/internal/tap"
 )
@@ -20,16 +21,13 @@ const entryBytesMax = 60 << 20
 // epoch is one tenure of the local mysqld as primary: the shell around a
 // tap.Machine that mysqlwire.Tap and the agent are.
 type epoch struct {
-	a           *agent
-	term        uint64
-	incarnation uint64
-	process     *mysqld
-	machine     *tap.Machine
-	held        tap.Held
-	dump        *fakemysqld.Dump
-	scope       *scope
-	closed      bool
-	deposed     bool // the tap is connected, nothing is acknowledged by marks
+	primary.Epoch
+	a       *agent
+	process *mysqld
+	machine *tap.Machine
+	dump    *fakemysqld.Dump
+	scope   *scope
+	closed  bool
 
 	// step waits for room in the growing batch.
 	step *tap.Step
@@ -44,10 +42,18 @@ type epoch struct {
 }
 
 func (a *agent) epochOf(term uint64) *epoch {
-	if a.epoch == nil || a.epoch.term != term {
+	if !a.epoch.rules().Of(term) {
 		return nil
 	}
 	return a.epoch
+}
+
+// rules is what decides about the epoch, or nil.
+func (e *epoch) rules() *primary.Epoch {
+	if e == nil {
+		return nil
+	}
+	return &e.Epoch
 }
 
 // closeEpoch ends all acknowledging: nothing is sent after it.
@@ -56,7 +62,7 @@ func (a *agent) closeEpoch() {
 	if e == nil {
 		return
 	}
-	a.n.log("tap", "closed, term %d", e.term)
+	a.n.log("tap", "closed, term %d", e.Term)
 	a.epoch = nil
 	e.closed = true
 	e.machine.Close()
@@ -80,7 +86,7 @@ func (a *agent) openTap(t *task, sc *scope, term uint64) error {
 		return fmt.Errorf("connect tap: %w", err)
 	}
 	e := &epoch{
-		a: a, term: term, incarnation: p.incarnation, process: p, dump: dump, scope: a.life.within(a.scope, 0),
+		Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p, dump: dump, scope: a.life.within(a.scope, 0),
 		machine: tap.New(tap.Config{Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin}),
 		uploads: map[entry.StageID]*upload{},
 	}
@@ -99,20 +105,7 @@ func (a *agent) openTap(t *task, sc *scope, term uint64) error {
 		a.closeEpoch()
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	for {
-		if p, err = a.sql(t, sc); err != nil {
-			return err
-		}
-		on, clients := p.SemiSync()
-		switch {
-		case !on:
-			return errors.New("semi-sync is off in mysqld")
-		case clients == 1:
-			return nil
-		case clients > 1:
-			return fmt.Errorf("mysqld has %d semi-sync replicas", clients)
-		}
-	}
+	return primary.AwaitTap(context.Background(), epochServer{a, t, sc}.SemiSyncStatus, a.waiter(t, sc))
 }
 
 // commitEpoch opens the epoch in the log.
@@ -121,21 +114,17 @@ func (a *agent) commitEpoch(t *task, sc *scope, term uint64) error {
 	if e == nil {
 		return fmt.Errorf("open epoch %d: its tap is gone", term)
 	}
-	data := entry.EncodeEpoch(entry.Epoch{
-		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.machine.FormatDescription(),
-	})
 	if chance(a.n.rng, 4) { // it leads again, in another term, when the proposal comes
 		a.n.log("linger", "and resigns meanwhile")
 		a.loop.control(func(time.Duration) { a.group.Resign(term) })
 		_ = t.wait(&scope{}, around(a.n.rng, 200*time.Millisecond))
 	}
-	if err := a.loop.propose(t, sc, data); err != nil {
-		return fmt.Errorf("propose epoch %d: %w", term, err)
-	}
-	for a.group.Committed().Mark().Epoch != term {
-		if err := t.wait(sc, 0, &a.loop.changed); err != nil {
-			return fmt.Errorf("commit epoch %d: %w", term, err)
-		}
+	err := primary.Open(context.Background(), entry.Epoch{
+		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.machine.FormatDescription(),
+	}, func(_ context.Context, data []byte) error { return a.loop.propose(t, sc, data) },
+		a.group.Committed().EpochChanged, a.waiter(t, sc))
+	if err != nil {
+		return err
 	}
 	a.w.epochs++
 	a.w.happened(pointEpoch, a.n)
@@ -154,7 +143,7 @@ func (e *epoch) run() {
 	e.beat()
 	e.a.life.start(func(t *task) {
 		if err := e.propose(t); e.scope.cause == nil {
-			e.a.doubt(e.incarnation, fmt.Sprintf("the tap ended: %v", err))
+			e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
 		}
 	})
 }
@@ -184,7 +173,7 @@ func (e *epoch) read() {
 			return // the proposer wakes it when it has taken the batch
 		}
 		if err != nil {
-			e.a.doubt(e.incarnation, fmt.Sprintf("the tap ended: %v", err))
+			e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
 			return
 		}
 		if burst == 1 {
@@ -272,7 +261,7 @@ func (e *epoch) beat() {
 				_, err = e.machine.Apply(step, time.Unix(0, int64(e.a.w.sched.now)))
 			}
 			if err != nil {
-				e.a.doubt(e.incarnation, fmt.Sprintf("the tap ended: %v", err))
+				e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
 				return
 			}
 			e.ackSoon()
@@ -294,7 +283,7 @@ func (e *epoch) propose(t *task) error {
 		if e.step != nil {
 			e.readSoon()
 		}
-		e.a.n.log("propose", "term %d number %d, %d transactions", e.term, batch.Number, len(batch.GTIDs))
+		e.a.n.log("propose", "term %d number %d, %d transactions", e.Term, batch.Number, len(batch.GTIDs))
 		var up *upload
 		if batch.Staged != nil {
 			up = e.uploads[*batch.Staged]
@@ -324,14 +313,6 @@ func (a *agent) linger(t *task) {
 	}
 }
 
-// holdCommitted notes what the mark covers, if it is of the epoch in hand. It is
-// not acknowledged by that alone.
-func (a *agent) holdCommitted(m consensus.Mark) {
-	if e := a.epochOf(m.Epoch); e != nil && m.Number > 0 {
-		e.held.Committed(m.Index, m.Number)
-	}
-}
-
 func (e *epoch) ackSoon() {
 	if !e.ackDue {
 		e.ackDue = true
@@ -349,7 +330,7 @@ func (e *epoch) ack() {
 	}
 	e.a.n.log("ack", "%v", p)
 	e.a.w.check.acked(e, p)
-	e.a.n.lastACK.incarnation, e.a.n.lastACK.at = e.incarnation, p
+	e.a.n.lastACK.incarnation, e.a.n.lastACK.at = e.Incarnation, p
 	e.process.life.after(socketMin+around(e.a.n.rng, socketMean), func() {
 		e.process.ack(p.File, p.Offset)
 		e.a.w.happened(pointAcked, e.a.n)

@@ -1,30 +1,17 @@
 package sim
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"time"
 
-	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/tap"
 )
 
 // SettleCounts counts deposed primaries: those that were tried to be settled, of these
 // those whose mysqld lived on, and of these those that had something to acknowledge.
 type SettleCounts struct{ Deposed, Kept, Late int }
-
-// lostRole takes it that this node does not lead in its epoch's term any more.
-func (a *agent) lostRole(r consensus.RoleState) {
-	served, e := a.serveTerm, a.epoch
-	settles := a.acksAreCommits() && e != nil && (e.deposed || e.term == served)
-	if !r.Leading || r.Term != served {
-		a.stopServing(settles)
-	}
-	if !settles {
-		a.closeEpoch()
-		return
-	}
-	e.deposed = true
-}
 
 func (a *agent) acksAreCommits() bool { return !a.group.Committed().State().State.AcksWait() }
 
@@ -33,29 +20,14 @@ func (a *agent) acksAreCommits() bool { return !a.group.Committed().State().Stat
 func (a *agent) settlePrimary(t *task, sc *scope, term uint64) (err error) {
 	a.w.settles.Deposed++
 	e := a.epochOf(term)
-	if e == nil || a.process == nil || a.process.incarnation != e.incarnation {
+	if e == nil || a.process == nil || a.process.incarnation != e.Incarnation {
 		return errors.New("its tap is closed")
 	}
-	p, err := a.sql(t, sc)
+	_, acknowledged, err := primary.Settling{
+		Term: term, Server: epochServer{a, t, sc}, Tap: deposedTap{e}, Log: a.group.Committed(),
+		AcksAreCommits: a.acksAreCommits, Wait: a.waiter(t, sc),
+	}.Run(context.Background())
 	if err != nil {
-		return err
-	}
-	if on, clients := p.SemiSync(); !on || clients != 1 {
-		return fmt.Errorf("semi-sync is on: %t, mysqld has %d replicas", on, clients)
-	}
-	if p, err = a.sql(t, sc); err != nil {
-		return err
-	}
-	p.EndLockWaiters()
-	p.results()
-	number, acknowledged, err := a.settleTap(t, sc, e)
-	if err != nil {
-		return err
-	}
-	if err := a.closeForGood(t, sc); err != nil {
-		return err
-	}
-	if err := a.proveSettled(t, sc, e, number); err != nil {
 		return err
 	}
 	a.w.check.settled(a, e)
@@ -67,58 +39,82 @@ func (a *agent) settlePrimary(t *task, sc *scope, term uint64) (err error) {
 	return nil
 }
 
-// settleTap acknowledges what the tap has received of its epoch, once all of that is
-// committed.
-func (a *agent) settleTap(t *task, sc *scope, e *epoch) (number uint64, acknowledged int, err error) {
-	for {
-		number, over := a.group.Committed().EpochEnd(e.term)
-		if !a.acksAreCommits() {
-			return 0, 0, errors.New("ACKs wait for more than a majority")
-		}
-		if acknowledged, ok := e.machine.Settle(number); ok {
-			a.w.check.settles(a, e, number)
-			e.ackSoon()
-			return number, acknowledged, nil
-		}
-		if over {
-			return 0, 0, fmt.Errorf("mysqld's binlog goes on behind entry %d of epoch %d", number, e.term)
-		}
-		if err := t.wait(sc, 0, &a.loop.changed); err != nil {
-			return 0, 0, fmt.Errorf("wait for what becomes of epoch %d: %w", e.term, err)
+// waiter has a task wait as package primary asks.
+func (a *agent) waiter(t *task, sc *scope) primary.Waiter {
+	return func(_ context.Context, d time.Duration, changed <-chan struct{}) error {
+		select {
+		case <-changed:
+			return nil
+		default:
+			return t.wait(sc, d, &a.loop.changed)
 		}
 	}
 }
 
-// closeForGood closes writes, for as long as that takes: core has the bound.
-func (a *agent) closeForGood(t *task, sc *scope) error {
+// epochServer is mysqld as a task of package primary asks it.
+type epochServer struct {
+	a  *agent
+	t  *task
+	sc *scope
+}
+
+// SemiSyncStatus implements primary.Server.
+func (s epochServer) SemiSyncStatus(context.Context) (status primary.SemiSync, err error) {
+	p, err := s.a.sql(s.t, s.sc)
+	if err == nil {
+		status.On, status.Clients = p.SemiSync()
+		status.WaitSessions = p.Waiting()
+	}
+	return status, err
+}
+
+// EndLockWaiters implements primary.Server.
+func (s epochServer) EndLockWaiters(context.Context) (int, error) {
+	p, err := s.a.sql(s.t, s.sc)
+	if err == nil {
+		p.EndLockWaiters()
+		p.results()
+	}
+	return 0, err
+}
+
+// SetSuperReadOnly implements primary.Server. core has the bound.
+func (s epochServer) SetSuperReadOnly(_ context.Context, on bool, _ time.Duration) error {
 	for {
-		p, err := a.sql(t, sc)
-		if err != nil {
-			return fmt.Errorf("close writes: %w", err)
-		}
-		if p.SetSuperReadOnly(true) {
-			return nil
+		p, err := s.a.sql(s.t, s.sc)
+		if err != nil || p.SetSuperReadOnly(on) {
+			return err
 		}
 		p.flushSoon()
 	}
 }
 
-// proveSettled returns nil once the tap has read mysqld's binlog to its end.
-func (a *agent) proveSettled(t *task, sc *scope, e *epoch, number uint64) error {
-	for {
-		p, err := a.sql(t, sc)
-		if err != nil {
-			return err
-		}
-		file, offset := p.BinlogEnd()
-		at, ends := e.machine.Ends(number)
-		switch {
-		case !ends:
-			return fmt.Errorf("mysqld's binlog goes on behind entry %d of epoch %d", number, e.term)
-		case at == tap.Position{File: file, Offset: offset} && p.Waiting() == 0:
-			return nil
-		}
+// PendingXA implements primary.Server: there is none.
+func (s epochServer) PendingXA(context.Context) (int, error) { return 0, nil }
+
+// BinlogEnd implements primary.Server.
+func (s epochServer) BinlogEnd(context.Context) (file string, offset uint64, err error) {
+	p, err := s.a.sql(s.t, s.sc)
+	if err == nil {
+		file, offset = p.BinlogEnd()
 	}
+	return file, offset, err
+}
+
+// deposedTap tells the checker what is let go.
+type deposedTap struct{ e *epoch }
+
+// Ends implements primary.Tap.
+func (d deposedTap) Ends(number uint64) (tap.Position, bool) { return d.e.machine.Ends(number) }
+
+// Settle implements primary.Tap.
+func (d deposedTap) Settle(number uint64) (int, bool) {
+	transactions, ok := d.e.machine.Settle(number)
+	if ok {
+		d.e.a.w.check.settles(d.e.a, d.e, number)
+		d.e.ackSoon()
+	}
+	return transactions, ok
 }
 
 // settles looks at a deposed primary whose tap has let go everything up to a number of
@@ -128,9 +124,9 @@ func (c *checker) settles(a *agent, e *epoch, number uint64) {
 	if s := c.policyOf(a); s.AcksWait() {
 		c.w.fail("policy", "n%d settles where ACKs wait for more than a majority", a.n.id)
 	}
-	index, found := c.numbers[epochNumber{e.term, number}]
+	index, found := c.numbers[epochNumber{e.Term, number}]
 	if number > 0 && !found { // of an epoch that was never open there is none
-		c.w.fail("settle", "n%d lets go entry %d of epoch %d, which is not committed", a.n.id, number, e.term)
+		c.w.fail("settle", "n%d lets go entry %d of epoch %d, which is not committed", a.n.id, number, e.Term)
 	}
 	c.releasedBy[a.n] = max(c.releasedBy[a.n], index)
 	d := c.dumps[e]
@@ -139,7 +135,7 @@ func (c *checker) settles(a *agent, e *epoch, number uint64) {
 	}
 	for _, tx := range d.unacked {
 		if i, found := c.places[tx.gtid]; !found || c.transactions[i].index > index {
-			c.w.fail("settle", "n%d lets go entry %d of epoch %d, the tap has %s behind it", a.n.id, number, e.term, tx.gtid)
+			c.w.fail("settle", "n%d lets go entry %d of epoch %d, the tap has %s behind it", a.n.id, number, e.Term, tx.gtid)
 		}
 	}
 }

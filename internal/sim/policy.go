@@ -142,13 +142,9 @@ func (a *agent) keepState(t *task) {
 // onAcknowledge lets go the ACKs of what is committed up to an index.
 func (a *agent) onAcknowledge(index uint64) {
 	a.w.check.released(a, index)
-	e := a.epochOf(a.loop.role.Term)
-	if e == nil || e.deposed {
-		return
-	}
-	if number := e.held.Allow(index); number > 0 {
-		e.machine.Committed(number)
-		e.ackSoon()
+	if number := a.epoch.rules().Acknowledge(a.loop.role.Term, index); number > 0 {
+		a.epoch.machine.Committed(number)
+		a.epoch.ackSoon()
 	}
 }
 

@@ -1,9 +1,9 @@
 package mutation
 
 const (
-	settleFile = "internal/tap/settle.go"
-	// settleShellFile is the simulator's: the shell's steps are not in pure packages.
-	settleShellFile = "internal/sim/node_settle.go"
+	settleFile   = "internal/tap/settle.go"
+	settlingFile = "internal/primary/settling.go"
+	epochFile    = "internal/primary/epoch.go"
 )
 
 // settling breaks what becomes of a deposed primary.
@@ -15,11 +15,11 @@ func settling() []mutation {
 		},
 		{
 			name: "settle-open", what: "a deposed primary is settled before its writes are closed", seeds: 20, nodes: 3, blips: true,
-			edits: one(settleShellFile, "if p.SetSuperReadOnly(true) {", "if true {"),
+			edits: one(settlingFile, "if err := s.Server.SetSuperReadOnly(ctx, true, SettleTimeout); err != nil {", "if err := error(nil); err != nil {"),
 		},
 		{
 			name: "settle-unproven", what: "what super_read_only passes is not looked for", seeds: 120, nodes: 3, blips: true,
-			edits: one(settleShellFile, "\t\tcase !ends:\n", "\t\tcase true:\n\t\t\treturn nil\n\t\tcase !ends:\n"),
+			edits: one(settlingFile, "\t\tcase !ends:\n", "\t\tcase true:\n\t\t\treturn nil\n\t\tcase !ends:\n"),
 		},
 	}
 }

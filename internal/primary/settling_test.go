@@ -1,10 +1,9 @@
-package agent
+package primary
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/tap"
 )
 
@@ -21,7 +19,7 @@ import (
 type deposedWorld struct {
 	did []string // what changes something, in order
 
-	semiSync mysqld.SemiSync
+	semiSync SemiSync
 	xa       int
 	binlog   tap.Position
 	failing  string // this question fails
@@ -39,7 +37,7 @@ type deposedWorld struct {
 
 func newDeposedWorld() *deposedWorld {
 	end := tap.Position{File: "q.000001", Offset: 900}
-	return &deposedWorld{semiSync: mysqld.SemiSync{On: true, Clients: 1}, binlog: end, at: end, number: 7, received: 7,
+	return &deposedWorld{semiSync: SemiSync{On: true, Clients: 1}, binlog: end, at: end, number: 7, received: 7,
 		changed: make(chan struct{}), during: func(string) {}}
 }
 
@@ -51,7 +49,7 @@ func (w *deposedWorld) step(name string) error {
 	return nil
 }
 
-func (w *deposedWorld) SemiSyncStatus(context.Context) (mysqld.SemiSync, error) {
+func (w *deposedWorld) SemiSyncStatus(context.Context) (SemiSync, error) {
 	err := w.step("semi-sync")
 	return w.semiSync, err
 }
@@ -93,8 +91,7 @@ func (w *deposedWorld) Settle(number uint64) (int, bool) {
 }
 
 func (w *deposedWorld) settle(ctx context.Context) error {
-	number, acknowledged, err := settling{term: 3, server: w, tap: w, log: w, acksAreCommits: func() bool { return !w.acksWait },
-		logger: slog.New(slog.DiscardHandler)}.run(ctx)
+	number, acknowledged, err := Settling{Term: 3, Server: w, Tap: w, Log: w, AcksAreCommits: func() bool { return !w.acksWait }, Wait: Wait}.Run(ctx)
 	if err == nil && (number != w.number || acknowledged != 2) {
 		return fmt.Errorf("settled with %d acknowledged, up to entry %d", acknowledged, number)
 	}
@@ -139,7 +136,7 @@ func TestSettling(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), settleTimeout)
+				ctx, cancel := context.WithTimeout(t.Context(), SettleTimeout)
 				defer cancel()
 				w := newDeposedWorld()
 				w.changed = make(chan struct{}) // of this bubble
@@ -163,7 +160,7 @@ func TestSettling(t *testing.T) {
 // sessions end, and its binlog is read, one after the other.
 func TestSettlingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), settleTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), SettleTimeout)
 		defer cancel()
 		w := newDeposedWorld()
 		w.received, w.semiSync.WaitSessions, w.at.Offset = 8, 1, 800

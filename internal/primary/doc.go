@@ -1,0 +1,23 @@
+// Package primary decides about an epoch: one tenure of the local mysqld as the primary,
+// from its tap to its end. It is what package agent does around the mysqld that commits,
+// without mysqld, sockets and goroutines: the agent gives it the real ones, the simulator
+// its own, so both run the same steps in the same order.
+//
+//	AwaitTap ──► Open ──► Epoch: Committed, Acknowledge ──► RoleChanged ──► Settling
+//	   mysqld waits   epoch entry     what is let go (I2)       deposed       what becomes of it
+//	   for the tap    is committed
+//
+// # Invariants
+//
+//   - I2: Acknowledge lets go only what is committed in the epoch in hand and what the
+//     durability policy allows, and nothing once the epoch is deposed.
+//   - A deposed primary is settled in one order: look, acknowledge, close writes, prove
+//     (docs/architecture.md, "Settling a deposed primary"). In any doubt it is not, and
+//     whoever calls it kills its mysqld.
+//
+// # Waiting
+//
+// Whatever waits does so through a Waiter, and looks again after it: to be woken too
+// often is harmless. Nothing here starts a goroutine or reads a clock. An Epoch has no
+// lock: its owner has one. Nothing is durable here.
+package primary
