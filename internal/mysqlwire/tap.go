@@ -43,6 +43,8 @@ type (
 	Batch = tap.Batch
 	// Position is a place in the source's binlog.
 	Position = tap.Position
+	// StageWriter takes the bytes of one staged transaction.
+	StageWriter = tap.StageWriter
 )
 
 // TapConfig says where and how to attach.
@@ -110,8 +112,8 @@ type Tap struct {
 	conn   net.Conn
 	in     *packetReader
 	closed atomic.Bool
-	// stage is the open stage, the reader's.
-	stage StageWriter
+	// intake is the reader's.
+	intake tap.Intake
 	// ready tells the proposer that a batch may be taken, room tells the reader
 	// that one was, acks tells that a position may be acknowledged. One token
 	// each is enough: all look again.
@@ -122,20 +124,12 @@ type Tap struct {
 	mu      sync.Mutex
 	machine *tap.Machine
 
-	// proposing is held by who takes a batch until it is proposed: the reader, if nothing
-	// is in its way, else the proposer. refused is the batch that the reader took and
-	// could not propose.
-	proposing sync.Mutex
-	refused   *Batch
-
 	// ackMu guards what writes ACKs: Ack, where the socket takes them at once, else the
-	// goroutine. unsent is what it did not take of the last one. broken: the reader or the
-	// proposer has ended, and nothing is acknowledged.
+	// goroutine. unsent is what it did not take of the last one.
 	ackMu  sync.Mutex
 	raw    syscall.RawConn
 	packet []byte
 	unsent []byte
-	broken atomic.Bool
 
 	bytes, events, transactions, batches, acksSent, heartbeats atomic.Uint64
 }
@@ -192,7 +186,7 @@ func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) 
 }
 
 func newTap(conn net.Conn, cfg TapConfig) *Tap {
-	return &Tap{
+	t := &Tap{
 		cfg: cfg, conn: conn, raw: nowait.Raw(conn),
 		in:    newPacketReader(conn, streamBufferBytes, eventBytesMax),
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), acks: make(chan struct{}, 1),
@@ -201,6 +195,8 @@ func newTap(conn net.Conn, cfg TapConfig) *Tap {
 			BatchBytesMax: cfg.BatchBytesMax, EntryBytesMax: cfg.EntryBytesMax, StageBytesMin: cfg.StageBytesMin,
 		}),
 	}
+	t.intake = tap.Intake{Machine: t.machine, Lock: &t.mu}
+	return t
 }
 
 func (t *Tap) open(ctx context.Context) error {
@@ -255,11 +251,11 @@ func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) erro
 	stop := context.AfterFunc(groupCtx, t.Close)
 	defer stop()
 	group.Go(func() error {
-		defer t.broken.Store(true)
+		defer t.stop()
 		return t.readLoop(groupCtx)
 	})
 	group.Go(func() error {
-		defer t.broken.Store(true)
+		defer t.stop()
 		return t.proposeLoop(groupCtx, propose)
 	})
 	group.Go(func() error { return t.ackLoop(groupCtx) })
@@ -294,10 +290,15 @@ func (t *Tap) Close() {
 	if t.closed.Swap(true) {
 		return
 	}
-	t.mu.Lock()
-	t.machine.Close()
-	t.mu.Unlock()
+	t.stop()
 	_ = t.conn.Close() // the outcome changes nothing: the tap is gone
+}
+
+// stop ends what goes out: batches and acknowledgements.
+func (t *Tap) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.Close()
 }
 
 // Stats returns the tap's counters.
@@ -317,6 +318,10 @@ func (t *Tap) Stats() TapStats {
 }
 
 func (t *Tap) readLoop(ctx context.Context) error {
+	t.intake.Open = func(step tap.Step, id entry.StageID) (StageWriter, error) {
+		t.cfg.Logger.Debug("large transaction", "gtid", step.GTID, "bytes", step.TransactionBytes, "stage", id)
+		return t.cfg.OpenStage(ctx, id)
+	}
 	for {
 		// What arrived was taken in; do not let it wait for what may come.
 		if !t.in.ready() {
@@ -330,13 +335,13 @@ func (t *Tap) readLoop(ctx context.Context) error {
 
 // receive reads one event of the stream and takes it in.
 func (t *Tap) receive(ctx context.Context) error {
-	if t.stage != nil {
+	if t.intake.Staging() {
 		inParts, err := t.inParts()
 		if err != nil {
 			return err
 		}
 		if inParts {
-			return t.receiveParts(ctx)
+			return t.receiveParts()
 		}
 	}
 	payload, err := t.in.next()
@@ -353,8 +358,9 @@ func (t *Tap) receive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.accept(ctx, step)
+	return t.apply(ctx, step)
 }
+
 func (t *Tap) readError(err error) error {
 	if t.closed.Load() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", ErrTapClosed, err)
@@ -394,13 +400,8 @@ func (t *Tap) apply(ctx context.Context, step tap.Step) error {
 		t.heartbeats.Add(1)
 	}
 	for now := time.Now(); ; {
-		t.mu.Lock()
-		done, err := t.machine.Apply(step, now)
-		ready := t.machine.Ready()
-		t.mu.Unlock()
-		if ready {
-			signal(t.ready)
-		}
+		done, err := t.intake.Take(step, now)
+		t.wakeProposer()
 		if done || err != nil {
 			return err
 		}
@@ -415,43 +416,34 @@ func (t *Tap) apply(ctx context.Context, step tap.Step) error {
 // release proposes the whole transactions of the growing batch, or lets the proposer have
 // them.
 func (t *Tap) release() {
+	var propose func(Batch) bool
+	if t.cfg.ProposeNow != nil {
+		propose = t.proposeNow
+	}
+	t.intake.Release(propose)
+	t.wakeProposer()
+}
+
+func (t *Tap) proposeNow(batch Batch) bool {
+	t.count(batch)
+	return t.cfg.ProposeNow(batch)
+}
+
+// wakeProposer has the proposer look, if there is a batch for it.
+func (t *Tap) wakeProposer() {
 	t.mu.Lock()
-	t.machine.Release()
 	ready := t.machine.Ready()
 	t.mu.Unlock()
-	if ready && !t.proposeNow() {
+	if ready {
 		signal(t.ready)
 	}
 }
 
-// proposeNow proposes the batch that was released, if nothing is in its way. done is false
-// where the proposer has to look.
-func (t *Tap) proposeNow() (done bool) {
-	if t.cfg.ProposeNow == nil || !t.proposing.TryLock() {
-		return false
+// count counts a batch that is proposed; once, though it may be tried twice.
+func (t *Tap) count(b Batch) {
+	if t.batches.Swap(b.Number) != b.Number {
+		t.transactions.Add(uint64(len(b.GTIDs)))
 	}
-	defer t.proposing.Unlock()
-	if t.refused != nil || t.broken.Load() {
-		return false
-	}
-	batch, ok := t.takeBatch()
-	if ok && !t.cfg.ProposeNow(batch) {
-		t.refused = &batch
-		return false
-	}
-	return true
-}
-
-func (t *Tap) takeBatch() (Batch, bool) {
-	t.mu.Lock()
-	batch, ok := t.machine.TakeBatch()
-	t.mu.Unlock()
-	if ok {
-		t.batches.Add(1)
-		t.transactions.Add(uint64(len(batch.GTIDs)))
-		signal(t.room)
-	}
-	return batch, ok
 }
 
 func (t *Tap) nextAck() (Position, bool) {
@@ -479,18 +471,21 @@ func (t *Tap) proposeLoop(ctx context.Context, propose func(context.Context, Bat
 
 // proposeOne proposes the next batch, if there is one.
 func (t *Tap) proposeOne(ctx context.Context, propose func(context.Context, Batch) error) (ok bool, err error) {
-	t.proposing.Lock()
-	defer t.proposing.Unlock()
-	var batch Batch
-	if t.refused != nil {
-		batch, t.refused = *t.refused, nil
-	} else if batch, ok = t.takeBatch(); !ok {
+	t.mu.Lock()
+	batch, ok := t.machine.TakeBatch()
+	t.mu.Unlock()
+	if !ok {
 		return false, nil
 	}
+	signal(t.room)
+	t.count(batch)
 	if err := propose(ctx, batch); err != nil {
-		t.broken.Store(true) // before the reader may propose the next one
+		t.stop()
 		return false, fmt.Errorf("propose batch %d: %w", batch.Number, err)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.Proposed()
 	return true, nil
 }
 
@@ -501,7 +496,7 @@ func (t *Tap) ackNow() (done bool) {
 		return false
 	}
 	defer t.ackMu.Unlock()
-	if len(t.unsent) > 0 || t.broken.Load() {
+	if len(t.unsent) > 0 {
 		return false
 	}
 	position, ok := t.nextAck()

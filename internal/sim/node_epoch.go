@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/entry"
@@ -29,10 +30,10 @@ type epoch struct {
 	scope   *scope
 	closed  bool
 
-	// step waits for room in the growing batch.
-	step *tap.Step
-	// writing is the stage that is being read, uploads has those not proposed yet.
-	writing *upload
+	// intake is the reader's; step waits for room in the growing batch.
+	intake tap.Intake
+	step   *tap.Step
+	// uploads has the stages that are not proposed yet.
 	uploads map[entry.StageID]*upload
 
 	readDue bool
@@ -90,6 +91,7 @@ func (a *agent) openTap(t *task, sc *scope, term uint64) error {
 		machine: tap.New(tap.Config{Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin}),
 		uploads: map[entry.StageID]*upload{},
 	}
+	e.intake = tap.Intake{Machine: e.machine, Lock: &sync.Mutex{}, Open: e.openStage}
 	for e.machine.FormatDescription() == nil {
 		if err := e.readOne(); err != nil {
 			dump.Close()
@@ -143,7 +145,7 @@ func (e *epoch) run() {
 	e.beat()
 	e.a.life.start(func(t *task) {
 		if err := e.propose(t); e.scope.cause == nil {
-			e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
+			e.failed(err)
 		}
 	})
 }
@@ -168,20 +170,25 @@ func (e *epoch) read() {
 			break
 		}
 		if errors.Is(err, errNoRoom) {
-			e.machine.Release()
 			e.batched.fire()
 			return // the proposer wakes it when it has taken the batch
 		}
 		if err != nil {
-			e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
+			e.failed(err)
 			return
 		}
 		if burst == 1 {
 			e.readSoon()
 		}
 	}
-	e.machine.Release()
+	e.intake.Release(e.proposeNow)
 	e.batched.fire()
+}
+
+// failed is the end of the tap's reader, or proposer.
+func (e *epoch) failed(err error) {
+	e.machine.Close()
+	e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
 }
 
 var (
@@ -202,20 +209,12 @@ func (e *epoch) readOne() error {
 		}
 		e.step = &step
 	}
-	if e.writing != nil && e.step.Stage != nil { // its bytes are there before what names them
-		if err := e.writing.take(e.step); err != nil {
-			return fmt.Errorf("write stage: %w", err)
-		}
-	}
-	ok, err := e.machine.Apply(*e.step, time.Unix(0, int64(e.a.w.sched.now)))
+	ok, err := e.intake.Take(*e.step, time.Unix(0, int64(e.a.w.sched.now)))
 	switch {
 	case err != nil:
 		return err
 	case !ok:
 		return errNoRoom
-	}
-	if err := e.stage(); err != nil {
-		return fmt.Errorf("open stage: %w", err)
 	}
 	if e.step.Kind == tap.StepRotate {
 		e.a.w.happened(pointRotated, e.a.n)
@@ -225,21 +224,13 @@ func (e *epoch) readOne() error {
 	return nil
 }
 
-// stage opens the stage of a transaction that has begun, and leaves that of one
-// that has ended.
-func (e *epoch) stage() (err error) {
-	switch {
-	case e.step.Stage == nil:
-	case e.step.Kind == tap.StepBegin:
-		if e.writing, err = e.a.openStage(e, e.machine.StageID()); err != nil {
-			return err
-		}
-		e.uploads[e.writing.id] = e.writing
-		return e.writing.take(e.step)
-	case e.step.Kind == tap.StepEnd:
-		e.writing = nil
+// openStage opens the stage of a transaction that has begun.
+func (e *epoch) openStage(_ tap.Step, id entry.StageID) (tap.StageWriter, error) {
+	up, err := e.a.openStage(e, id)
+	if err == nil {
+		e.uploads[id] = up
 	}
-	return nil
+	return up, err
 }
 
 // closeUploads ends what was not proposed.
@@ -261,7 +252,7 @@ func (e *epoch) beat() {
 				_, err = e.machine.Apply(step, time.Unix(0, int64(e.a.w.sched.now)))
 			}
 			if err != nil {
-				e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
+				e.failed(err)
 				return
 			}
 			e.ackSoon()
@@ -270,7 +261,22 @@ func (e *epoch) beat() {
 	})
 }
 
-// propose hands batches to consensus, one at a time.
+// proposeNow proposes a batch from the reader: one that has nothing to wait for. In one of
+// ten times the bound on the apply lag is in its way.
+func (e *epoch) proposeNow(b tap.Batch) bool {
+	if b.Staged != nil || chance(e.a.n.rng, 10) || !e.a.loop.inbox.Propose(b.Data) {
+		return false
+	}
+	e.logBatch(b)
+	e.a.loop.wake()
+	return true
+}
+
+func (e *epoch) logBatch(b tap.Batch) {
+	e.a.n.log("propose", "term %d number %d, %d transactions", e.Term, b.Number, len(b.GTIDs))
+}
+
+// propose hands batches to consensus, one at a time: what proposeNow did not.
 func (e *epoch) propose(t *task) error {
 	for {
 		batch, ok := e.machine.TakeBatch()
@@ -283,7 +289,7 @@ func (e *epoch) propose(t *task) error {
 		if e.step != nil {
 			e.readSoon()
 		}
-		e.a.n.log("propose", "term %d number %d, %d transactions", e.Term, batch.Number, len(batch.GTIDs))
+		e.logBatch(batch)
 		var up *upload
 		if batch.Staged != nil {
 			up = e.uploads[*batch.Staged]
@@ -298,6 +304,7 @@ func (e *epoch) propose(t *task) error {
 		if err := e.a.loop.propose(t, e.scope, batch.Data); err != nil {
 			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
 		}
+		e.machine.Proposed()
 		if up != nil {
 			up.close()
 			delete(e.uploads, up.id)

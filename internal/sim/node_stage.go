@@ -10,7 +10,6 @@ import (
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/tap"
 )
 
 // Times and bounds of the bulk connections, as package bulk has them, but for
@@ -79,20 +78,24 @@ func (u *upload) pushToAll() {
 	}
 }
 
-// take writes what a step brings.
-func (u *upload) take(step *tap.Step) error {
-	if _, err := u.stage.Write(step.Event); err != nil {
-		return err
-	}
-	if step.Kind == tap.StepEnd {
-		if err := u.stage.Finish(step.Stage.Bytes, step.Stage.CRC); err != nil {
-			return err
-		}
+// Write implements tap.StageWriter.
+func (u *upload) Write(p []byte) (int, error) {
+	defer u.grown.fire()
+	return u.stage.Write(p)
+}
+
+// Finish implements tap.StageWriter.
+func (u *upload) Finish(bytes uint64, crc uint32) error {
+	err := u.stage.Finish(bytes, crc)
+	if err == nil {
 		u.holders[u.a.n.id] = true
 	}
 	u.grown.fire()
-	return nil
+	return err
 }
+
+// Abort implements tap.StageWriter: closeUploads did.
+func (u *upload) Abort() error { return nil }
 
 // waitMajority waits until this node and a majority hold the stage. Who votes may
 // change meanwhile.

@@ -52,6 +52,10 @@ type Machine struct {
 	batch  batcher
 	acks   ackQueue
 	at     Position // the end of the last step that was applied
+	// proposing: a batch was taken, and what came of it was not said. refused is the batch
+	// that was given back.
+	proposing bool
+	refused   *Batch
 }
 
 // New returns a machine that expects the start of a stream.
@@ -153,11 +157,30 @@ func (m *Machine) StageID() entry.StageID {
 func (m *Machine) Release() { m.batch.release() }
 
 // Ready reports whether TakeBatch would return a batch.
-func (m *Machine) Ready() bool { return m.batch.flush }
+func (m *Machine) Ready() bool {
+	return !m.proposing && !m.acks.closed && (m.batch.flush || m.refused != nil)
+}
 
-// TakeBatch returns the next batch, if one was released or is full. It is to be
-// proposed before the next one is taken.
-func (m *Machine) TakeBatch() (Batch, bool) { return m.batch.take() }
+// TakeBatch returns the next batch, if one was released or is full. There is none until
+// whoever took the one before has called Proposed, or Refused; where a proposal fails
+// nothing may come behind it, and Close is called.
+func (m *Machine) TakeBatch() (Batch, bool) {
+	if !m.Ready() {
+		return Batch{}, false
+	}
+	m.proposing = true
+	if b := m.refused; b != nil {
+		m.refused = nil
+		return *b, true
+	}
+	return m.batch.take()
+}
+
+// Proposed says that the batch that was taken last is proposed.
+func (m *Machine) Proposed() { m.proposing = false }
+
+// Refused gives the batch that was taken last back: whoever takes next gets it.
+func (m *Machine) Refused(b Batch) { m.proposing, m.refused = false, &b }
 
 // Committed notes that the batches up to number are committed. It panics (I2)
 // for a number that was never taken.
@@ -166,7 +189,7 @@ func (m *Machine) Committed(number uint64) { m.acks.commit(number) }
 // NextAck returns the highest position that may be acknowledged, once.
 func (m *Machine) NextAck() (Position, bool) { return m.acks.take() }
 
-// Close ends it: no position comes out any more.
+// Close ends it: no position and no batch comes out any more.
 func (m *Machine) Close() { m.acks.close() }
 
 // Outstanding counts the batches received, or begun, and not committed.

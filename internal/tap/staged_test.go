@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type stagingShell struct {
 		Fatalf(string, ...any)
 	}
 	m       *Machine
+	intake  Intake
 	batches []Batch
 	stages  map[entry.StageID][]byte
 	open    entry.StageID
@@ -39,6 +41,7 @@ func (s *stagingShell) take() {
 	if !ok {
 		return
 	}
+	s.m.Proposed()
 	if b.Staged != nil && (*b.Staged != s.open || !s.finished) {
 		s.t.Fatalf("batch names stage %v, open is %v, finished: %v", b.Staged, s.open, s.finished)
 	}
@@ -57,46 +60,62 @@ func (s *stagingShell) event(event []byte, part int) error {
 	if err != nil {
 		return err
 	}
-	if step.Stage == nil {
+	if len(rest) == 0 {
 		s.apply(step)
 		return nil
 	}
-	if step.Kind == StepBegin {
-		s.apply(step)
-		s.open, s.finished = s.m.StageID(), false
+	if err := s.intake.Write(event); err != nil {
+		return err
 	}
-	body := append(s.stages[s.open], event...)
 	for len(rest) > 0 {
 		n := min(part, len(rest))
 		if err := s.m.ReadMore(rest[:n]); err != nil {
 			return err
 		}
-		body, rest = append(body, rest[:n]...), rest[n:]
-	}
-	s.stages[s.open] = body
-	if step.Kind == StepEnd {
-		if step.Stage.Bytes != uint64(len(body)) || step.Stage.CRC != crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) {
-			s.t.Fatalf("stage of %d bytes, the machine counts %d", len(body), step.Stage.Bytes)
+		if err := s.intake.Write(rest[:n]); err != nil {
+			return err
 		}
-		s.finished = true
+		rest = rest[n:]
 	}
-	if step.Kind != StepBegin {
-		s.apply(step)
-	}
-	return nil
+	return s.intake.Written(step, time.Time{})
 }
 
 func (s *stagingShell) apply(step Step) {
 	s.t.Helper()
-	ok, err := s.m.Apply(step, time.Time{})
+	if s.intake.Machine == nil {
+		s.intake = Intake{Machine: s.m, Lock: &sync.Mutex{}, Open: func(_ Step, id entry.StageID) (StageWriter, error) {
+			s.open, s.finished = id, false
+			return stageOf{s}, nil
+		}}
+	}
+	ok, err := s.intake.Take(step, time.Time{})
 	if !ok && err == nil {
 		s.take()
-		ok, err = s.m.Apply(step, time.Time{})
+		ok, err = s.intake.Take(step, time.Time{})
 	}
 	if !ok || err != nil {
 		s.t.Fatal(ok, err)
 	}
 }
+
+// stageOf is the open stage of a shell.
+type stageOf struct{ *stagingShell }
+
+func (s stageOf) Write(p []byte) (int, error) {
+	s.stages[s.open] = append(s.stages[s.open], p...)
+	return len(p), nil
+}
+
+func (s stageOf) Finish(bytes uint64, crc uint32) error {
+	body := s.stages[s.open]
+	if bytes != uint64(len(body)) || crc != crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) {
+		s.t.Fatalf("stage of %d bytes, the machine counts %d", len(body), bytes)
+	}
+	s.finished = true
+	return nil
+}
+
+func (stageOf) Abort() error { return nil }
 
 // Whatever the order of small and large transactions, rotations and takes: what
 // is long is staged, all of it and nothing else; batches and stages together are

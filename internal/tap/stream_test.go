@@ -275,6 +275,7 @@ func BenchmarkMachine(b *testing.B) {
 			if m.batch.growing.complete > batchBytesMaxDefault/2 {
 				m.Release()
 				m.TakeBatch()
+				m.Proposed()
 			}
 			if ok, err := m.Apply(step, time.Time{}); !ok || err != nil {
 				b.Fatal(ok, err)
