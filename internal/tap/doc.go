@@ -1,12 +1,16 @@
 // Package tap decides what becomes of the primary's binlog: which transactions
 // make a batch, that is an entry for Raft, and which binlog position may be
 // acknowledged to mysqld. It is the pure half of the tap; package mysqlwire has
-// the connection, the goroutines and the clock.
+// the connection, the goroutines and the clock, the simulator its own.
 //
 //	event ──► Read ──► Step ──► Apply ──► growing batch ──► TakeBatch
 //	          stream                │
 //	                                └───► ackQueue ───────► NextAck
 //	                                         ▲ Committed(number)
+//
+// An Intake has the reader's order: what goes into a stage is there before the machine goes
+// on, and what the reader has at hand it may propose itself. One batch is under way at a
+// time, whoever took it.
 //
 // Held stands between the commits and Committed: where the cluster's durability
 // policy asks for more than a commit, it keeps them until they may be acknowledged.
