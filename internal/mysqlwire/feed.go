@@ -118,7 +118,7 @@ type FeedConfig struct {
 type Feed struct {
 	cfg      FeedConfig
 	listener net.Listener
-	stats    feedCounters
+	stats    FeedCounters
 	// accounts are those of downstream readers; none in the feed of our own
 	// mysqld.
 	accounts []*readerAccount
@@ -132,7 +132,8 @@ type Feed struct {
 // dumpHandle identifies a running dump and ends it.
 type dumpHandle struct{ end func() }
 
-type feedCounters struct {
+// FeedCounters count what dumps do. The zero value is ready.
+type FeedCounters struct {
 	connections, refused, dumps, bytes, events, heartbeats atomic.Uint64
 	// boundaries also names the files of the streams.
 	boundaries atomic.Uint64

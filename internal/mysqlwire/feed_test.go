@@ -590,7 +590,7 @@ func BenchmarkFeed(b *testing.B) {
 	a, c := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, a) }()
 	defer func() { _, _ = a.Close(), c.Close() }()
-	out := &dumpWriter{conn: c, stats: &feedCounters{}, file: "f"}
+	out := &DumpWriter{conn: c, stats: &FeedCounters{}, file: "f"}
 	b.SetBytes(int64(len(events)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -101,10 +101,10 @@ func (s *feedSession) start(ctx context.Context, request dumpRequest) (Cursor, p
 
 // pieceWriter writes a dump.
 type pieceWriter interface {
-	// piece takes a piece; wrote = some of it goes to the client.
-	piece(p Piece) (wrote bool, err error)
-	heartbeat() error
-	flush() error
+	// Piece takes a piece; wrote = some of it goes to the client.
+	Piece(p Piece) (wrote bool, err error)
+	Heartbeat() error
+	Flush() error
 	// next is the sequence number of the next packet.
 	next() uint8
 }
@@ -120,15 +120,15 @@ func (s *feedSession) sendPieces(ctx context.Context, out pieceWriter, cursor Cu
 	for ctx.Err() == nil {
 		piece, more, err := cursor.Next()
 		if err != nil {
-			return errors.Join(out.flush(), fmt.Errorf("read log: %w", err))
+			return errors.Join(out.Flush(), fmt.Errorf("read log: %w", err))
 		}
 		wrote := false
 		if piece != nil {
-			wrote, err = out.piece(*piece)
+			wrote, err = out.Piece(*piece)
 			more = nil
 		}
 		if err == nil && !wrote {
-			err = out.flush()
+			err = out.Flush()
 		}
 		if err == nil && !wrote { // what a reader skips must not keep heartbeats from it
 			wrote, err = awaitPiece(ctx, out, more, idle.C)
@@ -149,7 +149,7 @@ func awaitPiece(ctx context.Context, out pieceWriter, more <-chan struct{}, idle
 	if more == nil {
 		select {
 		case <-idle:
-			return true, out.heartbeat()
+			return true, out.Heartbeat()
 		default:
 			return false, nil
 		}
@@ -158,16 +158,17 @@ func awaitPiece(ctx context.Context, out pieceWriter, more <-chan struct{}, idle
 	case <-more:
 		return false, nil
 	case <-idle:
-		return true, out.heartbeat()
+		return true, out.Heartbeat()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
 }
 
-// dumpWriter frames events for one replica and knows its position.
-type dumpWriter struct {
+// DumpWriter writes the log to one replica, in packets, and knows its position: what a
+// Feed does with it, for whoever has the connection. One goroutine uses it.
+type DumpWriter struct {
 	conn     net.Conn
-	stats    *feedCounters
+	stats    *FeedCounters
 	serverID uint32
 	// v2 asks for heartbeats of version 2.
 	v2, wrap bool
@@ -184,19 +185,26 @@ type dumpWriter struct {
 	offset uint64
 }
 
-func (s *feedSession) newDumpWriter(v2 bool) *dumpWriter {
-	return &dumpWriter{
-		conn: s.conn, stats: &s.feed.stats, serverID: s.feed.cfg.ServerID,
-		v2: v2, wrap: s.feed.cfg.WrapPayloads, sequence: s.wire.sequence,
-	}
+// NewDumpWriter returns what writes to a replica that wants heartbeats of version 2, as
+// the server serverID, and applies workers transactions at the same time (0 = as many as
+// the events allow). Its packets begin with sequence number 0. counters are those of
+// all dumps of a process, so that no two name a file alike.
+func NewDumpWriter(conn net.Conn, counters *FeedCounters, serverID uint32, workers int) *DumpWriter {
+	return &DumpWriter{conn: conn, stats: counters, serverID: serverID, workers: workers, v2: true}
 }
 
-func (w *dumpWriter) next() uint8 { return w.sequence }
+func (s *feedSession) newDumpWriter(v2 bool) *DumpWriter {
+	w := NewDumpWriter(s.conn, &s.feed.stats, s.feed.cfg.ServerID, 0)
+	w.v2, w.wrap, w.sequence = v2, s.feed.cfg.WrapPayloads, s.wire.sequence
+	return w
+}
 
-// piece frames one piece of the log. Less than writeBytesMin may stay unsent.
-func (w *dumpWriter) piece(p Piece) (bool, error) { return true, w.log(p) }
+func (w *DumpWriter) next() uint8 { return w.sequence }
 
-func (w *dumpWriter) log(p Piece) error {
+// Piece frames one piece of the log. Less than writeBytesMin may stay unsent.
+func (w *DumpWriter) Piece(p Piece) (bool, error) { return true, w.log(p) }
+
+func (w *DumpWriter) log(p Piece) error {
 	defer p.drop()
 	if p.FormatDescription != nil {
 		if err := w.boundary(p.FormatDescription); err != nil {
@@ -217,7 +225,7 @@ func (w *dumpWriter) log(p Piece) error {
 
 // boundary opens what the replica takes for the source's next binlog file. Its
 // applier then finishes what runs in parallel and starts a new logical clock.
-func (w *dumpWriter) boundary(formatDescription []byte) error {
+func (w *DumpWriter) boundary(formatDescription []byte) error {
 	event, err := binlog.ParseEvent(formatDescription)
 	if err == nil {
 		event, err = binlog.CleanFormatDescription(event, false)
@@ -237,7 +245,7 @@ func (w *dumpWriter) boundary(formatDescription []byte) error {
 	return w.event(event)
 }
 
-func (w *dumpWriter) events(raw []byte) error {
+func (w *DumpWriter) events(raw []byte) error {
 	for event, err := range binlog.Events(raw) {
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
@@ -254,7 +262,7 @@ func (w *dumpWriter) events(raw []byte) error {
 }
 
 // limited returns a GTID event as the replica is to have it: as long as it is.
-func (w *dumpWriter) limited(event binlog.Event) binlog.Event {
+func (w *DumpWriter) limited(event binlog.Event) binlog.Event {
 	limited := binlog.LimitParallel(w.gtid, event, w.workers)
 	if &limited[0] != &event[0] {
 		w.gtid = limited
@@ -263,7 +271,7 @@ func (w *dumpWriter) limited(event binlog.Event) binlog.Event {
 }
 
 // wrapped sends each transaction as two events where that is possible.
-func (w *dumpWriter) wrapped(raw []byte) error {
+func (w *DumpWriter) wrapped(raw []byte) error {
 	for transaction, err := range binlog.Transactions(raw) {
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
@@ -281,7 +289,7 @@ func (w *dumpWriter) wrapped(raw []byte) error {
 
 // staged sends the events of a staged transaction as they are. Of a long event no
 // more than partBytesMax is held.
-func (w *dumpWriter) staged(stage StageEvents) error {
+func (w *DumpWriter) staged(stage StageEvents) error {
 	err := w.stagedEvents(stage)
 	if errors.Is(err, errStageDamaged) {
 		stage.Damaged(err)
@@ -300,7 +308,7 @@ func readFailed(err error) error {
 	return fmt.Errorf("read stage: %w", err)
 }
 
-func (w *dumpWriter) stagedEvents(stage StageEvents) error {
+func (w *DumpWriter) stagedEvents(stage StageEvents) error {
 	left := stage.Size()
 	in := bufio.NewReaderSize(io.NewSectionReader(stage, 0, left), partBytesMax)
 	for left > 0 {
@@ -324,7 +332,7 @@ func (w *dumpWriter) stagedEvents(stage StageEvents) error {
 // stagedEvent frames the event of which in holds the header, as event does. Its
 // checksum is verified before its last bytes leave: a replica takes no event
 // whose packet is cut short.
-func (w *dumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
+func (w *DumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
 	if n := int(head.Length()); head.Type() == binlog.TypeGTID && n <= in.Size() {
 		whole, err := in.Peek(n)
 		if err != nil {
@@ -370,10 +378,10 @@ func (w *dumpWriter) stagedEvent(in *bufio.Reader, head binlog.Event) error {
 	}
 }
 
-// heartbeat tells an idle replica that the source is alive. Before the first
+// Heartbeat tells an idle replica that the source is alive. Before the first
 // boundary there is no position to tell, and version 1 has no room for one
 // beyond 4 GiB.
-func (w *dumpWriter) heartbeat() error {
+func (w *DumpWriter) Heartbeat() error {
 	var event []byte
 	switch {
 	case w.file == "":
@@ -389,12 +397,12 @@ func (w *dumpWriter) heartbeat() error {
 	if err := w.event(event); err != nil {
 		return err
 	}
-	return w.flush()
+	return w.Flush()
 }
 
 // event frames one event: OK and the event, cut where a packet is full. A
 // payload of just packetBytesMax is followed by an empty packet.
-func (w *dumpWriter) event(event []byte) error {
+func (w *DumpWriter) event(event []byte) error {
 	w.stats.events.Add(1)
 	w.stats.bytes.Add(uint64(len(event)))
 	n := min(1+len(event), packetBytesMax)
@@ -416,7 +424,7 @@ func (w *dumpWriter) event(event []byte) error {
 
 // append adds bytes to the buffer, or sends both if that is enough for a
 // write; long events are not copied.
-func (w *dumpWriter) append(b []byte) error {
+func (w *DumpWriter) append(b []byte) error {
 	if len(b) < writeBytesMin {
 		w.buf = append(w.buf, b...)
 		b = nil
@@ -427,7 +435,8 @@ func (w *dumpWriter) append(b []byte) error {
 	return w.send(b)
 }
 
-func (w *dumpWriter) flush() error {
+// Flush sends what is unsent.
+func (w *DumpWriter) Flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
@@ -435,7 +444,7 @@ func (w *dumpWriter) flush() error {
 }
 
 // send writes the buffer, and b behind it, in one system call.
-func (w *dumpWriter) send(b []byte) error {
+func (w *DumpWriter) send(b []byte) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("set deadline: %w", err)
 	}

@@ -118,7 +118,7 @@ func (s *feedSession) position(ctx context.Context) (file string, offset uint64,
 		switch {
 		case err != nil:
 		case p != nil:
-			_, err = w.piece(*p)
+			_, err = w.Piece(*p)
 		default:
 			_, err = awaitPiece(ctx, w, more, nil)
 		}
@@ -132,7 +132,7 @@ func (s *feedSession) position(ctx context.Context) (file string, offset uint64,
 // every event the position that it has in the reader's file, leaves out what the
 // reader has, and unpacks what the reader cannot.
 type readerWriter struct {
-	*dumpWriter
+	*DumpWriter
 	reader  *readerAccount
 	exclude *gtid.Set
 	plain   bool
@@ -158,12 +158,12 @@ type readerWriter struct {
 }
 
 func (s *feedSession) newReaderWriter(exclude *gtid.Set) *readerWriter {
-	w := &readerWriter{dumpWriter: s.newDumpWriter(false), reader: s.reader, exclude: exclude, plain: s.plain, seek: binlogMagicBytes}
+	w := &readerWriter{DumpWriter: s.newDumpWriter(false), reader: s.reader, exclude: exclude, plain: s.plain, seek: binlogMagicBytes}
 	w.stats = &s.reader.stats
 	return w
 }
 
-func (w *readerWriter) piece(p Piece) (wrote bool, err error) {
+func (w *readerWriter) Piece(p Piece) (wrote bool, err error) {
 	defer p.drop()
 	w.wrote = false
 	if p.FormatDescription != nil {
@@ -187,10 +187,10 @@ func (w *readerWriter) piece(p Piece) (wrote bool, err error) {
 
 // heartbeat tells a reader that is ahead of this node the position that it
 // believes to be at.
-func (w *readerWriter) heartbeat() error {
+func (w *readerWriter) Heartbeat() error {
 	at := w.offset
 	w.offset = max(at, w.seek)
-	err := w.dumpWriter.heartbeat()
+	err := w.DumpWriter.Heartbeat()
 	w.offset = at
 	return err
 }

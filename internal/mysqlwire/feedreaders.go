@@ -164,7 +164,7 @@ func cut(s string, bytesMax int) string {
 // readerAccount is an account and what was sent to it.
 type readerAccount struct {
 	Reader
-	stats feedCounters
+	stats FeedCounters
 	// dumping and transactions are of readers alone.
 	dumping      atomic.Int64
 	transactions atomic.Uint64

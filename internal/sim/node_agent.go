@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
@@ -80,8 +81,7 @@ type agent struct {
 	process           *mysqld // nil = none
 	feed              *feedSession
 	stages            stages
-	// boundaries counts the file names that the feed made up.
-	boundaries int
+	feedCounters      mysqlwire.FeedCounters
 }
 
 type mailbox struct {

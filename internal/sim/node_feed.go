@@ -2,26 +2,35 @@ package sim
 
 import (
 	"fmt"
+	"net"
 	"time"
 
-	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/seglog"
 )
 
 const (
 	// connectRetry is SOURCE_CONNECT_RETRY.
 	connectRetry = time.Second
 	feedServerID = 1 << 30
+	// applierWorkers is how many transactions the replica applies at the same time.
+	applierWorkers = 4
+	// feedHeartbeat is how often an idle feed says that it is there.
+	feedHeartbeat = time.Second
 	// piecesAtOnce is how many pieces go to the replica before others have a turn.
 	piecesAtOnce = 4
+	// packetHeaderBytes come before each packet of MySQL's protocol. None here is full.
+	packetHeaderBytes = 4
 )
 
 // feedSession is one replication connection of the local mysqld to its agent's
-// feed: what mysqlwire's feed is around a replay.Cursor.
+// feed: who gives what a replay.Cursor brings to a mysqlwire.DumpWriter, and when.
 type feedSession struct {
 	a      *agent
 	p      *mysqld
 	cursor *replay.Cursor
+	out    *mysqlwire.DumpWriter
 	due    bool
 	ended  bool
 }
@@ -76,7 +85,9 @@ func (s *feedSession) begin() {
 	}
 	index, skip := s.cursor.Position()
 	s.a.n.log("feed", "begins at %d, skips %d", index, skip)
+	s.out = mysqlwire.NewDumpWriter(&feedConn{p: s.p}, &s.a.feedCounters, feedServerID, applierWorkers)
 	s.wake()
+	s.beat()
 }
 
 func (s *feedSession) wake() {
@@ -91,57 +102,103 @@ func (s *feedSession) pump() {
 	if s.ended || s.p.dead {
 		return
 	}
-	for range piecesAtOnce {
-		p, ok, err := s.cursor.Next()
-		if err == nil && !ok {
-			return
-		}
-		if err == nil {
-			err = s.send(p)
-		}
-		if err != nil {
-			s.a.n.log("feed", "ends: %v", err)
-			s.end()
-			return
-		}
+	more, err := s.pieces()
+	if err == nil {
+		err = s.out.Flush()
 	}
-	s.wake()
-}
-
-// send gives one piece to the replica.
-func (s *feedSession) send(p replay.Piece) error {
-	events := p.Events
-	if p.Staged != nil {
-		var err error
-		if events, err = s.a.stageBytes(p.Staged.ID); err != nil {
-			return err
-		}
-	}
-	if p.FormatDescription != nil {
-		event, err := binlog.ParseEvent(p.FormatDescription)
-		if err == nil {
-			event, err = binlog.CleanFormatDescription(event, false)
-		}
-		if err != nil {
-			return fmt.Errorf("prepare format description: %w", err)
-		}
-		s.a.boundaries++
-		name := fmt.Sprintf("quorate.%012d", s.a.boundaries)
-		if err := s.p.Receive(binlog.AppendFakeRotate(nil, feedServerID, name, 4)); err != nil {
-			return err
-		}
-		if err := s.p.Receive(event); err != nil {
-			return err
-		}
-	}
-	for event, err := range binlog.Events(events) {
-		if err == nil {
-			err = s.p.Receive(event)
-		}
-		if err != nil {
-			return err
-		}
+	if err != nil {
+		s.a.n.log("feed", "ends: %v", err)
+		s.end()
+		return
 	}
 	s.p.applySoon()
-	return nil
+	if more {
+		s.wake()
+	}
 }
+
+// pieces sends what the log has; more: others have a turn before it goes on.
+func (s *feedSession) pieces() (more bool, err error) {
+	for range piecesAtOnce {
+		p, ok, err := s.cursor.Next()
+		if err != nil || !ok {
+			return false, err
+		}
+		out := mysqlwire.Piece{FormatDescription: p.FormatDescription, Events: p.Events}
+		if p.Staged != nil {
+			r, err := s.a.log.OpenStage(p.Staged.ID)
+			if err != nil {
+				return false, err
+			}
+			out.Stage = stageEvents{r, s.a.n}
+		}
+		if _, err := s.out.Piece(out); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// beat sends the heartbeats of an idle feed.
+func (s *feedSession) beat() {
+	s.a.life.after(feedHeartbeat, func() {
+		if s.ended || s.p.dead {
+			return
+		}
+		if !s.due {
+			if err := s.out.Heartbeat(); err != nil {
+				s.a.n.log("feed", "heartbeat: %v", err)
+				s.end()
+				return
+			}
+		}
+		s.beat()
+	})
+}
+
+// stageEvents is a staged transaction for the feed.
+type stageEvents struct {
+	*seglog.StageReader
+	n *node
+}
+
+// Size implements mysqlwire.StageEvents.
+func (e stageEvents) Size() int64 {
+	n, _ := e.Bytes()
+	return n
+}
+
+// Damaged implements mysqlwire.StageEvents: nothing damages a stage here.
+func (e stageEvents) Damaged(err error) { e.n.w.fail("sim", "n%d sends a stage: %v", e.n.id, err) }
+
+// feedConn is the connection to the replica: it takes the events out of their packets.
+type feedConn struct {
+	net.Conn // none: only what is below is called
+	p        *mysqld
+	buf      []byte
+	sequence byte
+}
+
+// Write implements net.Conn.
+func (c *feedConn) Write(b []byte) (int, error) {
+	c.buf = append(c.buf, b...)
+	for len(c.buf) >= packetHeaderBytes {
+		n := int(c.buf[0]) | int(c.buf[1])<<8 | int(c.buf[2])<<16
+		if len(c.buf) < packetHeaderBytes+n {
+			break
+		}
+		packet := c.buf[packetHeaderBytes : packetHeaderBytes+n]
+		if n == 0 || packet[0] != 0 || c.buf[3] != c.sequence {
+			return 0, fmt.Errorf("packet %d of %d bytes, expected %d", c.buf[3], n, c.sequence)
+		}
+		if err := c.p.Receive(packet[1:]); err != nil {
+			return 0, err
+		}
+		c.sequence++
+		c.buf = c.buf[packetHeaderBytes+n:]
+	}
+	return len(b), nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *feedConn) SetWriteDeadline(time.Time) error { return nil }

@@ -312,16 +312,3 @@ func (a *agent) dropStages(t *task) {
 		_ = t.wait(a.scope, a.n.hiccup())
 	}
 }
-
-// stageBytes returns a staged transaction of the log.
-func (a *agent) stageBytes(id entry.StageID) ([]byte, error) {
-	r, err := a.log.OpenStage(id)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = r.Close() }()
-	n, _ := r.Bytes()
-	b := make([]byte, n)
-	_, err = r.ReadAt(b, 0)
-	return b, err
-}
