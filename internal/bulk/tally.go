@@ -12,9 +12,9 @@ import (
 // a lost connection is tried again at once, and is no news.
 const failuresMin = 3
 
-// tally counts who holds a stage on disk. It keeps what is known of every node: who
-// votes may change while a stage is under way.
-type tally struct {
+// Tally counts who holds a stage on disk, and says to whom it has to be pushed. It keeps
+// what is known of every node: who votes may change while a stage is under way.
+type Tally struct {
 	self cluster.NodeID
 	// voters are those of now. outgoing are the voters of before while a change of
 	// them is not complete: then a majority of both is needed.
@@ -26,6 +26,10 @@ type tally struct {
 	full, lost []cluster.NodeID
 	// failures are those of the lost, and of nodes that take it once more.
 	failures map[cluster.NodeID]failures
+	// pushed are the peers to which it is pushed, or was, and need not be again.
+	pushed []cluster.NodeID
+	// reached: this node and a majority held it once.
+	reached bool
 }
 
 // failures are pushes to one node that failed in a row, and why the last one did.
@@ -34,32 +38,44 @@ type failures struct {
 	err   error
 }
 
-// setVoters counts by these voters from now on. Peers that were given a vote, or lost
-// it, count no longer as holders, and are returned: one that is rebuilt has its id, and
-// not its stages.
-func (t *tally) setVoters(voters, outgoing []cluster.NodeID) (forgotten []cluster.NodeID) {
-	before := tally{voters: t.voters, outgoing: t.outgoing}
+// NewTally returns the tally of a stage of the node self, which nobody holds.
+func NewTally(self cluster.NodeID) Tally { return Tally{self: self} }
+
+// SetMembers counts by these voters from now on, and returns the peers to push the stage
+// to: those to which it is not pushed, and again those that hold it and were given a vote,
+// or lost it. They count no longer as holders: one that is rebuilt has its id, and not its
+// stages. To who is no member any more the push goes on, and counts for nothing.
+func (t *Tally) SetMembers(voters, outgoing, peers []cluster.NodeID) (push []cluster.NodeID) {
+	before := Tally{voters: t.voters, outgoing: t.outgoing}
 	t.voters, t.outgoing = voters, outgoing
 	t.holders = slices.DeleteFunc(t.holders, func(id cluster.NodeID) bool {
 		if id == t.self || before.votes(id) == t.votes(id) {
 			return false
 		}
-		forgotten = append(forgotten, id)
+		t.pushed = slices.DeleteFunc(t.pushed, func(other cluster.NodeID) bool { return other == id })
 		return true
 	})
-	return forgotten
+	t.look()
+	for _, id := range peers {
+		if !slices.Contains(t.pushed, id) {
+			push = append(push, id)
+		}
+	}
+	t.pushed = append(t.pushed, push...)
+	return push
 }
 
-// add counts a node that holds the stage.
-func (t *tally) add(id cluster.NodeID) {
+// Held counts a node that holds the stage.
+func (t *Tally) Held(id cluster.NodeID) {
 	if !slices.Contains(t.holders, id) {
 		t.holders = append(t.holders, id)
 	}
 	t.tried(id, nil)
+	t.look()
 }
 
 // tried notes how an attempt at a node ended.
-func (t *tally) tried(id cluster.NodeID, err error) {
+func (t *Tally) tried(id cluster.NodeID, err error) {
 	is := func(other cluster.NodeID) bool { return other == id }
 	t.full, t.lost = slices.DeleteFunc(t.full, is), slices.DeleteFunc(t.lost, is)
 	before := t.failures[id].times
@@ -79,12 +95,12 @@ func (t *tally) tried(id cluster.NodeID, err error) {
 
 // began notes that a node takes the stage: it is not lost. One whose disk was
 // full is so until it holds it.
-func (t *tally) began(id cluster.NodeID) {
+func (t *Tally) began(id cluster.NodeID) {
 	t.lost = slices.DeleteFunc(t.lost, func(other cluster.NodeID) bool { return other == id })
 }
 
 // votes tells whether a node is one of those whose majority counts.
-func (t *tally) votes(id cluster.NodeID) bool {
+func (t *Tally) votes(id cluster.NodeID) bool {
 	return slices.Contains(t.voters, id) || slices.Contains(t.outgoing, id)
 }
 
@@ -92,8 +108,8 @@ func (t *tally) votes(id cluster.NodeID) bool {
 // if there is none without them and those that are lost; and the voters to which
 // pushes fail otherwise, again and again, if there is none without these, too. why
 // is one of their errors.
-func (t *tally) blocked() (full, failing []cluster.NodeID, why error) {
-	if t.reached() {
+func (t *Tally) blocked() (full, failing []cluster.NodeID, why error) {
+	if t.reached {
 		return nil, nil, nil
 	}
 	fails := func(id cluster.NodeID) bool { return t.failures[id].times >= failuresMin }
@@ -120,9 +136,12 @@ func (t *tally) blocked() (full, failing []cluster.NodeID, why error) {
 	return full, failing, why
 }
 
-// reached says whether this node and a majority of the voters hold the stage.
-// This node is the leader, and others fetch from it.
-func (t *tally) reached() bool {
+// Reached tells whether this node and a majority of the voters held the stage at once.
+// That counts for good: its naming entry may be under way.
+func (t *Tally) Reached() bool { return t.reached }
+
+// look notes whether they do now. This node is the leader, and others fetch from it.
+func (t *Tally) look() {
 	holds := func(id cluster.NodeID) bool { return slices.Contains(t.holders, id) }
-	return t.votes(t.self) && holds(t.self) && cluster.Majority(t.voters, t.outgoing, holds)
+	t.reached = t.reached || t.votes(t.self) && holds(t.self) && cluster.Majority(t.voters, t.outgoing, holds)
 }

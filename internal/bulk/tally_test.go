@@ -30,11 +30,12 @@ func TestTally(t *testing.T) {
 		{ids{1, 2, 3, 4, 5}, ids{1, 5, 2}, true},
 		{ids{2, 3}, ids{1, 2, 3}, false}, // a leader without a vote
 	} {
-		y := tally{self: 1, voters: c.voters}
+		y := NewTally(1)
+		y.SetMembers(c.voters, nil, nil)
 		for _, id := range c.holders {
-			y.add(id)
+			y.Held(id)
 		}
-		if got := y.reached(); got != c.want {
+		if got := y.Reached(); got != c.want {
 			t.Errorf("voters %v, holders %v: %v", c.voters, c.holders, got)
 		}
 	}
@@ -59,7 +60,8 @@ func TestTallyBlockedBy(t *testing.T) {
 		{ids{1, 2, 3, 4, 5}, ids{1, 2}, ids{3, 4}, ids{5}, ids{3, 4}},
 		{ids{1, 2, 3, 4}, ids{1}, ids{3}, ids{4}, ids{3}}, // half
 	} {
-		y := tally{self: 1, voters: c.voters}
+		y := NewTally(1)
+		y.SetMembers(c.voters, nil, nil)
 		for _, id := range c.lost {
 			y.tried(id, errFull)
 			y.tried(id, errDisk)
@@ -71,7 +73,7 @@ func TestTallyBlockedBy(t *testing.T) {
 		}
 		for _, id := range c.holders {
 			y.tried(id, errFull)
-			y.add(id)
+			y.Held(id)
 		}
 		full, _, _ := y.blocked()
 		if diff := cmp.Diff([]cluster.NodeID(c.want), full); diff != "" {
@@ -83,5 +85,35 @@ func TestTallyBlockedBy(t *testing.T) {
 		if got, _, _ := y.blocked(); len(c.lost) > 0 && len(c.full) == 1 && len(c.voters) == 3 && got != nil {
 			t.Errorf("voters %v: blocked by %v although the lost ones take it", c.voters, got)
 		}
+	}
+}
+
+// TestTallyPushes: each peer is pushed to once, and again where its vote has changed since
+// it held the stage: it may have been rebuilt. What a majority held counts for good.
+func TestTallyPushes(t *testing.T) {
+	type ids = []cluster.NodeID
+	y := NewTally(1)
+	set := func(what string, voters, outgoing, peers, want ids) {
+		t.Helper()
+		if d := cmp.Diff(want, y.SetMembers(voters, outgoing, peers)); d != "" {
+			t.Errorf("%s: pushed to (-want +got):\n%s", what, d)
+		}
+	}
+	set("it begins", ids{1, 2, 3}, nil, ids{2, 3, 4}, ids{2, 3, 4})
+	set("nothing changes", ids{1, 2, 3}, nil, ids{2, 3, 4}, nil)
+	y.Held(4)
+	y.Held(1)
+	if y.Reached() {
+		t.Error("a learner counts")
+	}
+	set("what holds it gets a vote", ids{1, 2, 3, 4}, ids{1, 2, 3}, ids{2, 3, 4}, ids{4})
+	set("a vote goes before it holds it", ids{1, 2, 4}, nil, ids{2, 4, 3}, nil)
+	y.Held(2)
+	if !y.Reached() {
+		t.Error("two of three are no majority")
+	}
+	set("one is new", ids{1, 2, 4, 5}, nil, ids{2, 4, 5}, ids{5})
+	if !y.Reached() {
+		t.Error("a majority held it, and its entry may be under way")
 	}
 }

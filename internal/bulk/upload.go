@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -46,17 +45,13 @@ type Upload struct {
 	end             trailer
 
 	mu    sync.Mutex
-	tally tally
-	// pushed are the peers to which it is pushed, or was, and need not be again.
-	pushed []cluster.NodeID
+	tally Tally
 	// broken is set once this node's disk does not give the stage back.
 	broken error
 	// users are the pushes, and the caller until it closes the Upload. The last
 	// one leaves.
 	users  int
 	closed bool
-	// isReached: majority is closed.
-	isReached bool
 }
 
 // Upload creates a stage in this node's log and begins to push it to every peer.
@@ -74,7 +69,7 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 	}
 	u := &Upload{
 		b: b, id: id, w: w, leave: leave, ended: make(chan struct{}), majority: make(chan struct{}),
-		tally: tally{self: b.cfg.Self}, users: 1,
+		tally: NewTally(b.cfg.Self), users: 1,
 	}
 	u.attempts, u.cancelAttempts = context.WithCancel(ctx)
 	u.waits, u.cancelWaits = context.WithCancelCause(u.attempts)
@@ -85,25 +80,17 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 	return u, nil
 }
 
-// setMembers counts by these voters from now on, and begins to push the stage to
-// those peers to which it is not pushed, and again to those that hold it and were
-// given a vote, or lost it: they may have been rebuilt. To who is no member any more the push goes
-// on, and counts for nothing.
+// setMembers counts by these voters from now on, and begins to push the stage to whom the
+// tally says.
 func (u *Upload) setMembers(voters, outgoing, peers []cluster.NodeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
 		return
 	}
-	u.changed(func() {
-		forgotten := u.tally.setVoters(voters, outgoing)
-		u.pushed = slices.DeleteFunc(u.pushed, func(id cluster.NodeID) bool { return slices.Contains(forgotten, id) })
-	})
-	for _, peer := range peers {
-		if slices.Contains(u.pushed, peer) {
-			continue
-		}
-		u.pushed = append(u.pushed, peer)
+	var push []cluster.NodeID
+	u.changed(func() { push = u.tally.SetMembers(voters, outgoing, peers) })
+	for _, peer := range push {
 		u.users++
 		lane := u.b.lanes[peer]
 		go func() {
@@ -175,7 +162,7 @@ func (u *Upload) WaitMajority(ctx context.Context) error {
 // peer would have to begin again. The next stage of such a peer waits for that.
 func (u *Upload) Close() {
 	u.mu.Lock()
-	again, reached := u.closed, u.isReached
+	again, reached := u.closed, u.tally.Reached()
 	u.closed = true
 	u.mu.Unlock()
 	if again {
@@ -208,15 +195,14 @@ func (u *Upload) release() {
 func (u *Upload) held(id cluster.NodeID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.changed(func() { u.tally.add(id) })
+	u.changed(func() { u.tally.Held(id) })
 }
 
-// changed makes a change of the tally. A majority that once held the stage counts for
-// good: its naming entry may be under way. u.mu is held.
+// changed makes a change of the tally. u.mu is held.
 func (u *Upload) changed(change func()) {
+	before := u.tally.Reached()
 	change()
-	if !u.isReached && u.tally.reached() {
-		u.isReached = true
+	if !before && u.tally.Reached() {
 		close(u.majority)
 	}
 }
@@ -225,9 +211,6 @@ func (u *Upload) changed(change func()) {
 func (u *Upload) blocked() (full, failing []cluster.NodeID, why error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.isReached {
-		return nil, nil, nil
-	}
 	return u.tally.blocked()
 }
 
@@ -239,7 +222,7 @@ func (u *Upload) blocked() (full, failing []cluster.NodeID, why error) {
 func (u *Upload) breaks(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.isReached || u.closed || u.broken != nil {
+	if u.tally.Reached() || u.closed || u.broken != nil {
 		return
 	}
 	u.broken = fmt.Errorf("push stage %v: %w", u.id, err)

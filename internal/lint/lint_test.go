@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision", "subprocess"},
 	"internal/ledger":            {"gtid"},
 	"internal/sim/fakemysqld":    {"binlog", "gtid"},
-	"internal/sim":               {"binlog", "cluster", "consensus", "core", "entry", "gtid", "invariant", "mysqlwire", "primary", "replay", "seglog", "sim/fakemysqld", "tap", "vfs"},
+	"internal/sim":               {"binlog", "bulk", "cluster", "consensus", "core", "entry", "gtid", "invariant", "mysqlwire", "primary", "replay", "seglog", "sim/fakemysqld", "tap", "vfs"},
 	"internal/sim/cmd":           {"sim"},
 	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "recovery", "seglog", "units", "vfs"},
 	"cmd/quorate":                {"agent", "cli", "config"},

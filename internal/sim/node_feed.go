@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/sim/fakemysqld"
 )
 
 const (
@@ -192,6 +194,9 @@ func (c *feedConn) Write(b []byte) (int, error) {
 			return 0, fmt.Errorf("packet %d of %d bytes, expected %d", c.buf[3], n, c.sequence)
 		}
 		if err := c.p.Receive(packet[1:]); err != nil {
+			if !errors.Is(err, fakemysqld.ErrNotReplicating) {
+				c.p.n.w.fail("feed", "n%d is sent what a replica does not take: %v", c.p.n.id, err)
+			}
 			return 0, err
 		}
 		c.sequence++

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"time"
 
+	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
@@ -42,14 +43,13 @@ type incoming struct {
 
 // upload is one stage of this node's epoch, and who has it.
 type upload struct {
-	a       *agent
-	id      entry.StageID
-	stage   *seglog.Stage
-	holders map[cluster.NodeID]bool
-	pushed  map[cluster.NodeID]bool // to whom it is pushed, or was
-	grown   signal
-	held    signal
-	scope   *scope
+	a     *agent
+	id    entry.StageID
+	stage *seglog.Stage
+	tally bulk.Tally
+	grown signal
+	held  signal
+	scope *scope
 }
 
 func (s *stages) init(n *node, log *seglog.Log, l *life) {
@@ -63,18 +63,25 @@ func (a *agent) openStage(e *epoch, id entry.StageID) (*upload, error) {
 		return nil, err
 	}
 	a.n.log("stage", "%v begins", id)
-	u := &upload{a: a, id: id, stage: stage, holders: map[cluster.NodeID]bool{}, pushed: map[cluster.NodeID]bool{}, scope: a.life.within(e.scope, 0)}
-	u.pushToAll()
+	u := &upload{a: a, id: id, stage: stage, tally: bulk.NewTally(a.n.id), scope: a.life.within(e.scope, 0)}
+	u.setMembers()
 	return u, nil
 }
 
-// pushToAll begins the stage's way to every peer to which it is not pushed.
-func (u *upload) pushToAll() {
+// setMembers counts by the members of now, and begins the stage's way to whom the tally
+// says.
+func (u *upload) setMembers() {
+	var voters, peers []cluster.NodeID
 	for _, m := range u.a.members.list {
-		if m.ID != u.a.n.id && !u.pushed[m.ID] {
-			u.pushed[m.ID] = true
-			u.a.life.start(func(t *task) { u.push(t, u.a.w.node(m.ID)) })
+		if m.Votes() {
+			voters = append(voters, m.ID)
 		}
+		if m.ID != u.a.n.id {
+			peers = append(peers, m.ID)
+		}
+	}
+	for _, id := range u.tally.SetMembers(voters, u.a.group.Committed().State().Outgoing, peers) {
+		u.a.life.start(func(t *task) { u.push(t, u.a.w.node(id)) })
 	}
 }
 
@@ -88,7 +95,7 @@ func (u *upload) Write(p []byte) (int, error) {
 func (u *upload) Finish(bytes uint64, crc uint32) error {
 	err := u.stage.Finish(bytes, crc)
 	if err == nil {
-		u.holders[u.a.n.id] = true
+		u.tally.Held(u.a.n.id)
 	}
 	u.grown.fire()
 	return err
@@ -100,25 +107,13 @@ func (u *upload) Abort() error { return nil }
 // waitMajority waits until this node and a majority hold the stage. Who votes may
 // change meanwhile.
 func (u *upload) waitMajority(t *task, sc *scope) error {
-	for !u.reached() {
+	for !u.tally.Reached() {
 		if err := t.wait(sc, uploadBackOff, &u.held); err != nil {
 			return fmt.Errorf("wait for stage %v: %w", u.id, err)
 		}
-		u.pushToAll()
+		u.setMembers()
 	}
 	return nil
-}
-
-// reached tells whether this node and a majority of the voters hold the stage.
-func (u *upload) reached() bool {
-	var voters []cluster.NodeID
-	for _, m := range u.a.members.list {
-		if m.Votes() {
-			voters = append(voters, m.ID)
-		}
-	}
-	holds := func(id cluster.NodeID) bool { return u.holders[id] }
-	return holds(u.a.n.id) && cluster.Majority(voters, u.a.group.Committed().State().Outgoing, holds)
 }
 
 // close ends the pushes, and removes a stage that was not finished.
@@ -131,7 +126,7 @@ func (u *upload) close() {
 func (u *upload) push(t *task, peer *node) {
 	for u.scope.cause == nil {
 		if u.a.pushStage(t, u.scope, peer, u.id, &u.grown) {
-			u.holders[peer.id] = true
+			u.tally.Held(peer.id)
 			u.held.fire()
 			return
 		}

@@ -37,6 +37,8 @@ const (
 	timingsFile   = "internal/sim/timings.go"
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
+	epochFile     = "internal/primary/epoch.go"
+	dumpFile      = "internal/mysqlwire/feeddump.go"
 	policyFile    = "internal/cluster/policy.go"
 	healFile      = "internal/consensus/heal.go"
 	coreFile      = "internal/core/core.go"
@@ -125,6 +127,10 @@ func acknowledgingByPolicy() []mutation {
 		{
 			name: "ack-by-majority", what: "a commit is acknowledged whatever the durability policy is", seeds: 40, nodes: 3,
 			edits: one(progressFile, "\tif g.acks.waits {\n", "\tif false {\n"),
+		},
+		{
+			name: "ack-beyond-policy", what: "a commit is acknowledged though its policy has not let it go", seeds: 40, nodes: 3,
+			edits: one(epochFile, "\treturn e.held.Allow(index)\n", "\treturn e.held.Allow(1 << 62)\n"),
 		},
 		{
 			name: "ack-what-was-sent", what: "what was sent to a member is taken for what it has on its disk", seeds: 40, nodes: 3,
@@ -261,6 +267,10 @@ func replaying() []mutation {
 		{
 			name: "serve-uncommitted", what: "the feed reads on behind the commit index", seeds: 20, nodes: 3,
 			edits: one(committedFile, "\tlast := c.Mark().Index\n", "\tlast := log.LastIndex()\n"),
+		},
+		{
+			name: "feed-position", what: "the feed does not count what it sends", seeds: 20, nodes: 3,
+			edits: one(dumpFile, "\t\tw.offset += uint64(len(event))\n\t\tif event.Type()", "\t\tif event.Type()"),
 		},
 		{
 			name: "keep-binlog", what: "mysqld starts with the binlog that it left", seeds: 20, nodes: 3,

@@ -3,7 +3,6 @@ package mutation
 const (
 	settleFile   = "internal/tap/settle.go"
 	settlingFile = "internal/primary/settling.go"
-	epochFile    = "internal/primary/epoch.go"
 )
 
 // settling breaks what becomes of a deposed primary.
@@ -18,7 +17,7 @@ func settling() []mutation {
 			edits: one(settlingFile, "if err := s.Server.SetSuperReadOnly(ctx, true, SettleTimeout); err != nil {", "if err := error(nil); err != nil {"),
 		},
 		{
-			name: "settle-unproven", what: "what super_read_only passes is not looked for", seeds: 120, nodes: 3, blips: true,
+			name: "settle-unproven", what: "what super_read_only passes is not looked for", seeds: 240, nodes: 3, blips: true,
 			edits: one(settlingFile, "\t\tcase !ends:\n", "\t\tcase true:\n\t\t\treturn nil\n\t\tcase !ends:\n"),
 		},
 	}
