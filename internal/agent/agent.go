@@ -98,7 +98,7 @@ type Agent struct {
 	work sync.WaitGroup
 
 	board board // what is known of this node and its peers
-	lag   lagTracker
+	lag   consensus.LagTracker
 	// applyRate, applier and grants are runWatch's.
 	applyRate applyRate
 	applier   applierWatch
@@ -426,7 +426,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, a.log.Close())
 	}
-	a.lag.start(a.node.Committed().GTIDs())
+	a.lag.Start(a.node.Committed().GTIDs())
 	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a.node})
 	copies.Source = learnerFeed{a}
 	a.bulk = bulk.New(copies)
@@ -650,7 +650,7 @@ func (a *Agent) onRole(r consensus.RoleState) {
 func (a *Agent) onCommit(m consensus.Mark) {
 	a.epoch.committed(m)
 	if a.runsMysqld() {
-		a.lag.committed(m)
+		a.lag.Committed(m, time.Now())
 	}
 }
 

@@ -5,13 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/transport"
 )
 
@@ -177,51 +174,6 @@ func TestMailboxKeepsWhatMatters(t *testing.T) {
 	<-m.signal
 	if got := m.take(); len(got) != 1 || got[0].(core.Doubt).Incarnation != 2 {
 		t.Fatalf("%v", got)
-	}
-}
-
-func TestLagTracker(t *testing.T) {
-	var l lagTracker
-	mark := func(n uint64) consensus.Mark {
-		return consensus.Mark{Index: n, Last: gtid.GTID{N: n}, Transactions: n, Bytes: 100 * n}
-	}
-	const total = 3*lagMarksMax + 5
-	for n := uint64(1); n <= total; n++ {
-		l.committed(mark(n))
-	}
-	if len(l.marks) > lagMarksMax {
-		t.Fatalf("%d marks", len(l.marks))
-	}
-	executed := &gtid.Set{}
-	if err := executed.AddInterval(gtid.UUID{}, "", 1, total-2); err != nil {
-		t.Fatal(err)
-	}
-	got := l.executed(executed, time.Now())
-	if got.Applied > total-2 || got.Transactions < 2 || got.Bytes != 100*got.Transactions {
-		t.Errorf("behind by two: %+v", got)
-	}
-	if err := executed.AddInterval(gtid.UUID{}, "", 1, total); err != nil {
-		t.Fatal(err)
-	}
-	if got := l.executed(executed, time.Now()); got != (lag{Applied: total, AppliedBytes: 100 * total}) {
-		t.Errorf("caught up: %+v", got)
-	}
-}
-
-// TestLagAfterRestart: the marks of a log whose transactions are all older than
-// the commit check's start count as applied only where mysqld has those.
-func TestLagAfterRestart(t *testing.T) {
-	id := gtid.GTID{UUID: gtid.UUID{1}, N: 1}
-	before := &gtid.Set{}
-	before.Add(id)
-	var l lagTracker
-	l.start(before.Clone())
-	l.committed(consensus.Mark{Index: 7})
-	if got := l.executed(&gtid.Set{}, time.Now()); got.Applied != 0 {
-		t.Errorf("an empty mysqld has applied up to %d", got.Applied)
-	}
-	if got := l.executed(before, time.Now()); got.Applied != 7 {
-		t.Errorf("a mysqld with everything has applied up to %d, want 7", got.Applied)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/mysqld"
 )
 
@@ -23,7 +24,7 @@ const stuckMin = 2
 // observe takes a poll of a replica and returns why it does not apply; "" = it does. full
 // is what its mysqld has said of a full disk, l what it lacks, and stuck for how many
 // seconds it has applied nothing although it lacks something.
-func (w *applierWatch) observe(s mysqld.ReplicaStatus, full string, l lag, stuck float64) string {
+func (w *applierWatch) observe(s mysqld.ReplicaStatus, full string, l consensus.Lag, stuck float64) string {
 	why := ""
 	switch receives := s.IORunning || s.IOConnecting && stuck < stuckMin; {
 	case s.SQLError != "" && !s.SQLRunning:

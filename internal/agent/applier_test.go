@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/mysqld"
 )
 
@@ -18,11 +19,11 @@ func TestApplierWatch(t *testing.T) {
 	comes := with(func(s *mysqld.ReplicaStatus) { s.IORunning, s.IOConnecting, s.IOError = false, true, "lost" })
 	stopped := with(func(s *mysqld.ReplicaStatus) { s.IORunning, s.SQLRunning = false, false })
 	further := with(func(s *mysqld.ReplicaStatus) { s.Executed = "u:1-6" })
-	behind, none := lag{Transactions: 3}, lag{}
+	behind, none := consensus.Lag{Transactions: 3}, consensus.Lag{}
 	type poll struct {
 		s     mysqld.ReplicaStatus
 		full  string
-		l     lag
+		l     consensus.Lag
 		stuck float64
 		want  string
 	}

@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/consensus"
+)
 
 const (
 	// busyLag is how old the oldest missing transaction is at least where mysqld
@@ -21,7 +25,7 @@ type applyRate struct {
 	rate float64
 
 	at   time.Time // of the poll before; zero = there was none
-	lag  lag
+	lag  consensus.Lag
 	busy time.Duration // without progress, while there was something to apply
 }
 
@@ -32,7 +36,7 @@ func (r *applyRate) pause() { r.at, r.busy = time.Time{}, 0 }
 func (r *applyRate) stuck() float64 { return r.busy.Seconds() }
 
 // observe takes the lag of the newest poll and returns the rate.
-func (r *applyRate) observe(now time.Time, l lag) float64 {
+func (r *applyRate) observe(now time.Time, l consensus.Lag) float64 {
 	took, applied := now.Sub(r.at), l.AppliedBytes-r.lag.AppliedBytes
 	first := r.at.IsZero() || took <= 0 || l.AppliedBytes < r.lag.AppliedBytes
 	wasBusy := !first && r.lag.Seconds >= busyLag.Seconds()

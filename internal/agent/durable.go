@@ -201,5 +201,5 @@ func (a *Agent) held(executed string) (replay.Held, error) {
 	if err != nil {
 		return replay.Held{}, fmt.Errorf("parse gtid_executed: %w", err)
 	}
-	return replay.Held{Index: a.lag.executed(set, time.Now()).Applied, Executed: set}, nil
+	return replay.Held{Index: a.lag.Executed(set, time.Now()).Applied, Executed: set}, nil
 }

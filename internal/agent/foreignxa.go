@@ -68,7 +68,7 @@ func (a *Agent) noteForeignXA(ctx context.Context, p *mysqld.Process) (found boo
 	if err != nil {
 		return false, err
 	}
-	through, open := a.lag.executed(executed, time.Now()).Applied, map[binlog.XID]gtid.GTID{}
+	through, open := a.lag.Executed(executed, time.Now()).Applied, map[binlog.XID]gtid.GTID{}
 	// What was prepared before the durable mark has had its end before it, too.
 	if err := replay.PreparedIn(a.reader(), a.durable().Index+1, executed, open); err != nil {
 		return false, err

@@ -100,7 +100,7 @@ func (a *Agent) lookBack() {
 			logged = time.Unix(s.LastTime, 0)
 		}
 	}
-	h.commit = newestCommit(a.lag.newestAt(), logged, h.sign)
+	h.commit = newestCommit(a.lag.NewestAt(), logged, h.sign)
 }
 
 // newestCommit says when the newest transaction was committed; zero = it is not known.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/tap"
 )
 
@@ -39,7 +40,7 @@ func TestApplyRate(t *testing.T) {
 		"blocked, then fast": {append(append(many(20, poll{5, 3}), many(100, poll{0, 9})...), many(20, poll{5, 3})...), 10},
 	} {
 		var r applyRate
-		now, l, got := time.Unix(1000, 0), lag{AppliedBytes: 1}, 0.0
+		now, l, got := time.Unix(1000, 0), consensus.Lag{AppliedBytes: 1}, 0.0
 		r.observe(now, l)
 		for _, p := range c.polls {
 			now = now.Add(watchInterval)

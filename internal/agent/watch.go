@@ -118,7 +118,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 		}
 	}
 	a.disk.commits(done, now)
-	l := a.lag.executed(set, now)
+	l := a.lag.Executed(set, now)
 	if l.Transactions == 0 {
 		a.board.setTrouble(aboutSpace, "") // it has written all that it received
 	}

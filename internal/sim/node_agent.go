@@ -116,7 +116,7 @@ func newAgent(n *node) (*agent, error) {
 	n.fresh = false
 	a.members.conns = map[cluster.NodeID]*agent{}
 	a.followMembers(a.group.Committed().State())
-	a.board.lag.base = a.committedGTIDs()
+	a.board.lag.Start(a.committedGTIDs())
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
@@ -342,7 +342,7 @@ func (a *agent) onCommit(m consensus.Mark) {
 	a.w.check.committed(a)
 	a.epoch.rules().Committed(m)
 	if a.n.runsMysqld() {
-		a.board.lag.committed(m, a.n.now())
+		a.board.lag.Committed(m, time.Unix(0, int64(a.n.now())))
 	}
 	if a.feed != nil {
 		a.feed.wake()

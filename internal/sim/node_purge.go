@@ -66,7 +66,7 @@ func (a *agent) takeDurable(t *task) (answered bool, err error) {
 }
 
 func (a *agent) held(executed *gtid.Set) replay.Held {
-	index, _ := a.board.lag.executed(executed, a.n.now())
+	index := a.board.lag.Executed(executed, time.Unix(0, int64(a.n.now()))).Applied
 	return replay.Held{Index: index, Executed: executed}
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/gtid"
 )
 
 // status is what nodes tell each other.
@@ -40,7 +39,7 @@ type board struct {
 	self    status
 	leader  cluster.NodeID
 	peers   []peerReport // by id
-	lag     lagTracker
+	lag     consensus.LagTracker
 	changed signal
 }
 
@@ -171,7 +170,8 @@ func (a *agent) runWatch(t *task) {
 				a.doubt(p.incarnation, "mysqld holds transactions that are not committed")
 			}
 		}
-		a.board.self.applied, a.board.self.lag = a.board.lag.executed(set, a.n.now())
+		l := a.board.lag.Executed(set, time.Unix(0, int64(a.n.now())))
+		a.board.self.applied, a.board.self.lag = l.Applied, time.Duration(l.Seconds*float64(time.Second))
 		if _, err := a.sql(t, a.scope); err != nil || p.dead {
 			continue
 		}
@@ -194,50 +194,4 @@ func (a *agent) pollPrimary(p *mysqld) {
 	if clients > 1 {
 		a.doubt(p.incarnation, "a foreign semi-sync replica is attached")
 	}
-}
-
-// lagTracker knows how far mysqld is behind the committed log.
-type lagTracker struct {
-	base            *gtid.Set // nil once mysqld has all that was committed at the start
-	newest, applied consensus.Mark
-	marks           []lagMark // newer than applied
-}
-
-type lagMark struct {
-	consensus.Mark
-	at time.Duration
-}
-
-// lagMarksMax bounds the marks that a lagTracker keeps.
-const lagMarksMax = 8192
-
-func (l *lagTracker) committed(m consensus.Mark, now time.Duration) {
-	l.newest = m
-	if n := len(l.marks); n > 0 && l.marks[n-1].Last == m.Last {
-		l.marks[n-1].Mark = m
-		return
-	}
-	if len(l.marks) == lagMarksMax {
-		l.marks = append(l.marks[:0], l.marks[lagMarksMax/2:]...)
-	}
-	l.marks = append(l.marks, lagMark{m, now})
-}
-
-// executed notes what mysqld has and returns the index up to which it has all,
-// and how old the first is that it lacks.
-func (l *lagTracker) executed(set *gtid.Set, now time.Duration) (uint64, time.Duration) {
-	if l.base != nil && set.ContainsSet(l.base) {
-		l.base = nil
-	}
-	for i := len(l.marks) - 1; i >= 0; i-- {
-		if m := l.marks[i]; m.Last == (gtid.GTID{}) && l.base == nil || set.Contains(m.Last) {
-			l.applied = m.Mark
-			l.marks = append(l.marks[:0], l.marks[i+1:]...)
-			break
-		}
-	}
-	if len(l.marks) == 0 {
-		return l.newest.Index, 0
-	}
-	return l.applied.Index, now - l.marks[0].at
 }

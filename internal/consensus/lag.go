@@ -1,48 +1,51 @@
-package agent
+package consensus
 
 import (
 	"sync"
 	"time"
 
-	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/gtid"
 )
 
-// lagMarksMax bounds the marks that a lagTracker keeps. When it is full every
+// lagMarksMax bounds the marks that a LagTracker keeps. When it is full every
 // second one goes: the lag is then measured more coarsely, never wrongly.
 const lagMarksMax = 8192
 
-// lagTracker knows how far mysqld is behind the committed log.
-type lagTracker struct {
+// LagTracker knows how far a mysqld is behind the committed log, by the marks of its
+// commit check. The zero value is ready. Everybody may call it.
+type LagTracker struct {
 	mu sync.Mutex
 	// base is what was committed when the commit check started, nil once mysqld
 	// has all of it: marks without a transaction stand for it.
 	base    *gtid.Set
-	newest  consensus.Mark
-	applied consensus.Mark // the newest mark that mysqld has
-	marks   []lagMark      // newer than applied, oldest first
-	at      time.Time      // when the newest transaction was committed, as seen here; zero = none was
+	newest  Mark
+	applied Mark      // the newest mark that mysqld has
+	marks   []lagMark // newer than applied, oldest first
+	at      time.Time // when the newest transaction was committed, as seen here; zero = none was
 }
 
 type lagMark struct {
-	consensus.Mark
+	Mark
 	at time.Time
 }
 
-// lag is how far mysqld is behind.
-type lag struct {
-	Applied             uint64
+// Lag is how far a mysqld is behind.
+type Lag struct {
+	// Applied is an index up to which it has everything.
+	Applied uint64
+	// Transactions and Bytes are committed, and it lacks them.
 	Transactions, Bytes int64
-	Seconds             float64
+	// Seconds is for how long the oldest of them is committed, as seen here.
+	Seconds float64
 	// AppliedBytes counts what mysqld has; differences of two are exact.
 	AppliedBytes uint64
 }
 
-// start notes what the commit check starts with.
-func (l *lagTracker) start(committed *gtid.Set) { l.base = committed }
+// Start notes what the commit check starts with.
+func (l *LagTracker) Start(committed *gtid.Set) { l.base = committed }
 
-// committed notes a newer mark. It is called in a turn of consensus.
-func (l *lagTracker) committed(m consensus.Mark) {
+// Committed notes a newer mark, which came at now. Config.OnCommit calls it.
+func (l *LagTracker) Committed(m Mark, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.newest = m
@@ -57,23 +60,22 @@ func (l *lagTracker) committed(m consensus.Mark) {
 		}
 		l.marks = half
 	}
-	now := time.Now()
 	if m.Last != (gtid.GTID{}) {
 		l.at = now
 	}
 	l.marks = append(l.marks, lagMark{Mark: m, at: now})
 }
 
-// newestAt returns when the newest transaction was committed, as seen here; zero =
+// NewestAt returns when the newest transaction was committed, as seen here; zero =
 // none was since the start.
-func (l *lagTracker) newestAt() time.Time {
+func (l *LagTracker) NewestAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.at
 }
 
-// executed notes what mysqld has and returns its lag.
-func (l *lagTracker) executed(set *gtid.Set, now time.Time) lag {
+// Executed notes what mysqld has and returns its lag.
+func (l *LagTracker) Executed(set *gtid.Set, now time.Time) Lag {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.base != nil && set.ContainsSet(l.base) {
@@ -87,9 +89,9 @@ func (l *lagTracker) executed(set *gtid.Set, now time.Time) lag {
 		}
 	}
 	if len(l.marks) == 0 {
-		return lag{Applied: l.newest.Index, AppliedBytes: l.newest.Bytes}
+		return Lag{Applied: l.newest.Index, AppliedBytes: l.newest.Bytes}
 	}
-	return lag{
+	return Lag{
 		Applied:      l.applied.Index,
 		Transactions: int64(l.newest.Transactions - l.applied.Transactions),
 		Bytes:        int64(l.newest.Bytes - l.applied.Bytes),
