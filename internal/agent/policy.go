@@ -17,8 +17,8 @@ func (s *epochSlot) committed(m consensus.Mark) {
 	s.rules().Committed(m)
 }
 
-// acknowledge acknowledges what primary.Epoch.Acknowledge lets go. It is called by
-// consensus's loop; Tap.Ack does not block.
+// acknowledge acknowledges what primary.Epoch.Acknowledge lets go. It is called in a
+// turn of consensus; Tap.Ack does not block.
 func (s *epochSlot) acknowledge(term, index uint64) {
 	s.mu.Lock()
 	e, number := s.cur, s.rules().Acknowledge(term, index)

@@ -12,6 +12,8 @@
 //	        (node_turn.go). Goroutines of its own are the keeper, for ticks,
 //	        calls and what is left over, and the writer, which only writes.
 //
+// A LagTracker knows how far a mysqld is behind the marks of the commit check.
+//
 // # The path of a proposal
 //
 //	TryPropose, Work ──► turn: gate ──► RawNode ──► MsgApp to peers (transport)

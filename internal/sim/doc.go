@@ -2,22 +2,23 @@
 // decision, a model of everything around it, one seed for all that is left to
 // chance. The same seed is the same run, byte for byte.
 //
-//	clients ─► router's rule ─► fakemysqld ─► tap.Machine ─► consensus.Driver ─► seglog.Log
+//	clients ─► router's rule ─► fakemysqld ─► tap.Intake ──► consensus.Driver ─► seglog.Log
 //	              (lease)          ▲   │                        │    │             │
 //	                               │   └ ACK ◄── commit check ◄─┘    │          vfs.Mem
 //	                 core.Node ────┘                              network        (disk)
-//	                               └◄── replay.Cursor ◄── committed log
+//	         mysqlwire.DumpWriter ─┴◄── replay.Cursor ◄── committed log
 //
 // # What is real and what is not
 //
 // Real: core, consensus.Driver and its Group with commit check, gate and lease, primary,
-// raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid. They are called as they
-// are; there is no hook for the simulator in them.
+// raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid; of mysqlwire what is sent to a
+// replica (DumpWriter), of bulk who holds a stage (Tally). They are called as they are; there
+// is no hook for the simulator in them.
 //
 // Rebuilt, because the original owns goroutines and sockets: what package agent,
-// mysqlwire's shells, package bulk and the router do around the
+// mysqlwire's connections, package bulk's and the router do around the
 // real parts. node_*.go follows them action by action; where they change, it has
-// to.
+// to. docs/simulation.md says what that is on the path of a commit.
 //
 // Modelled: the network, disks' times and crashes, clocks, mysqld (fakemysqld),
 // clients.
@@ -75,6 +76,7 @@
 //	settle     a deposed primary whose mysqld lives on: nobody waits in it, it takes no
 //	           writes, its binlog has nothing that is not committed
 //	agreement  an index has the same entry on every node that commits it
+//	feed       a replica is sent nothing that it does not take
 //	errant     no mysqld is refused by the judge that only its agent has touched;
 //	           none passes with what is not committed, whoever touched it
 //	ledger     each table's history is linearizable (porcupine), up to its final
