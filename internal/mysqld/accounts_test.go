@@ -196,6 +196,12 @@ func seesEachDrift(t *testing.T, p *Process) {
 			t.Fatal(err)
 		}
 	}
+	digests := 0
+	err := p.Admin().query1(ctx(t), "digests", `SELECT COUNT(*) FROM performance_schema.events_statements_summary_by_digest
+		WHERE digest_text LIKE 'SELECT ( SELECT COUNT ( * ) FROM `+"`performance_schema` . `global_status`%'", nil, &digests)
+	if err != nil || digests != 2 { // of CheckGuarded, and of this test
+		t.Errorf("the looks are %d different statements, %v", digests, err)
+	}
 }
 
 func TestDriftAndGrantsAreSeen(t *testing.T) {
