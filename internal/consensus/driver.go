@@ -82,8 +82,8 @@ func (d *Driver) LeadsAt(boot, wall time.Duration) bool {
 // EndLease ends the lease for good: nothing drives the group any more.
 func (d *Driver) EndLease() { d.lease.Store(&clocks{}) }
 
-// Tick says that one tick has passed, and what the two clocks say.
-func (d *Driver) Tick(boot, wall time.Duration) {
+// tick says that one tick has passed, and what the two clocks say.
+func (d *Driver) tick(boot, wall time.Duration) {
 	d.watchClocks(clocks{boot: boot, wall: wall})
 	d.group.Tick(boot)
 	d.acks.Store(d.group.Acks())
@@ -92,9 +92,17 @@ func (d *Driver) Tick(boot, wall time.Duration) {
 	}
 }
 
-// WakeAt is when the next turn is due beside those of the ticks, though nothing comes; 0 =
-// not. It begins with Woken.
+// WakeAt is when the next turn is due though nothing comes. It begins with Woken.
 func (d *Driver) WakeAt() time.Duration {
+	due := d.tickAt()
+	if at := d.alarmAt(); at != 0 {
+		due = min(due, at)
+	}
+	return due
+}
+
+// alarmAt is when something beside a tick is due; 0 = nothing is.
+func (d *Driver) alarmAt() time.Duration {
 	notice, retry := d.group.NoticeAt(), d.writes.retryAt()
 	if notice == 0 || retry != 0 && retry < notice {
 		return retry

@@ -101,7 +101,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 	v.full = true
 	v.in.Message(appendOf(2))
 	v.turns("an entry that has no space", "full: true")
-	if at := v.d.WakeAt(); at != v.now+fullRetryInterval {
+	if at := v.d.alarmAt(); at != v.now+fullRetryInterval {
 		t.Errorf("the next try is at %v, now it is %v", at, v.now)
 	}
 	v.in.Message(appendOf(3))
@@ -114,8 +114,8 @@ func TestFullDiskGoesOn(t *testing.T) {
 	v.turns("before the next try")
 	v.now++
 	v.turns("space again", "MsgAppResp of 2", "full: false", "MsgAppResp of 3")
-	if v.d.Full() || v.d.WakeAt() != 0 {
-		t.Errorf("full: %t, next try at %v", v.d.Full(), v.d.WakeAt())
+	if v.d.Full() || v.d.alarmAt() != 0 {
+		t.Errorf("full: %t, next try at %v", v.d.Full(), v.d.alarmAt())
 	}
 }
 

@@ -111,11 +111,7 @@ func (n *Node) turn(f func(now time.Duration)) *Write {
 		n.end(err)
 		return nil
 	}
-	due := n.driver.TickAt()
-	if at := n.driver.WakeAt(); at != 0 {
-		due = min(due, at)
-	}
-	n.alarm.set(now, due)
+	n.alarm.set(now, n.driver.WakeAt())
 	if w != nil {
 		n.writing.Add(1)
 	}

@@ -5,7 +5,7 @@ import "time"
 // Ticks come each GroupConfig.Tick, on a grid of the boot clock. Most ticks of an idle
 // cluster change nothing, and nobody wakes for those: whoever has the next turn counts
 // them first (Driver.Advance), and the keeper sleeps until the next tick that may do
-// something by itself (Driver.TickAt).
+// something by itself (Driver.WakeAt).
 //
 // A tick must never be counted from before a message that a promise rests on (Promise):
 // the clock that Advance is given is read after the messages of its turn were taken.
@@ -16,23 +16,23 @@ const spareTicksMax = 2
 
 // Advance counts the ticks that have passed. It is what a turn begins with.
 func (d *Driver) Advance(boot, wall time.Duration) {
-	tick := d.group.cfg.Tick
-	passed := (boot - d.ticked) / tick
+	length := d.group.cfg.Tick
+	passed := (boot - d.ticked) / length
 	if passed <= 0 {
 		return
 	}
-	d.ticked += passed * tick
+	d.ticked += passed * length
 	spare := d.group.spareTicks()
 	for range min(int(passed), spare+1) {
-		d.Tick(boot, wall)
+		d.tick(boot, wall)
 	}
 }
 
 // TickDue tells whether Advance has something to do.
 func (d *Driver) TickDue(boot time.Duration) bool { return boot-d.ticked >= d.group.cfg.Tick }
 
-// TickAt is when the next tick is due that may do something by itself.
-func (d *Driver) TickAt() time.Duration {
+// tickAt is when the next tick is due that may do something by itself.
+func (d *Driver) tickAt() time.Duration {
 	tick, spare := d.group.cfg.Tick, d.group.spareTicks()
 	if d.writes.began() != 0 { // the disk is watched
 		spare = 0

@@ -36,7 +36,7 @@ func (s *sleeper) turnAt(now time.Duration) {
 // sleep passes time, and wakes for the ticks that are due.
 func (s *sleeper) sleep(until time.Duration) {
 	s.t.Helper()
-	for at := s.d.TickAt(); at <= until; at = s.d.TickAt() {
+	for at := s.d.tickAt(); at <= until; at = s.d.tickAt() {
 		s.wakes++
 		s.turnAt(at)
 	}
@@ -71,7 +71,7 @@ func TestIdleFollowerSleeps(t *testing.T) {
 			if n := g.spareTicks(); n > 0 && g.silence+n >= testElection {
 				t.Fatalf("seed %d: it sleeps over %d ticks after %d", seed, n, g.silence)
 			}
-			s.sleep(s.d.TickAt())
+			s.sleep(s.d.tickAt())
 		}
 		tick, most := testTick, 2*testElection*testTick
 		if silent := s.now - heard; silent < Promise(tick, testElection) || silent < (testElection-1)*tick || silent > most {

@@ -129,8 +129,13 @@ func newAgent(n *node) (*agent, error) {
 func (a *agent) run() {
 	a.input(a.n.operatorsFence())
 	a.keepPromises()
-	a.life.every(a.n.timing.tick, a.loop.tick)
-	a.life.every(tickInterval, func() { a.ticked = true; a.coreWork.fire() })
+	a.loop.wake()
+	a.life.every(tickInterval, func() {
+		if !a.core.Idle() {
+			a.ticked = true
+			a.coreWork.fire()
+		}
+	})
 	a.life.start(a.runCore)
 	if a.n.runsMysqld() {
 		a.life.start(a.runWatch)
@@ -167,7 +172,8 @@ func (a *agent) runCore(t *task) {
 			_ = t.wait(a.scope, a.n.hiccup())
 			continue
 		}
-		for _, in := range sources[a.n.rng.IntN(len(sources))]() {
+		batch := sources[a.n.rng.IntN(len(sources))]()
+		for _, in := range append([]core.Input{core.Tick{Now: a.n.now() - a.began}}, batch...) {
 			if a.step(t, in) {
 				return
 			}
@@ -177,7 +183,7 @@ func (a *agent) runCore(t *task) {
 
 func (a *agent) takeTick() []core.Input {
 	a.ticked = false
-	return []core.Input{core.Tick{Now: a.n.now() - a.began}}
+	return nil // core sees the time before each input
 }
 
 func (a *agent) takeInput() []core.Input {

@@ -23,7 +23,6 @@ type loop struct {
 	point  cluster.StatePoint // as it was reported last
 
 	// What waits for a turn, and what is called when there is room for proposals.
-	ticked   bool
 	woken    bool          // it is the time of Driver.WakeAt
 	wakeAt   time.Duration // 0 = no alarm is set
 	inbox    consensus.Inbox
@@ -78,11 +77,6 @@ func (p provedLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
 	return err
 }
 
-func (l *loop) tick() {
-	l.ticked = true
-	l.wake()
-}
-
 func (l *loop) receive(m *pb.Message) {
 	l.inbox.Message(m)
 	l.wake()
@@ -128,10 +122,9 @@ func (l *loop) wake() {
 // proposal or the end of a write. It takes all that was left.
 func (l *loop) turn() {
 	l.due = false
+	now := l.inbox.Take(l.a.n.now)
+	l.driver.Advance(now, now)
 	ready := []func(){func() {}}
-	if l.ticked {
-		ready = append(ready, l.takeTick)
-	}
 	if l.woken {
 		ready = append(ready, l.takeAlarm)
 	}
@@ -139,7 +132,7 @@ func (l *loop) turn() {
 		ready = append(ready, l.takeControl)
 	}
 	ready[l.a.n.rng.IntN(len(ready))]()
-	w, err := l.driver.Turn(l.inbox.Take(l.a.n.now), &l.inbox)
+	w, err := l.driver.Turn(now, &l.inbox)
 	if err != nil {
 		l.a.n.log("append", "failed: %v", err)
 		l.a.exit(err.Error())
@@ -158,11 +151,6 @@ func (l *loop) turn() {
 	}
 }
 
-func (l *loop) takeTick() {
-	l.ticked = false
-	l.driver.Tick(l.a.n.now(), l.a.n.now())
-}
-
 func (l *loop) takeAlarm() {
 	l.woken, l.wakeAt = false, 0
 	l.driver.Woken(l.a.n.now())
@@ -170,7 +158,7 @@ func (l *loop) takeAlarm() {
 
 // setAlarm is what consensus.Node does with Driver.WakeAt.
 func (l *loop) setAlarm(due time.Duration) {
-	if due == 0 || l.wakeAt != 0 && l.wakeAt <= due {
+	if l.wakeAt == due {
 		return
 	}
 	l.wakeAt = due
