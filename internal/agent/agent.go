@@ -639,7 +639,7 @@ func (a *Agent) onRole(r consensus.RoleState) {
 	a.board.setRaft(r)
 	lost := a.epoch.roleChanged(r, a.serveTerm.Load(), a.acksAreCommits())
 	if lost.Service {
-		a.stopServing(lost.Answers)
+		a.endService()
 	}
 	if lost.Tap {
 		a.epoch.close()

@@ -39,18 +39,18 @@ func (a *Agent) execute(e core.Effect) {
 	case core.PlanEnded:
 		a.planEnded(e.Reason)
 	case core.Unserve:
-		a.stopServing(false)
+		a.stopServing()
 	case core.CloseTap:
 		a.epoch.close()
 	case core.Transfer:
-		a.stopServing(false)
+		a.stopServing()
 		a.awaitPort()
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
 		a.node.TransferTo(ctx, e.Term, e.To)
 		cancel()
 	case core.Resign:
 		if a.port.fence != nil {
-			a.stopServing(false)
+			a.stopServing()
 			a.awaitPort()
 		}
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
@@ -65,16 +65,24 @@ func (a *Agent) execute(e core.Effect) {
 	}
 }
 
-// stopServing lets no client's byte into the local mysqld any more, and closes the
-// router's connections to it; answers: but for those that wait for one.
-func (a *Agent) stopServing(answers bool) {
-	if a.serveTerm.Swap(0) == 0 && !a.epoch.isDeposed() {
-		return
-	}
-	if !answers {
+// stopServing ends the service, and has closed the router's connections to the local
+// mysqld when it returns.
+func (a *Agent) stopServing() {
+	if a.endService() {
 		a.router.CloseAll()
 	}
+}
+
+// endService lets no client's byte into the local mysqld any more: the router asks serving
+// before each. It closes no connection: there may be thousands, and consensus calls it. The
+// router does, soon, but for those that wait for an answer (answering). It returns false
+// if there was nothing to end.
+func (a *Agent) endService() bool {
+	if a.serveTerm.Swap(0) == 0 && !a.epoch.isDeposed() {
+		return false
+	}
 	a.board.routeChanged()
+	return true
 }
 
 // begin starts an operation in a goroutine of its own, after the one before

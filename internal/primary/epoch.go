@@ -45,9 +45,9 @@ func (e *Epoch) Acknowledge(term, index uint64) (number uint64) {
 
 // Lost is what ends when a node's role changes, in this order.
 type Lost struct {
-	// Service: no client's byte goes into mysqld any more. Answers: who waits for an
-	// answer keeps the connection.
-	Service, Answers bool
+	// Service: no client's byte goes into mysqld any more. Who waits for an answer keeps
+	// the connection while Epoch.Answering says so.
+	Service bool
 	// Tap: it is closed at once, and with it ends all acknowledging.
 	Tap bool
 }
@@ -65,5 +65,5 @@ func (e *Epoch) RoleChanged(r consensus.RoleState, served uint64, acksAreCommits
 	if settles {
 		e.deposed = true
 	}
-	return Lost{Service: !r.Leading || r.Term != served, Answers: settles, Tap: !settles}
+	return Lost{Service: !r.Leading || r.Term != served, Tap: !settles}
 }

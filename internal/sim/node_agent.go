@@ -264,11 +264,11 @@ func (a *agent) execute(t *task, e core.Effect) {
 			a.w.plans++
 		}
 	case core.Unserve:
-		a.stopServing(false)
+		a.stopServing()
 	case core.CloseTap:
 		a.closeEpoch()
 	case core.Transfer:
-		a.stopServing(false)
+		a.stopServing()
 		a.loop.do(t, a.life.within(a.scope, a.n.timing.election), func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
 	case core.Resign:
 		a.loop.do(t, a.life.within(a.scope, a.n.timing.election), func(time.Duration) { a.group.Resign(e.Term) })
@@ -277,11 +277,24 @@ func (a *agent) execute(t *task, e core.Effect) {
 	}
 }
 
-// stopServing lets no client's byte into the local mysqld any more, and closes the
-// router's connections to it; answers: but for those that wait for one.
-func (a *agent) stopServing(answers bool) {
-	if served := a.serveTerm != 0 || a.epoch.rules().Deposed(); served && !answers {
+// stopServing ends the service and closes the router's connections to the local mysqld.
+func (a *agent) stopServing() {
+	if a.serveTerm != 0 || a.epoch.rules().Deposed() {
 		a.w.load.closeSessions(a.n)
+	}
+	a.serveTerm = 0
+	a.board.wake()
+}
+
+// endService lets no client's byte into the local mysqld any more. The router closes its
+// connections soon, unless they may still be answered.
+func (a *agent) endService() {
+	if a.serveTerm != 0 && !a.epoch.rules().Answering(0) {
+		a.life.after(a.n.hiccup(), func() {
+			if !a.serving() {
+				a.w.load.closeSessions(a.n)
+			}
+		})
 	}
 	a.serveTerm = 0
 	a.board.wake()
@@ -335,7 +348,7 @@ func (a *agent) onRole(r consensus.RoleState) {
 	}
 	lost := a.epoch.rules().RoleChanged(r, a.serveTerm, a.acksAreCommits())
 	if lost.Service {
-		a.stopServing(lost.Answers)
+		a.endService()
 	}
 	if lost.Tap {
 		a.closeEpoch()
