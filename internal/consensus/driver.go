@@ -44,6 +44,9 @@ type Driver struct {
 
 // NewDriver builds a Driver and its Group. now is the boot time of the first call.
 func NewDriver(cfg Config, now time.Duration) (*Driver, error) {
+	if err := raiseTerm(cfg.Log); err != nil {
+		return nil, fmt.Errorf("store the term of the last entry: %w", err)
+	}
 	tick := cfg.Heartbeat / ticksPerHeartbeat
 	g, err := NewGroup(GroupConfig{
 		Self: cfg.Self, Members: cfg.Members, State: cfg.State, Tick: tick,

@@ -46,6 +46,18 @@ func (s *storage) send(f func()) {
 	s.sending = false
 }
 
+// raiseTerm stores the term of the last entry, if the hard state has not reached it: a crash
+// may have come between the two, and raft does not take such a log. Nobody had an answer
+// in that term, so it has no vote.
+func raiseTerm(log Log) error {
+	hs := log.HardState()
+	term, err := log.Term(log.LastIndex())
+	if err != nil || term <= hs.Term {
+		return err
+	}
+	return log.Append(nil, &seglog.HardState{Term: term, Commit: hs.Commit})
+}
+
 // InitialState implements raft.Storage.
 func (s *storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
 	hs := s.log.HardState()
