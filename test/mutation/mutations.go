@@ -199,7 +199,7 @@ func electing() []mutation {
 			edits: one(leaseFile, "\t\t\tlasts = min(lasts, p.lasts)\n", "\t\t\t_ = p\n"),
 		},
 		{
-			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 200, nodes: 3,
+			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 1500, nodes: 3,
 			setup: timingsDiffer(),
 			edits: one(groupFile, "max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)", "time.Duration(cfg.ElectionTicks)*cfg.Tick"),
 		},
