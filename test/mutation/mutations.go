@@ -35,6 +35,7 @@ const (
 	leaseFile     = "internal/consensus/lease.go"
 	noticesFile   = "internal/consensus/notices.go"
 	timingsFile   = "internal/sim/timings.go"
+	faultsFile    = "internal/sim/faults.go"
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
 	epochFile     = "internal/primary/epoch.go"
@@ -199,7 +200,7 @@ func electing() []mutation {
 			edits: one(leaseFile, "\t\t\tlasts = min(lasts, p.lasts)\n", "\t\t\t_ = p\n"),
 		},
 		{
-			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 1500, nodes: 3,
+			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 300, nodes: 3,
 			setup: timingsDiffer(),
 			edits: one(groupFile, "max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)", "time.Duration(cfg.ElectionTicks)*cfg.Tick"),
 		},
@@ -229,6 +230,7 @@ func timingsDiffer() []edit {
 		{timingsFile, "timingRNG, 30)", "timingRNG, 60)"},
 		{timingsFile, "\t{raftTick, electionTimeout},\n", ""},
 		{timingsFile, "\t{2 * raftTick, electionTimeout},\n", ""},
+		{faultsFile, "{squeeze, 6}", "{squeeze, 60}"},
 	}
 }
 
