@@ -428,8 +428,13 @@ func (w *World) membersSettled() (bool, string) {
 // still wants the term to stay as it is for a while: nobody who was removed, or who
 // has no vote, stands for election.
 func (w *World) still() {
-	// A leader that was asked to go just before the faults ended resigns some seconds later.
-	w.sched.runUntil(max(w.sched.now, quietAtStart+w.options.Lasts+4*electionTimeout))
+	// A leader that was asked to go just before the faults ended resigns some seconds later,
+	// and who has just started votes after its own election timeout.
+	slowest := electionTimeout
+	for _, n := range w.nodes {
+		slowest = max(slowest, n.timing.election)
+	}
+	w.sched.runUntil(max(w.sched.now, quietAtStart+w.options.Lasts+3*electionTimeout+2*slowest))
 	term := w.term()
 	w.sched.runUntil(w.sched.now + stillFor)
 	if after := w.term(); after != term {
