@@ -426,6 +426,10 @@ func (g *Group) mayForce(m *pb.Message) bool {
 		m.GetTerm() == g.role.Term+2 && cluster.NodeID(m.GetFrom()) == g.role.Leader
 }
 
+// VotesAt is when this node, restarted, votes and stands for election again (I5). A transfer
+// to it before is lost. It never changes.
+func (g *Group) VotesAt() time.Duration { return g.voteAfter }
+
 // Propose offers one entry to the gate; refusals come back in Output.Refused.
 // Ready must be drained before the next call when Blocked is true.
 func (g *Group) Propose(data []byte) {

@@ -33,11 +33,12 @@ func (a *agent) awaitTarget(t *task, sc *scope, e core.Effect) error {
 	return fmt.Errorf("n%d has not applied everything in time", e.To)
 }
 
-// has tells whether this node is a replica whose mysqld has the log up to an index.
+// has tells whether this node is a replica that may stand for election, and whose mysqld has
+// the log up to an index.
 func (a *agent) has(index uint64) bool {
 	p := a.process
 	return a.n.stalledUntil <= a.w.sched.now && a.core.Phase() == core.PhaseReplica && p != nil && !p.dead &&
-		a.group.Committed().Mark().Index >= index && p.GTIDExecuted().ContainsSet(a.committedGTIDs())
+		a.group.VotesAt() <= a.n.now() && a.group.Committed().Mark().Index >= index && p.GTIDExecuted().ContainsSet(a.committedGTIDs())
 }
 
 // mayOpen says whether maintenance lets this node open.

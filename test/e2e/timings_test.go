@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,8 @@ import (
 
 // TestTimings rolls another election timeout through a cluster under load. In the middle
 // the primary, whose own is the longer one, is cut off: it answers nothing any more once
-// the others have a new one. In the end a node is told that its heartbeat is too long.
+// the others have a new one. Before, leadership is moved to a node that has just started, and
+// in the end a node is told that its heartbeat is too long.
 func TestTimings(t *testing.T) {
 	const long, short = 4 * time.Second, time.Second
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true, ElectionTimeout: long})
@@ -27,6 +29,20 @@ func TestTimings(t *testing.T) {
 		f.heal(t, ctx)
 	}
 	var last int
+	// A restarted node does not stand for election within an election timeout: the move waits
+	// for that, and with writes open.
+	f.scenario(t, "SwitchoverToRestarted", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		to := f.others(primary)[0]
+		retime(t, ctx, to, 0, long)
+		var moved cluster.Switchover
+		if err := json.Unmarshal([]byte(f.must(t, ctx, primary, "switchover", "--to", f.Name(to), "--json")), &moved); err != nil {
+			t.Fatal(err)
+		}
+		if pause := time.Duration(moved.PauseMs * float64(time.Millisecond)); pause > short || f.heal(t, ctx) != to {
+			t.Errorf("writes were closed for %v: %+v", pause, moved)
+		}
+	})
 	f.scenario(t, "PrimaryIsLate", func(t *testing.T, ctx context.Context) {
 		last = f.heal(t, ctx)
 		l := f.start(t, 4)
