@@ -67,8 +67,9 @@
 //	I5  LeaseUntil is the time until which this leader may serve: from the send
 //	    time of the round that a majority answered, plus the shortest time for
 //	    which a voter promised to vote for nobody else (lease.go). It ends before
-//	    a transfer is asked for. A node that restarts neither votes nor stands
-//	    before what it may have promised is over.
+//	    a transfer is asked for. A node that restarts votes for no other before
+//	    what it may have promised is over, and stands before only where the
+//	    leader's process is dead.
 //	I9  A GTID is committed at most once.
 //
 // Every one of these is checked in production (package invariant).

@@ -15,9 +15,10 @@ import (
 //	          reader of a peer's answer: commit, ACK to mysqld, read on
 //	follower  reader of the leader's appends: step, write and fsync, answer, read on
 //
-// The turn is free while a write is made. So heartbeats and votes go on while the disk
-// hangs, and what comes is the next write, as one group commit. Who reads votes and
-// heartbeats waits for no write: the writer has what follows from them.
+// The turn is free while a write is made. So heartbeats go on while the disk hangs, and
+// what comes is the next write, as one group commit. Votes and answers to appends are said
+// once they are stored: they wait for the disk. The reader of votes and heartbeats waits for
+// no write: the writer has what follows from them.
 //
 // Whoever has had a turn looks again for what was left meanwhile (Inbox.Left), or wakes the
 // keeper: whoever found the turn taken counts on it.
