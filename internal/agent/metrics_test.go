@@ -49,6 +49,21 @@ func TestLagIsUnknown(t *testing.T) {
 	}
 }
 
+// TestStartingUntilItVotes: a node that was restarted is no replica to the others until it
+// may lead; at its first start it has promised nothing.
+func TestStartingUntilItVotes(t *testing.T) {
+	cfg := loneConfig(t)
+	for _, want := range []cluster.Role{cluster.RoleReplica, cluster.RoleStarting} {
+		t.Run(string(want), func(t *testing.T) {
+			a := openWith(t, cfg)
+			a.board.setRole(cluster.RoleReplica, "")
+			if own := a.ownStatus(); own.Role != want || (own.Reason != "") != (want == cluster.RoleStarting) {
+				t.Errorf("it says %s, %q", own.Role, own.Reason)
+			}
+		})
+	}
+}
+
 // TestMetricsAreWellNamed asks Prometheus' own linter, of all that a node shows.
 func TestMetricsAreWellNamed(t *testing.T) {
 	a := openLone(t)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/entry"
 )
 
@@ -14,7 +15,12 @@ import (
 // running.
 func openLone(t *testing.T) *Agent {
 	t.Helper()
-	a := loneAgent(t, loneConfig(t))
+	return openWith(t, loneConfig(t))
+}
+
+func openWith(t *testing.T, cfg config.Config) *Agent {
+	t.Helper()
+	a := loneAgent(t, cfg)
 	a.buildRouter()
 	a.buildPeers()
 	a.buildAPI()

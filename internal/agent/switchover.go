@@ -428,11 +428,6 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, err
 	if err := ctx.Err(); err != nil {
 		return done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)
 	}
-	select {
-	case <-time.After(a.node.VotesIn()):
-	case <-ctx.Done():
-		return done{}, fmt.Errorf("it was restarted just now, and stands for election in %v: %w", a.node.VotesIn().Round(time.Millisecond), ctx.Err())
-	}
 	if err := p.Admin().WaitApplied(ctx, a.committedGTIDs().String()); err != nil {
 		return done{}, fmt.Errorf("its mysqld has not applied everything: %w", err)
 	}

@@ -301,6 +301,9 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 		p, _, _ := a.lagBound.now()
 		s.Pace = p.Reason
 	}
+	if d := a.node.VotesIn(); s.Role == cluster.RoleReplica && d > 0 { // nobody should hand over to it so long
+		s.Role, s.Reason = cluster.RoleStarting, fmt.Sprintf("it was started a moment ago: it votes, and may lead, in %v", d.Round(100*time.Millisecond))
+	}
 	if s.Role == cluster.RolePrimary && !a.serving() {
 		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers with a promise"
 	}

@@ -156,7 +156,7 @@ func (n *Node) Acks() *cluster.AckStatus { return n.driver.Acks() }
 // Stalled is Driver.Stalled, now.
 func (n *Node) Stalled() time.Duration { return n.driver.Stalled(BootTime()) }
 
-// VotesIn is how long this node, just restarted, does not vote or stand for election yet.
+// VotesIn is for how long this node, just restarted, votes for no other one yet.
 func (n *Node) VotesIn() time.Duration { return max(0, n.group.VotesAt()-BootTime()) }
 
 // Collectors are the node's own metrics.

@@ -478,8 +478,8 @@ func (n *Node) advance() {
 		n.deposed()
 	case n.open && n.phase != PhaseKilling && n.logTrouble != "":
 		n.fence(n.logTrouble) // its sessions wait for a commit that cannot come
-	case n.promoting() && n.logTrouble != "":
-		n.giveUp(n.logTrouble)
+	case n.promoting() && n.cannotLog() != "":
+		n.giveUp(n.cannotLog())
 	case n.promoting() && !n.leadsTerm():
 		n.replicateAgain(fmt.Sprintf("lost leadership of term %d", n.term))
 	case n.promoting() && n.phase != PhaseOpening && !n.mayLead():
@@ -529,7 +529,7 @@ func (n *Node) advance() {
 
 // promote begins a promotion, in a term that can still have an epoch.
 func (n *Node) promote() {
-	if !n.raft.Leading || n.now < n.transferAt || n.logTrouble != "" || !n.mayLead() {
+	if !n.raft.Leading || n.now < n.transferAt || n.cannotLog() != "" || !n.mayLead() {
 		return
 	}
 	if n.preferHeavier() {

@@ -44,13 +44,22 @@ func (n *Node) mayNotLead() string {
 	return ""
 }
 
+// cannotLog says why nothing can be committed by this node's log; "" = it can. A disk
+// that hangs shows in the node's own status. An open primary is fenced for it by a Doubt.
+func (n *Node) cannotLog() string {
+	if n.logTrouble == "" && n.own.LogBad {
+		return "the log's disk does not answer"
+	}
+	return n.logTrouble
+}
+
 // handOver gives leadership away while mysqld here cannot serve soon, or never.
 func (n *Node) handOver() {
 	if !n.raft.Leading || n.now < n.transferAt || n.keepsLeading() {
 		return
 	}
 	switch {
-	case n.logTrouble != "":
+	case n.cannotLog() != "":
 	case n.promoting(), n.phase == PhasePrimary, n.phase == PhaseClosing:
 		n.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		return
@@ -85,7 +94,7 @@ func (n *Node) transfer() {
 			return // everybody was asked: less and less often
 		}
 	}
-	n.transferTo(best, cmp.Or(n.logTrouble, n.reason))
+	n.transferTo(best, cmp.Or(n.cannotLog(), n.reason))
 }
 
 func (n *Node) transferTo(p Peer, why string) {

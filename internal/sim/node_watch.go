@@ -140,6 +140,9 @@ func (a *agent) ownStatus() status {
 	if a.loop.driver.Full() {
 		own.logState = cluster.LogFull
 	}
+	if own.role == cluster.RoleReplica && a.n.now() < a.group.VotesAt() {
+		own.role = cluster.RoleStarting
+	}
 	if own.role == cluster.RolePrimary && !a.serving() {
 		own.role = cluster.RoleDemoting
 	}
