@@ -96,11 +96,12 @@ func startFollower(t *testing.T) *follower {
 
 func (f *follower) hook(op vfs.Op, name string) error {
 	if op == vfs.OpSyncData {
+		c := f.hang.Load() // before it is counted: who sees the count may change it
 		f.syncs.Add(1)
 		if strings.Contains(string(debug.Stack()), "(*Node).Work(") {
 			f.worked.Store(true)
 		}
-		if c := f.hang.Load(); c != nil {
+		if c != nil {
 			<-*c
 		}
 	}
