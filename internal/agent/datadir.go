@@ -91,8 +91,8 @@ type dataDir struct {
 	// leaving it: what they had in the state before counts until that change is complete.
 	stateVersion uint64
 	leaving      []cluster.NodeID
-	// suffix names the recovery that the state comes from; "" = there was none.
-	suffix string
+	// recovery is the one that the state comes from; nil = there was none.
+	recovery *cluster.Recovery
 	// votes: this node has a vote in the state that it keeps. One that has none may not
 	// tell another one to give its data up: it may give up its own at any time, and with
 	// them what it keeps, and then no voter need know that the other one's vote has gone.
@@ -402,28 +402,33 @@ func (d *dataDir) judgePeer(id transport.Identity, instance string) error {
 	if slices.Contains(d.leaving, id.Node) && version > 0 {
 		version-- // a node that is told by several has to see that this one is out of date
 	}
+	refuse := func(c transport.Code, format string, args ...any) error {
+		order := transport.Order{StateVersion: version, Instance: pinned}
+		if c == transport.CodeRebuild {
+			order.Recovery = d.recovery
+		}
+		return &transport.RejectedError{Code: c, Text: fmt.Sprintf(format, args...), Order: order}
+	}
 	switch {
 	case !ok || pinned == instance:
 		return nil
 	case ordered && !d.votes && !empty:
 		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.identity.Node)
 	case ordered:
-		return &transport.RejectedError{Code: transport.CodeRebuild,
-			Text: fmt.Sprintf("node %q is to be rebuilt%s: %d/%s", id.NodeName, d.suffix, version, pinned)}
+		return refuse(transport.CodeRebuild, "node %q is to be rebuilt", id.NodeName)
 	case empty && d.reseed && !d.lives(id.Node):
-		return &transport.RejectedError{Code: transport.CodeReseed, Text: fmt.Sprintf("node %q has an empty data directory, "+
-			"but this cluster knows the one that it had: it waits until the leader has it rebuilt: %d/%s", id.NodeName, version, pinned)}
+		return refuse(transport.CodeReseed, "node %q has an empty data directory, "+
+			"but this cluster knows the one that it had: it waits until the leader has it rebuilt", id.NodeName)
 	case empty && d.lives(id.Node):
-		return fmt.Errorf("node %q has an empty data directory, but the one that this cluster knows is in use: "+
-			"two agents run under that name: %d/%s", id.NodeName, version, pinned)
+		return refuse(transport.CodePeer, "node %q has an empty data directory, but the one that this cluster knows is in use: "+
+			"two agents run under that name", id.NodeName)
 	case empty:
-		return fmt.Errorf("node %q has an empty data directory, but this cluster knows the one that it had: give it back (is its disk mounted?), "+
-			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again: %d/%s",
-			id.NodeName, id.NodeName, version, pinned)
+		return refuse(transport.CodePeer, "node %q has an empty data directory, but this cluster knows the one that it had: give it back (is its disk mounted?), "+
+			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again", id.NodeName, id.NodeName)
 	}
-	return fmt.Errorf("node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
-		"its log is not the one that this cluster counts on, or two agents run under the same name: %d/%s",
-		id.NodeName, instance, d.identity.Node, pinned, version, pinned)
+	return refuse(transport.CodePeer, "node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
+		"its log is not the one that this cluster counts on, or two agents run under the same name",
+		id.NodeName, instance, d.identity.Node, pinned)
 }
 
 // meet notes durably that a node was here with a data directory. d.mu is held.
@@ -484,7 +489,7 @@ func (d *dataDir) expect(p cluster.StatePoint, kept bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := maps.Clone(d.pins)
-	d.rebuilt, d.stateVersion, d.suffix = map[cluster.NodeID]bool{}, p.State.Version, recoverySuffix(p.State)
+	d.rebuilt, d.stateVersion, d.recovery = map[cluster.NodeID]bool{}, p.State.Version, p.State.Recovered
 	d.reseed = p.State.Reseed != cluster.ReseedManual
 	d.votes = kept && slices.Contains(p.State.Voters(), cluster.NodeID(d.identity.NodeID))
 	d.leaving = slices.Clone(p.Outgoing)

@@ -220,7 +220,7 @@ func (j *joiner) ask(ctx context.Context) error {
 func notTakenIn(self cluster.Member, first error, rejections []*transport.RejectedError) error {
 	for _, r := range rejections {
 		if r.Code == transport.CodeRecovered {
-			return fmt.Errorf("node %s refuses this node: %s", r.By, sentenceOf(r))
+			return fmt.Errorf("node %s refuses this node: %s", r.By, r.Text)
 		}
 	}
 	return fmt.Errorf("no member of the cluster answers as one that knows this node (add it there: quorate node add %s --peer %s --kind %s): %w",

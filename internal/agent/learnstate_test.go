@@ -35,7 +35,7 @@ func TestRebuildOrderThatIsKnown(t *testing.T) {
 		s := a.board.clusterState()
 		s.Version, s.Members[0].Instance = 7, known
 		a.board.setState(s)
-		a.rejected("b", &transport.RejectedError{Code: transport.CodeRebuild, Text: `node "a" is to be rebuilt: 7/` + instance})
+		a.rejected("b", &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: 7, Instance: instance}})
 		if got := a.leaving.Load() != nil; got != leaves {
 			t.Errorf("its state says %q: leaves %t", known, got)
 		}

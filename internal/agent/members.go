@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -97,8 +95,7 @@ func (a *Agent) followMembers(p cluster.StatePoint, kept bool) {
 	if kept && slices.Contains(s.Voters(), a.self.ID) {
 		removed = s.Removed
 	}
-	a.peers.SetRemoved(removed, recoverySuffix(s))
-	a.peers.SetLeftBehind(leftBehind(s))
+	a.peers.SetFormer(removed, s.Recovered)
 	if a.bulk != nil {
 		a.bulk.SetMembers(a.bulkMembers())
 	}
@@ -521,12 +518,12 @@ func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
 // rejected takes it that a peer refuses this node. Whatever is ordered by a cluster that
 // was recovered without it passes the same doors first (obey).
 func (a *Agent) rejected(by string, err *transport.RejectedError) {
-	r, recovered := orderOf(err)
-	if recovered && a.supersedes(r) {
-		a.obey(by, r)
+	recovery := err.Order.Recovery
+	if recovery != nil && a.supersedes(*recovery) {
+		a.obey(by, *recovery)
 		return
 	}
-	known, said := a.board.clusterState(), sentenceOf(err)
+	known, said := a.board.clusterState(), err.Text
 	switch err.Code {
 	case transport.CodePeer:
 		if err.By == a.self.Name {
@@ -537,35 +534,35 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 	case transport.CodeUnknown:
 		said = fmt.Sprintf("node %s refuses this node: %s", by, said)
 	case transport.CodeRemoved:
-		if a.mayOrder(err, 0) {
+		if a.mayOrder(err.Order) {
 			a.leave(leavingError{})
 			return
 		}
 		said += notByOthers
 	case transport.CodeRebuild:
 		// A peer that lags may speak of what was long ago: this node knows better then.
-		version, instance, ok := rebuildOrder(err.Text)
+		version, instance := err.Order.StateVersion, err.Order.Instance
 		own, _ := memberOf(known, a.self.ID)
-		if news := version > known.Version || version == known.Version && instance == own.Instance; !ok || !news {
+		if news := version > known.Version || version == known.Version && instance == own.Instance; instance == "" || !news {
 			break
 		}
 		if a.fencedFromRebuild() {
 			said = fmt.Sprintf("it is to be rebuilt, and keeps its data until \"quorate unfence %s\"", a.self.Name)
 			break
 		}
-		if a.mayOrder(err, version) {
+		if a.mayOrder(err.Order) {
 			a.leave(leavingError{instance: instance})
 			return
 		}
 		said += notByOthers
 	case transport.CodeRecovered:
 		peer, _ := known.Member(by)
-		switch later := recovered && known.Version >= r.Version; { // it speaks to whom it takes for one of before
+		switch later := recovery != nil && known.Version >= recovery.Version; { // it takes this node for a former member
 		case later && peer.Instance != "" && !peer.Votes(): // it is being rebuilt
 			said = ""
 		case later:
 			said = fmt.Sprintf("node %s is of before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
-				by, r.Node, by)
+				by, recovery.Node, by)
 		}
 	}
 	a.board.setTrouble(by, said)
@@ -573,13 +570,6 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 
 // notByOthers is why a node does not do what it is told.
 const notByOthers = ": so says a cluster that was recovered apart from this one, and this node keeps its data"
-
-// rebuildOrder reads what a rejection with CodeRebuild says.
-func rebuildOrder(text string) (version uint64, instance string, ok bool) {
-	number, instance, _ := strings.Cut(text[strings.LastIndexByte(text, ' ')+1:], "/")
-	version, err := strconv.ParseUint(number, 10, 64)
-	return version, instance, err == nil && len(instance) == 32
-}
 
 // runRemoved shows that this node was removed, until ctx ends.
 func (a *Agent) runRemoved(ctx context.Context) error {

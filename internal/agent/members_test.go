@@ -121,9 +121,8 @@ func answers(t *testing.T, d *dataDir, asking []transport.Identity, instance str
 			continue
 		}
 		codes = append(codes, r.Code)
-		version, got, ok := rebuildOrder(r.Text)
-		if r.Code == transport.CodeRebuild && (!ok || got != instance || version != 7) {
-			t.Errorf("%q says %d, %q, %t", r.Text, version, got, ok)
+		if o := r.Order; r.Code == transport.CodeRebuild && (o.Instance != instance || o.StateVersion != 7) {
+			t.Errorf("%q orders %+v", r.Text, o)
 		}
 	}
 	return codes
@@ -255,41 +254,35 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 // TestWeightiestRejection: a node that knows nothing goes by the newest state that is
 // spoken of, and takes no instance that has been used.
 func TestWeightiestRejection(t *testing.T) {
-	r := func(c transport.Code, version string) *transport.RejectedError {
-		if version != "" {
-			version = ": " + version + "/02000000000000000000000000000000"
-		}
-		return &transport.RejectedError{Code: c, Text: "node b is refused" + version}
+	r := func(c transport.Code, version uint64) *transport.RejectedError {
+		return &transport.RejectedError{Code: c, Order: transport.Order{StateVersion: version}}
 	}
 	const peer, rebuild, reseed, removed = transport.CodePeer, transport.CodeRebuild, transport.CodeReseed, transport.CodeRemoved
 	recovered := func(version uint64) *transport.RejectedError {
-		return &transport.RejectedError{Code: transport.CodeRecovered, Text: "node b is refused" + cluster.Recovery{Version: version, Node: "a"}.Suffix()}
+		return &transport.RejectedError{Code: transport.CodeRecovered, Order: transport.Order{Recovery: &cluster.Recovery{Version: version}}}
 	}
 	for _, c := range []struct {
 		name string
 		all  []*transport.RejectedError // the first is to win
 	}{
-		{"one", []*transport.RejectedError{r(rebuild, "4")}},
-		{"it had its vote back since", []*transport.RejectedError{r(reseed, "6"), r(rebuild, "4")}},
-		{"the order is news", []*transport.RejectedError{r(rebuild, "7"), r(reseed, "6"), r(peer, "5")}},
-		{"it was here already", []*transport.RejectedError{r(reseed, "7"), r(rebuild, "7")}},
-		{"it is here", []*transport.RejectedError{r(peer, "7"), r(reseed, "7"), r(rebuild, "7")}},
-		{"a learner does not say", []*transport.RejectedError{r(rebuild, "7"), r(peer, "")}},
-		{"an older agent waits", []*transport.RejectedError{r(rebuild, "7"), r(reseed, "")}},
-		{"recovered without it", []*transport.RejectedError{recovered(1_000_000), r(reseed, "8")}},
-		{"and taken in again", []*transport.RejectedError{r(rebuild, "1000001"), recovered(1_000_000), r(reseed, "8")}},
-		{"removed", []*transport.RejectedError{r(removed, ""), r(rebuild, "7"), r(peer, "8")}},
+		{"one", []*transport.RejectedError{r(rebuild, 4)}},
+		{"it had its vote back since", []*transport.RejectedError{r(reseed, 6), r(rebuild, 4)}},
+		{"the order is news", []*transport.RejectedError{r(rebuild, 7), r(reseed, 6), r(peer, 5)}},
+		{"it was here already", []*transport.RejectedError{r(reseed, 7), r(rebuild, 7)}},
+		{"it is here", []*transport.RejectedError{r(peer, 7), r(reseed, 7), r(rebuild, 7)}},
+		{"a learner does not say", []*transport.RejectedError{r(rebuild, 7), r(peer, 0)}},
+		{"an older agent waits", []*transport.RejectedError{r(rebuild, 7), r(reseed, 0)}},
+		{"recovered without it", []*transport.RejectedError{recovered(1_000_000), r(reseed, 8)}},
+		{"and taken in again", []*transport.RejectedError{r(rebuild, 1_000_001), recovered(1_000_000), r(reseed, 8)}},
+		{"removed", []*transport.RejectedError{r(removed, 0), r(rebuild, 7), r(peer, 8)}},
 	} {
 		slices.Reverse(c.all)
 		want := c.all[len(c.all)-1]
 		for range c.all {
 			if got := weightiest(c.all); got != want {
-				t.Errorf("%s: %v of version %s", c.name, got.Code, got.Text)
+				t.Errorf("%s: %v with %+v", c.name, got.Code, got.Order)
 			}
 			c.all = append(c.all[1:], c.all[0])
-		}
-		if got := sentenceOf(want); got != "node b is refused" {
-			t.Errorf("%s: people are told %q", c.name, got)
 		}
 	}
 	if got := weightiest(nil); got != nil {
@@ -300,7 +293,7 @@ func TestWeightiestRejection(t *testing.T) {
 // TestJoinerIsToldByAllOfThem: a node that joins and knows no state yet does not begin
 // anew because one peer says so; one that knows a state has something to judge by.
 func TestJoinerIsToldByAllOfThem(t *testing.T) {
-	order := &transport.RejectedError{Code: transport.CodeRebuild, Text: "node a is to be rebuilt: 8/02000000000000000000000000000000"}
+	order := &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: 8, Instance: "02000000000000000000000000000000"}}
 	for _, c := range []struct {
 		role    cluster.Role
 		version uint64
@@ -345,15 +338,15 @@ func TestShort(t *testing.T) {
 // TestOldRebuildOrderIsIgnored: a peer that lags may refuse a node by what was long
 // ago; only one that knows a newer state is believed.
 func TestOldRebuildOrderIsIgnored(t *testing.T) {
-	for version, leaves := range map[string]bool{"7": false, "6": false, "8": true, "x": false} {
+	for version, leaves := range map[uint64]bool{7: false, 6: false, 8: true} {
 		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{}, logger: slog.New(slog.DiscardHandler)}
 		a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
 		state := a.board.clusterState()
 		state.Version = 7
 		a.board.setState(state)
-		a.rejected("b", &transport.RejectedError{Code: transport.CodeRebuild, Text: `node "a" is to be rebuilt: ` + version + "/02000000000000000000000000000000"})
+		a.rejected("b", &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: version, Instance: "02000000000000000000000000000000"}})
 		if got := a.leaving.Load() != nil; got != leaves {
-			t.Errorf("version %s: leaves %t", version, got)
+			t.Errorf("version %d: leaves %t", version, got)
 		}
 	}
 }

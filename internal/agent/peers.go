@@ -55,7 +55,7 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	if _, order := orderOf(err); !order { // of that obey says what to do, which is no rebuild perhaps
+	if err.Order.Recovery == nil { // else obey says what to do, which is no rebuild perhaps
 		h.a.board.refused(id, h.a.refusalBy(id, err))
 	}
 	if err.Code == transport.CodeRebuild && h.a.board.joinsBlind() {
@@ -66,7 +66,7 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 
 // refusalBy is a peer's rejection as a status shows it.
 func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) cluster.Refusal {
-	r := cluster.Refusal{By: err.By, Of: a.self.Name, Why: sentenceOf(err)}
+	r := cluster.Refusal{By: err.By, Of: a.self.Name, Why: err.Text}
 	switch {
 	case elsewhere(err):
 		r.By, r.Of = "", ""
@@ -194,7 +194,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bool, role cluster.Role, reason string) {
 	switch {
 	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered):
-		return false, cluster.RoleJoining, sentenceOf(r) // until it is rebuilt
+		return false, cluster.RoleJoining, r.Text // until it is rebuilt
 	case r != nil || a.data.identity.Joining || a.cfg.Bootstrap || len(silent) == 0:
 		return true, "", ""
 	}
@@ -215,7 +215,7 @@ func (a *Agent) introduced(r *transport.RejectedError) error {
 		return nil // who joins is not known before it was added; join knows the rest
 	}
 	a.rejected("the cluster", r)
-	return fmt.Errorf("the cluster refuses this node: %s", sentenceOf(r))
+	return fmt.Errorf("the cluster refuses this node: %s", r.Text)
 }
 
 // weightiest is the rejection by which a node goes that knows nothing by which to judge
@@ -231,15 +231,10 @@ func weightiest(rejections []*transport.RejectedError) *transport.RejectedError 
 		if at = slices.Index(care, r.Code); at < 0 {
 			return math.MaxUint64, 0 // a person's
 		}
-		if r.Code == transport.CodeRecovered {
-			of, _ := cluster.ParseRecoveryOrder(r.Text)
-			return of.Version, at // and it may have been taken in again since
+		if r.Code == transport.CodeRecovered && r.Order.Recovery != nil {
+			return r.Order.Recovery.Version, at // and it may have been taken in again since
 		}
-		version, _, ok := rebuildOrder(r.Text)
-		if !ok {
-			version = 0 // it says of none
-		}
-		return version, at
+		return r.Order.StateVersion, at
 	}
 	return slices.MaxFunc(rejections, func(x, y *transport.RejectedError) int {
 		xVersion, xAt := weight(x)

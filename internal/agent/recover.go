@@ -162,7 +162,7 @@ func (r *Recovery) ask(ctx context.Context, members []cluster.Member) (nodes []r
 			nodes[i].Problem = err.Error()
 			switch {
 			case refused:
-				nodes[i].Problem = sentenceOf(rejected)
+				nodes[i].Problem = rejected.Text
 			case failed:
 				nodes[i].Problem = answered.Text
 			}

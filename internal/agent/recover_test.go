@@ -195,20 +195,6 @@ func TestRecoverySupersedes(t *testing.T) {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}
-	err := &transport.RejectedError{Code: transport.CodeRecovered, Text: order.Order("a")}
-	if got, ok := orderOf(err); !ok || got.Version != order.Version {
-		t.Errorf("the order is %+v, %t", got, ok)
-	}
-	if diff := cmp.Diff(order.Sentence("a"), sentenceOf(err)); diff != "" {
-		t.Errorf("sentence (-want +got):\n%s", diff)
-	}
-	rebuild := &transport.RejectedError{Code: transport.CodePeer, Text: "node a is to be rebuilt" + order.Suffix() + ": 1000001/02"}
-	if got := sentenceOf(rebuild); got != "node a is to be rebuilt" {
-		t.Errorf("of a rebuild people are told %q", got)
-	}
-	if _, ok := orderOf(&transport.RejectedError{Code: transport.CodePeer, Text: err.Text}); ok {
-		t.Error("another rejection is an order")
-	}
 }
 
 // TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the

@@ -86,7 +86,8 @@ func (f *refusals) add(r cluster.Recovery) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r.By, r.GTIDs, r.Without = "", "", nil
+	r = r.Told()
+	r.GTIDs = ""
 	list := append(slices.Clone(f.list), r)
 	list = list[max(0, len(list)-refusedMax):]
 	if err := writeJSON(f.path, refusedRecord{Format: refusedFormat, Refused: list}); err != nil {
@@ -154,10 +155,9 @@ func (a *Agent) controlOrder(_ context.Context, r control.Request) (done, error)
 func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []orderWord) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(orderAskMax, a.cfg.Raft.ElectionTimeout/2))
 	defer cancel()
-	r.Without, r.By = nil, ""
 	question := a.question(orderRequest)
 	var err error
-	if question.Args, err = json.Marshal(r); err != nil {
+	if question.Args, err = json.Marshal(r.Told()); err != nil {
 		return nil
 	}
 	var mu sync.Mutex
@@ -285,10 +285,9 @@ func refuseStill(before, now []string) []string {
 // refusersOf returns who does not go by a recovery, from what nodes of before answer.
 func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names []string) {
 	for _, e := range answers {
-		order, _ := orderOf(e)
 		switch e.Code {
 		case transport.CodeRecovered:
-			if order.Is(r) {
+			if order := e.Order.Recovery; order != nil && order.Is(r) {
 				continue // it obeys
 			}
 		case transport.CodePeer, transport.CodeRemoved, transport.CodeRebuild:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,30 +33,11 @@ import (
 // once, before it elects anybody, unless another of before says otherwise.
 const obeyAfter = 10 * time.Second
 
-// orderOf reads of which recovery a cluster comes that says that a node is none of its
-// members, is to be rebuilt, or was removed.
-func orderOf(err *transport.RejectedError) (cluster.Recovery, bool) {
-	switch err.Code {
-	case transport.CodeRecovered, transport.CodeRebuild, transport.CodeRemoved:
-		return cluster.ParseRecoveryOrder(err.Text)
-	}
-	return cluster.Recovery{}, false
-}
-
-// recoverySuffix names the recovery that a state comes from behind an order by it.
-func recoverySuffix(s cluster.State) string {
-	if s.Recovered == nil {
-		return ""
-	}
-	return s.Recovered.Suffix()
-}
-
 // mayOrder tells whether an order to be rebuilt, or that this node was removed, comes
 // from its own cluster; after it has obeyed a recovery, from the recovered one. Others
 // were recovered apart: the person who gave the order there may have been mistaken.
-// version is that of the state that the order is by; 0 = it does not say. Who has no
-// data has nothing to lose.
-func (a *Agent) mayOrder(err *transport.RejectedError, version uint64) bool {
+// A node without data has nothing to lose.
+func (a *Agent) mayOrder(o transport.Order) bool {
 	id, known := a.data.identity, a.board.clusterState()
 	if a.data.fresh && !id.Log || id.Joining {
 		return true
@@ -66,21 +46,10 @@ func (a *Agent) mayOrder(err *transport.RejectedError, version uint64) bool {
 	if id.Superseded != nil && id.Superseded.Version > known.Version {
 		own, known.Version = id.Superseded, id.Superseded.Version
 	}
-	if r, ok := orderOf(err); ok {
-		return own != nil && own.Is(r)
+	if o.Recovery != nil {
+		return own != nil && own.Is(*o.Recovery)
 	}
-	return cluster.Generation(version) <= cluster.Generation(known.Version) // an older agent names none
-}
-
-// sentenceOf is what a rejection says to people.
-func sentenceOf(err *transport.RejectedError) string {
-	if sentence := err.Sentence(); sentence != err.Text {
-		return sentence
-	}
-	if _, _, ok := rebuildOrder(err.Text); ok {
-		return strings.TrimSuffix(err.Text[:strings.LastIndexByte(err.Text, ' ')+1], ": ")
-	}
-	return err.Text
+	return cluster.Generation(o.StateVersion) <= cluster.Generation(known.Version) // an older agent names no recovery
 }
 
 // supersedes tells whether a recovery is news to this node: one that has joined
@@ -117,7 +86,8 @@ func (h supersededPeers) Call(ctx context.Context, from cluster.NodeID, conn net
 
 // CheckPeer implements transport.Handler: others of before learn of it.
 func (h supersededPeers) CheckPeer(id transport.Identity) error {
-	return &transport.RejectedError{Code: transport.CodeRecovered, Text: h.a.data.identity.Superseded.Order(id.NodeName)}
+	by := h.a.data.identity.Superseded
+	return &transport.RejectedError{Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by}}
 }
 
 // Rejected implements transport.Handler: the recovered cluster may want this node to
@@ -221,17 +191,6 @@ func (a *Agent) keptState(first uint64) error {
 			"give it back, or rebuild this node", path)
 	}
 	return a.state.load(path, a.cfg.ClusterMembers(), a.data.identity.State, first)
-}
-
-// leftBehind are the orders to the nodes that a recovery went on without.
-func leftBehind(s cluster.State) map[cluster.NodeID]string {
-	orders := map[cluster.NodeID]string{}
-	if s.Recovered != nil {
-		for _, m := range s.Recovered.Without {
-			orders[m.ID] = s.Recovered.Order(m.Name)
-		}
-	}
-	return orders
 }
 
 // stillWithout is the recovery of a cluster, while it goes on without nodes of before.

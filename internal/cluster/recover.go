@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,19 +35,10 @@ type Recovery struct {
 // recoveryGTIDsBytesMax bounds Recovery.GTIDs: it goes into a rejection.
 const recoveryGTIDsBytesMax = 2 << 10
 
-// Order is what a node of before is told of a recovery: a sentence, and behind it the
-// recovery's name.
-func (r Recovery) Order(node string) string { return r.Sentence(node) + r.Suffix() }
-
-// Suffix is how a recovery is named at the end of a sentence, for the node that hears
-// it: a blank and JSON.
-func (r Recovery) Suffix() string {
+// Told is what other nodes are told of a recovery.
+func (r Recovery) Told() Recovery {
 	r.Without, r.By = nil, ""
-	said, err := json.Marshal(r)
-	if err != nil {
-		said = nil // it cannot: these are strings and numbers
-	}
-	return " " + string(said)
+	return r
 }
 
 // Is tells whether it is the same recovery. Two that were made apart may have the same
@@ -65,17 +55,6 @@ func (r Recovery) Sentence(node string) string {
 	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing any more: "+
 		"\"quorate node rebuild %s\", there, takes it in again with its data made anew",
 		r.Cluster, r.Node, units.Time(r.At), node, node)
-}
-
-// ParseRecoveryOrder reads the recovery that a text names by its Suffix, whatever is
-// behind that.
-func ParseRecoveryOrder(text string) (r Recovery, ok bool) {
-	at := strings.Index(text, " {")
-	if at < 0 {
-		return r, false
-	}
-	err := json.NewDecoder(strings.NewReader(text[at+1:])).Decode(&r)
-	return r, err == nil && r.Version > 0 && r.Node != ""
 }
 
 // String says in a line what was done, for the audit log.

@@ -106,27 +106,16 @@ func TestRecoverLogger(t *testing.T) {
 	}
 }
 
-// TestRecoveryOrder: what a node of before is told can be read again, and by people.
-func TestRecoveryOrder(t *testing.T) {
+// TestRecoveryIsTold: a former member reads a sentence, and its agent what it needs.
+func TestRecoveryIsTold(t *testing.T) {
 	r := *recoverOn(t, stateBefore(), "a", KindFull).Recovered
-	text := r.Order("b")
 	for _, want := range []string{`cluster "x" was recovered on node a at 1970-01-01 00:00:01 UTC without node b`, `quorate node rebuild b`} {
-		if !strings.Contains(text, want) {
+		if text := r.Sentence("b"); !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %s", want, text)
 		}
 	}
-	got, ok := ParseRecoveryOrder(text)
-	r.Without, r.By = nil, ""
-	if diff := cmp.Diff(r, got); diff != "" || !ok {
-		t.Errorf("read again (-want +got):\n%s", diff)
-	}
-	if got, ok := ParseRecoveryOrder("x" + r.Suffix() + ": 1000001/02"); !ok || !got.Is(r) {
-		t.Errorf("with more behind it: %+v, %t", got, ok)
-	}
-	for _, text := range []string{"", "x", "x {", `x {"version":0,"node":"a"}`, `x {"version":5}`} {
-		if _, ok := ParseRecoveryOrder(text); ok {
-			t.Errorf("%q is an order", text)
-		}
+	if told := r.Told(); !told.Is(r) || told.GTIDs != r.GTIDs || told.Without != nil || told.By != "" {
+		t.Errorf("other nodes are told %+v", told)
 	}
 	long := r
 	if s, err := stateBefore().Recover("a", KindFull, "", strings.Repeat("x", recoveryGTIDsBytesMax+1), long); err != nil || s.Recovered.GTIDs != "" {

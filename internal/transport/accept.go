@@ -174,7 +174,7 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 	t.rejectionsLogged[rejected.Text] = true
 	t.mu.Unlock()
 	if !seen {
-		log.Warn("rejected connection", "reason", rejected.Sentence())
+		log.Warn("rejected connection", "reason", rejected.Text)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 	"net"
-	"slices"
-	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -72,77 +70,6 @@ type Identity struct {
 	Instance [16]byte
 	// Version is the quorate version, for messages to people.
 	Version string
-}
-
-// Code says why a connection was rejected. Part of the format.
-type Code uint8
-
-// The reasons for a rejection. Part of the format.
-const (
-	// CodeVersion: the nodes have no protocol version in common.
-	CodeVersion Code = 1
-	// CodeCluster: the nodes belong to different clusters.
-	CodeCluster Code = 2
-	// CodeTarget: another node answers at this address.
-	CodeTarget Code = 3
-	// CodeDuplicate: the dialling node announced the answering node's own id or name.
-	CodeDuplicate Code = 4
-	// CodeUnknown: the answering node's configuration has no such node.
-	CodeUnknown Code = 5
-	// CodePeer: Handler.CheckPeer refused.
-	CodePeer Code = 6
-	// CodeMalformed: the greeting was complete, but made no sense.
-	CodeMalformed Code = 7
-	// CodeRemoved: the dialling node was a member, and is none any more, for good. A
-	// cluster that was recovered names that behind the sentence (cluster.Recovery's
-	// Suffix).
-	CodeRemoved Code = 8
-	// CodeRebuild: the dialling node has to make its data anew. The text names a
-	// recovery as with CodeRemoved, and ends with " VERSION/INSTANCE": of the cluster
-	// state that says so, and of its new data directory, in hexadecimal.
-	CodeRebuild Code = 9
-	// CodeRecovered: the dialling node was a member before the cluster was recovered
-	// without it. The text is a cluster.Recovery's Order.
-	CodeRecovered Code = 10
-	// CodeReseed: the dialling node has an empty data directory where it had another
-	// one. The cluster has it make its data anew by itself: it is to ask again. The text
-	// ends as with CodeRebuild, but for the instance: it is the one that is known.
-	CodeReseed Code = 11
-)
-
-// codeAccepted in an answer means that the connection is open.
-const codeAccepted Code = 0
-
-// RejectedError is the reason why two nodes do not talk to each other. Trying
-// again is of no use until somebody changes a configuration.
-type RejectedError struct {
-	Code Code
-	// Text is one sentence for people.
-	Text string
-	// By is the name of the node that refuses, of the dialling side's errors. It is
-	// not sent.
-	By string
-}
-
-// Error returns who refuses, and the sentence.
-func (e *RejectedError) Error() string {
-	if e.By == "" {
-		return e.Sentence()
-	}
-	return fmt.Sprintf("node %q refuses the connection: %s", e.By, e.Sentence())
-}
-
-// Sentence is Text without the recovery that it may name at its end, for nodes.
-func (e *RejectedError) Sentence() string {
-	if _, ok := cluster.ParseRecoveryOrder(e.Text); ok {
-		sentence, _, _ := strings.Cut(e.Text, " {")
-		return sentence
-	}
-	return e.Text
-}
-
-func reject(c Code, format string, args ...any) *RejectedError {
-	return &RejectedError{Code: c, Text: fmt.Sprintf(format, args...)}
 }
 
 // errGreeting means that the other side's greeting was none.
@@ -313,13 +240,10 @@ func (t *Transport) judgeCluster(id Identity) *RejectedError {
 func (t *Transport) judgeMember(id Identity) *RejectedError {
 	self := t.cfg.Identity
 	p := t.peer(id.Node)
-	if removed := t.removed.Load(); p == nil && slices.Contains(removed.ids, id.Node) {
-		return reject(CodeRemoved, "node %q was removed from cluster %q%s", id.NodeName, self.ClusterName, removed.suffix)
-	}
-	if order, ok := (*t.leftBehind.Load())[id.Node]; p == nil && ok {
-		return &RejectedError{Code: CodeRecovered, Text: order}
-	}
 	if p == nil {
+		if r := t.former.Load().reject(id, self.ClusterName); r != nil {
+			return r
+		}
 		return reject(CodeUnknown, "node %q (id %d) is not a member of cluster %q as node %q knows it",
 			id.NodeName, id.Node, self.ClusterName, self.NodeName)
 	}
@@ -341,8 +265,13 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err e
 	if err != nil {
 		return 0, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
 	}
-	if code := Code(g.word); code != codeAccepted {
-		return 0, &RejectedError{Code: code, Text: strings.ToValidUTF8(string(g.body), "?"), By: p.Name}
+	if Code(g.word) != codeAccepted {
+		r, err := parseRejection(g)
+		if err != nil {
+			return 0, fmt.Errorf("read answer to greeting: %w", err)
+		}
+		r.By = p.Name
+		return 0, r
 	}
 	if !speaks.has(g.version) {
 		return 0, reject(CodeVersion, "node %q goes on in protocol version %d, node %q (quorate %s) speaks %v",
@@ -382,8 +311,7 @@ func (t *Transport) welcome(conn net.Conn) (hello, error) {
 	h, version, rejected := t.examine(g)
 	answer := greeting{version: version, most: uint8(t.speaks.most), word: uint8(codeAccepted), body: appendIdentity(nil, t.cfg.Identity)}
 	if rejected != nil {
-		text := rejected.Text[:min(len(rejected.Text), greetingBodyBytesMax)]
-		answer.version, answer.word, answer.body = t.speaks.least, uint8(rejected.Code), []byte(text)
+		answer = rejected.greeting(version)
 	}
 	if _, err := conn.Write(appendGreeting(nil, answer)); err != nil {
 		return hello{}, fmt.Errorf("answer greeting: %w", err)
@@ -394,7 +322,8 @@ func (t *Transport) welcome(conn net.Conn) (hello, error) {
 	return h, nil
 }
 
-// examine makes all the checks of the answering side and chooses the version.
+// examine makes all the checks of the answering side and chooses the version; 0 = there
+// is none in common.
 func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
 	self := t.cfg.Identity
 	version, ok := t.speaks.common(g.speaks())
@@ -406,10 +335,10 @@ func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
 	}
 	h, err := parseHello(g, version)
 	if err != nil {
-		return hello{}, 0, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
+		return hello{}, version, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
 	}
 	if r := t.judge(h); r != nil {
-		return hello{}, 0, r
+		return hello{}, version, r
 	}
 	check := t.cfg.Handler.CheckPeer
 	if c, ok := t.cfg.Handler.(CallChecker); ok && h.class == classCall {
@@ -417,9 +346,9 @@ func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
 	}
 	if err := check(h.id); err != nil {
 		if r, ok := errors.AsType[*RejectedError](err); ok {
-			return hello{}, 0, r
+			return hello{}, version, r
 		}
-		return hello{}, 0, &RejectedError{Code: CodePeer, Text: err.Error()}
+		return hello{}, version, &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
 	return h, version, nil
 }

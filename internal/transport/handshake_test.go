@@ -71,8 +71,9 @@ func TestRejectedGreetings(t *testing.T) {
 			h := helloFrom(nodeB, nodeA, classControl)
 			c.change(&h)
 			conn, g := rawDial(t, a, appendHello(nil, h))
-			if diff := cmp.Diff(c.want, RejectedError{Code: Code(g.word), Text: string(g.body)}); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
+			got, err := parseRejection(g)
+			if diff := cmp.Diff(&c.want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got)\n%s", err, diff)
 			}
 			expectClosed(t, conn)
 			if got := a.Stats().HandshakesRejected; got != uint64(i+1) {
@@ -89,8 +90,8 @@ func TestOtherProtocolVersionIsToldSo(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.start(t)
 	// The body of a future version means nothing to this one.
-	_, g := rawDial(t, a, appendGreeting(nil, greeting{version: 3, most: 4, word: 77, body: []byte("future")}))
-	want := RejectedError{Code: CodeVersion, Text: `the dialling node speaks protocol versions 3 to 4, node "a" (quorate 1.0) protocol versions 1 to 2`}
+	_, g := rawDial(t, a, appendGreeting(nil, greeting{version: 4, most: 5, word: 77, body: []byte("future")}))
+	want := RejectedError{Code: CodeVersion, Text: `the dialling node speaks protocol versions 4 to 5, node "a" (quorate 1.0) protocol versions 1 to 3`}
 	if diff := cmp.Diff(want, RejectedError{Code: Code(g.word), Text: string(g.body)}); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -228,9 +229,9 @@ func TestRejectedAnswers(t *testing.T) {
 			CodeTarget, `node "c" (id 3) answers at `},
 		{"another instance", greeting{version: 1, body: appendIdentity(nil, Identity{ClusterID: 0xc1, Node: nodeB, NodeName: "b"})},
 			CodePeer, "node b has another data directory than before"},
-		{"another version", greeting{version: 3, body: []byte("future")},
-			CodeVersion, `node "b" goes on in protocol version 3, node "a" (quorate 1.0) speaks protocol versions 1 to 2`},
-		{"rejection of another version", greeting{version: 3, word: 200, body: []byte("future reason")},
+		{"another version", greeting{version: 4, body: []byte("future")},
+			CodeVersion, `node "b" goes on in protocol version 4, node "a" (quorate 1.0) speaks protocol versions 1 to 3`},
+		{"rejection of another version", greeting{version: 4, word: 200, body: []byte("future reason")},
 			200, "future reason"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

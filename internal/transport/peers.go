@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -72,24 +71,35 @@ func (t *Transport) SetPeers(peers []Peer) {
 	}
 }
 
-// removedNodes are former members, and what they are told behind the sentence.
-type removedNodes struct {
-	ids    []cluster.NodeID
-	suffix string
+// formerMembers are the nodes that are told that they are members no more.
+type formerMembers struct {
+	removed  []cluster.NodeID
+	recovery *cluster.Recovery
 }
 
-// SetRemoved says who was a member once: a node that dials and is among these, and
-// no peer, is rejected with CodeRemoved. suffix goes behind the sentence that says so.
-func (t *Transport) SetRemoved(ids []cluster.NodeID, suffix string) {
-	t.removed.Store(&removedNodes{ids: slices.Clone(ids), suffix: suffix})
+// reject returns what a node is told that is no peer; nil = it was never a member.
+func (f *formerMembers) reject(id Identity, clusterName string) *RejectedError {
+	if slices.Contains(f.removed, id.Node) {
+		r := reject(CodeRemoved, "node %q was removed from cluster %q", id.NodeName, clusterName)
+		r.Order.Recovery = f.recovery
+		return r
+	}
+	if f.recovery == nil {
+		return nil
+	}
+	for _, m := range f.recovery.Without {
+		if m.ID == id.Node {
+			return &RejectedError{Code: CodeRecovered, Text: f.recovery.Sentence(m.Name), Order: Order{Recovery: f.recovery}}
+		}
+	}
+	return nil
 }
 
-// SetLeftBehind says which nodes a recovery went on without, and what each of them is
-// told: a node that dials and is among these, and no peer, is rejected with
-// CodeRecovered.
-func (t *Transport) SetLeftBehind(orders map[cluster.NodeID]string) {
-	orders = maps.Clone(orders)
-	t.leftBehind.Store(&orders)
+// SetFormer says who was a member once. A node that dials and is no peer is rejected
+// with CodeRemoved if it is among removed, and with CodeRecovered if the recovery, by
+// which this cluster goes on, went on without it (nil = there was none).
+func (t *Transport) SetFormer(removed []cluster.NodeID, recovery *cluster.Recovery) {
+	t.former.Store(&formerMembers{slices.Clone(removed), recovery})
 }
 
 // startLinks starts a peer's links, if Run is under way. t.mu is held.

@@ -3,6 +3,8 @@ package transport
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quorate/quorate/internal/cluster"
 )
 
@@ -12,28 +14,15 @@ func TestLeftBehindIsTold(t *testing.T) {
 	a := newNode(t, nodeA)
 	c := newNode(t, nodeC, nodeA)
 	introduce(a, c)
-	a.SetLeftBehind(map[cluster.NodeID]string{nodeC: "you are out"})
+	r := cluster.Recovery{Version: 1_000_000, Cluster: "shop", Node: "a", Without: []cluster.Member{{ID: nodeC, Name: "c"}}}
+	a.SetFormer(nil, &r)
 	a.start(t)
 	c.start(t)
-	if r := within(t, c.rejected, "a's refusal"); r.Code != CodeRecovered || r.Text != "you are out" {
-		t.Errorf("refused with %+v", r)
+	want := &RejectedError{Code: CodeRecovered, Text: r.Sentence("c"), Order: Order{Recovery: new(r.Told())}, By: "a"}
+	if diff := cmp.Diff(want, within(t, c.rejected, "a's refusal")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if len(a.raft) > 0 || len(a.events) > 0 {
 		t.Error("a has heard of it")
-	}
-}
-
-// TestSentence: what names the recovery for nodes is in no text for people.
-func TestSentence(t *testing.T) {
-	r := cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c"}
-	for text, want := range map[string]string{
-		"node a is out" + r.Suffix():                     "node a is out",
-		"node a is to be rebuilt" + r.Suffix() + ": 7/0": "node a is to be rebuilt",
-		"node a wants {":                                 "node a wants {",
-	} {
-		err := &RejectedError{Code: CodeRecovered, Text: text, By: "c"}
-		if err.Sentence() != want || err.Error() != `node "c" refuses the connection: `+want {
-			t.Errorf("%q: %s", text, err)
-		}
 	}
 }

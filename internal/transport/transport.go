@@ -171,11 +171,8 @@ type Transport struct {
 	// speaks is not changed after New, but by tests.
 	speaks versions
 	// peers is replaced as a whole, under mu.
-	peers atomic.Pointer[map[cluster.NodeID]*peer]
-	// removed are former members, who are told so.
-	removed atomic.Pointer[removedNodes]
-	// leftBehind is what is told to those whom a recovery went on without.
-	leftBehind atomic.Pointer[map[cluster.NodeID]string]
+	peers  atomic.Pointer[map[cluster.NodeID]*peer]
+	former atomic.Pointer[formerMembers]
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
@@ -211,8 +208,7 @@ func New(cfg Config) *Transport {
 		rejectionsLogged: map[string]bool{},
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})
-	t.removed.Store(&removedNodes{})
-	t.leftBehind.Store(&map[cluster.NodeID]string{})
+	t.former.Store(&formerMembers{})
 	t.SetPeers(cfg.Peers)
 	return t
 }

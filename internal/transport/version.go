@@ -9,8 +9,10 @@ const (
 	versionFirst uint16 = 1
 	// versionCall adds classCall.
 	versionCall uint16 = 2
+	// versionOrder has rejections with an Order apart from the sentence.
+	versionOrder uint16 = 3
 
-	versionNewest = versionCall
+	versionNewest = versionOrder
 )
 
 // versions are the protocol versions from least to most: what one side speaks.
