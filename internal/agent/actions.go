@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/units"
 )
 
@@ -336,7 +337,7 @@ func (a *Agent) endMaintenance(ctx context.Context) {
 // leader: a peer that says that it is the primary has not heard of this term so far.
 func (a *Agent) designate(c *cluster.MaintenanceChange) {
 	state := a.board.clusterState()
-	if m, ok := memberOf(state, a.self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && a.runsMysqld() {
+	if m, ok := membership.Find(state, a.self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && a.runsMysqld() {
 		c.Primary = a.self.Name
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/primary"
@@ -113,7 +114,7 @@ type Agent struct {
 	state     *stateKeeper
 	// leaving is set once this node cannot go on as it is; settled: what it is now
 	// is in its data directory.
-	leaving atomic.Pointer[leavingError]
+	leaving atomic.Pointer[membership.Departure]
 	settled bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.
 	out *recovery.Report
@@ -199,7 +200,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	}
 	a.board.init(cfg, a.self, version)
 	data.lives = a.board.lives
-	a.board.met, a.board.heardOf = data.hasMet, data.heardOf
+	a.board.met, a.board.heardOf = data.known.Met, data.known.Hear
 	a.board.dialError = func(id cluster.NodeID) string { return a.peers.DialError(id) }
 	a.board.self.Instance = data.identity.Instance
 	return a, nil

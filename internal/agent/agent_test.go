@@ -92,7 +92,7 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
 	d := openTestDir(t, cfg)
 	b := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}
-	if err := d.checkPeer(b); err != nil {
+	if err := d.known.Check(b); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.close(); err != nil {
@@ -100,41 +100,41 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	}
 	d = openTestDir(t, cfg)
 	defer d.close()
-	if err := d.checkPeer(b); err != nil {
+	if err := d.known.Check(b); err != nil {
 		t.Fatal(err)
 	}
 	fresh := transport.Identity{Node: 2, NodeName: "b"}
-	if err := d.checkPeer(fresh); err == nil || !strings.Contains(err.Error(), `node "b" has an empty data directory`) {
+	if err := d.known.Check(fresh); err == nil || !strings.Contains(err.Error(), `node "b" has an empty data directory`) {
 		t.Fatal(err)
 	} else if !strings.Contains(err.Error(), `run "quorate node rebuild b" on another node, and start this agent again`) {
 		t.Errorf("it says nothing of a rebuild: %v", err)
 	}
 	d.lives = func(cluster.NodeID) bool { return true }
-	if err := d.checkPeer(fresh); err == nil || strings.Contains(err.Error(), "rebuild") || !strings.Contains(err.Error(), "two agents run under that name") {
+	if err := d.known.Check(fresh); err == nil || strings.Contains(err.Error(), "rebuild") || !strings.Contains(err.Error(), "two agents run under that name") {
 		t.Errorf("beside one that lives: %v", err)
 	}
 	c := transport.Identity{Node: 3, NodeName: "c"}
-	if err := d.checkPeer(c); err != nil {
+	if err := d.known.Check(c); err != nil {
 		t.Fatalf("a new node that asks: %v", err)
 	}
 	c.Instance = [16]byte{3}
-	if err := d.checkPeer(c); err != nil {
+	if err := d.known.Check(c); err != nil {
 		t.Fatalf("asking pinned something: %v", err)
 	}
 	e := transport.Identity{Node: 5, NodeName: "e", Instance: [16]byte{5}}
 	other := e
 	other.Instance[0]++
-	if err := d.checkCaller(e); err != nil {
+	if err := d.known.Judge(e); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.checkPeer(other); err != nil {
+	if err := d.known.Check(other); err != nil {
 		t.Fatalf("a question pinned something: %v", err)
 	}
-	if err := d.checkCaller(e); err == nil || !strings.Contains(err.Error(), `node "e" comes with another data directory`) {
+	if err := d.known.Judge(e); err == nil || !strings.Contains(err.Error(), `node "e" comes with another data directory`) {
 		t.Errorf("a question by another one: %v", err)
 	}
 	b.Instance = [16]byte{2}
-	if err := d.checkPeer(b); err == nil || !strings.Contains(err.Error(), `node "b" comes with another data directory`) {
+	if err := d.known.Check(b); err == nil || !strings.Contains(err.Error(), `node "b" comes with another data directory`) {
 		t.Fatal(err)
 	}
 }

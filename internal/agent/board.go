@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/membership"
 )
 
 // board holds what is known of this node and what its peers say of themselves.
@@ -372,10 +373,10 @@ func (b *board) all() []cluster.NodeStatus {
 		s.Peer = m.Peer
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
 		// One that has begun anew is waited for, also where this agent has not heard it.
-		s.Leaving = !m.Votes() && leaves(m, s) && met[m.ID] != m.Instance
+		s.Leaving = membership.Leaving(m, s, met)
 		nodes = append(nodes, s)
 	}
-	if _, ok := memberOf(b.state, b.self.ID); !ok { // not yet, or not any more
+	if _, ok := membership.Find(b.state, b.self.ID); !ok { // not yet, or not any more
 		nodes = append(nodes, b.self)
 	}
 	return nodes

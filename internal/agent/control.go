@@ -69,7 +69,7 @@ func (a *Agent) handlers() map[string]handler {
 		"did-commit":  {timeout: didCommitTimeout, run: a.controlDidCommit},
 	}
 	maps.Copy(all, a.actions())
-	maps.Copy(all, a.membership())
+	maps.Copy(all, a.memberRequests())
 	return all
 }
 

@@ -7,19 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/transport"
 )
 
 // The versions of the data directory's layout. A directory has the first until there
@@ -79,38 +78,28 @@ type dataDir struct {
 	made    []string
 	refused refusals
 
-	mu   sync.Mutex
-	pins map[cluster.NodeID]string
-	// met has the instance with which each peer has last shaken hands, with this node or
-	// with one that has told it. Who has the one that the cluster gave it has begun anew.
-	met map[cluster.NodeID]string
-	// rebuilt are the nodes that may have a data directory still in place of which
-	// they are to have the one that is pinned, by the version of the cluster state.
-	rebuilt map[cluster.NodeID]bool
-	// stateVersion is of the cluster state by which all are pinned but those that are
-	// leaving it: what they had in the state before counts until that change is complete.
-	stateVersion uint64
-	leaving      []cluster.NodeID
-	// recovery is the one that the state comes from; nil = there was none.
-	recovery *cluster.Recovery
-	// votes: this node has a vote in the state that it keeps. One that has none may not
-	// tell another one to give its data up: it may give up its own at any time, and with
-	// them what it keeps, and then no voter need know that the other one's vote has gone.
-	votes bool
-	// reseed: a node that comes with an empty directory is rebuilt by itself. empty is
-	// when one has asked last.
-	reseed bool
-	empty  map[cluster.NodeID]time.Time
+	// known are the peers' data directories: peers.json and met.json.
+	known *membership.Directories
 	// lives tells whether a node is there over the directory that is known: then whoever
 	// comes under its name with an empty one is another.
 	lives func(cluster.NodeID) bool
+}
+
+// newDataDir is the data directory of a node, of which nothing has been read.
+func newDataDir(path string, self cluster.Member) *dataDir {
+	d := &dataDir{path: path, lives: func(cluster.NodeID) bool { return false }}
+	d.known = membership.New(membership.Config{
+		Self: self.ID, Name: self.Name, Store: d, Now: consensus.BootTime,
+		Lives: func(id cluster.NodeID) bool { return d.lives(id) },
+	})
+	return d
 }
 
 // prepareDataDir reads whose directory it is and refuses one of another node,
 // cluster or version. It changes nothing; a directory that does not exist or
 // is empty is fine.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
-	d := &dataDir{path: cfg.DataDir, pins: map[cluster.NodeID]string{}, lives: func(cluster.NodeID) bool { return false }}
+	d := newDataDir(cfg.DataDir, cfg.Self())
 	d.refused.path = d.join(refusedFile)
 	b, err := os.ReadFile(d.join(identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +191,7 @@ func (d *dataDir) open() error {
 			return errors.Join(err, d.close())
 		}
 	}
-	if err := errors.Join(d.readPins(), d.readMet()); err != nil {
+	if err := d.readKnown(); err != nil {
 		return errors.Join(err, d.close())
 	}
 	return nil
@@ -324,198 +313,42 @@ func (d *dataDir) instance() (b [16]byte) {
 	return b
 }
 
-func (d *dataDir) readPins() error {
-	b, err := os.ReadFile(d.join(peersFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// WritePins implements membership.Store.
+func (d *dataDir) WritePins(pins membership.Known) error { return writeJSON(d.join(peersFile), pins) }
+
+// WriteMet implements membership.Store.
+func (d *dataDir) WriteMet(met membership.Known) error { return writeJSON(d.join(metFile), met) }
+
+// readKnown reads which data directories the peers have, and with which they were here.
+// Where an agent of before has not noted the latter, each may have been here with the
+// one that is pinned.
+func (d *dataDir) readKnown() error {
+	pins, _, err := d.readInstances(peersFile)
 	if err != nil {
-		return fmt.Errorf("read peers: %w", err)
-	}
-	if err := json.Unmarshal(b, &d.pins); err != nil {
-		return fmt.Errorf("data directory %s: "+peersFile+" is damaged: %w", d.path, err)
-	}
-	return nil
-}
-
-// readMet reads with which data directories the peers were here. Where an agent of
-// before has not noted that, each may have been here with the one that is pinned.
-func (d *dataDir) readMet() error {
-	b, err := os.ReadFile(d.join(metFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		d.met = maps.Clone(d.pins)
-		return writeJSON(d.join(metFile), d.met)
-	}
-	if err != nil {
-		return fmt.Errorf("read which peers were met: %w", err)
-	}
-	if err := json.Unmarshal(b, &d.met); err != nil {
-		return fmt.Errorf("data directory %s: "+metFile+" is damaged: %w", d.path, err)
-	}
-	return nil
-}
-
-// checkPeer pins the instance of a peer's data directory at first contact and
-// refuses another one from then on: a node that comes back with an empty log
-// would vote away what it had promised. The instance that the cluster gives a node
-// goes to one directory: once that was here, any other is another.
-func (d *dataDir) checkPeer(id transport.Identity) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	instance := hex.EncodeToString(id.Instance[:])
-	switch err := d.judgePeer(id, instance); {
-	case err != nil:
-		if r, ok := errors.AsType[*transport.RejectedError](err); ok && r.Code == transport.CodeReseed {
-			if d.empty == nil {
-				d.empty = map[cluster.NodeID]time.Time{}
-			}
-			d.empty[id.Node] = time.Now()
-		}
-		return err
-	case id.Instance == [16]byte{}:
-		return nil // it only asks (Agent.introduce)
-	}
-	if _, ok := d.pins[id.Node]; !ok {
-		d.pins[id.Node] = instance
-		if err := writeJSON(d.join(peersFile), d.pins); err != nil {
-			delete(d.pins, id.Node)
-			return err
-		}
-	}
-	return d.meet(id.Node, instance)
-}
-
-// checkCaller judges a peer that only has a question as checkPeer does, and keeps
-// nothing: it may be of a recovery that this node refuses.
-func (d *dataDir) checkCaller(id transport.Identity) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.judgePeer(id, hex.EncodeToString(id.Instance[:]))
-}
-
-// judgePeer decides for checkPeer. d.mu is held.
-func (d *dataDir) judgePeer(id transport.Identity, instance string) error {
-	empty := id.Instance == [16]byte{}
-	pinned, ok := d.pins[id.Node]
-	ordered := ok && d.rebuilt[id.Node] && d.met[id.Node] != pinned
-	version := d.stateVersion
-	if slices.Contains(d.leaving, id.Node) && version > 0 {
-		version-- // a node that is told by several has to see that this one is out of date
-	}
-	refuse := func(c transport.Code, format string, args ...any) error {
-		order := transport.Order{StateVersion: version, Instance: pinned}
-		if c == transport.CodeRebuild {
-			order.Recovery = d.recovery
-		}
-		return &transport.RejectedError{Code: c, Text: fmt.Sprintf(format, args...), Order: order}
-	}
-	switch {
-	case !ok || pinned == instance:
-		return nil
-	case ordered && !d.votes && !empty:
-		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.identity.Node)
-	case ordered:
-		return refuse(transport.CodeRebuild, "node %q is to be rebuilt", id.NodeName)
-	case empty && d.reseed && !d.lives(id.Node):
-		return refuse(transport.CodeReseed, "node %q has an empty data directory, "+
-			"but this cluster knows the one that it had: it waits until the leader has it rebuilt", id.NodeName)
-	case empty && d.lives(id.Node):
-		return refuse(transport.CodePeer, "node %q has an empty data directory, but the one that this cluster knows is in use: "+
-			"two agents run under that name", id.NodeName)
-	case empty:
-		return refuse(transport.CodePeer, "node %q has an empty data directory, but this cluster knows the one that it had: give it back (is its disk mounted?), "+
-			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again", id.NodeName, id.NodeName)
-	}
-	return refuse(transport.CodePeer, "node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
-		"its log is not the one that this cluster counts on, or two agents run under the same name",
-		id.NodeName, instance, d.identity.Node, pinned)
-}
-
-// meet notes durably that a node was here with a data directory. d.mu is held.
-func (d *dataDir) meet(id cluster.NodeID, instance string) error {
-	if d.met[id] == instance {
-		return nil
-	}
-	met := maps.Clone(d.met)
-	if met == nil {
-		met = map[cluster.NodeID]string{}
-	}
-	met[id] = instance
-	if err := writeJSON(d.join(metFile), met); err != nil {
 		return err
 	}
-	d.met = met
-	delete(d.empty, id) // it asked before that
-	return nil
-}
-
-// hasMet returns with which data directories the peers were here. Nobody changes it.
-func (d *dataDir) hasMet() map[cluster.NodeID]string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.met
-}
-
-// joined returns the nodes without a vote that were here with the data directory that
-// the cluster gave them: what the other nodes have to know, or they purge what these need.
-func (d *dataDir) joined() map[cluster.NodeID]string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	joined := map[cluster.NodeID]string{}
-	for id, rebuilt := range d.rebuilt {
-		if rebuilt && d.met[id] == d.pins[id] {
-			joined[id] = d.pins[id]
-		}
+	met, noted, err := d.readInstances(metFile)
+	if err == nil && !noted {
+		met = pins
+		err = d.WriteMet(met)
 	}
-	return joined
-}
-
-// heardOf takes from another node what joined says there. That may be of an older state
-// than this node's, or of a newer one.
-func (d *dataDir) heardOf(joined map[cluster.NodeID]string) (err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, instance := range joined {
-		if pinned, ok := d.pins[id]; !ok || d.met[id] != pinned {
-			err = errors.Join(err, d.meet(id, instance))
-		}
-	}
+	d.known.Load(pins, met)
 	return err
 }
 
-// expect pins the data directories of nodes that are rebuilt, or were, as the cluster
-// has agreed on them. kept: p is on this node's disk.
-func (d *dataDir) expect(p cluster.StatePoint, kept bool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	before := maps.Clone(d.pins)
-	d.rebuilt, d.stateVersion, d.recovery = map[cluster.NodeID]bool{}, p.State.Version, p.State.Recovered
-	d.reseed = p.State.Reseed != cluster.ReseedManual
-	d.votes = kept && slices.Contains(p.State.Voters(), cluster.NodeID(d.identity.NodeID))
-	d.leaving = slices.Clone(p.Outgoing)
-	for _, m := range p.State.Members {
-		leaves := slices.Contains(p.Outgoing, m.ID)
-		if m.Instance != "" && uint64(m.ID) != d.identity.NodeID && !leaves {
-			d.pins[m.ID] = m.Instance
-			d.rebuilt[m.ID] = !m.Votes()
-		}
+func (d *dataDir) readInstances(file string) (known membership.Known, found bool, err error) {
+	known = membership.Known{}
+	b, err := os.ReadFile(d.join(file))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return known, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read the peers' data directories: %w", err)
 	}
-	if maps.Equal(before, d.pins) {
-		return nil
+	if err := json.Unmarshal(b, &known); err != nil {
+		return nil, false, fmt.Errorf("data directory %s: %s is damaged: %w", d.path, file, err)
 	}
-	if err := writeJSON(d.join(peersFile), d.pins); err != nil {
-		d.pins = before
-		return err
-	}
-	return nil
-}
-
-// askedEmpty is when an agent has asked last, under the name of a node whose data
-// directory is known, with an empty one.
-func (d *dataDir) askedEmpty(id cluster.NodeID) time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.empty[id]
+	return known, true, nil
 }
 
 // rebuild notes durably that everything here is to be made anew, under a new
@@ -531,24 +364,6 @@ func (d *dataDir) rebuild(instance string) error {
 	d.identity.Instance, d.identity.Joining, d.identity.Log, d.identity.State = instance, true, false, false
 	d.identity.Superseded = nil
 	return writeJSON(d.join(identityFile), d.identity)
-}
-
-// forgetPeers removes what is known of the peers' data directories: they may have new
-// ones, too, which a node that joins learns as one that was never here. Not before it
-// joins: without them its old data would vote beside any peer that calls itself one.
-func (d *dataDir) forgetPeers() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.pins) == 0 && len(d.met) == 0 {
-		return nil
-	}
-	none := map[cluster.NodeID]string{}
-	if err := errors.Join(writeJSON(d.join(metFile), none), writeJSON(d.join(peersFile), none)); err != nil {
-		return err
-	}
-	clear(d.pins)
-	d.met = none
-	return nil
 }
 
 // loadSecrets reads the node's internal passwords and makes them first if there

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/membership"
 )
 
 // heardFile holds what the members said last that they need of the log.
@@ -88,7 +89,7 @@ func (h *heardNeeds) fill(s cluster.State, nodes []cluster.NodeStatus) []cluster
 	filled := slices.Clone(nodes)
 	for i := range filled {
 		n := &filled[i]
-		m, ok := memberOf(s, n.ID)
+		m, ok := membership.Find(s, n.ID)
 		kept, found := h.need[n.ID]
 		if n.Role != "" || !ok || !found || m.Instance != "" && m.Instance != kept.Instance {
 			continue

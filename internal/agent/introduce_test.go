@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 )
 
@@ -265,7 +266,8 @@ func TestBootstrap(t *testing.T) {
 // TestRecoveryLooksAtEmptyNodes: a node whose disk may only not be mounted is not taken
 // for one that is gone.
 func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
-	h := asker{data: &dataDir{pins: map[cluster.NodeID]string{2: "01000000000000000000000000000000"}}}
+	h := asker{data: newDataDir("", cluster.Member{})}
+	h.data.known.Load(membership.Known{2: "01000000000000000000000000000000"}, nil)
 	for id, want := range map[transport.Identity]string{
 		{Node: 2, NodeName: "b", Instance: [16]byte{1}}: "",
 		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "another data directory",

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -53,7 +53,7 @@ func (a *Agent) join(ctx context.Context) error {
 	if err := a.data.setAside(); err != nil {
 		return err
 	}
-	if err := a.data.forgetPeers(); err != nil {
+	if err := a.data.known.Forget(); err != nil {
 		return err
 	}
 	a.tidyOld(time.Now(), a.data.disk)
@@ -150,7 +150,7 @@ func (j *joiner) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m, ok := memberOf(plan.State.State, j.a.self.ID); ok && m.Peer != j.a.self.Peer && !j.warned {
+	if m, ok := membership.Find(plan.State.State, j.a.self.ID); ok && m.Peer != j.a.self.Peer && !j.warned {
 		j.a.logger.Warn("the others may not reach this node: "+m.UnreachedByAll(j.a.self.Peer), "peer", m.Peer)
 		j.warned = true
 	}
@@ -181,7 +181,7 @@ func (j *joiner) ask(ctx context.Context) error {
 	var rejections []*transport.RejectedError
 	by := map[*transport.RejectedError]string{}
 	defer func() {
-		if r := weightiest(rejections); r != nil {
+		if r := membership.Weightiest(rejections); r != nil {
 			j.a.rejected(by[r], r)
 		}
 	}()
@@ -199,7 +199,7 @@ func (j *joiner) ask(ctx context.Context) error {
 			}
 			continue
 		}
-		if m, _ := memberOf(p.State.State, j.a.self.ID); m.Instance != "" && m.Instance != j.a.data.identity.Instance {
+		if m, _ := membership.Find(p.State.State, j.a.self.ID); m.Instance != "" && m.Instance != j.a.data.identity.Instance {
 			errs = append(errs, fmt.Errorf("node %s knows this node by another data directory", p.Node))
 			continue
 		}
@@ -254,38 +254,21 @@ func (j *joiner) dialData(ctx context.Context, to cluster.NodeID) (net.Conn, err
 	return conn, nil
 }
 
-// choose chooses where from, and whether mysqld's data are copied: only where
-// nobody's log goes back to the beginning. The primary is asked last.
+// choose chooses where from, and whether mysqld's data are copied.
 func (j *joiner) choose() (plan seedPlan, clone bool, err error) {
-	plans := slices.Clone(j.plans)
-	slices.SortStableFunc(plans, func(a, b seedPlan) int {
-		return cmp.Or(cmp.Compare(a.cost(), b.cost()), cmp.Compare(b.State.Through, a.State.Through))
-	})
-	if !j.a.runsMysqld() {
-		return plans[0], false, nil
-	}
-	for _, p := range plans {
-		if p.Begin.First == 1 {
-			return p, false, nil
-		}
-	}
-	for _, p := range plans {
+	offers := make([]membership.Offer, len(j.plans))
+	for i, p := range j.plans {
+		o := membership.Offer{First: p.Begin.First, Through: p.State.Through}
 		if p.Data != nil {
-			return p, true, nil
+			o.Data, o.Primary, o.Backlog = true, p.Data.Role == cluster.RolePrimary, p.Data.Backlog
 		}
+		offers[i] = o
 	}
-	return seedPlan{}, false, errors.New("no member has a mysqld that is well, with a durable mark, to copy the data of, and no log goes back to the beginning")
-}
-
-// cost orders the members by what it costs the cluster to copy from them.
-func (p seedPlan) cost() float64 {
-	switch {
-	case p.Data == nil:
-		return 1e6 // a logger, or something is the matter
-	case p.Data.Role == cluster.RolePrimary:
-		return 1e9
+	at, clone, err := membership.ChooseSource(offers, j.a.runsMysqld())
+	if err != nil {
+		return seedPlan{}, false, err
 	}
-	return p.Data.Backlog
+	return j.plans[at], clone, nil
 }
 
 // wipe removes what an earlier try has left.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 )
 
 // stateRequest asks another agent for the cluster state that it has on its disk.
@@ -43,7 +44,7 @@ func (a *Agent) learnState(ctx context.Context) {
 			continue
 		}
 		if stuck && p.TakenUpBy(a.self.ID, a.data.identity.Instance, a.state.point()) {
-			a.leave(leavingError{state: &p})
+			a.leave(membership.Departure{State: &p})
 			return
 		}
 		if p.State.Version > own {

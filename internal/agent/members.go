@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
 )
@@ -20,10 +20,6 @@ import (
 const (
 	// membersEvery is how often the leader looks whether a learner has caught up.
 	membersEvery = time.Second
-	// A learner gets its vote once it lacks no more than this: then a commit may
-	// have to wait for it. What is known of it is half a second old.
-	promoteEntriesMax = 1024
-	promoteLagMax     = 2 * time.Second
 	// membersTimeout bounds a request that changes the members: two changes, one of
 	// them through joint consensus.
 	membersTimeout = 3 * control.Timeout
@@ -32,34 +28,9 @@ const (
 	leaveGrace = 500 * time.Millisecond
 )
 
-// leavingError ends a node that cannot go on as it is.
-type leavingError struct {
-	// instance is that of the data directory with which it begins anew; "" = the
-	// cluster has removed the node.
-	instance string
-	// superseded is the recovery without it; nil = there was none.
-	superseded *cluster.Recovery
-	// state is the cluster state from which it starts again; nil = its own.
-	state *cluster.StatePoint
-}
-
-// Error says what becomes of the node.
-func (e *leavingError) Error() string {
-	if e.superseded != nil {
-		return "the cluster was recovered without this node"
-	}
-	if e.state != nil {
-		return "it has no leader, and another node knows of other voters: it starts again with these"
-	}
-	if e.instance == "" {
-		return "this node was removed from the cluster"
-	}
-	return "this node is rebuilt: its data are made anew"
-}
-
-// membership are the requests that change the members, and those of a node that
+// memberRequests are the requests that change the members, and those of a node that
 // joins.
-func (a *Agent) membership() map[string]handler {
+func (a *Agent) memberRequests() map[string]handler {
 	change := func(run func(context.Context, control.Request) (done, error)) handler {
 		return handler{leader: true, audited: true, timeout: membersTimeout, run: run}
 	}
@@ -87,15 +58,11 @@ func (a *Agent) followMembers(p cluster.StatePoint, kept bool) {
 		return
 	}
 	a.board.setState(s)
-	if err := a.data.expect(p, kept); err != nil {
+	if err := a.data.known.Expect(p, kept); err != nil {
 		a.logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
 	}
 	a.peers.SetPeers(a.transportPeers())
-	var removed []cluster.NodeID // whom a node without a vote tells nothing: see dataDir.votes
-	if kept && slices.Contains(s.Voters(), a.self.ID) {
-		removed = s.Removed
-	}
-	a.peers.SetFormer(removed, s.Recovered)
+	a.peers.SetFormer(membership.Former(s, kept, a.self.ID))
 	if a.bulk != nil {
 		a.bulk.SetMembers(a.bulkMembers())
 	}
@@ -125,7 +92,7 @@ func (a *Agent) openMembers(ctx context.Context) error {
 func (a *Agent) runMembers(ctx context.Context) error {
 	ticker := time.NewTicker(membersEvery)
 	defer ticker.Stop()
-	said := map[string]string{}
+	said, reminder := map[string]string{}, membership.Reminder{}
 	for {
 		point, changed := a.node.Committed().StateChanged()
 		// On disk first: whom this node tells that it is to go gives up what it has.
@@ -140,6 +107,7 @@ func (a *Agent) runMembers(ctx context.Context) error {
 			a.followSelf(point)
 			a.learnState(ctx)
 			a.promoteReady(ctx, said)
+			a.remind(&reminder)
 			a.feedLearners(ctx)
 			a.repairNodes(ctx)
 		}
@@ -149,40 +117,40 @@ func (a *Agent) runMembers(ctx context.Context) error {
 	}
 }
 
+// remind ends the connections of nodes that are to be rebuilt and do not know: this node
+// tells them so when they dial again.
+func (a *Agent) remind(r *membership.Reminder) {
+	for _, id := range r.Due(consensus.BootTime(), a.board.all()) {
+		a.logger.Warn("a node that is to be rebuilt is told so once more", "node", a.board.name(id))
+		a.peers.Hangup(id)
+	}
+}
+
 // followSelf ends a node that the cluster has removed, or that is to be rebuilt, once
 // it may leave.
 func (a *Agent) followSelf(p cluster.StatePoint) {
-	m, ok := memberOf(p.State, a.self.ID)
-	a.board.setTrouble(aboutKind, otherKind(m, a.runsMysqld()))
-	removed := slices.Contains(p.State.Removed, a.self.ID)
-	rebuilt := ok && !m.Votes() && m.Instance != "" && m.Instance != a.data.identity.Instance
-	if !removed && !rebuilt {
-		return
-	}
+	m, _ := membership.Find(p.State, a.self.ID)
+	a.board.setTrouble(aboutKind, membership.OtherKind(m, a.runsMysqld()))
 	kept := map[cluster.NodeID]uint64{}
 	for _, n := range a.board.all() {
 		kept[n.ID] = n.StateKept
 	}
-	if p.MayLeave(kept) && (removed || !a.fencedFromRebuild()) {
-		a.leave(leavingError{instance: m.Instance})
+	if d := membership.Follow(p, a.asSelf(), kept); d != nil {
+		a.leave(*d)
+	}
+}
+
+// asSelf is this node as package membership sees it.
+func (a *Agent) asSelf() membership.Self {
+	id := a.data.identity
+	return membership.Self{
+		ID: a.self.ID, Name: a.self.Name, Instance: id.Instance, Blank: a.data.fresh && !id.Log || id.Joining,
+		Fenced: a.fencedFromRebuild(), State: a.board.clusterState(), Superseded: id.Superseded,
 	}
 }
 
 // aboutKind keys among the board's troubles that this node is of another kind.
 const aboutKind = "kind"
-
-// otherKind says why a node that joins never gets its vote: it was added as what it is
-// not; "" = it was not.
-func otherKind(m cluster.Member, runsMysqld bool) string {
-	switch {
-	case m.Votes():
-	case m.Becomes == cluster.KindFull && !runsMysqld:
-		return fmt.Sprintf("it was added as a full node, and has no mysqld: it gets no vote; \"quorate node promote %s --kind logger\" gives it one as a logger", m.Name)
-	case m.Becomes == cluster.KindLogger && runsMysqld:
-		return fmt.Sprintf("it was added as a logger, and has a mysqld: it gets no vote; \"quorate node promote %s\" gives it one as a full node", m.Name)
-	}
-	return ""
-}
 
 // fencedFromRebuild tells whether this node, which is to begin anew, is kept as it is by
 // an operator's fence: nobody waits for what it has any more, and made anew, fenced, it
@@ -210,17 +178,8 @@ func ticks(ctx context.Context, ticker *time.Ticker, changed <-chan struct{}) fu
 	}
 }
 
-func memberOf(s cluster.State, id cluster.NodeID) (cluster.Member, bool) {
-	for _, m := range s.Members {
-		if m.ID == id {
-			return m, true
-		}
-	}
-	return cluster.Member{}, false
-}
-
 // leave ends a node that cannot go on as it is. It does not block.
-func (a *Agent) leave(e leavingError) {
+func (a *Agent) leave(e membership.Departure) {
 	if !a.leaving.CompareAndSwap(nil, &e) {
 		return
 	}
@@ -252,14 +211,14 @@ func (a *Agent) settle() (err error) {
 	switch {
 	case e == nil || a.settled:
 		return nil
-	case e.superseded != nil:
-		err = a.supersede(*e.superseded)
-	case e.state != nil:
-		_, err = a.state.write(*e.state)
-	case e.instance == "":
+	case e.Superseded != nil:
+		err = a.supersede(*e.Superseded)
+	case e.State != nil:
+		_, err = a.state.write(*e.State)
+	case e.Instance == "":
 		err = a.data.removed()
 	default:
-		err = a.data.rebuild(e.instance)
+		err = a.data.rebuild(e.Instance)
 	}
 	a.settled = err == nil
 	return err
@@ -273,8 +232,8 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 	}
 	committed := a.node.Committed().Mark().Index
 	for _, n := range a.board.all() {
-		m, ok := memberOf(a.board.clusterState(), n.ID)
-		if !ok || m.Kind != cluster.KindLearner || m.Becomes == "" || leaves(m, n) || !caughtUp(n, m.Becomes, committed) {
+		m, ok := membership.Find(a.board.clusterState(), n.ID)
+		if !ok || !membership.ReadyForVote(m, n, committed) {
 			continue
 		}
 		timeout, cancel := context.WithTimeout(ctx, control.Timeout)
@@ -291,25 +250,6 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 		}
 		said[m.Name] = text
 	}
-}
-
-// leaves tells whether a node that is rebuilt still runs over the data directory of
-// before, which it is about to give up: then it has caught up, and will have nothing.
-func leaves(m cluster.Member, n cluster.NodeStatus) bool {
-	return m.Instance != "" && n.Instance != m.Instance
-}
-
-// caughtUp tells whether a learner with this status may get a vote as a node of a
-// kind.
-func caughtUp(n cluster.NodeStatus, kind cluster.Kind, committed uint64) bool {
-	if !n.Reachable || n.LogState != cluster.LogOK || n.LogLast+promoteEntriesMax < committed {
-		return false
-	}
-	if kind == cluster.KindLogger {
-		return n.Role == cluster.RoleLogger
-	}
-	// Until mysqld was first asked, its lag is not known.
-	return n.Role == cluster.RoleReplica && n.Applied+promoteEntriesMax >= committed && n.BacklogSeconds() <= promoteLagMax.Seconds()
 }
 
 // controlNodeAdd adds a node, which joins as soon as its agent runs.
@@ -386,7 +326,7 @@ func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (done
 	args.Change.Instance = m.Instance // what is judged here
 	switch kind := args.Change.Kind; {
 	case n.Kind != cluster.KindLearner: // that is refused
-	case leaves(m, n):
+	case membership.GivesUp(m, n):
 		return done{}, control.Errorf(control.CodeFailed, "node %s is being rebuilt: it gets its vote back by itself", n.Name)
 	case n.Role == "" || !n.Reachable:
 		return done{}, control.Errorf(control.CodeFailed, "node %s is not heard of: it cannot get a vote", n.Name)
@@ -394,7 +334,7 @@ func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (done
 		return done{}, control.Errorf(control.CodeInvalid, "node %s has no mysqld: its kind must be logger", n.Name)
 	case n.Mysqld != cluster.MysqldNone && kind == cluster.KindLogger:
 		return done{}, control.Errorf(control.CodeInvalid, "node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name)
-	case !caughtUp(n, kind, a.node.Committed().Mark().Index):
+	case !membership.CaughtUp(n, kind, a.node.Committed().Mark().Index):
 		return done{}, control.Errorf(control.CodeFailed, "node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s", n.Name, n.Role, n.LogLast, n.BacklogSeconds())
 	}
 	return a.changeMembers(ctx, r.By, args)
@@ -515,61 +455,17 @@ func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
 	return cluster.NodeStatus{}, control.Errorf(control.CodeInvalid, "%v", err)
 }
 
-// rejected takes it that a peer refuses this node. Whatever is ordered by a cluster that
-// was recovered without it passes the same doors first (obey).
+// rejected takes a peer's rejection of this node.
 func (a *Agent) rejected(by string, err *transport.RejectedError) {
-	recovery := err.Order.Recovery
-	if recovery != nil && a.supersedes(*recovery) {
-		a.obey(by, *recovery)
-		return
+	switch r := membership.React(a.asSelf(), by, err); {
+	case r.Recovery != nil:
+		a.obey(by, *r.Recovery)
+	case r.Departure != nil:
+		a.leave(*r.Departure)
+	default:
+		a.board.setTrouble(by, r.Trouble)
 	}
-	known, said := a.board.clusterState(), err.Text
-	switch err.Code {
-	case transport.CodePeer:
-		if err.By == a.self.Name {
-			said = "" // the line of that node says whom this one refuses
-			break
-		}
-		said = fmt.Sprintf("node %s refuses this node: %s", by, said)
-	case transport.CodeUnknown:
-		said = fmt.Sprintf("node %s refuses this node: %s", by, said)
-	case transport.CodeRemoved:
-		if a.mayOrder(err.Order) {
-			a.leave(leavingError{})
-			return
-		}
-		said += notByOthers
-	case transport.CodeRebuild:
-		// A peer that lags may speak of what was long ago: this node knows better then.
-		version, instance := err.Order.StateVersion, err.Order.Instance
-		own, _ := memberOf(known, a.self.ID)
-		if news := version > known.Version || version == known.Version && instance == own.Instance; instance == "" || !news {
-			break
-		}
-		if a.fencedFromRebuild() {
-			said = fmt.Sprintf("it is to be rebuilt, and keeps its data until \"quorate unfence %s\"", a.self.Name)
-			break
-		}
-		if a.mayOrder(err.Order) {
-			a.leave(leavingError{instance: instance})
-			return
-		}
-		said += notByOthers
-	case transport.CodeRecovered:
-		peer, _ := known.Member(by)
-		switch later := recovery != nil && known.Version >= recovery.Version; { // it takes this node for a former member
-		case later && peer.Instance != "" && !peer.Votes(): // it is being rebuilt
-			said = ""
-		case later:
-			said = fmt.Sprintf("node %s is of before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
-				by, recovery.Node, by)
-		}
-	}
-	a.board.setTrouble(by, said)
 }
-
-// notByOthers is why a node does not do what it is told.
-const notByOthers = ": so says a cluster that was recovered apart from this one, and this node keeps its data"
 
 // runRemoved shows that this node was removed, until ctx ends.
 func (a *Agent) runRemoved(ctx context.Context) error {

@@ -24,7 +24,7 @@ import (
 func livedDir(t *testing.T, path string) (d *dataDir, files map[string]string) {
 	t.Helper()
 	d = openTestDir(t, testConfig(t, path))
-	if err := d.checkPeer(transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}); err != nil {
+	if err := d.known.Check(transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.hasLog(); err != nil {

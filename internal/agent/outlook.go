@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/membership"
 )
 
 // sight is what this node sees of the cluster; own is its whole status.
@@ -26,7 +27,7 @@ func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
 // primary tells all nodes: what it hears of decides, not what they do.
 func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
 	role := a.board.own().Role
-	if _, member := memberOf(s.State, a.self.ID); !member || role == cluster.RoleRemoved || role == cluster.RoleJoining {
+	if _, member := membership.Find(s.State, a.self.ID); !member || role == cluster.RoleRemoved || role == cluster.RoleJoining {
 		return nil, nil // not yet, or not any more: it knows old members
 	}
 	quorum := s.Quorum()

@@ -1,12 +1,9 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/transport"
 )
@@ -76,10 +74,10 @@ func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) clust
 	return r
 }
 
-func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.checkPeer(id) }
+func (h peerHandler) CheckPeer(id transport.Identity) error { return h.a.data.known.Check(id) }
 
 // CheckCaller implements transport.CallChecker: a question writes nothing here.
-func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.checkCaller(id) }
+func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.known.Judge(id) }
 
 func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
 
@@ -170,7 +168,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 		if lost != nil {
 			got.Rejections = append(got.Rejections, lost)
 		}
-		r := weightiest(got.Rejections)
+		r := membership.Weightiest(got.Rejections)
 		over, role, reason := a.judgeEmpty(r, got.Silent)
 		if over {
 			return a.introduced(r)
@@ -216,31 +214,6 @@ func (a *Agent) introduced(r *transport.RejectedError) error {
 	}
 	a.rejected("the cluster", r)
 	return fmt.Errorf("the cluster refuses this node: %s", r.Text)
-}
-
-// weightiest is the rejection by which a node goes that knows nothing by which to judge
-// them; nil = there is none. Those that say what a state of the cluster has for its data
-// directory count by that state: the rest is out of date. Of the same one the more
-// careful answer counts: who says that another directory has been here knows more.
-func weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
-	if len(rejections) == 0 {
-		return nil
-	}
-	care := []transport.Code{transport.CodeRebuild, transport.CodeReseed, transport.CodePeer, transport.CodeRecovered}
-	weight := func(r *transport.RejectedError) (version uint64, at int) {
-		if at = slices.Index(care, r.Code); at < 0 {
-			return math.MaxUint64, 0 // a person's
-		}
-		if r.Code == transport.CodeRecovered && r.Order.Recovery != nil {
-			return r.Order.Recovery.Version, at // and it may have been taken in again since
-		}
-		return r.Order.StateVersion, at
-	}
-	return slices.MaxFunc(rejections, func(x, y *transport.RejectedError) int {
-		xVersion, xAt := weight(x)
-		yVersion, yAt := weight(y)
-		return cmp.Or(cmp.Compare(xVersion, yVersion), cmp.Compare(xAt, yAt))
-	})
 }
 
 const (

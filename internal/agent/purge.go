@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -66,13 +66,7 @@ func (a *Agent) planPurge(r replay.Retention) cluster.PurgePlan {
 // planPurgeFor says it from what these said.
 func (a *Agent) planPurgeFor(r replay.Retention, segments []seglog.SegmentInfo, nodes []cluster.NodeStatus) cluster.PurgePlan {
 	in := replay.PurgeInput{Segments: segments, Retention: r, Now: time.Now()}
-	if len(a.node.Committed().State().Outgoing) > 0 {
-		nodes = slices.Clone(nodes)
-		for i := range nodes { // what they have may be needed until the voters have changed
-			nodes[i].Leaving = false
-		}
-	}
-	in.Needs, in.Marks = replay.Needs(nodes)
+	in.Needs, in.Marks = replay.Needs(membership.ForPurge(a.node.Committed().State(), nodes))
 	in.Needs = append(in.Needs, a.stateNeed())
 	p := replay.PlanPurge(in)
 	p.Node = a.self.Name

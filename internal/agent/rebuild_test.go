@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 )
 
@@ -16,15 +16,15 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
 	d := openTestDir(t, cfg)
 	peer := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}
-	if err := d.checkPeer(peer); err != nil {
+	if err := d.known.Check(peer); err != nil {
 		t.Fatal(err)
 	}
-	known := func() map[cluster.NodeID]string {
-		again := &dataDir{path: d.path, pins: map[cluster.NodeID]string{}}
-		if err := again.readPins(); err != nil {
+	known := func() membership.Known {
+		pins, _, err := d.readInstances(peersFile)
+		if err != nil {
 			t.Fatal(err)
 		}
-		return again.pins
+		return pins
 	}
 	const instance = "02000000000000000000000000000000"
 	blocked := d.join(identityFile + ".tmp")
@@ -50,11 +50,11 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 	if !d.identity.Joining || d.identity.Instance != instance {
 		t.Errorf("it is %+v", d.identity)
 	}
-	if err := d.forgetPeers(); err != nil || len(known()) != 0 || len(d.pins) != 0 {
-		t.Errorf("who joins knows its peers: %v, %v, %v", known(), d.pins, err)
+	if err := d.known.Forget(); err != nil || len(known()) != 0 || d.known.Pinned(2) != "" {
+		t.Errorf("who joins knows its peers: %v, %v", known(), err)
 	}
 	peer.Instance = [16]byte{9}
-	if err := d.checkPeer(peer); err != nil {
+	if err := d.known.Check(peer); err != nil {
 		t.Error(err)
 	}
 	if err := d.close(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -126,7 +127,7 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 	} else if f != nil {
 		s.Fenced = f.String()
 	}
-	if _, ok := memberOf(point.State, r.a.self.ID); !ok {
+	if _, ok := membership.Find(point.State, r.a.self.ID); !ok {
 		return recovery.Verdict{}, fmt.Errorf("node %s was removed from the cluster: recover on one that is a member", r.a.self.Name)
 	}
 	s.Nodes = r.ask(ctx, point.State.Members)
@@ -197,8 +198,8 @@ func (h asker) CheckPeer(id transport.Identity) error {
 	if id.Instance == [16]byte{} {
 		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if that is gone", id.NodeName)
 	}
-	pinned, ok := h.data.pins[id.Node]
-	if instance := hex.EncodeToString(id.Instance[:]); ok && pinned != instance {
+	pinned := h.data.known.Pinned(id.Node)
+	if instance := hex.EncodeToString(id.Instance[:]); pinned != "" && pinned != instance {
 		return fmt.Errorf("node %q has another data directory (instance %.8s) than the one that this node knows (instance %.8s)",
 			id.NodeName, instance, pinned)
 	}

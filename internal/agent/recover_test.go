@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -191,7 +191,7 @@ func TestRecoverySupersedes(t *testing.T) {
 	} {
 		a := &Agent{data: &dataDir{identity: tc.id, fresh: tc.fresh}}
 		a.board.state.Version = tc.known
-		if got := a.supersedes(order); got != tc.want {
+		if got := a.asSelf().Supersedes(order); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}
@@ -349,15 +349,16 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 // elects nobody here, and does not count for a majority.
 func TestAskerTakesNoOtherDataDirectory(t *testing.T) {
 	known := transport.Identity{Node: 2, Instance: [16]byte{1}}
-	h := asker{data: &dataDir{pins: map[cluster.NodeID]string{2: hex.EncodeToString(known.Instance[:])}}}
+	h := asker{data: newDataDir("", cluster.Member{})}
+	h.data.known.Load(membership.Known{2: hex.EncodeToString(known.Instance[:])}, nil)
 	if err := h.CheckPeer(known); err != nil {
 		t.Error(err)
 	}
 	if err := h.CheckPeer(transport.Identity{Node: 2, Instance: [16]byte{2}}); err == nil {
 		t.Error("another data directory is taken for it")
 	}
-	if err := h.CheckPeer(transport.Identity{Node: 3, Instance: [16]byte{3}}); err != nil || len(h.data.pins) != 1 {
-		t.Errorf("a node that is not known: %v, %v", err, h.data.pins)
+	if err := h.CheckPeer(transport.Identity{Node: 3, Instance: [16]byte{3}}); err != nil || h.data.known.Pinned(3) != "" {
+		t.Errorf("a node that is not known: %v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
 )
@@ -121,7 +122,7 @@ type orderWord struct {
 // word is what this node says of a recovery. That it has a leader right now makes it
 // one to be refused for good: nobody can recover a cluster beside one who says so.
 func (a *Agent) word(r cluster.Recovery) orderWord {
-	if !a.supersedes(r) {
+	if !a.asSelf().Supersedes(r) {
 		return orderWord{}
 	}
 	w := orderWord{Refuses: a.data.refused.has(r), Led: a.board.led(obeyAfter)}
@@ -215,8 +216,8 @@ func (a *Agent) obey(by string, r cluster.Recovery) {
 	}
 	switch s {
 	case obeys:
-		a.leave(leavingError{superseded: &r})
-		if e := a.leaving.Load(); e.superseded != nil {
+		a.leave(membership.Departure{Superseded: &r})
+		if e := a.leaving.Load(); e.Superseded != nil {
 			a.end(e) // nobody waits for an answer, and it must elect nobody
 		}
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 )
 
@@ -56,7 +57,7 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 // obeyed tells whether a node goes by a recovery without it.
 func obeyed(a *Agent) bool {
 	left := a.leaving.Load()
-	return left != nil && left.superseded != nil
+	return left != nil && left.Superseded != nil
 }
 
 // TestRunningMajorityObeysNobody: one node was recovered by mistake, apart from a
@@ -170,17 +171,17 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 	out := func(a *Agent) { a.data.identity.Superseded = &apart }
 	ours := func(a *Agent) { a.board.state.Version, a.board.state.Recovered = apart.Version+1, &apart }
 	empty := func(a *Agent) { a.data.fresh, a.data.identity.Log = true, false }
-	begins, goes := &leavingError{instance: instance}, &leavingError{}
+	begins, goes := &membership.Departure{Instance: instance}, &membership.Departure{}
 	for _, c := range []struct {
 		name   string
 		before func(*Agent)
 		order  *transport.RejectedError
-		want   *leavingError // nil: it stays
+		want   *membership.Departure // nil: it stays
 	}{
 		{"a rebuild, with a leader", led, rebuild(&apart, 1_000_001), nil},
 		{"a removal, with a leader", led, removed(&apart), nil},
-		{"a rebuild, without one", func(*Agent) {}, rebuild(&apart, 1_000_001), &leavingError{superseded: &apart}},
-		{"a removal, without one", func(*Agent) {}, removed(&apart), &leavingError{superseded: &apart}},
+		{"a rebuild, without one", func(*Agent) {}, rebuild(&apart, 1_000_001), &membership.Departure{Superseded: &apart}},
+		{"a removal, without one", func(*Agent) {}, removed(&apart), &membership.Departure{Superseded: &apart}},
 		{"a rebuild by an agent that names no recovery", led, rebuild(nil, 1_000_001), nil},
 		{"a rebuild, once it has obeyed", out, rebuild(&apart, 1_000_001), begins},
 		{"and so by an older agent", out, rebuild(nil, 1_000_001), begins},
@@ -197,7 +198,7 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 		c.before(a)
 		a.rejected("c", c.order)
 		got := a.leaving.Load()
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(leavingError{})); diff != "" {
+		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: it leaves with (-want +got):\n%s", c.name, diff)
 		}
 		a.board.setRole(cluster.RoleReplica, "")

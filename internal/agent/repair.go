@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 )
 
@@ -57,12 +58,12 @@ func (a *Agent) repairNodes(ctx context.Context) {
 	holder, bytes := a.holder(state, func(name string) bool { return name != a.self.Name && sights[name].Away() != "" })
 	first := a.log.Segments()[0].FirstIndex // before what the members say: neither goes back
 	for _, n := range nodes {
-		m, ok := memberOf(state, n.ID)
+		m, ok := membership.Find(state, n.ID)
 		if !ok || n.ID == a.self.ID {
 			continue
 		}
 		sight := sights[n.Name]
-		sight.LogBytes, sight.Holds, sight.Short, sight.Gone = bytes, holder == m.Name, short(m, n, first), gone
+		sight.LogBytes, sight.Holds, sight.Short, sight.Gone = bytes, holder == m.Name, membership.Short(m, n, first), gone
 		why, held := state.Repair(m, sight)
 		if why != "" {
 			err := a.repairNode(ctx, m, why, state.Version)
@@ -106,19 +107,13 @@ func (a *Agent) repairSight(now time.Time, n cluster.NodeStatus) cluster.RepairS
 	for _, at := range r.done[n.ID] {
 		repairs = append(repairs, now.Sub(at))
 	}
+	emptyFor, empty := a.data.known.EmptyFor(n.ID)
 	return cluster.RepairSight{
 		Silence: now.Sub(heard), Still: still, Stopped: n.Stopped(),
-		Empty:  now.Sub(a.data.askedEmpty(n.ID)) < emptyAskedFor,
+		Empty:  empty && emptyFor < emptyAskedFor,
 		Errant: n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
 		Repairs: repairs, Leaving: n.Leaving,
 	}
-}
-
-// short tells whether a node lacks entries from before the first that this leader has:
-// one that was not waited for, because nobody that was there knew that it had joined.
-func short(m cluster.Member, n cluster.NodeStatus, first uint64) bool {
-	return n.Reachable && n.Instance == m.Instance && n.LogState == cluster.LogOK && n.Role != cluster.RoleJoining &&
-		n.LogLast > 0 && n.LogLast+1 < first
 }
 
 // repairNode asks for what "quorate node rebuild" asks for, of the state that it was

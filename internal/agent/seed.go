@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -69,15 +70,10 @@ func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (done, e
 		return done{}, control.Errorf(control.CodeFailed, "it is not known whether node %s is still to be seeded: %v", r.From, err)
 	}
 	point := a.node.Committed().State()
-	m, err := point.State.Member(r.From)
-	switch {
-	case r.From == "" || err != nil:
-		return done{}, control.Errorf(control.CodeInvalid, "only a member of the cluster is seeded")
-	case m.Votes():
-		return done{}, control.Errorf(control.CodeInvalid, "node %s has a vote and cannot be seeded", m.Name)
-	case len(point.Outgoing) > 0:
-		return done{}, control.Errorf(control.CodeFailed, "a change of the voters is under way")
+	if err := membership.Seedable(point, r.From); err != nil {
+		return done{}, control.Errorf(control.CodeFailed, "%v", err)
 	}
+	var err error
 	p := seedPlan{Node: a.self.Name, State: point}
 	if p.Begin, p.LogBytes, err = a.seedBegin(r.From); err != nil {
 		return done{}, control.Errorf(control.CodeFailed, "%v", err)
@@ -94,25 +90,11 @@ func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (done, e
 	return done{result: p}, nil
 }
 
-// seedBegin chooses the segment with which the new node's log begins: the newest
-// that is not behind anything that any other member may still need, just as a purge
-// would. So whatever that node is asked for later, it has.
+// seedBegin is the beginning of the log that a node that joins is given.
 func (a *Agent) seedBegin(joiner string) (seedBegin, int64, error) {
 	segments := a.log.Segments()
 	nodes := slices.DeleteFunc(provider{a}.Status().Nodes, func(n cluster.NodeStatus) bool { return n.Name == joiner })
-	needs, _ := replay.Needs(nodes)
-	needs = append(needs, a.stateNeed())
-	at := 0
-	for i, s := range segments {
-		if !slices.ContainsFunc(nodes, func(n cluster.NodeStatus) bool { return n.Mysqld != cluster.MysqldNone }) {
-			break // loggers alone: no mysqld's data could be copied, so it takes all that there is
-		}
-		needed := slices.ContainsFunc(needs, func(n replay.Need) bool { return !n.Known || n.From < s.FirstIndex })
-		if needed || s.FirstIndex > a.node.Committed().Mark().Index {
-			break
-		}
-		at = i
-	}
+	at := replay.SeedSegment(segments, nodes, a.stateNeed(), a.node.Committed().Mark().Index)
 	s := segments[at]
 	b := seedBegin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.AppendBinary(nil), FormatDescription: s.FormatDescription}
 	var err error

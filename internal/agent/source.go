@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -42,7 +43,7 @@ func (f learnerFeed) Next(ctx context.Context, to cluster.NodeID, index, bytesMa
 	for {
 		_, changed := f.a.node.Committed().Changed() // before the look
 		state := f.a.board.clusterState()
-		m, _ := memberOf(state, to)
+		m, _ := membership.Find(state, to)
 		if from, ok := state.SourceOf(m); !ok || from.ID != f.a.self.ID {
 			return bulk.Point{}, nil, errNotSource
 		}
@@ -74,7 +75,7 @@ func (f learnerFeed) Next(ctx context.Context, to cluster.NodeID, index, bytesMa
 // vote that is the leader: commits may wait for it.
 func (a *Agent) source() (cluster.NodeID, bool) {
 	point := a.node.Committed().State()
-	m, _ := memberOf(point.State, a.self.ID)
+	m, _ := membership.Find(point.State, a.self.ID)
 	from, ok := point.State.SourceOf(m)
 	return from.ID, ok && from.ID != a.node.Role().Leader && !slices.Contains(point.Outgoing, a.self.ID)
 }
@@ -178,7 +179,7 @@ func (a *Agent) feedLearners(ctx context.Context) {
 	state := a.board.clusterState()
 	var fed []cluster.NodeID
 	for _, n := range a.board.all() {
-		m, _ := memberOf(state, n.ID)
+		m, _ := membership.Find(state, n.ID)
 		if from, ok := state.SourceOf(m); ok && from.ID != a.self.ID && n.Reachable && n.FedBy == from.Name {
 			fed = append(fed, n.ID)
 		}

@@ -33,36 +33,6 @@ import (
 // once, before it elects anybody, unless another of before says otherwise.
 const obeyAfter = 10 * time.Second
 
-// mayOrder tells whether an order to be rebuilt, or that this node was removed, comes
-// from its own cluster; after it has obeyed a recovery, from the recovered one. Others
-// were recovered apart: the person who gave the order there may have been mistaken.
-// A node without data has nothing to lose.
-func (a *Agent) mayOrder(o transport.Order) bool {
-	id, known := a.data.identity, a.board.clusterState()
-	if a.data.fresh && !id.Log || id.Joining {
-		return true
-	}
-	own := known.Recovered
-	if id.Superseded != nil && id.Superseded.Version > known.Version {
-		own, known.Version = id.Superseded, id.Superseded.Version
-	}
-	if o.Recovery != nil {
-		return own != nil && own.Is(*o.Recovery)
-	}
-	return cluster.Generation(o.StateVersion) <= cluster.Generation(known.Version) // an older agent names no recovery
-}
-
-// supersedes tells whether a recovery is news to this node: one that has joined
-// since, or was recovered itself, has a later state.
-func (a *Agent) supersedes(r cluster.Recovery) bool {
-	id := a.data.identity
-	known := a.board.clusterState().Version
-	if id.Superseded != nil {
-		known = max(known, id.Superseded.Version)
-	}
-	return (!a.data.fresh || id.Log) && !id.Joining && r.Version > known
-}
-
 // superseded notes durably that the cluster was recovered without this node.
 func (d *dataDir) superseded(r cluster.Recovery) error {
 	d.identity.Superseded = &r

@@ -64,7 +64,7 @@ func (w *World) assignSpares() {
 		}
 	}
 	for _, n := range w.nodes {
-		n.instance, n.pins = fmt.Sprintf("%d.1", n.id), map[cluster.NodeID]string{}
+		n.instance = n.newInstance()
 	}
 }
 
@@ -220,7 +220,7 @@ func (o *operator) promote(a *agent, p cluster.StatePoint) {
 		if !n.runsMysqld() {
 			kind = cluster.KindLogger
 		}
-		if !m.Votes() && a.caughtUp(m, kind) {
+		if !m.Votes() && a.mayPromote(m, kind) {
 			o.ask(a, cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: kind, Instance: m.Instance})
 			return
 		}
@@ -297,7 +297,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	n.killAgent("its disk is lost")
 	m, _ := p.State.Member(n.member.Name)
 	n.empty, n.lostSince, n.instance = true, m.Instance, n.newInstance()
-	n.disk.mem, n.pins = vfs.NewMem(), map[cluster.NodeID]string{}
+	n.disk.mem, n.known = vfs.NewMem(), knownFiles{}
 	n.forget()
 	o.w.sched.after(around(o.rng, time.Second), n.startAgent)
 }
@@ -317,7 +317,7 @@ func (n *node) forget() {
 
 func (n *node) newInstance() string {
 	n.instances++
-	return fmt.Sprintf("%d.%d", n.id, n.instances+1)
+	return fmt.Sprintf("%016x%016x", n.id, n.instances)
 }
 
 // state is the cluster state that was committed last.

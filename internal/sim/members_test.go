@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/transport"
 )
 
 // TestHeldByVoters wants the nodes that have a vote to be counted: until a change of
@@ -81,36 +82,44 @@ func TestLastVoterTakesUpTheState(t *testing.T) {
 	}
 }
 
-// TestWelcome wants a node to be refused whose data directory is another one than the
-// cluster knows, and to be told what it has to do.
+// TestWelcome wants a node to be told what it has to do by what the product decides.
 func TestWelcome(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
 	a := &agent{n: w.nodes[0], w: w}
 	a.members.conns = map[cluster.NodeID]*agent{}
 	a.board.init(w.nodes[0])
+	a.known = a.n.openKnown(a.board.lives)
+	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
+	first := second.instance
 	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}
-	a.followMembers(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}})
-	judge := func(name string, n *node, instance string, wantOK bool, want order) {
+	a.followMembers(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
+	judge := func(name string, n *node, instance string, want transport.Code) {
 		t.Helper()
-		if ok, said := a.welcome(n, instance); ok != wantOK || said != want {
-			t.Errorf("%s: %t, %+v", name, ok, said)
+		n.instance = instance
+		r := a.welcome(n.identity())
+		if r == nil {
+			r = &transport.RejectedError{}
+		}
+		if r.Code != want {
+			t.Errorf("%s: %+v, want code %d", name, r, want)
 		}
 	}
-	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
-	judge("one that only asks", second, "", true, order{})
-	judge("the first", second, "x", true, order{})
-	judge("again", second, "x", true, order{})
-	judge("another directory", second, "y", false, order{})
-	judge("removed", third, "x", false, order{removed: true})
-	judge("never added", fourth, "x", false, order{})
-	members[1] = cluster.Member{ID: 2, Kind: cluster.KindLearner, Instance: "z"}
+	next := second.newInstance()
+	judge("the first", second, first, 0)
+	judge("another directory", second, next, transport.CodePeer)
+	judge("removed", third, third.instance, transport.CodeRemoved)
+	judge("never added", fourth, fourth.instance, transport.CodeUnknown)
+	members[1] = cluster.Member{ID: 2, Kind: cluster.KindLearner, Instance: next}
 	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: members}, Outgoing: []cluster.NodeID{1, 2}}
-	a.followMembers(p)
-	judge("while the change is not complete", second, "x", true, order{})
+	a.followMembers(p, true)
+	judge("while the change is not complete", second, first, 0)
 	p.Outgoing = nil
-	a.followMembers(p)
-	judge("rebuilt, as it was", second, "x", false, order{instance: "z", version: 1})
-	judge("rebuilt", second, "z", true, order{})
-	a.followMembers(cluster.StatePoint{})
-	judge("an older state changes nothing", second, "z", true, order{})
+	a.followMembers(p, false)
+	judge("rebuilt, by a state that is not on disk", second, first, transport.CodePeer)
+	a.followMembers(p, true)
+	judge("rebuilt, as it was", second, first, transport.CodeRebuild)
+	judge("rebuilt", second, next, 0)
+	judge("and again as it was", second, first, transport.CodePeer)
+	a.followMembers(cluster.StatePoint{}, true)
+	judge("an older state changes nothing", second, next, 0)
 }

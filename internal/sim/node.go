@@ -39,11 +39,11 @@ type node struct {
 	fenced bool
 	// point is cluster.json.
 	point cluster.StatePoint
-	// instance names its data directory, instances counts those that it had, and pins
-	// are those of its peers that it takes.
+	// instance names its data directory, instances counts those that it had, and known are
+	// those of its peers.
 	instance  string
 	instances int
-	pins      map[cluster.NodeID]string
+	known     knownFiles
 	// joining: it has not joined so far. empty: its disk was lost, when the cluster
 	// state gave it the instance lostSince. removed: it was, and serves nothing more.
 	joining, empty, removed bool

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
@@ -76,7 +77,8 @@ type agent struct {
 	openedIncarnation uint64
 	stateChanged      signal
 	board             board
-	members           membership
+	members           members
+	known             *membership.Directories
 	leaving           bool
 	process           *mysqld // nil = none
 	feed              *feedSession
@@ -115,7 +117,8 @@ func newAgent(n *node) (*agent, error) {
 	a.group = a.loop.driver.Group()
 	n.fresh = false
 	a.members.conns = map[cluster.NodeID]*agent{}
-	a.followMembers(a.group.Committed().State())
+	a.known = n.openKnown(a.board.lives)
+	a.followMembers(a.group.Committed().State(), true)
 	a.board.lag.Start(a.committedGTIDs())
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{

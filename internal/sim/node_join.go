@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,8 +8,10 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
 )
 
@@ -20,6 +21,8 @@ const (
 	joinRetry      = 500 * time.Millisecond
 	seedRetry      = time.Second
 	joinAskTimeout = 3 * time.Second
+	// seedBarrierTimeout is for how long a member that is asked waits for a majority.
+	seedBarrierTimeout = 2 * time.Second
 	// cloneSteps is how often a copy of a mysqld's data looks whether it goes on, and
 	// cloneStep the mean time between two of them.
 	cloneSteps = 20
@@ -29,7 +32,6 @@ const (
 var (
 	errNotWelcome = errors.New("no member of the cluster answers as one that knows this node")
 	errNobody     = errors.New("nobody leads")
-	errNoSource   = errors.New("no member has data to copy, and no log goes back to the beginning")
 )
 
 // joiner runs in the agent's place until the node has joined: what package agent's
@@ -43,9 +45,12 @@ type joiner struct {
 	log    *seglog.Log // while it is copied
 	stages stages
 	copied uint64
-	// version is that of the newest cluster state that it was told of.
-	version uint64
-	leaving bool
+	known  *membership.Directories
+	// state is the newest cluster state that it was told of.
+	state cluster.State
+	// rejections are those of the last time that it asked all members.
+	rejections []*transport.RejectedError
+	leaving    bool
 }
 
 // seedPlan is what a member can give.
@@ -61,6 +66,7 @@ type seedPlan struct {
 
 func (n *node) startJoiner() {
 	j := &joiner{n: n, w: n.w, life: &life{n: n}, scope: &scope{}}
+	j.known = n.openKnown(func(cluster.NodeID) bool { return false })
 	n.joiner = j
 	n.log("join", "begins, instance %s, empty %t", n.instance, n.empty)
 	j.life.start(j.runGossip)
@@ -93,7 +99,7 @@ func (j *joiner) runGossip(t *task) {
 			j.w.net.send(j.n.id, peer.id, func() {
 				if a := peer.agent; a != nil {
 					a.life.run(func() {
-						if ok, _ := a.welcome(j.n, own.instance); ok {
+						if a.welcome(j.n.identity()) == nil {
 							a.board.received(j.n.id, own)
 						}
 					})
@@ -163,11 +169,7 @@ func (j *joiner) try(t *task) (copying bool, err error) {
 
 // call has f run in another node's agent, if that takes a call from this node.
 func (j *joiner) call(t *task, peer *node, f func(t *task, a *agent) any) (answer any) {
-	instance := j.n.instance
-	if j.n.empty {
-		instance = "" // it only asks
-	}
-	if pinned, known := j.n.pins[peer.id]; known && pinned != peer.instance {
+	if peer.agent != nil && j.known.Check(peer.identity()) != nil {
 		return nil
 	}
 	done := signal{}
@@ -184,63 +186,76 @@ func (j *joiner) call(t *task, peer *node, f func(t *task, a *agent) any) (answe
 			return
 		}
 		a.life.run(func() {
-			ok, said := a.welcome(j.n, instance)
-			if !ok {
-				reply(said)
+			if r := a.welcome(j.n.identity()); r != nil {
+				reply(r)
 				return
 			}
 			a.life.start(func(t *task) { reply(f(t, a)) })
 		})
 	})
 	_ = t.wait(j.scope, joinAskTimeout, &done)
-	if said, refused := answer.(order); refused {
-		j.rejected(said)
+	if r, rejected := answer.(*transport.RejectedError); rejected {
+		j.rejections = append(j.rejections, r)
 		return nil
 	}
 	return answer
 }
 
-func (j *joiner) rejected(o order) {
-	if !o.removed && (o.instance == "" || o.version < j.version) || j.leaving {
+// judgeRejections acts on the weightiest rejection, if there is one.
+func (j *joiner) judgeRejections() {
+	r := membership.Weightiest(j.rejections)
+	if r == nil || j.leaving {
+		return
+	}
+	self := membership.Self{ID: j.n.id, Name: j.n.member.Name, Instance: j.n.instance, Blank: true, State: j.state}
+	d := membership.React(self, "", r).Departure
+	if d == nil {
 		return
 	}
 	j.leaving = true
-	j.n.log("members", "cannot go on as it is: %+v", o)
+	j.n.log("members", "cannot go on as it is: %v, %s", d, d.Instance)
 	j.w.sched.after(0, func() {
 		if j.n.joiner == j {
 			j.n.endJoiner()
-			j.n.settle(o)
+			j.n.settle(*d)
 		}
 	})
 }
 
 // ask asks every member what it can give.
 func (j *joiner) ask(t *task) (plans []seedPlan) {
+	j.rejections = nil
+	defer j.judgeRejections()
 	for _, k := range j.n.rng.Perm(len(j.w.nodes)) {
 		peer := j.w.nodes[k]
 		if peer == j.n {
 			continue
 		}
-		p, ok := j.call(t, peer, func(_ *task, a *agent) any { return a.seedPlan(j.n) }).(seedPlan)
+		p, ok := j.call(t, peer, func(t *task, a *agent) any { return a.seedPlan(t, j.n) }).(seedPlan)
 		if !ok {
 			continue
 		}
 		plans = append(plans, p)
-		if p.state.State.Version >= j.version {
-			j.version = p.state.State.Version
-			j.n.expect(&membership{}, p.state)
+		if p.state.State.Version >= j.state.Version {
+			j.state = p.state.State
+			if err := j.known.Expect(p.state, false); err != nil {
+				j.w.fail("members", "n%d: %v", j.n.id, err)
+			}
 		}
 	}
 	return plans
 }
 
 // seedPlan answers a node that joins: agent.controlSeedPlan. nil = it is refused.
-func (a *agent) seedPlan(n *node) any {
-	p := seedPlan{from: a.n, state: a.group.Committed().State(), mark: a.n.mark}
-	m, err := p.state.State.Member(n.member.Name)
-	if err != nil || m.Votes() || len(p.state.Outgoing) > 0 {
+func (a *agent) seedPlan(t *task, n *node) any {
+	if err := a.loop.barrier(t, a.life.within(a.scope, seedBarrierTimeout)); err != nil {
 		return nil
 	}
+	p := seedPlan{from: a.n, state: a.group.Committed().State(), mark: a.n.mark}
+	if err := membership.Seedable(p.state, n.member.Name); err != nil {
+		return nil
+	}
+	var err error
 	if p.begin, err = a.seedBegin(n); err != nil {
 		return nil
 	}
@@ -252,21 +267,11 @@ func (a *agent) seedPlan(n *node) any {
 	return p
 }
 
-// seedBegin chooses the segment with which the new node's log begins: the newest
-// that is not behind anything that any other member may still need.
+// seedBegin is the beginning of the log that a node that joins is given.
 func (a *agent) seedBegin(joiner *node) (b seglog.Begin, err error) {
 	segments := a.log.Segments()
 	others := slices.DeleteFunc(a.statuses(), func(s cluster.NodeStatus) bool { return s.Name == joiner.member.Name })
-	needs, _ := replay.Needs(others)
-	needs = append(needs, a.stateNeed())
-	at := 0
-	for i, s := range segments {
-		needed := slices.ContainsFunc(needs, func(n replay.Need) bool { return !n.Known || n.From < s.FirstIndex })
-		if needed || s.FirstIndex > a.group.Committed().Mark().Index {
-			break
-		}
-		at = i
-	}
+	at := replay.SeedSegment(segments, others, a.stateNeed(), a.group.Committed().Mark().Index)
 	s := segments[at]
 	b = seglog.Begin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.Clone(), FormatDescription: slices.Clone(s.FormatDescription)}
 	if s.FirstIndex > 1 {
@@ -277,32 +282,17 @@ func (a *agent) seedBegin(joiner *node) (b seglog.Begin, err error) {
 
 // choose chooses where from, and whether mysqld's data are copied.
 func (j *joiner) choose(plans []seedPlan) (seedPlan, bool, error) {
-	cost := func(p seedPlan) time.Duration {
-		switch {
-		case p.data == nil:
-			return 1000 * time.Hour
-		case p.primary:
-			return 2000 * time.Hour
-		}
-		return p.backlog
-	}
-	slices.SortStableFunc(plans, func(a, b seedPlan) int {
-		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(b.state.Through, a.state.Through))
-	})
-	if !j.n.runsMysqld() {
-		return plans[0], false, nil
-	}
-	for _, p := range plans {
-		if p.begin.First == 1 {
-			return p, false, nil
+	offers := make([]membership.Offer, len(plans))
+	for i, p := range plans {
+		offers[i] = membership.Offer{
+			First: p.begin.First, Through: p.state.Through, Data: p.data != nil, Primary: p.primary, Backlog: p.backlog.Seconds(),
 		}
 	}
-	for _, p := range plans {
-		if p.data != nil {
-			return p, true, nil
-		}
+	at, clone, err := membership.ChooseSource(offers, j.n.runsMysqld())
+	if err != nil {
+		return seedPlan{}, false, err
 	}
-	return seedPlan{}, false, errNoSource
+	return plans[at], clone, nil
 }
 
 // copyData copies a mysqld's data: what it has at the end of the copy. It breaks off

@@ -1,74 +1,117 @@
 package sim
 
 import (
+	"encoding/hex"
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/transport"
 )
 
-// Times and bounds of what follows the members, as package agent has them.
+// Times of what follows the members, as package agent has them.
 const (
-	membersEvery      = time.Second
-	promoteEntriesMax = 1024
-	promoteLagMax     = 2 * time.Second
-	leaveGrace        = 500 * time.Millisecond
-	leaderlessMax     = 5
+	membersEvery  = time.Second
+	leaveGrace    = 500 * time.Millisecond
+	leaderlessMax = 5
 	// dialEvery is how often a peer is dialled that is not connected.
 	dialEvery = 300 * time.Millisecond
 )
 
-// membership is what an agent knows of the members: the board's list, whom the
-// transport refuses, and whose data directory is another one now.
-type membership struct {
-	list         []cluster.Member
-	removed      []cluster.NodeID
-	rebuilt      map[cluster.NodeID]bool
-	stateVersion uint64
+// clusterName is in what nodes say.
+const clusterName = "sim"
+
+// knownFiles are a node's peers.json and met.json.
+type knownFiles struct{ pins, met membership.Known }
+
+// WritePins implements membership.Store.
+func (f *knownFiles) WritePins(k membership.Known) error {
+	f.pins = maps.Clone(k)
+	return nil
+}
+
+// WriteMet implements membership.Store.
+func (f *knownFiles) WriteMet(k membership.Known) error {
+	f.met = maps.Clone(k)
+	return nil
+}
+
+// openKnown is what a process of the node knows of the others' data directories.
+func (n *node) openKnown(lives func(cluster.NodeID) bool) *membership.Directories {
+	d := membership.New(membership.Config{Self: n.id, Name: n.member.Name, Store: &n.known, Now: n.now, Lives: lives})
+	d.Load(n.known.pins, n.known.met)
+	return d
+}
+
+// identity is who the node says it is. An empty data directory has no instance.
+func (n *node) identity() transport.Identity {
+	id := transport.Identity{ClusterName: clusterName, Node: n.id, NodeName: n.member.Name}
+	if raw, err := hex.DecodeString(n.instance); err == nil && !n.empty {
+		copy(id.Instance[:], raw)
+	}
+	return id
+}
+
+// members is what an agent knows of the members: what the board and the transport have.
+type members struct {
+	// state is the newest cluster state that it knows.
+	state  cluster.State
+	former transport.Former
 	// conns holds the peers' processes with which there is a connection.
 	conns map[cluster.NodeID]*agent
 	// leaderless counts the looks without a leader.
 	leaderless int
+	reminder   membership.Reminder
 }
 
-func (m *membership) has(id cluster.NodeID) bool {
-	return slices.ContainsFunc(m.list, func(o cluster.Member) bool { return o.ID == id })
+func (m *members) has(id cluster.NodeID) bool {
+	_, ok := membership.Find(m.state, id)
+	return ok
 }
 
-// member is what the cluster state says of this node.
-func (a *agent) member() cluster.Member {
-	for _, m := range a.members.list {
-		if m.ID == a.n.id {
-			return m
-		}
-	}
-	return cluster.Member{ID: a.n.id, Name: a.n.member.Name, Kind: cluster.KindLearner}
-}
-
-// followMembers makes the cluster state's members those that this node talks to.
-func (a *agent) followMembers(p cluster.StatePoint) {
+// followMembers makes the cluster state's members those that this node talks to. kept: p
+// is on its disk.
+func (a *agent) followMembers(p cluster.StatePoint, kept bool) {
 	m := &a.members
-	if p.State.Version < m.stateVersion {
+	if p.State.Version < m.state.Version {
 		return // what the log says is older than what another node has told
 	}
-	m.list, m.removed, m.stateVersion = p.State.Members, p.State.Removed, p.State.Version
+	m.state = p.State
 	if !a.w.membersChange {
 		return
 	}
-	a.n.expect(m, p)
+	m.former = membership.Former(p.State, kept, a.n.id)
+	if err := a.known.Expect(p, kept); err != nil {
+		a.w.fail("members", "n%d: %v", a.n.id, err)
+	}
 	for id := range a.board.peers {
-		id := cluster.NodeID(id)
-		if id == a.n.id || m.has(id) || a.members.conns[id] == nil {
-			continue
+		if id := cluster.NodeID(id); id != a.n.id && !m.has(id) {
+			a.hangup(id)
 		}
-		peer := a.members.conns[id]
-		a.disconnected(id)
-		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
 	}
 	for id := range a.board.peers {
 		if !m.has(cluster.NodeID(id)) {
 			a.board.peers[id].status, a.board.peers[id].heard = status{}, false
 		}
+	}
+}
+
+// hangup ends the connection with a peer, on both sides.
+func (a *agent) hangup(id cluster.NodeID) {
+	if peer := a.members.conns[id]; peer != nil {
+		a.disconnected(id)
+		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
+	}
+}
+
+// remind ends the connections of nodes that are to be rebuilt and do not know.
+func (a *agent) remind() {
+	for _, id := range a.members.reminder.Due(a.n.now(), a.statuses()) {
+		a.n.log("members", "n%d is told once more", id)
+		a.hangup(id)
 	}
 }
 
@@ -80,48 +123,30 @@ func (a *agent) disconnected(id cluster.NodeID) {
 	}
 }
 
-// expect pins the data directories of nodes that are rebuilt, or were.
-func (n *node) expect(m *membership, p cluster.StatePoint) {
-	m.rebuilt = map[cluster.NodeID]bool{}
-	for _, o := range p.State.Members {
-		if o.Instance != "" && o.ID != n.id && !slices.Contains(p.Outgoing, o.ID) {
-			n.pins[o.ID] = o.Instance
-			m.rebuilt[o.ID] = !o.Votes()
+// asSelf is this node as package membership sees it.
+func (a *agent) asSelf() membership.Self {
+	return membership.Self{ID: a.n.id, Name: a.n.member.Name, Instance: a.n.instance, State: a.members.state}
+}
+
+// welcome judges the handshake of a node: what the transport and its handler do.
+func (a *agent) welcome(id transport.Identity) *transport.RejectedError {
+	if !a.w.membersChange {
+		return nil
+	}
+	if !a.members.has(id.Node) {
+		if r := a.members.former.Reject(id, clusterName); r != nil {
+			return r
 		}
+		return &transport.RejectedError{Code: transport.CodeUnknown, Text: "it is not a member"}
 	}
-}
-
-// order is why a peer refuses a node for good: it was removed, or is to have another
-// data directory.
-type order struct {
-	removed  bool
-	instance string
-	version  uint64
-	// state is that from which it starts again, which another node keeps.
-	state *cluster.StatePoint
-}
-
-// welcome tells whether this agent takes a connection from a node, with a data
-// directory; if not, what it says.
-func (a *agent) welcome(from *node, instance string) (ok bool, said order) {
-	m, pins := &a.members, a.n.pins
-	pinned, known := pins[from.id]
-	switch {
-	case !a.w.membersChange:
-		return true, said
-	case !m.has(from.id):
-		return false, order{removed: a.member().Votes() && slices.Contains(m.removed, from.id)}
-	case known && pinned == instance:
-		return true, said
-	case known && m.rebuilt[from.id] && (a.member().Votes() || instance == ""):
-		return false, order{instance: pinned, version: m.stateVersion}
-	case known:
-		return false, said
+	err := a.known.Check(id)
+	if err == nil {
+		return nil
 	}
-	if instance != "" { // else it only asks
-		pins[from.id] = instance
+	if r, ok := errors.AsType[*transport.RejectedError](err); ok {
+		return r
 	}
-	return true, said
+	return &transport.RejectedError{Code: transport.CodePeer, Text: err.Error()}
 }
 
 // handshake lets two agents judge each other; true = they are connected.
@@ -133,29 +158,24 @@ func (w *World) handshake(a, b *agent) bool {
 		return false // nobody dials
 	}
 	// Both look: who is refused learns why, if it dialled.
-	welcomeA, toA := b.welcome(a.n, a.n.instance)
-	welcomeB, toB := a.welcome(b.n, b.n.instance)
-	if a.members.has(b.n.id) && !welcomeA {
-		a.life.after(latencyMin, func() { a.rejected(toA) })
+	toA, toB := b.welcome(a.n.identity()), a.welcome(b.n.identity())
+	if a.members.has(b.n.id) && toA != nil {
+		a.life.after(latencyMin, func() { a.rejected(b.n, toA) })
 	}
-	if b.members.has(a.n.id) && !welcomeB {
-		b.life.after(latencyMin, func() { b.rejected(toB) })
+	if b.members.has(a.n.id) && toB != nil {
+		b.life.after(latencyMin, func() { b.rejected(a.n, toB) })
 	}
-	if welcomeA && welcomeB {
+	if toA == nil && toB == nil {
 		a.members.conns[b.n.id], b.members.conns[a.n.id] = b, a
 		return true
 	}
 	return false
 }
 
-// rejected takes what a peer says that refuses this node.
-func (a *agent) rejected(o order) {
-	switch {
-	case o.removed:
-		a.leave(order{removed: true})
-	case o.instance == "" || o.version < a.members.stateVersion:
-	case o.version > a.members.stateVersion || o.instance == a.member().Instance:
-		a.leave(o)
+// rejected takes a peer's rejection of this node.
+func (a *agent) rejected(by *node, r *transport.RejectedError) {
+	if d := membership.React(a.asSelf(), by.member.Name, r).Departure; d != nil {
+		a.leave(*d)
 	}
 }
 
@@ -163,7 +183,7 @@ func (a *agent) rejected(o order) {
 func (a *agent) runDial(t *task) {
 	for {
 		_ = t.wait(a.scope, dialEvery/2+around(a.n.rng, dialEvery/2))
-		for _, m := range slices.Clone(a.members.list) {
+		for _, m := range slices.Clone(a.members.state.Members) {
 			if c := a.members.conns[m.ID]; m.ID != a.n.id && (c == nil || c.life.ended) {
 				a.w.connect(a.n, a.w.node(m.ID))
 			}
@@ -179,12 +199,13 @@ func (a *agent) runMembers(t *task) {
 			a.keepState(t)
 		}
 		p := a.n.point
-		a.followMembers(p)
+		a.followMembers(p, true)
 		a.followSelf(p)
 		if a.n.now() >= at+membersEvery {
 			at = a.n.now()
 			a.learnState(t)
 			a.promoteReady()
+			a.remind()
 		}
 		_ = t.wait(a.scope, membersEvery, &a.stateChanged)
 		_ = t.wait(a.scope, a.n.hiccup())
@@ -193,17 +214,12 @@ func (a *agent) runMembers(t *task) {
 
 // followSelf ends a node that the cluster has removed, or that is to be rebuilt.
 func (a *agent) followSelf(p cluster.StatePoint) {
-	m := a.member()
-	removed := slices.Contains(p.State.Removed, a.n.id)
-	if !removed && (m.Votes() || m.Instance == "" || m.Instance == a.n.instance) {
-		return
-	}
 	kept := map[cluster.NodeID]uint64{}
 	for id, peer := range a.board.peers {
 		kept[cluster.NodeID(id)] = peer.kept
 	}
-	if p.MayLeave(kept) {
-		a.leave(order{removed: removed, instance: m.Instance})
+	if d := membership.Follow(p, a.asSelf(), kept); d != nil {
+		a.leave(*d)
 	}
 }
 
@@ -214,9 +230,9 @@ func (a *agent) learnState(t *task) {
 		a.members.leaderless = 0
 	}
 	stuck := a.members.leaderless > leaderlessMax
-	for _, m := range slices.Clone(a.members.list) {
+	for _, m := range slices.Clone(a.members.state.Members) {
 		p := a.board.peers[m.ID]
-		newer := p.stateVersion > a.members.stateVersion || stuck && p.kept > a.n.point.Index
+		newer := p.stateVersion > a.members.state.Version || stuck && p.kept > a.n.point.Index
 		if a.members.conns[m.ID] == nil || !a.board.live(p) || !newer {
 			continue
 		}
@@ -224,10 +240,10 @@ func (a *agent) learnState(t *task) {
 		switch {
 		case !ok:
 		case stuck && kept.TakenUpBy(a.n.id, a.n.instance, a.n.point):
-			a.leave(order{state: &kept})
+			a.leave(membership.Departure{State: &kept})
 			return
-		case kept.State.Version > a.members.stateVersion:
-			a.followMembers(kept)
+		case kept.State.Version > a.members.state.Version:
+			a.followMembers(kept, false)
 			return
 		}
 	}
@@ -252,33 +268,33 @@ func (a *agent) askState(t *task, id cluster.NodeID) (kept cluster.StatePoint, o
 }
 
 // leave ends a node that cannot go on as it is.
-func (a *agent) leave(o order) {
+func (a *agent) leave(d membership.Departure) {
 	if a.leaving {
 		return
 	}
 	a.leaving = true
-	a.n.log("members", "cannot go on as it is: %+v", o)
+	a.n.log("members", "cannot go on as it is: %v, %s", &d, d.Instance)
 	a.life.after(leaveGrace, func() {
 		a.w.sched.after(0, func() {
 			if a.n.agent == a {
 				a.n.killAgent("it leaves")
-				a.n.settle(o)
+				a.n.settle(d)
 			}
 		})
 	})
 }
 
 // settle notes what the node is now, unless it ends before: then it learns it again.
-func (n *node) settle(o order) {
+func (n *node) settle(d membership.Departure) {
 	switch {
 	case chance(n.rng, 15):
-	case o.removed:
-		n.removed = true
-	case o.state != nil:
-		n.point = *o.state
+	case d.State != nil:
+		n.point = *d.State
 		n.w.takenUp++
+	case d.Instance == "":
+		n.removed = true
 	default:
-		n.instance, n.joining, n.empty, n.pins = o.instance, true, false, map[cluster.NodeID]string{}
+		n.instance, n.joining, n.empty, n.known = d.Instance, true, false, knownFiles{}
 	}
 	n.w.restartAgent(n)
 }
@@ -288,8 +304,10 @@ func (a *agent) promoteReady() {
 	if !a.loop.role.Leading || a.w.operator == nil {
 		return
 	}
-	for _, m := range a.members.list {
-		if m.Kind != cluster.KindLearner || m.Becomes == "" || !a.caughtUp(m, m.Becomes) {
+	committed := a.group.Committed().Mark().Index
+	for _, n := range a.statuses() {
+		m, ok := membership.Find(a.members.state, n.ID)
+		if !ok || !membership.ReadyForVote(m, n, committed) {
 			continue
 		}
 		a.w.operator.asked++
@@ -300,19 +318,12 @@ func (a *agent) promoteReady() {
 	}
 }
 
-// caughtUp tells whether a learner may get a vote as a node of a kind.
-func (a *agent) caughtUp(m cluster.Member, kind cluster.Kind) bool {
-	p := a.board.peers[m.ID]
-	committed := a.group.Committed().Mark().Index
-	switch {
-	case !p.heard || a.n.now()-p.at > peerLiveFor || !p.up:
-		return false
-	case m.Instance != "" && p.instance != m.Instance: // it is about to give up what it has
-		return false
-	case p.logState != cluster.LogOK || p.logLast+promoteEntriesMax < committed:
-		return false
-	case kind == cluster.KindLogger:
-		return p.role == cluster.RoleLogger
+// mayPromote is what a leader's agent asks before an operator gives a learner a vote.
+func (a *agent) mayPromote(m cluster.Member, kind cluster.Kind) bool {
+	for _, n := range a.statuses() {
+		if n.ID == m.ID {
+			return !membership.GivesUp(m, n) && membership.CaughtUp(n, kind, a.group.Committed().Mark().Index)
+		}
 	}
-	return p.role == cluster.RoleReplica && p.applied+promoteEntriesMax >= committed && p.lag <= promoteLagMax
+	return false
 }

@@ -51,7 +51,7 @@ func (a *agent) mayOpen() error {
 
 // mayMoveTo tells whether an operator may ask for a move to a node.
 func (a *agent) mayMoveTo(to *node) bool {
-	return to.runsMysqld() && slices.ContainsFunc(a.members.list, func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
+	return to.runsMysqld() && slices.ContainsFunc(a.members.state.Members, func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
 
 // tidyPrimary makes a replica of a mysqld that was the primary.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 )
 
@@ -78,7 +79,7 @@ func (a *agent) runPurge(t *task) {
 			Segments: a.log.Segments(), Now: time.Unix(0, int64(a.w.sched.now)),
 			Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes},
 		}
-		in.Needs, in.Marks = a.needs()
+		in.Needs, in.Marks = replay.Needs(membership.ForPurge(a.group.Committed().State(), a.statuses()))
 		if a.w.stateChanges() {
 			in.Needs = append(in.Needs, a.stateNeed())
 		}
@@ -98,22 +99,24 @@ func (a *agent) runPurge(t *task) {
 	}
 }
 
-// needs makes statuses of what the members said last.
-func (a *agent) needs() ([]replay.Need, []uint64) { return replay.Needs(a.statuses()) }
-
+// statuses are what the members said last.
 func (a *agent) statuses() (members []cluster.NodeStatus) {
-	for _, m := range a.members.list {
+	met := a.known.Met()
+	for _, m := range a.members.state.Members {
 		s := a.board.peers[m.ID].status
 		if m.ID == a.n.id {
 			s = a.ownStatus()
 		}
 		n := cluster.NodeStatus{
-			Name: m.Name, Kind: m.Kind, Role: s.role, LogCommit: s.logCommit, LogFirst: s.logFirst,
+			ID: m.ID, Name: m.Name, Kind: m.Kind, Instance: s.instance, Role: s.role, LogLast: s.logLast, Applied: s.applied,
+			Reachable: m.ID == a.n.id || a.board.live(a.board.peers[m.ID]), LagSeconds: s.lag.Seconds(),
+			LagBytes: s.lagBytes, LogCommit: s.logCommit, LogFirst: s.logFirst,
 			LogState: s.logState, DurableMark: s.durable,
 		}
 		if s.noMysqld {
 			n.Mysqld = cluster.MysqldNone
 		}
+		n.Leaving = membership.Leaving(m, n, met)
 		members = append(members, n)
 	}
 	return members

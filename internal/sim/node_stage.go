@@ -72,7 +72,7 @@ func (a *agent) openStage(e *epoch, id entry.StageID) (*upload, error) {
 // says.
 func (u *upload) setMembers() {
 	var voters, peers []cluster.NodeID
-	for _, m := range u.a.members.list {
+	for _, m := range u.a.members.state.Members {
 		if m.Votes() {
 			voters = append(voters, m.ID)
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/membership"
 )
 
 // status is what nodes tell each other.
@@ -14,6 +15,7 @@ type status struct {
 	term               uint64
 	applied, logLast   uint64
 	lag                time.Duration
+	lagBytes           int64
 	logCommit, durable uint64
 	logFirst           uint64
 	logState           cluster.LogState
@@ -24,6 +26,8 @@ type status struct {
 	kept uint64
 	// stateVersion is that of the state whose members it follows.
 	stateVersion uint64
+	// joined are the nodes without a vote that were met over their new data directory.
+	joined membership.Known
 }
 
 type peerReport struct {
@@ -73,18 +77,26 @@ func (b *board) peerUp(id cluster.NodeID, up bool) {
 func (b *board) received(from cluster.NodeID, s status) {
 	p := &b.peers[from]
 	matters := p.role != s.role || p.term != s.term
+	if a := b.n.agent; a != nil {
+		if err := a.known.Hear(s.joined); err != nil {
+			b.n.w.fail("members", "n%d: %v", b.n.id, err)
+		}
+	}
 	p.status, p.at, p.heard = s, b.n.now(), true
 	if matters {
 		b.wake()
 	}
 }
 
+// lives tells whether a node runs over the data directory that is known.
+func (b *board) lives(id cluster.NodeID) bool { return b.live(b.peers[id]) }
+
 func (b *board) live(p peerReport) bool { return p.up && p.heard && b.n.now()-p.at < peerLiveFor }
 
 // forCore returns the peers as core wants them.
 func (b *board) forCore(own status) core.Peers {
 	var in core.Peers
-	for _, m := range b.n.agent.members.list {
+	for _, m := range b.n.agent.members.state.Members {
 		if p := b.peers[m.ID]; m.ID != b.n.id {
 			in.Peers = append(in.Peers, forCore(m, p.status, b.live(p)))
 		} else {
@@ -136,7 +148,8 @@ func (a *agent) ownStatus() status {
 	own.logLast, own.logCommit = a.log.LastIndex(), a.group.Committed().Mark().Index
 	own.logFirst, own.durable, own.logState = a.log.FirstIndex(), a.n.mark.Index, cluster.LogOK
 	own.instance, own.noMysqld, own.kept = a.n.instance, !a.n.runsMysqld(), a.n.point.Index
-	own.stateVersion = a.members.stateVersion
+	own.stateVersion = a.members.state.Version
+	own.joined = a.known.Joined()
 	if a.loop.driver.Full() {
 		own.logState = cluster.LogFull
 	}
@@ -174,7 +187,7 @@ func (a *agent) runWatch(t *task) {
 			}
 		}
 		l := a.board.lag.Executed(set, time.Unix(0, int64(a.n.now())))
-		a.board.self.applied, a.board.self.lag = l.Applied, time.Duration(l.Seconds*float64(time.Second))
+		a.board.self.applied, a.board.self.lagBytes, a.board.self.lag = l.Applied, l.Bytes, time.Duration(l.Seconds*float64(time.Second))
 		if _, err := a.sql(t, a.scope); err != nil || p.dead {
 			continue
 		}

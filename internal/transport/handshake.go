@@ -241,7 +241,7 @@ func (t *Transport) judgeMember(id Identity) *RejectedError {
 	self := t.cfg.Identity
 	p := t.peer(id.Node)
 	if p == nil {
-		if r := t.former.Load().reject(id, self.ClusterName); r != nil {
+		if r := t.former.Load().Reject(id, self.ClusterName); r != nil {
 			return r
 		}
 		return reject(CodeUnknown, "node %q (id %d) is not a member of cluster %q as node %q knows it",

@@ -71,36 +71,50 @@ func (t *Transport) SetPeers(peers []Peer) {
 	}
 }
 
-// formerMembers are the nodes that are told that they are members no more.
-type formerMembers struct {
-	removed  []cluster.NodeID
-	recovery *cluster.Recovery
+// Hangup ends the connections that a peer has made to this node. It dials again, and
+// hears in the handshake what is to be said to it.
+func (t *Transport) Hangup(id cluster.NodeID) {
+	p := t.peer(id)
+	if p == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, in := range p.inbound {
+		if in != nil {
+			_ = in.conn.Close()
+		}
+	}
 }
 
-// reject returns what a node is told that is no peer; nil = it was never a member.
-func (f *formerMembers) reject(id Identity, clusterName string) *RejectedError {
-	if slices.Contains(f.removed, id.Node) {
+// Former are the nodes that are told that they are members no more.
+type Former struct {
+	Removed []cluster.NodeID
+	// Recovery is the one by which this cluster goes on; nil = there was none.
+	Recovery *cluster.Recovery
+}
+
+// Reject returns what a node is told that is no peer; nil = it was never a member.
+func (f Former) Reject(id Identity, clusterName string) *RejectedError {
+	if slices.Contains(f.Removed, id.Node) {
 		r := reject(CodeRemoved, "node %q was removed from cluster %q", id.NodeName, clusterName)
-		r.Order.Recovery = f.recovery
+		r.Order.Recovery = f.Recovery
 		return r
 	}
-	if f.recovery == nil {
+	if f.Recovery == nil {
 		return nil
 	}
-	for _, m := range f.recovery.Without {
+	for _, m := range f.Recovery.Without {
 		if m.ID == id.Node {
-			return &RejectedError{Code: CodeRecovered, Text: f.recovery.Sentence(m.Name), Order: Order{Recovery: f.recovery}}
+			return &RejectedError{Code: CodeRecovered, Text: f.Recovery.Sentence(m.Name), Order: Order{Recovery: f.Recovery}}
 		}
 	}
 	return nil
 }
 
-// SetFormer says who was a member once. A node that dials and is no peer is rejected
-// with CodeRemoved if it is among removed, and with CodeRecovered if the recovery, by
-// which this cluster goes on, went on without it (nil = there was none).
-func (t *Transport) SetFormer(removed []cluster.NodeID, recovery *cluster.Recovery) {
-	t.former.Store(&formerMembers{slices.Clone(removed), recovery})
-}
+// SetFormer says which nodes that dial and are no peers are rejected with CodeRemoved
+// or CodeRecovered. Nobody may change what f points to.
+func (t *Transport) SetFormer(f Former) { t.former.Store(&f) }
 
 // startLinks starts a peer's links, if Run is under way. t.mu is held.
 func (t *Transport) startLinks(p *peer) {

@@ -73,7 +73,7 @@ func TestRemovedPeerIsTold(t *testing.T) {
 	c := newNode(t, nodeC, nodeA)
 	introduce(a, c)
 	recovery := cluster.Recovery{Version: 1_000_000, Node: "a", By: "root"}
-	a.SetFormer([]cluster.NodeID{nodeC}, &recovery)
+	a.SetFormer(Former{Removed: []cluster.NodeID{nodeC}, Recovery: &recovery})
 	a.start(t)
 	c.start(t)
 	want := &RejectedError{Code: CodeRemoved, Text: `node "c" was removed from cluster "shop"`, Order: Order{Recovery: new(recovery.Told())}, By: "a"}
@@ -137,4 +137,22 @@ func TestDialError(t *testing.T) {
 	if text := a.DialError(nodeB); text != "" {
 		t.Errorf("while it is connected: %s", text)
 	}
+}
+
+// TestHangup: a peer whose connections were ended dials again, and is judged again.
+func TestHangup(t *testing.T) {
+	judged := make(chan cluster.NodeID, 16)
+	a, b := pair(t, func(a, _ *node) {
+		a.check = func(id Identity) error { judged <- id.Node; return nil }
+	})
+	for len(judged) > 0 {
+		<-judged
+	}
+	a.Hangup(nodeB)
+	b.expect(t, nodeA, "lost")
+	b.expect(t, nodeA, "up")
+	if id := within(t, judged, "the judgement"); id != nodeB {
+		t.Errorf("node %d is judged", id)
+	}
+	a.Hangup(nodeC) // no peer
 }

@@ -15,7 +15,7 @@ func TestLeftBehindIsTold(t *testing.T) {
 	c := newNode(t, nodeC, nodeA)
 	introduce(a, c)
 	r := cluster.Recovery{Version: 1_000_000, Cluster: "shop", Node: "a", Without: []cluster.Member{{ID: nodeC, Name: "c"}}}
-	a.SetFormer(nil, &r)
+	a.SetFormer(Former{Recovery: &r})
 	a.start(t)
 	c.start(t)
 	want := &RejectedError{Code: CodeRecovered, Text: r.Sentence("c"), Order: Order{Recovery: new(r.Told())}, By: "a"}

@@ -125,8 +125,8 @@ func (e *RejectedError) greeting(version uint16) greeting {
 	}
 	g.version = versionOrder
 	g.body, _ = json.Marshal(r) // strings, numbers and a time: it cannot fail
-	if over := len(g.body) - greetingBodyBytesMax; over > 0 {
-		r.Text = strings.ToValidUTF8(r.Text[:max(0, len(r.Text)-over-len(r.Text)/2)], "")
+	for len(g.body) > greetingBodyBytesMax && r.Text != "" {
+		r.Text = strings.ToValidUTF8(r.Text[:len(r.Text)*3/4], "")
 		g.body, _ = json.Marshal(r)
 	}
 	return g

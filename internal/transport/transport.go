@@ -172,7 +172,7 @@ type Transport struct {
 	speaks versions
 	// peers is replaced as a whole, under mu.
 	peers  atomic.Pointer[map[cluster.NodeID]*peer]
-	former atomic.Pointer[formerMembers]
+	former atomic.Pointer[Former]
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
@@ -208,7 +208,7 @@ func New(cfg Config) *Transport {
 		rejectionsLogged: map[string]bool{},
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})
-	t.former.Store(&formerMembers{})
+	t.former.Store(&Former{})
 	t.SetPeers(cfg.Peers)
 	return t
 }

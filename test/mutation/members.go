@@ -6,6 +6,10 @@ const (
 	storageFile = "internal/consensus/storage.go"
 	leaveFile   = "internal/cluster/leave.go"
 	handFile    = "internal/core/handover.go"
+	knownFile   = "internal/membership/directories.go"
+	rejectFile  = "internal/membership/rejection.go"
+	votesFile   = "internal/membership/votes.go"
+	seedGoFile  = "internal/replay/seed.go"
 )
 
 // changingMembers breaks how the members change, in worlds where they do.
@@ -34,6 +38,34 @@ func changingMembers() []mutation {
 		{
 			name: "no-taking-up", what: "the last voter of two, which does not know that it is the last, asks nobody", seeds: 60, nodes: 3, pair: true,
 			edits: one(leaveFile, "\treturn p.Index > own.Index && len(p.Outgoing) == 0 && slices", "\treturn p.Index < own.Index && slices"),
+		},
+		{
+			name: "learner-orders", what: "a node without a vote tells another one to give up its data", seeds: 300, nodes: 3, members: true,
+			edits: one(knownFile, "\tcase ordered && !d.votes && !empty:\n", "\tcase ordered && false:\n"),
+		},
+		{
+			name: "orders-by-hearsay", what: "a node orders others by a cluster state that is not on its disk", seeds: 300, nodes: 3, members: true,
+			edits: one(knownFile, "\td.votes = kept && slices", "\td.votes = slices"),
+		},
+		{
+			name: "any-directory", what: "a peer is taken with any data directory", seeds: 300, nodes: 3, members: true,
+			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
+		},
+		{
+			name: "ordered-twice", what: "a node that was rebuilt is told so again over another data directory", seeds: 300, nodes: 3, members: true,
+			edits: one(knownFile, " && d.met[id.Node] != pinned\n", "\n"),
+		},
+		{
+			name: "old-order", what: "a node gives up its data on the word of a peer that lags", seeds: 300, nodes: 3, members: true,
+			edits: one(rejectFile, "\tcase instance == \"\" || !news:\n", "\tcase instance == \"\":\n"),
+		},
+		{
+			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 300, nodes: 3, members: true,
+			edits: one(votesFile, " && !GivesUp(m, n) && CaughtUp", " && CaughtUp"),
+		},
+		{
+			name: "seed-behind", what: "the log of a new node begins behind what others may still need", seeds: 300, nodes: 3, members: true,
+			edits: one(seedGoFile, "\t\tif needed || s.FirstIndex > committed {\n", "\t\tif needed && false || s.FirstIndex > committed {\n"),
 		},
 		{
 			name: "weight-zero-opens", what: "a node of weight 0 opens for writes", seeds: 60, nodes: 3,

@@ -1,0 +1,32 @@
+// Package membership decides about the members of a cluster as one node sees them:
+// whose data directory it talks to, what becomes of a node that others reject, and who
+// gets a vote. The agent asks it with real connections and files, the simulator with
+// its own, so both go by the same rules.
+//
+//	a peer's handshake ──► Directories.Check ──► nil, or a rejection with an Order
+//	a rejection        ──► React             ──► a Departure, a recovery to be judged, or a
+//	                                             sentence for the status
+//	the cluster state  ──► Follow            ──► a Departure
+//	a peer's status    ──► CaughtUp          ──► whether a learner may get its vote
+//
+// # What it owns
+//
+// Directories owns which data directory each other node comes with, in two maps that a
+// Store keeps: the pinned ones, and those that were met. All else is functions without
+// state.
+//
+// # Invariants
+//
+//   - A node that comes with another data directory than the pinned one is rejected: an
+//     empty log would vote away what the node had promised.
+//   - A data directory that the cluster gives a node (a rebuild) goes to one directory:
+//     once that was met, the node is rejected with any other.
+//   - Only a voter, by a state on its own disk, tells a node to discard its data
+//     (Directories.Check): a learner may discard that state, and then no voter might know
+//     that the node's vote is gone.
+//   - What is noted is durable before it counts.
+//
+// # Goroutines
+//
+// None. Directories has a lock, and may be called from any goroutine.
+package membership

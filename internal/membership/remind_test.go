@@ -1,0 +1,37 @@
+package membership
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestReminder: a node that is to begin anew, and is still there as it was, is told again
+// and again; not one that has gone, or that learns it from the log at once.
+func TestReminder(t *testing.T) {
+	node := func(leaving, reachable bool) []cluster.NodeStatus {
+		return []cluster.NodeStatus{{ID: 1, Reachable: true}, {ID: 2, Leaving: leaving, Reachable: reachable}}
+	}
+	var r Reminder
+	for _, c := range []struct {
+		at    time.Duration
+		nodes []cluster.NodeStatus
+		want  []cluster.NodeID
+	}{
+		{0, node(false, true), nil},
+		{time.Hour, node(true, true), nil},
+		{time.Hour + remindAfter - 1, node(true, true), nil},
+		{time.Hour + remindAfter, node(true, true), []cluster.NodeID{2}},
+		{time.Hour + remindAfter + 1, node(true, true), nil},
+		{time.Hour + 2*remindAfter, node(true, true), []cluster.NodeID{2}},
+		{2 * time.Hour, node(true, false), nil},
+		{3 * time.Hour, node(true, true), nil}, // it is back
+		{3*time.Hour + remindAfter, node(false, true), nil},
+	} {
+		if got := r.Due(c.at, c.nodes); !slices.Equal(got, c.want) {
+			t.Errorf("at %v: %v, want %v", c.at, got, c.want)
+		}
+	}
+}

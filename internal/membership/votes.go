@@ -1,0 +1,58 @@
+package membership
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// A learner gets its vote once it lacks no more than this: then a commit may have to wait
+// for it. What is known of it is half a second old.
+const (
+	promoteEntriesMax = 1024
+	promoteLagMax     = 2 * time.Second
+)
+
+// CaughtUp tells whether a learner with this status may get a vote as a node of a kind.
+func CaughtUp(n cluster.NodeStatus, kind cluster.Kind, committed uint64) bool {
+	if !n.Reachable || n.LogState != cluster.LogOK || n.LogLast+promoteEntriesMax < committed {
+		return false
+	}
+	if kind == cluster.KindLogger {
+		return n.Role == cluster.RoleLogger
+	}
+	// Until mysqld was first asked, its lag is not known.
+	return n.Role == cluster.RoleReplica && n.Applied+promoteEntriesMax >= committed && n.BacklogSeconds() <= promoteLagMax.Seconds()
+}
+
+// GivesUp tells whether a node that is rebuilt still runs over its former data directory,
+// which it is about to give up: it has caught up now, and will have nothing.
+func GivesUp(m cluster.Member, n cluster.NodeStatus) bool {
+	return m.Instance != "" && n.Instance != m.Instance
+}
+
+// ReadyForVote tells whether the leader gives a learner the vote that it joined for.
+func ReadyForVote(m cluster.Member, n cluster.NodeStatus, committed uint64) bool {
+	return m.Kind == cluster.KindLearner && m.Becomes != "" && !GivesUp(m, n) && CaughtUp(n, m.Becomes, committed)
+}
+
+// Short tells whether a node lacks entries from before the first that the leader has: it
+// was not waited for, because no node that was there knew that it had joined.
+func Short(m cluster.Member, n cluster.NodeStatus, first uint64) bool {
+	return n.Reachable && n.Instance == m.Instance && n.LogState == cluster.LogOK && n.Role != cluster.RoleJoining &&
+		n.LogLast > 0 && n.LogLast+1 < first
+}
+
+// OtherKind says why a node that joins never gets its vote: it was added as another kind
+// than it is. "" = it was not.
+func OtherKind(m cluster.Member, runsMysqld bool) string {
+	switch {
+	case m.Votes():
+	case m.Becomes == cluster.KindFull && !runsMysqld:
+		return fmt.Sprintf("it was added as a full node, and has no mysqld: it gets no vote; \"quorate node promote %s --kind logger\" gives it one as a logger", m.Name)
+	case m.Becomes == cluster.KindLogger && runsMysqld:
+		return fmt.Sprintf("it was added as a logger, and has a mysqld: it gets no vote; \"quorate node promote %s\" gives it one as a full node", m.Name)
+	}
+	return ""
+}
