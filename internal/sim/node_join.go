@@ -169,9 +169,6 @@ func (j *joiner) try(t *task) (copying bool, err error) {
 
 // call has f run in another node's agent, if that takes a call from this node.
 func (j *joiner) call(t *task, peer *node, f func(t *task, a *agent) any) (answer any) {
-	if peer.agent != nil && j.known.Check(peer.identity()) != nil {
-		return nil
-	}
 	done := signal{}
 	j.w.net.send(j.n.id, peer.id, func() {
 		a := peer.agent
@@ -188,6 +185,10 @@ func (j *joiner) call(t *task, peer *node, f func(t *task, a *agent) any) (answe
 		a.life.run(func() {
 			if r := a.welcome(j.n.identity()); r != nil {
 				reply(r)
+				return
+			}
+			if j.life.ended || j.known.Check(peer.identity()) != nil { // the answer of whoever was taken in
+				reply(nil)
 				return
 			}
 			a.life.start(func(t *task) { reply(f(t, a)) })
