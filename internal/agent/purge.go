@@ -66,7 +66,7 @@ func (a *Agent) planPurge(r replay.Retention) cluster.PurgePlan {
 // planPurgeFor says it from what these said.
 func (a *Agent) planPurgeFor(r replay.Retention, segments []seglog.SegmentInfo, nodes []cluster.NodeStatus) cluster.PurgePlan {
 	in := replay.PurgeInput{Segments: segments, Retention: r, Now: time.Now()}
-	in.Needs, in.Marks = replay.Needs(membership.ForPurge(a.node.Committed().State(), nodes))
+	in.Needs, in.Marks = replay.Needs(membership.ForPurge(a.node.Committed().State(), a.self.ID, nodes))
 	in.Needs = append(in.Needs, a.stateNeed())
 	p := replay.PlanPurge(in)
 	p.Node = a.self.Name

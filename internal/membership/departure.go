@@ -70,15 +70,15 @@ func Leaving(m cluster.Member, n cluster.NodeStatus, met Known) bool {
 	return !m.Votes() && GivesUp(m, n) && met[m.ID] != m.Instance
 }
 
-// ForPurge returns the nodes as a purge counts them. While the voters change, what a
-// leaving node has may still be needed.
-func ForPurge(p cluster.StatePoint, nodes []cluster.NodeStatus) []cluster.NodeStatus {
-	if len(p.Outgoing) == 0 {
-		return nodes
-	}
+// ForPurge returns the nodes as a purge on self counts them. While the voters change, what
+// a leaving node has may still be needed; and as long as self has not left, its own mysqld
+// needs its own log.
+func ForPurge(p cluster.StatePoint, self cluster.NodeID, nodes []cluster.NodeStatus) []cluster.NodeStatus {
 	nodes = slices.Clone(nodes)
 	for i := range nodes {
-		nodes[i].Leaving = false
+		if len(p.Outgoing) > 0 || nodes[i].ID == self {
+			nodes[i].Leaving = false
+		}
 	}
 	return nodes
 }

@@ -139,3 +139,26 @@ func TestFollow(t *testing.T) {
 		}
 	}
 }
+
+// TestForPurge: what a node has that is to begin anew is needed by nobody, but while the
+// voters change, and by the node itself.
+func TestForPurge(t *testing.T) {
+	nodes := []cluster.NodeStatus{{ID: 1, Leaving: true}, {ID: 2, Leaving: true}, {ID: 3}}
+	for _, c := range []struct {
+		outgoing []cluster.NodeID
+		self     cluster.NodeID
+		want     []bool
+	}{
+		{nil, 1, []bool{false, true, false}},
+		{nil, 3, []bool{true, true, false}},
+		{[]cluster.NodeID{9}, 3, []bool{false, false, false}},
+	} {
+		var got []bool
+		for _, n := range ForPurge(cluster.StatePoint{Outgoing: c.outgoing}, c.self, nodes) {
+			got = append(got, n.Leaving)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" || !nodes[0].Leaving {
+			t.Errorf("on node %d, outgoing %v (-want +got):\n%s", c.self, c.outgoing, diff)
+		}
+	}
+}

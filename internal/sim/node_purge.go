@@ -79,7 +79,7 @@ func (a *agent) runPurge(t *task) {
 			Segments: a.log.Segments(), Now: time.Unix(0, int64(a.w.sched.now)),
 			Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes},
 		}
-		in.Needs, in.Marks = replay.Needs(membership.ForPurge(a.group.Committed().State(), a.statuses()))
+		in.Needs, in.Marks = replay.Needs(membership.ForPurge(a.group.Committed().State(), a.n.id, a.statuses()))
 		if a.w.stateChanges() {
 			in.Needs = append(in.Needs, a.stateNeed())
 		}
