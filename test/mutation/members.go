@@ -7,7 +7,6 @@ const (
 	leaveFile   = "internal/cluster/leave.go"
 	handFile    = "internal/core/handover.go"
 	knownFile   = "internal/membership/directories.go"
-	rejectFile  = "internal/membership/rejection.go"
 	votesFile   = "internal/membership/votes.go"
 	seedGoFile  = "internal/replay/seed.go"
 )
@@ -40,24 +39,8 @@ func changingMembers() []mutation {
 			edits: one(leaveFile, "\treturn p.Index > own.Index && len(p.Outgoing) == 0 && slices", "\treturn p.Index < own.Index && slices"),
 		},
 		{
-			name: "learner-orders", what: "a node without a vote tells another one to give up its data", seeds: 300, nodes: 3, members: true,
-			edits: one(knownFile, "\tcase ordered && !d.votes && !empty:\n", "\tcase ordered && false:\n"),
-		},
-		{
-			name: "orders-by-hearsay", what: "a node orders others by a cluster state that is not on its disk", seeds: 300, nodes: 3, members: true,
-			edits: one(knownFile, "\td.votes = kept && slices", "\td.votes = slices"),
-		},
-		{
 			name: "any-directory", what: "a peer is taken with any data directory", seeds: 300, nodes: 3, members: true,
 			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
-		},
-		{
-			name: "ordered-twice", what: "a node that was rebuilt is told so again over another data directory", seeds: 300, nodes: 3, members: true,
-			edits: one(knownFile, " && d.met[id.Node] != pinned\n", "\n"),
-		},
-		{
-			name: "old-order", what: "a node gives up its data on the word of a peer that lags", seeds: 300, nodes: 3, members: true,
-			edits: one(rejectFile, "\tcase instance == \"\" || !news:\n", "\tcase instance == \"\":\n"),
 		},
 		{
 			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 300, nodes: 3, members: true,
