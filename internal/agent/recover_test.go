@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/membership"
