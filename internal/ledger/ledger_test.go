@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,33 +36,42 @@ func TestID(t *testing.T) {
 	})
 }
 
-func TestDecided(t *testing.T) {
+func TestOutcomeOf(t *testing.T) {
 	t.Parallel()
-	server := func(n uint16) error { return &mysql.MySQLError{Number: n} }
 	for _, tc := range []struct {
-		err       error
-		want      Outcome
-		permanent bool
+		err  error
+		want Outcome
 	}{
-		{nil, Acknowledged, false},
-		{driver.ErrBadConn, Failed, false},
-		{mysql.ErrInvalidConn, Unknown, false},
-		{errors.New("unexpected EOF"), Unknown, false},
-		{context.DeadlineExceeded, Unknown, false},
-		{fmt.Errorf("exec: %w", server(1290)), Failed, false},
-		{server(1213), Failed, false},
-		{server(1197), Failed, false},
-		{server(1146), Failed, true},
-		{server(1062), Failed, true},
-		// Shutdown, interrupted, and an error of the commit hook rule nothing out.
-		{server(1053), Unknown, false},
-		{server(1317), Unknown, false},
-		{server(3100), Unknown, false},
-		{server(1180), Unknown, false},
+		{nil, Acknowledged},
+		{driver.ErrBadConn, Failed},
+		{fmt.Errorf("exec: %w", driver.ErrBadConn), Failed},
+		{mysql.ErrInvalidConn, Unknown},
+		{errors.New("unexpected EOF"), Unknown},
+		{context.DeadlineExceeded, Unknown},
+		{fmt.Errorf("exec: %w", &mysql.MySQLError{Number: 1290}), Failed},
 	} {
-		got, err := decided(tc.err)
-		if got != tc.want || permanent(err) != tc.permanent || (err == nil) != (tc.err == nil) {
-			t.Errorf("decided(%v) = %v, %v; want %v, permanent %v", tc.err, got, err, tc.want, tc.permanent)
+		if got := OutcomeOf(tc.err); got != tc.want {
+			t.Errorf("OutcomeOf(%v) = %v, want %v", tc.err, got, tc.want)
+		}
+	}
+	// These codes rule a commit out, and no other one: not 1053, 1180, 1317, 3100 or 3101 (rulesOutCommit says why).
+	failed := []uint16{1047, 1049, 1062, 1142, 1146, 1197, 1205, 1213, 1290, 1792}
+	for n := range uint16(math.MaxUint16) {
+		want := Unknown
+		if slices.Contains(failed, n) {
+			want = Failed
+		}
+		if got := OutcomeOf(&mysql.MySQLError{Number: n}); got != want {
+			t.Errorf("error %d is %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[uint16]bool{1045: true, 1062: true, 1146: true, 1213: false, 1290: false, 1317: false} {
+		if err := classify(&mysql.MySQLError{Number: n}); permanent(err) != want {
+			t.Errorf("error %d is permanent: %v, want %v", n, !want, want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -364,35 +363,8 @@ func (wr *writer) attempt(hard context.Context, conn *sql.Conn, a Attempt) (Outc
 	return decided(err)
 }
 
-// decided maps the answer to a deciding statement to the outcome. Anything
-// that does not rule a commit out is unknown.
-func decided(err error) (Outcome, error) {
-	if err == nil {
-		return Acknowledged, nil
-	}
-	var refused *mysql.MySQLError
-	switch {
-	case errors.Is(err, driver.ErrBadConn):
-		return Failed, err // the driver's word for: nothing was sent
-	case errors.As(err, &refused) && rulesOutCommit(refused.Number):
-		return Failed, classify(err)
-	}
-	return Unknown, classify(err)
-}
-
-// rulesOutCommit lists the server errors after which the transaction cannot
-// have been committed (mysqld_error.h). All others are taken as unknown.
-func rulesOutCommit(number uint16) bool {
-	switch number {
-	case 1044, 1045, 1049, 1142, 1146, // access denied, no such database or table
-		1062,             // duplicate key
-		1197,             // ER_TRANS_CACHE_FULL
-		1205, 1213, 3572, // lock wait timeout, deadlock, NOWAIT
-		1290, 1792, 1836: // read-only server or transaction
-		return true
-	}
-	return false
-}
+// decided returns the outcome that follows from the answer to a deciding statement.
+func decided(err error) (Outcome, error) { return OutcomeOf(err), classify(err) }
 
 // classify marks the errors that end a workload for good.
 func classify(err error) error {

@@ -254,31 +254,10 @@ func (e notSent) Unwrap() error { return e.error }
 
 // decide says what the answer to an INSERT in a transaction of its own means.
 func decide(err error) Outcome {
-	if err == nil {
-		return Acknowledged
-	}
-	if _, ok := errors.AsType[notSent](err); ok || errors.Is(err, driver.ErrBadConn) {
-		return Failed // the driver's word for: nothing was sent
-	}
-	if refused, ok := errors.AsType[*mysql.MySQLError](err); ok && rulesOutCommit(refused.Number) {
+	if _, ok := errors.AsType[notSent](err); ok {
 		return Failed
 	}
-	return Unknown
-}
-
-// rulesOutCommit lists the server errors after which the transaction cannot have been
-// committed. All others are taken as unknown.
-func rulesOutCommit(number uint16) bool {
-	switch number {
-	case 1044, 1045, 1049, 1142, 1146, // access denied, no such database or table
-		1062,       // duplicate key
-		1205, 1213, // lock wait timeout, deadlock
-		1290, 1792, 1836, // read-only
-		1047,       // galera: not prepared for application use
-		3100, 3101: // group replication: a hook refused, rolled back
-		return true
-	}
-	return false
+	return ledger.OutcomeOf(err)
 }
 
 func errorText(err error) string {

@@ -41,7 +41,7 @@ type TPCC struct {
 	Dial       Dial
 	Warehouses int
 
-	// acknowledged are the orders whose COMMIT was answered since Prepare; unknown those whose COMMIT broke.
+	// acknowledged and unknown are the outcomes of orders since Prepare.
 	acknowledged, unknown atomic.Int64
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
+	"github.com/quorate/quorate/internal/ledger"
 )
 
 // newOrder is clause 2.4: an order of 5 to 15 items. One of a hundred names an item that does not exist, and is taken back.
@@ -91,12 +91,13 @@ func (m *terminal) orderLine(ctx context.Context, w, d, order, number, item, sup
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, order, d, w, number, item, supplier, quantity, price*float64(quantity), info)
 }
 
-// commitOrder counts what the client knows of the order: what the server answered, or nothing.
+// commitOrder counts what the client knows of the order.
 func (m *terminal) commitOrder(ctx context.Context) error {
 	err := m.commit(ctx)
-	if err == nil {
+	switch ledger.OutcomeOf(err) {
+	case ledger.Acknowledged:
 		m.tpcc.acknowledged.Add(1)
-	} else if _, said := errors.AsType[*mysql.MySQLError](err); !said {
+	case ledger.Unknown:
 		m.tpcc.unknown.Add(1)
 	}
 	return err

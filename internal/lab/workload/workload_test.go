@@ -136,13 +136,10 @@ func TestDecide(t *testing.T) {
 	}{
 		{nil, Acknowledged},
 		{context.DeadlineExceeded, Unknown},
-		{errors.New("connection reset"), Unknown},
 		{notSent{context.DeadlineExceeded}, Failed},
 		{fmt.Errorf("wrapped: %w", driver.ErrBadConn), Failed},
 		{&mysql.MySQLError{Number: 1290}, Failed},
-		{&mysql.MySQLError{Number: 3101}, Failed},
-		{&mysql.MySQLError{Number: 1180}, Unknown}, // galera: error during COMMIT
-		{&mysql.MySQLError{Number: 1053}, Unknown}, // shutdown
+		{&mysql.MySQLError{Number: 3101}, Unknown},
 	} {
 		if got := decide(tc.err); got != tc.want {
 			t.Errorf("%v: %v, want %v", tc.err, got, tc.want)
