@@ -88,7 +88,7 @@ func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("create directory: %w", err)
 	}
-	o.Dir, o.Network, o.BufferPoolBytes = dir, peers.OnNetwork(network), o.bufferPoolMiB<<20
+	o.Dir, o.Network, o.BufferPoolBytes = dir, network, o.bufferPoolMiB<<20
 	o.Install, o.WAN = peers.FindInstallations(o.rivals, o.quorate), topology.Kind == netlab.TUN
 	if o.expelSeconds >= 0 {
 		o.ExpelTimeout = &o.expelSeconds

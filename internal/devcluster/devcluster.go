@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 // NodesMax bounds a development cluster: five servers are what a small machine
@@ -98,7 +99,7 @@ type node struct {
 	heartbeat, electionTimeout time.Duration
 
 	mu    sync.Mutex
-	agent *process // nil before the first start
+	agent *subprocess.Process // nil before the first start
 }
 
 // ports are the TCP ports of one node.
@@ -311,7 +312,7 @@ func (c *Cluster) Start(ctx context.Context, i int, args ...string) error {
 	n := c.nodes[i]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.agent != nil && !n.agent.ended() {
+	if n.agent != nil && !n.agent.Ended() {
 		return fmt.Errorf("devcluster: node %s runs already", n.name)
 	}
 	out, err := os.OpenFile(n.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -326,10 +327,8 @@ func (c *Cluster) Start(ctx context.Context, i int, args ...string) error {
 		cmd.Env = append(cmd.Env, c.opts.NodeEnv(n.name)...)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: c.opts.AgentUser,
-	}
-	agent, err := spawn(cmd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.opts.AgentUser}
+	agent, err := subprocess.Start(cmd)
 	if err != nil {
 		return fmt.Errorf("start agent of node %s: %w", n.name, err)
 	}
@@ -352,10 +351,10 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 }
 
 // running returns the node's agent if it has been started and not ended.
-func (n *node) running() *process {
+func (n *node) running() *subprocess.Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.agent == nil || n.agent.ended() {
+	if n.agent == nil || n.agent.Ended() {
 		return nil
 	}
 	return n.agent
@@ -367,11 +366,11 @@ func (c *Cluster) Stop() error {
 	if c.network != nil {
 		defer c.network.stop()
 	}
-	var doomed []*child
-	var agents []*process
+	var doomed []*subprocess.Child
+	var agents []*subprocess.Process
 	for _, n := range c.nodes {
 		if p := n.running(); p != nil {
-			doomed = append(doomed, p.children()...)
+			doomed = append(doomed, subprocess.Children(p.Pid())...)
 			agents = append(agents, p)
 		}
 	}
@@ -380,10 +379,10 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, p.Signal(syscall.SIGKILL))
 	}
 	for _, m := range doomed {
-		errs = append(errs, m.signal(syscall.SIGKILL))
+		errs = append(errs, m.Signal(syscall.SIGKILL))
 	}
 	for _, p := range agents {
-		errs = append(errs, p.waitGone(killWait))
+		errs = append(errs, p.WaitGone())
 	}
 	return errors.Join(append(errs, awaitEnd(doomed))...)
 }

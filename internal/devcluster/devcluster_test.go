@@ -24,6 +24,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 // TestMain makes the test binary stand in for the two programs that the tests
@@ -121,10 +122,6 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func alive(pid int) bool {
-	return syscall.Kill(pid, 0) == nil && parentOf(fmt.Sprintf("/proc/%d/stat", pid)) != 0
-}
-
 func TestLifeAndDeath(t *testing.T) {
 	t.Parallel()
 	c, ctx := newTestCluster(t, 3), testContext(t)
@@ -144,14 +141,14 @@ func TestLifeAndDeath(t *testing.T) {
 	for i := range c.Len() {
 		pids = append(pids, c.AgentPID(i), c.MysqldPID(i))
 	}
-	if slices.ContainsFunc(pids, func(pid int) bool { return !alive(pid) }) {
-		t.Fatalf("not all of %v are alive", pids)
+	if slices.ContainsFunc(pids, func(pid int) bool { return !subprocess.Runs(pid) }) {
+		t.Fatalf("not all of %v run", pids)
 	}
 	gone := func(what string, want ...int) {
 		t.Helper()
 		for _, pid := range pids {
-			if alive(pid) == slices.Contains(want, pid) {
-				t.Errorf("after %s: process %d of %v alive: %v", what, pid, pids, alive(pid))
+			if subprocess.Runs(pid) == slices.Contains(want, pid) {
+				t.Errorf("after %s: process %d of %v runs: %v", what, pid, pids, subprocess.Runs(pid))
 			}
 		}
 	}
@@ -248,7 +245,7 @@ func TestKilledOwner(t *testing.T) {
 	var pids []int
 	for _, f := range strings.Fields(line) {
 		pid, err := strconv.Atoi(f)
-		if err != nil || !alive(pid) {
+		if err != nil || !subprocess.Runs(pid) {
 			t.Fatalf("the owner printed %q (%v)", line, err)
 		}
 		pids = append(pids, pid)
@@ -258,7 +255,7 @@ func TestKilledOwner(t *testing.T) {
 	}
 	_ = owner.Wait() // killed: always an error
 	if err := Poll(ctx, "all processes are gone", func(context.Context) (bool, string, error) {
-		return !slices.ContainsFunc(pids, alive), fmt.Sprint(pids), nil
+		return !slices.ContainsFunc(pids, subprocess.Runs), fmt.Sprint(pids), nil
 	}); err != nil {
 		t.Error(err)
 	}

@@ -16,17 +16,13 @@
 //
 // # Processes and goroutines
 //
-// New starts nothing. Start spawns an agent from a goroutine of its own that
-// is locked to its OS thread and ends with the agent: the parent-death signal
-// is bound to the spawning *thread*, and with it nothing survives a demo that
-// is itself killed. Agents get a process group of their own, so Ctrl-C on the
-// demo's terminal reaches the demo only, which then stops them in order. Stop
-// (and Close, which also removes the directory) returns when all agents and all
-// of their mysqlds are gone.
+// New starts nothing. Agents are package subprocess's: nothing survives a demo that is
+// itself killed. They have a process group of their own, so Ctrl-C on the demo's terminal
+// reaches the demo only, which then stops them in order. Stop (and Close, which also
+// removes the directory) returns when all agents and all of their mysqlds are gone.
 //
-// mysqld belongs to its agent. It is found here as the agent's child process
-// and held by pidfd while it is signalled, so a process id that the kernel has
-// given to somebody else is never hit.
+// mysqld belongs to its agent. It is found here as the agent's child process, and held by
+// pidfd while it is signalled.
 //
 // With Options.Network every connection between two agents goes through a proxy
 // of this process, which can stop the bytes of one direction (network.go). The

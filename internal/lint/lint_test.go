@@ -52,6 +52,7 @@ var allowed = map[string][]string{
 	"internal/lab/check":      {"lab/workload"},
 	"internal/lab/experiment": {"lab/check", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/result", "lab/workload"},
 	"internal/lab/fault":      {"faultmount", "lab/netlab"},
+	"internal/lab/netlab":     {"subprocess"},
 	"internal/lab/peers":      {"cluster", "gtid", "lab/netlab", "mysqld", "provision", "subprocess"},
 	"internal/lab/plan":       {"lab/result"},
 	"internal/lab/report":     {"lab/result"},

@@ -5,49 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
-	"syscall"
 	"time"
-
-	"github.com/quorate/quorate/internal/subprocess"
 )
 
-const (
-	// userHz is the unit of the times in /proc/PID/stat: sysconf(_SC_CLK_TCK)
-	// is 100 on every Linux that Go runs on.
-	userHz = 100
-	// killWait bounds the wait for a killed process to be gone.
-	killWait = 30 * time.Second
-)
-
-// process is a child that does not outlive us.
-type process struct{ *subprocess.Process }
-
-// spawn starts cmd in a process group of its own, so that Ctrl-C reaches this program
-// alone.
-func spawn(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p, err := subprocess.Start(cmd)
-	if err != nil {
-		return nil, err
-	}
-	return &process{p}, nil
-}
-
-// kill ends the process and returns when it is gone.
-func (p *process) kill() error {
-	if err := p.Signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	select {
-	case <-p.Done():
-		return nil
-	case <-time.After(killWait):
-		return fmt.Errorf("kill process %d: it is still there after %v", p.Pid(), killWait)
-	}
-}
+// userHz is the unit of the times in /proc/PID/stat: sysconf(_SC_CLK_TCK) is 100 on every
+// Linux that Go runs on.
+const userHz = 100
 
 // cpuTime returns the CPU time that the process has used, all threads and both
 // modes: fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)).

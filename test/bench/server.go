@@ -17,6 +17,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 const (
@@ -66,7 +67,7 @@ type server struct {
 	dir     string
 	install *provision.Installation
 	port    int
-	process *process
+	process *subprocess.Process
 	root    *sql.DB
 	// password is that of benchUser and of the replication account.
 	password string
@@ -96,7 +97,7 @@ func newServer(ctx context.Context, install *provision.Installation, dir string,
 	ctx, cancel := context.WithTimeout(ctx, serverWait)
 	defer cancel()
 	cmd := s.command("--initialize-insecure", "--skip-log-bin")
-	p, err := spawn(cmd)
+	p, err := subprocess.Start(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("initialise server %s: %w", s.name, err)
 	}
@@ -111,8 +112,8 @@ func newServer(ctx context.Context, install *provision.Installation, dir string,
 	return s, nil
 }
 
-func joinKill(err error, p *process) error {
-	if killErr := p.kill(); killErr != nil {
+func joinKill(err error, p *subprocess.Process) error {
+	if killErr := p.Kill(); killErr != nil {
 		return fmt.Errorf("%w; %w", err, killErr)
 	}
 	return err
@@ -158,7 +159,7 @@ func (s *server) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serverWait)
 	defer cancel()
 	var err error
-	if s.process, err = spawn(s.command()); err != nil {
+	if s.process, err = subprocess.Start(s.command()); err != nil {
 		return fmt.Errorf("start server %s: %w", s.name, err)
 	}
 	cfg := mysql.NewConfig()
@@ -200,7 +201,7 @@ func (s *server) close() error {
 	if s.process == nil {
 		return nil
 	}
-	return s.process.kill()
+	return s.process.Kill()
 }
 
 // logTail returns the end of the error log, for an error.

@@ -58,7 +58,7 @@ func newStage(ctx context.Context, r *runner, s plan.Step, dir string) (st *stag
 	if err != nil {
 		return st, err
 	}
-	o.Network, o.Install, o.WAN = peers.OnNetwork(st.network), r.Install, topology.Kind == netlab.TUN
+	o.Network, o.Install, o.WAN = st.network, r.Install, topology.Kind == netlab.TUN
 	o.Dir, o.Templates = filepath.Join(dir, "d"), filepath.Join(r.Dir, "templates")
 	if s.Experiment == result.RPO {
 		nodes := []string{"a", "b", "c", "d", "e"}[:3+o.Learners]

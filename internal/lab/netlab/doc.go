@@ -3,8 +3,7 @@
 //
 // # Owns
 //
-// The namespaces, their devices and addresses, the switch, and the threads of
-// the processes that run inside. Nothing of it has a name outside: it vanishes
+// The namespaces, their devices and addresses, and the switch. Nothing of it has a name outside: it vanishes
 // with the lab's descriptors and processes, also if the lab is killed.
 //
 // # How packets travel
@@ -26,9 +25,9 @@
 //
 // # Goroutines
 //
-// Up starts the switch, Close ends it and waits for it. Start holds a thread for
-// each process, because the parent-death signal is bound to it. Everything that
-// enters a namespace does so on a thread that is given up afterwards.
+// Up starts the switch, Close ends it and waits for it. Everything that enters a
+// namespace does so on a thread that is given up afterwards. Processes are package
+// subprocess's.
 //
 // # Limits
 //

@@ -2,35 +2,12 @@ package netlab
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-)
 
-// onThread runs f on an OS thread of its own that ends when f returns: what f
-// does to the thread (its namespace, its priority) touches no other goroutine.
-//
-// A goroutine that ends while it is locked takes its thread with it, but for
-// the process's first thread, which would stay, in the namespace, and be what
-// /proc/self shows. f never runs there.
-func onThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		locked := make(chan struct{})
-		go func() {
-			runtime.LockOSThread()
-			close(locked)
-			f()
-		}()
-		<-locked
-		runtime.UnlockOSThread()
-	}()
-}
+	"github.com/quorate/quorate/internal/subprocess"
+)
 
 // namespace is a node's network namespace. It has no name: it lives as long as
 // a process, a socket or a descriptor is in it.
@@ -43,7 +20,7 @@ type namespace struct {
 func newNamespace() (*namespace, error) {
 	ns := &namespace{fd: -1}
 	done := make(chan error, 1)
-	onThread(func() { done <- ns.make() })
+	subprocess.OnThread(func() { done <- ns.make() })
 	if err := <-done; err != nil {
 		ns.close()
 		return nil, err
@@ -78,7 +55,7 @@ func (ns *namespace) make() error {
 // belongs to the namespace that it was opened in, from wherever it is used.
 func (ns *namespace) inside(f func() error) error {
 	done := make(chan error, 1)
-	onThread(func() {
+	subprocess.OnThread(func() {
 		if err := ns.enter(); err != nil {
 			done <- err
 			return
@@ -88,7 +65,7 @@ func (ns *namespace) inside(f func() error) error {
 	return <-done
 }
 
-// enter moves the calling thread, which must be one of onThread's, into the
+// enter moves the calling thread, which must be one of subprocess.OnThread's, into the
 // namespace.
 func (ns *namespace) enter() error {
 	if err := unix.Setns(ns.fd, unix.CLONE_NEWNET); err != nil {

@@ -1,155 +1,21 @@
 package netlab
 
 import (
-	"errors"
 	"fmt"
 	"os/exec"
-	"sync"
-	"syscall"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
-const (
-	// killWait bounds the wait for a killed process to be gone. A server with
-	// dirty pages under way to a slow disk needs seconds.
-	killWait = 30 * time.Second
-	// pipeWait bounds the wait for output after the process has ended.
-	pipeWait = 5 * time.Second
-)
-
-// Process is a program that runs in a node's namespace, in a process group of
-// its own. When it ends, what is left of its group is killed; when the lab ends,
-// in whatever way, the kernel kills it.
-type Process struct {
-	cmd  *exec.Cmd
-	node string
-	done chan struct{}
-	exit error // after done
-
-	mu     sync.Mutex
-	pidfd  int  // names the process whatever becomes of its id
-	reaped bool // its id, and its group's, may be another's
-}
-
-// Start starts cmd inside the node. It sets the process attributes that Process
-// promises; others that the caller has set stay.
-func (n *Network) Start(node string, cmd *exec.Cmd) (*Process, error) {
+// Start starts cmd inside the node.
+func (n *Network) Start(node string, cmd *exec.Cmd) (*subprocess.Process, error) {
 	ns, err := n.namespaceOf(node)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: cmd, node: node, done: make(chan struct{}), pidfd: -1}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = new(syscall.SysProcAttr)
-	}
-	cmd.SysProcAttr.Setpgid = true
-	cmd.SysProcAttr.Pgid = 0
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	cmd.SysProcAttr.PidFD = &p.pidfd
-	if cmd.WaitDelay == 0 {
-		cmd.WaitDelay = pipeWait
-	}
-	started := make(chan error, 1)
-	// The parent-death signal comes when the thread that started the child ends
-	// (prctl(2)), so this one lives as long as the child.
-	onThread(func() {
-		err := ns.enter()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err == nil && p.pidfd < 0 {
-			err = errors.Join(errors.New("the kernel has no pidfd (5.4 or later is needed)"), cmd.Process.Kill(), cmd.Wait())
-		}
-		started <- err
-		if err == nil {
-			p.reap()
-		}
-	})
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s in node %s: %w", cmd.Path, node, err)
+	p, err := subprocess.StartIn(cmd, ns.enter)
+	if err != nil {
+		return nil, fmt.Errorf("in node %s: %w", node, err)
 	}
 	return p, nil
-}
-
-// reap waits for the process, kills what is left of its group while its id
-// cannot be another's, and says that it is done.
-func (p *Process) reap() {
-	for {
-		err := unix.Waitid(unix.P_PIDFD, p.pidfd, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break // it has ended; an error would be cmd.Wait's, too
-		}
-	}
-	_ = p.killGroup()
-	p.mu.Lock()
-	p.reaped = true
-	p.mu.Unlock()
-	p.exit = p.cmd.Wait()
-	p.mu.Lock()
-	_ = unix.Close(p.pidfd)
-	p.pidfd = -1
-	p.mu.Unlock()
-	close(p.done)
-}
-
-// Pid is the process's id, and its group's.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
-
-// Node is where it runs.
-func (p *Process) Node() string { return p.node }
-
-// Done is closed after the process was reaped.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Err says how the process ended, as exec.Cmd.Wait does; nil while it runs.
-func (p *Process) Err() error {
-	select {
-	case <-p.done:
-		return p.exit
-	default:
-		return nil
-	}
-}
-
-// Signal sends sig to the process alone; to one that has ended, nothing.
-func (p *Process) Signal(sig syscall.Signal) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.reaped {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(p.pidfd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("send %v to process %d: %w", sig, p.Pid(), err)
-	}
-	return nil
-}
-
-// SignalGroup sends sig to the process and its group.
-func (p *Process) SignalGroup(sig syscall.Signal) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.reaped {
-		return nil
-	}
-	if err := unix.Kill(-p.Pid(), sig); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("send %v to process group %d: %w", sig, p.Pid(), err)
-	}
-	return nil
-}
-
-func (p *Process) killGroup() error { return p.SignalGroup(syscall.SIGKILL) }
-
-// Kill sends SIGKILL to the process and its group and waits until it is gone.
-func (p *Process) Kill() error {
-	if err := p.killGroup(); err != nil {
-		return err
-	}
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(killWait):
-		return fmt.Errorf("netlab: process %d in node %s is still there after %v", p.Pid(), p.node, killWait)
-	}
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 // eventually waits for a condition that the kernel brings about.
@@ -32,12 +34,6 @@ func eventually(t *testing.T, what string, condition func() bool) {
 			t.Fatalf("not within %v: %s", testWait, what)
 		}
 	}
-}
-
-// gone says whether the process has ended, also if nobody has waited for it.
-func gone(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.HasPrefix(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " Z")
 }
 
 func TestProcessRunsInside(t *testing.T) {
@@ -87,68 +83,11 @@ func killLeftover(t *testing.T, pid int) {
 	})
 }
 
-// startFamily starts a shell with a child, and returns the child's id.
-func startFamily(t *testing.T, n *Network, script string) (*Process, int) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	cmd := exec.Command("sh", "-c", "sleep 1000 & echo $!; "+script)
-	cmd.Stdout = w
-	p, err := n.Start("a", cmd)
-	_ = w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(r).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	child, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	killLeftover(t, child)
-	return p, child
-}
-
-func TestKillTakesTheGroup(t *testing.T) {
-	n := upNetwork(t, "same-rack")
-	p, child := startFamily(t, n, "wait")
-	if p.Err() != nil || gone(p.Pid()) || gone(child) {
-		t.Fatalf("the processes do not run: %v", p.Err())
-	}
-	if err := p.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	var exit *exec.ExitError
-	if !errors.As(p.Err(), &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("ended by %v, want SIGKILL", p.Err())
-	}
-	eventually(t, "the child is gone", func() bool { return gone(child) })
-	if err := p.Kill(); err != nil {
-		t.Errorf("second Kill: %v", err)
-	}
-}
-
-func TestEndTakesTheGroup(t *testing.T) {
-	n := upNetwork(t, "same-rack")
-	p, child := startFamily(t, n, "exit 3")
-	<-p.Done()
-	var exit *exec.ExitError
-	if !errors.As(p.Err(), &exit) || exit.ExitCode() != 3 {
-		t.Errorf("ended by %v, want exit status 3", p.Err())
-	}
-	eventually(t, "the child is gone", func() bool { return gone(child) })
-}
-
 // TestProcessOutlivesItsStarter: the parent-death signal waits for the lab, not
 // for the goroutine that called Start, nor for Close.
 func TestProcessOutlivesItsStarter(t *testing.T) {
 	n := upNetwork(t, "same-city")
-	started := make(chan *Process)
+	started := make(chan *subprocess.Process)
 	go func() {
 		p, err := n.Start("a", exec.Command("sleep", "1000"))
 		if err != nil {
@@ -228,7 +167,7 @@ func TestNothingIsLeftAfterSIGKILL(t *testing.T) {
 			pids, inodes = append(pids, id), append(inodes, inode)
 		}
 		for _, pid := range pids {
-			if gone(pid) {
+			if !subprocess.Runs(pid) {
 				t.Errorf("process %d does not run", pid)
 			}
 		}
@@ -240,7 +179,7 @@ func TestNothingIsLeftAfterSIGKILL(t *testing.T) {
 			t.Fatalf("the lab started %d processes, want 6", len(pids))
 		}
 		for _, pid := range pids {
-			eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return gone(pid) })
+			eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return !subprocess.Runs(pid) })
 		}
 		for _, inode := range inodes {
 			if holders := holders(t, inode); len(holders) > 0 {

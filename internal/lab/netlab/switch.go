@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 const (
@@ -101,7 +103,7 @@ func newSwitch(t Topology, fds []int) (*tunSwitch, error) {
 // start runs the loop on a thread of its own until close. It calls failed if
 // the loop ends before.
 func (s *tunSwitch) start(failed func(error)) {
-	onThread(func() {
+	subprocess.OnThread(func() {
 		defer close(s.done)
 		if s.err = s.loop(); s.err != nil {
 			failed(s.err)

@@ -2,43 +2,24 @@ package peers
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
-	"syscall"
-	"time"
 
 	"github.com/quorate/quorate/internal/subprocess"
 )
 
 // Net is where the nodes are: addresses, and processes that see only theirs.
-// netlab has the real one (OnNetwork); Loopback serves tests and machines where
+// netlab has the real one; Loopback serves tests and machines where
 // nobody is root.
 type Net interface {
 	// Addr is the address of a node ("a" … "e", "client").
 	Addr(node string) netip.Addr
-	// Start starts cmd on the node, in a process group of its own. It dies with
-	// this process.
-	Start(node string, cmd *exec.Cmd) (Process, error)
+	// Start starts cmd on the node.
+	Start(node string, cmd *exec.Cmd) (*subprocess.Process, error)
 	// DialContext dials from the node.
 	DialContext(node string) func(ctx context.Context, network, addr string) (net.Conn, error)
 }
-
-// Process is a started program.
-type Process interface {
-	Pid() int
-	Signal(sig syscall.Signal) error
-	// Done is closed once the process has ended and was reaped.
-	Done() <-chan struct{}
-	// Kill sends SIGKILL to the process group and waits until the process is gone.
-	Kill() error
-}
-
-// killWait bounds the wait for a killed process to be gone: a server whose
-// writes are held up ends only when they are let go.
-const killWait = 30 * time.Second
 
 // Loopback is a Net on 127.0.0.0/8: each node has an address, nothing is
 // between them.
@@ -63,30 +44,6 @@ func (l *Loopback) DialContext(string) func(context.Context, string, string) (ne
 }
 
 // Start implements Net.
-func (l *Loopback) Start(_ string, cmd *exec.Cmd) (Process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p, err := subprocess.Start(cmd)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
-	}
-	return &child{p}, nil
-}
-
-type child struct{ *subprocess.Process }
-
-func (p *child) Kill() error {
-	select {
-	case <-p.Done():
-		return nil // its group's id may be another's
-	default:
-	}
-	if err := syscall.Kill(-p.Pid(), syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("kill process group %d: %w", p.Pid(), err)
-	}
-	select {
-	case <-p.Done():
-		return nil
-	case <-time.After(killWait):
-		return fmt.Errorf("kill process %d: it is still there after %v", p.Pid(), killWait)
-	}
+func (l *Loopback) Start(_ string, cmd *exec.Cmd) (*subprocess.Process, error) {
+	return subprocess.Start(cmd)
 }

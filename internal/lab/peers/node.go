@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 // The components of nodes, as CPU and Node.Processes name them.
@@ -49,17 +51,8 @@ type node struct {
 // part is a process that was started on a node.
 type part struct {
 	component string
-	process   Process
+	process   *subprocess.Process
 	cmd       *exec.Cmd
-}
-
-func (p *part) ended() bool {
-	select {
-	case <-p.process.Done():
-		return true
-	default:
-		return false
-	}
 }
 
 func newNode(o Options, name, kind string) *node {
@@ -83,7 +76,7 @@ func (n *node) log() string    { return filepath.Join(n.dir, "log") }
 func (n *node) start(component string, cmd *exec.Cmd) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.main != nil && !n.main.ended() {
+	if n.main != nil && !n.main.process.Ended() {
 		return fmt.Errorf("start node %s: it runs already", n.name)
 	}
 	out, err := os.OpenFile(n.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -104,7 +97,7 @@ func (n *node) start(component string, cmd *exec.Cmd) error {
 func (n *node) running() *part {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.main == nil || n.main.ended() {
+	if n.main == nil || n.main.process.Ended() {
 		return nil
 	}
 	return n.main
@@ -129,9 +122,11 @@ func (n *node) processes() map[string]int {
 	if p := n.running(); p != nil {
 		all[p.component] = p.process.Pid()
 		if p.component == componentAgent {
-			for _, pid := range childrenOf(p.process.Pid()) {
-				all[componentMysqld] = pid
+			children := subprocess.Children(p.process.Pid())
+			for _, m := range children {
+				all[componentMysqld] = m.Pid()
 			}
+			subprocess.Release(children)
 		}
 	}
 	return all
@@ -145,17 +140,16 @@ func (n *node) kill() error {
 	if p == nil {
 		return nil
 	}
-	before := n.processes()
-	n.account(before)
+	n.account(n.processes())
+	children := subprocess.Children(p.process.Pid())
+	defer subprocess.Release(children)
 	var errs []error
-	for _, pid := range before {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			errs = append(errs, fmt.Errorf("kill process %d of node %s: %w", pid, n.name, err))
-		}
+	for _, m := range children {
+		errs = append(errs, m.Signal(syscall.SIGKILL))
 	}
 	errs = append(errs, p.process.Kill())
-	for _, pid := range before {
-		errs = append(errs, waitGone(pid))
+	for _, m := range children {
+		errs = append(errs, m.WaitGone())
 	}
 	return errors.Join(errs...)
 }
@@ -267,36 +261,4 @@ func stat(pid int) ([][]byte, error) {
 		return nil, fmt.Errorf("read /proc/%d/stat: too short", pid)
 	}
 	return fields, nil
-}
-
-// childrenOf returns the living children of a process.
-func childrenOf(parent int) (children []int) {
-	text, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return nil // the pattern is well-formed
-	}
-	for _, dir := range text {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			continue
-		}
-		if f, err := stat(pid); err == nil && string(f[0]) != "Z" && string(f[1]) == strconv.Itoa(parent) {
-			children = append(children, pid)
-		}
-	}
-	return children
-}
-
-// waitGone waits until a process that was sent SIGKILL is gone, or is a zombie of
-// somebody else's.
-func waitGone(pid int) error {
-	deadline := time.Now().Add(killWait)
-	for time.Now().Before(deadline) {
-		f, err := stat(pid)
-		if err != nil || string(f[0]) == "Z" {
-			return nil
-		}
-		time.Sleep(pollInterval)
-	}
-	return fmt.Errorf("kill process %d: it is still there after %v", pid, killWait)
 }

@@ -96,7 +96,7 @@ func network(t *testing.T, system string) Net {
 			t.Errorf("close network: %v", err)
 		}
 	})
-	return OnNetwork(n)
+	return n
 }
 
 func deploy(t *testing.T, o Options) *Deployment {
