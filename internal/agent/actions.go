@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -18,8 +15,6 @@ import (
 )
 
 const (
-	// fenceFile is there while an operator wants no mysqld to run here.
-	fenceFile = "fence.json"
 	// fenceWait bounds the wait for mysqld's end.
 	fenceWait = 10 * time.Second
 	// applierWait bounds the wait for a restarted mysqld to apply, which stood before.
@@ -209,7 +204,7 @@ func (a *Agent) controlFence(ctx context.Context, r control.Request) (done, erro
 	f := cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second), Reason: args.Reason}
 	result := cluster.FenceResult{Fence: f, Changed: true, DryRun: args.DryRun, Notes: a.withoutNode(a.self.Name)}
 	d := done{what: describe(r), result: result, readOnly: args.DryRun}
-	before, err := a.fence()
+	before, err := a.data.Fence()
 	if err != nil {
 		return d, err
 	}
@@ -225,7 +220,7 @@ func (a *Agent) controlFence(ctx context.Context, r control.Request) (done, erro
 	case args.DryRun:
 		return d, nil
 	}
-	if err := writeJSON(a.data.join(fenceFile), f); err != nil {
+	if err := a.data.WriteFence(f); err != nil {
 		return d, fmt.Errorf("note the fence: %w", err)
 	}
 	a.input(core.Fenced{Reason: f.String()})
@@ -238,7 +233,7 @@ func (a *Agent) controlUnfence(ctx context.Context, r control.Request) (done, er
 	if err := arguments(r, &args); err != nil {
 		return done{}, err
 	}
-	before, err := a.fence()
+	before, err := a.data.Fence()
 	if err != nil {
 		return done{}, err
 	}
@@ -254,10 +249,7 @@ func (a *Agent) controlUnfence(ctx context.Context, r control.Request) (done, er
 	if args.DryRun {
 		return d, nil
 	}
-	if err = os.Remove(a.data.join(fenceFile)); err == nil {
-		err = syncDir(filepath.Dir(a.data.join(fenceFile)))
-	}
-	if err != nil {
+	if err = a.data.RemoveFence(); err != nil {
 		return d, fmt.Errorf("take the fence away: %w", err)
 	}
 	a.input(core.Fenced{})
@@ -282,25 +274,9 @@ func (a *Agent) awaitRole(ctx context.Context, is func(cluster.Role) bool) error
 	}
 }
 
-// fence is an operator's fence on this node; nil = there is none.
-func (a *Agent) fence() (*cluster.Fence, error) {
-	b, err := os.ReadFile(a.data.join(fenceFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	f := &cluster.Fence{}
-	if err == nil {
-		err = json.Unmarshal(b, f)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", fenceFile, err)
-	}
-	return f, nil
-}
-
 // fencedBefore tells core of a fence from before this start.
 func (a *Agent) fencedBefore() (core.Fenced, error) {
-	f, err := a.fence()
+	f, err := a.data.Fence()
 	if f == nil {
 		return core.Fenced{}, err
 	}

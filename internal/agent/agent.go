@@ -20,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
@@ -106,7 +107,7 @@ type Agent struct {
 	grants    grantsLooked
 	disk      diskProbe
 	lagBound  *lagBound
-	mark      durableMark
+	mark      datadir.Mark
 	xa        xaWatch
 	heard     heardNeeds
 	purge     purger
@@ -186,7 +187,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 		return nil, fmt.Errorf("%w: node %q is to begin with nothing, but it has data in %s, or is to join: leave --bootstrap out",
 			ErrNoBootstrap, cfg.Node, cfg.DataDir)
 	}
-	if _, err := os.Stat(data.join("mysql")); install == nil && err == nil {
+	if _, err := os.Stat(data.Join("mysql")); install == nil && err == nil {
 		return nil, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",
 			cfg.DataDir, cfg.Node)
 	}
@@ -304,13 +305,13 @@ func (a *Agent) listenMysqld(ctx context.Context) error {
 
 // openMysqld reads what belongs to mysqld, and starts nothing.
 func (a *Agent) openMysqld() (err error) {
-	if a.secrets, err = loadSecrets(a.data.join(secretsFile)); err != nil {
+	if a.secrets, err = loadSecrets(a.data.Join(secretsFile)); err != nil {
 		return err
 	}
-	if err := a.mark.load(a.data.join(durableFile)); err != nil {
+	if err := a.mark.Load(a.data.Dir); err != nil {
 		return err
 	}
-	if err := a.mark.check(a.data.join("mysql", "data")); err != nil {
+	if err := a.mark.Check(a.data.Join("mysql", "data", autoFile)); err != nil {
 		return err
 	}
 	a.server = mysqld.New(a.mysqldConfig())
@@ -390,7 +391,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.heard.load(a.data.join(heardFile), a.logger)
+	a.heard.load(a.data.Dir, a.logger)
 	if err := a.openMembers(ctx); err != nil {
 		return err
 	}
@@ -413,7 +414,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openState(); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
-	if a.promised, a.promiseNoted, err = a.data.promises(a.cfg.Raft.ElectionTimeout, a.logger); err != nil {
+	if a.promised, a.promiseNoted, err = a.data.Promised(a.cfg.Raft.ElectionTimeout, config.ElectionTimeoutMax, a.logger); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
 	a.node, err = consensus.New(consensus.Config{
@@ -475,7 +476,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		})
 		upper.Go(func() error { return a.runWatch(upperCtx) })
 		upper.Go(func() error { return a.runDurable(upperCtx) })
-		upper.Go(func() error { return a.disk.run(upperCtx, a.data.join("mysql")) })
+		upper.Go(func() error { return a.disk.run(upperCtx, a.data.Join("mysql")) })
 		upper.Go(func() error { return a.runLagBound(upperCtx) })
 		upper.Go(func() error { return a.runPort(upperCtx) })
 		upper.Go(func() error { return a.runAskLeader(upperCtx) })

@@ -9,7 +9,9 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 func testConfig(t *testing.T, dir string) config.Config {
@@ -180,20 +182,20 @@ func TestMailboxKeepsWhatMatters(t *testing.T) {
 // TestLostLogIsRefused: a directory that has had a log and has none is not taken
 // for a new node's: that one would vote as if it had promised nothing.
 func TestLostLogIsRefused(t *testing.T) {
-	d := &dataDir{path: t.TempDir()}
+	d := &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}
 	if err := d.checkLog(); err != nil {
 		t.Fatalf("a new directory: %v", err)
 	}
 	if err := d.hasLog(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.checkLog(); err == nil || !strings.Contains(err.Error(), d.join("log")) {
+	if err := d.checkLog(); err == nil || !strings.Contains(err.Error(), d.Join("log")) {
 		t.Fatalf("the log is gone: %v", err)
 	}
-	if err := os.MkdirAll(d.join("log"), 0o755); err != nil {
+	if err := os.MkdirAll(d.Join("log"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(d.join("log", "state"), nil, 0o600); err != nil {
+	if err := os.WriteFile(d.Join("log", "state"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.checkLog(); err != nil {

@@ -42,7 +42,7 @@ func (j *joiner) copyAudit(ctx context.Context, plan seedPlan) error {
 		return err
 	}
 	audit := &j.a.state.audit
-	if err := audit.open(j.a.data.join(auditFile), j.a.self.Name); err != nil {
+	if err := audit.open(j.a.data.Join(auditFile), j.a.self.Name); err != nil {
 		return err
 	}
 	return audit.take(lines)

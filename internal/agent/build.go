@@ -29,7 +29,7 @@ const entryBytesMax = 60 << 20
 
 func (a *Agent) mysqldConfig() mysqld.Config {
 	return mysqld.Config{
-		Installation: a.install, DataDir: a.data.join("mysql"),
+		Installation: a.install, DataDir: a.data.Join("mysql"),
 		Port: a.cfg.MySQL.Port, Bind: a.mysqldBind(), Inherit: a.inherited(), ServerID: a.serverID(serverIDOfMysqld),
 		OSUser: a.cfg.MySQL.User, Variables: a.cfg.MySQL.Variables,
 		Secrets: a.secrets, Logger: a.logger,
@@ -87,7 +87,7 @@ func (a *Agent) buildAPI() {
 
 func (a *Agent) logOptions(heal bool) seglog.Options {
 	return seglog.Options{
-		FS: vfs.OS{}, Dir: a.data.join("log"), Identity: a.logIdentity(), Logger: a.logger, Heal: heal,
+		FS: vfs.OS{}, Dir: a.data.Join("log"), Identity: a.logIdentity(), Logger: a.logger, Heal: heal,
 		SegmentBytesMax: int64(a.cfg.Log.SegmentSize), CacheBytesMax: int64(a.cfg.Log.CacheSize),
 		PrefetchBytesMax: int64(a.cfg.Log.PrefetchSize),
 	}

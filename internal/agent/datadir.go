@@ -17,8 +17,10 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // The versions of the data directory's layout. A directory has the first until there
@@ -33,8 +35,6 @@ const (
 
 const (
 	identityFile = "identity.json"
-	peersFile    = "peers.json"
-	metFile      = "met.json"
 	secretsFile  = "secrets.toml"
 	lockFile     = "lock"
 	// lockText is in the lock of a directory that was empty (reserve).
@@ -70,7 +70,7 @@ type identity struct {
 
 // dataDir is the agent's data directory.
 type dataDir struct {
-	path     string
+	datadir.Dir
 	fresh    bool // nothing is there yet
 	identity identity
 	lock     *os.File
@@ -87,7 +87,7 @@ type dataDir struct {
 
 // newDataDir is the data directory of a node, of which nothing has been read.
 func newDataDir(path string, self cluster.Member) *dataDir {
-	d := &dataDir{path: path, lives: func(cluster.NodeID) bool { return false }}
+	d := &dataDir{Dir: datadir.New(vfs.OS{}, path), lives: func(cluster.NodeID) bool { return false }}
 	d.known = membership.New(membership.Config{
 		Self: self.ID, Name: self.Name, Store: d, Now: consensus.BootTime,
 		Lives: func(id cluster.NodeID) bool { return d.lives(id) },
@@ -100,8 +100,8 @@ func newDataDir(path string, self cluster.Member) *dataDir {
 // is empty is fine.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	d := newDataDir(cfg.DataDir, cfg.Self())
-	d.refused.path = d.join(refusedFile)
-	b, err := os.ReadFile(d.join(identityFile))
+	d.refused.dir = d.Dir
+	b, err := os.ReadFile(d.Join(identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		d.fresh = true
 		d.identity = identity{
@@ -172,10 +172,10 @@ func (d *dataDir) reserve() error {
 	}
 	_, err := d.lock.WriteAt([]byte(lockText), 0)
 	if err = errors.Join(err, d.lock.Sync()); err == nil {
-		err = syncDir(d.path)
+		err = syncDir(d.Path())
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write in data directory %s (is its disk mounted?): %w", d.path, err), d.close())
+		return errors.Join(fmt.Errorf("write in data directory %s (is its disk mounted?): %w", d.Path(), err), d.close())
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (d *dataDir) open() error {
 		return err
 	}
 	if d.fresh {
-		if err := writeJSON(d.join(identityFile), d.identity); err != nil {
+		if err := writeJSON(d.Join(identityFile), d.identity); err != nil {
 			return errors.Join(err, d.close())
 		}
 	}
@@ -203,9 +203,9 @@ func (d *dataDir) checkLog() error {
 	if !d.identity.Log {
 		return nil
 	}
-	if _, err := os.Stat(d.join("log", "state")); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(d.Join("log", "state")); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("data directory %s: the log is gone from %s, but this node has had one: mount it, or give it back; without it the node has to be rebuilt",
-			d.path, d.join("log"))
+			d.Path(), d.Join("log"))
 	} else if err != nil {
 		return fmt.Errorf("look for the log: %w", err)
 	}
@@ -218,13 +218,13 @@ func (d *dataDir) hasLog() error {
 		return nil
 	}
 	d.identity.Log = true
-	return writeJSON(d.join(identityFile), d.identity)
+	return writeJSON(d.Join(identityFile), d.identity)
 }
 
 // removed notes durably that the cluster has removed this node.
 func (d *dataDir) removed() error {
 	d.identity.Removed = true
-	return writeJSON(d.join(identityFile), d.identity)
+	return writeJSON(d.Join(identityFile), d.identity)
 }
 
 // hold makes the directory if it is not there, and takes its lock. A fresh one has to be
@@ -232,10 +232,10 @@ func (d *dataDir) removed() error {
 func (d *dataDir) hold() error {
 	if !d.holds() {
 		var made []string
-		for path := d.join(lockFile); !fileExists(path); path = filepath.Dir(path) {
+		for path := d.Join(lockFile); !fileExists(path); path = filepath.Dir(path) {
 			made = append(made, path)
 		}
-		if err := makeDir(d.path); err != nil {
+		if err := makeDir(d.Path()); err != nil {
 			return errors.Join(fmt.Errorf("create data directory (is its disk mounted?): %w", err), d.close())
 		}
 		if err := d.takeLock(); err != nil {
@@ -243,22 +243,22 @@ func (d *dataDir) hold() error {
 		}
 		d.made = made
 	}
-	if d.fresh && fileExists(d.join(identityFile)) { // it was mounted since
-		return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", d.path), d.close())
+	if d.fresh && fileExists(d.Join(identityFile)) { // it was mounted since
+		return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", d.Path()), d.close())
 	}
 	return nil
 }
 
 // takeLock takes the lock of what is mounted at the path now.
 func (d *dataDir) takeLock() error {
-	f, err := os.OpenFile(d.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(d.Join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("write in data directory %s (is its disk mounted?): %w", d.path, err)
+		return fmt.Errorf("write in data directory %s (is its disk mounted?): %w", d.Path(), err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("data directory %s is in use by another quorate agent", d.path)
+			return fmt.Errorf("data directory %s is in use by another quorate agent", d.Path())
 		}
 		return fmt.Errorf("lock data directory: %w", err)
 	}
@@ -267,7 +267,7 @@ func (d *dataDir) takeLock() error {
 	}
 	d.lock = f
 	if !d.holds() { // an agent that did not begin has removed it meanwhile
-		return fmt.Errorf("data directory %s is in use by another quorate agent", d.path)
+		return fmt.Errorf("data directory %s is in use by another quorate agent", d.Path())
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func (d *dataDir) holds() bool {
 	if err != nil {
 		return false
 	}
-	there, err := os.Stat(d.join(lockFile))
+	there, err := os.Stat(d.Join(lockFile))
 	return err == nil && os.SameFile(held, there)
 }
 
@@ -290,7 +290,7 @@ func (d *dataDir) close() error {
 	if d.lock == nil {
 		return nil
 	}
-	if d.holds() && !fileExists(d.join(identityFile)) {
+	if d.holds() && !fileExists(d.Join(identityFile)) {
 		for _, path := range d.made {
 			_ = os.Remove(path) // of a directory only if it is empty
 		}
@@ -298,11 +298,6 @@ func (d *dataDir) close() error {
 	err := d.lock.Close()
 	d.lock, d.made = nil, nil
 	return err
-}
-
-// join names a path inside the directory.
-func (d *dataDir) join(parts ...string) string {
-	return filepath.Join(append([]string{d.path}, parts...)...)
 }
 
 func (d *dataDir) instance() (b [16]byte) {
@@ -313,42 +308,13 @@ func (d *dataDir) instance() (b [16]byte) {
 	return b
 }
 
-// WritePins implements membership.Store.
-func (d *dataDir) WritePins(pins membership.Known) error { return writeJSON(d.join(peersFile), pins) }
-
-// WriteMet implements membership.Store.
-func (d *dataDir) WriteMet(met membership.Known) error { return writeJSON(d.join(metFile), met) }
-
-// readKnown reads which data directories the peers have, and with which they were here.
-// Where an agent of before has not noted the latter, each may have been here with the
-// one that is pinned.
+// readKnown reads which data directories the peers have.
 func (d *dataDir) readKnown() error {
-	pins, _, err := d.readInstances(peersFile)
-	if err != nil {
-		return err
+	pins, met, err := d.Known()
+	if err == nil {
+		d.known.Load(pins, met)
 	}
-	met, noted, err := d.readInstances(metFile)
-	if err == nil && !noted {
-		met = pins
-		err = d.WriteMet(met)
-	}
-	d.known.Load(pins, met)
 	return err
-}
-
-func (d *dataDir) readInstances(file string) (known membership.Known, found bool, err error) {
-	known = membership.Known{}
-	b, err := os.ReadFile(d.join(file))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return known, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read the peers' data directories: %w", err)
-	}
-	if err := json.Unmarshal(b, &known); err != nil {
-		return nil, false, fmt.Errorf("data directory %s: %s is damaged: %w", d.path, file, err)
-	}
-	return known, true, nil
 }
 
 // rebuild notes durably that everything here is to be made anew, under a new
@@ -357,13 +323,13 @@ func (d *dataDir) rebuild(instance string) error {
 	if raw, err := hex.DecodeString(instance); err != nil || len(raw) != 16 {
 		return fmt.Errorf("rebuild this node: %q is no instance of a data directory", instance)
 	}
-	if err := makeDir(d.path); err != nil {
+	if err := makeDir(d.Path()); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	d.identity.GivenUp = d.giveUp(time.Now())
 	d.identity.Instance, d.identity.Joining, d.identity.Log, d.identity.State = instance, true, false, false
 	d.identity.Superseded = nil
-	return writeJSON(d.join(identityFile), d.identity)
+	return writeJSON(d.Join(identityFile), d.identity)
 }
 
 // loadSecrets reads the node's internal passwords and makes them first if there

@@ -2,14 +2,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -26,94 +20,8 @@ const (
 	durableTimeout = 30 * time.Second
 )
 
-// durableFile holds the node's durable mark. Without it the node's part of the
-// log waits for the next mark; nothing else is lost.
-const durableFile = "durable.json"
-
-// durableRecord is the content of durable.json.
-type durableRecord struct {
-	Index   uint64 `json:"index"`
-	Witness string `json:"witness"`
-	// ServerUUID tells which mysqld's it is: a data directory that was made anew
-	// holds nothing of what the old one did.
-	ServerUUID string `json:"server_uuid"`
-}
-
-// durableMark is the node's durable mark, on disk and in memory.
-type durableMark struct {
-	path string
-
-	mu         sync.Mutex
-	mark       replay.Mark
-	serverUUID string
-}
-
-// load reads the mark. Call it before anything else.
-func (d *durableMark) load(path string) error {
-	d.path = path
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read durable mark: %w", err)
-	}
-	var r durableRecord
-	if err = json.Unmarshal(b, &r); err == nil {
-		d.mark.Index, d.serverUUID = r.Index, r.ServerUUID
-		d.mark.Witness, err = gtid.ParseGTID(r.Witness)
-	}
-	if err != nil {
-		return fmt.Errorf("%s is damaged: remove it, the node makes a new one: %w", path, err)
-	}
-	return nil
-}
-
-// check forgets the mark, until the next one, if mysqld's data directory is not the
-// one that had it: before a new mysqld has said who it is, nothing may be purged
-// that it needs.
-func (d *durableMark) check(dataDir string) error {
-	b, err := os.ReadFile(filepath.Join(dataDir, "auto.cnf"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read mysqld's UUID: %w", err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.serverUUID != "" && !strings.Contains(string(b), d.serverUUID) {
-		d.mark, d.serverUUID = replay.Mark{}, ""
-	}
-	return nil
-}
-
-// of returns the mark of the mysqld with this UUID: no mark if it is another's.
-// While the UUID is not known yet ("") it is taken for the one that had it last.
-func (d *durableMark) of(serverUUID string) replay.Mark {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if serverUUID != "" && serverUUID != d.serverUUID {
-		return replay.Mark{}
-	}
-	return d.mark
-}
-
-// advance stores a newer mark durably. A mark of the same mysqld never goes
-// back.
-func (d *durableMark) advance(serverUUID string, m replay.Mark) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if serverUUID == d.serverUUID && m.Index <= d.mark.Index {
-		return nil
-	}
-	err := writeJSON(d.path, durableRecord{Index: m.Index, Witness: m.Witness.String(), ServerUUID: serverUUID})
-	if err != nil {
-		return err
-	}
-	d.mark, d.serverUUID = m, serverUUID
-	return nil
-}
-
 // durable returns the durable mark of the mysqld that runs, or ran last.
-func (a *Agent) durable() replay.Mark { return a.mark.of(a.board.own().ServerUUID) }
+func (a *Agent) durable() replay.Mark { return a.mark.Of(a.board.own().ServerUUID) }
 
 // runDurable takes a new durable mark at intervals, as long as mysqld applies
 // something. It has a goroutine of its own: the flush waits for a disk.
@@ -179,7 +87,7 @@ func (a *Agent) takeDurable(ctx context.Context, p *mysqld.Process, serverUUID s
 	if err != nil {
 		return false, err
 	}
-	xa := a.xa.follow(serverUUID, a.mark.of(serverUUID).Index)
+	xa := a.xa.follow(serverUUID, a.mark.Of(serverUUID).Index)
 	if xa != nil {
 		if err := a.xa.read(ctx, a.reader(), min(held.Index, a.node.Committed().Mark().Index)); err != nil {
 			return false, err
@@ -192,7 +100,7 @@ func (a *Agent) takeDurable(ctx context.Context, p *mysqld.Process, serverUUID s
 	if !ok {
 		return true, nil
 	}
-	return true, a.mark.advance(serverUUID, m)
+	return true, a.mark.Advance(serverUUID, m)
 }
 
 // held says how far gtid_executed goes in the log.

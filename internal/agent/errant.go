@@ -84,7 +84,7 @@ func (a *Agent) saveErrantOf(ctx context.Context, text string) (line string, all
 	if err != nil {
 		return "", false, err
 	}
-	store := errantStore{path: a.data.join(errantDir), savesMax: errantSavesMax, bytesMax: errantBytesMax}
+	store := errantStore{path: a.data.Join(errantDir), savesMax: errantSavesMax, bytesMax: errantBytesMax}
 	save, dir, err := store.save(ctx, time.Now(), errant, files)
 	if err != nil {
 		return "", false, err

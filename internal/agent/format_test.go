@@ -20,8 +20,8 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 	}
 	defer d.close()
 	k := newStateKeeper()
-	k.path, k.changed = d.join(stateFile), d.hasChanges
-	if err := k.audit.open(d.join(auditFile), "a"); err != nil {
+	k.dir, k.changed = d.Dir, d.hasChanges
+	if err := k.audit.open(d.Join(auditFile), "a"); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestNobodyForgetsPartOfTheState: a change that an older quorate would not keep waits
@@ -14,7 +16,7 @@ import (
 func TestNobodyForgetsPartOfTheState(t *testing.T) {
 	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
 	a.self = a.cfg.Self()
-	a.data = &dataDir{}
+	a.data = &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}
 	a.board.init(a.cfg, a.self, "")
 	a.buildPeers()
 	var peer cluster.Member

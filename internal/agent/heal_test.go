@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -190,8 +191,8 @@ func flip(t *testing.T, mem *vfs.Mem) {
 func TestHealedIsNoted(t *testing.T) {
 	dir := t.TempDir()
 	start := func() *Agent {
-		a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{path: dir}, state: newStateKeeper(), self: cluster.Member{ID: 1, Name: "a"}}
-		if err := a.state.history.open(a.data.join(historyFile), "a"); err != nil {
+		a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{Dir: datadir.New(vfs.OS{}, dir)}, state: newStateKeeper(), self: cluster.Member{ID: 1, Name: "a"}}
+		if err := a.state.history.open(a.data.Join(historyFile), "a"); err != nil {
 			t.Fatal(err)
 		}
 		a.noteLastChange()

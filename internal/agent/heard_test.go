@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestHeardNeeds: what a member needs is known over a restart of this agent, from what
@@ -20,10 +22,10 @@ func TestHeardNeeds(t *testing.T) {
 	}
 	silent := cluster.NodeStatus{ID: 2, Name: "b", Kind: cluster.KindFull}
 	self := cluster.NodeStatus{ID: 1, Name: "a", Role: cluster.RolePrimary}
-	path := filepath.Join(t.TempDir(), heardFile)
+	path := filepath.Join(t.TempDir(), datadir.Heard)
 	restarted := func() *heardNeeds {
 		h := &heardNeeds{}
-		h.load(path, slog.New(slog.DiscardHandler))
+		h.load(datadir.New(vfs.OS{}, filepath.Dir(path)), slog.New(slog.DiscardHandler))
 		return h
 	}
 	h := restarted()

@@ -80,7 +80,7 @@ func (a *Agent) eventLine(at time.Time, e cluster.Event) cluster.AuditEntry {
 // goes on behind it may fail, and the next one finds nothing wrong.
 func (a *Agent) noteHealed(at time.Time, why string) {
 	history := &a.state.history
-	err := history.open(a.data.join(historyFile), a.self.Name)
+	err := history.open(a.data.Join(historyFile), a.self.Name)
 	if err == nil {
 		err = history.append(a.eventLine(at, cluster.Event{Kind: cluster.EventHealed, Why: why}))
 	}

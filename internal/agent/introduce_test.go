@@ -13,8 +13,10 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // newcomers are the nodes of a cluster that has not begun, with empty directories.
@@ -143,7 +145,7 @@ func TestUnusableDataDir(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newcomers(t, false)[0]
-			a.data.path = c.dir(t, a.cfg)
+			a.data.Dir = datadir.New(vfs.OS{}, c.dir(t, a.cfg))
 			peer, err := net.Listen("tcp", a.cfg.Members[1].Peer)
 			if err != nil {
 				t.Fatal(err)
@@ -196,7 +198,7 @@ func TestNothingStaysOfAStranger(t *testing.T) {
 	if err := os.Rename(cfg.DataDir, cfg.DataDir+".point"); err != nil { // a disk is mounted there
 		t.Fatal(err)
 	}
-	writeTestFile(t, d.join(lockFile), "")
+	writeTestFile(t, d.Join(lockFile), "")
 	gone(d, filepath.Join(cfg.DataDir, lockFile), false)
 	gone(reserved(), filepath.Join(cfg.DataDir, lockFile), false) // it was there before
 	d = reserved()
@@ -300,7 +302,7 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
 		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
 	} {
-		a := &Agent{data: &dataDir{identity: identity{Joining: c.joins}}, cfg: config.Config{Bootstrap: c.bootstrap}}
+		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: identity{Joining: c.joins}}, cfg: config.Config{Bootstrap: c.bootstrap}}
 		over, role, reason := a.judgeEmpty(c.r, c.silent)
 		if over != (c.role == "") || role != c.role || (reason == "") != over {
 			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)

@@ -15,9 +15,11 @@ import (
 
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
 )
@@ -277,8 +279,8 @@ func (j *joiner) wipe() error {
 	if !d.identity.Joining || d.identity.GivenUp != nil {
 		return errors.New("this node's data directory is in use: nothing is removed")
 	}
-	for _, name := range []string{"log", "mysql", seedDir, stateFile, durableFile} {
-		if err := os.RemoveAll(d.join(name)); err != nil {
+	for _, name := range []string{"log", "mysql", seedDir, datadir.ClusterState, datadir.Durable} {
+		if err := os.RemoveAll(d.Join(name)); err != nil {
 			return fmt.Errorf("remove what an earlier try has left: %w", err)
 		}
 	}
@@ -296,7 +298,7 @@ func (j *joiner) copyData(ctx context.Context, plan seedPlan) (err error) {
 	seed := cluster.Seed{Phase: cluster.SeedData, From: plan.Node}
 	j.say(seed, "copying the data of node "+plan.Node)
 	cfg := a.mysqldConfig()
-	cfg.DataDir = a.data.join(seedDir)
+	cfg.DataDir = a.data.Join(seedDir)
 	server := mysqld.New(cfg)
 	if err := server.Initialize(ctx); err != nil {
 		return err
@@ -337,7 +339,11 @@ func (j *joiner) copyData(ctx context.Context, plan seedPlan) (err error) {
 		return nil
 	}
 	// What that node's InnoDB held durably before, the copy holds.
-	return writeJSON(a.data.join(durableFile), durableRecord{Index: plan.Data.MarkIndex, Witness: plan.Data.MarkWitness, ServerUUID: uuid})
+	witness, err := gtid.ParseGTID(plan.Data.MarkWitness)
+	if err != nil {
+		return fmt.Errorf("parse the durable mark of node %s: %w", plan.Node, err)
+	}
+	return a.data.WriteMark(uuid, replay.Mark{Index: plan.Data.MarkIndex, Witness: witness})
 }
 
 // openWay listens where our mysqld finds the other node's: each connection goes on
@@ -481,12 +487,12 @@ func (j *joiner) target(ctx context.Context, b *bulk.Bulk) (target, term uint64,
 // finish makes the data directory one that is in use.
 func (j *joiner) finish(plan seedPlan) error {
 	d := j.a.data
-	if err := writeJSON(d.join(stateFile), stateRecord{Format: stateFormat, StatePoint: plan.State}); err != nil {
+	if err := d.WriteState(plan.State); err != nil {
 		return err
 	}
 	d.identity.Joining, d.identity.Log, d.identity.State = false, true, true
 	d.identity.Recovered = plan.State.State.Recovered != nil
-	return writeJSON(d.join(identityFile), d.identity)
+	return writeJSON(d.Join(identityFile), d.identity)
 }
 
 func parseGTIDs(b []byte) (*gtid.Set, error) {

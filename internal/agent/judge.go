@@ -106,7 +106,7 @@ func (a *Agent) refuse(v replay.Verdict) error {
 	if v.Refused == "" {
 		return nil
 	}
-	return &verdictError{core.Errant, v.Refused + " (" + a.data.join("mysql") + ")"}
+	return &verdictError{core.Errant, v.Refused + " (" + a.data.Join("mysql") + ")"}
 }
 
 // judgeSettings checks every variable that quorate depends on.

@@ -33,7 +33,7 @@ func TestLoggerNeedsNoMySQL(t *testing.T) {
 		t.Errorf("the logger says of itself: %+v", own)
 	}
 	d := openTestDir(t, cfg)
-	if err := os.Mkdir(d.join("mysql"), 0o700); err != nil {
+	if err := os.Mkdir(d.Join("mysql"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(cfg, quiet, "v"); err == nil || !strings.Contains(err.Error(), "is a logger") {

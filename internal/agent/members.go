@@ -80,7 +80,7 @@ func (a *Agent) openMembers(ctx context.Context) error {
 		}
 		return nil
 	}
-	last, err := lastState(a.data.join(stateFile))
+	last, err := a.data.LastState()
 	if err == nil && len(last.State.Members) > 0 && last.State.Version > 0 {
 		a.followMembers(last, true)
 	}
@@ -156,7 +156,7 @@ const aboutKind = "kind"
 // an operator's fence: nobody waits for what it has any more, and made anew, fenced, it
 // would hold the logs of all again.
 func (a *Agent) fencedFromRebuild() bool {
-	f, err := a.fence()
+	f, err := a.data.Fence()
 	return f != nil || err != nil
 }
 

@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestRebuiltNodeIsNotPromotedBefore: a node that is rebuilt goes on for a moment over
@@ -99,7 +101,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		version uint64
 		leaves  bool
 	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{}, logger: slog.New(slog.DiscardHandler)}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}, logger: slog.New(slog.DiscardHandler)}
 		a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
 		state := a.board.clusterState()
 		state.Version = c.version

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -51,7 +52,7 @@ func (d *dataDir) giveUp(now time.Time) *givenUp {
 	if id.Joining {
 		return id.GivenUp
 	}
-	if !id.Log && !fileExists(d.join("log")) && !fileExists(d.join("mysql")) {
+	if !id.Log && !fileExists(d.Join("log")) && !fileExists(d.Join("mysql")) {
 		return nil
 	}
 	reason := "rebuild"
@@ -76,18 +77,18 @@ func (d *dataDir) setAsideSteps() (steps []func() error) {
 	if d.identity.GivenUp == nil {
 		return nil
 	}
-	to := d.join(oldDir, d.identity.GivenUp.Dir)
+	to := d.Join(oldDir, d.identity.GivenUp.Dir)
 	steps = append(steps,
 		func() error { return os.MkdirAll(to, errantDirPermissions) },
-		func() error { return errors.Join(syncDir(d.path), syncDir(d.join(oldDir))) },
+		func() error { return errors.Join(syncDir(d.Path()), syncDir(d.Join(oldDir))) },
 		func() error { return writeJSON(filepath.Join(to, identityFile), d.identity.GivenUp.Identity) },
 	)
-	for _, name := range []string{"mysql", durableFile, stateFile, peersFile, metFile, heardFile, "log"} {
+	for _, name := range []string{"mysql", datadir.Durable, datadir.ClusterState, datadir.Peers, datadir.Met, datadir.Heard, "log"} {
 		steps = append(steps, func() error {
-			if name == metFile && fileExists(filepath.Join(to, name)) {
+			if name == datadir.Met && fileExists(filepath.Join(to, name)) {
 				return nil // a start in between has made a new one
 			}
-			err := os.Rename(d.join(name), filepath.Join(to, name))
+			err := os.Rename(d.Join(name), filepath.Join(to, name))
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				return nil // it was moved before, or there is none
@@ -98,10 +99,10 @@ func (d *dataDir) setAsideSteps() (steps []func() error) {
 		})
 	}
 	return append(steps,
-		func() error { return errors.Join(syncDir(to), syncDir(d.path)) },
+		func() error { return errors.Join(syncDir(to), syncDir(d.Path())) },
 		func() error {
 			d.identity.GivenUp = nil
-			return writeJSON(d.join(identityFile), d.identity)
+			return writeJSON(d.Join(identityFile), d.identity)
 		})
 }
 
@@ -114,7 +115,7 @@ type oldData struct {
 // listOld returns what is below old/, oldest first. What has other names is not the
 // agent's.
 func (d *dataDir) listOld() (all []oldData, err error) {
-	entries, err := os.ReadDir(d.join(oldDir))
+	entries, err := os.ReadDir(d.Join(oldDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for data of before: %w", err)
 	}
@@ -124,7 +125,7 @@ func (d *dataDir) listOld() (all []oldData, err error) {
 		switch {
 		case err != nil:
 		case strings.HasSuffix(e.Name(), oldDeleting): // a crash has ended that
-			if err := os.RemoveAll(d.join(oldDir, e.Name())); err != nil {
+			if err := os.RemoveAll(d.Join(oldDir, e.Name())); err != nil {
 				return nil, fmt.Errorf("delete data of before: %w", err)
 			}
 		default:
@@ -153,7 +154,7 @@ func oldToGo(all []oldData, now time.Time, member bool, free, total uint64) (why
 // disk returns the free bytes of the data directory's disk, and all.
 func (d *dataDir) disk() (free, total uint64, err error) {
 	var disk unix.Statfs_t
-	err = unix.Statfs(d.path, &disk)
+	err = unix.Statfs(d.Path(), &disk)
 	return disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize), err
 }
 
@@ -184,7 +185,7 @@ func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err erro
 // deleteOld deletes one. A crash in between leaves a name by which it is not taken for
 // whole.
 func (a *Agent) deleteOld(o oldData, why string) error {
-	path := a.data.join(oldDir, o.dir)
+	path := a.data.Join(oldDir, o.dir)
 	text := fmt.Sprintf("delete the data of before in %s: %s", path, why)
 	a.logger.Warn(text)
 	if err := os.Rename(path, path+oldDeleting); err != nil {
@@ -214,7 +215,7 @@ func noSpace(err error) bool {
 func (a *Agent) showOld(all []oldData) {
 	shown := make([]cluster.OldData, 0, len(all))
 	for _, o := range all {
-		path := a.data.join(oldDir, o.dir)
+		path := a.data.Join(oldDir, o.dir)
 		if _, ok := a.oldBytes[o.dir]; !ok {
 			bytes := int64(0)
 			err := filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {

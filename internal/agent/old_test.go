@@ -15,9 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // livedDir is the directory of a node that has lived: all that a rebuild gives up.
@@ -30,8 +32,8 @@ func livedDir(t *testing.T, path string) (d *dataDir, files map[string]string) {
 	if err := d.hasLog(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"log/state", "mysql/data/ibdata1", stateFile, durableFile, secretsFile, "errant/x/y", fenceFile} {
-		writeTestFile(t, d.join(name), "of before: "+name)
+	for _, name := range []string{"log/state", "mysql/data/ibdata1", datadir.ClusterState, datadir.Durable, secretsFile, "errant/x/y", datadir.Fence} {
+		writeTestFile(t, d.Join(name), "of before: "+name)
 	}
 	files = treeOf(t, path)
 	if err := d.close(); err != nil {
@@ -96,16 +98,16 @@ func TestRebuildMovesAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		after, moved := treeOf(t, path), map[string]string{}
-		for _, name := range []string{"log/state", "mysql/data/ibdata1", stateFile, durableFile, peersFile, metFile, identityFile} {
+		for _, name := range []string{"log/state", "mysql/data/ibdata1", datadir.ClusterState, datadir.Durable, datadir.Peers, datadir.Met, identityFile} {
 			moved[name] = before[name]
-			if _, stays := after[name]; stays && name != identityFile && name != metFile {
+			if _, stays := after[name]; stays && name != identityFile && name != datadir.Met {
 				t.Errorf("killed after step %d: %s is here still", killed, name)
 			}
 		}
 		if diff := cmp.Diff(moved, treeOf(t, filepath.Join(path, oldDir, dir))); diff != "" {
 			t.Errorf("killed after step %d (-want +got):\n%s", killed, diff)
 		}
-		for _, name := range []string{secretsFile, "errant/x/y", fenceFile} {
+		for _, name := range []string{secretsFile, "errant/x/y", datadir.Fence} {
 			if after[name] != before[name] {
 				t.Errorf("killed after step %d: %s is %q", killed, name, after[name])
 			}
@@ -171,12 +173,12 @@ func TestOldToGo(t *testing.T) {
 // TestOldIsTidied: the oldest goes first, wherever a crash has ended that; what a
 // person keeps there, or deletes, is theirs. A copy that needs the space gets all of it.
 func TestOldIsTidied(t *testing.T) {
-	a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{path: t.TempDir()}, state: newStateKeeper()}
+	a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}, state: newStateKeeper()}
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
-		writeTestFile(t, a.data.join(oldDir, name, "log", "state"), "1234")
+		writeTestFile(t, a.data.Join(oldDir, name, "log", "state"), "1234")
 	}
 	names := func() (found []string) {
-		entries, err := os.ReadDir(a.data.join(oldDir))
+		entries, err := os.ReadDir(a.data.Join(oldDir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,8 +193,8 @@ func TestOldIsTidied(t *testing.T) {
 		t.Errorf("tidied (-want +got):\n%s", diff)
 	}
 	want := []cluster.OldData{
-		{Dir: a.data.join(oldDir, kept[0]), Bytes: 4, Until: time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC)},
-		{Dir: a.data.join(oldDir, kept[1]), Bytes: 4, Until: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)},
+		{Dir: a.data.Join(oldDir, kept[0]), Bytes: 4, Until: time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC)},
+		{Dir: a.data.Join(oldDir, kept[1]), Bytes: 4, Until: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)},
 	}
 	if diff := cmp.Diff(want, a.board.self.Old); diff != "" {
 		t.Errorf("the status (-want +got):\n%s", diff)

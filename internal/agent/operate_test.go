@@ -16,8 +16,10 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestActionsAreAudited: what was done, refused and called off has a line; what
@@ -55,19 +57,19 @@ func TestActionsAreAudited(t *testing.T) {
 // TestFenceIsKept: a fence is there again after a restart; a damaged one is no
 // reason to start mysqld.
 func TestFenceIsKept(t *testing.T) {
-	a := &Agent{data: &dataDir{path: t.TempDir()}}
+	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}}
 	if in, err := a.fencedBefore(); err != nil || in != (core.Fenced{}) {
 		t.Errorf("none: %+v, %v", in, err)
 	}
 	f := cluster.Fence{By: "ann@db1", At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Reason: "its disk"}
-	if err := writeJSON(a.data.join(fenceFile), f); err != nil {
+	if err := writeJSON(a.data.Join(datadir.Fence), f); err != nil {
 		t.Fatal(err)
 	}
 	want := core.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk"}
 	if in, err := a.fencedBefore(); err != nil || in != want {
 		t.Errorf("one: %+v, %v", in, err)
 	}
-	if err := writeJSON(a.data.join(fenceFile), 7); err != nil {
+	if err := writeJSON(a.data.Join(datadir.Fence), 7); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.fencedBefore(); err == nil {

@@ -161,9 +161,9 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case fileExists(a.data.join(identityFile)):
+		case fileExists(a.data.Join(identityFile)):
 			a.settled = true
-			return fmt.Errorf("data directory %s is not empty any more: this node starts again", a.data.path)
+			return fmt.Errorf("data directory %s is not empty any more: this node starts again", a.data.Path())
 		}
 		if lost != nil {
 			got.Rejections = append(got.Rejections, lost)
@@ -202,7 +202,7 @@ func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bo
 	}
 	return false, cluster.RoleForming, fmt.Sprintf("data directory %s is empty, and %s not answered so far, which may know that it was not: "+
 		"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; "+
-		"if this cluster is new and cannot wait, start this agent with --bootstrap", a.data.path, who)
+		"if this cluster is new and cannot wait, start this agent with --bootstrap", a.data.Path(), who)
 }
 
 // introduced takes what the peers say of a node that was not here before; nil =

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestAckEventsAreAudited: whose require-ack is dropped or taken back is in the
@@ -17,7 +19,7 @@ func TestAckEventsAreAudited(t *testing.T) {
 	a := &Agent{self: cluster.Member{Name: "a"}, logger: slog.New(slog.DiscardHandler), state: newStateKeeper()}
 	a.board.changed = make(chan struct{})
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 1}}
-	if err := a.state.load(filepath.Join(dir, stateFile), members, false, 1); err != nil {
+	if err := a.state.load(datadir.New(vfs.OS{}, dir), members, false, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.state.audit.open(filepath.Join(dir, auditFile), "a"); err != nil {

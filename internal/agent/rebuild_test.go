@@ -20,14 +20,14 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := func() membership.Known {
-		pins, _, err := d.readInstances(peersFile)
+		pins, _, err := d.Known()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return pins
 	}
 	const instance = "02000000000000000000000000000000"
-	blocked := d.join(identityFile + ".tmp")
+	blocked := d.Join(identityFile + ".tmp")
 	if err := os.Mkdir(blocked, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
@@ -122,7 +123,7 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 	if by := r.a.data.identity.Superseded; by != nil {
 		s.Out = by.Sentence(r.a.self.Name)
 	}
-	if f, err := r.a.fence(); err != nil {
+	if f, err := r.a.data.Fence(); err != nil {
 		return recovery.Verdict{}, err
 	} else if f != nil {
 		s.Fenced = f.String()
@@ -233,7 +234,7 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	last := r.log.LastIndex()
 	record := recoveryRecord{
 		Format: recoveryFormat, Identity: id,
-		State: stateRecord{Format: stateFormat, StatePoint: cluster.StatePoint{State: state, Index: last, Through: last}},
+		State: datadir.NewStateRecord(cluster.StatePoint{State: state, Index: last, Through: last}),
 		Audit: cluster.AuditEntry{
 			At: at, By: by, Result: "done", Version: state.Version, Node: r.a.self.Name, Seq: seq,
 			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Record()),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
@@ -58,16 +59,16 @@ func recoverable(t *testing.T) (*vfs.Mem, *recoveryRecord) {
 	}
 	return fs, &recoveryRecord{
 		Format: recoveryFormat, Identity: identity{Format: 1, Node: "a", Instance: "new", Recovered: true},
-		State:      stateRecord{Format: stateFormat, StatePoint: cluster.StatePoint{State: state, Index: 7, Through: 7}},
+		State:      datadir.StateRecord{Format: 1, StatePoint: cluster.StatePoint{State: state, Index: 7, Through: 7}},
 		Audit:      cluster.AuditEntry{By: "somebody", What: "recover", Result: "done", Version: state.Version},
-		ServerUUID: newUUID, Durable: &durableRecord{Index: 5, ServerUUID: newUUID},
+		ServerUUID: newUUID, Durable: &datadir.MarkRecord{Index: 5, ServerUUID: newUUID},
 	}
 }
 
 func filesBefore() map[string]string {
 	return map[string]string{
-		identityFile: `{"format":1,"instance":"old"}`, stateFile: `{"format":1}`, durableFile: `{"index":5,"server_uuid":"` + oldUUID + `"}`,
-		peersFile: `{"2":"pinned"}`, historyFile: `{"what":"started"}` + "\n", auditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
+		identityFile: `{"format":1,"instance":"old"}`, datadir.ClusterState: `{"format":1}`, datadir.Durable: `{"index":5,"server_uuid":"` + oldUUID + `"}`,
+		datadir.Peers: `{"2":"pinned"}`, historyFile: `{"what":"started"}` + "\n", auditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
 		"mysql/data/auto.cnf": "[auto]\nserver-uuid=" + oldUUID + "\n",
 	}
 }
@@ -76,9 +77,9 @@ func filesBefore() map[string]string {
 func look(t *testing.T, fs vfs.FS, r *recoveryRecord) (before, after bool, why string) {
 	t.Helper()
 	before, after = true, true
-	want := map[string]any{identityFile: r.Identity, stateFile: r.State, durableFile: r.Durable, peersFile: map[string]string{}}
+	want := map[string]any{identityFile: r.Identity, datadir.ClusterState: r.State, datadir.Durable: r.Durable, datadir.Peers: map[string]string{}}
 	for name, content := range filesBefore() {
-		got, err := readAll(fs, filepath.Join("data", name))
+		got, err := datadir.ReadFile(fs, filepath.Join("data", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestRecoveryCrashes(t *testing.T) {
 		}
 		for seed := range uint64(16) {
 			disk := base.CrashClone(seed)
-			_, err := readAll(disk, filepath.Join("data", recoveryFile))
+			_, err := datadir.ReadFile(disk, filepath.Join("data", recoveryFile))
 			began := err == nil
 			if err != nil && !errors.Is(err, iofs.ErrNotExist) {
 				t.Fatal(err)
@@ -188,7 +189,7 @@ func TestRecoverySupersedes(t *testing.T) {
 		{name: "knows", known: 41, id: identity{Superseded: &order}},
 		{name: "knows of an earlier one", known: 41, id: identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
 	} {
-		a := &Agent{data: &dataDir{identity: tc.id, fresh: tc.fresh}}
+		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: tc.id, fresh: tc.fresh}}
 		a.board.state.Version = tc.known
 		if got := a.asSelf().Supersedes(order); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
@@ -199,7 +200,7 @@ func TestRecoverySupersedes(t *testing.T) {
 // TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the
 // members of before; what it is now is in cluster.json alone.
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
-	a := &Agent{data: &dataDir{path: t.TempDir(), identity: identity{State: true, Recovered: true}}, state: newStateKeeper()}
+	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir()), identity: identity{State: true, Recovered: true}}, state: newStateKeeper()}
 	if err := a.keptState(1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
 		t.Errorf("it starts without: %v", err)
 	}
@@ -285,7 +286,7 @@ func TestRecoverAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	point, err := lastState(a.data.join(stateFile))
+	point, err := a.data.LastState()
 	if err != nil || len(point.State.Members) != 1 || point.State.Members[0].Instance != a.data.identity.Instance || point.Index != 1 {
 		t.Errorf("it keeps %+v, %v; its instance is %s", point, err, a.data.identity.Instance)
 	}
@@ -293,7 +294,7 @@ func TestRecoverAgain(t *testing.T) {
 	if err := a.data.superseded(cluster.Recovery{Version: 3_000_000, Cluster: "x", Node: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeJSON(a.data.join(fenceFile), cluster.Fence{By: "ann@db1", Reason: "its disk"}); err != nil {
+	if err := writeJSON(a.data.Join(datadir.Fence), cluster.Fence{By: "ann@db1", Reason: "its disk"}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := OpenRecovery(cfg, slog.New(slog.DiscardHandler), "v")
@@ -319,10 +320,10 @@ func TestRecoverAgain(t *testing.T) {
 func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	cfg := lastLogger(t)
 	record := recoveryRecord{Format: recoveryFormat, Identity: identity{Format: 1, Node: "a", Instance: "new"}}
-	if err := replaceJSON(vfs.OS{}, cfg.DataDir, recoveryFile, record); err != nil {
+	if err := datadir.Replace(vfs.OS{}, cfg.DataDir, recoveryFile, record); err != nil {
 		t.Fatal(err)
 	}
-	d := &dataDir{path: cfg.DataDir}
+	d := &dataDir{Dir: datadir.New(vfs.OS{}, cfg.DataDir)}
 	if err := d.takeLock(); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +336,7 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	if err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), "v"); err == nil {
 		t.Error("a node of no cluster runs")
 	}
-	b, err := readAll(vfs.OS{}, filepath.Join(cfg.DataDir, identityFile))
+	b, err := datadir.ReadFile(vfs.OS{}, filepath.Join(cfg.DataDir, identityFile))
 	if err != nil || !strings.Contains(string(b), `"instance": "new"`) {
 		t.Errorf("identity: %s, %v", b, err)
 	}
@@ -418,9 +419,9 @@ func TestRecoveryIsBehindAllLines(t *testing.T) {
 		{historyFile, -200 * time.Millisecond, uint64(at.UnixMicro())},
 		{historyFile, time.Hour, uint64(at.Add(time.Hour).UnixMicro()) + 1},
 	} {
-		d := &dataDir{path: t.TempDir()}
+		d := &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}
 		var own, copied auditLog
-		if err := own.open(d.join(c.file), "a"); err != nil {
+		if err := own.open(d.Join(c.file), "a"); err != nil {
 			t.Fatal(err)
 		}
 		if err := own.append(cluster.AuditEntry{At: at.Add(c.line), What: "left"}); err != nil {
@@ -431,7 +432,7 @@ func TestRecoveryIsBehindAllLines(t *testing.T) {
 			t.Errorf("%s, a line %v from it: number %d, want %d: %v", c.file, c.line, seq, c.want, err)
 		}
 		record := recoveryRecord{Audit: cluster.AuditEntry{At: at, Node: "a", Seq: seq, What: "recover"}}
-		if err := writeLine(vfs.OS{}, d.path, c.file, record.Audit); err != nil {
+		if err := writeLine(vfs.OS{}, d.Path(), c.file, record.Audit); err != nil {
 			t.Fatal(err)
 		}
 		lines, err := own.read()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -31,20 +32,20 @@ const (
 
 // recoveryRecord is the content of recovery.json: the files as they are to be.
 type recoveryRecord struct {
-	Format   int                `json:"format"`
-	Identity identity           `json:"identity"`
-	State    stateRecord        `json:"state"`
-	Audit    cluster.AuditEntry `json:"audit"`
+	Format   int                 `json:"format"`
+	Identity identity            `json:"identity"`
+	State    datadir.StateRecord `json:"state"`
+	Audit    cluster.AuditEntry  `json:"audit"`
 	// ServerUUID is mysqld's new one; "" = there is no mysqld so far. The log of before
 	// may have had transactions of the old one that this node never saw: a GTID of
 	// theirs must not be used again.
-	ServerUUID string         `json:"server_uuid,omitempty"`
-	Durable    *durableRecord `json:"durable,omitempty"`
+	ServerUUID string              `json:"server_uuid,omitempty"`
+	Durable    *datadir.MarkRecord `json:"durable,omitempty"`
 }
 
 // newServer chooses mysqld's new UUID, under which its durable mark stays its own.
 func (r *recoveryRecord) newServer(d *dataDir) error {
-	auto, err := os.ReadFile(d.join("mysql", "data", autoFile))
+	auto, err := os.ReadFile(d.Join("mysql", "data", autoFile))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil
 	}
@@ -58,19 +59,13 @@ func (r *recoveryRecord) newServer(d *dataDir) error {
 	var raw gtid.UUID
 	_, _ = rand.Read(raw[:]) // never fails (crypto/rand)
 	r.ServerUUID = raw.String()
-	b, err := os.ReadFile(d.join(durableFile))
-	if errors.Is(err, iofs.ErrNotExist) {
-		return nil
+	mark, found, err := d.MarkRecord()
+	if err != nil || !found {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("read durable mark: %w", err)
-	}
-	r.Durable = &durableRecord{}
-	if err := json.Unmarshal(b, r.Durable); err != nil {
-		return fmt.Errorf("%s is damaged: remove it, the node makes a new one: %w", d.join(durableFile), err)
-	}
+	r.Durable = &mark
 	if r.Durable.ServerUUID != string(auto[at:at+uuidBytes]) {
-		r.Durable = nil // another mysqld's, as durableMark.check finds, too
+		r.Durable = nil // another mysqld's, as datadir.Mark.Check finds, too
 		return nil
 	}
 	r.Durable.ServerUUID = r.ServerUUID
@@ -94,7 +89,7 @@ func uuidIn(auto []byte) (at int, err error) {
 
 // carryOut makes the recovery. An error may leave it made, or not: what is in dir says.
 func (r *recoveryRecord) carryOut(fs vfs.FS, dir string) error {
-	if err := replaceJSON(fs, dir, recoveryFile, r); err != nil {
+	if err := datadir.Replace(fs, dir, recoveryFile, r); err != nil {
 		return err
 	}
 	_, err := finishRecovery(fs, dir)
@@ -104,7 +99,7 @@ func (r *recoveryRecord) carryOut(fs vfs.FS, dir string) error {
 // finishRecovery makes what recovery.json says, if there is one. It can be done again,
 // from the beginning, wherever it was interrupted.
 func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
-	b, err := readAll(fs, filepath.Join(dir, recoveryFile))
+	b, err := datadir.ReadFile(fs, filepath.Join(dir, recoveryFile))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
 	}
@@ -125,12 +120,12 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 			if r.Durable == nil {
 				return nil
 			}
-			return replaceJSON(fs, dir, durableFile, r.Durable)
+			return datadir.Replace(fs, dir, datadir.Durable, r.Durable)
 		},
 		// Nobody of before is known any more.
-		func() error { return replaceJSON(fs, dir, peersFile, map[cluster.NodeID]string{}) },
-		func() error { return replaceJSON(fs, dir, stateFile, r.State) },
-		func() error { return replaceJSON(fs, dir, identityFile, r.Identity) },
+		func() error { return datadir.Replace(fs, dir, datadir.Peers, map[cluster.NodeID]string{}) },
+		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
+		func() error { return datadir.Replace(fs, dir, identityFile, r.Identity) },
 		func() error { return writeLine(fs, dir, auditFile, r.Audit) },
 		func() error { return writeLine(fs, dir, historyFile, r.event()) },
 		func() error { return fs.Remove(filepath.Join(dir, recoveryFile)) },
@@ -148,7 +143,7 @@ func (r *recoveryRecord) writeUUID(fs vfs.FS, path string) (err error) {
 	if r.ServerUUID == "" {
 		return nil
 	}
-	auto, err := readAll(fs, path)
+	auto, err := datadir.ReadFile(fs, path)
 	if err != nil {
 		return err
 	}
@@ -173,7 +168,7 @@ func nextSeq(d *dataDir, node string, at time.Time) (uint64, error) {
 	seq := uint64(max(0, at.UnixMicro()))
 	for _, file := range []string{auditFile, historyFile} {
 		var l auditLog
-		if err := l.open(d.join(file), node); err != nil {
+		if err := l.open(d.Join(file), node); err != nil {
 			return 0, err
 		}
 		seq = max(seq, l.seqOf(node)+1)
@@ -196,7 +191,7 @@ func writeLine(fs vfs.FS, dir, file string, entry cluster.AuditEntry) (err error
 		return err
 	}
 	path := filepath.Join(dir, file)
-	text, err := readAll(fs, path)
+	text, err := datadir.ReadFile(fs, path)
 	create := errors.Is(err, iofs.ErrNotExist)
 	if err != nil && !create {
 		return err
@@ -242,7 +237,7 @@ func FinishRecovery(cfg config.Config) (found bool, err error) {
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
 		return true, err
 	}
-	d := &dataDir{path: cfg.DataDir}
+	d := &dataDir{Dir: datadir.New(vfs.OS{}, cfg.DataDir)}
 	if err := d.takeLock(); err != nil {
 		return true, err
 	}

@@ -3,10 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,16 +11,14 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
 )
 
 const (
-	// refusedFile holds the recoveries that this node refuses for good.
-	refusedFile   = "refused.json"
-	refusedFormat = 1
-	// refusedMax bounds them: each is a person's mistake. The oldest go first.
+	// refusedMax bounds the recoveries that this node refuses: each is a person's mistake. The oldest go first.
 	refusedMax = 16
 	// orderAskMax bounds the question to the others what they say of a recovery. It is
 	// less than half of an election timeout, too: two of before that start together
@@ -43,33 +38,14 @@ const (
 // by such a cluster to be rebuilt, also not while its majority is down, until a person
 // has moved its data directory away.
 type refusals struct {
-	path string
+	dir  datadir.Dir
 	mu   sync.Mutex
 	list []cluster.Recovery
 }
 
-type refusedRecord struct {
-	Format  int                `json:"format"`
-	Refused []cluster.Recovery `json:"refused"`
-}
-
-func (f *refusals) load() error {
-	b, err := os.ReadFile(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var r refusedRecord
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the recoveries that this node refuses, from %s: %w", f.path, err)
-	case r.Format > refusedFormat:
-		return fmt.Errorf("%s has format %d, this quorate reads up to %d: install the newer quorate again", f.path, r.Format, refusedFormat)
-	}
-	f.list = r.Refused
-	return nil
+func (f *refusals) load() (err error) {
+	f.list, err = f.dir.Refused()
+	return err
 }
 
 // has tells whether a recovery is refused. A later one is not: its version may be that
@@ -91,7 +67,7 @@ func (f *refusals) add(r cluster.Recovery) error {
 	r.GTIDs = ""
 	list := append(slices.Clone(f.list), r)
 	list = list[max(0, len(list)-refusedMax):]
-	if err := writeJSON(f.path, refusedRecord{Format: refusedFormat, Refused: list}); err != nil {
+	if err := f.dir.WriteRefused(list); err != nil {
 		return fmt.Errorf("note a recovery that is refused: %w", err)
 	}
 	f.list = list

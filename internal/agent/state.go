@@ -2,24 +2,17 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/replay"
 )
 
 const (
-	// stateFile holds the newest cluster state that this node has applied.
-	stateFile = "cluster.json"
-	// stateFormat is the version of its layout.
-	stateFormat = 1
 	// stateEvery is how often it is noted how far into the log the state is known,
 	// while the log grows. At its next start the node looks for changes from there
 	// on, and until then it purges nothing behind that.
@@ -29,15 +22,9 @@ const (
 	outcomesMax = 1024
 )
 
-// stateRecord is the content of cluster.json.
-type stateRecord struct {
-	Format int `json:"format"`
-	cluster.StatePoint
-}
-
 // stateKeeper keeps the cluster state on disk: cluster.json and the audit log.
 type stateKeeper struct {
-	path string
+	dir datadir.Dir
 	// audit is of what operators did, history of what became of the nodes.
 	audit, history auditLog
 	// changed notes durably, before the first change is kept, that there are some.
@@ -57,54 +44,10 @@ type stateKeeper struct {
 func newStateKeeper() *stateKeeper { return &stateKeeper{signal: make(chan struct{}, 1)} }
 
 // load reads the state that this node has kept over a log that begins at first.
-// Without a file it is what the configuration says, and the whole log is looked
-// through for changes; had says that there was a file once.
-func (k *stateKeeper) load(path string, members []cluster.Member, had bool, first uint64) error {
-	k.path = path
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if had && first > 1 {
-			return fmt.Errorf("%s is gone, and the log begins at entry %d, after what it may have lost: "+
-				"give it back, or copy it from another node of the cluster", path, first)
-		}
-		k.kept = cluster.StatePoint{State: cluster.NewState(members), Through: first - 1}
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read cluster state: %w", err)
-	}
-	var r stateRecord
-	if err := json.Unmarshal(b, &r); err != nil {
-		return fmt.Errorf("%s is damaged: copy it from another node of the cluster: %w", path, err)
-	}
-	if r.Format > stateFormat {
-		return fmt.Errorf("%s has format %d, this quorate reads up to %d: install the newer quorate again", path, r.Format, stateFormat)
-	}
-	if r.State.Version == 0 {
-		r.State = cluster.NewState(members) // nothing was agreed on so far
-	}
-	if len(r.State.Members) == 0 {
-		return fmt.Errorf("%s is damaged: it has no members: copy it from another node of the cluster", path)
-	}
-	k.kept = r.StatePoint
-	return nil
-}
-
-// lastState reads the state as the file has it; zero where there is none, or it
-// cannot be read, which load says.
-func lastState(path string) (cluster.StatePoint, error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return cluster.StatePoint{}, nil
-	}
-	if err != nil {
-		return cluster.StatePoint{}, fmt.Errorf("read cluster state: %w", err)
-	}
-	var r stateRecord
-	if json.Unmarshal(b, &r) != nil {
-		return cluster.StatePoint{}, nil
-	}
-	return r.StatePoint, nil
+func (k *stateKeeper) load(dir datadir.Dir, members []cluster.Member, had bool, first uint64) (err error) {
+	k.dir = dir
+	k.kept, err = dir.State(members, had, first)
+	return err
 }
 
 // point is what the file has.
@@ -161,7 +104,7 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 		k.mu.Unlock()
 		return lost, err
 	}
-	if p.Through <= kept.Through && p.Index <= kept.Index && fileExists(k.path) {
+	if p.Through <= kept.Through && p.Index <= kept.Index && k.dir.Has(datadir.ClusterState) {
 		return lost, nil
 	}
 	if p.State.Version > 0 && k.changed != nil {
@@ -169,7 +112,7 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 			return lost, err
 		}
 	}
-	if err := writeJSON(k.path, stateRecord{Format: stateFormat, StatePoint: p}); err != nil {
+	if err := k.dir.WriteState(p); err != nil {
 		return lost, err
 	}
 	k.mu.Lock()
@@ -204,10 +147,10 @@ func (a *Agent) openState() error {
 	if err := a.keptState(a.log.FirstIndex()); err != nil {
 		return err
 	}
-	if err := a.state.audit.open(a.data.join(auditFile), a.self.Name); err != nil {
+	if err := a.state.audit.open(a.data.Join(auditFile), a.self.Name); err != nil {
 		return err
 	}
-	if err := a.state.history.open(a.data.join(historyFile), a.self.Name); err != nil {
+	if err := a.state.history.open(a.data.Join(historyFile), a.self.Name); err != nil {
 		a.logger.Warn("the history cannot be read: the node goes on without what it says", "error", err)
 	}
 	a.noteLastChange()
@@ -233,7 +176,7 @@ func (d *dataDir) hasState() error {
 		return nil
 	}
 	d.identity.State = true
-	return writeJSON(d.join(identityFile), d.identity)
+	return writeJSON(d.Join(identityFile), d.identity)
 }
 
 // hasChanges notes durably that the log has changes of the cluster state: from now on
@@ -243,7 +186,7 @@ func (d *dataDir) hasChanges() error {
 		return nil
 	}
 	d.identity.Format = dataFormatState
-	return writeJSON(d.join(identityFile), d.identity)
+	return writeJSON(d.Join(identityFile), d.identity)
 }
 
 // onState takes a committed change, in a turn of consensus: it must not block.
@@ -280,7 +223,7 @@ func (a *Agent) keepHistory() {
 // stateNeed is what cluster.json needs of the log: at its next start this node
 // looks there for the changes that the file lacks.
 func (a *Agent) stateNeed() replay.Need {
-	return replay.Need{Who: a.self.Name, From: a.state.point().Through + 1, Why: "its " + stateFile + " goes up to there", Known: true}
+	return replay.Need{Who: a.self.Name, From: a.state.point().Through + 1, Why: "its " + datadir.ClusterState + " goes up to there", Known: true}
 }
 
 // runState keeps cluster.json and the audit log. It has a goroutine of its own:

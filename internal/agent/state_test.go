@@ -13,8 +13,10 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 func stateMembers() []cluster.Member {
@@ -24,7 +26,7 @@ func stateMembers() []cluster.Member {
 func keeper(t *testing.T, dir string, had bool, first uint64) *stateKeeper {
 	t.Helper()
 	k := newStateKeeper()
-	if err := k.load(filepath.Join(dir, stateFile), stateMembers(), had, first); err != nil {
+	if err := k.load(datadir.New(vfs.OS{}, dir), stateMembers(), had, first); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.audit.open(filepath.Join(dir, auditFile), "a"); err != nil {
@@ -107,7 +109,7 @@ func TestStateOfVersion0(t *testing.T) {
 	k = newStateKeeper()
 	changed := stateMembers()
 	changed[1].Weight = 9
-	if err := k.load(filepath.Join(dir, stateFile), changed, true, 1); err != nil {
+	if err := k.load(datadir.New(vfs.OS{}, dir), changed, true, 1); err != nil {
 		t.Fatal(err)
 	}
 	if p := k.point(); p.Through != 12 || p.State.Members[1].Weight != 9 {
@@ -117,14 +119,14 @@ func TestStateOfVersion0(t *testing.T) {
 
 // TestStateRefuses: a state that may lack changes is not taken for the newest.
 func TestStateRefuses(t *testing.T) {
-	path := filepath.Join(t.TempDir(), stateFile)
-	if err := newStateKeeper().load(path, stateMembers(), true, 1); err != nil {
+	dir := datadir.New(vfs.OS{}, t.TempDir())
+	if err := newStateKeeper().load(dir, stateMembers(), true, 1); err != nil {
 		t.Errorf("the file is gone, the log has everything: %v", err)
 	}
-	if err := newStateKeeper().load(path, stateMembers(), false, 100); err != nil {
+	if err := newStateKeeper().load(dir, stateMembers(), false, 100); err != nil {
 		t.Errorf("there never was a file: %v", err)
 	}
-	if err := newStateKeeper().load(path, stateMembers(), true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins at entry 100") {
+	if err := newStateKeeper().load(dir, stateMembers(), true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins at entry 100") {
 		t.Errorf("the file is gone, and what it may have lost: %v", err)
 	}
 	for text, want := range map[string]string{
@@ -132,10 +134,10 @@ func TestStateRefuses(t *testing.T) {
 		`{"format": 2}`:                          "format 2, this quorate reads up to 1",
 		`{"format": 1, "state": {"version": 3}}`: "it has no members",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(dir.Join(datadir.ClusterState), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := newStateKeeper().load(path, stateMembers(), true, 1); err == nil || !strings.Contains(err.Error(), want) {
+		if err := newStateKeeper().load(dir, stateMembers(), true, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

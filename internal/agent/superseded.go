@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
@@ -36,7 +37,7 @@ const obeyAfter = 10 * time.Second
 // superseded notes durably that the cluster was recovered without this node.
 func (d *dataDir) superseded(r cluster.Recovery) error {
 	d.identity.Superseded = &r
-	return writeJSON(d.join(identityFile), d.identity)
+	return writeJSON(d.Join(identityFile), d.identity)
 }
 
 // supersededPeers is the peers' handler of such a node.
@@ -72,7 +73,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.settle(), a.data.close()) }()
-	last, err := lastState(a.data.join(stateFile))
+	last, err := a.data.LastState()
 	if err != nil {
 		return err
 	}
@@ -155,12 +156,11 @@ func (a *Agent) closedReport() (r recovery.Report, err error) {
 // cluster that was recovered it is nowhere else: the configuration and the log know
 // the members of before.
 func (a *Agent) keptState(first uint64) error {
-	path := a.data.join(stateFile)
-	if a.data.identity.Recovered && !fileExists(path) {
+	if a.data.identity.Recovered && !a.data.Has(datadir.ClusterState) {
 		return fmt.Errorf("%s is gone, and says alone that the cluster was recovered, and who is in it: "+
-			"give it back, or rebuild this node", path)
+			"give it back, or rebuild this node", a.data.Join(datadir.ClusterState))
 	}
-	return a.state.load(path, a.cfg.ClusterMembers(), a.data.identity.State, first)
+	return a.state.load(a.data.Dir, a.cfg.ClusterMembers(), a.data.identity.State, first)
 }
 
 // stillWithout is the recovery of a cluster, while it goes on without nodes of before.

@@ -12,15 +12,17 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestPromisesOutliveTheAgent: after a restart with a shorter election timeout the
 // longer one counts, until it is over.
 func TestPromisesOutliveTheAgent(t *testing.T) {
-	d, quiet := &dataDir{path: t.TempDir()}, slog.New(slog.DiscardHandler)
+	d, quiet := &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}, slog.New(slog.DiscardHandler)
 	start := func(own, want time.Duration) {
 		t.Helper()
-		if got, noted, err := d.promises(own, quiet); err != nil || got != want || !noted {
+		if got, noted, err := d.Promised(own, config.ElectionTimeoutMax, quiet); err != nil || got != want || !noted {
 			t.Errorf("a start with %v: what was promised is %v, %v; want %v", own, got, err, want)
 		}
 	}
@@ -28,16 +30,16 @@ func TestPromisesOutliveTheAgent(t *testing.T) {
 	start(5*time.Second, 5*time.Second)
 	start(time.Second, 5*time.Second)
 	start(2*time.Second, 5*time.Second) // the first has ended before five seconds were over
-	if err := d.promiseOnly(2 * time.Second); err != nil {
+	if err := d.WritePromise(2 * time.Second); err != nil {
 		t.Fatal(err)
 	}
 	start(time.Second, 2*time.Second)
 	for _, damaged := range []string{"{", "{}", `{"election_timeout_ns": -1}`, `{"election_timeout_ns": 60000000001}`} {
-		if err := os.WriteFile(d.join(promiseFile), []byte(damaged), 0o644); err != nil {
+		if err := os.WriteFile(d.Join(datadir.Promise), []byte(damaged), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		start(time.Second, config.ElectionTimeoutMax)
-		if b, err := os.ReadFile(d.join(promiseFile)); err != nil || !strings.Contains(string(b), ": 60000000000\n") {
+		if b, err := os.ReadFile(d.Join(datadir.Promise)); err != nil || !strings.Contains(string(b), ": 60000000000\n") {
 			t.Errorf("damaged as %s, it is written anew as %s, %v", damaged, b, err)
 		}
 	}
@@ -57,9 +59,9 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 		"shorter": {`{"election_timeout_ns": 1000000000}`, 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a := &Agent{data: &dataDir{path: t.TempDir()}, logger: slog.New(slog.DiscardHandler)}
+			a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}, logger: slog.New(slog.DiscardHandler)}
 			a.cfg.Raft.ElectionTimeout = 2 * time.Second
-			path := a.data.join(promiseFile)
+			path := a.data.Join(datadir.Promise)
 			if c.file != "" {
 				if err := os.WriteFile(path, []byte(c.file), 0o644); err != nil {
 					t.Fatal(err)
@@ -70,7 +72,7 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			var err error
-			a.promised, a.promiseNoted, err = a.data.promises(2*time.Second, a.logger)
+			a.promised, a.promiseNoted, err = a.data.Promised(2*time.Second, config.ElectionTimeoutMax, a.logger)
 			if a.promised != c.want && !c.refused || (err != nil) != c.refused {
 				t.Fatalf("%s: %v, %v", name, a.promised, err)
 			}
@@ -103,7 +105,7 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 func TestTimingsAreJudged(t *testing.T) {
 	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler), epoch: &epochSlot{}}
 	a.self = a.cfg.Self()
-	a.data = &dataDir{}
+	a.data = &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}
 	a.board.init(a.cfg, a.self, "")
 	hear := func(timeout time.Duration) (in core.Peers) {
 		t.Helper()

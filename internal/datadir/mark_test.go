@@ -1,8 +1,6 @@
-package agent
+package datadir
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +8,7 @@ import (
 
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 func testMark(t *testing.T, index uint64) replay.Mark {
@@ -25,41 +24,40 @@ func testMark(t *testing.T, index uint64) replay.Mark {
 // TestDurableMark: it survives the agent, never goes back, and belongs to one
 // mysqld data directory.
 func TestDurableMark(t *testing.T) {
-	path := filepath.Join(t.TempDir(), durableFile)
-	var d durableMark
-	if err := d.load(path); err != nil {
+	mem := vfs.NewMem()
+	path := New(mem, ".")
+	var d Mark
+	if err := d.Load(path); err != nil {
 		t.Fatal(err)
 	}
-	if m := d.of(""); m != (replay.Mark{}) {
+	if m := d.Of(""); m != (replay.Mark{}) {
 		t.Fatalf("fresh: %+v", m)
 	}
 	for _, step := range []struct{ advance, want uint64 }{{5, 5}, {4, 5}, {9, 9}} {
-		if err := d.advance("uuid-1", testMark(t, step.advance)); err != nil {
+		if err := d.Advance("uuid-1", testMark(t, step.advance)); err != nil {
 			t.Fatal(err)
 		}
-		var again durableMark
-		if err := again.load(path); err != nil {
+		var again Mark
+		if err := again.Load(path); err != nil {
 			t.Fatal(err)
 		}
 		for _, uuid := range []string{"uuid-1", ""} {
-			if diff := cmp.Diff(testMark(t, step.want), again.of(uuid)); diff != "" {
+			if diff := cmp.Diff(testMark(t, step.want), again.Of(uuid)); diff != "" {
 				t.Errorf("after %d, of %q (-want +got):\n%s", step.advance, uuid, diff)
 			}
 		}
-		if m := again.of("uuid-2"); m != (replay.Mark{}) {
+		if m := again.Of("uuid-2"); m != (replay.Mark{}) {
 			t.Errorf("a new data directory has the old one's mark: %+v", m)
 		}
 	}
-	if err := d.advance("uuid-2", testMark(t, 3)); err != nil {
+	if err := d.Advance("uuid-2", testMark(t, 3)); err != nil {
 		t.Fatal(err)
 	}
-	if got := d.of("uuid-2").Index; got != 3 {
+	if got := d.Of("uuid-2").Index; got != 3 {
 		t.Errorf("the new data directory's mark is %d", got)
 	}
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.load(path); err == nil || !strings.Contains(err.Error(), "is damaged: remove it") {
+	write(t, mem, Durable, "{")
+	if err := d.Load(path); err == nil || !strings.Contains(err.Error(), "is damaged: remove it") {
 		t.Errorf("damaged: %v", err)
 	}
 }
@@ -68,33 +66,29 @@ func TestDurableMark(t *testing.T) {
 // mark, from the start of the agent on.
 func TestMarkOfAnotherDataDirectory(t *testing.T) {
 	const uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-	dir := t.TempDir()
+	mem := vfs.NewMem()
 	mark := replay.Mark{Index: 7, Witness: gtid.GTID{UUID: gtid.UUID{1}, N: 7}}
-	d := &durableMark{path: filepath.Join(dir, durableFile)}
-	if err := d.advance(uuid, mark); err != nil {
+	d := &Mark{dir: New(mem, ".")}
+	if err := d.Advance(uuid, mark); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		auto string
 		want replay.Mark
 	}{{"[auto]\nserver-uuid=" + uuid + "\n", mark}, {"[auto]\nserver-uuid=another\n", replay.Mark{}}, {"", replay.Mark{}}} {
-		auto := filepath.Join(dir, "auto.cnf")
-		if err := os.WriteFile(auto, []byte(c.auto), 0o600); err != nil {
+		if c.auto != "" {
+			write(t, mem, "auto.cnf", c.auto)
+		} else if err := mem.Remove("auto.cnf"); err != nil {
 			t.Fatal(err)
 		}
-		if c.auto == "" {
-			if err := os.Remove(auto); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var again durableMark
-		if err := again.load(d.path); err != nil {
+		var again Mark
+		if err := again.Load(d.dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := again.check(dir); err != nil {
+		if err := again.Check("auto.cnf"); err != nil {
 			t.Fatal(err)
 		}
-		if got := again.of(""); got != c.want {
+		if got := again.Of(""); got != c.want {
 			t.Errorf("auto.cnf %q: mark %+v, want %+v", c.auto, got, c.want)
 		}
 	}

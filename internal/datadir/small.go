@@ -1,0 +1,74 @@
+package datadir
+
+import (
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+const (
+	// Fence is fence.json. It is there while an operator wants no mysqld to run here.
+	Fence = "fence.json"
+	// Heard is heard.json, what the members said last that they need of the log.
+	Heard = "heard.json"
+	// Refused is refused.json, the recoveries that the node refuses for good.
+	Refused       = "refused.json"
+	refusedFormat = 1
+)
+
+// Fence reads an operator's fence; nil = there is none.
+func (d Dir) Fence() (*cluster.Fence, error) {
+	f := &cluster.Fence{}
+	found, err := d.load(file{name: Fence, remedy: "remove it, and fence this node again if no mysqld is to run here"}, f)
+	if err != nil || !found {
+		return nil, err
+	}
+	return f, nil
+}
+
+// WriteFence notes an operator's fence.
+func (d Dir) WriteFence(f cluster.Fence) error { return d.replace(Fence, f) }
+
+// RemoveFence takes the fence away.
+func (d Dir) RemoveFence() error { return d.remove(Fence) }
+
+// HeardNeed is what a member said of what it has: with what it was made of, all that
+// replay.Needs asks for. Its figures only grow, so an old one needs more, never less.
+type HeardNeed struct {
+	Instance    string              `json:"instance"`
+	Role        cluster.Role        `json:"role"`
+	Mysqld      cluster.MysqldState `json:"mysqld"`
+	LogState    cluster.LogState    `json:"log_state"`
+	LogFirst    uint64              `json:"log_first"`
+	LogCommit   uint64              `json:"log_commit"`
+	DurableMark uint64              `json:"durable_mark"`
+}
+
+// Heard reads what the members said last. It is a hint: whoever gets an error goes on
+// without.
+func (d Dir) Heard() (map[cluster.NodeID]HeardNeed, error) {
+	need := map[cluster.NodeID]HeardNeed{}
+	if _, err := d.load(file{name: Heard, remedy: "it is begun anew"}, &need); err != nil {
+		return map[cluster.NodeID]HeardNeed{}, err
+	}
+	return need, nil
+}
+
+// WriteHeard replaces what the members said last.
+func (d Dir) WriteHeard(need map[cluster.NodeID]HeardNeed) error { return d.replace(Heard, need) }
+
+// refusedRecord is the content of refused.json.
+type refusedRecord struct {
+	Format  int                `json:"format"`
+	Refused []cluster.Recovery `json:"refused"`
+}
+
+// Refused reads the recoveries that the node refuses.
+func (d Dir) Refused() ([]cluster.Recovery, error) {
+	var r refusedRecord
+	_, err := d.load(file{name: Refused, format: refusedFormat, remedy: "give it back, or rebuild this node"}, &r)
+	return r.Refused, err
+}
+
+// WriteRefused replaces the recoveries that the node refuses.
+func (d Dir) WriteRefused(refused []cluster.Recovery) error {
+	return d.replace(Refused, refusedRecord{Format: refusedFormat, Refused: refused})
+}
