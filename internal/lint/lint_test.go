@@ -38,6 +38,7 @@ var allowed = map[string][]string{
 	"internal/mysqlwire":         {"binlog", "entry", "gtid", "nowait", "tap"},
 	"internal/primary":           {"consensus", "entry", "tap", "units"},
 	"internal/mysqld":            {"binlog", "invariant", "provision"},
+	"internal/mysqld/mysqldtest": {"provision"}, // for tests alone
 	"internal/config":            {"cluster", "units"},
 	"internal/router":            {"cluster"},
 	"internal/api":               {"cluster", "control"},

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +20,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
+	"github.com/quorate/quorate/internal/mysqld/mysqldtest"
 	"github.com/quorate/quorate/internal/provision"
 )
 
@@ -33,7 +36,29 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(envHelper); dir != "" {
 		os.Exit(runAgent(dir))
 	}
-	goleak.VerifyTestMain(m)
+	dir, err := copies()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, errors.Join(err, os.RemoveAll(dir)))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// copies has findMySQL find, where there is a MySQL, an installation whose new servers are
+// copies. Its directory is to be removed.
+func copies() (dir string, err error) {
+	in, err := findMySQL()
+	if flag.Parse(); err != nil || testing.Short() {
+		return "", nil
+	}
+	if dir, err = os.MkdirTemp("", "quorate-mysqld-"); err != nil {
+		return "", err
+	}
+	// Other users run it, too.
+	return dir, errors.Join(os.Chmod(dir, 0o755), mysqldtest.Prefix(dir, in.BaseDir), os.Setenv(provision.EnvBaseDir, dir))
 }
 
 // runAgent starts a mysqld in dir, prints its pid and waits for its own death.

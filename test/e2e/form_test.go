@@ -14,14 +14,14 @@ import (
 
 // TestForm: how a cluster begins, and that one that has lived does not begin anew.
 func TestForm(t *testing.T) {
-	f := newCluster(t, devcluster.Options{Nodes: 3})
+	f := newCluster(t, devcluster.Options{Nodes: 3, MySQLBase: mysqlBase(t)})
 	f.scenario(t, "Bootstrap", f.formWithout)
 	f.scenario(t, "Unmounted", f.unmounted)
 }
 
 // TestFormCrash: a node is killed while the cluster begins.
 func TestFormCrash(t *testing.T) {
-	f := newCluster(t, devcluster.Options{Nodes: 5, Loggers: 2})
+	f := newCluster(t, devcluster.Options{Nodes: 5, Loggers: 2, MySQLBase: mysqlBase(t)})
 	f.scenario(t, "Crash", f.formCrash)
 }
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,13 +20,19 @@ import (
 	"github.com/quorate/quorate/internal/devcluster"
 	"github.com/quorate/quorate/internal/faultmount"
 	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/mysqld/mysqldtest"
+	"github.com/quorate/quorate/internal/provision"
 )
 
 // scenarioTimeout bounds one scenario. Normal is 10 to 20 s on two cores.
 const scenarioTimeout = 3 * time.Minute
 
-// binaryVariable tells the tests where TestMain has put the program.
-const binaryVariable = "QUORATE_E2E_BINARY"
+// Variables that tell the tests where TestMain has put the program, and the MySQL whose new
+// servers are copies.
+const (
+	binaryVariable = "QUORATE_E2E_BINARY"
+	copiesVariable = "QUORATE_E2E_COPIES"
+)
 
 func TestMain(m *testing.M) {
 	faultmount.ServeChild()
@@ -58,20 +65,35 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if base := findMySQL(); base != "" {
+		copies := filepath.Join(dir, "mysql")
+		if err := errors.Join(mysqldtest.Prefix(copies, base), os.Setenv(copiesVariable, copies)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	return m.Run()
 }
 
-// mysqlBase returns the MySQL installation to test with.
-func mysqlBase(t *testing.T) string {
-	t.Helper()
-	if base := os.Getenv("QUORATE_MYSQL_BASE"); base != "" {
+// findMySQL returns the MySQL installation to test with, "" where there is none.
+func findMySQL() string {
+	if base := os.Getenv(provision.EnvBaseDir); base != "" {
 		return base
 	}
 	base, err := filepath.Abs("../../.mysql")
 	if err != nil {
-		t.Fatal(err)
+		return ""
 	}
-	if _, err := os.Stat(base); err == nil {
+	if _, err := os.Stat(base); err != nil {
+		return ""
+	}
+	return base
+}
+
+// mysqlBase returns findMySQL's installation. Without one the test is skipped, and fails in CI.
+func mysqlBase(t *testing.T) string {
+	t.Helper()
+	if base := findMySQL(); base != "" {
 		return base
 	}
 	if os.Getenv("CI") != "" {
@@ -79,6 +101,14 @@ func mysqlBase(t *testing.T) string {
 	}
 	t.Skip("no MySQL in .mysql and QUORATE_MYSQL_BASE is not set: run make mysql")
 	return ""
+}
+
+// copiedMySQL returns mysqlBase's installation, but that --initialize copies a directory
+// that it has made before.
+func copiedMySQL(t *testing.T) string {
+	t.Helper()
+	mysqlBase(t)
+	return os.Getenv(copiesVariable)
 }
 
 // fixture is a running cluster and what was written to it.
@@ -102,10 +132,13 @@ func newFixture(t *testing.T, opts devcluster.Options) *fixture {
 	return f
 }
 
-// newCluster makes a cluster that has not begun.
+// newCluster makes a cluster that has not begun. Its servers are copies, unless opts names a
+// MySQL.
 func newCluster(t *testing.T, opts devcluster.Options) *fixture {
 	t.Helper()
-	opts.MySQLBase, opts.Binary = mysqlBase(t), os.Getenv(binaryVariable)
+	if opts.Binary = os.Getenv(binaryVariable); opts.MySQLBase == "" {
+		opts.MySQLBase = copiedMySQL(t)
+	}
 	opts.Logger = slog.New(slog.DiscardHandler)
 	dir, err := os.MkdirTemp("", "qe2e-") // t.TempDir is too long for a socket's path
 	if err != nil {

@@ -102,7 +102,7 @@ func newReadersFixture(t *testing.T) *readersFixture {
 		t.Fatal(err)
 	}
 	c, err := devcluster.New(devcluster.Options{
-		Nodes: 3, Dir: dir, MySQLBase: mysqlBase(t), Binary: os.Getenv(binaryVariable), Logger: slog.New(slog.DiscardHandler),
+		Nodes: 3, Dir: dir, MySQLBase: copiedMySQL(t), Binary: os.Getenv(binaryVariable), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,31 @@
+#!/bin/sh
+# mysqld for tests (package mysqldtest): --initialize-insecure copies what it has made before
+# with the same options, as the same user. All else is mysqld's.
+set -eu
+case " $* " in
+*" --initialize-insecure "*) ;;
+*) exec @PROGRAM@ "$@" ;;
+esac
+options=$(
+	id -u
+	for a; do
+		case $a in
+		--defaults-file=*) cat "${a#*=}" ;;
+		*) printf '%s\n' "${a#--}" ;;
+		esac
+	done
+)
+data=$(printf '%s\n' "$options" | sed -n 's/^datadir=//p' | sed 's/^"\(.*\)"$/\1/')
+key=$(printf '%s\n' "$options" | grep -v '^datadir=' | md5sum | cut -c 1-32)
+template=@TEMPLATES@/$key
+exec 9>"$template.lock"
+flock 9 # the first one initialises, the others wait
+if [ ! -d "$template" ]; then
+	@PROGRAM@ "$@"
+	rm -rf "$template.new"
+	cp -a --reflink=auto "$data" "$template.new"
+	mv "$template.new" "$template"
+	exit
+fi
+exec 9>&-
+exec cp -a --reflink=auto "$template" "$data"
