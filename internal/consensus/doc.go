@@ -12,6 +12,9 @@
 //	        (node_turn.go). Goroutines of its own are the keeper, for ticks,
 //	        calls and what is left over, and the writer, which only writes.
 //
+// What raft does otherwise than a Group needs, and what a Group does about it, is in
+// quirks.go.
+//
 // A LagTracker knows how far a mysqld is behind the marks of the commit check.
 //
 // # The path of a proposal

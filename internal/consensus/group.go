@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
-	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
@@ -225,7 +224,7 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
-	g.rn = rn
+	g.rn, g.storage.rn = rn, rn
 	return g, nil
 }
 
@@ -267,43 +266,15 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	g.now = now
 	g.heardAt[cluster.NodeID(m.GetFrom())] = now
 	g.acks.heardOf(cluster.NodeID(m.GetFrom()))
-	if now < g.voteAfter && (m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote) {
-		return // I5: it may have promised a lease before it restarted
-	}
-	if m.GetType() == pb.MsgTimeoutNow && now < g.voteAfter {
+	if m = g.letIn(m); m == nil {
 		return
-	}
-	if m.GetType() == pb.MsgVote && string(m.GetContext()) == raftCampaignTransfer && !g.mayForce(m) {
-		return // I5: a live leader's lease may rest on this node
-	}
-	if g.saysNothing(m) || g.answersInVain(m) {
-		return
-	}
-	if m.GetType() == pb.MsgReadIndex && g.role.Leading && !g.knowsCommitted() {
-		return // a single voter would answer a learner at once
-	}
-	if m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
-		if m = g.cutBeforeMissingStage(m); m == nil {
-			return
-		}
 	}
 	g.heard(m)
-	g.mustHave(m)
 	g.noteStep(m)
 	promised := g.promised(m)
 	// raft.ErrStepPeerNotFound is the only error here: a response from a node
 	// that is no member. The transport refuses such peers already.
-	step := func() { _ = g.rn.Step(m) }
-	if g.role.Leading && m.GetTerm() == g.role.Term {
-		g.storage.send(func() {
-			if m.GetType() == pb.MsgHeartbeatResp {
-				g.returnToLog(m.GetFrom())
-			}
-			step()
-		})
-	} else {
-		step()
-	}
+	_ = g.rn.Step(m)
 	g.observe()
 	if promised {
 		g.extendLease()
@@ -311,72 +282,21 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	g.retryHeld()
 }
 
-// SendMore has raft send again what it had to leave, because it was not in
-// memory: Log says that now some of it is. To raft each peer that it heard of
-// lately, and whose answer it does not wait for, has answered its last heartbeat
-// once more, which changes nothing else.
-func (g *Group) SendMore() {
-	if !g.role.Leading {
-		return
+// letIn returns what raft may see of a message; nil = nothing.
+func (g *Group) letIn(m *pb.Message) *pb.Message {
+	switch t := m.GetType(); {
+	case (t == pb.MsgVote || t == pb.MsgPreVote || t == pb.MsgTimeoutNow) && g.now < g.voteAfter:
+		return nil // I5: this node may have promised a lease before it restarted
+	case !g.mayForce(m), g.saysNothing(m), g.asksTooEarly(m), g.answersInVain(m):
+		return nil
+	case t == pb.MsgApp && len(m.GetEntries()) > 0:
+		return g.cutBeforeMissingStage(m)
+	case t == pb.MsgHeartbeat:
+		g.mustHave(m)
+	case t == pb.MsgHeartbeatResp && g.role.Leading && m.GetTerm() == g.role.Term:
+		g.returnToLog(m.GetFrom())
 	}
-	var behind []uint64
-	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		if id != uint64(g.cfg.Self) && p.RecentActive && !p.IsPaused() && p.Next <= g.last {
-			behind = append(behind, id)
-		}
-	})
-	self := uint64(g.cfg.Self)
-	g.storage.send(func() {
-		for _, id := range behind {
-			_ = g.rn.Step(&pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: &id, To: &self, Term: new(g.role.Term)})
-		}
-	})
-	g.observe()
-}
-
-// saysNothing tells whether m is raft's answer to a message of an earlier term,
-// and of no later one than this node's. All that it can do is to bring its term;
-// a leader of that very term would take it for the answer to its probe: the peer
-// has everything up to index 0, send the log from entry 1. True answers have a
-// higher index: an append without entries is never sent behind index 0.
-func (g *Group) saysNothing(m *pb.Message) bool {
-	return m.GetType() == pb.MsgAppResp && !m.GetReject() && m.GetIndex() == 0 && m.GetTerm() <= g.role.Term
-}
-
-// returnToLog helps raft where it would go on for a peer, which has just answered,
-// at an entry that is purged: there is no snapshot, so it would send nothing more
-// in this term. It comes to that when an answer was lost: of what the peer has,
-// raft knows the part that it was told, and goes back to its end when messages
-// are dropped; a purge knows what the peer's status says (replay.Needs).
-//
-// The peer is asked whether it has the last entry that is purged, as raft asks. It
-// should: each member had that committed, on its disk. Its yes takes raft there; a
-// no, of one that lost its log, changes nothing.
-func (g *Group) returnToLog(peer uint64) {
-	first := g.cfg.Log.FirstIndex()
-	if first <= 1 {
-		return // nothing was purged
-	}
-	purged, self := first-1, uint64(g.cfg.Self)
-	lost := false
-	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
-		lost = lost || id == peer && id != self && pr.Next <= purged
-	})
-	if !lost {
-		return
-	}
-	term, err := g.cfg.Log.Term(purged)
-	if err != nil {
-		return // purged further meanwhile: at the next answer
-	}
-	if g.asked[peer] != g.role.Term {
-		g.asked[peer] = g.role.Term
-		g.cfg.Logger.Warn("a peer is looked for before the log's beginning: asked whether it has what was purged", "peer", peer, "first", first)
-	}
-	g.out.Send = append(g.out.Send, &pb.Message{
-		Type: pb.MsgApp.Enum(), To: &peer, From: &self, Term: new(g.role.Term),
-		Index: &purged, LogTerm: &term, Commit: new(purged),
-	})
+	return m
 }
 
 // cutBeforeMissingStage keeps an entry from raft that names a stage which this
@@ -412,18 +332,6 @@ func stagedOf(e *pb.Entry) (entry.Staged, bool) {
 		return entry.Staged{}, false
 	}
 	return entry.StagedIn(e.GetData()) // a malformed one is for the commit check
-}
-
-// raftCampaignTransfer is raft's mark of a vote that ignores leases
-// (campaignTransfer in its raft.go).
-const raftCampaignTransfer = "CampaignTransfer"
-
-// mayForce tells whether a vote request may ignore the lease of the leader that
-// this node knows: only if that leader has given it up, by a transfer (the term
-// after its own) or by resigning (the second term after its own, itself).
-func (g *Group) mayForce(m *pb.Message) bool {
-	return g.role.Leader == 0 || m.GetTerm() == g.role.Term+1 ||
-		m.GetTerm() == g.role.Term+2 && cluster.NodeID(m.GetFrom()) == g.role.Leader
 }
 
 // VotesAt is when this node, restarted, votes and stands for election again (I5). A transfer
@@ -479,9 +387,7 @@ func (g *Group) admit(h entry.Header) error {
 }
 
 func (g *Group) submit(h entry.Header, data []byte) {
-	var err error
-	g.storage.send(func() { err = g.rn.Propose(data) })
-	if err != nil {
+	if err := g.rn.Propose(data); err != nil {
 		// Dropped: nothing was appended. Hold it; the epoch's end refuses it.
 		g.held, g.heldHeader = data, h
 		return
@@ -554,25 +460,7 @@ func (g *Group) TransferTo(term uint64, id cluster.NodeID) {
 	g.waitedFor(g.last)
 	g.tellCommits() // before raft has the peer stand for election
 	g.notices.asked[uint64(id)] = true
-	g.storage.send(func() { g.rn.TransferLeader(uint64(id)) })
-	g.observe()
-}
-
-// Resign steps down into the next term without a successor and stands for
-// election at once: the way to a new epoch on the same node. To raft the first
-// is a message of a higher term, as it comes from any peer, and the second a
-// transfer to itself: its voters need not wait for a lease that it gave up. In
-// another term than the given one it does nothing.
-func (g *Group) Resign(term uint64) {
-	if !g.role.Leading || g.role.Term != term {
-		return
-	}
-	g.lease.until = clocks{}
-	self := uint64(g.cfg.Self)
-	next := g.role.Term + 1
-	_ = g.rn.Step(&pb.Message{Type: pb.MsgAppResp.Enum(), From: &self, To: &self, Term: &next})
-	g.observe()
-	_ = g.rn.Step(&pb.Message{Type: pb.MsgTimeoutNow.Enum(), From: &self, To: &self, Term: &next})
+	g.rn.TransferLeader(uint64(id))
 	g.observe()
 }
 
@@ -618,11 +506,6 @@ func readContext(kind byte, self cluster.NodeID, seq uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, seq)
 }
 
-// knowsCommitted tells whether this leader has committed an entry of its term: what
-// was committed before, it may not know until then. Raft keeps what is read before
-// that, without a bound, and answers all of it at once; so it is not given any.
-func (g *Group) knowsCommitted() bool { return g.committed.term() == g.role.Term }
-
 // startReads begins what waited for a leader to know what is committed: the
 // first round, and barriers.
 func (g *Group) startReads() {
@@ -662,7 +545,7 @@ func (g *Group) readState(rs raft.ReadState) {
 // shell calls it again until it returns ok=false.
 func (g *Group) Ready() (out Output, ok bool) {
 	if g.rn.HasReady() {
-		rd := g.rn.Ready()
+		rd := g.storage.ready()
 		for _, m := range rd.Messages {
 			switch m.GetTo() {
 			case raft.LocalAppendThread:

@@ -3,9 +3,7 @@ package consensus
 import (
 	"cmp"
 
-	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
-	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -86,22 +84,6 @@ func (g *Group) tickRaft() {
 		g.silence++
 	}
 	g.rn.Tick()
-}
-
-// forgetSilentLeader has a node without a vote forget a leader that it has not heard
-// for an election timeout. Raft only looks at that where it would stand for election.
-// Who asks such a node, before a recovery, would be told of a leader that is long gone.
-func (g *Group) forgetSilentLeader() {
-	if g.silence < g.cfg.ElectionTicks || g.role.Leader == 0 || g.role.Leading {
-		return
-	}
-	votes := false // by raft's configuration: in the middle of a change it may still
-	g.rn.WithProgress(func(id uint64, kind raft.ProgressType, _ tracker.Progress) {
-		votes = votes || id == uint64(g.cfg.Self) && kind == raft.ProgressTypePeer
-	})
-	if !votes {
-		_ = g.rn.ForgetLeader() // it fails for nothing that is here
-	}
 }
 
 // heard ends the silence, with what makes raft begin its timeout anew.

@@ -122,20 +122,6 @@ func (g *Group) answersInVain(m *pb.Message) bool {
 	return m.GetType() == pb.MsgHeartbeatResp && g.role.Leading && m.GetTerm() == g.role.Term && g.isFed(m.GetFrom())
 }
 
-// tickJoint ends a change of the voters that raft was kept from ending: it tries that
-// only when it applies an entry, and the try is lost while leadership is handed over.
-// On an idle cluster no other entry would come. If everything is committed, the end is
-// not under way, and an empty entry has raft try again.
-func (g *Group) tickJoint() {
-	mark := g.committed.Mark().Index
-	if !g.role.Leading || mark != g.last || !g.knowsCommitted() || !g.committed.joint() {
-		return
-	}
-	g.storage.sending = true
-	_ = g.rn.Propose(nil) // dropped while leadership is handed over: at the next tick
-	g.storage.sending = false
-}
-
 // joint tells whether a change of the voters is not complete.
 func (c *Committed) joint() bool {
 	c.mu.Lock()

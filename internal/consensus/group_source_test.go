@@ -261,6 +261,14 @@ func TestJointConsensusEndsOnAnIdleCluster(t *testing.T) {
 	if !g.committed.joint() {
 		t.Fatal("the change is complete: the test has tested nothing")
 	}
+	for range 3 * testElection {
+		g.rn.Tick()
+		g.startRound() // or it would not hear of its followers
+		w.settle()
+	}
+	if !g.Role().Leading || !g.committed.joint() {
+		t.Error("raft alone ends the change: is it no quirk any more?")
+	}
 	w.run(5 * time.Second)
 	if !g.Role().Leading || g.committed.joint() {
 		t.Errorf("leading %t, the change of the voters is complete: %t", g.Role().Leading, !g.committed.joint())

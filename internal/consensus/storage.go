@@ -30,20 +30,28 @@ type Log interface {
 type storage struct {
 	log       Log
 	confState *pb.ConfState
-	// sending is set while raft asks only for what a leader sends: it must not
-	// wait for the disk, on which a peer's progress depends and all commits would.
-	sending bool
+	// rn is the raft that reads here; handsOut is set while it reads what it hands out.
+	rn       *raft.RawNode
+	handsOut bool
 }
 
 func newStorage(log Log, p cluster.StatePoint) *storage {
 	return &storage{log: log, confState: confStateOf(p)}
 }
 
-// send runs what has raft ask only for what a leader sends.
-func (s *storage) send(f func()) {
-	s.sending = true
-	f()
-	s.sending = false
+// ready returns what raft hands out, committed entries among it: for those it waits for the
+// disk.
+func (s *storage) ready() raft.Ready {
+	s.handsOut = true
+	defer func() { s.handsOut = false }()
+	return s.rn.Ready()
+}
+
+// sends tells whether raft reads what it sends to a peer: a leader reads entries for nothing
+// else but what it hands out. It must not wait for the disk: only that peer's progress
+// depends on it, and all commits would wait.
+func (s *storage) sends() bool {
+	return !s.handsOut && s.rn.BasicStatus().RaftState == raft.StateLeader
 }
 
 // raiseTerm stores the term of the last entry, if the hard state has not reached it: a crash
@@ -73,7 +81,7 @@ func (s *storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
 // again (raft.maybeSendAppend) or Group.SendMore says that it can be read.
 func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	read := s.log.EntriesNow
-	if s.sending {
+	if s.sends() {
 		read = s.log.EntriesInMemory
 	}
 	found, err := read(lo, hi, maxSize)
@@ -89,23 +97,6 @@ func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 // logFailure is what the group panics with where the log is not what raft counts on,
 // and raft has no way to go on: the shell ends the node.
 type logFailure struct{ err error }
-
-// ErrLogBehind is what a node ends with whose log lacks entries that it has acknowledged.
-var ErrLogBehind = errors.New("this node's log lacks entries that it has acknowledged")
-
-// mustHave panics with a logFailure where the leader of this term has an acknowledgement
-// from this node for more than its log has. A leader tells no follower of commits beyond
-// that. The node may not vote or acknowledge with such a log.
-func (g *Group) mustHave(m *pb.Message) {
-	if m.GetType() != pb.MsgHeartbeat || m.GetTerm() < g.role.Term {
-		return
-	}
-	if last := g.storage.log.LastIndex(); m.GetCommit() > last {
-		panic(logFailure{fmt.Errorf("%w: it ends at index %d, and the leader has its acknowledgement for %d. Its data_dir is an older copy, "+
-			"or the disk has lost writes: stop this agent and put the newest data_dir back; "+
-			"if that is lost, run \"quorate node rebuild %s\" on another node", ErrLogBehind, last, m.GetCommit(), g.self().Name)})
-	}
-}
 
 // Term implements raft.Storage.
 func (s *storage) Term(i uint64) (uint64, error) {
