@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/recovery"
 )
 
 // board holds what is known of this node and what its peers say of themselves.
@@ -165,11 +166,17 @@ func (b *board) setRaft(r consensus.RoleState) {
 	})
 }
 
-// led tells whether this node leads or follows a leader, or did less than a while ago.
-func (b *board) led(within time.Duration) bool {
+// sinceLeader is how long ago this node had a leader, itself maybe; 0 = it has one.
+func (b *board) sinceLeader() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.self.Leader != 0 || !b.ledAt.IsZero() && time.Since(b.ledAt) < within
+	switch {
+	case b.self.Leader != 0:
+		return 0
+	case b.ledAt.IsZero():
+		return recovery.NeverLed
+	}
+	return max(1, time.Since(b.ledAt))
 }
 
 // setState takes a cluster state, unless it knows a newer one.

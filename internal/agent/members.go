@@ -459,7 +459,7 @@ func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
 func (a *Agent) rejected(by string, err *transport.RejectedError) {
 	switch r := membership.React(a.asSelf(), by, err); {
 	case r.Recovery != nil:
-		a.obey(by, *r.Recovery)
+		a.hearOfRecovery(by, *r.Recovery)
 	case r.Departure != nil:
 		a.leave(*r.Departure)
 	default:

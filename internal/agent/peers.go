@@ -53,7 +53,7 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 }
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	if err.Order.Recovery == nil { // else obey says what to do, which is no rebuild perhaps
+	if err.Order.Recovery == nil { // else hearOfRecovery says what to do, which is no rebuild perhaps
 		h.a.board.refused(id, h.a.refusalBy(id, err))
 	}
 	if err.Code == transport.CodeRebuild && h.a.board.joinsBlind() {

@@ -13,17 +13,12 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
 )
 
 const (
-	// refusedMax bounds the recoveries that this node refuses: each is a person's mistake. The oldest go first.
-	refusedMax = 16
-	// orderAskMax bounds the question to the others what they say of a recovery. It is
-	// less than half of an election timeout, too: two of before that start together
-	// must not elect one another over it.
-	orderAskMax = 500 * time.Millisecond
 	// leftBehindEvery is how often a recovered node asks those of before whether they
 	// refuse it, apartFor how long either side's metric says that they do: each of them
 	// is told every 5 s.
@@ -40,7 +35,7 @@ const (
 type refusals struct {
 	dir  datadir.Dir
 	mu   sync.Mutex
-	list []cluster.Recovery
+	list recovery.Rejected
 }
 
 func (f *refusals) load() (err error) {
@@ -48,25 +43,21 @@ func (f *refusals) load() (err error) {
 	return err
 }
 
-// has tells whether a recovery is refused. A later one is not: its version may be that
-// of one that is, if it was made on the other side.
+// has tells whether a recovery is refused.
 func (f *refusals) has(r cluster.Recovery) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.ContainsFunc(f.list, r.Is)
+	return f.list.Has(r)
 }
 
 // add notes durably that a recovery is refused.
 func (f *refusals) add(r cluster.Recovery) error {
-	if f.has(r) {
-		return nil
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r = r.Told()
-	r.GTIDs = ""
-	list := append(slices.Clone(f.list), r)
-	list = list[max(0, len(list)-refusedMax):]
+	if f.list.Has(r) {
+		return nil
+	}
+	list := f.list.With(r)
 	if err := f.dir.WriteRefused(list); err != nil {
 		return fmt.Errorf("note a recovery that is refused: %w", err)
 	}
@@ -75,48 +66,31 @@ func (f *refusals) add(r cluster.Recovery) error {
 }
 
 // version is that of the latest one, 0 = there is none.
-func (f *refusals) version() (v uint64) {
+func (f *refusals) version() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.list {
-		v = max(v, r.Version)
-	}
-	return v
+	return f.list.Version()
 }
 
 // orderRequest asks another agent what it says of a recovery without both of them.
 const orderRequest = "recover.order"
 
-// orderWord is what a node of before says of a recovery.
-type orderWord struct {
-	// Refuses: it was made apart from a majority that ran.
-	Refuses bool `json:"refuses"`
-	// Led: the node had a leader less than obeyAfter ago.
-	Led bool `json:"led"`
-}
-
-// word is what this node says of a recovery. That it has a leader right now makes it
-// one to be refused for good: nobody can recover a cluster beside one who says so.
-func (a *Agent) word(r cluster.Recovery) orderWord {
-	if !a.asSelf().Supersedes(r) {
-		return orderWord{}
+// notices judges the recoveries without this node.
+func (a *Agent) notices() recovery.Notices {
+	return recovery.Notices{
+		Look: func(r cluster.Recovery) recovery.Own {
+			self := a.asSelf()
+			return recovery.Own{
+				News: self.Supersedes(r), Rejected: a.data.refused.has(r), Superseded: self.Superseded != nil, SinceLeader: a.board.sinceLeader(),
+			}
+		},
+		Reject: func(r cluster.Recovery) error {
+			err := a.data.refused.add(r)
+			a.logger.Error("a recovery apart from a running majority: it is refused here until a person has moved the data directory away",
+				"recovered_on", r.Node, "at", r.At, "version", r.Version, "error", err)
+			return err
+		},
 	}
-	w := orderWord{Refuses: a.data.refused.has(r), Led: a.board.led(obeyAfter)}
-	if !w.Refuses && a.data.identity.Superseded == nil && a.board.own().Leader != 0 {
-		w.Refuses = true
-		a.refuseOrder(r)
-	}
-	return w
-}
-
-// refuseOrder notes durably that a recovery is not obeyed, if it can.
-func (a *Agent) refuseOrder(r cluster.Recovery) {
-	if a.data.refused.has(r) {
-		return
-	}
-	err := a.data.refused.add(r)
-	a.logger.Error("a recovery apart from a running majority: it is refused here until a person has moved the data directory away",
-		"recovered_on", r.Node, "at", r.At, "version", r.Version, "error", err)
 }
 
 func (a *Agent) controlOrder(_ context.Context, r control.Request) (done, error) {
@@ -124,13 +98,14 @@ func (a *Agent) controlOrder(_ context.Context, r control.Request) (done, error)
 	if err := arguments(r, &order); err != nil {
 		return done{}, err
 	}
-	return done{result: a.word(order), readOnly: true}, nil
+	w, _ := a.notices().Word(order) // an error is logged, and what it says is true
+	return done{result: w, readOnly: true}, nil
 }
 
 // wordsOfOthers asks all other members at once what they say of a recovery. Who does
 // not answer in time, or has no word for it (its quorate is older), says nothing.
-func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []orderWord) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(orderAskMax, a.cfg.Raft.ElectionTimeout/2))
+func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
+	ctx, cancel := context.WithTimeout(context.Background(), recovery.AskFor(a.cfg.Raft.ElectionTimeout))
 	defer cancel()
 	question := a.question(orderRequest)
 	var err error
@@ -144,7 +119,7 @@ func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []orderWord) {
 			continue
 		}
 		all.Go(func() {
-			var w orderWord
+			var w recovery.Word
 			if err := askFor(ctx, a.peers, m.ID, question, &w); err != nil {
 				a.logger.Debug("ask what another node says of a recovery", "node", m.Name, "error", err)
 				return
@@ -158,49 +133,23 @@ func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []orderWord) {
 	return words
 }
 
-// stance is what a node makes of a recovery without it.
-type stance int
-
-const (
-	obeys stance = iota
-	waits
-	refuses
-)
-
-// judgeOrder decides it, from the node's own word and those of the others that answer.
-func judgeOrder(own orderWord, others ...orderWord) stance {
-	for _, o := range others {
-		own.Refuses, own.Led = own.Refuses || o.Refuses, own.Led || o.Led
-	}
-	switch {
-	case own.Refuses:
-		return refuses
-	case own.Led:
-		return waits
-	}
-	return obeys
-}
-
-// obey takes it that the cluster was recovered without this node, as by says. It is
-// told so again every few seconds.
-func (a *Agent) obey(by string, r cluster.Recovery) {
+// hearOfRecovery takes it that the cluster was recovered without this node, as by says.
+// It is told so again every few seconds.
+func (a *Agent) hearOfRecovery(by string, r cluster.Recovery) {
 	said := fmt.Sprintf("cluster %q was recovered on node %s at %s", r.Cluster, r.Node, units.Time(r.At))
-	own := a.word(r)
-	s := judgeOrder(own)
-	if s != refuses {
-		s = judgeOrder(own, a.wordsOfOthers(r)...)
-	}
-	switch s {
-	case obeys:
+	// An error is logged, and the notice comes again.
+	switch d, _ := a.notices().Judge(r, func() []recovery.Word { return a.wordsOfOthers(r) }); d {
+	case recovery.Ignore:
+		return
+	case recovery.Accept:
 		a.leave(membership.Departure{Superseded: &r})
 		if e := a.leaving.Load(); e.Superseded != nil {
 			a.end(e) // nobody waits for an answer, and it must elect nobody
 		}
 		return
-	case waits:
+	case recovery.Defer:
 		said += " without this one, which had a leader a moment ago, or hears of a node that had: it waits whether there is one again"
-	case refuses:
-		a.refuseOrder(r)
+	case recovery.Reject:
 		a.apartAt.Store(time.Now().UnixNano())
 		said += fmt.Sprintf(" although its majority runs: both sides may take writes; this node refuses that recovery, also after a restart; "+
 			"stop the agent of node %s now, then see \"A majority is gone for good\" in the operations guide", r.Node)
@@ -210,13 +159,14 @@ func (a *Agent) obey(by string, r cluster.Recovery) {
 	}
 }
 
-// supersede notes durably that the cluster was recovered without this node; unless
-// there was a leader since it took it so.
+// supersede notes durably that the cluster was recovered without this node, unless there
+// was a leader since it accepted that.
 func (a *Agent) supersede(r cluster.Recovery) error {
-	if a.data.identity.Superseded == nil && a.board.led(obeyAfter) {
-		return a.data.refused.add(r)
+	d, err := a.notices().Confirm(r)
+	if d == recovery.Accept {
+		return a.data.superseded(r)
 	}
-	return a.data.superseded(r)
+	return err
 }
 
 // runLeftBehind has a node that was recovered say who refuses it. They tell it nothing:

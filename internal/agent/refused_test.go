@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/transport"
 )
 
@@ -76,7 +77,7 @@ func TestRunningMajorityObeysNobody(t *testing.T) {
 		"elects nobody": {before: func(b *board) {
 			b.setRaft(consensus.RoleState{Term: 2, Leader: 7})
 			b.setRaft(consensus.RoleState{Term: 3})
-			b.ledAt = b.ledAt.Add(-obeyAfter)
+			b.ledAt = b.ledAt.Add(-recovery.LedWithin)
 		}, obeys: true},
 	} {
 		a := orderedAgent(t, t.TempDir())
@@ -226,29 +227,12 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestOthersOfBeforeAreHeard: one that has just started, or is being healed, goes by
-// what the others say.
-func TestOthersOfBeforeAreHeard(t *testing.T) {
-	silent, led, refused := orderWord{}, orderWord{Led: true}, orderWord{Refuses: true}
-	for _, c := range []struct {
-		own    orderWord
-		others []orderWord
-		want   stance
-	}{
-		{silent, nil, obeys},
-		{silent, []orderWord{silent, silent}, obeys},
-		{led, []orderWord{silent}, waits},
-		{silent, []orderWord{silent, led}, waits},
-		{silent, []orderWord{led, refused}, refuses},
-		{refused, []orderWord{silent}, refuses},
-	} {
-		if got := judgeOrder(c.own, c.others...); got != c.want {
-			t.Errorf("%+v, the others %+v: %d, want %d", c.own, c.others, got, c.want)
-		}
-	}
+// TestWordOfARecovery: what a former member answers that is asked what it says of it.
+func TestWordOfARecovery(t *testing.T) {
+	silent, refused := recovery.Word{}, recovery.Word{Refuses: true}
 	// What an agent answers that has no node yet: its log is being healed.
 	a := orderedAgent(t, t.TempDir())
-	ask := func() (w orderWord) {
+	ask := func() (w recovery.Word) {
 		args, err := json.Marshal(apart)
 		if err != nil {
 			t.Fatal(err)
@@ -266,7 +250,7 @@ func TestOthersOfBeforeAreHeard(t *testing.T) {
 		t.Errorf("it says %+v", w)
 	}
 	a.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
-	if w := ask(); w != (orderWord{Refuses: true, Led: true}) || !a.data.refused.has(apart) {
+	if w := ask(); w != (recovery.Word{Refuses: true, Led: true}) || !a.data.refused.has(apart) {
 		t.Errorf("with a leader it says %+v", w)
 	}
 	a.board.setRaft(consensus.RoleState{Term: 3})
@@ -277,22 +261,6 @@ func TestOthersOfBeforeAreHeard(t *testing.T) {
 	a.board.state.Version = apart.Version + 1 // it has joined that side
 	if w := ask(); w != silent {
 		t.Errorf("having joined it says %+v", w)
-	}
-}
-
-// TestRefusalsAreBounded: the newest are kept.
-func TestRefusalsAreBounded(t *testing.T) {
-	a := orderedAgent(t, t.TempDir())
-	r := apart
-	for range refusedMax + 1 {
-		r.Version++
-		if err := a.data.refused.add(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	again := orderedAgent(t, a.cfg.DataDir)
-	if n := len(again.data.refused.list); n != refusedMax || !again.data.refused.has(r) {
-		t.Errorf("it keeps %d of them", n)
 	}
 }
 

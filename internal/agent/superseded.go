@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,21 +17,10 @@ import (
 	"github.com/quorate/quorate/internal/transport"
 )
 
-// A node of before: its cluster was recovered on another node without it (quorate
-// recover). One node that says so is enough, as with a removal: a person has said
-// that this one was gone. It kills its mysqld and serves nothing but its status, which
-// names what it has and the recovered cluster lacks, until it is rebuilt there. Its
-// data stay until then. To others of before that reach it it passes the word on.
-//
-// Not so one with a leader: then there is a majority that was never gone, and has
-// acknowledged what the recovered node lacks. Who was wrong is for people to say. It
-// notes that it refuses that recovery, and so does one that hears of such a node: a
-// majority that is down for a while, or is being healed, would end by it otherwise.
-
-// obeyAfter is for how long a node is without a leader that takes it that the cluster
-// was recovered without it: elections take less. One that has just started obeys at
-// once, before it elects anybody, unless another of before says otherwise.
-const obeyAfter = 10 * time.Second
+// A former member: its cluster was recovered on another node without it, and it has
+// accepted that (package recovery). It kills its mysqld and serves nothing but its status,
+// which names what it has and the recovered cluster lacks, until it is rebuilt there. Its
+// data stay until then. It passes the word on to other former members that reach it.
 
 // superseded notes durably that the cluster was recovered without this node.
 func (d *dataDir) superseded(r cluster.Recovery) error {

@@ -69,7 +69,7 @@ var pure = []string{"internal/gtid", "internal/binlog", "internal/entry", "inter
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
 
 // pureTime may use the types of package time; time.Now is forbidden.
-var pureTime = []string{"internal/core", "internal/binlog", "internal/cluster", "internal/replay", "internal/tap", "internal/lab/plan", "internal/lab/report", "internal/units"}
+var pureTime = []string{"internal/core", "internal/binlog", "internal/cluster", "internal/recovery", "internal/replay", "internal/tap", "internal/lab/plan", "internal/lab/report", "internal/units"}
 
 type source struct {
 	path, dir string

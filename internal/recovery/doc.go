@@ -1,8 +1,13 @@
-// Package recovery decides whether a node may go on as a cluster of its own after a
-// majority of the voters is gone for good (quorate recover), and says what that
-// loses. It is pure: package agent asks the nodes, and carries it out.
+// Package recovery decides about forced recoveries (quorate recover), by which one node
+// goes on as a cluster of its own after a majority of the voters is gone for good. It is
+// pure: package agent and the simulator ask the nodes, and carry it out.
 //
-// What stands for the decision:
+//	on the survivor     Situation ──► Judge ──► Verdict.Refusal ──► it may be done, or why not
+//	on a former member  a notice  ──► Notices.Judge   ──► Accept, Defer, Reject
+//	                    it stopped ─► Notices.Confirm ──► Accept, Reject
+//	                    a question ─► Notices.Word    ──► what it says of the recovery
+//
+// # Whether it may be done
 //
 //   - Who has the log of the highest last term, and of those the longest, has all
 //     that was committed as far as any of them can know: Raft elects nobody else. So a
@@ -15,4 +20,30 @@
 //     may have been acknowledged: the majority that knew is gone. Nobody was told that
 //     it was not.
 //   - What only those have that do not answer cannot be known, and is said so.
+//
+// # Whether a former member accepts it
+//
+// A former member is one that the recovery went on without. It comes back late, and is
+// told of the recovery when it dials the recovered node, or one that has accepted. It
+// accepts by itself, with no operator: former members that elected one another would be a
+// second cluster beside the recovered one. But if a majority runs, the recovery was a
+// mistake, and accepting it would give up what that majority has acknowledged since.
+//
+//   - A node that has a leader rejects, for good, also after a restart.
+//   - A node rejects, too, if one that it reaches rejects.
+//   - A node defers while it, or one that it reaches, had a leader less than LedWithin ago.
+//   - Else it accepts: it has just started, or is without a leader for longer. It stops,
+//     looks once more (a leader since then means Reject), and notes it.
+//
+// # Invariants
+//
+//   - A node gives up its log for a recovery only if neither it, nor any former member
+//     that answers it within AskFor, has had a leader in the last LedWithin, nor rejects
+//     that recovery. So a majority can be given up that could still serve, but only one
+//     that is down: it has no leader, and no node that answers remembers one.
+//   - Of two recoveries that exclude each other (neither knew of the other, so they have
+//     the same generation) a node accepts at most one; and never one that it has rejected.
+//   - A node says that it rejects only what it has noted durably. It says that it is out
+//     only after it has stopped and noted that.
+//   - The list of rejections is bounded; the oldest are dropped first.
 package recovery
