@@ -15,6 +15,9 @@ DEMO_FLAGS ?=
 SEEDS      ?= 1..200
 PLAN       ?= smoke
 LAB_FLAGS  ?=
+NOW        := $(shell date +%Y-%m-%d-%H%M%S)
+BENCH_OUT  ?= lab-results/bench-$(NOW)
+BENCH_FLAGS ?=
 
 .PHONY: help demo test build mysql lint bench fuzz sim mutate large rivals lab clean
 help: ## list the targets
@@ -39,8 +42,10 @@ lint: ## gofmt, go vet, staticcheck, the repository's own rules
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) test ./internal/lint
 
-bench: mysql build ## sysbench against a standalone server and async replication, the log, kills
-	scripts/bench.sh $(BENCH_FLAGS)
+bench: mysql rivals build ## quorate beside one server and async replication, failovers, the log (as root, 20 minutes)
+	bin/quorate-lab run bench --out $(BENCH_OUT) $(BENCH_FLAGS)
+	cat $(BENCH_OUT)/summary.md
+	$(GO) test -run '^$$' -bench . -benchtime 3s ./internal/seglog
 
 sim: ## many whole clusters on virtual time, SEEDS=1..200
 	$(GO) run ./internal/sim/cmd -seeds $(SEEDS)

@@ -55,7 +55,7 @@ var allowed = map[string][]string{
 	"internal/lab/experiment": {"lab/check", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/result", "lab/workload"},
 	"internal/lab/fault":      {"faultmount", "lab/netlab"},
 	"internal/lab/netlab":     {"subprocess"},
-	"internal/lab/peers":      {"cluster", "gtid", "lab/netlab", "mysqld", "provision", "subprocess"},
+	"internal/lab/peers":      {"cluster", "gtid", "lab/netlab", "lab/result", "mysqld", "provision", "subprocess"},
 	"internal/lab/plan":       {"lab/result"},
 	"internal/lab/report":     {"lab/result"},
 	"internal/lab/workload":   {"lab/peers", "ledger"},

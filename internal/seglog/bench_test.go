@@ -328,8 +328,7 @@ func (f *figures) report(b *testing.B) {
 	}
 }
 
-// benchTable collects rows for people's eyes. Each line of it begins with a bar:
-// so test/bench finds it.
+// benchTable collects rows for people's eyes. Each line of it begins with a bar.
 type benchTable struct {
 	title string
 	lines []string

@@ -84,6 +84,9 @@ func (c *cell) rto(ctx context.Context) error {
 func (r *rto) choose(ctx context.Context) error {
 	action, whom, _ := strings.Cut(r.step.Workload, "-")
 	r.action, r.onPrimary = action, whom == "primary"
+	if r.step.System != peers.Quorate && (action == "crash" || action == "switchover") {
+		return fmt.Errorf("%w: %s is quorate's", errNotForIt, r.step.Workload)
+	}
 	primary, others, err := r.roles(ctx)
 	if err != nil {
 		return err
@@ -170,6 +173,12 @@ func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err
 		r.event("stop " + r.victim)
 		err = r.system.Stop(ctx, r.victim)
 		r.down = true
+	case "crash":
+		r.event("kill -9 the server of " + r.victim)
+		err = r.system.Crash(r.victim)
+	case "switchover":
+		r.event("switchover from " + r.victim)
+		err = r.system.Switchover(ctx)
 	case "freeze":
 		r.event("freeze " + r.victim)
 		err = r.system.Freeze(r.victim)

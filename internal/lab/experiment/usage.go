@@ -15,10 +15,10 @@ import (
 
 // usage is what has been used up to a moment.
 type usage struct {
-	cpu      map[peers.Part]time.Duration
-	waits    map[peers.Thread]int64
-	messages int64 // -1 = the system does not count them
-	network  netlab.Stats
+	cpu     map[peers.Part]time.Duration
+	waits   map[peers.Thread]int64
+	counts  peers.Counts
+	network netlab.Stats
 }
 
 func (c *cell) usage(ctx context.Context) (u usage, err error) {
@@ -28,9 +28,9 @@ func (c *cell) usage(ctx context.Context) (u usage, err error) {
 	if u.waits, err = c.system.Waits(); err != nil {
 		return u, err
 	}
-	u.messages, err = c.system.Messages(ctx)
+	u.counts, err = c.system.Counts(ctx)
 	if errors.Is(err, peers.ErrNotCounted) {
-		u.messages, err = -1, nil
+		err = nil
 	}
 	u.network = c.network.Stats()
 	return u, err
@@ -61,8 +61,14 @@ func (c *cell) recordUsage(ctx context.Context, before, after usage, late map[pe
 		c.set("switch_full_packets", float64(full))
 	}
 	each(result.WakeUps, float64(grown(before.waits, after.waits, late)))
-	if after.messages >= 0 {
-		each(result.Messages, float64(after.messages-before.messages))
+	if sent := after.counts.Messages - before.counts.Messages; sent > 0 {
+		each(result.Messages, float64(sent))
+	}
+	for stage, h := range after.counts.Stages {
+		if h = h.Since(before.counts.Stages[stage]); h.Count > 0 {
+			c.set(result.StageP50+stage, 1000*h.Quantile(0.50))
+			c.set(result.StageP99+stage, 1000*h.Quantile(0.99))
+		}
 	}
 	primary, err := c.system.Primary(ctx)
 	if err != nil {

@@ -276,6 +276,28 @@ func (d *Deployment) Kill(_ context.Context, node string) error {
 	return n.kill()
 }
 
+// Crash sends SIGKILL to the server of a node of quorate; its agent starts it again.
+func (d *Deployment) Crash(node string) error {
+	n, err := d.node(node)
+	if err != nil {
+		return err
+	}
+	pid := n.processes()[componentMysqld]
+	if pid == 0 {
+		return fmt.Errorf("node %s has no server that runs", node)
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// Switchover moves the primary of quorate to the node that the agents choose.
+func (d *Deployment) Switchover(ctx context.Context) error {
+	a, ok := d.driver.(*agents)
+	if !ok {
+		return fmt.Errorf("%w: a switchover of %s", errors.ErrUnsupported, d.opts.System)
+	}
+	return a.ask(ctx, "switchover")
+}
+
 // Stop ends a node in order, as its service manager would.
 func (d *Deployment) Stop(ctx context.Context, node string) error {
 	if _, err := d.node(node); err != nil {

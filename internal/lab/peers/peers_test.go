@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/lab/netlab"
+	"github.com/quorate/quorate/internal/lab/result"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -297,9 +298,15 @@ func judgeUsage(t *testing.T, d *Deployment) {
 			}
 		}
 	}
-	messages, err := d.Messages(t.Context())
-	if counted := d.opts.System == Quorate; counted && (err != nil || messages <= 0) || !counted && !errors.Is(err, ErrNotCounted) {
-		t.Errorf("%d messages, %v", messages, err)
+	counts, err := d.Counts(t.Context())
+	if counted := d.opts.System == Quorate; counted && (err != nil || counts.Messages <= 0) || !counted && !errors.Is(err, ErrNotCounted) {
+		t.Errorf("%+v, %v", counts, err)
+	} else if counted {
+		for _, stage := range result.Stages() {
+			if counts.Stages[stage].Count == 0 {
+				t.Errorf("there is no histogram of %s", stage)
+			}
+		}
 	}
 	all, err := d.CPU()
 	if err != nil {

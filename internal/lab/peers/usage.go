@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,8 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/quorate/quorate/internal/lab/result"
 )
 
 // Part is a component of one node: what a host of its own would carry.
@@ -83,68 +87,74 @@ func waitsOf(pid int, part Part, all map[Thread]int64) error {
 	return nil
 }
 
-// ErrNotCounted: a system does not say how many messages its nodes send each other.
-var ErrNotCounted = errors.New("the system does not count messages")
+// ErrNotCounted: a system's nodes do not count what they do.
+var ErrNotCounted = errors.New("the system does not count")
 
-// Messages returns how many messages the nodes have sent each other since they started. Only quorate says so.
-func (d *Deployment) Messages(ctx context.Context) (int64, error) {
+// Counts are what the nodes of quorate have counted since they started. Other systems do not say it.
+type Counts struct {
+	// Messages is how many the agents have sent each other.
+	Messages int64
+	// Stages are of the primary's agent: where a commit's time goes, by the names of result.Stages.
+	Stages map[string]Histogram
+}
+
+// Counts returns what the nodes have counted.
+func (d *Deployment) Counts(ctx context.Context) (Counts, error) {
 	if m, ok := d.driver.(interface {
-		messages(context.Context) (int64, error)
+		counts(context.Context) (Counts, error)
 	}); ok {
-		return m.messages(ctx)
+		return m.counts(ctx)
 	}
-	return 0, ErrNotCounted
+	return Counts{}, ErrNotCounted
 }
 
 // messagesMetric counts what an agent sends to one peer.
 const messagesMetric = "quorate_peer_sent_messages_total"
 
-// messages adds what all agents that run have sent.
-func (a *agents) messages(ctx context.Context) (int64, error) {
-	sum := int64(0)
+// counts asks all agents that run.
+func (a *agents) counts(ctx context.Context) (c Counts, err error) {
+	primary, err := a.primary(ctx)
+	if err != nil {
+		return c, err
+	}
 	for _, n := range a.d.nodes {
 		if n.running() == nil {
 			continue
 		}
-		sent, err := a.sent(ctx, n)
+		metrics, err := a.metrics(ctx, n)
 		if err != nil {
-			return 0, fmt.Errorf("count messages of node %s: %w", n.name, err)
+			return c, fmt.Errorf("read metrics of node %s: %w", n.name, err)
 		}
-		sum += sent
+		if metrics[messagesMetric] == nil {
+			return c, fmt.Errorf("read metrics of node %s: there is no %s", n.name, messagesMetric)
+		}
+		for _, peer := range metrics[messagesMetric].GetMetric() {
+			c.Messages += int64(peer.GetCounter().GetValue())
+		}
+		if n.name == primary {
+			c.Stages = map[string]Histogram{}
+			for _, stage := range result.Stages() {
+				for _, m := range metrics["quorate_"+stage+"_seconds"].GetMetric() {
+					c.Stages[stage] = newHistogram(m.GetHistogram())
+				}
+			}
+		}
 	}
-	return sum, nil
+	return c, nil
 }
 
-func (a *agents) sent(ctx context.Context, n *node) (int64, error) {
+func (a *agents) metrics(ctx context.Context, n *node) (map[string]*dto.MetricFamily, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address(n.addr.String(), apiPort)+"/metrics", nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	resp, err := a.clients[n.name].Do(req)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer resp.Body.Close()
-	sum, found := int64(0), false
-	lines := bufio.NewScanner(http.MaxBytesReader(nil, resp.Body, statusBytesMax))
-	for lines.Scan() {
-		if !strings.HasPrefix(lines.Text(), messagesMetric+"{") {
-			continue
-		}
-		value := lines.Text()[strings.LastIndexByte(lines.Text(), ' ')+1:]
-		sent, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read metrics: %w", err)
-		}
-		sum, found = sum+int64(sent), true
-	}
-	if err := lines.Err(); err != nil {
-		return 0, fmt.Errorf("read metrics: %w", err)
-	}
-	if !found {
-		return 0, fmt.Errorf("read metrics: there is no %s", messagesMetric)
-	}
-	return sum, nil
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(http.MaxBytesReader(nil, resp.Body, statusBytesMax))
 }

@@ -74,7 +74,7 @@ func Workloads(experiment string) []string {
 		return []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_update_index", "tpcc"}
 	case result.RTO:
 		return []string{"kill-primary", "kill-secondary", "restart-primary", "restart-secondary",
-			"freeze-primary", "freeze-secondary", "partition-primary", "partition-secondary"}
+			"freeze-primary", "freeze-secondary", "partition-primary", "partition-secondary", "crash-primary", "switchover-primary"}
 	case result.RPO:
 		return []string{"majority-crash", "power-loss"}
 	case result.Apply:
@@ -96,7 +96,7 @@ type Known struct {
 // Embedded lists the embedded plans.
 func Embedded() []Plan {
 	var plans []Plan
-	for _, name := range []string{"smoke", "commit", "tables", "seeds", "full"} {
+	for _, name := range []string{"smoke", "bench", "failures", "commit", "tables", "seeds", "full"} {
 		p, err := Load(name)
 		if err != nil {
 			panic(err) // a test loads them all
@@ -110,7 +110,7 @@ func Embedded() []Plan {
 func Text(name string) ([]byte, error) {
 	data, err := files.ReadFile("plans/" + name + ".toml")
 	if err != nil {
-		return nil, fmt.Errorf("no plan %q: choose smoke, commit, tables, seeds, full, or name a file", name)
+		return nil, fmt.Errorf("no plan %q: choose smoke, bench, failures, commit, tables, seeds, full, or name a file", name)
 	}
 	return data, nil
 }

@@ -37,6 +37,30 @@ func costsOf(cs cells) table {
 	return t
 }
 
+// stagesOf says where a commit's time goes in quorate.
+func stagesOf(cs cells) table {
+	t := table{Text: true, Head: append([]string{"p50 / p99 in ms", "threads"}, result.Stages()...)}
+	for _, network := range cs.networks() {
+		first := len(t.Rows)
+		for _, v := range cs.variants() {
+			for _, c := range cs.list {
+				if c.Network != network || c.Variant() != v || len(byName(c, result.StageP50)) == 0 {
+					continue
+				}
+				row := tableRow{Name: label(v), Class: classOf(v), Cells: []entry{{Value: fmt.Sprint(c.Threads)}}}
+				for _, stage := range result.Stages() {
+					row.Cells = append(row.Cells, entry{Value: number(c.metric(result.StageP50+stage).median) + " / " + number(c.metric(result.StageP99+stage).median)})
+				}
+				t.Rows = append(t.Rows, row)
+			}
+		}
+		if first < len(t.Rows) {
+			t.Rows[first].Group = network
+		}
+	}
+	return t
+}
+
 // named is the median of one of several metrics whose names have a common beginning.
 type named struct {
 	name   string // without that

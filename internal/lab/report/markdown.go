@@ -43,6 +43,10 @@ func Markdown(w io.Writer, res result.Results) error {
 			m.line("What a transaction costs (CPU in µs):")
 			m.table(l.Costs)
 		}
+		if len(l.Stages.Rows) > 0 {
+			m.line("Where a commit's time goes, by the histograms of the primary's agent:")
+			m.table(l.Stages)
+		}
 	}
 	m.section("Jitter", p.Jitter.Table)
 	for i, r := range p.RTO {

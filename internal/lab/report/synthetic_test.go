@@ -158,6 +158,9 @@ func (s *synthesizer) load(r *result.Row, variant, network, workload string, thr
 	if variant == "quorate" {
 		r.Metrics[result.CPU+"agent"], r.Metrics[result.NodeCPU+"a.agent"], r.Metrics[result.PrimaryCPU] = 120, 80, 580
 		r.Metrics[result.Messages] = 4.2
+		for i, stage := range result.Stages() {
+			r.Metrics[result.StageP50+stage], r.Metrics[result.StageP99+stage] = 0.1*float64(i+1), float64(i+1)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ type loadSection struct {
 	Main     table // the articles' layout
 	Details  table
 	Costs    table // of a transaction
+	Stages   table // of a commit in quorate
 }
 
 type chart struct {
@@ -40,7 +41,7 @@ type group struct {
 }
 
 func loadOf(workload string, cs cells, arts articles) loadSection {
-	section := loadSection{Workload: workload, Main: articleTable(cs, workload, arts), Details: loadDetails(cs), Costs: costsOf(cs)}
+	section := loadSection{Workload: workload, Main: articleTable(cs, workload, arts), Details: loadDetails(cs), Costs: costsOf(cs), Stages: stagesOf(cs)}
 	for _, network := range cs.networks() {
 		of := cs.of(func(c *cell) bool { return c.Network == network })
 		name := fmt.Sprintf("%s on %s: TPS by threads", workload, network)

@@ -23,6 +23,7 @@
 //	  primary_cpu_us        of all components on the primary's node: what its host would carry
 //	  wakeups               voluntary context switches per transaction, of all threads on all nodes, until the load ends
 //	  messages              between agents per transaction, heartbeats too; quorate alone
+//	  stage_p50_ms.STAGE, stage_p99_ms.STAGE  where a commit's time goes in quorate: histograms of the primary's agent
 //	  switch_full_packets   dropped by the lab's own network, if any: then the row says little
 //	  series tps            acknowledged transactions, every second
 //	rto                  workload: the fault; threads: sysbench beside the prober

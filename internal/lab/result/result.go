@@ -45,6 +45,8 @@ const (
 	PrimaryCPU    = "primary_cpu_us"
 	WakeUps       = "wakeups"
 	Messages      = "messages"
+	StageP50      = "stage_p50_ms." // and the stage
+	StageP99      = "stage_p99_ms."
 	DetectMS      = "detect_ms"
 	GapMS         = "gap_ms"
 	RejoinGapMS   = "rejoin_gap_ms"
@@ -80,6 +82,11 @@ const (
 	valuesMax     = 20_000
 	droppedValues = "not_numbers" // of Row.Text: metrics that were NaN or infinite
 )
+
+// Stages are the stages of a commit in quorate, in their order, as its agents' metrics name them.
+func Stages() []string {
+	return []string{"tap_propose", "log_append", "proposal_fsynced", "proposal_committed", "tap_ack"}
+}
 
 // Status of a cell.
 type Status string
