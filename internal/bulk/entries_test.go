@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/frame"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -112,7 +113,7 @@ func TestEntriesThatDoNotFollowAreRefused(t *testing.T) {
 func TestLostConnectionIsNoEndOfEntries(t *testing.T) {
 	all := []seglog.Entry{{Index: 1, Term: 1, Data: content(30)}, {Index: 2, Term: 1}, {Index: 3, Term: 1, Data: content(5)}}
 	body := 3*entryHeadBytes + 35
-	for cut := range headBytes + headBytes + body + headBytes + trailerBytes {
+	for cut := range frame.HeaderBytes + frame.HeaderBytes + body + frame.HeaderBytes + trailerBytes {
 		bubble(t, func(t *testing.T) {
 			w := newWorld(t, 2, 0)
 			b := w.nodes[nodeB]

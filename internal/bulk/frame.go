@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net"
 	"strings"
@@ -13,17 +12,12 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/frame"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
 // Part of the format, do not change (docs/formats.md, "Bulk streams").
 const (
-	frameMagic   = 0x4251 // "QB" on the wire
-	frameVersion = 1
-	headBytes    = 12
-	// crcOffset is where the head's CRC stands: it covers the head before it
-	// and the payload.
-	crcOffset = 8
 	// frameBytesMax bounds a payload.
 	frameBytesMax = 1 << 20
 
@@ -32,6 +26,9 @@ const (
 	trailerBytes = 12
 	tailBytes    = 33
 )
+
+// frameFormat is "QB" on the wire. Part of the format.
+var frameFormat = frame.Format{Magic: 0x4251, Version: 1}
 
 // frameType says what a frame's payload is. Part of the format.
 type frameType uint8
@@ -119,16 +116,15 @@ type trailer struct {
 
 func (t *trailer) add(p []byte) {
 	t.bytes += uint64(len(p))
-	t.crc = crc32.Update(t.crc, castagnoli(), p)
+	t.crc = uint32(frame.CRC(t.crc).Add(p))
 }
-
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // stream is one bulk connection. One goroutine sends and one, mostly the same,
 // reads; another one may close conn.
 type stream struct {
-	conn net.Conn
-	br   *bufio.Reader
+	conn   net.Conn
+	br     *bufio.Reader
+	frames *frame.Reader
 	// limit is how long a read may go without a byte; 0 = for ever.
 	limit time.Duration
 	// out is a head and room for a chunk; in is the last received payload.
@@ -138,8 +134,9 @@ type stream struct {
 }
 
 func newStream(conn net.Conn, sent, received *atomic.Uint64) *stream {
-	s := &stream{conn: conn, out: make([]byte, headBytes+chunkBytes), sent: sent, received: received}
+	s := &stream{conn: conn, out: make([]byte, frame.HeaderBytes+chunkBytes), sent: sent, received: received}
 	s.br = bufio.NewReaderSize(quietReader{s}, readBufferBytes)
+	s.frames = frame.NewReader(s.br, frameFormat, ErrCorrupt, s.room)
 	return s
 }
 
@@ -161,17 +158,12 @@ func (r quietReader) Read(p []byte) (int, error) {
 }
 
 // chunk is the room for the payload of the next frame that is sent.
-func (s *stream) chunk() []byte { return s.out[headBytes:] }
+func (s *stream) chunk() []byte { return s.out[frame.HeaderBytes:] }
 
 // sendChunk sends the first n bytes of chunk.
 func (s *stream) sendChunk(t frameType, n int) error {
-	le := binary.LittleEndian
-	b := s.out[:headBytes+n]
-	le.PutUint16(b, frameMagic)
-	b[2], b[3] = frameVersion, byte(t)
-	le.PutUint32(b[4:], uint32(n))
-	crc := crc32.Update(crc32.Checksum(b[:crcOffset], castagnoli()), castagnoli(), b[headBytes:])
-	le.PutUint32(b[crcOffset:], crc)
+	b := s.out[:frame.HeaderBytes+n]
+	frameFormat.Fill(b, uint8(t))
 	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("send to peer: %w", err)
 	}
@@ -211,13 +203,15 @@ func (s *stream) drain() {
 // ErrCorrupt for what is no frame, io.ErrUnexpectedEOF at the end of the stream:
 // nothing here ends with that.
 func (s *stream) next(limit time.Duration) (frameType, []byte, error) {
-	t, payload, err := s.read(limit)
+	s.limit = limit
+	kind, payload, err := s.frames.Next()
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("read from peer: %w", err)
 	}
+	t := frameType(kind)
 	if t == frameRefused {
 		if len(payload) == 0 {
 			return 0, nil, fmt.Errorf("%w: refusal without a code", ErrCorrupt)
@@ -227,29 +221,16 @@ func (s *stream) next(limit time.Duration) (frameType, []byte, error) {
 	return t, payload, nil
 }
 
-func (s *stream) read(limit time.Duration) (frameType, []byte, error) {
-	s.limit = limit
-	le := binary.LittleEndian
-	var head [headBytes]byte
-	if _, err := io.ReadFull(s.br, head[:]); err != nil {
-		return 0, nil, err
-	}
-	length := le.Uint32(head[4:])
-	if le.Uint16(head[:]) != frameMagic || head[2] != frameVersion || length > frameBytesMax {
-		return 0, nil, fmt.Errorf("%w: a frame starts with % x", ErrCorrupt, head[:crcOffset])
+// room implements frame.Room.
+func (s *stream) room(_ uint8, length uint32) ([]byte, error) {
+	if length > frameBytesMax {
+		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrCorrupt, length, frameBytesMax)
 	}
 	if uint32(cap(s.in)) < length {
 		s.in = make([]byte, length)
 	}
 	s.in = s.in[:length]
-	if _, err := io.ReadFull(s.br, s.in); err != nil {
-		return 0, nil, err
-	}
-	crc := crc32.Update(crc32.Checksum(head[:crcOffset], castagnoli()), castagnoli(), s.in)
-	if want := le.Uint32(head[crcOffset:]); crc != want {
-		return 0, nil, fmt.Errorf("%w: CRC32C %08x, computed %08x", ErrCorrupt, want, crc)
-	}
-	return frameType(head[3]), s.in, nil
+	return s.in, nil
 }
 
 // expect reads one frame, which must be of type want.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/frame"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -425,7 +425,7 @@ func content(n int) []byte {
 }
 
 func sumOf(b []byte) trailer {
-	return trailer{uint64(len(b)), crc32.Checksum(b, castagnoli())}
+	return trailer{uint64(len(b)), uint32(frame.CRC(0).Add(b))}
 }
 
 func staged(id entry.StageID, data []byte) entry.Staged {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/frame"
 )
 
 func TestUploadReachesEveryPeerWhileItGrows(t *testing.T) {
@@ -305,7 +306,7 @@ func TestCloseAbortsAnUnfinishedStageEverywhere(t *testing.T) {
 
 func TestLostConnectionBeginsAgain(t *testing.T) {
 	data := content(4*chunkBytes + 5)
-	for _, bytes := range []int{0, 5, headBytes + idBytes, headBytes + idBytes + 1, 2*chunkBytes + 500, len(data) + 100} {
+	for _, bytes := range []int{0, 5, frame.HeaderBytes + idBytes, frame.HeaderBytes + idBytes + 1, 2*chunkBytes + 500, len(data) + 100} {
 		bubble(t, func(t *testing.T) {
 			w := newWorld(t, 2, 0)
 			b := w.nodes[nodeB]
@@ -339,7 +340,7 @@ func (c *flipConn) Write(p []byte) (int, error) {
 
 func TestFlippedBitBeginsAgain(t *testing.T) {
 	data := content(100)
-	bytes := 2*headBytes + idBytes + len(data) + headBytes + trailerBytes
+	bytes := 2*frame.HeaderBytes + idBytes + len(data) + frame.HeaderBytes + trailerBytes
 	for at := range bytes {
 		bubble(t, func(t *testing.T) {
 			w := newWorld(t, 2, 0)
@@ -465,7 +466,7 @@ func TestPeerThatHasItIsSentNothing(t *testing.T) {
 		if err := u.WaitMajority(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.nodes[nodeB].Stats().BytesReceived; got != headBytes+idBytes {
+		if got := w.nodes[nodeB].Stats().BytesReceived; got != frame.HeaderBytes+idBytes {
 			t.Errorf("%d bytes were sent", got)
 		}
 	})

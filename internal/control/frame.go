@@ -1,21 +1,16 @@
 package control
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
+
+	"github.com/quorate/quorate/internal/frame"
 )
 
-// Part of the format, do not change.
-const (
-	frameMagic       = "QC"
-	frameVersion     = 1
-	frameHeaderBytes = 12
-	frameCRCOffset   = 8
-)
+// frameFormat is "QC" on the wire. Part of the format.
+var frameFormat = frame.Format{Magic: 0x4351, Version: 1}
 
 // frameType says what a frame's payload is. Part of the format.
 type frameType uint8
@@ -46,11 +41,6 @@ func ReadAnswer(r io.Reader) (a Answer, err error) {
 	return a, err
 }
 
-func checksum(header, payload []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	return crc32.Update(crc32.Checksum(header[:frameCRCOffset], table), table, payload)
-}
-
 func write(w io.Writer, t frameType, bytesMax int, v any) error {
 	payload, err := json.Marshal(v)
 	if err != nil {
@@ -59,36 +49,27 @@ func write(w io.Writer, t frameType, bytesMax int, v any) error {
 	if len(payload) > bytesMax {
 		return fmt.Errorf("encode control message: it has %d bytes, at most %d are sent", len(payload), bytesMax)
 	}
-	b := append(make([]byte, 0, frameHeaderBytes+len(payload)), frameMagic...)
-	b = append(b, frameVersion, byte(t))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-	b = binary.LittleEndian.AppendUint32(b, checksum(b, payload))
-	if _, err := w.Write(append(b, payload...)); err != nil {
+	b := append(make([]byte, frame.HeaderBytes, frame.HeaderBytes+len(payload)), payload...)
+	frameFormat.Fill(b, uint8(t))
+	if _, err := w.Write(b); err != nil {
 		return fmt.Errorf("send control message: %w", err)
 	}
 	return nil
 }
 
 func read(r io.Reader, want frameType, bytesMax uint32, v any) error {
-	header := make([]byte, frameHeaderBytes)
-	if _, err := io.ReadFull(r, header); err != nil {
+	room := func(kind uint8, length uint32) ([]byte, error) {
+		switch {
+		case frameType(kind) != want:
+			return nil, fmt.Errorf("%w: type %d where %d belongs", ErrCorrupt, kind, want)
+		case length > bytesMax:
+			return nil, fmt.Errorf("%w: %d bytes, at most %d are sent", ErrCorrupt, length, bytesMax)
+		}
+		return make([]byte, length), nil
+	}
+	_, payload, err := frame.NewReader(r, frameFormat, ErrCorrupt, room).Next()
+	if err != nil {
 		return fmt.Errorf("receive control message: %w", err)
-	}
-	length := binary.LittleEndian.Uint32(header[4:])
-	switch {
-	case string(header[:2]) != frameMagic || header[2] != frameVersion:
-		return fmt.Errorf("%w: magic or version %x", ErrCorrupt, header[:3])
-	case frameType(header[3]) != want:
-		return fmt.Errorf("%w: type %d where %d belongs", ErrCorrupt, header[3], want)
-	case length > bytesMax:
-		return fmt.Errorf("%w: %d bytes, at most %d are sent", ErrCorrupt, length, bytesMax)
-	}
-	payload := make([]byte, length)
-	if _, err := io.ReadFull(r, payload); err != nil {
-		return fmt.Errorf("receive control message: %w", err)
-	}
-	if checksum(header, payload) != binary.LittleEndian.Uint32(header[frameCRCOffset:]) {
-		return fmt.Errorf("%w: wrong checksum", ErrCorrupt)
 	}
 	if err := json.Unmarshal(payload, v); err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)

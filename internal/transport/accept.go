@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/frame"
 )
 
 // inbound is an accepted connection of one class from one peer. There is at
@@ -229,7 +230,7 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 		if err != nil {
 			return err
 		}
-		count.bytes.Add(uint64(frameHeaderBytes + len(payload)))
+		count.bytes.Add(uint64(frame.HeaderBytes + len(payload)))
 		if err := t.deliver(p.ID, c, kind, payload, fr.more()); err != nil {
 			return err
 		}

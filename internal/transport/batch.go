@@ -4,10 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/frame"
 )
 
 // entryCopyBytesMax is the largest entry data that is copied behind its header.
@@ -90,7 +91,7 @@ func (b *batch) putAppend(m *pb.Message) {
 
 func (b *batch) begin() (start, firstCut int) {
 	start, firstCut = len(b.buf), len(b.cuts)
-	b.buf = append(b.buf, make([]byte, frameHeaderBytes)...)
+	b.buf = append(b.buf, make([]byte, frame.HeaderBytes)...)
 	return start, firstCut
 }
 
@@ -100,7 +101,7 @@ func (b *batch) rollBack(start, firstCut int) {
 
 // finish fills in the header of the frame that begin opened.
 func (b *batch) finish(start, firstCut int, t frameType, c class) error {
-	length := len(b.buf) - start - frameHeaderBytes
+	length := len(b.buf) - start - frame.HeaderBytes
 	for _, part := range b.cuts[firstCut:] {
 		length += len(part.data)
 	}
@@ -108,19 +109,14 @@ func (b *batch) finish(start, firstCut int, t frameType, c class) error {
 		b.rollBack(start, firstCut)
 		return fmt.Errorf("%w: %d bytes, the limit is %d", errFrameTooLarge, length, limit)
 	}
-	head := b.buf[start : start+frameHeaderBytes]
-	binary.LittleEndian.PutUint16(head, frameMagic)
-	head[2], head[3] = frameVersion, byte(t)
-	binary.LittleEndian.PutUint32(head[4:], uint32(length))
-	crc := crc32.Update(0, castagnoli(), head[:crcOffset])
-	at := start + frameHeaderBytes
+	head := b.buf[start : start+frame.HeaderBytes]
+	crc := frameFormat.Begin(head, uint8(t), length)
+	at := start + frame.HeaderBytes
 	for _, part := range b.cuts[firstCut:] {
-		crc = crc32.Update(crc, castagnoli(), b.buf[at:part.at])
-		crc = crc32.Update(crc, castagnoli(), part.data)
+		crc = crc.Add(b.buf[at:part.at]).Add(part.data)
 		at = part.at
 	}
-	crc = crc32.Update(crc, castagnoli(), b.buf[at:])
-	binary.LittleEndian.PutUint32(head[crcOffset:], crc)
+	crc.Add(b.buf[at:]).End(head)
 	return nil
 }
 

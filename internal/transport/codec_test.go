@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/frame"
 )
 
 const (
@@ -216,11 +217,11 @@ func TestMessageOfAnotherNodeIsRefused(t *testing.T) {
 // FuzzFrame gives the decoders payloads under a valid header (a CRC keeps a
 // fuzzer out otherwise) and the frame reader the payload itself.
 func FuzzFrame(f *testing.F) {
-	f.Add(byte(frameAppend), encoded(f, classAppend, appendMessage(1, []byte("data"), nil))[frameHeaderBytes:])
-	f.Add(byte(frameRaft), encoded(f, classControl, heartbeat(nodeA, nodeB, 1))[frameHeaderBytes:])
+	f.Add(byte(frameAppend), encoded(f, classAppend, appendMessage(1, []byte("data"), nil))[frame.HeaderBytes:])
+	f.Add(byte(frameRaft), encoded(f, classControl, heartbeat(nodeA, nodeB, 1))[frame.HeaderBytes:])
 	f.Add(byte(framePing), encoded(f, classControl, heartbeat(nodeA, nodeB, 1)))
 	f.Fuzz(func(t *testing.T, kind byte, payload []byte) {
-		if _, _, err := newFrameReader(bytes.NewReader(payload), classAppend).next(); err == nil && len(payload) < frameHeaderBytes {
+		if _, _, err := newFrameReader(bytes.NewReader(payload), classAppend).next(); err == nil && len(payload) < frame.HeaderBytes {
 			t.Fatalf("%d bytes made a frame", len(payload))
 		}
 		var b batch

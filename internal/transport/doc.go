@@ -73,13 +73,7 @@
 //
 // # Frames
 //
-// Behind the handshake, control and append connections carry frames. Integers
-// are little-endian. The CRC32C covers the header before it and the payload.
-//
-//	 0       2         3      4         8        12
-//	+-------+---------+------+---------+--------+----------
-//	| "QF"  | version | type | length  | crc32c | payload …
-//	+-------+---------+------+---------+--------+----------
+// Behind the handshake, control and append connections carry frames (package frame, "QF").
 //
 // MsgApp, the hot path, has a layout of its own: the entries' data is written
 // from where it lies (writev) and the receiver's entries alias the one buffer

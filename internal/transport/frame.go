@@ -5,27 +5,23 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/frame"
 )
 
 // Part of the format, do not change (docs/formats.md, "Peer protocol").
 const (
-	frameMagic       = 0x4651 // "QF" on the wire
-	frameVersion     = 1
-	frameHeaderBytes = 12
-	// crcOffset is where the header's CRC stands: it covers the header bytes
-	// before it and the payload, so a flipped type or length is found too.
-	crcOffset = 8
-
 	appendHeaderBytes = 40
 	entryHeaderBytes  = 24
 )
+
+// frameFormat is "QF" on the wire. Part of the format.
+var frameFormat = frame.Format{Magic: 0x4651, Version: 1}
 
 // frameType says what a frame's payload is. Part of the format.
 type frameType uint8
@@ -38,9 +34,8 @@ const (
 )
 
 const (
-	// appendFrameBytesMax bounds a frame on an append connection: an entry has
-	// at most 16 MiB, and consensus packs entries into a message up to a limit
-	// below 32 MiB; 64 MiB leaves room for headers and for a larger limit.
+	// appendFrameBytesMax bounds a frame on an append connection: a message has entries of
+	// at most 1 MiB together, or a single one of at most 60 MiB (agent.entryBytesMax).
 	appendFrameBytesMax = 64 << 20
 	// controlFrameBytesMax bounds a frame on a control connection. Raft's own
 	// messages there have under 200 bytes; a status blob (two GTID sets at
@@ -56,8 +51,6 @@ const (
 // ErrCorrupt means that a peer sent bytes that are no frame of this protocol
 // version. The connection cannot be used any further.
 var ErrCorrupt = errors.New("transport: corrupt frame")
-
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // isPlainAppend says whether m is a MsgApp that frameAppend can carry without
 // loss: one with no field set beyond those that Raft fills in.
@@ -154,14 +147,17 @@ func sentByAgents(m *pb.Message) bool {
 
 // frameReader cuts a byte stream into frames.
 type frameReader struct {
-	br *bufio.Reader
+	br     *bufio.Reader
+	frames *frame.Reader
 	// bytesMax bounds the payload.
 	bytesMax uint32
 	scratch  []byte
 }
 
 func newFrameReader(r io.Reader, c class) *frameReader {
-	return &frameReader{br: bufio.NewReaderSize(r, readBufferBytes), bytesMax: c.frameBytesMax()}
+	f := &frameReader{br: bufio.NewReaderSize(r, readBufferBytes), bytesMax: c.frameBytesMax()}
+	f.frames = frame.NewReader(f.br, frameFormat, ErrCorrupt, f.room)
+	return f
 }
 
 // next returns the next frame. The payload of a frameAppend or frameStatus is
@@ -169,53 +165,31 @@ func newFrameReader(r io.Reader, c class) *frameReader {
 // io.EOF at the end of the stream, io.ErrUnexpectedEOF within a frame,
 // ErrCorrupt for bytes that are no frame.
 func (r *frameReader) next() (frameType, []byte, error) {
-	le := binary.LittleEndian
-	head, err := r.br.Peek(frameHeaderBytes)
-	if err != nil {
-		if len(head) > 0 && errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return 0, nil, err
-	}
-	if le.Uint16(head) != frameMagic || head[2] != frameVersion {
-		return 0, nil, fmt.Errorf("%w: starts with % x", ErrCorrupt, head[:4])
-	}
-	t, length, want := frameType(head[3]), le.Uint32(head[4:]), le.Uint32(head[crcOffset:])
-	if length > r.bytesMax {
-		return 0, nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrCorrupt, length, r.bytesMax)
-	}
-	crc := crc32.Update(0, castagnoli(), head[:crcOffset])
-	// Peek filled the buffer with these bytes, so Discard cannot fail.
-	_, _ = r.br.Discard(frameHeaderBytes)
-	payload := r.payloadBuffer(t, int(length))
-	if _, err := io.ReadFull(r.br, payload); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return 0, nil, err
-	}
-	if crc = crc32.Update(crc, castagnoli(), payload); crc != want {
-		return 0, nil, fmt.Errorf("%w: CRC32C %08x, computed %08x", ErrCorrupt, want, crc)
-	}
-	return t, payload, nil
+	t, payload, err := r.frames.Next()
+	return frameType(t), payload, err
 }
 
 // more tells whether the next frame is here, whole, and has a Raft message.
 func (r *frameReader) more() bool {
-	if r.br.Buffered() < frameHeaderBytes {
+	if r.br.Buffered() < frame.HeaderBytes {
 		return false
 	}
-	head, _ := r.br.Peek(frameHeaderBytes) // it is there
-	t, length := frameType(head[3]), int64(binary.LittleEndian.Uint32(head[4:]))
-	return (t == frameRaft || t == frameAppend) && int64(r.br.Buffered()) >= frameHeaderBytes+length
+	header, _ := r.br.Peek(frame.HeaderBytes) // it is there
+	kind, length := frame.KindAndLength(header)
+	t := frameType(kind)
+	return (t == frameRaft || t == frameAppend) && int64(r.br.Buffered()) >= frame.HeaderBytes+int64(length)
 }
 
-func (r *frameReader) payloadBuffer(t frameType, length int) []byte {
-	if t == frameAppend || t == frameStatus || length > scratchBytesMax {
-		return make([]byte, length)
+// room implements frame.Room.
+func (r *frameReader) room(kind uint8, length uint32) ([]byte, error) {
+	if length > r.bytesMax {
+		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrCorrupt, length, r.bytesMax)
 	}
-	if cap(r.scratch) < length {
+	if t := frameType(kind); t == frameAppend || t == frameStatus || length > scratchBytesMax {
+		return make([]byte, length), nil
+	}
+	if uint32(cap(r.scratch)) < length {
 		r.scratch = make([]byte, length)
 	}
-	return r.scratch[:length]
+	return r.scratch[:length], nil
 }

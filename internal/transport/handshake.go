@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/frame"
 )
 
 // Part of the format in every protocol version, do not change.
@@ -98,8 +98,7 @@ func appendGreeting(dst []byte, g greeting) []byte {
 	dst = le.AppendUint16(dst, g.version)
 	dst = append(dst, g.word, g.most)
 	dst = le.AppendUint32(dst, uint32(len(g.body)))
-	crc := crc32.Update(crc32.Checksum(dst[start:], castagnoli()), castagnoli(), g.body)
-	dst = le.AppendUint32(dst, crc)
+	dst = le.AppendUint32(dst, uint32(frame.CRC(0).Add(dst[start:]).Add(g.body)))
 	return append(dst, g.body...)
 }
 
@@ -126,8 +125,8 @@ func readGreeting(r io.Reader) (greeting, error) {
 		}
 		return greeting{}, err
 	}
-	crc := crc32.Update(crc32.Checksum(head[:greetingCRCOffset], castagnoli()), castagnoli(), g.body)
-	if want := le.Uint32(head[greetingCRCOffset:]); crc != want {
+	crc := frame.CRC(0).Add(head[:greetingCRCOffset]).Add(g.body)
+	if want := frame.CRC(le.Uint32(head[greetingCRCOffset:])); crc != want {
 		return greeting{}, fmt.Errorf("%w: CRC32C %08x, computed %08x", errGreeting, want, crc)
 	}
 	return g, nil

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/frame"
 )
 
 // The bounds of one peer's queue of one class, counting what waits and what is
@@ -14,8 +16,8 @@ const (
 	queueMessagesMax = 4096
 	// appendQueueBytesMax is above what Raft lets be in flight to one peer, so a
 	// slow link is Raft's back-pressure and no drop: 64 MiB of entries, one more
-	// of the largest size (16 MiB), and 16 MiB for headers of 24 bytes at 100
-	// bytes an entry. The bytes are the log cache's own, not copies.
+	// of 16 MiB (longer transactions are staged, see log.stage_size_min), and 16 MiB
+	// for headers of 24 bytes at 100 bytes an entry. The bytes are the log cache's own, not copies.
 	appendQueueBytesMax = 96 << 20
 	// controlQueueBytesMax: 4096 messages of at most 200 bytes fit five times.
 	controlQueueBytesMax = 4 << 20
@@ -45,7 +47,7 @@ func newQueue(messagesMax int, bytesMax int64) *queue {
 
 // messageBytes is about what m takes in a frame. It is exact for a plain MsgApp.
 func messageBytes(m *pb.Message) int64 {
-	n := int64(frameHeaderBytes + appendHeaderBytes + len(m.GetContext()))
+	n := int64(frame.HeaderBytes + appendHeaderBytes + len(m.GetContext()))
 	for _, e := range m.GetEntries() {
 		n += entryHeaderBytes + int64(len(e.GetData()))
 	}
