@@ -27,19 +27,23 @@ demo: mysql build ## three nodes, real writers, a SIGKILL of the primary, a ledg
 	bin/quorate demo $(DEMO_FLAGS)
 
 test: mysql ## every test, from unit tests to real mysqld
-	$(GO) test -timeout 20m $$($(GO) list ./... | grep -v -e /test/e2e -e /internal/lab)
-	$(GO) test -timeout 60m -p 1 ./test/e2e ./internal/lab/... # alone: they wait for election timeouts, not for the compiler
+	$(GO) test -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
+	$(GO) test -timeout 60m ./test/e2e # alone, as the lab: they wait for election timeouts, not for the compiler
+	$(GO) -C lab test -timeout 60m -p 1 ./...
 
 build: ## bin/quorate and bin/quorate-lab
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quorate ./cmd/quorate-lab
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quorate
+	$(GO) -C lab build -trimpath -o ../bin/ ./cmd/quorate-lab
 
 mysql: ## a private MySQL server in .mysql, unless QUORATE_MYSQL_BASE names one
 	@if [ "$(QUORATE_MYSQL_BASE)" = "$(MYSQL)" ]; then scripts/get-mysql.sh "$(MYSQL)"; fi
 
 lint: ## gofmt, go vet, staticcheck, the repository's own rules
-	@unformatted=$$(gofmt -l cmd internal test); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l cmd internal lab test); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
 	$(GO) vet ./...
+	$(GO) -C lab vet ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) -C lab tool -modfile=../tools/go.mod staticcheck ./...
 	$(GO) test ./internal/lint
 
 bench: mysql rivals build ## quorate beside one server and async replication, failovers, the log (as root, 20 minutes)

@@ -1,0 +1,70 @@
+package experiment
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/lab/peers"
+	"github.com/quorate/quorate/lab/workload"
+)
+
+// acknowledged is a ledger with an acknowledgement every 10 ms, but for the pauses (from, to, in ms).
+func acknowledged(end int, pauses ...[2]int) (line workload.Timeline) {
+	for at := 10; at <= end; at += 10 {
+		quiet := false
+		for _, p := range pauses {
+			quiet = quiet || at > p[0] && at < p[1]
+		}
+		if !quiet {
+			line = append(line, workload.Attempt{At: time.Duration(at) * time.Millisecond, Outcome: workload.Acknowledged})
+		}
+	}
+	return line
+}
+
+// TestOutageEndsWithTheFault: what the victim's return does is not the fault's gap.
+func TestOutageEndsWithTheFault(t *testing.T) {
+	const at, mended, end = 5000, 30_000, 60_000
+	for _, tc := range []struct {
+		name        string
+		line        workload.Timeline
+		gap, rejoin int // ms
+		open, never bool
+	}{
+		{"a longer stall at the return", acknowledged(end, [2]int{5000, 6400}, [2]int{40_000, 45_000}), 1400, 5000, false, false},
+		{"a stall that begins as the fault ends", acknowledged(end, [2]int{5000, 6400}, [2]int{29_990, 33_000}), 1400, 3000, false, false},
+		{"nobody takes over", acknowledged(end, [2]int{5000, 41_000}), 36_000, 10, true, false},
+		{"never again", acknowledged(5000), 55_000, 0, true, true},
+		{"no gap at all", acknowledged(end), 10, 10, false, false},
+		{"down again before the fault ends", acknowledged(end, [2]int{5000, 6000}, [2]int{20_000, 31_000}), 11_000, 10, true, false},
+	} {
+		o := outageOf(tc.line, at*time.Millisecond, mended*time.Millisecond, end*time.Millisecond)
+		if gap := int((o.stop - o.start).Milliseconds()); gap != tc.gap || int(o.rejoin.Milliseconds()) != tc.rejoin || o.open != tc.open || o.never != tc.never {
+			t.Errorf("%s: gap %d, rejoin %v, open %v, never %v; want %d, %d ms, %v, %v", tc.name, gap, o.rejoin, o.open, o.never, tc.gap, tc.rejoin, tc.open, tc.never)
+		}
+	}
+	// A cell that failed before the fault was mended.
+	if o := outageOf(acknowledged(8000, [2]int{5000, 6000}), 5*time.Second, 0, 8*time.Second); o.stop-o.start != time.Second || o.rejoin != 0 {
+		t.Errorf("without a return: %+v", o)
+	}
+}
+
+// TestWitnessIsInTheGroup: a killed member of a group of several primaries that did not come back made all that was
+// acknowledged since a loss, although the two others had it.
+func TestWitnessIsInTheGroup(t *testing.T) {
+	alive := []peers.Endpoint{{Node: "b"}, {Node: "c"}}
+	for _, tc := range []struct {
+		primary string
+		writers []peers.Endpoint
+		want    string
+	}{
+		{"", alive, "b"},
+		{"c", alive, "c"},
+		{"a", nil, "a"},
+		{"", nil, ""},
+	} {
+		if got := witness(tc.primary, tc.writers); got != tc.want {
+			t.Errorf("primary %q, writers %v: witness %q, want %q", tc.primary, tc.writers, got, tc.want)
+		}
+	}
+}

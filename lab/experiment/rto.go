@@ -1,0 +1,481 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/lab/check"
+	"github.com/quorate/quorate/lab/fault"
+	"github.com/quorate/quorate/lab/peers"
+	"github.com/quorate/quorate/lab/result"
+	"github.com/quorate/quorate/lab/workload"
+)
+
+const (
+	// quietFor is how long all is well before the fault, loadedFor beside sysbench: its median is what
+	// a dip is compared with.
+	quietFor  = 5 * time.Second
+	loadedFor = 10 * time.Second
+	// watchEvery is how often the system is asked whether it misses a node.
+	watchEvery = 50 * time.Millisecond
+	// scriptWait is what the operator's script waits for an acknowledgement before it fails over.
+	scriptWait = 3 * time.Second
+	// restoreWait bounds the wait for all nodes to be in again.
+	restoreWait = 3 * time.Minute
+	// calmFor is what is still looked at after that.
+	calmFor = 5 * time.Second
+	// probeEvery is the interval of the prober's series.
+	probeEvery = 100 * time.Millisecond
+)
+
+// rto is a cell with a fault in the middle.
+type rto struct {
+	*cell
+	action, victim string
+	onPrimary      bool
+	at, mended     time.Duration // of the fault and of its end, on the prober's clock
+	down           bool          // the victim was killed or stopped: it is to be started
+	steps          []string
+}
+
+func (c *cell) rto(ctx context.Context) error {
+	r := &rto{cell: c}
+	if err := r.choose(ctx); err != nil {
+		return err
+	}
+	writers, err := c.writers(ctx)
+	if err != nil {
+		return err
+	}
+	if r.prober, err = workload.NewProber(c.dial, c.system.Endpoints(), writers[0]); err != nil {
+		return err
+	}
+	probeCtx, stopProbe := context.WithCancel(ctx)
+	defer stopProbe()
+	var beside sync.WaitGroup
+	var probeErr, loadErr error
+	beside.Go(func() { probeErr = r.prober.Run(probeCtx) })
+	loadCtx, stopLoad := context.WithCancel(ctx)
+	defer stopLoad()
+	before := quietFor
+	if c.step.Threads > 0 {
+		before = loadedFor
+		beside.Go(func() { loadErr = r.load(loadCtx, writers, before+c.step.Duration) })
+	}
+	err = r.breakAndRestore(ctx, before)
+	if err != nil {
+		stopLoad()
+	}
+	stopProbe()
+	beside.Wait()
+	r.record()
+	if err := errors.Join(err, probeErr, loadErr); err != nil {
+		return err
+	}
+	return c.judge(ctx, r.prober.Timeline())
+}
+
+// choose reads the workload's name: action-primary or action-secondary.
+func (r *rto) choose(ctx context.Context) error {
+	action, whom, _ := strings.Cut(r.step.Workload, "-")
+	r.action, r.onPrimary = action, whom == "primary"
+	if r.step.System != peers.Quorate && (action == "crash" || action == "switchover") {
+		return fmt.Errorf("%w: %s is quorate's", errNotForIt, r.step.Workload)
+	}
+	primary, others, err := r.roles(ctx)
+	if err != nil {
+		return err
+	}
+	r.victim = primary
+	if !r.onPrimary {
+		if len(others) == 0 {
+			return fmt.Errorf("%w: %s has no secondary", errNotForIt, r.step.System)
+		}
+		r.victim = others[0]
+	}
+	return nil
+}
+
+// roles returns the node that clients write to, and the others, but for routers.
+func (c *cell) roles(ctx context.Context) (primary string, others []string, err error) {
+	primary, err = c.system.Primary(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	nodes := c.system.Nodes()
+	if primary == "" { // several
+		primary = nodes[0].Name
+	}
+	for _, n := range nodes {
+		if n.Name != primary && n.Kind != "router" && n.Kind != "learner" {
+			others = append(others, n.Name)
+		}
+	}
+	return primary, others, nil
+}
+
+// load is sysbench beside the prober.
+func (r *rto) load(ctx context.Context, writers []peers.Endpoint, duration time.Duration) error {
+	sample, err := r.bench.Run(ctx, writers, workload.Load{Script: "oltp_read_write", Threads: r.step.Threads, Duration: duration, Tolerant: true})
+	if err != nil {
+		return err
+	}
+	r.recordSample(sample)
+	return nil
+}
+
+// breakAndRestore does the fault and what follows, until the cell's time is over.
+func (r *rto) breakAndRestore(ctx context.Context, before time.Duration) error {
+	if err := sleep(ctx, before); err != nil {
+		return err
+	}
+	r.at = time.Since(r.prober.Began())
+	end := time.Now().Add(r.step.Duration)
+	heal, err := r.inject(ctx)
+	if err != nil {
+		return fmt.Errorf("%s of node %s: %w", r.action, r.victim, err)
+	}
+	watchCtx, stopWatch := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { r.watch(watchCtx) })
+	var scriptErr error
+	if r.scripted() {
+		watching.Go(func() { scriptErr = r.script(watchCtx) })
+	}
+	err = nil
+	if r.action != "restart" {
+		err = sleep(ctx, r.step.Duration/2)
+	}
+	stopWatch()
+	watching.Wait()
+	if err := errors.Join(err, scriptErr); err != nil {
+		return errors.Join(err, heal(ctx))
+	}
+	if err := r.restore(ctx, heal); err != nil {
+		return err
+	}
+	return sleep(ctx, max(time.Until(end), calmFor))
+}
+
+// inject does the fault, and returns what ends it.
+func (r *rto) inject(ctx context.Context) (heal func(context.Context) error, err error) {
+	switch r.action {
+	case "kill":
+		r.event("kill -9 " + r.victim)
+		err = r.system.Kill(ctx, r.victim)
+		r.down = true
+	case "restart":
+		r.event("stop " + r.victim)
+		err = r.system.Stop(ctx, r.victim)
+		r.down = true
+	case "crash":
+		r.event("kill -9 the server of " + r.victim)
+		err = r.system.Crash(r.victim)
+	case "switchover":
+		r.event("switchover from " + r.victim)
+		err = r.system.Switchover(ctx)
+	case "freeze":
+		r.event("freeze " + r.victim)
+		err = r.system.Freeze(r.victim)
+		heal = func(context.Context) error {
+			if r.down {
+				return nil // the script has killed it
+			}
+			return r.system.Thaw(r.victim)
+		}
+	default:
+		f, err := fault.Network(r.action)
+		if err != nil {
+			return nil, err
+		}
+		r.event(r.action + " of " + r.victim)
+		mend, err := f.Inject(r.network, r.victim)
+		if err != nil {
+			return nil, err
+		}
+		return func(context.Context) error { return mend() }, nil
+	}
+	if heal == nil {
+		heal = func(context.Context) error { return nil }
+	}
+	return heal, err
+}
+
+// restore ends the fault and waits until all nodes are in.
+func (r *rto) restore(ctx context.Context, heal func(context.Context) error) error {
+	began := time.Now()
+	r.mended = time.Since(r.prober.Began())
+	if err := heal(ctx); err != nil {
+		return err
+	}
+	what := "mend " + r.victim
+	if r.down {
+		what = "start " + r.victim
+	}
+	r.eventAt(r.mended, what)
+	ctx, cancel := context.WithTimeout(ctx, restoreWait)
+	defer cancel()
+	if r.down {
+		if err := r.system.Restart(ctx, r.victim); err != nil {
+			r.text("restored", "not: "+oneLine(err))
+			return nil // what clients see is a result all the same
+		}
+	}
+	if err := r.system.WaitReady(ctx); err != nil {
+		r.text("restored", "not: "+oneLine(err))
+		return nil
+	}
+	r.set(result.RestoredMS, ms(time.Since(began)))
+	r.event("all nodes are in")
+	return nil
+}
+
+// watch notes when the system misses the victim.
+func (r *rto) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		gone, err := r.system.Missed(ctx, r.victim)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		if gone {
+			r.set(result.DetectMS, ms(time.Since(r.prober.Began())-r.at))
+			r.event("noticed")
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// scripted says whether somebody else must fail over.
+func (r *rto) scripted() bool {
+	return r.onPrimary && (r.step.System == peers.Async || r.step.System == peers.SemiSync)
+}
+
+// script is an operator's: see doc.go.
+func (r *rto) script(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for r.prober.SinceAck() < scriptWait {
+		select {
+		case <-ctx.Done():
+			return nil // there was no need
+		case <-tick.C:
+		}
+	}
+	r.set(result.DetectMS, ms(time.Since(r.prober.Began())-r.at))
+	r.event("the script begins")
+	// What it has begun it finishes, whenever the fault ends.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreWait)
+	defer cancel()
+	if err := r.system.Kill(ctx, r.victim); err != nil {
+		return fmt.Errorf("make sure that %s stays down: %w", r.victim, err)
+	}
+	r.down = true
+	steps, err := r.system.Failover(ctx, r.victim)
+	r.steps = append(r.steps, steps...)
+	if err != nil {
+		return fmt.Errorf("fail over from %s: %w", r.victim, err)
+	}
+	r.event("the script has ended")
+	return nil
+}
+
+// record fills in what the prober saw.
+func (r *rto) record() {
+	line := r.prober.Timeline()
+	end := time.Since(r.prober.Began())
+	c := r.cell
+	c.recordTimeline(line, end)
+	out := outageOf(line, r.at, r.mended, end)
+	c.set(result.GapMS, ms(out.stop-out.start))
+	if out.rejoin > 0 {
+		c.set(result.RejoinGapMS, ms(out.rejoin))
+	}
+	switch {
+	case out.never && r.onPrimary:
+		c.text(result.TextVerdict, "no write was acknowledged until the end")
+	case r.onPrimary:
+		c.set(result.WritableMS, ms(out.stop-r.at))
+	}
+	if out.open {
+		c.text(result.TextOpen, "no write was acknowledged before "+r.victim+" came back")
+	}
+	c.text(result.TextDetection, r.system.Detection())
+	if r.scripted() {
+		c.text(result.TextDetection, fmt.Sprintf("the operator's script: %v without an acknowledgement, chosen by the lab", scriptWait))
+	}
+	c.set(result.HumanSteps, float64(len(r.steps)))
+	if len(r.steps) > 0 {
+		c.text("steps", strings.Join(r.steps, "; "))
+	}
+	every, values := time.Second, line.Series(time.Second, end)
+	// After a fault of the primary sysbench stays at an address where nobody answers; the prober goes on elsewhere.
+	if c.step.Threads > 0 && !r.onPrimary {
+		values = c.row.Series[result.SeriesTPS].Values
+	}
+	if d, low, ok := dip(values, int(r.at/every)); ok {
+		c.set(result.DipPercent, d)
+		c.set(result.LowS, low)
+	}
+}
+
+// outage is what a fault did to those who write.
+type outage struct {
+	start, stop time.Duration
+	open        bool          // the gap had not ended when the fault did
+	never       bool          // nor at all
+	rejoin      time.Duration // the longest gap after that: the victim comes back
+}
+
+// gapOpen is how long a gap at the fault's end must be to be one that goes on: an attempt that began with it has
+// reached its time limit. What is shorter is the distance between two acknowledgements.
+const gapOpen = workload.AttemptTimeout
+
+// outageOf finds the gap that belongs to the fault: the longest until the fault ends (mended), for what comes
+// then is of the victim's return. A gap that is open there counts to its own end. Without a mended all is of the fault.
+func outageOf(line workload.Timeline, at, mended, end time.Duration) outage {
+	if mended == 0 || mended > end {
+		mended = end
+	}
+	o := outage{}
+	var ended bool
+	o.start, o.stop, ended = line.Gap(at, mended)
+	rest := mended
+	if o.open = !ended && o.stop-o.start >= gapOpen; o.open {
+		// All that comes before start is shorter, and nothing is acknowledged between it and mended.
+		o.stop, o.never = line.Next(mended, end)
+		o.open, rest = mended < end, o.stop
+	}
+	if rest < end {
+		start, stop, _ := line.Gap(rest, end)
+		o.rejoin = stop - max(start, rest)
+	}
+	return o
+}
+
+// recordTimeline records a prober's counts and series.
+func (c *cell) recordTimeline(line workload.Timeline, end time.Duration) {
+	c.set(result.Attempts, float64(len(line)))
+	c.set(result.Acknowledged, float64(line.Count(workload.Acknowledged)))
+	c.set(result.Unknown, float64(line.Count(workload.Unknown)))
+	c.set(result.FailedWrites, float64(line.Count(workload.Failed)))
+	c.series(result.SeriesAcked, probeEvery, line.Series(probeEvery, end))
+	var errs []string
+	for what, n := range line.Errors() {
+		errs = append(errs, fmt.Sprintf("%d × %s", n, what))
+	}
+	if len(errs) > 0 {
+		slices.Sort(errs)
+		c.text("errors", strings.Join(errs[:min(len(errs), 10)], "; "))
+	}
+}
+
+// dip compares what came from second at on with the median before: the loss of the worst second in
+// percent, and the seconds below half.
+func dip(values []float64, at int) (percent, low float64, ok bool) {
+	if at < 3 || at >= len(values) {
+		return 0, 0, false
+	}
+	before := slices.Sorted(slices.Values(values[1:at])) // the first second is incomplete
+	median := before[len(before)/2]
+	if median == 0 {
+		return 0, 0, false
+	}
+	least := median
+	for _, v := range values[at:] {
+		least = min(least, v)
+		if v < median/2 {
+			low++
+		}
+	}
+	return 100 * (1 - least/median), low, true
+}
+
+// judge waits for the replicas and holds the ledger against all servers.
+func (c *cell) judge(ctx context.Context, ledger workload.Timeline) error {
+	if err := c.settle(ctx, restoreWait); err != nil {
+		c.text("catch_up", "not: "+oneLine(err)) // the check says what that means
+	}
+	servers, err := c.servers(ctx)
+	if err != nil {
+		return err
+	}
+	v, err := check.Check(ctx, ledger, peers.Database, servers)
+	if err != nil {
+		return err
+	}
+	c.set(result.Lost, float64(v.Lost))
+	c.set(result.Diverged, float64(v.Diverged))
+	c.set("unknown_there", float64(v.UnknownThere))
+	if len(v.Examples) > 0 {
+		c.text(result.TextExamples, strings.Join(v.Examples, "; "))
+	}
+	return nil
+}
+
+// servers are those that run; the first is where clients write.
+func (c *cell) servers(ctx context.Context) ([]check.Server, error) {
+	primary, err := c.system.Primary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var writers []peers.Endpoint
+	if primary == "" {
+		if writers, err = c.system.Writers(ctx); err != nil {
+			return nil, err
+		}
+	}
+	first := witness(primary, writers)
+	var all []check.Server
+	for _, n := range c.system.Nodes() {
+		if n.Kind == "router" || n.Kind == "logger" || len(n.Processes) == 0 {
+			continue
+		}
+		db, err := c.system.Admin(ctx, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, check.Server{Name: n.Name, DB: db})
+	}
+	slices.SortStableFunc(all, func(x, y check.Server) int {
+		switch first {
+		case x.Name:
+			return -1
+		case y.Name:
+			return 1
+		}
+		return 0
+	})
+	return all, nil
+}
+
+// witness is the node on which a row has to be, or it is lost: the primary. Where every node is one it is a node that
+// takes writes: what one that is outside of the group lacks is not lost.
+func witness(primary string, writers []peers.Endpoint) string {
+	if primary == "" && len(writers) > 0 {
+		return writers[0].Node
+	}
+	return primary
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

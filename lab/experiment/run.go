@@ -1,0 +1,296 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/lab/fault"
+	"github.com/quorate/quorate/lab/netlab"
+	"github.com/quorate/quorate/lab/peers"
+	"github.com/quorate/quorate/lab/plan"
+	"github.com/quorate/quorate/lab/result"
+)
+
+// Options of a Run.
+type Options struct {
+	Plan plan.Plan
+	// Steps are what is to be done, in order.
+	Steps   []plan.Step
+	Results *result.File
+	// Run names the run in its rows.
+	Run string
+	// Out is the results' directory: the logs of cells that failed go below it.
+	Out string
+	// Dir is an empty directory for deployments; its path is short.
+	Dir      string
+	Install  peers.Installations
+	Sysbench string
+	OpenDisk fault.OpenDisk
+	// Command is the command line, for the record.
+	Command string
+	// Began and Ended are called for each step; nil = nobody wants to know.
+	Began func(index int, s plan.Step)
+	Ended func(index int, s plan.Step, r result.Row, setup time.Duration)
+}
+
+// lockName is the name of an abstract Unix socket: it is free again when the process ends.
+const lockName = "@quorate-lab-run"
+
+// ErrBusy: another run owns the machine.
+var ErrBusy = errors.New("another run of quorate-lab owns the machine")
+
+// runner is a Run.
+type runner struct {
+	Options
+	stage *stage // of the last cell, if it can be used again
+	facts map[string]string
+	count int        // of deployments, for their directories
+	last  result.Row // that was written
+	left  error      // a deployment that failed has left a process
+}
+
+// Run does the steps. It returns an error if results could not be written or ctx is done; that
+// cells fail is in their rows.
+func Run(ctx context.Context, o Options) (err error) {
+	lock, err := net.Listen("unix", lockName)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	defer lock.Close() // a name only
+	r := &runner{Options: o, facts: map[string]string{}}
+	defer func() { err = errors.Join(err, r.leave()) }()
+	if err := o.Results.AppendFacts(runFacts(o.Run, o.Command, o.Plan, o.Install)); err != nil {
+		return err
+	}
+	for i, s := range o.Steps {
+		if err := r.step(ctx, i, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step does one step. Its row is on the disk before anything is taken down.
+func (r *runner) step(ctx context.Context, i int, s plan.Step) error {
+	if r.Began != nil {
+		r.Began(i, s)
+	}
+	if !s.Reuse {
+		if err := r.leave(); err != nil {
+			return err
+		}
+	}
+	row, setup, err := r.do(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := r.Results.Append(row); err != nil {
+		return err
+	}
+	r.last = row
+	if row.Status != result.OK || !leavesWhole(s) {
+		err = r.leave()
+	}
+	if r.Ended != nil {
+		r.Ended(i, s, row, setup)
+	}
+	return errors.Join(err, r.left)
+}
+
+// leave takes down what the last cell left up. What goes wrong is noted in that cell's row; it is an
+// error only if a process is left, which would share the machine with the next cell.
+func (r *runner) leave() error {
+	if r.stage == nil {
+		return nil
+	}
+	st := r.stage
+	r.stage = nil
+	return r.tornDown(st.close())
+}
+
+// tornDown judges how a system came down.
+func (r *runner) tornDown(err error) error {
+	if err == nil || r.last.Run == "" { // an interrupted cell has no row
+		return err
+	}
+	// Once more, with the note: of two rows of one attempt the later counts.
+	row := r.last
+	row.Text = maps.Clone(row.Text)
+	if row.Text == nil {
+		row.Text = map[string]string{}
+	}
+	row.Text[result.TextTeardown] = oneLine(err)
+	if err := r.Results.Append(row); err != nil {
+		return err
+	}
+	if errors.Is(err, peers.ErrLeft) {
+		return err
+	}
+	return nil
+}
+
+// do does one step, and leaves what it used up. It returns an error if ctx is done.
+func (r *runner) do(ctx context.Context, s plan.Step) (result.Row, time.Duration, error) {
+	row := result.Row{
+		Run: r.Run, Cell: s.Cell, Repetition: s.Repetition, Started: time.Now().UTC(),
+		LoadSeconds: s.Duration.Seconds(), WarmupSeconds: s.Warmup.Seconds(),
+	}
+	began := time.Now()
+	setup, err := r.prepare(ctx, s)
+	if err == nil {
+		row.Facts = r.facts[factsKey(s)]
+		began = time.Now()
+		err = r.measure(ctx, s, &row)
+	}
+	row.Seconds = time.Since(began).Seconds()
+	if setup > 0 {
+		setMetric(&row, result.SetupS, setup.Seconds())
+	}
+	row.Status = result.OK
+	if err == nil {
+		return row, setup, nil
+	}
+	if ctx.Err() != nil {
+		return row, setup, fmt.Errorf("cell %s: %w", s.Name(), ctx.Err())
+	}
+	row.Status, row.Reason = result.Failed, oneLine(err)
+	if errors.Is(err, peers.ErrLeft) {
+		r.left = err
+	}
+	if errors.Is(err, peers.ErrMissing) || errors.Is(err, fault.ErrNoDisk) || errors.Is(err, errNotForIt) {
+		row.Status = result.Skipped
+	} else if err := r.keepLogs(s); err != nil {
+		row.Text = map[string]string{"logs": "not kept: " + oneLine(err)}
+	}
+	return row, setup, nil
+}
+
+// leavesWhole: throughput and jitter leave a system as it was.
+func leavesWhole(s plan.Step) bool {
+	return s.Experiment == result.Throughput || s.Experiment == result.Jitter
+}
+
+// errNotForIt: an experiment asks for what a system does not have.
+var errNotForIt = errors.New("not for this system")
+
+// prepare makes the stage of a step, unless the last one's is there.
+func (r *runner) prepare(ctx context.Context, s plan.Step) (time.Duration, error) {
+	if r.stage != nil {
+		return 0, nil
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, setupWait)
+	defer cancel()
+	r.count++
+	st, err := newStage(ctx, r, s, filepath.Join(r.Dir, fmt.Sprint(r.count)))
+	// Also after an error: what there is of it has logs, and is taken down.
+	r.stage, r.last = st, result.Row{}
+	if err != nil {
+		return time.Since(began), err
+	}
+	if err := r.recordFacts(s); err != nil {
+		return time.Since(began), err
+	}
+	return time.Since(began), nil
+}
+
+// measure runs the experiment.
+func (r *runner) measure(ctx context.Context, s plan.Step, row *result.Row) error {
+	ctx, cancel := context.WithTimeout(ctx, cellWait(s))
+	defer cancel()
+	st := r.stage
+	var err error
+	if row.RTT, err = st.roundTrips(ctx); err != nil {
+		return err
+	}
+	unix.Sync()
+	c := &cell{stage: st, step: s, row: row}
+	switch s.Experiment {
+	case result.Throughput, result.Jitter:
+		err = c.throughput(ctx)
+	case result.RTO:
+		err = c.rto(ctx)
+	case result.RPO:
+		err = c.rpo(ctx)
+	case result.Apply:
+		err = c.apply(ctx)
+	case result.Large:
+		err = c.large(ctx)
+	default:
+		err = fmt.Errorf("%w: experiment %q", errNotForIt, s.Experiment)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("after %v the cell's time is up: %w", cellWait(s), err)
+	}
+	return err
+}
+
+// recordFacts writes what runs, once for each variant and network.
+func (r *runner) recordFacts(s plan.Step) error {
+	key := factsKey(s)
+	if r.facts[key] != "" {
+		return nil
+	}
+	f := r.stage.system.Facts()
+	facts := result.Facts{
+		ID: r.Run + "/" + key, Run: r.Run, Variant: s.Variant(), Plan: r.Plan.Name, Command: r.Command,
+		Versions: f.Versions, Machine: machine(),
+	}
+	for _, set := range f.Settings {
+		facts.Settings = append(facts.Settings, result.Setting{Name: set.Name, Value: set.Value, Why: set.Why})
+	}
+	if err := r.Results.AppendFacts(facts); err != nil {
+		return err
+	}
+	r.facts[key] = facts.ID
+	return nil
+}
+
+// factsKey names what has the same settings: some depend on the network.
+func factsKey(s plan.Step) string { return s.Variant() + "@" + s.Network }
+
+// logTailBytes is what is kept of each log of a cell that failed.
+const logTailBytes = 256 << 10
+
+// keepLogs copies the ends of the servers' logs to OUT/logs/KEY.
+func (r *runner) keepLogs(s plan.Step) error {
+	if r.stage == nil {
+		return nil
+	}
+	to := filepath.Join(r.Out, "logs", fileName(s.Key()))
+	for _, node := range netlabNodes(r.stage.network) {
+		text, err := os.ReadFile(filepath.Join(r.stage.dir, "d", node, "log"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("keep log of node %s: %w", node, err)
+		}
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return fmt.Errorf("keep logs: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(to, node+".log"), text[max(0, len(text)-logTailBytes):], 0o644); err != nil {
+			return fmt.Errorf("keep log of node %s: %w", node, err)
+		}
+	}
+	return nil
+}
+
+func netlabNodes(n *netlab.Network) []string {
+	if n == nil {
+		return nil
+	}
+	return n.Topology().Nodes
+}
+
+// discard is the logger of what runs in a cell.
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,312 @@
+package workload
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/lab/peers"
+)
+
+// TPCCName is the name of the workload in plans.
+const TPCCName = "tpcc"
+
+// The sizes of a warehouse. Those of the standard are 10 districts, 3000 customers and
+// as many orders each, 100 000 items.
+const (
+	tpccDistricts = 10
+	tpccCustomers = 300 // of a district; as many first orders
+	tpccItems     = 10_000
+	tpccOpen      = tpccCustomers * 3 / 10 // of the first orders, not delivered yet
+	tpccLinesMin  = 5
+	tpccLinesMax  = 15
+)
+
+// TPCC is one set of tables, and what clients were told of them. Its methods may not be called at the same time.
+type TPCC struct {
+	Dial       Dial
+	Warehouses int
+
+	// acknowledged and unknown are the outcomes of orders since Prepare.
+	acknowledged, unknown atomic.Int64
+}
+
+// Run runs the mix. Threads are spread over the endpoints.
+func (t *TPCC) Run(ctx context.Context, at []peers.Endpoint, l Load) (Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.Duration+runSlack)
+	defer cancel()
+	var pools []*sql.DB
+	defer func() {
+		for _, db := range pools {
+			_ = db.Close() // no transaction is open
+		}
+	}()
+	for _, e := range at {
+		db, err := Open(t.Dial, e)
+		if err != nil {
+			return Sample{}, err
+		}
+		db.SetMaxIdleConns(l.Threads)
+		pools = append(pools, db)
+	}
+	if len(pools) == 0 {
+		return Sample{}, errors.New("workload: nobody takes writes")
+	}
+	terminals := make([]*terminal, l.Threads)
+	cpu := selfCPU()
+	began := time.Now()
+	running, ctx := errgroup.WithContext(ctx)
+	for i := range terminals {
+		m := &terminal{tpcc: t, pool: pools[i%len(pools)], random: rand.New(rand.NewPCG(1, uint64(i)))}
+		terminals[i] = m
+		running.Go(func() error { return m.run(ctx, began, l) })
+	}
+	if err := running.Wait(); err != nil {
+		return Sample{}, fmt.Errorf("run %s with %d threads: %w", TPCCName, l.Threads, err)
+	}
+	s, err := sampleOf(terminals, time.Since(began))
+	s.ClientCPU = selfCPU() - cpu
+	return s, err
+}
+
+// selfCPU is what this process has used.
+func selfCPU() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0 // it cannot fail (getrusage(2))
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// sampleOf puts together what the terminals counted.
+func sampleOf(terminals []*terminal, took time.Duration) (Sample, error) {
+	s := Sample{Seconds: took.Seconds(), PerSecond: make([]float64, int(took.Seconds()))}
+	times, counts := make([]float64, timesMax), make([]float64, timesMax)
+	for i := range times {
+		times[i] = ms(time.Microsecond) * math.Pow(timesApart, float64(i))
+	}
+	queries := int64(0)
+	for _, m := range terminals {
+		s.Errors, s.Reconnects, queries = s.Errors+m.errors, s.Reconnects+m.reconnects, queries+m.queries
+		for i, n := range m.times {
+			counts[i] += n
+			s.Transactions += int64(n)
+		}
+		for i, n := range m.perSecond {
+			if i < len(s.PerSecond) { // the last second is not whole
+				s.PerSecond[i] += n
+			}
+		}
+	}
+	if s.Transactions == 0 {
+		return s, fmt.Errorf("run %s: no transaction in %.1f s, %d errors", TPCCName, s.Seconds, s.Errors)
+	}
+	s.P50MS, s.P95MS, s.P99MS = percentile(times, counts, 50), percentile(times, counts, 95), percentile(times, counts, 99)
+	s.TPS, s.QPS = float64(s.Transactions)/s.Seconds, float64(queries)/s.Seconds
+	return s, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// terminal is one client.
+type terminal struct {
+	tpcc   *TPCC
+	pool   *sql.DB
+	conn   *sql.Conn
+	random *rand.Rand
+
+	queries, errors, reconnects int64
+	perSecond                   []float64         // transactions that ended in each second
+	times                       [timesMax]float64 // how many took so long: bucket i ends at 1 µs * timesApart^i
+}
+
+// Buckets of times, as sysbench's histogram has them: 2 % apart, up to hours.
+const (
+	timesMax   = 1200
+	timesApart = 1.02
+)
+
+// count notes a transaction that ended.
+func (m *terminal) count(at, took time.Duration) {
+	bucket := int(math.Ceil(math.Log(max(1, float64(took.Microseconds()))) / math.Log(timesApart)))
+	m.times[min(bucket, timesMax-1)]++
+	second := int(at.Seconds())
+	for len(m.perSecond) <= second {
+		m.perSecond = append(m.perSecond, 0)
+	}
+	m.perSecond[second]++
+}
+
+// errAborted: a transaction took itself back, as one of a hundred new orders does by the standard.
+var errAborted = errors.New("the item does not exist")
+
+// run runs transactions for the load's duration.
+func (m *terminal) run(ctx context.Context, began time.Time, l Load) error {
+	defer m.disconnect()
+	for time.Since(began) < l.Duration {
+		start := time.Now()
+		err := m.transact(ctx, m.next())
+		switch {
+		case err == nil:
+			m.count(time.Since(began), time.Since(start))
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case l.Tolerant || again(err):
+			m.errors++
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// next chooses as sysbench-tpcc does: 10 new orders, 10 payments, and one each of the others, of 23.
+func (m *terminal) next() func(context.Context) error {
+	switch n := m.random.IntN(23); {
+	case n < 10:
+		return m.newOrder
+	case n < 20:
+		return m.payment
+	case n == 20:
+		return m.orderStatus
+	case n == 21:
+		return m.delivery
+	}
+	return m.stockLevel
+}
+
+// transact runs one transaction, on a connection of its own. One that failed is not open any more.
+func (m *terminal) transact(ctx context.Context, body func(context.Context) error) (err error) {
+	if m.conn == nil {
+		if m.conn, err = m.pool.Conn(ctx); err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+	}
+	if err = m.exec(ctx, "BEGIN"); err == nil {
+		err = body(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, rollback := m.conn.ExecContext(ctx, "ROLLBACK"); rollback != nil {
+		m.disconnect()
+		m.reconnects++
+	}
+	if errors.Is(err, errAborted) {
+		return nil // that is its outcome
+	}
+	return err
+}
+
+// disconnect ends the connection, and with it what is open on it.
+func (m *terminal) disconnect() {
+	if m.conn == nil {
+		return
+	}
+	_ = m.conn.Raw(func(any) error { return driver.ErrBadConn }) // not back into the pool
+	_ = m.conn.Close()
+	m.conn = nil
+}
+
+// again says that a client tries another transaction after this error: as sysbench (ignoredErrors).
+func again(err error) bool {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return slices.Contains(strings.Split(ignoredErrors, ","), fmt.Sprint(e.Number))
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, io.EOF)
+}
+
+func (m *terminal) exec(ctx context.Context, query string, args ...any) error {
+	m.queries++
+	if _, err := m.conn.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("%s: %w", firstLine(query), err)
+	}
+	return nil
+}
+
+// row reads one row.
+func (m *terminal) row(ctx context.Context, query string, args []any, dest ...any) error {
+	m.queries++
+	if err := m.conn.QueryRowContext(ctx, query, args...).Scan(dest...); err != nil {
+		return fmt.Errorf("%s: %w", firstLine(query), err)
+	}
+	return nil
+}
+
+// ints reads rows of one number.
+func (m *terminal) ints(ctx context.Context, query string, args ...any) (all []int, err error) {
+	m.queries++
+	rows, err := m.conn.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", firstLine(query), err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int
+		if err := rows.Scan(&n); err != nil {
+			return nil, fmt.Errorf("%s: %w", firstLine(query), err)
+		}
+		all = append(all, n)
+	}
+	return all, rows.Err()
+}
+
+func firstLine(query string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(query), "\n")
+	return first
+}
+
+// commit ends a transaction.
+func (m *terminal) commit(ctx context.Context) error { return m.exec(ctx, "COMMIT") }
+
+// The random choices of the standard, clauses 2.1.6 and 4.3.2.
+
+func (m *terminal) between(low, high int) int { return low + m.random.IntN(high-low+1) }
+
+// uneven is NURand, the standard's choice that prefers some.
+func (m *terminal) uneven(a, low, high int) int {
+	return (m.between(0, a)|m.between(low, high))%(high-low+1) + low
+}
+
+func (m *terminal) warehouse() int { return m.between(1, m.tpcc.Warehouses) }
+func (m *terminal) district() int  { return m.between(1, tpccDistricts) }
+func (m *terminal) customer() int  { return m.uneven(127, 1, tpccCustomers) }
+func (m *terminal) item() int      { return m.uneven(1023, 1, tpccItems) }
+func (m *terminal) lastName() string {
+	return tpccLastName(m.uneven(127, 0, tpccCustomers-1))
+}
+
+// other returns a warehouse that is not w, if there is one.
+func (m *terminal) other(w int) int {
+	if m.tpcc.Warehouses == 1 {
+		return w
+	}
+	n := m.between(1, m.tpcc.Warehouses-1)
+	if n >= w {
+		n++
+	}
+	return n
+}
+
+// tpccLastName makes a name of the three digits of n.
+func tpccLastName(n int) string {
+	syllables := [...]string{"BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"}
+	return syllables[n/100%10] + syllables[n/10%10] + syllables[n%10]
+}
