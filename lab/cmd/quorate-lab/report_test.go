@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/lab/plan"
 	"github.com/quorate/quorate/lab/result"
 )
 
@@ -75,7 +76,7 @@ func TestCompareRuns(t *testing.T) {
 
 func TestPlans(t *testing.T) {
 	out, err := lab(t, "plans")
-	if err != nil || strings.Count(out, "\n") != 6 || !strings.Contains(out, "seeds") {
+	if err != nil || strings.Count(out, "\n") != 1+len(plan.Embedded()) || !strings.Contains(out, "seeds") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = lab(t, "plans", "smoke", "--only", "quorate")
