@@ -17,6 +17,7 @@ import (
 // TestDBAPrivileges checks on the real server that the operator's account can
 // do an operator's work, and nothing that avoids or fakes an ACK.
 func TestDBAPrivileges(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	start(t, s).Kill()
 	p := start(t, s) // The second init file repeats what the first one did.
@@ -68,6 +69,7 @@ func mustBeForbidden(t *testing.T, db *sql.DB, queries ...string) {
 // TestDBARole: a person's account with the role can do what dba can, over the
 // network too, and what it gives to others opens no way around the ACK either.
 func TestDBARole(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	start(t, s).Kill()
 	p := start(t, s) // the second init file keeps who has the role
@@ -131,6 +133,7 @@ func forbiddenToDBA() []string {
 // TestPasswordsAreReset: whatever mysql.user says (another node's, after a
 // CLONE), a start makes the accounts this node's own again.
 func TestPasswordsAreReset(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	start(t, s).Kill()
 	s.cfg.Secrets = Secrets{
@@ -205,6 +208,7 @@ func seesEachDrift(t *testing.T, p *Process) {
 }
 
 func TestDriftAndGrantsAreSeen(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	a := p.Admin()
@@ -271,6 +275,7 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 // TestEveryPrivilegeIsExplained: what the operator's account does not have of a
 // server's privileges stands in docs/dba.md, with the reason.
 func TestEveryPrivilegeIsExplained(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/dba.md")
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 // TestAnswering: a session over TCP counts from when mysqld has its statement until the
 // answer is written; an idle one does not, nor does one over the socket.
 func TestAnswering(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	open(t, p)

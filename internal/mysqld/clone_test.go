@@ -49,6 +49,7 @@ func wayTo(t *testing.T, socket string) string {
 // TestClone copies a replica's data into a new server, which holds the same
 // transactions, under a name of its own and with its own accounts.
 func TestClone(t *testing.T) {
+	t.Parallel()
 	donor := newServer(t)
 	d := start(t, donor)
 	session, err := d.Admin().db.Conn(ctx(t))

@@ -8,6 +8,7 @@ import (
 // TestInstruments: what nobody reads is off, what the agent reads stays on whatever the operator sets, and an
 // operator's own choice is his.
 func TestInstruments(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, set string // performance_schema_instrument; "" = it is not set
 		on, off   []string
@@ -61,6 +62,7 @@ func seesXA(t *testing.T, s *Server, p *Process) {
 
 // TestSwitchInstruments: whoever has the role of a DBA switches instruments while the server runs, on a replica, too.
 func TestSwitchInstruments(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	start(t, s) // read-only
 	dba := dbaSession(t, s)
@@ -74,6 +76,7 @@ func TestSwitchInstruments(t *testing.T) {
 
 // TestUsedIndexes: sys.schema_unused_indexes names no index that is used. People drop what it names.
 func TestUsedIndexes(t *testing.T) {
+	t.Parallel()
 	p := start(t, newServer(t))
 	open(t, p)
 	for _, q := range []string{

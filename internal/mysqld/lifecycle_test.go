@@ -15,6 +15,7 @@ import (
 )
 
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	if err := s.Initialize(ctx(t)); !errors.Is(err, ErrInitialized) {
 		t.Fatalf("second Initialize: %v, want ErrInitialized", err)
@@ -85,6 +86,7 @@ func TestLifecycle(t *testing.T) {
 }
 
 func TestStopGracefully(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	p.StopGracefully(ctx(t))
@@ -106,6 +108,7 @@ func TestStopGracefully(t *testing.T) {
 }
 
 func TestOneServerPerDirectory(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -132,6 +135,7 @@ func TestOneServerPerDirectory(t *testing.T) {
 }
 
 func TestReadyReportsWhyMysqldEnded(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	s.cfg.Variables["no_such_variable"] = "1"
 	p, err := s.Start(ctx(t), StartOptions{})
@@ -146,6 +150,7 @@ func TestReadyReportsWhyMysqldEnded(t *testing.T) {
 }
 
 func TestInitFileThatFailed(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	start(t, s).Kill()
 	// The admin account is there from before; only the proof is missing.
@@ -178,6 +183,7 @@ func TestInitFileThatFailed(t *testing.T) {
 // when the agent is root and mysqld is not: a change of uid after the spawn
 // would clear the parent-death signal.
 func TestParentDeathKillsMysqld(t *testing.T) {
+	t.Parallel()
 	for _, osUser := range []string{"", "nobody"} {
 		t.Run("user="+osUser, func(t *testing.T) {
 			if osUser != "" && os.Geteuid() != 0 {

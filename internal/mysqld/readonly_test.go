@@ -17,6 +17,7 @@ import (
 // without it while semi-sync is off. InnoDB knows nothing of them, so a server that
 // is killed has forgotten them, unless it has begun a new binlog since.
 func TestStatementsThatReadOnlyLetsPass(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	for _, c := range []struct {
@@ -133,6 +134,7 @@ func readOnlyCases() []readOnlyCase {
 // TestWhatReadOnlyLetsPass is the table of docs/dba.md: what a DBA's statement does on
 // a server with super_read_only. Semi-sync is off here, so that what passes ends.
 func TestWhatReadOnlyLetsPass(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/dba.md")
 	if err != nil {
 		t.Fatal(err)
@@ -200,6 +202,7 @@ func execAll(t *testing.T, session *sql.DB, statements []string) error {
 // TestShutOut: from ShutOut on nobody but quorate can do anything, whoever was there
 // or comes, until they are let in.
 func TestShutOut(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	a := p.Admin()
@@ -246,6 +249,7 @@ func TestShutOut(t *testing.T) {
 // TestShutOutWaitsForRollback: a session is there until it has rolled back, however long
 // that takes; the caller's ctx alone bounds it.
 func TestShutOutWaitsForRollback(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	a := p.Admin()
@@ -275,6 +279,7 @@ func TestShutOutWaitsForRollback(t *testing.T) {
 // EnableSemiSync. What a DBA's FLUSH TABLES leaves there only memory and binlog know of,
 // so a promotion that finds it ends with the process, and the node is not errant.
 func TestReplicaBinlogForgets(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := startWith(t, s, StartOptions{ReplicaBinlog: true})
 	before := executedBy(t, p)

@@ -67,6 +67,7 @@ func executed(t *testing.T, db *sql.DB) string {
 const feedPassword = "Aa1-feed-0123456"
 
 func TestReplication(t *testing.T) {
+	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})
 	a := p.Admin()
 	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
@@ -128,6 +129,7 @@ func TestReplication(t *testing.T) {
 // TestApplyWork: the applier's work is seen while it is inside of one transaction or
 // one DDL, and not while that waits for a lock.
 func TestApplyWork(t *testing.T) {
+	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})
 	a := p.Admin()
 	works := func(statement string) {
@@ -188,6 +190,7 @@ func TestApplyWork(t *testing.T) {
 }
 
 func TestAddPurged(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	a := start(t, s).Admin()
 	const done = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-3:5"
@@ -219,6 +222,7 @@ func TestAddPurged(t *testing.T) {
 // with a GTID only if the applier binlogged it; and after EnableSemiSync the
 // commit waits for an ACK.
 func TestReplicaBinlog(t *testing.T) {
+	t.Parallel()
 	source, s, p := newPair(t, StartOptions{ReplicaBinlog: true})
 	a := p.Admin()
 	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)")
@@ -278,6 +282,7 @@ func mustNotDrift(t *testing.T, p *Process) {
 // TestForeignXA: a client that ends on a replica what its applier has prepared leaves no
 // GTID, and is noticed all the same; XA transactions of its own are its affair.
 func TestForeignXA(t *testing.T) {
+	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})
 	source.SetMaxOpenConns(1)
 	expect := func(what string, want bool) {
@@ -372,6 +377,7 @@ func TestForeignCommit(t *testing.T) {
 // prepares it again when it starts, without an error, and differs from then on. Only the
 // note is left of that.
 func TestForeignXACommit(t *testing.T) {
+	t.Parallel()
 	source, s, p := newPair(t, StartOptions{})
 	source.SetMaxOpenConns(1)
 	mustExec(t, source, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY, b INT)", "INSERT INTO d.t VALUES (1, 10)",

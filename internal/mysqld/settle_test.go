@@ -10,6 +10,7 @@ import (
 // statement that changes no row (ANALYZE TABLE, FLUSH TABLES) and waits for its ACK.
 // The end of the binlog shows it, and so does the count of waiting sessions.
 func TestBinlogEndShowsWhatReadOnlyPasses(t *testing.T) {
+	t.Parallel()
 	s, p := newServerWithTable(t)
 	open(t, p)
 	silentTap(t, s)
@@ -48,6 +49,7 @@ func TestBinlogEndShowsWhatReadOnlyPasses(t *testing.T) {
 
 // TestEndLockWaiters: who waits for a row lock is ended, who holds it is not.
 func TestEndLockWaiters(t *testing.T) {
+	t.Parallel()
 	s, p := newServerWithTable(t)
 	result := waitingCommit(t, s, p) // INSERT of 1, which holds its lock
 	a := p.Admin()

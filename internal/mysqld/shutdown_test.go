@@ -98,6 +98,7 @@ func newServerWithTable(t *testing.T) (*Server, *Process) {
 // TestForeignShutdown is trace A8: a shutdown that the agent did not order must
 // not let a commit return that nobody acknowledged, nor leave its row behind.
 func TestForeignShutdown(t *testing.T) {
+	t.Parallel()
 	// The session that says it may end before it hears the answer.
 	statement := func(q string) func(*Process) {
 		return func(p *Process) { _ = p.Admin().exec(context.Background(), "shut down", q) }
@@ -145,6 +146,7 @@ func checkNoRow(t *testing.T, s *Server) {
 // server cannot be closed, StopGracefully kills, and a close that was given up
 // does not come back after a later open.
 func TestSuperReadOnlyProvesNothingWaits(t *testing.T) {
+	t.Parallel()
 	s, p := newServerWithTable(t)
 	result := waitingCommit(t, s, p)
 	a := p.Admin()
@@ -174,6 +176,7 @@ func TestSuperReadOnlyProvesNothingWaits(t *testing.T) {
 
 // TestCanary: the end of the canary session alone is answered with SIGKILL.
 func TestCanary(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	var id uint64

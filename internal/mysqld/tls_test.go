@@ -81,6 +81,7 @@ func TestCheckTLSFiles(t *testing.T) {
 
 // TestTLSOff: a server that cannot read its key starts, and is found out.
 func TestTLSOff(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	p := start(t, newServer(t, func(c *Config) { c.Variables["ssl_cert"], c.Variables["ssl_key"] = cert, key }))

@@ -45,15 +45,14 @@ func hostileVariables() map[string]string {
 // TestVariablesReachNoInternalAccount starts a server on which the operator has set
 // what is allowed and hits accounts, sessions and statements of everybody but quorate.
 func TestVariablesReachNoInternalAccount(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s) // of before: its accounts know none of that
 	open(t, p)
-	for _, q := range []string{ // and somebody meant them for it, too
-		"ALTER USER dba@localhost REQUIRE SSL PASSWORD HISTORY DEFAULT PASSWORD REUSE INTERVAL DEFAULT PASSWORD EXPIRE DEFAULT",
-	} {
-		if err := p.Admin().exec(ctx(t), q, q); err != nil {
-			t.Fatal(err)
-		}
+	// And somebody meant them for it, too.
+	const alter = "ALTER USER dba@localhost REQUIRE SSL PASSWORD HISTORY DEFAULT PASSWORD REUSE INTERVAL DEFAULT PASSWORD EXPIRE DEFAULT"
+	if err := p.Admin().exec(ctx(t), alter, alter); err != nil {
+		t.Fatal(err)
 	}
 	p.Kill()
 	delete(s.cfg.Variables, "max_connections")
@@ -170,6 +169,7 @@ func classOf(name string) string {
 // difference: find out what it can do, put it where it belongs, and run with -rewrite.
 // Some builds of a version lack a few.
 func TestEveryVariableIsClassified(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	if v := s.cfg.Installation.Version; !v.AtLeast(9, 7, 0) {
 		t.Skipf("the list is that of 9.7, not of %s", v)

@@ -8,6 +8,7 @@ import (
 // TestRollbackXA: what a client has left prepared is rolled back with a GTID, whatever
 // its XID is, and the session that did it writes no binlog afterwards.
 func TestRollbackXA(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	p := start(t, s)
 	open(t, p)
