@@ -13,23 +13,40 @@ RIVALS  ?= $(CURDIR)/.rivals
 export QUORATE_RIVALS ?= $(RIVALS)
 DEMO_FLAGS ?=
 SEEDS      ?= 1..200
+# Nightly: the seeds of each simulated world, and how often the end-to-end tests run.
+SOAK_SEEDS ?= 1..20000
+SOAK_RUNS  ?= 3
 PLAN       ?= smoke
 LAB_FLAGS  ?=
 NOW        := $(shell date +%Y-%m-%d-%H%M%S)
 BENCH_OUT  ?= lab-results/bench-$(NOW)
 BENCH_FLAGS ?=
 
-.PHONY: help demo test build mysql lint bench fuzz sim mutate large rivals lab clean
+.PHONY: help demo check test soak build mysql lint bench fuzz sim mutate large rivals lab clean
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 demo: mysql build ## three nodes, real writers, a SIGKILL of the primary, a ledger check
 	bin/quorate demo $(DEMO_FLAGS)
 
+# Packages without the tests that need the machine for themselves.
+UNITS = $$($(GO) list ./... | grep -v -e /test/e2e -e /test/large)
+
+check: lint ## before each commit: lint, short tests, seeds of the simulator (2 minutes)
+	$(GO) test -short $(UNITS)
+	$(MAKE) sim SEEDS=1..100
+
+# The simulator needs no real time. It computes while servers wait, and gives way to them.
 test: mysql ## every test, from unit tests to real mysqld
-	$(GO) test -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
-	$(GO) test -timeout 60m ./test/e2e # alone, as the lab: they wait for election timeouts, not for the compiler
-	$(GO) -C lab test -timeout 60m -p 1 ./...
+	$(GO) test -timeout 20m $$(echo "$(UNITS)" | grep -v '/internal/sim$$')
+	nice -n 19 $(GO) test -timeout 60m ./internal/sim & sim=$$!; \
+	$(GO) test -timeout 60m ./test/e2e; rc=$$?; wait $$sim && exit $$rc
+	$(GO) -C lab test -timeout 60m -p 1 ./... # it waits for election timeouts, too
+
+soak: mysql mutate ## nightly: all mutations, SOAK_SEEDS=1..20000 of four worlds, e2e SOAK_RUNS=3 times (hours)
+	for nodes in 3 5; do for members in 0 1; do \
+		$(GO) run ./internal/sim/cmd -seeds $(SOAK_SEEDS) -nodes $$nodes -members $$members || exit; done; done
+	QUORATE_E2E_LONG=1 $(GO) test -timeout 8h -count=$(SOAK_RUNS) ./test/e2e
 
 build: ## bin/quorate and bin/quorate-lab
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quorate
