@@ -429,8 +429,8 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return errors.Join(err, a.log.Close())
 	}
 	a.lag.Start(a.node.Committed().GTIDs())
-	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a.node})
-	copies.Source = learnerFeed{a}
+	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a})
+	copies.Source = learnerSource{a}
 	a.bulk = bulk.New(copies)
 	return nil
 }

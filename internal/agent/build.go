@@ -12,7 +12,6 @@ import (
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -70,7 +69,7 @@ func (a *Agent) buildFeed() (err error) {
 		ServerID: a.serverID(serverIDOfFeed), ServerUUID: func() string { return a.derivedUUID(uuidOfFeed) },
 		ServerVersion: a.install.Version.String,
 		Source: &feedSource{
-			log:      func() replay.CommittedLog { return a.reader() },
+			log:      func() committedLog { return a.logReader() },
 			changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
 			executed: a.executed, durable: a.durable, open: a.openEvents, logger: a.logger,
 		},

@@ -52,7 +52,9 @@ func (a *Agent) passBarrier(ctx context.Context) (epochState, error) {
 		return epochState{}, control.Errorf(control.CodeNoLeader, "it is not known: %v", err)
 	}
 	if s.Newest = a.node.Committed().Mark().Epoch; s.Newest == 0 { // nothing of an epoch came since the start
-		e, _, _, err := replay.FindEpoch(a.reader())
+		log := a.logReader()
+		defer log.Close()
+		e, _, _, err := replay.FindEpoch(log)
 		if err != nil {
 			return epochState{}, err
 		}
@@ -108,7 +110,9 @@ func (a *Agent) didCommit(ctx context.Context, id gtid.GTID) (cluster.DidCommit,
 	}
 	ours := known && server == id.UUID
 	if !ours {
-		if ours, err = replay.HasEpochOf(a.reader(), id.UUID); err != nil {
+		log := a.logReader()
+		defer log.Close()
+		if ours, err = replay.HasEpochOf(log, id.UUID); err != nil {
 			return cluster.DidCommit{}, err
 		}
 	}
@@ -151,7 +155,9 @@ func notAToken(committedNow bool) cluster.DidCommit {
 
 // committedAt tells where a committed transaction is.
 func (a *Agent) committedAt(id gtid.GTID) (cluster.DidCommit, error) {
-	p, err := replay.FindTransaction(a.reader(), id)
+	log := a.logReader()
+	defer log.Close()
+	p, err := replay.FindTransaction(log, id)
 	if errors.Is(err, replay.ErrPurged) {
 		return cluster.DidCommit{Outcome: cluster.OutcomeCommitted, Reason: "it is older than the oldest entry of the log"}, nil
 	}
@@ -167,7 +173,9 @@ func (a *Agent) committedAt(id gtid.GTID) (cluster.DidCommit, error) {
 // epochServer returns the server of an epoch, the newest one: from its entry, or
 // from what its node says of itself. The epoch has the node's term for its name.
 func (a *Agent) epochServer(epoch uint64) (gtid.UUID, bool, error) {
-	e, _, ok, err := replay.FindEpoch(a.reader())
+	log := a.logReader()
+	defer log.Close()
+	e, _, ok, err := replay.FindEpoch(log)
 	if err != nil {
 		return gtid.UUID{}, false, err
 	}
@@ -192,7 +200,9 @@ func (a *Agent) didSessionCommit(ctx context.Context, token gtid.GTID) (cluster.
 	if err != nil {
 		return cluster.DidCommit{}, err
 	}
-	s, err := replay.FollowSession(a.reader(), token, ctx.Err)
+	log := a.logReader()
+	defer log.Close()
+	s, err := replay.FollowSession(log, token, ctx.Err)
 	switch {
 	case errors.Is(err, replay.ErrNotCommitted):
 		asked := &gtid.Set{}
@@ -209,7 +219,7 @@ func (a *Agent) didSessionCommit(ctx context.Context, token gtid.GTID) (cluster.
 		if _, err := a.passBarrier(ctx); err != nil {
 			return cluster.DidCommit{}, err
 		}
-		if s, err = replay.FollowSession(a.reader(), token, ctx.Err); err != nil {
+		if s, err = replay.FollowSession(log, token, ctx.Err); err != nil {
 			return cluster.DidCommit{}, err
 		}
 		if s.Count == 0 {

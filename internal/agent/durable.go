@@ -88,12 +88,14 @@ func (a *Agent) takeDurable(ctx context.Context, p *mysqld.Process, serverUUID s
 		return false, err
 	}
 	xa := a.xa.follow(serverUUID, a.mark.Of(serverUUID).Index)
+	log := a.logReader()
+	defer log.Close()
 	if xa != nil {
-		if err := a.xa.read(ctx, a.reader(), min(held.Index, a.node.Committed().Mark().Index)); err != nil {
+		if err := a.xa.read(ctx, log, min(held.Index, a.node.Committed().Mark().Index)); err != nil {
 			return false, err
 		}
 	}
-	m, ok, err := replay.NewMark(a.reader(), held, xa)
+	m, ok, err := replay.NewMark(log, held, xa)
 	if err != nil {
 		return false, fmt.Errorf("find mysqld's durable mark in the log: %w", err)
 	}

@@ -42,7 +42,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		Readers: &mysqlwire.ReadersConfig{
 			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax,
 			Source: &readerSource{
-				log:     func() replay.CommittedLog { return a.reader() },
+				log:     func() committedLog { return a.logReader() },
 				changed: func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
 				gtids:   a.committedGTIDs, open: a.openEvents, logger: a.logger,
 			},
@@ -140,7 +140,7 @@ func (a *Agent) binlogVersion() string {
 // ask for is what they get: they answer for themselves, and no mysqld of ours is
 // asked. It needs none, so a node without one serves readers, too.
 type readerSource struct {
-	log     func() replay.CommittedLog
+	log     func() committedLog
 	changed func() (consensus.Mark, <-chan struct{})
 	gtids   func() *gtid.Set
 	open    func(entry.StageID) (mysqlwire.StageEvents, error)
@@ -159,13 +159,16 @@ type beginning struct {
 
 // GTIDs implements mysqlwire.ReaderSource.
 func (s *readerSource) GTIDs() (executed, purged *gtid.Set) {
-	return s.gtids(), s.log().Segments()[0].GTIDsBefore
+	log := s.log()
+	defer log.Close()
+	return s.gtids(), log.Segments()[0].GTIDsBefore
 }
 
 // Files implements mysqlwire.ReaderSource. All places where a file begins begin a
 // segment; where a segment begins elsewhere, its file goes on.
 func (s *readerSource) Files() ([]mysqlwire.ReaderFile, error) {
 	log := s.log()
+	defer log.Close()
 	segments := log.Segments()
 	var files []mysqlwire.ReaderFile
 	begun := make(map[uint64]beginning, len(segments))
@@ -229,14 +232,16 @@ func (s *readerSource) StartReader(_ context.Context, request mysqlwire.ReaderRe
 	if from == 0 {
 		var err error
 		if from, err = s.find(log, request.Exclude, mark.Index); err != nil {
+			log.Close()
 			return nil, err
 		}
 	}
 	if from < first {
+		log.Close()
 		return nil, mysqlwire.ErrPurged(from)
 	}
 	s.logger.Info("reader begins", "index", from, "committed", mark.Index)
-	return &readerCursor{source: s, from: from, once: request.Once, until: mark.Index}, nil
+	return &readerCursor{source: s, log: log, from: from, once: request.Once, until: mark.Index}, nil
 }
 
 // find returns where a reader begins that has a set of transactions: as a real
@@ -265,6 +270,7 @@ func (s *readerSource) find(log replay.CommittedLog, has *gtid.Set, committed ui
 // a reader that comes from another node may be ahead of this one.
 type readerCursor struct {
 	source *readerSource
+	log    committedLog
 	from   uint64
 	once   bool
 	until  uint64         // where once ends
@@ -276,7 +282,7 @@ type readerCursor struct {
 func (c *readerCursor) Next() (*mysqlwire.Piece, <-chan struct{}, error) {
 	mark, changed := c.source.changed() // before the look, or a change could be missed
 	if c.cursor == nil && mark.Index+1 >= c.from {
-		cursor, err := replay.NewCursor(logBefore{c.source.log(), c.from}, replay.Prefix{Index: c.from})
+		cursor, err := replay.NewCursor(logBefore{c.log, c.from}, replay.Prefix{Index: c.from})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -313,7 +319,7 @@ func (c *readerCursor) look() (*mysqlwire.Piece, error) {
 }
 
 // Close implements mysqlwire.Cursor.
-func (c *readerCursor) Close() {}
+func (c *readerCursor) Close() { c.log.Close() }
 
 // logBefore shows the segments that begin before an index, and one at least: the
 // format in force at the index is then that of the entry before, which is

@@ -19,7 +19,6 @@ import (
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -37,6 +36,8 @@ func (l *readersLog) FirstIndex() uint64             { return l.segments[0].Firs
 func (l *readersLog) ReadStage(entry.StageID) (io.ReadCloser, error) {
 	return nil, seglog.ErrNoStage
 }
+
+func (l *readersLog) Close() {}
 
 func (l *readersLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
 	if index < l.FirstIndex() {
@@ -62,7 +63,7 @@ func (l *readersLog) add(data []byte, format []byte, ids ...uint64) {
 
 func (l *readersLog) source() *readerSource {
 	return &readerSource{
-		log:     func() replay.CommittedLog { return l },
+		log:     func() committedLog { return l },
 		changed: func() (consensus.Mark, <-chan struct{}) { return consensus.Mark{Index: l.committed}, l.changed },
 		gtids:   func() *gtid.Set { return &l.has },
 		open:    func(entry.StageID) (mysqlwire.StageEvents, error) { return nil, nil },

@@ -15,18 +15,28 @@ import (
 	"github.com/quorate/quorate/internal/seglog"
 )
 
-// logReader shows the committed part of the log.
+// committedLog is the committed part of the log, as one reader has it, who closes it.
+type committedLog interface {
+	replay.CommittedLog
+	Close()
+}
+
+// logReader implements committedLog.
 type logReader struct {
 	*seglog.Log
+	entries *seglog.Reader
 	node    *consensus.Node
 	damaged func(error)
 }
 
-func (a *Agent) reader() logReader { return logReader{a.log, a.node, a.damaged} }
+func (a *Agent) logReader() logReader { return logReader{a.log, a.log.NewReader(), a.node, a.damaged} }
+
+// Close implements committedLog. The log itself goes on.
+func (r logReader) Close() { r.entries.Close() }
 
 // ReadCommitted implements replay.CommittedLog.
 func (r logReader) ReadCommitted(index, bytesMax uint64) ([]seglog.Entry, bool, error) {
-	found, ok, err := r.node.ReadCommitted(index, bytesMax)
+	found, ok, err := r.node.Committed().Read(r.entries, index, bytesMax)
 	if errors.Is(err, seglog.ErrCorrupt) {
 		r.damaged(err)
 	}
@@ -50,7 +60,7 @@ func (r logReader) ReadStage(id entry.StageID) (io.ReadCloser, error) {
 // begin follows from what mysqld itself says that it has, never from the set
 // in its request: that set may count transactions that only the relay log had.
 type feedSource struct {
-	log      func() replay.CommittedLog
+	log      func() committedLog
 	changed  func() (consensus.Mark, <-chan struct{})
 	executed func(context.Context) (*gtid.Set, error)
 	durable  func() replay.Mark
@@ -64,23 +74,33 @@ func (s *feedSource) Start(ctx context.Context, _ *gtid.Set) (mysqlwire.Cursor, 
 	if err != nil {
 		return nil, fmt.Errorf("ask mysqld what it has: %w", err)
 	}
-	prefix, err := replay.FindPrefix(s.log(), executed, s.durable())
+	log := s.log()
+	c, again, err := s.begin(log, executed)
 	if err != nil {
-		return nil, fmt.Errorf("find mysqld's place in the log: %w", err)
-	}
-	c, err := replay.NewCursor(s.log(), prefix)
-	if err != nil {
+		log.Close()
 		return nil, err
 	}
 	index, skip := c.Position()
-	s.logger.Info("feed begins", "index", index, "skip", skip, "xa_again", prefix.Again.Count())
-	return &feedCursor{c, s}, nil
+	s.logger.Info("feed begins", "index", index, "skip", skip, "xa_again", again)
+	return &feedCursor{c, s, log}, nil
+}
+
+// begin returns a cursor from where mysqld's log ends on, and how many XA transactions it
+// gets again.
+func (s *feedSource) begin(log replay.CommittedLog, executed *gtid.Set) (c *replay.Cursor, again uint64, err error) {
+	prefix, err := replay.FindPrefix(log, executed, s.durable())
+	if err != nil {
+		return nil, 0, fmt.Errorf("find mysqld's place in the log: %w", err)
+	}
+	c, err = replay.NewCursor(log, prefix)
+	return c, prefix.Again.Count(), err
 }
 
 // feedCursor says how to wait where a replay.Cursor has come to the end.
 type feedCursor struct {
 	*replay.Cursor
 	source *feedSource
+	log    committedLog
 }
 
 // Next implements mysqlwire.Cursor.
@@ -103,4 +123,4 @@ func (c *feedCursor) Next() (*mysqlwire.Piece, <-chan struct{}, error) {
 }
 
 // Close implements mysqlwire.Cursor.
-func (c *feedCursor) Close() {}
+func (c *feedCursor) Close() { c.log.Close() }

@@ -70,7 +70,9 @@ func (a *Agent) noteForeignXA(ctx context.Context, p *mysqld.Process) (found boo
 	}
 	through, open := a.lag.Executed(executed, time.Now()).Applied, map[binlog.XID]gtid.GTID{}
 	// What was prepared before the durable mark has had its end before it, too.
-	if err := replay.PreparedIn(a.reader(), a.durable().Index+1, executed, open); err != nil {
+	log := a.logReader()
+	defer log.Close()
+	if err := replay.PreparedIn(log, a.durable().Index+1, executed, open); err != nil {
 		return false, err
 	}
 	for range foreignXATries {
@@ -107,7 +109,9 @@ func (a *Agent) missingXA(ctx context.Context, admin *mysqld.Admin, open map[bin
 		return false, err
 	}
 	after := maps.Clone(open)
-	if err := replay.PreparedIn(a.reader(), through+1, executed, after); err != nil {
+	log := a.logReader()
+	defer log.Close()
+	if err := replay.PreparedIn(log, through+1, executed, after); err != nil {
 		return false, err
 	}
 	maps.DeleteFunc(missing, func(x binlog.XID, prepared gtid.GTID) bool { return after[x] != prepared })

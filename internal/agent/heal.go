@@ -247,7 +247,13 @@ type noEntries struct{}
 
 var errHealing = errors.New("this node's log is being healed")
 
-// ReadCommitted implements bulk.Entries.
+// Open implements bulk.Entries.
+func (noEntries) Open() bulk.Reader { return noEntries{} }
+
+// Close implements bulk.Reader.
+func (noEntries) Close() {}
+
+// ReadCommitted implements bulk.Reader.
 func (noEntries) ReadCommitted(uint64, uint64) ([]seglog.Entry, bool, error) {
 	return nil, false, errHealing
 }

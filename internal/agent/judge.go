@@ -74,7 +74,9 @@ func (a *Agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) 
 		}
 		return a.refuse(v)
 	}
-	v, err := replay.Judge(a.reader(), a.committedGTIDs(), executed, durable)
+	log := a.logReader()
+	defer log.Close()
+	v, err := replay.Judge(log, a.committedGTIDs(), executed, durable)
 	if err != nil {
 		return err
 	}

@@ -35,15 +35,27 @@ var (
 	errFeedChange = errors.New("this node is to be fed by another one")
 )
 
-// learnerFeed is the committed log for those that have this node as their source.
-type learnerFeed struct{ a *Agent }
+// learnerSource feeds those that have this node as their source.
+type learnerSource struct{ a *Agent }
 
-// Next implements bulk.Source.
-func (f learnerFeed) Next(ctx context.Context, to cluster.NodeID, index, bytesMax uint64) (bulk.Point, []seglog.Entry, error) {
+// Open implements bulk.Source.
+func (s learnerSource) Open(to cluster.NodeID) bulk.Feed {
+	return learnerFeed{s.a.logReader(), s.a, to}
+}
+
+// learnerFeed is the committed log for a learner.
+type learnerFeed struct {
+	logReader
+	a  *Agent
+	to cluster.NodeID
+}
+
+// Next implements bulk.Feed.
+func (f learnerFeed) Next(ctx context.Context, index, bytesMax uint64) (bulk.Point, []seglog.Entry, error) {
 	for {
 		_, changed := f.a.node.Committed().Changed() // before the look
 		state := f.a.board.clusterState()
-		m, _ := membership.Find(state, to)
+		m, _ := membership.Find(state, f.to)
 		if from, ok := state.SourceOf(m); !ok || from.ID != f.a.self.ID {
 			return bulk.Point{}, nil, errNotSource
 		}
@@ -58,7 +70,7 @@ func (f learnerFeed) Next(ctx context.Context, to cluster.NodeID, index, bytesMa
 			applied = time.After(sourceAppliedEvery)
 		}
 		if index <= last {
-			found, _, err := f.a.reader().ReadCommitted(index, bytesMax)
+			found, _, err := f.ReadCommitted(index, bytesMax)
 			found = slices.DeleteFunc(found, func(e seglog.Entry) bool { return e.Index > last })
 			return bulk.Point(p), found, err
 		}

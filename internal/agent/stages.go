@@ -74,11 +74,18 @@ func (s logStages) OpenStage(id entry.StageID) (bulk.StageReader, error) {
 }
 
 // committedEntries shows the committed log to a peer that repairs its own.
-type committedEntries struct{ *consensus.Node }
+type committedEntries struct{ a *Agent }
+
+// Open implements bulk.Entries.
+func (c committedEntries) Open() bulk.Reader {
+	log := c.a.logReader()
+	log.damaged = func(error) {} // the peer goes on elsewhere
+	return log
+}
 
 // Tail implements bulk.Entries.
 func (c committedEntries) Tail(ctx context.Context) (bulk.Tail, error) {
-	t, err := c.Node.Tail(ctx)
+	t, err := c.a.node.Tail(ctx)
 	return bulk.Tail(t), err
 }
 

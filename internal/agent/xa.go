@@ -166,7 +166,9 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
 	}
 	// Not further than mysqld is: what has its end beyond that would have to be kept.
 	applied := min(a.board.own().Applied, a.node.Committed().Mark().Index)
-	if err := a.xa.read(ctx, a.reader(), applied); err != nil {
+	log := a.logReader()
+	defer log.Close()
+	if err := a.xa.read(ctx, log, applied); err != nil {
 		return err
 	}
 	a.xa.prepared.Forget(applied)

@@ -59,12 +59,19 @@ type StageReader interface {
 
 // Entries is the committed log, as a peer's repair asks for it.
 type Entries interface {
+	// Open returns a reader for one copy, which closes it.
+	Open() Reader
+	// Tail asks a majority first, so that what it returns was true after the call.
+	Tail(ctx context.Context) (Tail, error)
+}
+
+// Reader reads the committed log.
+type Reader interface {
 	// ReadCommitted returns committed entries from index on, at least one and at
 	// most bytesMax bytes of them unless the first is larger; ok=false when index
 	// is not committed yet. It returns seglog.ErrCompacted for a purged one.
 	ReadCommitted(index, bytesMax uint64) (found []seglog.Entry, ok bool, err error)
-	// Tail asks a majority first, so that what it returns was true after the call.
-	Tail(ctx context.Context) (Tail, error)
+	Close()
 }
 
 // Tail is a node's view of its own log.

@@ -53,9 +53,11 @@ func (w *bodyWriter) flush() error {
 
 // serveEntries sends the committed entries from index on.
 func (b *Bulk) serveEntries(s *stream, index uint64) error {
+	log := b.cfg.Entries.Open()
+	defer log.Close()
 	out := bodyWriter{s: s}
 	for ready := false; ; ready = true {
-		found, ok, err := b.cfg.Entries.ReadCommitted(index, chunkBytes)
+		found, ok, err := log.ReadCommitted(index, chunkBytes)
 		if err != nil {
 			return s.fail(fmt.Errorf("read entry %d: %w", index, err))
 		}

@@ -27,13 +27,19 @@ type Point struct {
 	Commit uint64
 }
 
-// Source is the committed log as a learner follows it.
+// Source feeds learners.
 type Source interface {
-	// Next returns committed entries from index on for node to, of at most bytesMax
-	// bytes unless the first is larger, and waits until there are some. While there
+	// Open returns the committed log as node to follows it, until it is closed.
+	Open(to cluster.NodeID) Feed
+}
+
+// Feed is the committed log as a learner follows it.
+type Feed interface {
+	// Next returns committed entries from index on, of at most bytesMax bytes unless the first is larger, and waits until there are some. While there
 	// are none and ctx has ended it returns none, and no error. An error ends the
 	// stream: this node cannot feed that one now.
-	Next(ctx context.Context, to cluster.NodeID, index, bytesMax uint64) (Point, []seglog.Entry, error)
+	Next(ctx context.Context, index, bytesMax uint64) (Point, []seglog.Entry, error)
+	Close()
 }
 
 // serveFollow sends what is committed from index on, and what will be.
@@ -41,9 +47,11 @@ func (b *Bulk) serveFollow(ctx context.Context, s *stream, to cluster.NodeID, in
 	if b.cfg.Source == nil {
 		return s.refuse(refusedFailed, "this node feeds nobody")
 	}
+	feed := b.cfg.Source.Open(to)
+	defer feed.Close()
 	for ready := false; ; ready = true {
 		waiting, cancel := context.WithTimeout(ctx, pingInterval)
-		p, found, err := b.cfg.Source.Next(waiting, to, index, followBytesMax)
+		p, found, err := feed.Next(waiting, index, followBytesMax)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

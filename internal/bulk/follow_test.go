@@ -22,13 +22,22 @@ type fakeSource struct {
 	grown   chan struct{}
 }
 
-func (f *fakeSource) Next(ctx context.Context, to cluster.NodeID, index, bytesMax uint64) (Point, []seglog.Entry, error) {
+func (f *fakeSource) Open(to cluster.NodeID) Feed { return fakeFeed{f, to} }
+
+type fakeFeed struct {
+	*fakeSource
+	to cluster.NodeID
+}
+
+func (f fakeFeed) Close() {}
+
+func (f fakeFeed) Next(ctx context.Context, index, bytesMax uint64) (Point, []seglog.Entry, error) {
 	for {
 		f.mu.Lock()
 		err, grown, p := f.err, f.grown, Point{Term: 9, Leader: nodeA, Commit: 40 + uint64(len(f.entries))}
 		found, _, _ := (&fakeEntries{first: 41, entries: f.entries}).ReadCommitted(index, bytesMax)
 		f.mu.Unlock()
-		if to != nodeA || err != nil || len(found) > 0 {
+		if f.to != nodeA || err != nil || len(found) > 0 {
 			return p, found, errors.Join(err)
 		}
 		select {

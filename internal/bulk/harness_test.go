@@ -265,6 +265,10 @@ type fakeEntries struct {
 	tail    func(ctx context.Context) (Tail, error)
 }
 
+func (f *fakeEntries) Open() Reader { return f }
+
+func (f *fakeEntries) Close() {}
+
 func (f *fakeEntries) ReadCommitted(index, bytesMax uint64) ([]seglog.Entry, bool, error) {
 	if index < f.first {
 		return nil, false, fmt.Errorf("%w: index %d", seglog.ErrCompacted, index)

@@ -93,10 +93,15 @@ func (c *Committed) EpochChanged() (epoch uint64, changed <-chan struct{}) {
 	return c.epoch, c.epochChanged
 }
 
+// Entries is a log, or a reader of one.
+type Entries interface {
+	Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
+}
+
 // Read returns committed entries from index on (I4): at least one, and at most
 // bytesMax of them unless the first is larger; ok=false when index is not
 // committed yet.
-func (c *Committed) Read(log Log, index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
+func (c *Committed) Read(log Entries, index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
 	last := c.Mark().Index
 	if index > last {
 		return nil, false, nil

@@ -15,7 +15,6 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/seglog"
 )
 
 // barriersMax bounds the callers that wait for a read barrier.
@@ -352,11 +351,4 @@ func (n *Node) Tail(ctx context.Context) (Tail, error) {
 	case <-n.stopped:
 		return Tail{}, ErrStopped
 	}
-}
-
-// ReadCommitted returns committed entries from index on, at least one and at
-// most bytesMax of them unless the first is larger; ok=false when index is not
-// committed yet.
-func (n *Node) ReadCommitted(index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
-	return n.Committed().Read(n.cfg.Log, index, bytesMax)
 }

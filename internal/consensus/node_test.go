@@ -194,11 +194,11 @@ func TestNodeCommits(t *testing.T) {
 			t.Errorf("node %d has %d transactions behind a barrier, want %d", i+1, got, count)
 		}
 	}
-	found, ok, err := l.ReadCommitted(l.Committed().Mark().Index, 1)
+	found, ok, err := l.Committed().Read(l.cfg.Log, l.Committed().Mark().Index, 1)
 	if err != nil || !ok || len(found) != 1 {
 		t.Fatalf("read the last entry: %v %t %v", found, ok, err)
 	}
-	if _, ok, err := l.ReadCommitted(l.Committed().Mark().Index+1, 1); ok || err != nil {
+	if _, ok, err := l.Committed().Read(l.cfg.Log, l.Committed().Mark().Index+1, 1); ok || err != nil {
 		t.Fatalf("read beyond the commit index: %t %v", ok, err)
 	}
 }
@@ -345,11 +345,11 @@ type brokenReads struct {
 	broken atomic.Bool
 }
 
-func (l *brokenReads) EntriesNow(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
+func (l *brokenReads) Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
 	if l.broken.Load() {
 		return nil, &seglog.CorruptError{File: "quorate.1", Offset: 7, Index: lo}
 	}
-	return l.Log.EntriesNow(lo, hi, bytesMax)
+	return l.Log.Entries(lo, hi, bytesMax)
 }
 
 // TestNodeEndsWithADamagedLog: raft cannot read an entry; the node ends, and says

@@ -277,9 +277,9 @@ func (l *slowLog) EntriesInMemory(uint64, uint64, uint64) ([]seglog.Entry, error
 	return nil, seglog.ErrNotInMemory
 }
 
-func (l *slowLog) EntriesNow(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
+func (l *slowLog) Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
 	l.waited++
-	return l.Entries(lo, hi, bytesMax)
+	return l.Log.Entries(lo, hi, bytesMax)
 }
 
 // TestLeaderNeverWaitsToSend: whatever has raft send a peer what it lacks, the leader's disk

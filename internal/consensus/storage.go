@@ -20,7 +20,6 @@ type Log interface {
 	LastIndex() uint64
 	Term(index uint64) (uint64, error)
 	Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
-	EntriesNow(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
 	EntriesInMemory(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
 	Arrived() <-chan struct{}
 	Segments() []seglog.SegmentInfo
@@ -80,7 +79,7 @@ func (s *storage) InitialState() (*pb.HardState, *pb.ConfState, error) {
 // there is none at the moment, and leaves that peer alone until it hears of it
 // again (raft.maybeSendAppend) or Group.SendMore says that it can be read.
 func (s *storage) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
-	read := s.log.EntriesNow
+	read := s.log.Entries
 	if s.sends() {
 		read = s.log.EntriesInMemory
 	}

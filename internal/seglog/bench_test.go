@@ -560,6 +560,8 @@ func dropPages(b *testing.B, l *Log) {
 // streamOld reads the entries up to last, again from the start where they are
 // less than the time, and returns how many megabytes per second it got.
 func streamOld(b *testing.B, l *Log, last uint64, stop <-chan struct{}) float64 {
+	r := l.NewReader()
+	defer r.Close()
 	read, begin := 0, time.Now()
 	for lo := uint64(1); ; {
 		select {
@@ -571,7 +573,7 @@ func streamOld(b *testing.B, l *Log, last uint64, stop <-chan struct{}) float64 
 			dropPages(b, l)
 			lo = 1
 		}
-		entries, err := l.Entries(lo, last+1, readBytes)
+		entries, err := r.Entries(lo, last+1, readBytes)
 		if err != nil {
 			b.Error(err)
 			<-stop

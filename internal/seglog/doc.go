@@ -163,10 +163,13 @@
 //
 // # Readers
 //
-// The newest entries are in a FIFO cache. A reader that is behind it, and goes on
-// where it stopped, has a stream in the prefetch cache: Run reads ahead of up to
-// eight, one chunk of 1 MiB at a time, verified, and the reader takes the entries
-// out. A truncation empties the prefetch cache. What was written or read ahead is
+// The newest entries are in a FIFO cache. Log.Entries reads at once what is not there.
+// Who reads on has a Reader, and closes it: where it is behind the cache, and goes on
+// where it stopped, Run reads ahead of it, one chunk of 256 KiB at a time, verified, and
+// the Reader takes the entries out. There are places for eight of those, until they have
+// caught up or are closed; others read for themselves. EntriesInMemory is for raft's
+// peers, which never wait: raft does not say for whom it reads, so they are known by the
+// place where they go on, and the last four have places of their own. A truncation empties the prefetch cache. What was written or read ahead is
 // not left to the page cache: those who come back for it are few, and pages in
 // use again and again cost less than new ones.
 //

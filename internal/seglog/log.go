@@ -55,8 +55,8 @@ type Options struct {
 	// CacheBytesDefault.
 	CacheBytesMax int64
 	// PrefetchBytesMax bounds what Run reads ahead, in bytes; 0 =
-	// PrefetchBytesDefault. Under 16 MiB a reader's share has no room for a
-	// chunk and what comes with it, and nothing may be read ahead.
+	// PrefetchBytesDefault. A reader has a twelfth of it: under 4 MiB that has no
+	// room for a chunk, and nothing is read ahead.
 	PrefetchBytesMax int64
 	// Begin says where a log begins that is made now; nil = at entry 1. Until it has
 	// its first entry, Open finds such a log damaged.

@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// PrefetchBytesDefault is 8 MiB for each of the readers told apart: at
-	// 1 GB/s the disk has 8 ms to bring the next chunk.
+	// PrefetchBytesDefault is 5.3 MiB for each reader: at 1 GB/s the disk has 5 ms
+	// to bring the next chunk.
 	PrefetchBytesDefault = 64 << 20
 
-	// streamsMax bounds the readers that are told apart, so that each may have
-	// an equal share of the prefetch cache: six peers, the feed and a repair.
-	streamsMax = 8
+	// readersMax bounds the readers that are read ahead for, and peersMax the places in the
+	// log that raft's peers are: each has an equal share of the prefetch cache.
+	readersMax = 8
+	peersMax   = 4
 
 	// chunkBytes is how much is read ahead at a time, of all streams: what a
 	// commit may have to wait for on the way to the disk.
@@ -43,18 +44,19 @@ const (
 // find the newest entries' cache beyond them, and go on where they stopped.
 // Without Run it stays empty. Order of locks: Log.mu before its own.
 type prefetch struct {
-	// streamBytesMax bounds what a stream holds.
-	streamBytesMax int64
+	// shareBytesMax bounds what a reader holds.
+	shareBytesMax int64
 	// wake has room for one: there may be something to read.
 	wake chan struct{}
 	// arrived has room for one: there is what somebody wanted.
 	arrived chan struct{}
 
-	// mu guards what follows.
+	// mu guards what follows, and what a Reader has.
 	mu      sync.Mutex
 	running bool
-	// streams has the one that was used last at its end.
-	streams []*stream
+	// lagging are the readers that lag; of peers the one that was used last is behind
+	// the others.
+	lagging []*Reader
 	// entries and misses count what was served from here and what readers read
 	// themselves, read and wasted the bytes of entries read ahead, and of those
 	// that nobody came for.
@@ -62,66 +64,88 @@ type prefetch struct {
 }
 
 func newPrefetch(bytesMax int64) prefetch {
-	return prefetch{streamBytesMax: bytesMax / streamsMax, wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
+	return prefetch{shareBytesMax: bytesMax / (readersMax + peersMax), wake: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
 }
 
-// stream is one reader that lags, as far as it can be told from others: by the
-// place where it will go on.
-type stream struct {
-	// next is the index that its reader will ask for, ahead what was read from
-	// there on, bytes what that costs.
+// Reader reads the log, and mostly goes on where it stopped: then it is read ahead for
+// where it lags. One goroutine uses it.
+type Reader struct {
+	log *Log
+	// next is the index that it will ask for, ahead what was read from there on,
+	// bytes what that costs.
 	next  uint64
 	ahead []Entry
 	bytes int64
-	// begun is set once its reader has got something from it, sequential once that
-	// has gone on where it had stopped, and nothing stands against reading ahead.
-	begun, sequential bool
-	// reading is set while its reader reads from the file itself.
-	reading bool
-	// wanted is set while its reader comes again once there is something, failed
-	// once nothing could be read ahead for it: it finds out why by itself.
-	wanted, failed bool
+	// begun is set once it has read something, sequential once it has gone on where it
+	// had stopped; failed once nothing could be read ahead: it finds out why by itself.
+	begun, sequential, failed bool
+	// peer: it stands for a peer of raft, which does not say for whom it reads. wanted is
+	// set while that one comes again once there is something.
+	peer, wanted bool
 	// chunkBytes is the room that the next chunk needs: more than the constant
 	// where entries are larger.
 	chunkBytes int64
-	// arriving is closed once the chunk that somebody waits for, or that is being
-	// read, is here or will not come; nil if there is none. fetching is set while
-	// it is being read.
+	// arriving is closed once the chunk that it waits for is here or will not come; nil
+	// if it waits for none.
 	arriving chan struct{}
-	fetching bool
+}
+
+// NewReader returns a reader, which its owner closes.
+func (l *Log) NewReader() *Reader { return &Reader{log: l, chunkBytes: chunkBytes} }
+
+// Entries is Log.Entries for one who goes on: where it lags it waits for its turn beside
+// commits, and for what is read ahead.
+func (r *Reader) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
+	p := &r.log.prefetch
+	p.mu.Lock()
+	if r.next != lo {
+		p.empty(r)
+		r.next, r.begun, r.sequential = lo, false, false
+	}
+	p.mu.Unlock()
+	return r.log.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), reader: r})
+}
+
+// Close frees what was read ahead. The reader may be used again, and closed again.
+func (r *Reader) Close() {
+	p := &r.log.prefetch
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leave(r)
 }
 
 // from is where the next chunk begins.
-func (s *stream) from() uint64 { return s.next + uint64(len(s.ahead)) }
+func (r *Reader) from() uint64 { return r.next + uint64(len(r.ahead)) }
 
 // empty drops what was read ahead.
-func (p *prefetch) empty(s *stream) {
+func (p *prefetch) empty(s *Reader) {
 	p.wasted += uint64(s.bytes)
 	s.ahead, s.bytes = nil, 0
 }
 
-// end drops what was read ahead, and lets go of who waits for more.
-func (p *prefetch) end(s *stream) {
+// leave drops what was read ahead for a reader, for which nothing is any more.
+func (p *prefetch) leave(s *Reader) {
 	p.empty(s)
-	if s.arriving != nil && !s.fetching {
-		p.release(s)
-	}
+	p.release(s)
+	s.begun, s.sequential, s.wanted, s.failed = false, false, false, false
+	p.lagging = slices.DeleteFunc(p.lagging, func(other *Reader) bool { return other == s })
 }
 
-// release wakes those who wait for the next chunk.
-func (p *prefetch) release(s *stream) {
-	close(s.arriving)
-	s.arriving, s.fetching = nil, false
+// release wakes the reader, which waits for its next chunk.
+func (p *prefetch) release(s *Reader) {
+	if s.arriving != nil {
+		close(s.arriving)
+		s.arriving = nil
+	}
 }
 
 // reset drops everything: the log was truncated, or nobody reads ahead any more.
 func (p *prefetch) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range p.streams {
-		p.end(s)
+	for len(p.lagging) > 0 {
+		p.leave(p.lagging[0])
 	}
-	p.streams = nil
 }
 
 // take adds to r what was read ahead from its next index up to, but without,
@@ -129,10 +153,10 @@ func (p *prefetch) reset() {
 func (p *prefetch) take(r *reading, index uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r.stream == nil {
-		r.stream = p.find(r.next())
+	if r.memory {
+		r.reader = p.peerAt(r.next())
 	}
-	s := r.stream
+	s := r.reader
 	if s == nil || s.next != r.next() {
 		return
 	}
@@ -146,34 +170,35 @@ func (p *prefetch) take(r *reading, index uint64) {
 	p.entries += uint64(n)
 }
 
-// find returns the stream whose reader goes on at index; nil if there is none.
-func (p *prefetch) find(index uint64) *stream {
-	for i, s := range p.streams {
-		if s.next == index && !s.reading {
-			p.streams = append(slices.Delete(p.streams, i, i+1), s)
+// peerAt returns the peer that goes on at index; nil if there is none.
+func (p *prefetch) peerAt(index uint64) *Reader {
+	for i, s := range p.lagging {
+		if s.peer && s.next == index {
+			p.lagging = append(slices.Delete(p.lagging, i, i+1), s)
 			return s
 		}
 	}
 	return nil
 }
 
-// want has the chunk with r's next entry read ahead, and reports whether it will
-// be. Where it will not, because it could not be read, is too large, or too many
-// wait for theirs, r's reader shall read for itself.
+// want has the chunk with r's next entry read ahead for a peer, and reports whether
+// it will be. Where it will not, because it could not be read or is too large, it shall be
+// read at once.
 func (p *prefetch) want(r *reading) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.running {
 		return false
 	}
-	s := r.stream
+	s := r.reader
 	if s == nil || s.next != r.next() || !p.has(s) {
-		s = &stream{next: r.next(), chunkBytes: chunkBytes, wanted: true}
-		if !p.track(s) {
-			return false
+		s = &Reader{next: r.next(), chunkBytes: chunkBytes, peer: true, wanted: true}
+		if !p.track(s) { // all wait for theirs: this one asks again, too, when one has come
+			return chunkBytes <= p.shareBytesMax
 		}
 	}
-	if s.failed || s.reading || s.chunkBytes > p.streamBytesMax {
+	if s.failed || s.chunkBytes > p.shareBytesMax {
+		s.wanted, r.reader = false, s
 		return false
 	}
 	s.wanted = true
@@ -184,18 +209,27 @@ func (p *prefetch) want(r *reading) bool {
 	return true
 }
 
-// track adds a stream, in the place of the one that was used least lately; but
-// not of one whose reader waits for its first chunk: so many would take each
-// other's place and get nothing.
-func (p *prefetch) track(s *stream) bool {
-	if len(p.streams) == streamsMax {
-		if p.streams[0].wanted && s.wanted {
+// track adds a peer, in the place of the one that was used least lately; but not of
+// one that waits for its first chunk: so many would take each other's place and get
+// nothing.
+func (p *prefetch) track(s *Reader) bool {
+	peers := 0
+	var oldest *Reader
+	for _, other := range p.lagging {
+		if other.peer {
+			peers++
+			if oldest == nil && !other.wanted {
+				oldest = other
+			}
+		}
+	}
+	if peers == peersMax {
+		if oldest == nil {
 			return false
 		}
-		p.end(p.streams[0])
-		p.streams = slices.Delete(p.streams, 0, 1)
+		p.leave(oldest)
 	}
-	p.streams = append(p.streams, s)
+	p.lagging = append(p.lagging, s)
 	return true
 }
 
@@ -210,15 +244,17 @@ func notify(c chan struct{}) {
 // await waits for the chunk with r's next entry, if it is to be read ahead: who
 // lags waits for its turn beside commits. Else r's reader shall read for itself.
 func (p *prefetch) await(r *reading) bool {
+	s := r.reader
+	if s == nil || r.memory {
+		return false
+	}
 	p.mu.Lock()
-	s := r.stream
-	if s == nil || s.next != r.next() || !p.has(s) || s.reading {
+	if s.next != r.next() || !s.sequential {
 		p.mu.Unlock()
 		return false
 	}
-	r.once = s.sequential
-	if r.now || !p.running || !s.sequential || s.failed || s.chunkBytes > p.streamBytesMax {
-		s.reading, s.failed = true, false
+	r.once = true
+	if !p.running || s.failed || s.chunkBytes > p.shareBytesMax {
 		p.mu.Unlock()
 		return false
 	}
@@ -236,37 +272,50 @@ func (p *prefetch) await(r *reading) bool {
 	return true
 }
 
-// served notes where r's reader will go on. fromFile is how many entries it read
-// for itself.
+// served notes where r's reader will go on.
 func (p *prefetch) served(r *reading) {
-	if r.stream == nil && r.fromFile == 0 {
+	s := r.reader
+	if s == nil && r.fromFile == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.misses += uint64(r.fromFile)
-	if !p.running {
+	if s == nil || !p.running {
 		return
 	}
-	s := r.stream
-	if s == nil {
-		p.track(&stream{next: r.next(), chunkBytes: chunkBytes, begun: true})
-		return
-	}
-	s.reading = false
 	if s.next != r.next() {
 		p.empty(s)
 		s.next = r.next()
 	}
-	s.sequential = s.begun && len(r.entries) > 0
-	s.begun = true
-	if !s.sequential && s.arriving != nil && !s.fetching {
-		p.release(s) // nothing is read ahead for those who wait for it
+	if r.recent {
+		p.leave(s) // it does not lag
+		return
 	}
+	if r.fromFile > 0 {
+		s.failed = false
+		p.join(s)
+	}
+	s.sequential = s.begun && len(r.entries) > 0 && p.has(s)
+	s.begun = true
 	if len(s.ahead) == 0 {
 		s.chunkBytes = chunkBytes
 	}
 	notify(p.wake)
+}
+
+// join has a reader read ahead for, if there is a place: who lags beside so many others
+// reads for itself.
+func (p *prefetch) join(s *Reader) {
+	readers := 0
+	for _, other := range p.lagging {
+		if !other.peer {
+			readers++
+		}
+	}
+	if !s.peer && readers < readersMax && !p.has(s) {
+		p.lagging = append(p.lagging, s)
+	}
 }
 
 // Run reads ahead for readers that lag, until ctx ends; without it they read for
@@ -283,15 +332,15 @@ func (l *Log) Run(ctx context.Context) error {
 	pace := newPace(l)
 	for ctx.Err() == nil {
 		begin := time.Now()
-		streams := l.readAhead()
-		if streams == 0 {
+		readers := l.readAhead()
+		if readers == 0 {
 			select {
 			case <-ctx.Done():
 			case <-p.wake:
 			}
 			continue
 		}
-		pause.Reset(pace.after(l, begin, streams))
+		pause.Reset(pace.after(l, begin, readers))
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
@@ -323,13 +372,13 @@ func newPace(l *Log) *pace {
 
 // after returns the pause after a chunk that was begun at begin, one of so many
 // readers'.
-func (p *pace) after(l *Log, begin time.Time, streams int) time.Duration {
+func (p *pace) after(l *Log, begin time.Time, readers int) time.Duration {
 	now, busy, bytes := time.Now(), l.busy.total(), l.grown.Load()
 	if d := now.Sub(p.since); d >= gainWindow {
 		p.growth = float64(bytes-p.bytes) / d.Seconds()
 		p.since, p.bytes = now, bytes
 	}
-	pause := pauseAfter(now.Sub(begin), busy-p.busy, now.Sub(p.at), p.growth*float64(streams))
+	pause := pauseAfter(now.Sub(begin), busy-p.busy, now.Sub(p.at), p.growth*float64(readers))
 	p.at, p.busy = now, busy
 	return pause
 }
@@ -370,10 +419,10 @@ func (c *busyClock) total() time.Duration {
 	return time.Duration(sum)
 }
 
-// readAhead reads a chunk for one stream, and returns how many there are to read
+// readAhead reads a chunk for one reader, and returns how many there are to read
 // for; 0 = none.
-func (l *Log) readAhead() (streams int) {
-	s, r, from, streams := l.nextChunk()
+func (l *Log) readAhead() (readers int) {
+	s, r, from, readers := l.nextChunk()
 	if s == nil {
 		return 0
 	}
@@ -381,13 +430,13 @@ func (l *Log) readAhead() (streams int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	l.prefetch.put(s, r, err == nil && r.generation == l.generation)
-	return streams
+	return readers
 }
 
-// nextChunk returns a stream that has room for a chunk, how to read that, and how
-// many such streams there are; nil if there is none. The one that holds least
+// nextChunk returns a reader that has room for a chunk, how to read that, and how
+// many such readers there are; nil if there is none. The one that holds least
 // comes first.
-func (l *Log) nextChunk() (s *stream, r *reading, segment *segment, streams int) {
+func (l *Log) nextChunk() (s *Reader, r *reading, segment *segment, readers int) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	p := &l.prefetch
@@ -398,14 +447,17 @@ func (l *Log) nextChunk() (s *stream, r *reading, segment *segment, streams int)
 	if !ok {
 		until = l.segments[len(l.segments)-1].last() + 1
 	}
-	for _, c := range p.streams {
-		there := c.from() >= l.segments[0].first && c.from() < until
-		if !there && c.arriving != nil { // purged meanwhile
-			c.failed = true
+	for _, c := range p.lagging {
+		if c.from() < l.segments[0].first || c.from() >= until { // purged, or in the cache
 			p.release(c)
+			if c.wanted {
+				c.wanted = false
+				notify(p.arrived)
+			}
+			continue
 		}
-		if there && (c.sequential || c.wanted) && !c.reading && !c.failed && c.bytes+c.chunkBytes <= p.streamBytesMax {
-			streams++
+		if (c.sequential || c.wanted) && !c.failed && c.bytes+c.chunkBytes <= p.shareBytesMax {
+			readers++
 			if s == nil || c.bytes < s.bytes {
 				s = c
 			}
@@ -414,36 +466,36 @@ func (l *Log) nextChunk() (s *stream, r *reading, segment *segment, streams int)
 	if s == nil {
 		return nil, nil, nil, 0
 	}
-	if s.arriving == nil {
-		s.arriving = make(chan struct{})
-	}
-	s.fetching = true
 	from := *l.segments[l.find(s.from())]
-	return s, &reading{lo: s.from(), hi: until, bytesMax: chunkBytes, generation: l.generation, once: true}, &from, streams
+	return s, &reading{lo: s.from(), hi: until, bytesMax: chunkBytes, generation: l.generation, once: true}, &from, readers
 }
 
-// put hands the chunk that r has read to its stream, unless that has no place
+// put hands the chunk that r has read to its reader, unless that has no place
 // for it any more, or it is not valid: then the reader will find out itself.
-func (p *prefetch) put(s *stream, r *reading, valid bool) {
+func (p *prefetch) put(s *Reader, r *reading, valid bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.release(s)
 	bytes := int64(0)
 	for i := range r.entries {
 		bytes += cost(&r.entries[i])
 	}
 	p.read += uint64(bytes)
+	if !p.has(s) || r.lo != s.from() {
+		p.wasted += uint64(bytes)
+		return
+	}
+	p.release(s)
 	s.chunkBytes = max(chunkBytes, bytes)
 	s.failed = !valid
 	if s.wanted {
 		s.wanted = false
 		notify(p.arrived)
 	}
-	if !valid || s.bytes+bytes > p.streamBytesMax || r.lo != s.from() || !p.has(s) {
+	if !valid || s.bytes+bytes > p.shareBytesMax {
 		p.wasted += uint64(bytes)
 		return
 	}
 	s.ahead, s.bytes = append(s.ahead, r.entries...), s.bytes+bytes
 }
 
-func (p *prefetch) has(s *stream) bool { return slices.Contains(p.streams, s) }
+func (p *prefetch) has(s *Reader) bool { return slices.Contains(p.lagging, s) }

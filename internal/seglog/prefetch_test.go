@@ -24,6 +24,8 @@ type laggards struct {
 	broken    atomic.Bool
 	readTakes atomic.Int64
 	want      []Entry
+	// one is the reader of read.
+	one *Reader
 }
 
 const laggardBytes = 64 << 10
@@ -47,6 +49,7 @@ func newLaggards(t *testing.T, entries int, prefetchBytesMax int64) *laggards {
 		FS: fs, Dir: testDir, Identity: testIdentity(),
 		SegmentBytesMax: 4 << 20, CacheBytesMax: 2 * laggardBytes, PrefetchBytesMax: prefetchBytesMax,
 	})
+	l.one = l.NewReader()
 	for i := range entries {
 		l.want = append(l.want, plain(uint64(i+1), 1, laggardBytes))
 	}
@@ -58,10 +61,16 @@ func newLaggards(t *testing.T, entries int, prefetchBytesMax int64) *laggards {
 	return l
 }
 
-// read reads a chunk from lo on, checks it, and returns where the next begins.
+// read is readBy the one reader.
 func (l *laggards) read(t *testing.T, lo uint64) uint64 {
 	t.Helper()
-	got, err := l.Entries(lo, l.LastIndex()+1, chunkBytes)
+	return l.readBy(t, l.one, lo)
+}
+
+// readBy has r read a chunk from lo on, checks it, and returns where the next begins.
+func (l *laggards) readBy(t *testing.T, r *Reader, lo uint64) uint64 {
+	t.Helper()
+	got, err := r.Entries(lo, l.LastIndex()+1, chunkBytes)
 	if err != nil || len(got) == 0 {
 		t.Fatalf("read from %d: %d entries, %v", lo, len(got), err)
 	}
@@ -84,13 +93,13 @@ func wantEntry(t *testing.T, want, got Entry) {
 func (l *laggards) held() (bytes int64) {
 	l.prefetch.mu.Lock()
 	defer l.prefetch.mu.Unlock()
-	for _, s := range l.prefetch.streams {
+	for _, s := range l.prefetch.lagging {
 		counted := int64(0)
 		for i := range s.ahead {
 			counted += cost(&s.ahead[i])
 		}
 		if counted != s.bytes {
-			panic(fmt.Sprintf("stream holds %d bytes, says %d", counted, s.bytes))
+			panic(fmt.Sprintf("reader holds %d bytes, says %d", counted, s.bytes))
 		}
 		bytes += counted
 	}
@@ -120,7 +129,7 @@ func TestReaderThatLagsIsServedFromMemory(t *testing.T) {
 		}
 		// What could not be read ahead is read again by who needs it.
 		synctest.Wait()
-		if _, err := l.Entries(next, l.LastIndex()+1, chunkBytes); err == nil && l.held() == 0 {
+		if _, err := l.one.Entries(next, l.LastIndex()+1, chunkBytes); err == nil && l.held() == 0 {
 			t.Fatal("read from a broken disk")
 		}
 		l.broken.Store(false)
@@ -134,27 +143,52 @@ func TestReaderThatLagsIsServedFromMemory(t *testing.T) {
 	})
 }
 
+// TestPrefetchIsBounded: of more readers than there are places the first ones are read
+// ahead for, until they are closed.
 func TestPrefetchIsBounded(t *testing.T) {
-	for _, bytesMax := range []int64{streamsMax * 3 << 20, streamsMax * chunkBytes / 2} {
+	const shares = readersMax + peersMax
+	for _, bytesMax := range []int64{shares * 3 << 20, shares * chunkBytes / 2} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLaggards(t, 240, bytesMax)
 			synctest.Wait()
-			for reader := range uint64(2 * streamsMax) {
-				next := l.read(t, 1+reader*10)
-				l.read(t, next)
+			var readers []*Reader
+			for n := range uint64(2 * readersMax) {
+				r := l.NewReader()
+				readers = append(readers, r)
+				l.readBy(t, r, l.readBy(t, r, 1+n*10))
 				synctest.Wait()
 				if held := l.held(); held > bytesMax {
 					t.Fatalf("%d bytes are held, at most %d", held, bytesMax)
 				}
 			}
-			if held := l.held(); (held > 0) != (bytesMax/streamsMax > chunkBytes) {
-				t.Fatalf("%d bytes are held, a stream may have %d", held, bytesMax/streamsMax)
+			if held := l.held(); (held > 0) != (bytesMax/shares > chunkBytes) {
+				t.Fatalf("%d bytes are held, a reader may have %d", held, bytesMax/shares)
 			}
-			if n := len(l.prefetch.streams); n != streamsMax {
-				t.Fatalf("%d streams", n)
+			if n := len(l.prefetch.lagging); n != readersMax {
+				t.Fatalf("%d readers", n)
+			}
+			for _, r := range readers {
+				r.Close()
+			}
+			if n, held := len(l.prefetch.lagging), l.held(); n > 0 || held > 0 {
+				t.Fatalf("%d readers and %d bytes are left", n, held)
 			}
 		})
 	}
+}
+
+// TestReaderThatHasCaughtUpKeepsNoPlace: what is new comes from the cache.
+func TestReaderThatHasCaughtUpKeepsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLaggards(t, 40, 0)
+		synctest.Wait()
+		for next := uint64(1); next <= l.LastIndex(); synctest.Wait() {
+			next = l.read(t, next)
+		}
+		if n := len(l.prefetch.lagging); n != 0 {
+			t.Errorf("%d readers lag", n)
+		}
+	})
 }
 
 // TestTruncationTakesWhatWasReadAhead: what was read ahead is of the old log.
@@ -193,7 +227,7 @@ func TestDamageIsFoundByTheReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		for next := uint64(1); next <= s.LastIndex; {
-			got, err := l.Entries(next, l.LastIndex()+1, chunkBytes)
+			got, err := l.one.Entries(next, l.LastIndex()+1, chunkBytes)
 			synctest.Wait()
 			if err == nil {
 				next += uint64(len(got))
@@ -220,8 +254,10 @@ func TestPrefetchBesideConflicts(t *testing.T) {
 	var stop atomic.Bool
 	for reader := range 3 {
 		readers.Go(func() {
+			r := l.NewReader()
+			defer r.Close()
 			for lo := uint64(1 + 7*reader); !stop.Load(); {
-				got, err := l.Entries(lo, min(lo+40, 150), chunkBytes)
+				got, err := r.Entries(lo, min(lo+40, 150), chunkBytes)
 				if errors.Is(err, ErrUnavailable) || len(got) == 0 {
 					lo = uint64(1 + 7*reader)
 					continue
@@ -287,7 +323,7 @@ func TestEntriesInMemoryReadsAtLast(t *testing.T) {
 		bytesMax int64
 		broken   bool
 	}{
-		{"without room", streamsMax * chunkBytes / 2, false},
+		{"without room", (readersMax + peersMax) * chunkBytes / 2, false},
 		{"broken", 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -320,9 +356,8 @@ func TestPurgeFreesWhoWaits(t *testing.T) {
 		synctest.Wait()
 		p := &l.prefetch
 		p.mu.Lock()
-		s := &stream{next: 1, chunkBytes: chunkBytes, sequential: true, arriving: make(chan struct{})}
-		waits := s.arriving
-		p.streams = append(p.streams, s)
+		waits := make(chan struct{})
+		p.lagging = append(p.lagging, &Reader{log: l.Log, next: 1, chunkBytes: chunkBytes, sequential: true, arriving: waits})
 		p.mu.Unlock()
 		mustAppend(t, l.Log, &HardState{Term: 1, Commit: l.LastIndex()})
 		if removed, err := l.Purge(l.LastIndex()); err != nil || len(removed) == 0 {
@@ -408,21 +443,55 @@ func TestReadingAheadGivesWay(t *testing.T) {
 	}
 }
 
-// TestReaderOfFailedChunkIsNotForgotten: two readers at one place, whose file cannot
-// be opened for a moment; the second waits for what the first makes it give up.
+// TestReaderOfFailedChunkIsNotForgotten: the file cannot be opened for a moment, with the
+// chunk that a reader waits for, or the reader is closed meanwhile.
 func TestReaderOfFailedChunkIsNotForgotten(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLaggards(t, 320, 0)
+			synctest.Wait()
+			l.readTakes.Store(int64(time.Millisecond))
+			next := l.read(t, l.read(t, 1))
+			l.broken.Store(true)
+			var reader sync.WaitGroup
+			reader.Go(func() { _, _ = l.one.Entries(next, l.LastIndex()+1, chunkBytes) })
+			if closed {
+				time.Sleep(time.Millisecond / 2)
+				l.one.Close()
+			}
+			time.Sleep(time.Minute)
+			reader.Wait() // or the bubble is dead
+		})
+	}
+}
+
+// TestManyPeersLag: more peers of raft than there are places get their entries all the same,
+// and none is read for at once.
+func TestManyPeersLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLaggards(t, 320, 0)
 		synctest.Wait()
-		l.readTakes.Store(int64(time.Millisecond))
-		next := l.read(t, l.read(t, 1))
-		l.broken.Store(true) // with the chunk that both will wait for
-		var readers sync.WaitGroup
-		for range 2 {
-			readers.Go(func() { _, _ = l.Entries(next, l.LastIndex()+1, chunkBytes) })
+		next := make([]uint64, 2*peersMax)
+		for i := range next {
+			next[i] = uint64(1 + 20*i)
 		}
-		time.Sleep(time.Minute)
-		readers.Wait() // or the bubble is dead
+		for got := 0; got < len(next)*100; {
+			before := got
+			for i := range next {
+				found, err := l.EntriesInMemory(next[i], l.LastIndex()+1, chunkBytes)
+				if err != nil && !errors.Is(err, ErrNotInMemory) {
+					t.Fatal(err)
+				}
+				next[i] += uint64(len(found))
+				got += len(found)
+			}
+			if got == before {
+				<-l.Arrived()
+			}
+		}
+		if s := l.Stats(); s.MissedEntries != 0 {
+			t.Errorf("%d entries were waited for", s.MissedEntries)
+		}
 	})
 }
 

@@ -20,15 +20,16 @@ type reading struct {
 	bytes      uint64
 	// full is set once an entry did not fit any more.
 	full bool
-	// stream is the reader's, if it lags and was seen before, fromFile how many
-	// entries it read itself.
-	stream   *stream
+	// reader is who reads, nil if that goes on nowhere; fromFile is how many entries were
+	// not in memory.
+	reader   *Reader
 	fromFile int
 	// once: the page cache need not keep what is read.
 	once bool
-	// memory: what has to come from the file is read ahead, not here. now: it is
-	// read here, whatever is appended at the same time.
-	memory, now bool
+	// memory: what has to come from the file is read ahead for a peer of raft, not here.
+	memory bool
+	// recent is set once entries came from the cache of the newest.
+	recent bool
 }
 
 // next is the index of the next entry to be read.
@@ -48,17 +49,12 @@ func (r *reading) add(e Entry) {
 
 // Entries returns the entries from lo up to, but without, hi. It returns fewer,
 // but at least one if any, where their data would be over bytesMax bytes or
-// over ReadBytesMax. What is read ahead it waits for. It returns ErrCompacted or ErrUnavailable if the log does
+// over ReadBytesMax. It reads at once, whatever is appended at the same time: who
+// reads much has a Reader. It returns ErrCompacted or ErrUnavailable if the log does
 // not hold all of them, and a *CorruptError for an entry that has gone bad on
 // disk. The caller must not change the data: others share it.
 func (l *Log) Entries(lo, hi, bytesMax uint64) ([]Entry, error) {
 	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax)})
-}
-
-// EntriesNow is Entries for a reader that others wait for: it does not wait for
-// its turn beside commits.
-func (l *Log) EntriesNow(lo, hi, bytesMax uint64) ([]Entry, error) {
-	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), now: true})
 }
 
 func (l *Log) entries(r *reading) ([]Entry, error) {
@@ -78,7 +74,7 @@ func (l *Log) entries(r *reading) ([]Entry, error) {
 // read ahead: Arrived says when to ask again. It waits all the same where Run is
 // not under way, or does not read that entry ahead.
 func (l *Log) EntriesInMemory(lo, hi, bytesMax uint64) ([]Entry, error) {
-	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), memory: true, now: true})
+	return l.entries(&reading{lo: lo, hi: hi, bytesMax: min(bytesMax, ReadBytesMax), memory: true})
 }
 
 // Arrived gets a value when something was read ahead that EntriesInMemory was
@@ -120,7 +116,7 @@ func (l *Log) step(r *reading) (*segment, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(r.entries) > 0 && r.generation != l.generation {
-		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax, stream: r.stream, memory: r.memory, now: r.now}
+		*r = reading{lo: r.lo, hi: r.hi, bytesMax: r.bytesMax, reader: r.reader, memory: r.memory}
 	}
 	r.generation = l.generation
 	first, last := l.segments[0].first, l.segments[len(l.segments)-1].last()
@@ -147,6 +143,7 @@ func (l *Log) step(r *reading) (*segment, error) {
 		return &s, nil
 	}
 	begin := len(r.entries)
+	r.recent = true
 	for r.next() < r.hi {
 		e := &l.cache.entries[r.next()-cached]
 		if !r.fits(uint64(len(e.Data))) {

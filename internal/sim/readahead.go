@@ -31,10 +31,10 @@ type aheadLog struct {
 // EntriesInMemory implements consensus.Log.
 func (l *aheadLog) EntriesInMemory(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
 	if lo+inMemoryMax > l.LastIndex() || lo < l.FirstIndex() {
-		return l.EntriesNow(lo, hi, bytesMax)
+		return l.Entries(lo, hi, bytesMax)
 	}
 	if lo >= l.from && lo < l.until {
-		return l.EntriesNow(lo, min(hi, l.until), bytesMax)
+		return l.Entries(lo, min(hi, l.until), bytesMax)
 	}
 	if l.reading == 0 {
 		l.reading = lo

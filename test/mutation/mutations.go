@@ -266,7 +266,7 @@ func replaying() []mutation {
 	return []mutation{
 		{
 			name: "serve-uncommitted", what: "the feed reads on behind the commit index", seeds: 20, nodes: 3,
-			edits: one(committedFile, "\tlast := c.Mark().Index\n", "\tlast := log.LastIndex()\n"),
+			edits: one(committedFile, "\tlast := c.Mark().Index\n", "\tlast := log.(interface{ LastIndex() uint64 }).LastIndex()\n"),
 		},
 		{
 			name: "feed-position", what: "the feed does not count what it sends", seeds: 20, nodes: 3,
