@@ -60,13 +60,8 @@
 //
 // # Frames
 //
-// Integers are little-endian. The CRC32C covers the header before it and the
-// payload, of at most 1 MiB. All payloads are in docs/formats.md, "Bulk streams".
-//
-//	 0       2         3      4         8        12
-//	+-------+---------+------+---------+--------+----------
-//	| "QB"  | version | type | length  | crc32c | payload …
-//	+-------+---------+------+---------+--------+----------
+// They are those of package frame ("QB"), with payloads of at most 1 MiB. All payloads
+// are in docs/formats.md, "Bulk streams".
 //
 // # Bounds
 //

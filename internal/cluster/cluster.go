@@ -18,7 +18,7 @@ const (
 	KindLearner Kind = "learner"
 )
 
-// Member is one node as the configuration names it.
+// Member is one node as the cluster state has it.
 type Member struct {
 	ID   NodeID `json:"id,string"`
 	Name string `json:"name"`

@@ -6,14 +6,7 @@
 //	                    ◄──────Answer──────         ◄──────────────
 //
 // Between agents it is one request and one answer on a connection of their own
-// (transport's class call). Integers are little-endian. The CRC32C covers the
-// header before it and the payload.
-//
-//	 0       2         3      4         8        12
-//	+-------+---------+------+---------+--------+----------
-//	| "QC"  | version | type | length  | crc32c | payload …
-//	+-------+---------+------+---------+--------+----------
-//	  2 bytes u8 = 1    u8     u32       u32      JSON
+// (transport's class call), each a frame with JSON (package frame, "QC").
 //
 // Type 1 is a Request, 2 an Answer. Unknown fields of their JSON are skipped, so
 // that agents of two versions understand each other; an agent refuses by name what
