@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -36,29 +34,15 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(envHelper); dir != "" {
 		os.Exit(runAgent(dir))
 	}
-	dir, err := copies()
+	end, err := mysqldtest.UseCopies(filepath.Join("..", "..", ".mysql"))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, errors.Join(err, os.RemoveAll(dir)))
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(dir)
+		end()
 		os.Exit(code)
 	}))
-}
-
-// copies has findMySQL find, where there is a MySQL, an installation whose new servers are
-// copies. Its directory is to be removed.
-func copies() (dir string, err error) {
-	in, err := findMySQL()
-	if flag.Parse(); err != nil || testing.Short() {
-		return "", nil
-	}
-	if dir, err = os.MkdirTemp("", "quorate-mysqld-"); err != nil {
-		return "", err
-	}
-	// Other users run it, too.
-	return dir, errors.Join(os.Chmod(dir, 0o755), mysqldtest.Prefix(dir, in.BaseDir), os.Setenv(provision.EnvBaseDir, dir))
 }
 
 // runAgent starts a mysqld in dir, prints its pid and waits for its own death.

@@ -17,6 +17,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/provision"
 )
 
 // waitMax bounds every wait of the tests on something that must happen.
@@ -29,58 +30,46 @@ type testMysqld struct {
 	exited chan struct{}
 }
 
-// mysqlBase returns the prefix of the private MySQL, or skips the test.
-func mysqlBase(t *testing.T) string {
+// findMySQL returns the MySQL to test with, or skips the test.
+func findMySQL(t *testing.T) *provision.Installation {
 	t.Helper()
-	base := os.Getenv("QUORATE_MYSQL_BASE")
-	if base == "" {
-		base = filepath.Join("..", "..", ".mysql")
-	}
-	base, err := filepath.Abs(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(base, "usr", "sbin", "mysqld")); err != nil {
-		t.Skip("no private MySQL: run `make mysql` or set QUORATE_MYSQL_BASE")
-	}
 	if testing.Short() {
 		t.Skip("starts a mysqld")
 	}
-	return base
+	install, err := provision.Discover("")
+	if err != nil {
+		t.Skip("no MySQL: run `make mysql` or set QUORATE_MYSQL_BASE: ", err)
+	}
+	return install
 }
 
-func mysqldCommand(base string, args ...string) *exec.Cmd {
-	libraries, err := filepath.Glob(filepath.Join(base, "usr", "lib", "*", "ld-linux-*.so.*"))
-	share := filepath.Join(base, "usr", "share", "mysql")
-	common := []string{
+func mysqldCommand(install *provision.Installation, args ...string) *exec.Cmd {
+	user := "--user=" + strconv.Itoa(os.Getuid())
+	if os.Getuid() == 0 {
+		user = "--user=root"
+	}
+	argv := append(install.MysqldArgv(),
 		"--no-defaults",
-		"--lc-messages-dir=" + share,
-		"--character-sets-dir=" + filepath.Join(share, "charsets"),
-		"--plugin-dir=" + filepath.Join(base, "usr", "lib", "mysql", "plugin"),
+		"--plugin-dir="+install.PluginDir,
 		"--secure-file-priv=NULL",
-		"--user=" + strconv.Itoa(os.Getuid()),
+		user,
 		"--innodb-buffer-pool-size=64M",
 		"--innodb-redo-log-capacity=16M",
 		"--mysqlx=OFF",
 		"--skip-log-bin",
+	)
+	if install.ShareDir != "" {
+		argv = append(argv, "--lc-messages-dir="+install.ShareDir, "--character-sets-dir="+install.CharsetsDir)
 	}
-	if os.Getuid() == 0 {
-		common[5] = "--user=root"
-	}
-	args = append(common, args...)
-	program := filepath.Join(base, "usr", "sbin", "mysqld")
-	if err == nil && len(libraries) == 1 {
-		args = append([]string{"--library-path", filepath.Dir(libraries[0]), program}, args...)
-		program = libraries[0]
-	}
-	return exec.Command(program, args...)
+	argv = append(argv, args...)
+	return exec.Command(argv[0], argv[1:]...)
 }
 
 // startMysqld initialises and starts a server with extra options. It is killed
 // at the end of the test.
 func startMysqld(t *testing.T, serverID int, extra ...string) *testMysqld {
 	t.Helper()
-	base := mysqlBase(t)
+	install := findMySQL(t)
 	// A Unix socket's path has at most 107 bytes, test names are longer.
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
@@ -88,7 +77,7 @@ func startMysqld(t *testing.T, serverID int, extra ...string) *testMysqld {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	data := "--datadir=" + filepath.Join(dir, "d")
-	if out, err := mysqldCommand(base, data, "--initialize-insecure").CombinedOutput(); err != nil {
+	if out, err := mysqldCommand(install, data, "--initialize-insecure").CombinedOutput(); err != nil {
 		t.Fatalf("initialise mysqld: %v\n%s", err, out)
 	}
 	m := &testMysqld{socket: filepath.Join(dir, "s"), exited: make(chan struct{})}
@@ -100,7 +89,7 @@ func startMysqld(t *testing.T, serverID int, extra ...string) *testMysqld {
 		"--skip-networking", "--pid-file=" + filepath.Join(dir, "p"),
 		"--log-error-verbosity=3",
 	}, extra...)
-	cmd := mysqldCommand(base, args...)
+	cmd := mysqldCommand(install, args...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	// The thread that starts it must outlive it, or the signal comes early.

@@ -63,6 +63,29 @@ func Prefix(dir, base string) error {
 	return nil
 }
 
+// UseCopies has provision.Discover find a Prefix, of the MySQL that $QUORATE_MYSQL_BASE names, else
+// of that in base. Without a MySQL it does nothing. It is in a directory for temporary files of
+// this process's own (OwnTempDir), which end removes.
+func UseCopies(base string) (end func(), err error) {
+	if os.Getenv(provision.EnvBaseDir) != "" {
+		base = ""
+	}
+	in, err := provision.Discover(base)
+	if err != nil {
+		return func() {}, nil
+	}
+	dir, end, err := OwnTempDir("qm-") // short: a socket's path has at most 107 bytes
+	if err != nil {
+		return nil, err
+	}
+	prefix := filepath.Join(dir, "mysql")
+	if err := errors.Join(Prefix(prefix, in.BaseDir), os.Setenv(provision.EnvBaseDir, prefix)); err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
+}
+
 // quote writes words for a shell.
 func quote(words ...string) string {
 	for i, w := range words {
