@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/primary"
@@ -69,7 +70,7 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	}
 	number, acknowledged, err := primary.Settling{
 		Term: term, Server: epochServer{p.Admin(), a.logger}, Tap: e.tap, Log: a.node.Committed(),
-		AcksAreCommits: a.acksAreCommits, Wait: primary.Wait,
+		AcksAreCommits: a.acksAreCommits, Clock: clock.Machine{},
 	}.Run(ctx)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/mysqld"
@@ -176,7 +177,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		a.epoch.close() // the promotion ended while the tap connected
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return primary.AwaitTap(ctx, epochServer{p.Admin(), a.logger}.SemiSyncStatus, primary.Wait)
+	return primary.AwaitTap(ctx, epochServer{p.Admin(), a.logger}.SemiSyncStatus, clock.Machine{})
 }
 
 // epochServer is mysqld as package primary asks it.
@@ -294,7 +295,7 @@ func (a *Agent) commitEpoch(ctx context.Context, term uint64) error {
 	err := primary.Open(ctx, entry.Epoch{
 		Term: term, Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID),
 		ServerVersion: own.ServerVersion, FormatDescription: e.tap.FormatDescription(),
-	}, a.node.Propose, a.node.Committed().EpochChanged, primary.Wait)
+	}, a.node.Propose, a.node.Committed().EpochChanged, clock.Machine{})
 	if err != nil {
 		return err
 	}

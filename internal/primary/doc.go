@@ -17,7 +17,6 @@
 //
 // # Waiting
 //
-// Whatever waits does so through a Waiter, and looks again after it: to be woken too
-// often is harmless. Nothing here starts a goroutine or reads a clock. An Epoch has no
+// Whatever waits does so by a clock.Clock. Nothing here starts a goroutine. An Epoch has no
 // lock: its owner has one. Nothing is durable here.
 package primary

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/entry"
 )
 
@@ -29,7 +30,7 @@ type SemiSync struct {
 
 // AwaitTap returns nil once mysqld counts the tap as its only semi-sync replica: it
 // registers a replica shortly after the dump has begun.
-func AwaitTap(ctx context.Context, status func(context.Context) (SemiSync, error), wait Waiter) error {
+func AwaitTap(ctx context.Context, status func(context.Context) (SemiSync, error), c clock.Clock) error {
 	for waited := time.Duration(0); ; waited += tapPoll {
 		s, err := status(ctx)
 		if err != nil {
@@ -43,7 +44,7 @@ func AwaitTap(ctx context.Context, status func(context.Context) (SemiSync, error
 		case s.Clients > 1 && waited > staleTapWait:
 			return errForeignReplicas(s.Clients)
 		}
-		if err := wait(ctx, tapPoll, nil); err != nil {
+		if err := c.Wait(ctx, tapPoll, nil); err != nil {
 			return fmt.Errorf("wait for mysqld to count the tap: %w", err)
 		}
 	}
@@ -56,7 +57,7 @@ func errForeignReplicas(n int) error {
 // Open opens an epoch in the log: it proposes its entry, and returns nil once that is
 // committed. Nothing of the epoch can be proposed before.
 func Open(ctx context.Context, e entry.Epoch, propose func(context.Context, []byte) error,
-	newest func() (term uint64, changed <-chan struct{}), wait Waiter) error {
+	newest func() (term uint64, changed <-chan struct{}), c clock.Clock) error {
 	if err := propose(ctx, entry.EncodeEpoch(e)); err != nil {
 		return fmt.Errorf("propose epoch %d: %w", e.Term, err)
 	}
@@ -65,7 +66,7 @@ func Open(ctx context.Context, e entry.Epoch, propose func(context.Context, []by
 		if term == e.Term {
 			return nil
 		}
-		if err := wait(ctx, 0, changed); err != nil {
+		if err := c.Wait(ctx, 0, changed); err != nil {
 			return fmt.Errorf("commit epoch %d: %w", e.Term, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/entry"
 )
 
@@ -31,7 +32,7 @@ func TestAwaitTap(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			began := time.Now()
-			err := AwaitTap(ctx, func(context.Context) (SemiSync, error) { return c.says(time.Since(began)), nil }, Wait)
+			err := AwaitTap(ctx, func(context.Context) (SemiSync, error) { return c.says(time.Since(began)), nil }, clock.Machine{})
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || time.Since(began) != c.took {
 				t.Errorf("%s: %v after %v, want %q after %v", c.what, err, time.Since(began), c.want, c.took)
 			}
@@ -39,10 +40,19 @@ func TestAwaitTap(t *testing.T) {
 	}
 }
 
+// waiter is a clock that only waits.
+type waiter struct {
+	clock.Machine
+	wait func() error
+}
+
+// Wait implements clock.Clock.
+func (w waiter) Wait(context.Context, time.Duration, <-chan struct{}) error { return w.wait() }
+
 // TestOpen: an epoch is open once its entry is committed, not when it is proposed.
 func TestOpen(t *testing.T) {
 	committed, proposed := uint64(2), 0
-	open := func(wait Waiter) error {
+	open := func(wait func() error) error {
 		return Open(t.Context(), entry.Epoch{Term: 3}, func(_ context.Context, data []byte) error {
 			h, _, err := entry.Parse(data)
 			if err != nil || h.Kind != entry.KindEpoch || h.Term != 3 {
@@ -50,10 +60,10 @@ func TestOpen(t *testing.T) {
 			}
 			proposed++
 			return nil
-		}, func() (uint64, <-chan struct{}) { return committed, nil }, wait)
+		}, func() (uint64, <-chan struct{}) { return committed, nil }, waiter{wait: wait})
 	}
 	waits := 0
-	err := open(func(context.Context, time.Duration, <-chan struct{}) error {
+	err := open(func() error {
 		if waits++; waits == 2 {
 			committed = 3
 		}
@@ -63,7 +73,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("open after %d waits and %d proposals: %v", waits, proposed, err)
 	}
 	committed = 4
-	if err = open(func(context.Context, time.Duration, <-chan struct{}) error { return errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) {
+	if err = open(func() error { return errors.ErrUnsupported }); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a later epoch's end of the wait is %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/tap"
 	"github.com/quorate/quorate/internal/units"
@@ -28,7 +29,7 @@ type Settling struct {
 	Log    Log
 	// AcksAreCommits is asked right before anything is acknowledged.
 	AcksAreCommits func() bool
-	Wait           Waiter
+	Clock          clock.Clock
 }
 
 // Server is a deposed primary's mysqld.
@@ -104,7 +105,7 @@ func (s Settling) acknowledge(ctx context.Context) (number uint64, acknowledged 
 		if over {
 			return 0, 0, errBehindEnd(s.Term, number)
 		}
-		if err := s.Wait(ctx, 0, changed); err != nil {
+		if err := s.Clock.Wait(ctx, 0, changed); err != nil {
 			return 0, 0, fmt.Errorf("wait for what becomes of epoch %d: %w", s.Term, err)
 		}
 	}
@@ -135,7 +136,7 @@ func (s Settling) prove(ctx context.Context, number uint64) error {
 		case at.File == file && at.Offset == offset && status.WaitSessions == 0:
 			return nil
 		}
-		if err := s.Wait(ctx, binlogEndPoll, nil); err != nil {
+		if err := s.Clock.Wait(ctx, binlogEndPoll, nil); err != nil {
 			return fmt.Errorf("mysqld's binlog ends at %s:%d, the tap has read up to %v, %d sessions wait: %w",
 				file, offset, at, status.WaitSessions, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/tap"
 )
@@ -91,7 +92,7 @@ func (w *deposedWorld) Settle(number uint64) (int, bool) {
 }
 
 func (w *deposedWorld) settle(ctx context.Context) error {
-	number, acknowledged, err := Settling{Term: 3, Server: w, Tap: w, Log: w, AcksAreCommits: func() bool { return !w.acksWait }, Wait: Wait}.Run(ctx)
+	number, acknowledged, err := Settling{Term: 3, Server: w, Tap: w, Log: w, AcksAreCommits: func() bool { return !w.acksWait }, Clock: clock.Machine{}}.Run(ctx)
 	if err == nil && (number != w.number || acknowledged != 2) {
 		return fmt.Errorf("settled with %d acknowledged, up to entry %d", acknowledged, number)
 	}

@@ -26,7 +26,9 @@
 // # Goroutines
 //
 // None of its own. A task is a coroutine (iter.Pull) of the one goroutine that
-// calls Run, which runs from one wait to the next. One run at a time in a
+// calls Run, which runs from one wait to the next, on real contexts and channels: after
+// whatever happens on a machine, its tasks whose channel is ready go on, in the order in
+// which they began to wait. life is the clock.Clock of the product's code. One run at a time in a
 // process: raft draws its election timeouts from crypto/rand.Reader, which is
 // replaced for the time of a run. cmd runs many seeds in many processes.
 //

@@ -75,6 +75,8 @@ type node struct {
 	startDelay     time.Duration
 
 	durable durableLog
+	// waiting are the tasks of its processes that wait for something but a time.
+	waiting []*task
 	// mark is durable.json: the durable mark. marked is the highest that there ever
 	// was: the peers may have purged up to it.
 	mark   replay.Mark

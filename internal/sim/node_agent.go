@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -53,8 +54,6 @@ type agent struct {
 	n    *node
 	w    *World
 	life *life
-	// scope is Run's context.
-	scope *scope
 
 	log   *seglog.Log
 	group *consensus.Group
@@ -93,15 +92,15 @@ type mailbox struct {
 }
 
 type operation struct {
-	id    core.OpID
-	scope *scope
-	ended bool
-	done  signal
+	id     core.OpID
+	cancel context.CancelFunc
+	ended  bool
+	done   signal
 }
 
 // newAgent opens what is durable: the agent's open.
 func newAgent(n *node) (*agent, error) {
-	a := &agent{n: n, w: n.w, life: &life{n: n}, scope: &scope{}, began: n.now()}
+	a := &agent{n: n, w: n.w, life: &life{n: n}, began: n.now()}
 	a.board.init(n)
 	var err error
 	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
@@ -158,7 +157,7 @@ func (a *agent) run() {
 
 // runCore is core's goroutine: it takes what has happened, from any of its
 // sources, and executes what follows.
-func (a *agent) runCore(t *task) {
+func (a *agent) runCore() {
 	for {
 		var sources []func() []core.Input
 		if a.ticked {
@@ -171,13 +170,13 @@ func (a *agent) runCore(t *task) {
 			sources = append(sources, a.takeMail)
 		}
 		if len(sources) == 0 {
-			_ = t.wait(a.scope, 0, &a.coreWork)
-			_ = t.wait(a.scope, a.n.hiccup())
+			a.life.await(0, &a.coreWork)
+			a.life.sleep(a.n.hiccup())
 			continue
 		}
 		batch := sources[a.n.rng.IntN(len(sources))]()
 		for _, in := range append([]core.Input{core.Tick{Now: a.n.now() - a.began}}, batch...) {
-			if a.step(t, in) {
+			if a.step(in) {
 				return
 			}
 		}
@@ -222,10 +221,10 @@ func (a *agent) doubt(incarnation uint64, reason string) {
 }
 
 // stop is SIGTERM to the agent.
-func (a *agent) stop() { a.input(core.Stop{}) }
+func (a *agent) stop() { a.life.run(func() { a.input(core.Stop{}) }) }
 
 // step steps core once and executes what follows; true after Exit.
-func (a *agent) step(t *task, in core.Input) bool {
+func (a *agent) step(in core.Input) bool {
 	before := a.core.Phase()
 	effects := a.core.Step(in)
 	if p := a.core.Phase(); p != before {
@@ -238,7 +237,7 @@ func (a *agent) step(t *task, in core.Input) bool {
 			a.w.sched.after(0, func() { a.exit("stopped") })
 			return true
 		}
-		a.execute(t, e)
+		a.execute(e)
 	}
 	return false
 }
@@ -253,11 +252,11 @@ func (a *agent) exit(why string) {
 }
 
 // execute does one effect, in order.
-func (a *agent) execute(t *task, e core.Effect) {
+func (a *agent) execute(e core.Effect) {
 	switch e.Kind {
 	case core.Cancel:
 		if a.op != nil && a.op.id == e.Op {
-			a.op.scope.end(errEnded)
+			a.op.cancel()
 		}
 	case core.Serve:
 		a.serveTerm = e.Term
@@ -272,12 +271,19 @@ func (a *agent) execute(t *task, e core.Effect) {
 		a.closeEpoch()
 	case core.Transfer:
 		a.stopServing()
-		a.loop.do(t, a.life.within(a.scope, a.n.timing.election), func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
+		a.inTurn(func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
 	case core.Resign:
-		a.loop.do(t, a.life.within(a.scope, a.n.timing.election), func(time.Duration) { a.group.Resign(e.Term) })
+		a.inTurn(func(time.Duration) { a.group.Resign(e.Term) })
 	default:
 		a.begin(e)
 	}
+}
+
+// inTurn has a turn do what core wants of consensus.
+func (a *agent) inTurn(f func(now time.Duration)) {
+	ctx, cancel := a.life.WithTimeout(context.Background(), a.n.timing.election)
+	defer cancel()
+	a.loop.do(ctx, f)
 }
 
 // stopServing ends the service and closes the router's connections to the local mysqld.
@@ -312,17 +318,18 @@ func (a *agent) serving() bool {
 // done or cancelled.
 func (a *agent) begin(e core.Effect) {
 	before := a.op
-	op := &operation{id: e.Op, scope: a.life.within(a.scope, 0)}
+	ctx, cancel := context.WithCancel(context.Background())
+	op := &operation{id: e.Op, cancel: cancel}
 	a.op = op
 	if e.Kind == core.KillMysqld && a.process != nil {
 		a.process.kill("killed by its agent")
 	}
-	a.life.start(func(t *task) {
-		_ = t.wait(&scope{}, a.n.hiccup())
+	a.life.start(func() {
+		a.life.sleep(a.n.hiccup())
 		for before != nil && !before.ended {
-			_ = t.wait(&scope{}, 0, &before.done)
+			a.life.await(0, &before.done)
 		}
-		incarnation, err := a.operate(t, op.scope, e)
+		incarnation, err := a.operate(ctx, e)
 		done := core.Done{Op: e.Op, Verdict: core.OK, Incarnation: incarnation}
 		if err != nil {
 			done.Verdict, done.Reason = core.Failed, err.Error()

@@ -27,7 +27,8 @@ type epoch struct {
 	process *mysqld
 	machine *tap.Machine
 	dump    *fakemysqld.Dump
-	scope   *scope
+	ctx     context.Context
+	end     context.CancelFunc
 	closed  bool
 
 	// intake is the reader's; step waits for room in the growing batch.
@@ -67,7 +68,7 @@ func (a *agent) closeEpoch() {
 	a.epoch = nil
 	e.closed = true
 	e.machine.Close()
-	e.scope.end(errEnded)
+	e.end()
 	e.closeUploads()
 	if !e.process.dead {
 		e.process.dumped = nil
@@ -76,8 +77,8 @@ func (a *agent) closeEpoch() {
 }
 
 // openTap connects the tap of a new epoch and checks that mysqld waits for it.
-func (a *agent) openTap(t *task, sc *scope, term uint64) error {
-	p, err := a.sql(t, sc)
+func (a *agent) openTap(ctx context.Context, term uint64) error {
+	p, err := a.sql(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,10 +88,11 @@ func (a *agent) openTap(t *task, sc *scope, term uint64) error {
 		return fmt.Errorf("connect tap: %w", err)
 	}
 	e := &epoch{
-		Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p, dump: dump, scope: a.life.within(a.scope, 0),
+		Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p, dump: dump,
 		machine: tap.New(tap.Config{Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin}),
 		uploads: map[entry.StageID]*upload{},
 	}
+	e.ctx, e.end = context.WithCancel(context.Background())
 	e.intake = tap.Intake{Machine: e.machine, Lock: &sync.Mutex{}, Open: e.openStage}
 	for e.machine.FormatDescription() == nil {
 		if err := e.readOne(); err != nil {
@@ -98,20 +100,18 @@ func (a *agent) openTap(t *task, sc *scope, term uint64) error {
 			return fmt.Errorf("start dump: %w", err)
 		}
 	}
-	if err := t.wait(&scope{}, socketMin+around(a.n.rng, socketMean)); err != nil {
-		return err
-	}
+	a.life.sleep(socketMin + around(a.n.rng, socketMean))
 	a.closeEpoch()
 	a.epoch = e
-	if r := a.loop.role; sc.cause != nil || !r.Leading || r.Term != term {
+	if r := a.loop.role; ctx.Err() != nil || !r.Leading || r.Term != term {
 		a.closeEpoch()
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return primary.AwaitTap(context.Background(), epochServer{a, t, sc}.SemiSyncStatus, a.waiter(t, sc))
+	return primary.AwaitTap(ctx, epochServer{a}.SemiSyncStatus, a.life)
 }
 
 // commitEpoch opens the epoch in the log.
-func (a *agent) commitEpoch(t *task, sc *scope, term uint64) error {
+func (a *agent) commitEpoch(ctx context.Context, term uint64) error {
 	e := a.epochOf(term)
 	if e == nil {
 		return fmt.Errorf("open epoch %d: its tap is gone", term)
@@ -119,12 +119,11 @@ func (a *agent) commitEpoch(t *task, sc *scope, term uint64) error {
 	if chance(a.n.rng, 4) { // it leads again, in another term, when the proposal comes
 		a.n.log("linger", "and resigns meanwhile")
 		a.loop.control(func(time.Duration) { a.group.Resign(term) })
-		_ = t.wait(&scope{}, around(a.n.rng, 200*time.Millisecond))
+		a.life.sleep(around(a.n.rng, 200*time.Millisecond))
 	}
-	err := primary.Open(context.Background(), entry.Epoch{
+	err := primary.Open(ctx, entry.Epoch{
 		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.machine.FormatDescription(),
-	}, func(_ context.Context, data []byte) error { return a.loop.propose(t, sc, data) },
-		a.group.Committed().EpochChanged, a.waiter(t, sc))
+	}, a.loop.propose, a.group.Committed().EpochChanged, a.life)
 	if err != nil {
 		return err
 	}
@@ -143,8 +142,8 @@ func (e *epoch) run() {
 	e.process.dumped = e.readSoon
 	e.readSoon()
 	e.beat()
-	e.a.life.start(func(t *task) {
-		if err := e.propose(t); e.scope.cause == nil {
+	e.a.life.start(func() {
+		if err := e.propose(); e.ctx.Err() == nil {
 			e.failed(err)
 		}
 	})
@@ -277,11 +276,11 @@ func (e *epoch) logBatch(b tap.Batch) {
 }
 
 // propose hands batches to consensus, one at a time: what proposeNow did not.
-func (e *epoch) propose(t *task) error {
+func (e *epoch) propose() error {
 	for {
 		batch, ok := e.machine.TakeBatch()
 		if !ok {
-			if err := t.wait(e.scope, 0, &e.batched); err != nil {
+			if err := e.a.life.Wait(e.ctx, 0, e.batched.next()); err != nil {
 				return err
 			}
 			continue
@@ -293,15 +292,15 @@ func (e *epoch) propose(t *task) error {
 		var up *upload
 		if batch.Staged != nil {
 			up = e.uploads[*batch.Staged]
-			if err := up.waitMajority(t, e.scope); err != nil {
+			if err := up.waitMajority(context.Background()); err != nil {
 				return err
 			}
 			e.a.w.staged++
 		}
 		if chance(e.a.n.rng, 10) {
-			e.a.linger(t)
+			e.a.linger()
 		}
-		if err := e.a.loop.propose(t, e.scope, batch.Data); err != nil {
+		if err := e.a.loop.propose(e.ctx, batch.Data); err != nil {
 			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
 		}
 		e.machine.Proposed()
@@ -314,9 +313,9 @@ func (e *epoch) propose(t *task) error {
 
 // linger has a goroutine that is about to propose lose its processor, in one of
 // fifty times: its epoch may be over when it goes on.
-func (a *agent) linger(t *task) {
+func (a *agent) linger() {
 	if chance(a.n.rng, 2) {
-		_ = t.wait(&scope{}, around(a.n.rng, 2*time.Second))
+		a.life.sleep(around(a.n.rng, 2*time.Second))
 	}
 }
 

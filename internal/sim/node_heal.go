@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,7 +28,6 @@ type healer struct {
 	n      *node
 	w      *World
 	life   *life
-	scope  *scope
 	log    *seglog.Log
 	stages stages
 	target consensus.HealTarget
@@ -45,7 +45,7 @@ func (n *node) logOptions(heal bool) seglog.Options {
 
 func newHealer(n *node, damage error) (*healer, error) {
 	n.log("heal", "begins: %v", damage)
-	h := &healer{n: n, w: n.w, life: &life{n: n}, scope: &scope{}}
+	h := &healer{n: n, w: n.w, life: &life{n: n}}
 	var err error
 	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
 		return nil, fmt.Errorf("open the damaged log: %w", err)
@@ -58,8 +58,8 @@ func newHealer(n *node, damage error) (*healer, error) {
 
 func (h *healer) run() {
 	h.life.start(h.runGossip)
-	h.life.start(func(t *task) {
-		err := h.copyAll(t)
+	h.life.start(func() {
+		err := h.copyAll()
 		if errors.Is(err, seglog.ErrFull) {
 			h.w.sched.after(0, func() { h.n.killAgent(err.Error()); h.w.restartAgent(h.n) })
 			return
@@ -89,7 +89,7 @@ func (n *node) endHealer() {
 	}
 }
 
-func (h *healer) runGossip(t *task) {
+func (h *healer) runGossip() {
 	for {
 		own := status{
 			role: cluster.RoleStarting, logLast: h.log.LastIndex(), logCommit: h.log.HardState().Commit,
@@ -104,23 +104,23 @@ func (h *healer) runGossip(t *task) {
 				})
 			}
 		}
-		_ = t.wait(h.scope, gossipInterval)
+		h.life.sleep(gossipInterval)
 	}
 }
 
-func (h *healer) copyAll(t *task) error {
+func (h *healer) copyAll() error {
 	for {
-		if leader, tail, ok := h.leader(t); ok {
+		if leader, tail, ok := h.leader(); ok {
 			h.target.Aim(tail.term, tail.commit, tail.last)
 			h.n.log("heal", "copies from n%d of term %d, entry %d of %d", leader.id, tail.term, h.copied, h.target.Index())
-			if err := h.copyRound(t, leader); err != nil {
+			if err := h.copyRound(leader); err != nil {
 				return err
 			}
 			if h.copied >= h.target.Index() {
 				return h.log.FinishHealing(h.target.HardState(h.copied))
 			}
 		}
-		_ = t.wait(h.scope, healRetry)
+		h.life.sleep(healRetry)
 	}
 }
 
@@ -132,9 +132,11 @@ type tail struct {
 
 // tail answers a peer that heals its log: bulk.Entries.Tail. What a leader has in
 // memory alone counts: others may have stored it before its own disk has.
-func (a *agent) tail(t *task) (tail, error) {
+func (a *agent) tail() (tail, error) {
 	before := a.loop.role
-	if err := a.loop.barrier(t, a.life.within(a.scope, healAskTimeout)); err != nil {
+	ctx, cancel := a.life.WithTimeout(context.Background(), healAskTimeout)
+	defer cancel()
+	if err := a.loop.barrier(ctx); err != nil {
 		return tail{}, err
 	}
 	return tail{
@@ -144,7 +146,7 @@ func (a *agent) tail(t *task) (tail, error) {
 }
 
 // ask has f run in a peer's agent and brings back what it returns.
-func (h *healer) ask(t *task, peer *node, f func(t *task, a *agent) any) (answer any) {
+func (h *healer) ask(peer *node, f func(a *agent) any) (answer any) {
 	done := signal{}
 	h.w.net.send(h.n.id, peer.id, func() {
 		a := peer.agent
@@ -152,26 +154,26 @@ func (h *healer) ask(t *task, peer *node, f func(t *task, a *agent) any) (answer
 			return
 		}
 		a.life.run(func() {
-			a.life.start(func(t *task) {
-				got := f(t, a)
+			a.life.start(func() {
+				got := f(a)
 				h.w.net.send(peer.id, h.n.id, func() {
 					h.life.run(func() { answer = got; done.fire() })
 				})
 			})
 		})
 	})
-	_ = t.wait(h.scope, healAskTimeout, &done)
+	h.life.await(healAskTimeout, &done)
 	return answer
 }
 
 // leader asks the peers who leads, and where their logs begin.
-func (h *healer) leader(t *task) (leader *node, best tail, ok bool) {
+func (h *healer) leader() (leader *node, best tail, ok bool) {
 	for _, peer := range h.w.nodes {
 		if peer == h.n {
 			continue
 		}
-		got, answered := h.ask(t, peer, func(t *task, a *agent) any {
-			if got, err := a.tail(t); err == nil {
+		got, answered := h.ask(peer, func(a *agent) any {
+			if got, err := a.tail(); err == nil {
 				return got
 			}
 			return nil
@@ -197,14 +199,14 @@ var errNoAnswer = errors.New("no answer")
 
 // copyRound copies what is needed: from the leader, and where that cannot give it
 // from the others. It returns an error that ends the healing.
-func (h *healer) copyRound(t *task, leader *node) error {
+func (h *healer) copyRound(leader *node) error {
 	compacted := 0
 	sources := append([]*node{leader}, slices.DeleteFunc(slices.Clone(h.w.nodes), func(n *node) bool { return n == leader || n == h.n })...)
 	for _, from := range sources {
 		if h.copied >= h.target.Index() {
 			return nil
 		}
-		err := h.copyFrom(t, from)
+		err := h.copyFrom(from)
 		switch {
 		case errors.Is(err, seglog.ErrFailed):
 			return err
@@ -222,11 +224,11 @@ func (h *healer) copyRound(t *task, leader *node) error {
 }
 
 // copyFrom copies what is committed on a peer, up to the target.
-func (h *healer) copyFrom(t *task, leader *node) error {
+func (h *healer) copyFrom(leader *node) error {
 	h.pending = nil
 	for h.copied < h.target.Index() {
 		index := h.copied + 1
-		got, answered := h.ask(t, leader, func(_ *task, a *agent) any {
+		got, answered := h.ask(leader, func(a *agent) any {
 			found, ok, err := a.committedLog().ReadCommitted(index, healBytesMax)
 			if !ok && err == nil {
 				err = errNoAnswer // not committed so far
@@ -240,14 +242,14 @@ func (h *healer) copyFrom(t *task, leader *node) error {
 			return got.err
 		}
 		for _, e := range got.entries {
-			if err := h.add(t, leader, e); err != nil {
+			if err := h.add(leader, e); err != nil {
 				return err
 			}
 			if h.copied+uint64(len(h.pending)) >= h.target.Index() {
 				break
 			}
 		}
-		if err := h.flush(t); err != nil {
+		if err := h.flush(); err != nil {
 			return err
 		}
 	}
@@ -256,39 +258,39 @@ func (h *healer) copyFrom(t *task, leader *node) error {
 
 // add takes the next committed entry: it is there already, or is written with
 // others, or at once if it names a stage.
-func (h *healer) add(t *task, leader *node, e seglog.Entry) error {
+func (h *healer) add(leader *node, e seglog.Entry) error {
 	if term, err := h.log.Term(e.Index); len(h.pending) == 0 && err == nil && term == e.Term {
 		h.copied = e.Index
 		return nil
 	}
 	id, staged := stagedOf(e)
 	if staged {
-		if err := h.flush(t); err != nil {
+		if err := h.flush(); err != nil {
 			return err
 		}
-		h.fetchStage(t, leader, id)
+		h.fetchStage(leader, id)
 		if !h.log.HasStage(id) {
 			return fmt.Errorf("fetch stage %v: %w", id, errNoAnswer)
 		}
 	}
 	h.pending = append(h.pending, e)
 	if staged {
-		return h.flush(t)
+		return h.flush()
 	}
 	return nil
 }
 
-func (h *healer) fetchStage(t *task, leader *node, id entry.StageID) {
+func (h *healer) fetchStage(leader *node, id entry.StageID) {
 	if !h.log.HasStage(id) {
-		h.ask(t, leader, func(t *task, a *agent) any { return a.pushStage(t, a.scope, h.n, id, &signal{}) })
+		h.ask(leader, func(a *agent) any { return a.pushStage(context.Background(), h.n, id, &signal{}) })
 	}
 }
 
-func (h *healer) flush(t *task) error {
+func (h *healer) flush() error {
 	if len(h.pending) == 0 {
 		return nil
 	}
-	_ = t.wait(h.scope, h.n.disk.appendTime(h.w.sched.now))
+	h.life.sleep(h.n.disk.appendTime(h.w.sched.now))
 	if err := h.log.Append(h.pending, nil); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,7 +42,6 @@ type joiner struct {
 	n      *node
 	w      *World
 	life   *life
-	scope  *scope
 	log    *seglog.Log // while it is copied
 	stages stages
 	copied uint64
@@ -65,7 +65,7 @@ type seedPlan struct {
 }
 
 func (n *node) startJoiner() {
-	j := &joiner{n: n, w: n.w, life: &life{n: n}, scope: &scope{}}
+	j := &joiner{n: n, w: n.w, life: &life{n: n}}
 	j.known = n.openKnown(func(cluster.NodeID) bool { return false })
 	n.joiner = j
 	n.log("join", "begins, instance %s, empty %t", n.instance, n.empty)
@@ -89,7 +89,7 @@ func (j *joiner) closeLog() {
 }
 
 // runGossip shows the members that this node has nothing.
-func (j *joiner) runGossip(t *task) {
+func (j *joiner) runGossip() {
 	for {
 		own := status{role: cluster.RoleJoining, logState: cluster.LogOK, instance: j.n.instance, noMysqld: !j.n.runsMysqld()}
 		for _, peer := range j.w.nodes {
@@ -106,13 +106,13 @@ func (j *joiner) runGossip(t *task) {
 				}
 			})
 		}
-		_ = t.wait(j.scope, gossipInterval)
+		j.life.sleep(gossipInterval)
 	}
 }
 
-func (j *joiner) run(t *task) {
+func (j *joiner) run() {
 	for {
-		copying, err := j.try(t)
+		copying, err := j.try()
 		j.closeLog()
 		if err == nil {
 			j.w.sched.after(0, func() {
@@ -131,12 +131,12 @@ func (j *joiner) run(t *task) {
 		if copying {
 			retry = seedRetry
 		}
-		_ = t.wait(j.scope, retry)
+		j.life.sleep(retry)
 	}
 }
 
-func (j *joiner) try(t *task) (copying bool, err error) {
-	plans := j.ask(t)
+func (j *joiner) try() (copying bool, err error) {
+	plans := j.ask()
 	if len(plans) == 0 || j.n.empty || j.leaving {
 		return false, errNotWelcome
 	}
@@ -148,14 +148,14 @@ func (j *joiner) try(t *task) (copying bool, err error) {
 	j.n.durable = durableLog{}
 	j.n.forget()
 	if clone {
-		if err := j.copyData(t, plan); err != nil {
+		if err := j.copyData(plan); err != nil {
 			return true, fmt.Errorf("copy the data of n%d: %w", plan.from.id, err)
 		}
 	}
-	if err := j.copyLog(t, plan); err != nil {
+	if err := j.copyLog(plan); err != nil {
 		return true, fmt.Errorf("copy the log of n%d: %w", plan.from.id, err)
 	}
-	_ = t.wait(j.scope, j.n.disk.appendTime(j.w.sched.now)) // cluster.json, identity.json
+	j.life.sleep(j.n.disk.appendTime(j.w.sched.now)) // cluster.json, identity.json
 	j.w.check.joined(j.n, j.log)
 	j.n.point, j.n.joining = plan.state, false
 	j.n.log("join", "done: entries %d to %d, state %d, copied data %t",
@@ -168,7 +168,7 @@ func (j *joiner) try(t *task) (copying bool, err error) {
 }
 
 // call has f run in another node's agent, if that takes a call from this node.
-func (j *joiner) call(t *task, peer *node, f func(t *task, a *agent) any) (answer any) {
+func (j *joiner) call(peer *node, f func(a *agent) any) (answer any) {
 	done := signal{}
 	j.w.net.send(j.n.id, peer.id, func() {
 		a := peer.agent
@@ -191,10 +191,10 @@ func (j *joiner) call(t *task, peer *node, f func(t *task, a *agent) any) (answe
 				reply(nil)
 				return
 			}
-			a.life.start(func(t *task) { reply(f(t, a)) })
+			a.life.start(func() { reply(f(a)) })
 		})
 	})
-	_ = t.wait(j.scope, joinAskTimeout, &done)
+	j.life.await(joinAskTimeout, &done)
 	if r, rejected := answer.(*transport.RejectedError); rejected {
 		j.rejections = append(j.rejections, r)
 		return nil
@@ -224,7 +224,7 @@ func (j *joiner) judgeRejections() {
 }
 
 // ask asks every member what it can give.
-func (j *joiner) ask(t *task) (plans []seedPlan) {
+func (j *joiner) ask() (plans []seedPlan) {
 	j.rejections = nil
 	defer j.judgeRejections()
 	for _, k := range j.n.rng.Perm(len(j.w.nodes)) {
@@ -232,7 +232,7 @@ func (j *joiner) ask(t *task) (plans []seedPlan) {
 		if peer == j.n {
 			continue
 		}
-		p, ok := j.call(t, peer, func(t *task, a *agent) any { return a.seedPlan(t, j.n) }).(seedPlan)
+		p, ok := j.call(peer, func(a *agent) any { return a.seedPlan(j.n) }).(seedPlan)
 		if !ok {
 			continue
 		}
@@ -248,8 +248,10 @@ func (j *joiner) ask(t *task) (plans []seedPlan) {
 }
 
 // seedPlan answers a node that joins: agent.controlSeedPlan. nil = it is refused.
-func (a *agent) seedPlan(t *task, n *node) any {
-	if err := a.loop.barrier(t, a.life.within(a.scope, seedBarrierTimeout)); err != nil {
+func (a *agent) seedPlan(n *node) any {
+	ctx, cancel := a.life.WithTimeout(context.Background(), seedBarrierTimeout)
+	defer cancel()
+	if err := a.loop.barrier(ctx); err != nil {
 		return nil
 	}
 	p := seedPlan{from: a.n, state: a.group.Committed().State(), mark: a.n.mark}
@@ -298,16 +300,16 @@ func (j *joiner) choose(plans []seedPlan) (seedPlan, bool, error) {
 
 // copyData copies a mysqld's data: what it has at the end of the copy. It breaks off
 // with the connection, and with either process.
-func (j *joiner) copyData(t *task, plan seedPlan) error {
+func (j *joiner) copyData(plan seedPlan) error {
 	for range cloneSteps {
-		_ = t.wait(j.scope, around(j.n.rng, cloneStep))
+		j.life.sleep(around(j.n.rng, cloneStep))
 		from := plan.from
 		there := from.agent != nil && from.agent.process == plan.data && j.w.net.connected(from.id, j.n.id)
 		if !there || plan.data == nil || plan.data.dead {
 			return errNoAnswer
 		}
 		for from.stalledUntil > j.w.sched.now {
-			_ = t.wait(j.scope, from.stalledUntil-j.w.sched.now)
+			j.life.sleep(from.stalledUntil - j.w.sched.now)
 		}
 	}
 	j.n.mysqlDisk = plan.from.mysqlDisk.Copy(j.n.uuid)
@@ -319,7 +321,7 @@ func (j *joiner) copyData(t *task, plan seedPlan) error {
 }
 
 // copyLog makes this node's log, with all that is committed now.
-func (j *joiner) copyLog(t *task, plan seedPlan) (err error) {
+func (j *joiner) copyLog(plan seedPlan) (err error) {
 	o := j.n.logOptions(false)
 	if plan.begin.First > 1 {
 		o.Begin = &plan.begin
@@ -329,21 +331,21 @@ func (j *joiner) copyLog(t *task, plan seedPlan) (err error) {
 	}
 	j.stages.init(j.n, j.log, j.life)
 	j.copied = plan.begin.First - 1
-	last, term, err := j.target(t)
+	last, term, err := j.target()
 	if err != nil {
 		return err
 	}
 	least := max(plan.state.Index, plan.begin.First)
 	for until := max(last, least); j.copied < until; {
 		before := j.copied
-		if err := j.copyFrom(t, plan.from, until); err != nil {
+		if err := j.copyFrom(plan.from, until); err != nil {
 			return err
 		}
 		if j.copied > before {
 			continue
 		}
-		_ = t.wait(j.scope, joinRetry) // it has no more: it lags itself
-		if l, newer, err := j.target(t); err == nil && newer > term {
+		j.life.sleep(joinRetry) // it has no more: it lags itself
+		if l, newer, err := j.target(); err == nil && newer > term {
 			term, until = newer, max(l, least)
 		}
 	}
@@ -356,16 +358,16 @@ func (j *joiner) copyLog(t *task, plan seedPlan) (err error) {
 }
 
 // target is the leader's last index, and its term.
-func (j *joiner) target(t *task) (last, term uint64, err error) {
+func (j *joiner) target() (last, term uint64, err error) {
 	for _, peer := range j.w.nodes {
 		if peer == j.n {
 			continue
 		}
-		got, ok := j.call(t, peer, func(t *task, a *agent) any {
+		got, ok := j.call(peer, func(a *agent) any {
 			if !a.loop.role.Leading {
 				return nil
 			}
-			if got, err := a.tail(t); err == nil {
+			if got, err := a.tail(); err == nil {
 				return got
 			}
 			return nil
@@ -381,10 +383,10 @@ func (j *joiner) target(t *task) (last, term uint64, err error) {
 }
 
 // copyFrom copies what is committed on a member, up to an index.
-func (j *joiner) copyFrom(t *task, from *node, until uint64) error {
+func (j *joiner) copyFrom(from *node, until uint64) error {
 	for j.copied < until {
 		index := j.copied + 1
-		got, answered := j.call(t, from, func(_ *task, a *agent) any {
+		got, answered := j.call(from, func(a *agent) any {
 			found, ok, err := a.committedLog().ReadCommitted(index, healBytesMax)
 			if !ok && err == nil {
 				found = nil // not committed so far
@@ -403,7 +405,7 @@ func (j *joiner) copyFrom(t *task, from *node, until uint64) error {
 			if e.Index > until {
 				break
 			}
-			if err := j.add(t, from, e); err != nil {
+			if err := j.add(from, e); err != nil {
 				return err
 			}
 		}
@@ -412,15 +414,15 @@ func (j *joiner) copyFrom(t *task, from *node, until uint64) error {
 }
 
 // add writes one entry; a stage that it names comes first.
-func (j *joiner) add(t *task, from *node, e seglog.Entry) error {
+func (j *joiner) add(from *node, e seglog.Entry) error {
 	if id, staged := stagedOf(e); staged && !j.log.HasStage(id) {
-		j.fetchStage(t, from, id)
+		j.fetchStage(from, id)
 		if !j.log.HasStage(id) {
 			return fmt.Errorf("fetch stage %v: %w", id, errNoAnswer)
 		}
 	}
 	if chance(j.n.rng, 10) {
-		_ = t.wait(j.scope, j.n.disk.appendTime(j.w.sched.now))
+		j.life.sleep(j.n.disk.appendTime(j.w.sched.now))
 	}
 	if err := j.log.Append([]seglog.Entry{e}, nil); err != nil {
 		return err
@@ -429,6 +431,6 @@ func (j *joiner) add(t *task, from *node, e seglog.Entry) error {
 	return nil
 }
 
-func (j *joiner) fetchStage(t *task, from *node, id entry.StageID) {
-	j.call(t, from, func(t *task, a *agent) any { return a.pushStage(t, a.scope, j.n, id, &signal{}) })
+func (j *joiner) fetchStage(from *node, id entry.StageID) {
+	j.call(from, func(a *agent) any { return a.pushStage(context.Background(), j.n, id, &signal{}) })
 }

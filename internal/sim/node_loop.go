@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -87,23 +88,23 @@ func (l *loop) control(f func(now time.Duration)) {
 	l.wake()
 }
 
-// do has f run in a turn, unless the scope ends before.
-func (l *loop) do(t *task, sc *scope, f func(now time.Duration)) {
+// do has f run in a turn, unless ctx ends before.
+func (l *loop) do(ctx context.Context, f func(now time.Duration)) {
 	done := signal{}
 	l.control(func(now time.Duration) {
 		f(now)
 		done.fire()
 	})
-	_ = t.wait(sc, 0, &done)
+	_ = l.a.life.Wait(ctx, 0, done.next())
 }
 
 // propose queues one entry and waits while the queue is full.
-func (l *loop) propose(t *task, sc *scope, data []byte) error {
-	if sc.cause != nil && chance(l.a.n.rng, 50) { // select takes either of two that are ready
-		return sc.cause
+func (l *loop) propose(ctx context.Context, data []byte) error {
+	if ctx.Err() != nil && chance(l.a.n.rng, 50) { // select takes either of two that are ready
+		return context.Cause(ctx)
 	}
 	for !l.inbox.Propose(data) {
-		if err := t.wait(sc, 0, &l.room); err != nil {
+		if err := l.a.life.Wait(ctx, 0, l.room.next()); err != nil {
 			return err
 		}
 	}
@@ -300,19 +301,19 @@ func (a *agent) cutAppend(onCrash func()) {
 
 // barrier returns once this node has passed its commit check up to everything
 // that was committed anywhere when it was called.
-func (l *loop) barrier(t *task, sc *scope) error {
+func (l *loop) barrier(ctx context.Context) error {
 	l.barrierSeq++
 	id, b := l.barrierSeq, &barrier{}
 	l.barriers[id] = b
 	defer delete(l.barriers, id)
 	for !b.answered {
 		l.control(func(time.Duration) { l.a.group.StartBarrier(id) })
-		if err := t.wait(sc, heartbeatInterval, &b.done); err != nil {
+		if err := l.a.life.Wait(ctx, heartbeatInterval, b.done.next()); err != nil {
 			return fmt.Errorf("wait for a majority's commit index: %w", err)
 		}
 	}
 	for l.a.group.Committed().Mark().Index < b.index {
-		if err := t.wait(sc, 0, &l.changed); err != nil {
+		if err := l.a.life.Wait(ctx, 0, l.changed.next()); err != nil {
 			return fmt.Errorf("wait for index %d to be committed here: %w", b.index, err)
 		}
 	}

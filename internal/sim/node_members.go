@@ -180,9 +180,9 @@ func (a *agent) rejected(by *node, r *transport.RejectedError) {
 }
 
 // runDial dials the members that are not connected.
-func (a *agent) runDial(t *task) {
+func (a *agent) runDial() {
 	for {
-		_ = t.wait(a.scope, dialEvery/2+around(a.n.rng, dialEvery/2))
+		a.life.sleep(dialEvery/2 + around(a.n.rng, dialEvery/2))
 		for _, m := range slices.Clone(a.members.state.Members) {
 			if c := a.members.conns[m.ID]; m.ID != a.n.id && (c == nil || c.life.ended) {
 				a.w.connect(a.n, a.w.node(m.ID))
@@ -193,22 +193,22 @@ func (a *agent) runDial(t *task) {
 
 // runMembers follows the members of the cluster state and, as the leader, promotes
 // those that have caught up.
-func (a *agent) runMembers(t *task) {
+func (a *agent) runMembers() {
 	for at := a.n.now(); ; {
 		if a.group.Committed().State().Index > a.n.point.Index {
-			a.keepState(t)
+			a.keepState()
 		}
 		p := a.n.point
 		a.followMembers(p, true)
 		a.followSelf(p)
 		if a.n.now() >= at+membersEvery {
 			at = a.n.now()
-			a.learnState(t)
+			a.learnState()
 			a.promoteReady()
 			a.remind()
 		}
-		_ = t.wait(a.scope, membersEvery, &a.stateChanged)
-		_ = t.wait(a.scope, a.n.hiccup())
+		a.life.await(membersEvery, &a.stateChanged)
+		a.life.sleep(a.n.hiccup())
 	}
 }
 
@@ -224,7 +224,7 @@ func (a *agent) followSelf(p cluster.StatePoint) {
 }
 
 // learnState asks the members that know a newer cluster state for it, until one helps.
-func (a *agent) learnState(t *task) {
+func (a *agent) learnState() {
 	a.members.leaderless++
 	if a.loop.role.Leader != 0 {
 		a.members.leaderless = 0
@@ -236,7 +236,7 @@ func (a *agent) learnState(t *task) {
 		if a.members.conns[m.ID] == nil || !a.board.live(p) || !newer {
 			continue
 		}
-		kept, ok := a.askState(t, m.ID)
+		kept, ok := a.askState(m.ID)
 		switch {
 		case !ok:
 		case stuck && kept.TakenUpBy(a.n.id, a.n.instance, a.n.point):
@@ -250,7 +250,7 @@ func (a *agent) learnState(t *task) {
 }
 
 // askState asks a member for the state that it has on its disk.
-func (a *agent) askState(t *task, id cluster.NodeID) (kept cluster.StatePoint, ok bool) {
+func (a *agent) askState(id cluster.NodeID) (kept cluster.StatePoint, ok bool) {
 	peer, done := a.members.conns[id], signal{}
 	a.w.net.send(a.n.id, id, func() {
 		peer.life.run(func() {
@@ -263,7 +263,7 @@ func (a *agent) askState(t *task, id cluster.NodeID) (kept cluster.StatePoint, o
 			})
 		})
 	})
-	_ = t.wait(a.scope, joinAskTimeout, &done)
+	a.life.await(joinAskTimeout, &done)
 	return kept, ok
 }
 

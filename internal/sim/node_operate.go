@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -24,53 +25,55 @@ type verdictError struct {
 func (e *verdictError) Error() string { return e.reason }
 
 // operate executes one operation.
-func (a *agent) operate(t *task, sc *scope, e core.Effect) (incarnation uint64, err error) {
+func (a *agent) operate(ctx context.Context, e core.Effect) (incarnation uint64, err error) {
 	if e.Term != 0 && e.Kind != core.Settle {
 		if r := a.loop.role; !r.Leading || r.Term != e.Term {
 			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
 		}
 	}
 	if e.Kind == core.Judge || e.Kind == core.Replicate {
-		sc = a.life.within(sc, promotionTimeout)
+		var cancel context.CancelFunc
+		ctx, cancel = a.life.WithTimeout(ctx, promotionTimeout)
+		defer cancel()
 	}
 	switch e.Kind {
 	case core.StartMysqld:
-		return a.startMysqld(t, sc, e.ReplicaBinlog)
+		return a.startMysqld(ctx, e.ReplicaBinlog)
 	case core.Judge:
-		return 0, a.judge(t, sc, e.Promote)
+		return 0, a.judge(ctx, e.Promote)
 	case core.Replicate:
-		return 0, a.replicate(t, sc)
+		return 0, a.replicate(ctx)
 	case core.CatchUp:
-		return 0, a.catchUp(t, sc)
+		return 0, a.catchUp(ctx)
 	case core.OpenTap:
-		return 0, a.openTap(t, sc, e.Term)
+		return 0, a.openTap(ctx, e.Term)
 	case core.CommitEpoch:
-		return 0, a.commitEpoch(t, sc, e.Term)
+		return 0, a.commitEpoch(ctx, e.Term)
 	case core.OpenWrites:
-		return 0, a.openWrites(t, sc, e.Term)
+		return 0, a.openWrites(ctx, e.Term)
 	case core.CloseWrites:
-		return 0, a.closeWrites(t, sc)
+		return 0, a.closeWrites(ctx)
 	case core.Settle:
-		return 0, a.settlePrimary(t, sc, e.Term)
+		return 0, a.settlePrimary(ctx, e.Term)
 	case core.AwaitTarget:
-		return 0, a.awaitTarget(t, sc, e)
+		return 0, a.awaitTarget(ctx, e)
 	case core.StopMysqld:
-		a.stopMysqld(t)
+		a.stopMysqld()
 		return 0, nil
 	case core.KillMysqld:
-		a.killMysqld(t)
+		a.killMysqld()
 		return 0, nil
 	}
 	return 0, fmt.Errorf("unknown effect %s", e)
 }
 
 // sql is the time that a statement takes on the current mysqld.
-func (a *agent) sql(t *task, sc *scope) (*mysqld, error) {
+func (a *agent) sql(ctx context.Context) (*mysqld, error) {
 	p := a.process
 	if p == nil {
 		return nil, errNoMysqld
 	}
-	if err := t.wait(sc, sqlMin+around(a.n.rng, sqlSpread)); err != nil {
+	if err := a.life.Wait(ctx, sqlMin+around(a.n.rng, sqlSpread), nil); err != nil {
 		return nil, err
 	}
 	if p.dead {
@@ -79,15 +82,15 @@ func (a *agent) sql(t *task, sc *scope) (*mysqld, error) {
 	return p, nil
 }
 
-func (a *agent) startMysqld(t *task, sc *scope, replicaBinlog bool) (uint64, error) {
-	if err := t.wait(sc, startMin+around(a.n.rng, startSpread)+a.n.startDelay); err != nil {
+func (a *agent) startMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
+	if err := a.life.Wait(ctx, startMin+around(a.n.rng, startSpread)+a.n.startDelay, nil); err != nil {
 		return 0, fmt.Errorf("start mysqld: %w", err)
 	}
 	p := a.n.spawn(replicaBinlog)
 	a.process = p
-	a.life.start(func(t *task) { a.watchProcess(t, p) })
-	if err := t.wait(sc, around(a.n.rng, startSpread), &p.exited); err != nil || p.dead {
-		a.killMysqld(t)
+	a.life.start(func() { a.watchProcess(p) })
+	if err := a.life.Wait(ctx, around(a.n.rng, startSpread), p.exited.next()); err != nil || p.dead {
+		a.killMysqld()
 		return 0, fmt.Errorf("wait for mysqld: %w", errors.Join(err, errLost))
 	}
 	p.ready = true
@@ -95,35 +98,35 @@ func (a *agent) startMysqld(t *task, sc *scope, replicaBinlog bool) (uint64, err
 }
 
 // watchProcess tells core when a mysqld has ended.
-func (a *agent) watchProcess(t *task, p *mysqld) {
+func (a *agent) watchProcess(p *mysqld) {
 	for !p.gone {
-		_ = t.wait(&scope{}, 0, &p.exited)
+		a.life.await(0, &p.exited)
 	}
 	p.ready = false
 	a.input(core.MysqldExited{Incarnation: p.incarnation, Reason: p.reason})
 }
 
 // killMysqld kills mysqld, if there is one, and waits until it is gone.
-func (a *agent) killMysqld(t *task) {
+func (a *agent) killMysqld() {
 	p := a.process
 	if p == nil {
 		return
 	}
 	p.kill("killed by its agent")
 	for !p.gone {
-		_ = t.wait(&scope{}, 0, &p.exited)
+		a.life.await(0, &p.exited)
 	}
 	a.process = nil
 }
 
 // stopMysqld stops a mysqld of which closeWrites has proven that no session
 // waits for an ACK.
-func (a *agent) stopMysqld(t *task) {
+func (a *agent) stopMysqld() {
 	p := a.process
 	if p == nil {
 		return
 	}
-	_ = t.wait(&scope{}, 10*time.Millisecond+around(a.n.rng, 50*time.Millisecond))
+	a.life.sleep(10*time.Millisecond + around(a.n.rng, 50*time.Millisecond))
 	if p.Waiting()+p.Queued() > 0 && !p.Writing() { // what super_read_only passes: StopGracefully looks
 		p.kill("a session waits")
 	} else {
@@ -131,24 +134,24 @@ func (a *agent) stopMysqld(t *task) {
 		p.stopGracefully("stopped by its agent")
 	}
 	for !p.gone {
-		_ = t.wait(&scope{}, 0, &p.exited)
+		a.life.await(0, &p.exited)
 	}
 	a.process = nil
 }
 
 // judge decides whether mysqld may replicate or, with promote, serve (I3).
-func (a *agent) judge(t *task, sc *scope, promote bool) error {
-	if err := a.loop.barrier(t, sc); err != nil {
+func (a *agent) judge(ctx context.Context, promote bool) error {
+	if err := a.loop.barrier(ctx); err != nil {
 		return err
 	}
-	p, err := a.sql(t, sc)
+	p, err := a.sql(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.judgeLog(t, sc, p.GTIDExecuted(), promote); err != nil {
+	if err := a.judgeLog(ctx, p.GTIDExecuted(), promote); err != nil {
 		return err
 	}
-	if p, err = a.sql(t, sc); err != nil { // the guarded variables
+	if p, err = a.sql(ctx); err != nil { // the guarded variables
 		return err
 	}
 	a.w.check.judged(p)
@@ -162,7 +165,7 @@ func (a *agent) judge(t *task, sc *scope, promote bool) error {
 	return nil
 }
 
-func (a *agent) judgeLog(t *task, sc *scope, executed *gtid.Set, promote bool) error {
+func (a *agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) error {
 	if promote {
 		return a.refuse(replay.JudgeSets(a.committedGTIDs(), executed, a.n.mark))
 	}
@@ -177,7 +180,7 @@ func (a *agent) judgeLog(t *task, sc *scope, executed *gtid.Set, promote bool) e
 	if v.Done.IsEmpty() {
 		return nil
 	}
-	p, err := a.sql(t, sc)
+	p, err := a.sql(ctx)
 	if err != nil {
 		return err
 	}
@@ -193,8 +196,8 @@ func (a *agent) refuse(v replay.Verdict) error {
 }
 
 // replicate points mysqld to its own agent's feed.
-func (a *agent) replicate(t *task, sc *scope) error {
-	p, err := a.sql(t, sc)
+func (a *agent) replicate(ctx context.Context) error {
+	p, err := a.sql(ctx)
 	if err != nil {
 		return err
 	}
@@ -212,22 +215,22 @@ func (a *agent) replicate(t *task, sc *scope) error {
 
 // catchUp waits until mysqld has everything that is committed, then stops its
 // replication.
-func (a *agent) catchUp(t *task, sc *scope) error {
-	if err := a.loop.barrier(t, sc); err != nil {
+func (a *agent) catchUp(ctx context.Context) error {
+	if err := a.loop.barrier(ctx); err != nil {
 		return err
 	}
 	if err := a.mayOpen(); err != nil {
 		return err
 	}
-	if err := a.waitApplied(t, sc); err != nil {
+	if err := a.waitApplied(ctx); err != nil {
 		return fmt.Errorf("wait until everything committed is applied: %w", err)
 	}
-	p, err := a.sql(t, sc)
+	p, err := a.sql(ctx)
 	if err != nil {
 		return err
 	}
 	a.stopReplica(p)
-	if p, err = a.sql(t, sc); err != nil {
+	if p, err = a.sql(ctx); err != nil {
 		return err
 	}
 	if io, applier, _ := p.ReplicaRunning(); io || applier {
@@ -238,11 +241,11 @@ func (a *agent) catchUp(t *task, sc *scope) error {
 
 // waitApplied waits until mysqld has everything that is committed now. It
 // tells core of progress, and after a while ends what blocks the applier.
-func (a *agent) waitApplied(t *task, sc *scope) error {
+func (a *agent) waitApplied(ctx context.Context) error {
 	want := a.committedGTIDs()
 	nextLook, looks, before := a.n.now()+applierCheckInterval, 0, uint64(0)
 	for {
-		p, err := a.sql(t, sc)
+		p, err := a.sql(ctx)
 		if err != nil {
 			return err
 		}
@@ -272,15 +275,15 @@ func (a *agent) waitApplied(t *task, sc *scope) error {
 				p.applySoon()
 			}
 		}
-		if err := t.wait(sc, 2*time.Millisecond); err != nil {
+		if err := a.life.Wait(ctx, 2*time.Millisecond, nil); err != nil {
 			return err
 		}
 	}
 }
 
 // openWrites makes mysqld writable and looks again whether it may be.
-func (a *agent) openWrites(t *task, sc *scope, term uint64) error {
-	p, err := a.sql(t, sc)
+func (a *agent) openWrites(ctx context.Context, term uint64) error {
+	p, err := a.sql(ctx)
 	if err != nil {
 		return err
 	}
@@ -288,7 +291,7 @@ func (a *agent) openWrites(t *task, sc *scope, term uint64) error {
 	a.openedIncarnation = p.incarnation
 	p.SetSuperReadOnly(false)
 	a.n.log("open", "super_read_only=OFF, term %d", term)
-	if err := t.wait(sc, sqlMin); err != nil {
+	if err := a.life.Wait(ctx, sqlMin, nil); err != nil {
 		return err
 	}
 	if r := a.loop.role; !r.Leading || r.Term != term || a.epochOf(term) == nil {
@@ -301,12 +304,12 @@ func (a *agent) openWrites(t *task, sc *scope, term uint64) error {
 
 // closeWrites makes mysqld read-only. That it returned is the one proof that
 // no session waits for an ACK.
-func (a *agent) closeWrites(t *task, sc *scope) error {
+func (a *agent) closeWrites(ctx context.Context) error {
 	if a.process == nil {
 		return nil
 	}
 	for deadline := a.n.now() + closeWritesLockWait; ; {
-		p, err := a.sql(t, sc)
+		p, err := a.sql(ctx)
 		if err != nil {
 			return fmt.Errorf("close writes: %w", err)
 		}

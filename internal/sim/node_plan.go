@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,10 +17,10 @@ const planLimit = 2 * time.Second
 
 // awaitTarget waits until another node's mysqld has everything: writes are closed
 // here, so what is committed is all there is. It is the call between two agents.
-func (a *agent) awaitTarget(t *task, sc *scope, e core.Effect) error {
+func (a *agent) awaitTarget(ctx context.Context, e core.Effect) error {
 	index := a.group.Committed().Mark().Index
 	for deadline := a.n.now() + planLimit; a.n.now() < deadline; {
-		if err := t.wait(sc, time.Millisecond); err != nil {
+		if err := a.life.Wait(ctx, time.Millisecond, nil); err != nil {
 			return err
 		}
 		if a.w.net.link(a.n.id, e.To).cut > 0 || a.w.net.link(e.To, a.n.id).cut > 0 {
@@ -87,10 +88,10 @@ func (i *injector) strikeOperator(f fault, n *node) {
 		if w.held {
 			w.heldFor = to.id
 		}
-		a.input(core.Move{To: to.id, Reason: "an operator moves it"})
+		a.life.run(func() { a.input(core.Move{To: to.id, Reason: "an operator moves it"}) })
 	case restartMysqld:
 		if a != nil {
-			a.input(core.Restart{Reason: "an operator restarts it"})
+			a.life.run(func() { a.input(core.Restart{Reason: "an operator restarts it"}) })
 		}
 	case maintain:
 		w.held, w.heldFor = true, n.id
@@ -108,7 +109,8 @@ func (i *injector) strikeOperator(f fault, n *node) {
 func (n *node) setFenced(fenced bool) {
 	n.fenced = fenced
 	if n.agent != nil {
-		n.agent.input(n.operatorsFence())
+		a := n.agent
+		a.life.run(func() { a.input(n.operatorsFence()) })
 	}
 }
 

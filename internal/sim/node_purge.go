@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -18,17 +19,17 @@ const (
 
 // runDurable takes a new durable mark at intervals, as long as mysqld applies
 // something.
-func (a *agent) runDurable(t *task) {
+func (a *agent) runDurable() {
 	tried := uint64(0)
 	for {
-		_ = t.wait(a.scope, durableEvery)
+		a.life.sleep(durableEvery)
 		role := a.board.self.role
 		judged := role == cluster.RolePrimary || role == cluster.RoleReplica
 		if !judged || a.process == nil || !a.process.ready || a.board.self.applied == tried {
 			continue
 		}
 		applied := a.board.self.applied
-		if answered, err := a.takeDurable(t); err != nil {
+		if answered, err := a.takeDurable(); err != nil {
 			a.n.log("durable", "not taken: %v", err)
 		} else if answered {
 			tried = applied
@@ -38,27 +39,27 @@ func (a *agent) runDurable(t *task) {
 
 // takeDurable asks mysqld what it has, makes that durable, and notes how far
 // into the log it goes.
-func (a *agent) takeDurable(t *task) (answered bool, err error) {
-	p, err := a.sql(t, a.scope)
+func (a *agent) takeDurable() (answered bool, err error) {
+	p, err := a.sql(context.Background())
 	if err != nil {
 		return false, err
 	}
 	executed := p.GTIDExecuted()
-	if _, err = a.sql(t, a.scope); err != nil { // nobody uses XA
+	if _, err = a.sql(context.Background()); err != nil { // nobody uses XA
 		return false, err
 	}
-	if p, err = a.sql(t, a.scope); err != nil {
+	if p, err = a.sql(context.Background()); err != nil {
 		return false, err
 	}
 	p.FlushEngineLogs()
-	if _, err = a.sql(t, a.scope); err != nil {
+	if _, err = a.sql(context.Background()); err != nil {
 		return false, err
 	}
 	m, ok, err := replay.NewMark(a.committedLog(), a.held(executed), nil)
 	if err != nil || !ok {
 		return true, err
 	}
-	_ = t.wait(a.scope, a.n.disk.appendTime(a.w.sched.now)) // durable.json
+	a.life.sleep(a.n.disk.appendTime(a.w.sched.now)) // durable.json
 	if m.Index > a.n.mark.Index {
 		a.n.log("durable", "mark %d, witness %s", m.Index, m.Witness)
 		a.n.mark, a.n.marked = m, max(a.n.marked, m.Index)
@@ -72,9 +73,9 @@ func (a *agent) held(executed *gtid.Set) replay.Held {
 }
 
 // runPurge purges at intervals.
-func (a *agent) runPurge(t *task) {
+func (a *agent) runPurge() {
 	for {
-		_ = t.wait(a.scope, purgeEvery)
+		a.life.sleep(purgeEvery)
 		in := replay.PurgeInput{
 			Segments: a.log.Segments(), Now: time.Unix(0, int64(a.w.sched.now)),
 			Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes},
@@ -87,7 +88,7 @@ func (a *agent) runPurge(t *task) {
 		if p.UpTo == 0 {
 			continue
 		}
-		_ = t.wait(a.scope, a.n.hiccup())
+		a.life.sleep(a.n.hiccup())
 		removed, err := a.log.Purge(p.UpTo)
 		for _, s := range removed {
 			a.n.log("purge", "%d-%d", s.FirstIndex, s.LastIndex)

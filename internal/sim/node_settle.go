@@ -17,16 +17,16 @@ func (a *agent) acksAreCommits() bool { return !a.group.Committed().State().Stat
 
 // settlePrimary makes a replica of the primary that a term had, if its mysqld has
 // nothing but what was committed.
-func (a *agent) settlePrimary(t *task, sc *scope, term uint64) (err error) {
+func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	a.w.settles.Deposed++
 	e := a.epochOf(term)
 	if e == nil || a.process == nil || a.process.incarnation != e.Incarnation {
 		return errors.New("its tap is closed")
 	}
 	_, acknowledged, err := primary.Settling{
-		Term: term, Server: epochServer{a, t, sc}, Tap: deposedTap{e}, Log: a.group.Committed(),
-		AcksAreCommits: a.acksAreCommits, Wait: a.waiter(t, sc),
-	}.Run(context.Background())
+		Term: term, Server: epochServer{a}, Tap: deposedTap{e}, Log: a.group.Committed(),
+		AcksAreCommits: a.acksAreCommits, Clock: a.life,
+	}.Run(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,28 +39,12 @@ func (a *agent) settlePrimary(t *task, sc *scope, term uint64) (err error) {
 	return nil
 }
 
-// waiter has a task wait as package primary asks.
-func (a *agent) waiter(t *task, sc *scope) primary.Waiter {
-	return func(_ context.Context, d time.Duration, changed <-chan struct{}) error {
-		select {
-		case <-changed:
-			return nil
-		default:
-			return t.wait(sc, d, &a.loop.changed)
-		}
-	}
-}
-
 // epochServer is mysqld as a task of package primary asks it.
-type epochServer struct {
-	a  *agent
-	t  *task
-	sc *scope
-}
+type epochServer struct{ a *agent }
 
 // SemiSyncStatus implements primary.Server.
-func (s epochServer) SemiSyncStatus(context.Context) (status primary.SemiSync, err error) {
-	p, err := s.a.sql(s.t, s.sc)
+func (s epochServer) SemiSyncStatus(ctx context.Context) (status primary.SemiSync, err error) {
+	p, err := s.a.sql(ctx)
 	if err == nil {
 		status.On, status.Clients = p.SemiSync()
 		status.WaitSessions = p.Waiting()
@@ -69,8 +53,8 @@ func (s epochServer) SemiSyncStatus(context.Context) (status primary.SemiSync, e
 }
 
 // EndLockWaiters implements primary.Server.
-func (s epochServer) EndLockWaiters(context.Context) (int, error) {
-	p, err := s.a.sql(s.t, s.sc)
+func (s epochServer) EndLockWaiters(ctx context.Context) (int, error) {
+	p, err := s.a.sql(ctx)
 	if err == nil {
 		p.EndLockWaiters()
 		p.results()
@@ -79,9 +63,9 @@ func (s epochServer) EndLockWaiters(context.Context) (int, error) {
 }
 
 // SetSuperReadOnly implements primary.Server. core has the bound.
-func (s epochServer) SetSuperReadOnly(_ context.Context, on bool, _ time.Duration) error {
+func (s epochServer) SetSuperReadOnly(ctx context.Context, on bool, _ time.Duration) error {
 	for {
-		p, err := s.a.sql(s.t, s.sc)
+		p, err := s.a.sql(ctx)
 		if err != nil || p.SetSuperReadOnly(on) {
 			return err
 		}
@@ -93,8 +77,8 @@ func (s epochServer) SetSuperReadOnly(_ context.Context, on bool, _ time.Duratio
 func (s epochServer) PendingXA(context.Context) (int, error) { return 0, nil }
 
 // BinlogEnd implements primary.Server.
-func (s epochServer) BinlogEnd(context.Context) (file string, offset uint64, err error) {
-	p, err := s.a.sql(s.t, s.sc)
+func (s epochServer) BinlogEnd(ctx context.Context) (file string, offset uint64, err error) {
+	p, err := s.a.sql(ctx)
 	if err == nil {
 		file, offset = p.BinlogEnd()
 	}

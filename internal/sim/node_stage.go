@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -49,7 +50,8 @@ type upload struct {
 	tally bulk.Tally
 	grown signal
 	held  signal
-	scope *scope
+	ctx   context.Context
+	end   context.CancelFunc
 }
 
 func (s *stages) init(n *node, log *seglog.Log, l *life) {
@@ -63,7 +65,8 @@ func (a *agent) openStage(e *epoch, id entry.StageID) (*upload, error) {
 		return nil, err
 	}
 	a.n.log("stage", "%v begins", id)
-	u := &upload{a: a, id: id, stage: stage, tally: bulk.NewTally(a.n.id), scope: a.life.within(e.scope, 0)}
+	u := &upload{a: a, id: id, stage: stage, tally: bulk.NewTally(a.n.id)}
+	u.ctx, u.end = context.WithCancel(e.ctx)
 	u.setMembers()
 	return u, nil
 }
@@ -81,7 +84,7 @@ func (u *upload) setMembers() {
 		}
 	}
 	for _, id := range u.tally.SetMembers(voters, u.a.group.Committed().State().Outgoing, peers) {
-		u.a.life.start(func(t *task) { u.push(t, u.a.w.node(id)) })
+		u.a.life.start(func() { u.push(u.a.w.node(id)) })
 	}
 }
 
@@ -106,9 +109,9 @@ func (u *upload) Abort() error { return nil }
 
 // waitMajority waits until this node and a majority hold the stage. Who votes may
 // change meanwhile.
-func (u *upload) waitMajority(t *task, sc *scope) error {
+func (u *upload) waitMajority(ctx context.Context) error {
 	for !u.tally.Reached() {
-		if err := t.wait(sc, uploadBackOff, &u.held); err != nil {
+		if err := u.a.life.Wait(ctx, uploadBackOff, u.held.next()); err != nil {
 			return fmt.Errorf("wait for stage %v: %w", u.id, err)
 		}
 		u.setMembers()
@@ -118,19 +121,19 @@ func (u *upload) waitMajority(t *task, sc *scope) error {
 
 // close ends the pushes, and removes a stage that was not finished.
 func (u *upload) close() {
-	u.scope.end(errEnded)
+	u.end()
 	_ = u.stage.Abort()
 }
 
 // push brings the stage to one peer, from its beginning until it has it.
-func (u *upload) push(t *task, peer *node) {
-	for u.scope.cause == nil {
-		if u.a.pushStage(t, u.scope, peer, u.id, &u.grown) {
+func (u *upload) push(peer *node) {
+	for u.ctx.Err() == nil {
+		if u.a.pushStage(u.ctx, peer, u.id, &u.grown) {
 			u.tally.Held(peer.id)
 			u.held.fire()
 			return
 		}
-		_ = t.wait(u.scope, uploadBackOff)
+		_ = u.a.life.Wait(u.ctx, uploadBackOff, nil)
 	}
 }
 
@@ -155,17 +158,17 @@ const (
 
 // pushStage sends a stage of this node's log in chunks, one at a time; true
 // once the peer has all of it on its disk.
-func (a *agent) pushStage(t *task, sc *scope, peer *node, id entry.StageID, grown *signal) bool {
+func (a *agent) pushStage(ctx context.Context, peer *node, id entry.StageID, grown *signal) bool {
 	r, err := a.log.OpenStage(id)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = r.Close() }()
 	at, sum := int64(0), uint32(0)
-	for sc.cause == nil {
+	for ctx.Err() == nil {
 		n, complete := r.Bytes()
 		if at == n && !complete {
-			_ = t.wait(sc, 0, grown)
+			_ = a.life.Wait(ctx, 0, grown.next())
 			continue
 		}
 		c := chunk{id: id, at: at, data: make([]byte, min(chunkBytesMax, n-at))}
@@ -174,7 +177,7 @@ func (a *agent) pushStage(t *task, sc *scope, peer *node, id entry.StageID, grow
 		}
 		at, sum = at+int64(len(c.data)), crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), c.data)
 		c.last, c.crc = complete && at == n, sum
-		switch a.exchange(t, sc, peer, c) {
+		switch a.exchange(ctx, peer, c) {
 		case stageHeld:
 			return true
 		case chunkTaken:
@@ -186,9 +189,9 @@ func (a *agent) pushStage(t *task, sc *scope, peer *node, id entry.StageID, grow
 }
 
 // exchange sends one chunk and waits for its answer.
-func (a *agent) exchange(t *task, sc *scope, peer *node, c chunk) chunkAnswer {
+func (a *agent) exchange(ctx context.Context, peer *node, c chunk) chunkAnswer {
 	if !a.members.has(peer.id) {
-		_ = t.wait(sc, dialEvery)
+		_ = a.life.Wait(ctx, dialEvery, nil)
 		return chunkLost
 	}
 	answer, done := chunkLost, signal{}
@@ -206,7 +209,7 @@ func (a *agent) exchange(t *task, sc *scope, peer *node, c chunk) chunkAnswer {
 			})
 		})
 	})
-	_ = t.wait(sc, chunkPatience, &done)
+	_ = a.life.Wait(ctx, chunkPatience, done.next())
 	return answer
 }
 
@@ -269,16 +272,16 @@ func (a *agent) onWanted(w consensus.Wanted) {
 	}
 	a.stages.wanted[w.ID] = true
 	a.n.log("stage", "%v is wanted, named by n%d", w.ID, w.From)
-	a.life.start(func(t *task) {
+	a.life.start(func() {
 		defer delete(a.stages.wanted, w.ID)
 		from := a.w.node(w.From)
 		for tries := 0; tries < 20 && !a.log.HasStage(w.ID); tries++ {
 			a.w.net.send(a.n.id, from.id, func() {
 				if g := from.agent; g != nil {
-					g.life.run(func() { g.life.start(func(t *task) { g.pushStage(t, g.scope, a.n, w.ID, &signal{}) }) })
+					g.life.run(func() { g.life.start(func() { g.pushStage(context.Background(), a.n, w.ID, &signal{}) }) })
 				}
 			})
-			_ = t.wait(a.scope, fetchBackOff+around(a.n.rng, fetchBackOff))
+			a.life.sleep(fetchBackOff + around(a.n.rng, fetchBackOff))
 			from = a.w.nodes[a.n.rng.IntN(len(a.w.nodes))]
 			if from == a.n {
 				from = a.w.node(w.From)
@@ -289,7 +292,7 @@ func (a *agent) onWanted(w consensus.Wanted) {
 
 // dropStages removes what nothing can name any more: once a later epoch is
 // committed, earlier stages are in the log or abandoned.
-func (a *agent) dropStages(t *task) {
+func (a *agent) dropStages() {
 	epoch := uint64(0)
 	for {
 		if e := a.group.Committed().Mark().Epoch; e > epoch {
@@ -303,7 +306,7 @@ func (a *agent) dropStages(t *task) {
 				}
 			}
 		}
-		_ = t.wait(a.scope, 0, &a.loop.changed)
-		_ = t.wait(a.scope, a.n.hiccup())
+		a.life.await(0, &a.loop.changed)
+		a.life.sleep(a.n.hiccup())
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -127,7 +128,7 @@ func (b *board) primary() (id cluster.NodeID, ok bool) {
 }
 
 // runGossip sends this node's status to its peers, and the peers' to core.
-func (a *agent) runGossip(t *task) {
+func (a *agent) runGossip() {
 	for {
 		own := a.ownStatus()
 		for _, peer := range a.w.nodes {
@@ -138,8 +139,8 @@ func (a *agent) runGossip(t *task) {
 		in := a.board.forCore(own)
 		a.mail.peers = &in
 		a.coreWork.fire()
-		_ = t.wait(a.scope, gossipInterval, &a.board.changed)
-		_ = t.wait(a.scope, a.n.hiccup())
+		a.life.await(gossipInterval, &a.board.changed)
+		a.life.sleep(a.n.hiccup())
 	}
 }
 
@@ -169,18 +170,18 @@ func (w *World) gossip(from *agent, to *node, s status) {
 }
 
 // runWatch polls mysqld: for the status, and for what must not be.
-func (a *agent) runWatch(t *task) {
+func (a *agent) runWatch() {
 	for n := 1; ; n++ {
-		_ = t.wait(a.scope, watchInterval)
+		a.life.sleep(watchInterval)
 		p, role := a.process, a.board.self.role
 		if p == nil || !p.ready {
 			continue
 		}
-		if _, err := a.sql(t, a.scope); err != nil {
+		if _, err := a.sql(context.Background()); err != nil {
 			continue
 		}
 		set := p.GTIDExecuted()
-		_ = t.wait(a.scope, a.n.hiccup())
+		a.life.sleep(a.n.hiccup())
 		if role == cluster.RolePrimary || role == cluster.RoleReplica {
 			if !a.group.Committed().Contains(set) {
 				a.doubt(p.incarnation, "mysqld holds transactions that are not committed")
@@ -188,7 +189,7 @@ func (a *agent) runWatch(t *task) {
 		}
 		l := a.board.lag.Executed(set, time.Unix(0, int64(a.n.now())))
 		a.board.self.applied, a.board.self.lagBytes, a.board.self.lag = l.Applied, l.Bytes, time.Duration(l.Seconds*float64(time.Second))
-		if _, err := a.sql(t, a.scope); err != nil || p.dead {
+		if _, err := a.sql(context.Background()); err != nil || p.dead {
 			continue
 		}
 		switch role {

@@ -123,17 +123,17 @@ func (n *node) statePoint(commit uint64) *cluster.StatePoint {
 }
 
 // runState keeps cluster.json.
-func (a *agent) runState(t *task) {
+func (a *agent) runState() {
 	for {
-		_ = t.wait(a.scope, stateEvery, &a.stateChanged)
-		a.keepState(t)
+		a.life.await(stateEvery, &a.stateChanged)
+		a.keepState()
 	}
 }
 
 // keepState writes cluster.json.
-func (a *agent) keepState(t *task) {
+func (a *agent) keepState() {
 	p := a.group.Committed().State()
-	_ = t.wait(a.scope, a.n.disk.appendTime(a.w.sched.now))
+	a.life.sleep(a.n.disk.appendTime(a.w.sched.now))
 	if p.Through >= a.n.point.Through && p.Index >= a.n.point.Index { // else another one was faster
 		a.n.point = p
 	}

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -239,6 +241,49 @@ func TestSchedulerOrder(t *testing.T) {
 	}
 }
 
+// TestTaskWaits: real contexts and channels end a task's wait at the machine's time, in the
+// order in which the tasks began to wait; a standstill holds that up.
+func TestTaskWaits(t *testing.T) {
+	w := newWorld(Options{Nodes: 3})
+	n := w.nodes[0]
+	n.rate = 1
+	l := &life{n: n}
+	var got []string
+	wait := func(what string, ctx context.Context, d time.Duration, changed <-chan struct{}) {
+		l.start(func() {
+			err := l.Wait(ctx, d, changed)
+			got = append(got, fmt.Sprintf("%s at %v: %v", what, w.sched.now.Truncate(time.Millisecond), err))
+		})
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	child, done := context.WithCancel(ctx)
+	defer done()
+	limited, free := l.WithTimeout(child, 2*time.Second)
+	defer free()
+	changed, token := make(chan struct{}), make(chan struct{}, 1)
+	wait("closed", ctx, 0, changed)
+	wait("token", ctx, 0, token)
+	wait("token again", child, 0, token)
+	wait("time", child, time.Second, token)
+	wait("limit", limited, 0, nil)
+	wait("never", t.Context(), 0, nil)
+	l.after(500*time.Millisecond, func() {
+		close(changed)
+		token <- struct{}{}
+	})
+	l.after(3*time.Second, func() { cancel(errors.New("the cause")) })
+	w.sched.at(2900*time.Millisecond, func() { n.stall(time.Second) })
+	w.sched.runUntil(time.Minute)
+	want := []string{
+		"closed at 500ms: <nil>", "token at 500ms: <nil>", "time at 1s: <nil>",
+		"limit at 2s: context deadline exceeded", "token again at 3.9s: the cause",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	l.end()
+}
+
 // TestTaskEnds wants a task to end with its process, wherever it waits, and a
 // standstill to hold it up.
 func TestTaskEnds(t *testing.T) {
@@ -246,11 +291,11 @@ func TestTaskEnds(t *testing.T) {
 	n := w.nodes[0]
 	l := &life{n: n}
 	woke, cleaned := time.Duration(0), false
-	l.start(func(t *task) {
+	l.start(func() {
 		defer func() { cleaned = true }()
-		_ = t.wait(&scope{}, time.Second)
+		l.sleep(time.Second)
 		woke = w.sched.now
-		_ = t.wait(&scope{}, time.Hour)
+		l.sleep(time.Hour)
 		panic("it woke up after its end")
 	})
 	w.sched.at(500*time.Millisecond, func() { n.stall(2 * time.Second) })

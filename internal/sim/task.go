@@ -1,18 +1,17 @@
 package sim
 
 import (
-	"errors"
+	"context"
 	"iter"
 	"slices"
 	"time"
-)
 
-// errEnded is the cause of a scope that ended for no other reason.
-var errEnded = errors.New("context canceled")
+	"github.com/quorate/quorate/internal/clock"
+)
 
 // life is the time from a process's start to its end. What belongs to it
 // happens on its machine's clock, waits while the machine stands still, and
-// does not happen once it has ended.
+// does not happen once it has ended. It is the clock by which its tasks wait.
 type life struct {
 	n     *node
 	ended bool
@@ -31,6 +30,7 @@ func (l *life) run(f func()) {
 		l.n.w.sched.at(l.n.stalledUntil, func() { l.run(f) })
 	default:
 		f()
+		l.n.wakeReady()
 	}
 }
 
@@ -52,8 +52,11 @@ func (l *life) every(period time.Duration, f func()) {
 // end ends the life and, in order, what runs in it.
 func (l *life) end() {
 	l.ended = true
+	l.n.waiting = slices.DeleteFunc(l.n.waiting, func(t *task) bool { return t.life == l })
 	for _, t := range l.tasks {
+		before := t.begin()
 		t.stop()
+		l.n.w.running = before
 	}
 	l.tasks = nil
 }
@@ -66,6 +69,8 @@ type task struct {
 	next  func() (struct{}, bool)
 	stop  func()
 	yield func(struct{}) bool
+	// done and changed are what it waits for.
+	done, changed <-chan struct{}
 	// waits counts the waits: what ends an earlier one does nothing.
 	waits uint64
 }
@@ -74,7 +79,7 @@ type task struct {
 type taskStopped struct{}
 
 // start begins a task, at once, up to its first wait.
-func (l *life) start(f func(t *task)) {
+func (l *life) start(f func()) {
 	t := &task{life: l}
 	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
 		defer func() {
@@ -83,92 +88,120 @@ func (l *life) start(f func(t *task)) {
 			}
 		}()
 		t.yield = yield
-		f(t)
+		f()
 	})
 	l.tasks = append(l.tasks, t)
 	t.resume()
 }
 
 func (t *task) resume() {
-	if _, waiting := t.next(); !waiting {
+	before := t.begin()
+	_, waiting := t.next()
+	t.life.n.w.running = before
+	if !waiting {
 		t.life.tasks = slices.DeleteFunc(t.life.tasks, func(o *task) bool { return o == t })
 	}
 }
 
-// wait returns once one of the signals comes, d has passed (0 = never) or the
-// scope has ended, whose cause it returns.
-func (t *task) wait(sc *scope, d time.Duration, signals ...*signal) error {
-	if sc.cause != nil {
-		return sc.cause
+// begin makes t the task that runs, and returns the one that did: it may be in the middle
+// of that.
+func (t *task) begin() (before *task) {
+	w := t.life.n.w
+	before, w.running = w.running, t
+	return before
+}
+
+// Now implements clock.Clock.
+func (l *life) Now() time.Duration { return l.n.now() }
+
+// WithTimeout implements clock.Clock.
+func (l *life) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	l.after(d, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func() { cancel(nil) }
+}
+
+// Wait implements clock.Clock for the task that runs.
+func (l *life) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+	t := l.n.w.running
+	switch {
+	case t == nil || t.life != l:
+		panic("only a task of a process waits by its clock")
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case ready(changed):
+		return nil
 	}
 	t.waits++
-	n := t.waits
-	wake := func() {
-		t.life.after(0, func() {
-			if t.waits == n {
-				t.waits++
-				t.resume()
-			}
-		})
-	}
+	t.done, t.changed = ctx.Done(), changed
 	if d > 0 {
-		t.life.after(d, wake)
+		n := t.waits
+		l.after(d, func() { t.wake(n) })
 	}
-	sc.done.add(t, wake)
-	for _, s := range signals {
-		s.add(t, wake)
+	if t.done != nil || t.changed != nil {
+		l.n.waiting = append(l.n.waiting, t)
 	}
 	if !t.yield(struct{}{}) {
 		panic(taskStopped{})
 	}
-	return sc.cause
+	return context.Cause(ctx)
+}
+
+var _ clock.Clock = (*life)(nil)
+
+// sleep waits for d, await for d (0 = for good) or a signal.
+func (l *life) sleep(d time.Duration)            { _ = l.Wait(context.Background(), d, nil) }
+func (l *life) await(d time.Duration, s *signal) { _ = l.Wait(context.Background(), d, s.next()) }
+
+// wake has a task go on that is in its nth wait.
+func (t *task) wake(n uint64) {
+	t.life.after(0, func() {
+		if t.waits == n {
+			t.waits++
+			if t.done != nil || t.changed != nil {
+				t.life.n.waiting = slices.DeleteFunc(t.life.n.waiting, func(o *task) bool { return o == t })
+			}
+			t.resume()
+		}
+	})
+}
+
+// wakeReady wakes the tasks on a machine whose channel is ready, or whose context has ended, in
+// the order in which they began to wait. It is called whenever something has happened there.
+func (n *node) wakeReady() {
+	for i := 0; i < len(n.waiting); {
+		t := n.waiting[i]
+		if !ready(t.done) && !ready(t.changed) {
+			i++
+			continue
+		}
+		n.waiting = slices.Delete(n.waiting, i, i+1)
+		t.wake(t.waits)
+	}
+}
+
+func ready(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // signal wakes everybody who waits for it.
-type signal struct{ waiting []waiter }
+type signal struct{ fired chan struct{} }
 
-type waiter struct {
-	task *task // nil: nobody who may come to wait again
-	wake func()
-}
-
-func (s *signal) add(t *task, wake func()) {
-	i := slices.IndexFunc(s.waiting, func(w waiter) bool { return t != nil && w.task == t })
-	if i >= 0 { // of an earlier wait
-		s.waiting[i].wake = wake
-		return
+func (s *signal) next() <-chan struct{} {
+	if s.fired == nil {
+		s.fired = make(chan struct{})
 	}
-	s.waiting = append(s.waiting, waiter{t, wake})
+	return s.fired
 }
 
 func (s *signal) fire() {
-	woken := s.waiting
-	s.waiting = nil
-	for _, w := range woken {
-		w.wake()
-	}
-}
-
-// scope is what a context is in production.
-type scope struct {
-	cause error
-	done  signal
-}
-
-// within returns a scope that ends with sc, and after d (0 = never).
-func (l *life) within(sc *scope, d time.Duration) *scope {
-	inner := &scope{cause: sc.cause}
-	sc.done.add(nil, func() { inner.end(sc.cause) })
-	if d > 0 {
-		l.after(d, func() { inner.end(errors.New("context deadline exceeded")) })
-	}
-	return inner
-}
-
-// end ends the scope, with a cause unless it has one.
-func (sc *scope) end(cause error) {
-	if sc.cause == nil {
-		sc.cause = cause
-		sc.done.fire()
+	if s.fired != nil {
+		close(s.fired)
+		s.fired = nil
 	}
 }

@@ -133,6 +133,7 @@ const (
 type World struct {
 	options Options
 	sched   scheduler
+	running *task // nil: none does
 	trace   *trace
 	net     *network
 	nodes   []*node

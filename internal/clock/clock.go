@@ -1,0 +1,49 @@
+package clock
+
+import (
+	"context"
+	"time"
+)
+
+// Clock is a process's.
+type Clock interface {
+	// Now is the time since some moment before the process began. It never goes back.
+	Now() time.Duration
+	// Wait returns nil once changed is ready or d has passed (0 = never), or before; and the
+	// cause of ctx's end once ctx has ended.
+	Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error
+	// WithTimeout returns a context that ends with ctx and after d, with the cause
+	// context.DeadlineExceeded.
+	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+}
+
+// Machine is the clock of the machine. Its zero value is ready.
+type Machine struct{}
+
+var began = time.Now()
+
+// Now implements Clock.
+func (Machine) Now() time.Duration { return time.Since(began) }
+
+// Wait implements Clock.
+func (Machine) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+	var passed <-chan time.Time
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		passed = timer.C
+	}
+	select {
+	case <-changed:
+		return nil
+	case <-passed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// WithTimeout implements Clock.
+func (Machine) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}

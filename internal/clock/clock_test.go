@@ -1,0 +1,49 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWait: what comes first ends a wait. Only the end of the context is an error: its cause.
+func TestWait(t *testing.T) {
+	cause := errors.New("the cause")
+	for _, c := range []struct {
+		what                        string
+		d, changed, canceled, limit time.Duration // 0 = never
+		want                        error
+		took                        time.Duration
+	}{
+		{"passed", time.Second, 2 * time.Second, 3 * time.Second, 0, nil, time.Second},
+		{"changed", 2 * time.Second, time.Second, 3 * time.Second, 0, nil, time.Second},
+		{"changed, without a limit", 0, time.Second, 0, 0, nil, time.Second},
+		{"canceled", 2 * time.Second, 3 * time.Second, time.Second, 0, cause, time.Second},
+		{"timed out", 0, 0, 3 * time.Second, time.Second, context.DeadlineExceeded, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			changed := make(chan struct{})
+			if c.changed > 0 {
+				time.AfterFunc(c.changed, func() { close(changed) })
+			}
+			if c.canceled > 0 {
+				time.AfterFunc(c.canceled, func() { cancel(cause) })
+			}
+			m := Machine{}
+			limited := context.CancelFunc(func() {})
+			if c.limit > 0 {
+				ctx, limited = m.WithTimeout(ctx, c.limit)
+			}
+			began := m.Now()
+			if err := m.Wait(ctx, c.d, changed); !errors.Is(err, c.want) || m.Now()-began != c.took {
+				t.Errorf("%s: %v after %v, want %v after %v", c.what, err, m.Now()-began, c.want, c.took)
+			}
+			limited()
+			cancel(nil)
+			time.Sleep(time.Minute) // what was set ends in the bubble
+		})
+	}
+}

@@ -1,0 +1,11 @@
+// Package clock is how the agent's straight-line code waits: for a time, for something that
+// changes, and for the end of its context, whichever comes first. Code that waits only so
+// runs in the simulator as it is, on virtual time and without a goroutine; in the agent on
+// the machine's clock.
+//
+// Whoever waits looks again after it: to be woken too often is harmless. Such code must not
+// receive from a channel, take time from package time, or start a goroutine: the simulator
+// would wait for ever, or not be the same run twice.
+//
+// The package owns no state. Machine starts no goroutine.
+package clock
