@@ -94,7 +94,7 @@ func (f *fixture) endsOnOlderCopy(t *testing.T, ctx context.Context) {
 	}
 	f.awaitLog(t, ctx, i, `this node's log lacks entries that it has acknowledged`)
 	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
-	if err := f.Start(ctx, i); err != nil { // as its unit does
+	if err := errors.Join(f.AwaitEnd(ctx, i), f.Start(ctx, i)); err != nil { // as its unit does
 		t.Fatal(err)
 	}
 	f.awaitReturn(t, ctx, i)

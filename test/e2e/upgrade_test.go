@@ -19,7 +19,7 @@ import (
 // data directory, no promise in an answer to a heartbeat, no commit notices.
 func previousEdits() map[string][][2]string {
 	return map[string][][2]string{
-		"internal/transport/version.go": {{"versionNewest = versionCall", "versionNewest = versionFirst"}},
+		"internal/transport/version.go": {{"versionNewest = versionOrder", "versionNewest = versionFirst"}},
 		"internal/entry/entry.go":       {{"h.Kind > KindState {", "h.Kind > KindStaged {"}},
 		"internal/agent/datadir.go":     {{"dataFormat      = dataFormatState", "dataFormat      = dataFormatFirst"}},
 		"internal/agent/board.go": {
