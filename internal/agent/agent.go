@@ -113,9 +113,10 @@ type Agent struct {
 	purge     purger
 	epoch     *epochSlot
 	state     *stateKeeper
-	// leaving is set once this node cannot go on as it is; settled: what it is now
-	// is in its data directory.
+	// leaving is set once this node cannot go on as it is, and left is closed then;
+	// settled: what it is now is in its data directory.
 	leaving atomic.Pointer[membership.Departure]
+	left    chan struct{}
 	settled bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.
 	out *recovery.Report
@@ -194,7 +195,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	a := &Agent{
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
-		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(),
+		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(), left: make(chan struct{}),
 		lagBound: newLagBound(cfg.MySQL.MaxApplyLag),
 		state:    newStateKeeper(),
 		history:  historian{chronicle: newChronicle()},

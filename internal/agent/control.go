@@ -124,7 +124,7 @@ func (a *Agent) controlLeader(parent context.Context, h handler, r control.Reque
 		case role.Leader != 0:
 			answer, ok := a.forward(parent, h, role.Leader, r)
 			if ok && answer.Code != control.CodeNotLeader {
-				a.waitIndex(ctx, answer.Index)
+				_ = a.waitIndex(ctx, answer.Index) // only so that this node's status shows it
 				return answer
 			}
 			why = answer.Error
@@ -181,18 +181,20 @@ func (a *Agent) forward(ctx context.Context, h handler, to cluster.NodeID, r con
 	return answer, true
 }
 
-// waitIndex waits until this node has a change that it had another one make, so
-// that its status shows it. It is no failure if it has not.
-func (a *Agent) waitIndex(ctx context.Context, index uint64) {
+// waitIndex waits until this node knows that an entry is committed. A node that has to
+// leave waits no longer: nobody may tell it, least of all of its own removal.
+func (a *Agent) waitIndex(ctx context.Context, index uint64) error {
 	for {
 		mark, changed := a.node.Committed().Changed()
 		if mark.Index >= index {
-			return
+			return nil
 		}
 		select {
 		case <-changed:
+		case <-a.left:
+			return a.leaving.Load()
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		}
 	}
 }

@@ -183,6 +183,7 @@ func (a *Agent) leave(e membership.Departure) {
 	if !a.leaving.CompareAndSwap(nil, &e) {
 		return
 	}
+	close(a.left)
 	a.logger.Error("this node cannot go on as it is", "reason", e.Error(), "data_dir", a.cfg.DataDir)
 	if a.fail.Load() != nil {
 		time.AfterFunc(leaveGrace, func() { a.end(&e) })

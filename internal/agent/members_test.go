@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
@@ -101,7 +102,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		version uint64
 		leaves  bool
 	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}, logger: slog.New(slog.DiscardHandler)}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}, logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
 		a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
 		state := a.board.clusterState()
 		state.Version = c.version
@@ -117,7 +118,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 // TestLeavingIsNotForgotten: a node that is told to go while its log is healed, or while
 // it joins, goes when it is through. Nothing tells it again.
 func TestLeavingIsNotForgotten(t *testing.T) {
-	a := &Agent{logger: slog.New(slog.DiscardHandler)}
+	a := &Agent{logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
 	order := membership.Departure{Instance: "b7"}
 	a.leave(order)
 	ctx, fail := context.WithCancelCause(t.Context())
@@ -125,6 +126,20 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 	a.setFail(fail)
 	if got, ok := errors.AsType[*membership.Departure](context.Cause(ctx)); !ok || *got != order {
 		t.Errorf("it ends with %v, want %+v", context.Cause(ctx), order)
+	}
+}
+
+// TestRemovedAnswers: a node that had the leader remove it answers before it ends, though
+// nobody tells it that its removal is committed.
+func TestRemovedAnswers(t *testing.T) {
+	a := fencedAgent(t, nil)
+	a.left = make(chan struct{})
+	order := membership.Departure{}
+	time.AfterFunc(time.Millisecond, func() { a.leave(order) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if got, ok := errors.AsType[*membership.Departure](a.waitIndex(ctx, 1)); !ok || *got != order {
+		t.Errorf("it waits until %v, want that it leaves", ctx.Err())
 	}
 }
 

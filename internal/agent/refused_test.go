@@ -48,7 +48,7 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 			t.Fatal(err)
 		}
 	}
-	a := &Agent{cfg: cfg, logger: slog.New(slog.DiscardHandler), data: d}
+	a := &Agent{cfg: cfg, logger: slog.New(slog.DiscardHandler), data: d, left: make(chan struct{})}
 	a.self = a.cfg.Self()
 	a.board.init(a.cfg, a.self, "")
 	a.buildPeers()

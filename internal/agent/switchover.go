@@ -424,8 +424,7 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, err
 	if p == nil {
 		return done{}, errNoMysqld
 	}
-	a.waitIndex(ctx, args.Index)
-	if err := ctx.Err(); err != nil {
+	if err := a.waitIndex(ctx, args.Index); err != nil {
 		return done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)
 	}
 	if err := p.Admin().WaitApplied(ctx, a.committedGTIDs().String()); err != nil {
