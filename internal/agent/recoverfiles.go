@@ -111,8 +111,7 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 		return true, fmt.Errorf("read %s: %w", recoveryFile, err)
 	}
 	if r.Format > recoveryFormat {
-		return true, fmt.Errorf("%s has format %d, this quorate reads up to %d: install the newer quorate again",
-			recoveryFile, r.Format, recoveryFormat)
+		return true, &datadir.VersionError{Path: recoveryFile, Has: r.Format, Newest: recoveryFormat}
 	}
 	steps := []func() error{
 		func() error { return r.writeUUID(fs, filepath.Join(dir, "mysql", "data", autoFile)) },
@@ -123,7 +122,7 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 			return datadir.Replace(fs, dir, datadir.Durable, r.Durable)
 		},
 		// Nobody of before is known any more.
-		func() error { return datadir.Replace(fs, dir, datadir.Peers, map[cluster.NodeID]string{}) },
+		func() error { return datadir.Replace(fs, dir, datadir.Peers, datadir.Instances{}) },
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
 		func() error { return datadir.Replace(fs, dir, identityFile, r.Identity) },
 		func() error { return writeLine(fs, dir, auditFile, r.Audit) },

@@ -148,20 +148,6 @@ func (c *Cluster) Interrupt(ctx context.Context, i int) error {
 	return c.end(ctx, i, func(p *subprocess.Process) error { return p.SignalGroup(syscall.SIGINT) })
 }
 
-// AwaitEnd waits until node i's agent has ended by itself.
-func (c *Cluster) AwaitEnd(ctx context.Context, i int) error {
-	p := c.nodes[i].running()
-	if p == nil {
-		return nil
-	}
-	select {
-	case <-p.Done():
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the agent of node %s to end by itself: %w", c.nodes[i].name, ctx.Err())
-	}
-}
-
 func (c *Cluster) end(ctx context.Context, i int, send func(*subprocess.Process) error) error {
 	p, err := c.agentOf(i)
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/subprocess"
 )
 
 const (
@@ -282,11 +284,18 @@ func (d *Deployment) Crash(node string) error {
 	if err != nil {
 		return err
 	}
-	pid := n.processes()[componentMysqld]
-	if pid == 0 {
-		return fmt.Errorf("node %s has no server that runs", node)
+	agent := n.running()
+	if agent == nil {
+		return fmt.Errorf("the agent of node %s does not run", node)
 	}
-	return syscall.Kill(pid, syscall.SIGKILL)
+	children := subprocess.Children(agent.process.Pid())
+	defer subprocess.Release(children)
+	for _, c := range children {
+		if c.Pid() == n.processes()[componentMysqld] {
+			return c.Signal(syscall.SIGKILL)
+		}
+	}
+	return fmt.Errorf("node %s has no server that runs", node)
 }
 
 // Switchover moves the primary of quorate to the node that the agents choose.

@@ -94,7 +94,8 @@ func (f *fixture) endsOnOlderCopy(t *testing.T, ctx context.Context) {
 	}
 	f.awaitLog(t, ctx, i, `this node's log lacks entries that it has acknowledged`)
 	f.must(t, ctx, primary, "node", "rebuild", f.Name(i), "--yes")
-	if err := errors.Join(f.AwaitEnd(ctx, i), f.Start(ctx, i)); err != nil { // as its unit does
+	f.awaitExit(t, ctx, i, "this node is rebuilt")
+	if err := f.Start(ctx, i); err != nil { // as its unit does
 		t.Fatal(err)
 	}
 	f.awaitReturn(t, ctx, i)
