@@ -14,9 +14,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/logcopy"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/replay"
@@ -423,65 +425,16 @@ func (j *joiner) copyLog(ctx context.Context, plan seedPlan) (err error) {
 		cancel()
 		err = errors.Join(err, eg.Wait())
 	}()
-	c := logCopy{log: log, copied: plan.Begin.First - 1}
-	c.bulk = bulk.New(j.a.bulkConfig(log, func() uint64 { return 0 }, noEntries{}))
+	copies := bulk.New(j.a.bulkConfig(log, func() uint64 { return 0 }, noEntries{}))
 	running := make(chan struct{})
-	eg.Go(func() error { close(running); return c.bulk.Run(ctx) })
+	eg.Go(func() error { close(running); return copies.Run(ctx) })
 	<-running
-	c.progress = func(cluster.NodeID) {
-		j.say(cluster.Seed{Phase: cluster.SeedLog, From: plan.Node, Bytes: c.total, BytesTotal: max(plan.LogBytes, c.total)},
-			fmt.Sprintf("copying the log of node %s, entry %d of %d", plan.Node, c.copied, c.until))
+	c := logcopy.Copy{Log: log, Peers: copies, Clock: clock.Machine{}, Others: j.a.others, Copied: plan.Begin.First - 1}
+	c.Progress = func(cluster.NodeID) {
+		j.say(cluster.Seed{Phase: cluster.SeedLog, From: plan.Node, Bytes: c.Total(), BytesTotal: max(plan.LogBytes, c.Total())},
+			fmt.Sprintf("copying the log of node %s, entry %d of %d", plan.Node, c.Copied, c.Until()))
 	}
-	last, term, err := j.target(ctx, c.bulk)
-	if err != nil {
-		return err
-	}
-	least := max(plan.State.Index, plan.Begin.First)
-	c.until = max(last, least)
-	for c.copied < c.until {
-		before := c.copied
-		if err := c.copyFrom(ctx, from.ID); err != nil {
-			return err
-		}
-		if c.copied == before { // it has no more: it lags itself
-			select {
-			case <-time.After(joinRetry):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-			// Or the entries were lost with their leader. What a later one has is
-			// enough: it begins anew with what it believes of this node.
-			if l, t, err := j.target(ctx, c.bulk); err == nil && t > term {
-				term, c.until = t, max(l, least)
-			}
-		}
-	}
-	newest, err := log.Term(c.copied)
-	if err != nil {
-		return err
-	}
-	// No vote in this term or an earlier one: a node of this name may have given one.
-	return log.Append(nil, &seglog.HardState{Term: newest, Vote: uint64(j.a.self.ID), Commit: c.copied})
-}
-
-// target is the leader's last index, and its term. Nobody has committed, or purged, more before; and
-// of a node that is rebuilt the leader may believe, in its term, that it has so much.
-func (j *joiner) target(ctx context.Context, b *bulk.Bulk) (target, term uint64, err error) {
-	for _, m := range j.a.board.list() {
-		if m.ID == j.a.self.ID {
-			continue
-		}
-		askCtx, cancel := context.WithTimeout(ctx, joinAskTimeout)
-		t, err := b.AskTail(askCtx, m.ID)
-		cancel()
-		if err == nil && t.Leading && t.Term >= term {
-			target, term = t.Last, t.Term
-		}
-	}
-	if term == 0 {
-		return 0, 0, errors.New("nobody leads")
-	}
-	return target, term, nil
+	return c.Join(ctx, j.a.self.ID, from.ID, max(plan.State.Index, plan.Begin.First))
 }
 
 // finish makes the data directory one that is in use.

@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/logcopy"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -146,7 +147,7 @@ func (a *Agent) follow(ctx context.Context, from cluster.NodeID, gone *time.Time
 // disk. Stages that they name are copied first, however long that takes.
 func (a *Agent) takeRelayed(ctx context.Context, from cluster.NodeID, r consensus.Relayed) error {
 	for _, e := range r.Entries {
-		if s, ok := stagedOf(e); ok {
+		if s, ok := logcopy.StagedOf(e); ok {
 			if err := a.bulk.FetchStage(ctx, s, from); err != nil {
 				return err
 			}

@@ -12,7 +12,7 @@
 //
 // Real: core, consensus.Driver and its Group with commit check, gate and lease, primary,
 // raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid; of mysqlwire what is sent to a
-// replica (DumpWriter), of bulk who holds a stage (Tally). They are called as they are; there
+// replica (DumpWriter), of bulk who holds a stage (Tally), logcopy. They are called as they are; there
 // is no hook for the simulator in them.
 //
 // Rebuilt, because the original owns goroutines and sockets: what package agent,

@@ -5,21 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/logcopy"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
-// Times and bounds of a healing, as package agent has them, but for groups that
-// are short enough to be cut off between two.
 const (
-	healRetry      = 500 * time.Millisecond
+	// healAskTimeout bounds the question to one peer, as in package logcopy.
 	healAskTimeout = 3 * time.Second
-	healBytesMax   = 8 << 10
+	// copyGroupBytes is so little that a copy is cut off between two groups.
+	copyGroupBytes = 8 << 10
 )
 
 // healer runs in the agent's place while the log is damaged: it shows its state
@@ -30,10 +30,7 @@ type healer struct {
 	life   *life
 	log    *seglog.Log
 	stages stages
-	target consensus.HealTarget
-	// copied is the last index that is known to be as committed.
-	copied  uint64
-	pending []seglog.Entry
+	copy   logcopy.Healing
 }
 
 func (n *node) logOptions(heal bool) seglog.Options {
@@ -51,7 +48,11 @@ func newHealer(n *node, damage error) (*healer, error) {
 		return nil, fmt.Errorf("open the damaged log: %w", err)
 	}
 	healing, _ := h.log.Healing()
-	h.target, h.copied = consensus.NewHealTarget(healing.Promised), h.log.HardState().Commit
+	h.copy = logcopy.Healing{
+		Copy:   copyPeers{n, h.life, h.log, h.ask}.newCopy(h.log.HardState().Commit, h.progress),
+		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {}, Left: func() error { return nil },
+		Failed: func(from cluster.NodeID, err error) { n.log("heal", "copy from n%d: %v", from, err) },
+	}
 	h.stages.init(n, h.log, h.life)
 	return h, nil
 }
@@ -59,7 +60,10 @@ func newHealer(n *node, damage error) (*healer, error) {
 func (h *healer) run() {
 	h.life.start(h.runGossip)
 	h.life.start(func() {
-		err := h.copyAll()
+		hs, err := h.copy.Run(context.Background())
+		if err == nil {
+			err = h.log.FinishHealing(hs)
+		}
 		if errors.Is(err, seglog.ErrFull) {
 			h.w.sched.after(0, func() { h.n.killAgent(err.Error()); h.w.restartAgent(h.n) })
 			return
@@ -69,6 +73,10 @@ func (h *healer) run() {
 		}
 		h.w.sched.after(0, func() { h.n.healed(h) })
 	})
+}
+
+func (h *healer) progress(from cluster.NodeID) {
+	h.n.log("heal", "copies from n%d, entry %d of %d", from, h.copy.Copied, h.copy.Until())
 }
 
 // healed starts the agent that takes part in Raft again.
@@ -108,40 +116,18 @@ func (h *healer) runGossip() {
 	}
 }
 
-func (h *healer) copyAll() error {
-	for {
-		if leader, tail, ok := h.leader(); ok {
-			h.target.Aim(tail.term, tail.commit, tail.last)
-			h.n.log("heal", "copies from n%d of term %d, entry %d of %d", leader.id, tail.term, h.copied, h.target.Index())
-			if err := h.copyRound(leader); err != nil {
-				return err
-			}
-			if h.copied >= h.target.Index() {
-				return h.log.FinishHealing(h.target.HardState(h.copied))
-			}
-		}
-		h.life.sleep(healRetry)
-	}
-}
-
-// tail is what a node says of its log.
-type tail struct {
-	term, first, last, commit uint64
-	leading                   bool
-}
-
 // tail answers a peer that heals its log: bulk.Entries.Tail. What a leader has in
 // memory alone counts: others may have stored it before its own disk has.
-func (a *agent) tail() (tail, error) {
+func (a *agent) tail() (bulk.Tail, error) {
 	before := a.loop.role
 	ctx, cancel := a.life.WithTimeout(context.Background(), healAskTimeout)
 	defer cancel()
 	if err := a.loop.barrier(ctx); err != nil {
-		return tail{}, err
+		return bulk.Tail{}, err
 	}
-	return tail{
-		term: before.Term, leading: before.Leading && a.loop.role == before,
-		first: a.log.FirstIndex(), last: a.group.LastIndex(), commit: a.group.Committed().Mark().Index,
+	return bulk.Tail{
+		Term: before.Term, Leading: before.Leading && a.loop.role == before,
+		First: a.log.FirstIndex(), Last: a.group.LastIndex(), Commit: a.group.Committed().Mark().Index,
 	}, nil
 }
 
@@ -166,144 +152,95 @@ func (h *healer) ask(peer *node, f func(a *agent) any) (answer any) {
 	return answer
 }
 
-// leader asks the peers who leads, and where their logs begin.
-func (h *healer) leader() (leader *node, best tail, ok bool) {
-	for _, peer := range h.w.nodes {
-		if peer == h.n {
-			continue
-		}
-		got, answered := h.ask(peer, func(a *agent) any {
-			if got, err := a.tail(); err == nil {
-				return got
-			}
-			return nil
-		}).(tail)
-		if !answered {
-			continue
-		}
-		h.copied = consensus.HealStart(h.copied, got.first, h.log.LastIndex())
-		if got.leading && got.term >= best.term {
-			leader, best, ok = peer, got, true
-		}
-	}
-	return leader, best, ok
+// copyPeers is package bulk to whoever copies a log.
+type copyPeers struct {
+	n    *node
+	life *life
+	log  *seglog.Log
+	// ask has f run in a peer's agent and brings back what it returns, or nil.
+	ask func(peer *node, f func(a *agent) any) any
 }
 
-// fetched is what a leader returns of its committed log.
+// newCopy is what a node that heals, or joins, copies with.
+func (p copyPeers) newCopy(copied uint64, progress func(cluster.NodeID)) logcopy.Copy {
+	others := func() (ids []cluster.NodeID) {
+		for _, peer := range p.n.w.nodes {
+			if peer != p.n {
+				ids = append(ids, peer.id)
+			}
+		}
+		return ids
+	}
+	return logcopy.Copy{
+		Log: slowLog{p.log, p.n, p.life}, Peers: p, Clock: p.life, Others: others, Copied: copied, Progress: progress, GroupBytesMax: copyGroupBytes,
+	}
+}
+
+var errNoAnswer = errors.New("no answer")
+
+// AskTail implements logcopy.Peers.
+func (p copyPeers) AskTail(_ context.Context, peer cluster.NodeID) (bulk.Tail, error) {
+	got, ok := p.ask(p.n.w.node(peer), func(a *agent) any {
+		if got, err := a.tail(); err == nil {
+			return got
+		}
+		return nil
+	}).(bulk.Tail)
+	if !ok {
+		return got, errNoAnswer
+	}
+	return got, nil
+}
+
+// fetched is what a peer returns of its committed log.
 type fetched struct {
 	entries []seglog.Entry
 	err     error
 }
 
-var errNoAnswer = errors.New("no answer")
-
-// copyRound copies what is needed: from the leader, and where that cannot give it
-// from the others. It returns an error that ends the healing.
-func (h *healer) copyRound(leader *node) error {
-	compacted := 0
-	sources := append([]*node{leader}, slices.DeleteFunc(slices.Clone(h.w.nodes), func(n *node) bool { return n == leader || n == h.n })...)
-	for _, from := range sources {
-		if h.copied >= h.target.Index() {
-			return nil
-		}
-		err := h.copyFrom(from)
-		switch {
-		case errors.Is(err, seglog.ErrFailed):
-			return err
-		case errors.Is(err, seglog.ErrCompacted):
-			compacted++
-		}
-		if err != nil {
-			h.n.log("heal", "copy from n%d: %v", from.id, err)
-		}
-	}
-	if compacted == len(sources) {
-		return fmt.Errorf("nobody has entry %d any more", h.copied+1)
-	}
-	return nil
-}
-
-// copyFrom copies what is committed on a peer, up to the target.
-func (h *healer) copyFrom(leader *node) error {
-	h.pending = nil
-	for h.copied < h.target.Index() {
-		index := h.copied + 1
-		got, answered := h.ask(leader, func(a *agent) any {
-			found, ok, err := a.committedLog().ReadCommitted(index, healBytesMax)
-			if !ok && err == nil {
-				err = errNoAnswer // not committed so far
-			}
+// FetchEntries implements logcopy.Peers.
+func (p copyPeers) FetchEntries(_ context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error {
+	for {
+		at := index
+		got, answered := p.ask(p.n.w.node(from), func(a *agent) any {
+			found, _, err := a.committedLog().ReadCommitted(at, copyGroupBytes)
 			return fetched{found, err}
 		}).(fetched)
-		if !answered {
+		switch {
+		case !answered:
 			return errNoAnswer
-		}
-		if got.err != nil {
+		case got.err != nil || len(got.entries) == 0:
 			return got.err
 		}
 		for _, e := range got.entries {
-			if err := h.add(leader, e); err != nil {
+			if err := f(e); err != nil {
 				return err
 			}
-			if h.copied+uint64(len(h.pending)) >= h.target.Index() {
-				break
-			}
+			index = e.Index + 1
 		}
-		if err := h.flush(); err != nil {
-			return err
-		}
+	}
+}
+
+// FetchStage implements logcopy.Peers.
+func (p copyPeers) FetchStage(_ context.Context, s entry.Staged, from cluster.NodeID) error {
+	if !p.log.HasStage(s.ID) {
+		p.ask(p.n.w.node(from), func(a *agent) any { return a.pushStage(context.Background(), p.n, s.ID, &signal{}) })
+	}
+	if !p.log.HasStage(s.ID) {
+		return fmt.Errorf("fetch stage %v: %w", s.ID, errNoAnswer)
 	}
 	return nil
 }
 
-// add takes the next committed entry: it is there already, or is written with
-// others, or at once if it names a stage.
-func (h *healer) add(leader *node, e seglog.Entry) error {
-	if term, err := h.log.Term(e.Index); len(h.pending) == 0 && err == nil && term == e.Term {
-		h.copied = e.Index
-		return nil
-	}
-	id, staged := stagedOf(e)
-	if staged {
-		if err := h.flush(); err != nil {
-			return err
-		}
-		h.fetchStage(leader, id)
-		if !h.log.HasStage(id) {
-			return fmt.Errorf("fetch stage %v: %w", id, errNoAnswer)
-		}
-	}
-	h.pending = append(h.pending, e)
-	if staged {
-		return h.flush()
-	}
-	return nil
+// slowLog is a log whose disk takes its time.
+type slowLog struct {
+	*seglog.Log
+	n    *node
+	life *life
 }
 
-func (h *healer) fetchStage(leader *node, id entry.StageID) {
-	if !h.log.HasStage(id) {
-		h.ask(leader, func(a *agent) any { return a.pushStage(context.Background(), h.n, id, &signal{}) })
-	}
-}
-
-func (h *healer) flush() error {
-	if len(h.pending) == 0 {
-		return nil
-	}
-	h.life.sleep(h.n.disk.appendTime(h.w.sched.now))
-	if err := h.log.Append(h.pending, nil); err != nil {
-		return err
-	}
-	h.copied = h.pending[len(h.pending)-1].Index
-	h.pending = nil
-	return nil
-}
-
-// stagedOf returns the stage that an entry names.
-func stagedOf(e seglog.Entry) (id entry.StageID, ok bool) {
-	if e.Type != 0 {
-		return id, false
-	}
-	s, ok := entry.StagedIn(e.Data)
-	return s.ID, ok
+// Append implements logcopy.Log.
+func (l slowLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
+	l.life.sleep(l.n.disk.appendTime(l.n.w.sched.now))
+	return l.Log.Append(entries, hs)
 }

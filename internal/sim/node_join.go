@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
@@ -32,7 +31,6 @@ const (
 
 var (
 	errNotWelcome = errors.New("no member of the cluster answers as one that knows this node")
-	errNobody     = errors.New("nobody leads")
 )
 
 // joiner runs in the agent's place until the node has joined: what package agent's
@@ -44,7 +42,6 @@ type joiner struct {
 	life   *life
 	log    *seglog.Log // while it is copied
 	stages stages
-	copied uint64
 	known  *membership.Directories
 	// state is the newest cluster state that it was told of.
 	state cluster.State
@@ -330,107 +327,6 @@ func (j *joiner) copyLog(plan seedPlan) (err error) {
 		return err
 	}
 	j.stages.init(j.n, j.log, j.life)
-	j.copied = plan.begin.First - 1
-	last, term, err := j.target()
-	if err != nil {
-		return err
-	}
-	least := max(plan.state.Index, plan.begin.First)
-	for until := max(last, least); j.copied < until; {
-		before := j.copied
-		if err := j.copyFrom(plan.from, until); err != nil {
-			return err
-		}
-		if j.copied > before {
-			continue
-		}
-		j.life.sleep(joinRetry) // it has no more: it lags itself
-		if l, newer, err := j.target(); err == nil && newer > term {
-			term, until = newer, max(l, least)
-		}
-	}
-	newest, err := j.log.Term(j.copied)
-	if err != nil {
-		return err
-	}
-	// No vote in this term or an earlier one: a node of this name may have given one.
-	return j.log.Append(nil, &seglog.HardState{Term: newest, Vote: uint64(j.n.id), Commit: j.copied})
-}
-
-// target is the leader's last index, and its term.
-func (j *joiner) target() (last, term uint64, err error) {
-	for _, peer := range j.w.nodes {
-		if peer == j.n {
-			continue
-		}
-		got, ok := j.call(peer, func(a *agent) any {
-			if !a.loop.role.Leading {
-				return nil
-			}
-			if got, err := a.tail(); err == nil {
-				return got
-			}
-			return nil
-		}).(tail)
-		if ok && got.leading && got.term >= term {
-			last, term = got.last, got.term
-		}
-	}
-	if term == 0 {
-		return 0, 0, errNobody
-	}
-	return last, term, nil
-}
-
-// copyFrom copies what is committed on a member, up to an index.
-func (j *joiner) copyFrom(from *node, until uint64) error {
-	for j.copied < until {
-		index := j.copied + 1
-		got, answered := j.call(from, func(a *agent) any {
-			found, ok, err := a.committedLog().ReadCommitted(index, healBytesMax)
-			if !ok && err == nil {
-				found = nil // not committed so far
-			}
-			return fetched{found, err}
-		}).(fetched)
-		switch {
-		case !answered:
-			return errNoAnswer
-		case got.err != nil:
-			return got.err
-		case len(got.entries) == 0:
-			return nil
-		}
-		for _, e := range got.entries {
-			if e.Index > until {
-				break
-			}
-			if err := j.add(from, e); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// add writes one entry; a stage that it names comes first.
-func (j *joiner) add(from *node, e seglog.Entry) error {
-	if id, staged := stagedOf(e); staged && !j.log.HasStage(id) {
-		j.fetchStage(from, id)
-		if !j.log.HasStage(id) {
-			return fmt.Errorf("fetch stage %v: %w", id, errNoAnswer)
-		}
-	}
-	if chance(j.n.rng, 10) {
-		j.life.sleep(j.n.disk.appendTime(j.w.sched.now))
-	}
-	if err := j.log.Append([]seglog.Entry{e}, nil); err != nil {
-		return err
-	}
-	j.copied = e.Index
-	return nil
-}
-
-func (j *joiner) fetchStage(from *node, id entry.StageID) {
-	j.call(from, func(a *agent) any { return a.pushStage(context.Background(), j.n, id, &signal{}) })
+	c := copyPeers{j.n, j.life, j.log, j.call}.newCopy(plan.begin.First-1, func(cluster.NodeID) {})
+	return c.Join(context.Background(), j.n.id, plan.from.id, max(plan.state.Index, plan.begin.First))
 }
