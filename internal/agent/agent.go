@@ -419,7 +419,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return errors.Join(err, a.log.Close())
 	}
 	a.node, err = consensus.New(consensus.Config{
-		Self: a.self.ID, Members: a.cfg.ClusterMembers(), State: new(a.state.point()), OnState: a.onState,
+		Self: a.self.ID, Members: a.cfg.ClusterMembers(), State: new(a.state.Point()), OnState: a.onState,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
 		Fresh: a.data.fresh, Promised: a.promised, Send: a.peers.Send,

@@ -20,7 +20,10 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 	}
 	defer d.close()
 	k := newStateKeeper()
-	k.dir, k.changed = d.Dir, d.hasChanges
+	if err := k.Load(d.Dir, nil, false, 1); err != nil {
+		t.Fatal(err)
+	}
+	k.changed = d.hasChanges
 	if err := k.audit.open(d.Join(auditFile), "a"); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/logcopy"
 	"github.com/quorate/quorate/internal/membership"
@@ -281,12 +280,12 @@ func (j *joiner) wipe() error {
 	if !d.identity.Joining || d.identity.GivenUp != nil {
 		return errors.New("this node's data directory is in use: nothing is removed")
 	}
-	for _, name := range []string{"log", "mysql", seedDir, datadir.ClusterState, datadir.Durable} {
+	for _, name := range []string{"log", "mysql", seedDir} {
 		if err := os.RemoveAll(d.Join(name)); err != nil {
 			return fmt.Errorf("remove what an earlier try has left: %w", err)
 		}
 	}
-	return nil
+	return d.Wipe()
 }
 
 // copyData has a mysqld in a directory of its own copy another node's data, and

@@ -12,7 +12,7 @@ import (
 const stateRequest = "state.kept"
 
 func (a *Agent) controlStateKept(context.Context, control.Request) (done, error) {
-	return done{result: a.state.point()}, nil
+	return done{result: a.state.Point()}, nil
 }
 
 // leaderlessMax is after how many looks without a leader, one each second, a voter
@@ -35,7 +35,7 @@ func (a *Agent) learnState(ctx context.Context) {
 		if n.ID == a.self.ID || !n.Reachable || n.StateVersion == nil {
 			continue
 		}
-		if *n.StateVersion <= own && (!stuck || n.StateKept <= a.state.point().Index) {
+		if *n.StateVersion <= own && (!stuck || n.StateKept <= a.state.Point().Index) {
 			continue
 		}
 		var p cluster.StatePoint
@@ -43,7 +43,7 @@ func (a *Agent) learnState(ctx context.Context) {
 			a.logger.Debug("ask for the newer cluster state", "node", n.Name, "error", err)
 			continue
 		}
-		if stuck && p.TakenUpBy(a.self.ID, a.data.identity.Instance, a.state.point()) {
+		if stuck && p.TakenUpBy(a.self.ID, a.data.identity.Instance, a.state.Point()) {
 			a.leave(membership.Departure{State: &p})
 			return
 		}

@@ -97,11 +97,11 @@ func (a *Agent) runMembers(ctx context.Context) error {
 		point, changed := a.node.Committed().StateChanged()
 		// On disk first: whom this node tells that it is to go gives up what it has.
 		a.keepState()
-		if a.state.point().Index >= point.Index {
+		if a.state.Point().Index >= point.Index {
 			a.followMembers(point, true)
 		}
 		for range ticks(ctx, ticker, changed) {
-			if a.state.point().Index < point.Index {
+			if a.state.Point().Index < point.Index {
 				break
 			}
 			a.followSelf(point)

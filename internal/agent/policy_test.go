@@ -19,7 +19,7 @@ func TestAckEventsAreAudited(t *testing.T) {
 	a := &Agent{self: cluster.Member{Name: "a"}, logger: slog.New(slog.DiscardHandler), state: newStateKeeper()}
 	a.board.changed = make(chan struct{})
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 1}}
-	if err := a.state.load(datadir.New(vfs.OS{}, dir), members, false, 1); err != nil {
+	if err := a.state.Load(datadir.New(vfs.OS{}, dir), members, false, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.state.audit.open(filepath.Join(dir, auditFile), "a"); err != nil {
@@ -28,7 +28,7 @@ func TestAckEventsAreAudited(t *testing.T) {
 	a.onAckEvent(cluster.AckEvent{Node: "b", Dropped: true, Text: "b is dropped"})
 	a.onAckEvent(cluster.AckEvent{Node: "b", Text: "b is back"})
 	for range 2 {
-		if _, err := a.state.write(a.state.point()); err != nil {
+		if _, err := a.state.write(a.state.Point()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -94,7 +94,7 @@ func (r *Recovery) open() (err error) {
 	if err := r.a.keptState(r.log.FirstIndex()); err != nil {
 		return err
 	}
-	r.survey, err = consensus.SurveyLog(r.log, r.a.state.point())
+	r.survey, err = consensus.SurveyLog(r.log, r.a.state.Point())
 	return err
 }
 

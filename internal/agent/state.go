@@ -24,7 +24,7 @@ const (
 
 // stateKeeper keeps the cluster state on disk: cluster.json and the audit log.
 type stateKeeper struct {
-	dir datadir.Dir
+	datadir.State
 	// audit is of what operators did, history of what became of the nodes.
 	audit, history auditLog
 	// changed notes durably, before the first change is kept, that there are some.
@@ -33,7 +33,6 @@ type stateKeeper struct {
 	writing sync.Mutex // one at a time; before mu
 
 	mu       sync.Mutex
-	kept     cluster.StatePoint // as the file has it
 	outcomes []cluster.AuditEntry
 	lost     int
 	events   []cluster.AuditEntry // that wait for a line in the history
@@ -42,20 +41,6 @@ type stateKeeper struct {
 }
 
 func newStateKeeper() *stateKeeper { return &stateKeeper{signal: make(chan struct{}, 1)} }
-
-// load reads the state that this node has kept over a log that begins at first.
-func (k *stateKeeper) load(dir datadir.Dir, members []cluster.Member, had bool, first uint64) (err error) {
-	k.dir = dir
-	k.kept, err = dir.State(members, had, first)
-	return err
-}
-
-// point is what the file has.
-func (k *stateKeeper) point() cluster.StatePoint {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.kept
-}
 
 // committed notes a change for the audit log. It does not block.
 func (k *stateKeeper) committed(o consensus.StateOutcome) {
@@ -95,7 +80,7 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	k.mu.Lock()
-	lines, kept := k.outcomes, k.kept
+	lines := k.outcomes
 	k.outcomes, lost, k.lost = nil, k.lost, 0
 	k.mu.Unlock()
 	if err := k.audit.append(lines...); err != nil {
@@ -104,21 +89,12 @@ func (k *stateKeeper) write(p cluster.StatePoint) (lost int, err error) {
 		k.mu.Unlock()
 		return lost, err
 	}
-	if p.Through <= kept.Through && p.Index <= kept.Index && k.dir.Has(datadir.ClusterState) {
-		return lost, nil
-	}
 	if p.State.Version > 0 && k.changed != nil {
 		if err := k.changed(); err != nil {
 			return lost, err
 		}
 	}
-	if err := k.dir.WriteState(p); err != nil {
-		return lost, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.kept = p
-	return lost, nil
+	return lost, k.Write(p)
 }
 
 // writeHistory makes durable what waits for a line in the history, and tells whether
@@ -154,19 +130,19 @@ func (a *Agent) openState() error {
 		a.logger.Warn("the history cannot be read: the node goes on without what it says", "error", err)
 	}
 	a.noteLastChange()
-	if _, err := a.state.write(a.state.point()); err != nil {
+	if _, err := a.state.write(a.state.Point()); err != nil {
 		return err
 	}
 	if err := a.data.hasState(); err != nil {
 		return err
 	}
 	a.state.changed = a.data.hasChanges
-	if a.state.point().State.Version > 0 {
+	if a.state.Point().State.Version > 0 {
 		if err := a.data.hasChanges(); err != nil {
 			return err
 		}
 	}
-	a.board.setState(a.state.point().State)
+	a.board.setState(a.state.Point().State)
 	return nil
 }
 
@@ -223,7 +199,7 @@ func (a *Agent) keepHistory() {
 // stateNeed is what cluster.json needs of the log: at its next start this node
 // looks there for the changes that the file lacks.
 func (a *Agent) stateNeed() replay.Need {
-	return replay.Need{Who: a.self.Name, From: a.state.point().Through + 1, Why: "its " + datadir.ClusterState + " goes up to there", Known: true}
+	return replay.Need{Who: a.self.Name, From: a.state.Point().Through + 1, Why: "its " + datadir.ClusterState + " goes up to there", Known: true}
 }
 
 // runState keeps cluster.json and the audit log. It has a goroutine of its own:

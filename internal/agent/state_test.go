@@ -26,7 +26,7 @@ func stateMembers() []cluster.Member {
 func keeper(t *testing.T, dir string, had bool, first uint64) *stateKeeper {
 	t.Helper()
 	k := newStateKeeper()
-	if err := k.load(datadir.New(vfs.OS{}, dir), stateMembers(), had, first); err != nil {
+	if err := k.Load(datadir.New(vfs.OS{}, dir), stateMembers(), had, first); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.audit.open(filepath.Join(dir, auditFile), "a"); err != nil {
@@ -52,10 +52,10 @@ func outcome(t *testing.T, from cluster.State, index uint64, weight int) (consen
 func TestStateIsKept(t *testing.T) {
 	dir := t.TempDir()
 	k := keeper(t, dir, false, 1)
-	if d := cmp.Diff(cluster.StatePoint{State: cluster.NewState(stateMembers())}, k.point()); d != "" {
+	if d := cmp.Diff(cluster.StatePoint{State: cluster.NewState(stateMembers())}, k.Point()); d != "" {
 		t.Errorf("a new node (-want +got):\n%s", d)
 	}
-	first, p := outcome(t, k.point().State, 5, 7)
+	first, p := outcome(t, k.Point().State, 5, 7)
 	k.committed(first)
 	if _, err := k.write(p); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestStateIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	k = keeper(t, dir, true, 1)
-	if d := cmp.Diff(p, k.point()); d != "" {
+	if d := cmp.Diff(p, k.Point()); d != "" {
 		t.Errorf("after a restart (-want +got):\n%s", d)
 	}
 	stale := second
@@ -78,7 +78,7 @@ func TestStateIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	k = keeper(t, dir, true, 1)
-	if d := cmp.Diff(p2, k.point()); d != "" {
+	if d := cmp.Diff(p2, k.Point()); d != "" {
 		t.Errorf("after another restart (-want +got):\n%s", d)
 	}
 	lines, err := k.audit.newest(10)
@@ -103,16 +103,16 @@ func TestStateIsKept(t *testing.T) {
 func TestStateOfVersion0(t *testing.T) {
 	dir := t.TempDir()
 	k := keeper(t, dir, false, 1)
-	if _, err := k.write(cluster.StatePoint{State: k.point().State, Through: 12}); err != nil {
+	if _, err := k.write(cluster.StatePoint{State: k.Point().State, Through: 12}); err != nil {
 		t.Fatal(err)
 	}
 	k = newStateKeeper()
 	changed := stateMembers()
 	changed[1].Weight = 9
-	if err := k.load(datadir.New(vfs.OS{}, dir), changed, true, 1); err != nil {
+	if err := k.Load(datadir.New(vfs.OS{}, dir), changed, true, 1); err != nil {
 		t.Fatal(err)
 	}
-	if p := k.point(); p.Through != 12 || p.State.Members[1].Weight != 9 {
+	if p := k.Point(); p.Through != 12 || p.State.Members[1].Weight != 9 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -120,13 +120,13 @@ func TestStateOfVersion0(t *testing.T) {
 // TestStateRefuses: a state that may lack changes is not taken for the newest.
 func TestStateRefuses(t *testing.T) {
 	dir := datadir.New(vfs.OS{}, t.TempDir())
-	if err := newStateKeeper().load(dir, stateMembers(), true, 1); err != nil {
+	if err := newStateKeeper().Load(dir, stateMembers(), true, 1); err != nil {
 		t.Errorf("the file is gone, the log has everything: %v", err)
 	}
-	if err := newStateKeeper().load(dir, stateMembers(), false, 100); err != nil {
+	if err := newStateKeeper().Load(dir, stateMembers(), false, 100); err != nil {
 		t.Errorf("there never was a file: %v", err)
 	}
-	if err := newStateKeeper().load(dir, stateMembers(), true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins at entry 100") {
+	if err := newStateKeeper().Load(dir, stateMembers(), true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins at entry 100") {
 		t.Errorf("the file is gone, and what it may have lost: %v", err)
 	}
 	for text, want := range map[string]string{
@@ -137,7 +137,7 @@ func TestStateRefuses(t *testing.T) {
 		if err := os.WriteFile(dir.Join(datadir.ClusterState), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := newStateKeeper().load(dir, stateMembers(), true, 1); err == nil || !strings.Contains(err.Error(), want) {
+		if err := newStateKeeper().Load(dir, stateMembers(), true, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -155,7 +155,9 @@ func TestStateHoldsThePurgeBack(t *testing.T) {
 		Marks: []uint64{30}, Now: time.Unix(0, 0),
 	}
 	for through, want := range map[uint64]uint64{9: 0, 10: 10, 15: 10, 20: 20, 30: 20} {
-		a.state.kept.Through = through
+		if err := a.state.Load(datadir.New(vfs.NewMem(), "."), nil, false, through+1); err != nil { // looked through up to there
+			t.Fatal(err)
+		}
 		in.Needs = []replay.Need{a.stateNeed()}
 		if p := replay.PlanPurge(in); p.UpTo != want {
 			t.Errorf("known through %d: purged up to %d, want %d (%s)", through, p.UpTo, want, p.Blocked)
@@ -206,21 +208,21 @@ func TestAuditLogIsBounded(t *testing.T) {
 func TestAuditIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	k := keeper(t, dir, false, 1)
-	o, p := outcome(t, k.point().State, 5, 7)
+	o, p := outcome(t, k.Point().State, 5, 7)
 	k.committed(o)
 	k.audit.path = filepath.Join(dir, "missing", auditFile)
 	if _, err := k.write(p); err == nil {
 		t.Fatal("it was written")
 	}
-	if k.point().Index != 0 {
+	if k.Point().Index != 0 {
 		t.Error("the state is kept before its line")
 	}
 	k.audit.path = filepath.Join(dir, auditFile)
 	if _, err := k.write(p); err != nil {
 		t.Fatal(err)
 	}
-	if lines, err := k.audit.newest(10); err != nil || len(lines) != 1 || k.point().Index != 5 {
-		t.Errorf("%d lines, %v, %+v", len(lines), err, k.point())
+	if lines, err := k.audit.newest(10); err != nil || len(lines) != 1 || k.Point().Index != 5 {
+		t.Errorf("%d lines, %v, %+v", len(lines), err, k.Point())
 	}
 }
 
@@ -298,7 +300,7 @@ func TestHistoryIsInNobodysWay(t *testing.T) {
 	if err := k.history.open(path, "a"); err == nil {
 		t.Fatal("a directory is read as a history")
 	}
-	o, p := outcome(t, k.point().State, 5, 7)
+	o, p := outcome(t, k.Point().State, 5, 7)
 	k.committed(o)
 	k.note(cluster.AuditEntry{At: time.Now(), What: "elected", Event: &cluster.Event{Kind: cluster.EventLed, Term: 3}})
 	for range 3 {
@@ -309,7 +311,7 @@ func TestHistoryIsInNobodysWay(t *testing.T) {
 			t.Fatal("a history was written into a directory")
 		}
 	}
-	if got := k.point(); got.Index != 5 {
+	if got := k.Point(); got.Index != 5 {
 		t.Errorf("the state is kept up to entry %d", got.Index)
 	}
 	if lines, err := k.audit.newest(10); err != nil || len(lines) != 1 {

@@ -148,7 +148,7 @@ func (a *Agent) keptState(first uint64) error {
 		return fmt.Errorf("%s is gone, and says alone that the cluster was recovered, and who is in it: "+
 			"give it back, or rebuild this node", a.data.Join(datadir.ClusterState))
 	}
-	return a.state.load(a.data.Dir, a.cfg.ClusterMembers(), a.data.identity.State, first)
+	return a.state.Load(a.data.Dir, a.cfg.ClusterMembers(), a.data.identity.State, first)
 }
 
 // stillWithout is the recovery of a cluster, while it goes on without nodes of before.

@@ -294,7 +294,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
-	s.StateKept = a.state.point().Index
+	s.StateKept = a.state.Point().Index
 	s.AuditSeq, s.HistorySeq = a.state.audit.seqOf(a.self.Name), a.state.history.seqOf(a.self.Name)
 	a.acksStatus(&s)
 	if s.Role == cluster.RolePrimary {

@@ -3,6 +3,7 @@ package datadir
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -22,6 +23,42 @@ type StateRecord struct {
 // NewStateRecord is the record of a cluster state.
 func NewStateRecord(p cluster.StatePoint) StateRecord {
 	return StateRecord{Format: stateFormat, StatePoint: p}
+}
+
+// State is the cluster state on disk and in memory. Calls of Write must not run at once.
+type State struct {
+	dir Dir
+
+	mu   sync.Mutex
+	kept cluster.StatePoint // as the file has it
+}
+
+// Load reads the state, as Dir.State does. Call it before anything else.
+func (s *State) Load(d Dir, members []cluster.Member, had bool, first uint64) (err error) {
+	s.dir = d
+	s.kept, err = d.State(members, had, first)
+	return err
+}
+
+// Point is what the file has.
+func (s *State) Point() cluster.StatePoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept
+}
+
+// Write makes a state durable, unless the file has it, or a newer one.
+func (s *State) Write(p cluster.StatePoint) error {
+	if kept := s.Point(); p.Through <= kept.Through && p.Index <= kept.Index && s.dir.Has(ClusterState) {
+		return nil
+	}
+	if err := s.dir.WriteState(p); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = p
+	return nil
 }
 
 // State reads the cluster state that the node has kept over a log that begins at first.
@@ -66,6 +103,17 @@ func (d Dir) state() (p cluster.StatePoint, found bool, err error) {
 		return cluster.StatePoint{}, found, err
 	}
 	return r.StatePoint, found, nil
+}
+
+// Wipe removes what is there of a node that has not joined so far, but for the log and
+// mysqld's data.
+func (d Dir) Wipe() error {
+	for _, name := range []string{ClusterState, Durable} {
+		if err := d.fs.RemoveAll(d.Join(name)); err != nil {
+			return fmt.Errorf("remove what an earlier try has left: %w", err)
+		}
+	}
+	return nil
 }
 
 // WriteState replaces the cluster state.

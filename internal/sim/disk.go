@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/vfs"
 )
 
@@ -67,6 +68,9 @@ func (d *disk) hook(op vfs.Op, _ string) error {
 	d.callsLeft--
 	return nil
 }
+
+// files are the data directory's small files, as one process sees them.
+func (d *disk) files() datadir.Dir { return datadir.New(d.open(), ".") }
 
 // losePower leaves on the disk what was synced, and a seeded part of the rest.
 func (d *disk) losePower() { d.mem = d.mem.CrashClone(d.rng.Uint64()) }

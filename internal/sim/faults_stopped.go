@@ -58,13 +58,13 @@ func (i *injector) strikeStopped(f fault, n *node) {
 		return // one at a time: the others are what it is rebuilt from
 	}
 	if f.kind == restore {
-		copied, mark, uuid := n.mysqlDisk.Copy(n.uuid), n.mark, n.uuid
+		copied, mark, uuid := n.mysqlDisk.Copy(n.uuid), n.durableMark(), n.uuid
 		// The log is purged meanwhile up to a mark that the copy lacks.
 		after := 2*purgeEvery + f.lasts
 		if f.size%2 == 0 {
 			i.w.sched.after(after, func() {
 				if n.uuid == uuid { // it was made anew
-					i.stopped(f, n, func() { n.restore(copied); n.mark = mark })
+					i.stopped(f, n, func() { n.restore(copied); n.replaceMark(mark) })
 				}
 			})
 		} else {
@@ -228,6 +228,7 @@ func (n *node) rebuild() {
 	best.agent.process.FlushEngineLogs()
 	n.killAgent("rebuilt")
 	n.restore(best.mysqlDisk.Copy(n.uuid))
-	n.mark, n.tampered, n.restored = replay.Mark{}, false, false
+	n.replaceMark(replay.Mark{})
+	n.tampered, n.restored = false, false
 	n.startAgent()
 }

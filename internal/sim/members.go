@@ -11,7 +11,6 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 	"github.com/quorate/quorate/internal/vfs"
@@ -297,7 +296,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	n.killAgent("its disk is lost")
 	m, _ := p.State.Member(n.member.Name)
 	n.empty, n.lostSince, n.instance = true, m.Instance, n.newInstance()
-	n.disk.mem, n.known = vfs.NewMem(), knownFiles{}
+	n.disk.mem = vfs.NewMem()
 	n.forget()
 	o.w.sched.after(around(o.rng, time.Second), n.startAgent)
 }
@@ -308,7 +307,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 func (n *node) forget() {
 	n.uuid[1]++
 	n.mysqlDisk = fakemysqld.NewDisk(n.uuid)
-	n.mark, n.marked, n.point, n.incarnation = replay.Mark{}, 0, cluster.StatePoint{}, 0
+	n.marked, n.incarnation = 0, 0
 	n.lastBinlog.dir, n.lastBinlog.base = "", ""
 	n.lastACK.incarnation = 0
 	n.tampered, n.restored = false, false

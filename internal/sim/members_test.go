@@ -60,7 +60,7 @@ func TestHeldByVoters(t *testing.T) {
 }
 
 // pairSeeds are run of the world in which one of two votes comes and goes.
-const pairSeeds = 40
+const pairSeeds = 80
 
 // TestLastVoterTakesUpTheState wants the last voter of two to lose, with its power, that
 // it is the last, to learn it from the other one, and the cluster to go on.
@@ -88,7 +88,10 @@ func TestWelcome(t *testing.T) {
 	a := &agent{n: w.nodes[0], w: w}
 	a.members.conns = map[cluster.NodeID]*agent{}
 	a.board.init(w.nodes[0])
-	a.known = a.n.openKnown(a.board.lives)
+	var err error
+	if a.known, err = a.n.openKnown(a.n.disk.files(), a.board.lives); err != nil {
+		t.Fatal(err)
+	}
 	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
 	first := second.instance
 	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 	"github.com/quorate/quorate/internal/tap"
@@ -37,22 +37,16 @@ type node struct {
 	tampered, restored bool
 	// fenced: an operator wants no mysqld here.
 	fenced bool
-	// point is cluster.json.
-	point cluster.StatePoint
-	// instance names its data directory, instances counts those that it had, and known are
-	// those of its peers.
+	// instance names its data directory, instances counts those that it had.
 	instance  string
 	instances int
-	known     knownFiles
 	// joining: it has not joined so far. empty: its disk was lost, when the cluster
 	// state gave it the instance lostSince. removed: it was, and serves nothing more.
 	joining, empty, removed bool
 	lostSince               string
-	// timing is its agent's. promised is promise.json: the longest election timeout with
-	// which it may have promised something that still holds.
+	// timing is its agent's.
 	timing    timing
 	timingRNG *rand.Rand
-	promised  time.Duration
 	// fresh: it never ran. incarnation is the counter in mysqld's directory.
 	fresh       bool
 	incarnation uint64
@@ -77,10 +71,11 @@ type node struct {
 	durable durableLog
 	// waiting are the tasks of its processes that wait for something but a time.
 	waiting []*task
-	// mark is durable.json: the durable mark. marked is the highest that there ever
-	// was: the peers may have purged up to it.
-	mark   replay.Mark
+	// marked is the highest durable mark that there ever was: the peers may have purged up
+	// to it.
 	marked uint64
+	// writes are those of small files that wait for the disk.
+	writes []*smallWrite
 }
 
 func newNode(w *World, id cluster.NodeID) *node {
@@ -138,7 +133,7 @@ func (n *node) startAgent() {
 			return
 		}
 	}
-	if errors.Is(err, seglog.ErrFull) {
+	if errors.Is(err, seglog.ErrFull) || errors.Is(err, syscall.ENOSPC) {
 		n.log("agent", "cannot start: %v", err)
 		n.w.restartAgent(n)
 		return
@@ -165,6 +160,7 @@ func (n *node) killAgent(why string) {
 	}
 	n.log("agent", "ends: %s", why)
 	a.cutAppend(nil)
+	n.cutWrites(nil)
 	n.endAgent()
 	for _, peer := range n.w.nodes {
 		n.w.disconnect(peer, n, true)
@@ -176,6 +172,7 @@ func (n *node) endAgent() {
 	a := n.agent
 	n.agent = nil
 	a.life.end()
+	n.writes = nil
 	n.w.load.closeSessions(n)
 	if a.process != nil {
 		a.process.die("its agent has ended")
@@ -194,10 +191,14 @@ func (n *node) losePower() {
 	n.endJoiner()
 	if a := n.agent; a != nil {
 		crashed := false
-		a.cutAppend(func() {
+		crash := func() {
 			n.disk.losePower()
 			crashed = true
-		})
+		}
+		a.cutAppend(crash)
+		if !crashed {
+			n.cutWrites(crash)
+		}
 		n.endAgent()
 		if !crashed {
 			n.disk.losePower()

@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/membership"
@@ -77,6 +78,10 @@ type agent struct {
 	stateChanged      signal
 	board             board
 	members           members
+	files             datadir.Dir
+	kept              datadir.State // cluster.json
+	mark              datadir.Mark
+	promised          time.Duration // what promise.json said at the start
 	known             *membership.Directories
 	leaving           bool
 	process           *mysqld // nil = none
@@ -106,17 +111,20 @@ func newAgent(n *node) (*agent, error) {
 	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
+	a.files = n.disk.files()
+	if err := a.openFiles(); err != nil {
+		return nil, errors.Join(err, a.log.Close())
+	}
 	var log consensus.Log = a.log
 	if n.w.readsAhead {
 		log = &aheadLog{Log: a.log, a: a}
 	}
-	if err := a.loop.init(a, log, n.retime()); err != nil {
+	if err := a.loop.init(a, log); err != nil {
 		return nil, err
 	}
 	a.group = a.loop.driver.Group()
 	n.fresh = false
 	a.members.conns = map[cluster.NodeID]*agent{}
-	a.known = n.openKnown(a.board.lives)
 	a.followMembers(a.group.Committed().State(), true)
 	a.board.lag.Start(a.committedGTIDs())
 	a.stages.init(n, a.log, a.life)
@@ -130,7 +138,7 @@ func newAgent(n *node) (*agent, error) {
 // run starts what runs: raft's loop, core, the polls.
 func (a *agent) run() {
 	a.input(a.n.operatorsFence())
-	a.keepPromises()
+	a.life.start(a.runPromise)
 	a.loop.wake()
 	a.life.every(tickInterval, func() {
 		if !a.core.Idle() {

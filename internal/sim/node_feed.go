@@ -76,7 +76,7 @@ func (s *feedSession) begin() {
 	if s.ended || s.p.dead {
 		return
 	}
-	prefix, err := replay.FindPrefix(s.a.committedLog(), s.p.GTIDExecuted(), s.a.n.mark)
+	prefix, err := replay.FindPrefix(s.a.committedLog(), s.p.GTIDExecuted(), s.a.durable())
 	if err == nil {
 		s.cursor, err = replay.NewCursor(s.a.committedLog(), prefix)
 	}

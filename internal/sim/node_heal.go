@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/logcopy"
 	"github.com/quorate/quorate/internal/seglog"
@@ -31,6 +32,7 @@ type healer struct {
 	log    *seglog.Log
 	stages stages
 	copy   logcopy.Healing
+	mark   datadir.Mark
 }
 
 func (n *node) logOptions(heal bool) seglog.Options {
@@ -46,6 +48,9 @@ func newHealer(n *node, damage error) (*healer, error) {
 	var err error
 	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
 		return nil, fmt.Errorf("open the damaged log: %w", err)
+	}
+	if err := h.mark.Load(n.disk.files()); err != nil {
+		return nil, errors.Join(err, h.log.Close())
 	}
 	healing, _ := h.log.Healing()
 	h.copy = logcopy.Healing{
@@ -101,7 +106,7 @@ func (h *healer) runGossip() {
 	for {
 		own := status{
 			role: cluster.RoleStarting, logLast: h.log.LastIndex(), logCommit: h.log.HardState().Commit,
-			logFirst: h.log.FirstIndex(), logState: cluster.LogRepairing, durable: h.n.mark.Index,
+			logFirst: h.log.FirstIndex(), logState: cluster.LogRepairing, durable: h.mark.Of(h.n.uuid.String()).Index,
 		}
 		for _, peer := range h.w.nodes {
 			if peer != h.n {

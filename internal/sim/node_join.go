@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/vfs"
 )
 
 // Times of a node that joins, as package agent has them, but for copies that are
@@ -42,6 +42,7 @@ type joiner struct {
 	life   *life
 	log    *seglog.Log // while it is copied
 	stages stages
+	files  datadir.Dir
 	known  *membership.Directories
 	// state is the newest cluster state that it was told of.
 	state cluster.State
@@ -63,9 +64,18 @@ type seedPlan struct {
 
 func (n *node) startJoiner() {
 	j := &joiner{n: n, w: n.w, life: &life{n: n}}
-	j.known = n.openKnown(func(cluster.NodeID) bool { return false })
-	n.joiner = j
 	n.log("join", "begins, instance %s, empty %t", n.instance, n.empty)
+	j.files = n.disk.files()
+	var err error
+	if j.known, err = n.openKnown(j.files, func(cluster.NodeID) bool { return false }); err == nil {
+		err = j.known.Forget()
+	}
+	if err != nil {
+		n.log("join", "cannot start: %v", err)
+		n.w.restartAgent(n)
+		return
+	}
+	n.joiner = j
 	j.life.start(j.runGossip)
 	j.life.start(j.run)
 }
@@ -141,7 +151,9 @@ func (j *joiner) try() (copying bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	j.n.disk.mem = vfs.NewMem() // what an earlier try has left
+	if err := errors.Join(j.n.disk.mem.RemoveAll("log"), j.files.Wipe()); err != nil {
+		return false, err
+	}
 	j.n.durable = durableLog{}
 	j.n.forget()
 	if clone {
@@ -153,8 +165,11 @@ func (j *joiner) try() (copying bool, err error) {
 		return true, fmt.Errorf("copy the log of n%d: %w", plan.from.id, err)
 	}
 	j.life.sleep(j.n.disk.appendTime(j.w.sched.now)) // cluster.json, identity.json
+	if err := j.files.WriteState(plan.state); err != nil {
+		return true, err
+	}
 	j.w.check.joined(j.n, j.log)
-	j.n.point, j.n.joining = plan.state, false
+	j.n.joining = false
 	j.n.log("join", "done: entries %d to %d, state %d, copied data %t",
 		j.log.FirstIndex(), j.log.LastIndex(), plan.state.State.Version, clone)
 	j.w.joins++
@@ -237,7 +252,7 @@ func (j *joiner) ask() (plans []seedPlan) {
 		if p.state.State.Version >= j.state.Version {
 			j.state = p.state.State
 			if err := j.known.Expect(p.state, false); err != nil {
-				j.w.fail("members", "n%d: %v", j.n.id, err)
+				j.n.log("members", "%v", err)
 			}
 		}
 	}
@@ -251,7 +266,7 @@ func (a *agent) seedPlan(n *node) any {
 	if err := a.loop.barrier(ctx); err != nil {
 		return nil
 	}
-	p := seedPlan{from: a.n, state: a.group.Committed().State(), mark: a.n.mark}
+	p := seedPlan{from: a.n, state: a.group.Committed().State(), mark: a.durable()}
 	if err := membership.Seedable(p.state, n.member.Name); err != nil {
 		return nil
 	}
@@ -313,8 +328,11 @@ func (j *joiner) copyData(plan seedPlan) error {
 	delete(j.w.check.engines, j.n)
 	j.w.check.engine(j.n)
 	// What that node's InnoDB held durably before, the copy holds.
-	j.n.mark, j.n.marked = plan.mark, plan.mark.Index
-	return nil
+	j.n.marked = plan.mark.Index
+	if plan.mark.Index == 0 {
+		return nil
+	}
+	return j.files.WriteMark(j.n.uuid.String(), plan.mark)
 }
 
 // copyLog makes this node's log, with all that is committed now.

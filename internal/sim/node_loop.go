@@ -44,15 +44,15 @@ type barrier struct {
 	done     signal
 }
 
-func (l *loop) init(a *agent, log consensus.Log, promised time.Duration) (err error) {
+func (l *loop) init(a *agent, log consensus.Log) (err error) {
 	n := a.n
 	l.a, l.barriers = a, map[uint64]*barrier{}
 	l.barrierSeq = n.rng.Uint64()
 	l.role = consensus.RoleState{Term: a.log.HardState().Term}
 	l.driver, err = consensus.NewDriver(consensus.Config{
-		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: n.statePoint(a.log.HardState().Commit),
+		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: a.statePoint(),
 		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
-		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.fresh, Promised: promised, Logger: slog.New(slog.DiscardHandler),
+		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.fresh, Promised: a.promised, Logger: slog.New(slog.DiscardHandler),
 		Send: l.send, OnRole: l.onRole, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.onBarrier,
 		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
 		OnFull: a.onFull, OnStalled: a.onStalled,

@@ -3,11 +3,11 @@ package sim
 import (
 	"encoding/hex"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 )
@@ -24,26 +24,12 @@ const (
 // clusterName is in what nodes say.
 const clusterName = "sim"
 
-// knownFiles are a node's peers.json and met.json.
-type knownFiles struct{ pins, met membership.Known }
-
-// WritePins implements membership.Store.
-func (f *knownFiles) WritePins(k membership.Known) error {
-	f.pins = maps.Clone(k)
-	return nil
-}
-
-// WriteMet implements membership.Store.
-func (f *knownFiles) WriteMet(k membership.Known) error {
-	f.met = maps.Clone(k)
-	return nil
-}
-
 // openKnown is what a process of the node knows of the others' data directories.
-func (n *node) openKnown(lives func(cluster.NodeID) bool) *membership.Directories {
-	d := membership.New(membership.Config{Self: n.id, Name: n.member.Name, Store: &n.known, Now: n.now, Lives: lives})
-	d.Load(n.known.pins, n.known.met)
-	return d
+func (n *node) openKnown(files datadir.Dir, lives func(cluster.NodeID) bool) (*membership.Directories, error) {
+	d := membership.New(membership.Config{Self: n.id, Name: n.member.Name, Store: files, Now: n.now, Lives: lives})
+	pins, met, err := files.Known()
+	d.Load(pins, met)
+	return d, err
 }
 
 // identity is who the node says it is. An empty data directory has no instance.
@@ -85,7 +71,7 @@ func (a *agent) followMembers(p cluster.StatePoint, kept bool) {
 	}
 	m.former = membership.Former(p.State, kept, a.n.id)
 	if err := a.known.Expect(p, kept); err != nil {
-		a.w.fail("members", "n%d: %v", a.n.id, err)
+		a.n.log("members", "%v", err)
 	}
 	for id := range a.board.peers {
 		if id := cluster.NodeID(id); id != a.n.id && !m.has(id) {
@@ -195,10 +181,10 @@ func (a *agent) runDial() {
 // those that have caught up.
 func (a *agent) runMembers() {
 	for at := a.n.now(); ; {
-		if a.group.Committed().State().Index > a.n.point.Index {
+		if a.group.Committed().State().Index > a.kept.Point().Index {
 			a.keepState()
 		}
-		p := a.n.point
+		p := a.kept.Point()
 		a.followMembers(p, true)
 		a.followSelf(p)
 		if a.n.now() >= at+membersEvery {
@@ -232,14 +218,14 @@ func (a *agent) learnState() {
 	stuck := a.members.leaderless > leaderlessMax
 	for _, m := range slices.Clone(a.members.state.Members) {
 		p := a.board.peers[m.ID]
-		newer := p.stateVersion > a.members.state.Version || stuck && p.kept > a.n.point.Index
+		newer := p.stateVersion > a.members.state.Version || stuck && p.kept > a.kept.Point().Index
 		if a.members.conns[m.ID] == nil || !a.board.live(p) || !newer {
 			continue
 		}
 		kept, ok := a.askState(m.ID)
 		switch {
 		case !ok:
-		case stuck && kept.TakenUpBy(a.n.id, a.n.instance, a.n.point):
+		case stuck && kept.TakenUpBy(a.n.id, a.n.instance, a.kept.Point()):
 			a.leave(membership.Departure{State: &kept})
 			return
 		case kept.State.Version > a.members.state.Version:
@@ -254,7 +240,7 @@ func (a *agent) askState(id cluster.NodeID) (kept cluster.StatePoint, ok bool) {
 	peer, done := a.members.conns[id], signal{}
 	a.w.net.send(a.n.id, id, func() {
 		peer.life.run(func() {
-			answer := peer.n.point
+			answer := peer.kept.Point()
 			a.w.net.send(id, a.n.id, func() {
 				a.life.run(func() {
 					kept, ok = answer, true
@@ -286,15 +272,22 @@ func (a *agent) leave(d membership.Departure) {
 
 // settle notes what the node is now, unless it ends before: then it learns it again.
 func (n *node) settle(d membership.Departure) {
+	files := n.disk.files()
+	if chance(n.rng, 20) {
+		n.disk.callsLeft = n.rng.IntN(6)
+	}
 	switch {
 	case chance(n.rng, 15):
 	case d.State != nil:
-		n.point = *d.State
+		if err := files.WriteState(*d.State); err != nil {
+			n.log("members", "%v", err)
+			break
+		}
 		n.w.takenUp++
 	case d.Instance == "":
 		n.removed = true
 	default:
-		n.instance, n.joining, n.empty, n.known = d.Instance, true, false, knownFiles{}
+		n.instance, n.joining, n.empty = d.Instance, true, false
 	}
 	n.w.restartAgent(n)
 }

@@ -167,9 +167,9 @@ func (a *agent) judge(ctx context.Context, promote bool) error {
 
 func (a *agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) error {
 	if promote {
-		return a.refuse(replay.JudgeSets(a.committedGTIDs(), executed, a.n.mark))
+		return a.refuse(replay.JudgeSets(a.committedGTIDs(), executed, a.durable()))
 	}
-	v, err := replay.Judge(a.committedLog(), a.committedGTIDs(), executed, a.n.mark)
+	v, err := replay.Judge(a.committedLog(), a.committedGTIDs(), executed, a.durable())
 	if err != nil {
 		return err
 	}

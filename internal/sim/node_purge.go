@@ -59,13 +59,13 @@ func (a *agent) takeDurable() (answered bool, err error) {
 	if err != nil || !ok {
 		return true, err
 	}
-	a.life.sleep(a.n.disk.appendTime(a.w.sched.now)) // durable.json
-	if m.Index > a.n.mark.Index {
-		a.n.log("durable", "mark %d, witness %s", m.Index, m.Witness)
-		a.n.mark, a.n.marked = m, max(a.n.marked, m.Index)
-	}
-	return true, nil
+	a.n.log("durable", "mark %d, witness %s", m.Index, m.Witness)
+	a.n.marked = max(a.n.marked, m.Index) // it may be on disk, if this fails
+	return true, a.write(func() error { return a.mark.Advance(a.n.uuid.String(), m) })
 }
+
+// durable is the durable mark of the node's mysqld.
+func (a *agent) durable() replay.Mark { return a.mark.Of(a.n.uuid.String()) }
 
 func (a *agent) held(executed *gtid.Set) replay.Held {
 	index := a.board.lag.Executed(executed, time.Unix(0, int64(a.n.now()))).Applied
@@ -125,5 +125,5 @@ func (a *agent) statuses() (members []cluster.NodeStatus) {
 
 // stateNeed is what cluster.json needs of the log.
 func (a *agent) stateNeed() replay.Need {
-	return replay.Need{Who: a.n.member.Name, From: a.n.point.Through + 1, Why: "cluster.json", Known: true}
+	return replay.Need{Who: a.n.member.Name, From: a.kept.Point().Through + 1, Why: "cluster.json", Known: true}
 }

@@ -80,7 +80,8 @@ func (b *board) received(from cluster.NodeID, s status) {
 	matters := p.role != s.role || p.term != s.term
 	if a := b.n.agent; a != nil {
 		if err := a.known.Hear(s.joined); err != nil {
-			b.n.w.fail("members", "n%d: %v", b.n.id, err)
+			b.n.log("members", "%v", err)
+			return // whoever was heard lets this node purge
 		}
 	}
 	p.status, p.at, p.heard = s, b.n.now(), true
@@ -147,8 +148,8 @@ func (a *agent) runGossip() {
 func (a *agent) ownStatus() status {
 	own := a.board.self
 	own.logLast, own.logCommit = a.log.LastIndex(), a.group.Committed().Mark().Index
-	own.logFirst, own.durable, own.logState = a.log.FirstIndex(), a.n.mark.Index, cluster.LogOK
-	own.instance, own.noMysqld, own.kept = a.n.instance, !a.n.runsMysqld(), a.n.point.Index
+	own.logFirst, own.durable, own.logState = a.log.FirstIndex(), a.durable().Index, cluster.LogOK
+	own.instance, own.noMysqld, own.kept = a.n.instance, !a.n.runsMysqld(), a.kept.Point().Index
 	own.stateVersion = a.members.state.Version
 	own.joined = a.known.Joined()
 	if a.loop.driver.Full() {

@@ -49,9 +49,6 @@ func (w *World) assignPolicy() {
 	s := cluster.NewState(w.members()[:w.initialNodes])
 	s.Durability = durability
 	w.initial = s
-	for _, n := range w.nodes {
-		n.point = cluster.StatePoint{State: s}
-	}
 }
 
 func (w *World) assignSites() {
@@ -112,12 +109,15 @@ func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
 	})
 }
 
-// statePoint is what the agent finds in cluster.json.
-func (n *node) statePoint(commit uint64) *cluster.StatePoint {
-	p := n.point
+// statePoint is the cluster state with which the agent starts.
+func (a *agent) statePoint() *cluster.StatePoint {
+	p := a.kept.Point()
+	if p.State.Version == 0 {
+		p.State = a.w.initial // as all nodes are configured
+	}
 	p.State = p.State.Clone()
-	if !n.w.stateChanges() {
-		p.Through = commit // no change ever came
+	if !a.w.stateChanges() {
+		p.Through = a.log.HardState().Commit // no change ever came
 	}
 	return &p
 }
@@ -133,9 +133,8 @@ func (a *agent) runState() {
 // keepState writes cluster.json.
 func (a *agent) keepState() {
 	p := a.group.Committed().State()
-	a.life.sleep(a.n.disk.appendTime(a.w.sched.now))
-	if p.Through >= a.n.point.Through && p.Index >= a.n.point.Index { // else another one was faster
-		a.n.point = p
+	if err := a.write(func() error { return a.kept.Write(p) }); err != nil {
+		a.n.log("state", "not kept: %v", err)
 	}
 }
 

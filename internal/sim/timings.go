@@ -2,6 +2,12 @@ package sim
 
 import "time"
 
+const (
+	promiseRetry = 10 * time.Second
+	// electionTimeoutMax is the longest that a configuration may have.
+	electionTimeoutMax = time.Minute
+)
+
 // timing is a node's raft.heartbeat, in ticks of which raft counts, and its
 // raft.election_timeout.
 type timing struct{ tick, election time.Duration }
@@ -23,20 +29,24 @@ func (w *World) assignTimings() {
 	w.timingsDiffer = differ && !w.options.Blips && w.options.Members != MembersPair
 }
 
-// retime gives the agent that starts its timing, and returns what its data directory
-// says was promised before.
-func (n *node) retime() (promised time.Duration) {
+// retime gives the agent that starts its timing.
+func (n *node) retime() {
 	if n.w.timingsDiffer && (n.timing == timing{} || chance(n.timingRNG, 30)) {
 		n.timing = timings[n.timingRNG.IntN(len(timings))]
 		n.log("agent", "has a heartbeat of %v and an election timeout of %v", ticksPerHeartbeat*n.timing.tick, n.timing.election)
 	} else if n.timing == (timing{}) {
 		n.timing = timings[0]
 	}
-	n.promised = max(n.promised, n.timing.election)
-	return n.promised
 }
 
-// keepPromises has only the own promises kept once those of before are over.
-func (a *agent) keepPromises() {
-	a.life.after(a.n.promised, func() { a.n.promised = a.n.timing.election })
+// runPromise has only the own promises kept once those of before are over.
+func (a *agent) runPromise() {
+	for wait := a.promised; ; wait = promiseRetry {
+		a.life.sleep(wait)
+		err := a.write(func() error { return a.files.WritePromise(a.n.timing.election) })
+		if err == nil {
+			return
+		}
+		a.n.log("promise", "not noted: %v", err)
+	}
 }
