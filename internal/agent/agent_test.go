@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +62,7 @@ func TestDataDirRefusesStrangers(t *testing.T) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
 	}
-	id := filepath.Join(dir, identityFile)
+	id := filepath.Join(dir, datadir.IdentityFile)
 	b, err := os.ReadFile(id)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +187,7 @@ func TestLostLogIsRefused(t *testing.T) {
 	if err := d.checkLog(); err != nil {
 		t.Fatalf("a new directory: %v", err)
 	}
-	if err := d.hasLog(); err != nil {
+	if err := errors.Join(d.WriteIdentity(d.identity), d.hasLog()); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.checkLog(); err == nil || !strings.Contains(err.Error(), d.Join("log")) {

@@ -3,7 +3,6 @@ package agent
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,56 +22,18 @@ import (
 	"github.com/quorate/quorate/internal/vfs"
 )
 
-// The versions of the data directory's layout. A directory has the first until there
-// is something in it that a quorate of that version does not know.
 const (
-	dataFormatFirst = 1
-	// dataFormatState: the log has changes of the cluster state, of which an agent of
-	// the first version would know nothing, or end at them.
-	dataFormatState = 2
-	dataFormat      = dataFormatState
-)
-
-const (
-	identityFile = "identity.json"
-	secretsFile  = "secrets.toml"
-	lockFile     = "lock"
+	secretsFile = "secrets.toml"
+	lockFile    = "lock"
 	// lockText is in the lock of a directory that was empty (reserve).
 	lockText = "one quorate agent at a time\n"
 )
-
-// identity is the content of identity.json.
-type identity struct {
-	Format    int    `json:"format"`
-	Cluster   string `json:"cluster"`
-	ClusterID uint64 `json:"cluster_id,string"`
-	Node      string `json:"node"`
-	NodeID    uint64 `json:"node_id,string"`
-	// Instance is random: it tells this directory from any other that was ever
-	// made for the same node.
-	Instance string `json:"instance"`
-	// Log: this directory has had a log. One without it has lost its promises.
-	Log bool `json:"log,omitempty"`
-	// State: this directory has had a cluster.json.
-	State bool `json:"state,omitempty"`
-	// Joining: this node has not joined so far, and has nothing that counts.
-	Joining bool `json:"joining,omitempty"`
-	// Removed: the cluster has removed this node.
-	Removed bool `json:"removed,omitempty"`
-	// Superseded: the cluster was recovered without this node. Recovered: this node
-	// belongs to a cluster that was recovered, which its cluster.json alone says.
-	Superseded *cluster.Recovery `json:"superseded,omitempty"`
-	Recovered  bool              `json:"recovered,omitempty"`
-	// GivenUp is what is here still of before this node was to be rebuilt; nil =
-	// nothing is. It is moved away before anything is made anew.
-	GivenUp *givenUp `json:"given_up,omitempty"`
-}
 
 // dataDir is the agent's data directory.
 type dataDir struct {
 	datadir.Dir
 	fresh    bool // nothing is there yet
-	identity identity
+	identity datadir.Identity
 	lock     *os.File
 	// made is what the lock has made: it goes again if this node does not begin here.
 	made    []string
@@ -101,23 +62,21 @@ func newDataDir(path string, self cluster.Member) *dataDir {
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	d := newDataDir(cfg.DataDir, cfg.Self())
 	d.refused.dir = d.Dir
-	b, err := os.ReadFile(d.Join(identityFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	id, found, err := d.Identity()
+	if err != nil {
+		return nil, err
+	}
+	if !found {
 		d.fresh = true
-		d.identity = identity{
-			Format: dataFormatFirst, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
+		d.identity = datadir.Identity{
+			Format: datadir.FormatFirst, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
 			Node: cfg.Node, NodeID: uint64(cfg.Self().ID), Instance: newInstance(),
 			Joining: cfg.Joins(),
 		}
 		return d, checkEmpty(cfg.DataDir)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read identity: %w", err)
-	}
-	if err := json.Unmarshal(b, &d.identity); err != nil {
-		return nil, fmt.Errorf("data directory %s: %s is damaged: %w", cfg.DataDir, identityFile, err)
-	}
-	if err := d.identity.check(cfg); err != nil {
+	d.identity = id
+	if err := checkIdentity(id, cfg); err != nil {
 		return nil, err
 	}
 	return d, d.refused.load()
@@ -129,12 +88,9 @@ func newInstance() string {
 	return hex.EncodeToString(b[:])
 }
 
-// check refuses an identity that is not the configuration's.
-func (id identity) check(cfg config.Config) error {
+// checkIdentity refuses an identity that is not the configuration's.
+func checkIdentity(id datadir.Identity, cfg config.Config) error {
 	switch {
-	case id.Format > dataFormat:
-		return fmt.Errorf("data directory %s has format %d, this quorate reads up to %d: install the newer quorate again",
-			cfg.DataDir, id.Format, dataFormat)
 	case id.Cluster != cfg.Cluster:
 		return fmt.Errorf("data directory %s belongs to node %q of cluster %q, not to cluster %q: set data_dir to this node's own",
 			cfg.DataDir, id.Node, id.Cluster, cfg.Cluster)
@@ -157,8 +113,8 @@ func checkEmpty(path string) error {
 		return fmt.Errorf("read data directory: %w", err)
 	}
 	for _, f := range found { // a crash may have left the lock
-		if !slices.Contains([]string{"lost+found", lockFile, identityFile + ".tmp"}, f.Name()) {
-			return fmt.Errorf("data directory %s holds %q but no "+identityFile+": it is not quorate's; choose an empty one", path, f.Name())
+		if !slices.Contains([]string{"lost+found", lockFile, datadir.IdentityFile + ".tmp"}, f.Name()) {
+			return fmt.Errorf("data directory %s holds %q but no "+datadir.IdentityFile+": it is not quorate's; choose an empty one", path, f.Name())
 		}
 	}
 	return nil
@@ -187,7 +143,7 @@ func (d *dataDir) open() error {
 		return err
 	}
 	if d.fresh {
-		if err := writeJSON(d.Join(identityFile), d.identity); err != nil {
+		if err := d.WriteIdentity(d.identity); err != nil {
 			return errors.Join(err, d.close())
 		}
 	}
@@ -218,13 +174,13 @@ func (d *dataDir) hasLog() error {
 		return nil
 	}
 	d.identity.Log = true
-	return writeJSON(d.Join(identityFile), d.identity)
+	return d.WriteIdentity(d.identity)
 }
 
 // removed notes durably that the cluster has removed this node.
 func (d *dataDir) removed() error {
 	d.identity.Removed = true
-	return writeJSON(d.Join(identityFile), d.identity)
+	return d.WriteIdentity(d.identity)
 }
 
 // hold makes the directory if it is not there, and takes its lock. A fresh one has to be
@@ -243,7 +199,7 @@ func (d *dataDir) hold() error {
 		}
 		d.made = made
 	}
-	if d.fresh && fileExists(d.Join(identityFile)) { // it was mounted since
+	if d.fresh && fileExists(d.Join(datadir.IdentityFile)) { // it was mounted since
 		return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", d.Path()), d.close())
 	}
 	return nil
@@ -290,7 +246,7 @@ func (d *dataDir) close() error {
 	if d.lock == nil {
 		return nil
 	}
-	if d.holds() && !fileExists(d.Join(identityFile)) {
+	if d.holds() && !fileExists(d.Join(datadir.IdentityFile)) {
 		for _, path := range d.made {
 			_ = os.Remove(path) // of a directory only if it is empty
 		}
@@ -329,7 +285,7 @@ func (d *dataDir) rebuild(instance string) error {
 	d.identity.GivenUp = d.giveUp(time.Now())
 	d.identity.Instance, d.identity.Joining, d.identity.Log, d.identity.State = instance, true, false, false
 	d.identity.Superseded = nil
-	return writeJSON(d.Join(identityFile), d.identity)
+	return d.WriteIdentity(d.identity)
 }
 
 // loadSecrets reads the node's internal passwords and makes them first if there

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 )
 
 // TestFirstChangeRaisesTheFormat: until the cluster state is changed an older quorate
@@ -30,7 +31,7 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 	for _, c := range []struct {
 		version uint64
 		want    int
-	}{{0, dataFormatFirst}, {1, dataFormatState}, {2, dataFormatState}} {
+	}{{0, datadir.FormatFirst}, {1, datadir.FormatState}, {2, datadir.FormatState}} {
 		p := cluster.StatePoint{State: cluster.State{Version: c.version}, Index: 10 + c.version, Through: 10 + c.version}
 		if _, err := k.write(p); err != nil {
 			t.Fatal(err)

@@ -103,7 +103,7 @@ func TestMountedWhileItWaits(t *testing.T) {
 	a := newcomers(t, false)[0]
 	ended := introducing(t, t.Context(), a)
 	awaitForming(t, a, "nodes b, c have")
-	path := filepath.Join(a.cfg.DataDir, identityFile)
+	path := filepath.Join(a.cfg.DataDir, datadir.IdentityFile)
 	writeTestFile(t, path, "of before")
 	if err := <-ended; err == nil || !a.settled || !strings.Contains(err.Error(), "starts again") {
 		t.Errorf("it ends with %v, settled %t", err, a.settled)
@@ -302,7 +302,7 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
 		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
 	} {
-		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: identity{Joining: c.joins}}, cfg: config.Config{Bootstrap: c.bootstrap}}
+		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: datadir.Identity{Joining: c.joins}}, cfg: config.Config{Bootstrap: c.bootstrap}}
 		over, role, reason := a.judgeEmpty(c.r, c.silent)
 		if over != (c.role == "") || role != c.role || (reason == "") != over {
 			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)
@@ -314,7 +314,7 @@ func TestJudgeEmpty(t *testing.T) {
 // that is empty still.
 func TestFirstStartThatWasCut(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{lockFile, identityFile + ".tmp"} {
+	for _, name := range []string{lockFile, datadir.IdentityFile + ".tmp"} {
 		writeTestFile(t, filepath.Join(dir, name), "")
 	}
 	if err := checkEmpty(dir); err != nil {

@@ -444,7 +444,7 @@ func (j *joiner) finish(plan seedPlan) error {
 	}
 	d.identity.Joining, d.identity.Log, d.identity.State = false, true, true
 	d.identity.Recovered = plan.State.State.Recovered != nil
-	return writeJSON(d.Join(identityFile), d.identity)
+	return d.WriteIdentity(d.identity)
 }
 
 func parseGTIDs(b []byte) (*gtid.Set, error) {

@@ -37,17 +37,9 @@ const (
 	oldFreePart = 10
 )
 
-// givenUp is what a node has given up, and not moved away so far.
-type givenUp struct {
-	// Dir is where it goes to, below old/.
-	Dir string `json:"dir"`
-	// Identity is what identity.json was.
-	Identity identity `json:"identity"`
-}
-
 // giveUp names what a node gives up that is rebuilt; nil = it has nothing, or what is
 // left of an earlier try to join, which is nobody's.
-func (d *dataDir) giveUp(now time.Time) *givenUp {
+func (d *dataDir) giveUp(now time.Time) *datadir.GivenUp {
 	id := d.identity
 	if id.Joining {
 		return id.GivenUp
@@ -59,7 +51,7 @@ func (d *dataDir) giveUp(now time.Time) *givenUp {
 	if id.Superseded != nil {
 		reason = "recovered"
 	}
-	return &givenUp{Dir: now.UTC().Format(oldTimeFormat) + "-" + reason, Identity: id}
+	return &datadir.GivenUp{Dir: now.UTC().Format(oldTimeFormat) + "-" + reason, Identity: id}
 }
 
 // setAside moves away what this node has given up. It can be done again, from the
@@ -81,7 +73,7 @@ func (d *dataDir) setAsideSteps() (steps []func() error) {
 	steps = append(steps,
 		func() error { return os.MkdirAll(to, errantDirPermissions) },
 		func() error { return errors.Join(syncDir(d.Path()), syncDir(d.Join(oldDir))) },
-		func() error { return writeJSON(filepath.Join(to, identityFile), d.identity.GivenUp.Identity) },
+		func() error { return writeJSON(filepath.Join(to, datadir.IdentityFile), d.identity.GivenUp.Identity) },
 	)
 	for _, name := range []string{"mysql", datadir.Durable, datadir.ClusterState, datadir.Peers, datadir.Met, datadir.Heard, "log"} {
 		steps = append(steps, func() error {
@@ -102,7 +94,7 @@ func (d *dataDir) setAsideSteps() (steps []func() error) {
 		func() error { return errors.Join(syncDir(to), syncDir(d.Path())) },
 		func() error {
 			d.identity.GivenUp = nil
-			return writeJSON(d.Join(identityFile), d.identity)
+			return d.WriteIdentity(d.identity)
 		})
 }
 

@@ -98,9 +98,9 @@ func TestRebuildMovesAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		after, moved := treeOf(t, path), map[string]string{}
-		for _, name := range []string{"log/state", "mysql/data/ibdata1", datadir.ClusterState, datadir.Durable, datadir.Peers, datadir.Met, identityFile} {
+		for _, name := range []string{"log/state", "mysql/data/ibdata1", datadir.ClusterState, datadir.Durable, datadir.Peers, datadir.Met, datadir.IdentityFile} {
 			moved[name] = before[name]
-			if _, stays := after[name]; stays && name != identityFile && name != datadir.Met {
+			if _, stays := after[name]; stays && name != datadir.IdentityFile && name != datadir.Met {
 				t.Errorf("killed after step %d: %s is here still", killed, name)
 			}
 		}
@@ -132,7 +132,7 @@ func TestWhatIsGivenUp(t *testing.T) {
 	if got := named(); got != "20261122T153000Z-recovered" {
 		t.Errorf("after a recovery without it: %q", got)
 	}
-	d.identity.GivenUp, d.identity.Joining = &givenUp{Dir: "first"}, true
+	d.identity.GivenUp, d.identity.Joining = &datadir.GivenUp{Dir: "first"}, true
 	if got := named(); got != "first" {
 		t.Errorf("told again before it was moved: %q", got)
 	}

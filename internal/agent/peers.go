@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/transport"
@@ -161,7 +162,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case fileExists(a.data.Join(identityFile)):
+		case fileExists(a.data.Join(datadir.IdentityFile)):
 			a.settled = true
 			return fmt.Errorf("data directory %s is not empty any more: this node starts again", a.data.Path())
 		}

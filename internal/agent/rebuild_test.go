@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 )
@@ -27,7 +28,7 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 		return pins
 	}
 	const instance = "02000000000000000000000000000000"
-	blocked := d.Join(identityFile + ".tmp")
+	blocked := d.Join(datadir.IdentityFile + ".tmp")
 	if err := os.Mkdir(blocked, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func recoverable(t *testing.T) (*vfs.Mem, *recoveryRecord) {
 		t.Fatal(err)
 	}
 	return fs, &recoveryRecord{
-		Format: recoveryFormat, Identity: identity{Format: 1, Node: "a", Instance: "new", Recovered: true},
+		Format: recoveryFormat, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new", Recovered: true},
 		State:      datadir.StateRecord{Format: 1, StatePoint: cluster.StatePoint{State: state, Index: 7, Through: 7}},
 		Audit:      cluster.AuditEntry{By: "somebody", What: "recover", Result: "done", Version: state.Version},
 		ServerUUID: newUUID, Durable: &datadir.MarkRecord{Index: 5, ServerUUID: newUUID},
@@ -67,7 +67,7 @@ func recoverable(t *testing.T) (*vfs.Mem, *recoveryRecord) {
 
 func filesBefore() map[string]string {
 	return map[string]string{
-		identityFile: `{"format":1,"instance":"old"}`, datadir.ClusterState: `{"format":1}`, datadir.Durable: `{"index":5,"server_uuid":"` + oldUUID + `"}`,
+		datadir.IdentityFile: `{"format":1,"instance":"old"}`, datadir.ClusterState: `{"format":1}`, datadir.Durable: `{"index":5,"server_uuid":"` + oldUUID + `"}`,
 		datadir.Peers: `{"2":"pinned"}`, historyFile: `{"what":"started"}` + "\n", auditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
 		"mysql/data/auto.cnf": "[auto]\nserver-uuid=" + oldUUID + "\n",
 	}
@@ -77,7 +77,7 @@ func filesBefore() map[string]string {
 func look(t *testing.T, fs vfs.FS, r *recoveryRecord) (before, after bool, why string) {
 	t.Helper()
 	before, after = true, true
-	want := map[string]any{identityFile: r.Identity, datadir.ClusterState: r.State, datadir.Durable: r.Durable, datadir.Peers: map[string]string{}}
+	want := map[string]any{datadir.IdentityFile: r.Identity, datadir.ClusterState: r.State, datadir.Durable: r.Durable, datadir.Peers: map[string]string{}}
 	for name, content := range filesBefore() {
 		got, err := datadir.ReadFile(fs, filepath.Join("data", name))
 		if err != nil {
@@ -175,7 +175,7 @@ func TestRecoverySupersedes(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		known uint64
-		id    identity
+		id    datadir.Identity
 		fresh bool
 		want  bool
 	}{
@@ -183,11 +183,11 @@ func TestRecoverySupersedes(t *testing.T) {
 		{name: "never changed", want: true},
 		{name: "recovered itself", known: 1_000_000},
 		{name: "joined since", known: 1_000_002},
-		{name: "joins", id: identity{Joining: true}},
+		{name: "joins", id: datadir.Identity{Joining: true}},
 		{name: "empty directory", fresh: true},
-		{name: "first start of all", fresh: true, id: identity{Log: true}, want: true},
-		{name: "knows", known: 41, id: identity{Superseded: &order}},
-		{name: "knows of an earlier one", known: 41, id: identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
+		{name: "first start of all", fresh: true, id: datadir.Identity{Log: true}, want: true},
+		{name: "knows", known: 41, id: datadir.Identity{Superseded: &order}},
+		{name: "knows of an earlier one", known: 41, id: datadir.Identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
 	} {
 		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: tc.id, fresh: tc.fresh}}
 		a.board.state.Version = tc.known
@@ -200,7 +200,7 @@ func TestRecoverySupersedes(t *testing.T) {
 // TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the
 // members of before; what it is now is in cluster.json alone.
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
-	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir()), identity: identity{State: true, Recovered: true}}, state: newStateKeeper()}
+	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir()), identity: datadir.Identity{State: true, Recovered: true}}, state: newStateKeeper()}
 	if err := a.keptState(1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
 		t.Errorf("it starts without: %v", err)
 	}
@@ -319,7 +319,7 @@ func TestRecoverAgain(t *testing.T) {
 // TestRecoveryIsFinishedAtStart: what was begun is done before the node does anything.
 func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	cfg := lastLogger(t)
-	record := recoveryRecord{Format: recoveryFormat, Identity: identity{Format: 1, Node: "a", Instance: "new"}}
+	record := recoveryRecord{Format: recoveryFormat, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new"}}
 	if err := datadir.Replace(vfs.OS{}, cfg.DataDir, recoveryFile, record); err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	if err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), "v"); err == nil {
 		t.Error("a node of no cluster runs")
 	}
-	b, err := datadir.ReadFile(vfs.OS{}, filepath.Join(cfg.DataDir, identityFile))
+	b, err := datadir.ReadFile(vfs.OS{}, filepath.Join(cfg.DataDir, datadir.IdentityFile))
 	if err != nil || !strings.Contains(string(b), `"instance": "new"`) {
 		t.Errorf("identity: %s, %v", b, err)
 	}

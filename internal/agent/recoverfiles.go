@@ -33,7 +33,7 @@ const (
 // recoveryRecord is the content of recovery.json: the files as they are to be.
 type recoveryRecord struct {
 	Format   int                 `json:"format"`
-	Identity identity            `json:"identity"`
+	Identity datadir.Identity    `json:"identity"`
 	State    datadir.StateRecord `json:"state"`
 	Audit    cluster.AuditEntry  `json:"audit"`
 	// ServerUUID is mysqld's new one; "" = there is no mysqld so far. The log of before
@@ -124,7 +124,7 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 		// Nobody of before is known any more.
 		func() error { return datadir.Replace(fs, dir, datadir.Peers, datadir.Instances{}) },
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
-		func() error { return datadir.Replace(fs, dir, identityFile, r.Identity) },
+		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, r.Identity) },
 		func() error { return writeLine(fs, dir, auditFile, r.Audit) },
 		func() error { return writeLine(fs, dir, historyFile, r.event()) },
 		func() error { return fs.Remove(filepath.Join(dir, recoveryFile)) },

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -44,7 +45,7 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.hasLog(); err != nil {
+		if err := errors.Join(d.WriteIdentity(d.identity), d.hasLog()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -152,17 +152,17 @@ func (d *dataDir) hasState() error {
 		return nil
 	}
 	d.identity.State = true
-	return writeJSON(d.Join(identityFile), d.identity)
+	return d.WriteIdentity(d.identity)
 }
 
 // hasChanges notes durably that the log has changes of the cluster state: from now on
 // no older quorate may run here.
 func (d *dataDir) hasChanges() error {
-	if d.identity.Format >= dataFormatState {
+	if d.identity.Format >= datadir.FormatState {
 		return nil
 	}
-	d.identity.Format = dataFormatState
-	return writeJSON(d.Join(identityFile), d.identity)
+	d.identity.Format = datadir.FormatState
+	return d.WriteIdentity(d.identity)
 }
 
 // onState takes a committed change, in a turn of consensus: it must not block.

@@ -25,7 +25,7 @@ import (
 // superseded notes durably that the cluster was recovered without this node.
 func (d *dataDir) superseded(r cluster.Recovery) error {
 	d.identity.Superseded = &r
-	return writeJSON(d.Join(identityFile), d.identity)
+	return d.WriteIdentity(d.identity)
 }
 
 // supersededPeers is the peers' handler of such a node.

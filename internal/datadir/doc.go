@@ -14,6 +14,16 @@
 // A file that is missing is no error: the method says what that means. A file that cannot
 // be used is a *DamageError or a *VersionError: which file, what is wrong, what to do.
 //
+// # Lives
+//
+// identity.json says in which Life the node is. WriteIdentity refuses what cannot follow
+// the life on disk, also where the disk is gone from its mount point; Identity refuses a
+// combination that no agent has written.
+//
+//	unborn ──► begun ──► member ──► superseded ──► joining, or member once recovered itself
+//	     └──► joining ──► member ──► joining (rebuilt)
+//	     any of these ──► removed
+//
 // # Goroutines
 //
 // None. Dir has no state: two calls that write the same file must not run at once. The

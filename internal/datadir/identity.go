@@ -1,0 +1,135 @@
+package datadir
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+const (
+	// IdentityFile is identity.json. A directory without it is not quorate's.
+	IdentityFile = "identity.json"
+	// The versions of the data directory's layout. A directory has the first until there
+	// is something in it that a quorate of that version does not know.
+	FormatFirst = 1
+	// FormatState: the log has changes of the cluster state, of which an agent of
+	// the first version would know nothing, or end at them.
+	FormatState = 2
+	formatMax   = FormatState
+)
+
+// Identity is the content of identity.json.
+type Identity struct {
+	Format    int    `json:"format"`
+	Cluster   string `json:"cluster"`
+	ClusterID uint64 `json:"cluster_id,string"`
+	Node      string `json:"node"`
+	NodeID    uint64 `json:"node_id,string"`
+	// Instance is random: it tells this directory from any other that was ever
+	// made for the same node.
+	Instance string `json:"instance"`
+	// Log: this directory has had a log. One without it has lost its promises.
+	Log bool `json:"log,omitempty"`
+	// State: this directory has had a cluster.json.
+	State bool `json:"state,omitempty"`
+	// Joining: this node has not joined so far, and has nothing that counts.
+	Joining bool `json:"joining,omitempty"`
+	// Removed: the cluster has removed this node.
+	Removed bool `json:"removed,omitempty"`
+	// Superseded: the cluster was recovered without this node. Recovered: this node
+	// belongs to a cluster that was recovered, which its cluster.json alone says.
+	Superseded *cluster.Recovery `json:"superseded,omitempty"`
+	Recovered  bool              `json:"recovered,omitempty"`
+	// GivenUp is what is here still of before this node was to be rebuilt; nil =
+	// nothing is. It is moved away before anything is made anew.
+	GivenUp *GivenUp `json:"given_up,omitempty"`
+}
+
+// GivenUp is what a node has given up, and not moved away so far.
+type GivenUp struct {
+	// Dir is where it goes to, below old/.
+	Dir string `json:"dir"`
+	// Identity is what identity.json was.
+	Identity Identity `json:"identity"`
+}
+
+// Life is what a data directory is to its node.
+type Life string
+
+// The lives. Unborn is that of a directory without identity.json.
+const (
+	Unborn     Life = "unborn"
+	Begun      Life = "begun"      // it is the node's, and has had no log so far
+	Joining    Life = "joining"    // it has nothing that counts
+	Member     Life = "member"     // it has a log
+	Superseded Life = "superseded" // the cluster was recovered without it
+	Removed    Life = "removed"    // the cluster has removed it
+)
+
+// follows says which lives may follow one; the life itself always may.
+var follows = map[Life][]Life{
+	Unborn:     {Begun, Joining, Removed},
+	Begun:      {Member, Joining, Superseded, Removed},
+	Joining:    {Member, Removed},
+	Member:     {Joining, Superseded, Removed},
+	Superseded: {Joining, Removed, Member}, // a member once it is recovered itself
+}
+
+// Life says in which life the node is, or what is wrong with a combination that no agent
+// has ever written.
+func (id Identity) Life() (Life, error) {
+	switch {
+	case id.State && !id.Log:
+		return "", fmt.Errorf("it had a cluster state, and no log")
+	case id.Joining && (id.Log || id.Superseded != nil):
+		return "", fmt.Errorf("it has not joined so far, and had a log or was a member")
+	case id.GivenUp != nil && !id.Joining:
+		return "", fmt.Errorf("it has given up what it had, and does not join")
+	case id.Recovered && !id.State && !id.Joining:
+		return "", fmt.Errorf("its cluster was recovered, and it had no cluster state")
+	case id.Removed:
+		return Removed, nil
+	case id.Joining:
+		return Joining, nil
+	case id.Superseded != nil:
+		return Superseded, nil
+	case id.Log:
+		return Member, nil
+	}
+	return Begun, nil
+}
+
+var identityRules = file{name: IdentityFile, format: formatMax, remedy: "give it back, or move the data directory away and rebuild this node"}
+
+// Identity reads whose directory this is. found=false: it has no identity.
+func (d Dir) Identity() (id Identity, found bool, err error) {
+	if found, err = d.load(identityRules, &id); err != nil || !found {
+		return Identity{}, found, err
+	}
+	if _, err := id.Life(); err != nil {
+		return Identity{}, true, d.damaged(identityRules, err.Error())
+	}
+	return id, true, nil
+}
+
+// WriteIdentity makes the next life durable, or what is new in the same one. It refuses
+// what cannot follow the one on disk.
+func (d Dir) WriteIdentity(next Identity) error {
+	before, found, err := d.Identity()
+	if err != nil {
+		return err
+	}
+	from := Unborn
+	if found {
+		from, _ = before.Life() // it was looked at
+	}
+	to, err := next.Life()
+	if err == nil && from != to && !slices.Contains(follows[from], to) {
+		err = fmt.Errorf("a node that is %s does not become %s", from, to)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", d.Join(IdentityFile), err)
+	}
+	return d.replace(IdentityFile, next)
+}
