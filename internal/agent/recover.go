@@ -213,11 +213,8 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	if r.a.runsMysqld() {
 		kind = cluster.KindFull
 	}
-	id, before := r.a.data.identity, r.survey.State.State
-	before.Version = max(before.Version, r.a.data.refused.version())
-	if id.Superseded != nil { // this recovery is later than that one
-		before.Version = max(before.Version, id.Superseded.Version)
-	}
+	id := r.a.data.identity
+	before := recovery.Above(r.survey.State.State, r.a.data.refused.rejected(), id.Superseded)
 	id.Instance, id.Superseded = newInstance(), nil
 	id.Log, id.State, id.Recovered = true, true, true
 	at := time.Now().UTC()

@@ -65,11 +65,11 @@ func (f *refusals) add(r cluster.Recovery) error {
 	return nil
 }
 
-// version is that of the latest one, 0 = there is none.
-func (f *refusals) version() uint64 {
+// rejected returns them. Nobody may change the list.
+func (f *refusals) rejected() recovery.Rejected {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.list.Version()
+	return f.list
 }
 
 // orderRequest asks another agent what it says of a recovery without both of them.

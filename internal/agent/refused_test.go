@@ -150,7 +150,7 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	if again.rejected("c", tells(later)); !obeyed(again) {
 		t.Error("a later recovery, without a leader, is not obeyed")
 	}
-	if v := first.data.refused.version(); v != apart.Version {
+	if v := first.data.refused.rejected().Version(); v != apart.Version {
 		t.Errorf("a recovery of it would be later than %d", v)
 	}
 }

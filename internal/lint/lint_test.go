@@ -49,7 +49,7 @@ var allowed = map[string][]string{
 	"internal/devcluster":        {"api", "cluster", "config", "mysqld", "provision", "subprocess"},
 	"internal/ledger":            {"gtid"},
 	"internal/sim/fakemysqld":    {"binlog", "gtid"},
-	"internal/sim":               {"binlog", "bulk", "clock", "cluster", "consensus", "core", "datadir", "entry", "gtid", "invariant", "logcopy", "membership", "mysqlwire", "primary", "replay", "seglog", "sim/fakemysqld", "tap", "transport", "vfs"},
+	"internal/sim":               {"binlog", "bulk", "clock", "cluster", "consensus", "core", "datadir", "entry", "gtid", "invariant", "logcopy", "membership", "mysqlwire", "primary", "recovery", "replay", "seglog", "sim/fakemysqld", "tap", "transport", "vfs"},
 	"internal/sim/cmd":           {"sim"},
 	"internal/cli":               {"agent", "api", "binlog", "cluster", "config", "control", "devcluster", "gtid", "ledger", "mysqld", "provision", "recovery", "seglog", "units", "vfs"},
 	"cmd/quorate":                {"agent", "cli", "config"},

@@ -172,3 +172,13 @@ func (l Rejected) Version() (v uint64) {
 	}
 	return v
 }
+
+// Above returns the state of before with a version from which a recovery is later than all
+// that this node has rejected or accepted.
+func Above(before cluster.State, rejected Rejected, superseded *cluster.Recovery) cluster.State {
+	before.Version = max(before.Version, rejected.Version())
+	if superseded != nil {
+		before.Version = max(before.Version, superseded.Version)
+	}
+	return before
+}

@@ -42,7 +42,7 @@ func tableModel(final []string) porcupine.Model {
 func (c *checker) ledger() {
 	byKey := map[string][]*request{}
 	var keys []string
-	for _, r := range c.w.load.history {
+	for _, r := range c.concerning(c.w.load.history) {
 		if byKey[r.key] == nil {
 			keys = append(keys, r.key)
 		}

@@ -71,6 +71,10 @@ type checker struct {
 	votersBefore          []cluster.NodeID
 	joint                 bool
 	changedAt, beforeUpTo uint64
+	// before is the checker of the cluster that was recovered (losses); nil = none was.
+	before *fork
+	// left are the nodes that belong to another cluster now, with what they had promised.
+	left map[cluster.NodeID]durableLog
 }
 
 // epochNumber is an entry's place in its epoch.

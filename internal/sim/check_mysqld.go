@@ -153,7 +153,7 @@ func (c *checker) acked(e *epoch, p tap.Position) {
 // that stands still passes nothing.
 func (c *checker) served(n *node) {
 	for _, other := range c.w.nodes {
-		if other != n && other.agent != nil && other.agent.serving() && other.stalledUntil <= c.w.sched.now {
+		if other != n && other.check == c && other.agent != nil && other.agent.serving() && other.stalledUntil <= c.w.sched.now {
 			c.w.fail("I5", "n%d and n%d both serve", n.id, other.id)
 		}
 	}

@@ -42,6 +42,8 @@
 //	healer     what runs in its place while the log is damaged
 //	joiner     likewise, until the node has joined
 //	operator   who changes the members, where they change
+//	losses     a majority that is lost, and who forces a recovery
+//	outsider   what runs on a node that has accepted a recovery without it
 //	agent      one life of the agent, with loop (who calls the Driver when), epoch (tap),
 //	           feedSession, stages (bulk), board
 //	mysqld     one life of the server
@@ -79,6 +81,9 @@
 //	           writes, its binlog has nothing that is not committed
 //	agreement  an index has the same entry on every node that commits it
 //	feed       a replica is sent nothing that it does not take
+//	recovery   a forced recovery: its log stays; what it gives up was named, or only nodes
+//	           had it that did not answer; former members accept or reject it by the rules of
+//	           package recovery, and form no second cluster unless they reject it
 //	errant     no mysqld is refused by the judge that only its agent has touched;
 //	           none passes with what is not committed, whoever touched it
 //	ledger     each table's history is linearizable (porcupine), up to its final

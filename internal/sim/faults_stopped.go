@@ -205,7 +205,7 @@ func (n *node) startByHand() {
 func (n *node) restore(d *fakemysqld.Disk) {
 	n.log("mysqld", "its data directory is replaced, was %d engine commits, is %d", len(n.mysqlDisk.EngineLog()), len(d.EngineLog()))
 	n.mysqlDisk, n.restored = d, true
-	delete(n.w.check.engines, n)
+	delete(n.check.engines, n)
 }
 
 // rebuild makes a node of which the judge says that it has to be rebuilt from
@@ -217,7 +217,7 @@ func (n *node) rebuild() {
 		if o == n || a == nil || a.process == nil || a.process.dead || o.tampered {
 			continue
 		}
-		if best == nil || n.w.check.engines[o].place > n.w.check.engines[best].place {
+		if best == nil || n.check.engines[o].place > n.check.engines[best].place {
 			best = o
 		}
 	}

@@ -42,6 +42,10 @@ func (w *World) assignMembers() {
 		begin = 2
 	}
 	w.initialNodes = w.options.Nodes
+	if w.options.Losses > 0 {
+		w.membersChange, w.options.Loggers = true, -1
+		return
+	}
 	if !w.membersChange {
 		return
 	}
@@ -64,6 +68,9 @@ func (w *World) assignSpares() {
 	}
 	for _, n := range w.nodes {
 		n.instance = n.newInstance()
+		if w.options.Losses > 0 { // no two members have one address
+			n.member.Peer = n.member.Name
+		}
 	}
 }
 
@@ -111,11 +118,14 @@ func (o *operator) act() {
 		return
 	}
 	p := a.group.Committed().State()
+	if o.w.losses != nil && o.takeBack(a, p) {
+		return
+	}
 	if c, ok := o.due(p); ok {
 		o.ask(a, c)
 		return
 	}
-	if o.tidying {
+	if o.tidying || o.w.losses != nil {
 		return
 	}
 	if o.pair {
@@ -295,10 +305,16 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	n.log("disk", "is lost")
 	n.killAgent("its disk is lost")
 	m, _ := p.State.Member(n.member.Name)
-	n.empty, n.lostSince, n.instance = true, m.Instance, n.newInstance()
+	n.wipe(m.Instance)
+	o.w.sched.after(around(o.rng, time.Second), n.startAgent)
+}
+
+// wipe leaves the node with an empty disk, whose data directory the cluster knows as
+// since.
+func (n *node) wipe(since string) {
+	n.empty, n.lostSince, n.instance = true, since, n.newInstance()
 	n.disk.mem = vfs.NewMem()
 	n.forget()
-	o.w.sched.after(around(o.rng, time.Second), n.startAgent)
 }
 
 // forget is what a node's data directory has to be when it is empty. What its log
@@ -311,7 +327,7 @@ func (n *node) forget() {
 	n.lastBinlog.dir, n.lastBinlog.base = "", ""
 	n.lastACK.incarnation = 0
 	n.tampered, n.restored = false, false
-	delete(n.w.check.engines, n)
+	delete(n.check.engines, n)
 }
 
 func (n *node) newInstance() string {
@@ -363,7 +379,7 @@ func (c *checker) held(index, term uint64) (ok bool, text string) {
 	for _, voters := range electorates {
 		count := 0
 		for _, id := range voters {
-			if c.w.node(id).durable.has(index, term) {
+			if c.durableOf(id).has(index, term) {
 				count++
 			}
 		}

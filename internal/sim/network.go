@@ -37,6 +37,8 @@ type link struct {
 	// What makes it worse: factors of latency, odds in percent.
 	slow              time.Duration
 	loss, twice, late int
+	// healedAt is when the last cut was over.
+	healedAt time.Duration
 	// arrives is when the newest message does: the order of sending is kept but
 	// for what is late.
 	arrives time.Duration
@@ -106,6 +108,7 @@ func (n *network) cutLink(from, to cluster.NodeID, held bool) (heal func()) {
 		if l.cut > 0 {
 			return
 		}
+		l.healedAt = n.w.sched.now
 		wait := l.wait
 		l.wait = nil
 		if n.w.sched.now-began > silenceMax {

@@ -71,6 +71,9 @@ type node struct {
 	durable durableLog
 	// waiting are the tasks of its processes that wait for something but a time.
 	waiting []*task
+	// check judges the node: that of the cluster which it belongs to.
+	check *checker
+	losing
 	// marked is the highest durable mark that there ever was: the peers may have purged up
 	// to it.
 	marked uint64
@@ -118,7 +121,7 @@ func (n *node) log(what, format string, args ...any) { n.w.log(n.id, what, forma
 
 // startAgent starts the agent, if its machine runs and it does not.
 func (n *node) startAgent() {
-	if !n.powered || n.agent != nil || n.healer != nil || n.joiner != nil || n.removed {
+	if !n.powered || n.agent != nil || n.healer != nil || n.joiner != nil || n.removed || n.kept() {
 		return
 	}
 	if n.joining || n.empty {
@@ -141,8 +144,8 @@ func (n *node) startAgent() {
 	if err != nil {
 		n.w.fail("start", "n%d: the agent cannot start: %v", n.id, err)
 	}
-	n.agent = a
-	n.w.check.reopened(n)
+	n.agent, n.upAt = a, n.w.sched.now
+	n.check.reopened(n)
 	a.run()
 	for _, peer := range n.w.nodes {
 		n.w.connect(n, peer)
@@ -154,6 +157,7 @@ func (n *node) startAgent() {
 func (n *node) killAgent(why string) {
 	n.endHealer()
 	n.endJoiner()
+	n.endOutsider()
 	a := n.agent
 	if a == nil {
 		return
@@ -189,6 +193,7 @@ func (n *node) losePower() {
 	n.log("power", "lost")
 	n.endHealer()
 	n.endJoiner()
+	n.endOutsider()
 	if a := n.agent; a != nil {
 		crashed := false
 		crash := func() {
@@ -216,7 +221,7 @@ func (n *node) losePower() {
 // powerOn boots the machine. Its agent comes up a little later; until then a
 // dial is refused.
 func (n *node) powerOn() {
-	if n.powered {
+	if n.powered || n.off {
 		return
 	}
 	n.log("power", "on")

@@ -84,7 +84,8 @@ type agent struct {
 	promised          time.Duration // what promise.json said at the start
 	known             *membership.Directories
 	leaving           bool
-	process           *mysqld // nil = none
+	hearing           map[cluster.NodeID]bool // that a peer says of a recovery
+	process           *mysqld                 // nil = none
 	feed              *feedSession
 	stages            stages
 	feedCounters      mysqlwire.FeedCounters
@@ -357,9 +358,12 @@ func (a *agent) begin(e core.Effect) {
 
 func (a *agent) onRole(r consensus.RoleState) {
 	a.n.log("raft", "term %d, leader %d, leading %t", r.Term, r.Leader, r.Leading)
+	if r.Leader != 0 && a.w.losses != nil {
+		a.w.losses.takesPart(a)
+	}
 	a.board.setRaft(r)
 	if r.Leading {
-		a.w.check.leads(a)
+		a.n.check.leads(a)
 	}
 	if r.Leading && (!a.n.runsMysqld() || a.n.member.Weight == 0) {
 		a.w.ledInNeed++
@@ -376,7 +380,7 @@ func (a *agent) onRole(r consensus.RoleState) {
 }
 
 func (a *agent) onCommit(m consensus.Mark) {
-	a.w.check.committed(a)
+	a.n.check.committed(a)
 	a.epoch.rules().Committed(m)
 	if a.n.runsMysqld() {
 		a.board.lag.Committed(m, time.Unix(0, int64(a.n.now())))

@@ -201,7 +201,7 @@ func (e *epoch) readOne() error {
 		if !ok {
 			return errNothing
 		}
-		e.a.w.check.dumped(e, event)
+		e.a.n.check.dumped(e, event)
 		step, err := e.machine.Read(event)
 		if err != nil {
 			return err
@@ -335,7 +335,7 @@ func (e *epoch) ack() {
 		return
 	}
 	e.a.n.log("ack", "%v", p)
-	e.a.w.check.acked(e, p)
+	e.a.n.check.acked(e, p)
 	e.a.n.lastACK.incarnation, e.a.n.lastACK.at = e.Incarnation, p
 	e.process.life.after(socketMin+around(e.a.n.rng, socketMean), func() {
 		e.process.ack(p.File, p.Offset)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/replay"
 )
@@ -60,6 +61,15 @@ func (n *node) durableMark() replay.Mark {
 		n.w.fail("sim", "n%d: %v", n.id, err)
 	}
 	return m.Of(n.uuid.String())
+}
+
+// state is what cluster.json says, over a log that begins at first.
+func (n *node) state(first uint64) cluster.StatePoint {
+	p, err := n.disk.files().State(n.w.initial.Members, true, first)
+	if err != nil {
+		n.w.fail("sim", "n%d: %v", n.id, err)
+	}
+	return p
 }
 
 // replaceMark puts another durable.json in place, or none if there is no mark.

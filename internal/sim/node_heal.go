@@ -87,7 +87,7 @@ func (h *healer) progress(from cluster.NodeID) {
 // healed starts the agent that takes part in Raft again.
 func (n *node) healed(h *healer) {
 	if n.healer == h {
-		n.w.check.healed(n, h.log)
+		n.check.healed(n, h.log)
 		n.log("heal", "ends with entry %d", h.log.LastIndex())
 		n.endHealer()
 		n.startAgent()

@@ -151,6 +151,7 @@ func (j *joiner) try() (copying bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	j.n.belongTo(plan.from.check)
 	if err := errors.Join(j.n.disk.mem.RemoveAll("log"), j.files.Wipe()); err != nil {
 		return false, err
 	}
@@ -168,7 +169,7 @@ func (j *joiner) try() (copying bool, err error) {
 	if err := j.files.WriteState(plan.state); err != nil {
 		return true, err
 	}
-	j.w.check.joined(j.n, j.log)
+	j.n.check.joined(j.n, j.log)
 	j.n.joining = false
 	j.n.log("join", "done: entries %d to %d, state %d, copied data %t",
 		j.log.FirstIndex(), j.log.LastIndex(), plan.state.State.Version, clone)
@@ -325,8 +326,8 @@ func (j *joiner) copyData(plan seedPlan) error {
 		}
 	}
 	j.n.mysqlDisk = plan.from.mysqlDisk.Copy(j.n.uuid)
-	delete(j.w.check.engines, j.n)
-	j.w.check.engine(j.n)
+	delete(j.n.check.engines, j.n)
+	j.n.check.engine(j.n)
 	// What that node's InnoDB held durably before, the copy holds.
 	j.n.marked = plan.mark.Index
 	if plan.mark.Index == 0 {

@@ -141,7 +141,7 @@ func (l *loop) turn() {
 	}
 	l.room.fire()
 	if l.a.serving() {
-		l.a.w.check.served(l.a.n)
+		l.a.n.check.served(l.a.n)
 	}
 	if w != nil {
 		l.write(w)

@@ -160,8 +160,11 @@ func (w *World) handshake(a, b *agent) bool {
 
 // rejected takes a peer's rejection of this node.
 func (a *agent) rejected(by *node, r *transport.RejectedError) {
-	if d := membership.React(a.asSelf(), by.member.Name, r).Departure; d != nil {
-		a.leave(*d)
+	switch x := membership.React(a.asSelf(), by.member.Name, r); {
+	case x.Recovery != nil:
+		a.hearOfRecovery(by, *x.Recovery)
+	case x.Departure != nil:
+		a.leave(*x.Departure)
 	}
 }
 
@@ -260,10 +263,21 @@ func (a *agent) leave(d membership.Departure) {
 	}
 	a.leaving = true
 	a.n.log("members", "cannot go on as it is: %v, %s", &d, d.Instance)
-	a.life.after(leaveGrace, func() {
+	grace := leaveGrace
+	if d.Superseded != nil { // nobody waits for an answer, and it must elect nobody
+		grace = around(a.n.rng, 150*time.Millisecond)
+	}
+	a.life.after(grace, func() {
 		a.w.sched.after(0, func() {
 			if a.n.agent == a {
 				a.n.killAgent("it leaves")
+				if d.Superseded != nil {
+					if !a.stillOut(*d.Superseded) {
+						a.w.restartAgent(a.n)
+						return
+					}
+					a.w.losses.accepts(a, *d.Superseded)
+				}
 				a.n.settle(d)
 			}
 		})
@@ -278,6 +292,9 @@ func (n *node) settle(d membership.Departure) {
 	}
 	switch {
 	case chance(n.rng, 15):
+	case d.Superseded != nil:
+		n.superseded = d.Superseded
+		n.w.losses.accepted++
 	case d.State != nil:
 		if err := files.WriteState(*d.State); err != nil {
 			n.log("members", "%v", err)

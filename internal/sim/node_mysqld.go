@@ -52,7 +52,7 @@ func (n *node) spawn(replicaBinlog bool) *mysqld {
 	})
 	n.lastBinlog.dir, n.lastBinlog.base = m.binlogDir(), binlog.IncarnationBase(m.incarnation)
 	n.log("mysqld", "incarnation %d starts, has %s", m.incarnation, m.GTIDExecuted())
-	n.w.check.engine(n)
+	n.check.engine(n)
 	return m
 }
 
@@ -67,7 +67,7 @@ func (m *mysqld) die(reason string) {
 	m.dead, m.reason = true, reason
 	m.life.end()
 	m.Server.Kill()
-	m.n.w.check.engine(m.n)
+	m.n.check.engine(m.n)
 	m.results()
 	m.n.w.load.closeSessions(m.n)
 }
@@ -105,7 +105,7 @@ func (m *mysqld) stopGracefully(reason string) {
 	m.dead, m.reason = true, reason
 	m.life.end()
 	m.n.w.load.results(m, m.Server.StopGracefully())
-	m.n.w.check.engine(m.n)
+	m.n.check.engine(m.n)
 	m.results()
 	m.n.w.load.closeSessions(m.n)
 	m.reap()
@@ -166,7 +166,7 @@ func (m *mysqld) strayACK() {
 
 // afterCommits looks at what was engine-committed, and answers.
 func (m *mysqld) afterCommits() {
-	m.n.w.check.engine(m.n)
+	m.n.check.engine(m.n)
 	m.results()
 }
 
@@ -184,7 +184,7 @@ func (m *mysqld) applySoon() {
 			return // what blocks it wakes it
 		}
 		if m.Apply(1+m.n.rng.IntN(8)) > 0 {
-			m.n.w.check.engine(m.n)
+			m.n.check.engine(m.n)
 			m.applySoon()
 		}
 	})

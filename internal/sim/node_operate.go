@@ -130,7 +130,7 @@ func (a *agent) stopMysqld() {
 	if p.Waiting()+p.Queued() > 0 && !p.Writing() { // what super_read_only passes: StopGracefully looks
 		p.kill("a session waits")
 	} else {
-		a.w.check.stopping(p)
+		a.n.check.stopping(p)
 		p.stopGracefully("stopped by its agent")
 	}
 	for !p.gone {
@@ -154,7 +154,7 @@ func (a *agent) judge(ctx context.Context, promote bool) error {
 	if p, err = a.sql(ctx); err != nil { // the guarded variables
 		return err
 	}
-	a.w.check.judged(p)
+	a.n.check.judged(p)
 	if promote {
 		if p.replicaBinlog {
 			p.EnableSemiSync()
@@ -191,7 +191,7 @@ func (a *agent) refuse(v replay.Verdict) error {
 	if v.Refused == "" {
 		return nil
 	}
-	a.w.check.refused(a.n, v)
+	a.n.check.refused(a.n, v)
 	return &verdictError{core.Errant, v.Refused}
 }
 
@@ -287,7 +287,7 @@ func (a *agent) openWrites(ctx context.Context, term uint64) error {
 	if err != nil {
 		return err
 	}
-	a.w.check.opens(a)
+	a.n.check.opens(a)
 	a.openedIncarnation = p.incarnation
 	p.SetSuperReadOnly(false)
 	a.n.log("open", "super_read_only=OFF, term %d", term)

@@ -30,7 +30,7 @@ func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	a.w.check.settled(a, e)
+	a.n.check.settled(a, e)
 	a.w.settles.Kept++
 	if acknowledged > 0 {
 		a.w.settles.Late++
@@ -95,7 +95,7 @@ func (d deposedTap) Ends(number uint64) (tap.Position, bool) { return d.e.machin
 func (d deposedTap) Settle(number uint64) (int, bool) {
 	transactions, ok := d.e.machine.Settle(number)
 	if ok {
-		d.e.a.w.check.settles(d.e.a, d.e, number)
+		d.e.a.n.check.settles(d.e.a, d.e, number)
 		d.e.ackSoon()
 	}
 	return transactions, ok

@@ -40,12 +40,16 @@ type peerReport struct {
 
 // board holds what is known of this node and what its peers say of themselves.
 type board struct {
-	n       *node
-	self    status
-	leader  cluster.NodeID
-	peers   []peerReport // by id
-	lag     consensus.LagTracker
-	changed signal
+	n      *node
+	self   status
+	leader cluster.NodeID
+	// ledAt is when a leader was lost that was known, 0 = there was none.
+	ledAt time.Duration
+	// leaderAt is since when it knows the leader.
+	leaderAt time.Duration
+	peers    []peerReport // by id
+	lag      consensus.LagTracker
+	changed  signal
 }
 
 func (b *board) init(n *node) {
@@ -66,6 +70,12 @@ func (b *board) setRole(r cluster.Role) {
 }
 
 func (b *board) setRaft(r consensus.RoleState) {
+	if b.leader != 0 {
+		b.ledAt = b.n.now()
+	}
+	if b.leader != r.Leader {
+		b.leaderAt = b.n.now()
+	}
 	b.self.term, b.leader = r.Term, r.Leader
 	b.wake()
 }

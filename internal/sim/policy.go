@@ -140,7 +140,7 @@ func (a *agent) keepState() {
 
 // onAcknowledge lets go the ACKs of what is committed up to an index.
 func (a *agent) onAcknowledge(index uint64) {
-	a.w.check.released(a, index)
+	a.n.check.released(a, index)
 	if number := a.epoch.rules().Acknowledge(a.loop.role.Term, index); number > 0 {
 		a.epoch.machine.Committed(number)
 		a.epoch.ackSoon()
@@ -152,7 +152,7 @@ func (a *agent) onAckEvent(e cluster.AckEvent) {
 	a.n.log("require-ack", "%s", e.Text)
 	for _, n := range a.w.nodes {
 		if n.member.Name == e.Node {
-			a.w.check.droppedAck(a, n, e.Dropped)
+			a.n.check.droppedAck(a, n, e.Dropped)
 		}
 	}
 }

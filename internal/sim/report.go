@@ -32,6 +32,10 @@ func (r Result) Summary(took time.Duration) string {
 	if r.Members {
 		nodes += fmt.Sprintf(", %d changes of the members, %d joint, %d joined, %d by a copy of the data", r.MemberChanges, r.Joints, r.Joins, r.Clones)
 	}
+	if r.Losses {
+		nodes += fmt.Sprintf(", %d recoveries forced, %d transactions given up, %d times accepted, %d times rejected, two sides %t",
+			r.Recoveries, r.GivenUp, r.Accepted, r.Rejections, r.TwoSides)
+	}
 	if r.TimingsDiffer {
 		nodes += ", timings differ"
 	}
@@ -61,14 +65,16 @@ func (r Result) Report() string {
 	if faults == "" {
 		faults = "none"
 	}
-	members := -1
+	members, losses := -1, 0
 	switch {
+	case r.Losses:
+		losses = 1
 	case r.Pair:
 		members = MembersPair
 	case r.Members:
 		members = 1
 	}
-	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -blips=%t -faults %s -events\n",
-		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, r.Blips, faults)
+	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -losses %d -blips=%t -faults %s -events\n",
+		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, losses, r.Blips, faults)
 	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 )
 
@@ -52,7 +53,11 @@ type request struct {
 	// passed: a mysqld has it. A connection brings its bytes once, whatever the
 	// network does to its packets.
 	passed bool
-	done   func(*request)
+	// by judges the node that answered, with the transaction's GTID and the time.
+	by       *checker
+	gtid     gtid.GTID
+	answered time.Duration
+	done     func(*request)
 }
 
 type requestKind uint8
@@ -229,8 +234,8 @@ func (l *workload) pass(r *request, via, serves *node) {
 	if p == nil || p.dead || r.passed {
 		return // the client hears nothing and gives up
 	}
-	r.passed = true
-	l.w.check.served(serves)
+	r.passed, r.by = true, serves.check
+	serves.check.served(serves)
 	s := &session{r: r, serves: serves, via: via}
 	if r.kind == reading {
 		values := slices.Clone(p.Read(r.key))
@@ -281,8 +286,8 @@ func (l *workload) results(m *mysqld, rs []fakemysqld.Result) {
 		switch res.Outcome {
 		case fakemysqld.OK:
 			l.w.log(m.n.id, "ok", "%s %s as %s", s.r.key, s.r.value, res.GTID)
-			l.w.check.answered(m, res.GTID)
-			l.lastOK = l.w.sched.now
+			m.n.check.answered(m, res.GTID)
+			l.lastOK, s.r.gtid, s.r.answered = l.w.sched.now, res.GTID, l.w.sched.now
 			l.answer(s, func() { l.finish(s.r, succeeded) })
 		case fakemysqld.ReadOnly:
 			l.answer(s, func() { s.r.passed = false; l.retry(s.r) })

@@ -25,6 +25,9 @@ type Options struct {
 	// Members: the members change; 0 = the seed decides, less = they do not,
 	// MembersPair = of two nodes one loses its vote and gets it back, again and again.
 	Members int
+	// Losses: a majority is lost for good, and one node is recovered without it; 1 = they
+	// are. The members change only by that, then.
+	Losses int
 	// Lasts is how long faults go on; 0 = 30 s.
 	Lasts time.Duration
 	// Blips has the primary deposed again and again, mostly with nothing lost.
@@ -86,6 +89,11 @@ type Result struct {
 	Pair          bool
 	// Ahead counts what was read ahead for peers that lag.
 	Ahead int
+	// Recoveries counts those that were forced, Accepted and Rejections what former members
+	// made of them, GivenUp the committed transactions that a recovery went on without.
+	// TwoSides: a majority went on beside a recovered node.
+	Recoveries, Accepted, Rejections, GivenUp int
+	Losses, TwoSides                          bool
 }
 
 // Failure is a broken promise.
@@ -116,6 +124,7 @@ const (
 	streamAhead
 	streamDBA
 	streamTimings
+	streamLosses
 	streamNode   = 1 << 8
 	streamDisk   = 1 << 9
 	streamTiming = 1 << 10
@@ -168,6 +177,8 @@ type World struct {
 	joins, clones int
 	// takenUp counts the voters that started again from a state which another node kept.
 	takenUp int
+	// losses is not nil if a majority is lost for good.
+	losses *losses
 }
 
 func (w *World) random(stream uint64) *mathrand.Rand {
@@ -210,6 +221,10 @@ func Run(o Options) (result Result) {
 		result.Ahead = w.aheads
 		result.MemberChanges, result.Joints, result.Joins, result.Clones = w.memberChanges, w.joints, w.joins, w.clones
 		result.TimingsDiffer = w.timingsDiffer
+		if l := w.losses; l != nil {
+			result.Losses = true
+			result.Recoveries, result.Rejections, result.Accepted, result.GivenUp, result.TwoSides = len(l.forks), l.rejections, l.accepted, l.givenUp, l.twoSides
+		}
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
 		w.close()
 	}()
@@ -224,6 +239,7 @@ func (w *World) close() {
 			n.agent.life.end()
 		}
 		n.endJoiner()
+		n.endOutsider()
 	}
 }
 
@@ -271,6 +287,9 @@ func newWorld(o Options) *World {
 	w.load = newWorkload(w)
 	w.faults = injector{w: w, rng: w.random(streamFaults)}
 	w.check = newChecker(w)
+	for _, n := range w.nodes {
+		n.check = w.check
+	}
 	return w
 }
 
@@ -303,6 +322,9 @@ func (w *World) plan() []fault {
 		kinds = blips
 	}
 	all := kinds(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
+	if w.options.Losses > 0 {
+		all = slices.DeleteFunc(all, besideLosses)
+	}
 	if w.stateChanges() { // a log that is healed may begin behind what cluster.json has: that takes a person
 		all = slices.DeleteFunc(all, func(f fault) bool { return f.kind == rotLog || f.kind == rotTail })
 	}
@@ -322,7 +344,10 @@ func (w *World) run(faults []fault) {
 		w.dba()
 	}
 	w.faults.start(faults)
-	if w.membersChange {
+	switch {
+	case w.options.Losses > 0:
+		w.startLosses()
+	case w.membersChange:
 		w.sched.after(quietAtStart, w.startOperator)
 	}
 	if w.policyChanges {
@@ -331,6 +356,9 @@ func (w *World) run(faults []fault) {
 	w.sched.runUntil(quietAtStart + w.options.Lasts)
 	w.log(0, "heal", "all faults end")
 	w.faults.end()
+	if w.losses != nil {
+		w.losses.converge()
+	}
 	w.awaitHealth()
 }
 
@@ -439,6 +467,7 @@ func (w *World) connect(a, b *node) {
 	}
 	w.sched.after(latencyMin+around(w.net.rng, redialMax/8), func() {
 		switch {
+		case a.meets(b):
 		case a.agent == nil || b.agent == nil:
 		case !w.net.connected(a.id, b.id):
 			w.sched.after(redialMax, func() { w.connect(a, b) })

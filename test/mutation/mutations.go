@@ -17,6 +17,8 @@ type mutation struct {
 	// members: in its world the members change; pair: in that of two nodes of which one
 	// loses its vote and gets it back, again and again.
 	members, pair bool
+	// losses: in its world a majority is lost for good.
+	losses bool
 }
 
 // edit replaces a text, which is there exactly once, in a file of the repository.
@@ -56,7 +58,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), telling(), storing(), replaying(), promoting(), settling(), changingMembers()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering()} {
 		all = append(all, some...)
 	}
 	return all

@@ -39,6 +39,7 @@ func main() {
 	flag.IntVar(&c.options.Nodes, "nodes", 0, "3 or 5 nodes; 0 = the seed decides")
 	flag.IntVar(&c.options.Loggers, "loggers", 0, "how many of the nodes have no mysqld; 0 = the seed decides, -1 = none")
 	flag.IntVar(&c.options.Members, "members", 0, "1: the members change, 2: a vote of two comes and goes, -1: they do not change; 0 = the seed decides")
+	flag.IntVar(&c.options.Losses, "losses", 0, "1: a majority is lost for good, and one node is recovered without it (the members change only by that)")
 	flag.BoolVar(&c.options.Blips, "blips", false, "depose the primary again and again, mostly with nothing lost")
 	flag.DurationVar(&c.options.Lasts, "lasts", 0, "how long faults go on; 0 = 30s")
 	flag.StringVar(&c.faults, "faults", "", "inject only these of the seed's faults: `numbers` with commas, or none")
@@ -139,7 +140,7 @@ func (c *command) spread(from, to uint64) (ok bool, err error) {
 	for range c.parallel {
 		workers.Go(func() {
 			for seed, more := take(); more; seed, more = take() {
-				args := []string{"-seed", fmt.Sprint(seed), "-nodes", fmt.Sprint(c.options.Nodes), "-loggers", fmt.Sprint(c.options.Loggers), "-members", fmt.Sprint(c.options.Members), fmt.Sprintf("-blips=%t", c.options.Blips), "-lasts", c.options.Lasts.String(), "-faults", c.faults}
+				args := []string{"-seed", fmt.Sprint(seed), "-nodes", fmt.Sprint(c.options.Nodes), "-loggers", fmt.Sprint(c.options.Loggers), "-members", fmt.Sprint(c.options.Members), "-losses", fmt.Sprint(c.options.Losses), fmt.Sprintf("-blips=%t", c.options.Blips), "-lasts", c.options.Lasts.String(), "-faults", c.faults}
 				if c.shrink {
 					args = append(args, "-shrink")
 				}

@@ -56,6 +56,9 @@ func (d *Disk) Copy(uuid gtid.UUID) *Disk {
 	return c
 }
 
+// Rename gives the disk, on which no server runs, another UUID.
+func (d *Disk) Rename(uuid gtid.UUID) { d.uuid = uuid }
+
 // EngineLog returns the engine commits that changed something, in their order,
 // also of a disk without a server. The caller must not change it.
 func (d *Disk) EngineLog() []gtid.GTID { return d.engine.commits }

@@ -1,0 +1,38 @@
+package mutation
+
+const (
+	noticeFile   = "internal/recovery/notice.go"
+	recoveryFile = "internal/recovery/recovery.go"
+)
+
+// recovering breaks how a recovery is forced, and what former members make of it, in worlds
+// in which a majority is lost for good.
+func recovering() []mutation {
+	return []mutation{
+		{
+			name: "obey-no-recovery", what: "a former member never accepts a recovery by itself", seeds: 60, nodes: 3, losses: true,
+			edits: one(noticeFile, "\t\treturn Defer\n\t}\n\treturn Accept\n", "\t\treturn Defer\n\t}\n\treturn Defer\n"),
+		},
+		{
+			name: "accept-beside-leader", what: "a former member that has, or had, a leader accepts a recovery", seeds: 120, nodes: 3, losses: true,
+			edits: append(one(noticeFile, "\treturn o.News && (o.Rejected || !o.Superseded && o.SinceLeader == 0)\n", "\treturn o.News && o.Rejected\n"),
+				one(noticeFile, "return !o.Superseded && o.SinceLeader < LedWithin", "return false")...),
+		},
+		{
+			name: "accept-alone", what: "a former member does not heed the rejections of others", seeds: 300, nodes: 5, losses: true,
+			edits: one(noticeFile, "\t\trefuses, led = refuses || o.Refuses, led || o.Led\n", "\t\tled = led || o.Led && o.Refuses && false\n"),
+		},
+		{
+			name: "forget-rejection", what: "a rejection is not noted", seeds: 200, nodes: 3, losses: true,
+			edits: one(noticeFile, "\tif d != Reject || n.Look(r).Rejected {\n", "\tif true {\n"),
+		},
+		{
+			name: "recover-beside-majority", what: "a recovery is forced beside a majority that answers", seeds: 60, nodes: 3, losses: true,
+			edits: one(recoveryFile, "\tif there, voters := v.majority(); there != nil {\n", "\tif there, voters := v.majority(); there != nil && false {\n"),
+		},
+		{
+			name: "loss-unnamed", what: "what another node has, and the survivor lacks, is not named", seeds: 200, nodes: 5, losses: true,
+			edits: one(recoveryFile, "\t\tlacking.Union(set)\n", ""),
+		},
+	}
+}
