@@ -69,7 +69,7 @@ func (a *Agent) onNode(r control.Request) (cluster.NodeID, error) {
 	if err := json.Unmarshal(r.Args, &about); err != nil {
 		return 0, control.Errorf(control.CodeInvalid, "read the arguments of %s: %v", r.Name, err)
 	}
-	m, err := a.board.clusterState().Member(about.Node)
+	m, err := a.board.State().Member(about.Node)
 	if err != nil {
 		return 0, control.Errorf(control.CodeInvalid, "%v", err)
 	}
@@ -86,7 +86,7 @@ func (a *Agent) controlOnNode(ctx context.Context, h handler, r control.Request)
 	if id != a.self.ID {
 		answer, ok := a.forward(ctx, h, id, r)
 		if !ok {
-			answer = a.refusal(control.CodeFailed, "node %s cannot be asked, nothing was done: %s", a.board.name(id), answer.Error)
+			answer = a.refusal(control.CodeFailed, "node %s cannot be asked, nothing was done: %s", a.board.Name(id), answer.Error)
 			a.audited(h, r, done{}, answer.Err())
 		}
 		return answer
@@ -110,13 +110,13 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (done, er
 	case !a.runsMysqld():
 		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	case p == nil:
-		return d, control.Errorf(control.CodeFailed, "no mysqld runs on node %s, whose role is %s", a.self.Name, a.board.own().Role)
+		return d, control.Errorf(control.CodeFailed, "no mysqld runs on node %s, whose role is %s", a.self.Name, a.board.Own().Role)
 	case args.MaxPause < maxPauseMin || args.MaxPause > maxPauseMax:
 		return d, control.Errorf(control.CodeInvalid, "--max-pause must be %s to %s, not %s", units.Duration(maxPauseMin), units.Duration(maxPauseMax), units.Duration(args.MaxPause))
 	}
 	d.readOnly = args.DryRun
 	result := cluster.Restarted{Node: a.self.Name, DryRun: args.DryRun}
-	was := a.board.own().Role
+	was := a.board.Own().Role
 	if was == cluster.RolePrimary && !args.InPlace {
 		s, err := a.switchover(ctx, r.By, cluster.SwitchoverRequest{DryRun: args.DryRun, MaxPause: args.MaxPause, Wait: control.Timeout})
 		if err != nil {
@@ -160,8 +160,8 @@ func (a *Agent) awaitMysqld(than uint64, serves bool) (incarnation uint64, err e
 	ctx, cancel := context.WithTimeout(a.ctx, a.cfg.MySQL.PromotionTimeout)
 	defer cancel()
 	for {
-		changed := a.board.changes()
-		role := a.board.own().Role
+		changed := a.board.Changes()
+		role := a.board.Own().Role
 		raft := a.node.Role()
 		there := role == cluster.RolePrimary || role == cluster.RoleReplica && (!serves || raft.Leader != 0 && !raft.Leading)
 		if p := a.currentProcess(); p != nil && p.Incarnation() > than && there {
@@ -183,7 +183,7 @@ func (a *Agent) replicationNotes(ctx context.Context) []string {
 	ticker := time.NewTicker(applierWait / 20)
 	defer ticker.Stop()
 	for {
-		stopped := a.board.own().ApplierStopped
+		stopped := a.board.Own().ApplierStopped
 		if stopped == "" {
 			return nil
 		}
@@ -213,7 +213,7 @@ func (a *Agent) controlFence(ctx context.Context, r control.Request) (done, erro
 		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
 	case len(f.Reason) > auditTextBytesMax:
 		return d, control.Errorf(control.CodeInvalid, "the reason has %d bytes, at most %d are kept", len(f.Reason), auditTextBytesMax)
-	case a.board.own().Role == cluster.RolePrimary && !args.Force:
+	case a.board.Own().Role == cluster.RolePrimary && !args.Force:
 		return d, control.Errorf(control.CodeFailed, "node %s is the primary: move it first (quorate switchover), or say --force, which ends its sessions in doubt", a.self.Name)
 	case before != nil:
 		return done{readOnly: true, result: cluster.FenceResult{Fence: *before, DryRun: args.DryRun}}, nil
@@ -238,7 +238,7 @@ func (a *Agent) controlUnfence(ctx context.Context, r control.Request) (done, er
 		return done{}, err
 	}
 	d := done{readOnly: args.DryRun}
-	own := a.board.own()
+	own := a.board.Own()
 	switch {
 	case before == nil && (own.Role == cluster.RoleFenced || own.Role == cluster.RoleErrant):
 		return d, control.Errorf(control.CodeFailed, "no operator has fenced node %s, quorate itself has, and ends that when its reason has ended: %s", a.self.Name, own.Reason)
@@ -261,8 +261,8 @@ func (a *Agent) awaitRole(ctx context.Context, is func(cluster.Role) bool) error
 	ctx, cancel := context.WithTimeout(ctx, fenceWait)
 	defer cancel()
 	for {
-		changed := a.board.changes()
-		role := a.board.own().Role
+		changed := a.board.Changes()
+		role := a.board.Own().Role
 		if is(role) {
 			return nil
 		}
@@ -295,7 +295,7 @@ func (a *Agent) mayOpen() error {
 
 // endMaintenance switches maintenance off when its time is over.
 func (a *Agent) endMaintenance(ctx context.Context) {
-	state := a.board.clusterState()
+	state := a.board.State()
 	m := state.Maintenance
 	if m == nil || m.Until.IsZero() || time.Now().Before(m.Until) || !a.node.Role().Leading {
 		return
@@ -312,7 +312,7 @@ func (a *Agent) endMaintenance(ctx context.Context) {
 // primary, or about to be. This is the leader's agent, and a term's primary is its
 // leader: a peer that says that it is the primary has not heard of this term so far.
 func (a *Agent) designate(c *cluster.MaintenanceChange) {
-	state := a.board.clusterState()
+	state := a.board.State()
 	if m, ok := membership.Find(state, a.self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && a.runsMysqld() {
 		c.Primary = a.self.Name
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
@@ -39,10 +40,6 @@ const (
 	tickInterval = 100 * time.Millisecond
 	// idleTick is how often it does while nothing is waited for.
 	idleTick = time.Minute
-	// gossipInterval is how often peers get our status when nothing changes.
-	gossipInterval = 500 * time.Millisecond
-	// peerLiveFor is how long a peer's status counts as live.
-	peerLiveFor = 4 * gossipInterval
 	// watchInterval is how often mysqld is polled.
 	watchInterval = 500 * time.Millisecond
 	// inputsMax bounds the inputs that wait for core. Each source has few under
@@ -99,7 +96,7 @@ type Agent struct {
 	// work counts operations, epochs and process watchers.
 	work sync.WaitGroup
 
-	board board // what is known of this node and its peers
+	board *board.Board
 	lag   consensus.LagTracker
 	// applyRate, applier and grants are runWatch's.
 	applyRate applyRate
@@ -200,11 +197,8 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 		state:    newStateKeeper(),
 		history:  historian{chronicle: newChronicle()},
 	}
-	a.board.init(cfg, a.self, version)
-	data.lives = a.board.lives
-	a.board.met, a.board.heardOf = data.known.Met, data.known.Hear
-	a.board.dialError = func(id cluster.NodeID) string { return a.peers.DialError(id) }
-	a.board.self.Instance = data.identity.Instance
+	a.board = board.New(a.boardConfig())
+	data.lives = a.board.Lives
 	return a, nil
 }
 
@@ -549,7 +543,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 			batch = a.mail.take()
 		}
 		if s := a.serving(); s != a.served.Swap(s) { // the lease came or went
-			a.board.routeChanged()
+			a.board.Wake()
 		}
 		for _, in := range append([]core.Input{core.Tick{Now: time.Since(began)}}, batch...) {
 			if a.step(machine, in) {
@@ -583,7 +577,7 @@ func (a *Agent) step(machine *core.Node, in core.Input) bool {
 	if p := machine.Phase(); p != before {
 		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", machine.Reason())
 	}
-	a.board.setRole(machine.Role(), machine.Reason())
+	a.board.SetRole(machine.Role(), machine.Reason())
 	for _, e := range effects {
 		if e.Kind == core.Exit {
 			a.tellHistory(cluster.Event{Kind: cluster.EventStopped})
@@ -611,7 +605,7 @@ func (a *Agent) onFull(err error) {
 	} else {
 		a.logger.Info("the log's disk has space again")
 	}
-	a.board.update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *cluster.NodeStatus) {
 		s.LogState, s.LogDetail = cluster.LogOK, reason
 		if reason != "" {
 			s.LogState = cluster.LogFull
@@ -638,8 +632,8 @@ func (a *Agent) input(in core.Input) {
 // core goes through the mailbox.
 
 func (a *Agent) onRole(r consensus.RoleState) {
-	a.logger.Info("raft", "term", r.Term, "leader", a.board.name(r.Leader), "leading", r.Leading)
-	a.board.setRaft(r)
+	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
+	a.board.SetRaft(r)
 	lost := a.epoch.roleChanged(r, a.serveTerm.Load(), a.acksAreCommits())
 	if lost.Service {
 		a.endService()

@@ -6,11 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -22,6 +25,31 @@ func testConfig(t *testing.T, dir string) config.Config {
 		cfg.Members = append(cfg.Members, config.Member{Name: name, Peer: name + ":7400", Kind: cluster.KindFull})
 	}
 	return cfg
+}
+
+// openBoard gives an agent a new status table, where nobody is dialled. The board's clock
+// is the machine's, and goes on by what later is told.
+func openBoard(a *Agent) (later func(time.Duration)) {
+	if a.data == nil {
+		a.data = newDataDir("", a.self)
+	}
+	c := a.boardConfig()
+	if c.Known == nil {
+		c.Known = membership.New(membership.Config{})
+	}
+	gone := time.Duration(0)
+	c.DialError, c.Now = nil, func() time.Time { return time.Now().Add(gone) }
+	a.board = board.New(c)
+	return func(d time.Duration) { gone += d }
+}
+
+// hears has a peer connect, and say this.
+func hears(t *testing.T, a *Agent, s cluster.NodeStatus) {
+	t.Helper()
+	a.board.PeerUp(s.ID, true)
+	if err := a.board.Received(s.ID, s); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func openTestDir(t *testing.T, cfg config.Config) *dataDir {

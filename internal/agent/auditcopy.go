@@ -61,7 +61,7 @@ func (a *auditLog) take(lines []cluster.AuditEntry) error {
 // runAudit fetches what other nodes have written into their audit logs.
 func (a *Agent) runAudit(ctx context.Context) error {
 	return every(ctx, auditCopyEvery, func() error {
-		for _, n := range a.board.all() {
+		for _, n := range a.board.Nodes() {
 			if n.ID == a.self.ID || !n.Reachable {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/api"
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/gtid"
@@ -49,6 +50,23 @@ func (a *Agent) buildPeers() {
 	})
 }
 
+// boardConfig is of the node's status table before anything is known.
+func (a *Agent) boardConfig() board.Config {
+	s := cluster.NodeStatus{
+		ID: a.self.ID, Name: a.self.Name, Kind: a.self.Kind, Weight: a.self.Weight, Peer: a.self.Peer, Reachable: true,
+		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
+		Instance: a.data.identity.Instance, Router: a.cfg.Router.ReadWrite, AgentVersion: a.version,
+		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
+	}
+	if a.self.Kind == cluster.KindLogger {
+		s.Role, s.Mysqld = cluster.RoleLogger, cluster.MysqldNone
+	}
+	return board.Config{
+		Self: s, State: cluster.NewState(a.cfg.ClusterMembers()), Known: a.data.known, Now: time.Now,
+		DialError: func(id cluster.NodeID) string { return a.peers.DialError(id) },
+	}
+}
+
 func (a *Agent) transportIdentity() transport.Identity {
 	return transport.Identity{
 		ClusterID: a.cfg.ClusterID(), ClusterName: a.cfg.Cluster, Node: a.self.ID,
@@ -57,7 +75,7 @@ func (a *Agent) transportIdentity() transport.Identity {
 }
 
 func (a *Agent) transportPeers() (peers []transport.Peer) {
-	for _, m := range a.board.list() {
+	for _, m := range a.board.Members() {
 		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
 	}
 	return peers
@@ -152,9 +170,8 @@ func (p provider) Status() cluster.Status {
 		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),
 		RetainBytesMax: state.RetainBytesMax, Recovered: stillWithout(state), LastChange: p.history.newest.Load(),
 	}
-	if t, ok := (routeBackend{p.Agent}).Primary(); ok {
-		s.Primary = p.board.name(t.Node)
-	} else if last := p.board.lastPrimary().at; !last.IsZero() {
+	last := p.board.LastPrimary().At
+	if s.Primary = p.primaryName(); s.Primary == "" && !last.IsZero() {
 		s.NoPrimarySince, s.NoPrimarySeconds = last.UTC().Truncate(time.Millisecond), time.Since(last).Seconds()
 	}
 	sight.Primary = s.Primary

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -97,59 +95,6 @@ func TestElectedIsStampedAsElected(t *testing.T) {
 		{Kind: cluster.EventLed, At: begin, Term: 7, Why: "step 1"}, {Kind: cluster.EventLed, At: begin.Add(time.Second), Term: 8, Why: "step 3"}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
-	}
-}
-
-// TestLastPrimarySign: a primary that says that it hands over was the primary until then,
-// and an agent that starts again was not;
-// what another term's primary says later is no sign of it. This node's own terms count, too.
-func TestLastPrimarySign(t *testing.T) {
-	a := &Agent{cfg: testConfig(t, t.TempDir())}
-	a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
-	from := a.cfg.ClusterMembers()[1].ID
-	say := func(role cluster.Role, term uint64) {
-		t.Helper()
-		blob, err := json.Marshal(cluster.NodeStatus{ID: from, Name: "b", Role: role, Term: term})
-		if err == nil {
-			err = a.board.received(from, blob)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	long := time.Now().Add(-time.Hour)
-	say(cluster.RolePrimary, 7)
-	a.board.last.at = long
-	say(cluster.RoleDemoting, 7)
-	if p := a.board.lastPrimary(); p.name != "b" || time.Since(p.at) > time.Minute {
-		t.Errorf("it handed over, and was seen last %v ago: %+v", time.Since(p.at), p)
-	}
-	a.board.last.at = long
-	say(cluster.RoleReplica, 8)
-	if p := a.board.lastPrimary(); !p.at.Equal(long) {
-		t.Errorf("a replica was seen as the primary %v ago", time.Since(p.at))
-	}
-	say(cluster.RolePrimary, 8)
-	a.board.last.at = long
-	a.board.peerUp(from, false)
-	a.board.peerUp(from, true)
-	say(cluster.RoleStarting, 8)
-	if p := a.board.lastPrimary(); !p.at.Equal(long) || !strings.Contains(p.what(time.Now()), "b was gone: ") {
-		t.Errorf("its agent is back: %q, seen as the primary %v ago", p.what(time.Now()), time.Since(p.at))
-	}
-	served := long.Add(time.Minute)
-	a.board.served(6, served)
-	if p := a.board.lastPrimary(); p.name != "b" || !p.at.Equal(long) {
-		t.Errorf("it served before node b did: %+v", p)
-	}
-	a.board.served(9, served)
-	say(cluster.RolePrimary, 7)
-	if p := a.board.lastPrimary(); p.name != "a" || !p.at.Equal(served) || p.what(time.Now()) != "" {
-		t.Errorf("it was the primary itself: %q, %+v", p.what(time.Now()), p)
-	}
-	say(cluster.RolePrimary, 10)
-	if p := a.board.lastPrimary(); p.name != "b" || time.Since(p.at) > time.Minute {
-		t.Errorf("node b is the primary: %+v", p)
 	}
 }
 

@@ -82,7 +82,7 @@ func (a *Agent) control(ctx context.Context, r control.Request) control.Answer {
 	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
 		return a.refusal(control.CodeInvalid, "the request does not say in a line who asks")
 	case a.node == nil && (a.out == nil || r.Name != recoverRequest) && r.Name != orderRequest:
-		own := a.board.own()
+		own := a.board.Own()
 		return a.refusal(control.CodeFailed, "node %s takes no part in the cluster, and nothing was done: it is %s; ask another node",
 			a.self.Name, strings.TrimSuffix(string(own.Role)+": "+own.Reason, ": "))
 	}
@@ -109,7 +109,7 @@ func (a *Agent) controlLeader(parent context.Context, h handler, r control.Reque
 	why, leaderless := "", time.NewTimer(control.Timeout)
 	defer leaderless.Stop()
 	for {
-		changed := a.board.changes()
+		changed := a.board.Changes()
 		role := a.node.Role()
 		if role.Leader != 0 {
 			leaderless.Reset(control.Timeout)
@@ -147,7 +147,7 @@ func (a *Agent) controlLeader(parent context.Context, h handler, r control.Reque
 
 // reachable says how many nodes this one hears of.
 func (a *Agent) reachable() string {
-	nodes := a.board.all()
+	nodes := a.board.Nodes()
 	there := 0
 	for _, n := range nodes {
 		if n.Reachable {
@@ -156,7 +156,7 @@ func (a *Agent) reachable() string {
 	}
 	leader := "knows of no leader"
 	if id := a.node.Role().Leader; id != 0 {
-		leader = "takes node " + a.board.name(id) + " for the leader"
+		leader = "takes node " + a.board.Name(id) + " for the leader"
 	}
 	return fmt.Sprintf("node %s %s, and hears of %d of %d nodes: \"quorate status\" says more", a.self.Name, leader, there, len(nodes))
 }
@@ -170,7 +170,7 @@ func (a *Agent) forward(ctx context.Context, h handler, to cluster.NodeID, r con
 	conn, answer, err := ask(ctx, a.peers, to, r)
 	if errors.Is(err, errNoAnswer) {
 		answer = a.refusal(control.CodeUncertain, "node %s was asked, and its answer did not come (%v): "+
-			"\"quorate history\" shows whether the primary moved, \"quorate audit\" all else", a.board.name(to), err)
+			"\"quorate history\" shows whether the primary moved, \"quorate audit\" all else", a.board.Name(to), err)
 		a.audited(h, r, done{}, answer.Err()) // that node writes no line if it died
 		return answer, true
 	}
@@ -249,7 +249,7 @@ func (a *Agent) serveCall(ctx context.Context, from cluster.NodeID, conn net.Con
 		err = conn.SetDeadline(time.Time{}) // the handler has its own time
 	}
 	if err == nil {
-		r.From = a.board.name(from)
+		r.From = a.board.Name(from)
 		answer := a.control(ctx, r)
 		if err = conn.SetDeadline(time.Now().Add(callGrace)); err == nil {
 			err = control.WriteAnswer(conn, answer)
@@ -261,7 +261,7 @@ func (a *Agent) serveCall(ctx context.Context, from cluster.NodeID, conn net.Con
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		a.logger.Warn("answer another node's request", "peer", a.board.name(from), "error", err)
+		a.logger.Warn("answer another node's request", "peer", a.board.Name(from), "error", err)
 	}
 }
 
@@ -316,7 +316,7 @@ func (a *Agent) mayPropose(c cluster.Change) error {
 // allKnowState refuses a change while a node is heard of whose quorate is older
 // than the cluster state: it would end at the entry.
 func (a *Agent) allKnowState() error {
-	for _, n := range a.board.all() {
+	for _, n := range a.board.Nodes() {
 		if n.Role != "" && n.StateVersion == nil {
 			return control.Errorf(control.CodeFailed, "node %s runs quorate %s, which knows no cluster state: upgrade it first",
 				n.Name, n.AgentVersion)

@@ -182,7 +182,7 @@ func (a *Agent) epochServer(epoch uint64) (gtid.UUID, bool, error) {
 	if ok && e.Term == epoch {
 		return e.ServerUUID, true, nil
 	}
-	for _, n := range a.board.all() {
+	for _, n := range a.board.Nodes() {
 		if n.Role != cluster.RolePrimary || n.Term != epoch {
 			continue
 		}

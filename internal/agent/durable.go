@@ -21,7 +21,7 @@ const (
 )
 
 // durable returns the durable mark of the mysqld that runs, or ran last.
-func (a *Agent) durable() replay.Mark { return a.mark.Of(a.board.own().ServerUUID) }
+func (a *Agent) durable() replay.Mark { return a.mark.Of(a.board.Own().ServerUUID) }
 
 // runDurable takes a new durable mark at intervals, as long as mysqld applies
 // something. It has a goroutine of its own: the flush waits for a disk.
@@ -35,7 +35,7 @@ func (a *Agent) runDurable(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		own, p := a.board.own(), a.currentProcess()
+		own, p := a.board.Own(), a.currentProcess()
 		judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
 		if !judged || p == nil || own.Mysqld != cluster.MysqldRunning {
 			continue
@@ -61,13 +61,13 @@ func (a *Agent) runDurable(ctx context.Context) error {
 func (a *Agent) lookForEvents(ctx context.Context, p *mysqld.Process) {
 	var n int64
 	var names []string
-	if a.board.own().Role == cluster.RolePrimary {
+	if a.board.Own().Role == cluster.RolePrimary {
 		var err error
 		if n, names, err = p.Admin().Events(ctx); err != nil {
 			return // it is asked again, or is going
 		}
 	}
-	a.board.update(func(s *cluster.NodeStatus) { s.Events, s.EventNames = n, strings.Join(names, ", ") })
+	a.board.Update(func(s *cluster.NodeStatus) { s.Events, s.EventNames = n, strings.Join(names, ", ") })
 }
 
 // takeDurable asks mysqld what it has, makes that durable, and notes how far

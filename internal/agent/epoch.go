@@ -291,7 +291,7 @@ func (a *Agent) commitEpoch(ctx context.Context, term uint64) error {
 	if e == nil {
 		return fmt.Errorf("open epoch %d: its tap is gone", term)
 	}
-	own := a.board.own()
+	own := a.board.Own()
 	err := primary.Open(ctx, entry.Epoch{
 		Term: term, Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID),
 		ServerVersion: own.ServerVersion, FormatDescription: e.tap.FormatDescription(),

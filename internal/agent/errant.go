@@ -60,7 +60,7 @@ type errantSave struct {
 // saveErrant saves what the judge has found in a mysqld beyond the log. That
 // mysqld has ended: nothing waits for this.
 func (a *Agent) saveErrant(ctx context.Context) {
-	text := a.board.own().Errant
+	text := a.board.Own().Errant
 	if text == "" {
 		return
 	}
@@ -71,7 +71,7 @@ func (a *Agent) saveErrant(ctx context.Context) {
 	} else {
 		a.logger.Warn("what mysqld has beyond the log", "gtids", text, "saved", line)
 	}
-	a.board.update(func(s *cluster.NodeStatus) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
+	a.board.Update(func(s *cluster.NodeStatus) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
 }
 
 // saveErrantOf returns what the status says of the save, and whether it has all.

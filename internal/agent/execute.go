@@ -27,7 +27,7 @@ func (e *verdictError) Error() string { return e.reason }
 
 // execute does one effect. It is called by core's goroutine, in order.
 func (a *Agent) execute(e core.Effect) {
-	a.logger.Info("effect", "do", e.String(), "to", a.board.name(e.To))
+	a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To))
 	switch e.Kind {
 	case core.Cancel:
 		if a.operation.id == e.Op {
@@ -35,7 +35,7 @@ func (a *Agent) execute(e core.Effect) {
 		}
 	case core.Serve:
 		a.serveTerm.Store(e.Term)
-		a.board.routeChanged()
+		a.board.Wake()
 	case core.PlanEnded:
 		a.planEnded(e.Reason)
 	case core.Unserve:
@@ -81,7 +81,7 @@ func (a *Agent) endService() bool {
 	if a.serveTerm.Swap(0) == 0 && !a.epoch.isDeposed() {
 		return false
 	}
-	a.board.routeChanged()
+	a.board.Wake()
 	return true
 }
 
@@ -185,7 +185,7 @@ func (a *Agent) setProcess(p *mysqld.Process) {
 
 // startMysqld brings up a new incarnation.
 func (a *Agent) startMysqld(ctx context.Context, o mysqld.StartOptions) (uint64, error) {
-	a.board.update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldStarting })
+	a.board.Update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldStarting })
 	if !a.server.Initialized() {
 		a.logger.Info("mysqld: initialising its data directory")
 		if err := a.server.Initialize(ctx); err != nil {
@@ -209,7 +209,7 @@ func (a *Agent) startMysqld(ctx context.Context, o mysqld.StartOptions) (uint64,
 		return 0, fmt.Errorf("ask mysqld for its UUID: %w", err)
 	}
 	a.logger.Info("mysqld is up", "pid", p.PID(), "incarnation", p.Incarnation())
-	a.board.update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *cluster.NodeStatus) {
 		s.Mysqld, s.MysqldPID, s.ServerUUID = cluster.MysqldRunning, p.PID(), uuid
 		s.ServerVersion = a.install.Version.String()
 	})
@@ -229,7 +229,7 @@ func (a *Agent) watchProcess(p *mysqld.Process) {
 }
 
 func (a *Agent) mysqldGone() {
-	a.board.update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *cluster.NodeStatus) {
 		s.Mysqld, s.MysqldPID, s.WaitingSessions = cluster.MysqldStopped, 0, 0
 	})
 }
@@ -388,7 +388,7 @@ func (a *Agent) waitApplied(ctx context.Context, admin *mysqld.Admin) error {
 func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc, admin *mysqld.Admin) {
 	ticker := time.NewTicker(applierCheckInterval)
 	defer ticker.Stop()
-	defer a.board.setTrouble(aboutReplication, "")
+	defer a.board.SetTrouble(aboutReplication, "")
 	watch := catchUpWatch{began: time.Now(), moved: time.Now()}
 	for n := 1; ; n++ {
 		select {
@@ -415,7 +415,7 @@ func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc
 		if n < applierPatienceChecks {
 			continue
 		}
-		a.board.setTrouble(aboutReplication, watch.String())
+		a.board.SetTrouble(aboutReplication, watch.String())
 		if killed, err := admin.KillBlockers(ctx); err == nil && killed > 0 {
 			a.logger.Warn("promotion: ended sessions that blocked the applier", "sessions", killed)
 		}

@@ -7,10 +7,10 @@ import "testing"
 // call it panics.
 func TestRoleChangeClosesNoConnection(t *testing.T) {
 	a := &Agent{}
-	a.board.changed = make(chan struct{})
+	openBoard(a)
 	a.epoch = newEpochSlot()
 	a.serveTerm.Store(3)
-	changed := a.board.changes()
+	changed := a.board.Changes()
 	if !a.endService() || a.serveTerm.Load() != 0 {
 		t.Errorf("the service goes on in term %d", a.serveTerm.Load())
 	}

@@ -12,8 +12,8 @@ const callVersion = 2
 // state that it makes: as the leader it would make the next one without. One that is
 // connected and has not told its status so far is known by its protocol version.
 func (a *Agent) allKnow(c cluster.Change) error {
-	want := max(c.Format(), a.board.clusterState().Format())
-	for _, n := range a.board.all() {
+	want := max(c.Format(), a.board.State().Format())
+	for _, n := range a.board.Nodes() {
 		if n.Role != "" && max(n.StateFormat, 1) < want {
 			return control.Errorf(control.CodeFailed, "node %s runs quorate %s, which does not know all of the cluster state: upgrade it first",
 				n.Name, n.AgentVersion)
@@ -22,7 +22,7 @@ func (a *Agent) allKnow(c cluster.Change) error {
 	for _, p := range a.peers.Stats().Peers {
 		if p.Version != 0 && p.Version < callVersion {
 			return control.Errorf(control.CodeFailed, "node %s speaks protocol version %d, and knows no cluster state: upgrade it first",
-				a.board.name(p.ID), p.Version)
+				a.board.Name(p.ID), p.Version)
 		}
 	}
 	return nil

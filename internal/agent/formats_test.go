@@ -1,14 +1,11 @@
 package agent
 
 import (
-	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestNobodyForgetsPartOfTheState: a change that an older quorate would not keep waits
@@ -16,11 +13,10 @@ import (
 func TestNobodyForgetsPartOfTheState(t *testing.T) {
 	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
 	a.self = a.cfg.Self()
-	a.data = &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}
-	a.board.init(a.cfg, a.self, "")
+	openBoard(a)
 	a.buildPeers()
 	var peer cluster.Member
-	for _, m := range a.board.list() {
+	for _, m := range a.board.Members() {
 		if m.ID != a.self.ID {
 			peer = m
 		}
@@ -29,11 +25,8 @@ func TestNobodyForgetsPartOfTheState(t *testing.T) {
 	settings := cluster.Change{Settings: &cluster.SettingsChange{Errant: new(cluster.ErrantRebuild)}}
 	hear := func(format int) {
 		t.Helper()
-		blob, err := json.Marshal(cluster.NodeStatus{ID: peer.ID, Name: peer.Name, Role: cluster.RoleReplica, StateFormat: format, StateVersion: new(uint64)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.board.received(peer.ID, blob); err != nil {
+		s := cluster.NodeStatus{ID: peer.ID, Name: peer.Name, Role: cluster.RoleReplica, StateFormat: format, StateVersion: new(uint64)}
+		if err := a.board.Received(peer.ID, s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,12 +47,12 @@ func TestNobodyForgetsPartOfTheState(t *testing.T) {
 	check("settings, with an old node", settings, true)
 	hear(cluster.StateFormat)
 	check("settings", settings, false)
-	state := a.board.clusterState()
+	state := a.board.State()
 	state.Errant = cluster.ErrantRebuild
-	a.board.setState(state)
+	a.board.SetState(state)
 	hear(0)
 	check("a weight, beside settings, with an old node", weight, true)
 	state.Errant, state.Recovered = "", &cluster.Recovery{Version: 1_000_000}
-	a.board.setState(state)
+	a.board.SetState(state)
 	check("a weight, in a cluster that was recovered, with an old node", weight, true)
 }

@@ -73,7 +73,7 @@ func openLog(ctx context.Context, o seglog.Options) (*seglog.Log, error) {
 // copies what is committed from the leader, as far as consensus.HealTarget says.
 func (a *Agent) heal(ctx context.Context, damage error) error {
 	a.logger.Error("the log is damaged: this node does not vote until it is healed from its peers", "error", damage)
-	if len(a.board.list()) == 1 {
+	if len(a.board.Members()) == 1 {
 		return fmt.Errorf("%w: there is none: %w", logcopy.ErrUnhealable, damage)
 	}
 	log, err := seglog.Open(a.logOptions(true))
@@ -89,7 +89,7 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 	}
 	a.logger.Info("the log is healed", "last", log.LastIndex())
 	a.noteHealed(time.Now(), fmt.Sprintf("to entry %d, from its peers: %v", log.LastIndex(), damage))
-	a.board.update(func(s *cluster.NodeStatus) { s.LogState, s.LogDetail, s.Reason = cluster.LogOK, "", "" })
+	a.board.Update(func(s *cluster.NodeStatus) { s.LogState, s.LogDetail, s.Reason = cluster.LogOK, "", "" })
 	return a.listen() // what served until here has ended
 }
 
@@ -107,11 +107,11 @@ func newHealer(a *Agent, log *seglog.Log, damage error) *healer {
 	h.Target, h.Log, h.Copied, h.Clock = consensus.NewHealTarget(healing.Promised), log, log.HardState().Commit, clock.Machine{}
 	h.Others = a.others
 	h.Progress = func(from cluster.NodeID) {
-		h.say("copying from %s, entry %d of %d", a.board.name(from), h.Copied, h.Until())
+		h.say("copying from %s, entry %d of %d", a.board.Name(from), h.Copied, h.Until())
 	}
 	h.Waits = func() { h.say("waiting for a leader to copy from, has entry %d", h.Copied) }
 	h.Failed = func(from cluster.NodeID, err error) {
-		a.logger.Warn("heal the log: copy from a peer", "peer", a.board.name(from), "next", h.Copied+1, "error", err)
+		a.logger.Warn("heal the log: copy from a peer", "peer", a.board.Name(from), "next", h.Copied+1, "error", err)
 	}
 	h.Left = func() error {
 		if l := a.leaving.Load(); l != nil {
@@ -124,7 +124,7 @@ func newHealer(a *Agent, log *seglog.Log, damage error) *healer {
 
 // others are the other members that this node knows.
 func (a *Agent) others() (ids []cluster.NodeID) {
-	for _, m := range a.board.list() {
+	for _, m := range a.board.Members() {
 		if m.ID != a.self.ID {
 			ids = append(ids, m.ID)
 		}
@@ -168,7 +168,7 @@ func (h *healer) serve(ctx context.Context) error {
 
 // say shows where the healing is.
 func (h *healer) say(format string, args ...any) {
-	h.a.board.update(func(s *cluster.NodeStatus) {
+	h.a.board.Update(func(s *cluster.NodeStatus) {
 		s.LogState, s.LogDetail = cluster.LogRepairing, h.damage.Error()
 		s.Reason = "the log was damaged: " + fmt.Sprintf(format, args...)
 	})

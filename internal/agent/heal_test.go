@@ -105,6 +105,7 @@ func TestHealedIsNoted(t *testing.T) {
 	dir := t.TempDir()
 	start := func() *Agent {
 		a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{Dir: datadir.New(vfs.OS{}, dir)}, state: newStateKeeper(), self: cluster.Member{ID: 1, Name: "a"}}
+		openBoard(a)
 		if err := a.state.history.open(a.data.Join(historyFile), "a"); err != nil {
 			t.Fatal(err)
 		}

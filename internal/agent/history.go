@@ -1,11 +1,11 @@
 package agent
 
 import (
-	"fmt"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
@@ -50,7 +50,7 @@ func (a *Agent) chronicled(s stepped) {
 	for _, e := range h.chronicle.note(s) {
 		switch e.Kind {
 		case cluster.EventLeft:
-			a.board.served(e.Term, s.now)
+			a.board.Served(e.Term)
 		case cluster.EventPrimary:
 			e.From, e.Why = h.from, h.seen
 			e.NoPrimaryMs, e.LastWriteMs = h.outage(s.now)
@@ -92,8 +92,8 @@ func (a *Agent) noteHealed(at time.Time, why string) {
 // lookBack notes, when this node is elected, what is known of the old primary.
 func (a *Agent) lookBack() {
 	h := &a.history
-	p := a.board.lastPrimary()
-	h.sign, h.from, h.seen = p.at, p.name, p.what(time.Now())
+	p := a.board.LastPrimary()
+	h.sign, h.from, h.seen = p.At, p.Name, p.Fate
 	var logged time.Time
 	for _, s := range a.log.Segments() {
 		if s.LastTime > 0 {
@@ -110,12 +110,12 @@ func newestCommit(seen, logged, sign time.Time) time.Time {
 	switch {
 	case !logged.IsZero() && sign.IsZero():
 		return logged
-	case !logged.IsZero() && (seen.IsZero() || seen.Sub(logged) > 2*time.Second || seen.Sub(sign) >= 2*gossipInterval):
+	case !logged.IsZero() && (seen.IsZero() || seen.Sub(logged) > 2*time.Second || seen.Sub(sign) >= 2*board.GossipInterval):
 		if logged.After(sign) { // the hosts' clocks differ
 			return sign
 		}
 		return logged
-	case seen.Sub(sign) >= 2*gossipInterval: // without a primary nothing is committed
+	case seen.Sub(sign) >= 2*board.GossipInterval: // without a primary nothing is committed
 		return time.Time{}
 	}
 	return seen
@@ -135,56 +135,6 @@ func (h *historian) outage(now time.Time) (noPrimaryMs, lastWriteMs int64) {
 		sign = h.commit
 	}
 	return since(sign), since(h.commit)
-}
-
-// primarySeen is the newest sign of a primary; zero = there was none since this agent
-// started.
-type primarySeen struct {
-	id     cluster.NodeID
-	name   string
-	at     time.Time
-	status cluster.NodeStatus
-	up     bool
-	self   bool
-	// lost: the connection to it ended since. What it says then is no sign of a primary,
-	// unless it says that it is one.
-	lost bool
-}
-
-// served notes that this node was the primary of a term at a time.
-func (b *board) served(term uint64, at time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if term >= b.last.status.Term {
-		b.last = primarySeen{id: b.self.ID, name: b.self.Name, at: at, status: cluster.NodeStatus{Term: term}, self: true}
-	}
-}
-
-// lastPrimary returns who was the primary last, as far as it was heard.
-func (b *board) lastPrimary() primarySeen {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	p := b.last
-	if p.id != 0 && !p.self {
-		report := b.peers[p.id]
-		p.status, p.up = report.status, report.up
-	}
-	return p
-}
-
-// what says what has become of it, as far as this node can know.
-func (p primarySeen) what(now time.Time) string {
-	switch {
-	case p.id == 0, p.self: // it says itself why it left
-		return ""
-	case !p.up:
-		return fmt.Sprintf("the agent of %s is gone: its process or its host died", p.name)
-	case p.status.Role != cluster.RolePrimary && p.status.Reason != "":
-		return fmt.Sprintf("%s: %s", p.name, p.status.Reason)
-	case p.lost:
-		return fmt.Sprintf("%s was gone: its agent or its host died, or the network failed; it is back", p.name)
-	}
-	return fmt.Sprintf("%s was not heard for %s", p.name, now.Sub(p.at).Round(10*time.Millisecond))
 }
 
 // noteLastChange looks for the newest change of the primary, and for when this node's log

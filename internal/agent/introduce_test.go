@@ -53,8 +53,8 @@ func introducing(t *testing.T, ctx context.Context, a *Agent) <-chan error {
 func awaitForming(t *testing.T, a *Agent, silent string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		changed := a.board.changes()
-		own := a.board.own()
+		changed := a.board.Changes()
+		own := a.board.Own()
 		if own.Role == cluster.RoleForming && strings.Contains(own.Reason, "and "+silent+" not answered") {
 			return
 		}
@@ -85,8 +85,8 @@ func TestNobodyBeginsAlone(t *testing.T) {
 	for i, a := range nodes {
 		all.Go(func() {
 			err := <-ended[i]
-			if empty := checkEmpty(a.cfg.DataDir); err != nil || empty != nil || a.board.own().Reason != "" {
-				t.Errorf("node %s: %v, it has written something: %v, it says %q", a.self.Name, err, empty, a.board.own().Reason)
+			if empty := checkEmpty(a.cfg.DataDir); err != nil || empty != nil || a.board.Own().Reason != "" {
+				t.Errorf("node %s: %v, it has written something: %v, it says %q", a.self.Name, err, empty, a.board.Own().Reason)
 			}
 			begun.Done()
 			_ = a.peers.Run(ctx) // it answers as a node with data from now on

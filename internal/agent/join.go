@@ -52,7 +52,7 @@ const (
 // away first (setAside).
 func (a *Agent) join(ctx context.Context) error {
 	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
-	a.board.setRole(cluster.RoleJoining, "")
+	a.board.SetRole(cluster.RoleJoining, "")
 	if err := a.data.setAside(); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (a *Agent) join(ctx context.Context) error {
 		return err
 	}
 	a.logger.Info("this node has a log: it takes part as a learner")
-	a.board.update(func(s *cluster.NodeStatus) { s.Seed, s.Reason = nil, "" })
+	a.board.Update(func(s *cluster.NodeStatus) { s.Seed, s.Reason = nil, "" })
 	return a.listen() // what served until here has ended
 }
 
@@ -132,7 +132,7 @@ func (j *joiner) run(ctx context.Context) error {
 
 // say shows where the seeding is.
 func (j *joiner) say(p cluster.Seed, reason string) {
-	j.a.board.update(func(s *cluster.NodeStatus) {
+	j.a.board.Update(func(s *cluster.NodeStatus) {
 		if s.Seed == nil || s.Seed.Phase != p.Phase {
 			j.began = time.Now()
 		}
@@ -189,7 +189,7 @@ func (j *joiner) ask(ctx context.Context) error {
 		}
 	}()
 	for {
-		members := slices.DeleteFunc(slices.Clone(j.a.board.list()), func(m cluster.Member) bool { return asked[m.ID] })
+		members := slices.DeleteFunc(slices.Clone(j.a.board.Members()), func(m cluster.Member) bool { return asked[m.ID] })
 		if len(members) == 0 {
 			break
 		}
@@ -207,7 +207,7 @@ func (j *joiner) ask(ctx context.Context) error {
 			continue
 		}
 		j.plans = append(j.plans, p)
-		if p.State.State.Version >= j.a.board.clusterState().Version {
+		if p.State.State.Version >= j.a.board.State().Version {
 			j.a.followMembers(p.State, false)
 		}
 	}
@@ -239,7 +239,7 @@ func (j *joiner) request(ctx context.Context, to cluster.NodeID, name string, ar
 		return fmt.Errorf("encode the arguments of %s: %w", name, err)
 	}
 	if err := askFor(ctx, j.a.peers, to, question, result); err != nil {
-		return fmt.Errorf("ask node %s: %w", j.a.board.name(to), err)
+		return fmt.Errorf("ask node %s: %w", j.a.board.Name(to), err)
 	}
 	return nil
 }
@@ -364,7 +364,7 @@ func (j *joiner) openWay(ctx context.Context, eg *errgroup.Group, to cluster.Nod
 			eg.Go(func() error {
 				far, err := j.dialData(ctx, to)
 				if err != nil {
-					j.a.logger.Warn("copy data: open a connection", "node", j.a.board.name(to), "error", err)
+					j.a.logger.Warn("copy data: open a connection", "node", j.a.board.Name(to), "error", err)
 					_ = conn.Close()
 					return nil
 				}

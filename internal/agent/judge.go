@@ -104,7 +104,7 @@ func (a *Agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) 
 // refuse makes an error of a verdict that refuses.
 func (a *Agent) refuse(v replay.Verdict) error {
 	// Whatever is errant is saved once mysqld has ended (saveErrant).
-	a.board.update(func(s *cluster.NodeStatus) { s.Errant, s.ErrantSaved, s.ErrantAllSaved = v.Errant.String(), "", false })
+	a.board.Update(func(s *cluster.NodeStatus) { s.Errant, s.ErrantSaved, s.ErrantAllSaved = v.Errant.String(), "", false })
 	if v.Refused == "" {
 		return nil
 	}

@@ -146,8 +146,8 @@ func (a *Agent) runLagBound(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		before := l.committedBefore(time.Now(), a.node.Committed().Mark().Index)
-		nodes := a.board.all()
-		if is := a.board.own().Role == cluster.RolePrimary; !is {
+		nodes := a.board.Nodes()
+		if is := a.board.Own().Role == cluster.RolePrimary; !is {
 			if primary {
 				l.bound = tap.NewLagBound(a.cfg.MySQL.MaxApplyLag)
 				l.set(tap.Pace{})

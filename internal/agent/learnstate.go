@@ -25,13 +25,13 @@ const leaderlessMax = 5
 // configuration and cluster.json follow the log, unless that has brought no leader for
 // long.
 func (a *Agent) learnState(ctx context.Context) {
-	own := a.board.clusterState().Version
+	own := a.board.State().Version
 	a.leaderless++
 	if a.node.Role().Leader != 0 {
 		a.leaderless = 0
 	}
 	stuck := a.leaderless > leaderlessMax
-	for _, n := range a.board.all() {
+	for _, n := range a.board.Nodes() {
 		if n.ID == a.self.ID || !n.Reachable || n.StateVersion == nil {
 			continue
 		}

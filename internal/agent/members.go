@@ -54,10 +54,10 @@ func (a *Agent) memberRequests() map[string]handler {
 // forgets with a crash, it would wait for their votes again.
 func (a *Agent) followMembers(p cluster.StatePoint, kept bool) {
 	s := p.State
-	if s.Version < a.board.clusterState().Version {
+	if s.Version < a.board.State().Version {
 		return
 	}
-	a.board.setState(s)
+	a.board.SetState(s)
 	if err := a.data.known.Expect(p, kept); err != nil {
 		a.logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
 	}
@@ -120,8 +120,8 @@ func (a *Agent) runMembers(ctx context.Context) error {
 // remind ends the connections of nodes that are to be rebuilt and do not know: this node
 // tells them so when they dial again.
 func (a *Agent) remind(r *membership.Reminder) {
-	for _, id := range r.Due(consensus.BootTime(), a.board.all()) {
-		a.logger.Warn("a node that is to be rebuilt is told so once more", "node", a.board.name(id))
+	for _, id := range r.Due(consensus.BootTime(), a.board.Nodes()) {
+		a.logger.Warn("a node that is to be rebuilt is told so once more", "node", a.board.Name(id))
 		a.peers.Hangup(id)
 	}
 }
@@ -130,9 +130,9 @@ func (a *Agent) remind(r *membership.Reminder) {
 // it may leave.
 func (a *Agent) followSelf(p cluster.StatePoint) {
 	m, _ := membership.Find(p.State, a.self.ID)
-	a.board.setTrouble(aboutKind, membership.OtherKind(m, a.runsMysqld()))
+	a.board.SetTrouble(aboutKind, membership.OtherKind(m, a.runsMysqld()))
 	kept := map[cluster.NodeID]uint64{}
-	for _, n := range a.board.all() {
+	for _, n := range a.board.Nodes() {
 		kept[n.ID] = n.StateKept
 	}
 	if d := membership.Follow(p, a.asSelf(), kept); d != nil {
@@ -145,7 +145,7 @@ func (a *Agent) asSelf() membership.Self {
 	id := a.data.identity
 	return membership.Self{
 		ID: a.self.ID, Name: a.self.Name, Instance: id.Instance, Blank: a.data.fresh && !id.Log || id.Joining,
-		Fenced: a.fencedFromRebuild(), State: a.board.clusterState(), Superseded: id.Superseded,
+		Fenced: a.fencedFromRebuild(), State: a.board.State(), Superseded: id.Superseded,
 	}
 }
 
@@ -232,8 +232,8 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 		return
 	}
 	committed := a.node.Committed().Mark().Index
-	for _, n := range a.board.all() {
-		m, ok := membership.Find(a.board.clusterState(), n.ID)
+	for _, n := range a.board.Nodes() {
+		m, ok := membership.Find(a.board.State(), n.ID)
 		if !ok || !membership.ReadyForVote(m, n, committed) {
 			continue
 		}
@@ -320,7 +320,7 @@ func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (done
 	if err != nil {
 		return done{}, err
 	}
-	m, err := a.board.clusterState().Member(args.Change.Name)
+	m, err := a.board.State().Member(args.Change.Name)
 	if err != nil {
 		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
@@ -444,12 +444,12 @@ func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.Membersh
 
 // statusOf returns what is known of a member.
 func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
-	for _, n := range (provider{a}).Status().Nodes {
+	for _, n := range a.nodes() {
 		if n.Name == name {
 			return n, nil
 		}
 	}
-	_, err := a.board.clusterState().Member(name)
+	_, err := a.board.State().Member(name)
 	if err == nil {
 		err = fmt.Errorf("nothing is known of node %s", name)
 	}
@@ -464,13 +464,13 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 	case r.Departure != nil:
 		a.leave(*r.Departure)
 	default:
-		a.board.setTrouble(by, r.Trouble)
+		a.board.SetTrouble(by, r.Trouble)
 	}
 }
 
 // runRemoved shows that this node was removed, until ctx ends.
 func (a *Agent) runRemoved(ctx context.Context) error {
-	a.board.update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *cluster.NodeStatus) {
 		s.Role, s.Mysqld = cluster.RoleRemoved, cluster.MysqldStopped
 		s.Reason = "it was removed from the cluster; its data are in " + a.cfg.DataDir
 	})

@@ -33,7 +33,7 @@ func TestRebuiltNodeIsNotPromotedBefore(t *testing.T) {
 		}
 	}
 	a := loneAgent(t, loneConfig(t))
-	if got := a.board.own().Instance; got == "" || got != a.data.identity.Instance {
+	if got := a.board.Own().Instance; got == "" || got != a.data.identity.Instance {
 		t.Errorf("the status says instance %q, it is %q", got, a.data.identity.Instance)
 	}
 }
@@ -55,16 +55,15 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 		if err := a.data.readKnown(); err != nil {
 			t.Fatal(err)
 		}
-		a.board.init(cfg, a.self, "")
-		a.board.met, a.board.heardOf = a.data.known.Met, a.data.known.Hear
-		a.board.setState(state)
+		openBoard(a)
+		a.board.SetState(state)
 		if err := a.data.known.Expect(cluster.StatePoint{State: state}, true); err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
 	leaving := func(a *Agent) bool {
-		nodes := a.board.all()
+		nodes := a.board.Nodes()
 		return nodes[slices.IndexFunc(nodes, func(n cluster.NodeStatus) bool { return n.ID == members[b].ID })].Leaving
 	}
 	path, other := t.TempDir(), t.TempDir()
@@ -103,11 +102,12 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		leaves  bool
 	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
 		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}, logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
-		a.board.init(a.cfg, a.cfg.ClusterMembers()[0], "")
-		state := a.board.clusterState()
+		a.self = a.cfg.Self()
+		openBoard(a)
+		state := a.board.State()
 		state.Version = c.version
-		a.board.setState(state)
-		a.board.setRole(c.role, "")
+		a.board.SetState(state)
+		a.board.SetRole(c.role, "")
 		peerHandler{a}.Rejected(2, order)
 		if got := a.leaving.Load() != nil; got != c.leaves {
 			t.Errorf("%s, state %d: it leaves: %t", c.role, c.version, got)
@@ -119,6 +119,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 // it joins, goes when it is through. Nothing tells it again.
 func TestLeavingIsNotForgotten(t *testing.T) {
 	a := &Agent{logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
+	openBoard(a)
 	order := membership.Departure{Instance: "b7"}
 	a.leave(order)
 	ctx, fail := context.WithCancelCause(t.Context())
@@ -181,7 +182,7 @@ func TestOtherKind(t *testing.T) {
 			a.self.Kind = cluster.KindLogger
 		}
 		a.followSelf(cluster.StatePoint{State: cluster.State{Members: []cluster.Member{{ID: a.self.ID, Name: "m", Kind: c.kind, Becomes: c.becomes}}}})
-		if got := a.board.troubleOf(aboutKind); got != c.want {
+		if got := a.board.Trouble(aboutKind); got != c.want {
 			t.Errorf("%s to %s, mysqld %v: %q, want %q", c.kind, c.becomes, c.runsMysqld, got, c.want)
 		}
 	}

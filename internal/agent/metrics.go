@@ -207,7 +207,7 @@ func (p provider) peerMetrics() []api.Metric {
 		{Name: "quorate_status_too_large_total", Help: "Statuses of this node that were too long to be sent: its peers take it for dead.", Counter: true, Value: float64(s.StatusTooLarge)},
 	}
 	for _, peer := range s.Peers {
-		labels := map[string]string{"peer": p.board.name(peer.ID)}
+		labels := map[string]string{"peer": p.board.Name(peer.ID)}
 		m = append(m,
 			api.Metric{Name: "quorate_peer_connected", Help: "1 while our control connection to the peer stands.", Labels: labels, Value: boolValue(peer.Control.Connected)},
 			api.Metric{Name: "quorate_peer_connection_losses_total", Help: "Connections to the peer that were lost.", Counter: true, Labels: labels, Value: float64(peer.Control.Losses + peer.Append.Losses)},
@@ -223,7 +223,7 @@ func (p provider) paceMetrics() []api.Metric {
 	}
 	pace, slowed, waited := p.lagBound.now()
 	return []api.Metric{
-		{Name: "quorate_apply_bytes_per_second", Help: "What mysqld applies while it has something to apply; 0 = not known.", Value: p.board.own().ApplyRate},
+		{Name: "quorate_apply_bytes_per_second", Help: "What mysqld applies while it has something to apply; 0 = not known.", Value: p.board.Own().ApplyRate},
 		{Name: "quorate_best_replica_backlog_seconds", Help: "How long the best replica would take to apply what it lacks, on a primary.", Value: pace.Best.BacklogSeconds},
 		{Name: "quorate_tap_slowed", Help: "1 while writes are slowed down for the apply lag.", Value: boolValue(pace.Limited)},
 		{Name: "quorate_tap_slowed_batches_total", Help: "Entries that waited for the apply lag.", Counter: true, Value: float64(slowed)},

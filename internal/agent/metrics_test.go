@@ -42,7 +42,7 @@ func TestLagIsUnknown(t *testing.T) {
 		{a.self.ID, cluster.MysqldRunning, cluster.LogFull, true},
 		{a.self.ID, cluster.MysqldRunning, "", false},
 	} {
-		a.board.update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld, s.LogState = c.leader, c.mysqld, c.log })
+		a.board.Update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld, s.LogState = c.leader, c.mysqld, c.log })
 		if got := a.ownStatus().LagUnknown; got != c.unknown {
 			t.Errorf("leader %d, mysqld %s, log %s: %t", c.leader, c.mysqld, c.log, got)
 		}
@@ -56,7 +56,7 @@ func TestStartingUntilItVotes(t *testing.T) {
 	for _, want := range []cluster.Role{cluster.RoleReplica, cluster.RoleStarting} {
 		t.Run(string(want), func(t *testing.T) {
 			a := openWith(t, cfg)
-			a.board.setRole(cluster.RoleReplica, "")
+			a.board.SetRole(cluster.RoleReplica, "")
 			if own := a.ownStatus(); own.Role != want || (own.Reason != "") != (want == cluster.RoleStarting) {
 				t.Errorf("it says %s, %q", own.Role, own.Reason)
 			}
@@ -67,7 +67,7 @@ func TestStartingUntilItVotes(t *testing.T) {
 // TestMetricsAreWellNamed asks Prometheus' own linter, of all that a node shows.
 func TestMetricsAreWellNamed(t *testing.T) {
 	a := openLone(t)
-	a.board.update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld = a.self.ID, cluster.MysqldRunning }) // its lag is known
+	a.board.Update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld = a.self.ID, cluster.MysqldRunning }) // its lag is known
 	if err := a.api.Listen(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	if !strings.Contains(string(body), "\nquorate_applier_stopped 0\n") {
 		t.Error("it does not say that the applier runs")
 	}
-	a.board.update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication is not running" })
+	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication is not running" })
 	stopped := false
 	for _, m := range (provider{a}).Metrics() {
 		stopped = stopped || m.Name == "quorate_applier_stopped" && m.Value == 1
@@ -124,19 +124,19 @@ func TestStateMetrics(t *testing.T) {
 		}
 	}
 	check("it starts", "node_state starting 1", "log_state ok 1", "voters  1", "voters_reachable  1", "failures_survived  -1")
-	a.board.update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *cluster.NodeStatus) {
 		s.Role, s.Mysqld, s.LogState = cluster.RolePromoting, cluster.MysqldRunning, cluster.LogFull
 	})
 	check("its log is full", "node_state promoting 1", "log_state full 1", "mysqld_up  1", "voters  1", "voters_reachable  1", "failures_survived  -1")
-	state := a.board.clusterState()
+	state := a.board.State()
 	state.Version++
 	state.Members[0].Weight = cluster.WeightDefault
 	state.Maintenance = &cluster.Maintenance{Primary: a.self.Name}
-	a.board.setState(state)
+	a.board.SetState(state)
 	a.keptDown.Store(true)
-	a.board.update(func(s *cluster.NodeStatus) { s.Role, s.LogState = cluster.RoleErrant, "" })
+	a.board.Update(func(s *cluster.NodeStatus) { s.Role, s.LogState = cluster.RoleErrant, "" })
 	check("errant, and more", "maintenance  1", "fenced  1", "errant  1", "node_state errant 1", "log_state ok 1", "mysqld_up  1",
 		"voters  1", "voters_reachable  1", "failures_survived  -1")
-	a.board.update(func(s *cluster.NodeStatus) { s.Role = cluster.RolePromoting })
+	a.board.Update(func(s *cluster.NodeStatus) { s.Role = cluster.RolePromoting })
 	check("it opens", "maintenance  1", "fenced  1", "node_state promoting 1", "log_state ok 1", "mysqld_up  1", "voters  1", "voters_reachable  1")
 }

@@ -118,15 +118,15 @@ func (a *Agent) pollDisk(p *mysqld.Process, role cluster.Role, writers func() (i
 	now := time.Now()
 	took := a.disk.hangs(now)
 	if took == 0 {
-		a.board.setTrouble(aboutDisk, "")
+		a.board.SetTrouble(aboutDisk, "")
 		return
 	}
 	reason := fmt.Sprintf("mysqld's disk has not answered for %s", took.Round(time.Second))
-	a.board.setTrouble(aboutDisk, reason)
+	a.board.SetTrouble(aboutDisk, reason)
 	if role != cluster.RolePrimary && role != cluster.RolePromoting {
 		return
 	}
-	behind := role == cluster.RolePromoting && a.board.own().LagTransactions > 0
+	behind := role == cluster.RolePromoting && a.board.Own().LagTransactions > 0
 	if a.disk.standsStill(now, behind, writers) {
 		a.doubt(p, []string{reason + ", and it commits nothing"})
 	}
@@ -155,7 +155,7 @@ func (a *Agent) watchSpace(p *mysqld.Process) {
 		case text := <-p.DiskFull():
 			a.diskFull(p, "mysqld's disk is full: "+text)
 		case <-p.Done():
-			a.board.setTrouble(aboutSpace, "")
+			a.board.SetTrouble(aboutSpace, "")
 			return
 		}
 	}
@@ -164,9 +164,9 @@ func (a *Agent) watchSpace(p *mysqld.Process) {
 // diskFull: in every role but a replica's a session of a client may be what waits,
 // also in the last moments of a primary that is closing its writes.
 func (a *Agent) diskFull(p *mysqld.Process, reason string) {
-	switch a.board.own().Role {
+	switch a.board.Own().Role {
 	case cluster.RoleReplica, cluster.RoleUnverified:
-		a.board.setTrouble(aboutSpace, reason+": it cannot take over before mysqld goes on, up to a minute after there is space")
+		a.board.SetTrouble(aboutSpace, reason+": it cannot take over before mysqld goes on, up to a minute after there is space")
 	default:
 		a.doubt(p, []string{reason})
 	}

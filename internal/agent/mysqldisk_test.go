@@ -113,7 +113,7 @@ func TestWhomABadDiskFences(t *testing.T) {
 				spoil, mend func(a *Agent)
 			}{
 				{"mysqld's disk is full", func(a *Agent) { a.diskFull(&mysqld.Process{}, "mysqld's disk is full: ...") },
-					func(a *Agent) { a.board.setTrouble(aboutSpace, "") }},
+					func(a *Agent) { a.board.SetTrouble(aboutSpace, "") }},
 				{"mysqld's disk has not answered for 10s", func(a *Agent) {
 					began := time.Now().Add(-diskPatience)
 					a.disk.began.Store(&began)
@@ -127,7 +127,7 @@ func TestWhomABadDiskFences(t *testing.T) {
 			} {
 				a := openLone(t)
 				a.mail.take()
-				a.board.setRole(c.role, "")
+				a.board.SetRole(c.role, "")
 				bad.spoil(a)
 				doubted := slices.ContainsFunc(a.mail.take(), func(in core.Input) bool {
 					d, ok := in.(core.Doubt)
@@ -136,13 +136,13 @@ func TestWhomABadDiskFences(t *testing.T) {
 				if doubted != c.fence {
 					t.Errorf("%s: fenced is %t", bad.what, doubted)
 				}
-				a.board.setRole(c.role, "")
-				if said := a.board.own().Reason; !c.fence && !strings.HasPrefix(said, bad.what) {
+				a.board.SetRole(c.role, "")
+				if said := a.board.Own().Reason; !c.fence && !strings.HasPrefix(said, bad.what) {
 					t.Errorf("%s: the status says %q", bad.what, said)
 				}
 				bad.mend(a)
-				a.board.setRole(c.role, "")
-				if said := a.board.own().Reason; said != "" {
+				a.board.SetRole(c.role, "")
+				if said := a.board.Own().Reason; said != "" {
 					t.Errorf("%s no more, and the status says %q", bad.what, said)
 				}
 			}

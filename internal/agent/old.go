@@ -153,7 +153,7 @@ func (d *dataDir) disk() (free, total uint64, err error) {
 // tidyOld deletes what is not to be kept any longer, and shows the rest. disk asks for
 // the free bytes and all. Errors are logged: nothing depends on it.
 func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err error)) {
-	role := a.board.own().Role
+	role := a.board.Own().Role
 	member := role == cluster.RoleReplica || role == cluster.RolePrimary || role == cluster.RoleLogger
 	for {
 		all, err := a.data.listOld()
@@ -230,7 +230,7 @@ func (a *Agent) showOld(all []oldData) {
 		}
 		shown = append(shown, cluster.OldData{Dir: path, Bytes: a.oldBytes[o.dir], Until: o.at.Add(oldKeptFor)})
 	}
-	a.board.update(func(s *cluster.NodeStatus) { s.Old = shown })
+	a.board.Update(func(s *cluster.NodeStatus) { s.Old = shown })
 }
 
 // runOld looks after the data of before, until ctx ends.

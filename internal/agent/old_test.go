@@ -174,6 +174,7 @@ func TestOldToGo(t *testing.T) {
 // person keeps there, or deletes, is theirs. A copy that needs the space gets all of it.
 func TestOldIsTidied(t *testing.T) {
 	a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}, state: newStateKeeper()}
+	openBoard(a)
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
 		writeTestFile(t, a.data.Join(oldDir, name, "log", "state"), "1234")
 	}
@@ -196,7 +197,7 @@ func TestOldIsTidied(t *testing.T) {
 		{Dir: a.data.Join(oldDir, kept[0]), Bytes: 4, Until: time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC)},
 		{Dir: a.data.Join(oldDir, kept[1]), Bytes: 4, Until: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)},
 	}
-	if diff := cmp.Diff(want, a.board.self.Old); diff != "" {
+	if diff := cmp.Diff(want, a.board.Own().Old); diff != "" {
 		t.Errorf("the status (-want +got):\n%s", diff)
 	}
 	a.freeOld()

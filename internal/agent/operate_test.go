@@ -26,6 +26,7 @@ import (
 // changed nothing, or was committed, has none here.
 func TestActionsAreAudited(t *testing.T) {
 	a := &Agent{state: newStateKeeper()}
+	openBoard(a)
 	if err := a.state.audit.open(filepath.Join(t.TempDir(), auditFile), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +59,7 @@ func TestActionsAreAudited(t *testing.T) {
 // reason to start mysqld.
 func TestFenceIsKept(t *testing.T) {
 	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}}
+	openBoard(a)
 	if in, err := a.fencedBefore(); err != nil || in != (core.Fenced{}) {
 		t.Errorf("none: %+v, %v", in, err)
 	}
@@ -98,9 +100,9 @@ func TestDesignate(t *testing.T) {
 	}{{cluster.KindFull, 5, "a"}, {cluster.KindFull, 0, ""}, {cluster.KindLogger, 0, ""}} {
 		a := openLone(t)
 		a.self.Kind = c.kind
-		a.board.setState(cluster.State{Version: 1, Members: []cluster.Member{
+		a.board.SetState(cluster.State{Version: 1, Members: []cluster.Member{
 			{ID: a.self.ID, Name: "a", Kind: c.kind, Weight: c.weight}, {ID: a.self.ID + 1, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
-		a.board.peers[a.self.ID+1] = peerReport{at: time.Now(), up: true, status: cluster.NodeStatus{ID: a.self.ID + 1, Role: cluster.RolePrimary, Term: 7}}
+		hears(t, a, cluster.NodeStatus{ID: a.self.ID + 1, Role: cluster.RolePrimary, Term: 7})
 		change := cluster.MaintenanceChange{On: true}
 		a.designate(&change)
 		if change.Primary != c.want {
@@ -115,7 +117,7 @@ func TestRestartNotesAStoppedApplier(t *testing.T) {
 	if notes := a.replicationNotes(t.Context()); len(notes) != 0 {
 		t.Errorf("it applies: %q", notes)
 	}
-	a.board.update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication has stopped: x" })
+	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication has stopped: x" })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	want := []string{"node " + a.self.Name + " does not apply, and cannot take over: replication has stopped: x; see the status"}
@@ -129,10 +131,10 @@ func TestRestartNotesAStoppedApplier(t *testing.T) {
 func TestPlanSwitchoverOfNobody(t *testing.T) {
 	a := openLone(t)
 	b := a.self.ID + 1
-	a.board.setState(cluster.State{Version: 1, Maintenance: &cluster.Maintenance{}, Members: []cluster.Member{
+	a.board.SetState(cluster.State{Version: 1, Maintenance: &cluster.Maintenance{}, Members: []cluster.Member{
 		{ID: a.self.ID, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
-	a.board.peers[b] = peerReport{at: time.Now(), up: true, status: cluster.NodeStatus{
-		ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: cluster.RoleReplica, LagTransactions: 9, LagSeconds: 60}}
+	hears(t, a, cluster.NodeStatus{
+		ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: cluster.RoleReplica, LagTransactions: 9, LagSeconds: 60})
 	for _, dryRun := range []bool{true, false} {
 		s, p, err := a.planSwitchover(t.Context(), cluster.SwitchoverRequest{To: "b", DryRun: dryRun, MaxPause: time.Second, Wait: time.Second})
 		if err != nil || p.to != b {
@@ -220,7 +222,7 @@ func TestCalledOff(t *testing.T) {
 		{cluster.RolePrimary, "called off, writes were closed for ", "s and are open again on node a: x"},
 		{cluster.RoleReplica, "not done, writes were closed ", "s ago and node a is replica now, see the status: x"},
 	} {
-		a.board.setRole(c.role, "")
+		a.board.SetRole(c.role, "")
 		if got := a.calledOff(m, errors.New("x")).Error(); !strings.HasPrefix(got, c.begins) || !strings.HasSuffix(got, c.ends) {
 			t.Errorf("%s: %q, want %q … %q", c.role, got, c.begins, c.ends)
 		}

@@ -3,20 +3,27 @@ package agent
 import (
 	"time"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/membership"
 )
 
+// nodes returns the status of every member, this node's as it is now.
+func (a *Agent) nodes() []cluster.NodeStatus { return a.board.NodesWith(a.ownStatus()) }
+
+// primaryName returns the name of the node that is open for writes as far as this one
+// knows; "" = there is none.
+func (a *Agent) primaryName() string {
+	if t, ok := (routeBackend{a}).Primary(); ok {
+		return a.board.Name(t.Node)
+	}
+	return ""
+}
+
 // sight is what this node sees of the cluster; own is its whole status.
 func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
-	s := cluster.Sight{State: a.board.clusterState(), Nodes: a.board.all()}
-	for i, n := range s.Nodes {
-		if n.ID == own.ID {
-			own.Peer, own.Unreached = n.Peer, n.Unreached
-			s.Nodes[i] = own
-		}
-	}
+	s := cluster.Sight{State: a.board.State(), Nodes: a.board.NodesWith(own)}
 	if a.node != nil {
 		s.Outgoing = a.node.Committed().State().Outgoing
 	}
@@ -26,7 +33,7 @@ func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
 // outlook says how many failures are survived, and what a failover would take. A
 // primary tells all nodes: what it hears of decides, not what they do.
 func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
-	role := a.board.own().Role
+	role := a.board.Own().Role
 	if _, member := membership.Find(s.State, a.self.ID); !member || role == cluster.RoleRemoved || role == cluster.RoleJoining {
 		return nil, nil // not yet, or not any more: it knows old members
 	}
@@ -50,7 +57,7 @@ func (a *Agent) failover(s cluster.Sight) cluster.Failover {
 	for _, n := range s.Nodes {
 		if n.Name != s.Primary {
 			m := cluster.Member{ID: n.ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight}
-			peers = append(peers, forCore(m, n, n.Reachable))
+			peers = append(peers, board.CorePeer(m, n, n.Reachable))
 			if s.NoLease(n.Name) == "" {
 				able = append(able, peers[len(peers)-1])
 			}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -22,18 +21,11 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 		{ID: 98, Name: "b", Kind: cluster.KindFull, Weight: 5}, {ID: 99, Name: "c", Kind: cluster.KindFull, Weight: 5},
 	})
 	state.Version = 1
-	a.board.setState(state)
+	a.board.SetState(state)
 	says := func(n cluster.NodeStatus) {
 		t.Helper()
 		n.ID, n.Name, n.Term = 98, "b", 7
-		blob, err := json.Marshal(n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.board.peerUp(98, true)
-		if err := a.board.received(98, blob); err != nil {
-			t.Fatal(err)
-		}
+		hears(t, a, n)
 	}
 	st := provider{a}.Status()
 	if st.Quorum == nil || st.Quorum.Survives != -1 || !st.NoPrimarySince.IsZero() || st.NoPrimarySeconds != 0 {
@@ -65,12 +57,12 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 		t.Errorf("an older primary is believed: %+v, %+v", st.Quorum, st.Failover)
 	}
 
-	a.board.peerUp(98, false)
+	a.board.PeerUp(98, false)
 	if st = (provider{a}).Status(); st.Primary != "" || st.Quorum.Survives != -1 || st.NoPrimarySince.IsZero() || st.Failover != nil {
 		t.Errorf("alone again: %+v since %v", st.Quorum, st.NoPrimarySince)
 	}
 	state.Version, state.Members = 2, state.Members[1:]
-	a.board.setState(state)
+	a.board.SetState(state)
 	if st = (provider{a}).Status(); st.Quorum != nil {
 		t.Errorf("no member any more: %+v", st.Quorum)
 	}
@@ -84,14 +76,14 @@ func TestNoQuorumOutside(t *testing.T) {
 		{ID: 98, Name: "b", Kind: cluster.KindFull, Weight: 5}, {ID: 99, Name: "c", Kind: cluster.KindFull, Weight: 5},
 	})
 	state.Version = 1
-	a.board.setState(state)
+	a.board.SetState(state)
 	for _, role := range []cluster.Role{cluster.RoleRemoved, cluster.RoleJoining} {
-		a.board.setRole(role, "")
+		a.board.SetRole(role, "")
 		if st := (provider{a}).Status(); st.Quorum != nil {
 			t.Errorf("%s: %+v", role, st.Quorum)
 		}
 	}
-	a.board.setRole(cluster.RoleForming, "")
+	a.board.SetRole(cluster.RoleForming, "")
 	if q := (provider{a}).Status().Quorum; q == nil || len(q.Running) != 0 || q.Survives != -1 || len(q.Start) != 0 {
 		t.Errorf("forming: %+v", q)
 	}
@@ -111,15 +103,16 @@ func TestWeightBeforeTheFirstState(t *testing.T) {
 // the node waits for meanwhile, and is not to be started. One that has gone may be.
 func TestRefusedByPeers(t *testing.T) {
 	a := orderedAgent(t, t.TempDir())
-	s := a.board.clusterState()
+	later := openBoard(a)
+	s := a.board.State()
 	for i := range s.Members {
 		s.Members[i].Weight = 5
 	}
-	a.board.setState(s)
+	a.board.SetState(s)
 	h := peerHandler{a}
 	id := func(name string) cluster.NodeID { return config.MemberID(a.cfg.Cluster, name) }
 	shown := func() (away string, start int, refusals []cluster.Refusal) {
-		s := a.sight(a.board.own())
+		s := a.sight(a.board.Own())
 		q, _ := a.outlook(s)
 		for _, n := range s.Nodes {
 			if n.Refusal != nil {
@@ -130,15 +123,15 @@ func TestRefusedByPeers(t *testing.T) {
 	}
 	h.Rejected(id("b"), &transport.RejectedError{By: "b", Code: transport.CodePeer, Text: "another data directory"})
 	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodePeer, Text: "it is empty"})
-	if b, c := a.board.troubleOf("b"), a.board.troubleOf("c"); b != "node b refuses this node: another data directory" || c != "" {
+	if b, c := a.board.Trouble("b"), a.board.Trouble("c"); b != "node b refuses this node: another data directory" || c != "" {
 		t.Errorf("it says of itself: of b %q, of c %q", b, c)
 	}
 	h.Rejected(id("c"), &transport.RejectedError{By: "c", Code: transport.CodeUnknown, Text: "node a is no member"})
-	if c := a.board.troubleOf("c"); c != "node c refuses this node: node a is no member" {
+	if c := a.board.Trouble("c"); c != "node c refuses this node: node a is no member" {
 		t.Errorf("c knows the first members only: %q", c)
 	}
 	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodePeer, Text: "it is empty"})
-	a.board.setRole(cluster.RoleUnverified, "no leader: waiting for a majority")
+	a.board.SetRole(cluster.RoleUnverified, "no leader: waiting for a majority")
 	away, start, refusals := shown()
 	want := []cluster.Refusal{{By: "b", Of: "a", Why: "another data directory"}, {By: "a", Of: "c", Why: "it is empty"}}
 	if d := cmp.Diff(want, refusals); d != "" || away != "b refuses a, c is refused by a" || start != 0 {
@@ -148,9 +141,7 @@ func TestRefusedByPeers(t *testing.T) {
 	if away, start, _ = shown(); away != "b refuses a, c is not heard of" || start != 1 {
 		t.Errorf("with another node at the address of c: away: %s; %d sets to start", away, start)
 	}
-	p := a.board.peers[id("b")]
-	p.refusedAt = p.refusedAt.Add(-refusedFor)
-	a.board.peers[id("b")] = p
+	later(time.Minute)
 	h.PeerDown(id("c"), true)
 	h.Rejected(id("c"), tells(apart)) // nobody is told to rebuild what may be the only data
 	if away, start, refusals = shown(); away != "b and c are not heard of" || start != 2 || len(refusals) > 0 {

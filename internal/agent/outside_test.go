@@ -17,7 +17,7 @@ func TestNodeOutsideSaysWhy(t *testing.T) {
 		cluster.RoleRemoved: "it was removed from the cluster", cluster.RoleJoining: "copying the log of node b", cluster.RoleStarting: "",
 	} {
 		a := orderedAgent(t, t.TempDir())
-		a.board.setRole(role, reason)
+		a.board.SetRole(role, reason)
 		answer := a.control(t.Context(), control.Request{Name: "history", By: "ann@db1"})
 		want := strings.TrimSuffix("it is "+string(role)+": "+reason, ": ") + "; ask another node"
 		if answer.Code != control.CodeFailed || !strings.HasSuffix(answer.Error, want) {

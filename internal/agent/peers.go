@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"strings"
@@ -28,20 +29,25 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 }
 
 func (h peerHandler) Status(from cluster.NodeID, status []byte) {
-	if err := h.a.board.received(from, status); err != nil {
-		h.a.logger.Warn("peer status", "error", err)
+	var s cluster.NodeStatus
+	err := json.Unmarshal(status, &s)
+	if err == nil {
+		err = h.a.board.Received(from, s)
+	}
+	if err != nil {
+		h.a.logger.Warn("take the status of a node", "node", h.a.board.Name(from), "error", err)
 	}
 }
 
 func (h peerHandler) PeerUp(id cluster.NodeID) {
-	h.a.logger.Info("peer is up", "peer", h.a.board.name(id))
-	h.a.board.setTrouble(h.a.board.name(id), "")
-	h.a.board.peerUp(id, true)
+	h.a.logger.Info("peer is up", "peer", h.a.board.Name(id))
+	h.a.board.SetTrouble(h.a.board.Name(id), "")
+	h.a.board.PeerUp(id, true)
 }
 
 func (h peerHandler) PeerDown(id cluster.NodeID, refused bool) {
-	h.a.logger.Info("peer is down", "peer", h.a.board.name(id), "process_gone", refused)
-	h.a.board.peerUp(id, false)
+	h.a.logger.Info("peer is down", "peer", h.a.board.Name(id), "process_gone", refused)
+	h.a.board.PeerUp(id, false)
 	if refused && h.a.node != nil {
 		h.a.node.PeerRefused(id)
 	}
@@ -55,12 +61,12 @@ func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
 
 func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 	if err.Order.Recovery == nil { // else hearOfRecovery says what to do, which is no rebuild perhaps
-		h.a.board.refused(id, h.a.refusalBy(id, err))
+		h.a.board.Refused(id, h.a.refusalBy(id, err))
 	}
-	if err.Code == transport.CodeRebuild && h.a.board.joinsBlind() {
+	if err.Code == transport.CodeRebuild && h.a.board.JoinsBlind() {
 		return // one peer may speak of what was long ago: joiner.ask weighs what all say
 	}
-	h.a.rejected(h.a.board.name(id), err)
+	h.a.rejected(h.a.board.Name(id), err)
 }
 
 // refusalBy is a peer's rejection as a status shows it.
@@ -70,7 +76,7 @@ func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) clust
 	case elsewhere(err):
 		r.By, r.Of = "", ""
 	case r.By == a.self.Name:
-		r.Of = a.board.name(id)
+		r.Of = a.board.Name(id)
 	}
 	return r
 }
@@ -177,7 +183,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 		if lost = r; reason != said {
 			said = reason
 			a.logger.Warn("this node has an empty data directory, and does not begin so far", "reason", reason)
-			a.board.update(func(s *cluster.NodeStatus) { s.Role, s.Reason = role, reason })
+			a.board.Update(func(s *cluster.NodeStatus) { s.Role, s.Reason = role, reason })
 		}
 		select {
 		case <-time.After(emptyAskEvery):
@@ -210,7 +216,7 @@ func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bo
 // nothing.
 func (a *Agent) introduced(r *transport.RejectedError) error {
 	if r == nil || a.data.identity.Joining {
-		a.board.setRole(cluster.RoleStarting, "")
+		a.board.SetRole(cluster.RoleStarting, "")
 		return nil // who joins is not known before it was added; join knows the rest
 	}
 	a.rejected("the cluster", r)
@@ -232,12 +238,12 @@ func (b routeBackend) Primary() (router.Target, bool) {
 	if b.Serving() {
 		return router.Target{Node: b.a.self.ID, Local: true}, !b.a.movesAway()
 	}
-	id, ok := b.a.board.primary()
+	id, ok := b.a.board.Primary()
 	return router.Target{Node: id}, ok
 }
 
 // Changed implements router.Backend.
-func (b routeBackend) Changed() <-chan struct{} { return b.a.board.changes() }
+func (b routeBackend) Changed() <-chan struct{} { return b.a.board.Changes() }
 
 // DialLocal implements router.Backend.
 func (b routeBackend) DialLocal(ctx context.Context) (net.Conn, error) {

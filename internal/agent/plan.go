@@ -13,13 +13,12 @@ import (
 // planChange says what a change of the cluster state means by what is known now.
 func (a *Agent) planChange(c cluster.Change) (cluster.Plan, error) {
 	c.ID = "plan"
-	before := a.board.clusterState()
+	before := a.board.State()
 	after, err := before.With(c)
 	if err != nil {
 		return cluster.Plan{}, err
 	}
-	st := provider{a}.Status()
-	return cluster.PlanChange(before, after, st.Nodes, st.Primary), nil
+	return cluster.PlanChange(before, after, a.nodes(), a.primaryName()), nil
 }
 
 // changeAs has a change made as it is asked for: one that would stop writes now is

@@ -46,7 +46,7 @@ func (a *Agent) onAckEvent(e cluster.AckEvent) {
 	a.state.note(cluster.AuditEntry{
 		At: time.Now().UTC().Truncate(time.Millisecond), By: a.byItself(), What: e.Text, Result: result,
 	})
-	a.board.routeChanged() // peers get the status now
+	a.board.Wake() // peers get the status now
 }
 
 // acksStatus completes the node's own status.

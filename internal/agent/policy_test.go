@@ -17,7 +17,7 @@ import (
 func TestAckEventsAreAudited(t *testing.T) {
 	dir := t.TempDir()
 	a := &Agent{self: cluster.Member{Name: "a"}, logger: slog.New(slog.DiscardHandler), state: newStateKeeper()}
-	a.board.changed = make(chan struct{})
+	openBoard(a)
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 1}}
 	if err := a.state.Load(datadir.New(vfs.OS{}, dir), members, false, 1); err != nil {
 		t.Fatal(err)

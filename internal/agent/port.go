@@ -68,12 +68,12 @@ func (a *Agent) openPort() {
 			trouble = fmt.Sprintf("mysqld at %v is not fenced: while this node is frozen or cut off, reads there are stale (mysql.bind_unfenced_stale_reads): %v", server, err)
 		}
 		a.logger.Warn(trouble)
-		a.board.setTrouble(aboutPort, trouble)
+		a.board.SetTrouble(aboutPort, trouble)
 		if !a.port.unfenced {
 			return
 		}
 	}
-	a.board.update(func(s *cluster.NodeStatus) { s.MysqldPort = server.String() })
+	a.board.Update(func(s *cluster.NodeStatus) { s.MysqldPort = server.String() })
 }
 
 func (a *Agent) fencePort(server netip.AddrPort) error {
@@ -235,7 +235,7 @@ func (a *Agent) portWants() netfence.State {
 		in.heard = *heard
 	}
 	in.serving, in.moving, in.answering = a.serving(), a.movesAway(), a.answering()
-	own, leader := a.board.own(), a.node.Role().Leader
+	own, leader := a.board.Own(), a.node.Role().Leader
 	in.promoting, in.reads = own.Role == cluster.RolePromoting, own.Role == cluster.RoleReplica && leader != 0
 	return portState(in)
 }
@@ -282,13 +282,13 @@ func (a *Agent) runPort(ctx context.Context) error {
 	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 8)
 	defer ticker.Stop()
 	for said := ""; ; {
-		changed := a.board.changes() // before the look: nothing is missed
+		changed := a.board.Changes() // before the look: nothing is missed
 		trouble := ""
 		if err := a.port.refresh(); err != nil {
-			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.own().MysqldPort,
+			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.Own().MysqldPort,
 				strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
-		a.board.setTrouble(aboutPort, trouble)
+		a.board.SetTrouble(aboutPort, trouble)
 		if trouble != said {
 			said = trouble
 			if trouble != "" {

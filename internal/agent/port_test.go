@@ -108,8 +108,8 @@ func fencedAgent(t *testing.T, f fence) *Agent {
 	}
 	t.Cleanup(func() { _ = log.Close() })
 	cfg := testConfig(t, "/data")
-	a := &Agent{cfg: cfg, ctx: t.Context(), epoch: &epochSlot{}, logger: slog.New(slog.DiscardHandler)}
-	a.board.init(cfg, cfg.ClusterMembers()[0], "1.0.0")
+	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), epoch: &epochSlot{}, logger: slog.New(slog.DiscardHandler)}
+	openBoard(a)
 	a.node, err = consensus.New(consensus.Config{
 		Self: 1, Members: cfg.ClusterMembers(), Log: log, Logger: a.logger,
 		Heartbeat: cfg.Raft.Heartbeat, ElectionTimeout: cfg.Raft.ElectionTimeout,

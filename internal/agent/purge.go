@@ -33,7 +33,7 @@ type purger struct {
 // runPurge purges at intervals.
 func (a *Agent) runPurge(ctx context.Context) error {
 	return every(ctx, purgeEvery, func() error {
-		if err := a.heard.note(a.self.ID, a.board.all()); err != nil {
+		if err := a.heard.note(a.self.ID, a.board.Nodes()); err != nil {
 			a.logger.Warn("note what members need of the log", "error", err)
 		}
 		p, err := a.purgeLog(a.retention())
@@ -60,7 +60,7 @@ func (a *Agent) planPurge(r replay.Retention) cluster.PurgePlan {
 	a.keepState() // what it needs of the log is then as little as can be
 	// The segments first: what comes to them meanwhile is needed by nobody less.
 	segments := a.log.Segments()
-	return a.planPurgeFor(r, segments, provider{a}.Status().Nodes)
+	return a.planPurgeFor(r, segments, a.nodes())
 }
 
 // planPurgeFor says it from what these said.

@@ -263,9 +263,9 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (done, er
 	own.Commit = a.node.Committed().Mark().Index
 	report := recovery.Report{Node: a.self.Name, Log: own}
 	if role := a.node.Role(); role.Leader != 0 {
-		report.Leader = a.board.name(role.Leader)
+		report.Leader = a.board.Name(role.Leader)
 	}
-	for _, n := range a.board.all() {
+	for _, n := range a.board.Nodes() {
 		if n.Reachable && n.ID != a.self.ID {
 			report.Hears = append(report.Hears, n.Name)
 		}

@@ -190,7 +190,8 @@ func TestRecoverySupersedes(t *testing.T) {
 		{name: "knows of an earlier one", known: 41, id: datadir.Identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
 	} {
 		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: tc.id, fresh: tc.fresh}}
-		a.board.state.Version = tc.known
+		openBoard(a)
+		a.board.SetState(cluster.State{Version: tc.known})
 		if got := a.asSelf().Supersedes(order); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
@@ -201,6 +202,7 @@ func TestRecoverySupersedes(t *testing.T) {
 // members of before; what it is now is in cluster.json alone.
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
 	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir()), identity: datadir.Identity{State: true, Recovered: true}}, state: newStateKeeper()}
+	openBoard(a)
 	if err := a.keptState(1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
 		t.Errorf("it starts without: %v", err)
 	}

@@ -81,7 +81,7 @@ func (a *Agent) notices() recovery.Notices {
 		Look: func(r cluster.Recovery) recovery.Own {
 			self := a.asSelf()
 			return recovery.Own{
-				News: self.Supersedes(r), Rejected: a.data.refused.has(r), Superseded: self.Superseded != nil, SinceLeader: a.board.sinceLeader(),
+				News: self.Supersedes(r), Rejected: a.data.refused.has(r), Superseded: self.Superseded != nil, SinceLeader: a.board.SinceLeader(),
 			}
 		},
 		Reject: func(r cluster.Recovery) error {
@@ -114,7 +114,7 @@ func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for _, m := range a.board.list() {
+	for _, m := range a.board.Members() {
 		if m.ID == a.self.ID || m.Name == r.Node {
 			continue
 		}
@@ -154,7 +154,7 @@ func (a *Agent) hearOfRecovery(by string, r cluster.Recovery) {
 		said += fmt.Sprintf(" although its majority runs: both sides may take writes; this node refuses that recovery, also after a restart; "+
 			"stop the agent of node %s now, then see \"A majority is gone for good\" in the operations guide", r.Node)
 	}
-	if a.board.setTrouble(by, said) {
+	if a.board.SetTrouble(by, said) {
 		a.logger.Error("a recovery without this node", "told_by", by, "reason", said)
 	}
 }
@@ -182,7 +182,7 @@ func (a *Agent) runLeftBehind(ctx context.Context) error {
 				"stop this agent now, then see \"A majority is gone for good\" in the operations guide", strings.Join(by, ", "))
 		}
 		before = now
-		if ctx.Err() == nil && a.board.setTrouble(aboutRecovery, text) && text != "" {
+		if ctx.Err() == nil && a.board.SetTrouble(aboutRecovery, text) && text != "" {
 			a.logger.Error("nodes of before refuse this recovery", "reason", text)
 		}
 		return nil
@@ -191,7 +191,7 @@ func (a *Agent) runLeftBehind(ctx context.Context) error {
 
 // askLeftBehind returns who of those that the recovery left behind refuses it.
 func (a *Agent) askLeftBehind(ctx context.Context) []string {
-	r := stillWithout(a.board.clusterState())
+	r := stillWithout(a.board.State())
 	if r == nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
@@ -51,7 +52,7 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 	}
 	a := &Agent{cfg: cfg, logger: slog.New(slog.DiscardHandler), data: d, left: make(chan struct{})}
 	a.self = a.cfg.Self()
-	a.board.init(a.cfg, a.self, "")
+	openBoard(a)
 	a.buildPeers()
 	return a
 }
@@ -66,23 +67,23 @@ func obeyed(a *Agent) bool {
 // majority that runs. It must not end that.
 func TestRunningMajorityObeysNobody(t *testing.T) {
 	for name, c := range map[string]struct {
-		before         func(b *board)
+		before         func(b *board.Board, later func(time.Duration))
 		obeys, refuses bool
 	}{
-		"has just started": {before: func(*board) {}, obeys: true},
-		"follows a leader": {before: func(b *board) { b.setRaft(consensus.RoleState{Term: 2, Leader: 7}) }, refuses: true},
-		"elects another leader": {before: func(b *board) {
-			b.setRaft(consensus.RoleState{Term: 2, Leader: 7})
-			b.setRaft(consensus.RoleState{Term: 3})
+		"has just started": {before: func(*board.Board, func(time.Duration)) {}, obeys: true},
+		"follows a leader": {before: func(b *board.Board, later func(time.Duration)) { b.SetRaft(consensus.RoleState{Term: 2, Leader: 7}) }, refuses: true},
+		"elects another leader": {before: func(b *board.Board, later func(time.Duration)) {
+			b.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
+			b.SetRaft(consensus.RoleState{Term: 3})
 		}},
-		"elects nobody": {before: func(b *board) {
-			b.setRaft(consensus.RoleState{Term: 2, Leader: 7})
-			b.setRaft(consensus.RoleState{Term: 3})
-			b.ledAt = b.ledAt.Add(-recovery.LedWithin)
+		"elects nobody": {before: func(b *board.Board, later func(time.Duration)) {
+			b.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
+			b.SetRaft(consensus.RoleState{Term: 3})
+			later(recovery.LedWithin)
 		}, obeys: true},
 	} {
 		a := orderedAgent(t, t.TempDir())
-		c.before(&a.board)
+		c.before(a.board, openBoard(a))
 		a.rejected("c", tells(apart))
 		if obeyed(a) != c.obeys || a.data.refused.has(apart) != c.refuses {
 			t.Errorf("%s: obeys %t, refuses for good %t", name, obeyed(a), a.data.refused.has(apart))
@@ -90,8 +91,8 @@ func TestRunningMajorityObeysNobody(t *testing.T) {
 		if a.twoSides() != c.refuses {
 			t.Errorf("%s: two sides run: %t", name, a.twoSides())
 		}
-		a.board.setRole(cluster.RolePrimary, "")
-		reason := a.board.own().Reason
+		a.board.SetRole(cluster.RolePrimary, "")
+		reason := a.board.Own().Reason
 		if strings.Contains(reason, "stop the agent of node c now") != c.refuses || (reason == "") != c.obeys {
 			t.Errorf("%s: its reason is %q", name, reason)
 		}
@@ -135,15 +136,15 @@ func TestRefusers(t *testing.T) {
 func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	dir := t.TempDir()
 	first := orderedAgent(t, dir)
-	first.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+	first.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
 	first.rejected("c", tells(apart))
 	again := orderedAgent(t, dir)
 	for range 2 {
 		again.rejected("c", tells(apart))
 	}
-	again.board.setRole(cluster.RoleStarting, "")
-	if left := again.leaving.Load(); left != nil || !strings.Contains(again.board.own().Reason, "this node refuses that recovery, also after a restart") {
-		t.Errorf("it leaves with %+v, and says %q", left, again.board.own().Reason)
+	again.board.SetRole(cluster.RoleStarting, "")
+	if left := again.leaving.Load(); left != nil || !strings.Contains(again.board.Own().Reason, "this node refuses that recovery, also after a restart") {
+		t.Errorf("it leaves with %+v, and says %q", left, again.board.Own().Reason)
 	}
 	later := apart // of the same version: it was made on the side that refused the first
 	later.At = later.At.Add(time.Hour)
@@ -169,9 +170,13 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 	}
 	elsewhere := apart
 	elsewhere.Node = "b"
-	led := func(a *Agent) { a.board.setRaft(consensus.RoleState{Term: 2, Leader: 7}) }
+	led := func(a *Agent) { a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7}) }
 	out := func(a *Agent) { a.data.identity.Superseded = &apart }
-	ours := func(a *Agent) { a.board.state.Version, a.board.state.Recovered = apart.Version+1, &apart }
+	ours := func(a *Agent) {
+		s := a.board.State()
+		s.Version, s.Recovered = apart.Version+1, &apart
+		a.board.SetState(s)
+	}
 	empty := func(a *Agent) { a.data.fresh, a.data.identity.Log = true, false }
 	begins, goes := &membership.Departure{Instance: instance}, &membership.Departure{}
 	for _, c := range []struct {
@@ -203,8 +208,8 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: it leaves with (-want +got):\n%s", c.name, diff)
 		}
-		a.board.setRole(cluster.RoleReplica, "")
-		if reason := a.board.own().Reason; (got == nil) != (reason != "") {
+		a.board.SetRole(cluster.RoleReplica, "")
+		if reason := a.board.Own().Reason; (got == nil) != (reason != "") {
 			t.Errorf("%s: its reason is %q", c.name, reason)
 		}
 	}
@@ -217,7 +222,7 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 		a := orderedAgent(t, t.TempDir())
 		a.rejected("c", tells(apart))
 		if led {
-			a.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+			a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
 		}
 		if err := a.settle(); err != nil || !a.settled {
 			t.Fatalf("it is not settled: %v", err)
@@ -233,6 +238,7 @@ func TestWordOfARecovery(t *testing.T) {
 	silent, refused := recovery.Word{}, recovery.Word{Refuses: true}
 	// What an agent answers that has no node yet: its log is being healed.
 	a := orderedAgent(t, t.TempDir())
+	later := openBoard(a)
 	ask := func() (w recovery.Word) {
 		args, err := json.Marshal(apart)
 		if err != nil {
@@ -250,16 +256,16 @@ func TestWordOfARecovery(t *testing.T) {
 	if w := ask(); w != silent {
 		t.Errorf("it says %+v", w)
 	}
-	a.board.setRaft(consensus.RoleState{Term: 2, Leader: 7})
+	a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
 	if w := ask(); w != (recovery.Word{Refuses: true, Led: true}) || !a.data.refused.has(apart) {
 		t.Errorf("with a leader it says %+v", w)
 	}
-	a.board.setRaft(consensus.RoleState{Term: 3})
-	a.board.ledAt = time.Time{}
+	a.board.SetRaft(consensus.RoleState{Term: 3})
+	later(recovery.LedWithin)
 	if w := ask(); w != refused {
 		t.Errorf("later it says %+v", w)
 	}
-	a.board.state.Version = apart.Version + 1 // it has joined that side
+	a.board.SetState(cluster.State{Version: apart.Version + 1}) // it has joined that side
 	if w := ask(); w != silent {
 		t.Errorf("having joined it says %+v", w)
 	}
@@ -270,13 +276,13 @@ func TestWordOfARecovery(t *testing.T) {
 // may have the only data that there are.
 func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	a := orderedAgent(t, t.TempDir())
-	s := a.board.clusterState()
+	s := a.board.State()
 	s.Version = apart.Version
-	a.board.setState(s)
+	a.board.SetState(s)
 	a.rejected("b", tells(apart))
-	a.board.setRole(cluster.RolePrimary, "")
+	a.board.SetRole(cluster.RolePrimary, "")
 	want := `node b is of before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
-	if got := a.board.own().Reason; got != want || a.leaving.Load() != nil {
+	if got := a.board.Own().Reason; got != want || a.leaving.Load() != nil {
 		t.Errorf("it says %q, and leaves with %+v", got, a.leaving.Load())
 	}
 	for i := range s.Members { // a person has done so
@@ -284,10 +290,10 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 			s.Members[i].Kind, s.Members[i].Instance = cluster.KindLearner, "new"
 		}
 	}
-	a.board.setState(s)
+	a.board.SetState(s)
 	a.rejected("b", tells(apart))
-	a.board.setRole(cluster.RolePrimary, "")
-	if got := a.board.own().Reason; got != "" {
+	a.board.SetRole(cluster.RolePrimary, "")
+	if got := a.board.Own().Reason; got != "" {
 		t.Errorf("once that is under way it says %q", got)
 	}
 }

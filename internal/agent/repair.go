@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/replay"
 )
 
-// repairTrouble is what board.setTrouble knows it by why nodes are not rebuilt.
+// repairTrouble is what board.SetTrouble knows it by why nodes are not rebuilt.
 const repairTrouble = "nodes that are not rebuilt"
 
 // repairer is what a leader remembers of the nodes that it had rebuilt by itself.
@@ -34,7 +34,7 @@ func (a *Agent) repairNodes(ctx context.Context) {
 	r := &a.repair
 	if !a.node.Role().Leading {
 		r.began = time.Time{}
-		a.board.setTrouble(repairTrouble, "")
+		a.board.SetTrouble(repairTrouble, "")
 		return
 	}
 	now := time.Now()
@@ -46,7 +46,7 @@ func (a *Agent) repairNodes(ctx context.Context) {
 	}
 	var troubles []string
 	state := a.node.Committed().State().State
-	nodes := a.board.all()
+	nodes := a.board.Nodes()
 	sights := map[string]cluster.RepairSight{}
 	var gone []cluster.NodeID
 	for _, n := range nodes {
@@ -81,7 +81,7 @@ func (a *Agent) repairNodes(ctx context.Context) {
 		}
 		r.said[m.ID] = held
 	}
-	a.board.setTrouble(repairTrouble, strings.Join(troubles, "; "))
+	a.board.SetTrouble(repairTrouble, strings.Join(troubles, "; "))
 }
 
 // repairSight is what this leader sees of a node.
@@ -145,7 +145,7 @@ func (a *Agent) holder(s cluster.State, away func(name string) bool) (name strin
 		return "", bytes
 	}
 	retention := replay.Retention{BytesMax: s.RetainBytesMax}
-	nodes := a.heard.fill(s, provider{a}.Status().Nodes)
+	nodes := a.heard.fill(s, a.nodes())
 	return replay.Holder(nodes, bytes-s.RetainBytesMax, away, func(nodes []cluster.NodeStatus) cluster.PurgePlan {
 		return a.planPurgeFor(retention, segments, nodes)
 	}), bytes

@@ -93,7 +93,7 @@ func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (done, e
 // seedBegin is the beginning of the log that a node that joins is given.
 func (a *Agent) seedBegin(joiner string) (seedBegin, int64, error) {
 	segments := a.log.Segments()
-	nodes := slices.DeleteFunc(provider{a}.Status().Nodes, func(n cluster.NodeStatus) bool { return n.Name == joiner })
+	nodes := slices.DeleteFunc(a.nodes(), func(n cluster.NodeStatus) bool { return n.Name == joiner })
 	at := replay.SeedSegment(segments, nodes, a.stateNeed(), a.node.Committed().Mark().Index)
 	s := segments[at]
 	b := seedBegin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.AppendBinary(nil), FormatDescription: s.FormatDescription}

@@ -55,7 +55,7 @@ type learnerFeed struct {
 func (f learnerFeed) Next(ctx context.Context, index, bytesMax uint64) (bulk.Point, []seglog.Entry, error) {
 	for {
 		_, changed := f.a.node.Committed().Changed() // before the look
-		state := f.a.board.clusterState()
+		state := f.a.board.State()
 		m, _ := membership.Find(state, f.to)
 		if from, ok := state.SourceOf(m); !ok || from.ID != f.a.self.ID {
 			return bulk.Point{}, nil, errNotSource
@@ -67,7 +67,7 @@ func (f learnerFeed) Next(ctx context.Context, index, bytesMax uint64) (bulk.Poi
 		last := p.Commit
 		var applied <-chan time.Time
 		if m.SourceApplied && f.a.runsMysqld() {
-			last = min(last, f.a.board.own().Applied)
+			last = min(last, f.a.board.Own().Applied)
 			applied = time.After(sourceAppliedEvery)
 		}
 		if index <= last {
@@ -99,7 +99,7 @@ func (a *Agent) runSource(ctx context.Context) error {
 	gone := time.AfterFunc(sourcePatience, func() { a.fedBy("") })
 	defer gone.Stop()
 	for ctx.Err() == nil {
-		changed := a.board.changes()
+		changed := a.board.Changes()
 		from, ok := a.source()
 		if !ok {
 			a.fedBy("")
@@ -111,7 +111,7 @@ func (a *Agent) runSource(ctx context.Context) error {
 		}
 		err := a.follow(ctx, from, gone)
 		if text := err.Error(); text != said && ctx.Err() == nil && !errors.Is(err, errFeedChange) {
-			a.logger.Warn("the source of this node does not feed it", "source", a.board.name(from), "error", err)
+			a.logger.Warn("the source of this node does not feed it", "source", a.board.Name(from), "error", err)
 			said = text
 		}
 		select {
@@ -127,7 +127,7 @@ func (a *Agent) runSource(ctx context.Context) error {
 func (a *Agent) follow(ctx context.Context, from cluster.NodeID, gone *time.Timer) error {
 	alive := func() error {
 		gone.Reset(sourcePatience)
-		a.fedBy(a.board.name(from))
+		a.fedBy(a.board.Name(from))
 		if now, ok := a.source(); !ok || now != from {
 			return errFeedChange
 		}
@@ -175,10 +175,10 @@ func (a *Agent) takeRelayed(ctx context.Context, from cluster.NodeID, r consensu
 // fedBy notes who feeds this node; "" = the leader. Its peers are told at once.
 func (a *Agent) fedBy(name string) {
 	before := ""
-	a.board.update(func(s *cluster.NodeStatus) { before, s.FedBy = s.FedBy, name })
+	a.board.Update(func(s *cluster.NodeStatus) { before, s.FedBy = s.FedBy, name })
 	if before != name {
 		a.logger.Info("this learner is fed by another node", "by", name, "was", before)
-		a.board.routeChanged()
+		a.board.Wake()
 	}
 }
 
@@ -189,9 +189,9 @@ func (a *Agent) feedLearners(ctx context.Context) {
 		a.fed.Store(nil)
 		return
 	}
-	state := a.board.clusterState()
+	state := a.board.State()
 	var fed []cluster.NodeID
-	for _, n := range a.board.all() {
+	for _, n := range a.board.Nodes() {
 		m, _ := membership.Find(state, n.ID)
 		if from, ok := state.SourceOf(m); ok && from.ID != a.self.ID && n.Reachable && n.FedBy == from.Name {
 			fed = append(fed, n.ID)

@@ -33,7 +33,7 @@ func (a *Agent) bulkMembers() (voters, outgoing, learners []cluster.NodeID) {
 		outgoing = a.node.Committed().State().Outgoing
 	}
 	fed := a.fed.Load()
-	for _, m := range a.board.list() {
+	for _, m := range a.board.Members() {
 		switch {
 		case m.Votes():
 			voters = append(voters, m.ID)
@@ -202,7 +202,7 @@ func (a *Agent) stageBlocked(blocked []bulk.Blocked) string {
 	names := func(ids []cluster.NodeID) (names []string) {
 		for _, id := range ids {
 			if id != a.self.ID {
-				names = append(names, a.board.name(id))
+				names = append(names, a.board.Name(id))
 			}
 		}
 		return names

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/quorate/quorate/internal/bulk"
@@ -71,8 +70,9 @@ func TestStatusSaysWhichStageIsBlocked(t *testing.T) {
 	if own := a.ownStatus(); own.StageBlocked != "" {
 		t.Errorf("nothing waits: %q", own.StageBlocked)
 	}
-	members := append(slices.Clone(*a.board.named.Load()), cluster.Member{ID: 98, Name: "b"}, cluster.Member{ID: 99, Name: "c"})
-	a.board.named.Store(&members)
+	state := a.board.State()
+	state.Members = append(state.Members, cluster.Member{ID: 98, Name: "b"}, cluster.Member{ID: 99, Name: "c"})
+	a.board.SetState(state)
 	id := entry.StageID{Term: 7, Number: 41}
 	for _, c := range []struct {
 		blocked []bulk.Blocked

@@ -142,7 +142,7 @@ func (a *Agent) openState() error {
 			return err
 		}
 	}
-	a.board.setState(a.state.Point().State)
+	a.board.SetState(a.state.Point().State)
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (a *Agent) onState(o consensus.StateOutcome) {
 	a.logger.Info("cluster state", "change", o.Change.String(), "by", o.Change.By, "index", o.Index,
 		"version", o.State.Version, "applied", o.Applied)
 	if o.Applied {
-		a.board.setState(o.State)
+		a.board.SetState(o.State)
 	}
 	a.state.committed(o)
 }

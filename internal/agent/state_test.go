@@ -147,6 +147,7 @@ func TestStateRefuses(t *testing.T) {
 // the log at the next start, so it stays.
 func TestStateHoldsThePurgeBack(t *testing.T) {
 	a := &Agent{state: newStateKeeper(), self: cluster.Member{Name: "a"}}
+	openBoard(a)
 	in := replay.PurgeInput{
 		Segments: []seglog.SegmentInfo{
 			{FirstIndex: 1, LastIndex: 10, Bytes: 100, Sealed: true}, {FirstIndex: 11, LastIndex: 20, Bytes: 100, Sealed: true},
@@ -228,6 +229,7 @@ func TestAuditIsTriedAgain(t *testing.T) {
 
 func TestControlRefuses(t *testing.T) {
 	a := &Agent{self: cluster.Member{Name: "a"}, version: "v1"}
+	openBoard(a)
 	for want, r := range map[string]control.Request{
 		`node a (quorate v1) knows no request "x"`: {Name: "x", By: "ann@db1"},
 		"does not say in a line who asks":          {Name: "audit"},
@@ -245,45 +247,20 @@ func TestControlRefuses(t *testing.T) {
 func TestOldNodesHoldChangesBack(t *testing.T) {
 	cfg := testConfig(t, t.TempDir())
 	a := &Agent{cfg: cfg, self: cfg.Self()}
-	a.board.init(cfg, a.self, "v2")
+	openBoard(a)
 	peer := cfg.ClusterMembers()[1]
-	for blob, want := range map[string]string{
-		`{"id":"%d","name":"b","role":"replica","agent_version":"v1"}`:                   "node b runs quorate v1",
-		`{"id":"%d","name":"b","role":"replica","agent_version":"v2","state_version":0}`: "",
-	} {
-		if err := a.board.received(peer.ID, fmt.Appendf(nil, blob, uint64(peer.ID))); err != nil {
+	for _, c := range []struct {
+		version *uint64
+		want    string
+	}{{nil, "node b runs quorate v1"}, {new(uint64), ""}} {
+		s, want := cluster.NodeStatus{ID: peer.ID, Name: "b", Role: cluster.RoleReplica, AgentVersion: "v1", StateVersion: c.version}, c.want
+		if err := a.board.Received(peer.ID, s); err != nil {
 			t.Fatal(err)
 		}
 		err := a.allKnowState()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v, want %q", blob, err, want)
+			t.Errorf("state version %v: %v, want %q", c.version, err, want)
 		}
-	}
-}
-
-// TestBoardShowsTheState: what the cluster has agreed on counts, not what a peer
-// says of itself.
-func TestBoardShowsTheState(t *testing.T) {
-	cfg := testConfig(t, t.TempDir())
-	var b board
-	b.init(cfg, cfg.Self(), "v2")
-	s := cluster.NewState(cfg.ClusterMembers())
-	s.Version = 3
-	for i := range s.Members {
-		s.Members[i].Weight = i + 1
-	}
-	s.Members[1].Site = "x"
-	b.setState(s)
-	if err := b.received(s.Members[1].ID, fmt.Appendf(nil, `{"id":"%d","name":"b","role":"replica","weight":9}`, uint64(s.Members[1].ID))); err != nil {
-		t.Fatal(err)
-	}
-	for i, n := range b.all() {
-		if n.Weight != i+1 {
-			t.Errorf("weight of %s is %d, want %d", n.Name, n.Weight, i+1)
-		}
-	}
-	if n := b.all()[1]; n.Site != "x" || *b.own().StateVersion != 3 {
-		t.Errorf("%+v, own version %d", n, *b.own().StateVersion)
 	}
 }
 
@@ -340,60 +317,4 @@ func TestStatusWaitsForNoDisk(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it waits for the disk")
 	}
-}
-
-// TestBoardUnreached: a node that is heard and cannot be connected to is said to be, by
-// both sides, with the address that the cluster has and its own; one that is down is not.
-func TestBoardUnreached(t *testing.T) {
-	cfg := testConfig(t, t.TempDir())
-	var b board
-	b.init(cfg, cfg.Self(), "v2")
-	s := cluster.NewState(cfg.ClusterMembers())
-	s.Version = 3
-	d := cluster.Member{ID: 77, Name: "d", Kind: cluster.KindLearner, Peer: "d:7500"}
-	s.Members = append(s.Members, d)
-	b.setState(s)
-	why := ""
-	b.dialError = func(cluster.NodeID) string { return why }
-	hear := func(id cluster.NodeID, peer string) {
-		t.Helper()
-		if err := b.received(id, fmt.Appendf(nil, `{"id":"%d","name":"x","role":"joining","peer":%q}`, uint64(id), peer)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	says := func(i int, want string) {
-		t.Helper()
-		if n := b.all()[i]; n.Unreached != want || n.Peer != s.Members[i].Peer {
-			t.Errorf("%s at %s: %q, want %q", n.Name, n.Peer, n.Unreached, want)
-		}
-	}
-	hear(d.ID, "d:7400")
-	says(3, "") // it has not been dialled so far
-	why = "connection refused"
-	says(3, `a cannot reach it at d:7500 (connection refused); it says that it listens on d:7400: "quorate node set d --peer d:7400"`)
-	says(1, "") // never heard
-	says(0, "")
-	hear(d.ID, "d:7500")
-	says(3, "a hears of it, and cannot reach it at d:7500 (connection refused)")
-	b.refused(d.ID, cluster.Refusal{By: "d", Of: "a", Why: "no"})
-	says(3, "")
-	b.peerUp(d.ID, true)
-	says(3, "")
-	b.peerUp(d.ID, false)
-	says(3, "") // it was heard before it ended
-	ended := b.peers[d.ID]
-	ended.upAt = time.Now().Add(-3 * gossipInterval)
-	b.peers[d.ID] = ended
-	says(3, "a hears of it, and cannot reach it at d:7500 (connection refused)")
-	b.peerUp(d.ID, true)
-
-	s.Version, s.Members[0].Peer = 4, "elsewhere:7400"
-	b.setState(s)
-	says(0, "") // d is there
-	silent := b.peers[d.ID]
-	silent.at, silent.upAt = time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)
-	b.peers[d.ID] = silent
-	says(0, `the other nodes look for this node at elsewhere:7400, and it listens on a:7400; on one of them: give it that address again, or "quorate node demote a", then "quorate node set a --peer a:7400"`)
-	b.peerUp(d.ID, false)
-	says(0, "") // they are down
 }

@@ -52,7 +52,7 @@ func (h supersededPeers) CheckPeer(id transport.Identity) error {
 // Rejected implements transport.Handler: the recovered cluster may want this node to
 // be rebuilt.
 func (h supersededPeers) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	h.a.rejected(h.a.board.name(id), err)
+	h.a.rejected(h.a.board.Name(id), err)
 }
 
 // runSuperseded shows that this node is out, and waits to be rebuilt, until ctx ends.
@@ -66,7 +66,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 		return err
 	}
 	if len(last.State.Members) > 0 && last.State.Version > 0 {
-		a.board.setState(last.State)
+		a.board.SetState(last.State)
 	}
 	report, err := a.closedReport()
 	if err == nil {
@@ -74,7 +74,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	}
 	reason := report.Out + "; " + a.surplus(report, err)
 	a.logger.Error("this node serves only its status", "reason", reason, "data_dir", a.cfg.DataDir)
-	a.board.update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *cluster.NodeStatus) {
 		s.Role, s.Mysqld, s.Reason = cluster.RoleRemoved, cluster.MysqldStopped, reason
 	})
 	a.peers = transport.New(transport.Config{

@@ -72,7 +72,7 @@ func (a *Agent) movesAway() bool {
 func (a *Agent) planEnded(reason string) {
 	if m := a.moving.Swap(nil); m != nil {
 		m.ended <- reason // it has room for the one answer
-		a.board.routeChanged()
+		a.board.Wake()
 	}
 }
 
@@ -129,7 +129,7 @@ func (a *Agent) switchover(ctx context.Context, by string, args cluster.Switchov
 		return s, control.Errorf(control.CodeFailed, "%s", strings.Join(s.Blocks, "; "))
 	case to == a.self.ID && s.From != "":
 		return s, nil
-	case a.board.own().Role != cluster.RolePrimary: // in maintenance: see planSwitchover
+	case a.board.Own().Role != cluster.RolePrimary: // in maintenance: see planSwitchover
 		return a.appoint(ctx, by, s, to)
 	}
 	began := time.Now()
@@ -157,7 +157,7 @@ type switchoverPlan struct {
 
 // planSwitchover says to whom a switchover would go, and what is in its way.
 func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverRequest) (s cluster.Switchover, p switchoverPlan, err error) {
-	own, state := a.ownStatus(), a.board.clusterState()
+	own, state := a.ownStatus(), a.board.State()
 	s = cluster.Switchover{From: own.Name, DryRun: args.DryRun}
 	if args.To != "" {
 		if _, err := state.Member(args.To); err != nil {
@@ -181,7 +181,7 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 		}
 		return s, switchoverPlan{to: own.ID}, nil
 	}
-	peers := a.board.forCore(own)
+	peers := a.board.ForCore(own)
 	choice := core.Choose(own.ID, peers.Peers, args.To)
 	if choice.Refused != "" {
 		s.Blocks = append(s.Blocks, choice.Refused)
@@ -194,7 +194,7 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 	if own.Role != cluster.RolePrimary {
 		return s, p, nil // nothing is waited for, or closed
 	}
-	for _, n := range a.board.all() {
+	for _, n := range a.board.Nodes() {
 		if n.ID == p.to && n.BacklogSeconds() > args.MaxPause.Seconds() {
 			p.notes = append(p.notes, fmt.Sprintf("%s needs about %.1f s to catch up: that is waited for first, %v at most", s.To, n.BacklogSeconds(), args.Wait))
 		}
@@ -284,7 +284,7 @@ func (a *Agent) askTarget(ctx context.Context, to cluster.NodeID, by string, t t
 	}
 	answer, ok := a.forward(ctx, handler{timeout: waitMax}, to, control.Request{Name: "switchover.target", By: by, Args: raw})
 	if !ok {
-		return fmt.Errorf("ask node %s: %s", a.board.name(to), answer.Error)
+		return fmt.Errorf("ask node %s: %s", a.board.Name(to), answer.Error)
 	}
 	return answer.Err()
 }
@@ -299,19 +299,19 @@ func (a *Agent) awaitSmallLag(ctx context.Context, to cluster.NodeID, by string,
 		err := a.askTarget(ctx, to, by, targetRequest{Index: a.node.Committed().Mark().Index})
 		switch {
 		case err != nil:
-			return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", a.board.name(to), err)
+			return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", a.board.Name(to), err)
 		case time.Since(began) <= nearEnough:
 			return nil
 		case time.Since(first) > args.Wait:
 			return control.Errorf(control.CodeFailed, "node %s has not caught up within %v and is still %v behind; writes were not touched",
-				a.board.name(to), args.Wait, time.Since(began).Round(time.Millisecond))
+				a.board.Name(to), args.Wait, time.Since(began).Round(time.Millisecond))
 		}
 	}
 }
 
 // moveTo closes writes, waits for the other node, and hands over.
 func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID, maxPause time.Duration) (cluster.Switchover, error) {
-	maintenance := a.board.clusterState().Maintenance
+	maintenance := a.board.State().Maintenance
 	if maintenance != nil { // before: nobody else may open
 		if _, err := a.changeState(ctx, by, cluster.Change{Maintenance: appointed(*maintenance, s.To)}); err != nil {
 			return s, err
@@ -336,7 +336,7 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 // calledOff says of a plan that has failed whether writes are open again.
 func (a *Agent) calledOff(m *moving, err error) error {
 	closed := time.Since(m.began).Round(time.Millisecond)
-	switch role := a.board.own().Role; {
+	switch role := a.board.Own().Role; {
 	case !m.closing.Load():
 		return err
 	case role == cluster.RolePrimary:
@@ -352,15 +352,15 @@ func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *moving, term uint64) er
 	ctx, cancel := context.WithTimeout(a.ctx, successorWait)
 	defer cancel()
 	for {
-		changed := a.board.changes()
-		own := a.board.own()
-		id, ok := a.board.primary()
+		changed := a.board.Changes()
+		own := a.board.Own()
+		id, ok := a.board.Primary()
 		switch {
 		case ok && s.PauseMs == 0:
 			s.PauseMs = float64(time.Since(m.began).Microseconds()) / 1e3
-			if s.To != a.board.name(id) {
-				s.Notes = append(s.Notes, "not "+s.To+" but "+a.board.name(id)+" took over")
-				s.To = a.board.name(id)
+			if s.To != a.board.Name(id) {
+				s.Notes = append(s.Notes, "not "+s.To+" but "+a.board.Name(id)+" took over")
+				s.To = a.board.Name(id)
 			}
 			continue
 		case ok && own.Role == cluster.RoleReplica:
@@ -389,11 +389,11 @@ func appointed(m cluster.Maintenance, name string) *cluster.MaintenanceChange {
 // appoint lets another node open while maintenance is on and nobody is the primary:
 // core hands over to it.
 func (a *Agent) appoint(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID) (cluster.Switchover, error) {
-	m := a.board.clusterState().Maintenance
+	m := a.board.State().Maintenance
 	if m == nil {
 		return s, control.Errorf(control.CodeStale, "maintenance has just ended: look at the status")
 	}
-	_, err := a.changeState(ctx, by, cluster.Change{Maintenance: appointed(*m, a.board.name(to))})
+	_, err := a.changeState(ctx, by, cluster.Change{Maintenance: appointed(*m, a.board.Name(to))})
 	return s, err
 }
 
@@ -417,7 +417,7 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
-	if role := a.board.own().Role; role != cluster.RoleReplica {
+	if role := a.board.Own().Role; role != cluster.RoleReplica {
 		return done{}, fmt.Errorf("it is no replica but %s", role)
 	}
 	p := a.currentProcess()
@@ -524,7 +524,7 @@ func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64)
 	ctx, cancel := context.WithDeadline(ctx, m.deadline())
 	defer cancel()
 	if err := a.askTarget(ctx, to, m.by, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
-		return fmt.Errorf("wait for node %s within %v: %w", a.board.name(to), m.limit, err)
+		return fmt.Errorf("wait for node %s within %v: %w", a.board.Name(to), m.limit, err)
 	}
 	admin, err := a.admin()
 	if err != nil {

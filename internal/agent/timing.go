@@ -37,7 +37,7 @@ func (a *Agent) runPromise(ctx context.Context) error {
 // judgeTimings says whose settings this node's cannot live with, and has core do without
 // this node as the leader where it could get no lease.
 func (a *Agent) judgeTimings(own cluster.NodeStatus, in *core.Peers) {
-	nodes := a.board.all()
+	nodes := a.board.Nodes()
 	var troubles []string
 	for _, n := range nodes {
 		if text := cluster.TimingTrouble(own, n); n.ID != own.ID && n.Reachable && text != "" {
@@ -45,10 +45,10 @@ func (a *Agent) judgeTimings(own cluster.NodeStatus, in *core.Peers) {
 		}
 	}
 	text := strings.Join(troubles, "; ")
-	if a.board.setTrouble("timings", text) && text != "" {
+	if a.board.SetTrouble("timings", text) && text != "" {
 		a.logger.Warn("the nodes' timings cannot live together", "reason", text)
 	}
-	in.NoLease = cluster.NoLease(a.board.list(), nodes)
+	in.NoLease = cluster.NoLease(a.board.Members(), nodes)
 	if inc, ok := a.epoch.incarnation(a.serveTerm.Load()); ok && in.NoLease != "" && !a.serving() {
 		a.mail.doubt(core.Doubt{Incarnation: inc, Reason: in.NoLease})
 	}

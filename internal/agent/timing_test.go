@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"log/slog"
 	"os"
 	"strings"
@@ -105,36 +104,28 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 func TestTimingsAreJudged(t *testing.T) {
 	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler), epoch: &epochSlot{}}
 	a.self = a.cfg.Self()
-	a.data = &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}
-	a.board.init(a.cfg, a.self, "")
+	openBoard(a)
 	hear := func(timeout time.Duration) (in core.Peers) {
 		t.Helper()
-		for _, m := range a.board.list() {
+		for _, m := range a.board.Members() {
 			if m.ID == a.self.ID {
 				continue
 			}
-			blob, err := json.Marshal(cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Role: cluster.RoleReplica,
+			hears(t, a, cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Role: cluster.RoleReplica,
 				AgentVersion: "0.1", Heartbeat: timeout / 10, ElectionTimeout: timeout})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := a.board.received(m.ID, blob); err != nil {
-				t.Fatal(err)
-			}
-			a.board.peerUp(m.ID, true)
 		}
-		a.judgeTimings(a.board.own(), &in)
-		a.board.setRole(cluster.RoleReplica, "")
+		a.judgeTimings(a.board.Own(), &in)
+		a.board.SetRole(cluster.RoleReplica, "")
 		return in
 	}
-	if in := hear(time.Second); in.NoLease != "" || a.board.own().Reason != "" {
-		t.Errorf("equal settings: %q, %q", in.NoLease, a.board.own().Reason)
+	if in := hear(time.Second); in.NoLease != "" || a.board.Own().Reason != "" {
+		t.Errorf("equal settings: %q, %q", in.NoLease, a.board.Own().Reason)
 	}
 	hear(300 * time.Millisecond)
-	if got := a.board.own().Reason; !strings.Contains(got, "raft.heartbeat 100ms is too long for node") {
+	if got := a.board.Own().Reason; !strings.Contains(got, "raft.heartbeat 100ms is too long for node") {
 		t.Errorf("a short election timeout of the others: %q", got)
 	}
-	if in := hear(0); !strings.Contains(in.NoLease, "runs quorate 0.1") || a.board.own().Reason != "" {
-		t.Errorf("agents of before: %q, %q", in.NoLease, a.board.own().Reason)
+	if in := hear(0); !strings.Contains(in.NoLease, "runs quorate 0.1") || a.board.Own().Reason != "" {
+		t.Errorf("agents of before: %q, %q", in.NoLease, a.board.Own().Reason)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
@@ -38,7 +39,7 @@ func (a *Agent) runWatch(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		own := a.board.own()
+		own := a.board.Own()
 		p := a.currentProcess()
 		if p == nil || own.Mysqld != cluster.MysqldRunning {
 			continue
@@ -51,7 +52,7 @@ func (a *Agent) runWatch(ctx context.Context) error {
 		if err != nil && errors.Is(pollCtx.Err(), context.DeadlineExceeded) {
 			a.pollGreeting(ctx, p, own.Role)
 		}
-		now := a.board.own() // the polls before may have taken two seconds
+		now := a.board.Own() // the polls before may have taken two seconds
 		a.pollDisk(p, now.Role, func() (int, error) { return slowWriters(ctx, p) })
 		switch guard := n%guardEvery == 0; {
 		case now.Role != own.Role || now.Term != own.Term: // at the next poll
@@ -120,14 +121,14 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 	a.disk.commits(done, now)
 	l := a.lag.Executed(set, now)
 	if l.Transactions == 0 {
-		a.board.setTrouble(aboutSpace, "") // it has written all that it received
+		a.board.SetTrouble(aboutSpace, "") // it has written all that it received
 	}
 	if role == cluster.RolePrimary {
 		a.applyRate.pause() // what it has it has not applied
 	} else {
 		a.applyRate.observe(now, l)
 	}
-	a.board.update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *cluster.NodeStatus) {
 		s.Applied, s.GTIDExecuted = l.Applied, set.String()
 		s.LagTransactions, s.LagBytes, s.LagSeconds = l.Transactions, l.Bytes, l.Seconds
 		s.ApplyRate, s.ApplyStuck = a.applyRate.rate, a.applyRate.stuck()
@@ -138,7 +139,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 // pollPrimary fences a primary that anyone but the tap could acknowledge.
 func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, s mysqld.PrimaryStatus, guard bool) {
 	a.applier = applierWatch{} // it applies nothing, and has all
-	a.board.update(func(n *cluster.NodeStatus) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
+	a.board.Update(func(n *cluster.NodeStatus) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
 	var doubts []string
 	if !s.On {
 		doubts = append(doubts, "semi-sync was switched off")
@@ -182,17 +183,17 @@ type grantsLooked struct {
 
 // pollReplica restarts replication that has stopped, and says why it did.
 func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.ReplicaStatus, guard bool) {
-	full := a.board.troubleOf(aboutSpace)
+	full := a.board.Trouble(aboutSpace)
 	stopped := a.applier.observe(s, full, a.applyRate.lag, a.applyRate.stuck())
-	a.board.update(func(n *cluster.NodeStatus) { n.ApplierStopped = stopped })
+	a.board.Update(func(n *cluster.NodeStatus) { n.ApplierStopped = stopped })
 	trouble := ""
 	if stopped != "" && stopped != full {
 		trouble = cannotTakeOver(stopped, a.self.Name)
 	}
-	a.board.setTrouble(aboutReplication, trouble)
+	a.board.SetTrouble(aboutReplication, trouble)
 	a.pollForeignXA(p, s.SQLErrno == errUnknownXID)
 	if guard {
-		if a.board.own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
+		if a.board.Own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
 			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)
 			if err := p.Admin().StartReplica(ctx, feedUser, a.feedPassword); err != nil {
 				a.logger.Warn("start replication", "error", err)
@@ -226,7 +227,7 @@ func (a *Agent) pollTLS(ctx context.Context, p *mysqld.Process) {
 		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as root, says what is wrong with the files; "+
 			"mend them, then \"quorate restart-mysqld %s\"", strings.Join(options, ", "), a.self.Name)
 	}
-	if a.board.setTrouble(aboutTLS, text) && text != "" {
+	if a.board.SetTrouble(aboutTLS, text) && text != "" {
 		a.logger.Error("mysqld runs without TLS", "reason", text)
 	}
 }
@@ -240,12 +241,12 @@ func (a *Agent) doubt(p *mysqld.Process, reasons []string) {
 // runGossip sends this node's status to its peers, and the peers' to core, at
 // every change that matters and at intervals.
 func (a *Agent) runGossip(ctx context.Context) error {
-	ticker := time.NewTicker(gossipInterval)
+	ticker := time.NewTicker(board.GossipInterval)
 	defer ticker.Stop()
 	for {
-		changed := a.board.changes()
+		changed := a.board.Changes()
 		if t, ok := (routeBackend{a}).Primary(); ok && t.Local {
-			a.board.served(a.serveTerm.Load(), time.Now())
+			a.board.Served(a.serveTerm.Load())
 		}
 		own := a.ownStatus()
 		blob, err := json.Marshal(own.Bounded())
@@ -253,7 +254,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 			return fmt.Errorf("encode own status: %w", err)
 		}
 		a.peers.SendStatus(blob)
-		in := a.board.forCore(own)
+		in := a.board.ForCore(own)
 		a.judgeTimings(own, &in)
 		a.mail.peersChanged(in)
 		select {
@@ -274,7 +275,7 @@ func (a *Agent) serving() bool {
 
 // ownStatus completes the board's status with what others own.
 func (a *Agent) ownStatus() cluster.NodeStatus {
-	s := a.board.own()
+	s := a.board.Own()
 	s.Joined = a.data.known.Joined()
 	s.LagUnknown = s.Leader == 0 || s.Mysqld != cluster.MysqldRunning
 	if a.node == nil {

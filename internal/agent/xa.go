@@ -165,7 +165,7 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
 		return nil
 	}
 	// Not further than mysqld is: what has its end beyond that would have to be kept.
-	applied := min(a.board.own().Applied, a.node.Committed().Mark().Index)
+	applied := min(a.board.Own().Applied, a.node.Committed().Mark().Index)
 	log := a.logReader()
 	defer log.Close()
 	if err := a.xa.read(ctx, log, applied); err != nil {
@@ -177,7 +177,7 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
 	failed := ""
 	for _, x := range a.xa.overdue(now, ageMax) {
 		// XA ROLLBACK is not refused by a read-only server: writes must be open.
-		if a.board.own().Role != cluster.RolePrimary || !a.serving() || a.movesAway() {
+		if a.board.Own().Role != cluster.RolePrimary || !a.serving() || a.movesAway() {
 			break
 		}
 		if err := a.rollbackXA(ctx, p, x, ageMax); err != nil {

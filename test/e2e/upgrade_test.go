@@ -22,14 +22,14 @@ func previousEdits() map[string][][2]string {
 		"internal/transport/version.go": {{"versionNewest = versionOrder", "versionNewest = versionFirst"}},
 		"internal/entry/entry.go":       {{"h.Kind > KindState {", "h.Kind > KindStaged {"}},
 		"internal/agent/datadir.go":     {{"dataFormat      = dataFormatState", "dataFormat      = dataFormatFirst"}},
-		"internal/agent/board.go": {
+		"internal/board/board.go":       {{"\tb.self.StateVersion = new(s.Version)\n", ""}},
+		"internal/agent/build.go": {
 			{"StateVersion: new(uint64), ", ""},
 			{"StateFormat: cluster.StateFormat, ", ""},
-			{"\tb.self.StateVersion = new(s.Version)\n", ""},
-			{"\t\tHeartbeat: cfg.Raft.Heartbeat, ElectionTimeout: cfg.Raft.ElectionTimeout,\n", ""},
+			{"\t\tHeartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,\n", ""},
 		},
 		// Its nodes promise nothing, and its leaders believe that all settings are theirs.
-		"internal/agent/timing.go": {{"in.NoLease = cluster.NoLease(a.board.list(), nodes)", "in.NoLease = \"\""}},
+		"internal/agent/timing.go": {{"in.NoLease = cluster.NoLease(a.board.Members(), nodes)", "in.NoLease = \"\""}},
 		"internal/consensus/lease.go": {
 			{"case m.GetType() == pb.MsgHeartbeat && c == raftContextBytes:", "case false && c == raftContextBytes:"},
 			{"case m.GetType() == pb.MsgHeartbeatResp && c == roundBytes:", "case false:"},

@@ -1,0 +1,61 @@
+package board
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// LastPrimary is the newest sign of a primary, another node or this one. The zero value:
+// there was none since this agent started.
+type LastPrimary struct {
+	Name string
+	At   time.Time
+	// Fate says what has become of it, as far as this node can know; "" = this node was it,
+	// and says itself why it left.
+	Fate string
+}
+
+// primarySign is what the board keeps of it; id 0 = there was none.
+type primarySign struct {
+	id   cluster.NodeID
+	name string
+	term uint64
+	at   time.Time
+	// lost: the connection to it ended since. What it says then is no sign of a primary,
+	// unless it says that it is one.
+	lost bool
+}
+
+// Served notes that this node was the primary of a term until now.
+func (b *Board) Served(term uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if term >= b.last.term {
+		b.last = primarySign{id: b.self.ID, name: b.self.Name, at: b.cfg.Now(), term: term}
+	}
+}
+
+// LastPrimary returns who was the primary last, as far as it was heard.
+func (b *Board) LastPrimary() LastPrimary {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return LastPrimary{Name: b.last.name, At: b.last.at, Fate: b.fate()}
+}
+
+// fate is LastPrimary's. b.mu is held.
+func (b *Board) fate() string {
+	sign, p := b.last, b.peers[b.last.id]
+	switch {
+	case sign.id == 0, sign.id == b.self.ID:
+		return ""
+	case !p.up:
+		return fmt.Sprintf("the agent of %s is gone: its process or its host died", sign.name)
+	case p.status.Role != cluster.RolePrimary && p.status.Reason != "":
+		return fmt.Sprintf("%s: %s", sign.name, p.status.Reason)
+	case sign.lost:
+		return fmt.Sprintf("%s was gone: its agent or its host died, or the network failed; it is back", sign.name)
+	}
+	return fmt.Sprintf("%s was not heard for %s", sign.name, b.cfg.Now().Sub(sign.at).Round(10*time.Millisecond))
+}
