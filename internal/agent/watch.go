@@ -302,12 +302,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 		p, _, _ := a.lagBound.now()
 		s.Pace = p.Reason
 	}
-	if d := a.node.VotesIn(); s.Role == cluster.RoleReplica && d > 0 { // nobody should hand over to it so long
-		s.Role, s.Reason = cluster.RoleStarting, fmt.Sprintf("it was started a moment ago: it votes, and may lead, in %v", d.Round(100*time.Millisecond))
-	}
-	if s.Role == cluster.RolePrimary && !a.serving() {
-		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers with a promise"
-	}
+	s = board.Shown(s, a.node.VotesIn(), a.serving())
 	if s.Role == cluster.RolePrimary {
 		sight := a.sight(s)
 		sight.Primary = s.Name

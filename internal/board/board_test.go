@@ -278,3 +278,25 @@ func TestWoken(t *testing.T) {
 		t.Error("a node speaks for another one")
 	}
 }
+
+// TestShown: nobody hands over to a replica that does not vote so far, or routes to a
+// primary whose lease has run out.
+func TestShown(t *testing.T) {
+	for _, c := range []struct {
+		role    cluster.Role
+		votesIn time.Duration
+		serving bool
+		want    cluster.Role
+	}{
+		{cluster.RoleReplica, 0, false, cluster.RoleReplica},
+		{cluster.RoleReplica, -1, false, cluster.RoleReplica},
+		{cluster.RoleReplica, 1, false, cluster.RoleStarting},
+		{cluster.RoleLogger, 1, false, cluster.RoleLogger},
+		{cluster.RolePrimary, 1, true, cluster.RolePrimary},
+		{cluster.RolePrimary, 0, false, cluster.RoleDemoting},
+	} {
+		if got := Shown(cluster.NodeStatus{Role: c.role}, c.votesIn, c.serving); got.Role != c.want || (got.Reason != "") != (c.want != c.role) {
+			t.Errorf("%s, votes in %v, serves %t: %s, %q", c.role, c.votesIn, c.serving, got.Role, got.Reason)
+		}
+	}
+}

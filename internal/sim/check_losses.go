@@ -153,7 +153,7 @@ func (l *losses) takesPart(a *agent) {
 		ledNow := slices.ContainsFunc(l.w.nodes, func(n *node) bool {
 			return n != a.n && n.check == f.of && n.agent != nil && n.agent.loop.role.Leader != 0
 		})
-		if ledNow || a.board.leader != 0 {
+		if ledNow || a.loop.role.Leader != 0 {
 			f.led = now
 		}
 		limit := hearWithin
@@ -182,7 +182,7 @@ func (l *losses) reaches(n *node, f *fork) time.Duration {
 func (l *losses) rejects(n *node, r cluster.Recovery) {
 	l.rejections++
 	for _, o := range l.w.nodes {
-		if a := o.agent; o.rejected.Has(r) || o.check == n.check && a != nil && (a.board.leader != 0 || a.board.ledAt > 0) || o == n {
+		if a := o.agent; o.rejected.Has(r) || o.check == n.check && a != nil && a.board.SinceLeader() != recovery.NeverLed || o == n {
 			return
 		}
 	}
@@ -192,18 +192,18 @@ func (l *losses) rejects(n *node, r cluster.Recovery) {
 // accepts looks at a node that gives up its log for a recovery: neither it, nor one that it
 // reaches, knows of a leader, nor rejects the recovery.
 func (l *losses) accepts(a *agent, r cluster.Recovery) {
-	n, b := a.n, &a.board
-	if b.leader != 0 || b.ledAt > 0 && n.now()-b.ledAt < ledWithin || n.rejected.Has(r) {
-		l.w.fail("recovery", "n%d accepts the recovery on %s: leader %d, lost one at %v of %v, rejects it %t",
-			n.id, r.Node, b.leader, b.ledAt, n.now(), n.rejected.Has(r))
+	n := a.n
+	if since := a.board.SinceLeader(); since < ledWithin || n.rejected.Has(r) {
+		l.w.fail("recovery", "n%d accepts the recovery on %s: it had a leader %v ago, rejects it %t",
+			n.id, r.Node, since, n.rejected.Has(r))
 	}
 	for _, o := range l.w.nodes {
 		if !l.near(n, o) || l.w.sched.now-n.upAt < nearAfter {
 			continue
 		}
-		if ob := &o.agent.board; ob.leader != 0 && o.now()-ob.leaderAt > nearAfter || o.rejected.Has(r) && l.w.sched.now-o.rejectedAt > nearAfter {
+		if leader := o.agent.loop.role.Leader; leader != 0 && o.now()-o.agent.leaderAt > nearAfter || o.rejected.Has(r) && l.w.sched.now-o.rejectedAt > nearAfter {
 			l.w.fail("recovery", "n%d accepts the recovery on %s, though it reaches n%d: leader %d, rejects it %t",
-				n.id, r.Node, o.id, ob.leader, o.rejected.Has(r))
+				n.id, r.Node, o.id, leader, o.rejected.Has(r))
 		}
 	}
 }

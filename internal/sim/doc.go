@@ -45,7 +45,7 @@
 //	losses     a majority that is lost, and who forces a recovery
 //	outsider   what runs on a node that has accepted a recovery without it
 //	agent      one life of the agent, with loop (who calls the Driver when), epoch (tap),
-//	           feedSession, stages (bulk), board
+//	           feedSession, stages (bulk)
 //	mysqld     one life of the server
 //	injector   the faults: a list made from the seed before the run, each at a
 //	           time or at the next moment of a kind (an ACK, an append, a rotation)

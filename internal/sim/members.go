@@ -164,7 +164,7 @@ func (w *World) dataWithout(n *node) bool {
 		if err != nil || m.Instance != "" && m.Instance != o.instance {
 			return false // it is about to give up what it has
 		}
-		role := o.agent.board.self.role
+		role := o.agent.board.Own().Role
 		return role == cluster.RoleReplica || role == cluster.RolePrimary
 	})
 }

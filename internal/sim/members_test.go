@@ -87,11 +87,11 @@ func TestWelcome(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
 	a := &agent{n: w.nodes[0], w: w}
 	a.members.conns = map[cluster.NodeID]*agent{}
-	a.board.init(w.nodes[0])
 	var err error
-	if a.known, err = a.n.openKnown(a.n.disk.files(), a.board.lives); err != nil {
+	if a.known, err = a.n.openKnown(a.n.disk.files(), func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
 		t.Fatal(err)
 	}
+	a.board = a.newBoard()
 	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
 	first := second.instance
 	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}

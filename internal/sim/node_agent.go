@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/core"
@@ -25,8 +26,6 @@ import (
 // Times of the agent, as package agent has them.
 const (
 	tickInterval          = 100 * time.Millisecond
-	gossipInterval        = 500 * time.Millisecond
-	peerLiveFor           = 4 * gossipInterval
 	watchInterval         = 500 * time.Millisecond
 	guardEvery            = 4
 	applierCheckInterval  = 250 * time.Millisecond
@@ -76,19 +75,25 @@ type agent struct {
 	// replica.
 	openedIncarnation uint64
 	stateChanged      signal
-	board             board
-	members           members
-	files             datadir.Dir
-	kept              datadir.State // cluster.json
-	mark              datadir.Mark
-	promised          time.Duration // what promise.json said at the start
-	known             *membership.Directories
-	leaving           bool
-	hearing           map[cluster.NodeID]bool // that a peer says of a recovery
-	process           *mysqld                 // nil = none
-	feed              *feedSession
-	stages            stages
-	feedCounters      mysqlwire.FeedCounters
+	board             *board.Board
+	boardChanged      signal
+	// up are the peers with which there is a connection.
+	up       map[cluster.NodeID]bool
+	lag      consensus.LagTracker
+	members  members
+	files    datadir.Dir
+	kept     datadir.State // cluster.json
+	mark     datadir.Mark
+	promised time.Duration // what promise.json said at the start
+	known    *membership.Directories
+	leaving  bool
+	hearing  map[cluster.NodeID]bool // that a peer says of a recovery
+	// leaderAt is since when it knows the leader.
+	leaderAt     time.Duration
+	process      *mysqld // nil = none
+	feed         *feedSession
+	stages       stages
+	feedCounters mysqlwire.FeedCounters
 }
 
 type mailbox struct {
@@ -107,7 +112,7 @@ type operation struct {
 // newAgent opens what is durable: the agent's open.
 func newAgent(n *node) (*agent, error) {
 	a := &agent{n: n, w: n.w, life: &life{n: n}, began: n.now()}
-	a.board.init(n)
+	a.up, a.members.conns = map[cluster.NodeID]bool{}, map[cluster.NodeID]*agent{}
 	var err error
 	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
@@ -125,9 +130,8 @@ func newAgent(n *node) (*agent, error) {
 	}
 	a.group = a.loop.driver.Group()
 	n.fresh = false
-	a.members.conns = map[cluster.NodeID]*agent{}
 	a.followMembers(a.group.Committed().State(), true)
-	a.board.lag.Start(a.committedGTIDs())
+	a.lag.Start(a.committedGTIDs())
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
@@ -239,7 +243,7 @@ func (a *agent) step(in core.Input) bool {
 	if p := a.core.Phase(); p != before {
 		a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.role.Term, a.core.Reason())
 	}
-	a.board.setRole(a.core.Role())
+	a.board.SetRole(a.core.Role(), a.core.Reason())
 	for _, e := range effects {
 		a.n.log("effect", "%s", e)
 		if e.Kind == core.Exit {
@@ -269,7 +273,7 @@ func (a *agent) execute(e core.Effect) {
 		}
 	case core.Serve:
 		a.serveTerm = e.Term
-		a.board.wake()
+		a.board.Wake()
 	case core.PlanEnded:
 		if e.Reason == "" {
 			a.w.plans++
@@ -301,7 +305,7 @@ func (a *agent) stopServing() {
 		a.w.load.closeSessions(a.n)
 	}
 	a.serveTerm = 0
-	a.board.wake()
+	a.board.Wake()
 }
 
 // endService lets no client's byte into the local mysqld any more. The router closes its
@@ -315,7 +319,7 @@ func (a *agent) endService() {
 		})
 	}
 	a.serveTerm = 0
-	a.board.wake()
+	a.board.Wake()
 }
 
 // serving tells whether the router may pass bytes into the local mysqld (I5).
@@ -358,10 +362,13 @@ func (a *agent) begin(e core.Effect) {
 
 func (a *agent) onRole(r consensus.RoleState) {
 	a.n.log("raft", "term %d, leader %d, leading %t", r.Term, r.Leader, r.Leading)
+	if r.Leader != a.board.Own().Leader {
+		a.leaderAt = a.n.now()
+	}
 	if r.Leader != 0 && a.w.losses != nil {
 		a.w.losses.takesPart(a)
 	}
-	a.board.setRaft(r)
+	a.board.SetRaft(r)
 	if r.Leading {
 		a.n.check.leads(a)
 	}
@@ -383,7 +390,7 @@ func (a *agent) onCommit(m consensus.Mark) {
 	a.n.check.committed(a)
 	a.epoch.rules().Committed(m)
 	if a.n.runsMysqld() {
-		a.board.lag.Committed(m, time.Unix(0, int64(a.n.now())))
+		a.lag.Committed(m, a.n.clock())
 	}
 	if a.feed != nil {
 		a.feed.wake()
@@ -410,16 +417,26 @@ func (a *agent) onFull(err error) {
 		reason = err.Error()
 	}
 	a.n.log("full", "%s", reason)
+	a.board.Update(func(s *cluster.NodeStatus) {
+		s.LogState, s.LogDetail = cluster.LogOK, reason
+		if reason != "" {
+			s.LogState = cluster.LogFull
+		}
+	})
 	a.input(core.LogTrouble{Reason: reason})
 }
 
 // Callbacks of the transport.
 
-func (a *agent) peerUp(id cluster.NodeID) { a.board.peerUp(id, true) }
+func (a *agent) peerUp(id cluster.NodeID) {
+	a.up[id] = true
+	a.board.PeerUp(id, true)
+}
 
 func (a *agent) peerDown(id cluster.NodeID, refused bool) {
 	a.n.log("peer", "n%d is down, refused %t", id, refused)
-	a.board.peerUp(id, false)
+	a.up[id] = false
+	a.board.PeerUp(id, false)
 	if refused {
 		a.loop.control(func(now time.Duration) { a.group.LeaderGone(now, id) })
 	}

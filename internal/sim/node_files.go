@@ -50,8 +50,11 @@ func (a *agent) openFiles() (err error) {
 	if a.promised, _, err = a.files.Promised(n.timing.election, electionTimeoutMax, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
-	a.known, err = n.openKnown(a.files, a.board.lives)
-	return err
+	if a.known, err = n.openKnown(a.files, func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
+		return err
+	}
+	a.board = a.newBoard()
+	return nil
 }
 
 // durableMark is what durable.json says.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
@@ -104,20 +105,19 @@ func (n *node) endHealer() {
 
 func (h *healer) runGossip() {
 	for {
-		own := status{
-			role: cluster.RoleStarting, logLast: h.log.LastIndex(), logCommit: h.log.HardState().Commit,
-			logFirst: h.log.FirstIndex(), logState: cluster.LogRepairing, durable: h.mark.Of(h.n.uuid.String()).Index,
-		}
+		own := h.n.status()
+		own.LogFirst, own.LogLast, own.LogCommit = h.log.FirstIndex(), h.log.LastIndex(), h.log.HardState().Commit
+		own.LogState, own.DurableMark = cluster.LogRepairing, h.mark.Of(h.n.uuid.String()).Index
 		for _, peer := range h.w.nodes {
 			if peer != h.n {
 				h.w.net.send(h.n.id, peer.id, func() {
 					if a := peer.agent; a != nil {
-						a.life.run(func() { a.board.received(h.n.id, own) })
+						a.life.run(func() { a.hear(own) })
 					}
 				})
 			}
 		}
-		h.life.sleep(gossipInterval)
+		h.life.sleep(board.GossipInterval)
 	}
 }
 

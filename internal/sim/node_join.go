@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
@@ -58,7 +59,7 @@ type seedPlan struct {
 	begin   seglog.Begin
 	data    *mysqld // nil: there is none to copy
 	primary bool
-	backlog time.Duration
+	backlog float64
 	mark    replay.Mark
 }
 
@@ -98,7 +99,8 @@ func (j *joiner) closeLog() {
 // runGossip shows the members that this node has nothing.
 func (j *joiner) runGossip() {
 	for {
-		own := status{role: cluster.RoleJoining, logState: cluster.LogOK, instance: j.n.instance, noMysqld: !j.n.runsMysqld()}
+		own := j.n.status()
+		own.Role, own.LogState = cluster.RoleJoining, cluster.LogOK
 		for _, peer := range j.w.nodes {
 			if peer == j.n || j.n.empty {
 				continue
@@ -107,13 +109,13 @@ func (j *joiner) runGossip() {
 				if a := peer.agent; a != nil {
 					a.life.run(func() {
 						if a.welcome(j.n.identity()) == nil {
-							a.board.received(j.n.id, own)
+							a.hear(own)
 						}
 					})
 				}
 			})
 		}
-		j.life.sleep(gossipInterval)
+		j.life.sleep(board.GossipInterval)
 	}
 }
 
@@ -276,9 +278,9 @@ func (a *agent) seedPlan(n *node) any {
 		return nil
 	}
 	own := a.ownStatus()
-	healthy := own.role == cluster.RoleReplica || own.role == cluster.RolePrimary
-	if a.n.runsMysqld() && healthy && own.logState == cluster.LogOK && (p.begin.First == 1 || p.mark.Index+1 >= p.begin.First) {
-		p.data, p.primary, p.backlog = a.process, own.role == cluster.RolePrimary, own.lag
+	healthy := own.Role == cluster.RoleReplica || own.Role == cluster.RolePrimary
+	if a.n.runsMysqld() && healthy && own.LogState == cluster.LogOK && (p.begin.First == 1 || p.mark.Index+1 >= p.begin.First) {
+		p.data, p.primary, p.backlog = a.process, own.Role == cluster.RolePrimary, own.LagSeconds
 	}
 	return p
 }
@@ -301,7 +303,7 @@ func (j *joiner) choose(plans []seedPlan) (seedPlan, bool, error) {
 	offers := make([]membership.Offer, len(plans))
 	for i, p := range plans {
 		offers[i] = membership.Offer{
-			First: p.begin.First, Through: p.state.Through, Data: p.data != nil, Primary: p.primary, Backlog: p.backlog.Seconds(),
+			First: p.begin.First, Through: p.state.Through, Data: p.data != nil, Primary: p.primary, Backlog: p.backlog,
 		}
 	}
 	at, clone, err := membership.ChooseSource(offers, j.n.runsMysqld())

@@ -195,7 +195,12 @@ func (l *loop) onCommit(m consensus.Mark) {
 	}
 }
 
-func (l *loop) onState(consensus.StateOutcome) { l.a.stateChanged.fire() }
+func (l *loop) onState(o consensus.StateOutcome) {
+	if o.Applied {
+		l.a.board.SetState(o.State)
+	}
+	l.a.stateChanged.fire()
+}
 
 func (l *loop) onBarrier(b consensus.Barrier) {
 	if waiting := l.barriers[b.ID]; waiting != nil && !waiting.answered {

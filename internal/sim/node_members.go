@@ -41,9 +41,9 @@ func (n *node) identity() transport.Identity {
 	return id
 }
 
-// members is what an agent knows of the members: what the board and the transport have.
+// members is what the transport knows of the members.
 type members struct {
-	// state is the newest cluster state that it knows.
+	// state has those that it dials.
 	state  cluster.State
 	former transport.Former
 	// conns holds the peers' processes with which there is a connection.
@@ -62,9 +62,10 @@ func (m *members) has(id cluster.NodeID) bool {
 // is on its disk.
 func (a *agent) followMembers(p cluster.StatePoint, kept bool) {
 	m := &a.members
-	if p.State.Version < m.state.Version {
+	if p.State.Version < a.board.State().Version {
 		return // what the log says is older than what another node has told
 	}
+	a.board.SetState(p.State)
 	m.state = p.State
 	if !a.w.membersChange {
 		return
@@ -73,14 +74,9 @@ func (a *agent) followMembers(p cluster.StatePoint, kept bool) {
 	if err := a.known.Expect(p, kept); err != nil {
 		a.n.log("members", "%v", err)
 	}
-	for id := range a.board.peers {
-		if id := cluster.NodeID(id); id != a.n.id && !m.has(id) {
-			a.hangup(id)
-		}
-	}
-	for id := range a.board.peers {
-		if !m.has(cluster.NodeID(id)) {
-			a.board.peers[id].status, a.board.peers[id].heard = status{}, false
+	for _, peer := range a.w.nodes {
+		if peer != a.n && !m.has(peer.id) {
+			a.hangup(peer.id)
 		}
 	}
 }
@@ -111,7 +107,7 @@ func (a *agent) disconnected(id cluster.NodeID) {
 
 // asSelf is this node as package membership sees it.
 func (a *agent) asSelf() membership.Self {
-	return membership.Self{ID: a.n.id, Name: a.n.member.Name, Instance: a.n.instance, State: a.members.state}
+	return membership.Self{ID: a.n.id, Name: a.n.member.Name, Instance: a.n.instance, State: a.board.State()}
 }
 
 // welcome judges the handshake of a node: what the transport and its handler do.
@@ -204,8 +200,8 @@ func (a *agent) runMembers() {
 // followSelf ends a node that the cluster has removed, or that is to be rebuilt.
 func (a *agent) followSelf(p cluster.StatePoint) {
 	kept := map[cluster.NodeID]uint64{}
-	for id, peer := range a.board.peers {
-		kept[cluster.NodeID(id)] = peer.kept
+	for _, n := range a.board.Nodes() {
+		kept[n.ID] = n.StateKept
 	}
 	if d := membership.Follow(p, a.asSelf(), kept); d != nil {
 		a.leave(*d)
@@ -219,19 +215,21 @@ func (a *agent) learnState() {
 		a.members.leaderless = 0
 	}
 	stuck := a.members.leaderless > leaderlessMax
-	for _, m := range slices.Clone(a.members.state.Members) {
-		p := a.board.peers[m.ID]
-		newer := p.stateVersion > a.members.state.Version || stuck && p.kept > a.kept.Point().Index
-		if a.members.conns[m.ID] == nil || !a.board.live(p) || !newer {
+	own := a.board.State().Version
+	for _, n := range a.board.Nodes() {
+		if n.ID == a.n.id || a.members.conns[n.ID] == nil || !n.Reachable || n.StateVersion == nil {
 			continue
 		}
-		kept, ok := a.askState(m.ID)
+		if *n.StateVersion <= own && (!stuck || n.StateKept <= a.kept.Point().Index) {
+			continue
+		}
+		kept, ok := a.askState(n.ID)
 		switch {
 		case !ok:
 		case stuck && kept.TakenUpBy(a.n.id, a.n.instance, a.kept.Point()):
 			a.leave(membership.Departure{State: &kept})
 			return
-		case kept.State.Version > a.members.state.Version:
+		case kept.State.Version > own:
 			a.followMembers(kept, false)
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/replay"
@@ -83,6 +84,7 @@ func (a *agent) sql(ctx context.Context) (*mysqld, error) {
 }
 
 func (a *agent) startMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
+	a.setMysqld(cluster.MysqldStarting)
 	if err := a.life.Wait(ctx, startMin+around(a.n.rng, startSpread)+a.n.startDelay, nil); err != nil {
 		return 0, fmt.Errorf("start mysqld: %w", err)
 	}
@@ -94,7 +96,12 @@ func (a *agent) startMysqld(ctx context.Context, replicaBinlog bool) (uint64, er
 		return 0, fmt.Errorf("wait for mysqld: %w", errors.Join(err, errLost))
 	}
 	p.ready = true
+	a.setMysqld(cluster.MysqldRunning)
 	return p.incarnation, nil
+}
+
+func (a *agent) setMysqld(state cluster.MysqldState) {
+	a.board.Update(func(s *cluster.NodeStatus) { s.Mysqld = state })
 }
 
 // watchProcess tells core when a mysqld has ended.
@@ -103,6 +110,7 @@ func (a *agent) watchProcess(p *mysqld) {
 		a.life.await(0, &p.exited)
 	}
 	p.ready = false
+	a.setMysqld(cluster.MysqldStopped)
 	a.input(core.MysqldExited{Incarnation: p.incarnation, Reason: p.reason})
 }
 

@@ -55,14 +55,7 @@ func (n *node) noticesOf(own func(cluster.Recovery) recovery.Own) recovery.Notic
 // notices is package agent's.
 func (a *agent) notices() recovery.Notices {
 	return a.n.noticesOf(func(r cluster.Recovery) recovery.Own {
-		own := recovery.Own{News: a.asSelf().Supersedes(r), SinceLeader: recovery.NeverLed}
-		switch b := &a.board; {
-		case b.leader != 0:
-			own.SinceLeader = 0
-		case b.ledAt > 0:
-			own.SinceLeader = max(1, a.n.now()-b.ledAt)
-		}
-		return own
+		return recovery.Own{News: a.asSelf().Supersedes(r), SinceLeader: a.board.SinceLeader()}
 	})
 }
 
@@ -147,9 +140,9 @@ func (a *agent) report() (*recovery.Report, error) {
 	if id := a.loop.role.Leader; id != 0 {
 		r.Leader = a.w.node(id).member.Name
 	}
-	for id, p := range a.board.peers {
-		if id > 0 && cluster.NodeID(id) != a.n.id && a.board.live(p) {
-			r.Hears = append(r.Hears, a.w.node(cluster.NodeID(id)).member.Name)
+	for _, n := range a.board.Nodes() {
+		if n.ID != a.n.id && n.Reachable {
+			r.Hears = append(r.Hears, n.Name)
 		}
 	}
 	return r, err

@@ -23,16 +23,15 @@ func (a *agent) runDurable() {
 	tried := uint64(0)
 	for {
 		a.life.sleep(durableEvery)
-		role := a.board.self.role
-		judged := role == cluster.RolePrimary || role == cluster.RoleReplica
-		if !judged || a.process == nil || !a.process.ready || a.board.self.applied == tried {
+		own := a.board.Own()
+		judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
+		if !judged || a.process == nil || !a.process.ready || own.Applied == tried {
 			continue
 		}
-		applied := a.board.self.applied
 		if answered, err := a.takeDurable(); err != nil {
 			a.n.log("durable", "not taken: %v", err)
 		} else if answered {
-			tried = applied
+			tried = own.Applied
 		}
 	}
 }
@@ -68,7 +67,7 @@ func (a *agent) takeDurable() (answered bool, err error) {
 func (a *agent) durable() replay.Mark { return a.mark.Of(a.n.uuid.String()) }
 
 func (a *agent) held(executed *gtid.Set) replay.Held {
-	index := a.board.lag.Executed(executed, time.Unix(0, int64(a.n.now()))).Applied
+	index := a.lag.Executed(executed, a.n.clock()).Applied
 	return replay.Held{Index: index, Executed: executed}
 }
 
@@ -100,28 +99,8 @@ func (a *agent) runPurge() {
 	}
 }
 
-// statuses are what the members said last.
-func (a *agent) statuses() (members []cluster.NodeStatus) {
-	met := a.known.Met()
-	for _, m := range a.members.state.Members {
-		s := a.board.peers[m.ID].status
-		if m.ID == a.n.id {
-			s = a.ownStatus()
-		}
-		n := cluster.NodeStatus{
-			ID: m.ID, Name: m.Name, Kind: m.Kind, Instance: s.instance, Role: s.role, LogLast: s.logLast, Applied: s.applied,
-			Reachable: m.ID == a.n.id || a.board.live(a.board.peers[m.ID]), LagSeconds: s.lag.Seconds(),
-			LagBytes: s.lagBytes, LogCommit: s.logCommit, LogFirst: s.logFirst,
-			LogState: s.logState, DurableMark: s.durable,
-		}
-		if s.noMysqld {
-			n.Mysqld = cluster.MysqldNone
-		}
-		n.Leaving = membership.Leaving(m, n, met)
-		members = append(members, n)
-	}
-	return members
-}
+// statuses are of all members, as this node knows them.
+func (a *agent) statuses() []cluster.NodeStatus { return a.board.NodesWith(a.ownStatus()) }
 
 // stateNeed is what cluster.json needs of the log.
 func (a *agent) stateNeed() replay.Need {

@@ -200,7 +200,7 @@ func (l *workload) route(r *request, via *node) {
 		l.pass(r, via, via)
 		return
 	}
-	id, ok := a.board.primary()
+	id, ok := a.board.Primary()
 	if !ok {
 		l.retry(r)
 		return

@@ -1,0 +1,21 @@
+package board
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// Shown returns a status as others are to see it. A replica that votes only in a while is
+// one that starts: nobody should hand over to it so long. A primary that does not serve,
+// because its lease has run out, is none.
+func Shown(s cluster.NodeStatus, votesIn time.Duration, serving bool) cluster.NodeStatus {
+	switch {
+	case s.Role == cluster.RoleReplica && votesIn > 0:
+		s.Role, s.Reason = cluster.RoleStarting, fmt.Sprintf("it was started a moment ago: it votes, and may lead, in %v", votesIn.Round(100*time.Millisecond))
+	case s.Role == cluster.RolePrimary && !serving:
+		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers with a promise"
+	}
+	return s
+}
