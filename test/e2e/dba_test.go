@@ -18,6 +18,7 @@ import (
 // the network: what works, what does not, and what to do instead. None of it may
 // cost the primary its place.
 func TestDBA(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Tools", f.dbaTools)
 }

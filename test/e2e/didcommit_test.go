@@ -23,6 +23,7 @@ const didCommitTable = ledger.Database + ".sessions"
 // TestDidCommit kills the primary with commits under way, and holds what
 // `quorate did-commit` says of each to the table.
 func TestDidCommit(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, electionOptions(slowElections))
 	if _, err := f.local(t, f.heal(t, t.Context())).ExecContext(t.Context(), "CREATE TABLE "+didCommitTable+
 		" (session INT, seq INT, text VARCHAR(200), PRIMARY KEY (session, seq))"); err != nil {

@@ -102,6 +102,7 @@ const takeoverMax = 30 * time.Second
 // the disk work again, and to start the agents that have ended, which is what a
 // service manager does.
 func TestLogDisk(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	disks := f.faultDisks(t, "log")
 	for _, c := range []diskFault{
@@ -119,6 +120,7 @@ func TestLogDisk(t *testing.T) {
 // TestMysqlDisk breaks the disk under mysqld. Its agent goes on, has another node
 // take over, and starts mysqld again as soon as the disk lets it.
 func TestMysqlDisk(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	disks := f.faultDisks(t, "mysql")
 	for _, c := range []diskFault{

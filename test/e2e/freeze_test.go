@@ -29,6 +29,7 @@ const (
 // over, and lets the old one go on. A host that stands still does not notice:
 // its clients' requests wait in its sockets, and it finds them there.
 func TestFreeze(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	for _, sc := range []struct {
 		name          string

@@ -16,6 +16,7 @@ import (
 // TestHistory: a failover, a switchover and a fence are told by every node in the
 // same words, also after all agents were started again.
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Told", f.historyIsTold)
 }

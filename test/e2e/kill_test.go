@@ -16,6 +16,7 @@ import (
 // each kill the cluster is writable again, every server holds what the ledger
 // says, and no data directory was made anew.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	for _, sc := range []struct {
 		name string
@@ -63,6 +64,7 @@ func next(i int) int { return (i + 1) % 3 }
 // TestOutage kills all six processes at once and brings back all nodes, or any
 // two of them first.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	for _, sc := range []struct {
 		name  string

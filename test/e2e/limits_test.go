@@ -19,6 +19,7 @@ import (
 
 // TestLimits shares one cluster among what needs no failure.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "GTIDFunctions", f.gtidFunctions)
 	f.scenario(t, "Strangers", f.strangers)

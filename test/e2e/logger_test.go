@@ -14,6 +14,7 @@ import (
 // TestLogger kills each node of two full ones and a logger, under load: any one of
 // them may go, and nothing that was acknowledged does.
 func TestLogger(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1})
 	logger := f.Len() - 1
 	for _, sc := range []struct {
@@ -119,6 +120,7 @@ func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 // stands for election first. After a standstill anybody may win it; one that is
 // lighter hands over before it opens.
 func TestWeights(t *testing.T) {
+	t.Parallel()
 	weights := []int{1, 9, 5}
 	f := newFixture(t, devcluster.Options{Nodes: 3, Weights: weights})
 	for _, name := range []string{"Kill", "Stall", "Stall"} {

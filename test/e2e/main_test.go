@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -36,24 +37,41 @@ const (
 
 func TestMain(m *testing.M) {
 	faultmount.ServeChild()
+	if err := oneAtATime(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if os.Getenv(namespaceVariable) != "" {
 		os.Exit(m.Run()) // the parent has built the program
 	}
 	os.Exit(buildAndRun(m))
 }
 
-// buildAndRun builds the program once for all tests.
+// oneAtATime lets tests that call Parallel run beside each other only where -parallel says how
+// many: three servers each, and writers that take all processors.
+func oneAtATime() error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", "1")
+}
+
+// buildAndRun builds the program once for all tests. What a test leaves that failed, or that
+// was ended, is removed but for the logs, with QUORATE_E2E_KEEP=1 nothing.
 func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "quorate-e2e-")
+	keep := []string{"agent.log", "node.toml"}
+	if os.Getenv("QUORATE_E2E_KEEP") != "" {
+		keep = []string{"*"}
+	}
+	dir, end, err := mysqldtest.OwnTempDir("qe2e-", keep...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // other users run it, too
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	defer end()
 	binary := filepath.Join(dir, "quorate")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/quorate")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr

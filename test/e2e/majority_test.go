@@ -29,6 +29,7 @@ func electionOptions(timeout time.Duration) devcluster.Options {
 // TestNoMajority has sessions waiting for an ACK that cannot come, and looks
 // at every way in which one could get an OK all the same.
 func TestNoMajority(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, electionOptions(slowElections))
 	f.scenario(t, "ResumedInTime", f.resumedInTime)
 	f.scenario(t, "ResumedLate", f.resumedLate)
@@ -53,6 +54,7 @@ func TestNoMajority(t *testing.T) {
 // TestMysqldStopped shuts the primary's mysqld down behind its agent's back,
 // with sessions waiting. Left to itself it would answer OK to them.
 func TestMysqldStopped(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, electionOptions(verySlowElections))
 	f.scenario(t, "SIGTERM", func(t *testing.T, ctx context.Context) {
 		f.stopWhileWaiting(t, ctx, func(i int) {

@@ -13,6 +13,7 @@ import (
 // that one leads. It does not know who leads, and has to learn it from the others: the
 // log that says so comes from the leader alone.
 func TestMembersAway(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "UnknownLeader", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)

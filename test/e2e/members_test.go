@@ -18,6 +18,7 @@ import (
 // TestMembersGrow: a cluster of three becomes one of five and of three again, while
 // writers write and nodes die.
 func TestMembersGrow(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Add", f.addNodes)
 	f.scenario(t, "Remove", f.removeNodes)
@@ -26,6 +27,7 @@ func TestMembersGrow(t *testing.T) {
 // TestMembersWrongAddress: a node is added under an address that is not its own. Both
 // sides say so, and it is corrected by a command.
 func TestMembersWrongAddress(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Corrected", f.addWronglyAddressed)
 }
@@ -267,6 +269,7 @@ func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left [
 // TestMembersClone: nodes join whose logs cannot go back to the beginning, under load,
 // and are killed on their way; once the leader dies in between.
 func TestMembersClone(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Purge", f.purgeForClone)
 	f.scenario(t, "Clone", f.cloneNode)
@@ -358,6 +361,7 @@ func (f *fixture) cloneKilled(t *testing.T, ctx context.Context) {
 
 // TestMembersRebuild: a node's data are made anew, on command, while writers write.
 func TestMembersRebuild(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Running", f.rebuildRunning)
 	f.scenario(t, "LostDisk", f.rebuildLostDisk)

@@ -12,6 +12,7 @@ import (
 // answers; a notice to each where no append follows in time. After a heartbeat raft asks
 // whoever has not answered so far: the slower the machine, the more of that there is.
 func TestMessages(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "OneWriter", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)

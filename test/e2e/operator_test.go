@@ -14,6 +14,7 @@ import (
 
 // TestOperator is about the operator's side: what is refused, said before, and kept.
 func TestOperator(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "AuditEverywhere", f.auditEverywhere)
 	f.scenario(t, "Warned", f.warned)

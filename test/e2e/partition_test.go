@@ -12,6 +12,7 @@ import (
 // TestPartition cuts what connects the agents, in every way that differs for
 // Raft. Clients still reach every node, the old primary, too.
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	for _, sc := range []struct {
 		name string

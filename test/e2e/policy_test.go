@@ -14,6 +14,7 @@ import (
 // TestPolicy has commits wait for more than a majority, and takes away what they
 // wait for. Writers begin after that, so not one OK is allowed.
 func TestPolicy(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "All", f.durabilityAll)
 	f.scenario(t, "SiteMajority", f.durabilitySiteMajority)

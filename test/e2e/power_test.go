@@ -13,6 +13,7 @@ import (
 // TestPowerLoss takes the power away: what a log or a mysqld has written and not
 // synced is gone from its disk, which no kill of a process does.
 func TestPowerLoss(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	p := &power{fixture: f, dirs: []string{"log", "mysql"}}
 	for _, dir := range p.dirs {

@@ -39,6 +39,7 @@ var readerScript string
 // primary, which is killed with its agent, and go on from another node. Each gets
 // every transaction just once, also large and compressed ones.
 func TestReaders(t *testing.T) {
+	t.Parallel()
 	f := newReadersFixture(t)
 	ctx := scenarioContext(t)
 	primary := f.heal(t, ctx)

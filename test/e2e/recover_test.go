@@ -23,6 +23,7 @@ var recoverArgs = []string{"recover", "--force-new-cluster"}
 
 // TestRecover: a majority is gone for good, and what is left goes on, by command.
 func TestRecover(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Lagging", f.recoverLagging)
 }
@@ -30,6 +31,7 @@ func TestRecover(t *testing.T) {
 // TestRecoverComplete: the survivor has everything: nothing is lost. A node whose
 // disk is gone is taken in again under its name.
 func TestRecoverComplete(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Complete", f.recoverComplete)
 }
@@ -37,6 +39,7 @@ func TestRecoverComplete(t *testing.T) {
 // TestRecoverLogger: only the logger is left. It has the log, from which a full node is
 // made.
 func TestRecoverLogger(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1})
 	f.scenario(t, "Logger", f.recoverLogger)
 }
@@ -44,12 +47,14 @@ func TestRecoverLogger(t *testing.T) {
 // TestRecoverApart: a node is recovered by mistake, cut off from a majority that runs.
 // That is not ended by it, whatever happens to it next.
 func TestRecoverApart(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Apart", f.recoverApart)
 }
 
 // TestRecoverApartRebuilt: the mistake goes on, with orders to the others.
 func TestRecoverApartRebuilt(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "Rebuilt", f.recoverApartRebuilt)
 }
@@ -57,6 +62,7 @@ func TestRecoverApartRebuilt(t *testing.T) {
 // TestRecoverTakenBack: the others have obeyed, and made their data anew. What they had
 // is kept, and a person can go back to it.
 func TestRecoverTakenBack(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "TakenBack", f.recoverTakenBack)
 }
@@ -64,6 +70,7 @@ func TestRecoverTakenBack(t *testing.T) {
 // TestRefused: a node comes back with an older data directory. It is told who refuses it,
 // cannot be recovered beside them, and a rebuild takes it in again.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "OlderData", f.refusedOlderData)
 	f.scenario(t, "OlderCopy", f.endsOnOlderCopy)

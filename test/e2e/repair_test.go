@@ -16,6 +16,7 @@ import (
 // TestRepair: what a cluster does by itself with a node whose data are of no use, while
 // writers write. Nobody gives a command.
 func TestRepair(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "LostDisk", f.reseedLostDisk)
 	f.scenario(t, "ErrantKept", f.errantKept)

@@ -15,6 +15,7 @@ import (
 // TestSettle deposes a primary under load. Where nothing of it is lost its mysqld
 // lives on, and who waited gets OK; else it is killed.
 func TestSettle(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true})
 	f.scenario(t, "NothingLost", f.settleBlip)
 	f.scenario(t, "Idle", f.settleIdle)

@@ -16,6 +16,7 @@ import (
 // TestSource: a learner is fed by the node that was chosen for it; while that is away,
 // by the leader. Nothing is lost on the way, and the leader sends it no log meanwhile.
 func TestSource(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	s := &sourced{fixture: f}
 	f.scenario(t, "Fed", s.fed)

@@ -30,6 +30,7 @@ const serverName = "shop.db.test"
 // TestClientTLS has clients that check the server's certificate and name, as
 // docs/dba.md tells to set it up: before and after a failover, through any node.
 func TestClientTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for d := dir; d != os.TempDir(); d = filepath.Dir(d) { // a mysqld of another account reads them
 		if err := os.Chmod(d, 0o755); err != nil {

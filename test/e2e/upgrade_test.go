@@ -101,6 +101,7 @@ func buildPrevious(t *testing.T) string {
 // version and back, node by node, and does what only this version knows in the end:
 // then there is no way back, and the previous version says so.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	previous := buildPrevious(t)
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	const unknown = "upgrade it first"
@@ -141,6 +142,7 @@ func TestUpgrade(t *testing.T) {
 // asks for: there is always somebody who may open. In another order the cluster says what
 // it lacks, and goes on as soon as it has that.
 func TestUpgradeLogger(t *testing.T) {
+	t.Parallel()
 	previous, program := buildPrevious(t), os.Getenv(binaryVariable)
 	f := newCluster(t, devcluster.Options{Nodes: 3, Loggers: 1})
 	for i := range f.Len() {

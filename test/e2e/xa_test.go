@@ -25,6 +25,7 @@ const xaTable = "quorate_xa.t"
 // it, nor for the XA PREPARE of what was ended: neither makes it errant, and
 // what was prepared is prepared on it again.
 func TestXA(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	pending, ended := []int{2, 4, 5, 6}, []int{1, 2, 4, 5, 6, 9}
 	f.scenario(t, "Prepare", f.prepareXA)
@@ -59,6 +60,7 @@ func TestXA(t *testing.T) {
 // not stop: a rollback counts for nothing, on a replica that is promoted and on one that
 // is not; a commit makes the node errant.
 func TestXAOnReplica(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	primary := f.heal(t, t.Context())
 	inSession(t, t.Context(), f.local(t, primary), "CREATE DATABASE quorate_xa", "CREATE TABLE "+xaTable+" (id INT PRIMARY KEY)")
@@ -216,6 +218,7 @@ func (f *fixture) markBesideXA(t *testing.T, ctx context.Context, ended []int) {
 // rolled back by the primary, for all nodes, also where that is another one than the
 // one that prepared it.
 func TestXATooOld(t *testing.T) {
+	t.Parallel()
 	if !long() {
 		t.Skip("waits for more than a minute: set QUORATE_E2E_LONG=1")
 	}
