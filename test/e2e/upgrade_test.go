@@ -21,7 +21,7 @@ func previousEdits() map[string][][2]string {
 	return map[string][][2]string{
 		"internal/transport/version.go": {{"versionNewest = versionOrder", "versionNewest = versionFirst"}},
 		"internal/entry/entry.go":       {{"h.Kind > KindState {", "h.Kind > KindStaged {"}},
-		"internal/agent/datadir.go":     {{"dataFormat      = dataFormatState", "dataFormat      = dataFormatFirst"}},
+		"internal/datadir/identity.go":  {{"formatMax   = FormatState", "formatMax   = FormatFirst"}},
 		"internal/board/board.go":       {{"\tb.self.StateVersion = new(s.Version)\n", ""}},
 		"internal/agent/build.go": {
 			{"StateVersion: new(uint64), ", ""},
