@@ -75,7 +75,7 @@ func (d Dir) load(f file, v any) (found bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read %s: %w", d.Join(f.name), err)
+		return false, err // it names the file
 	}
 	var head struct {
 		Format int `json:"format"`
