@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"sync"
 	"time"
@@ -151,7 +150,7 @@ func (s *epochSlot) stats() (mysqlwire.TapStats, bool) {
 func (a *Agent) openTap(ctx context.Context, term uint64) error {
 	p := a.currentProcess()
 	if p == nil {
-		return errNoMysqld
+		return primary.ErrNoMysqld
 	}
 	tapCtx, cancel := context.WithCancel(a.ctx)
 	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.Incarnation()}, cancel: cancel}
@@ -177,28 +176,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		a.epoch.close() // the promotion ended while the tap connected
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return primary.AwaitTap(ctx, epochServer{p.Admin(), a.logger}.SemiSyncStatus, clock.Machine{})
-}
-
-// epochServer is mysqld as package primary asks it.
-type epochServer struct {
-	*mysqld.Admin
-	logger *slog.Logger
-}
-
-// SemiSyncStatus implements primary.Server.
-func (s epochServer) SemiSyncStatus(ctx context.Context) (primary.SemiSync, error) {
-	status, err := s.Admin.SemiSyncStatus(ctx)
-	return primary.SemiSync(status), err
-}
-
-// EndLockWaiters implements primary.Server.
-func (s epochServer) EndLockWaiters(ctx context.Context) (int, error) {
-	ended, err := s.Admin.EndLockWaiters(ctx)
-	if ended > 0 {
-		s.logger.Warn("ended sessions that waited for a lock when this node lost the primary's role", "sessions", ended)
-	}
-	return ended, err
+	return primary.AwaitTap(ctx, localServer{p.Admin(), p, a.logger}.SemiSyncStatus, clock.Machine{})
 }
 
 // proposeNow proposes a batch from the tap's reader: one that is not looked at, and has

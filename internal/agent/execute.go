@@ -12,18 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/primary"
 )
-
-// errNoMysqld fails an operation on a mysqld that has ended.
-var errNoMysqld = errors.New("mysqld is not running")
-
-// verdictError carries a verdict other than Failed.
-type verdictError struct {
-	verdict core.Verdict
-	reason  string
-}
-
-func (e *verdictError) Error() string { return e.reason }
 
 // execute does one effect. It is called by core's goroutine, in order.
 func (a *Agent) execute(e core.Effect) {
@@ -102,13 +92,8 @@ func (a *Agent) begin(e core.Effect) {
 			<-before
 		}
 		incarnation, err := a.operate(ctx, e)
-		done := core.Done{Op: e.Op, Verdict: core.OK, Incarnation: incarnation}
+		done := primary.Done(e.Op, incarnation, err)
 		if err != nil {
-			done.Verdict, done.Reason = core.Failed, err.Error()
-			var v *verdictError
-			if errors.As(err, &v) {
-				done.Verdict = v.verdict
-			}
 			a.logger.Warn("operation", "op", e.String(), "verdict", done.Verdict, "reason", err)
 		}
 		a.input(done)
@@ -172,7 +157,7 @@ func (a *Agent) currentProcess() *mysqld.Process {
 func (a *Agent) admin() (*mysqld.Admin, error) {
 	p := a.currentProcess()
 	if p == nil {
-		return nil, errNoMysqld
+		return nil, primary.ErrNoMysqld
 	}
 	return p.Admin(), nil
 }
@@ -281,7 +266,7 @@ func (a *Agent) replicate(ctx context.Context) error {
 	if err := a.tidyPrimary(ctx); err != nil {
 		// What it was asked may have been done or not, and a session may wait for an
 		// ACK that nobody sends: trying again would not end that.
-		return &verdictError{core.Unfit, fmt.Sprintf("make a replica of the former primary: %v", err)}
+		return &primary.VerdictError{Verdict: core.Unfit, Reason: fmt.Sprintf("make a replica of the former primary: %v", err)}
 	}
 	if err := admin.ConfigureReplication(ctx, host, port); err != nil {
 		return fmt.Errorf("configure replication: %w", err)
@@ -404,7 +389,7 @@ func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc
 			a.input(core.Progress{})
 		}
 		if !s.SQLRunning && s.SQLErrno != 0 {
-			fail(&verdictError{core.ApplierStopped, fmt.Sprintf("the applier stopped with error %d: %s", s.SQLErrno, s.SQLError)})
+			fail(&primary.VerdictError{Verdict: core.ApplierStopped, Reason: fmt.Sprintf("the applier stopped with error %d: %s", s.SQLErrno, s.SQLError)})
 			return
 		}
 		if !s.SQLRunning || !s.IORunning && !s.IOConnecting {
@@ -428,7 +413,7 @@ func (a *Agent) openWrites(ctx context.Context, term uint64) error {
 	a.awaitPort()
 	p := a.currentProcess()
 	if p == nil {
-		return errNoMysqld
+		return primary.ErrNoMysqld
 	}
 	admin := p.Admin()
 	a.openedIncarnation.Store(p.Incarnation())

@@ -31,6 +31,10 @@ type logReader struct {
 
 func (a *Agent) logReader() logReader { return logReader{a.log, a.log.NewReader(), a.node, a.damaged} }
 
+// Barrier and GTIDs implement primary.Committed.
+func (r logReader) Barrier(ctx context.Context) error { return r.node.Barrier(ctx) }
+func (r logReader) GTIDs() *gtid.Set                  { return r.node.Committed().GTIDs() }
+
 // Close implements committedLog. The log itself goes on.
 func (r logReader) Close() { r.entries.Close() }
 

@@ -10,13 +10,11 @@ import (
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 )
 
 const (
-	// foreignXA is what mysqld.Process.ForeignXA finds.
-	foreignXA = "a client ended an XA transaction on this server while it was a replica"
-
 	// foreignXATries and foreignXAPause are how often, and how far apart, a client's end
 	// of an XA transaction is looked for: what the applier is at looks like that for a moment.
 	foreignXATries = 10
@@ -28,21 +26,17 @@ const (
 // foreignCommitted makes this node errant: a client committed what the applier had
 // prepared, and no comparison of GTIDs shows that.
 func (a *Agent) foreignCommitted() error {
-	return &verdictError{core.Errant, fmt.Sprintf(
+	return &primary.VerdictError{Verdict: core.Errant, Reason: fmt.Sprintf(
 		"a client committed XA transactions on this replica: its data differ; quorate node rebuild %s", a.self.Name)}
 }
 
 // judgeForeignXA refuses data in which a client committed what the applier had prepared.
 // A mysqld that has just started knows nothing of it: there is a note then.
-func (a *Agent) judgeForeignXA(ctx context.Context, promote bool) error {
+func (a *Agent) judgeForeignXA(ctx context.Context, p *mysqld.Process, promote bool) error {
 	if noted, err := a.server.ForeignXANoted(); err != nil {
 		return err
 	} else if noted {
 		return a.foreignCommitted()
-	}
-	p := a.currentProcess()
-	if p == nil {
-		return errNoMysqld
 	}
 	if !promote {
 		return nil
@@ -138,7 +132,7 @@ func (a *Agent) pollForeignXA(p *mysqld.Process, stopped bool) {
 			a.doubt(p, []string{a.foreignCommitted().Error()})
 		case stopped:
 			if foreign, err := p.ForeignXA(ctx); err == nil && foreign {
-				a.doubt(p, []string{foreignXA}) // it was rolled back: one that starts again prepares it anew
+				a.doubt(p, []string{primary.XAEnded}) // it was rolled back: one that starts again prepares it anew
 			}
 		}
 	})
@@ -157,5 +151,5 @@ func (a *Agent) noForeignXA(ctx context.Context, p *mysqld.Process) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("%s: its mysqld must start again first: quorate restart-mysqld %s", foreignXA, a.self.Name)
+	return fmt.Errorf("%s: its mysqld must start again first: quorate restart-mysqld %s", primary.XAEnded, a.self.Name)
 }

@@ -2,133 +2,118 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 )
 
-// judge decides whether mysqld may replicate or, with promote, serve (I3). It
-// waits for a majority's commit index first: a node's own log may hold what
-// will be cut, and may lack what is committed.
+// judge decides whether mysqld may replicate or, with promote, serve (I3).
 func (a *Agent) judge(ctx context.Context, promote bool) error {
-	if err := a.judgeForeignXA(ctx, promote); err != nil {
-		return err
-	}
-	if err := a.node.Barrier(ctx); err != nil {
-		return err
-	}
-	executed, err := a.executed(ctx)
+	s, err := a.local()
 	if err != nil {
 		return err
-	}
-	if err := a.judgeLog(ctx, executed, promote); err != nil {
-		return err
-	}
-	if err := a.judgeSettings(ctx); err != nil {
-		return err
-	}
-	if promote {
-		if err := a.judgeGrants(ctx); err != nil {
-			return err
-		}
-		return a.judgePending(ctx)
-	}
-	// Nothing of its own is in there: it has just been judged.
-	if p := a.currentProcess(); p != nil {
-		return p.RemoveOldBinlogs()
-	}
-	return errNoMysqld
-}
-
-// executed returns mysqld's gtid_executed.
-func (a *Agent) executed(ctx context.Context) (*gtid.Set, error) {
-	admin, err := a.admin()
-	if err != nil {
-		return nil, err
-	}
-	text, err := admin.GTIDExecuted(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read gtid_executed: %w", err)
-	}
-	return gtid.ParseSet(text)
-}
-
-// judgeLog holds what mysqld has against the committed log (I3, the prefix
-// rule), and declares done what it has although gtid_executed lacks it. For a
-// promotion the place in the log counts no more: mysqld has all of it.
-func (a *Agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) error {
-	durable := a.durable()
-	if promote {
-		v := replay.JudgeSets(a.committedGTIDs(), executed, durable)
-		if p := a.currentProcess(); v.Refused != "" && p != nil && p.Options().ReplicaBinlog {
-			// Semi-sync is off so far: it may be a FLUSH TABLES, which only memory and
-			// binlog know of. Both end with this mysqld, which promotes no more; what
-			// else there is the next one's first judge finds.
-			return errors.New(v.Refused)
-		}
-		return a.refuse(v)
 	}
 	log := a.logReader()
 	defer log.Close()
-	v, err := replay.Judge(log, a.committedGTIDs(), executed, durable)
-	if err != nil {
-		return err
-	}
-	if err := a.refuse(v); err != nil {
-		return err
+	return primary.Judge{Server: judgedServer{s, a}, Log: log, Durable: a.durable, Dir: a.data.Join("mysql"), Judged: a.judged}.Run(ctx, promote)
+}
+
+// judged notes what mysqld's gtid_executed comes to.
+func (a *Agent) judged(v replay.Verdict) {
+	// Whatever is errant is saved once mysqld has ended (saveErrant).
+	a.board.Update(func(s *cluster.NodeStatus) { s.Errant, s.ErrantSaved, s.ErrantAllSaved = v.Errant.String(), "", false })
+	if v.Refused != "" || v.Done == nil { // it was not held against the log
+		return
 	}
 	a.logger.Info("mysqld holds the log up to", "index", v.Index, "committed", a.node.Committed().Mark().Index,
 		"no_ops", v.Done.String(), "xa_again", v.Again.String())
 	if !v.Again.IsEmpty() {
 		a.xa.used.Store(true) // mysqld has rolled them back, and knows nothing of them
 	}
-	if v.Done.IsEmpty() {
-		return nil
-	}
-	admin, err := a.admin()
-	if err != nil {
-		return err
-	}
-	if err := admin.AddPurged(ctx, v.Done.String()); err != nil {
-		return fmt.Errorf("declare %s done: %w", v.Done, err)
-	}
-	return nil
 }
 
-// refuse makes an error of a verdict that refuses.
-func (a *Agent) refuse(v replay.Verdict) error {
-	// Whatever is errant is saved once mysqld has ended (saveErrant).
-	a.board.Update(func(s *cluster.NodeStatus) { s.Errant, s.ErrantSaved, s.ErrantAllSaved = v.Errant.String(), "", false })
-	if v.Refused == "" {
-		return nil
-	}
-	return &verdictError{core.Errant, v.Refused + " (" + a.data.Join("mysql") + ")"}
+// localServer is the mysqld that runs, as the operations of package primary ask it.
+type localServer struct {
+	*mysqld.Admin
+	process *mysqld.Process
+	logger  *slog.Logger
 }
 
-// judgeSettings checks every variable that quorate depends on.
-func (a *Agent) judgeSettings(ctx context.Context) error {
+// local returns the mysqld that runs.
+func (a *Agent) local() (localServer, error) {
 	p := a.currentProcess()
 	if p == nil {
-		return errNoMysqld
+		return localServer{}, primary.ErrNoMysqld
 	}
-	drifts, err := p.CheckGuarded(ctx)
+	return localServer{p.Admin(), p, a.logger}, nil
+}
+
+// SemiSyncStatus implements primary.Server.
+func (s localServer) SemiSyncStatus(ctx context.Context) (primary.SemiSync, error) {
+	status, err := s.Admin.SemiSyncStatus(ctx)
+	return primary.SemiSync(status), err
+}
+
+// EndLockWaiters implements primary.Server.
+func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
+	ended, err := s.Admin.EndLockWaiters(ctx)
+	if ended > 0 {
+		s.logger.Warn("ended sessions that waited for a lock when this node lost the primary's role", "sessions", ended)
+	}
+	return ended, err
+}
+
+// GTIDExecuted implements primary.JudgedServer.
+func (s localServer) GTIDExecuted(ctx context.Context) (*gtid.Set, error) {
+	text, err := s.Admin.GTIDExecuted(ctx)
 	if err != nil {
-		return fmt.Errorf("check guarded variables: %w", err)
+		return nil, fmt.Errorf("read gtid_executed: %w", err)
 	}
-	if len(drifts) == 0 {
-		return nil
+	return gtid.ParseSet(text)
+}
+
+// executed returns mysqld's gtid_executed.
+func (a *Agent) executed(ctx context.Context) (*gtid.Set, error) {
+	s, err := a.local()
+	if err != nil {
+		return nil, err
 	}
+	return s.GTIDExecuted(ctx)
+}
+
+// judgedServer implements primary.JudgedServer.
+type judgedServer struct {
+	localServer
+	agent *Agent
+}
+
+func (s judgedServer) ReplicaBinlog() bool                       { return s.process.Options().ReplicaBinlog }
+func (s judgedServer) EnableSemiSync(ctx context.Context) error  { return s.process.EnableSemiSync(ctx) }
+func (s judgedServer) RemoveOldBinlogs() error                   { return s.process.RemoveOldBinlogs() }
+func (s judgedServer) XAEnded(ctx context.Context) (bool, error) { return s.process.ForeignXA(ctx) }
+func (s judgedServer) JudgeGrants(ctx context.Context) error     { return s.agent.judgeGrants(ctx) }
+
+func (s judgedServer) AddPurged(ctx context.Context, set *gtid.Set) error {
+	return s.Admin.AddPurged(ctx, set.String())
+}
+
+func (s judgedServer) Drifts(ctx context.Context) ([]string, error) {
+	drifts, err := s.process.CheckGuarded(ctx)
 	texts := make([]string, len(drifts))
 	for i, d := range drifts {
 		texts[i] = d.String()
 	}
-	return &verdictError{core.Unfit, "mysqld is not set as it must be: " + strings.Join(texts, "; ")}
+	return texts, err
+}
+
+func (s judgedServer) JudgeForeignXA(ctx context.Context, promote bool) error {
+	return s.agent.judgeForeignXA(ctx, s.process, promote)
 }
 
 // grantsError says that accounts hold what they must not.
@@ -153,34 +138,4 @@ func (a *Agent) judgeGrants(ctx context.Context) error {
 		texts[i] = g.Account + " (" + g.Privilege + ")"
 	}
 	return &grantsError{accounts: strings.Join(texts, ", ")}
-}
-
-// judgePending looks for prepared XA transactions whose end mysqld would not
-// binlog: acknowledged by it, and in no log. Its applier has stopped.
-func (a *Agent) judgePending(ctx context.Context) error {
-	p := a.currentProcess()
-	if p == nil {
-		return errNoMysqld
-	}
-	if p.Options().ReplicaBinlog {
-		if err := p.EnableSemiSync(ctx); err != nil {
-			return err
-		}
-		return a.judgeForeignXA(ctx, true) // from here on a client's commit waits for its ACK
-	}
-	if err := a.judgeForeignXA(ctx, true); err != nil { // again: a start would hide it
-		return err
-	}
-	n, err := p.Admin().PendingXA(ctx)
-	if err != nil {
-		return err
-	}
-	if n > 0 {
-		return &verdictError{core.XAPending, primary.XAPrepared(n) + ": mysqld starts again to prepare that with its binlog"}
-	}
-	foreign, err := p.ForeignXA(ctx)
-	if err != nil || !foreign {
-		return err
-	}
-	return &verdictError{core.XAPending, foreignXA + ": mysqld starts again to prepare anew what that was"}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -116,7 +117,7 @@ func (a *Agent) controlSeedData(_ context.Context, r control.Request) (done, err
 	case r.From == "" || err != nil || m.Votes():
 		return done{}, control.Errorf(control.CodeInvalid, "only a node that joins is seeded")
 	case a.currentProcess() == nil:
-		return done{}, errNoMysqld
+		return done{}, primary.ErrNoMysqld
 	}
 	return done{}, nil
 }

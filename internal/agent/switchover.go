@@ -422,7 +422,7 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, err
 	}
 	p := a.currentProcess()
 	if p == nil {
-		return done{}, errNoMysqld
+		return done{}, primary.ErrNoMysqld
 	}
 	if err := a.waitIndex(ctx, args.Index); err != nil {
 		return done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)

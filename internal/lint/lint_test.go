@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"internal/control":           {"frame"},
 	"internal/mysqlwire":         {"binlog", "entry", "gtid", "nowait", "tap"},
 	"internal/logcopy":           {"bulk", "clock", "cluster", "consensus", "entry", "seglog"},
-	"internal/primary":           {"clock", "consensus", "entry", "tap", "units"},
+	"internal/primary":           {"clock", "consensus", "core", "entry", "gtid", "replay", "tap", "units"},
 	"internal/mysqld":            {"binlog", "invariant", "provision"},
 	"internal/mysqld/mysqldtest": {"provision"}, // for tests alone
 	"internal/config":            {"cluster", "units"},

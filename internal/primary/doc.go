@@ -1,14 +1,18 @@
-// Package primary decides about an epoch: one tenure of the local mysqld as the primary,
-// from its tap to its end. It is what package agent does around the mysqld that commits,
-// without mysqld, sockets and goroutines: the agent gives it the real ones, the simulator
-// its own, so both run the same steps in the same order.
+// Package primary has the operations with which core makes the local mysqld the primary or a
+// replica, and decides about an epoch: one tenure of it as the primary, from its tap to its
+// end. It is what package agent does around mysqld, without mysqld, sockets and goroutines:
+// the agent gives it the real ones, the simulator its own, so both run the same steps in the
+// same order.
 //
-//	AwaitTap ──► Open ──► Epoch: Committed, Acknowledge ──► RoleChanged ──► Settling
-//	   mysqld waits   epoch entry     what is let go (I2)       deposed       what becomes of it
-//	   for the tap    is committed
+//	Judge ──► AwaitTap ──► Open ──► Epoch: Committed, Acknowledge ──► RoleChanged ──► Settling
+//	 it has       mysqld waits   epoch entry     what is let go (I2)       deposed       what becomes of it
+//	 nothing of   for the tap    is committed
+//	 its own (I3)
 //
 // # Invariants
 //
+//   - I3: a mysqld replicates or serves only after Judge has held it against what a majority
+//     has committed. Judge changes nothing of a mysqld that it refuses.
 //   - I2: Acknowledge lets go only what is committed in the epoch in hand and what the
 //     durability policy allows, and nothing once the epoch is deposed.
 //   - A deposed primary is settled in one order: look, acknowledge, close writes, prove

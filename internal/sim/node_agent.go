@@ -343,13 +343,8 @@ func (a *agent) begin(e core.Effect) {
 			a.life.await(0, &before.done)
 		}
 		incarnation, err := a.operate(ctx, e)
-		done := core.Done{Op: e.Op, Verdict: core.OK, Incarnation: incarnation}
+		done := primary.Done(e.Op, incarnation, err)
 		if err != nil {
-			done.Verdict, done.Reason = core.Failed, err.Error()
-			var v *verdictError
-			if errors.As(err, &v) {
-				done.Verdict = v.verdict
-			}
 			a.n.log("operation", "%s: %s: %v", e, done.Verdict, err)
 		}
 		op.ended = true

@@ -9,21 +9,11 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 )
 
-var (
-	errNoMysqld = errors.New("mysqld is not running")
-	errLost     = errors.New("the connection to mysqld was lost")
-)
-
-// verdictError carries a verdict other than Failed.
-type verdictError struct {
-	verdict core.Verdict
-	reason  string
-}
-
-func (e *verdictError) Error() string { return e.reason }
+var errLost = errors.New("the connection to mysqld was lost")
 
 // operate executes one operation.
 func (a *agent) operate(ctx context.Context, e core.Effect) (incarnation uint64, err error) {
@@ -72,7 +62,7 @@ func (a *agent) operate(ctx context.Context, e core.Effect) (incarnation uint64,
 func (a *agent) sql(ctx context.Context) (*mysqld, error) {
 	p := a.process
 	if p == nil {
-		return nil, errNoMysqld
+		return nil, primary.ErrNoMysqld
 	}
 	if err := a.life.Wait(ctx, sqlMin+around(a.n.rng, sqlSpread), nil); err != nil {
 		return nil, err
@@ -149,59 +139,75 @@ func (a *agent) stopMysqld() {
 
 // judge decides whether mysqld may replicate or, with promote, serve (I3).
 func (a *agent) judge(ctx context.Context, promote bool) error {
-	if err := a.loop.barrier(ctx); err != nil {
-		return err
+	return primary.Judge{
+		Server: judgedServer{epochServer{a}}, Log: barrierLog{a.committedLog(), &a.loop}, Durable: a.durable,
+		Dir: "mysql", Judged: a.judged,
+	}.Run(ctx, promote)
+}
+
+func (a *agent) judged(v replay.Verdict) {
+	if v.Refused != "" {
+		a.n.check.refused(a.n, v)
+		return
 	}
-	p, err := a.sql(ctx)
+	a.n.log("judge", "mysqld holds the log up to %d, no-ops %s", v.Index, v.Done)
+}
+
+// judgedServer is a mysqld that is judged. Nobody has XA transactions or grants.
+type judgedServer struct{ epochServer }
+
+func (s judgedServer) JudgeForeignXA(context.Context, bool) error { return nil }
+func (s judgedServer) JudgeGrants(context.Context) error          { return nil }
+func (s judgedServer) XAEnded(context.Context) (bool, error)      { return false, nil }
+func (s judgedServer) ReplicaBinlog() bool                        { return s.a.process != nil && s.a.process.replicaBinlog }
+
+func (s judgedServer) GTIDExecuted(ctx context.Context) (*gtid.Set, error) {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.GTIDExecuted(), nil
+}
+
+func (s judgedServer) AddPurged(ctx context.Context, set *gtid.Set) error {
+	p, err := s.a.sql(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.judgeLog(ctx, p.GTIDExecuted(), promote); err != nil {
-		return err
+	return p.AddPurged(set)
+}
+
+// Drifts implements primary.JudgedServer. The checker looks, too.
+func (s judgedServer) Drifts(ctx context.Context) ([]string, error) {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		s.a.n.check.judged(p)
 	}
-	if p, err = a.sql(ctx); err != nil { // the guarded variables
-		return err
+	return nil, err
+}
+
+func (s judgedServer) EnableSemiSync(ctx context.Context) error {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		p.EnableSemiSync()
 	}
-	a.n.check.judged(p)
-	if promote {
-		if p.replicaBinlog {
-			p.EnableSemiSync()
-		}
-		return nil
-	}
-	a.n.mysqlDisk.RemoveBinlogs(p.binlogDir())
+	return err
+}
+
+func (s judgedServer) RemoveOldBinlogs() error {
+	s.a.n.mysqlDisk.RemoveBinlogs(s.a.process.binlogDir())
 	return nil
 }
 
-func (a *agent) judgeLog(ctx context.Context, executed *gtid.Set, promote bool) error {
-	if promote {
-		return a.refuse(replay.JudgeSets(a.committedGTIDs(), executed, a.durable()))
-	}
-	v, err := replay.Judge(a.committedLog(), a.committedGTIDs(), executed, a.durable())
-	if err != nil {
-		return err
-	}
-	if err := a.refuse(v); err != nil {
-		return err
-	}
-	a.n.log("judge", "mysqld holds the log up to %d, no-ops %s", v.Index, v.Done)
-	if v.Done.IsEmpty() {
-		return nil
-	}
-	p, err := a.sql(ctx)
-	if err != nil {
-		return err
-	}
-	return p.AddPurged(v.Done)
+// barrierLog is the committed log, and how it is waited for.
+type barrierLog struct {
+	committedLog
+	loop *loop
 }
 
-func (a *agent) refuse(v replay.Verdict) error {
-	if v.Refused == "" {
-		return nil
-	}
-	a.n.check.refused(a.n, v)
-	return &verdictError{core.Errant, v.Refused}
-}
+// Barrier and GTIDs implement primary.Committed.
+func (l barrierLog) Barrier(ctx context.Context) error { return l.loop.barrier(ctx) }
+func (l barrierLog) GTIDs() *gtid.Set                  { return l.group.Committed().GTIDs() }
 
 // replicate points mysqld to its own agent's feed.
 func (a *agent) replicate(ctx context.Context) error {
@@ -210,7 +216,7 @@ func (a *agent) replicate(ctx context.Context) error {
 		return err
 	}
 	if err := a.tidyPrimary(p); err != nil {
-		return &verdictError{core.Unfit, err.Error()}
+		return &primary.VerdictError{Verdict: core.Unfit, Reason: err.Error()}
 	}
 	if io, applier, _ := p.ReplicaRunning(); io && applier {
 		a.w.fail("restart", "n%d: replication is set up anew while it goes on", a.n.id)
@@ -272,7 +278,7 @@ func (a *agent) waitApplied(ctx context.Context) error {
 			}
 			io, applier, failed := p.ReplicaRunning()
 			if failed != "" {
-				return &verdictError{core.ApplierStopped, "the applier stopped: " + failed}
+				return &primary.VerdictError{Verdict: core.ApplierStopped, Reason: "the applier stopped: " + failed}
 			}
 			if !io || !applier {
 				a.startReplica(p)
