@@ -45,11 +45,6 @@ const (
 	// inputsMax bounds the inputs that wait for core. Each source has few under
 	// way at a time; a full queue blocks the source.
 	inputsMax = 256
-	// applierCheckInterval is how often a catch-up looks at the applier, and
-	// applierPatienceChecks after how many of these looks the sessions that
-	// block it are ended.
-	applierCheckInterval  = 250 * time.Millisecond
-	applierPatienceChecks = 8
 	// closeWritesLockWait bounds SET super_read_only=1 in a planned demotion.
 	closeWritesLockWait = 2 * time.Second
 	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/mysqld"
@@ -55,31 +54,4 @@ func (a *Agent) applyProgress(ctx context.Context, admin *mysqld.Admin, executed
 	work, err := admin.ApplyWork(ctx)
 	f := a.feed.Stats()
 	return fmt.Sprintf("%s, work %d, events %d", executed, work, f.Events-f.Heartbeats), err
-}
-
-// catchUpWatch knows whether a catch-up gets on.
-type catchUpWatch struct {
-	began, moved time.Time
-	progress     string
-}
-
-// observe takes what applyProgress says and tells whether it has got on since the look
-// before.
-func (w *catchUpWatch) observe(progress string, now time.Time) bool {
-	if w.progress == progress {
-		return false
-	}
-	first := w.progress == ""
-	w.progress, w.moved = progress, now
-	return !first
-}
-
-// String says how it is, for the status.
-func (w *catchUpWatch) String() string {
-	now := time.Now()
-	text := fmt.Sprintf("catching up for %s", now.Sub(w.began).Round(time.Second))
-	if still := now.Sub(w.moved); still >= stuckMin*time.Second {
-		text += fmt.Sprintf(", at a standstill for %s", still.Round(time.Second))
-	}
-	return text
 }

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/mysqld"
@@ -44,27 +42,4 @@ func TestApplierWatch(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestCatchUpWatch: the status tells a catch-up that gets on from one that does not.
-func TestCatchUpWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := catchUpWatch{began: time.Now(), moved: time.Now()}
-		for _, c := range []struct {
-			progress string
-			moved    bool
-			says     string
-		}{
-			{"u:1-5, work 7", false, "catching up for 1s"},
-			{"u:1-5, work 9", true, "catching up for 2s"},
-			{"u:1-5, work 9", false, "catching up for 3s"},
-			{"u:1-5, work 9", false, "catching up for 4s, at a standstill for 2s"},
-			{"u:1-6, work 9", true, "catching up for 5s"},
-		} {
-			time.Sleep(time.Second)
-			if moved := w.observe(c.progress, time.Now()); moved != c.moved || w.String() != c.says {
-				t.Errorf("%s: %t, %q, want %q", c.progress, moved, w.String(), c.says)
-			}
-		}
-	})
 }

@@ -69,7 +69,7 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 		return fmt.Errorf("close mysqld's own port to requests: %w", err)
 	}
 	number, acknowledged, err := primary.Settling{
-		Term: term, Server: localServer{p.Admin(), p, a.logger}, Tap: e.tap, Log: a.node.Committed(),
+		Term: term, Server: localServer{p.Admin(), p, a}, Tap: e.tap, Log: a.node.Committed(),
 		AcksAreCommits: a.acksAreCommits, Clock: clock.Machine{},
 	}.Run(ctx)
 	if err != nil {

@@ -176,7 +176,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		a.epoch.close() // the promotion ended while the tap connected
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return primary.AwaitTap(ctx, localServer{p.Admin(), p, a.logger}.SemiSyncStatus, clock.Machine{})
+	return primary.AwaitTap(ctx, localServer{p.Admin(), p, a}.SemiSyncStatus, clock.Machine{})
 }
 
 // proposeNow proposes a batch from the tap's reader: one that is not looked at, and has

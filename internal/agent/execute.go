@@ -2,12 +2,12 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/gtid"
@@ -297,30 +297,18 @@ func (a *Agent) applierWorkers(ctx context.Context) int {
 // catchUp waits until mysqld has everything that is committed, then stops its
 // replication.
 func (a *Agent) catchUp(ctx context.Context) error {
+	s, err := a.local()
+	if err != nil {
+		return err
+	}
 	began := time.Now()
-	if err := a.node.Barrier(ctx); err != nil {
-		return err
-	}
-	if err := a.mayOpen(); err != nil {
-		return err
-	}
-	admin, err := a.admin()
+	lacked, err := primary.CatchUp{
+		Server: s, Log: committed{a.node}, MayOpen: a.mayOpen, Clock: clock.Machine{},
+		Progressed: func() { a.input(core.Progress{}) },
+		Slow:       func(text string) { a.board.SetTrouble(aboutReplication, text) },
+	}.Run(ctx)
 	if err != nil {
 		return err
-	}
-	lacked := a.lacks(ctx, admin)
-	if err := a.waitApplied(ctx, admin); err != nil {
-		return err
-	}
-	if err := admin.StopReplica(ctx); err != nil {
-		return fmt.Errorf("stop replication: %w", err)
-	}
-	s, err := admin.ReplicaStatus(ctx)
-	if err != nil {
-		return fmt.Errorf("look whether replication has stopped: %w", err)
-	}
-	if s.IORunning || s.IOConnecting || s.SQLRunning {
-		return errors.New("replication runs again after it was stopped")
 	}
 	took := time.Since(began)
 	a.history.caughtUp.Store(&catchUpDone{lacked, took})
@@ -328,82 +316,34 @@ func (a *Agent) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// lacks counts the committed transactions that mysqld has not applied; 0 where it
-// cannot be asked, which whatever comes next will say.
-func (a *Agent) lacks(ctx context.Context, admin *mysqld.Admin) int64 {
-	text, err := admin.GTIDExecuted(ctx)
-	if err != nil {
-		return 0
-	}
-	executed, err := gtid.ParseSet(text)
-	if err != nil {
-		return 0
-	}
-	return max(0, int64(a.committedGTIDs().Count())-int64(executed.Count()))
+// AppliedWithin implements primary.Replica.
+func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Duration) (bool, error) {
+	return s.Admin.AppliedWithin(ctx, set.String(), d)
 }
 
-// waitApplied waits until mysqld has everything that is committed now. The
-// goroutine that looks after the applier has ended when it returns: it may
-// start replication, which is about to be stopped.
-func (a *Agent) waitApplied(ctx context.Context, admin *mysqld.Admin) error {
-	watchCtx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
-	a.work.Go(func() {
-		defer close(watched)
-		a.unblockApplier(watchCtx, cancel, admin)
-	})
-	err := admin.WaitApplied(watchCtx, a.committedGTIDs().String())
-	if cause := context.Cause(watchCtx); err != nil && cause != nil {
-		err = cause
-	}
-	cancel(nil)
-	<-watched
-	if err != nil {
-		return fmt.Errorf("wait until everything committed is applied: %w", err)
-	}
-	return nil
+// ReplicaStatus implements primary.Replica.
+func (s localServer) ReplicaStatus(ctx context.Context) (primary.ReplicaStatus, error) {
+	r, err := s.Admin.ReplicaStatus(ctx)
+	return primary.ReplicaStatus{Receives: r.IORunning || r.IOConnecting, Applies: r.SQLRunning,
+		Errno: r.SQLErrno, Error: r.SQLError, Executed: r.Executed}, err
 }
 
-// unblockApplier looks after a catch-up: it tells core of progress, also inside of a
-// transaction, starts
-// replication again where it has stopped without an error, gives up where the
-// applier has stopped with one and, after a while, ends the sessions that the
-// applier waits for: a long read under a committed ALTER must not keep the
-// cluster without a primary.
-func (a *Agent) unblockApplier(ctx context.Context, fail context.CancelCauseFunc, admin *mysqld.Admin) {
-	ticker := time.NewTicker(applierCheckInterval)
-	defer ticker.Stop()
-	defer a.board.SetTrouble(aboutReplication, "")
-	watch := catchUpWatch{began: time.Now(), moved: time.Now()}
-	for n := 1; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		s, err := admin.ReplicaStatus(ctx)
-		if err != nil {
-			continue // mysqld is going: its end comes as an input
-		}
-		if progress, err := a.applyProgress(ctx, admin, s.Executed); err == nil && watch.observe(progress, time.Now()) {
-			a.input(core.Progress{})
-		}
-		if !s.SQLRunning && s.SQLErrno != 0 {
-			fail(&primary.VerdictError{Verdict: core.ApplierStopped, Reason: fmt.Sprintf("the applier stopped with error %d: %s", s.SQLErrno, s.SQLError)})
-			return
-		}
-		if !s.SQLRunning || !s.IORunning && !s.IOConnecting {
-			if err := admin.StartReplica(ctx, feedUser, a.feedPassword); err != nil {
-				a.logger.Warn("promotion: start replication again", "error", err)
-			}
-		}
-		if n < applierPatienceChecks {
-			continue
-		}
-		a.board.SetTrouble(aboutReplication, watch.String())
-		if killed, err := admin.KillBlockers(ctx); err == nil && killed > 0 {
-			a.logger.Warn("promotion: ended sessions that blocked the applier", "sessions", killed)
-		}
+// ApplyProgress implements primary.Replica.
+func (s localServer) ApplyProgress(ctx context.Context, executed string) (string, error) {
+	return s.agent.applyProgress(ctx, s.Admin, executed)
+}
+
+// StartAgain implements primary.Replica.
+func (s localServer) StartAgain(ctx context.Context) {
+	if err := s.StartReplica(ctx, feedUser, s.agent.feedPassword); err != nil {
+		s.agent.logger.Warn("promotion: start replication again", "error", err)
+	}
+}
+
+// EndBlockers implements primary.Replica.
+func (s localServer) EndBlockers(ctx context.Context) {
+	if killed, err := s.KillBlockers(ctx); err == nil && killed > 0 {
+		s.agent.logger.Warn("promotion: ended sessions that blocked the applier", "sessions", killed)
 	}
 }
 

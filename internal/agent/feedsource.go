@@ -24,16 +24,20 @@ type committedLog interface {
 // logReader implements committedLog.
 type logReader struct {
 	*seglog.Log
+	committed
 	entries *seglog.Reader
-	node    *consensus.Node
 	damaged func(error)
 }
 
-func (a *Agent) logReader() logReader { return logReader{a.log, a.log.NewReader(), a.node, a.damaged} }
+func (a *Agent) logReader() logReader {
+	return logReader{a.log, committed{a.node}, a.log.NewReader(), a.damaged}
+}
 
-// Barrier and GTIDs implement primary.Committed.
-func (r logReader) Barrier(ctx context.Context) error { return r.node.Barrier(ctx) }
-func (r logReader) GTIDs() *gtid.Set                  { return r.node.Committed().GTIDs() }
+// committed implements primary.Committed.
+type committed struct{ node *consensus.Node }
+
+func (c committed) Barrier(ctx context.Context) error { return c.node.Barrier(ctx) }
+func (c committed) GTIDs() *gtid.Set                  { return c.node.Committed().GTIDs() }
 
 // Close implements committedLog. The log itself goes on.
 func (r logReader) Close() { r.entries.Close() }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -21,7 +20,7 @@ func (a *Agent) judge(ctx context.Context, promote bool) error {
 	}
 	log := a.logReader()
 	defer log.Close()
-	return primary.Judge{Server: judgedServer{s, a}, Log: log, Durable: a.durable, Dir: a.data.Join("mysql"), Judged: a.judged}.Run(ctx, promote)
+	return primary.Judge{Server: s, Log: log, Durable: a.durable, Dir: a.data.Join("mysql"), Judged: a.judged}.Run(ctx, promote)
 }
 
 // judged notes what mysqld's gtid_executed comes to.
@@ -42,7 +41,7 @@ func (a *Agent) judged(v replay.Verdict) {
 type localServer struct {
 	*mysqld.Admin
 	process *mysqld.Process
-	logger  *slog.Logger
+	agent   *Agent
 }
 
 // local returns the mysqld that runs.
@@ -51,7 +50,7 @@ func (a *Agent) local() (localServer, error) {
 	if p == nil {
 		return localServer{}, primary.ErrNoMysqld
 	}
-	return localServer{p.Admin(), p, a.logger}, nil
+	return localServer{p.Admin(), p, a}, nil
 }
 
 // SemiSyncStatus implements primary.Server.
@@ -64,7 +63,7 @@ func (s localServer) SemiSyncStatus(ctx context.Context) (primary.SemiSync, erro
 func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
 	ended, err := s.Admin.EndLockWaiters(ctx)
 	if ended > 0 {
-		s.logger.Warn("ended sessions that waited for a lock when this node lost the primary's role", "sessions", ended)
+		s.agent.logger.Warn("ended sessions that waited for a lock when this node lost the primary's role", "sessions", ended)
 	}
 	return ended, err
 }
@@ -87,23 +86,20 @@ func (a *Agent) executed(ctx context.Context) (*gtid.Set, error) {
 	return s.GTIDExecuted(ctx)
 }
 
-// judgedServer implements primary.JudgedServer.
-type judgedServer struct {
-	localServer
-	agent *Agent
-}
+// ReplicaBinlog and what follows implement primary.JudgedServer.
+func (s localServer) ReplicaBinlog() bool                       { return s.process.Options().ReplicaBinlog }
+func (s localServer) EnableSemiSync(ctx context.Context) error  { return s.process.EnableSemiSync(ctx) }
+func (s localServer) RemoveOldBinlogs() error                   { return s.process.RemoveOldBinlogs() }
+func (s localServer) XAEnded(ctx context.Context) (bool, error) { return s.process.ForeignXA(ctx) }
+func (s localServer) JudgeGrants(ctx context.Context) error     { return s.agent.judgeGrants(ctx) }
 
-func (s judgedServer) ReplicaBinlog() bool                       { return s.process.Options().ReplicaBinlog }
-func (s judgedServer) EnableSemiSync(ctx context.Context) error  { return s.process.EnableSemiSync(ctx) }
-func (s judgedServer) RemoveOldBinlogs() error                   { return s.process.RemoveOldBinlogs() }
-func (s judgedServer) XAEnded(ctx context.Context) (bool, error) { return s.process.ForeignXA(ctx) }
-func (s judgedServer) JudgeGrants(ctx context.Context) error     { return s.agent.judgeGrants(ctx) }
-
-func (s judgedServer) AddPurged(ctx context.Context, set *gtid.Set) error {
+// AddPurged implements primary.JudgedServer.
+func (s localServer) AddPurged(ctx context.Context, set *gtid.Set) error {
 	return s.Admin.AddPurged(ctx, set.String())
 }
 
-func (s judgedServer) Drifts(ctx context.Context) ([]string, error) {
+// Drifts implements primary.JudgedServer.
+func (s localServer) Drifts(ctx context.Context) ([]string, error) {
 	drifts, err := s.process.CheckGuarded(ctx)
 	texts := make([]string, len(drifts))
 	for i, d := range drifts {
@@ -112,7 +108,8 @@ func (s judgedServer) Drifts(ctx context.Context) ([]string, error) {
 	return texts, err
 }
 
-func (s judgedServer) JudgeForeignXA(ctx context.Context, promote bool) error {
+// JudgeForeignXA implements primary.JudgedServer.
+func (s localServer) JudgeForeignXA(ctx context.Context, promote bool) error {
 	return s.agent.judgeForeignXA(ctx, s.process, promote)
 }
 

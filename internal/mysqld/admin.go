@@ -21,8 +21,8 @@ const (
 	// questions of the status and of the feed. They are kept open, so that they are there when clients
 	// have taken every other connection.
 	adminConnectionsMax = 6
-	// waitAppliedSlice bounds one WAIT_FOR_EXECUTED_GTID_SET, in seconds.
-	waitAppliedSlice = 1
+	// waitAppliedSlice bounds one WAIT_FOR_EXECUTED_GTID_SET of WaitApplied.
+	waitAppliedSlice = time.Second
 	// sessionGonePoll is how often the write gate looks whether a session that
 	// it gave up is gone.
 	sessionGonePoll = 5 * time.Millisecond

@@ -3,6 +3,7 @@ package mysqld
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // sourceRetries is SOURCE_RETRY_COUNT: at one try a second this is 68 years, so
@@ -97,13 +98,19 @@ func (a *Admin) ReplicaStatus(ctx context.Context) (ReplicaStatus, error) {
 // not notice an applier that stopped; see ReplicaStatus.
 func (a *Admin) WaitApplied(ctx context.Context, set string) error {
 	for {
-		var timedOut bool
-		err := a.query1(ctx, "applied transactions", "SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)",
-			[]any{set, waitAppliedSlice}, &timedOut)
-		if err != nil || !timedOut {
+		if applied, err := a.AppliedWithin(ctx, set, waitAppliedSlice); err != nil || applied {
 			return err
 		}
 	}
+}
+
+// AppliedWithin waits until gtid_executed contains set, for d at most. It tells whether it
+// does.
+func (a *Admin) AppliedWithin(ctx context.Context, set string, d time.Duration) (bool, error) {
+	var timedOut bool
+	err := a.query1(ctx, "applied transactions", "SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)",
+		[]any{set, d.Seconds()}, &timedOut)
+	return err == nil && !timedOut, err
 }
 
 // ApplyWork returns a number that changes while the applier works inside of a

@@ -207,6 +207,16 @@ func TestAddPurged(t *testing.T) {
 	if err := a.AddPurged(ctx(t), done); err == nil {
 		t.Fatal("a transaction that is done was declared done again")
 	}
+	began := time.Now()
+	if applied, err := a.AppliedWithin(ctx(t), "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:4", 250*time.Millisecond); err != nil || applied {
+		t.Fatalf("the transaction that is missing: applied %t, %v", applied, err)
+	}
+	if took := time.Since(began); took < 200*time.Millisecond || took >= waitAppliedSlice {
+		t.Fatalf("a wait of 250 ms took %v", took)
+	}
+	if applied, err := a.AppliedWithin(ctx(t), more, time.Minute); err != nil || !applied {
+		t.Fatalf("what is there: applied %t, %v", applied, err)
+	}
 	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := a.WaitApplied(short, "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:4"); err == nil {

@@ -4,10 +4,9 @@
 // the agent gives it the real ones, the simulator its own, so both run the same steps in the
 // same order.
 //
-//	Judge ──► AwaitTap ──► Open ──► Epoch: Committed, Acknowledge ──► RoleChanged ──► Settling
-//	 it has       mysqld waits   epoch entry     what is let go (I2)       deposed       what becomes of it
-//	 nothing of   for the tap    is committed
-//	 its own (I3)
+//	CatchUp ──► Judge ──► AwaitTap ──► Open ──► Epoch: Committed, Acknowledge ──► RoleChanged ──► Settling
+//	 it has all  nothing   mysqld waits  epoch entry     what is let go (I2)       deposed       what becomes of it
+//	             else (I3) for the tap   is committed
 //
 // # Invariants
 //

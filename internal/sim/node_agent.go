@@ -25,18 +25,16 @@ import (
 
 // Times of the agent, as package agent has them.
 const (
-	tickInterval          = 100 * time.Millisecond
-	watchInterval         = 500 * time.Millisecond
-	guardEvery            = 4
-	applierCheckInterval  = 250 * time.Millisecond
-	applierPatienceChecks = 8
-	closeWritesLockWait   = 2 * time.Second
-	idleLeaderTimeout     = 5 * time.Second
-	stopTimeout           = 5 * time.Second
-	steadyAfter           = time.Minute
-	promotionTimeout      = 30 * time.Second
-	retryAfter            = time.Second
-	fencedAfter           = 5 * time.Second
+	tickInterval        = 100 * time.Millisecond
+	watchInterval       = 500 * time.Millisecond
+	guardEvery          = 4
+	closeWritesLockWait = 2 * time.Second
+	idleLeaderTimeout   = 5 * time.Second
+	stopTimeout         = 5 * time.Second
+	steadyAfter         = time.Minute
+	promotionTimeout    = 30 * time.Second
+	retryAfter          = time.Second
+	fencedAfter         = 5 * time.Second
 )
 
 // Raft's timing, as package consensus and the default settings have it: of a node, see

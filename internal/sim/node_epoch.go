@@ -107,7 +107,7 @@ func (a *agent) openTap(ctx context.Context, term uint64) error {
 		a.closeEpoch()
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return primary.AwaitTap(ctx, epochServer{a}.SemiSyncStatus, a.life)
+	return primary.AwaitTap(ctx, localServer{a}.SemiSyncStatus, a.life)
 }
 
 // commitEpoch opens the epoch in the log.

@@ -140,7 +140,7 @@ func (a *agent) stopMysqld() {
 // judge decides whether mysqld may replicate or, with promote, serve (I3).
 func (a *agent) judge(ctx context.Context, promote bool) error {
 	return primary.Judge{
-		Server: judgedServer{epochServer{a}}, Log: barrierLog{a.committedLog(), &a.loop}, Durable: a.durable,
+		Server: localServer{a}, Log: barrierLog{a.committedLog(), &a.loop}, Durable: a.durable,
 		Dir: "mysql", Judged: a.judged,
 	}.Run(ctx, promote)
 }
@@ -151,52 +151,6 @@ func (a *agent) judged(v replay.Verdict) {
 		return
 	}
 	a.n.log("judge", "mysqld holds the log up to %d, no-ops %s", v.Index, v.Done)
-}
-
-// judgedServer is a mysqld that is judged. Nobody has XA transactions or grants.
-type judgedServer struct{ epochServer }
-
-func (s judgedServer) JudgeForeignXA(context.Context, bool) error { return nil }
-func (s judgedServer) JudgeGrants(context.Context) error          { return nil }
-func (s judgedServer) XAEnded(context.Context) (bool, error)      { return false, nil }
-func (s judgedServer) ReplicaBinlog() bool                        { return s.a.process != nil && s.a.process.replicaBinlog }
-
-func (s judgedServer) GTIDExecuted(ctx context.Context) (*gtid.Set, error) {
-	p, err := s.a.sql(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return p.GTIDExecuted(), nil
-}
-
-func (s judgedServer) AddPurged(ctx context.Context, set *gtid.Set) error {
-	p, err := s.a.sql(ctx)
-	if err != nil {
-		return err
-	}
-	return p.AddPurged(set)
-}
-
-// Drifts implements primary.JudgedServer. The checker looks, too.
-func (s judgedServer) Drifts(ctx context.Context) ([]string, error) {
-	p, err := s.a.sql(ctx)
-	if err == nil {
-		s.a.n.check.judged(p)
-	}
-	return nil, err
-}
-
-func (s judgedServer) EnableSemiSync(ctx context.Context) error {
-	p, err := s.a.sql(ctx)
-	if err == nil {
-		p.EnableSemiSync()
-	}
-	return err
-}
-
-func (s judgedServer) RemoveOldBinlogs() error {
-	s.a.n.mysqlDisk.RemoveBinlogs(s.a.process.binlogDir())
-	return nil
 }
 
 // barrierLog is the committed log, and how it is waited for.
@@ -230,69 +184,11 @@ func (a *agent) replicate(ctx context.Context) error {
 // catchUp waits until mysqld has everything that is committed, then stops its
 // replication.
 func (a *agent) catchUp(ctx context.Context) error {
-	if err := a.loop.barrier(ctx); err != nil {
-		return err
-	}
-	if err := a.mayOpen(); err != nil {
-		return err
-	}
-	if err := a.waitApplied(ctx); err != nil {
-		return fmt.Errorf("wait until everything committed is applied: %w", err)
-	}
-	p, err := a.sql(ctx)
-	if err != nil {
-		return err
-	}
-	a.stopReplica(p)
-	if p, err = a.sql(ctx); err != nil {
-		return err
-	}
-	if io, applier, _ := p.ReplicaRunning(); io || applier {
-		return errors.New("replication runs again after it was stopped")
-	}
-	return nil
-}
-
-// waitApplied waits until mysqld has everything that is committed now. It
-// tells core of progress, and after a while ends what blocks the applier.
-func (a *agent) waitApplied(ctx context.Context) error {
-	want := a.committedGTIDs()
-	nextLook, looks, before := a.n.now()+applierCheckInterval, 0, uint64(0)
-	for {
-		p, err := a.sql(ctx)
-		if err != nil {
-			return err
-		}
-		executed := p.GTIDExecuted()
-		if executed.ContainsSet(want) {
-			return nil
-		}
-		if a.n.now() >= nextLook {
-			nextLook += applierCheckInterval
-			looks++
-			if count := executed.Count(); count != before {
-				before = count
-				if looks > 1 {
-					a.input(core.Progress{})
-				}
-			}
-			io, applier, failed := p.ReplicaRunning()
-			if failed != "" {
-				return &primary.VerdictError{Verdict: core.ApplierStopped, Reason: "the applier stopped: " + failed}
-			}
-			if !io || !applier {
-				a.startReplica(p)
-			}
-			if looks >= applierPatienceChecks && a.n.applierBlocked > 0 {
-				a.n.log("unblock", "ends the sessions that block the applier")
-				a.n.applierBlocked = 0
-				p.applySoon()
-			}
-		}
-		if err := a.life.Wait(ctx, 2*time.Millisecond, nil); err != nil {
-			return err
-		}
-	}
+	_, err := primary.CatchUp{
+		Server: localServer{a}, Log: barrierLog{a.committedLog(), &a.loop}, MayOpen: a.mayOpen, Clock: a.life,
+		Progressed: func() { a.input(core.Progress{}) }, Slow: func(string) {},
+	}.Run(ctx)
+	return err
 }
 
 // openWrites makes mysqld writable and looks again whether it may be.

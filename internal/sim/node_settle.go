@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/tap"
@@ -24,7 +23,7 @@ func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 		return errors.New("its tap is closed")
 	}
 	_, acknowledged, err := primary.Settling{
-		Term: term, Server: epochServer{a}, Tap: deposedTap{e}, Log: a.group.Committed(),
+		Term: term, Server: localServer{a}, Tap: deposedTap{e}, Log: a.group.Committed(),
 		AcksAreCommits: a.acksAreCommits, Clock: a.life,
 	}.Run(ctx)
 	if err != nil {
@@ -37,52 +36,6 @@ func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	}
 	a.n.log("settled", "term %d: %d acknowledged", term, acknowledged)
 	return nil
-}
-
-// epochServer is mysqld as a task of package primary asks it.
-type epochServer struct{ a *agent }
-
-// SemiSyncStatus implements primary.Server.
-func (s epochServer) SemiSyncStatus(ctx context.Context) (status primary.SemiSync, err error) {
-	p, err := s.a.sql(ctx)
-	if err == nil {
-		status.On, status.Clients = p.SemiSync()
-		status.WaitSessions = p.Waiting()
-	}
-	return status, err
-}
-
-// EndLockWaiters implements primary.Server.
-func (s epochServer) EndLockWaiters(ctx context.Context) (int, error) {
-	p, err := s.a.sql(ctx)
-	if err == nil {
-		p.EndLockWaiters()
-		p.results()
-	}
-	return 0, err
-}
-
-// SetSuperReadOnly implements primary.Server. core has the bound.
-func (s epochServer) SetSuperReadOnly(ctx context.Context, on bool, _ time.Duration) error {
-	for {
-		p, err := s.a.sql(ctx)
-		if err != nil || p.SetSuperReadOnly(on) {
-			return err
-		}
-		p.flushSoon()
-	}
-}
-
-// PendingXA implements primary.Server: there is none.
-func (s epochServer) PendingXA(context.Context) (int, error) { return 0, nil }
-
-// BinlogEnd implements primary.Server.
-func (s epochServer) BinlogEnd(ctx context.Context) (file string, offset uint64, err error) {
-	p, err := s.a.sql(ctx)
-	if err == nil {
-		file, offset = p.BinlogEnd()
-	}
-	return file, offset, err
 }
 
 // deposedTap tells the checker what is let go.

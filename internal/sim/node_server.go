@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/primary"
+)
+
+// localServer is mysqld as a task of package primary asks it.
+type localServer struct{ a *agent }
+
+// SemiSyncStatus implements primary.Server.
+func (s localServer) SemiSyncStatus(ctx context.Context) (status primary.SemiSync, err error) {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		status.On, status.Clients = p.SemiSync()
+		status.WaitSessions = p.Waiting()
+	}
+	return status, err
+}
+
+// EndLockWaiters implements primary.Server.
+func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		p.EndLockWaiters()
+		p.results()
+	}
+	return 0, err
+}
+
+// SetSuperReadOnly implements primary.Server. core has the bound.
+func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, _ time.Duration) error {
+	for {
+		p, err := s.a.sql(ctx)
+		if err != nil || p.SetSuperReadOnly(on) {
+			return err
+		}
+		p.flushSoon()
+	}
+}
+
+// PendingXA implements primary.Server: there is none.
+func (s localServer) PendingXA(context.Context) (int, error) { return 0, nil }
+
+// BinlogEnd implements primary.Server.
+func (s localServer) BinlogEnd(ctx context.Context) (file string, offset uint64, err error) {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		file, offset = p.BinlogEnd()
+	}
+	return file, offset, err
+}
+
+// JudgeForeignXA and what follows implement primary.JudgedServer. Nobody has XA transactions
+// or grants.
+func (s localServer) JudgeForeignXA(context.Context, bool) error { return nil }
+func (s localServer) JudgeGrants(context.Context) error          { return nil }
+func (s localServer) XAEnded(context.Context) (bool, error)      { return false, nil }
+func (s localServer) ReplicaBinlog() bool                        { return s.a.process != nil && s.a.process.replicaBinlog }
+
+func (s localServer) GTIDExecuted(ctx context.Context) (*gtid.Set, error) {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.GTIDExecuted(), nil
+}
+
+func (s localServer) AddPurged(ctx context.Context, set *gtid.Set) error {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return err
+	}
+	return p.AddPurged(set)
+}
+
+// Drifts implements primary.JudgedServer. The checker looks, too.
+func (s localServer) Drifts(ctx context.Context) ([]string, error) {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		s.a.n.check.judged(p)
+	}
+	return nil, err
+}
+
+func (s localServer) EnableSemiSync(ctx context.Context) error {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		p.EnableSemiSync()
+	}
+	return err
+}
+
+func (s localServer) RemoveOldBinlogs() error {
+	s.a.n.mysqlDisk.RemoveBinlogs(s.a.process.binlogDir())
+	return nil
+}
+
+// AppliedWithin implements primary.Replica.
+func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Duration) (bool, error) {
+	for until := s.a.n.now() + d; ; {
+		p, err := s.a.sql(ctx)
+		if err != nil {
+			return false, err
+		}
+		if p.GTIDExecuted().ContainsSet(set) {
+			return true, nil
+		}
+		if s.a.n.now() >= until {
+			return false, nil
+		}
+		if err := s.a.life.Wait(ctx, 2*time.Millisecond, nil); err != nil {
+			return false, err
+		}
+	}
+}
+
+// ReplicaStatus implements primary.Replica. The applier never stops with an error.
+func (s localServer) ReplicaStatus(ctx context.Context) (status primary.ReplicaStatus, err error) {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		status.Receives, status.Applies, _ = p.ReplicaRunning()
+		status.Executed = p.GTIDExecuted().String()
+	}
+	return status, err
+}
+
+// ApplyProgress implements primary.Replica.
+func (s localServer) ApplyProgress(ctx context.Context, executed string) (string, error) {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, relayed %d", executed, p.Relayed()), nil
+}
+
+// StartAgain implements primary.Replica.
+func (s localServer) StartAgain(ctx context.Context) {
+	if p, err := s.a.sql(ctx); err == nil {
+		s.a.startReplica(p)
+	}
+}
+
+// EndBlockers implements primary.Replica.
+func (s localServer) EndBlockers(ctx context.Context) {
+	p, err := s.a.sql(ctx)
+	if err == nil && s.a.n.applierBlocked > 0 {
+		s.a.n.log("unblock", "ends the sessions that block the applier")
+		s.a.n.applierBlocked = 0
+		p.applySoon()
+	}
+}
+
+// StopReplica implements primary.Replica.
+func (s localServer) StopReplica(ctx context.Context) error {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		s.a.stopReplica(p)
+	}
+	return err
+}
