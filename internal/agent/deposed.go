@@ -90,7 +90,7 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 }
 
 // keptAfterSettling counts a mysqld that was settled, now that it replicates: what
-// could still have killed it (tidyPrimary) is done.
+// could still have killed it (primary.Replicate) is done.
 func (a *Agent) keptAfterSettling(p *mysqld.Process) {
 	if p != nil && a.settledIncarnation.CompareAndSwap(p.Incarnation(), 0) {
 		a.settles.Add(1)

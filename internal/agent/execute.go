@@ -251,7 +251,27 @@ func (a *Agent) stopMysqld() error {
 
 // replicate points mysqld to its own agent's feed.
 func (a *Agent) replicate(ctx context.Context) error {
-	host, portText, err := net.SplitHostPort(a.feed.Addr().String())
+	s, err := a.local()
+	if err != nil {
+		return err
+	}
+	err = primary.Replicate{
+		Server: s, Committed: a.committedGTIDs, WasPrimary: a.openedIncarnation.Load() == s.process.Incarnation(),
+		Tidied: func() { a.openedIncarnation.Store(0) },
+	}.Run(ctx)
+	if err != nil {
+		return err
+	}
+	a.keptAfterSettling(s.process)
+	return nil
+}
+
+// BeginReplica implements primary.Replicating.
+func (s localServer) BeginReplica(ctx context.Context) error { return s.process.BeginReplica(ctx) }
+
+// Configure implements primary.Replicating.
+func (s localServer) Configure(ctx context.Context) error {
+	host, portText, err := net.SplitHostPort(s.agent.feed.Addr().String())
 	if err != nil {
 		return fmt.Errorf("read the feed's address: %w", err)
 	}
@@ -259,23 +279,12 @@ func (a *Agent) replicate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the feed's port: %w", err)
 	}
-	admin, err := a.admin()
-	if err != nil {
-		return err
-	}
-	if err := a.tidyPrimary(ctx); err != nil {
-		// What it was asked may have been done or not, and a session may wait for an
-		// ACK that nobody sends: trying again would not end that.
-		return &primary.VerdictError{Verdict: core.Unfit, Reason: fmt.Sprintf("make a replica of the former primary: %v", err)}
-	}
-	if err := admin.ConfigureReplication(ctx, host, port); err != nil {
-		return fmt.Errorf("configure replication: %w", err)
-	}
-	if err := admin.StartReplica(ctx, feedUser, a.feedPassword); err != nil {
-		return fmt.Errorf("start replication: %w", err)
-	}
-	a.keptAfterSettling(a.currentProcess())
-	return nil
+	return s.ConfigureReplication(ctx, host, port)
+}
+
+// Start implements primary.Replicating.
+func (s localServer) Start(ctx context.Context) error {
+	return s.StartReplica(ctx, feedUser, s.agent.feedPassword)
 }
 
 // applierWorkers returns how many transactions mysqld's applier has workers for; 0 = that
@@ -335,7 +344,7 @@ func (s localServer) ApplyProgress(ctx context.Context, executed string) (string
 
 // StartAgain implements primary.Replica.
 func (s localServer) StartAgain(ctx context.Context) {
-	if err := s.StartReplica(ctx, feedUser, s.agent.feedPassword); err != nil {
+	if err := s.Start(ctx); err != nil {
 		s.agent.logger.Warn("promotion: start replication again", "error", err)
 	}
 }

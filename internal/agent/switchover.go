@@ -532,36 +532,3 @@ func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64)
 	}
 	return noPendingXA(ctx, admin) // again: nothing can have come, unless instruments are off
 }
-
-// tidyPrimary makes a replica of a mysqld that was the primary: its clients' sessions
-// end (they came past the router, may hold locks, and could write while semi-sync is
-// off what read-only lets pass), and its binlog is not read again. That is done once,
-// before it applies anything: later judgeSlipped would take the applier's transactions
-// for somebody's own.
-func (a *Agent) tidyPrimary(ctx context.Context) error {
-	p := a.currentProcess()
-	if p == nil || a.openedIncarnation.Load() != p.Incarnation() {
-		return nil
-	}
-	letIn, err := p.Admin().ShutOut(ctx)
-	if err != nil {
-		return err
-	}
-	if err := p.BeginReplica(ctx); err != nil {
-		return err
-	}
-	if err := p.Admin().RestartAckReceiver(ctx); err != nil {
-		return err
-	}
-	if err := a.judgeSlipped(ctx, p); err != nil {
-		return err
-	}
-	if err := p.Admin().NextBinlog(ctx); err != nil {
-		return err
-	}
-	if err := letIn(ctx); err != nil {
-		return err
-	}
-	a.openedIncarnation.Store(0)
-	return nil
-}

@@ -115,7 +115,7 @@ func (s Settling) acknowledge(ctx context.Context) (number uint64, acknowledged 
 // nothing behind the last entry, and nobody waits. super_read_only is on, so no row
 // changes any more. A statement without rows passes it. What it has written by now
 // makes the binlog longer, and where that is committed its ACK may still be on its
-// way; what it writes later tidyPrimary finds, which restarts the ACK receiver.
+// way; what it writes later Replicate finds, which restarts the ACK receiver.
 func (s Settling) prove(ctx context.Context, number uint64) error {
 	if n, err := s.Server.PendingXA(ctx); err != nil || n > 0 {
 		return cmp.Or(err, errors.New(XAPrepared(n)))

@@ -165,20 +165,10 @@ func (l barrierLog) GTIDs() *gtid.Set                  { return l.group.Committe
 
 // replicate points mysqld to its own agent's feed.
 func (a *agent) replicate(ctx context.Context) error {
-	p, err := a.sql(ctx)
-	if err != nil {
-		return err
-	}
-	if err := a.tidyPrimary(p); err != nil {
-		return &primary.VerdictError{Verdict: core.Unfit, Reason: err.Error()}
-	}
-	if io, applier, _ := p.ReplicaRunning(); io && applier {
-		a.w.fail("restart", "n%d: replication is set up anew while it goes on", a.n.id)
-	}
-	a.stopReplica(p)
-	p.ResetReplica()
-	a.startReplica(p)
-	return nil
+	return primary.Replicate{
+		Server: localServer{a}, Committed: a.committedGTIDs,
+		WasPrimary: a.process != nil && a.openedIncarnation == a.process.incarnation, Tidied: func() { a.openedIncarnation = 0 },
+	}.Run(ctx)
 }
 
 // catchUp waits until mysqld has everything that is committed, then stops its

@@ -55,23 +55,6 @@ func (a *agent) mayMoveTo(to *node) bool {
 	return to.runsMysqld() && slices.ContainsFunc(a.members.state.Members, func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
 
-// tidyPrimary makes a replica of a mysqld that was the primary.
-func (a *agent) tidyPrimary(p *mysqld) error {
-	if a.openedIncarnation != p.incarnation {
-		return nil
-	}
-	if p.Waiting()+p.Queued() > 0 {
-		return errors.New("a session waits for an ACK")
-	}
-	if _, applier, _ := p.ReplicaRunning(); applier {
-		a.w.fail("tidy", "n%d: a former primary is made a replica once more, while it applies", a.n.id)
-	}
-	p.Rotate()
-	p.afterCommits()
-	a.openedIncarnation = 0
-	return nil
-}
-
 // strikeOperator does what an operator does.
 func (i *injector) strikeOperator(f fault, n *node) {
 	w := i.w

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -140,9 +141,7 @@ func (s localServer) ApplyProgress(ctx context.Context, executed string) (string
 
 // StartAgain implements primary.Replica.
 func (s localServer) StartAgain(ctx context.Context) {
-	if p, err := s.a.sql(ctx); err == nil {
-		s.a.startReplica(p)
-	}
+	_ = s.Start(ctx)
 }
 
 // EndBlockers implements primary.Replica.
@@ -160,6 +159,85 @@ func (s localServer) StopReplica(ctx context.Context) error {
 	p, err := s.a.sql(ctx)
 	if err == nil {
 		s.a.stopReplica(p)
+	}
+	return err
+}
+
+// BeginReplica implements primary.Replicating.
+func (s localServer) BeginReplica(context.Context) error { return nil }
+
+// ShutOut implements primary.Replicating.
+func (s localServer) ShutOut(ctx context.Context) (letIn func(context.Context) error, err error) {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p.Waiting() > 0 || !p.SuperReadOnly() {
+		return nil, errors.New("writes are pending")
+	}
+	if _, applier, _ := p.ReplicaRunning(); applier {
+		s.a.w.fail("tidy", "n%d: a former primary is made a replica once more, while it applies", s.a.n.id)
+	}
+	p.ShutOut()
+	p.results()
+	return func(ctx context.Context) error {
+		p, err := s.a.sql(ctx)
+		if err == nil {
+			p.LetIn()
+		}
+		return err
+	}, nil
+}
+
+// RestartAckReceiver implements primary.Replicating.
+func (s localServer) RestartAckReceiver(ctx context.Context) error {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return err
+	}
+	p.DisableSemiSync()
+	p.afterCommits()
+	if p, err = s.a.sql(ctx); err == nil {
+		p.EnableSemiSync()
+	}
+	return err
+}
+
+// InCommit implements primary.Replicating.
+func (s localServer) InCommit(ctx context.Context) (bool, error) {
+	p, err := s.a.sql(ctx)
+	return err == nil && p.Waiting() > 0, err
+}
+
+// NextBinlog implements primary.Replicating.
+func (s localServer) NextBinlog(ctx context.Context) error {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		p.Rotate()
+		p.afterCommits()
+	}
+	return err
+}
+
+// Configure implements primary.Replicating.
+func (s localServer) Configure(ctx context.Context) error {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return err
+	}
+	if io, applier, _ := p.ReplicaRunning(); io && applier {
+		s.a.w.fail("restart", "n%d: replication is set up anew while it goes on", s.a.n.id)
+	}
+	s.a.stopReplica(p)
+	p.ResetReplica()
+	return nil
+}
+
+// Start implements primary.Replicating.
+func (s localServer) Start(ctx context.Context) error {
+	p, err := s.a.sql(ctx)
+	if err == nil {
+		s.a.startReplica(p)
 	}
 	return err
 }

@@ -94,7 +94,9 @@ type pipeline struct {
 	// closing: SET super_read_only=ON waits, and new writers wait for it (held).
 	closing bool
 	held    []*session
-	queue   []*session
+	// shut: clients are kept out.
+	shut  bool
+	queue []*session
 	// waiting is the group in the wait for its ACK: one at a time
 	// (binlog_order_commits=ON). behind has all later ones: they will wait for
 	// the highest of their positions.
@@ -130,7 +132,7 @@ func (p position) compare(o position) int {
 func (s *Server) Begin(tx Tx) {
 	t := &session{id: tx.ID, passes: tx.Passes, op: operation{kind: tx.Kind, key: tx.Key, value: tx.Value, padBytes: tx.Bytes}}
 	switch {
-	case !s.alive:
+	case !s.alive || s.shut:
 		s.finish(t, Gone)
 	case s.closing && !t.passes:
 		s.held = append(s.held, t)
@@ -356,12 +358,33 @@ func (s *Server) SemiSync() (on bool, clients int) {
 	return s.on, clients
 }
 
-// EnableSemiSync sets rpl_semi_sync_source_enabled.
+// EnableSemiSync sets rpl_semi_sync_source_enabled. What was acknowledged before is
+// forgotten.
 func (s *Server) EnableSemiSync() {
-	if s.alive {
-		s.on = true
+	if s.alive && !s.on {
+		s.on, s.acked = true, position{}
 	}
 }
+
+// DisableSemiSync lets go what waits, and what comes until EnableSemiSync.
+func (s *Server) DisableSemiSync() {
+	if s.alive {
+		s.on = false
+		s.release()
+	}
+}
+
+// ShutOut ends every client's session that is not in the binlog yet, and keeps clients out
+// until LetIn.
+func (s *Server) ShutOut() {
+	s.shut = true
+	s.cutOffEach(s.queue)
+	s.cutOffEach(s.held)
+	s.queue, s.held = nil, nil
+}
+
+// LetIn ends ShutOut.
+func (s *Server) LetIn() { s.shut = false }
 
 // release commits what has its ACK, group by group in the order of the binlog,
 // and rotates if that was waited for.

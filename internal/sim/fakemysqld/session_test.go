@@ -235,3 +235,40 @@ func TestNumbersFillHoles(t *testing.T) {
 	w.ackAll()
 	want(t, "engine log", numbers(w.EngineLog()), []uint64{1, 3, 2, 4})
 }
+
+// TestShutOut: what has no place in the binlog ends, and nobody comes in; what read-only
+// passes comes in again afterwards.
+func TestShutOut(t *testing.T) {
+	w := newWorld(t, 1)
+	w.open()
+	w.begin(Write, "k", "1")
+	w.ShutOut()
+	w.begin(Write, "k", "2")
+	want(t, "outcomes", outcomes(w.Results()), []Outcome{Gone, Gone})
+	w.LetIn()
+	w.begin(Write, "k", "3")
+	want(t, "queued", w.Queued(), 1)
+}
+
+// TestSemiSyncOffAndOn: what waits is let go, and so is what comes before it is on again,
+// where no ACK of before counts.
+func TestSemiSyncOffAndOn(t *testing.T) {
+	w := newWorld(t, 1)
+	w.open()
+	w.begin(Write, "k", "1")
+	w.flush()
+	w.Ack(w.file().name, 1<<20)
+	w.begin(Write, "k", "2")
+	w.flush()
+	want(t, "behind the ACK", outcomes(w.Results()), []Outcome{OK, OK})
+	w.DisableSemiSync()
+	w.begin(Write, "k", "3")
+	w.flush()
+	want(t, "while it is off", outcomes(w.Results()), []Outcome{OK})
+	w.EnableSemiSync()
+	w.begin(Write, "k", "4")
+	w.flush()
+	want(t, "waiting", w.Waiting(), 1)
+	w.DisableSemiSync()
+	want(t, "let go", outcomes(w.Results()), []Outcome{OK})
+}
