@@ -45,8 +45,6 @@ const (
 	// inputsMax bounds the inputs that wait for core. Each source has few under
 	// way at a time; a full queue blocks the source.
 	inputsMax = 256
-	// closeWritesLockWait bounds SET super_read_only=1 in a planned demotion.
-	closeWritesLockWait = 2 * time.Second
 	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps
 	// leadership from a node that is.
 	idleLeaderTimeout = 5 * time.Second

@@ -128,10 +128,6 @@ func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64,
 		a.lagBound.setOpen(true)
 		return 0, a.openWrites(ctx, e.Term)
 	case core.CloseWrites:
-		if m := a.moving.Load(); m != nil {
-			return 0, a.closeForPlan(ctx, m)
-		}
-		a.lagBound.setOpen(false)
 		return 0, a.closeWrites(ctx)
 	case core.Settle:
 		return 0, a.settlePrimary(ctx, e.Term)
@@ -360,32 +356,30 @@ func (s localServer) EndBlockers(ctx context.Context) {
 // statements run on mysqld's socket: fencing kills mysqld, and they with it.
 func (a *Agent) openWrites(ctx context.Context, term uint64) error {
 	a.awaitPort()
-	p := a.currentProcess()
-	if p == nil {
-		return primary.ErrNoMysqld
+	s, err := a.local()
+	if err != nil {
+		return err
 	}
-	admin := p.Admin()
-	a.openedIncarnation.Store(p.Incarnation())
-	if err := admin.SetSuperReadOnly(ctx, false, closeWritesLockWait); err != nil {
-		return fmt.Errorf("open for writes: %w", err)
-	}
-	if r := a.node.Role(); !r.Leading || r.Term != term || a.epoch.get(term) == nil {
-		return fmt.Errorf("epoch %d ended while writes were opened", term)
-	}
-	return nil
+	a.openedIncarnation.Store(s.process.Incarnation())
+	return primary.OpenWrites(ctx, s, term, func() bool {
+		r := a.node.Role()
+		return r.Leading && r.Term == term && a.epoch.get(term) != nil
+	})
 }
 
-// closeWrites makes mysqld read-only. That it returned is the one proof that
-// no session waits for an ACK.
+// closeWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
 func (a *Agent) closeWrites(ctx context.Context) error {
-	p := a.currentProcess()
-	if p == nil {
-		return nil
+	a.lagBound.setOpen(false)
+	if m := a.moving.Load(); m != nil {
+		p, err := a.plan(m)
+		if err != nil {
+			return err
+		}
+		return p.CloseWrites(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*closeWritesLockWait)
-	defer cancel()
-	if err := p.Admin().SetSuperReadOnly(ctx, true, closeWritesLockWait); err != nil {
-		return fmt.Errorf("close writes: %w", err)
+	s, err := a.local()
+	if err != nil {
+		return nil // nothing can be written
 	}
-	return nil
+	return primary.CloseWrites(ctx, s, clock.Machine{})
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
@@ -31,8 +32,6 @@ const (
 	// successorWait bounds how long a new primary is looked for once leadership
 	// was asked away.
 	successorWait = 30 * time.Second
-	// closedPoll is how often it is looked whether sessions have ended, writes being closed.
-	closedPoll = 2 * time.Millisecond
 )
 
 // moving is the operator's plan that core has under way: there is one at most.
@@ -223,7 +222,7 @@ func (a *Agent) whatBlocks(ctx context.Context, s *cluster.Switchover, p *switch
 		return err
 	}
 	if pending > 0 {
-		s.Blocks = append(s.Blocks, xaBlocks(pending))
+		s.Blocks = append(s.Blocks, primary.XABlocks(pending))
 	}
 	if p.open, err = admin.OpenTransactions(ctx); err != nil {
 		return err
@@ -266,10 +265,6 @@ func sessionList(sessions []mysqld.Session) string {
 		names = append(names, s.String())
 	}
 	return strings.Join(names, "; ")
-}
-
-func xaBlocks(n int) string {
-	return primary.XAPrepared(n) + ": another node would have to start its mysqld again to take over; end what is prepared first"
 }
 
 // askTarget asks another node's agent to wait until it has applied everything up to
@@ -439,31 +434,21 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, err
 	return done{readOnly: true}, nil
 }
 
-// closeForPlan closes writes for an operator's plan, within its limit.
-func (a *Agent) closeForPlan(ctx context.Context, m *moving) error {
-	a.lagBound.setOpen(false)
-	admin, err := a.admin()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithDeadline(ctx, m.deadline())
-	defer cancel()
-	if err := admin.SetSuperReadOnly(ctx, true, m.limit); err != nil {
-		return a.notClosed(admin, m.limit, err)
-	}
-	if !m.moves {
-		return nil
-	}
-	if err := a.endXA(ctx, admin); err != nil {
-		return err
-	}
-	return noPendingXA(ctx, admin)
+// plan is the plan that core has under way, and its mysqld.
+func (a *Agent) plan(m *moving) (primary.Plan, error) {
+	s, err := a.local()
+	return primary.Plan{
+		Server: s, Moves: m.moves, Limit: m.limit, Left: time.Until(m.deadline()), Clock: clock.Machine{},
+		NotClosed: func(err error) error { return a.notClosed(s.Admin, err) },
+		EndedXA: func(sessions int) {
+			a.logger.Warn("ended sessions that were in an XA transaction when writes were closed", "sessions", sessions)
+		},
+	}, err
 }
 
 // notClosed says which sessions kept writes from being closed in time. They are closed
 // to the others until it has looked.
-func (a *Agent) notClosed(admin *mysqld.Admin, limit time.Duration, err error) error {
-	err = fmt.Errorf("close writes within %v: %w", limit, err)
+func (a *Agent) notClosed(admin *mysqld.Admin, err error) error {
 	if !errors.Is(err, mysqld.ErrWritesPending) {
 		return err
 	}
@@ -482,38 +467,6 @@ func heldBy(writers []mysqld.Session) string {
 		units.Count(len(writers), "statement that writes", "statements that write"), sessionList(writers), writers[0].ID)
 }
 
-// endXA ends the sessions that are in an XA transaction, and waits until they are gone:
-// read-only does not stop their XA PREPARE, and from here on no session can begin one
-// that writes.
-func (a *Agent) endXA(ctx context.Context, admin *mysqld.Admin) error {
-	for ended := 0; ; {
-		n, err := admin.EndXA(ctx)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			if ended > 0 {
-				a.logger.Warn("ended sessions that were in an XA transaction when writes were closed", "sessions", ended)
-			}
-			return nil
-		}
-		ended = max(ended, n)
-		select {
-		case <-time.After(closedPoll):
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %d sessions in XA transactions to end: %w", n, ctx.Err())
-		}
-	}
-}
-
-func noPendingXA(ctx context.Context, admin *mysqld.Admin) error {
-	n, err := admin.PendingXA(ctx)
-	if err == nil && n > 0 {
-		err = errors.New(xaBlocks(n))
-	}
-	return err
-}
-
 // awaitTarget waits until the other node has everything: writes are closed, so
 // what is committed here is all there is.
 func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
@@ -521,14 +474,14 @@ func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64)
 	if m == nil {
 		return errors.New("nobody asks for it any more")
 	}
-	ctx, cancel := context.WithDeadline(ctx, m.deadline())
-	defer cancel()
-	if err := a.askTarget(ctx, to, m.by, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
-		return fmt.Errorf("wait for node %s within %v: %w", a.board.Name(to), m.limit, err)
-	}
-	admin, err := a.admin()
+	p, err := a.plan(m)
 	if err != nil {
 		return err
 	}
-	return noPendingXA(ctx, admin) // again: nothing can have come, unless instruments are off
+	return p.AwaitTarget(ctx, func(ctx context.Context) error {
+		if err := a.askTarget(ctx, to, m.by, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
+			return fmt.Errorf("wait for node %s within %v: %w", a.board.Name(to), m.limit, err)
+		}
+		return nil
+	})
 }

@@ -25,16 +25,15 @@ import (
 
 // Times of the agent, as package agent has them.
 const (
-	tickInterval        = 100 * time.Millisecond
-	watchInterval       = 500 * time.Millisecond
-	guardEvery          = 4
-	closeWritesLockWait = 2 * time.Second
-	idleLeaderTimeout   = 5 * time.Second
-	stopTimeout         = 5 * time.Second
-	steadyAfter         = time.Minute
-	promotionTimeout    = 30 * time.Second
-	retryAfter          = time.Second
-	fencedAfter         = 5 * time.Second
+	tickInterval      = 100 * time.Millisecond
+	watchInterval     = 500 * time.Millisecond
+	guardEvery        = 4
+	idleLeaderTimeout = 5 * time.Second
+	stopTimeout       = 5 * time.Second
+	steadyAfter       = time.Minute
+	promotionTimeout  = 30 * time.Second
+	retryAfter        = time.Second
+	fencedAfter       = 5 * time.Second
 )
 
 // Raft's timing, as package consensus and the default settings have it: of a node, see
@@ -67,6 +66,7 @@ type agent struct {
 	coreWork signal
 	op       *operation
 
+	moving    *moving
 	epoch     *epoch
 	serveTerm uint64
 	// openedIncarnation is the newest mysqld that was opened for writes, until it is made a
@@ -273,6 +273,7 @@ func (a *agent) execute(e core.Effect) {
 		a.serveTerm = e.Term
 		a.board.Wake()
 	case core.PlanEnded:
+		a.moving = nil
 		if e.Reason == "" {
 			a.w.plans++
 		}
@@ -286,6 +287,9 @@ func (a *agent) execute(e core.Effect) {
 	case core.Resign:
 		a.inTurn(func(time.Duration) { a.group.Resign(e.Term) })
 	default:
+		if a.moving != nil && e.Kind == core.CloseWrites {
+			a.moving.begin(a.n.now())
+		}
 		a.begin(e)
 	}
 }

@@ -183,43 +183,29 @@ func (a *agent) catchUp(ctx context.Context) error {
 
 // openWrites makes mysqld writable and looks again whether it may be.
 func (a *agent) openWrites(ctx context.Context, term uint64) error {
-	p, err := a.sql(ctx)
+	p := a.process
+	if p == nil {
+		return primary.ErrNoMysqld
+	}
+	a.openedIncarnation = p.incarnation
+	err := primary.OpenWrites(ctx, localServer{a}, term, func() bool {
+		return a.loop.role.Leading && a.loop.role.Term == term && a.epochOf(term) != nil
+	})
 	if err != nil {
 		return err
-	}
-	a.n.check.opens(a)
-	a.openedIncarnation = p.incarnation
-	p.SetSuperReadOnly(false)
-	a.n.log("open", "super_read_only=OFF, term %d", term)
-	if err := a.life.Wait(ctx, sqlMin, nil); err != nil {
-		return err
-	}
-	if r := a.loop.role; !r.Leading || r.Term != term || a.epochOf(term) == nil {
-		return fmt.Errorf("epoch %d ended while writes were opened", term)
 	}
 	p.strayACK()
 	a.w.happened(pointOpened, a.n)
 	return nil
 }
 
-// closeWrites makes mysqld read-only. That it returned is the one proof that
-// no session waits for an ACK.
+// closeWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
 func (a *agent) closeWrites(ctx context.Context) error {
-	if a.process == nil {
+	switch {
+	case a.moving != nil:
+		return a.moving.plan(a).CloseWrites(ctx)
+	case a.process == nil:
 		return nil
 	}
-	for deadline := a.n.now() + closeWritesLockWait; ; {
-		p, err := a.sql(ctx)
-		if err != nil {
-			return fmt.Errorf("close writes: %w", err)
-		}
-		if p.SetSuperReadOnly(true) {
-			return nil
-		}
-		if a.n.now() >= deadline {
-			p.SetSuperReadOnly(false) // the statement timed out
-			return errors.New("close writes: lock wait timeout")
-		}
-		p.flushSoon()
-	}
+	return primary.CloseWrites(ctx, localServer{a}, a.life)
 }

@@ -9,29 +9,59 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/primary"
 )
 
-// planLimit is for how long writes are closed at most before an operator's plan is
-// called off.
-const planLimit = 2 * time.Second
+// moving is the operator's plan that core has under way: there is one at most.
+type moving struct {
+	moves bool
+	limit time.Duration
+	// began: writes are being closed since; 0 = not yet.
+	began time.Duration
+}
 
-// awaitTarget waits until another node's mysqld has everything: writes are closed
-// here, so what is committed is all there is. It is the call between two agents.
-func (a *agent) awaitTarget(ctx context.Context, e core.Effect) error {
-	index := a.group.Committed().Mark().Index
-	for deadline := a.n.now() + planLimit; a.n.now() < deadline; {
-		if err := a.life.Wait(ctx, time.Millisecond, nil); err != nil {
-			return err
-		}
-		if a.w.net.link(a.n.id, e.To).cut > 0 || a.w.net.link(e.To, a.n.id).cut > 0 {
-			continue
-		}
-		if b := a.w.node(e.To).agent; b != nil && b.has(index) {
-			b.input(core.Chosen{Term: e.Term + 1})
-			return nil
-		}
+func (m *moving) begin(now time.Duration) {
+	if m.began == 0 {
+		m.began = now
 	}
-	return fmt.Errorf("n%d has not applied everything in time", e.To)
+}
+
+func (m *moving) plan(a *agent) primary.Plan {
+	return primary.Plan{
+		Server: localServer{a}, Moves: m.moves, Limit: m.limit, Left: max(0, m.began+m.limit-openTime-a.n.now()), Clock: a.life,
+		NotClosed: func(err error) error { return err },
+	}
+}
+
+// runPlan has core carry a plan out.
+func (a *agent) runPlan(in core.Input, moves bool) {
+	if a.moving == nil {
+		a.moving = &moving{moves: moves, limit: maxPause}
+		a.input(in)
+	}
+}
+
+// awaitTarget waits until another node's mysqld has everything. It is the call between two
+// agents.
+func (a *agent) awaitTarget(ctx context.Context, e core.Effect) error {
+	if a.moving == nil {
+		return errors.New("nobody asks for it any more")
+	}
+	return a.moving.plan(a).AwaitTarget(ctx, func(ctx context.Context) error {
+		index := a.group.Committed().Mark().Index
+		for {
+			if err := a.life.Wait(ctx, time.Millisecond, nil); err != nil {
+				return fmt.Errorf("wait for n%d: %w", e.To, err)
+			}
+			if a.w.net.link(a.n.id, e.To).cut > 0 || a.w.net.link(e.To, a.n.id).cut > 0 {
+				continue
+			}
+			if b := a.w.node(e.To).agent; b != nil && b.has(index) {
+				b.input(core.Chosen{Term: e.Term + 1})
+				return nil
+			}
+		}
+	})
 }
 
 // has tells whether this node is a replica that may stand for election, and whose mysqld has
@@ -55,6 +85,13 @@ func (a *agent) mayMoveTo(to *node) bool {
 	return to.runsMysqld() && slices.ContainsFunc(a.members.state.Members, func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
 
+const (
+	// maxPause is for how long an operator lets writes be closed, by default.
+	maxPause = 2 * time.Second
+	// openTime is what opening them again takes, as package agent has it.
+	openTime = 100 * time.Millisecond
+)
+
 // strikeOperator does what an operator does.
 func (i *injector) strikeOperator(f fault, n *node) {
 	w := i.w
@@ -71,10 +108,10 @@ func (i *injector) strikeOperator(f fault, n *node) {
 		if w.held {
 			w.heldFor = to.id
 		}
-		a.life.run(func() { a.input(core.Move{To: to.id, Reason: "an operator moves it"}) })
+		a.life.run(func() { a.runPlan(core.Move{To: to.id, Reason: "an operator moves it"}, true) })
 	case restartMysqld:
 		if a != nil {
-			a.life.run(func() { a.input(core.Restart{Reason: "an operator restarts it"}) })
+			a.life.run(func() { a.runPlan(core.Restart{Reason: "an operator restarts it"}, false) })
 		}
 	case maintain:
 		w.held, w.heldFor = true, n.id

@@ -33,16 +33,31 @@ func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
 	return 0, err
 }
 
-// SetSuperReadOnly implements primary.Server. core has the bound.
-func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, _ time.Duration) error {
-	for {
+// SetSuperReadOnly implements primary.Writable. Who ends with ctx leaves the statement in
+// mysqld: new writers go on to wait for it.
+func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
+	for until := s.a.n.now() + lockWait; ; {
 		p, err := s.a.sql(ctx)
-		if err != nil || p.SetSuperReadOnly(on) {
+		if err != nil {
 			return err
+		}
+		if !on {
+			s.a.n.check.opens(s.a)
+		}
+		if p.SetSuperReadOnly(on) {
+			s.a.n.log("writes", "super_read_only is %t", on)
+			return s.a.life.Wait(ctx, sqlMin, nil)
+		}
+		if s.a.n.now() >= until {
+			p.SetSuperReadOnly(false)
+			return errors.New("lock wait timeout")
 		}
 		p.flushSoon()
 	}
 }
+
+// EndXA implements primary.PlanServer: there is none.
+func (s localServer) EndXA(context.Context) (int, error) { return 0, nil }
 
 // PendingXA implements primary.Server: there is none.
 func (s localServer) PendingXA(context.Context) (int, error) { return 0, nil }

@@ -41,6 +41,8 @@ const (
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
 	epochFile     = "internal/primary/epoch.go"
+	catchUpFile   = "internal/primary/catchup.go"
+	judgingFile   = "internal/primary/judge.go"
 	dumpFile      = "internal/mysqlwire/feeddump.go"
 	policyFile    = "internal/cluster/policy.go"
 	healFile      = "internal/consensus/heal.go"
@@ -336,6 +338,14 @@ func promoting() []mutation {
 			name: "promote-before-apply", what: "a mysqld is opened before it has applied what is committed", seeds: 40, nodes: 3,
 			edits: one(coreFile, "\tn.begin(PhaseCatchingUp, Effect{Kind: CatchUp, Term: n.term})\n",
 				"\tn.begin(PhaseJudging, Effect{Kind: Judge, Term: n.term, Promote: true})\n"),
+		},
+		{
+			name: "catch-up-blind", what: "a catch-up does not wait until what is committed is applied", seeds: 40, nodes: 3,
+			edits: one(catchUpFile, "\t\tif err != nil || done {\n", "\t\tif err != nil || !done || done {\n"),
+		},
+		{
+			name: "judge-without-barrier", what: "mysqld is held against what this node knows to be committed, not a majority", seeds: 40, nodes: 3,
+			edits: one(judgingFile, "\tif err := j.Log.Barrier(ctx); err != nil {\n\t\treturn err\n\t}\n", ""),
 		},
 		{
 			name: "apply-anew", what: "a promotion that is given up sets replication up anew in the middle of a transaction", seeds: 60, nodes: 3, members: true,
