@@ -4,9 +4,14 @@
 // the agent gives it the real ones, the simulator its own, so both run the same steps in the
 // same order.
 //
-//	CatchUp ──► Judge ──► AwaitTap ──► Open ──► Epoch: Committed, Acknowledge ──► RoleChanged ──► Settling
-//	 it has all  nothing   mysqld waits  epoch entry     what is let go (I2)       deposed       what becomes of it
+//	CatchUp ──► Judge ──► AwaitTap ──► Open ──► OpenWrites ──► Epoch: Committed, Acknowledge
+//	 it has all  nothing   mysqld waits  epoch entry              what is let go (I2)
 //	             else (I3) for the tap   is committed
+//
+//	Epoch: RoleChanged ──► Settling ──────────────────► Judge ──► Replicate
+//	       deposed         what becomes of it             a former primary is a replica
+//	Plan: CloseWrites, AwaitTarget, or CloseWrites ──► (leadership goes)
+//	       what an operator asks for
 //
 // # Invariants
 //
