@@ -50,7 +50,7 @@ func (a *Agent) audited(h handler, r control.Request, d done, err error) {
 			line.Result = fmt.Sprintf("not known: %.*s", auditTextBytesMax, err)
 		}
 	}
-	if err := a.state.audit.append(line); err != nil {
+	if err := a.records.Audit.Append(line); err != nil {
 		a.logger.Warn("write the audit log", "line", line.What, "by", line.By, "result", line.Result, "error", err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
@@ -32,6 +33,7 @@ import (
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // Times and bounds of the agent.
@@ -102,7 +104,10 @@ type Agent struct {
 	heard     heardNeeds
 	purge     purger
 	epoch     *epochSlot
-	state     *stateKeeper
+	state     datadir.State
+	records   *history.Records
+	// chronicle is core's goroutine's.
+	chronicle history.Chronicle
 	// leaving is set once this node cannot go on as it is, and left is closed then;
 	// settled: what it is now is in its data directory.
 	leaving atomic.Pointer[membership.Departure]
@@ -123,9 +128,8 @@ type Agent struct {
 	served     atomic.Bool   // what serving said when core looked last
 	apartAt    atomic.Int64  // when it was on one side of two last (twoSides), in ns
 	// fed are the learners to which this leader sends neither entries nor stages.
-	fed     atomic.Pointer[[]cluster.NodeID]
-	repair  repairer
-	history historian
+	fed    atomic.Pointer[[]cluster.NodeID]
+	repair repairer
 	// settles and settleKills count deposed primaries whose mysqld lived on, or not.
 	settles, settleKills atomic.Uint64
 	// settledIncarnation is of a mysqld that was settled, until it replicates.
@@ -187,8 +191,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 		feedPassword: rand.Text(),
 		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(), left: make(chan struct{}),
 		lagBound: newLagBound(cfg.MySQL.MaxApplyLag),
-		state:    newStateKeeper(),
-		history:  historian{chronicle: newChronicle()},
+		records:  history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
 	a.board = board.New(a.boardConfig())
 	data.lives = a.board.Lives
@@ -473,7 +476,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runReaders(upperCtx) })
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error { return a.runState(upperCtx) })
-	upper.Go(func() error { return a.runAudit(upperCtx) })
+	upper.Go(func() error { return a.runRecords(upperCtx) })
 	upper.Go(func() error { return a.runPromise(upperCtx) })
 	upper.Go(func() error { return a.runMembers(upperCtx) })
 	upper.Go(func() error { return a.runSource(upperCtx) })
@@ -489,7 +492,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	a.epoch.close()
 	a.killMysqld()
 	a.work.Wait()
-	a.keepHistory() // what came with the end; mysqld is gone, whatever this takes
+	a.records.WriteHistory() // what came with the end; mysqld is gone, whatever this takes
 	stopNode()
 	err = errors.Join(err, node.Wait())
 	stopPeers()
@@ -508,7 +511,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.tellHistory(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
+	a.records.Tell(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
 	a.step(machine, fenced)
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
@@ -566,14 +569,16 @@ func (a *Agent) step(machine *core.Node, in core.Input) bool {
 	if f, ok := in.(core.Fenced); ok {
 		a.keptDown.Store(f.Reason != "")
 	}
-	a.chronicled(stepped{time.Now(), in, before, machine.Phase(), machine.Reason(), effects})
+	a.chronicled(history.Step{
+		Now: time.Now(), In: in, Before: before, After: machine.Phase(), Reason: machine.Reason(), Effects: effects,
+	})
 	if p := machine.Phase(); p != before {
 		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", machine.Reason())
 	}
 	a.board.SetRole(machine.Role(), machine.Reason())
 	for _, e := range effects {
 		if e.Kind == core.Exit {
-			a.tellHistory(cluster.Event{Kind: cluster.EventStopped})
+			a.records.Tell(cluster.Event{Kind: cluster.EventStopped})
 			return true
 		}
 		a.execute(e)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
@@ -32,6 +34,9 @@ func testConfig(t *testing.T, dir string) config.Config {
 func openBoard(a *Agent) (later func(time.Duration)) {
 	if a.data == nil {
 		a.data = newDataDir("", a.self)
+	}
+	if a.records == nil {
+		a.records = history.New(vfs.NewMem(), ".", a.self.Name, slog.New(slog.DiscardHandler))
 	}
 	c := a.boardConfig()
 	if c.Known == nil {

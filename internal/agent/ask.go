@@ -17,11 +17,8 @@ var errNoAnswer = errors.New("read the answer")
 
 // question is a request that a node makes by itself, without arguments.
 func (a *Agent) question(name string) control.Request {
-	return control.Request{Name: name, By: a.byItself(), Args: json.RawMessage("{}")}
+	return control.Request{Name: name, By: a.records.ByItself(), Args: json.RawMessage("{}")}
 }
-
-// byItself is who asks when no operator does.
-func (a *Agent) byItself() string { return "quorate on " + a.self.Name }
 
 // ask sends a request to another node's agent and reads the answer, also one that
 // refuses. The stream stays open and is the caller's: some requests go on. If ctx ends

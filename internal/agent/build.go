@@ -168,7 +168,7 @@ func (p provider) Status() cluster.Status {
 		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name, Nodes: sight.Nodes,
 		StateVersion: state.Version, Maintenance: state.Maintenance, Durability: state.Durability,
 		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),
-		RetainBytesMax: state.RetainBytesMax, Recovered: stillWithout(state), LastChange: p.history.newest.Load(),
+		RetainBytesMax: state.RetainBytesMax, Recovered: stillWithout(state), LastChange: p.records.LastChange(),
 	}
 	last := p.board.LastPrimary().At
 	if s.Primary = p.primaryName(); s.Primary == "" && !last.IsZero() {

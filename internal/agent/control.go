@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/history"
 )
 
 const (
@@ -58,15 +59,15 @@ type done struct {
 // consensus.ErrNotLeader and ErrNotReady have it tried again.
 func (a *Agent) handlers() map[string]handler {
 	all := map[string]handler{
-		"node.set":    {leader: true, audited: true, run: a.controlNodeSet},
-		"cluster.set": {leader: true, audited: true, run: a.controlClusterSet},
-		"maintenance": {leader: true, audited: true, run: a.controlMaintenance},
-		"audit":       {run: a.controlAudit},
-		"history":     {run: func(_ context.Context, r control.Request) (done, error) { return a.controlHistory(r) }},
-		auditSince:    {run: func(_ context.Context, r control.Request) (done, error) { return controlSince(&a.state.audit, r) }},
-		historySince:  {run: func(_ context.Context, r control.Request) (done, error) { return controlSince(&a.state.history, r) }},
-		"log.purge":   {audited: true, timeout: purgeTimeout, run: a.controlPurge},
-		"did-commit":  {timeout: didCommitTimeout, run: a.controlDidCommit},
+		"node.set":         {leader: true, audited: true, run: a.controlNodeSet},
+		"cluster.set":      {leader: true, audited: true, run: a.controlClusterSet},
+		"maintenance":      {leader: true, audited: true, run: a.controlMaintenance},
+		"audit":            {run: a.controlAudit},
+		"history":          {run: a.controlHistory},
+		history.AuditSince: {run: since(a.records.Audit)},
+		history.Since:      {run: since(a.records.History)},
+		"log.purge":        {audited: true, timeout: purgeTimeout, run: a.controlPurge},
+		"did-commit":       {timeout: didCommitTimeout, run: a.controlDidCommit},
 	}
 	maps.Copy(all, a.actions())
 	maps.Copy(all, a.memberRequests())
@@ -365,11 +366,33 @@ func lastOf(r control.Request) (int, error) {
 	return args.Last, nil
 }
 
+// controlHistory answers what has happened, newest rows.
+func (a *Agent) controlHistory(_ context.Context, r control.Request) (done, error) {
+	last, err := lastOf(r)
+	if err != nil {
+		return done{}, err
+	}
+	rows, err := a.records.Rows(last)
+	return done{result: rows, readOnly: true}, err
+}
+
+// since answers another node that copies lines.
+func since(log *history.Log) func(context.Context, control.Request) (done, error) {
+	return func(_ context.Context, r control.Request) (done, error) {
+		var args cluster.AuditSince
+		if err := arguments(r, &args); err != nil {
+			return done{}, err
+		}
+		lines, err := log.Since(args.Seq)
+		return done{result: lines, readOnly: true}, err
+	}
+}
+
 func (a *Agent) controlAudit(_ context.Context, r control.Request) (done, error) {
 	last, err := lastOf(r)
 	if err != nil {
 		return done{}, err
 	}
-	lines, err := a.state.audit.newest(last)
+	lines, err := a.records.Audit.Newest(last)
 	return done{result: lines}, err
 }

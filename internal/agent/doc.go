@@ -18,9 +18,7 @@
 //	  heard.json      what the other members said last that they need of the log
 //	  cluster.json    the newest cluster state that this node has applied, and how
 //	                  far into the log it is known
-//	  audit.log       a line for each change of it; audit.log.1 is the one before
-//	  history.log     a line for each event of a node's life, of all nodes;
-//	                  history.log.1 is the one before
+//	  audit.log       package history; history.log, too
 //	  fence.json      there while an operator wants no mysqld to run here
 //	  lock            flock: one agent per directory
 //	  log/            package seglog

@@ -316,7 +316,7 @@ func (a *Agent) catchUp(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(began)
-	a.history.caughtUp.Store(&catchUpDone{lacked, took})
+	a.chronicle.CaughtUp(lacked, took)
 	a.logger.Info("caught up", "lacked", lacked, "took", took.Round(time.Millisecond))
 	return nil
 }

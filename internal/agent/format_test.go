@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"errors"
+	"log/slog"
 	"path/filepath"
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/history"
+	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestFirstChangeRaisesTheFormat: until the cluster state is changed an older quorate
@@ -20,12 +24,8 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	k := newStateKeeper()
-	if err := k.Load(d.Dir, nil, false, 1); err != nil {
-		t.Fatal(err)
-	}
-	k.changed = d.hasChanges
-	if err := k.audit.open(d.Join(auditFile), "a"); err != nil {
+	a := &Agent{data: d, records: history.New(vfs.OS{}, d.Path(), "a", slog.New(slog.DiscardHandler))}
+	if err := errors.Join(a.state.Load(d.Dir, nil, false, 1), a.records.Open()); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 		want    int
 	}{{0, datadir.FormatFirst}, {1, datadir.FormatState}, {2, datadir.FormatState}} {
 		p := cluster.StatePoint{State: cluster.State{Version: c.version}, Index: 10 + c.version, Through: 10 + c.version}
-		if _, err := k.write(p); err != nil {
+		if err := a.writeState(p); err != nil {
 			t.Fatal(err)
 		}
 		again, err := prepareDataDir(testConfig(t, filepath.Join(dir, "data")))

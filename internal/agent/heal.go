@@ -88,7 +88,7 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 		return err
 	}
 	a.logger.Info("the log is healed", "last", log.LastIndex())
-	a.noteHealed(time.Now(), fmt.Sprintf("to entry %d, from its peers: %v", log.LastIndex(), damage))
+	a.records.Healed(time.Now(), fmt.Sprintf("to entry %d, from its peers: %v", log.LastIndex(), damage))
 	a.board.Update(func(s *cluster.NodeStatus) { s.LogState, s.LogDetail, s.Reason = cluster.LogOK, "", "" })
 	return a.listen() // what served until here has ended
 }

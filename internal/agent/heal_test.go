@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -96,36 +94,5 @@ func flip(t *testing.T, mem *vfs.Mem) {
 			t.Fatal(err)
 		}
 		return
-	}
-}
-
-// TestHealedIsNoted: that a log was healed is on disk at once. An agent that starts later
-// knows when it was, whatever others tell of theirs.
-func TestHealedIsNoted(t *testing.T) {
-	dir := t.TempDir()
-	start := func() *Agent {
-		a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{Dir: datadir.New(vfs.OS{}, dir)}, state: newStateKeeper(), self: cluster.Member{ID: 1, Name: "a"}}
-		openBoard(a)
-		if err := a.state.history.open(a.data.Join(historyFile), "a"); err != nil {
-			t.Fatal(err)
-		}
-		a.noteLastChange()
-		return a
-	}
-	at := time.Unix(1000, 0)
-	for range 2 {
-		start().noteHealed(at, "to entry 7")
-		at = at.Add(time.Hour)
-		if got := start().history.healed.Load(); got != at.Add(-time.Hour).Unix() {
-			t.Errorf("healed at %d, want %d", got, at.Add(-time.Hour).Unix())
-		}
-	}
-	a := start()
-	theirs := cluster.AuditEntry{At: at, Node: "b", Seq: 1, What: "log healed", Event: &cluster.Event{Kind: cluster.EventHealed}}
-	if err := a.state.history.append(theirs); err != nil {
-		t.Fatal(err)
-	}
-	if a.noteLastChange(); a.history.healed.Load() != at.Add(-time.Hour).Unix() {
-		t.Errorf("healed at %d, as another node was", a.history.healed.Load())
 	}
 }

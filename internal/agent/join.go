@@ -454,3 +454,20 @@ func parseGTIDs(b []byte) (*gtid.Set, error) {
 	}
 	return set, nil
 }
+
+// copyAudit takes over what the audit log of the node has that is copied.
+func (j *joiner) copyAudit(ctx context.Context, plan seedPlan) error {
+	from, err := plan.State.State.Member(plan.Node)
+	if err != nil {
+		return err
+	}
+	var lines []cluster.AuditEntry
+	if err := j.request(ctx, from.ID, "audit", cluster.LastRequest{Last: cluster.LinesMax}, &lines); err != nil {
+		return err
+	}
+	audit := j.a.records.Audit
+	if err := audit.Open(); err != nil {
+		return err
+	}
+	return audit.Take(lines)
+}

@@ -215,7 +215,7 @@ func (a *Agent) settle() (err error) {
 	case e.Superseded != nil:
 		err = a.supersede(*e.Superseded)
 	case e.State != nil:
-		_, err = a.state.write(*e.State)
+		err = a.writeState(*e.State)
 	case e.Instance == "":
 		err = a.data.removed()
 	default:
@@ -238,7 +238,7 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 			continue
 		}
 		timeout, cancel := context.WithTimeout(ctx, control.Timeout)
-		_, err := a.changeState(timeout, a.byItself(), cluster.Change{
+		_, err := a.changeState(timeout, a.records.ByItself(), cluster.Change{
 			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
 		})
 		cancel()

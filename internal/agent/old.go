@@ -183,7 +183,7 @@ func (a *Agent) deleteOld(o oldData, why string) error {
 	if err := os.Rename(path, path+oldDeleting); err != nil {
 		return err
 	}
-	a.state.note(cluster.AuditEntry{At: time.Now().UTC().Truncate(time.Millisecond), By: a.byItself(), What: text, Result: "done"})
+	a.records.Note(text, "done")
 	return os.RemoveAll(path + oldDeleting)
 }
 

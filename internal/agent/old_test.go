@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -173,7 +174,8 @@ func TestOldToGo(t *testing.T) {
 // TestOldIsTidied: the oldest goes first, wherever a crash has ended that; what a
 // person keeps there, or deletes, is theirs. A copy that needs the space gets all of it.
 func TestOldIsTidied(t *testing.T) {
-	a := &Agent{logger: slog.New(slog.DiscardHandler), data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}, state: newStateKeeper()}
+	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
+	a := &Agent{logger: quiet, data: &dataDir{Dir: datadir.New(vfs.OS{}, dir)}, records: history.New(vfs.OS{}, dir, "a", quiet)}
 	openBoard(a)
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
 		writeTestFile(t, a.data.Join(oldDir, name, "log", "state"), "1234")
@@ -204,8 +206,11 @@ func TestOldIsTidied(t *testing.T) {
 	if diff := cmp.Diff([]string{"mine"}, names()); diff != "" {
 		t.Errorf("room was made (-want +got):\n%s", diff)
 	}
-	if n := len(a.state.outcomes); n != 3 || !strings.Contains(a.state.outcomes[2].What, "needs the space") {
-		t.Errorf("the audit log gets %+v", a.state.outcomes)
+	if err := errors.Join(a.records.Open(), a.records.WriteAudit()); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := a.records.Audit.Newest(9); err != nil || len(lines) != 3 || !strings.Contains(lines[2].What, "needs the space") {
+		t.Errorf("the audit log gets %+v, %v", lines, err)
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
@@ -25,9 +26,9 @@ import (
 // TestActionsAreAudited: what was done, refused and called off has a line; what
 // changed nothing, or was committed, has none here.
 func TestActionsAreAudited(t *testing.T) {
-	a := &Agent{state: newStateKeeper()}
+	a := &Agent{records: history.New(vfs.NewMem(), ".", "a", slog.New(slog.DiscardHandler))}
 	openBoard(a)
-	if err := a.state.audit.open(filepath.Join(t.TempDir(), auditFile), "a"); err != nil {
+	if err := a.records.Open(); err != nil {
 		t.Fatal(err)
 	}
 	h, r := handler{audited: true}, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(`{"to":"b"}`)}
@@ -37,7 +38,7 @@ func TestActionsAreAudited(t *testing.T) {
 	a.audited(h, r, done{readOnly: true}, errors.New("only looked"))
 	a.audited(h, r, done{index: 7}, nil)
 	a.audited(handler{}, r, done{}, nil)
-	lines, err := a.state.audit.newest(10)
+	lines, err := a.records.Audit.Newest(10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func TestRequestOfANodeThatDied(t *testing.T) {
 	nodes := newcomers(t, false)
 	a, b := nodes[0], nodes[1]
 	a.buildPeers()
-	if err := errors.Join(a.data.open(), a.state.audit.open(filepath.Join(t.TempDir(), auditFile), "a")); err != nil {
+	if err := errors.Join(a.data.open(), a.records.Open()); err != nil {
 		t.Fatal(err)
 	}
 	defer a.data.close()
@@ -281,7 +282,7 @@ func TestRequestOfANodeThatDied(t *testing.T) {
 			t.Errorf("it is said: %+v", answer)
 		}
 	}
-	lines, err := a.state.audit.newest(10)
+	lines, err := a.records.Audit.Newest(10)
 	if err != nil || len(lines) != 1 {
 		t.Fatalf("%+v, %v", lines, err)
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
@@ -43,9 +42,7 @@ func (a *Agent) onAckEvent(e cluster.AckEvent) {
 	} else {
 		a.logger.Warn(e.Text, "node", e.Node)
 	}
-	a.state.note(cluster.AuditEntry{
-		At: time.Now().UTC().Truncate(time.Millisecond), By: a.byItself(), What: e.Text, Result: result,
-	})
+	a.records.Note(e.Text, result)
 	a.board.Wake() // peers get the status now
 }
 

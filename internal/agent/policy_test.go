@@ -2,37 +2,37 @@ package agent
 
 import (
 	"log/slog"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/vfs"
 )
 
 // TestAckEventsAreAudited: whose require-ack is dropped or taken back is in the
 // audit log, each once, beside what the log's entries brought; and counted.
 func TestAckEventsAreAudited(t *testing.T) {
-	dir := t.TempDir()
-	a := &Agent{self: cluster.Member{Name: "a"}, logger: slog.New(slog.DiscardHandler), state: newStateKeeper()}
+	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
+	a := &Agent{self: cluster.Member{Name: "a"}, logger: quiet, records: history.New(vfs.OS{}, dir, "a", quiet)}
 	openBoard(a)
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 1}}
 	if err := a.state.Load(datadir.New(vfs.OS{}, dir), members, false, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.state.audit.open(filepath.Join(dir, auditFile), "a"); err != nil {
+	if err := a.records.Open(); err != nil {
 		t.Fatal(err)
 	}
 	a.onAckEvent(cluster.AckEvent{Node: "b", Dropped: true, Text: "b is dropped"})
 	a.onAckEvent(cluster.AckEvent{Node: "b", Text: "b is back"})
 	for range 2 {
-		if _, err := a.state.write(a.state.Point()); err != nil {
+		if err := a.writeState(a.state.Point()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lines, err := a.state.audit.newest(10)
+	lines, err := a.records.Audit.Newest(10)
 	if err != nil {
 		t.Fatal(err)
 	}

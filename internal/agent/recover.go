@@ -218,8 +218,7 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	id.Instance, id.Superseded = newInstance(), nil
 	id.Log, id.State, id.Recovered = true, true, true
 	at := time.Now().UTC()
-	seq, err := nextSeq(r.a.data, r.a.self.Name, at)
-	if err != nil {
+	if err := errors.Join(r.a.records.Audit.Open(), r.a.records.History.Open()); err != nil {
 		return cluster.Recovery{}, err
 	}
 	state, err := before.Recover(r.a.self.Name, kind, id.Instance, r.survey.GTIDs.String(),
@@ -233,7 +232,7 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 		Format: recoveryFormat, Identity: id,
 		State: datadir.NewStateRecord(cluster.StatePoint{State: state, Index: last, Through: last}),
 		Audit: cluster.AuditEntry{
-			At: at, By: by, Result: "done", Version: state.Version, Node: r.a.self.Name, Seq: seq,
+			At: at, By: by, Result: "done", Version: state.Version, Node: r.a.self.Name, Seq: r.a.records.NextSeq(at),
 			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Record()),
 		},
 	}

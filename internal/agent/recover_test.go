@@ -18,6 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
@@ -60,7 +61,7 @@ func recoverable(t *testing.T) (*vfs.Mem, *recoveryRecord) {
 	return fs, &recoveryRecord{
 		Format: recoveryFormat, Identity: datadir.Identity{Format: 1, Node: "a", Instance: "new", Recovered: true},
 		State:      datadir.StateRecord{Format: 1, StatePoint: cluster.StatePoint{State: state, Index: 7, Through: 7}},
-		Audit:      cluster.AuditEntry{By: "somebody", What: "recover", Result: "done", Version: state.Version},
+		Audit:      cluster.AuditEntry{By: "somebody", What: "recover", Result: "done", Version: state.Version, Node: "a", Seq: 7},
 		ServerUUID: newUUID, Durable: &datadir.MarkRecord{Index: 5, ServerUUID: newUUID},
 	}
 }
@@ -68,7 +69,7 @@ func recoverable(t *testing.T) (*vfs.Mem, *recoveryRecord) {
 func filesBefore() map[string]string {
 	return map[string]string{
 		datadir.IdentityFile: `{"format":1,"instance":"old"}`, datadir.ClusterState: `{"format":1}`, datadir.Durable: `{"index":5,"server_uuid":"` + oldUUID + `"}`,
-		datadir.Peers: `{"2":"pinned"}`, historyFile: `{"what":"started"}` + "\n", auditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
+		datadir.Peers: `{"2":"pinned"}`, history.File: `{"what":"started"}` + "\n", history.AuditFile: `{"what":"of before"}` + "\n" + `{"what":"cut`,
 		"mysql/data/auto.cnf": "[auto]\nserver-uuid=" + oldUUID + "\n",
 	}
 }
@@ -85,13 +86,13 @@ func look(t *testing.T, fs vfs.FS, r *recoveryRecord) (before, after bool, why s
 		}
 		isBefore, isAfter := string(got) == content, false
 		switch name {
-		case auditFile:
+		case history.AuditFile:
 			line, err := json.Marshal(r.Audit)
 			if err != nil {
 				t.Fatal(err)
 			}
 			isAfter = string(got) == content+"\n"+string(line)+"\n"
-		case historyFile:
+		case history.File:
 			var line cluster.AuditEntry
 			added, ok := strings.CutPrefix(string(got), content)
 			isAfter = ok && json.Unmarshal([]byte(added), &line) == nil && line.Event != nil &&
@@ -201,7 +202,7 @@ func TestRecoverySupersedes(t *testing.T) {
 // TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the
 // members of before; what it is now is in cluster.json alone.
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
-	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir()), identity: datadir.Identity{State: true, Recovered: true}}, state: newStateKeeper()}
+	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir()), identity: datadir.Identity{State: true, Recovered: true}}}
 	openBoard(a)
 	if err := a.keptState(1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
 		t.Errorf("it starts without: %v", err)
@@ -416,40 +417,41 @@ func TestRecoveryIsBehindAllLines(t *testing.T) {
 		line time.Duration // when the newest line came, from the recovery on
 		want uint64
 	}{
-		{auditFile, -time.Second, uint64(at.UnixMicro())},
-		{auditFile, 0, uint64(at.UnixMicro()) + 1},
-		{historyFile, -200 * time.Millisecond, uint64(at.UnixMicro())},
-		{historyFile, time.Hour, uint64(at.Add(time.Hour).UnixMicro()) + 1},
+		{history.AuditFile, -time.Second, uint64(at.UnixMicro())},
+		{history.AuditFile, 0, uint64(at.UnixMicro()) + 1},
+		{history.File, -200 * time.Millisecond, uint64(at.UnixMicro())},
+		{history.File, time.Hour, uint64(at.Add(time.Hour).UnixMicro()) + 1},
 	} {
-		d := &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}
-		var own, copied auditLog
-		if err := own.open(d.Join(c.file), "a"); err != nil {
+		disk := vfs.NewMem()
+		own := history.NewLog(disk, ".", c.file, "a")
+		if err := errors.Join(own.Open(), own.Append(cluster.AuditEntry{At: at.Add(c.line), What: "left"})); err != nil {
 			t.Fatal(err)
 		}
-		if err := own.append(cluster.AuditEntry{At: at.Add(c.line), What: "left"}); err != nil {
+		records := history.New(disk, ".", "a", slog.New(slog.DiscardHandler))
+		if err := records.Open(); err != nil {
 			t.Fatal(err)
 		}
-		seq, err := nextSeq(d, "a", at)
-		if err != nil || seq != c.want {
-			t.Errorf("%s, a line %v from it: number %d, want %d: %v", c.file, c.line, seq, c.want, err)
+		seq := records.NextSeq(at)
+		if seq != c.want {
+			t.Errorf("%s, a line %v from it: number %d, want %d", c.file, c.line, seq, c.want)
 		}
-		record := recoveryRecord{Audit: cluster.AuditEntry{At: at, Node: "a", Seq: seq, What: "recover"}}
-		if err := writeLine(vfs.OS{}, d.Path(), c.file, record.Audit); err != nil {
-			t.Fatal(err)
-		}
-		lines, err := own.read()
-		if err != nil || len(lines) != 2 {
-			t.Fatalf("%+v, %v", lines, err)
-		}
-		if err := copied.open(filepath.Join(t.TempDir(), c.file), "b"); err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range lines { // one after the other, as they are copied
-			if err := copied.append(l); err != nil {
+		line := cluster.AuditEntry{At: at, Node: "a", Seq: seq, What: "recover"}
+		for range 2 { // what was interrupted is done again
+			if err := appendLine(disk, ".", c.file, line); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := copied.read(); err != nil || len(got) != 2 {
+		lines, err := own.Since(0)
+		if err != nil || len(lines) != 2 {
+			t.Fatalf("%+v, %v", lines, err)
+		}
+		copied := history.NewLog(vfs.NewMem(), ".", c.file, "b")
+		for _, l := range lines { // one after the other, as they are copied
+			if err := errors.Join(copied.Open(), copied.Append(l)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := copied.Newest(10); err != nil || len(got) != 2 {
 			t.Errorf("%s, a line %v from it: the copy has %+v, %v", c.file, c.line, got, err)
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/vfs"
 )
 
@@ -125,8 +125,8 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 		func() error { return datadir.Replace(fs, dir, datadir.Peers, datadir.Instances{}) },
 		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
 		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, r.Identity) },
-		func() error { return writeLine(fs, dir, auditFile, r.Audit) },
-		func() error { return writeLine(fs, dir, historyFile, r.event()) },
+		func() error { return appendLine(fs, dir, history.AuditFile, r.Audit) },
+		func() error { return appendLine(fs, dir, history.File, r.event()) },
 		func() error { return fs.Remove(filepath.Join(dir, recoveryFile)) },
 		func() error { return fs.SyncDir(dir) },
 	}
@@ -161,20 +161,6 @@ func (r *recoveryRecord) writeUUID(fs vfs.FS, path string) (err error) {
 	return f.Sync()
 }
 
-// nextSeq is the number of a line of this node's that goes into its audit log and into its
-// history: behind all of its lines there, or nodes with a copy of these would not take it.
-func nextSeq(d *dataDir, node string, at time.Time) (uint64, error) {
-	seq := uint64(max(0, at.UnixMicro()))
-	for _, file := range []string{auditFile, historyFile} {
-		var l auditLog
-		if err := l.open(d.Join(file), node); err != nil {
-			return 0, err
-		}
-		seq = max(seq, l.seqOf(node)+1)
-	}
-	return seq, nil
-}
-
 // event is the recovery's line in the history.
 func (r *recoveryRecord) event() cluster.AuditEntry {
 	line := r.Audit
@@ -183,42 +169,13 @@ func (r *recoveryRecord) event() cluster.AuditEntry {
 	return line
 }
 
-// writeLine appends a line to the audit log, or to the history, unless it is there.
-func writeLine(fs vfs.FS, dir, file string, entry cluster.AuditEntry) (err error) {
-	line, err := json.Marshal(entry)
-	if err != nil {
+// appendLine appends a line to a log, unless it is there: by its number.
+func appendLine(fs vfs.FS, dir, file string, line cluster.AuditEntry) error {
+	l := history.NewLog(fs, dir, file, line.Node)
+	if err := l.Open(); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, file)
-	text, err := datadir.ReadFile(fs, path)
-	create := errors.Is(err, iofs.ErrNotExist)
-	if err != nil && !create {
-		return err
-	}
-	var f vfs.File
-	switch {
-	case bytes.Contains(text, line):
-		return fs.SyncDir(dir)
-	case create:
-		f, err = fs.Create(path)
-	default:
-		f, err = fs.OpenReadWrite(path)
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	line = append(line, '\n')
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		line = append([]byte{'\n'}, line...) // a crash has cut the last one
-	}
-	if _, err = f.WriteAt(line, int64(len(text))); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	return fs.SyncDir(dir)
+	return l.Append(line)
 }
 
 // RecoveryInterrupted tells whether there is a recovery of a node that was interrupted,

@@ -296,7 +296,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
 	s.StateKept = a.state.Point().Index
-	s.AuditSeq, s.HistorySeq = a.state.audit.seqOf(a.self.Name), a.state.history.seqOf(a.self.Name)
+	s.AuditSeq, s.HistorySeq = a.records.Audit.Seq(a.self.Name), a.records.History.Seq(a.self.Name)
 	a.acksStatus(&s)
 	if s.Role == cluster.RolePrimary {
 		p, _, _ := a.lagBound.now()

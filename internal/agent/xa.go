@@ -191,18 +191,16 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
 }
 
 func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.PreparedXA, ageMax time.Duration) error {
-	now := time.Now().UTC()
 	what := fmt.Sprintf("XA ROLLBACK %s: prepared since %s, for longer than mysql.xa_prepared_max_age (%s)",
 		xidText(x.XID), units.Time(x.At), units.Duration(ageMax))
 	err := p.Admin().RollbackXA(ctx, x.XID.GTRID, x.XID.BQUAL)
 	if errors.Is(err, mysqld.ErrNoXA) {
 		return nil // its end is about to be committed
 	}
-	line := cluster.AuditEntry{At: now.Truncate(time.Millisecond), By: a.byItself(), What: what, Result: "done"}
 	if err == nil {
 		a.xa.rolledBack.Add(1)
 		a.logger.Warn(what)
-		a.state.note(line)
+		a.records.Note(what, "done")
 	}
 	return err
 }

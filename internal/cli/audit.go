@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/units"
 )
 
@@ -34,7 +34,7 @@ or takes no part in the cluster, the file is read.
 			var lines []cluster.AuditEntry
 			err := o.ask(cmd.Context(), "audit", cluster.LastRequest{Last: last}, &lines)
 			if err != nil {
-				lines, err = keptLines(cmd, &o, last, err, agent.KeptAudit)
+				lines, err = keptLines(cmd, &o, last, err, history.KeptAudit)
 			}
 			if err != nil {
 				return err

@@ -16,9 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/units"
 )
 
@@ -58,7 +58,7 @@ Its LAST WRITE is from the log, exact to a second.
 			}
 			rows, err := o.history(cmd.Context(), last)
 			if err != nil {
-				rows, err = keptLines(cmd, &o, last, err, agent.KeptHistory)
+				rows, err = keptLines(cmd, &o, last, err, history.Kept)
 			}
 			if err != nil {
 				return err

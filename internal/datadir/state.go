@@ -25,9 +25,10 @@ func NewStateRecord(p cluster.StatePoint) StateRecord {
 	return StateRecord{Format: stateFormat, StatePoint: p}
 }
 
-// State is the cluster state on disk and in memory. Calls of Write must not run at once.
+// State is the cluster state on disk and in memory.
 type State struct {
-	dir Dir
+	dir     Dir
+	writing sync.Mutex // one at a time; before mu
 
 	mu   sync.Mutex
 	kept cluster.StatePoint // as the file has it
@@ -49,6 +50,8 @@ func (s *State) Point() cluster.StatePoint {
 
 // Write makes a state durable, unless the file has it, or a newer one.
 func (s *State) Write(p cluster.StatePoint) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	if kept := s.Point(); p.Through <= kept.Through && p.Index <= kept.Index && s.dir.Has(ClusterState) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package agent
+package history
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/core"
 )
@@ -15,66 +16,66 @@ import (
 func TestChronicle(t *testing.T) {
 	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	kill := func(why string) []core.Effect { return []core.Effect{{Kind: core.KillMysqld, Reason: why}} }
-	serve := stepped{in: core.Done{}, before: core.PhaseOpening, after: core.PhasePrimary, effects: []core.Effect{{Kind: core.Serve, Term: 7}}}
-	elected := stepped{in: core.RaftChanged{Term: 7, Leading: true}, before: core.PhaseReplica, after: core.PhaseCatchingUp}
+	serve := Step{In: core.Done{}, Before: core.PhaseOpening, After: core.PhasePrimary, Effects: []core.Effect{{Kind: core.Serve, Term: 7}}}
+	elected := Step{In: core.RaftChanged{Term: 7, Leading: true}, Before: core.PhaseReplica, After: core.PhaseCatchingUp}
 	opened := cluster.Event{Kind: cluster.EventPrimary, Term: 7}
 	left := func(why string, planned bool) cluster.Event {
 		return cluster.Event{Kind: cluster.EventLeft, Term: 7, Why: why, Planned: planned, Deposed: why == "lost leadership of term 7"}
 	}
 	for _, tc := range []struct {
 		name  string
-		steps []stepped
+		steps []Step
 		want  []cluster.Event
 	}{
-		{"elected and opened", []stepped{elected, serve}, []cluster.Event{opened}},
-		{"chosen by an operator", []stepped{{in: core.Chosen{Term: 7}}, elected, serve},
+		{"elected and opened", []Step{elected, serve}, []cluster.Event{opened}},
+		{"chosen by an operator", []Step{{In: core.Chosen{Term: 7}}, elected, serve},
 			[]cluster.Event{{Kind: cluster.EventPrimary, Term: 7, Planned: true}}},
-		{"elected, and never opened", []stepped{elected,
-			{in: core.RaftChanged{Term: 8}, before: core.PhaseCatchingUp, after: core.PhaseUnverified, reason: "lost leadership of term 7"},
+		{"elected, and never opened", []Step{elected,
+			{In: core.RaftChanged{Term: 8}, Before: core.PhaseCatchingUp, After: core.PhaseUnverified, Reason: "lost leadership of term 7"},
 		}, []cluster.Event{{Kind: cluster.EventLed, At: begin, Term: 7, Why: "lost leadership of term 7"}}},
-		{"settled", []stepped{serve,
-			{in: core.RaftChanged{Term: 8}, before: core.PhasePrimary, after: core.PhaseSettling, reason: "lost leadership of term 7"},
-			{in: core.Done{}, before: core.PhaseSettling, after: core.PhaseUnverified, reason: "lost leadership of term 7"},
+		{"settled", []Step{serve,
+			{In: core.RaftChanged{Term: 8}, Before: core.PhasePrimary, After: core.PhaseSettling, Reason: "lost leadership of term 7"},
+			{In: core.Done{}, Before: core.PhaseSettling, After: core.PhaseUnverified, Reason: "lost leadership of term 7"},
 		}, []cluster.Event{opened, left("lost leadership of term 7", false)}},
-		{"killed for a doubt", []stepped{serve,
-			{in: core.Doubt{}, before: core.PhasePrimary, after: core.PhaseKilling, reason: "the tap ended", effects: kill("the tap ended")},
+		{"killed for a doubt", []Step{serve,
+			{In: core.Doubt{}, Before: core.PhasePrimary, After: core.PhaseKilling, Reason: "the tap ended", Effects: kill("the tap ended")},
 		}, []cluster.Event{opened, left("the tap ended", false)}},
-		{"its mysqld ended", []stepped{serve,
-			{in: core.MysqldExited{Reason: "mysqld ended: signal: killed"}, before: core.PhasePrimary, after: core.PhaseDown},
+		{"its mysqld ended", []Step{serve,
+			{In: core.MysqldExited{Reason: "mysqld ended: signal: killed"}, Before: core.PhasePrimary, After: core.PhaseDown},
 		}, []cluster.Event{opened, left("mysqld ended: signal: killed", false)}},
-		{"switchover", []stepped{serve,
-			{in: core.Move{Reason: "switchover by ann"}, before: core.PhasePrimary, after: core.PhaseClosing},
-			{in: core.Done{}, before: core.PhaseClosing, after: core.PhaseUnverified, effects: []core.Effect{{Kind: core.PlanEnded}}},
+		{"switchover", []Step{serve,
+			{In: core.Move{Reason: "switchover by ann"}, Before: core.PhasePrimary, After: core.PhaseClosing},
+			{In: core.Done{}, Before: core.PhaseClosing, After: core.PhaseUnverified, Effects: []core.Effect{{Kind: core.PlanEnded}}},
 		}, []cluster.Event{opened, left("switchover by ann", true)}},
-		{"a switchover that is called off, then a failure", []stepped{serve,
-			{in: core.Move{Reason: "switchover by ann"}, before: core.PhasePrimary, after: core.PhaseClosing},
-			{in: core.Done{}, before: core.PhaseClosing, after: core.PhasePrimary, effects: []core.Effect{{Kind: core.PlanEnded, Reason: "too slow"}, {Kind: core.Serve, Term: 7}}},
-			{in: core.Tick{}, before: core.PhasePrimary, after: core.PhaseKilling, effects: kill("its disk is full")},
+		{"a switchover that is called off, then a failure", []Step{serve,
+			{In: core.Move{Reason: "switchover by ann"}, Before: core.PhasePrimary, After: core.PhaseClosing},
+			{In: core.Done{}, Before: core.PhaseClosing, After: core.PhasePrimary, Effects: []core.Effect{{Kind: core.PlanEnded, Reason: "too slow"}, {Kind: core.Serve, Term: 7}}},
+			{In: core.Tick{}, Before: core.PhasePrimary, After: core.PhaseKilling, Effects: kill("its disk is full")},
 		}, []cluster.Event{opened, left("its disk is full", false)}},
-		{"stopped", []stepped{serve,
-			{in: core.Stop{}, before: core.PhasePrimary, after: core.PhaseClosing},
-			{in: core.Done{}, before: core.PhaseClosing, after: core.PhaseStopping},
+		{"stopped", []Step{serve,
+			{In: core.Stop{}, Before: core.PhasePrimary, After: core.PhaseClosing},
+			{In: core.Done{}, Before: core.PhaseClosing, After: core.PhaseStopping},
 		}, []cluster.Event{opened, left("its agent was stopped in order", true)}},
-		{"a replica's mysqld ends, twice the same", []stepped{
-			{in: core.MysqldExited{Reason: "mysqld ended"}, before: core.PhaseReplica, after: core.PhaseDown},
-			{in: core.MysqldExited{Reason: "mysqld ended"}, before: core.PhaseReplica, after: core.PhaseDown},
-			{in: core.MysqldExited{Reason: "mysqld ended: signal: killed"}, before: core.PhaseReplica, after: core.PhaseDown},
+		{"a replica's mysqld ends, twice the same", []Step{
+			{In: core.MysqldExited{Reason: "mysqld ended"}, Before: core.PhaseReplica, After: core.PhaseDown},
+			{In: core.MysqldExited{Reason: "mysqld ended"}, Before: core.PhaseReplica, After: core.PhaseDown},
+			{In: core.MysqldExited{Reason: "mysqld ended: signal: killed"}, Before: core.PhaseReplica, After: core.PhaseDown},
 		}, []cluster.Event{{Kind: cluster.EventMysqld, Why: "mysqld ended"}, {Kind: cluster.EventMysqld, Why: "mysqld ended: signal: killed"}}},
-		{"fenced by an operator, twice", []stepped{
-			{in: core.Fenced{Reason: "fenced by ann"}, before: core.PhaseReplica, after: core.PhaseKilling, effects: kill("fenced by ann")},
-			{in: core.Tick{}, before: core.PhaseKilling, after: core.PhaseFenced, reason: "fenced by ann"},
-			{in: core.Fenced{}, before: core.PhaseFenced, after: core.PhaseStarting},
-			{in: core.Fenced{Reason: "fenced by ann"}, before: core.PhaseReplica, after: core.PhaseFenced, reason: "fenced by ann"},
+		{"fenced by an operator, twice", []Step{
+			{In: core.Fenced{Reason: "fenced by ann"}, Before: core.PhaseReplica, After: core.PhaseKilling, Effects: kill("fenced by ann")},
+			{In: core.Tick{}, Before: core.PhaseKilling, After: core.PhaseFenced, Reason: "fenced by ann"},
+			{In: core.Fenced{}, Before: core.PhaseFenced, After: core.PhaseStarting},
+			{In: core.Fenced{Reason: "fenced by ann"}, Before: core.PhaseReplica, After: core.PhaseFenced, Reason: "fenced by ann"},
 		}, []cluster.Event{{Kind: cluster.EventFenced, Why: "fenced by ann"}, {Kind: cluster.EventUnfenced}, {Kind: cluster.EventFenced, Why: "fenced by ann"}}},
-		{"errant", []stepped{
-			{in: core.Done{}, before: core.PhaseUnverified, after: core.PhaseErrant, reason: "errant: u:1", effects: kill("errant: u:1")},
+		{"errant", []Step{
+			{In: core.Done{}, Before: core.PhaseUnverified, After: core.PhaseErrant, Reason: "errant: u:1", Effects: kill("errant: u:1")},
 		}, []cluster.Event{{Kind: cluster.EventErrant, Why: "errant: u:1"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c, got := newChronicle(), []cluster.Event(nil)
+			c, got := &Chronicle{}, []cluster.Event(nil)
 			for i, s := range tc.steps {
-				s.now = begin.Add(time.Duration(i) * time.Second)
-				got = append(got, c.note(s)...)
+				s.Now = begin.Add(time.Duration(i) * time.Second)
+				got = append(got, c.Note(s)...)
 			}
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -86,10 +87,10 @@ func TestChronicle(t *testing.T) {
 // TestElectedIsStampedAsElected: an event that is told when it is over has the time when
 // it began, also where the next one begins at once.
 func TestElectedIsStampedAsElected(t *testing.T) {
-	begin, c := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), newChronicle()
+	begin, c := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), &Chronicle{}
 	var got []cluster.Event
 	for i, in := range []core.Input{core.RaftChanged{Term: 7, Leading: true}, core.RaftChanged{Term: 8, Leading: true}, core.Tick{}, core.RaftChanged{Term: 9}} {
-		got = append(got, c.note(stepped{now: begin.Add(time.Duration(i) * time.Second), in: in, reason: fmt.Sprintf("step %d", i)})...)
+		got = append(got, c.Note(Step{Now: begin.Add(time.Duration(i) * time.Second), In: in, Reason: fmt.Sprintf("step %d", i)})...)
 	}
 	want := []cluster.Event{
 		{Kind: cluster.EventLed, At: begin, Term: 7, Why: "step 1"}, {Kind: cluster.EventLed, At: begin.Add(time.Second), Term: 8, Why: "step 3"}}
@@ -127,7 +128,7 @@ func TestOutage(t *testing.T) {
 			}
 			return now.Add(-ago)
 		}
-		h := historian{sign: at(tc.sign), commit: newestCommit(at(tc.seen), at(tc.logged), at(tc.sign))}
+		h := past{board.LastPrimary{At: at(tc.sign)}, newestCommit(at(tc.sign), at(tc.seen), at(tc.logged))}
 		noPrimary, lastWrite := h.outage(now)
 		if noPrimary != tc.wantNoPrimary.Milliseconds() || lastWrite != tc.wantLastWrite.Milliseconds() {
 			t.Errorf("%s: no primary for %d ms, last write %d ms before; want %v, %v", tc.name, noPrimary, lastWrite, tc.wantNoPrimary, tc.wantLastWrite)
