@@ -26,7 +26,7 @@ const aboutPort = "port"
 const loopbackHost = "127.0.0.1"
 
 // port is mysqld's own port on an address that clients reach, fenced by the kernel: where
-// mysql.bind is no loopback address (docs/architecture.md, "mysqld's own port").
+// mysql.bind is no loopback address (docs/architecture/clients.md).
 type port struct {
 	fence fence // nil: mysqld is on loopback alone, unless it is unfenced
 	// unfenced: nothing fences mysqld's own port, and the operator has it open all the same.

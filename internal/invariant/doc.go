@@ -4,7 +4,7 @@
 // design guarantees turns out false, going on could acknowledge a transaction
 // that is not safe; so a broken invariant panics, the agent dies, the kernel
 // kills its mysqld (parent-death signal), and a majority of the other nodes
-// goes on. Each message names the invariant (I1-I9, docs/architecture.md).
+// goes on. Each message names the invariant (I1-I9, docs/architecture/invariants.md).
 //
 // The package owns no state and starts no goroutine.
 package invariant

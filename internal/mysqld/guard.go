@@ -48,7 +48,7 @@ func defaultSettings() []setting {
 
 // guardedSettings are the options that quorate's promise stands on. Each is
 // written into the option file and compared at run time by CheckGuarded. The
-// reasons are in docs/architecture.md.
+// reasons are beside each group below, and in docs/architecture/replicas.md.
 func (c Config) guardedSettings(o StartOptions) []setting {
 	return slices.Concat(binlogSettings(), innodbSettings(), semiSyncSettings(o), replicaSettings(o), fenceSettings(), c.versionedSettings())
 }

@@ -20,8 +20,8 @@
 //   - I2: Acknowledge lets go only what is committed in the epoch in hand and what the
 //     durability policy allows, and nothing once the epoch is deposed.
 //   - A deposed primary is settled in one order: look, acknowledge, close writes, prove
-//     (docs/architecture.md, "Settling a deposed primary"). In any doubt it is not, and
-//     whoever calls it kills its mysqld.
+//     (docs/architecture/settling.md). In any doubt it is not settled, and the caller
+//     kills its mysqld.
 //
 // # Waiting
 //

@@ -20,8 +20,8 @@ const SettleTimeout = 2 * time.Second
 // binlogEndPoll is how often mysqld's binlog is compared with what the tap read.
 const binlogEndPoll = 5 * time.Millisecond
 
-// Settling takes a deposed primary through the steps of docs/architecture.md,
-// "Settling a deposed primary": look, acknowledge, close writes, prove.
+// Settling takes a deposed primary through the steps of
+// docs/architecture/settling.md: look, acknowledge, close writes, prove.
 type Settling struct {
 	Term   uint64
 	Server Server
