@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"errors"
 	"hash/crc32"
 	"slices"
 
@@ -50,6 +51,8 @@ type checker struct {
 	entries      []committedEntry
 	transactions []committedTransaction
 	places       map[gtid.GTID]int
+	// prepared are the XA transactions that the committed log has prepared.
+	prepared map[string]bool
 	// numbers are the indexes of the entries of each epoch.
 	numbers map[epochNumber]uint64
 	// seen counts what each node's commit check has passed since it started.
@@ -94,7 +97,7 @@ type committedTransaction struct {
 
 func newChecker(w *World) *checker {
 	return &checker{
-		w: w, places: map[gtid.GTID]int{}, numbers: map[epochNumber]uint64{}, seen: map[*agent]uint64{}, engines: map[*node]engineCheck{},
+		w: w, places: map[gtid.GTID]int{}, prepared: map[string]bool{}, numbers: map[epochNumber]uint64{}, seen: map[*agent]uint64{}, engines: map[*node]engineCheck{},
 		policies: []policy{{0, w.initial}},
 		dumps:    map[*epoch]*dumpCheck{}, ackedBy: map[uint64]*node{}, releasedBy: map[*node]uint64{}, dropped: map[*agent]map[*node]bool{},
 	}
@@ -164,8 +167,24 @@ func (c *checker) entry(n *node, e seglog.Entry) {
 		if err != nil {
 			c.w.fail("I4", "committed entry %d: %v", e.Index, err)
 		}
-		c.transaction(committedTransaction{tx.GTID, e.Index, changes(tx.Raw)})
+		prepares, _, err1 := binlog.ParseXAPrepare(tx.Raw)
+		ends, _, err2 := binlog.ParseXAEnd(tx.Raw)
+		if err := errors.Join(err1, err2); err != nil {
+			c.w.fail("xa", "committed entry %d: %v", e.Index, err)
+		}
+		committed := committedTransaction{tx.GTID, e.Index, changes(tx.Raw) && prepares.GTRID == ""}
+		c.xa(committed, prepares.GTRID, ends.GTRID)
+		c.transaction(committed)
 	}
+}
+
+// all are all transactions that were committed.
+func (c *checker) all() *gtid.Set {
+	all := &gtid.Set{}
+	for _, tx := range c.transactions {
+		all.Add(tx.gtid)
+	}
+	return all
 }
 
 func (c *checker) transaction(tx committedTransaction) {
@@ -186,7 +205,13 @@ func (c *checker) staged(index uint64, h entry.Header, body []byte) {
 	if err != nil {
 		c.w.fail("I4", "committed entry %d: %v", index, err)
 	}
-	c.transaction(committedTransaction{info.GTID, index, s.Rows})
+	prepares, _, err := binlog.ParseXAPrepareEvent(s.EndEvent)
+	if err != nil {
+		c.w.fail("xa", "committed entry %d: %v", index, err)
+	}
+	committed := committedTransaction{info.GTID, index, s.Rows && prepares.GTRID == ""}
+	c.xa(committed, prepares.GTRID, "")
+	c.transaction(committed)
 }
 
 // changes tells whether a transaction leaves a trace in InnoDB: all but the

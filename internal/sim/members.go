@@ -405,6 +405,7 @@ func (c *checker) leads(a *agent) {
 // opens looks at a node that is about to be writable: it has a vote in what is
 // committed as far as it knows.
 func (c *checker) opens(a *agent) {
+	c.xaOpens(a)
 	for _, m := range c.policyOf(a).Members {
 		if m.ID == a.n.id && m.Votes() && m.Weight > 0 {
 			return

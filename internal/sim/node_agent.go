@@ -87,10 +87,13 @@ type agent struct {
 	leaving  bool
 	hearing  map[cluster.NodeID]bool // that a peer says of a recovery
 	// leaderAt is since when it knows the leader.
-	leaderAt     time.Duration
-	process      *mysqld // nil = none
-	feed         *feedSession
-	stages       stages
+	leaderAt time.Duration
+	process  *mysqld // nil = none
+	feed     *feedSession
+	stages   stages
+	// xaUsed: mysqld has seen XA transactions; xa follows them in the log.
+	xaUsed       bool
+	xa           *replay.Prepared
 	feedCounters mysqlwire.FeedCounters
 }
 

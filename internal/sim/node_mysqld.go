@@ -128,7 +128,7 @@ func (m *mysqld) flushSoon() {
 		m.Flush()
 		m.afterCommits()
 		m.dumpSoon()
-		if m.Queued() > 0 {
+		if m.Flushable() {
 			m.flushSoon()
 		}
 	})
@@ -183,7 +183,11 @@ func (m *mysqld) applySoon() {
 		if m.n.applierBlocked > 0 {
 			return // what blocks it wakes it
 		}
-		if m.Apply(1+m.n.rng.IntN(8)) > 0 {
+		done := m.Apply(1 + m.n.rng.IntN(8))
+		if why := m.ApplierError(); why != "" {
+			m.n.w.fail("xa", "n%d: the applier stops: %s", m.n.id, why)
+		}
+		if done > 0 {
 			m.n.check.engine(m.n)
 			m.applySoon()
 		}

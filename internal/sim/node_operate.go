@@ -151,6 +151,7 @@ func (a *agent) judged(v replay.Verdict) {
 		return
 	}
 	a.n.log("judge", "mysqld holds the log up to %d, no-ops %s", v.Index, v.Done)
+	a.xaUsed = a.xaUsed || !v.Again.IsEmpty()
 }
 
 // barrierLog is the committed log, and how it is waited for.

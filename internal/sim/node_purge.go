@@ -33,6 +33,7 @@ func (a *agent) runDurable() {
 		} else if answered {
 			tried = own.Applied
 		}
+		a.watchXA()
 	}
 }
 
@@ -44,9 +45,10 @@ func (a *agent) takeDurable() (answered bool, err error) {
 		return false, err
 	}
 	executed := p.GTIDExecuted()
-	if _, err = a.sql(context.Background()); err != nil { // nobody uses XA
+	if p, err = a.sql(context.Background()); err != nil {
 		return false, err
 	}
+	a.xaUsed = a.xaUsed || p.XAUsed()
 	if p, err = a.sql(context.Background()); err != nil {
 		return false, err
 	}
@@ -54,7 +56,16 @@ func (a *agent) takeDurable() (answered bool, err error) {
 	if _, err = a.sql(context.Background()); err != nil {
 		return false, err
 	}
-	m, ok, err := replay.NewMark(a.committedLog(), a.held(executed), nil)
+	held := a.held(executed)
+	if a.xaUsed && a.xa == nil {
+		a.xa = replay.NewPrepared(a.durable().Index + 1)
+	}
+	if a.xa != nil {
+		if err := a.xa.Read(a.committedLog(), min(held.Index, a.group.Committed().Mark().Index)); err != nil {
+			return false, err
+		}
+	}
+	m, ok, err := replay.NewMark(a.committedLog(), held, a.xa)
 	if err != nil || !ok {
 		return true, err
 	}
@@ -65,6 +76,19 @@ func (a *agent) takeDurable() (answered bool, err error) {
 
 // durable is the durable mark of the node's mysqld.
 func (a *agent) durable() replay.Mark { return a.mark.Of(a.n.uuid.String()) }
+
+// watchXA follows the log's XA transactions as far as mysqld is.
+func (a *agent) watchXA() {
+	if a.xa == nil {
+		return
+	}
+	applied := min(a.board.Own().Applied, a.group.Committed().Mark().Index)
+	if err := a.xa.Read(a.committedLog(), applied); err != nil {
+		a.n.log("xa", "%v", err)
+		return
+	}
+	a.xa.Forget(applied)
+}
 
 func (a *agent) held(executed *gtid.Set) replay.Held {
 	index := a.lag.Executed(executed, a.n.clock()).Applied

@@ -56,11 +56,17 @@ func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait tim
 	}
 }
 
-// EndXA implements primary.PlanServer: there is none.
+// EndXA implements primary.PlanServer. An XA transaction here is prepared at once.
 func (s localServer) EndXA(context.Context) (int, error) { return 0, nil }
 
-// PendingXA implements primary.Server: there is none.
-func (s localServer) PendingXA(context.Context) (int, error) { return 0, nil }
+// PendingXA implements primary.Server.
+func (s localServer) PendingXA(ctx context.Context) (int, error) {
+	p, err := s.a.sql(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return len(p.Prepared()), nil
+}
 
 // BinlogEnd implements primary.Server.
 func (s localServer) BinlogEnd(ctx context.Context) (file string, offset uint64, err error) {
@@ -71,8 +77,8 @@ func (s localServer) BinlogEnd(ctx context.Context) (file string, offset uint64,
 	return file, offset, err
 }
 
-// JudgeForeignXA and what follows implement primary.JudgedServer. Nobody has XA transactions
-// or grants.
+// JudgeForeignXA and what follows implement primary.JudgedServer. No client comes past the
+// router, or has grants.
 func (s localServer) JudgeForeignXA(context.Context, bool) error { return nil }
 func (s localServer) JudgeGrants(context.Context) error          { return nil }
 func (s localServer) XAEnded(context.Context) (bool, error)      { return false, nil }
@@ -179,7 +185,13 @@ func (s localServer) StopReplica(ctx context.Context) error {
 }
 
 // BeginReplica implements primary.Replicating.
-func (s localServer) BeginReplica(context.Context) error { return nil }
+func (s localServer) BeginReplica(ctx context.Context) error {
+	n, err := s.PendingXA(ctx)
+	if err == nil && n > 0 { // its applier could not tell them from its own
+		err = errors.New(primary.XAPrepared(n))
+	}
+	return err
+}
 
 // ShutOut implements primary.Replicating.
 func (s localServer) ShutOut(ctx context.Context) (letIn func(context.Context) error, err error) {

@@ -39,6 +39,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.TimingsDiffer {
 		nodes += ", timings differ"
 	}
+	if r.UsesXA {
+		nodes += fmt.Sprintf(", XA: %+v", r.XA)
+	}
 	if r.TakenUp > 0 {
 		nodes += fmt.Sprintf(", %d states taken up", r.TakenUp)
 	}
@@ -65,7 +68,10 @@ func (r Result) Report() string {
 	if faults == "" {
 		faults = "none"
 	}
-	members, losses := -1, 0
+	members, losses, xa := -1, 0, -1
+	if r.UsesXA {
+		xa = 1
+	}
 	switch {
 	case r.Losses:
 		losses = 1
@@ -74,7 +80,7 @@ func (r Result) Report() string {
 	case r.Members:
 		members = 1
 	}
-	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -losses %d -blips=%t -faults %s -events\n",
-		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, losses, r.Blips, faults)
+	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -losses %d -blips=%t -xa %d -faults %s -events\n",
+		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, losses, r.Blips, xa, faults)
 	return b.String()
 }

@@ -36,6 +36,7 @@ type workload struct {
 	storm   int // faults that make all clients hurry
 	idle    int // faults that make them only read
 	stopped bool
+	xa      []*xaTransaction
 	// okSince is when the last write was answered with OK.
 	lastOK time.Duration
 }
@@ -53,6 +54,7 @@ type request struct {
 	// passed: a mysqld has it. A connection brings its bytes once, whatever the
 	// network does to its packets.
 	passed bool
+	xa     *xaTransaction
 	// by judges the node that answered, with the transaction's GTID and the time.
 	by       *checker
 	gtid     gtid.GTID
@@ -66,6 +68,10 @@ const (
 	reading requestKind = iota
 	appending
 	dropping // DROP TABLE IF EXISTS of a table that is not there
+	preparing
+	committing
+	rollingBack
+	recovering // XA RECOVER
 )
 
 type outcome uint8
@@ -73,6 +79,7 @@ type outcome uint8
 const (
 	unknown outcome = iota // pending, or the connection broke
 	succeeded
+	failed // XAER_NOTA
 )
 
 // session is a request inside of a mysqld.
@@ -89,6 +96,9 @@ func newWorkload(w *World) *workload {
 
 func (l *workload) start() {
 	l.newKey()
+	if l.w.usesXA {
+		l.manage()
+	}
 	for i := range clientsMax {
 		l.w.sched.after(around(l.rng, thinkMean), func() { l.next(i, 0) })
 	}
@@ -144,6 +154,10 @@ func (l *workload) next(client int, believed cluster.NodeID) {
 	case n < 40, n < 70 && l.w.options.Blips: // no row waits: see fakemysqld.Tx.Passes
 		r.kind, r.key = dropping, "never"
 	}
+	if l.w.usesXA && r.kind == appending && chance(l.rng, xaShare) {
+		l.prepareXA(r, func(r *request) { again(r.believed) })
+		return
+	}
 	r.done = func(r *request) { again(r.believed) }
 	l.send(r)
 }
@@ -155,7 +169,10 @@ func (l *workload) send(r *request) {
 	if r.kind == appending {
 		r.value = fmt.Sprintf("v%d", r.transaction)
 	}
-	l.history = append(l.history, r)
+	l.nameXA(r)
+	if r.xa == nil && r.kind != recovering {
+		l.history = append(l.history, r)
+	}
 	if r.believed == 0 {
 		r.believed = l.anyNode()
 	}
@@ -243,10 +260,18 @@ func (l *workload) pass(r *request, via, serves *node) {
 		l.answer(s, func() { r.read = values; l.finish(r, succeeded) })
 		return
 	}
+	if r.kind == recovering {
+		xids := p.Prepared()
+		l.recovered(serves, xids)
+		l.answer(s, func() { r.read = xids; l.finish(r, succeeded) })
+		return
+	}
 	l.sessions[r.transaction] = s
 	l.order = append(l.order, r.transaction)
 	tx := fakemysqld.Tx{ID: r.transaction, Kind: fakemysqld.Write, Key: r.key, Value: r.value}
 	switch {
+	case r.xa != nil:
+		tx = r.xaTx(r.transaction)
 	case r.kind == dropping:
 		tx.Kind = fakemysqld.NoOp
 		tx.Passes = r.key == "never" && r.transaction%2 == 0
@@ -257,7 +282,10 @@ func (l *workload) pass(r *request, via, serves *node) {
 	case chance(l.rng, 20):
 		tx.Bytes = l.rng.IntN(2 << 10) // several sectors, which a power loss tears
 	}
-	l.w.log(serves.id, "begin", "%s %s", r.key, r.value)
+	if l.w.usesXA && tx.Kind == fakemysqld.Write && chance(l.rng, xaOnePhase) {
+		tx.Kind, tx.XID = fakemysqld.XAOnePhase, "one"
+	}
+	l.w.log(serves.id, "begin", "%s %s%s", r.key, r.value, tx.XID)
 	p.begin(tx)
 }
 
@@ -283,7 +311,10 @@ func (l *workload) results(m *mysqld, rs []fakemysqld.Result) {
 		if s.finished {
 			continue
 		}
+		l.answeredXA(s, res.Outcome)
 		switch res.Outcome {
+		case fakemysqld.NotPrepared:
+			l.answer(s, func() { l.finish(s.r, failed) })
 		case fakemysqld.OK:
 			l.w.log(m.n.id, "ok", "%s %s as %s", s.r.key, s.r.value, res.GTID)
 			m.n.check.answered(m, res.GTID)
@@ -321,5 +352,6 @@ func (l *workload) finish(r *request, o outcome) {
 	if o == unknown {
 		r.believed = 0
 	}
+	l.finishedXA(r)
 	r.done(r)
 }

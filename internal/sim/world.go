@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/invariant"
 )
 
@@ -32,6 +31,8 @@ type Options struct {
 	Lasts time.Duration
 	// Blips has the primary deposed again and again, mostly with nothing lost.
 	Blips bool
+	// XA: clients use XA transactions; 0 = the seed decides, less = they do not.
+	XA int
 	// Only holds the faults to inject; nil = all that the seed has.
 	Only []int
 	// Events gets one line per event.
@@ -86,7 +87,10 @@ type Result struct {
 	TakenUp int
 	// TimingsDiffer: the nodes' heartbeats and election timeouts did.
 	TimingsDiffer bool
-	Pair          bool
+	// XA counts the XA transactions, if there are any: UsesXA.
+	XA     XACounts
+	UsesXA bool
+	Pair   bool
 	// Ahead counts what was read ahead for peers that lag.
 	Ahead int
 	// Recoveries counts those that were forced, Accepted and Rejections what former members
@@ -125,6 +129,7 @@ const (
 	streamDBA
 	streamTimings
 	streamLosses
+	streamXA
 	streamNode   = 1 << 8
 	streamDisk   = 1 << 9
 	streamTiming = 1 << 10
@@ -171,6 +176,9 @@ type World struct {
 	memberChanges, joints int
 	// timingsDiffer: the nodes' heartbeats and election timeouts do.
 	timingsDiffer bool
+	// usesXA: clients use XA transactions.
+	usesXA   bool
+	xaCounts XACounts
 	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
 	readsAhead    bool
 	aheads        int
@@ -225,6 +233,7 @@ func Run(o Options) (result Result) {
 			result.Losses = true
 			result.Recoveries, result.Rejections, result.Accepted, result.GivenUp, result.TwoSides = len(l.forks), l.rejections, l.accepted, l.givenUp, l.twoSides
 		}
+		result.UsesXA, result.XA = w.usesXA, w.xaCounts
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
 		w.close()
 	}()
@@ -277,6 +286,7 @@ func newWorld(o Options) *World {
 	w.assignMembers()
 	w.readsAhead = chance(w.random(streamAhead), 33)
 	w.assignTimings()
+	w.assignXA()
 	w.net = newNetwork(w, w.initialNodes+w.spares)
 	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
@@ -385,6 +395,7 @@ func (w *World) awaitHealth() {
 	w.log(0, "judge", "%d entries, %d transactions", len(w.check.entries), len(w.check.transactions))
 	w.check.kept()
 	w.check.ledger()
+	w.check.xaEnds()
 }
 
 func (w *World) runWhile(deadline time.Duration, what string, cond func() bool) {
@@ -399,13 +410,10 @@ func (w *World) runWhile(deadline time.Duration, what string, cond func() bool) 
 // agreed tells whether every mysqld has all that was committed, and nothing is
 // on its way.
 func (w *World) agreed() bool {
-	if len(w.load.sessions) > 0 {
+	if len(w.load.sessions) > 0 || !w.load.xaEnded() {
 		return false
 	}
-	all := &gtid.Set{}
-	for _, tx := range w.check.transactions {
-		all.Add(tx.gtid)
-	}
+	all := w.check.all()
 	for _, n := range w.inState() {
 		if n.member.Kind == cluster.KindLogger && n.agent != nil {
 			continue

@@ -81,6 +81,8 @@ type engine struct {
 	gtids    *gtid.Set
 	commits  []gtid.GTID
 	prepared []record
+	// xa are the XA transactions that are prepared, and marked as to be kept.
+	xa []record
 }
 
 // record is one record of the redo log. A commit and its GTID are one: InnoDB
@@ -99,12 +101,13 @@ const (
 	committed                        // gtid, op: prepared before or not (one-phase)
 	rolledBack                       // gtid
 	saved                            // set: GTIDs without a change (mysql.gtid_executed)
+	endedHere                        // op: the end of an XA transaction without a GTID
 )
 
 // replay computes everything from the redo log.
 func (e *engine) replay() {
 	e.tables, e.gtids = map[string][]string{}, &gtid.Set{}
-	e.commits, e.prepared = nil, nil
+	e.commits, e.prepared, e.xa = nil, nil, nil
 	for _, r := range e.redo {
 		e.apply(r)
 	}
@@ -123,16 +126,30 @@ func (e *engine) apply(r record) {
 		e.unprepare(r.gtid)
 	case saved:
 		e.gtids.Union(r.set)
+	case endedHere:
+		e.endXA(r.op)
 	case committed:
 		e.unprepare(r.gtid)
 		e.gtids.Add(r.gtid)
-		e.commits = append(e.commits, r.gtid)
-		if r.op.kind == NoOp {
-			// It was none: DROP TABLE IF EXISTS found the table.
-			delete(e.tables, r.op.key)
-		} else {
-			e.tables[r.op.key] = append(e.tables[r.op.key], r.op.value)
-		}
+		e.commit(r)
+	}
+}
+
+// commit does what a committed record says.
+func (e *engine) commit(r record) {
+	if r.op.kind == XAPrepare {
+		e.xa = append(e.xa, r)
+		return
+	}
+	e.commits = append(e.commits, r.gtid)
+	switch {
+	case r.op.endsXA():
+		e.endXA(r.op)
+	case r.op.kind == NoOp:
+		// It was none: DROP TABLE IF EXISTS found the table.
+		delete(e.tables, r.op.key)
+	default:
+		e.tables[r.op.key] = append(e.tables[r.op.key], r.op.value)
 	}
 }
 

@@ -35,6 +35,8 @@ const (
 type operation struct {
 	kind       Kind
 	key, value string
+	// xid is the gtrid of an XA transaction.
+	xid string
 	// padBytes is how long its row events are in addition.
 	padBytes int
 }
@@ -67,12 +69,22 @@ func (o operation) bodies(xid uint64, rowBytesMax int) []eventBody {
 	case DDL:
 		return []eventBody{query(statementAlter + strconv.Quote(o.key) + strconv.Quote(o.value))}
 	}
+	switch o.kind {
+	case XACommit:
+		return []eventBody{query(statementXACommit + xidText(o.xid))}
+	case XARollback:
+		return []eventBody{query(statementXARollback + xidText(o.xid))}
+	}
+	begin, end := query("BEGIN"), []eventBody{{binlog.TypeXID, binary.LittleEndian.AppendUint64(nil, xid)}}
+	if o.kind != Write {
+		begin, end = query(statementXAStart+xidText(o.xid)), o.xaEnd()
+	}
 	row := append(make([]byte, rowPostBytes), rowOperation)
 	row = binary.AppendUvarint(row, uint64(o.padBytes))
 	row = append(binary.AppendUvarint(row, uint64(len(o.key))), o.key...)
 	row = append(binary.AppendUvarint(row, uint64(len(o.value))), o.value...)
 	out := []eventBody{
-		query("BEGIN"),
+		begin,
 		{binlog.TypeTableMap, append(make([]byte, 8), o.key...)},
 		{binlog.TypeWriteRows, row},
 	}
@@ -86,7 +98,20 @@ func (o operation) bodies(xid uint64, rowBytesMax int) []eventBody {
 		out = append(out, eventBody{binlog.TypeWriteRows, row})
 		left -= n
 	}
-	return append(out, eventBody{binlog.TypeXID, binary.LittleEndian.AppendUint64(nil, xid)})
+	return append(out, end...)
+}
+
+// xaEnd is XA END and the XA_PREPARE event: one phase u8, format id u32, length of
+// gtrid u32, length of bqual u32, gtrid.
+func (o operation) xaEnd() []eventBody {
+	body := []byte{0}
+	if o.kind == XAOnePhase {
+		body[0] = 1
+	}
+	body = binary.LittleEndian.AppendUint32(body, 1)
+	body = binary.LittleEndian.AppendUint32(body, uint32(len(o.xid)))
+	body = binary.LittleEndian.AppendUint32(body, 0)
+	return []eventBody{query(statementXAEnd + xidText(o.xid)), {binlog.TypeXAPrepare, append(body, o.xid...)}}
 }
 
 // query makes a QUERY event without status variables and default schema.
@@ -151,6 +176,12 @@ func (r *operationReader) take(e binlog.Event) error {
 		return r.statement(q.Text)
 	case binlog.TypeWriteRows:
 		return r.row(e.Body(true))
+	case binlog.TypeXAPrepare:
+		_, prepares, err := binlog.ParseXAPrepareEvent(e)
+		if r.kind = XAOnePhase; prepares {
+			r.kind = XAPrepare
+		}
+		return err
 	case binlog.TypeTableMap, binlog.TypeXID:
 	default:
 		return fmt.Errorf("%w: type %d", errForeign, e.Type())
@@ -161,6 +192,9 @@ func (r *operationReader) take(e binlog.Event) error {
 func (r *operationReader) statement(text string) error {
 	if text == "BEGIN" {
 		return nil
+	}
+	if strings.HasPrefix(text, "XA ") {
+		return r.xaStatement(text)
 	}
 	rest, drop := strings.CutPrefix(text, statementDrop)
 	r.kind = NoOp
@@ -179,6 +213,23 @@ func (r *operationReader) statement(text string) error {
 		return fmt.Errorf("%w: statement %.64q", errForeign, text)
 	}
 	return nil
+}
+
+// xaStatement reads one of the statements of an XA transaction.
+func (r *operationReader) xaStatement(text string) error {
+	for _, s := range []struct {
+		text string
+		kind Kind
+	}{{statementXAStart, 0}, {statementXAEnd, r.kind}, {statementXACommit, XACommit}, {statementXARollback, XARollback}} {
+		if rest, found := strings.CutPrefix(text, s.text); found {
+			r.kind = s.kind
+			if xid, ok := cutXID(rest); ok {
+				r.xid = xid
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%w: statement %.64q", errForeign, text)
 }
 
 func cutQuoted(s string) (text, rest string, err error) {

@@ -21,7 +21,9 @@ var (
 type replica struct {
 	ioRunning, sqlRunning bool
 	ioError               string
-	blocked               bool
+	// sqlError says why the applier stopped.
+	sqlError string
+	blocked  bool
 	// applierWaits: the applier's transaction was binlogged and waits for an ACK.
 	applierWaits bool
 	relay        []relayed
@@ -49,7 +51,7 @@ type feedConnection struct {
 // StartReplica is START REPLICA.
 func (s *Server) StartReplica() {
 	if s.alive {
-		s.ioRunning, s.sqlRunning, s.ioError = true, true, ""
+		s.ioRunning, s.sqlRunning, s.ioError, s.sqlError = true, true, "", ""
 		s.connection = feedConnection{}
 	}
 }
@@ -70,6 +72,9 @@ func (s *Server) ResetReplica() {
 func (s *Server) ReplicaRunning() (io, sql bool, err string) {
 	return s.ioRunning, s.sqlRunning, s.ioError
 }
+
+// ApplierError is why the applier stopped; "": for no error.
+func (s *Server) ApplierError() string { return s.sqlError }
 
 // Relayed counts the transactions that were received and not applied.
 func (s *Server) Relayed() int { return len(s.relay) }
@@ -197,6 +202,14 @@ func (s *Server) apply(r relayed) bool {
 	if s.taken.Contains(r.gtid) {
 		return false // a session here owns the GTID: the applier waits for it
 	}
+	if s.applierLocked(r.op) {
+		return false
+	}
+	if s.sqlError = s.applierError(r.op); s.sqlError != "" {
+		s.sqlRunning = false
+		return false
+	}
+	s.xaBegun = s.xaBegun || r.op.kind == XAPrepare || r.op.kind == XAOnePhase
 	if s.opt.ReplicaBinlog {
 		if s.draining {
 			return false
@@ -207,12 +220,15 @@ func (s *Server) apply(r relayed) bool {
 	}
 	e := &s.disk.engine
 	e.write() // ha_flush_logs, once a group (facts Q5)
-	if r.op.kind != NoOp || e.hasTable(r.op.key) {
+	switch {
+	case r.op.kind == XAPrepare, r.op.endsXA():
+		s.applyXA(r)
+	case r.op.kind != NoOp || e.hasTable(r.op.key):
 		e.append(record{kind: committed, gtid: r.gtid, op: r.op})
-		if r.op.kind != Write {
+		if r.op.isStatement() {
 			e.flush()
 		}
-	} else {
+	default:
 		// Without a binlog the server saves the GTID itself (facts Q5).
 		set := &gtid.Set{}
 		set.Add(r.gtid)

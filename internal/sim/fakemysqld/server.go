@@ -47,6 +47,11 @@ type Server struct {
 	// executed and purged are the variables; taken is executed and what
 	// sessions own that wait for their engine commit.
 	executed, purged, taken *gtid.Set
+	// branches are the XA transactions that are prepared. Of their XA PREPAREs, and of
+	// those of what has ended, notKept are the GTIDs that only memory has.
+	branches []*branch
+	notKept  gtid.Set
+	xaBegun  bool
 
 	pipeline
 	semiSync
@@ -72,6 +77,7 @@ func Start(d *Disk, o Options) *Server {
 	s.readOnly, s.semiSync.on = true, !o.ReplicaBinlog
 	d.running = s
 	s.recover()
+	s.restoreBranches()
 	s.openBinlog(uint32(epochSeconds + o.Now().Seconds()))
 	return s
 }
@@ -176,7 +182,7 @@ func (s *Server) StopGracefully() []Result {
 // saveGTIDs keeps the GTIDs of no-ops, which InnoDB has no trace of otherwise.
 // The server does so when it closes a binlog file (facts Q3, seen by running
 // 9.7.4).
-func (s *Server) saveGTIDs() { s.disk.engine.save(s.executed) }
+func (s *Server) saveGTIDs() { s.disk.engine.save(s.keptGTIDs()) }
 
 // die ends the process: every session is cut off.
 func (s *Server) die() {

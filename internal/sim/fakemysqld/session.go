@@ -22,6 +22,13 @@ const (
 	// DDL leaves Value at Key like a Write, but is a statement in the binlog, and
 	// its engine commit is synced.
 	DDL
+	// XAPrepare is a Write as the XA transaction XID, up to its XA PREPARE. XACommit and
+	// XARollback end it, in any session.
+	XAPrepare
+	XACommit
+	XARollback
+	// XAOnePhase is a Write as an XA transaction with XA COMMIT … ONE PHASE.
+	XAOnePhase
 )
 
 // Tx is a client's transaction.
@@ -29,6 +36,8 @@ type Tx struct {
 	ID         uint64
 	Kind       Kind
 	Key, Value string
+	// XID is the gtrid of an XA transaction.
+	XID string
 	// Bytes is how long the row events of a Write are in addition.
 	Bytes int
 	// Passes makes a NoOp one like ANALYZE TABLE: super_read_only neither refuses it
@@ -45,6 +54,8 @@ const (
 	OK Outcome = iota + 1
 	// ReadOnly: refused, nothing was done.
 	ReadOnly
+	// NotPrepared: XAER_NOTA, or another session is at the end of it.
+	NotPrepared
 	// Gone: the connection broke; the client does not know.
 	Gone
 )
@@ -130,7 +141,11 @@ func (p position) compare(o position) int {
 
 // Begin takes a client's transaction up to its commit. Flush goes on with it.
 func (s *Server) Begin(tx Tx) {
-	t := &session{id: tx.ID, passes: tx.Passes, op: operation{kind: tx.Kind, key: tx.Key, value: tx.Value, padBytes: tx.Bytes}}
+	t := &session{id: tx.ID, passes: tx.Passes, op: operation{kind: tx.Kind, key: tx.Key, value: tx.Value, xid: tx.XID, padBytes: tx.Bytes}}
+	if t.op.endsXA() {
+		t.passes = true // read-only asks neither
+	}
+	s.xaBegun = s.xaBegun || t.op.kind == XAPrepare || t.op.kind == XAOnePhase
 	switch {
 	case !s.alive || s.shut:
 		s.finish(t, Gone)
@@ -242,6 +257,9 @@ func (s *Server) takeQueued(n int) []*session {
 	passed := tableLocks{}
 	for _, t := range s.queue {
 		if len(taken) < n && passed.free(t.op) && s.locks.free(t.op) {
+			if t.op.endsXA() && !s.beginEnd(t) {
+				continue
+			}
 			s.locks.take(t.op)
 			taken = append(taken, t)
 			continue
@@ -254,31 +272,35 @@ func (s *Server) takeQueued(n int) []*session {
 }
 
 // tableLocks are the metadata locks: writers of a table share it, a DROP or ALTER
-// has it alone.
+// has it alone. So has an XA transaction, until its end: it stands for the row locks.
 type tableLocks struct {
 	shared    map[string]int
 	exclusive map[string]bool
 }
 
 func (l *tableLocks) free(o operation) bool {
-	return !l.exclusive[o.key] && (o.kind == Write || l.shared[o.key] == 0)
+	return o.endsXA() || !l.exclusive[o.key] && (o.sharesTable() || l.shared[o.key] == 0)
 }
 
 func (l *tableLocks) take(o operation) {
 	if l.shared == nil {
 		l.shared, l.exclusive = map[string]int{}, map[string]bool{}
 	}
-	if o.kind == Write {
+	switch {
+	case o.endsXA():
+	case o.sharesTable():
 		l.shared[o.key]++
-	} else {
+	default:
 		l.exclusive[o.key] = true
 	}
 }
 
 func (l *tableLocks) release(o operation) {
-	if o.kind == Write {
+	switch {
+	case o.endsXA():
+	case o.sharesTable():
 		l.shared[o.key]--
-	} else {
+	default:
 		l.exclusive[o.key] = false
 	}
 }
@@ -299,7 +321,7 @@ func (s *Server) flushGroup(sessions []*session) {
 		s.lastXID++
 		f.sequence++
 		t.file, t.sequence = f, f.sequence
-		if t.op.kind != Write {
+		if !t.op.writesRows() {
 			lastCommitted = f.sequence - 1 // a statement depends on all before it
 		}
 		clock := transactionClock{lastCommitted, f.sequence, s.opt.Now()}
@@ -407,7 +429,7 @@ func (s *Server) engineCommit(t *session) {
 	e := &s.disk.engine
 	if t.changes {
 		e.append(record{kind: committed, gtid: t.gtid, op: t.op})
-		if t.op.kind != Write {
+		if t.op.isStatement() {
 			e.flush() // DDL is synced, always (facts Q1)
 		}
 	}
@@ -415,9 +437,10 @@ func (s *Server) engineCommit(t *session) {
 	t.file.committed = max(t.file.committed, t.sequence)
 	if t.applier {
 		s.applierWaits = false
-	} else {
+	} else if t.op.kind != XAPrepare {
 		s.locks.release(t.op)
 	}
+	s.committedXA(t)
 	s.finish(t, OK)
 }
 

@@ -13,6 +13,18 @@ func (s *Server) Binlogged() (all []gtid.GTID) {
 	return all
 }
 
+// Flushable tells whether Flush has a session that waits for no lock.
+func (s *Server) Flushable() bool {
+	passed := tableLocks{}
+	for _, t := range s.queue {
+		if passed.free(t.op) && s.locks.free(t.op) {
+			return true
+		}
+		passed.take(t.op)
+	}
+	return false
+}
+
 // EndLockWaiters ends the clients' sessions that wait for the lock of a table, which
 // are before their place in the binlog.
 func (s *Server) EndLockWaiters() {
