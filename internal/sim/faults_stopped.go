@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 )
 
@@ -214,7 +213,7 @@ func (n *node) rebuild() {
 	var best *node
 	for _, o := range n.w.nodes {
 		a := o.agent
-		if o == n || a == nil || a.process == nil || a.process.dead || o.tampered {
+		if o == n || a == nil || a.process == nil || a.process.dead || o.tampered || n.agent != nil && n.agent.log.FirstIndex() > o.durableMark().Index+1 {
 			continue
 		}
 		if best == nil || n.check.engines[o].place > n.check.engines[best].place {
@@ -228,7 +227,7 @@ func (n *node) rebuild() {
 	best.agent.process.FlushEngineLogs()
 	n.killAgent("rebuilt")
 	n.restore(best.mysqlDisk.Copy(n.uuid))
-	n.replaceMark(replay.Mark{})
+	n.replaceMark(best.durableMark())
 	n.tampered, n.restored = false, false
 	n.startAgent()
 }
