@@ -19,6 +19,8 @@ type mutation struct {
 	members, pair bool
 	// losses: in its world a majority is lost for good.
 	losses bool
+	// xa: clients use XA transactions.
+	xa bool
 }
 
 // edit replaces a text, which is there exactly once, in a file of the repository.
@@ -60,7 +62,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing()} {
 		all = append(all, some...)
 	}
 	return all
