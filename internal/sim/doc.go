@@ -86,6 +86,9 @@
 //	           package recovery, and form no second cluster unless they reject it
 //	errant     no mysqld is refused by the judge that only its agent has touched;
 //	           none passes with what is not committed, whoever touched it
+//	xa         the log ends what it has prepared, once; who opens has prepared what the log
+//	           has, and would binlog its end; what was prepared with OK is there until
+//	           somebody ends it, and is committed, or not, as its client has decided
 //	ledger     each table's history is linearizable (porcupine), up to its final
 //	           content, which all servers have
 //	liveness   after the last fault the cluster serves and agrees in time

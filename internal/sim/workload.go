@@ -271,22 +271,31 @@ func (l *workload) pass(r *request, via, serves *node) {
 	tx := fakemysqld.Tx{ID: r.transaction, Kind: fakemysqld.Write, Key: r.key, Value: r.value}
 	switch {
 	case r.xa != nil:
-		tx = r.xaTx(r.transaction)
+		tx = l.xaTx(r)
 	case r.kind == dropping:
 		tx.Kind = fakemysqld.NoOp
 		tx.Passes = r.key == "never" && r.transaction%2 == 0
 	case chance(l.rng, 3):
 		tx.Kind = fakemysqld.DDL
-	case chance(l.rng, 5):
-		tx.Bytes = l.rng.IntN(16 << 10)
-	case chance(l.rng, 20):
-		tx.Bytes = l.rng.IntN(2 << 10) // several sectors, which a power loss tears
+	default:
+		tx.Bytes = l.bytes()
 	}
 	if l.w.usesXA && tx.Kind == fakemysqld.Write && chance(l.rng, xaOnePhase) {
 		tx.Kind, tx.XID = fakemysqld.XAOnePhase, "one"
 	}
 	l.w.log(serves.id, "begin", "%s %s%s", r.key, r.value, tx.XID)
 	p.begin(tx)
+}
+
+// bytes is how long the row events of a transaction are in addition, mostly not at all.
+func (l *workload) bytes() int {
+	switch {
+	case chance(l.rng, 5):
+		return l.rng.IntN(16 << 10)
+	case chance(l.rng, 20):
+		return l.rng.IntN(2 << 10) // several sectors, which a power loss tears
+	}
+	return 0
 }
 
 // answer brings bytes from mysqld back to the client, if the connections stand.

@@ -152,11 +152,11 @@ func (l *workload) finishedXA(r *request) {
 }
 
 // xaTx is the transaction that a request is.
-func (r *request) xaTx(id uint64) fakemysqld.Tx {
-	tx := fakemysqld.Tx{ID: id, Key: r.key, XID: r.xa.xid}
+func (l *workload) xaTx(r *request) fakemysqld.Tx {
+	tx := fakemysqld.Tx{ID: r.transaction, Key: r.key, XID: r.xa.xid}
 	switch r.kind {
 	case preparing:
-		tx.Kind, tx.Value = fakemysqld.XAPrepare, r.value
+		tx.Kind, tx.Value, tx.Bytes = fakemysqld.XAPrepare, r.value, l.bytes()
 	case committing:
 		tx.Kind = fakemysqld.XACommit
 	default:

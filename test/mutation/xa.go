@@ -11,7 +11,7 @@ func preparing() []mutation {
 		},
 		{
 			name: "xa-again-after-end", what: "an XA PREPARE that was ended is sent again, too", seeds: 20, nodes: 3, xa: true,
-			edits: one(prefixFile, "\tif p, found := l.prepared[xid]; ends && found {\n", "\tif p, found := l.prepared[xid]; false && found {\n"),
+			edits: one(prefixFile, "\tif p, found := l.prepared[xid]; ends && found {\n", "\tif p, found := l.prepared[xid]; ends && found && p.index == 0 {\n"),
 		},
 		{
 			name: "mark-over-xa", what: "a durable mark covers what is prepared", seeds: 60, nodes: 3, xa: true,

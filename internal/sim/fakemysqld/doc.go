@@ -32,6 +32,11 @@
 //   - Rotation drains the pipeline; SET super_read_only=ON waits for it.
 //   - The dump: refusals 1236, the start file, excluded ranges and their
 //     heartbeats. The I/O thread: checksums, position arithmetic, heartbeat check.
+//   - XA transactions: an XA PREPARE is a transaction with a GTID. Once it has its ACK
+//     it is marked as to be kept, with its GTID, and any session may end it; before that
+//     a crash rolls it back. An applier without a binlog marks nothing: a start rolls
+//     back what it prepared, no statement keeps the GTIDs, and the ends go into no binlog.
+//     Read-only refuses no end. The key that is written is locked until the end, for all.
 //   - Metadata locks between a statement and the writers of its table, because
 //     without them a DROP could pass a write that waits.
 //
@@ -42,7 +47,7 @@
 //
 // # What is not
 //
-// XA, transaction compression, tagged GTIDs, parallel appliers, row locks, other
+// Transaction compression, tagged GTIDs, parallel appliers, row locks, other
 // replicas than the one tap, and every delay: how long a start, a shutdown, an
 // apply or the ACK receiver after a reconnect (up to 1 s) take is up to the
 // caller, who calls later.
@@ -59,7 +64,8 @@
 //	| 0 (10 bytes)  | 2 | padding …                                   Tx.Bytes, cut
 //	+---------------+---+--------- - -
 //
-// A statement has its key, and value, as text quoted like in Go.
+// A statement has its key, and value, as text quoted like in Go. XA statements are as
+// MySQL writes them.
 //
 // The package has no goroutine, clock or randomness of its own, and is to be used
 // by one goroutine. Nothing in it iterates over a map in map order. It does no
