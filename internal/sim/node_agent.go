@@ -135,7 +135,7 @@ func newAgent(n *node) (*agent, error) {
 	a.lag.Start(a.committedGTIDs())
 	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
-		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: promotionTimeout,
+		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
 	})
 	return a, nil

@@ -59,6 +59,7 @@ func (a *agent) stopReplica(p *mysqld) {
 		a.feed.end()
 	}
 	p.StopReplica()
+	p.inside = applying{}
 }
 
 func (s *feedSession) end() {

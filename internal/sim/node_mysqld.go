@@ -39,6 +39,7 @@ type mysqld struct {
 	dumped   func() // the dump has news
 	flushDue bool
 	applyDue bool
+	inside   applying
 }
 
 // spawn starts a new incarnation: a binlog directory and base name of its own.
@@ -178,18 +179,30 @@ func (m *mysqld) applySoon() {
 		return
 	}
 	m.applyDue = true
-	m.life.after(around(m.n.rng, applyMean)+m.n.applierLag, func() {
-		m.applyDue = false
-		if m.n.applierBlocked > 0 {
-			return // what blocks it wakes it
+	m.life.after(around(m.n.rng, applyMean)+m.n.applierLag, m.apply)
+}
+
+// apply is a turn of the applier.
+func (m *mysqld) apply() {
+	m.applyDue = false
+	if m.n.applierBlocked > 0 {
+		return // what blocks it wakes it
+	}
+	most := 1 + m.n.rng.IntN(8)
+	if m.n.w.longApplies {
+		most = 1
+		if left := m.applyFor(); left > 0 {
+			m.applyDue = true
+			m.life.after(left, m.apply)
+			return
 		}
-		done := m.Apply(1 + m.n.rng.IntN(8))
-		if why := m.ApplierError(); why != "" {
-			m.n.w.fail("xa", "n%d: the applier stops: %s", m.n.id, why)
-		}
-		if done > 0 {
-			m.n.check.engine(m.n)
-			m.applySoon()
-		}
-	})
+	}
+	done := m.Apply(most)
+	if why := m.ApplierError(); why != "" {
+		m.n.w.fail("xa", "n%d: the applier stops: %s", m.n.id, why)
+	}
+	if done > 0 {
+		m.n.check.engine(m.n)
+		m.applySoon()
+	}
 }

@@ -157,7 +157,7 @@ func (s localServer) ApplyProgress(ctx context.Context, executed string) (string
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s, relayed %d", executed, p.Relayed()), nil
+	return fmt.Sprintf("%s, work %d, relayed %d", executed, p.applyWork(), p.Relayed()), nil
 }
 
 // StartAgain implements primary.Replica.

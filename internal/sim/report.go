@@ -42,6 +42,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.UsesXA {
 		nodes += fmt.Sprintf(", XA: %+v", r.XA)
 	}
+	if r.LongApplies > 0 {
+		nodes += fmt.Sprintf(", %d applied for long", r.LongApplies)
+	}
 	if r.TakenUp > 0 {
 		nodes += fmt.Sprintf(", %d states taken up", r.TakenUp)
 	}

@@ -54,12 +54,14 @@ type childResult struct {
 	Changes, Joints int
 	Joins, Clones   int
 	Ahead           int
+	LongApplies     int
 }
 
 func (r *childResult) add(o childResult) {
 	r.Epochs, r.OK, r.LedInNeed, r.Plans = r.Epochs+o.Epochs, r.OK+o.OK, r.LedInNeed+o.LedInNeed, r.Plans+o.Plans
 	r.Members, r.Changes, r.Joints = r.Members+o.Members, r.Changes+o.Changes, r.Joints+o.Joints
 	r.Joins, r.Clones, r.Ahead = r.Joins+o.Joins, r.Clones+o.Clones, r.Ahead+o.Ahead
+	r.LongApplies += o.LongApplies
 }
 
 func runChild(seeds string) int {
@@ -75,6 +77,7 @@ func runChild(seeds string) int {
 			Summary: fmt.Sprintf("seed %d: %s", seed, r.Summary(time.Since(began))), Report: r.Report(), Failed: r.Failure != nil,
 			Epochs: r.Epochs, OK: r.OK, LedInNeed: r.LedInNeed, Plans: r.Plans,
 			Changes: r.MemberChanges, Joints: r.Joints, Joins: r.Joins, Clones: r.Clones, Ahead: r.Ahead,
+			LongApplies: r.LongApplies,
 		}
 		if r.Members {
 			child.Members = 1
@@ -145,6 +148,9 @@ func TestFixedSeeds(t *testing.T) {
 	}
 	if all.Ahead < n {
 		t.Errorf("%d reads ahead in %d runs: too few to mean anything", all.Ahead, n)
+	}
+	if n >= fixedSeeds && all.LongApplies < n/4 {
+		t.Errorf("%d transactions applied for long in %d runs: too few to mean anything", all.LongApplies, n)
 	}
 	if m := all.Members; m < n/10 || all.Changes < 6*m || all.Joints < 2*m || all.Joins < 2*m || all.Clones < m/2 {
 		t.Errorf("%d changes of the members, %d joint, %d nodes joined, %d by a copy of the data, in %d runs: too few to mean anything",

@@ -90,7 +90,9 @@ type Result struct {
 	// XA counts the XA transactions, if there are any: UsesXA.
 	XA     XACounts
 	UsesXA bool
-	Pair   bool
+	// LongApplies counts the appliers that were inside of a transaction for long.
+	LongApplies int
+	Pair        bool
 	// Ahead counts what was read ahead for peers that lag.
 	Ahead int
 	// Recoveries counts those that were forced, Accepted and Rejections what former members
@@ -130,6 +132,7 @@ const (
 	streamTimings
 	streamLosses
 	streamXA
+	streamLongApplies
 	streamNode   = 1 << 8
 	streamDisk   = 1 << 9
 	streamTiming = 1 << 10
@@ -179,6 +182,9 @@ type World struct {
 	// usesXA: clients use XA transactions.
 	usesXA   bool
 	xaCounts XACounts
+	// longApplies: some transactions apply for long, which longApplied counts.
+	longApplies bool
+	longApplied int
 	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
 	readsAhead    bool
 	aheads        int
@@ -233,6 +239,7 @@ func Run(o Options) (result Result) {
 			result.Losses = true
 			result.Recoveries, result.Rejections, result.Accepted, result.GivenUp, result.TwoSides = len(l.forks), l.rejections, l.accepted, l.givenUp, l.twoSides
 		}
+		result.LongApplies = w.longApplied
 		result.UsesXA, result.XA = w.usesXA, w.xaCounts
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
 		w.close()
@@ -287,6 +294,7 @@ func newWorld(o Options) *World {
 	w.readsAhead = chance(w.random(streamAhead), 33)
 	w.assignTimings()
 	w.assignXA()
+	w.assignLongApplies()
 	w.net = newNetwork(w, w.initialNodes+w.spares)
 	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))

@@ -178,6 +178,19 @@ func (c *feedConnection) heartbeat(e binlog.Event) error {
 	return nil
 }
 
+// Applying is the transaction that the applier takes next.
+func (s *Server) Applying() (next gtid.GTID, ok bool) {
+	if !s.alive || !s.sqlRunning || s.applierWaits {
+		return gtid.GTID{}, false
+	}
+	for _, r := range s.relay {
+		if !s.executed.Contains(r.gtid) {
+			return r.gtid, true
+		}
+	}
+	return gtid.GTID{}, false
+}
+
 // BlockApplier has something hold what the applier needs, or let go of it.
 func (s *Server) BlockApplier(blocked bool) { s.blocked = blocked }
 
