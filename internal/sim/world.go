@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/invariant"
 )
 
@@ -182,6 +183,8 @@ type World struct {
 	// usesXA: clients use XA transactions.
 	usesXA   bool
 	xaCounts XACounts
+	// healed has what was committed when all faults had ended; nil = they have not.
+	healed *gtid.Set
 	// longApplies: some transactions apply for long, which longApplied counts.
 	longApplies bool
 	longApplied int
@@ -374,6 +377,7 @@ func (w *World) run(faults []fault) {
 	w.sched.runUntil(quietAtStart + w.options.Lasts)
 	w.log(0, "heal", "all faults end")
 	w.faults.end()
+	w.healed = w.check.all()
 	if w.losses != nil {
 		w.losses.converge()
 	}
