@@ -42,10 +42,11 @@ type xaTransaction struct {
 }
 
 // assignXA has clients use XA, in one of three worlds. Not where few faults depend on how
-// a deposed primary is settled: with one prepared it is not.
+// a deposed primary is settled: with one prepared it is not. Not where a recovery gives up
+// transactions: what clients know of theirs is not followed there.
 func (w *World) assignXA() {
 	drawn := chance(w.random(streamXA), 33)
-	w.usesXA = w.options.XA > 0 || drawn && w.options.XA == 0 && !w.options.Blips
+	w.usesXA = w.options.Losses == 0 && (w.options.XA > 0 || drawn && w.options.XA == 0 && !w.options.Blips)
 }
 
 // prepareXA has a client prepare an XA transaction and, mostly, end it.
