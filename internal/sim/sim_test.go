@@ -146,11 +146,8 @@ func TestFixedSeeds(t *testing.T) {
 		t.Errorf("%d epochs, %d commits, %d terms in need and %d plans in %d runs: too few to mean anything",
 			all.Epochs, all.OK, all.LedInNeed, all.Plans, n)
 	}
-	if all.Ahead < n {
-		t.Errorf("%d reads ahead in %d runs: too few to mean anything", all.Ahead, n)
-	}
-	if n >= fixedSeeds && all.LongApplies < n {
-		t.Errorf("%d transactions applied for long in %d runs: too few to mean anything", all.LongApplies, n)
+	if n >= fixedSeeds && (all.Ahead < n/2 || all.LongApplies < n) { // of few seeds some have neither
+		t.Errorf("%d reads ahead and %d transactions applied for long in %d runs: too few to mean anything", all.Ahead, all.LongApplies, n)
 	}
 	if m := all.Members; m < n/10 || all.Changes < 6*m || all.Joints < 2*m || all.Joins < 2*m || all.Clones < m/2 {
 		t.Errorf("%d changes of the members, %d joint, %d nodes joined, %d by a copy of the data, in %d runs: too few to mean anything",
