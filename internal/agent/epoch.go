@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/entry"
@@ -61,7 +62,7 @@ type epoch struct {
 	// nothing can be proposed before.
 	run func()
 
-	uploads uploads
+	uploads bulk.Uploads
 
 	mu    sync.Mutex
 	timed []timedBatch // in order of number
@@ -161,7 +162,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		EntryBytesMax: entryBytesMax, Term: term, Logger: a.logger,
 		StageBytesMin: uint64(a.cfg.Log.StageSizeMin),
 		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
-			return a.openStage(ctx, &e.uploads, id)
+			return e.uploads.Open(ctx, a.bulk, id)
 		},
 		ProposeNow: func(b mysqlwire.Batch) bool { return a.proposeNow(e, b) },
 	})
@@ -197,7 +198,7 @@ func (a *Agent) proposeNow(e *epoch, b mysqlwire.Batch) bool {
 // runTap proposes what the tap brings and proposeNow did not. Its end, unless we ended it,
 // is a doubt about mysqld: sessions wait there and nobody listens.
 func (a *Agent) runTap(ctx context.Context, e *epoch) {
-	defer e.uploads.close() // not where the epoch is closed, which must not wait for a disk
+	defer e.uploads.Close() // not where the epoch is closed, which must not wait for a disk
 	err := e.tap.Run(ctx, func(ctx context.Context, b mysqlwire.Batch) error {
 		if b.ACL {
 			if err := checkGrantStatements(b); err != nil {
@@ -208,13 +209,7 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 		if err := a.lagBound.wait(ctx, uint64(b.Bytes)); err != nil {
 			return err
 		}
-		if b.Staged != nil {
-			defer e.uploads.end(*b.Staged)
-			if err := e.waitStage(ctx, *b.Staged); err != nil {
-				return err
-			}
-		}
-		err := a.node.Propose(ctx, b.Data)
+		err := e.uploads.Propose(b.Staged, func() error { return a.node.Propose(ctx, b.Data) })
 		a.epoch.proposeSeconds.Observe(time.Since(b.ReceivedAt).Seconds())
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
@@ -90,7 +91,7 @@ func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleR
 
 func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	if h.a.node != nil {
-		h.a.bulk.Serve(ctx, from, conn)
+		h.a.bulk.Serve(ctx, from, bulk.NetConn(conn))
 	}
 }
 

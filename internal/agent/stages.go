@@ -2,13 +2,12 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
@@ -22,7 +21,14 @@ import (
 
 func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.Entries) bulk.Config {
 	cfg := bulk.Config{
-		Self: a.self.ID, Dial: a.peers.DialBulk, Stages: logStages{log, epoch}, Entries: entries, Logger: a.logger,
+		Self: a.self.ID, Stages: bulk.LogStages{Log: log, Epoch: epoch}, Entries: entries, Tasks: clock.Machine{}, Logger: a.logger,
+		Dial: func(ctx context.Context, id cluster.NodeID) (bulk.Conn, error) {
+			conn, err := a.peers.DialBulk(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			return bulk.NetConn(conn), nil
+		},
 	}
 	cfg.Voters, cfg.Outgoing, cfg.Learners = a.bulkMembers()
 	return cfg
@@ -44,35 +50,6 @@ func (a *Agent) bulkMembers() (voters, outgoing, learners []cluster.NodeID) {
 	return voters, outgoing, learners
 }
 
-// logStages shows the log's stages to package bulk.
-type logStages struct {
-	*seglog.Log
-	// epoch is the newest that is committed.
-	epoch func() uint64
-}
-
-// CreateStage implements bulk.Stages. A stage of an epoch that is over would stay
-// until the next one.
-func (s logStages) CreateStage(id entry.StageID) (bulk.StageWriter, error) {
-	if over := s.epoch(); id.Term < over {
-		return nil, fmt.Errorf("stage %s: epoch %d is over, %d has begun", id, id.Term, over)
-	}
-	stage, err := s.Log.CreateStage(id)
-	if err != nil {
-		return nil, err
-	}
-	return stage, nil
-}
-
-// OpenStage implements bulk.Stages.
-func (s logStages) OpenStage(id entry.StageID) (bulk.StageReader, error) {
-	r, err := s.Log.OpenStage(id)
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
 // committedEntries shows the committed log to a peer that repairs its own.
 type committedEntries struct{ a *Agent }
 
@@ -89,112 +66,12 @@ func (c committedEntries) Tail(ctx context.Context) (bulk.Tail, error) {
 	return bulk.Tail(t), err
 }
 
-// uploads are the stages of one epoch that are not proposed yet: the one that is
-// being written, and one that waits for a majority.
-type uploads struct {
-	mu     sync.Mutex
-	open   map[entry.StageID]*bulk.Upload
-	closed bool
-}
-
-var errEpochClosed = errors.New("the epoch has ended")
-
-func (u *uploads) add(up *bulk.Upload, id entry.StageID) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.closed {
-		return errEpochClosed
-	}
-	if u.open == nil {
-		u.open = map[entry.StageID]*bulk.Upload{}
-	}
-	u.open[id] = up
-	return nil
-}
-
-func (u *uploads) get(id entry.StageID) *bulk.Upload {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.open[id]
-}
-
-// end closes one upload: it is proposed, or aborted.
-func (u *uploads) end(id entry.StageID) {
-	u.mu.Lock()
-	up := u.open[id]
-	delete(u.open, id)
-	u.mu.Unlock()
-	if up != nil {
-		up.Close()
-	}
-}
-
-// close ends all of them.
-func (u *uploads) close() {
-	u.mu.Lock()
-	open := u.open
-	u.open, u.closed = nil, true
-	u.mu.Unlock()
-	for _, up := range open {
-		up.Close()
-	}
-}
-
-// stageWriter is what the tap writes a large transaction to.
-type stageWriter struct {
-	*bulk.Upload
-	id      entry.StageID
-	uploads *uploads
-}
-
-// Abort implements mysqlwire.StageWriter.
-func (w stageWriter) Abort() error {
-	w.uploads.end(w.id)
-	return nil
-}
-
-// openStage begins a stage of an epoch.
-func (a *Agent) openStage(ctx context.Context, u *uploads, id entry.StageID) (mysqlwire.StageWriter, error) {
-	up, err := a.bulk.Upload(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if err := u.add(up, id); err != nil {
-		up.Close()
-		return nil, err
-	}
-	return stageWriter{up, id, u}, nil
-}
-
-// waitStage waits until this node and a majority hold a stage: named earlier, it
-// could be committed by nobody if this node died.
-func (e *epoch) waitStage(ctx context.Context, id entry.StageID) error {
-	up := e.uploads.get(id)
-	if up == nil {
-		return fmt.Errorf("wait for stage %s: %w", id, errEpochClosed)
-	}
-	return up.WaitMajority(ctx)
-}
-
 func (a *Agent) onWanted(w consensus.Wanted) { a.bulk.Want(w.Staged, w.From) }
 
-// runStages removes what is left of stages that nothing can name any more: a
-// naming entry stands in the log before the next epoch's first entry, so once
-// that is committed, earlier stages are in the log or abandoned.
+// runStages removes what is left of stages that nothing can name any more.
 func (a *Agent) runStages(ctx context.Context) error {
-	for {
-		epoch, changed := a.node.Committed().EpochChanged()
-		keep := func(id entry.StageID) bool { return id.Term >= epoch }
-		a.bulk.Forget(keep)
-		if err := a.log.DropStages(keep); err != nil {
-			a.logger.Warn("remove abandoned stages", "error", err)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	a.bulk.DropAbandoned(ctx, a.node.Committed().EpochChanged, a.log.DropStages)
+	return nil
 }
 
 // stageBlocked says which stages wait because disks are full, or copies fail.

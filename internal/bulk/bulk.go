@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/seglog"
@@ -51,9 +51,6 @@ type StageReader interface {
 	io.ReaderAt
 	// Bytes is how many can be read now, and whether these are all.
 	Bytes() (n int64, complete bool)
-	// Grown returns a channel that is closed when Bytes changes next, or never
-	// will.
-	Grown() <-chan struct{}
 	Close() error
 }
 
@@ -92,12 +89,16 @@ type Config struct {
 	// Learners get the stages, too.
 	Learners []cluster.NodeID
 	// Dial opens a bulk stream to a peer: its Serve gets the other end.
-	Dial    func(ctx context.Context, id cluster.NodeID) (net.Conn, error)
+	Dial func(ctx context.Context, id cluster.NodeID) (Conn, error)
+	// Tasks runs what has no caller, and is how all here waits.
+	Tasks   clock.Tasks
 	Stages  Stages
 	Entries Entries
 	// Source feeds learners; nil: this node feeds nobody.
 	Source Source
-	Logger *slog.Logger
+	// ChunkBytesMax bounds what travels in a frame; 0 means 256 KiB, which is also the limit.
+	ChunkBytesMax int
+	Logger        *slog.Logger
 }
 
 // Bulk copies stages and entries from and to the peers. Its methods may be
@@ -106,15 +107,17 @@ type Bulk struct {
 	cfg Config
 
 	mu sync.Mutex
-	// lanes has a token for each peer, also a former one, to whom nothing is being
-	// pushed.
+	// lanes has the peers to whom something is being pushed, each with a channel that is
+	// closed at its end.
 	lanes map[cluster.NodeID]chan struct{}
 	// voters, and outgoing, are counted for a majority; peers are all but this node,
 	// voters first. They are replaced, never changed.
 	voters, outgoing, peers []cluster.NodeID
-	// base is Run's context; nil while Run is not under way.
-	base    context.Context
-	workers sync.WaitGroup
+	// runs: Run is under way, and workers have joined. idle is closed once Run ends (ending)
+	// and none of them is left.
+	runs, ending bool
+	workers      map[*worker]struct{}
+	idle         chan struct{}
 	// receiving has the stages that are being received, each with a channel that
 	// is closed at its end.
 	receiving map[entry.StageID]chan struct{}
@@ -137,8 +140,11 @@ type Bulk struct {
 
 // New returns a Bulk that has started nothing.
 func New(cfg Config) *Bulk {
+	if cfg.ChunkBytesMax == 0 {
+		cfg.ChunkBytesMax = chunkBytes
+	}
 	b := &Bulk{
-		cfg: cfg, lanes: map[cluster.NodeID]chan struct{}{},
+		cfg: cfg, lanes: map[cluster.NodeID]chan struct{}{}, workers: map[*worker]struct{}{}, idle: make(chan struct{}),
 		receiving: map[entry.StageID]chan struct{}{}, wants: map[entry.StageID]*want{}, uploads: map[*Upload]struct{}{},
 	}
 	b.SetMembers(cfg.Voters, cfg.Outgoing, cfg.Learners)
@@ -155,10 +161,6 @@ func (b *Bulk) SetMembers(voters, outgoing, learners []cluster.NodeID) {
 	for _, id := range slices.Concat(voters, outgoing, learners) {
 		if id == b.cfg.Self || slices.Contains(b.peers, id) {
 			continue
-		}
-		if b.lanes[id] == nil {
-			b.lanes[id] = make(chan struct{}, 1)
-			b.lanes[id] <- struct{}{}
 		}
 		b.peers = append(b.peers, id)
 	}
@@ -177,16 +179,49 @@ func (b *Bulk) allPeers() []cluster.NodeID {
 // Run lets copies be made until ctx ends, and returns nil after the last of them
 // has ended and every Upload was closed. It can run once.
 func (b *Bulk) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	b.mu.Lock()
-	b.base = ctx
+	b.runs = true
 	b.mu.Unlock()
-	<-ctx.Done()
+	_ = b.until(ctx, nil)
+	b.stop()
+	_ = b.until(context.Background(), b.idle)
+	return nil
+}
+
+// stop ends the workers: start and join refuse from here on.
+func (b *Bulk) stop() {
 	b.mu.Lock()
-	b.base = nil // from here on start and join refuse
-	b.mu.Unlock()
-	b.workers.Wait()
+	defer b.mu.Unlock()
+	b.runs, b.ending = false, true
+	for w := range b.workers {
+		w.cancel(ErrStopped)
+	}
+	if len(b.workers) == 0 {
+		close(b.idle)
+	}
+}
+
+// until waits until done is closed. It returns the cause if ctx ends before.
+func (b *Bulk) until(ctx context.Context, done <-chan struct{}) error {
+	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err := b.cfg.Tasks.Wait(ctx, 0, done); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits after a failure. It returns the cause if ctx ends before.
+func (b *Bulk) pause(ctx context.Context, d time.Duration) error {
+	for end := b.cfg.Tasks.Now() + d; d > 0; d = end - b.cfg.Tasks.Now() {
+		if err := b.cfg.Tasks.Wait(ctx, d, nil); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -195,29 +230,36 @@ func (b *Bulk) Run(ctx context.Context) error {
 func (b *Bulk) start(ctx context.Context, f func(context.Context)) bool {
 	ctx, leave, ok := b.join(ctx)
 	if ok {
-		go func() {
+		b.cfg.Tasks.Go(func() {
 			defer leave()
 			f(ctx)
-		}()
+		})
 	}
 	return ok
 }
+
+// worker is one of those that Run waits for.
+type worker struct{ cancel context.CancelCauseFunc }
 
 // join makes the caller one of the workers that Run waits for, until it calls
 // leave. The context that it returns ends with ctx, and with Run.
 func (b *Bulk) join(ctx context.Context) (joined context.Context, leave func(), ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.base == nil || b.base.Err() != nil {
+	if !b.runs {
 		return nil, nil, false
 	}
 	joined, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(b.base, func() { cancel(ErrStopped) })
-	b.workers.Add(1)
+	w := &worker{cancel}
+	b.workers[w] = struct{}{}
 	return joined, func() {
-		stop()
 		cancel(context.Canceled)
-		b.workers.Done()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.workers, w)
+		if b.ending && len(b.workers) == 0 {
+			close(b.idle)
+		}
 	}, true
 }
 
@@ -225,17 +267,22 @@ func (b *Bulk) join(ctx context.Context) (joined context.Context, leave func(), 
 // release. If somebody else does, release is nil, and busy is closed when that
 // one is done.
 func (b *Bulk) claim(id entry.StageID) (release func(), busy <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if busy := b.receiving[id]; busy != nil {
+	return claim(&b.mu, b.receiving, id)
+}
+
+// claim makes the caller the only holder of a key.
+func claim[K comparable](mu *sync.Mutex, held map[K]chan struct{}, key K) (release func(), busy <-chan struct{}) {
+	mu.Lock()
+	defer mu.Unlock()
+	if busy := held[key]; busy != nil {
 		return nil, busy
 	}
 	done := make(chan struct{})
-	b.receiving[id] = done
+	held[key] = done
 	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.receiving, id)
+		mu.Lock()
+		defer mu.Unlock()
+		delete(held, key)
 		close(done)
 	}, nil
 }
@@ -246,8 +293,8 @@ func (b *Bulk) open(ctx context.Context, id cluster.NodeID, t frameType, payload
 	if err != nil {
 		return nil, nil, fmt.Errorf("dial node %d: %w", id, err)
 	}
-	s = newStream(conn, &b.counters.bytesSent, &b.counters.bytesReceived)
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	s = b.newStream(conn)
+	stop := conn.EndWith(ctx)
 	hangUp = func() {
 		stop()
 		_ = conn.Close()
@@ -257,18 +304,6 @@ func (b *Bulk) open(ctx context.Context, id cluster.NodeID, t frameType, payload
 		return nil, nil, err
 	}
 	return s, hangUp, nil
-}
-
-// pause waits after a failure. It returns false if ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // logServed logs why Serve failed.

@@ -74,6 +74,9 @@
 //
 // # Goroutines
 //
+// Whatever waits does so by the clock.Tasks of Config, and a connection is a Conn: so the
+// simulator runs all of it.
+//
 // New starts none. Upload starts one for each peer, which has another one read the
 // answer beside each push; Want one for each stage that is wanted; Serve runs in
 // its caller's. All of them need Run to be under way, and Run returns after all

@@ -35,7 +35,7 @@ func (w *bodyWriter) Write(p []byte) (int, error) {
 		n := copy(w.s.chunk()[w.n:], p[written:])
 		w.n += n
 		written += n
-		if w.n == chunkBytes {
+		if w.n == len(w.s.chunk()) {
 			if err := w.flush(); err != nil {
 				return written, err
 			}

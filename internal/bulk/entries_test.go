@@ -202,9 +202,9 @@ func TestCopyThatEndsWithinAnEntryIsAnError(t *testing.T) {
 			w := newWorld(t, 2, 0)
 			a := w.nodes[nodeA]
 			near, far := net.Pipe()
-			a.cfg.Dial = func(context.Context, cluster.NodeID) (net.Conn, error) { return near, nil }
+			a.cfg.Dial = func(context.Context, cluster.NodeID) (Conn, error) { return NetConn(near), nil }
 			w.serving.Go(func() {
-				s := newStream(far, new(atomic.Uint64), new(atomic.Uint64))
+				s := newStream(NetConn(far), chunkBytes, new(atomic.Uint64), new(atomic.Uint64))
 				_, _, _ = s.next(time.Hour)
 				_ = s.send(frameReady, nil)
 				_ = s.send(frameData, whole[:n])

@@ -34,7 +34,7 @@ type want struct {
 	cancel context.CancelFunc
 	// from and renewed are those of the last call of Want.
 	from    cluster.NodeID
-	renewed time.Time
+	renewed time.Duration // by the clock
 }
 
 // Want begins to fetch the stage that a naming entry names: from node from
@@ -44,7 +44,7 @@ type want struct {
 func (b *Bulk) Want(s entry.Staged, from cluster.NodeID) {
 	b.mu.Lock()
 	if w := b.wants[s.ID]; w != nil {
-		w.from, w.renewed = from, time.Now()
+		w.from, w.renewed = from, b.cfg.Tasks.Now()
 		b.mu.Unlock()
 		return
 	}
@@ -54,7 +54,7 @@ func (b *Bulk) Want(s entry.Staged, from cluster.NodeID) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b.wants[s.ID] = &want{cancel: cancel, from: from, renewed: time.Now()}
+	b.wants[s.ID] = &want{cancel: cancel, from: from, renewed: b.cfg.Tasks.Now()}
 	b.mu.Unlock()
 	started := b.start(ctx, func(ctx context.Context) {
 		defer b.unwant(s.ID)
@@ -90,7 +90,7 @@ func (b *Bulk) wantedFrom(id entry.StageID) (cluster.NodeID, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.wants[id]
-	return w.from, time.Since(w.renewed) < wantLife
+	return w.from, b.cfg.Tasks.Now()-w.renewed < wantLife
 }
 
 // FetchStage is Want for a caller that waits: it returns nil once the log has
@@ -123,8 +123,8 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 		} else {
 			b.logFailure(failures, "cannot fetch stage", "stage", s.ID.String(), "err", err)
 		}
-		if !pause(ctx, wait) {
-			return fmt.Errorf("fetch stage %v: %w", s.ID, context.Cause(ctx))
+		if err := b.pause(ctx, wait); err != nil {
+			return fmt.Errorf("fetch stage %v: %w", s.ID, err)
 		}
 	}
 }
@@ -155,10 +155,7 @@ func (b *Bulk) fetchRound(ctx context.Context, s entry.Staged, first cluster.Nod
 func (b *Bulk) fetchOnce(ctx context.Context, s entry.Staged, peer cluster.NodeID) error {
 	release, busy := b.claim(s.ID)
 	if release == nil {
-		select {
-		case <-busy:
-		case <-ctx.Done():
-		}
+		_ = b.until(ctx, busy)
 		if b.cfg.Stages.HasStage(s.ID) {
 			return nil
 		}

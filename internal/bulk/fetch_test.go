@@ -300,11 +300,11 @@ func TestPushWaitsForAFetch(t *testing.T) {
 		c.setDown(true)
 		u := uploaded(t, a, id1, data)
 		time.Sleep(3 * time.Second)
-		if u.reached() || a.Stats().PushesFailed == 0 {
+		if u.Reached() || a.Stats().PushesFailed == 0 {
 			t.Error("the push was not refused")
 		}
 		close(gate)
-		if err := u.WaitMajority(t.Context()); err != nil {
+		if err := u.WaitMajority(); err != nil {
 			t.Fatal(err)
 		}
 		b.holds(t, id1, data)

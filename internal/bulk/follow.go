@@ -50,7 +50,7 @@ func (b *Bulk) serveFollow(ctx context.Context, s *stream, to cluster.NodeID, in
 	feed := b.cfg.Source.Open(to)
 	defer feed.Close()
 	for ready := false; ; ready = true {
-		waiting, cancel := context.WithTimeout(ctx, pingInterval)
+		waiting, cancel := b.cfg.Tasks.WithTimeout(ctx, pingInterval)
 		p, found, err := feed.Next(waiting, index, followBytesMax)
 		cancel()
 		switch {

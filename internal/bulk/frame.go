@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -122,7 +121,7 @@ func (t *trailer) add(p []byte) {
 // stream is one bulk connection. One goroutine sends and one, mostly the same,
 // reads; another one may close conn.
 type stream struct {
-	conn   net.Conn
+	conn   Conn
 	br     *bufio.Reader
 	frames *frame.Reader
 	// limit is how long a read may go without a byte; 0 = for ever.
@@ -133,7 +132,11 @@ type stream struct {
 	sent, received *atomic.Uint64
 }
 
-func newStream(conn net.Conn, sent, received *atomic.Uint64) *stream {
+func (b *Bulk) newStream(conn Conn) *stream {
+	return newStream(conn, b.cfg.ChunkBytesMax, &b.counters.bytesSent, &b.counters.bytesReceived)
+}
+
+func newStream(conn Conn, chunkBytes int, sent, received *atomic.Uint64) *stream {
 	s := &stream{conn: conn, out: make([]byte, frame.HeaderBytes+chunkBytes), sent: sent, received: received}
 	s.br = bufio.NewReaderSize(quietReader{s}, readBufferBytes)
 	s.frames = frame.NewReader(s.br, frameFormat, ErrCorrupt, s.room)
@@ -145,14 +148,7 @@ func newStream(conn net.Conn, sent, received *atomic.Uint64) *stream {
 type quietReader struct{ s *stream }
 
 func (r quietReader) Read(p []byte) (int, error) {
-	deadline := time.Time{}
-	if r.s.limit > 0 {
-		deadline = time.Now().Add(r.s.limit)
-	}
-	if err := r.s.conn.SetReadDeadline(deadline); err != nil {
-		return 0, err
-	}
-	n, err := r.s.conn.Read(p)
+	n, err := r.s.conn.Read(p, r.s.limit)
 	r.s.received.Add(uint64(n))
 	return n, err
 }
@@ -164,10 +160,7 @@ func (s *stream) chunk() []byte { return s.out[frame.HeaderBytes:] }
 func (s *stream) sendChunk(t frameType, n int) error {
 	b := s.out[:frame.HeaderBytes+n]
 	frameFormat.Fill(b, uint8(t))
-	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return fmt.Errorf("send to peer: %w", err)
-	}
-	n, err := s.conn.Write(b)
+	n, err := s.conn.Write(b, writeTimeout)
 	s.sent.Add(uint64(n))
 	if err != nil {
 		return fmt.Errorf("send to peer: %w", err)
@@ -192,10 +185,15 @@ func (s *stream) refuse(code refusalCode, text string) error {
 // drain drops what the peer sends until it hangs up, for silenceMax at most. A
 // connection that is closed with bytes that were not read is reset, and the
 // refusal before that may be lost with it.
-func (s *stream) drain() {
-	_ = s.conn.SetReadDeadline(time.Now().Add(silenceMax))
-	n, _ := io.Copy(io.Discard, s.conn) // whatever ends it: nothing was wanted
-	s.received.Add(uint64(n))
+func (b *Bulk) drain(s *stream) {
+	room, end := make([]byte, readBufferBytes), b.cfg.Tasks.Now()+silenceMax
+	for left := silenceMax; left > 0; left = end - b.cfg.Tasks.Now() {
+		n, err := s.conn.Read(room, left)
+		s.received.Add(uint64(n))
+		if err != nil {
+			return // whatever ends it: nothing was wanted
+		}
+	}
 }
 
 // next returns the next frame; limit is how long it may go without a byte. The

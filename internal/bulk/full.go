@@ -47,7 +47,7 @@ type Blocked struct {
 type noRoom struct {
 	id    entry.StageID
 	bytes uint64
-	at    time.Time
+	at    time.Duration // by the clock
 }
 
 // Blocked returns the stages that wait: those of this node that full disks, or copies
@@ -71,7 +71,7 @@ func (b *Bulk) Blocked() []Blocked {
 	slices.SortFunc(all, func(a, b Blocked) int {
 		return cmp.Or(cmp.Compare(a.ID.Term, b.ID.Term), cmp.Compare(a.ID.Number, b.ID.Number))
 	})
-	if own != nil && time.Since(own.at) < noRoomFor {
+	if own != nil && b.cfg.Tasks.Now()-own.at < noRoomFor {
 		all = append(all, Blocked{ID: own.id, Bytes: own.bytes, Full: []cluster.NodeID{b.cfg.Self}})
 	}
 	return all
@@ -119,7 +119,7 @@ func (b *Bulk) noteRoom(id entry.StageID, bytes uint64, err error) {
 	defer b.mu.Unlock()
 	switch {
 	case errors.Is(err, seglog.ErrFull):
-		b.noRoom = &noRoom{id, bytes, time.Now()}
+		b.noRoom = &noRoom{id, bytes, b.cfg.Tasks.Now()}
 	case err == nil && b.noRoom != nil && bytes >= b.noRoom.bytes:
 		b.noRoom = nil
 	}
@@ -127,7 +127,8 @@ func (b *Bulk) noteRoom(id entry.StageID, bytes uint64, err error) {
 
 // seldom is a warning that is logged at most once in fullWarnInterval.
 type seldom struct {
-	at     time.Time
+	ever   bool
+	at     time.Duration // by the clock
 	unsaid int
 }
 
@@ -135,12 +136,13 @@ type seldom struct {
 // a moment ago for those who look closely.
 func (b *Bulk) warnSeldom(kind *seldom, msg string, args ...any) {
 	b.mu.Lock()
-	said := !kind.at.IsZero() && time.Since(kind.at) < fullWarnInterval
+	now := b.cfg.Tasks.Now()
+	said := kind.ever && now-kind.at < fullWarnInterval
 	if said {
 		kind.unsaid++
 	} else {
 		args = append(args, "unsaid", kind.unsaid)
-		*kind = seldom{at: time.Now()}
+		*kind = seldom{ever: true, at: now}
 	}
 	b.mu.Unlock()
 	if said {

@@ -73,7 +73,7 @@ func TestPeerWithAFullDiskIsTriedAgainAfterLong(t *testing.T) {
 					t.Errorf("blocked (-want +got)\n%s", diff)
 				}
 				b.stages.heal()
-				if err := u.WaitMajority(t.Context()); err != nil {
+				if err := u.WaitMajority(); err != nil {
 					t.Fatal(err)
 				}
 				b.holds(t, id1, data)
@@ -96,7 +96,7 @@ func TestFullDiskIsToldOverTCP(t *testing.T) {
 	for nodes[0].Stats().PushesFailed == 0 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
-	if got := nodes[0].Stats(); got.StagesRefused != 1 {
+	if got := nodes[0].Stats(); got.StagesRefused == 0 || got.StagesRefused != got.PushesFailed { // a slow machine may have tried twice
 		t.Errorf("%+v", got)
 	}
 	if got := nodes[0].Blocked(); len(got) != 1 || got[0].ID != id1 {
@@ -151,7 +151,7 @@ func TestFullMinorityBlocksNothing(t *testing.T) {
 			t.Errorf("b is down: blocked (-want +got)\n%s", diff)
 		}
 		b.setDown(false)
-		if err := u.WaitMajority(t.Context()); err != nil {
+		if err := u.WaitMajority(); err != nil {
 			t.Fatal(err)
 		}
 		if got := a.Blocked(); len(got) > 0 {

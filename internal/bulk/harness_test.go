@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/frame"
@@ -62,7 +63,6 @@ type fakeStage struct {
 	data     []byte
 	complete bool
 	gone     bool
-	grown    chan struct{}
 }
 
 func (f *fakeStages) CreateStage(id entry.StageID) (StageWriter, error) {
@@ -76,7 +76,7 @@ func (f *fakeStages) CreateStage(id entry.StageID) (StageWriter, error) {
 			return nil, err
 		}
 	}
-	s := &fakeStage{all: f, id: id, grown: make(chan struct{})}
+	s := &fakeStage{all: f, id: id}
 	f.stages[id] = s
 	return s, nil
 }
@@ -153,12 +153,7 @@ func (f *fakeStages) drop(id entry.StageID) {
 func (f *fakeStages) put(id entry.StageID, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stages[id] = &fakeStage{all: f, id: id, data: data, complete: true, grown: make(chan struct{})}
-}
-
-func (s *fakeStage) changed() {
-	close(s.grown)
-	s.grown = make(chan struct{})
+	f.stages[id] = &fakeStage{all: f, id: id, data: data, complete: true}
 }
 
 func (s *fakeStage) Write(p []byte) (int, error) {
@@ -176,7 +171,6 @@ func (s *fakeStage) Write(p []byte) (int, error) {
 		return 0, errors.New("stage is gone")
 	}
 	s.data = append(s.data, p...)
-	s.changed()
 	return len(p), nil
 }
 
@@ -198,7 +192,6 @@ func (s *fakeStage) Finish(n uint64, crc uint32) error {
 		return fmt.Errorf("stage has %+v, want %+v", got, trailer{n, crc})
 	}
 	s.complete = true
-	s.changed()
 	return nil
 }
 
@@ -207,7 +200,6 @@ func (s *fakeStage) Abort() error {
 	defer s.all.mu.Unlock()
 	if !s.complete && !s.gone {
 		delete(s.all.stages, s.id)
-		close(s.grown)
 		s.gone = true
 	}
 	return nil
@@ -243,12 +235,6 @@ func (r *fakeReader) Bytes() (int64, bool) {
 	r.s.all.mu.Lock()
 	defer r.s.all.mu.Unlock()
 	return int64(len(r.s.data)), r.s.complete
-}
-
-func (r *fakeReader) Grown() <-chan struct{} {
-	r.s.all.mu.Lock()
-	defer r.s.all.mu.Unlock()
-	return r.s.grown
 }
 
 func (r *fakeReader) Close() error {
@@ -325,7 +311,7 @@ type world struct {
 func newWorld(t testing.TB, voters, learners int) *world {
 	t.Helper()
 	w := &world{nodes: map[cluster.NodeID]*testNode{}, began: time.Now()}
-	cfg := Config{Logger: discard()}
+	cfg := Config{Logger: discard(), Tasks: clock.Machine{}}
 	for i := range voters + learners {
 		if id := cluster.NodeID(i + 1); i < voters {
 			cfg.Voters = append(cfg.Voters, id)
@@ -337,7 +323,10 @@ func newWorld(t testing.TB, voters, learners int) *world {
 		self := cluster.NodeID(i + 1)
 		n := &testNode{stages: &fakeStages{stages: map[entry.StageID]*fakeStage{}}, entries: &fakeEntries{first: 1}}
 		cfg.Self, cfg.Stages, cfg.Entries = self, n.stages, n.entries
-		cfg.Dial = func(ctx context.Context, to cluster.NodeID) (net.Conn, error) { return w.dial(self, to) }
+		cfg.Dial = func(ctx context.Context, to cluster.NodeID) (Conn, error) {
+			conn, err := w.dial(self, to)
+			return NetConn(conn), err
+		}
 		n.Bulk = New(cfg)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
@@ -362,7 +351,7 @@ func newWorld(t testing.TB, voters, learners int) *world {
 func (b *Bulk) running() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.base != nil
+	return b.runs
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -385,7 +374,7 @@ func (w *world) dial(from, to cluster.NodeID) (net.Conn, error) {
 		return nil, errLinkDown
 	}
 	near, far := net.Pipe()
-	w.serving.Go(func() { n.Serve(context.Background(), from, far) })
+	w.serving.Go(func() { n.Serve(context.Background(), from, NetConn(far)) })
 	if n.wrap != nil {
 		near = n.wrap(near)
 	}
@@ -473,16 +462,6 @@ func (n *testNode) lacks(t testing.TB, id entry.StageID) {
 	t.Helper()
 	if got, complete, ok := n.stages.get(id); ok {
 		t.Fatalf("node %d has %d bytes of stage %v, complete %v", n.cfg.Self, len(got), id, complete)
-	}
-}
-
-// reached says whether WaitMajority would return nil at once.
-func (u *Upload) reached() bool {
-	select {
-	case <-u.majority:
-		return true
-	default:
-		return false
 	}
 }
 

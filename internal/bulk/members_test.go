@@ -53,7 +53,7 @@ func TestMajorityIsOfTheVotersOfNow(t *testing.T) {
 					t.Helper()
 					time.Sleep(5 * time.Second)
 					synctest.Wait()
-					if got := u.reached(); got != want {
+					if got := u.Reached(); got != want {
 						t.Errorf("%s: a majority has it: %t", when, got)
 					}
 				}
@@ -87,11 +87,11 @@ func TestRebuiltNodeHoldsNothing(t *testing.T) {
 		a.SetMembers(ids(nodeA, nodeB, nodeC), nil, nil)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if u.reached() {
+		if u.Reached() {
 			t.Fatal("the copy of before was counted")
 		}
 		b.setDown(false)
-		if err := u.WaitMajority(t.Context()); err != nil {
+		if err := u.WaitMajority(); err != nil {
 			t.Fatal(err)
 		}
 		b.holds(t, id1, data)
@@ -122,7 +122,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		if err := u.Finish(sum.bytes, sum.crc); err != nil {
 			t.Fatal(err)
 		}
-		if err := u.WaitMajority(t.Context()); err != nil {
+		if err := u.WaitMajority(); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -165,7 +165,7 @@ func TestStageThatThisDiskDoesNotGiveBack(t *testing.T) {
 				if _, err := u.Write(content(3 * chunkBytes)); err != nil && !errors.Is(err, ErrUnreadable) {
 					t.Fatal(err)
 				}
-				err = u.WaitMajority(t.Context()) // the agent takes a cancelled context for its own doing
+				err = u.WaitMajority() // the agent takes a cancelled context for its own doing
 				if !errors.Is(err, ErrUnreadable) || !errors.Is(err, syscall.EIO) || errors.Is(err, context.Canceled) {
 					t.Errorf("WaitMajority: %v", err)
 				}
@@ -200,7 +200,7 @@ func TestCopiesThatFailAreSaid(t *testing.T) {
 			t.Errorf("blocked: %+v", got)
 		}
 		b.setDown(false)
-		if err := u.WaitMajority(t.Context()); err != nil {
+		if err := u.WaitMajority(); err != nil {
 			t.Fatal(err)
 		}
 		if got := a.Blocked(); len(got) > 0 {

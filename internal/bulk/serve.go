@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
@@ -16,16 +15,15 @@ import (
 // Serve makes the copy that a peer asks for on conn, and closes it. It returns
 // when that is over, at once if Run is not under way, and soon after ctx or Run
 // ends.
-func (b *Bulk) Serve(ctx context.Context, from cluster.NodeID, conn net.Conn) {
+func (b *Bulk) Serve(ctx context.Context, from cluster.NodeID, conn Conn) {
 	defer func() { _ = conn.Close() }()
 	ctx, leave, ok := b.join(ctx)
 	if !ok {
 		return
 	}
 	defer leave()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	s := newStream(conn, &b.counters.bytesSent, &b.counters.bytesReceived)
+	defer conn.EndWith(ctx)()
+	s := b.newStream(conn)
 	t, payload, err := s.next(silenceMax)
 	if err == nil {
 		err = b.answer(ctx, s, from, t, payload)
@@ -100,7 +98,7 @@ func (b *Bulk) servePut(s *stream, id entry.StageID) error {
 		if errors.Is(err, seglog.ErrFull) {
 			// In the middle of the peer's writes: it reads beside them.
 			err = s.fail(err)
-			s.drain()
+			b.drain(s)
 		}
 		return err
 	}
@@ -154,7 +152,8 @@ func (b *Bulk) serveGet(s *stream, id entry.StageID) error {
 // sendPart sends the next chunk of a stage of which sum was sent and end bytes
 // are there, and adds it to sum.
 func (s *stream) sendPart(r StageReader, sum *trailer, end uint64) error {
-	p := s.chunk()[:min(chunkBytes, end-sum.bytes)]
+	p := s.chunk()
+	p = p[:min(uint64(len(p)), end-sum.bytes)]
 	if n, err := r.ReadAt(p, int64(sum.bytes)); n < len(p) {
 		if errors.Is(err, seglog.ErrNoStage) { // removed meanwhile
 			return fmt.Errorf("read stage at %d: %w", sum.bytes, err)
@@ -166,7 +165,7 @@ func (s *stream) sendPart(r StageReader, sum *trailer, end uint64) error {
 }
 
 func (b *Bulk) serveTail(ctx context.Context, s *stream) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout/2)
+	ctx, cancel := b.cfg.Tasks.WithTimeout(ctx, answerTimeout/2)
 	defer cancel()
 	t, err := b.cfg.Entries.Tail(ctx)
 	if err != nil {

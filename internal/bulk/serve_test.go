@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
 )
@@ -25,7 +26,7 @@ func (w *world) rawDial(t testing.TB, n cluster.NodeID) *stream {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return newStream(conn, new(atomic.Uint64), new(atomic.Uint64))
+	return newStream(NetConn(conn), chunkBytes, new(atomic.Uint64), new(atomic.Uint64))
 }
 
 func (s *stream) mustSend(t testing.TB, kind frameType, payload []byte) {
@@ -167,9 +168,10 @@ func tcpPair(t *testing.T) (nodes [2]*testNode) {
 		stages := &fakeStages{stages: map[entry.StageID]*fakeStage{}}
 		n := &testNode{stages: stages, Bulk: New(Config{
 			Self: cluster.NodeID(i + 1), Voters: []cluster.NodeID{nodeA, nodeB}, Stages: stages, Entries: &fakeEntries{},
-			Logger: discard(),
-			Dial: func(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "tcp", listeners[id-1].Addr().String())
+			Logger: discard(), Tasks: clock.Machine{},
+			Dial: func(ctx context.Context, id cluster.NodeID) (Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, "tcp", listeners[id-1].Addr().String())
+				return NetConn(conn), err
 			},
 		})}
 		listeners[i], nodes[i] = ln, n
@@ -180,7 +182,7 @@ func tcpPair(t *testing.T) (nodes [2]*testNode) {
 				if err != nil {
 					return
 				}
-				all.Go(func() { n.Serve(ctx, 0, conn) })
+				all.Go(func() { n.Serve(ctx, 0, NetConn(conn)) })
 			}
 		})
 	}
@@ -203,7 +205,7 @@ func TestUploadOverTCP(t *testing.T) {
 	nodes := tcpPair(t)
 	data := content(8 << 20)
 	u := uploaded(t, nodes[0], id1, data)
-	if err := u.WaitMajority(t.Context()); err != nil {
+	if err := u.WaitMajority(); err != nil {
 		t.Fatal(err)
 	}
 	nodes[1].holds(t, id1, data)
@@ -218,7 +220,7 @@ func TestUploadOverTCP(t *testing.T) {
 // as it should be, and must end.
 func FuzzServe(f *testing.F) {
 	var good bytes.Buffer
-	s := newStream(writerConn{w: &good}, new(atomic.Uint64), new(atomic.Uint64))
+	s := newStream(NetConn(writerConn{w: &good}), chunkBytes, new(atomic.Uint64), new(atomic.Uint64))
 	data := content(300)
 	for _, frame := range []struct {
 		kind    frameType
@@ -233,10 +235,10 @@ func FuzzServe(f *testing.F) {
 	f.Add(good.Bytes())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		stages := &fakeStages{stages: map[entry.StageID]*fakeStage{}}
-		b := New(Config{Self: nodeB, Stages: stages, Entries: &fakeEntries{}, Logger: discard()})
+		b := New(Config{Self: nodeB, Stages: stages, Entries: &fakeEntries{}, Logger: discard(), Tasks: clock.Machine{}})
 		ctx, cancel := context.WithCancel(t.Context())
-		b.base = ctx
-		b.Serve(ctx, nodeA, writerConn{Reader: bytes.NewReader(raw), w: io.Discard})
+		b.runs = true
+		b.Serve(ctx, nodeA, NetConn(writerConn{Reader: bytes.NewReader(raw), w: io.Discard}))
 		cancel()
 		for id, s := range stages.stages {
 			if !s.complete {

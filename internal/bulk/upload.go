@@ -39,12 +39,14 @@ type Upload struct {
 	cancelWaits     context.CancelCauseFunc
 	leave           func()
 
-	// ended is closed by Finish, which has set end. majority is closed once this
-	// node and a majority of the voters hold the stage.
-	ended, majority chan struct{}
-	end             trailer
+	// majority is closed once this node and a majority of the voters hold the stage.
+	majority chan struct{}
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// end is set by Finish. grown is closed at the next change of it, or of the stage's
+	// bytes; nil: nobody waits.
+	end   *trailer
+	grown chan struct{}
 	tally Tally
 	// broken is set once this node's disk does not give the stage back.
 	broken error
@@ -68,7 +70,7 @@ func (b *Bulk) Upload(ctx context.Context, id entry.StageID) (*Upload, error) {
 		return nil, fmt.Errorf("create stage %v: %w", id, err)
 	}
 	u := &Upload{
-		b: b, id: id, w: w, leave: leave, ended: make(chan struct{}), majority: make(chan struct{}),
+		b: b, id: id, w: w, leave: leave, majority: make(chan struct{}),
 		tally: NewTally(b.cfg.Self), users: 1,
 	}
 	u.attempts, u.cancelAttempts = context.WithCancel(ctx)
@@ -92,11 +94,10 @@ func (u *Upload) setMembers(voters, outgoing, peers []cluster.NodeID) {
 	u.changed(func() { push = u.tally.SetMembers(voters, outgoing, peers) })
 	for _, peer := range push {
 		u.users++
-		lane := u.b.lanes[peer]
-		go func() {
+		u.b.cfg.Tasks.Go(func() {
 			defer u.release()
-			u.push(peer, lane)
-		}()
+			u.push(peer)
+		})
 	}
 }
 
@@ -113,6 +114,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 	defer u.writing.Unlock()
 	n, err := u.w.Write(p)
 	u.bytes.Add(uint64(n))
+	u.grow(nil)
 	if err != nil {
 		err = fmt.Errorf("write stage %v: %w", u.id, err)
 	}
@@ -124,8 +126,7 @@ func (u *Upload) Write(p []byte) (int, error) {
 func (u *Upload) Finish(bytes uint64, crc uint32) error {
 	// The peers' last fsync goes on beside this node's own. They verify the same
 	// length and CRC; a stage that this node then fails to finish is never named.
-	u.end = trailer{bytes: bytes, crc: crc}
-	close(u.ended)
+	u.grow(&trailer{bytes: bytes, crc: crc})
 	u.writing.Lock()
 	defer u.writing.Unlock()
 	if err := u.w.Finish(bytes, crc); err != nil {
@@ -135,26 +136,45 @@ func (u *Upload) Finish(bytes uint64, crc uint32) error {
 	return nil
 }
 
+// grow tells the pushes that there are more bytes, or what the end is.
+func (u *Upload) grow(end *trailer) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if end != nil {
+		u.end = end
+	}
+	if u.grown != nil {
+		close(u.grown)
+		u.grown = nil
+	}
+}
+
+// next returns the end, if that is known, and a channel that is closed at the next change.
+func (u *Upload) next() (end *trailer, grown <-chan struct{}) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.grown == nil {
+		u.grown = make(chan struct{})
+	}
+	return u.end, u.grown
+}
+
 // WaitMajority returns nil once this node and a majority of the voters of now hold
 // the stage, fsynced. It returns ErrUnreadable if this node's disk does not give the
-// stage back, and an error when ctx, the context of Upload or Run has ended, and
-// after Close, if that comes first.
-func (u *Upload) WaitMajority(ctx context.Context) error {
-	select {
-	case <-u.majority:
-		return nil
-	default:
+// stage back, and an error when the context of Upload or Run has ended, and after Close,
+// if that comes first.
+func (u *Upload) WaitMajority() error {
+	if err := u.b.until(u.waits, u.majority); err != nil && !u.Reached() {
+		return fmt.Errorf("wait for a majority to hold stage %v: %w", u.id, err)
 	}
-	err := error(nil)
-	select {
-	case <-u.majority:
-		return nil
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-u.waits.Done():
-		err = context.Cause(u.waits)
-	}
-	return fmt.Errorf("wait for a majority to hold stage %v: %w", u.id, err)
+	return nil
+}
+
+// Reached tells whether WaitMajority would return nil at once.
+func (u *Upload) Reached() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.tally.Reached()
 }
 
 // Close aborts the stage unless it was finished, and stops its pushes. Only if a
@@ -230,18 +250,9 @@ func (u *Upload) breaks(err error) {
 }
 
 // push pushes the stage to one peer until that holds it.
-func (u *Upload) push(peer cluster.NodeID, lane chan struct{}) {
+func (u *Upload) push(peer cluster.NodeID) {
 	for failures, full := 0, 0; ; failures++ {
-		select {
-		case <-lane:
-		case <-u.waits.Done():
-			return
-		}
-		err := u.waits.Err()
-		if err == nil {
-			err = u.pushOnce(peer)
-		}
-		lane <- struct{}{}
+		err := u.pushInTurn(peer)
 		switch {
 		case err == nil:
 			u.b.counters.stagesPushed.Add(1)
@@ -259,10 +270,26 @@ func (u *Upload) push(peer cluster.NodeID, lane chan struct{}) {
 			wait = backOff(failures, full)
 		}
 		u.failed(peer, failures, wait, err)
-		if !pause(u.waits, wait) {
+		if u.b.pause(u.waits, wait) != nil {
 			return
 		}
 	}
+}
+
+// pushInTurn is pushOnce after all others to that peer.
+func (u *Upload) pushInTurn(peer cluster.NodeID) error {
+	release, busy := claim(&u.b.mu, u.b.lanes, peer)
+	for release == nil {
+		if err := u.b.until(u.waits, busy); err != nil {
+			return err
+		}
+		release, busy = claim(&u.b.mu, u.b.lanes, peer)
+	}
+	defer release()
+	if u.waits.Err() != nil {
+		return context.Cause(u.waits)
+	}
+	return u.pushOnce(peer)
 }
 
 // failed notes why a peer does not hold the stage.
@@ -320,18 +347,18 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 	// The peer may refuse in the middle of the copy: its answer is read beside it.
 	var answer error
 	answered := make(chan struct{})
-	go func() {
+	u.b.cfg.Tasks.Go(func() {
 		defer close(answered)
 		if _, answer = s.expect(frameDone, 0); answer != nil {
 			cancel(answer) // closes the connection: a write may wait for the peer
 		}
-	}()
+	})
 	err = u.send(ctx, s, r)
 	if err == nil {
-		err = await(answered)
+		err = u.await(answered)
 	}
 	hangUp()
-	<-answered
+	_ = u.b.until(context.Background(), answered)
 	if err == nil || errors.As(answer, new(*refusal)) && !errors.Is(err, ErrUnreadable) {
 		return answer // what it did to the copy is no news
 	}
@@ -339,50 +366,45 @@ func (u *Upload) pushOnce(peer cluster.NodeID) error {
 }
 
 // await waits for the peer's answer to a copy that is complete.
-func await(answered <-chan struct{}) error {
-	t := time.NewTimer(answerTimeout)
-	defer t.Stop()
-	select {
-	case <-answered:
-		return nil
-	case <-t.C:
+func (u *Upload) await(answered <-chan struct{}) error {
+	ctx, cancel := u.b.cfg.Tasks.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	if u.b.until(ctx, answered) != nil {
 		return fmt.Errorf("wait for the peer's answer: %w", os.ErrDeadlineExceeded)
 	}
+	return nil
 }
 
 // send sends the stage as it grows, up to its end.
 func (u *Upload) send(ctx context.Context, s *stream, r StageReader) error {
-	ping := time.NewTicker(pingInterval)
-	defer ping.Stop()
+	now := u.b.cfg.Tasks.Now
 	var sum trailer
-	for ended := u.ended; ; {
+	for ping := now() + pingInterval; ; {
 		// Asked for before Bytes, so that no growth is missed.
-		grown := r.Grown()
+		end, grown := u.next()
 		n, complete := r.Bytes()
 		for sum.bytes < uint64(n) {
 			if err := s.sendPart(r, &sum, uint64(n)); err != nil {
 				return err
 			}
 		}
-		if ended == nil && sum.bytes == u.end.bytes {
-			if sum != u.end {
+		if end != nil && sum.bytes == end.bytes {
+			if sum != *end {
 				return fmt.Errorf("%w: it reads %d bytes with other content", ErrUnreadable, sum.bytes)
 			}
-			return s.sendEnd(u.end)
+			return s.sendEnd(sum)
 		}
 		if _, err := r.ReadAt(s.chunk()[:1], n); err != nil && !complete && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("read stage at its end: %w", err)
 		}
-		select {
-		case <-grown:
-		case <-ended:
-			ended = nil
-		case <-ping.C:
+		if now() >= ping {
+			ping = now() + pingInterval
 			if err := s.send(framePing, nil); err != nil {
 				return err
 			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		}
+		if err := u.b.cfg.Tasks.Wait(ctx, max(ping-now(), 1), grown); err != nil {
+			return err
 		}
 	}
 }

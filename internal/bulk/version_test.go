@@ -29,7 +29,7 @@ func TestFramesAreThoseOfPreviousVersion(t *testing.T) {
 	var count atomic.Uint64
 	near, far := net.Pipe()
 	written := make(chan error, 1)
-	go func() { written <- writeOneOfEach(newStream(near, &count, &count), id, tail, &e) }()
+	go func() { written <- writeOneOfEach(newStream(NetConn(near), chunkBytes, &count, &count), id, tail, &e) }()
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(far, got); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestFramesAreThoseOfPreviousVersion(t *testing.T) {
 		_, err := near.Write(want)
 		written <- err
 	}()
-	s := newStream(far, &count, &count)
+	s := newStream(NetConn(far), chunkBytes, &count, &count)
 	expect := func(want frameType) []byte {
 		t.Helper()
 		payload, err := s.expect(want, silenceMax)

@@ -17,10 +17,20 @@ type Clock interface {
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
+// Tasks is the Clock of straight-line code that runs beside other such code.
+type Tasks interface {
+	Clock
+	// Go has f run soon, beside the caller.
+	Go(f func())
+}
+
 // Machine is the clock of the machine. Its zero value is ready.
 type Machine struct{}
 
 var began = time.Now()
+
+// Go implements Tasks: a goroutine.
+func (Machine) Go(f func()) { go f() }
 
 // Now implements Clock.
 func (Machine) Now() time.Duration { return time.Since(began) }

@@ -4,8 +4,9 @@
 // the machine's clock.
 //
 // Whoever waits looks again after it: to be woken too often is harmless. Such code must not
-// receive from a channel, take time from package time, or start a goroutine: the simulator
-// would wait for ever, or not be the same run twice.
+// receive from a channel, take time from package time, or start a goroutine but by Tasks.Go: the
+// simulator would wait for ever, or not be the same run twice. So it has no context.AfterFunc, and
+// holds no lock while it waits.
 //
-// The package owns no state. Machine starts no goroutine.
+// The package owns no state. Machine starts a goroutine in Go alone.
 package clock

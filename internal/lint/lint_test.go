@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"internal/membership":        {"cluster", "transport"},
 	"internal/board":             {"cluster", "consensus", "core", "membership", "recovery"},
 	"internal/history":           {"board", "cluster", "consensus", "core", "datadir", "vfs"},
-	"internal/bulk":              {"cluster", "entry", "frame", "invariant", "seglog"},
+	"internal/bulk":              {"clock", "cluster", "entry", "frame", "invariant", "seglog"},
 	"internal/control":           {"frame"},
 	"internal/mysqlwire":         {"binlog", "entry", "gtid", "nowait", "tap"},
 	"internal/logcopy":           {"bulk", "clock", "cluster", "consensus", "entry", "seglog"},

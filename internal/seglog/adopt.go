@@ -264,9 +264,8 @@ func (l *Log) unadopt(s *segment) error {
 	}
 	again := &Stage{
 		log: l, id: span.id, name: name, region: span.at, bytes: span.bytes, crc: span.crc,
-		complete: true, claimed: true, grown: make(chan struct{}),
+		complete: true, claimed: true,
 	}
-	close(again.grown)
 	l.stages[span.id] = again
 	l.setWhole(span.id, true)
 	return nil

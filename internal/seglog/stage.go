@@ -59,8 +59,6 @@ type Stage struct {
 	complete bool
 	// claimed: a call of Append is about to name it.
 	claimed bool
-	// grown is closed when there are more bytes, or never will be.
-	grown chan struct{}
 }
 
 // StageInfo describes a stage that is not in the log.
@@ -88,7 +86,7 @@ func (l *Log) CreateStage(id entry.StageID) (*Stage, error) {
 	if l.stages[id] != nil || l.stagedSegment(id) != nil {
 		return nil, fmt.Errorf("%w: %v", ErrStageExists, id)
 	}
-	s := &Stage{log: l, id: id, name: stageName(id), region: region, grown: make(chan struct{})}
+	s := &Stage{log: l, id: id, name: stageName(id), region: region}
 	path := filepath.Join(l.options.Dir, s.name)
 	f, err := l.options.FS.Create(path)
 	if err == nil {
@@ -122,7 +120,6 @@ func (s *Stage) Write(p []byte) (int, error) {
 	defer s.log.stagesMu.Unlock()
 	s.crc = crc32.Update(s.crc, castagnoli(), p[:n])
 	s.bytes += int64(n)
-	s.wake()
 	if err != nil {
 		return n, fmt.Errorf("write stage %v: %w", s.id, err)
 	}
@@ -137,17 +134,6 @@ func (s *Stage) sync(sync func() error, bytes int64) error {
 	}
 	s.synced = bytes
 	return nil
-}
-
-// wake tells readers to look again, under Log.stagesMu.
-func (s *Stage) wake() {
-	if s.name == "" {
-		return
-	}
-	close(s.grown)
-	if !s.complete {
-		s.grown = make(chan struct{})
-	}
 }
 
 func (s *Stage) gone() bool {
@@ -181,7 +167,6 @@ func (s *Stage) Finish(bytes uint64, crc uint32) error {
 	}
 	s.complete = true
 	s.log.setWhole(s.id, true)
-	s.wake()
 	return nil
 }
 
@@ -219,9 +204,6 @@ func (s *Stage) remove() error {
 
 // leave makes the stage one that is gone, under Log.stagesMu.
 func (s *Stage) leave() {
-	if !s.complete {
-		close(s.grown)
-	}
 	s.name = ""
 	s.log.setWhole(s.id, false)
 	delete(s.log.stages, s.id)
@@ -332,8 +314,7 @@ func (l *Log) OpenStage(id entry.StageID) (*StageReader, error) {
 			if err != nil {
 				return nil, fmt.Errorf("open stage %v: %w", id, err)
 			}
-			s := &Stage{log: l, id: id, name: found.name(), bytes: found.stage.bytes, complete: true, grown: make(chan struct{})}
-			close(s.grown)
+			s := &Stage{log: l, id: id, name: found.name(), bytes: found.stage.bytes, complete: true}
 			return &StageReader{s, f, found.stage.at}, nil
 		}
 		if err == nil {
@@ -364,15 +345,6 @@ func (r *StageReader) Bytes() (n int64, complete bool) {
 	r.stage.log.stagesMu.Lock()
 	defer r.stage.log.stagesMu.Unlock()
 	return r.stage.bytes, r.stage.complete
-}
-
-// Grown returns a channel that is closed when Bytes changes next. It is closed
-// already where that will not be: the stage is complete, or it is gone, and
-// ReadAt says so.
-func (r *StageReader) Grown() <-chan struct{} {
-	r.stage.log.stagesMu.Lock()
-	defer r.stage.log.stagesMu.Unlock()
-	return r.stage.grown
 }
 
 // ReadAt implements io.ReaderAt. Behind what there is it returns io.EOF, or

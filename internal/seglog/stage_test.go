@@ -34,11 +34,9 @@ func TestStageLife(t *testing.T) {
 	}
 	defer func() { _ = r.Close() }()
 	for rest := raw; len(rest) > 0; rest = rest[250:] {
-		grown := r.Grown()
 		if n, err := s.Write(rest[:250]); n != 250 || err != nil {
 			t.Fatalf("write: %d, %v", n, err)
 		}
-		<-grown
 		at := int64(len(raw) - len(rest))
 		if n, complete := r.Bytes(); n != at+250 || complete || l.HasStage(stageID(3)) {
 			t.Fatalf("%d bytes, complete %v", n, complete)
@@ -58,12 +56,9 @@ func TestStageLife(t *testing.T) {
 			t.Fatal("a stage of another length or checksum is complete")
 		}
 	}
-	grown := r.Grown()
 	if err := s.Finish(1000, crc); err != nil {
 		t.Fatal(err)
 	}
-	<-grown
-	<-r.Grown()
 	if n, complete := r.Bytes(); n != 1000 || !complete || !l.HasStage(stageID(3)) {
 		t.Fatalf("%d bytes, complete %v", n, complete)
 	}
@@ -84,7 +79,7 @@ func TestStageLife(t *testing.T) {
 	}
 }
 
-// TestAbortedStage: who waits for more is told that it will not come.
+// TestAbortedStage: who reads on is told that no more will come.
 func TestAbortedStage(t *testing.T) {
 	for name, end := range map[string]func(*Log, *Stage) error{
 		"abort": func(_ *Log, s *Stage) error { return s.Abort() },
@@ -102,12 +97,9 @@ func TestAbortedStage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			grown := r.Grown()
 			if err := end(l, s); err != nil {
 				t.Fatal(err)
 			}
-			<-grown
-			<-r.Grown()
 			if _, err := r.ReadAt(make([]byte, 1), 0); !errors.Is(err, ErrNoStage) {
 				t.Fatalf("read: %v", err)
 			}

@@ -218,6 +218,23 @@ func (c *checker) staged(index uint64, h entry.Header, body []byte) {
 // workload's DROP TABLE IF EXISTS of a table that is not there.
 func changes(raw []byte) bool { return !bytes.Contains(raw, []byte("DROP TABLE IF EXISTS")) }
 
+// names looks at a stage whose entry is about to be proposed: a majority has it on disk, so
+// that the entry can be committed without this node.
+func (c *checker) names(a *agent, id entry.StageID) {
+	if a.w.membersChange || a.w.losses != nil {
+		return // who votes may be others by now
+	}
+	lack := 0
+	for _, n := range a.w.nodes {
+		if b := n.agent; b != nil && b.group.Committed().Mark().Epoch <= id.Term && !b.log.HasStage(id) {
+			lack++
+		}
+	}
+	if have := len(a.w.nodes) - lack; 2*have <= len(a.w.nodes) {
+		c.w.fail("stage", "n%d names stage %v, which at most %d nodes hold", a.n.id, id, have)
+	}
+}
+
 // majority fails unless a majority of the voters has promised to keep an entry.
 func (c *checker) majority(what string, index, term uint64) {
 	if ok, who := c.held(index, term); !ok {

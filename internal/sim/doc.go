@@ -28,7 +28,7 @@
 // None of its own. A task is a coroutine (iter.Pull) of the one goroutine that
 // calls Run, which runs from one wait to the next, on real contexts and channels: after
 // whatever happens on a machine, its tasks whose channel is ready go on, in the order in
-// which they began to wait. life is the clock.Clock of the product's code. One run at a time in a
+// which they began to wait. life is the clock.Tasks of the product's code. One run at a time in a
 // process: raft draws its election timeouts from crypto/rand.Reader, which is
 // replaced for the time of a run. cmd runs many seeds in many processes.
 //
@@ -45,7 +45,7 @@
 //	losses     a majority that is lost, and who forces a recovery
 //	outsider   what runs on a node that has accepted a recovery without it
 //	agent      one life of the agent, with loop (who calls the Driver when), epoch (tap),
-//	           feedSession, stages (bulk)
+//	           feedSession, stages (bulk, over conn)
 //	mysqld     one life of the server
 //	injector   the faults: a list made from the seed before the run, each at a
 //	           time or at the next moment of a kind (an ACK, an append, a rotation)
@@ -81,6 +81,7 @@
 //	           writes, its binlog has nothing that is not committed
 //	agreement  an index has the same entry on every node that commits it
 //	feed       a replica is sent nothing that it does not take
+//	stage      an entry that names a stage is proposed once a majority has that on disk
 //	recovery   a forced recovery: its log stays; what it gives up was named, or only nodes
 //	           had it that did not answer; former members accept or reject it by the rules of
 //	           package recovery, and form no second cluster unless they reject it

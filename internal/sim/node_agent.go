@@ -131,9 +131,9 @@ func newAgent(n *node) (*agent, error) {
 	}
 	a.group = a.loop.driver.Group()
 	n.fresh = false
+	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch })
 	a.followMembers(a.group.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())
-	a.stages.init(n, a.log, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
@@ -166,7 +166,7 @@ func (a *agent) run() {
 		a.life.start(a.runDial)
 		a.life.start(a.runMembers)
 	}
-	a.life.start(a.dropStages)
+	a.life.start(a.runStages)
 }
 
 // runCore is core's goroutine: it takes what has happened, from any of its

@@ -1,15 +1,13 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
@@ -32,10 +30,9 @@ type epoch struct {
 	closed  bool
 
 	// intake is the reader's; step waits for room in the growing batch.
-	intake tap.Intake
-	step   *tap.Step
-	// uploads has the stages that are not proposed yet.
-	uploads map[entry.StageID]*upload
+	intake  tap.Intake
+	step    *tap.Step
+	uploads bulk.Uploads
 
 	readDue bool
 	running bool // the epoch is open in the log: it proposes
@@ -69,7 +66,7 @@ func (a *agent) closeEpoch() {
 	e.closed = true
 	e.machine.Close()
 	e.end()
-	e.closeUploads()
+	e.uploads.Close()
 	if !e.process.dead {
 		e.process.dumped = nil
 		e.dump.Close()
@@ -90,10 +87,11 @@ func (a *agent) openTap(ctx context.Context, term uint64) error {
 	e := &epoch{
 		Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p, dump: dump,
 		machine: tap.New(tap.Config{Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin}),
-		uploads: map[entry.StageID]*upload{},
 	}
 	e.ctx, e.end = context.WithCancel(context.Background())
-	e.intake = tap.Intake{Machine: e.machine, Lock: &sync.Mutex{}, Open: e.openStage}
+	e.intake = tap.Intake{Machine: e.machine, Lock: &sync.Mutex{}, Open: func(_ tap.Step, id entry.StageID) (tap.StageWriter, error) {
+		return e.uploads.Open(e.ctx, a.stages.Bulk, id)
+	}}
 	for e.machine.FormatDescription() == nil {
 		if err := e.readOne(); err != nil {
 			dump.Close()
@@ -223,22 +221,6 @@ func (e *epoch) readOne() error {
 	return nil
 }
 
-// openStage opens the stage of a transaction that has begun.
-func (e *epoch) openStage(_ tap.Step, id entry.StageID) (tap.StageWriter, error) {
-	up, err := e.a.openStage(e, id)
-	if err == nil {
-		e.uploads[id] = up
-	}
-	return up, err
-}
-
-// closeUploads ends what was not proposed.
-func (e *epoch) closeUploads() {
-	for _, id := range slices.SortedFunc(maps.Keys(e.uploads), func(a, b entry.StageID) int { return cmp.Compare(a.Number, b.Number) }) {
-		e.uploads[id].close()
-	}
-}
-
 // beat is mysqld's heartbeat to an idle tap, as often as its agent asks for.
 func (e *epoch) beat() {
 	e.a.life.after(e.a.n.timing.election, func() {
@@ -289,25 +271,20 @@ func (e *epoch) propose() error {
 			e.readSoon()
 		}
 		e.logBatch(batch)
-		var up *upload
-		if batch.Staged != nil {
-			up = e.uploads[*batch.Staged]
-			if err := up.waitMajority(context.Background()); err != nil {
-				return err
+		err := e.uploads.Propose(batch.Staged, func() error {
+			if batch.Staged != nil {
+				e.a.w.staged++
+				e.a.n.check.names(e.a, *batch.Staged)
 			}
-			e.a.w.staged++
-		}
-		if chance(e.a.n.rng, 10) {
-			e.a.linger()
-		}
-		if err := e.a.loop.propose(e.ctx, batch.Data); err != nil {
+			if chance(e.a.n.rng, 10) {
+				e.a.linger()
+			}
+			return e.a.loop.propose(e.ctx, batch.Data)
+		})
+		if err != nil {
 			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
 		}
 		e.machine.Proposed()
-		if up != nil {
-			up.close()
-			delete(e.uploads, up.id)
-		}
 	}
 }
 

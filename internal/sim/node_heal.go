@@ -54,12 +54,12 @@ func newHealer(n *node, damage error) (*healer, error) {
 		return nil, errors.Join(err, h.log.Close())
 	}
 	healing, _ := h.log.Healing()
+	h.stages.init(n, h.log, h.life, noEpoch)
 	h.copy = logcopy.Healing{
-		Copy:   copyPeers{n, h.life, h.log, h.ask}.newCopy(h.log.HardState().Commit, h.progress),
+		Copy:   copyPeers{n, h.life, h.log, h.stages, h.ask}.newCopy(h.log.HardState().Commit, h.progress),
 		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {}, Left: func() error { return nil },
 		Failed: func(from cluster.NodeID, err error) { n.log("heal", "copy from n%d: %v", from, err) },
 	}
-	h.stages.init(n, h.log, h.life)
 	return h, nil
 }
 
@@ -159,9 +159,10 @@ func (h *healer) ask(peer *node, f func(a *agent) any) (answer any) {
 
 // copyPeers is package bulk to whoever copies a log.
 type copyPeers struct {
-	n    *node
-	life *life
-	log  *seglog.Log
+	n      *node
+	life   *life
+	log    *seglog.Log
+	stages stages
 	// ask has f run in a peer's agent and brings back what it returns, or nil.
 	ask func(peer *node, f func(a *agent) any) any
 }
@@ -227,14 +228,8 @@ func (p copyPeers) FetchEntries(_ context.Context, from cluster.NodeID, index ui
 }
 
 // FetchStage implements logcopy.Peers.
-func (p copyPeers) FetchStage(_ context.Context, s entry.Staged, from cluster.NodeID) error {
-	if !p.log.HasStage(s.ID) {
-		p.ask(p.n.w.node(from), func(a *agent) any { return a.pushStage(context.Background(), p.n, s.ID, &signal{}) })
-	}
-	if !p.log.HasStage(s.ID) {
-		return fmt.Errorf("fetch stage %v: %w", s.ID, errNoAnswer)
-	}
-	return nil
+func (p copyPeers) FetchStage(ctx context.Context, s entry.Staged, from cluster.NodeID) error {
+	return p.stages.FetchStage(ctx, s, from)
 }
 
 // slowLog is a log whose disk takes its time.

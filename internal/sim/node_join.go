@@ -91,6 +91,7 @@ func (n *node) endJoiner() {
 
 func (j *joiner) closeLog() {
 	if j.log != nil {
+		j.stages.end()
 		_ = j.log.Close()
 		j.log = nil
 	}
@@ -347,7 +348,7 @@ func (j *joiner) copyLog(plan seedPlan) (err error) {
 	if j.log, err = seglog.Open(o); err != nil {
 		return err
 	}
-	j.stages.init(j.n, j.log, j.life)
-	c := copyPeers{j.n, j.life, j.log, j.call}.newCopy(plan.begin.First-1, func(cluster.NodeID) {})
+	j.stages.init(j.n, j.log, j.life, noEpoch)
+	c := copyPeers{j.n, j.life, j.log, j.stages, j.call}.newCopy(plan.begin.First-1, func(cluster.NodeID) {})
 	return c.Join(context.Background(), j.n.id, plan.from.id, max(plan.state.Index, plan.begin.First))
 }

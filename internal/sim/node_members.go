@@ -67,6 +67,7 @@ func (a *agent) followMembers(p cluster.StatePoint, kept bool) {
 	}
 	a.board.SetState(p.State)
 	m.state = p.State
+	a.copyToMembers()
 	if !a.w.membersChange {
 		return
 	}

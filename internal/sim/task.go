@@ -111,6 +111,9 @@ func (t *task) begin() (before *task) {
 	return before
 }
 
+// Go implements clock.Tasks.
+func (l *life) Go(f func()) { l.after(l.n.hiccup(), func() { l.start(f) }) }
+
 // Now implements clock.Clock.
 func (l *life) Now() time.Duration { return l.n.now() }
 
@@ -147,7 +150,7 @@ func (l *life) Wait(ctx context.Context, d time.Duration, changed <-chan struct{
 	return context.Cause(ctx)
 }
 
-var _ clock.Clock = (*life)(nil)
+var _ clock.Tasks = (*life)(nil)
 
 // sleep waits for d, await for d (0 = for good) or a signal.
 func (l *life) sleep(d time.Duration)            { _ = l.Wait(context.Background(), d, nil) }

@@ -42,6 +42,8 @@ const (
 	faultsFile    = "internal/sim/faults.go"
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
+	serveFile     = "internal/bulk/serve.go"
+	uploadsFile   = "internal/bulk/uploads.go"
 	epochFile     = "internal/primary/epoch.go"
 	catchUpFile   = "internal/primary/catchup.go"
 	judgingFile   = "internal/primary/judge.go"
@@ -167,6 +169,15 @@ func proposing() []mutation {
 		{
 			name: "no-stage", what: "a follower takes a naming entry without its stage", seeds: 20, nodes: 3,
 			edits: one(groupFile, "|| g.cfg.HasStage(staged.ID) {", "|| true {"),
+		},
+		{
+			name: "name-before-majority", what: "an entry that names a stage does not wait for a majority to hold it", seeds: 20, nodes: 3,
+			edits: one(uploadsFile, "if err := up.WaitMajority(); err != nil {", "if err := error(nil); err != nil {"),
+		},
+		{
+			name: "done-without-finish", what: "a peer says that it holds a stage which is not whole on its disk", seeds: 20, nodes: 3,
+			edits: one(serveFile, "if err := w.Finish(in.sum.bytes, in.sum.crc); err != nil {",
+				"if err := s.send(frameDone, nil); err != nil {"),
 		},
 	}
 }
