@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/feed"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
@@ -86,10 +87,10 @@ func (a *Agent) buildFeed() (err error) {
 		Listen: a.cfg.Feed.Listen, User: feedUser, Password: a.feedPassword,
 		ServerID: a.serverID(serverIDOfFeed), ServerUUID: func() string { return a.derivedUUID(uuidOfFeed) },
 		ServerVersion: a.install.Version.String,
-		Source: &feedSource{
-			log:      func() committedLog { return a.logReader() },
-			changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
-			executed: a.executed, durable: a.durable, open: a.openEvents, logger: a.logger,
+		Source: &feed.Source{
+			Log:      func() feed.Log { return a.logReader() },
+			Changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
+			Executed: a.executed, Durable: a.durable, Open: a.openEvents, Logger: a.logger,
 		},
 		Workers: a.applierWorkers, WrapPayloads: true, Logger: a.logger,
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/feed"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/replay"
@@ -42,7 +43,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		Readers: &mysqlwire.ReadersConfig{
 			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax,
 			Source: &readerSource{
-				log:     func() committedLog { return a.logReader() },
+				log:     func() feed.Log { return a.logReader() },
 				changed: func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
 				gtids:   a.committedGTIDs, open: a.openEvents, logger: a.logger,
 			},
@@ -140,7 +141,7 @@ func (a *Agent) binlogVersion() string {
 // ask for is what they get: they answer for themselves, and no mysqld of ours is
 // asked. It needs none, so a node without one serves readers, too.
 type readerSource struct {
-	log     func() committedLog
+	log     func() feed.Log
 	changed func() (consensus.Mark, <-chan struct{})
 	gtids   func() *gtid.Set
 	open    func(entry.StageID) (mysqlwire.StageEvents, error)
@@ -270,7 +271,7 @@ func (s *readerSource) find(log replay.CommittedLog, has *gtid.Set, committed ui
 // a reader that comes from another node may be ahead of this one.
 type readerCursor struct {
 	source *readerSource
-	log    committedLog
+	log    feed.Log
 	from   uint64
 	once   bool
 	until  uint64         // where once ends

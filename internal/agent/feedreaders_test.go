@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/feed"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/seglog"
@@ -63,7 +64,7 @@ func (l *readersLog) add(data []byte, format []byte, ids ...uint64) {
 
 func (l *readersLog) source() *readerSource {
 	return &readerSource{
-		log:     func() committedLog { return l },
+		log:     func() feed.Log { return l },
 		changed: func() (consensus.Mark, <-chan struct{}) { return consensus.Mark{Index: l.committed}, l.changed },
 		gtids:   func() *gtid.Set { return &l.has },
 		open:    func(entry.StageID) (mysqlwire.StageEvents, error) { return nil, nil },

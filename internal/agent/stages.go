@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/feed"
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/units"
@@ -101,29 +102,7 @@ func (a *Agent) stageBlocked(blocked []bulk.Blocked) string {
 	return strings.Join(texts, "; ")
 }
 
-// stageEvents is a staged transaction for the feed.
-type stageEvents struct {
-	*seglog.StageReader
-	id      entry.StageID
-	damaged func(error)
-}
-
-// Damaged implements mysqlwire.StageEvents.
-func (s stageEvents) Damaged(err error) {
-	s.damaged(&seglog.CorruptError{File: "stage " + s.id.String(), Detail: err.Error()})
-}
-
-// Size implements mysqlwire.StageEvents.
-func (s stageEvents) Size() int64 {
-	n, _ := s.Bytes()
-	return n
-}
-
 // openEvents opens a staged transaction of the log.
 func (a *Agent) openEvents(id entry.StageID) (mysqlwire.StageEvents, error) {
-	r, err := a.log.OpenStage(id)
-	if err != nil {
-		return nil, err
-	}
-	return stageEvents{r, id, a.damaged}, nil
+	return feed.Open(a.log, id, a.damaged)
 }

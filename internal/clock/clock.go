@@ -37,11 +37,27 @@ func (Machine) Now() time.Duration { return time.Since(began) }
 
 // Wait implements Clock.
 func (Machine) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+	return new(OneTimer).Wait(ctx, d, changed)
+}
+
+// OneTimer is Machine for one goroutine that waits very often: it keeps its timer. Its zero
+// value is ready.
+type OneTimer struct {
+	Machine
+	timer *time.Timer
+}
+
+// Wait implements Clock.
+func (o *OneTimer) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
 	var passed <-chan time.Time
 	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		passed = timer.C
+		if o.timer == nil {
+			o.timer = time.NewTimer(d)
+		} else {
+			o.timer.Reset(d)
+		}
+		defer o.timer.Stop()
+		passed = o.timer.C
 	}
 	select {
 	case <-changed:

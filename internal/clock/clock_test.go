@@ -24,6 +24,8 @@ func TestWait(t *testing.T) {
 		{"timed out", 0, 0, 3 * time.Second, time.Second, context.DeadlineExceeded, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			m := &OneTimer{} // Machine's waits are its
+			_ = m.Wait(t.Context(), time.Nanosecond, nil)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			changed := make(chan struct{})
 			if c.changed > 0 {
@@ -32,7 +34,6 @@ func TestWait(t *testing.T) {
 			if c.canceled > 0 {
 				time.AfterFunc(c.canceled, func() { cancel(cause) })
 			}
-			m := Machine{}
 			limited := context.CancelFunc(func() {})
 			if c.limit > 0 {
 				ctx, limited = m.WithTimeout(ctx, c.limit)

@@ -8,5 +8,6 @@
 // simulator would wait for ever, or not be the same run twice. So it has no context.AfterFunc, and
 // holds no lock while it waits.
 //
-// The package owns no state. Machine starts a goroutine in Go alone.
+// The package owns no state. Machine starts a goroutine in Go alone. A OneTimer belongs to one
+// goroutine.
 package clock

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/clock"
 )
 
 // writeBytesMin is how much of a busy stream is collected for one write.
@@ -83,7 +83,7 @@ func (s *feedSession) stream(ctx context.Context, request dumpRequest) error {
 	}
 	defer cursor.Close()
 	defer func() { s.wire.sequence = out.next() }()
-	return s.sendPieces(ctx, out, cursor)
+	return stream(ctx, &clock.OneTimer{}, out, cursor, s.heartbeatPeriod)
 }
 
 // start opens the cursor of a dump, and what writes for it.
@@ -109,15 +109,13 @@ type pieceWriter interface {
 	next() uint8
 }
 
-// sendPieces sends what the cursor has, and heartbeats while it has nothing.
-func (s *feedSession) sendPieces(ctx context.Context, out pieceWriter, cursor Cursor) error {
-	period := time.Duration(math.MaxInt64) // the replica wants no heartbeats
-	if s.heartbeatPeriod > 0 {
-		period = max(s.heartbeatPeriod, heartbeatPeriodMin)
+// stream sends what the cursor has, and a heartbeat after each period in which there was
+// nothing to send; 0 = the client wants none. It ends with ctx.
+func stream(ctx context.Context, c clock.Clock, out pieceWriter, cursor Cursor, period time.Duration) error {
+	if period > 0 {
+		period = max(period, heartbeatPeriodMin)
 	}
-	idle := time.NewTimer(period)
-	defer idle.Stop()
-	for ctx.Err() == nil {
+	for idle := c.Now() + period; ctx.Err() == nil; {
 		piece, more, err := cursor.Next()
 		if err != nil {
 			return errors.Join(out.Flush(), fmt.Errorf("read log: %w", err))
@@ -125,43 +123,32 @@ func (s *feedSession) sendPieces(ctx context.Context, out pieceWriter, cursor Cu
 		wrote := false
 		if piece != nil {
 			wrote, err = out.Piece(*piece)
-			more = nil
 		}
 		if err == nil && !wrote {
 			err = out.Flush()
 		}
-		if err == nil && !wrote { // what a reader skips must not keep heartbeats from it
-			wrote, err = awaitPiece(ctx, out, more, idle.C)
+		if err == nil && !wrote && period > 0 && c.Now() >= idle { // what a reader skips must not keep heartbeats from it
+			wrote, err = true, out.Heartbeat()
+		}
+		if err == nil && !wrote && piece == nil {
+			err = await(ctx, c, more, idle, period)
 		}
 		if err != nil {
 			return err
 		}
 		if wrote {
-			idle.Reset(period)
+			idle = c.Now() + period
 		}
 	}
 	return ctx.Err()
 }
 
-// awaitPiece waits until there may be more, and sends a heartbeat if that is due before. It
-// does not wait for nil.
-func awaitPiece(ctx context.Context, out pieceWriter, more <-chan struct{}, idle <-chan time.Time) (wrote bool, err error) {
-	if more == nil {
-		select {
-		case <-idle:
-			return true, out.Heartbeat()
-		default:
-			return false, nil
-		}
+// await waits until there may be more, or a heartbeat is due.
+func await(ctx context.Context, c clock.Clock, more <-chan struct{}, idle, period time.Duration) error {
+	if period == 0 {
+		return c.Wait(ctx, 0, more)
 	}
-	select {
-	case <-more:
-		return false, nil
-	case <-idle:
-		return true, out.Heartbeat()
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
+	return c.Wait(ctx, max(1, idle-c.Now()), more)
 }
 
 // DumpWriter writes the log to one replica, in packets, and knows its position: what a
@@ -200,6 +187,12 @@ func (s *feedSession) newDumpWriter(v2 bool) *DumpWriter {
 }
 
 func (w *DumpWriter) next() uint8 { return w.sequence }
+
+// Stream sends what the cursor has, until ctx ends or an error does, and a heartbeat after each
+// period in which there was nothing to send.
+func (w *DumpWriter) Stream(ctx context.Context, c clock.Clock, cursor Cursor, period time.Duration) error {
+	return stream(ctx, c, w, cursor, period)
+}
 
 // Piece frames one piece of the log. Less than writeBytesMin may stay unsent.
 func (w *DumpWriter) Piece(p Piece) (bool, error) { return true, w.log(p) }

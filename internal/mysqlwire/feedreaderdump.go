@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/internal/binlog"
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/gtid"
 )
 
@@ -120,7 +121,7 @@ func (s *feedSession) position(ctx context.Context) (file string, offset uint64,
 		case p != nil:
 			_, err = w.Piece(*p)
 		default:
-			_, err = awaitPiece(ctx, w, more, nil)
+			err = clock.Machine{}.Wait(ctx, 0, more)
 		}
 		if err != nil {
 			return "", 0, err

@@ -392,9 +392,6 @@ func (a *agent) onCommit(m consensus.Mark) {
 	if a.n.runsMysqld() {
 		a.lag.Committed(m, a.n.clock())
 	}
-	if a.feed != nil {
-		a.feed.wake()
-	}
 }
 
 func (a *agent) onRefused(r consensus.Refusal) {
@@ -472,6 +469,9 @@ type stageReader struct {
 }
 
 var _ replay.CommittedLog = committedLog{}
+
+// Close implements feed.Log.
+func (l committedLog) Close() {}
 
 func (a *agent) committedLog() committedLog { return committedLog{a.log, a.group} }
 

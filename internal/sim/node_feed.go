@@ -1,14 +1,17 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
+	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/feed"
+	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/replay"
-	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 )
 
@@ -20,21 +23,20 @@ const (
 	applierWorkers = 4
 	// feedHeartbeat is how often an idle feed says that it is there.
 	feedHeartbeat = time.Second
-	// piecesAtOnce is how many pieces go to the replica before others have a turn.
-	piecesAtOnce = 4
 	// packetHeaderBytes come before each packet of MySQL's protocol. None here is full.
 	packetHeaderBytes = 4
 )
 
 // feedSession is one replication connection of the local mysqld to its agent's
-// feed: who gives what a replay.Cursor brings to a mysqlwire.DumpWriter, and when.
+// feed: a dump of package mysqlwire, from a source of package feed.
 type feedSession struct {
-	a      *agent
-	p      *mysqld
-	cursor *replay.Cursor
-	out    *mysqlwire.DumpWriter
-	due    bool
-	ended  bool
+	net.Conn // none: only what is below is called
+	a        *agent
+	p        *mysqld
+	ctx      context.Context
+	cancel   context.CancelFunc
+	buf      []byte
+	sequence byte
 }
 
 // startReplica is START REPLICA: the I/O thread connects soon.
@@ -49,8 +51,9 @@ func (a *agent) connectFeed(p *mysqld, after time.Duration) {
 		a.feed.end()
 	}
 	s := &feedSession{a: a, p: p}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	a.feed = s
-	a.life.after(after+around(a.n.rng, 2*time.Millisecond), s.begin)
+	a.life.after(after+around(a.n.rng, 2*time.Millisecond), func() { a.life.start(s.run) })
 }
 
 // stopReplica is STOP REPLICA.
@@ -63,7 +66,7 @@ func (a *agent) stopReplica(p *mysqld) {
 }
 
 func (s *feedSession) end() {
-	s.ended = true
+	s.cancel()
 	if s.a.feed == s {
 		s.a.feed = nil
 	}
@@ -72,139 +75,66 @@ func (s *feedSession) end() {
 	}
 }
 
-// begin asks mysqld what it has, and finds its place in the log.
-func (s *feedSession) begin() {
-	if s.ended || s.p.dead {
+// run is the dump, as the feed makes it once the replica has asked.
+func (s *feedSession) run() {
+	if s.ctx.Err() != nil || s.p.dead {
 		return
 	}
-	prefix, err := replay.FindPrefix(s.a.committedLog(), s.p.GTIDExecuted(), s.a.durable())
-	if err == nil {
-		s.cursor, err = replay.NewCursor(s.a.committedLog(), prefix)
+	a := s.a
+	source := feed.Source{
+		Log: func() feed.Log { return a.committedLog() }, Changed: a.group.Committed().Changed, Durable: a.durable,
+		Executed: func(context.Context) (*gtid.Set, error) { return s.p.GTIDExecuted(), nil },
+		Open: func(id entry.StageID) (mysqlwire.StageEvents, error) {
+			return feed.Open(a.log, id, func(err error) { a.w.fail("sim", "n%d sends a stage: %v", a.n.id, err) })
+		},
+		Logger: slog.New(slog.DiscardHandler),
 	}
+	cursor, err := source.Start(s.ctx, nil)
 	if err != nil {
-		s.a.n.log("feed", "cannot start: %v", err)
-		s.a.connectFeed(s.p, connectRetry)
+		a.n.log("feed", "cannot start: %v", err)
+		a.connectFeed(s.p, connectRetry)
 		return
 	}
-	index, skip := s.cursor.Position()
-	s.a.n.log("feed", "begins at %d, skips %d", index, skip)
-	s.out = mysqlwire.NewDumpWriter(&feedConn{p: s.p}, &s.a.feedCounters, feedServerID, applierWorkers)
-	s.wake()
-	s.beat()
-}
-
-func (s *feedSession) wake() {
-	if !s.due && s.cursor != nil && !s.ended {
-		s.due = true
-		s.a.life.after(socketMin+around(s.a.n.rng, socketMean), s.pump)
-	}
-}
-
-func (s *feedSession) pump() {
-	s.due = false
-	if s.ended || s.p.dead {
-		return
-	}
-	more, err := s.pieces()
-	if err == nil {
-		err = s.out.Flush()
-	}
-	if err != nil {
-		s.a.n.log("feed", "ends: %v", err)
+	a.n.log("feed", "begins")
+	out := mysqlwire.NewDumpWriter(s, &a.feedCounters, feedServerID, applierWorkers)
+	err = out.Stream(s.ctx, a.life, cursor, feedHeartbeat)
+	if s.ctx.Err() == nil {
+		a.n.log("feed", "ends: %v", err)
 		s.end()
-		return
-	}
-	s.p.applySoon()
-	if more {
-		s.wake()
 	}
 }
 
-// pieces sends what the log has; more: others have a turn before it goes on.
-func (s *feedSession) pieces() (more bool, err error) {
-	for range piecesAtOnce {
-		p, ok, err := s.cursor.Next()
-		if err != nil || !ok {
-			return false, err
-		}
-		out := mysqlwire.Piece{FormatDescription: p.FormatDescription, Events: p.Events}
-		if p.Staged != nil {
-			r, err := s.a.log.OpenStage(p.Staged.ID)
-			if err != nil {
-				return false, err
-			}
-			out.Stage = stageEvents{r, s.a.n}
-		}
-		if _, err := s.out.Piece(out); err != nil {
-			return false, err
-		}
+// Write implements net.Conn: it takes the events out of their packets. They are with the
+// replica once they have come through the socket.
+func (s *feedSession) Write(b []byte) (int, error) {
+	if err := s.a.life.Wait(s.ctx, socketMin+around(s.a.n.rng, socketMean), nil); err != nil {
+		return 0, err
 	}
-	return true, nil
-}
-
-// beat sends the heartbeats of an idle feed.
-func (s *feedSession) beat() {
-	s.a.life.after(feedHeartbeat, func() {
-		if s.ended || s.p.dead {
-			return
-		}
-		if !s.due {
-			if err := s.out.Heartbeat(); err != nil {
-				s.a.n.log("feed", "heartbeat: %v", err)
-				s.end()
-				return
-			}
-		}
-		s.beat()
-	})
-}
-
-// stageEvents is a staged transaction for the feed.
-type stageEvents struct {
-	*seglog.StageReader
-	n *node
-}
-
-// Size implements mysqlwire.StageEvents.
-func (e stageEvents) Size() int64 {
-	n, _ := e.Bytes()
-	return n
-}
-
-// Damaged implements mysqlwire.StageEvents: nothing damages a stage here.
-func (e stageEvents) Damaged(err error) { e.n.w.fail("sim", "n%d sends a stage: %v", e.n.id, err) }
-
-// feedConn is the connection to the replica: it takes the events out of their packets.
-type feedConn struct {
-	net.Conn // none: only what is below is called
-	p        *mysqld
-	buf      []byte
-	sequence byte
-}
-
-// Write implements net.Conn.
-func (c *feedConn) Write(b []byte) (int, error) {
-	c.buf = append(c.buf, b...)
-	for len(c.buf) >= packetHeaderBytes {
-		n := int(c.buf[0]) | int(c.buf[1])<<8 | int(c.buf[2])<<16
-		if len(c.buf) < packetHeaderBytes+n {
+	if s.p.dead {
+		return 0, net.ErrClosed
+	}
+	s.buf = append(s.buf, b...)
+	for len(s.buf) >= packetHeaderBytes {
+		n := int(s.buf[0]) | int(s.buf[1])<<8 | int(s.buf[2])<<16
+		if len(s.buf) < packetHeaderBytes+n {
 			break
 		}
-		packet := c.buf[packetHeaderBytes : packetHeaderBytes+n]
-		if n == 0 || packet[0] != 0 || c.buf[3] != c.sequence {
-			return 0, fmt.Errorf("packet %d of %d bytes, expected %d", c.buf[3], n, c.sequence)
+		packet := s.buf[packetHeaderBytes : packetHeaderBytes+n]
+		if n == 0 || packet[0] != 0 || s.buf[3] != s.sequence {
+			return 0, fmt.Errorf("packet %d of %d bytes, expected %d", s.buf[3], n, s.sequence)
 		}
-		if err := c.p.Receive(packet[1:]); err != nil {
+		if err := s.p.Receive(packet[1:]); err != nil {
 			if !errors.Is(err, fakemysqld.ErrNotReplicating) {
-				c.p.n.w.fail("feed", "n%d is sent what a replica does not take: %v", c.p.n.id, err)
+				s.a.w.fail("feed", "n%d is sent what a replica does not take: %v", s.a.n.id, err)
 			}
 			return 0, err
 		}
-		c.sequence++
-		c.buf = c.buf[packetHeaderBytes+n:]
+		s.sequence++
+		s.buf = s.buf[packetHeaderBytes+n:]
 	}
+	s.p.applySoon()
 	return len(b), nil
 }
 
 // SetWriteDeadline implements net.Conn.
-func (c *feedConn) SetWriteDeadline(time.Time) error { return nil }
+func (s *feedSession) SetWriteDeadline(time.Time) error { return nil }
