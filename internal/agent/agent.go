@@ -27,6 +27,7 @@ import (
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/provision"
 	"github.com/quorate/quorate/internal/recovery"
@@ -91,8 +92,9 @@ type Agent struct {
 	// work counts operations, epochs and process watchers.
 	work sync.WaitGroup
 
-	board *board.Board
-	lag   consensus.LagTracker
+	board    *board.Board
+	requests *operate.Server
+	lag      consensus.LagTracker
 	// applyRate, applier and grants are runWatch's.
 	applyRate applyRate
 	applier   applierWatch
@@ -195,6 +197,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	}
 	a.board = board.New(a.boardConfig())
 	data.lives = a.board.Lives
+	a.requests = a.newOperate()
 	return a, nil
 }
 

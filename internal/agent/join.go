@@ -20,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/logcopy"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -234,11 +235,11 @@ func notTakenIn(self cluster.Member, first error, rejections []*transport.Reject
 func (j *joiner) request(ctx context.Context, to cluster.NodeID, name string, args, result any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 	defer cancel()
-	question := j.a.question(name)
+	question := j.a.requests.Question(name)
 	if question.Args, err = json.Marshal(args); err != nil {
 		return fmt.Errorf("encode the arguments of %s: %w", name, err)
 	}
-	if err := askFor(ctx, j.a.peers, to, question, result); err != nil {
+	if err := operate.AskFor(ctx, j.a.peers, to, question, result); err != nil {
 		return fmt.Errorf("ask node %s: %w", j.a.board.Name(to), err)
 	}
 	return nil
@@ -246,7 +247,7 @@ func (j *joiner) request(ctx context.Context, to cluster.NodeID, name string, ar
 
 // dialData opens a connection to another node's mysqld through its agent.
 func (j *joiner) dialData(ctx context.Context, to cluster.NodeID) (net.Conn, error) {
-	conn, answer, err := ask(ctx, j.a.peers, to, j.a.question(seedDataRequest))
+	conn, answer, err := operate.Ask(ctx, j.a.peers, to, j.a.requests.Question(seedDataRequest))
 	if err != nil {
 		return nil, err
 	}

@@ -6,13 +6,14 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
 )
 
 // stateRequest asks another agent for the cluster state that it has on its disk.
 const stateRequest = "state.kept"
 
-func (a *Agent) controlStateKept(context.Context, control.Request) (done, error) {
-	return done{result: a.state.Point()}, nil
+func (a *Agent) controlStateKept(context.Context, control.Request) (operate.Done, error) {
+	return operate.Done{Result: a.state.Point()}, nil
 }
 
 // leaderlessMax is after how many looks without a leader, one each second, a voter

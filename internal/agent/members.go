@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -13,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
 )
@@ -30,21 +30,21 @@ const (
 
 // memberRequests are the requests that change the members, and those of a node that
 // joins.
-func (a *Agent) memberRequests() map[string]handler {
-	change := func(run func(context.Context, control.Request) (done, error)) handler {
-		return handler{leader: true, audited: true, timeout: membersTimeout, run: run}
+func (a *Agent) memberRequests() map[string]operate.Handler {
+	change := func(run func(context.Context, control.Request) (operate.Done, error)) operate.Handler {
+		return operate.Handler{Leader: true, Audited: true, Timeout: membersTimeout, Run: run}
 	}
-	return map[string]handler{
+	return map[string]operate.Handler{
 		"node.add":      change(a.controlNodeAdd),
 		"node.promote":  change(a.controlNodePromote),
 		"node.demote":   change(a.controlNodeDemote),
 		"node.remove":   change(a.controlNodeRemove),
 		"node.rebuild":  change(a.controlNodeRebuild),
-		recoverRequest:  {run: a.controlRecoverReport},
-		orderRequest:    {run: a.controlOrder},
-		seedPlanRequest: {run: a.controlSeedPlan},
-		seedDataRequest: {run: a.controlSeedData},
-		stateRequest:    {run: a.controlStateKept},
+		recoverRequest:  {Apart: true, Run: a.controlRecoverReport},
+		orderRequest:    {Apart: true, Run: a.controlOrder},
+		seedPlanRequest: {Run: a.controlSeedPlan},
+		seedDataRequest: {Run: a.controlSeedData, Then: a.serveSeedData},
+		stateRequest:    {Run: a.controlStateKept},
 	}
 }
 
@@ -238,7 +238,7 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 			continue
 		}
 		timeout, cancel := context.WithTimeout(ctx, control.Timeout)
-		_, err := a.changeState(timeout, a.records.ByItself(), cluster.Change{
+		_, err := a.requests.ChangeState(timeout, a.records.ByItself(), cluster.Change{
 			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
 		})
 		cancel()
@@ -254,34 +254,25 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 }
 
 // controlNodeAdd adds a node, which joins as soon as its agent runs.
-func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.MembershipRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	c := &args.Change
 	if err := config.CheckName(c.Name); err != nil {
-		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	if err := checkAddress(c.Peer); err != nil {
-		return done{}, err
+	if err := operate.CheckAddress(c.Peer); err != nil {
+		return operate.Done{}, err
 	}
 	c.Op, c.ID = cluster.OpAdd, config.MemberID(a.cfg.Cluster, c.Name)
 	d, err := a.changeMembers(ctx, r.By, args)
-	if result, ok := d.result.(cluster.ChangeResult); ok && err == nil && args.DryRun {
+	if result, ok := d.Result.(cluster.ChangeResult); ok && err == nil && args.DryRun {
 		result.Notes = append(a.seedNotes(ctx, *c), result.Notes...)
-		d.result = result
+		d.Result = result
 	}
 	return d, err
-}
-
-// checkAddress refuses what is no address of a node for the others.
-func checkAddress(peer string) error {
-	host, port, err := net.SplitHostPort(peer)
-	if err != nil || host == "" || port == "" {
-		return control.Errorf(control.CodeInvalid, "peer %q is not the host:port where the node's agent listens for others", peer)
-	}
-	return nil
 }
 
 // seedNotes say what a node that is added would copy, as far as this node knows.
@@ -310,42 +301,42 @@ func seedNote(kind cluster.Kind, first uint64, logBytes, data int64) string {
 }
 
 // controlNodePromote gives a learner a vote.
-func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.MembershipRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	args.Change.Op = cluster.OpPromote
 	n, err := a.statusOf(args.Change.Name)
 	if err != nil {
-		return done{}, err
+		return operate.Done{}, err
 	}
 	m, err := a.board.State().Member(args.Change.Name)
 	if err != nil {
-		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
 	args.Change.Instance = m.Instance // what is judged here
 	switch kind := args.Change.Kind; {
 	case n.Kind != cluster.KindLearner: // that is refused
 	case membership.GivesUp(m, n):
-		return done{}, control.Errorf(control.CodeFailed, "node %s is being rebuilt: it gets its vote back by itself", n.Name)
+		return operate.Done{}, control.Errorf(control.CodeFailed, "node %s is being rebuilt: it gets its vote back by itself", n.Name)
 	case n.Role == "" || !n.Reachable:
-		return done{}, control.Errorf(control.CodeFailed, "node %s is not heard of: it cannot get a vote", n.Name)
+		return operate.Done{}, control.Errorf(control.CodeFailed, "node %s is not heard of: it cannot get a vote", n.Name)
 	case n.Mysqld == cluster.MysqldNone && kind != cluster.KindLogger:
-		return done{}, control.Errorf(control.CodeInvalid, "node %s has no mysqld: its kind must be logger", n.Name)
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "node %s has no mysqld: its kind must be logger", n.Name)
 	case n.Mysqld != cluster.MysqldNone && kind == cluster.KindLogger:
-		return done{}, control.Errorf(control.CodeInvalid, "node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name)
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name)
 	case !membership.CaughtUp(n, kind, a.node.Committed().Mark().Index):
-		return done{}, control.Errorf(control.CodeFailed, "node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s", n.Name, n.Role, n.LogLast, n.BacklogSeconds())
+		return operate.Done{}, control.Errorf(control.CodeFailed, "node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s", n.Name, n.Role, n.LogLast, n.BacklogSeconds())
 	}
 	return a.changeMembers(ctx, r.By, args)
 }
 
 // controlNodeDemote takes a node's vote.
-func (a *Agent) controlNodeDemote(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlNodeDemote(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.MembershipRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	args.Change.Op = cluster.OpDemote
 	return a.changeMembers(ctx, r.By, args)
@@ -354,10 +345,10 @@ func (a *Agent) controlNodeDemote(ctx context.Context, r control.Request) (done,
 // controlNodeRebuild has a node make its data anew, from those of the others. It has
 // no vote meanwhile: what it had promised counts no more. Its new data directory has
 // an instance that this change names, so nobody takes the old one for it.
-func (a *Agent) controlNodeRebuild(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlNodeRebuild(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.MembershipRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	args.Change.Op, args.Change.Instance = cluster.OpRebuild, newInstance()
 	return a.changeMembers(ctx, r.By, args)
@@ -365,38 +356,38 @@ func (a *Agent) controlNodeRebuild(ctx context.Context, r control.Request) (done
 
 // controlNodeRemove takes a node out. One with a vote loses that first: while the
 // change of the voters is not complete, those of before are needed, and known.
-func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.MembershipRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	state := a.node.Committed().State().State
 	m, err := state.Member(args.Change.Name)
 	if err != nil && !state.LeftBehind(args.Change.Name) {
-		return done{}, control.Errorf(control.CodeInvalid, "%v", err)
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
 	args.Change.Op = cluster.OpRemove
 	if err == nil && m.Votes() {
 		c := cluster.Change{Membership: &args.Change}
-		plan, err := a.planChange(c) // before its vote is gone
+		plan, err := a.requests.PlanChange(c) // before its vote is gone
 		if err != nil {
-			return done{what: c.String()}, refusedChange(err)
+			return operate.Done{What: c.String()}, operate.RefusedChange(err)
 		}
 		demote := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name}, Ask: args.Ask}
 		if _, err := a.changeMembers(ctx, r.By, demote); err != nil {
-			return done{what: c.String()}, err
+			return operate.Done{What: c.String()}, err
 		}
 		if args.DryRun { // that it has no vote is not so yet
 			plan.Notes = append(plan.Notes, "it loses its vote first, then it is removed: that is two changes")
-			return a.planned(c, plan), nil
+			return a.requests.Planned(c, plan), nil
 		}
 		if err := a.votersSettled(ctx); err != nil {
-			return done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
+			return operate.Done{}, control.Errorf(control.CodeUncertain, "node %s has lost its vote and is a learner, no more was done: %v; ask again", m.Name, err)
 		}
 		d, err := a.changeMembers(ctx, r.By, args)
-		if result, ok := d.result.(cluster.ChangeResult); ok {
+		if result, ok := d.Result.(cluster.ChangeResult); ok {
 			result.Notes = plan.Notes
-			d.result = result
+			d.Result = result
 		}
 		return d, err
 	}
@@ -419,27 +410,27 @@ func (a *Agent) votersSettled(ctx context.Context) error {
 }
 
 // changeMembers has a change of the members committed, or only judged.
-func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.MembershipRequest) (done, error) {
+func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.MembershipRequest) (operate.Done, error) {
 	c := cluster.Change{Membership: &r.Change}
 	if !r.DryRun {
-		return a.changeAs(ctx, by, r.Ask, c)
+		return a.requests.ChangeAs(ctx, by, r.Ask, c)
 	}
-	if err := a.mayPropose(c); err != nil {
-		return done{}, err
+	if err := a.requests.MayPropose(c); err != nil {
+		return operate.Done{}, err
 	}
 	c.ID = rand.Text()
 	err := a.node.CheckState(ctx, c)
 	switch {
 	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNotReady):
-		return done{}, err
+		return operate.Done{}, err
 	case err != nil:
-		return done{}, refusedChange(err)
+		return operate.Done{}, operate.RefusedChange(err)
 	}
-	plan, err := a.planChange(c)
+	plan, err := a.requests.PlanChange(c)
 	if err != nil {
-		return done{}, refusedChange(err)
+		return operate.Done{}, operate.RefusedChange(err)
 	}
-	return a.planned(c, plan), nil
+	return a.requests.Planned(c, plan), nil
 }
 
 // statusOf returns what is known of a member.

@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -135,12 +136,12 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 func TestRemovedAnswers(t *testing.T) {
 	a := fencedAgent(t, nil)
 	a.left = make(chan struct{})
-	order := membership.Departure{}
-	time.AfterFunc(time.Millisecond, func() { a.leave(order) })
+	a.requests = a.newOperate()
+	time.AfterFunc(time.Millisecond, func() { a.leave(membership.Departure{}) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if got, ok := errors.AsType[*membership.Departure](a.waitIndex(ctx, 1)); !ok || *got != order {
-		t.Errorf("it waits until %v, want that it leaves", ctx.Err())
+	if err := a.requests.WaitIndex(ctx, 1); !errors.Is(err, operate.ErrLeft) {
+		t.Errorf("it waits until %v, want that it leaves", err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -17,44 +16,11 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
 )
-
-// TestActionsAreAudited: what was done, refused and called off has a line; what
-// changed nothing, or was committed, has none here.
-func TestActionsAreAudited(t *testing.T) {
-	a := &Agent{records: history.New(vfs.NewMem(), ".", "a", slog.New(slog.DiscardHandler))}
-	openBoard(a)
-	if err := a.records.Open(); err != nil {
-		t.Fatal(err)
-	}
-	h, r := handler{audited: true}, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(`{"to":"b"}`)}
-	a.audited(h, r, done{what: "switchover from a to b"}, nil)
-	a.audited(h, r, done{what: "switchover from a to b"}, errors.New("called off"))
-	a.audited(h, r, done{}, control.Errorf(control.CodeUncertain, "it has not ended"))
-	a.audited(h, r, done{readOnly: true}, errors.New("only looked"))
-	a.audited(h, r, done{index: 7}, nil)
-	a.audited(handler{}, r, done{}, nil)
-	lines, err := a.records.Audit.Newest(10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, l := range lines {
-		got = append(got, strings.Join([]string{l.By, l.What, l.Result}, " | "))
-	}
-	want := []string{
-		"ann@db1 | switchover from a to b | done",
-		"ann@db1 | switchover from a to b | not done: called off",
-		`ann@db1 | switchover to b | not known: it has not ended`,
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("audit log (-want +got):\n%s", d)
-	}
-}
 
 // TestFenceIsKept: a fence is there again after a restart; a damaged one is no
 // reason to start mysqld.
@@ -88,27 +54,6 @@ func TestPlanDeadline(t *testing.T) {
 	m.begin() // writes are closed once
 	if m.began != began || !m.closing.Load() || m.deadline().Sub(began) != maxPauseMin-openTime {
 		t.Errorf("began %v, then %v; called off after %v", began, m.began, m.deadline().Sub(began))
-	}
-}
-
-// TestDesignate: the leader's agent names its own node. A peer that says that it is the
-// primary was that before this term.
-func TestDesignate(t *testing.T) {
-	for _, c := range []struct {
-		kind   cluster.Kind
-		weight int
-		want   string
-	}{{cluster.KindFull, 5, "a"}, {cluster.KindFull, 0, ""}, {cluster.KindLogger, 0, ""}} {
-		a := openLone(t)
-		a.self.Kind = c.kind
-		a.board.SetState(cluster.State{Version: 1, Members: []cluster.Member{
-			{ID: a.self.ID, Name: "a", Kind: c.kind, Weight: c.weight}, {ID: a.self.ID + 1, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
-		hears(t, a, cluster.NodeStatus{ID: a.self.ID + 1, Role: cluster.RolePrimary, Term: 7})
-		change := cluster.MaintenanceChange{On: true}
-		a.designate(&change)
-		if change.Primary != c.want {
-			t.Errorf("a %s of weight %d leads: %q may open, want %q", c.kind, c.weight, change.Primary, c.want)
-		}
 	}
 }
 
@@ -174,7 +119,7 @@ func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 		}
 		d, err := a.controlRestart(t.Context(), control.Request{Name: "restart", By: "ann@db1", Args: args})
 		want := "node a: only the mysqld of a replica or of the primary can be started again, and it is unverified: no leader: waiting for a majority"
-		if err == nil || err.Error() != want || d.readOnly != dryRun {
+		if err == nil || err.Error() != want || d.ReadOnly != dryRun {
 			t.Errorf("dry run %v: %v, %+v; want %s", dryRun, err, d, want)
 		}
 	}
@@ -232,19 +177,6 @@ func TestCalledOff(t *testing.T) {
 	}
 }
 
-// TestRefusedWhileInMaintenance: it is refused for now, not for ever.
-func TestRefusedWhileInMaintenance(t *testing.T) {
-	s := cluster.NewState([]cluster.Member{
-		{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}})
-	s.Maintenance = &cluster.Maintenance{Primary: "a"}
-	for name, code := range map[string]control.Code{"a": control.CodeFailed, "x": control.CodeInvalid} {
-		_, err := s.With(cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: name, Instance: "new"}})
-		if e, ok := errors.AsType[*control.Error](refusedChange(err)); err == nil || !ok || e.Code != code {
-			t.Errorf("rebuild %s: %v, want it %s", name, refusedChange(err), code)
-		}
-	}
-}
-
 // dying takes a request, and dies before it has answered.
 type dying struct{ stranger }
 
@@ -275,9 +207,9 @@ func TestRequestOfANodeThatDied(t *testing.T) {
 	}
 	defer all.Wait()
 	defer end()
-	h := handler{leader: true, audited: true, timeout: time.Minute}
+	h := operate.Handler{Leader: true, Audited: true, Timeout: time.Minute}
 	for _, args := range []string{`{"to":"c","dry_run":true}`, `{"to":"c"}`} {
-		answer, asked := a.forward(ctx, h, b.self.ID, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(args)})
+		answer, asked := a.requests.Forward(ctx, h, b.self.ID, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(args)})
 		if !asked || answer.Code != control.CodeUncertain || !strings.Contains(answer.Error, "quorate history") {
 			t.Errorf("it is said: %+v", answer)
 		}

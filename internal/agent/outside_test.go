@@ -18,7 +18,7 @@ func TestNodeOutsideSaysWhy(t *testing.T) {
 	} {
 		a := orderedAgent(t, t.TempDir())
 		a.board.SetRole(role, reason)
-		answer := a.control(t.Context(), control.Request{Name: "history", By: "ann@db1"})
+		answer := a.requests.Serve(t.Context(), control.Request{Name: "history", By: "ann@db1"})
 		want := strings.TrimSuffix("it is "+string(role)+": "+reason, ": ") + "; ask another node"
 		if answer.Code != control.CodeFailed || !strings.HasSuffix(answer.Error, want) {
 			t.Errorf("%s: %q, want %q at its end", role, answer.Error, want)

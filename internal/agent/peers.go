@@ -96,7 +96,7 @@ func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Con
 }
 
 func (h peerHandler) Call(ctx context.Context, from cluster.NodeID, conn net.Conn) {
-	h.a.serveCall(ctx, from, conn)
+	h.a.requests.ServeCall(ctx, from, conn)
 }
 
 // stranger handles the introduction of a node that has no data yet: it keeps

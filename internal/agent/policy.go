@@ -1,12 +1,9 @@
 package agent
 
 import (
-	"context"
-
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/control"
 )
 
 // committed is primary.Epoch.Committed.
@@ -69,16 +66,4 @@ func (p provider) acksMetrics() []api.Metric {
 		{Name: "quorate_require_ack_dropped", Help: "Nodes whose require-ack is dropped now, on the leader.", Value: float64(len(st.Dropped))},
 		{Name: "quorate_require_ack_drops_total", Help: "How often this node as the leader dropped a require-ack.", Counter: true, Value: float64(p.ackDrops.Load())},
 	}
-}
-
-// controlClusterSet changes what the whole cluster has agreed on.
-func (a *Agent) controlClusterSet(ctx context.Context, r control.Request) (done, error) {
-	var c struct {
-		cluster.SettingsChange
-		cluster.Ask
-	}
-	if err := arguments(r, &c); err != nil {
-		return done{}, err
-	}
-	return a.changeAs(ctx, r.By, c.Ask, c.SettingsChange.Change())
 }

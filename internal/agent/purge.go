@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
 )
@@ -102,25 +103,25 @@ func (a *Agent) purgeBlocked() string {
 }
 
 // controlPurge purges this node's log now, or says what that would remove.
-func (a *Agent) controlPurge(_ context.Context, r control.Request) (done, error) {
+func (a *Agent) controlPurge(_ context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.PurgeRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	retention := a.retention()
 	if size := args.RetentionSize; size != nil {
 		if *size < 0 {
-			return done{}, control.Errorf(control.CodeInvalid, "retention_size %d is not a number of bytes", *size)
+			return operate.Done{}, control.Errorf(control.CodeInvalid, "retention_size %d is not a number of bytes", *size)
 		}
 		retention = replay.Retention{BytesMax: *size}
 	}
 	if args.DryRun {
-		return done{result: a.planPurge(retention), readOnly: true}, nil
+		return operate.Done{Result: a.planPurge(retention), ReadOnly: true}, nil
 	}
 	p, err := a.purgeLog(retention)
-	d := done{result: p, readOnly: err == nil && !p.Done, what: "purge the log of " + a.self.Name}
+	d := operate.Done{Result: p, ReadOnly: err == nil && !p.Done, What: "purge the log of " + a.self.Name}
 	if p.Done {
-		d.what += fmt.Sprintf(" up to entry %d, %d bytes", p.UpTo, p.Bytes)
+		d.What += fmt.Sprintf(" up to entry %d, %d bytes", p.UpTo, p.Bytes)
 	}
 	return d, err
 }

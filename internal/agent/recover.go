@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -160,7 +161,7 @@ func (r *Recovery) ask(ctx context.Context, members []cluster.Member) (nodes []r
 			rejected, refused := errors.AsType[*transport.RejectedError](err)
 			answered, failed := errors.AsType[*control.Error](err)
 			nodes[i].Refuses = refused && !elsewhere(rejected)
-			nodes[i].Reachable = nodes[i].Refuses || failed || errors.Is(err, errNoAnswer)
+			nodes[i].Reachable = nodes[i].Refuses || failed || errors.Is(err, operate.ErrNoAnswer)
 			nodes[i].Problem = err.Error()
 			switch {
 			case refused:
@@ -181,7 +182,7 @@ func elsewhere(err *transport.RejectedError) bool {
 
 func (r *Recovery) askNode(ctx context.Context, asking *transport.Transport, p transport.Peer) (*recovery.Report, error) {
 	report := &recovery.Report{}
-	if err := askFor(ctx, asking, p.ID, r.a.question(recoverRequest), report); err != nil {
+	if err := operate.AskFor(ctx, asking, p.ID, r.a.requests.Question(recoverRequest), report); err != nil {
 		return nil, fmt.Errorf("ask node %s: %w", p.Name, err)
 	}
 	return report, nil
@@ -246,18 +247,21 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 
 // controlRecoverReport tells another node, which is to be recovered, what this one
 // has: committed or not.
-func (a *Agent) controlRecoverReport(context.Context, control.Request) (done, error) {
+func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.Done, error) {
 	if a.out != nil {
-		return done{result: a.out, readOnly: true}, nil
+		return operate.Done{Result: a.out, ReadOnly: true}, nil
+	}
+	if a.node == nil {
+		return operate.Done{}, a.requests.NoPart()
 	}
 	from := a.node.Committed().Mark().Index + 1 // before the set: it may have more
 	set, last := a.node.Committed().GTIDs(), a.log.LastIndex()
 	if err := consensus.AddTransactions(set, a.log, from, last); err != nil {
-		return done{}, err
+		return operate.Done{}, err
 	}
 	own, err := logOf(a.log, last, set.String())
 	if err != nil {
-		return done{}, err
+		return operate.Done{}, err
 	}
 	own.Commit = a.node.Committed().Mark().Index
 	report := recovery.Report{Node: a.self.Name, Log: own}
@@ -269,7 +273,7 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (done, er
 			report.Hears = append(report.Hears, n.Name)
 		}
 	}
-	return done{result: report, readOnly: true}, nil
+	return operate.Done{Result: report, ReadOnly: true}, nil
 }
 
 func logOf(log *seglog.Log, last uint64, gtids string) (recovery.Log, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
@@ -93,13 +94,13 @@ func (a *Agent) notices() recovery.Notices {
 	}
 }
 
-func (a *Agent) controlOrder(_ context.Context, r control.Request) (done, error) {
+func (a *Agent) controlOrder(_ context.Context, r control.Request) (operate.Done, error) {
 	var order cluster.Recovery
-	if err := arguments(r, &order); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &order); err != nil {
+		return operate.Done{}, err
 	}
 	w, _ := a.notices().Word(order) // an error is logged, and what it says is true
-	return done{result: w, readOnly: true}, nil
+	return operate.Done{Result: w, ReadOnly: true}, nil
 }
 
 // wordsOfOthers asks all other members at once what they say of a recovery. Who does
@@ -107,7 +108,7 @@ func (a *Agent) controlOrder(_ context.Context, r control.Request) (done, error)
 func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 	ctx, cancel := context.WithTimeout(context.Background(), recovery.AskFor(a.cfg.Raft.ElectionTimeout))
 	defer cancel()
-	question := a.question(orderRequest)
+	question := a.requests.Question(orderRequest)
 	var err error
 	if question.Args, err = json.Marshal(r.Told()); err != nil {
 		return nil
@@ -120,7 +121,7 @@ func (a *Agent) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 		}
 		all.Go(func() {
 			var w recovery.Word
-			if err := askFor(ctx, a.peers, m.ID, question, &w); err != nil {
+			if err := operate.AskFor(ctx, a.peers, m.ID, question, &w); err != nil {
 				a.logger.Debug("ask what another node says of a recovery", "node", m.Name, "error", err)
 				return
 			}

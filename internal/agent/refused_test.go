@@ -244,7 +244,7 @@ func TestWordOfARecovery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer := a.control(context.Background(), control.Request{Name: orderRequest, By: "b", From: "b", Args: args})
+		answer := a.requests.Serve(context.Background(), control.Request{Name: orderRequest, By: "b", From: "b", Args: args})
 		if err := answer.Err(); err != nil {
 			t.Fatal(err)
 		}

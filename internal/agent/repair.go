@@ -121,7 +121,7 @@ func (a *Agent) repairSight(now time.Time, n cluster.NodeStatus) cluster.RepairS
 func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string, judged uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
-	_, err := a.changeState(ctx, a.records.ByItself(), cluster.Change{Judged: judged, Membership: &cluster.MembershipChange{
+	_, err := a.requests.ChangeState(ctx, a.records.ByItself(), cluster.Change{Judged: judged, Membership: &cluster.MembershipChange{
 		Op: cluster.OpRebuild, Name: m.Name, Instance: newInstance(), Why: why,
 	}})
 	if err != nil {

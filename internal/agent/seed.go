@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
 	"github.com/quorate/quorate/internal/seglog"
@@ -64,20 +65,20 @@ type seedData struct {
 // controlSeedPlan answers a node that joins. What this node knows of that one may be
 // long ago: it asks a majority first, or it could seed a node that has its vote since,
 // and has given votes over another data directory.
-func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (operate.Done, error) {
 	ctx, cancel := context.WithTimeout(ctx, seedBarrierTimeout)
 	defer cancel()
 	if err := a.node.Barrier(ctx); err != nil {
-		return done{}, control.Errorf(control.CodeFailed, "it is not known whether node %s is still to be seeded: %v", r.From, err)
+		return operate.Done{}, control.Errorf(control.CodeFailed, "it is not known whether node %s is still to be seeded: %v", r.From, err)
 	}
 	point := a.node.Committed().State()
 	if err := membership.Seedable(point, r.From); err != nil {
-		return done{}, control.Errorf(control.CodeFailed, "%v", err)
+		return operate.Done{}, control.Errorf(control.CodeFailed, "%v", err)
 	}
 	var err error
 	p := seedPlan{Node: a.self.Name, State: point}
 	if p.Begin, p.LogBytes, err = a.seedBegin(r.From); err != nil {
-		return done{}, control.Errorf(control.CodeFailed, "%v", err)
+		return operate.Done{}, control.Errorf(control.CodeFailed, "%v", err)
 	}
 	own := a.ownStatus()
 	mark := a.durable()
@@ -88,7 +89,7 @@ func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (done, e
 			p.Data.MarkWitness = mark.Witness.String()
 		}
 	}
-	return done{result: p}, nil
+	return operate.Done{Result: p}, nil
 }
 
 // seedBegin is the beginning of the log that a node that joins is given.
@@ -111,15 +112,15 @@ func (a *Agent) seedBegin(joiner string) (seedBegin, int64, error) {
 
 // controlSeedData answers a request for the copy of mysqld's data: what follows on
 // the stream is between the two servers (serveSeedData).
-func (a *Agent) controlSeedData(_ context.Context, r control.Request) (done, error) {
+func (a *Agent) controlSeedData(_ context.Context, r control.Request) (operate.Done, error) {
 	m, err := a.node.Committed().State().State.Member(r.From)
 	switch {
 	case r.From == "" || err != nil || m.Votes():
-		return done{}, control.Errorf(control.CodeInvalid, "only a node that joins is seeded")
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "only a node that joins is seeded")
 	case a.currentProcess() == nil:
-		return done{}, primary.ErrNoMysqld
+		return operate.Done{}, primary.ErrNoMysqld
 	}
-	return done{}, nil
+	return operate.Done{}, nil
 }
 
 // serveSeedData carries the bytes between another node's mysqld and this one's

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"time"
 
@@ -93,11 +91,7 @@ func (a *Agent) runRecords(ctx context.Context) error {
 
 // askSince asks another node for lines that it has written.
 func (a *Agent) askSince(ctx context.Context, to cluster.NodeID, request string, since cluster.AuditSince) (lines []cluster.AuditEntry, err error) {
-	r := a.question(request)
-	if r.Args, err = json.Marshal(since); err != nil {
-		return nil, fmt.Errorf("encode request: %w", err)
-	}
-	err = askFor(ctx, a.peers, to, r, &lines)
+	err = a.requests.Request(ctx, to, request, since, &lines)
 	return lines, err
 }
 
@@ -145,7 +139,7 @@ func (a *Agent) runState(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		a.keepState()
-		a.endMaintenance(ctx)
+		a.requests.EndMaintenance(ctx)
 		a.records.WriteHistory() // last: nothing waits for it
 		select {
 		case <-ctx.Done():

@@ -13,7 +13,6 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/replay"
@@ -163,43 +162,6 @@ func TestStateHoldsThePurgeBack(t *testing.T) {
 		in.Needs = []replay.Need{a.stateNeed()}
 		if p := replay.PlanPurge(in); p.UpTo != want {
 			t.Errorf("known through %d: purged up to %d, want %d (%s)", through, p.UpTo, want, p.Blocked)
-		}
-	}
-}
-
-func TestControlRefuses(t *testing.T) {
-	a := &Agent{self: cluster.Member{Name: "a"}, version: "v1"}
-	openBoard(a)
-	for want, r := range map[string]control.Request{
-		`node a (quorate v1) knows no request "x"`: {Name: "x", By: "ann@db1"},
-		"does not say in a line who asks":          {Name: "audit"},
-		"the request does not say in a line":       {Name: "audit", By: "ann\n@db1"},
-		"takes no part in the cluster":             {Name: "audit", By: "ann@db1"},
-	} {
-		if answer := a.control(t.Context(), r); answer.Code == control.CodeOK || !strings.Contains(answer.Error, want) {
-			t.Errorf("%+v: %+v, want %q", r, answer, want)
-		}
-	}
-}
-
-// TestOldNodesHoldChangesBack: an agent that knows no cluster state would end at
-// the entry of a change.
-func TestOldNodesHoldChangesBack(t *testing.T) {
-	cfg := testConfig(t, t.TempDir())
-	a := &Agent{cfg: cfg, self: cfg.Self()}
-	openBoard(a)
-	peer := cfg.ClusterMembers()[1]
-	for _, c := range []struct {
-		version *uint64
-		want    string
-	}{{nil, "node b runs quorate v1"}, {new(uint64), ""}} {
-		s, want := cluster.NodeStatus{ID: peer.ID, Name: "b", Role: cluster.RoleReplica, AgentVersion: "v1", StateVersion: c.version}, c.want
-		if err := a.board.Received(peer.ID, s); err != nil {
-			t.Fatal(err)
-		}
-		err := a.allKnowState()
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("state version %v: %v, want %q", c.version, err, want)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (h supersededPeers) CheckCaller(transport.Identity) error { return nil }
 
 // Call implements transport.Handler.
 func (h supersededPeers) Call(ctx context.Context, from cluster.NodeID, conn net.Conn) {
-	h.a.serveCall(ctx, from, conn)
+	h.a.requests.ServeCall(ctx, from, conn)
 }
 
 // CheckPeer implements transport.Handler: others of before learn of it.

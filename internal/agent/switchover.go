@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/units"
 )
@@ -32,6 +33,8 @@ const (
 	// successorWait bounds how long a new primary is looked for once leadership
 	// was asked away.
 	successorWait = 30 * time.Second
+	// lookAgain is the pause before it is looked again where nothing tells of a change.
+	lookAgain = 100 * time.Millisecond
 )
 
 // moving is the operator's plan that core has under way: there is one at most.
@@ -97,15 +100,15 @@ func (a *Agent) runPlan(in core.Input, m *moving) error {
 }
 
 // controlSwitchover moves the primary to another node in order.
-func (a *Agent) controlSwitchover(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlSwitchover(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.SwitchoverRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	s, err := a.switchover(ctx, r.By, args)
-	d := done{result: s, readOnly: args.DryRun || err == nil && s.From == s.To}
+	d := operate.Done{Result: s, ReadOnly: args.DryRun || err == nil && s.From == s.To}
 	if s.From != "" {
-		d.what = fmt.Sprintf("switchover from %s to %s", s.From, cmp.Or(s.To, args.To, "the best node"))
+		d.What = fmt.Sprintf("switchover from %s to %s", s.From, cmp.Or(s.To, args.To, "the best node"))
 	}
 	return d, err
 }
@@ -277,7 +280,7 @@ func (a *Agent) askTarget(ctx context.Context, to cluster.NodeID, by string, t t
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
-	answer, ok := a.forward(ctx, handler{timeout: waitMax}, to, control.Request{Name: "switchover.target", By: by, Args: raw})
+	answer, ok := a.requests.Forward(ctx, operate.Handler{Timeout: waitMax}, to, control.Request{Name: "switchover.target", By: by, Args: raw})
 	if !ok {
 		return fmt.Errorf("ask node %s: %s", a.board.Name(to), answer.Error)
 	}
@@ -308,7 +311,7 @@ func (a *Agent) awaitSmallLag(ctx context.Context, to cluster.NodeID, by string,
 func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID, maxPause time.Duration) (cluster.Switchover, error) {
 	maintenance := a.board.State().Maintenance
 	if maintenance != nil { // before: nobody else may open
-		if _, err := a.changeState(ctx, by, cluster.Change{Maintenance: appointed(*maintenance, s.To)}); err != nil {
+		if _, err := a.requests.ChangeState(ctx, by, cluster.Change{Maintenance: appointed(*maintenance, s.To)}); err != nil {
 			return s, err
 		}
 	}
@@ -322,7 +325,7 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 		return s, nil
 	}
 	if maintenance != nil && a.node.Role().Leading {
-		_, back := a.changeState(context.WithoutCancel(ctx), by, cluster.Change{Maintenance: appointed(*maintenance, a.self.Name)})
+		_, back := a.requests.ChangeState(context.WithoutCancel(ctx), by, cluster.Change{Maintenance: appointed(*maintenance, a.self.Name)})
 		err = errors.Join(err, back)
 	}
 	return s, a.calledOff(m, err)
@@ -365,7 +368,7 @@ func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *moving, term uint64) er
 		}
 		select {
 		case <-changed:
-		case <-time.After(controlRetry): // a peer's silence is no change
+		case <-time.After(lookAgain): // a peer's silence is no change
 		case <-ctx.Done():
 			if s.PauseMs != 0 {
 				s.Notes = append(s.Notes, "node "+a.self.Name+" is not a replica so far")
@@ -388,7 +391,7 @@ func (a *Agent) appoint(ctx context.Context, by string, s cluster.Switchover, to
 	if m == nil {
 		return s, control.Errorf(control.CodeStale, "maintenance has just ended: look at the status")
 	}
-	_, err := a.changeState(ctx, by, cluster.Change{Maintenance: appointed(*m, a.board.Name(to))})
+	_, err := a.requests.ChangeState(ctx, by, cluster.Change{Maintenance: appointed(*m, a.board.Name(to))})
 	return s, err
 }
 
@@ -402,36 +405,36 @@ type targetRequest struct {
 }
 
 // controlTarget waits, at the target of a switchover, until it could follow.
-func (a *Agent) controlTarget(ctx context.Context, r control.Request) (done, error) {
+func (a *Agent) controlTarget(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args targetRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := operate.Arguments(r, &args); err != nil {
+		return operate.Done{}, err
 	}
 	if r.From == "" {
-		return done{}, control.Errorf(control.CodeInvalid, "%s goes between agents", r.Name)
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "%s goes between agents", r.Name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
 	if role := a.board.Own().Role; role != cluster.RoleReplica {
-		return done{}, fmt.Errorf("it is no replica but %s", role)
+		return operate.Done{}, fmt.Errorf("it is no replica but %s", role)
 	}
 	p := a.currentProcess()
 	if p == nil {
-		return done{}, primary.ErrNoMysqld
+		return operate.Done{}, primary.ErrNoMysqld
 	}
-	if err := a.waitIndex(ctx, args.Index); err != nil {
-		return done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)
+	if err := a.requests.WaitIndex(ctx, args.Index); err != nil {
+		return operate.Done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)
 	}
 	if err := p.Admin().WaitApplied(ctx, a.committedGTIDs().String()); err != nil {
-		return done{}, fmt.Errorf("its mysqld has not applied everything: %w", err)
+		return operate.Done{}, fmt.Errorf("its mysqld has not applied everything: %w", err)
 	}
 	if err := a.noForeignXA(ctx, p); err != nil {
-		return done{}, err
+		return operate.Done{}, err
 	}
 	if args.Term != 0 {
 		a.input(core.Chosen{Term: args.Term + 1})
 	}
-	return done{readOnly: true}, nil
+	return operate.Done{ReadOnly: true}, nil
 }
 
 // plan is the plan that core has under way, and its mysqld.

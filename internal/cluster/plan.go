@@ -132,27 +132,27 @@ func RestartNotes(s Sight, name, primary string) (notes []string) {
 }
 
 // WithoutNode says what it means that a node's mysqld goes down: of the primary at once.
-func WithoutNode(st Status, name string) (notes []string) {
+func WithoutNode(s Sight, name string) (notes []string) {
 	next := "another node takes over"
-	if st.Maintenance != nil {
+	if s.State.Maintenance != nil {
 		next = "there is no primary until maintenance is off, or a switchover"
 	}
-	if name == st.Primary {
+	if name == s.Primary {
 		notes = append(notes, fmt.Sprintf("the sessions of the primary, %s, end in doubt, and %s", name, next))
 	}
-	if st.Maintenance != nil {
+	if s.State.Maintenance != nil {
 		return append(notes, "no node takes over by itself while maintenance is on")
 	}
 	var names []string
-	for _, n := range st.Nodes {
-		if n.Name != name && n.Name != st.Primary && n.CanTakeOver() {
+	for _, n := range s.Nodes {
+		if n.Name != name && n.Name != s.Primary && n.CanTakeOver() {
 			names = append(names, n.Name)
 		}
 	}
-	if st.Primary == "" {
+	if s.Primary == "" {
 		return []string{"there is no primary now: after that " + cmp.Or(strings.Join(names, ", "), "no other node") + " could become it"}
 	}
-	if len(names) == 0 && name == st.Primary {
+	if len(names) == 0 && name == s.Primary {
 		notes[0] = fmt.Sprintf("the sessions of the primary, %s, end in doubt", name)
 	}
 	return append(notes, TakeOverNote(names))

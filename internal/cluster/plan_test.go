@@ -149,7 +149,7 @@ func TestWithoutNode(t *testing.T) {
 		{"b", &Maintenance{Primary: "a"}, RoleReplica, []string{"no node takes over by itself while maintenance is on"}},
 	} {
 		s.Nodes[1].Role = c.b
-		if d := cmp.Diff(c.want, WithoutNode(Status{Primary: "a", Nodes: s.Nodes, Maintenance: c.held}, c.name)); d != "" {
+		if d := cmp.Diff(c.want, WithoutNode(Sight{State: State{Maintenance: c.held}, Primary: "a", Nodes: s.Nodes}, c.name)); d != "" {
 			t.Errorf("%s, maintenance %v, b is %s (-want +got):\n%s", c.name, c.held, c.b, d)
 		}
 	}
@@ -162,7 +162,7 @@ func TestWithoutNodeNorPrimary(t *testing.T) {
 		"a": "there is no primary now: after that b could become it",
 		"c": "there is no primary now: after that a, b could become it",
 	} {
-		if d := cmp.Diff([]string{want}, WithoutNode(Status{Nodes: s.Nodes}, name)); d != "" {
+		if d := cmp.Diff([]string{want}, WithoutNode(Sight{Nodes: s.Nodes}, name)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package operate
 
 import (
 	"context"
@@ -40,77 +40,77 @@ func (s epochState) why(epoch uint64) string {
 // passBarrier passes a read barrier: what was committed anywhere before it is
 // known here from then on. The newest epoch is read before anything else is looked
 // up: what is not committed then and of an earlier epoch never will be.
-func (a *Agent) passBarrier(ctx context.Context) (epochState, error) {
-	s := epochState{Term: a.node.Role().Term}
+func (s *Server) passBarrier(ctx context.Context) (epochState, error) {
+	state := epochState{Term: s.Node.Raft().Role().Term}
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
-	err := a.node.Barrier(ctx)
+	err := s.Node.Raft().Barrier(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return epochState{}, control.Errorf(control.CodeNoLeader, "no majority has answered within %v, so it is not known: %s", control.Timeout, a.reachable())
+		return epochState{}, control.Errorf(control.CodeNoLeader, "no majority has answered within %v, so it is not known: %s", control.Timeout, s.reachable())
 	}
 	if err != nil {
 		return epochState{}, control.Errorf(control.CodeNoLeader, "it is not known: %v", err)
 	}
-	if s.Newest = a.node.Committed().Mark().Epoch; s.Newest == 0 { // nothing of an epoch came since the start
-		log := a.logReader()
+	if state.Newest = s.Node.Raft().Committed().Mark().Epoch; state.Newest == 0 { // nothing of an epoch came since the start
+		log := s.Node.Log()
 		defer log.Close()
 		e, _, _, err := replay.FindEpoch(log)
 		if err != nil {
 			return epochState{}, err
 		}
-		s.Newest = e.Term
+		state.Newest = e.Term
 	}
-	return s, nil
+	return state, nil
 }
 
-// controlDidCommit says what became of a transaction.
-func (a *Agent) controlDidCommit(ctx context.Context, r control.Request) (done, error) {
+// didCommitRequest says what became of a transaction.
+func (s *Server) didCommitRequest(ctx context.Context, r control.Request) (Done, error) {
 	var args cluster.DidCommitRequest
-	if err := arguments(r, &args); err != nil {
-		return done{}, err
+	if err := Arguments(r, &args); err != nil {
+		return Done{}, err
 	}
 	text := args.GTID + args.SessionToken
 	id, err := gtid.ParseGTID(text)
 	if err != nil || args.GTID != "" && args.SessionToken != "" {
-		return done{}, control.Errorf(control.CodeInvalid, "%q is no GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23", text)
+		return Done{}, control.Errorf(control.CodeInvalid, "%q is no GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23", text)
 	}
 	var answer cluster.DidCommit
 	if args.GTID != "" {
-		answer, err = a.didCommit(ctx, id)
+		answer, err = s.didCommit(ctx, id)
 	} else {
-		answer, err = a.didSessionCommit(ctx, id)
+		answer, err = s.didSessionCommit(ctx, id)
 	}
 	if err != nil {
-		return done{}, err
+		return Done{}, err
 	}
-	answer.Node = a.self.Name
-	if leader := a.node.Role().Leader; answer.Outcome == cluster.OutcomeUnknown && r.From == "" && leader != 0 && leader != a.self.ID {
+	answer.Node = s.Self.Name
+	if leader := s.Node.Raft().Role().Leader; answer.Outcome == cluster.OutcomeUnknown && r.From == "" && leader != 0 && leader != s.Self.ID {
 		// The primary may know that the session is gone.
-		if better, ok := a.forward(ctx, a.handlers()[r.Name], leader, r); ok && better.Code == control.CodeOK {
-			return done{result: better.Result}, nil
+		if better, ok := s.Forward(ctx, s.all[r.Name], leader, r); ok && better.Code == control.CodeOK {
+			return Done{Result: better.Result}, nil
 		}
 	}
-	return done{result: answer}, nil
+	return Done{Result: answer}, nil
 }
 
 // didCommit says what became of the transaction that has a GTID.
-func (a *Agent) didCommit(ctx context.Context, id gtid.GTID) (cluster.DidCommit, error) {
-	state, err := a.passBarrier(ctx)
+func (s *Server) didCommit(ctx context.Context, id gtid.GTID) (cluster.DidCommit, error) {
+	state, err := s.passBarrier(ctx)
 	if err != nil {
 		return cluster.DidCommit{}, err
 	}
-	server, known, err := a.epochServer(state.Newest)
+	server, known, err := s.epochServer(state.Newest)
 	if err != nil {
 		return cluster.DidCommit{}, err
 	}
 	asked := &gtid.Set{}
 	asked.Add(id)
-	if a.node.Committed().Contains(asked) {
-		return a.committedAt(id)
+	if s.Node.Raft().Committed().Contains(asked) {
+		return s.committedAt(id)
 	}
 	ours := known && server == id.UUID
 	if !ours {
-		log := a.logReader()
+		log := s.Node.Log()
 		defer log.Close()
 		if ours, err = replay.HasEpochOf(log, id.UUID); err != nil {
 			return cluster.DidCommit{}, err
@@ -154,8 +154,8 @@ func notAToken(committedNow bool) cluster.DidCommit {
 }
 
 // committedAt tells where a committed transaction is.
-func (a *Agent) committedAt(id gtid.GTID) (cluster.DidCommit, error) {
-	log := a.logReader()
+func (s *Server) committedAt(id gtid.GTID) (cluster.DidCommit, error) {
+	log := s.Node.Log()
 	defer log.Close()
 	p, err := replay.FindTransaction(log, id)
 	if errors.Is(err, replay.ErrPurged) {
@@ -172,8 +172,8 @@ func (a *Agent) committedAt(id gtid.GTID) (cluster.DidCommit, error) {
 
 // epochServer returns the server of an epoch, the newest one: from its entry, or
 // from what its node says of itself. The epoch has the node's term for its name.
-func (a *Agent) epochServer(epoch uint64) (gtid.UUID, bool, error) {
-	log := a.logReader()
+func (s *Server) epochServer(epoch uint64) (gtid.UUID, bool, error) {
+	log := s.Node.Log()
 	defer log.Close()
 	e, _, ok, err := replay.FindEpoch(log)
 	if err != nil {
@@ -182,7 +182,7 @@ func (a *Agent) epochServer(epoch uint64) (gtid.UUID, bool, error) {
 	if ok && e.Term == epoch {
 		return e.ServerUUID, true, nil
 	}
-	for _, n := range a.board.Nodes() {
+	for _, n := range s.Board.Nodes() {
 		if n.Role != cluster.RolePrimary || n.Term != epoch {
 			continue
 		}
@@ -195,48 +195,48 @@ func (a *Agent) epochServer(epoch uint64) (gtid.UUID, bool, error) {
 
 // didSessionCommit says whether the session that wrote a transaction committed
 // another one after it.
-func (a *Agent) didSessionCommit(ctx context.Context, token gtid.GTID) (cluster.DidCommit, error) {
-	state, err := a.passBarrier(ctx)
+func (s *Server) didSessionCommit(ctx context.Context, token gtid.GTID) (cluster.DidCommit, error) {
+	state, err := s.passBarrier(ctx)
 	if err != nil {
 		return cluster.DidCommit{}, err
 	}
-	log := a.logReader()
+	log := s.Node.Log()
 	defer log.Close()
-	s, err := replay.FollowSession(log, token, ctx.Err)
+	f, err := replay.FollowSession(log, token, ctx.Err)
 	switch {
 	case errors.Is(err, replay.ErrNotCommitted):
 		asked := &gtid.Set{}
 		asked.Add(token)
-		return notAToken(a.node.Committed().Contains(asked)), nil
+		return notAToken(s.Node.Raft().Committed().Contains(asked)), nil
 	case errors.Is(err, replay.ErrPurged):
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown,
 			Reason: "the log does not reach back to the token any more: look into the tables"}, nil
 	case err != nil:
 		return cluster.DidCommit{}, err
 	}
-	if s.Count == 0 && !state.over(s.Epoch) && a.sessionGone(ctx, s.Place) {
+	if f.Count == 0 && !state.over(f.Epoch) && s.Node.SessionGone(ctx, f.Place.Epoch, f.Place.Thread) {
 		// What it wrote before it ended is committed: look again behind a barrier.
-		if _, err := a.passBarrier(ctx); err != nil {
+		if _, err := s.passBarrier(ctx); err != nil {
 			return cluster.DidCommit{}, err
 		}
-		if s, err = replay.FollowSession(log, token, ctx.Err); err != nil {
+		if f, err = replay.FollowSession(log, token, ctx.Err); err != nil {
 			return cluster.DidCommit{}, err
 		}
-		if s.Count == 0 {
-			return sessionAnswer(s, cluster.OutcomeNotCommitted,
-				fmt.Sprintf("connection %d has ended, and has committed nothing after the token", s.Thread)), nil
+		if f.Count == 0 {
+			return sessionAnswer(f, cluster.OutcomeNotCommitted,
+				fmt.Sprintf("connection %d has ended, and has committed nothing after the token", f.Thread)), nil
 		}
 	}
 	switch {
-	case s.Count > 0:
-		return sessionAnswer(s, cluster.OutcomeCommitted,
-			fmt.Sprintf("connection %d committed %d transactions after the token, the last is %s", s.Thread, s.Count, s.Last)), nil
-	case state.over(s.Epoch):
-		return sessionAnswer(s, cluster.OutcomeNotCommitted, fmt.Sprintf(
-			"connection %d has committed nothing after the token, and %s", s.Thread, state.why(s.Epoch))), nil
+	case f.Count > 0:
+		return sessionAnswer(f, cluster.OutcomeCommitted,
+			fmt.Sprintf("connection %d committed %d transactions after the token, the last is %s", f.Thread, f.Count, f.Last)), nil
+	case state.over(f.Epoch):
+		return sessionAnswer(f, cluster.OutcomeNotCommitted, fmt.Sprintf(
+			"connection %d has committed nothing after the token, and %s", f.Thread, state.why(f.Epoch))), nil
 	}
-	return sessionAnswer(s, cluster.OutcomeUnknown, fmt.Sprintf(
-		"connection %d has committed nothing after the token so far, and epoch %d goes on: it may be on its way", s.Thread, s.Epoch)), nil
+	return sessionAnswer(f, cluster.OutcomeUnknown, fmt.Sprintf(
+		"connection %d has committed nothing after the token so far, and epoch %d goes on: it may be on its way", f.Thread, f.Epoch)), nil
 }
 
 func sessionAnswer(s replay.Session, o cluster.Outcome, reason string) cluster.DidCommit {
@@ -248,16 +248,4 @@ func sessionAnswer(s replay.Session, o cluster.Outcome, reason string) cluster.D
 		answer.Last = s.Last.String()
 	}
 	return answer
-}
-
-// sessionGone tells whether the connection has ended in the mysqld of its epoch,
-// which has to be this node's and to run. One that waits for an ACK has not, even
-// if it was killed or its client is gone.
-func (a *Agent) sessionGone(ctx context.Context, p replay.Place) bool {
-	e, process := a.epoch.get(p.Epoch), a.currentProcess()
-	if e == nil || process == nil || process.Incarnation() != e.Incarnation {
-		return false
-	}
-	there, err := process.Admin().HasSession(ctx, uint64(p.Thread))
-	return err == nil && !there
 }

@@ -1,4 +1,4 @@
-package agent
+package operate
 
 import (
 	"strings"
@@ -42,5 +42,27 @@ func TestTokenOfNobodyIsNotAnswered(t *testing.T) {
 	}
 	if got := notAToken(true); got.Outcome != cluster.OutcomeUnknown || !strings.Contains(got.Reason, "ask again") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestEpochOver: an epoch can commit nothing more once a later one is committed,
+// or a leader of a later term has answered; until then nothing is said.
+func TestEpochOver(t *testing.T) {
+	for _, c := range []struct {
+		state epochState
+		epoch uint64
+		over  bool
+	}{
+		{epochState{Term: 5, Newest: 5}, 5, false},
+		{epochState{Term: 5, Newest: 5}, 4, true},
+		{epochState{Term: 6, Newest: 5}, 5, true},
+		{epochState{Term: 4, Newest: 5}, 5, false},
+		{epochState{Term: 4, Newest: 5}, 4, true},
+		{epochState{Term: 5, Newest: 0}, 5, false},
+		{epochState{Term: 6, Newest: 0}, 5, true},
+	} {
+		if got := c.state.over(c.epoch); got != c.over {
+			t.Errorf("%+v, epoch %d: over %t", c.state, c.epoch, got)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package operate
 
 import (
 	"encoding/json"

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/operate"
+	"github.com/quorate/quorate/internal/transport"
+)
+
+// operated is this node as package operate asks it.
+type operated struct{ *Agent }
+
+// Raft implements operate.Node.
+func (n operated) Raft() operate.Raft {
+	if n.node == nil {
+		return nil
+	}
+	return n.node
+}
+
+// Peers implements operate.Node.
+func (n operated) Peers() *transport.Transport { return n.peers }
+
+// Log implements operate.Node.
+func (n operated) Log() operate.Log { return n.logReader() }
+
+// Input implements operate.Node.
+func (n operated) Input(in core.Input) { n.input(in) }
+
+// Sight implements operate.Node.
+func (n operated) Sight() cluster.Sight {
+	s := n.sight(n.ownStatus())
+	s.Primary = n.primaryName()
+	return s
+}
+
+// SessionGone implements operate.Node. A session that waits for an ACK has not ended,
+// even if it was killed or its client is gone.
+func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) bool {
+	e, process := n.epoch.get(term), n.currentProcess()
+	if e == nil || process == nil || process.Incarnation() != e.Incarnation {
+		return false
+	}
+	there, err := process.Admin().HasSession(ctx, uint64(thread))
+	return err == nil && !there
+}
+
+// newOperate makes the server of operators' requests. What the agent does itself is added.
+func (a *Agent) newOperate() *operate.Server {
+	s := operate.New(operate.Config{
+		Self: a.self, Version: a.version, Node: operated{a}, Board: a.board, Records: a.records, Dir: a.data.Dir, Logger: a.logger, Left: a.left,
+	})
+	s.Handle(a.actions())
+	s.Handle(a.memberRequests())
+	return s
+}
+
+// Control implements api.Provider: what comes from a person on this machine.
+func (p provider) Control(ctx context.Context, r control.Request) control.Answer {
+	r.From = ""
+	return p.requests.Serve(ctx, r)
+}
