@@ -30,6 +30,7 @@ import (
 	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/seglog"
@@ -94,6 +95,7 @@ type Agent struct {
 
 	board    *board.Board
 	requests *operate.Server
+	stance   *quorumloss.Stance
 	lag      consensus.LagTracker
 	// applyRate, applier and grants are runWatch's.
 	applyRate applyRate
@@ -128,7 +130,6 @@ type Agent struct {
 	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
 	keptDown   atomic.Bool   // an operator has fenced this node
 	served     atomic.Bool   // what serving said when core looked last
-	apartAt    atomic.Int64  // when it was on one side of two last (twoSides), in ns
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed    atomic.Pointer[[]cluster.NodeID]
 	repair repairer
@@ -197,8 +198,8 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	}
 	a.board = board.New(a.boardConfig())
 	data.lives = a.board.Lives
-	a.requests = a.newOperate()
-	return a, nil
+	a.requests, a.stance = a.newOperate(), a.newStance()
+	return a, a.stance.Load()
 }
 
 // discover finds MySQL, which a logger needs not.
@@ -305,7 +306,7 @@ func (a *Agent) openMysqld() (err error) {
 	if err := a.mark.Load(a.data.Dir); err != nil {
 		return err
 	}
-	if err := a.mark.Check(a.data.Join("mysql", "data", autoFile)); err != nil {
+	if err := a.mark.Check(a.data.Join("mysql", "data", quorumloss.AutoFile)); err != nil {
 		return err
 	}
 	a.server = mysqld.New(a.mysqldConfig())
@@ -483,7 +484,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runPromise(upperCtx) })
 	upper.Go(func() error { return a.runMembers(upperCtx) })
 	upper.Go(func() error { return a.runSource(upperCtx) })
-	upper.Go(func() error { return a.runLeftBehind(upperCtx) })
+	upper.Go(func() error { return a.stance.Watch(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })
 	upper.Go(func() error { return a.runOld(upperCtx) })
 	upper.Go(func() error { return a.runPurge(upperCtx) })

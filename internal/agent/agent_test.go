@@ -45,7 +45,7 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 	gone := time.Duration(0)
 	c.DialError, c.Now = nil, func() time.Time { return time.Now().Add(gone) }
 	a.board = board.New(c)
-	a.requests = a.newOperate()
+	a.requests, a.stance = a.newOperate(), a.newStance()
 	return func(d time.Duration) { gone += d }
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/mysqlwire"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -169,7 +170,7 @@ func (p provider) Status() cluster.Status {
 		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name, Nodes: sight.Nodes,
 		StateVersion: state.Version, Maintenance: state.Maintenance, Durability: state.Durability,
 		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),
-		RetainBytesMax: state.RetainBytesMax, Recovered: stillWithout(state), LastChange: p.records.LastChange(),
+		RetainBytesMax: state.RetainBytesMax, Recovered: quorumloss.StillWithout(state), LastChange: p.records.LastChange(),
 	}
 	last := p.board.LastPrimary().At
 	if s.Primary = p.primaryName(); s.Primary == "" && !last.IsZero() {

@@ -36,8 +36,7 @@ type dataDir struct {
 	identity datadir.Identity
 	lock     *os.File
 	// made is what the lock has made: it goes again if this node does not begin here.
-	made    []string
-	refused refusals
+	made []string
 
 	// known are the peers' data directories: peers.json and met.json.
 	known *membership.Directories
@@ -61,7 +60,6 @@ func newDataDir(path string, self cluster.Member) *dataDir {
 // is empty is fine.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	d := newDataDir(cfg.DataDir, cfg.Self())
-	d.refused.dir = d.Dir
 	id, found, err := d.Identity()
 	if err != nil {
 		return nil, err
@@ -76,10 +74,7 @@ func prepareDataDir(cfg config.Config) (*dataDir, error) {
 		return d, checkEmpty(cfg.DataDir)
 	}
 	d.identity = id
-	if err := checkIdentity(id, cfg); err != nil {
-		return nil, err
-	}
-	return d, d.refused.load()
+	return d, checkIdentity(id, cfg)
 }
 
 func newInstance() string {

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/operate"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/units"
 )
@@ -35,16 +36,16 @@ func (a *Agent) memberRequests() map[string]operate.Handler {
 		return operate.Handler{Leader: true, Audited: true, Timeout: membersTimeout, Run: run}
 	}
 	return map[string]operate.Handler{
-		"node.add":      change(a.controlNodeAdd),
-		"node.promote":  change(a.controlNodePromote),
-		"node.demote":   change(a.controlNodeDemote),
-		"node.remove":   change(a.controlNodeRemove),
-		"node.rebuild":  change(a.controlNodeRebuild),
-		recoverRequest:  {Apart: true, Run: a.controlRecoverReport},
-		orderRequest:    {Apart: true, Run: a.controlOrder},
-		seedPlanRequest: {Run: a.controlSeedPlan},
-		seedDataRequest: {Run: a.controlSeedData, Then: a.serveSeedData},
-		stateRequest:    {Run: a.controlStateKept},
+		"node.add":             change(a.controlNodeAdd),
+		"node.promote":         change(a.controlNodePromote),
+		"node.demote":          change(a.controlNodeDemote),
+		"node.remove":          change(a.controlNodeRemove),
+		"node.rebuild":         change(a.controlNodeRebuild),
+		recoverRequest:         {Apart: true, Run: a.controlRecoverReport},
+		quorumloss.WordRequest: {Apart: true, Run: a.controlWord},
+		seedPlanRequest:        {Run: a.controlSeedPlan},
+		seedDataRequest:        {Run: a.controlSeedData, Then: a.serveSeedData},
+		stateRequest:           {Run: a.controlStateKept},
 	}
 }
 
@@ -213,7 +214,10 @@ func (a *Agent) settle() (err error) {
 	case e == nil || a.settled:
 		return nil
 	case e.Superseded != nil:
-		err = a.supersede(*e.Superseded)
+		var accepted bool
+		if accepted, err = a.stance.Confirm(*e.Superseded); accepted {
+			err = a.data.superseded(*e.Superseded)
+		}
 	case e.State != nil:
 		err = a.writeState(*e.State)
 	case e.Instance == "":
@@ -451,7 +455,7 @@ func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
 func (a *Agent) rejected(by string, err *transport.RejectedError) {
 	switch r := membership.React(a.asSelf(), by, err); {
 	case r.Recovery != nil:
-		a.hearOfRecovery(by, *r.Recovery)
+		a.stance.Hear(by, *r.Recovery)
 	case r.Departure != nil:
 		a.leave(*r.Departure)
 	default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/transport"
 )
 
@@ -75,7 +76,7 @@ func TestRecoveryIsItsOwners(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // only root can give a directory away
 	}
-	path := filepath.Join(cfg.DataDir, recoveryFile)
+	path := filepath.Join(cfg.DataDir, quorumloss.File)
 	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}

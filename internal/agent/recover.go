@@ -18,6 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/operate"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -111,7 +112,7 @@ func (r *Recovery) Close() (err error) {
 // without them.
 func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 	point := r.survey.State
-	own, err := logOf(r.log, r.log.LastIndex(), r.survey.GTIDs.String())
+	own, err := quorumloss.LogOf(r.log, r.log.LastIndex(), r.survey.GTIDs.String())
 	if err != nil {
 		return recovery.Verdict{}, err
 	}
@@ -215,7 +216,7 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 		kind = cluster.KindFull
 	}
 	id := r.a.data.identity
-	before := recovery.Above(r.survey.State.State, r.a.data.refused.rejected(), id.Superseded)
+	before := recovery.Above(r.survey.State.State, r.a.stance.Rejected(), id.Superseded)
 	id.Instance, id.Superseded = newInstance(), nil
 	id.Log, id.State, id.Recovered = true, true, true
 	at := time.Now().UTC()
@@ -229,8 +230,8 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	}
 	// What changes the state up to the log's end is in it.
 	last := r.log.LastIndex()
-	record := recoveryRecord{
-		Format: recoveryFormat, Identity: id,
+	record := quorumloss.Record{
+		Format: quorumloss.Format, Identity: id,
 		State: datadir.NewStateRecord(cluster.StatePoint{State: state, Index: last, Through: last}),
 		Audit: cluster.AuditEntry{
 			At: at, By: by, Result: "done", Version: state.Version, Node: r.a.self.Name, Seq: r.a.records.NextSeq(at),
@@ -238,11 +239,11 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 		},
 	}
 	if r.a.runsMysqld() {
-		if err := record.newServer(r.a.data); err != nil {
+		if err := record.NewServer(r.a.data.Dir); err != nil {
 			return cluster.Recovery{}, err
 		}
 	}
-	return *state.Recovered, record.carryOut(vfs.OS{}, r.a.cfg.DataDir)
+	return *state.Recovered, record.Make(vfs.OS{}, r.a.cfg.DataDir)
 }
 
 // controlRecoverReport tells another node, which is to be recovered, what this one
@@ -259,7 +260,7 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.
 	if err := consensus.AddTransactions(set, a.log, from, last); err != nil {
 		return operate.Done{}, err
 	}
-	own, err := logOf(a.log, last, set.String())
+	own, err := quorumloss.LogOf(a.log, last, set.String())
 	if err != nil {
 		return operate.Done{}, err
 	}
@@ -276,10 +277,25 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.
 	return operate.Done{Result: report, ReadOnly: true}, nil
 }
 
-func logOf(log *seglog.Log, last uint64, gtids string) (recovery.Log, error) {
-	term, err := log.Term(last)
-	if err != nil {
-		return recovery.Log{}, fmt.Errorf("read the last entry's term: %w", err)
+// RecoveryInterrupted tells whether there is a recovery of a node that was interrupted,
+// which FinishRecovery finishes.
+func RecoveryInterrupted(cfg config.Config) bool {
+	return quorumloss.Interrupted(datadir.New(vfs.OS{}, cfg.DataDir))
+}
+
+// FinishRecovery finishes the recovery of a node that was interrupted; found says that
+// there was one.
+func FinishRecovery(cfg config.Config) (found bool, err error) {
+	if !RecoveryInterrupted(cfg) {
+		return false, nil
 	}
-	return recovery.Log{First: log.FirstIndex(), Last: last, Term: term, GTIDs: gtids}, nil
+	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
+		return true, err
+	}
+	d := &dataDir{Dir: datadir.New(vfs.OS{}, cfg.DataDir)}
+	if err := d.takeLock(); err != nil {
+		return true, err
+	}
+	_, err = quorumloss.Finish(vfs.OS{}, cfg.DataDir)
+	return true, errors.Join(err, d.close())
 }

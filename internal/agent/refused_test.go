@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/transport"
 )
@@ -54,6 +54,9 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 	a.self = a.cfg.Self()
 	openBoard(a)
 	a.buildPeers()
+	if err := a.stance.Load(); err != nil {
+		t.Fatal(err)
+	}
 	return a
 }
 
@@ -85,47 +88,16 @@ func TestRunningMajorityObeysNobody(t *testing.T) {
 		a := orderedAgent(t, t.TempDir())
 		c.before(a.board, openBoard(a))
 		a.rejected("c", tells(apart))
-		if obeyed(a) != c.obeys || a.data.refused.has(apart) != c.refuses {
-			t.Errorf("%s: obeys %t, refuses for good %t", name, obeyed(a), a.data.refused.has(apart))
+		if obeyed(a) != c.obeys || a.stance.Rejected().Has(apart) != c.refuses {
+			t.Errorf("%s: obeys %t, refuses for good %t", name, obeyed(a), a.stance.Rejected().Has(apart))
 		}
-		if a.twoSides() != c.refuses {
-			t.Errorf("%s: two sides run: %t", name, a.twoSides())
+		if a.stance.TwoSides() != c.refuses {
+			t.Errorf("%s: two sides run: %t", name, a.stance.TwoSides())
 		}
 		a.board.SetRole(cluster.RolePrimary, "")
 		reason := a.board.Own().Reason
 		if strings.Contains(reason, "stop the agent of node c now") != c.refuses || (reason == "") != c.obeys {
 			t.Errorf("%s: its reason is %q", name, reason)
-		}
-	}
-}
-
-// TestRefusers: who was recovered by mistake learns who refuses it; one that obeys, or
-// whose host has another node now, does not.
-func TestRefusers(t *testing.T) {
-	elsewhere := apart
-	elsewhere.Node = "b"
-	answer := func(by string, c transport.Code, r *cluster.Recovery) *transport.RejectedError {
-		return &transport.RejectedError{By: by, Code: c, Order: transport.Order{Recovery: r}}
-	}
-	got := refusersOf(apart, []*transport.RejectedError{
-		answer("x", transport.CodePeer, nil), answer("obeys", transport.CodeRecovered, &apart),
-		answer("other", transport.CodeRecovered, &elsewhere), answer("moved", transport.CodeTarget, nil),
-		answer("gone", transport.CodeRemoved, nil), answer("old", transport.CodeVersion, nil),
-		answer("has never heard of a node that was added since", transport.CodeUnknown, nil),
-	})
-	if d := cmp.Diff([]string{"gone", "other", "x"}, got); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	for _, c := range []struct{ before, now, want []string }{
-		{nil, []string{"b"}, nil},
-		{[]string{"b"}, nil, nil},
-		{[]string{"b"}, []string{"b"}, []string{"b"}},
-		{[]string{"b", "c"}, []string{"b"}, []string{"b"}}, // c has died
-		{[]string{"b"}, []string{"b", "c"}, []string{"b"}}, // c has just started
-		{[]string{"b"}, []string{"c"}, nil},
-	} {
-		if d := cmp.Diff(c.want, refuseStill(c.before, c.now), cmpopts.EquateEmpty()); d != "" {
-			t.Errorf("first %v, then %v (-want +got):\n%s", c.before, c.now, d)
 		}
 	}
 }
@@ -151,7 +123,7 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	if again.rejected("c", tells(later)); !obeyed(again) {
 		t.Error("a later recovery, without a leader, is not obeyed")
 	}
-	if v := first.data.refused.rejected().Version(); v != apart.Version {
+	if v := first.stance.Rejected().Version(); v != apart.Version {
 		t.Errorf("a recovery of it would be later than %d", v)
 	}
 }
@@ -227,8 +199,8 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 		if err := a.settle(); err != nil || !a.settled {
 			t.Fatalf("it is not settled: %v", err)
 		}
-		if out := a.data.identity.Superseded != nil; out == led || a.data.refused.has(apart) != led {
-			t.Errorf("with a leader %t: out %t, refuses %t", led, out, a.data.refused.has(apart))
+		if out := a.data.identity.Superseded != nil; out == led || a.stance.Rejected().Has(apart) != led {
+			t.Errorf("with a leader %t: out %t, refuses %t", led, out, a.stance.Rejected().Has(apart))
 		}
 	}
 }
@@ -244,7 +216,7 @@ func TestWordOfARecovery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer := a.requests.Serve(context.Background(), control.Request{Name: orderRequest, By: "b", From: "b", Args: args})
+		answer := a.requests.Serve(context.Background(), control.Request{Name: quorumloss.WordRequest, By: "b", From: "b", Args: args})
 		if err := answer.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +229,7 @@ func TestWordOfARecovery(t *testing.T) {
 		t.Errorf("it says %+v", w)
 	}
 	a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
-	if w := ask(); w != (recovery.Word{Refuses: true, Led: true}) || !a.data.refused.has(apart) {
+	if w := ask(); w != (recovery.Word{Refuses: true, Led: true}) || !a.stance.Rejected().Has(apart) {
 		t.Errorf("with a leader it says %+v", w)
 	}
 	a.board.SetRaft(consensus.RoleState{Term: 3})

@@ -10,8 +10,12 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/operate"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/recovery"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -26,6 +30,46 @@ import (
 func (d *dataDir) superseded(r cluster.Recovery) error {
 	d.identity.Superseded = &r
 	return d.WriteIdentity(d.identity)
+}
+
+// losing is this node as its stance sees it.
+type losing struct{ *Agent }
+
+// AsSelf implements quorumloss.Node.
+func (n losing) AsSelf() membership.Self { return n.asSelf() }
+
+// Obey implements quorumloss.Node.
+func (n losing) Obey(r cluster.Recovery) {
+	n.leave(membership.Departure{Superseded: &r})
+	if e := n.leaving.Load(); e.Superseded != nil {
+		n.end(e) // nobody waits for an answer, and it must elect nobody
+	}
+}
+
+// Request implements quorumloss.Node.
+func (n losing) Request(ctx context.Context, to cluster.NodeID, name string, args, result any) error {
+	return n.requests.Request(ctx, to, name, args, result)
+}
+
+// AskWhoRefuses implements quorumloss.Node.
+func (n losing) AskWhoRefuses(ctx context.Context, peers []transport.Peer) []*transport.RejectedError {
+	return transport.New(transport.Config{Identity: n.transportIdentity(), Peers: peers, Handler: stranger{}, Logger: n.logger}).AskWhoRefuses(ctx)
+}
+
+// newStance makes what this node makes of recoveries without it.
+func (a *Agent) newStance() *quorumloss.Stance {
+	return quorumloss.New(quorumloss.Config{
+		Node: losing{a}, Board: a.board, Dir: a.data.Dir, ElectionTimeout: a.cfg.Raft.ElectionTimeout, Logger: a.logger,
+	})
+}
+
+// controlWord answers another node that asks what this one says of a recovery.
+func (a *Agent) controlWord(_ context.Context, r control.Request) (operate.Done, error) {
+	var about cluster.Recovery
+	if err := operate.Arguments(r, &about); err != nil {
+		return operate.Done{}, err
+	}
+	return operate.Done{Result: a.stance.Word(about), ReadOnly: true}, nil
 }
 
 // supersededPeers is the peers' handler of such a node.
@@ -133,7 +177,7 @@ func (a *Agent) closedReport() (r recovery.Report, err error) {
 	if err := consensus.AddTransactions(set, log, newest.FirstIndex, log.LastIndex()); err != nil {
 		return r, err
 	}
-	if r.Log, err = logOf(log, log.LastIndex(), set.String()); err != nil {
+	if r.Log, err = quorumloss.LogOf(log, log.LastIndex(), set.String()); err != nil {
 		return r, err
 	}
 	r.Log.Commit = log.HardState().Commit
@@ -149,12 +193,4 @@ func (a *Agent) keptState(first uint64) error {
 			"give it back, or rebuild this node", a.data.Join(datadir.ClusterState))
 	}
 	return a.state.Load(a.data.Dir, a.cfg.ClusterMembers(), a.data.identity.State, first)
-}
-
-// stillWithout is the recovery of a cluster, while it goes on without nodes of before.
-func stillWithout(s cluster.State) *cluster.Recovery {
-	if s.Recovered == nil || len(s.Recovered.Without) == 0 {
-		return nil
-	}
-	return s.Recovered
 }

@@ -21,6 +21,9 @@ type Dir struct {
 // New names a data directory. It reads nothing.
 func New(fs vfs.FS, path string) Dir { return Dir{fs, path} }
 
+// FS is where the directory is.
+func (d Dir) FS() vfs.FS { return d.fs }
+
 // Path is where the directory is.
 func (d Dir) Path() string { return d.path }
 

@@ -1,4 +1,4 @@
-package agent
+package quorumloss
 
 import (
 	"bytes"
@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/history"
@@ -19,19 +17,19 @@ import (
 )
 
 const (
-	// recoveryFile says what a recovery makes of a data directory. Once it is there, on
+	// File says what a recovery makes of a data directory. Once it is there, on
 	// disk, the recovery is made: what a crash interrupts after that is done at the next
 	// start. It is removed last.
-	recoveryFile   = "recovery.json"
-	recoveryFormat = 1
-	// autoFile holds mysqld's UUID, behind autoKey. It is mysqld's own file, so it is
+	File   = "recovery.json"
+	Format = 1
+	// AutoFile holds mysqld's UUID, behind autoKey. It is mysqld's own file, so it is
 	// changed in place: within a sector.
-	autoFile = "auto.cnf"
+	AutoFile = "auto.cnf"
 	autoKey  = "server-uuid="
 )
 
-// recoveryRecord is the content of recovery.json: the files as they are to be.
-type recoveryRecord struct {
+// Record is the content of recovery.json: the files as they are to be.
+type Record struct {
 	Format   int                 `json:"format"`
 	Identity datadir.Identity    `json:"identity"`
 	State    datadir.StateRecord `json:"state"`
@@ -43,9 +41,9 @@ type recoveryRecord struct {
 	Durable    *datadir.MarkRecord `json:"durable,omitempty"`
 }
 
-// newServer chooses mysqld's new UUID, under which its durable mark stays its own.
-func (r *recoveryRecord) newServer(d *dataDir) error {
-	auto, err := os.ReadFile(d.Join("mysql", "data", autoFile))
+// NewServer chooses mysqld's new UUID, under which its durable mark stays its own.
+func (r *Record) NewServer(d datadir.Dir) error {
+	auto, err := datadir.ReadFile(d.FS(), d.Join("mysql", "data", AutoFile))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil
 	}
@@ -84,37 +82,37 @@ func uuidIn(auto []byte) (at int, err error) {
 			return at, nil
 		}
 	}
-	return 0, fmt.Errorf("mysqld's %s names no server-uuid", autoFile)
+	return 0, fmt.Errorf("mysqld's %s names no server-uuid", AutoFile)
 }
 
-// carryOut makes the recovery. An error may leave it made, or not: what is in dir says.
-func (r *recoveryRecord) carryOut(fs vfs.FS, dir string) error {
-	if err := datadir.Replace(fs, dir, recoveryFile, r); err != nil {
+// Make makes the recovery. An error may leave it made, or not: what is in dir says.
+func (r *Record) Make(fs vfs.FS, dir string) error {
+	if err := datadir.Replace(fs, dir, File, r); err != nil {
 		return err
 	}
-	_, err := finishRecovery(fs, dir)
+	_, err := Finish(fs, dir)
 	return err
 }
 
-// finishRecovery makes what recovery.json says, if there is one. It can be done again,
+// Finish makes what recovery.json says, if there is one. It can be done again,
 // from the beginning, wherever it was interrupted.
-func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
-	b, err := datadir.ReadFile(fs, filepath.Join(dir, recoveryFile))
+func Finish(fs vfs.FS, dir string) (found bool, err error) {
+	b, err := datadir.ReadFile(fs, filepath.Join(dir, File))
 	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
 	}
-	var r recoveryRecord
+	var r Record
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil {
-		return true, fmt.Errorf("read %s: %w", recoveryFile, err)
+		return true, fmt.Errorf("read %s: %w", File, err)
 	}
-	if r.Format > recoveryFormat {
-		return true, &datadir.VersionError{Path: recoveryFile, Has: r.Format, Newest: recoveryFormat}
+	if r.Format > Format {
+		return true, &datadir.VersionError{Path: File, Has: r.Format, Newest: Format}
 	}
 	steps := []func() error{
-		func() error { return r.writeUUID(fs, filepath.Join(dir, "mysql", "data", autoFile)) },
+		func() error { return r.writeUUID(fs, filepath.Join(dir, "mysql", "data", AutoFile)) },
 		func() error {
 			if r.Durable == nil {
 				return nil
@@ -127,7 +125,7 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, r.Identity) },
 		func() error { return appendLine(fs, dir, history.AuditFile, r.Audit) },
 		func() error { return appendLine(fs, dir, history.File, r.event()) },
-		func() error { return fs.Remove(filepath.Join(dir, recoveryFile)) },
+		func() error { return fs.Remove(filepath.Join(dir, File)) },
 		func() error { return fs.SyncDir(dir) },
 	}
 	for _, step := range steps {
@@ -138,7 +136,7 @@ func finishRecovery(fs vfs.FS, dir string) (found bool, err error) {
 	return true, nil
 }
 
-func (r *recoveryRecord) writeUUID(fs vfs.FS, path string) (err error) {
+func (r *Record) writeUUID(fs vfs.FS, path string) (err error) {
 	if r.ServerUUID == "" {
 		return nil
 	}
@@ -162,7 +160,7 @@ func (r *recoveryRecord) writeUUID(fs vfs.FS, path string) (err error) {
 }
 
 // event is the recovery's line in the history.
-func (r *recoveryRecord) event() cluster.AuditEntry {
+func (r *Record) event() cluster.AuditEntry {
 	line := r.Audit
 	line.What = string(cluster.EventRecovered)
 	line.Event = &cluster.Event{Kind: cluster.EventRecovered, Why: r.Audit.By + ": " + r.Audit.What}
@@ -178,25 +176,5 @@ func appendLine(fs vfs.FS, dir, file string, line cluster.AuditEntry) error {
 	return l.Append(line)
 }
 
-// RecoveryInterrupted tells whether there is a recovery of a node that was interrupted,
-// which FinishRecovery finishes.
-func RecoveryInterrupted(cfg config.Config) bool {
-	return fileExists(filepath.Join(cfg.DataDir, recoveryFile))
-}
-
-// FinishRecovery finishes the recovery of a node that was interrupted; found says that
-// there was one.
-func FinishRecovery(cfg config.Config) (found bool, err error) {
-	if !RecoveryInterrupted(cfg) {
-		return false, nil
-	}
-	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
-		return true, err
-	}
-	d := &dataDir{Dir: datadir.New(vfs.OS{}, cfg.DataDir)}
-	if err := d.takeLock(); err != nil {
-		return true, err
-	}
-	_, err = finishRecovery(vfs.OS{}, cfg.DataDir)
-	return true, errors.Join(err, d.close())
-}
+// Interrupted tells whether there is a recovery that was interrupted, which Finish finishes.
+func Interrupted(d datadir.Dir) bool { return d.Has(File) }

@@ -1,0 +1,22 @@
+// Package quorumloss carries out what package recovery decides, where a majority of the
+// voters is gone for good: it owns refused.json, recovery.json, and what a node says of a
+// recovery.
+//
+//	on the survivor      Record.Make ──► recovery.json ──► the other files ──► Finish
+//	                     Stance.Watch asks those of before whether they refuse it
+//	on a former member   a notice ──► Stance.Hear ──► Node.Obey, or it waits, or refuses
+//	                     a question ─► Stance.Word
+//	                     it stopped ─► Stance.Confirm
+//
+// # Invariants
+//
+//   - Once recovery.json is on disk, the recovery is made: Finish does what a crash has
+//     interrupted, from the beginning, however often.
+//   - A recovery that is refused stays refused, also after a restart, until a person has
+//     moved the data directory away.
+//
+// # Goroutines
+//
+// None but those of a question to all others, which end with it. Methods of a Stance may
+// be called at once.
+package quorumloss
