@@ -31,7 +31,8 @@
 //	                          StageWriter
 //
 // Package tap decides everything (I2, I9, what makes a batch); here are the
-// connection, the clock and three goroutines, which Run owns. The reader gives
+// connection, the clock and three goroutines, which Run owns. They wait for the socket, or by
+// clock.Tasks, so the simulator runs them, too. The reader gives
 // every event to the machine. As soon as it has nothing more at hand, it proposes the
 // whole transactions of the one growing batch itself; where that would block, or a
 // batch is full, the proposer does, and keeps taking one batch at a time. Ack writes an

@@ -12,8 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/gtid"
 	"github.com/quorate/quorate/internal/nowait"
@@ -81,7 +80,9 @@ type TapConfig struct {
 	// place, which it saves a wake. nil = never.
 	ProposeNow func(Batch) (proposed bool)
 	// Term is the Raft term of the epoch in which the tap is opened.
-	Term   uint64
+	Term uint64
+	// Tasks runs Run's loops, and is how they wait; nil = goroutines.
+	Tasks  clock.Tasks
 	Logger *slog.Logger
 }
 
@@ -185,7 +186,20 @@ func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) 
 	return t, nil
 }
 
+// StartTap is ConnectTap on a connection on which the dump was asked for: that is Run's to
+// close, or the caller's after an error. ctx is not looked at while it reads.
+func StartTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	t := newTap(conn, cfg)
+	return t, t.begin(ctx)
+}
+
 func newTap(conn net.Conn, cfg TapConfig) *Tap {
+	if cfg.Tasks == nil {
+		cfg.Tasks = clock.Machine{}
+	}
 	t := &Tap{
 		cfg: cfg, conn: conn, raw: nowait.Raw(conn),
 		in:    newPacketReader(conn, streamBufferBytes, eventBytesMax),
@@ -224,6 +238,11 @@ func (t *Tap) open(ctx context.Context) error {
 	if err := w.command(dump.payload()); err != nil {
 		return fmt.Errorf("request dump: %w", err)
 	}
+	return t.begin(ctx)
+}
+
+// begin reads how the stream begins.
+func (t *Tap) begin(ctx context.Context) error {
 	for t.machine.FormatDescription() == nil {
 		if err := t.receive(ctx); err != nil {
 			return fmt.Errorf("start dump: %w", err)
@@ -247,25 +266,31 @@ func (t *Tap) File() string { return t.machine.File() }
 // Run returns after its goroutines have ended and the connection is closed:
 // with ctx's error if that is done, else with the reason, which is never nil.
 func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) error) error {
-	group, groupCtx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(groupCtx, t.Close)
-	defer stop()
-	group.Go(func() error {
-		defer t.stop()
-		return t.readLoop(groupCtx)
-	})
-	group.Go(func() error {
-		defer t.stop()
-		return t.proposeLoop(groupCtx, propose)
-	})
-	group.Go(func() error { return t.ackLoop(groupCtx) })
-	err := group.Wait()
-	t.Close()
+	loops := []func(context.Context) error{
+		t.readLoop, func(ctx context.Context) error { return t.proposeLoop(ctx, propose) }, t.ackLoop,
+	}
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var left atomic.Int32
+	left.Store(int32(len(loops)))
+	ended := make(chan struct{})
+	for _, loop := range loops {
+		t.cfg.Tasks.Go(func() {
+			end(loop(running)) // the first to end says why
+			t.Close()
+			if left.Add(-1) == 0 {
+				close(ended)
+			}
+		})
+	}
+	for left.Load() > 0 {
+		_ = t.cfg.Tasks.Wait(context.Background(), 0, ended)
+	}
 	t.abortStage()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return err
+	return context.Cause(running)
 }
 
 // Ack tells the tap that the batches up to number are committed. It never
@@ -405,10 +430,8 @@ func (t *Tap) apply(ctx context.Context, step tap.Step) error {
 		if done || err != nil {
 			return err
 		}
-		select {
-		case <-t.room:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := t.cfg.Tasks.Wait(ctx, 0, t.room); err != nil {
+			return err
 		}
 	}
 }
@@ -461,10 +484,8 @@ func (t *Tap) proposeLoop(ctx context.Context, propose func(context.Context, Bat
 		if ok {
 			continue
 		}
-		select {
-		case <-t.ready:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := t.cfg.Tasks.Wait(ctx, 0, t.ready); err != nil {
+			return err
 		}
 	}
 }
@@ -515,12 +536,9 @@ func (t *Tap) ackNow() (done bool) {
 // ackLoop sends what Ack could not.
 func (t *Tap) ackLoop(ctx context.Context) error {
 	for {
-		select {
-		case <-t.acks:
-		case <-ctx.Done():
-		}
+		_ = t.cfg.Tasks.Wait(ctx, 0, t.acks)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 		if err := t.ackAll(); err != nil {
 			return fmt.Errorf("send acknowledgement: %w", err)

@@ -100,12 +100,21 @@ type dumpedTransaction struct {
 	end  tap.Position
 }
 
-func (c *checker) dumped(e *epoch, raw []byte) {
+// dumpOf is what the tap of an epoch has taken in.
+func (c *checker) dumpOf(e *epoch) *dumpCheck {
 	d := c.dumps[e]
 	if d == nil {
 		d = &dumpCheck{}
 		c.dumps[e] = d
 	}
+	for t := e.conn; t.taken < e.tap.Stats().Events; t.taken++ {
+		c.dumped(d, t.sent[0])
+		t.sent = t.sent[1:]
+	}
+	return d
+}
+
+func (c *checker) dumped(d *dumpCheck, raw []byte) {
 	event, err := binlog.ParseEvent(raw)
 	if err != nil {
 		c.w.fail("sim", "event of the dump: %v", err)
@@ -136,7 +145,7 @@ func (c *checker) acked(e *epoch, p tap.Position) {
 		c.w.fail("I5", "n%d and n%d acknowledge in term %d", by.id, e.a.n.id, e.Term)
 	}
 	c.ackedBy[e.Term] = e.a.n
-	d := c.dumps[e]
+	d := c.dumpOf(e)
 	for len(d.unacked) > 0 {
 		tx := d.unacked[0]
 		if tx.end.File > p.File || tx.end.File == p.File && tx.end.Offset > p.Offset {

@@ -2,42 +2,41 @@ package sim
 
 import (
 	"context"
-	"errors"
+	"encoding/binary"
 	"fmt"
-	"sync"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/sim/fakemysqld"
 	"github.com/quorate/quorate/internal/tap"
 )
 
-// entryBytesMax is the length of the longest entry, as package agent has it.
-const entryBytesMax = 60 << 20
+// What package agent has.
+const (
+	entryBytesMax = 60 << 20
+	tapServerID   = 1 << 29
+)
 
-// epoch is one tenure of the local mysqld as primary: the shell around a
-// tap.Machine that mysqlwire.Tap and the agent are.
+// epoch is one tenure of the local mysqld as primary: a tap of package mysqlwire over a
+// tapConn.
 type epoch struct {
 	primary.Epoch
 	a       *agent
 	process *mysqld
-	machine *tap.Machine
-	dump    *fakemysqld.Dump
+	tap     *mysqlwire.Tap
+	conn    *tapConn
 	ctx     context.Context
 	end     context.CancelFunc
 	closed  bool
-
-	// intake is the reader's; step waits for room in the growing batch.
-	intake  tap.Intake
-	step    *tap.Step
 	uploads bulk.Uploads
-
-	readDue bool
-	running bool // the epoch is open in the log: it proposes
-	batched signal
-	ackDue  bool
 }
 
 func (a *agent) epochOf(term uint64) *epoch {
@@ -64,13 +63,8 @@ func (a *agent) closeEpoch() {
 	a.n.log("tap", "closed, term %d", e.Term)
 	a.epoch = nil
 	e.closed = true
-	e.machine.Close()
 	e.end()
-	e.uploads.Close()
-	if !e.process.dead {
-		e.process.dumped = nil
-		e.dump.Close()
-	}
+	e.tap.Close()
 }
 
 // openTap connects the tap of a new epoch and checks that mysqld waits for it.
@@ -84,19 +78,21 @@ func (a *agent) openTap(ctx context.Context, term uint64) error {
 	if err != nil {
 		return fmt.Errorf("connect tap: %w", err)
 	}
-	e := &epoch{
-		Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p, dump: dump,
-		machine: tap.New(tap.Config{Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin}),
-	}
+	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p}
 	e.ctx, e.end = context.WithCancel(context.Background())
-	e.intake = tap.Intake{Machine: e.machine, Lock: &sync.Mutex{}, Open: func(_ tap.Step, id entry.StageID) (tap.StageWriter, error) {
-		return e.uploads.Open(e.ctx, a.stages.Bulk, id)
-	}}
-	for e.machine.FormatDescription() == nil {
-		if err := e.readOne(); err != nil {
-			dump.Close()
-			return fmt.Errorf("start dump: %w", err)
-		}
+	e.conn = &tapConn{e: e, dump: dump}
+	p.dumped = e.conn.news.fire
+	e.tap, err = mysqlwire.StartTap(ctx, e.conn, mysqlwire.TapConfig{
+		Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin,
+		ServerID: tapServerID, ReplicaUUID: a.n.uuid.String(), Tasks: a.life, Logger: slog.New(slog.DiscardHandler),
+		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
+			return e.uploads.Open(ctx, a.stages.Bulk, id)
+		},
+		ProposeNow: e.proposeNow,
+	})
+	if err != nil {
+		_ = e.conn.Close()
+		return fmt.Errorf("connect tap: %w", err)
 	}
 	a.life.sleep(socketMin + around(a.n.rng, socketMean))
 	a.closeEpoch()
@@ -120,7 +116,7 @@ func (a *agent) commitEpoch(ctx context.Context, term uint64) error {
 		a.life.sleep(around(a.n.rng, 200*time.Millisecond))
 	}
 	err := primary.Open(ctx, entry.Epoch{
-		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.machine.FormatDescription(),
+		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.tap.FormatDescription(),
 	}, a.loop.propose, a.group.Committed().EpochChanged, a.life)
 	if err != nil {
 		return err
@@ -131,120 +127,19 @@ func (a *agent) commitEpoch(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// run begins the reader and the proposer.
+// run begins the tap: its end, unless we ended it, is a doubt about mysqld.
 func (e *epoch) run() {
-	if e.closed || e.process.dead {
-		return
-	}
-	e.running = true
-	e.process.dumped = e.readSoon
-	e.readSoon()
-	e.beat()
 	e.a.life.start(func() {
-		if err := e.propose(); e.ctx.Err() == nil {
-			e.failed(err)
+		defer e.uploads.Close()
+		if err := e.tap.Run(e.ctx, e.propose); e.ctx.Err() == nil {
+			e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
 		}
-	})
-}
-
-// readSoon has the reader look, when the bytes have come through the socket.
-func (e *epoch) readSoon() {
-	if !e.readDue && !e.closed {
-		e.readDue = true
-		e.a.life.after(socketMin+around(e.a.n.rng, socketMean), e.read)
-	}
-}
-
-// read takes what is at hand, some of the time not all of it.
-func (e *epoch) read() {
-	e.readDue = false
-	if e.closed || e.process.dead {
-		return
-	}
-	for burst := 1 + e.a.n.rng.IntN(64); burst > 0; burst-- {
-		err := e.readOne()
-		if errors.Is(err, errNothing) {
-			break
-		}
-		if errors.Is(err, errNoRoom) {
-			e.batched.fire()
-			return // the proposer wakes it when it has taken the batch
-		}
-		if err != nil {
-			e.failed(err)
-			return
-		}
-		if burst == 1 {
-			e.readSoon()
-		}
-	}
-	e.intake.Release(e.proposeNow)
-	e.batched.fire()
-}
-
-// failed is the end of the tap's reader, or proposer.
-func (e *epoch) failed(err error) {
-	e.machine.Close()
-	e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
-}
-
-var (
-	errNothing = errors.New("nothing to read")
-	errNoRoom  = errors.New("the growing batch is in the way")
-)
-
-func (e *epoch) readOne() error {
-	if e.step == nil {
-		event, ok := e.dump.Next()
-		if !ok {
-			return errNothing
-		}
-		e.a.n.check.dumped(e, event)
-		step, err := e.machine.Read(event)
-		if err != nil {
-			return err
-		}
-		e.step = &step
-	}
-	ok, err := e.intake.Take(*e.step, time.Unix(0, int64(e.a.w.sched.now)))
-	switch {
-	case err != nil:
-		return err
-	case !ok:
-		return errNoRoom
-	}
-	if e.step.Kind == tap.StepRotate {
-		e.a.w.happened(pointRotated, e.a.n)
-	}
-	e.step = nil
-	e.ackSoon()
-	return nil
-}
-
-// beat is mysqld's heartbeat to an idle tap, as often as its agent asks for.
-func (e *epoch) beat() {
-	e.a.life.after(e.a.n.timing.election, func() {
-		if e.closed || e.process.dead {
-			return
-		}
-		if event := e.dump.Heartbeat(); event != nil && e.step == nil {
-			step, err := e.machine.Read(event)
-			if err == nil {
-				_, err = e.machine.Apply(step, time.Unix(0, int64(e.a.w.sched.now)))
-			}
-			if err != nil {
-				e.failed(err)
-				return
-			}
-			e.ackSoon()
-		}
-		e.beat()
 	})
 }
 
 // proposeNow proposes a batch from the reader: one that has nothing to wait for. In one of
 // ten times the bound on the apply lag is in its way.
-func (e *epoch) proposeNow(b tap.Batch) bool {
+func (e *epoch) proposeNow(b mysqlwire.Batch) bool {
 	if b.Staged != nil || chance(e.a.n.rng, 10) || !e.a.loop.inbox.Propose(b.Data) {
 		return false
 	}
@@ -253,39 +148,23 @@ func (e *epoch) proposeNow(b tap.Batch) bool {
 	return true
 }
 
-func (e *epoch) logBatch(b tap.Batch) {
+func (e *epoch) logBatch(b mysqlwire.Batch) {
 	e.a.n.log("propose", "term %d number %d, %d transactions", e.Term, b.Number, len(b.GTIDs))
 }
 
-// propose hands batches to consensus, one at a time: what proposeNow did not.
-func (e *epoch) propose() error {
-	for {
-		batch, ok := e.machine.TakeBatch()
-		if !ok {
-			if err := e.a.life.Wait(e.ctx, 0, e.batched.next()); err != nil {
-				return err
-			}
-			continue
+// propose hands a batch to consensus: what proposeNow did not.
+func (e *epoch) propose(ctx context.Context, b mysqlwire.Batch) error {
+	e.logBatch(b)
+	return e.uploads.Propose(b.Staged, func() error {
+		if b.Staged != nil {
+			e.a.w.staged++
+			e.a.n.check.names(e.a, *b.Staged)
 		}
-		if e.step != nil {
-			e.readSoon()
+		if chance(e.a.n.rng, 10) {
+			e.a.linger()
 		}
-		e.logBatch(batch)
-		err := e.uploads.Propose(batch.Staged, func() error {
-			if batch.Staged != nil {
-				e.a.w.staged++
-				e.a.n.check.names(e.a, *batch.Staged)
-			}
-			if chance(e.a.n.rng, 10) {
-				e.a.linger()
-			}
-			return e.a.loop.propose(e.ctx, batch.Data)
-		})
-		if err != nil {
-			return fmt.Errorf("propose batch %d: %w", batch.Number, err)
-		}
-		e.machine.Proposed()
-	}
+		return e.a.loop.propose(ctx, b.Data)
+	})
 }
 
 // linger has a goroutine that is about to propose lose its processor, in one of
@@ -296,26 +175,88 @@ func (a *agent) linger() {
 	}
 }
 
-func (e *epoch) ackSoon() {
-	if !e.ackDue {
-		e.ackDue = true
-		e.a.life.after(e.a.n.hiccup(), e.ack)
-	}
+// tapConn is mysqld's end of the tap's connection, behind the request for the dump.
+type tapConn struct {
+	net.Conn // none: only what is below is called
+	e        *epoch
+	dump     *fakemysqld.Dump
+	news     signal
+	in       []byte
+	sequence byte
+	// sent are the events that the tap may not have taken in; taken counts the others.
+	sent   [][]byte
+	taken  uint64
+	closed bool
 }
 
-// ack writes one acknowledgement. What was written before a close still
-// arrives.
-func (e *epoch) ack() {
-	e.ackDue = false
-	p, ok := e.machine.NextAck()
-	if !ok || e.process.dead {
-		return
+// Read implements net.Conn: what is at hand, some of the time not all of it. An idle
+// connection brings mysqld's heartbeat, as often as its agent asks for.
+func (c *tapConn) Read(p []byte) (int, error) {
+	n := c.e.a.n
+	for idle := n.now() + n.timing.election; len(c.in) == 0; {
+		c.e.a.life.sleep(socketMin + around(n.rng, socketMean))
+		if c.closed || c.e.process.dead {
+			return 0, io.EOF
+		}
+		for burst := 1 + n.rng.IntN(64); burst > 0 && c.frame(c.dump.Next()); burst-- {
+		}
+		if len(c.in) > 0 {
+			break
+		}
+		if left := idle - n.now(); left > 0 {
+			c.e.a.life.await(left, &c.news)
+		} else if event := c.dump.Heartbeat(); !c.frame(event, event != nil) {
+			idle = n.now() + n.timing.election
+		}
 	}
-	e.a.n.log("ack", "%v", p)
-	e.a.n.check.acked(e, p)
-	e.a.n.lastACK.incarnation, e.a.n.lastACK.at = e.Incarnation, p
-	e.process.life.after(socketMin+around(e.a.n.rng, socketMean), func() {
+	k := copy(p, c.in)
+	c.in = c.in[k:]
+	return k, nil
+}
+
+// frame makes a packet of an event, if there is one.
+func (c *tapConn) frame(event []byte, ok bool) bool {
+	if !ok {
+		return false
+	}
+	if binlog.Event(event).Type() == binlog.TypeRotate {
+		c.e.a.w.happened(pointRotated, c.e.a.n)
+	}
+	const semiSync = "\x00\xef\x00"
+	size := len(semiSync) + len(event)
+	c.in = append(c.in, byte(size), byte(size>>8), byte(size>>16), c.sequence)
+	c.in = append(append(c.in, semiSync...), event...)
+	c.sequence++
+	c.sent = append(c.sent, slices.Clone(event))
+	return true
+}
+
+// Write implements net.Conn: an acknowledgement. What was written before a close still
+// arrives.
+func (c *tapConn) Write(b []byte) (int, error) {
+	e, n := c.e, c.e.a.n
+	e.a.life.sleep(n.hiccup())
+	if c.closed || e.process.dead {
+		return 0, net.ErrClosed
+	}
+	p := tap.Position{Offset: binary.LittleEndian.Uint64(b[packetHeaderBytes+1:]), File: string(b[packetHeaderBytes+1+8:])}
+	n.log("ack", "%v", p)
+	n.check.acked(e, p)
+	n.lastACK.incarnation, n.lastACK.at = e.Incarnation, p
+	e.process.life.after(socketMin+around(n.rng, socketMean), func() {
 		e.process.ack(p.File, p.Offset)
-		e.a.w.happened(pointAcked, e.a.n)
+		e.a.w.happened(pointAcked, n)
 	})
+	return len(b), nil
+}
+
+// Close implements net.Conn.
+func (c *tapConn) Close() error {
+	c.closed = true
+	c.news.fire()
+	if !c.e.process.dead {
+		c.e.process.dumped = nil
+		c.dump.Close()
+	}
+	return nil
 }

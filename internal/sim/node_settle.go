@@ -42,14 +42,13 @@ func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 type deposedTap struct{ e *epoch }
 
 // Ends implements primary.Tap.
-func (d deposedTap) Ends(number uint64) (tap.Position, bool) { return d.e.machine.Ends(number) }
+func (d deposedTap) Ends(number uint64) (tap.Position, bool) { return d.e.tap.Ends(number) }
 
 // Settle implements primary.Tap.
 func (d deposedTap) Settle(number uint64) (int, bool) {
-	transactions, ok := d.e.machine.Settle(number)
+	transactions, ok := d.e.tap.Settle(number)
 	if ok {
 		d.e.a.n.check.settles(d.e.a, d.e, number)
-		d.e.ackSoon()
 	}
 	return transactions, ok
 }
@@ -66,11 +65,7 @@ func (c *checker) settles(a *agent, e *epoch, number uint64) {
 		c.w.fail("settle", "n%d lets go entry %d of epoch %d, which is not committed", a.n.id, number, e.Term)
 	}
 	c.releasedBy[a.n] = max(c.releasedBy[a.n], index)
-	d := c.dumps[e]
-	if e.step != nil || d == nil {
-		return // what was read last waits for room, and is not in the tap
-	}
-	for _, tx := range d.unacked {
+	for _, tx := range c.dumpOf(e).unacked {
 		if i, found := c.places[tx.gtid]; !found || c.transactions[i].index > index {
 			c.w.fail("settle", "n%d lets go entry %d of epoch %d, the tap has %s behind it", a.n.id, number, e.Term, tx.gtid)
 		}

@@ -142,8 +142,7 @@ func (a *agent) keepState() {
 func (a *agent) onAcknowledge(index uint64) {
 	a.n.check.released(a, index)
 	if number := a.epoch.rules().Acknowledge(a.loop.role.Term, index); number > 0 {
-		a.epoch.machine.Committed(number)
-		a.epoch.ackSoon()
+		a.epoch.tap.Ack(number)
 	}
 }
 

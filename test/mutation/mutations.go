@@ -40,8 +40,10 @@ const (
 	noticesFile   = "internal/consensus/notices.go"
 	timingsFile   = "internal/sim/timings.go"
 	faultsFile    = "internal/sim/faults.go"
+	simEpochFile  = "internal/sim/node_epoch.go"
 	committedFile = "internal/consensus/committed.go"
 	progressFile  = "internal/consensus/progress.go"
+	tapFile       = "internal/mysqlwire/tap.go"
 	serveFile     = "internal/bulk/serve.go"
 	uploadsFile   = "internal/bulk/uploads.go"
 	epochFile     = "internal/primary/epoch.go"
@@ -99,6 +101,11 @@ func acknowledging() []mutation {
 				}
 				g.out.Append = append(g.out.Append, m)
 `),
+		},
+		{
+			name: "ack-after-close", what: "an ACK that is on its way goes out though its tap was closed", seeds: 20, nodes: 3,
+			setup: one(simEpochFile, "e.a.life.sleep(n.hiccup())", "e.a.life.sleep(20 * time.Millisecond)"),
+			edits: one(tapFile, "\t_ = t.conn.Close() // the outcome changes nothing: the tap is gone\n", ""),
 		},
 		{
 			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 20, nodes: 3,
@@ -169,6 +176,10 @@ func proposing() []mutation {
 		{
 			name: "no-stage", what: "a follower takes a naming entry without its stage", seeds: 20, nodes: 3,
 			edits: one(groupFile, "|| g.cfg.HasStage(staged.ID) {", "|| true {"),
+		},
+		{
+			name: "no-room", what: "the tap's reader is not told that the batch in its way was taken", seeds: 20, nodes: 3,
+			edits: one(tapFile, "\tsignal(t.room)\n", ""),
 		},
 		{
 			name: "name-before-majority", what: "an entry that names a stage does not wait for a majority to hold it", seeds: 20, nodes: 3,
