@@ -36,7 +36,8 @@
 //
 //	World      the run: nodes, network, clients, faults, judgement
 //	scheduler  virtual time: a heap of (time, sequence, function)
-//	node       a machine: clock (up to 0.5 % off), disks, power, standstills
+//	node       a machine: clocks (up to 0.5 % off; they jump, or stand still), disks, power,
+//	           standstills
 //	life       a process: what belongs to it ends with it, and stands still with
 //	           its machine
 //	healer     what runs in its place while the log is damaged

@@ -290,6 +290,8 @@ func (i *injector) strike(f fault) {
 		i.strikeStopped(f, n)
 	case move, restartMysqld, maintain, fenceNode:
 		i.strikeOperator(f, n)
+	case stepClock, pause:
+		i.strikeClock(f, n)
 	case storm:
 		w.load.storm++
 		i.until(f.lasts/4, func() { w.load.storm-- })

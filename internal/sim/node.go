@@ -26,6 +26,11 @@ type node struct {
 	bootedAt     time.Duration
 	powered      bool
 	stalledUntil time.Duration
+	// wallAhead is by how much its wall clock is before its boot clock, paused for how long it
+	// stood still with both, staleUntil when it takes no lease for its own any more that is over.
+	wallAhead, paused, staleUntil time.Duration
+	// pausedUntil is when it went on last, setBack when its wall clock was set back.
+	pausedUntil, setBack time.Duration
 
 	disk      *disk
 	mysqlDisk *fakemysqld.Disk

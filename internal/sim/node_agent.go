@@ -329,7 +329,7 @@ func (a *agent) endService() {
 
 // serving tells whether the router may pass bytes into the local mysqld (I5).
 func (a *agent) serving() bool {
-	return a.serveTerm != 0 && a.loop.driver.LeadsAt(a.n.now(), a.n.now()) && a.loop.role.Term == a.serveTerm
+	return a.serveTerm != 0 && a.loop.driver.LeadsAt(a.n.now(), a.n.wall()) && a.loop.role.Term == a.serveTerm
 }
 
 // begin starts an operation after the one before it has ended: that one is

@@ -124,7 +124,7 @@ func (l *loop) wake() {
 func (l *loop) turn() {
 	l.due = false
 	now := l.inbox.Take(l.a.n.now)
-	l.driver.Advance(now, now)
+	l.driver.Advance(now, l.a.n.wall())
 	ready := []func(){func() {}}
 	if l.woken {
 		ready = append(ready, l.takeAlarm)

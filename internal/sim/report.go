@@ -45,6 +45,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.LongApplies > 0 {
 		nodes += fmt.Sprintf(", %d applied for long", r.LongApplies)
 	}
+	if r.ClocksJump {
+		nodes += ", clocks jump"
+	}
 	if r.TakenUp > 0 {
 		nodes += fmt.Sprintf(", %d states taken up", r.TakenUp)
 	}
@@ -83,7 +86,7 @@ func (r Result) Report() string {
 	case r.Members:
 		members = 1
 	}
-	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -losses %d -blips=%t -xa %d -faults %s -events\n",
-		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, losses, r.Blips, xa, faults)
+	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -losses %d -blips=%t -late-clocks=%t -xa %d -faults %s -events\n",
+		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, losses, r.Blips, r.LateClocks, xa, faults)
 	return b.String()
 }

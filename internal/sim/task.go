@@ -20,7 +20,14 @@ type life struct {
 
 // after has f run when the machine's clock has gone on by d.
 func (l *life) after(d time.Duration, f func()) {
-	l.n.w.sched.after(l.n.globally(d), func() { l.run(f) })
+	paused := l.n.paused
+	l.n.w.sched.after(l.n.globally(d), func() {
+		if held := l.n.paused - paused; held > 0 && !l.ended {
+			l.n.w.sched.after(held, func() { l.run(f) })
+			return
+		}
+		l.run(f)
+	})
 }
 
 func (l *life) run(f func()) {

@@ -257,7 +257,11 @@ func (l *workload) pass(r *request, via, serves *node) {
 	if r.kind == reading {
 		values := slices.Clone(p.Read(r.key))
 		l.w.log(serves.id, "read", "%s: %d values", r.key, len(values))
-		l.answer(s, func() { r.read = values; l.finish(r, succeeded) })
+		read := succeeded
+		if serves.mayBeStale() {
+			read = unknown
+		}
+		l.answer(s, func() { r.read = values; l.finish(r, read) })
 		return
 	}
 	if r.kind == recovering {

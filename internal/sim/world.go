@@ -28,6 +28,9 @@ type Options struct {
 	// Losses: a majority is lost for good, and one node is recovered without it; 1 = they
 	// are. The members change only by that, then.
 	Losses int
+	// LateClocks: machines are paused with their clocks, and what sets a wall clock right afterwards
+	// may come late. What a node answers meanwhile may be stale.
+	LateClocks bool
 	// Lasts is how long faults go on; 0 = 30 s.
 	Lasts time.Duration
 	// Blips has the primary deposed again and again, mostly with nothing lost.
@@ -88,6 +91,8 @@ type Result struct {
 	TakenUp int
 	// TimingsDiffer: the nodes' heartbeats and election timeouts did.
 	TimingsDiffer bool
+	// ClocksJump: wall clocks jumped, and boot clocks stood still. LateClocks is the option.
+	ClocksJump, LateClocks bool
 	// XA counts the XA transactions, if there are any: UsesXA.
 	XA     XACounts
 	UsesXA bool
@@ -134,9 +139,11 @@ const (
 	streamLosses
 	streamXA
 	streamLongApplies
-	streamNode   = 1 << 8
-	streamDisk   = 1 << 9
-	streamTiming = 1 << 10
+	streamClocks
+	streamNode    = 1 << 8
+	streamDisk    = 1 << 9
+	streamTiming  = 1 << 10
+	streamPlanned = 1 << 11
 )
 
 // Times of a run.
@@ -178,8 +185,9 @@ type World struct {
 	initialNodes, spares  int
 	operator              *operator
 	memberChanges, joints int
-	// timingsDiffer: the nodes' heartbeats and election timeouts do.
-	timingsDiffer bool
+	// timingsDiffer: the nodes' heartbeats and election timeouts do. clocksJump: wall clocks
+	// jump, and boot clocks stand still.
+	timingsDiffer, clocksJump bool
 	// usesXA: clients use XA transactions.
 	usesXA   bool
 	xaCounts XACounts
@@ -238,6 +246,7 @@ func Run(o Options) (result Result) {
 		result.Ahead = w.aheads
 		result.MemberChanges, result.Joints, result.Joins, result.Clones = w.memberChanges, w.joints, w.joins, w.clones
 		result.TimingsDiffer = w.timingsDiffer
+		result.ClocksJump, result.LateClocks = w.clocksJump, w.options.LateClocks
 		if l := w.losses; l != nil {
 			result.Losses = true
 			result.Recoveries, result.Rejections, result.Accepted, result.GivenUp, result.TwoSides = len(l.forks), l.rejections, l.accepted, l.givenUp, l.twoSides
@@ -298,6 +307,7 @@ func newWorld(o Options) *World {
 	w.assignTimings()
 	w.assignXA()
 	w.assignLongApplies()
+	w.assignClocks()
 	w.net = newNetwork(w, w.initialNodes+w.spares)
 	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
@@ -343,6 +353,10 @@ func (w *World) plan() []fault {
 		kinds = blips
 	}
 	all := kinds(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
+	for _, f := range w.clockFaults(w.random(streamClocks+streamPlanned), quietAtStart, quietAtStart+w.options.Lasts) {
+		f.id = len(all)
+		all = append(all, f)
+	}
 	if w.options.Losses > 0 {
 		all = slices.DeleteFunc(all, besideLosses)
 	}

@@ -37,6 +37,7 @@ const (
 	writesFile    = "internal/consensus/driver_write.go"
 	groupFile     = "internal/consensus/group.go"
 	leaseFile     = "internal/consensus/lease.go"
+	clocksFile    = "internal/consensus/clocks.go"
 	noticesFile   = "internal/consensus/notices.go"
 	timingsFile   = "internal/sim/timings.go"
 	faultsFile    = "internal/sim/faults.go"
@@ -229,6 +230,14 @@ func electing() []mutation {
 			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 300, nodes: 3,
 			setup: timingsDiffer(),
 			edits: one(groupFile, "max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)", "time.Duration(cfg.ElectionTicks)*cfg.Tick"),
+		},
+		{
+			name: "lease-by-boot-clock", what: "a lease ends by the boot clock alone, which a paused machine stops", seeds: 40, nodes: 3,
+			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.boot < until.boot"),
+		},
+		{
+			name: "lease-by-wall-clock", what: "a lease ends by the wall clock alone, which somebody sets back", seeds: 200, nodes: 3,
+			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.wall < until.wall"),
 		},
 		{
 			name: "lease-after-transfer", what: "a leader that was asked to go keeps its lease", seeds: 40, nodes: 3, blips: true,

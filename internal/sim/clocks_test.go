@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+// TestLateClocks runs worlds in which machines are paused with their clocks, and wall clocks are
+// set right late. Nothing is lost there, and nobody serves beside another for longer than a lease.
+func TestLateClocks(t *testing.T) {
+	seeds := uint64(24)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := uint64(1); seed <= seeds; seed++ {
+		if r := Run(Options{Seed: seed, LateClocks: true}); r.Failure != nil {
+			t.Fatal(r.Report())
+		}
+	}
+}
+
+// TestPause: no clock of a paused machine goes on but a wall clock that is set right, and no
+// timer of it ends meanwhile.
+func TestPause(t *testing.T) {
+	for _, late := range []time.Duration{0, 500 * time.Millisecond} {
+		w := newWorld(Options{Nodes: 3})
+		n := w.nodes[0]
+		n.rate, n.timing = 1, timings[0]
+		l := &life{n: n}
+		var woke, boot, wall time.Duration
+		l.after(2*time.Second, func() { woke, boot, wall = w.sched.now, n.now(), n.wall() })
+		w.sched.at(time.Second, func() { n.pause(3*time.Second, late) })
+		w.sched.runUntil(time.Minute)
+		const timer = 2*time.Second + 1 // of the machine's clock, rounded up
+		if woke != timer+3*time.Second || boot != timer || wall != woke {
+			t.Errorf("set right after %v: the timer ended at %v, by the boot clock at %v, by the wall clock at %v", late, woke, boot, wall)
+		}
+		if n.stalledUntil != 4*time.Second || n.staleUntil != 0 && n.staleUntil != 4*time.Second+late {
+			t.Errorf("set right after %v: it stood still until %v, and took its lease for valid until %v", late, n.stalledUntil, n.staleUntil)
+		}
+	}
+}
+
+// TestWallClockIsRightAfterAPause: a clock that is set back would hide a pause. Nobody promises
+// anything for that.
+func TestWallClockIsRightAfterAPause(t *testing.T) {
+	w := newWorld(Options{Nodes: 3})
+	n := w.nodes[0]
+	w.sched.runUntil(time.Second)
+	n.setWall(-time.Hour)
+	if n.pause(time.Second, 0); n.stalledUntil != 0 {
+		t.Error("paused just after its wall clock was set back")
+	}
+	w.sched.runUntil(10 * time.Second)
+	n.pause(time.Second, 0)
+	before := n.wallAhead
+	if n.setWall(-time.Minute); n.wallAhead != before {
+		t.Error("set back while it is paused")
+	}
+	if n.setWall(time.Minute); n.wallAhead != before+time.Minute {
+		t.Error("not set forth while it is paused")
+	}
+}
