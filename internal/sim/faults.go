@@ -14,19 +14,21 @@ import (
 type faultKind string
 
 const (
-	killAgent    faultKind = "kill-agent"
-	killMysqld   faultKind = "kill-mysqld"
-	losePower    faultKind = "lose-power"
-	loseMost     faultKind = "lose-power-of-a-majority"
-	loseAll      faultKind = "lose-power-of-all"
-	killAll      faultKind = "kill-all-agents"
-	stopAgent    faultKind = "stop-agent"
-	terminate    faultKind = "terminate-mysqld"
-	stall        faultKind = "stall"
-	isolate      faultKind = "isolate"
-	deafen       faultKind = "deafen"
-	mute         faultKind = "mute"
-	cutPair      faultKind = "cut-pair"
+	killAgent  faultKind = "kill-agent"
+	killMysqld faultKind = "kill-mysqld"
+	losePower  faultKind = "lose-power"
+	loseMost   faultKind = "lose-power-of-a-majority"
+	loseAll    faultKind = "lose-power-of-all"
+	killAll    faultKind = "kill-all-agents"
+	stopAgent  faultKind = "stop-agent"
+	terminate  faultKind = "terminate-mysqld"
+	stall      faultKind = "stall"
+	isolate    faultKind = "isolate"
+	deafen     faultKind = "deafen"
+	mute       faultKind = "mute"
+	cutPair    faultKind = "cut-pair"
+	// split leaves a minority on one side, with or without the primary.
+	split        faultKind = "split"
 	slowNetwork  faultKind = "slow-network"
 	badNetwork   faultKind = "lossy-network"
 	slowDisk     faultKind = "slow-disk"
@@ -280,6 +282,8 @@ func (i *injector) strike(f fault) {
 		n.stall(min(f.lasts, 4*time.Second))
 	case isolate, deafen, mute, cutPair, slowNetwork, badNetwork:
 		i.strikeNetwork(f, n)
+	case split:
+		i.strikeSides(f, n)
 	case squeeze:
 		i.strikeBetween(n)
 	case behind:
@@ -369,6 +373,31 @@ func (i *injector) strikeNetwork(f fault, n *node) {
 			i.w.watchConnection(n, o)
 			if f.kind == cutPair {
 				return
+			}
+		}
+	}
+}
+
+// splits are in addition to others, where a side may be more than one node.
+func (w *World) splits(rng *rand.Rand, from, until time.Duration) (faults []fault) {
+	for at := from; w.options.Nodes > 3 && at < until; at += around(rng, 8*time.Second) {
+		faults = append(faults, fault{at: at, kind: split, lasts: time.Second + around(rng, 2*time.Second), size: rng.IntN(100)})
+	}
+	return faults
+}
+
+// strikeSides cuts n and some others off from the rest.
+func (i *injector) strikeSides(f fault, n *node) {
+	side := map[*node]bool{n: true}
+	for _, k := range i.rng.Perm(len(i.w.nodes))[:1+f.size%(len(i.w.nodes)/2)] {
+		side[i.w.nodes[k]] = true
+	}
+	for k, a := range i.w.nodes {
+		for _, b := range i.w.nodes[:k] {
+			if side[a] != side[b] {
+				i.until(f.lasts, i.w.net.cutLink(a.id, b.id, f.size%2 == 0))
+				i.until(f.lasts, i.w.net.cutLink(b.id, a.id, f.size%2 == 0))
+				i.w.watchConnection(a, b)
 			}
 		}
 	}

@@ -110,12 +110,12 @@ func (i *injector) strikeTail(leader *node) {
 	i.w.load.storm++
 	i.until(200*time.Millisecond, func() { i.w.load.storm-- })
 	i.w.sched.after(100*time.Millisecond+around(i.rng, 50*time.Millisecond), func() {
-		i.stopped(fault{lasts: 20 * time.Millisecond}, victim, func() { i.rot(victim) })
+		i.stopped(fault{kind: rotLog, lasts: 20 * time.Millisecond}, victim, func() { i.rot(victim) })
 	})
 }
 
 func (i *injector) stopped(f fault, n *node, do func()) {
-	if i.ended || !n.powered || i.foreign() || n.joining || n.empty || n.removed || !i.w.mayTamper(n) {
+	if i.ended || !n.powered || i.foreign() || n.joining || n.empty || n.removed || f.kind != rotLog && !i.w.mayTamper(n) {
 		return
 	}
 	n.killAgent("killed")
@@ -161,6 +161,9 @@ func (i *injector) rot(n *node) {
 		}
 	}
 	if len(fit) < 2 {
+		return
+	}
+	if !i.w.mayRot(n) {
 		return
 	}
 	name := "log/" + fit[i.rng.IntN(len(fit)-1)]

@@ -45,7 +45,7 @@ type losses struct {
 // besideLosses are the faults that this world is without: those that spoil data which a
 // person makes anew from other nodes, and those that keep a node from opening.
 func besideLosses(f fault) bool {
-	return slices.Contains([]faultKind{rotLog, rotTail, startByHand, restore, maintain, fenceNode, fillDisk}, f.kind)
+	return slices.Contains([]faultKind{rotLog, rotTail, startByHand, restore, maintain, fenceNode, fillDisk, split}, f.kind)
 }
 
 func (w *World) startLosses() {

@@ -175,6 +175,27 @@ func (w *World) mayTamper(n *node) bool {
 	return !w.membersChange || w.operator != nil && w.sched.now > w.operator.accepted+2*time.Second && w.dataWithout(n)
 }
 
+// mayRot tells whether the log of a node may be damaged. Where the members change that is not of a
+// voter while another voter's vote, or its disk, is being taken: two of three that are needed for the
+// end of a change, and cannot be healed without each other, are more than a cluster stands. No change
+// of the voters is asked for until the leader sees that the node is silent.
+func (w *World) mayRot(n *node) bool {
+	if !w.membersChange {
+		return true
+	}
+	o, voters := w.operator, w.check.state().Voters()
+	switch {
+	case o == nil || len(voters) < 3 || slices.ContainsFunc(w.nodes, func(o *node) bool { return o.empty }):
+		return false
+	case !slices.Contains(voters, n.id) && !slices.Contains(w.check.votersBefore, n.id):
+		return true
+	case w.check.joint || w.sched.now < max(o.accepted, o.lost)+loseDiskApart:
+		return false
+	}
+	o.lost = w.sched.now
+	return true
+}
+
 // due is what was begun and has to be brought to its end: a node whose disk is gone
 // is rebuilt, one that lost its vote in order to be removed is removed.
 func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok bool) {
@@ -294,7 +315,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 		return
 	}
 	for _, other := range o.w.nodes {
-		if other.empty || other.tampered || other.restored {
+		if other.empty || other.tampered || other.restored || other.rotten {
 			return
 		}
 	}

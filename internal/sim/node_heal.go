@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/logcopy"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -34,6 +35,7 @@ type healer struct {
 	stages stages
 	copy   logcopy.Healing
 	mark   datadir.Mark
+	left   *membership.Departure // why it cannot go on as it is; nil: it can
 }
 
 func (n *node) logOptions(heal bool) seglog.Options {
@@ -57,7 +59,7 @@ func newHealer(n *node, damage error) (*healer, error) {
 	h.stages.init(n, h.log, h.life, noEpoch)
 	h.copy = logcopy.Healing{
 		Copy:   copyPeers{n, h.life, h.log, h.stages, h.ask}.newCopy(h.log.HardState().Commit, h.progress),
-		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {}, Left: func() error { return nil },
+		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {}, Left: h.leaves,
 		Failed: func(from cluster.NodeID, err error) { n.log("heal", "copy from n%d: %v", from, err) },
 	}
 	return h, nil
@@ -65,10 +67,17 @@ func newHealer(n *node, damage error) (*healer, error) {
 
 func (h *healer) run() {
 	h.life.start(h.runGossip)
+	if h.w.membersChange {
+		h.life.start(h.runDial)
+	}
 	h.life.start(func() {
 		hs, err := h.copy.Run(context.Background())
 		if err == nil {
 			err = h.log.FinishHealing(hs)
+		}
+		if h.left != nil {
+			h.w.sched.after(0, h.leave)
+			return
 		}
 		if errors.Is(err, seglog.ErrFull) {
 			h.w.sched.after(0, func() { h.n.killAgent(err.Error()); h.w.restartAgent(h.n) })
@@ -83,6 +92,39 @@ func (h *healer) run() {
 
 func (h *healer) progress(from cluster.NodeID) {
 	h.n.log("heal", "copies from n%d, entry %d of %d", from, h.copy.Copied, h.copy.Until())
+}
+
+// runDial has the members say whether this node is one still.
+func (h *healer) runDial() {
+	self := membership.Self{ID: h.n.id, Name: h.n.member.Name, Instance: h.n.instance, State: h.n.state(1).State}
+	for {
+		h.life.sleep(dialEvery/2 + around(h.n.rng, dialEvery/2))
+		for _, peer := range h.w.nodes {
+			if peer == h.n || peer.agent == nil || peer.stalledUntil > h.w.sched.now || !h.w.net.connected(h.n.id, peer.id) {
+				continue
+			}
+			if r := peer.agent.welcome(h.n.identity()); r != nil && h.left == nil {
+				h.left = membership.React(self, peer.member.Name, r).Departure
+			}
+		}
+	}
+}
+
+// leaves is why the node cannot go on as it is.
+func (h *healer) leaves() error {
+	if h.left == nil {
+		return nil
+	}
+	return h.left
+}
+
+func (h *healer) leave() {
+	if h.n.healer == h {
+		h.n.log("members", "cannot go on as it is: %v, %s", h.left, h.left.Instance)
+		h.n.endHealer()
+		h.n.rotten = false
+		h.n.settle(*h.left)
+	}
 }
 
 // healed starts the agent that takes part in Raft again.

@@ -353,14 +353,15 @@ func (w *World) plan() []fault {
 		kinds = blips
 	}
 	all := kinds(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
-	for _, f := range w.clockFaults(w.random(streamClocks+streamPlanned), quietAtStart, quietAtStart+w.options.Lasts) {
+	end, more := quietAtStart+w.options.Lasts, w.random(streamPlanned)
+	for _, f := range slices.Concat(w.clockFaults(more, quietAtStart, end), w.splits(more, quietAtStart, end)) {
 		f.id = len(all)
 		all = append(all, f)
 	}
 	if w.options.Losses > 0 {
 		all = slices.DeleteFunc(all, besideLosses)
 	}
-	if w.stateChanges() { // a log that is healed may begin behind what cluster.json has: that takes a person
+	if w.policyChanges { // a log that is healed may begin behind what cluster.json has: that takes a person
 		all = slices.DeleteFunc(all, func(f fault) bool { return f.kind == rotLog || f.kind == rotTail })
 	}
 	if w.options.Only == nil {
