@@ -67,7 +67,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing()} {
 		all = append(all, some...)
 	}
 	return all
@@ -230,14 +230,6 @@ func electing() []mutation {
 			name: "forget-promise", what: "a node that starts with a shorter election timeout forgets what it promised by the longer one", seeds: 300, nodes: 3,
 			setup: timingsDiffer(),
 			edits: one(groupFile, "max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)", "time.Duration(cfg.ElectionTicks)*cfg.Tick"),
-		},
-		{
-			name: "lease-by-boot-clock", what: "a lease ends by the boot clock alone, which a paused machine stops", seeds: 40, nodes: 3,
-			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.boot < until.boot"),
-		},
-		{
-			name: "lease-by-wall-clock", what: "a lease ends by the wall clock alone, which somebody sets back", seeds: 200, nodes: 3,
-			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.wall < until.wall"),
 		},
 		{
 			name: "lease-after-transfer", what: "a leader that was asked to go keeps its lease", seeds: 40, nodes: 3, blips: true,
