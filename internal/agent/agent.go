@@ -181,7 +181,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Bootstrap && (!data.fresh || cfg.Joins()) {
+	if cfg.Bootstrap && (!data.Fresh() || cfg.Joins()) {
 		return nil, fmt.Errorf("%w: node %q is to begin with nothing, but it has data in %s, or is to join: leave --bootstrap out",
 			ErrNoBootstrap, cfg.Node, cfg.DataDir)
 	}
@@ -224,10 +224,10 @@ func (a *Agent) runsMysqld() bool { return a.self.Kind != cluster.KindLogger }
 // Run runs the node until ctx ends and everything has stopped in order, or
 // until it fails.
 func (a *Agent) Run(ctx context.Context) error {
-	if a.data.identity.Removed {
+	switch a.data.Life() {
+	case datadir.Removed:
 		return a.runRemoved(ctx)
-	}
-	if a.data.identity.Superseded != nil {
+	case datadir.Superseded:
 		return a.runSuperseded(ctx)
 	}
 	defer a.unlisten()
@@ -242,7 +242,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.openPort()
 	defer a.closePort()
 	if err := a.introduce(ctx); err != nil {
-		return errors.Join(unlessStopped(ctx, err), a.settle(), a.data.close())
+		return errors.Join(unlessStopped(ctx, err), a.settle(), a.data.Close())
 	}
 	if err := a.open(ctx); err != nil {
 		return unlessStopped(ctx, err)
@@ -252,7 +252,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err := a.runAll(ctx)
 	err = errors.Join(err, a.settle())
-	return errors.Join(err, a.log.Close(), a.data.close())
+	return errors.Join(err, a.log.Close(), a.data.Close())
 }
 
 // unlessStopped takes an end that was asked for, while the node joined for example, for
@@ -279,7 +279,7 @@ func (a *Agent) listen() error {
 			return fmt.Errorf("open %s: %w", l.name, err)
 		}
 	}
-	if a.data.lock != nil { // else nothing says yet that the socket is ours: see open
+	if a.data.Held() { // else nothing says yet that the socket is ours: see open
 		if err := a.api.ListenControl(); err != nil {
 			return err
 		}
@@ -375,7 +375,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			a.api.Unlisten() // while the socket is ours
-			err = errors.Join(err, a.settle(), a.data.close())
+			err = errors.Join(err, a.settle(), a.data.Close())
 		}
 	}()
 	if err := a.api.ListenControl(); err != nil {
@@ -390,7 +390,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openMembers(ctx); err != nil {
 		return err
 	}
-	if err := a.data.checkLog(); err != nil {
+	if err := a.data.CheckLog(); err != nil {
 		return err
 	}
 	a.log, err = openLog(ctx, a.logOptions(false))
@@ -403,7 +403,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
-	if err := a.data.hasLog(); err != nil {
+	if err := a.data.HasLog(); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
 	if err := a.openState(); err != nil {
@@ -416,7 +416,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		Self: a.self.ID, Members: a.cfg.ClusterMembers(), State: new(a.state.Point()), OnState: a.onState,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
-		Fresh: a.data.fresh, Promised: a.promised, Send: a.peers.Send,
+		Fresh: a.data.Fresh(), Promised: a.promised, Send: a.peers.Send,
 		OnRole: a.onRole, OnLease: a.leaseChanged, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
 		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent,
 	})

@@ -79,7 +79,7 @@ func TestDataDirRefusesStrangers(t *testing.T) {
 	} else if err := other.open(); err == nil || !strings.Contains(err.Error(), "in use by another quorate agent") {
 		t.Fatalf("second agent: %v", err)
 	}
-	if err := d.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -132,11 +132,11 @@ func TestPeerInstanceIsPinned(t *testing.T) {
 	if err := d.known.Check(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d = openTestDir(t, cfg)
-	defer d.close()
+	defer d.Close()
 	if err := d.known.Check(b); err != nil {
 		t.Fatal(err)
 	}
@@ -217,14 +217,14 @@ func TestMailboxKeepsWhatMatters(t *testing.T) {
 // TestLostLogIsRefused: a directory that has had a log and has none is not taken
 // for a new node's: that one would vote as if it had promised nothing.
 func TestLostLogIsRefused(t *testing.T) {
-	d := &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}
-	if err := d.checkLog(); err != nil {
+	d := &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false)}
+	if err := d.CheckLog(); err != nil {
 		t.Fatalf("a new directory: %v", err)
 	}
-	if err := errors.Join(d.WriteIdentity(d.identity), d.hasLog()); err != nil {
+	if err := errors.Join(d.WriteIdentity(d.Own()), d.HasLog()); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.checkLog(); err == nil || !strings.Contains(err.Error(), d.Join("log")) {
+	if err := d.CheckLog(); err == nil || !strings.Contains(err.Error(), d.Join("log")) {
 		t.Fatalf("the log is gone: %v", err)
 	}
 	if err := os.MkdirAll(d.Join("log"), 0o755); err != nil {
@@ -233,7 +233,7 @@ func TestLostLogIsRefused(t *testing.T) {
 	if err := os.WriteFile(d.Join("log", "state"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.checkLog(); err != nil {
+	if err := d.CheckLog(); err != nil {
 		t.Fatalf("the log is there: %v", err)
 	}
 }

@@ -57,7 +57,7 @@ func (a *Agent) boardConfig() board.Config {
 	s := cluster.NodeStatus{
 		ID: a.self.ID, Name: a.self.Name, Kind: a.self.Kind, Weight: a.self.Weight, Peer: a.self.Peer, Reachable: true,
 		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
-		Instance: a.data.identity.Instance, Router: a.cfg.Router.ReadWrite, AgentVersion: a.version,
+		Instance: a.data.Own().Instance, Router: a.cfg.Router.ReadWrite, AgentVersion: a.version,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 	}
 	if a.self.Kind == cluster.KindLogger {
@@ -72,7 +72,7 @@ func (a *Agent) boardConfig() board.Config {
 func (a *Agent) transportIdentity() transport.Identity {
 	return transport.Identity{
 		ClusterID: a.cfg.ClusterID(), ClusterName: a.cfg.Cluster, Node: a.self.ID,
-		NodeName: a.self.Name, Instance: a.data.instance(), Version: a.version,
+		NodeName: a.self.Name, Instance: a.data.Instance(), Version: a.version,
 	}
 }
 
@@ -138,7 +138,7 @@ const (
 
 // derivedUUID is stable for this data directory and differs from any other.
 func (a *Agent) derivedUUID(of string) string {
-	sum := sha256.Sum256([]byte("quorate-uuid\x00" + of + "\x00" + a.data.identity.Instance))
+	sum := sha256.Sum256([]byte("quorate-uuid\x00" + of + "\x00" + a.data.Own().Instance))
 	return gtid.UUID(sum[:16]).String()
 }
 

@@ -3,8 +3,7 @@
 //
 // # What it owns
 //
-// The data directory (identity, lock, the peers' pinned instances), the
-// goroutine tree, the order of start and stop, and the glue between packages:
+// The goroutine tree, the order of start and stop, and the glue between packages:
 // the epoch (tap, proposals, ACKs), the feed's reader of the log, the judge of
 // I3 and of the prefix rule, the exchange of node statuses.
 //

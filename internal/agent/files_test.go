@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/quorate/quorate/internal/datadir"
 )
 
 // TestMakeDir: a data directory comes with its missing parents; one that is there
@@ -12,18 +14,18 @@ func TestMakeDir(t *testing.T) {
 	base := t.TempDir()
 	path := filepath.Join(base, "a", "b", "c")
 	for range 2 {
-		if err := makeDir(path); err != nil {
+		if err := datadir.MakeDir(path); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(path, "file"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := makeDir(filepath.Join(path, "file")); err == nil {
+	if err := datadir.MakeDir(filepath.Join(path, "file")); err == nil {
 		t.Error("a file is taken for a directory")
 	}
 	t.Chdir(base)
-	if err := makeDir("relative"); err != nil {
+	if err := datadir.MakeDir("relative"); err != nil {
 		t.Error(err)
 	}
 }

@@ -23,7 +23,7 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.close()
+	defer d.Close()
 	a := &Agent{data: d, records: history.New(vfs.OS{}, d.Path(), "a", slog.New(slog.DiscardHandler))}
 	if err := errors.Join(a.state.Load(d.Dir, nil, false, 1), a.records.Open()); err != nil {
 		t.Fatal(err)
@@ -37,8 +37,8 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, err := prepareDataDir(testConfig(t, filepath.Join(dir, "data")))
-		if err != nil || again.identity.Format != c.want {
-			t.Errorf("version %d of the state: %v, format %d", c.version, err, again.identity.Format)
+		if err != nil || again.Own().Format != c.want {
+			t.Errorf("version %d of the state: %v, format %d", c.version, err, again.Own().Format)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestNobodyBeginsAlone(t *testing.T) {
 	for i, a := range nodes {
 		all.Go(func() {
 			err := <-ended[i]
-			if empty := checkEmpty(a.cfg.DataDir); err != nil || empty != nil || a.board.Own().Reason != "" {
+			if empty := datadir.New(vfs.OS{}, a.cfg.DataDir).CheckEmpty(); err != nil || empty != nil || a.board.Own().Reason != "" {
 				t.Errorf("node %s: %v, it has written something: %v, it says %q", a.self.Name, err, empty, a.board.Own().Reason)
 			}
 			begun.Done()
@@ -122,12 +122,12 @@ func TestUnusableDataDir(t *testing.T) {
 	inUse := func(t *testing.T, cfg config.Config) string {
 		d, err := prepareDataDir(cfg)
 		if err == nil {
-			err = d.reserve()
+			err = d.Reserve()
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = d.close() })
+		t.Cleanup(func() { _ = d.Close() })
 		return cfg.DataDir
 	}
 	for name, c := range map[string]struct {
@@ -136,7 +136,7 @@ func TestUnusableDataDir(t *testing.T) {
 	}{
 		"cannot be made": {func(*testing.T, config.Config) string { return "/proc/quorate/data" }, "create data directory"},
 		"cannot be written": {func(t *testing.T, cfg config.Config) string {
-			if err := os.MkdirAll(filepath.Join(cfg.DataDir, lockFile), 0o755); err != nil { // it is no file
+			if err := os.MkdirAll(filepath.Join(cfg.DataDir, datadir.LockFile), 0o755); err != nil { // it is no file
 				t.Fatal(err)
 			}
 			return cfg.DataDir
@@ -174,7 +174,7 @@ func TestNothingStaysOfAStranger(t *testing.T) {
 	reserved := func() *dataDir {
 		d, err := prepareDataDir(cfg)
 		if err == nil {
-			err = d.reserve()
+			err = d.Reserve()
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestNothingStaysOfAStranger(t *testing.T) {
 	}
 	gone := func(d *dataDir, path string, want bool) {
 		t.Helper()
-		if err := d.close(); err != nil {
+		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 		if got := !fileExists(path); got != want {
@@ -198,9 +198,9 @@ func TestNothingStaysOfAStranger(t *testing.T) {
 	if err := os.Rename(cfg.DataDir, cfg.DataDir+".point"); err != nil { // a disk is mounted there
 		t.Fatal(err)
 	}
-	writeTestFile(t, d.Join(lockFile), "")
-	gone(d, filepath.Join(cfg.DataDir, lockFile), false)
-	gone(reserved(), filepath.Join(cfg.DataDir, lockFile), false) // it was there before
+	writeTestFile(t, d.Join(datadir.LockFile), "")
+	gone(d, filepath.Join(cfg.DataDir, datadir.LockFile), false)
+	gone(reserved(), filepath.Join(cfg.DataDir, datadir.LockFile), false) // it was there before
 	d = reserved()
 	if err := os.Rename(cfg.DataDir, cfg.DataDir+".other"); err != nil { // it is mounted, and empty
 		t.Fatal(err)
@@ -208,10 +208,10 @@ func TestNothingStaysOfAStranger(t *testing.T) {
 	if err := d.open(); err != nil {
 		t.Fatal(err)
 	}
-	if !d.holds() {
+	if !d.Held() {
 		t.Error("the lock is not of the directory that is there now")
 	}
-	gone(d, filepath.Join(cfg.DataDir, lockFile), false) // it has begun
+	gone(d, filepath.Join(cfg.DataDir, datadir.LockFile), false) // it has begun
 }
 
 // removing refuses every peer as one that was removed.
@@ -241,8 +241,8 @@ func TestRemovedWithoutDataDir(t *testing.T) {
 	}
 	end()
 	<-ended
-	if d, err := prepareDataDir(a.cfg); err != nil || d.fresh || !d.identity.Removed {
-		t.Errorf("started again: %+v, %v", d.identity, err)
+	if d, err := prepareDataDir(a.cfg); err != nil || d.Fresh() || !d.Own().Removed {
+		t.Errorf("started again: %+v, %v", d.Own(), err)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestBootstrap(t *testing.T) {
 	if err := <-introducing(t, t.Context(), a); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(a.data.open(), a.data.close()); err != nil {
+	if err := errors.Join(a.data.open(), a.data.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := newAgent(a.cfg, a.install, a.logger, ""); !errors.Is(err, ErrNoBootstrap) {
@@ -302,7 +302,7 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
 		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
 	} {
-		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: datadir.Identity{Joining: c.joins}}, cfg: config.Config{Bootstrap: c.bootstrap}}
+		a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{Joining: c.joins}, false)}, cfg: config.Config{Bootstrap: c.bootstrap}}
 		over, role, reason := a.judgeEmpty(c.r, c.silent)
 		if over != (c.role == "") || role != c.role || (reason == "") != over {
 			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)
@@ -314,14 +314,14 @@ func TestJudgeEmpty(t *testing.T) {
 // that is empty still.
 func TestFirstStartThatWasCut(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{lockFile, datadir.IdentityFile + ".tmp"} {
+	for _, name := range []string{datadir.LockFile, datadir.IdentityFile + ".tmp"} {
 		writeTestFile(t, filepath.Join(dir, name), "")
 	}
-	if err := checkEmpty(dir); err != nil {
+	if err := datadir.New(vfs.OS{}, dir).CheckEmpty(); err != nil {
 		t.Error(err)
 	}
 	writeTestFile(t, filepath.Join(dir, "log"), "")
-	if err := checkEmpty(dir); err == nil {
+	if err := datadir.New(vfs.OS{}, dir).CheckEmpty(); err == nil {
 		t.Error("a directory with a log is empty")
 	}
 }

@@ -203,7 +203,7 @@ func (j *joiner) ask(ctx context.Context) error {
 			}
 			continue
 		}
-		if m, _ := membership.Find(p.State.State, j.a.self.ID); m.Instance != "" && m.Instance != j.a.data.identity.Instance {
+		if m, _ := membership.Find(p.State.State, j.a.self.ID); m.Instance != "" && m.Instance != j.a.data.Own().Instance {
 			errs = append(errs, fmt.Errorf("node %s knows this node by another data directory", p.Node))
 			continue
 		}
@@ -278,7 +278,7 @@ func (j *joiner) choose() (plan seedPlan, clone bool, err error) {
 // wipe removes what an earlier try has left.
 func (j *joiner) wipe() error {
 	d := j.a.data
-	if !d.identity.Joining || d.identity.GivenUp != nil {
+	if own := d.Own(); !own.Joining || own.GivenUp != nil {
 		return errors.New("this node's data directory is in use: nothing is removed")
 	}
 	for _, name := range []string{"log", "mysql", seedDir} {
@@ -443,9 +443,7 @@ func (j *joiner) finish(plan seedPlan) error {
 	if err := d.WriteState(plan.State); err != nil {
 		return err
 	}
-	d.identity.Joining, d.identity.Log, d.identity.State = false, true, true
-	d.identity.Recovered = plan.State.State.Recovered != nil
-	return d.WriteIdentity(d.identity)
+	return d.Joined(plan.State.State.Recovered != nil)
 }
 
 func parseGTIDs(b []byte) (*gtid.Set, error) {

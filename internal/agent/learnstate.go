@@ -44,7 +44,7 @@ func (a *Agent) learnState(ctx context.Context) {
 			a.logger.Debug("ask for the newer cluster state", "node", n.Name, "error", err)
 			continue
 		}
-		if stuck && p.TakenUpBy(a.self.ID, a.data.identity.Instance, a.state.Point()) {
+		if stuck && p.TakenUpBy(a.self.ID, a.data.Own().Instance, a.state.Point()) {
 			a.leave(membership.Departure{State: &p})
 			return
 		}

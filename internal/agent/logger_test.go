@@ -34,7 +34,7 @@ func TestLoggerNeedsNoMySQL(t *testing.T) {
 	if _, err := New(cfg, quiet, "v"); err == nil || !strings.Contains(err.Error(), "is a logger") {
 		t.Errorf("a logger over a mysqld's data: %v", err)
 	}
-	if err := d.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

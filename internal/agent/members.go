@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/operate"
 	"github.com/quorate/quorate/internal/quorumloss"
@@ -72,7 +73,7 @@ func (a *Agent) followMembers(p cluster.StatePoint, kept bool) {
 // openMembers makes the members known as this node knew them last, or has the node
 // join first.
 func (a *Agent) openMembers(ctx context.Context) error {
-	if a.data.identity.Joining {
+	if a.data.Life() == datadir.Joining {
 		if err := a.join(ctx); err != nil {
 			return err
 		}
@@ -143,9 +144,9 @@ func (a *Agent) followSelf(p cluster.StatePoint) {
 
 // asSelf is this node as package membership sees it.
 func (a *Agent) asSelf() membership.Self {
-	id := a.data.identity
+	id := a.data.Own()
 	return membership.Self{
-		ID: a.self.ID, Name: a.self.Name, Instance: id.Instance, Blank: a.data.fresh && !id.Log || id.Joining,
+		ID: a.self.ID, Name: a.self.Name, Instance: id.Instance, Blank: a.data.Fresh() && !id.Log || id.Joining,
 		Fenced: a.fencedFromRebuild(), State: a.board.State(), Superseded: id.Superseded,
 	}
 }
@@ -216,14 +217,14 @@ func (a *Agent) settle() (err error) {
 	case e.Superseded != nil:
 		var accepted bool
 		if accepted, err = a.stance.Confirm(*e.Superseded); accepted {
-			err = a.data.superseded(*e.Superseded)
+			err = a.data.Supersede(*e.Superseded)
 		}
 	case e.State != nil:
 		err = a.writeState(*e.State)
 	case e.Instance == "":
-		err = a.data.removed()
+		err = a.data.Remove()
 	default:
-		err = a.data.rebuild(e.Instance)
+		err = a.data.Rebuild(e.Instance, time.Now())
 	}
 	a.settled = err == nil
 	return err
@@ -354,7 +355,7 @@ func (a *Agent) controlNodeRebuild(ctx context.Context, r control.Request) (oper
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
-	args.Change.Op, args.Change.Instance = cluster.OpRebuild, newInstance()
+	args.Change.Op, args.Change.Instance = cluster.OpRebuild, datadir.NewInstance()
 	return a.changeMembers(ctx, r.By, args)
 }
 

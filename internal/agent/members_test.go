@@ -34,8 +34,8 @@ func TestRebuiltNodeIsNotPromotedBefore(t *testing.T) {
 		}
 	}
 	a := loneAgent(t, loneConfig(t))
-	if got := a.board.Own().Instance; got == "" || got != a.data.identity.Instance {
-		t.Errorf("the status says instance %q, it is %q", got, a.data.identity.Instance)
+	if got := a.board.Own().Instance; got == "" || got != a.data.Own().Instance {
+		t.Errorf("the status says instance %q, it is %q", got, a.data.Own().Instance)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		version uint64
 		leaves  bool
 	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Dir: datadir.New(vfs.NewMem(), ".")}, logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false)}, logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
 		a.self = a.cfg.Self()
 		openBoard(a)
 		state := a.board.State()

@@ -26,9 +26,8 @@ const (
 	// oldDir holds what was given up, a directory each: TIME-REASON.
 	oldDir = "old"
 	// oldDeleting ends the name of one that is being deleted.
-	oldDeleting   = ".deleting"
-	oldTimeFormat = "20060102T150405Z"
-	oldEvery      = time.Minute
+	oldDeleting = ".deleting"
+	oldEvery    = time.Minute
 
 	// oldMax and oldKeptFor bound what is kept, and so does the disk: of it one
 	// part in oldFreePart stays free.
@@ -36,23 +35,6 @@ const (
 	oldKeptFor  = 7 * 24 * time.Hour
 	oldFreePart = 10
 )
-
-// giveUp names what a node gives up that is rebuilt; nil = it has nothing, or what is
-// left of an earlier try to join, which is nobody's.
-func (d *dataDir) giveUp(now time.Time) *datadir.GivenUp {
-	id := d.identity
-	if id.Joining {
-		return id.GivenUp
-	}
-	if !id.Log && !fileExists(d.Join("log")) && !fileExists(d.Join("mysql")) {
-		return nil
-	}
-	reason := "rebuild"
-	if id.Superseded != nil {
-		reason = "recovered"
-	}
-	return &datadir.GivenUp{Dir: now.UTC().Format(oldTimeFormat) + "-" + reason, Identity: id}
-}
 
 // setAside moves away what this node has given up. It can be done again, from the
 // beginning, wherever it was interrupted.
@@ -66,14 +48,15 @@ func (d *dataDir) setAside() error {
 }
 
 func (d *dataDir) setAsideSteps() (steps []func() error) {
-	if d.identity.GivenUp == nil {
+	given := d.Own().GivenUp
+	if given == nil {
 		return nil
 	}
-	to := d.Join(oldDir, d.identity.GivenUp.Dir)
+	to := d.Join(oldDir, given.Dir)
 	steps = append(steps,
 		func() error { return os.MkdirAll(to, errantDirPermissions) },
 		func() error { return errors.Join(syncDir(d.Path()), syncDir(d.Join(oldDir))) },
-		func() error { return writeJSON(filepath.Join(to, datadir.IdentityFile), d.identity.GivenUp.Identity) },
+		func() error { return writeJSON(filepath.Join(to, datadir.IdentityFile), given.Identity) },
 	)
 	for _, name := range []string{"mysql", datadir.Durable, datadir.ClusterState, datadir.Peers, datadir.Met, datadir.Heard, "log"} {
 		steps = append(steps, func() error {
@@ -92,10 +75,7 @@ func (d *dataDir) setAsideSteps() (steps []func() error) {
 	}
 	return append(steps,
 		func() error { return errors.Join(syncDir(to), syncDir(d.Path())) },
-		func() error {
-			d.identity.GivenUp = nil
-			return d.WriteIdentity(d.identity)
-		})
+		d.MovedAside)
 }
 
 // oldData is one directory below old/.
@@ -113,7 +93,7 @@ func (d *dataDir) listOld() (all []oldData, err error) {
 	}
 	for _, e := range entries {
 		text, _, _ := strings.Cut(e.Name(), "-")
-		at, err := time.Parse(oldTimeFormat, text)
+		at, err := time.Parse(datadir.OldTimeFormat, text)
 		switch {
 		case err != nil:
 		case strings.HasSuffix(e.Name(), oldDeleting): // a crash has ended that

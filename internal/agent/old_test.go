@@ -30,14 +30,14 @@ func livedDir(t *testing.T, path string) (d *dataDir, files map[string]string) {
 	if err := d.known.Check(transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.hasLog(); err != nil {
+	if err := d.HasLog(); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"log/state", "mysql/data/ibdata1", datadir.ClusterState, datadir.Durable, secretsFile, "errant/x/y", datadir.Fence} {
 		writeTestFile(t, d.Join(name), "of before: "+name)
 	}
 	files = treeOf(t, path)
-	if err := d.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return d, files
@@ -78,10 +78,10 @@ func TestRebuildMovesAside(t *testing.T) {
 	for killed := 0; ; killed++ {
 		path := filepath.Join(t.TempDir(), "data")
 		d, before := livedDir(t, path)
-		if err := d.rebuild(instance); err != nil {
+		if err := d.Rebuild(instance, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		dir := d.identity.GivenUp.Dir
+		dir := d.Own().GivenUp.Dir
 		steps := d.setAsideSteps()
 		if killed > len(steps) {
 			break
@@ -92,10 +92,10 @@ func TestRebuildMovesAside(t *testing.T) {
 			}
 		}
 		d = openTestDir(t, testConfig(t, path))
-		if err := d.setAside(); err != nil || d.identity.GivenUp != nil || !d.identity.Joining {
-			t.Fatalf("killed after step %d: %v, %+v", killed, err, d.identity)
+		if err := d.setAside(); err != nil || d.Own().GivenUp != nil || !d.Own().Joining {
+			t.Fatalf("killed after step %d: %v, %+v", killed, err, d.Own())
 		}
-		if err := d.close(); err != nil {
+		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
 		after, moved := treeOf(t, path), map[string]string{}
@@ -113,37 +113,6 @@ func TestRebuildMovesAside(t *testing.T) {
 				t.Errorf("killed after step %d: %s is %q", killed, name, after[name])
 			}
 		}
-	}
-}
-
-// TestWhatIsGivenUp: what an earlier try to join has left is nobody's, and is not kept.
-func TestWhatIsGivenUp(t *testing.T) {
-	d, _ := livedDir(t, filepath.Join(t.TempDir(), "data"))
-	now := time.Date(2026, 11, 22, 15, 30, 0, 0, time.UTC)
-	named := func() string {
-		if g := d.giveUp(now); g != nil {
-			return g.Dir
-		}
-		return ""
-	}
-	if got := named(); got != "20261122T153000Z-rebuild" {
-		t.Errorf("a rebuild: %q", got)
-	}
-	d.identity.Superseded = &cluster.Recovery{Version: 1_000_000, Node: "b"}
-	if got := named(); got != "20261122T153000Z-recovered" {
-		t.Errorf("after a recovery without it: %q", got)
-	}
-	d.identity.GivenUp, d.identity.Joining = &datadir.GivenUp{Dir: "first"}, true
-	if got := named(); got != "first" {
-		t.Errorf("told again before it was moved: %q", got)
-	}
-	d.identity.GivenUp = nil
-	if got := named(); got != "" {
-		t.Errorf("a copy that is not complete: %q", got)
-	}
-	empty, err := prepareDataDir(testConfig(t, filepath.Join(t.TempDir(), "data")))
-	if err != nil || empty.giveUp(now) != nil {
-		t.Errorf("of an empty directory: %v", err)
 	}
 }
 
@@ -175,7 +144,7 @@ func TestOldToGo(t *testing.T) {
 // person keeps there, or deletes, is theirs. A copy that needs the space gets all of it.
 func TestOldIsTidied(t *testing.T) {
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
-	a := &Agent{logger: quiet, data: &dataDir{Dir: datadir.New(vfs.OS{}, dir)}, records: history.New(vfs.OS{}, dir, "a", quiet)}
+	a := &Agent{logger: quiet, data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, dir), datadir.Identity{}, false)}, records: history.New(vfs.OS{}, dir, "a", quiet)}
 	openBoard(a)
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
 		writeTestFile(t, a.data.Join(oldDir, name, "log", "state"), "1234")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -16,8 +17,10 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/core"
 	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/history"
 	"github.com/quorate/quorate/internal/mysqld"
 	"github.com/quorate/quorate/internal/operate"
+	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/transport"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -25,7 +28,7 @@ import (
 // TestFenceIsKept: a fence is there again after a restart; a damaged one is no
 // reason to start mysqld.
 func TestFenceIsKept(t *testing.T) {
-	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir())}}
+	a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false)}}
 	openBoard(a)
 	if in, err := a.fencedBefore(); err != nil || in != (core.Fenced{}) {
 		t.Errorf("none: %+v, %v", in, err)
@@ -193,7 +196,7 @@ func TestRequestOfANodeThatDied(t *testing.T) {
 	if err := errors.Join(a.data.open(), a.records.Open()); err != nil {
 		t.Fatal(err)
 	}
-	defer a.data.close()
+	defer a.data.Close()
 	peer := transport.New(transport.Config{
 		Identity: b.transportIdentity(), Listen: b.self.Peer, Peers: b.transportPeers(), Handler: dying{}, Logger: b.logger,
 	})
@@ -220,5 +223,21 @@ func TestRequestOfANodeThatDied(t *testing.T) {
 	}
 	if l := lines[0]; l.What != "switchover to c" || l.By != "ann@db1" || !strings.HasPrefix(l.Result, "not known: node b was asked") {
 		t.Errorf("%+v", l)
+	}
+}
+
+// TestEveryRequestIsServed: each request of the commands and between agents has a handler.
+func TestEveryRequestIsServed(t *testing.T) {
+	a := &Agent{logger: slog.New(slog.DiscardHandler)}
+	openBoard(a)
+	for _, name := range []string{
+		"node.set", "cluster.set", "maintenance", "fence", "unfence", "switchover", "switchover.target", "restart", "log.purge",
+		"audit", "history", history.AuditSince, history.Since, "did-commit",
+		"node.add", "node.promote", "node.demote", "node.remove", "node.rebuild",
+		recoverRequest, quorumloss.WordRequest, seedPlanRequest, seedDataRequest, stateRequest,
+	} {
+		if answer := a.requests.Serve(t.Context(), control.Request{Name: name, By: "ann@db1", From: "b", Args: []byte("{}")}); answer.Code == control.CodeUnknown {
+			t.Errorf("%s: %s", name, answer.Error)
+		}
 	}
 }

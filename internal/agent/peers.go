@@ -125,10 +125,10 @@ func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 // that is not there. A directory in use is not asked about: one misconfigured peer must
 // not stop healthy nodes.
 func (a *Agent) introduce(ctx context.Context) error {
-	if !a.data.fresh || len(a.cfg.Members) == 1 && !a.data.identity.Joining {
+	if !a.data.Fresh() || len(a.cfg.Members) == 1 && a.data.Life() != datadir.Joining {
 		return nil
 	}
-	if err := a.data.reserve(); err != nil {
+	if err := a.data.Reserve(); err != nil {
 		return err
 	}
 	identity := a.transportIdentity()
@@ -201,7 +201,7 @@ func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bo
 	switch {
 	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered):
 		return false, cluster.RoleJoining, r.Text // until it is rebuilt
-	case r != nil || a.data.identity.Joining || a.cfg.Bootstrap || len(silent) == 0:
+	case r != nil || a.data.Life() == datadir.Joining || a.cfg.Bootstrap || len(silent) == 0:
 		return true, "", ""
 	}
 	who := "node " + silent[0] + " has"
@@ -216,7 +216,7 @@ func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bo
 // introduced takes what the peers say of a node that was not here before; nil =
 // nothing.
 func (a *Agent) introduced(r *transport.RejectedError) error {
-	if r == nil || a.data.identity.Joining {
+	if r == nil || a.data.Life() == datadir.Joining {
 		a.board.SetRole(cluster.RoleStarting, "")
 		return nil // who joins is not known before it was added; join knows the rest
 	}

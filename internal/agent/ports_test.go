@@ -89,7 +89,7 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 			if err := a.data.open(); err != nil { // it is not empty any more
 				t.Fatal(err)
 			}
-			if err := a.data.close(); err != nil {
+			if err := a.data.Close(); err != nil {
 				t.Fatal(err)
 			}
 			c.spoil(t, cfg)

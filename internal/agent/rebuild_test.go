@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
@@ -33,7 +34,7 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 	if err := os.Mkdir(blocked, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.rebuild(instance); err == nil {
+	if err := d.Rebuild(instance, time.Now()); err == nil {
 		t.Fatal("its identity could not be written, and it is to be rebuilt")
 	}
 	if len(known()) != 1 {
@@ -42,15 +43,15 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 	if err := os.Remove(blocked); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.rebuild(instance); err != nil {
+	if err := d.Rebuild(instance, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d = openTestDir(t, cfg)
-	if !d.identity.Joining || d.identity.Instance != instance {
-		t.Errorf("it is %+v", d.identity)
+	if !d.Own().Joining || d.Own().Instance != instance {
+		t.Errorf("it is %+v", d.Own())
 	}
 	if err := d.known.Forget(); err != nil || len(known()) != 0 || d.known.Pinned(2) != "" {
 		t.Errorf("who joins knows its peers: %v, %v", known(), err)
@@ -59,7 +60,7 @@ func TestRebuildForgetsItsPeersLast(t *testing.T) {
 	if err := d.known.Check(peer); err != nil {
 		t.Error(err)
 	}
-	if err := d.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

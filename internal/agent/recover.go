@@ -49,12 +49,12 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 	if err != nil {
 		return nil, &StartError{err}
 	}
-	switch id := a.data.identity; {
-	case a.data.fresh:
+	switch life := a.data.Life(); {
+	case a.data.Fresh():
 		return nil, fmt.Errorf("data directory %s is empty: there is nothing to recover from", cfg.DataDir)
-	case id.Joining:
+	case life == datadir.Joining:
 		return nil, fmt.Errorf("node %s has not joined the cluster so far: it has nothing that counts", cfg.Node)
-	case id.Removed:
+	case life == datadir.Removed:
 		return nil, fmt.Errorf("node %s was removed from the cluster: recover on one that is a member", cfg.Node)
 	}
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
@@ -84,7 +84,7 @@ func checkOwner(dir string, uid int) error {
 }
 
 func (r *Recovery) open() (err error) {
-	if err := r.a.data.checkLog(); err != nil {
+	if err := r.a.data.CheckLog(); err != nil {
 		return err
 	}
 	if r.log, err = seglog.Open(r.a.logOptions(false)); err != nil {
@@ -105,7 +105,7 @@ func (r *Recovery) Close() (err error) {
 	if r.log != nil {
 		err = r.log.Close()
 	}
-	return errors.Join(err, r.a.data.close())
+	return errors.Join(err, r.a.data.Close())
 }
 
 // Judge asks the other members what they have, and says what speaks against going on
@@ -122,7 +122,7 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 		Voters:   recovery.VoterNames(point.State, point.State.Voters()),
 		Outgoing: recovery.VoterNames(point.State, point.Outgoing),
 	}
-	if by := r.a.data.identity.Superseded; by != nil {
+	if by := r.a.data.Own().Superseded; by != nil {
 		s.Out = by.Sentence(r.a.self.Name)
 	}
 	if f, err := r.a.data.Fence(); err != nil {
@@ -215,9 +215,9 @@ func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
 	if r.a.runsMysqld() {
 		kind = cluster.KindFull
 	}
-	id := r.a.data.identity
+	id := r.a.data.Own()
 	before := recovery.Above(r.survey.State.State, r.a.stance.Rejected(), id.Superseded)
-	id.Instance, id.Superseded = newInstance(), nil
+	id.Instance, id.Superseded = datadir.NewInstance(), nil
 	id.Log, id.State, id.Recovered = true, true, true
 	at := time.Now().UTC()
 	if err := errors.Join(r.a.records.Audit.Open(), r.a.records.History.Open()); err != nil {
@@ -292,10 +292,10 @@ func FinishRecovery(cfg config.Config) (found bool, err error) {
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
 		return true, err
 	}
-	d := &dataDir{Dir: datadir.New(vfs.OS{}, cfg.DataDir)}
-	if err := d.takeLock(); err != nil {
+	d := datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false)
+	if err := d.TakeLock(); err != nil {
 		return true, err
 	}
 	_, err = quorumloss.Finish(vfs.OS{}, cfg.DataDir)
-	return true, errors.Join(err, d.close())
+	return true, errors.Join(err, d.Close())
 }

@@ -42,7 +42,7 @@ func TestRecoverySupersedes(t *testing.T) {
 		{name: "knows", known: 41, id: datadir.Identity{Superseded: &order}},
 		{name: "knows of an earlier one", known: 41, id: datadir.Identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
 	} {
-		a := &Agent{data: &dataDir{Dir: datadir.New(vfs.NewMem(), "."), identity: tc.id, fresh: tc.fresh}}
+		a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.NewMem(), "."), tc.id, tc.fresh)}}
 		openBoard(a)
 		a.board.SetState(cluster.State{Version: tc.known})
 		if got := a.asSelf().Supersedes(order); got != tc.want {
@@ -54,12 +54,12 @@ func TestRecoverySupersedes(t *testing.T) {
 // TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the
 // members of before; what it is now is in cluster.json alone.
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
-	a := &Agent{data: &dataDir{Dir: datadir.New(vfs.OS{}, t.TempDir()), identity: datadir.Identity{State: true, Recovered: true}}}
+	a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{State: true, Recovered: true}, false)}}
 	openBoard(a)
 	if err := a.keptState(1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
 		t.Errorf("it starts without: %v", err)
 	}
-	a.data.identity.Recovered = false
+	a.data.Home = datadir.NewHome(a.data.Dir, datadir.Identity{State: true}, false)
 	if err := a.keptState(1); err != nil {
 		t.Error(err)
 	}
@@ -101,7 +101,7 @@ func oneEntry(t *testing.T, cfg config.Config) {
 		err = log.Append([]seglog.Entry{{Index: 1, Term: 4}}, &seglog.HardState{Term: 4, Vote: 1})
 	}
 	if err == nil {
-		err = errors.Join(a.data.hasLog(), log.Close(), a.data.close())
+		err = errors.Join(a.data.HasLog(), log.Close(), a.data.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -142,11 +142,11 @@ func TestRecoverAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	point, err := a.data.LastState()
-	if err != nil || len(point.State.Members) != 1 || point.State.Members[0].Instance != a.data.identity.Instance || point.Index != 1 {
-		t.Errorf("it keeps %+v, %v; its instance is %s", point, err, a.data.identity.Instance)
+	if err != nil || len(point.State.Members) != 1 || point.State.Members[0].Instance != a.data.Own().Instance || point.Index != 1 {
+		t.Errorf("it keeps %+v, %v; its instance is %s", point, err, a.data.Own().Instance)
 	}
 	// Then another node of before was recovered, and told this one so.
-	if err := a.data.superseded(cluster.Recovery{Version: 3_000_000, Cluster: "x", Node: "b"}); err != nil {
+	if err := a.data.Supersede(cluster.Recovery{Version: 3_000_000, Cluster: "x", Node: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeJSON(a.data.Join(datadir.Fence), cluster.Fence{By: "ann@db1", Reason: "its disk"}); err != nil {
@@ -178,14 +178,14 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	if err := datadir.Replace(vfs.OS{}, cfg.DataDir, quorumloss.File, record); err != nil {
 		t.Fatal(err)
 	}
-	d := &dataDir{Dir: datadir.New(vfs.OS{}, cfg.DataDir)}
-	if err := d.takeLock(); err != nil {
+	d := &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false)}
+	if err := d.TakeLock(); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := FinishRecovery(cfg); err == nil || !found {
 		t.Error("it is finished beside an agent")
 	}
-	if err := d.close(); err != nil {
+	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler), "v"); err == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/recovery"
@@ -42,11 +43,11 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.fresh {
+	if d.Fresh() {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(d.WriteIdentity(d.identity), d.hasLog()); err != nil {
+		if err := errors.Join(d.WriteIdentity(d.Own()), d.HasLog()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,13 +144,21 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 	elsewhere := apart
 	elsewhere.Node = "b"
 	led := func(a *Agent) { a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7}) }
-	out := func(a *Agent) { a.data.identity.Superseded = &apart }
+	out := func(a *Agent) {
+		id := a.data.Own()
+		id.Superseded = &apart
+		a.data.Home = datadir.NewHome(a.data.Dir, id, false)
+	}
 	ours := func(a *Agent) {
 		s := a.board.State()
 		s.Version, s.Recovered = apart.Version+1, &apart
 		a.board.SetState(s)
 	}
-	empty := func(a *Agent) { a.data.fresh, a.data.identity.Log = true, false }
+	empty := func(a *Agent) {
+		id := a.data.Own()
+		id.Log = false
+		a.data.Home = datadir.NewHome(a.data.Dir, id, true)
+	}
 	begins, goes := &membership.Departure{Instance: instance}, &membership.Departure{}
 	for _, c := range []struct {
 		name   string
@@ -199,7 +208,7 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 		if err := a.settle(); err != nil || !a.settled {
 			t.Fatalf("it is not settled: %v", err)
 		}
-		if out := a.data.identity.Superseded != nil; out == led || a.stance.Rejected().Has(apart) != led {
+		if out := a.data.Own().Superseded != nil; out == led || a.stance.Rejected().Has(apart) != led {
 			t.Errorf("with a leader %t: out %t, refuses %t", led, out, a.stance.Rejected().Has(apart))
 		}
 	}

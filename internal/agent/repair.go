@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
 )
@@ -122,7 +123,7 @@ func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string, ju
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
 	_, err := a.requests.ChangeState(ctx, a.records.ByItself(), cluster.Change{Judged: judged, Membership: &cluster.MembershipChange{
-		Op: cluster.OpRebuild, Name: m.Name, Instance: newInstance(), Why: why,
+		Op: cluster.OpRebuild, Name: m.Name, Instance: datadir.NewInstance(), Why: why,
 	}})
 	if err != nil {
 		return err

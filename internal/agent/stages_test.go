@@ -28,7 +28,7 @@ func openWith(t *testing.T, cfg config.Config) *Agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(a.log.Close(), a.data.close()); err != nil {
+		if err := errors.Join(a.log.Close(), a.data.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -19,11 +18,6 @@ const (
 	stateEvery = 10 * time.Second
 )
 
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // openState reads the cluster state that belongs to the log, and makes sure that
 // there is a file from now on.
 func (a *Agent) openState() error {
@@ -36,30 +30,11 @@ func (a *Agent) openState() error {
 	if err := a.writeState(a.state.Point()); err != nil {
 		return err
 	}
-	if err := a.data.hasState(); err != nil {
+	if err := a.data.HasState(); err != nil {
 		return err
 	}
 	a.board.SetState(a.state.Point().State)
 	return nil
-}
-
-// hasState notes durably that there is a cluster.json.
-func (d *dataDir) hasState() error {
-	if d.identity.State {
-		return nil
-	}
-	d.identity.State = true
-	return d.WriteIdentity(d.identity)
-}
-
-// hasChanges notes durably that the log has changes of the cluster state: from now on
-// no older quorate may run here.
-func (d *dataDir) hasChanges() error {
-	if d.identity.Format >= datadir.FormatState {
-		return nil
-	}
-	d.identity.Format = datadir.FormatState
-	return d.WriteIdentity(d.identity)
 }
 
 // chronicled has what follows from one step of core written into the history.
@@ -119,7 +94,7 @@ func (a *Agent) writeState(p cluster.StatePoint) error {
 		return err
 	}
 	if p.State.Version > 0 {
-		if err := a.data.hasChanges(); err != nil {
+		if err := a.data.HasChanges(); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func stateMembers() []cluster.Member {
 func keeper(t *testing.T, disk vfs.FS, had bool) *Agent {
 	t.Helper()
 	dir, quiet := datadir.New(disk, "."), slog.New(slog.DiscardHandler)
-	a := &Agent{data: &dataDir{Dir: dir, identity: datadir.Identity{Format: datadir.FormatState}}, records: history.New(disk, ".", "a", quiet)}
+	a := &Agent{data: &dataDir{Home: datadir.NewHome(dir, datadir.Identity{Format: datadir.FormatState}, false)}, records: history.New(disk, ".", "a", quiet)}
 	if err := errors.Join(a.state.Load(dir, stateMembers(), had, 1), a.records.Open()); err != nil {
 		t.Fatal(err)
 	}

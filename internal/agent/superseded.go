@@ -26,12 +26,6 @@ import (
 // which names what it has and the recovered cluster lacks, until it is rebuilt there. Its
 // data stay until then. It passes the word on to other former members that reach it.
 
-// superseded notes durably that the cluster was recovered without this node.
-func (d *dataDir) superseded(r cluster.Recovery) error {
-	d.identity.Superseded = &r
-	return d.WriteIdentity(d.identity)
-}
-
 // losing is this node as its stance sees it.
 type losing struct{ *Agent }
 
@@ -89,7 +83,7 @@ func (h supersededPeers) Call(ctx context.Context, from cluster.NodeID, conn net
 
 // CheckPeer implements transport.Handler: others of before learn of it.
 func (h supersededPeers) CheckPeer(id transport.Identity) error {
-	by := h.a.data.identity.Superseded
+	by := h.a.data.Own().Superseded
 	return &transport.RejectedError{Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by}}
 }
 
@@ -104,7 +98,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	if err := a.data.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.settle(), a.data.close()) }()
+	defer func() { err = errors.Join(err, a.settle(), a.data.Close()) }()
 	last, err := a.data.LastState()
 	if err != nil {
 		return err
@@ -143,7 +137,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 // surplus says what this node has, or why that is not known, and the recovered cluster
 // lacks.
 func (a *Agent) surplus(r recovery.Report, err error) string {
-	by := a.data.identity.Superseded
+	by := a.data.Own().Superseded
 	if by.GTIDs == "" {
 		return "what only this node has is in its log (quorate log ls)"
 	}
@@ -166,7 +160,7 @@ func (a *Agent) surplus(r recovery.Report, err error) string {
 
 // closedReport is what this node's log has, committed or not, which stays as it is.
 func (a *Agent) closedReport() (r recovery.Report, err error) {
-	r = recovery.Report{Node: a.self.Name, Out: a.data.identity.Superseded.Sentence(a.self.Name)}
+	r = recovery.Report{Node: a.self.Name, Out: a.data.Own().Superseded.Sentence(a.self.Name)}
 	log, err := seglog.Open(a.logOptions(false))
 	if err != nil {
 		return r, err
@@ -188,9 +182,9 @@ func (a *Agent) closedReport() (r recovery.Report, err error) {
 // cluster that was recovered it is nowhere else: the configuration and the log know
 // the members of before.
 func (a *Agent) keptState(first uint64) error {
-	if a.data.identity.Recovered && !a.data.Has(datadir.ClusterState) {
+	if a.data.Own().Recovered && !a.data.Has(datadir.ClusterState) {
 		return fmt.Errorf("%s is gone, and says alone that the cluster was recovered, and who is in it: "+
 			"give it back, or rebuild this node", a.data.Join(datadir.ClusterState))
 	}
-	return a.state.Load(a.data.Dir, a.cfg.ClusterMembers(), a.data.identity.State, first)
+	return a.state.Load(a.data.Dir, a.cfg.ClusterMembers(), a.data.Own().State, first)
 }

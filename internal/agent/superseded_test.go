@@ -34,7 +34,7 @@ func TestSupersededNodeSaysWhatItHas(t *testing.T) {
 	oneEntry(t, other)
 	d, err := prepareDataDir(cfg)
 	if err == nil {
-		err = d.superseded(cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c"})
+		err = d.Supersede(cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c"})
 	}
 	if err != nil {
 		t.Fatal(err)

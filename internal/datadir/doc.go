@@ -24,6 +24,9 @@
 //	     └──► joining ──► member ──► joining (rebuilt)
 //	     any of these ──► removed
 //
+// The node that runs changes its life by a Home, which has the directory's lock. In memory
+// it is in a life only once that is on disk.
+//
 // # Goroutines
 //
 // None. Dir has no state: two calls that write the same file must not run at once. The

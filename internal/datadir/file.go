@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/quorate/quorate/internal/vfs"
@@ -159,4 +160,35 @@ func ReadFile(fs vfs.FS, path string) (b []byte, err error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// MakeDir makes a directory that others may read, and its missing parents. Its name
+// is on disk, too, when it returns: a name that a loss of power takes away takes what
+// is below it along.
+func MakeDir(path string) error {
+	_, missing := os.Stat(path)
+	above := []string{filepath.Dir(path)}
+	for dir := above[0]; missing != nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		above = append(above, filepath.Dir(dir))
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range above {
+		// One that was there before may have been made by a process that died before
+		// the sync; but not by this user, if it may not read where it is.
+		if err := (vfs.OS{}).SyncDir(dir); err != nil && (missing != nil || !errors.Is(err, fs.ErrPermission)) {
+			return fmt.Errorf("sync %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// exists tells whether there is something at a path.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
