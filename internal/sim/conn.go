@@ -101,7 +101,7 @@ func (c *conn) arrive(at uint64, deliver func(c *conn)) {
 func (c *conn) refused(reason error) {
 	var r *transport.RejectedError
 	if j := c.n.joiner; j != nil && j.life == c.life && errors.As(reason, &r) {
-		j.rejections = append(j.rejections, r)
+		j.rejections = []*transport.RejectedError{r}
 		j.judgeRejections()
 	}
 	c.fail(reason)
