@@ -77,7 +77,7 @@ func TestCatchUpDoesNotStopCommits(t *testing.T) {
 	}
 	leader := ns.leader(ctx)
 	term := ns.open(ctx, leader)
-	if err := leader.waitCommitted(ctx, 2); err != nil { // raft's own entry, and the epoch's
+	if err := leader.barriers.await(ctx, 2); err != nil { // raft's own entry, and the epoch's
 		t.Fatal(err)
 	}
 	base, number := leader.Committed().Mark().Index, uint64(0)
@@ -88,7 +88,7 @@ func TestCatchUpDoesNotStopCommits(t *testing.T) {
 			if err := leader.Propose(ctx, transactionsEntry(entry.Header{Term: term, Number: number, Count: 1}, number)); err != nil {
 				t.Fatal(err)
 			}
-			if err := leader.waitCommitted(ctx, base+number); err != nil {
+			if err := leader.barriers.await(ctx, base+number); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -115,7 +115,7 @@ func TestCatchUpDoesNotStopCommits(t *testing.T) {
 		t.Fatalf("the late peer has entry %d without what stands on disk", got)
 	}
 	reads.goOn()
-	if err := ns.all[late-1].waitCommitted(ctx, leader.Committed().Mark().Index); err != nil {
+	if err := ns.all[late-1].barriers.await(ctx, leader.Committed().Mark().Index); err != nil {
 		t.Fatal(err)
 	}
 	stop()

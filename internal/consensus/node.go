@@ -13,12 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/entry"
 )
-
-// barriersMax bounds the callers that wait for a read barrier.
-const barriersMax = 64
 
 // ErrStopped is returned to callers of a Node that is not running any more.
 var ErrStopped = errors.New("consensus: stopped")
@@ -102,9 +100,7 @@ type Node struct {
 	writes  chan *Write
 	writing sync.WaitGroup
 
-	barrierMu  sync.Mutex
-	barrierSeq uint64
-	barriers   map[uint64]chan uint64
+	barriers Barriers
 
 	states stateWaiters
 }
@@ -112,24 +108,25 @@ type Node struct {
 // New builds a Node; it starts nothing.
 func New(cfg Config) (*Node, error) {
 	n := &Node{
-		cfg:      cfg,
-		inbox:    Inbox{room: make(chan struct{}, 1)},
-		stopped:  make(chan struct{}),
-		calls:    make(chan call),
-		kept:     make(chan struct{}, 1),
-		writes:   make(chan *Write, 1),
-		barriers: map[uint64]chan uint64{},
-		// An answer to a former life of this process, still on its way, must not
-		// answer a barrier of this one.
-		barrierSeq: rand.Uint64(),
+		cfg:     cfg,
+		inbox:   Inbox{room: make(chan struct{}, 1)},
+		stopped: make(chan struct{}),
+		calls:   make(chan call),
+		kept:    make(chan struct{}, 1),
+		writes:  make(chan *Write, 1),
 	}
-	cfg.OnBarrier, cfg.OnState = n.answerBarrier, n.reportState
+	cfg.OnBarrier, cfg.OnState = n.barriers.Answer, n.reportState
 	d, err := NewDriver(cfg, BootTime())
 	if err != nil {
 		return nil, err
 	}
 	d.watchClocks(readClocks())
 	n.driver, n.group = d, d.Group()
+	n.barriers.Committed, n.barriers.Clock = d.Committed(), clock.Machine{}
+	n.barriers.Retry, n.barriers.First = cfg.Heartbeat, rand.Uint64()
+	n.barriers.Start = func(ctx context.Context, id uint64) {
+		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
+	}
 	n.mu.Lock() // Run has the first turn
 	return n, nil
 }
@@ -229,70 +226,13 @@ func (n *Node) PeerUnreachable(id cluster.NodeID) {
 // Barrier returns once this node has passed its commit check up to everything
 // that was committed anywhere when Barrier was called. It fails only with ctx
 // or when the node stops; without a leader it waits.
-func (n *Node) Barrier(ctx context.Context) error {
-	index, err := n.askLeader(ctx)
-	if err != nil {
-		return err
-	}
-	return n.waitCommitted(ctx, index)
-}
+func (n *Node) Barrier(ctx context.Context) error { return n.barriers.Wait(ctx) }
 
 // AskLeader returns once a leader has answered that a majority still followed when
 // AskLeader was called, or later. It fails as Barrier does.
 func (n *Node) AskLeader(ctx context.Context) error {
-	_, err := n.askLeader(ctx)
+	_, err := n.barriers.Ask(ctx)
 	return err
-}
-
-func (n *Node) askLeader(ctx context.Context) (index uint64, err error) {
-	id, answer, err := n.addBarrier()
-	if err != nil {
-		return 0, err
-	}
-	defer n.removeBarrier(id)
-	retry := time.NewTicker(n.cfg.Heartbeat)
-	defer retry.Stop()
-	for {
-		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
-		select {
-		case index := <-answer:
-			return index, nil
-		case <-retry.C: // dropped without a leader: ask again
-		case <-ctx.Done():
-			return 0, fmt.Errorf("no majority of the nodes answers: %w", ctx.Err())
-		case <-n.stopped:
-			return 0, ErrStopped
-		}
-	}
-}
-
-func (n *Node) addBarrier() (uint64, chan uint64, error) {
-	n.barrierMu.Lock()
-	defer n.barrierMu.Unlock()
-	if len(n.barriers) >= barriersMax {
-		return 0, nil, fmt.Errorf("consensus: %d read barriers wait already", barriersMax)
-	}
-	n.barrierSeq++
-	answer := make(chan uint64, 1)
-	n.barriers[n.barrierSeq] = answer
-	return n.barrierSeq, answer, nil
-}
-
-func (n *Node) removeBarrier(id uint64) {
-	n.barrierMu.Lock()
-	defer n.barrierMu.Unlock()
-	delete(n.barriers, id)
-}
-
-func (n *Node) answerBarrier(b Barrier) {
-	n.barrierMu.Lock()
-	defer n.barrierMu.Unlock()
-	if c, ok := n.barriers[b.ID]; ok {
-		select {
-		case c <- b.Index:
-		default: // answered before
-		}
-	}
 }
 
 // reportState tells of a change that was committed.
@@ -301,22 +241,6 @@ func (n *Node) reportState(o StateOutcome) {
 		n.cfg.OnState(o)
 	}
 	n.states.answer(o)
-}
-
-func (n *Node) waitCommitted(ctx context.Context, index uint64) error {
-	for {
-		mark, changed := n.Committed().Changed()
-		if mark.Index >= index {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for index %d to be committed here: %w", index, ctx.Err())
-		case <-n.stopped:
-			return ErrStopped
-		}
-	}
 }
 
 // Tail is what a node says of its log to a peer that heals its own.

@@ -182,7 +182,7 @@ func TestNodeCommits(t *testing.T) {
 		}
 	}
 	for m := l.Committed().Mark(); m.Number < count; m = l.Committed().Mark() {
-		if err := l.waitCommitted(ctx, m.Index+1); err != nil {
+		if err := l.barriers.await(ctx, m.Index+1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,7 +413,7 @@ func TestNodeWaitsForSpace(t *testing.T) {
 		l = ns.leader(ctx)
 	}
 	term := ns.open(ctx, l)
-	if err := l.waitCommitted(ctx, 2); err != nil {
+	if err := l.barriers.await(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
 	full.Store(true)
@@ -436,7 +436,7 @@ func TestNodeWaitsForSpace(t *testing.T) {
 		t.Fatal("nobody was told of the space")
 	}
 	for m := l.Committed().Mark(); m.Number < 1; m = l.Committed().Mark() {
-		if err := l.waitCommitted(ctx, m.Index+1); err != nil {
+		if err := l.barriers.await(ctx, m.Index+1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -459,7 +459,7 @@ func TestFullNodeVotes(t *testing.T) {
 		l = ns.leader(ctx)
 	}
 	term := ns.open(ctx, l)
-	if err := ns.all[0].waitCommitted(ctx, 2); err != nil {
+	if err := ns.all[0].barriers.await(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
 	full.Store(true)

@@ -140,6 +140,7 @@ func (n *Node) end(err error) {
 	n.ended, n.failure = true, err
 	n.driver.EndLease()
 	close(n.stopped)
+	n.barriers.Stop()
 	n.inbox.drop()
 }
 

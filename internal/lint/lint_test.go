@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"internal/seglog":            {"binlog", "entry", "gtid", "invariant", "vfs"},
 	"internal/replay":            {"binlog", "cluster", "entry", "gtid", "seglog", "units"},
 	"internal/recovery":          {"cluster", "gtid"},
-	"internal/consensus":         {"binlog", "cluster", "entry", "gtid", "invariant", "seglog"},
+	"internal/consensus":         {"binlog", "clock", "cluster", "entry", "gtid", "invariant", "seglog"},
 	"internal/transport":         {"cluster", "frame", "nowait"},
 	"internal/datadir":           {"cluster", "gtid", "replay", "vfs"},
 	"internal/membership":        {"cluster", "transport"},

@@ -169,7 +169,7 @@ func (a *agent) tail() (bulk.Tail, error) {
 	before := a.loop.role
 	ctx, cancel := a.life.WithTimeout(context.Background(), healAskTimeout)
 	defer cancel()
-	if err := a.loop.barrier(ctx); err != nil {
+	if err := a.loop.barriers.Wait(ctx); err != nil {
 		return bulk.Tail{}, err
 	}
 	return bulk.Tail{

@@ -267,7 +267,7 @@ func (j *joiner) ask() (plans []seedPlan) {
 func (a *agent) seedPlan(n *node) any {
 	ctx, cancel := a.life.WithTimeout(context.Background(), seedBarrierTimeout)
 	defer cancel()
-	if err := a.loop.barrier(ctx); err != nil {
+	if err := a.loop.barriers.Wait(ctx); err != nil {
 		return nil
 	}
 	p := seedPlan{from: a.n, state: a.group.Committed().State(), mark: a.durable()}

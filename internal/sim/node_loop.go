@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -33,31 +32,30 @@ type loop struct {
 
 	writing *consensus.Write // by the disk; nil: it waits
 
-	barrierSeq uint64
-	barriers   map[uint64]*barrier
-	changed    signal // the commit check went forward
-}
-
-type barrier struct {
-	index    uint64
-	answered bool
-	done     signal
+	barriers consensus.Barriers
 }
 
 func (l *loop) init(a *agent, log consensus.Log) (err error) {
 	n := a.n
-	l.a, l.barriers = a, map[uint64]*barrier{}
-	l.barrierSeq = n.rng.Uint64()
+	l.a = a
 	l.role = consensus.RoleState{Term: a.log.HardState().Term}
 	l.driver, err = consensus.NewDriver(consensus.Config{
 		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: a.statePoint(),
 		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
 		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.fresh, Promised: a.promised, Logger: slog.New(slog.DiscardHandler),
-		Send: l.send, OnRole: l.onRole, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.onBarrier,
+		Send: l.send, OnRole: l.onRole, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.barriers.Answer,
 		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
 		OnFull: a.onFull, OnStalled: a.onStalled,
 	}, n.now())
-	return err
+	if err != nil {
+		return err
+	}
+	l.barriers.Committed, l.barriers.Clock = l.driver.Committed(), a.life
+	l.barriers.Retry, l.barriers.First = heartbeatInterval, n.rng.Uint64()
+	l.barriers.Start = func(_ context.Context, id uint64) {
+		l.control(func(time.Duration) { l.a.group.StartBarrier(id) })
+	}
+	return nil
 }
 
 // provedLog tells the checker what is durable.
@@ -184,7 +182,6 @@ func (l *loop) onRole(r consensus.RoleState) {
 
 func (l *loop) onCommit(m consensus.Mark) {
 	l.a.onCommit(m)
-	l.changed.fire()
 	if !l.a.w.membersChange {
 		return
 	}
@@ -200,13 +197,6 @@ func (l *loop) onState(o consensus.StateOutcome) {
 		l.a.board.SetState(o.State)
 	}
 	l.a.stateChanged.fire()
-}
-
-func (l *loop) onBarrier(b consensus.Barrier) {
-	if waiting := l.barriers[b.ID]; waiting != nil && !waiting.answered {
-		waiting.index, waiting.answered = b.Index, true
-		waiting.done.fire()
-	}
 }
 
 // send gives messages to the network, encoded: two nodes share no memory.
@@ -302,25 +292,4 @@ func (a *agent) cutAppend(onCrash func()) {
 	} else {
 		a.n.log("crash", "after the append")
 	}
-}
-
-// barrier returns once this node has passed its commit check up to everything
-// that was committed anywhere when it was called.
-func (l *loop) barrier(ctx context.Context) error {
-	l.barrierSeq++
-	id, b := l.barrierSeq, &barrier{}
-	l.barriers[id] = b
-	defer delete(l.barriers, id)
-	for !b.answered {
-		l.control(func(time.Duration) { l.a.group.StartBarrier(id) })
-		if err := l.a.life.Wait(ctx, heartbeatInterval, b.done.next()); err != nil {
-			return fmt.Errorf("wait for a majority's commit index: %w", err)
-		}
-	}
-	for l.a.group.Committed().Mark().Index < b.index {
-		if err := l.a.life.Wait(ctx, 0, l.changed.next()); err != nil {
-			return fmt.Errorf("wait for index %d to be committed here: %w", b.index, err)
-		}
-	}
-	return nil
 }

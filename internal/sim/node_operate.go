@@ -161,7 +161,7 @@ type barrierLog struct {
 }
 
 // Barrier and GTIDs implement primary.Committed.
-func (l barrierLog) Barrier(ctx context.Context) error { return l.loop.barrier(ctx) }
+func (l barrierLog) Barrier(ctx context.Context) error { return l.loop.barriers.Wait(ctx) }
 func (l barrierLog) GTIDs() *gtid.Set                  { return l.group.Committed().GTIDs() }
 
 // replicate points mysqld to its own agent's feed.
