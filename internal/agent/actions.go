@@ -101,7 +101,7 @@ func (a *Agent) awaitMysqld(than uint64, serves bool) (incarnation uint64, err e
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return 0, control.Errorf(control.CodeUncertain, "mysqld was stopped and started, and is %s so far: see the status", role)
+			return 0, control.Errorf(control.CodeUncertain, "mysqld was stopped and started, and is still %s: see the status", role)
 		}
 	}
 }

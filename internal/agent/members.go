@@ -252,7 +252,7 @@ func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
 			text = err.Error()
 		}
 		if text != "" && said[m.Name] != text {
-			a.logger.Warn("a node that has caught up gets no vote so far", "node", m.Name, "error", err)
+			a.logger.Warn("a node that has caught up gets no vote yet", "node", m.Name, "error", err)
 		}
 		said[m.Name] = text
 	}

@@ -75,7 +75,7 @@ func (p provider) stateMetrics(st cluster.Status) []api.Metric {
 			Labels: map[string]string{"version": p.version, "goversion": runtime.Version()}},
 		{Name: "quorate_maintenance", Help: "1 while maintenance is on.", Value: boolValue(st.Maintenance != nil)},
 		{Name: "quorate_fenced", Help: "1 while an operator keeps this node's mysqld down (quorate fence).", Value: boolValue(p.keptDown.Load())},
-		{Name: "quorate_recovered_apart", Help: "1 while this node refuses a recovery, or nodes of before refuse this node's: two sides may take writes.", Value: boolValue(p.stance.TwoSides())},
+		{Name: "quorate_recovered_apart", Help: "1 while this node refuses a recovery, or former members refuse this node's: two sides may take writes.", Value: boolValue(p.stance.TwoSides())},
 		{Name: "quorate_log_healed_timestamp_seconds", Help: "When this node's log was damaged, and healed from its peers, last; 0 = never.", Value: float64(p.records.HealedAt())},
 		{Name: "quorate_errant", Help: "1 while this node's mysqld holds transactions that the log lacks.", Value: boolValue(own.Role == cluster.RoleErrant)},
 	}

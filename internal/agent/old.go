@@ -89,7 +89,7 @@ type oldData struct {
 func (d *dataDir) listOld() (all []oldData, err error) {
 	entries, err := os.ReadDir(d.Join(oldDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("look for data of before: %w", err)
+		return nil, fmt.Errorf("look for old data: %w", err)
 	}
 	for _, e := range entries {
 		text, _, _ := strings.Cut(e.Name(), "-")
@@ -98,7 +98,7 @@ func (d *dataDir) listOld() (all []oldData, err error) {
 		case err != nil:
 		case strings.HasSuffix(e.Name(), oldDeleting): // a crash has ended that
 			if err := os.RemoveAll(d.Join(oldDir, e.Name())); err != nil {
-				return nil, fmt.Errorf("delete data of before: %w", err)
+				return nil, fmt.Errorf("delete old data: %w", err)
 			}
 		default:
 			all = append(all, oldData{dir: e.Name(), at: at})
@@ -139,7 +139,7 @@ func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err erro
 		all, err := a.data.listOld()
 		free, total, diskErr := disk()
 		if err = errors.Join(err, diskErr); err != nil {
-			a.logger.Warn("look after the data of before", "error", err)
+			a.logger.Warn("look after old data", "error", err)
 			return
 		}
 		why := oldToGo(all, now, member, free, total)
@@ -148,7 +148,7 @@ func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err erro
 			return
 		}
 		if err := a.deleteOld(all[0], why); err != nil {
-			a.logger.Warn("delete data of before", "dir", all[0].dir, "error", err)
+			a.logger.Warn("delete old data", "dir", all[0].dir, "error", err)
 			return
 		}
 	}
@@ -158,7 +158,7 @@ func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err erro
 // whole.
 func (a *Agent) deleteOld(o oldData, why string) error {
 	path := a.data.Join(oldDir, o.dir)
-	text := fmt.Sprintf("delete the data of before in %s: %s", path, why)
+	text := fmt.Sprintf("delete old data in %s: %s", path, why)
 	a.logger.Warn(text)
 	if err := os.Rename(path, path+oldDeleting); err != nil {
 		return err

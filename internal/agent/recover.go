@@ -55,7 +55,7 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 	case life == datadir.Joining:
 		return nil, fmt.Errorf("node %s has not joined the cluster so far: it has nothing that counts", cfg.Node)
 	case life == datadir.Removed:
-		return nil, fmt.Errorf("node %s was removed from the cluster: recover on one that is a member", cfg.Node)
+		return nil, fmt.Errorf("node %s was removed from the cluster: recover on a member", cfg.Node)
 	}
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 		s.Fenced = f.String()
 	}
 	if _, ok := membership.Find(point.State, r.a.self.ID); !ok {
-		return recovery.Verdict{}, fmt.Errorf("node %s was removed from the cluster: recover on one that is a member", r.a.self.Name)
+		return recovery.Verdict{}, fmt.Errorf("node %s was removed from the cluster: recover on a member", r.a.self.Name)
 	}
 	s.Nodes = r.ask(ctx, point.State.Members)
 	return recovery.Judge(s)

@@ -262,7 +262,7 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	a.board.SetState(s)
 	a.rejected("b", tells(apart))
 	a.board.SetRole(cluster.RolePrimary, "")
-	want := `node b is of before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
+	want := `node b was a member before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
 	if got := a.board.Own().Reason; got != want || a.leaving.Load() != nil {
 		t.Errorf("it says %q, and leaves with %+v", got, a.leaving.Load())
 	}

@@ -32,7 +32,7 @@ const (
 
 var (
 	errNotSource  = errors.New("this node is not that one's source")
-	errNoLeader   = errors.New("this node has no leader, or none with a committed entry so far")
+	errNoLeader   = errors.New("this node has no leader, or its leader has committed no entry yet")
 	errFeedChange = errors.New("this node is to be fed by another one")
 )
 

@@ -371,7 +371,7 @@ func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *moving, term uint64) er
 		case <-time.After(lookAgain): // a peer's silence is no change
 		case <-ctx.Done():
 			if s.PauseMs != 0 {
-				s.Notes = append(s.Notes, "node "+a.self.Name+" is not a replica so far")
+				s.Notes = append(s.Notes, "node "+a.self.Name+" is not a replica yet")
 				return nil
 			}
 			return errors.New("no new primary is known: see the status")
@@ -416,7 +416,7 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (operate.D
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
 	if role := a.board.Own().Role; role != cluster.RoleReplica {
-		return operate.Done{}, fmt.Errorf("it is no replica but %s", role)
+		return operate.Done{}, fmt.Errorf("it is not a replica, it is %s", role)
 	}
 	p := a.currentProcess()
 	if p == nil {

@@ -116,7 +116,7 @@ func removeStale(path string) error {
 		return fmt.Errorf("find out whether another agent uses the control socket %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("remove the control socket of before: %w", err)
+		return fmt.Errorf("remove the old control socket: %w", err)
 	}
 	return nil
 }

@@ -19,12 +19,12 @@ func newAuditCommand() *cobra.Command {
 	var last int
 	cmd := &cobra.Command{
 		Use:   "audit [--last N]",
-		Short: "Show what operators did, who and when",
-		Long: `Prints the newest lines of a node's audit log, oldest first: when it was asked
-for, by whom, what, on which node ("all": a change of the cluster state), and what
-became of it. Every node has every line, in audit.log in its data directory; what
-others did comes within seconds, and after it was away. Where the agent does not run,
-or takes no part in the cluster, the file is read.
+		Short: "Show what operators did: who, what and when",
+		Long: `Prints the newest lines of a node's audit log, oldest first: when something was
+asked for, by whom, what, on which node ("all": a change of the cluster state), and
+the result. Every node has every line, in audit.log in its data directory. Lines of
+other nodes come within seconds, and after a node was away. If the agent does not
+run, or takes no part in the cluster, the command reads the file.
 
 --json prints one object per line, with more in it.`,
 		Example: `  quorate audit

@@ -43,8 +43,8 @@ func newClusterShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show the cluster's policies that are in force",
-		Long: `Shows what is in force for the whole cluster, as one node's agent knows it, also
-what was never set. "quorate cluster set --help" explains each.`,
+		Long: `Shows what is in force for the whole cluster, as one node's agent knows it:
+defaults, too. "quorate cluster set --help" explains each.`,
 		Example: `  quorate cluster show
   quorate cluster show --json`,
 		Args: noArgs,
@@ -87,33 +87,32 @@ func newClusterSetCommand() *cobra.Command {
 		Short: "Change the cluster's policies",
 		Long: `Changes what holds for the whole cluster.
 
---durability is what a client's OK waits for, beside a majority of the nodes
-with a vote that has the transaction on disk:
+--durability says for what a client's OK waits, once a majority of the nodes with
+a vote has the transaction on disk:
 
   majority       nothing else
   all            every node with a vote: while one is away, writes wait, so the
                  cluster survives no failure
   site-majority  a node with a vote in another site: what is acknowledged
-                 outlives the loss of any one site. Each of them needs a site
-                 ("quorate node set NODE --site S"), and there have to be two
+                 outlives the loss of any one site. Each node with a vote needs
+                 a site ("quorate node set NODE --site S"), of at least two
 
-It holds from now on, also for commits that wait now. "quorate node set NODE
---require-ack" has OKs wait for one node.
+The change holds at once, for commits that wait now, too. With "quorate node set
+NODE --require-ack", OKs wait for one particular node.
 
-The others say when the leader does by itself what "quorate node rebuild" does:
-only where the nodes that are there keep the majority without the node, and not
-while maintenance is on.
+The other settings say when the leader does by itself what "quorate node rebuild"
+does. It never does so if the majority would be lost, nor during maintenance.
 
   --reseed auto      a node that comes back with an empty data directory is
                      rebuilt (default); manual: it is refused
   --errant keep      an errant node stays as it is (default); rebuild: it is
                      rebuilt once all of its errant transactions are saved
-  --retain-max SIZE  when the log is longer because of a node that has been
-                     away or stopped for a minute, it is not waited for any
-                     more, and rebuilt when it is back (default off)
+  --retain-max SIZE  the log is kept for a node that has been away or stopped
+                     for a minute, but only up to this size. Then the node is
+                     rebuilt when it is back (default off)
 
---dry-run says what it would mean. What would stop writes at once, because a node
-that OKs would wait for is not there, is refused without --force.
+--dry-run shows the consequences. A change that would stop writes at once, because
+OKs would wait for a node that is away, is refused without --force.
 
 Exit codes are those of "quorate node set".`,
 		Example: `  quorate cluster set --durability all

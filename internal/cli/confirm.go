@@ -19,7 +19,7 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 // script has to say --yes.
 func (o *controlOptions) mayAsk(in io.Reader, out io.Writer) error {
 	if o.asJSON || !isTerminal(in) || !isTerminal(out) {
-		return usage(errors.New("there is nobody to be asked whether this is meant: say --yes"))
+		return usage(errors.New("this is not a terminal, so nobody can confirm it: use --yes"))
 	}
 	return nil
 }

@@ -37,14 +37,14 @@ type controlOptions struct {
 
 func (o *controlOptions) flags(cmd *cobra.Command) {
 	configFlag(cmd, &o.path)
-	cmd.Flags().StringVar(&o.addr, "addr", "", "the agent's control `socket`, in place of the one that the configuration names")
+	cmd.Flags().StringVar(&o.addr, "addr", "", "the agent's control `socket` (default: from the configuration)")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the result in JSON")
 }
 
 // askFlags adds the flags of a change that could stop writes.
 func askFlags(cmd *cobra.Command, how *cluster.Ask) {
 	dryRunFlag(cmd, &how.DryRun)
-	cmd.Flags().BoolVar(&how.Force, "force", false, "also if writes stop by it")
+	cmd.Flags().BoolVar(&how.Force, "force", false, "do it even if writes stop")
 }
 
 // dryRunFlag adds --dry-run.
@@ -151,7 +151,7 @@ func unanswered(err error, addr string) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("ask agent at %s: it has not answered in time: see its log (journalctl -u quorate)", addr)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: only root, the agent's own account and the group in [control] group may: use sudo", err)
+		return fmt.Errorf("%w: only root, the agent's own account and members of [control] group may ask: use sudo", err)
 	}
 	return err
 }

@@ -187,7 +187,7 @@ func TestDeletingAsks(t *testing.T) {
 	for _, line := range []string{"node remove b", "node rebuild b", "node remove b --json", "fence b --force", "log purge", "log purge --json"} {
 		asked = control.Request{}
 		code, _, errs := run(t, append(strings.Fields(line), "--addr", addr)...)
-		if code != exitUsage || errs != "quorate: there is nobody to be asked whether this is meant: say --yes\n" || asked.Name != "" {
+		if code != exitUsage || errs != "quorate: this is not a terminal, so nobody can confirm it: use --yes\n" || asked.Name != "" {
 			t.Errorf("%s: %d, %q, asked %s", line, code, errs, asked.Name)
 		}
 		if code, _, errs := run(t, append(strings.Fields(line), "--yes", "--addr", addr)...); code != exitOK || asked.Name == "" {
@@ -341,7 +341,7 @@ func TestJSON(t *testing.T) {
 		{"log purge --dry-run", done(cluster.PurgePlan{Node: "a", Segments: []cluster.PurgeSegment{}}), map[string]any{
 			"node": "a", "up_to": 0.0, "bytes": 0.0, "segments": []any{}, "done": false, "dry_run": true, "possible": true, "notes": []any{}}, exitOK},
 		{"node remove b", control.Answer{}, map[string]any{
-			"error": "there is nobody to be asked whether this is meant: say --yes", "code": "invalid", "exit_code": 2.0}, exitUsage},
+			"error": "this is not a terminal, so nobody can confirm it: use --yes", "code": "invalid", "exit_code": 2.0}, exitUsage},
 		{"did-commit x", control.Answer{}, map[string]any{
 			"error": `"x" is no GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`, "code": "invalid", "exit_code": 2.0}, exitUsage},
 		{"cluster set --durability most", control.Answer{}, map[string]any{
@@ -507,7 +507,7 @@ func TestFilesOfAFormingNode(t *testing.T) {
 	if err := os.WriteFile(path, fmt.Appendf(nil, "node = \"a\"\ndata_dir = %q\n", t.TempDir()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ what, args string }{{"node a has no mysqld so far", "mysql"}, {"this node has no log so far", "log ls"}} {
+	for _, c := range []struct{ what, args string }{{"node a has no mysqld yet", "mysql"}, {"this node has no log yet", "log ls"}} {
 		if _, err := provision.Discover(""); err != nil && c.args == "mysql" {
 			continue // it says that there is no MySQL
 		}

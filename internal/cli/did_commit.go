@@ -22,20 +22,20 @@ func newDidCommitCommand() *cobra.Command {
 	var token string
 	cmd := &cobra.Command{
 		Use:   "did-commit GTID | --session-token GTID",
-		Short: "Say whether a transaction was committed whose connection broke",
-		Long: `Says what became of a transaction whose outcome its client was not told. Any
-node's agent can be asked, on its own host. It asks a majority first, so that it
+		Short: "Say whether a transaction was committed",
+		Long: `Says whether a transaction was committed, for a client that got no answer. Any
+node's agent can be asked, on its own host. The agent asks a majority first, so it
 knows everything that is committed anywhere.
 
 --session-token is for a client whose connection broke during COMMIT. Such a
-client does not know its transaction's GTID, but those of the ones before it in
-the same session: with session_track_gtids=OWN_GTID the server sends each with
-the OK. The token is the last one that came. The answer is whether that session
-has committed anything after it, and what.
+client does not know the GTID of that transaction. But with
+session_track_gtids=OWN_GTID the server sent the GTID of each earlier transaction
+with its OK. The token is the last GTID that came. The answer says whether that
+session committed anything after it, and what.
 
-A GTID of its own is for one that is known otherwise. If it was never answered
-with OK, its server may have given the same number to a later transaction: then
-look at what the answer says of entry, epoch and connection.
+Without --session-token the GTID is the transaction's own, known from elsewhere.
+If the transaction was never answered with OK, its server may have given the same
+GTID to a later one: then compare entry, epoch and connection in the answer.
 
 Exit code 0 if it is committed; 1 if it is not, and never will be (but its server
 may give the same GTID to a later transaction); 3 if that is not known: ask again,
@@ -50,7 +50,7 @@ token or server; 2 for wrong usage.`,
 				request.GTID = args[0]
 			}
 			if (request.GTID == "") == (token == "") {
-				return usage(errors.New("name one GTID: the transaction's, or with --session-token one of the session's before it"))
+				return usage(errors.New("name one GTID: the transaction's, or with --session-token an earlier one of its session"))
 			}
 			if text := request.GTID + token; !isGTID(text) {
 				return usage(fmt.Errorf("%q is no GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:23", text))

@@ -32,20 +32,20 @@ func newHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [--last N] [--follow]",
 		Short: "Show what happened: failovers, switchovers, restarts, fences",
-		Long: `Prints what became of the nodes, oldest first: when, what, of which node, how long
+		Long: `Prints what happened to the nodes, oldest first: when, what, on which node, how long
 there was no primary, what the new primary applied before it opened, and why. Every
-node has every line, in history.log in its data directory; what happened on others
-comes within seconds, and after a node was away. Where the agent does not run, or takes
-no part in the cluster, the file is read: it has what was known here by then. Who was
-added, removed or rebuilt is in "quorate audit".
+node has every line, in history.log in its data directory. Lines of other nodes come
+within seconds, and after a node was away. If the agent does not run, or takes no
+part in the cluster, the command reads the file, which has what was known here until
+then. "quorate audit" says which nodes were added, removed or rebuilt.
 
 NO PRIMARY and LAST WRITE both end when the new primary opened. NO PRIMARY begins with
 the last sign of the old one: its status, or a commit. LAST WRITE begins with the last
 transaction that was committed. No write was acknowledged since then; that is longer
 than NO PRIMARY if nobody wrote, or if the old primary looked well and could not write
-(its mysqld or its disk stood still). So an outage was NO PRIMARY at least, and LAST
-WRITE at most. "-" is not known: an agent that was started again has seen no primary.
-Its LAST WRITE is from the log, exact to a second.
+(its mysqld or its disk stood still). So an outage lasted at least NO PRIMARY, and at
+most LAST WRITE. "-" means not known: an agent that was started again has seen no
+primary. Its LAST WRITE is from the log, exact to a second.
 
 --json prints one object per line.`,
 		Example: `  quorate history
@@ -91,7 +91,7 @@ func keptLines[T any](cmd *cobra.Command, o *controlOptions, last int, cause err
 	}
 	what := "these lines are from %s, what this node knew by then: %v\n"
 	if len(lines) == 0 {
-		what = "there are no lines in %s so far: %v\n"
+		what = "there are no lines in %s yet: %v\n"
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "quorate: "+what, cfg.DataDir, cause)
 	return lines, nil

@@ -39,18 +39,17 @@ point in time, on a server that was restored from a backup:
 
   mysqlbinlog FILE | mysql
 
-What the server has already, by its GTIDs, it skips. A log begins where it was
-purged: "quorate log ls" shows where.
+The server skips transactions whose GTIDs it has already. The export begins where
+the log begins: "quorate log ls" shows where it was purged.
 
-Without a limit everything up to the commit index is written, as the log's disk has
-it: of a node that was killed the last transactions may be behind that, and
---uncommitted writes these, too. --until-time ends before the first transaction
-that was committed later, by the clock of its primary; a time without a zone is
-local time.
+Without a limit, everything up to the commit index on disk is written. If the node
+was killed, its last transactions may be behind that index; --uncommitted writes
+these, too. --until-time ends before the first transaction that was committed later,
+by the clock of its primary. A time without a zone is local time.
 
-One file holds what servers of one version wrote. Where the log goes over an
-upgrade, --out-dir writes several, export.000001 and so on, to be read in this
-order. The files are synced. One that exists is not written over without --force.`,
+One file holds transactions of servers of one version. If the log spans an upgrade,
+--out-dir writes several files, export.000001 and so on, to be read in this order.
+The files are synced. An existing file is not overwritten without --force.`,
 		Example: `  quorate log export --config node.toml --out all.binlog
   quorate log export --config node.toml --out - --until-time "2026-03-01 11:59:59" | mysqlbinlog - | mysql
   quorate log export --dir /backup/log --out-dir restore --until-gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23`,

@@ -21,11 +21,11 @@ func newLogLsCommand() *cobra.Command {
 		Short: "List the segments of a node's log",
 		Long: `Lists the segments of a node's log: their entries, transactions, and when the
 first and the last of these were committed, by the primary's clock, in UTC. It
-reads the files; the node may run or not, and nothing is changed. Nothing is
-verified either: that is for "quorate log verify".
+reads the files. The node may run or not, and nothing is changed. To verify the
+log, use "quorate log verify".
 
-A segment that is sealed does not change any more. One that is staged holds a
-single large transaction. The active one ends at the commit index here.`,
+A sealed segment does not change any more. A staged segment holds a single large
+transaction. The active segment is shown up to the commit index.`,
 		Example: `  quorate log ls --config node.toml
   quorate log ls --dir /var/lib/quorate/log --json`,
 		Args: noArgs,

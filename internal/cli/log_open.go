@@ -54,7 +54,7 @@ func (s *logSource) open() (*seglog.Inspector, error) {
 	}
 	in, err := seglog.Inspect(seglog.InspectOptions{FS: vfs.OS{}, Dir: s.dir, Uncommitted: s.uncommitted})
 	if ofNode && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("this node has no log so far (%w): \"quorate status\" says why", err)
+		return nil, fmt.Errorf("this node has no log yet (%w): \"quorate status\" says why", err)
 	}
 	if errors.Is(err, seglog.ErrNoLog) {
 		return nil, usage(fmt.Errorf("%s holds no log of a node: name its DATA_DIR/log", s.dir))

@@ -31,18 +31,18 @@ func newLogPurgeCommand() *cobra.Command {
 	o := purgeOptions{controlOptions: controlOptions{timeout: purgeTimeout}}
 	cmd := &cobra.Command{
 		Use:   "purge [--keep SIZE] [--dry-run]",
-		Short: "Remove what nobody needs any more from a node's log",
+		Short: "Remove the oldest segments of a node's log",
 		Long: `Shows which of the oldest segments of one node's log can go, and why the others
 stay; then removes them. The agents do the same by themselves every minute.
 
-A segment goes when [log] retention_size or retention_age lets it, and no member
-needs it: every one that has a mysqld holds all of it durably in InnoDB, and
-every one has it in its own log. --keep takes the place of the retention; what
-is needed stays, whatever it says.
+A segment is removed when [log] retention_size or retention_age allows it, and no
+member needs it: every member with a mysqld holds all of it durably in InnoDB, and
+every member has it in its own log. --keep replaces the retention. A segment that
+is needed stays, whatever --keep says.
 
 On a terminal it asks before it removes anything; elsewhere, and with --json, it
-wants --yes. --json prints the plan that was carried out, or with --dry-run the
-one that would be.`,
+needs --yes. --json prints the plan that was carried out; with --dry-run, the plan
+alone.`,
 		Example: `  quorate log purge --dry-run
   quorate log purge --config node.toml --keep 4GiB
   quorate log purge --keep 0 --yes`,

@@ -27,7 +27,8 @@ acknowledged is as safe as ever.
 
 Every node's status says so, since when, by whom and why. It stays on until it is
 switched off, over restarts, too, or until the time given with --for is over: one
-minute to 30 days. Switched on while it is on, it keeps what is not given anew.
+minute to 30 days. If it is on already,
+"on" changes only what is given.
 
 Any node's agent can be asked, on its own host. It takes a majority of the nodes.
 Exit codes are those of "quorate node set".`,

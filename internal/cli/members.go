@@ -29,7 +29,7 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 	kind, yes := "", false
 	question := map[cluster.MembershipOp]string{
 		cluster.OpRemove:  "Remove node %s for good? No node can have its name again.",
-		cluster.OpRebuild: "Make the data of node %s anew from those of the others? What it has now is moved to old/ in its data directory, and deleted days later.",
+		cluster.OpRebuild: "Rebuild node %s: replace its data by a copy from another node? Its present data are moved to old/ in its data directory, and deleted days later.",
 	}[op]
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long + membersExit, Example: example,
@@ -53,7 +53,7 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 		yesFlag(cmd, &yes)
 	}
 	if kinds {
-		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), "what it gets a vote as: `full` or logger; add also takes learner")
+		cmd.Flags().StringVar(&kind, "kind", string(cluster.KindFull), "its kind once it has a vote: `full` or logger; add also takes learner")
 	}
 	if op == cluster.OpAdd {
 		cmd.Flags().StringVar(&r.Change.Peer, "peer", "", "`host:port` where its agent listens for others")
@@ -87,13 +87,13 @@ func newNodeAddCommand() *cobra.Command {
 	return membersCommand(cluster.OpAdd,
 		"add NODE --peer HOST:PORT [--kind KIND] [--dry-run]",
 		"Add a node to the cluster", `Adds a node. Its own configuration has the same [[member]] list as all others, and
-a section [join] with its address and kind; it is in none of the lists.
+a section [join] with its address and kind. No [[member]] list names it.
 
 It begins as a learner, without a vote. Its agent waits until it was added, then
-copies what is there: the log alone where a member's log goes back to the
-beginning, else the data of a replica's mysqld first. Once it has caught up, the
-cluster gives it its vote by itself; a learner stays one. "quorate status" shows
-how far it is. Until then nobody purges anything of the log.`,
+copies what is there. That is the log alone, if a member's log goes back to the
+beginning; otherwise first the data of a replica's mysqld. Once it has caught up,
+the cluster gives it its vote by itself; with --kind learner it gets none. "quorate
+status" shows how far it is. Until then no node purges anything of its log.`,
 		`  quorate node add db4 --peer 10.0.0.4:7400
   quorate node add log1 --peer 10.0.0.9:7400 --kind logger --dry-run`, true)
 }
@@ -101,30 +101,30 @@ how far it is. Until then nobody purges anything of the log.`,
 func newNodePromoteCommand() *cobra.Command {
 	return membersCommand(cluster.OpPromote,
 		"promote NODE [--kind full|logger] [--dry-run]",
-		"Give a learner a vote", `Gives a learner a vote. It has to have caught up.`,
+		"Give a learner a vote", `Gives a learner a vote. The learner must have caught up.`,
 		`  quorate node promote db4`, true)
 }
 
 func newNodeDemoteCommand() *cobra.Command {
 	return membersCommand(cluster.OpDemote,
 		"demote NODE [--dry-run]",
-		"Take a node's vote", `Takes a node's vote: it is a learner then, and goes on as a replica. The leader
-cannot be demoted.`,
+		"Take a node's vote", `Takes a node's vote. The node becomes a learner and goes on as a replica. The
+leader cannot be demoted.`,
 		`  quorate node demote db4`, false)
 }
 
 func newNodeRebuildCommand() *cobra.Command {
 	return membersCommand(cluster.OpRebuild,
 		"rebuild NODE [--dry-run]",
-		"Make a node's data anew", `Has a node make its data anew from those of the others, as a node that joins does.
-That is for one that is errant, or has lost its disk: it may be down, and with an
-empty data directory. What it has now is moved to old/ in its data directory, and
+		"Replace a node's data by a copy from another node", `Replaces the data of a node by a copy from another node, as for a node that joins.
+That is for a node that is errant, or has lost its disk. It may be down, and its
+data directory may be empty. Its present data are moved to old/ in its data directory, and
 deleted after seven days, or sooner if its disk gets full. Transactions that only
 its mysqld has are saved in errant/, if its binlogs still contain them.
 
-It has no vote until it has caught up; then it is again what it was. The leader
-cannot be rebuilt. OKs that wait for the node (--require-ack) wait until then: if
-that stops writes, it is refused without --force.`,
+The node has no vote until it has caught up; then it is what it was before. The
+leader cannot be rebuilt. OKs that wait for the node (--require-ack) wait until
+then. If that would stop writes, the command is refused without --force.`,
 		`  quorate node rebuild db2 --dry-run
   quorate node rebuild db2 --yes`, false)
 }
@@ -132,9 +132,9 @@ that stops writes, it is refused without --force.`,
 func newNodeRemoveCommand() *cobra.Command {
 	return membersCommand(cluster.OpRemove,
 		"remove NODE [--dry-run]",
-		"Remove a node from the cluster, for good", `Removes a node, for good: no other one can have its name. One with a vote is
-demoted first. It may be down. If it runs, or comes back, it learns that it was
-removed and serves nothing any more; its data stay. The leader cannot be removed.`,
+		"Remove a node from the cluster, for good", `Removes a node, for good: no other node can ever have its name. A node with a vote
+is demoted first. It may be down. If it runs, or comes back, it learns that it was
+removed and serves nothing any more. Its data stay. The leader cannot be removed.`,
 		`  quorate node remove db2 --dry-run
   quorate node remove db2 --yes`, false)
 }

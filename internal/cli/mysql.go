@@ -65,7 +65,7 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 	}
 	secrets, err := mysqld.LoadSecrets(filepath.Join(cfg.DataDir, "secrets.toml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("node %s has no mysqld so far (%w): \"quorate status\" says why", cfg.Node, err)
+		return fmt.Errorf("node %s has no mysqld yet (%w): \"quorate status\" says why", cfg.Node, err)
 	}
 	if err != nil {
 		return err

@@ -172,12 +172,12 @@ type nodeSetFlags struct {
 }
 
 func (f *nodeSetFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.weight, "weight", 0, "who leads rather than others: 0 (never) to 9")
+	cmd.Flags().IntVar(&f.weight, "weight", 0, "how much it is preferred as primary: 0 (never) to 9")
 	cmd.Flags().StringVar(&f.site, "site", "", "`label` of the place where it stands, or none")
 	cmd.Flags().BoolVar(&f.requireAck, "require-ack", false, "have OKs wait for this node, too")
 	sourceFlag(cmd, &f.source, &f.sourceApplied)
 	cmd.Flags().StringVar(&f.peer, "peer", "", "`host:port` where its agent listens for others, if it has no vote")
-	cmd.Flags().StringVar(&f.degrade, "degrade", "", "what becomes of that while the node is away: `policy` wait or drop-after=DURATION")
+	cmd.Flags().StringVar(&f.degrade, "degrade", "", "what --require-ack does while the node is away: `policy` wait or drop-after=DURATION")
 }
 
 // change is what the flags that were given say of a node.

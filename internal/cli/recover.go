@@ -31,28 +31,28 @@ func newRecoverCommand(deps Deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover --force-new-cluster [--accept-loss none|GTIDS]",
 		Short: "Go on with one node when a majority is gone for good",
-		Long: `When a majority of the voters is gone for good, their disks too, no node that is
-left can know what they had acknowledged. A person decides then that one of the
-nodes that are left goes on alone: this one. What only those have that are gone is
-lost.
+		Long: `This command is for one case: a majority of the voters is gone for good, with
+their disks. No remaining node can know what they had acknowledged. So a person
+decides that one remaining node goes on alone: this one. What only the lost nodes
+had is lost.
 
-The node's agent has to be stopped; those of all other nodes that are left should
-run: they are asked what they have. It prints that, and which transactions they
-have that this node lacks. It refuses if a majority answers, whatever that says:
-it needs no recovery, or knows that this node's data are the wrong ones. It refuses
-if another node has a newer log, which is the one to recover on. On a terminal it
-asks for the cluster's name.
+Stop this node's agent first. The agents of all other remaining nodes should run:
+the command asks them what they have, and prints it, with the transactions that
+this node lacks. It refuses if a majority answers, whatever the answers are: then
+no recovery is needed, or this node's data are the wrong ones. It refuses if
+another node has a newer log: recover on that node. On a terminal it asks for the
+cluster's name.
 
---accept-loss names the transactions that are given up, exactly as they were found:
-"none", or a set of GTIDs. It takes the place of the question, and has the node go
-on although another one has a newer log. It outweighs no majority.
+--accept-loss names the transactions to give up, exactly as printed: "none", or a
+set of GTIDs. It replaces the question. With it the node goes on even if another
+node has a newer log, but never against a majority.
 
-What it does: the log is kept to its end, and all in it counts as committed. The
-node is the only member. Nodes of before that come back serve nothing, and say so:
-"quorate node rebuild NODE", here, takes each in again with its data made anew.
+The log is kept to its end, and everything in it counts as committed. The node is
+the only member. Former members that come back serve nothing, and say so:
+"quorate node rebuild NODE", run here, takes each one in again, with a new copy of the data.
 
 Exit code 0 if it was done, or with --dry-run could be; 2 if it is refused; 1 if it
-failed: what was begun is finished by the next start of the agent.`,
+failed: the next start of the agent finishes what was begun.`,
 		Example: `  quorate recover --force-new-cluster --config node.toml --dry-run
   quorate recover --force-new-cluster --config node.toml
   quorate recover --force-new-cluster --config node.toml --accept-loss none`,
@@ -70,7 +70,7 @@ failed: what was begun is finished by the next start of the agent.`,
 	}
 	configFlag(cmd, &o.path)
 	cmd.Flags().BoolVar(&o.force, "force-new-cluster", false, "make this node a cluster of its own")
-	cmd.Flags().StringVar(&o.accept, "accept-loss", "", "the `transactions` that are given up, as they were found: none, or GTIDs")
+	cmd.Flags().StringVar(&o.accept, "accept-loss", "", "the `transactions` to give up, exactly as printed: none, or GTIDs")
 	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "n", false, "change nothing")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what was found, and done, in JSON")
 	return cmd
@@ -156,7 +156,7 @@ func (o *recoverOptions) confirm(ctx context.Context, r judge, v recovery.Verdic
 		return "", nil
 	}
 	if o.asJSON || !isTerminal(out) {
-		return fmt.Sprintf("nobody is there to be asked: --accept-loss %s says that it is meant", v.Loss()), nil
+		return fmt.Sprintf("this is not a terminal, so nobody can confirm it: use --accept-loss %s", v.Loss()), nil
 	}
 	return ask(ctx, r, v, in, out)
 }
@@ -225,11 +225,11 @@ func recoverText(v recovery.Verdict) string {
 		text.WriteString("\nno other node says what it has\n")
 	}
 	if len(v.Unknown) > 0 {
-		fmt.Fprintf(&text, "what only %s had is lost, too, and nobody knows what that is: entries behind %d, acknowledged perhaps\n",
+		fmt.Fprintf(&text, "what only %s had is lost, too, and nobody knows what that is: entries behind %d, perhaps acknowledged\n",
 			strings.Join(v.Unknown, ", "), v.Log.Last)
 	}
 	if len(v.Unknown) > 0 && v.Overridable() {
-		fmt.Fprintf(&text, "make sure that these are off, as both sides would take writes if one runs after all: %s\n",
+		fmt.Fprintf(&text, "make sure that these nodes are off: if one still runs, both sides take writes: %s\n",
 			strings.Join(v.Unknown, ", "))
 	}
 	if n := v.Log.Last - min(v.Log.Last, v.Log.Commit); n > 0 {
@@ -256,7 +256,7 @@ func doneText(r cluster.Recovery) string {
 	text := fmt.Sprintf("\nnode %s is cluster %s now, alone, since %s. Start its agent.\n", r.Node, r.Cluster, units.Time(r.At))
 	if without != "" {
 		text += fmt.Sprintf("Start no agent of %s while node %s is down: a majority of them would elect a primary of its own.\n"+
-			"\"quorate node rebuild NODE\", here, takes each in again, with its data made anew.\n", without, r.Node)
+			"\"quorate node rebuild NODE\", here, takes each one in again, with a new copy of the data.\n", without, r.Node)
 	}
 	return text
 }

@@ -73,12 +73,12 @@ db3   unreachable: dial peer: i/o timeout
 db4   answers, and does not say: node db4: this node's log is being healed
 
 transactions of db1 that node db2 lacks: 588d03dd-d479-40b0-b02d-efdf7e9bc2b8:72-98
-what only db3, db4 had is lost, too, and nobody knows what that is: entries behind 70, acknowledged perhaps
-make sure that these are off, as both sides would take writes if one runs after all: db3, db4
+what only db3, db4 had is lost, too, and nobody knows what that is: entries behind 70, perhaps acknowledged
+make sure that these nodes are off: if one still runs, both sides take writes: db3, db4
 the last 2 entries here are not known to be committed, and are kept: they may have been acknowledged
 note: node db2 is fenced by ann@db1: there is no primary after the recovery until "quorate unfence db2"
-against it: node db1 has a newer log: recover on that one
-against it: node db4 answers, and does not say what it has: node db4: this node's log is being healed
+against it: node db1 has a newer log: recover on that node
+against it: node db4 answers, but does not say what it has: node db4: this node's log is being healed
 `
 	if diff := cmp.Diff(want, recoverText(v)); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
@@ -88,13 +88,13 @@ against it: node db4 answers, and does not say what it has: node db4: this node'
 // TestRecoverTextOfRefusal: what nobody has said is not claimed, and who runs is not to be
 // switched off.
 func TestRecoverTextOfRefusal(t *testing.T) {
-	off := "make sure that these are off"
+	off := "make sure that these nodes are off"
 	refuses := recovery.Node{Name: "db1", Voter: true, Reachable: true, Refuses: true, Problem: "another data directory"}
 	for _, c := range []struct {
 		voters     []string
 		has, lacks string
 	}{
-		{[]string{"db1", "db2", "db3", "db4", "db5"}, off + ", as both sides would take writes if one runs after all: db1, db3", "may run without"},
+		{[]string{"db1", "db2", "db3", "db4", "db5"}, off + ": if one still runs, both sides take writes: db1, db3", "may run without"},
 		{[]string{"db1", "db2", "db3"}, "against it: a majority of the 3 voters may run without", off},
 	} {
 		v, err := recovery.Judge(recovery.Situation{Survivor: "db2", Mysqld: true, Voters: c.voters, Nodes: []recovery.Node{refuses, {Name: "db3", Voter: true}}})

@@ -18,9 +18,9 @@ type settingsFlags struct{ durability, reseed, errant, retainMax string }
 
 func (f *settingsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.durability, "durability", "", "what an OK waits for, a `policy`: majority, all, site-majority")
-	cmd.Flags().StringVar(&f.reseed, "reseed", "", "what becomes of a node that has lost its data directory: `policy` auto or manual")
-	cmd.Flags().StringVar(&f.errant, "errant", "", "what becomes of an errant node: `policy` keep or rebuild")
-	cmd.Flags().StringVar(&f.retainMax, "retain-max", "", "`size` of the log beyond which a node that is away is not waited for, or off")
+	cmd.Flags().StringVar(&f.reseed, "reseed", "", "what happens to a node that lost its data directory: `policy` auto or manual")
+	cmd.Flags().StringVar(&f.errant, "errant", "", "what happens to an errant node: `policy` keep or rebuild")
+	cmd.Flags().StringVar(&f.retainMax, "retain-max", "", "keep the log for a node that is away up to this `size`, or off")
 }
 
 // change returns what the flags ask for.

@@ -18,20 +18,20 @@ func newRunCommand(deps Deps) *cobra.Command {
 		Use:   "run [--config FILE] [--bootstrap]",
 		Short: "Run this node: its agent and its mysqld",
 		Long: `Runs the node that the configuration file describes, until SIGTERM or SIGINT.
-It then hands a primary's role over, stops mysqld and ends. A second signal ends
-it at once, and the kernel ends its mysqld with it: no acknowledged transaction
-is lost by that.
+Then a primary hands leadership to another node, mysqld is stopped, and the
+command ends. A second signal ends it at once, and the kernel ends its mysqld with
+it: no acknowledged transaction is lost by that.
 
 The nodes of a new cluster begin once all of them have started: each waits until
-every other one has said that its data directory is empty, too. --bootstrap has a
-node begin without those that do not answer, for instance because their hosts are
-not there yet; give it to each node of a majority, once. Never give it to a node
-whose disk may only be missing: a cluster that has lived would begin anew.
+every other node has said that its data directory is empty, too. With --bootstrap
+a node begins without the nodes that do not answer, for instance because their
+hosts do not exist yet. Give it to each node of a majority, once. Never give it to
+a node whose disk may only be missing: an existing cluster would begin again, empty.
 
 The log goes to stderr.
 
-Exit code 0 after a stop that was asked for, 2 if the configuration is wrong, 1
-for all else.`,
+Exit code 0 after a stop by a signal, 2 if the configuration is wrong, 1 for
+everything else.`,
 		Example: `  quorate run --config /etc/quorate/node.toml
   quorate run --config node.toml --log-format json 2> quorate.log`,
 		Args: noArgs,

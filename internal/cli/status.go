@@ -276,7 +276,7 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 		}
 	}
 	for _, o := range n.Old {
-		reasons = append(reasons, fmt.Sprintf("what it had before it was rebuilt: %s in %s, until %s, or until the disk is nearly full; rm -r it if it is of no use",
+		reasons = append(reasons, fmt.Sprintf("its data from before the rebuild: %s in %s, kept until %s, or until the disk is nearly full; rm -r it if you do not need it",
 			units.Size(o.Bytes), oneLine(o.Dir), o.Until.UTC().Format(time.DateOnly)))
 	}
 	return reasons

@@ -26,22 +26,22 @@ func newSwitchoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switchover [--to NODE] [--dry-run]",
 		Short: "Move the primary to another node, in order",
-		Long: `Moves the primary to another node without a failure: to the one that is named, or
-to the best by log, lag and weight. It first waits, up to --wait, until that node
-has caught up, with nothing stopped. Then writes are closed; what was under way
-gets its answer. Once the other node has everything, leadership goes to it. The old
-primary's mysqld goes on as a replica, without a restart.
+		Long: `Moves the primary to another node without a failure: to the named node, or to the
+best one by log, lag and weight. The command first waits, up to --wait, until that
+node has caught up; writes go on meanwhile. Then writes are closed, and commits in
+flight get their answers. Once the other node has everything, leadership goes to
+it. The old primary's mysqld goes on as a replica, without a restart.
 
-If writes would be closed for longer than --max-pause it is called off, and the old
-primary goes on. Clients' sessions end when leadership goes; new ones are held
+If writes would be closed for longer than --max-pause, the switchover is called
+off, and the old primary goes on. Clients' sessions end when leadership goes; new ones are held
 until the new primary is open. A statement that comes in between gets error 1290,
 and was not executed.
 
---dry-run changes nothing: it says who would follow, why, and what is in the way: a
-statement that writes for long, prepared XA transactions, a node that lags or that
-cannot lead.
+--dry-run changes nothing. It says which node would be the next primary and why, and
+what is in the way: a statement that writes for long, prepared XA transactions, a
+node that lags or cannot lead.
 
-While maintenance is on, the node becomes the one that may open.
+During maintenance, the node becomes the only node that may open.
 
 Exit code 0 if it was done, or could be (--dry-run), 1 if it was not, 2 for wrong
 usage, 3 if there is no leader, 4 if it is not known.`,
@@ -99,10 +99,10 @@ func newRestartMysqldCommand() *cobra.Command {
 		Use:   "restart-mysqld NODE [--in-place]",
 		Short: "Start a node's mysqld again, in order",
 		Long: `Stops the mysqld of a node in order and starts it again, with the configuration
-that its agent has: for another one restart the agent. Of a primary, leadership
-moves to another node first (see "quorate switchover"), so a cluster can be
-restarted node by node without more than short pauses. With --in-place a primary
-stays the leader instead, and writes wait until its mysqld is back.
+that its agent has read. To change the configuration, restart the agent. A primary
+first hands leadership to another node (see "quorate switchover"), so a cluster can
+be restarted node by node with short pauses only. With --in-place a primary stays
+the leader, and writes wait until its mysqld is back.
 
 The answer comes once mysqld replicates, or serves, again.`,
 		Example: `  quorate restart-mysqld db2
@@ -142,11 +142,11 @@ func newFenceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fence NODE [--reason TEXT] [--force]",
 		Short: "Keep mysqld from running on a node",
-		Long: `Ends the mysqld of a node, at once, and keeps it from being started, over restarts
-of the agent, too, until "quorate unfence". The agent goes on: it votes and keeps the
-log. The primary is refused without --force: its sessions would end in doubt. Move
-it first with "quorate switchover". --force asks first on a terminal; elsewhere it
-wants --yes.`,
+		Long: `Ends the mysqld of a node at once. It is not started again until "quorate unfence",
+even if the agent restarts. The agent goes on: it votes and keeps the log. For the
+primary the command is refused without --force, because its sessions would end in
+doubt. Move the primary first with "quorate switchover". --force asks first on a
+terminal; elsewhere it needs --yes.`,
 		Example: `  quorate fence db3 --reason "its disk is exchanged"
   quorate unfence db3`,
 		Args: oneArg("NODE"),
@@ -178,9 +178,9 @@ func newUnfenceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unfence NODE",
 		Short: "Let mysqld run on a node again",
-		Long: `Takes back what "quorate fence" did: mysqld is started, and follows the primary. A
-node that quorate itself has fenced comes back by itself when its reason has ended,
-which its status says.`,
+		Long: `Undoes "quorate fence": mysqld is started and follows the primary. A node that
+quorate itself has fenced comes back by itself when the reason is over. Its status
+says the reason.`,
 		Example: `  quorate unfence db3`,
 		Args:    oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

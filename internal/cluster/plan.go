@@ -193,7 +193,7 @@ func lacking(m Member, nodes []NodeStatus) string {
 	i := slices.IndexFunc(nodes, func(n NodeStatus) bool { return n.ID == m.ID })
 	switch {
 	case m.Rebuilding() && i >= 0 && nodes[i].Instance != m.Instance:
-		return "has its data made anew"
+		return "gets a new copy of its data"
 	case i < 0 || !nodes[i].Reachable:
 		return "is not heard of"
 	case nodes[i].LogState != "" && nodes[i].LogState != LogOK:

@@ -78,7 +78,7 @@ func TestPlanChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"OKs would wait for c, which has its data made anew"}, PlanChange(required, after, well, "a").Stops); d != "" {
+	if d := cmp.Diff([]string{"OKs would wait for c, which gets a new copy of its data"}, PlanChange(required, after, well, "a").Stops); d != "" {
 		t.Errorf("a required node is rebuilt (-want +got):\n%s", d)
 	}
 	// What waits already is no reason to keep anything from being done.

@@ -285,7 +285,7 @@ func (v view) missing(q *Quorum, running seats) {
 			q.Limit += v.whyNobody(running)
 		}
 	} else if v.set(func(s seat) bool { return s.voted }) != 0 && len(q.Running) >= q.Needed {
-		q.Limit = "a change of the members is not complete, and a majority of those of before has to run, too"
+		q.Limit = "a change of the members is not complete, and a majority of the old voters has to run, too"
 	}
 	if !v.writes(running, may) {
 		q.Start = v.starts(running, v.set(func(s seat) bool { return s.startable }))

@@ -129,7 +129,7 @@ func TestQuorumOfPolicies(t *testing.T) {
 		{"a:primary b:replica:away c:replica d:replica", outgoing(1, 2, 3), "survives no further failure: 3 of 4 voters run, b is not heard of"},
 		{"a:primary b:learner:away c:replica", outgoing(1, 2, 3), "survives no further failure: 2 of 2 voters run, b is not heard of"},
 		{"a:replica b:learner:away c:learner:away", outgoing(1, 2, 3), "1 of 1 voters run, a majority, but a change of the members is not complete, " +
-			"and a majority of those of before has to run, too (b and c are not heard of). Start the agent on b or c: nothing is lost, and writes go on by themselves."},
+			"and a majority of the old voters has to run, too (b and c are not heard of). Start the agent on b or c: nothing is lost, and writes go on by themselves."},
 		// Policies.
 		{"a:primary b:replica c:replica", durabilityAll, "survives no failure: 3 of 3 voters run; OKs wait for every voter (durability all)"},
 		{"a:primary b:replica c:replica:away", durabilityAll, "writes cannot go on: 2 of 3 voters run, c is not heard of; OKs wait for c (durability all)"},

@@ -53,7 +53,7 @@ func Generation(version uint64) uint64 { return version / recoveryVersions }
 // Sentence tells a node of before, or somebody who looks at it, that it is out.
 func (r Recovery) Sentence(node string) string {
 	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing any more: "+
-		"\"quorate node rebuild %s\", there, takes it in again with its data made anew",
+		"\"quorate node rebuild %s\", there, takes it in again, with a new copy of the data",
 		r.Cluster, r.Node, units.Time(r.At), node, node)
 }
 

@@ -165,7 +165,7 @@ func TestControlSocket(t *testing.T) {
 		t.Errorf("elsewhere: %v, %s", err, c.ControlSocket())
 	}
 	c.Control.Socket = "a.sock"
-	if d := cmp.Diff([]string{`config: control.socket "a.sock" is not an absolute path: write one that starts with /`}, lines(c.Validate())); d != "" {
+	if d := cmp.Diff([]string{`config: control.socket "a.sock" is not an absolute path: write a path that starts with /`}, lines(c.Validate())); d != "" {
 		t.Errorf("relative (-want +got):\n%s", d)
 	}
 }
@@ -218,7 +218,7 @@ func TestValidateWithoutFile(t *testing.T) {
 	}
 	c.LogLevel, c.DataDir = 3, ""
 	want := []string{
-		`config: data_dir "" is not an absolute path: write one that starts with /`,
+		`config: data_dir "" is not an absolute path: write a path that starts with /`,
 		`config: log_level INFO+3 is unknown: use debug, info, warn or error`,
 	}
 	if d := cmp.Diff(want, lines(c.Validate())); d != "" {

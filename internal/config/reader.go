@@ -67,7 +67,7 @@ func parseNetworks(text string) (networks []netip.Prefix, err error) {
 			network, err = ip.Prefix(ip.BitLen())
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%q is no address or network: write such as \"10.0.0.0/8, 192.168.1.5\"", part)
+			return nil, fmt.Errorf("%q is not an address or network: write, for example, \"10.0.0.0/8, 192.168.1.5\"", part)
 		}
 		networks = append(networks, network.Masked())
 	}
@@ -87,10 +87,10 @@ func (c Config) validateReaders(l *problemList) {
 		l.add("feed.readers_max", "feed.readers_max %d is out of range: between 1 and %d", n, readersMaxMax)
 	}
 	if c.Feed.ReadersListen != "" && len(c.Readers) == 0 {
-		l.add("feed.readers_listen", "feed.readers_listen is for nobody: write a [[reader]] with user and password_file")
+		l.add("feed.readers_listen", "feed.readers_listen has no reader: write a [[reader]] with user and password_file")
 	}
 	if c.Feed.ReadersListen == "" && len(c.Readers) > 0 {
-		l.add("reader[0]", "a reader has no port: set feed.readers_listen, such as \"0.0.0.0:7403\"")
+		l.add("reader[0]", "a reader needs a port: set feed.readers_listen, such as \"0.0.0.0:7403\"")
 	}
 	seen := make(map[string]bool)
 	for i, r := range c.Readers {
@@ -110,7 +110,7 @@ func (c Config) validateReaders(l *problemList) {
 		case r.PasswordFile != "" && hasHash:
 			l.add(key, "reader %q has a password_file and a password_hash: leave one out", r.User)
 		case r.PasswordFile != "" && !filepath.IsAbs(r.PasswordFile):
-			l.add(key+".password_file", "reader.password_file %q is not an absolute path: write one that starts with /", r.PasswordFile)
+			l.add(key+".password_file", "reader.password_file %q is not an absolute path: write a path that starts with /", r.PasswordFile)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (c Config) validateNode(l *problemList) {
 
 func (c Config) validateDataDir(l *problemList) {
 	if !filepath.IsAbs(c.DataDir) {
-		l.add("data_dir", "data_dir %q is not an absolute path: write one that starts with /", c.DataDir)
+		l.add("data_dir", "data_dir %q is not an absolute path: write a path that starts with /", c.DataDir)
 	}
 }
 
@@ -238,7 +238,7 @@ func checkWeight(l *problemList, key string, m Member) {
 	if m.Weight < 0 || m.Weight > cluster.WeightMax {
 		l.add(key, "member.weight %d is out of range: between 0 (never the primary) and %d", m.Weight, cluster.WeightMax)
 	} else if m.Kind == cluster.KindLogger && m.Weight != cluster.WeightDefault {
-		l.add(key, "member.weight %d is for nothing: member %q is a logger, which leads in need only; leave it out", m.Weight, m.Name)
+		l.add(key, "member.weight %d has no effect: member %q is a logger, which leads only until a full node can; leave it out", m.Weight, m.Name)
 	}
 }
 
@@ -296,7 +296,7 @@ func checkBytes(l *problemList, key string, value, low, high Bytes) {
 
 func (c Config) validateMySQL(l *problemList) {
 	if d := c.MySQL.BaseDir; d != "" && !filepath.IsAbs(d) {
-		l.add("mysql.base_dir", "mysql.base_dir %q is not an absolute path: write one that starts with /, or leave it empty", d)
+		l.add("mysql.base_dir", "mysql.base_dir %q is not an absolute path: write a path that starts with /, or leave it empty", d)
 	}
 	if p := c.MySQL.Port; p < 1 || p > 65535 {
 		l.add("mysql.port", "mysql.port %d is not a port: write a number from 1 to 65535", p)
@@ -324,7 +324,7 @@ func (c Config) validateControl(l *problemList) {
 	path := c.ControlSocket()
 	switch {
 	case c.Control.Socket != "" && !filepath.IsAbs(path):
-		l.add("control.socket", "control.socket %q is not an absolute path: write one that starts with /", path)
+		l.add("control.socket", "control.socket %q is not an absolute path: write a path that starts with /", path)
 	case len(path) > socketPathBytesMax:
 		l.add("control.socket", "the control socket's path %s has %d bytes, the kernel takes %d: set control.socket to a shorter one, such as /run/quorate/%s.sock",
 			path, len(path), socketPathBytesMax, c.Node)
@@ -381,7 +381,7 @@ func (c Config) validateListeners(l *problemList) {
 	for i, b := range all {
 		for _, a := range all[:i] {
 			if a.port == b.port && overlap(a.host, b.host) {
-				l.add(b.key, "port %d is wanted twice on this node, by %s and by %s: change one of them",
+				l.add(b.key, "port %d is used twice on this node, by %s and by %s: change one of them",
 					b.port, shown(a.key), shown(b.key))
 			}
 		}
@@ -414,7 +414,7 @@ func splitAddress(address string) (string, int, error) {
 		return "", 0, fmt.Errorf("write host:port, such as \"10.0.0.1:7400\" or \"[fd00::1]:7400\"")
 	}
 	if !isHost(host) {
-		return "", 0, fmt.Errorf("%q is no IP address and no host name", host)
+		return "", 0, fmt.Errorf("%q is neither an IP address nor a host name", host)
 	}
 	port, err := strconv.Atoi(service)
 	if err != nil || port < 1 || port > 65535 {

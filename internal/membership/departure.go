@@ -24,11 +24,11 @@ func (d *Departure) Error() string {
 	case d.Superseded != nil:
 		return "the cluster was recovered without this node"
 	case d.State != nil:
-		return "it has no leader, and another node knows of other voters: it starts again with these"
+		return "it has no leader, and another node knows a newer list of voters: it starts again with that list"
 	case d.Instance == "":
 		return "this node was removed from the cluster"
 	}
-	return "this node is rebuilt: its data are made anew"
+	return "this node is rebuilt: it starts again with a new copy of the data"
 }
 
 // Follow returns the departure that the cluster state on a node's own disk asks for; nil =

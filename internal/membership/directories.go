@@ -135,21 +135,21 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 	case !ok || pinned == instance:
 		return nil
 	case ordered && !d.votes && !empty:
-		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it: node %q has none", id.NodeName, d.cfg.Name)
+		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it so: node %q has no vote", id.NodeName, d.cfg.Name)
 	case ordered:
 		return refuse(transport.CodeRebuild, "node %q is to be rebuilt", id.NodeName)
 	case empty && d.cfg.Lives(id.Node):
-		return refuse(transport.CodePeer, "node %q has an empty data directory, but the one that this cluster knows is in use: "+
+		return refuse(transport.CodePeer, "node %q has an empty data directory, but the directory that this cluster knows is in use: "+
 			"two agents run under that name", id.NodeName)
 	case empty && d.reseed:
 		return refuse(transport.CodeReseed, "node %q has an empty data directory, "+
-			"but this cluster knows the one that it had: it waits until the leader has it rebuilt", id.NodeName)
+			"but this cluster knows its former directory: it waits until the leader has it rebuilt", id.NodeName)
 	case empty:
-		return refuse(transport.CodePeer, "node %q has an empty data directory, but this cluster knows the one that it had: give it back (is its disk mounted?), "+
+		return refuse(transport.CodePeer, "node %q has an empty data directory, but this cluster knows its former directory: put that back (is its disk mounted?), "+
 			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again", id.NodeName, id.NodeName)
 	}
-	return refuse(transport.CodePeer, "node %q comes with another data directory (instance %.8s) than the one that node %q knows (instance %.8s): "+
-		"its log is not the one that this cluster counts on, or two agents run under the same name",
+	return refuse(transport.CodePeer, "node %q comes with another data directory (instance %.8s) than node %q knows (instance %.8s): "+
+		"this cluster does not count on its log, or two agents run under the same name",
 		id.NodeName, instance, d.cfg.Name, pinned)
 }
 

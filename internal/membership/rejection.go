@@ -38,7 +38,7 @@ type Reaction struct {
 }
 
 // notByOthers is why a node does not do what it is told.
-const notByOthers = ": so says a cluster that was recovered apart from this one, and this node keeps its data"
+const notByOthers = ": a cluster that was recovered apart from this one says so, and this node keeps its data"
 
 // React says what a node makes of the rejection by a peer.
 func React(self Self, by string, r *transport.RejectedError) Reaction {
@@ -119,7 +119,7 @@ func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 		if err == nil && peer.Instance != "" && !peer.Votes() { // it is being rebuilt
 			return Reaction{}
 		}
-		return Reaction{Trouble: fmt.Sprintf("node %s is of before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
+		return Reaction{Trouble: fmt.Sprintf("node %s was a member before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
 			by, o.Node, by)}
 	}
 	return Reaction{Trouble: r.Text}

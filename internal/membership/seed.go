@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNoSource means that no member can give a node that joins what it needs.
-var ErrNoSource = errors.New("no member has a mysqld that is well, with a durable mark, to copy the data of, and no log goes back to the beginning")
+var ErrNoSource = errors.New("no log goes back to the beginning, and no member has a healthy mysqld with a durable mark, whose data could be copied")
 
 // Offer is what a member can give to a node that joins.
 type Offer struct {

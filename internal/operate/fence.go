@@ -87,7 +87,7 @@ func (s *Server) awaitRole(ctx context.Context, is func(cluster.Role) bool) erro
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return control.Errorf(control.CodeUncertain, "it was noted, and the node is %s so far: see the status", role)
+			return control.Errorf(control.CodeUncertain, "it was noted, and the node is still %s: see the status", role)
 		}
 	}
 }

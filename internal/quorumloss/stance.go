@@ -200,7 +200,7 @@ func (s *Stance) Watch(ctx context.Context) error {
 		}
 		before = now
 		if ctx.Err() == nil && s.cfg.Board.SetTrouble(aboutRecovery, text) && text != "" {
-			s.cfg.Logger.Error("nodes of before refuse this recovery", "reason", text)
+			s.cfg.Logger.Error("former members refuse this recovery", "reason", text)
 		}
 	}
 }

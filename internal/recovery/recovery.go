@@ -127,28 +127,28 @@ func (v *Verdict) weigh() {
 	if there, voters := v.majority(); there != nil {
 		v.object(true, "there is nothing to recover: %s", v.startInstead(there, voters))
 	} else if there, voters := v.majorityBeside(); there != nil {
-		v.object(true, "a majority of the %d voters may run without the data that are here, for these answer: %s; look at \"quorate status\" there; "+
+		v.object(true, "a majority of the %d voters may run without the data of this node, because these nodes answer: %s; look at \"quorate status\" there; "+
 			"only if they are not to go on, stop their agents first", voters, strings.Join(there, ", "))
 	}
 	for _, n := range v.Nodes {
 		if n.Report != nil && n.Report.Leader != "" {
-			v.object(true, "node %s follows a leader, %s: a majority is there that this host does not see", n.Name, n.Report.Leader)
+			v.object(true, "node %s follows a leader, %s: there is a majority that this host does not see", n.Name, n.Report.Leader)
 		}
 	}
 	if !v.Mysqld && v.Log.First > 1 {
-		v.object(true, "node %s is a logger, and its log begins at entry %d: no mysqld can be made of it; recover on a full node",
+		v.object(true, "node %s is a logger, and its log begins at entry %d: no mysqld can be built from it; recover on a full node",
 			v.Survivor, v.Log.First)
 	}
 	if v.Out != "" {
 		v.object(false, "%s", v.Out)
 	}
 	if best := v.best(); best != "" {
-		v.object(false, "node %s has a newer log: recover on that one", best)
+		v.object(false, "node %s has a newer log: recover on that node", best)
 	}
 	for _, n := range v.Nodes {
 		switch {
 		case n.Reachable && n.Report == nil:
-			v.object(false, "node %s answers, and does not say what it has: %s", n.Name, n.Problem)
+			v.object(false, "node %s answers, but does not say what it has: %s", n.Name, n.Problem)
 		case n.Report != nil && n.Report.Out != "":
 			v.object(false, "%s", n.Report.Out)
 		}
@@ -161,9 +161,9 @@ func (v *Verdict) startInstead(there []string, voters int) string {
 	text := fmt.Sprintf("node %s is the only voter", v.Survivor)
 	switch others := slices.DeleteFunc(slices.Clone(there), func(name string) bool { return name == v.Survivor }); {
 	case len(others) == len(there):
-		text = fmt.Sprintf("%s of the %d voters are there, a majority, and elect by themselves", strings.Join(there, ", "), voters)
+		text = fmt.Sprintf("%s of the %d voters are up: a majority, which elects by itself", strings.Join(there, ", "), voters)
 	case len(others) > 0:
-		text = fmt.Sprintf("%s of the %d voters are there, a majority with node %s, which elects by itself", strings.Join(others, ", "), voters, v.Survivor)
+		text = fmt.Sprintf("%s of the %d voters are up, a majority together with node %s, which elects by itself", strings.Join(others, ", "), voters, v.Survivor)
 	}
 	text += fmt.Sprintf("; start the agent of node %s", v.Survivor)
 	if v.best() != "" {
@@ -272,7 +272,7 @@ func (v *Verdict) Refusal(accepted string) (why string, err error) {
 	}
 	if accepted == "" {
 		if v.LackingCount > 0 {
-			return fmt.Sprintf("%d transactions would be lost that other nodes have: %s; --accept-loss with exactly these gives them up",
+			return fmt.Sprintf("%d transactions of other nodes would be lost: %s; --accept-loss with exactly these gives them up",
 				v.LackingCount, v.Lacking), nil
 		}
 		return "", nil

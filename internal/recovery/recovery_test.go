@@ -65,13 +65,13 @@ func whoIsThere() []judgeCase {
 		{name: "nobody answers", voters: three, nodes: gone("b c"), loss: None},
 		{name: "nobody answers, and nothing is given up", voters: three, nodes: gone("b c"), accept: None, loss: None},
 		{name: "a majority is there", voters: three, nodes: gone("c", reports("b", 3, 20, "")),
-			refused: "there is nothing to recover: b of the 3 voters are there, a majority with node a, which elects by itself; start the agent of node a", loss: None},
+			refused: "there is nothing to recover: b of the 3 voters are up, a majority together with node a, which elects by itself; start the agent of node a", loss: None},
 		{name: "a majority is there, whatever is said", voters: three, nodes: gone("c", reports("b", 4, 20, u2+":1")),
 			accept: u2 + ":1", refused: "start the agent of node a; if it ends because its data are an older copy, put the newest data_dir back, or \"quorate node rebuild a\" on another node, and start it again", loss: u2 + ":1"},
 		{name: "a majority is there, seen by another node", voters: five, nodes: gone("c d e", reports("b", 3, 20, "", hearsC)),
-			refused: "there is nothing to recover: b, c of the 5 voters are there, a majority with node a", loss: None},
+			refused: "there is nothing to recover: b, c of the 5 voters are up, a majority together with node a", loss: None},
 		{name: "a majority would be there, with one that cannot vote", voters: five, nodes: gone("d e", reports("b", 3, 20, "", hearsC), heals),
-			refused: "node c answers, and does not say what it has: its log is being healed", loss: None},
+			refused: "node c answers, but does not say what it has: its log is being healed", loss: None},
 		{name: "with one that cannot vote, which is given up", voters: five, nodes: gone("d e", reports("b", 3, 20, "", hearsC), heals),
 			accept: None, loss: None},
 		{name: "a majority would be there, with one that is out", voters: three, nodes: gone("c", reports("b", 3, 20, "", outAsWell)),
@@ -103,7 +103,7 @@ func whoRefuses() []judgeCase {
 	}
 	hearsC := func(r *Report) { r.Hears = []string{"c"} }
 	before := func(s *Situation) { s.Outgoing = three }
-	const majority = "voters may run without the data that are here, for these answer: "
+	const majority = "voters may run without the data of this node, because these nodes answer: "
 	return []judgeCase{
 		{name: "all others refuse", voters: three, nodes: []Node{refuses("b"), refuses("c")}, refused: "a majority of the 3 " + majority + "b, c;", loss: None},
 		{name: "all others refuse, whatever is said", voters: three, nodes: []Node{refuses("b"), refuses("c")}, accept: None,
@@ -114,7 +114,7 @@ func whoRefuses() []judgeCase {
 		{name: "one refuses, and another hears it", voters: five, nodes: gone("d e", reports("b", 3, 20, "", hearsC), refuses("c")), accept: None,
 			refused: majority + "b, c;", loss: None},
 		{name: "one refuses, too few answer", voters: five, nodes: gone("c d e", refuses("b")),
-			refused: "node b answers, and does not say what it has: another data directory", loss: None},
+			refused: "node b answers, but does not say what it has: another data directory", loss: None},
 		{name: "one refuses, too few answer, and it is given up", voters: five, nodes: gone("c d e", refuses("b")), accept: None, loss: None},
 		{name: "learners refuse", voters: voters("a", "d", "e"), nodes: gone("d e", refuses("b"), refuses("c")), accept: None, loss: None},
 		{name: "the voters change: a majority of before refuses", voters: voters("a", "d", "e"), change: before,
@@ -145,13 +145,13 @@ func whatIsLost() []judgeCase {
 			refused: "what is known to be lost is " + u2 + ":1-3", loss: u2 + ":1-3"},
 		{name: "a longer log is given up", voters: five, nodes: longer, accept: strings.ToUpper(u2) + ":3:1-2", loss: u2 + ":1-3"},
 		{name: "an older log has more transactions", voters: five, nodes: gone("c d e", reports("b", 2, 99, u2+":7")),
-			refused: "1 transactions would be lost that other nodes have: " + u2 + ":7; --accept-loss", loss: u2 + ":7"}, // of a term that came to nothing
+			refused: "1 transactions of other nodes would be lost: " + u2 + ":7; --accept-loss", loss: u2 + ":7"}, // of a term that came to nothing
 		{name: "one answers and does not say", voters: three, nodes: gone("c", healing),
-			refused: "node b answers, and does not say what it has: its log is being healed", loss: None},
+			refused: "node b answers, but does not say what it has: its log is being healed", loss: None},
 		{name: "one answers and does not say, and is given up", voters: three, nodes: gone("c", healing), accept: None, loss: None},
 		{name: "a logger", voters: three, change: logger(1), nodes: gone("b c"), loss: None},
 		{name: "a logger without the beginning", voters: three, change: logger(5), nodes: gone("b c"),
-			accept: None, refused: "its log begins at entry 5: no mysqld can be made of it", loss: None},
+			accept: None, refused: "its log begins at entry 5: no mysqld can be built from it", loss: None},
 	}
 }
 

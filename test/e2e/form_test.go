@@ -110,7 +110,7 @@ func (f *fixture) unmounted(t *testing.T, ctx context.Context) {
 	}
 	for i := range 2 {
 		if err := f.WaitNode(ctx, i, "known", func(n cluster.NodeStatus) bool {
-			return n.Role == cluster.RoleJoining && strings.Contains(n.Reason, "but this cluster knows the one that it had")
+			return n.Role == cluster.RoleJoining && strings.Contains(n.Reason, "but this cluster knows its former directory")
 		}); err != nil {
 			t.Fatal(err)
 		}

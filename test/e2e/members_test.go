@@ -412,7 +412,7 @@ func (f *fixture) keptOld(t *testing.T, ctx context.Context, i int) {
 	if out, err := verify.CombinedOutput(); err != nil {
 		t.Errorf("log verify: %v: %s", err, out)
 	}
-	if out := f.must(t, ctx, i, "status"); !strings.Contains(out, "what it had before it was rebuilt: ") || !strings.Contains(out, old[0].Dir) {
+	if out := f.must(t, ctx, i, "status"); !strings.Contains(out, "its data from before the rebuild: ") || !strings.Contains(out, old[0].Dir) {
 		t.Errorf("status: %s", out)
 	}
 }

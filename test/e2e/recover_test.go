@@ -126,8 +126,8 @@ func (f *fixture) refusedOlderData(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	out, err := f.quorate(t, ctx, i, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
-	if exitCode(err) != 2 || !strings.Contains(out, "a majority of the 3 voters may run without the data that are here") ||
-		!strings.Contains(out, "no other node says what it has") || strings.Contains(out, "make sure that these are off") {
+	if exitCode(err) != 2 || !strings.Contains(out, "a majority of the 3 voters may run without the data of this node") ||
+		!strings.Contains(out, "no other node says what it has") || strings.Contains(out, "make sure that these nodes are off") {
 		t.Errorf("recover: %v, %s", err, out)
 	}
 	if err := f.Start(ctx, i); err != nil {
@@ -213,7 +213,7 @@ func (f *fixture) recoverWithWitness(t *testing.T, ctx context.Context, lagging,
 	if v.LackingCount == 0 || len(v.Objections) != 2 || !v.Objections[0].Final || len(v.Unknown) != 1 {
 		t.Fatalf("it finds %+v", v)
 	}
-	newer := "node " + f.Name(witness) + " has a newer log: recover on that one"
+	newer := "node " + f.Name(witness) + " has a newer log: recover on that node"
 	for _, args := range [][]string{nil, {"--dry-run"}, {"--accept-loss", v.Lacking}} {
 		out, err := f.quorate(t, ctx, lagging, slices.Concat(recoverArgs, args)...)
 		if exitCode(err) != 2 || !strings.Contains(out, newer) || !strings.Contains(out, v.Lacking) || !strings.Contains(out, "there is nothing to recover") {
