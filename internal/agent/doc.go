@@ -7,42 +7,35 @@
 // the epoch (tap, proposals, ACKs), the feed's reader of the log, the judge of
 // I3 and of the prefix rule, the exchange of node statuses.
 //
-//	data_dir/
-//	  identity.json   who this directory belongs to; format version
-//	  peers.json      the instance of each peer's data directory, pinned at
-//	                  first contact: a node that lost its log may not vote
-//	                  under its old name
-//	  durable.json    the durable mark of its mysqld: how far into the log
-//	                  InnoDB holds everything, its witness, the server_uuid
-//	  heard.json      what the other members said last that they need of the log
-//	  cluster.json    the newest cluster state that this node has applied, and how
-//	                  far into the log it is known
-//	  audit.log       package history; history.log, too
-//	  fence.json      there while an operator wants no mysqld to run here
-//	  lock            flock: one agent per directory
-//	  log/            package seglog
-//	  mysql/          package mysqld
-//	  seed/           a mysqld's directory, while this node copies another one's data
-//	  old/            what this node had before it was rebuilt, a directory each
-//	  secrets.toml    the internal accounts' passwords (package mysqld), mode 0600
+// The files of the data directory, and what each is for, are in docs/formats.md, "The data
+// directory".
 //
 // # Goroutines (all under Run)
 //
-//	consensus, transport, feed, router, api   their packages' Run
+//	consensus, transport, bulk, log, feed, router, api   their packages' Run
 //	core        takes inputs, steps core.Node, executes effects
 //	operation   at most one: the operation under way, with its own context
-//	epoch       the tap's Run and the ACLs it reports, while one is open
+//	epoch       the tap's Run and the ACLs it reports, while an epoch is open
 //	watch       polls mysqld: applied position, guarded variables, replication
+//	lag bound   looks which replica the tap's batches wait for
 //	gossip      sends this node's status to its peers
-//	state       writes cluster.json, the audit log and the history
-//	members     follows the members of the cluster state; promotes who has caught up
-//	apart       asks whom a recovery left behind whether they refuse it
+//	state       writes cluster.json
+//	records     writes audit.log and history.log, and fetches the other nodes' lines
+//	promise     notes how long this node may have promised not to vote for others
+//	members     follows the members of the cluster state; promotes learners that caught up
+//	source      follows the log of a learner's source
+//	left behind asks former members whether they refuse the recovery of this cluster
 //	port        tells the kernel who passes mysqld's own port, where it is fenced
-//	disk        writes to mysqld's disk, to notice one that hangs
-//	durable     makes what mysqld has durable and notes it, for purging
-//	purge       removes the segments that nobody needs
+//	ask leader  asks whether a majority still follows the leader, for that port
+//	stages      fetches the stages that this node lacks, drops those that nobody names
+//	readers     serves the committed log to readers downstream
+//	disk        writes to mysqld's disk, to notice a disk that hangs
+//	durable     makes durable what mysqld has and notes it, for purging
+//	purge       removes the segments that no member needs
 //	old         deletes what is below old/, once its time is over or the disk gets full
 //	process     one per mysqld: reports its end
+//
+// A node that heals, joins, or waits to begin runs fewer of them (heal.go, join.go, peers.go).
 //
 // A logger has no mysqld, and none of what belongs to one: feed, watch, durable,
 // process, secrets, mysql/, durable.json. Its core has one phase.

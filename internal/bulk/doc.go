@@ -9,10 +9,10 @@
 //
 //   - A stage counts as held by a peer only after the peer answered that it has
 //     it: length and CRC32C right, and fsynced. A majority is counted over the
-//     voters of now, with the leader among them, and while a change of them is not
-//     complete over those of before as well. (I1 does not rest on this count: a log
-//     takes a naming entry only with its stage. What rests on it is that a naming
-//     entry, once proposed, can be committed without its primary.)
+//     present voters, the leader included, and also over the old voters while a
+//     change is not complete. (I1 does not depend on this count: a log takes a
+//     naming entry only with its stage. The count makes sure that a naming entry,
+//     once proposed, can be committed without its primary.)
 //   - Write waits for this node's own disk alone. Each peer's copy is read from
 //     the stage's file at the peer's pace.
 //   - What is received is given to the log only if every frame, the whole, and,
@@ -51,12 +51,12 @@
 //	                   ◄──  READY, then parts, each POINT, DATA, … END, with PING
 //	                        while there is nothing; or REFUSED, also later
 //
-// Whoever sends DATA and has none says PING each second; 5 s without a byte end
-// the connection. A write may take 30 s: the other side's disk may be slow. What
-// fails is tried again after 50 ms to 1 s; where a disk was full, after 5 s to
-// 60 s, because each attempt writes until it is full again. Blocked says which
-// stages wait for that, and which cannot be copied for another reason. What this node's
-// own disk does not give back is not tried again: the Upload ends.
+// A sender of DATA that has none says PING each second; 5 s without a byte end the
+// connection. A write may take 30 s: the other side's disk may be slow. A copy that fails
+// is tried again after 50 ms to 1 s; after a full disk, after 5 s to 60 s, because each
+// attempt writes until the disk is full again. Blocked says which stages wait for that, and
+// which cannot be copied for another reason. If this node's own disk does not return what
+// was written, the Upload ends without another try.
 //
 // # Frames
 //

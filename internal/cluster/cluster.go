@@ -37,8 +37,8 @@ type Member struct {
 	// Becomes is what a learner that joins is made, with a vote, once it has caught
 	// up; "" = it stays a learner.
 	Becomes Kind `json:"becomes,omitempty"`
-	// Instance is the data directory that a node was given that is rebuilt, or was:
-	// it has no other any more; "" = it is the one that it came with.
+	// Instance is the id of the data directory that the last rebuild gave to the node; "" =
+	// the node was never rebuilt, and has the directory with which it came.
 	Instance string `json:"instance,omitempty"`
 	// Source is the name of the node that feeds a learner in place of the leader; "" =
 	// the leader does. SourceApplied: with no more than what its mysqld has applied.

@@ -1,73 +1,20 @@
 // Package seglog is quorate's log: segmented, checksummed, fsynced. It owns one
-// directory and all files in it.
-//
-//	state                            identity of the log, and Raft's hard state
-//	quorate.00000000000000000001     a segment; the number is its first index
-//	quorate.00000000000000000042     …
-//	stage.TERM-NUMBER                a stage, 20 digits each; removed by Open
-//	quorate.tmp, state.tmp           a file being made; removed by Open
+// directory and all files in it (docs/formats.md, "The log").
 //
 // # Segments
 //
-// A sealed segment is a valid MySQL binlog file: what is Raft's own travels in
-// events of type IGNORABLE, which every reader of binlogs skips, and the
-// transactions stand between them as their primary wrote them. Everything in
-// our own events is little-endian, each event ends with its CRC32.
+// A sealed segment is a valid MySQL binlog file. Raft's own data travels in events of type
+// IGNORABLE, which every reader of binlogs skips. The transactions stand between them as
+// their primary wrote them. The layout of segment, header and record is in docs/formats.md,
+// "Segment". What it is good for:
 //
-//	+--------------+
-//	| FE 'b' 'i' 'n'
-//	+--------------+--------------------------------------------------+
-//	| FORMAT_DESCRIPTION  of the epoch in force (a built-in one before)|
-//	+-----------------------------------------------------------------+
-//	| PREVIOUS_GTIDS      all transactions of entries before this file |
-//	+-----------------------------------------------------------------+
-//	| IGNORABLE           segment header                               |
-//	+-----------------------------------------------------------------+
-//	| IGNORABLE           record 1 | its transactions' raw events      |
-//	| IGNORABLE           record 2 | …                                 |
-//	+-----------------------------------------------------------------+
-//	| zeros: prepared, only while the segment is the active one        |
-//	+-----------------------------------------------------------------+
-//
-// Payload of the segment header:
-//
-//	 0        4         6      8          24       32      40         48
-//	+--------+---------+------+----------+--------+-------+----------+------+
-//	| "QSEG" | version | zero | identity | number | first | previous | seed |
-//	|        |         |      |          |        | index | term     |      |
-//	+--------+---------+------+----------+--------+-------+----------+------+
-//	           u16       u16    16 bytes   u64      u64     u64        u32
-//
-// seed = CRC32C over bytes 0-47, started with the previous segment's last chain
-// value (0 for the first segment): segments are chained like records. version is
-// 1, or 2 if the segment holds a stage. A log whose oldest segments were purged
-// begins with a number and an index above 1; that segment's chain has nothing to
-// be checked against.
-//
-// Payload of a record:
-//
-//	 0        4         5      6       7      8       16     24
-//	+--------+---------+------+-------+------+-------+------+---------+
-//	| "QREC" | version | raft | flags | zero | index | term | durable |
-//	|        |         | type |       |      |       |      |         |
-//	+--------+---------+------+-------+------+-------+------+---------+
-//	           u8        u8     u8      u8     u64     u64    u64
-//	 32      36       40     44      48      52
-//	+-------+--------+------+-------+-------+---------
-//	| data  | inline | seed | data  | chain | data …
-//	| bytes | bytes  |      | CRC   |       |
-//	+-------+--------+------+-------+-------+---------
-//	  u32     u32      u32    u32     u32
-//
-// The data of an entry that carries whole transactions (package entry) is
-// split: its first 24 bytes, the entry's header, are the inline data, and the
-// raw events follow behind the record's event; flag bit 0 says so. All other
-// data is inline as a whole. data CRC = CRC32C of all of the data; chain =
-// CRC32C over bytes 0-47, started with the chain of the record before (the
-// seed for the first). durable = the offset up to which this file was known to
-// be fsynced when the record's group was written. seed repeats the segment's,
-// and log_pos in the event's header is the end of the event's place in the
-// file; so a copy of a record inside of a user's data is never mistaken for one.
+//   - Segments and records are chained: each checksum starts with the one before. A log
+//     whose oldest segments were purged begins with a number and an index above 1; the
+//     chain of its first segment has nothing to be checked against.
+//   - Each record has its group's durable offset: up to there the file was known to be
+//     fsynced when the group was written. Recovery tells a torn tail from corruption by it.
+//   - Each record repeats the segment's seed, and its event has its own place as log_pos.
+//     So a copy of a record inside a user's data is never taken for a record.
 //
 // A segment ends where an epoch or a rotate entry comes (it is the first of
 // the next segment and brings its FORMAT_DESCRIPTION), where a stage is named,
@@ -80,25 +27,9 @@
 //
 // A stage is a large transaction's bytes on their way beside the log. Its file
 // begins with a reserved region, and becomes a segment of its own, renamed, when
-// the entry that names it is appended:
-//
-//	stage.…                         quorate.…
-//	+-------------------------+     +--------------------------------------+
-//	| zeros                   |     | FE 'b' 'i' 'n', FORMAT_DESCRIPTION,  |
-//	|                         |     | PREVIOUS_GTIDS, segment header       |
-//	|                         |     | IGNORABLE: record, naming entry      |
-//	|                         |     | IGNORABLE: "QPAD", zeros             |
-//	+-------------------------+     +--------------------------------------+
-//	| the transaction's raw   |     | the same                             |
-//	| events, as they arrive  |     |                                      |
-//	+-------------------------+     +--------------------------------------+
-//
-// The region is a multiple of 4096. The record has flag bit 1, the naming entry
-// as its inline data, which alone its data CRC covers, and as durable the file's
-// length: the bytes, whose CRC32C the naming entry gives, are the file's end.
-// The bytes are synced before the file is renamed, so that such a segment has no
-// torn tail. Nothing is appended to it. Where PREVIOUS_GTIDS has outgrown the
-// region, the bytes are copied.
+// the entry that names it is appended. The layout is in docs/formats.md, "Segment". The transaction's bytes are synced before the
+// file is renamed, so such a segment has no torn tail. Nothing is appended to it. If
+// PREVIOUS_GTIDS does not fit into the region, the bytes are copied.
 //
 // A naming entry that a conflict removes makes its segment a stage again: the
 // next leader may bring the entry back, and relies on the stage. DropStages
@@ -106,15 +37,9 @@
 //
 // # State file
 //
-// Three sectors of 512 bytes: the identity, written once, and two slots.
-//
-//	identity  | "QLOG" | version u16 | zero u16 | identity 16 bytes | CRC32C |
-//	slot      | "QHST" | version u16 | zero u16 | sequence u64 | term u64 |
-//	          | vote u64 | commit u64 | CRC32C |
-//
-// The valid slot with the higher sequence counts. The slot that was synced
-// last is never the one that is written next, so a torn write costs nothing
-// that was promised.
+// The identity, written once, and two slots for the hard state (docs/formats.md, "State
+// file"). The valid slot with the higher sequence counts. The slot that was synced last is
+// never written next, so a torn write costs nothing that was promised.
 //
 // # Durability contract
 //

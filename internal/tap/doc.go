@@ -26,7 +26,7 @@
 // and position follow from the header, its checksum is computed as it passes.
 // What has another length than its GTID event said is an error, so a stage is
 // never shorter or longer than announced. A statement on accounts is refused in
-// a stage: what looks for one looks into batches.
+// a stage, because the check for such statements looks into batches only.
 //
 // Invariants:
 //
@@ -39,14 +39,14 @@
 //   - Numbers of batches are consecutive from 1, a batch holds whole
 //     transactions, and the order is the binlog's.
 //   - I9: a GTID that comes twice, or is in the excluded set, is an error.
-//   - What does not fit (checksums, lengths, positions, file names) is an
-//     error, after which nothing is to be acknowledged.
+//   - A checksum, length, position or file name that does not fit is an error. After it
+//     nothing is acknowledged.
 //
 // Memory is bounded by one batch of max(BatchBytesMax, one transaction that is
 // not staged): a step that has no room says so, and its event must wait where it
 // is.
 //
-// The package is pure: no goroutine, clock, I/O or randomness; what time it is
-// comes in as an argument. Durability: none of its own. It says what is to be
-// made durable, and is told when it is.
+// The package is pure: no goroutine, clock, I/O or randomness; the time comes in as an
+// argument. Durability: none of its own. It says what must be made durable, and is told
+// when that is done.
 package tap
