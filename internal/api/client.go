@@ -82,7 +82,7 @@ func request(ctx context.Context, addr, method, path string, body []byte) (*http
 	return resp, nil
 }
 
-// refusal is what an answer says that is not the one that was asked for.
+// refusal returns what an unexpected answer says.
 func refusal(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, refusalBytesMax))
 	return errors.New(strings.TrimSuffix("it answered "+resp.Status+": "+strings.TrimSpace(string(text)), ": "))

@@ -95,7 +95,7 @@ func (b *Board) Name(id cluster.NodeID) string {
 // Members returns the members as the cluster state has them. Nobody changes it.
 func (b *Board) Members() []cluster.Member { return *b.named.Load() }
 
-// Update changes this node's own status and wakes whoever waits if the change
+// Update changes this node's own status and wakes the waiters if the change
 // matters to routing or to peers.
 func (b *Board) Update(f func(s *cluster.NodeStatus)) {
 	b.mu.Lock()
@@ -117,7 +117,7 @@ func (b *Board) wake() {
 	b.changed = make(chan struct{})
 }
 
-// Wake wakes whoever waits for another primary.
+// Wake wakes all that wait for another primary.
 func (b *Board) Wake() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

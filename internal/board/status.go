@@ -7,8 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// Shown returns a status as others are to see it. A replica that votes only in a while is
-// one that starts: nobody should hand over to it so long. A primary that does not serve,
+// Shown returns a status as others are to see it. A replica in its vote delay is
+// shown as starting: nobody should hand over to it so long. A primary that does not serve,
 // because its lease has run out, is none.
 func Shown(s cluster.NodeStatus, votesIn time.Duration, serving bool) cluster.NodeStatus {
 	switch {

@@ -24,7 +24,7 @@
 // # Copies
 //
 //	put      leader → every peer     a stage, while it grows
-//	get      whoever lacks it ← any  a complete stage
+//	get      a node without it ← any a complete stage
 //	entries  repair ← leader         committed entries from an index on
 //	tail     repair ← leader         where the leader's log begins and ends
 //	follow   learner ← its source    committed entries from an index on, for good

@@ -96,8 +96,8 @@ func (w *bodyWriter) writeEntry(e *seglog.Entry) error {
 }
 
 // FetchEntries calls f for every entry from index on that node from knows to be
-// committed, in order and without a gap. It returns f's first error, and one that
-// is seglog.ErrCompacted if the node's log begins behind index. f owns the entry.
+// committed, in order and without a gap. It returns f's first error, and an error
+// that is seglog.ErrCompacted if the node's log begins behind index. f owns the entry.
 func (b *Bulk) FetchEntries(ctx context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error {
 	s, hangUp, err := b.open(ctx, from, frameEntries, binary.LittleEndian.AppendUint64(nil, index))
 	if err != nil {

@@ -16,7 +16,7 @@ const failuresMin = 3
 // what is known of every node: who votes may change while a stage is under way.
 type Tally struct {
 	self cluster.NodeID
-	// voters are those of now. outgoing are the voters of before while a change of
+	// voters are the present ones. outgoing are the old voters while a change of
 	// them is not complete: then a majority of both is needed.
 	voters, outgoing []cluster.NodeID
 	// holders are nodes that hold it, each once.
@@ -43,8 +43,8 @@ func NewTally(self cluster.NodeID) Tally { return Tally{self: self} }
 
 // SetMembers counts by these voters from now on, and returns the peers to push the stage
 // to: those to which it is not pushed, and again those that hold it and were given a vote,
-// or lost it. They count no longer as holders: one that is rebuilt has its id, and not its
-// stages. To who is no member any more the push goes on, and counts for nothing.
+// or lost it. They no longer count as holders: a node that is rebuilt has its id, but not its
+// stages. To a node that is no member any more the push goes on, and counts for nothing.
 func (t *Tally) SetMembers(voters, outgoing, peers []cluster.NodeID) (push []cluster.NodeID) {
 	before := Tally{voters: t.voters, outgoing: t.outgoing}
 	t.voters, t.outgoing = voters, outgoing

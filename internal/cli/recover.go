@@ -269,7 +269,7 @@ func namesOf(members []cluster.Member) string {
 	return strings.Join(names, ", ")
 }
 
-// recoveredLine says in a status that nodes of before a recovery are missing; "" = none
+// recoveredLine says in a status that former members are missing after a recovery; "" = none
 // are.
 func recoveredLine(r *cluster.Recovery) string {
 	if r == nil {

@@ -8,7 +8,7 @@ type AuditEntry struct {
 	At time.Time `json:"at"`
 	// By is who asked: an OS account and a host, as the kernel said there.
 	By string `json:"by"`
-	// Node is the one that did or refused it, and Seq its number there, which grows;
+	// Node did or refused it, and Seq is its number there, which grows;
 	// none: it is a change of the cluster state, which every node has by the log.
 	Node string `json:"node,omitempty"`
 	Seq  uint64 `json:"seq,omitempty"`

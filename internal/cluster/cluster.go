@@ -320,7 +320,7 @@ type Status struct {
 	StateVersion uint64       `json:"state_version"`
 	Maintenance  *Maintenance `json:"maintenance,omitempty"`
 	Durability   Durability   `json:"durability,omitempty"`
-	// Recovered is there while nodes of before a recovery are not taken in again.
+	// Recovered is set while former members are not taken in again after a recovery.
 	Recovered *Recovery `json:"recovered,omitempty"`
 	// Reseed, Errant and RetainBytesMax are the cluster state's, with their defaults.
 	Reseed         Reseed       `json:"reseed,omitempty"`

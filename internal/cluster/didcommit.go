@@ -27,7 +27,7 @@ type DidCommit struct {
 	Outcome Outcome `json:"outcome"`
 	// Reason is a sentence: how that is known, or why not.
 	Reason string `json:"reason"`
-	// Node is the one that answers.
+	// Node is the node that answers.
 	Node string `json:"node"`
 	// Index is the entry of the transaction that the outcome is about, Epoch its
 	// epoch, and Connection the id of the connection that wrote it; 0 = not known.

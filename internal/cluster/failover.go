@@ -89,8 +89,8 @@ func (n NodeStatus) LogBehind(nodes []NodeStatus) uint64 {
 const slowerSeconds = 0.5
 
 // EstimateFailover says what a failover from the primary to another node would
-// take, the one that would be chosen, by what it lacks. A long statement that it is
-// in would come on top; how long nobody knows.
+// take: to the node that would be chosen, by what it lacks. A long statement that it
+// executes would take longer still; nobody knows how long.
 func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 	nodes, primary := s.Nodes, s.Primary
 	if why := s.NoLease(to); why != "" {
@@ -131,7 +131,7 @@ func EstimateFailover(s Sight, to string, t FailoverTimes) Failover {
 }
 
 // NoLease says why a node that runs would get no lease as the leader, whatever the primary
-// fails by; "" = it would, or runs a quorate of before, which needs none.
+// fails by; "" = it would, or runs an older quorate, which needs none.
 func (s Sight) NoLease(name string) string {
 	v := s.view()
 	return v.noLease(v.set(func(s seat) bool { return s.runs }), v.set(func(s seat) bool { return s.Name == name }))

@@ -6,11 +6,10 @@ import "slices"
 // up what it has. kept says up to which index each voter keeps the state on its disk
 // (NodeStatus.StateKept).
 //
-// A voter that starts again counts by what is on its disk, and that may be the state
-// of before: then it needs the votes of before. So the change has to be complete, and
-// kept by a majority of the voters that are left. Those have applied it, and so hold
-// all before it in their logs: whoever leaves is no longer one of those on which a
-// commit rests.
+// A voter that starts again counts by what is on its disk, and that may be the old state:
+// then it needs the old votes. So the change must be complete, and kept by a majority of
+// the remaining voters. Those have applied it, so they hold everything before it in their
+// logs: no commit rests on the node that leaves.
 func (p StatePoint) MayLeave(kept map[NodeID]uint64) bool {
 	voters, keep := p.State.Voters(), 0
 	for _, id := range voters {
@@ -28,7 +27,7 @@ func (p StatePoint) MayLeave(kept map[NodeID]uint64) bool {
 // It may need that: the last voter of two has lost its power, and with it the
 // knowledge that the other one has no vote any more; and that one, whose log is longer,
 // neither votes for it nor stands for election. And it may: what is kept is committed,
-// so a majority of these voters has everything up to it, whoever of them leads.
+// so a majority of these voters has everything up to it, whichever of them leads.
 func (p StatePoint) TakenUpBy(id NodeID, instance string, own StatePoint) bool {
 	votes := func(m Member) bool {
 		return m.ID == id && m.Votes() && (m.Instance == "" || m.Instance == instance)

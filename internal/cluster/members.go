@@ -38,7 +38,7 @@ type MembershipChange struct {
 	// promoted to once it has caught up: KindLearner or "" = it is not.
 	Kind Kind `json:"kind,omitempty"`
 	// Instance is that of the new data directory of a node that is rebuilt; for a
-	// promotion, of the one that was found to have caught up.
+	// promotion, of the directory that was found to have caught up.
 	Instance string `json:"instance,omitempty"`
 	// Source and SourceApplied are those of a learner that is added.
 	Source        string `json:"source,omitempty"`
@@ -150,8 +150,8 @@ func (m Member) promoted(kind Kind) Member {
 
 // add adds a learner. An id is never used again: the votes of a node that was
 // removed may still be counted somewhere.
-// checkAddress refuses another address for a node with a vote, which is reached by the
-// one that it has: if the new one is wrong, the cluster has a voter less.
+// checkAddress refuses another address for a node with a vote, which is reached by its
+// present address: if the new one is wrong, the cluster has a voter less.
 func (s *State) checkAddress(c NodeChange, m Member) error {
 	switch {
 	case c.Peer == nil || *c.Peer == m.Peer:
@@ -211,7 +211,7 @@ func (s *State) add(c MembershipChange) error {
 }
 
 // Majority tells whether more than half of the voters are among those that is holds
-// for; and more than half of the outgoing ones, if there are any: the voters of before,
+// for; and more than half of the outgoing ones, if there are any: the old voters,
 // while a change of them is not complete.
 func Majority(voters, outgoing []NodeID, is func(NodeID) bool) bool {
 	more := func(ids []NodeID) bool {

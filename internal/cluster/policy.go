@@ -113,7 +113,7 @@ type AckSight struct {
 	Silence time.Duration
 }
 
-// AckEvent is one that nobody may miss: from now on ACKs do not wait for a member,
+// AckEvent is an event that nobody may miss: from now on ACKs do not wait for a member,
 // or wait for it again.
 type AckEvent struct {
 	Node    string

@@ -11,7 +11,7 @@ import (
 // Sight is what one node sees of the cluster at a moment.
 type Sight struct {
 	State State
-	// Outgoing are the voters of before, while a change of them is not complete
+	// Outgoing are the old voters, while a change of them is not complete
 	// (StatePoint).
 	Outgoing []NodeID
 	Nodes    []NodeStatus
@@ -39,20 +39,20 @@ type Quorum struct {
 	Start [][]string `json:"start,omitempty"`
 }
 
-// seat is a member, or a voter of before, as the sight has it.
+// seat is a member, or an old voter, as the sight has it.
 type seat struct {
 	Member
-	votes, voted bool // among the voters of now, of before
+	votes, voted bool // among the present voters, the old voters
 	runs         bool
 	away         string // why it does not run
 	startable    bool   // it is not heard of
 	opens        bool   // it is the primary, or could be at once
 	may          bool   // it could be, sooner or later, without a person
 	mayNot       string
-	old          string // the quorate of before that it runs; "" = it promises leases, or is not known
+	old          string // the older quorate that it runs; "" = it promises leases, or is not known
 }
 
-// seats is a set of seats, by their place: 18 at most, the members and those of before.
+// seats is a set of seats, by their place: 18 at most, the members and the old voters.
 type seats uint32
 
 type view struct {
@@ -177,7 +177,7 @@ func (v view) stuck(there, opens seats) string {
 }
 
 // noLease says why none of these nodes would get a lease as the leader (NoLease); "" = one
-// would, or runs a quorate of before, which needs none.
+// would, or runs an older quorate, which needs none.
 func (v view) noLease(there, opens seats) string {
 	old := v.set(func(s seat) bool { return s.old != "" })
 	if there&old == 0 || there&opens&old != 0 {

@@ -10,15 +10,15 @@ import (
 )
 
 // recoveryVersions is how far a recovery moves the version of the state: to the next
-// multiple. Those that are gone may have made changes that the survivor never saw,
-// and the versions of its own must be later than theirs, so that a node of before
-// knows whom to believe. People make no million changes.
+// multiple. The lost nodes may have made changes that the survivor never saw. The
+// versions of its own changes must be later than theirs, so that a former member knows
+// which state is newer. People make no million changes.
 const recoveryVersions = 1_000_000
 
 // Recovery says that a cluster's majority was gone for good, and that one node went
 // on as a cluster of its own.
 type Recovery struct {
-	// Version is that of the state that it made: later than any of before.
+	// Version is that of the state that it made: later than any version before.
 	Version uint64 `json:"version"`
 	// Cluster is the name of the cluster, Node that of the node that went on.
 	Cluster string    `json:"cluster"`
@@ -27,7 +27,7 @@ type Recovery struct {
 	At      time.Time `json:"at"`
 	// GTIDs are the transactions that it went on with; "" = too many to be said.
 	GTIDs string `json:"gtids,omitempty"`
-	// Without are the members of before that are none any more: each can be taken in
+	// Without are the former members: each can be taken in
 	// again, with its data made anew.
 	Without []Member `json:"without,omitempty"`
 }
@@ -50,7 +50,7 @@ func (r Recovery) Is(o Recovery) bool {
 // Generation counts the recoveries by which a cluster came to a version of its state.
 func Generation(version uint64) uint64 { return version / recoveryVersions }
 
-// Sentence tells a node of before, or somebody who looks at it, that it is out.
+// Sentence tells a former member, or a person who looks at it, that it is out.
 func (r Recovery) Sentence(node string) string {
 	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing any more: "+
 		"\"quorate node rebuild %s\", there, takes it in again, with a new copy of the data",
@@ -68,7 +68,7 @@ func (r Recovery) String() string {
 
 // Recover returns the state of a cluster that one member goes on with, as a node of
 // this kind, and r with all that it says of it. Its data directory counts under a new
-// instance from now on, so that nobody of before takes it for what it was. Nothing of
+// instance from now on, so that no former member takes it for the old one. Nothing of
 // s is left that could keep the node from opening: no maintenance, no weight 0, no
 // policy that asks for others.
 func (s State) Recover(node string, kind Kind, instance, gtids string, r Recovery) (State, error) {

@@ -5,7 +5,7 @@ import "fmt"
 // Refusal says why two agents that answer each other do not talk.
 type Refusal struct {
 	// By is the name of the node that refuses, Of that of the other one. Both are empty
-	// where another node is at the address of the one that is looked for.
+	// where another node answers at the address of the wanted node.
 	By  string `json:"by"`
 	Of  string `json:"of"`
 	Why string `json:"why"`
@@ -19,7 +19,7 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("it runs, and %s refuses %s: %s", r.By, r.Of, r.Why)
 }
 
-// away says in a status why a node does not count as one that runs; "" = nobody knows
+// away says in a status why a node does not count as running; "" = nobody knows
 // whether it does.
 func (r *Refusal) away(name string) string {
 	switch {

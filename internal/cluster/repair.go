@@ -42,8 +42,8 @@ const RetainBytesMin = 64 << 20
 
 // Bounds of what is done by itself.
 const (
-	// repairSilence is how long a member was not heard before it is taken for gone:
-	// one that is there is never rebuilt because another agent has come under its name.
+	// repairSilence is how long a member was not heard before it counts as gone:
+	// a live member is never rebuilt because another agent has come under its name.
 	repairSilence = 10 * time.Second
 	// retainSilence is the same for a member for which the log has grown too long: a
 	// rolling restart takes less. Likewise one that is there, and stopped. One whose

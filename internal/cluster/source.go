@@ -51,7 +51,7 @@ func (s *State) dropSource(name string) {
 }
 
 // SourceOf returns the member that is to feed m, which is false where that is the
-// leader: m has no source, or one that has no vote for now, because it is rebuilt.
+// leader: m has no source, or its source has no vote now, because it is rebuilt.
 func (s State) SourceOf(m Member) (Member, bool) {
 	if m.Source == "" || m.Votes() {
 		return Member{}, false

@@ -83,7 +83,7 @@ type StatePoint struct {
 	// Index is that of the entry with the newest change, or the end of one; 0 =
 	// there was none.
 	Index uint64 `json:"index"`
-	// Outgoing are the voters of before while a change of them is not complete: until
+	// Outgoing are the old voters while a change of them is not complete: until
 	// then a majority of these has to agree, too.
 	Outgoing []NodeID `json:"outgoing,omitempty"`
 	// Through: no entry from behind Index up to here changes the state.

@@ -28,7 +28,7 @@ func TimingTrouble(own, other NodeStatus) string {
 }
 
 // NoLease says why a node could get no lease as the leader, though a majority of the
-// voters is there: who runs a quorate of before promises none. "" = it could.
+// voters is there: a node with an older quorate promises none. "" = it could.
 func NoLease(members []Member, nodes []NodeStatus) string {
 	voters, promise := 0, 0
 	var silent []string

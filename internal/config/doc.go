@@ -7,8 +7,8 @@
 // key is an error: a misspelt setting that is silently ignored is worse than
 // an agent that does not start.
 //
-// The package owns no state, starts no goroutine and opens no file except the
-// one that Load is given. Only internal/agent and internal/cli import it; all
+// The package owns no state, starts no goroutine and opens no file except that
+// of Load. Only internal/agent and internal/cli import it; all
 // other packages get plain values from their constructors.
 //
 // # Identities

@@ -29,7 +29,7 @@ type Mark struct {
 }
 
 // Committed is the commit check and what it has learned: the set of committed
-// GTIDs and the newest mark. Whoever has the turn alone calls apply; everybody
+// GTIDs and the newest mark. Only the goroutine with the turn calls apply; everybody
 // may read. Entries come in index order, each once.
 type Committed struct {
 	mu      sync.Mutex
@@ -235,7 +235,7 @@ func (c *Committed) addStaged(index uint64, h entry.Header, body []byte) {
 	c.mark.Bytes += s.Bytes
 }
 
-// publish wakes whoever waits for a newer mark.
+// publish wakes all that wait for a newer mark.
 func (c *Committed) publish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,8 @@
 //	Driver  what a node does around its Group: the order of what follows from a
 //	        turn, the group commits of the log, a full and a hanging disk. The
 //	        simulator drives the same Driver on virtual time.
-//	Node    the shell: the lock and the clocks. Whoever has work drives the
-//	        Driver, and makes the write that follows if it may wait for a disk
+//	Node    the shell: the lock and the clocks. A goroutine with work drives
+//	        the Driver, and makes the write that follows if it may wait for a disk
 //	        (node_turn.go). Goroutines of its own are the keeper, for ticks,
 //	        calls and what is left over, and the writer, which only writes.
 //
@@ -62,7 +62,7 @@
 // # Invariants
 //
 //	I2  A proposal names its epoch (a term) and a consecutive number.
-//	    The gate refuses one that is not of the epoch in force or not the
+//	    The gate refuses a proposal that is not of the epoch in force or not the
 //	    number after the last one accepted. A proposal that raft drops (a
 //	    transfer under way, too much uncommitted) is held and retried in
 //	    place with nothing passing it, until the epoch ends. The commit check

@@ -25,7 +25,7 @@ const appendsMax = 1024
 //
 // A turn takes what was left (Inbox.Take), reads the clocks and counts the ticks that have
 // passed (Advance); then comes at most one call that brings something (Woken, or one of its
-// Group), and then Turn. Whoever drives it has one turn at a time.
+// Group), and then Turn. Only one goroutine drives it at a time.
 type Driver struct {
 	cfg   Config
 	group *Group

@@ -9,7 +9,7 @@ import (
 )
 
 // Who stands for election first. Raft draws its timeouts by itself and knows no
-// weights; whoever wins hands over to a better node before it opens (package
+// weights; the winner hands over to a better node before it opens (package
 // core). That is an election more, which this saves where it costs nothing.
 
 // inNeed tells whether a member leads in need only.

@@ -12,16 +12,16 @@ const (
 	// proposalsMax is how many entries may wait for a turn. An entry grows
 	// while it waits at the tap, so a short queue makes larger groups.
 	proposalsMax = 4
-	// messagesMax is how many peer messages may be left for whoever is at work; beyond
+	// messagesMax is how many peer messages may wait for the turn; beyond
 	// that a peer's reader waits, which is TCP's back-pressure.
 	messagesMax = 1024
 )
 
-// Inbox holds what was left for whoever has the turn. Everybody may leave something.
+// Inbox holds what waits for the goroutine with the turn. Any goroutine may add to it.
 type Inbox struct {
 	mu        sync.Mutex
 	messages  []*pb.Message
-	taken     []*pb.Message // by Take, for the next turn; whoever has the turn has it alone
+	taken     []*pb.Message // by Take, for the next turn; only the goroutine with the turn uses it
 	proposals [][]byte
 	room      chan struct{} // there may be room for a proposal; nil: nobody waits for that
 	blocked   bool          // no proposal is taken

@@ -83,7 +83,7 @@ func (g *Group) repeatsRound(m *pb.Message) bool {
 		len(g.rn.Status().Config.Voters.IDs()) > 1
 }
 
-// Distrust ends the lease and takes no answer to a round of before for it: this machine
+// Distrust ends the lease and counts no answer to an earlier round for it: this machine
 // may have stood still.
 func (g *Group) Distrust() { g.lease.until, g.lease.rounds = clocks{}, nil }
 

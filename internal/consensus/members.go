@@ -18,7 +18,7 @@ import (
 
 // Changes of the members are changes of Raft's configuration, with the change of
 // the cluster state as their context. Where voters change they go through joint
-// consensus: from the entry's commit on a majority of the voters of before and one
+// consensus: from the entry's commit on a majority of the old voters and one
 // of those of after have to agree, until the leader has committed an entry, which
 // raft proposes by itself, that ends it. So at most one change is under way.
 //

@@ -198,7 +198,7 @@ func (n *Node) Propose(ctx context.Context, data []byte) error {
 func (n *Node) TryPropose(data []byte) bool { return n.inbox.Propose(data) }
 
 // Work does what was left to be done, unless somebody is at it, and makes a short write to
-// the log that follows from it. The caller must be one that may wait for the disk.
+// the log that follows from it. The caller must be a goroutine that may wait for the disk.
 func (n *Node) Work() { n.work(true) }
 
 // TransferTo asks raft to make another node the leader, if this one still leads

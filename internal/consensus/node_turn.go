@@ -27,8 +27,8 @@ import (
 // work of its own.
 const turnsMax = 16
 
-// work has turns until nothing is left, or somebody else has the turn: then that one looks
-// again after it. writes: this goroutine may make a write, one that is not long; others are
+// work has turns until nothing is left, or another goroutine has the turn, which then looks
+// again after it. writes: this goroutine may make a write that is not long; all others are
 // the writer's.
 func (n *Node) work(writes bool) {
 	for range turnsMax {
@@ -50,7 +50,7 @@ func (n *Node) work(writes bool) {
 	n.wakeKeeper()
 }
 
-// waitTurn waits for the turn, and has one that begins with f.
+// waitTurn waits for the turn, and begins its own with f.
 func (n *Node) waitTurn(f func(now time.Duration)) {
 	n.mu.Lock()
 	n.handOver(n.turn(f))

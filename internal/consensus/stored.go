@@ -22,8 +22,8 @@ func (g *Group) tickStored() {
 	}
 }
 
-// mustStore tells whether one of raft's messages to the log goes there. Not one that only
-// has a commit index. It may have raft's answer to itself that the entries before it are on
+// mustStore tells whether one of raft's messages to the log goes there. A message that only
+// has a commit index does not. It may have raft's answer to itself that the entries before it are on
 // disk; the newest message that had entries, or another term, has the same answer: it
 // names the last entry and the term, and both are as they were. (There are no snapshots.)
 func (g *Group) mustStore(m *pb.Message) bool {

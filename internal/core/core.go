@@ -48,7 +48,7 @@ type Node struct {
 	// servesBy is when a leader that does not even promote its mysqld has to
 	// look for another one; 0 = it does not lead.
 	servesBy time.Duration
-	// asked holds when each peer was last asked to lead, so that one that fails
+	// asked holds when each peer was last asked to lead, so that a node that fails
 	// is not asked again before the others were.
 	asked map[cluster.NodeID]time.Duration
 	// spentTerm can open no epoch any more: it had one, or a transfer.

@@ -177,7 +177,7 @@ type Choice struct {
 	To Peer
 	// Why says in a few words why it is the one.
 	Why string
-	// Refused says why nobody, or not the one that was named; "" = To is set.
+	// Refused says why nobody may lead, or why not the named node; "" = To is set.
 	Refused string
 }
 

@@ -113,7 +113,7 @@ type Move struct {
 	Reason string
 }
 
-// Restart asks for a new mysqld in the place of the one that runs. A primary closes
+// Restart asks for a new mysqld in place of the running one. A primary closes
 // writes first, and stays the leader.
 type Restart struct {
 	Reason string
@@ -281,7 +281,7 @@ type Config struct {
 	// RetryAfter is the pause after a failed operation and between transfers.
 	RetryAfter time.Duration
 	// FencedAfter is the pause before a fenced mysqld is tried again, and the longest
-	// one before one that crashes again and again is.
+	// pause before a mysqld that crashes again and again is.
 	FencedAfter time.Duration
 	// SteadyAfter is how long after its start the end of a mysqld is one in a row; 0 =
 	// none is.

@@ -41,7 +41,7 @@ type Identity struct {
 	// belongs to a cluster that was recovered, which its cluster.json alone says.
 	Superseded *cluster.Recovery `json:"superseded,omitempty"`
 	Recovered  bool              `json:"recovered,omitempty"`
-	// GivenUp is what is here still of before this node was to be rebuilt; nil =
+	// GivenUp names what is left here from before the rebuild of this node; nil =
 	// nothing is. It is moved away before anything is made anew.
 	GivenUp *GivenUp `json:"given_up,omitempty"`
 }

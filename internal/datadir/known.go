@@ -21,8 +21,8 @@ func (d Dir) WritePins(pins Instances) error { return d.replace(Peers, pins) }
 func (d Dir) WriteMet(met Instances) error { return d.replace(Met, met) }
 
 // Known reads which data directories the peers have, and with which they were here.
-// Where an agent of before has not noted the latter, each may have been here with the
-// one that is pinned; that is then noted.
+// Where an older agent has not noted the latter, each peer may have come with its pinned
+// directory; that is then noted.
 func (d Dir) Known() (pins, met Instances, err error) {
 	pins, met = Instances{}, Instances{}
 	if _, err := d.load(file{name: Peers, remedy: "give it back, or rebuild this node"}, &pins); err != nil {

@@ -61,8 +61,8 @@ func (r MarkRecord) mark() (replay.Mark, string) {
 	return replay.Mark{Index: r.Index, Witness: witness}, r.ServerUUID
 }
 
-// Check forgets the mark, until the next one, if mysqld's data directory is not the
-// one that had it: before a new mysqld has said who it is, nothing may be purged
+// Check forgets the mark, until the next mark, if mysqld's data directory is another
+// than the mark's: before a new mysqld has said who it is, nothing may be purged
 // that it needs. auto is the path of mysqld's auto.cnf.
 func (m *Mark) Check(auto string) error {
 	b, err := ReadFile(m.dir.fs, auto)
@@ -78,7 +78,7 @@ func (m *Mark) Check(auto string) error {
 }
 
 // Of returns the mark of the mysqld with this UUID: no mark if it is another's.
-// While the UUID is not known yet ("") it is taken for the one that had it last.
+// While the UUID is not known yet ("") the mark counts for the last mysqld.
 func (m *Mark) Of(serverUUID string) replay.Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,7 +28,7 @@ func (d Dir) Promised(own, most time.Duration, logger *slog.Logger) (longest tim
 	switch {
 	case err != nil && !damaged:
 		return 0, false, err
-	case !found: // it never ran, or as a quorate of before, whose leaders went by their own
+	case !found: // it never ran, or was an older quorate, whose leaders went by their own
 		longest = own
 	case damaged || r.ElectionTimeout <= 0 || r.ElectionTimeout > most:
 		r, longest = promiseRecord{}, max(own, most)

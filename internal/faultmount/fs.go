@@ -135,7 +135,7 @@ func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, o
 	return n.LoopbackNode.Link(ctx, target, name, out)
 }
 
-// Tmpfile is refused: whoever wants a file without a name makes one and removes it.
+// Tmpfile is refused: a caller that wants a file without a name makes one and removes it.
 func (n *node) Tmpfile(context.Context, uint32, uint32, *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	return nil, nil, 0, syscall.EOPNOTSUPP
 }

@@ -15,7 +15,7 @@ import (
 // mysqld that crashes in a loop, or a disk on which it cannot start.
 const repeatAfter = time.Minute
 
-// Chronicle makes events of core's life: what is worth a line for whoever asks
+// Chronicle makes events of core's life: what is worth a line for a person who asks
 // tomorrow what happened tonight. It decides only. The zero value is ready.
 type Chronicle struct {
 	// served is the term in which this node is the primary; 0 = it is not.

@@ -64,7 +64,7 @@ func (c *Copy) Until() uint64 { return c.until }
 func (c *Copy) Total() int64 { return c.total }
 
 // Join copies all that is committed now, at least up to an index, into a log that is new, and
-// makes it one that takes part in Raft.
+// makes it take part in Raft.
 func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64) error {
 	last, term, err := c.target(ctx)
 	if err != nil {

@@ -42,7 +42,7 @@ type Directories struct {
 	mu   sync.Mutex
 	pins Known
 	// met has the data directory with which each peer has last shaken hands, with this
-	// node or with another one that has said so.
+	// node or with another node that said so.
 	met Known
 	// rebuilt are the nodes without a vote whose data directory the cluster has named.
 	rebuilt map[cluster.NodeID]bool
@@ -51,7 +51,7 @@ type Directories struct {
 	// complete.
 	version uint64
 	leaving []cluster.NodeID
-	// recovery is the one that the state comes from; nil = there was none.
+	// recovery is the recovery from which the state comes; nil = there was none.
 	recovery *cluster.Recovery
 	// votes: this node is a voter in the state on its disk. See package doc.
 	votes bool
@@ -61,7 +61,7 @@ type Directories struct {
 	askedEmpty map[cluster.NodeID]time.Duration
 }
 
-// New returns one that knows nothing so far.
+// New returns Directories that know nothing yet.
 func New(cfg Config) *Directories {
 	return &Directories{cfg: cfg, pins: Known{}, met: Known{}, askedEmpty: map[cluster.NodeID]time.Duration{}}
 }

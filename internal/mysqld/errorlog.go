@@ -69,7 +69,7 @@ func (l logLine) level() slog.Level {
 
 // errorLog reads mysqld's error log: it keeps the last lines, forwards each to
 // the logger, and calls shutdown, before anything else, for a line that says
-// the server shuts down, and diskFull for one that says that it waits for space.
+// the server shuts down, and diskFull for a line that says that it waits for space.
 type errorLog struct {
 	logger   *slog.Logger
 	shutdown func(line string)

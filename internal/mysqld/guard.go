@@ -12,7 +12,7 @@ import (
 type setting struct {
 	name, value string
 	// want is the value of the global variable as performance_schema shows it;
-	// "" = no such variable, or one that the agent itself changes at run time.
+	// "" = no such variable, or the agent itself changes it at run time.
 	want string
 	// checkOnly: not written, because the server's own default is right.
 	checkOnly bool

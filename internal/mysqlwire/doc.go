@@ -55,8 +55,8 @@
 // # Feed
 //
 // Run owns the accept loop and one goroutine per connection, at most
-// connectionsMax; a dump has two more, one that waits for the log and one that
-// sees the replica leave. All end before Run returns. The log's transactions are
+// connectionsMax; a dump has two more: one waits for the log, one sees the
+// replica leave. All end before Run returns. The log's transactions are
 // sent whole, committed, in log order (I4, the cursor's duty), and as they are but
 // for two things: most are wrapped (binlog.WrapPayload), and as many may be applied
 // at the same time as the replica has workers (binlog.LimitParallel). At

@@ -1,6 +1,6 @@
 // Package netfence has the kernel enforce a lease on one TCP port: mysqld's own, on an
 // address that clients reach. The agent renews the lease, and the kernel looks at it for
-// each packet. So a frozen agent, or one that is slow, cannot let an answer out that its
+// each packet. So a frozen or slow agent cannot let an answer out that its
 // lease does not cover.
 //
 // # Owns

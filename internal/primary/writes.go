@@ -68,7 +68,7 @@ type PlanServer interface {
 
 // CloseWrites closes writes within the plan's limit. Before a move it ends the sessions that
 // are in an XA transaction, and waits until they are gone: read-only does not stop their XA
-// PREPARE, and from here on no session can begin one that writes.
+// PREPARE, and from here on no session can begin an XA transaction that writes.
 func (p Plan) CloseWrites(ctx context.Context) error {
 	ctx, cancel := p.Clock.WithTimeout(ctx, p.Left)
 	defer cancel()

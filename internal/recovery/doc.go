@@ -15,7 +15,7 @@
 //     names the transactions that are given up.
 //   - A majority that is there elects by itself, and what it has acknowledged counts:
 //     there is nothing to recover, whatever a person says. Nor is there beside voters
-//     that answer, and refuse this node: it may be the one that is wrong.
+//     that answer, and refuse this node: its own data may be the wrong ones.
 //   - The tail of the survivor's log that is not known to be committed becomes so. It
 //     may have been acknowledged: the majority that knew is gone. Nobody was told that
 //     it was not.
@@ -23,15 +23,15 @@
 //
 // # Whether a former member accepts it
 //
-// A former member is one that the recovery went on without. It comes back late, and is
-// told of the recovery when it dials the recovered node, or one that has accepted. It
+// A former member is a node without which the recovery went on. It comes back late, and is
+// told of the recovery when it dials the recovered node, or a node that has accepted. It
 // accepts by itself, with no operator: former members that elected one another would be a
 // second cluster beside the recovered one. But if a majority runs, the recovery was a
 // mistake, and accepting it would give up what that majority has acknowledged since.
 //
 //   - A node that has a leader rejects, for good, also after a restart.
-//   - A node rejects, too, if one that it reaches rejects.
-//   - A node defers while it, or one that it reaches, had a leader less than LedWithin ago.
+//   - A node rejects, too, if a former member that it reaches rejects.
+//   - A node defers while it, or a member that it reaches, had a leader less than LedWithin ago.
 //   - Else it accepts: it has just started, or is without a leader for longer. It stops,
 //     looks once more (a leader since then means Reject), and notes it.
 //
@@ -42,7 +42,7 @@
 //     that recovery. So a majority can be given up that could still serve, but only one
 //     that is down: it has no leader, and no node that answers remembers one.
 //   - Of two recoveries that exclude each other (neither knew of the other, so they have
-//     the same generation) a node accepts at most one; and never one that it has rejected.
+//     the same generation) a node accepts at most one, and never a recovery that it has rejected.
 //   - A node says that it rejects only what it has noted durably. It says that it is out
 //     only after it has stopped and noted that.
 //   - The list of rejections is bounded; the oldest are dropped first.

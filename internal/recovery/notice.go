@@ -44,7 +44,7 @@ func (o Own) mustReject() bool {
 	return o.News && (o.Rejected || !o.Superseded && o.SinceLeader == 0)
 }
 
-// Word is what a former member says of a recovery to another one that asks.
+// Word is what a former member says of a recovery to another former member that asks.
 type Word struct {
 	// Refuses: it rejects the recovery, and has noted that durably.
 	Refuses bool `json:"refuses"`
@@ -154,7 +154,7 @@ func (n Notices) note(d Decision, r cluster.Recovery) error {
 type Rejected []cluster.Recovery
 
 // Has tells whether a recovery is rejected. A later one is not: its version may be that
-// of one that is, if it was made on the other side.
+// of a rejected recovery, if it was made on the other side.
 func (l Rejected) Has(r cluster.Recovery) bool { return slices.ContainsFunc(l, r.Is) }
 
 // With returns the list with one more recovery, bounded.
@@ -173,7 +173,7 @@ func (l Rejected) Version() (v uint64) {
 	return v
 }
 
-// Above returns the state of before with a version from which a recovery is later than all
+// Above returns the earlier state with a version from which a recovery is later than all
 // that this node has rejected or accepted.
 func Above(before cluster.State, rejected Rejected, superseded *cluster.Recovery) cluster.State {
 	before.Version = max(before.Version, rejected.Version())

@@ -67,7 +67,7 @@ type Situation struct {
 	Out string `json:"out,omitempty"`
 	// Fenced says that an operator keeps its mysqld down: who, when, why; "" = nobody does.
 	Fenced string `json:"fenced,omitempty"`
-	// Voters are the names of all voters; Outgoing those of before, while a change of
+	// Voters are the names of all voters; Outgoing those of the old voters, while a change of
 	// them is not complete.
 	Voters   []string `json:"voters"`
 	Outgoing []string `json:"outgoing,omitempty"`
@@ -156,7 +156,7 @@ func (v *Verdict) weigh() {
 }
 
 // startInstead says what to do where a majority needs no recovery. Only the leader knows
-// whether a log that is behind is one of before, with which no agent goes on.
+// whether a log that is behind is an older copy, with which no agent goes on.
 func (v *Verdict) startInstead(there []string, voters int) string {
 	text := fmt.Sprintf("node %s is the only voter", v.Survivor)
 	switch others := slices.DeleteFunc(slices.Clone(there), func(name string) bool { return name == v.Survivor }); {
@@ -180,12 +180,12 @@ func (v *Verdict) object(final bool, format string, args ...any) {
 // elect a leader; nil if not. While the voters change it takes a majority of both.
 func (v *Verdict) majority() (there []string, voters int) {
 	up := v.up()
-	for _, n := range v.Nodes { // whoever hears of it: it may take no part in elections
+	for _, n := range v.Nodes { // all that know of it: it may take no part in elections
 		if n.Reachable && n.Report == nil {
 			delete(up, n.Name)
 		}
 	}
-	up[v.Survivor] = v.Out == "" // one that is out elects nobody
+	up[v.Survivor] = v.Out == "" // a node that is out elects nobody
 	for _, of := range [][]string{v.Voters, v.Outgoing} {
 		here := among(up, of)
 		if len(of) > 0 && len(here) <= len(of)/2 {

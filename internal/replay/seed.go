@@ -8,8 +8,8 @@ import (
 )
 
 // SeedSegment chooses the segment with which the log of a node that joins begins: the
-// newest one that is not behind anything that any other member may still need, as with a
-// purge. So the new node has whatever it is asked for later. nodes are the other members,
+// newest segment that is not behind anything that another member may still need, as for a
+// purge. So the new node has everything that it is asked for later. nodes are the other members,
 // own is what this node's cluster state needs, committed is the last committed index.
 func SeedSegment(segments []seglog.SegmentInfo, nodes []cluster.NodeStatus, own Need, committed uint64) (at int) {
 	if !slices.ContainsFunc(nodes, func(n cluster.NodeStatus) bool { return n.Mysqld != cluster.MysqldNone }) {

@@ -48,8 +48,8 @@
 //
 // # Goroutines
 //
-// Run owns all: the accept loop, one that watches for a change of the primary,
-// one that warns of sessions that were closed without a lease, and one per
+// Run owns all: the accept loop, a watcher for a change of the primary,
+// a goroutine that warns of sessions that were closed without a lease, and one per
 // connection, with a second one per connected session (the server's direction)
 // or per held client (which watches for its hang-up). Run returns after all of
 // them have ended. There is no durable state.

@@ -100,7 +100,7 @@
 //
 // # Goroutines and locks
 //
-// The package starts none. Run belongs to one that reads ahead and ends before
+// The package starts none. Run belongs to a goroutine that reads ahead and ends before
 // Close; without it, readers that lag wait for the disk. Append and Close belong
 // to one goroutine, a Stage to the one that writes it; all other methods may be
 // called by any. A lock guards
@@ -108,6 +108,6 @@
 // the stages, and is held over calls that make, rename and remove their names.
 // Purge works at the front of the log while Append works at its end: what it
 // removes is committed, with an entry behind it, and no truncation comes there.
-// Readers open the segment's file by name; one that was overtaken by a
+// Readers open the segment's file by name; a reader that was overtaken by a
 // truncation or a purge sees that, and starts again or gets ErrCompacted.
 package seglog

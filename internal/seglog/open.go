@@ -78,7 +78,7 @@ type found struct {
 	// segments are the names of the segments, in order.
 	segments    []string
 	temporaries []string
-	// healing is set if the log is marked as one that is being healed.
+	// healing is set if the log is marked as being healed.
 	healing *healing
 	// state is nil if there is no state file: the log is new.
 	state *stateFile

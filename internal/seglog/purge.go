@@ -60,7 +60,7 @@ func (l *Log) detach(upTo uint64) (*segment, error) {
 		"purge of entries %d-%d, %d is committed, the log ends at %d", s.first, s.last(), l.hs.Commit, kept)
 	l.segments = rest
 	l.stats.PurgedSegments++
-	notify(l.prefetch.wake) // whoever waits for what is gone
+	notify(l.prefetch.wake) // readers that wait for what is gone
 	return s, nil
 }
 

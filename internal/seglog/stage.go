@@ -202,7 +202,7 @@ func (s *Stage) remove() error {
 	return nil
 }
 
-// leave makes the stage one that is gone, under Log.stagesMu.
+// leave marks the stage as gone, under Log.stagesMu.
 func (s *Stage) leave() {
 	s.name = ""
 	s.log.setWhole(s.id, false)

@@ -120,7 +120,7 @@ func (p *Process) Stopped() bool {
 	return state == "T"
 }
 
-// Signal sends sig to the process alone; to one that has ended, nothing.
+// Signal sends sig to the process alone; to an ended process, nothing.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

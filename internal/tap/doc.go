@@ -10,7 +10,7 @@
 //
 // An Intake has the reader's order: what goes into a stage is there before the machine goes
 // on, and what the reader has at hand it may propose itself. One batch is under way at a
-// time, whoever took it.
+// time, whichever goroutine took it.
 //
 // Held stands between the commits and Committed: where the cluster's durability
 // policy asks for more than a commit, it keeps them until they may be acknowledged.

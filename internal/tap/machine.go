@@ -179,7 +179,7 @@ func (m *Machine) TakeBatch() (Batch, bool) {
 // Proposed says that the batch that was taken last is proposed.
 func (m *Machine) Proposed() { m.proposing = false }
 
-// Refused gives the batch that was taken last back: whoever takes next gets it.
+// Refused gives back the batch that was taken last: the next caller of TakeBatch gets it.
 func (m *Machine) Refused(b Batch) { m.proposing, m.refused = false, &b }
 
 // Committed notes that the batches up to number are committed. It panics (I2)

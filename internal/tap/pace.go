@@ -101,7 +101,7 @@ func (b *LagBound) Decide(replicas []Lag) Pace {
 		p.BytesPerSecond = best.BytesPerSecond * max(least, paceFactor(over))
 	} else {
 		// It has applied nothing yet that could be timed: there is no rate to keep
-		// to, only the least that passes, and that only for one that has stopped.
+		// to, only the minimum that passes, and that only for a replica that has stopped.
 		p.Limited = over > 1 && within[best.Node]
 	}
 	if p.Limited {

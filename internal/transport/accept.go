@@ -14,7 +14,7 @@ import (
 )
 
 // inbound is an accepted connection of one class from one peer. There is at
-// most one that reads: the next one closes it and waits until it has ended, so
+// most one with a reader: the next one closes it and waits until it has ended, so
 // that messages of a class arrive in order across a reconnect. Only the newest
 // one waits: the reader may be in a disk that hangs.
 type inbound struct {

@@ -78,7 +78,7 @@ var errGreeting = errors.New("transport: malformed greeting")
 // greeting is the one message that each side of a handshake sends.
 type greeting struct {
 	// version is the lowest that the sender speaks on this connection, in an
-	// acceptance the one that was chosen.
+	// acceptance the chosen version.
 	version uint16
 	// most is the highest that the sender speaks; agents of version 1 leave 0
 	// there, and skip what others write.

@@ -32,9 +32,9 @@ func (t *Transport) newPeer(c Peer) *peer {
 }
 
 // SetPeers makes these the peers, while Run is under way or before: connections to
-// new ones are opened, those to and from others than these are closed. A peer whose
-// name or address is another one is a new one. Of one that is none any more the
-// handler hears nothing, not even PeerDown. Routed, bulk and call streams go on
+// new ones are opened, those to and from others than these are closed. A peer with
+// another name or address is a new peer. Of a node that is no peer any more the handler
+// hears nothing, not even PeerDown. Routed, bulk and call streams go on
 // until they end.
 func (t *Transport) SetPeers(peers []Peer) {
 	t.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // may not fit into the kernel's buffer: the link's goroutine has that.
 const sendNowBytesMax = 64 << 10
 
-// pen is what writes to a link's connection. Whoever holds it takes all that is queued
+// pen is what writes to a link's connection. The goroutine that holds it takes all that is queued
 // and writes it: Send as far as that does not wait, the link's goroutine the rest. So
 // frames are in the order of the queue, and mostly no goroutine is woken for them.
 type pen struct {
