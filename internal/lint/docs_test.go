@@ -89,6 +89,17 @@ func TestArchitecturePages(t *testing.T) {
 	}
 }
 
+// TestOverviewNamesPackages: the table of packages in the overview is complete.
+func TestOverviewNamesPackages(t *testing.T) {
+	overview := readPage(t, "docs/architecture.md")
+	for _, s := range sources(t) {
+		name, internal := strings.CutPrefix(s.dir, "internal/")
+		if internal && !strings.Contains(name, "/") && !strings.Contains(overview.text, "`"+name+"`") {
+			t.Errorf("%s does not name package %s", overview.path, name)
+		}
+	}
+}
+
 // TestLinks: a link between pages leads to a file, and to a heading that is there.
 func TestLinks(t *testing.T) {
 	for _, p := range pages(t, "*.md", "docs/*.md", "docs/*/*.md") {

@@ -3,7 +3,7 @@
 // recovery.
 //
 //	on the survivor      Record.Make ──► recovery.json ──► the other files ──► Finish
-//	                     Stance.Watch asks those of before whether they refuse it
+//	                     Stance.Watch asks former members whether they refuse it
 //	on a former member   a notice ──► Stance.Hear ──► Node.Obey, or it waits, or refuses
 //	                     a question ─► Stance.Word
 //	                     it stopped ─► Stance.Confirm
