@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
@@ -45,7 +46,7 @@ const (
 	// idleTick is how often it does while nothing is waited for.
 	idleTick = time.Minute
 	// watchInterval is how often mysqld is polled.
-	watchInterval = 500 * time.Millisecond
+	watchInterval = primary.WatchInterval
 	// inputsMax bounds the inputs that wait for core. Each source has few under
 	// way at a time; a full queue blocks the source.
 	inputsMax = 256
@@ -97,19 +98,18 @@ type Agent struct {
 	requests *operate.Server
 	stance   *quorumloss.Stance
 	lag      consensus.LagTracker
-	// applyRate, applier and grants are runWatch's.
-	applyRate applyRate
-	applier   applierWatch
-	grants    grantsLooked
-	disk      diskProbe
-	lagBound  *lagBound
-	mark      datadir.Mark
-	xa        xaWatch
-	heard     heardNeeds
-	purge     purger
-	epoch     *epochSlot
-	state     datadir.State
-	records   *history.Records
+	// applier and grants are runWatch's.
+	applier  primary.Applier
+	grants   grantsLooked
+	disk     diskProbe
+	lagBound *primary.LagBound
+	mark     datadir.Mark
+	xa       xaWatch
+	heard    heardNeeds
+	purge    purger
+	epoch    *epochSlot
+	state    datadir.State
+	records  *history.Records
 	// chronicle is core's goroutine's.
 	chronicle history.Chronicle
 	// leaving is set once this node cannot go on as it is, and left is closed then;
@@ -193,7 +193,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
 		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(), left: make(chan struct{}),
-		lagBound: newLagBound(cfg.MySQL.MaxApplyLag),
+		lagBound: primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:  history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
 	a.board = board.New(a.boardConfig())

@@ -64,7 +64,7 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	if e == nil || p == nil || p.Incarnation() != e.Incarnation {
 		return errors.New("its tap is closed")
 	}
-	a.lagBound.setOpen(false)
+	a.lagBound.SetOpen(false)
 	if err := a.port.told(ctx, a.work.Go); err != nil { // no more requests; runPort is about to do it, too
 		return fmt.Errorf("close mysqld's own port to requests: %w", err)
 	}

@@ -187,7 +187,7 @@ func (a *Agent) proposeNow(e *epoch, b mysqlwire.Batch) bool {
 		return false
 	}
 	e.time(b)
-	if !a.lagBound.tryPass(uint64(b.Bytes), func() bool { return a.node.TryPropose(b.Data) }) {
+	if !a.lagBound.TryPass(uint64(b.Bytes), func() bool { return a.node.TryPropose(b.Data) }) {
 		return false
 	}
 	a.epoch.proposeSeconds.Observe(time.Since(b.ReceivedAt).Seconds())
@@ -206,7 +206,7 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 			}
 		}
 		e.time(b)
-		if err := a.lagBound.wait(ctx, uint64(b.Bytes)); err != nil {
+		if err := a.lagBound.Wait(ctx, uint64(b.Bytes)); err != nil {
 			return err
 		}
 		err := e.uploads.Propose(b.Staged, func() error { return a.node.Propose(ctx, b.Data) })

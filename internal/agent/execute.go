@@ -125,7 +125,7 @@ func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64,
 	case core.CommitEpoch:
 		return 0, a.commitEpoch(ctx, e.Term)
 	case core.OpenWrites:
-		a.lagBound.setOpen(true)
+		a.lagBound.SetOpen(true)
 		return 0, a.openWrites(ctx, e.Term)
 	case core.CloseWrites:
 		return 0, a.closeWrites(ctx)
@@ -329,8 +329,14 @@ func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Du
 // ReplicaStatus implements primary.Replica.
 func (s localServer) ReplicaStatus(ctx context.Context) (primary.ReplicaStatus, error) {
 	r, err := s.Admin.ReplicaStatus(ctx)
-	return primary.ReplicaStatus{Receives: r.IORunning || r.IOConnecting, Applies: r.SQLRunning,
-		Errno: r.SQLErrno, Error: r.SQLError, Executed: r.Executed}, err
+	return replicaStatus(r), err
+}
+
+func replicaStatus(r mysqld.ReplicaStatus) primary.ReplicaStatus {
+	return primary.ReplicaStatus{
+		Receives: r.IORunning || r.IOConnecting, Connects: r.IOConnecting && !r.IORunning, Applies: r.SQLRunning,
+		Errno: r.SQLErrno, Error: r.SQLError, ReadError: r.IOError, Executed: r.Executed,
+	}
 }
 
 // ApplyProgress implements primary.Replica.
@@ -369,7 +375,7 @@ func (a *Agent) openWrites(ctx context.Context, term uint64) error {
 
 // closeWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
 func (a *Agent) closeWrites(ctx context.Context) error {
-	a.lagBound.setOpen(false)
+	a.lagBound.SetOpen(false)
 	if m := a.moving.Load(); m != nil {
 		p, err := a.plan(m)
 		if err != nil {

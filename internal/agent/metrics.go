@@ -221,7 +221,7 @@ func (p provider) paceMetrics() []api.Metric {
 	if !p.runsMysqld() {
 		return nil
 	}
-	pace, slowed, waited := p.lagBound.now()
+	pace, slowed, waited := p.lagBound.Now()
 	return []api.Metric{
 		{Name: "quorate_apply_bytes_per_second", Help: "What mysqld applies while it has something to apply; 0 = not known.", Value: p.board.Own().ApplyRate},
 		{Name: "quorate_best_replica_backlog_seconds", Help: "How long the best replica would take to apply what it lacks, on a primary.", Value: pace.Best.BacklogSeconds},

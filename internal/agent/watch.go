@@ -123,22 +123,16 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 	if l.Transactions == 0 {
 		a.board.SetTrouble(aboutSpace, "") // it has written all that it received
 	}
-	if role == cluster.RolePrimary {
-		a.applyRate.pause() // what it has it has not applied
-	} else {
-		a.applyRate.observe(now, l)
-	}
+	a.applier.Applied(role, l, now)
 	a.board.Update(func(s *cluster.NodeStatus) {
-		s.Applied, s.GTIDExecuted = l.Applied, set.String()
-		s.LagTransactions, s.LagBytes, s.LagSeconds = l.Transactions, l.Bytes, l.Seconds
-		s.ApplyRate, s.ApplyStuck = a.applyRate.rate, a.applyRate.stuck()
+		s.GTIDExecuted = set.String()
+		a.applier.Show(s, l)
 	})
 	return nil
 }
 
 // pollPrimary fences a primary that anyone but the tap could acknowledge.
 func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, s mysqld.PrimaryStatus, guard bool) {
-	a.applier = applierWatch{} // it applies nothing, and has all
 	a.board.Update(func(n *cluster.NodeStatus) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
 	var doubts []string
 	if !s.On {
@@ -184,7 +178,7 @@ type grantsLooked struct {
 // pollReplica restarts replication that has stopped, and says why it did.
 func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.ReplicaStatus, guard bool) {
 	full := a.board.Trouble(aboutSpace)
-	stopped := a.applier.observe(s, full, a.applyRate.lag, a.applyRate.stuck())
+	stopped := a.applier.Stopped(replicaStatus(s), full)
 	a.board.Update(func(n *cluster.NodeStatus) { n.ApplierStopped = stopped })
 	trouble := ""
 	if stopped != "" && stopped != full {
@@ -299,7 +293,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	s.AuditSeq, s.HistorySeq = a.records.Audit.Seq(a.self.Name), a.records.History.Seq(a.self.Name)
 	a.acksStatus(&s)
 	if s.Role == cluster.RolePrimary {
-		p, _, _ := a.lagBound.now()
+		p, _, _ := a.lagBound.Now()
 		s.Pace = p.Reason
 	}
 	s = board.Shown(s, a.node.VotesIn(), a.serving())

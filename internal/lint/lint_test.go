@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 	"internal/mysqlwire":         {"binlog", "clock", "entry", "gtid", "nowait", "tap"},
 	"internal/feed":              {"consensus", "entry", "gtid", "mysqlwire", "replay", "seglog"},
 	"internal/logcopy":           {"bulk", "clock", "cluster", "consensus", "entry", "seglog"},
-	"internal/primary":           {"clock", "consensus", "core", "entry", "gtid", "replay", "tap", "units"},
+	"internal/primary":           {"clock", "cluster", "consensus", "core", "entry", "gtid", "replay", "tap", "units"},
 	"internal/mysqld":            {"binlog", "invariant", "provision"},
 	"internal/mysqld/mysqldtest": {"provision"}, // for tests alone
 	"internal/config":            {"cluster", "units"},

@@ -53,11 +53,13 @@ type Replica interface {
 
 // ReplicaStatus is how replication is.
 type ReplicaStatus struct {
-	// Receives: the I/O thread runs, or connects; Applies: the applier runs.
-	Receives, Applies bool
-	// Errno and Error are the applier's last, once it has stopped; 0 = none.
-	Errno int
-	Error string
+	// Receives: the I/O thread runs, or connects, which Connects tells apart; Applies: the
+	// applier runs.
+	Receives, Connects, Applies bool
+	// Errno and Error are the applier's last, once it has stopped; 0 = none. ReadError is
+	// the I/O thread's.
+	Errno            int
+	Error, ReadError string
 	// Executed is gtid_executed.
 	Executed string
 }

@@ -13,6 +13,8 @@
 //	Plan: CloseWrites, AwaitTarget, or CloseWrites ──► (leadership goes)
 //	       what an operator asks for
 //
+//	Applier ──► a replica's status ──► LagBound ──► how fast the primary's tap may go
+//
 // # Invariants
 //
 //   - I3: a mysqld replicates or serves only after Judge has held it against what a majority
@@ -26,5 +28,5 @@
 // # Waiting
 //
 // Whatever waits does so by a clock.Clock. Nothing here starts a goroutine. An Epoch has no
-// lock: its owner has one. Nothing is durable here.
+// lock: its owner has one; a LagBound has one. Nothing is durable here.
 package primary

@@ -115,8 +115,7 @@ func (l *losses) near(n, o *node) bool {
 		return false
 	}
 	to, from := l.w.net.link(n.id, o.id), l.w.net.link(o.id, n.id)
-	sound := to.cut+from.cut+to.loss+from.loss == 0 && to.slow*from.slow == 1
-	return sound && l.w.sched.now-max(o.upAt, o.stalledUntil, n.stalledUntil, to.healedAt, from.healedAt) > nearAfter
+	return l.w.net.sound(n.id, o.id) && l.w.sched.now-max(o.upAt, o.stalledUntil, n.stalledUntil, to.healedAt, from.healedAt) > nearAfter
 }
 
 // belongTo has another checker judge a node. The one of before remembers what it promised.

@@ -83,6 +83,7 @@
 //	agreement  an index has the same entry on every node that commits it
 //	feed       a replica is sent nothing that it does not take
 //	stage      an entry that names a stage is proposed once a majority has that on disk
+//	lag        the bound on the apply lag holds writers back, and only for a replica that applies
 //	recovery   a forced recovery: its log stays; what it gives up was named, or only nodes
 //	           had it that did not answer; former members accept or reject it by the rules of
 //	           package recovery, and form no second cluster unless they reject it

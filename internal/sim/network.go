@@ -124,3 +124,9 @@ func (n *network) cutLink(from, to cluster.NodeID, held bool) (heal func()) {
 func (n *network) connected(a, b cluster.NodeID) bool {
 	return n.link(a, b).cut == 0 && n.link(b, a).cut == 0
 }
+
+// sound tells whether nothing ails the links between two nodes.
+func (n *network) sound(a, b cluster.NodeID) bool {
+	to, from := n.link(a, b), n.link(b, a)
+	return to.cut+from.cut+to.loss+from.loss == 0 && to.slow*from.slow == 1
+}

@@ -72,6 +72,8 @@ type node struct {
 	applierBlocked int
 	applierLag     time.Duration
 	startDelay     time.Duration
+	// poisoned: its applier stops with an error at what it takes next.
+	poisoned bool
 
 	durable durableLog
 	// waiting are the tasks of its processes that wait for something but a time.

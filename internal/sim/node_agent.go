@@ -26,7 +26,7 @@ import (
 // Times of the agent, as package agent has them.
 const (
 	tickInterval      = 100 * time.Millisecond
-	watchInterval     = 500 * time.Millisecond
+	watchInterval     = primary.WatchInterval
 	guardEvery        = 4
 	idleLeaderTimeout = 5 * time.Second
 	stopTimeout       = 5 * time.Second
@@ -78,6 +78,9 @@ type agent struct {
 	// up are the peers with which there is a connection.
 	up       map[cluster.NodeID]bool
 	lag      consensus.LagTracker
+	applier  primary.Applier
+	lagBound *primary.LagBound
+	pacing   pacing
 	members  members
 	files    datadir.Dir
 	kept     datadir.State // cluster.json
@@ -134,6 +137,7 @@ func newAgent(n *node) (*agent, error) {
 	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch })
 	a.followMembers(a.group.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())
+	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
@@ -156,6 +160,7 @@ func (a *agent) run() {
 	if a.n.runsMysqld() {
 		a.life.start(a.runWatch)
 		a.life.start(a.runDurable)
+		a.life.start(a.runLagBound)
 	}
 	a.life.start(a.runGossip)
 	a.life.start(a.runPurge)

@@ -137,10 +137,11 @@ func (e *epoch) run() {
 	})
 }
 
-// proposeNow proposes a batch from the reader: one that has nothing to wait for. In one of
-// ten times the bound on the apply lag is in its way.
+// proposeNow proposes a batch from the reader: one that has nothing to wait for. One of ten
+// is left to propose all the same.
 func (e *epoch) proposeNow(b mysqlwire.Batch) bool {
-	if b.Staged != nil || chance(e.a.n.rng, 10) || !e.a.loop.inbox.Propose(b.Data) {
+	pass := func() bool { return e.a.loop.inbox.Propose(b.Data) }
+	if b.Staged != nil || chance(e.a.n.rng, 10) || !e.a.lagBound.TryPass(uint64(b.Bytes), pass) {
 		return false
 	}
 	e.logBatch(b)
@@ -149,11 +150,15 @@ func (e *epoch) proposeNow(b mysqlwire.Batch) bool {
 }
 
 func (e *epoch) logBatch(b mysqlwire.Batch) {
+	e.a.pacing.batches++
 	e.a.n.log("propose", "term %d number %d, %d transactions", e.Term, b.Number, len(b.GTIDs))
 }
 
 // propose hands a batch to consensus: what proposeNow did not.
 func (e *epoch) propose(ctx context.Context, b mysqlwire.Batch) error {
+	if err := e.a.lagBound.Wait(ctx, uint64(b.Bytes)); err != nil {
+		return err
+	}
 	e.logBatch(b)
 	return e.uploads.Propose(b.Staged, func() error {
 		if b.Staged != nil {

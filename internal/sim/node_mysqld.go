@@ -53,6 +53,7 @@ func (n *node) spawn(replicaBinlog bool) *mysqld {
 	})
 	n.lastBinlog.dir, n.lastBinlog.base = m.binlogDir(), binlog.IncarnationBase(m.incarnation)
 	n.log("mysqld", "incarnation %d starts, has %s", m.incarnation, m.GTIDExecuted())
+	m.poison()
 	n.check.engine(n)
 	return m
 }
@@ -197,8 +198,13 @@ func (m *mysqld) apply() {
 			return
 		}
 	}
+	stopped := m.ApplierError()
 	done := m.Apply(most)
-	if why := m.ApplierError(); why != "" {
+	switch why := m.ApplierError(); why {
+	case "", stopped:
+	case poisonError:
+		m.n.w.applierStops++
+	default:
 		m.n.w.fail("xa", "n%d: the applier stops: %s", m.n.id, why)
 	}
 	if done > 0 {

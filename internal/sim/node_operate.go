@@ -188,6 +188,7 @@ func (a *agent) openWrites(ctx context.Context, term uint64) error {
 	if p == nil {
 		return primary.ErrNoMysqld
 	}
+	a.lagBound.SetOpen(true)
 	a.openedIncarnation = p.incarnation
 	err := primary.OpenWrites(ctx, localServer{a}, term, func() bool {
 		return a.loop.role.Leading && a.loop.role.Term == term && a.epochOf(term) != nil
@@ -202,6 +203,7 @@ func (a *agent) openWrites(ctx context.Context, term uint64) error {
 
 // closeWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
 func (a *agent) closeWrites(ctx context.Context) error {
+	a.lagBound.SetOpen(false)
 	switch {
 	case a.moving != nil:
 		return a.moving.plan(a).CloseWrites(ctx)

@@ -141,12 +141,15 @@ func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Du
 	}
 }
 
-// ReplicaStatus implements primary.Replica. The applier never stops with an error.
+// ReplicaStatus implements primary.Replica.
 func (s localServer) ReplicaStatus(ctx context.Context) (status primary.ReplicaStatus, err error) {
 	p, err := s.a.sql(ctx)
 	if err == nil {
 		status.Receives, status.Applies, _ = p.ReplicaRunning()
 		status.Executed = p.GTIDExecuted().String()
+		if status.Error = p.ApplierError(); status.Error != "" {
+			status.Errno = poisonErrno
+		}
 	}
 	return status, err
 }

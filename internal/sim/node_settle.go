@@ -22,6 +22,7 @@ func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	if e == nil || a.process == nil || a.process.incarnation != e.Incarnation {
 		return errors.New("its tap is closed")
 	}
+	a.lagBound.SetOpen(false)
 	_, acknowledged, err := primary.Settling{
 		Term: term, Server: localServer{a}, Tap: deposedTap{e}, Log: a.group.Committed(),
 		AcksAreCommits: a.acksAreCommits, Clock: a.life,

@@ -91,9 +91,8 @@ func (a *agent) runWatch() {
 			}
 		}
 		l := a.lag.Executed(set, a.n.clock())
-		a.board.Update(func(s *cluster.NodeStatus) {
-			s.Applied, s.LagTransactions, s.LagBytes, s.LagSeconds = l.Applied, l.Transactions, l.Bytes, l.Seconds
-		})
+		a.applier.Applied(role, l, a.n.clock())
+		a.board.Update(func(s *cluster.NodeStatus) { a.applier.Show(s, l) })
 		if _, err := a.sql(context.Background()); err != nil || p.dead {
 			continue
 		}
@@ -101,19 +100,31 @@ func (a *agent) runWatch() {
 		case cluster.RolePrimary:
 			a.pollPrimary(p)
 		case cluster.RoleReplica:
-			if io, applier, _ := p.ReplicaRunning(); n%guardEvery == 0 && a.board.Own().Role == role && (!io || !applier) {
-				a.startReplica(p)
-			}
+			a.pollReplica(p, n%guardEvery == 0)
 		}
 	}
 }
 
 func (a *agent) pollPrimary(p *mysqld) {
+	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "" })
 	on, clients := p.SemiSync()
 	if !on {
 		a.doubt(p.incarnation, "semi-sync was switched off")
 	}
 	if clients > 1 {
 		a.doubt(p.incarnation, "a foreign semi-sync replica is attached")
+	}
+}
+
+// pollReplica restarts replication that has stopped, and says why it did.
+func (a *agent) pollReplica(p *mysqld, guard bool) {
+	status, err := localServer{a}.ReplicaStatus(context.Background())
+	if err != nil {
+		return
+	}
+	stopped := a.applier.Stopped(status, "")
+	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = stopped })
+	if guard && a.board.Own().Role == cluster.RoleReplica && (!status.Receives || !status.Applies) {
+		a.startReplica(p)
 	}
 }

@@ -48,6 +48,12 @@ func (r Result) Summary(took time.Duration) string {
 	if r.ClocksJump {
 		nodes += ", clocks jump"
 	}
+	if r.AppliersStop {
+		nodes += fmt.Sprintf(", %d times an applier stopped", r.ApplierStops)
+	}
+	if r.Slowings > 0 {
+		nodes += fmt.Sprintf(", %d times slowed down or let go", r.Slowings)
+	}
 	if r.TakenUp > 0 {
 		nodes += fmt.Sprintf(", %d states taken up", r.TakenUp)
 	}
@@ -74,7 +80,10 @@ func (r Result) Report() string {
 	if faults == "" {
 		faults = "none"
 	}
-	members, losses, xa := -1, 0, -1
+	members, losses, xa, appliers := -1, 0, -1, -1
+	if r.AppliersStop {
+		appliers = 1
+	}
 	if r.UsesXA {
 		xa = 1
 	}
@@ -86,7 +95,7 @@ func (r Result) Report() string {
 	case r.Members:
 		members = 1
 	}
-	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -losses %d -blips=%t -late-clocks=%t -xa %d -faults %s -events\n",
-		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, losses, r.Blips, r.LateClocks, xa, faults)
+	fmt.Fprintf(b, "replay: go run ./internal/sim/cmd -seed %d -nodes %d -loggers %d -members %d -losses %d -blips=%t -late-clocks=%t -xa %d -appliers %d -faults %s -events\n",
+		r.Seed, r.Nodes, cmp.Or(r.Loggers, -1), members, losses, r.Blips, r.LateClocks, xa, appliers, faults)
 	return b.String()
 }

@@ -37,6 +37,9 @@ type Options struct {
 	Blips bool
 	// XA: clients use XA transactions; 0 = the seed decides, less = they do not.
 	XA int
+	// Appliers: appliers stop with errors, and the bound on the apply lag is short; 0 = the
+	// seed decides, less = they do not.
+	Appliers int
 	// Only holds the faults to inject; nil = all that the seed has.
 	Only []int
 	// Events gets one line per event.
@@ -96,6 +99,10 @@ type Result struct {
 	// XA counts the XA transactions, if there are any: UsesXA.
 	XA     XACounts
 	UsesXA bool
+	// Slowings counts how often a primary slowed its writers down, or let them go again.
+	// ApplierStops counts the errors with which appliers stopped. AppliersStop: they do.
+	Slowings, ApplierStops int
+	AppliersStop           bool
 	// LongApplies counts the appliers that were inside of a transaction for long.
 	LongApplies int
 	Pair        bool
@@ -140,6 +147,7 @@ const (
 	streamXA
 	streamLongApplies
 	streamClocks
+	streamAppliers
 	streamNode    = 1 << 8
 	streamDisk    = 1 << 9
 	streamTiming  = 1 << 10
@@ -196,6 +204,11 @@ type World struct {
 	// longApplies: some transactions apply for long, which longApplied counts.
 	longApplies bool
 	longApplied int
+	// maxApplyLag is mysql.max_apply_lag, slowings counts how often a primary began to keep to
+	// it, or ended that. appliersStop: some stop with an error, applierStops counts that.
+	maxApplyLag            time.Duration
+	slowings, applierStops int
+	appliersStop           bool
 	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
 	readsAhead    bool
 	aheads        int
@@ -251,7 +264,8 @@ func Run(o Options) (result Result) {
 			result.Losses = true
 			result.Recoveries, result.Rejections, result.Accepted, result.GivenUp, result.TwoSides = len(l.forks), l.rejections, l.accepted, l.givenUp, l.twoSides
 		}
-		result.LongApplies = w.longApplied
+		result.LongApplies, result.Slowings = w.longApplied, w.slowings
+		result.AppliersStop, result.ApplierStops = w.appliersStop, w.applierStops
 		result.UsesXA, result.XA = w.usesXA, w.xaCounts
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
 		w.close()
@@ -308,6 +322,7 @@ func newWorld(o Options) *World {
 	w.assignXA()
 	w.assignLongApplies()
 	w.assignClocks()
+	w.assignAppliers()
 	w.net = newNetwork(w, w.initialNodes+w.spares)
 	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
@@ -385,6 +400,9 @@ func (w *World) run(faults []fault) {
 		w.startLosses()
 	case w.membersChange:
 		w.sched.after(quietAtStart, w.startOperator)
+	}
+	if w.appliersStop {
+		w.sched.after(quietAtStart, func() { w.trouble(w.random(streamAppliers + 1<<12)) })
 	}
 	if w.policyChanges {
 		w.changePolicy(w.random(streamChanges), quietAtStart+w.options.Lasts)

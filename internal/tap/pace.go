@@ -130,7 +130,7 @@ func paceFactor(over float64) float64 {
 // Pacer spaces batches out to a pace.
 type Pacer struct {
 	pace Pace
-	due  time.Time // when the next batch may go
+	due  time.Duration // when the next batch may go, on its owner's clock; 0 = now
 }
 
 // Set changes the pace. What waits keeps its time, unless there is no limit any
@@ -138,19 +138,22 @@ type Pacer struct {
 func (p *Pacer) Set(pace Pace) {
 	p.pace = pace
 	if !pace.Limited {
-		p.due = time.Time{}
+		p.due = 0
 	}
 }
 
 // Wait says how long the next batch has to wait from now on; 0 = it may go.
-func (p *Pacer) Wait(now time.Time) time.Duration {
-	return max(0, p.due.Sub(now))
+func (p *Pacer) Wait(now time.Duration) time.Duration {
+	if p.due == 0 {
+		return 0
+	}
+	return max(0, p.due-now)
 }
 
 // Went notes that a batch went: the next one waits for its share.
-func (p *Pacer) Went(now time.Time, bytes uint64) {
+func (p *Pacer) Went(now time.Duration, bytes uint64) {
 	if p.pace.Limited {
-		p.due = now.Add(p.share(float64(bytes)))
+		p.due = now + p.share(float64(bytes))
 	}
 }
 

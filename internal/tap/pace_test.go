@@ -110,7 +110,7 @@ func TestLagBoundConverges(t *testing.T) {
 }
 
 func TestPacer(t *testing.T) {
-	now := time.Unix(1000, 0)
+	now := 1000 * time.Second
 	at := func(rate, best float64) Pace {
 		return Pace{Limited: true, BytesPerSecond: rate, Best: Lag{BytesPerSecond: best}}
 	}
@@ -136,7 +136,7 @@ func TestPacer(t *testing.T) {
 		if w := p.Wait(now); w != c.want {
 			t.Errorf("%s: the next waits for %v, want %v", name, w, c.want)
 		}
-		if w := p.Wait(now.Add(c.want)); w != 0 {
+		if w := p.Wait(now + c.want); w != 0 {
 			t.Errorf("%s: it waits for %v longer than it said", name, w)
 		}
 		p.Set(at(1, 1))

@@ -55,21 +55,26 @@ func verdict() *regexp.Regexp { return regexp.MustCompile(`(?m)^seed (\d+): .*FA
 
 // world is in which world a mutation runs.
 type world struct {
-	nodes                            int
-	blips, members, pair, losses, xa bool
+	nodes                                      int
+	blips, members, pair, losses, xa, appliers bool
 }
 
-func (m mutation) world() world { return world{m.nodes, m.blips, m.members, m.pair, m.losses, m.xa} }
+func (m mutation) world() world {
+	return world{m.nodes, m.blips, m.members, m.pair, m.losses, m.xa, m.appliers}
+}
 
 // run runs the seeds up to a number, until one fails: "" if none does.
 func run(t *testing.T, program string, seeds int, w world) (failed string) {
 	t.Helper()
-	members, losses, xa := 0, 0, 0 // the seed decides
+	members, losses, xa, appliers := 0, 0, 0, 0 // the seed decides
 	if w.losses {
 		losses = 1
 	}
 	if w.xa {
 		xa = 1
+	}
+	if w.appliers {
+		appliers = 1
 	}
 	switch {
 	case w.pair:
@@ -80,7 +85,7 @@ func run(t *testing.T, program string, seeds int, w world) (failed string) {
 		members = -1
 	}
 	out, err := exec.Command(program, "-seeds", fmt.Sprintf("1..%d", seeds), "-nodes", fmt.Sprint(w.nodes), fmt.Sprintf("-blips=%t", w.blips),
-		"-members", fmt.Sprint(members), "-losses", fmt.Sprint(losses), "-xa", fmt.Sprint(xa), "-parallel", "2").CombinedOutput()
+		"-members", fmt.Sprint(members), "-losses", fmt.Sprint(losses), "-xa", fmt.Sprint(xa), "-appliers", fmt.Sprint(appliers), "-parallel", "2").CombinedOutput()
 	if err == nil {
 		return ""
 	}

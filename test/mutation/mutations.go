@@ -21,6 +21,8 @@ type mutation struct {
 	losses bool
 	// xa: clients use XA transactions.
 	xa bool
+	// appliers: appliers stop with errors, and the bound on the apply lag is short.
+	appliers bool
 }
 
 // edit replaces a text, which is there exactly once, in a file of the repository.
@@ -61,13 +63,15 @@ const (
 	prefixFile    = "internal/replay/prefix.go"
 	purgeFile     = "internal/replay/purge.go"
 	cursorFile    = "internal/replay/cursor.go"
+	paceFile      = "internal/tap/pace.go"
+	failoverFile  = "internal/cluster/failover.go"
 	nameFile      = "internal/binlog/incarnation.go"
 )
 
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing(), slowing()} {
 		all = append(all, some...)
 	}
 	return all

@@ -43,6 +43,7 @@ func main() {
 	flag.BoolVar(&c.options.Blips, "blips", false, "depose the primary again and again, mostly with nothing lost")
 	flag.IntVar(&c.options.XA, "xa", 0, "1: clients use XA transactions, -1: they do not; 0 = the seed decides")
 	flag.BoolVar(&c.options.LateClocks, "late-clocks", false, "machines are paused with their clocks, and wall clocks are set right late")
+	flag.IntVar(&c.options.Appliers, "appliers", 0, "1: appliers stop with errors, and the bound on the apply lag is short, -1: they do not; 0 = the seed decides")
 	flag.DurationVar(&c.options.Lasts, "lasts", 0, "how long faults go on; 0 = 30s")
 	flag.StringVar(&c.faults, "faults", "", "inject only these of the seed's faults: `numbers` with commas, or none")
 	flag.IntVar(&c.parallel, "parallel", runtime.NumCPU(), "how many `processes` share -seeds")
@@ -142,7 +143,7 @@ func (c *command) spread(from, to uint64) (ok bool, err error) {
 	for range c.parallel {
 		workers.Go(func() {
 			for seed, more := take(); more; seed, more = take() {
-				args := []string{"-seed", fmt.Sprint(seed), "-nodes", fmt.Sprint(c.options.Nodes), "-loggers", fmt.Sprint(c.options.Loggers), "-members", fmt.Sprint(c.options.Members), "-losses", fmt.Sprint(c.options.Losses), fmt.Sprintf("-blips=%t", c.options.Blips), fmt.Sprintf("-late-clocks=%t", c.options.LateClocks), "-xa", fmt.Sprint(c.options.XA), "-lasts", c.options.Lasts.String(), "-faults", c.faults}
+				args := []string{"-seed", fmt.Sprint(seed), "-nodes", fmt.Sprint(c.options.Nodes), "-loggers", fmt.Sprint(c.options.Loggers), "-members", fmt.Sprint(c.options.Members), "-losses", fmt.Sprint(c.options.Losses), fmt.Sprintf("-blips=%t", c.options.Blips), fmt.Sprintf("-late-clocks=%t", c.options.LateClocks), "-xa", fmt.Sprint(c.options.XA), "-appliers", fmt.Sprint(c.options.Appliers), "-lasts", c.options.Lasts.String(), "-faults", c.faults}
 				if c.shrink {
 					args = append(args, "-shrink")
 				}

@@ -1,6 +1,7 @@
 package fakemysqld
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -21,9 +22,9 @@ var (
 type replica struct {
 	ioRunning, sqlRunning bool
 	ioError               string
-	// sqlError says why the applier stopped.
-	sqlError string
-	blocked  bool
+	// sqlError says why the applier stopped, sqlFails why it will.
+	sqlError, sqlFails string
+	blocked            bool
 	// applierWaits: the applier's transaction was binlogged and waits for an ACK.
 	applierWaits bool
 	relay        []relayed
@@ -194,6 +195,9 @@ func (s *Server) Applying() (next gtid.GTID, ok bool) {
 // BlockApplier has something hold what the applier needs, or let go of it.
 func (s *Server) BlockApplier(blocked bool) { s.blocked = blocked }
 
+// FailApplier has the applier stop with an error at what it takes next; "" = no more.
+func (s *Server) FailApplier(why string) { s.sqlFails = why }
+
 // Apply engine-commits up to n received transactions, in order, and returns how
 // many it is through with. It skips those that are in gtid_executed. Like a real
 // applier it runs under super_read_only.
@@ -218,7 +222,7 @@ func (s *Server) apply(r relayed) bool {
 	if s.applierLocked(r.op) {
 		return false
 	}
-	if s.sqlError = s.applierError(r.op); s.sqlError != "" {
+	if s.sqlError = cmp.Or(s.sqlFails, s.applierError(r.op)); s.sqlError != "" {
 		s.sqlRunning = false
 		return false
 	}

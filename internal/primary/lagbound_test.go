@@ -1,65 +1,25 @@
-package agent
+package primary
 
 import (
 	"context"
 	"errors"
-	"math"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/tap"
 )
 
-// TestApplyRate: one poll each half second; what is applied in between, and the
-// lag, in MB and seconds.
-func TestApplyRate(t *testing.T) {
-	type poll struct {
-		applied float64
-		lag     float64
-	}
-	many := func(n int, p poll) []poll { return slices.Repeat([]poll{p}, n) }
-	for name, c := range map[string]struct {
-		polls []poll
-		want  float64 // MB a second
-	}{
-		"never behind":       {many(20, poll{5, 0.2}), 0},
-		"always behind":      {many(20, poll{5, 3}), 10},
-		"from slow to fast":  {append(many(20, poll{1, 3}), many(20, poll{5, 3})...), 10},
-		"from fast to slow":  {append(many(20, poll{5, 3}), many(20, poll{1, 3})...), 2},
-		"blocked":            {append(many(20, poll{5, 3}), many(100, poll{0, 9})...), 10},
-		"large transactions": {slices.Repeat(append(many(7, poll{0, 5}), poll{40, 5}), 20), 10}, // 40 MB in four seconds each
-		"idle after it":      {append(many(20, poll{5, 3}), many(20, poll{0.1, 0})...), 10},
-		"faster than ever":   {append(many(20, poll{5, 3}), many(4, poll{9, 0})...), 18},
-		"only one is behind": {append(many(20, poll{5, 0.3}), poll{5, 1.5}), 0},
-		"blocked, then fast": {append(append(many(20, poll{5, 3}), many(100, poll{0, 9})...), many(20, poll{5, 3})...), 10},
-	} {
-		var r applyRate
-		now, l, got := time.Unix(1000, 0), consensus.Lag{AppliedBytes: 1}, 0.0
-		r.observe(now, l)
-		for _, p := range c.polls {
-			now = now.Add(watchInterval)
-			l.AppliedBytes += uint64(p.applied * 1e6)
-			l.Seconds = p.lag
-			got = r.observe(now, l)
-		}
-		if math.Abs(got/1e6-c.want) > 0.02*c.want {
-			t.Errorf("%s: %.2f MB/s, want %.2f", name, got/1e6, c.want)
-		}
-	}
-}
-
 func TestLagBoundWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLagBound(10 * time.Second)
+		l := NewLagBound(10*time.Second, clock.Machine{})
 		took := func(ctx context.Context) time.Duration {
 			began := time.Now()
-			if err := l.wait(ctx, 500_000); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			if err := l.Wait(ctx, 500_000); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 			return time.Since(began)
@@ -75,9 +35,9 @@ func TestLagBoundWait(t *testing.T) {
 		l.set(pace)
 		// So does the end of writes, and of the epoch.
 		got = append(got, took(t.Context()))
-		time.AfterFunc(200*time.Millisecond, func() { l.setOpen(false) })
+		time.AfterFunc(200*time.Millisecond, func() { l.SetOpen(false) })
 		got = append(got, took(t.Context()), took(t.Context()))
-		l.setOpen(true)
+		l.SetOpen(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		got = append(got, took(ctx))
@@ -86,7 +46,7 @@ func TestLagBoundWait(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("waits (-want +got):\n%s", d)
 		}
-		if _, slowed, waited := l.now(); slowed != 4 || waited != ms(1300) {
+		if _, slowed, waited := l.Now(); slowed != 4 || waited != ms(1300) {
 			t.Errorf("%d batches waited for %v", slowed, waited)
 		}
 	})
@@ -96,36 +56,36 @@ func TestLagBoundWait(t *testing.T) {
 // not count.
 func TestLagBoundTryPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLagBound(10 * time.Second)
+		l := NewLagBound(10*time.Second, clock.Machine{})
 		yes, no := func() bool { return true }, func() bool { return false }
 		never := func() bool {
 			t.Error("it is proposed although it has to wait")
 			return true
 		}
-		if !l.tryPass(500_000, yes) {
+		if !l.TryPass(500_000, yes) {
 			t.Error("it waits without a limit")
 		}
 		l.set(tap.Pace{Limited: true, BytesPerSecond: 1e6, Best: tap.Lag{BytesPerSecond: 1e6}})
-		if l.tryPass(500_000, no) || !l.tryPass(500_000, yes) || l.tryPass(500_000, never) {
+		if l.TryPass(500_000, no) || !l.TryPass(500_000, yes) || l.TryPass(500_000, never) {
 			t.Error("with a limit one batch passes, and the next one waits")
 		}
 		time.Sleep(500 * time.Millisecond)
-		if !l.tryPass(500_000, yes) || l.tryPass(500_000, never) {
+		if !l.TryPass(500_000, yes) || l.TryPass(500_000, never) {
 			t.Error("its time has come, and not that of the next one")
 		}
-		l.setOpen(false)
-		if !l.tryPass(500_000, yes) {
+		l.SetOpen(false)
+		if !l.TryPass(500_000, yes) {
 			t.Error("it waits while writes are being closed")
 		}
 	})
 }
 
 func TestCommittedBefore(t *testing.T) {
-	l := newLagBound(time.Second)
-	now := time.Unix(1000, 0)
+	l := NewLagBound(time.Second, clock.Machine{})
+	now := 1000 * time.Second
 	var got []uint64
 	for i := range uint64(12) {
-		got = append(got, l.committedBefore(now.Add(time.Duration(i)*watchInterval), 100+i))
+		got = append(got, l.committedBefore(now+time.Duration(i)*WatchInterval, 100+i))
 	}
 	want := []uint64{0, 0, 0, 0, 0, 0, 100, 101, 102, 103, 104, 105}
 	if d := cmp.Diff(want, got); d != "" {
