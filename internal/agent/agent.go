@@ -132,7 +132,9 @@ type Agent struct {
 	served     atomic.Bool   // what serving said when core looked last
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed    atomic.Pointer[[]cluster.NodeID]
-	repair repairer
+	repair membership.Repairer
+	// repairHeld is why nodes are not rebuilt: what was logged of it.
+	repairHeld map[cluster.NodeID]string
 	// settles and settleKills count deposed primaries whose mysqld lived on, or not.
 	settles, settleKills atomic.Uint64
 	// settledIncarnation is of a mysqld that was settled, until it replicates.

@@ -225,10 +225,8 @@ func (a *Agent) introduced(r *transport.RejectedError) error {
 }
 
 const (
-	// emptyAskEvery is the pause before a node with an empty data directory asks
-	// again, emptyAskedFor for how long a leader takes it that it still would.
+	// emptyAskEvery is the pause before a node with an empty data directory asks again.
 	emptyAskEvery = 500 * time.Millisecond
-	emptyAskedFor = 10 * time.Second
 )
 
 // routeBackend tells the router where the primary is.

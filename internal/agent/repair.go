@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
-	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/datadir"
@@ -15,106 +17,27 @@ import (
 // repairTrouble is what board.SetTrouble knows it by why nodes are not rebuilt.
 const repairTrouble = "nodes that are not rebuilt"
 
-// repairer is what a leader remembers of the nodes that it had rebuilt by itself.
-// cluster.State.Repair decides. It is runMembers' alone.
-type repairer struct {
-	// began is when this node began to lead; zero = it does not.
-	began time.Time
-	// done are the newest times at which it had a node rebuilt, RepairsMax at most.
-	done map[cluster.NodeID][]time.Time
-	// still is since when a node is there whose mysqld does not follow the log.
-	still map[cluster.NodeID]time.Time
-	// said is what was logged last of each node, so that it is logged once.
-	said map[cluster.NodeID]string
-}
-
 // repairNodes has nodes rebuilt, as the leader, that cannot go on with the data that
 // they have, if the cluster's settings let it: just as an operator would. Its status
 // says why one is not.
 func (a *Agent) repairNodes(ctx context.Context) {
-	r := &a.repair
 	if !a.node.Role().Leading {
-		r.began = time.Time{}
+		a.repair.Follow()
 		a.board.SetTrouble(repairTrouble, "")
 		return
 	}
-	now := time.Now()
-	if r.done == nil {
-		r.done, r.said = map[cluster.NodeID][]time.Time{}, map[cluster.NodeID]string{}
-	}
-	if r.began.IsZero() {
-		r.began, r.still = now, map[cluster.NodeID]time.Time{}
-	}
-	var troubles []string
-	state := a.node.Committed().State().State
-	nodes := a.board.Nodes()
-	sights := map[string]cluster.RepairSight{}
-	var gone []cluster.NodeID
-	for _, n := range nodes {
-		sights[n.Name] = a.repairSight(now, n)
-		if sights[n.Name].Silent() {
-			gone = append(gone, n.ID)
+	first, state := a.log.Segments()[0].FirstIndex, a.node.Committed().State().State
+	held := a.repair.Look(clock.Machine{}.Now(), membership.Repairs{
+		Self: a.self.ID, State: state, Nodes: a.board.Nodes(), First: first, Known: a.data.known,
+		Holder: func(away func(string) bool) (string, int64) { return a.holder(state, away) },
+	}, func(m cluster.Member, why string) error { return a.repairNode(ctx, m, why, state.Version) })
+	for id, text := range held {
+		if text != a.repairHeld[id] {
+			a.logger.Warn(text)
 		}
 	}
-	holder, bytes := a.holder(state, func(name string) bool { return name != a.self.Name && sights[name].Away() != "" })
-	first := a.log.Segments()[0].FirstIndex // before what the members say: neither goes back
-	for _, n := range nodes {
-		m, ok := membership.Find(state, n.ID)
-		if !ok || n.ID == a.self.ID {
-			continue
-		}
-		sight := sights[n.Name]
-		sight.LogBytes, sight.Holds, sight.Short, sight.Gone = bytes, holder == m.Name, membership.Short(m, n, first), gone
-		why, held := state.Repair(m, sight)
-		if why != "" {
-			err := a.repairNode(ctx, m, why, state.Version)
-			if err == nil {
-				break // one at a time: the state is another one now
-			}
-			held = err.Error()
-		}
-		if held != "" {
-			held = "node " + m.Name + " is not rebuilt by itself: " + held
-			troubles = append(troubles, held)
-		}
-		if held != r.said[m.ID] && held != "" {
-			a.logger.Warn(held)
-		}
-		r.said[m.ID] = held
-	}
-	a.board.SetTrouble(repairTrouble, strings.Join(troubles, "; "))
-}
-
-// repairSight is what this leader sees of a node.
-func (a *Agent) repairSight(now time.Time, n cluster.NodeStatus) cluster.RepairSight {
-	r := &a.repair
-	heard := r.began
-	if n.Role != "" {
-		heard = now.Add(-time.Duration(n.AgeMs) * time.Millisecond)
-	}
-	if n.Reachable {
-		heard = now
-	}
-	if n.Follows() || !n.Reachable {
-		delete(r.still, n.ID)
-	} else if _, ok := r.still[n.ID]; !ok {
-		r.still[n.ID] = now
-	}
-	still := time.Duration(0)
-	if since, ok := r.still[n.ID]; ok {
-		still = now.Sub(since)
-	}
-	var repairs []time.Duration
-	for _, at := range r.done[n.ID] {
-		repairs = append(repairs, now.Sub(at))
-	}
-	emptyFor, empty := a.data.known.EmptyFor(n.ID)
-	return cluster.RepairSight{
-		Silence: now.Sub(heard), Still: still, Stopped: n.Stopped(),
-		Empty:  empty && emptyFor < emptyAskedFor,
-		Errant: n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
-		Repairs: repairs, Leaving: n.Leaving,
-	}
+	a.repairHeld = held
+	a.board.SetTrouble(repairTrouble, strings.Join(slices.Sorted(maps.Values(held)), "; "))
 }
 
 // repairNode asks for what "quorate node rebuild" asks for, of the state that it was
@@ -128,8 +51,6 @@ func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string, ju
 	if err != nil {
 		return err
 	}
-	done := append(a.repair.done[m.ID], time.Now())
-	a.repair.done[m.ID] = done[max(0, len(done)-cluster.RepairsMax):]
 	a.logger.Warn("a node is rebuilt", "node", m.Name, "reason", why)
 	return nil
 }

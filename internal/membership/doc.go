@@ -8,12 +8,13 @@
 //	                                             sentence for the status
 //	the cluster state  ──► Follow            ──► a Departure
 //	a peer's status    ──► CaughtUp          ──► whether a learner may get its vote
+//	all peers' status  ──► Repairer.Look     ──► whom the leader has rebuilt by itself
 //
 // # What it owns
 //
 // Directories owns which data directory each other node comes with, in two maps that a
-// Store keeps: the pinned ones, and those that were met. All else is functions without
-// state.
+// Store keeps: the pinned ones, and those that were met. A Repairer owns whom this leader
+// had rebuilt, in memory. All else is functions without state.
 //
 // # Invariants
 //
@@ -28,5 +29,5 @@
 //
 // # Goroutines
 //
-// None. Directories has a lock, and may be called from any goroutine.
+// None. Directories has a lock, and may be called from any goroutine; a Repairer has none.
 package membership

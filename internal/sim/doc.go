@@ -78,6 +78,7 @@
 //	           where it may be, and said to be
 //	members    who opens has a vote and a weight; once all has healed, the members are
 //	           those that were asked for, and nobody stands for election
+//	reseed     who leads has nodes rebuilt by itself only that cannot go on as they are
 //	settle     a deposed primary whose mysqld lives on: nobody waits in it, it takes no
 //	           writes, its binlog has nothing that is not committed
 //	agreement  an index has the same entry on every node that commits it

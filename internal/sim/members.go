@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -87,6 +88,8 @@ type operator struct {
 	// pair: there are two nodes, one of which loses its vote and gets it back, again and
 	// again. The other one may lose, with its power, that it is the last voter.
 	pair bool
+	// waits: nodes that have lost their disk are left to the leader.
+	waits bool
 	// tidying: all faults have ended. What was begun is brought to its end.
 	tidying bool
 }
@@ -96,6 +99,7 @@ func (w *World) startOperator() {
 		w: w, rng: w.random(streamChanges), removing: map[string]bool{},
 		accepted: -loseDiskApart, lost: -loseDiskApart,
 	}
+	w.operator.waits = chance(w.random(streamReseeds), 50) && w.losses == nil
 	w.operator.pair = w.options.Members == MembersPair
 	w.operator.next()
 }
@@ -202,7 +206,7 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 	for _, m := range p.State.Members {
 		n := o.w.node(m.ID)
 		switch {
-		case n.empty && m.Instance == n.lostSince && (o.tidying || chance(o.rng, 30)):
+		case n.empty && m.Instance == n.lostSince && (o.tidying || chance(o.rng, 30)) && !o.reseeds(n):
 			return cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()}, true
 		case o.removing[m.Name] && !m.Votes() && len(p.Outgoing) == 0:
 			if !o.tidying && chance(o.rng, 20) {
@@ -213,6 +217,12 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 		}
 	}
 	return c, false
+}
+
+// reseeds tells whether the operator waits until whoever leads has a node rebuilt by itself:
+// as long as that does not say why not, in every second world.
+func (o *operator) reseeds(n *node) bool {
+	return o.waits && o.w.primary().agent.unrepaired[n.id] == ""
 }
 
 // add adds a machine that no state has had so far.
@@ -270,17 +280,18 @@ func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 		o.w.faults.armed = append(o.w.faults.armed, f)
 	}
 	o.asked++
-	o.w.proposeMembers(a, cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change})
+	o.w.proposeMembers(a, cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change}, func(error) {})
 }
 
 // proposeMembers is a leader's changeState, of which only what was accepted counts.
-func (w *World) proposeMembers(a *agent, c cluster.Change) {
+func (w *World) proposeMembers(a *agent, c cluster.Change, answer func(error)) {
 	o := w.operator
 	began := o.tidying
 	a.life.run(func() {
 		a.loop.control(func(now time.Duration) {
 			change := c.Membership
 			if w.sched.now < o.lost+loseDiskApart && !w.rebuildsEmpty(change) || o.tidying != began {
+				answer(errors.New("a disk was lost just before"))
 				return
 			}
 			err := a.group.ProposeState(now, c)
@@ -289,6 +300,7 @@ func (w *World) proposeMembers(a *agent, c cluster.Change) {
 				o.accepted = w.sched.now
 				w.happened(pointMembers, a.n)
 			}
+			answer(err)
 		})
 	})
 }

@@ -126,3 +126,24 @@ func TestWelcome(t *testing.T) {
 	a.followMembers(cluster.StatePoint{}, true)
 	judge("an older state changes nothing", second, next, 0)
 }
+
+// TestReseed wants leaders to have nodes rebuilt by themselves that have lost their disk.
+func TestReseed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("few seeds have one")
+	}
+	reseeds := 0
+	for seed := range uint64(reseedSeeds) {
+		r := Run(Options{Seed: seed + 1, Members: 1})
+		if r.Failure != nil {
+			t.Fatalf("go run ./internal/sim/cmd -members 1 -seed %d: %s", seed+1, r.Report())
+		}
+		reseeds += r.Reseeds
+	}
+	if reseeds < reseedSeeds/20 {
+		t.Errorf("%d nodes rebuilt by leaders in %d runs: too few to mean anything", reseeds, reseedSeeds)
+	}
+}
+
+// reseedSeeds are run where disks are lost.
+const reseedSeeds = 40

@@ -76,19 +76,21 @@ type agent struct {
 	board             *board.Board
 	boardChanged      signal
 	// up are the peers with which there is a connection.
-	up       map[cluster.NodeID]bool
-	lag      consensus.LagTracker
-	applier  primary.Applier
-	lagBound *primary.LagBound
-	pacing   pacing
-	members  members
-	files    datadir.Dir
-	kept     datadir.State // cluster.json
-	mark     datadir.Mark
-	promised time.Duration // what promise.json said at the start
-	known    *membership.Directories
-	leaving  bool
-	hearing  map[cluster.NodeID]bool // that a peer says of a recovery
+	up         map[cluster.NodeID]bool
+	lag        consensus.LagTracker
+	applier    primary.Applier
+	lagBound   *primary.LagBound
+	pacing     pacing
+	repair     membership.Repairer
+	unrepaired map[cluster.NodeID]string // why nodes are not rebuilt
+	members    members
+	files      datadir.Dir
+	kept       datadir.State // cluster.json
+	mark       datadir.Mark
+	promised   time.Duration // what promise.json said at the start
+	known      *membership.Directories
+	leaving    bool
+	hearing    map[cluster.NodeID]bool // that a peer says of a recovery
 	// leaderAt is since when it knows the leader.
 	leaderAt time.Duration
 	process  *mysqld // nil = none

@@ -191,6 +191,7 @@ func (a *agent) runMembers() {
 			at = a.n.now()
 			a.learnState()
 			a.promoteReady()
+			a.repairNodes()
 			a.remind()
 		}
 		a.life.await(membersEvery, &a.stateChanged)
@@ -323,8 +324,43 @@ func (a *agent) promoteReady() {
 		a.w.proposeMembers(a, cluster.Change{
 			ID: a.n.member.Name + a.w.sched.now.String(), By: "quorate on " + a.n.member.Name,
 			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
-		})
+		}, func(error) {})
 	}
+}
+
+// repairNodes has nodes rebuilt, as the leader, as far as the cluster's settings let it.
+func (a *agent) repairNodes() {
+	if !a.loop.role.Leading || a.w.operator == nil {
+		a.repair.Follow()
+		a.unrepaired = nil
+		return
+	}
+	first, state := a.log.FirstIndex(), a.group.Committed().State().State
+	a.unrepaired = a.repair.Look(a.n.now(), membership.Repairs{
+		Self: a.n.id, State: state, Nodes: a.board.Nodes(), First: first, Known: a.known,
+		Holder: func(func(string) bool) (string, int64) { return "", 0 }, // no bound on the log
+	}, func(m cluster.Member, why string) error { return a.repairNode(m, why, state.Version) })
+}
+
+// repairNode asks for what an operator asks for, of the state that it was judged on.
+func (a *agent) repairNode(m cluster.Member, why string, judged uint64) error {
+	n, answered, err := a.w.node(m.ID), signal{}, errors.New("no answer")
+	a.w.operator.asked++
+	a.w.proposeMembers(a, cluster.Change{
+		ID: a.n.member.Name + a.w.sched.now.String(), By: "quorate on " + a.n.member.Name, Judged: judged,
+		Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance(), Why: why},
+	}, func(answer error) {
+		err = answer
+		answered.fire()
+		if b := n.agent; err == nil && !n.empty && b != nil && b.log.LastIndex()+1 >= a.log.FirstIndex() {
+			a.w.fail("reseed", "n%d has n%d rebuilt, which has its disk, and a log that goes on from n%d's: %s", a.n.id, n.id, a.n.id, why)
+		}
+	})
+	a.life.await(joinAskTimeout, &answered)
+	if err == nil {
+		a.w.reseeds++
+	}
+	return err
 }
 
 // mayPromote is what a leader's agent asks before an operator gives a learner a vote.

@@ -48,6 +48,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.ClocksJump {
 		nodes += ", clocks jump"
 	}
+	if r.Reseeds > 0 {
+		nodes += fmt.Sprintf(", %d rebuilt by a leader", r.Reseeds)
+	}
 	if r.AppliersStop {
 		nodes += fmt.Sprintf(", %d times an applier stopped", r.ApplierStops)
 	}

@@ -102,7 +102,9 @@ type Result struct {
 	// Slowings counts how often a primary slowed its writers down, or let them go again.
 	// ApplierStops counts the errors with which appliers stopped. AppliersStop: they do.
 	Slowings, ApplierStops int
-	AppliersStop           bool
+	// Reseeds counts the nodes that a leader had rebuilt by itself.
+	Reseeds      int
+	AppliersStop bool
 	// LongApplies counts the appliers that were inside of a transaction for long.
 	LongApplies int
 	Pair        bool
@@ -148,6 +150,7 @@ const (
 	streamLongApplies
 	streamClocks
 	streamAppliers
+	streamReseeds
 	streamNode    = 1 << 8
 	streamDisk    = 1 << 9
 	streamTiming  = 1 << 10
@@ -208,7 +211,9 @@ type World struct {
 	// it, or ended that. appliersStop: some stop with an error, applierStops counts that.
 	maxApplyLag            time.Duration
 	slowings, applierStops int
-	appliersStop           bool
+	// reseeds counts the nodes that a leader had rebuilt by itself.
+	reseeds      int
+	appliersStop bool
 	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
 	readsAhead    bool
 	aheads        int
@@ -265,6 +270,7 @@ func Run(o Options) (result Result) {
 			result.Recoveries, result.Rejections, result.Accepted, result.GivenUp, result.TwoSides = len(l.forks), l.rejections, l.accepted, l.givenUp, l.twoSides
 		}
 		result.LongApplies, result.Slowings = w.longApplied, w.slowings
+		result.Reseeds = w.reseeds
 		result.AppliersStop, result.ApplierStops = w.appliersStop, w.applierStops
 		result.UsesXA, result.XA = w.usesXA, w.xaCounts
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair

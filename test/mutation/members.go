@@ -58,5 +58,9 @@ func changingMembers() []mutation {
 			name: "single-voter-barrier", what: "a single voter answers a barrier before it knows what is committed", seeds: 60, nodes: 3, members: true,
 			edits: one(groupFile, "\tif g.role.Leading && !g.knowsCommitted() {\n\t\tif len(g.barriers)", "\tif false {\n\t\tif len(g.barriers)"),
 		},
+		{
+			name: "no-reseed", what: "no leader has a node rebuilt that has lost its disk", seeds: 60, nodes: 3, members: true,
+			edits: one(repairFile, "\tcase sight.Empty && s.Reseed != ReseedManual && ", "\tcase sight.Empty && s.Reseed == ReseedManual && "),
+		},
 	}
 }

@@ -64,6 +64,7 @@ const (
 	purgeFile     = "internal/replay/purge.go"
 	cursorFile    = "internal/replay/cursor.go"
 	paceFile      = "internal/tap/pace.go"
+	repairFile    = "internal/cluster/repair.go"
 	failoverFile  = "internal/cluster/failover.go"
 	nameFile      = "internal/binlog/incarnation.go"
 )

@@ -1,0 +1,119 @@
+package membership
+
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// emptyAskedFor is for how long a leader takes it that a node which came with an empty
+// data directory still would.
+const emptyAskedFor = 10 * time.Second
+
+// Repairer is what a leader remembers of the nodes that it had rebuilt by itself.
+// cluster.State.Repair decides. It is of one goroutine. Its zero value is ready.
+type Repairer struct {
+	led bool
+	// began is when this node began to lead, if it does: led.
+	began time.Duration
+	// done are the newest times at which it had a node rebuilt, RepairsMax at most.
+	done map[cluster.NodeID][]time.Duration
+	// still is since when a node is there whose mysqld does not follow the log.
+	still map[cluster.NodeID]time.Duration
+}
+
+// Repairs is what a leader sees.
+type Repairs struct {
+	Self  cluster.NodeID
+	State cluster.State
+	Nodes []cluster.NodeStatus
+	// First is the first index of its log, from before what the nodes say: neither goes back.
+	First uint64
+	Known *Directories
+	// Holder returns the member, of those that are away, because of which its log is longer
+	// than the cluster is to keep, if there is one; and how long the log is.
+	Holder func(away func(name string) bool) (name string, bytes int64)
+}
+
+// Follow takes a look as a node that does not lead.
+func (r *Repairer) Follow() { r.led = false }
+
+// Look looks at the nodes, as a leader, and calls rebuild for those that cannot go on with
+// the data that they have, if the cluster's settings let it, until rebuild has asked for one:
+// the state is another one then. It returns why the others are not rebuilt.
+func (r *Repairer) Look(now time.Duration, in Repairs, rebuild func(m cluster.Member, why string) error) (held map[cluster.NodeID]string) {
+	if !r.led {
+		r.led, r.began, r.still = true, now, map[cluster.NodeID]time.Duration{}
+	}
+	sights := map[string]cluster.RepairSight{}
+	var gone []cluster.NodeID
+	for _, n := range in.Nodes {
+		sights[n.Name] = r.sight(now, n, in.Known)
+		if sights[n.Name].Silent() {
+			gone = append(gone, n.ID)
+		}
+	}
+	self, _ := Find(in.State, in.Self)
+	holder, bytes := in.Holder(func(name string) bool { return name != self.Name && sights[name].Away() != "" })
+	held = map[cluster.NodeID]string{}
+	for _, n := range in.Nodes {
+		m, ok := Find(in.State, n.ID)
+		if !ok || n.ID == in.Self {
+			continue
+		}
+		sight := sights[n.Name]
+		sight.LogBytes, sight.Holds, sight.Short, sight.Gone = bytes, holder == m.Name, Short(m, n, in.First), gone
+		why, text := in.State.Repair(m, sight)
+		if why != "" {
+			err := rebuild(m, why)
+			if err == nil {
+				r.rebuilt(m.ID, now)
+				return held
+			}
+			text = err.Error()
+		}
+		if text != "" {
+			held[m.ID] = "node " + m.Name + " is not rebuilt by itself: " + text
+		}
+	}
+	return held
+}
+
+func (r *Repairer) rebuilt(id cluster.NodeID, now time.Duration) {
+	if r.done == nil {
+		r.done = map[cluster.NodeID][]time.Duration{}
+	}
+	done := append(r.done[id], now)
+	r.done[id] = done[max(0, len(done)-cluster.RepairsMax):]
+}
+
+// sight is what this leader sees of a node.
+func (r *Repairer) sight(now time.Duration, n cluster.NodeStatus, known *Directories) cluster.RepairSight {
+	heard := r.began
+	if n.Role != "" {
+		heard = now - time.Duration(n.AgeMs)*time.Millisecond
+	}
+	if n.Reachable {
+		heard = now
+	}
+	if n.Follows() || !n.Reachable {
+		delete(r.still, n.ID)
+	} else if _, ok := r.still[n.ID]; !ok {
+		r.still[n.ID] = now
+	}
+	still := time.Duration(0)
+	if since, ok := r.still[n.ID]; ok {
+		still = now - since
+	}
+	var repairs []time.Duration
+	for _, at := range r.done[n.ID] {
+		repairs = append(repairs, now-at)
+	}
+	emptyFor, empty := known.EmptyFor(n.ID)
+	return cluster.RepairSight{
+		Silence: now - heard, Still: still, Stopped: n.Stopped(),
+		Empty:  empty && emptyFor < emptyAskedFor,
+		Errant: n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
+		Repairs: repairs, Leaving: n.Leaving,
+	}
+}
