@@ -270,7 +270,7 @@ func (a *Agent) serving() bool {
 // ownStatus completes the board's status with what others own.
 func (a *Agent) ownStatus() cluster.NodeStatus {
 	s := a.board.Own()
-	s.Joined = a.data.known.Joined()
+	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()
 	s.LagUnknown = s.Leader == 0 || s.Mysqld != cluster.MysqldRunning
 	if a.node == nil {
 		return s // the log is being healed

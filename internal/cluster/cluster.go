@@ -202,6 +202,9 @@ type NodeStatus struct {
 	// Joined has the members without a vote that the node has heard of over the data
 	// directories that the cluster gave them.
 	Joined map[NodeID]string `json:"joined,omitempty"`
+	// Empty are the members that have just come to the node with an empty data directory,
+	// where it knows another one.
+	Empty []NodeID `json:"empty,omitempty"`
 
 	Role Role `json:"role"`
 	// Reason is a sentence: why the node is in this role, or what it waits for.

@@ -234,13 +234,18 @@ func (d *Directories) Expect(p cluster.StatePoint, kept bool) error {
 	return nil
 }
 
-// EmptyFor is how long ago a node last came with an empty directory where another one is
-// known; ok=false if it did not.
-func (d *Directories) EmptyFor(id cluster.NodeID) (ago time.Duration, ok bool) {
+// Empty returns the nodes that have just come with an empty directory where another one is
+// known.
+func (d *Directories) Empty() (ids []cluster.NodeID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at, ok := d.askedEmpty[id]
-	return d.cfg.Now() - at, ok
+	for id, at := range d.askedEmpty {
+		if d.cfg.Now()-at < emptyAskedFor {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // Forget removes all that is known: the peers may have new data directories, too, which

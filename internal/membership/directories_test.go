@@ -3,6 +3,7 @@ package membership
 import (
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -148,31 +149,35 @@ func TestNothingCountsThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// TestEmptyFor: the leader has a node rebuilt that came a moment ago with an empty
+// TestEmpty: the leader has a node rebuilt that came a moment ago with an empty
 // directory, not one that came long ago, or that has begun anew since.
-func TestEmptyFor(t *testing.T) {
+func TestEmpty(t *testing.T) {
 	now := time.Second
 	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return now }, Lives: func(cluster.NodeID) bool { return false }})
 	d.Load(Known{2: "01"}, Known{2: "01"})
 	if err := d.Expect(cluster.StatePoint{}, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := d.EmptyFor(2); ok {
+	if got := d.Empty(); len(got) > 0 {
 		t.Error("it has not come")
 	}
 	if r := rejection(t, d, transport.Identity{Node: 2, NodeName: "b"}); r.Code != transport.CodeReseed {
 		t.Errorf("it hears %v", r)
 	}
-	now += time.Minute
-	if ago, ok := d.EmptyFor(2); !ok || ago != time.Minute {
-		t.Errorf("it came %v ago, %t", ago, ok)
+	now += emptyAskedFor - 1
+	if got := d.Empty(); !slices.Equal(got, []cluster.NodeID{2}) {
+		t.Errorf("%v came just now", got)
 	}
+	if now++; len(d.Empty()) > 0 {
+		t.Error("it came long ago")
+	}
+	_ = rejection(t, d, transport.Identity{Node: 2, NodeName: "b"})
 	const next = "02000000000000000000000000000000"
 	rebuilt := cluster.State{Members: []cluster.Member{{ID: 2, Kind: cluster.KindLearner, Instance: next}}}
 	if err := errors.Join(d.Expect(cluster.StatePoint{State: rebuilt}, true), d.Hear(Known{2: next})); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := d.EmptyFor(2); ok {
+	if got := d.Empty(); len(got) > 0 {
 		t.Error("it has begun anew")
 	}
 }

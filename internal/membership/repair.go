@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -46,9 +47,16 @@ func (r *Repairer) Look(now time.Duration, in Repairs, rebuild func(m cluster.Me
 		r.led, r.began, r.still = true, now, map[cluster.NodeID]time.Duration{}
 	}
 	sights := map[string]cluster.RepairSight{}
+	// A leader that has begun anew itself may not know what a node had: another one does.
+	empty := in.Known.Empty()
+	for _, n := range in.Nodes {
+		if n.Reachable {
+			empty = append(empty, n.Empty...)
+		}
+	}
 	var gone []cluster.NodeID
 	for _, n := range in.Nodes {
-		sights[n.Name] = r.sight(now, n, in.Known)
+		sights[n.Name] = r.sight(now, n, slices.Contains(empty, n.ID))
 		if sights[n.Name].Silent() {
 			gone = append(gone, n.ID)
 		}
@@ -88,7 +96,7 @@ func (r *Repairer) rebuilt(id cluster.NodeID, now time.Duration) {
 }
 
 // sight is what this leader sees of a node.
-func (r *Repairer) sight(now time.Duration, n cluster.NodeStatus, known *Directories) cluster.RepairSight {
+func (r *Repairer) sight(now time.Duration, n cluster.NodeStatus, empty bool) cluster.RepairSight {
 	heard := r.began
 	if n.Role != "" {
 		heard = now - time.Duration(n.AgeMs)*time.Millisecond
@@ -109,10 +117,9 @@ func (r *Repairer) sight(now time.Duration, n cluster.NodeStatus, known *Directo
 	for _, at := range r.done[n.ID] {
 		repairs = append(repairs, now-at)
 	}
-	emptyFor, empty := known.EmptyFor(n.ID)
 	return cluster.RepairSight{
 		Silence: now - heard, Still: still, Stopped: n.Stopped(),
-		Empty:  empty && emptyFor < emptyAskedFor,
+		Empty:  empty,
 		Errant: n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
 		Repairs: repairs, Leaving: n.Leaving,
 	}

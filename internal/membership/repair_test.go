@@ -64,3 +64,28 @@ func TestRepairer(t *testing.T) {
 		t.Errorf("a new leader has not waited: %q", got)
 	}
 }
+
+// TestRepairerHears: a leader that has begun anew, and never met the node, hears of another
+// one that it comes with an empty directory.
+func TestRepairerHears(t *testing.T) {
+	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+	in := Repairs{Self: 1, Known: d, First: 1, Holder: func(func(string) bool) (string, int64) { return "", 0 }}
+	for id := range cluster.NodeID(3) {
+		name := string(rune('a' + id))
+		in.State.Members = append(in.State.Members, cluster.Member{ID: id + 1, Name: name, Kind: cluster.KindFull, Weight: 5})
+		in.Nodes = append(in.Nodes, cluster.NodeStatus{ID: id + 1, Name: name, Role: cluster.RoleReplica, Reachable: name != "b"})
+	}
+	in.Nodes[1].Role = ""
+	var r Repairer
+	look := func(now time.Duration) (rebuilt string) {
+		r.Look(now, in, func(m cluster.Member, _ string) error { rebuilt = m.Name; return nil })
+		return rebuilt
+	}
+	if got := look(0) + look(time.Minute); got != "" {
+		t.Errorf("%s is rebuilt, of which nothing is known", got)
+	}
+	in.Nodes[2].Empty = []cluster.NodeID{2}
+	if got := look(2 * time.Minute); got != "b" {
+		t.Errorf("%q is rebuilt, want b", got)
+	}
+}

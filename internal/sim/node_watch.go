@@ -52,7 +52,7 @@ func (a *agent) runGossip() {
 // ownStatus completes the board's status with what others own.
 func (a *agent) ownStatus() cluster.NodeStatus {
 	s := a.board.Own()
-	s.Joined = a.known.Joined()
+	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()
 	s.LogFirst, s.LogLast, s.LogCommit = a.log.FirstIndex(), a.log.LastIndex(), a.group.Committed().Mark().Index
 	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
 	s.DurableMark, s.StateKept = a.durable().Index, a.kept.Point().Index
