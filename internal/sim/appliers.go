@@ -112,7 +112,10 @@ type pacing struct {
 	// could take over were far behind.
 	batches int
 	over    []int
-	// within are the replicas that were within the bound since they could take over.
+	// commits is what was committed at the last looks.
+	commits []uint64
+	// within are the replicas that were within the bound since they could take over, as this
+	// node hears of them: what comes with a backlog holds nobody up.
 	within map[*node]bool
 	// needless counts the looks at which it was slowed down, and waited for nobody.
 	needless int
@@ -121,6 +124,8 @@ type pacing struct {
 const (
 	// pacingLooks is how many looks in a row show what the tap does: three seconds.
 	pacingLooks = 6
+	// logLooks is how far a replica's log may be behind: one that is further counts for nothing.
+	logLooks = 4
 	// needlessLooks is after how many a primary has heard what has become of the others.
 	needlessLooks = 8
 	// pacingMax is how many batches are proposed in that time at most, far over the bound:
@@ -139,6 +144,8 @@ func (a *agent) paced(limited bool) {
 		*c = pacing{}
 		return
 	}
+	c.commits = append(c.commits, a.group.Committed().Mark().Index)
+	had := c.commits[max(0, len(c.commits)-logLooks)]
 	bound, count, over, near := a.w.maxApplyLag.Seconds(), 0, true, false
 	within := map[*node]bool{}
 	for _, s := range a.board.Nodes() {
@@ -148,7 +155,7 @@ func (a *agent) paced(limited bool) {
 		}
 		count++
 		backlog := s.BacklogSeconds()
-		within[o] = c.within[o] || backlog <= bound
+		within[o] = (c.within[o] || backlog <= bound) && s.CanTakeOver() && s.LogCommit >= had
 		over = over && within[o] && backlog > 1.5*bound && s.LagSeconds > 2
 		near = near || a.n.check.engines[o].place == len(a.n.check.transactions)
 	}
