@@ -191,27 +191,28 @@ type tapConn struct {
 	// sent are the events that the tap may not have taken in; taken counts the others.
 	sent   [][]byte
 	taken  uint64
+	beatAt time.Duration // by the machine's clock
 	closed bool
 }
 
-// Read implements net.Conn: what is at hand, some of the time not all of it. An idle
-// connection brings mysqld's heartbeat, as often as its agent asks for.
+// Read implements net.Conn: what is at hand, some of the time not all of it. mysqld's heartbeat
+// comes as often as its agent asks for, also where the connection is not idle.
 func (c *tapConn) Read(p []byte) (int, error) {
 	n := c.e.a.n
-	for idle := n.now() + n.timing.election; len(c.in) == 0; {
+	for len(c.in) == 0 {
 		c.e.a.life.sleep(socketMin + around(n.rng, socketMean))
 		if c.closed || c.e.process.dead {
 			return 0, io.EOF
 		}
 		for burst := 1 + n.rng.IntN(64); burst > 0 && c.frame(c.dump.Next()); burst-- {
 		}
-		if len(c.in) > 0 {
-			break
+		if n.now() >= c.beatAt {
+			c.beatAt = n.now() + n.timing.election
+			event := c.dump.Heartbeat()
+			c.frame(event, event != nil)
 		}
-		if left := idle - n.now(); left > 0 {
-			c.e.a.life.await(left, &c.news)
-		} else if event := c.dump.Heartbeat(); !c.frame(event, event != nil) {
-			idle = n.now() + n.timing.election
+		if len(c.in) == 0 {
+			c.e.a.life.await(max(1, c.beatAt-n.now()), &c.news)
 		}
 	}
 	k := copy(p, c.in)
