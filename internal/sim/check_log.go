@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"time"
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/cluster"
@@ -218,15 +219,16 @@ func (c *checker) staged(index uint64, h entry.Header, body []byte) {
 // workload's DROP TABLE IF EXISTS of a table that is not there.
 func changes(raw []byte) bool { return !bytes.Contains(raw, []byte("DROP TABLE IF EXISTS")) }
 
-// names looks at a stage whose entry is about to be proposed: a majority has it on disk, so
-// that the entry can be committed without this node.
-func (c *checker) names(a *agent, id entry.StageID) {
+// names looks at a stage, begun at a time, whose entry is about to be proposed: a majority has
+// it on disk, so that the entry can be committed without this node. Who has started since may
+// have had it: a log that is opened drops what no entry names.
+func (c *checker) names(a *agent, id entry.StageID, begun time.Duration) {
 	if a.w.membersChange || a.w.losses != nil {
 		return // who votes may be others by now
 	}
 	lack := 0
 	for _, n := range a.w.nodes {
-		if b := n.agent; b != nil && b.group.Committed().Mark().Epoch <= id.Term && !b.log.HasStage(id) {
+		if b := n.agent; b != nil && n.upAt < begun && b.group.Committed().Mark().Epoch <= id.Term && !b.log.HasStage(id) {
 			lack++
 		}
 	}

@@ -37,6 +37,7 @@ type epoch struct {
 	end     context.CancelFunc
 	closed  bool
 	uploads bulk.Uploads
+	begun   map[entry.StageID]time.Duration // when the stages were that are not proposed
 }
 
 func (a *agent) epochOf(term uint64) *epoch {
@@ -78,7 +79,7 @@ func (a *agent) openTap(ctx context.Context, term uint64) error {
 	if err != nil {
 		return fmt.Errorf("connect tap: %w", err)
 	}
-	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p}
+	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p, begun: map[entry.StageID]time.Duration{}}
 	e.ctx, e.end = context.WithCancel(context.Background())
 	e.conn = &tapConn{e: e, dump: dump}
 	p.dumped = e.conn.news.fire
@@ -86,6 +87,7 @@ func (a *agent) openTap(ctx context.Context, term uint64) error {
 		Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin,
 		ServerID: tapServerID, ReplicaUUID: a.n.uuid.String(), Tasks: a.life, Logger: slog.New(slog.DiscardHandler),
 		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
+			e.begun[id] = a.w.sched.now
 			return e.uploads.Open(ctx, a.stages.Bulk, id)
 		},
 		ProposeNow: e.proposeNow,
@@ -163,7 +165,8 @@ func (e *epoch) propose(ctx context.Context, b mysqlwire.Batch) error {
 	return e.uploads.Propose(b.Staged, func() error {
 		if b.Staged != nil {
 			e.a.w.staged++
-			e.a.n.check.names(e.a, *b.Staged)
+			e.a.n.check.names(e.a, *b.Staged, e.begun[*b.Staged])
+			delete(e.begun, *b.Staged)
 		}
 		if chance(e.a.n.rng, 10) {
 			e.a.linger()
