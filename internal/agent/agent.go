@@ -33,6 +33,7 @@ import (
 	"github.com/quorate/quorate/internal/provision"
 	"github.com/quorate/quorate/internal/quorumloss"
 	"github.com/quorate/quorate/internal/recovery"
+	"github.com/quorate/quorate/internal/retention"
 	"github.com/quorate/quorate/internal/router"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/transport"
@@ -95,6 +96,7 @@ type Agent struct {
 	work sync.WaitGroup
 
 	board    *board.Board
+	follower *membership.Follower
 	requests *operate.Server
 	stance   *quorumloss.Stance
 	lag      consensus.LagTracker
@@ -105,8 +107,9 @@ type Agent struct {
 	lagBound *primary.LagBound
 	mark     datadir.Mark
 	xa       xaWatch
-	heard    heardNeeds
-	purge    purger
+	heard    retention.Heard
+	purger   *retention.Purger
+	marker   *retention.Marker
 	epoch    *epochSlot
 	state    datadir.State
 	records  *history.Records
@@ -125,11 +128,9 @@ type Agent struct {
 	// promised is what promise.json said at the start; promiseNoted: it says so now.
 	promised     time.Duration
 	promiseNoted bool
-	// leaderless counts the looks of runMembers without a leader.
-	leaderless int
-	ackDrops   atomic.Uint64 // how often this node dropped a require-ack
-	keptDown   atomic.Bool   // an operator has fenced this node
-	served     atomic.Bool   // what serving said when core looked last
+	ackDrops     atomic.Uint64 // how often this node dropped a require-ack
+	keptDown     atomic.Bool   // an operator has fenced this node
+	served       atomic.Bool   // what serving said when core looked last
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed    atomic.Pointer[[]cluster.NodeID]
 	repair membership.Repairer
@@ -200,7 +201,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	}
 	a.board = board.New(a.boardConfig())
 	data.lives = a.board.Lives
-	a.requests, a.stance = a.newOperate(), a.newStance()
+	a.requests, a.stance, a.follower = a.newOperate(), a.newStance(), a.newFollower()
 	return a, a.stance.Load()
 }
 
@@ -388,7 +389,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.heard.load(a.data.Dir, a.logger)
+	a.heard.Load(a.data.Dir, a.logger)
 	if err := a.openMembers(ctx); err != nil {
 		return err
 	}
@@ -425,6 +426,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, a.log.Close())
 	}
+	a.purger, a.marker = a.newPurger(), a.newMarker()
 	a.lag.Start(a.node.Committed().GTIDs())
 	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a})
 	copies.Source = learnerSource{a}
@@ -472,7 +474,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			return nil
 		})
 		upper.Go(func() error { return a.runWatch(upperCtx) })
-		upper.Go(func() error { return a.runDurable(upperCtx) })
+		upper.Go(func() error { return a.marker.Run(upperCtx) })
 		upper.Go(func() error { return a.disk.run(upperCtx, a.data.Join("mysql")) })
 		upper.Go(func() error { return a.runLagBound(upperCtx) })
 		upper.Go(func() error { return a.runPort(upperCtx) })
@@ -484,12 +486,12 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })
 	upper.Go(func() error { return a.runPromise(upperCtx) })
-	upper.Go(func() error { return a.runMembers(upperCtx) })
+	upper.Go(func() error { return a.follower.Run(upperCtx) })
 	upper.Go(func() error { return a.runSource(upperCtx) })
 	upper.Go(func() error { return a.stance.Watch(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })
 	upper.Go(func() error { return a.runOld(upperCtx) })
-	upper.Go(func() error { return a.runPurge(upperCtx) })
+	upper.Go(func() error { return a.purger.Run(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
 		return a.runCore(ctx, upperCtx, failed)

@@ -113,12 +113,7 @@ func newHealer(a *Agent, log *seglog.Log, damage error) *healer {
 	h.Failed = func(from cluster.NodeID, err error) {
 		a.logger.Warn("heal the log: copy from a peer", "peer", a.board.Name(from), "next", h.Copied+1, "error", err)
 	}
-	h.Left = func() error {
-		if l := a.leaving.Load(); l != nil {
-			return l
-		}
-		return nil
-	}
+	h.Left = a.leftBecause
 	return h
 }
 

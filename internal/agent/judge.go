@@ -33,7 +33,7 @@ func (a *Agent) judged(v replay.Verdict) {
 	a.logger.Info("mysqld holds the log up to", "index", v.Index, "committed", a.node.Committed().Mark().Index,
 		"no_ops", v.Done.String(), "xa_again", v.Again.String())
 	if !v.Again.IsEmpty() {
-		a.xa.used.Store(true) // mysqld has rolled them back, and knows nothing of them
+		a.marker.UsesXA() // mysqld has rolled them back, and knows nothing of them
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/consensus"
@@ -20,8 +21,6 @@ import (
 )
 
 const (
-	// membersEvery is how often the leader looks whether a learner has caught up.
-	membersEvery = time.Second
 	// membersTimeout bounds a request that changes the members: two changes, one of
 	// them through joint consensus.
 	membersTimeout = 3 * control.Timeout
@@ -50,24 +49,79 @@ func (a *Agent) memberRequests() map[string]operate.Handler {
 	}
 }
 
-// followMembers makes the cluster state's members those that this node talks to,
-// unless it knows a newer one. Only by a state that it keeps on its disk does it tell
-// others to go, who give up what they have: by one that it was merely told of, and
-// forgets with a crash, it would wait for their votes again.
-func (a *Agent) followMembers(p cluster.StatePoint, kept bool) {
-	s := p.State
-	if s.Version < a.board.State().Version {
-		return
+// followed is this node as a membership.Follower drives it.
+type followed struct{ *Agent }
+
+// AsSelf implements membership.Node.
+func (n followed) AsSelf() membership.Self { return n.asSelf() }
+
+// Leader implements membership.Node.
+func (n followed) Leader() (cluster.NodeID, bool) {
+	r := n.node.Role()
+	return r.Leader, r.Leading
+}
+
+// Committed implements membership.Node.
+func (n followed) Committed() (cluster.StatePoint, <-chan struct{}) {
+	return n.node.Committed().StateChanged()
+}
+
+// CommittedIndex implements membership.Node.
+func (n followed) CommittedIndex() uint64 { return n.node.Committed().Mark().Index }
+
+// Kept implements membership.Node.
+func (n followed) Kept() cluster.StatePoint { return n.state.Point() }
+
+// Keep implements membership.Node.
+func (n followed) Keep() { n.keepState() }
+
+// SetPeers implements membership.Node.
+func (n followed) SetPeers(former transport.Former) {
+	n.peers.SetPeers(n.transportPeers())
+	n.peers.SetFormer(former)
+	if n.bulk != nil {
+		n.bulk.SetMembers(n.bulkMembers())
 	}
-	a.board.SetState(s)
-	if err := a.data.known.Expect(p, kept); err != nil {
-		a.logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
-	}
-	a.peers.SetPeers(a.transportPeers())
-	a.peers.SetFormer(membership.Former(s, kept, a.self.ID))
-	if a.bulk != nil {
-		a.bulk.SetMembers(a.bulkMembers())
-	}
+}
+
+// Hangup implements membership.Node.
+func (n followed) Hangup(id cluster.NodeID) { n.peers.Hangup(id) }
+
+// AskState implements membership.Node.
+func (n followed) AskState(ctx context.Context, of cluster.NodeID) (p cluster.StatePoint, err error) {
+	err = n.requests.Request(ctx, of, stateRequest, struct{}{}, &p)
+	return p, err
+}
+
+// Promote implements membership.Node.
+func (n followed) Promote(ctx context.Context, m cluster.Member) error {
+	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
+	defer cancel()
+	_, err := n.requests.ChangeState(ctx, n.records.ByItself(), cluster.Change{
+		Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
+	})
+	return err
+}
+
+// Leave implements membership.Node.
+func (n followed) Leave(d membership.Departure) { n.leave(d) }
+
+// newFollower is this node's, which runs once the log is open.
+func (a *Agent) newFollower() *membership.Follower {
+	return membership.NewFollower(membership.FollowerConfig{
+		Node: followed{a}, Table: a.board, Known: a.data.known, Clock: clock.Machine{}, Logger: a.logger, RunsMysqld: a.runsMysqld(),
+		Also: func(ctx context.Context) {
+			a.feedLearners(ctx)
+			a.repairNodes(ctx)
+		},
+	})
+}
+
+// stateRequest asks another agent for the cluster state that it has on its disk.
+const stateRequest = "state.kept"
+
+func (a *Agent) controlStateKept(context.Context, control.Request) (operate.Done, error) {
+	return operate.Done{Result: a.state.Point()}, nil
 }
 
 // openMembers makes the members known as this node knew them last, or has the node
@@ -84,62 +138,9 @@ func (a *Agent) openMembers(ctx context.Context) error {
 	}
 	last, err := a.data.LastState()
 	if err == nil && len(last.State.Members) > 0 && last.State.Version > 0 {
-		a.followMembers(last, true)
+		a.follower.Follow(last, true)
 	}
 	return err
-}
-
-// runMembers follows the members of the cluster state and, as the leader, promotes
-// those that have caught up.
-func (a *Agent) runMembers(ctx context.Context) error {
-	ticker := time.NewTicker(membersEvery)
-	defer ticker.Stop()
-	said, reminder := map[string]string{}, membership.Reminder{}
-	for {
-		point, changed := a.node.Committed().StateChanged()
-		// On disk first: whom this node tells that it is to go gives up what it has.
-		a.keepState()
-		if a.state.Point().Index >= point.Index {
-			a.followMembers(point, true)
-		}
-		for range ticks(ctx, ticker, changed) {
-			if a.state.Point().Index < point.Index {
-				break
-			}
-			a.followSelf(point)
-			a.learnState(ctx)
-			a.promoteReady(ctx, said)
-			a.remind(&reminder)
-			a.feedLearners(ctx)
-			a.repairNodes(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-	}
-}
-
-// remind ends the connections of nodes that are to be rebuilt and do not know: this node
-// tells them so when they dial again.
-func (a *Agent) remind(r *membership.Reminder) {
-	for _, id := range r.Due(consensus.BootTime(), a.board.Nodes()) {
-		a.logger.Warn("a node that is to be rebuilt is told so once more", "node", a.board.Name(id))
-		a.peers.Hangup(id)
-	}
-}
-
-// followSelf ends a node that the cluster has removed, or that is to be rebuilt, once
-// it may leave.
-func (a *Agent) followSelf(p cluster.StatePoint) {
-	m, _ := membership.Find(p.State, a.self.ID)
-	a.board.SetTrouble(aboutKind, membership.OtherKind(m, a.runsMysqld()))
-	kept := map[cluster.NodeID]uint64{}
-	for _, n := range a.board.Nodes() {
-		kept[n.ID] = n.StateKept
-	}
-	if d := membership.Follow(p, a.asSelf(), kept); d != nil {
-		a.leave(*d)
-	}
 }
 
 // asSelf is this node as package membership sees it.
@@ -151,33 +152,12 @@ func (a *Agent) asSelf() membership.Self {
 	}
 }
 
-// aboutKind keys among the board's troubles that this node is of another kind.
-const aboutKind = "kind"
-
 // fencedFromRebuild tells whether this node, which is to begin anew, is kept as it is by
 // an operator's fence: nobody waits for what it has any more, and made anew, fenced, it
 // would hold the logs of all again.
 func (a *Agent) fencedFromRebuild() bool {
 	f, err := a.data.Fence()
 	return f != nil || err != nil
-}
-
-// ticks yields at every tick until the state has changed or ctx ends.
-func ticks(ctx context.Context, ticker *time.Ticker, changed <-chan struct{}) func(func(struct{}) bool) {
-	return func(yield func(struct{}) bool) {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-				return
-			case <-ticker.C:
-				if !yield(struct{}{}) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // leave ends a node that cannot go on as it is. It does not block.
@@ -199,6 +179,14 @@ func (a *Agent) setFail(fail context.CancelCauseFunc) {
 	if e := a.leaving.Load(); e != nil {
 		fail(e)
 	}
+}
+
+// leftBecause is why this node cannot go on as it is, or nil.
+func (a *Agent) leftBecause() error {
+	if d := a.leaving.Load(); d != nil {
+		return d
+	}
+	return nil
 }
 
 // end ends Run, if there is anything to end.
@@ -230,34 +218,6 @@ func (a *Agent) settle() (err error) {
 	return err
 }
 
-// promoteReady gives a vote to each node that joined for one and has caught up.
-// said holds what was logged of each, so that it is logged once.
-func (a *Agent) promoteReady(ctx context.Context, said map[string]string) {
-	if !a.node.Role().Leading {
-		return
-	}
-	committed := a.node.Committed().Mark().Index
-	for _, n := range a.board.Nodes() {
-		m, ok := membership.Find(a.board.State(), n.ID)
-		if !ok || !membership.ReadyForVote(m, n, committed) {
-			continue
-		}
-		timeout, cancel := context.WithTimeout(ctx, control.Timeout)
-		_, err := a.requests.ChangeState(timeout, a.records.ByItself(), cluster.Change{
-			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
-		})
-		cancel()
-		text := ""
-		if err != nil {
-			text = err.Error()
-		}
-		if text != "" && said[m.Name] != text {
-			a.logger.Warn("a node that has caught up gets no vote yet", "node", m.Name, "error", err)
-		}
-		said[m.Name] = text
-	}
-}
-
 // controlNodeAdd adds a node, which joins as soon as its agent runs.
 func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (operate.Done, error) {
 	var args cluster.MembershipRequest
@@ -282,7 +242,7 @@ func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (operate.
 
 // seedNotes say what a node that is added would copy, as far as this node knows.
 func (a *Agent) seedNotes(ctx context.Context, c cluster.MembershipChange) []string {
-	begin, logBytes, err := a.seedBegin(c.Name)
+	begin, logBytes, err := a.asMember().Begin(c.Name)
 	if err != nil {
 		return nil
 	}

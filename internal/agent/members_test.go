@@ -163,28 +163,3 @@ func TestSeedNote(t *testing.T) {
 		}
 	}
 }
-
-// TestOtherKind: a node that was added as what it is not says so, and what to do.
-func TestOtherKind(t *testing.T) {
-	for _, c := range []struct {
-		kind, becomes cluster.Kind
-		runsMysqld    bool
-		want          string
-	}{
-		{cluster.KindLearner, cluster.KindFull, true, ""},
-		{cluster.KindLearner, cluster.KindLogger, false, ""},
-		{cluster.KindLearner, "", true, ""},
-		{cluster.KindLogger, "", false, ""},
-		{cluster.KindLearner, cluster.KindFull, false, `it was added as a full node, and has no mysqld: it gets no vote; "quorate node promote m --kind logger" gives it one as a logger`},
-		{cluster.KindLearner, cluster.KindLogger, true, `it was added as a logger, and has a mysqld: it gets no vote; "quorate node promote m" gives it one as a full node`},
-	} {
-		a := openLone(t)
-		if !c.runsMysqld {
-			a.self.Kind = cluster.KindLogger
-		}
-		a.followSelf(cluster.StatePoint{State: cluster.State{Members: []cluster.Member{{ID: a.self.ID, Name: "m", Kind: c.kind, Becomes: c.becomes}}}})
-		if got := a.board.Trouble(aboutKind); got != c.want {
-			t.Errorf("%s to %s, mysqld %v: %q, want %q", c.kind, c.becomes, c.runsMysqld, got, c.want)
-		}
-	}
-}

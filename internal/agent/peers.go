@@ -65,7 +65,7 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 		h.a.board.Refused(id, h.a.refusalBy(id, err))
 	}
 	if err.Code == transport.CodeRebuild && h.a.board.JoinsBlind() {
-		return // one peer may speak of what was long ago: joiner.ask weighs what all say
+		return // one peer may speak of what was long ago: join.Joiner weighs what all say
 	}
 	h.a.rejected(h.a.board.Name(id), err)
 }

@@ -278,20 +278,3 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 		t.Errorf("once that is under way it says %q", got)
 	}
 }
-
-// TestNodeOfBeforeIsNotToBeAdded: with an empty directory it is told to be rebuilt, which
-// works.
-func TestNodeOfBeforeIsNotToBeAdded(t *testing.T) {
-	self := cluster.Member{Name: "a", Peer: "h:1", Kind: cluster.KindFull}
-	unknown := &transport.RejectedError{By: "b", Code: transport.CodeUnknown, Text: "no member"}
-	order := tells(apart)
-	order.By = "c"
-	got := notTakenIn(self, unknown, []*transport.RejectedError{unknown, order}).Error()
-	if !strings.HasPrefix(got, "node c refuses this node: ") || !strings.Contains(got, `"quorate node rebuild a"`) || strings.Contains(got, "node add") {
-		t.Error(got)
-	}
-	got = notTakenIn(self, unknown, []*transport.RejectedError{unknown}).Error()
-	if !strings.Contains(got, "quorate node add a --peer h:1 --kind full") || !strings.Contains(got, "no member") {
-		t.Error(got)
-	}
-}

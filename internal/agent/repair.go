@@ -11,7 +11,6 @@ import (
 	"github.com/quorate/quorate/internal/control"
 	"github.com/quorate/quorate/internal/datadir"
 	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/replay"
 )
 
 // repairTrouble is what board.SetTrouble knows it by why nodes are not rebuilt.
@@ -29,7 +28,7 @@ func (a *Agent) repairNodes(ctx context.Context) {
 	first, state := a.log.Segments()[0].FirstIndex, a.node.Committed().State().State
 	held := a.repair.Look(clock.Machine{}.Now(), membership.Repairs{
 		Self: a.self.ID, State: state, Nodes: a.board.Nodes(), First: first, Known: a.data.known,
-		Holder: func(away func(string) bool) (string, int64) { return a.holder(state, away) },
+		Holder: func(away func(string) bool) (string, int64) { return a.purger.Holder(state, away) },
 	}, func(m cluster.Member, why string) error { return a.repairNode(ctx, m, why, state.Version) })
 	for id, text := range held {
 		if text != a.repairHeld[id] {
@@ -53,22 +52,4 @@ func (a *Agent) repairNode(ctx context.Context, m cluster.Member, why string, ju
 	}
 	a.logger.Warn("a node is rebuilt", "node", m.Name, "reason", why)
 	return nil
-}
-
-// holder is the member, of those that are away, because of which this node's log is
-// longer than the cluster is to keep; "" = nobody is. Of whom this agent has not heard
-// it takes what an agent here has last heard.
-func (a *Agent) holder(s cluster.State, away func(name string) bool) (name string, bytes int64) {
-	segments := a.log.Segments()
-	for _, segment := range segments {
-		bytes += segment.Bytes
-	}
-	if s.RetainBytesMax == 0 || bytes <= s.RetainBytesMax {
-		return "", bytes
-	}
-	retention := replay.Retention{BytesMax: s.RetainBytesMax}
-	nodes := a.heard.fill(s, a.nodes())
-	return replay.Holder(nodes, bytes-s.RetainBytesMax, away, func(nodes []cluster.NodeStatus) cluster.PurgePlan {
-		return a.planPurgeFor(retention, segments, nodes)
-	}), bytes
 }

@@ -24,12 +24,6 @@ const xaAlarm = time.Minute
 // xaWatch is what the agent knows of XA transactions that are prepared: each holds
 // the durable marks back, and with them the purge of all logs.
 type xaWatch struct {
-	// used: this node's mysqld has seen XA transactions since the agent started. Until
-	// then the log is not read for them.
-	used atomic.Bool
-	// prepared and serverUUID, whose it is, are runDurable's alone.
-	prepared   *replay.Prepared
-	serverUUID string
 	rolledBack atomic.Int64
 
 	mu   sync.Mutex
@@ -54,31 +48,6 @@ func (x watchedXA) age(now time.Time) time.Duration {
 // this agent has seen of it; ageMax 0 = it never is.
 func (x watchedXA) overdue(now time.Time, ageMax time.Duration) bool {
 	return ageMax > 0 && x.age(now) > ageMax && now.Sub(x.seen) >= ageMax
-}
-
-// follow returns what follows the log's XA transactions behind a durable mark; nil:
-// mysqld has seen none.
-func (w *xaWatch) follow(serverUUID string, mark uint64) *replay.Prepared {
-	if !w.used.Load() {
-		return nil
-	}
-	if w.prepared == nil || w.serverUUID != serverUUID {
-		w.prepared, w.serverUUID = replay.NewPrepared(mark+1), serverUUID
-	}
-	return w.prepared
-}
-
-// read looks at the log up to an index, and goes on there the next time where ctx ends.
-func (w *xaWatch) read(ctx context.Context, log replay.CommittedLog, through uint64) error {
-	for {
-		done, err := w.prepared.ReadSome(log, through)
-		if done || err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("look for XA transactions: %w", err)
-		}
-	}
 }
 
 // note takes what is prepared now.
@@ -158,22 +127,11 @@ func xidPart(s string) string {
 	return "'" + s + "'"
 }
 
-// watchXA looks which XA transactions are prepared, and, on the primary, rolls back
-// those that have been for too long.
-func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
-	if a.xa.prepared == nil {
-		return nil
-	}
-	// Not further than mysqld is: what has its end beyond that would have to be kept.
-	applied := min(a.board.Own().Applied, a.node.Committed().Mark().Index)
-	log := a.logReader()
-	defer log.Close()
-	if err := a.xa.read(ctx, log, applied); err != nil {
-		return err
-	}
-	a.xa.prepared.Forget(applied)
+// watchXA notes which XA transactions are prepared, and, on the primary, rolls back those
+// that have been for too long.
+func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process, open []replay.PreparedXA) {
 	now, ageMax := time.Now(), a.cfg.MySQL.XAPreparedMaxAge
-	a.xa.note(a.xa.prepared.Open(), now)
+	a.xa.note(open, now)
 	failed := ""
 	for _, x := range a.xa.overdue(now, ageMax) {
 		// XA ROLLBACK is not refused by a read-only server: writes must be open.
@@ -187,7 +145,6 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process) error {
 	if news := a.xa.setFailed(failed); news && failed != "" {
 		a.logger.Warn("a prepared XA transaction cannot be rolled back", "error", failed)
 	}
-	return nil
 }
 
 func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.PreparedXA, ageMax time.Duration) error {

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -10,7 +8,6 @@ import (
 
 	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/replay"
-	"github.com/quorate/quorate/internal/seglog"
 )
 
 // TestXAWatch: an XA transaction is named after a minute, and rolled back only once it
@@ -59,57 +56,4 @@ func TestXAWatch(t *testing.T) {
 			t.Errorf("%s: overdue (-want +got):\n%s", c.name, diff)
 		}
 	}
-}
-
-// TestXAWatchBeginsAtTheMark: the log is read once mysqld has seen an XA transaction,
-// from the durable mark on, and from the beginning for another mysqld.
-func TestXAWatchBeginsAtTheMark(t *testing.T) {
-	var w xaWatch
-	if w.follow("a", 7) != nil {
-		t.Error("the log is read although nobody uses XA")
-	}
-	w.used.Store(true)
-	first := w.follow("a", 7)
-	if first == nil || w.follow("a", 20) != first {
-		t.Error("what was read is forgotten")
-	}
-	if diff := cmp.Diff(replay.NewPrepared(8), first, cmp.AllowUnexported(replay.Prepared{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if w.follow("b", 0) == first {
-		t.Error("another mysqld goes on where the first one was")
-	}
-}
-
-// TestXAWatchEndsWithItsContext: the look through a long log ends when the agent is to
-// stop, and goes on there the next time.
-func TestXAWatchEndsWithItsContext(t *testing.T) {
-	var w xaWatch
-	w.used.Store(true)
-	w.follow("a", 0)
-	log := &countingLog{}
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	if err := w.read(stopped, log, 5); !errors.Is(err, context.Canceled) {
-		t.Errorf("stopped: %v", err)
-	}
-	if err := w.read(t.Context(), log, 5); err != nil {
-		t.Error(err)
-	}
-	if diff := cmp.Diff([]uint64{1, 2, 3, 4, 5}, log.asked); diff != "" {
-		t.Errorf("what was read (-want +got):\n%s", diff)
-	}
-}
-
-// countingLog is a log of entries without transactions, one at a time.
-type countingLog struct {
-	replay.CommittedLog
-	asked []uint64
-}
-
-func (l *countingLog) FirstIndex() uint64 { return 1 }
-
-func (l *countingLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
-	l.asked = append(l.asked, index)
-	return []seglog.Entry{{Index: index, Type: 1}}, true, nil
 }

@@ -1,7 +1,7 @@
 // Package membership decides about the members of a cluster as one node sees them:
 // whose data directory it talks to, what becomes of a node that others reject, and who
-// gets a vote. The agent asks it with real connections and files, the simulator with
-// its own, so both go by the same rules.
+// gets a vote; and has a node follow that (Follower). The agent runs it with real
+// connections and files, the simulator with its own, so both go by the same rules.
 //
 //	a peer's handshake ──► Directories.Check ──► nil, or a rejection with an Order
 //	a rejection        ──► React             ──► a Departure, a recovery to be judged, or a
@@ -9,12 +9,14 @@
 //	the cluster state  ──► Follow            ──► a Departure
 //	a peer's status    ──► CaughtUp          ──► whether a learner may get its vote
 //	all peers' status  ──► Repairer.Look     ──► whom the leader has rebuilt by itself
+//	both, as they come ──► Follower          ──► whom the node talks to, departures, votes
 //
 // # What it owns
 //
 // Directories owns which data directory each other node comes with, in two maps that a
 // Store keeps: the pinned ones, and those that were met. A Repairer owns whom this leader
-// had rebuilt, in memory. All else is functions without state.
+// had rebuilt, in memory, a Follower what it has seen at its last looks. All else is functions
+// without state.
 //
 // # Invariants
 //
@@ -30,4 +32,5 @@
 // # Goroutines
 //
 // None. Directories has a lock, and may be called from any goroutine; a Repairer has none.
+// Follower.Run is run by its owner, and waits by a clock.Clock.
 package membership

@@ -35,6 +35,7 @@ func TestWeightiestRejection(t *testing.T) {
 		{"recovered without it", []*transport.RejectedError{recovered(1_000_000), r(reseed, 8)}},
 		{"and taken in again", []*transport.RejectedError{r(rebuild, 1_000_001), recovered(1_000_000), r(reseed, 8)}},
 		{"removed", []*transport.RejectedError{r(removed, 0), r(rebuild, 7), r(peer, 8)}},
+		{"removed, which a learner does not say", []*transport.RejectedError{r(removed, 0), r(transport.CodeUnknown, 0), r(peer, 8)}},
 	} {
 		slices.Reverse(c.all)
 		want := c.all[len(c.all)-1]

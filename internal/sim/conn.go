@@ -101,8 +101,7 @@ func (c *conn) arrive(at uint64, deliver func(c *conn)) {
 func (c *conn) refused(reason error) {
 	var r *transport.RejectedError
 	if j := c.n.joiner; j != nil && j.life == c.life && errors.As(reason, &r) {
-		j.rejections = []*transport.RejectedError{r}
-		j.judgeRejections()
+		j.Rejected(c.far.n.member.Name, r)
 	}
 	c.fail(reason)
 }

@@ -85,17 +85,18 @@ func TestLastVoterTakesUpTheState(t *testing.T) {
 // TestWelcome wants a node to be told what it has to do by what the product decides.
 func TestWelcome(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
-	a := &agent{n: w.nodes[0], w: w}
+	a := &agent{n: w.nodes[0], w: w, life: &life{n: w.nodes[0]}}
 	a.members.conns = map[cluster.NodeID]*agent{}
 	var err error
 	if a.known, err = a.n.openKnown(a.n.disk.files(), func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
 		t.Fatal(err)
 	}
 	a.board = a.newBoard()
+	a.follower = a.newFollower()
 	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
 	first := second.instance
 	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}
-	a.followMembers(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
+	a.follower.Follow(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
 	judge := func(name string, n *node, instance string, want transport.Code) {
 		t.Helper()
 		n.instance = instance
@@ -114,16 +115,16 @@ func TestWelcome(t *testing.T) {
 	judge("never added", fourth, fourth.instance, transport.CodeUnknown)
 	members[1] = cluster.Member{ID: 2, Kind: cluster.KindLearner, Instance: next}
 	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: members}, Outgoing: []cluster.NodeID{1, 2}}
-	a.followMembers(p, true)
+	a.follower.Follow(p, true)
 	judge("while the change is not complete", second, first, 0)
 	p.Outgoing = nil
-	a.followMembers(p, false)
+	a.follower.Follow(p, false)
 	judge("rebuilt, by a state that is not on disk", second, first, transport.CodePeer)
-	a.followMembers(p, true)
+	a.follower.Follow(p, true)
 	judge("rebuilt, as it was", second, first, transport.CodeRebuild)
 	judge("rebuilt", second, next, 0)
 	judge("and again as it was", second, first, transport.CodePeer)
-	a.followMembers(cluster.StatePoint{}, true)
+	a.follower.Follow(cluster.StatePoint{}, true)
 	judge("an older state changes nothing", second, next, 0)
 }
 

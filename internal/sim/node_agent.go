@@ -20,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/mysqlwire"
 	"github.com/quorate/quorate/internal/primary"
 	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/retention"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
@@ -84,21 +85,21 @@ type agent struct {
 	repair     membership.Repairer
 	unrepaired map[cluster.NodeID]string // why nodes are not rebuilt
 	members    members
+	follower   *membership.Follower
 	files      datadir.Dir
 	kept       datadir.State // cluster.json
 	mark       datadir.Mark
+	heard      retention.Heard
 	promised   time.Duration // what promise.json said at the start
 	known      *membership.Directories
 	leaving    bool
 	hearing    map[cluster.NodeID]bool // that a peer says of a recovery
 	// leaderAt is since when it knows the leader.
-	leaderAt time.Duration
-	process  *mysqld // nil = none
-	feed     *feedSession
-	stages   stages
-	// xaUsed: mysqld has seen XA transactions; xa follows them in the log.
-	xaUsed       bool
-	xa           *replay.Prepared
+	leaderAt     time.Duration
+	process      *mysqld // nil = none
+	feed         *feedSession
+	stages       stages
+	marker       *retention.Marker
 	feedCounters mysqlwire.FeedCounters
 }
 
@@ -136,10 +137,12 @@ func newAgent(n *node) (*agent, error) {
 	}
 	a.group = a.loop.driver.Group()
 	n.fresh = false
-	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch })
-	a.followMembers(a.group.Committed().State(), true)
+	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch }, agentEntries{a})
+	a.follower = a.newFollower()
+	a.follower.Follow(a.group.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())
 	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
+	a.marker = a.newMarker()
 	a.core = core.New(core.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
@@ -161,17 +164,17 @@ func (a *agent) run() {
 	a.life.start(a.runCore)
 	if a.n.runsMysqld() {
 		a.life.start(a.runWatch)
-		a.life.start(a.runDurable)
+		a.life.start(func() { _ = a.marker.Run(context.Background()) })
 		a.life.start(a.runLagBound)
 	}
 	a.life.start(a.runGossip)
-	a.life.start(a.runPurge)
+	a.life.start(func() { _ = a.newPurger().Run(context.Background()) })
 	if a.w.stateChanges() {
 		a.life.start(a.runState)
 	}
 	if a.w.membersChange {
-		a.life.start(a.runDial)
-		a.life.start(a.runMembers)
+		a.life.start(func() { a.n.runDial(a.life, a.board.Members) })
+		a.life.start(func() { _ = a.follower.Run(context.Background()) })
 	}
 	a.life.start(a.runStages)
 }

@@ -46,6 +46,7 @@ func (a *agent) openFiles() (err error) {
 	if err := a.mark.Load(a.files); err != nil {
 		return err
 	}
+	a.heard.Load(a.files, n.logger("purge"))
 	n.retime()
 	if a.promised, _, err = a.files.Promised(n.timing.election, electionTimeoutMax, slog.New(slog.DiscardHandler)); err != nil {
 		return err

@@ -5,25 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/quorate/quorate/internal/board"
 	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/consensus"
 	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/entry"
 	"github.com/quorate/quorate/internal/logcopy"
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/seglog"
 )
 
-const (
-	// healAskTimeout bounds the question to one peer, as in package logcopy.
-	healAskTimeout = 3 * time.Second
-	// copyGroupBytes is so little that a copy is cut off between two groups.
-	copyGroupBytes = 8 << 10
-)
+// copyGroupBytes is so little that a copy is cut off between two groups.
+const copyGroupBytes = 8 << 10
 
 // healer runs in the agent's place while the log is damaged: it shows its state
 // to the peers, and copies what is committed from the leader.
@@ -56,9 +50,12 @@ func newHealer(n *node, damage error) (*healer, error) {
 		return nil, errors.Join(err, h.log.Close())
 	}
 	healing, _ := h.log.Healing()
-	h.stages.init(n, h.log, h.life, noEpoch)
+	h.stages.init(n, h.log, h.life, noEpoch, nil)
 	h.copy = logcopy.Healing{
-		Copy:   copyPeers{n, h.life, h.log, h.stages, h.ask}.newCopy(h.log.HardState().Commit, h.progress),
+		Copy: logcopy.Copy{
+			Log: slowLog{h.log, n, h.life}, Peers: h.stages, Clock: h.life, Others: n.others, Copied: h.log.HardState().Commit,
+			Progress: h.progress, GroupBytesMax: copyGroupBytes,
+		},
 		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {}, Left: h.leaves,
 		Failed: func(from cluster.NodeID, err error) { n.log("heal", "copy from n%d: %v", from, err) },
 	}
@@ -66,7 +63,7 @@ func newHealer(n *node, damage error) (*healer, error) {
 }
 
 func (h *healer) run() {
-	h.life.start(h.runGossip)
+	h.life.start(func() { h.n.gossip(h.life, h.status) })
 	if h.w.membersChange {
 		h.life.start(h.runDial)
 	}
@@ -145,133 +142,61 @@ func (n *node) endHealer() {
 	}
 }
 
-func (h *healer) runGossip() {
+// status is what it says of itself.
+func (h *healer) status() cluster.NodeStatus {
+	own := h.n.status()
+	own.LogFirst, own.LogLast, own.LogCommit = h.log.FirstIndex(), h.log.LastIndex(), h.log.HardState().Commit
+	own.LogState, own.DurableMark = cluster.LogRepairing, h.mark.Of(h.n.uuid.String()).Index
+	return own
+}
+
+// gossip tells all that take this node for what it is how it is, while it has no agent.
+func (n *node) gossip(l *life, status func() cluster.NodeStatus) {
 	for {
-		own := h.n.status()
-		own.LogFirst, own.LogLast, own.LogCommit = h.log.FirstIndex(), h.log.LastIndex(), h.log.HardState().Commit
-		own.LogState, own.DurableMark = cluster.LogRepairing, h.mark.Of(h.n.uuid.String()).Index
-		for _, peer := range h.w.nodes {
-			if peer != h.n {
-				h.w.net.send(h.n.id, peer.id, func() {
-					if a := peer.agent; a != nil {
-						a.life.run(func() { a.hear(own) })
-					}
-				})
+		own := status()
+		for _, peer := range n.w.nodes {
+			if peer == n {
+				continue
 			}
+			n.w.net.send(n.id, peer.id, func() {
+				if a := peer.agent; a != nil {
+					a.life.run(func() {
+						if a.welcome(n.identity()) == nil {
+							a.hear(own)
+						}
+					})
+				}
+			})
 		}
-		h.life.sleep(board.GossipInterval)
+		l.sleep(board.GossipInterval)
 	}
 }
 
-// tail answers a peer that heals its log: bulk.Entries.Tail. What a leader has in
-// memory alone counts: others may have stored it before its own disk has.
-func (a *agent) tail() (bulk.Tail, error) {
-	before := a.loop.role
-	ctx, cancel := a.life.WithTimeout(context.Background(), healAskTimeout)
+// entries is a reader of the committed log.
+type entries struct{ committedLog }
+
+// Close implements bulk.Reader: the log is the agent's.
+func (e entries) Close() {}
+
+// agentEntries shows the committed log to a peer that copies it.
+type agentEntries struct{ *agent }
+
+// Open implements bulk.Entries.
+func (e agentEntries) Open() bulk.Reader { return entries{e.committedLog()} }
+
+// Tail implements bulk.Entries. What a leader has in memory alone counts: others may have
+// stored it before its own disk has.
+func (e agentEntries) Tail(ctx context.Context) (bulk.Tail, error) {
+	before := e.loop.role
+	ctx, cancel := e.life.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := a.loop.barriers.Wait(ctx); err != nil {
+	if err := e.loop.barriers.Wait(ctx); err != nil {
 		return bulk.Tail{}, err
 	}
 	return bulk.Tail{
-		Term: before.Term, Leading: before.Leading && a.loop.role == before,
-		First: a.log.FirstIndex(), Last: a.group.LastIndex(), Commit: a.group.Committed().Mark().Index,
+		Term: before.Term, Leading: before.Leading && e.loop.role == before,
+		First: e.log.FirstIndex(), Last: e.group.LastIndex(), Commit: e.group.Committed().Mark().Index,
 	}, nil
-}
-
-// ask has f run in a peer's agent and brings back what it returns.
-func (h *healer) ask(peer *node, f func(a *agent) any) (answer any) {
-	done := signal{}
-	h.w.net.send(h.n.id, peer.id, func() {
-		a := peer.agent
-		if a == nil {
-			return
-		}
-		a.life.run(func() {
-			a.life.start(func() {
-				got := f(a)
-				h.w.net.send(peer.id, h.n.id, func() {
-					h.life.run(func() { answer = got; done.fire() })
-				})
-			})
-		})
-	})
-	h.life.await(healAskTimeout, &done)
-	return answer
-}
-
-// copyPeers is package bulk to whoever copies a log.
-type copyPeers struct {
-	n      *node
-	life   *life
-	log    *seglog.Log
-	stages stages
-	// ask has f run in a peer's agent and brings back what it returns, or nil.
-	ask func(peer *node, f func(a *agent) any) any
-}
-
-// newCopy is what a node that heals, or joins, copies with.
-func (p copyPeers) newCopy(copied uint64, progress func(cluster.NodeID)) logcopy.Copy {
-	others := func() (ids []cluster.NodeID) {
-		for _, peer := range p.n.w.nodes {
-			if peer != p.n {
-				ids = append(ids, peer.id)
-			}
-		}
-		return ids
-	}
-	return logcopy.Copy{
-		Log: slowLog{p.log, p.n, p.life}, Peers: p, Clock: p.life, Others: others, Copied: copied, Progress: progress, GroupBytesMax: copyGroupBytes,
-	}
-}
-
-var errNoAnswer = errors.New("no answer")
-
-// AskTail implements logcopy.Peers.
-func (p copyPeers) AskTail(_ context.Context, peer cluster.NodeID) (bulk.Tail, error) {
-	got, ok := p.ask(p.n.w.node(peer), func(a *agent) any {
-		if got, err := a.tail(); err == nil {
-			return got
-		}
-		return nil
-	}).(bulk.Tail)
-	if !ok {
-		return got, errNoAnswer
-	}
-	return got, nil
-}
-
-// fetched is what a peer returns of its committed log.
-type fetched struct {
-	entries []seglog.Entry
-	err     error
-}
-
-// FetchEntries implements logcopy.Peers.
-func (p copyPeers) FetchEntries(_ context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error {
-	for {
-		at := index
-		got, answered := p.ask(p.n.w.node(from), func(a *agent) any {
-			found, _, err := a.committedLog().ReadCommitted(at, copyGroupBytes)
-			return fetched{found, err}
-		}).(fetched)
-		switch {
-		case !answered:
-			return errNoAnswer
-		case got.err != nil || len(got.entries) == 0:
-			return got.err
-		}
-		for _, e := range got.entries {
-			if err := f(e); err != nil {
-				return err
-			}
-			index = e.Index + 1
-		}
-	}
-}
-
-// FetchStage implements logcopy.Peers.
-func (p copyPeers) FetchStage(ctx context.Context, s entry.Staged, from cluster.NodeID) error {
-	return p.stages.FetchStage(ctx, s, from)
 }
 
 // slowLog is a log whose disk takes its time.

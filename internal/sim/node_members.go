@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -14,9 +15,7 @@ import (
 
 // Times of what follows the members, as package agent has them.
 const (
-	membersEvery  = time.Second
-	leaveGrace    = 500 * time.Millisecond
-	leaderlessMax = 5
+	leaveGrace = 500 * time.Millisecond
 	// dialEvery is how often a peer is dialled that is not connected.
 	dialEvery = 300 * time.Millisecond
 )
@@ -43,58 +42,85 @@ func (n *node) identity() transport.Identity {
 
 // members is what the transport knows of the members.
 type members struct {
-	// state has those that it dials.
-	state  cluster.State
 	former transport.Former
 	// conns holds the peers' processes with which there is a connection.
 	conns map[cluster.NodeID]*agent
-	// leaderless counts the looks without a leader.
-	leaderless int
-	reminder   membership.Reminder
 }
 
-func (m *members) has(id cluster.NodeID) bool {
-	_, ok := membership.Find(m.state, id)
-	return ok
+func (a *agent) hasMember(id cluster.NodeID) bool {
+	return slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == id })
 }
 
-// followMembers makes the cluster state's members those that this node talks to. kept: p
-// is on its disk.
-func (a *agent) followMembers(p cluster.StatePoint, kept bool) {
-	m := &a.members
-	if p.State.Version < a.board.State().Version {
-		return // what the log says is older than what another node has told
-	}
-	a.board.SetState(p.State)
-	m.state = p.State
-	a.copyToMembers()
-	if !a.w.membersChange {
-		return
-	}
-	m.former = membership.Former(p.State, kept, a.n.id)
-	if err := a.known.Expect(p, kept); err != nil {
-		a.n.log("members", "%v", err)
-	}
-	for _, peer := range a.w.nodes {
-		if peer != a.n && !m.has(peer.id) {
-			a.hangup(peer.id)
+// followed is the agent as a membership.Follower drives it.
+type followed struct{ *agent }
+
+func (a *agent) newFollower() *membership.Follower {
+	return membership.NewFollower(membership.FollowerConfig{
+		Node: followed{a}, Table: a.board, Known: a.known, Clock: a.life, Logger: a.n.logger("members"), RunsMysqld: a.n.runsMysqld(),
+		Also: func(context.Context) { a.repairNodes() },
+	})
+}
+
+// AsSelf implements membership.Node.
+func (f followed) AsSelf() membership.Self { return f.asSelf() }
+
+// Leader implements membership.Node.
+func (f followed) Leader() (cluster.NodeID, bool) { return f.loop.role.Leader, f.loop.role.Leading }
+
+// Committed implements membership.Node.
+func (f followed) Committed() (cluster.StatePoint, <-chan struct{}) {
+	f.life.sleep(f.n.hiccup())
+	return f.group.Committed().StateChanged()
+}
+
+// CommittedIndex implements membership.Node.
+func (f followed) CommittedIndex() uint64 { return f.group.Committed().Mark().Index }
+
+// Kept implements membership.Node.
+func (f followed) Kept() cluster.StatePoint { return f.kept.Point() }
+
+// Keep implements membership.Node.
+func (f followed) Keep() { f.keepState() }
+
+// SetPeers implements membership.Node.
+func (f followed) SetPeers(former transport.Former) {
+	f.members.former = former
+	f.copyToMembers()
+	for _, peer := range f.w.nodes {
+		if f.w.membersChange && peer != f.n && !f.hasMember(peer.id) {
+			f.hangup(peer.id)
 		}
 	}
 }
+
+// Hangup implements membership.Node.
+func (f followed) Hangup(id cluster.NodeID) { f.hangup(id) }
+
+// AskState implements membership.Node.
+func (f followed) AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error) {
+	return callAgent(ctx, f.life, f.known, f.w.node(of), func(a *agent) (cluster.StatePoint, error) { return a.kept.Point(), nil })
+}
+
+// Promote implements membership.Node.
+func (f followed) Promote(_ context.Context, m cluster.Member) error {
+	if f.w.operator != nil {
+		f.w.operator.asked++
+		f.w.proposeMembers(f.agent, cluster.Change{
+			ID: f.n.member.Name + f.w.sched.now.String(), By: "quorate on " + f.n.member.Name,
+			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
+		}, func(error) {})
+	}
+	return nil
+}
+
+// Leave implements membership.Node.
+func (f followed) Leave(d membership.Departure) { f.leave(d) }
 
 // hangup ends the connection with a peer, on both sides.
 func (a *agent) hangup(id cluster.NodeID) {
 	if peer := a.members.conns[id]; peer != nil {
 		a.disconnected(id)
 		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
-	}
-}
-
-// remind ends the connections of nodes that are to be rebuilt and do not know.
-func (a *agent) remind() {
-	for _, id := range a.members.reminder.Due(a.n.now(), a.statuses()) {
-		a.n.log("members", "n%d is told once more", id)
-		a.hangup(id)
 	}
 }
 
@@ -113,16 +139,25 @@ func (a *agent) asSelf() membership.Self {
 
 // welcome judges the handshake of a node: what the transport and its handler do.
 func (a *agent) welcome(id transport.Identity) *transport.RejectedError {
+	return a.judgePeer(id, a.known.Check)
+}
+
+// welcomeCall does it for a node that only has a question.
+func (a *agent) welcomeCall(id transport.Identity) *transport.RejectedError {
+	return a.judgePeer(id, a.known.Judge)
+}
+
+func (a *agent) judgePeer(id transport.Identity, check func(transport.Identity) error) *transport.RejectedError {
 	if !a.w.membersChange {
 		return nil
 	}
-	if !a.members.has(id.Node) {
+	if !a.hasMember(id.Node) {
 		if r := a.members.former.Reject(id, clusterName); r != nil {
 			return r
 		}
 		return &transport.RejectedError{Code: transport.CodeUnknown, Text: "it is not a member"}
 	}
-	err := a.known.Check(id)
+	err := check(id)
 	if err == nil {
 		return nil
 	}
@@ -132,24 +167,45 @@ func (a *agent) welcome(id transport.Identity) *transport.RejectedError {
 	return &transport.RejectedError{Code: transport.CodePeer, Text: err.Error()}
 }
 
-// handshake lets two agents judge each other; true = they are connected.
-func (w *World) handshake(a, b *agent) bool {
+// process is what shakes hands on a node: an agent, or what runs on one that is out.
+type process interface {
+	at() *life
+	hasMember(id cluster.NodeID) bool // it dials that one
+	welcome(id transport.Identity) *transport.RejectedError
+	rejected(by *node, r *transport.RejectedError)
+}
+
+func (a *agent) at() *life { return a.life }
+
+func (n *node) process() process {
+	switch {
+	case n.agent != nil:
+		return n.agent
+	case n.out != nil:
+		return n.out
+	}
+	return nil
+}
+
+// handshake lets two processes judge each other; true = they are agents that are connected.
+func (w *World) handshake(x, y process) bool {
+	a, b := x.at().n, y.at().n
 	if !w.membersChange {
 		return true
 	}
-	if !a.members.has(b.n.id) && !b.members.has(a.n.id) {
+	if !x.hasMember(b.id) && !y.hasMember(a.id) {
 		return false // nobody dials
 	}
 	// Both look: who is refused learns why, if it dialled.
-	toA, toB := b.welcome(a.n.identity()), a.welcome(b.n.identity())
-	if a.members.has(b.n.id) && toA != nil {
-		a.life.after(latencyMin, func() { a.rejected(b.n, toA) })
+	toX, toY := y.welcome(a.identity()), x.welcome(b.identity())
+	if x.hasMember(b.id) && toX != nil {
+		x.at().after(latencyMin, func() { x.rejected(b, toX) })
 	}
-	if b.members.has(a.n.id) && toB != nil {
-		b.life.after(latencyMin, func() { b.rejected(a.n, toB) })
+	if y.hasMember(a.id) && toY != nil {
+		y.at().after(latencyMin, func() { y.rejected(a, toY) })
 	}
-	if toA == nil && toB == nil {
-		a.members.conns[b.n.id], b.members.conns[a.n.id] = b, a
+	if toX == nil && toY == nil {
+		a.agent.members.conns[b.id], b.agent.members.conns[a.id] = b.agent, a.agent
 		return true
 	}
 	return false
@@ -166,94 +222,15 @@ func (a *agent) rejected(by *node, r *transport.RejectedError) {
 }
 
 // runDial dials the members that are not connected.
-func (a *agent) runDial() {
+func (n *node) runDial(l *life, members func() []cluster.Member) {
 	for {
-		a.life.sleep(dialEvery/2 + around(a.n.rng, dialEvery/2))
-		for _, m := range slices.Clone(a.members.state.Members) {
-			if c := a.members.conns[m.ID]; m.ID != a.n.id && (c == nil || c.life.ended) {
-				a.w.connect(a.n, a.w.node(m.ID))
+		l.sleep(dialEvery/2 + around(n.rng, dialEvery/2))
+		for _, m := range members() {
+			if n.agent == nil || n.agent.members.conns[m.ID] == nil || n.agent.members.conns[m.ID].life.ended {
+				n.w.connect(n, n.w.node(m.ID))
 			}
 		}
 	}
-}
-
-// runMembers follows the members of the cluster state and, as the leader, promotes
-// those that have caught up.
-func (a *agent) runMembers() {
-	for at := a.n.now(); ; {
-		if a.group.Committed().State().Index > a.kept.Point().Index {
-			a.keepState()
-		}
-		p := a.kept.Point()
-		a.followMembers(p, true)
-		a.followSelf(p)
-		if a.n.now() >= at+membersEvery {
-			at = a.n.now()
-			a.learnState()
-			a.promoteReady()
-			a.repairNodes()
-			a.remind()
-		}
-		a.life.await(membersEvery, &a.stateChanged)
-		a.life.sleep(a.n.hiccup())
-	}
-}
-
-// followSelf ends a node that the cluster has removed, or that is to be rebuilt.
-func (a *agent) followSelf(p cluster.StatePoint) {
-	kept := map[cluster.NodeID]uint64{}
-	for _, n := range a.board.Nodes() {
-		kept[n.ID] = n.StateKept
-	}
-	if d := membership.Follow(p, a.asSelf(), kept); d != nil {
-		a.leave(*d)
-	}
-}
-
-// learnState asks the members that know a newer cluster state for it, until one helps.
-func (a *agent) learnState() {
-	a.members.leaderless++
-	if a.loop.role.Leader != 0 {
-		a.members.leaderless = 0
-	}
-	stuck := a.members.leaderless > leaderlessMax
-	own := a.board.State().Version
-	for _, n := range a.board.Nodes() {
-		if n.ID == a.n.id || a.members.conns[n.ID] == nil || !n.Reachable || n.StateVersion == nil {
-			continue
-		}
-		if *n.StateVersion <= own && (!stuck || n.StateKept <= a.kept.Point().Index) {
-			continue
-		}
-		kept, ok := a.askState(n.ID)
-		switch {
-		case !ok:
-		case stuck && kept.TakenUpBy(a.n.id, a.n.instance, a.kept.Point()):
-			a.leave(membership.Departure{State: &kept})
-			return
-		case kept.State.Version > own:
-			a.followMembers(kept, false)
-			return
-		}
-	}
-}
-
-// askState asks a member for the state that it has on its disk.
-func (a *agent) askState(id cluster.NodeID) (kept cluster.StatePoint, ok bool) {
-	peer, done := a.members.conns[id], signal{}
-	a.w.net.send(a.n.id, id, func() {
-		peer.life.run(func() {
-			answer := peer.kept.Point()
-			a.w.net.send(id, a.n.id, func() {
-				a.life.run(func() {
-					kept, ok = answer, true
-					done.fire()
-				})
-			})
-		})
-	})
-	a.life.await(joinAskTimeout, &done)
-	return kept, ok
 }
 
 // leave ends a node that cannot go on as it is.
@@ -309,25 +286,6 @@ func (n *node) settle(d membership.Departure) {
 	n.w.restartAgent(n)
 }
 
-// promoteReady gives a vote to each node that joined for one and has caught up.
-func (a *agent) promoteReady() {
-	if !a.loop.role.Leading || a.w.operator == nil {
-		return
-	}
-	committed := a.group.Committed().Mark().Index
-	for _, n := range a.statuses() {
-		m, ok := membership.Find(a.members.state, n.ID)
-		if !ok || !membership.ReadyForVote(m, n, committed) {
-			continue
-		}
-		a.w.operator.asked++
-		a.w.proposeMembers(a, cluster.Change{
-			ID: a.n.member.Name + a.w.sched.now.String(), By: "quorate on " + a.n.member.Name,
-			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
-		}, func(error) {})
-	}
-}
-
 // repairNodes has nodes rebuilt, as the leader, as far as the cluster's settings let it.
 func (a *agent) repairNodes() {
 	if !a.loop.role.Leading || a.w.operator == nil {
@@ -356,7 +314,7 @@ func (a *agent) repairNode(m cluster.Member, why string, judged uint64) error {
 			a.w.fail("reseed", "n%d has n%d rebuilt, which has its disk, and a log that goes on from n%d's: %s", a.n.id, n.id, a.n.id, why)
 		}
 	})
-	a.life.await(joinAskTimeout, &answered)
+	a.life.await(callTimeout, &answered)
 	if err == nil {
 		a.w.reseeds++
 	}

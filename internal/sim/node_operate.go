@@ -151,7 +151,9 @@ func (a *agent) judged(v replay.Verdict) {
 		return
 	}
 	a.n.log("judge", "mysqld holds the log up to %d, no-ops %s", v.Index, v.Done)
-	a.xaUsed = a.xaUsed || !v.Again.IsEmpty()
+	if !v.Again.IsEmpty() {
+		a.marker.UsesXA()
+	}
 }
 
 // barrierLog is the committed log, and how it is waited for.

@@ -83,7 +83,7 @@ func (a *agent) hearOfRecovery(by *node, r cluster.Recovery) {
 func (a *agent) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 	var answered signal
 	asked := 0
-	for _, m := range a.members.state.Members {
+	for _, m := range a.board.Members() {
 		peer := a.w.node(m.ID)
 		if peer == a.n || m.Name == r.Node {
 			continue
@@ -174,7 +174,8 @@ func (n *node) startOutsider() {
 	}
 	n.log("recovery", "out, by the recovery on %s", n.superseded.Node)
 	n.out = &outsider{n: n, w: n.w, life: &life{n: n}, state: n.state(1).State}
-	n.out.life.start(n.out.runDial)
+	o := n.out
+	o.life.start(func() { n.runDial(o.life, func() []cluster.Member { return o.state.Members }) })
 }
 
 func (n *node) endOutsider() {
@@ -196,42 +197,18 @@ func (o *outsider) notices() recovery.Notices {
 	})
 }
 
-// rejection is what it tells whoever dials it.
-func (o *outsider) rejection(to *node) *transport.RejectedError {
-	return &transport.RejectedError{
-		By: o.n.member.Name, Code: transport.CodeRecovered, Text: o.n.superseded.Sentence(to.member.Name),
-		Order: transport.Order{Recovery: o.n.superseded},
-	}
+func (o *outsider) at() *life { return o.life }
+
+func (o *outsider) hasMember(id cluster.NodeID) bool {
+	_, ok := membership.Find(o.state, id)
+	return ok
 }
 
-// runDial dials the members that it knew.
-func (o *outsider) runDial() {
-	for {
-		o.life.sleep(dialEvery/2 + around(o.n.rng, dialEvery/2))
-		for _, m := range o.state.Members {
-			peer := o.w.node(m.ID)
-			if peer == o.n || !o.w.net.connected(o.n.id, peer.id) || peer.stalledUntil > o.w.sched.now {
-				continue
-			}
-			var r *transport.RejectedError
-			switch {
-			case peer.agent != nil:
-				r = peer.agent.welcome(o.n.identity())
-				if r == nil && peer.agent.members.has(o.n.id) { // it is told in turn
-					told := peer.agent
-					told.life.after(latencyMin, func() {
-						if o.n.out == o {
-							told.rejected(o.n, o.rejection(peer))
-						}
-					})
-				}
-			case peer.out != nil:
-				r = peer.out.rejection(o.n)
-			}
-			if r != nil {
-				o.life.after(latencyMin, func() { o.rejected(peer, r) })
-			}
-		}
+// welcome is what it tells whoever dials it.
+func (o *outsider) welcome(id transport.Identity) *transport.RejectedError {
+	return &transport.RejectedError{
+		By: o.n.member.Name, Code: transport.CodeRecovered, Text: o.n.superseded.Sentence(id.NodeName),
+		Order: transport.Order{Recovery: o.n.superseded},
 	}
 }
 
@@ -260,13 +237,4 @@ func (o *outsider) ends(d membership.Departure) {
 			o.n.settle(d)
 		}
 	})
-}
-
-// meets tells whether one of two nodes is out: the other one is told so if it dials.
-func (n *node) meets(peer *node) bool {
-	if peer.out != nil && n.agent != nil && n.agent.members.has(peer.id) && n.w.net.connected(n.id, peer.id) {
-		r, a := peer.out.rejection(n), n.agent
-		a.life.after(latencyMin, func() { a.rejected(peer, r) })
-	}
-	return peer.out != nil || n.out != nil
 }

@@ -82,7 +82,7 @@ func (a *agent) mayOpen() error {
 
 // mayMoveTo tells whether an operator may ask for a move to a node.
 func (a *agent) mayMoveTo(to *node) bool {
-	return to.runsMysqld() && slices.ContainsFunc(a.members.state.Members, func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
+	return to.runsMysqld() && slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
 
 const (

@@ -6,8 +6,9 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/retention"
+	"github.com/quorate/quorate/internal/seglog"
 )
 
 // Intervals that are shorter than package agent's, so that marks and purges fall
@@ -17,110 +18,80 @@ const (
 	purgeEvery   = 2 * time.Second
 )
 
-// runDurable takes a new durable mark at intervals, as long as mysqld applies
-// something.
-func (a *agent) runDurable() {
-	tried := uint64(0)
-	for {
-		a.life.sleep(durableEvery)
-		own := a.board.Own()
-		judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
-		if !judged || a.process == nil || !a.process.ready || own.Applied == tried {
-			continue
-		}
-		if answered, err := a.takeDurable(); err != nil {
-			a.n.log("durable", "not taken: %v", err)
-		} else if answered {
-			tried = own.Applied
-		}
-		a.watchXA()
-	}
+// newMarker is of the agent's mysqld.
+func (a *agent) newMarker() *retention.Marker {
+	return retention.NewMarker(retention.MarkerConfig{
+		Mysqld: func() retention.Mysqld {
+			own := a.board.Own()
+			judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
+			if !judged || a.process == nil || !a.process.ready {
+				return nil
+			}
+			return markedMysqld{a}
+		},
+		Applied: func() uint64 { return a.board.Own().Applied }, Marks: markedMysqld{a}, Committed: a.group.Committed(), Lag: &a.lag,
+		Read:  func(f func(replay.CommittedLog) error) error { return f(a.committedLog()) },
+		Every: durableEvery, Clock: a.life, Now: a.n.clock, Logger: a.n.logger("durable"),
+	})
 }
 
-// takeDurable asks mysqld what it has, makes that durable, and notes how far
-// into the log it goes.
-func (a *agent) takeDurable() (answered bool, err error) {
-	p, err := a.sql(context.Background())
-	if err != nil {
-		return false, err
-	}
-	executed := p.GTIDExecuted()
-	if p, err = a.sql(context.Background()); err != nil {
-		return false, err
-	}
-	a.xaUsed = a.xaUsed || p.XAUsed()
-	if p, err = a.sql(context.Background()); err != nil {
-		return false, err
-	}
-	p.FlushEngineLogs()
-	if _, err = a.sql(context.Background()); err != nil {
-		return false, err
-	}
-	held := a.held(executed)
-	if a.xaUsed && a.xa == nil {
-		a.xa = replay.NewPrepared(a.durable().Index + 1)
-	}
-	if a.xa != nil {
-		if err := a.xa.Read(a.committedLog(), min(held.Index, a.group.Committed().Mark().Index)); err != nil {
-			return false, err
+// markedMysqld is a mysqld as its durable mark is taken.
+type markedMysqld struct{ *agent }
+
+// ServerUUID implements retention.Mysqld.
+func (m markedMysqld) ServerUUID() string { return m.n.uuid.String() }
+
+// FlushExecuted implements retention.Mysqld.
+func (m markedMysqld) FlushExecuted(ctx context.Context) (executed *gtid.Set, xa bool, err error) {
+	for _, statement := range []func(p *mysqld){
+		func(p *mysqld) { executed = p.GTIDExecuted() }, func(p *mysqld) { xa = p.XAUsed() }, func(p *mysqld) { p.FlushEngineLogs() }, func(*mysqld) {},
+	} {
+		p, err := m.sql(ctx)
+		if err != nil {
+			return nil, false, err
 		}
+		statement(p)
 	}
-	m, ok, err := replay.NewMark(a.committedLog(), held, a.xa)
-	if err != nil || !ok {
-		return true, err
-	}
-	a.n.log("durable", "mark %d, witness %s", m.Index, m.Witness)
-	a.n.marked = max(a.n.marked, m.Index) // it may be on disk, if this fails
-	return true, a.write(func() error { return a.mark.Advance(a.n.uuid.String(), m) })
+	return executed, xa, nil
+}
+
+// Of implements retention.Marks.
+func (m markedMysqld) Of(uuid string) replay.Mark { return m.mark.Of(uuid) }
+
+// Advance implements retention.Marks.
+func (m markedMysqld) Advance(uuid string, mark replay.Mark) error {
+	m.n.log("durable", "mark %d, witness %s", mark.Index, mark.Witness)
+	m.n.marked = max(m.n.marked, mark.Index) // it may be on disk, if this fails
+	return m.write(func() error { return m.mark.Advance(uuid, mark) })
 }
 
 // durable is the durable mark of the node's mysqld.
 func (a *agent) durable() replay.Mark { return a.mark.Of(a.n.uuid.String()) }
 
-// watchXA follows the log's XA transactions as far as mysqld is.
-func (a *agent) watchXA() {
-	if a.xa == nil {
-		return
-	}
-	applied := min(a.board.Own().Applied, a.group.Committed().Mark().Index)
-	if err := a.xa.Read(a.committedLog(), applied); err != nil {
-		a.n.log("xa", "%v", err)
-		return
-	}
-	a.xa.Forget(applied)
+// newPurger is of the agent's log.
+func (a *agent) newPurger() *retention.Purger {
+	return retention.New(retention.Config{
+		Self: a.n.id, Name: a.n.member.Name, Log: purgedLog{a}, Committed: a.group.Committed(), Nodes: a.statuses, KeepState: a.keepState,
+		StateNeed: a.stateNeed, Heard: &a.heard, Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes}, Every: purgeEvery,
+		Clock: a.life, Now: a.n.clock, Logger: a.n.logger("purge"),
+	})
 }
 
-func (a *agent) held(executed *gtid.Set) replay.Held {
-	index := a.lag.Executed(executed, a.n.clock()).Applied
-	return replay.Held{Index: index, Executed: executed}
-}
+// purgedLog is the log as it is purged.
+type purgedLog struct{ *agent }
 
-// runPurge purges at intervals.
-func (a *agent) runPurge() {
-	for {
-		a.life.sleep(purgeEvery)
-		in := replay.PurgeInput{
-			Segments: a.log.Segments(), Now: time.Unix(0, int64(a.w.sched.now)),
-			Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes},
-		}
-		in.Needs, in.Marks = replay.Needs(membership.ForPurge(a.group.Committed().State(), a.n.id, a.statuses()))
-		if a.w.stateChanges() {
-			in.Needs = append(in.Needs, a.stateNeed())
-		}
-		p := replay.PlanPurge(in)
-		if p.UpTo == 0 {
-			continue
-		}
-		a.life.sleep(a.n.hiccup())
-		removed, err := a.log.Purge(p.UpTo)
-		for _, s := range removed {
-			a.n.log("purge", "%d-%d", s.FirstIndex, s.LastIndex)
-			a.w.purged++
-		}
-		if err != nil {
-			a.w.fail("log", "n%d: purge: %v", a.n.id, err)
-		}
+// Segments implements retention.Log.
+func (l purgedLog) Segments() []seglog.SegmentInfo { return l.log.Segments() }
+
+// Purge implements retention.Log.
+func (l purgedLog) Purge(upTo uint64) ([]seglog.SegmentInfo, error) {
+	l.life.sleep(l.n.hiccup())
+	removed, err := l.log.Purge(upTo)
+	l.w.purged += len(removed)
+	if err != nil {
+		l.w.fail("log", "n%d: purge: %v", l.n.id, err)
 	}
+	return removed, err
 }
 
 // statuses are of all members, as this node knows them.

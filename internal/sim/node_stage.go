@@ -26,16 +26,11 @@ type stages struct {
 // noEpoch is what a log without Raft has committed.
 func noEpoch() uint64 { return 0 }
 
-// init begins the copies of a process. epoch is the newest that is committed.
-func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64) {
-	others := func() (ids []cluster.NodeID) {
-		for _, m := range n.w.nodes {
-			ids = append(ids, m.id)
-		}
-		return ids
-	}
+// init begins the copies of a process. epoch is the newest that is committed, entries what
+// others get; nil where no agent runs.
+func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64, entries bulk.Entries) {
 	s.Bulk = bulk.New(bulk.Config{
-		Self: n.id, Learners: others(), Stages: bulk.LogStages{Log: log, Epoch: epoch}, Tasks: l, ChunkBytesMax: chunkBytesMax,
+		Self: n.id, Learners: n.others(), Stages: bulk.LogStages{Log: log, Epoch: epoch}, Entries: entries, Tasks: l, ChunkBytesMax: chunkBytesMax,
 		Dial:   func(_ context.Context, id cluster.NodeID) (bulk.Conn, error) { return n.dial(l, id), nil },
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -44,10 +39,20 @@ func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64) {
 	l.start(func() { _ = s.Run(ctx) })
 }
 
+// others are all other nodes.
+func (n *node) others() (ids []cluster.NodeID) {
+	for _, peer := range n.w.nodes {
+		if peer != n {
+			ids = append(ids, peer.id)
+		}
+	}
+	return ids
+}
+
 // copyToMembers has new stages go to the members of now, and those under way.
 func (a *agent) copyToMembers() {
 	var voters, others []cluster.NodeID
-	for _, m := range a.members.state.Members {
+	for _, m := range a.board.Members() {
 		if m.Votes() {
 			voters = append(voters, m.ID)
 		} else {

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash"
 	"hash/fnv"
 	"io"
+	"log/slog"
 
 	"github.com/quorate/quorate/internal/cluster"
 )
@@ -38,3 +40,28 @@ func (w *World) log(id cluster.NodeID, what, format string, args ...any) {
 		fmt.Fprintf(t.out, "%13.6f %s %-9s %s\n", w.sched.now.Seconds(), name, what, t.line[text:])
 	}
 }
+
+// logger has what the product's code logs on a node in the trace.
+func (n *node) logger(what string) *slog.Logger { return slog.New(traceLog{n, what}) }
+
+type traceLog struct {
+	n    *node
+	what string
+}
+
+// Enabled implements slog.Handler.
+func (traceLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+// Handle implements slog.Handler.
+func (t traceLog) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool { text += ", " + a.String(); return true })
+	t.n.log(t.what, "%s", text)
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (t traceLog) WithAttrs([]slog.Attr) slog.Handler { return t }
+
+// WithGroup implements slog.Handler.
+func (t traceLog) WithGroup(string) slog.Handler { return t }

@@ -525,12 +525,12 @@ func (w *World) connect(a, b *node) {
 		return
 	}
 	w.sched.after(latencyMin+around(w.net.rng, redialMax/8), func() {
+		x, y := a.process(), b.process()
 		switch {
-		case a.meets(b):
-		case a.agent == nil || b.agent == nil:
+		case x == nil || y == nil:
 		case !w.net.connected(a.id, b.id):
 			w.sched.after(redialMax, func() { w.connect(a, b) })
-		case !w.handshake(a.agent, b.agent):
+		case !w.handshake(x, y):
 		default:
 			a.agent.life.run(func() { a.agent.peerUp(b.id) })
 			b.agent.life.run(func() { b.agent.peerUp(a.id) })

@@ -1,4 +1,4 @@
-package agent
+package retention
 
 import (
 	"log/slog"
@@ -23,9 +23,9 @@ func TestHeardNeeds(t *testing.T) {
 	silent := cluster.NodeStatus{ID: 2, Name: "b", Kind: cluster.KindFull}
 	self := cluster.NodeStatus{ID: 1, Name: "a", Role: cluster.RolePrimary}
 	path := filepath.Join(t.TempDir(), datadir.Heard)
-	restarted := func() *heardNeeds {
-		h := &heardNeeds{}
-		h.load(datadir.New(vfs.OS{}, filepath.Dir(path)), slog.New(slog.DiscardHandler))
+	restarted := func() *Heard {
+		h := &Heard{}
+		h.Load(datadir.New(vfs.OS{}, filepath.Dir(path)), slog.New(slog.DiscardHandler))
 		return h
 	}
 	h := restarted()

@@ -1,4 +1,4 @@
-package agent
+package retention
 
 import (
 	"log/slog"
@@ -11,19 +11,19 @@ import (
 	"github.com/quorate/quorate/internal/membership"
 )
 
-// heardNeeds are kept for a leader that has not heard a member since its agent started:
+// Heard is what the members need of the log, kept for a leader that has not heard a member since its agent started:
 // it may be dead, and the log be longer than it is to be because of it. For a purge they
 // do not count: who has not been heard may have begun anew.
-type heardNeeds struct {
+type Heard struct {
 	dir datadir.Dir
 
 	mu   sync.Mutex
 	need map[cluster.NodeID]datadir.HeardNeed
 }
 
-// load reads them. Call it before anything else. They are a hint: what cannot be read
+// Load reads them. Call it before anything else. They are a hint: what cannot be read
 // is warned of, and the members say it again.
-func (h *heardNeeds) load(dir datadir.Dir, logger *slog.Logger) {
+func (h *Heard) Load(dir datadir.Dir, logger *slog.Logger) {
 	var err error
 	h.dir = dir
 	if h.need, err = dir.Heard(); err != nil {
@@ -32,7 +32,7 @@ func (h *heardNeeds) load(dir datadir.Dir, logger *slog.Logger) {
 }
 
 // note keeps what the nodes but one say, durably if that is news.
-func (h *heardNeeds) note(self cluster.NodeID, nodes []cluster.NodeStatus) error {
+func (h *Heard) note(self cluster.NodeID, nodes []cluster.NodeStatus) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	need := map[cluster.NodeID]datadir.HeardNeed{}
@@ -61,7 +61,7 @@ func (h *heardNeeds) note(self cluster.NodeID, nodes []cluster.NodeStatus) error
 
 // fill puts what is kept of a member in place of what was never heard. What another
 // data directory of it had does not count.
-func (h *heardNeeds) fill(s cluster.State, nodes []cluster.NodeStatus) []cluster.NodeStatus {
+func (h *Heard) fill(s cluster.State, nodes []cluster.NodeStatus) []cluster.NodeStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	filled := slices.Clone(nodes)
