@@ -142,6 +142,7 @@ func (h *healer) serve(ctx context.Context) error {
 	eg.Go(func() error { return a.api.Run(ctx) })
 	eg.Go(func() error { return a.runGossip(ctx) })
 	eg.Go(func() error { return copies.Run(ctx) })
+	eg.Go(func() error { return a.awaitLeaving(ctx) })
 	eg.Go(func() error {
 		defer done()
 		hs, err := h.Run(ctx)
@@ -159,6 +160,17 @@ func (h *healer) serve(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// awaitLeaving returns why the node cannot go on as it is, or nil once ctx has ended: a copy may
+// wait for what no peer gives a node that was removed.
+func (a *Agent) awaitLeaving(ctx context.Context) error {
+	select {
+	case <-a.left:
+		return a.leaving.Load()
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // say shows where the healing is.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/seglog"
 	"github.com/quorate/quorate/internal/vfs"
 )
@@ -94,5 +96,24 @@ func flip(t *testing.T, mem *vfs.Mem) {
 			t.Fatal(err)
 		}
 		return
+	}
+}
+
+// TestHealingEndsWhereTheNodeLeaves: a node that is told so while its log is healed leaves, whatever
+// the copy waits for.
+func TestHealingEndsWhereTheNodeLeaves(t *testing.T) {
+	a := fencedAgent(t, nil)
+	a.left = make(chan struct{})
+	order := membership.Departure{Instance: "next"}
+	time.AfterFunc(time.Millisecond, func() { a.leave(order) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if got, ok := errors.AsType[*membership.Departure](a.awaitLeaving(ctx)); !ok || *got != order {
+		t.Errorf("it ends with %v, want %+v", got, order)
+	}
+	a.left = nil
+	cancel()
+	if err := a.awaitLeaving(ctx); err != nil {
+		t.Errorf("healed, it ends with %v", err)
 	}
 }

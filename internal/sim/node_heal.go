@@ -104,6 +104,10 @@ func (h *healer) runDial() {
 				h.left = membership.React(self, peer.member.Name, r).Departure
 			}
 		}
+		if h.left != nil { // whatever the copy waits for
+			h.life.after(leaveGrace, func() { h.w.sched.after(0, h.leave) })
+			return
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing(), slowing()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), copying(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing(), slowing()} {
 		all = append(all, some...)
 	}
 	return all

@@ -1,0 +1,45 @@
+package mutation
+
+const (
+	copyFile = "internal/logcopy/copy.go"
+	aimFile  = "internal/logcopy/heal.go"
+	noteFile = "internal/datadir/mark.go"
+)
+
+// copying breaks how a log is copied, and what a change of the members leaves on a node.
+func copying() []mutation {
+	return []mutation{
+		{
+			name: "heal-from-follower", what: "a damaged log is healed up to where a follower is", seeds: 60, nodes: 3,
+			edits: one(aimFile, "if t.Leading && t.Term >= best.Term {", "if t.Term >= best.Term {"),
+		},
+		{
+			name: "join-early", what: "a node joins without all that its leader has", seeds: 100, nodes: 3, members: true,
+			edits: one(copyFile, "\tlast, term, err := c.target(ctx)\n", "\tlast, term, err := c.target(ctx)\n\tlast = 0\n"),
+		},
+		{
+			name: "copy-without-stage", what: "an entry that names a stage is copied without it", seeds: 20, nodes: 3, members: true,
+			edits: one(copyFile, "\t\tif err := c.Peers.FetchStage(ctx, s, from); err != nil {\n\t\t\treturn err\n\t\t}\n", ""),
+		},
+		{
+			name: "mark-in-memory", what: "a durable mark is told to others before it is on disk", seeds: 30, nodes: 3,
+			edits: one(noteFile, "\tif err := m.dir.WriteMark(serverUUID, mark); err != nil {\n\t\treturn err\n\t}\n", ""),
+		},
+		{
+			name: "joint-unnoted", what: "the voters of before are forgotten as soon as a change of them is committed", seeds: 20, nodes: 3, members: true,
+			edits: one(membersFile, "\t\tif votersChange(before, change.State) {\n\t\t\tc.state.Outgoing", "\t\tif false {\n\t\t\tc.state.Outgoing"),
+		},
+		{
+			name: "joint-ends-twice", what: "a restarted node applies the end of a change once more that its cluster.json has", seeds: 20, nodes: 3, members: true,
+			edits: one(membersFile, "\tif index <= c.state.Index {\n\t\treturn false", "\tif index == 0 {\n\t\treturn false"),
+		},
+		{
+			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before it has lost it", seeds: 40, nodes: 3, members: true,
+			edits: one(knownFile, "m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {", "m.ID != d.cfg.Self {"),
+		},
+		{
+			name: "no-check-quorum", what: "a follower votes for others while it hears its leader", seeds: 60, nodes: 3,
+			edits: one(groupFile, "CheckQuorum:               true,", "CheckQuorum:               false,"),
+		},
+	}
+}
