@@ -85,7 +85,9 @@ func (f followed) Keep() { f.keepState() }
 // SetPeers implements membership.Node.
 func (f followed) SetPeers(former transport.Former) {
 	f.members.former = former
-	f.copyToMembers()
+	if f.stages.Bulk != nil {
+		f.copyToMembers()
+	}
 	for _, peer := range f.w.nodes {
 		if f.w.membersChange && peer != f.n && !f.hasMember(peer.id) {
 			f.hangup(peer.id)
