@@ -38,14 +38,14 @@ check: lint ## before each commit: lint, short tests, seeds of the simulator (2 
 
 # The simulator needs no real time. It computes while servers wait, and gives way to them.
 test: mysql ## every test, from unit tests to real mysqld
-	$(GO) test -timeout 20m $$(echo "$(UNITS)" | grep -v '/internal/sim$$')
-	nice -n 19 $(GO) test -timeout 60m ./internal/sim & sim=$$!; \
+	$(GO) test -timeout 20m $$(echo "$(UNITS)" | grep -v '/internal/testkit/sim$$')
+	nice -n 19 $(GO) test -timeout 60m ./internal/testkit/sim & sim=$$!; \
 	$(GO) test -timeout 60m ./test/e2e; rc=$$?; wait $$sim && exit $$rc
 	$(GO) -C lab test -timeout 60m -p 1 ./... # it waits for election timeouts, too
 
 soak: mysql mutate ## nightly: all mutations, SOAK_SEEDS=1..20000 of four worlds, e2e SOAK_RUNS=3 times (hours)
 	for nodes in 3 5; do for members in 0 1; do \
-		$(GO) run ./internal/sim/cmd -seeds $(SOAK_SEEDS) -nodes $$nodes -members $$members || exit; done; done
+		$(GO) run ./internal/testkit/sim/cmd -seeds $(SOAK_SEEDS) -nodes $$nodes -members $$members || exit; done; done
 	QUORATE_E2E_LONG=1 $(GO) test -timeout 8h -count=$(SOAK_RUNS) ./test/e2e
 
 build: ## bin/quorate and bin/quorate-lab
@@ -61,15 +61,15 @@ lint: ## gofmt, go vet, staticcheck, the repository's own rules
 	$(GO) -C lab vet ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) -C lab tool -modfile=../tools/go.mod staticcheck ./...
-	$(GO) test ./internal/lint
+	$(GO) test ./internal/testkit/lint
 
 bench: mysql rivals build ## quorate beside one server and async replication, failovers, the log (as root, 20 minutes)
 	bin/quorate-lab run bench --out $(BENCH_OUT) $(BENCH_FLAGS)
 	cat $(BENCH_OUT)/summary.md
-	$(GO) test -run '^$$' -bench . -benchtime 3s ./internal/seglog
+	$(GO) test -run '^$$' -bench . -benchtime 3s ./internal/log/seglog
 
 sim: ## many whole clusters on virtual time, SEEDS=1..200
-	$(GO) run ./internal/sim/cmd -seeds $(SEEDS)
+	$(GO) run ./internal/testkit/sim/cmd -seeds $(SEEDS)
 
 mutate: ## break production code line by line: the simulator must notice
 	$(GO) test -timeout 60m -tags mutation -v ./test/mutation

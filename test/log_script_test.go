@@ -28,7 +28,7 @@ func TestLogScripts(t *testing.T) {
 				},
 			} {
 				dir := filepath.Join(env.WorkDir, name)
-				if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "internal", "seglog", "testdata", "golden-v1"))); err != nil {
+				if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "internal", "log", "seglog", "testdata", "golden-v1"))); err != nil {
 					return err
 				}
 				if err := spoil(dir); err != nil {

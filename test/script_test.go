@@ -16,10 +16,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/quorate/quorate/internal/agent"
-	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cli"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/router"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/front/router"
 )
 
 func TestMain(m *testing.M) {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/role"
 )
 
 const (
@@ -57,7 +57,7 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (operate.
 	}
 	began := time.Now()
 	m := &moving{by: r.By, limit: args.MaxPause, ended: make(chan string, 1)}
-	if err := a.runPlan(core.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m); err != nil {
+	if err := a.runPlan(role.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m); err != nil {
 		if args.InPlace {
 			err = a.calledOff(m, err)
 		}
@@ -126,13 +126,13 @@ func (a *Agent) replicationNotes(ctx context.Context) []string {
 	}
 }
 
-// fencedBefore tells core of a fence from before this start.
-func (a *Agent) fencedBefore() (core.Fenced, error) {
+// fencedBefore tells the role machine of a fence from before this start.
+func (a *Agent) fencedBefore() (role.Fenced, error) {
 	f, err := a.data.Fence()
 	if f == nil {
-		return core.Fenced{}, err
+		return role.Fenced{}, err
 	}
-	return core.Fenced{Reason: f.String()}, nil
+	return role.Fenced{Reason: f.String()}, nil
 }
 
 // mayOpen says whether maintenance lets this node open for writes, by what is

@@ -14,41 +14,41 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/api"
-	"github.com/quorate/quorate/internal/board"
-	"github.com/quorate/quorate/internal/bulk"
-	"github.com/quorate/quorate/internal/clock"
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
+	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/primary"
-	"github.com/quorate/quorate/internal/provision"
-	"github.com/quorate/quorate/internal/quorumloss"
-	"github.com/quorate/quorate/internal/recovery"
-	"github.com/quorate/quorate/internal/retention"
-	"github.com/quorate/quorate/internal/router"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/front/router"
+	"github.com/quorate/quorate/internal/log/retention"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // Times and bounds of the agent.
 const (
-	// tickInterval is how often core sees the time while that alone may change something.
+	// tickInterval is how often the role machine sees the time while that alone may change something.
 	tickInterval = 100 * time.Millisecond
 	// idleTick is how often it does while nothing is waited for.
 	idleTick = time.Minute
 	// watchInterval is how often mysqld is polled.
 	watchInterval = primary.WatchInterval
-	// inputsMax bounds the inputs that wait for core. Each source has few under
+	// inputsMax bounds the inputs that wait for the role machine. Each source has few under
 	// way at a time; a full queue blocks the source.
 	inputsMax = 256
 	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps
@@ -70,7 +70,7 @@ type Agent struct {
 	logger  *slog.Logger
 	version string
 
-	install *provision.Installation
+	install *install.Installation
 	secrets mysqld.Secrets
 	data    *dataDir
 	// feedPassword lets only our own mysqld attach to the feed; made anew at
@@ -86,7 +86,7 @@ type Agent struct {
 	api          *api.Server
 	server       *mysqld.Server
 
-	inputs chan core.Input
+	inputs chan role.Input
 	mail   *mailbox
 	// ctx is Run's: operations and epochs live no longer than it.
 	ctx context.Context
@@ -113,7 +113,7 @@ type Agent struct {
 	epoch    *epochSlot
 	state    datadir.State
 	records  *history.Records
-	// chronicle is core's goroutine's.
+	// chronicle is the role machine's goroutine's.
 	chronicle history.Chronicle
 	// leaving is set once this node cannot go on as it is, and left is closed then;
 	// settled: what it is now is in its data directory.
@@ -130,7 +130,7 @@ type Agent struct {
 	promiseNoted bool
 	ackDrops     atomic.Uint64 // how often this node dropped a require-ack
 	keptDown     atomic.Bool   // an operator has fenced this node
-	served       atomic.Bool   // what serving said when core looked last
+	served       atomic.Bool   // what serving said when the role machine looked last
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed    atomic.Pointer[[]cluster.NodeID]
 	repair membership.Repairer
@@ -156,12 +156,12 @@ type Agent struct {
 	processMu sync.Mutex
 	process   *mysqld.Process
 
-	// operation is the newest operation's cancel and end; core's goroutine only.
+	// operation is the newest operation's cancel and end; the role machine's goroutine only.
 	operation operation
 }
 
 type operation struct {
-	id     core.OpID
+	id     role.OpID
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -179,7 +179,7 @@ func New(cfg config.Config, logger *slog.Logger, version string) (*Agent, error)
 	return newAgent(cfg, install, logger, version)
 }
 
-func newAgent(cfg config.Config, install *provision.Installation, logger *slog.Logger, version string) (*Agent, error) {
+func newAgent(cfg config.Config, install *install.Installation, logger *slog.Logger, version string) (*Agent, error) {
 	data, err := prepareDataDir(cfg)
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 	a := &Agent{
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
-		inputs:       make(chan core.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(), left: make(chan struct{}),
+		inputs:       make(chan role.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(), left: make(chan struct{}),
 		lagBound: primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:  history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
@@ -206,11 +206,11 @@ func newAgent(cfg config.Config, install *provision.Installation, logger *slog.L
 }
 
 // discover finds MySQL, which a logger needs not.
-func discover(cfg config.Config) (*provision.Installation, error) {
+func discover(cfg config.Config) (*install.Installation, error) {
 	if cfg.Self().Kind == cluster.KindLogger {
 		return nil, nil
 	}
-	install, err := provision.Discover(cfg.MySQL.BaseDir)
+	install, err := install.Discover(cfg.MySQL.BaseDir)
 	if err != nil {
 		return nil, err
 	}
@@ -494,7 +494,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.purger.Run(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
-		return a.runCore(ctx, upperCtx, failed)
+		return a.runRole(ctx, upperCtx, failed)
 	})
 	err := upper.Wait()
 	a.epoch.close()
@@ -507,10 +507,10 @@ func (a *Agent) runAll(ctx context.Context) error {
 	return errors.Join(err, peers.Wait())
 }
 
-// runCore is core's goroutine. It ends after core's Exit effect, or when
+// runRole is the role machine's goroutine. It ends after the role machine's Exit effect, or when
 // another goroutine of the tree has failed.
-func (a *Agent) runCore(stop, serve, failed context.Context) error {
-	machine := core.New(core.Config{
+func (a *Agent) runRole(stop, serve, failed context.Context) error {
+	machine := role.New(role.Config{
 		Self: a.self.ID, Kind: a.self.Kind, Weight: a.self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
 		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, IdleLeaderTimeout: idleLeaderTimeout,
 		StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
@@ -530,7 +530,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 			tick = next
 			ticker.Reset(tick)
 		}
-		var batch []core.Input
+		var batch []role.Input
 		select {
 		case <-serve.Done():
 			return nil
@@ -539,17 +539,17 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 		case <-stopping:
 			a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
 			stopping = nil
-			batch = []core.Input{core.Stop{}}
+			batch = []role.Input{role.Stop{}}
 		case <-ticker.C:
 		case in := <-a.inputs:
-			batch = []core.Input{in}
+			batch = []role.Input{in}
 		case <-a.mail.signal:
 			batch = a.mail.take()
 		}
 		if s := a.serving(); s != a.served.Swap(s) { // the lease came or went
 			a.board.Wake()
 		}
-		for _, in := range append([]core.Input{core.Tick{Now: time.Since(began)}}, batch...) {
+		for _, in := range append([]role.Input{role.Tick{Now: time.Since(began)}}, batch...) {
 			if a.step(machine, in) {
 				return nil
 			}
@@ -557,7 +557,7 @@ func (a *Agent) runCore(stop, serve, failed context.Context) error {
 	}
 }
 
-// nextTick is when core has to see the time next. While it is idle that is for the end of
+// nextTick is when the role machine has to see the time next. While it is idle that is for the end of
 // the lease alone: nothing else tells of it.
 func (a *Agent) nextTick(idle bool) time.Duration {
 	if !idle {
@@ -570,11 +570,11 @@ func (a *Agent) nextTick(idle bool) time.Duration {
 	return max(tickInterval/10, until-consensus.BootTime())
 }
 
-// step steps core once and executes what follows; it returns true after Exit.
-func (a *Agent) step(machine *core.Node, in core.Input) bool {
+// step steps the role machine once and executes what follows; it returns true after Exit.
+func (a *Agent) step(machine *role.Node, in role.Input) bool {
 	before := machine.Phase()
 	effects := machine.Step(in)
-	if f, ok := in.(core.Fenced); ok {
+	if f, ok := in.(role.Fenced); ok {
 		a.keptDown.Store(f.Reason != "")
 	}
 	a.chronicled(history.Step{
@@ -585,7 +585,7 @@ func (a *Agent) step(machine *core.Node, in core.Input) bool {
 	}
 	a.board.SetRole(machine.Role(), machine.Reason())
 	for _, e := range effects {
-		if e.Kind == core.Exit {
+		if e.Kind == role.Exit {
 			a.records.Tell(cluster.Event{Kind: cluster.EventStopped})
 			return true
 		}
@@ -597,7 +597,7 @@ func (a *Agent) step(machine *core.Node, in core.Input) bool {
 func (a *Agent) onStalled(term uint64, took time.Duration) {
 	a.logger.Error("the log's disk does not answer", "for", took)
 	if inc, ok := a.epoch.incarnation(term); ok {
-		a.mail.doubt(core.Doubt{Incarnation: inc, Reason: fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond))})
+		a.mail.doubt(role.Doubt{Incarnation: inc, Reason: fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond))})
 	}
 }
 
@@ -617,7 +617,7 @@ func (a *Agent) onFull(err error) {
 			s.LogState = cluster.LogFull
 		}
 	})
-	a.mail.logTrouble(core.LogTrouble{Reason: reason})
+	a.mail.logTrouble(role.LogTrouble{Reason: reason})
 }
 
 // damaged ends the agent where an entry turned out to be damaged: it has to be
@@ -626,8 +626,8 @@ func (a *Agent) damaged(err error) {
 	a.end(fmt.Errorf("read the log: %w", err))
 }
 
-// input hands something that happened to core.
-func (a *Agent) input(in core.Input) {
+// input hands something that happened to the role machine.
+func (a *Agent) input(in role.Input) {
 	select {
 	case a.inputs <- in:
 	case <-a.ctx.Done():
@@ -635,7 +635,7 @@ func (a *Agent) input(in core.Input) {
 }
 
 // Callbacks of consensus, from its turns: they must not block, so what goes to
-// core goes through the mailbox.
+// the role machine goes through the mailbox.
 
 func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
@@ -647,7 +647,7 @@ func (a *Agent) onRole(r consensus.RoleState) {
 	if lost.Tap {
 		a.epoch.close()
 	}
-	a.mail.raftChanged(core.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
+	a.mail.raftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *Agent) onCommit(m consensus.Mark) {
@@ -660,7 +660,7 @@ func (a *Agent) onCommit(m consensus.Mark) {
 func (a *Agent) onRefused(r consensus.Refusal) {
 	a.logger.Warn("proposal refused", "term", r.Term, "error", r.Err)
 	if inc, ok := a.epoch.incarnation(r.Term); ok {
-		a.mail.doubt(core.Doubt{Incarnation: inc, Reason: fmt.Sprintf("a proposal was refused: %v", r.Err)})
+		a.mail.doubt(role.Doubt{Incarnation: inc, Reason: fmt.Sprintf("a proposal was refused: %v", r.Err)})
 	}
 }
 

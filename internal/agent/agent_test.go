@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/board"
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/role"
 )
 
 func testConfig(t *testing.T, dir string) config.Config {
@@ -197,19 +197,19 @@ func TestGrantsDump(t *testing.T) {
 
 func TestMailboxKeepsWhatMatters(t *testing.T) {
 	m := newMailbox()
-	m.doubt(core.Doubt{Incarnation: 1, Reason: "first"})
-	m.doubt(core.Doubt{Incarnation: 1, Reason: "second"})
-	m.raftChanged(core.RaftChanged{Term: 1})
-	m.raftChanged(core.RaftChanged{Term: 2})
+	m.doubt(role.Doubt{Incarnation: 1, Reason: "first"})
+	m.doubt(role.Doubt{Incarnation: 1, Reason: "second"})
+	m.raftChanged(role.RaftChanged{Term: 1})
+	m.raftChanged(role.RaftChanged{Term: 2})
 	<-m.signal
 	got := m.take()
-	if len(got) != 2 || got[0] != (core.RaftChanged{Term: 2}) || got[1] != (core.Doubt{Incarnation: 1, Reason: "first"}) {
+	if len(got) != 2 || got[0] != (role.RaftChanged{Term: 2}) || got[1] != (role.Doubt{Incarnation: 1, Reason: "first"}) {
 		t.Fatalf("%v", got)
 	}
-	m.doubt(core.Doubt{Incarnation: 1})
-	m.doubt(core.Doubt{Incarnation: 2, Reason: "of the next mysqld"})
+	m.doubt(role.Doubt{Incarnation: 1})
+	m.doubt(role.Doubt{Incarnation: 2, Reason: "of the next mysqld"})
 	<-m.signal
-	if got := m.take(); len(got) != 1 || got[0].(core.Doubt).Incarnation != 2 {
+	if got := m.take(); len(got) != 1 || got[0].(role.Doubt).Incarnation != 2 {
 		t.Fatalf("%v", got)
 	}
 }

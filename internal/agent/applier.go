@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // cannotTakeOver says of a replica that does not apply what follows from it.

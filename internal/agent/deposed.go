@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quorate/quorate/internal/api"
-	"github.com/quorate/quorate/internal/clock"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/primary"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (

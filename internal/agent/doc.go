@@ -1,5 +1,5 @@
 // Package agent is the composition root: it builds every other package, feeds
-// package core with what happens and executes its effects.
+// package role with what happens and executes its effects.
 //
 // # What it owns
 //
@@ -13,7 +13,7 @@
 // # Goroutines (all under Run)
 //
 //	consensus, transport, bulk, log, feed, router, api   their packages' Run
-//	core        takes inputs, steps core.Node, executes effects
+//	role        takes inputs, steps role.Node, executes effects
 //	operation   at most one: the operation under way, with its own context
 //	epoch       the tap's Run and the ACLs it reports, while an epoch is open
 //	watch       polls mysqld: applied position, guarded variables, replication
@@ -38,7 +38,7 @@
 // A node that heals, joins, or waits to begin runs fewer of them (heal.go, join.go, peers.go).
 //
 // A logger has no mysqld, and none of what belongs to one: feed, watch, durable,
-// process, secrets, mysql/, durable.json. Its core has one phase.
+// process, secrets, mysql/, durable.json. Its role machine has one phase.
 //
 // # Stop order
 //

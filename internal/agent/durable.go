@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/replay"
-	"github.com/quorate/quorate/internal/retention"
+	"github.com/quorate/quorate/internal/log/retention"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // durableEvery is how often a new durable mark is taken while there is something new. It

@@ -10,15 +10,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/bulk"
-	"github.com/quorate/quorate/internal/clock"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/primary"
-	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // epochSlot holds the epoch of which this node is the primary: there is at
@@ -221,7 +221,7 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 		if errors.Is(err, mysqlwire.ErrTapClosed) {
 			reason = "mysqld ended, or it closed the tap's connection"
 		}
-		a.mail.doubt(core.Doubt{Incarnation: e.Incarnation, Reason: reason})
+		a.mail.doubt(role.Doubt{Incarnation: e.Incarnation, Reason: reason})
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // What an errant mysqld has beyond the committed log is copied from its binlogs

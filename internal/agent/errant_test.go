@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/binlog/binlogtest"
-	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // errantFixture is a store and binlog files with the transactions 1 to 6, three in

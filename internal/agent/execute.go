@@ -7,38 +7,38 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/quorate/quorate/internal/clock"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/primary"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// execute does one effect. It is called by core's goroutine, in order.
-func (a *Agent) execute(e core.Effect) {
+// execute does one effect. It is called by the role machine's goroutine, in order.
+func (a *Agent) execute(e role.Effect) {
 	a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To))
 	switch e.Kind {
-	case core.Cancel:
+	case role.Cancel:
 		if a.operation.id == e.Op {
 			a.operation.cancel()
 		}
-	case core.Serve:
+	case role.Serve:
 		a.serveTerm.Store(e.Term)
 		a.board.Wake()
-	case core.PlanEnded:
+	case role.PlanEnded:
 		a.planEnded(e.Reason)
-	case core.Unserve:
+	case role.Unserve:
 		a.stopServing()
-	case core.CloseTap:
+	case role.CloseTap:
 		a.epoch.close()
-	case core.Transfer:
+	case role.Transfer:
 		a.stopServing()
 		a.awaitPort()
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
 		a.node.TransferTo(ctx, e.Term, e.To)
 		cancel()
-	case core.Resign:
+	case role.Resign:
 		if a.port.fence != nil {
 			a.stopServing()
 			a.awaitPort()
@@ -47,7 +47,7 @@ func (a *Agent) execute(e core.Effect) {
 		a.node.Resign(ctx, e.Term)
 		cancel()
 	default:
-		if m := a.moving.Load(); m != nil && e.Kind == core.CloseWrites {
+		if m := a.moving.Load(); m != nil && e.Kind == role.CloseWrites {
 			m.begin() // new clients are held from here on
 			a.leaseChanged()
 		}
@@ -77,12 +77,12 @@ func (a *Agent) endService() bool {
 
 // begin starts an operation in a goroutine of its own, after the one before
 // it has ended: that one is done or cancelled.
-func (a *Agent) begin(e core.Effect) {
+func (a *Agent) begin(e role.Effect) {
 	before := a.operation.done
 	ctx, cancel := context.WithCancel(a.ctx)
 	op := operation{id: e.Op, cancel: cancel, done: make(chan struct{})}
 	a.operation = op
-	if e.Kind == core.KillMysqld {
+	if e.Kind == role.KillMysqld {
 		a.signalKill() // at once, whatever the operation before it waits for
 	}
 	a.work.Go(func() {
@@ -100,42 +100,42 @@ func (a *Agent) begin(e core.Effect) {
 	})
 }
 
-func (a *Agent) operate(ctx context.Context, e core.Effect) (incarnation uint64, err error) {
-	if e.Term != 0 && e.Kind != core.Settle {
+func (a *Agent) operate(ctx context.Context, e role.Effect) (incarnation uint64, err error) {
+	if e.Term != 0 && e.Kind != role.Settle {
 		if r := a.node.Role(); !r.Leading || r.Term != e.Term {
 			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
 		}
 	}
-	if e.Kind == core.Judge || e.Kind == core.Replicate {
+	if e.Kind == role.Judge || e.Kind == role.Replicate {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.cfg.MySQL.PromotionTimeout)
 		defer cancel()
 	}
 	switch e.Kind {
-	case core.StartMysqld:
+	case role.StartMysqld:
 		return a.startMysqld(ctx, mysqld.StartOptions{ReplicaBinlog: e.ReplicaBinlog})
-	case core.Judge:
+	case role.Judge:
 		return 0, a.judge(ctx, e.Promote)
-	case core.Replicate:
+	case role.Replicate:
 		return 0, a.replicate(ctx)
-	case core.CatchUp:
+	case role.CatchUp:
 		return 0, a.catchUp(ctx)
-	case core.OpenTap:
+	case role.OpenTap:
 		return 0, a.openTap(ctx, e.Term)
-	case core.CommitEpoch:
+	case role.CommitEpoch:
 		return 0, a.commitEpoch(ctx, e.Term)
-	case core.OpenWrites:
+	case role.OpenWrites:
 		a.lagBound.SetOpen(true)
 		return 0, a.openWrites(ctx, e.Term)
-	case core.CloseWrites:
+	case role.CloseWrites:
 		return 0, a.closeWrites(ctx)
-	case core.Settle:
+	case role.Settle:
 		return 0, a.settlePrimary(ctx, e.Term)
-	case core.AwaitTarget:
+	case role.AwaitTarget:
 		return 0, a.awaitTarget(ctx, e.To, e.Term)
-	case core.StopMysqld:
+	case role.StopMysqld:
 		return 0, a.stopMysqld()
-	case core.KillMysqld:
+	case role.KillMysqld:
 		a.killMysqld()
 		a.saveErrant(ctx)
 		return 0, nil
@@ -197,7 +197,7 @@ func (a *Agent) startMysqld(ctx context.Context, o mysqld.StartOptions) (uint64,
 	return p.Incarnation(), nil
 }
 
-// watchProcess tells core when a mysqld has ended.
+// watchProcess tells the role machine when a mysqld has ended.
 func (a *Agent) watchProcess(p *mysqld.Process) {
 	a.watchSpace(p)
 	reason := "mysqld ended"
@@ -206,7 +206,7 @@ func (a *Agent) watchProcess(p *mysqld.Process) {
 	}
 	a.logger.Warn("mysqld is gone", "pid", p.PID(), "incarnation", p.Incarnation(), "reason", reason)
 	a.mysqldGone()
-	a.input(core.MysqldExited{Incarnation: p.Incarnation(), Reason: reason})
+	a.input(role.MysqldExited{Incarnation: p.Incarnation(), Reason: reason})
 }
 
 func (a *Agent) mysqldGone() {
@@ -309,7 +309,7 @@ func (a *Agent) catchUp(ctx context.Context) error {
 	began := time.Now()
 	lacked, err := primary.CatchUp{
 		Server: s, Log: committed{a.node}, MayOpen: a.mayOpen, Clock: clock.Machine{},
-		Progressed: func() { a.input(core.Progress{}) },
+		Progressed: func() { a.input(role.Progress{}) },
 		Slow:       func(text string) { a.board.SetTrouble(aboutReplication, text) },
 	}.Run(ctx)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/quorate/quorate/internal/api"
-	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/feed"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/replay"
-	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/feed"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // readerPasswordBytesMax bounds what is read of a password file.

@@ -13,14 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/binlog/binlogtest"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/feed"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/mysql/feed"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // readersLog is a log in memory of which the first entries are committed.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"io"
 
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // logReader implements feed.Log.

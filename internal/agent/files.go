@@ -4,8 +4,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // writeJSON replaces a small file of the data directory atomically and durably.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/quorate/quorate/internal/datadir"
+	"github.com/quorate/quorate/internal/agent/datadir"
 )
 
 // TestMakeDir: a data directory comes with its missing parents; one that is there

@@ -6,12 +6,12 @@ import (
 	"maps"
 	"time"
 
-	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/primary"
-	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/role"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 // foreignCommitted makes this node errant: a client committed what the applier had
 // prepared, and no comparison of GTIDs shows that.
 func (a *Agent) foreignCommitted() error {
-	return &primary.VerdictError{Verdict: core.Errant, Reason: fmt.Sprintf(
+	return &primary.VerdictError{Verdict: role.Errant, Reason: fmt.Sprintf(
 		"a client committed XA transactions on this replica: its data differ; quorate node rebuild %s", a.self.Name)}
 }
 

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // TestFirstChangeRaisesTheFormat: until the cluster state is changed an older quorate

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // TestLogIsOpenedAgain: a disk that fails for a moment makes no damaged log.

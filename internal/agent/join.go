@@ -11,16 +11,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/bulk"
-	"github.com/quorate/quorate/internal/clock"
+	"github.com/quorate/quorate/internal/agent/join"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/join"
-	"github.com/quorate/quorate/internal/logcopy"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/logcopy"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (

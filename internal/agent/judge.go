@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/primary"
-	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
 // judge decides whether mysqld may replicate or, with promote, serve (I3).

@@ -3,34 +3,34 @@ package agent
 import (
 	"sync"
 
-	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/role"
 )
 
-// mailbox passes inputs to core from callers that may not block. It is bounded
+// mailbox passes inputs to the role machine from callers that may not block. It is bounded
 // by keeping only what matters: of Raft's states and of the peers' reports the
 // newest, of doubts the first, which fences already, of the log's state the
 // newest.
 type mailbox struct {
 	mu      sync.Mutex
-	raft    *core.RaftChanged
-	peers   *core.Peers
-	doubted *core.Doubt
-	trouble *core.LogTrouble
+	raft    *role.RaftChanged
+	peers   *role.Peers
+	doubted *role.Doubt
+	trouble *role.LogTrouble
 	// signal has room for one: something is there.
 	signal chan struct{}
 }
 
 func newMailbox() *mailbox { return &mailbox{signal: make(chan struct{}, 1)} }
 
-func (m *mailbox) raftChanged(in core.RaftChanged) {
+func (m *mailbox) raftChanged(in role.RaftChanged) {
 	m.put(func() { m.raft = &in })
 }
 
-func (m *mailbox) peersChanged(in core.Peers) {
+func (m *mailbox) peersChanged(in role.Peers) {
 	m.put(func() { m.peers = &in })
 }
 
-func (m *mailbox) doubt(in core.Doubt) {
+func (m *mailbox) doubt(in role.Doubt) {
 	m.put(func() {
 		if m.doubted == nil || m.doubted.Incarnation < in.Incarnation {
 			m.doubted = &in
@@ -38,7 +38,7 @@ func (m *mailbox) doubt(in core.Doubt) {
 	})
 }
 
-func (m *mailbox) logTrouble(in core.LogTrouble) {
+func (m *mailbox) logTrouble(in role.LogTrouble) {
 	m.put(func() { m.trouble = &in })
 }
 
@@ -49,7 +49,7 @@ func (m *mailbox) put(f func()) {
 	m.wake()
 }
 
-// wake has core look at what there is.
+// wake has the role machine look at what there is.
 func (m *mailbox) wake() {
 	select {
 	case m.signal <- struct{}{}:
@@ -57,7 +57,7 @@ func (m *mailbox) wake() {
 	}
 }
 
-func (m *mailbox) take() (batch []core.Input) {
+func (m *mailbox) take() (batch []role.Input) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.raft != nil {

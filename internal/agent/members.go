@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quorate/quorate/internal/clock"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/quorumloss"
-	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (

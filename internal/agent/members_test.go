@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // TestRebuiltNodeIsNotPromotedBefore: a node that is rebuilt goes on for a moment over

@@ -7,9 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/quorate/quorate/internal/api"
-	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/raft/bulk"
 )
 
 func formatID(id uint64) string { return fmt.Sprintf("%016x", id) }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 const (

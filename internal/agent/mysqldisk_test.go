@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // TestDiskProbe: a disk that answers is well; a write that does not end is seen
@@ -129,8 +129,8 @@ func TestWhomABadDiskFences(t *testing.T) {
 				a.mail.take()
 				a.board.SetRole(c.role, "")
 				bad.spoil(a)
-				doubted := slices.ContainsFunc(a.mail.take(), func(in core.Input) bool {
-					d, ok := in.(core.Doubt)
+				doubted := slices.ContainsFunc(a.mail.take(), func(in role.Input) bool {
+					d, ok := in.(role.Doubt)
 					return ok && strings.HasPrefix(d.Reason, bad.what)
 				})
 				if doubted != c.fence {

@@ -14,13 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // livedDir is the directory of a node that has lived: all that a rebuild gives up.

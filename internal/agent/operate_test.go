@@ -13,16 +13,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/quorumloss"
-	"github.com/quorate/quorate/internal/transport"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // TestFenceIsKept: a fence is there again after a restart; a damaged one is no
@@ -30,14 +30,14 @@ import (
 func TestFenceIsKept(t *testing.T) {
 	a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false)}}
 	openBoard(a)
-	if in, err := a.fencedBefore(); err != nil || in != (core.Fenced{}) {
+	if in, err := a.fencedBefore(); err != nil || in != (role.Fenced{}) {
 		t.Errorf("none: %+v, %v", in, err)
 	}
 	f := cluster.Fence{By: "ann@db1", At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Reason: "its disk"}
 	if err := writeJSON(a.data.Join(datadir.Fence), f); err != nil {
 		t.Fatal(err)
 	}
-	want := core.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk"}
+	want := role.Fenced{Reason: "fenced by ann@db1 at 2026-01-02 12:00:00 UTC: its disk"}
 	if in, err := a.fencedBefore(); err != nil || in != want {
 		t.Errorf("one: %+v, %v", in, err)
 	}
@@ -96,13 +96,13 @@ func TestPlanSwitchoverOfNobody(t *testing.T) {
 	}
 }
 
-// TestRestartDryRunIsJudgedAsTheDeed: core judges both, by what it knows alone.
+// TestRestartDryRunIsJudgedAsTheDeed: the role machine judges both, by what it knows alone.
 func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 	a := openLone(t)
-	a.ctx, a.inputs, a.process = t.Context(), make(chan core.Input), &mysqld.Process{}
-	n := core.New(core.Config{Self: a.self.ID, Kind: cluster.KindFull})
-	n.Step(core.Tick{Now: time.Second})
-	n.Step(core.Done{Op: 1, Verdict: core.OK, Incarnation: 1}) // it waits for a leader
+	a.ctx, a.inputs, a.process = t.Context(), make(chan role.Input), &mysqld.Process{}
+	n := role.New(role.Config{Self: a.self.ID, Kind: cluster.KindFull})
+	n.Step(role.Tick{Now: time.Second})
+	n.Step(role.Done{Op: 1, Verdict: role.OK, Incarnation: 1}) // it waits for a leader
 	go func() {
 		for {
 			select {

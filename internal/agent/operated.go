@@ -3,11 +3,11 @@ package agent
 import (
 	"context"
 
+	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // operated is this node as package operate asks it.
@@ -28,7 +28,7 @@ func (n operated) Peers() *transport.Transport { return n.peers }
 func (n operated) Log() operate.Log { return n.logReader() }
 
 // Input implements operate.Node.
-func (n operated) Input(in core.Input) { n.input(in) }
+func (n operated) Input(in role.Input) { n.input(in) }
 
 // Sight implements operate.Node.
 func (n operated) Sight() cluster.Sight {

@@ -3,10 +3,10 @@ package agent
 import (
 	"time"
 
-	"github.com/quorate/quorate/internal/board"
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // nodes returns the status of every member, this node's as it is now.
@@ -53,19 +53,19 @@ func (a *Agent) failover(s cluster.Sight) cluster.Failover {
 	if s.State.Maintenance != nil {
 		return cluster.Failover{From: s.Primary, Reason: "none, maintenance is on"}
 	}
-	var peers, able []core.Peer
+	var peers, able []role.Peer
 	for _, n := range s.Nodes {
 		if n.Name != s.Primary {
 			m := cluster.Member{ID: n.ID, Name: n.Name, Kind: n.Kind, Weight: n.Weight}
-			peers = append(peers, board.CorePeer(m, n, n.Reachable))
+			peers = append(peers, board.RolePeer(m, n, n.Reachable))
 			if s.NoLease(n.Name) == "" {
 				able = append(able, peers[len(peers)-1])
 			}
 		}
 	}
-	choice := core.Choose(0, able, "")
+	choice := role.Choose(0, able, "")
 	if choice.Refused != "" {
-		choice = core.Choose(0, peers, "") // the estimate says why it cannot open
+		choice = role.Choose(0, peers, "") // the estimate says why it cannot open
 	}
 	if choice.Refused != "" {
 		return cluster.Failover{From: s.Primary, Reason: choice.Refused}

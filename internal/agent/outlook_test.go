@@ -9,7 +9,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // TestStatusSaysWhatIsSurvived: a node without a primary goes by what it hears of

@@ -7,7 +7,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/front/control"
 )
 
 // TestNodeOutsideSaysWhy: who asks a node that takes no part in the cluster learns what

@@ -11,12 +11,12 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/router"
-	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/front/router"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // peerHandler takes what the transport brings. While the log is being healed

@@ -1,9 +1,9 @@
 package agent
 
 import (
-	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // committed is primary.Epoch.Committed.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/netfence"
+	"github.com/quorate/quorate/internal/front/netfence"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // aboutPort keys what ails mysqld's own port among the board's troubles.
@@ -261,7 +261,7 @@ func (p *port) refresh() error {
 	return nil
 }
 
-// leaseChanged wakes runPort, and runCore where this node serves since, or does no more. It
+// leaseChanged wakes runPort, and runRole where this node serves since, or does no more. It
 // does not block.
 func (a *Agent) leaseChanged() {
 	if a.serving() != a.served.Load() {

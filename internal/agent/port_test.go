@@ -11,11 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/netfence"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/front/netfence"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/role"
 )
 
 func TestPortState(t *testing.T) {
@@ -133,8 +133,8 @@ func TestAwaitPort(t *testing.T) {
 		later time.Duration // what it takes afterwards
 	}{
 		"await":       {(*Agent).awaitPort, 0},
-		"transfer":    {func(a *Agent) { a.execute(core.Effect{Kind: core.Transfer, Term: 1, To: 2}) }, longest},
-		"resign":      {func(a *Agent) { a.execute(core.Effect{Kind: core.Resign, Term: 1}) }, longest},
+		"transfer":    {func(a *Agent) { a.execute(role.Effect{Kind: role.Transfer, Term: 1, To: 2}) }, longest},
+		"resign":      {func(a *Agent) { a.execute(role.Effect{Kind: role.Resign, Term: 1}) }, longest},
 		"open writes": {func(a *Agent) { _ = a.openWrites(a.ctx, 1) }, 0}, // there is no mysqld
 	} {
 		for name, c := range map[string]struct {

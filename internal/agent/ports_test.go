@@ -13,7 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 // loopback returns a random address of 127.0.0.0/8: a port that is free on it stays
@@ -53,7 +53,7 @@ func loneConfig(t *testing.T) config.Config {
 
 func loneAgent(t *testing.T, cfg config.Config) *Agent {
 	t.Helper()
-	a, err := newAgent(cfg, &provision.Installation{}, slog.New(slog.DiscardHandler), "test")
+	a, err := newAgent(cfg, &install.Installation{}, slog.New(slog.DiscardHandler), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

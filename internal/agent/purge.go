@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/clock"
+	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/replay"
-	"github.com/quorate/quorate/internal/retention"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/retention"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // purgeEvery is how often the log is looked at for segments that may go.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/quorumloss"
-	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
+	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // TestRebuildForgetsItsPeersLast: a node that crashes on its way to a rebuild either is

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorate/quorate/internal/clock"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // repairTrouble is what board.SetTrouble knows it by why nodes are not rebuilt.

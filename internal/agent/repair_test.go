@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // refuser is a peer that refuses whoever asks.

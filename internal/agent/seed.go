@@ -7,11 +7,11 @@ import (
 	"net"
 	"sync"
 
-	"github.com/quorate/quorate/internal/clock"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/join"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/primary"
+	"github.com/quorate/quorate/internal/agent/join"
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // What a member does for a node that joins: it says from where on, and carries the

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/bulk"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/logcopy"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/seglog"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/logcopy"
 )
 
 // A learner's source: the node that feeds it in place of the leader. Why that is

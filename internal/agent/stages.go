@@ -6,15 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorate/quorate/internal/bulk"
-	"github.com/quorate/quorate/internal/clock"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/feed"
-	"github.com/quorate/quorate/internal/mysqlwire"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/feed"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // Stages: large transactions on their way beside the log (packages tap, bulk,

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/quorate/quorate/internal/bulk"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/entry"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // openLone is an agent of a cluster of one with everything built, and nothing

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 const (
@@ -37,7 +37,7 @@ func (a *Agent) openState() error {
 	return nil
 }
 
-// chronicled has what follows from one step of core written into the history.
+// chronicled has what follows from one step of the role machine written into the history.
 func (a *Agent) chronicled(s history.Step) {
 	if a.chronicle.Elected(s) {
 		var logged time.Time

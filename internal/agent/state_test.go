@@ -11,13 +11,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/replay"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 func stateMembers() []cluster.Member {

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // greetTimeout is how long a mysqld that has not answered a poll in time may

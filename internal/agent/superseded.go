@@ -8,17 +8,17 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
+	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/consensus"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/quorumloss"
-	"github.com/quorate/quorate/internal/recovery"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/transport"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/transport"
 )
 
 // A former member: its cluster was recovered on another node without it, and it has

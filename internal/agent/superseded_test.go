@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/recovery"
 )
 
 // TestSupersededNodeSaysWhatItHas: it is left out, and what it has may be all that there

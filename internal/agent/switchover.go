@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorate/quorate/internal/clock"
+	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/operate"
-	"github.com/quorate/quorate/internal/primary"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (
@@ -37,14 +37,14 @@ const (
 	lookAgain = 100 * time.Millisecond
 )
 
-// moving is the operator's plan that core has under way: there is one at most.
+// moving is the operator's plan that the role machine has under way: there is one at most.
 type moving struct {
 	by string
 	// moves: leadership goes to another node; else mysqld starts again.
 	moves bool
 	// limit is for how long writes may be closed before leadership goes.
 	limit time.Duration
-	// ended gets core's answer, "" = as it should.
+	// ended gets the role machine's answer, "" = as it should.
 	ended chan string
 	// closing: writes are being closed since began. New clients are held from here
 	// on. began is set once, before closing.
@@ -70,7 +70,7 @@ func (a *Agent) movesAway() bool {
 	return m != nil && m.closing.Load()
 }
 
-// planEnded takes core's answer to the plan.
+// planEnded takes the role machine's answer to the plan.
 func (a *Agent) planEnded(reason string) {
 	if m := a.moving.Swap(nil); m != nil {
 		m.ended <- reason // it has room for the one answer
@@ -78,9 +78,9 @@ func (a *Agent) planEnded(reason string) {
 	}
 }
 
-// runPlan has core carry a plan out, and returns once that has ended: the plan goes
+// runPlan has the role machine carry a plan out, and returns once that has ended: the plan goes
 // on if whoever asked goes away. The error says why it came to nothing.
-func (a *Agent) runPlan(in core.Input, m *moving) error {
+func (a *Agent) runPlan(in role.Input, m *moving) error {
 	if !a.moving.CompareAndSwap(nil, m) {
 		return control.Errorf(control.CodeFailed, "another switchover or restart is under way on node %s", a.self.Name)
 	}
@@ -183,8 +183,8 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 		}
 		return s, switchoverPlan{to: own.ID}, nil
 	}
-	peers := a.board.ForCore(own)
-	choice := core.Choose(own.ID, peers.Peers, args.To)
+	peers := a.board.ForRole(own)
+	choice := role.Choose(own.ID, peers.Peers, args.To)
 	if choice.Refused != "" {
 		s.Blocks = append(s.Blocks, choice.Refused)
 		return s, p, nil
@@ -317,7 +317,7 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 	}
 	term := a.node.Role().Term
 	m := &moving{by: by, moves: true, limit: maxPause, ended: make(chan string, 1)}
-	err := a.runPlan(core.Move{To: to, Reason: "switchover asked for by " + by}, m)
+	err := a.runPlan(role.Move{To: to, Reason: "switchover asked for by " + by}, m)
 	if err == nil {
 		err = a.awaitSuccessor(&s, m, term)
 	}
@@ -385,7 +385,7 @@ func appointed(m cluster.Maintenance, name string) *cluster.MaintenanceChange {
 }
 
 // appoint lets another node open while maintenance is on and nobody is the primary:
-// core hands over to it.
+// the role machine hands over to it.
 func (a *Agent) appoint(ctx context.Context, by string, s cluster.Switchover, to cluster.NodeID) (cluster.Switchover, error) {
 	m := a.board.State().Maintenance
 	if m == nil {
@@ -432,12 +432,12 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (operate.D
 		return operate.Done{}, err
 	}
 	if args.Term != 0 {
-		a.input(core.Chosen{Term: args.Term + 1})
+		a.input(role.Chosen{Term: args.Term + 1})
 	}
 	return operate.Done{ReadOnly: true}, nil
 }
 
-// plan is the plan that core has under way, and its mysqld.
+// plan is the plan that the role machine has under way, and its mysqld.
 func (a *Agent) plan(m *moving) (primary.Plan, error) {
 	s, err := a.local()
 	return primary.Plan{

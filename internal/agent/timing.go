@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/core"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // promiseRetry is the pause between two tries to write it.
@@ -34,9 +34,9 @@ func (a *Agent) runPromise(ctx context.Context) error {
 	}
 }
 
-// judgeTimings says whose settings this node's cannot live with, and has core do without
+// judgeTimings says whose settings this node's cannot live with, and has the role machine do without
 // this node as the leader where it could get no lease.
-func (a *Agent) judgeTimings(own cluster.NodeStatus, in *core.Peers) {
+func (a *Agent) judgeTimings(own cluster.NodeStatus, in *role.Peers) {
 	nodes := a.board.Nodes()
 	var troubles []string
 	for _, n := range nodes {
@@ -50,6 +50,6 @@ func (a *Agent) judgeTimings(own cluster.NodeStatus, in *core.Peers) {
 	}
 	in.NoLease = cluster.NoLease(a.board.Members(), nodes)
 	if inc, ok := a.epoch.incarnation(a.serveTerm.Load()); ok && in.NoLease != "" && !a.serving() {
-		a.mail.doubt(core.Doubt{Incarnation: inc, Reason: in.NoLease})
+		a.mail.doubt(role.Doubt{Incarnation: inc, Reason: in.NoLease})
 	}
 }

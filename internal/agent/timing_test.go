@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/datadir"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // TestPromisesOutliveTheAgent: after a restart with a shorter election timeout the
@@ -100,12 +100,12 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 }
 
 // TestTimingsAreJudged: a node whose heartbeat is too long for another's election timeout
-// says so, and core is told that it could get no lease beside agents of before.
+// says so, and the role machine is told that it could get no lease beside agents of before.
 func TestTimingsAreJudged(t *testing.T) {
 	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler), epoch: &epochSlot{}}
 	a.self = a.cfg.Self()
 	openBoard(a)
-	hear := func(timeout time.Duration) (in core.Peers) {
+	hear := func(timeout time.Duration) (in role.Peers) {
 		t.Helper()
 		for _, m := range a.board.Members() {
 			if m.ID == a.self.ID {

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/board"
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/core"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // aboutReplication keys what ails replication among the board's troubles.
@@ -228,11 +228,11 @@ func (a *Agent) pollTLS(ctx context.Context, p *mysqld.Process) {
 
 func (a *Agent) doubt(p *mysqld.Process, reasons []string) {
 	if len(reasons) > 0 {
-		a.mail.doubt(core.Doubt{Incarnation: p.Incarnation(), Reason: strings.Join(reasons, "; ")})
+		a.mail.doubt(role.Doubt{Incarnation: p.Incarnation(), Reason: strings.Join(reasons, "; ")})
 	}
 }
 
-// runGossip sends this node's status to its peers, and the peers' to core, at
+// runGossip sends this node's status to its peers, and the peers' to the role machine, at
 // every change that matters and at intervals.
 func (a *Agent) runGossip(ctx context.Context) error {
 	ticker := time.NewTicker(board.GossipInterval)
@@ -248,7 +248,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 			return fmt.Errorf("encode own status: %w", err)
 		}
 		a.peers.SendStatus(blob)
-		in := a.board.ForCore(own)
+		in := a.board.ForRole(own)
 		a.judgeTimings(own, &in)
 		a.mail.peersChanged(in)
 		select {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // countedMysqld counts what it is asked. What is in hangs does not answer.

@@ -10,12 +10,12 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/quorate/quorate/internal/api"
-	"github.com/quorate/quorate/internal/binlog"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/replay"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
 // xaAlarm is how long an XA transaction is prepared before the status names it.

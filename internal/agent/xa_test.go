@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/replay"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
 // TestXAWatch: an XA transaction is named after a minute, and rolled back only once it

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/history"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 func newAuditCommand() *cobra.Command {

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // Exit codes (see the package comment).

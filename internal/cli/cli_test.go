@@ -23,7 +23,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 // run runs a command line.
@@ -241,7 +241,7 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 // TestClientArgv: the option file takes the place of --no-defaults, first of
 // all options, and no password is among the arguments.
 func TestClientArgv(t *testing.T) {
-	install := &provision.Installation{
+	install := &install.Installation{
 		Loader: []string{"/p/ld.so", "--library-path", "/p/lib"}, Mysql: "/p/bin/mysql",
 		PluginDir: "/p/plugin", CharsetsDir: "/p/charsets",
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 func newClusterCommand() *cobra.Command {

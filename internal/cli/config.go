@@ -15,8 +15,8 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -86,7 +86,7 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	if c.Self().Kind == cluster.KindLogger {
 		return nil, nil
 	}
-	install, err := provision.Discover(c.MySQL.BaseDir)
+	install, err := install.Discover(c.MySQL.BaseDir)
 	if err != nil {
 		return []string{fmt.Sprintf("[mysql.variables] is not checked, and the node could not be started here: %v", err)}, nil
 	}

@@ -17,10 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/front/control"
 )
 
 // controlTimeout bounds the wait for an agent's answer to a request that it

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 // agentThat answers control requests, and notes what it was asked.
@@ -508,7 +508,7 @@ func TestFilesOfAFormingNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ what, args string }{{"node a has no mysqld yet", "mysql"}, {"this node has no log yet", "log ls"}} {
-		if _, err := provision.Discover(""); err != nil && c.args == "mysql" {
+		if _, err := install.Discover(""); err != nil && c.args == "mysql" {
 			continue // it says that there is no MySQL
 		}
 		code, _, errs := run(t, append(strings.Fields(c.args), "--config", path)...)

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/ledger"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // Bounds of the demo's waits. A small machine that starts five servers at once
@@ -108,7 +108,7 @@ func runDemo(cmd *cobra.Command, o demoOptions) (err error) {
 		return usage(err)
 	}
 	d := &demo{opts: o, out: newDemoPrinter(cmd, o.json)}
-	install, err := provision.Discover(o.mysqlBase)
+	install, err := install.Discover(o.mysqlBase)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ type demo struct {
 	opts    demoOptions
 	self    string // the path of this program
 	out     *demoPrinter
-	install *provision.Installation
+	install *install.Installation
 	cluster *devcluster.Cluster
 	result  demoResult
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // demoResult is what `quorate demo --json` prints. The names are an interface.

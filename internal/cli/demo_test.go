@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/ledger"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 func TestDemoRefusesFlags(t *testing.T) {
@@ -98,7 +98,7 @@ func TestDemoOutput(t *testing.T) {
 func TestDemoCommandsWorkAnywhere(t *testing.T) {
 	base := t.TempDir()
 	d := &demo{opts: demoOptions{nodes: 3, dir: filepath.Join(t.TempDir(), "c")}, out: &demoPrinter{steps: io.Discard},
-		install: &provision.Installation{BaseDir: base, Mysql: base + "/bin/mysql", PluginDir: base}}
+		install: &install.Installation{BaseDir: base, Mysql: base + "/bin/mysql", PluginDir: base}}
 	if err := d.create(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // didCommitWait bounds the wait for the answer: the agent may have to read a

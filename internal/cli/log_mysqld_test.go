@@ -17,12 +17,12 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/provision"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // serverWait bounds every wait for a real server.
@@ -30,21 +30,21 @@ const serverWait = 2 * time.Minute
 
 // realServer is an unmodified mysqld.
 type realServer struct {
-	install *provision.Installation
+	install *install.Installation
 	dir     string
 	db      *sql.DB
 }
 
-func findInstallation(t *testing.T) *provision.Installation {
+func findInstallation(t *testing.T) *install.Installation {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a mysqld")
 	}
 	base := ""
-	if os.Getenv(provision.EnvBaseDir) == "" {
+	if os.Getenv(install.EnvBaseDir) == "" {
 		base = filepath.Join("..", "..", ".mysql")
 	}
-	install, err := provision.Discover(base)
+	install, err := install.Discover(base)
 	if err != nil {
 		t.Skip("no MySQL: ", err)
 	}
@@ -52,7 +52,7 @@ func findInstallation(t *testing.T) *provision.Installation {
 }
 
 // startServer starts an empty server, with a binlog in its data directory.
-func startServer(t *testing.T, install *provision.Installation, id int) *realServer {
+func startServer(t *testing.T, install *install.Installation, id int) *realServer {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ql") // a socket's path has at most 107 bytes
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/units"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // logSource says which log a command reads.

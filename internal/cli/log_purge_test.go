@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
-	"github.com/quorate/quorate/internal/recovery"
+	"github.com/quorate/quorate/internal/front/control"
 )
 
 func samplePlan() cluster.PurgePlan {

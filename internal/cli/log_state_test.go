@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // TestDumpOfState: a change of the cluster state between an epoch's entries is

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/entry"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/vfs"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/entry"
 )
 
 // upgradedLog makes a log of two epochs, whose servers have different versions,

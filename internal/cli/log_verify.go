@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/seglog"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/log/seglog"
 )
 
 func newLogVerifyCommand() *cobra.Command {

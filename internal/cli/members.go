@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/front/control"
 )
 
 // membersExit is what all commands that change the members say of how they end.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/mysqld"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // mysqlCommand runs a program with options of its own.
@@ -59,7 +59,7 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 	if cfg.Self().Kind == cluster.KindLogger {
 		return usage(fmt.Errorf("node %s is a logger: it has no mysqld; use the configuration of another node", cfg.Node))
 	}
-	install, err := provision.Discover(cfg.MySQL.BaseDir)
+	install, err := install.Discover(cfg.MySQL.BaseDir)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/recovery"
+	"github.com/quorate/quorate/internal/agent/recovery"
 )
 
 // judged is what a look at the other nodes finds.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // settingsFlags are the flags of "quorate cluster set".

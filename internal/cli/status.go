@@ -17,9 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/api"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/front/api"
 )
 
 // statusTimeout bounds how long the agent may take to answer: it answers from

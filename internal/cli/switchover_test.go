@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/control"
+	"github.com/quorate/quorate/internal/front/control"
 )
 
 // TestActions: what each command asks for, and what it says of the answer.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // SwitchoverRequest asks for another primary, in order.

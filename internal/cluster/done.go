@@ -3,7 +3,7 @@ package cluster
 import (
 	"fmt"
 
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // Done says in a sentence what a change has brought about; s is the state that it made.

@@ -3,7 +3,7 @@ package cluster
 import (
 	"time"
 
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // PurgeRequest asks for a purge, or for its plan.

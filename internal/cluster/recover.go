@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // recoveryVersions is how far a recovery moves the version of the state: to the next

@@ -1,6 +1,6 @@
 package config
 
-import "github.com/quorate/quorate/internal/units"
+import "github.com/quorate/quorate/internal/config/units"
 
 // Bytes is a size in bytes.
 type Bytes int64

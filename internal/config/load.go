@@ -17,7 +17,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // fileBytesMax bounds what Load reads. A file with seven members and a hundred

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/units"
+	"github.com/quorate/quorate/internal/config/units"
 )
 
 // The bounds of the settings. A value outside of them is refused.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/quorate/quorate/internal/faultmount"
+	"github.com/quorate/quorate/internal/testkit/faultmount"
 )
 
 // ServeFUSE is called first by the main function of a program that calls OpenFUSE: in the

@@ -6,7 +6,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/subprocess"
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 // namespace is a node's network namespace. It has no name: it lives as long as

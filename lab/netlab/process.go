@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 
-	"github.com/quorate/quorate/internal/subprocess"
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 // Start starts cmd inside the node.

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/subprocess"
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 // eventually waits for a condition that the kernel brings about.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/subprocess"
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 const (

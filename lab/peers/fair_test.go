@@ -10,13 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 // rendered are the option files of a system's servers, by node.
 func rendered(t *testing.T, o Options) map[string]map[string]string {
 	t.Helper()
-	o.Install = Installations{MySQL: &provision.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
+	o.Install = Installations{MySQL: &install.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
 	o.Network, o.Dir = NewLoopback(1), t.TempDir()
 	if err := o.normalize(); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestClientsWays(t *testing.T) {
 		{"", "127.0.0.1", router}, {clientsKernel, "10.0.0.97", router}, {clientsPort, "10.0.0.97", port},
 	} {
 		o := Options{System: Quorate, Clients: test.clients, Loggers: 1, Network: elsewhere{NewLoopback(1)}, Dir: t.TempDir()}
-		o.Install = Installations{MySQL: &provision.Installation{}, Quorate: "/x"}
+		o.Install = Installations{MySQL: &install.Installation{}, Quorate: "/x"}
 		if err := o.normalize(); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"os/exec"
 
-	"github.com/quorate/quorate/internal/subprocess"
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 // Net is where the nodes are: addresses, and processes that see only theirs.

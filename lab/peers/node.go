@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quorate/quorate/internal/subprocess"
+	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
 // The components of nodes, as CPU and Node.Processes name them.

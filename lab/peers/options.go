@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 // The systems.
@@ -124,7 +124,7 @@ type Options struct {
 // Installations is where the programs are.
 type Installations struct {
 	// MySQL is the server of all systems but galera.
-	MySQL *provision.Installation
+	MySQL *install.Installation
 	// MariaDB and MySQLRouter are prefixes as scripts/get-rivals.sh makes them:
 	// the programs are PREFIX/bin/NAME. "" = not there.
 	MariaDB, MySQLRouter string
@@ -144,10 +144,10 @@ var ErrMissing = errors.New("program is missing")
 func FindInstallations(rivals, quorate string) Installations {
 	var in Installations
 	base := "" // as quorate itself looks for it
-	if os.Getenv(provision.EnvBaseDir) == "" && exists(".mysql") {
+	if os.Getenv(install.EnvBaseDir) == "" && exists(".mysql") {
 		base = ".mysql" // where make puts it
 	}
-	if mysql, err := provision.Discover(base); err == nil {
+	if mysql, err := install.Discover(base); err == nil {
 		in.MySQL = mysql
 	}
 	if rivals == "" {
@@ -347,7 +347,7 @@ func (o *Options) missing() error {
 		}
 		return nil
 	case o.Install.MySQL == nil:
-		return fmt.Errorf("%w: mysqld: run `make mysql` or set %s", ErrMissing, provision.EnvBaseDir)
+		return fmt.Errorf("%w: mysqld: run `make mysql` or set %s", ErrMissing, install.EnvBaseDir)
 	case o.System == Router && o.Install.MySQLRouter == "":
 		return fmt.Errorf("%w: system router needs mysqlrouter: %s", ErrMissing, get)
 	case o.System == Quorate && o.Install.Quorate == "":

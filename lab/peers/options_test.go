@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 func TestOptionsAreJudged(t *testing.T) {
-	installed := Installations{MySQL: &provision.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
+	installed := Installations{MySQL: &install.Installation{}, MariaDB: "/x", MySQLRouter: "/x", Quorate: "/x"}
 	for _, tc := range []struct {
 		name string
 		o    Options
@@ -66,7 +66,7 @@ func TestOptionsAreJudged(t *testing.T) {
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {
-	mysql := Installations{MySQL: &provision.Installation{}}
+	mysql := Installations{MySQL: &install.Installation{}}
 	for _, tc := range []struct {
 		system string
 		in     Installations

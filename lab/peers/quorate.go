@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/mysqld"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // The ports of a node of quorate, as its documentation has them.

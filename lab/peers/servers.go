@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
 // replicationUser is the account by which servers replicate from each other.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // newOrder is clause 2.4: an order of 5 to 15 items. One of a hundred names an item that does not exist, and is taken back.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/lab/peers"
 )
 
@@ -97,12 +97,12 @@ func tpccServer(t *testing.T) *peers.Deployment {
 	if testing.Short() {
 		t.Skip("a real server takes a while")
 	}
-	if os.Getenv(provision.EnvBaseDir) == "" {
+	if os.Getenv(install.EnvBaseDir) == "" {
 		abs, err := filepath.Abs("../../.mysql")
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Setenv(provision.EnvBaseDir, abs)
+		t.Setenv(install.EnvBaseDir, abs)
 	}
 	dir, err := os.MkdirTemp("", "qlab") // short: sockets
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // faketimeVariable names libfaketimeMT.so.1 where the distribution's package is

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestControl changes what the cluster has agreed on, through any node, while

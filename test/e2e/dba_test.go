@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/ledger"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // TestDBA does what docs/dba.md says, as a person with the role quorate_dba, over
@@ -26,7 +26,7 @@ func TestDBA(t *testing.T) {
 // dba is a person's account and the tools of the installation.
 type dba struct {
 	f       *fixture
-	install *provision.Installation
+	install *install.Installation
 }
 
 // run runs a tool through node i's port, with input, and returns what it printed.
@@ -45,7 +45,7 @@ func (f *fixture) annAt(t *testing.T, i int) []string {
 	return []string{"--host=" + host, "--port=" + port, "--user=ann", "--password=Aa1-ann"}
 }
 
-func runTool(t *testing.T, ctx context.Context, install *provision.Installation, login []string, input, tool string, args ...string) (stdout, stderr string, err error) {
+func runTool(t *testing.T, ctx context.Context, install *install.Installation, login []string, input, tool string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	argv, err := map[string]func() ([]string, error){
 		"mysql": install.ClientArgv, "mysqldump": install.MysqldumpArgv, "mysqlbinlog": install.MysqlbinlogArgv,
@@ -64,7 +64,7 @@ func runTool(t *testing.T, ctx context.Context, install *provision.Installation,
 func (f *fixture) dbaTools(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	term := f.status(t, ctx, primary).Term
-	install, err := provision.Discover(mysqlBase(t))
+	install, err := install.Discover(mysqlBase(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 const didCommitTable = ledger.Database + ".sessions"

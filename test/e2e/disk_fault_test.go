@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/faultmount"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/faultmount"
 )
 
 // faultDisks puts a directory of each node's data_dir on a disk that fails on

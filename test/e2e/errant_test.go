@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/ledger"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // bringBack follows the guide with a save, as a person with the role quorate_dba: the
@@ -15,7 +15,7 @@ import (
 // cluster takes.
 func (f *fixture) bringBack(t *testing.T, ctx context.Context, dir string) {
 	t.Helper()
-	install, err := provision.Discover(mysqlBase(t))
+	install, err := install.Discover(mysqlBase(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,9 +19,9 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestForeignReplica attaches a stock semi-sync replica straight to the
@@ -237,7 +237,7 @@ func (f *fixture) savedRow(t *testing.T, ctx context.Context, dir, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	install, err := provision.Discover(mysqlBase(t))
+	install, err := install.Discover(mysqlBase(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func (f *fixture) savedRow(t *testing.T, ctx context.Context, dir, id string) {
 // stops the server in good order. It returns the row's GTID.
 func (f *fixture) writeBehind(t *testing.T, ctx context.Context, i int) string {
 	t.Helper()
-	install, err := provision.Discover(mysqlBase(t))
+	install, err := install.Discover(mysqlBase(t))
 	if err != nil {
 		t.Fatal(err)
 	}

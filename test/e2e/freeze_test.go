@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // long says whether the tests that can be long should be so: a frozen node stays

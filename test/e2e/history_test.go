@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestHistory: a failover, a switchover and a fence are told by every node in the

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/gtid"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestApplyLag blocks the appliers of both replicas under load: the primary slows

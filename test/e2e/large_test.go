@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestLarge writes transactions that are too large for an entry and travel

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestLogger kills each node of two full ones and a logger, under load: any one of

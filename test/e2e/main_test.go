@@ -18,11 +18,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/faultmount"
-	"github.com/quorate/quorate/internal/ledger"
-	"github.com/quorate/quorate/internal/mysqld/mysqldtest"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/faultmount"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // scenarioTimeout bounds one scenario. Normal is 10 to 20 s on two cores.
@@ -95,7 +95,7 @@ func buildAndRun(m *testing.M) int {
 
 // findMySQL returns the MySQL installation to test with, "" where there is none.
 func findMySQL() string {
-	if base := os.Getenv(provision.EnvBaseDir); base != "" {
+	if base := os.Getenv(install.EnvBaseDir); base != "" {
 		return base
 	}
 	base, err := filepath.Abs("../../.mysql")

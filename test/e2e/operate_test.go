@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/ledger"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // TestOperate does to a cluster under load what operators do: nothing that was

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestUnderLoad looks at what clients of a primary notice of failures that go

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestPolicy has commits wait for more than a majority, and takes away what they

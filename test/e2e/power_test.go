@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/faultmount"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/faultmount"
 )
 
 // TestPowerLoss takes the power away: what a log or a mysqld has written and not

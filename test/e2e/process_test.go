@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestUnprivileged kills an agent that is not root, and one whose mysqld is

@@ -22,11 +22,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/binlog"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/gtid"
-	"github.com/quorate/quorate/internal/ledger"
-	"github.com/quorate/quorate/internal/provision"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 const readerPassword = "reader's secret"
@@ -88,13 +88,13 @@ func TestReaders(t *testing.T) {
 // readersFixture is a cluster whose nodes have a port for readers.
 type readersFixture struct {
 	*fixture
-	install *provision.Installation
+	install *install.Installation
 	addrs   []string
 }
 
 func newReadersFixture(t *testing.T) *readersFixture {
 	t.Helper()
-	install, err := provision.Discover(mysqlBase(t))
+	install, err := install.Discover(mysqlBase(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -454,7 +454,7 @@ type stockReplica struct {
 	db     *sql.DB
 }
 
-func startStock(t *testing.T, ctx context.Context, install *provision.Installation) *stockReplica {
+func startStock(t *testing.T, ctx context.Context, install *install.Installation) *stockReplica {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qr") // a socket's path has at most 107 bytes
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
-	"github.com/quorate/quorate/internal/ledger"
-	"github.com/quorate/quorate/internal/recovery"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
 )
 
 // recoverArgs are those of the command, but for what is accepted.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // TestSource: a learner is fed by the node that was chosen for it; while that is away,

@@ -21,7 +21,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // serverName is the name by which the clients of TestClientTLS know every node.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/devcluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // previousEdits make of this agent one that speaks what agents of protocol version 1
@@ -19,10 +19,10 @@ import (
 // data directory, no promise in an answer to a heartbeat, no commit notices.
 func previousEdits() map[string][][2]string {
 	return map[string][][2]string{
-		"internal/transport/version.go": {{"versionNewest = versionOrder", "versionNewest = versionFirst"}},
-		"internal/entry/entry.go":       {{"h.Kind > KindState {", "h.Kind > KindStaged {"}},
-		"internal/datadir/identity.go":  {{"formatMax   = FormatState", "formatMax   = FormatFirst"}},
-		"internal/board/board.go":       {{"\tb.self.StateVersion = new(s.Version)\n", ""}},
+		"internal/raft/transport/version.go": {{"versionNewest = versionOrder", "versionNewest = versionFirst"}},
+		"internal/raft/entry/entry.go":       {{"h.Kind > KindState {", "h.Kind > KindStaged {"}},
+		"internal/agent/datadir/identity.go": {{"formatMax   = FormatState", "formatMax   = FormatFirst"}},
+		"internal/agent/board/board.go":      {{"\tb.self.StateVersion = new(s.Version)\n", ""}},
 		"internal/agent/build.go": {
 			{"StateVersion: new(uint64), ", ""},
 			{"StateFormat: cluster.StateFormat, ", ""},
@@ -30,17 +30,17 @@ func previousEdits() map[string][][2]string {
 		},
 		// Its nodes promise nothing, and its leaders believe that all settings are theirs.
 		"internal/agent/timing.go": {{"in.NoLease = cluster.NoLease(a.board.Members(), nodes)", "in.NoLease = \"\""}},
-		"internal/consensus/lease.go": {
+		"internal/raft/consensus/lease.go": {
 			{"case m.GetType() == pb.MsgHeartbeat && c == raftContextBytes:", "case false && c == raftContextBytes:"},
 			{"case m.GetType() == pb.MsgHeartbeatResp && c == roundBytes:", "case false:"},
 		},
 		// They know no commit notices: they answer those of others, and send none.
-		"internal/consensus/notices.go": {
+		"internal/raft/consensus/notices.go": {
 			{"bytes.Equal(m.GetContext(), noticeContext[:])", "bytes.Equal(m.GetContext(), noticeContext[:]) && false"},
 			{"if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 ||", "if true ||"},
 			{"if !n.stale || !g.role.Leading {", "if true {"},
 		},
-		"internal/consensus/group.go": {{"g.extendLease() // a single voter has nobody to answer", `for i, r := range g.lease.rounds {
+		"internal/raft/consensus/group.go": {{"g.extendLease() // a single voter has nobody to answer", `for i, r := range g.lease.rounds {
 		if r.seq == seq && g.role.Leading && g.transferredTerm != g.role.Term {
 			g.lease.until = r.sentAt.add(g.promise())
 			g.lease.rounds = g.lease.rounds[i+1:]

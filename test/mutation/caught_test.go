@@ -42,7 +42,7 @@ func build(t *testing.T, name string, edits []edit) (program string) {
 		t.Fatal(err)
 	}
 	program = filepath.Join(dir, "sim")
-	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./internal/sim/cmd")
+	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./internal/testkit/sim/cmd")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", name, err, out)

@@ -1,9 +1,9 @@
 package mutation
 
 const (
-	copyFile = "internal/logcopy/copy.go"
-	aimFile  = "internal/logcopy/heal.go"
-	noteFile = "internal/datadir/mark.go"
+	copyFile = "internal/raft/logcopy/copy.go"
+	aimFile  = "internal/raft/logcopy/heal.go"
+	noteFile = "internal/agent/datadir/mark.go"
 )
 
 // copying breaks how a log is copied, and what a change of the members leaves on a node.

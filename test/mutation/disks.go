@@ -1,8 +1,8 @@
 package mutation
 
 const (
-	smallFile  = "internal/datadir/file.go"
-	storedFile = "internal/consensus/stored.go"
+	smallFile  = "internal/agent/datadir/file.go"
+	storedFile = "internal/raft/consensus/stored.go"
 )
 
 // losingDisks breaks what a crash, or a loss of power, may take.

@@ -1,8 +1,8 @@
 package mutation
 
 const (
-	noticeFile   = "internal/recovery/notice.go"
-	recoveryFile = "internal/recovery/recovery.go"
+	noticeFile   = "internal/agent/recovery/notice.go"
+	recoveryFile = "internal/agent/recovery/recovery.go"
 )
 
 // recovering breaks how a recovery is forced, and what former members make of it, in worlds

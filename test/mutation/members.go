@@ -1,14 +1,14 @@
 package mutation
 
 const (
-	membersFile = "internal/consensus/members.go"
-	stateGoFile = "internal/consensus/state.go"
-	storageFile = "internal/consensus/storage.go"
+	membersFile = "internal/raft/consensus/members.go"
+	stateGoFile = "internal/raft/consensus/state.go"
+	storageFile = "internal/raft/consensus/storage.go"
 	leaveFile   = "internal/cluster/leave.go"
-	handFile    = "internal/core/handover.go"
-	knownFile   = "internal/membership/directories.go"
-	votesFile   = "internal/membership/votes.go"
-	seedGoFile  = "internal/replay/seed.go"
+	handFile    = "internal/role/handover.go"
+	knownFile   = "internal/agent/membership/directories.go"
+	votesFile   = "internal/agent/membership/votes.go"
+	seedGoFile  = "internal/mysql/replay/seed.go"
 )
 
 // changingMembers breaks how the members change, in worlds where they do.

@@ -32,41 +32,41 @@ type edit struct{ file, find, replace string }
 func one(file, find, replace string) []edit { return []edit{{file, find, replace}} }
 
 const (
-	ackQueueFile  = "internal/tap/ackqueue.go"
-	batchFile     = "internal/tap/batch.go"
-	machineFile   = "internal/tap/machine.go"
-	fullDiskFile  = "internal/consensus/fulldisk.go"
-	writesFile    = "internal/consensus/driver_write.go"
-	groupFile     = "internal/consensus/group.go"
-	leaseFile     = "internal/consensus/lease.go"
-	clocksFile    = "internal/consensus/clocks.go"
-	noticesFile   = "internal/consensus/notices.go"
-	timingsFile   = "internal/sim/timings.go"
-	faultsFile    = "internal/sim/faults.go"
-	simEpochFile  = "internal/sim/node_epoch.go"
-	committedFile = "internal/consensus/committed.go"
-	progressFile  = "internal/consensus/progress.go"
-	tapFile       = "internal/mysqlwire/tap.go"
-	serveFile     = "internal/bulk/serve.go"
-	uploadsFile   = "internal/bulk/uploads.go"
-	epochFile     = "internal/primary/epoch.go"
-	catchUpFile   = "internal/primary/catchup.go"
-	judgingFile   = "internal/primary/judge.go"
-	dumpFile      = "internal/mysqlwire/feeddump.go"
+	ackQueueFile  = "internal/mysql/tap/ackqueue.go"
+	batchFile     = "internal/mysql/tap/batch.go"
+	machineFile   = "internal/mysql/tap/machine.go"
+	fullDiskFile  = "internal/raft/consensus/fulldisk.go"
+	writesFile    = "internal/raft/consensus/driver_write.go"
+	groupFile     = "internal/raft/consensus/group.go"
+	leaseFile     = "internal/raft/consensus/lease.go"
+	clocksFile    = "internal/raft/consensus/clocks.go"
+	noticesFile   = "internal/raft/consensus/notices.go"
+	timingsFile   = "internal/testkit/sim/timings.go"
+	faultsFile    = "internal/testkit/sim/faults.go"
+	simEpochFile  = "internal/testkit/sim/node_epoch.go"
+	committedFile = "internal/raft/consensus/committed.go"
+	progressFile  = "internal/raft/consensus/progress.go"
+	tapFile       = "internal/mysql/mysqlwire/tap.go"
+	serveFile     = "internal/raft/bulk/serve.go"
+	uploadsFile   = "internal/raft/bulk/uploads.go"
+	epochFile     = "internal/agent/primary/epoch.go"
+	catchUpFile   = "internal/agent/primary/catchup.go"
+	judgingFile   = "internal/agent/primary/judge.go"
+	dumpFile      = "internal/mysql/mysqlwire/feeddump.go"
 	policyFile    = "internal/cluster/policy.go"
-	healFile      = "internal/consensus/heal.go"
-	coreFile      = "internal/core/core.go"
-	appendFile    = "internal/seglog/append.go"
-	openFile      = "internal/seglog/open.go"
-	stateFile     = "internal/seglog/state.go"
-	judgeFile     = "internal/replay/judge.go"
-	prefixFile    = "internal/replay/prefix.go"
-	purgeFile     = "internal/replay/purge.go"
-	cursorFile    = "internal/replay/cursor.go"
-	paceFile      = "internal/tap/pace.go"
+	healFile      = "internal/raft/consensus/heal.go"
+	coreFile      = "internal/role/role.go"
+	appendFile    = "internal/log/seglog/append.go"
+	openFile      = "internal/log/seglog/open.go"
+	stateFile     = "internal/log/seglog/state.go"
+	judgeFile     = "internal/mysql/replay/judge.go"
+	prefixFile    = "internal/mysql/replay/prefix.go"
+	purgeFile     = "internal/mysql/replay/purge.go"
+	cursorFile    = "internal/mysql/replay/cursor.go"
+	paceFile      = "internal/mysql/tap/pace.go"
 	repairFile    = "internal/cluster/repair.go"
 	failoverFile  = "internal/cluster/failover.go"
-	nameFile      = "internal/binlog/incarnation.go"
+	nameFile      = "internal/mysql/binlog/incarnation.go"
 )
 
 // mutations returns all of them.
@@ -334,8 +334,8 @@ func replaying() []mutation {
 		{
 			name: "judge-by-uncommitted", what: "a mysqld is judged by entries that are not committed", seeds: 60, nodes: 3,
 			edits: append(answerBarriersAlone(), []edit{
-				{judgeFile, "\t\"github.com/quorate/quorate/internal/gtid\"\n",
-					"\t\"github.com/quorate/quorate/internal/gtid\"\n\t\"github.com/quorate/quorate/internal/seglog\"\n"},
+				{judgeFile, "\t\"github.com/quorate/quorate/internal/mysql/gtid\"\n",
+					"\t\"github.com/quorate/quorate/internal/mysql/gtid\"\n\t\"github.com/quorate/quorate/internal/log/seglog\"\n"},
 				{judgeFile, "\tv := JudgeSets(committed, executed, durable)\n", `	whole := log.(interface {
 		LastIndex() uint64
 		Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)

@@ -1,6 +1,6 @@
 package mutation
 
-const driverFile = "internal/consensus/driver.go"
+const driverFile = "internal/raft/consensus/driver.go"
 
 // serving breaks the lease by which a leader serves.
 func serving() []mutation {

@@ -1,9 +1,9 @@
 package mutation
 
 const (
-	settleFile   = "internal/tap/settle.go"
-	settlingFile = "internal/primary/settling.go"
-	serverFile   = "internal/sim/node_mysqld.go"
+	settleFile   = "internal/mysql/tap/settle.go"
+	settlingFile = "internal/agent/primary/settling.go"
+	serverFile   = "internal/testkit/sim/node_mysqld.go"
 )
 
 // settling breaks what becomes of a deposed primary.

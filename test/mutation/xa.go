@@ -1,6 +1,6 @@
 package mutation
 
-const markFile = "internal/replay/mark.go"
+const markFile = "internal/mysql/replay/mark.go"
 
 // preparing breaks what becomes of XA transactions.
 func preparing() []mutation {

@@ -1,0 +1,405 @@
+package board
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/role"
+)
+
+// GossipInterval is how often a node tells its status when nothing changes.
+const GossipInterval = 500 * time.Millisecond
+
+// liveFor is how long a peer's status counts as live.
+const liveFor = 4 * GossipInterval
+
+// refusedFor is how long a refusal is shown: the transport dials again every 5 s.
+const refusedFor = 15 * time.Second
+
+// Config is what a Board needs. Fields are required unless it is said otherwise.
+type Config struct {
+	// Self is what this node says of itself first.
+	Self cluster.NodeStatus
+	// State is the cluster state that it begins with.
+	State cluster.State
+	// Known are the peers' data directories.
+	Known *membership.Directories
+	// DialError says why this node cannot connect to a peer; "" = it can. nil: it is not known.
+	DialError func(cluster.NodeID) string
+	Now       func() time.Time
+	// Woken is called at each change that matters to routing or to peers. It must not
+	// block or call the board. nil: see Changes.
+	Woken func()
+}
+
+// Board is the status table. Make one with New.
+type Board struct {
+	cfg Config
+
+	mu    sync.Mutex
+	state cluster.State // the newest one
+	// named is the state's members for who may hold no lock.
+	named atomic.Pointer[[]cluster.Member]
+	self  cluster.NodeStatus
+	peers map[cluster.NodeID]report
+	// troubles are shown as the reason where the role has none: by what they
+	// are about, a peer's name or "replication".
+	troubles map[string]string
+	changed  chan struct{}
+	last     primarySign
+	// ledAt is when a leader was lost that was known; zero = there was none.
+	ledAt time.Time
+}
+
+// report is what is known of a peer.
+type report struct {
+	status cluster.NodeStatus // as it said last
+	at     time.Time          // when; zero = it said nothing so far
+	up     bool               // our connection to it stands
+	upAt   time.Time          // since when that is so, or not
+	// refusal is why it and this node did not talk, refusedAt when that was last so.
+	refusal   *cluster.Refusal
+	refusedAt time.Time
+}
+
+func (p report) live(now time.Time) bool { return p.up && now.Sub(p.at) < liveFor }
+
+// New returns a board that has heard nobody so far.
+func New(cfg Config) *Board {
+	b := &Board{cfg: cfg, state: cfg.State, self: cfg.Self, peers: map[cluster.NodeID]report{},
+		troubles: map[string]string{}, changed: make(chan struct{})}
+	b.named.Store(new(b.state.Members))
+	return b
+}
+
+// Name returns a member's name, or "none".
+func (b *Board) Name(id cluster.NodeID) string {
+	for _, m := range *b.named.Load() {
+		if m.ID == id {
+			return m.Name
+		}
+	}
+	return "none"
+}
+
+// Members returns the members as the cluster state has them. Nobody changes it.
+func (b *Board) Members() []cluster.Member { return *b.named.Load() }
+
+// Update changes this node's own status and wakes the waiters if the change
+// matters to routing or to peers.
+func (b *Board) Update(f func(s *cluster.NodeStatus)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.self
+	f(&b.self)
+	if before.Role != b.self.Role || before.Term != b.self.Term || before.Leader != b.self.Leader ||
+		before.Mysqld != b.self.Mysqld || before.Reason != b.self.Reason || before.LogState != b.self.LogState {
+		b.wake()
+	}
+}
+
+// wake wakes who waits. b.mu is held.
+func (b *Board) wake() {
+	if b.cfg.Woken != nil {
+		b.cfg.Woken()
+	}
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// Wake wakes all that wait for another primary.
+func (b *Board) Wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wake()
+}
+
+// Changes returns a channel that is closed at the next change that matters.
+func (b *Board) Changes() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// SetRole sets the role and its reason; where it has none, the troubles are shown.
+func (b *Board) SetRole(r cluster.Role, reason string) {
+	b.Update(func(s *cluster.NodeStatus) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble()) })
+}
+
+// SetTrouble notes what ails the node beside its role; "" = nothing (any more). It
+// tells whether that is news.
+func (b *Board) SetTrouble(about, text string) (news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	news = b.troubles[about] != text
+	if text == "" {
+		delete(b.troubles, about)
+	} else {
+		b.troubles[about] = text
+	}
+	return news
+}
+
+// Trouble returns what was noted about something; "" = nothing.
+func (b *Board) Trouble(about string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.troubles[about]
+}
+
+// trouble joins the troubles in a stable order. b.mu is held.
+func (b *Board) trouble() string {
+	var texts []string
+	for _, about := range slices.Sorted(maps.Keys(b.troubles)) {
+		texts = append(texts, b.troubles[about])
+	}
+	return strings.Join(texts, "; ")
+}
+
+// SetRaft takes the newest state of Raft.
+func (b *Board) SetRaft(r consensus.RoleState) {
+	b.Update(func(s *cluster.NodeStatus) {
+		if s.Leader != 0 {
+			b.ledAt = b.cfg.Now()
+		}
+		s.Term, s.Leader = r.Term, r.Leader
+	})
+}
+
+// SinceLeader is how long ago this node had a leader, itself maybe; 0 = it has one.
+func (b *Board) SinceLeader() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.self.Leader != 0:
+		return 0
+	case b.ledAt.IsZero():
+		return recovery.NeverLed
+	}
+	return max(1, b.cfg.Now().Sub(b.ledAt))
+}
+
+// SetState takes a cluster state, unless it knows a newer one.
+func (b *Board) SetState(s cluster.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.Version < b.state.Version {
+		return // what the log says is older than what another node has told
+	}
+	b.state = s.Clone()
+	b.named.Store(new(b.state.Members))
+	b.self.StateVersion = new(s.Version)
+	maps.DeleteFunc(b.peers, func(id cluster.NodeID, _ report) bool {
+		return !slices.ContainsFunc(b.state.Members, func(m cluster.Member) bool { return m.ID == id })
+	})
+	for _, m := range b.state.Members {
+		if m.ID == b.self.ID {
+			b.self.Kind, b.self.Weight, b.self.Site, b.self.RequireAck = m.Kind, m.Weight, m.Site, m.Degrade()
+			b.self.Source = m.Source
+		}
+	}
+	b.wake()
+}
+
+// State returns the newest cluster state.
+func (b *Board) State() cluster.State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state.Clone()
+}
+
+// Own returns this node's status.
+func (b *Board) Own() cluster.NodeStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.self
+}
+
+// Received takes the status that a peer sent.
+func (b *Board) Received(from cluster.NodeID, s cluster.NodeStatus) error {
+	if s.ID != from {
+		return fmt.Errorf("node %s sent the status of node %q", b.Name(from), s.Name)
+	}
+	// First: whoever was heard lets this node purge.
+	if err := b.cfg.Known.Hear(s.Joined); err != nil {
+		return fmt.Errorf("note which nodes have begun anew: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[from]
+	matters := p.status.Role != s.Role || p.status.Term != s.Term || p.status.LogState != s.LogState
+	was := p.status.Role
+	p.status, p.at = s, b.cfg.Now()
+	if from == b.last.id && !b.last.lost && was == cluster.RolePrimary && s.Role != cluster.RolePrimary && s.Term == b.last.term {
+		b.last.at = p.at // it was until now
+	}
+	if s.Role == cluster.RolePrimary && (from == b.last.id || s.Term >= b.last.term) {
+		b.last = primarySign{id: from, name: s.Name, at: p.at, term: s.Term}
+	}
+	b.peers[from] = p
+	if matters {
+		b.wake()
+	}
+	return nil
+}
+
+// PeerUp notes that the connection to a peer stands, or has ended.
+func (b *Board) PeerUp(id cluster.NodeID, up bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[id]
+	p.up, p.upAt, p.refusal = up, b.cfg.Now(), nil
+	b.peers[id] = p
+	b.last.lost = b.last.lost || !up && id == b.last.id
+	b.wake()
+}
+
+// Refused notes that a peer answers, and why the two do not talk.
+func (b *Board) Refused(id cluster.NodeID, r cluster.Refusal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[id]
+	p.refusal, p.refusedAt = &r, b.cfg.Now()
+	b.peers[id] = p
+}
+
+// JoinsBlind tells whether this node joins, and knows no state of the cluster so far.
+func (b *Board) JoinsBlind() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.self.Role == cluster.RoleJoining && b.state.Version == 0
+}
+
+// Lives tells whether a peer is there.
+func (b *Board) Lives(id cluster.NodeID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.peers[id].live(b.cfg.Now())
+}
+
+// ForRole returns the nodes as the role machine wants them; own is this node's whole status.
+func (b *Board) ForRole(own cluster.NodeStatus) role.Peers {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.cfg.Now()
+	var in role.Peers
+	for _, m := range b.state.Members {
+		if m.ID == b.self.ID {
+			in.Own = RolePeer(m, own, true)
+		} else {
+			in.Peers = append(in.Peers, RolePeer(m, b.peers[m.ID].status, b.peers[m.ID].live(now)))
+		}
+	}
+	if m := b.state.Maintenance; m != nil {
+		in.Held = true
+		if held, err := b.state.Member(m.Primary); err == nil {
+			in.HeldFor = held.ID
+		}
+	}
+	slices.SortFunc(in.Peers, func(a, b role.Peer) int { return cmp.Compare(a.ID, b.ID) })
+	return in
+}
+
+// RolePeer returns a member as the role machine wants it, by what it said.
+func RolePeer(m cluster.Member, s cluster.NodeStatus, live bool) role.Peer {
+	return role.Peer{
+		ID: m.ID, Name: m.Name, Kind: m.Kind, Weight: m.Weight, Live: live, Role: s.Role,
+		Applied: s.Applied, Lag: time.Duration(s.LagSeconds * float64(time.Second)), LogLast: s.LogLast,
+		LogBad: s.LogState != "" && s.LogState != cluster.LogOK, Stopped: s.ApplierStopped != "",
+	}
+}
+
+// Primary returns the live member that says that it is primary, of the highest term.
+func (b *Board) Primary() (cluster.NodeID, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.cfg.Now()
+	var id cluster.NodeID
+	var term uint64
+	for _, m := range b.state.Members {
+		if p := b.peers[m.ID]; p.status.Role == cluster.RolePrimary && p.live(now) && p.status.Term > term {
+			id, term = m.ID, p.status.Term
+		}
+	}
+	return id, id != 0
+}
+
+// unreached says that this node hears of a member and cannot connect to it, or that
+// nobody connects to this one, which listens elsewhere than they think. A member that has
+// just ended was heard, too. b.mu is held.
+func (b *Board) unreached(m cluster.Member, listens string, now time.Time) string {
+	if m.ID != b.self.ID {
+		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= liveFor || p.at.Sub(p.upAt) < 2*GossipInterval {
+			return ""
+		}
+		if b.cfg.DialError == nil || b.cfg.DialError(m.ID) == "" {
+			return ""
+		}
+		return m.UnreachedBy(b.self.Name, listens, b.cfg.DialError(m.ID))
+	}
+	silent := false // that one is connected to which tells this one nothing
+	for _, p := range b.peers {
+		if p.live(now) {
+			return ""
+		}
+		silent = silent || p.up && now.Sub(p.upAt) >= liveFor
+	}
+	if !silent || listens == m.Peer {
+		return ""
+	}
+	return m.UnreachedByAll(listens)
+}
+
+// Nodes returns the status of every member, this node's as the board has it.
+func (b *Board) Nodes() []cluster.NodeStatus { return b.nodes(nil) }
+
+// NodesWith returns the status of every member; own is this node's whole status.
+func (b *Board) NodesWith(own cluster.NodeStatus) []cluster.NodeStatus { return b.nodes(&own) }
+
+func (b *Board) nodes(own *cluster.NodeStatus) []cluster.NodeStatus {
+	met := b.cfg.Known.Met()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if own == nil {
+		own = &b.self
+	}
+	now := b.cfg.Now()
+	nodes := make([]cluster.NodeStatus, 0, len(b.state.Members))
+	for _, m := range b.state.Members {
+		s, p := cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Peer: m.Peer}, b.peers[m.ID]
+		if m.ID == b.self.ID {
+			s = *own
+		} else if p.status.ID != 0 {
+			s = p.status
+			s.Reachable, s.AgeMs = p.live(now), now.Sub(p.at).Milliseconds()
+		}
+		s.Refusal = nil // what it says of others is not asked for
+		if !s.Reachable && p.refusal != nil && now.Sub(p.refusedAt) < refusedFor {
+			s.Refusal = p.refusal
+		}
+		if s.Unreached = ""; s.Refusal == nil || s.Refusal.By == "" {
+			s.Unreached = b.unreached(m, s.Peer, now)
+		}
+		s.Peer = m.Peer
+		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
+		if m.ID != b.self.ID {
+			// One that has begun anew is waited for, also where this agent has not heard it.
+			s.Leaving = membership.Leaving(m, s, met)
+		}
+		nodes = append(nodes, s)
+	}
+	if _, ok := membership.Find(b.state, b.self.ID); !ok { // not yet, or not any more
+		nodes = append(nodes, *own)
+	}
+	return nodes
+}

@@ -1,0 +1,302 @@
+package board
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/role"
+)
+
+// world is the board of node 1 (a) of three, and its clock.
+type world struct {
+	*Board
+	t       *testing.T
+	now     time.Time
+	dialing string // why it cannot connect
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	var members []cluster.Member
+	for i, name := range []string{"a", "b", "c"} {
+		members = append(members, cluster.Member{ID: cluster.NodeID(i + 1), Name: name, Kind: cluster.KindFull, Weight: 5, Peer: name + ":7400"})
+	}
+	w := &world{t: t, now: time.Unix(1_000_000, 0)}
+	w.Board = New(Config{
+		Self:  cluster.NodeStatus{ID: 1, Name: "a", Kind: cluster.KindFull, Peer: "a:7400", Reachable: true, Role: cluster.RoleStarting},
+		State: cluster.NewState(members), Known: membership.New(membership.Config{}),
+		DialError: func(cluster.NodeID) string { return w.dialing }, Now: func() time.Time { return w.now },
+	})
+	return w
+}
+
+func (w *world) hear(s cluster.NodeStatus) {
+	w.t.Helper()
+	if err := w.Received(s.ID, s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestOlderStateIsIgnored: while a node's log catches up it says what the members were
+// long ago; who they are now the node was told by another one.
+func TestOlderStateIsIgnored(t *testing.T) {
+	w := newWorld(t)
+	for _, version := range []uint64{3, 2, 3} {
+		s := w.State()
+		s.Version, s.Removed = version, []cluster.NodeID{cluster.NodeID(version)}
+		w.SetState(s)
+		if got := w.State(); got.Version != 3 || got.Removed[0] != 3 || *w.Own().StateVersion != 3 {
+			t.Fatalf("after version %d: %d, %v", version, got.Version, got.Removed)
+		}
+	}
+}
+
+// TestForRole: the role machine hears of every member, what it is by the cluster state and how it
+// stands by its own word.
+func TestForRole(t *testing.T) {
+	w := newWorld(t)
+	s := w.State()
+	s.Members[0].Weight, s.Members[1].Weight, s.Members[2].Kind, s.Members[2].Weight = 3, 9, cluster.KindLogger, 0
+	s.Maintenance = &cluster.Maintenance{Primary: "b"}
+	w.SetState(s)
+	w.PeerUp(2, true)
+	w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica, Applied: 7, LogLast: 9, LagSeconds: 1.5, LogState: cluster.LogFull, ApplierStopped: "x"})
+	want := role.Peers{
+		Own: role.Peer{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 3, Live: true, Role: cluster.RoleReplica, Applied: 11, LogLast: 12},
+		Peers: []role.Peer{
+			{ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 9, Live: true, LogBad: true, Role: cluster.RoleReplica,
+				Applied: 7, LogLast: 9, Lag: 1500 * time.Millisecond, Stopped: true},
+			{ID: 3, Name: "c", Kind: cluster.KindLogger},
+		},
+		Held: true, HeldFor: 2,
+	}
+	if d := cmp.Diff(want, w.ForRole(cluster.NodeStatus{Role: cluster.RoleReplica, LogLast: 12, Applied: 11})); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestPrimary: the primary is a live member that says so, of the highest term.
+func TestPrimary(t *testing.T) {
+	w := newWorld(t)
+	says := func(id cluster.NodeID, role cluster.Role, term uint64) {
+		t.Helper()
+		w.hear(cluster.NodeStatus{ID: id, Role: role, Term: term})
+	}
+	is := func(what string, want cluster.NodeID) {
+		t.Helper()
+		if got, ok := w.Primary(); got != want || ok != (want != 0) {
+			t.Errorf("%s: node %d, %t, want %d", what, got, ok, want)
+		}
+	}
+	is("at first", 0)
+	says(2, cluster.RolePrimary, 7)
+	is("not connected", 0)
+	w.PeerUp(2, true)
+	w.PeerUp(3, true)
+	is("connected", 2)
+	says(3, cluster.RolePrimary, 6)
+	is("beside one of a term before", 2)
+	says(3, cluster.RolePrimary, 8)
+	is("beside one of a later term", 3)
+	w.now = w.now.Add(liveFor - time.Millisecond)
+	says(2, cluster.RolePrimary, 7)
+	is("just heard", 3)
+	w.now = w.now.Add(time.Millisecond)
+	is("not heard for too long", 2)
+	if w.Lives(3) || !w.Lives(2) {
+		t.Error("who was not heard lives")
+	}
+	w.PeerUp(2, false)
+	is("gone", 0)
+	w.PeerUp(2, true)
+	is("back", 2)
+	s := w.State()
+	s.Version, s.Members = 1, s.Members[:1]
+	w.SetState(s)
+	is("removed", 0)
+}
+
+// TestNodesShowTheState: what the cluster has agreed on counts, not what a peer says of
+// itself; this node's status is as its caller has it.
+func TestNodesShowTheState(t *testing.T) {
+	w := newWorld(t)
+	s := w.State()
+	s.Version = 3
+	for i := range s.Members {
+		s.Members[i].Weight = i + 1
+	}
+	s.Members[1].Site = "x"
+	w.SetState(s)
+	w.hear(cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RoleReplica, Weight: 9})
+	own := w.Own()
+	own.LogLast = 77
+	nodes := w.NodesWith(own)
+	for i, n := range nodes {
+		if n.Weight != i+1 || n.Reachable != (i == 0) {
+			t.Errorf("weight of %s is %d, want %d, reachable %t", n.Name, n.Weight, i+1, n.Reachable)
+		}
+	}
+	if nodes[1].Site != "x" || nodes[0].LogLast != 77 || w.Nodes()[0].LogLast != 0 {
+		t.Errorf("%+v", nodes)
+	}
+	s.Version, s.Members = 4, s.Members[1:]
+	w.SetState(s)
+	if nodes = w.NodesWith(own); len(nodes) != 3 || nodes[2].LogLast != 77 {
+		t.Errorf("no member any more: %+v", nodes)
+	}
+}
+
+// TestUnreached: a node that is heard and cannot be connected to is said to be, by both
+// sides, with the address that the cluster has and its own; one that is down is not.
+func TestUnreached(t *testing.T) {
+	w := newWorld(t)
+	s := w.State()
+	s.Version = 3
+	d := cluster.Member{ID: 77, Name: "d", Kind: cluster.KindLearner, Peer: "d:7500"}
+	s.Members = append(s.Members, d)
+	w.SetState(s)
+	hear := func(peer string) {
+		w.hear(cluster.NodeStatus{ID: d.ID, Name: "d", Role: cluster.RoleJoining, Peer: peer})
+	}
+	says := func(i int, want string) {
+		t.Helper()
+		if n := w.Nodes()[i]; n.Unreached != want || n.Peer != s.Members[i].Peer {
+			t.Errorf("%s at %s: %q, want %q", n.Name, n.Peer, n.Unreached, want)
+		}
+	}
+	hear("d:7400")
+	says(3, "") // it has not been dialled so far
+	w.dialing = "connection refused"
+	says(3, `a cannot reach it at d:7500 (connection refused); it says that it listens on d:7400: "quorate node set d --peer d:7400"`)
+	says(1, "") // never heard
+	says(0, "")
+	hear("d:7500")
+	says(3, "a hears of it, and cannot reach it at d:7500 (connection refused)")
+	w.Refused(d.ID, cluster.Refusal{By: "d", Of: "a", Why: "no"})
+	says(3, "")
+	w.PeerUp(d.ID, true)
+	says(3, "")
+	w.PeerUp(d.ID, false)
+	says(3, "") // it was heard before it ended
+	w.now = w.now.Add(3 * GossipInterval)
+	hear("d:7500")
+	says(3, "a hears of it, and cannot reach it at d:7500 (connection refused)")
+	w.PeerUp(d.ID, true)
+
+	s.Version, s.Members[0].Peer = 4, "elsewhere:7400"
+	w.SetState(s)
+	says(0, "") // d is there
+	w.now = w.now.Add(time.Hour)
+	says(0, `the other nodes look for this node at elsewhere:7400, and it listens on a:7400; on one of them: give it that address again, or "quorate node demote a", then "quorate node set a --peer a:7400"`)
+	w.PeerUp(d.ID, false)
+	says(0, "") // they are down
+}
+
+// TestLastPrimary: a primary that says that it hands over was the primary until then, and
+// an agent that starts again was not; what another term's primary says later is no sign of
+// it. This node's own terms count, too.
+func TestLastPrimary(t *testing.T) {
+	w := newWorld(t)
+	say := func(role cluster.Role, term uint64) {
+		w.hear(cluster.NodeStatus{ID: 2, Name: "b", Role: role, Term: term})
+	}
+	is := func(what, name string, age time.Duration, fate string) {
+		t.Helper()
+		if p := w.LastPrimary(); p.Name != name || w.now.Sub(p.At) != age || !strings.HasPrefix(p.Fate, fate) || fate == "" && p.Fate != "" {
+			t.Errorf("%s: %+v, %v ago", what, p, w.now.Sub(p.At))
+		}
+	}
+	hour := func() { w.now = w.now.Add(time.Hour) }
+	if p := w.LastPrimary(); p != (LastPrimary{}) {
+		t.Errorf("at first: %+v", p)
+	}
+	w.PeerUp(2, true)
+	say(cluster.RolePrimary, 7)
+	hour()
+	is("silent", "b", time.Hour, "b was not heard for 1h0m0s")
+	say(cluster.RoleDemoting, 7)
+	is("it handed over", "b", 0, "b was not heard for 0s")
+	hour()
+	say(cluster.RoleReplica, 8)
+	is("a replica", "b", time.Hour, "b was not heard")
+	say(cluster.RolePrimary, 8)
+	hour()
+	w.PeerUp(2, false)
+	is("gone", "b", time.Hour, "the agent of b is gone")
+	w.PeerUp(2, true)
+	say(cluster.RoleStarting, 8)
+	is("its agent is back", "b", time.Hour, "b was gone: ")
+	w.Served(6)
+	is("this node served before", "b", time.Hour, "b was gone")
+	w.Served(9)
+	say(cluster.RolePrimary, 7)
+	is("this node itself", "a", 0, "")
+	say(cluster.RolePrimary, 10)
+	is("node b again", "b", 0, "b was not heard")
+}
+
+// TestWoken: what matters to routing or to peers wakes, and a figure does not.
+func TestWoken(t *testing.T) {
+	w := newWorld(t)
+	woken := 0
+	w.cfg.Woken = func() { woken++ }
+	for _, c := range []struct {
+		what string
+		do   func()
+		want int
+	}{
+		{"a role", func() { w.SetRole(cluster.RoleReplica, "") }, 1},
+		{"the same role", func() { w.SetRole(cluster.RoleReplica, "") }, 0},
+		{"a trouble", func() { w.SetTrouble("x", "it is ill") }, 0},
+		{"which is its reason now", func() { w.SetRole(cluster.RoleReplica, "") }, 1},
+		{"a figure", func() { w.Update(func(s *cluster.NodeStatus) { s.Applied++ }) }, 0},
+		{"mysqld", func() { w.Update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldRunning }) }, 1},
+		{"a connection", func() { w.PeerUp(2, true) }, 1},
+		{"a status", func() { w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica}) }, 1},
+		{"its figures", func() { w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica, Applied: 9}) }, 0},
+		{"its log", func() { w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica, LogState: cluster.LogFull}) }, 1},
+	} {
+		changed := w.Changes()
+		woken = 0
+		c.do()
+		closed := false
+		select {
+		case <-changed:
+			closed = true
+		default:
+		}
+		if woken != c.want || closed != (c.want > 0) {
+			t.Errorf("%s wakes %d times, its channel is closed: %t", c.what, woken, closed)
+		}
+	}
+	if err := w.Received(2, cluster.NodeStatus{ID: 3}); err == nil {
+		t.Error("a node speaks for another one")
+	}
+}
+
+// TestShown: nobody hands over to a replica that does not vote so far, or routes to a
+// primary whose lease has run out.
+func TestShown(t *testing.T) {
+	for _, c := range []struct {
+		role    cluster.Role
+		votesIn time.Duration
+		serving bool
+		want    cluster.Role
+	}{
+		{cluster.RoleReplica, 0, false, cluster.RoleReplica},
+		{cluster.RoleReplica, -1, false, cluster.RoleReplica},
+		{cluster.RoleReplica, 1, false, cluster.RoleStarting},
+		{cluster.RoleLogger, 1, false, cluster.RoleLogger},
+		{cluster.RolePrimary, 1, true, cluster.RolePrimary},
+		{cluster.RolePrimary, 0, false, cluster.RoleDemoting},
+	} {
+		if got := Shown(cluster.NodeStatus{Role: c.role}, c.votesIn, c.serving); got.Role != c.want || (got.Reason != "") != (c.want != c.role) {
+			t.Errorf("%s, votes in %v, serves %t: %s, %q", c.role, c.votesIn, c.serving, got.Role, got.Reason)
+		}
+	}
+}

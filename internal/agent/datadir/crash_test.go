@@ -1,0 +1,136 @@
+package datadir
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+)
+
+// life is what a process writes into one file, step after step, and how the next process
+// reads it.
+type life struct {
+	name  string
+	steps []func(d Dir) error
+	read  func(d Dir) (any, error)
+}
+
+func lives() []life {
+	var mark Mark
+	members := []cluster.Member{{ID: 1, Name: "a"}}
+	quiet := slog.New(slog.DiscardHandler)
+	state := func(version uint64) func(Dir) error {
+		return func(d Dir) error {
+			return d.WriteState(cluster.StatePoint{State: cluster.State{Version: version, Members: members}, Index: version})
+		}
+	}
+	advance := func(index uint64) func(Dir) error {
+		return func(Dir) error {
+			return mark.Advance("uuid", replay.Mark{Index: index, Witness: gtid.GTID{UUID: gtid.UUID{1}, N: index}})
+		}
+	}
+	pin := func(k Instances) func(Dir) error { return func(d Dir) error { return d.WritePins(k) } }
+	meet := func(k Instances) func(Dir) error { return func(d Dir) error { return d.WriteMet(k) } }
+	known := func(d Dir) (any, error) {
+		pins, met, err := d.Known()
+		return []Instances{pins, met}, err
+	}
+	return []life{
+		{Peers, []func(Dir) error{pin(Instances{2: "b"}), pin(Instances{2: "b", 3: "c"}), pin(Instances{})}, known},
+		{Met, []func(Dir) error{meet(Instances{2: "b"}), meet(Instances{2: "b", 3: "c"}), meet(Instances{3: "c"})}, known},
+		{ClusterState, []func(Dir) error{state(0), state(1), state(2)}, func(d Dir) (any, error) { return d.State(members, false, 1) }},
+		{Durable, []func(Dir) error{func(d Dir) error { return mark.Load(d) }, advance(5), advance(3), advance(9)}, func(d Dir) (any, error) {
+			var m Mark
+			err := m.Load(d)
+			return m.Of("uuid"), err
+		}},
+		{Promise, []func(Dir) error{
+			func(d Dir) error { return d.WritePromise(time.Second) },
+			func(d Dir) error { _, _, err := d.Promised(5*time.Second, time.Minute, quiet); return err },
+			func(d Dir) error { return d.WritePromise(time.Second) },
+		}, func(d Dir) (any, error) { longest, _, err := d.Promised(1, time.Minute, quiet); return longest, err }},
+		{Fence, []func(Dir) error{
+			func(d Dir) error { return d.WriteFence(cluster.Fence{By: "ann"}) }, Dir.RemoveFence,
+			func(d Dir) error { return d.WriteFence(cluster.Fence{By: "bob"}) },
+		}, func(d Dir) (any, error) { return d.Fence() }},
+		{Refused, []func(Dir) error{
+			func(d Dir) error { return d.WriteRefused([]cluster.Recovery{{Version: 1}}) },
+			func(d Dir) error { return d.WriteRefused([]cluster.Recovery{{Version: 1}, {Version: 2}}) },
+		}, func(d Dir) (any, error) { return d.Refused() }},
+		{Heard, []func(Dir) error{
+			func(d Dir) error { return d.WriteHeard(map[cluster.NodeID]HeardNeed{2: {LogFirst: 1}}) },
+			func(d Dir) error { return d.WriteHeard(map[cluster.NodeID]HeardNeed{2: {LogFirst: 7}}) },
+		}, func(d Dir) (any, error) { return d.Heard() }},
+	}
+}
+
+func text(t *testing.T, v any, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestCrashEverywhere ends the process at each operation of each write, with the power or
+// without, and reads what each legal disk has: all steps that returned are there, and the
+// one under way is there as a whole or not at all. Nothing goes back.
+func TestCrashEverywhere(t *testing.T) {
+	broken := errors.New("broken")
+	for i, l := range lives() {
+		t.Run(l.name, func(t *testing.T) {
+			mem := vfs.NewMem()
+			d := New(mem, ".")
+			v, err := l.read(New(mem.CrashClone(1), "."))
+			states := []string{text(t, v, err)} // after 0, 1, 2, … steps
+			for _, step := range l.steps {
+				if err := step(d); err != nil {
+					t.Fatal(err)
+				}
+				v, err := l.read(New(mem.CrashClone(0), "."))
+				states = append(states, text(t, v, err))
+			}
+			torn, whole := 0, 0
+			for n := int64(1); ; n++ {
+				mem, done, failed := vfs.NewMem(), 0, error(nil)
+				fs := vfs.Wrap(mem, vfs.FailNth(n, broken, func(op vfs.Op, _ string) bool { return op.Changes() }))
+				for _, step := range lives()[i].steps {
+					if failed = step(New(fs, ".")); failed != nil {
+						break
+					}
+					done++
+				}
+				if failed == nil {
+					break
+				}
+				if !errors.Is(failed, broken) {
+					t.Fatal(failed)
+				}
+				for seed := range uint64(16) {
+					v, err := l.read(New(mem.CrashClone(seed), "."))
+					switch got := text(t, v, err); got {
+					case states[done+1]:
+						whole++
+					case states[done]:
+						torn++
+					default:
+						t.Fatalf("operation %d, disk %d, after %d steps: %s, want %s or %s", n, seed, done, got, states[done], states[done+1])
+					}
+				}
+			}
+			if torn == 0 || whole == 0 {
+				t.Errorf("a step was there %d times, and not %d times: the test has tested nothing", whole, torn)
+			}
+		})
+	}
+}

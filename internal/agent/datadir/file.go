@@ -1,0 +1,194 @@
+package datadir
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// Dir is a data directory.
+type Dir struct {
+	fs   vfs.FS
+	path string
+}
+
+// New names a data directory. It reads nothing.
+func New(fs vfs.FS, path string) Dir { return Dir{fs, path} }
+
+// FS is where the directory is.
+func (d Dir) FS() vfs.FS { return d.fs }
+
+// Path is where the directory is.
+func (d Dir) Path() string { return d.path }
+
+// Join names a path inside the directory.
+func (d Dir) Join(parts ...string) string {
+	return filepath.Join(append([]string{d.path}, parts...)...)
+}
+
+// Has tells whether a file is there.
+func (d Dir) Has(name string) bool {
+	_, err := d.fs.Stat(d.Join(name))
+	return err == nil
+}
+
+// DamageError is why a file cannot be used.
+type DamageError struct {
+	Path    string
+	Problem string
+	// Remedy says what to do.
+	Remedy string
+}
+
+// Error names the file, what to do, and what is wrong.
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("%s is damaged: %s (%s)", e.Path, e.Remedy, e.Problem)
+}
+
+// VersionError says that a newer quorate has written a file.
+type VersionError struct {
+	Path        string
+	Has, Newest int
+}
+
+// Error names the file and what to do.
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("%s has format %d, this quorate reads up to %d: install the newer quorate again", e.Path, e.Has, e.Newest)
+}
+
+// file is how one file is read.
+type file struct {
+	name string
+	// format is the newest version of its layout; 0 = it has none.
+	format int
+	// remedy says what a person does if it is damaged.
+	remedy string
+}
+
+// load reads a file into v, a pointer.
+func (d Dir) load(f file, v any) (found bool, err error) {
+	b, err := ReadFile(d.fs, d.Join(f.name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err // it names the file
+	}
+	var head struct {
+		Format int `json:"format"`
+	}
+	if f.format > 0 && json.Unmarshal(b, &head) == nil && head.Format > f.format {
+		return true, &VersionError{d.Join(f.name), head.Format, f.format}
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return true, d.damaged(f, problem(b, err))
+	}
+	return true, nil
+}
+
+func (d Dir) damaged(f file, problem string) error {
+	return &DamageError{Path: d.Join(f.name), Problem: problem, Remedy: f.remedy}
+}
+
+// problem says what is wrong with a file that is no JSON, or not the expected one.
+func problem(b []byte, err error) string {
+	switch syntax, ok := errors.AsType[*json.SyntaxError](err); {
+	case len(b) == 0:
+		return "it is empty"
+	case len(bytes.Trim(b, "\x00")) == 0:
+		return fmt.Sprintf("all of its %d bytes are zero", len(b))
+	case ok && syntax.Offset == int64(len(b)):
+		return fmt.Sprintf("it ends in the middle, after %d bytes", len(b))
+	}
+	return err.Error()
+}
+
+func (d Dir) replace(name string, v any) error { return Replace(d.fs, d.path, name, v) }
+
+func (d Dir) remove(name string) error {
+	return errors.Join(d.fs.Remove(d.Join(name)), d.fs.SyncDir(d.path))
+}
+
+// Replace writes a small file as JSON, atomically and durably.
+func Replace(fs vfs.FS, dir, name string, v any) (err error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	path := filepath.Join(dir, name)
+	f, err := fs.Create(path + ".tmp")
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	_, err = f.WriteAt(append(b, '\n'), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fs.Rename(path+".tmp", path)
+	}
+	if err == nil {
+		err = fs.SyncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// ReadFile reads a small file.
+func ReadFile(fs vfs.FS, path string) (b []byte, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b = make([]byte, size)
+	if _, err = f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return b, nil
+}
+
+// MakeDir makes a directory that others may read, and its missing parents. Its name
+// is on disk, too, when it returns: a name that a loss of power takes away takes what
+// is below it along.
+func MakeDir(path string) error {
+	_, missing := os.Stat(path)
+	above := []string{filepath.Dir(path)}
+	for dir := above[0]; missing != nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		above = append(above, filepath.Dir(dir))
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range above {
+		// One that was there before may have been made by a process that died before
+		// the sync; but not by this user, if it may not read where it is.
+		if err := (vfs.OS{}).SyncDir(dir); err != nil && (missing != nil || !errors.Is(err, fs.ErrPermission)) {
+			return fmt.Errorf("sync %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// exists tells whether there is something at a path.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,114 @@
+package datadir
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+const anInstance = "02000000000000000000000000000000"
+
+// home is a node's over a directory with a log, unless empty.
+func home(t *testing.T, fs vfs.FS, id Identity, empty bool) *Home {
+	t.Helper()
+	if !empty {
+		if err := fs.MkdirAll("log"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return NewHome(New(fs, "."), id, false)
+}
+
+// TestWhatIsGivenUp: what an earlier try to join has left is nobody's, and is not kept.
+func TestWhatIsGivenUp(t *testing.T) {
+	now := time.Date(2026, 11, 22, 15, 30, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name  string
+		id    Identity
+		empty bool
+		want  string
+	}{
+		{"a rebuild", Identity{Log: true}, false, "20261122T153000Z-rebuild"},
+		{"after a recovery without it", Identity{Log: true, Superseded: &cluster.Recovery{Version: 1_000_000, Node: "b"}}, false, "20261122T153000Z-recovered"},
+		{"told again before it was moved", Identity{Joining: true, GivenUp: &GivenUp{Dir: "first"}}, false, "first"},
+		{"a copy that is not complete", Identity{Joining: true}, false, ""},
+		{"an empty directory", Identity{}, true, ""},
+	} {
+		h := home(t, vfs.NewMem(), c.id, c.empty)
+		if err := h.Rebuild(anInstance, now); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if g := h.Own().GivenUp; g != nil {
+			got = g.Dir
+		}
+		if id := h.Own(); got != c.want || h.Life() != Joining || id.Instance != anInstance || id.Superseded != nil {
+			t.Errorf("%s: %q, want %q; it is %+v", c.name, got, c.want, id)
+		}
+	}
+}
+
+// TestLifeIsOnDiskFirst: where the disk fails, at whatever operation, a node stays in the
+// life that it is in, and what it is to become is written when it is asked for again. Then
+// a start finds the same.
+func TestLifeIsOnDiskFirst(t *testing.T) {
+	broken := errors.New("broken")
+	all := identities()
+	for name, c := range map[string]struct {
+		from Life
+		step func(*Home) error
+	}{
+		"has a log":     {Begun, (*Home).HasLog},
+		"has a state":   {Member, (*Home).HasState},
+		"has changes":   {Member, (*Home).HasChanges},
+		"has joined":    {Joining, func(h *Home) error { return h.Joined(true) }},
+		"is removed":    {Member, (*Home).Remove},
+		"is superseded": {Member, func(h *Home) error { return h.Supersede(cluster.Recovery{Version: 7}) }},
+		"is rebuilt":    {Superseded, func(h *Home) error { return h.Rebuild(anInstance, time.Unix(0, 0)) }},
+		"has moved":     {Joining, (*Home).MovedAside},
+	} {
+		before := all[c.from]
+		switch {
+		case c.from == Member:
+			before.State, before.Recovered = false, false
+		case name == "has joined":
+			before.GivenUp = nil // it was moved away before
+		}
+		failed := 0
+		for n := int64(1); ; n++ {
+			mem := vfs.NewMem()
+			if err := New(mem, ".").replace(IdentityFile, before); err != nil {
+				t.Fatal(err)
+			}
+			h := home(t, vfs.Wrap(mem, vfs.FailNth(n, broken, func(op vfs.Op, name string) bool { return op.Changes() && name != "log" })), before, false)
+			err := c.step(h)
+			if err != nil {
+				failed++
+				if d := cmp.Diff(before, h.Own()); d != "" || !errors.Is(err, broken) {
+					t.Fatalf("%s: it failed with %v, and is (-want +got):\n%s", name, err, d)
+				}
+				if err := c.step(h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again, readErr := Visit(New(mem.CrashClone(0), "."), Identity{})
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if d := cmp.Diff(h.Own(), again.Own()); d != "" || cmp.Equal(before, h.Own()) {
+				t.Fatalf("%s: it is %+v, and on disk (-memory +disk):\n%s", name, h.Own(), d)
+			}
+			if err == nil {
+				break
+			}
+		}
+		if failed < 4 {
+			t.Errorf("%s: %d operations alone have failed", name, failed)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+// Package history owns what a node remembers for people: audit.log, what operators did,
+// and history.log, what became of the nodes. Every node has both, with the lines of all.
+//
+//	a request was carried out   ──► Log.Append ─────────────► audit.log
+//	an entry was committed      ──► Records.Note ──► queue ──► audit.log
+//	a step of core ─► Chronicle ──► Records.Tell ──► queue ──► history.log
+//	another node's status       ──► Records.Copy ───────────► either
+//
+// # Lines
+//
+// A line of a change of the cluster state has the index of its entry: each node writes it
+// when it sees the entry. Each other line has the name of the node that wrote it, and a
+// number there that grows. By these a Log takes no line twice.
+//
+// # Invariants
+//
+//   - When Append returns nil the lines are on disk, and a crash takes none away. One that
+//     a crash has cut is no line.
+//   - The files are bounded, and so are the queues: a line that finds no room is counted.
+//   - A status asks how far a log goes, and waits for no disk.
+//
+// # Goroutines
+//
+// None. All methods may be called at once, but for those of a Chronicle: they are the role machine's
+// goroutine's, without CaughtUp.
+package history

@@ -1,0 +1,154 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/consensus"
+)
+
+func change(index uint64) consensus.StateOutcome {
+	weight := 7
+	c := cluster.Change{By: "ann@db1", Node: &cluster.NodeChange{Name: "b", Weight: &weight}}
+	return consensus.StateOutcome{Index: index, StateChange: cluster.StateChange{Change: c}, Applied: true}
+}
+
+// brokenFile is a disk on which a file cannot be made, or read, while broken is true.
+type brokenFile struct {
+	vfs.FS
+	name   string
+	broken bool
+}
+
+var errBroken = errors.New("broken")
+
+func (b *brokenFile) Create(name string) (vfs.File, error) {
+	if b.broken && name == b.name {
+		return nil, errBroken
+	}
+	return b.FS.Create(name)
+}
+
+func (b *brokenFile) Open(name string) (vfs.File, error) {
+	if b.broken && name == b.name {
+		return nil, errBroken
+	}
+	return b.FS.Open(name)
+}
+
+// TestAuditIsTriedAgain: lines that could not be written wait for the next time.
+func TestAuditIsTriedAgain(t *testing.T) {
+	disk := &brokenFile{FS: vfs.NewMem(), name: AuditFile}
+	r := New(disk, ".", "a", slog.New(slog.DiscardHandler))
+	if err := r.Open(); err != nil {
+		t.Fatal(err)
+	}
+	r.Committed(change(5))
+	disk.broken = true
+	if err := r.WriteAudit(); !errors.Is(err, errBroken) {
+		t.Fatalf("it was written: %v", err)
+	}
+	r.Committed(change(6))
+	disk.broken = false
+	for range 2 {
+		if err := r.WriteAudit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lines, err := r.Audit.Newest(10); err != nil || len(lines) != 2 {
+		t.Errorf("%d lines, %v", len(lines), err)
+	}
+}
+
+// TestHistoryIsInNobodysWay: a history that cannot be written keeps the audit log not from
+// the disk, and no line is written twice; its lines are there as soon as it can.
+func TestHistoryIsInNobodysWay(t *testing.T) {
+	disk := &brokenFile{FS: vfs.NewMem(), name: File, broken: true}
+	r := New(disk, ".", "a", slog.New(slog.DiscardHandler))
+	if err := r.Open(); err != nil {
+		t.Fatal(err)
+	}
+	r.Committed(change(5))
+	r.Tell(cluster.Event{Kind: cluster.EventLed, Term: 3})
+	for range 3 {
+		if err := r.WriteAudit(); err != nil {
+			t.Fatal(err)
+		}
+		if r.WriteHistory(); r.History.Seq("a") != 0 {
+			t.Fatal("a history was written on a broken disk")
+		}
+	}
+	if lines, err := r.Audit.Newest(10); err != nil || len(lines) != 1 {
+		t.Errorf("audit log: %+v, %v", lines, err)
+	}
+	disk.broken = false
+	r.WriteHistory()
+	if lines, err := r.History.Newest(10); err != nil || len(lines) != 1 || lines[0].Event.Term != 3 {
+		t.Errorf("history: %+v, %v", lines, err)
+	}
+}
+
+// TestQueueIsBounded: what does not fit is counted, and the rest is written.
+func TestQueueIsBounded(t *testing.T) {
+	var logged bytes.Buffer
+	r := New(vfs.NewMem(), ".", "a", slog.New(slog.NewTextHandler(&logged, nil)))
+	if err := r.Open(); err != nil {
+		t.Fatal(err)
+	}
+	for range queuedMax + 3 {
+		r.Note("x", "done")
+	}
+	if err := r.WriteAudit(); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := r.Audit.Newest(2 * queuedMax); err != nil || len(lines) != queuedMax {
+		t.Errorf("%d lines, %v", len(lines), err)
+	}
+	if !strings.Contains(logged.String(), "missing=3") {
+		t.Errorf("it is logged: %s", &logged)
+	}
+}
+
+// TestHealedIsNoted: that a log was healed is on disk at once. An agent that starts later
+// knows when it was, whatever others tell of theirs.
+func TestHealedIsNoted(t *testing.T) {
+	disk := vfs.NewMem()
+	start := func() *Records {
+		r := New(disk, ".", "a", slog.New(slog.DiscardHandler))
+		if err := r.Open(); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	at := time.Unix(1000, 0)
+	for range 2 {
+		New(disk, ".", "a", slog.New(slog.DiscardHandler)).Healed(at, "to entry 7") // before Open
+		if got := start().HealedAt(); got != at.Unix() {
+			t.Errorf("healed at %d, want %d", got, at.Unix())
+		}
+		at = at.Add(time.Hour)
+	}
+	r := start()
+	nodes := []cluster.NodeStatus{{Name: "b", HistorySeq: 1, Reachable: true}, {Name: "c", HistorySeq: 1}, {Name: "a", HistorySeq: 9, Reachable: true}}
+	asked := 0
+	r.Copy(t.Context(), nodes, func(_ context.Context, _ cluster.NodeID, request string, _ cluster.AuditSince) ([]cluster.AuditEntry, error) {
+		asked++
+		if request != Since {
+			t.Errorf("%s is asked for", request)
+		}
+		e := &cluster.Event{Kind: cluster.EventHealed}
+		return []cluster.AuditEntry{
+			{At: at, Node: "b", Seq: 1, What: "log healed", Event: e}, {At: at, Node: "a", Seq: 99, What: "log healed", Event: e},
+		}, nil
+	})
+	if got := r.HealedAt(); asked != 1 || r.History.Seq("b") != 1 || got != at.Add(-time.Hour).Unix() {
+		t.Errorf("asked %d times, b's lines are here up to %d; healed at %d, as another node was, or says of this one", asked, r.History.Seq("b"), got)
+	}
+}

@@ -1,0 +1,189 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/logcopy"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// fakeNode is node 9, which joins the members a (1), b (2) and c (3).
+type fakeNode struct {
+	logcopy.Peers // c leads, and has 7 entries
+	plans         map[cluster.NodeID]Plan
+	refused       map[cluster.NodeID]*transport.RejectedError
+	fails         int // so many copies fail
+
+	did      []string
+	rejected *transport.RejectedError
+	left     error
+	last     uint64 // in its log
+}
+
+func (n *fakeNode) AsSelf() membership.Self { return membership.Self{ID: 9, Instance: "new"} }
+func (n *fakeNode) Members() []cluster.Member {
+	return []cluster.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 9, Name: "new"}}
+}
+
+func (n *fakeNode) AskPlan(_ context.Context, of cluster.NodeID) (Plan, error) {
+	if r := n.refused[of]; r != nil {
+		return Plan{}, r
+	}
+	p, ok := n.plans[of]
+	if !ok {
+		return p, errors.New("no answer")
+	}
+	p.State.State.Members = n.Members()
+	return p, nil
+}
+func (n *fakeNode) Follow(cluster.StatePoint) {}
+func (n *fakeNode) Rejected(_ string, r *transport.RejectedError) {
+	n.rejected, n.left = r, errors.New(r.Text)
+}
+func (n *fakeNode) Left() error               { return n.left }
+func (n *fakeNode) Show(cluster.Seed, string) {}
+func (n *fakeNode) Begin(cluster.NodeID) error {
+	n.did = append(n.did, "begin")
+	return nil
+}
+func (n *fakeNode) CopyData(_ context.Context, p Plan, _ cluster.NodeID) error {
+	n.did = append(n.did, "data of "+p.Node)
+	if n.fails--; n.fails >= 0 {
+		return errors.New("cut off")
+	}
+	return nil
+}
+func (n *fakeNode) CopyFailed(error) {}
+func (n *fakeNode) MakeLog(ctx context.Context, _ *seglog.Begin, fill func(context.Context, logcopy.Log, logcopy.Peers) error) error {
+	return fill(ctx, n, n)
+}
+func (n *fakeNode) Finish(context.Context, Plan) error {
+	n.did = append(n.did, "finish")
+	return nil
+}
+func (n *fakeNode) AskTail(_ context.Context, peer cluster.NodeID) (bulk.Tail, error) {
+	return bulk.Tail{Leading: peer == 3, Term: 4, Last: 7}, nil
+}
+func (n *fakeNode) FetchEntries(_ context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error {
+	for ; ; index++ {
+		if err := f(seglog.Entry{Index: index, Term: 4}); err != nil {
+			return err
+		}
+	}
+}
+func (n *fakeNode) LastIndex() uint64 { return n.last }
+func (n *fakeNode) Term(index uint64) (uint64, error) {
+	if index > n.last {
+		return 0, errors.New("not there")
+	}
+	return 4, nil
+}
+func (n *fakeNode) Append(entries []seglog.Entry, hs *seglog.HardState) error {
+	for _, e := range entries {
+		n.last = e.Index
+	}
+	if hs != nil {
+		n.did = append(n.did, fmt.Sprintf("log up to %d", hs.Commit))
+	}
+	return nil
+}
+
+func (n *fakeNode) join(t *testing.T) (err error) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err = New(Config{
+			Node: n, Self: cluster.Member{ID: 9, Name: "new", Kind: cluster.KindFull}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler),
+		}).Run(ctx)
+	})
+	return err
+}
+
+// TestJoin: a node copies the data where no log goes back to the beginning, from the
+// replica that lags least, and begins anew where that was cut off.
+func TestJoin(t *testing.T) {
+	begin := Begin{First: 5, GTIDs: new(gtid.Set).AppendBinary(nil)}
+	n := &fakeNode{fails: 1, plans: map[cluster.NodeID]Plan{
+		1: {Node: "a", Begin: begin, Data: &Data{Role: cluster.RolePrimary}},
+		2: {Node: "b", Begin: begin, Data: &Data{Role: cluster.RoleReplica}},
+		3: {Node: "c", Begin: begin},
+	}}
+	err := n.join(t)
+	if want := []string{"begin", "data of b", "begin", "data of b", "log up to 7", "finish"}; err != nil || !slices.Equal(n.did, want) {
+		t.Errorf("it does %q (%v), want %q", n.did, err, want)
+	}
+}
+
+// TestJoinTwoDirectories: a member that knows this node by another data directory gives it
+// nothing.
+func TestJoinTwoDirectories(t *testing.T) {
+	n := &fakeNode{plans: map[cluster.NodeID]Plan{1: {Node: "a", Begin: Begin{First: 1}}}}
+	j := New(Config{Node: n, Self: cluster.Member{ID: 9}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler)})
+	if err := j.Ask(t.Context()); err != nil {
+		t.Error(err)
+	}
+	other := &otherInstance{n}
+	j.cfg.Node = other
+	if err := j.Ask(t.Context()); err == nil || !strings.Contains(err.Error(), "another data directory") {
+		t.Errorf("it asks with another directory: %v", err)
+	}
+}
+
+// otherInstance is a node whose members give it another instance than it has.
+type otherInstance struct{ *fakeNode }
+
+func (o *otherInstance) AskPlan(ctx context.Context, of cluster.NodeID) (Plan, error) {
+	p, err := o.fakeNode.AskPlan(ctx, of)
+	for i := range p.State.State.Members {
+		p.State.State.Members[i].Instance = "former"
+	}
+	return p, err
+}
+
+// TestJoinRejected: the newest rejection counts, and ends the node.
+func TestJoinRejected(t *testing.T) {
+	older := &transport.RejectedError{Code: transport.CodePeer, Text: "older", Order: transport.Order{StateVersion: 3}}
+	newer := &transport.RejectedError{Code: transport.CodeRebuild, Text: "newer", Order: transport.Order{StateVersion: 4}}
+	n := &fakeNode{refused: map[cluster.NodeID]*transport.RejectedError{1: older, 2: newer, 3: older}}
+	if err := n.join(t); err == nil || err.Error() != "newer" || n.rejected != newer {
+		t.Errorf("it ends with %v, by %v", err, n.rejected)
+	}
+}
+
+// TestPlanBarrier: who does not know what is committed gives nothing.
+func TestPlanBarrier(t *testing.T) {
+	m := Member{Clock: clock.Machine{}, Barrier: func(context.Context) error { return errors.New("no majority") }}
+	if p, err := m.Plan(t.Context(), "new"); err == nil || !strings.Contains(err.Error(), "no majority") {
+		t.Errorf("it gives %+v, %v", p, err)
+	}
+}
+
+// TestNodeOfBeforeIsNotToBeAdded: with an empty directory it is told to be rebuilt, which
+// works.
+func TestNodeOfBeforeIsNotToBeAdded(t *testing.T) {
+	self := cluster.Member{Name: "a", Peer: "h:1", Kind: cluster.KindFull}
+	unknown := &transport.RejectedError{By: "b", Code: transport.CodeUnknown, Text: "no member"}
+	order := &transport.RejectedError{By: "c", Code: transport.CodeRecovered, Text: `"quorate node rebuild a" takes it in again`}
+	got := notTakenIn(self, unknown, []*transport.RejectedError{unknown, order}).Error()
+	if !strings.HasPrefix(got, "node c refuses this node: ") || !strings.Contains(got, `"quorate node rebuild a"`) || strings.Contains(got, "node add") {
+		t.Error(got)
+	}
+	got = notTakenIn(self, unknown, []*transport.RejectedError{unknown}).Error()
+	if !strings.Contains(got, "quorate node add a --peer h:1 --kind full") || !strings.Contains(got, "no member") {
+		t.Error(got)
+	}
+}

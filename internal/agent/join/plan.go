@@ -1,0 +1,141 @@
+package join
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// Plan is what a member can give to a node that joins. Agents send it to each other.
+type Plan struct {
+	Node string `json:"node"`
+	// State has the node that joins as a member. What it is known through is not
+	// before Begin.
+	State cluster.StatePoint `json:"state"`
+	// Begin is where the new log would begin: where one of the member's segments does.
+	Begin Begin `json:"begin"`
+	// LogBytes is about how long the log is from there on.
+	LogBytes int64 `json:"log_bytes"`
+	// Data is nil where there is no mysqld to copy.
+	Data *Data `json:"data,omitempty"`
+}
+
+// Begin is where a log begins.
+type Begin struct {
+	First             uint64 `json:"first"`
+	PreviousTerm      uint64 `json:"previous_term"`
+	GTIDs             []byte `json:"gtids"`
+	FormatDescription []byte `json:"format_description"`
+}
+
+// Data is how a copy of a mysqld's data is made, and what it will hold.
+type Data struct {
+	Role    cluster.Role `json:"role"`
+	Backlog float64      `json:"backlog_seconds"`
+	// Mark is the mysqld's durable mark: what is copied from now on holds it, too.
+	MarkIndex   uint64 `json:"mark_index"`
+	MarkWitness string `json:"mark_witness,omitempty"`
+	Password    string `json:"password"`
+}
+
+// barrierTimeout is less than askTimeout, so that who asks hears why not.
+const barrierTimeout = 2 * time.Second
+
+// Member is a member that is asked for a Plan. All fields are required.
+type Member struct {
+	Name  string
+	Clock clock.Clock
+	// Barrier returns nil once a majority has confirmed that this node knows what was
+	// committed before the call.
+	Barrier   func(ctx context.Context) error
+	Committed *consensus.Committed
+	Log       *seglog.Log
+	// Nodes has the status of every member as it is now, Own this one's.
+	Nodes func() []cluster.NodeStatus
+	Own   func() cluster.NodeStatus
+	// StateNeed is what its cluster state needs of its log.
+	StateNeed func() replay.Need
+	// RunsMysqld: it has a mysqld, with the mark Durable, which Password lets copy.
+	RunsMysqld bool
+	Durable    func() replay.Mark
+	Password   func() string
+}
+
+// Plan is what the member can give to a node. An error says why it gives nothing.
+func (m Member) Plan(ctx context.Context, joiner string) (Plan, error) {
+	ctx, cancel := m.Clock.WithTimeout(ctx, barrierTimeout)
+	defer cancel()
+	if err := m.Barrier(ctx); err != nil {
+		return Plan{}, fmt.Errorf("it is not known whether node %s is still to be seeded: %w", joiner, err)
+	}
+	p := Plan{Node: m.Name, State: m.Committed.State()}
+	err := membership.Seedable(p.State, joiner)
+	if err == nil {
+		p.Begin, p.LogBytes, err = m.Begin(joiner)
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	if !m.RunsMysqld {
+		return p, nil
+	}
+	own, mark := m.Own(), m.Durable()
+	healthy := own.Role == cluster.RoleReplica || own.Role == cluster.RolePrimary
+	if healthy && own.LogState == cluster.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
+		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkIndex: mark.Index, Password: m.Password()}
+		if mark.Index > 0 {
+			p.Data.MarkWitness = mark.Witness.String()
+		}
+	}
+	return p, nil
+}
+
+// Begin is the beginning of the log that a node that joins is given, and about how long the
+// log is from there on.
+func (m Member) Begin(joiner string) (b Begin, logBytes int64, err error) {
+	segments := m.Log.Segments()
+	others := slices.DeleteFunc(m.Nodes(), func(n cluster.NodeStatus) bool { return n.Name == joiner })
+	at := replay.SeedSegment(segments, others, m.StateNeed(), m.Committed.Mark().Index)
+	s := segments[at]
+	b = Begin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.AppendBinary(nil), FormatDescription: s.FormatDescription}
+	if b.PreviousTerm, err = m.Log.Term(s.FirstIndex - 1); s.FirstIndex > 1 && err != nil {
+		return b, 0, fmt.Errorf("read the term before the log's part for a new node: %w", err)
+	}
+	for _, s := range segments[at:] {
+		logBytes += s.Bytes
+	}
+	return b, logBytes, nil
+}
+
+// log is where the new log begins; nil = with entry 1.
+func (b Begin) log() (*seglog.Begin, error) {
+	if b.First <= 1 {
+		return nil, nil
+	}
+	gtids, err := gtid.DecodeBinary(b.GTIDs)
+	if err != nil {
+		return nil, fmt.Errorf("decode the transactions before the log: %w", err)
+	}
+	return &seglog.Begin{First: b.First, PreviousTerm: b.PreviousTerm, GTIDs: gtids, FormatDescription: b.FormatDescription}, nil
+}
+
+// Mark is the durable mark that a copy of the data has; zero = none.
+func (d Data) Mark() (replay.Mark, error) {
+	if d.MarkIndex == 0 {
+		return replay.Mark{}, nil
+	}
+	witness, err := gtid.ParseGTID(d.MarkWitness)
+	if err != nil {
+		return replay.Mark{}, fmt.Errorf("parse the durable mark: %w", err)
+	}
+	return replay.Mark{Index: d.MarkIndex, Witness: witness}, nil
+}

@@ -1,0 +1,84 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// Departure is why a node cannot go on as it is, and how its next life begins. The zero
+// value: the cluster has removed it.
+type Departure struct {
+	// Instance is the data directory with which the node begins anew; "" = none.
+	Instance string
+	// Superseded is the recovery without this node; nil = there was none.
+	Superseded *cluster.Recovery
+	// State is the cluster state from which the node starts again; nil = its own.
+	State *cluster.StatePoint
+}
+
+// Error says what becomes of the node.
+func (d *Departure) Error() string {
+	switch {
+	case d.Superseded != nil:
+		return "the cluster was recovered without this node"
+	case d.State != nil:
+		return "it has no leader, and another node knows a newer list of voters: it starts again with that list"
+	case d.Instance == "":
+		return "this node was removed from the cluster"
+	}
+	return "this node is rebuilt: it starts again with a new copy of the data"
+}
+
+// Follow returns the departure that the cluster state on a node's own disk asks for; nil =
+// the node stays. kept says up to which index each voter keeps the state on its disk
+// (NodeStatus.StateKept): a node leaves only once a majority knows that it is not needed.
+func Follow(p cluster.StatePoint, self Self, kept map[cluster.NodeID]uint64) *Departure {
+	m, ok := Find(p.State, self.ID)
+	removed := slices.Contains(p.State.Removed, self.ID)
+	rebuilt := ok && !m.Votes() && m.Instance != "" && m.Instance != self.Instance && !self.Fenced
+	if !removed && !rebuilt || !p.MayLeave(kept) {
+		return nil
+	}
+	return &Departure{Instance: m.Instance}
+}
+
+// Find returns a member of a cluster state.
+func Find(s cluster.State, id cluster.NodeID) (m cluster.Member, ok bool) {
+	i := slices.IndexFunc(s.Members, func(m cluster.Member) bool { return m.ID == id })
+	if i < 0 {
+		return m, false
+	}
+	return s.Members[i], true
+}
+
+// Former returns which nodes are told by this one, that goes by the cluster state, that
+// they are members no more. kept: the state is on this node's disk. See package doc.
+func Former(s cluster.State, kept bool, self cluster.NodeID) transport.Former {
+	f := transport.Former{Recovery: s.Recovered}
+	if kept && slices.Contains(s.Voters(), self) {
+		f.Removed = s.Removed
+	}
+	return f
+}
+
+// Leaving tells whether a node with this status has been told to begin anew, and has not
+// done so as far as is known: it needs nothing of the log any more. met are the data
+// directories with which nodes were here.
+func Leaving(m cluster.Member, n cluster.NodeStatus, met Known) bool {
+	return !m.Votes() && GivesUp(m, n) && met[m.ID] != m.Instance
+}
+
+// ForPurge returns the nodes as a purge on self counts them. While the voters change, what
+// a leaving node has may still be needed; and as long as self has not left, its own mysqld
+// needs its own log.
+func ForPurge(p cluster.StatePoint, self cluster.NodeID, nodes []cluster.NodeStatus) []cluster.NodeStatus {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		if len(p.Outgoing) > 0 || nodes[i].ID == self {
+			nodes[i].Leaving = false
+		}
+	}
+	return nodes
+}

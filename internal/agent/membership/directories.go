@@ -1,0 +1,265 @@
+package membership
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// Known is the id of a data directory (32 hexadecimal digits) for each node.
+type Known = map[cluster.NodeID]string
+
+// Store makes durable which data directories are known. When a method returns nil, the
+// map is on disk, in place of the one before.
+type Store interface {
+	WritePins(Known) error
+	WriteMet(Known) error
+}
+
+// Config is what Directories needs. All fields are required.
+type Config struct {
+	Self  cluster.NodeID
+	Name  string // of this node
+	Store Store
+	// Now is the time since some moment: it only grows.
+	Now func() time.Duration
+	// Lives tells whether a node runs over the data directory that is known. Then a node
+	// of its name with an empty directory is another one.
+	Lives func(cluster.NodeID) bool
+}
+
+// Directories knows with which data directory each other node counts.
+type Directories struct {
+	cfg Config
+
+	mu   sync.Mutex
+	pins Known
+	// met has the data directory with which each peer has last shaken hands, with this
+	// node or with another node that said so.
+	met Known
+	// rebuilt are the nodes without a vote whose data directory the cluster has named.
+	rebuilt map[cluster.NodeID]bool
+	// version is that of the cluster state by which the nodes are pinned, but for those
+	// that are leaving it: their pins in the state before count until that change is
+	// complete.
+	version uint64
+	leaving []cluster.NodeID
+	// recovery is the recovery from which the state comes; nil = there was none.
+	recovery *cluster.Recovery
+	// votes: this node is a voter in the state on its disk. See package doc.
+	votes bool
+	// reseed: a node that comes with an empty directory is rebuilt without an operator.
+	reseed bool
+	// askedEmpty is when a node has last come with an empty directory.
+	askedEmpty map[cluster.NodeID]time.Duration
+}
+
+// New returns Directories that know nothing yet.
+func New(cfg Config) *Directories {
+	return &Directories{cfg: cfg, pins: Known{}, met: Known{}, askedEmpty: map[cluster.NodeID]time.Duration{}}
+}
+
+// Load takes what Store has. Call it before anything else that may find something there.
+func (d *Directories) Load(pins, met Known) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pins, d.met = Known{}, Known{}
+	maps.Copy(d.pins, pins)
+	maps.Copy(d.met, met)
+}
+
+// Check pins the data directory of a peer at its first handshake, and rejects another
+// one from then on. A zero instance (an empty directory) pins nothing.
+func (d *Directories) Check(id transport.Identity) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	instance := hex.EncodeToString(id.Instance[:])
+	if err := d.judge(id, instance); err != nil {
+		if r, ok := errors.AsType[*transport.RejectedError](err); ok && r.Code == transport.CodeReseed {
+			d.askedEmpty[id.Node] = d.cfg.Now()
+		}
+		return err
+	}
+	if isEmpty(id) {
+		return nil
+	}
+	if _, ok := d.pins[id.Node]; !ok {
+		pins := with(d.pins, id.Node, instance)
+		if err := d.cfg.Store.WritePins(pins); err != nil {
+			return err
+		}
+		d.pins = pins
+	}
+	return d.meet(id.Node, instance)
+}
+
+// Judge rejects as Check does, and notes nothing: the peer only has a question, and may
+// be of a recovery that this node refuses.
+func (d *Directories) Judge(id transport.Identity) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.judge(id, hex.EncodeToString(id.Instance[:]))
+}
+
+func isEmpty(id transport.Identity) bool { return id.Instance == [16]byte{} }
+
+func with(k Known, id cluster.NodeID, instance string) Known {
+	k = maps.Clone(k)
+	k[id] = instance
+	return k
+}
+
+// judge decides for Check and Judge. d.mu is held.
+func (d *Directories) judge(id transport.Identity, instance string) error {
+	empty := isEmpty(id)
+	pinned, ok := d.pins[id.Node]
+	ordered := ok && d.rebuilt[id.Node] && d.met[id.Node] != pinned
+	refuse := func(c transport.Code, format string, args ...any) error {
+		order := transport.Order{StateVersion: d.version, Instance: pinned}
+		if slices.Contains(d.leaving, id.Node) && d.version > 0 {
+			order.StateVersion-- // a node that several tell must see that this one is out of date
+		}
+		if c == transport.CodeRebuild {
+			order.Recovery = d.recovery
+		}
+		return &transport.RejectedError{Code: c, Text: fmt.Sprintf(format, args...), Order: order}
+	}
+	switch {
+	case !ok || pinned == instance:
+		return nil
+	case ordered && !d.votes && !empty:
+		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it so: node %q has no vote", id.NodeName, d.cfg.Name)
+	case ordered:
+		return refuse(transport.CodeRebuild, "node %q is to be rebuilt", id.NodeName)
+	case empty && d.cfg.Lives(id.Node):
+		return refuse(transport.CodePeer, "node %q has an empty data directory, but the directory that this cluster knows is in use: "+
+			"two agents run under that name", id.NodeName)
+	case empty && d.reseed:
+		return refuse(transport.CodeReseed, "node %q has an empty data directory, "+
+			"but this cluster knows its former directory: it waits until the leader has it rebuilt", id.NodeName)
+	case empty:
+		return refuse(transport.CodePeer, "node %q has an empty data directory, but this cluster knows its former directory: put that back (is its disk mounted?), "+
+			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again", id.NodeName, id.NodeName)
+	}
+	return refuse(transport.CodePeer, "node %q comes with another data directory (instance %.8s) than node %q knows (instance %.8s): "+
+		"this cluster does not count on its log, or two agents run under the same name",
+		id.NodeName, instance, d.cfg.Name, pinned)
+}
+
+// meet notes that a node was here with a data directory. d.mu is held.
+func (d *Directories) meet(id cluster.NodeID, instance string) error {
+	if d.met[id] == instance {
+		return nil
+	}
+	met := with(d.met, id, instance)
+	if err := d.cfg.Store.WriteMet(met); err != nil {
+		return err
+	}
+	d.met = met
+	delete(d.askedEmpty, id) // it asked before that
+	return nil
+}
+
+// Pinned is the data directory with which a node counts; "" = any.
+func (d *Directories) Pinned(id cluster.NodeID) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pins[id]
+}
+
+// Met returns with which data directories the peers were here. Nobody may change it.
+func (d *Directories) Met() Known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.met
+}
+
+// Joined returns the nodes without a vote that were here with the data directory that
+// the cluster gave them. The other nodes have to know, or they purge what these need.
+func (d *Directories) Joined() Known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	joined := Known{}
+	for id, rebuilt := range d.rebuilt {
+		if rebuilt && d.met[id] == d.pins[id] {
+			joined[id] = d.pins[id]
+		}
+	}
+	return joined
+}
+
+// Hear takes from another node what Joined returns there. That may be by an older
+// cluster state than this node's, or by a newer one.
+func (d *Directories) Hear(joined Known) (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, instance := range joined {
+		if pinned, ok := d.pins[id]; !ok || d.met[id] != pinned {
+			err = errors.Join(err, d.meet(id, instance))
+		}
+	}
+	return err
+}
+
+// Expect pins the data directories that the cluster state names. kept: p is on this
+// node's disk.
+func (d *Directories) Expect(p cluster.StatePoint, kept bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rebuilt, d.version, d.recovery = map[cluster.NodeID]bool{}, p.State.Version, p.State.Recovered
+	d.reseed = p.State.Reseed != cluster.ReseedManual
+	d.votes = kept && slices.Contains(p.State.Voters(), d.cfg.Self)
+	d.leaving = slices.Clone(p.Outgoing)
+	pins := maps.Clone(d.pins)
+	for _, m := range p.State.Members {
+		if m.Instance != "" && m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {
+			pins[m.ID] = m.Instance
+			d.rebuilt[m.ID] = !m.Votes()
+		}
+	}
+	if maps.Equal(pins, d.pins) {
+		return nil
+	}
+	if err := d.cfg.Store.WritePins(pins); err != nil {
+		return err
+	}
+	d.pins = pins
+	return nil
+}
+
+// Empty returns the nodes that have just come with an empty directory where another one is
+// known.
+func (d *Directories) Empty() (ids []cluster.NodeID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, at := range d.askedEmpty {
+		if d.cfg.Now()-at < emptyAskedFor {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Forget removes all that is known: the peers may have new data directories, too, which
+// a node that joins learns as if it were new. Not before the node joins: without them its
+// old data would vote beside any peer that calls itself one.
+func (d *Directories) Forget() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.pins) == 0 && len(d.met) == 0 {
+		return nil
+	}
+	if err := errors.Join(d.cfg.Store.WriteMet(Known{}), d.cfg.Store.WritePins(Known{})); err != nil {
+		return err
+	}
+	d.pins, d.met = Known{}, Known{}
+	return nil
+}

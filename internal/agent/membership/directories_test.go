@@ -1,0 +1,183 @@
+package membership
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// memStore keeps what is written, or fails.
+type memStore struct {
+	pins, met Known
+	err       error
+}
+
+func (s *memStore) WritePins(k Known) error {
+	if s.err == nil {
+		s.pins = maps.Clone(k)
+	}
+	return s.err
+}
+
+func (s *memStore) WriteMet(k Known) error {
+	if s.err == nil {
+		s.met = maps.Clone(k)
+	}
+	return s.err
+}
+
+// rejection is what a node is told that is refused in words for its agent.
+func rejection(t *testing.T, d *Directories, id transport.Identity) *transport.RejectedError {
+	t.Helper()
+	r, ok := errors.AsType[*transport.RejectedError](d.Check(id))
+	if !ok {
+		t.Fatalf("%s is not rejected", id.NodeName)
+	}
+	return r
+}
+
+// answers is what nodes with these data directories are told; where that is to begin
+// anew, with the instance, by state 7.
+func answers(t *testing.T, d *Directories, asking []transport.Identity, instance string) (codes []transport.Code) {
+	for _, id := range asking {
+		err := d.Check(id)
+		r, ok := errors.AsType[*transport.RejectedError](err)
+		switch {
+		case err == nil:
+			codes = append(codes, 0)
+			continue
+		case !ok:
+			codes = append(codes, transport.CodePeer)
+			continue
+		}
+		codes = append(codes, r.Code)
+		if o := r.Order; r.Code == transport.CodeRebuild && (o.Instance != instance || o.StateVersion != 7) {
+			t.Errorf("%q orders %+v", r.Text, o)
+		}
+	}
+	return codes
+}
+
+// TestRebuiltPeer: once its vote is gone a node's old data directory is refused, with
+// word of the new one, and no other is taken for that. The word goes to one directory:
+// once that was here no other gets it, also after a restart.
+func TestRebuiltPeer(t *testing.T) {
+	old, next := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{2}}
+	empty, other := transport.Identity{Node: 2, NodeName: "b"}, transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{3}}
+	const instance = "02000000000000000000000000000000"
+	running, kept := false, true
+	store := &memStore{}
+	start := func() *Directories {
+		d := New(Config{Self: 1, Name: "a", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return running }})
+		d.Load(store.pins, store.met)
+		return d
+	}
+	d := start()
+	meet := func() {
+		if err := d.Check(next); err != nil {
+			t.Errorf("its new data directory: %v", err)
+		}
+	}
+	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 1, Kind: cluster.KindFull, Instance: "x"}, {ID: 2, Name: "b", Kind: cluster.KindLearner, Instance: instance}}}}
+	const refused, rebuild, reseed = transport.CodePeer, transport.CodeRebuild, transport.CodeReseed
+	var under *transport.RejectedError
+	for _, step := range []struct {
+		name   string
+		change func()
+		want   []transport.Code
+	}{
+		{"before", func() {}, []transport.Code{0, refused, refused}},
+		{"while it is under way", func() { p.Outgoing = []cluster.NodeID{1, 2} }, []transport.Code{0, reseed, refused}},
+		{"complete", func() { p.Outgoing = nil }, []transport.Code{rebuild, rebuild, rebuild}},
+		{"told by a node without a vote", func() { p.State.Members[0].Kind = cluster.KindLearner }, []transport.Code{refused, rebuild, refused}},
+		{"and by one that keeps no such state", func() { p.State.Members[0].Kind, kept = cluster.KindFull, false }, []transport.Code{refused, rebuild, refused}},
+		{"that does", func() { kept = true }, []transport.Code{rebuild, rebuild, rebuild}},
+		{"and with one", func() { p.State.Members[0].Kind = cluster.KindFull }, []transport.Code{rebuild, rebuild, rebuild}},
+		{"it has begun anew", meet, []transport.Code{refused, reseed, refused}},
+		{"and after a restart", func() { d = start() }, []transport.Code{refused, reseed, refused}},
+		{"rebuilt", func() { p.State.Members[1].Kind = cluster.KindFull }, []transport.Code{refused, reseed, refused}},
+		{"and it runs", func() { running = true }, []transport.Code{refused, refused, refused}},
+		{"as a learner for good", func() { p.State.Members[1].Kind = cluster.KindLearner }, []transport.Code{refused, refused, refused}},
+		{"by operators alone", func() { running, p.State.Reseed = false, cluster.ReseedManual }, []transport.Code{refused, refused, refused}},
+	} {
+		step.change()
+		if step.name != "before" {
+			if err := d.Expect(p, kept); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if step.name == "while it is under way" {
+			under = rejection(t, d, empty)
+		}
+		if step.name == "complete" { // who has asked before, and asks again, begins anew
+			if got := Weightiest([]*transport.RejectedError{under, rejection(t, d, empty)}); got.Code != rebuild {
+				t.Errorf("a node that asked while it was under way goes by %v, then by %v", under, got)
+			}
+		}
+		if diff := cmp.Diff(step.want, answers(t, d, []transport.Identity{old, empty, other}, instance)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+	meet()
+	if d.Pinned(2) != instance || d.Pinned(1) != "" {
+		t.Errorf("it knows %v", store.pins)
+	}
+}
+
+// TestNothingCountsThatIsNotDurable: what cannot be written is not known.
+func TestNothingCountsThatIsNotDurable(t *testing.T) {
+	store := &memStore{err: errors.New("no space")}
+	d := New(Config{Self: 1, Name: "a", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+	b := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}
+	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 2, Kind: cluster.KindLearner, Instance: "02000000000000000000000000000000"}}}}
+	for what, err := range map[string]error{
+		"a pin": d.Check(b), "a state": d.Expect(p, true), "a word": d.Hear(Known{3: "x"}),
+	} {
+		if !errors.Is(err, store.err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if len(d.Met()) != 0 || d.Pinned(2) != "" {
+		t.Errorf("it knows %v, %q", d.Met(), d.Pinned(2))
+	}
+}
+
+// TestEmpty: the leader has a node rebuilt that came a moment ago with an empty
+// directory, not one that came long ago, or that has begun anew since.
+func TestEmpty(t *testing.T) {
+	now := time.Second
+	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return now }, Lives: func(cluster.NodeID) bool { return false }})
+	d.Load(Known{2: "01"}, Known{2: "01"})
+	if err := d.Expect(cluster.StatePoint{}, true); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Empty(); len(got) > 0 {
+		t.Error("it has not come")
+	}
+	if r := rejection(t, d, transport.Identity{Node: 2, NodeName: "b"}); r.Code != transport.CodeReseed {
+		t.Errorf("it hears %v", r)
+	}
+	now += emptyAskedFor - 1
+	if got := d.Empty(); !slices.Equal(got, []cluster.NodeID{2}) {
+		t.Errorf("%v came just now", got)
+	}
+	if now++; len(d.Empty()) > 0 {
+		t.Error("it came long ago")
+	}
+	_ = rejection(t, d, transport.Identity{Node: 2, NodeName: "b"})
+	const next = "02000000000000000000000000000000"
+	rebuilt := cluster.State{Members: []cluster.Member{{ID: 2, Kind: cluster.KindLearner, Instance: next}}}
+	if err := errors.Join(d.Expect(cluster.StatePoint{State: rebuilt}, true), d.Hear(Known{2: next})); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Empty(); len(got) > 0 {
+		t.Error("it has begun anew")
+	}
+}

@@ -1,0 +1,217 @@
+package membership
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+const (
+	// lookEvery is how often a Follower looks at the other members' statuses.
+	lookEvery = time.Second
+	// leaderlessMax is after how many looks without a leader a voter starts again from a
+	// newer state that another node keeps: elections take less.
+	leaderlessMax = 5
+	// askStateTimeout bounds the question to one member.
+	askStateTimeout = 3 * time.Second
+	// aboutKind keys among the troubles that this node is of another kind.
+	aboutKind = "kind"
+)
+
+// Table is what a Follower needs of a status table: see board.Board.
+type Table interface {
+	Name(id cluster.NodeID) string
+	State() cluster.State
+	SetState(s cluster.State)
+	Nodes() []cluster.NodeStatus
+	SetTrouble(about, text string) (news bool)
+}
+
+// Node is the node that follows the members. Before its Raft runs, only AsSelf and SetPeers
+// are called.
+type Node interface {
+	// AsSelf is the node as it sees itself.
+	AsSelf() Self
+	// Leader is whom the node knows as the leader (0 = nobody), and whether it leads itself.
+	Leader() (id cluster.NodeID, leading bool)
+	// Committed is the committed cluster state, and what is closed when there is a newer one.
+	Committed() (p cluster.StatePoint, changed <-chan struct{})
+	// CommittedIndex is the last index that is committed.
+	CommittedIndex() uint64
+	// Kept is the cluster state on disk. Keep makes what is committed durable, or logs why not.
+	Kept() cluster.StatePoint
+	Keep()
+	// SetPeers has the node talk to the members in its table, and tell others by former.
+	SetPeers(former transport.Former)
+	// Hangup ends the connection with a member, which then dials again.
+	Hangup(id cluster.NodeID)
+	// AskState asks a member for the cluster state on its disk.
+	AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error)
+	// Promote has the cluster give a learner the vote that it joined for.
+	Promote(ctx context.Context, m cluster.Member) error
+	// Leave ends the node's life. It does not block, and only the first call counts.
+	Leave(d Departure)
+}
+
+// FollowerConfig is what a Follower needs. All fields are required but Also.
+type FollowerConfig struct {
+	Node   Node
+	Table  Table
+	Known  *Directories
+	Clock  clock.Clock
+	Logger *slog.Logger
+	// RunsMysqld: the node has a mysqld.
+	RunsMysqld bool
+	// Also is called at each look, last.
+	Also func(ctx context.Context)
+}
+
+// Follower has a node go by the cluster state: whom it talks to, whether it may stay, and,
+// as the leader, who gets a vote. Run and Follow must not run at once.
+type Follower struct {
+	cfg FollowerConfig
+	// leaderless counts the looks without a leader.
+	leaderless int
+	reminder   Reminder
+	// said is what was logged of each learner that gets no vote, so that it is logged once.
+	said map[string]string
+}
+
+// NewFollower returns one that has seen nothing so far.
+func NewFollower(cfg FollowerConfig) *Follower {
+	return &Follower{cfg: cfg, said: map[string]string{}}
+}
+
+// Follow makes the cluster state's members those that this node talks to, unless it knows
+// a newer state. Only by a state on its disk (kept) does it tell others to go, who give up
+// what they have: a state that it was merely told of it forgets with a crash, and then it
+// would wait for their votes again.
+func (f *Follower) Follow(p cluster.StatePoint, kept bool) {
+	if p.State.Version < f.cfg.Table.State().Version {
+		return
+	}
+	f.cfg.Table.SetState(p.State)
+	if err := f.cfg.Known.Expect(p, kept); err != nil {
+		f.cfg.Logger.Error("note the data directories of nodes that are rebuilt: they are refused here", "error", err)
+	}
+	f.cfg.Node.SetPeers(Former(p.State, kept, f.cfg.Node.AsSelf().ID))
+}
+
+// Run follows the members until ctx ends.
+func (f *Follower) Run(ctx context.Context) error {
+	var followed <-chan struct{}
+	for next := f.cfg.Clock.Now() + lookEvery; ; {
+		point, changed := f.cfg.Node.Committed()
+		if f.cfg.Node.Kept().Index < point.Index {
+			f.cfg.Node.Keep() // on disk first: whom this node tells to go gives up what it has
+		}
+		kept := f.cfg.Node.Kept().Index >= point.Index
+		if kept && followed != changed {
+			f.Follow(point, true)
+			followed = changed
+		}
+		if now := f.cfg.Clock.Now(); now >= next {
+			next = now + lookEvery
+			if kept {
+				f.look(ctx, point)
+			}
+		}
+		if f.cfg.Clock.Wait(ctx, max(1, next-f.cfg.Clock.Now()), changed) != nil {
+			return nil
+		}
+	}
+}
+
+func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
+	f.judgeSelf(p)
+	f.learn(ctx)
+	f.promote(ctx)
+	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), f.cfg.Table.Nodes()) {
+		f.cfg.Logger.Warn("a node that is to be rebuilt is told so once more", "node", f.cfg.Table.Name(id))
+		f.cfg.Node.Hangup(id)
+	}
+	if f.cfg.Also != nil {
+		f.cfg.Also(ctx)
+	}
+}
+
+// judgeSelf ends a node that the cluster has removed, or that is to be rebuilt, once it
+// may leave.
+func (f *Follower) judgeSelf(p cluster.StatePoint) {
+	self := f.cfg.Node.AsSelf()
+	m, _ := Find(p.State, self.ID)
+	f.cfg.Table.SetTrouble(aboutKind, OtherKind(m, f.cfg.RunsMysqld))
+	kept := map[cluster.NodeID]uint64{}
+	for _, n := range f.cfg.Table.Nodes() {
+		kept[n.ID] = n.StateKept
+	}
+	if d := Follow(p, self, kept); d != nil {
+		f.cfg.Node.Leave(*d)
+	}
+}
+
+// learn asks a member that knows a newer cluster state for it. A node that was away may
+// not know whoever leads now, would refuse it, and so would never get the log from which
+// it learns the same. What it is told is for whom it talks to alone: Raft's configuration
+// and cluster.json follow the log, unless that has brought no leader for long.
+func (f *Follower) learn(ctx context.Context) {
+	f.leaderless++
+	if leader, _ := f.cfg.Node.Leader(); leader != 0 {
+		f.leaderless = 0
+	}
+	stuck := f.leaderless > leaderlessMax
+	self, own := f.cfg.Node.AsSelf(), f.cfg.Table.State().Version
+	for _, n := range f.cfg.Table.Nodes() {
+		if n.ID == self.ID || !n.Reachable || n.StateVersion == nil {
+			continue
+		}
+		if *n.StateVersion <= own && (!stuck || n.StateKept <= f.cfg.Node.Kept().Index) {
+			continue
+		}
+		p, err := f.askState(ctx, n.ID)
+		switch {
+		case err != nil:
+			f.cfg.Logger.Debug("ask for the newer cluster state", "node", n.Name, "error", err)
+		case stuck && p.TakenUpBy(self.ID, self.Instance, f.cfg.Node.Kept()):
+			f.cfg.Node.Leave(Departure{State: &p})
+			return
+		case p.State.Version > own:
+			f.cfg.Logger.Info("the members are others than this node's log says so far",
+				"from", n.Name, "version", p.State.Version, "was", own)
+			f.Follow(p, false)
+			return
+		}
+	}
+}
+
+func (f *Follower) askState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error) {
+	ctx, cancel := f.cfg.Clock.WithTimeout(ctx, askStateTimeout)
+	defer cancel()
+	return f.cfg.Node.AskState(ctx, of)
+}
+
+// promote gives a vote to each node that joined for one and has caught up.
+func (f *Follower) promote(ctx context.Context) {
+	if _, leading := f.cfg.Node.Leader(); !leading {
+		return
+	}
+	committed := f.cfg.Node.CommittedIndex()
+	for _, n := range f.cfg.Table.Nodes() {
+		m, ok := Find(f.cfg.Table.State(), n.ID)
+		if !ok || !ReadyForVote(m, n, committed) {
+			continue
+		}
+		text := ""
+		if err := f.cfg.Node.Promote(ctx, m); err != nil {
+			text = err.Error()
+		}
+		if text != "" && f.said[m.Name] != text {
+			f.cfg.Logger.Warn("a node that has caught up gets no vote so far", "node", m.Name, "error", text)
+		}
+		f.said[m.Name] = text
+	}
+}

@@ -1,0 +1,207 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// fakeNode is a node, its status table, and a clock on which each wait is over at once.
+type fakeNode struct {
+	clock.Clock
+	now time.Duration
+	// looks is how many waits there are before ctx ends.
+	looks int
+	end   context.CancelFunc
+
+	self            Self
+	leading         bool
+	committed, kept cluster.StatePoint
+	changed         chan struct{}
+	diskFails       bool
+	state           cluster.State
+	nodes           []cluster.NodeStatus
+	answers         map[cluster.NodeID]cluster.StatePoint
+	cannotPromote   error
+
+	troubles map[string]string
+	former   []transport.Former
+	left     []Departure
+	promoted []string
+	hungUp   []cluster.NodeID
+}
+
+func (n *fakeNode) Now() time.Duration { return n.now }
+func (n *fakeNode) Wait(ctx context.Context, d time.Duration, _ <-chan struct{}) error {
+	n.now += d
+	if n.looks--; n.looks < 0 {
+		n.end()
+	}
+	return ctx.Err()
+}
+
+func (n *fakeNode) Name(cluster.NodeID) string  { return "" }
+func (n *fakeNode) State() cluster.State        { return n.state }
+func (n *fakeNode) SetState(s cluster.State)    { n.state = s }
+func (n *fakeNode) Nodes() []cluster.NodeStatus { return n.nodes }
+func (n *fakeNode) SetTrouble(about, text string) bool {
+	n.troubles[about] = text
+	return true
+}
+
+func (n *fakeNode) AsSelf() Self { return n.self }
+func (n *fakeNode) Leader() (cluster.NodeID, bool) {
+	if n.leading {
+		return n.self.ID, true
+	}
+	return 0, false
+}
+func (n *fakeNode) Committed() (cluster.StatePoint, <-chan struct{}) { return n.committed, n.changed }
+func (n *fakeNode) CommittedIndex() uint64                           { return n.committed.Through }
+func (n *fakeNode) Kept() cluster.StatePoint                         { return n.kept }
+func (n *fakeNode) Keep() {
+	if !n.diskFails {
+		n.kept = n.committed
+	}
+}
+func (n *fakeNode) SetPeers(f transport.Former) { n.former = append(n.former, f) }
+func (n *fakeNode) Hangup(id cluster.NodeID)    { n.hungUp = append(n.hungUp, id) }
+func (n *fakeNode) Leave(d Departure)           { n.left = append(n.left, d) }
+func (n *fakeNode) Promote(_ context.Context, m cluster.Member) error {
+	n.promoted = append(n.promoted, m.Name)
+	return n.cannotPromote
+}
+func (n *fakeNode) AskState(_ context.Context, of cluster.NodeID) (cluster.StatePoint, error) {
+	p, ok := n.answers[of]
+	if !ok {
+		return p, errors.New("no answer")
+	}
+	return p, nil
+}
+func (n *fakeNode) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
+
+// follow has a Follower of n look so often.
+func (n *fakeNode) follow(t *testing.T, looks int) {
+	t.Helper()
+	n.self.ID, n.looks, n.changed, n.troubles = 1, looks, make(chan struct{}), map[string]string{}
+	ctx, end := context.WithCancel(t.Context())
+	n.end = end
+	known := New(Config{Self: 1, Name: "n1", Store: &fakeStore{}, Now: n.Now, Lives: func(cluster.NodeID) bool { return false }})
+	f := NewFollower(FollowerConfig{Node: n, Table: n, Known: known, Clock: n, Logger: slog.New(slog.DiscardHandler), RunsMysqld: true})
+	if err := f.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type fakeStore struct{}
+
+func (*fakeStore) WritePins(Known) error { return nil }
+func (*fakeStore) WriteMet(Known) error  { return nil }
+
+func voters(version uint64, ids ...cluster.NodeID) (s cluster.State) {
+	for _, id := range ids {
+		s.Members = append(s.Members, cluster.Member{ID: id, Name: string(rune('a' + id)), Kind: cluster.KindFull})
+	}
+	s.Version = version
+	return s
+}
+
+// TestFollowerKeepsFirst: others are told that they are members no more once the state is
+// on this node's disk, and not before.
+func TestFollowerKeepsFirst(t *testing.T) {
+	p := cluster.StatePoint{State: voters(2, 1, 2), Index: 7}
+	p.State.Removed = []cluster.NodeID{3}
+	n := &fakeNode{committed: p, diskFails: true}
+	n.follow(t, 3)
+	if len(n.former) > 0 {
+		t.Errorf("it tells %+v by a state that is not on its disk", n.former)
+	}
+	n.diskFails = false
+	n.follow(t, 3)
+	if len(n.former) != 1 || !slices.Equal(n.former[0].Removed, []cluster.NodeID{3}) {
+		t.Errorf("it tells %+v, want once that node 3 was removed", n.former)
+	}
+}
+
+// TestFollowerLearns: a node that knows of an older state talks to the members that
+// another node names, tells nobody to go, and starts again from it if it has no leader.
+func TestFollowerLearns(t *testing.T) {
+	told := cluster.StatePoint{State: voters(3, 1, 2), Index: 9}
+	told.State.Removed = []cluster.NodeID{3}
+	n := &fakeNode{
+		committed: cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7}, kept: cluster.StatePoint{Index: 7},
+		nodes: []cluster.NodeStatus{
+			{ID: 1}, {ID: 3, Reachable: true, StateVersion: new(uint64(3))}, {ID: 2, Reachable: true, StateVersion: new(uint64(3)), StateKept: 9},
+		},
+		answers: map[cluster.NodeID]cluster.StatePoint{2: told},
+	}
+	n.follow(t, 2)
+	if n.state.Version != 3 || len(n.left) > 0 {
+		t.Errorf("it goes by version %d, and leaves %+v", n.state.Version, n.left)
+	}
+	if last := n.former[len(n.former)-1]; last.Removed != nil {
+		t.Errorf("it tells %+v by what it was merely told", last)
+	}
+	n.follow(t, leaderlessMax+2)
+	if len(n.left) == 0 || n.left[0].State == nil || n.left[0].State.Index != 9 {
+		t.Errorf("without a leader it leaves %+v, want for the state that node 2 keeps", n.left)
+	}
+}
+
+// TestFollowerPromotes: the leader alone gives a vote, to who joined for one.
+func TestFollowerPromotes(t *testing.T) {
+	p := cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7, Through: 7}
+	p.State.Members[1].Kind, p.State.Members[1].Becomes = cluster.KindLearner, cluster.KindFull
+	n := &fakeNode{
+		committed: p, kept: p, cannotPromote: errors.New("not now"),
+		nodes: []cluster.NodeStatus{{ID: 2, Name: "c", Reachable: true, Role: cluster.RoleReplica, LogState: cluster.LogOK, LogLast: 7, Applied: 7, Leaving: true}},
+	}
+	n.follow(t, 2)
+	if len(n.promoted) > 0 {
+		t.Errorf("a follower promotes %v", n.promoted)
+	}
+	n.leading = true
+	n.follow(t, 8)
+	if !slices.Equal(slices.Compact(n.promoted), []string{"c"}) {
+		t.Errorf("the leader promotes %v, want node c", n.promoted)
+	}
+	if !slices.Equal(n.hungUp, []cluster.NodeID{2}) {
+		t.Errorf("it ends the connections of %v, want of node 2", n.hungUp)
+	}
+}
+
+// TestOtherKind: a node that was added as what it is not says so, and what to do.
+func TestOtherKind(t *testing.T) {
+	for _, c := range []struct {
+		kind, becomes cluster.Kind
+		runsMysqld    bool
+		want          string
+	}{
+		{cluster.KindLearner, cluster.KindFull, true, ""},
+		{cluster.KindLearner, cluster.KindLogger, false, ""},
+		{cluster.KindLearner, "", true, ""},
+		{cluster.KindLogger, "", false, ""},
+		{cluster.KindLearner, cluster.KindFull, false, `it was added as a full node, and has no mysqld: it gets no vote; "quorate node promote m --kind logger" gives it one as a logger`},
+		{cluster.KindLearner, cluster.KindLogger, true, `it was added as a logger, and has a mysqld: it gets no vote; "quorate node promote m" gives it one as a full node`},
+	} {
+		if got := OtherKind(cluster.Member{Name: "m", Kind: c.kind, Becomes: c.becomes}, c.runsMysqld); got != c.want {
+			t.Errorf("%s to %s, mysqld %v: %q, want %q", c.kind, c.becomes, c.runsMysqld, got, c.want)
+		}
+	}
+	p := cluster.StatePoint{State: voters(1, 1), Index: 1}
+	p.State.Members[0].Kind, p.State.Members[0].Becomes = cluster.KindLearner, cluster.KindLogger
+	n := &fakeNode{committed: p}
+	n.follow(t, 2)
+	if n.troubles[aboutKind] == "" {
+		t.Error("the status says nothing")
+	}
+}

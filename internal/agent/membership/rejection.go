@@ -1,0 +1,160 @@
+package membership
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// Self is what a node knows of itself when it judges what others tell it.
+type Self struct {
+	ID   cluster.NodeID
+	Name string
+	// Instance is its data directory's.
+	Instance string
+	// Blank: it has nothing that counts. Its data directory is empty, or it joins.
+	Blank bool
+	// Fenced: an operator's fence keeps its data as they are.
+	Fenced bool
+	// State is the newest cluster state that it knows.
+	State cluster.State
+	// Superseded is the recovery without it that it obeys; nil = there was none.
+	Superseded *cluster.Recovery
+}
+
+// Reaction is what a node makes of a rejection.
+type Reaction struct {
+	// Departure is not nil if the node cannot go on as it is.
+	Departure *Departure
+	// Recovery is not nil if the rejecting cluster was recovered without this node, which
+	// is news to it.
+	Recovery *cluster.Recovery
+	// Trouble is for the status, in all other cases; "" = there is none.
+	Trouble string
+}
+
+// notByOthers is why a node does not do what it is told.
+const notByOthers = ": a cluster that was recovered apart from this one says so, and this node keeps its data"
+
+// React says what a node makes of the rejection by a peer.
+func React(self Self, by string, r *transport.RejectedError) Reaction {
+	if o := r.Order.Recovery; o != nil && self.Supersedes(*o) {
+		return Reaction{Recovery: o}
+	}
+	switch r.Code {
+	case transport.CodePeer:
+		if r.By == self.Name { // that node's line says whom this one refuses
+			return Reaction{}
+		}
+		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
+	case transport.CodeUnknown:
+		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
+	case transport.CodeRemoved:
+		if self.takes(r.Order) {
+			return Reaction{Departure: &Departure{}}
+		}
+		return Reaction{Trouble: r.Text + notByOthers}
+	case transport.CodeRebuild:
+		return self.rebuild(r)
+	case transport.CodeRecovered:
+		return self.recovered(by, r)
+	}
+	return Reaction{Trouble: r.Text}
+}
+
+// Supersedes tells whether a recovery without this node is news to it. A node that has
+// joined since, or was recovered itself, has a later state.
+func (s Self) Supersedes(r cluster.Recovery) bool {
+	known := s.State.Version
+	if s.Superseded != nil {
+		known = max(known, s.Superseded.Version)
+	}
+	return !s.Blank && r.Version > known
+}
+
+// rebuild is the reaction to the order to make its data anew. A peer that lags may give
+// an old one: then this node knows better.
+func (s Self) rebuild(r *transport.RejectedError) Reaction {
+	version, instance := r.Order.StateVersion, r.Order.Instance
+	own, _ := Find(s.State, s.ID)
+	news := version > s.State.Version || version == s.State.Version && instance == own.Instance
+	switch {
+	case instance == "" || !news:
+		return Reaction{Trouble: r.Text}
+	case s.Fenced:
+		return Reaction{Trouble: fmt.Sprintf("it is to be rebuilt, and keeps its data until \"quorate unfence %s\"", s.Name)}
+	case s.takes(r.Order):
+		return Reaction{Departure: &Departure{Instance: instance}}
+	}
+	return Reaction{Trouble: r.Text + notByOthers}
+}
+
+// takes tells whether an order to be rebuilt, or that this node was removed, comes from
+// its own cluster; after it has obeyed a recovery, from the recovered one. Other clusters
+// were recovered apart: the person who gave the order there may have been mistaken. A
+// blank node has nothing to lose.
+func (s Self) takes(o transport.Order) bool {
+	if s.Blank {
+		return true
+	}
+	own, version := s.State.Recovered, s.State.Version
+	if s.Superseded != nil && s.Superseded.Version > version {
+		own, version = s.Superseded, s.Superseded.Version
+	}
+	if o.Recovery != nil {
+		return own != nil && own.Is(*o.Recovery)
+	}
+	return cluster.Generation(o.StateVersion) <= cluster.Generation(version) // an older agent names no recovery
+}
+
+// recovered is the reaction to a peer that takes this node for a former member, by a
+// recovery that is no news.
+func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
+	if o := r.Order.Recovery; o != nil && s.State.Version >= o.Version {
+		peer, err := s.State.Member(by)
+		if err == nil && peer.Instance != "" && !peer.Votes() { // it is being rebuilt
+			return Reaction{}
+		}
+		return Reaction{Trouble: fmt.Sprintf("node %s was a member before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
+			by, o.Node, by)}
+	}
+	return Reaction{Trouble: r.Text}
+}
+
+// Weightiest picks the rejection to act on when this node has no cluster state of its
+// own: the one by the newest state, and among equals the most careful one (it was here
+// already, before it waits, before it begins anew). nil = there is none. A rejection that
+// a person has to end comes before all others.
+func Weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
+	if len(rejections) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(rejections, func(x, y *transport.RejectedError) int {
+		xVersion, xCare := weight(x)
+		yVersion, yCare := weight(y)
+		return cmp.Or(cmp.Compare(xVersion, yVersion), cmp.Compare(xCare, yCare))
+	})
+}
+
+func weight(r *transport.RejectedError) (version uint64, care int) {
+	switch r.Code {
+	case transport.CodeRebuild:
+		return r.Order.StateVersion, 0
+	case transport.CodeReseed:
+		return r.Order.StateVersion, 1
+	case transport.CodePeer:
+		return r.Order.StateVersion, 2
+	case transport.CodeRecovered: // and it may have been taken in again since
+		if r.Order.Recovery != nil {
+			version = r.Order.Recovery.Version
+		}
+		return version, 3
+	case transport.CodeUnknown: // a learner says so, too, of who was removed
+		return math.MaxUint64, -1
+	}
+	return math.MaxUint64, 0
+}

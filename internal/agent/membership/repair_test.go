@@ -1,0 +1,91 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// TestRepairer: a leader has a node rebuilt that has come with an empty directory and was
+// not heard for a while, once; what it was refused, or would be too soon again, it says.
+func TestRepairer(t *testing.T) {
+	now := time.Hour
+	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return now }, Lives: func(cluster.NodeID) bool { return false }})
+	d.Load(Known{2: "01"}, Known{2: "01"})
+	if err := d.Expect(cluster.StatePoint{}, true); err != nil {
+		t.Fatal(err)
+	}
+	var s cluster.State
+	in := Repairs{Self: 1, Known: d, First: 1, Holder: func(func(string) bool) (string, int64) { return "", 0 }}
+	for id, name := range []string{"a", "b", "c"} {
+		s.Members = append(s.Members, cluster.Member{ID: cluster.NodeID(id + 1), Name: name, Kind: cluster.KindFull, Weight: 5})
+		in.Nodes = append(in.Nodes, cluster.NodeStatus{ID: cluster.NodeID(id + 1), Name: name, Role: cluster.RoleReplica, Reachable: name != "b"})
+	}
+	in.State, in.Nodes[1].Role = s, "" // nothing was heard of b since this node has led
+	var r Repairer
+	refused := errors.New("refused")
+	look := func(answer error) (got string) {
+		t.Helper()
+		_ = rejection(t, d, transport.Identity{Node: 2, NodeName: "b"})
+		held := r.Look(now, in, func(m cluster.Member, why string) error {
+			got = m.Name + ": " + why
+			return answer
+		})
+		for id, text := range held {
+			got += fmt.Sprintf("; %d: %s", id, text)
+		}
+		return got
+	}
+	for _, step := range []struct {
+		after  time.Duration
+		answer error
+		want   string // how it begins
+	}{
+		{0, nil, ""},
+		{9 * time.Second, nil, ""},
+		{time.Second, refused, "b: it has come back with an empty data directory; 2: node b is not rebuilt by itself: refused"},
+		{time.Second, nil, "b: it has come back with an empty data directory"},
+		{time.Minute, nil, "; 2: node b is not rebuilt by itself: it was rebuilt so less than 10m ago"},
+		{10 * time.Minute, nil, "b: it has come back with an empty data directory"},
+	} {
+		now += step.after
+		if got := look(step.answer); got != step.want && !(step.want != "" && strings.HasPrefix(got, step.want)) {
+			t.Errorf("at %v: %q, want %q", now-time.Hour, got, step.want)
+		}
+	}
+	r.Follow()
+	now += time.Hour
+	if got := look(nil); got != "" {
+		t.Errorf("a new leader has not waited: %q", got)
+	}
+}
+
+// TestRepairerHears: a leader that has begun anew, and never met the node, hears of another
+// one that it comes with an empty directory.
+func TestRepairerHears(t *testing.T) {
+	d := New(Config{Self: 1, Name: "a", Store: &memStore{}, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+	in := Repairs{Self: 1, Known: d, First: 1, Holder: func(func(string) bool) (string, int64) { return "", 0 }}
+	for id := range cluster.NodeID(3) {
+		name := string(rune('a' + id))
+		in.State.Members = append(in.State.Members, cluster.Member{ID: id + 1, Name: name, Kind: cluster.KindFull, Weight: 5})
+		in.Nodes = append(in.Nodes, cluster.NodeStatus{ID: id + 1, Name: name, Role: cluster.RoleReplica, Reachable: name != "b"})
+	}
+	in.Nodes[1].Role = ""
+	var r Repairer
+	look := func(now time.Duration) (rebuilt string) {
+		r.Look(now, in, func(m cluster.Member, _ string) error { rebuilt = m.Name; return nil })
+		return rebuilt
+	}
+	if got := look(0) + look(time.Minute); got != "" {
+		t.Errorf("%s is rebuilt, of which nothing is known", got)
+	}
+	in.Nodes[2].Empty = []cluster.NodeID{2}
+	if got := look(2 * time.Minute); got != "b" {
+		t.Errorf("%q is rebuilt, want b", got)
+	}
+}

@@ -1,0 +1,80 @@
+package operate
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+// TestNobodyForgetsPartOfTheState: a change that an older quorate would not keep waits
+// until there is none; any other does not.
+func TestNobodyForgetsPartOfTheState(t *testing.T) {
+	s, n := serve(t)
+	weight := cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(7)}}
+	settings := cluster.Change{Settings: &cluster.SettingsChange{Errant: new(cluster.ErrantRebuild)}}
+	hear := func(format int) {
+		t.Helper()
+		if err := n.board.Received(2, cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RoleReplica, StateFormat: format, StateVersion: new(uint64)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, c cluster.Change, refused bool) {
+		t.Helper()
+		if err := s.allKnow(c); (err != nil) != refused || refused && !strings.Contains(err.Error(), "upgrade it first") {
+			t.Errorf("%s: %v, want it refused: %t", what, err, refused)
+		}
+		if !refused {
+			return // it takes a leader from there on
+		}
+		if _, err := s.ChangeAs(t.Context(), "ann", cluster.Ask{DryRun: true}, c); err == nil || !strings.Contains(err.Error(), "upgrade it first") {
+			t.Errorf("%s, dry run: %v", what, err)
+		}
+	}
+	hear(0)
+	check("a weight, with an old node", weight, false)
+	check("settings, with an old node", settings, true)
+	hear(cluster.StateFormat)
+	check("settings", settings, false)
+	state := n.board.State()
+	state.Errant = cluster.ErrantRebuild
+	n.board.SetState(state)
+	hear(0)
+	check("a weight, beside settings, with an old node", weight, true)
+	state.Errant, state.Recovered = "", &cluster.Recovery{Version: 1_000_000}
+	n.board.SetState(state)
+	check("a weight, in a cluster that was recovered, with an old node", weight, true)
+}
+
+// TestOldNodesHoldChangesBack: an agent that knows no cluster state would end at
+// the entry of a change.
+func TestOldNodesHoldChangesBack(t *testing.T) {
+	s, n := serve(t)
+	for _, c := range []struct {
+		version *uint64
+		want    string
+	}{{nil, "node b runs quorate v0"}, {new(uint64), ""}} {
+		if err := n.board.Received(2, cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RoleReplica, AgentVersion: "v0", StateVersion: c.version}); err != nil {
+			t.Fatal(err)
+		}
+		err := s.allKnowState()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("state version %v: %v, want %q", c.version, err, c.want)
+		}
+	}
+}
+
+// TestRefusedWhileInMaintenance: it is refused for now, not for ever.
+func TestRefusedWhileInMaintenance(t *testing.T) {
+	s := cluster.NewState([]cluster.Member{
+		{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}})
+	s.Maintenance = &cluster.Maintenance{Primary: "a"}
+	for name, code := range map[string]control.Code{"a": control.CodeFailed, "x": control.CodeInvalid} {
+		_, err := s.With(cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: name, Instance: "new"}})
+		if e, ok := errors.AsType[*control.Error](RefusedChange(err)); err == nil || !ok || e.Code != code {
+			t.Errorf("rebuild %s: %v, want it %s", name, RefusedChange(err), code)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package operate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+// describe says in a line what a request asks for, if it did not come so far that
+// its handler said it.
+func describe(r control.Request) string {
+	text := inWords(r)
+	if text == "" {
+		text = r.Name + " " + string(r.Args)
+	}
+	return text[:min(len(text), auditTextBytesMax)]
+}
+
+// inWords says what an operator's request asks for; "" = it cannot be read.
+func inWords(r control.Request) string {
+	switch r.Name {
+	case "node.set":
+		return spoken[cluster.NodeChange](r.Args)
+	case "cluster.set":
+		return spoken[cluster.SettingsChange](r.Args)
+	case "maintenance":
+		return spoken[cluster.MaintenanceChange](r.Args)
+	case "switchover":
+		return spoken[cluster.SwitchoverRequest](r.Args)
+	case "restart":
+		return spoken[cluster.RestartRequest](r.Args)
+	case "log.purge":
+		return spoken[cluster.PurgeRequest](r.Args)
+	}
+	if text := spoken[cluster.FenceRequest](r.Args); r.Name == "fence" || r.Name == "unfence" {
+		return strings.TrimSpace(r.Name + " " + text)
+	}
+	op, member := strings.CutPrefix(r.Name, "node.")
+	var asked cluster.MembershipRequest
+	if !member || json.Unmarshal(r.Args, &asked) != nil {
+		return ""
+	}
+	asked.Change.Op = cluster.MembershipOp(op)
+	return asked.Change.String()
+}
+
+// spoken reads a request's arguments and says them; "" = they cannot be read.
+func spoken[T fmt.Stringer](args json.RawMessage) string {
+	var asked T
+	if json.Unmarshal(args, &asked) != nil {
+		return ""
+	}
+	return asked.String()
+}

@@ -1,0 +1,129 @@
+package operate
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+func (s *Server) nodeSet(ctx context.Context, r control.Request) (Done, error) {
+	var c struct {
+		cluster.NodeChange
+		cluster.Ask
+	}
+	if err := Arguments(r, &c); err != nil {
+		return Done{}, err
+	}
+	if c.Peer != nil {
+		if err := CheckAddress(*c.Peer); err != nil {
+			return Done{What: c.NodeChange.String()}, err
+		}
+	}
+	return s.ChangeAs(ctx, r.By, c.Ask, cluster.Change{Node: &c.NodeChange})
+}
+
+// clusterSet changes what the whole cluster has agreed on.
+func (s *Server) clusterSet(ctx context.Context, r control.Request) (Done, error) {
+	var c struct {
+		cluster.SettingsChange
+		cluster.Ask
+	}
+	if err := Arguments(r, &c); err != nil {
+		return Done{}, err
+	}
+	return s.ChangeAs(ctx, r.By, c.Ask, c.SettingsChange.Change())
+}
+
+func (s *Server) maintenance(ctx context.Context, r control.Request) (Done, error) {
+	var c struct {
+		cluster.MaintenanceChange
+		cluster.Ask
+	}
+	if err := Arguments(r, &c); err != nil {
+		return Done{}, err
+	}
+	s.designate(&c.MaintenanceChange)
+	return s.ChangeAs(ctx, r.By, c.Ask, cluster.Change{Maintenance: &c.MaintenanceChange})
+}
+
+// designate names the node that may open while maintenance is on: who is the
+// primary, or about to be. This is the leader's agent, and a term's primary is its
+// leader: a peer that says that it is the primary has not heard of this term so far.
+func (s *Server) designate(c *cluster.MaintenanceChange) {
+	state := s.Board.State()
+	if m, ok := membership.Find(state, s.Self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && s.Self.Kind != cluster.KindLogger {
+		c.Primary = s.Self.Name
+	}
+}
+
+// CheckAddress refuses what is no address of a node for the others.
+func CheckAddress(peer string) error {
+	host, port, err := net.SplitHostPort(peer)
+	if err != nil || host == "" || port == "" {
+		return control.Errorf(control.CodeInvalid, "peer %q is not the host:port where the node's agent listens for others", peer)
+	}
+	return nil
+}
+
+// lastOf reads how many lines are asked for.
+func lastOf(r control.Request) (int, error) {
+	var args cluster.LastRequest
+	if err := Arguments(r, &args); err != nil {
+		return 0, err
+	}
+	if args.Last < 1 || args.Last > cluster.LinesMax {
+		return 0, control.Errorf(control.CodeInvalid, "--last must be 1 to %d lines, not %d", cluster.LinesMax, args.Last)
+	}
+	return args.Last, nil
+}
+
+// history answers what has happened, newest rows.
+func (s *Server) history(_ context.Context, r control.Request) (Done, error) {
+	last, err := lastOf(r)
+	if err != nil {
+		return Done{}, err
+	}
+	rows, err := s.Records.Rows(last)
+	return Done{Result: rows, ReadOnly: true}, err
+}
+
+// since answers another node that copies lines.
+func since(log *history.Log) func(context.Context, control.Request) (Done, error) {
+	return func(_ context.Context, r control.Request) (Done, error) {
+		var args cluster.AuditSince
+		if err := Arguments(r, &args); err != nil {
+			return Done{}, err
+		}
+		lines, err := log.Since(args.Seq)
+		return Done{Result: lines, ReadOnly: true}, err
+	}
+}
+
+func (s *Server) audit(_ context.Context, r control.Request) (Done, error) {
+	last, err := lastOf(r)
+	if err != nil {
+		return Done{}, err
+	}
+	lines, err := s.Records.Audit.Newest(last)
+	return Done{Result: lines}, err
+}
+
+// EndMaintenance switches maintenance off when its time is over.
+func (s *Server) EndMaintenance(ctx context.Context) {
+	state := s.Board.State()
+	m := state.Maintenance
+	if m == nil || m.Until.IsZero() || time.Now().Before(m.Until) || !s.Node.Raft().Role().Leading {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
+	defer cancel()
+	by := "quorate, its time is over"
+	if _, err := s.ChangeState(ctx, by, cluster.Change{Judged: state.Version, Maintenance: &cluster.MaintenanceChange{}}); err != nil {
+		s.Logger.Warn("switch maintenance off, whose time is over: it is tried again", "error", err)
+	}
+}

@@ -1,0 +1,403 @@
+package operate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/role"
+)
+
+const (
+	// retryAfter is the pause before the leader is looked for again.
+	retryAfter = 100 * time.Millisecond
+	// callGrace is what an agent has beyond a request's time to send its answer.
+	callGrace = time.Second
+	// auditTextBytesMax bounds what an audit line says of a request.
+	auditTextBytesMax = 500
+)
+
+// Handler carries out the requests of one name.
+type Handler struct {
+	// Leader: the leader's agent does it, whoever is asked. Otherwise it is done
+	// where it is asked.
+	Leader bool
+	// Timeout bounds it; 0 = control.Timeout. An answer that a person waits for has
+	// api.ControlTimeout at most.
+	Timeout time.Duration
+	// OnNode: the agent of the node that the arguments name does it.
+	OnNode bool
+	// Audited: it changes something, so the audit log has a line of it.
+	Audited bool
+	// Apart: a node does it, too, that takes no part in the cluster.
+	Apart bool
+	// Run does it. An error is a *control.Error where its kind matters; from leaders
+	// consensus.ErrNotLeader and ErrNotReady have it tried again.
+	Run func(ctx context.Context, r control.Request) (Done, error)
+	// Then goes on, on the connection of another node's agent, behind an answer that
+	// refuses nothing; nil = the connection ends.
+	Then func(ctx context.Context, conn net.Conn)
+}
+
+// Done is what a handler has to tell.
+type Done struct {
+	// Result goes into the answer, as JSON.
+	Result any
+	// Index is the log entry that brought a change; 0 = none.
+	Index uint64
+	// What says in a line what it was, for the audit log; "" = the request as it is.
+	What string
+	// ReadOnly: nothing was to be changed.
+	ReadOnly bool
+}
+
+// Raft is the node's part in the group.
+type Raft interface {
+	Role() consensus.RoleState
+	Committed() *consensus.Committed
+	Barrier(ctx context.Context) error
+	ProposeState(ctx context.Context, c cluster.Change) (consensus.StateOutcome, error)
+}
+
+// Log is the committed part of the log, as one reader has it, who closes it.
+type Log interface {
+	replay.CommittedLog
+	Close()
+}
+
+// Node is what requests need of the node.
+type Node interface {
+	// Raft returns nil while the node takes no part in the cluster.
+	Raft() Raft
+	Peers() *transport.Transport
+	// Sight is what the node sees of the cluster now, itself included.
+	Sight() cluster.Sight
+	Log() Log
+	// Input hands something that happened to the role machine.
+	Input(in role.Input)
+	// SessionGone tells whether a connection has ended in the mysqld of an epoch, which
+	// has to be this node's and to run.
+	SessionGone(ctx context.Context, epoch uint64, thread uint32) bool
+}
+
+// Config is what a Server needs.
+type Config struct {
+	Self    cluster.Member
+	Version string
+	Node    Node
+	Board   *board.Board
+	Records *history.Records
+	Dir     datadir.Dir
+	Logger  *slog.Logger
+	// Left is closed once this node cannot go on as it is.
+	Left <-chan struct{}
+}
+
+// ErrLeft is why a node waits no longer.
+var ErrLeft = errors.New("this node cannot go on as it is")
+
+// Server carries out the requests that come to one node.
+type Server struct {
+	Config
+	all map[string]Handler
+}
+
+// New makes a server of the requests that need no more than a Node.
+func New(c Config) *Server {
+	s := &Server{Config: c}
+	s.all = map[string]Handler{
+		"node.set":         {Leader: true, Audited: true, Run: s.nodeSet},
+		"cluster.set":      {Leader: true, Audited: true, Run: s.clusterSet},
+		"maintenance":      {Leader: true, Audited: true, Run: s.maintenance},
+		"fence":            {OnNode: true, Audited: true, Timeout: 2 * fenceWait, Run: s.fence},
+		"unfence":          {OnNode: true, Audited: true, Timeout: 2 * fenceWait, Run: s.unfence},
+		"audit":            {Run: s.audit},
+		"history":          {Run: s.history},
+		history.AuditSince: {Run: since(c.Records.Audit)},
+		history.Since:      {Run: since(c.Records.History)},
+		"did-commit":       {Timeout: didCommitTimeout, Run: s.didCommitRequest},
+	}
+	return s
+}
+
+// Handle adds requests. Call it before Serve.
+func (s *Server) Handle(more map[string]Handler) { maps.Copy(s.all, more) }
+
+// Serve has a request carried out: here, or by the leader's agent.
+func (s *Server) Serve(ctx context.Context, r control.Request) control.Answer {
+	h, ok := s.all[r.Name]
+	switch {
+	case !ok:
+		return s.refusal(control.CodeUnknown, "node %s (quorate %s) knows no request %q", s.Self.Name, s.Version, r.Name)
+	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
+		return s.refusal(control.CodeInvalid, "the request does not say in a line who asks")
+	case s.Node.Raft() == nil && !h.Apart:
+		return s.refusal(control.CodeFailed, "%v", s.NoPart())
+	}
+	if h.Timeout == 0 {
+		h.Timeout = control.Timeout
+	}
+	if !h.Leader && !h.OnNode || r.From != "" {
+		ctx, cancel := context.WithTimeout(ctx, h.Timeout)
+		defer cancel()
+		return s.carryOut(ctx, h, r)
+	}
+	if h.OnNode {
+		return s.toNode(ctx, h, r)
+	}
+	return s.toLeader(ctx, h, r)
+}
+
+// NoPart is why a node that takes no part in the cluster refuses.
+func (s *Server) NoPart() error {
+	own := s.Board.Own()
+	return control.Errorf(control.CodeFailed, "node %s takes no part in the cluster, and nothing was done: it is %s; ask another node",
+		s.Self.Name, strings.TrimSuffix(string(own.Role)+": "+own.Reason, ": "))
+}
+
+// toLeader finds the leader and has its agent carry a request out. parent
+// bounds what the request's own time does not: the way of an answer. Without a leader
+// it waits for as long as an election may take, however long the request itself may.
+func (s *Server) toLeader(parent context.Context, h Handler, r control.Request) control.Answer {
+	ctx, cancel := context.WithTimeout(parent, h.Timeout)
+	defer cancel()
+	why, leaderless := "", time.NewTimer(control.Timeout)
+	defer leaderless.Stop()
+	for {
+		changed := s.Board.Changes()
+		role := s.Node.Raft().Role()
+		if role.Leader != 0 {
+			leaderless.Reset(control.Timeout)
+		}
+		switch {
+		case role.Leading:
+			answer := s.carryOut(ctx, h, r)
+			if answer.Code != control.CodeNotLeader {
+				return answer
+			}
+			why = answer.Error
+		case role.Leader != 0:
+			answer, ok := s.Forward(parent, h, role.Leader, r)
+			if ok && answer.Code != control.CodeNotLeader {
+				_ = s.WaitIndex(ctx, answer.Index) // only so that this node's status shows it
+				return answer
+			}
+			why = answer.Error
+		default:
+			why = s.reachable()
+		}
+		select {
+		case <-changed:
+			continue
+		case <-time.After(retryAfter):
+			continue
+		case <-leaderless.C:
+			h.Timeout = min(h.Timeout, control.Timeout)
+		case <-ctx.Done():
+		}
+		s.audited(h, r, Done{}, errors.New("no leader took it"))
+		return s.refusal(control.CodeNoLeader, "no leader took the request within %v, nothing was done: %s", h.Timeout, why)
+	}
+}
+
+// reachable says how many nodes this one hears of.
+func (s *Server) reachable() string {
+	nodes := s.Board.Nodes()
+	there := 0
+	for _, n := range nodes {
+		if n.Reachable {
+			there++
+		}
+	}
+	leader := "knows of no leader"
+	if id := s.Node.Raft().Role().Leader; id != 0 {
+		leader = "takes node " + s.Board.Name(id) + " for the leader"
+	}
+	return fmt.Sprintf("node %s %s, and hears of %d of %d nodes: \"quorate status\" says more", s.Self.Name, leader, there, len(nodes))
+}
+
+// Forward passes a request on to another node's agent. ok=false: it was not
+// carried out, as far as anybody can know.
+func (s *Server) Forward(ctx context.Context, h Handler, to cluster.NodeID, r control.Request) (answer control.Answer, ok bool) {
+	r.From = s.Self.Name
+	ctx, cancel := context.WithTimeout(ctx, h.Timeout+callGrace)
+	defer cancel()
+	conn, answer, err := Ask(ctx, s.Node.Peers(), to, r)
+	if errors.Is(err, ErrNoAnswer) {
+		answer = s.refusal(control.CodeUncertain, "node %s was asked, and its answer did not come (%v): "+
+			"\"quorate history\" shows whether the primary moved, \"quorate audit\" all else", s.Board.Name(to), err)
+		s.audited(h, r, Done{}, answer.Err()) // that node writes no line if it died
+		return answer, true
+	}
+	if err != nil {
+		return control.Answer{Error: err.Error()}, false
+	}
+	_ = conn.Close()
+	return answer, true
+}
+
+// WaitIndex waits until this node knows that an entry is committed. A node that has to
+// leave waits no longer: nobody may tell it, least of all of its own removal.
+func (s *Server) WaitIndex(ctx context.Context, index uint64) error {
+	for {
+		mark, changed := s.Node.Raft().Committed().Changed()
+		if mark.Index >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.Left:
+			return ErrLeft
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// carryOut runs a request's handler here.
+func (s *Server) carryOut(ctx context.Context, h Handler, r control.Request) control.Answer {
+	if h.Leader && !s.Node.Raft().Role().Leading {
+		return s.refusal(control.CodeNotLeader, "node %s does not lead", s.Self.Name)
+	}
+	d, err := h.Run(ctx, r)
+	if !errors.Is(err, consensus.ErrNotLeader) && !errors.Is(err, consensus.ErrNotReady) { // it is asked again then
+		s.audited(h, r, d, err)
+	}
+	if err != nil {
+		code := control.CodeFailed
+		if e, ok := errors.AsType[*control.Error](err); ok {
+			code = e.Code
+		} else if errors.Is(err, consensus.ErrNotLeader) || errors.Is(err, consensus.ErrNotReady) {
+			code = control.CodeNotLeader
+		}
+		s.Logger.Warn("request refused", "name", r.Name, "by", r.By, "from", r.From, "code", code, "error", err)
+		return s.refusal(code, "%v", err)
+	}
+	result, err := json.Marshal(d.Result)
+	if err != nil {
+		return s.refusal(control.CodeFailed, "encode the result, which stands: %v", err)
+	}
+	return control.Answer{Code: control.CodeOK, Node: s.Self.Name, Index: d.Index, Result: result}
+}
+
+func (s *Server) refusal(code control.Code, format string, args ...any) control.Answer {
+	return control.Answer{Code: code, Node: s.Self.Name, Error: fmt.Sprintf(format, args...)}
+}
+
+// ServeCall answers the request that another node's agent passed on.
+func (s *Server) ServeCall(ctx context.Context, from cluster.NodeID, conn net.Conn) {
+	err := conn.SetDeadline(time.Now().Add(control.Timeout))
+	var r control.Request
+	if err == nil {
+		r, err = control.ReadRequest(conn)
+		if errors.Is(err, io.EOF) {
+			return // it only asks whether it is refused (askLeftBehind)
+		}
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{}) // the handler has its own time
+	}
+	if err == nil {
+		r.From = s.Board.Name(from)
+		answer := s.Serve(ctx, r)
+		if err = conn.SetDeadline(time.Now().Add(callGrace)); err == nil {
+			err = control.WriteAnswer(conn, answer)
+		}
+		if then := s.all[r.Name].Then; err == nil && then != nil && answer.Code == control.CodeOK {
+			if err = conn.SetDeadline(time.Time{}); err == nil {
+				then(ctx, conn)
+			}
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.Logger.Warn("answer another node's request", "peer", s.Board.Name(from), "error", err)
+	}
+}
+
+// Arguments decodes a request's own arguments.
+func Arguments(r control.Request, to any) error {
+	d := json.NewDecoder(bytes.NewReader(r.Args))
+	d.DisallowUnknownFields() // what is not known cannot be done
+	if err := d.Decode(to); err != nil {
+		return control.Errorf(control.CodeInvalid, "read the arguments of %s: %v", r.Name, err)
+	}
+	return nil
+}
+
+// audited writes a line about what became of an operator's request here. What was
+// committed has its line by that (onState).
+func (s *Server) audited(h Handler, r control.Request, d Done, err error) {
+	if !h.Audited || d.ReadOnly || err == nil && d.Index != 0 || dryRun(r) {
+		return
+	}
+	line := cluster.AuditEntry{At: time.Now().UTC().Truncate(time.Millisecond), By: r.By, What: d.What, Result: "done"}
+	if line.What == "" {
+		line.What = describe(r)
+	}
+	if err != nil {
+		line.Result = fmt.Sprintf("not done: %.*s", auditTextBytesMax, err)
+		if e, ok := errors.AsType[*control.Error](err); ok && e.Code == control.CodeUncertain {
+			line.Result = fmt.Sprintf("not known: %.*s", auditTextBytesMax, err)
+		}
+	}
+	if err := s.Records.Audit.Append(line); err != nil {
+		s.Logger.Warn("write the audit log", "line", line.What, "by", line.By, "result", line.Result, "error", err)
+	}
+}
+
+// dryRun tells whether a request asks only what it would do.
+func dryRun(r control.Request) bool {
+	var how cluster.Ask
+	return json.Unmarshal(r.Args, &how) == nil && how.DryRun
+}
+
+// onNode finds the node that a request is about.
+func (s *Server) onNode(r control.Request) (cluster.NodeID, error) {
+	var about struct {
+		Node string `json:"node"`
+	}
+	if err := json.Unmarshal(r.Args, &about); err != nil {
+		return 0, control.Errorf(control.CodeInvalid, "read the arguments of %s: %v", r.Name, err)
+	}
+	m, err := s.Board.State().Member(about.Node)
+	if err != nil {
+		return 0, control.Errorf(control.CodeInvalid, "%v", err)
+	}
+	return m.ID, nil
+}
+
+// toNode has the agent of the node that a request is about carry it out.
+func (s *Server) toNode(ctx context.Context, h Handler, r control.Request) control.Answer {
+	id, err := s.onNode(r)
+	if err != nil {
+		s.audited(h, r, Done{}, err)
+		return s.refusal(control.CodeInvalid, "%v", err)
+	}
+	if id != s.Self.ID {
+		answer, ok := s.Forward(ctx, h, id, r)
+		if !ok {
+			answer = s.refusal(control.CodeFailed, "node %s cannot be asked, nothing was done: %s", s.Board.Name(id), answer.Error)
+			s.audited(h, r, Done{}, answer.Err())
+		}
+		return answer
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
+	defer cancel()
+	return s.carryOut(ctx, h, r)
+}

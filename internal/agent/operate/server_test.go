@@ -1,0 +1,166 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/role"
+)
+
+// apart is node a, which takes no part in its cluster of a and b.
+type apart struct {
+	board *board.Board
+	peers *transport.Transport
+	input func(role.Input)
+}
+
+func (n apart) Raft() Raft                                       { return nil }
+func (n apart) Peers() *transport.Transport                      { return n.peers }
+func (n apart) Log() Log                                         { return nil }
+func (n apart) Input(in role.Input)                              { n.input(in) }
+func (n apart) SessionGone(context.Context, uint64, uint32) bool { return false }
+func (n apart) Sight() cluster.Sight {
+	return cluster.Sight{State: n.board.State(), Nodes: n.board.Nodes()}
+}
+
+func serve(t *testing.T) (*Server, *apart) {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}}
+	n := &apart{peers: transport.New(transport.Config{Logger: quiet})}
+	n.board = board.New(board.Config{
+		Self:  cluster.NodeStatus{ID: 1, Name: "a", StateVersion: new(uint64), StateFormat: cluster.StateFormat},
+		State: cluster.NewState(members), Known: membership.New(membership.Config{}), Now: time.Now,
+	})
+	disk := vfs.NewMem()
+	s := New(Config{
+		Self: members[0], Version: "v1", Node: n, Board: n.board, Logger: quiet,
+		Records: history.New(disk, ".", "a", quiet), Dir: datadir.New(disk, "."),
+	})
+	if err := s.Records.Open(); err != nil {
+		t.Fatal(err)
+	}
+	return s, n
+}
+
+// TestAudited: what was done, refused and called off has a line; what changed nothing, or
+// was committed, has none here.
+func TestAudited(t *testing.T) {
+	s, _ := serve(t)
+	h, r := Handler{Audited: true}, control.Request{Name: "switchover", By: "ann@db1", Args: []byte(`{"to":"b"}`)}
+	s.audited(h, r, Done{What: "switchover from a to b"}, nil)
+	s.audited(h, r, Done{What: "switchover from a to b"}, errors.New("called off"))
+	s.audited(h, r, Done{}, control.Errorf(control.CodeUncertain, "it has not ended"))
+	s.audited(h, r, Done{ReadOnly: true}, errors.New("only looked"))
+	s.audited(h, r, Done{Index: 7}, nil)
+	s.audited(Handler{}, r, Done{}, nil)
+	lines, err := s.Records.Audit.Newest(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range lines {
+		got = append(got, strings.Join([]string{l.By, l.What, l.Result}, " | "))
+	}
+	want := []string{
+		"ann@db1 | switchover from a to b | done",
+		"ann@db1 | switchover from a to b | not done: called off",
+		`ann@db1 | switchover to b | not known: it has not ended`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("audit log (-want +got):\n%s", d)
+	}
+}
+
+func TestServeRefuses(t *testing.T) {
+	s, _ := serve(t)
+	for want, r := range map[string]control.Request{
+		`node a (quorate v1) knows no request "x"`: {Name: "x", By: "ann@db1"},
+		"does not say in a line who asks":          {Name: "audit"},
+		"the request does not say in a line":       {Name: "audit", By: "ann\n@db1"},
+		"takes no part in the cluster":             {Name: "audit", By: "ann@db1"},
+	} {
+		if answer := s.Serve(t.Context(), r); answer.Code == control.CodeOK || !strings.Contains(answer.Error, want) {
+			t.Errorf("%+v: %+v, want %q", r, answer, want)
+		}
+	}
+}
+
+// TestFence: it is on disk before the role machine hears of it, and goes as it came; a primary is not
+// fenced but by force.
+func TestFence(t *testing.T) {
+	s, n := serve(t)
+	var heard []role.Input
+	n.input = func(in role.Input) {
+		heard = append(heard, in)
+		f, err := s.Dir.Fence()
+		if fenced := in.(role.Fenced).Reason != ""; err != nil || fenced != (f != nil) {
+			t.Errorf("the role machine hears %+v, and on disk is %+v, %v", in, f, err)
+		}
+		role := cluster.RoleReplica
+		if f != nil {
+			role = cluster.RoleFenced
+		}
+		n.board.SetRole(role, "")
+	}
+	ask := func(name, args string) (Done, error) {
+		return s.all[name].Run(t.Context(), control.Request{Name: name, By: "ann@db1", Args: []byte(args)})
+	}
+	n.board.SetRole(cluster.RolePrimary, "")
+	if _, err := ask("fence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), "move it first") {
+		t.Errorf("a primary: %v", err)
+	}
+	for _, c := range []struct{ name, args string }{
+		{"fence", `{"node":"a","dry_run":true,"force":true}`},
+		{"fence", `{"node":"a","force":true}`}, {"fence", `{"node":"a"}`},
+		{"unfence", `{"node":"a","dry_run":true}`}, {"unfence", `{"node":"a"}`}, {"unfence", `{"node":"a"}`},
+	} {
+		if _, err := ask(c.name, c.args); err != nil {
+			t.Errorf("%s %s: %v", c.name, c.args, err)
+		}
+	}
+	if len(heard) != 2 {
+		t.Errorf("the role machine heard %+v", heard)
+	}
+	n.board.SetRole(cluster.RoleErrant, "its own transactions")
+	if _, err := ask("unfence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), "no operator has fenced") {
+		t.Errorf("fenced by quorate: %v", err)
+	}
+}
+
+// TestDesignate: the leader's agent names its own node. A peer that says that it is the
+// primary was that before this term.
+func TestDesignate(t *testing.T) {
+	for _, c := range []struct {
+		kind   cluster.Kind
+		weight int
+		want   string
+	}{{cluster.KindFull, 5, "a"}, {cluster.KindFull, 0, ""}, {cluster.KindLogger, 0, ""}} {
+		s, n := serve(t)
+		s.Self.Kind = c.kind
+		n.board.SetState(cluster.State{Version: 1, Members: []cluster.Member{
+			{ID: 1, Name: "a", Kind: c.kind, Weight: c.weight}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
+		if err := n.board.Received(2, cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RolePrimary, Term: 7}); err != nil {
+			t.Fatal(err)
+		}
+		change := cluster.MaintenanceChange{On: true}
+		s.designate(&change)
+		if change.Primary != c.want {
+			t.Errorf("a %s of weight %d leads: %q may open, want %q", c.kind, c.weight, change.Primary, c.want)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+// Package primary has the operations with which the role machine makes the local mysqld the primary or a
+// replica, and decides about an epoch: one tenure of it as the primary, from its tap to its
+// end. It is what package agent does around mysqld, without mysqld, sockets and goroutines:
+// the agent gives it the real ones, the simulator its own, so both run the same steps in the
+// same order.
+//
+//	CatchUp ──► Judge ──► AwaitTap ──► Open ──► OpenWrites ──► Epoch: Committed, Acknowledge
+//	 it has all  nothing   mysqld waits  epoch entry              what is let go (I2)
+//	             else (I3) for the tap   is committed
+//
+//	Epoch: RoleChanged ──► Settling ──────────────────► Judge ──► Replicate
+//	       deposed         what becomes of it             a former primary is a replica
+//	Plan: CloseWrites, AwaitTarget, or CloseWrites ──► (leadership goes)
+//	       what an operator asks for
+//
+//	Applier ──► a replica's status ──► LagBound ──► how fast the primary's tap may go
+//
+// # Invariants
+//
+//   - I3: a mysqld replicates or serves only after Judge has held it against what a majority
+//     has committed. Judge changes nothing of a mysqld that it refuses.
+//   - I2: Acknowledge lets go only what is committed in the epoch in hand and what the
+//     durability policy allows, and nothing once the epoch is deposed.
+//   - A deposed primary is settled in one order: look, acknowledge, close writes, prove
+//     (docs/architecture/settling.md). In any doubt it is not settled, and the caller
+//     kills its mysqld.
+//
+// # Waiting
+//
+// Whatever waits does so by a clock.Clock. Nothing here starts a goroutine. An Epoch has no
+// lock: its owner has one; a LagBound has one. Nothing is durable here.
+package primary

@@ -1,0 +1,180 @@
+package quorumloss
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"path/filepath"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+const (
+	// File says what a recovery makes of a data directory. Once it is there, on
+	// disk, the recovery is made: what a crash interrupts after that is done at the next
+	// start. It is removed last.
+	File   = "recovery.json"
+	Format = 1
+	// AutoFile holds mysqld's UUID, behind autoKey. It is mysqld's own file, so it is
+	// changed in place: within a sector.
+	AutoFile = "auto.cnf"
+	autoKey  = "server-uuid="
+)
+
+// Record is the content of recovery.json: the files as they are to be.
+type Record struct {
+	Format   int                 `json:"format"`
+	Identity datadir.Identity    `json:"identity"`
+	State    datadir.StateRecord `json:"state"`
+	Audit    cluster.AuditEntry  `json:"audit"`
+	// ServerUUID is mysqld's new one; "" = there is no mysqld so far. The log of before
+	// may have had transactions of the old one that this node never saw: a GTID of
+	// theirs must not be used again.
+	ServerUUID string              `json:"server_uuid,omitempty"`
+	Durable    *datadir.MarkRecord `json:"durable,omitempty"`
+}
+
+// NewServer chooses mysqld's new UUID, under which its durable mark stays its own.
+func (r *Record) NewServer(d datadir.Dir) error {
+	auto, err := datadir.ReadFile(d.FS(), d.Join("mysql", "data", AutoFile))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read mysqld's UUID: %w", err)
+	}
+	at, err := uuidIn(auto)
+	if err != nil {
+		return err
+	}
+	var raw gtid.UUID
+	_, _ = rand.Read(raw[:]) // never fails (crypto/rand)
+	r.ServerUUID = raw.String()
+	mark, found, err := d.MarkRecord()
+	if err != nil || !found {
+		return err
+	}
+	r.Durable = &mark
+	if r.Durable.ServerUUID != string(auto[at:at+uuidBytes]) {
+		r.Durable = nil // another mysqld's, as datadir.Mark.Check finds, too
+		return nil
+	}
+	r.Durable.ServerUUID = r.ServerUUID
+	return nil
+}
+
+// uuidBytes is the length of a UUID as text.
+const uuidBytes = 36
+
+// uuidIn returns where the UUID stands in mysqld's auto.cnf.
+func uuidIn(auto []byte) (at int, err error) {
+	at = bytes.Index(auto, []byte(autoKey))
+	if at >= 0 && len(auto) >= at+len(autoKey)+uuidBytes {
+		at += len(autoKey)
+		if _, err := gtid.ParseUUID(string(auto[at : at+uuidBytes])); err == nil {
+			return at, nil
+		}
+	}
+	return 0, fmt.Errorf("mysqld's %s names no server-uuid", AutoFile)
+}
+
+// Make makes the recovery. An error may leave it made, or not: what is in dir says.
+func (r *Record) Make(fs vfs.FS, dir string) error {
+	if err := datadir.Replace(fs, dir, File, r); err != nil {
+		return err
+	}
+	_, err := Finish(fs, dir)
+	return err
+}
+
+// Finish makes what recovery.json says, if there is one. It can be done again,
+// from the beginning, wherever it was interrupted.
+func Finish(fs vfs.FS, dir string) (found bool, err error) {
+	b, err := datadir.ReadFile(fs, filepath.Join(dir, File))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return false, nil
+	}
+	var r Record
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return true, fmt.Errorf("read %s: %w", File, err)
+	}
+	if r.Format > Format {
+		return true, &datadir.VersionError{Path: File, Has: r.Format, Newest: Format}
+	}
+	steps := []func() error{
+		func() error { return r.writeUUID(fs, filepath.Join(dir, "mysql", "data", AutoFile)) },
+		func() error {
+			if r.Durable == nil {
+				return nil
+			}
+			return datadir.Replace(fs, dir, datadir.Durable, r.Durable)
+		},
+		// Nobody of before is known any more.
+		func() error { return datadir.Replace(fs, dir, datadir.Peers, datadir.Instances{}) },
+		func() error { return datadir.Replace(fs, dir, datadir.ClusterState, r.State) },
+		func() error { return datadir.Replace(fs, dir, datadir.IdentityFile, r.Identity) },
+		func() error { return appendLine(fs, dir, history.AuditFile, r.Audit) },
+		func() error { return appendLine(fs, dir, history.File, r.event()) },
+		func() error { return fs.Remove(filepath.Join(dir, File)) },
+		func() error { return fs.SyncDir(dir) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return true, fmt.Errorf("finish the recovery, which the next start of the agent goes on with: %w", err)
+		}
+	}
+	return true, nil
+}
+
+func (r *Record) writeUUID(fs vfs.FS, path string) (err error) {
+	if r.ServerUUID == "" {
+		return nil
+	}
+	auto, err := datadir.ReadFile(fs, path)
+	if err != nil {
+		return err
+	}
+	at, err := uuidIn(auto)
+	if err != nil {
+		return err
+	}
+	f, err := fs.OpenReadWrite(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err = f.WriteAt([]byte(r.ServerUUID), int64(at)); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// event is the recovery's line in the history.
+func (r *Record) event() cluster.AuditEntry {
+	line := r.Audit
+	line.What = string(cluster.EventRecovered)
+	line.Event = &cluster.Event{Kind: cluster.EventRecovered, Why: r.Audit.By + ": " + r.Audit.What}
+	return line
+}
+
+// appendLine appends a line to a log, unless it is there: by its number.
+func appendLine(fs vfs.FS, dir, file string, line cluster.AuditEntry) error {
+	l := history.NewLog(fs, dir, file, line.Node)
+	if err := l.Open(); err != nil {
+		return err
+	}
+	return l.Append(line)
+}
+
+// Interrupted tells whether there is a recovery that was interrupted, which Finish finishes.
+func Interrupted(d datadir.Dir) bool { return d.Has(File) }

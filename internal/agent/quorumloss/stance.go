@@ -1,0 +1,268 @@
+package quorumloss
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config/units"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+const (
+	// WordRequest asks another agent what it says of a recovery without both of them.
+	WordRequest = "recover.order"
+	// leftBehindEvery is how often a recovered node asks those of before whether they
+	// refuse it, apartFor how long either side's metric says that they do: each of them
+	// is told every 5 s.
+	leftBehindEvery = 5 * time.Second
+	apartFor        = 30 * time.Second
+	// aboutRecovery keys that nodes of before refuse this one.
+	aboutRecovery = "recovery"
+)
+
+// Node is what a Stance needs of its node.
+type Node interface {
+	AsSelf() membership.Self
+	// Obey has the node stop and serve nothing any more, and then call Confirm.
+	Obey(r cluster.Recovery)
+	// Request asks another node's agent for a result.
+	Request(ctx context.Context, to cluster.NodeID, name string, args, result any) error
+	// AskWhoRefuses asks nodes that are no members whether they refuse this one.
+	AskWhoRefuses(ctx context.Context, peers []transport.Peer) []*transport.RejectedError
+}
+
+// Config is what a Stance needs.
+type Config struct {
+	Node            Node
+	Board           *board.Board
+	Dir             datadir.Dir
+	ElectionTimeout time.Duration
+	Logger          *slog.Logger
+}
+
+// Stance is what a node makes of recoveries without it, and, once it was recovered itself,
+// of those who refuse that.
+//
+// It rejects those that were made apart from a majority that ran. What that has
+// acknowledged since is not in them, so this node obeys none of them, nor an order
+// by such a cluster to be rebuilt, also not while its majority is down, until a person
+// has moved its data directory away.
+type Stance struct {
+	cfg  Config
+	mu   sync.Mutex
+	list recovery.Rejected
+	// apartAt is when it was on one side of two last (TwoSides), in ns.
+	apartAt atomic.Int64
+}
+
+// New makes the stance of a node. It reads nothing.
+func New(c Config) *Stance { return &Stance{cfg: c} }
+
+// Load reads refused.json. Call it before anything else.
+func (s *Stance) Load() (err error) {
+	s.list, err = s.cfg.Dir.Refused()
+	return err
+}
+
+// Rejected returns the recoveries that are refused. Nobody may change the list.
+func (s *Stance) Rejected() recovery.Rejected {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list
+}
+
+// reject notes durably that a recovery is refused.
+func (s *Stance) reject(r cluster.Recovery) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.list.Has(r) {
+		return nil
+	}
+	list := s.list.With(r)
+	if err := s.cfg.Dir.WriteRefused(list); err != nil {
+		return fmt.Errorf("note a recovery that is refused: %w", err)
+	}
+	s.list = list
+	return nil
+}
+
+// notices judges the recoveries without this node.
+func (s *Stance) notices() recovery.Notices {
+	return recovery.Notices{
+		Look: func(r cluster.Recovery) recovery.Own {
+			self := s.cfg.Node.AsSelf()
+			return recovery.Own{
+				News: self.Supersedes(r), Rejected: s.Rejected().Has(r), Superseded: self.Superseded != nil, SinceLeader: s.cfg.Board.SinceLeader(),
+			}
+		},
+		Reject: func(r cluster.Recovery) error {
+			err := s.reject(r)
+			s.cfg.Logger.Error("a recovery apart from a running majority: it is refused here until a person has moved the data directory away",
+				"recovered_on", r.Node, "at", r.At, "version", r.Version, "error", err)
+			return err
+		},
+	}
+}
+
+// Word answers another node that asks what this one says of a recovery. An error is
+// logged, and what it says is true.
+func (s *Stance) Word(r cluster.Recovery) recovery.Word {
+	w, _ := s.notices().Word(r)
+	return w
+}
+
+// Confirm decides once more about a recovery that the node obeys, when it has stopped:
+// there may have been a leader since.
+func (s *Stance) Confirm(r cluster.Recovery) (accepted bool, err error) {
+	d, err := s.notices().Confirm(r)
+	return d == recovery.Accept, err
+}
+
+// wordsOfOthers asks all other members at once what they say of a recovery. Who does
+// not answer in time, or has no word for it (its quorate is older), says nothing.
+func (s *Stance) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
+	ctx, cancel := context.WithTimeout(context.Background(), recovery.AskFor(s.cfg.ElectionTimeout))
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	self := s.cfg.Node.AsSelf().ID
+	for _, m := range s.cfg.Board.Members() {
+		if m.ID == self || m.Name == r.Node {
+			continue
+		}
+		all.Go(func() {
+			var w recovery.Word
+			if err := s.cfg.Node.Request(ctx, m.ID, WordRequest, r.Told(), &w); err != nil {
+				s.cfg.Logger.Debug("ask what another node says of a recovery", "node", m.Name, "error", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			words = append(words, w)
+		})
+	}
+	all.Wait()
+	return words
+}
+
+// Hear takes it that the cluster was recovered without this node, as by says.
+// It is told so again every few seconds.
+func (s *Stance) Hear(by string, r cluster.Recovery) {
+	said := fmt.Sprintf("cluster %q was recovered on node %s at %s", r.Cluster, r.Node, units.Time(r.At))
+	// An error is logged, and the notice comes again.
+	switch d, _ := s.notices().Judge(r, func() []recovery.Word { return s.wordsOfOthers(r) }); d {
+	case recovery.Ignore:
+		return
+	case recovery.Accept:
+		s.cfg.Node.Obey(r)
+		return
+	case recovery.Defer:
+		said += " without this one, which had a leader a moment ago, or hears of a node that had: it waits whether there is one again"
+	case recovery.Reject:
+		s.apartAt.Store(time.Now().UnixNano())
+		said += fmt.Sprintf(" although its majority runs: both sides may take writes; this node refuses that recovery, also after a restart; "+
+			"stop the agent of node %s now, then see \"A majority is gone for good\" in the operations guide", r.Node)
+	}
+	if s.cfg.Board.SetTrouble(by, said) {
+		s.cfg.Logger.Error("a recovery without this node", "told_by", by, "reason", said)
+	}
+}
+
+// Watch has a node that was recovered say who refuses it, until ctx ends. They tell it
+// nothing: it is no peer of theirs any more.
+func (s *Stance) Watch(ctx context.Context) error {
+	ticker := time.NewTicker(leftBehindEvery)
+	defer ticker.Stop()
+	for before := []string(nil); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		now := s.askLeftBehind(ctx)
+		text := ""
+		if by := refuseStill(before, now); len(by) > 0 {
+			s.apartAt.Store(time.Now().UnixNano())
+			text = fmt.Sprintf("refused by %s, without which this node was recovered: if a majority runs there, both sides take writes; "+
+				"stop this agent now, then see \"A majority is gone for good\" in the operations guide", strings.Join(by, ", "))
+		}
+		before = now
+		if ctx.Err() == nil && s.cfg.Board.SetTrouble(aboutRecovery, text) && text != "" {
+			s.cfg.Logger.Error("former members refuse this recovery", "reason", text)
+		}
+	}
+}
+
+// askLeftBehind returns who of those that the recovery left behind refuses it.
+func (s *Stance) askLeftBehind(ctx context.Context) []string {
+	r := StillWithout(s.cfg.Board.State())
+	if r == nil {
+		return nil
+	}
+	var peers []transport.Peer
+	for _, m := range r.Without {
+		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+	}
+	return refusersOf(*r, s.cfg.Node.AskWhoRefuses(ctx, peers))
+}
+
+// refuseStill returns who refuses a recovery now, and did when it was asked before: one
+// that has just started needs a moment to obey.
+func refuseStill(before, now []string) []string {
+	return slices.DeleteFunc(slices.Clone(now), func(name string) bool { return !slices.Contains(before, name) })
+}
+
+// refusersOf returns who does not go by a recovery, from what nodes of before answer.
+func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names []string) {
+	for _, e := range answers {
+		switch e.Code {
+		case transport.CodeRecovered:
+			if order := e.Order.Recovery; order != nil && order.Is(r) {
+				continue // it obeys
+			}
+		case transport.CodePeer, transport.CodeRemoved, transport.CodeRebuild:
+		default:
+			// Another node is there now, or nobody can know. CodeUnknown is what one that
+			// obeys says, too, to a node that was added since.
+			continue
+		}
+		names = append(names, e.By)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TwoSides tells whether this node is on one side of a cluster that was recovered apart
+// from a majority that runs.
+func (s *Stance) TwoSides() bool {
+	return time.Since(time.Unix(0, s.apartAt.Load())) < apartFor
+}
+
+// StillWithout is the recovery of a cluster, while it goes on without nodes of before.
+func StillWithout(s cluster.State) *cluster.Recovery {
+	if s.Recovered == nil || len(s.Recovered.Without) == 0 {
+		return nil
+	}
+	return s.Recovered
+}
+
+// LogOf describes a log up to an entry, with the transactions that it has.
+func LogOf(log *seglog.Log, last uint64, gtids string) (recovery.Log, error) {
+	term, err := log.Term(last)
+	if err != nil {
+		return recovery.Log{}, fmt.Errorf("read the last entry's term: %w", err)
+	}
+	return recovery.Log{First: log.FirstIndex(), Last: last, Term: term, GTIDs: gtids}, nil
+}

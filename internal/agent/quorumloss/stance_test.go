@@ -1,0 +1,46 @@
+package quorumloss
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// apart is a recovery on c, apart from a and b.
+var apart = cluster.Recovery{Version: 1_000_000, Cluster: "orders", Node: "c", At: time.Unix(1000, 0).UTC()}
+
+// TestRefusers: who was recovered by mistake learns who refuses it; one that obeys, or
+// whose host has another node now, does not.
+func TestRefusers(t *testing.T) {
+	elsewhere := apart
+	elsewhere.Node = "b"
+	answer := func(by string, c transport.Code, r *cluster.Recovery) *transport.RejectedError {
+		return &transport.RejectedError{By: by, Code: c, Order: transport.Order{Recovery: r}}
+	}
+	got := refusersOf(apart, []*transport.RejectedError{
+		answer("x", transport.CodePeer, nil), answer("obeys", transport.CodeRecovered, &apart),
+		answer("other", transport.CodeRecovered, &elsewhere), answer("moved", transport.CodeTarget, nil),
+		answer("gone", transport.CodeRemoved, nil), answer("old", transport.CodeVersion, nil),
+		answer("has never heard of a node that was added since", transport.CodeUnknown, nil),
+	})
+	if d := cmp.Diff([]string{"gone", "other", "x"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	for _, c := range []struct{ before, now, want []string }{
+		{nil, []string{"b"}, nil},
+		{[]string{"b"}, nil, nil},
+		{[]string{"b"}, []string{"b"}, []string{"b"}},
+		{[]string{"b", "c"}, []string{"b"}, []string{"b"}}, // c has died
+		{[]string{"b"}, []string{"b", "c"}, []string{"b"}}, // c has just started
+		{[]string{"b"}, []string{"c"}, nil},
+	} {
+		if d := cmp.Diff(c.want, refuseStill(c.before, c.now), cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("first %v, then %v (-want +got):\n%s", c.before, c.now, d)
+		}
+	}
+}

@@ -1,0 +1,345 @@
+package recovery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// Log is what a node's log holds, whether it is known to be committed or not.
+type Log struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+	// Term is the last entry's.
+	Term   uint64 `json:"term"`
+	Commit uint64 `json:"commit"`
+	// GTIDs are all transactions up to Last, as text.
+	GTIDs string `json:"gtids"`
+}
+
+// newerThan is Raft's order of logs: who is behind gets no vote.
+func (l Log) newerThan(other Log) bool {
+	return l.Term > other.Term || l.Term == other.Term && l.Last > other.Last
+}
+
+// Report is what a node says of itself when it is asked.
+type Report struct {
+	Node string `json:"node"`
+	Log  Log    `json:"log"`
+	// Leader is the name of the leader that it follows, or its own; "" = none.
+	Leader string `json:"leader,omitempty"`
+	// Hears names the members whose agents it hears of.
+	Hears []string `json:"hears,omitempty"`
+	// Out says that it does not belong to the cluster any more, and so elects nobody:
+	// why; "" = it does.
+	Out string `json:"out,omitempty"`
+}
+
+// Node is what was learned of a member.
+type Node struct {
+	Name string `json:"name"`
+	// Voter: it counts for the majority.
+	Voter bool `json:"voter"`
+	// Reachable: an agent of that name answers. Refuses: it does not talk to the survivor,
+	// or the survivor not to it; so another one may be in the survivor's place.
+	Reachable bool `json:"reachable"`
+	Refuses   bool `json:"refuses,omitempty"`
+	// Problem says why there is no Report: why it cannot be reached, or does not say
+	// what it has.
+	Problem string  `json:"problem,omitempty"`
+	Report  *Report `json:"report,omitempty"`
+	// Lacking is what its log has and the survivor's has not. Judge sets it.
+	Lacking string `json:"lacking,omitempty"`
+}
+
+// Situation is everything that the decision goes by.
+type Situation struct {
+	Cluster string `json:"cluster"`
+	// Survivor is the name of the node that is to go on, Log what it has.
+	Survivor string `json:"survivor"`
+	Log      Log    `json:"log"`
+	// Mysqld: it has one, or can have: it is no logger.
+	Mysqld bool `json:"mysqld"`
+	// Out says that it does not belong to the cluster any more: why; "" = it does.
+	Out string `json:"out,omitempty"`
+	// Fenced says that an operator keeps its mysqld down: who, when, why; "" = nobody does.
+	Fenced string `json:"fenced,omitempty"`
+	// Voters are the names of all voters; Outgoing those of the old voters, while a change of
+	// them is not complete.
+	Voters   []string `json:"voters"`
+	Outgoing []string `json:"outgoing,omitempty"`
+	// Nodes are the other members.
+	Nodes []Node `json:"nodes"`
+}
+
+// Objection is something that speaks against going on.
+type Objection struct {
+	Text string `json:"text"`
+	// Final: nothing that a person says outweighs it.
+	Final bool `json:"final"`
+}
+
+// Verdict is what Judge finds.
+type Verdict struct {
+	Situation
+	// Lacking are the transactions that some node that answers has, and the survivor
+	// lacks. What only nodes have that do not answer is not known.
+	Lacking string `json:"lacking"`
+	// LackingCount is their number, Unknown that of the members that do not say what
+	// they have.
+	LackingCount uint64      `json:"lacking_count"`
+	Unknown      []string    `json:"unknown"`
+	Objections   []Objection `json:"objections"`
+}
+
+// Judge says what speaks against the survivor's going on, and what would be lost.
+func Judge(s Situation) (Verdict, error) {
+	v := Verdict{Situation: s, Unknown: []string{}, Objections: []Objection{}}
+	v.Nodes = slices.Clone(s.Nodes)
+	own, err := gtid.ParseSet(s.Log.GTIDs)
+	if err != nil {
+		return v, fmt.Errorf("read the survivor's transactions: %w", err)
+	}
+	lacking := &gtid.Set{}
+	for i, n := range v.Nodes {
+		if n.Report == nil {
+			v.Unknown = append(v.Unknown, n.Name)
+			continue
+		}
+		set, err := gtid.ParseSet(n.Report.Log.GTIDs)
+		if err != nil {
+			return v, fmt.Errorf("read the transactions of node %s: %w", n.Name, err)
+		}
+		set.Subtract(own)
+		v.Nodes[i].Lacking = set.String()
+		lacking.Union(set)
+	}
+	v.Lacking, v.LackingCount = lacking.String(), lacking.Count()
+	v.weigh()
+	return v, nil
+}
+
+// weigh collects the objections, the final ones first.
+func (v *Verdict) weigh() {
+	if there, voters := v.majority(); there != nil {
+		v.object(true, "there is nothing to recover: %s", v.startInstead(there, voters))
+	} else if there, voters := v.majorityBeside(); there != nil {
+		v.object(true, "a majority of the %d voters may run without the data of this node, because these nodes answer: %s; look at \"quorate status\" there; "+
+			"only if they are not to go on, stop their agents first", voters, strings.Join(there, ", "))
+	}
+	for _, n := range v.Nodes {
+		if n.Report != nil && n.Report.Leader != "" {
+			v.object(true, "node %s follows a leader, %s: there is a majority that this host does not see", n.Name, n.Report.Leader)
+		}
+	}
+	if !v.Mysqld && v.Log.First > 1 {
+		v.object(true, "node %s is a logger, and its log begins at entry %d: no mysqld can be built from it; recover on a full node",
+			v.Survivor, v.Log.First)
+	}
+	if v.Out != "" {
+		v.object(false, "%s", v.Out)
+	}
+	if best := v.best(); best != "" {
+		v.object(false, "node %s has a newer log: recover on that node", best)
+	}
+	for _, n := range v.Nodes {
+		switch {
+		case n.Reachable && n.Report == nil:
+			v.object(false, "node %s answers, but does not say what it has: %s", n.Name, n.Problem)
+		case n.Report != nil && n.Report.Out != "":
+			v.object(false, "%s", n.Report.Out)
+		}
+	}
+}
+
+// startInstead says what to do where a majority needs no recovery. Only the leader knows
+// whether a log that is behind is an older copy, with which no agent goes on.
+func (v *Verdict) startInstead(there []string, voters int) string {
+	text := fmt.Sprintf("node %s is the only voter", v.Survivor)
+	switch others := slices.DeleteFunc(slices.Clone(there), func(name string) bool { return name == v.Survivor }); {
+	case len(others) == len(there):
+		text = fmt.Sprintf("%s of the %d voters are up: a majority, which elects by itself", strings.Join(there, ", "), voters)
+	case len(others) > 0:
+		text = fmt.Sprintf("%s of the %d voters are up, a majority together with node %s, which elects by itself", strings.Join(others, ", "), voters, v.Survivor)
+	}
+	text += fmt.Sprintf("; start the agent of node %s", v.Survivor)
+	if v.best() != "" {
+		text += fmt.Sprintf("; if it ends because its data are an older copy, put the newest data_dir back, or \"quorate node rebuild %s\" on another node, and start it again", v.Survivor)
+	}
+	return text
+}
+
+func (v *Verdict) object(final bool, format string, args ...any) {
+	v.Objections = append(v.Objections, Objection{Text: fmt.Sprintf(format, args...), Final: final})
+}
+
+// majority returns who of the voters is there, and the number of voters, if they can
+// elect a leader; nil if not. While the voters change it takes a majority of both.
+func (v *Verdict) majority() (there []string, voters int) {
+	up := v.up()
+	for _, n := range v.Nodes { // all that know of it: it may take no part in elections
+		if n.Reachable && n.Report == nil {
+			delete(up, n.Name)
+		}
+	}
+	up[v.Survivor] = v.Out == "" // a node that is out elects nobody
+	for _, of := range [][]string{v.Voters, v.Outgoing} {
+		here := among(up, of)
+		if len(of) > 0 && len(here) <= len(of)/2 {
+			return nil, 0
+		}
+		if there == nil {
+			there, voters = here, len(of)
+		}
+	}
+	return there, voters
+}
+
+// majorityBeside returns which of the voters answer, and the number of voters, if they
+// may be a majority without the survivor, whether they say what they have or not; nil if
+// not. Where one refuses the survivor, another may be in its place. A change of the
+// voters may have been completed without the survivor's knowing, or never made.
+func (v *Verdict) majorityBeside() (there []string, voters int) {
+	up := v.up()
+	delete(up, v.Survivor)
+	refused := slices.ContainsFunc(v.Nodes, func(n Node) bool { return n.Refuses })
+	for _, of := range [][]string{v.Voters, v.Outgoing} {
+		there = among(up, of)
+		votes := len(there)
+		if refused && slices.Contains(of, v.Survivor) {
+			votes++
+		}
+		if len(there) > 0 && votes > len(of)/2 {
+			return there, len(of)
+		}
+	}
+	return nil, 0
+}
+
+// up returns which other members answer, or are heard of by one that does, but for those
+// that are out.
+func (v *Verdict) up() map[string]bool {
+	up := map[string]bool{}
+	for _, n := range v.Nodes {
+		if n.Reachable {
+			up[n.Name] = true
+		}
+		if n.Report == nil {
+			continue
+		}
+		for _, name := range n.Report.Hears {
+			up[name] = true
+		}
+	}
+	for _, n := range v.Nodes {
+		if n.Report != nil && n.Report.Out != "" {
+			delete(up, n.Name)
+		}
+	}
+	return up
+}
+
+// among returns which of the names are up.
+func among(up map[string]bool, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !up[name] })
+}
+
+// best returns the name of the node with the newest log, if that is newer than the
+// survivor's; "" if none is.
+func (v *Verdict) best() (name string) {
+	newest := v.Log
+	for _, n := range v.Nodes {
+		if n.Report != nil && n.Report.Log.newerThan(newest) {
+			newest, name = n.Report.Log, n.Name
+		}
+	}
+	return name
+}
+
+// None is what stands for an empty set of transactions.
+const None = "none"
+
+// Refusal returns why the recovery may not be made, given what a person says is given
+// up: None or a set of GTIDs; "" = nothing was said. An empty answer means it may be.
+func (v *Verdict) Refusal(accepted string) (why string, err error) {
+	for _, o := range v.Objections {
+		if o.Final || accepted == "" {
+			return o.Text, nil
+		}
+	}
+	if accepted == "" {
+		if v.LackingCount > 0 {
+			return fmt.Sprintf("%d transactions of other nodes would be lost: %s; --accept-loss with exactly these gives them up",
+				v.LackingCount, v.Lacking), nil
+		}
+		return "", nil
+	}
+	named := &gtid.Set{}
+	if accepted != None {
+		if named, err = gtid.ParseSet(accepted); err != nil {
+			return "", fmt.Errorf("it is %q or a set of GTIDs: %w", None, err)
+		}
+	}
+	lacking, err := gtid.ParseSet(v.Lacking)
+	if err != nil {
+		return "", fmt.Errorf("read the lacking transactions: %w", err)
+	}
+	if !named.Equal(lacking) {
+		return fmt.Sprintf("what is known to be lost is %s, not %s", v.Loss(), accepted), nil
+	}
+	return "", nil
+}
+
+// Changed tells whether a later verdict is about something else than this one, which a
+// person has seen: other nodes answer, or have something else.
+func (v *Verdict) Changed(later Verdict) bool {
+	return !slices.Equal(v.Objections, later.Objections) || v.Lacking != later.Lacking || !slices.Equal(v.Unknown, later.Unknown)
+}
+
+// Sayers returns the other nodes that say what they have.
+func (v *Verdict) Sayers() (names []string) {
+	for _, n := range v.Nodes {
+		if n.Report != nil {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// Overridable tells whether a person may outweigh all that speaks against it.
+func (v *Verdict) Overridable() bool {
+	return !slices.ContainsFunc(v.Objections, func(o Objection) bool { return o.Final })
+}
+
+// Loss is Lacking, or None.
+func (v *Verdict) Loss() string {
+	if v.LackingCount == 0 {
+		return None
+	}
+	return v.Lacking
+}
+
+// Record is what the recovered node lacks, for the audit log, which says it for ever.
+func (v *Verdict) Record() string {
+	unknown := "what only " + strings.Join(v.Unknown, ", ") + " had, which is not known"
+	switch {
+	case len(v.Unknown) == 0:
+		return v.Loss()
+	case v.LackingCount == 0:
+		return unknown
+	}
+	return v.Lacking + ", and " + unknown
+}
+
+// VoterNames returns the names of a state's voters.
+func VoterNames(s cluster.State, ids []cluster.NodeID) (names []string) {
+	for _, m := range s.Members {
+		if slices.Contains(ids, m.ID) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}

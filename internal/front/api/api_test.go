@@ -1,0 +1,297 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"github.com/prometheus/client_golang/prometheus"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+func TestMain(m *testing.M) {
+	asks()
+	goleak.VerifyTestMain(m)
+}
+
+type fakeProvider struct {
+	status  cluster.Status
+	metrics []Metric
+	control func(context.Context, control.Request) control.Answer
+}
+
+func (p *fakeProvider) Status() cluster.Status { return p.status }
+func (p *fakeProvider) Metrics() []Metric      { return p.metrics }
+
+func (p *fakeProvider) Control(ctx context.Context, r control.Request) control.Answer {
+	return p.control(ctx, r)
+}
+
+func (p *fakeProvider) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "quorate_kept", Help: "Kept."})}
+}
+
+// start runs a server until the test ends.
+func start(t *testing.T, p Provider) *Server {
+	t.Helper()
+	return startWith(t, Config{}, p)
+}
+
+func startWith(t *testing.T, config Config, p Provider) *Server {
+	t.Helper()
+	config.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	s := New(config, p)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	if config.Socket != "" {
+		if err := s.ListenControl(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return s
+}
+
+func get(t *testing.T, s *Server, path string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + s.Addr().String() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func statusOf(role cluster.Role, mysqld cluster.MysqldState) cluster.Status {
+	return cluster.Status{
+		Cluster: "orders", ClusterID: "1f", Self: "a", Primary: "b",
+		Nodes: []cluster.NodeStatus{
+			{ID: 2, Name: "b", Role: cluster.RolePrimary, Mysqld: cluster.MysqldRunning},
+			{ID: 1, Name: "a", Role: role, Mysqld: mysqld, Reason: "because", LagSeconds: 1.5},
+		},
+	}
+}
+
+func TestHealthEndpoints(t *testing.T) {
+	for _, tc := range []struct {
+		role    cluster.Role
+		mysqld  cluster.MysqldState
+		leader  cluster.NodeID
+		want    string // the endpoints that say 200
+		stopped string
+	}{
+		{cluster.RolePrimary, cluster.MysqldRunning, 2, "/health /liveness /readiness /primary", ""},
+		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness /readiness /replica", ""},
+		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness", "replication has stopped"},
+		{cluster.RoleLogger, cluster.MysqldNone, 2, "/health /liveness /readiness", ""},
+		{cluster.RoleReplica, cluster.MysqldRunning, 0, "/health /liveness", ""},
+		{cluster.RoleLogger, cluster.MysqldNone, 0, "/health /liveness", ""},
+		{cluster.RoleUnverified, cluster.MysqldRunning, 2, "/health /liveness", ""},
+		{cluster.RolePromoting, cluster.MysqldRunning, 2, "/health /liveness", ""},
+		{cluster.RoleErrant, cluster.MysqldRunning, 2, "/health /liveness", ""},
+		{cluster.RoleDemoting, cluster.MysqldStopping, 2, "/liveness", ""},
+		{cluster.RoleStarting, cluster.MysqldStarting, 2, "/liveness", ""},
+		{cluster.RoleFenced, cluster.MysqldStopped, 2, "/liveness", ""},
+	} {
+		st := statusOf(tc.role, tc.mysqld)
+		st.Nodes[1].Leader, st.Nodes[1].ApplierStopped = tc.leader, tc.stopped
+		s := start(t, &fakeProvider{status: st})
+		var yes []string
+		for _, path := range []string{"/health", "/liveness", "/readiness", "/primary", "/replica"} {
+			code, body := get(t, s, path)
+			switch code {
+			case http.StatusOK:
+				yes = append(yes, path)
+			case http.StatusServiceUnavailable:
+			default:
+				t.Errorf("%s: %s answered %d", tc.role, path, code)
+			}
+			var n cluster.NodeStatus
+			if err := json.Unmarshal([]byte(body), &n); err != nil || n.Name != "a" || n.Reason != "because" {
+				t.Errorf("%s: body %q, %v", path, body, err)
+			}
+		}
+		if got := strings.Join(yes, " "); got != tc.want {
+			t.Errorf("%s, leader %d: 200 from %q, want %q", tc.role, tc.leader, got, tc.want)
+		}
+	}
+}
+
+func TestUnknownSelfIsNothing(t *testing.T) {
+	p := &fakeProvider{status: cluster.Status{Self: "x"}}
+	if code, _ := get(t, start(t, p), "/readiness"); code != http.StatusServiceUnavailable {
+		t.Errorf("readiness of a node without status: %d", code)
+	}
+}
+
+func TestOnlyReads(t *testing.T) {
+	s := start(t, &fakeProvider{})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Post("http://"+s.Addr().String()+"/status", "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST answered %d", resp.StatusCode)
+	}
+	if code, _ := get(t, s, "/nothing"); code != http.StatusNotFound {
+		t.Errorf("unknown path answered %d", code)
+	}
+}
+
+func TestFetchStatus(t *testing.T) {
+	want := statusOf(cluster.RoleReplica, cluster.MysqldRunning)
+	s := start(t, &fakeProvider{status: want})
+	got, err := FetchStatus(t.Context(), s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestFetchStatusFails(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := l.Addr().String()
+	l.Close()
+	if _, err := FetchStatus(t.Context(), nobody); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("nobody listens: %v", err)
+	}
+	for name, handler := range map[string]http.HandlerFunc{
+		"it answered 404 Not Found": http.NotFound,
+		"decode answer":             func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") },
+	} {
+		other := httptest.NewServer(handler)
+		defer other.Close()
+		if _, err := FetchStatus(t.Context(), other.Listener.Addr().String()); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want %q in it", err, name)
+		}
+	}
+	if _, err := FetchStatus(t.Context(), "no host:x"); err == nil {
+		t.Error("a bad address is no error")
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	p := &fakeProvider{metrics: []Metric{
+		{Name: "quorate_term", Help: "The Raft term.", Value: 7},
+		{Name: "quorate_peer_bytes_total", Help: "Bytes sent.", Counter: true, Labels: map[string]string{"peer": "b", "class": "append"}, Value: 10},
+		{Name: "quorate_peer_bytes_total", Help: "Bytes sent.", Counter: true, Labels: map[string]string{"peer": "c", "class": "append"}, Value: 20},
+	}}
+	s := start(t, p)
+	code, body := get(t, s, "/metrics")
+	var ours []string
+	for line := range strings.Lines(body) {
+		if strings.Contains(line, "quorate_") {
+			ours = append(ours, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		"# HELP quorate_kept Kept.",
+		"# TYPE quorate_kept gauge",
+		"quorate_kept 0",
+		"# HELP quorate_peer_bytes_total Bytes sent.",
+		"# TYPE quorate_peer_bytes_total counter",
+		`quorate_peer_bytes_total{class="append",peer="b"} 10`,
+		`quorate_peer_bytes_total{class="append",peer="c"} 20`,
+		"# HELP quorate_term The Raft term.",
+		"# TYPE quorate_term gauge",
+		"quorate_term 7",
+	}
+	if d := cmp.Diff(want, ours); code != http.StatusOK || d != "" {
+		t.Errorf("code %d (-want +got):\n%s", code, d)
+	}
+	if !strings.Contains(body, "go_goroutines") {
+		t.Error("the runtime's own metrics are missing")
+	}
+	p.metrics = []Metric{{Name: "bad name\xff"}}
+	if code, _ := get(t, s, "/metrics"); code != http.StatusInternalServerError {
+		t.Errorf("a bad metric: %d, want 500", code)
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	s := start(t, &fakeProvider{})
+	second := New(Config{Listen: s.Addr().String()}, nil)
+	if err := second.Listen(); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("Listen = %v, want EADDRINUSE", err)
+	}
+	if err := second.Run(t.Context()); err == nil {
+		t.Error("Run without Listen returned nil")
+	}
+}
+
+// TestLimit: a connection beyond the limit waits until another one is closed,
+// and Close ends that wait.
+func TestLimit(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limit(inner, 1)
+	for range 2 {
+		client, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+	}
+	first, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.places) != 1 {
+		t.Fatalf("%d places taken, want 1", len(l.places))
+	}
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		conn, _ := l.Accept()
+		accepted <- conn
+	}()
+	first.Close()
+	first.Close() // twice gives one place back
+	second := <-accepted
+	if second == nil || len(l.places) != 1 {
+		t.Fatalf("second = %v, %d places taken, want 1", second, len(l.places))
+	}
+	go func() {
+		conn, _ := l.Accept()
+		accepted <- conn
+	}()
+	l.Close()
+	if conn := <-accepted; conn != nil {
+		t.Error("accepted after Close")
+	}
+	second.Close()
+}

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+// ControlTimeout bounds an operator's request, and so how long whoever sent it
+// waits for the answer.
+const ControlTimeout = 2 * time.Minute
+
+// httpStatus is the HTTP status of an answer, for callers that look no further.
+func httpStatus(code control.Code) int {
+	switch code {
+	case control.CodeOK:
+		return http.StatusOK
+	case control.CodeInvalid:
+		return http.StatusBadRequest
+	case control.CodeUnknown:
+		return http.StatusNotFound
+	case control.CodeStale:
+		return http.StatusConflict
+	case control.CodeNoLeader, control.CodeNotLeader:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// fromHere tells whether a request comes from this host: over loopback, or from
+// the address that it was sent to. The name that it asks for has to be an address
+// or localhost: another one may be a foreign page's, which points here by DNS.
+func fromHere(r *http.Request) bool {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	own := netip.AddrPort{}
+	if local != nil {
+		own, _ = netip.ParseAddrPort(local.String()) // zero, which is nobody's, if it is none
+	}
+	if !remote.Addr().Unmap().IsLoopback() && remote.Addr().Unmap() != own.Addr().Unmap() {
+		return false
+	}
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	_, err = netip.ParseAddr(host)
+	return err == nil || host == "localhost"
+}
+
+// Control sends an operator's request to the agent at socket, the path of its
+// control socket, and returns its answer, which may be a refusal. By is, for root,
+// who became it by sudo; the agent knows all else.
+func Control(ctx context.Context, socket string, r control.Request) (control.Answer, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return control.Answer{}, fmt.Errorf("encode request: %w", err)
+	}
+	resp, err := request(ctx, socket, http.MethodPost, "/control/"+r.Name, body)
+	if err != nil {
+		return control.Answer{}, fmt.Errorf("ask agent at %s: %w", socket, err)
+	}
+	defer resp.Body.Close()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "application/json" {
+		return control.Answer{}, fmt.Errorf("ask agent at %s: %w", socket, refusal(resp))
+	}
+	var answer control.Answer
+	if err := json.NewDecoder(io.LimitReader(resp.Body, control.AnswerBytesMax)).Decode(&answer); err != nil {
+		return control.Answer{}, fmt.Errorf("ask agent at %s: decode answer: %w: %w", socket, ErrNoAnswer, err)
+	}
+	return answer, nil
+}

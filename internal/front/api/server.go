@@ -1,0 +1,262 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+const (
+	// connMax bounds open connections, idle ones included: enough for a dozen
+	// load balancers and monitors. What is beyond waits in the listen queue.
+	connMax = 256
+	// requestTimeout bounds reading a request and writing its answer.
+	requestTimeout = 5 * time.Second
+	// idleTimeout bounds how long an unused connection may keep its place.
+	idleTimeout = 15 * time.Second
+	// headerBytesMax bounds a request's header; ours have none of their own.
+	headerBytesMax = 16 << 10
+	// stopTimeout bounds how long answers under way may take when Run ends.
+	stopTimeout = time.Second
+)
+
+// Provider is what the server shows. The agent implements it; its methods are
+// called from many goroutines, and all but Control must be quick.
+type Provider interface {
+	Status() cluster.Status
+	Metrics() []Metric
+	// Collectors are metrics that keep their own state (histograms). It is
+	// called once, by Run.
+	Collectors() []prometheus.Collector
+	// Control has an operator's request carried out. It takes as long as that
+	// does, ControlTimeout at most.
+	Control(context.Context, control.Request) control.Answer
+}
+
+// Config holds the server's settings.
+type Config struct {
+	// Listen is the host:port to bind.
+	Listen string
+	// Socket is the path of the control socket, and Group the OS group whose
+	// accounts may ask there beside root and the agent's own; "" = none.
+	Socket, Group string
+	Logger        *slog.Logger
+}
+
+// Server answers HTTP requests about this node.
+type Server struct {
+	config   Config
+	provider Provider
+	listener net.Listener
+	control  net.Listener // nil: there is no control socket so far
+}
+
+// New makes a Server. It opens and starts nothing.
+func New(config Config, provider Provider) *Server {
+	return &Server{config: config, provider: provider}
+}
+
+// Listen binds the port, so that "port in use" is known before anything else
+// happens; the error names the address. Run closes it.
+func (s *Server) Listen() (err error) {
+	s.listener, err = net.Listen("tcp", s.config.Listen)
+	return err
+}
+
+// Unlisten gives the port back where Run is not called after Listen, or has
+// ended.
+func (s *Server) Unlisten() {
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	if s.control != nil {
+		s.control.Close()
+	}
+}
+
+// Addr returns the address that Listen has bound.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Run answers requests until ctx ends, and returns after everything that it
+// started has ended. Listen must have succeeded before.
+func (s *Server) Run(ctx context.Context) error {
+	if s.listener == nil {
+		return errors.New("run api: Listen was not called")
+	}
+	eg, ctx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return s.serve(ctx, limit(s.listener, connMax), &http.Server{Handler: s.handler()}) })
+	if s.control != nil {
+		eg.Go(func() error {
+			server := &http.Server{Handler: s.controlHandler(), ConnContext: withPeer}
+			return s.serve(ctx, limit(s.control, controlConnMax), server)
+		})
+	}
+	return eg.Wait()
+}
+
+// serve runs one HTTP server until ctx ends.
+func (s *Server) serve(ctx context.Context, l net.Listener, server *http.Server) error {
+	server.ReadTimeout, server.WriteTimeout, server.IdleTimeout = requestTimeout, requestTimeout, idleTimeout
+	server.MaxHeaderBytes = headerBytesMax
+	server.ErrorLog = slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var stop sync.WaitGroup
+	stop.Go(func() {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			server.Close() // an answer that nobody reads
+		}
+	})
+	err := server.Serve(l)
+	cancel()
+	stop.Wait()
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve api: %w", err)
+	}
+	return nil
+}
+
+// controlHandler answers operators' requests, and all that the port answers.
+func (s *Server) controlHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /control/{name}", s.answerControl)
+	mux.Handle("GET /", s.handler())
+	return mux
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		s.reply(w, http.StatusOK, s.provider.Status())
+	})
+	for path, ok := range map[string]func(cluster.NodeStatus) bool{
+		"/health":    func(n cluster.NodeStatus) bool { return n.Mysqld == cluster.MysqldRunning || isLogger(n) },
+		"/liveness":  func(cluster.NodeStatus) bool { return true },
+		"/readiness": func(n cluster.NodeStatus) bool { return isPrimary(n) || isReplica(n) || isLogger(n) && n.Leader != 0 },
+		"/primary":   isPrimary,
+		"/replica":   isReplica,
+	} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			self := self(s.provider.Status())
+			code := http.StatusServiceUnavailable
+			if ok(self) {
+				code = http.StatusOK
+			}
+			s.reply(w, code, self)
+		})
+	}
+	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider), promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", local(pprof.Trace))
+	return mux
+}
+
+// local keeps what costs a lot to this machine.
+func local(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !fromHere(r) {
+			http.Error(w, "profiles are shown on this node's own host only", http.StatusForbidden)
+			return
+		}
+		answer(w, r)
+	}
+}
+
+func isLogger(n cluster.NodeStatus) bool  { return n.Role == cluster.RoleLogger }
+func isPrimary(n cluster.NodeStatus) bool { return n.Role == cluster.RolePrimary }
+
+// isReplica: a replica without a leader is none, as nobody knows how old its data are,
+// nor is a replica that does not apply, whose data only get older.
+func isReplica(n cluster.NodeStatus) bool {
+	return n.Role == cluster.RoleReplica && n.Leader != 0 && n.ApplierStopped == ""
+}
+
+// self returns the answering node's own status; the zero value, which is
+// neither primary nor replica, if it is not there.
+func self(st cluster.Status) cluster.NodeStatus {
+	for _, n := range st.Nodes {
+		if n.Name == st.Self {
+			return n
+		}
+	}
+	return cluster.NodeStatus{Name: st.Self}
+}
+
+func (s *Server) reply(w http.ResponseWriter, code int, value any) {
+	body, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	if _, err := w.Write(append(body, '\n')); err != nil {
+		s.config.Logger.Debug("cannot answer an api request", "err", err)
+	}
+}
+
+// limitListener accepts at most as many connections at a time as places has.
+type limitListener struct {
+	net.Listener
+	places chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func limit(l net.Listener, n int) *limitListener {
+	return &limitListener{Listener: l, places: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+// Accept waits for a place, then for a connection.
+func (l *limitListener) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	return &limitConn{Conn: conn, release: sync.OnceFunc(func() { <-l.places })}, nil
+}
+
+// Close makes Accept return also while it waits for a place.
+func (l *limitListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// limitConn gives its place back when it is closed.
+type limitConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *limitConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}

@@ -1,0 +1,192 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+const (
+	// controlConnMax bounds the connections to the control socket: people, and
+	// their scripts.
+	controlConnMax = 32
+	// controlBacklog is how many more the kernel lets wait.
+	controlBacklog = 128
+)
+
+// peerKey is where a connection's context has the *unix.Ucred of who opened it.
+type peerKey struct{}
+
+// ListenControl opens the control socket. The caller holds the lock of the node's
+// data directory, so a socket that is there, and that nobody answers, was left by
+// a process that is gone. Run closes it.
+//
+// Nobody but who may can connect: the mode is set between bind and listen, and the
+// kernel checks it at connect(2).
+func (s *Server) ListenControl() error {
+	path := s.config.Socket
+	if err := checkDirectory(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := removeStale(path); err != nil {
+		return err
+	}
+	gid, mode := -1, fs.FileMode(0o600)
+	if name := s.config.Group; name != "" {
+		group, err := user.LookupGroup(name)
+		if err != nil {
+			return fmt.Errorf("look up control.group: %w", err)
+		}
+		if gid, err = strconv.Atoi(group.Gid); err != nil {
+			return fmt.Errorf("look up control.group: %w", err)
+		}
+		mode = 0o660
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make control socket: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close() // FileListener has its own
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return fmt.Errorf("bind control socket %s: %w", path, err)
+	}
+	err = errors.Join(os.Chmod(path, mode), os.Lchown(path, -1, gid), unix.Listen(fd, controlBacklog))
+	var l net.Listener
+	if err == nil {
+		l, err = net.FileListener(f)
+	}
+	if err != nil {
+		return fmt.Errorf("open control socket %s: %w", path, errors.Join(err, os.Remove(path)))
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(true)
+	}
+	s.control = l
+	return nil
+}
+
+// checkDirectory refuses a directory in which others could put something else in the
+// socket's place: what is done to its mode would be done to that, and operators would
+// ask there. In a sticky one they cannot.
+func checkDirectory(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the control socket's directory: %w", err)
+	}
+	if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("control socket: others may write its directory %s (%v): chmod go-w, or set control.socket", dir, info.Mode())
+	}
+	return nil
+}
+
+// removeStale removes a socket that nobody answers: nobody at all, not one who is
+// busy, or who may not be asked.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the control socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("control socket %s: there is another file of that name: remove it", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return fmt.Errorf("control socket %s is in use by another agent: set control.socket to a path of this node's own", path)
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("find out whether another agent uses the control socket %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("remove the old control socket: %w", err)
+	}
+	return nil
+}
+
+// withPeer notes who opened a connection to the control socket.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	limited, ok := conn.(*limitConn)
+	if !ok {
+		return ctx
+	}
+	u, ok := limited.Conn.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var peer *unix.Ucred
+	if raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, peer)
+}
+
+// mayAsk tells whether an account may send requests. With a group the kernel has
+// let in its members alone; without one this says it a second time, in case that
+// somebody has changed the socket's mode.
+func (s *Server) mayAsk(peer *unix.Ucred) bool {
+	return peer != nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || s.config.Group != "")
+}
+
+// whoAsked names the account behind a connection. Who became root by sudo is named
+// as they say, too.
+func whoAsked(peer *unix.Ucred, sudo string) string {
+	uid := strconv.FormatUint(uint64(peer.Uid), 10)
+	name := "uid " + uid
+	if u, err := user.LookupId(uid); err == nil {
+		name = u.Username
+	}
+	host, _ := os.Hostname()
+	name += "@" + cmp.Or(host, "unknown host")
+	if peer.Uid == 0 && sudo != "" {
+		name += " (sudo by " + sudo + ")"
+	}
+	return name
+}
+
+// answerControl answers POST /control/NAME on the control socket. By is who the
+// kernel says it is.
+func (s *Server) answerControl(w http.ResponseWriter, r *http.Request) {
+	peer, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+	if !s.mayAsk(peer) {
+		http.Error(w, "requests are taken from root and from the account of the agent only (and a group, with control.group)", http.StatusForbidden)
+		return
+	}
+	var request control.Request
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, control.RequestBytesMax)).Decode(&request); err != nil {
+		http.Error(w, fmt.Sprintf("decode request: %v", err), http.StatusBadRequest)
+		return
+	}
+	request.Name, request.By = r.PathValue("name"), whoAsked(peer, request.By)
+	ctx, cancel := context.WithTimeout(r.Context(), ControlTimeout)
+	defer cancel()
+	deadline := time.Now().Add(ControlTimeout + requestTimeout)
+	writer := http.NewResponseController(w)
+	if err := errors.Join(writer.SetReadDeadline(deadline), writer.SetWriteDeadline(deadline)); err != nil {
+		http.Error(w, fmt.Sprintf("give the request time: %v", err), http.StatusInternalServerError)
+		return
+	}
+	answer := s.provider.Control(ctx, request)
+	s.reply(w, httpStatus(answer.Code), answer)
+}

@@ -1,0 +1,81 @@
+package retention
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// TestHeardNeeds: what a member needs is known over a restart of this agent, from what
+// it said last with the data directory that the cluster gave it.
+func TestHeardNeeds(t *testing.T) {
+	b := cluster.NodeStatus{
+		ID: 2, Name: "b", Kind: cluster.KindFull, Instance: "first", Role: cluster.RoleReplica, Mysqld: cluster.MysqldRunning,
+		LogState: cluster.LogOK, LogFirst: 3, LogCommit: 70, DurableMark: 60,
+	}
+	silent := cluster.NodeStatus{ID: 2, Name: "b", Kind: cluster.KindFull}
+	self := cluster.NodeStatus{ID: 1, Name: "a", Role: cluster.RolePrimary}
+	path := filepath.Join(t.TempDir(), datadir.Heard)
+	restarted := func() *Heard {
+		h := &Heard{}
+		h.Load(datadir.New(vfs.OS{}, filepath.Dir(path)), slog.New(slog.DiscardHandler))
+		return h
+	}
+	h := restarted()
+	for _, said := range []cluster.NodeStatus{b, silent} { // the second one after a restart
+		if err := h.note(1, []cluster.NodeStatus{self, said}); err != nil {
+			t.Fatal(err)
+		}
+		h = restarted()
+	}
+	member := cluster.Member{ID: 2, Name: "b", Kind: cluster.KindFull}
+	with := func(instance string) cluster.State {
+		m := member
+		m.Instance = instance
+		return cluster.State{Members: []cluster.Member{{ID: 1, Name: "a"}, m}}
+	}
+	later := b
+	later.LogCommit = 90
+	for name, c := range map[string]struct {
+		state cluster.State
+		now   cluster.NodeStatus
+		want  cluster.NodeStatus
+	}{
+		"silent":                   {with(""), silent, b},
+		"silent, of that instance": {with("first"), silent, b},
+		"rebuilt since":            {with("second"), silent, silent},
+		"heard":                    {with(""), later, later},
+	} {
+		if diff := cmp.Diff([]cluster.NodeStatus{self, c.want}, h.fill(c.state, []cluster.NodeStatus{self, c.now})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if err := h.note(1, []cluster.NodeStatus{self}); err != nil { // b was removed
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]cluster.NodeStatus{silent}, restarted().fill(with(""), []cluster.NodeStatus{silent})); diff != "" {
+		t.Errorf("removed (-want +got):\n%s", diff)
+	}
+	for _, damaged := range []string{"{", `{"2": {"log_first": 3}, "3": 1}`, ""} {
+		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h := restarted()
+		if diff := cmp.Diff([]cluster.NodeStatus{silent}, h.fill(with(""), []cluster.NodeStatus{silent})); diff != "" || len(h.need) != 0 {
+			t.Errorf("damaged as %q (-want +got):\n%s", damaged, diff)
+		}
+		if err := h.note(1, []cluster.NodeStatus{self, b}); err != nil {
+			t.Fatal(err)
+		}
+		if len(restarted().need) != 1 {
+			t.Errorf("damaged as %q: what is heard since is not kept", damaged)
+		}
+	}
+}

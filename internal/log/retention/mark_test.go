@@ -1,0 +1,130 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// fakeMarks has a mark for each mysqld.
+type fakeMarks map[string]replay.Mark
+
+func (f fakeMarks) Of(uuid string) replay.Mark { return f[uuid] }
+func (f fakeMarks) Advance(uuid string, m replay.Mark) error {
+	f[uuid] = m
+	return nil
+}
+
+// fakeMysqld fails as it is told to.
+type fakeMysqld struct {
+	err   error
+	asked int
+}
+
+func (*fakeMysqld) ServerUUID() string { return "a" }
+func (f *fakeMysqld) FlushExecuted(context.Context) (*gtid.Set, bool, error) {
+	f.asked++
+	return nil, false, f.err
+}
+
+// TestMarkerTriesAgain: a mysqld that ended, or failed, while it was asked is asked again at
+// the next look; where none runs, none is.
+func TestMarkerTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, looks, runs := &fakeMysqld{err: ErrEnded}, 0, false
+		m := NewMarker(MarkerConfig{
+			Mysqld: func() Mysqld {
+				if runs {
+					return server
+				}
+				return nil
+			},
+			Applied: func() uint64 { return 7 }, Every: time.Second, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler),
+			Also: func(context.Context, Mysqld) { looks++ },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- m.Run(ctx) }()
+		time.Sleep(2500 * time.Millisecond)
+		if looks > 0 {
+			t.Error("it looks at no mysqld")
+		}
+		runs = true
+		time.Sleep(2 * time.Second)
+		server.err = errors.New("the disk hangs")
+		time.Sleep(2 * time.Second)
+		if server.asked != 4 || looks != 4 {
+			t.Errorf("asked %d times in %d looks, want 4", server.asked, looks)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMarkerXABeginsAtTheMark: the log is read once mysqld has seen an XA transaction,
+// from the durable mark on, and from the beginning for another mysqld.
+func TestMarkerXABeginsAtTheMark(t *testing.T) {
+	marks := fakeMarks{"a": {Index: 7}}
+	m := NewMarker(MarkerConfig{Marks: marks})
+	if m.beginXA("a"); m.prepared != nil {
+		t.Error("the log is read although nobody uses XA")
+	}
+	m.UsesXA()
+	m.beginXA("a")
+	first := m.prepared
+	marks["a"] = replay.Mark{Index: 20}
+	if m.beginXA("a"); first == nil || m.prepared != first {
+		t.Error("what was read is forgotten")
+	}
+	if diff := cmp.Diff(replay.NewPrepared(8), first, cmp.AllowUnexported(replay.Prepared{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if m.beginXA("b"); m.prepared == first {
+		t.Error("another mysqld goes on where the first one was")
+	}
+}
+
+// TestMarkerXAEndsWithItsContext: the look through a long log ends when the agent is to
+// stop, and goes on there the next time.
+func TestMarkerXAEndsWithItsContext(t *testing.T) {
+	m := NewMarker(MarkerConfig{Marks: fakeMarks{}})
+	m.UsesXA()
+	m.beginXA("a")
+	log := &countingLog{}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := m.readXA(stopped, log, 5); !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped: %v", err)
+	}
+	if err := m.readXA(t.Context(), log, 5); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]uint64{1, 2, 3, 4, 5}, log.asked); diff != "" {
+		t.Errorf("what was read (-want +got):\n%s", diff)
+	}
+}
+
+// countingLog is a log of entries without transactions, one at a time.
+type countingLog struct {
+	replay.CommittedLog
+	asked []uint64
+}
+
+func (l *countingLog) FirstIndex() uint64 { return 1 }
+
+func (l *countingLog) ReadCommitted(index, _ uint64) ([]seglog.Entry, bool, error) {
+	l.asked = append(l.asked, index)
+	return []seglog.Entry{{Index: index, Type: 1}}, true, nil
+}

@@ -1,0 +1,375 @@
+package seglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// Finding is something that is not as it should be.
+type Finding struct {
+	// Segment and Offset say where it begins; Segment may be the state file.
+	Segment string
+	Offset  int64
+	// Index is the index of the entry that is there, or should be; 0 = none.
+	Index uint64
+	// Torn: what a crash left behind the last sync. It was never acknowledged;
+	// the next start of the node cuts it. Everything else is damage.
+	Torn   bool
+	Detail string
+}
+
+// Verified is what Verify looked at.
+type Verified struct {
+	Segments              int
+	Entries, Transactions uint64
+	Bytes                 int64
+	// FirstIndex and LastIndex are the entries that were found, Commit the
+	// commit index of the state file. LastIndex is 0 if there is none.
+	FirstIndex, LastIndex, Commit uint64
+	// Findings are in the order of the log, FindingsMax at most; More counts
+	// those left out.
+	Findings []Finding
+	More     uint64
+}
+
+// FindingsMax bounds the findings that are kept, some 200 bytes each: a disk that
+// lost a gigabyte makes millions.
+const FindingsMax = 1000
+
+// Damaged reports whether any finding is damage.
+func (v *Verified) Damaged() bool {
+	return slices.ContainsFunc(v.Findings, func(f Finding) bool { return !f.Torn })
+}
+
+// Verify reads all of the log, uncommitted entries too, and checks it: checksums
+// and chains, how the segments follow on each other, that transactions are
+// whole, each segment's PREVIOUS_GTIDS, and of committed entries the rules of
+// their epochs. It goes on behind damage where it can. It tells progress, unless
+// that is nil, how many bytes it has read of how many.
+//
+// The log may be open: what is found above the commit index counts only if a
+// second look finds it again. An error is one of reading, ErrFormat, or ctx's.
+func (in *Inspector) Verify(ctx context.Context, progress func(done, total int64)) (*Verified, error) {
+	v := &verifier{in: in, ctx: ctx, progress: progress, before: &scan{}}
+	v.Commit = in.hs.Commit
+	if c, ok := errors.AsType[*CorruptError](in.stateProblem); ok {
+		v.find(stateName, c.Offset, 0, "%s", c.Detail)
+	} else if in.stateProblem != nil {
+		v.find(stateName, 0, 0, "%v", in.stateProblem)
+	}
+	for _, name := range in.names {
+		if info, err := in.options.FS.Stat(filepath.Join(in.options.Dir, name)); err == nil {
+			v.total += info.Size
+		}
+	}
+	for at := range in.names {
+		if err := v.settle(in.names[at]); err != nil {
+			return nil, err
+		}
+	}
+	if v.LastIndex < v.Commit && !v.overtaken {
+		v.find(v.last, 0, v.LastIndex+1, "log ends at index %d, but %d is committed", v.LastIndex, v.Commit)
+	}
+	return &v.Verified, nil
+}
+
+// verifier is a call of Verify on its way.
+type verifier struct {
+	Verified
+	in       *Inspector
+	ctx      context.Context
+	progress func(done, total int64)
+	done     int64
+	total    int64
+	// before is where the segment before ended; nil if that is not known.
+	before *scan
+	number uint64
+	// last is the name of the segment before; overtaken: what was behind it was
+	// purged before it was read.
+	last      string
+	overtaken bool
+	rules     rules
+}
+
+// settleMax bounds the looks at a segment that changes all the time.
+const settleMax = 5
+
+// settle verifies a segment, again if it may have changed under the reader.
+func (v *verifier) settle(name string) error {
+	var last verifier
+	for try := range settleMax {
+		now := *v
+		now.Findings = append([]Finding(nil), v.Findings...)
+		now.rules = v.rules.clone()
+		err := now.segment(name)
+		if v.in.isGone(name, err) {
+			// What comes next cannot be compared with it.
+			v.before, v.rules, v.overtaken = nil, rules{}, true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		again := false
+		for _, f := range now.Findings[len(v.Findings):] {
+			again = again || f.Index > v.Commit
+		}
+		if !again || try == settleMax-1 || slices.Equal(last.Findings, now.Findings) {
+			*v = now
+			return nil
+		}
+		last = now
+	}
+	return nil
+}
+
+func (v *verifier) find(s string, offset int64, index uint64, format string, args ...any) {
+	v.add(Finding{Segment: s, Offset: offset, Index: index, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (v *verifier) torn(s string, offset int64, index uint64, format string, args ...any) {
+	v.add(Finding{Segment: s, Offset: offset, Index: index, Torn: true, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (v *verifier) add(f Finding) {
+	if len(v.Findings) == FindingsMax {
+		v.More++
+		return
+	}
+	f.Detail = strings.TrimPrefix(f.Detail, errDamage.Error()+": ")
+	v.Findings = append(v.Findings, f)
+}
+
+// isLast reports whether there is no segment after name, now.
+func (v *verifier) isLast(name string) (bool, error) {
+	now := Inspector{options: v.in.options}
+	err := now.list()
+	return len(now.names) > 0 && now.names[len(now.names)-1] == name, err
+}
+
+func (v *verifier) segment(name string) error {
+	s, err := v.in.openSegment(name)
+	if c, ok := errors.AsType[*CorruptError](err); ok {
+		v.find(name, c.Offset, firstOf(name), "%s", c.Detail)
+		if v.Segments == 0 {
+			v.FirstIndex, v.LastIndex = firstOf(name), firstOf(name)-1
+		}
+		v.Segments, v.before, v.rules = v.Segments+1, nil, rules{}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	v.header(s)
+	v.Segments, v.number, v.last, v.overtaken = v.Segments+1, s.number, name, false
+	c := s.start()
+	intact := true
+	for c.end < s.window.size {
+		if err := v.ctx.Err(); err != nil {
+			return err
+		}
+		e, r, err := s.entry(c)
+		if err == nil {
+			v.entry(e)
+			v.pass(c, r)
+			continue
+		}
+		if !errors.Is(err, errDamage) {
+			return s.damage(c.end, 0, err)
+		}
+		more, err := v.damage(s, c, r, err)
+		if err != nil {
+			return err
+		}
+		if intact = intact && more == noDamage; more != segmentGoesOn {
+			break
+		}
+	}
+	v.done += s.window.size - s.segmentHeader.bytes
+	if v.before = c; !intact {
+		v.before = nil
+	}
+	return nil
+}
+
+// pass goes on behind a record and tells how far that is.
+func (v *verifier) pass(c *scan, r *record) {
+	c.pass(r)
+	v.Bytes += r.bytes()
+	if v.progress != nil {
+		v.progress(min(v.done+c.end, v.total), v.total)
+	}
+}
+
+// header checks how a segment follows on the one before.
+func (v *verifier) header(s *inspected) {
+	find := func(format string, args ...any) { v.find(s.name, 0, s.first, format, args...) }
+	if v.in.stateProblem == nil && s.identity != v.in.identity {
+		find("it has identity %x, the log %x", s.identity, v.in.identity)
+	}
+	if v.Segments == 0 {
+		v.FirstIndex, v.LastIndex = s.first, s.first-1
+		if s.first > 1 {
+			v.before = nil // purged
+		}
+	}
+	switch {
+	case v.before != nil && s.first != v.LastIndex+1:
+		find("it begins at index %d, the segment before ends at %d", s.first, v.LastIndex)
+		v.rules = rules{}
+	case v.before == nil:
+		v.rules = rules{}
+	case s.number != v.number+1 || s.previousTerm != v.before.term || !s.follows(v.before.chain):
+		find("it does not follow the segment before: number %d after %d, term %d after %d, or not chained to it",
+			s.number, v.number, s.previousTerm, v.before.term)
+	}
+	if v.rules.gtids == nil {
+		v.rules.gtids = s.gtidsBefore.Clone()
+	}
+	if !v.rules.gtids.Equal(s.gtidsBefore) {
+		find("PREVIOUS_GTIDS is %v, but the transactions before are %v", s.gtidsBefore, v.rules.gtids)
+		v.rules.gtids = s.gtidsBefore.Clone()
+	}
+}
+
+// entry checks an entry whose bytes are intact.
+func (v *verifier) entry(e *InspectedEntry) {
+	v.Entries++
+	v.Transactions += uint64(len(e.Transactions))
+	v.LastIndex = e.Index
+	if problem := v.rules.check(e); problem != "" && e.Index <= v.Commit {
+		v.find(e.Segment, e.Offset, e.Index, "%s", problem)
+	}
+}
+
+// afterDamage says how a segment goes on behind damage.
+type afterDamage uint8
+
+const (
+	// noDamage: the log ends here, with a torn tail or without.
+	noDamage afterDamage = iota
+	// segmentEnds: nothing is left that can be read.
+	segmentEnds
+	// segmentGoesOn: there is another record.
+	segmentGoesOn
+)
+
+// damage judges what is wrong at c.end and moves c to the next record behind.
+// r is the head of the record if that is intact.
+func (v *verifier) damage(s *inspected, c *scan, r *record, problem error) (afterDamage, error) {
+	index := c.nextIndex(s.segmentHeader)
+	isLast, err := v.isLast(s.name)
+	if err != nil {
+		return segmentEnds, fmt.Errorf("list directory: %w", err)
+	}
+	// A stage was durable before its file became a segment: that has no tail.
+	if isLast && !s.staged && index > v.Commit {
+		durable, nonZeroEnd, err := s.searchBehind(s.window, c.end)
+		switch {
+		case errors.Is(err, errDamage): // it became shorter
+			return noDamage, nil
+		case err != nil:
+			return segmentEnds, s.damage(c.end, index, err)
+		case durable <= c.end && nonZeroEnd == c.end:
+			return noDamage, nil // zeros, prepared for what comes
+		case durable <= c.end:
+			v.torn(s.name, c.end, index, "%v; %d bytes that were not known to be durable", problem, nonZeroEnd-c.end)
+			return noDamage, nil
+		}
+	}
+	v.rules = rules{}
+	if r != nil { // only what is behind the head is damaged
+		v.find(s.name, c.end, index, "%v", problem)
+		v.LastIndex = index
+		v.pass(c, r)
+		return segmentGoesOn, nil
+	}
+	return v.resume(s, c, problem)
+}
+
+// resume reports damage at c.end and reads on at the next record behind it. The
+// chain that this was made with is not known, so it counts by itself.
+func (v *verifier) resume(s *inspected, c *scan, problem error) (afterDamage, error) {
+	index := c.nextIndex(s.segmentHeader)
+	var next int64
+	var r record
+	err := s.heads(c.end+1, s.window.size, func(offset int64, found record) bool {
+		if found.index > index {
+			next, r = offset, found
+		}
+		return next == 0
+	})
+	if err != nil {
+		return segmentEnds, s.damage(c.end, index, err)
+	}
+	if next == 0 {
+		v.find(s.name, c.end, index, "%v", problem)
+		return segmentEnds, nil
+	}
+	v.find(s.name, c.end, index, "%v; entries can be read again from %d on, at offset %d", problem, r.index, next)
+	c.end, c.index.count = next, uint32(r.index-s.first)
+	e, err := s.readEntry(next, &r)
+	switch {
+	case err == nil:
+		v.entry(e)
+	case errors.Is(err, errDamage):
+		v.find(s.name, next, r.index, "%v", err)
+		v.LastIndex = r.index
+	default:
+		return segmentEnds, s.damage(next, r.index, err)
+	}
+	v.pass(c, &r)
+	return segmentGoesOn, nil
+}
+
+// rules are what holds of committed entries: the commit check of package
+// consensus, without the panics. gtids is nil, and known false, where what came
+// before is not known.
+type rules struct {
+	epoch, number uint64
+	known         bool
+	gtids         *gtid.Set
+}
+
+func (r *rules) clone() rules {
+	c := *r
+	if c.gtids != nil {
+		c.gtids = c.gtids.Clone()
+	}
+	return c
+}
+
+// check takes the next entry and says what is wrong with it; "" = nothing.
+func (r *rules) check(e *InspectedEntry) (problem string) {
+	for i := range e.Transactions {
+		if r.gtids != nil && !r.gtids.Add(e.Transactions[i].GTID) {
+			problem = fmt.Sprintf("transaction %v is in an entry before, too", e.Transactions[i].GTID)
+		}
+	}
+	if e.Type != raftNormal || e.Problem == nil && e.Header.Kind == entry.KindEmpty {
+		return problem
+	}
+	h := e.Header
+	switch {
+	case e.Problem != nil:
+		return e.Problem.Error()
+	case h.Term != e.Term:
+		problem = fmt.Sprintf("entry of term %d says term %d", e.Term, h.Term)
+	case h.Kind == entry.KindState:
+		return problem // of no epoch
+	case h.Kind == entry.KindEpoch && (h.Number != 0 || h.Term <= r.epoch):
+		problem = fmt.Sprintf("epoch %d opens with number %d after epoch %d", h.Term, h.Number, r.epoch)
+	case h.Kind != entry.KindEpoch && r.known && (h.Term != r.epoch || h.Number != r.number+1):
+		problem = fmt.Sprintf("entry has epoch %d and number %d after epoch %d and number %d", h.Term, h.Number, r.epoch, r.number)
+	}
+	r.epoch, r.number, r.known = h.Term, h.Number, true
+	return problem
+}

@@ -1,0 +1,393 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"syscall"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// Open opens the log in o.Dir, or makes a new one where there is none, and
+// recovers it (see the package comment). It returns ErrFormat, ErrIdentity or a
+// *CorruptError, which is ErrCorrupt, before it has changed anything;
+// vfs.ErrLocked if the log is open already; else an error of the file system.
+func Open(o Options) (*Log, error) {
+	if o.SegmentBytesMax == 0 {
+		o.SegmentBytesMax = SegmentBytesDefault
+	}
+	if o.CacheBytesMax == 0 {
+		o.CacheBytesMax = CacheBytesDefault
+	}
+	if o.PrefetchBytesMax == 0 {
+		o.PrefetchBytesMax = PrefetchBytesDefault
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.SegmentBytesMax < 0 || o.SegmentBytesMax > segmentBytesMaxMax {
+		return nil, fmt.Errorf("open log: segments of %d bytes, at most %d are possible", o.SegmentBytesMax, segmentBytesMaxMax)
+	}
+	l := &Log{
+		options: o, log: o.Logger, cache: cache{bytesMax: o.CacheBytesMax}, prefetch: newPrefetch(o.PrefetchBytesMax),
+		stages: map[entry.StageID]*Stage{}, whole: map[entry.StageID]bool{}, slackBytes: stageSlackBytes,
+	}
+	if err := l.open(); err != nil {
+		_ = l.closeFiles()
+		if l.lock != nil {
+			_ = l.lock.Close()
+		}
+		return nil, fmt.Errorf("open log in %s: %w", o.Dir, err)
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	// The first look is made before the directory is even locked: a foreign
+	// one stays as it is.
+	if _, err := l.look(); err != nil {
+		return err
+	}
+	o := &l.options
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	lock, err := o.FS.Lock(o.Dir)
+	if err != nil {
+		return fmt.Errorf("lock directory: %w", err)
+	}
+	l.lock = lock
+	found, err := l.look()
+	if err != nil {
+		return err
+	}
+	r, err := l.readSegments(found)
+	if err != nil {
+		return err
+	}
+	return l.repair(found, r)
+}
+
+// found is what is in the directory.
+type found struct {
+	// segments are the names of the segments, in order.
+	segments    []string
+	temporaries []string
+	// healing is set if the log is marked as being healed.
+	healing *healing
+	// state is nil if there is no state file: the log is new.
+	state *stateFile
+}
+
+// look lists the directory and checks whose it is.
+func (l *Log) look() (*found, error) {
+	o := &l.options
+	names, err := o.FS.List(o.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &found{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list directory: %w", err)
+	}
+	f := &found{}
+	foreign := ""
+	for _, name := range names {
+		switch _, ok := parseSegmentName(name); {
+		case ok:
+			f.segments = append(f.segments, name)
+		case name == segmentTemporary || name == stateTemporary || name == healingTemporary || isStageName(name):
+			f.temporaries = append(f.temporaries, name)
+		case name == stateName:
+			f.state = &stateFile{}
+		case name == healingName:
+			f.healing = readHealing(o.FS, o.Dir)
+		default:
+			foreign = name
+		}
+	}
+	switch {
+	case f.state != nil:
+		if *f.state, err = readState(o.FS, o.Dir, o.Identity); err != nil {
+			return nil, fmt.Errorf("read %s: %w", stateName, err)
+		}
+	case len(f.segments) > 0:
+		return nil, &CorruptError{File: stateName, Detail: "there are segments but no state file"}
+	case foreign != "":
+		return nil, fmt.Errorf("%w: directory holds no log, but %q", ErrFormat, foreign)
+	}
+	if h := f.healing; h != nil && !o.Heal {
+		return nil, fmt.Errorf("%w: it was damaged in file %s, offset %d, index %d: %s", ErrHealing, h.File, h.Offset, h.Index, h.Detail)
+	}
+	return f, nil
+}
+
+// recovered is what the segments turned out to hold.
+type recovered struct {
+	segments []*segment
+	// last is the scan of the last segment.
+	last *scan
+	// lastGroup is what must be written again, at the offset lastGroupAt.
+	lastGroup   []byte
+	lastGroupAt int64
+	tornBytes   int64
+	// sealed: the last segment has its exact length. It may have been sealed,
+	// and copied, when the process died that was to begin the next one.
+	sealed bool
+	// commit is the commit index of the hard state, or what the log's first
+	// entry proves.
+	commit uint64
+	// damage is what makes a log one to be healed, surplus the names of the
+	// segments that have to go.
+	damage  *CorruptError
+	surplus []string
+	// partial: of the last segment only a part is kept.
+	partial bool
+}
+
+// readSegments reads and verifies all segments and changes nothing.
+func (l *Log) readSegments(f *found) (*recovered, error) {
+	r := &recovered{}
+	for i, name := range f.segments {
+		err := l.readSegment(r, name, i == len(f.segments)-1)
+		if damage, ok := errors.AsType[*CorruptError](err); ok && l.options.Heal {
+			if err = l.salvage(r, f, i, damage); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read segment %s: %w", name, err)
+		}
+	}
+	hs := HardState{}
+	if f.state != nil {
+		hs = f.state.current
+	}
+	if len(r.segments) == 0 {
+		if hs != (HardState{}) && r.damage == nil && f.healing == nil {
+			r.damage = &CorruptError{File: stateName, Offset: stateSectorBytes, Detail: "there is a hard state but no segment"}
+		}
+		return r, r.undamaged(l.options.Heal)
+	}
+	r.commit = hs.Commit
+	if first := r.segments[0].first; first > 1 {
+		// What was before it was purged, which nothing is before this entry is
+		// committed (see Purge); a commit index alone may have been lost.
+		r.commit = max(r.commit, first)
+	}
+	if s := r.segments[len(r.segments)-1]; s.last() < r.commit {
+		if r.damage == nil && f.healing == nil {
+			r.damage = &CorruptError{
+				File: s.name(), Offset: s.end, Index: s.last() + 1,
+				Detail: fmt.Sprintf("log ends at index %d, but %d is committed", s.last(), r.commit),
+			}
+		}
+		r.commit = s.last()
+	}
+	return r, r.undamaged(l.options.Heal)
+}
+
+// undamaged returns the damage as an error, unless it is to be healed.
+func (r *recovered) undamaged(heal bool) error {
+	if r.damage == nil || heal {
+		return nil
+	}
+	return r.damage
+}
+
+func (l *Log) readSegment(r *recovered, name string, isLast bool) error {
+	o := &l.options
+	h, s, w, err := readSegment(o.FS, o.Dir, name, isLast)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.file.Close() }()
+	if h.identity != o.Identity {
+		return fmt.Errorf("%w: it has identity %x, this node %x", ErrIdentity, h.identity, o.Identity)
+	}
+	corrupt := func(format string, args ...any) error {
+		return &CorruptError{File: name, Detail: fmt.Sprintf(format, args...)}
+	}
+	if segmentName(h.first) != name {
+		return corrupt("header says that it begins at index %d", h.first)
+	}
+	if !r.fits(h) {
+		var number, index, term uint64
+		if n := len(r.segments); n > 0 {
+			number, index, term = r.segments[n-1].number, r.segments[n-1].last(), r.last.term
+		}
+		return corrupt("it does not follow the segment before: number %d, index %d, term %d after number %d, index %d, term %d",
+			h.number, h.first, h.previousTerm, number, index, term)
+	}
+	// A stage was durable before its file became a segment: that has no tail.
+	if s.problem != nil && (!isLast || h.staged) {
+		return &CorruptError{File: name, Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
+	}
+	if isLast && !h.staged {
+		if err := r.judgeTail(h, s, w); err != nil {
+			return err
+		}
+	}
+	r.segments = append(r.segments, &segment{segmentHeader: h, index: s.index, end: s.end, chain: s.chain, times: s.times, stage: s.stage})
+	r.last = s
+	return nil
+}
+
+// fits reports whether a segment with this header may stand behind those that
+// were read. What the first one was written behind may have been purged; each
+// segment before it had an entry.
+func (r *recovered) fits(h *segmentHeader) bool {
+	if n := len(r.segments); n > 0 {
+		before := r.segments[n-1]
+		return h.number == before.number+1 && h.first == before.last()+1 && h.previousTerm == r.last.term && h.follows(r.last.chain)
+	}
+	if h.number > 1 {
+		return h.first >= h.number
+	}
+	return h.number == 1 && h.first == 1 && h.previousTerm == 0 && h.follows(0)
+}
+
+// judgeTail decides whether what ended the scan of the last segment is its
+// prepared zeros, a torn tail, or corruption, and reads the last group. A sector
+// that cannot be read is corruption wherever it is, also in the zeros: what it held
+// is not known.
+func (r *recovered) judgeTail(h *segmentHeader, s *scan, w *window) error {
+	if errors.Is(s.problem, syscall.EIO) { // it may read well by now: that makes it no torn write
+		return &CorruptError{File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h), Detail: s.problem.Error(), Err: s.problem}
+	}
+	if s.problem != nil {
+		durable, nonZeroEnd, err := h.searchBehind(w, s.end)
+		if errors.Is(err, errDamage) { // a sector that cannot be read is no torn write: that one reads well
+			return &CorruptError{
+				File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h),
+				Detail: fmt.Sprintf("behind its last valid record: %v", err), Err: err,
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if durable > s.end {
+			return &CorruptError{
+				File: segmentName(h.first), Offset: s.end, Index: s.nextIndex(h),
+				Detail: fmt.Sprintf("%v; the file was durable up to %d", s.problem, durable),
+			}
+		}
+		r.tornBytes = nonZeroEnd - s.end
+	}
+	r.sealed = s.index.count > 0 && s.end == w.size
+	r.lastGroupAt = s.durable
+	b, err := w.bytes(s.durable, s.end-s.durable)
+	if errors.Is(err, errDamage) {
+		return &CorruptError{File: segmentName(h.first), Offset: s.durable, Detail: fmt.Sprintf("read the last group once more: %v", err), Err: err}
+	}
+	if err != nil {
+		return fmt.Errorf("read last group: %w", err)
+	}
+	r.lastGroup = append([]byte(nil), b...)
+	return nil
+}
+
+// repair makes the directory what recovery found it to be, durably, and sets
+// up the log. Until here nothing was changed.
+func (l *Log) repair(f *found, r *recovered) error {
+	o := &l.options
+	for _, name := range f.temporaries {
+		if err := o.FS.Remove(filepath.Join(o.Dir, name)); err != nil {
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+	}
+	if f.state == nil {
+		if err := createState(o.FS, o.Dir, o.Identity); err != nil {
+			return fmt.Errorf("create %s: %w", stateName, err)
+		}
+		state, err := readState(o.FS, o.Dir, o.Identity)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", stateName, err)
+		}
+		f.state = &state
+	}
+	l.state = *f.state
+	if err := l.state.open(o.FS, o.Dir); err != nil {
+		return fmt.Errorf("write %s: %w", stateName, err)
+	}
+	l.hs = l.state.current
+	l.healing = f.healing
+	if r.damage != nil {
+		if err := l.beginHealing(r); err != nil {
+			return fmt.Errorf("begin healing: %w", err)
+		}
+	}
+	l.hs.Commit = max(l.hs.Commit, r.commit)
+	if l.healing != nil {
+		l.hs.Commit = r.commit // of what is left of it
+	}
+	if len(r.segments) == 0 {
+		if err := l.firstSegment(); err != nil {
+			return err
+		}
+	} else if err := l.repairTail(r); err != nil {
+		return fmt.Errorf("repair segment %s: %w", r.segments[len(r.segments)-1].name(), err)
+	}
+	// Names that a crashed process had changed, but not synced.
+	if err := o.FS.SyncDir(o.Dir); err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	return nil
+}
+
+// firstSegment makes the segment with which a new log begins. Behind entry 1 it has
+// not the number 1: as if those before it were purged.
+func (l *Log) firstSegment() error {
+	l.writer = writer{gtids: &gtid.Set{}}
+	b := l.options.Begin
+	if b == nil || b.First <= 1 {
+		return l.startSegment(builtinFormatDescription())
+	}
+	l.writer.gtids = b.GTIDs.Clone()
+	return l.startSegment(b.FormatDescription)
+}
+
+// repairTail cuts the last segment to its valid records and writes the last
+// group again: what failed to reach the disk once may be in memory only, and
+// the kernel would not try again by itself.
+func (l *Log) repairTail(r *recovered) error {
+	tail := r.segments[len(r.segments)-1]
+	l.segments = r.segments
+	if tail.stage != nil {
+		l.writer = writer{gtids: r.last.gtids}
+		return nil
+	}
+	f, err := l.options.FS.OpenReadWrite(filepath.Join(l.options.Dir, tail.name()))
+	if err != nil {
+		return err
+	}
+	l.writer = writer{file: f, prepared: tail.end, gtids: r.last.gtids}
+	if err := cut(f, tail.end, r.lastGroup, r.lastGroupAt); err != nil {
+		return err
+	}
+	if r.tornBytes > 0 {
+		l.stats.TornBytes = r.tornBytes
+		l.log.Warn("cut torn tail of log", "segment", tail.name(), "offset", tail.end,
+			"bytes", r.tornBytes, "last_index", tail.last(), "reason", r.last.problem)
+	}
+	if r.sealed {
+		return l.closeActive()
+	}
+	return nil
+}
+
+func cut(f vfs.File, end int64, lastGroup []byte, lastGroupAt int64) error {
+	if len(lastGroup) > 0 {
+		if _, err := f.WriteAt(lastGroup, lastGroupAt); err != nil {
+			return err
+		}
+	}
+	if err := f.Truncate(end); err != nil {
+		return err
+	}
+	return f.Sync()
+}

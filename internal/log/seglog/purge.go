@@ -1,0 +1,73 @@
+package seglog
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+// Purge removes the oldest segments, as a whole, as long as they hold no entry
+// behind upTo, and returns what it removed. It never removes an entry that is
+// not committed, and leaves a committed one behind: the log's first entry then
+// tells the next Open what is committed at least. Any goroutine may call it,
+// while others append and read; who reads what is removed gets ErrCompacted.
+//
+// After ErrFailed the process must end, as after Append's. Any other error
+// leaves the segment that it was about; Purge may be called again.
+func (l *Log) Purge(upTo uint64) (removed []SegmentInfo, err error) {
+	l.purging.Lock()
+	defer l.purging.Unlock()
+	for {
+		s, err := l.detach(upTo)
+		if err != nil || s == nil {
+			return removed, err
+		}
+		name := s.name()
+		if err := l.options.FS.Remove(filepath.Join(l.options.Dir, name)); err != nil {
+			l.attach(s)
+			return removed, fmt.Errorf("remove segment %s: %w", name, err)
+		}
+		// Each removal is durable before the next: a segment that came back
+		// without the one behind it would be taken for corruption.
+		if err := l.sync(func() error { return l.options.FS.SyncDir(l.options.Dir) }); err != nil {
+			return removed, l.fail(fmt.Errorf("sync directory after removal of %s: %w", name, err))
+		}
+		info := s.info()
+		info.Sealed = true
+		removed = append(removed, info)
+	}
+}
+
+// detach takes the oldest segment from what readers see, if it may go; else it
+// returns nil.
+func (l *Log) detach(upTo uint64) (*segment, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed != nil {
+		return nil, l.failed
+	}
+	s := l.segments[0]
+	if len(l.segments) < 2 || s.last() > upTo {
+		return nil, nil
+	}
+	if next := l.segments[1]; next.empty() || next.first > l.hs.Commit {
+		return nil, nil
+	}
+	rest := append([]*segment(nil), l.segments[1:]...)
+	kept := rest[len(rest)-1].last()
+	invariant.Check(s.last() < l.hs.Commit && s.last() < kept, "I7",
+		"purge of entries %d-%d, %d is committed, the log ends at %d", s.first, s.last(), l.hs.Commit, kept)
+	l.segments = rest
+	l.stats.PurgedSegments++
+	notify(l.prefetch.wake) // readers that wait for what is gone
+	return s, nil
+}
+
+// attach takes back what detach did.
+func (l *Log) attach(s *segment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.segments = append([]*segment{s}, l.segments...)
+	l.stats.PurgedSegments--
+}

@@ -1,0 +1,374 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+const (
+	stagePrefix = "stage."
+
+	// stageSyncBytes is how much of a growing stage is not on disk at most: the
+	// rest of it is then synced in some 10 ms, beside the log's own syncs.
+	stageSyncBytes = 8 << 20
+
+	// stageSlackBytes is what is reserved before a stage's bytes beyond the
+	// present segment header: for the naming entry (its two events have some
+	// hundred bytes) and for what PREVIOUS_GTIDS grows until then (a UUID has 40
+	// bytes, an interval 16). Where it is too little, the stage is copied.
+	stageSlackBytes = 64 << 10
+
+	// stageAlign is what the reserved region's length is a multiple of: no page
+	// of the bytes, which are synced before, is written to again.
+	stageAlign = 4096
+)
+
+func stageName(id entry.StageID) string { return stagePrefix + id.String() }
+
+func isStageName(name string) bool {
+	var id entry.StageID
+	_, err := fmt.Sscanf(strings.TrimPrefix(name, stagePrefix), "%d-%d", &id.Term, &id.Number)
+	return err == nil && name == stageName(id)
+}
+
+// Stage is a large transaction's bytes on their way beside the log. One
+// goroutine writes it: Write, then Finish or Abort.
+type Stage struct {
+	log *Log
+	id  entry.StageID
+
+	// Owned by the goroutine that writes.
+	file   vfs.File
+	synced int64
+
+	// Guarded by Log.stagesMu. name is that of the file, empty once the stage is
+	// gone; region is where the bytes begin in it.
+	name     string
+	region   int64
+	bytes    int64
+	crc      uint32
+	complete bool
+	// claimed: a call of Append is about to name it.
+	claimed bool
+}
+
+// StageInfo describes a stage that is not in the log.
+type StageInfo struct {
+	ID entry.StageID
+	// Bytes is how much of the transaction there is, Complete whether it is all
+	// of it, and durable.
+	Bytes    int64
+	Complete bool
+}
+
+// CreateStage begins a stage. It returns ErrStageExists if there is one with
+// this id, growing, complete or in the log, and ErrFull; nothing was done then.
+// Any goroutine may call it.
+func (l *Log) CreateStage(id entry.StageID) (*Stage, error) {
+	if err := l.failure(); err != nil {
+		return nil, err
+	}
+	region := align(l.tail().bytes + l.slackBytes)
+	l.stagesMu.Lock()
+	defer l.stagesMu.Unlock()
+	if l.stages == nil {
+		return nil, ErrClosed
+	}
+	if l.stages[id] != nil || l.stagedSegment(id) != nil {
+		return nil, fmt.Errorf("%w: %v", ErrStageExists, id)
+	}
+	s := &Stage{log: l, id: id, name: stageName(id), region: region}
+	path := filepath.Join(l.options.Dir, s.name)
+	f, err := l.options.FS.Create(path)
+	if err == nil {
+		// Zeros, so that the room is there when the naming entry comes.
+		if _, err = f.WriteAt(make([]byte, region), 0); err != nil {
+			_ = f.Close()
+			err = errors.Join(full(err), l.options.FS.Remove(path))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create stage %v: %w", id, full(err))
+	}
+	s.file = f
+	l.stages[id] = s
+	return s, nil
+}
+
+func align(n int64) int64 { return (n + stageAlign - 1) &^ (stageAlign - 1) }
+
+// Write appends to the stage. After ErrFull it may be called again with what it
+// did not take. It returns ErrNoStage once the stage was dropped.
+func (s *Stage) Write(p []byte) (int, error) {
+	if s.file == nil || s.gone() {
+		return 0, fmt.Errorf("write stage %v: %w", s.id, ErrNoStage)
+	}
+	n, err := s.file.WriteAt(p, s.region+s.bytes)
+	if err = full(err); err == nil && s.bytes+int64(n)-s.synced >= stageSyncBytes {
+		err = s.sync(s.file.SyncData, s.bytes+int64(n))
+	}
+	s.log.stagesMu.Lock()
+	defer s.log.stagesMu.Unlock()
+	s.crc = crc32.Update(s.crc, castagnoli(), p[:n])
+	s.bytes += int64(n)
+	if err != nil {
+		return n, fmt.Errorf("write stage %v: %w", s.id, err)
+	}
+	return n, nil
+}
+
+// sync makes what there is up to bytes durable. An error is terminal, as for
+// the log itself.
+func (s *Stage) sync(sync func() error, bytes int64) error {
+	if err := s.log.sync(sync); err != nil {
+		return s.log.fail(fmt.Errorf("sync stage %v: %w", s.id, err))
+	}
+	s.synced = bytes
+	return nil
+}
+
+func (s *Stage) gone() bool {
+	s.log.stagesMu.Lock()
+	defer s.log.stagesMu.Unlock()
+	return s.name == ""
+}
+
+// Finish completes the stage: it returns an error unless what was written has
+// this length and CRC32C, and is durable. After an error the stage is there
+// until Abort.
+func (s *Stage) Finish(bytes uint64, crc uint32) error {
+	if s.file == nil || s.gone() {
+		return fmt.Errorf("finish stage %v: %w", s.id, ErrNoStage)
+	}
+	if uint64(s.bytes) != bytes || s.crc != crc {
+		return fmt.Errorf("finish stage %v: it has %d bytes with CRC32C %08x, not %d with %08x", s.id, s.bytes, s.crc, bytes, crc)
+	}
+	if err := s.sync(s.file.Sync, s.bytes); err != nil {
+		return err
+	}
+	f := s.file
+	s.file = nil
+	if err := f.Close(); err != nil {
+		return errors.Join(fmt.Errorf("close stage %v: %w", s.id, err), s.drop())
+	}
+	s.log.stagesMu.Lock()
+	defer s.log.stagesMu.Unlock()
+	if s.name == "" {
+		return fmt.Errorf("finish stage %v: %w", s.id, ErrNoStage)
+	}
+	s.complete = true
+	s.log.setWhole(s.id, true)
+	return nil
+}
+
+// Abort removes the stage. It does nothing after a Finish that succeeded, and
+// when it is called again.
+func (s *Stage) Abort() error {
+	f := s.file
+	if f == nil {
+		return nil
+	}
+	s.file = nil
+	err := f.Close()
+	return errors.Join(err, s.drop())
+}
+
+// drop removes the stage's file, unless it is gone.
+func (s *Stage) drop() error {
+	s.log.stagesMu.Lock()
+	defer s.log.stagesMu.Unlock()
+	return s.remove()
+}
+
+// remove is drop under Log.stagesMu.
+func (s *Stage) remove() error {
+	if s.name == "" {
+		return nil
+	}
+	name := s.name
+	s.leave()
+	if err := s.log.options.FS.Remove(filepath.Join(s.log.options.Dir, name)); err != nil {
+		return fmt.Errorf("remove stage %v: %w", s.id, err)
+	}
+	return nil
+}
+
+// leave marks the stage as gone, under Log.stagesMu.
+func (s *Stage) leave() {
+	s.name = ""
+	s.log.setWhole(s.id, false)
+	delete(s.log.stages, s.id)
+}
+
+// HasStage reports whether a stage is complete and durable, or in the log.
+// It waits for no disk: raft's loop asks.
+func (l *Log) HasStage(id entry.StageID) bool {
+	l.wholeMu.Lock()
+	whole := l.whole[id]
+	l.wholeMu.Unlock()
+	// What Append names is in the log before it is no stage any more.
+	return whole || l.stagedSegment(id) != nil
+}
+
+// setWhole notes which stages are complete.
+func (l *Log) setWhole(id entry.StageID, whole bool) {
+	l.wholeMu.Lock()
+	defer l.wholeMu.Unlock()
+	if whole {
+		l.whole[id] = true
+	} else {
+		delete(l.whole, id)
+	}
+}
+
+// stagedSegment returns the segment that holds the stage id; nil if there is
+// none. It looks at the newest first, where they are looked for.
+func (l *Log) stagedSegment(id entry.StageID) *segment {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for i := len(l.segments) - 1; i >= 0; i-- {
+		if s := l.segments[i]; s.stage != nil && s.stage.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// Stages describes the stages that are not in the log, in the order of their
+// ids.
+func (l *Log) Stages() []StageInfo {
+	l.stagesMu.Lock()
+	defer l.stagesMu.Unlock()
+	infos := make([]StageInfo, 0, len(l.stages))
+	for id, s := range l.stages {
+		infos = append(infos, StageInfo{id, s.bytes, s.complete})
+	}
+	sort.Slice(infos, func(i, j int) bool {
+		a, b := infos[i].ID, infos[j].ID
+		return a.Term < b.Term || a.Term == b.Term && a.Number < b.Number
+	})
+	return infos
+}
+
+// DropStages removes the stages that are not in the log and for which keep
+// returns false. Who writes one gets ErrNoStage.
+func (l *Log) DropStages(keep func(entry.StageID) bool) error {
+	var errs error
+	for _, info := range l.Stages() {
+		if keep(info.ID) {
+			continue
+		}
+		l.stagesMu.Lock()
+		if s := l.stages[info.ID]; s != nil && !s.claimed {
+			errs = errors.Join(errs, s.remove())
+		}
+		l.stagesMu.Unlock()
+	}
+	return errs
+}
+
+// closeStages leaves all stages alone from now on: the next Open removes their
+// files.
+func (l *Log) closeStages() {
+	l.stagesMu.Lock()
+	defer l.stagesMu.Unlock()
+	for _, s := range l.stages {
+		s.leave()
+	}
+	l.stages = nil
+}
+
+// StageReader reads a transaction's bytes; offset 0 is its GTID event. It keeps
+// its file open, whatever happens to the stage: it is named, purged, or cut off.
+type StageReader struct {
+	stage *Stage
+	file  vfs.File
+	at    int64
+}
+
+// OpenStage opens a stage for reading that is growing, complete or in the log,
+// else it returns ErrNoStage. Any goroutine may call it.
+func (l *Log) OpenStage(id entry.StageID) (*StageReader, error) {
+	for {
+		r, err := l.openStage(id)
+		if r != nil || err != nil {
+			return r, err
+		}
+		found := l.stagedSegment(id)
+		if found == nil {
+			return nil, fmt.Errorf("open stage %v: %w", id, ErrNoStage)
+		}
+		f, err := l.options.FS.Open(filepath.Join(l.options.Dir, found.name()))
+		// A file is removed, or another takes its place, only after the segment
+		// has left the log.
+		if again := l.stagedSegment(id); again == found {
+			if err != nil {
+				return nil, fmt.Errorf("open stage %v: %w", id, err)
+			}
+			s := &Stage{log: l, id: id, name: found.name(), bytes: found.stage.bytes, complete: true}
+			return &StageReader{s, f, found.stage.at}, nil
+		}
+		if err == nil {
+			_ = f.Close()
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("open stage %v: %w", id, err)
+		}
+	}
+}
+
+// openStage opens a stage that is not in the log; nil if there is none.
+func (l *Log) openStage(id entry.StageID) (*StageReader, error) {
+	l.stagesMu.Lock()
+	defer l.stagesMu.Unlock()
+	s := l.stages[id]
+	if s == nil {
+		return nil, nil
+	}
+	f, err := l.options.FS.Open(filepath.Join(l.options.Dir, s.name))
+	if err != nil {
+		return nil, fmt.Errorf("open stage %v: %w", id, err)
+	}
+	return &StageReader{s, f, s.region}, nil
+}
+
+// Bytes returns how much of the transaction can be read, and whether it is all.
+func (r *StageReader) Bytes() (n int64, complete bool) {
+	r.stage.log.stagesMu.Lock()
+	defer r.stage.log.stagesMu.Unlock()
+	return r.stage.bytes, r.stage.complete
+}
+
+// ReadAt implements io.ReaderAt. Behind what there is it returns io.EOF, or
+// ErrNoStage if the stage was removed before it was complete.
+func (r *StageReader) ReadAt(p []byte, offset int64) (int, error) {
+	r.stage.log.stagesMu.Lock()
+	bytes, gone := r.stage.bytes, r.stage.name == "" && !r.stage.complete
+	r.stage.log.stagesMu.Unlock()
+	switch {
+	case gone:
+		return 0, fmt.Errorf("read stage %v: %w", r.stage.id, ErrNoStage)
+	case offset < 0 || offset >= bytes:
+		return 0, io.EOF
+	}
+	short := int64(len(p)) > bytes-offset
+	if short {
+		p = p[:bytes-offset]
+	}
+	n, err := r.file.ReadAt(p, r.at+offset)
+	if err == nil && short {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close closes the reader's file.
+func (r *StageReader) Close() error { return r.file.Close() }

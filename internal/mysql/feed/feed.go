@@ -1,0 +1,122 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// Log is the committed part of the log, as one reader has it, who closes it.
+type Log interface {
+	replay.CommittedLog
+	Close()
+}
+
+// Source serves the local mysqld from the committed log (I4). Where to
+// begin follows from what mysqld itself says that it has, never from the set
+// in its request: that set may count transactions that only the relay log had.
+// It implements mysqlwire.Source. All fields are required.
+type Source struct {
+	Log func() Log
+	// Changed returns what is committed, and a channel that is closed when more is.
+	Changed func() (consensus.Mark, <-chan struct{})
+	// Executed asks mysqld for its @@gtid_executed.
+	Executed func(context.Context) (*gtid.Set, error)
+	// Durable is the newest durable mark.
+	Durable func() replay.Mark
+	// Open opens a staged transaction of the log.
+	Open   func(entry.StageID) (mysqlwire.StageEvents, error)
+	Logger *slog.Logger
+}
+
+// Start implements mysqlwire.Source.
+func (s *Source) Start(ctx context.Context, _ *gtid.Set) (mysqlwire.Cursor, error) {
+	executed, err := s.Executed(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask mysqld what it has: %w", err)
+	}
+	log := s.Log()
+	c, again, err := s.begin(log, executed)
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	index, skip := c.Position()
+	s.Logger.Info("feed begins", "index", index, "skip", skip, "xa_again", again)
+	return &cursor{c, s, log}, nil
+}
+
+// begin returns a cursor from where mysqld's log ends on, and how many XA transactions it
+// gets again.
+func (s *Source) begin(log replay.CommittedLog, executed *gtid.Set) (c *replay.Cursor, again uint64, err error) {
+	prefix, err := replay.FindPrefix(log, executed, s.Durable())
+	if err != nil {
+		return nil, 0, fmt.Errorf("find mysqld's place in the log: %w", err)
+	}
+	c, err = replay.NewCursor(log, prefix)
+	return c, prefix.Again.Count(), err
+}
+
+// cursor says how to wait where a replay.Cursor has come to the end.
+type cursor struct {
+	*replay.Cursor
+	source *Source
+	log    Log
+}
+
+// Next implements mysqlwire.Cursor.
+func (c *cursor) Next() (*mysqlwire.Piece, <-chan struct{}, error) {
+	_, changed := c.source.Changed() // before the look, or a change could be missed
+	p, ok, err := c.Cursor.Next()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case p.Staged != nil:
+		events, err := c.source.Open(p.Staged.ID)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read staged transaction of entry %d: %w", p.Index, err)
+		}
+		return &mysqlwire.Piece{Stage: events}, nil, nil
+	case ok:
+		return &mysqlwire.Piece{FormatDescription: p.FormatDescription, Events: p.Events}, nil, nil
+	}
+	return nil, changed, nil
+}
+
+// Close implements mysqlwire.Cursor.
+func (c *cursor) Close() { c.log.Close() }
+
+// Open opens a staged transaction of a log. damaged is told of one whose bytes are not what
+// they were.
+func Open(log *seglog.Log, id entry.StageID, damaged func(error)) (mysqlwire.StageEvents, error) {
+	r, err := log.OpenStage(id)
+	if err != nil {
+		return nil, err
+	}
+	return stageEvents{r, id, damaged}, nil
+}
+
+// stageEvents is a staged transaction for the feed.
+type stageEvents struct {
+	*seglog.StageReader
+	id      entry.StageID
+	damaged func(error)
+}
+
+// Damaged implements mysqlwire.StageEvents.
+func (s stageEvents) Damaged(err error) {
+	s.damaged(&seglog.CorruptError{File: "stage " + s.id.String(), Detail: err.Error()})
+}
+
+// Size implements mysqlwire.StageEvents.
+func (s stageEvents) Size() int64 {
+	n, _ := s.Bytes()
+	return n
+}

@@ -1,0 +1,62 @@
+package install
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// ambient runs f on a thread with two capabilities for its children to inherit, as systemd's
+// AmbientCapabilities gives them to the agent. The thread is given up, with what it has.
+func ambient(t *testing.T, f func() error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can have the capabilities to begin with")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var have [2]unix.CapUserData
+		err := unix.Capget(&header, &have[0])
+		have[0].Inheritable |= 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_NICE
+		if err == nil {
+			err = unix.Capset(&header, &have[0])
+		}
+		for _, c := range []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SYS_NICE} {
+			if err == nil {
+				err = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0)
+			}
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWithoutNetAdmin asks a server for its version, as Discover does: it has the
+// capabilities that the agent has for it, but for the agent's own.
+func TestWithoutNetAdmin(t *testing.T) {
+	dir := t.TempDir()
+	server, said := filepath.Join(dir, "mysqld"), filepath.Join(dir, "said")
+	script := "#!/bin/sh\ngrep CapAmb /proc/self/status > " + said + "\necho 'mysqld  Ver 8.4.3 for Linux on x86_64 (MySQL Community Server - GPL)'\n"
+	if err := os.WriteFile(server, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ambient(t, func() error { return (&Installation{Mysqld: server}).readVersion() })
+	got, err := os.ReadFile(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "CapAmb:\t0000000000800000"; strings.TrimSpace(string(got)) != want {
+		t.Errorf("the server has %s, want %s", got, want)
+	}
+}

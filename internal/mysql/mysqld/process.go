@@ -1,0 +1,357 @@
+package mysqld
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+const (
+	// readyPollInterval is how often Ready tries to log in.
+	readyPollInterval = 20 * time.Millisecond
+	// canarySleep is how long one statement of the canary session lasts, in
+	// seconds; the session is in a statement all the time.
+	canarySleep = 60
+)
+
+// ErrExited: mysqld has ended.
+var ErrExited = errors.New("mysqld has ended")
+
+// Process is one incarnation of mysqld. Its methods are safe for concurrent
+// use.
+type Process struct {
+	server      *Server
+	incarnation uint64
+	options     StartOptions
+	pid         int
+	proc        *os.Process
+	admin       *Admin
+	log         *errorLog
+	logger      *slog.Logger
+
+	// semiSync: commits wait for an ACK, from the start or since EnableSemiSync.
+	semiSync atomic.Bool
+	// guarded: CheckGuarded has found everything as it must be.
+	guarded atomic.Bool
+	// ordered: the end of mysqld was ordered by StopGracefully or Kill.
+	ordered atomic.Bool
+	// xaBefore: the XA statements up to when this server became a replica; nil = none.
+	xaBefore atomic.Pointer[xaStatements]
+	// xaNoneOf: no client had said so many XA COMMIT as the server had counted by then: all
+	// of them were the applier's, whose count never falls. nil = that is not known.
+	xaNoneOf atomic.Pointer[int64]
+	// canary hands the canary session from Ready to its goroutine, once.
+	canary chan *sql.Conn
+	ready  sync.Once
+
+	// exited is closed when the child is reaped, done when every goroutine of
+	// this Process has ended too. exitErr is set before exited is closed.
+	exited, done chan struct{}
+	exitErr      error
+	goroutines   sync.WaitGroup
+
+	shutdownOnce sync.Once
+	shutdownSeen chan struct{}
+	diskFull     chan string
+}
+
+// spawn starts mysqld and the goroutines that belong to it. lock is inherited.
+func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (*Process, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make pipe for error log: %w", err)
+	}
+	argv := append(s.cfg.Installation.MysqldArgv(), "--defaults-file="+s.paths.config)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = s.paths.data
+	cmd.Env = childEnv(os.Environ())
+	cmd.Stdout, cmd.Stderr = w, w
+	cmd.ExtraFiles = append([]*os.File{lock}, s.cfg.Inherit...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     true,
+		Pdeathsig:  syscall.SIGKILL,
+		Credential: id.credential,
+	}
+	p := &Process{
+		server:       s,
+		incarnation:  n,
+		options:      o,
+		admin:        openAdmin(s.cfg.Socket, s.cfg.Secrets.Admin),
+		logger:       s.cfg.Logger.With("incarnation", n),
+		canary:       make(chan *sql.Conn),
+		exited:       make(chan struct{}),
+		done:         make(chan struct{}),
+		shutdownSeen: make(chan struct{}),
+		diskFull:     make(chan string, 1),
+	}
+	p.semiSync.Store(!o.ReplicaBinlog)
+	p.log = &errorLog{logger: p.logger, shutdown: p.unorderedShutdown, diskFull: p.noteDiskFull}
+	p.goroutines.Add(2) // those started below; supervise waits for them
+	started := make(chan error)
+	go p.supervise(cmd, started)
+	err = <-started
+	_ = w.Close() // The child has its own copy; nothing is lost in ours.
+	if err != nil {
+		_ = r.Close()
+		p.admin.close()
+		return nil, fmt.Errorf("start mysqld: %w", err)
+	}
+	go func() {
+		defer p.goroutines.Done()
+		p.log.run(r)
+		_ = r.Close()
+	}()
+	go func() {
+		defer p.goroutines.Done()
+		p.sitInCanary()
+	}()
+	p.logger.Info("mysqld started", "pid", p.pid, "replica_binlog", o.ReplicaBinlog)
+	return p, nil
+}
+
+// supervise spawns the child and reaps it, on a thread that lives as long as
+// the child does: the parent-death signal is sent when the spawning *thread*
+// ends.
+func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := install.WithoutNetAdmin(cmd.Start); err != nil {
+		started <- err
+		return
+	}
+	p.proc, p.pid = cmd.Process, cmd.Process.Pid
+	started <- nil
+	err := cmd.Wait()
+	p.exitErr = fmt.Errorf("%w: %s", ErrExited, cmd.ProcessState)
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		p.exitErr = fmt.Errorf("%w: %w", ErrExited, err)
+	}
+	close(p.exited)
+	p.goroutines.Wait()
+	p.admin.close()
+	_ = os.Remove(p.server.paths.initSQL) // Removed by Ready before, as a rule.
+	p.logger.Info("mysqld ended", "state", cmd.ProcessState.String())
+	close(p.done)
+}
+
+// Incarnation is this process's number: 1 for the first on a directory.
+func (p *Process) Incarnation() uint64 { return p.incarnation }
+
+// Options are those that this incarnation was started with.
+func (p *Process) Options() StartOptions { return p.options }
+
+// PID is mysqld's process id.
+func (p *Process) PID() int { return p.pid }
+
+// BinlogBase is the base name of this incarnation's binlog files, without path.
+func (p *Process) BinlogBase() string { return binlog.IncarnationBase(p.incarnation) }
+
+// Done is closed when mysqld and every goroutine of the Process have ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ShutdownSeen is closed when mysqld began a shutdown that was not ordered here,
+// or crashed. By then SIGKILL has been sent.
+func (p *Process) ShutdownSeen() <-chan struct{} { return p.shutdownSeen }
+
+// DiskFull yields what mysqld says when it waits for space on its disk. It does so
+// for ever, with all commits behind it, and greets and answers as ever.
+func (p *Process) DiskFull() <-chan string { return p.diskFull }
+
+// noteDiskFull: a session that waits with a temporary file, of which it has not
+// committed anything, keeps no other one waiting.
+func (p *Process) noteDiskFull(text string) {
+	if strings.Contains(text, "'"+p.server.paths.tmp+string(filepath.Separator)) {
+		return
+	}
+	select {
+	case p.diskFull <- text:
+	default: // the one before it was not read yet
+	}
+}
+
+// RemoveOldBinlogs removes the binlog directories of earlier incarnations. They
+// are of no use to mysqld, but the only copy of what an errant server committed
+// on its own: the caller judges the server first.
+func (p *Process) RemoveOldBinlogs() error { return p.server.removeOldBinlogs(p.incarnation) }
+
+// Admin returns the administrative sessions. They fail before Ready returned and
+// after the process has ended.
+func (p *Process) Admin() *Admin { return p.admin }
+
+// ExitError says how mysqld ended, wrapping ErrExited; nil while it runs.
+func (p *Process) ExitError() error {
+	select {
+	case <-p.exited:
+		return p.exitErr
+	default:
+		return nil
+	}
+}
+
+// Ready waits until mysqld accepts the admin login and has run its init file to
+// the end, and starts the canary session. It fails when mysqld ends, with the
+// last lines of its error log, or when ctx does.
+func (p *Process) Ready(ctx context.Context) error {
+	tick := time.NewTicker(readyPollInterval)
+	defer tick.Stop()
+	for {
+		err := p.admin.ping(ctx)
+		if err == nil {
+			break
+		}
+		select {
+		case <-p.done: // and not exited: the error log is read to its end
+			return fmt.Errorf("start mysqld: %w\n%s", p.exitErr, p.log.last())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for mysqld: %w (last try: %w)", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+	n, err := p.admin.initializedBy(ctx)
+	if err != nil {
+		return err
+	}
+	if n != p.incarnation {
+		return fmt.Errorf("run init file: it stopped half way\n%s", p.log.last())
+	}
+	p.ready.Do(func() {
+		if err = p.admin.warm(ctx); err == nil {
+			err = p.startCanary(ctx)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(p.server.paths.initSQL); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove init file: %w", err)
+	}
+	return nil
+}
+
+// EnableSemiSync makes every commit wait for an ACK, where the process was
+// started with ReplicaBinlog. From then on CheckGuarded demands it. The replica
+// must be stopped, and must not be started again in this incarnation.
+func (p *Process) EnableSemiSync(ctx context.Context) error {
+	if err := p.admin.exec(ctx, "enable semi-sync", "SET GLOBAL rpl_semi_sync_source_enabled = ON"); err != nil {
+		return err
+	}
+	p.semiSync.Store(true)
+	return nil
+}
+
+// startCanary opens the canary session and hands it to its goroutine.
+func (p *Process) startCanary(ctx context.Context) error {
+	conn, err := p.admin.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("open canary session: %w", err)
+	}
+	select {
+	case p.canary <- conn:
+		return nil
+	case <-p.exited:
+		return errors.Join(p.exitErr, conn.Close())
+	}
+}
+
+// sitInCanary keeps the canary session in a statement until the server ends it,
+// which is one of the first things that a shutdown does.
+func (p *Process) sitInCanary() {
+	var conn *sql.Conn
+	select {
+	case conn = <-p.canary:
+	case <-p.exited:
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	for {
+		var interrupted int
+		err := conn.QueryRowContext(context.Background(), "SELECT SLEEP(?)", canarySleep).Scan(&interrupted)
+		if err != nil || interrupted != 0 {
+			p.unorderedShutdown(fmt.Sprintf("canary session ended: %v", err))
+			return
+		}
+	}
+}
+
+// unorderedShutdown kills mysqld unless the shutdown is ours (I6). The kill
+// comes before anything else: from the moment the server's shutdown begins,
+// sessions that wait for an ACK are about to get OK.
+func (p *Process) unorderedShutdown(why string) {
+	if p.ordered.Load() {
+		return
+	}
+	p.sigkill()
+	p.shutdownOnce.Do(func() {
+		close(p.shutdownSeen)
+		p.logger.Error("mysqld shut down without an order and was killed", "seen", why)
+	})
+}
+
+// sigkill sends SIGKILL. Failing to is a broken promise, not an error: a mysqld
+// that cannot be killed cannot be fenced, but dies with this process.
+func (p *Process) sigkill() {
+	err := p.proc.Signal(syscall.SIGKILL)
+	invariant.Check(err == nil || errors.Is(err, os.ErrProcessDone), "I6", "cannot kill mysqld %d: %v", p.pid, err)
+}
+
+// Kill kills mysqld and waits until it is gone and every goroutine of the
+// Process has ended. It is always safe.
+func (p *Process) Kill() {
+	p.ordered.Store(true)
+	p.sigkill()
+	<-p.done
+}
+
+// StopGracefully lets mysqld shut down and waits until it is gone. The caller
+// must have SetSuperReadOnly succeed first, and must not open writes any more;
+// the server is asked again, and killed instead if it is not read-only or does
+// not answer. Clients are shut out before: what one of them wrote between that and
+// the signal (FLUSH TABLES) would be kept, and be in no log. After Config.StopTimeout, or when ctx ends, it is killed.
+func (p *Process) StopGracefully(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.server.cfg.StopTimeout)
+	defer cancel()
+	shutCtx, cancelShut := context.WithTimeout(ctx, shutOutTimeout)
+	defer cancelShut()
+	if _, err := p.admin.ShutOut(shutCtx); err != nil {
+		p.logger.Warn("mysqld is killed, not stopped", "error", err)
+		p.Kill()
+		return
+	}
+	p.ordered.Store(true)
+	if err := p.proc.Signal(syscall.SIGTERM); err != nil {
+		p.Kill()
+		return
+	}
+	// mysqld waits seconds for sessions that do not end by themselves.
+	p.admin.close()
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.Kill()
+	}
+}
+
+// newUUID returns a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // Never fails (Go 1.24).
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,294 @@
+package mysqld
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// TestStatementsThatReadOnlyLetsPass are those of a DBA that write to the binlog of
+// a read-only server: they wait for an ACK like a commit, and like one they get OK
+// without it while semi-sync is off. InnoDB knows nothing of them, so a server that
+// is killed has forgotten them, unless it has begun a new binlog since.
+func TestStatementsThatReadOnlyLetsPass(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	for _, c := range []struct {
+		statement string
+		rotate    bool
+		kept      bool
+	}{
+		{"FLUSH TABLES", false, false},
+		{"FLUSH TABLES", true, true},
+	} {
+		done := passReadOnly(t, s, p, c.statement)
+		if err := p.Admin().RestartAckReceiver(ctx(t)); !errors.Is(err, ErrWritesPending) {
+			t.Fatalf("%s waits, and semi-sync was switched off and on: %v", c.statement, err)
+		}
+		if owned, err := p.Admin().InCommit(ctx(t)); err != nil || !owned {
+			t.Fatalf("%s waits and is not seen in its commit: %v", c.statement, err)
+		}
+		before := executedBy(t, p)
+		if err := p.Admin().exec(ctx(t), "switch off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatalf("%s: %v", c.statement, err)
+		}
+		if owned, err := p.Admin().InCommit(ctx(t)); err != nil || owned {
+			t.Fatalf("%s has ended and is still in its commit: %v", c.statement, err)
+		}
+		if executedBy(t, p) == before {
+			t.Errorf("%s has OK and is not in gtid_executed", c.statement)
+		}
+		if c.rotate {
+			if err := p.Admin().NextBinlog(ctx(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Kill()
+		p = start(t, s)
+		if kept := executedBy(t, p) != before; kept != c.kept {
+			t.Errorf("%s, new binlog %t: it is known after a kill: %t, want %t", c.statement, c.rotate, kept, c.kept)
+		}
+	}
+}
+
+// passReadOnly runs a statement as the DBA on a read-only server, and returns once
+// it waits for its ACK.
+func passReadOnly(t *testing.T, s *Server, p *Process, statement string) (done chan error) {
+	t.Helper()
+	db := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	done = make(chan error, 1)
+	go func() {
+		_, err := db.ExecContext(context.WithoutCancel(t.Context()), statement)
+		done <- errors.Join(err, db.Close())
+	}()
+	eventually(t, statement+" waits for its ACK", func() (bool, error) {
+		if len(done) > 0 {
+			return false, fmt.Errorf("it has ended: %w", <-done)
+		}
+		semi, err := p.Admin().SemiSyncStatus(ctx(t))
+		return semi.WaitSessions == 1, err
+	})
+	return done
+}
+
+func executedBy(t *testing.T, p *Process) string {
+	t.Helper()
+	set, err := p.Admin().GTIDExecuted(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// What a statement does on a server with super_read_only.
+const (
+	refused = "refused"
+	logged  = "passes, with a GTID"
+	silent  = "passes, without a trace in the binlog"
+)
+
+type readOnlyCase struct{ want, statements string }
+
+func readOnlyCases() []readOnlyCase {
+	return []readOnlyCase{
+		{refused, "INSERT INTO d.t VALUES (3)"},
+		{refused, "DELETE FROM d.t WHERE a = 77"},
+		{refused, "BEGIN; SELECT * FROM d.t FOR UPDATE"},
+		{refused, "CREATE TABLE IF NOT EXISTS d.t (a INT)"},
+		{refused, "DROP TABLE IF EXISTS d.missing"},
+		{refused, "DROP USER IF EXISTS nobody"},
+		{refused, "SET PASSWORD = 'Aa1-x'"},
+		{refused, "ALTER TABLE d.u ENGINE = InnoDB"},
+		{refused, "ANALYZE TABLE d.u"},
+		{refused, "OPTIMIZE TABLE d.u"},
+		{logged, "FLUSH TABLES"},
+		{logged, "FLUSH PRIVILEGES"},
+		{logged, "FLUSH STATUS"},
+		{logged, "FLUSH USER_RESOURCES"},
+		{logged, "FLUSH OPTIMIZER_COSTS"},
+		{logged, "ANALYZE TABLE d.u UPDATE HISTOGRAM ON a"},
+		{logged, "REPAIR TABLE d.u"},
+		{logged, "XA PREPARE 'idle'"},
+		{logged, "XA ROLLBACK 'idle'"},
+		{logged, "XA COMMIT 'commit'"},
+		{logged, "XA ROLLBACK 'rollback'"},
+		{silent, "FLUSH LOCAL TABLES"},
+		{silent, "CREATE TEMPORARY TABLE d.tmp (a INT); INSERT INTO d.tmp VALUES (1)"},
+		{silent, "LOCK TABLES d.u READ"},
+		{silent, "FLUSH TABLES WITH READ LOCK"},
+		{silent, "XA START 'empty'; XA END 'empty'; XA PREPARE 'empty'"},
+		{silent, "XA COMMIT 'empty'"},
+	}
+}
+
+// TestWhatReadOnlyLetsPass is the table of docs/dba.md: what a DBA's statement does on
+// a server with super_read_only. Semi-sync is off here, so that what passes ends.
+func TestWhatReadOnlyLetsPass(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/dba.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	a := p.Admin()
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "CREATE TABLE d.u (a INT PRIMARY KEY)")
+	for i, x := range []string{"commit", "rollback"} {
+		mustExec(t, dbaSession(t, s), "XA START '"+x+"'", fmt.Sprintf("INSERT INTO d.t VALUES (%d)", i), "XA END '"+x+"'", "XA PREPARE '"+x+"'")
+	}
+	idle := dbaSession(t, s)
+	mustExec(t, idle, "XA START 'idle'", "INSERT INTO d.t VALUES (10)", "XA END 'idle'")
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range readOnlyCases() {
+		session := dbaSession(t, s)
+		if strings.HasPrefix(c.statements, "XA PREPARE") {
+			session = idle
+		}
+		before, got := executedBy(t, p), silent
+		err := execAll(t, session, strings.Split(c.statements, "; "))
+		switch server := (*mysql.MySQLError)(nil); {
+		case errors.As(err, &server) && server.Number == 1290:
+			got = refused
+		case err != nil:
+			got = err.Error()
+		case executedBy(t, p) != before:
+			got = logged
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.statements, got, c.want)
+		}
+		_ = session.Close()
+		words := strings.Fields(c.statements)
+		if name := strings.Join(words[:2], " "); got == logged && !strings.Contains(string(page), "`"+name) {
+			t.Errorf("docs/dba.md does not say that read-only lets %s pass", name)
+		}
+	}
+}
+
+// dbaSession is one session of the DBA.
+func dbaSession(t *testing.T, s *Server) *sql.DB {
+	t.Helper()
+	db := login(t, s, DBAUser, s.cfg.Secrets.DBA)
+	db.SetMaxOpenConns(1)
+	return db
+}
+
+func execAll(t *testing.T, session *sql.DB, statements []string) error {
+	t.Helper()
+	for _, q := range statements {
+		if _, err := session.ExecContext(ctx(t), q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestShutOut: from ShutOut on nobody but quorate can do anything, whoever was there
+// or comes, until they are let in.
+func TestShutOut(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	a := p.Admin()
+	open(t, p)
+	if _, err := a.ShutOut(ctx(t)); !errors.Is(err, ErrWritesPending) {
+		t.Fatalf("clients are shut out of a writable server: %v", err)
+	}
+	silentTap(t, s)
+	there := dbaSession(t, s)
+	mustExec(t, there, "XA START 'x'", "SELECT 1", "XA END 'x'")
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	letIn, err := a.ShutOut(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.ExecContext(ctx(t), "XA PREPARE 'x'"); err == nil {
+		t.Error("a session that was there goes on")
+	}
+	for range 3 { // an account with CONNECTION_ADMIN
+		server := (*mysql.MySQLError)(nil)
+		if err := login(t, s, DBAUser, s.cfg.Secrets.DBA).PingContext(ctx(t)); !errors.As(err, &server) || server.Number != 1040 {
+			t.Errorf("a client comes in: %v", err)
+		}
+	}
+	if err := a.RestartAckReceiver(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := letIn(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := login(t, s, DBAUser, s.cfg.Secrets.DBA).PingContext(ctx(t)); err != nil {
+		t.Errorf("after clients were let in: %v", err)
+	}
+	done := passReadOnly(t, s, p, "FLUSH TABLES")
+	if _, err := a.ShutOut(ctx(t)); !errors.Is(err, ErrWritesPending) {
+		t.Errorf("FLUSH TABLES waits for its ACK, and clients are shut out: %v", err)
+	}
+	p.Kill()
+	<-done
+}
+
+// TestShutOutWaitsForRollback: a session is there until it has rolled back, however long
+// that takes; the caller's ctx alone bounds it.
+func TestShutOutWaitsForRollback(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	a := p.Admin()
+	open(t, p)
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, dbaSession(t, s), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY, b CHAR(100))")
+	mustExec(t, dbaSession(t, s), "SET cte_max_recursion_depth = 1000000", "BEGIN", `INSERT INTO d.t
+		WITH RECURSIVE n (a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n WHERE a < 30000) SELECT a, a FROM n`)
+	if err := a.SetSuperReadOnly(ctx(t), true, deadline); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ShutOut(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	var left int
+	if err := a.query1(ctx(t), "transactions", "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0", nil, &left); err != nil {
+		t.Fatal(err)
+	}
+	if left != 0 {
+		t.Errorf("clients are shut out, and %d sessions are still rolling back", left)
+	}
+}
+
+// TestReplicaBinlogForgets: where the applier binlogs, semi-sync is off until
+// EnableSemiSync. What a DBA's FLUSH TABLES leaves there only memory and binlog know of,
+// so a promotion that finds it ends with the process, and the node is not errant.
+func TestReplicaBinlogForgets(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := startWith(t, s, StartOptions{ReplicaBinlog: true})
+	before := executedBy(t, p)
+	mustExec(t, dbaSession(t, s), "FLUSH TABLES")
+	if executedBy(t, p) == before {
+		t.Fatal("FLUSH TABLES has OK and is not in gtid_executed")
+	}
+	p.Kill()
+	if p = start(t, s); executedBy(t, p) != before {
+		t.Errorf("it is known after a kill: %s", executedBy(t, p))
+	}
+}

@@ -1,0 +1,385 @@
+package mysqld
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/install"
+)
+
+// Errors of a Server.
+var (
+	// ErrNotInitialized: there is no data directory; call Initialize.
+	ErrNotInitialized = errors.New("no data directory")
+	// ErrInitialized: there is a data directory already.
+	ErrInitialized = errors.New("data directory exists")
+	// ErrBusy: another mysqld still runs on the directory.
+	ErrBusy = errors.New("another mysqld runs on the directory")
+)
+
+// lockPollInterval is how often Start looks whether an older mysqld is gone.
+// A flock cannot be waited for with a deadline.
+const lockPollInterval = 10 * time.Millisecond
+
+// Server is a node's MySQL: its directory, and the means to start a Process on
+// it. Its methods are not safe for concurrent use.
+type Server struct {
+	cfg   Config
+	paths paths
+}
+
+// New returns the server of c. It starts nothing and touches no file; faults of
+// c are reported by Initialize and Start.
+func New(c Config) *Server {
+	c = c.withDefaults()
+	return &Server{cfg: c, paths: c.paths()}
+}
+
+// Socket returns the path of the Unix socket.
+func (s *Server) Socket() string { return s.cfg.Socket }
+
+// Initialized reports whether there is a data directory. It appears by one
+// rename, so it is complete.
+func (s *Server) Initialized() bool {
+	_, err := os.Stat(filepath.Join(s.paths.data, "auto.cnf"))
+	return err == nil
+}
+
+// Initialize makes a new data directory: no GTID, a random server UUID, the
+// accounts still to be made by the first Start. It is atomic: data.init is
+// renamed to data once it is on disk. It returns ErrInitialized if there is one.
+func (s *Server) Initialize(ctx context.Context) error {
+	if err := s.cfg.validate(); err != nil {
+		return err
+	}
+	if s.Initialized() {
+		return fmt.Errorf("%w: %s", ErrInitialized, s.paths.data)
+	}
+	id, err := s.cfg.identity()
+	if err != nil {
+		return err
+	}
+	if err := s.makeDirs(id); err != nil {
+		return err
+	}
+	lock, err := s.lockDirectory(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }() // Only drops the lock.
+	if err := os.RemoveAll(s.paths.dataTemp); err != nil {
+		return fmt.Errorf("remove unfinished data directory: %w", err)
+	}
+	if err := s.runInitialize(ctx, id, lock); err != nil {
+		return err
+	}
+	// Our own UUID: mysqld derives one from time and a network address, which
+	// copies of one virtual machine share.
+	auto := filepath.Join(s.paths.dataTemp, "auto.cnf")
+	if err := writeFileDurable(auto, []byte("[auto]\nserver-uuid="+newUUID()+"\n"), 0o640); err != nil {
+		return fmt.Errorf("write server UUID: %w", err)
+	}
+	if err := os.Chown(auto, id.uid, id.gid); err != nil {
+		return fmt.Errorf("write server UUID: %w", err)
+	}
+	if err := os.Rename(s.paths.dataTemp, s.paths.data); err != nil {
+		return fmt.Errorf("publish data directory: %w", err)
+	}
+	if err := syncDir(s.cfg.DataDir); err != nil {
+		return fmt.Errorf("publish data directory: %w", err)
+	}
+	return nil
+}
+
+// runInitialize runs mysqld --initialize-insecure into data.init. The root
+// account without password that it leaves is locked by the init file before
+// the server takes its first connection.
+func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File) error {
+	if err := s.writeFor(id, s.paths.config, s.cfg.renderInitialize(id.uid == 0), 0o640); err != nil {
+		return fmt.Errorf("write option file: %w", err)
+	}
+	argv := append(s.cfg.Installation.MysqldArgv(), "--defaults-file="+s.paths.config, "--initialize-insecure")
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = s.cfg.DataDir
+	cmd.Env = childEnv(os.Environ())
+	cmd.ExtraFiles = []*os.File{lock}
+	// No parent-death signal, which is bound to a thread: a mysqld that outlives
+	// its agent here finishes a directory that nobody renames, and holds the lock
+	// until then.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: id.credential}
+	var out []byte
+	err := install.WithoutNetAdmin(func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("initialise data directory: %w\n%s", err, tailOf(string(out)))
+	}
+	return nil
+}
+
+// StartOptions say what differs in one incarnation.
+type StartOptions struct {
+	// ReplicaBinlog makes the applier binlog what it applies. Of an XA
+	// transaction that an applier prepared without, the server binlogs no
+	// XA COMMIT either: a primary has to have prepared it with. Semi-sync is off
+	// until EnableSemiSync, as the applier would wait for ACKs.
+	ReplicaBinlog bool
+}
+
+// Start starts a new incarnation of mysqld, read-only, and returns it once the
+// process exists; Process.Ready waits until it can be used. It waits, as long as
+// ctx allows, for an older mysqld on the directory to be gone (ErrBusy). ctx
+// bounds the starting only, not the process's life.
+func (s *Server) Start(ctx context.Context, o StartOptions) (*Process, error) {
+	if err := s.cfg.validate(); err != nil {
+		return nil, err
+	}
+	if !s.Initialized() {
+		return nil, fmt.Errorf("%w: %s", ErrNotInitialized, s.paths.data)
+	}
+	id, err := s.cfg.identity()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.makeDirs(id); err != nil {
+		return nil, err
+	}
+	lock, err := s.lockDirectory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The child holds the lock from the spawn on.
+	defer func() { _ = lock.Close() }()
+	n, err := s.nextIncarnation()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.prepare(id, n, o); err != nil {
+		return nil, err
+	}
+	return s.spawn(id, n, lock, o)
+}
+
+// Incarnation returns the number of the last incarnation that was started, 0
+// before the first.
+func (s *Server) Incarnation() (uint64, error) {
+	text, err := os.ReadFile(s.paths.counter)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read incarnation: %w", err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read incarnation from %s: %w", s.paths.counter, err)
+	}
+	return n, nil
+}
+
+// nextIncarnation takes the next number, durably. A damaged counter stops the
+// start: an old number again would bring an old binlog's names back. A lost
+// counter does not, as the directories still there tell where to go on.
+func (s *Server) nextIncarnation() (uint64, error) {
+	n, err := s.Incarnation()
+	if err != nil {
+		return 0, err
+	}
+	old, err := os.ReadDir(s.paths.binlogs)
+	if err != nil {
+		return 0, fmt.Errorf("list binlog directories: %w", err)
+	}
+	for _, e := range old {
+		if m, err := strconv.ParseUint(e.Name(), 10, 64); err == nil {
+			n = max(n, m)
+		}
+	}
+	n++
+	if err := writeFileDurable(s.paths.counter, []byte(strconv.FormatUint(n, 10)+"\n"), 0o640); err != nil {
+		return 0, fmt.Errorf("write incarnation: %w", err)
+	}
+	return n, nil
+}
+
+// prepare makes what incarnation n needs on disk. The lock is held.
+func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
+	dir := s.paths.binlogDir(n)
+	// It cannot exist but for a number that was lost; it must be empty.
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("clear binlog directory: %w", err)
+	}
+	// Temporary files that a killed mysqld left.
+	if err := os.RemoveAll(s.paths.tmp); err != nil {
+		return fmt.Errorf("clear temporary directory: %w", err)
+	}
+	// mysqld refuses to start while the pid in its socket's lock file exists,
+	// which a zombie or whoever has the number now satisfies. Our lock says that
+	// nobody uses the socket.
+	for _, stale := range []string{s.cfg.Socket, s.cfg.Socket + ".lock", s.paths.pid} {
+		if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove what a killed mysqld left: %w", err)
+		}
+	}
+	for _, d := range []string{dir, s.paths.tmp} {
+		if err := makeDir(d, id); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(s.paths.binlogs); err != nil {
+		return fmt.Errorf("make binlog directory durable: %w", err)
+	}
+	if err := s.writeFor(id, s.paths.config, s.cfg.render(n, id.uid == 0, o), 0o640); err != nil {
+		return fmt.Errorf("write option file: %w", err)
+	}
+	if err := s.writeFor(id, s.paths.initSQL, s.cfg.renderInit(n), 0o600); err != nil {
+		return fmt.Errorf("write init file: %w", err)
+	}
+	return nil
+}
+
+// makeDirs makes the directory tree, owned by the account that mysqld runs as.
+func (s *Server) makeDirs(id osIdentity) error {
+	if err := os.MkdirAll(s.cfg.DataDir, 0o750); err != nil {
+		return fmt.Errorf("make mysql directory: %w", err)
+	}
+	for _, d := range []string{s.cfg.DataDir, s.paths.binlogs, s.paths.relay, s.paths.tmp, s.paths.run} {
+		if err := makeDir(d, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeDir(path string, id osIdentity) error {
+	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if err := os.Chown(path, id.uid, id.gid); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	return nil
+}
+
+// writeFor writes a file that mysqld's account may read. It is written again at
+// every start, so it need not be durable.
+func (s *Server) writeFor(id osIdentity, path, text string, mode os.FileMode) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Chown(id.uid, id.gid), f.Close())
+}
+
+// lockDirectory takes the flock that every mysqld of this directory holds for
+// as long as it exists, waiting as long as ctx allows.
+func (s *Server) lockDirectory(ctx context.Context) (*os.File, error) {
+	f, err := os.OpenFile(s.paths.lock, os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file: %w", err)
+	}
+	tick := time.NewTicker(lockPollInterval)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock mysql directory: %w", err), f.Close())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("%w: %s (pid %s): %w", ErrBusy, s.cfg.DataDir, s.oldPID(), context.Cause(ctx)), f.Close())
+		}
+	}
+}
+
+// oldPID is what the pid file says, for a message.
+func (s *Server) oldPID() string {
+	text, err := os.ReadFile(s.paths.pid)
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// removeOldBinlogs removes the binlog directories of earlier incarnations.
+func (s *Server) removeOldBinlogs(n uint64) error {
+	entries, err := os.ReadDir(s.paths.binlogs)
+	if err != nil {
+		return fmt.Errorf("list binlog directories: %w", err)
+	}
+	keep := filepath.Base(s.paths.binlogDir(n))
+	var errs []error
+	for _, e := range entries {
+		if e.Name() != keep {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.paths.binlogs, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// BinlogFiles returns the paths of the binlog files that are still there, of all
+// incarnations, oldest first.
+func (s *Server) BinlogFiles() (files []string, err error) {
+	dirs, err := os.ReadDir(s.paths.binlogs) // sorted by name
+	if err != nil {
+		return nil, fmt.Errorf("list binlog directories: %w", err)
+	}
+	for _, d := range dirs {
+		n, err := strconv.ParseUint(d.Name(), 10, 64)
+		if err != nil {
+			continue
+		}
+		found, err := os.ReadDir(s.paths.binlogDir(n))
+		if err != nil {
+			return nil, fmt.Errorf("list binlogs: %w", err)
+		}
+		// Behind 999999 the numbers have more digits.
+		slices.SortStableFunc(found, func(a, b os.DirEntry) int { return cmp.Compare(len(a.Name()), len(b.Name())) })
+		for _, f := range found {
+			number, ok := strings.CutPrefix(f.Name(), binlog.IncarnationBase(n)+".")
+			if ok && strings.Trim(number, "0123456789") == "" {
+				files = append(files, filepath.Join(s.paths.binlogDir(n), f.Name()))
+			}
+		}
+	}
+	return files, nil
+}
+
+// childEnv is the agent's environment without what would steer mysqld:
+// MYSQL* (home, ports, debugging), UMASK*, and systemd's notification socket,
+// on which mysqld would report itself ready in the agent's place. With
+// MYSQLD_PARENT_PID the server ends with exit code 16 where it wants to be
+// restarted (RESTART, the end of a CLONE).
+func childEnv(environ []string) []string {
+	var env []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, "MYSQL") || strings.HasPrefix(name, "UMASK") ||
+			name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") {
+			continue
+		}
+		env = append(env, kv)
+	}
+	return append(env, "MYSQLD_PARENT_PID="+strconv.Itoa(os.Getpid()))
+}

@@ -1,0 +1,118 @@
+package mysqld
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/install"
+)
+
+// validateTimeout bounds ValidateVariables. A run of mysqld takes 0.2 s, and there is one
+// for each variable that it refuses, and one more.
+const validateTimeout = time.Minute
+
+// ValidateVariables has the server judge the operator's own settings, by its option
+// --validate-config: it returns why each of those is refused that it would not start
+// with. It starts no server and touches no data. Variables of components (with a dot in
+// their names) are not judged: which ones there are says the data directory.
+func ValidateVariables(ctx context.Context, in *install.Installation, variables map[string]string) (refused map[string]string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, validateTimeout)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "quorate-check-")
+	if err != nil {
+		return nil, fmt.Errorf("validate mysqld's variables: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	left := maps.Clone(variables)
+	maps.DeleteFunc(left, func(name, _ string) bool { return strings.Contains(name, ".") })
+	refused = map[string]string{}
+	for len(left) > 0 {
+		said, err := runValidation(ctx, in, dir, left)
+		if err != nil {
+			return nil, fmt.Errorf("validate mysqld's variables: %w", err)
+		}
+		if len(said) == 0 {
+			break
+		}
+		before := len(left)
+		for _, line := range said {
+			if name := namedIn(line, left); name != "" {
+				refused[name] = line
+				delete(left, name)
+			}
+		}
+		if len(left) == before {
+			return nil, fmt.Errorf("validate mysqld's variables: %s", strings.Join(said, "; "))
+		}
+	}
+	return refused, nil
+}
+
+// runValidation returns the errors that the server finds in the settings.
+func runValidation(ctx context.Context, in *install.Installation, dir string, variables map[string]string) ([]string, error) {
+	var text strings.Builder
+	text.WriteString("[mysqld]\n")
+	for _, name := range sortedKeys(variables) {
+		writeOption(&text, name, variables[name])
+	}
+	if os.Geteuid() == 0 {
+		writeOption(&text, "user", "root")
+	}
+	writeOption(&text, "datadir", dir)
+	writeOption(&text, "secure_file_priv", "NULL")
+	text.WriteString(Config{Installation: in}.installationOptions())
+	// What their plugins bring can be set, too.
+	writeOption(&text, "plugin_load_add", "rpl_semi_sync_source=semisync_source.so")
+	writeOption(&text, "plugin_load_add", "clone=mysql_clone.so")
+	file := filepath.Join(dir, "my.cnf")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		return nil, err
+	}
+	argv := append(in.MysqldArgv(), "--defaults-file="+file, "--validate-config")
+	var out []byte
+	err := install.WithoutNetAdmin(func() (err error) {
+		out, err = exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		return err
+	})
+	if err == nil {
+		return nil, nil
+	}
+	var said []string
+	line := regexp.MustCompile(`\[ERROR\] \[MY-\d+\] \[\w+\] (.*)`)
+	for _, found := range line.FindAllStringSubmatch(string(out), -1) {
+		said = append(said, strings.TrimSuffix(strings.TrimPrefix(found[1], in.Mysqld+": "), "."))
+	}
+	if len(said) == 0 || ctx.Err() != nil {
+		return nil, fmt.Errorf("run %s --validate-config: %w: %s", in.Mysqld, err, strings.TrimSpace(string(out)))
+	}
+	return said, nil
+}
+
+// namedIn returns the variable that a message of the server is about; "" = none, or one
+// that is known already. The server writes - for _ in some.
+func namedIn(line string, variables map[string]string) string {
+	words := regexp.MustCompile(`[A-Za-z0-9_]+`).FindAllString(strings.ReplaceAll(line, "-", "_"), -1)
+	for _, name := range sortedKeys(variables) {
+		plain := strings.ReplaceAll(name, "-", "_")
+		for _, word := range words {
+			if strings.EqualFold(word, plain) || strings.EqualFold("loose_"+word, plain) {
+				return name
+			}
+		}
+	}
+	// A bad value is named alone, such as that of character_set_server.
+	for _, name := range sortedKeys(variables) {
+		if strings.Contains(line, "'"+variables[name]+"'") {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,108 @@
+package mysqld
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+)
+
+// ErrNoXA is returned for an XA transaction that is not prepared.
+var ErrNoXA = errors.New("no such XA transaction is prepared")
+
+// xid is what XA RECOVER shows of a prepared XA transaction.
+type xid struct {
+	format       int64
+	gtrid, bqual string
+}
+
+// sql is the xid as statements take it.
+func (x xid) sql() string { return fmt.Sprintf("X'%x',X'%x',%d", x.gtrid, x.bqual, x.format) }
+
+// PendingXA returns how many XA transactions are prepared and not ended.
+func (a *Admin) PendingXA(ctx context.Context) (int, error) {
+	all, err := preparedXA(ctx, a.db)
+	return len(all), err
+}
+
+// PreparedXA returns the XA transactions that are prepared and not ended, whoever
+// prepared them.
+func (a *Admin) PreparedXA(ctx context.Context) (map[binlog.XID]bool, error) {
+	all, err := preparedXA(ctx, a.db)
+	if err != nil {
+		return nil, err
+	}
+	found := map[binlog.XID]bool{}
+	for _, x := range all {
+		found[binlog.XID{GTRID: x.gtrid, BQUAL: x.bqual}] = true
+	}
+	return found, nil
+}
+
+func preparedXA(ctx context.Context, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}) (all []xid, err error) {
+	rows, err := db.QueryContext(ctx, "XA RECOVER CONVERT XID")
+	if err != nil {
+		return nil, fmt.Errorf("list prepared XA transactions: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var x xid
+		var gtrid, bqual int
+		var text string
+		if err := rows.Scan(&x.format, &gtrid, &bqual, &text); err != nil {
+			return nil, fmt.Errorf("list prepared XA transactions: %w", err)
+		}
+		data, err := hex.DecodeString(strings.TrimPrefix(text, "0x"))
+		if err != nil || gtrid < 0 || bqual < 0 || len(data) != gtrid+bqual {
+			return nil, fmt.Errorf("list prepared XA transactions: XID %q of %d and %d bytes", text, gtrid, bqual)
+		}
+		x.gtrid, x.bqual = string(data[:gtrid]), string(data[gtrid:])
+		all = append(all, x)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list prepared XA transactions: %w", err)
+	}
+	return all, nil
+}
+
+// RollbackXA rolls a prepared XA transaction back. It is binlogged, and waits for
+// its ACK, like a client's: for a server that is open for writes. It returns
+// ErrNoXA if it is not prepared (any more).
+func (a *Admin) RollbackXA(ctx context.Context, gtrid, bqual string) (err error) {
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("open session that rolls back: %w", err)
+	}
+	defer func() {
+		// Its other sessions write no binlog.
+		if _, off := conn.ExecContext(ctx, "SET SESSION sql_log_bin = OFF"); off != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
+		}
+		_ = conn.Close()
+	}()
+	all, err := preparedXA(ctx, conn)
+	if err != nil {
+		return err
+	}
+	// The format is no part of what tells them apart, but has to be right.
+	for _, x := range all {
+		if x.gtrid != gtrid || x.bqual != bqual {
+			continue
+		}
+		if _, err := conn.ExecContext(ctx, "SET SESSION sql_log_bin = ON"); err != nil {
+			return fmt.Errorf("switch the session's binlog on: %w", err)
+		}
+		if _, err := conn.ExecContext(ctx, "XA ROLLBACK "+x.sql()); err != nil {
+			return fmt.Errorf("roll back a prepared XA transaction: %w", err)
+		}
+		return nil
+	}
+	return ErrNoXA
+}

@@ -1,0 +1,306 @@
+package mysqlwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+const (
+	// connectionsMax bounds the connections of our own mysqld's feed. It uses
+	// one, and a second while it reconnects.
+	connectionsMax = 8
+	// handshakeTimeout is how long a client may take to log in.
+	handshakeTimeout = 10 * time.Second
+	// commandTimeout is how long a client may be silent before it asks for a
+	// dump; a replica's I/O thread asks at once.
+	commandTimeout = time.Minute
+	// writeTimeout is how long a client may let a write wait (it is mysqld's
+	// default of net_write_timeout, which bounds a real source's dump).
+	writeTimeout = time.Minute
+	// acceptRetryDelay is the pause after accept failed.
+	acceptRetryDelay = 100 * time.Millisecond
+)
+
+// Source gives a feed what it serves.
+type Source interface {
+	// Start says where the connected replica begins. It is called once per
+	// dump with the set that the replica asked not to be sent, which is a
+	// claim: only @@gtid_executed says what a mysqld has.
+	//
+	// A *ServerError is passed on to the replica (1236 stops it for good); any
+	// other error only ends the connection, and the replica comes again.
+	Start(ctx context.Context, requested *gtid.Set) (Cursor, error)
+}
+
+// Cursor walks through the committed log. It is used by one goroutine at a
+// time.
+type Cursor interface {
+	// Next returns the next piece. nil for it: there is none so far, and more is closed once
+	// there may be one. A piece must not change afterwards. Its size is the cursor's to
+	// bound: a dump holds up to two. Errors as in Source.Start.
+	Next() (p *Piece, more <-chan struct{}, err error)
+	// Close releases what the cursor holds. It is called once.
+	Close()
+}
+
+// Piece is a stretch of the committed log.
+type Piece struct {
+	// Index is the log's entry that it is from; a FormatDescription's is that of
+	// the entry that follows. Only readers' cursors need it.
+	Index uint64
+	// FormatDescription is set at the log's beginning, at each epoch and at
+	// each rotation of the primary's binlog: the FORMAT_DESCRIPTION event of
+	// what follows. The feed makes a boundary of it, which also restarts the
+	// replica's logical clock. It comes before Events.
+	FormatDescription []byte
+	// Events are whole committed transactions: raw events with their CRC32.
+	Events []byte
+	// Stage is one staged transaction, instead of Events.
+	Stage StageEvents
+}
+
+// StageEvents is the raw events of one staged transaction, with their CRC32.
+type StageEvents interface {
+	io.ReaderAt
+	// Size is their length in bytes.
+	Size() int64
+	// Damaged is called when what was read are no undamaged events.
+	Damaged(err error)
+	// Close is called once, by the feed, which owns it with its piece.
+	Close() error
+}
+
+// drop releases what a piece holds that is not sent, or has been.
+func (p Piece) drop() {
+	if p.Stage != nil {
+		_ = p.Stage.Close() // it was only read
+	}
+}
+
+// FeedConfig says what a feed serves, and where.
+type FeedConfig struct {
+	// Listen is the host:port; the replica's mysqld cannot use a Unix socket.
+	Listen string
+	// User and Password are what a replica logs in with. The password must not
+	// be empty.
+	User, Password string
+	// ServerID is the server_id that artificial events carry.
+	ServerID uint32
+	// ServerUUID is the feed's own; a replica refuses its own UUID unless it
+	// runs with replicate_same_server_id=1.
+	ServerUUID func() string
+	// ServerVersion is a version a.b.c that the replica accepts as its
+	// source's: best its own.
+	ServerVersion func() string
+	Source        Source
+	// Workers returns how many transactions the replica that asks for a dump applies at
+	// the same time; 0, or no function = that is not known, and nothing is limited.
+	Workers func(context.Context) int
+	Logger  *slog.Logger
+	// WrapPayloads sends the events of a transaction as one uncompressed
+	// TRANSACTION_PAYLOAD event: two packets instead of five or more.
+	WrapPayloads bool
+	// Readers, if set, makes it a feed for downstream readers: User, Password,
+	// Source, Workers and WrapPayloads are then not used.
+	Readers *ReadersConfig
+}
+
+// Feed speaks the source side of the replication protocol.
+type Feed struct {
+	cfg      FeedConfig
+	listener net.Listener
+	stats    FeedCounters
+	// accounts are those of downstream readers; none in the feed of our own
+	// mysqld.
+	accounts []*readerAccount
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	// dumps holds the replica UUID of each running dump.
+	dumps map[*dumpHandle]string
+}
+
+// dumpHandle identifies a running dump and ends it.
+type dumpHandle struct{ end func() }
+
+// FeedCounters count what dumps do. The zero value is ready.
+type FeedCounters struct {
+	connections, refused, dumps, bytes, events, heartbeats atomic.Uint64
+	// boundaries also names the files of the streams.
+	boundaries atomic.Uint64
+}
+
+// FeedStats counts since the feed was made, but for the first two fields.
+type FeedStats struct {
+	// Connections and Dumps are open now.
+	Connections, Dumps int
+	// ConnectionsTotal were accepted, Refused were turned away because of the
+	// limit or a wrong password.
+	ConnectionsTotal, Refused uint64
+	// DumpsTotal were begun.
+	DumpsTotal uint64
+	// Bytes and Events were sent, artificial events included.
+	Bytes, Events uint64
+	// Heartbeats and Boundaries (a ROTATE and a FORMAT_DESCRIPTION each) were
+	// sent.
+	Heartbeats, Boundaries uint64
+}
+
+// NewFeed returns a feed that does nothing yet.
+func NewFeed(cfg FeedConfig) (*Feed, error) {
+	if cfg.ServerID == 0 || cfg.ServerUUID == nil || cfg.ServerVersion == nil || cfg.Source == nil && cfg.Readers == nil {
+		return nil, errors.New("feed without server id, UUID, version or source")
+	}
+	f := &Feed{cfg: cfg, conns: map[net.Conn]struct{}{}, dumps: map[*dumpHandle]string{}}
+	if cfg.Readers != nil {
+		return f, f.checkReaders()
+	}
+	if cfg.User == "" || cfg.Password == "" {
+		return nil, errors.New("feed without user or password")
+	}
+	return f, nil
+}
+
+// Listen opens the port. Run serves it, and closes it when it ends.
+func (f *Feed) Listen() error {
+	listener, err := net.Listen("tcp", f.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for replicas: %w", err)
+	}
+	f.listener = listener
+	return nil
+}
+
+// Unlisten gives the port back where Run is not called after Listen, or has
+// ended.
+func (f *Feed) Unlisten() {
+	if f.listener != nil {
+		_ = f.listener.Close()
+	}
+}
+
+// Addr is where the feed listens, after Listen.
+func (f *Feed) Addr() net.Addr { return f.listener.Addr() }
+
+// Run accepts connections until ctx is done, then ends them and returns ctx's
+// error after all of its goroutines.
+func (f *Feed) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = f.listener.Close() })
+	defer stop()
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	defer cancel()
+	for id := uint32(1); ; id++ {
+		conn, err := f.listener.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
+			return ctx.Err()
+		}
+		if err != nil {
+			// Mostly too many open files: the replicas that are connected need
+			// no new one.
+			f.cfg.Logger.Error("feed cannot accept", "error", err)
+			select {
+			case <-time.After(acceptRetryDelay):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if !f.admit(conn) {
+			refuse(conn)
+			continue
+		}
+		sessions.Go(func() {
+			defer f.dismiss(conn)
+			s := newFeedSession(f, conn, id)
+			if err := s.run(ctx); err != nil && ctx.Err() == nil {
+				f.cfg.Logger.Warn("feed session ended", "connection", id, "replica", s.replicaUUID, "error", err)
+			}
+		})
+	}
+}
+
+// admit counts conn in, unless there are too many.
+func (f *Feed) admit(conn net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	limit := connectionsMax
+	if f.cfg.Readers != nil {
+		limit = f.cfg.Readers.ConnectionsMax
+	}
+	if len(f.conns) >= limit {
+		f.stats.refused.Add(1)
+		return false
+	}
+	f.conns[conn] = struct{}{}
+	f.stats.connections.Add(1)
+	return true
+}
+
+// refuse turns conn away with error 1040, on which a replica tries again
+// later.
+func refuse(conn net.Conn) {
+	refusal := &ServerError{Code: 1040, State: "08004", Message: "Too many connections"}
+	// A fresh socket has room for the packet; the deadline is for the odd case.
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = (&wire{conn: conn}).write(refusal.payload())
+	_ = conn.Close()
+}
+
+func (f *Feed) dismiss(conn net.Conn) {
+	_ = conn.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, conn)
+}
+
+// beginDump makes handle the dump of a replica, and ends the one it replaces:
+// a replica that comes again has given up its old connection. A reader without
+// a UUID replaces nothing.
+func (f *Feed) beginDump(uuid string, handle *dumpHandle) {
+	f.stats.dumps.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for old, oldUUID := range f.dumps {
+		if uuid != "" && oldUUID == uuid {
+			old.end()
+		}
+	}
+	f.dumps[handle] = uuid
+}
+
+func (f *Feed) endDump(handle *dumpHandle) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.dumps, handle)
+}
+
+// Stats returns the feed's counters.
+func (f *Feed) Stats() FeedStats {
+	f.mu.Lock()
+	connections, dumps := len(f.conns), len(f.dumps)
+	f.mu.Unlock()
+	return FeedStats{
+		Connections:      connections,
+		Dumps:            dumps,
+		ConnectionsTotal: f.stats.connections.Load(),
+		Refused:          f.stats.refused.Load(),
+		DumpsTotal:       f.stats.dumps.Load(),
+		Bytes:            f.stats.bytes.Load(),
+		Events:           f.stats.events.Load(),
+		Heartbeats:       f.stats.heartbeats.Load(),
+		Boundaries:       f.stats.boundaries.Load(),
+	}
+}

@@ -1,0 +1,542 @@
+package mysqlwire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// flagNonBlock asks for an end of the dump where the log ends
+// (BINLOG_DUMP_NON_BLOCK in sql/rpl_constants.h). A server id of 0 does, too.
+const flagNonBlock = 1 << 0
+
+// fileDumpBytesMin is the length of COM_BINLOG_DUMP without a name: command u8,
+// position u32, flags u16, server id u32.
+const fileDumpBytesMin = 11
+
+// parseFileDump decodes COM_BINLOG_DUMP, whose file name goes to the end.
+func parseFileDump(payload []byte) (dumpRequest, error) {
+	if len(payload) < fileDumpBytesMin || payload[0] != comBinlogDump {
+		return dumpRequest{}, fmt.Errorf("%w: dump request of %d bytes", ErrMalformed, len(payload))
+	}
+	return dumpRequest{
+		offset:   uint64(binary.LittleEndian.Uint32(payload[1:])),
+		flags:    binary.LittleEndian.Uint16(payload[5:]),
+		serverID: binary.LittleEndian.Uint32(payload[7:]),
+		file:     string(payload[fileDumpBytesMin:]),
+	}, nil
+}
+
+// replicaName tells a replica that comes again from others; two readers that
+// were given the same UUID are two.
+func (s *feedSession) replicaName() string {
+	if s.reader == nil || s.replicaUUID == "" {
+		return s.replicaUUID
+	}
+	return s.reader.User + " " + s.replicaUUID
+}
+
+// startReader opens a reader's cursor. As in a real source, a file name counts
+// before the GTID set, which then only says what to leave out
+// (Binlog_sender::check_start_file).
+func (s *feedSession) startReader(ctx context.Context, request dumpRequest) (Cursor, pieceWriter, error) {
+	// Some tools send the empty name as zeros.
+	request.file, _, _ = strings.Cut(request.file, "\x00")
+	ask := ReaderRequest{Exclude: request.exclude, Once: request.flags&flagNonBlock != 0 || request.serverID == 0}
+	out := s.newReaderWriter(request.exclude)
+	out.v2 = request.flags&flagHeartbeatV2 != 0
+	source := s.feed.cfg.Readers.Source
+	var err error
+	switch {
+	case request.file != "":
+		if ask.From, err = parseFileName(s.plain, request.file); err != nil {
+			return nil, nil, err
+		}
+	case request.exclude == nil:
+		files, err := source.Files()
+		if err != nil {
+			return nil, nil, err
+		}
+		ask.From = files[0].Index
+	}
+	if ask.From != 0 {
+		if request.offset < binlogMagicBytes {
+			return nil, nil, fatal("Client requested source to start replication from position < 4")
+		}
+		out.seek = request.offset
+	}
+	s.reader.stats.dumps.Add(1)
+	cursor, err := source.StartReader(ctx, ask)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.reader.dumping.Add(1)
+	return &countedCursor{cursor, s.reader}, out, nil
+}
+
+// countedCursor knows how many dumps a reader has.
+type countedCursor struct {
+	Cursor
+	reader *readerAccount
+}
+
+func (c *countedCursor) Close() {
+	c.Cursor.Close()
+	c.reader.dumping.Add(-1)
+}
+
+// position is where a reader would go on that has read all that is committed.
+func (s *feedSession) position(ctx context.Context) (file string, offset uint64, err error) {
+	source := s.feed.cfg.Readers.Source
+	files, err := source.Files()
+	if err != nil {
+		return "", 0, err
+	}
+	last := files[len(files)-1].Index
+	cursor, err := source.StartReader(ctx, ReaderRequest{From: last, Once: true})
+	if err != nil {
+		return "", 0, err
+	}
+	defer cursor.Close()
+	w := s.newReaderWriter(nil)
+	w.counting = true
+	w.file, w.offset = fileName(s.plain, last), binlogMagicBytes
+	for {
+		p, more, err := cursor.Next()
+		if errors.Is(err, ErrEndOfLog) {
+			return w.file, w.offset, nil
+		}
+		switch {
+		case err != nil:
+		case p != nil:
+			_, err = w.Piece(*p)
+		default:
+			err = clock.Machine{}.Wait(ctx, 0, more)
+		}
+		if err != nil {
+			return "", 0, err
+		}
+	}
+}
+
+// readerWriter writes a reader's dump. Unlike the one of our own mysqld it gives
+// every event the position that it has in the reader's file, leaves out what the
+// reader has, and unpacks what the reader cannot.
+type readerWriter struct {
+	*DumpWriter
+	reader  *readerAccount
+	exclude *gtid.Set
+	plain   bool
+	// seek is the position in the first file before which nothing is sent.
+	seek uint64
+	// counting sends nothing at all.
+	counting bool
+	format   binlog.Event // in force
+	// mute is set for the events of a transaction that the reader has.
+	mute bool
+	// lastTime is the latest time of the events so far.
+	lastTime uint32
+	// wrote is set once something was framed.
+	wrote bool
+
+	// Of the event that is under way: whether it is framed, how much of its
+	// payload and of its current packet is to come, and its checksum so far.
+	framing              bool
+	eventLeft, frameLeft int
+	lastPacket           int
+	crc                  uint32
+	part                 []byte
+}
+
+func (s *feedSession) newReaderWriter(exclude *gtid.Set) *readerWriter {
+	w := &readerWriter{DumpWriter: s.newDumpWriter(false), reader: s.reader, exclude: exclude, plain: s.plain, seek: binlogMagicBytes}
+	w.stats = &s.reader.stats
+	return w
+}
+
+func (w *readerWriter) Piece(p Piece) (wrote bool, err error) {
+	defer p.drop()
+	w.wrote = false
+	if p.FormatDescription != nil {
+		if err := w.open(p.FormatDescription, p.Index); err != nil {
+			return w.wrote, err
+		}
+	}
+	if (len(p.Events) > 0 || p.Stage != nil) && w.format == nil {
+		return false, errors.New("log begins without a format description")
+	}
+	if p.Stage != nil {
+		err = w.stage(p)
+	} else {
+		err = w.transactions(p.Events)
+	}
+	if w.wrote {
+		w.reader.index.Store(p.Index)
+	}
+	return w.wrote, err
+}
+
+// heartbeat tells a reader that is ahead of this node the position that it
+// believes to be at.
+func (w *readerWriter) Heartbeat() error {
+	at := w.offset
+	w.offset = max(at, w.seek)
+	err := w.DumpWriter.Heartbeat()
+	w.offset = at
+	return err
+}
+
+// open begins the file of an index. The reader's first one may begin in its
+// middle: then, as from a real source, the reader does not count the
+// FORMAT_DESCRIPTION.
+func (w *readerWriter) open(format []byte, index uint64) error {
+	w.mute = false
+	if w.format != nil {
+		if err := w.close(fileName(w.plain, index)); err != nil {
+			return err
+		}
+		if w.seek > w.offset {
+			return fatal("Client requested source to start replication from position > file size")
+		}
+		w.seek = binlogMagicBytes
+	}
+	event, err := binlog.ParseEvent(format)
+	if err == nil {
+		event, err = binlog.CleanFormatDescription(event, false)
+	}
+	if err != nil {
+		return fmt.Errorf("prepare format description: %w", err)
+	}
+	w.format = event
+	w.file, w.offset = fileName(w.plain, index), binlogMagicBytes
+	if w.counting {
+		return w.one(event)
+	}
+	w.wrote = true
+	w.stats.boundaries.Add(1)
+	if err := w.event(binlog.AppendFakeRotate(nil, w.serverID, w.file, w.seek)); err != nil {
+		return err
+	}
+	if w.seek == binlogMagicBytes {
+		return w.one(event)
+	}
+	if w.offset += uint64(len(event)); w.seek < w.offset {
+		return fatal("Client requested source to start replication from impossible position")
+	}
+	mid, err := binlog.CleanFormatDescription(event, true)
+	if err != nil {
+		return fmt.Errorf("prepare format description: %w", err)
+	}
+	return w.event(mid)
+}
+
+// close ends a file with the ROTATE event that a server writes there: some tools
+// forget their tables only when they see one that has a time.
+func (w *readerWriter) close(next string) error {
+	event := binlog.AppendFakeRotate(nil, w.serverID, next, binlogMagicBytes)
+	binary.LittleEndian.PutUint32(event, max(w.lastTime, 1))
+	const flagsAt = binlog.HeaderBytes - 2
+	event[flagsAt], event[flagsAt+1] = 0, 0
+	return w.one(event)
+}
+
+func (w *readerWriter) transactions(raw []byte) error {
+	for transaction, err := range binlog.Transactions(raw) {
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		if err := w.transaction(transaction); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *readerWriter) transaction(transaction binlog.Transaction) error {
+	w.begin(transaction.GTID)
+	for event, err := range binlog.Events(transaction.Raw) {
+		if err == nil {
+			err = binlog.VerifyChecksum(event) // a new one would hide the damage
+		}
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		if w.plain && event.Type() == binlog.TypeTransactionPayload {
+			err = w.unpack(bytes.NewReader(event[binlog.HeaderBytes:]), int64(len(event)))
+		} else {
+			err = w.one(event)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin looks whether the reader has the transaction that comes.
+func (w *readerWriter) begin(id gtid.GTID) {
+	w.mute = w.exclude != nil && w.exclude.Contains(id)
+	if !w.mute && !w.counting && w.offset >= w.seek {
+		w.reader.transactions.Add(1)
+	}
+}
+
+// unpack sends the events of a TRANSACTION_PAYLOAD event, whose body r gives.
+func (w *readerWriter) unpack(r io.Reader, length int64) error {
+	events, err := binlog.OpenPayload(bufio.NewReaderSize(r, writeBytesMin), length)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = events.Close() }() // it was only read
+	for {
+		var head [binlog.HeaderBytes]byte
+		if _, err := io.ReadFull(events, head[:]); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("unpack transaction: %w", err)
+		}
+		n := int64(binlog.Event(head[:]).Length())
+		if n < binlog.HeaderBytes || n > eventBytesMax {
+			return fmt.Errorf("unpack transaction: %w: event of %d bytes", binlog.ErrMalformed, n)
+		}
+		if err := w.beginEvent(head[:], uint32(n)+binlog.ChecksumBytes); err != nil {
+			return err
+		}
+		if err := w.copyEvent(events, n-binlog.HeaderBytes); err != nil {
+			return err
+		}
+	}
+}
+
+// copyEvent takes the rest of an event without a checksum from r.
+func (w *readerWriter) copyEvent(r io.Reader, left int64) error {
+	if w.part == nil {
+		w.part = make([]byte, writeBytesMin)
+	}
+	for left > 0 {
+		n := min(left, int64(len(w.part)))
+		if _, err := io.ReadFull(r, w.part[:n]); err != nil {
+			return fmt.Errorf("unpack transaction: %w", err)
+		}
+		if err := w.body(w.part[:n]); err != nil {
+			return err
+		}
+		left -= n
+	}
+	return w.endEvent()
+}
+
+// stage sends a staged transaction, and ends the file: the position behind it may
+// be one that does not fit into the 32 bits that others have for it.
+func (w *readerWriter) stage(p Piece) error {
+	err := w.staged(p.Stage)
+	if errors.Is(err, errStageDamaged) {
+		p.Stage.Damaged(err)
+	}
+	if err != nil {
+		return err
+	}
+	return w.open(w.format, p.Index+1)
+}
+
+func (w *readerWriter) staged(stage StageEvents) error {
+	size := stage.Size()
+	in := bufio.NewReaderSize(io.NewSectionReader(stage, 0, size), partBytesMax)
+	id, err := stagedGTID(in, size)
+	if err != nil {
+		return err
+	}
+	w.begin(id)
+	if !w.plain && (w.mute || w.counting || w.offset+uint64(size) <= w.seek) {
+		w.offset += uint64(size) // it need not be read
+		return nil
+	}
+	for at := int64(0); at < size; {
+		head, n, err := stagedHead(in, size-at)
+		if err != nil {
+			return err
+		}
+		if w.plain && head.Type() == binlog.TypeTransactionPayload {
+			if err = w.unpackStaged(stage, at, n); err == nil {
+				in.Reset(io.NewSectionReader(stage, at+n, size-at-n))
+			}
+		} else {
+			err = w.stagedOne(in, head)
+		}
+		if err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
+
+func stagedHead(in *bufio.Reader, left int64) (binlog.Event, int64, error) {
+	head, err := in.Peek(binlog.HeaderBytes)
+	if err != nil {
+		return nil, 0, readFailed(err)
+	}
+	n := int64(binlog.Event(head).Length())
+	if n < binlog.HeaderBytes+binlog.ChecksumBytes || n > left {
+		return nil, 0, fmt.Errorf("read stage: %w: %w: event of %d bytes, %d are left", errStageDamaged, binlog.ErrMalformed, n, left)
+	}
+	return head, n, nil
+}
+
+// stagedGTID looks at a staged transaction's first event.
+func stagedGTID(in *bufio.Reader, left int64) (gtid.GTID, error) {
+	_, n, err := stagedHead(in, left)
+	if err != nil {
+		return gtid.GTID{}, err
+	}
+	event, err := in.Peek(int(min(n, partBytesMax)))
+	if err != nil {
+		return gtid.GTID{}, readFailed(err)
+	}
+	info, err := binlog.ParseGTID(event)
+	if err != nil {
+		return gtid.GTID{}, fmt.Errorf("read stage: %w: %w", errStageDamaged, err)
+	}
+	return info.GTID, nil
+}
+
+// stagedOne sends the event that in gives, of which no more than partBytesMax is
+// held. Its checksum is verified before the new one leaves.
+func (w *readerWriter) stagedOne(in *bufio.Reader, head binlog.Event) error {
+	checksum := binlog.NewChecksum(head)
+	length := head.Length() // head is gone with the next Peek
+	left := int(length)
+	for first := true; left > 0; first = false {
+		b, err := in.Peek(min(left, in.Size()))
+		if err != nil {
+			return readFailed(err)
+		}
+		if err := checksum.Add(b); err != nil {
+			return fmt.Errorf("verify stage: %w: %w", errStageDamaged, err)
+		}
+		body := b[:min(len(b), max(left-binlog.ChecksumBytes, 0))]
+		left -= len(b)
+		if first {
+			if err := w.beginEvent(binlog.Event(b), length); err != nil {
+				return err
+			}
+			body = body[binlog.HeaderBytes:]
+		}
+		if err := w.body(body); err != nil {
+			return err
+		}
+		_, _ = in.Discard(len(b)) // what was peeked is there
+	}
+	return w.endEvent()
+}
+
+// unpackStaged is unpack for the event at a place of a stage. It is read twice:
+// once its last event has left, a wrong checksum comes too late.
+func (w *readerWriter) unpackStaged(stage StageEvents, at, n int64) error {
+	in := bufio.NewReaderSize(io.NewSectionReader(stage, at, n), partBytesMax)
+	head, _, err := stagedHead(in, n)
+	if err != nil {
+		return err
+	}
+	checksum := binlog.NewChecksum(head)
+	for checksum.Left() > 0 {
+		b, err := in.Peek(int(min(checksum.Left(), uint64(in.Size()))))
+		if err != nil {
+			return readFailed(err)
+		}
+		if err := checksum.Add(b); err != nil {
+			return fmt.Errorf("verify stage: %w: %w", errStageDamaged, err)
+		}
+		_, _ = in.Discard(len(b)) // what was peeked is there
+	}
+	return w.unpack(io.NewSectionReader(stage, at+binlog.HeaderBytes, n-binlog.HeaderBytes), n)
+}
+
+// one sends an event that is at hand.
+func (w *readerWriter) one(event binlog.Event) error {
+	if err := w.beginEvent(event, uint32(len(event))); err != nil {
+		return err
+	}
+	if err := w.body(event[binlog.HeaderBytes : len(event)-binlog.ChecksumBytes]); err != nil {
+		return err
+	}
+	return w.endEvent()
+}
+
+// beginEvent gives the event its place in the file, and begins to frame it,
+// unless the reader is not to have it. length is with header and checksum.
+func (w *readerWriter) beginEvent(head binlog.Event, length uint32) error {
+	start := w.offset
+	w.offset += uint64(length)
+	w.lastTime = max(w.lastTime, head.Timestamp())
+	w.framing = !w.counting && !w.mute && start >= w.seek
+	if start < w.seek && w.offset > w.seek && !w.counting {
+		return fatal("Client requested source to start replication from impossible position")
+	}
+	if !w.framing {
+		return nil
+	}
+	w.wrote = true
+	w.stats.events.Add(1)
+	w.stats.bytes.Add(uint64(length))
+	w.eventLeft, w.frameLeft, w.crc = 1+int(length), 0, 0
+	if err := w.frame([]byte{headerOK}); err != nil {
+		return err
+	}
+	header := head.Relocated(length, uint32(w.offset))
+	return w.body(header[:])
+}
+
+func (w *readerWriter) body(b []byte) error {
+	if !w.framing {
+		return nil
+	}
+	w.crc = crc32.Update(w.crc, crc32.IEEETable, b)
+	return w.frame(b)
+}
+
+func (w *readerWriter) endEvent() error {
+	if !w.framing {
+		return nil
+	}
+	return w.frame(binary.LittleEndian.AppendUint32(nil, w.crc))
+}
+
+// frame adds bytes of the event under way, cut where a packet is full. A payload
+// that ends there is followed by an empty packet.
+func (w *readerWriter) frame(b []byte) error {
+	for len(b) > 0 {
+		if w.frameLeft == 0 {
+			w.frameLeft = min(w.eventLeft, packetBytesMax)
+			w.packet(w.frameLeft)
+		}
+		n := min(len(b), w.frameLeft)
+		if err := w.append(b[:n]); err != nil {
+			return err
+		}
+		full := w.frameLeft == n && w.eventLeft == n && w.lastPacket == packetBytesMax
+		b = b[n:]
+		w.frameLeft -= n
+		w.eventLeft -= n
+		if full {
+			w.packet(0)
+		}
+	}
+	return nil
+}
+
+func (w *readerWriter) packet(n int) {
+	w.buf = appendPacketHeader(w.buf, n, w.sequence)
+	w.sequence++
+	w.lastPacket = n
+}

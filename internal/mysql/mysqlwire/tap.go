@@ -1,0 +1,576 @@
+package mysqlwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/tap"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
+	"github.com/quorate/quorate/internal/sys/nowait"
+)
+
+// netWriteTimeoutSeconds is how long mysqld's dump thread waits for a tap that
+// does not read, because propose blocks: the maximum of net_write_timeout
+// (365 days). With the default of 60 s back-pressure would cut the connection.
+const netWriteTimeoutSeconds = 31536000
+
+// streamHeadBytes is the length of what comes before an event.
+const streamHeadBytes = 3
+
+// Errors that end a tap.
+var (
+	// ErrTapClosed: mysqld ended the stream, or Close was called.
+	ErrTapClosed = errors.New("mysqlwire: tap closed")
+	// ErrNotSemiSync: the stream is not semi-synchronous, mysqld would not
+	// wait for the tap. The plugin is not loaded or not enabled.
+	ErrNotSemiSync = errors.New("mysqlwire: stream is not semi-synchronous")
+)
+
+// What a tap hands out.
+type (
+	// Batch is one entry, ready to be proposed.
+	Batch = tap.Batch
+	// Position is a place in the source's binlog.
+	Position = tap.Position
+	// StageWriter takes the bytes of one staged transaction.
+	StageWriter = tap.StageWriter
+)
+
+// TapConfig says where and how to attach.
+type TapConfig struct {
+	// Socket is the path of mysqld's Unix socket.
+	Socket string
+	// User and Password log in; the account needs REPLICATION SLAVE.
+	User, Password string
+	// ServerID is the tap's own, not 0 and not that of any mysqld.
+	ServerID uint32
+	// ReplicaUUID is the tap's own. A newer tap with the same UUID makes
+	// mysqld end the older one.
+	ReplicaUUID string
+	// HeartbeatPeriod is the longest silence of an idle stream.
+	HeartbeatPeriod time.Duration
+	// Exclude holds the GTIDs committed in Raft and nothing more: positions of
+	// these transactions are acknowledged without having been seen.
+	Exclude *gtid.Set
+	// BatchBytesMax is the length in bytes above which a batch is not grown;
+	// 0 means 1 MiB.
+	BatchBytesMax int
+	// EntryBytesMax is the length in bytes of the longest entry; 0 means no
+	// limit.
+	EntryBytesMax int
+	// StageBytesMin is the length in bytes above which a transaction is staged;
+	// 0 means never. Less than 4 KiB means 4 KiB.
+	StageBytesMin uint64
+	// OpenStage opens the stage of a large transaction; it is needed unless
+	// StageBytesMin is 0. ctx lasts as long as the tap: when it is done, the
+	// stage's Write and Finish must return.
+	OpenStage func(ctx context.Context, id entry.StageID) (StageWriter, error)
+	// ProposeNow proposes a batch unless that would block, or is not for the tap's
+	// reader to do: false, and Run's propose gets the batch. It is called in propose's
+	// place, which it saves a wake. nil = never.
+	ProposeNow func(Batch) (proposed bool)
+	// Term is the Raft term of the epoch in which the tap is opened.
+	Term uint64
+	// Tasks runs Run's loops, and is how they wait; nil = goroutines.
+	Tasks  clock.Tasks
+	Logger *slog.Logger
+}
+
+func (c *TapConfig) check() error {
+	uuid, err := gtid.ParseUUID(c.ReplicaUUID)
+	if err != nil {
+		return fmt.Errorf("replica UUID of tap: %w", err)
+	}
+	c.ReplicaUUID = uuid.String()
+	if c.ServerID == 0 {
+		return errors.New("server id of tap is 0: mysqld would not wait for new events")
+	}
+	if c.EntryBytesMax != 0 && c.EntryBytesMax <= entry.HeaderBytes {
+		return fmt.Errorf("entry limit of tap is %d bytes", c.EntryBytesMax)
+	}
+	if c.StageBytesMin > 0 && c.OpenStage == nil {
+		return errors.New("tap stages transactions and has no stages")
+	}
+	c.Exclude = c.Exclude.Clone()
+	return nil
+}
+
+// Tap is mysqld's semi-synchronous replica: it turns the binlog stream into
+// batches and acknowledges what was committed. It belongs to one connection
+// and one epoch; its state dies with them.
+type Tap struct {
+	cfg    TapConfig
+	conn   net.Conn
+	in     *packetReader
+	closed atomic.Bool
+	// intake is the reader's.
+	intake tap.Intake
+	// ready tells the proposer that a batch may be taken, room tells the reader
+	// that one was, acks tells that a position may be acknowledged. One token
+	// each is enough: all look again.
+	ready, room, acks chan struct{}
+
+	// mu guards the machine, but for what belongs to its reader. It is never
+	// held during I/O.
+	mu      sync.Mutex
+	machine *tap.Machine
+
+	// ackMu guards what writes ACKs: Ack, where the socket takes them at once, else the
+	// goroutine. unsent is what it did not take of the last one.
+	ackMu  sync.Mutex
+	raw    syscall.RawConn
+	packet []byte
+	unsent []byte
+
+	bytes, events, transactions, batches, acksSent, heartbeats atomic.Uint64
+}
+
+// TapStats counts since the tap was connected.
+type TapStats struct {
+	// Bytes and Events are what the stream brought, control events included.
+	Bytes, Events uint64
+	// Transactions and Batches were handed to propose.
+	Transactions, Batches uint64
+	// AcksSent counts acknowledgement packets.
+	AcksSent uint64
+	// Heartbeats counts the source's heartbeats.
+	Heartbeats uint64
+	// Outstanding is how many batches were received, or begun, and are not
+	// committed yet.
+	Outstanding uint64
+}
+
+// ConnectTap logs in and starts the dump. It returns once the stream's first
+// ROTATE and FORMAT_DESCRIPTION have arrived; it starts no goroutine. Errors
+// of mysqld are *ServerError (1236 if the excluded set does not fit, 1045).
+func ConnectTap(ctx context.Context, cfg TapConfig) (*Tap, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", cfg.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect tap: %w", err)
+	}
+	t, err := attachTap(ctx, conn, cfg)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// attachTap is ConnectTap on a given connection, which it does not close.
+func attachTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	t := newTap(conn, cfg)
+	err := t.open(ctx)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("connect tap: %w", err)
+	}
+	return t, nil
+}
+
+// StartTap is ConnectTap on a connection on which the dump was asked for: that is Run's to
+// close, or the caller's after an error. ctx is not looked at while it reads.
+func StartTap(ctx context.Context, conn net.Conn, cfg TapConfig) (*Tap, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	t := newTap(conn, cfg)
+	return t, t.begin(ctx)
+}
+
+func newTap(conn net.Conn, cfg TapConfig) *Tap {
+	if cfg.Tasks == nil {
+		cfg.Tasks = clock.Machine{}
+	}
+	t := &Tap{
+		cfg: cfg, conn: conn, raw: nowait.Raw(conn),
+		in:    newPacketReader(conn, streamBufferBytes, eventBytesMax),
+		ready: make(chan struct{}, 1), room: make(chan struct{}, 1), acks: make(chan struct{}, 1),
+		machine: tap.New(tap.Config{
+			Term: cfg.Term, Exclude: cfg.Exclude,
+			BatchBytesMax: cfg.BatchBytesMax, EntryBytesMax: cfg.EntryBytesMax, StageBytesMin: cfg.StageBytesMin,
+		}),
+	}
+	t.intake = tap.Intake{Machine: t.machine, Lock: &t.mu}
+	return t
+}
+
+func (t *Tap) open(ctx context.Context) error {
+	w := &wire{conn: t.conn, in: t.in}
+	if err := login(w, t.cfg.User, t.cfg.Password); err != nil {
+		return fmt.Errorf("log in: %w", err)
+	}
+	settings := fmt.Sprintf("SET @source_binlog_checksum='CRC32', @source_heartbeat_period=%d, "+
+		"@rpl_semi_sync_replica=1, @replica_uuid='%s', SESSION net_write_timeout=%d",
+		t.cfg.HeartbeatPeriod.Nanoseconds(), t.cfg.ReplicaUUID, netWriteTimeoutSeconds)
+	for _, command := range [][]byte{append([]byte{comQuery}, settings...), registerRequest(t.cfg.ServerID)} {
+		if err := w.command(command); err != nil {
+			return fmt.Errorf("send settings: %w", err)
+		}
+		if err := w.expectOK(); err != nil {
+			return fmt.Errorf("apply settings: %w", err)
+		}
+	}
+	dump := dumpRequest{
+		flags:    flagHeartbeatV2,
+		serverID: t.cfg.ServerID,
+		offset:   binlogMagicBytes,
+		exclude:  t.cfg.Exclude,
+	}
+	if err := w.command(dump.payload()); err != nil {
+		return fmt.Errorf("request dump: %w", err)
+	}
+	return t.begin(ctx)
+}
+
+// begin reads how the stream begins.
+func (t *Tap) begin(ctx context.Context) error {
+	for t.machine.FormatDescription() == nil {
+		if err := t.receive(ctx); err != nil {
+			return fmt.Errorf("start dump: %w", err)
+		}
+	}
+	return nil
+}
+
+// FormatDescription returns the FORMAT_DESCRIPTION event with which the stream
+// began. The caller must not change it.
+func (t *Tap) FormatDescription() []byte { return t.machine.FormatDescription() }
+
+// File returns the base name of the binlog file with which the stream began.
+func (t *Tap) File() string { return t.machine.File() }
+
+// Run reads the stream and hands batches to propose (or ProposeNow), one call at a
+// time, in order. While propose blocks, one more batch grows, then reading stops, which
+// stops mysqld's dump thread. Batch n is handed over only after propose
+// returned nil for batch n-1; an error from it ends the tap.
+//
+// Run returns after its goroutines have ended and the connection is closed:
+// with ctx's error if that is done, else with the reason, which is never nil.
+func (t *Tap) Run(ctx context.Context, propose func(context.Context, Batch) error) error {
+	loops := []func(context.Context) error{
+		t.readLoop, func(ctx context.Context) error { return t.proposeLoop(ctx, propose) }, t.ackLoop,
+	}
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var left atomic.Int32
+	left.Store(int32(len(loops)))
+	ended := make(chan struct{})
+	for _, loop := range loops {
+		t.cfg.Tasks.Go(func() {
+			end(loop(running)) // the first to end says why
+			t.Close()
+			if left.Add(-1) == 0 {
+				close(ended)
+			}
+		})
+	}
+	for left.Load() > 0 {
+		_ = t.cfg.Tasks.Wait(context.Background(), 0, ended)
+	}
+	t.abortStage()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return context.Cause(running)
+}
+
+// Ack tells the tap that the batches up to number are committed. It never
+// blocks; the position goes out at once, or soon after, several calls' as one. After
+// Close it does nothing. It panics (I2) for a number that was never handed out.
+func (t *Tap) Ack(number uint64) {
+	t.committed(number)
+	if !t.ackNow() {
+		signal(t.acks)
+	}
+}
+
+func (t *Tap) committed(number uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.Committed(number)
+}
+
+// Close ends the connection; nothing is acknowledged after it. It may be
+// called at any time and more than once.
+func (t *Tap) Close() {
+	if t.closed.Swap(true) {
+		return
+	}
+	t.stop()
+	_ = t.conn.Close() // the outcome changes nothing: the tap is gone
+}
+
+// stop ends what goes out: batches and acknowledgements.
+func (t *Tap) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.Close()
+}
+
+// Stats returns the tap's counters.
+func (t *Tap) Stats() TapStats {
+	t.mu.Lock()
+	outstanding := t.machine.Outstanding()
+	t.mu.Unlock()
+	return TapStats{
+		Bytes:        t.bytes.Load(),
+		Events:       t.events.Load(),
+		Transactions: t.transactions.Load(),
+		Batches:      t.batches.Load(),
+		AcksSent:     t.acksSent.Load(),
+		Heartbeats:   t.heartbeats.Load(),
+		Outstanding:  outstanding,
+	}
+}
+
+func (t *Tap) readLoop(ctx context.Context) error {
+	t.intake.Open = func(step tap.Step, id entry.StageID) (StageWriter, error) {
+		t.cfg.Logger.Debug("large transaction", "gtid", step.GTID, "bytes", step.TransactionBytes, "stage", id)
+		return t.cfg.OpenStage(ctx, id)
+	}
+	for {
+		// What arrived was taken in; do not let it wait for what may come.
+		if !t.in.ready() {
+			t.release()
+		}
+		if err := t.receive(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// receive reads one event of the stream and takes it in.
+func (t *Tap) receive(ctx context.Context) error {
+	if t.intake.Staging() {
+		inParts, err := t.inParts()
+		if err != nil {
+			return err
+		}
+		if inParts {
+			return t.receiveParts()
+		}
+	}
+	payload, err := t.in.next()
+	if err != nil {
+		return t.readError(err)
+	}
+	event, err := streamEvent(payload)
+	if err != nil {
+		return err
+	}
+	t.bytes.Add(uint64(len(event)))
+	t.events.Add(1)
+	step, err := t.machine.Read(event)
+	if err != nil {
+		return err
+	}
+	return t.apply(ctx, step)
+}
+
+func (t *Tap) readError(err error) error {
+	if t.closed.Load() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %w", ErrTapClosed, err)
+	}
+	return fmt.Errorf("read stream: %w", err)
+}
+
+// streamEvent removes what a semi-synchronous source puts before an event:
+// OK, the magic byte, and whether it asks for an acknowledgement, which tells
+// nothing that the events do not.
+func streamEvent(payload []byte) ([]byte, error) {
+	switch {
+	case len(payload) == 0:
+		return nil, fmt.Errorf("%w: empty packet in stream", ErrMalformed)
+	case payload[0] == headerErr:
+		return nil, parseServerError(payload)
+	case isEOF(payload):
+		return nil, fmt.Errorf("%w: source ended the dump", ErrTapClosed)
+	case payload[0] != headerOK:
+		return nil, fmt.Errorf("%w: packet %#x in stream", ErrMalformed, payload[0])
+	case len(payload) < streamHeadBytes || payload[1] != ackMagic:
+		return nil, ErrNotSemiSync
+	}
+	return payload[streamHeadBytes:], nil
+}
+
+// apply carries out what the stream made of an event. It waits while the
+// growing batch is in the way.
+func (t *Tap) apply(ctx context.Context, step tap.Step) error {
+	switch step.Kind {
+	case tap.StepRotate:
+		t.cfg.Logger.Debug("binlog rotated", "file", step.Position.File)
+	case tap.StepSkipped:
+		t.heartbeats.Add(1)
+		defer signal(t.acks)
+	case tap.StepHeartbeat:
+		t.heartbeats.Add(1)
+	}
+	for now := time.Now(); ; {
+		done, err := t.intake.Take(step, now)
+		t.wakeProposer()
+		if done || err != nil {
+			return err
+		}
+		if err := t.cfg.Tasks.Wait(ctx, 0, t.room); err != nil {
+			return err
+		}
+	}
+}
+
+// release proposes the whole transactions of the growing batch, or lets the proposer have
+// them.
+func (t *Tap) release() {
+	var propose func(Batch) bool
+	if t.cfg.ProposeNow != nil {
+		propose = t.proposeNow
+	}
+	t.intake.Release(propose)
+	t.wakeProposer()
+}
+
+func (t *Tap) proposeNow(batch Batch) bool {
+	t.count(batch)
+	return t.cfg.ProposeNow(batch)
+}
+
+// wakeProposer has the proposer look, if there is a batch for it.
+func (t *Tap) wakeProposer() {
+	t.mu.Lock()
+	ready := t.machine.Ready()
+	t.mu.Unlock()
+	if ready {
+		signal(t.ready)
+	}
+}
+
+// count counts a batch that is proposed; once, though it may be tried twice.
+func (t *Tap) count(b Batch) {
+	if t.batches.Swap(b.Number) != b.Number {
+		t.transactions.Add(uint64(len(b.GTIDs)))
+	}
+}
+
+func (t *Tap) nextAck() (Position, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.machine.NextAck()
+}
+
+func (t *Tap) proposeLoop(ctx context.Context, propose func(context.Context, Batch) error) error {
+	for {
+		ok, err := t.proposeOne(ctx, propose)
+		if err != nil {
+			return err
+		}
+		if ok {
+			continue
+		}
+		if err := t.cfg.Tasks.Wait(ctx, 0, t.ready); err != nil {
+			return err
+		}
+	}
+}
+
+// proposeOne proposes the next batch, if there is one.
+func (t *Tap) proposeOne(ctx context.Context, propose func(context.Context, Batch) error) (ok bool, err error) {
+	t.mu.Lock()
+	batch, ok := t.machine.TakeBatch()
+	t.mu.Unlock()
+	if !ok {
+		return false, nil
+	}
+	signal(t.room)
+	t.count(batch)
+	if err := propose(ctx, batch); err != nil {
+		t.stop()
+		return false, fmt.Errorf("propose batch %d: %w", batch.Number, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.Proposed()
+	return true, nil
+}
+
+// ackNow sends what may be acknowledged if nobody else is at it and the socket takes it.
+// done is false where the goroutine has to look.
+func (t *Tap) ackNow() (done bool) {
+	if t.raw == nil || !t.ackMu.TryLock() {
+		return false
+	}
+	defer t.ackMu.Unlock()
+	if len(t.unsent) > 0 {
+		return false
+	}
+	position, ok := t.nextAck()
+	if !ok {
+		return true
+	}
+	t.packet = appendAck(t.packet[:0], position)
+	t.unsent = t.packet[nowait.Write(t.raw, t.packet):]
+	if len(t.unsent) > 0 {
+		return false
+	}
+	t.acksSent.Add(1)
+	return true
+}
+
+// ackLoop sends what Ack could not.
+func (t *Tap) ackLoop(ctx context.Context) error {
+	for {
+		_ = t.cfg.Tasks.Wait(ctx, 0, t.acks)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := t.ackAll(); err != nil {
+			return fmt.Errorf("send acknowledgement: %w", err)
+		}
+	}
+}
+
+func (t *Tap) ackAll() error {
+	t.ackMu.Lock()
+	defer t.ackMu.Unlock()
+	if len(t.unsent) == 0 {
+		position, ok := t.nextAck()
+		if !ok {
+			return nil
+		}
+		t.packet = appendAck(t.packet[:0], position)
+		t.unsent = t.packet
+	} else {
+		defer signal(t.acks) // there may be a newer one
+	}
+	if _, err := t.conn.Write(t.unsent); err != nil {
+		return err
+	}
+	t.unsent = nil
+	t.acksSent.Add(1)
+	return nil
+}
+
+// signal leaves a token in a channel of capacity 1 without waiting.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,220 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// sessionListMax bounds the transactions of a session that are listed: who lost
+// a connection misses one, seldom more.
+const sessionListMax = 100
+
+// Errors of a search for a transaction.
+var (
+	// ErrNotCommitted: no committed entry holds it.
+	ErrNotCommitted = errors.New("it is in no committed entry")
+	// ErrPurged: it was committed, and the log does not reach back to it.
+	ErrPurged = errors.New("it was committed, and the log does not reach back to it any more")
+)
+
+// Place is where a committed transaction is, and who wrote it.
+type Place struct {
+	// Index is its entry's, Epoch the term that names its epoch.
+	Index, Epoch uint64
+	// Thread is the connection's id in the mysqld of that epoch.
+	Thread uint32
+}
+
+// Session is what one connection committed after one of its transactions.
+type Session struct {
+	Place
+	// Count is how many transactions came after it, GTIDs the first of them.
+	Count uint64
+	GTIDs []gtid.GTID
+	// Last is the last one, and LastIndex its entry's index; Index if Count is 0.
+	Last      gtid.GTID
+	LastIndex uint64
+}
+
+// FindTransaction finds a committed transaction in the log.
+func FindTransaction(log CommittedLog, id gtid.GTID) (p Place, err error) {
+	segments := log.Segments()
+	// GTIDsBefore only grows: the transaction is in the segment before the first
+	// one that counts it.
+	next := sort.Search(len(segments), func(i int) bool { return segments[i].GTIDsBefore.Contains(id) })
+	if next == 0 {
+		return Place{}, fmt.Errorf("find %s: %w", id, ErrPurged)
+	}
+	last := uint64(0)
+	if next < len(segments) {
+		last = segments[next].FirstIndex - 1
+	}
+	err = eachEntry(log, segments[next-1].FirstIndex, last, func(e seglog.Entry, h entry.Header) (bool, error) {
+		err := entryTransactions(e, func(tx transaction) error {
+			if tx.gtid != id {
+				return nil
+			}
+			thread, err := tx.thread(log)
+			p = Place{Index: tx.index, Epoch: h.Term, Thread: thread}
+			return err
+		})
+		return p.Index == 0, err
+	})
+	switch {
+	case errors.Is(err, seglog.ErrCompacted):
+		return Place{}, fmt.Errorf("find %s: %w", id, ErrPurged)
+	case err != nil:
+		return Place{}, fmt.Errorf("find %s: %w", id, err)
+	case p.Index == 0:
+		return Place{}, fmt.Errorf("find %s: %w", id, ErrNotCommitted)
+	}
+	return p, nil
+}
+
+// FollowSession finds what the connection that wrote a transaction committed after
+// it: the same connection id, in the same epoch. An epoch has one mysqld, which
+// gives an id once. going is asked now and then whether to go on.
+func FollowSession(log CommittedLog, id gtid.GTID, going func() error) (s Session, err error) {
+	p, err := FindTransaction(log, id)
+	if err != nil {
+		return Session{}, err
+	}
+	s = Session{Place: p, Last: id, LastIndex: p.Index}
+	after := false
+	err = eachEntry(log, p.Index, 0, func(e seglog.Entry, h entry.Header) (bool, error) {
+		if h.Kind == entry.KindEpoch && h.Term > p.Epoch {
+			return false, nil
+		}
+		err := entryTransactions(e, func(tx transaction) error {
+			if !after {
+				after = tx.gtid == id
+				return nil
+			}
+			thread, err := tx.thread(log)
+			if err != nil || thread != p.Thread {
+				return err
+			}
+			s.Count++
+			if len(s.GTIDs) < sessionListMax {
+				s.GTIDs = append(s.GTIDs, tx.gtid)
+			}
+			s.Last, s.LastIndex = tx.gtid, tx.index
+			return nil
+		})
+		if err == nil {
+			err = going()
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("follow the session of %s: %w", id, err)
+	}
+	return s, nil
+}
+
+// FindEpoch returns the newest epoch of the log, and the index of its entry.
+// ok=false: the log does not reach back to its begin.
+func FindEpoch(log CommittedLog) (e entry.Epoch, index uint64, ok bool, err error) {
+	segments := log.Segments()
+	for i := len(segments) - 1; i >= 0; i-- { // one begins with each epoch entry
+		e, ok, err := epochAt(log, segments[i].FirstIndex)
+		if err != nil {
+			return entry.Epoch{}, 0, false, fmt.Errorf("look for the newest epoch: %w", err)
+		}
+		if ok {
+			return e, segments[i].FirstIndex, true, nil
+		}
+	}
+	return entry.Epoch{}, 0, false, nil
+}
+
+// HasEpochOf tells whether the log has an epoch of a server. Of one whose begin it
+// does not reach back to, it may have transactions.
+func HasEpochOf(log CommittedLog, server gtid.UUID) (bool, error) {
+	segments := log.Segments()
+	if len(segments) == 0 {
+		return false, nil
+	}
+	written := segments[len(segments)-1].GTIDsBefore.Clone()
+	written.Subtract(segments[0].GTIDsBefore)
+	for source := range written.Intervals() {
+		if source.UUID == server {
+			return true, nil
+		}
+	}
+	for i := len(segments) - 1; i >= 0; i-- {
+		e, ok, err := epochAt(log, segments[i].FirstIndex)
+		switch {
+		case errors.Is(err, seglog.ErrCompacted): // purged just now, and what is older, too
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("look for an epoch of %s: %w", server, err)
+		case ok && e.ServerUUID == server:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// epochAt returns the epoch that a committed entry opens; ok=false: it opens none.
+func epochAt(log CommittedLog, index uint64) (e entry.Epoch, ok bool, err error) {
+	found, committed, err := log.ReadCommitted(index, 1)
+	if err != nil || !committed || found[0].Type != 0 {
+		return entry.Epoch{}, false, err
+	}
+	h, body, err := entry.Parse(found[0].Data)
+	if err != nil {
+		return entry.Epoch{}, false, fmt.Errorf("parse entry %d: %w", found[0].Index, err)
+	}
+	if h.Kind != entry.KindEpoch {
+		return entry.Epoch{}, false, nil
+	}
+	e, err = entry.ParseEpoch(h, body)
+	return e, err == nil, err
+}
+
+// eachEntry calls f for the committed entries from index first to index last (0 =
+// to the end), until it returns false. Raft's own have the zero Header.
+func eachEntry(log CommittedLog, first, last uint64, f func(seglog.Entry, entry.Header) (bool, error)) error {
+	for index := first; last == 0 || index <= last; {
+		found, ok, err := log.ReadCommitted(index, readBytesMax)
+		if err != nil || !ok {
+			return err
+		}
+		for _, e := range found {
+			if last != 0 && e.Index > last {
+				return nil
+			}
+			h := entry.Header{}
+			if e.Type == 0 {
+				if h, _, err = entry.Parse(e.Data); err != nil {
+					return fmt.Errorf("parse entry %d: %w", e.Index, err)
+				}
+			}
+			if more, err := f(e, h); err != nil || !more {
+				return err
+			}
+			index = e.Index + 1
+		}
+	}
+	return nil
+}
+
+// thread is the id of the connection that wrote it.
+func (tx transaction) thread(log CommittedLog) (uint32, error) {
+	if tx.staged == nil {
+		return binlog.ThreadID(tx.raw)
+	}
+	r, err := log.ReadStage(tx.staged.ID)
+	if err != nil {
+		return 0, fmt.Errorf("read staged transaction of entry %d: %w", tx.index, err)
+	}
+	defer func() { _ = r.Close() }()
+	return binlog.ReadThreadID(r)
+}

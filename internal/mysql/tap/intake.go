@@ -1,0 +1,128 @@
+package tap
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// StageWriter takes the bytes of one staged transaction: its events, as they
+// arrive. One goroutine uses it. An error of it ends the tap.
+type StageWriter interface {
+	// Write takes at most 1 MiB, but for an event that is a longer statement,
+	// and keeps no reference. While it blocks, mysqld's dump thread waits.
+	io.Writer
+	// Finish says that the transaction is whole, how many bytes it has, and
+	// their CRC32C. The batch that names the stage is handed out after it.
+	Finish(bytes uint64, crc uint32) error
+	// Abort drops the stage. It is not called after Finish returned nil.
+	Abort() error
+}
+
+// Intake carries out the steps of a machine's reader in their order: events go into the
+// growing batch, those of a staged transaction into its stage.
+type Intake struct {
+	Machine *Machine
+	// Lock guards the half of the machine that is not the reader's. It is not held while
+	// a stage is written.
+	Lock interface {
+		Lock()
+		Unlock()
+	}
+	// Open opens the stage of a large transaction. It is not called where none is staged.
+	Open func(step Step, id entry.StageID) (StageWriter, error)
+
+	stage StageWriter // the open one
+}
+
+// Staging reports whether a stage is open: events may be given to the machine in parts.
+func (in *Intake) Staging() bool { return in.stage != nil }
+
+// Take carries out the step of an event that is whole. It returns false, and has done
+// nothing, while the growing batch is in the way: see Machine.Apply.
+func (in *Intake) Take(step Step, now time.Time) (done bool, err error) {
+	if step.Stage == nil {
+		return in.apply(step, now)
+	}
+	if step.Kind == StepBegin { // the stage is named by the batch that it becomes
+		if done, err := in.apply(step, now); !done || err != nil {
+			return done, err
+		}
+		if in.stage, err = in.Open(step, in.stageID()); err != nil {
+			in.stage = nil
+			return false, fmt.Errorf("open stage of %v: %w", step.GTID, err)
+		}
+		return true, in.Write(step.Event)
+	}
+	if err := in.Write(step.Event); err != nil {
+		return false, err
+	}
+	return true, in.Written(step, now)
+}
+
+// Write writes to the open stage: of an event in parts, each of them.
+func (in *Intake) Write(b []byte) error {
+	if _, err := in.stage.Write(b); err != nil {
+		return fmt.Errorf("write stage: %w", err)
+	}
+	return nil
+}
+
+// Written carries out the step of an event whose bytes are in the stage. It is complete
+// before the batch exists that names it.
+func (in *Intake) Written(step Step, now time.Time) error {
+	if step.Kind == StepEnd {
+		if err := in.stage.Finish(step.Stage.Bytes, step.Stage.CRC); err != nil {
+			return fmt.Errorf("finish stage: %w", err)
+		}
+		in.stage = nil
+	}
+	_, err := in.apply(step, now)
+	return err
+}
+
+// Abort drops the stage of a transaction that did not come to its end.
+func (in *Intake) Abort() error {
+	if in.stage == nil {
+		return nil
+	}
+	return in.stage.Abort()
+}
+
+// Release lets the whole transactions of the growing batch go: the reader has nothing more
+// at hand. propose (nil = none) gets them unless another batch is in its way, and returns
+// false for a batch that is not for the reader to propose.
+func (in *Intake) Release(propose func(Batch) bool) {
+	in.Lock.Lock()
+	in.Machine.Release()
+	batch, ok := Batch{}, false
+	if propose != nil {
+		batch, ok = in.Machine.TakeBatch()
+	}
+	in.Lock.Unlock()
+	if !ok {
+		return
+	}
+	proposed := propose(batch)
+	in.Lock.Lock()
+	defer in.Lock.Unlock()
+	if proposed {
+		in.Machine.Proposed()
+	} else {
+		in.Machine.Refused(batch)
+	}
+}
+
+func (in *Intake) apply(step Step, now time.Time) (bool, error) {
+	in.Lock.Lock()
+	defer in.Lock.Unlock()
+	return in.Machine.Apply(step, now)
+}
+
+func (in *Intake) stageID() entry.StageID {
+	in.Lock.Lock()
+	defer in.Lock.Unlock()
+	return in.Machine.StageID()
+}

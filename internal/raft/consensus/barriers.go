@@ -1,0 +1,138 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// barriersMax bounds the callers that wait for a read barrier.
+const barriersMax = 64
+
+// Barriers are the callers that wait for a read barrier. The fields are required and do not
+// change.
+type Barriers struct {
+	Committed *Committed
+	Clock     clock.Clock
+	// Retry is after how long a barrier is begun again: it is dropped without a leader.
+	Retry time.Duration
+	// Start has a turn call Group.StartBarrier, whose answer goes to Answer.
+	Start func(ctx context.Context, id uint64)
+	// First is the number of the first. An answer to a former life of this process, still on
+	// its way, must not answer a barrier of this one: so it is a random number.
+	First uint64
+
+	mu      sync.Mutex
+	begun   uint64
+	waiting map[uint64]*barrier
+	stopped bool
+}
+
+type barrier struct {
+	index    uint64
+	answered bool
+	done     chan struct{} // closed once it is answered, or there will be no answer
+}
+
+// Ask returns once a leader has answered that a majority still followed when Ask was called,
+// or later, with what was committed then. It fails only with ctx or when the node stops.
+func (b *Barriers) Ask(ctx context.Context) (index uint64, err error) {
+	id, w, err := b.add()
+	if err != nil {
+		return 0, err
+	}
+	defer b.remove(id)
+	for {
+		b.Start(ctx, id)
+		waited := b.Clock.Wait(ctx, b.Retry, w.done)
+		index, done, err := b.look(w)
+		switch {
+		case done || err != nil:
+			return index, err
+		case waited != nil:
+			return 0, fmt.Errorf("no majority of the nodes answers: %w", waited)
+		}
+	}
+}
+
+// Wait returns once this node has passed its commit check up to everything that was committed
+// anywhere when Wait was called. It fails as Ask does.
+func (b *Barriers) Wait(ctx context.Context) error {
+	index, err := b.Ask(ctx)
+	if err != nil {
+		return err
+	}
+	return b.await(ctx, index)
+}
+
+// await waits for the commit check.
+func (b *Barriers) await(ctx context.Context, index uint64) error {
+	for {
+		mark, changed := b.Committed.Changed()
+		if mark.Index >= index {
+			return nil
+		}
+		if _, _, err := b.look(&barrier{}); err != nil {
+			return err
+		}
+		if err := b.Clock.Wait(ctx, b.Retry, changed); err != nil {
+			return fmt.Errorf("wait for index %d to be committed here: %w", index, err)
+		}
+	}
+}
+
+// Answer takes the answer to a barrier.
+func (b *Barriers) Answer(a Barrier) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.waiting[a.ID]; w != nil && !w.answered && !b.stopped {
+		w.index, w.answered = a.Index, true
+		close(w.done)
+	}
+}
+
+// Stop lets all who wait fail with ErrStopped, soon.
+func (b *Barriers) Stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.waiting {
+		if !w.answered && !b.stopped {
+			close(w.done)
+		}
+	}
+	b.stopped = true
+}
+
+func (b *Barriers) add() (uint64, *barrier, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) >= barriersMax {
+		return 0, nil, fmt.Errorf("consensus: %d read barriers wait already", barriersMax)
+	}
+	if b.waiting == nil {
+		b.waiting = map[uint64]*barrier{}
+	}
+	id, w := b.First+b.begun, &barrier{done: make(chan struct{})}
+	b.begun++
+	b.waiting[id] = w
+	return id, w, nil
+}
+
+func (b *Barriers) remove(id uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.waiting, id)
+}
+
+// look returns a barrier's answer, if there is one, and ErrStopped where there will be none.
+func (b *Barriers) look(w *barrier) (index uint64, answered bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped && !w.answered {
+		return 0, false, ErrStopped
+	}
+	return w.index, w.answered, nil
+}

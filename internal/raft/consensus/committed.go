@@ -1,0 +1,251 @@
+package consensus
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+// Mark is the state of the committed log at one index.
+type Mark struct {
+	// Index is the entry's index, 0 before the first.
+	Index uint64
+	// Epoch is the term of the newest epoch up to Index, Number the number of
+	// its newest entry.
+	Epoch, Number uint64
+	// Last is the last transaction up to Index; its zero value = none since
+	// the check started.
+	Last gtid.GTID
+	// Transactions and Bytes count what the commit check has seen since it
+	// started: differences of two marks are exact, absolute values are not.
+	Transactions uint64
+	Bytes        uint64
+}
+
+// Committed is the commit check and what it has learned: the set of committed
+// GTIDs and the newest mark. Only the goroutine with the turn calls apply; everybody
+// may read. Entries come in index order, each once.
+type Committed struct {
+	mu      sync.Mutex
+	gtids   *gtid.Set
+	mark    Mark
+	known   bool          // mark.Number is known: an epoch entry or any number was seen
+	changed chan struct{} // nil: nobody waits
+	// epochChanged is closed when an epoch newer than epoch is published.
+	epoch        uint64
+	epochChanged chan struct{}
+	// markTerm is the Raft term of the newest entry; 0 = none since the start.
+	markTerm uint64
+	// ended is where the epoch before the newest one ended.
+	ended epochEnd
+
+	state        cluster.StatePoint
+	stateChanged chan struct{}
+}
+
+func newCommitted(applied uint64, gtids *gtid.Set) *Committed {
+	return &Committed{gtids: gtids, mark: Mark{Index: applied}, epochChanged: make(chan struct{}), stateChanged: make(chan struct{})}
+}
+
+// Mark returns the newest mark.
+func (c *Committed) Mark() Mark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mark
+}
+
+// GTIDs returns a copy of the set of committed transactions.
+func (c *Committed) GTIDs() *gtid.Set {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gtids.Clone()
+}
+
+// Contains tells whether every transaction of s is committed.
+func (c *Committed) Contains(s *gtid.Set) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gtids.ContainsSet(s)
+}
+
+// Changed returns the newest mark and a channel that is closed when there is
+// a newer one.
+func (c *Committed) Changed() (Mark, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.mark, c.changed
+}
+
+// EpochChanged returns the newest epoch and a channel that is closed when there is a newer
+// one: transactions wake nobody who waits for that.
+func (c *Committed) EpochChanged() (epoch uint64, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch, c.epochChanged
+}
+
+// Entries is a log, or a reader of one.
+type Entries interface {
+	Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error)
+}
+
+// Read returns committed entries from index on (I4): at least one, and at most
+// bytesMax of them unless the first is larger; ok=false when index is not
+// committed yet.
+func (c *Committed) Read(log Entries, index, bytesMax uint64) (found []seglog.Entry, ok bool, err error) {
+	last := c.Mark().Index
+	if index > last {
+		return nil, false, nil
+	}
+	if found, err = log.Entries(index, last+1, bytesMax); err != nil {
+		return nil, false, fmt.Errorf("read committed entries from %d: %w", index, err)
+	}
+	return found, true, nil
+}
+
+// apply checks one committed entry (I2, I9) and adds it. A broken invariant
+// panics: see package invariant for why. For a change of the cluster state it
+// returns the outcome.
+func (c *Committed) apply(index, term uint64, data []byte) *StateOutcome {
+	h, body, err := entry.Parse(data)
+	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	invariant.Check(index == c.mark.Index+1, "I4", "committed entry %d after %d", index, c.mark.Index)
+	c.mark.Index, c.markTerm = index, term
+	c.mark.Bytes += uint64(len(data))
+	if h.Kind == entry.KindEmpty {
+		return nil
+	}
+	invariant.Check(h.Term == term, "I2", "entry %d of term %d says term %d", index, term, h.Term)
+	if h.Kind == entry.KindState {
+		return c.applyState(index, h, body) // of no epoch: it moves neither Epoch nor Number
+	}
+	c.checkOrder(index, h)
+	c.noteEpochEnd(h)
+	c.mark.Epoch, c.mark.Number, c.known = h.Term, h.Number, true
+	switch h.Kind {
+	case entry.KindTransactions:
+		c.addTransactions(index, h, body)
+	case entry.KindStaged:
+		c.addStaged(index, h, body)
+	}
+	return nil
+}
+
+// checkOrder is the commit-time half of I2.
+func (c *Committed) checkOrder(index uint64, h entry.Header) {
+	if h.Kind == entry.KindEpoch {
+		invariant.Check(h.Number == 0, "I2", "entry %d opens epoch %d with number %d", index, h.Term, h.Number)
+		invariant.Check(h.Term > c.mark.Epoch, "I2", "entry %d opens epoch %d after epoch %d", index, h.Term, c.mark.Epoch)
+		return
+	}
+	if !c.known {
+		return // the check starts in the middle of an epoch, after a restart
+	}
+	invariant.Check(h.Term == c.mark.Epoch, "I2", "entry %d is of epoch %d, in force is %d", index, h.Term, c.mark.Epoch)
+	invariant.Check(h.Number == c.mark.Number+1, "I2", "entry %d of epoch %d has number %d after %d",
+		index, h.Term, h.Number, c.mark.Number)
+}
+
+// admits tells whether the commit check would take a proposal's body.
+func (c *Committed) admits(h entry.Header, body []byte) error {
+	if h.Kind == entry.KindStaged {
+		return c.admitsStaged(h, body)
+	}
+	if h.Kind != entry.KindTransactions {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := uint32(0)
+	for tx, err := range binlog.Transactions(body) {
+		if err != nil {
+			return err
+		}
+		if c.gtids.Contains(tx.GTID) {
+			return fmt.Errorf("transaction %s is committed already", tx.GTID)
+		}
+		count++
+	}
+	if count != h.Count {
+		return fmt.Errorf("it holds %d transactions, its header says %d", count, h.Count)
+	}
+	return nil
+}
+
+func (c *Committed) addTransactions(index uint64, h entry.Header, body []byte) {
+	count := uint32(0)
+	for tx, err := range binlog.Transactions(body) {
+		invariant.Check(err == nil, "I4", "entry %d holds no whole transactions: %v", index, err)
+		id := tx.GTID
+		invariant.Check(c.gtids.Add(id), "I9", "transaction %s committed again by entry %d", id, index)
+		c.mark.Last = id
+		count++
+	}
+	invariant.Check(count == h.Count, "I4", "entry %d holds %d transactions, its header says %d", index, count, h.Count)
+	c.mark.Transactions += uint64(count)
+}
+
+func (c *Committed) admitsStaged(h entry.Header, body []byte) error {
+	_, id, err := stagedTransaction(h, body)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gtids.Contains(id) {
+		return fmt.Errorf("transaction %s is committed already", id)
+	}
+	return nil
+}
+
+// stagedTransaction returns what a naming entry names, and its GTID.
+func stagedTransaction(h entry.Header, body []byte) (entry.Staged, gtid.GTID, error) {
+	s, err := entry.ParseStaged(h, body)
+	if err != nil {
+		return s, gtid.GTID{}, err
+	}
+	event, err := binlog.ParseEvent(s.GTIDEvent)
+	if err != nil {
+		return s, gtid.GTID{}, fmt.Errorf("read GTID event of staged transaction: %w", err)
+	}
+	info, err := binlog.ParseGTID(event)
+	if err != nil {
+		return s, gtid.GTID{}, fmt.Errorf("read GTID event of staged transaction: %w", err)
+	}
+	return s, info.GTID, nil
+}
+
+func (c *Committed) addStaged(index uint64, h entry.Header, body []byte) {
+	s, id, err := stagedTransaction(h, body)
+	invariant.Check(err == nil, "I4", "entry %d names no staged transaction: %v", index, err)
+	invariant.Check(c.gtids.Add(id), "I9", "transaction %s committed again by entry %d", id, index)
+	c.mark.Last = id
+	c.mark.Transactions++
+	c.mark.Bytes += s.Bytes
+}
+
+// publish wakes all that wait for a newer mark.
+func (c *Committed) publish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+	if c.epoch != c.mark.Epoch {
+		c.epoch = c.mark.Epoch
+		close(c.epochChanged)
+		c.epochChanged = make(chan struct{})
+	}
+}

@@ -1,0 +1,101 @@
+package consensus
+
+import (
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// lagMarksMax bounds the marks that a LagTracker keeps. When it is full every
+// second one goes: the lag is then measured more coarsely, never wrongly.
+const lagMarksMax = 8192
+
+// LagTracker knows how far a mysqld is behind the committed log, by the marks of its
+// commit check. The zero value is ready. Everybody may call it.
+type LagTracker struct {
+	mu sync.Mutex
+	// base is what was committed when the commit check started, nil once mysqld
+	// has all of it: marks without a transaction stand for it.
+	base    *gtid.Set
+	newest  Mark
+	applied Mark      // the newest mark that mysqld has
+	marks   []lagMark // newer than applied, oldest first
+	at      time.Time // when the newest transaction was committed, as seen here; zero = none was
+}
+
+type lagMark struct {
+	Mark
+	at time.Time
+}
+
+// Lag is how far a mysqld is behind.
+type Lag struct {
+	// Applied is an index up to which it has everything.
+	Applied uint64
+	// Transactions and Bytes are committed, and it lacks them.
+	Transactions, Bytes int64
+	// Seconds is for how long the oldest of them is committed, as seen here.
+	Seconds float64
+	// AppliedBytes counts what mysqld has; differences of two are exact.
+	AppliedBytes uint64
+}
+
+// Start notes what the commit check starts with.
+func (l *LagTracker) Start(committed *gtid.Set) { l.base = committed }
+
+// Committed notes a newer mark, which came at now. Config.OnCommit calls it.
+func (l *LagTracker) Committed(m Mark, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.newest = m
+	if n := len(l.marks); n > 0 && l.marks[n-1].Last == m.Last {
+		l.marks[n-1].Mark = m // nothing new for mysqld in between
+		return
+	}
+	if len(l.marks) == lagMarksMax {
+		half := l.marks[:0]
+		for i := 1; i < lagMarksMax; i += 2 {
+			half = append(half, l.marks[i])
+		}
+		l.marks = half
+	}
+	if m.Last != (gtid.GTID{}) {
+		l.at = now
+	}
+	l.marks = append(l.marks, lagMark{Mark: m, at: now})
+}
+
+// NewestAt returns when the newest transaction was committed, as seen here; zero =
+// none was since the start.
+func (l *LagTracker) NewestAt() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at
+}
+
+// Executed notes what mysqld has and returns its lag.
+func (l *LagTracker) Executed(set *gtid.Set, now time.Time) Lag {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.base != nil && set.ContainsSet(l.base) {
+		l.base = nil
+	}
+	for i := len(l.marks) - 1; i >= 0; i-- {
+		if m := l.marks[i]; m.Last == (gtid.GTID{}) && l.base == nil || set.Contains(m.Last) {
+			l.applied = m.Mark
+			l.marks = append(l.marks[:0], l.marks[i+1:]...)
+			break
+		}
+	}
+	if len(l.marks) == 0 {
+		return Lag{Applied: l.newest.Index, AppliedBytes: l.newest.Bytes}
+	}
+	return Lag{
+		Applied:      l.applied.Index,
+		Transactions: int64(l.newest.Transactions - l.applied.Transactions),
+		Bytes:        int64(l.newest.Bytes - l.applied.Bytes),
+		Seconds:      now.Sub(l.marks[0].at).Seconds(),
+		AppliedBytes: l.applied.Bytes,
+	}
+}

@@ -1,0 +1,234 @@
+package consensus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+// Changes of the members are changes of Raft's configuration, with the change of
+// the cluster state as their context. Where voters change they go through joint
+// consensus: from the entry's commit on a majority of the old voters and one
+// of those of after have to agree, until the leader has committed an entry, which
+// raft proposes by itself, that ends it. So at most one change is under way.
+//
+// Every node derives raft's configuration from the same point of the state, also
+// at its start: entries up to that point are in it, and are not applied again.
+
+// promoteLagMax is how many entries a learner may lack that gets a vote: from then
+// on commits may have to wait for it.
+const promoteLagMax = 4096
+
+// confStateOf is raft's configuration at a point of the cluster state.
+func confStateOf(p cluster.StatePoint) *pb.ConfState {
+	cs := &pb.ConfState{}
+	for _, m := range p.State.Members {
+		switch id := uint64(m.ID); {
+		case m.Votes():
+			cs.Voters = append(cs.Voters, id)
+		case slices.Contains(p.Outgoing, m.ID):
+			cs.LearnersNext = append(cs.LearnersNext, id) // it votes until the change is complete
+		default:
+			cs.Learners = append(cs.Learners, id)
+		}
+	}
+	for _, id := range p.Outgoing {
+		cs.VotersOutgoing = append(cs.VotersOutgoing, uint64(id))
+	}
+	if len(p.Outgoing) > 0 {
+		cs.AutoLeave = new(true)
+	}
+	return cs
+}
+
+// proposeMembers proposes a change of the members, which CheckState has passed, to
+// raft.
+func (g *Group) proposeMembers(before cluster.State, c cluster.StateChange) error {
+	context, err := entry.MarshalState(c)
+	if err != nil {
+		return err
+	}
+	if len(context) > stateBytesMax {
+		return fmt.Errorf("the cluster state would have %d bytes, at most %d are kept", len(context), stateBytesMax)
+	}
+	cc := raftChange(before, c)
+	cc.Context = context
+	if err := g.rn.ProposeConfChange(cc); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
+	}
+	g.membersTerm = g.role.Term
+	return nil
+}
+
+// raftChange is what raft has to know of a change of the members.
+func raftChange(before cluster.State, c cluster.StateChange) *pb.ConfChangeV2 {
+	change := c.Change.Membership
+	kind, id := pb.ConfChangeAddLearnerNode, change.ID
+	switch change.Op {
+	case cluster.OpPromote:
+		kind = pb.ConfChangeAddNode
+	case cluster.OpRemove:
+		kind = pb.ConfChangeRemoveNode
+	}
+	for _, m := range slices.Concat(before.Members, c.State.Members) { // one that a recovery left behind is in the second alone
+		if m.Name == change.Name {
+			id = m.ID
+		}
+	}
+	transition := pb.ConfChangeTransitionAuto // of one change: without joint consensus
+	if votersChange(before, c.State) {
+		transition = pb.ConfChangeTransitionJointImplicit
+	}
+	return &pb.ConfChangeV2{
+		Transition: transition.Enum(),
+		Changes:    []*pb.ConfChangeSingle{{Type: kind.Enum(), NodeId: new(uint64(id))}},
+	}
+}
+
+func votersChange(before, after cluster.State) bool {
+	return !slices.Equal(slices.Sorted(slices.Values(before.Voters())), slices.Sorted(slices.Values(after.Voters())))
+}
+
+// mayChange refuses a change after which the cluster would not go on, as far as
+// this leader can see.
+func (g *Group) mayChange(now time.Duration, before cluster.State, c cluster.StateChange) error {
+	change := c.Change.Membership
+	if m, err := before.Member(change.Name); err == nil && m.ID == g.cfg.Self {
+		return fmt.Errorf("node %s leads: move the primary to another node first (quorate switchover)", m.Name)
+	}
+	if !votersChange(before, c.State) {
+		return nil
+	}
+	for _, s := range []cluster.State{before, c.State} {
+		if err := g.majorityThere(now, s); err != nil {
+			return err
+		}
+	}
+	if c.State.Durability == cluster.DurabilitySiteMajority && g.sitesThere(now, c.State) < 2 && g.sitesThere(now, before) >= 2 {
+		return fmt.Errorf("only voters of one site would be there, and with durability %s all writes would wait",
+			cluster.DurabilitySiteMajority)
+	}
+	if change.Op == cluster.OpPromote {
+		return g.caughtUp(c)
+	}
+	return nil
+}
+
+// majorityThere refuses a state whose voters are not there by majority.
+func (g *Group) majorityThere(now time.Duration, s cluster.State) error {
+	var missing []string
+	voters := 0
+	for _, m := range s.Members {
+		if !m.Votes() {
+			continue
+		}
+		voters++
+		if !g.isThere(now, m.ID) {
+			missing = append(missing, m.Name)
+		}
+	}
+	if there := voters - len(missing); there <= voters/2 {
+		return fmt.Errorf("only %d of %d voters would be there, without %s", there, voters, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// isThere tells whether a node was heard within an election timeout, and its process is
+// not known to be gone since, or is this one.
+func (g *Group) isThere(now time.Duration, id cluster.NodeID) bool {
+	at, ok := g.heardAt[id]
+	return id == g.cfg.Self || ok && now-at <= time.Duration(g.cfg.ElectionTicks)*g.cfg.Tick
+}
+
+// sitesThere counts the sites with a voter that is there.
+func (g *Group) sitesThere(now time.Duration, s cluster.State) int {
+	sites := map[string]bool{}
+	for _, m := range s.Members {
+		if m.Votes() && m.Site != "" && g.isThere(now, m.ID) {
+			sites[m.Site] = true
+		}
+	}
+	return len(sites)
+}
+
+// caughtUp refuses to give a vote to a learner that is far behind.
+func (g *Group) caughtUp(c cluster.StateChange) error {
+	m, err := c.State.Member(c.Change.Membership.Name)
+	if err != nil {
+		return err
+	}
+	match := uint64(0)
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		if id == uint64(m.ID) {
+			match = p.Match
+		}
+	})
+	if match+promoteLagMax < g.last {
+		return fmt.Errorf("node %s has the log up to entry %d of %d, and may lack %d at most", m.Name, match, g.last, promoteLagMax)
+	}
+	return nil
+}
+
+// applyMembers takes a committed change of raft's configuration: one with a change
+// of the state, which counts as any other, or raft's own end of joint consensus.
+// Raft is told of what counts alone.
+func (g *Group) applyMembers(e *pb.Entry) {
+	index := e.GetIndex()
+	invariant.Check(e.GetType() == pb.EntryConfChangeV2, "members", "entry %d changes the members in a way that nobody proposes", index)
+	cc := &pb.ConfChangeV2{}
+	err := proto.Unmarshal(e.GetData(), cc)
+	invariant.Check(err == nil, "members", "entry %d changes the members and cannot be read: %v", index, err)
+	g.committed.apply(index, e.GetTerm(), nil)
+	g.membersTerm = 0
+	if cc.LeaveJoint() {
+		if g.committed.endMembers(index) {
+			g.rn.ApplyConfChange(cc)
+		}
+		return
+	}
+	o := g.committed.applyMembers(index, cc.GetContext())
+	if o != nil && o.Applied {
+		g.rn.ApplyConfChange(cc)
+	}
+	g.stateCommitted(o)
+}
+
+// applyMembers is applyState for a change of the members.
+func (c *Committed) applyMembers(index uint64, context []byte) *StateOutcome {
+	change, err := entry.UnmarshalState(context)
+	invariant.Check(err == nil, "members", "committed entry %d: %v", index, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.state.State
+	o := c.swapState(index, change)
+	if o != nil && o.Applied {
+		invariant.Check(len(c.state.Outgoing) == 0, "members", "entry %d changes the members in the middle of another change", index)
+		if votersChange(before, change.State) {
+			c.state.Outgoing = before.Voters()
+		}
+	}
+	return o
+}
+
+// endMembers notes that a change of the members is complete, unless that is known.
+func (c *Committed) endMembers(index uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if index <= c.state.Index {
+		return false
+	}
+	invariant.Check(len(c.state.Outgoing) > 0, "members", "entry %d ends a change of the members, there is none", index)
+	c.state.Outgoing, c.state.Index = nil, index
+	c.wakeState()
+	return true
+}

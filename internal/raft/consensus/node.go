@@ -1,0 +1,278 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// ErrStopped is returned to callers of a Node that is not running any more.
+var ErrStopped = errors.New("consensus: stopped")
+
+// Config is what a Node is built from.
+type Config struct {
+	Self    cluster.NodeID
+	Members []cluster.Member
+	// State is as in GroupConfig.
+	State *cluster.StatePoint
+	// Heartbeat and ElectionTimeout are raft's timing.
+	Heartbeat, ElectionTimeout time.Duration
+	Log                        Log
+	// Fresh says that this is the node's first start ever: it has promised
+	// nothing to anybody.
+	Fresh bool
+	// Promised is as in GroupConfig.
+	Promised time.Duration
+	Logger   *slog.Logger
+	// Send hands messages to the transport; it never blocks. All of these are called in a
+	// turn, Send also by who makes a write.
+	Send func([]*pb.Message)
+	// OnRole is called at each change; it must not block.
+	OnRole func(RoleState)
+	// OnLease is called when Lease may have changed; it must not block. nil = nobody
+	// listens.
+	OnLease func()
+	// OnCommit is called after the commit check went forward; it
+	// must not block.
+	OnCommit func(Mark)
+	// OnState is called when a change of the cluster state was
+	// committed. It must not block. nil = nobody listens.
+	OnState func(StateOutcome)
+	// OnAcknowledge is called on a leader when it may acknowledge what
+	// is committed up to an index, after the OnCommit of that index; OnAckEvent
+	// when a require-ack is dropped or taken back. They must not block. nil = nobody
+	// listens.
+	OnAcknowledge func(index uint64)
+	OnAckEvent    func(cluster.AckEvent)
+	// OnRefused is called when a proposal was refused: its epoch
+	// has ended. It must not block.
+	OnRefused func(Refusal)
+	// HasStage tells whether the log holds a stage, complete and durable.
+	HasStage func(entry.StageID) bool
+	// OnWanted is called when the leader has named a stage that this
+	// node lacks, again and again until it has it. It must not block.
+	OnWanted func(Wanted)
+	// OnBarrier is called with the answer to a read barrier that was begun at
+	// the Group. It must not block. Node has its own. nil = nobody listens.
+	OnBarrier func(Barrier)
+	// OnFull is called when the log has no space left on
+	// its disk, with the error, and when it has space again, with nil. It must
+	// not block.
+	OnFull func(error)
+	// OnStalled is called on a leader, at most once per election
+	// timeout, while one write to its log has taken longer than that. It must
+	// not block.
+	OnStalled func(term uint64, took time.Duration)
+}
+
+// Node is the shell around a Driver. Build it with New, then Run it.
+type Node struct {
+	cfg    Config
+	driver *Driver
+	group  *Group // the driver's
+
+	// mu is held for a turn, by whoever has something to bring, and until Run. What came
+	// meanwhile is in inbox.
+	mu    sync.Mutex
+	inbox Inbox
+	alarm alarm
+	// ended: stopped is closed. failure is why; nil: it was asked for.
+	ended   bool
+	failure error
+	stopped chan struct{}
+	// calls are the keeper's. kept wakes it: something was left.
+	calls chan call
+	kept  chan struct{}
+	// writes go to the writer: of those who may not wait for a disk. There is one at a time.
+	// writing is done when it has ended, whoever makes it.
+	writes  chan *Write
+	writing sync.WaitGroup
+
+	barriers Barriers
+
+	states stateWaiters
+}
+
+// New builds a Node; it starts nothing.
+func New(cfg Config) (*Node, error) {
+	n := &Node{
+		cfg:     cfg,
+		inbox:   Inbox{room: make(chan struct{}, 1)},
+		stopped: make(chan struct{}),
+		calls:   make(chan call),
+		kept:    make(chan struct{}, 1),
+		writes:  make(chan *Write, 1),
+	}
+	cfg.OnBarrier, cfg.OnState = n.barriers.Answer, n.reportState
+	d, err := NewDriver(cfg, BootTime())
+	if err != nil {
+		return nil, err
+	}
+	d.watchClocks(readClocks())
+	n.driver, n.group = d, d.Group()
+	n.barriers.Committed, n.barriers.Clock = d.Committed(), clock.Machine{}
+	n.barriers.Retry, n.barriers.First = cfg.Heartbeat, rand.Uint64()
+	n.barriers.Start = func(ctx context.Context, id uint64) {
+		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
+	}
+	n.mu.Lock() // Run has the first turn
+	return n, nil
+}
+
+// Committed is the commit check, readable by everybody.
+func (n *Node) Committed() *Committed { return n.driver.Committed() }
+
+// Role returns the newest state.
+func (n *Node) Role() RoleState { return n.driver.Role() }
+
+// Lease is Driver.Lease.
+func (n *Node) Lease() (boot time.Duration, wall time.Time) { return n.driver.Lease() }
+
+// Leads tells whether this node may serve as the leader now (I5).
+func (n *Node) Leads() bool {
+	now := readClocks()
+	return n.driver.LeadsAt(now.boot, now.wall)
+}
+
+// Acks is Driver.Acks.
+func (n *Node) Acks() *cluster.AckStatus { return n.driver.Acks() }
+
+// Stalled is Driver.Stalled, now.
+func (n *Node) Stalled() time.Duration { return n.driver.Stalled(BootTime()) }
+
+// VotesIn is for how long this node, just restarted, votes for no other one yet.
+func (n *Node) VotesIn() time.Duration { return max(0, n.group.VotesAt()-BootTime()) }
+
+// Collectors are the node's own metrics.
+func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors() }
+
+// Step takes a peer's message. more says that the caller has another one at hand, and
+// brings it now: then one turn serves both. A short append is written to the log before
+// Step returns, unless a write is under way: what comes meanwhile is the next group commit.
+// Step waits for the turn where very much is left to do.
+func (n *Node) Step(m *pb.Message, more bool) {
+	switch full := n.inbox.Message(m); {
+	case full:
+		n.waitTurn(nil)
+	case !more:
+		n.work(m.GetType() == pb.MsgApp)
+	}
+}
+
+// Propose queues one entry (package entry). It blocks while the
+// queue is full. A nil error means queued, no more: the entry may still be
+// refused (Config.OnRefused) and counts only once it is committed.
+func (n *Node) Propose(ctx context.Context, data []byte) error {
+	select {
+	case <-n.stopped:
+		return ErrStopped
+	default:
+	}
+	for !n.inbox.Propose(data) {
+		select {
+		case <-n.inbox.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-n.stopped:
+			return ErrStopped
+		}
+	}
+	n.work(false)
+	return nil
+}
+
+// TryPropose is Propose where the queue has room; else it does nothing. The caller calls
+// Work then.
+func (n *Node) TryPropose(data []byte) bool { return n.inbox.Propose(data) }
+
+// Work does what was left to be done, unless somebody is at it, and makes a short write to
+// the log that follows from it. The caller must be a goroutine that may wait for the disk.
+func (n *Node) Work() { n.work(true) }
+
+// TransferTo asks raft to make another node the leader, if this one still leads
+// in the given term. The lease of the term ends before TransferTo returns.
+func (n *Node) TransferTo(ctx context.Context, term uint64, id cluster.NodeID) {
+	n.do(ctx, func(time.Duration) { n.group.TransferTo(term, id) })
+}
+
+// Resign gives leadership of the given term up without a successor and stands
+// for election anew.
+func (n *Node) Resign(ctx context.Context, term uint64) {
+	n.do(ctx, func(time.Duration) { n.group.Resign(term) })
+}
+
+// PeerRefused says that a fresh dial to a peer was refused: its process is dead.
+func (n *Node) PeerRefused(id cluster.NodeID) {
+	n.do(context.Background(), func(now time.Duration) { n.group.LeaderGone(now, id) })
+}
+
+// PeerUnreachable says that messages to a peer were dropped.
+func (n *Node) PeerUnreachable(id cluster.NodeID) {
+	n.do(context.Background(), func(time.Duration) { n.group.Unreachable(id) })
+}
+
+// Barrier returns once this node has passed its commit check up to everything
+// that was committed anywhere when Barrier was called. It fails only with ctx
+// or when the node stops; without a leader it waits.
+func (n *Node) Barrier(ctx context.Context) error { return n.barriers.Wait(ctx) }
+
+// AskLeader returns once a leader has answered that a majority still followed when
+// AskLeader was called, or later. It fails as Barrier does.
+func (n *Node) AskLeader(ctx context.Context) error {
+	_, err := n.barriers.Ask(ctx)
+	return err
+}
+
+// reportState tells of a change that was committed.
+func (n *Node) reportState(o StateOutcome) {
+	if n.cfg.OnState != nil {
+		n.cfg.OnState(o)
+	}
+	n.states.answer(o)
+}
+
+// Tail is what a node says of its log to a peer that heals its own.
+type Tail struct {
+	// Term is Raft's; Leading: this node led in it all the time, and Commit covers
+	// everything that was committed anywhere before it was asked.
+	Term    uint64
+	Leading bool
+	// First is the log's first index. Last is the newest entry that may be on
+	// anybody's disk: this node's own may be behind.
+	First, Last, Commit uint64
+}
+
+// Tail asks a majority, and then says where the log is.
+func (n *Node) Tail(ctx context.Context) (Tail, error) {
+	before := n.Role()
+	if err := n.Barrier(ctx); err != nil {
+		return Tail{}, err
+	}
+	answer := make(chan Tail, 1)
+	n.do(ctx, func(time.Duration) {
+		answer <- Tail{
+			Term: before.Term, Leading: before.Leading && n.group.Role() == before,
+			First: n.cfg.Log.FirstIndex(), Last: n.group.LastIndex(), Commit: n.Committed().Mark().Index,
+		}
+	})
+	select {
+	case t := <-answer:
+		return t, nil
+	case <-ctx.Done():
+		return Tail{}, fmt.Errorf("ask for the log's tail: %w", ctx.Err())
+	case <-n.stopped:
+		return Tail{}, ErrStopped
+	}
+}

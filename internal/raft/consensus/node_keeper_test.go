@@ -1,0 +1,161 @@
+package consensus
+
+import (
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+// TestBrokenInvariantEndsTheProcess: also where the caller's goroutine recovers, as those of
+// net/http do.
+func TestBrokenInvariantEndsTheProcess(t *testing.T) {
+	f := startFollower(t)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		f.node.do(r.Context(), func(time.Duration) { invariant.Check(false, "I9", "broken") })
+	}))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.Start()
+	defer srv.Close()
+	answer, err := http.Get(srv.URL)
+	if err == nil {
+		err = answer.Body.Close()
+	}
+	if err != nil {
+		t.Errorf("the panic is the caller's: %v", err)
+	}
+	select {
+	case r := <-f.broken:
+		if _, ok := r.(invariant.Violation); !ok {
+			t.Errorf("the process ends with %v", r)
+		}
+	case err := <-f.ends:
+		t.Fatalf("Run returned %v, and the process lives", err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the node goes on")
+	}
+	close(f.node.writes) // the writer would end with the process
+}
+
+// TestRecoveredPanicEndsTheNode: nobody goes on with a group that is broken, whatever became
+// of the panic.
+func TestRecoveredPanicEndsTheNode(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	f.during.Store(new(func() { invariant.Check(false, "I9", "broken") }))
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("there was no panic")
+			}
+		}()
+		f.node.Step(heartbeatOf(6), false)
+	}()
+	if err := f.run(); err == nil {
+		t.Error("Run says that its end was asked for")
+	}
+}
+
+// TestCallsWaitNoLongerThanTheirContext: for a turn that does not end.
+func TestCallsWaitNoLongerThanTheirContext(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	defer f.holds()()
+	for range 2 { // the second one does not even reach the keeper
+		f.returns("TransferTo", func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			f.node.TransferTo(ctx, 1, 2)
+		})
+	}
+	f.returns("a message", func() { f.node.Step(heartbeatOf(6), false) })
+	f.returns("Work", f.node.Work)
+}
+
+// TestKeeperLooksBetweenTurns: however much is left for it, the keeper takes what else is
+// due after few turns: ticks come the same way.
+func TestKeeperLooksBetweenTurns(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	const rounds, turnsMost = 8, 64 // select takes either of two: 16 turns, mostly
+	took := make(chan int, 1)
+	due, round, turns := 0, 0, 0
+	stop := f.busy(func(turn int) {
+		if turn <= turnsMax || len(f.arrived) > 0 { // the keeper is not at it, or has not looked
+			return
+		}
+		if due > 0 {
+			turns += turn - due
+			round++
+		}
+		if due = turn; round < rounds {
+			f.arrived <- struct{}{}
+		} else if round == rounds {
+			took <- turns
+			round++
+		}
+	})
+	f.node.Work()
+	select {
+	case turns := <-took:
+		if turns > turnsMost {
+			t.Errorf("the keeper had %d turns before it looked %d times, at most %d are likely", turns, rounds, turnsMost)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the keeper does not look, or does not go on")
+	}
+	stop()
+}
+
+// TestKeeperGoesOn: one goroutine has no more than turnsMax turns, and what is left then is
+// done.
+func TestKeeperGoesOn(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	f.answered(pb.MsgHeartbeatResp)
+	const beats = 3 * turnsMax
+	var stop func()
+	stop = f.busy(func(turn int) {
+		if turn == beats-1 {
+			stop()
+		}
+	})
+	f.node.Work()
+	for range beats - 1 {
+		f.awaits(pb.MsgHeartbeatResp)
+	}
+}
+
+// TestMuchLeftBlocksReaders: what is left while a turn lasts is bounded.
+func TestMuchLeftBlocksReaders(t *testing.T) {
+	f := startFollower(t)
+	f.node.Step(appendOf(1), false)
+	free := f.holds()
+	var left atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2 * messagesMax {
+			f.node.Step(heartbeatOf(6), false)
+			left.Add(1)
+		}
+	}()
+	awaitStalled(t, testContext(t), "very much is left", func() bool { return left.Load() >= messagesMax })
+	f.waitsFor("(*Node).waitTurn")
+	if got := left.Load(); got != messagesMax {
+		t.Errorf("%d messages are left, at most %d may", got, messagesMax)
+	}
+	free()
+	f.ended("the reader", done)
+	for range 2*messagesMax + 1 {
+		f.awaits(pb.MsgHeartbeatResp)
+	}
+}

@@ -1,0 +1,323 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+// ledWorld has node 1 lead nodes, without those that are cut off.
+func ledWorld(t *testing.T, nodes int, cut ...uint64) *world {
+	t.Helper()
+	w := newWorld(t, nodes)
+	for _, id := range cut {
+		w.cut[id] = true
+	}
+	w.node(1).g.campaign()
+	w.settle()
+	if !w.node(1).g.Role().Leading {
+		t.Fatal("node 1 does not lead")
+	}
+	return w
+}
+
+func (w *world) progress(id uint64) (found tracker.Progress) {
+	w.node(1).g.rn.WithProgress(func(peer uint64, _ raft.ProgressType, p tracker.Progress) {
+		if peer == id {
+			found = p
+		}
+	})
+	return found
+}
+
+// sentTo counts what node 1 sends to a peer now.
+func (w *world) sentTo(id uint64, kind pb.MessageType) (n int) {
+	for {
+		out, ok := w.node(1).g.Ready()
+		if !ok {
+			return n
+		}
+		for _, m := range out.Send {
+			if m.GetTo() == id && m.GetType() == kind {
+				n++
+			}
+		}
+	}
+}
+
+// panicOf runs f, and says as what it panics.
+func panicOf(f func()) (what string) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+			what = "nothing"
+		case invariant.Violation:
+			what = p.Name
+		case logFailure:
+			what = fmt.Sprint("log is behind: ", errors.Is(p.err, ErrLogBehind))
+		}
+	}()
+	f()
+	return ""
+}
+
+// quirk gives one message to raft alone, and to a Group.
+type quirk struct {
+	name string
+	// world has the case before the message; node is who takes it.
+	world func(*testing.T) *world
+	node  uint64
+	m     func(*world) *pb.Message
+	// seen tells the cases apart.
+	seen       func(*world) string
+	raft, ours string
+}
+
+func quirks() []quirk {
+	return []quirk{
+		{
+			name:  "the answer to a message of an earlier term",
+			world: func(t *testing.T) *world { return ledWorld(t, 3, 3) }, node: 1,
+			m: func(*world) *pb.Message {
+				return &pb.Message{Type: pb.MsgAppResp.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(uint64(1))}
+			},
+			seen: func(w *world) string { return w.progress(3).State.String() },
+			raft: "StateReplicate", ours: "StateProbe",
+		},
+		{
+			name:  "a forced vote",
+			world: func(t *testing.T) *world { return ledWorld(t, 3) }, node: 2,
+			m: func(*world) *pb.Message {
+				return &pb.Message{
+					Type: pb.MsgVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(5)),
+					Index: new(uint64(9)), LogTerm: new(uint64(1)), Context: []byte(raftCampaignTransfer),
+				}
+			},
+			seen: func(w *world) string { return fmt.Sprint(w.node(2).g.rn.BasicStatus().GetTerm()) },
+			raft: "5", ours: "1",
+		},
+		{
+			name:  "a read index of a learner of a single voter",
+			world: singleVoterBeforeItsFirstCommit, node: 1,
+			m: func(*world) *pb.Message {
+				return &pb.Message{
+					Type: pb.MsgReadIndex.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+					Entries: []*pb.Entry{{Data: readContext(contextBarrier, 2, 9)}},
+				}
+			},
+			seen: func(w *world) string { return fmt.Sprint(w.sentTo(2, pb.MsgReadIndexResp)) },
+			raft: "1", ours: "0",
+		},
+		{
+			name:  "a peer that lacks what is purged",
+			world: purgedWorld, node: 1,
+			m: func(w *world) *pb.Message {
+				return &pb.Message{
+					Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(w.node(1).g.Role().Term),
+				}
+			},
+			seen: func(w *world) string { return fmt.Sprint(w.sentTo(3, pb.MsgApp)) },
+			raft: "0", ours: "1",
+		},
+	}
+}
+
+// TestQuirks: what raft alone does is what quirks.go says, and a Group does otherwise.
+func TestQuirks(t *testing.T) {
+	for _, q := range quirks() {
+		w := q.world(t)
+		_ = w.node(q.node).g.rn.Step(q.m(w))
+		if got := q.seen(w); got != q.raft {
+			t.Errorf("%s: raft alone: %s, not %s: is it no quirk any more?", q.name, got, q.raft)
+		}
+		w = q.world(t)
+		w.node(q.node).g.Step(w.now, q.m(w))
+		if got := q.seen(w); got != q.ours {
+			t.Errorf("%s: %s, not %s", q.name, got, q.ours)
+		}
+	}
+}
+
+// singleVoterBeforeItsFirstCommit leads, and may not know what is committed.
+func singleVoterBeforeItsFirstCommit(t *testing.T) *world {
+	w := newWorld(t, 1)
+	m := w.node(1)
+	m.g.campaign()
+	for !m.g.Role().Leading {
+		out, _ := m.g.Ready()
+		w.carryOut(m, out)
+		inbox := m.inbox
+		m.inbox = nil
+		for _, msg := range inbox {
+			m.g.Step(w.now, msg)
+		}
+	}
+	return w
+}
+
+// purgedWorld has raft look for node 3 before the beginning of the leader's log.
+func purgedWorld(t *testing.T) *world {
+	w := ledWorld(t, 3, 3)
+	w.propose(1, entry.Header{Kind: entry.KindEpoch, Term: 1})
+	w.node(1).g.Resign(1)
+	w.settle()
+	w.propose(1, entry.Header{Kind: entry.KindEpoch, Term: w.node(1).g.Role().Term})
+	w.purge(1)
+	w.node(1).g.Step(w.now, &pb.Message{
+		Type: pb.MsgAppResp.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(w.node(1).g.Role().Term),
+		Reject: new(true), Index: new(w.progress(3).Next - 1), RejectHint: new(uint64(0)),
+	})
+	w.sentTo(3, pb.MsgApp)
+	return w
+}
+
+// TestRaftKeepsReads: raft keeps all that is read before a leader's first commit.
+func TestRaftKeepsReads(t *testing.T) {
+	const reads = 1000
+	rounds := func(ask func(g *Group, id uint64)) (n int) {
+		w := newWorld(t, 3)
+		w.mute[2], w.mute[3] = true, true
+		w.node(1).g.campaign()
+		w.settle()
+		for id := range uint64(reads) {
+			ask(w.node(1).g, id)
+		}
+		w.carries = func(m *pb.Message) bool {
+			if m.GetType() == pb.MsgHeartbeat {
+				n++
+			}
+			return true
+		}
+		clear(w.mute)
+		for range 2 * testHeartbeat {
+			w.run(testTick)
+		}
+		if !w.node(1).g.knowsCommitted() {
+			t.Fatal("nothing was committed")
+		}
+		return n
+	}
+	if n := rounds(func(g *Group, id uint64) { g.rn.ReadIndex(readContext(contextBarrier, 1, id)) }); n < reads {
+		t.Errorf("raft alone sends %d heartbeats for %d reads: is it no quirk any more?", n, reads)
+	}
+	if n := rounds((*Group).StartBarrier); n > 2*(barriersMax+4*testHeartbeat) {
+		t.Errorf("%d heartbeats for %d reads", n, reads)
+	}
+}
+
+// TestSilentLeaderOfALearner: raft alone never forgets it.
+func TestSilentLeaderOfALearner(t *testing.T) {
+	w := ledWorld(t, 4)
+	w.change(1, testMembership("add", "n4"))
+	w.run(200 * time.Millisecond)
+	g := w.node(4).g
+	if g.Role().Leader != 1 {
+		t.Fatalf("%+v", g.Role())
+	}
+	for range 10 * testElection {
+		g.rn.Tick()
+	}
+	if g.observe(); g.Role().Leader != 1 {
+		t.Error("raft alone has forgotten the leader: is it no quirk any more?")
+	}
+	for range testElection + 1 {
+		g.Tick(w.now)
+	}
+	if g.Role().Leader != 0 {
+		t.Error("the learner's leader is silent, and it knows one")
+	}
+}
+
+// TestCommitBeyondTheLog: raft alone ends with a text for its developers.
+func TestCommitBeyondTheLog(t *testing.T) {
+	beyond := &pb.Message{
+		Type: pb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(1)), Commit: new(uint64(99)),
+	}
+	w := ledWorld(t, 3)
+	if what := panicOf(func() { _ = w.node(2).g.rn.Step(beyond) }); what != "raft" {
+		t.Errorf("raft alone panics as %s: is it no quirk any more?", what)
+	}
+	w = ledWorld(t, 3)
+	if what := panicOf(func() { w.node(2).g.Step(w.now, beyond) }); what != "log is behind: true" {
+		t.Errorf("it panics as %s", what)
+	}
+}
+
+// TestLeaderStepsDown: raft has no call for that.
+func TestLeaderStepsDown(t *testing.T) {
+	w := ledWorld(t, 3)
+	g := w.node(1).g
+	g.rn.TransferLeader(1)
+	if w.settle(); g.Role().Term != 1 {
+		t.Error("raft alone has stepped down: is it no quirk any more?")
+	}
+	g.Resign(1)
+	if w.settle(); g.Role() != (RoleState{Term: 3, Leader: 1, Leading: true}) {
+		t.Errorf("%+v", g.Role())
+	}
+}
+
+// slowLog is a log of which nothing is in memory, and counts the reads that wait for a disk.
+type slowLog struct {
+	*seglog.Log
+	waited int
+}
+
+func (l *slowLog) EntriesInMemory(uint64, uint64, uint64) ([]seglog.Entry, error) {
+	return nil, seglog.ErrNotInMemory
+}
+
+func (l *slowLog) Entries(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
+	l.waited++
+	return l.Log.Entries(lo, hi, bytesMax)
+}
+
+// TestLeaderNeverWaitsToSend: whatever has raft send a peer what it lacks, the leader's disk
+// is not waited for: it reads only what it hands out.
+func TestLeaderNeverWaitsToSend(t *testing.T) {
+	for name, do := range map[string]func(w *world) error{
+		"an answer": func(w *world) error {
+			w.node(1).g.Step(w.now, &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(uint64(1))})
+			return nil
+		},
+		"a proposal": func(w *world) error {
+			w.node(1).g.Propose(entry.AppendHeader(nil, entry.Header{Kind: entry.KindTransactions, Term: 1, Number: 1}))
+			return nil
+		},
+		"a change of the state": func(w *world) error {
+			return w.node(1).g.ProposeState(w.now, cluster.Change{ID: "x", By: "ann@db1", Node: &cluster.NodeChange{Name: "n2", Weight: new(7)}})
+		},
+		"a change of the members": func(w *world) error {
+			return w.node(1).g.ProposeState(w.now, testMembership("add", "n4"))
+		},
+	} {
+		w := ledWorld(t, 4, 3)
+		w.propose(1, entry.Header{Kind: entry.KindEpoch, Term: 1})
+		g := w.node(1).g
+		log := &slowLog{Log: w.node(1).log}
+		g.storage.log = log
+		g.Unreachable(3)
+		g.Step(w.now, &pb.Message{Type: pb.MsgHeartbeatResp.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(uint64(1))})
+		log.waited = 0
+		if err := do(w); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if log.waited > 0 {
+			t.Errorf("%s waits for the disk", name)
+		}
+		w.settle()
+		if log.waited == 0 && name != "an answer" {
+			t.Errorf("%s: nothing is handed out", name)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+// stateBytesMax bounds the entry of a change: some dozen members with long names.
+const stateBytesMax = 64 << 10
+
+// Errors of a change of the cluster state.
+var (
+	// ErrNotLeader: only the leader takes a change.
+	ErrNotLeader = errors.New("this node does not lead")
+	// ErrNotReady: the leader cannot take a change at the moment.
+	ErrNotReady = errors.New("the leader is not ready for a change")
+	// ErrStale: another change was committed first, and this one had no effect.
+	ErrStale = errors.New("another change came first: look at it, and ask again")
+)
+
+// StateOutcome is what became of a change that was committed.
+type StateOutcome struct {
+	// Index is the entry's.
+	Index uint64
+	cluster.StateChange
+	// Applied is false where another change came first: every node ignores it.
+	Applied bool
+}
+
+// firstPoint is where the state begins: what the caller kept, or what the
+// configuration says, which needs no earlier start of the commit check.
+func firstPoint(cfg GroupConfig) (cluster.StatePoint, error) {
+	if cfg.State == nil {
+		return cluster.StatePoint{State: cluster.NewState(cfg.Members), Through: cfg.Log.HardState().Commit}, nil
+	}
+	p := *cfg.State
+	p.State = p.State.Clone()
+	if first := cfg.Log.FirstIndex(); p.Through+1 < first {
+		return p, fmt.Errorf("the cluster state is known up to index %d, the log begins at %d: changes between them are lost", p.Through, first)
+	}
+	return p, nil
+}
+
+// State returns the newest cluster state and how far it is known.
+func (c *Committed) State() cluster.StatePoint {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.statePoint()
+}
+
+// StateChanged is State, with a channel that is closed at the next change.
+func (c *Committed) StateChanged() (cluster.StatePoint, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.statePoint(), c.stateChanged
+}
+
+func (c *Committed) statePoint() cluster.StatePoint {
+	p := c.state
+	p.State, p.Outgoing = p.State.Clone(), slices.Clone(p.Outgoing)
+	p.Through = max(p.Through, c.mark.Index)
+	return p
+}
+
+// term is the Raft term of the newest entry that passed; 0 = none since the start.
+func (c *Committed) term() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.markTerm
+}
+
+// setState sets where the state begins; before the first apply.
+func (c *Committed) setState(p cluster.StatePoint) { c.state = p }
+
+// applyState takes a committed change. The versions make it a compare and swap:
+// of two changes of the same state the first counts. What is up to the point at
+// which the state began is in it already. c.mu is held.
+func (c *Committed) applyState(index uint64, h entry.Header, body []byte) *StateOutcome {
+	change, err := entry.ParseState(h, body)
+	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
+	return c.swapState(index, change)
+}
+
+func (c *Committed) swapState(index uint64, change cluster.StateChange) *StateOutcome {
+	if index <= c.state.Index {
+		return nil
+	}
+	o := &StateOutcome{Index: index, StateChange: change, Applied: change.State.Version == c.state.State.Version+1}
+	if o.Applied {
+		c.state.State, c.state.Index = change.State.Clone(), index
+		c.wakeState()
+	}
+	return o
+}
+
+func (c *Committed) wakeState() {
+	close(c.stateChanged)
+	c.stateChanged = make(chan struct{})
+}
+
+// RefusedError refuses a change that is right in itself, and may be possible later: this
+// node may not lead then, or more voters be there.
+type RefusedError struct{ why error }
+
+// Error says why.
+func (e *RefusedError) Error() string { return e.why.Error() }
+
+// CheckState returns the state that a change would make now, or why this leader
+// would refuse it. It proposes nothing.
+func (g *Group) CheckState(now time.Duration, c cluster.Change) (cluster.State, error) {
+	if !g.role.Leading {
+		return cluster.State{}, ErrNotLeader
+	}
+	if !g.knowsCommitted() {
+		return cluster.State{}, fmt.Errorf("%w: it was just elected", ErrNotReady)
+	}
+	point := g.committed.State()
+	if c.Judged != 0 && c.Judged != point.State.Version {
+		return cluster.State{}, fmt.Errorf("%w: it was judged on version %d, and version %d is committed", ErrStale, c.Judged, point.State.Version)
+	}
+	next, err := point.State.With(c)
+	if err != nil || c.Membership == nil {
+		return next, err
+	}
+	if len(point.Outgoing) > 0 || g.membersTerm == g.role.Term {
+		return next, fmt.Errorf("%w: a change of the members is under way", ErrNotReady)
+	}
+	if err := g.mayChange(now, point.State, cluster.StateChange{Change: c, State: next}); err != nil {
+		return next, &RefusedError{err}
+	}
+	return next, nil
+}
+
+// ProposeState offers a change to the state that is committed now. It is of no
+// epoch: this node has to lead, and to have committed an entry of its own term,
+// before which it may not know what is committed. A nil error means appended, no
+// more: the outcome comes in Output.States once it is committed, or never.
+func (g *Group) ProposeState(now time.Duration, c cluster.Change) error {
+	next, err := g.CheckState(now, c)
+	if err != nil {
+		return err
+	}
+	if c.Membership != nil {
+		return g.proposeMembers(g.committed.State().State, cluster.StateChange{Change: c, State: next})
+	}
+	data, err := entry.EncodeState(g.role.Term, cluster.StateChange{Change: c, State: next})
+	if err != nil {
+		return err
+	}
+	if len(data) > stateBytesMax {
+		return fmt.Errorf("the cluster state would have %d bytes, at most %d are kept", len(data), stateBytesMax)
+	}
+	if err := g.rn.Propose(data); err != nil {
+		// Dropped: a transfer is under way, or the followers are far behind.
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
+	}
+	return nil
+}
+
+// stateCommitted notes what became of a change.
+func (g *Group) stateCommitted(o *StateOutcome) {
+	if o == nil {
+		return
+	}
+	if o.Applied {
+		g.cfg.Members = o.State.Clone().Members
+		g.acks.setState(o.State.Clone())
+		g.feedVoters()
+	}
+	g.out.States = append(g.out.States, *o)
+}

@@ -1,0 +1,191 @@
+package logcopy
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+const (
+	// groupBytes and groupEntries bound what is written at once.
+	groupBytes   = 4 << 20
+	groupEntries = 1024
+	// retry is the pause before somebody is asked again.
+	retry = 500 * time.Millisecond
+	// askTimeout bounds the question to one peer whether it leads.
+	askTimeout = 3 * time.Second
+)
+
+// Peers are asked for what they have: see bulk.Bulk.
+type Peers interface {
+	AskTail(ctx context.Context, peer cluster.NodeID) (bulk.Tail, error)
+	FetchEntries(ctx context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error
+	FetchStage(ctx context.Context, s entry.Staged, from cluster.NodeID) error
+}
+
+// Log is the log that is copied to: see seglog.Log.
+type Log interface {
+	LastIndex() uint64
+	Term(index uint64) (uint64, error)
+	Append(entries []seglog.Entry, hs *seglog.HardState) error
+}
+
+// Copy brings committed entries, and stages, from peers into a log.
+type Copy struct {
+	Log   Log
+	Peers Peers
+	Clock clock.Clock
+	// Others are the other members that are known now.
+	Others func() []cluster.NodeID
+	// Copied is the last index that is known to be as committed.
+	Copied uint64
+	// Progress is called whenever something was written.
+	Progress func(from cluster.NodeID)
+	// GroupBytesMax bounds what is written at once, but for one entry; 0 = 4 MiB.
+	GroupBytesMax int
+
+	// until is where the copy ends, total counts the bytes of what came.
+	until   uint64
+	total   int64
+	pending []seglog.Entry
+	bytes   int
+}
+
+// Until is the index at which the copy ends, as far as it is known now.
+func (c *Copy) Until() uint64 { return c.until }
+
+// Total counts the bytes that were copied.
+func (c *Copy) Total() int64 { return c.total }
+
+// Join copies all that is committed now, at least up to an index, into a log that is new, and
+// makes it take part in Raft.
+func (c *Copy) Join(ctx context.Context, self, from cluster.NodeID, least uint64) error {
+	last, term, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	for c.until = max(last, least); c.Copied < c.until; {
+		before := c.Copied
+		if err := c.copyFrom(ctx, from); err != nil {
+			return err
+		}
+		if c.Copied > before {
+			continue
+		}
+		if err := c.Clock.Wait(ctx, retry, nil); err != nil { // it has no more: it lags itself
+			return err
+		}
+		// Or the entries were lost with their leader. What a later one has is
+		// enough: it begins anew with what it believes of this node.
+		if l, t, err := c.target(ctx); err == nil && t > term {
+			term, c.until = t, max(l, least)
+		}
+	}
+	newest, err := c.Log.Term(c.Copied)
+	if err != nil {
+		return err
+	}
+	// No vote in this term or an earlier one: a node of this name may have given one.
+	return c.Log.Append(nil, &seglog.HardState{Term: newest, Vote: uint64(self), Commit: c.Copied})
+}
+
+// target is the leader's last index, and its term. Nobody has committed, or purged, more before; and
+// of a node that is rebuilt the leader may believe, in its term, that it has so much.
+func (c *Copy) target(ctx context.Context) (last, term uint64, err error) {
+	for _, peer := range c.Others() {
+		t, err := c.ask(ctx, peer)
+		if err == nil && t.Leading && t.Term >= term {
+			last, term = t.Last, t.Term
+		}
+	}
+	if term == 0 {
+		return 0, 0, errors.New("nobody leads")
+	}
+	return last, term, nil
+}
+
+// ask asks a peer where its log is.
+func (c *Copy) ask(ctx context.Context, peer cluster.NodeID) (bulk.Tail, error) {
+	ctx, cancel := c.Clock.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return c.Peers.AskTail(ctx, peer)
+}
+
+// copyFrom copies what is committed on a peer, as far as it is needed.
+func (c *Copy) copyFrom(ctx context.Context, from cluster.NodeID) error {
+	c.pending, c.bytes = nil, 0
+	err := c.Peers.FetchEntries(ctx, from, c.Copied+1, func(e seglog.Entry) error {
+		if err := c.add(ctx, from, e); err != nil {
+			return err
+		}
+		if c.Copied >= c.until && len(c.pending) == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return err
+	}
+	return c.flush(from)
+}
+
+// errEnough ends a copy that has reached its target: the source's log goes on.
+var errEnough = errors.New("copied what is needed")
+
+// add takes the next committed entry: it is there already, or is written with
+// others, or at once if it names a stage.
+func (c *Copy) add(ctx context.Context, from cluster.NodeID, e seglog.Entry) error {
+	if term, err := c.Log.Term(e.Index); len(c.pending) == 0 && err == nil && term == e.Term {
+		c.Copied = e.Index
+		return nil
+	}
+	s, staged := StagedOf(e)
+	if staged {
+		if err := c.flush(from); err != nil {
+			return err
+		}
+		if err := c.Peers.FetchStage(ctx, s, from); err != nil {
+			return err
+		}
+	}
+	c.pending, c.bytes = append(c.pending, e), c.bytes+len(e.Data)
+	c.total += int64(len(e.Data)) + int64(s.Bytes)
+	if staged || c.bytes >= c.groupBytesMax() || len(c.pending) >= groupEntries || e.Index >= c.until {
+		return c.flush(from)
+	}
+	return nil
+}
+
+func (c *Copy) groupBytesMax() int {
+	if c.GroupBytesMax > 0 {
+		return c.GroupBytesMax
+	}
+	return groupBytes
+}
+
+func (c *Copy) flush(from cluster.NodeID) error {
+	if len(c.pending) == 0 {
+		return nil
+	}
+	if err := c.Log.Append(c.pending, nil); err != nil {
+		return err
+	}
+	c.Copied = c.pending[len(c.pending)-1].Index
+	c.pending, c.bytes = nil, 0
+	c.Progress(from)
+	return nil
+}
+
+// StagedOf returns the stage that an entry of the log names.
+func StagedOf(e seglog.Entry) (entry.Staged, bool) {
+	if e.Type != 0 {
+		return entry.Staged{}, false
+	}
+	return entry.StagedIn(e.Data)
+}

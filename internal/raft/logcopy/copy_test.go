@@ -1,0 +1,108 @@
+package logcopy
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// peers are nodes 2, the leader, and 3. Each has the committed entries of term 2 from first to
+// last, and fails once behind breaks (0 = never).
+type peers struct {
+	Peers
+	first, last, breaks map[cluster.NodeID]uint64
+	asked               int
+}
+
+func (p *peers) AskTail(_ context.Context, peer cluster.NodeID) (bulk.Tail, error) {
+	if p.asked++; p.asked <= 2 { // nobody leads so far
+		return bulk.Tail{}, errors.ErrUnsupported
+	}
+	return bulk.Tail{Term: 2, Leading: peer == 2, First: p.first[peer], Last: 9, Commit: 9}, nil
+}
+
+func (p *peers) FetchEntries(_ context.Context, from cluster.NodeID, index uint64, f func(seglog.Entry) error) error {
+	if index < p.first[from] {
+		return seglog.ErrCompacted
+	}
+	for ; index <= p.last[from]; index++ {
+		if err := f(seglog.Entry{Index: index, Term: 2}); err != nil {
+			return err
+		}
+		if index == p.breaks[from] {
+			delete(p.breaks, from)
+			return errors.ErrUnsupported
+		}
+	}
+	return nil
+}
+
+type byNode = map[cluster.NodeID]uint64
+
+// TestCopy: a log is healed, and begun, with all that is committed, from whoever has it; what
+// nobody has any more ends a healing.
+func TestCopy(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		peers peers
+		want  error
+	}{
+		{"from the leader", peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9, 3: 9}}, nil},
+		{"broken off", peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9}, breaks: byNode{2: 4}}, nil},
+		{"the leader lacks it", peers{first: byNode{2: 5, 3: 1}, last: byNode{2: 9, 3: 9}}, nil},
+		{"some from each", peers{first: byNode{2: 5, 3: 1}, last: byNode{2: 9, 3: 6}}, nil},
+		{"nobody has it", peers{first: byNode{2: 5, 3: 4}, last: byNode{2: 9, 3: 9}}, ErrUnhealable},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = log.Close() }()
+			h := Healing{
+				Copy:   Copy{Log: log, Peers: &c.peers, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}},
+				Target: consensus.NewHealTarget(seglog.HardState{}), Waits: func() {}, Left: func() error { return nil },
+				Failed: func(cluster.NodeID, error) {},
+			}
+			h.Others = func() []cluster.NodeID { return []cluster.NodeID{2, 3} }
+			hs, err := h.Run(t.Context())
+			if !errors.Is(err, c.want) {
+				t.Fatalf("%s: %v, want %v", c.what, err, c.want)
+			}
+			if c.want == nil && (log.LastIndex() != 9 || hs.Commit != 9) {
+				t.Errorf("%s: the log ends at %d, with %+v", c.what, log.LastIndex(), hs)
+			}
+		})
+	}
+}
+
+// TestJoin: a new log gets all that is committed, of one member, and no vote in its term.
+func TestJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, err := seglog.Open(seglog.Options{FS: vfs.NewMem(), Dir: "log"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = log.Close() }()
+		p := &peers{first: byNode{2: 1, 3: 1}, last: byNode{2: 9, 3: 9}}
+		c := Copy{Log: log, Peers: p, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}}
+		c.Others = func() []cluster.NodeID { return []cluster.NodeID{2, 3} }
+		if err := c.Join(t.Context(), 1, 3, 1); err == nil || log.LastIndex() != 0 {
+			t.Fatalf("joined without a leader: %v, %d entries", err, log.LastIndex())
+		}
+		if err := c.Join(t.Context(), 1, 3, 1); err != nil {
+			t.Fatal(err)
+		}
+		if hs := log.HardState(); log.LastIndex() != 9 || hs != (seglog.HardState{Term: 2, Vote: 1, Commit: 9}) {
+			t.Errorf("the log ends at %d, with %+v", log.LastIndex(), hs)
+		}
+	})
+}

@@ -1,0 +1,270 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/frame"
+)
+
+// inbound is an accepted connection of one class from one peer. There is at
+// most one with a reader: the next one closes it and waits until it has ended, so
+// that messages of a class arrive in order across a reconnect. Only the newest
+// one waits: the reader may be in a disk that hangs.
+type inbound struct {
+	conn     net.Conn
+	replaced chan struct{}
+}
+
+// received counts what came in from one peer on one class.
+type received struct {
+	messages, bytes, corrupt atomic.Uint64
+}
+
+// accept takes connections until the listener is closed.
+func (t *Transport) accept(ctx context.Context, ln net.Listener) {
+	for {
+		t.handshakes <- struct{}{}
+		conn, err := ln.Accept()
+		if err != nil {
+			<-t.handshakes
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of file descriptors, most likely. Closing the listener would
+			// tell the peers that this process is dead, so it stays.
+			t.cfg.Logger.Error("cannot accept peer connections", "err", err)
+			time.Sleep(acceptRetryWait)
+			continue
+		}
+		if !t.startInbound(ctx, conn) {
+			<-t.handshakes
+			_ = conn.Close()
+		}
+	}
+}
+
+// startInbound starts the goroutine of an accepted connection, unless the
+// transport is closing.
+func (t *Transport) startInbound(ctx context.Context, conn net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// The context ends before closing is set, and it ends the connections: a
+	// peer that dials again at once must not find a handshake here.
+	if t.closing || ctx.Err() != nil {
+		return false
+	}
+	t.inboundWG.Go(func() { t.serveInbound(ctx, conn) })
+	return true
+}
+
+// serveInbound makes the handshake on conn and serves it to its end.
+func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	h, err := t.shakeHands(conn)
+	<-t.handshakes
+	if err != nil {
+		t.handshakeFailed(ctx, conn, err)
+		stop()
+		_ = conn.Close()
+		return
+	}
+	if h.class == classRoute {
+		if !stop() {
+			return // closed: the transport is closing
+		}
+		t.cfg.Handler.Route(conn, h.id.Node)
+		return
+	}
+	defer stop()
+	p := t.peer(h.id.Node)
+	if p == nil { // it was removed since the handshake
+		_ = conn.Close()
+		return
+	}
+	switch h.class {
+	case classBulk:
+		t.serveBulk(ctx, conn, p)
+		return
+	case classCall:
+		t.serveCall(ctx, conn, p)
+		return
+	}
+	for _, l := range p.links {
+		l.peerAlive()
+	}
+	me := &inbound{conn: conn, replaced: make(chan struct{})}
+	defer func() { _ = conn.Close() }()
+	if !t.enter(p, h.class, me) {
+		return
+	}
+	reading := p.reading[h.class-1]
+	select {
+	case reading <- struct{}{}:
+		defer func() { <-reading }()
+	case <-me.replaced:
+		return
+	}
+	err = t.read(conn, p, h.class)
+	t.leave(p, h.class, me)
+	if ctx.Err() != nil {
+		return
+	}
+	log := t.cfg.Logger.With("peer", p.Name, "class", h.class.String())
+	if errors.Is(err, ErrCorrupt) {
+		p.received(h.class).corrupt.Add(1)
+		log.Error("closed connection from peer", "err", err)
+		return
+	}
+	log.Debug("connection from peer ended", "err", err)
+}
+
+// serveBulk has the handler serve a bulk stream, which it closes then, unless
+// the peer has bulkStreamsMax open already.
+func (t *Transport) serveBulk(ctx context.Context, conn net.Conn, p *peer) {
+	defer func() { _ = conn.Close() }()
+	defer p.bulkStreams.Add(-1)
+	if p.bulkStreams.Add(1) > bulkStreamsMax {
+		p.bulkRefused.Add(1)
+		return
+	}
+	t.cfg.Handler.Bulk(ctx, p.ID, conn)
+}
+
+// shakeHands makes the answering side of the handshake under its deadline.
+func (t *Transport) shakeHands(conn net.Conn) (hello, error) {
+	if err := conn.SetDeadline(time.Now().Add(t.tune.handshakeTimeout)); err != nil {
+		return hello{}, fmt.Errorf("set handshake deadline: %w", err)
+	}
+	h, err := t.welcome(conn)
+	if err != nil {
+		return hello{}, err
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return hello{}, fmt.Errorf("clear handshake deadline: %w", err)
+	}
+	return h, nil
+}
+
+// handshakeFailed counts and logs. A rejected node tries again every few
+// seconds, so each sentence is logged once.
+func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	log := t.cfg.Logger.With("remote", conn.RemoteAddr().String())
+	var rejected *RejectedError
+	if !errors.As(err, &rejected) {
+		t.handshakesFailed.Add(1)
+		// A probe connects and hangs up: nothing that anybody needs to see.
+		log.Debug("handshake failed", "err", err)
+		return
+	}
+	t.handshakesRejected.Add(1)
+	t.mu.Lock()
+	if len(t.rejectionsLogged) >= rejectionsLoggedMax {
+		clear(t.rejectionsLogged)
+	}
+	seen := t.rejectionsLogged[rejected.Text]
+	t.rejectionsLogged[rejected.Text] = true
+	t.mu.Unlock()
+	if !seen {
+		log.Warn("rejected connection", "reason", rejected.Text)
+	}
+}
+
+// enter makes me the connection of class c from p, and ends the one before;
+// ok=false if p was removed.
+func (t *Transport) enter(p *peer, c class, me *inbound) (ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.removed {
+		return false
+	}
+	if old := p.inbound[c-1]; old != nil {
+		_ = old.conn.Close()
+		close(old.replaced)
+	}
+	p.inbound[c-1] = me
+	return true
+}
+
+func (t *Transport) leave(p *peer, c class, me *inbound) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.inbound[c-1] == me {
+		p.inbound[c-1] = nil
+	}
+}
+
+// idleReader reads from conn and gives up when nothing has come for limit.
+type idleReader struct {
+	conn  net.Conn
+	limit time.Duration
+}
+
+func (r idleReader) Read(p []byte) (int, error) {
+	if err := r.conn.SetReadDeadline(time.Now().Add(r.limit)); err != nil {
+		return 0, err
+	}
+	n, err := r.conn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("nothing received for %v: %w", r.limit, err)
+	}
+	return n, err
+}
+
+// read hands p's frames to the handler until the connection ends. It returns
+// why: io.EOF, ErrCorrupt or a network error.
+func (t *Transport) read(conn net.Conn, p *peer, c class) error {
+	count := p.received(c)
+	fr := newFrameReader(idleReader{conn: conn, limit: t.tune.idleTimeout}, c)
+	for {
+		kind, payload, err := fr.next()
+		if err != nil {
+			return err
+		}
+		count.bytes.Add(uint64(frame.HeaderBytes + len(payload)))
+		if err := t.deliver(p.ID, c, kind, payload, fr.more()); err != nil {
+			return err
+		}
+		if kind == frameRaft || kind == frameAppend {
+			count.messages.Add(1)
+		}
+	}
+}
+
+// deliver decodes one frame and hands it to the handler, but for a Raft message
+// of a kind that no agent sends: that is counted.
+func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payload []byte, more bool) error {
+	switch {
+	case kind == frameRaft:
+		m, err := decodeRaft(payload, from, t.cfg.Identity.Node)
+		if err != nil {
+			return err
+		}
+		if !sentByAgents(m) {
+			t.unexpected.Add(1)
+			return nil
+		}
+		t.cfg.Handler.Raft(m, more)
+	case kind == frameAppend && c == classAppend:
+		m, err := decodeAppend(payload, from, t.cfg.Identity.Node)
+		if err != nil {
+			return err
+		}
+		t.cfg.Handler.Raft(m, more)
+	case kind == frameStatus && c == classControl:
+		t.cfg.Handler.Status(from, payload)
+	case kind == framePing:
+	default:
+		return fmt.Errorf("%w: type %d on the %v connection", ErrCorrupt, kind, c)
+	}
+	return nil
+}

@@ -1,0 +1,353 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/frame"
+)
+
+// Part of the format in every protocol version, do not change.
+const (
+	greetingMagic       = "QRTE"
+	greetingHeaderBytes = 16
+	greetingCRCOffset   = 12
+	// greetingBodyBytesMax bounds an identity (three names) or a rejection.
+	greetingBodyBytesMax = 4 << 10
+)
+
+// class is what a connection is for. Part of the format.
+type class uint8
+
+const (
+	// classControl carries votes, heartbeats, responses and status.
+	classControl class = 1
+	// classAppend carries the log: MsgApp and MsgSnap, in Raft's order.
+	classAppend class = 2
+	// classRoute becomes a raw stream after the handshake.
+	classRoute class = 3
+	// classBulk as well: what agents copy from one another beside Raft.
+	classBulk class = 4
+	// classCall as well: one question and one answer between agents.
+	classCall class = 5
+)
+
+// String names the class as it is logged.
+func (c class) String() string {
+	switch c {
+	case classControl:
+		return "control"
+	case classAppend:
+		return "append"
+	case classRoute:
+		return "route"
+	case classBulk:
+		return "bulk"
+	case classCall:
+		return "call"
+	}
+	return fmt.Sprintf("class-%d", uint8(c))
+}
+
+func (c class) frameBytesMax() uint32 {
+	if c == classAppend {
+		return appendFrameBytesMax
+	}
+	return controlFrameBytesMax
+}
+
+// Identity is who a node says it is.
+type Identity struct {
+	ClusterID   uint64
+	ClusterName string
+	Node        cluster.NodeID
+	NodeName    string
+	// Instance is the random id of the node's data directory.
+	Instance [16]byte
+	// Version is the quorate version, for messages to people.
+	Version string
+}
+
+// errGreeting means that the other side's greeting was none.
+var errGreeting = errors.New("transport: malformed greeting")
+
+// greeting is the one message that each side of a handshake sends.
+type greeting struct {
+	// version is the lowest that the sender speaks on this connection, in an
+	// acceptance the chosen version.
+	version uint16
+	// most is the highest that the sender speaks; agents of version 1 leave 0
+	// there, and skip what others write.
+	most uint8
+	// word is the class in a hello and the Code in an answer.
+	word uint8
+	body []byte
+}
+
+// speaks returns the versions that a hello's sender speaks.
+func (g greeting) speaks() versions { return versions{g.version, max(g.version, uint16(g.most))} }
+
+func appendGreeting(dst []byte, g greeting) []byte {
+	le := binary.LittleEndian
+	start := len(dst)
+	dst = append(dst, greetingMagic...)
+	dst = le.AppendUint16(dst, g.version)
+	dst = append(dst, g.word, g.most)
+	dst = le.AppendUint32(dst, uint32(len(g.body)))
+	dst = le.AppendUint32(dst, uint32(frame.CRC(0).Add(dst[start:]).Add(g.body)))
+	return append(dst, g.body...)
+}
+
+// readGreeting reads exactly one greeting and not a byte more: behind it, r
+// may carry the raw bytes of a routed stream. It returns errGreeting for bytes
+// that are none, or r's error.
+func readGreeting(r io.Reader) (greeting, error) {
+	le := binary.LittleEndian
+	var head [greetingHeaderBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return greeting{}, err
+	}
+	if string(head[:4]) != greetingMagic {
+		return greeting{}, fmt.Errorf("%w: starts with %q", errGreeting, head[:4])
+	}
+	length := le.Uint32(head[8:])
+	if length > greetingBodyBytesMax {
+		return greeting{}, fmt.Errorf("%w: body of %d bytes", errGreeting, length)
+	}
+	g := greeting{version: le.Uint16(head[4:]), word: head[6], most: head[7], body: make([]byte, length)}
+	if _, err := io.ReadFull(r, g.body); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return greeting{}, err
+	}
+	crc := frame.CRC(0).Add(head[:greetingCRCOffset]).Add(g.body)
+	if want := frame.CRC(le.Uint32(head[greetingCRCOffset:])); crc != want {
+		return greeting{}, fmt.Errorf("%w: CRC32C %08x, computed %08x", errGreeting, want, crc)
+	}
+	return g, nil
+}
+
+// hello is what the dialling node says.
+type hello struct {
+	class class
+	// target is the node that it wants to reach.
+	target cluster.NodeID
+	id     Identity
+	// speaks are the versions in which the connection may go on.
+	speaks versions
+}
+
+func appendHello(dst []byte, h hello) []byte {
+	body := binary.LittleEndian.AppendUint64(nil, uint64(h.target))
+	body = appendIdentity(body, h.id)
+	return appendGreeting(dst, greeting{version: h.speaks.least, most: uint8(h.speaks.most), word: uint8(h.class), body: body})
+}
+
+// parseHello decodes a greeting to which version was chosen. The body is the same in
+// all versions so far.
+func parseHello(g greeting, version uint16) (hello, error) {
+	h := hello{class: class(g.word), speaks: g.speaks()}
+	if h.class < classControl || h.class > classCall || h.class.since() > version {
+		return hello{}, fmt.Errorf("%w: unknown %v", errGreeting, h.class)
+	}
+	if len(g.body) < 8 {
+		return hello{}, fmt.Errorf("%w: body of %d bytes", errGreeting, len(g.body))
+	}
+	h.target = cluster.NodeID(binary.LittleEndian.Uint64(g.body))
+	var err error
+	h.id, err = parseIdentity(g.body[8:])
+	return h, err
+}
+
+func appendIdentity(dst []byte, id Identity) []byte {
+	le := binary.LittleEndian
+	dst = le.AppendUint64(dst, id.ClusterID)
+	dst = le.AppendUint64(dst, uint64(id.Node))
+	dst = append(dst, id.Instance[:]...)
+	for _, s := range []string{id.ClusterName, id.NodeName, id.Version} {
+		dst = le.AppendUint16(dst, uint16(len(s)))
+		dst = append(dst, s...)
+	}
+	return dst
+}
+
+func parseIdentity(b []byte) (Identity, error) {
+	var id Identity
+	le := binary.LittleEndian
+	if len(b) < 32 {
+		return id, fmt.Errorf("%w: identity of %d bytes", errGreeting, len(b))
+	}
+	id.ClusterID, id.Node = le.Uint64(b), cluster.NodeID(le.Uint64(b[8:]))
+	b = b[16+copy(id.Instance[:], b[16:]):]
+	for _, s := range []*string{&id.ClusterName, &id.NodeName, &id.Version} {
+		if len(b) < 2 || len(b)-2 < int(le.Uint16(b)) {
+			return id, fmt.Errorf("%w: identity ends within a name", errGreeting)
+		}
+		n := 2 + int(le.Uint16(b))
+		*s, b = string(b[2:n]), b[n:]
+	}
+	if len(b) != 0 {
+		return id, fmt.Errorf("%w: %d bytes behind the identity", errGreeting, len(b))
+	}
+	return id, nil
+}
+
+// judge decides on a hello, apart from the protocol version and CheckPeer. It
+// returns nil for a peer that is welcome.
+func (t *Transport) judge(h hello) *RejectedError {
+	self := t.cfg.Identity
+	if r := t.judgeCluster(h.id); r != nil {
+		return r
+	}
+	if h.target != self.Node {
+		return reject(CodeTarget, "node %q looked for node %d at this address, where node %q (id %d) answers",
+			h.id.NodeName, h.target, self.NodeName, self.Node)
+	}
+	if h.id.Node == self.Node || h.id.NodeName == self.NodeName {
+		return reject(CodeDuplicate, "another node already uses the name %q or the id %d: this one",
+			self.NodeName, self.Node)
+	}
+	return t.judgeMember(h.id)
+}
+
+// judgeAnswer decides on the identity of the node that answered our dial to p.
+func (t *Transport) judgeAnswer(id Identity, p Peer) *RejectedError {
+	if r := t.judgeCluster(id); r != nil {
+		return r
+	}
+	if id.Node != p.ID {
+		return reject(CodeTarget, "node %q (id %d) answers at %s, the address of node %q (id %d)",
+			id.NodeName, id.Node, p.Addr, p.Name, p.ID)
+	}
+	return t.judgeMember(id)
+}
+
+func (t *Transport) judgeCluster(id Identity) *RejectedError {
+	self := t.cfg.Identity
+	if id.ClusterID == self.ClusterID {
+		return nil
+	}
+	return reject(CodeCluster, "node %q belongs to cluster %q (id %x), this is cluster %q (id %x)",
+		id.NodeName, id.ClusterName, id.ClusterID, self.ClusterName, self.ClusterID)
+}
+
+func (t *Transport) judgeMember(id Identity) *RejectedError {
+	self := t.cfg.Identity
+	p := t.peer(id.Node)
+	if p == nil {
+		if r := t.former.Load().Reject(id, self.ClusterName); r != nil {
+			return r
+		}
+		return reject(CodeUnknown, "node %q (id %d) is not a member of cluster %q as node %q knows it",
+			id.NodeName, id.Node, self.ClusterName, self.NodeName)
+	}
+	if p.Name != id.NodeName {
+		return reject(CodeUnknown, "node id %d is called %q here, not %q", id.Node, p.Name, id.NodeName)
+	}
+	return nil
+}
+
+// greet is the dialling side of the handshake on conn. It returns the version that
+// the peer chose, or a *RejectedError if either side refuses.
+func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err error) {
+	speaks := t.speaks.from(c)
+	msg := appendHello(nil, hello{class: c, target: p.ID, id: t.cfg.Identity, speaks: speaks})
+	if _, err := conn.Write(msg); err != nil {
+		return 0, fmt.Errorf("send greeting to %s: %w", p.Addr, withoutPorts(err))
+	}
+	g, err := readGreeting(conn)
+	if err != nil {
+		return 0, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
+	}
+	if Code(g.word) != codeAccepted {
+		r, err := parseRejection(g)
+		if err != nil {
+			return 0, fmt.Errorf("read answer to greeting: %w", err)
+		}
+		r.By = p.Name
+		return 0, r
+	}
+	if !speaks.has(g.version) {
+		return 0, reject(CodeVersion, "node %q goes on in protocol version %d, node %q (quorate %s) speaks %v",
+			p.Name, g.version, t.cfg.Identity.NodeName, t.cfg.Identity.Version, speaks)
+	}
+	id, err := parseIdentity(g.body)
+	if err != nil {
+		return 0, fmt.Errorf("read answer to greeting: %w", err)
+	}
+	if r := t.judgeAnswer(id, p); r != nil {
+		return 0, r
+	}
+	if err := t.cfg.Handler.CheckPeer(id); err != nil { // the code of one would be an order to this node
+		return 0, &RejectedError{Code: CodePeer, Text: err.Error()}
+	}
+	return g.version, nil
+}
+
+// withoutPorts returns the cause of a network error without the addresses of
+// the connection: its own port differs each time, so that the same trouble
+// would never look the same in the log.
+func withoutPorts(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// welcome is the answering side of the handshake on conn. It returns a
+// *RejectedError after it has sent one.
+func (t *Transport) welcome(conn net.Conn) (hello, error) {
+	g, err := readGreeting(conn)
+	if err != nil {
+		return hello{}, fmt.Errorf("read greeting: %w", err)
+	}
+	h, version, rejected := t.examine(g)
+	answer := greeting{version: version, most: uint8(t.speaks.most), word: uint8(codeAccepted), body: appendIdentity(nil, t.cfg.Identity)}
+	if rejected != nil {
+		answer = rejected.greeting(version)
+	}
+	if _, err := conn.Write(appendGreeting(nil, answer)); err != nil {
+		return hello{}, fmt.Errorf("answer greeting: %w", err)
+	}
+	if rejected != nil {
+		return hello{}, rejected
+	}
+	return h, nil
+}
+
+// examine makes all the checks of the answering side and chooses the version; 0 = there
+// is none in common.
+func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
+	self := t.cfg.Identity
+	version, ok := t.speaks.common(g.speaks())
+	if !ok {
+		// The body of another version cannot be read, so the text cannot say
+		// which node it is; the dialling node knows its own name.
+		return hello{}, 0, reject(CodeVersion, "the dialling node speaks %v, node %q (quorate %s) %v",
+			g.speaks(), self.NodeName, self.Version, t.speaks)
+	}
+	h, err := parseHello(g, version)
+	if err != nil {
+		return hello{}, version, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
+	}
+	if r := t.judge(h); r != nil {
+		return hello{}, version, r
+	}
+	check := t.cfg.Handler.CheckPeer
+	if c, ok := t.cfg.Handler.(CallChecker); ok && h.class == classCall {
+		check = c.CheckCaller
+	}
+	if err := check(h.id); err != nil {
+		if r, ok := errors.AsType[*RejectedError](err); ok {
+			return hello{}, version, r
+		}
+		return hello{}, version, &RejectedError{Code: CodePeer, Text: err.Error()}
+	}
+	return h, version, nil
+}

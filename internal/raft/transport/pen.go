@@ -1,0 +1,126 @@
+package transport
+
+import (
+	"net"
+	"sync"
+	"syscall"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/sys/nowait"
+)
+
+// sendNowBytesMax bounds what Send writes itself. A longer batch takes time to encode, and
+// may not fit into the kernel's buffer: the link's goroutine has that.
+const sendNowBytesMax = 64 << 10
+
+// pen is what writes to a link's connection. The goroutine that holds it takes all that is queued
+// and writes it: Send as far as that does not wait, the link's goroutine the rest. So
+// frames are in the order of the queue, and mostly no goroutine is woken for them.
+type pen struct {
+	mu sync.Mutex
+	// raw is the connection; nil: there is none, or it is none of the kernel's.
+	raw syscall.RawConn
+	// msgs were taken from the queue, encoded of them are in batch, which has bytes bytes;
+	// unsent are those that were not written.
+	msgs    []*pb.Message
+	batch   batch
+	encoded int
+	bytes   int
+	unsent  net.Buffers
+	// busy: something was written since the last tick of the pings.
+	busy bool
+}
+
+// begin gives the pen a new connection, nil for none. What it had not written is lost with
+// the one before.
+func (p *pen) begin(raw syscall.RawConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.raw, p.busy, p.unsent = raw, true, nil
+	p.batch.reset()
+	clear(p.msgs)
+}
+
+// sendNow writes what is queued if nobody is at it and it does not wait; else the link's
+// goroutine is woken.
+func (l *link) sendNow() {
+	if !l.tryWrite() {
+		l.q.signal()
+	}
+}
+
+func (l *link) tryWrite() (done bool) {
+	p := &l.pen
+	if !p.mu.TryLock() {
+		return false
+	}
+	defer p.mu.Unlock()
+	if p.raw == nil || len(p.unsent) > 0 || l.q.waitingBytes() > sendNowBytesMax {
+		return false
+	}
+	l.fill(false)
+	n := nowait.Write(p.raw, p.unsent...)
+	for n > 0 && n >= len(p.unsent[0]) {
+		n -= len(p.unsent[0])
+		p.unsent = p.unsent[1:]
+	}
+	if len(p.unsent) > 0 {
+		p.unsent[0] = p.unsent[0][n:]
+		return false
+	}
+	l.written()
+	return true
+}
+
+// writeAll writes what is queued to conn, however long that takes; a ping, if it is due and
+// there is nothing else.
+func (l *link) writeAll(conn net.Conn, pingTick bool) error {
+	p := &l.pen
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.unsent) > 0 {
+		if _, err := p.unsent.WriteTo(conn); err != nil {
+			return err
+		}
+		l.written()
+	}
+	l.fill(pingTick && !p.busy)
+	if pingTick {
+		p.busy = false
+	}
+	if len(p.unsent) > 0 {
+		if _, err := p.unsent.WriteTo(conn); err != nil {
+			return err
+		}
+	}
+	l.written()
+	return nil
+}
+
+// fill takes what is queued and encodes it. All that was taken before is written.
+func (l *link) fill(ping bool) {
+	p := &l.pen
+	p.msgs = l.q.take(p.msgs)
+	p.encoded = l.encode(&p.batch, p.msgs)
+	if ping && p.batch.empty() {
+		// An empty frame is never too large.
+		_ = p.batch.add(framePing, nil, l.class)
+	}
+	p.unsent, p.bytes = p.batch.whole(), 0
+	for _, piece := range p.unsent {
+		p.bytes += len(piece)
+	}
+}
+
+// written notes that all of the batch was.
+func (l *link) written() {
+	p := &l.pen
+	l.q.done()
+	clear(p.msgs) // the slice is used again, the messages are not kept
+	p.busy = p.busy || p.bytes > 0
+	l.sent.Add(uint64(p.encoded))
+	l.sentBytes.Add(uint64(p.bytes))
+	p.unsent, p.encoded, p.bytes = nil, 0, 0
+	p.batch.reset()
+}

@@ -1,0 +1,58 @@
+package role
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestIdle: a replica and a primary at rest need no ticks, whatever the time; who waits for
+// something needs them.
+func TestIdle(t *testing.T) {
+	n := New(Config{
+		Self: 1, Kind: cluster.KindFull, Weight: 1, RetryAfter: time.Second, FencedAfter: 5 * time.Second, PromotionTimeout: 30 * time.Second,
+		IdleLeaderTimeout: 5 * time.Second, StopTimeout: 5 * time.Second, SettleTimeout: 2 * time.Second, SteadyAfter: time.Minute,
+	})
+	now := time.Duration(0)
+	// runs has every operation end well, and none be idle before.
+	runs := func(in Input) {
+		for effects := n.Step(in); len(effects) > 0; {
+			var op OpID
+			for _, e := range effects {
+				op = max(op, e.Op)
+			}
+			if op == 0 {
+				return
+			}
+			if n.Idle() {
+				t.Errorf("it is idle in %s", n.Phase())
+			}
+			effects = n.Step(Done{Op: op, Verdict: OK, Incarnation: 1})
+		}
+	}
+	idle := func(phase Phase) {
+		t.Helper()
+		if n.Phase() != phase || !n.Idle() {
+			t.Fatalf("it is %s, idle: %t", n.Phase(), n.Idle())
+		}
+		for range 100 { // Step checks that an idle node does nothing
+			now += time.Minute
+			if effects := n.Step(Tick{Now: now}); len(effects) > 0 || !n.Idle() {
+				t.Fatalf("%s after %s: %v", phase, now, effects)
+			}
+		}
+	}
+	runs(Peers{Own: Peer{ID: 1, Kind: cluster.KindFull, Weight: 1, Live: true}})
+	if n.Idle() {
+		t.Error("it is idle without a leader")
+	}
+	runs(RaftChanged{Term: 1, Leader: 2})
+	idle(PhaseReplica)
+	runs(RaftChanged{Term: 2, Leader: 1, Leading: true})
+	idle(PhasePrimary)
+	n.Step(LogTrouble{Reason: "no space"})
+	if n.Idle() {
+		t.Error("it is idle while it is fenced")
+	}
+}

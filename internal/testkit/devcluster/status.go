@@ -1,0 +1,164 @@
+package devcluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/front/api"
+)
+
+const (
+	// pollInterval is how often a condition is looked at. It bounds the error
+	// of the times that the demo prints.
+	pollInterval = 20 * time.Millisecond
+	// statusTimeout bounds one status request: a stopped agent does not answer.
+	statusTimeout = 500 * time.Millisecond
+	// logTailBytes is how much of an agent's log goes into an error.
+	logTailBytes = 600
+)
+
+// Poll calls cond every few milliseconds until it says that what holds. It
+// gives up when ctx is done, with the last reason that cond gave, or at once
+// when cond returns an error.
+func Poll(ctx context.Context, what string, cond func(context.Context) (ok bool, why string, err error)) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		ok, why, err := cond(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("wait until %s: %w", what, err)
+		case ok:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s (%s): %w", what, why, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// Status returns the cluster as node i's agent sees it.
+func (c *Cluster) Status(ctx context.Context, i int) (cluster.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	return api.FetchStatus(ctx, c.addr(c.nodes[i].ports.api))
+}
+
+// NodeStatus returns what node i's agent says of itself.
+func (c *Cluster) NodeStatus(ctx context.Context, i int) (cluster.NodeStatus, error) {
+	st, err := c.Status(ctx, i)
+	if err != nil {
+		return cluster.NodeStatus{}, err
+	}
+	for _, n := range st.Nodes {
+		if n.Name == c.nodes[i].name {
+			return n, nil
+		}
+	}
+	return cluster.NodeStatus{}, fmt.Errorf("devcluster: the status of node %s does not name it", c.nodes[i].name)
+}
+
+// WaitPrimary waits until a running node says of itself that it is the primary,
+// and returns its index. The nodes in except are not asked: those that are just
+// being killed.
+func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
+	primary := -1
+	err := Poll(ctx, "there is a primary", func(ctx context.Context) (bool, string, error) {
+		why := ""
+		for i, n := range c.nodes {
+			if n.running() == nil || slices.Contains(except, i) {
+				continue
+			}
+			st, err := c.NodeStatus(ctx, i)
+			switch {
+			case err != nil:
+				why += n.name + " does not answer; "
+			case st.Role == cluster.RolePrimary:
+				primary = i
+				return true, "", nil
+			default:
+				why += fmt.Sprintf("%s is %s: %s; ", n.name, st.Role, st.Reason)
+			}
+		}
+		return false, why, c.exited()
+	})
+	return primary, err
+}
+
+// WaitReady waits until node i is a replica or the primary, or a logger that
+// knows a leader.
+func (c *Cluster) WaitReady(ctx context.Context, i int) error {
+	return c.WaitNode(ctx, i, "ready", func(st cluster.NodeStatus) bool {
+		return st.Role == cluster.RoleReplica || st.Role == cluster.RolePrimary || st.Role == cluster.RoleLogger && st.Leader != 0
+	})
+}
+
+// WaitAllReady waits until every started node is ready and there is a primary,
+// whose index it returns.
+func (c *Cluster) WaitAllReady(ctx context.Context) (int, error) {
+	for i, n := range c.nodes {
+		if n.running() == nil {
+			continue
+		}
+		if err := c.WaitReady(ctx, i); err != nil {
+			return -1, err
+		}
+	}
+	return c.WaitPrimary(ctx)
+}
+
+// WaitCaughtUp waits until node i is ready and its mysqld has applied the log
+// up to index.
+func (c *Cluster) WaitCaughtUp(ctx context.Context, i int, index uint64) error {
+	what := fmt.Sprintf("ready with index %d applied", index)
+	return c.WaitNode(ctx, i, what, func(st cluster.NodeStatus) bool {
+		return (st.Role == cluster.RoleReplica || st.Role == cluster.RolePrimary) && st.Applied >= index
+	})
+}
+
+// WaitNode waits until cond holds for what node i says of itself. It ends at
+// once when the agent has exited.
+func (c *Cluster) WaitNode(ctx context.Context, i int, what string, cond func(cluster.NodeStatus) bool) error {
+	n := c.nodes[i]
+	return Poll(ctx, fmt.Sprintf("node %s is %s", n.name, what), func(ctx context.Context) (bool, string, error) {
+		if n.running() == nil {
+			return false, "", c.exitOf(n)
+		}
+		st, err := c.NodeStatus(ctx, i)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		why := fmt.Sprintf("it is %s with index %d applied, mysqld %s: %s", st.Role, st.Applied, st.Mysqld, st.Reason)
+		return cond(st), why, nil
+	})
+}
+
+// exited returns an error if agents were started and none runs any more.
+func (c *Cluster) exited() error {
+	var errs []error
+	for _, n := range c.nodes {
+		if n.running() != nil {
+			return nil
+		}
+		errs = append(errs, c.exitOf(n))
+	}
+	return errors.Join(errs...)
+}
+
+// exitOf describes how n's agent ended, with the end of its log.
+func (c *Cluster) exitOf(n *node) error {
+	text, err := os.ReadFile(n.log())
+	if err != nil {
+		return fmt.Errorf("node %s: %w (no log: %w)", n.name, ErrAgentExited, err)
+	}
+	text = bytes.TrimSpace(text[max(0, len(text)-logTailBytes):])
+	return fmt.Errorf("node %s: %w; its log ends: %s", n.name, ErrAgentExited, text)
+}

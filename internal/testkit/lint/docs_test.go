@@ -1,0 +1,129 @@
+package lint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// root is the repository, from this package.
+const root = "../../.."
+
+// pageLinesMax bounds a page about the architecture: it is read from top to bottom.
+const pageLinesMax = 250
+
+// page is a Markdown file without its code blocks.
+type page struct {
+	path     string // below the repository's root
+	text     string
+	lines    int
+	sections []string // its headings of the second level
+	anchors  []string // what links to its headings end with
+}
+
+var (
+	codeBlock = regexp.MustCompile("(?ms)^```.*?^```$")
+	heading   = regexp.MustCompile(`(?m)^(#+) (.*)$`)
+	link      = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
+	unlinked  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// anchorOf is how GitHub names a heading.
+func anchorOf(title string) string {
+	return strings.ReplaceAll(unlinked.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
+}
+
+func readPage(t *testing.T, path string) page {
+	b, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := page{path: path, text: codeBlock.ReplaceAllString(string(b), ""), lines: strings.Count(string(b), "\n")}
+	for _, m := range heading.FindAllStringSubmatch(p.text, -1) {
+		p.anchors = append(p.anchors, anchorOf(m[2]))
+		if m[1] == "##" {
+			p.sections = append(p.sections, m[2])
+		}
+	}
+	return p
+}
+
+// pages returns the Markdown files that patterns below the repository's root name.
+func pages(t *testing.T, patterns ...string) (found []page) {
+	for _, pattern := range patterns {
+		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no page is named %s: %v", pattern, err)
+		}
+		for _, path := range paths {
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, readPage(t, name))
+		}
+	}
+	return found
+}
+
+// TestArchitecturePages: each page is short, begins with a table of contents, and is named
+// by the overview.
+func TestArchitecturePages(t *testing.T) {
+	overview := readPage(t, "docs/architecture.md")
+	for _, p := range pages(t, "docs/architecture.md", "docs/architecture/*.md") {
+		if p.lines > pageLinesMax {
+			t.Errorf("%s has %d lines, at most %d are allowed: split it", p.path, p.lines, pageLinesMax)
+		}
+		for _, s := range p.sections {
+			if entry := fmt.Sprintf("- [%s](#%s)", s, anchorOf(s)); s != "Contents" && !strings.Contains(p.text, entry) {
+				t.Errorf("%s: its table of contents lacks %s", p.path, entry)
+			}
+		}
+		if name, below := strings.CutPrefix(p.path, "docs/"); below && p.path != overview.path && !strings.Contains(overview.text, "]("+name+")") {
+			t.Errorf("%s does not name %s", overview.path, p.path)
+		}
+	}
+}
+
+// TestOverviewNamesPackages: the table of packages in the overview is complete.
+func TestOverviewNamesPackages(t *testing.T) {
+	overview := readPage(t, "docs/architecture.md")
+	for _, s := range sources(t) {
+		name := filepath.Base(s.dir)
+		helper := name == "cmd" || strings.HasSuffix(name, "test")
+		if strings.HasPrefix(s.dir, "internal/") && !helper && !strings.Contains(overview.text, "`"+name+"`") {
+			t.Errorf("%s does not name package %s", overview.path, name)
+		}
+	}
+}
+
+// TestLinks: a link between pages leads to a file, and to a heading that is there.
+func TestLinks(t *testing.T) {
+	for _, p := range pages(t, "*.md", "docs/*.md", "docs/*/*.md") {
+		for _, m := range link.FindAllStringSubmatch(p.text, -1) {
+			target, anchor := m[1], m[2]
+			if strings.Contains(target, "://") {
+				continue
+			}
+			to := p
+			if target != "" {
+				path := filepath.Join(filepath.Dir(p.path), target)
+				if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+					t.Errorf("%s: the link to %s leads nowhere", p.path, target)
+					continue
+				}
+				if filepath.Ext(path) != ".md" {
+					continue
+				}
+				to = readPage(t, path)
+			}
+			if anchor != "" && !slices.Contains(to.anchors, anchor) {
+				t.Errorf("%s: %s has no heading %q", p.path, to.path, anchor)
+			}
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module           = "github.com/quorate/quorate/"
+	fileLinesMax     = 800
+	functionLinesMax = 70
+)
+
+// allowed names, for each package, the packages of ours that it may import: those of
+// internal/ without that, those of the lab as lab/NAME. Arrows point down only. A package
+// that is not here may import none.
+var allowed = map[string][]string{
+	"internal/mysql/binlog":            {"mysql/gtid"},
+	"internal/mysql/binlog/binlogtest": {"mysql/binlog", "mysql/gtid"}, // for tests alone
+	"internal/cluster":                 {"config/units"},
+	"internal/role":                    {"cluster", "sys/invariant"},
+	"internal/raft/entry":              {"cluster"},
+	"internal/mysql/tap":               {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant"},
+	"internal/log/seglog":              {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant", "log/vfs"},
+	"internal/mysql/replay":            {"mysql/binlog", "cluster", "raft/entry", "mysql/gtid", "log/seglog", "config/units"},
+	"internal/agent/recovery":          {"cluster", "mysql/gtid"},
+	"internal/raft/consensus":          {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "log/seglog"},
+	"internal/raft/transport":          {"cluster", "raft/frame", "sys/nowait"},
+	"internal/agent/datadir":           {"cluster", "mysql/gtid", "mysql/replay", "log/vfs"},
+	"internal/agent/membership":        {"sys/clock", "cluster", "raft/transport"},
+	"internal/agent/board":             {"cluster", "raft/consensus", "role", "agent/membership", "agent/recovery"},
+	"internal/agent/history":           {"agent/board", "cluster", "raft/consensus", "role", "agent/datadir", "log/vfs"},
+	"internal/raft/bulk":               {"sys/clock", "cluster", "raft/entry", "raft/frame", "sys/invariant", "log/seglog"},
+	"internal/front/control":           {"raft/frame"},
+	"internal/mysql/mysqlwire":         {"mysql/binlog", "sys/clock", "raft/entry", "mysql/gtid", "sys/nowait", "mysql/tap"},
+	"internal/mysql/feed":              {"raft/consensus", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog"},
+	"internal/raft/logcopy":            {"raft/bulk", "sys/clock", "cluster", "raft/consensus", "raft/entry", "log/seglog"},
+	"internal/agent/join":              {"sys/clock", "cluster", "raft/consensus", "mysql/gtid", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
+	"internal/log/retention":           {"sys/clock", "cluster", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/membership", "mysql/replay", "log/seglog"},
+	"internal/agent/primary":           {"sys/clock", "cluster", "raft/consensus", "role", "raft/entry", "mysql/gtid", "mysql/replay", "mysql/tap", "config/units"},
+	"internal/mysql/mysqld":            {"mysql/binlog", "sys/invariant", "mysql/install"},
+	"internal/mysql/mysqld/mysqldtest": {"mysql/install"}, // for tests alone
+	"internal/config":                  {"cluster", "config/units"},
+	"internal/front/router":            {"cluster"},
+	"internal/front/api":               {"cluster", "front/control"},
+	"internal/agent/operate":           {"agent/board", "cluster", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "mysql/replay", "raft/transport", "config/units"},
+	"internal/agent/quorumloss":        {"agent/board", "cluster", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
+	"internal/agent":                   {"front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "mysql/tap", "raft/transport", "config/units", "log/vfs"},
+	"internal/testkit/devcluster":      {"front/api", "cluster", "config", "mysql/mysqld", "mysql/install", "sys/subprocess"},
+	"internal/testkit/ledger":          {"mysql/gtid"},
+	"internal/testkit/sim/fakemysqld":  {"mysql/binlog", "mysql/gtid"},
+	"internal/testkit/sim":             {"mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "raft/consensus", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "sys/invariant", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqlwire", "agent/primary", "agent/recovery", "mysql/replay", "log/retention", "log/seglog", "testkit/sim/fakemysqld", "mysql/tap", "raft/transport", "log/vfs"},
+	"internal/testkit/sim/cmd":         {"testkit/sim"},
+	"internal/cli":                     {"agent", "front/api", "mysql/binlog", "cluster", "config", "front/control", "testkit/devcluster", "mysql/gtid", "agent/history", "testkit/ledger", "mysql/mysqld", "mysql/install", "agent/recovery", "log/seglog", "config/units", "log/vfs"},
+	"cmd/quorate":                      {"agent", "cli", "config"},
+	// The lab is a module of its own: nothing above can name it.
+	"lab/check":           {"lab/workload"},
+	"lab/experiment":      {"lab/check", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/result", "lab/workload"},
+	"lab/fault":           {"testkit/faultmount", "lab/netlab"},
+	"lab/netlab":          {"sys/subprocess"},
+	"lab/peers":           {"cluster", "mysql/gtid", "lab/netlab", "lab/result", "mysql/mysqld", "mysql/install", "sys/subprocess"},
+	"lab/plan":            {"lab/result"},
+	"lab/report":          {"lab/result"},
+	"lab/workload":        {"lab/peers", "testkit/ledger"},
+	"lab/cmd/quorate-lab": {"lab/experiment", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/report", "lab/result", "lab/workload"},
+}
+
+// pure packages have no goroutine, clock, I/O, randomness or logger.
+var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/config/units", "lab/plan", "lab/report"}
+
+// impure imports are forbidden in pure packages.
+var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
+
+// pureTime may use the types of package time; time.Now is forbidden.
+var pureTime = []string{"internal/role", "internal/mysql/binlog", "internal/cluster", "internal/agent/recovery", "internal/mysql/replay", "internal/mysql/tap", "lab/plan", "lab/report", "internal/config/units"}
+
+type source struct {
+	path, dir string
+	file      *ast.File
+	fset      *token.FileSet
+	test      bool
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []source
+	fset := token.NewFileSet()
+	for _, top := range []string{"cmd", "internal", "lab", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+			if err != nil {
+				return err
+			}
+			rel, err := filepath.Rel(root, path)
+			all = append(all, source{rel, filepath.Dir(rel), f, fset, strings.HasSuffix(path, "_test.go")})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("found only %d Go files", len(all))
+	}
+	return all
+}
+
+func TestDependenciesPointDown(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.dir, "test") {
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			name, ours := strings.CutPrefix(path, module)
+			name = strings.TrimPrefix(name, "internal/")
+			if ours && !slices.Contains(allowed[s.dir], name) {
+				t.Errorf("%s imports %s: %s may import %v", s.path, path, s.dir, allowed[s.dir])
+			}
+		}
+	}
+}
+
+func TestPurePackages(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || !slices.Contains(pure, s.dir) {
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			if path == "time" && slices.Contains(pureTime, s.dir) {
+				continue
+			}
+			if slices.Contains(impure, path) {
+				t.Errorf("%s is of a pure package and imports %q", s.path, path)
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine in a pure package", s.fset.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && n.Sel.Name == "Now" {
+					t.Errorf("%s reads the clock in a pure package", s.fset.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, s := range sources(t) {
+		if lines := s.fset.File(s.file.Pos()).LineCount(); lines > fileLinesMax {
+			t.Errorf("%s has %d lines, at most %d are allowed", s.path, lines, fileLinesMax)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			if lines := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1; lines > functionLinesMax {
+				t.Errorf("%s: %s has %d lines, at most %d are allowed", s.path, f.Name.Name, lines, functionLinesMax)
+			}
+		}
+	}
+}
+
+// TestPackageDocs wants a doc.go that starts with the package's name.
+func TestPackageDocs(t *testing.T) {
+	docs, dirs := map[string]bool{}, map[string]string{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		dirs[s.dir] = s.file.Name.Name
+		if filepath.Base(s.path) == "doc.go" && s.file.Doc != nil &&
+			strings.HasPrefix(s.file.Doc.Text(), "Package "+s.file.Name.Name+" ") {
+			docs[s.dir] = true
+		}
+	}
+	for dir, name := range dirs {
+		if name != "main" && !docs[dir] {
+			t.Errorf("%s has no doc.go with \"Package %s …\"", dir, name)
+		}
+	}
+}
+
+func TestNoCatchAllPackages(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, bad := range []string{"util", "utils", "common", "base", "helpers", "misc"} {
+			if filepath.Base(s.dir) == bad {
+				t.Errorf("%s: a package is named after what it is for, not %q", s.path, bad)
+			}
+		}
+	}
+}
+
+// TestNoMutablePackageState wants package-level variables to be constants in
+// all but name (errors, compiled patterns, tables, interface assertions): each
+// has its value where it is declared, or is filled by go:embed.
+func TestNoMutablePackageState(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.VAR {
+				continue
+			}
+			for _, spec := range g.Specs {
+				v := spec.(*ast.ValueSpec)
+				embedded := g.Doc != nil && strings.Contains(commentText(g.Doc), "go:embed")
+				linked := s.dir == "cmd/quorate" && v.Names[0].Name == "version" // set by -ldflags
+				if len(v.Values) == 0 && !embedded && !linked {
+					t.Errorf("%s: package-level variable %s has no value: it is meant to change", s.fset.Position(v.Pos()), v.Names[0].Name)
+				}
+			}
+		}
+	}
+}
+
+func commentText(g *ast.CommentGroup) string {
+	var b strings.Builder
+	for _, c := range g.List {
+		b.WriteString(c.Text)
+	}
+	return b.String()
+}
+
+// TestNoMachinePaths keeps what belongs to one machine out of the tree.
+func TestNoMachinePaths(t *testing.T) {
+	for _, s := range sources(t) {
+		b, err := os.ReadFile(filepath.Join("../../..", s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"/work" + "/main", "/root" + "/", "proxy." + "golang"} {
+			if strings.Contains(string(b), bad) {
+				t.Errorf("%s contains %q", s.path, bad)
+			}
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/role"
+)
+
+const (
+	// maxApplyLagUsual is mysql.max_apply_lag by default.
+	maxApplyLagUsual = 10 * time.Second
+	// troubleEvery is the mean time between two troubles of appliers, which last from a sixth
+	// of troubleLasts on.
+	troubleEvery = 3 * time.Second
+	troubleLasts = 12 * time.Second
+	// poisonError is what the applier says of it, poisonErrno its number.
+	poisonError = "Duplicate entry"
+	poisonErrno = 1062 // ER_DUP_ENTRY
+)
+
+// assignAppliers has appliers stop with an error, in one of four worlds. The bound on the
+// apply lag is short there: 1 to 3 s.
+func (w *World) assignAppliers() {
+	rng := w.random(streamAppliers)
+	stop, lag := chance(rng, 25), time.Duration(1+rng.IntN(3))*time.Second
+	w.maxApplyLag = maxApplyLagUsual
+	switch {
+	case w.options.Appliers > 0:
+		stop = true
+	case w.options.Appliers < 0, w.options.Blips, w.options.Members == MembersPair:
+		stop = false
+	}
+	if stop {
+		w.appliersStop, w.maxApplyLag = true, lag
+	}
+}
+
+// trouble has appliers stop with an error, of one node or of all but the one that serves; or
+// has a long read block all of these. An operator mends what stops one, and mostly starts
+// replication again; the agent does so every two seconds.
+func (w *World) trouble(rng *rand.Rand) {
+	w.sched.after(around(rng, troubleEvery), func() {
+		if w.faults.ended {
+			return
+		}
+		serves := w.primary()
+		some := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool {
+			return n == serves || !n.runsMysqld() || n.tampered || n.poisoned
+		})
+		kind, lasts := rng.IntN(3), troubleLasts/6+time.Duration(rng.Int64N(int64(troubleLasts)))
+		if kind == 0 && len(some) > 0 {
+			i := rng.IntN(len(some))
+			some = some[i : i+1]
+		}
+		for _, n := range some {
+			if kind == 2 {
+				n.applierBlocked++
+				w.faults.until(lasts, n.unblock)
+				continue
+			}
+			n.poison(true)
+			w.faults.until(lasts, func() { n.mend(chance(rng, 66)) })
+		}
+		w.trouble(rng)
+	})
+}
+
+// mend has nothing stop the node's applier any more. starts: an operator starts replication.
+func (n *node) mend(starts bool) {
+	n.poison(false)
+	if a := n.agent; starts && a != nil && a.process != nil && a.board.Own().Role == cluster.RoleReplica {
+		a.life.run(func() { a.startReplica(a.process) })
+	}
+}
+
+func (n *node) poison(is bool) {
+	n.log("applier", "stops from now on with an error: %t", is)
+	n.poisoned = is
+	if n.agent != nil && n.agent.process != nil {
+		n.agent.process.poison()
+	}
+}
+
+// poison has the applier stop at what it takes next, or not any more.
+func (m *mysqld) poison() {
+	m.FailApplier("")
+	if m.n.poisoned {
+		m.FailApplier(poisonError)
+	}
+}
+
+// runLagBound looks at the replicas' lag at intervals.
+func (a *agent) runLagBound() {
+	for {
+		a.life.sleep(watchInterval)
+		committed := a.group.Committed().Mark().Index
+		p, news := a.lagBound.Look(a.board.Own(), committed, a.board.Nodes())
+		if news {
+			a.n.log("lag", "limited %t: %s", p.Limited, p.Reason)
+			a.w.slowings++
+		}
+		a.paced(p.Limited)
+	}
+}
+
+// pacing is what a primary's agent was seen to do at its last looks at the replicas' lag.
+type pacing struct {
+	// batches were proposed since the last look, at each of the looks before, while all that
+	// could take over were far behind.
+	batches int
+	over    []int
+	// commits is what was committed at the last looks.
+	commits []uint64
+	// within are the replicas that were within the bound since they could take over, as this
+	// node hears of them: what comes with a backlog holds nobody up.
+	within map[*node]bool
+	// needless counts the looks at which it was slowed down, and waited for nobody.
+	needless int
+}
+
+const (
+	// pacingLooks is how many looks in a row show what the tap does: three seconds.
+	pacingLooks = 6
+	// logLooks is how far a replica's log may be behind: one that is further counts for nothing.
+	logLooks = 4
+	// needlessLooks is after how many a primary has heard what has become of the others.
+	needlessLooks = 8
+	// pacingMax is how many batches are proposed in that time at most, far over the bound:
+	// one a second, and what the looks lag behind.
+	pacingMax = 5
+)
+
+// paced holds what the tap lets through against the bound on the apply lag: far over it
+// little passes, and nothing is held back for a replica that does not apply, or where one is
+// near.
+func (a *agent) paced(limited bool) {
+	c := &a.pacing
+	batches := c.batches
+	c.batches = 0
+	if a.role.Phase() != role.PhasePrimary || !a.serving() {
+		*c = pacing{}
+		return
+	}
+	c.commits = append(c.commits, a.group.Committed().Mark().Index)
+	had := c.commits[max(0, len(c.commits)-logLooks)]
+	bound, count, over, near := a.w.maxApplyLag.Seconds(), 0, true, false
+	within := map[*node]bool{}
+	for _, s := range a.board.Nodes() {
+		o := a.w.node(s.ID)
+		if !a.mayWaitFor(o) {
+			continue
+		}
+		count++
+		backlog := s.BacklogSeconds()
+		within[o] = (c.within[o] || backlog <= bound) && s.CanTakeOver() && s.LogCommit >= had
+		over = over && within[o] && backlog > 1.5*bound && s.LagSeconds > 2
+		near = near || a.n.check.engines[o].place == len(a.n.check.transactions)
+	}
+	c.within = within
+	if count > 0 && over {
+		c.over = append(c.over, batches)
+	} else {
+		c.over = nil
+	}
+	if c.needless++; !limited || count > 0 && !near {
+		c.needless = 0
+	}
+	if c.needless == needlessLooks {
+		a.w.fail("lag", "n%d slows its writers down, for none of %d replicas that apply", a.n.id, count)
+	}
+	if len(c.over) < pacingLooks {
+		return
+	}
+	sum := 0
+	for _, n := range c.over[len(c.over)-pacingLooks+1:] {
+		sum += n
+	}
+	if sum > pacingMax {
+		a.w.fail("lag", "n%d has proposed %d batches in %v, while its best replica needs more than %.1f s to catch up, the bound is %v",
+			a.n.id, sum, (pacingLooks-1)*watchInterval, 1.5*bound, a.w.maxApplyLag)
+	}
+}
+
+// mayWaitFor tells whether a node could take over, as the world is.
+func (a *agent) mayWaitFor(o *node) bool {
+	b := o.agent
+	if o == a.n || b == nil || !o.runsMysqld() || o.stalledUntil > a.w.sched.now || b.role.Phase() != role.PhaseReplica {
+		return false
+	}
+	m, err := a.board.State().Member(o.member.Name)
+	return err == nil && m.Votes() && m.Weight > 0 && b.process != nil && b.process.ready && !b.process.dead &&
+		b.process.ApplierError() == "" && a.w.net.sound(a.n.id, o.id)
+}

@@ -1,0 +1,26 @@
+package sim
+
+import "testing"
+
+// appliersSeeds are run where appliers stop.
+const appliersSeeds = 30
+
+// TestAppliersStop wants appliers to stop, and primaries to slow their writers down.
+func TestAppliersStop(t *testing.T) {
+	n := appliersSeeds
+	if testing.Short() {
+		n = shortSeeds
+	}
+	stops, slowings := 0, 0
+	for seed := range uint64(n) {
+		r := Run(Options{Seed: seed + 1, Appliers: 1})
+		if r.Failure != nil {
+			t.Fatalf("go run ./internal/testkit/sim/cmd -appliers 1 -seed %d: %s", seed+1, r.Report())
+		}
+		stops, slowings = stops+r.ApplierStops, slowings+r.Slowings
+	}
+	t.Logf("%d stops, %d times slowed down or let go", stops, slowings)
+	if stops < 2*n || slowings < n/4 {
+		t.Errorf("%d stops, %d times slowed down or let go in %d runs: too few to mean anything", stops, slowings, n)
+	}
+}

@@ -1,0 +1,310 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// durableLog is what a node's log promised to keep: the term of each entry of
+// which an append has returned, and the hard state.
+type durableLog struct {
+	terms []uint64 // of the entries from 1 on
+	hs    seglog.HardState
+}
+
+func (d *durableLog) appended(run consensus.AppendRun) {
+	for _, e := range run.Entries {
+		d.terms = append(d.terms[:e.Index-1], e.Term)
+	}
+	if run.HardState != nil {
+		d.hs = *run.HardState
+	}
+}
+
+// cut takes back what an append that does not return may have removed.
+func (d *durableLog) cut(runs []consensus.AppendRun) {
+	for _, run := range runs {
+		if len(run.Entries) > 0 {
+			d.terms = d.terms[:min(len(d.terms), int(run.Entries[0].Index-1))]
+		}
+	}
+}
+
+func (d *durableLog) has(index, term uint64) bool {
+	return index <= uint64(len(d.terms)) && d.terms[index-1] == term
+}
+
+// checker judges the run: it sees more than any node does.
+type checker struct {
+	w *World
+	// entries and transactions are the committed log, by whoever committed it
+	// first; places finds a transaction there.
+	entries      []committedEntry
+	transactions []committedTransaction
+	places       map[gtid.GTID]int
+	// prepared are the XA transactions that the committed log has prepared.
+	prepared map[string]bool
+	// numbers are the indexes of the entries of each epoch.
+	numbers map[epochNumber]uint64
+	// seen counts what each node's commit check has passed since it started.
+	seen map[*agent]uint64
+	// engines is how much of each node's engine log was checked.
+	engines map[*node]engineCheck
+	// dumps holds what each tap has read and not acknowledged.
+	dumps   map[*epoch]*dumpCheck
+	ackedBy map[uint64]*node // by term
+	ok      int              // transactions of which a client has OK
+	// releasedBy is up to which index each node has let ACKs go, dropped whose
+	// require-ack it has dropped.
+	releasedBy map[*node]uint64
+	dropped    map[*agent]map[*node]bool
+	// policies are the cluster states, by the index of the entry that brought them.
+	policies []policy
+	// votersBefore are the voters before the last change of them, in entry changedAt,
+	// joint while that is not complete; up to beforeUpTo an entry may rest on them alone.
+	votersBefore          []cluster.NodeID
+	joint                 bool
+	changedAt, beforeUpTo uint64
+	// before is the checker of the cluster that was recovered (losses); nil = none was.
+	before *fork
+	// left are the nodes that belong to another cluster now, with what they had promised.
+	left map[cluster.NodeID]durableLog
+}
+
+// epochNumber is an entry's place in its epoch.
+type epochNumber struct{ term, number uint64 }
+
+type committedEntry struct {
+	term uint64
+	sum  uint32
+}
+
+type committedTransaction struct {
+	gtid  gtid.GTID
+	index uint64
+	// changes: InnoDB keeps a trace of it.
+	changes bool
+}
+
+func newChecker(w *World) *checker {
+	return &checker{
+		w: w, places: map[gtid.GTID]int{}, prepared: map[string]bool{}, numbers: map[epochNumber]uint64{}, seen: map[*agent]uint64{}, engines: map[*node]engineCheck{},
+		policies: []policy{{0, w.initial}},
+		dumps:    map[*epoch]*dumpCheck{}, ackedBy: map[uint64]*node{}, releasedBy: map[*node]uint64{}, dropped: map[*agent]map[*node]bool{},
+	}
+}
+
+// committed takes what a node's commit check has passed: the same entry at the
+// same index as everybody else's.
+func (c *checker) committed(a *agent) {
+	last := a.group.Committed().Mark().Index
+	next, known := c.seen[a]
+	if !known {
+		next = 1
+		for _, s := range a.log.Segments() {
+			next = max(next, s.FirstIndex)
+			break
+		}
+	}
+	for next <= last {
+		found, ok, err := a.committedLog().ReadCommitted(next, 1<<20)
+		if err != nil || !ok {
+			c.w.fail("log", "n%d: read committed entry %d: %t, %v", a.n.id, next, ok, err)
+		}
+		for _, e := range found {
+			c.entry(a.n, e)
+			next = e.Index + 1
+		}
+	}
+	c.seen[a] = next
+}
+
+func (c *checker) entry(n *node, e seglog.Entry) {
+	mine := committedEntry{e.Term, crc32.ChecksumIEEE(e.Data)}
+	if e.Index <= uint64(len(c.entries)) {
+		if theirs := c.entries[e.Index-1]; theirs != mine {
+			c.w.fail("agreement", "n%d committed entry %d as %v, another node as %v", n.id, e.Index, mine, theirs)
+		}
+		return
+	}
+	if e.Index != uint64(len(c.entries))+1 {
+		c.w.fail("agreement", "n%d committed entry %d, nobody has committed %d", n.id, e.Index, len(c.entries)+1)
+	}
+	c.majority("commit", e.Index, e.Term)
+	c.entries = append(c.entries, mine)
+	if e.Type != 0 {
+		c.configuration(e)
+		return
+	}
+	h, body, err := entry.Parse(e.Data)
+	if err != nil {
+		c.w.fail("I2", "committed entry %d: %v", e.Index, err)
+	}
+	if h.Kind != entry.KindState {
+		c.numbers[epochNumber{h.Term, h.Number}] = e.Index
+	}
+	switch h.Kind {
+	case entry.KindStaged:
+		c.staged(e.Index, h, body)
+		return
+	case entry.KindState:
+		c.changed(e.Index, h, body)
+		return
+	case entry.KindTransactions:
+	default:
+		return
+	}
+	for tx, err := range binlog.Transactions(body) {
+		if err != nil {
+			c.w.fail("I4", "committed entry %d: %v", e.Index, err)
+		}
+		prepares, _, err1 := binlog.ParseXAPrepare(tx.Raw)
+		ends, _, err2 := binlog.ParseXAEnd(tx.Raw)
+		if err := errors.Join(err1, err2); err != nil {
+			c.w.fail("xa", "committed entry %d: %v", e.Index, err)
+		}
+		committed := committedTransaction{tx.GTID, e.Index, changes(tx.Raw) && prepares.GTRID == ""}
+		c.xa(committed, prepares.GTRID, ends.GTRID)
+		c.transaction(committed)
+	}
+}
+
+// all are all transactions that were committed.
+func (c *checker) all() *gtid.Set {
+	all := &gtid.Set{}
+	for _, tx := range c.transactions {
+		all.Add(tx.gtid)
+	}
+	return all
+}
+
+func (c *checker) transaction(tx committedTransaction) {
+	if _, found := c.places[tx.gtid]; found {
+		c.w.fail("I9", "%s committed again by entry %d", tx.gtid, tx.index)
+	}
+	c.places[tx.gtid] = len(c.transactions)
+	c.transactions = append(c.transactions, tx)
+}
+
+// staged takes a naming entry.
+func (c *checker) staged(index uint64, h entry.Header, body []byte) {
+	s, err := entry.ParseStaged(h, body)
+	var info binlog.GTIDInfo
+	if err == nil {
+		info, err = binlog.ParseGTID(s.GTIDEvent)
+	}
+	if err != nil {
+		c.w.fail("I4", "committed entry %d: %v", index, err)
+	}
+	prepares, _, err := binlog.ParseXAPrepareEvent(s.EndEvent)
+	if err != nil {
+		c.w.fail("xa", "committed entry %d: %v", index, err)
+	}
+	committed := committedTransaction{info.GTID, index, s.Rows && prepares.GTRID == ""}
+	c.xa(committed, prepares.GTRID, "")
+	c.transaction(committed)
+}
+
+// changes tells whether a transaction leaves a trace in InnoDB: all but the
+// workload's DROP TABLE IF EXISTS of a table that is not there.
+func changes(raw []byte) bool { return !bytes.Contains(raw, []byte("DROP TABLE IF EXISTS")) }
+
+// names looks at a stage, begun at a time, whose entry is about to be proposed: a majority has
+// it on disk, so that the entry can be committed without this node. Who has started since may
+// have had it: a log that is opened drops what no entry names.
+func (c *checker) names(a *agent, id entry.StageID, begun time.Duration) {
+	if a.w.membersChange || a.w.losses != nil {
+		return // who votes may be others by now
+	}
+	lack := 0
+	for _, n := range a.w.nodes {
+		if b := n.agent; b != nil && n.upAt < begun && b.group.Committed().Mark().Epoch <= id.Term && !b.log.HasStage(id) {
+			lack++
+		}
+	}
+	if have := len(a.w.nodes) - lack; 2*have <= len(a.w.nodes) {
+		c.w.fail("stage", "n%d names stage %v, which at most %d nodes hold", a.n.id, id, have)
+	}
+}
+
+// majority fails unless a majority of the voters has promised to keep an entry.
+func (c *checker) majority(what string, index, term uint64) {
+	if ok, who := c.held(index, term); !ok {
+		c.w.fail("I1", "%s of entry %d of term %d, which is on the disks of %s", what, index, term, who)
+	}
+}
+
+// answered looks at an OK at the moment when mysqld gives it (I1).
+func (c *checker) answered(m *mysqld, g gtid.GTID) {
+	i, found := c.places[g]
+	if !found {
+		c.w.fail("I1", "n%d: OK for %s, which is not committed", m.n.id, g)
+	}
+	index := c.transactions[i].index
+	c.majority("OK", index, c.entries[index-1].term)
+	if index > c.releasedBy[m.n] {
+		c.w.fail("policy", "n%d: OK for entry %d, ACKs were let go up to %d", m.n.id, index, c.releasedBy[m.n])
+	}
+	c.ok++
+}
+
+// reopened compares a log with what it promised to keep before it was closed.
+func (c *checker) reopened(n *node) {
+	log, d := n.agent.log, &n.durable
+	hs := log.HardState()
+	if hs.Term < d.hs.Term || hs.Term == d.hs.Term && d.hs.Vote != 0 && hs.Vote != d.hs.Vote {
+		c.w.fail("hard-state", "n%d came back with %+v after %+v", n.id, hs, d.hs)
+	}
+	before := len(d.terms)
+	for i := log.FirstIndex(); i <= uint64(before) || i <= log.LastIndex(); i++ {
+		term, err := log.Term(i)
+		if err != nil || i <= uint64(before) && term != d.terms[i-1] {
+			c.w.fail("durability", "n%d came back without entry %d of term %d: term %d, %v", n.id, i, d.terms[i-1], term, err)
+		}
+		if i > uint64(len(d.terms)) {
+			d.terms = append(d.terms, term)
+		}
+	}
+	d.hs = hs
+}
+
+// healed takes what a log holds after its damage was healed for all that it
+// promises from now on. With it, every committed entry still has its majority.
+func (c *checker) healed(n *node, log *seglog.Log) {
+	d := &n.durable
+	d.terms = d.terms[:min(uint64(len(d.terms)), log.LastIndex())]
+	for i := log.FirstIndex(); i <= log.LastIndex(); i++ {
+		term, err := log.Term(i)
+		if err != nil {
+			c.w.fail("log", "n%d: term of entry %d: %v", n.id, i, err)
+		}
+		d.terms = append(d.terms[:i-1], term)
+	}
+	d.hs, n.rotten = log.HardState(), false
+	for i, e := range c.entries {
+		c.majority("healing", uint64(i)+1, e.term)
+	}
+}
+
+// kept fails if something that a client has OK for has left the logs (I7).
+func (c *checker) kept() {
+	for _, tx := range c.transactions {
+		c.majority("end", tx.index, c.entries[tx.index-1].term)
+	}
+	for _, n := range c.w.inState() {
+		if slices.ContainsFunc(c.entries, func(committedEntry) bool { return n.agent == nil }) {
+			c.w.fail("liveness", "n%d does not run", n.id)
+		}
+		c.samePolicy(n)
+	}
+}

@@ -1,0 +1,276 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// fork is a forced recovery: from then on the recovered cluster has a checker of its own,
+// which knows of the log of before what the recovery has kept.
+type fork struct {
+	by       *node
+	recovery cluster.Recovery
+	at       time.Duration
+	of       *checker // of the cluster of before
+	check    *checker
+	// givenUp are the committed transactions that the log of the recovered node lacks.
+	givenUp map[gtid.GTID]bool
+	// led is when a former member was last seen with a leader.
+	led time.Duration
+}
+
+// fork returns what judges the cluster that goes on with the log of a node that is
+// recovered: all of it counts as committed, up to where the recovery says that it ends.
+func (c *checker) fork(n *node, state cluster.State, log *seglog.Log, v recovery.Verdict) *fork {
+	f := &fork{by: n, recovery: *state.Recovered, at: c.w.sched.now, of: c, givenUp: map[gtid.GTID]bool{}}
+	kept := min(uint64(len(c.entries)), log.LastIndex())
+	for ; kept >= log.FirstIndex(); kept-- { // where the terms are the same, all before is
+		if term, err := log.Term(kept); err == nil && term == c.entries[kept-1].term {
+			break
+		}
+	}
+	if v.Log.Last != log.LastIndex() {
+		c.w.fail("recovery", "n%d: the recovery says that the log ends at %d, it ends at %d", n.id, v.Log.Last, log.LastIndex())
+	}
+	next := newChecker(c.w)
+	next.before, next.ok = f, c.ok
+	next.entries = slices.Clone(c.entries[:kept])
+	for _, tx := range c.transactions {
+		if tx.index > kept {
+			f.givenUp[tx.gtid] = true
+			continue
+		}
+		next.places[tx.gtid] = len(next.transactions)
+		next.transactions = append(next.transactions, tx)
+	}
+	maps.Copy(next.numbers, c.numbers)
+	maps.DeleteFunc(next.numbers, func(_ epochNumber, index uint64) bool { return index > kept })
+	maps.Copy(next.ackedBy, c.ackedBy)
+	// Later terms, of which this node never heard, come again: nobody of before takes part.
+	maps.DeleteFunc(next.ackedBy, func(term uint64, _ *node) bool { return term > log.HardState().Term })
+	next.engines[n] = c.engines[n]
+	next.policies = slices.Clone(c.policies)
+	next.policies = slices.DeleteFunc(next.policies, func(p policy) bool { return p.index > kept })
+	next.policies = append(next.policies, policy{log.LastIndex(), state})
+	f.check = next
+	f.known(v)
+	c.beside(n, v.Out == "")
+	c.w.losses.givenUp += len(f.givenUp)
+	n.log("recovery", "keeps %d of %d committed entries, gives up %d transactions", kept, len(c.entries), len(f.givenUp))
+	n.belongTo(next)
+	return f
+}
+
+// known fails if something is given up that a node has which has answered, and the
+// operator was not told.
+func (f *fork) known(v recovery.Verdict) {
+	named, err := gtid.ParseSet(v.Lacking)
+	for _, o := range v.Nodes {
+		if o.Report == nil || err != nil {
+			continue
+		}
+		var has *gtid.Set
+		if has, err = gtid.ParseSet(o.Report.Log.GTIDs); err != nil {
+			break
+		}
+		for _, tx := range f.of.transactions {
+			if g := tx.gtid; f.givenUp[g] && has.Contains(g) && !named.Contains(g) {
+				f.of.w.fail("recovery", "n%d gives up %s, which node %s has, and names %s", f.by.id, g, o.Name, named)
+			}
+		}
+	}
+	if err != nil {
+		f.of.w.fail("sim", "read the transactions of a recovery: %v", err)
+	}
+}
+
+// beside fails if a node is recovered that reaches a majority of the voters, or a node that
+// has a leader. votes: it counts itself.
+func (c *checker) beside(n *node, votes bool) {
+	there := map[cluster.NodeID]bool{n.id: votes}
+	for _, o := range c.w.nodes {
+		if c.w.losses.near(n, o) {
+			there[o.id] = true
+			if o.agent.loop.role.Leader != 0 {
+				c.w.fail("recovery", "n%d is recovered beside n%d, which has a leader", n.id, o.id)
+			}
+		}
+	}
+	p := n.stateBefore
+	if cluster.Majority(p.State.Voters(), p.Outgoing, func(id cluster.NodeID) bool { return there[id] }) {
+		c.w.fail("recovery", "n%d is recovered beside a majority: %v", n.id, there)
+	}
+}
+
+// near tells whether two nodes of one cluster have been able to talk for a while, so that
+// a question and its answer have come through.
+func (l *losses) near(n, o *node) bool {
+	if o == n || o.check != n.check || o.agent == nil || l.w.node(o.id).stalledUntil > l.w.sched.now {
+		return false
+	}
+	to, from := l.w.net.link(n.id, o.id), l.w.net.link(o.id, n.id)
+	return l.w.net.sound(n.id, o.id) && l.w.sched.now-max(o.upAt, o.stalledUntil, n.stalledUntil, to.healedAt, from.healedAt) > nearAfter
+}
+
+// belongTo has another checker judge a node. The one of before remembers what it promised.
+func (n *node) belongTo(c *checker) {
+	if n.check == c {
+		return
+	}
+	if n.check.left == nil {
+		n.check.left = map[cluster.NodeID]durableLog{}
+	}
+	n.check.left[n.id] = durableLog{terms: slices.Clone(n.durable.terms), hs: n.durable.hs}
+	delete(n.check.engines, n)
+	delete(c.left, n.id)
+	n.check = c
+}
+
+// durableOf is what a node has promised to keep to the cluster that is judged.
+func (c *checker) durableOf(id cluster.NodeID) *durableLog {
+	if d, left := c.left[id]; left {
+		return &d
+	}
+	return &c.w.node(id).durable
+}
+
+// takesPart looks at a former member that leads, or follows a leader: it may only if it
+// could not know of the recovery, or rejects it.
+func (l *losses) takesPart(a *agent) {
+	now := l.w.sched.now
+	for _, f := range l.forks {
+		x := f.by
+		if a.n.check != f.of {
+			continue
+		}
+		ledNow := slices.ContainsFunc(l.w.nodes, func(n *node) bool {
+			return n != a.n && n.check == f.of && n.agent != nil && n.agent.loop.role.Leader != 0
+		})
+		if ledNow || a.loop.role.Leader != 0 {
+			f.led = now
+		}
+		limit := hearWithin
+		if now-f.led < leaderWithin {
+			limit = leaderWithin
+		}
+		if since := l.reaches(a.n, f); since >= 0 && now-since > limit && !a.n.rejected.Has(f.recovery) {
+			l.w.fail("recovery", "n%d takes part in term %d beside the recovery on n%d, which it reaches since %v", a.n.id, a.loop.role.Term, x.id, since)
+		}
+		f.led = now
+	}
+}
+
+// reaches is since when a former member and the recovered node run, and reach each other;
+// -1 = they do not.
+func (l *losses) reaches(n *node, f *fork) time.Duration {
+	x := f.by
+	if n.agent == nil || x.agent == nil || x.check != f.check || !l.w.net.connected(n.id, x.id) {
+		return -1
+	}
+	return max(n.upAt, x.upAt, n.stalledUntil, x.stalledUntil, l.w.net.link(n.id, x.id).healedAt, l.w.net.link(x.id, n.id).healedAt)
+}
+
+// rejects looks at a node that is about to reject a recovery for good: only where some
+// former member has a leader, or rejects it already.
+func (l *losses) rejects(n *node, r cluster.Recovery) {
+	l.rejections++
+	for _, o := range l.w.nodes {
+		if a := o.agent; o.rejected.Has(r) || o.check == n.check && a != nil && a.board.SinceLeader() != recovery.NeverLed || o == n {
+			return
+		}
+	}
+	l.w.fail("recovery", "n%d rejects the recovery on %s, and nobody had a leader", n.id, r.Node)
+}
+
+// accepts looks at a node that gives up its log for a recovery: neither it, nor one that it
+// reaches, knows of a leader, nor rejects the recovery.
+func (l *losses) accepts(a *agent, r cluster.Recovery) {
+	n := a.n
+	if since := a.board.SinceLeader(); since < ledWithin || n.rejected.Has(r) {
+		l.w.fail("recovery", "n%d accepts the recovery on %s: it had a leader %v ago, rejects it %t",
+			n.id, r.Node, since, n.rejected.Has(r))
+	}
+	for _, o := range l.w.nodes {
+		if !l.near(n, o) || l.w.sched.now-n.upAt < nearAfter {
+			continue
+		}
+		if leader := o.agent.loop.role.Leader; leader != 0 && o.now()-o.agent.leaderAt > nearAfter || o.rejected.Has(r) && l.w.sched.now-o.rejectedAt > nearAfter {
+			l.w.fail("recovery", "n%d accepts the recovery on %s, though it reaches n%d: leader %d, rejects it %t",
+				n.id, r.Node, o.id, leader, o.rejected.Has(r))
+		}
+	}
+}
+
+// decided wants each former member to have accepted or rejected the recoveries that it
+// reaches, once it had the time.
+func (l *losses) decided() {
+	for _, f := range l.forks {
+		for _, n := range l.w.nodes {
+			since := l.reaches(n, f)
+			if n.check == f.of && since >= 0 && l.w.sched.now-since > leaderWithin && !n.rejected.Has(f.recovery) &&
+				n.agent.asSelf().Supersedes(f.recovery) {
+				l.w.fail("recovery", "n%d has not decided about the recovery on n%d, which it reaches since %v: %s", n.id, f.by.id, since, l.w.describe())
+			}
+		}
+	}
+}
+
+// concerning returns the requests that the cluster which goes on has to account for. What
+// another side has answered since the recovery is given up with that side; what was
+// answered before is kept, but for what the recovery's log lacked.
+func (c *checker) concerning(history []*request) (mine []*request) {
+	if c.w.losses == nil {
+		return history
+	}
+	for _, r := range history {
+		if c.concerns(r) {
+			mine = append(mine, r)
+		}
+	}
+	return mine
+}
+
+func (c *checker) concerns(r *request) bool {
+	if r.by == nil || r.by == c || r.outcome != succeeded && r.kind != reading {
+		return true
+	}
+	kept, parted := c, (*fork)(nil)
+	for ; kept != nil && kept != r.by; kept = parted.of {
+		if parted = kept.before; parted == nil {
+			return r.kind == appending && c.has(r.gtid) // another side's
+		}
+	}
+	if r.kind == reading {
+		return r.end > 0 && r.end <= parted.at && !slices.ContainsFunc(r.read, c.lost(r.key))
+	}
+	if !c.has(r.gtid) && r.answered <= parted.at && !c.gaveUp(r.gtid) {
+		c.w.fail("I7", "%s, acknowledged at %v before the recovery on n%d at %v, is not there, nor given up", r.gtid, r.answered, parted.by.id, parted.at)
+	}
+	return c.has(r.gtid)
+}
+
+func (c *checker) has(g gtid.GTID) bool {
+	_, found := c.places[g]
+	return found
+}
+
+func (c *checker) gaveUp(g gtid.GTID) bool {
+	for f := c.before; f != nil; f = f.of.before {
+		if f.givenUp[g] {
+			return true
+		}
+	}
+	return false
+}
+
+// lost tells of a value whether a table lacks it.
+func (c *checker) lost(key string) func(string) bool {
+	final := c.w.someReplica().mysqlDisk.Values(key)
+	return func(value string) bool { return !slices.Contains(final, value) }
+}

@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/mysql/tap"
+)
+
+// engineCheck is how far a node's engine log was compared with the committed
+// one: so many of its transactions, up to that place.
+type engineCheck struct{ count, place int }
+
+// engine holds what a mysqld has engine-committed against the committed log:
+// nothing that is not there (I3), everything up to its last in the same order,
+// each once, but for those that leave no trace (I4).
+func (c *checker) engine(n *node) {
+	if n.tampered {
+		return // the judge has to see it
+	}
+	log, at := n.mysqlDisk.EngineLog(), c.engines[n]
+	if len(log) < at.count { // a crash has lost the rest
+		at = engineCheck{}
+	}
+	for ; at.count < len(log); at.count++ {
+		g := log[at.count]
+		place, found := c.places[g]
+		if !found {
+			c.w.fail("I3", "n%d: mysqld has %s, which is not committed", n.id, g)
+		}
+		if place < at.place {
+			c.w.fail("I4", "n%d: mysqld engine-committed %s behind what follows it in the log", n.id, g)
+		}
+		if !c.transactions[place].changes {
+			c.w.fail("I4", "n%d: the no-op %s was run where it destroys data", n.id, g)
+		}
+		for ; at.place < place; at.place++ {
+			if tx := c.transactions[at.place]; tx.changes {
+				c.w.fail("I4", "n%d: mysqld engine-committed %s without %s before it", n.id, g, tx.gtid)
+			}
+		}
+		at.place = place + 1
+	}
+	c.engines[n] = at
+}
+
+// complete looks at a mysqld whose gtid_executed says that it has all that was
+// committed.
+func (c *checker) complete(n *node) {
+	for _, tx := range c.transactions[c.engines[n].place:] {
+		if tx.changes {
+			c.w.fail("I4", "n%d: mysqld says that it has %s, which it never engine-committed", n.id, tx.gtid)
+		}
+	}
+}
+
+// judged looks at a mysqld that the judge lets pass.
+func (c *checker) judged(p *mysqld) {
+	for src, iv := range p.GTIDExecuted().Intervals() {
+		for i := iv.Start; i <= iv.End; i++ {
+			g := gtid.GTID{UUID: src.UUID, Tag: src.Tag, N: i}
+			if _, found := c.places[g]; !found {
+				c.w.fail("I3", "n%d: the judge passed %s, which is not committed", p.n.id, g)
+			}
+		}
+	}
+	p.n.tampered, p.n.restored = false, false
+	c.engine(p.n)
+}
+
+// refused: a mysqld that only its agent has touched is never errant. Another one
+// is rebuilt.
+func (c *checker) refused(n *node, v replay.Verdict) {
+	if n.tampered || n.restored {
+		n.log("judge", "refused: %s", v.Refused)
+		c.w.sched.after(200*time.Millisecond, n.rebuild)
+		return
+	}
+	c.w.fail("errant", "n%d: a healthy mysqld was refused: %s", n.id, v.Refused)
+}
+
+// stopping looks at a graceful stop (I6).
+func (c *checker) stopping(p *mysqld) {
+	if waiting := p.Waiting() + p.Queued(); waiting > 0 && !p.dead {
+		c.w.fail("I6", "n%d: a graceful stop while %d sessions wait", p.n.id, waiting)
+	}
+}
+
+// dumpCheck follows one dump on its own.
+type dumpCheck struct {
+	assembler binlog.Assembler
+	file      string
+	unacked   []dumpedTransaction
+}
+
+type dumpedTransaction struct {
+	gtid gtid.GTID
+	end  tap.Position
+}
+
+// dumpOf is what the tap of an epoch has taken in.
+func (c *checker) dumpOf(e *epoch) *dumpCheck {
+	d := c.dumps[e]
+	if d == nil {
+		d = &dumpCheck{}
+		c.dumps[e] = d
+	}
+	for t := e.conn; t.taken < e.tap.Stats().Events; t.taken++ {
+		c.dumped(d, t.sent[0])
+		t.sent = t.sent[1:]
+	}
+	return d
+}
+
+func (c *checker) dumped(d *dumpCheck, raw []byte) {
+	event, err := binlog.ParseEvent(raw)
+	if err != nil {
+		c.w.fail("sim", "event of the dump: %v", err)
+	}
+	if event.Type() == binlog.TypeRotate {
+		d.file, _, err = binlog.ParseRotate(event)
+	}
+	if err != nil {
+		c.w.fail("sim", "event of the dump: %v", err)
+	}
+	step, err := d.assembler.Feed(event)
+	if err != nil {
+		c.w.fail("sim", "event of the dump: %v", err)
+	}
+	if step == binlog.StepEnd {
+		end := tap.Position{File: d.file, Offset: uint64(event.LogPos())}
+		d.unacked = append(d.unacked, dumpedTransaction{d.assembler.Info().GTID, end})
+	}
+}
+
+// acked looks at an acknowledgement: all before it is committed (I2), and only
+// one node acknowledges in a term (I5).
+func (c *checker) acked(e *epoch, p tap.Position) {
+	if e.closed {
+		c.w.fail("I2", "n%d acknowledges %v after its tap was closed", e.a.n.id, p)
+	}
+	if by := c.ackedBy[e.Term]; by != nil && by != e.a.n {
+		c.w.fail("I5", "n%d and n%d acknowledge in term %d", by.id, e.a.n.id, e.Term)
+	}
+	c.ackedBy[e.Term] = e.a.n
+	d := c.dumpOf(e)
+	for len(d.unacked) > 0 {
+		tx := d.unacked[0]
+		if tx.end.File > p.File || tx.end.File == p.File && tx.end.Offset > p.Offset {
+			return
+		}
+		if _, found := c.places[tx.gtid]; !found {
+			c.w.fail("I2", "n%d acknowledges %v: %s ends at %v and is not committed", e.a.n.id, p, tx.gtid, tx.end)
+		}
+		d.unacked = d.unacked[1:]
+	}
+}
+
+// served looks at a node that may pass clients' bytes: no other may (I5). One
+// that stands still passes nothing.
+func (c *checker) served(n *node) {
+	for _, other := range c.w.nodes {
+		if n.mayBeStale() || other.mayBeStale() {
+			continue
+		}
+		if other != n && other.check == c && other.agent != nil && other.agent.serving() && other.stalledUntil <= c.w.sched.now {
+			c.w.fail("I5", "n%d and n%d both serve", n.id, other.id)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/consensus"
+)
+
+const (
+	// stepClock sets a machine's wall clock, by up to hours.
+	stepClock faultKind = "step-clock"
+	// pause is a hypervisor that stops a machine, and its boot clock with it. What sets the
+	// wall clock right has done so when the machine goes on, or does so later: see assignClocks.
+	pause faultKind = "pause-machine"
+)
+
+const (
+	// clockFaultMean is the mean time between two faults of the clocks.
+	clockFaultMean = 4 * time.Second
+	// leaseMax is longer than any lease.
+	leaseMax = 3 * time.Second
+)
+
+// wallSteps are by how much wall clocks are set, forth or back.
+var wallSteps = [...]time.Duration{50 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second, time.Minute, 3 * time.Hour}
+
+// assignClocks has the clocks jump and stand still in one of three worlds. There a wall clock is
+// right again as soon as a machine that was paused goes on: then no lease outlives what it rests
+// on. Where Options say so it may come late. Until then no clock of the machine shows the pause, so
+// that reads may be stale, for as long as a lease (docs/failures.md).
+func (w *World) assignClocks() {
+	w.clocksJump = chance(w.random(streamClocks), 33) || w.options.LateClocks
+}
+
+// clockFaults are in addition to others.
+func (w *World) clockFaults(rng *rand.Rand, from, until time.Duration) (faults []fault) {
+	for at := from; w.clocksJump && at < until; at += around(rng, clockFaultMean) {
+		f := fault{at: at, kind: pause, lasts: 100*time.Millisecond + around(rng, 2*time.Second), size: rng.IntN(100)}
+		if chance(rng, 40) {
+			f.kind = stepClock
+		}
+		if chance(rng, 30) {
+			f.target = cluster.NodeID(1 + rng.IntN(len(w.nodes)))
+		}
+		if chance(rng, 30) {
+			f.on = []point{pointAppending, pointAppended, pointAcked, pointEpoch, pointOpened}[rng.IntN(5)]
+		}
+		faults = append(faults, f)
+	}
+	return faults
+}
+
+func (i *injector) strikeClock(f fault, n *node) {
+	if f.kind == stepClock {
+		step := around(i.rng, wallSteps[f.size%len(wallSteps)])
+		if f.size%2 == 0 {
+			step = -step
+		}
+		n.setWall(step)
+		if step < 0 { // its lease has to end all the same
+			i.strikeNetwork(fault{kind: isolate, lasts: 3 * time.Second, size: f.size}, n)
+		}
+		if f.size < 60 { // who set it sees that this was wrong
+			i.until(f.lasts, func() { n.setWall(-step) })
+		}
+		return
+	}
+	late := time.Duration(0)
+	if i.w.options.LateClocks && f.size < 70 {
+		late = around(i.rng, 2*time.Second)
+	}
+	times := 1
+	if f.size%3 == 0 { // none of them is long enough for an election
+		times = 4
+	}
+	for k := range times {
+		each := f.lasts / time.Duration(times)
+		i.w.sched.after(time.Duration(k)*(each+30*time.Millisecond), func() { n.pause(each, late) })
+	}
+}
+
+// wall is the machine's wall clock.
+func (n *node) wall() time.Duration { return n.now() + n.wallAhead }
+
+// setWall sets the wall clock, but not back while a lease from before a pause may last: a clock
+// that somebody sets wrong hides the pause.
+func (n *node) setWall(by time.Duration) {
+	now := n.w.sched.now
+	if by < 0 && n.pausedUntil > 0 && now < n.pausedUntil+leaseMax {
+		return
+	}
+	if by < 0 {
+		n.setBack = now
+	}
+	n.log("clock", "set by %v", by)
+	n.wallAhead += by
+}
+
+// pause stops the machine with its clocks. Its wall clock is right again late after it goes on.
+func (n *node) pause(d, late time.Duration) {
+	now := n.w.sched.now
+	d -= max(0, n.stalledUntil-now)
+	if !n.powered || d <= 0 || n.setBack > 0 && now < n.setBack+leaseMax {
+		return
+	}
+	n.log("pause", "for %v, the wall clock is right %v after it", d, late)
+	n.stalledUntil = max(n.stalledUntil, now) + d
+	n.pausedUntil = n.stalledUntil
+	n.bootedAt += d
+	n.paused += d
+	if late == 0 {
+		n.wallAhead += d
+		return
+	}
+	n.w.sched.at(n.stalledUntil+late, func() { n.setWall(d) })
+	if t := n.timing; t != (timing{}) {
+		lease := consensus.Promise(t.tick, int(t.election/t.tick))
+		n.staleUntil = max(n.staleUntil, n.stalledUntil+min(late, n.globally(lease)))
+	}
+}
+
+// mayBeStale tells whether the machine may take a lease for its own that is over: it was paused,
+// and its wall clock is not right.
+func (n *node) mayBeStale() bool { return n.w.sched.now <= n.staleUntil }

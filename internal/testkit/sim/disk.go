@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"errors"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// Times of a disk.
+const (
+	appendMin    = 150 * time.Microsecond
+	appendSpread = 200 * time.Microsecond
+)
+
+// errCrashed fails every call of a process that ended inside of one.
+var errCrashed = errors.New("the process has ended")
+
+// disk is a machine's log disk: what survives, how slow it is, and where a
+// crash comes in the middle of a call.
+type disk struct {
+	rng *rand.Rand
+	mem *vfs.Mem
+	// slow is a factor; nothing is finished before stalledUntil.
+	slow         time.Duration
+	stalledUntil time.Duration
+	full         int // faults that fill it
+
+	// callsLeft is how many more changing calls succeed before the process
+	// ends; -1 = no end. onCrash sees the disk at that moment.
+	callsLeft int
+	onCrash   func()
+}
+
+func newDisk(rng *rand.Rand) *disk {
+	return &disk{rng: rng, mem: vfs.NewMem(), slow: 1, callsLeft: -1}
+}
+
+// appendTime is how long the next group commit takes.
+func (d *disk) appendTime(now time.Duration) time.Duration {
+	t := d.slow * (appendMin + around(d.rng, appendSpread))
+	if chance(d.rng, 1) {
+		t += around(d.rng, 5*time.Millisecond)
+	}
+	return max(t, d.stalledUntil-now)
+}
+
+// open returns the file system as one process sees it.
+func (d *disk) open() vfs.FS {
+	d.callsLeft = -1
+	return fullFS{vfs.Wrap(d.mem, d.hook), d}
+}
+
+func (d *disk) hook(op vfs.Op, _ string) error {
+	if !op.Changes() || d.callsLeft < 0 {
+		return nil
+	}
+	if d.callsLeft == 0 {
+		if d.onCrash != nil {
+			d.onCrash()
+			d.onCrash = nil
+		}
+		return errCrashed
+	}
+	d.callsLeft--
+	return nil
+}
+
+// files are the data directory's small files, as one process sees them.
+func (d *disk) files() datadir.Dir { return datadir.New(d.open(), ".") }
+
+// losePower leaves on the disk what was synced, and a seeded part of the rest.
+func (d *disk) losePower() { d.mem = d.mem.CrashClone(d.rng.Uint64()) }
+
+// fullFS is a file system without room for one more file while its disk is full,
+// and hardly any for a longer one: what is there may be written over.
+type fullFS struct {
+	vfs.FS
+	d *disk
+}
+
+func (f fullFS) noRoom() error {
+	if f.d.full > 0 {
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
+// Create implements vfs.FS.
+func (f fullFS) Create(name string) (vfs.File, error) {
+	if err := f.noRoom(); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.Create(name)
+	return fullFile{file, f}, err
+}
+
+// OpenReadWrite implements vfs.FS.
+func (f fullFS) OpenReadWrite(name string) (vfs.File, error) {
+	file, err := f.FS.OpenReadWrite(name)
+	return fullFile{file, f}, err
+}
+
+type fullFile struct {
+	vfs.File
+	fs fullFS
+}
+
+// WriteAt implements vfs.File.
+func (f fullFile) WriteAt(p []byte, offset int64) (int, error) {
+	if err := f.room(offset + int64(len(p))); err != nil {
+		n, _ := f.File.WriteAt(p[:f.fs.d.rng.IntN(len(p))], offset) // what the last free blocks take
+		return n, err
+	}
+	return f.File.WriteAt(p, offset)
+}
+
+// Truncate implements vfs.File.
+func (f fullFile) Truncate(size int64) error {
+	if err := f.room(size); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+func (f fullFile) room(end int64) error {
+	if f.fs.d.full == 0 {
+		return nil
+	}
+	if size, err := f.Size(); err != nil || end <= size {
+		return err
+	}
+	return f.fs.noRoom()
+}

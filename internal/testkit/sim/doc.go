@@ -1,0 +1,101 @@
+// Package sim runs whole clusters on virtual time: production code for every
+// decision, a model of everything around it, one seed for all that is left to
+// chance. The same seed is the same run, byte for byte.
+//
+//	clients ─► router's rule ─► fakemysqld ─► tap.Intake ──► consensus.Driver ─► seglog.Log
+//	              (lease)          ▲   │                        │    │             │
+//	                               │   └ ACK ◄── commit check ◄─┘    │          vfs.Mem
+//	                 role.Node ────┘                              network        (disk)
+//	         mysqlwire.DumpWriter ─┴◄── replay.Cursor ◄── committed log
+//
+// # What is real and what is not
+//
+// Real: the role machine, consensus.Driver and its Group with commit check, gate and lease, primary,
+// raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid; of mysqlwire what is sent to a
+// replica (DumpWriter), of bulk who holds a stage (Tally), logcopy. They are called as they are; there
+// is no hook for the simulator in them.
+//
+// Rebuilt, because the original owns goroutines and sockets: what package agent,
+// mysqlwire's connections, package bulk's and the router do around the
+// real parts. node_*.go follows them action by action; where they change, it has
+// to. docs/simulation.md says what that is on the path of a commit.
+//
+// Modelled: the network, disks' times and crashes, clocks, mysqld (fakemysqld),
+// clients.
+//
+// # Goroutines
+//
+// None of its own. A task is a coroutine (iter.Pull) of the one goroutine that
+// calls Run, which runs from one wait to the next, on real contexts and channels: after
+// whatever happens on a machine, its tasks whose channel is ready go on, in the order in
+// which they began to wait. life is the clock.Tasks of the product's code. One run at a time in a
+// process: raft draws its election timeouts from crypto/rand.Reader, which is
+// replaced for the time of a run. cmd runs many seeds in many processes.
+//
+// # The world
+//
+//	World      the run: nodes, network, clients, faults, judgement
+//	scheduler  virtual time: a heap of (time, sequence, function)
+//	node       a machine: clocks (up to 0.5 % off; they jump, or stand still), disks, power,
+//	           standstills
+//	life       a process: what belongs to it ends with it, and stands still with
+//	           its machine
+//	healer     what runs in its place while the log is damaged
+//	joiner     likewise, until the node has joined
+//	operator   who changes the members, where they change
+//	losses     a majority that is lost, and who forces a recovery
+//	outsider   what runs on a node that has accepted a recovery without it
+//	agent      one life of the agent, with loop (who calls the Driver when), epoch (tap),
+//	           feedSession, stages (bulk, over conn)
+//	mysqld     one life of the server
+//	injector   the faults: a list made from the seed before the run, each at a
+//	           time or at the next moment of a kind (an ACK, an append, a rotation)
+//	workload   clients that append to tables, read them, create them; some of
+//	           what they append is large enough for a stage
+//
+// Each part draws from a random stream of its own, so that leaving a fault out
+// changes as little else as can be: Shrink lives on that.
+//
+// # What is checked
+//
+// By checker, which sees all nodes at once, at the moment when it happens:
+//
+//	I1  an OK, and every commit: on the disks of a majority of the voters: of those before
+//	    a change of them until that is complete, of those of now alone behind its end
+//	I2  an ACK: every transaction of the binlog before it is committed; none after
+//	    the tap was closed
+//	I3  every engine commit is of a committed transaction, always
+//	I4  engine commits are a prefix of the log, in its order, each once, but for
+//	    no-ops; no no-op runs where it destroys data
+//	I5  one node serves; one node acknowledges in a term
+//	I6  no graceful stop while a session waits
+//	I7  what a log promised is there after every crash; at the end every commit is
+//	    on a majority, every acknowledged value in every table
+//	I9  a GTID is committed once
+//
+//	policy     an ACK, once let go, and every OK: on the disks that the durability
+//	           policy and a node's require-ack name; a require-ack is dropped only
+//	           where it may be, and said to be
+//	members    who opens has a vote and a weight; once all has healed, the members are
+//	           those that were asked for, and nobody stands for election
+//	reseed     who leads has nodes rebuilt by itself only that cannot go on as they are
+//	settle     a deposed primary whose mysqld lives on: nobody waits in it, it takes no
+//	           writes, its binlog has nothing that is not committed
+//	agreement  an index has the same entry on every node that commits it
+//	feed       a replica is sent nothing that it does not take
+//	stage      an entry that names a stage is proposed once a majority has that on disk
+//	lag        the bound on the apply lag holds writers back, and only for a replica that applies
+//	recovery   a forced recovery: its log stays; what it gives up was named, or only nodes
+//	           had it that did not answer; former members accept or reject it by the rules of
+//	           package recovery, and form no second cluster unless they reject it
+//	errant     no mysqld is refused by the judge that only its agent has touched;
+//	           none passes with what is not committed, whoever touched it
+//	xa         the log ends what it has prepared, once; who opens has prepared what the log
+//	           has, and would binlog its end; what was prepared with OK is there until
+//	           somebody ends it, and is committed, or not, as its client has decided
+//	ledger     each table's history is linearizable (porcupine), up to its final
+//	           content, which all servers have
+//	liveness   after the last fault the cluster serves and agrees in time
+//
+// A broken invariant of production code (package invariant) is a failure, too.
+package sim

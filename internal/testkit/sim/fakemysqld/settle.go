@@ -1,0 +1,42 @@
+package fakemysqld
+
+import "github.com/quorate/quorate/internal/mysql/gtid"
+
+// BinlogEnd is where the binlog ends.
+func (s *Server) BinlogEnd() (file string, offset uint64) { return s.file().name, s.file().end }
+
+// Binlogged returns the transactions in the binlogs of this process, in their order.
+func (s *Server) Binlogged() (all []gtid.GTID) {
+	for _, f := range s.dir.files {
+		all = append(all, f.gtids()...)
+	}
+	return all
+}
+
+// Flushable tells whether Flush has a session that waits for no lock.
+func (s *Server) Flushable() bool {
+	passed := tableLocks{}
+	for _, t := range s.queue {
+		if passed.free(t.op) && s.locks.free(t.op) {
+			return true
+		}
+		passed.take(t.op)
+	}
+	return false
+}
+
+// EndLockWaiters ends the clients' sessions that wait for the lock of a table, which
+// are before their place in the binlog.
+func (s *Server) EndLockWaiters() {
+	var left []*session
+	passed := tableLocks{}
+	for _, t := range s.queue {
+		if passed.free(t.op) && s.locks.free(t.op) {
+			left = append(left, t)
+		} else {
+			s.finish(t, Gone)
+		}
+		passed.take(t.op)
+	}
+	s.queue = left
+}

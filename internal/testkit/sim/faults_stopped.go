@@ -1,0 +1,236 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
+)
+
+// transfer hands leadership to anybody, half of the time without the old leader
+// hearing of it. A leader that keeps it has given its lease up for the rest of its
+// term, so that term has to end.
+func (i *injector) transfer(f fault, n *node, a *agent) {
+	term, to := a.loop.role.Term, cluster.NodeID(1+i.rng.IntN(len(i.w.nodes)))
+	if to == n.id {
+		return
+	}
+	a.loop.control(func(time.Duration) { a.group.TransferTo(term, to) })
+	if f.size%2 == 0 {
+		i.w.sched.after(around(i.rng, 200*time.Microsecond), func() {
+			for _, o := range i.w.nodes {
+				if o != n && !i.ended {
+					i.until(time.Second, i.w.net.cutLink(o.id, n.id, true))
+				}
+			}
+		})
+	}
+	a.life.after(3*electionTimeout, func() {
+		a.loop.control(func(time.Duration) { a.group.Resign(term) })
+	})
+}
+
+// strikeBehind has the primary die while no other mysqld is where the log is.
+func (i *injector) strikeBehind(n *node) {
+	for _, o := range i.w.nodes {
+		o.applierBlocked++
+		i.until(1500*time.Millisecond, o.unblock)
+	}
+	i.w.sched.after(300*time.Millisecond, func() {
+		if a := n.agent; a != nil && a.process != nil && !i.ended {
+			a.process.kill("crashed")
+		}
+	})
+}
+
+func (n *node) unblock() {
+	n.applierBlocked = max(0, n.applierBlocked-1)
+	if n.agent != nil && n.agent.process != nil {
+		n.agent.process.applySoon()
+	}
+}
+
+// strikeStopped stops an agent, does something to its disk, and starts it again.
+func (i *injector) strikeStopped(f fault, n *node) {
+	if f.kind != rotLog && (i.foreign() || !n.runsMysqld()) {
+		return // one at a time: the others are what it is rebuilt from
+	}
+	if f.kind == restore {
+		copied, mark, uuid := n.mysqlDisk.Copy(n.uuid), n.durableMark(), n.uuid
+		// The log is purged meanwhile up to a mark that the copy lacks.
+		after := 2*purgeEvery + f.lasts
+		if f.size%2 == 0 {
+			i.w.sched.after(after, func() {
+				if n.uuid == uuid { // it was made anew
+					i.stopped(f, n, func() { n.restore(copied); n.replaceMark(mark) })
+				}
+			})
+		} else {
+			i.w.sched.after(after, func() {
+				if n.uuid == uuid {
+					i.stopped(f, n, func() { n.restore(copied) })
+				}
+			})
+		}
+		return
+	}
+	if f.kind == startByHand {
+		if n.agent == nil || n.agent.process == nil || n.agent.process.dead {
+			return
+		}
+		// What a binlog says counts as executed even if InnoDB has lost it: that no
+		// judge can see, so nothing is lost here.
+		n.agent.process.FlushEngineLogs()
+	}
+	i.stopped(f, n, func() {
+		if f.kind == rotLog {
+			i.rot(n)
+		} else {
+			n.startByHand()
+		}
+	})
+}
+
+// strikeTail leaves as many followers with a disk that answers as make a majority
+// with the leader, and damages the log of one of them.
+func (i *injector) strikeTail(leader *node) {
+	if i.foreign() {
+		return
+	}
+	left, victim := len(i.w.nodes)/2, (*node)(nil)
+	for _, k := range i.rng.Perm(len(i.w.nodes)) {
+		n := i.w.nodes[k]
+		if n != leader && left > 0 {
+			left, victim = left-1, n
+			continue
+		}
+		n.disk.stalledUntil = max(n.disk.stalledUntil, i.w.sched.now+950*time.Millisecond)
+	}
+	i.w.load.storm++
+	i.until(200*time.Millisecond, func() { i.w.load.storm-- })
+	i.w.sched.after(100*time.Millisecond+around(i.rng, 50*time.Millisecond), func() {
+		i.stopped(fault{kind: rotLog, lasts: 20 * time.Millisecond}, victim, func() { i.rot(victim) })
+	})
+}
+
+func (i *injector) stopped(f fault, n *node, do func()) {
+	if i.ended || !n.powered || i.foreign() || n.joining || n.empty || n.removed || f.kind != rotLog && !i.w.mayTamper(n) {
+		return
+	}
+	n.killAgent("killed")
+	do()
+	i.w.sched.after(f.lasts/4, n.startAgent)
+}
+
+// foreign tells whether the data of some mysqld is not as its agent left it.
+func (i *injector) foreign() bool {
+	for _, n := range i.w.nodes {
+		if n.tampered || n.restored {
+			return true
+		}
+	}
+	return false
+}
+
+// rot flips a byte below the durable end of a log, in what its peers still have:
+// in a segment behind all that they may have purged, and before the last one, whose
+// end only the next append proves to be durable. One log at a time is damaged.
+func (i *injector) rot(n *node) {
+	if !n.runsMysqld() {
+		return // what it has and others may have purged is known by no mark
+	}
+	for _, o := range i.w.nodes {
+		if o.rotten || o.healer != nil {
+			return
+		}
+	}
+	names, err := n.disk.mem.List("log")
+	if err != nil {
+		return
+	}
+	var segments, fit []string
+	for _, name := range names {
+		var first uint64
+		if _, err := fmt.Sscanf(name, "quorate.%d", &first); err != nil || name != fmt.Sprintf("quorate.%020d", first) {
+			continue
+		}
+		segments = append(segments, name)
+		if len(segments) > 1 && first > n.marked {
+			fit = append(fit, name)
+		}
+	}
+	if len(fit) < 2 {
+		return
+	}
+	if !i.w.mayRot(n) {
+		return
+	}
+	name := "log/" + fit[i.rng.IntN(len(fit)-1)]
+	file, err := n.disk.mem.OpenReadWrite(name)
+	if err == nil {
+		var size int64
+		if size, err = file.Size(); err == nil {
+			at, b := i.rng.Int64N(size), make([]byte, 1)
+			_, err = file.ReadAt(b, at)
+			b[0] ^= 1 << i.rng.IntN(8)
+			if err == nil {
+				_, err = file.WriteAt(b, at)
+			}
+			n.log("rot", "%s at %d", name, at)
+		}
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		i.w.fail("sim", "damage %s: %v", name, err)
+	}
+	n.rotten = true
+}
+
+// startByHand is somebody who starts mysqld without the agent and stops it again.
+// It finds its last binlog, and so commits what was prepared there.
+func (n *node) startByHand() {
+	if n.incarnation == 0 {
+		return
+	}
+	n.log("mysqld", "started by hand")
+	n.tampered = true
+	fakemysqld.Start(n.mysqlDisk, fakemysqld.Options{
+		BinlogDir: n.lastBinlog.dir, BinlogBase: n.lastBinlog.base, ServerID: uint32(n.id), Rand: n.rng,
+		Now: func() time.Duration { return n.w.sched.now },
+	}).StopGracefully()
+}
+
+// restore puts another data directory in place.
+func (n *node) restore(d *fakemysqld.Disk) {
+	n.log("mysqld", "its data directory is replaced, was %d engine commits, is %d", len(n.mysqlDisk.EngineLog()), len(d.EngineLog()))
+	n.mysqlDisk, n.restored = d, true
+	delete(n.check.engines, n)
+}
+
+// rebuild makes a node of which the judge says that it has to be rebuilt from
+// another one's data.
+func (n *node) rebuild() {
+	var best *node
+	for _, o := range n.w.nodes {
+		a := o.agent
+		if o == n || a == nil || a.process == nil || a.process.dead || o.tampered || n.agent != nil && n.agent.log.FirstIndex() > o.durableMark().Index+1 {
+			continue
+		}
+		if best == nil || n.check.engines[o].place > n.check.engines[best].place {
+			best = o
+		}
+	}
+	if best == nil || n.agent == nil || best.stalledUntil > n.w.sched.now {
+		n.w.sched.after(300*time.Millisecond, n.rebuild)
+		return
+	}
+	best.agent.process.FlushEngineLogs()
+	n.killAgent("rebuilt")
+	n.restore(best.mysqlDisk.Copy(n.uuid))
+	n.replaceMark(best.durableMark())
+	n.tampered, n.restored = false, false
+	n.startAgent()
+}

@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"hash/fnv"
+	"time"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// Where some transactions apply for long, one of longApplyEvery does, for longApplyMin and up
+// to longApplySpread more, and a promotion without progress ends after
+// longPromotionTimeout: before most of them do.
+const (
+	longApplyEvery       = 250
+	longApplyMin         = time.Second
+	longApplySpread      = 5 * time.Second
+	longPromotionTimeout = 2 * time.Second
+	// applyWorkStep is how often the work inside of a transaction shows.
+	applyWorkStep = 100 * time.Millisecond
+)
+
+// applying is the transaction that an applier is inside of.
+type applying struct {
+	gtid  gtid.GTID
+	began time.Duration
+}
+
+// assignLongApplies has some transactions apply for long, in one of four worlds. Not where all
+// turns on how fast the nodes are.
+func (w *World) assignLongApplies() {
+	long := chance(w.random(streamLongApplies), 25)
+	w.longApplies = long && !w.options.Blips && w.options.Members != MembersPair
+}
+
+func (w *World) promotionTimeout() time.Duration {
+	if w.longApplies {
+		return longPromotionTimeout
+	}
+	return promotionTimeout
+}
+
+// appliesFor is how long a transaction applies, on every node. What is committed after all faults
+// have ended takes no time: a node that joined just before has all the others to make up for.
+func (w *World) appliesFor(g gtid.GTID) time.Duration {
+	h := fnv.New64a()
+	_, _ = h.Write(g.UUID[:]) // it returns no error
+	_, _ = h.Write([]byte{byte(w.options.Seed), byte(g.N), byte(g.N >> 8), byte(g.N >> 16)})
+	n := h.Sum64()
+	if !w.longApplies || n%longApplyEvery != 0 || w.healed != nil && !w.healed.Contains(g) {
+		return 0
+	}
+	return longApplyMin + time.Duration(n/longApplyEvery)%longApplySpread
+}
+
+// applyFor is for how much longer the applier is inside of its transaction. Who stops it in
+// there, and starts it again, has it begin anew.
+func (m *mysqld) applyFor() time.Duration {
+	g, ok := m.Applying()
+	if !ok {
+		m.inside = applying{}
+		return 0
+	}
+	now := m.n.w.sched.now
+	if m.inside.gtid != g {
+		m.inside = applying{g, now}
+	}
+	takes := m.n.w.appliesFor(g)
+	if m.inside.began == now && takes > 0 {
+		m.n.log("applier", "%s takes %v", g, takes)
+		m.n.w.longApplied++
+	}
+	return max(0, m.inside.began+takes-now)
+}
+
+// applyWork changes while the applier works inside of a transaction.
+func (m *mysqld) applyWork() uint64 {
+	if m.inside.gtid == (gtid.GTID{}) || m.n.applierBlocked > 0 {
+		return 0
+	}
+	return uint64((m.n.w.sched.now - m.inside.began) / applyWorkStep)
+}

@@ -1,0 +1,410 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/consensus"
+)
+
+const (
+	// rescueAgain is the mean time after which an operator tries a recovery again.
+	rescueAgain = 2 * time.Second
+	// ledWithin is for how long a leader counts that was lost.
+	ledWithin = 10 * time.Second
+	// hearWithin is how long a former member that reaches a recovered node may go on as if
+	// nothing was: some dials, the question to the others, and its end; leaderWithin is that
+	// where some former member had a leader just before.
+	hearWithin   = 4 * time.Second
+	leaderWithin = ledWithin + hearWithin
+	// nearAfter is for how long two nodes have to be able to talk before what one knows is
+	// expected of the other.
+	nearAfter = 2 * time.Second
+)
+
+// losses is the world in which a majority is lost for good. Operators force a recovery on
+// what is left, and the lost nodes come back late.
+type losses struct {
+	w     *World
+	rng   *rand.Rand
+	forks []*fork
+	// over: the faults have ended, and all nodes are back. chosen: one side goes on.
+	over, chosen bool
+	accepted     int
+	rejections   int
+	givenUp      int
+	twoSides     bool
+}
+
+// besideLosses are the faults that this world is without: those that spoil data which a
+// person makes anew from other nodes, and those that keep a node from opening.
+func besideLosses(f fault) bool {
+	return slices.Contains([]faultKind{rotLog, rotTail, startByHand, restore, maintain, fenceNode, fillDisk, split}, f.kind)
+}
+
+func (w *World) startLosses() {
+	l := &losses{w: w, rng: w.random(streamLosses)}
+	w.losses = l
+	w.operator = &operator{w: w, rng: w.random(streamChanges), removing: map[string]bool{}, accepted: -loseDiskApart, lost: -loseDiskApart}
+	w.sched.at(quietAtStart+2*time.Second+around(l.rng, 3*time.Second), l.lose)
+}
+
+// lose takes a majority away, within a moment, and has operators look at what is left.
+func (l *losses) lose() {
+	order := l.rng.Perm(len(l.w.nodes))
+	least := len(order)/2 + 1
+	if chance(l.rng, 25) {
+		l.cutOff(l.w.nodes[order[0]])
+		order, least = nil, 0
+	}
+	for _, k := range order[:least+l.rng.IntN(max(1, len(order)-least))] {
+		n, destroyed := l.w.nodes[k], chance(l.rng, 35)
+		away := around(l.rng, 9*time.Second)
+		if chance(l.rng, 40) { // about when the others are recovered
+			away = 500*time.Millisecond + around(l.rng, 3*time.Second)
+		}
+		l.w.sched.after(around(l.rng, 200*time.Millisecond), func() {
+			if l.over {
+				return
+			}
+			n.log("loss", "of the machine, disk destroyed %t, for %v", destroyed, away)
+			n.losePower()
+			n.off = true
+			if destroyed {
+				n.wipe("")
+			}
+		})
+		l.w.sched.after(500*time.Millisecond+away, func() { l.comeBack(n) })
+	}
+	operators := 1
+	if chance(l.rng, 40) {
+		operators = 2
+	}
+	for range operators {
+		l.w.sched.after(500*time.Millisecond+around(l.rng, 3*time.Second), l.rescue)
+	}
+}
+
+// cutOff is a mistake: the majority runs, and one node does not reach it for a while.
+func (l *losses) cutOff(n *node) {
+	lasts := 2*time.Second + around(l.rng, 6*time.Second)
+	n.log("loss", "of the way to all others, for %v", lasts)
+	for _, o := range l.w.nodes {
+		if o != n {
+			l.w.faults.until(lasts, l.w.net.cutLink(o.id, n.id, false))
+			l.w.faults.until(lasts, l.w.net.cutLink(n.id, o.id, false))
+			l.w.watchConnection(n, o)
+		}
+	}
+}
+
+func (l *losses) comeBack(n *node) {
+	if n.off {
+		n.off = false
+		n.powerOn()
+	}
+}
+
+// rescue is an operator who looks for a node that has no leader, and recovers it.
+func (l *losses) rescue() {
+	again := func() { l.w.sched.after(around(l.rng, rescueAgain), l.rescue) }
+	if l.chosen {
+		return
+	}
+	var left []*node
+	for _, n := range l.w.nodes {
+		switch a := n.agent; {
+		case n.off || n.held || n.empty || n.joining || !n.powered || n.isRecovered():
+		case a == nil && n.out == nil, a != nil && (a.loop.role.Leader != 0 || a.kept.Point().Index == 0 && a.log.LastIndex() == 0):
+		default:
+			left = append(left, n)
+		}
+	}
+	if len(l.forks) > 0 && (chance(l.rng, 75) || l.over) || len(l.forks) >= 3 {
+		left = nil // somebody has done it
+	}
+	if len(left) == 0 {
+		again()
+		return
+	}
+	l.stop(left[l.rng.IntN(len(left))], again)
+}
+
+// stop stops a node's agent, and recovers the node if that may be.
+func (l *losses) stop(n *node, again func()) {
+	n.log("recovery", "an operator stops the agent")
+	n.held = true
+	n.killAgent("stopped for a recovery")
+	release := func() {
+		n.held = false
+		l.w.sched.after(around(l.rng, 200*time.Millisecond), n.startAgent)
+	}
+	l.w.sched.after(50*time.Millisecond+around(l.rng, 300*time.Millisecond), func() {
+		v, err := l.judge(n)
+		why := ""
+		if err == nil {
+			why, err = v.Refusal("")
+		}
+		if err != nil || !v.Overridable() {
+			n.log("recovery", "not made: %s, %v", why, err)
+			release()
+			again()
+			return
+		}
+		accept := ""
+		if why != "" {
+			accept = v.Loss()
+			if better := l.best(v); better != nil && chance(l.rng, 80) { // as the command says
+				release()
+				l.w.sched.after(around(l.rng, 200*time.Millisecond), func() {
+					if better.agent != nil && !better.held && !l.chosen {
+						l.stop(better, again)
+						return
+					}
+					again()
+				})
+				return
+			}
+		}
+		l.w.sched.after(100*time.Millisecond+around(l.rng, time.Second), func() {
+			if err := l.force(n, v, accept); err != nil {
+				n.log("recovery", "not made: %v", err)
+				again()
+			}
+			release()
+		})
+	})
+}
+
+// best is the node whose log is the newest of those that say what they have.
+func (l *losses) best(v recovery.Verdict) (best *node) {
+	newest := v.Log
+	for _, o := range v.Nodes {
+		if o.Report != nil && o.Report.Out == "" && (o.Report.Log.Term > newest.Term || o.Report.Log.Term == newest.Term && o.Report.Log.Last > newest.Last) {
+			newest, best = o.Report.Log, l.named(o.Name)
+		}
+	}
+	return best
+}
+
+func (l *losses) named(name string) *node {
+	i := slices.IndexFunc(l.w.nodes, func(n *node) bool { return n.member.Name == name })
+	return l.w.nodes[i]
+}
+
+// judge is what agent.Recovery does: it opens the log, and asks the other members.
+func (l *losses) judge(n *node) (v recovery.Verdict, err error) {
+	log, survey, err := n.survey()
+	if err != nil {
+		return v, err
+	}
+	defer func() { _ = log.Close() }()
+	state := survey.State.State
+	s := recovery.Situation{
+		Cluster: clusterName, Survivor: n.member.Name, Mysqld: n.runsMysqld(),
+		Voters: recovery.VoterNames(state, state.Voters()), Outgoing: recovery.VoterNames(state, survey.State.Outgoing),
+	}
+	if s.Log, err = logOf(log); err != nil {
+		return v, err
+	}
+	s.Log.GTIDs = survey.GTIDs.String()
+	if n.superseded != nil {
+		s.Out = n.superseded.Sentence(n.member.Name)
+	}
+	for _, m := range state.Members {
+		if m.ID == n.id {
+			continue
+		}
+		node, err := l.ask(n, m)
+		if err != nil {
+			return v, err
+		}
+		s.Nodes = append(s.Nodes, node)
+	}
+	return recovery.Judge(s)
+}
+
+// survey opens the log of a node whose agent does not run.
+func (n *node) survey() (log *seglog.Log, s consensus.Survey, err error) {
+	if !n.powered {
+		return nil, s, fmt.Errorf("n%d has no power", n.id)
+	}
+	if log, err = seglog.Open(n.logOptions(false)); err != nil {
+		return nil, s, err
+	}
+	if log.LastIndex() < log.FirstIndex() {
+		_ = log.Close()
+		return nil, s, fmt.Errorf("the log of n%d is empty", n.id)
+	}
+	if s, err = consensus.SurveyLog(log, n.state(log.FirstIndex())); err != nil {
+		_ = log.Close()
+	}
+	return log, s, err
+}
+
+// ask is what a node learns of another member. An empty one's agent was stopped.
+func (l *losses) ask(n *node, m cluster.Member) (o recovery.Node, err error) {
+	peer := l.w.node(m.ID)
+	o = recovery.Node{Name: m.Name, Voter: m.Votes(), Problem: "no answer"}
+	if !l.w.net.connected(n.id, peer.id) || peer.stalledUntil > l.w.sched.now {
+		return o, nil
+	}
+	switch {
+	case peer.agent != nil:
+		o.Reachable = true
+		if r := peer.agent.welcome(n.identity()); r != nil {
+			o.Refuses, o.Problem = true, r.Text
+			return o, nil
+		}
+		o.Report, err = peer.agent.report()
+	case peer.out != nil:
+		o.Reachable = true
+		log, err := seglog.Open(peer.logOptions(false))
+		if err != nil {
+			return o, err
+		}
+		o.Report = &recovery.Report{Node: m.Name, Out: peer.superseded.Sentence(m.Name)}
+		o.Report.Log, err = logOf(log)
+		return o, firstOf(err, log.Close())
+	}
+	return o, err
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// force is what agent.Recovery.Do does, if what was seen is still so.
+func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
+	if l.chosen {
+		return fmt.Errorf("one side goes on")
+	}
+	v, err := l.judge(n)
+	if err != nil {
+		return err
+	}
+	if seen.Changed(v) {
+		return fmt.Errorf("the others say something else now")
+	}
+	if why, err := v.Refusal(accept); why != "" || err != nil {
+		return fmt.Errorf("%s %w", why, err)
+	}
+	log, survey, err := n.survey()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	last, instance := log.LastIndex(), n.newInstance()
+	files, before := n.disk.files(), recovery.Above(survey.State.State, n.rejected, n.superseded)
+	state, err := before.Recover(n.member.Name, cluster.KindFull, instance, survey.GTIDs.String(),
+		cluster.Recovery{Cluster: clusterName, By: "operator", At: time.Unix(0, 0).Add(l.w.sched.now).UTC().Truncate(time.Second)})
+	if err != nil {
+		return err
+	}
+	if err := firstOf(files.WriteState(cluster.StatePoint{State: state, Index: last, Through: last}), files.WritePins(datadir.Instances{})); err != nil {
+		return err
+	}
+	n.log("recovery", "forced at entry %d, lacking %s, accepting %q: version %d", last, v.Record(), accept, state.Version)
+	n.stateBefore = survey.State
+	n.instance, n.superseded = instance, nil
+	n.uuid[1]++
+	n.mysqlDisk.Rename(n.uuid)
+	l.forks = append(l.forks, n.check.fork(n, state, log, v))
+	return nil
+}
+
+func (n *node) isRecovered() bool { return n.check.before != nil && n.check.before.by == n }
+
+// converge chooses, when all faults have ended, one of the sides that run, as an operator
+// does, and takes the nodes of the other ones in there.
+func (l *losses) converge() {
+	l.over = true
+	for _, n := range l.w.nodes {
+		l.comeBack(n)
+	}
+	var sides []*checker
+	l.w.runWhile(l.w.sched.now+2*healWithin, "nobody leads, and nobody was recovered", func() bool {
+		sides = l.sides()
+		return len(sides) == 0
+	})
+	l.w.sched.runUntil(l.w.sched.now + leaderWithin + 2*time.Second)
+	l.decided()
+	sides = l.sides()
+	if len(sides) == 0 {
+		l.w.fail("liveness", "no side leads any more: %s", l.w.describe())
+	}
+	l.twoSides = len(sides) > 1
+	l.choose(sides[l.rng.IntN(len(sides))])
+	l.w.runWhile(l.w.sched.now+2*healWithin, "not all nodes were taken in again", func() bool { return !l.allBack() })
+}
+
+// sides are those on which somebody leads.
+func (l *losses) sides() (sides []*checker) {
+	for _, n := range l.w.nodes {
+		if n.agent != nil && n.agent.loop.role.Leading && !slices.Contains(sides, n.check) {
+			sides = append(sides, n.check)
+		}
+	}
+	return sides
+}
+
+// choose ends the other sides, and whoever cannot be rebuilt on this one without a
+// person's help: their data directories are moved away.
+func (l *losses) choose(side *checker) {
+	l.w.log(0, "recovery", "one side goes on, of %d recoveries", len(l.forks))
+	l.chosen, l.w.check = true, side
+	var by *cluster.Recovery
+	if side.before != nil {
+		by = &side.before.recovery
+	}
+	for _, n := range l.w.nodes {
+		obeys := by != nil && n.superseded != nil && n.superseded.Is(*by)
+		if n.check == side && n.superseded == nil || obeys || n.empty {
+			n.lostSince = l.instanceIn(side, n)
+			continue
+		}
+		n.log("recovery", "its data directory is moved away")
+		n.killAgent("its side is given up")
+		n.wipe(l.instanceIn(side, n))
+		n.superseded, n.rejected = nil, nil
+		l.w.sched.after(around(l.rng, time.Second), n.startAgent)
+	}
+	l.w.operator.tidying = true
+	l.w.operator.next()
+}
+
+// instanceIn is with which data directory a side knows a node.
+func (l *losses) instanceIn(side *checker, n *node) string {
+	m, _ := side.state().Member(n.member.Name)
+	return m.Instance
+}
+
+// takeBack has a node rebuilt that a recovery went on without.
+func (o *operator) takeBack(a *agent, p cluster.StatePoint) bool {
+	if r := p.State.Recovered; o.tidying && a.n.check == o.w.check && r != nil && len(r.Without) > 0 && len(p.Outgoing) == 0 {
+		m := r.Without[0]
+		o.ask(a, cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: o.w.node(m.ID).newInstance()})
+		return true
+	}
+	return false
+}
+
+func (l *losses) allBack() bool {
+	s := l.w.check.state()
+	if len(s.Members) < len(l.w.nodes) || s.Recovered != nil && len(s.Recovered.Without) > 0 {
+		return false
+	}
+	ok, _ := l.w.membersSettled()
+	return ok
+}

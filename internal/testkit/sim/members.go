@@ -1,0 +1,564 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
+)
+
+const (
+	// spareNodes are the machines that wait to be added where the members change.
+	spareNodes = 3
+	// memberChangeMean is the time between two things that an operator asks for.
+	memberChangeMean = 900 * time.Millisecond
+	// loseDiskApart keeps a disk's loss and a change of the voters apart: a node
+	// that is gone for good while it is needed for the end of a change leaves a
+	// cluster that nothing but force would bring back.
+	loseDiskApart = 5 * time.Second
+	// stillFor is how long nothing may happen to the term once all has healed.
+	stillFor = 5 * time.Second
+)
+
+// assignMembers decides whether the members change: in one of four worlds, unless
+// the options say. Some of those begin with fewer nodes than there are.
+func (w *World) assignMembers() {
+	rng := w.random(streamMembers)
+	w.membersChange = chance(rng, 25)
+	begin := []int{1, 2, 0, 0, 0}[rng.IntN(5)]
+	if w.options.Members != 0 {
+		w.membersChange = w.options.Members > 0
+	}
+	if w.options.Members == MembersPair {
+		begin = 2
+	}
+	w.initialNodes = w.options.Nodes
+	if w.options.Losses > 0 {
+		w.membersChange, w.options.Loggers = true, -1
+		return
+	}
+	if !w.membersChange {
+		return
+	}
+	if begin > 0 {
+		w.initialNodes = begin
+	}
+	w.spares = w.options.Nodes - w.initialNodes + spareNodes
+}
+
+// assignSpares makes nodes of those that are to be added. Each joins under a name
+// of its own; what it is to become the operator says.
+func (w *World) assignSpares() {
+	rng := w.random(streamMembers + 1<<10)
+	for _, n := range w.nodes[w.initialNodes:] {
+		n.joining = true
+		n.member.Kind = cluster.KindFull
+		if chance(rng, 20) {
+			n.member.Kind = cluster.KindLogger
+		}
+	}
+	for _, n := range w.nodes {
+		n.instance = n.newInstance()
+		if w.options.Losses > 0 { // no two members have one address
+			n.member.Peer = n.member.Name
+		}
+	}
+}
+
+// operator changes the members, as people do: one thing after another, not always
+// what is wise, and not always to its end.
+type operator struct {
+	w   *World
+	rng *rand.Rand
+	// removing are nodes that lose their vote in order to be removed.
+	removing map[string]bool
+	asked    int
+	// accepted is when a change of the voters was appended last, lost when a disk was.
+	accepted, lost time.Duration
+	// pair: there are two nodes, one of which loses its vote and gets it back, again and
+	// again. The other one may lose, with its power, that it is the last voter.
+	pair bool
+	// waits: nodes that have lost their disk are left to the leader.
+	waits bool
+	// tidying: all faults have ended. What was begun is brought to its end.
+	tidying bool
+}
+
+func (w *World) startOperator() {
+	w.operator = &operator{
+		w: w, rng: w.random(streamChanges), removing: map[string]bool{},
+		accepted: -loseDiskApart, lost: -loseDiskApart,
+	}
+	w.operator.waits = chance(w.random(streamReseeds), 50) && w.losses == nil
+	w.operator.pair = w.options.Members == MembersPair
+	w.operator.next()
+}
+
+func (o *operator) next() {
+	mean := memberChangeMean
+	if o.tidying {
+		mean /= 4
+	}
+	o.w.sched.after(around(o.rng, mean), func() {
+		o.act()
+		o.next()
+	})
+}
+
+// act asks whoever leads for one thing.
+func (o *operator) act() {
+	a := o.w.primary().agent
+	if a == nil || !a.loop.role.Leading || a.n.stalledUntil > o.w.sched.now {
+		return
+	}
+	p := a.group.Committed().State()
+	if o.w.losses != nil && o.takeBack(a, p) {
+		return
+	}
+	if c, ok := o.due(p); ok {
+		o.ask(a, c)
+		return
+	}
+	if o.tidying || o.w.losses != nil {
+		return
+	}
+	if o.pair {
+		o.flip(a, p)
+		return
+	}
+	m := p.State.Members[o.rng.IntN(len(p.State.Members))]
+	n := o.w.node(m.ID)
+	switch k := o.rng.IntN(100); {
+	case k >= 50 && !o.w.dataWithout(n): // who asks for that looks first
+	case k < 35:
+		o.add(a, p)
+	case k < 50:
+		o.promote(a, p)
+	case k < 62:
+		o.ask(a, cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})
+	case k < 74:
+		if len(p.State.Members) > 2 {
+			o.removing[m.Name] = true
+			o.ask(a, cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})
+		}
+	case k < 88:
+		o.ask(a, cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()})
+	default:
+		o.loseDisk(a, n, p)
+	}
+}
+
+// dataWithout tells whether a member has a sound mysqld without that node's.
+func (w *World) dataWithout(n *node) bool {
+	return slices.ContainsFunc(w.inState(), func(o *node) bool {
+		if o == n || o.agent == nil || o.tampered || o.restored {
+			return false
+		}
+		m, err := w.check.state().Member(o.member.Name)
+		if err != nil || m.Instance != "" && m.Instance != o.instance {
+			return false // it is about to give up what it has
+		}
+		role := o.agent.board.Own().Role
+		return role == cluster.RoleReplica || role == cluster.RolePrimary
+	})
+}
+
+// mayTamper tells whether the data of a node may be spoilt: no other is made anew just
+// then.
+func (w *World) mayTamper(n *node) bool {
+	return !w.membersChange || w.operator != nil && w.sched.now > w.operator.accepted+2*time.Second && w.dataWithout(n)
+}
+
+// mayRot tells whether the log of a node may be damaged. Where the members change that is not of a
+// voter while another voter's vote, or its disk, is being taken: two of three that are needed for the
+// end of a change, and cannot be healed without each other, are more than a cluster stands. No change
+// of the voters is asked for until the leader sees that the node is silent.
+func (w *World) mayRot(n *node) bool {
+	if !w.membersChange {
+		return true
+	}
+	o, voters := w.operator, w.check.state().Voters()
+	switch {
+	case o == nil || len(voters) < 3 || slices.ContainsFunc(w.nodes, func(o *node) bool { return o.empty }):
+		return false
+	case !slices.Contains(voters, n.id) && !slices.Contains(w.check.votersBefore, n.id):
+		return true
+	case w.check.joint || w.sched.now < max(o.accepted, o.lost)+loseDiskApart:
+		return false
+	}
+	o.lost = w.sched.now
+	return true
+}
+
+// due is what was begun and has to be brought to its end: a node whose disk is gone
+// is rebuilt, one that lost its vote in order to be removed is removed.
+func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok bool) {
+	for _, m := range p.State.Members {
+		n := o.w.node(m.ID)
+		switch {
+		case n.empty && m.Instance == n.lostSince && (o.tidying || chance(o.rng, 30)) && !o.reseeds(n):
+			return cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()}, true
+		case o.removing[m.Name] && !m.Votes() && len(p.Outgoing) == 0:
+			if !o.tidying && chance(o.rng, 20) {
+				delete(o.removing, m.Name) // it thinks again
+				continue
+			}
+			return cluster.MembershipChange{Op: cluster.OpRemove, Name: m.Name}, true
+		}
+	}
+	return c, false
+}
+
+// reseeds tells whether the operator waits until whoever leads has a node rebuilt by itself:
+// as long as that does not say why not, in every second world.
+func (o *operator) reseeds(n *node) bool {
+	return o.waits && o.w.primary().agent.unrepaired[n.id] == ""
+}
+
+// add adds a machine that no state has had so far.
+func (o *operator) add(a *agent, p cluster.StatePoint) {
+	for _, n := range o.w.nodes[o.w.initialNodes:] {
+		_, err := p.State.Member(n.member.Name)
+		if err == nil || slices.Contains(p.State.Removed, n.id) {
+			continue
+		}
+		kind := n.member.Kind
+		if chance(o.rng, 25) {
+			kind = cluster.KindLearner
+		}
+		o.ask(a, cluster.MembershipChange{Op: cluster.OpAdd, Name: n.member.Name, ID: n.id, Peer: n.member.Name, Kind: kind})
+		return
+	}
+}
+
+// flip takes the vote of the one that does not lead, or gives it back.
+func (o *operator) flip(a *agent, p cluster.StatePoint) {
+	for _, m := range p.State.Members {
+		if m.ID != a.n.id && m.Votes() {
+			o.ask(a, cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})
+			return
+		}
+	}
+	o.promote(a, p)
+}
+
+// promote gives a vote to a learner that has caught up.
+func (o *operator) promote(a *agent, p cluster.StatePoint) {
+	for _, m := range p.State.Members {
+		n := o.w.node(m.ID)
+		kind := cluster.KindFull
+		if !n.runsMysqld() {
+			kind = cluster.KindLogger
+		}
+		if !m.Votes() && a.mayPromote(m, kind) {
+			o.ask(a, cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: kind, Instance: m.Instance})
+			return
+		}
+	}
+}
+
+// ask has the leader propose a change. In some of the cases something happens to it
+// right then, or at one of the steps that follow.
+func (o *operator) ask(a *agent, change cluster.MembershipChange) {
+	if !o.tidying && (o.pair || chance(o.rng, 40)) {
+		f := fault{id: -1, on: []point{pointMembers, pointJoint, pointJoint, pointJointEnds}[o.rng.IntN(4)], size: o.rng.IntN(100)}
+		f.kind = []faultKind{killAgent, losePower, isolate, stall, transfer}[o.rng.IntN(5)]
+		if takesVote := change.Op == cluster.OpDemote || change.Op == cluster.OpRebuild; takesVote && (o.pair || chance(o.rng, 50)) {
+			f.on, f.kind = pointJointEnds, losePower // what it knew of the end may be lost, and not who leaves
+		}
+		f.lasts = 200*time.Millisecond + around(o.rng, 1500*time.Millisecond)
+		o.w.faults.armed = append(o.w.faults.armed, f)
+	}
+	o.asked++
+	o.w.proposeMembers(a, cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change}, func(error) {})
+}
+
+// proposeMembers is a leader's changeState, of which only what was accepted counts.
+func (w *World) proposeMembers(a *agent, c cluster.Change, answer func(error)) {
+	o := w.operator
+	began := o.tidying
+	a.life.run(func() {
+		a.loop.control(func(now time.Duration) {
+			change := c.Membership
+			if w.sched.now < o.lost+loseDiskApart && !w.rebuildsEmpty(change) || o.tidying != began {
+				answer(errors.New("a disk was lost just before"))
+				return
+			}
+			err := a.group.ProposeState(now, c)
+			a.n.log("members", "%s: %v", c, err)
+			if err == nil {
+				o.accepted = w.sched.now
+				w.happened(pointMembers, a.n)
+			}
+			answer(err)
+		})
+	})
+}
+
+// rebuildsEmpty tells whether a change is the one that a node with an empty disk needs.
+func (w *World) rebuildsEmpty(c *cluster.MembershipChange) bool {
+	named := func(n *node) bool { return n.member.Name == c.Name }
+	i := slices.IndexFunc(w.nodes, named)
+	return c.Op == cluster.OpRebuild && i >= 0 && w.nodes[i].empty
+}
+
+// loseDisk has a node come back with nothing, under its name. It is refused until
+// it is rebuilt. One at a time, and only where the others are a majority without it;
+// not while a leader has something in its log that is not committed, a change of the
+// voters maybe.
+func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
+	now := o.w.sched.now
+	if a.group.LastIndex() > a.group.Committed().Mark().Index {
+		return
+	}
+	soon := now < max(o.accepted, o.lost)+loseDiskApart
+	leads := func(m cluster.Member) bool { return m.ID != n.id && m.Kind == cluster.KindFull && m.Weight > 0 }
+	if len(p.Outgoing) > 0 || len(p.State.Voters()) < 3 || soon || !n.powered || !slices.ContainsFunc(p.State.Members, leads) {
+		return
+	}
+	for _, other := range o.w.nodes {
+		if other.empty || other.tampered || other.restored || other.rotten {
+			return
+		}
+	}
+	if n.joining || n.removed || n.agent == nil || n.agent.leaving {
+		return
+	}
+	o.lost = now
+	n.log("disk", "is lost")
+	n.killAgent("its disk is lost")
+	m, _ := p.State.Member(n.member.Name)
+	n.wipe(m.Instance)
+	o.w.sched.after(around(o.rng, time.Second), n.startAgent)
+}
+
+// wipe leaves the node with an empty disk, whose data directory the cluster knows as
+// since.
+func (n *node) wipe(since string) {
+	n.empty, n.lostSince, n.instance = true, since, n.newInstance()
+	n.disk.mem = vfs.NewMem()
+	n.forget()
+}
+
+// forget is what a node's data directory has to be when it is empty. What its log
+// had promised counts for the cluster until its vote is gone: that is what the
+// checker's durable is for.
+func (n *node) forget() {
+	n.uuid[1]++
+	n.mysqlDisk = fakemysqld.NewDisk(n.uuid)
+	n.marked, n.incarnation = 0, 0
+	n.lastBinlog.dir, n.lastBinlog.base = "", ""
+	n.lastACK.incarnation = 0
+	n.tampered, n.restored = false, false
+	delete(n.check.engines, n)
+}
+
+func (n *node) newInstance() string {
+	n.instances++
+	return fmt.Sprintf("%016x%016x", n.id, n.instances)
+}
+
+// state is the cluster state that was committed last.
+func (c *checker) state() cluster.State { return c.policies[len(c.policies)-1].state }
+
+// joined takes what the log of a node that has joined holds for what it promises
+// from now on. What is before its beginning is in its mysqld, or nobody needs it.
+func (c *checker) joined(n *node, log *seglog.Log) {
+	n.durable = durableLog{hs: log.HardState()}
+	for i := uint64(1); i <= log.LastIndex(); i++ {
+		term := c.entries[i-1].term
+		if i >= log.FirstIndex() {
+			if got, err := log.Term(i); err != nil || got != term {
+				c.w.fail("agreement", "n%d copied entry %d of term %d, committed is that of term %d (%v)", n.id, i, got, term, err)
+			}
+		}
+		n.durable.terms = append(n.durable.terms, term)
+	}
+}
+
+// membersChanged notes the voters that follow from a committed change of Raft's
+// configuration: while it is not complete, those of before count, too.
+func (c *checker) membersChanged(before cluster.State, change cluster.StateChange) {
+	old, now := slices.Clone(before.Voters()), slices.Clone(change.State.Voters())
+	slices.Sort(old)
+	slices.Sort(now)
+	if !slices.Equal(old, now) {
+		c.votersBefore, c.joint, c.changedAt = old, true, c.policies[len(c.policies)-1].index
+	}
+	c.w.memberChanges++
+}
+
+// held tells whether a majority of voters has promised to keep an entry: of those of
+// before a change of them, until that is complete; then of those of now, alone for what
+// comes behind its end. What is before that may have been committed by either.
+func (c *checker) held(index, term uint64) (ok bool, text string) {
+	electorates := [][]cluster.NodeID{c.state().Voters()}
+	switch {
+	case c.joint:
+		electorates = [][]cluster.NodeID{c.votersBefore}
+	case index <= c.beforeUpTo:
+		electorates = append(electorates, c.votersBefore)
+	}
+	for _, voters := range electorates {
+		count := 0
+		for _, id := range voters {
+			if c.durableOf(id).has(index, term) {
+				count++
+			}
+		}
+		if 2*count > len(voters) {
+			return true, ""
+		}
+		text += fmt.Sprintf("%d of %d voters, ", count, len(voters))
+	}
+	return false, text
+}
+
+// leads looks at a node that was elected. If a loss of power has taken from it that the
+// last change of the voters is committed, the voters of before have elected it, and what
+// it begins with is committed by them alone, with all before that, the end of the
+// change maybe: none but one node is in only one of the two, so each majority of one
+// meets each of the other.
+func (c *checker) leads(a *agent) {
+	if a.group.Committed().State().Index < c.changedAt {
+		c.beforeUpTo = max(c.beforeUpTo, a.group.LastIndex())
+	}
+}
+
+// opens looks at a node that is about to be writable: it has a vote in what is
+// committed as far as it knows.
+func (c *checker) opens(a *agent) {
+	c.xaOpens(a)
+	for _, m := range c.policyOf(a).Members {
+		if m.ID == a.n.id && m.Votes() && m.Weight > 0 {
+			return
+		}
+	}
+	c.w.fail("members", "n%d opens for writes, and is no voter that may lead: %+v", a.n.id, c.policyOf(a).Members)
+}
+
+// membersSettled tells whether the members are those that were asked for, and everyone
+// knows it: nobody joins any more, no change is under way, who was removed has gone.
+func (w *World) membersSettled() (bool, string) {
+	last := w.check.state()
+	for _, n := range w.nodes {
+		m, err := last.Member(n.member.Name)
+		switch a := n.agent; {
+		case slices.Contains(last.Removed, n.id):
+			if !n.removed {
+				return false, fmt.Sprintf("n%d does not know that it was removed", n.id)
+			}
+		case err != nil: // it was never added
+		case a == nil || n.empty || n.joining || a.leaving || m.Instance != "" && m.Instance != n.instance:
+			return false, fmt.Sprintf("n%d has not joined", n.id)
+		case m.Becomes != "":
+			return false, fmt.Sprintf("n%d is not %s", n.id, m.Becomes)
+		case w.operator.removing[m.Name] && !m.Votes():
+			return false, fmt.Sprintf("n%d is not removed", n.id)
+		default:
+			if p := a.group.Committed().State(); p.State.Version != last.Version || len(p.Outgoing) > 0 {
+				return false, fmt.Sprintf("n%d is at version %d of %d, outgoing %v", n.id, p.State.Version, last.Version, p.Outgoing)
+			}
+		}
+	}
+	return true, ""
+}
+
+// still wants the term to stay as it is for a while: nobody who was removed, or who
+// has no vote, stands for election.
+func (w *World) still() {
+	// A leader that was asked to go just before the faults ended resigns some seconds later,
+	// and who has just started votes after its own election timeout.
+	slowest := electionTimeout
+	for _, n := range w.nodes {
+		slowest = max(slowest, n.timing.election)
+	}
+	w.sched.runUntil(max(w.sched.now, quietAtStart+w.options.Lasts+3*electionTimeout+2*slowest))
+	term := w.term()
+	w.sched.runUntil(w.sched.now + stillFor)
+	if after := w.term(); after != term {
+		w.fail("members", "the term went from %d to %d after everything had healed: %s", term, after, w.describe())
+	}
+}
+
+func (w *World) term() (term uint64) {
+	for _, n := range w.nodes {
+		if n.agent != nil {
+			term = max(term, n.agent.loop.role.Term)
+		}
+	}
+	return term
+}
+
+// inState returns the members of the newest committed state; where they never
+// change, all nodes.
+func (w *World) inState() (nodes []*node) {
+	if !w.membersChange {
+		return w.nodes
+	}
+	for _, m := range w.check.state().Members {
+		nodes = append(nodes, w.node(m.ID))
+	}
+	return nodes
+}
+
+// steps notes how far a change of the members has come on a leader.
+func (a *agent) steps(before, now cluster.StatePoint) {
+	if !a.loop.role.Leading {
+		return
+	}
+	switch {
+	case len(before.Outgoing) == 0 && len(now.Outgoing) > 0:
+		a.w.happened(pointJoint, a.n)
+	case len(before.Outgoing) > 0 && len(now.Outgoing) == 0:
+		a.w.joints++
+		a.w.happened(pointJointEnds, a.n)
+	}
+}
+
+// stateChanges tells whether the cluster state does not stay what it is at first.
+func (w *World) stateChanges() bool { return w.policyChanges || w.membersChange }
+
+// someReplica is a member with a mysqld.
+func (w *World) someReplica() *node {
+	for _, n := range w.inState() {
+		if n.runsMysqld() {
+			return n
+		}
+	}
+	w.fail("members", "no member has a mysqld")
+	return nil
+}
+
+// configuration takes a committed change of Raft's configuration.
+func (c *checker) configuration(e seglog.Entry) {
+	cc := &pb.ConfChangeV2{}
+	if err := proto.Unmarshal(e.Data, cc); err != nil || pb.EntryType(e.Type) != pb.EntryConfChangeV2 {
+		c.w.fail("members", "committed entry %d changes Raft's configuration, type %d: %v", e.Index, e.Type, err)
+	}
+	if cc.LeaveJoint() {
+		if !c.joint {
+			c.w.fail("members", "committed entry %d ends a change of the voters, there is none", e.Index)
+		}
+		c.joint, c.beforeUpTo = false, max(c.beforeUpTo, e.Index)
+		return
+	}
+	change, err := entry.UnmarshalState(cc.GetContext())
+	if err != nil {
+		c.w.fail("members", "committed entry %d: %v", e.Index, err)
+	}
+	if c.joint && change.State.Version == c.state().Version+1 {
+		c.w.fail("members", "committed entry %d changes the members in the middle of another change", e.Index)
+	}
+	c.swap(e.Index, change)
+}

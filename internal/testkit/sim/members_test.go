@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// TestHeldByVoters wants the nodes that have a vote to be counted: until a change of
+// them is complete those of before it, behind its end those of now alone.
+func TestHeldByVoters(t *testing.T) {
+	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
+	c := w.check
+	state := func(version uint64, kinds ...cluster.Kind) (s cluster.State) {
+		s.Version = version
+		for i, k := range kinds {
+			s.Members = append(s.Members, cluster.Member{ID: cluster.NodeID(i + 1), Name: w.nodes[i].member.Name, Kind: k})
+		}
+		return s
+	}
+	disks := func(nodes ...int) {
+		for i, n := range w.nodes {
+			n.durable = durableLog{}
+			if slices.Contains(nodes, i) {
+				n.durable.appended(consensus.AppendRun{Entries: []seglog.Entry{{Index: 1, Term: 1}, {Index: 2, Term: 1}, {Index: 3, Term: 2}, {Index: 4, Term: 2}}})
+			}
+		}
+	}
+	wantHeld := func(name, want string, index, term uint64, nodes ...int) {
+		t.Helper()
+		disks(nodes...)
+		wantFailure(t, name, want, func() { c.majority("OK", index, term) })
+	}
+	full, learner := cluster.KindFull, cluster.KindLearner
+	c.policies = []policy{{0, state(0, full, full, full, learner)}}
+	wantHeld("a learner does not count", "I1", 1, 1, 0, 3)
+	wantHeld("two voters", "", 1, 1, 0, 1)
+	change := cluster.StateChange{State: state(1, full, learner, full, full)}
+	change.Change.Membership = &cluster.MembershipChange{}
+	c.swap(2, change)
+	wantHeld("not complete: its vote does not count alone", "I1", 1, 1, 0, 3)
+	wantHeld("not complete: two of before", "", 1, 1, 0, 1)
+	end, err := proto.Marshal(&pb.ConfChangeV2{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.configuration(seglog.Entry{Index: 3, Term: 2, Type: uint8(pb.EntryConfChangeV2), Data: end})
+	wantHeld("complete: up to its end those of before", "", 3, 2, 0, 1)
+	wantHeld("complete: and those of now", "", 3, 2, 0, 3)
+	wantHeld("complete: the old majority does not count", "I1", 4, 2, 0, 1)
+	wantHeld("complete: the new majority", "", 4, 2, 0, 3)
+	wantHeld("one of either", "I1", 3, 2, 0)
+}
+
+// pairSeeds are run of the world in which one of two votes comes and goes.
+const pairSeeds = 80
+
+// TestLastVoterTakesUpTheState wants the last voter of two to lose, with its power, that
+// it is the last, to learn it from the other one, and the cluster to go on.
+func TestLastVoterTakesUpTheState(t *testing.T) {
+	takenUp, joints := 0, 0
+	for seed := range uint64(pairSeeds) {
+		r := Run(Options{Seed: seed + 1, Nodes: 3, Members: MembersPair})
+		if r.Failure != nil {
+			t.Fatalf("go run ./internal/testkit/sim/cmd -nodes 3 -members %d -seed %d: %s", MembersPair, seed+1, r.Report())
+		}
+		takenUp, joints = takenUp+r.TakenUp, joints+r.Joints
+		if testing.Short() && takenUp > 0 {
+			return
+		}
+	}
+	t.Logf("%d states taken up, %d joint changes", takenUp, joints)
+	if takenUp == 0 || joints < 2*pairSeeds {
+		t.Errorf("%d states taken up, %d joint changes in %d runs: too few to mean anything", takenUp, joints, pairSeeds)
+	}
+}
+
+// TestWelcome wants a node to be told what it has to do by what the product decides.
+func TestWelcome(t *testing.T) {
+	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
+	a := &agent{n: w.nodes[0], w: w, life: &life{n: w.nodes[0]}}
+	a.members.conns = map[cluster.NodeID]*agent{}
+	var err error
+	if a.known, err = a.n.openKnown(a.n.disk.files(), func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
+		t.Fatal(err)
+	}
+	a.board = a.newBoard()
+	a.follower = a.newFollower()
+	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
+	first := second.instance
+	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}
+	a.follower.Follow(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
+	judge := func(name string, n *node, instance string, want transport.Code) {
+		t.Helper()
+		n.instance = instance
+		r := a.welcome(n.identity())
+		if r == nil {
+			r = &transport.RejectedError{}
+		}
+		if r.Code != want {
+			t.Errorf("%s: %+v, want code %d", name, r, want)
+		}
+	}
+	next := second.newInstance()
+	judge("the first", second, first, 0)
+	judge("another directory", second, next, transport.CodePeer)
+	judge("removed", third, third.instance, transport.CodeRemoved)
+	judge("never added", fourth, fourth.instance, transport.CodeUnknown)
+	members[1] = cluster.Member{ID: 2, Kind: cluster.KindLearner, Instance: next}
+	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: members}, Outgoing: []cluster.NodeID{1, 2}}
+	a.follower.Follow(p, true)
+	judge("while the change is not complete", second, first, 0)
+	p.Outgoing = nil
+	a.follower.Follow(p, false)
+	judge("rebuilt, by a state that is not on disk", second, first, transport.CodePeer)
+	a.follower.Follow(p, true)
+	judge("rebuilt, as it was", second, first, transport.CodeRebuild)
+	judge("rebuilt", second, next, 0)
+	judge("and again as it was", second, first, transport.CodePeer)
+	a.follower.Follow(cluster.StatePoint{}, true)
+	judge("an older state changes nothing", second, next, 0)
+}
+
+// TestReseed wants leaders to have nodes rebuilt by themselves that have lost their disk.
+func TestReseed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("few seeds have one")
+	}
+	reseeds := 0
+	for seed := range uint64(reseedSeeds) {
+		r := Run(Options{Seed: seed + 1, Members: 1})
+		if r.Failure != nil {
+			t.Fatalf("go run ./internal/testkit/sim/cmd -members 1 -seed %d: %s", seed+1, r.Report())
+		}
+		reseeds += r.Reseeds
+	}
+	if reseeds < reseedSeeds/20 {
+		t.Errorf("%d nodes rebuilt by leaders in %d runs: too few to mean anything", reseeds, reseedSeeds)
+	}
+}
+
+// reseedSeeds are run where disks are lost.
+const reseedSeeds = 40

@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/logcopy"
+)
+
+// copyGroupBytes is so little that a copy is cut off between two groups.
+const copyGroupBytes = 8 << 10
+
+// healer runs in the agent's place while the log is damaged: it shows its state
+// to the peers, and copies what is committed from the leader.
+type healer struct {
+	n      *node
+	w      *World
+	life   *life
+	log    *seglog.Log
+	stages stages
+	copy   logcopy.Healing
+	mark   datadir.Mark
+	left   *membership.Departure // why it cannot go on as it is; nil: it can
+}
+
+func (n *node) logOptions(heal bool) seglog.Options {
+	return seglog.Options{
+		FS: n.disk.open(), Dir: "log", Identity: [16]byte{byte(n.id)}, Logger: slog.New(slog.DiscardHandler), Heal: heal,
+		SegmentBytesMax: n.w.options.SegmentBytesMax, CacheBytesMax: n.w.options.CacheBytesMax,
+	}
+}
+
+func newHealer(n *node, damage error) (*healer, error) {
+	n.log("heal", "begins: %v", damage)
+	h := &healer{n: n, w: n.w, life: &life{n: n}}
+	var err error
+	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
+		return nil, fmt.Errorf("open the damaged log: %w", err)
+	}
+	if err := h.mark.Load(n.disk.files()); err != nil {
+		return nil, errors.Join(err, h.log.Close())
+	}
+	healing, _ := h.log.Healing()
+	h.stages.init(n, h.log, h.life, noEpoch, nil)
+	h.copy = logcopy.Healing{
+		Copy: logcopy.Copy{
+			Log: slowLog{h.log, n, h.life}, Peers: h.stages, Clock: h.life, Others: n.others, Copied: h.log.HardState().Commit,
+			Progress: h.progress, GroupBytesMax: copyGroupBytes,
+		},
+		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {}, Left: h.leaves,
+		Failed: func(from cluster.NodeID, err error) { n.log("heal", "copy from n%d: %v", from, err) },
+	}
+	return h, nil
+}
+
+func (h *healer) run() {
+	h.life.start(func() { h.n.gossip(h.life, h.status) })
+	if h.w.membersChange {
+		h.life.start(h.runDial)
+	}
+	h.life.start(func() {
+		hs, err := h.copy.Run(context.Background())
+		if err == nil {
+			err = h.log.FinishHealing(hs)
+		}
+		if h.left != nil {
+			h.w.sched.after(0, h.leave)
+			return
+		}
+		if errors.Is(err, seglog.ErrFull) {
+			h.w.sched.after(0, func() { h.n.killAgent(err.Error()); h.w.restartAgent(h.n) })
+			return
+		}
+		if err != nil {
+			h.w.fail("heal", "n%d: %v", h.n.id, err)
+		}
+		h.w.sched.after(0, func() { h.n.healed(h) })
+	})
+}
+
+func (h *healer) progress(from cluster.NodeID) {
+	h.n.log("heal", "copies from n%d, entry %d of %d", from, h.copy.Copied, h.copy.Until())
+}
+
+// runDial has the members say whether this node is one still.
+func (h *healer) runDial() {
+	self := membership.Self{ID: h.n.id, Name: h.n.member.Name, Instance: h.n.instance, State: h.n.state(1).State}
+	for {
+		h.life.sleep(dialEvery/2 + around(h.n.rng, dialEvery/2))
+		for _, peer := range h.w.nodes {
+			if peer == h.n || peer.agent == nil || peer.stalledUntil > h.w.sched.now || !h.w.net.connected(h.n.id, peer.id) {
+				continue
+			}
+			if r := peer.agent.welcome(h.n.identity()); r != nil && h.left == nil {
+				h.left = membership.React(self, peer.member.Name, r).Departure
+			}
+		}
+		if h.left != nil { // whatever the copy waits for
+			h.life.after(leaveGrace, func() { h.w.sched.after(0, h.leave) })
+			return
+		}
+	}
+}
+
+// leaves is why the node cannot go on as it is.
+func (h *healer) leaves() error {
+	if h.left == nil {
+		return nil
+	}
+	return h.left
+}
+
+func (h *healer) leave() {
+	if h.n.healer == h {
+		h.n.log("members", "cannot go on as it is: %v, %s", h.left, h.left.Instance)
+		h.n.endHealer()
+		h.n.rotten = false
+		h.n.settle(*h.left)
+	}
+}
+
+// healed starts the agent that takes part in Raft again.
+func (n *node) healed(h *healer) {
+	if n.healer == h {
+		n.check.healed(n, h.log)
+		n.log("heal", "ends with entry %d", h.log.LastIndex())
+		n.endHealer()
+		n.startAgent()
+	}
+}
+
+func (n *node) endHealer() {
+	if h := n.healer; h != nil {
+		n.healer = nil
+		h.life.end()
+		_ = h.log.Close()
+	}
+}
+
+// status is what it says of itself.
+func (h *healer) status() cluster.NodeStatus {
+	own := h.n.status()
+	own.LogFirst, own.LogLast, own.LogCommit = h.log.FirstIndex(), h.log.LastIndex(), h.log.HardState().Commit
+	own.LogState, own.DurableMark = cluster.LogRepairing, h.mark.Of(h.n.uuid.String()).Index
+	return own
+}
+
+// gossip tells all that take this node for what it is how it is, while it has no agent.
+func (n *node) gossip(l *life, status func() cluster.NodeStatus) {
+	for {
+		own := status()
+		for _, peer := range n.w.nodes {
+			if peer == n {
+				continue
+			}
+			n.w.net.send(n.id, peer.id, func() {
+				if a := peer.agent; a != nil {
+					a.life.run(func() {
+						if a.welcome(n.identity()) == nil {
+							a.hear(own)
+						}
+					})
+				}
+			})
+		}
+		l.sleep(board.GossipInterval)
+	}
+}
+
+// entries is a reader of the committed log.
+type entries struct{ committedLog }
+
+// Close implements bulk.Reader: the log is the agent's.
+func (e entries) Close() {}
+
+// agentEntries shows the committed log to a peer that copies it.
+type agentEntries struct{ *agent }
+
+// Open implements bulk.Entries.
+func (e agentEntries) Open() bulk.Reader { return entries{e.committedLog()} }
+
+// Tail implements bulk.Entries. What a leader has in memory alone counts: others may have
+// stored it before its own disk has.
+func (e agentEntries) Tail(ctx context.Context) (bulk.Tail, error) {
+	before := e.loop.role
+	ctx, cancel := e.life.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := e.loop.barriers.Wait(ctx); err != nil {
+		return bulk.Tail{}, err
+	}
+	return bulk.Tail{
+		Term: before.Term, Leading: before.Leading && e.loop.role == before,
+		First: e.log.FirstIndex(), Last: e.group.LastIndex(), Commit: e.group.Committed().Mark().Index,
+	}, nil
+}
+
+// slowLog is a log whose disk takes its time.
+type slowLog struct {
+	*seglog.Log
+	n    *node
+	life *life
+}
+
+// Append implements logcopy.Log.
+func (l slowLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
+	l.life.sleep(l.n.disk.appendTime(l.n.w.sched.now))
+	return l.Log.Append(entries, hs)
+}

@@ -1,0 +1,238 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/join"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/logcopy"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+const (
+	// emptyAskEvery is the pause before a node with an empty data directory asks again, as
+	// in package agent.
+	emptyAskEvery = 500 * time.Millisecond
+	// cloneSteps is how often a copy of a mysqld's data looks whether it goes on, and
+	// cloneStep the mean time between two of them.
+	cloneSteps = 20
+	cloneStep  = 40 * time.Millisecond
+)
+
+// joiner runs in the agent's place until the node has joined. Where the data directory is
+// empty that was not, it asks whether the node is to be rebuilt, and no more.
+type joiner struct {
+	n      *node
+	w      *World
+	life   *life
+	log    *seglog.Log // while it is copied
+	stages stages
+	files  datadir.Dir
+	known  *membership.Directories
+	// state is the newest cluster state that it was told of.
+	state  cluster.State
+	left   *membership.Departure
+	cloned bool
+}
+
+func (n *node) startJoiner() {
+	j := &joiner{n: n, w: n.w, life: &life{n: n}}
+	n.log("join", "begins, instance %s, empty %t", n.instance, n.empty)
+	j.files = n.disk.files()
+	var err error
+	if j.known, err = n.openKnown(j.files, func(cluster.NodeID) bool { return false }); err == nil {
+		err = j.known.Forget()
+	}
+	if err != nil {
+		n.log("join", "cannot start: %v", err)
+		n.w.restartAgent(n)
+		return
+	}
+	n.joiner = j
+	if !n.empty {
+		j.life.start(func() { n.gossip(j.life, j.status) })
+	}
+	j.life.start(j.run)
+}
+
+func (n *node) endJoiner() {
+	if j := n.joiner; j != nil {
+		n.joiner, n.fresh = nil, false
+		j.life.end()
+		j.closeLog()
+	}
+}
+
+func (j *joiner) closeLog() {
+	if j.log != nil {
+		j.stages.end()
+		_ = j.log.Close()
+		j.log = nil
+	}
+}
+
+// status is what it says of itself: that it has nothing.
+func (j *joiner) status() cluster.NodeStatus {
+	own := j.n.status()
+	own.Role, own.LogState = cluster.RoleJoining, cluster.LogOK
+	return own
+}
+
+func (j *joiner) run() {
+	var err error
+	jn := join.New(join.Config{Node: j, Self: j.n.member, Clock: j.life, Logger: j.n.logger("join"), GroupBytesMax: copyGroupBytes})
+	for j.n.empty && j.left == nil {
+		_ = jn.Ask(context.Background())
+		j.life.sleep(emptyAskEvery)
+	}
+	if j.left == nil {
+		err = jn.Run(context.Background())
+	}
+	j.w.sched.after(0, func() {
+		switch {
+		case j.n.joiner != j:
+		case j.left != nil:
+			j.n.endJoiner()
+			j.n.settle(*j.left)
+		case err != nil: // the log's disk has failed
+			j.n.endJoiner()
+			j.w.restartAgent(j.n)
+		default:
+			j.n.endJoiner()
+			j.n.startAgent()
+		}
+	})
+}
+
+// AsSelf implements join.Node.
+func (j *joiner) AsSelf() membership.Self {
+	return membership.Self{ID: j.n.id, Name: j.n.member.Name, Instance: j.n.instance, Blank: true, State: j.state}
+}
+
+// Members implements join.Node.
+func (j *joiner) Members() []cluster.Member {
+	if j.state.Version == 0 {
+		return j.w.members()
+	}
+	return j.state.Members
+}
+
+// AskPlan implements join.Node.
+func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Plan, error) {
+	return callAgent(ctx, j.life, j.known, j.w.node(of), func(a *agent) (join.Plan, error) {
+		return a.asMember().Plan(context.Background(), j.n.member.Name)
+	})
+}
+
+// Follow implements join.Node.
+func (j *joiner) Follow(p cluster.StatePoint) {
+	if p.State.Version >= j.state.Version {
+		j.state = p.State
+		if err := j.known.Expect(p, false); err != nil {
+			j.n.log("members", "%v", err)
+		}
+	}
+}
+
+// Rejected implements join.Node.
+func (j *joiner) Rejected(by string, r *transport.RejectedError) {
+	if d := membership.React(j.AsSelf(), by, r).Departure; d != nil {
+		j.left = d
+		j.n.log("members", "cannot go on as it is: %v, %s", d, d.Instance)
+	}
+}
+
+// Left implements join.Node.
+func (j *joiner) Left() error {
+	if j.left != nil {
+		return j.left
+	}
+	return nil
+}
+
+// Show implements join.Node.
+func (j *joiner) Show(cluster.Seed, string) {}
+
+// CopyFailed implements join.Node.
+func (j *joiner) CopyFailed(error) {}
+
+// Begin implements join.Node.
+func (j *joiner) Begin(from cluster.NodeID) error {
+	j.closeLog()
+	j.n.belongTo(j.w.node(from).check)
+	j.n.durable, j.cloned = durableLog{}, false
+	j.n.forget()
+	return errors.Join(j.n.disk.mem.RemoveAll("log"), j.files.Wipe())
+}
+
+// CopyData implements join.Node: what a mysqld has at the end of the copy. It breaks off
+// with the connection, and with either process.
+func (j *joiner) CopyData(_ context.Context, plan join.Plan, of cluster.NodeID) error {
+	from := j.w.node(of)
+	if from.agent == nil {
+		return errNoAnswer
+	}
+	source := from.agent.process
+	for range cloneSteps {
+		j.life.sleep(around(j.n.rng, cloneStep))
+		there := from.agent != nil && from.agent.process == source && j.w.net.connected(from.id, j.n.id)
+		if !there || source == nil || source.dead {
+			return errNoAnswer
+		}
+		for from.stalledUntil > j.w.sched.now {
+			j.life.sleep(from.stalledUntil - j.w.sched.now)
+		}
+	}
+	j.n.mysqlDisk = from.mysqlDisk.Copy(j.n.uuid)
+	delete(j.n.check.engines, j.n)
+	j.n.check.engine(j.n)
+	// What that node's InnoDB held durably before, the copy holds.
+	j.cloned = true
+	mark, err := plan.Data.Mark()
+	j.n.marked = mark.Index
+	if err != nil || mark.Index == 0 {
+		return err
+	}
+	return j.files.WriteMark(j.n.uuid.String(), mark)
+}
+
+// MakeLog implements join.Node.
+func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context.Context, logcopy.Log, logcopy.Peers) error) (err error) {
+	o := j.n.logOptions(false)
+	o.Begin = b
+	if j.log, err = seglog.Open(o); err != nil {
+		return err
+	}
+	j.stages.init(j.n, j.log, j.life, noEpoch, nil)
+	return fill(ctx, slowLog{j.log, j.n, j.life}, j.stages)
+}
+
+// Finish implements join.Node.
+func (j *joiner) Finish(_ context.Context, plan join.Plan) error {
+	j.life.sleep(j.n.disk.appendTime(j.w.sched.now)) // cluster.json, identity.json
+	if err := j.files.WriteState(plan.State); err != nil {
+		return err
+	}
+	j.n.check.joined(j.n, j.log)
+	j.n.joining = false
+	j.n.log("join", "done: entries %d to %d, state %d, copied data %t",
+		j.log.FirstIndex(), j.log.LastIndex(), plan.State.State.Version, j.cloned)
+	j.w.joins++
+	if j.cloned {
+		j.w.clones++
+	}
+	return nil
+}
+
+// asMember is the agent to a node that joins.
+func (a *agent) asMember() join.Member {
+	return join.Member{
+		Name: a.n.member.Name, Clock: a.life, Barrier: a.loop.barriers.Wait, Committed: a.group.Committed(), Log: a.log, Nodes: a.statuses,
+		Own: a.ownStatus, StateNeed: a.stateNeed, RunsMysqld: a.n.runsMysqld(), Durable: a.durable, Password: func() string { return "" },
+	}
+}

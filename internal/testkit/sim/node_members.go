@@ -1,0 +1,334 @@
+package sim
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// Times of what follows the members, as package agent has them.
+const (
+	leaveGrace = 500 * time.Millisecond
+	// dialEvery is how often a peer is dialled that is not connected.
+	dialEvery = 300 * time.Millisecond
+)
+
+// clusterName is in what nodes say.
+const clusterName = "sim"
+
+// openKnown is what a process of the node knows of the others' data directories.
+func (n *node) openKnown(files datadir.Dir, lives func(cluster.NodeID) bool) (*membership.Directories, error) {
+	d := membership.New(membership.Config{Self: n.id, Name: n.member.Name, Store: files, Now: n.now, Lives: lives})
+	pins, met, err := files.Known()
+	d.Load(pins, met)
+	return d, err
+}
+
+// identity is who the node says it is. An empty data directory has no instance.
+func (n *node) identity() transport.Identity {
+	id := transport.Identity{ClusterName: clusterName, Node: n.id, NodeName: n.member.Name}
+	if raw, err := hex.DecodeString(n.instance); err == nil && !n.empty {
+		copy(id.Instance[:], raw)
+	}
+	return id
+}
+
+// members is what the transport knows of the members.
+type members struct {
+	former transport.Former
+	// conns holds the peers' processes with which there is a connection.
+	conns map[cluster.NodeID]*agent
+}
+
+func (a *agent) hasMember(id cluster.NodeID) bool {
+	return slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == id })
+}
+
+// followed is the agent as a membership.Follower drives it.
+type followed struct{ *agent }
+
+func (a *agent) newFollower() *membership.Follower {
+	return membership.NewFollower(membership.FollowerConfig{
+		Node: followed{a}, Table: a.board, Known: a.known, Clock: a.life, Logger: a.n.logger("members"), RunsMysqld: a.n.runsMysqld(),
+		Also: func(context.Context) { a.repairNodes() },
+	})
+}
+
+// AsSelf implements membership.Node.
+func (f followed) AsSelf() membership.Self { return f.asSelf() }
+
+// Leader implements membership.Node.
+func (f followed) Leader() (cluster.NodeID, bool) { return f.loop.role.Leader, f.loop.role.Leading }
+
+// Committed implements membership.Node.
+func (f followed) Committed() (cluster.StatePoint, <-chan struct{}) {
+	f.life.sleep(f.n.hiccup())
+	return f.group.Committed().StateChanged()
+}
+
+// CommittedIndex implements membership.Node.
+func (f followed) CommittedIndex() uint64 { return f.group.Committed().Mark().Index }
+
+// Kept implements membership.Node.
+func (f followed) Kept() cluster.StatePoint { return f.kept.Point() }
+
+// Keep implements membership.Node.
+func (f followed) Keep() { f.keepState() }
+
+// SetPeers implements membership.Node.
+func (f followed) SetPeers(former transport.Former) {
+	f.members.former = former
+	if f.stages.Bulk != nil {
+		f.copyToMembers()
+	}
+	for _, peer := range f.w.nodes {
+		if f.w.membersChange && peer != f.n && !f.hasMember(peer.id) {
+			f.hangup(peer.id)
+		}
+	}
+}
+
+// Hangup implements membership.Node.
+func (f followed) Hangup(id cluster.NodeID) { f.hangup(id) }
+
+// AskState implements membership.Node.
+func (f followed) AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error) {
+	return callAgent(ctx, f.life, f.known, f.w.node(of), func(a *agent) (cluster.StatePoint, error) { return a.kept.Point(), nil })
+}
+
+// Promote implements membership.Node.
+func (f followed) Promote(_ context.Context, m cluster.Member) error {
+	if f.w.operator != nil {
+		f.w.operator.asked++
+		f.w.proposeMembers(f.agent, cluster.Change{
+			ID: f.n.member.Name + f.w.sched.now.String(), By: "quorate on " + f.n.member.Name,
+			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
+		}, func(error) {})
+	}
+	return nil
+}
+
+// Leave implements membership.Node.
+func (f followed) Leave(d membership.Departure) { f.leave(d) }
+
+// hangup ends the connection with a peer, on both sides.
+func (a *agent) hangup(id cluster.NodeID) {
+	if peer := a.members.conns[id]; peer != nil {
+		a.disconnected(id)
+		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
+	}
+}
+
+// disconnected ends the connection with a peer.
+func (a *agent) disconnected(id cluster.NodeID) {
+	if a.members.conns[id] != nil {
+		delete(a.members.conns, id)
+		a.peerDown(id, false)
+	}
+}
+
+// asSelf is this node as package membership sees it.
+func (a *agent) asSelf() membership.Self {
+	return membership.Self{ID: a.n.id, Name: a.n.member.Name, Instance: a.n.instance, State: a.board.State()}
+}
+
+// welcome judges the handshake of a node: what the transport and its handler do.
+func (a *agent) welcome(id transport.Identity) *transport.RejectedError {
+	return a.judgePeer(id, a.known.Check)
+}
+
+// welcomeCall does it for a node that only has a question.
+func (a *agent) welcomeCall(id transport.Identity) *transport.RejectedError {
+	return a.judgePeer(id, a.known.Judge)
+}
+
+func (a *agent) judgePeer(id transport.Identity, check func(transport.Identity) error) *transport.RejectedError {
+	if !a.w.membersChange {
+		return nil
+	}
+	if !a.hasMember(id.Node) {
+		if r := a.members.former.Reject(id, clusterName); r != nil {
+			return r
+		}
+		return &transport.RejectedError{Code: transport.CodeUnknown, Text: "it is not a member"}
+	}
+	err := check(id)
+	if err == nil {
+		return nil
+	}
+	if r, ok := errors.AsType[*transport.RejectedError](err); ok {
+		return r
+	}
+	return &transport.RejectedError{Code: transport.CodePeer, Text: err.Error()}
+}
+
+// process is what shakes hands on a node: an agent, or what runs on one that is out.
+type process interface {
+	at() *life
+	hasMember(id cluster.NodeID) bool // it dials that one
+	welcome(id transport.Identity) *transport.RejectedError
+	rejected(by *node, r *transport.RejectedError)
+}
+
+func (a *agent) at() *life { return a.life }
+
+func (n *node) process() process {
+	switch {
+	case n.agent != nil:
+		return n.agent
+	case n.out != nil:
+		return n.out
+	}
+	return nil
+}
+
+// handshake lets two processes judge each other; true = they are agents that are connected.
+func (w *World) handshake(x, y process) bool {
+	a, b := x.at().n, y.at().n
+	if !w.membersChange {
+		return true
+	}
+	if !x.hasMember(b.id) && !y.hasMember(a.id) {
+		return false // nobody dials
+	}
+	// Both look: who is refused learns why, if it dialled.
+	toX, toY := y.welcome(a.identity()), x.welcome(b.identity())
+	if x.hasMember(b.id) && toX != nil {
+		x.at().after(latencyMin, func() { x.rejected(b, toX) })
+	}
+	if y.hasMember(a.id) && toY != nil {
+		y.at().after(latencyMin, func() { y.rejected(a, toY) })
+	}
+	if toX == nil && toY == nil {
+		a.agent.members.conns[b.id], b.agent.members.conns[a.id] = b.agent, a.agent
+		return true
+	}
+	return false
+}
+
+// rejected takes a peer's rejection of this node.
+func (a *agent) rejected(by *node, r *transport.RejectedError) {
+	switch x := membership.React(a.asSelf(), by.member.Name, r); {
+	case x.Recovery != nil:
+		a.hearOfRecovery(by, *x.Recovery)
+	case x.Departure != nil:
+		a.leave(*x.Departure)
+	}
+}
+
+// runDial dials the members that are not connected.
+func (n *node) runDial(l *life, members func() []cluster.Member) {
+	for {
+		l.sleep(dialEvery/2 + around(n.rng, dialEvery/2))
+		for _, m := range members() {
+			if n.agent == nil || n.agent.members.conns[m.ID] == nil || n.agent.members.conns[m.ID].life.ended {
+				n.w.connect(n, n.w.node(m.ID))
+			}
+		}
+	}
+}
+
+// leave ends a node that cannot go on as it is.
+func (a *agent) leave(d membership.Departure) {
+	if a.leaving {
+		return
+	}
+	a.leaving = true
+	a.n.log("members", "cannot go on as it is: %v, %s", &d, d.Instance)
+	grace := leaveGrace
+	if d.Superseded != nil { // nobody waits for an answer, and it must elect nobody
+		grace = around(a.n.rng, 150*time.Millisecond)
+	}
+	a.life.after(grace, func() {
+		a.w.sched.after(0, func() {
+			if a.n.agent == a {
+				a.n.killAgent("it leaves")
+				if d.Superseded != nil {
+					if !a.stillOut(*d.Superseded) {
+						a.w.restartAgent(a.n)
+						return
+					}
+					a.w.losses.accepts(a, *d.Superseded)
+				}
+				a.n.settle(d)
+			}
+		})
+	})
+}
+
+// settle notes what the node is now, unless it ends before: then it learns it again.
+func (n *node) settle(d membership.Departure) {
+	files := n.disk.files()
+	if chance(n.rng, 20) {
+		n.disk.callsLeft = n.rng.IntN(6)
+	}
+	switch {
+	case chance(n.rng, 15):
+	case d.Superseded != nil:
+		n.superseded = d.Superseded
+		n.w.losses.accepted++
+	case d.State != nil:
+		if err := files.WriteState(*d.State); err != nil {
+			n.log("members", "%v", err)
+			break
+		}
+		n.w.takenUp++
+	case d.Instance == "":
+		n.removed = true
+	default:
+		n.instance, n.joining, n.empty = d.Instance, true, false
+	}
+	n.w.restartAgent(n)
+}
+
+// repairNodes has nodes rebuilt, as the leader, as far as the cluster's settings let it.
+func (a *agent) repairNodes() {
+	if !a.loop.role.Leading || a.w.operator == nil {
+		a.repair.Follow()
+		a.unrepaired = nil
+		return
+	}
+	first, state := a.log.FirstIndex(), a.group.Committed().State().State
+	a.unrepaired = a.repair.Look(a.n.now(), membership.Repairs{
+		Self: a.n.id, State: state, Nodes: a.board.Nodes(), First: first, Known: a.known,
+		Holder: func(func(string) bool) (string, int64) { return "", 0 }, // no bound on the log
+	}, func(m cluster.Member, why string) error { return a.repairNode(m, why, state.Version) })
+}
+
+// repairNode asks for what an operator asks for, of the state that it was judged on.
+func (a *agent) repairNode(m cluster.Member, why string, judged uint64) error {
+	n, answered, err := a.w.node(m.ID), signal{}, errors.New("no answer")
+	a.w.operator.asked++
+	a.w.proposeMembers(a, cluster.Change{
+		ID: a.n.member.Name + a.w.sched.now.String(), By: "quorate on " + a.n.member.Name, Judged: judged,
+		Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance(), Why: why},
+	}, func(answer error) {
+		err = answer
+		answered.fire()
+		if b := n.agent; err == nil && !n.empty && b != nil && b.log.LastIndex()+1 >= a.log.FirstIndex() {
+			a.w.fail("reseed", "n%d has n%d rebuilt, which has its disk, and a log that goes on from n%d's: %s", a.n.id, n.id, a.n.id, why)
+		}
+	})
+	a.life.await(callTimeout, &answered)
+	if err == nil {
+		a.w.reseeds++
+	}
+	return err
+}
+
+// mayPromote is what a leader's agent asks before an operator gives a learner a vote.
+func (a *agent) mayPromote(m cluster.Member, kind cluster.Kind) bool {
+	for _, n := range a.statuses() {
+		if n.ID == m.ID {
+			return !membership.GivesUp(m, n) && membership.CaughtUp(n, kind, a.group.Committed().Mark().Index)
+		}
+	}
+	return false
+}

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// newBoard is the status table of an agent that knows nothing so far.
+func (a *agent) newBoard() *board.Board {
+	s := a.n.status()
+	s.StateVersion, s.StateFormat, s.Reachable = new(uint64), cluster.StateFormat, true
+	return board.New(board.Config{Self: s, Known: a.known, Now: a.n.clock, Woken: a.boardChanged.fire})
+}
+
+// status is what a node says of itself whose agent has just started.
+func (n *node) status() cluster.NodeStatus {
+	s := cluster.NodeStatus{
+		ID: n.id, Name: n.member.Name, Kind: n.member.Kind, Weight: n.member.Weight, Instance: n.instance,
+		Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
+	}
+	if !n.runsMysqld() {
+		s.Role, s.Mysqld = cluster.RoleLogger, cluster.MysqldNone
+	}
+	return s
+}
+
+// clock is the machine's, as production code reads it.
+func (n *node) clock() time.Time { return time.Unix(0, int64(n.now())) }
+
+// runGossip sends this node's status to its peers, and the peers' to the role machine.
+func (a *agent) runGossip() {
+	for {
+		own := a.ownStatus().Bounded()
+		for _, peer := range a.w.nodes {
+			if peer != a.n && a.up[peer.id] {
+				a.w.net.send(a.n.id, peer.id, func() { a.w.gossip(a, peer, own) })
+			}
+		}
+		in := a.board.ForRole(own)
+		a.w.hold(&in)
+		a.mail.peers = &in
+		a.coreWork.fire()
+		a.life.await(board.GossipInterval, &a.boardChanged)
+		a.life.sleep(a.n.hiccup())
+	}
+}
+
+// ownStatus completes the board's status with what others own.
+func (a *agent) ownStatus() cluster.NodeStatus {
+	s := a.board.Own()
+	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()
+	s.LogFirst, s.LogLast, s.LogCommit = a.log.FirstIndex(), a.log.LastIndex(), a.group.Committed().Mark().Index
+	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
+	s.DurableMark, s.StateKept = a.durable().Index, a.kept.Point().Index
+	return board.Shown(s, a.group.VotesAt()-a.n.now(), a.serving())
+}
+
+func (w *World) gossip(from *agent, to *node, s cluster.NodeStatus) {
+	if a := to.agent; a != nil && (!w.membersChange || a.members.conns[from.n.id] == from) {
+		a.life.run(func() { a.hear(s) })
+	}
+}
+
+// hear takes the status that a peer sent.
+func (a *agent) hear(s cluster.NodeStatus) {
+	if err := a.board.Received(s.ID, s); err != nil {
+		a.n.log("members", "%v", err)
+	}
+}
+
+// runWatch polls mysqld: for the status, and for what must not be.
+func (a *agent) runWatch() {
+	for n := 1; ; n++ {
+		a.life.sleep(watchInterval)
+		p, role := a.process, a.board.Own().Role
+		if p == nil || !p.ready {
+			continue
+		}
+		if _, err := a.sql(context.Background()); err != nil {
+			continue
+		}
+		set := p.GTIDExecuted()
+		a.life.sleep(a.n.hiccup())
+		if role == cluster.RolePrimary || role == cluster.RoleReplica {
+			if !a.group.Committed().Contains(set) {
+				a.doubt(p.incarnation, "mysqld holds transactions that are not committed")
+			}
+		}
+		l := a.lag.Executed(set, a.n.clock())
+		a.applier.Applied(role, l, a.n.clock())
+		a.board.Update(func(s *cluster.NodeStatus) { a.applier.Show(s, l) })
+		if _, err := a.sql(context.Background()); err != nil || p.dead {
+			continue
+		}
+		switch role {
+		case cluster.RolePrimary:
+			a.pollPrimary(p)
+		case cluster.RoleReplica:
+			a.pollReplica(p, n%guardEvery == 0)
+		}
+	}
+}
+
+func (a *agent) pollPrimary(p *mysqld) {
+	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "" })
+	on, clients := p.SemiSync()
+	if !on {
+		a.doubt(p.incarnation, "semi-sync was switched off")
+	}
+	if clients > 1 {
+		a.doubt(p.incarnation, "a foreign semi-sync replica is attached")
+	}
+}
+
+// pollReplica restarts replication that has stopped, and says why it did.
+func (a *agent) pollReplica(p *mysqld, guard bool) {
+	status, err := localServer{a}.ReplicaStatus(context.Background())
+	if err != nil {
+		return
+	}
+	stopped := a.applier.Stopped(status, "")
+	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = stopped })
+	if guard && a.board.Own().Role == cluster.RoleReplica && (!status.Receives || !status.Applies) {
+		a.startReplica(p)
+	}
+}

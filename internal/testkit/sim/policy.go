@@ -1,0 +1,257 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+const (
+	// dropAfter is the drop-after of nodes whose require-ack degrades: short enough
+	// for faults to outlast it.
+	dropAfter = 2 * time.Second
+	// policyChangeMean is the time between two changes of a policy that changes.
+	policyChangeMean = 1500 * time.Millisecond
+	// stateEvery is how often cluster.json follows the log: more often than in
+	// production.
+	stateEvery = time.Second
+)
+
+// assignPolicy gives three of eight worlds something that ACKs wait for beside a
+// majority. In some of them an operator changes it, again and again.
+func (w *World) assignPolicy() {
+	rng := w.random(streamPolicy)
+	kind, node := rng.IntN(16), rng.IntN(w.initialNodes)
+	durability := cluster.DurabilityMajority
+	switch kind {
+	case 0:
+		durability = cluster.DurabilityAll
+	case 1:
+		if w.membersChange { // who is added has no site
+			break
+		}
+		durability = cluster.DurabilitySiteMajority
+		w.assignSites()
+	case 2, 3:
+		w.nodes[node].member.RequireAck = true
+		if kind == 3 {
+			w.nodes[node].member.DropAfter = dropAfter
+		}
+	case 4, 5:
+		if !w.membersChange {
+			w.policyChanges = true
+			w.assignSites()
+		}
+	}
+	s := cluster.NewState(w.members()[:w.initialNodes])
+	s.Durability = durability
+	w.initial = s
+}
+
+func (w *World) assignSites() {
+	for i, n := range w.nodes {
+		n.member.Site = []string{"x", "x", "y"}[i%3]
+	}
+}
+
+// describePolicy says what an ACK needs beside a commit; "" = nothing.
+func (w *World) describePolicy() (text string) {
+	if w.policyChanges {
+		return fmt.Sprintf("%d policies", len(w.check.policies)-1)
+	}
+	if w.initial.Durability != cluster.DurabilityMajority {
+		text = string(w.initial.Durability)
+	}
+	for _, n := range w.nodes {
+		if n.member.RequireAck {
+			text += fmt.Sprintf("require-ack of n%d, %s", n.id, n.member.Degrade())
+		}
+	}
+	return text
+}
+
+// changePolicy is an operator who changes the policy from time to time, where the
+// cluster leads.
+func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
+	w.sched.after(around(rng, policyChangeMean), func() {
+		if w.sched.now > until {
+			return
+		}
+		w.changes++
+		c := cluster.Change{ID: fmt.Sprint(w.changes), By: "operator"}
+		node := w.nodes[rng.IntN(len(w.nodes))].member.Name
+		required, after := rng.IntN(2) == 0, time.Duration(rng.IntN(2))*dropAfter
+		switch rng.IntN(5) {
+		case 0:
+			c.Durability = new(cluster.DurabilityAll)
+		case 1:
+			c.Durability = new(cluster.DurabilitySiteMajority)
+		case 2:
+			c.Durability = new(cluster.DurabilityMajority)
+		default:
+			c.Node = &cluster.NodeChange{Name: node, RequireAck: &required}
+			if required {
+				c.Node.DropAfter = &after
+			}
+		}
+		if a := w.primary().agent; a != nil {
+			a.life.run(func() {
+				a.loop.control(func(now time.Duration) {
+					err := a.group.ProposeState(now, c)
+					a.n.log("change", "%s: %v", c, err)
+				})
+			})
+		}
+		w.changePolicy(rng, until)
+	})
+}
+
+// statePoint is the cluster state with which the agent starts.
+func (a *agent) statePoint() *cluster.StatePoint {
+	p := a.kept.Point()
+	if p.State.Version == 0 {
+		p.State = a.w.initial // as all nodes are configured
+	}
+	p.State = p.State.Clone()
+	if !a.w.stateChanges() {
+		p.Through = a.log.HardState().Commit // no change ever came
+	}
+	return &p
+}
+
+// runState keeps cluster.json.
+func (a *agent) runState() {
+	for {
+		a.life.await(stateEvery, &a.stateChanged)
+		a.keepState()
+	}
+}
+
+// keepState writes cluster.json.
+func (a *agent) keepState() {
+	p := a.group.Committed().State()
+	if err := a.write(func() error { return a.kept.Write(p) }); err != nil {
+		a.n.log("state", "not kept: %v", err)
+	}
+}
+
+// onAcknowledge lets go the ACKs of what is committed up to an index.
+func (a *agent) onAcknowledge(index uint64) {
+	a.n.check.released(a, index)
+	if number := a.epoch.rules().Acknowledge(a.loop.role.Term, index); number > 0 {
+		a.epoch.tap.Ack(number)
+	}
+}
+
+// onAckEvent notes whose require-ack is dropped.
+func (a *agent) onAckEvent(e cluster.AckEvent) {
+	a.n.log("require-ack", "%s", e.Text)
+	for _, n := range a.w.nodes {
+		if n.member.Name == e.Node {
+			a.n.check.droppedAck(a, n, e.Dropped)
+		}
+	}
+}
+
+// policy is the cluster state from an index of the log on.
+type policy struct {
+	index uint64
+	state cluster.State
+}
+
+// changed takes a committed change of the cluster state: the first that follows
+// from a state counts.
+func (c *checker) changed(index uint64, h entry.Header, body []byte) {
+	change, err := entry.ParseState(h, body)
+	if err != nil {
+		c.w.fail("I2", "committed entry %d: %v", index, err)
+	}
+	c.swap(index, change)
+}
+
+func (c *checker) swap(index uint64, change cluster.StateChange) {
+	if last := c.policies[len(c.policies)-1].state; change.State.Version == last.Version+1 {
+		c.policies = append(c.policies, policy{index, change.State})
+		if change.Change.Membership != nil {
+			c.membersChanged(last, change)
+		}
+	}
+}
+
+// policyOf is the policy that a node has to go by: that of its committed log, or of
+// its cluster.json, which a loss of power takes nothing from.
+func (c *checker) policyOf(a *agent) (s cluster.State) {
+	point := a.group.Committed().State()
+	commit := max(point.Index, point.Through)
+	for _, p := range c.policies {
+		if p.index <= commit {
+			s = p.state
+		}
+	}
+	return s
+}
+
+// droppedAck takes it that a leader drops a node's require-ack, or takes that back.
+func (c *checker) droppedAck(a *agent, n *node, dropped bool) {
+	m, err := c.policyOf(a).Member(n.member.Name)
+	if err != nil {
+		c.w.fail("policy", "n%d: %v", a.n.id, err)
+	}
+	if dropped && (!m.RequireAck || m.DropAfter == 0) {
+		c.w.fail("policy", "n%d drops the require-ack of n%d, which is to be waited for: %+v", a.n.id, n.id, m)
+	}
+	if c.dropped[a] == nil {
+		c.dropped[a] = map[*node]bool{}
+	}
+	if c.dropped[a][n] == dropped {
+		c.w.fail("policy", "n%d says twice that the require-ack of n%d is dropped: %t", a.n.id, n.id, dropped)
+	}
+	c.dropped[a][n] = dropped
+	if dropped {
+		c.w.ackDrops++
+	}
+}
+
+// released looks at what a leader lets go at the moment when it does: committed,
+// and on the disks that the policy names.
+func (c *checker) released(a *agent, index uint64) {
+	if index > uint64(len(c.entries)) {
+		c.w.fail("policy", "n%d acknowledges entry %d, nobody has committed it", a.n.id, index)
+	}
+	c.releasedBy[a.n] = max(c.releasedBy[a.n], index)
+	s, term := c.policyOf(a), c.entries[index-1].term
+	sites := map[string]bool{}
+	lacks := ""
+	for _, m := range s.Members {
+		n := c.w.node(m.ID)
+		switch {
+		case n.durable.has(index, term) && m.Votes():
+			sites[m.Site] = true
+		case n.durable.has(index, term):
+		case s.Durability == cluster.DurabilityAll && m.Votes(), m.RequireAck && (m.DropAfter == 0 || !c.dropped[a][n]):
+			lacks += fmt.Sprintf(" n%d", n.id)
+		}
+	}
+	if s.Durability == cluster.DurabilitySiteMajority && len(sites) < 2 {
+		lacks += " another site"
+	}
+	if lacks != "" {
+		c.w.fail("policy", "n%d acknowledges entry %d of term %d without%s, durability %s", a.n.id, index, term, lacks, s.Durability)
+	}
+}
+
+// samePolicy fails unless a node has the policy that was committed last.
+func (c *checker) samePolicy(n *node) {
+	last, point := c.policies[len(c.policies)-1], n.agent.group.Committed().State()
+	want, got := last.state, point.State
+	if point.Through < last.index {
+		return // it comes
+	}
+	if got.Version != want.Version || got.Durability != want.Durability {
+		c.w.fail("agreement", "n%d has version %d of the state, durability %s, committed is %d, %s",
+			n.id, got.Version, got.Durability, want.Version, want.Durability)
+	}
+}

@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// life is the time from a process's start to its end. What belongs to it
+// happens on its machine's clock, waits while the machine stands still, and
+// does not happen once it has ended. It is the clock by which its tasks wait.
+type life struct {
+	n     *node
+	ended bool
+	tasks []*task
+}
+
+// after has f run when the machine's clock has gone on by d.
+func (l *life) after(d time.Duration, f func()) {
+	paused := l.n.paused
+	l.n.w.sched.after(l.n.globally(d), func() {
+		if held := l.n.paused - paused; held > 0 && !l.ended {
+			l.n.w.sched.after(held, func() { l.run(f) })
+			return
+		}
+		l.run(f)
+	})
+}
+
+func (l *life) run(f func()) {
+	switch {
+	case l.ended:
+	case l.n.stalledUntil > l.n.w.sched.now:
+		l.n.w.sched.at(l.n.stalledUntil, func() { l.run(f) })
+	default:
+		f()
+		l.n.wakeReady()
+	}
+}
+
+// every has f run at each multiple of a period, like a time.Ticker: what falls
+// into a standstill comes once, after it.
+func (l *life) every(period time.Duration, f func()) {
+	next := l.n.now() + period
+	var tick func()
+	tick = func() {
+		f()
+		for next <= l.n.now() {
+			next += period
+		}
+		l.after(next-l.n.now(), tick)
+	}
+	l.after(period, tick)
+}
+
+// end ends the life and, in order, what runs in it.
+func (l *life) end() {
+	l.ended = true
+	l.n.waiting = slices.DeleteFunc(l.n.waiting, func(t *task) bool { return t.life == l })
+	for _, t := range l.tasks {
+		before := t.begin()
+		t.stop()
+		l.n.w.running = before
+	}
+	l.tasks = nil
+}
+
+// task is what a goroutine is in production: steps in a row, with waits between
+// them. It is a coroutine of the one goroutine there is, which it has between
+// two waits for itself.
+type task struct {
+	life  *life
+	next  func() (struct{}, bool)
+	stop  func()
+	yield func(struct{}) bool
+	// done and changed are what it waits for.
+	done, changed <-chan struct{}
+	// waits counts the waits: what ends an earlier one does nothing.
+	waits uint64
+}
+
+// taskStopped unwinds a task whose process has ended.
+type taskStopped struct{}
+
+// start begins a task, at once, up to its first wait.
+func (l *life) start(f func()) {
+	t := &task{life: l}
+	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
+		defer func() {
+			if r := recover(); r != nil && r != (taskStopped{}) {
+				panic(r)
+			}
+		}()
+		t.yield = yield
+		f()
+	})
+	l.tasks = append(l.tasks, t)
+	t.resume()
+}
+
+func (t *task) resume() {
+	before := t.begin()
+	_, waiting := t.next()
+	t.life.n.w.running = before
+	if !waiting {
+		t.life.tasks = slices.DeleteFunc(t.life.tasks, func(o *task) bool { return o == t })
+	}
+}
+
+// begin makes t the task that runs, and returns the one that did: it may be in the middle
+// of that.
+func (t *task) begin() (before *task) {
+	w := t.life.n.w
+	before, w.running = w.running, t
+	return before
+}
+
+// Go implements clock.Tasks.
+func (l *life) Go(f func()) { l.after(l.n.hiccup(), func() { l.start(f) }) }
+
+// Now implements clock.Clock.
+func (l *life) Now() time.Duration { return l.n.now() }
+
+// WithTimeout implements clock.Clock.
+func (l *life) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	l.after(d, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func() { cancel(nil) }
+}
+
+// Wait implements clock.Clock for the task that runs.
+func (l *life) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+	t := l.n.w.running
+	switch {
+	case t == nil || t.life != l:
+		panic("only a task of a process waits by its clock")
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case ready(changed):
+		return nil
+	}
+	t.waits++
+	t.done, t.changed = ctx.Done(), changed
+	if d > 0 {
+		n := t.waits
+		l.after(d, func() { t.wake(n) })
+	}
+	if t.done != nil || t.changed != nil {
+		l.n.waiting = append(l.n.waiting, t)
+	}
+	if !t.yield(struct{}{}) {
+		panic(taskStopped{})
+	}
+	return context.Cause(ctx)
+}
+
+var _ clock.Tasks = (*life)(nil)
+
+// sleep waits for d, await for d (0 = for good) or a signal.
+func (l *life) sleep(d time.Duration)            { _ = l.Wait(context.Background(), d, nil) }
+func (l *life) await(d time.Duration, s *signal) { _ = l.Wait(context.Background(), d, s.next()) }
+
+// wake has a task go on that is in its nth wait.
+func (t *task) wake(n uint64) {
+	t.life.after(0, func() {
+		if t.waits == n {
+			t.waits++
+			if t.done != nil || t.changed != nil {
+				t.life.n.waiting = slices.DeleteFunc(t.life.n.waiting, func(o *task) bool { return o == t })
+			}
+			t.resume()
+		}
+	})
+}
+
+// wakeReady wakes the tasks on a machine whose channel is ready, or whose context has ended, in
+// the order in which they began to wait. It is called whenever something has happened there.
+func (n *node) wakeReady() {
+	for i := 0; i < len(n.waiting); {
+		t := n.waiting[i]
+		if !ready(t.done) && !ready(t.changed) {
+			i++
+			continue
+		}
+		n.waiting = slices.Delete(n.waiting, i, i+1)
+		t.wake(t.waits)
+	}
+}
+
+func ready(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal wakes everybody who waits for it.
+type signal struct{ fired chan struct{} }
+
+func (s *signal) next() <-chan struct{} {
+	if s.fired == nil {
+		s.fired = make(chan struct{})
+	}
+	return s.fired
+}
+
+func (s *signal) fire() {
+	if s.fired != nil {
+		close(s.fired)
+		s.fired = nil
+	}
+}

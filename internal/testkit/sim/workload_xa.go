@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
+)
+
+const (
+	// xaShare is how many of a hundred requests begin an XA transaction, xaOnePhase how
+	// many of a hundred writes are one of one phase.
+	xaShare    = 12
+	xaOnePhase = 5
+	// managerEvery is how often the transaction manager looks for what nobody ends, and
+	// xaLeftMean how long such a one is left prepared.
+	managerEvery = 300 * time.Millisecond
+	xaLeftMean   = 2 * time.Second
+	managerID    = 1 << 20
+)
+
+// XACounts counts XA transactions: prepared with OK, of these those that were
+// committed with OK, and rolled back; and those that are ended by another primary than
+// the one that prepared them.
+type XACounts struct{ Prepared, Committed, RolledBack, Inherited int }
+
+// xaTransaction is one of a client. What it does at its end is decided once, before
+// anybody says so to a server.
+type xaTransaction struct {
+	xid        string
+	key, value string
+	commits    bool
+	// acknowledged: the client has OK for its XA PREPARE, by that node, at that time.
+	acknowledged   time.Duration
+	by             *node
+	due            time.Duration // nobody but its client ends it before
+	tries          int
+	busy, answered bool
+	// append is its value in the ledger, once XA COMMIT was said.
+	append *request
+}
+
+// assignXA has clients use XA, in one of three worlds. Not where few faults depend on how
+// a deposed primary is settled: with one prepared it is not. Not where a recovery gives up
+// transactions: what clients know of theirs is not followed there.
+func (w *World) assignXA() {
+	drawn := chance(w.random(streamXA), 33)
+	w.usesXA = w.options.Losses == 0 && (w.options.XA > 0 || drawn && w.options.XA == 0 && !w.options.Blips)
+}
+
+// prepareXA has a client prepare an XA transaction and, mostly, end it.
+func (l *workload) prepareXA(r *request, again func(*request)) {
+	x := &xaTransaction{key: r.key}
+	r.kind, r.xa = preparing, x
+	r.done = func(r *request) {
+		x.due = l.w.sched.now + around(l.rng, xaLeftMean)
+		switch n := l.rng.IntN(100); {
+		case r.outcome != succeeded: // who knows: the manager looks, and rolls back
+		case n < 60:
+			x.commits = n < 45
+			l.endXA(x, r.client, again)
+			return
+		default: // the client walks away
+			x.commits = n < 85
+		}
+		again(r)
+	}
+	l.xa = append(l.xa, x)
+	l.send(r)
+}
+
+// endXA has somebody say XA COMMIT or XA ROLLBACK.
+func (l *workload) endXA(x *xaTransaction, client int, done func(*request)) {
+	x.busy = true
+	x.tries++
+	r := &request{client: client, kind: rollingBack, key: x.key, xa: x}
+	if x.commits {
+		r.kind = committing
+		if x.append == nil {
+			x.append = &request{client: client, kind: appending, key: x.key, value: x.value, call: l.w.sched.now}
+			l.history = append(l.history, x.append)
+		}
+	}
+	r.done = func(r *request) {
+		x.busy = false
+		done(r)
+	}
+	l.send(r)
+}
+
+// manage has the transaction manager end what no client does.
+func (l *workload) manage() {
+	if l.idle > 0 && !l.stopped {
+		l.w.sched.after(around(l.rng, managerEvery), l.manage)
+		return
+	}
+	r := &request{client: managerID, kind: recovering}
+	r.done = func(r *request) {
+		for _, x := range l.xa {
+			if slices.Contains(r.read, x.xid) && !x.busy && (x.due <= l.w.sched.now || l.stopped) && x.due != 0 {
+				l.endXA(x, managerID, func(*request) {})
+			}
+		}
+		l.w.sched.after(around(l.rng, managerEvery), l.manage)
+	}
+	l.send(r)
+}
+
+// recovered looks at an answer to XA RECOVER, when it is given.
+func (l *workload) recovered(n *node, xids []string) {
+	for _, x := range l.xa {
+		if x.acknowledged != 0 && x.tries == 0 && !slices.Contains(xids, x.xid) {
+			l.w.fail("xa", "n%d serves and lacks %s, which was prepared with OK at %v and nobody has ended", n.id, x.xid, x.acknowledged)
+		}
+	}
+}
+
+// answeredXA notes what a mysqld answers of an XA transaction.
+func (l *workload) answeredXA(s *session, o fakemysqld.Outcome) {
+	x, now := s.r.xa, l.w.sched.now
+	switch {
+	case x == nil:
+	case o == fakemysqld.NotPrepared:
+		if x.acknowledged != 0 && x.tries == 1 {
+			l.w.fail("xa", "n%d knows nothing of %s, which was prepared with OK at %v and nobody has ended", s.serves.id, x.xid, x.acknowledged)
+		}
+	case o != fakemysqld.OK:
+	case s.r.kind == preparing:
+		x.acknowledged, x.by = now, s.serves
+		l.w.xaCounts.Prepared++
+	default:
+		if x.answered {
+			l.w.fail("xa", "n%d: %s was ended twice, each time with OK", s.serves.id, x.xid)
+		}
+		x.answered = true
+		if x.by != nil && x.by != s.serves {
+			l.w.xaCounts.Inherited++
+		}
+		if s.r.kind == rollingBack {
+			l.w.xaCounts.RolledBack++
+		} else {
+			l.w.xaCounts.Committed++
+		}
+	}
+}
+
+// finishedXA notes what a client was told.
+func (l *workload) finishedXA(r *request) {
+	if r.kind == committing && r.outcome == succeeded && r.xa.append.end == 0 {
+		r.xa.append.end, r.xa.append.outcome = r.end, succeeded
+	}
+}
+
+// xaTx is the transaction that a request is.
+func (l *workload) xaTx(r *request) fakemysqld.Tx {
+	tx := fakemysqld.Tx{ID: r.transaction, Key: r.key, XID: r.xa.xid}
+	switch r.kind {
+	case preparing:
+		tx.Kind, tx.Value, tx.Bytes = fakemysqld.XAPrepare, r.value, l.bytes()
+	case committing:
+		tx.Kind = fakemysqld.XACommit
+	default:
+		tx.Kind = fakemysqld.XARollback
+	}
+	return tx
+}
+
+// xaEnded tells whether nothing is prepared anywhere.
+func (l *workload) xaEnded() bool {
+	return !slices.ContainsFunc(l.w.nodes, func(n *node) bool {
+		return n.agent != nil && n.agent.process != nil && len(n.agent.process.Prepared()) > 0
+	})
+}
+
+// xaEnds looks at the end whether each XA transaction came to what was decided.
+func (c *checker) xaEnds() {
+	for _, x := range c.w.load.xa {
+		there := slices.Contains(c.w.someReplica().mysqlDisk.Values(x.key), x.value)
+		switch {
+		case there && !x.commits:
+			c.w.fail("xa", "%s is in table %s, and was to be rolled back", x.xid, x.key)
+		case !there && x.commits && x.acknowledged != 0:
+			c.w.fail("xa", "%s, prepared with OK at %v, is not in table %s, and was to be committed", x.xid, x.acknowledged, x.key)
+		}
+	}
+	if len(c.prepared) > 0 {
+		c.w.fail("xa", "the log ends with %d XA transactions prepared", len(c.prepared))
+	}
+}
+
+// xaOpens looks at what is prepared on a mysqld that opens for writes: all that the log has,
+// and nothing whose end no binlog would have.
+func (c *checker) xaOpens(a *agent) {
+	if !a.process.GTIDExecuted().ContainsSet(c.all()) {
+		return // it leads no more: what others have committed since it need not have
+	}
+	if here := a.process.Unbinlogged(); len(here) > 0 {
+		c.w.fail("xa", "n%d opens with %v prepared, whose ends no log would have", a.n.id, here)
+	}
+	xids := a.process.Prepared()
+	for _, xid := range xids {
+		if !c.prepared[xid] {
+			c.w.fail("xa", "n%d opens with %s prepared, which the log has not", a.n.id, xid)
+		}
+	}
+	if len(xids) != len(c.prepared) {
+		c.w.fail("xa", "n%d opens with %v prepared, the log has %d", a.n.id, xids, len(c.prepared))
+	}
+}
+
+// xa follows what the committed log prepares and ends: each once.
+func (c *checker) xa(tx committedTransaction, prepares, ends string) {
+	switch open := c.prepared[prepares+ends]; {
+	case prepares != "" && open:
+		c.w.fail("xa", "%s prepares %s once more", tx.gtid, prepares)
+	case prepares != "":
+		c.prepared[prepares] = true
+	case ends != "" && !open:
+		c.w.fail("xa", "%s ends %s, which is not prepared", tx.gtid, ends)
+	case ends != "":
+		delete(c.prepared, ends)
+	}
+}
+
+// nameXA names what a request prepares.
+func (l *workload) nameXA(r *request) {
+	if r.kind == preparing {
+		r.value = fmt.Sprintf("x%d", r.transaction)
+		r.xa.xid, r.xa.value = r.value, r.value
+	}
+}

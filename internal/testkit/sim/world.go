@@ -1,0 +1,580 @@
+package sim
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/sys/invariant"
+)
+
+// Options say what to run.
+type Options struct {
+	Seed uint64
+	// Nodes is 3 or 5; 0 = the seed decides.
+	Nodes int
+	// Loggers is how many of them, the last ones, have no mysqld; 0 = the seed
+	// decides, less = none.
+	Loggers int
+	// Members: the members change; 0 = the seed decides, less = they do not,
+	// MembersPair = of two nodes one loses its vote and gets it back, again and again.
+	Members int
+	// Losses: a majority is lost for good, and one node is recovered without it; 1 = they
+	// are. The members change only by that, then.
+	Losses int
+	// LateClocks: machines are paused with their clocks, and what sets a wall clock right afterwards
+	// may come late. What a node answers meanwhile may be stale.
+	LateClocks bool
+	// Lasts is how long faults go on; 0 = 30 s.
+	Lasts time.Duration
+	// Blips has the primary deposed again and again, mostly with nothing lost.
+	Blips bool
+	// XA: clients use XA transactions; 0 = the seed decides, less = they do not.
+	XA int
+	// Appliers: appliers stop with errors, and the bound on the apply lag is short; 0 = the
+	// seed decides, less = they do not.
+	Appliers int
+	// Only holds the faults to inject; nil = all that the seed has.
+	Only []int
+	// Events gets one line per event.
+	Events io.Writer
+	// SegmentBytesMax and CacheBytesMax are the log's; 0 = the seed decides.
+	SegmentBytesMax, CacheBytesMax int64
+	// RetentionBytes is how long the log is kept though nobody needs it.
+	RetentionBytes int64
+}
+
+// MembersPair is a value of Options.Members.
+const MembersPair = 2
+
+// Result is what became of a run.
+type Result struct {
+	Seed  uint64
+	Nodes int
+	// Loggers is how many of them have no mysqld.
+	Loggers int
+	// Failure is nil if every promise was kept.
+	Failure *Failure
+	// Hash is of all events: two runs with the same hash were the same.
+	Hash uint64
+	// Events counts them, Virtual is how long the run was, on its own clock.
+	Events  uint64
+	Virtual time.Duration
+	// Faults are those that were injected.
+	Faults []string
+	// FaultIDs are their numbers.
+	FaultIDs []int
+	// OK counts the transactions whose clients were told so, Epochs the
+	// promotions, Requests what clients asked for, Purged the segments removed,
+	// Staged the large transactions.
+	OK, Epochs, Requests, Purged, Staged int
+	// LedInNeed counts how often a logger came to lead, or a node of weight 0.
+	LedInNeed int
+	// Plans counts the switchovers and restarts that operators asked for, and got.
+	Plans   int
+	Settles SettleCounts
+	Blips   bool
+	// Policy is the durability policy, with who is named; AckDrops counts how often
+	// a require-ack was dropped.
+	Policy   string
+	AckDrops int
+	// MemberChanges counts the changes of the members, Joints those that went through
+	// joint consensus, as their leaders saw it; Joins the nodes that joined, Clones
+	// those that copied a mysqld's data. Members tells that they do change.
+	MemberChanges, Joints, Joins, Clones int
+	Members                              bool
+	// TakenUp counts the voters that started again from a state which another node kept;
+	// Pair: the members were MembersPair.
+	TakenUp int
+	// TimingsDiffer: the nodes' heartbeats and election timeouts did.
+	TimingsDiffer bool
+	// ClocksJump: wall clocks jumped, and boot clocks stood still. LateClocks is the option.
+	ClocksJump, LateClocks bool
+	// XA counts the XA transactions, if there are any: UsesXA.
+	XA     XACounts
+	UsesXA bool
+	// Slowings counts how often a primary slowed its writers down, or let them go again.
+	// ApplierStops counts the errors with which appliers stopped. AppliersStop: they do.
+	Slowings, ApplierStops int
+	// Reseeds counts the nodes that a leader had rebuilt by itself.
+	Reseeds      int
+	AppliersStop bool
+	// LongApplies counts the appliers that were inside of a transaction for long.
+	LongApplies int
+	Pair        bool
+	// Ahead counts what was read ahead for peers that lag.
+	Ahead int
+	// Recoveries counts those that were forced, Accepted and Rejections what former members
+	// made of them, GivenUp the committed transactions that a recovery went on without.
+	// TwoSides: a majority went on beside a recovered node.
+	Recoveries, Accepted, Rejections, GivenUp int
+	Losses, TwoSides                          bool
+}
+
+// Failure is a broken promise.
+type Failure struct {
+	// Name is the invariant's, or the checker's.
+	Name   string
+	Detail string
+	At     time.Duration
+	// Stack is set for a panic.
+	Stack string
+}
+
+func (f *Failure) Error() string { return fmt.Sprintf("%s: %s (at %v)", f.Name, f.Detail, f.At) }
+
+// The streams of randomness: each part has its own, so that what one draws
+// changes nothing for the others.
+const (
+	streamWorld = iota
+	streamNetwork
+	streamLoad
+	streamFaults
+	streamPlan
+	streamRaft
+	streamKinds
+	streamPolicy
+	streamChanges
+	streamMembers
+	streamAhead
+	streamDBA
+	streamTimings
+	streamLosses
+	streamXA
+	streamLongApplies
+	streamClocks
+	streamAppliers
+	streamReseeds
+	streamNode    = 1 << 8
+	streamDisk    = 1 << 9
+	streamTiming  = 1 << 10
+	streamPlanned = 1 << 11
+)
+
+// Times of a run.
+const (
+	quietAtStart = 3 * time.Second
+	// healWithin is how long a healed cluster may take to serve and agree.
+	healWithin = 60 * time.Second
+	lastsUsual = 30 * time.Second
+)
+
+// World is one cluster, its clients and what goes wrong.
+type World struct {
+	options Options
+	sched   scheduler
+	running *task // nil: none does
+	trace   *trace
+	net     *network
+	nodes   []*node
+	load    *workload
+	faults  injector
+	check   *checker
+	// initial is the cluster state at the start; policyChanges: it does not stay so,
+	// by as many changes as were asked for.
+	initial       cluster.State
+	policyChanges bool
+	changes       int
+	// epochs, purged, staged and ledInNeed count what happened.
+	epochs, purged, staged, ledInNeed int
+	// plans counts the operators' plans that were carried out.
+	plans   int
+	settles SettleCounts
+	// held: maintenance is on, and heldFor is the node that may open.
+	held    bool
+	heldFor cluster.NodeID
+	// ackDrops counts how often a require-ack was dropped.
+	ackDrops int
+	// membersChange: an operator adds nodes, of which spares wait, and removes others.
+	membersChange         bool
+	initialNodes, spares  int
+	operator              *operator
+	memberChanges, joints int
+	// timingsDiffer: the nodes' heartbeats and election timeouts do. clocksJump: wall clocks
+	// jump, and boot clocks stand still.
+	timingsDiffer, clocksJump bool
+	// usesXA: clients use XA transactions.
+	usesXA   bool
+	xaCounts XACounts
+	// healed has what was committed when all faults had ended; nil = they have not.
+	healed *gtid.Set
+	// longApplies: some transactions apply for long, which longApplied counts.
+	longApplies bool
+	longApplied int
+	// maxApplyLag is mysql.max_apply_lag, slowings counts how often a primary began to keep to
+	// it, or ended that. appliersStop: some stop with an error, applierStops counts that.
+	maxApplyLag            time.Duration
+	slowings, applierStops int
+	// reseeds counts the nodes that a leader had rebuilt by itself.
+	reseeds      int
+	appliersStop bool
+	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
+	readsAhead    bool
+	aheads        int
+	joins, clones int
+	// takenUp counts the voters that started again from a state which another node kept.
+	takenUp int
+	// losses is not nil if a majority is lost for good.
+	losses *losses
+}
+
+func (w *World) random(stream uint64) *mathrand.Rand {
+	return mathrand.New(mathrand.NewPCG(w.options.Seed, stream))
+}
+
+// fail ends the run.
+func (w *World) fail(name, format string, args ...any) {
+	panic(&Failure{Name: name, Detail: fmt.Sprintf(format, args...), At: w.sched.now})
+}
+
+// Run makes one run. It is not for concurrent use: raft draws its election
+// timeouts from crypto/rand.Reader, which is replaced for the time of the run.
+func Run(o Options) (result Result) {
+	w := newWorld(o)
+	before := rand.Reader
+	rand.Reader = seededReader{w.random(streamRaft)}
+	faults := w.plan()
+	result = Result{Seed: o.Seed, Blips: o.Blips, Nodes: w.options.Nodes, Loggers: w.options.Loggers, Members: w.membersChange}
+	for _, f := range faults {
+		result.Faults, result.FaultIDs = append(result.Faults, f.String()), append(result.FaultIDs, f.id)
+	}
+	defer func() {
+		rand.Reader = before
+		switch r := recover().(type) {
+		case nil:
+		case *Failure:
+			result.Failure = r
+		case invariant.Violation:
+			result.Failure = &Failure{Name: r.Name, Detail: r.Detail, At: w.sched.now, Stack: string(debug.Stack())}
+		default:
+			result.Failure = &Failure{Name: "panic", Detail: fmt.Sprint(r), At: w.sched.now, Stack: string(debug.Stack())}
+		}
+		result.Hash, result.Events, result.Virtual = w.trace.sum.Sum64(), w.sched.ran, w.sched.now
+		result.OK, result.Epochs, result.Requests = w.check.ok, w.epochs, len(w.load.history)
+		result.Purged, result.Staged, result.LedInNeed = w.purged, w.staged, w.ledInNeed
+		result.Plans = w.plans
+		result.Settles = w.settles
+		result.Policy, result.AckDrops = w.describePolicy(), w.ackDrops
+		result.Ahead = w.aheads
+		result.MemberChanges, result.Joints, result.Joins, result.Clones = w.memberChanges, w.joints, w.joins, w.clones
+		result.TimingsDiffer = w.timingsDiffer
+		result.ClocksJump, result.LateClocks = w.clocksJump, w.options.LateClocks
+		if l := w.losses; l != nil {
+			result.Losses = true
+			result.Recoveries, result.Rejections, result.Accepted, result.GivenUp, result.TwoSides = len(l.forks), l.rejections, l.accepted, l.givenUp, l.twoSides
+		}
+		result.LongApplies, result.Slowings = w.longApplied, w.slowings
+		result.Reseeds = w.reseeds
+		result.AppliersStop, result.ApplierStops = w.appliersStop, w.applierStops
+		result.UsesXA, result.XA = w.usesXA, w.xaCounts
+		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
+		w.close()
+	}()
+	w.run(faults)
+	return result
+}
+
+// close ends the processes: their coroutines would stay.
+func (w *World) close() {
+	for _, n := range w.nodes {
+		if n.agent != nil {
+			n.agent.life.end()
+		}
+		n.endJoiner()
+		n.endOutsider()
+	}
+}
+
+type seededReader struct{ rng *mathrand.Rand }
+
+// Read implements io.Reader.
+func (r seededReader) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(r.rng.Uint32())
+	}
+	return len(p), nil
+}
+
+func newWorld(o Options) *World {
+	w := &World{options: o, trace: newTrace(o.Events)}
+	rng := w.random(streamWorld)
+	// All of it is drawn whatever the options say, so that they change nothing else.
+	nodes, segment, cache := 3+2*(rng.IntN(4)/3), int64(4<<10)<<rng.IntN(7), int64(1<<10)<<rng.IntN(10)
+	retention := int64(1<<10) << rng.IntN(14)
+	if w.options.Nodes == 0 {
+		w.options.Nodes = nodes
+	}
+	if w.options.SegmentBytesMax == 0 {
+		w.options.SegmentBytesMax = segment
+	}
+	if w.options.CacheBytesMax == 0 {
+		w.options.CacheBytesMax = cache
+	}
+	if w.options.RetentionBytes == 0 {
+		w.options.RetentionBytes = retention
+	}
+	if w.options.Lasts == 0 {
+		w.options.Lasts = lastsUsual
+	}
+	w.assignMembers()
+	w.readsAhead = chance(w.random(streamAhead), 33)
+	w.assignTimings()
+	w.assignXA()
+	w.assignLongApplies()
+	w.assignClocks()
+	w.assignAppliers()
+	w.net = newNetwork(w, w.initialNodes+w.spares)
+	for i := range w.initialNodes + w.spares {
+		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
+	}
+	w.assignKinds()
+	w.assignSpares()
+	w.assignPolicy()
+	w.load = newWorkload(w)
+	w.faults = injector{w: w, rng: w.random(streamFaults)}
+	w.check = newChecker(w)
+	for _, n := range w.nodes {
+		n.check = w.check
+	}
+	return w
+}
+
+// assignKinds makes loggers of a minority, in one of four worlds, and gives the
+// nodes weights, in one of three. The first may always lead.
+func (w *World) assignKinds() {
+	rng := w.random(streamKinds)
+	loggers, weighted := chance(rng, 25), chance(rng, 33)
+	if w.options.Loggers == 0 && loggers {
+		w.options.Loggers = (w.initialNodes - 1) / 2
+	}
+	w.options.Loggers = max(0, w.options.Loggers)
+	for i, n := range w.nodes {
+		n.member.Kind, n.member.Weight = cluster.KindFull, cluster.WeightDefault
+		if weight := []int{0, 1, 5, 9}[rng.IntN(4)]; weighted {
+			n.member.Weight = weight
+			if i == 0 {
+				n.member.Weight = max(1, weight)
+			}
+		}
+		if i >= w.initialNodes-w.options.Loggers && i < w.initialNodes {
+			n.member.Kind = cluster.KindLogger
+		}
+	}
+}
+
+func (w *World) plan() []fault {
+	kinds := plan
+	if w.options.Blips {
+		kinds = blips
+	}
+	all := kinds(w.random(streamPlan), len(w.nodes), quietAtStart, quietAtStart+w.options.Lasts)
+	end, more := quietAtStart+w.options.Lasts, w.random(streamPlanned)
+	for _, f := range slices.Concat(w.clockFaults(more, quietAtStart, end), w.splits(more, quietAtStart, end)) {
+		f.id = len(all)
+		all = append(all, f)
+	}
+	if w.options.Losses > 0 {
+		all = slices.DeleteFunc(all, besideLosses)
+	}
+	if w.policyChanges { // a log that is healed may begin behind what cluster.json has: that takes a person
+		all = slices.DeleteFunc(all, func(f fault) bool { return f.kind == rotLog || f.kind == rotTail })
+	}
+	if w.options.Only == nil {
+		return all
+	}
+	return slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(w.options.Only, f.id) })
+}
+
+// run is the whole story: start, faults, healing, and the judgement.
+func (w *World) run(faults []fault) {
+	for _, n := range w.nodes {
+		w.sched.after(around(n.rng, 100*time.Millisecond), n.startAgent)
+	}
+	w.sched.after(time.Second, w.load.start)
+	if w.options.Blips && w.options.Seed%2 == 0 { // with it few are settled
+		w.dba()
+	}
+	w.faults.start(faults)
+	switch {
+	case w.options.Losses > 0:
+		w.startLosses()
+	case w.membersChange:
+		w.sched.after(quietAtStart, w.startOperator)
+	}
+	if w.appliersStop {
+		w.sched.after(quietAtStart, func() { w.trouble(w.random(streamAppliers + 1<<12)) })
+	}
+	if w.policyChanges {
+		w.changePolicy(w.random(streamChanges), quietAtStart+w.options.Lasts)
+	}
+	w.sched.runUntil(quietAtStart + w.options.Lasts)
+	w.log(0, "heal", "all faults end")
+	w.faults.end()
+	w.healed = w.check.all()
+	if w.losses != nil {
+		w.losses.converge()
+	}
+	w.awaitHealth()
+}
+
+// awaitHealth waits until clients can write again and, once they have stopped,
+// all servers have the same.
+func (w *World) awaitHealth() {
+	healed := w.sched.now
+	deadline := healed + healWithin
+	w.runWhile(deadline, "no client could write", func() bool { return w.load.lastOK <= healed+time.Second })
+	if w.membersChange {
+		unsettled := ""
+		w.runWhile(deadline, "the members are not as they were asked for", func() bool {
+			ok, why := w.membersSettled()
+			unsettled = why
+			return !ok
+		})
+		w.log(0, "members", "settled %s", unsettled)
+	}
+	w.load.stopped = true
+	w.runWhile(deadline, "the servers do not agree", func() bool { return !w.agreed() })
+	if w.membersChange {
+		w.still()
+	}
+	w.log(0, "judge", "%d entries, %d transactions", len(w.check.entries), len(w.check.transactions))
+	w.check.kept()
+	w.check.ledger()
+	w.check.xaEnds()
+}
+
+func (w *World) runWhile(deadline time.Duration, what string, cond func() bool) {
+	for cond() {
+		if w.sched.now >= deadline {
+			w.fail("liveness", "%s within %v after the last fault: %s", what, healWithin, w.describe())
+		}
+		w.sched.runUntil(w.sched.now + 100*time.Millisecond)
+	}
+}
+
+// agreed tells whether every mysqld has all that was committed, and nothing is
+// on its way.
+func (w *World) agreed() bool {
+	if len(w.load.sessions) > 0 || !w.load.xaEnded() {
+		return false
+	}
+	all := w.check.all()
+	for _, n := range w.inState() {
+		if n.member.Kind == cluster.KindLogger && n.agent != nil {
+			continue
+		}
+		if a := n.agent; a == nil || a.process == nil || a.process.dead || !a.process.GTIDExecuted().ContainsSet(all) {
+			return false
+		}
+		w.check.complete(n)
+	}
+	return true
+}
+
+func (w *World) describe() (s string) {
+	for _, n := range w.nodes {
+		if n.agent == nil {
+			s += fmt.Sprintf("n%d is down (joining %t, empty %t, removed %t); ", n.id, n.joining, n.empty, n.removed)
+			continue
+		}
+		a := n.agent
+		s += fmt.Sprintf("n%d: %s (%s), term %d, leads %t, log %d, committed %d, engine %d of %d; ", n.id, a.role.Phase(), a.role.Reason(),
+			a.loop.role.Term, a.loop.role.Leading, a.log.LastIndex(), a.group.Committed().Mark().Index, w.check.engines[n].place, len(w.check.transactions))
+	}
+	return s
+}
+
+func (w *World) node(id cluster.NodeID) *node { return w.nodes[id-1] }
+
+func (w *World) members() (members []cluster.Member) {
+	for _, n := range w.nodes {
+		members = append(members, n.member)
+	}
+	return members
+}
+
+// primary returns the node that serves, else the leader of the highest term,
+// else the first.
+func (w *World) primary() *node {
+	best := w.nodes[0]
+	var term uint64
+	for _, n := range w.nodes {
+		if a := n.agent; a != nil && a.loop.role.Leading && a.loop.role.Term > term {
+			best, term = n, a.loop.role.Term
+		}
+	}
+	return best
+}
+
+// restartAgent is what supervises an agent that ended by itself.
+func (w *World) restartAgent(n *node) {
+	w.sched.after(50*time.Millisecond+around(n.rng, time.Second), n.startAgent)
+}
+
+// Connections between agents, as the transport reports them.
+
+// connect lets two nodes find each other, if both run.
+func (w *World) connect(a, b *node) {
+	if a == b {
+		return
+	}
+	w.sched.after(latencyMin+around(w.net.rng, redialMax/8), func() {
+		x, y := a.process(), b.process()
+		switch {
+		case x == nil || y == nil:
+		case !w.net.connected(a.id, b.id):
+			w.sched.after(redialMax, func() { w.connect(a, b) })
+		case !w.handshake(x, y):
+		default:
+			a.agent.life.run(func() { a.agent.peerUp(b.id) })
+			b.agent.life.run(func() { b.agent.peerUp(a.id) })
+		}
+	})
+}
+
+// disconnect tells a node that a peer is gone: at once and with a refused dial
+// if only its process is, after a silence if its machine is.
+func (w *World) disconnect(n, gone *node, refused bool) {
+	a := n.agent
+	if n == gone || a == nil {
+		return
+	}
+	after := 3*latencyMin + around(w.net.rng, time.Millisecond)
+	if !refused {
+		after = silenceMax
+	}
+	lost := gone.agent
+	w.sched.after(after, func() {
+		if refused && (gone.agent != nil || !gone.powered || !w.net.connected(n.id, gone.id)) {
+			return // somebody listens again, or nobody answers
+		}
+		if w.membersChange && a.members.conns[gone.id] != lost {
+			return // there is another connection, or there was none
+		}
+		if gone.agent == nil || gone.agent == lost && !refused && !gone.powered {
+			delete(a.members.conns, gone.id)
+			a.life.run(func() { a.peerDown(gone.id, refused) })
+		}
+	})
+}
+
+// watchConnection ends a connection that a cut has silenced for too long, and
+// has it made again after.
+func (w *World) watchConnection(a, b *node) {
+	w.sched.after(silenceMax, func() {
+		if w.net.connected(a.id, b.id) || a.agent == nil || b.agent == nil {
+			return
+		}
+		delete(a.agent.members.conns, b.id)
+		delete(b.agent.members.conns, a.id)
+		a.agent.life.run(func() { a.agent.peerDown(b.id, false) })
+		b.agent.life.run(func() { b.agent.peerDown(a.id, false) })
+		w.connect(a, b)
+	})
+}

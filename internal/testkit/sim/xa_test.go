@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+// xaSeeds are run where clients use XA transactions.
+const xaSeeds = 60
+
+// TestXA wants XA transactions to be ended on the primary that prepared them, and on
+// others.
+func TestXA(t *testing.T) {
+	n := xaSeeds
+	if testing.Short() {
+		n = shortSeeds
+	}
+	sum := XACounts{}
+	for seed := range uint64(n) {
+		r := Run(Options{Seed: seed + 1, XA: 1})
+		if r.Failure != nil {
+			t.Fatalf("go run ./internal/testkit/sim/cmd -xa 1 -seed %d: %s", seed+1, r.Report())
+		}
+		sum.Prepared, sum.Committed = sum.Prepared+r.XA.Prepared, sum.Committed+r.XA.Committed
+		sum.RolledBack, sum.Inherited = sum.RolledBack+r.XA.RolledBack, sum.Inherited+r.XA.Inherited
+	}
+	t.Logf("%+v", sum)
+	if sum.Prepared < 10*n || sum.Committed < 5*n || sum.RolledBack < 2*n || sum.Inherited < n {
+		t.Errorf("%+v in %d runs: too few to mean anything", sum, n)
+	}
+}
+
+// TestXAIsEndedOnce wants the log to end what it has prepared, once, and nothing else.
+func TestXAIsEndedOnce(t *testing.T) {
+	c := newWorld(Options{Nodes: 3}).check
+	tx := committedTransaction{gtid: gtid.GTID{N: 1}}
+	wantFailure(t, "an end of nothing", "xa", func() { c.xa(tx, "", "a") })
+	wantFailure(t, "prepared", "", func() { c.xa(tx, "a", "") })
+	wantFailure(t, "prepared twice", "xa", func() { c.xa(tx, "a", "") })
+	wantFailure(t, "one stays prepared", "xa", c.xaEnds)
+	wantFailure(t, "ended", "", func() { c.xa(tx, "", "a") })
+	wantFailure(t, "ended twice", "xa", func() { c.xa(tx, "", "a") })
+	wantFailure(t, "something else", "", func() { c.xa(tx, "", "") })
+}
+
+// TestXALost wants an acknowledged XA PREPARE to end as it was decided.
+func TestXALost(t *testing.T) {
+	w := newWorld(Options{Nodes: 3})
+	w.load.xa = []*xaTransaction{{xid: "a", key: "k", value: "a", acknowledged: 1, commits: true}}
+	wantFailure(t, "not in its table", "xa", w.check.xaEnds)
+	wantFailure(t, "not prepared", "xa", func() { w.load.recovered(w.nodes[0], nil) })
+	wantFailure(t, "prepared", "", func() { w.load.recovered(w.nodes[0], []string{"a"}) })
+	w.load.xa[0].commits = false
+	wantFailure(t, "rolled back", "", w.check.xaEnds)
+}
