@@ -18,7 +18,7 @@ import (
 // of a real server's transactions.
 func upgradedLog(t *testing.T) (dir string) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "binlog", "testdata", "mysql-9.7.4.000001"))
+	raw, err := os.ReadFile(filepath.Join("..", "mysql", "binlog", "testdata", "mysql-9.7.4.000001"))
 	if err != nil {
 		t.Fatal(err)
 	}

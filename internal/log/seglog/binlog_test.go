@@ -21,7 +21,7 @@ import (
 // that a real server wrote, and the GTIDs in it in order.
 func serverBinlog(t *testing.T, name string) (entries []Entry, gtids []string) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "binlog", "testdata", name))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "mysql", "binlog", "testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func mysqlbinlog(t *testing.T, args ...string) *exec.Cmd {
 	if path, err := exec.LookPath("mysqlbinlog"); err == nil {
 		return exec.Command(path, args...)
 	}
-	prefix, err := filepath.Abs(filepath.Join("..", "..", ".mysql", "usr"))
+	prefix, err := filepath.Abs(filepath.Join("..", "..", "..", ".mysql", "usr"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestStagedSegmentsAreBinlogs(t *testing.T) {
 	for _, s := range l.Segments()[2:] {
 		own = append(own, dump(t, filepath.Join(dir, s.Name), gtidLines))
 	}
-	server := dump(t, filepath.Join("..", "binlog", "testdata", "mysql-9.7.4.000001"), gtidLines)
+	server := dump(t, filepath.Join("..", "..", "mysql", "binlog", "testdata", "mysql-9.7.4.000001"), gtidLines)
 	if got := strings.Join(own, ""); got != server || strings.Count(server, "\n") < len(gtids) {
 		t.Fatalf("segments:\n%s\nserver:\n%s", got, server)
 	}
@@ -184,7 +184,7 @@ func dump(t *testing.T, path, prefix string) string {
 func TestSealedSegmentWithMysqlbinlog(t *testing.T) {
 	dir := t.TempDir()
 	path, _, _ := sealedServerBinlog(t, dir)
-	own, server := dump(t, path, ""), dump(t, filepath.Join("..", "binlog", "testdata", "mysql-9.7.4.000001"), "")
+	own, server := dump(t, path, ""), dump(t, filepath.Join("..", "..", "mysql", "binlog", "testdata", "mysql-9.7.4.000001"), "")
 	if own != server || strings.Count(own, "GTID_NEXT") < 10 {
 		t.Fatalf("segment:\n%s\nserver:\n%s", own, server)
 	}

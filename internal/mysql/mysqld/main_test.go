@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(envHelper); dir != "" {
 		os.Exit(runAgent(dir))
 	}
-	end, err := mysqldtest.UseCopies(filepath.Join("..", "..", ".mysql"))
+	end, err := mysqldtest.UseCopies(filepath.Join("..", "..", "..", ".mysql"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -66,7 +66,7 @@ func findMySQL() (*install.Installation, error) {
 	if os.Getenv(install.EnvBaseDir) != "" {
 		return install.Discover("")
 	}
-	return install.Discover(filepath.Join("..", "..", ".mysql"))
+	return install.Discover(filepath.Join("..", "..", "..", ".mysql"))
 }
 
 func testSecrets() Secrets {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Idle connections of database/sql are closed by each test's cleanup.
-	end, err := mysqldtest.UseCopies(filepath.Join("..", "..", ".mysql"))
+	end, err := mysqldtest.UseCopies(filepath.Join("..", "..", "..", ".mysql"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -59,7 +59,7 @@ func shape(t *testing.T, raw []byte) (all []string) {
 
 // TestXALikeTheRealOne compares with what a mysqld 9.7.4 wrote (internal/mysql/binlog/testdata).
 func TestXALikeTheRealOne(t *testing.T) {
-	file, err := os.ReadFile("../../../binlog/testdata/mysql-9.7.4.000001")
+	file, err := os.ReadFile("../../../mysql/binlog/testdata/mysql-9.7.4.000001")
 	if err != nil {
 		t.Fatal(err)
 	}
