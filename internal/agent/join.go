@@ -54,6 +54,7 @@ func (a *Agent) join(ctx context.Context) error {
 	eg.Go(func() error { return a.router.Run(ctx) })
 	eg.Go(func() error { return a.api.Run(ctx) })
 	eg.Go(func() error { return a.runGossip(ctx) })
+	eg.Go(func() error { return a.awaitLeaving(ctx) })
 	eg.Go(func() error {
 		defer end()
 		err := newJoiner(a).Run(ctx)
