@@ -342,10 +342,14 @@ func (b *Board) unreached(m cluster.Member, listens string, now time.Time) strin
 		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= liveFor || p.at.Sub(p.upAt) < 2*GossipInterval {
 			return ""
 		}
-		if b.cfg.DialError == nil || b.cfg.DialError(m.ID) == "" {
+		if b.cfg.DialError == nil {
 			return ""
 		}
-		return m.UnreachedBy(b.self.Name, listens, b.cfg.DialError(m.ID))
+		why := b.cfg.DialError(m.ID)
+		if why == "" {
+			return ""
+		}
+		return m.UnreachedBy(b.self.Name, listens, why)
 	}
 	silent := false // that one is connected to which tells this one nothing
 	for _, p := range b.peers {

@@ -312,10 +312,10 @@ func (t *Tap) committed(number uint64) {
 // Close ends the connection; nothing is acknowledged after it. It may be
 // called at any time and more than once.
 func (t *Tap) Close() {
+	t.stop() // before it may return: somebody else may be closing it just now
 	if t.closed.Swap(true) {
 		return
 	}
-	t.stop()
 	_ = t.conn.Close() // the outcome changes nothing: the tap is gone
 }
 

@@ -203,10 +203,13 @@ func (u *Upload) Close() {
 	u.release()
 }
 
+// release is called without u.mu: leave locks the Bulk, which is locked before its uploads.
 func (u *Upload) release() {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.users--; u.users == 0 {
+	u.users--
+	last := u.users == 0
+	u.mu.Unlock()
+	if last {
 		u.leave()
 	}
 }

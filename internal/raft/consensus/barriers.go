@@ -109,6 +109,9 @@ func (b *Barriers) Stop() {
 func (b *Barriers) add() (uint64, *barrier, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.stopped {
+		return 0, nil, ErrStopped
+	}
 	if len(b.waiting) >= barriersMax {
 		return 0, nil, fmt.Errorf("consensus: %d read barriers wait already", barriersMax)
 	}

@@ -43,8 +43,8 @@ func (h *Healing) Run(ctx context.Context) (seglog.HardState, error) {
 				return h.Target.HardState(h.Copied), nil
 			}
 		}
-		if err := h.Clock.Wait(ctx, retry, nil); err != nil {
-			return seglog.HardState{}, err
+		if h.Clock.Wait(ctx, retry, nil) != nil {
+			return seglog.HardState{}, ctx.Err()
 		}
 	}
 }

@@ -1,0 +1,21 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// TestBarrierAfterStop: who asks a node that has stopped is told at once.
+func TestBarrierAfterStop(t *testing.T) {
+	b := &Barriers{Clock: clock.Machine{}, Retry: time.Hour, Start: func(context.Context, uint64) {}}
+	b.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := b.Ask(ctx); !errors.Is(err, ErrStopped) {
+		t.Errorf("it answers %v, want %v", err, ErrStopped)
+	}
+}
