@@ -243,21 +243,28 @@ func (c *checker) concerns(r *request) bool {
 	kept, parted := c, (*fork)(nil)
 	for ; kept != nil && kept != r.by; kept = parted.of {
 		if parted = kept.before; parted == nil {
-			return r.kind == appending && c.has(r.gtid) // another side's
+			return r.kind == appending && c.holds(r) // another side's
 		}
 	}
 	if r.kind == reading {
 		return r.end > 0 && r.end <= parted.at && !slices.ContainsFunc(r.read, c.lost(r.key))
 	}
-	if !c.has(r.gtid) && r.answered <= parted.at && !c.gaveUp(r.gtid) {
+	if !c.holds(r) && r.answered <= parted.at && !c.gaveUp(r.gtid) {
 		c.w.fail("I7", "%s, acknowledged at %v before the recovery on n%d at %v, is not there, nor given up", r.gtid, r.answered, parted.by.id, parted.at)
 	}
-	return c.has(r.gtid)
+	return c.holds(r)
 }
 
-func (c *checker) has(g gtid.GTID) bool {
-	_, found := c.places[g]
-	return found
+// holds tells whether the log has the transaction of a request. Another side may have given
+// its GTID to another transaction.
+func (c *checker) holds(r *request) bool {
+	mine, found := c.places[r.gtid]
+	theirs, known := r.by.places[r.gtid]
+	if !found || !known {
+		return false
+	}
+	at := c.transactions[mine].index
+	return at == r.by.transactions[theirs].index && c.entries[at-1] == r.by.entries[at-1]
 }
 
 func (c *checker) gaveUp(g gtid.GTID) bool {
