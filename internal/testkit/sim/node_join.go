@@ -97,8 +97,7 @@ func (j *joiner) run() {
 		switch {
 		case j.n.joiner != j:
 		case j.left != nil:
-			j.n.endJoiner()
-			j.n.settle(*j.left)
+			j.leave()
 		case err != nil: // the log's disk has failed
 			j.n.endJoiner()
 			j.w.restartAgent(j.n)
@@ -141,9 +140,17 @@ func (j *joiner) Follow(p cluster.StatePoint) {
 
 // Rejected implements join.Node.
 func (j *joiner) Rejected(by string, r *transport.RejectedError) {
-	if d := membership.React(j.AsSelf(), by, r).Departure; d != nil {
+	if d := membership.React(j.AsSelf(), by, r).Departure; d != nil && j.left == nil {
 		j.left = d
 		j.n.log("members", "cannot go on as it is: %v, %s", d, d.Instance)
+		j.w.sched.after(0, j.leave) // whatever the copy waits for
+	}
+}
+
+func (j *joiner) leave() {
+	if j.n.joiner == j {
+		j.n.endJoiner()
+		j.n.settle(*j.left)
 	}
 }
 
