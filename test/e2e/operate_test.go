@@ -173,6 +173,14 @@ func (f *fixture) fences(t *testing.T, ctx context.Context) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if err := devcluster.Poll(ctx, "the primary has heard that", func(ctx context.Context) (bool, string, error) {
+		st, err := f.Status(ctx, primary)
+		return slices.ContainsFunc(st.Nodes, func(n cluster.NodeStatus) bool {
+			return n.Name == f.Name(i) && n.Role == cluster.RoleFenced
+		}), "it has not", err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	f.refused(t, ctx, primary, []int{1}, "it is fenced", "switchover", "--to", f.Name(i))
 	f.must(t, ctx, primary, "unfence", f.Name(i))
 	load.stop(t)
