@@ -109,7 +109,7 @@ func (s *State) setMembership(c MembershipChange) error {
 	case c.Op == OpPromote && c.Instance != m.Instance:
 		return fmt.Errorf("node %s has been rebuilt since it was found to have caught up", m.Name)
 	case c.Op == OpPromote:
-		s.Members[i] = m.promoted(c.Kind)
+		s.Members[i] = m.Promoted(c.Kind)
 	case c.Op == OpDemote && !m.Votes():
 		return fmt.Errorf("node %s is a learner already: it has no vote", m.Name)
 	case c.Op == OpDemote:
@@ -134,8 +134,8 @@ func (s *State) setMembership(c MembershipChange) error {
 	return nil
 }
 
-// promoted is a learner with a vote. One that was rebuilt has its weight again.
-func (m Member) promoted(kind Kind) Member {
+// Promoted is a learner with a vote. One that was rebuilt has its weight again.
+func (m Member) Promoted(kind Kind) Member {
 	rebuilt := m.Becomes != "" && m.Instance != ""
 	switch {
 	case kind != KindFull:
@@ -224,4 +224,27 @@ func Majority(voters, outgoing []NodeID, is func(NodeID) bool) bool {
 		return n > len(ids)/2
 	}
 	return more(voters) && (len(outgoing) == 0 || more(outgoing))
+}
+
+// UnreachedBy says that a node cannot connect to a member, of which it hears: dialError
+// is why, listens the address that the member says that it has.
+func (m Member) UnreachedBy(name, listens, dialError string) string {
+	if listens == m.Peer {
+		return fmt.Sprintf("%s hears of it, and cannot reach it at %s (%s)", name, m.Peer, dialError)
+	}
+	return fmt.Sprintf("%s cannot reach it at %s (%s); it says that it listens on %s: %s", name, m.Peer, dialError, listens, m.readdress(listens))
+}
+
+// UnreachedByAll says it of the node itself, which nobody sends anything.
+func (m Member) UnreachedByAll(listens string) string {
+	return fmt.Sprintf("the other nodes look for this node at %s, and it listens on %s; on one of them: %s", m.Peer, listens, m.readdress(listens))
+}
+
+// readdress is what to do about a node that listens elsewhere.
+func (m Member) readdress(listens string) string {
+	set := fmt.Sprintf("\"quorate node set %s --peer %s\"", m.Name, listens)
+	if m.Votes() { // its [join] peer was changed
+		set = fmt.Sprintf("give it that address again, or \"quorate node demote %s\", then %s", m.Name, set)
+	}
+	return set
 }

@@ -9,22 +9,6 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
-// Ask says how a change is asked for.
-type Ask struct {
-	// DryRun: it is only said what it would do.
-	DryRun bool `json:"dry_run,omitempty"`
-	// Force: also if writes stop by it.
-	Force bool `json:"force,omitempty"`
-}
-
-// Plan says what a change means, as far as that can be known of the nodes now.
-type Plan struct {
-	// Notes are sentences: what changes by it.
-	Notes []string `json:"notes,omitempty"`
-	// Stops are sentences: why writes would stop at once.
-	Stops []string `json:"stops,omitempty"`
-}
-
 // majorityOf says what a majority of the voters is, and how many nodes may fail.
 func majorityOf(q Quorum) string {
 	fail := "writes cannot go on"
@@ -84,7 +68,7 @@ func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan
 // onceVoting judges a state whose i-th member, a learner that joins, has caught up.
 func onceVoting(s State, i int, nodes []NodeStatus) Quorum {
 	s = s.Clone()
-	m := s.Members[i].promoted(s.Members[i].Becomes)
+	m := s.Members[i].Promoted(s.Members[i].Becomes)
 	s.Members[i] = m
 	role := RoleReplica
 	if m.Kind == KindLogger {
@@ -180,7 +164,7 @@ func acksWouldWait(s State, nodes []NodeStatus) []Member {
 			on[m.ID] = 1
 		}
 	}
-	return s.ackWaitsFor(1, on, dropped)
+	return s.AckWaitsFor(1, on, dropped)
 }
 
 // lacking says why a member does not have what is committed; "" = it does, or will

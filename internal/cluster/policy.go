@@ -82,8 +82,8 @@ func (s State) twoSites(on map[NodeID]uint64) uint64 {
 	return second
 }
 
-// ackWaitsFor returns the members that the ACK of an entry waits for.
-func (s State) ackWaitsFor(index uint64, on map[NodeID]uint64, dropped map[NodeID]bool) (waits []Member) {
+// AckWaitsFor returns the members that the ACK of an entry waits for.
+func (s State) AckWaitsFor(index uint64, on map[NodeID]uint64, dropped map[NodeID]bool) (waits []Member) {
 	has := map[string]bool{}
 	for _, m := range s.Members {
 		if m.Votes() && m.Site != "" && on[m.ID] >= index {
@@ -265,7 +265,7 @@ func (w *AckWatch) Status(s State, sight AckSight, index uint64) AckStatus {
 		return lacks(m, sight, sight.Now-w.nodes[m.ID].at)
 	}
 	if index < sight.Commit {
-		for _, m := range s.ackWaitsFor(index+1, sight.On, w.dropped) {
+		for _, m := range s.AckWaitsFor(index+1, sight.On, w.dropped) {
 			st.Waiting = append(st.Waiting, wait(m))
 		}
 	}

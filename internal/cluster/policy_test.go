@@ -72,7 +72,7 @@ func TestAckIndex(t *testing.T) {
 			}
 			waits := ""
 			if got < test.commit {
-				for _, m := range test.state.ackWaitsFor(got+1, test.on, test.dropped) {
+				for _, m := range test.state.AckWaitsFor(got+1, test.on, test.dropped) {
 					waits += m.Name
 				}
 			}
@@ -122,7 +122,7 @@ func TestAckIndexAgainstModel(t *testing.T) {
 			}
 		}
 		if got < commit {
-			for _, m := range s.ackWaitsFor(got+1, on, dropped) {
+			for _, m := range s.AckWaitsFor(got+1, on, dropped) {
 				on[m.ID] = got + 1
 			}
 			if next := s.AckIndex(commit, on, dropped); next <= got {

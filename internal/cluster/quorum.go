@@ -162,7 +162,7 @@ func (v view) stuck(there, opens seats) string {
 		}
 	}
 	var waits []string
-	for _, m := range v.State.ackWaitsFor(1, on, dropped) {
+	for _, m := range v.State.AckWaitsFor(1, on, dropped) {
 		waits = append(waits, m.Name)
 	}
 	switch {

@@ -31,29 +31,6 @@ func (r *Refusal) away(name string) string {
 	return "is refused by " + r.By
 }
 
-// UnreachedBy says that a node cannot connect to a member, of which it hears: dialError
-// is why, listens the address that the member says that it has.
-func (m Member) UnreachedBy(name, listens, dialError string) string {
-	if listens == m.Peer {
-		return fmt.Sprintf("%s hears of it, and cannot reach it at %s (%s)", name, m.Peer, dialError)
-	}
-	return fmt.Sprintf("%s cannot reach it at %s (%s); it says that it listens on %s: %s", name, m.Peer, dialError, listens, m.readdress(listens))
-}
-
-// UnreachedByAll says it of the node itself, which nobody sends anything.
-func (m Member) UnreachedByAll(listens string) string {
-	return fmt.Sprintf("the other nodes look for this node at %s, and it listens on %s; on one of them: %s", m.Peer, listens, m.readdress(listens))
-}
-
-// readdress is what to do about a node that listens elsewhere.
-func (m Member) readdress(listens string) string {
-	set := fmt.Sprintf("\"quorate node set %s --peer %s\"", m.Name, listens)
-	if m.Votes() { // its [join] peer was changed
-		set = fmt.Sprintf("give it that address again, or \"quorate node demote %s\", then %s", m.Name, set)
-	}
-	return set
-}
-
 // Refusers returns the nodes that refuse the node that was asked, and why the first of
 // them does.
 func (s Status) Refusers() (names []string, why string) {

@@ -156,6 +156,22 @@ type ChangeResult struct {
 	Plan
 }
 
+// Ask says how a change is asked for.
+type Ask struct {
+	// DryRun: it is only said what it would do.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Force: also if writes stop by it.
+	Force bool `json:"force,omitempty"`
+}
+
+// Plan says what a change means, as far as that can be known of the nodes now.
+type Plan struct {
+	// Notes are sentences: what changes by it.
+	Notes []string `json:"notes,omitempty"`
+	// Stops are sentences: why writes would stop at once.
+	Stops []string `json:"stops,omitempty"`
+}
+
 // ErrUnchanged refuses a change that changes nothing: it is so already.
 var ErrUnchanged = errors.New("it is so already")
 

@@ -6,11 +6,6 @@ import (
 	"strings"
 )
 
-// ElectionHeartbeatsMin heartbeats must fit into an election timeout, so that a few lost
-// or late ones (a long fsync, a scheduler pause) do not depose a healthy leader, and the
-// lease, which is shorter than the timeout, can be renewed several times before it ends.
-const ElectionHeartbeatsMin = 5
-
 // TimingTrouble says why the settings of a node and of another voter cannot live
 // together, whichever of them leads; "" = they can, or are not known.
 func TimingTrouble(own, other NodeStatus) string {

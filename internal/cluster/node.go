@@ -1,0 +1,284 @@
+package cluster
+
+import "time"
+
+// Role is what a node does at the moment, as people read it.
+type Role string
+
+// The roles of a node.
+const (
+	// RoleStarting: the agent is up, mysqld not yet ready.
+	RoleStarting Role = "starting"
+	// RoleUnverified: mysqld is up, but not yet judged against the
+	// Raft-committed log (I3). It votes and serves nothing.
+	RoleUnverified Role = "unverified"
+	// RoleReplica: mysqld applies the committed log from its own agent.
+	RoleReplica Role = "replica"
+	// RolePromoting: leader, bringing its mysqld forward before it opens.
+	RolePromoting Role = "promoting"
+	// RolePrimary: leader, mysqld open for writes.
+	RolePrimary Role = "primary"
+	// RoleDemoting: was primary; mysqld is being stopped or made read-only.
+	RoleDemoting Role = "demoting"
+	// RoleFenced: mysqld may not run or serve until somebody looks (Reason).
+	RoleFenced Role = "fenced"
+	// RoleErrant: mysqld holds transactions that the committed log lacks.
+	RoleErrant Role = "errant"
+	// RoleLogger: it votes and keeps the log; there is no mysqld.
+	RoleLogger Role = "logger"
+	// RoleForming: its data directory is empty, and it waits until all initial members
+	// have said that this is so, or know no other one.
+	RoleForming Role = "forming"
+	// RoleJoining: it has no log yet, and is given one.
+	RoleJoining Role = "joining"
+	// RoleRemoved: it is no member any more, and serves nothing.
+	RoleRemoved Role = "removed"
+)
+
+// Roles returns all roles.
+func Roles() []Role {
+	return []Role{RoleStarting, RoleUnverified, RoleReplica, RolePromoting, RolePrimary, RoleDemoting, RoleFenced, RoleErrant,
+		RoleLogger, RoleForming, RoleJoining, RoleRemoved}
+}
+
+// MysqldState is the phase of a node's mysqld process.
+type MysqldState string
+
+// The states of a mysqld.
+const (
+	MysqldNone     MysqldState = "none"
+	MysqldStopped  MysqldState = "stopped"
+	MysqldStarting MysqldState = "starting"
+	MysqldRunning  MysqldState = "running"
+	MysqldStopping MysqldState = "stopping"
+)
+
+// LogState is how a node's log is.
+type LogState string
+
+// The states of a log.
+const (
+	LogOK LogState = "ok"
+	// LogFull: its disk has no space left.
+	LogFull LogState = "full"
+	// LogStalled: its disk has not answered for an election timeout.
+	LogStalled LogState = "stalled"
+	// LogDamaged: what was fsynced cannot be read any more.
+	LogDamaged LogState = "damaged"
+	// LogRepairing: what was damaged is fetched from another node.
+	LogRepairing LogState = "repairing"
+)
+
+// LogStates returns all states of a log.
+func LogStates() []LogState {
+	return []LogState{LogOK, LogFull, LogStalled, LogDamaged, LogRepairing}
+}
+
+// SeedPhase is a part of what a node that joins has to go through.
+type SeedPhase string
+
+// The phases of a seeding, in their order.
+const (
+	// SeedWaiting: it was not added so far, or no member can be reached.
+	SeedWaiting SeedPhase = "waiting"
+	// SeedData: the data of another node's mysqld are copied.
+	SeedData SeedPhase = "data"
+	// SeedLog: the log is copied.
+	SeedLog SeedPhase = "log"
+)
+
+// Seed is how far a node is that joins.
+type Seed struct {
+	Phase SeedPhase `json:"phase"`
+	// From is the node that it copies from.
+	From string `json:"from,omitempty"`
+	// Bytes of BytesTotal were copied in this phase, an estimate; 0 = not known.
+	Bytes      int64 `json:"bytes"`
+	BytesTotal int64 `json:"bytes_total"`
+	// Seconds is how long the phase takes until its end; 0 = not known.
+	Seconds float64 `json:"seconds_left"`
+}
+
+// OldData is what a node had before it was rebuilt.
+type OldData struct {
+	// Dir is a path on its host. It may be deleted at any time.
+	Dir   string `json:"dir"`
+	Bytes int64  `json:"bytes"`
+	// Until is when the node deletes it by itself; earlier if its disk gets full.
+	Until time.Time `json:"until"`
+}
+
+// NodeStatus is what a node says of itself. Nodes send it to each other, so
+// any agent can show the whole cluster.
+type NodeStatus struct {
+	// ID is text in JSON: it has more digits than a JavaScript number keeps.
+	ID   NodeID `json:"id,string"`
+	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
+	// Peer is where its agent listens for other agents.
+	Peer string `json:"peer"`
+	// Weight and Site are the member's in the cluster state of the node that
+	// shows it.
+	Weight int    `json:"weight"`
+	Site   string `json:"site,omitempty"`
+	// RequireAck says that ACKs wait for it, and how that degrades (Member.Degrade);
+	// "" = they do not.
+	RequireAck string `json:"require_ack,omitempty"`
+	// Source is the member's, as the leader's in place of which it feeds it. FedBy is
+	// whom a learner with a source says that it gets its log from now; "" = the leader.
+	Source string `json:"source,omitempty"`
+	FedBy  string `json:"fed_by,omitempty"`
+	// StateFormat is what its quorate knows of a cluster state; 0 = the first (1).
+	StateFormat int `json:"state_format,omitempty"`
+	// StateVersion is that of the newest cluster state that the node has applied;
+	// nil: its quorate knows none.
+	StateVersion *uint64 `json:"state_version,omitempty"`
+	// StateKept is the index of the newest change of it that the node has on its disk.
+	StateKept uint64 `json:"state_kept,omitempty"`
+	// Reachable is false where the status is an old one or was never heard.
+	Reachable bool `json:"reachable"`
+	// AgeMs is how old this status is on the node that shows it.
+	AgeMs int64 `json:"age_ms"`
+	// Refusal: it answers the node that shows it, and is not reachable all the same.
+	Refusal *Refusal `json:"refusal,omitempty"`
+	// Unreached says why the node that shows it cannot connect to it, though it hears of
+	// it; of that node itself, why no other one reaches it. "" = there is nothing to say.
+	Unreached string `json:"unreached,omitempty"`
+	// Instance is that of its data directory: another one where that was made anew.
+	Instance string `json:"instance,omitempty"`
+	// Leaving: the cluster has given it another one, with which it was not heard of so
+	// far, and what it said of its log and its mysqld in this one counts no more.
+	Leaving bool `json:"leaving,omitempty"`
+	// Joined has the members without a vote that the node has heard of over the data
+	// directories that the cluster gave them.
+	Joined map[NodeID]string `json:"joined,omitempty"`
+	// Empty are the members that have just come to the node with an empty data directory,
+	// where it knows another one.
+	Empty []NodeID `json:"empty,omitempty"`
+
+	Role Role `json:"role"`
+	// Reason is a sentence: why the node is in this role, or what it waits for.
+	Reason string `json:"reason,omitempty"`
+	// Leader is the Raft leader's id as this node knows it; 0 = none.
+	Leader NodeID `json:"leader,string"`
+	Term   uint64 `json:"term"`
+	// LogLast is the last index in the node's log, LogCommit the highest index
+	// that it knows to be committed and has on its own disk.
+	LogLast   uint64 `json:"log_last"`
+	LogCommit uint64 `json:"log_commit"`
+	// LogFirst is the oldest index in the node's log, LogBytes and LogSegments
+	// are its size.
+	LogFirst    uint64 `json:"log_first"`
+	LogBytes    int64  `json:"log_bytes"`
+	LogSegments int    `json:"log_segments"`
+	// Seed says how far a node is that joins; nil: it does not.
+	Seed *Seed `json:"seed,omitempty"`
+	// Old is what the node has given up to be rebuilt, and keeps for a while.
+	Old []OldData `json:"old,omitempty"`
+	// LogState says how the log is; LogDetail is a sentence where it is not ok.
+	LogState  LogState `json:"log_state,omitempty"`
+	LogDetail string   `json:"log_detail,omitempty"`
+	// DurableMark is the index up to which the node's InnoDB holds everything,
+	// also after a loss of power; 0 = not known.
+	DurableMark uint64 `json:"durable_mark"`
+	// PurgeBlocked says why the log is longer than its retention; "" = it is not.
+	PurgeBlocked string `json:"purge_blocked,omitempty"`
+	// StageBlocked says which large transaction waits because disks are full, and
+	// whose, or because it cannot be copied, and why; "" = none does.
+	StageBlocked string `json:"stage_blocked,omitempty"`
+	// Events is how many events exist on a primary that would run if there were an
+	// event scheduler, EventNames some of their names.
+	Events     int64  `json:"events,omitempty"`
+	EventNames string `json:"event_names,omitempty"`
+	// Applied is the index up to which mysqld has every transaction.
+	Applied uint64 `json:"applied"`
+	// The lag of mysqld behind the log's commit index.
+	LagTransactions int64   `json:"lag_transactions"`
+	LagBytes        int64   `json:"lag_bytes"`
+	LagSeconds      float64 `json:"lag_seconds"`
+	// LagUnknown: the figures above are old, as the node has no leader that would say
+	// what is committed, no log that takes it, or no mysqld that would say what it has.
+	LagUnknown bool `json:"lag_unknown,omitempty"`
+	// ApplyRate is how many bytes of transactions mysqld applies in a second while
+	// it has some to apply; 0 = not known.
+	ApplyRate float64 `json:"apply_bytes_per_second"`
+	// ApplyStuck is for how many seconds it has applied nothing although it lacks
+	// something: it is in a long statement, or waits for a lock.
+	ApplyStuck float64 `json:"apply_stuck_seconds,omitempty"`
+	// ApplierStopped says why a replica's mysqld does not apply what is committed: it
+	// could not take over; "" = it does.
+	ApplierStopped string `json:"applier_stopped,omitempty"`
+	// AcksWait is whom a leader's ACKs wait for, for what is committed, and
+	// AcksDropped is who is named by require-ack and not waited for.
+	AcksWait    []AckWait `json:"acks_wait,omitempty"`
+	AcksDropped []AckWait `json:"acks_dropped,omitempty"`
+	// Quorum and Failover are what a primary tells the others, for Status.
+	Quorum   *Quorum   `json:"quorum,omitempty"`
+	Failover *Failover `json:"failover,omitempty"`
+	// Pace is a sentence of a primary: why it slows writes down, or why nothing
+	// bounds the lag of its replicas.
+	Pace string `json:"pace,omitempty"`
+
+	Mysqld        MysqldState `json:"mysqld"`
+	MysqldPID     int         `json:"mysqld_pid,omitempty"`
+	ServerVersion string      `json:"server_version,omitempty"`
+	ServerUUID    string      `json:"server_uuid,omitempty"`
+	GTIDExecuted  string      `json:"gtid_executed,omitempty"`
+	// Errant holds the GTIDs that mysqld has and the committed log lacks.
+	Errant string `json:"errant,omitempty"`
+	// ErrantSaved is a sentence: where they were saved, or why they were not.
+	ErrantSaved string `json:"errant_saved,omitempty"`
+	// ErrantAllSaved: every one of them was.
+	ErrantAllSaved bool `json:"errant_all_saved,omitempty"`
+	// WaitingSessions is the number of sessions that wait for an ACK.
+	WaitingSessions int64 `json:"waiting_sessions"`
+	// MysqldPort is the host:port where clients reach this node's mysqld itself; "" =
+	// nowhere. The kernel fences it, or Reason says that nothing does.
+	MysqldPort string `json:"mysqld_port,omitempty"`
+	// Router is the host:port of the node's read/write port.
+	Router string `json:"router,omitempty"`
+	// Heartbeat and ElectionTimeout are its settings; 0: its quorate does not tell, and
+	// promises no lease.
+	Heartbeat       time.Duration `json:"heartbeat_ns,omitempty"`
+	ElectionTimeout time.Duration `json:"election_timeout_ns,omitempty"`
+	// AgentVersion is the quorate version.
+	AgentVersion string `json:"agent_version"`
+	// AuditSeq is the number of the newest line of its own in its audit log; 0 = there
+	// is none.
+	AuditSeq uint64 `json:"audit_seq,omitempty"`
+	// HistorySeq is the same of its history.log.
+	HistorySeq uint64 `json:"history_seq,omitempty"`
+}
+
+// Status is the cluster as one node sees it.
+type Status struct {
+	Cluster   string `json:"cluster"`
+	ClusterID string `json:"cluster_id"`
+	// Self is the name of the node that answers.
+	Self string `json:"self"`
+	// Primary is the name of the node that is open for writes; "" = none.
+	Primary string       `json:"primary"`
+	Nodes   []NodeStatus `json:"nodes"`
+	// NoPrimarySince is when the node knew of a primary last, NoPrimarySeconds how long
+	// ago; zero = it never did, or does.
+	NoPrimarySince   time.Time `json:"no_primary_since,omitzero"`
+	NoPrimarySeconds float64   `json:"no_primary_seconds,omitempty"`
+	// Quorum is as the primary sees it; without one as this node does. nil: this node is
+	// no member.
+	Quorum *Quorum `json:"quorum,omitempty"`
+	// Failover is what a failover would take now; nil while there is no primary.
+	Failover *Failover `json:"failover,omitempty"`
+	// StateVersion, Maintenance and Durability are of the cluster state as this
+	// node has it.
+	StateVersion uint64       `json:"state_version"`
+	Maintenance  *Maintenance `json:"maintenance,omitempty"`
+	Durability   Durability   `json:"durability,omitempty"`
+	// Recovered is set while former members are not taken in again after a recovery.
+	Recovered *Recovery `json:"recovered,omitempty"`
+	// Reseed, Errant and RetainBytesMax are the cluster state's, with their defaults.
+	Reseed         Reseed       `json:"reseed,omitempty"`
+	Errant         ErrantPolicy `json:"errant,omitempty"`
+	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
+	// LastChange is the newest change of the primary; nil = none is known.
+	LastChange *HistoryRow `json:"last_change,omitempty"`
+}
