@@ -478,6 +478,8 @@ func (n *Node) advance() {
 		n.deposed()
 	case n.open && n.phase != PhaseKilling && n.logTrouble != "":
 		n.fence(n.logTrouble) // its sessions wait for a commit that cannot come
+	case n.phase == PhaseOpening && n.cannotLog() != "":
+		n.fence(n.cannotLog()) // its sessions may wait for an ACK already
 	case n.promoting() && n.cannotLog() != "":
 		n.giveUp(n.cannotLog())
 	case n.promoting() && !n.leadsTerm():
