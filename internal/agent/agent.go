@@ -156,14 +156,8 @@ type Agent struct {
 	processMu sync.Mutex
 	process   *mysqld.Process
 
-	// operation is the newest operation's cancel and end; the role machine's goroutine only.
-	operation operation
-}
-
-type operation struct {
-	id     role.OpID
-	cancel context.CancelFunc
-	done   chan struct{}
+	// operations is the role machine's goroutine's.
+	operations *primary.Operations
 }
 
 // ErrNoBootstrap means that --bootstrap is not for this node.
@@ -200,6 +194,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		records:  history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
 	a.board = board.New(a.boardConfig())
+	a.operations = a.newOperations()
 	data.lives = a.board.Lives
 	a.requests, a.stance, a.follower = a.newOperate(), a.newStance(), a.newFollower()
 	return a, a.stance.Load()

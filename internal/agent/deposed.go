@@ -50,10 +50,10 @@ func (s *epochSlot) isDeposed() bool {
 	return s.rules().Deposed()
 }
 
-// settlePrimary makes a replica of the primary that a term had, without killing its
+// Settle makes a replica of the primary that a term had, without killing its
 // mysqld, if that has nothing but what was committed. Whoever calls it kills it
 // otherwise.
-func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
+func (a steps) Settle(ctx context.Context, term uint64) (err error) {
 	began := time.Now()
 	defer func() {
 		if err != nil {
@@ -69,7 +69,7 @@ func (a *Agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 		return fmt.Errorf("close mysqld's own port to requests: %w", err)
 	}
 	number, acknowledged, err := primary.Settling{
-		Term: term, Server: localServer{p.Admin(), p, a}, Tap: e.tap, Log: a.node.Committed(),
+		Term: term, Server: localServer{p.Admin(), p, a.Agent}, Tap: e.tap, Log: a.node.Committed(),
 		AcksAreCommits: a.acksAreCommits, Clock: clock.Machine{},
 	}.Run(ctx)
 	if err != nil {

@@ -146,9 +146,9 @@ func (s *epochSlot) stats() (mysqlwire.TapStats, bool) {
 	return s.cur.tap.Stats(), true
 }
 
-// openTap connects the tap of a new epoch and checks that mysqld waits for it
+// OpenTap connects the tap of a new epoch and checks that mysqld waits for it
 // and for nobody else.
-func (a *Agent) openTap(ctx context.Context, term uint64) error {
+func (a steps) OpenTap(ctx context.Context, term uint64) error {
 	p := a.currentProcess()
 	if p == nil {
 		return primary.ErrNoMysqld
@@ -177,7 +177,7 @@ func (a *Agent) openTap(ctx context.Context, term uint64) error {
 		a.epoch.close() // the promotion ended while the tap connected
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return primary.AwaitTap(ctx, localServer{p.Admin(), p, a}.SemiSyncStatus, clock.Machine{})
+	return primary.AwaitTap(ctx, localServer{p.Admin(), p, a.Agent}.SemiSyncStatus, clock.Machine{})
 }
 
 // proposeNow proposes a batch from the tap's reader: one that is not looked at, and has
@@ -258,8 +258,8 @@ func checkGrantStatements(b mysqlwire.Batch) error {
 	return nil
 }
 
-// commitEpoch opens the epoch in the log.
-func (a *Agent) commitEpoch(ctx context.Context, term uint64) error {
+// CommitEpoch opens the epoch in the log.
+func (a steps) CommitEpoch(ctx context.Context, term uint64) error {
 	e := a.epoch.get(term)
 	if e == nil {
 		return fmt.Errorf("open epoch %d: its tap is gone", term)

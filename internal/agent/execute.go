@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
@@ -20,9 +21,7 @@ func (a *Agent) execute(e role.Effect) {
 	a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To))
 	switch e.Kind {
 	case role.Cancel:
-		if a.operation.id == e.Op {
-			a.operation.cancel()
-		}
+		a.operations.Cancel(e.Op)
 	case role.Serve:
 		a.serveTerm.Store(e.Term)
 		a.board.Wake()
@@ -51,7 +50,7 @@ func (a *Agent) execute(e role.Effect) {
 			m.begin() // new clients are held from here on
 			a.leaseChanged()
 		}
-		a.begin(e)
+		a.operations.Begin(a.ctx, e)
 	}
 }
 
@@ -75,73 +74,33 @@ func (a *Agent) endService() bool {
 	return true
 }
 
-// begin starts an operation in a goroutine of its own, after the one before
-// it has ended: that one is done or cancelled.
-func (a *Agent) begin(e role.Effect) {
-	before := a.operation.done
-	ctx, cancel := context.WithCancel(a.ctx)
-	op := operation{id: e.Op, cancel: cancel, done: make(chan struct{})}
-	a.operation = op
-	if e.Kind == role.KillMysqld {
-		a.signalKill() // at once, whatever the operation before it waits for
+// newOperations executes what the role machine asks of mysqld.
+func (a *Agent) newOperations() *primary.Operations {
+	return &primary.Operations{
+		Steps: steps{a}, PromotionTimeout: a.cfg.MySQL.PromotionTimeout, Input: a.input, Clock: worker{work: &a.work},
+		Leads: func(term uint64) bool {
+			r := a.node.Role()
+			return r.Leading && r.Term == term
+		},
+		Ended: func(e role.Effect, d role.Done, err error) {
+			if err != nil {
+				a.logger.Warn("operation", "op", e.String(), "verdict", d.Verdict, "reason", err)
+			}
+		},
 	}
-	a.work.Go(func() {
-		defer close(op.done)
-		defer cancel()
-		if before != nil {
-			<-before
-		}
-		incarnation, err := a.operate(ctx, e)
-		done := primary.Done(e.Op, incarnation, err)
-		if err != nil {
-			a.logger.Warn("operation", "op", e.String(), "verdict", done.Verdict, "reason", err)
-		}
-		a.input(done)
-	})
 }
 
-func (a *Agent) operate(ctx context.Context, e role.Effect) (incarnation uint64, err error) {
-	if e.Term != 0 && e.Kind != role.Settle {
-		if r := a.node.Role(); !r.Leading || r.Term != e.Term {
-			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
-		}
-	}
-	if e.Kind == role.Judge || e.Kind == role.Replicate {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.cfg.MySQL.PromotionTimeout)
-		defer cancel()
-	}
-	switch e.Kind {
-	case role.StartMysqld:
-		return a.startMysqld(ctx, mysqld.StartOptions{ReplicaBinlog: e.ReplicaBinlog})
-	case role.Judge:
-		return 0, a.judge(ctx, e.Promote)
-	case role.Replicate:
-		return 0, a.replicate(ctx)
-	case role.CatchUp:
-		return 0, a.catchUp(ctx)
-	case role.OpenTap:
-		return 0, a.openTap(ctx, e.Term)
-	case role.CommitEpoch:
-		return 0, a.commitEpoch(ctx, e.Term)
-	case role.OpenWrites:
-		a.lagBound.SetOpen(true)
-		return 0, a.openWrites(ctx, e.Term)
-	case role.CloseWrites:
-		return 0, a.closeWrites(ctx)
-	case role.Settle:
-		return 0, a.settlePrimary(ctx, e.Term)
-	case role.AwaitTarget:
-		return 0, a.awaitTarget(ctx, e.To, e.Term)
-	case role.StopMysqld:
-		return 0, a.stopMysqld()
-	case role.KillMysqld:
-		a.killMysqld()
-		a.saveErrant(ctx)
-		return 0, nil
-	}
-	return 0, fmt.Errorf("unknown effect %s", e)
+// steps are the operations, on the mysqld that runs. It implements primary.Steps.
+type steps struct{ *Agent }
+
+// worker is a clock.Tasks whose tasks end before Run does.
+type worker struct {
+	clock.Machine
+	work *sync.WaitGroup
 }
+
+// Go implements clock.Tasks.
+func (w worker) Go(f func()) { w.work.Go(f) }
 
 func (a *Agent) currentProcess() *mysqld.Process {
 	a.processMu.Lock()
@@ -164,8 +123,8 @@ func (a *Agent) setProcess(p *mysqld.Process) {
 	a.process = p
 }
 
-// startMysqld brings up a new incarnation.
-func (a *Agent) startMysqld(ctx context.Context, o mysqld.StartOptions) (uint64, error) {
+// StartMysqld brings up a new incarnation.
+func (a steps) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
 	a.board.Update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldStarting })
 	if !a.server.Initialized() {
 		a.logger.Info("mysqld: initialising its data directory")
@@ -173,7 +132,7 @@ func (a *Agent) startMysqld(ctx context.Context, o mysqld.StartOptions) (uint64,
 			return 0, fmt.Errorf("initialise mysqld: %w", err)
 		}
 	}
-	p, err := a.server.Start(ctx, o)
+	p, err := a.server.Start(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog})
 	if err != nil {
 		a.mysqldGone()
 		return 0, fmt.Errorf("start mysqld: %w", err)
@@ -215,8 +174,8 @@ func (a *Agent) mysqldGone() {
 	})
 }
 
-// signalKill sends SIGKILL without waiting for the end.
-func (a *Agent) signalKill() {
+// SignalKill sends SIGKILL without waiting for the end.
+func (a steps) SignalKill() {
 	if p := a.currentProcess(); p != nil {
 		a.work.Go(p.Kill)
 	}
@@ -230,23 +189,28 @@ func (a *Agent) killMysqld() {
 	}
 }
 
-// stopMysqld stops a mysqld of which CloseWrites has proven that no session
+// KillMysqld kills mysqld, and saves what it had beyond the log.
+func (a steps) KillMysqld(ctx context.Context) {
+	a.killMysqld()
+	a.saveErrant(ctx)
+}
+
+// StopMysqld stops a mysqld of which CloseWrites has proven that no session
 // waits for an ACK. It does not end with the agent's context: a clean stop is
 // what an agent that ends wants.
-func (a *Agent) stopMysqld() error {
+func (a steps) StopMysqld() {
 	p := a.currentProcess()
 	if p == nil {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	p.StopGracefully(ctx)
 	a.setProcess(nil)
-	return nil
 }
 
-// replicate points mysqld to its own agent's feed.
-func (a *Agent) replicate(ctx context.Context) error {
+// Replicate points mysqld to its own agent's feed.
+func (a steps) Replicate(ctx context.Context) error {
 	s, err := a.local()
 	if err != nil {
 		return err
@@ -299,9 +263,9 @@ func (a *Agent) applierWorkers(ctx context.Context) int {
 	return workers
 }
 
-// catchUp waits until mysqld has everything that is committed, then stops its
+// CatchUp waits until mysqld has everything that is committed, then stops its
 // replication.
-func (a *Agent) catchUp(ctx context.Context) error {
+func (a steps) CatchUp(ctx context.Context) error {
 	s, err := a.local()
 	if err != nil {
 		return err
@@ -358,9 +322,10 @@ func (s localServer) EndBlockers(ctx context.Context) {
 	}
 }
 
-// openWrites makes mysqld writable and looks again whether it may be. The
+// OpenWrites makes mysqld writable and looks again whether it may be. The
 // statements run on mysqld's socket: fencing kills mysqld, and they with it.
-func (a *Agent) openWrites(ctx context.Context, term uint64) error {
+func (a steps) OpenWrites(ctx context.Context, term uint64) error {
+	a.lagBound.SetOpen(true)
 	a.awaitPort()
 	s, err := a.local()
 	if err != nil {
@@ -373,8 +338,8 @@ func (a *Agent) openWrites(ctx context.Context, term uint64) error {
 	})
 }
 
-// closeWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
-func (a *Agent) closeWrites(ctx context.Context) error {
+// CloseWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
+func (a steps) CloseWrites(ctx context.Context) error {
 	a.lagBound.SetOpen(false)
 	if m := a.moving.Load(); m != nil {
 		p, err := a.plan(m)

@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// judge decides whether mysqld may replicate or, with promote, serve (I3).
-func (a *Agent) judge(ctx context.Context, promote bool) error {
+// Judge decides whether mysqld may replicate or, with promote, serve (I3).
+func (a steps) Judge(ctx context.Context, promote bool) error {
 	s, err := a.local()
 	if err != nil {
 		return err

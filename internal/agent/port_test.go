@@ -10,12 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 func TestPortState(t *testing.T) {
@@ -108,7 +110,7 @@ func fencedAgent(t *testing.T, f fence) *Agent {
 	}
 	t.Cleanup(func() { _ = log.Close() })
 	cfg := testConfig(t, "/data")
-	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), epoch: &epochSlot{}, logger: slog.New(slog.DiscardHandler)}
+	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), epoch: &epochSlot{}, lagBound: primary.NewLagBound(0, clock.Machine{}), logger: slog.New(slog.DiscardHandler)}
 	openBoard(a)
 	a.node, err = consensus.New(consensus.Config{
 		Self: 1, Members: cfg.ClusterMembers(), Log: log, Logger: a.logger,
@@ -135,7 +137,7 @@ func TestAwaitPort(t *testing.T) {
 		"await":       {(*Agent).awaitPort, 0},
 		"transfer":    {func(a *Agent) { a.execute(role.Effect{Kind: role.Transfer, Term: 1, To: 2}) }, longest},
 		"resign":      {func(a *Agent) { a.execute(role.Effect{Kind: role.Resign, Term: 1}) }, longest},
-		"open writes": {func(a *Agent) { _ = a.openWrites(a.ctx, 1) }, 0}, // there is no mysqld
+		"open writes": {func(a *Agent) { _ = steps{a}.OpenWrites(a.ctx, 1) }, 0}, // there is no mysqld
 	} {
 		for name, c := range map[string]struct {
 			takes time.Duration // the kernel's time

@@ -470,9 +470,9 @@ func heldBy(writers []mysqld.Session) string {
 		units.Count(len(writers), "statement that writes", "statements that write"), sessionList(writers), writers[0].ID)
 }
 
-// awaitTarget waits until the other node has everything: writes are closed, so
+// AwaitTarget waits until the other node has everything: writes are closed, so
 // what is committed here is all there is.
-func (a *Agent) awaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
+func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
 	m := a.moving.Load()
 	if m == nil {
 		return errors.New("nobody asks for it any more")

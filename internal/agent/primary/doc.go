@@ -27,6 +27,7 @@
 //
 // # Waiting
 //
-// Whatever waits does so by a clock.Clock. Nothing here starts a goroutine. An Epoch has no
+// Operations carries out what the role machine asks for: one operation at a time, as a task of
+// its own. Whatever waits does so by a clock.Clock; nothing else starts a goroutine. An Epoch has no
 // lock: its owner has one; a LagBound has one. Nothing is durable here.
 package primary

@@ -61,11 +61,11 @@ type agent struct {
 
 	// What waits for the role machine: a tick, inputs, and the mailbox of those that may
 	// not block.
-	ticked   bool
-	inputs   []role.Input
-	mail     mailbox
-	coreWork signal
-	op       *operation
+	ticked     bool
+	inputs     []role.Input
+	mail       mailbox
+	coreWork   signal
+	operations primary.Operations
 
 	moving    *moving
 	epoch     *epoch
@@ -109,13 +109,6 @@ type mailbox struct {
 	doubt *role.Doubt
 }
 
-type operation struct {
-	id     role.OpID
-	cancel context.CancelFunc
-	ended  bool
-	done   signal
-}
-
 // newAgent opens what is durable: the agent's open.
 func newAgent(n *node) (*agent, error) {
 	a := &agent{n: n, w: n.w, life: &life{n: n}, began: n.now()}
@@ -143,6 +136,7 @@ func newAgent(n *node) (*agent, error) {
 	a.lag.Start(a.committedGTIDs())
 	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
 	a.marker = a.newMarker()
+	a.operations = a.newOperations()
 	a.role = role.New(role.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
@@ -279,9 +273,7 @@ func (a *agent) exit(why string) {
 func (a *agent) execute(e role.Effect) {
 	switch e.Kind {
 	case role.Cancel:
-		if a.op != nil && a.op.id == e.Op {
-			a.op.cancel()
-		}
+		a.operations.Cancel(e.Op)
 	case role.Serve:
 		a.serveTerm = e.Term
 		a.board.Wake()
@@ -303,7 +295,7 @@ func (a *agent) execute(e role.Effect) {
 		if a.moving != nil && e.Kind == role.CloseWrites {
 			a.moving.begin(a.n.now())
 		}
-		a.begin(e)
+		a.operations.Begin(context.Background(), e)
 	}
 }
 
@@ -340,32 +332,6 @@ func (a *agent) endService() {
 // serving tells whether the router may pass bytes into the local mysqld (I5).
 func (a *agent) serving() bool {
 	return a.serveTerm != 0 && a.loop.driver.LeadsAt(a.n.now(), a.n.wall()) && a.loop.role.Term == a.serveTerm
-}
-
-// begin starts an operation after the one before it has ended: that one is
-// done or cancelled.
-func (a *agent) begin(e role.Effect) {
-	before := a.op
-	ctx, cancel := context.WithCancel(context.Background())
-	op := &operation{id: e.Op, cancel: cancel}
-	a.op = op
-	if e.Kind == role.KillMysqld && a.process != nil {
-		a.process.kill("killed by its agent")
-	}
-	a.life.start(func() {
-		a.life.sleep(a.n.hiccup())
-		for before != nil && !before.ended {
-			a.life.await(0, &before.done)
-		}
-		incarnation, err := a.operate(ctx, e)
-		done := primary.Done(e.Op, incarnation, err)
-		if err != nil {
-			a.n.log("operation", "%s: %s: %v", e, done.Verdict, err)
-		}
-		op.ended = true
-		op.done.fire()
-		a.input(done)
-	})
 }
 
 // What a turn reports; nothing here blocks.

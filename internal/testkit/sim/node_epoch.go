@@ -68,8 +68,8 @@ func (a *agent) closeEpoch() {
 	e.tap.Close()
 }
 
-// openTap connects the tap of a new epoch and checks that mysqld waits for it.
-func (a *agent) openTap(ctx context.Context, term uint64) error {
+// OpenTap connects the tap of a new epoch and checks that mysqld waits for it.
+func (a steps) OpenTap(ctx context.Context, term uint64) error {
 	p, err := a.sql(ctx)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (a *agent) openTap(ctx context.Context, term uint64) error {
 	if err != nil {
 		return fmt.Errorf("connect tap: %w", err)
 	}
-	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a, process: p, begun: map[entry.StageID]time.Duration{}}
+	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a.agent, process: p, begun: map[entry.StageID]time.Duration{}}
 	e.ctx, e.end = context.WithCancel(context.Background())
 	e.conn = &tapConn{e: e, dump: dump}
 	p.dumped = e.conn.news.fire
@@ -103,11 +103,11 @@ func (a *agent) openTap(ctx context.Context, term uint64) error {
 		a.closeEpoch()
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}
-	return primary.AwaitTap(ctx, localServer{a}.SemiSyncStatus, a.life)
+	return primary.AwaitTap(ctx, localServer{a.agent}.SemiSyncStatus, a.life)
 }
 
-// commitEpoch opens the epoch in the log.
-func (a *agent) commitEpoch(ctx context.Context, term uint64) error {
+// CommitEpoch opens the epoch in the log.
+func (a steps) CommitEpoch(ctx context.Context, term uint64) error {
 	e := a.epochOf(term)
 	if e == nil {
 		return fmt.Errorf("open epoch %d: its tap is gone", term)

@@ -15,47 +15,20 @@ import (
 
 var errLost = errors.New("the connection to mysqld was lost")
 
-// operate executes one operation.
-func (a *agent) operate(ctx context.Context, e role.Effect) (incarnation uint64, err error) {
-	if e.Term != 0 && e.Kind != role.Settle {
-		if r := a.loop.role; !r.Leading || r.Term != e.Term {
-			return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
-		}
+// steps are the operations, on the mysqld that runs. It implements primary.Steps.
+type steps struct{ *agent }
+
+// newOperations executes what the role machine asks of mysqld.
+func (a *agent) newOperations() primary.Operations {
+	return primary.Operations{
+		Steps: steps{a}, PromotionTimeout: a.w.promotionTimeout(), Input: a.input, Clock: a.life,
+		Leads: func(term uint64) bool { return a.loop.role.Leading && a.loop.role.Term == term },
+		Ended: func(e role.Effect, d role.Done, err error) {
+			if err != nil {
+				a.n.log("operation", "%s: %s: %v", e, d.Verdict, err)
+			}
+		},
 	}
-	if e.Kind == role.Judge || e.Kind == role.Replicate {
-		var cancel context.CancelFunc
-		ctx, cancel = a.life.WithTimeout(ctx, promotionTimeout)
-		defer cancel()
-	}
-	switch e.Kind {
-	case role.StartMysqld:
-		return a.startMysqld(ctx, e.ReplicaBinlog)
-	case role.Judge:
-		return 0, a.judge(ctx, e.Promote)
-	case role.Replicate:
-		return 0, a.replicate(ctx)
-	case role.CatchUp:
-		return 0, a.catchUp(ctx)
-	case role.OpenTap:
-		return 0, a.openTap(ctx, e.Term)
-	case role.CommitEpoch:
-		return 0, a.commitEpoch(ctx, e.Term)
-	case role.OpenWrites:
-		return 0, a.openWrites(ctx, e.Term)
-	case role.CloseWrites:
-		return 0, a.closeWrites(ctx)
-	case role.Settle:
-		return 0, a.settlePrimary(ctx, e.Term)
-	case role.AwaitTarget:
-		return 0, a.awaitTarget(ctx, e)
-	case role.StopMysqld:
-		a.stopMysqld()
-		return 0, nil
-	case role.KillMysqld:
-		a.killMysqld()
-		return 0, nil
-	}
-	return 0, fmt.Errorf("unknown effect %s", e)
 }
 
 // sql is the time that a statement takes on the current mysqld.
@@ -73,7 +46,8 @@ func (a *agent) sql(ctx context.Context) (*mysqld, error) {
 	return p, nil
 }
 
-func (a *agent) startMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
+// StartMysqld implements primary.Steps.
+func (a steps) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
 	a.setMysqld(cluster.MysqldStarting)
 	if err := a.life.Wait(ctx, startMin+around(a.n.rng, startSpread)+a.n.startDelay, nil); err != nil {
 		return 0, fmt.Errorf("start mysqld: %w", err)
@@ -82,7 +56,7 @@ func (a *agent) startMysqld(ctx context.Context, replicaBinlog bool) (uint64, er
 	a.process = p
 	a.life.start(func() { a.watchProcess(p) })
 	if err := a.life.Wait(ctx, around(a.n.rng, startSpread), p.exited.next()); err != nil || p.dead {
-		a.killMysqld()
+		a.KillMysqld(ctx)
 		return 0, fmt.Errorf("wait for mysqld: %w", errors.Join(err, errLost))
 	}
 	p.ready = true
@@ -104,8 +78,15 @@ func (a *agent) watchProcess(p *mysqld) {
 	a.input(role.MysqldExited{Incarnation: p.incarnation, Reason: p.reason})
 }
 
-// killMysqld kills mysqld, if there is one, and waits until it is gone.
-func (a *agent) killMysqld() {
+// SignalKill implements primary.Steps.
+func (a steps) SignalKill() {
+	if a.process != nil {
+		a.process.kill("killed by its agent")
+	}
+}
+
+// KillMysqld kills mysqld, if there is one, and waits until it is gone.
+func (a steps) KillMysqld(context.Context) {
 	p := a.process
 	if p == nil {
 		return
@@ -117,9 +98,9 @@ func (a *agent) killMysqld() {
 	a.process = nil
 }
 
-// stopMysqld stops a mysqld of which closeWrites has proven that no session
+// StopMysqld stops a mysqld of which CloseWrites has proven that no session
 // waits for an ACK.
-func (a *agent) stopMysqld() {
+func (a steps) StopMysqld() {
 	p := a.process
 	if p == nil {
 		return
@@ -137,10 +118,10 @@ func (a *agent) stopMysqld() {
 	a.process = nil
 }
 
-// judge decides whether mysqld may replicate or, with promote, serve (I3).
-func (a *agent) judge(ctx context.Context, promote bool) error {
+// Judge decides whether mysqld may replicate or, with promote, serve (I3).
+func (a steps) Judge(ctx context.Context, promote bool) error {
 	return primary.Judge{
-		Server: localServer{a}, Log: barrierLog{a.committedLog(), &a.loop}, Durable: a.durable,
+		Server: localServer{a.agent}, Log: barrierLog{a.committedLog(), &a.loop}, Durable: a.durable,
 		Dir: "mysql", Judged: a.judged,
 	}.Run(ctx, promote)
 }
@@ -166,33 +147,33 @@ type barrierLog struct {
 func (l barrierLog) Barrier(ctx context.Context) error { return l.loop.barriers.Wait(ctx) }
 func (l barrierLog) GTIDs() *gtid.Set                  { return l.group.Committed().GTIDs() }
 
-// replicate points mysqld to its own agent's feed.
-func (a *agent) replicate(ctx context.Context) error {
+// Replicate points mysqld to its own agent's feed.
+func (a steps) Replicate(ctx context.Context) error {
 	return primary.Replicate{
-		Server: localServer{a}, Committed: a.committedGTIDs,
+		Server: localServer{a.agent}, Committed: a.committedGTIDs,
 		WasPrimary: a.process != nil && a.openedIncarnation == a.process.incarnation, Tidied: func() { a.openedIncarnation = 0 },
 	}.Run(ctx)
 }
 
-// catchUp waits until mysqld has everything that is committed, then stops its
+// CatchUp waits until mysqld has everything that is committed, then stops its
 // replication.
-func (a *agent) catchUp(ctx context.Context) error {
+func (a steps) CatchUp(ctx context.Context) error {
 	_, err := primary.CatchUp{
-		Server: localServer{a}, Log: barrierLog{a.committedLog(), &a.loop}, MayOpen: a.mayOpen, Clock: a.life,
+		Server: localServer{a.agent}, Log: barrierLog{a.committedLog(), &a.loop}, MayOpen: a.mayOpen, Clock: a.life,
 		Progressed: func() { a.input(role.Progress{}) }, Slow: func(string) {},
 	}.Run(ctx)
 	return err
 }
 
-// openWrites makes mysqld writable and looks again whether it may be.
-func (a *agent) openWrites(ctx context.Context, term uint64) error {
+// OpenWrites makes mysqld writable and looks again whether it may be.
+func (a steps) OpenWrites(ctx context.Context, term uint64) error {
+	a.lagBound.SetOpen(true)
 	p := a.process
 	if p == nil {
 		return primary.ErrNoMysqld
 	}
-	a.lagBound.SetOpen(true)
 	a.openedIncarnation = p.incarnation
-	err := primary.OpenWrites(ctx, localServer{a}, term, func() bool {
+	err := primary.OpenWrites(ctx, localServer{a.agent}, term, func() bool {
 		return a.loop.role.Leading && a.loop.role.Term == term && a.epochOf(term) != nil
 	})
 	if err != nil {
@@ -203,14 +184,14 @@ func (a *agent) openWrites(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// closeWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
-func (a *agent) closeWrites(ctx context.Context) error {
+// CloseWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
+func (a steps) CloseWrites(ctx context.Context) error {
 	a.lagBound.SetOpen(false)
 	switch {
 	case a.moving != nil:
-		return a.moving.plan(a).CloseWrites(ctx)
+		return a.moving.plan(a.agent).CloseWrites(ctx)
 	case a.process == nil:
 		return nil
 	}
-	return primary.CloseWrites(ctx, localServer{a}, a.life)
+	return primary.CloseWrites(ctx, localServer{a.agent}, a.life)
 }

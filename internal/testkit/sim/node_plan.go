@@ -41,23 +41,23 @@ func (a *agent) runPlan(in role.Input, moves bool) {
 	}
 }
 
-// awaitTarget waits until another node's mysqld has everything. It is the call between two
+// AwaitTarget waits until another node's mysqld has everything. It is the call between two
 // agents.
-func (a *agent) awaitTarget(ctx context.Context, e role.Effect) error {
+func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
 	if a.moving == nil {
 		return errors.New("nobody asks for it any more")
 	}
-	return a.moving.plan(a).AwaitTarget(ctx, func(ctx context.Context) error {
+	return a.moving.plan(a.agent).AwaitTarget(ctx, func(ctx context.Context) error {
 		index := a.group.Committed().Mark().Index
 		for {
 			if err := a.life.Wait(ctx, time.Millisecond, nil); err != nil {
-				return fmt.Errorf("wait for n%d: %w", e.To, err)
+				return fmt.Errorf("wait for n%d: %w", to, err)
 			}
-			if a.w.net.link(a.n.id, e.To).cut > 0 || a.w.net.link(e.To, a.n.id).cut > 0 {
+			if a.w.net.link(a.n.id, to).cut > 0 || a.w.net.link(to, a.n.id).cut > 0 {
 				continue
 			}
-			if b := a.w.node(e.To).agent; b != nil && b.has(index) {
-				b.input(role.Chosen{Term: e.Term + 1})
+			if b := a.w.node(to).agent; b != nil && b.has(index) {
+				b.input(role.Chosen{Term: term + 1})
 				return nil
 			}
 		}

@@ -14,9 +14,9 @@ type SettleCounts struct{ Deposed, Kept, Late int }
 
 func (a *agent) acksAreCommits() bool { return !a.group.Committed().State().State.AcksWait() }
 
-// settlePrimary makes a replica of the primary that a term had, if its mysqld has
+// Settle makes a replica of the primary that a term had, if its mysqld has
 // nothing but what was committed.
-func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
+func (a steps) Settle(ctx context.Context, term uint64) (err error) {
 	a.w.settles.Deposed++
 	e := a.epochOf(term)
 	if e == nil || a.process == nil || a.process.incarnation != e.Incarnation {
@@ -24,13 +24,13 @@ func (a *agent) settlePrimary(ctx context.Context, term uint64) (err error) {
 	}
 	a.lagBound.SetOpen(false)
 	_, acknowledged, err := primary.Settling{
-		Term: term, Server: localServer{a}, Tap: deposedTap{e}, Log: a.group.Committed(),
+		Term: term, Server: localServer{a.agent}, Tap: deposedTap{e}, Log: a.group.Committed(),
 		AcksAreCommits: a.acksAreCommits, Clock: a.life,
 	}.Run(ctx)
 	if err != nil {
 		return err
 	}
-	a.n.check.settled(a, e)
+	a.n.check.settled(a.agent, e)
 	a.w.settles.Kept++
 	if acknowledged > 0 {
 		a.w.settles.Late++

@@ -1,0 +1,139 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// noted are operations that note their begin, take a second each unless they are cancelled, and fail
+// if fails is set.
+type noted struct {
+	did   []string
+	fails error
+}
+
+func (s *noted) step(ctx context.Context, what string, args ...any) error {
+	s.did = append(s.did, fmt.Sprintf(what, args...))
+	if err := (clock.Machine{}).Wait(ctx, time.Second, nil); err != nil {
+		return err
+	}
+	return s.fails
+}
+
+func (s *noted) StartMysqld(ctx context.Context, binlog bool) (uint64, error) {
+	return 7, s.step(ctx, "start %t", binlog)
+}
+func (s *noted) Judge(ctx context.Context, promote bool) error {
+	return s.step(ctx, "judge %t", promote)
+}
+func (s *noted) Replicate(ctx context.Context) error { return s.step(ctx, "replicate") }
+func (s *noted) CatchUp(ctx context.Context) error   { return s.step(ctx, "catch up") }
+func (s *noted) OpenTap(ctx context.Context, term uint64) error {
+	return s.step(ctx, "tap %d", term)
+}
+func (s *noted) CommitEpoch(ctx context.Context, term uint64) error {
+	return s.step(ctx, "epoch %d", term)
+}
+func (s *noted) OpenWrites(ctx context.Context, term uint64) error {
+	return s.step(ctx, "open %d", term)
+}
+func (s *noted) CloseWrites(ctx context.Context) error         { return s.step(ctx, "close") }
+func (s *noted) Settle(ctx context.Context, term uint64) error { return s.step(ctx, "settle %d", term) }
+func (s *noted) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
+	return s.step(ctx, "await %d %d", to, term)
+}
+func (s *noted) StopMysqld()                    { s.did = append(s.did, "stop") }
+func (s *noted) SignalKill()                    { s.did = append(s.did, "signal") }
+func (s *noted) KillMysqld(ctx context.Context) { _ = s.step(ctx, "kill") }
+
+// operating runs operations on a node that leads in term 3, and returns what they came to.
+func operating(s *noted) (o *Operations, told *[]role.Done) {
+	told = new([]role.Done)
+	return &Operations{
+		Steps: s, Leads: func(term uint64) bool { return term == 3 }, PromotionTimeout: time.Second / 2,
+		Ended: func(role.Effect, role.Done, error) {}, Clock: clock.Machine{},
+		Input: func(in role.Input) { *told = append(*told, in.(role.Done)) },
+	}, told
+}
+
+// TestOperations: each kind of operation does what it is for, with its arguments.
+func TestOperations(t *testing.T) {
+	const lost = "this node does not lead in term 2 (any more)"
+	for _, c := range []struct {
+		e     role.Effect
+		did   string
+		fails error
+		want  role.Done
+	}{
+		{role.Effect{Kind: role.StartMysqld, ReplicaBinlog: true}, "start true", nil, role.Done{Verdict: role.OK, Incarnation: 7}},
+		{role.Effect{Kind: role.Judge, Promote: true}, "judge true", nil, role.Done{Verdict: role.Failed, Reason: "context deadline exceeded"}},
+		{role.Effect{Kind: role.Replicate}, "replicate", nil, role.Done{Verdict: role.Failed, Reason: "context deadline exceeded"}},
+		{role.Effect{Kind: role.CatchUp, Term: 3}, "catch up", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.CatchUp, Term: 3}, "catch up", &VerdictError{role.ApplierStopped, "x"}, role.Done{Verdict: role.ApplierStopped, Reason: "x"}},
+		{role.Effect{Kind: role.CatchUp, Term: 2}, "", nil, role.Done{Verdict: role.Failed, Reason: lost}},
+		{role.Effect{Kind: role.OpenTap, Term: 3}, "tap 3", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.CommitEpoch, Term: 3}, "epoch 3", errors.New("y"), role.Done{Verdict: role.Failed, Reason: "y"}},
+		{role.Effect{Kind: role.OpenWrites, Term: 3}, "open 3", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.OpenWrites, Term: 2}, "", nil, role.Done{Verdict: role.Failed, Reason: lost}},
+		{role.Effect{Kind: role.CloseWrites}, "close", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.Settle, Term: 2}, "settle 2", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.AwaitTarget, To: 5, Term: 3}, "await 5 3", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.StopMysqld}, "stop", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.Serve}, "", nil, role.Done{Verdict: role.Failed, Reason: "unknown effect serve op=9"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &noted{fails: c.fails}
+			o, told := operating(s)
+			c.e.Op, c.want.Op = 9, 9
+			o.Begin(t.Context(), c.e)
+			time.Sleep(time.Minute)
+			if d := cmp.Diff([]role.Done{c.want}, *told); d != "" {
+				t.Errorf("%s (-want +got):\n%s", c.e, d)
+			}
+			if (c.did == "") != (len(s.did) == 0) || c.did != "" && s.did[0] != c.did {
+				t.Errorf("%s: it did %q", c.e, s.did)
+			}
+		})
+	}
+}
+
+// TestOperationsOneAtATime: an operation begins once the one before has ended. The signal that kills
+// mysqld goes at once.
+func TestOperationsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &noted{}
+		o, told := operating(s)
+		o.Cancel(1) // none was begun so far
+		o.Begin(t.Context(), role.Effect{Kind: role.CatchUp, Op: 1})
+		synctest.Wait()
+		o.Begin(t.Context(), role.Effect{Kind: role.CloseWrites, Op: 2})
+		o.Cancel(1) // it is not the newest
+		o.Begin(t.Context(), role.Effect{Kind: role.KillMysqld, Op: 3})
+		synctest.Wait()
+		if d := cmp.Diff([]string{"catch up", "signal"}, s.did); d != "" {
+			t.Errorf("while the first goes on (-want +got):\n%s", d)
+		}
+		time.Sleep(time.Second + time.Millisecond)
+		if d := cmp.Diff([]string{"catch up", "signal", "close"}, s.did); d != "" {
+			t.Errorf("once the first has ended (-want +got):\n%s", d)
+		}
+		time.Sleep(time.Second / 2)
+		o.Begin(t.Context(), role.Effect{Kind: role.CatchUp, Op: 4})
+		o.Cancel(4)
+		time.Sleep(time.Minute)
+		want := []role.Done{{Op: 1, Verdict: role.OK}, {Op: 2, Verdict: role.OK}, {Op: 3, Verdict: role.OK}, {Op: 4, Verdict: role.Failed, Reason: "context canceled"}}
+		if d := cmp.Diff(want, *told); d != "" {
+			t.Errorf("they came to (-want +got):\n%s", d)
+		}
+	})
+}
