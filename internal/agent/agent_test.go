@@ -217,7 +217,7 @@ func TestMailboxKeepsWhatMatters(t *testing.T) {
 // TestLostLogIsRefused: a directory that has had a log and has none is not taken
 // for a new node's: that one would vote as if it had promised nothing.
 func TestLostLogIsRefused(t *testing.T) {
-	d := &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false)}
+	d := &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false))}
 	if err := d.CheckLog(); err != nil {
 		t.Fatalf("a new directory: %v", err)
 	}

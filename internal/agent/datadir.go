@@ -18,7 +18,7 @@ const secretsFile = "secrets.toml"
 
 // dataDir is the agent's data directory.
 type dataDir struct {
-	*datadir.Home
+	*datadir.Locked
 	// known are the peers' data directories: peers.json and met.json.
 	known *membership.Directories
 	// lives tells whether a node is there over the directory that is known: then whoever
@@ -28,7 +28,8 @@ type dataDir struct {
 
 // newDataDir is the data directory of a node, of which nothing has been read.
 func newDataDir(path string, self cluster.Member) *dataDir {
-	d := &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, path), datadir.Identity{}, false), lives: func(cluster.NodeID) bool { return false }}
+	home := datadir.NewHome(datadir.New(vfs.OS{}, path), datadir.Identity{}, false)
+	d := &dataDir{Locked: datadir.NewLocked(home), lives: func(cluster.NodeID) bool { return false }}
 	d.known = membership.New(membership.Config{
 		Self: self.ID, Name: self.Name, Store: d, Now: consensus.BootTime,
 		Lives: func(id cluster.NodeID) bool { return d.lives(id) },

@@ -25,7 +25,7 @@ func TestFirstChangeRaisesTheFormat(t *testing.T) {
 	}
 	defer d.Close()
 	a := &Agent{data: d, records: history.New(vfs.OS{}, d.Path(), "a", slog.New(slog.DiscardHandler))}
-	if err := errors.Join(a.state.Load(d.Dir, nil, false, 1), a.records.Open()); err != nil {
+	if err := errors.Join(d.HasLog(), a.state.Load(d.Home, nil, 1), a.records.Open()); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

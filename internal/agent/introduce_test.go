@@ -302,7 +302,7 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
 		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
 	} {
-		a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{Joining: c.joins}, false)}, cfg: config.Config{Bootstrap: c.bootstrap}}
+		a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{Joining: c.joins}, false))}, cfg: config.Config{Bootstrap: c.bootstrap}}
 		over, role, reason := a.judgeEmpty(c.r, c.silent)
 		if over != (c.role == "") || role != c.role || (reason == "") != over {
 			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
@@ -30,8 +31,6 @@ const (
 	// seedStallMax how long it may show none: its last part syncs all files.
 	seedProgressEvery = time.Second
 	seedStallMax      = 10 * time.Minute
-	// seedDir is where the mysqld runs that copies another one's data.
-	seedDir = "seed"
 )
 
 // join brings this node into a cluster that is there already: see package join. What it had
@@ -129,25 +128,14 @@ func (j *joiner) dialData(ctx context.Context, to cluster.NodeID) (net.Conn, err
 }
 
 // Begin implements join.Node.
-func (j *joiner) Begin(cluster.NodeID) error {
-	d := j.a.data
-	if own := d.Own(); !own.Joining || own.GivenUp != nil {
-		return errors.New("this node's data directory is in use: nothing is removed")
-	}
-	for _, name := range []string{"log", "mysql", seedDir} {
-		if err := os.RemoveAll(d.Join(name)); err != nil {
-			return fmt.Errorf("remove what an earlier try has left: %w", err)
-		}
-	}
-	return d.Wipe()
-}
+func (j *joiner) Begin(cluster.NodeID) error { return j.a.data.Clear() }
 
 // CopyData implements join.Node: a mysqld in a directory of its own copies the data, and they
 // become this node's.
 func (j *joiner) CopyData(ctx context.Context, plan join.Plan, from cluster.NodeID) (err error) {
 	a := j.a
 	cfg := a.mysqldConfig()
-	cfg.DataDir = a.data.Join(seedDir)
+	cfg.DataDir = a.data.Join(datadir.SeedDir)
 	server := mysqld.New(cfg)
 	if err := server.Initialize(ctx); err != nil {
 		return err

@@ -147,7 +147,7 @@ func (a *Agent) openMembers(ctx context.Context) error {
 func (a *Agent) asSelf() membership.Self {
 	id := a.data.Own()
 	return membership.Self{
-		ID: a.self.ID, Name: a.self.Name, Instance: id.Instance, Blank: a.data.Fresh() && !id.Log || id.Joining,
+		ID: a.self.ID, Name: a.self.Name, Instance: id.Instance, Blank: a.data.Blank(),
 		Fenced: a.fencedFromRebuild(), State: a.board.State(), Superseded: id.Superseded,
 	}
 }

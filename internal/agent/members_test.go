@@ -102,7 +102,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		version uint64
 		leaves  bool
 	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false)}, logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false))}, logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
 		a.self = a.cfg.Self()
 		openBoard(a)
 		state := a.board.State()

@@ -58,7 +58,7 @@ func (d *dataDir) setAsideSteps() (steps []func() error) {
 		func() error { return errors.Join(syncDir(d.Path()), syncDir(d.Join(oldDir))) },
 		func() error { return writeJSON(filepath.Join(to, datadir.IdentityFile), given.Identity) },
 	)
-	for _, name := range []string{"mysql", datadir.Durable, datadir.ClusterState, datadir.Peers, datadir.Met, datadir.Heard, "log"} {
+	for _, name := range given.Files() {
 		steps = append(steps, func() error {
 			if name == datadir.Met && fileExists(filepath.Join(to, name)) {
 				return nil // a start in between has made a new one

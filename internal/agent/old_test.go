@@ -144,7 +144,7 @@ func TestOldToGo(t *testing.T) {
 // person keeps there, or deletes, is theirs. A copy that needs the space gets all of it.
 func TestOldIsTidied(t *testing.T) {
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
-	a := &Agent{logger: quiet, data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, dir), datadir.Identity{}, false)}, records: history.New(vfs.OS{}, dir, "a", quiet)}
+	a := &Agent{logger: quiet, data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, dir), datadir.Identity{}, false))}, records: history.New(vfs.OS{}, dir, "a", quiet)}
 	openBoard(a)
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
 		writeTestFile(t, a.data.Join(oldDir, name, "log", "state"), "1234")

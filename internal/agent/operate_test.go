@@ -28,7 +28,7 @@ import (
 // TestFenceIsKept: a fence is there again after a restart; a damaged one is no
 // reason to start mysqld.
 func TestFenceIsKept(t *testing.T) {
-	a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false)}}
+	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false))}}
 	openBoard(a)
 	if in, err := a.fencedBefore(); err != nil || in != (role.Fenced{}) {
 		t.Errorf("none: %+v, %v", in, err)

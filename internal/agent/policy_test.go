@@ -19,7 +19,7 @@ func TestAckEventsAreAudited(t *testing.T) {
 	a := &Agent{self: cluster.Member{Name: "a"}, logger: quiet, records: history.New(vfs.OS{}, dir, "a", quiet)}
 	openBoard(a)
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 1}}
-	if err := a.state.Load(datadir.New(vfs.OS{}, dir), members, false, 1); err != nil {
+	if err := a.state.Load(datadir.NewHome(datadir.New(vfs.OS{}, dir), datadir.Identity{Log: true, State: true}, false), members, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.records.Open(); err != nil {

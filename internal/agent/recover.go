@@ -93,7 +93,7 @@ func (r *Recovery) open() (err error) {
 	if r.log.LastIndex() < r.log.FirstIndex() {
 		return fmt.Errorf("the log of node %s is empty: there is nothing to recover from", r.a.self.Name)
 	}
-	if err := r.a.keptState(r.log.FirstIndex()); err != nil {
+	if err := r.a.state.Load(r.a.data.Home, r.a.cfg.ClusterMembers(), r.log.FirstIndex()); err != nil {
 		return err
 	}
 	r.survey, err = consensus.SurveyLog(r.log, r.a.state.Point())
@@ -292,7 +292,7 @@ func FinishRecovery(cfg config.Config) (found bool, err error) {
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
 		return true, err
 	}
-	d := datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false)
+	d := datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false))
 	if err := d.TakeLock(); err != nil {
 		return true, err
 	}

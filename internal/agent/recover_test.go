@@ -42,7 +42,7 @@ func TestRecoverySupersedes(t *testing.T) {
 		{name: "knows", known: 41, id: datadir.Identity{Superseded: &order}},
 		{name: "knows of an earlier one", known: 41, id: datadir.Identity{Superseded: &cluster.Recovery{Version: 5}}, want: true},
 	} {
-		a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.NewMem(), "."), tc.id, tc.fresh)}}
+		a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.NewMem(), "."), tc.id, tc.fresh))}}
 		openBoard(a)
 		a.board.SetState(cluster.State{Version: tc.known})
 		if got := a.asSelf().Supersedes(order); got != tc.want {
@@ -54,13 +54,13 @@ func TestRecoverySupersedes(t *testing.T) {
 // TestRecoveredStateIsNotMadeUp: the log of a cluster that was recovered knows the
 // members of before; what it is now is in cluster.json alone.
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
-	a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{State: true, Recovered: true}, false)}}
+	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{State: true, Recovered: true}, false))}}
 	openBoard(a)
-	if err := a.keptState(1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
+	if err := a.state.Load(a.data.Home, nil, 1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
 		t.Errorf("it starts without: %v", err)
 	}
 	a.data.Home = datadir.NewHome(a.data.Dir, datadir.Identity{State: true}, false)
-	if err := a.keptState(1); err != nil {
+	if err := a.state.Load(a.data.Home, nil, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -178,7 +178,7 @@ func TestRecoveryIsFinishedAtStart(t *testing.T) {
 	if err := datadir.Replace(vfs.OS{}, cfg.DataDir, quorumloss.File, record); err != nil {
 		t.Fatal(err)
 	}
-	d := &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false)}
+	d := &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, cfg.DataDir), datadir.Identity{}, false))}
 	if err := d.TakeLock(); err != nil {
 		t.Fatal(err)
 	}

@@ -21,16 +21,13 @@ const (
 // openState reads the cluster state that belongs to the log, and makes sure that
 // there is a file from now on.
 func (a *Agent) openState() error {
-	if err := a.keptState(a.log.FirstIndex()); err != nil {
+	if err := a.state.Load(a.data.Home, a.cfg.ClusterMembers(), a.log.FirstIndex()); err != nil {
 		return err
 	}
 	if err := a.records.Open(); err != nil {
 		return err
 	}
 	if err := a.writeState(a.state.Point()); err != nil {
-		return err
-	}
-	if err := a.data.HasState(); err != nil {
 		return err
 	}
 	a.board.SetState(a.state.Point().State)
@@ -88,15 +85,10 @@ func (a *Agent) keepState() {
 }
 
 // writeState makes a state durable, and before it the audit log's lines, which are not
-// written twice, and that there are changes.
+// written twice.
 func (a *Agent) writeState(p cluster.StatePoint) error {
 	if err := a.records.WriteAudit(); err != nil {
 		return err
-	}
-	if p.State.Version > 0 {
-		if err := a.data.HasChanges(); err != nil {
-			return err
-		}
 	}
 	return a.state.Write(p)
 }

@@ -25,11 +25,11 @@ func stateMembers() []cluster.Member {
 }
 
 // keeper is an agent that keeps the cluster state.
-func keeper(t *testing.T, disk vfs.FS, had bool) *Agent {
+func keeper(t *testing.T, disk vfs.FS) *Agent {
 	t.Helper()
 	dir, quiet := datadir.New(disk, "."), slog.New(slog.DiscardHandler)
-	a := &Agent{data: &dataDir{Home: datadir.NewHome(dir, datadir.Identity{Format: datadir.FormatState}, false)}, records: history.New(disk, ".", "a", quiet)}
-	if err := errors.Join(a.state.Load(dir, stateMembers(), had, 1), a.records.Open()); err != nil {
+	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(dir, datadir.Identity{Format: datadir.FormatState, Log: true, State: true}, false))}, records: history.New(disk, ".", "a", quiet)}
+	if err := errors.Join(a.state.Load(a.data.Home, stateMembers(), 1), a.records.Open()); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -51,7 +51,7 @@ func outcome(t *testing.T, from cluster.State, index uint64, weight int) (consen
 // change, also where a change is replayed.
 func TestStateIsKept(t *testing.T) {
 	disk := vfs.NewMem()
-	k := keeper(t, disk, false)
+	k := keeper(t, disk)
 	if d := cmp.Diff(cluster.StatePoint{State: cluster.NewState(stateMembers())}, k.state.Point()); d != "" {
 		t.Errorf("a new node (-want +got):\n%s", d)
 	}
@@ -65,7 +65,7 @@ func TestStateIsKept(t *testing.T) {
 	if err := k.records.WriteAudit(); err != nil { // and dies before it writes the state
 		t.Fatal(err)
 	}
-	k = keeper(t, disk, true)
+	k = keeper(t, disk)
 	if d := cmp.Diff(p, k.state.Point()); d != "" {
 		t.Errorf("after a restart (-want +got):\n%s", d)
 	}
@@ -77,7 +77,7 @@ func TestStateIsKept(t *testing.T) {
 	if err := k.writeState(p2); err != nil {
 		t.Fatal(err)
 	}
-	k = keeper(t, disk, true)
+	k = keeper(t, disk)
 	if d := cmp.Diff(p2, k.state.Point()); d != "" {
 		t.Errorf("after another restart (-want +got):\n%s", d)
 	}
@@ -102,14 +102,14 @@ func TestStateIsKept(t *testing.T) {
 // it is now.
 func TestStateOfVersion0(t *testing.T) {
 	disk := vfs.NewMem()
-	k := keeper(t, disk, false)
+	k := keeper(t, disk)
 	if err := k.writeState(cluster.StatePoint{State: k.state.Point().State, Through: 12}); err != nil {
 		t.Fatal(err)
 	}
 	var again datadir.State
 	changed := stateMembers()
 	changed[1].Weight = 9
-	if err := again.Load(datadir.New(disk, "."), changed, true, 1); err != nil {
+	if err := again.Load(k.data.Home, changed, 1); err != nil {
 		t.Fatal(err)
 	}
 	if p := again.Point(); p.Through != 12 || p.State.Members[1].Weight != 9 {
@@ -120,13 +120,16 @@ func TestStateOfVersion0(t *testing.T) {
 // TestStateRefuses: a state that may lack changes is not taken for the newest.
 func TestStateRefuses(t *testing.T) {
 	dir := datadir.New(vfs.OS{}, t.TempDir())
-	if err := new(datadir.State).Load(dir, stateMembers(), true, 1); err != nil {
+	load := func(had bool, first uint64) error {
+		return new(datadir.State).Load(datadir.NewHome(dir, datadir.Identity{Log: true, State: had}, false), stateMembers(), first)
+	}
+	if err := load(true, 1); err != nil {
 		t.Errorf("the file is gone, the log has everything: %v", err)
 	}
-	if err := new(datadir.State).Load(dir, stateMembers(), false, 100); err != nil {
+	if err := load(false, 100); err != nil {
 		t.Errorf("there never was a file: %v", err)
 	}
-	if err := new(datadir.State).Load(dir, stateMembers(), true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins at entry 100") {
+	if err := load(true, 100); err == nil || !strings.Contains(err.Error(), "is gone, and the log begins at entry 100") {
 		t.Errorf("the file is gone, and what it may have lost: %v", err)
 	}
 	for text, want := range map[string]string{
@@ -137,7 +140,7 @@ func TestStateRefuses(t *testing.T) {
 		if err := os.WriteFile(dir.Join(datadir.ClusterState), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := new(datadir.State).Load(dir, stateMembers(), true, 1); err == nil || !strings.Contains(err.Error(), want) {
+		if err := load(true, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -156,7 +159,7 @@ func TestStateHoldsThePurgeBack(t *testing.T) {
 		Marks: []uint64{30}, Now: time.Unix(0, 0),
 	}
 	for through, want := range map[uint64]uint64{9: 0, 10: 10, 15: 10, 20: 20, 30: 20} {
-		if err := a.state.Load(datadir.New(vfs.NewMem(), "."), nil, false, through+1); err != nil { // looked through up to there
+		if err := a.state.Load(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false), nil, through+1); err != nil { // looked through up to there
 			t.Fatal(err)
 		}
 		in.Needs = []replay.Need{a.stateNeed()}

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
@@ -176,15 +175,4 @@ func (a *Agent) closedReport() (r recovery.Report, err error) {
 	}
 	r.Log.Commit = log.HardState().Commit
 	return r, nil
-}
-
-// keptState reads the cluster state that belongs to a log that begins at first. Of a
-// cluster that was recovered it is nowhere else: the configuration and the log know
-// the members of before.
-func (a *Agent) keptState(first uint64) error {
-	if a.data.Own().Recovered && !a.data.Has(datadir.ClusterState) {
-		return fmt.Errorf("%s is gone, and says alone that the cluster was recovered, and who is in it: "+
-			"give it back, or rebuild this node", a.data.Join(datadir.ClusterState))
-	}
-	return a.state.Load(a.data.Dir, a.cfg.ClusterMembers(), a.data.Own().State, first)
 }

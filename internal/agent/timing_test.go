@@ -18,7 +18,7 @@ import (
 // TestPromisesOutliveTheAgent: after a restart with a shorter election timeout the
 // longer one counts, until it is over.
 func TestPromisesOutliveTheAgent(t *testing.T) {
-	d, quiet := &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false)}, slog.New(slog.DiscardHandler)
+	d, quiet := &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false))}, slog.New(slog.DiscardHandler)
 	start := func(own, want time.Duration) {
 		t.Helper()
 		if got, noted, err := d.Promised(own, config.ElectionTimeoutMax, quiet); err != nil || got != want || !noted {
@@ -58,7 +58,7 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 		"shorter": {`{"election_timeout_ns": 1000000000}`, 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a := &Agent{data: &dataDir{Home: datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false)}, logger: slog.New(slog.DiscardHandler)}
+			a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{}, false))}, logger: slog.New(slog.DiscardHandler)}
 			a.cfg.Raft.ElectionTimeout = 2 * time.Second
 			path := a.data.Join(datadir.Promise)
 			if c.file != "" {

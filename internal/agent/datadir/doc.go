@@ -24,8 +24,8 @@
 //	     └──► joining ──► member ──► joining (rebuilt)
 //	     any of these ──► removed
 //
-// The node that runs changes its life by a Home, which has the directory's lock. In memory
-// it is in a life only once that is on disk.
+// The node that runs changes its life by a Home. In memory it is in a life only once that is
+// on disk. Locked is a Home in a real file system, with the directory's lock.
 //
 // # Goroutines
 //

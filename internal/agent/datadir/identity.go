@@ -54,6 +54,11 @@ type GivenUp struct {
 	Identity Identity `json:"identity"`
 }
 
+// Files are what is moved there, in order.
+func (GivenUp) Files() []string {
+	return []string{"mysql", Durable, ClusterState, Peers, Met, Heard, "log"}
+}
+
 // Life is what a data directory is to its node.
 type Life string
 

@@ -27,17 +27,23 @@ func NewStateRecord(p cluster.StatePoint) StateRecord {
 
 // State is the cluster state on disk and in memory.
 type State struct {
-	dir     Dir
+	home    *Home
 	writing sync.Mutex // one at a time; before mu
 
 	mu   sync.Mutex
 	kept cluster.StatePoint // as the file has it
 }
 
-// Load reads the state, as Dir.State does. Call it before anything else.
-func (s *State) Load(d Dir, members []cluster.Member, had bool, first uint64) (err error) {
-	s.dir = d
-	s.kept, err = d.State(members, had, first)
+// Load reads the state that belongs to a log that begins at first, as Dir.State does. Call
+// it before anything else. Of a cluster that was recovered it is nowhere else: the
+// configuration and the log know the members of before.
+func (s *State) Load(h *Home, members []cluster.Member, first uint64) (err error) {
+	if h.Own().Recovered && !h.Has(ClusterState) {
+		return fmt.Errorf("%s is gone, and says alone that the cluster was recovered, and who is in it: "+
+			"give it back, or rebuild this node", h.Join(ClusterState))
+	}
+	s.home = h
+	s.kept, err = h.State(members, h.Own().State, first)
 	return err
 }
 
@@ -48,20 +54,25 @@ func (s *State) Point() cluster.StatePoint {
 	return s.kept
 }
 
-// Write makes a state durable, unless the file has it, or a newer one.
+// Write makes a state durable, unless the file has it, or a newer one; before it that there
+// are changes, and then that there is a file.
 func (s *State) Write(p cluster.StatePoint) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if kept := s.Point(); p.Through <= kept.Through && p.Index <= kept.Index && s.dir.Has(ClusterState) {
-		return nil
+	if p.State.Version > 0 {
+		if err := s.home.HasChanges(); err != nil {
+			return err
+		}
 	}
-	if err := s.dir.WriteState(p); err != nil {
-		return err
+	if kept := s.Point(); p.Through > kept.Through || p.Index > kept.Index || !s.home.Has(ClusterState) {
+		if err := s.home.WriteState(p); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.kept = p
+		s.mu.Unlock()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kept = p
-	return nil
+	return s.home.HasState()
 }
 
 // State reads the cluster state that the node has kept over a log that begins at first.
@@ -106,17 +117,6 @@ func (d Dir) state() (p cluster.StatePoint, found bool, err error) {
 		return cluster.StatePoint{}, found, err
 	}
 	return r.StatePoint, found, nil
-}
-
-// Wipe removes what is there of a node that has not joined so far, but for the log and
-// mysqld's data.
-func (d Dir) Wipe() error {
-	for _, name := range []string{ClusterState, Durable} {
-		if err := d.fs.RemoveAll(d.Join(name)); err != nil {
-			return fmt.Errorf("remove what an earlier try has left: %w", err)
-		}
-	}
-	return nil
 }
 
 // WriteState replaces the cluster state.

@@ -115,7 +115,7 @@ func (i *injector) strikeTail(leader *node) {
 }
 
 func (i *injector) stopped(f fault, n *node, do func()) {
-	if i.ended || !n.powered || i.foreign() || n.joining || n.empty || n.removed || f.kind != rotLog && !i.w.mayTamper(n) {
+	if i.ended || !n.powered || i.foreign() || n.blank() || n.removed() || f.kind != rotLog && !i.w.mayTamper(n) {
 		return
 	}
 	n.killAgent("killed")

@@ -120,7 +120,7 @@ func (l *losses) rescue() {
 	var left []*node
 	for _, n := range l.w.nodes {
 		switch a := n.agent; {
-		case n.off || n.held || n.empty || n.joining || !n.powered || n.isRecovered():
+		case n.off || n.held || n.blank() || !n.powered || n.isRecovered():
 		case a == nil && n.out == nil, a != nil && (a.loop.role.Leader != 0 || a.kept.Point().Index == 0 && a.log.LastIndex() == 0):
 		default:
 			left = append(left, n)
@@ -214,8 +214,8 @@ func (l *losses) judge(n *node) (v recovery.Verdict, err error) {
 		return v, err
 	}
 	s.Log.GTIDs = survey.GTIDs.String()
-	if n.superseded != nil {
-		s.Out = n.superseded.Sentence(n.member.Name)
+	if by := n.home.Own().Superseded; by != nil {
+		s.Out = by.Sentence(n.member.Name)
 	}
 	for _, m := range state.Members {
 		if m.ID == n.id {
@@ -269,7 +269,7 @@ func (l *losses) ask(n *node, m cluster.Member) (o recovery.Node, err error) {
 		if err != nil {
 			return o, err
 		}
-		o.Report = &recovery.Report{Node: m.Name, Out: peer.superseded.Sentence(m.Name)}
+		o.Report = &recovery.Report{Node: m.Name, Out: peer.home.Own().Superseded.Sentence(m.Name)}
 		o.Report.Log, err = logOf(log)
 		return o, firstOf(err, log.Close())
 	}
@@ -306,18 +306,20 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	}
 	defer func() { _ = log.Close() }()
 	last, instance := log.LastIndex(), n.newInstance()
-	files, before := n.disk.files(), recovery.Above(survey.State.State, n.rejected, n.superseded)
+	id := n.home.Own()
+	before := recovery.Above(survey.State.State, n.rejected, id.Superseded)
+	id.Instance, id.Superseded, id.Log, id.State, id.Recovered = instance, nil, true, true, true
 	state, err := before.Recover(n.member.Name, cluster.KindFull, instance, survey.GTIDs.String(),
 		cluster.Recovery{Cluster: clusterName, By: "operator", At: time.Unix(0, 0).Add(l.w.sched.now).UTC().Truncate(time.Second)})
 	if err != nil {
 		return err
 	}
-	if err := firstOf(files.WriteState(cluster.StatePoint{State: state, Index: last, Through: last}), files.WritePins(datadir.Instances{})); err != nil {
+	if err := firstOf(n.home.WriteState(cluster.StatePoint{State: state, Index: last, Through: last}), n.home.WritePins(datadir.Instances{}), n.home.WriteIdentity(id)); err != nil {
 		return err
 	}
 	n.log("recovery", "forced at entry %d, lacking %s, accepting %q: version %d", last, v.Record(), accept, state.Version)
 	n.stateBefore = survey.State
-	n.instance, n.superseded = instance, nil
+	n.visit()
 	n.uuid[1]++
 	n.mysqlDisk.Rename(n.uuid)
 	l.forks = append(l.forks, n.check.fork(n, state, log, v))
@@ -369,15 +371,16 @@ func (l *losses) choose(side *checker) {
 		by = &side.before.recovery
 	}
 	for _, n := range l.w.nodes {
-		obeys := by != nil && n.superseded != nil && n.superseded.Is(*by)
-		if n.check == side && n.superseded == nil || obeys || n.empty {
+		superseded := n.home.Own().Superseded
+		obeys := by != nil && superseded != nil && superseded.Is(*by)
+		if n.check == side && superseded == nil || obeys || n.empty() {
 			n.lostSince = l.instanceIn(side, n)
 			continue
 		}
 		n.log("recovery", "its data directory is moved away")
 		n.killAgent("its side is given up")
 		n.wipe(l.instanceIn(side, n))
-		n.superseded, n.rejected = nil, nil
+		n.rejected = nil
 		l.w.sched.after(around(l.rng, time.Second), n.startAgent)
 	}
 	l.w.operator.tidying = true

@@ -61,14 +61,14 @@ func (w *World) assignMembers() {
 func (w *World) assignSpares() {
 	rng := w.random(streamMembers + 1<<10)
 	for _, n := range w.nodes[w.initialNodes:] {
-		n.joining = true
+		n.spare = true
 		n.member.Kind = cluster.KindFull
 		if chance(rng, 20) {
 			n.member.Kind = cluster.KindLogger
 		}
 	}
 	for _, n := range w.nodes {
-		n.instance = n.newInstance()
+		n.visit()
 		if w.options.Losses > 0 { // no two members have one address
 			n.member.Peer = n.member.Name
 		}
@@ -165,7 +165,7 @@ func (w *World) dataWithout(n *node) bool {
 			return false
 		}
 		m, err := w.check.state().Member(o.member.Name)
-		if err != nil || m.Instance != "" && m.Instance != o.instance {
+		if err != nil || m.Instance != "" && m.Instance != o.instance() {
 			return false // it is about to give up what it has
 		}
 		role := o.agent.board.Own().Role
@@ -189,7 +189,7 @@ func (w *World) mayRot(n *node) bool {
 	}
 	o, voters := w.operator, w.check.state().Voters()
 	switch {
-	case o == nil || len(voters) < 3 || slices.ContainsFunc(w.nodes, func(o *node) bool { return o.empty }):
+	case o == nil || len(voters) < 3 || slices.ContainsFunc(w.nodes, (*node).empty):
 		return false
 	case !slices.Contains(voters, n.id) && !slices.Contains(w.check.votersBefore, n.id):
 		return true
@@ -206,7 +206,7 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 	for _, m := range p.State.Members {
 		n := o.w.node(m.ID)
 		switch {
-		case n.empty && m.Instance == n.lostSince && (o.tidying || chance(o.rng, 30)) && !o.reseeds(n):
+		case n.empty() && m.Instance == n.lostSince && (o.tidying || chance(o.rng, 30)) && !o.reseeds(n):
 			return cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()}, true
 		case o.removing[m.Name] && !m.Votes() && len(p.Outgoing) == 0:
 			if !o.tidying && chance(o.rng, 20) {
@@ -309,7 +309,7 @@ func (w *World) proposeMembers(a *agent, c cluster.Change, answer func(error)) {
 func (w *World) rebuildsEmpty(c *cluster.MembershipChange) bool {
 	named := func(n *node) bool { return n.member.Name == c.Name }
 	i := slices.IndexFunc(w.nodes, named)
-	return c.Op == cluster.OpRebuild && i >= 0 && w.nodes[i].empty
+	return c.Op == cluster.OpRebuild && i >= 0 && w.nodes[i].empty()
 }
 
 // loseDisk has a node come back with nothing, under its name. It is refused until
@@ -327,11 +327,11 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 		return
 	}
 	for _, other := range o.w.nodes {
-		if other.empty || other.tampered || other.restored || other.rotten {
+		if other.empty() || other.tampered || other.restored || other.rotten {
 			return
 		}
 	}
-	if n.joining || n.removed || n.agent == nil || n.agent.leaving {
+	if n.blank() || n.removed() || n.agent == nil || n.agent.leaving {
 		return
 	}
 	o.lost = now
@@ -345,8 +345,9 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 // wipe leaves the node with an empty disk, whose data directory the cluster knows as
 // since.
 func (n *node) wipe(since string) {
-	n.empty, n.lostSince, n.instance = true, since, n.newInstance()
+	n.lost, n.lostSince = true, since
 	n.disk.mem = vfs.NewMem()
+	n.visit()
 	n.forget()
 }
 
@@ -455,11 +456,11 @@ func (w *World) membersSettled() (bool, string) {
 		m, err := last.Member(n.member.Name)
 		switch a := n.agent; {
 		case slices.Contains(last.Removed, n.id):
-			if !n.removed {
+			if !n.removed() {
 				return false, fmt.Sprintf("n%d does not know that it was removed", n.id)
 			}
 		case err != nil: // it was never added
-		case a == nil || n.empty || n.joining || a.leaving || m.Instance != "" && m.Instance != n.instance:
+		case a == nil || n.blank() || a.leaving || m.Instance != "" && m.Instance != n.instance():
 			return false, fmt.Sprintf("n%d has not joined", n.id)
 		case m.Becomes != "":
 			return false, fmt.Sprintf("n%d is not %s", n.id, m.Becomes)

@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -88,18 +89,18 @@ func TestWelcome(t *testing.T) {
 	a := &agent{n: w.nodes[0], w: w, life: &life{n: w.nodes[0]}}
 	a.members.conns = map[cluster.NodeID]*agent{}
 	var err error
-	if a.known, err = a.n.openKnown(a.n.disk.files(), func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
+	if a.known, err = a.n.openKnown(func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
 		t.Fatal(err)
 	}
 	a.board = a.newBoard()
 	a.follower = a.newFollower()
 	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
-	first := second.instance
+	first := second.instance()
 	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}
 	a.follower.Follow(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
 	judge := func(name string, n *node, instance string, want transport.Code) {
 		t.Helper()
-		n.instance = instance
+		n.home = datadir.NewHome(n.home.Dir, datadir.Identity{Instance: instance}, false)
 		r := a.welcome(n.identity())
 		if r == nil {
 			r = &transport.RejectedError{}
@@ -111,8 +112,8 @@ func TestWelcome(t *testing.T) {
 	next := second.newInstance()
 	judge("the first", second, first, 0)
 	judge("another directory", second, next, transport.CodePeer)
-	judge("removed", third, third.instance, transport.CodeRemoved)
-	judge("never added", fourth, fourth.instance, transport.CodeUnknown)
+	judge("removed", third, third.instance(), transport.CodeRemoved)
+	judge("never added", fourth, fourth.instance(), transport.CodeUnknown)
 	members[1] = cluster.Member{ID: 2, Kind: cluster.KindLearner, Instance: next}
 	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: members}, Outgoing: []cluster.NodeID{1, 2}}
 	a.follower.Follow(p, true)

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -42,18 +43,18 @@ type node struct {
 	tampered, restored bool
 	// fenced: an operator wants no mysqld here.
 	fenced bool
-	// instance names its data directory, instances counts those that it had.
-	instance  string
+	// home is its data directory as the newest process has found it, instances counts those
+	// that it had.
+	home      *datadir.Home
 	instances int
-	// joining: it has not joined so far. empty: its disk was lost, when the cluster
-	// state gave it the instance lostSince. removed: it was, and serves nothing more.
-	joining, empty, removed bool
-	lostSince               string
+	// spare: it is to be added. lost: its disk was, when the cluster state gave it the
+	// instance lostSince. copied: its log is new, and it has not run over that so far.
+	spare, lost, copied bool
+	lostSince           string
 	// timing is its agent's.
 	timing    timing
 	timingRNG *rand.Rand
-	// fresh: it never ran. incarnation is the counter in mysqld's directory.
-	fresh       bool
+	// incarnation is the counter in mysqld's directory.
 	incarnation uint64
 
 	agent *agent // nil while none runs
@@ -91,7 +92,7 @@ type node struct {
 func newNode(w *World, id cluster.NodeID) *node {
 	n := &node{
 		w: w, id: id, member: cluster.Member{ID: id, Name: fmt.Sprintf("n%d", id)},
-		rng: w.random(streamNode + uint64(id)), timingRNG: w.random(streamTiming + uint64(id)), fresh: true, powered: true,
+		rng: w.random(streamNode + uint64(id)), timingRNG: w.random(streamTiming + uint64(id)), powered: true,
 	}
 	n.rate = 1 + (n.rng.Float64()-0.5)/100
 	n.disk = newDisk(w.random(streamDisk + uint64(id)))
@@ -126,12 +127,25 @@ func (n *node) hiccup() time.Duration {
 
 func (n *node) log(what, format string, args ...any) { n.w.log(n.id, what, format, args...) }
 
-// startAgent starts the agent, if its machine runs and it does not.
+// startAgent starts a process, if its machine runs and none does.
 func (n *node) startAgent() {
-	if !n.powered || n.agent != nil || n.healer != nil || n.joiner != nil || n.removed || n.kept() {
+	if !n.powered || n.off || n.held || n.agent != nil || n.healer != nil || n.joiner != nil || n.out != nil {
 		return
 	}
-	if n.joining || n.empty {
+	n.visit()
+	n.live()
+}
+
+// live has the process go on by the life that the node is in.
+func (n *node) live() {
+	life := n.home.Life()
+	switch {
+	case life == datadir.Removed:
+		return
+	case life == datadir.Superseded:
+		n.startOutsider()
+		return
+	case life == datadir.Joining, n.empty():
 		n.startJoiner()
 		return
 	}
@@ -152,6 +166,10 @@ func (n *node) startAgent() {
 		n.w.fail("start", "n%d: the agent cannot start: %v", n.id, err)
 	}
 	n.agent, n.upAt = a, n.w.sched.now
+	if n.copied {
+		n.copied = false
+		n.check.joined(n, a.log)
+	}
 	n.check.reopened(n)
 	a.run()
 	for _, peer := range n.w.nodes {
@@ -162,6 +180,9 @@ func (n *node) startAgent() {
 // killAgent ends the agent at once, and its mysqld with it (parent-death
 // signal). What its log was just writing may be written, or a part of it.
 func (n *node) killAgent(why string) {
+	if n.joiner != nil {
+		n.cutWrites(nil)
+	}
 	n.endHealer()
 	n.endJoiner()
 	n.endOutsider()
@@ -220,6 +241,7 @@ func (n *node) losePower() {
 	}
 	n.mysqlDisk.PowerLoss(n.rng)
 	n.powered = false
+	n.visit()
 	for _, peer := range n.w.nodes {
 		n.w.disconnect(peer, n, false)
 	}

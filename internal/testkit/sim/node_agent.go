@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -86,7 +85,6 @@ type agent struct {
 	unrepaired map[cluster.NodeID]string // why nodes are not rebuilt
 	members    members
 	follower   *membership.Follower
-	files      datadir.Dir
 	kept       datadir.State // cluster.json
 	mark       datadir.Mark
 	heard      retention.Heard
@@ -113,13 +111,8 @@ type mailbox struct {
 func newAgent(n *node) (*agent, error) {
 	a := &agent{n: n, w: n.w, life: &life{n: n}, began: n.now()}
 	a.up, a.members.conns = map[cluster.NodeID]bool{}, map[cluster.NodeID]*agent{}
-	var err error
-	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
-		return nil, fmt.Errorf("open the log: %w", err)
-	}
-	a.files = n.disk.files()
 	if err := a.openFiles(); err != nil {
-		return nil, errors.Join(err, a.log.Close())
+		return nil, err
 	}
 	var log consensus.Log = a.log
 	if n.w.readsAhead {
@@ -129,7 +122,6 @@ func newAgent(n *node) (*agent, error) {
 		return nil, err
 	}
 	a.group = a.loop.driver.Group()
-	n.fresh = false
 	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch }, agentEntries{a})
 	a.follower = a.newFollower()
 	a.follower.Follow(a.group.Committed().State(), true)

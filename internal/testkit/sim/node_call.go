@@ -33,7 +33,7 @@ func call[T any](ctx context.Context, l *life, peer *node, serve func(answer fun
 }
 
 // callAgent has f run in another node's agent, if both take the other one for what it is
-// known for.
+// known for. known = nil: the node knows nobody.
 func callAgent[T any](ctx context.Context, l *life, known *membership.Directories, peer *node, f func(a *agent) (T, error)) (T, error) {
 	return call(ctx, l, peer, func(answer func(T, error)) {
 		a := peer.agent
@@ -45,7 +45,7 @@ func callAgent[T any](ctx context.Context, l *life, known *membership.Directorie
 		}
 		a.life.run(func() {
 			welcome := a.welcomeCall
-			if l.n.empty { // it introduces itself
+			if known == nil { // it introduces itself
 				welcome = a.welcome
 			}
 			if r := welcome(l.n.identity()); r != nil {
@@ -55,7 +55,7 @@ func callAgent[T any](ctx context.Context, l *life, known *membership.Directorie
 			if l.ended {
 				return
 			}
-			if err := known.Check(peer.identity()); err != nil {
+			if known != nil && known.Check(peer.identity()) != nil {
 				answer(*new(T), errNoAnswer)
 				return
 			}

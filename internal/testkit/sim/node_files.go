@@ -2,22 +2,46 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
 // smallWrite is a write of a small file that waits for the disk.
 type smallWrite struct{ do func() error }
 
-// write makes a small file durable, which takes as long as an append.
-func (a *agent) write(do func() error) error {
-	n, w := a.n, &smallWrite{do}
+// visit reads what the node is, as each process does that starts.
+func (n *node) visit() {
+	home, err := datadir.Visit(n.disk.files(), datadir.Identity{
+		Format: datadir.FormatFirst, Cluster: clusterName, Node: n.member.Name, NodeID: uint64(n.id), Instance: n.newInstance(), Joining: n.spare,
+	})
+	if err != nil {
+		n.w.fail("start", "n%d: %v", n.id, err)
+	}
+	n.home = home
+}
+
+// empty tells whether it has lost its disk, and has nothing since.
+func (n *node) empty() bool { return n.lost && !n.home.Has(datadir.IdentityFile) }
+
+// blank tells whether it has nothing that counts, or has lost that.
+func (n *node) blank() bool { return n.empty() || n.home.Life() == datadir.Joining }
+
+func (n *node) removed() bool { return n.home.Life() == datadir.Removed }
+
+// instance names its data directory.
+func (n *node) instance() string { return n.home.Own().Instance }
+
+// write makes small files durable, which takes as long as an append.
+func (n *node) write(l *life, do func() error) error {
+	w := &smallWrite{do}
 	n.writes = append(n.writes, w)
-	a.life.sleep(n.disk.appendTime(a.w.sched.now))
+	l.sleep(n.disk.appendTime(n.w.sched.now))
 	n.writes = slices.DeleteFunc(n.writes, func(other *smallWrite) bool { return other == w })
 	return do()
 }
@@ -26,7 +50,7 @@ func (a *agent) write(do func() error) error {
 // calls of one of them.
 func (n *node) cutWrites(onCrash func()) {
 	for _, w := range n.writes {
-		n.disk.callsLeft, n.disk.onCrash = n.rng.IntN(6), onCrash
+		n.disk.callsLeft, n.disk.onCrash = n.rng.IntN(12), onCrash
 		if err := w.do(); err != nil {
 			n.log("crash", "inside of a small file: %v", err)
 			return
@@ -34,28 +58,47 @@ func (n *node) cutWrites(onCrash func()) {
 	}
 }
 
-// openFiles reads the small files.
+// openFiles reads the small files, and opens the log.
 func (a *agent) openFiles() (err error) {
 	n := a.n
-	if err := a.kept.Load(a.files, n.w.initial.Members, true, a.log.FirstIndex()); err != nil {
+	if err := n.home.Begin(); err != nil {
+		return err
+	}
+	if a.known, err = n.openKnown(func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
+		return err
+	}
+	a.board = a.newBoard()
+	if err := a.mark.Load(n.home.Dir); err != nil {
+		return err
+	}
+	a.heard.Load(n.home.Dir, n.logger("purge"))
+	if err := n.home.CheckLog(); err != nil {
+		return err
+	}
+	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	if err := a.openState(); err != nil {
+		return errors.Join(err, a.log.Close())
+	}
+	return nil
+}
+
+// openState reads what belongs to the log.
+func (a *agent) openState() (err error) {
+	n := a.n
+	if err := n.home.HasLog(); err != nil {
+		return err
+	}
+	if err := a.kept.Load(n.home, n.w.initial.Members, a.log.FirstIndex()); err != nil {
 		return err
 	}
 	if err := a.kept.Write(a.kept.Point()); err != nil {
 		return err
 	}
-	if err := a.mark.Load(a.files); err != nil {
-		return err
-	}
-	a.heard.Load(a.files, n.logger("purge"))
 	n.retime()
-	if a.promised, _, err = a.files.Promised(n.timing.election, electionTimeoutMax, slog.New(slog.DiscardHandler)); err != nil {
-		return err
-	}
-	if a.known, err = n.openKnown(a.files, func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
-		return err
-	}
-	a.board = a.newBoard()
-	return nil
+	a.promised, _, err = n.home.Promised(n.timing.election, electionTimeoutMax, slog.New(slog.DiscardHandler))
+	return err
 }
 
 // durableMark is what durable.json says.

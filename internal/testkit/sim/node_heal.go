@@ -46,7 +46,7 @@ func newHealer(n *node, damage error) (*healer, error) {
 	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
 		return nil, fmt.Errorf("open the damaged log: %w", err)
 	}
-	if err := h.mark.Load(n.disk.files()); err != nil {
+	if err := h.mark.Load(n.home.Dir); err != nil {
 		return nil, errors.Join(err, h.log.Close())
 	}
 	healing, _ := h.log.Healing()
@@ -93,7 +93,7 @@ func (h *healer) progress(from cluster.NodeID) {
 
 // runDial has the members say whether this node is one still.
 func (h *healer) runDial() {
-	self := membership.Self{ID: h.n.id, Name: h.n.member.Name, Instance: h.n.instance, State: h.n.state(1).State}
+	self := h.n.self(h.n.state(1).State)
 	for {
 		h.life.sleep(dialEvery/2 + around(h.n.rng, dialEvery/2))
 		for _, peer := range h.w.nodes {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
@@ -32,7 +31,6 @@ type joiner struct {
 	life   *life
 	log    *seglog.Log // while it is copied
 	stages stages
-	files  datadir.Dir
 	known  *membership.Directories
 	// state is the newest cluster state that it was told of.
 	state  cluster.State
@@ -42,27 +40,67 @@ type joiner struct {
 
 func (n *node) startJoiner() {
 	j := &joiner{n: n, w: n.w, life: &life{n: n}}
-	n.log("join", "begins, instance %s, empty %t", n.instance, n.empty)
-	j.files = n.disk.files()
-	var err error
-	if j.known, err = n.openKnown(j.files, func(cluster.NodeID) bool { return false }); err == nil {
-		err = j.known.Forget()
+	n.log("join", "begins, instance %s, empty %t", n.instance(), n.empty())
+	if n.empty() {
+		n.joiner = j
+		j.life.start(j.introduce)
+		return
 	}
+	if chance(n.rng, 10) {
+		n.disk.callsLeft = n.rng.IntN(16)
+	}
+	err := j.open()
+	n.disk.callsLeft = -1
 	if err != nil {
 		n.log("join", "cannot start: %v", err)
 		n.w.restartAgent(n)
 		return
 	}
 	n.joiner = j
-	if !n.empty {
-		j.life.start(func() { n.gossip(j.life, j.status) })
-	}
+	j.life.start(func() { n.gossip(j.life, j.status) })
 	j.life.start(j.run)
+}
+
+// open makes sure that nothing of before is there but what an earlier try has left.
+func (j *joiner) open() (err error) {
+	home := j.n.home
+	if err := home.Begin(); err != nil {
+		return err
+	}
+	if j.known, err = j.n.openKnown(func(cluster.NodeID) bool { return false }); err != nil {
+		return err
+	}
+	if given := home.Own().GivenUp; given != nil { // there is no old/ here
+		for _, name := range given.Files() {
+			err = errors.Join(err, home.FS().RemoveAll(name))
+		}
+		if err = errors.Join(err, home.FS().SyncDir(".")); err == nil {
+			err = home.MovedAside()
+		}
+	}
+	return errors.Join(err, j.known.Forget())
+}
+
+// introduce asks, with an empty data directory, whether the node is to be rebuilt.
+func (j *joiner) introduce() {
+	for {
+		var rejections []*transport.RejectedError
+		for _, id := range j.n.others() {
+			_, err := callAgent(context.Background(), j.life, nil, j.w.node(id), func(*agent) (struct{}, error) { return struct{}{}, nil })
+			if r, ok := errors.AsType[*transport.RejectedError](err); ok {
+				rejections = append(rejections, r)
+			}
+		}
+		if r := membership.Weightiest(rejections); r != nil {
+			j.Rejected("the cluster", r)
+		}
+		j.life.sleep(emptyAskEvery)
+	}
 }
 
 func (n *node) endJoiner() {
 	if j := n.joiner; j != nil {
-		n.joiner, n.fresh = nil, false
+		n.joiner, n.writes = nil, nil
 		j.life.end()
 		j.closeLog()
 	}
@@ -84,15 +122,8 @@ func (j *joiner) status() cluster.NodeStatus {
 }
 
 func (j *joiner) run() {
-	var err error
 	jn := join.New(join.Config{Node: j, Self: j.n.member, Clock: j.life, Logger: j.n.logger("join"), GroupBytesMax: copyGroupBytes})
-	for j.n.empty && j.left == nil {
-		_ = jn.Ask(context.Background())
-		j.life.sleep(emptyAskEvery)
-	}
-	if j.left == nil {
-		err = jn.Run(context.Background())
-	}
+	err := jn.Run(context.Background())
 	j.w.sched.after(0, func() {
 		switch {
 		case j.n.joiner != j:
@@ -103,15 +134,13 @@ func (j *joiner) run() {
 			j.w.restartAgent(j.n)
 		default:
 			j.n.endJoiner()
-			j.n.startAgent()
+			j.n.live()
 		}
 	})
 }
 
 // AsSelf implements join.Node.
-func (j *joiner) AsSelf() membership.Self {
-	return membership.Self{ID: j.n.id, Name: j.n.member.Name, Instance: j.n.instance, Blank: true, State: j.state}
-}
+func (j *joiner) AsSelf() membership.Self { return j.n.self(j.state) }
 
 // Members implements join.Node.
 func (j *joiner) Members() []cluster.Member {
@@ -172,9 +201,9 @@ func (j *joiner) CopyFailed(error) {}
 func (j *joiner) Begin(from cluster.NodeID) error {
 	j.closeLog()
 	j.n.belongTo(j.w.node(from).check)
-	j.n.durable, j.cloned = durableLog{}, false
+	j.n.durable, j.cloned, j.n.copied = durableLog{}, false, true
 	j.n.forget()
-	return errors.Join(j.n.disk.mem.RemoveAll("log"), j.files.Wipe())
+	return j.n.home.Clear()
 }
 
 // CopyData implements join.Node: what a mysqld has at the end of the copy. It breaks off
@@ -205,7 +234,7 @@ func (j *joiner) CopyData(_ context.Context, plan join.Plan, of cluster.NodeID) 
 	if err != nil || mark.Index == 0 {
 		return err
 	}
-	return j.files.WriteMark(j.n.uuid.String(), mark)
+	return j.n.home.WriteMark(j.n.uuid.String(), mark)
 }
 
 // MakeLog implements join.Node.
@@ -221,12 +250,15 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 
 // Finish implements join.Node.
 func (j *joiner) Finish(_ context.Context, plan join.Plan) error {
-	j.life.sleep(j.n.disk.appendTime(j.w.sched.now)) // cluster.json, identity.json
-	if err := j.files.WriteState(plan.State); err != nil {
+	err := j.n.write(j.life, func() error {
+		if err := j.n.home.WriteState(plan.State); err != nil {
+			return err
+		}
+		return j.n.home.Joined(plan.State.State.Recovered != nil)
+	})
+	if err != nil {
 		return err
 	}
-	j.n.check.joined(j.n, j.log)
-	j.n.joining = false
 	j.n.log("join", "done: entries %d to %d, state %d, copied data %t",
 		j.log.FirstIndex(), j.log.LastIndex(), plan.State.State.Version, j.cloned)
 	j.w.joins++

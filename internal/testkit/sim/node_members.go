@@ -2,12 +2,10 @@ package sim
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -24,9 +22,9 @@ const (
 const clusterName = "sim"
 
 // openKnown is what a process of the node knows of the others' data directories.
-func (n *node) openKnown(files datadir.Dir, lives func(cluster.NodeID) bool) (*membership.Directories, error) {
-	d := membership.New(membership.Config{Self: n.id, Name: n.member.Name, Store: files, Now: n.now, Lives: lives})
-	pins, met, err := files.Known()
+func (n *node) openKnown(lives func(cluster.NodeID) bool) (*membership.Directories, error) {
+	d := membership.New(membership.Config{Self: n.id, Name: n.member.Name, Store: n.home, Now: n.now, Lives: lives})
+	pins, met, err := n.home.Known()
 	d.Load(pins, met)
 	return d, err
 }
@@ -34,8 +32,8 @@ func (n *node) openKnown(files datadir.Dir, lives func(cluster.NodeID) bool) (*m
 // identity is who the node says it is. An empty data directory has no instance.
 func (n *node) identity() transport.Identity {
 	id := transport.Identity{ClusterName: clusterName, Node: n.id, NodeName: n.member.Name}
-	if raw, err := hex.DecodeString(n.instance); err == nil && !n.empty {
-		copy(id.Instance[:], raw)
+	if !n.empty() {
+		id.Instance = n.home.Instance()
 	}
 	return id
 }
@@ -134,10 +132,15 @@ func (a *agent) disconnected(id cluster.NodeID) {
 	}
 }
 
-// asSelf is this node as package membership sees it.
-func (a *agent) asSelf() membership.Self {
-	return membership.Self{ID: a.n.id, Name: a.n.member.Name, Instance: a.n.instance, State: a.board.State()}
+// self is this node as package membership sees it.
+func (n *node) self(state cluster.State) membership.Self {
+	own := n.home.Own()
+	return membership.Self{
+		ID: n.id, Name: n.member.Name, Instance: own.Instance, Blank: n.home.Blank(), Fenced: n.fenced, State: state, Superseded: own.Superseded,
+	}
 }
+
+func (a *agent) asSelf() membership.Self { return a.n.self(a.board.State()) }
 
 // welcome judges the handshake of a node: what the transport and its handler do.
 func (a *agent) welcome(id transport.Identity) *transport.RejectedError {
@@ -265,25 +268,30 @@ func (a *agent) leave(d membership.Departure) {
 
 // settle notes what the node is now, unless it ends before: then it learns it again.
 func (n *node) settle(d membership.Departure) {
-	files := n.disk.files()
 	if chance(n.rng, 20) {
-		n.disk.callsLeft = n.rng.IntN(6)
+		n.disk.callsLeft = n.rng.IntN(8)
 	}
+	var err error
 	switch {
 	case chance(n.rng, 15):
 	case d.Superseded != nil:
-		n.superseded = d.Superseded
-		n.w.losses.accepted++
-	case d.State != nil:
-		if err := files.WriteState(*d.State); err != nil {
-			n.log("members", "%v", err)
-			break
+		if err = n.home.Supersede(*d.Superseded); err == nil {
+			n.w.losses.accepted++
 		}
-		n.w.takenUp++
+	case d.State != nil:
+		if err = n.home.HasChanges(); err == nil {
+			err = n.home.WriteState(*d.State)
+		}
+		if err == nil {
+			n.w.takenUp++
+		}
 	case d.Instance == "":
-		n.removed = true
+		err = n.home.Remove()
 	default:
-		n.instance, n.joining, n.empty = d.Instance, true, false
+		err = n.home.Rebuild(d.Instance, n.clock())
+	}
+	if err != nil {
+		n.log("members", "not settled: %v", err)
 	}
 	n.w.restartAgent(n)
 }
@@ -312,7 +320,7 @@ func (a *agent) repairNode(m cluster.Member, why string, judged uint64) error {
 	}, func(answer error) {
 		err = answer
 		answered.fire()
-		if b := n.agent; err == nil && !n.empty && b != nil && b.log.LastIndex()+1 >= a.log.FirstIndex() {
+		if b := n.agent; err == nil && !n.empty() && b != nil && b.log.LastIndex()+1 >= a.log.FirstIndex() {
 			a.w.fail("reseed", "n%d has n%d rebuilt, which has its disk, and a log that goes on from n%d's: %s", a.n.id, n.id, a.n.id, why)
 		}
 	})

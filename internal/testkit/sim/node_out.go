@@ -15,9 +15,8 @@ import (
 type losing struct {
 	// off: its machine is gone, for good perhaps. held: an operator has stopped its agent.
 	off, held bool
-	// superseded is the recovery without it that it has accepted, rejected is refused.json.
-	superseded *cluster.Recovery
-	rejected   recovery.Rejected
+	// rejected is refused.json.
+	rejected recovery.Rejected
 	// out runs in the agent's place once it has accepted.
 	out        *outsider
 	rejectedAt time.Duration
@@ -25,15 +24,6 @@ type losing struct {
 	stateBefore cluster.StatePoint
 	// upAt is when its agent was started last.
 	upAt time.Duration
-}
-
-// kept tells whether no agent is started. One that is out serves its status.
-func (n *node) kept() bool {
-	if n.superseded != nil && !n.off && !n.held {
-		n.startOutsider()
-		return true
-	}
-	return n.off || n.held
 }
 
 // noticesOf judges the recoveries without a node. own is what its process knows.
@@ -169,10 +159,7 @@ type outsider struct {
 }
 
 func (n *node) startOutsider() {
-	if n.out != nil {
-		return
-	}
-	n.log("recovery", "out, by the recovery on %s", n.superseded.Node)
+	n.log("recovery", "out, by the recovery on %s", n.home.Own().Superseded.Node)
 	n.out = &outsider{n: n, w: n.w, life: &life{n: n}, state: n.state(1).State}
 	o := n.out
 	o.life.start(func() { n.runDial(o.life, func() []cluster.Member { return o.state.Members }) })
@@ -185,11 +172,7 @@ func (n *node) endOutsider() {
 	}
 }
 
-func (o *outsider) self() membership.Self {
-	return membership.Self{
-		ID: o.n.id, Name: o.n.member.Name, Instance: o.n.instance, State: o.state, Superseded: o.n.superseded,
-	}
-}
+func (o *outsider) self() membership.Self { return o.n.self(o.state) }
 
 func (o *outsider) notices() recovery.Notices {
 	return o.n.noticesOf(func(r cluster.Recovery) recovery.Own {
@@ -206,9 +189,9 @@ func (o *outsider) hasMember(id cluster.NodeID) bool {
 
 // welcome is what it tells whoever dials it.
 func (o *outsider) welcome(id transport.Identity) *transport.RejectedError {
+	by := o.n.home.Own().Superseded
 	return &transport.RejectedError{
-		By: o.n.member.Name, Code: transport.CodeRecovered, Text: o.n.superseded.Sentence(id.NodeName),
-		Order: transport.Order{Recovery: o.n.superseded},
+		By: o.n.member.Name, Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by},
 	}
 }
 
@@ -231,9 +214,6 @@ func (o *outsider) ends(d membership.Departure) {
 	o.w.sched.after(0, func() {
 		if o.n.out == o {
 			o.n.endOutsider()
-			if d.Superseded == nil {
-				o.n.superseded = nil
-			}
 			o.n.settle(d)
 		}
 	})

@@ -62,7 +62,7 @@ func (m markedMysqld) Of(uuid string) replay.Mark { return m.mark.Of(uuid) }
 func (m markedMysqld) Advance(uuid string, mark replay.Mark) error {
 	m.n.log("durable", "mark %d, witness %s", mark.Index, mark.Witness)
 	m.n.marked = max(m.n.marked, mark.Index) // it may be on disk, if this fails
-	return m.write(func() error { return m.mark.Advance(uuid, mark) })
+	return m.n.write(m.life, func() error { return m.mark.Advance(uuid, mark) })
 }
 
 // durable is the durable mark of the node's mysqld.

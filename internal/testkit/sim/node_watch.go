@@ -19,7 +19,7 @@ func (a *agent) newBoard() *board.Board {
 // status is what a node says of itself whose agent has just started.
 func (n *node) status() cluster.NodeStatus {
 	s := cluster.NodeStatus{
-		ID: n.id, Name: n.member.Name, Kind: n.member.Kind, Weight: n.member.Weight, Instance: n.instance,
+		ID: n.id, Name: n.member.Name, Kind: n.member.Kind, Weight: n.member.Weight, Instance: n.instance(),
 		Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
 	}
 	if !n.runsMysqld() {

@@ -133,7 +133,7 @@ func (a *agent) runState() {
 // keepState writes cluster.json.
 func (a *agent) keepState() {
 	p := a.group.Committed().State()
-	if err := a.write(func() error { return a.kept.Write(p) }); err != nil {
+	if err := a.n.write(a.life, func() error { return a.kept.Write(p) }); err != nil {
 		a.n.log("state", "not kept: %v", err)
 	}
 }

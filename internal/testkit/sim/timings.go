@@ -43,7 +43,7 @@ func (n *node) retime() {
 func (a *agent) runPromise() {
 	for wait := a.promised; ; wait = promiseRetry {
 		a.life.sleep(wait)
-		err := a.write(func() error { return a.files.WritePromise(a.n.timing.election) })
+		err := a.n.write(a.life, func() error { return a.n.home.WritePromise(a.n.timing.election) })
 		if err == nil {
 			return
 		}

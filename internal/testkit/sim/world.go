@@ -480,7 +480,7 @@ func (w *World) agreed() bool {
 func (w *World) describe() (s string) {
 	for _, n := range w.nodes {
 		if n.agent == nil {
-			s += fmt.Sprintf("n%d is down (joining %t, empty %t, removed %t); ", n.id, n.joining, n.empty, n.removed)
+			s += fmt.Sprintf("n%d is down (%s, empty %t); ", n.id, n.home.Life(), n.empty())
 			continue
 		}
 		a := n.agent

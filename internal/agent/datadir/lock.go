@@ -1,0 +1,129 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// LockFile has the flock of the one agent per directory.
+	LockFile = "lock"
+	// lockText is in the lock of a directory that was empty (Reserve).
+	lockText = "one quorate agent at a time\n"
+)
+
+// Locked is a Home in a real file system, with the lock of the one agent that runs there.
+type Locked struct {
+	*Home
+	lock *os.File
+	// made is what the lock has made: it goes again if this node does not begin here.
+	made []string
+}
+
+// NewLocked is a home whose lock is not held so far.
+func NewLocked(h *Home) *Locked { return &Locked{Home: h} }
+
+// Open takes the directory's lock, if Reserve has not, and, in a fresh one, writes whose
+// it is.
+func (l *Locked) Open() error {
+	if err := l.hold(); err != nil {
+		return err
+	}
+	if err := l.Begin(); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return nil
+}
+
+// Reserve locks an empty directory, and proves that files can be written there: before
+// any peer is told that it is empty, which costs the node what it had.
+func (l *Locked) Reserve() error {
+	if err := l.hold(); err != nil {
+		return err
+	}
+	_, err := l.lock.WriteAt([]byte(lockText), 0)
+	if err = errors.Join(err, l.lock.Sync()); err == nil {
+		err = l.fs.SyncDir(l.Path())
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write in data directory %s (is its disk mounted?): %w", l.Path(), err), l.Close())
+	}
+	return nil
+}
+
+// hold makes the directory if it is not there, and takes its lock. A fresh one has to be
+// empty still.
+func (l *Locked) hold() error {
+	if !l.Held() {
+		var made []string
+		for path := l.Join(LockFile); !exists(path); path = filepath.Dir(path) {
+			made = append(made, path)
+		}
+		if err := MakeDir(l.Path()); err != nil {
+			return errors.Join(fmt.Errorf("create data directory (is its disk mounted?): %w", err), l.Close())
+		}
+		if err := l.TakeLock(); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		l.made = made
+	}
+	if l.fresh && l.Has(IdentityFile) { // it was mounted since
+		return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", l.Path()), l.Close())
+	}
+	return nil
+}
+
+// TakeLock takes the lock of what is mounted at the path now.
+func (l *Locked) TakeLock() error {
+	f, err := os.OpenFile(l.Join(LockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("write in data directory %s (is its disk mounted?): %w", l.Path(), err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("data directory %s is in use by another quorate agent", l.Path())
+		}
+		return fmt.Errorf("lock data directory: %w", err)
+	}
+	if l.lock != nil {
+		_ = l.lock.Close() // of what was there before it was mounted
+	}
+	l.lock = f
+	if !l.Held() { // an agent that did not begin has removed it meanwhile
+		return fmt.Errorf("data directory %s is in use by another quorate agent", l.Path())
+	}
+	return nil
+}
+
+// Held tells whether the lock is held, and is the one at the path.
+func (l *Locked) Held() bool {
+	if l.lock == nil {
+		return false
+	}
+	held, err := l.lock.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(l.Join(LockFile))
+	return err == nil && os.SameFile(held, there)
+}
+
+// Close gives the lock back. Where this node has not begun, nothing of it stays.
+func (l *Locked) Close() error {
+	if l.lock == nil {
+		return nil
+	}
+	if l.Held() && !l.Has(IdentityFile) {
+		for _, path := range l.made {
+			_ = os.Remove(path) // of a directory only if it is empty
+		}
+	}
+	err := l.lock.Close()
+	l.lock, l.made = nil, nil
+	return err
+}
