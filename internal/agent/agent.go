@@ -115,11 +115,9 @@ type Agent struct {
 	records  *history.Records
 	// chronicle is the role machine's goroutine's.
 	chronicle history.Chronicle
-	// leaving is set once this node cannot go on as it is, and left is closed then;
-	// settled: what it is now is in its data directory.
-	leaving atomic.Pointer[membership.Departure]
-	left    chan struct{}
-	settled bool
+	departing *membership.Departing
+	// again: once Run has ended, a start finds another node in the data directory.
+	again bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.
 	out *recovery.Report
 	// oldBytes is how large what is below old/ is, by directory: while the node joins
@@ -189,13 +187,14 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a := &Agent{
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
-		inputs:       make(chan role.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(), left: make(chan struct{}),
+		inputs:       make(chan role.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(),
 		lagBound: primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:  history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
 	a.board = board.New(a.boardConfig())
 	a.operations = a.newOperations()
 	data.lives = a.board.Lives
+	a.departing = a.newDeparting()
 	a.requests, a.stance, a.follower = a.newOperate(), a.newStance(), a.newFollower()
 	return a, a.stance.Load()
 }

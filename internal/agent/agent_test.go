@@ -38,6 +38,10 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 	if a.records == nil {
 		a.records = history.New(vfs.NewMem(), ".", a.self.Name, slog.New(slog.DiscardHandler))
 	}
+	if a.logger == nil {
+		a.logger = slog.New(slog.DiscardHandler)
+	}
+	a.departing = a.newDeparting()
 	c := a.boardConfig()
 	if c.Known == nil {
 		c.Known = membership.New(membership.Config{})

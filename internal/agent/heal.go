@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg config.Config, logger *slog.Logger, version st
 		}
 		cfg.Bootstrap = false // it begins once
 		err = a.Run(ctx)
-		if a.settled && ctx.Err() == nil {
+		if a.again && ctx.Err() == nil {
 			continue // as what it is now
 		}
 		if ctx.Err() != nil || !errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, logcopy.ErrUnhealable) {
@@ -113,7 +113,6 @@ func newHealer(a *Agent, log *seglog.Log, damage error) *healer {
 	h.Failed = func(from cluster.NodeID, err error) {
 		a.logger.Warn("heal the log: copy from a peer", "peer", a.board.Name(from), "next", h.Copied+1, "error", err)
 	}
-	h.Left = a.leftBecause
 	return h
 }
 
@@ -133,7 +132,7 @@ func (h *healer) serve(ctx context.Context) error {
 	a := h.a
 	copies := bulk.New(a.bulkConfig(h.log, func() uint64 { return 0 }, noEntries{}))
 	h.Peers = copies
-	ctx, done := context.WithCancel(ctx)
+	ctx, done := a.departing.Context(ctx)
 	defer done()
 	eg, ctx := errgroup.WithContext(ctx)
 	healed := false
@@ -142,9 +141,7 @@ func (h *healer) serve(ctx context.Context) error {
 	eg.Go(func() error { return a.api.Run(ctx) })
 	eg.Go(func() error { return a.runGossip(ctx) })
 	eg.Go(func() error { return copies.Run(ctx) })
-	eg.Go(func() error { return a.awaitLeaving(ctx) })
 	eg.Go(func() error {
-		defer done()
 		hs, err := h.Run(ctx)
 		if err != nil {
 			return err
@@ -153,24 +150,14 @@ func (h *healer) serve(ctx context.Context) error {
 			return fmt.Errorf("finish healing the log: %w", err)
 		}
 		healed = true
+		done()
 		return nil
 	})
-	err := eg.Wait()
+	_ = eg.Wait() // which of them has ended first says nothing
 	if healed {
 		return nil
 	}
-	return err
-}
-
-// awaitLeaving returns why the node cannot go on as it is, or nil once ctx has ended: a copy may
-// wait for what no peer gives a node that was removed.
-func (a *Agent) awaitLeaving(ctx context.Context) error {
-	select {
-	case <-a.left:
-		return a.leaving.Load()
-	case <-ctx.Done():
-		return nil
-	}
+	return context.Cause(ctx)
 }
 
 // say shows where the healing is.

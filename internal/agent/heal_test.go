@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 )
@@ -96,24 +94,5 @@ func flip(t *testing.T, mem *vfs.Mem) {
 			t.Fatal(err)
 		}
 		return
-	}
-}
-
-// TestHealingEndsWhereTheNodeLeaves: a node that is told so while its log is healed leaves, whatever
-// the copy waits for.
-func TestHealingEndsWhereTheNodeLeaves(t *testing.T) {
-	a := fencedAgent(t, nil)
-	a.left = make(chan struct{})
-	order := membership.Departure{Instance: "next"}
-	time.AfterFunc(time.Millisecond, func() { a.leave(order) })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if got, ok := errors.AsType[*membership.Departure](a.awaitLeaving(ctx)); !ok || *got != order {
-		t.Errorf("it ends with %v, want %+v", got, order)
-	}
-	a.left = nil
-	cancel()
-	if err := a.awaitLeaving(ctx); err != nil {
-		t.Errorf("healed, it ends with %v", err)
 	}
 }

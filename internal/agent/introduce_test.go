@@ -105,8 +105,8 @@ func TestMountedWhileItWaits(t *testing.T) {
 	awaitForming(t, a, "nodes b, c have")
 	path := filepath.Join(a.cfg.DataDir, datadir.IdentityFile)
 	writeTestFile(t, path, "of before")
-	if err := <-ended; err == nil || !a.settled || !strings.Contains(err.Error(), "starts again") {
-		t.Errorf("it ends with %v, settled %t", err, a.settled)
+	if err := <-ended; err == nil || !a.again || !strings.Contains(err.Error(), "starts again") {
+		t.Errorf("it ends with %v, settled %t", err, a.again)
 	}
 	if err := a.data.open(); err == nil || !strings.Contains(err.Error(), "is not empty any more") {
 		t.Errorf("mounted a moment later: %v", err)
@@ -236,8 +236,8 @@ func TestRemovedWithoutDataDir(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- peer.Run(ctx) }()
-	if err := a.Run(ctx); err == nil || !a.settled {
-		t.Errorf("it ends with %v, settled %t", err, a.settled)
+	if err := a.Run(ctx); err == nil || !a.again {
+		t.Errorf("it ends with %v, settled %t", err, a.again)
 	}
 	end()
 	<-ended

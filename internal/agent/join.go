@@ -45,7 +45,7 @@ func (a *Agent) join(ctx context.Context) error {
 		return err
 	}
 	a.tidyOld(time.Now(), a.data.disk)
-	ctx, end := context.WithCancel(ctx)
+	ctx, end := a.departing.Context(ctx)
 	defer end()
 	eg, ctx := errgroup.WithContext(ctx)
 	joined := false
@@ -53,16 +53,16 @@ func (a *Agent) join(ctx context.Context) error {
 	eg.Go(func() error { return a.router.Run(ctx) })
 	eg.Go(func() error { return a.api.Run(ctx) })
 	eg.Go(func() error { return a.runGossip(ctx) })
-	eg.Go(func() error { return a.awaitLeaving(ctx) })
 	eg.Go(func() error {
-		defer end()
 		err := newJoiner(a).Run(ctx)
-		joined = err == nil
+		if joined = err == nil; joined {
+			end()
+		}
 		return err
 	})
-	err := eg.Wait()
+	_ = eg.Wait() // which of them has ended first says nothing
 	if !joined {
-		return err
+		return context.Cause(ctx)
 	}
 	a.logger.Info("this node has a log: it takes part as a learner")
 	a.board.Update(func(s *cluster.NodeStatus) { s.Seed, s.Reason = nil, "" })
@@ -98,9 +98,6 @@ func (j *joiner) Follow(p cluster.StatePoint) { j.a.follower.Follow(p, false) }
 
 // Rejected implements join.Node.
 func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.a.rejected(by, r) }
-
-// Left implements join.Node.
-func (j *joiner) Left() error { return j.a.leftBecause() }
 
 // Show implements join.Node.
 func (j *joiner) Show(seed cluster.Seed, reason string) {

@@ -20,14 +20,9 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-const (
-	// membersTimeout bounds a request that changes the members: two changes, one of
-	// them through joint consensus.
-	membersTimeout = 3 * control.Timeout
-	// leaveGrace is how long a node goes on that has to leave: it may have been asked
-	// itself to bring that about, and owes an answer.
-	leaveGrace = 500 * time.Millisecond
-)
+// membersTimeout bounds a request that changes the members: two changes, one of them
+// through joint consensus.
+const membersTimeout = 3 * control.Timeout
 
 // memberRequests are the requests that change the members, and those of a node that
 // joins.
@@ -104,7 +99,7 @@ func (n followed) Promote(ctx context.Context, m cluster.Member) error {
 }
 
 // Leave implements membership.Node.
-func (n followed) Leave(d membership.Departure) { n.leave(d) }
+func (n followed) Leave(d membership.Departure) { n.departing.Leave(d) }
 
 // newFollower is this node's, which runs once the log is open.
 func (a *Agent) newFollower() *membership.Follower {
@@ -160,33 +155,40 @@ func (a *Agent) fencedFromRebuild() bool {
 	return f != nil || err != nil
 }
 
-// leave ends a node that cannot go on as it is. It does not block.
-func (a *Agent) leave(e membership.Departure) {
-	if !a.leaving.CompareAndSwap(nil, &e) {
-		return
-	}
-	close(a.left)
-	a.logger.Error("this node cannot go on as it is", "reason", e.Error(), "data_dir", a.cfg.DataDir)
-	if a.fail.Load() != nil {
-		time.AfterFunc(leaveGrace, func() { a.end(&e) })
-	}
+// leaver is this node as a membership.Departing drives it.
+type leaver struct{ *Agent }
+
+// End implements membership.Leaver.
+func (l leaver) End(because error) { l.end(because) }
+
+// Confirm implements membership.Leaver.
+func (l leaver) Confirm(r cluster.Recovery) (accepted bool, err error) { return l.stance.Confirm(r) }
+
+// Supersede implements membership.Leaver.
+func (l leaver) Supersede(r cluster.Recovery) error { return l.data.Supersede(r) }
+
+// WriteState implements membership.Leaver.
+func (l leaver) WriteState(p cluster.StatePoint) error { return l.writeState(p) }
+
+// Remove implements membership.Leaver.
+func (l leaver) Remove() error { return l.data.Remove() }
+
+// Rebuild implements membership.Leaver.
+func (l leaver) Rebuild(instance string) error { return l.data.Rebuild(instance, time.Now()) }
+
+func (a *Agent) newDeparting() *membership.Departing {
+	return membership.NewDeparting(membership.DepartingConfig{
+		Node: leaver{a}, Clock: clock.Machine{}, Logger: a.logger.With("data_dir", a.cfg.DataDir),
+	})
 }
 
 // setFail says what ends Run from now on. A node that found out while it was healed,
 // or joined, that it has to go ends at once.
 func (a *Agent) setFail(fail context.CancelCauseFunc) {
 	a.fail.Store(&fail)
-	if e := a.leaving.Load(); e != nil {
-		fail(e)
+	if d := a.departing.Because(); d != nil {
+		fail(d)
 	}
-}
-
-// leftBecause is why this node cannot go on as it is, or nil.
-func (a *Agent) leftBecause() error {
-	if d := a.leaving.Load(); d != nil {
-		return d
-	}
-	return nil
 }
 
 // end ends Run, if there is anything to end.
@@ -197,24 +199,9 @@ func (a *Agent) end(err error) {
 }
 
 // settle notes durably what this node is now, if it cannot go on as it was.
-func (a *Agent) settle() (err error) {
-	e := a.leaving.Load()
-	switch {
-	case e == nil || a.settled:
-		return nil
-	case e.Superseded != nil:
-		var accepted bool
-		if accepted, err = a.stance.Confirm(*e.Superseded); accepted {
-			err = a.data.Supersede(*e.Superseded)
-		}
-	case e.State != nil:
-		err = a.writeState(*e.State)
-	case e.Instance == "":
-		err = a.data.Remove()
-	default:
-		err = a.data.Rebuild(e.Instance, time.Now())
-	}
-	a.settled = err == nil
+func (a *Agent) settle() error {
+	settled, err := a.departing.Settle()
+	a.again = a.again || settled
 	return err
 }
 
@@ -418,7 +405,7 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 	case r.Recovery != nil:
 		a.stance.Hear(by, *r.Recovery)
 	case r.Departure != nil:
-		a.leave(*r.Departure)
+		a.departing.Leave(*r.Departure)
 	default:
 		a.board.SetTrouble(by, r.Trouble)
 	}

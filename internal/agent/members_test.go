@@ -102,7 +102,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		version uint64
 		leaves  bool
 	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
-		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false))}, logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
+		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false))}, logger: slog.New(slog.DiscardHandler)}
 		a.self = a.cfg.Self()
 		openBoard(a)
 		state := a.board.State()
@@ -110,7 +110,7 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 		a.board.SetState(state)
 		a.board.SetRole(c.role, "")
 		peerHandler{a}.Rejected(2, order)
-		if got := a.leaving.Load() != nil; got != c.leaves {
+		if got := a.departing.Because() != nil; got != c.leaves {
 			t.Errorf("%s, state %d: it leaves: %t", c.role, c.version, got)
 		}
 	}
@@ -119,10 +119,10 @@ func TestJoinerIsToldByAllOfThem(t *testing.T) {
 // TestLeavingIsNotForgotten: a node that is told to go while its log is healed, or while
 // it joins, goes when it is through. Nothing tells it again.
 func TestLeavingIsNotForgotten(t *testing.T) {
-	a := &Agent{logger: slog.New(slog.DiscardHandler), left: make(chan struct{})}
-	openBoard(a)
+	a := &Agent{logger: slog.New(slog.DiscardHandler)}
+	a.departing = a.newDeparting()
 	order := membership.Departure{Instance: "b7"}
-	a.leave(order)
+	a.departing.Leave(order)
 	ctx, fail := context.WithCancelCause(t.Context())
 	defer fail(nil)
 	a.setFail(fail)
@@ -135,9 +135,8 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 // nobody tells it that its removal is committed.
 func TestRemovedAnswers(t *testing.T) {
 	a := fencedAgent(t, nil)
-	a.left = make(chan struct{})
 	a.requests = a.newOperate()
-	time.AfterFunc(time.Millisecond, func() { a.leave(membership.Departure{}) })
+	time.AfterFunc(time.Millisecond, func() { a.departing.Leave(membership.Departure{}) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := a.requests.WaitIndex(ctx, 1); !errors.Is(err, operate.ErrLeft) {

@@ -51,7 +51,7 @@ func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) b
 // newOperate makes the server of operators' requests. What the agent does itself is added.
 func (a *Agent) newOperate() *operate.Server {
 	s := operate.New(operate.Config{
-		Self: a.self, Version: a.version, Node: operated{a}, Board: a.board, Records: a.records, Dir: a.data.Dir, Logger: a.logger, Left: a.left,
+		Self: a.self, Version: a.version, Node: operated{a}, Board: a.board, Records: a.records, Dir: a.data.Dir, Logger: a.logger, Left: a.departing.Left(),
 	})
 	s.Handle(a.actions())
 	s.Handle(a.memberRequests())

@@ -170,7 +170,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case fileExists(a.data.Join(datadir.IdentityFile)):
-			a.settled = true
+			a.again = true
 			return fmt.Errorf("data directory %s is not empty any more: this node starts again", a.data.Path())
 		}
 		if lost != nil {

@@ -51,7 +51,7 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 			t.Fatal(err)
 		}
 	}
-	a := &Agent{cfg: cfg, logger: slog.New(slog.DiscardHandler), data: d, left: make(chan struct{})}
+	a := &Agent{cfg: cfg, logger: slog.New(slog.DiscardHandler), data: d}
 	a.self = a.cfg.Self()
 	openBoard(a)
 	a.buildPeers()
@@ -63,7 +63,7 @@ func orderedAgent(t *testing.T, dir string) *Agent {
 
 // obeyed tells whether a node goes by a recovery without it.
 func obeyed(a *Agent) bool {
-	left := a.leaving.Load()
+	left := a.departing.Because()
 	return left != nil && left.Superseded != nil
 }
 
@@ -116,7 +116,7 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 		again.rejected("c", tells(apart))
 	}
 	again.board.SetRole(cluster.RoleStarting, "")
-	if left := again.leaving.Load(); left != nil || !strings.Contains(again.board.Own().Reason, "this node refuses that recovery, also after a restart") {
+	if left := again.departing.Because(); left != nil || !strings.Contains(again.board.Own().Reason, "this node refuses that recovery, also after a restart") {
 		t.Errorf("it leaves with %+v, and says %q", left, again.board.Own().Reason)
 	}
 	later := apart // of the same version: it was made on the side that refused the first
@@ -185,7 +185,7 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 		a := orderedAgent(t, t.TempDir())
 		c.before(a)
 		a.rejected("c", c.order)
-		got := a.leaving.Load()
+		got := a.departing.Because()
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: it leaves with (-want +got):\n%s", c.name, diff)
 		}
@@ -205,7 +205,7 @@ func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 		if led {
 			a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
 		}
-		if err := a.settle(); err != nil || !a.settled {
+		if err := a.settle(); err != nil || !a.again {
 			t.Fatalf("it is not settled: %v", err)
 		}
 		if out := a.data.Own().Superseded != nil; out == led || a.stance.Rejected().Has(apart) != led {
@@ -263,8 +263,8 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	a.rejected("b", tells(apart))
 	a.board.SetRole(cluster.RolePrimary, "")
 	want := `node b was a member before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
-	if got := a.board.Own().Reason; got != want || a.leaving.Load() != nil {
-		t.Errorf("it says %q, and leaves with %+v", got, a.leaving.Load())
+	if got := a.board.Own().Reason; got != want || a.departing.Because() != nil {
+		t.Errorf("it says %q, and leaves with %+v", got, a.departing.Because())
 	}
 	for i := range s.Members { // a person has done so
 		if s.Members[i].Name == "b" {

@@ -32,12 +32,7 @@ type losing struct{ *Agent }
 func (n losing) AsSelf() membership.Self { return n.asSelf() }
 
 // Obey implements quorumloss.Node.
-func (n losing) Obey(r cluster.Recovery) {
-	n.leave(membership.Departure{Superseded: &r})
-	if e := n.leaving.Load(); e.Superseded != nil {
-		n.end(e) // nobody waits for an answer, and it must elect nobody
-	}
-}
+func (n losing) Obey(r cluster.Recovery) { n.departing.Leave(membership.Departure{Superseded: &r}) }
 
 // Request implements quorumloss.Node.
 func (n losing) Request(ctx context.Context, to cluster.NodeID, name string, args, result any) error {

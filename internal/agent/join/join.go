@@ -38,8 +38,6 @@ type Node interface {
 	Follow(p cluster.StatePoint)
 	// Rejected takes the weightiest of the members' rejections.
 	Rejected(by string, r *transport.RejectedError)
-	// Left is why the node cannot go on as it is, or nil.
-	Left() error
 	// Show shows where the join is, and why.
 	Show(s cluster.Seed, reason string)
 	// Begin removes what an earlier try has left: the copy from a member begins.
@@ -81,20 +79,17 @@ type Joiner struct {
 // New returns one that has asked nobody so far.
 func New(cfg Config) *Joiner { return &Joiner{cfg: cfg} }
 
-// Run returns nil once the node has joined. It tries again until ctx ends, the node cannot
-// go on as it is, or its log's disk fails.
+// Run returns nil once the node has joined. It tries again until ctx ends, or the log's disk
+// fails.
 func (j *Joiner) Run(ctx context.Context) error {
 	said := ""
 	for {
 		err := j.try(ctx)
-		left := j.cfg.Node.Left()
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return ctx.Err()
-		case left != nil:
-			return left
+			return context.Cause(ctx)
 		case errors.Is(err, seglog.ErrFailed):
 			return fmt.Errorf("make the log: %w", err)
 		}
@@ -111,7 +106,7 @@ func (j *Joiner) Run(ctx context.Context) error {
 			pause = copyRetry
 		}
 		if j.cfg.Clock.Wait(ctx, pause, nil) != nil {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type fakeNode struct {
 
 	did      []string
 	rejected *transport.RejectedError
-	left     error
+	leave    context.CancelCauseFunc
 	last     uint64 // in its log
 }
 
@@ -52,9 +52,9 @@ func (n *fakeNode) AskPlan(_ context.Context, of cluster.NodeID) (Plan, error) {
 }
 func (n *fakeNode) Follow(cluster.StatePoint) {}
 func (n *fakeNode) Rejected(_ string, r *transport.RejectedError) {
-	n.rejected, n.left = r, errors.New(r.Text)
+	n.rejected = r
+	n.leave(r)
 }
-func (n *fakeNode) Left() error               { return n.left }
 func (n *fakeNode) Show(cluster.Seed, string) {}
 func (n *fakeNode) Begin(cluster.NodeID) error {
 	n.did = append(n.did, "begin")
@@ -106,6 +106,7 @@ func (n *fakeNode) join(t *testing.T) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+		ctx, n.leave = context.WithCancelCause(ctx)
 		err = New(Config{
 			Node: n, Self: cluster.Member{ID: 9, Name: "new", Kind: cluster.KindFull}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler),
 		}).Run(ctx)
@@ -159,7 +160,7 @@ func TestJoinRejected(t *testing.T) {
 	older := &transport.RejectedError{Code: transport.CodePeer, Text: "older", Order: transport.Order{StateVersion: 3}}
 	newer := &transport.RejectedError{Code: transport.CodeRebuild, Text: "newer", Order: transport.Order{StateVersion: 4}}
 	n := &fakeNode{refused: map[cluster.NodeID]*transport.RejectedError{1: older, 2: newer, 3: older}}
-	if err := n.join(t); err == nil || err.Error() != "newer" || n.rejected != newer {
+	if err := n.join(t); !errors.Is(err, newer) || n.rejected != newer {
 		t.Errorf("it ends with %v, by %v", err, n.rejected)
 	}
 }

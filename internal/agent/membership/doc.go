@@ -10,12 +10,14 @@
 //	a peer's status    ──► CaughtUp          ──► whether a learner may get its vote
 //	all peers' status  ──► Repairer.Look     ──► whom the leader has rebuilt by itself
 //	both, as they come ──► Follower          ──► whom the node talks to, departures, votes
+//	a Departure        ──► Departing         ──► the node ends, and is another one from then on
 //
 // # What it owns
 //
 // Directories owns which data directory each other node comes with, in two maps that a
 // Store keeps: the pinned ones, and those that were met. A Repairer owns whom this leader
-// had rebuilt, in memory, a Follower what it has seen at its last looks. All else is functions
+// had rebuilt, in memory, a Follower what it has seen at its last looks, a
+// Departing why the node has to go. All else is functions
 // without state.
 //
 // # Invariants
@@ -31,6 +33,7 @@
 //
 // # Goroutines
 //
-// None. Directories has a lock, and may be called from any goroutine; a Repairer has none.
+// A Departing begins one, by a clock.Tasks, once the node has to go. It and Directories have a
+// lock, and may be called from any goroutine; a Repairer has none.
 // Follower.Run is run by its owner, and waits by a clock.Clock.
 package membership

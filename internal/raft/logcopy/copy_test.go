@@ -69,7 +69,7 @@ func TestCopy(t *testing.T) {
 			defer func() { _ = log.Close() }()
 			h := Healing{
 				Copy:   Copy{Log: log, Peers: &c.peers, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}},
-				Target: consensus.NewHealTarget(seglog.HardState{}), Waits: func() {}, Left: func() error { return nil },
+				Target: consensus.NewHealTarget(seglog.HardState{}), Waits: func() {},
 				Failed: func(cluster.NodeID, error) {},
 			}
 			h.Others = func() []cluster.NodeID { return []cluster.NodeID{2, 3} }

@@ -21,17 +21,12 @@ type Healing struct {
 	// Waits is called while nobody leads, Failed when a peer could not give what is needed.
 	Waits  func()
 	Failed func(from cluster.NodeID, err error)
-	// Left is why the node cannot go on as it is, or nil.
-	Left func() error
 }
 
 // Run copies until the log has all that it promised and all that is committed. It returns the
 // hard state with which the log takes part in Raft again.
 func (h *Healing) Run(ctx context.Context) (seglog.HardState, error) {
 	for {
-		if err := h.Left(); err != nil {
-			return seglog.HardState{}, err
-		}
 		if leader, tail, ok := h.leader(ctx); ok {
 			h.Target.Aim(tail.Term, tail.Commit, tail.Last)
 			h.until = h.Target.Index()
@@ -43,8 +38,8 @@ func (h *Healing) Run(ctx context.Context) (seglog.HardState, error) {
 				return h.Target.HardState(h.Copied), nil
 			}
 		}
-		if h.Clock.Wait(ctx, retry, nil) != nil {
-			return seglog.HardState{}, ctx.Err()
+		if err := h.Clock.Wait(ctx, retry, nil); err != nil {
+			return seglog.HardState{}, err
 		}
 	}
 }

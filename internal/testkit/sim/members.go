@@ -331,7 +331,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 			return
 		}
 	}
-	if n.blank() || n.removed() || n.agent == nil || n.agent.leaving {
+	if n.blank() || n.removed() || n.agent == nil || n.agent.departing.Because() != nil {
 		return
 	}
 	o.lost = now
@@ -460,7 +460,7 @@ func (w *World) membersSettled() (bool, string) {
 				return false, fmt.Sprintf("n%d does not know that it was removed", n.id)
 			}
 		case err != nil: // it was never added
-		case a == nil || n.blank() || a.leaving || m.Instance != "" && m.Instance != n.instance():
+		case a == nil || n.blank() || a.departing.Because() != nil || m.Instance != "" && m.Instance != n.instance():
 			return false, fmt.Sprintf("n%d has not joined", n.id)
 		case m.Becomes != "":
 			return false, fmt.Sprintf("n%d is not %s", n.id, m.Becomes)

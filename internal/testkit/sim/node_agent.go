@@ -90,7 +90,7 @@ type agent struct {
 	heard      retention.Heard
 	promised   time.Duration // what promise.json said at the start
 	known      *membership.Directories
-	leaving    bool
+	departing  *membership.Departing
 	hearing    map[cluster.NodeID]bool // that a peer says of a recovery
 	// leaderAt is since when it knows the leader.
 	leaderAt     time.Duration
@@ -123,6 +123,7 @@ func newAgent(n *node) (*agent, error) {
 	}
 	a.group = a.loop.driver.Group()
 	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch }, agentEntries{a})
+	a.departing = a.newDeparting()
 	a.follower = a.newFollower()
 	a.follower.Follow(a.group.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())

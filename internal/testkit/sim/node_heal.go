@@ -22,14 +22,14 @@ const copyGroupBytes = 8 << 10
 // healer runs in the agent's place while the log is damaged: it shows its state
 // to the peers, and copies what is committed from the leader.
 type healer struct {
-	n      *node
-	w      *World
-	life   *life
-	log    *seglog.Log
-	stages stages
-	copy   logcopy.Healing
-	mark   datadir.Mark
-	left   *membership.Departure // why it cannot go on as it is; nil: it can
+	n         *node
+	w         *World
+	life      *life
+	log       *seglog.Log
+	stages    stages
+	copy      logcopy.Healing
+	mark      datadir.Mark
+	departing *membership.Departing
 }
 
 func (n *node) logOptions(heal bool) seglog.Options {
@@ -42,6 +42,7 @@ func (n *node) logOptions(heal bool) seglog.Options {
 func newHealer(n *node, damage error) (*healer, error) {
 	n.log("heal", "begins: %v", damage)
 	h := &healer{n: n, w: n.w, life: &life{n: n}}
+	h.departing = leaver{n: n, end: func() {}}.departing(h.life)
 	var err error
 	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
 		return nil, fmt.Errorf("open the damaged log: %w", err)
@@ -56,7 +57,7 @@ func newHealer(n *node, damage error) (*healer, error) {
 			Log: slowLog{h.log, n, h.life}, Peers: h.stages, Clock: h.life, Others: n.others, Copied: h.log.HardState().Commit,
 			Progress: h.progress, GroupBytesMax: copyGroupBytes,
 		},
-		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {}, Left: h.leaves,
+		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {},
 		Failed: func(from cluster.NodeID, err error) { n.log("heal", "copy from n%d: %v", from, err) },
 	}
 	return h, nil
@@ -68,11 +69,13 @@ func (h *healer) run() {
 		h.life.start(h.runDial)
 	}
 	h.life.start(func() {
-		hs, err := h.copy.Run(context.Background())
+		ctx, end := h.departing.Context(context.Background())
+		defer end()
+		hs, err := h.copy.Run(ctx)
 		if err == nil {
 			err = h.log.FinishHealing(hs)
 		}
-		if h.left != nil {
+		if h.departing.Because() != nil {
 			h.w.sched.after(0, h.leave)
 			return
 		}
@@ -100,31 +103,20 @@ func (h *healer) runDial() {
 			if peer == h.n || peer.agent == nil || peer.stalledUntil > h.w.sched.now || !h.w.net.connected(h.n.id, peer.id) {
 				continue
 			}
-			if r := peer.agent.welcome(h.n.identity()); r != nil && h.left == nil {
-				h.left = membership.React(self, peer.member.Name, r).Departure
+			if r := peer.agent.welcome(h.n.identity()); r != nil {
+				if d := membership.React(self, peer.member.Name, r).Departure; d != nil {
+					h.departing.Leave(*d)
+				}
 			}
 		}
-		if h.left != nil { // whatever the copy waits for
-			h.life.after(leaveGrace, func() { h.w.sched.after(0, h.leave) })
-			return
-		}
 	}
-}
-
-// leaves is why the node cannot go on as it is.
-func (h *healer) leaves() error {
-	if h.left == nil {
-		return nil
-	}
-	return h.left
 }
 
 func (h *healer) leave() {
 	if h.n.healer == h {
-		h.n.log("members", "cannot go on as it is: %v, %s", h.left, h.left.Instance)
 		h.n.endHealer()
 		h.n.rotten = false
-		h.n.settle(*h.left)
+		h.n.settle(h.departing)
 	}
 }
 

@@ -33,13 +33,14 @@ type joiner struct {
 	stages stages
 	known  *membership.Directories
 	// state is the newest cluster state that it was told of.
-	state  cluster.State
-	left   *membership.Departure
-	cloned bool
+	state     cluster.State
+	departing *membership.Departing
+	cloned    bool
 }
 
 func (n *node) startJoiner() {
 	j := &joiner{n: n, w: n.w, life: &life{n: n}}
+	j.departing = leaver{n: n, end: func() {}}.departing(j.life)
 	n.log("join", "begins, instance %s, empty %t", n.instance(), n.empty())
 	if n.empty() {
 		n.joiner = j
@@ -83,7 +84,7 @@ func (j *joiner) open() (err error) {
 
 // introduce asks, with an empty data directory, whether the node is to be rebuilt.
 func (j *joiner) introduce() {
-	for {
+	for j.departing.Because() == nil {
 		var rejections []*transport.RejectedError
 		for _, id := range j.n.others() {
 			_, err := callAgent(context.Background(), j.life, nil, j.w.node(id), func(*agent) (struct{}, error) { return struct{}{}, nil })
@@ -96,6 +97,7 @@ func (j *joiner) introduce() {
 		}
 		j.life.sleep(emptyAskEvery)
 	}
+	j.w.sched.after(0, func() { j.ended(nil) })
 }
 
 func (n *node) endJoiner() {
@@ -123,20 +125,22 @@ func (j *joiner) status() cluster.NodeStatus {
 
 func (j *joiner) run() {
 	jn := join.New(join.Config{Node: j, Self: j.n.member, Clock: j.life, Logger: j.n.logger("join"), GroupBytesMax: copyGroupBytes})
-	err := jn.Run(context.Background())
-	j.w.sched.after(0, func() {
-		switch {
-		case j.n.joiner != j:
-		case j.left != nil:
-			j.leave()
-		case err != nil: // the log's disk has failed
-			j.n.endJoiner()
-			j.w.restartAgent(j.n)
-		default:
-			j.n.endJoiner()
-			j.n.live()
-		}
-	})
+	ctx, end := j.departing.Context(context.Background())
+	defer end()
+	err := jn.Run(ctx)
+	j.w.sched.after(0, func() { j.ended(err) })
+}
+
+func (j *joiner) ended(err error) {
+	if j.n.joiner != j {
+		return
+	}
+	j.n.endJoiner()
+	if err == nil && j.departing.Because() == nil {
+		j.n.live()
+		return
+	}
+	j.n.settle(j.departing)
 }
 
 // AsSelf implements join.Node.
@@ -169,26 +173,9 @@ func (j *joiner) Follow(p cluster.StatePoint) {
 
 // Rejected implements join.Node.
 func (j *joiner) Rejected(by string, r *transport.RejectedError) {
-	if d := membership.React(j.AsSelf(), by, r).Departure; d != nil && j.left == nil {
-		j.left = d
-		j.n.log("members", "cannot go on as it is: %v, %s", d, d.Instance)
-		j.w.sched.after(0, j.leave) // whatever the copy waits for
+	if d := membership.React(j.AsSelf(), by, r).Departure; d != nil {
+		j.departing.Leave(*d)
 	}
-}
-
-func (j *joiner) leave() {
-	if j.n.joiner == j {
-		j.n.endJoiner()
-		j.n.settle(*j.left)
-	}
-}
-
-// Left implements join.Node.
-func (j *joiner) Left() error {
-	if j.left != nil {
-		return j.left
-	}
-	return nil
 }
 
 // Show implements join.Node.

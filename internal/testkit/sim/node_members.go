@@ -6,17 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// Times of what follows the members, as package agent has them.
-const (
-	leaveGrace = 500 * time.Millisecond
-	// dialEvery is how often a peer is dialled that is not connected.
-	dialEvery = 300 * time.Millisecond
-)
+// dialEvery is how often a peer is dialled that is not connected.
+const dialEvery = 300 * time.Millisecond
 
 // clusterName is in what nodes say.
 const clusterName = "sim"
@@ -114,7 +111,7 @@ func (f followed) Promote(_ context.Context, m cluster.Member) error {
 }
 
 // Leave implements membership.Node.
-func (f followed) Leave(d membership.Departure) { f.leave(d) }
+func (f followed) Leave(d membership.Departure) { f.departing.Leave(d) }
 
 // hangup ends the connection with a peer, on both sides.
 func (a *agent) hangup(id cluster.NodeID) {
@@ -222,7 +219,7 @@ func (a *agent) rejected(by *node, r *transport.RejectedError) {
 	case x.Recovery != nil:
 		a.hearOfRecovery(by, *x.Recovery)
 	case x.Departure != nil:
-		a.leave(*x.Departure)
+		a.departing.Leave(*x.Departure)
 	}
 }
 
@@ -238,62 +235,67 @@ func (n *node) runDial(l *life, members func() []cluster.Member) {
 	}
 }
 
-// leave ends a node that cannot go on as it is.
-func (a *agent) leave(d membership.Departure) {
-	if a.leaving {
-		return
-	}
-	a.leaving = true
-	a.n.log("members", "cannot go on as it is: %v, %s", &d, d.Instance)
-	grace := leaveGrace
-	if d.Superseded != nil { // nobody waits for an answer, and it must elect nobody
-		grace = around(a.n.rng, 150*time.Millisecond)
-	}
-	a.life.after(grace, func() {
-		a.w.sched.after(0, func() {
-			if a.n.agent == a {
-				a.n.killAgent("it leaves")
-				if d.Superseded != nil {
-					if !a.stillOut(*d.Superseded) {
-						a.w.restartAgent(a.n)
-						return
-					}
-					a.w.losses.accepts(a, *d.Superseded)
-				}
-				a.n.settle(d)
-			}
-		})
-	})
+// leaver is a process of a node as membership.Departing drives it.
+type leaver struct {
+	n       *node
+	end     func()
+	confirm func(r cluster.Recovery) (accepted bool, err error)
+	kept    *datadir.State
 }
 
-// settle notes what the node is now, unless it ends before: then it learns it again.
-func (n *node) settle(d membership.Departure) {
+func (v leaver) departing(l *life) *membership.Departing {
+	return membership.NewDeparting(membership.DepartingConfig{Node: v, Clock: l, Logger: v.n.logger("members")})
+}
+
+// End implements membership.Leaver.
+func (v leaver) End(error) { v.n.w.sched.after(0, v.end) }
+
+// Confirm implements membership.Leaver.
+func (v leaver) Confirm(r cluster.Recovery) (accepted bool, err error) { return v.confirm(r) }
+
+// Supersede implements membership.Leaver.
+func (v leaver) Supersede(r cluster.Recovery) error {
+	v.n.w.losses.accepted++
+	return v.n.home.Supersede(r)
+}
+
+// WriteState implements membership.Leaver.
+func (v leaver) WriteState(p cluster.StatePoint) error {
+	v.n.w.takenUp++
+	return v.kept.Write(p)
+}
+
+// Remove implements membership.Leaver.
+func (v leaver) Remove() error { return v.n.home.Remove() }
+
+// Rebuild implements membership.Leaver.
+func (v leaver) Rebuild(instance string) error { return v.n.home.Rebuild(instance, v.n.clock()) }
+
+// settle notes what the node is, whose process has ended, unless that is cut off.
+func (n *node) settle(d *membership.Departing) {
 	if chance(n.rng, 20) {
 		n.disk.callsLeft = n.rng.IntN(8)
 	}
-	var err error
-	switch {
-	case chance(n.rng, 15):
-	case d.Superseded != nil:
-		if err = n.home.Supersede(*d.Superseded); err == nil {
-			n.w.losses.accepted++
+	if !chance(n.rng, 15) {
+		if _, err := d.Settle(); err != nil {
+			n.log("members", "not settled: %v", err)
 		}
-	case d.State != nil:
-		if err = n.home.HasChanges(); err == nil {
-			err = n.home.WriteState(*d.State)
-		}
-		if err == nil {
-			n.w.takenUp++
-		}
-	case d.Instance == "":
-		err = n.home.Remove()
-	default:
-		err = n.home.Rebuild(d.Instance, n.clock())
-	}
-	if err != nil {
-		n.log("members", "not settled: %v", err)
 	}
 	n.w.restartAgent(n)
+}
+
+// newDeparting is how the agent goes: what it runs takes a while to end.
+func (a *agent) newDeparting() *membership.Departing {
+	return leaver{n: a.n, kept: &a.kept, confirm: a.stillOut, end: func() {
+		a.life.after(around(a.n.rng, 150*time.Millisecond), func() {
+			a.w.sched.after(0, func() {
+				if a.n.agent == a {
+					a.n.killAgent("it leaves")
+					a.n.settle(a.departing)
+				}
+			})
+		})
+	}}.departing(a.life)
 }
 
 // repairNodes has nodes rebuilt, as the leader, as far as the cluster's settings let it.

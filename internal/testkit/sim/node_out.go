@@ -63,7 +63,7 @@ func (a *agent) hearOfRecovery(by *node, r cluster.Recovery) {
 		d, _ := a.notices().Judge(r, func() []recovery.Word { return a.wordsOfOthers(r) })
 		a.n.log("recovery", "on %s, told by n%d: %s", r.Node, by.id, d)
 		if d == recovery.Accept {
-			a.leave(membership.Departure{Superseded: &r})
+			a.departing.Leave(membership.Departure{Superseded: &r})
 		}
 		delete(a.hearing, by.id)
 	})
@@ -115,12 +115,13 @@ func (n *node) say(asks *node, r cluster.Recovery) (w recovery.Word, ok bool) {
 }
 
 // stillOut is what a node that has accepted a recovery asks itself once it has stopped.
-func (a *agent) stillOut(r cluster.Recovery) bool {
-	d, _ := a.notices().Confirm(r)
-	if d != recovery.Accept {
-		a.n.log("recovery", "on %s: %s, now that it has stopped", r.Node, d)
+func (a *agent) stillOut(r cluster.Recovery) (accepted bool, err error) {
+	d, err := a.notices().Confirm(r)
+	a.n.log("recovery", "on %s: %s, now that it has stopped", r.Node, d)
+	if accepted = d == recovery.Accept; accepted {
+		a.w.losses.accepts(a, r)
 	}
-	return d == recovery.Accept
+	return accepted, err
 }
 
 // report is what a node says that another one is to be recovered beside.
@@ -152,16 +153,21 @@ func logOf(log *seglog.Log) (l recovery.Log, err error) {
 
 // outsider runs in the place of an agent whose node has accepted a recovery without it.
 type outsider struct {
-	n     *node
-	w     *World
-	life  *life
-	state cluster.State
+	n         *node
+	w         *World
+	life      *life
+	state     cluster.State
+	departing *membership.Departing
 }
 
 func (n *node) startOutsider() {
 	n.log("recovery", "out, by the recovery on %s", n.home.Own().Superseded.Node)
 	n.out = &outsider{n: n, w: n.w, life: &life{n: n}, state: n.state(1).State}
 	o := n.out
+	o.departing = leaver{n: n, end: o.leave, confirm: func(r cluster.Recovery) (bool, error) {
+		d, err := o.notices().Confirm(r)
+		return d == recovery.Accept, err
+	}}.departing(o.life)
 	o.life.start(func() { n.runDial(o.life, func() []cluster.Member { return o.state.Members }) })
 }
 
@@ -203,18 +209,16 @@ func (o *outsider) rejected(by *node, r *transport.RejectedError) {
 		d, _ := o.notices().Judge(*x.Recovery, func() []recovery.Word { return nil })
 		o.n.log("recovery", "on %s, told by n%d: %s", x.Recovery.Node, by.id, d)
 		if d == recovery.Accept {
-			o.ends(membership.Departure{Superseded: x.Recovery})
+			o.departing.Leave(membership.Departure{Superseded: x.Recovery})
 		}
 	case x.Departure != nil:
-		o.ends(*x.Departure)
+		o.departing.Leave(*x.Departure)
 	}
 }
 
-func (o *outsider) ends(d membership.Departure) {
-	o.w.sched.after(0, func() {
-		if o.n.out == o {
-			o.n.endOutsider()
-			o.n.settle(d)
-		}
-	})
+func (o *outsider) leave() {
+	if o.n.out == o {
+		o.n.endOutsider()
+		o.n.settle(o.departing)
+	}
 }

@@ -1,0 +1,120 @@
+package membership
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// leaveGrace is how long a node goes on that has to leave: it may have been asked itself to
+// bring that about, and owes an answer.
+const leaveGrace = 500 * time.Millisecond
+
+// Leaver is a node that may have to go.
+type Leaver interface {
+	// End stops what the node runs. It does not block.
+	End(because error)
+	// Confirm decides once more about a recovery that the node obeys, when it has stopped.
+	Confirm(r cluster.Recovery) (accepted bool, err error)
+	// Each of these makes durable what the node is from now on.
+	Supersede(r cluster.Recovery) error
+	WriteState(p cluster.StatePoint) error
+	Remove() error
+	Rebuild(instance string) error
+}
+
+// DepartingConfig is what a Departing needs. All fields are required.
+type DepartingConfig struct {
+	Node   Leaver
+	Clock  clock.Tasks
+	Logger *slog.Logger
+}
+
+// Departing is how a node goes that cannot go on as it is. The first departure wins.
+type Departing struct {
+	cfg DepartingConfig
+
+	mu      sync.Mutex
+	because *Departure // nil = it stays
+	left    chan struct{}
+	ends    []context.CancelCauseFunc
+	settled bool
+}
+
+// NewDeparting returns that of a node that stays so far.
+func NewDeparting(cfg DepartingConfig) *Departing {
+	return &Departing{cfg: cfg, left: make(chan struct{})}
+}
+
+// Leave has the node end: its contexts at once, what else it runs after a grace. Nobody waits
+// for an answer of a node that the cluster was recovered without, and it must elect nobody.
+// Leave does not block.
+func (d *Departing) Leave(e Departure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.because != nil {
+		return
+	}
+	d.because = &e
+	close(d.left)
+	d.cfg.Logger.Error("this node cannot go on as it is", "reason", e.Error())
+	for _, end := range d.ends {
+		end(&e)
+	}
+	d.cfg.Clock.Go(func() {
+		if e.Superseded == nil {
+			_ = d.cfg.Clock.Wait(context.Background(), leaveGrace, nil)
+		}
+		d.cfg.Node.End(&e)
+	})
+}
+
+// Because is why the node has to go; nil = it stays.
+func (d *Departing) Because() *Departure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.because
+}
+
+// Left is closed once the node has to go.
+func (d *Departing) Left() <-chan struct{} { return d.left }
+
+// Context is one that ends with ctx, and once the node has to go, with the departure as its
+// cause.
+func (d *Departing) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.because != nil {
+		end(d.because)
+	}
+	d.ends = append(d.ends, end)
+	return ctx, func() { end(nil) }
+}
+
+// Settle notes durably what the node is now, if it cannot go on as it was. Call it once the
+// node has ended. settled: a start finds it as what it is now.
+func (d *Departing) Settle() (settled bool, err error) {
+	e := d.Because()
+	switch node := d.cfg.Node; {
+	case e == nil || d.settled:
+		return d.settled, nil
+	case e.Superseded != nil:
+		var accepted bool
+		if accepted, err = node.Confirm(*e.Superseded); accepted {
+			err = node.Supersede(*e.Superseded)
+		}
+	case e.State != nil:
+		err = node.WriteState(*e.State)
+	case e.Instance == "":
+		err = node.Remove()
+	default:
+		err = node.Rebuild(e.Instance)
+	}
+	d.settled = err == nil
+	return d.settled, err
+}
