@@ -42,15 +42,8 @@ import (
 
 // Times and bounds of the agent.
 const (
-	// tickInterval is how often the role machine sees the time while that alone may change something.
-	tickInterval = 100 * time.Millisecond
-	// idleTick is how often it does while nothing is waited for.
-	idleTick = time.Minute
 	// watchInterval is how often mysqld is polled.
 	watchInterval = primary.WatchInterval
-	// inputsMax bounds the inputs that wait for the role machine. Each source has few under
-	// way at a time; a full queue blocks the source.
-	inputsMax = 256
 	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps
 	// leadership from a node that is.
 	idleLeaderTimeout = 5 * time.Second
@@ -86,8 +79,8 @@ type Agent struct {
 	api          *api.Server
 	server       *mysqld.Server
 
-	inputs chan role.Input
-	mail   *mailbox
+	inbox *primary.Inbox
+	shell *primary.Shell
 	// ctx is Run's: operations and epochs live no longer than it.
 	ctx context.Context
 	// fail ends Run, with an error; nil = what it would end does not run yet.
@@ -128,7 +121,6 @@ type Agent struct {
 	promiseNoted bool
 	ackDrops     atomic.Uint64 // how often this node dropped a require-ack
 	keptDown     atomic.Bool   // an operator has fenced this node
-	served       atomic.Bool   // what serving said when the role machine looked last
 	// fed are the learners to which this leader sends neither entries nor stages.
 	fed    atomic.Pointer[[]cluster.NodeID]
 	repair membership.Repairer
@@ -153,9 +145,6 @@ type Agent struct {
 	// process is the mysqld that runs; it is set and cleared by operations.
 	processMu sync.Mutex
 	process   *mysqld.Process
-
-	// operations is the role machine's goroutine's.
-	operations *primary.Operations
 }
 
 // ErrNoBootstrap means that --bootstrap is not for this node.
@@ -187,12 +176,13 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a := &Agent{
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
-		inputs:       make(chan role.Input, inputsMax), mail: newMailbox(), epoch: newEpochSlot(),
-		lagBound: primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
-		records:  history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
+		epoch:        newEpochSlot(),
+		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
+		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
 	a.board = board.New(a.boardConfig())
-	a.operations = a.newOperations()
+	a.inbox = a.newInbox()
+	a.shell = a.newShell()
 	data.lives = a.board.Lives
 	a.departing = a.newDeparting()
 	a.requests, a.stance, a.follower = a.newOperate(), a.newStance(), a.newFollower()
@@ -514,84 +504,40 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 		return err
 	}
 	a.records.Tell(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
-	a.step(machine, fenced)
-	ticker := time.NewTicker(tickInterval)
-	defer ticker.Stop()
-	began := time.Now()
-	stopping := stop.Done()
-	for tick := tickInterval; ; {
-		if next := a.nextTick(machine.Idle()); next != tick || next != tickInterval {
-			tick = next
-			ticker.Reset(tick)
-		}
-		var batch []role.Input
-		select {
-		case <-serve.Done():
-			return nil
-		case <-failed.Done():
-			return context.Cause(failed)
-		case <-stopping:
-			a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
-			stopping = nil
-			batch = []role.Input{role.Stop{}}
-		case <-ticker.C:
-		case in := <-a.inputs:
-			batch = []role.Input{in}
-		case <-a.mail.signal:
-			batch = a.mail.take()
-		}
-		if s := a.serving(); s != a.served.Swap(s) { // the lease came or went
-			a.board.Wake()
-		}
-		for _, in := range append([]role.Input{role.Tick{Now: time.Since(began)}}, batch...) {
-			if a.step(machine, in) {
-				return nil
-			}
-		}
+	ctx, end := context.WithCancelCause(serve)
+	defer end(nil)
+	defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
+	defer context.AfterFunc(stop, func() {
+		a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
+		a.input(role.Stop{})
+	})()
+	switch err := a.shell.Run(ctx, machine, fenced); {
+	case err == nil:
+		a.records.Tell(cluster.Event{Kind: cluster.EventStopped})
+	case serve.Err() == nil:
+		return err
 	}
+	return nil
 }
 
-// nextTick is when the role machine has to see the time next. While it is idle that is for the end of
-// the lease alone: nothing else tells of it.
-func (a *Agent) nextTick(idle bool) time.Duration {
-	if !idle {
-		return tickInterval
-	}
-	until, _ := a.node.Lease()
-	if !a.served.Load() || until == 0 {
-		return idleTick
-	}
-	return max(tickInterval/10, until-consensus.BootTime())
-}
-
-// step steps the role machine once and executes what follows; it returns true after Exit.
-func (a *Agent) step(machine *role.Node, in role.Input) bool {
-	before := machine.Phase()
-	effects := machine.Step(in)
+// stepped notes a step of the role machine.
+func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects []role.Effect) {
 	if f, ok := in.(role.Fenced); ok {
 		a.keptDown.Store(f.Reason != "")
 	}
 	a.chronicled(history.Step{
-		Now: time.Now(), In: in, Before: before, After: machine.Phase(), Reason: machine.Reason(), Effects: effects,
+		Now: time.Now(), In: in, Before: before, After: m.Phase(), Reason: m.Reason(), Effects: effects,
 	})
-	if p := machine.Phase(); p != before {
-		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", machine.Reason())
+	if p := m.Phase(); p != before {
+		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", m.Reason())
 	}
-	a.board.SetRole(machine.Role(), machine.Reason())
-	for _, e := range effects {
-		if e.Kind == role.Exit {
-			a.records.Tell(cluster.Event{Kind: cluster.EventStopped})
-			return true
-		}
-		a.execute(e)
-	}
-	return false
+	a.board.SetRole(m.Role(), m.Reason())
 }
 
 func (a *Agent) onStalled(term uint64, took time.Duration) {
 	a.logger.Error("the log's disk does not answer", "for", took)
 	if inc, ok := a.epoch.incarnation(term); ok {
-		a.mail.doubt(role.Doubt{Incarnation: inc, Reason: fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond))})
+		a.inbox.Doubt(inc, fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond)))
 	}
 }
 
@@ -611,7 +557,7 @@ func (a *Agent) onFull(err error) {
 			s.LogState = cluster.LogFull
 		}
 	})
-	a.mail.logTrouble(role.LogTrouble{Reason: reason})
+	a.inbox.LogTrouble(role.LogTrouble{Reason: reason})
 }
 
 // damaged ends the agent where an entry turned out to be damaged: it has to be
@@ -621,15 +567,10 @@ func (a *Agent) damaged(err error) {
 }
 
 // input hands something that happened to the role machine.
-func (a *Agent) input(in role.Input) {
-	select {
-	case a.inputs <- in:
-	case <-a.ctx.Done():
-	}
-}
+func (a *Agent) input(in role.Input) { a.inbox.Put(a.ctx, in) }
 
 // Callbacks of consensus, from its turns: they must not block, so what goes to
-// the role machine goes through the mailbox.
+// the role machine is left in its inbox.
 
 func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
@@ -641,7 +582,7 @@ func (a *Agent) onRole(r consensus.RoleState) {
 	if lost.Tap {
 		a.epoch.close()
 	}
-	a.mail.raftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
+	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *Agent) onCommit(m consensus.Mark) {
@@ -654,7 +595,7 @@ func (a *Agent) onCommit(m consensus.Mark) {
 func (a *Agent) onRefused(r consensus.Refusal) {
 	a.logger.Warn("proposal refused", "term", r.Term, "error", r.Err)
 	if inc, ok := a.epoch.incarnation(r.Term); ok {
-		a.mail.doubt(role.Doubt{Incarnation: inc, Reason: fmt.Sprintf("a proposal was refused: %v", r.Err)})
+		a.inbox.Doubt(inc, fmt.Sprintf("a proposal was refused: %v", r.Err))
 	}
 }
 

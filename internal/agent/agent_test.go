@@ -17,7 +17,6 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/transport"
-	"github.com/quorate/quorate/internal/role"
 )
 
 func testConfig(t *testing.T, dir string) config.Config {
@@ -49,7 +48,8 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 	gone := time.Duration(0)
 	c.DialError, c.Now = nil, func() time.Time { return time.Now().Add(gone) }
 	a.board = board.New(c)
-	a.requests, a.stance = a.newOperate(), a.newStance()
+	a.requests, a.stance, a.inbox = a.newOperate(), a.newStance(), a.newInbox()
+	a.shell = a.newShell()
 	return func(d time.Duration) { gone += d }
 }
 
@@ -196,25 +196,6 @@ func TestGrantsDump(t *testing.T) {
 		if got := grantsDump.MatchString(statement); got != want {
 			t.Errorf("%s: %t", statement, got)
 		}
-	}
-}
-
-func TestMailboxKeepsWhatMatters(t *testing.T) {
-	m := newMailbox()
-	m.doubt(role.Doubt{Incarnation: 1, Reason: "first"})
-	m.doubt(role.Doubt{Incarnation: 1, Reason: "second"})
-	m.raftChanged(role.RaftChanged{Term: 1})
-	m.raftChanged(role.RaftChanged{Term: 2})
-	<-m.signal
-	got := m.take()
-	if len(got) != 2 || got[0] != (role.RaftChanged{Term: 2}) || got[1] != (role.Doubt{Incarnation: 1, Reason: "first"}) {
-		t.Fatalf("%v", got)
-	}
-	m.doubt(role.Doubt{Incarnation: 1})
-	m.doubt(role.Doubt{Incarnation: 2, Reason: "of the next mysqld"})
-	<-m.signal
-	if got := m.take(); len(got) != 1 || got[0].(role.Doubt).Incarnation != 2 {
-		t.Fatalf("%v", got)
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/entry"
-	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -221,7 +220,7 @@ func (a *Agent) runTap(ctx context.Context, e *epoch) {
 		if errors.Is(err, mysqlwire.ErrTapClosed) {
 			reason = "mysqld ended, or it closed the tap's connection"
 		}
-		a.mail.doubt(role.Doubt{Incarnation: e.Incarnation, Reason: reason})
+		a.inbox.Doubt(e.Incarnation, reason)
 	}
 }
 

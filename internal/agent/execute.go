@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
@@ -12,46 +13,91 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
-// execute does one effect. It is called by the role machine's goroutine, in order.
-func (a *Agent) execute(e role.Effect) {
-	a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To))
-	switch e.Kind {
-	case role.Cancel:
-		a.operations.Cancel(e.Op)
-	case role.Serve:
-		a.serveTerm.Store(e.Term)
-		a.board.Wake()
-	case role.PlanEnded:
-		a.planEnded(e.Reason)
-	case role.Unserve:
-		a.stopServing()
-	case role.CloseTap:
-		a.epoch.close()
-	case role.Transfer:
+// newInbox is what waits for the role machine.
+func (a *Agent) newInbox() *primary.Inbox {
+	return primary.NewInbox(primary.InboxConfig{
+		Clock: clock.Machine{}, Pick: rand.IntN, Serving: a.serving, ServiceChanged: func() { a.board.Wake() },
+		Lease: func() (time.Duration, bool) {
+			until, _ := a.node.Lease()
+			return until - consensus.BootTime(), until != 0
+		},
+	})
+}
+
+// newShell executes what the role machine asks for.
+func (a *Agent) newShell() *primary.Shell {
+	return &primary.Shell{
+		Inbox: a.inbox, Service: steps{a}, Steps: steps{a}, PromotionTimeout: a.cfg.MySQL.PromotionTimeout, Clock: worker{work: &a.work},
+		Leads: func(term uint64) bool {
+			r := a.node.Role()
+			return r.Leading && r.Term == term
+		},
+		Stepped: a.stepped,
+		Began:   func(e role.Effect) { a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To)) },
+		Ended: func(e role.Effect, d role.Done, err error) {
+			if err != nil {
+				a.logger.Warn("operation", "op", e.String(), "verdict", d.Verdict, "reason", err)
+			}
+		},
+	}
+}
+
+// steps are what the role machine asks for, with the mysqld that runs. It implements primary.Service and
+// primary.Steps.
+type steps struct{ *Agent }
+
+// worker is a clock.Tasks whose tasks end before Run does.
+type worker struct {
+	clock.Machine
+	work *sync.WaitGroup
+}
+
+// Go implements clock.Tasks.
+func (w worker) Go(f func()) { w.work.Go(f) }
+
+// Serve implements primary.Service.
+func (a steps) Serve(term uint64) {
+	a.serveTerm.Store(term)
+	a.board.Wake()
+}
+
+// Unserve implements primary.Service.
+func (a steps) Unserve() { a.stopServing() }
+
+// CloseTap implements primary.Service.
+func (a steps) CloseTap() { a.epoch.close() }
+
+// Closing implements primary.Service.
+func (a steps) Closing() {
+	if m := a.moving.Load(); m != nil {
+		m.begin() // new clients are held from here on
+		a.leaseChanged()
+	}
+}
+
+// Transfer implements primary.Service.
+func (a steps) Transfer(ctx context.Context, term uint64, to cluster.NodeID) {
+	a.stopServing()
+	a.awaitPort()
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Raft.ElectionTimeout)
+	defer cancel()
+	a.node.TransferTo(ctx, term, to)
+}
+
+// Resign implements primary.Service.
+func (a steps) Resign(ctx context.Context, term uint64) {
+	if a.port.fence != nil {
 		a.stopServing()
 		a.awaitPort()
-		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
-		a.node.TransferTo(ctx, e.Term, e.To)
-		cancel()
-	case role.Resign:
-		if a.port.fence != nil {
-			a.stopServing()
-			a.awaitPort()
-		}
-		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.Raft.ElectionTimeout)
-		a.node.Resign(ctx, e.Term)
-		cancel()
-	default:
-		if m := a.moving.Load(); m != nil && e.Kind == role.CloseWrites {
-			m.begin() // new clients are held from here on
-			a.leaseChanged()
-		}
-		a.operations.Begin(a.ctx, e)
 	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Raft.ElectionTimeout)
+	defer cancel()
+	a.node.Resign(ctx, term)
 }
 
 // stopServing ends the service, and has closed the router's connections to the local
@@ -73,34 +119,6 @@ func (a *Agent) endService() bool {
 	a.board.Wake()
 	return true
 }
-
-// newOperations executes what the role machine asks of mysqld.
-func (a *Agent) newOperations() *primary.Operations {
-	return &primary.Operations{
-		Steps: steps{a}, PromotionTimeout: a.cfg.MySQL.PromotionTimeout, Input: a.input, Clock: worker{work: &a.work},
-		Leads: func(term uint64) bool {
-			r := a.node.Role()
-			return r.Leading && r.Term == term
-		},
-		Ended: func(e role.Effect, d role.Done, err error) {
-			if err != nil {
-				a.logger.Warn("operation", "op", e.String(), "verdict", d.Verdict, "reason", err)
-			}
-		},
-	}
-}
-
-// steps are the operations, on the mysqld that runs. It implements primary.Steps.
-type steps struct{ *Agent }
-
-// worker is a clock.Tasks whose tasks end before Run does.
-type worker struct {
-	clock.Machine
-	work *sync.WaitGroup
-}
-
-// Go implements clock.Tasks.
-func (w worker) Go(f func()) { w.work.Go(f) }
 
 func (a *Agent) currentProcess() *mysqld.Process {
 	a.processMu.Lock()

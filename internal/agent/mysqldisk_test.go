@@ -126,10 +126,10 @@ func TestWhomABadDiskFences(t *testing.T) {
 				}},
 			} {
 				a := openLone(t)
-				a.mail.take()
+				a.inbox.Mail()
 				a.board.SetRole(c.role, "")
 				bad.spoil(a)
-				doubted := slices.ContainsFunc(a.mail.take(), func(in role.Input) bool {
+				doubted := slices.ContainsFunc(a.inbox.Mail(), func(in role.Input) bool {
 					d, ok := in.(role.Doubt)
 					return ok && strings.HasPrefix(d.Reason, bad.what)
 				})

@@ -99,22 +99,11 @@ func TestPlanSwitchoverOfNobody(t *testing.T) {
 // TestRestartDryRunIsJudgedAsTheDeed: the role machine judges both, by what it knows alone.
 func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 	a := openLone(t)
-	a.ctx, a.inputs, a.process = t.Context(), make(chan role.Input), &mysqld.Process{}
+	a.ctx, a.process = t.Context(), &mysqld.Process{}
 	n := role.New(role.Config{Self: a.self.ID, Kind: cluster.KindFull})
 	n.Step(role.Tick{Now: time.Second})
 	n.Step(role.Done{Op: 1, Verdict: role.OK, Incarnation: 1}) // it waits for a leader
-	go func() {
-		for {
-			select {
-			case in := <-a.inputs:
-				for _, e := range n.Step(in) {
-					a.execute(e)
-				}
-			case <-t.Context().Done():
-				return
-			}
-		}
-	}()
+	go func() { _ = a.shell.Run(t.Context(), n, role.Tick{Now: time.Second}) }()
 	for _, dryRun := range []bool{false, true} {
 		args, err := json.Marshal(cluster.RestartRequest{Node: a.self.Name, DryRun: dryRun, MaxPause: time.Second})
 		if err != nil {

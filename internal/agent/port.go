@@ -261,12 +261,10 @@ func (p *port) refresh() error {
 	return nil
 }
 
-// leaseChanged wakes runPort, and runRole where this node serves since, or does no more. It
+// leaseChanged wakes runPort, and the role machine's goroutine where this node serves since, or does no more. It
 // does not block.
 func (a *Agent) leaseChanged() {
-	if a.serving() != a.served.Load() {
-		a.mail.wake()
-	}
+	a.inbox.LeaseChanged()
 	select {
 	case a.port.wake <- struct{}{}:
 	default:

@@ -16,7 +16,6 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/consensus"
-	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -135,8 +134,8 @@ func TestAwaitPort(t *testing.T) {
 		later time.Duration // what it takes afterwards
 	}{
 		"await":       {(*Agent).awaitPort, 0},
-		"transfer":    {func(a *Agent) { a.execute(role.Effect{Kind: role.Transfer, Term: 1, To: 2}) }, longest},
-		"resign":      {func(a *Agent) { a.execute(role.Effect{Kind: role.Resign, Term: 1}) }, longest},
+		"transfer":    {func(a *Agent) { steps{a}.Transfer(a.ctx, 1, 2) }, longest},
+		"resign":      {func(a *Agent) { steps{a}.Resign(a.ctx, 1) }, longest},
 		"open writes": {func(a *Agent) { _ = steps{a}.OpenWrites(a.ctx, 1) }, 0}, // there is no mysqld
 	} {
 		for name, c := range map[string]struct {

@@ -70,8 +70,8 @@ func (a *Agent) movesAway() bool {
 	return m != nil && m.closing.Load()
 }
 
-// planEnded takes the role machine's answer to the plan.
-func (a *Agent) planEnded(reason string) {
+// PlanEnded takes the role machine's answer to the plan.
+func (a steps) PlanEnded(reason string) {
 	if m := a.moving.Swap(nil); m != nil {
 		m.ended <- reason // it has room for the one answer
 		a.board.Wake()

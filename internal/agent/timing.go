@@ -50,6 +50,6 @@ func (a *Agent) judgeTimings(own cluster.NodeStatus, in *role.Peers) {
 	}
 	in.NoLease = cluster.NoLease(a.board.Members(), nodes)
 	if inc, ok := a.epoch.incarnation(a.serveTerm.Load()); ok && in.NoLease != "" && !a.serving() {
-		a.mail.doubt(role.Doubt{Incarnation: inc, Reason: in.NoLease})
+		a.inbox.Doubt(inc, in.NoLease)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
-	"github.com/quorate/quorate/internal/role"
 )
 
 // aboutReplication keys what ails replication among the board's troubles.
@@ -228,7 +227,7 @@ func (a *Agent) pollTLS(ctx context.Context, p *mysqld.Process) {
 
 func (a *Agent) doubt(p *mysqld.Process, reasons []string) {
 	if len(reasons) > 0 {
-		a.mail.doubt(role.Doubt{Incarnation: p.Incarnation(), Reason: strings.Join(reasons, "; ")})
+		a.inbox.Doubt(p.Incarnation(), strings.Join(reasons, "; "))
 	}
 }
 
@@ -250,7 +249,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 		a.peers.SendStatus(blob)
 		in := a.board.ForRole(own)
 		a.judgeTimings(own, &in)
-		a.mail.peersChanged(in)
+		a.inbox.Peers(in)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -4,6 +4,9 @@
 // the agent gives it the real ones, the simulator its own, so both run the same steps in the
 // same order.
 //
+//	Inbox ──► Shell ──► role.Node ──► Shell: Service, and Steps, one at a time, which are
+//	what happens        what follows
+//
 //	CatchUp ──► Judge ──► AwaitTap ──► Open ──► OpenWrites ──► Epoch: Committed, Acknowledge
 //	 it has all  nothing   mysqld waits  epoch entry              what is let go (I2)
 //	             else (I3) for the tap   is committed
@@ -27,7 +30,8 @@
 //
 // # Waiting
 //
-// Operations carries out what the role machine asks for: one operation at a time, as a task of
-// its own. Whatever waits does so by a clock.Clock; nothing else starts a goroutine. An Epoch has no
-// lock: its owner has one; a LagBound has one. Nothing is durable here.
+// Shell.Run is the role machine's goroutine. It carries out operations one at a time, each as a task of its
+// own. Whatever waits does so by a clock.Clock; nothing else starts a goroutine. An Epoch has no
+// lock: its owner has one; a LagBound and an Inbox have one. Nothing is durable here. The Inbox keeps 256
+// inputs, and blocks who brings more.
 package primary

@@ -25,7 +25,6 @@ import (
 
 // Times of the agent, as package agent has them.
 const (
-	tickInterval      = 100 * time.Millisecond
 	watchInterval     = primary.WatchInterval
 	guardEvery        = 4
 	idleLeaderTimeout = 5 * time.Second
@@ -58,13 +57,8 @@ type agent struct {
 	role  *role.Node
 	began time.Duration
 
-	// What waits for the role machine: a tick, inputs, and the mailbox of those that may
-	// not block.
-	ticked     bool
-	inputs     []role.Input
-	mail       mailbox
-	coreWork   signal
-	operations primary.Operations
+	inbox *primary.Inbox
+	shell primary.Shell
 
 	moving    *moving
 	epoch     *epoch
@@ -101,16 +95,12 @@ type agent struct {
 	feedCounters mysqlwire.FeedCounters
 }
 
-type mailbox struct {
-	raft  *role.RaftChanged
-	peers *role.Peers
-	doubt *role.Doubt
-}
-
 // newAgent opens what is durable: the agent's open.
 func newAgent(n *node) (*agent, error) {
 	a := &agent{n: n, w: n.w, life: &life{n: n}, began: n.now()}
 	a.up, a.members.conns = map[cluster.NodeID]bool{}, map[cluster.NodeID]*agent{}
+	a.inbox = a.newInbox()
+	a.shell = a.newShell()
 	if err := a.openFiles(); err != nil {
 		return nil, err
 	}
@@ -129,7 +119,6 @@ func newAgent(n *node) (*agent, error) {
 	a.lag.Start(a.committedGTIDs())
 	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
 	a.marker = a.newMarker()
-	a.operations = a.newOperations()
 	a.role = role.New(role.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
@@ -139,15 +128,8 @@ func newAgent(n *node) (*agent, error) {
 
 // run starts what runs: raft's loop, the role machine, the polls.
 func (a *agent) run() {
-	a.input(a.n.operatorsFence())
 	a.life.start(a.runPromise)
 	a.loop.wake()
-	a.life.every(tickInterval, func() {
-		if !a.role.Idle() {
-			a.ticked = true
-			a.coreWork.fire()
-		}
-	})
 	a.life.start(a.runRole)
 	if a.n.runsMysqld() {
 		a.life.start(a.runWatch)
@@ -166,92 +148,47 @@ func (a *agent) run() {
 	a.life.start(a.runStages)
 }
 
-// runRole is the role machine's goroutine: it takes what has happened, from any of its
-// sources, and executes what follows.
-func (a *agent) runRole() {
-	for {
-		var sources []func() []role.Input
-		if a.ticked {
-			sources = append(sources, a.takeTick)
-		}
-		if len(a.inputs) > 0 {
-			sources = append(sources, a.takeInput)
-		}
-		if a.mail != (mailbox{}) {
-			sources = append(sources, a.takeMail)
-		}
-		if len(sources) == 0 {
-			a.life.await(0, &a.coreWork)
-			a.life.sleep(a.n.hiccup())
-			continue
-		}
-		batch := sources[a.n.rng.IntN(len(sources))]()
-		for _, in := range append([]role.Input{role.Tick{Now: a.n.now() - a.began}}, batch...) {
-			if a.step(in) {
-				return
+// newInbox is what waits for the role machine. Which of its sources it takes from is the seed's choice.
+func (a *agent) newInbox() *primary.Inbox {
+	return primary.NewInbox(primary.InboxConfig{
+		Clock: late{a.life}, Pick: a.n.rng.IntN, Serving: a.serving, ServiceChanged: func() { a.board.Wake() },
+		Lease: func() (time.Duration, bool) {
+			until, _ := a.loop.driver.Lease()
+			return until - a.n.now(), until != 0
+		},
+	})
+}
+
+// newShell executes what the role machine asks for.
+func (a *agent) newShell() primary.Shell {
+	return primary.Shell{
+		Inbox: a.inbox, Service: steps{a}, Steps: steps{a}, PromotionTimeout: a.w.promotionTimeout(), Clock: a.life,
+		Leads: func(term uint64) bool { return a.loop.role.Leading && a.loop.role.Term == term },
+		Stepped: func(m *role.Node, _ role.Input, before role.Phase, _ []role.Effect) {
+			if p := m.Phase(); p != before {
+				a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.role.Term, m.Reason())
 			}
-		}
+			a.board.SetRole(m.Role(), m.Reason())
+		},
+		Began: func(e role.Effect) { a.n.log("effect", "%s", e) },
+		Ended: func(e role.Effect, d role.Done, err error) {
+			if err != nil {
+				a.n.log("operation", "%s: %s: %v", e, d.Verdict, err)
+			}
+		},
 	}
 }
 
-func (a *agent) takeTick() []role.Input {
-	a.ticked = false
-	return nil // the role machine sees the time before each input
+// runRole is the role machine's goroutine.
+func (a *agent) runRole() {
+	_ = a.shell.Run(context.Background(), a.role, a.n.operatorsFence()) // it returns after Exit alone
+	a.w.sched.after(0, func() { a.exit("stopped") })
 }
 
-func (a *agent) takeInput() []role.Input {
-	in := a.inputs[0]
-	a.inputs = a.inputs[1:]
-	return []role.Input{in}
-}
-
-func (a *agent) takeMail() (batch []role.Input) {
-	if a.mail.raft != nil {
-		batch = append(batch, *a.mail.raft)
-	}
-	if a.mail.doubt != nil {
-		batch = append(batch, *a.mail.doubt)
-	}
-	if a.mail.peers != nil {
-		batch = append(batch, *a.mail.peers)
-	}
-	a.mail = mailbox{}
-	return batch
-}
-
-func (a *agent) input(in role.Input) {
-	a.inputs = append(a.inputs, in)
-	a.coreWork.fire()
-}
-
-func (a *agent) doubt(incarnation uint64, reason string) {
-	if a.mail.doubt == nil || a.mail.doubt.Incarnation < incarnation {
-		a.mail.doubt = &role.Doubt{Incarnation: incarnation, Reason: reason}
-	}
-	a.coreWork.fire()
-}
+func (a *agent) input(in role.Input) { a.inbox.Put(context.Background(), in) }
 
 // stop is SIGTERM to the agent.
 func (a *agent) stop() { a.life.run(func() { a.input(role.Stop{}) }) }
-
-// step steps the role machine once and executes what follows; true after Exit.
-func (a *agent) step(in role.Input) bool {
-	before := a.role.Phase()
-	effects := a.role.Step(in)
-	if p := a.role.Phase(); p != before {
-		a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.role.Term, a.role.Reason())
-	}
-	a.board.SetRole(a.role.Role(), a.role.Reason())
-	for _, e := range effects {
-		a.n.log("effect", "%s", e)
-		if e.Kind == role.Exit {
-			a.w.sched.after(0, func() { a.exit("stopped") })
-			return true
-		}
-		a.execute(e)
-	}
-	return false
-}
 
 // exit is the end of Run: mysqld first, the peers' listener last.
 func (a *agent) exit(why string) {
@@ -262,34 +199,42 @@ func (a *agent) exit(why string) {
 	}
 }
 
-// execute does one effect, in order.
-func (a *agent) execute(e role.Effect) {
-	switch e.Kind {
-	case role.Cancel:
-		a.operations.Cancel(e.Op)
-	case role.Serve:
-		a.serveTerm = e.Term
-		a.board.Wake()
-	case role.PlanEnded:
-		a.moving = nil
-		if e.Reason == "" {
-			a.w.plans++
-		}
-	case role.Unserve:
-		a.stopServing()
-	case role.CloseTap:
-		a.closeEpoch()
-	case role.Transfer:
-		a.stopServing()
-		a.inTurn(func(time.Duration) { a.group.TransferTo(e.Term, e.To) })
-	case role.Resign:
-		a.inTurn(func(time.Duration) { a.group.Resign(e.Term) })
-	default:
-		if a.moving != nil && e.Kind == role.CloseWrites {
-			a.moving.begin(a.n.now())
-		}
-		a.operations.Begin(context.Background(), e)
+// Serve implements primary.Service.
+func (a steps) Serve(term uint64) {
+	a.serveTerm = term
+	a.board.Wake()
+}
+
+// PlanEnded implements primary.Service.
+func (a steps) PlanEnded(reason string) {
+	a.moving = nil
+	if reason == "" {
+		a.w.plans++
 	}
+}
+
+// Unserve implements primary.Service.
+func (a steps) Unserve() { a.stopServing() }
+
+// CloseTap implements primary.Service.
+func (a steps) CloseTap() { a.closeEpoch() }
+
+// Closing implements primary.Service.
+func (a steps) Closing() {
+	if a.moving != nil {
+		a.moving.begin(a.n.now())
+	}
+}
+
+// Transfer implements primary.Service.
+func (a steps) Transfer(_ context.Context, term uint64, to cluster.NodeID) {
+	a.stopServing()
+	a.inTurn(func(time.Duration) { a.group.TransferTo(term, to) })
+}
+
+// Resign implements primary.Service.
+func (a steps) Resign(_ context.Context, term uint64) {
+	a.inTurn(func(time.Duration) { a.group.Resign(term) })
 }
 
 // inTurn has a turn do what the role machine wants of consensus.
@@ -351,8 +296,7 @@ func (a *agent) onRole(r consensus.RoleState) {
 	if lost.Tap {
 		a.closeEpoch()
 	}
-	a.mail.raft = &role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading}
-	a.coreWork.fire()
+	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *agent) onCommit(m consensus.Mark) {
@@ -366,13 +310,13 @@ func (a *agent) onCommit(m consensus.Mark) {
 func (a *agent) onRefused(r consensus.Refusal) {
 	a.n.log("refused", "term %d: %v", r.Term, r.Err)
 	if e := a.epochOf(r.Term); e != nil {
-		a.doubt(e.Incarnation, fmt.Sprintf("a proposal was refused: %v", r.Err))
+		a.inbox.Doubt(e.Incarnation, fmt.Sprintf("a proposal was refused: %v", r.Err))
 	}
 }
 
 func (a *agent) onStalled(term uint64, took time.Duration) {
 	if e := a.epochOf(term); e != nil {
-		a.doubt(e.Incarnation, fmt.Sprintf("the log's disk has not answered for %v", took))
+		a.inbox.Doubt(e.Incarnation, fmt.Sprintf("the log's disk has not answered for %v", took))
 	}
 }
 
@@ -389,7 +333,7 @@ func (a *agent) onFull(err error) {
 			s.LogState = cluster.LogFull
 		}
 	})
-	a.input(role.LogTrouble{Reason: reason})
+	a.inbox.LogTrouble(role.LogTrouble{Reason: reason})
 }
 
 // Callbacks of the transport.

@@ -134,7 +134,7 @@ func (e *epoch) run() {
 	e.a.life.start(func() {
 		defer e.uploads.Close()
 		if err := e.tap.Run(e.ctx, e.propose); e.ctx.Err() == nil {
-			e.a.doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
+			e.a.inbox.Doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
 		}
 	})
 }

@@ -15,21 +15,9 @@ import (
 
 var errLost = errors.New("the connection to mysqld was lost")
 
-// steps are the operations, on the mysqld that runs. It implements primary.Steps.
+// steps are what the role machine asks for, with the mysqld that runs. It implements primary.Service and
+// primary.Steps.
 type steps struct{ *agent }
-
-// newOperations executes what the role machine asks of mysqld.
-func (a *agent) newOperations() primary.Operations {
-	return primary.Operations{
-		Steps: steps{a}, PromotionTimeout: a.w.promotionTimeout(), Input: a.input, Clock: a.life,
-		Leads: func(term uint64) bool { return a.loop.role.Leading && a.loop.role.Term == term },
-		Ended: func(e role.Effect, d role.Done, err error) {
-			if err != nil {
-				a.n.log("operation", "%s: %s: %v", e, d.Verdict, err)
-			}
-		},
-	}
-}
 
 // sql is the time that a statement takes on the current mysqld.
 func (a *agent) sql(ctx context.Context) (*mysqld, error) {

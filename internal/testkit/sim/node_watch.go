@@ -42,8 +42,7 @@ func (a *agent) runGossip() {
 		}
 		in := a.board.ForRole(own)
 		a.w.hold(&in)
-		a.mail.peers = &in
-		a.coreWork.fire()
+		a.inbox.Peers(in)
 		a.life.await(board.GossipInterval, &a.boardChanged)
 		a.life.sleep(a.n.hiccup())
 	}
@@ -87,7 +86,7 @@ func (a *agent) runWatch() {
 		a.life.sleep(a.n.hiccup())
 		if role == cluster.RolePrimary || role == cluster.RoleReplica {
 			if !a.group.Committed().Contains(set) {
-				a.doubt(p.incarnation, "mysqld holds transactions that are not committed")
+				a.inbox.Doubt(p.incarnation, "mysqld holds transactions that are not committed")
 			}
 		}
 		l := a.lag.Executed(set, a.n.clock())
@@ -109,10 +108,10 @@ func (a *agent) pollPrimary(p *mysqld) {
 	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "" })
 	on, clients := p.SemiSync()
 	if !on {
-		a.doubt(p.incarnation, "semi-sync was switched off")
+		a.inbox.Doubt(p.incarnation, "semi-sync was switched off")
 	}
 	if clients > 1 {
-		a.doubt(p.incarnation, "a foreign semi-sync replica is attached")
+		a.inbox.Doubt(p.incarnation, "a foreign semi-sync replica is attached")
 	}
 }
 

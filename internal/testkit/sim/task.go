@@ -41,21 +41,6 @@ func (l *life) run(f func()) {
 	}
 }
 
-// every has f run at each multiple of a period, like a time.Ticker: what falls
-// into a standstill comes once, after it.
-func (l *life) every(period time.Duration, f func()) {
-	next := l.n.now() + period
-	var tick func()
-	tick = func() {
-		f()
-		for next <= l.n.now() {
-			next += period
-		}
-		l.after(next-l.n.now(), tick)
-	}
-	l.after(period, tick)
-}
-
 // end ends the life and, in order, what runs in it.
 func (l *life) end() {
 	l.ended = true
@@ -162,6 +147,16 @@ var _ clock.Tasks = (*life)(nil)
 // sleep waits for d, await for d (0 = for good) or a signal.
 func (l *life) sleep(d time.Duration)            { _ = l.Wait(context.Background(), d, nil) }
 func (l *life) await(d time.Duration, s *signal) { _ = l.Wait(context.Background(), d, s.next()) }
+
+// late is a clock of tasks that get a processor a little after what they waited for.
+type late struct{ *life }
+
+// Wait implements clock.Clock.
+func (l late) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+	err := l.life.Wait(ctx, d, changed)
+	l.sleep(l.n.hiccup())
+	return err
+}
 
 // wake has a task go on that is in its nth wait.
 func (t *task) wake(n uint64) {

@@ -56,14 +56,27 @@ func (s *noted) StopMysqld()                    { s.did = append(s.did, "stop") 
 func (s *noted) SignalKill()                    { s.did = append(s.did, "signal") }
 func (s *noted) KillMysqld(ctx context.Context) { _ = s.step(ctx, "kill") }
 
-// operating runs operations on a node that leads in term 3, and returns what they came to.
-func operating(s *noted) (o *Operations, told *[]role.Done) {
-	told = new([]role.Done)
-	return &Operations{
-		Steps: s, Leads: func(term uint64) bool { return term == 3 }, PromotionTimeout: time.Second / 2,
+func (s *noted) at(what string, args ...any) { s.did = append(s.did, fmt.Sprintf(what, args...)) }
+
+func (s *noted) Serve(term uint64)       { s.at("serve %d", term) }
+func (s *noted) Unserve()                { s.at("unserve") }
+func (s *noted) CloseTap()               { s.at("close tap") }
+func (s *noted) Closing()                { s.at("closing") }
+func (s *noted) PlanEnded(reason string) { s.at("plan ended %s", reason) }
+func (s *noted) Transfer(_ context.Context, term uint64, to cluster.NodeID) {
+	s.at("transfer %d %d", term, to)
+}
+func (s *noted) Resign(_ context.Context, term uint64) { s.at("resign %d", term) }
+
+// operating is a shell on a node that leads in term 3, without clients. told returns what the role machine
+// would be told.
+func operating(s *noted) (shell *Shell, told func() []role.Input) {
+	inbox := NewInbox(InboxConfig{Clock: clock.Machine{}, Pick: func(int) int { return 0 }, Serving: func() bool { return false }})
+	return &Shell{
+		Inbox: inbox, Service: s, Steps: s, Leads: func(term uint64) bool { return term == 3 }, PromotionTimeout: time.Second / 2,
+		Stepped: func(*role.Node, role.Input, role.Phase, []role.Effect) {}, Began: func(role.Effect) {},
 		Ended: func(role.Effect, role.Done, error) {}, Clock: clock.Machine{},
-		Input: func(in role.Input) { *told = append(*told, in.(role.Done)) },
-	}, told
+	}, func() []role.Input { return inbox.queue }
 }
 
 // TestOperations: each kind of operation does what it is for, with its arguments.
@@ -85,19 +98,19 @@ func TestOperations(t *testing.T) {
 		{role.Effect{Kind: role.CommitEpoch, Term: 3}, "epoch 3", errors.New("y"), role.Done{Verdict: role.Failed, Reason: "y"}},
 		{role.Effect{Kind: role.OpenWrites, Term: 3}, "open 3", nil, role.Done{Verdict: role.OK}},
 		{role.Effect{Kind: role.OpenWrites, Term: 2}, "", nil, role.Done{Verdict: role.Failed, Reason: lost}},
-		{role.Effect{Kind: role.CloseWrites}, "close", nil, role.Done{Verdict: role.OK}},
+		{role.Effect{Kind: role.CloseWrites}, "closing", nil, role.Done{Verdict: role.OK}},
 		{role.Effect{Kind: role.Settle, Term: 2}, "settle 2", nil, role.Done{Verdict: role.OK}},
 		{role.Effect{Kind: role.AwaitTarget, To: 5, Term: 3}, "await 5 3", nil, role.Done{Verdict: role.OK}},
 		{role.Effect{Kind: role.StopMysqld}, "stop", nil, role.Done{Verdict: role.OK}},
-		{role.Effect{Kind: role.Serve}, "", nil, role.Done{Verdict: role.Failed, Reason: "unknown effect serve op=9"}},
+		{role.Effect{Kind: "dance"}, "", nil, role.Done{Verdict: role.Failed, Reason: "unknown effect dance op=9"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &noted{fails: c.fails}
-			o, told := operating(s)
+			shell, told := operating(s)
 			c.e.Op, c.want.Op = 9, 9
-			o.Begin(t.Context(), c.e)
+			shell.execute(t.Context(), c.e)
 			time.Sleep(time.Minute)
-			if d := cmp.Diff([]role.Done{c.want}, *told); d != "" {
+			if d := cmp.Diff([]role.Input{c.want}, told()); d != "" {
 				t.Errorf("%s (-want +got):\n%s", c.e, d)
 			}
 			if (c.did == "") != (len(s.did) == 0) || c.did != "" && s.did[0] != c.did {
@@ -112,28 +125,44 @@ func TestOperations(t *testing.T) {
 func TestOperationsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &noted{}
-		o, told := operating(s)
-		o.Cancel(1) // none was begun so far
-		o.Begin(t.Context(), role.Effect{Kind: role.CatchUp, Op: 1})
+		shell, told := operating(s)
+		shell.execute(t.Context(), role.Effect{Kind: role.Cancel, Op: 1}) // none was begun so far
+		shell.execute(t.Context(), role.Effect{Kind: role.CatchUp, Op: 1})
 		synctest.Wait()
-		o.Begin(t.Context(), role.Effect{Kind: role.CloseWrites, Op: 2})
-		o.Cancel(1) // it is not the newest
-		o.Begin(t.Context(), role.Effect{Kind: role.KillMysqld, Op: 3})
+		shell.execute(t.Context(), role.Effect{Kind: role.CloseWrites, Op: 2})
+		shell.execute(t.Context(), role.Effect{Kind: role.Cancel, Op: 1}) // it is not the newest
+		shell.execute(t.Context(), role.Effect{Kind: role.KillMysqld, Op: 3})
 		synctest.Wait()
-		if d := cmp.Diff([]string{"catch up", "signal"}, s.did); d != "" {
+		if d := cmp.Diff([]string{"catch up", "closing", "signal"}, s.did); d != "" {
 			t.Errorf("while the first goes on (-want +got):\n%s", d)
 		}
 		time.Sleep(time.Second + time.Millisecond)
-		if d := cmp.Diff([]string{"catch up", "signal", "close"}, s.did); d != "" {
+		if d := cmp.Diff([]string{"catch up", "closing", "signal", "close"}, s.did); d != "" {
 			t.Errorf("once the first has ended (-want +got):\n%s", d)
 		}
 		time.Sleep(time.Second / 2)
-		o.Begin(t.Context(), role.Effect{Kind: role.CatchUp, Op: 4})
-		o.Cancel(4)
+		shell.execute(t.Context(), role.Effect{Kind: role.CatchUp, Op: 4})
+		shell.execute(t.Context(), role.Effect{Kind: role.Cancel, Op: 4})
 		time.Sleep(time.Minute)
-		want := []role.Done{{Op: 1, Verdict: role.OK}, {Op: 2, Verdict: role.OK}, {Op: 3, Verdict: role.OK}, {Op: 4, Verdict: role.Failed, Reason: "context canceled"}}
-		if d := cmp.Diff(want, *told); d != "" {
+		want := []role.Input{role.Done{Op: 1, Verdict: role.OK}, role.Done{Op: 2, Verdict: role.OK}, role.Done{Op: 3, Verdict: role.OK},
+			role.Done{Op: 4, Verdict: role.Failed, Reason: "context canceled"}}
+		if d := cmp.Diff(want, told()); d != "" {
 			t.Errorf("they came to (-want +got):\n%s", d)
 		}
 	})
+}
+
+// TestEffectsAtOnce: the other effects do what they are for, with their arguments.
+func TestEffectsAtOnce(t *testing.T) {
+	s := &noted{}
+	shell, _ := operating(s)
+	for _, e := range []role.Effect{
+		{Kind: role.Serve, Term: 3}, {Kind: role.Unserve}, {Kind: role.CloseTap}, {Kind: role.PlanEnded, Reason: "x"},
+		{Kind: role.Transfer, Term: 3, To: 2}, {Kind: role.Resign, Term: 4},
+	} {
+		shell.execute(t.Context(), e)
+	}
+	if d := cmp.Diff([]string{"serve 3", "unserve", "close tap", "plan ended x", "transfer 3 2", "resign 4"}, s.did); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 }
