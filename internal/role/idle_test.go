@@ -51,6 +51,20 @@ func TestIdle(t *testing.T) {
 	idle(PhaseReplica)
 	runs(RaftChanged{Term: 2, Leader: 1, Leading: true})
 	idle(PhasePrimary)
+	own := Peer{ID: 1, Kind: cluster.KindFull, Weight: 1, Live: true}
+	other := Peer{ID: 2, Kind: cluster.KindFull, Weight: 1, Live: true, Role: cluster.RoleReplica}
+	own.LogBad = true
+	n.Step(Peers{Own: own, Peers: []Peer{other}})
+	if n.Idle() {
+		t.Error("it is idle while it wants to hand over")
+	}
+	now += time.Minute
+	if effects := n.Step(Tick{Now: now}); len(effects) != 1 || effects[0].Kind != Transfer {
+		t.Errorf("its log's disk does not answer: %v", effects)
+	}
+	own.LogBad = false
+	n.Step(Peers{Own: own, Peers: []Peer{other}})
+	idle(PhasePrimary)
 	n.Step(LogTrouble{Reason: "no space"})
 	if n.Idle() {
 		t.Error("it is idle while it is fenced")

@@ -135,7 +135,7 @@ func (n *Node) Role() cluster.Role {
 // Idle tells that time alone changes nothing: a Tick may wait, but must come before the
 // next input.
 func (n *Node) Idle() bool {
-	if n.op != 0 || n.plan != nil || n.stopping || n.logTrouble != "" || n.now < n.retryAt {
+	if n.op != 0 || n.plan != nil || n.stopping || n.cannotLog() != "" || n.now < n.retryAt {
 		return false
 	}
 	switch n.phase {
