@@ -361,6 +361,7 @@ func (n *Node) failed(kind Kind, in Done) {
 	case kind == StartMysqld:
 		n.phase, n.retryAt, n.keepsBy = PhaseFenced, n.now+n.cfg.FencedAfter, 0
 	case in.Verdict == Errant:
+		n.keepsBy = 0
 		n.unserve()
 		n.begin(PhaseErrant, Effect{Kind: KillMysqld, Reason: in.Reason})
 	case in.Verdict == XAPending && !n.replicaBinlog:
@@ -368,6 +369,7 @@ func (n *Node) failed(kind Kind, in Done) {
 		n.servesBy = n.now + n.cfg.PromotionTimeout
 		n.begin(PhaseKilling, Effect{Kind: KillMysqld, Reason: in.Reason})
 	case in.Verdict == Unfit && !n.promoting():
+		n.keepsBy = 0
 		n.unserve()
 		n.begin(PhaseFenced, Effect{Kind: KillMysqld, Reason: in.Reason})
 		n.retryAt = n.now + n.cfg.FencedAfter
