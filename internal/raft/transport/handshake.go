@@ -197,61 +197,6 @@ func parseIdentity(b []byte) (Identity, error) {
 	return id, nil
 }
 
-// judge decides on a hello, apart from the protocol version and CheckPeer. It
-// returns nil for a peer that is welcome.
-func (t *Transport) judge(h hello) *RejectedError {
-	self := t.cfg.Identity
-	if r := t.judgeCluster(h.id); r != nil {
-		return r
-	}
-	if h.target != self.Node {
-		return reject(CodeTarget, "node %q looked for node %d at this address, where node %q (id %d) answers",
-			h.id.NodeName, h.target, self.NodeName, self.Node)
-	}
-	if h.id.Node == self.Node || h.id.NodeName == self.NodeName {
-		return reject(CodeDuplicate, "another node already uses the name %q or the id %d: this one",
-			self.NodeName, self.Node)
-	}
-	return t.judgeMember(h.id)
-}
-
-// judgeAnswer decides on the identity of the node that answered our dial to p.
-func (t *Transport) judgeAnswer(id Identity, p Peer) *RejectedError {
-	if r := t.judgeCluster(id); r != nil {
-		return r
-	}
-	if id.Node != p.ID {
-		return reject(CodeTarget, "node %q (id %d) answers at %s, the address of node %q (id %d)",
-			id.NodeName, id.Node, p.Addr, p.Name, p.ID)
-	}
-	return t.judgeMember(id)
-}
-
-func (t *Transport) judgeCluster(id Identity) *RejectedError {
-	self := t.cfg.Identity
-	if id.ClusterID == self.ClusterID {
-		return nil
-	}
-	return reject(CodeCluster, "node %q belongs to cluster %q (id %x), this is cluster %q (id %x)",
-		id.NodeName, id.ClusterName, id.ClusterID, self.ClusterName, self.ClusterID)
-}
-
-func (t *Transport) judgeMember(id Identity) *RejectedError {
-	self := t.cfg.Identity
-	p := t.peer(id.Node)
-	if p == nil {
-		if r := t.former.Load().Reject(id, self.ClusterName); r != nil {
-			return r
-		}
-		return reject(CodeUnknown, "node %q (id %d) is not a member of cluster %q as node %q knows it",
-			id.NodeName, id.Node, self.ClusterName, self.NodeName)
-	}
-	if p.Name != id.NodeName {
-		return reject(CodeUnknown, "node id %d is called %q here, not %q", id.Node, p.Name, id.NodeName)
-	}
-	return nil
-}
-
 // greet is the dialling side of the handshake on conn. It returns the version that
 // the peer chose, or a *RejectedError if either side refuses.
 func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err error) {
@@ -280,11 +225,8 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err e
 	if err != nil {
 		return 0, fmt.Errorf("read answer to greeting: %w", err)
 	}
-	if r := t.judgeAnswer(id, p); r != nil {
+	if r := t.door.Accept(id, p); r != nil {
 		return 0, r
-	}
-	if err := t.cfg.Handler.CheckPeer(id); err != nil { // the code of one would be an order to this node
-		return 0, &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
 	return g.version, nil
 }
@@ -336,18 +278,8 @@ func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
 	if err != nil {
 		return hello{}, version, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
 	}
-	if r := t.judge(h); r != nil {
+	if r := t.door.Admit(h.target, h.id, h.class == classCall); r != nil {
 		return hello{}, version, r
-	}
-	check := t.cfg.Handler.CheckPeer
-	if c, ok := t.cfg.Handler.(CallChecker); ok && h.class == classCall {
-		check = c.CheckCaller
-	}
-	if err := check(h.id); err != nil {
-		if r, ok := errors.AsType[*RejectedError](err); ok {
-			return hello{}, version, r
-		}
-		return hello{}, version, &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
 	return h, version, nil
 }

@@ -133,6 +133,7 @@ func TestSilentDiallerIsClosed(t *testing.T) {
 func TestRejectionReachesTheDialler(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	b.cfg.Identity.ClusterID, b.cfg.Identity.ClusterName = 0xc2, "test"
+	b.door.Self = b.cfg.Identity
 	introduce(a, b)
 	a.start(t)
 	b.start(t)
@@ -162,6 +163,7 @@ func TestIntroduce(t *testing.T) {
 		t.Fatalf("a welcome node is refused: %+v", i)
 	}
 	a.cfg.Identity.ClusterID = 0xc2
+	a.door.Self = a.cfg.Identity
 	if i := a.Introduce(t.Context()); len(i.Rejections) != 1 || i.Rejections[0].Code != CodeCluster || i.Silent != nil {
 		t.Fatalf("got %+v, want the refusal of another cluster's node", i)
 	}

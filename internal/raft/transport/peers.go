@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -87,34 +86,9 @@ func (t *Transport) Hangup(id cluster.NodeID) {
 	}
 }
 
-// Former are the nodes that are told that they are members no more.
-type Former struct {
-	Removed []cluster.NodeID
-	// Recovery is the one by which this cluster goes on; nil = there was none.
-	Recovery *cluster.Recovery
-}
-
-// Reject returns what a node is told that is no peer; nil = it was never a member.
-func (f Former) Reject(id Identity, clusterName string) *RejectedError {
-	if slices.Contains(f.Removed, id.Node) {
-		r := reject(CodeRemoved, "node %q was removed from cluster %q", id.NodeName, clusterName)
-		r.Order.Recovery = f.Recovery
-		return r
-	}
-	if f.Recovery == nil {
-		return nil
-	}
-	for _, m := range f.Recovery.Without {
-		if m.ID == id.Node {
-			return &RejectedError{Code: CodeRecovered, Text: f.Recovery.Sentence(m.Name), Order: Order{Recovery: f.Recovery}}
-		}
-	}
-	return nil
-}
-
 // SetFormer says which nodes that dial and are no peers are rejected with CodeRemoved
 // or CodeRecovered. Nobody may change what f points to.
-func (t *Transport) SetFormer(f Former) { t.former.Store(&f) }
+func (t *Transport) SetFormer(f Former) { t.door.SetFormer(f) }
 
 // startLinks starts a peer's links, if Run is under way. t.mu is held.
 func (t *Transport) startLinks(p *peer) {

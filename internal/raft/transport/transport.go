@@ -171,8 +171,8 @@ type Transport struct {
 	// speaks is not changed after New, but by tests.
 	speaks versions
 	// peers is replaced as a whole, under mu.
-	peers  atomic.Pointer[map[cluster.NodeID]*peer]
-	former atomic.Pointer[Former]
+	peers atomic.Pointer[map[cluster.NodeID]*peer]
+	door  *Door
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
@@ -208,7 +208,13 @@ func New(cfg Config) *Transport {
 		rejectionsLogged: map[string]bool{},
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})
-	t.former.Store(&Former{})
+	t.door = &Door{Self: cfg.Identity, Checker: cfg.Handler, Peer: func(id cluster.NodeID) (Peer, bool) {
+		p := t.peer(id)
+		if p == nil {
+			return Peer{}, false
+		}
+		return p.Peer, true
+	}}
 	t.SetPeers(cfg.Peers)
 	return t
 }

@@ -258,7 +258,7 @@ func (l *losses) ask(n *node, m cluster.Member) (o recovery.Node, err error) {
 	switch {
 	case peer.agent != nil:
 		o.Reachable = true
-		if r := peer.agent.welcome(n.identity()); r != nil {
+		if r := admits(peer.agent, n, true); r != nil {
 			o.Refuses, o.Problem = true, r.Text
 			return o, nil
 		}

@@ -93,15 +93,16 @@ func TestWelcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.board = a.newBoard()
+	a.members.door = a.n.newDoor(a.board.Members, knownPeers{a.known})
 	a.follower = a.newFollower()
 	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
 	first := second.instance()
-	members := []cluster.Member{{ID: 1, Kind: cluster.KindFull}, {ID: 2, Kind: cluster.KindFull}}
+	members := []cluster.Member{{ID: 1, Name: "n1", Kind: cluster.KindFull}, {ID: 2, Name: "n2", Kind: cluster.KindFull}}
 	a.follower.Follow(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
 	judge := func(name string, n *node, instance string, want transport.Code) {
 		t.Helper()
 		n.home = datadir.NewHome(n.home.Dir, datadir.Identity{Instance: instance}, false)
-		r := a.welcome(n.identity())
+		r := admits(a, n, false)
 		if r == nil {
 			r = &transport.RejectedError{}
 		}
@@ -114,7 +115,7 @@ func TestWelcome(t *testing.T) {
 	judge("another directory", second, next, transport.CodePeer)
 	judge("removed", third, third.instance(), transport.CodeRemoved)
 	judge("never added", fourth, fourth.instance(), transport.CodeUnknown)
-	members[1] = cluster.Member{ID: 2, Kind: cluster.KindLearner, Instance: next}
+	members[1] = cluster.Member{ID: 2, Name: "n2", Kind: cluster.KindLearner, Instance: next}
 	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: members}, Outgoing: []cluster.NodeID{1, 2}}
 	a.follower.Follow(p, true)
 	judge("while the change is not complete", second, first, 0)

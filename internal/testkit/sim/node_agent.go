@@ -141,10 +141,8 @@ func (a *agent) run() {
 	if a.w.stateChanges() {
 		a.life.start(a.runState)
 	}
-	if a.w.membersChange {
-		a.life.start(func() { a.n.runDial(a.life, a.board.Members) })
-		a.life.start(func() { _ = a.follower.Run(context.Background()) })
-	}
+	a.life.start(func() { a.n.runDial(a.life, a.board.Members) })
+	a.life.start(func() { _ = a.follower.Run(context.Background()) })
 	a.life.start(a.runStages)
 }
 

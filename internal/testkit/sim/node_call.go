@@ -44,11 +44,7 @@ func callAgent[T any](ctx context.Context, l *life, known *membership.Directorie
 			return
 		}
 		a.life.run(func() {
-			welcome := a.welcomeCall
-			if known == nil { // it introduces itself
-				welcome = a.welcome
-			}
-			if r := welcome(l.n.identity()); r != nil {
+			if r := admits(a, l.n, known != nil); r != nil { // nil: it introduces itself
 				answer(*new(T), r)
 				return
 			}

@@ -68,6 +68,7 @@ func (a *agent) openFiles() (err error) {
 		return err
 	}
 	a.board = a.newBoard()
+	a.members.door = n.newDoor(a.board.Members, knownPeers{a.known})
 	if err := a.mark.Load(n.home.Dir); err != nil {
 		return err
 	}

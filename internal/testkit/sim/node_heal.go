@@ -103,7 +103,7 @@ func (h *healer) runDial() {
 			if peer == h.n || peer.agent == nil || peer.stalledUntil > h.w.sched.now || !h.w.net.connected(h.n.id, peer.id) {
 				continue
 			}
-			if r := peer.agent.welcome(h.n.identity()); r != nil {
+			if r := admits(peer.agent, h.n, false); r != nil {
 				if d := membership.React(self, peer.member.Name, r).Departure; d != nil {
 					h.departing.Leave(*d)
 				}
@@ -157,7 +157,7 @@ func (n *node) gossip(l *life, status func() cluster.NodeStatus) {
 			n.w.net.send(n.id, peer.id, func() {
 				if a := peer.agent; a != nil {
 					a.life.run(func() {
-						if a.welcome(n.identity()) == nil {
+						if admits(a, n, false) == nil {
 							a.hear(own)
 						}
 					})

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -37,13 +36,9 @@ func (n *node) identity() transport.Identity {
 
 // members is what the transport knows of the members.
 type members struct {
-	former transport.Former
+	door *transport.Door
 	// conns holds the peers' processes with which there is a connection.
 	conns map[cluster.NodeID]*agent
-}
-
-func (a *agent) hasMember(id cluster.NodeID) bool {
-	return slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == id })
 }
 
 // followed is the agent as a membership.Follower drives it.
@@ -79,12 +74,12 @@ func (f followed) Keep() { f.keepState() }
 
 // SetPeers implements membership.Node.
 func (f followed) SetPeers(former transport.Former) {
-	f.members.former = former
+	f.members.door.SetFormer(former)
 	if f.stages.Bulk != nil {
 		f.copyToMembers()
 	}
 	for _, peer := range f.w.nodes {
-		if f.w.membersChange && peer != f.n && !f.hasMember(peer.id) {
+		if peer != f.n && !dials(f.agent, peer) {
 			f.hangup(peer.id)
 		}
 	}
@@ -139,45 +134,30 @@ func (n *node) self(state cluster.State) membership.Self {
 
 func (a *agent) asSelf() membership.Self { return a.n.self(a.board.State()) }
 
-// welcome judges the handshake of a node: what the transport and its handler do.
-func (a *agent) welcome(id transport.Identity) *transport.RejectedError {
-	return a.judgePeer(id, a.known.Check)
-}
+// knownPeers are judged by their data directories.
+type knownPeers struct{ *membership.Directories }
 
-// welcomeCall does it for a node that only has a question.
-func (a *agent) welcomeCall(id transport.Identity) *transport.RejectedError {
-	return a.judgePeer(id, a.known.Judge)
-}
+// CheckPeer implements transport.Checker.
+func (k knownPeers) CheckPeer(id transport.Identity) error { return k.Check(id) }
 
-func (a *agent) judgePeer(id transport.Identity, check func(transport.Identity) error) *transport.RejectedError {
-	if !a.w.membersChange {
-		return nil
-	}
-	if !a.hasMember(id.Node) {
-		if r := a.members.former.Reject(id, clusterName); r != nil {
-			return r
-		}
-		return &transport.RejectedError{Code: transport.CodeUnknown, Text: "it is not a member"}
-	}
-	err := check(id)
-	if err == nil {
-		return nil
-	}
-	if r, ok := errors.AsType[*transport.RejectedError](err); ok {
-		return r
-	}
-	return &transport.RejectedError{Code: transport.CodePeer, Text: err.Error()}
+// CheckCaller implements transport.CallChecker.
+func (k knownPeers) CheckCaller(id transport.Identity) error { return k.Judge(id) }
+
+// newDoor judges who shakes hands with a process of the node.
+func (n *node) newDoor(members func() []cluster.Member, c transport.Checker) *transport.Door {
+	return &transport.Door{Self: n.identity(), Checker: c, Peer: func(id cluster.NodeID) (transport.Peer, bool) {
+		m, ok := membership.Find(cluster.State{Members: members()}, id)
+		return transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}, ok && id != n.id
+	}}
 }
 
 // process is what shakes hands on a node: an agent, or what runs on one that is out.
 type process interface {
-	at() *life
-	hasMember(id cluster.NodeID) bool // it dials that one
-	welcome(id transport.Identity) *transport.RejectedError
+	at() (*life, *transport.Door)
 	rejected(by *node, r *transport.RejectedError)
 }
 
-func (a *agent) at() *life { return a.life }
+func (a *agent) at() (*life, *transport.Door) { return a.life, a.members.door }
 
 func (n *node) process() process {
 	switch {
@@ -189,22 +169,38 @@ func (n *node) process() process {
 	return nil
 }
 
-// handshake lets two processes judge each other; true = they are agents that are connected.
-func (w *World) handshake(x, y process) bool {
-	a, b := x.at().n, y.at().n
-	if !w.membersChange {
-		return true
+// dials tells whether a process talks to a node.
+func dials(p process, to *node) bool {
+	_, door := p.at()
+	_, ok := door.Peer(to.id)
+	return ok
+}
+
+// admits is what a process answers a node that dials it; call: with a question.
+func admits(p process, from *node, call bool) *transport.RejectedError {
+	l, door := p.at()
+	r := door.Admit(l.n.id, from.identity(), call)
+	if r != nil {
+		r.By = l.n.member.Name
 	}
-	if !x.hasMember(b.id) && !y.hasMember(a.id) {
+	return r
+}
+
+// handshake lets two processes judge each other; true = they are agents that are connected.
+func handshake(x, y process) bool {
+	at, _ := x.at()
+	bt, _ := y.at()
+	a, b := at.n, bt.n
+	if !dials(x, b) && !dials(y, a) {
 		return false // nobody dials
 	}
 	// Both look: who is refused learns why, if it dialled.
-	toX, toY := y.welcome(a.identity()), x.welcome(b.identity())
-	if x.hasMember(b.id) && toX != nil {
-		x.at().after(latencyMin, func() { x.rejected(b, toX) })
+	toX, toY := admits(y, a, false), admits(x, b, false)
+	if dials(x, b) && toX != nil {
+		at.after(latencyMin, func() { x.rejected(b, toX) })
 	}
-	if y.hasMember(a.id) && toY != nil {
-		y.at().after(latencyMin, func() { y.rejected(a, toY) })
+	if dials(y, a) && toY != nil {
+		bt.after(latencyMin, func() { y.rejected(a, toY) })
 	}
 	if toX == nil && toY == nil {
 		a.agent.members.conns[b.id], b.agent.members.conns[a.id] = b.agent, a.agent

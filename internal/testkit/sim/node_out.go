@@ -107,7 +107,7 @@ func (n *node) say(asks *node, r cluster.Recovery) (w recovery.Word, ok bool) {
 	case n.out != nil:
 		w, _ = n.out.notices().Word(r)
 		return w, true
-	case n.agent == nil || n.agent.welcome(asks.identity()) != nil:
+	case n.agent == nil || admits(n.agent, asks, true) != nil:
 		return w, false
 	}
 	w, _ = n.agent.notices().Word(r)
@@ -158,17 +158,20 @@ type outsider struct {
 	life      *life
 	state     cluster.State
 	departing *membership.Departing
+	door      *transport.Door
 }
 
 func (n *node) startOutsider() {
 	n.log("recovery", "out, by the recovery on %s", n.home.Own().Superseded.Node)
 	n.out = &outsider{n: n, w: n.w, life: &life{n: n}, state: n.state(1).State}
 	o := n.out
+	members := func() []cluster.Member { return o.state.Members }
+	o.door = n.newDoor(members, o)
 	o.departing = leaver{n: n, end: o.leave, confirm: func(r cluster.Recovery) (bool, error) {
 		d, err := o.notices().Confirm(r)
 		return d == recovery.Accept, err
 	}}.departing(o.life)
-	o.life.start(func() { n.runDial(o.life, func() []cluster.Member { return o.state.Members }) })
+	o.life.start(func() { n.runDial(o.life, members) })
 }
 
 func (n *node) endOutsider() {
@@ -186,19 +189,12 @@ func (o *outsider) notices() recovery.Notices {
 	})
 }
 
-func (o *outsider) at() *life { return o.life }
+func (o *outsider) at() (*life, *transport.Door) { return o.life, o.door }
 
-func (o *outsider) hasMember(id cluster.NodeID) bool {
-	_, ok := membership.Find(o.state, id)
-	return ok
-}
-
-// welcome is what it tells whoever dials it.
-func (o *outsider) welcome(id transport.Identity) *transport.RejectedError {
+// CheckPeer implements transport.Checker.
+func (o *outsider) CheckPeer(id transport.Identity) error {
 	by := o.n.home.Own().Superseded
-	return &transport.RejectedError{
-		By: o.n.member.Name, Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by},
-	}
+	return &transport.RejectedError{Code: transport.CodeRecovered, Text: by.Sentence(id.NodeName), Order: transport.Order{Recovery: by}}
 }
 
 // rejected takes a peer's rejection of this node: the recovered cluster may want it to be

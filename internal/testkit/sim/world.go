@@ -530,7 +530,7 @@ func (w *World) connect(a, b *node) {
 		case x == nil || y == nil:
 		case !w.net.connected(a.id, b.id):
 			w.sched.after(redialMax, func() { w.connect(a, b) })
-		case !w.handshake(x, y):
+		case !handshake(x, y):
 		default:
 			a.agent.life.run(func() { a.agent.peerUp(b.id) })
 			b.agent.life.run(func() { b.agent.peerUp(a.id) })
@@ -554,7 +554,7 @@ func (w *World) disconnect(n, gone *node, refused bool) {
 		if refused && (gone.agent != nil || !gone.powered || !w.net.connected(n.id, gone.id)) {
 			return // somebody listens again, or nobody answers
 		}
-		if w.membersChange && a.members.conns[gone.id] != lost {
+		if a.members.conns[gone.id] != lost {
 			return // there is another connection, or there was none
 		}
 		if gone.agent == nil || gone.agent == lost && !refused && !gone.powered {

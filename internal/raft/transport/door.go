@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// Checker judges the peers of a Door, after all other checks: see Handler.CheckPeer. It may be
+// a CallChecker, too.
+type Checker interface {
+	CheckPeer(id Identity) error
+}
+
+// Door decides who may connect to a node, and whom the node talks to, by who both say they are.
+type Door struct {
+	// Self is who the node says it is.
+	Self Identity
+	// Peer returns a peer as the node knows it.
+	Peer    func(id cluster.NodeID) (p Peer, ok bool)
+	Checker Checker
+
+	former atomic.Pointer[Former]
+}
+
+// SetFormer is as Transport.SetFormer.
+func (d *Door) SetFormer(f Former) { d.former.Store(&f) }
+
+// Admit decides on a node that dials target here; call: it only has a question. nil = it is
+// welcome.
+func (d *Door) Admit(target cluster.NodeID, id Identity, call bool) *RejectedError {
+	if r := d.judge(target, id); r != nil {
+		return r
+	}
+	check := d.Checker.CheckPeer
+	if c, ok := d.Checker.(CallChecker); ok && call {
+		check = c.CheckCaller
+	}
+	err := check(id)
+	if err == nil {
+		return nil
+	}
+	if r, ok := errors.AsType[*RejectedError](err); ok {
+		return r
+	}
+	return &RejectedError{Code: CodePeer, Text: err.Error()}
+}
+
+// Accept decides on the node that answers the dial to p; nil = it is p.
+func (d *Door) Accept(id Identity, p Peer) *RejectedError {
+	if r := d.judgeCluster(id); r != nil {
+		return r
+	}
+	if id.Node != p.ID {
+		return reject(CodeTarget, "node %q (id %d) answers at %s, the address of node %q (id %d)",
+			id.NodeName, id.Node, p.Addr, p.Name, p.ID)
+	}
+	if r := d.judgeMember(id); r != nil {
+		return r
+	}
+	if err := d.Checker.CheckPeer(id); err != nil { // the code of one would be an order to this node
+		return &RejectedError{Code: CodePeer, Text: err.Error()}
+	}
+	return nil
+}
+
+// judge decides for Admit, apart from the Checker.
+func (d *Door) judge(target cluster.NodeID, id Identity) *RejectedError {
+	if r := d.judgeCluster(id); r != nil {
+		return r
+	}
+	if target != d.Self.Node {
+		return reject(CodeTarget, "node %q looked for node %d at this address, where node %q (id %d) answers",
+			id.NodeName, target, d.Self.NodeName, d.Self.Node)
+	}
+	if id.Node == d.Self.Node || id.NodeName == d.Self.NodeName {
+		return reject(CodeDuplicate, "another node already uses the name %q or the id %d: this one",
+			d.Self.NodeName, d.Self.Node)
+	}
+	return d.judgeMember(id)
+}
+
+func (d *Door) judgeCluster(id Identity) *RejectedError {
+	if id.ClusterID == d.Self.ClusterID {
+		return nil
+	}
+	return reject(CodeCluster, "node %q belongs to cluster %q (id %x), this is cluster %q (id %x)",
+		id.NodeName, id.ClusterName, id.ClusterID, d.Self.ClusterName, d.Self.ClusterID)
+}
+
+func (d *Door) judgeMember(id Identity) *RejectedError {
+	p, ok := d.Peer(id.Node)
+	if !ok {
+		if f := d.former.Load(); f != nil {
+			if r := f.reject(id, d.Self.ClusterName); r != nil {
+				return r
+			}
+		}
+		return reject(CodeUnknown, "node %q (id %d) is not a member of cluster %q as node %q knows it",
+			id.NodeName, id.Node, d.Self.ClusterName, d.Self.NodeName)
+	}
+	if p.Name != id.NodeName {
+		return reject(CodeUnknown, "node id %d is called %q here, not %q", id.Node, p.Name, id.NodeName)
+	}
+	return nil
+}
+
+// Former are the nodes that are told that they are members no more.
+type Former struct {
+	Removed []cluster.NodeID
+	// Recovery is the one by which this cluster goes on; nil = there was none.
+	Recovery *cluster.Recovery
+}
+
+// reject returns what a node is told that is no peer; nil = it was never a member.
+func (f Former) reject(id Identity, clusterName string) *RejectedError {
+	if slices.Contains(f.Removed, id.Node) {
+		r := reject(CodeRemoved, "node %q was removed from cluster %q", id.NodeName, clusterName)
+		r.Order.Recovery = f.Recovery
+		return r
+	}
+	if f.Recovery == nil {
+		return nil
+	}
+	for _, m := range f.Recovery.Without {
+		if m.ID == id.Node {
+			return &RejectedError{Code: CodeRecovered, Text: f.Recovery.Sentence(m.Name), Order: Order{Recovery: f.Recovery}}
+		}
+	}
+	return nil
+}
