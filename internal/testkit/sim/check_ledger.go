@@ -9,12 +9,12 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// ledgerCheckMax bounds the search of one table's history. It ends far below:
-// every read returns the whole list, so there is little to choose.
+// ledgerCheckMax bounds the search in one table's history. The search ends far earlier: every
+// read returns the whole list, so there is little to choose.
 const ledgerCheckMax = 20 * time.Second
 
-// state of the model of one table is how many of its final values it has: all
-// values are different and appended, so what a prefix is follows from that.
+// state is the state of one table's model: how many of the final values it has. All values
+// are different and appended, so the number says which prefix it is.
 type tableInput struct {
 	append   bool
 	position int      // of the value in the final table; -1: it is not there
@@ -37,8 +37,8 @@ func tableModel(final []string) porcupine.Model {
 	}
 }
 
-// ledger judges what the clients were told: each table's history must be
-// linearizable, and end in what all servers have.
+// ledger judges the clients' answers: each table's history must be linearizable, and end in
+// the values that all servers have.
 func (c *checker) ledger() {
 	byKey := map[string][]*request{}
 	var keys []string
@@ -82,8 +82,8 @@ func (c *checker) table(key string, final []string, history []*request) {
 	}
 }
 
-// firstAnomaly names a read that contradicts an answer given before it, if
-// there is one: the usual way in which a history is wrong.
+// firstAnomaly names a read that contradicts an earlier answer, if there is one. Most wrong
+// histories have such a read.
 func firstAnomaly(history []*request, at map[string]int) string {
 	for _, read := range history {
 		if read.kind != reading || read.outcome != succeeded {

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// durableLog is what a node's log promised to keep: the term of each entry of
-// which an append has returned, and the hard state.
+// durableLog is what a node's log has promised to keep: the term of each entry whose append
+// has returned, and the hard state.
 type durableLog struct {
 	terms []uint64 // of the entries from 1 on
 	hs    seglog.HardState
@@ -31,7 +31,7 @@ func (d *durableLog) appended(run consensus.AppendRun) {
 	}
 }
 
-// cut takes back what an append that does not return may have removed.
+// cut drops entries that an append may have removed, which has not returned.
 func (d *durableLog) cut(runs []consensus.AppendRun) {
 	for _, run := range runs {
 		if len(run.Entries) > 0 {
@@ -44,40 +44,40 @@ func (d *durableLog) has(index, term uint64) bool {
 	return index <= uint64(len(d.terms)) && d.terms[index-1] == term
 }
 
-// checker judges the run: it sees more than any node does.
+// checker judges the run. It sees more than any node does.
 type checker struct {
 	w *World
-	// entries and transactions are the committed log, by whoever committed it
-	// first; places finds a transaction there.
+	// entries and transactions are the committed log, as the first node committed it.
+	// places finds a transaction there.
 	entries      []committedEntry
 	transactions []committedTransaction
 	places       map[gtid.GTID]int
-	// prepared are the XA transactions that the committed log has prepared.
+	// prepared holds the XA transactions that the committed log has prepared.
 	prepared map[string]bool
-	// numbers are the indexes of the entries of each epoch.
+	// numbers holds the indexes of each epoch's entries.
 	numbers map[epochNumber]uint64
-	// seen counts what each node's commit check has passed since it started.
+	// seen counts the entries that each node's commit check has passed since the node started.
 	seen map[*agent]uint64
-	// engines is how much of each node's engine log was checked.
+	// engines is how far each node's engine log was checked.
 	engines map[*node]engineCheck
-	// dumps holds what each tap has read and not acknowledged.
+	// dumps holds the transactions that each tap has read and not acknowledged.
 	dumps   map[*epoch]*dumpCheck
 	ackedBy map[uint64]*node // by term
 	ok      int              // transactions of which a client has OK
-	// releasedBy is up to which index each node has let ACKs go, dropped whose
-	// require-ack it has dropped.
+	// releasedBy is the index up to which each node has sent ACKs. dropped names the nodes
+	// whose require-ack it has dropped.
 	releasedBy map[*node]uint64
 	dropped    map[*agent]map[*node]bool
-	// policies are the cluster states, by the index of the entry that brought them.
+	// policies holds the cluster states, by the index of the entry that brought them.
 	policies []policy
-	// votersBefore are the voters before the last change of them, in entry changedAt,
-	// joint while that is not complete; up to beforeUpTo an entry may rest on them alone.
+	// votersBefore are the voters before their last change, which is entry changedAt. joint:
+	// that change is not complete. Up to beforeUpTo they alone may have committed an entry.
 	votersBefore          []cluster.NodeID
 	joint                 bool
 	changedAt, beforeUpTo uint64
-	// before is the checker of the cluster that was recovered (losses); nil = none was.
+	// before is the checker of the cluster before its recovery (losses); nil = there was none.
 	before *fork
-	// left are the nodes that belong to another cluster now, with what they had promised.
+	// left holds the nodes that belong to another cluster now, with their promises.
 	left map[cluster.NodeID]durableLog
 }
 
@@ -104,8 +104,8 @@ func newChecker(w *World) *checker {
 	}
 }
 
-// committed takes what a node's commit check has passed: the same entry at the
-// same index as everybody else's.
+// committed takes the entries that a node's commit check has passed. At each index all nodes
+// must have the same entry.
 func (c *checker) committed(a *agent) {
 	last := a.group.Committed().Mark().Index
 	next, known := c.seen[a]
@@ -219,12 +219,12 @@ func (c *checker) staged(index uint64, h entry.Header, body []byte) {
 // workload's DROP TABLE IF EXISTS of a table that is not there.
 func changes(raw []byte) bool { return !bytes.Contains(raw, []byte("DROP TABLE IF EXISTS")) }
 
-// names looks at a stage, begun at a time, whose entry is about to be proposed: a majority has
-// it on disk, so that the entry can be committed without this node. Who has started since may
-// have had it: a log that is opened drops what no entry names.
+// names checks a stage, begun at a time, whose entry is about to be proposed. A majority must have
+// the stage on disk, so that the entry can be committed without this node. A node that has
+// started since may have had it: opening a log drops the stages that no entry names.
 func (c *checker) names(a *agent, id entry.StageID, begun time.Duration) {
 	if a.w.membersChange || a.w.losses != nil {
-		return // who votes may be others by now
+		return // the voters may be others by now
 	}
 	lack := 0
 	for _, n := range a.w.nodes {
@@ -244,7 +244,7 @@ func (c *checker) majority(what string, index, term uint64) {
 	}
 }
 
-// answered looks at an OK at the moment when mysqld gives it (I1).
+// answered checks an OK at the moment when mysqld gives it (I1).
 func (c *checker) answered(m *mysqld, g gtid.GTID) {
 	i, found := c.places[g]
 	if !found {
@@ -278,8 +278,8 @@ func (c *checker) reopened(n *node) {
 	d.hs = hs
 }
 
-// healed takes what a log holds after its damage was healed for all that it
-// promises from now on. With it, every committed entry still has its majority.
+// healed takes a healed log as the node's promise from now on. Every committed entry must
+// still have its majority.
 func (c *checker) healed(n *node, log *seglog.Log) {
 	d := &n.durable
 	d.terms = d.terms[:min(uint64(len(d.terms)), log.LastIndex())]
@@ -296,7 +296,7 @@ func (c *checker) healed(n *node, log *seglog.Log) {
 	}
 }
 
-// kept fails if something that a client has OK for has left the logs (I7).
+// kept fails if a transaction that a client has OK for is in the logs no more (I7).
 func (c *checker) kept() {
 	for _, tx := range c.transactions {
 		c.majority("end", tx.index, c.entries[tx.index-1].term)

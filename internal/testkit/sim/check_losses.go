@@ -11,13 +11,13 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// fork is a forced recovery: from then on the recovered cluster has a checker of its own,
-// which knows of the log of before what the recovery has kept.
+// fork is a forced recovery. From then on the recovered cluster has a checker of its own. Of
+// the former log it knows what the recovery has kept.
 type fork struct {
 	by       *node
 	recovery cluster.Recovery
 	at       time.Duration
-	of       *checker // of the cluster of before
+	of       *checker // the former cluster's
 	check    *checker
 	// givenUp are the committed transactions that the log of the recovered node lacks.
 	givenUp map[gtid.GTID]bool
@@ -25,8 +25,8 @@ type fork struct {
 	led time.Duration
 }
 
-// fork returns what judges the cluster that goes on with the log of a node that is
-// recovered: all of it counts as committed, up to where the recovery says that it ends.
+// fork returns the checker of the cluster that goes on with a recovered node's log. All of
+// that log counts as committed, up to the end that the recovery names.
 func (c *checker) fork(n *node, state cluster.State, log *seglog.Log, v recovery.Verdict) *fork {
 	f := &fork{by: n, recovery: *state.Recovered, at: c.w.sched.now, of: c, givenUp: map[gtid.GTID]bool{}}
 	kept := min(uint64(len(c.entries)), log.LastIndex())
@@ -52,7 +52,7 @@ func (c *checker) fork(n *node, state cluster.State, log *seglog.Log, v recovery
 	maps.Copy(next.numbers, c.numbers)
 	maps.DeleteFunc(next.numbers, func(_ epochNumber, index uint64) bool { return index > kept })
 	maps.Copy(next.ackedBy, c.ackedBy)
-	// Later terms, of which this node never heard, come again: nobody of before takes part.
+	// Later terms, of which this node never heard, come again: no former member takes part.
 	maps.DeleteFunc(next.ackedBy, func(term uint64, _ *node) bool { return term > log.HardState().Term })
 	next.engines[n] = c.engines[n]
 	next.policies = slices.Clone(c.policies)
@@ -67,7 +67,7 @@ func (c *checker) fork(n *node, state cluster.State, log *seglog.Log, v recovery
 	return f
 }
 
-// known fails if something is given up that a node has which has answered, and the
+// known fails if a transaction is given up that a node has, that node has answered, and the
 // operator was not told.
 func (f *fork) known(v recovery.Verdict) {
 	named, err := gtid.ParseSet(v.Lacking)
@@ -90,8 +90,8 @@ func (f *fork) known(v recovery.Verdict) {
 	}
 }
 
-// beside fails if a node is recovered that reaches a majority of the voters, or a node that
-// has a leader. votes: it counts itself.
+// beside fails if the recovered node reaches a majority of the voters, or a node that has a
+// leader. votes: the recovered node counts itself.
 func (c *checker) beside(n *node, votes bool) {
 	there := map[cluster.NodeID]bool{n.id: votes}
 	for _, o := range c.w.nodes {
@@ -108,8 +108,8 @@ func (c *checker) beside(n *node, votes bool) {
 	}
 }
 
-// near tells whether two nodes of one cluster have been able to talk for a while, so that
-// a question and its answer have come through.
+// near tells whether two nodes of one cluster have been able to talk for long enough: a
+// question and its answer have come through.
 func (l *losses) near(n, o *node) bool {
 	if o == n || o.check != n.check || o.agent == nil || l.w.node(o.id).stalledUntil > l.w.sched.now {
 		return false
@@ -118,7 +118,7 @@ func (l *losses) near(n, o *node) bool {
 	return l.w.net.sound(n.id, o.id) && l.w.sched.now-max(o.upAt, o.stalledUntil, n.stalledUntil, to.healedAt, from.healedAt) > nearAfter
 }
 
-// belongTo has another checker judge a node. The one of before remembers what it promised.
+// belongTo has another checker judge a node. The former checker remembers its promises.
 func (n *node) belongTo(c *checker) {
 	if n.check == c {
 		return
@@ -140,7 +140,7 @@ func (c *checker) durableOf(id cluster.NodeID) *durableLog {
 	return &c.w.node(id).durable
 }
 
-// takesPart looks at a former member that leads, or follows a leader: it may only if it
+// takesPart checks a former member that leads, or follows a leader. It may do so only if it
 // could not know of the recovery, or rejects it.
 func (l *losses) takesPart(a *agent) {
 	now := l.w.sched.now
@@ -166,8 +166,8 @@ func (l *losses) takesPart(a *agent) {
 	}
 }
 
-// reaches is since when a former member and the recovered node run, and reach each other;
-// -1 = they do not.
+// reaches is the time since when a former member and the recovered node run and reach each
+// other; -1 = they do not.
 func (l *losses) reaches(n *node, f *fork) time.Duration {
 	x := f.by
 	if n.agent == nil || x.agent == nil || x.check != f.check || !l.w.net.connected(n.id, x.id) {
@@ -176,8 +176,8 @@ func (l *losses) reaches(n *node, f *fork) time.Duration {
 	return max(n.upAt, x.upAt, n.stalledUntil, x.stalledUntil, l.w.net.link(n.id, x.id).healedAt, l.w.net.link(x.id, n.id).healedAt)
 }
 
-// rejects looks at a node that is about to reject a recovery for good: only where some
-// former member has a leader, or rejects it already.
+// rejects checks a node that is about to reject a recovery for good. It may do so only where
+// some former member has a leader, or rejects the recovery already.
 func (l *losses) rejects(n *node, r cluster.Recovery) {
 	l.rejections++
 	for _, o := range l.w.nodes {
@@ -188,8 +188,8 @@ func (l *losses) rejects(n *node, r cluster.Recovery) {
 	l.w.fail("recovery", "n%d rejects the recovery on %s, and nobody had a leader", n.id, r.Node)
 }
 
-// accepts looks at a node that gives up its log for a recovery: neither it, nor one that it
-// reaches, knows of a leader, nor rejects the recovery.
+// accepts checks a node that gives up its log for a recovery. Neither it nor a node that it
+// reaches may know of a leader, or reject the recovery.
 func (l *losses) accepts(a *agent, r cluster.Recovery) {
 	n := a.n
 	if since := a.board.SinceLeader(); since < ledWithin || n.rejected.Has(r) {
@@ -207,8 +207,8 @@ func (l *losses) accepts(a *agent, r cluster.Recovery) {
 	}
 }
 
-// decided wants each former member to have accepted or rejected the recoveries that it
-// reaches, once it had the time.
+// decided wants that each former member has accepted or rejected the recoveries that it
+// reaches, once it had the time for that.
 func (l *losses) decided() {
 	for _, f := range l.forks {
 		for _, n := range l.w.nodes {
@@ -221,9 +221,9 @@ func (l *losses) decided() {
 	}
 }
 
-// concerning returns the requests that the cluster which goes on has to account for. What
-// another side has answered since the recovery is given up with that side; what was
-// answered before is kept, but for what the recovery's log lacked.
+// concerning returns the requests for which the chosen cluster has to account. Answers that
+// another side gave since the recovery are given up with that side. Answers from before are
+// kept, but for the transactions that the recovery's log lacked.
 func (c *checker) concerning(history []*request) (mine []*request) {
 	if c.w.losses == nil {
 		return history
@@ -276,7 +276,7 @@ func (c *checker) gaveUp(g gtid.GTID) bool {
 	return false
 }
 
-// lost tells of a value whether a table lacks it.
+// lost tells whether a table lacks a value.
 func (c *checker) lost(key string) func(string) bool {
 	final := c.w.someReplica().mysqlDisk.Values(key)
 	return func(value string) bool { return !slices.Contains(final, value) }

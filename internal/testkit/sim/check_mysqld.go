@@ -9,13 +9,13 @@ import (
 	"github.com/quorate/quorate/internal/mysql/tap"
 )
 
-// engineCheck is how far a node's engine log was compared with the committed
-// one: so many of its transactions, up to that place.
+// engineCheck is how far a node's engine log was compared with the committed log: the number
+// of its transactions, and the place of the last one there.
 type engineCheck struct{ count, place int }
 
-// engine holds what a mysqld has engine-committed against the committed log:
-// nothing that is not there (I3), everything up to its last in the same order,
-// each once, but for those that leave no trace (I4).
+// engine compares mysqld's engine commits with the committed log. mysqld has nothing beyond
+// that log (I3). Up to its last transaction it has every transaction once, in the same order,
+// but for those that leave no trace (I4).
 func (c *checker) engine(n *node) {
 	if n.tampered {
 		return // the judge has to see it
@@ -46,8 +46,7 @@ func (c *checker) engine(n *node) {
 	c.engines[n] = at
 }
 
-// complete looks at a mysqld whose gtid_executed says that it has all that was
-// committed.
+// complete checks a mysqld whose gtid_executed has every committed transaction.
 func (c *checker) complete(n *node) {
 	for _, tx := range c.transactions[c.engines[n].place:] {
 		if tx.changes {
@@ -56,7 +55,7 @@ func (c *checker) complete(n *node) {
 	}
 }
 
-// judged looks at a mysqld that the judge lets pass.
+// judged checks a mysqld that the judge lets pass.
 func (c *checker) judged(p *mysqld) {
 	for src, iv := range p.GTIDExecuted().Intervals() {
 		for i := iv.Start; i <= iv.End; i++ {
@@ -70,8 +69,8 @@ func (c *checker) judged(p *mysqld) {
 	c.engine(p.n)
 }
 
-// refused: a mysqld that only its agent has touched is never errant. Another one
-// is rebuilt.
+// refused checks a mysqld that the judge refuses. A mysqld that only its agent has touched is
+// never errant. Any other is rebuilt.
 func (c *checker) refused(n *node, v replay.Verdict) {
 	if n.tampered || n.restored {
 		n.log("judge", "refused: %s", v.Refused)
@@ -81,14 +80,14 @@ func (c *checker) refused(n *node, v replay.Verdict) {
 	c.w.fail("errant", "n%d: a healthy mysqld was refused: %s", n.id, v.Refused)
 }
 
-// stopping looks at a graceful stop (I6).
+// stopping checks a graceful stop (I6).
 func (c *checker) stopping(p *mysqld) {
 	if waiting := p.Waiting() + p.Queued(); waiting > 0 && !p.dead {
 		c.w.fail("I6", "n%d: a graceful stop while %d sessions wait", p.n.id, waiting)
 	}
 }
 
-// dumpCheck follows one dump on its own.
+// dumpCheck follows one dump.
 type dumpCheck struct {
 	assembler binlog.Assembler
 	file      string
@@ -135,8 +134,8 @@ func (c *checker) dumped(d *dumpCheck, raw []byte) {
 	}
 }
 
-// acked looks at an acknowledgement: all before it is committed (I2), and only
-// one node acknowledges in a term (I5).
+// acked checks an acknowledgement: everything before it is committed (I2), and only one node
+// acknowledges in a term (I5).
 func (c *checker) acked(e *epoch, p tap.Position) {
 	if e.closed {
 		c.w.fail("I2", "n%d acknowledges %v after its tap was closed", e.a.n.id, p)
@@ -158,8 +157,8 @@ func (c *checker) acked(e *epoch, p tap.Position) {
 	}
 }
 
-// served looks at a node that may pass clients' bytes: no other may (I5). One
-// that stands still passes nothing.
+// served checks a node that may pass clients' bytes: no other node may (I5). A node that
+// stands still passes nothing.
 func (c *checker) served(n *node) {
 	for _, other := range c.w.nodes {
 		if n.mayBeStale() || other.mayBeStale() {

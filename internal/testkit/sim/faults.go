@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// faultKind is what goes wrong.
+// faultKind is a kind of fault.
 type faultKind string
 
 const (
@@ -39,28 +39,27 @@ const (
 	slowStart    faultKind = "slow-start"
 	rotate       faultKind = "rotate"
 	storm        faultKind = "storm"
-	// squeeze cuts the primary off from half of the others and, when they stand
-	// for election, from the rest, which restart just then and have forgotten
-	// what they promised. Nobody writes, or their logs would not let them vote.
+	// squeeze cuts the primary off from half of the others. When these stand for election,
+	// it cuts the primary off from the rest, too. The rest restarts at that moment and has
+	// forgotten its promises. Nobody writes: else their logs would not let them vote.
 	squeeze faultKind = "squeeze"
 	// transfer asks leadership away without the role machine, which would close writes first.
 	transfer faultKind = "transfer"
-	// behind kills the primary's mysqld when no applier has come along for a while.
+	// behind kills the primary's mysqld when all appliers have been behind for a while.
 	behind faultKind = "die-ahead-of-appliers"
-	// rotLog flips a byte of what the log of a stopped node holds durably.
+	// rotLog flips a byte in the durable part of a stopped node's log.
 	rotLog faultKind = "rot-log"
-	// rotTail does that to a follower whose log the leader counts on and has not
-	// stored itself so far: all other disks stand still.
+	// rotTail does that to a follower whose entries the leader counts and has not stored
+	// itself yet: all other disks stand still.
 	rotTail faultKind = "rot-tail"
-	// startByHand starts a mysqld on its own, with the binlog that it left.
+	// startByHand starts a mysqld without its agent, on the binlog that it left.
 	startByHand faultKind = "start-mysqld-by-hand"
-	// What operators do: a switchover, a new mysqld in its place, maintenance, a
-	// fence.
+	// The operators' requests: a switchover, a restart of mysqld, maintenance, a fence.
 	move          faultKind = "move-primary"
 	restartMysqld faultKind = "restart-mysqld"
 	maintain      faultKind = "maintenance"
 	fenceNode     faultKind = "fence-node"
-	// restore puts an older copy of mysqld's data in the place of what is there.
+	// restore replaces mysqld's data by an older copy of it.
 	restore faultKind = "restore-old-copy"
 )
 
@@ -81,7 +80,7 @@ func weights() []weight {
 	}
 }
 
-// point is a moment of a node's life at which a fault may wait to strike.
+// point is a moment in a node's life for which a fault may wait.
 type point string
 
 const (
@@ -92,16 +91,16 @@ const (
 	pointEpoch     point = "epoch"
 	pointOpened    point = "opened"
 	pointRotated   point = "rotated"
-	// The steps of a change of the members: the leader has it in its log, it is in
-	// force jointly with what was before, and it is complete.
+	// The steps of a change of the members: the leader has it in its log; it is in force
+	// jointly with the former members; it is complete.
 	pointMembers   point = "members-proposed"
 	pointJoint     point = "members-joint"
 	pointJointEnds point = "members-complete"
 )
 
-// fault is one thing that goes wrong, at a time, or at the first moment of its
-// kind after it. The list of them is made before the run, so that a run can be
-// repeated without some of them.
+// fault is one fault: it strikes at a time, or at the first point of its kind after that
+// time. The list of faults is made before the run. So a run can be repeated without some of
+// them.
 type fault struct {
 	id   int
 	at   time.Duration
@@ -110,7 +109,7 @@ type fault struct {
 	// target is a node, 0 = the primary, or else the leader, of the moment.
 	target cluster.NodeID
 	lasts  time.Duration
-	// size is what else the kind needs: a factor, a percentage, a choice.
+	// size is the kind's parameter: a factor, a percentage, a choice.
 	size int
 }
 
@@ -147,7 +146,7 @@ func plan(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault)
 	}
 	points := []point{pointAppending, pointAppending, pointAppended, pointAcked, pointAcked, pointEpoch, pointOpened, pointRotated}
 	for at := from; at < until; at += 500*time.Millisecond + around(rng, 2*time.Second) {
-		if chance(rng, 50) { // many are in flight when it strikes
+		if chance(rng, 50) { // many transactions are in flight when it strikes
 			faults = append(faults, fault{at: at - 20*time.Millisecond, kind: storm, lasts: 600 * time.Millisecond, size: rng.IntN(100)})
 		}
 		for range 1 + rng.IntN(3) {
@@ -181,7 +180,7 @@ type injector struct {
 	w     *World
 	rng   *rand.Rand
 	armed []fault
-	// undo ends what goes on; those that are done are nil.
+	// undo ends the faults that go on; it is nil for faults that have ended.
 	undo  []func()
 	ended bool
 }
@@ -200,8 +199,8 @@ func (i *injector) start(faults []fault) {
 	}
 }
 
-// happened tells that a node has come to a point. What waits for it strikes a
-// moment later: nothing is cut off inside of a call.
+// happened tells that a node has come to a point. Faults that wait for that point strike a
+// moment later, so that no fault strikes inside of a call.
 func (w *World) happened(p point, n *node) {
 	i := &w.faults
 	for k, f := range i.armed {
@@ -220,7 +219,7 @@ func (w *World) happened(p point, n *node) {
 	}
 }
 
-// until has f end what a fault began, when its time has come or all faults end.
+// until has f undo a fault, when the fault's time is over or all faults end.
 func (i *injector) until(d time.Duration, f func()) {
 	at := len(i.undo)
 	end := func() {
@@ -233,7 +232,7 @@ func (i *injector) until(d time.Duration, f func()) {
 	i.w.sched.after(d, end)
 }
 
-// end ends all faults, and heals what they left.
+// end ends all faults, and repairs what they left behind.
 func (i *injector) end() {
 	i.ended, i.armed = true, nil
 	for _, f := range i.undo {
@@ -378,7 +377,7 @@ func (i *injector) strikeNetwork(f fault, n *node) {
 	}
 }
 
-// splits are in addition to others, where a side may be more than one node.
+// splits are additional faults: splits where each side may have more than one node.
 func (w *World) splits(rng *rand.Rand, from, until time.Duration) (faults []fault) {
 	for at := from; w.options.Nodes > 3 && at < until; at += around(rng, 8*time.Second) {
 		faults = append(faults, fault{at: at, kind: split, lasts: time.Second + around(rng, 2*time.Second), size: rng.IntN(100)})
@@ -386,7 +385,7 @@ func (w *World) splits(rng *rand.Rand, from, until time.Duration) (faults []faul
 	return faults
 }
 
-// strikeSides cuts n and some others off from the rest.
+// strikeSides cuts n and some other nodes off from the rest.
 func (i *injector) strikeSides(f fault, n *node) {
 	side := map[*node]bool{n: true}
 	for _, k := range i.rng.Perm(len(i.w.nodes))[:1+f.size%(len(i.w.nodes)/2)] {

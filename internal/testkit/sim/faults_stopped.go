@@ -8,9 +8,9 @@ import (
 	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
 )
 
-// transfer hands leadership to anybody, half of the time without the old leader
-// hearing of it. A leader that keeps it has given its lease up for the rest of its
-// term, so that term has to end.
+// transfer hands leadership to any node. Half of the time the old leader does not hear of
+// it. A leader that stays has given up its lease for the rest of its term, so that term has
+// to end.
 func (i *injector) transfer(f fault, n *node, a *agent) {
 	term, to := a.loop.role.Term, cluster.NodeID(1+i.rng.IntN(len(i.w.nodes)))
 	if to == n.id {
@@ -31,7 +31,7 @@ func (i *injector) transfer(f fault, n *node, a *agent) {
 	})
 }
 
-// strikeBehind has the primary die while no other mysqld is where the log is.
+// strikeBehind has the primary die while no other mysqld has all of the log.
 func (i *injector) strikeBehind(n *node) {
 	for _, o := range i.w.nodes {
 		o.applierBlocked++
@@ -54,15 +54,15 @@ func (n *node) unblock() {
 // strikeStopped stops an agent, does something to its disk, and starts it again.
 func (i *injector) strikeStopped(f fault, n *node) {
 	if f.kind != rotLog && (i.foreign() || !n.runsMysqld()) {
-		return // one at a time: the others are what it is rebuilt from
+		return // one node at a time: it is rebuilt from the others
 	}
 	if f.kind == restore {
 		copied, mark, uuid := n.mysqlDisk.Copy(n.uuid), n.durableMark(), n.uuid
-		// The log is purged meanwhile up to a mark that the copy lacks.
+		// Meanwhile the log is purged up to a mark that the copy has not reached.
 		after := 2*purgeEvery + f.lasts
 		if f.size%2 == 0 {
 			i.w.sched.after(after, func() {
-				if n.uuid == uuid { // it was made anew
+				if n.uuid == uuid { // else it was rebuilt
 					i.stopped(f, n, func() { n.restore(copied); n.replaceMark(mark) })
 				}
 			})
@@ -79,8 +79,8 @@ func (i *injector) strikeStopped(f fault, n *node) {
 		if n.agent == nil || n.agent.process == nil || n.agent.process.dead {
 			return
 		}
-		// What a binlog says counts as executed even if InnoDB has lost it: that no
-		// judge can see, so nothing is lost here.
+		// The GTIDs of a binlog count as executed even if InnoDB has lost the transactions. No
+		// judge can see that, so nothing is lost here.
 		n.agent.process.FlushEngineLogs()
 	}
 	i.stopped(f, n, func() {
@@ -92,8 +92,8 @@ func (i *injector) strikeStopped(f fault, n *node) {
 	})
 }
 
-// strikeTail leaves as many followers with a disk that answers as make a majority
-// with the leader, and damages the log of one of them.
+// strikeTail stalls disks until only as many followers write as make a majority with the
+// leader. It damages the log of one of them.
 func (i *injector) strikeTail(leader *node) {
 	if i.foreign() {
 		return
@@ -133,12 +133,13 @@ func (i *injector) foreign() bool {
 	return false
 }
 
-// rot flips a byte below the durable end of a log, in what its peers still have:
-// in a segment behind all that they may have purged, and before the last one, whose
-// end only the next append proves to be durable. One log at a time is damaged.
+// rot flips a byte below the durable end of a log, in a part that the peers still have. That
+// is a segment behind everything that they may have purged, and before the last segment:
+// only the next append proves that the last segment's end is durable. One log at a time is
+// damaged.
 func (i *injector) rot(n *node) {
 	if !n.runsMysqld() {
-		return // what it has and others may have purged is known by no mark
+		return // no mark says what it has and others may have purged
 	}
 	for _, o := range i.w.nodes {
 		if o.rotten || o.healer != nil {
@@ -189,8 +190,8 @@ func (i *injector) rot(n *node) {
 	n.rotten = true
 }
 
-// startByHand is somebody who starts mysqld without the agent and stops it again.
-// It finds its last binlog, and so commits what was prepared there.
+// startByHand starts mysqld without the agent and stops it again, as a person may do. mysqld
+// finds its last binlog, and so it commits what was prepared there.
 func (n *node) startByHand() {
 	if n.incarnation == 0 {
 		return
@@ -203,15 +204,15 @@ func (n *node) startByHand() {
 	}).StopGracefully()
 }
 
-// restore puts another data directory in place.
+// restore puts an older data directory in place.
 func (n *node) restore(d *fakemysqld.Disk) {
 	n.log("mysqld", "its data directory is replaced, was %d engine commits, is %d", len(n.mysqlDisk.EngineLog()), len(d.EngineLog()))
 	n.mysqlDisk, n.restored = d, true
 	delete(n.check.engines, n)
 }
 
-// rebuild makes a node of which the judge says that it has to be rebuilt from
-// another one's data.
+// rebuild rebuilds a node from another node's data, after the judge said that it has to be
+// rebuilt.
 func (n *node) rebuild() {
 	var best *node
 	for _, o := range n.w.nodes {

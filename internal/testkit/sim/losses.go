@@ -16,20 +16,20 @@ import (
 const (
 	// rescueAgain is the mean time after which an operator tries a recovery again.
 	rescueAgain = 2 * time.Second
-	// ledWithin is for how long a leader counts that was lost.
+	// ledWithin is how long a lost leader still counts.
 	ledWithin = 10 * time.Second
-	// hearWithin is how long a former member that reaches a recovered node may go on as if
-	// nothing was: some dials, the question to the others, and its end; leaderWithin is that
-	// where some former member had a leader just before.
+	// hearWithin is how long a former member that reaches a recovered node may go on as before:
+	// some dials, the question to the others, and its end. leaderWithin is the same where some
+	// former member had a leader just before.
 	hearWithin   = 4 * time.Second
 	leaderWithin = ledWithin + hearWithin
-	// nearAfter is for how long two nodes have to be able to talk before what one knows is
-	// expected of the other.
+	// nearAfter is how long two nodes must be able to talk until each is expected to know what
+	// the other knows.
 	nearAfter = 2 * time.Second
 )
 
-// losses is the world in which a majority is lost for good. Operators force a recovery on
-// what is left, and the lost nodes come back late.
+// losses is the world in which a majority is lost for good. Operators force a recovery on a
+// node that is left, and the lost nodes come back late.
 type losses struct {
 	w     *World
 	rng   *rand.Rand
@@ -42,8 +42,8 @@ type losses struct {
 	twoSides     bool
 }
 
-// besideLosses are the faults that this world is without: those that spoil data which a
-// person makes anew from other nodes, and those that keep a node from opening.
+// besideLosses are the faults that this world does not have: faults that spoil data which a
+// person restores from other nodes, and faults that keep a node from opening.
 func besideLosses(f fault) bool {
 	return slices.Contains([]faultKind{rotLog, rotTail, startByHand, restore, maintain, fenceNode, fillDisk, split}, f.kind)
 }
@@ -55,7 +55,7 @@ func (w *World) startLosses() {
 	w.sched.at(quietAtStart+2*time.Second+around(l.rng, 3*time.Second), l.lose)
 }
 
-// lose takes a majority away, within a moment, and has operators look at what is left.
+// lose takes a majority away within a moment. Then operators look at the nodes that are left.
 func (l *losses) lose() {
 	order := l.rng.Perm(len(l.w.nodes))
 	least := len(order)/2 + 1
@@ -91,7 +91,8 @@ func (l *losses) lose() {
 	}
 }
 
-// cutOff is a mistake: the majority runs, and one node does not reach it for a while.
+// cutOff leads operators to a mistake: the majority runs, but one node does not reach it for
+// a while.
 func (l *losses) cutOff(n *node) {
 	lasts := 2*time.Second + around(l.rng, 6*time.Second)
 	n.log("loss", "of the way to all others, for %v", lasts)
@@ -111,7 +112,7 @@ func (l *losses) comeBack(n *node) {
 	}
 }
 
-// rescue is an operator who looks for a node that has no leader, and recovers it.
+// rescue is an operator who looks for a node without a leader and recovers it.
 func (l *losses) rescue() {
 	again := func() { l.w.sched.after(around(l.rng, rescueAgain), l.rescue) }
 	if l.chosen {
@@ -127,7 +128,7 @@ func (l *losses) rescue() {
 		}
 	}
 	if len(l.forks) > 0 && (chance(l.rng, 75) || l.over) || len(l.forks) >= 3 {
-		left = nil // somebody has done it
+		left = nil // another operator has done it
 	}
 	if len(left) == 0 {
 		again()
@@ -182,7 +183,7 @@ func (l *losses) stop(n *node, again func()) {
 	})
 }
 
-// best is the node whose log is the newest of those that say what they have.
+// best is the node with the newest log, among the nodes that answer.
 func (l *losses) best(v recovery.Verdict) (best *node) {
 	newest := v.Log
 	for _, o := range v.Nodes {
@@ -198,7 +199,7 @@ func (l *losses) named(name string) *node {
 	return l.w.nodes[i]
 }
 
-// judge is what agent.Recovery does: it opens the log, and asks the other members.
+// judge does what agent.Recovery does: it opens the log and asks the other members.
 func (l *losses) judge(n *node) (v recovery.Verdict, err error) {
 	log, survey, err := n.survey()
 	if err != nil {
@@ -248,7 +249,7 @@ func (n *node) survey() (log *seglog.Log, s consensus.Survey, err error) {
 	return log, s, err
 }
 
-// ask is what a node learns of another member. An empty one's agent was stopped.
+// ask is what a node learns about another member. The agent of an empty node was stopped.
 func (l *losses) ask(n *node, m cluster.Member) (o recovery.Node, err error) {
 	peer := l.w.node(m.ID)
 	o = recovery.Node{Name: m.Name, Voter: m.Votes(), Problem: "no answer"}
@@ -285,7 +286,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// force is what agent.Recovery.Do does, if what was seen is still so.
+// force does what agent.Recovery.Do does, if the judgement still holds.
 func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	if l.chosen {
 		return fmt.Errorf("one side goes on")
@@ -328,8 +329,8 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 
 func (n *node) isRecovered() bool { return n.check.before != nil && n.check.before.by == n }
 
-// converge chooses, when all faults have ended, one of the sides that run, as an operator
-// does, and takes the nodes of the other ones in there.
+// converge runs when all faults have ended. As an operator does, it chooses one of the sides
+// that run, and has that side take in the nodes of the other sides.
 func (l *losses) converge() {
 	l.over = true
 	for _, n := range l.w.nodes {
@@ -351,7 +352,7 @@ func (l *losses) converge() {
 	l.w.runWhile(l.w.sched.now+2*healWithin, "not all nodes were taken in again", func() bool { return !l.allBack() })
 }
 
-// sides are those on which somebody leads.
+// sides are the sides that have a leader.
 func (l *losses) sides() (sides []*checker) {
 	for _, n := range l.w.nodes {
 		if n.agent != nil && n.agent.loop.role.Leading && !slices.Contains(sides, n.check) {
@@ -361,8 +362,8 @@ func (l *losses) sides() (sides []*checker) {
 	return sides
 }
 
-// choose ends the other sides, and whoever cannot be rebuilt on this one without a
-// person's help: their data directories are moved away.
+// choose ends the other sides, and every node that cannot be rebuilt on this side without a
+// person's help. Their data directories are moved away.
 func (l *losses) choose(side *checker) {
 	l.w.log(0, "recovery", "one side goes on, of %d recoveries", len(l.forks))
 	l.chosen, l.w.check = true, side
@@ -387,13 +388,13 @@ func (l *losses) choose(side *checker) {
 	l.w.operator.next()
 }
 
-// instanceIn is with which data directory a side knows a node.
+// instanceIn is the data directory under which a side knows a node.
 func (l *losses) instanceIn(side *checker, n *node) string {
 	m, _ := side.state().Member(n.member.Name)
 	return m.Instance
 }
 
-// takeBack has a node rebuilt that a recovery went on without.
+// takeBack rebuilds a node that a recovery went on without.
 func (o *operator) takeBack(a *agent, p cluster.StatePoint) bool {
 	if r := p.State.Recovered; o.tidying && a.n.check == o.w.check && r != nil && len(r.Without) > 0 && len(p.Outgoing) == 0 {
 		m := r.Without[0]

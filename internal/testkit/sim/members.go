@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// spareNodes are the machines that wait to be added where the members change.
+	// spareNodes is the number of machines that wait to be added where the members change.
 	spareNodes = 3
 	// memberChangeMean is the time between two things that an operator asks for.
 	memberChangeMean = 900 * time.Millisecond
-	// loseDiskApart keeps a disk's loss and a change of the voters apart: a node
-	// that is gone for good while it is needed for the end of a change leaves a
-	// cluster that nothing but force would bring back.
+	// loseDiskApart keeps a disk's loss and a change of the voters apart. If a node is gone
+	// for good and the change cannot end without it, only a forced recovery would bring the
+	// cluster back.
 	loseDiskApart = 5 * time.Second
 	// stillFor is how long nothing may happen to the term once all has healed.
 	stillFor = 5 * time.Second
 )
 
-// assignMembers decides whether the members change: in one of four worlds, unless
-// the options say. Some of those begin with fewer nodes than there are.
+// assignMembers decides whether the members change: in one of four worlds, unless the options
+// decide. Some of these worlds begin with fewer nodes than there are machines.
 func (w *World) assignMembers() {
 	rng := w.random(streamMembers)
 	w.membersChange = chance(rng, 25)
@@ -56,8 +56,8 @@ func (w *World) assignMembers() {
 	w.spares = w.options.Nodes - w.initialNodes + spareNodes
 }
 
-// assignSpares makes nodes of those that are to be added. Each joins under a name
-// of its own; what it is to become the operator says.
+// assignSpares makes the nodes that are to be added. Each joins under a name of its own; the
+// operator says what it becomes.
 func (w *World) assignSpares() {
 	rng := w.random(streamMembers + 1<<10)
 	for _, n := range w.nodes[w.initialNodes:] {
@@ -80,17 +80,17 @@ func (w *World) assignSpares() {
 type operator struct {
 	w   *World
 	rng *rand.Rand
-	// removing are nodes that lose their vote in order to be removed.
+	// removing holds the nodes that lose their vote in order to be removed.
 	removing map[string]bool
 	asked    int
-	// accepted is when a change of the voters was appended last, lost when a disk was.
+	// accepted is when a change of the voters was last appended, lost when a disk was last lost.
 	accepted, lost time.Duration
-	// pair: there are two nodes, one of which loses its vote and gets it back, again and
-	// again. The other one may lose, with its power, that it is the last voter.
+	// pair: there are two nodes. One loses its vote and gets it back, again and again. The
+	// other may forget, by a loss of power, that it is the last voter.
 	pair bool
 	// waits: nodes that have lost their disk are left to the leader.
 	waits bool
-	// tidying: all faults have ended. What was begun is brought to its end.
+	// tidying: all faults have ended, and the operator finishes what he began.
 	tidying bool
 }
 
@@ -115,7 +115,7 @@ func (o *operator) next() {
 	})
 }
 
-// act asks whoever leads for one thing.
+// act asks the leader for one change.
 func (o *operator) act() {
 	a := o.w.primary().agent
 	if a == nil || !a.loop.role.Leading || a.n.stalledUntil > o.w.sched.now {
@@ -139,7 +139,7 @@ func (o *operator) act() {
 	m := p.State.Members[o.rng.IntN(len(p.State.Members))]
 	n := o.w.node(m.ID)
 	switch k := o.rng.IntN(100); {
-	case k >= 50 && !o.w.dataWithout(n): // who asks for that looks first
+	case k >= 50 && !o.w.dataWithout(n): // the operator looks first
 	case k < 35:
 		o.add(a, p)
 	case k < 50:
@@ -173,16 +173,15 @@ func (w *World) dataWithout(n *node) bool {
 	})
 }
 
-// mayTamper tells whether the data of a node may be spoilt: no other is made anew just
-// then.
+// mayTamper tells whether the data of a node may be spoilt: no other node is being rebuilt.
 func (w *World) mayTamper(n *node) bool {
 	return !w.membersChange || w.operator != nil && w.sched.now > w.operator.accepted+2*time.Second && w.dataWithout(n)
 }
 
-// mayRot tells whether the log of a node may be damaged. Where the members change that is not of a
-// voter while another voter's vote, or its disk, is being taken: two of three that are needed for the
-// end of a change, and cannot be healed without each other, are more than a cluster stands. No change
-// of the voters is asked for until the leader sees that the node is silent.
+// mayRot tells whether the log of a node may be damaged. Where the members change, a voter's log
+// is not damaged while another voter loses its vote or its disk: two of three voters would be
+// damaged, the change needs both, and neither is healed without the other. No cluster survives
+// that. No change of the voters is asked for until the leader sees that the node is silent.
 func (w *World) mayRot(n *node) bool {
 	if !w.membersChange {
 		return true
@@ -200,8 +199,8 @@ func (w *World) mayRot(n *node) bool {
 	return true
 }
 
-// due is what was begun and has to be brought to its end: a node whose disk is gone
-// is rebuilt, one that lost its vote in order to be removed is removed.
+// due finishes what was begun: a node whose disk is gone is rebuilt; a node that lost its vote
+// in order to be removed is removed.
 func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok bool) {
 	for _, m := range p.State.Members {
 		n := o.w.node(m.ID)
@@ -219,13 +218,13 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 	return c, false
 }
 
-// reseeds tells whether the operator waits until whoever leads has a node rebuilt by itself:
-// as long as that does not say why not, in every second world.
+// reseeds tells whether the operator waits until the leader has a node rebuilt by itself. He
+// does in every second world, as long as the leader gives no reason against it.
 func (o *operator) reseeds(n *node) bool {
 	return o.waits && o.w.primary().agent.unrepaired[n.id] == ""
 }
 
-// add adds a machine that no state has had so far.
+// add adds a machine that was in no cluster state yet.
 func (o *operator) add(a *agent, p cluster.StatePoint) {
 	for _, n := range o.w.nodes[o.w.initialNodes:] {
 		_, err := p.State.Member(n.member.Name)
@@ -241,7 +240,7 @@ func (o *operator) add(a *agent, p cluster.StatePoint) {
 	}
 }
 
-// flip takes the vote of the one that does not lead, or gives it back.
+// flip takes the vote of the node that does not lead, or gives it back.
 func (o *operator) flip(a *agent, p cluster.StatePoint) {
 	for _, m := range p.State.Members {
 		if m.ID != a.n.id && m.Votes() {
@@ -267,14 +266,14 @@ func (o *operator) promote(a *agent, p cluster.StatePoint) {
 	}
 }
 
-// ask has the leader propose a change. In some of the cases something happens to it
-// right then, or at one of the steps that follow.
+// ask has the leader propose a change. Sometimes a fault strikes the leader at that moment,
+// or at one of the steps that follow.
 func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 	if !o.tidying && (o.pair || chance(o.rng, 40)) {
 		f := fault{id: -1, on: []point{pointMembers, pointJoint, pointJoint, pointJointEnds}[o.rng.IntN(4)], size: o.rng.IntN(100)}
 		f.kind = []faultKind{killAgent, losePower, isolate, stall, transfer}[o.rng.IntN(5)]
 		if takesVote := change.Op == cluster.OpDemote || change.Op == cluster.OpRebuild; takesVote && (o.pair || chance(o.rng, 50)) {
-			f.on, f.kind = pointJointEnds, losePower // what it knew of the end may be lost, and not who leaves
+			f.on, f.kind = pointJointEnds, losePower // it may forget the end of the change, but not who leaves
 		}
 		f.lasts = 200*time.Millisecond + around(o.rng, 1500*time.Millisecond)
 		o.w.faults.armed = append(o.w.faults.armed, f)
@@ -283,7 +282,7 @@ func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 	o.w.proposeMembers(a, cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change}, func(error) {})
 }
 
-// proposeMembers is a leader's changeState, of which only what was accepted counts.
+// proposeMembers is a leader's changeState. Only accepted changes count.
 func (w *World) proposeMembers(a *agent, c cluster.Change, answer func(error)) {
 	o := w.operator
 	began := o.tidying
@@ -305,17 +304,17 @@ func (w *World) proposeMembers(a *agent, c cluster.Change, answer func(error)) {
 	})
 }
 
-// rebuildsEmpty tells whether a change is the one that a node with an empty disk needs.
+// rebuildsEmpty tells whether a change is what a node with an empty disk needs.
 func (w *World) rebuildsEmpty(c *cluster.MembershipChange) bool {
 	named := func(n *node) bool { return n.member.Name == c.Name }
 	i := slices.IndexFunc(w.nodes, named)
 	return c.Op == cluster.OpRebuild && i >= 0 && w.nodes[i].empty()
 }
 
-// loseDisk has a node come back with nothing, under its name. It is refused until
-// it is rebuilt. One at a time, and only where the others are a majority without it;
-// not while a leader has something in its log that is not committed, a change of the
-// voters maybe.
+// loseDisk has a node come back under its name with an empty disk. It is refused until it is
+// rebuilt. This strikes one node at a time, and only where the others are a majority without
+// it. It does not strike while a leader's log has uncommitted entries: one could be a change
+// of the voters.
 func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	now := o.w.sched.now
 	if a.group.LastIndex() > a.group.Committed().Mark().Index {
@@ -342,8 +341,8 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	o.w.sched.after(around(o.rng, time.Second), n.startAgent)
 }
 
-// wipe leaves the node with an empty disk, whose data directory the cluster knows as
-// since.
+// wipe leaves the node with an empty disk. since is the data directory that the cluster still
+// knows.
 func (n *node) wipe(since string) {
 	n.lost, n.lostSince = true, since
 	n.disk.mem = vfs.NewMem()
@@ -351,9 +350,8 @@ func (n *node) wipe(since string) {
 	n.forget()
 }
 
-// forget is what a node's data directory has to be when it is empty. What its log
-// had promised counts for the cluster until its vote is gone: that is what the
-// checker's durable is for.
+// forget drops everything that is known of a node whose data directory is empty. The promises
+// of its log count for the cluster until its vote is gone: the checker's durable keeps them.
 func (n *node) forget() {
 	n.uuid[1]++
 	n.mysqlDisk = fakemysqld.NewDisk(n.uuid)
@@ -369,11 +367,11 @@ func (n *node) newInstance() string {
 	return fmt.Sprintf("%016x%016x", n.id, n.instances)
 }
 
-// state is the cluster state that was committed last.
+// state is the newest committed cluster state.
 func (c *checker) state() cluster.State { return c.policies[len(c.policies)-1].state }
 
-// joined takes what the log of a node that has joined holds for what it promises
-// from now on. What is before its beginning is in its mysqld, or nobody needs it.
+// joined takes the log of a node that has joined as its promise from now on. Transactions
+// before the log's beginning are in its mysqld, or nobody needs them.
 func (c *checker) joined(n *node, log *seglog.Log) {
 	n.durable = durableLog{hs: log.HardState()}
 	for i := uint64(1); i <= log.LastIndex(); i++ {
@@ -388,7 +386,7 @@ func (c *checker) joined(n *node, log *seglog.Log) {
 }
 
 // membersChanged notes the voters that follow from a committed change of Raft's
-// configuration: while it is not complete, those of before count, too.
+// configuration. Until the change is complete, the former voters count, too.
 func (c *checker) membersChanged(before cluster.State, change cluster.StateChange) {
 	old, now := slices.Clone(before.Voters()), slices.Clone(change.State.Voters())
 	slices.Sort(old)
@@ -399,9 +397,9 @@ func (c *checker) membersChanged(before cluster.State, change cluster.StateChang
 	c.w.memberChanges++
 }
 
-// held tells whether a majority of voters has promised to keep an entry: of those of
-// before a change of them, until that is complete; then of those of now, alone for what
-// comes behind its end. What is before that may have been committed by either.
+// held tells whether a majority of the voters has promised to keep an entry. Until a change of
+// the voters is complete, the former voters count. Behind the change's end the present voters
+// count alone. Entries before that may have been committed by either.
 func (c *checker) held(index, term uint64) (ok bool, text string) {
 	electorates := [][]cluster.NodeID{c.state().Voters()}
 	switch {
@@ -425,19 +423,19 @@ func (c *checker) held(index, term uint64) (ok bool, text string) {
 	return false, text
 }
 
-// leads looks at a node that was elected. If a loss of power has taken from it that the
-// last change of the voters is committed, the voters of before have elected it, and what
-// it begins with is committed by them alone, with all before that, the end of the
-// change maybe: none but one node is in only one of the two, so each majority of one
-// meets each of the other.
+// leads checks a node that was elected. A loss of power may have made it forget that the last
+// change of the voters is committed. Then the former voters have elected it, and they alone
+// commit its first entry, and all entries before, maybe even the end of the change. That is
+// safe: the two sets of voters differ in one node only, so each majority of the one meets each
+// majority of the other.
 func (c *checker) leads(a *agent) {
 	if a.group.Committed().State().Index < c.changedAt {
 		c.beforeUpTo = max(c.beforeUpTo, a.group.LastIndex())
 	}
 }
 
-// opens looks at a node that is about to be writable: it has a vote in what is
-// committed as far as it knows.
+// opens checks a node that is about to be writable: it has a vote in the newest configuration
+// that it knows to be committed.
 func (c *checker) opens(a *agent) {
 	c.xaOpens(a)
 	for _, m := range c.policyOf(a).Members {
@@ -448,8 +446,8 @@ func (c *checker) opens(a *agent) {
 	c.w.fail("members", "n%d opens for writes, and is no voter that may lead: %+v", a.n.id, c.policyOf(a).Members)
 }
 
-// membersSettled tells whether the members are those that were asked for, and everyone
-// knows it: nobody joins any more, no change is under way, who was removed has gone.
+// membersSettled tells whether the members are those that the operator asked for, and all nodes
+// know it: no node joins, no change is under way, and removed nodes have gone.
 func (w *World) membersSettled() (bool, string) {
 	last := w.check.state()
 	for _, n := range w.nodes {
@@ -475,11 +473,11 @@ func (w *World) membersSettled() (bool, string) {
 	return true, ""
 }
 
-// still wants the term to stay as it is for a while: nobody who was removed, or who
-// has no vote, stands for election.
+// still wants the term to stay the same for a while: no removed node, and no node without a
+// vote, stands for election.
 func (w *World) still() {
 	// A leader that was asked to go just before the faults ended resigns some seconds later,
-	// and who has just started votes after its own election timeout.
+	// and a node that has just started votes after its own election timeout.
 	slowest := electionTimeout
 	for _, n := range w.nodes {
 		slowest = max(slowest, n.timing.election)
@@ -513,7 +511,7 @@ func (w *World) inState() (nodes []*node) {
 	return nodes
 }
 
-// steps notes how far a change of the members has come on a leader.
+// steps notes how far a leader has come with a change of the members.
 func (a *agent) steps(before, now cluster.StatePoint) {
 	if !a.loop.role.Leading {
 		return
@@ -527,7 +525,7 @@ func (a *agent) steps(before, now cluster.StatePoint) {
 	}
 }
 
-// stateChanges tells whether the cluster state does not stay what it is at first.
+// stateChanges tells whether the cluster state changes during the run.
 func (w *World) stateChanges() bool { return w.policyChanges || w.membersChange }
 
 // someReplica is a member with a mysqld.

@@ -20,8 +20,8 @@ const (
 	stateEvery = time.Second
 )
 
-// assignPolicy gives three of eight worlds something that ACKs wait for beside a
-// majority. In some of them an operator changes it, again and again.
+// assignPolicy gives three of eight worlds a policy: ACKs wait for more than a majority. In
+// some of these worlds an operator changes the policy, again and again.
 func (w *World) assignPolicy() {
 	rng := w.random(streamPolicy)
 	kind, node := rng.IntN(16), rng.IntN(w.initialNodes)
@@ -30,7 +30,7 @@ func (w *World) assignPolicy() {
 	case 0:
 		durability = cluster.DurabilityAll
 	case 1:
-		if w.membersChange { // who is added has no site
+		if w.membersChange { // an added node has no site
 			break
 		}
 		durability = cluster.DurabilitySiteMajority
@@ -57,7 +57,7 @@ func (w *World) assignSites() {
 	}
 }
 
-// describePolicy says what an ACK needs beside a commit; "" = nothing.
+// describePolicy says what an ACK needs beside the commit; "" = nothing.
 func (w *World) describePolicy() (text string) {
 	if w.policyChanges {
 		return fmt.Sprintf("%d policies", len(w.check.policies)-1)
@@ -109,7 +109,7 @@ func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
 	})
 }
 
-// statePoint is the cluster state with which the agent starts.
+// statePoint is the cluster state with which an agent starts.
 func (a *agent) statePoint() *cluster.StatePoint {
 	p := a.kept.Point()
 	if p.State.Version == 0 {
@@ -138,7 +138,7 @@ func (a *agent) keepState() {
 	}
 }
 
-// onAcknowledge lets go the ACKs of what is committed up to an index.
+// onAcknowledge sends the ACKs of the transactions that are committed up to an index.
 func (a *agent) onAcknowledge(index uint64) {
 	a.n.check.released(a, index)
 	if number := a.epoch.rules().Acknowledge(a.loop.role.Term, index); number > 0 {
@@ -156,14 +156,14 @@ func (a *agent) onAckEvent(e cluster.AckEvent) {
 	}
 }
 
-// policy is the cluster state from an index of the log on.
+// policy is a cluster state, and the index of the log from which it counts.
 type policy struct {
 	index uint64
 	state cluster.State
 }
 
-// changed takes a committed change of the cluster state: the first that follows
-// from a state counts.
+// changed takes a committed change of the cluster state. Of several that follow from the
+// same state, the first counts.
 func (c *checker) changed(index uint64, h entry.Header, body []byte) {
 	change, err := entry.ParseState(h, body)
 	if err != nil {
@@ -181,8 +181,8 @@ func (c *checker) swap(index uint64, change cluster.StateChange) {
 	}
 }
 
-// policyOf is the policy that a node has to go by: that of its committed log, or of
-// its cluster.json, which a loss of power takes nothing from.
+// policyOf is the policy that a node has to obey: the policy of its committed log, or of its
+// cluster.json, which survives a loss of power.
 func (c *checker) policyOf(a *agent) (s cluster.State) {
 	point := a.group.Committed().State()
 	commit := max(point.Index, point.Through)
@@ -194,7 +194,7 @@ func (c *checker) policyOf(a *agent) (s cluster.State) {
 	return s
 }
 
-// droppedAck takes it that a leader drops a node's require-ack, or takes that back.
+// droppedAck notes that a leader drops a node's require-ack, or has it in force again.
 func (c *checker) droppedAck(a *agent, n *node, dropped bool) {
 	m, err := c.policyOf(a).Member(n.member.Name)
 	if err != nil {
@@ -215,8 +215,8 @@ func (c *checker) droppedAck(a *agent, n *node, dropped bool) {
 	}
 }
 
-// released looks at what a leader lets go at the moment when it does: committed,
-// and on the disks that the policy names.
+// released checks the ACKs that a leader sends, at that moment: their transactions are
+// committed, and on the disks that the policy names.
 func (c *checker) released(a *agent, index uint64) {
 	if index > uint64(len(c.entries)) {
 		c.w.fail("policy", "n%d acknowledges entry %d, nobody has committed it", a.n.id, index)
@@ -243,7 +243,7 @@ func (c *checker) released(a *agent, index uint64) {
 	}
 }
 
-// samePolicy fails unless a node has the policy that was committed last.
+// samePolicy fails unless a node has the newest committed policy.
 func (c *checker) samePolicy(n *node) {
 	last, point := c.policies[len(c.policies)-1], n.agent.group.Committed().State()
 	want, got := last.state, point.State

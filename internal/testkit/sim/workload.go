@@ -21,20 +21,20 @@ const (
 	newKeyEvery = 600 * time.Millisecond
 )
 
-// workload is the clients: each one appends values to tables and reads them,
-// one request at a time, and remembers what it was told.
+// workload is the clients. Each client appends values to tables and reads them, one
+// request at a time, and remembers the answers.
 type workload struct {
 	w        *World
 	rng      *rand.Rand
-	keys     []string // open to all
+	keys     []string // the tables that every client may use
 	made     int
 	nextID   uint64
 	sessions map[uint64]*session
-	// order is the sessions' ids as they came: maps have no order.
+	// order holds the sessions' ids in the order of their begin: maps have no order.
 	order   []uint64
 	history []*request
-	storm   int // faults that make all clients hurry
-	idle    int // faults that make them only read
+	storm   int // the number of faults that make all clients hurry
+	idle    int // the number of faults that make clients only read
 	stopped bool
 	xa      []*xaTransaction
 	// okSince is when the last write was answered with OK.
@@ -51,11 +51,11 @@ type request struct {
 	read        []string
 	transaction uint64
 	believed    cluster.NodeID
-	// passed: a mysqld has it. A connection brings its bytes once, whatever the
+	// passed: a mysqld has the request. A connection delivers its bytes once, whatever the
 	// network does to its packets.
 	passed bool
 	xa     *xaTransaction
-	// by judges the node that answered, with the transaction's GTID and the time.
+	// by is the checker of the node that answered. gtid is the transaction's, answered the time.
 	by       *checker
 	gtid     gtid.GTID
 	answered time.Duration
@@ -111,8 +111,8 @@ func (l *workload) think() time.Duration {
 	return around(l.rng, thinkMean)
 }
 
-// newKey makes a table in the way of a dump file: a DROP IF EXISTS first. It is
-// opened to all only if that was answered, or it could come later than a write.
+// newKey makes a table as a dump file does: by a DROP IF EXISTS first. Other clients may use
+// the table only once the DROP was answered: it could come later than a write otherwise.
 func (l *workload) newKey() {
 	if l.stopped {
 		return
@@ -194,7 +194,7 @@ func (l *workload) attempt(r *request) {
 	})
 }
 
-// retry tries another node: the last one did not take the request.
+// retry tries another node: the last node did not take the request.
 func (l *workload) retry(r *request) {
 	if r.end != 0 {
 		return
@@ -207,7 +207,7 @@ func (l *workload) retry(r *request) {
 	})
 }
 
-// route is the router of a node: to the local mysqld, or through the primary's.
+// route is a node's router: to the local mysqld, or through the primary's router.
 func (l *workload) route(r *request, via *node) {
 	a := via.agent
 	if r.end != 0 {
@@ -245,7 +245,7 @@ func (l *workload) route(r *request, via *node) {
 	}
 }
 
-// pass passes the request's bytes into mysqld: the lease was asked just now.
+// pass passes the request's bytes into mysqld: the lease was checked just before.
 func (l *workload) pass(r *request, via, serves *node) {
 	p := serves.agent.process
 	if p == nil || p.dead || r.passed {
@@ -291,7 +291,7 @@ func (l *workload) pass(r *request, via, serves *node) {
 	p.begin(tx)
 }
 
-// bytes is how long the row events of a transaction are in addition, mostly not at all.
+// bytes is the additional length of a transaction's row events, mostly 0.
 func (l *workload) bytes() int {
 	switch {
 	case chance(l.rng, 5):
@@ -302,7 +302,7 @@ func (l *workload) bytes() int {
 	return 0
 }
 
-// answer brings bytes from mysqld back to the client, if the connections stand.
+// answer brings mysqld's answer back to the client, if the connections still stand.
 func (l *workload) answer(s *session, deliver func()) {
 	s.finished = true
 	client := func() { l.w.sched.after(latencyMin+around(l.rng, latencySpread), deliver) }
@@ -313,7 +313,7 @@ func (l *workload) answer(s *session, deliver func()) {
 	}
 }
 
-// results takes what mysqld answers its sessions.
+// results takes the answers of mysqld to its sessions.
 func (l *workload) results(m *mysqld, rs []fakemysqld.Result) {
 	for _, res := range rs {
 		s := l.sessions[res.TxID]
@@ -345,8 +345,8 @@ func (l *workload) results(m *mysqld, rs []fakemysqld.Result) {
 	}
 }
 
-// closeSessions breaks the connections through a node's router: the clients do
-// not learn what becomes of their transactions.
+// closeSessions breaks the connections through a node's router. Their clients do not learn
+// the outcome of their transactions.
 func (l *workload) closeSessions(n *node) {
 	for _, id := range l.order {
 		if s := l.sessions[id]; s != nil && !s.finished && (s.serves == n || s.via == n) {

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// xaShare is how many of a hundred requests begin an XA transaction, xaOnePhase how
-	// many of a hundred writes are one of one phase.
+	// xaShare is the percentage of requests that begin an XA transaction, xaOnePhase the
+	// percentage of writes that are an XA transaction of one phase.
 	xaShare    = 12
 	xaOnePhase = 5
-	// managerEvery is how often the transaction manager looks for what nobody ends, and
-	// xaLeftMean how long such a one is left prepared.
+	// managerEvery is how often the transaction manager looks for XA transactions that nobody
+	// ends. xaLeftMean is how long it leaves them prepared.
 	managerEvery = 300 * time.Millisecond
 	xaLeftMean   = 2 * time.Second
 	managerID    = 1 << 20
 )
 
-// XACounts counts XA transactions: prepared with OK, of these those that were
-// committed with OK, and rolled back; and those that are ended by another primary than
-// the one that prepared them.
+// XACounts counts XA transactions: how many were prepared with OK, how many of these were
+// committed with OK or rolled back, and how many were ended by another primary than the
+// primary that prepared them.
 type XACounts struct{ Prepared, Committed, RolledBack, Inherited int }
 
-// xaTransaction is one of a client. What it does at its end is decided once, before
-// anybody says so to a server.
+// xaTransaction is a client's XA transaction. Whether it commits is decided once, before
+// any server is told.
 type xaTransaction struct {
 	xid        string
 	key, value string
 	commits    bool
-	// acknowledged: the client has OK for its XA PREPARE, by that node, at that time.
+	// acknowledged: the client has OK for its XA PREPARE, from this node, at this time.
 	acknowledged   time.Duration
 	by             *node
 	due            time.Duration // nobody but its client ends it before
@@ -41,9 +41,9 @@ type xaTransaction struct {
 	append *request
 }
 
-// assignXA has clients use XA, in one of three worlds. Not where few faults depend on how
-// a deposed primary is settled: with one prepared it is not. Not where a recovery gives up
-// transactions: what clients know of theirs is not followed there.
+// assignXA has clients use XA, in one of three worlds. It does not do so where the faults are
+// about settling a deposed primary: a primary with a prepared XA transaction is not settled.
+// Nor where a recovery gives up transactions: clients' XA transactions are not followed there.
 func (w *World) assignXA() {
 	drawn := chance(w.random(streamXA), 33)
 	w.usesXA = w.options.Losses == 0 && (w.options.XA > 0 || drawn && w.options.XA == 0 && !w.options.Blips)
@@ -56,7 +56,7 @@ func (l *workload) prepareXA(r *request, again func(*request)) {
 	r.done = func(r *request) {
 		x.due = l.w.sched.now + around(l.rng, xaLeftMean)
 		switch n := l.rng.IntN(100); {
-		case r.outcome != succeeded: // who knows: the manager looks, and rolls back
+		case r.outcome != succeeded: // the outcome is unknown: the manager looks, and rolls back
 		case n < 60:
 			x.commits = n < 45
 			l.endXA(x, r.client, again)
@@ -89,7 +89,7 @@ func (l *workload) endXA(x *xaTransaction, client int, done func(*request)) {
 	l.send(r)
 }
 
-// manage has the transaction manager end what no client does.
+// manage has the transaction manager end the XA transactions that no client ends.
 func (l *workload) manage() {
 	if l.idle > 0 && !l.stopped {
 		l.w.sched.after(around(l.rng, managerEvery), l.manage)
@@ -107,7 +107,7 @@ func (l *workload) manage() {
 	l.send(r)
 }
 
-// recovered looks at an answer to XA RECOVER, when it is given.
+// recovered checks an answer to XA RECOVER at the moment when it is given.
 func (l *workload) recovered(n *node, xids []string) {
 	for _, x := range l.xa {
 		if x.acknowledged != 0 && x.tries == 0 && !slices.Contains(xids, x.xid) {
@@ -116,7 +116,7 @@ func (l *workload) recovered(n *node, xids []string) {
 	}
 }
 
-// answeredXA notes what a mysqld answers of an XA transaction.
+// answeredXA notes mysqld's answer about an XA transaction.
 func (l *workload) answeredXA(s *session, o fakemysqld.Outcome) {
 	x, now := s.r.xa, l.w.sched.now
 	switch {
@@ -145,7 +145,7 @@ func (l *workload) answeredXA(s *session, o fakemysqld.Outcome) {
 	}
 }
 
-// finishedXA notes what a client was told.
+// finishedXA notes the answer that a client got.
 func (l *workload) finishedXA(r *request) {
 	if r.kind == committing && r.outcome == succeeded && r.xa.append.end == 0 {
 		r.xa.append.end, r.xa.append.outcome = r.end, succeeded
@@ -173,7 +173,7 @@ func (l *workload) xaEnded() bool {
 	})
 }
 
-// xaEnds looks at the end whether each XA transaction came to what was decided.
+// xaEnds checks, at the end of the run, that each XA transaction ended as it was decided.
 func (c *checker) xaEnds() {
 	for _, x := range c.w.load.xa {
 		there := slices.Contains(c.w.someReplica().mysqlDisk.Values(x.key), x.value)
@@ -189,11 +189,11 @@ func (c *checker) xaEnds() {
 	}
 }
 
-// xaOpens looks at what is prepared on a mysqld that opens for writes: all that the log has,
-// and nothing whose end no binlog would have.
+// xaOpens checks the prepared XA transactions of a mysqld that opens for writes: it has all
+// those of the log, and none whose end no binlog would have.
 func (c *checker) xaOpens(a *agent) {
 	if !a.process.GTIDExecuted().ContainsSet(c.all()) {
-		return // it leads no more: what others have committed since it need not have
+		return // it does not lead any more, and need not have what others have committed since
 	}
 	if here := a.process.Unbinlogged(); len(here) > 0 {
 		c.w.fail("xa", "n%d opens with %v prepared, whose ends no log would have", a.n.id, here)
@@ -209,7 +209,7 @@ func (c *checker) xaOpens(a *agent) {
 	}
 }
 
-// xa follows what the committed log prepares and ends: each once.
+// xa follows the XA transactions of the committed log: each is prepared once and ended once.
 func (c *checker) xa(tx committedTransaction, prepares, ends string) {
 	switch open := c.prepared[prepares+ends]; {
 	case prepares != "" && open:

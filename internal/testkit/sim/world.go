@@ -19,54 +19,54 @@ type Options struct {
 	Seed uint64
 	// Nodes is 3 or 5; 0 = the seed decides.
 	Nodes int
-	// Loggers is how many of them, the last ones, have no mysqld; 0 = the seed
-	// decides, less = none.
+	// Loggers is how many nodes, the last ones, have no mysqld; 0 = the seed
+	// decides, negative = none.
 	Loggers int
-	// Members: the members change; 0 = the seed decides, less = they do not,
-	// MembersPair = of two nodes one loses its vote and gets it back, again and again.
+	// Members: the members change; 0 = the seed decides, negative = they do not,
+	// MembersPair = there are two nodes: one loses its vote and gets it back, again and again.
 	Members int
-	// Losses: a majority is lost for good, and one node is recovered without it; 1 = they
-	// are. The members change only by that, then.
+	// Losses: a majority is lost for good, and one node is recovered without it; 1 = yes.
+	// Nothing else changes the members then.
 	Losses int
-	// LateClocks: machines are paused with their clocks, and what sets a wall clock right afterwards
-	// may come late. What a node answers meanwhile may be stale.
+	// LateClocks: machines are paused together with their clocks, and their wall clocks may be
+	// set right late. Until then a node's answers may be stale.
 	LateClocks bool
 	// Lasts is how long faults go on; 0 = 30 s.
 	Lasts time.Duration
-	// Blips has the primary deposed again and again, mostly with nothing lost.
+	// Blips: the primary is deposed again and again, mostly without a loss.
 	Blips bool
-	// XA: clients use XA transactions; 0 = the seed decides, less = they do not.
+	// XA: clients use XA transactions; 0 = the seed decides, negative = they do not.
 	XA int
 	// Appliers: appliers stop with errors, and the bound on the apply lag is short; 0 = the
-	// seed decides, less = they do not.
+	// seed decides, negative = they do not.
 	Appliers int
-	// Only holds the faults to inject; nil = all that the seed has.
+	// Only holds the faults to inject; nil = all faults of the seed.
 	Only []int
 	// Events gets one line per event.
 	Events io.Writer
 	// SegmentBytesMax and CacheBytesMax are the log's; 0 = the seed decides.
 	SegmentBytesMax, CacheBytesMax int64
-	// RetentionBytes is how long the log is kept though nobody needs it.
+	// RetentionBytes is how much of the log is kept although nobody needs it.
 	RetentionBytes int64
 }
 
 // MembersPair is a value of Options.Members.
 const MembersPair = 2
 
-// Result is what became of a run.
+// Result is the outcome of a run.
 type Result struct {
 	Seed  uint64
 	Nodes int
-	// Loggers is how many of them have no mysqld.
+	// Loggers is the number of nodes without a mysqld.
 	Loggers int
 	// Failure is nil if every promise was kept.
 	Failure *Failure
 	// Hash is of all events: two runs with the same hash were the same.
 	Hash uint64
-	// Events counts them, Virtual is how long the run was, on its own clock.
+	// Events counts the events. Virtual is the length of the run, on its own clock.
 	Events  uint64
 	Virtual time.Duration
-	// Faults are those that were injected.
+	// Faults are the injected faults.
 	Faults []string
 	// FaultIDs are their numbers.
 	FaultIDs []int
@@ -80,38 +80,38 @@ type Result struct {
 	Plans   int
 	Settles SettleCounts
 	Blips   bool
-	// Policy is the durability policy, with who is named; AckDrops counts how often
-	// a require-ack was dropped.
+	// Policy is the durability policy, with the nodes that it names; AckDrops counts how
+	// often a require-ack was dropped.
 	Policy   string
 	AckDrops int
-	// MemberChanges counts the changes of the members, Joints those that went through
-	// joint consensus, as their leaders saw it; Joins the nodes that joined, Clones
-	// those that copied a mysqld's data. Members tells that they do change.
+	// MemberChanges counts the changes of the members. Joints counts the changes that went
+	// through joint consensus, as their leaders saw it. Joins counts the nodes that joined,
+	// Clones the nodes that copied a mysqld's data. Members: the members do change.
 	MemberChanges, Joints, Joins, Clones int
 	Members                              bool
-	// TakenUp counts the voters that started again from a state which another node kept;
+	// TakenUp counts the voters that started again from a state that another node had kept.
 	// Pair: the members were MembersPair.
 	TakenUp int
-	// TimingsDiffer: the nodes' heartbeats and election timeouts did.
+	// TimingsDiffer: the nodes' heartbeats and election timeouts differed.
 	TimingsDiffer bool
-	// ClocksJump: wall clocks jumped, and boot clocks stood still. LateClocks is the option.
+	// ClocksJump: wall clocks jumped, and boot clocks stood still. LateClocks is Options.LateClocks.
 	ClocksJump, LateClocks bool
-	// XA counts the XA transactions, if there are any: UsesXA.
+	// XA counts the XA transactions. UsesXA: there are any.
 	XA     XACounts
 	UsesXA bool
-	// Slowings counts how often a primary slowed its writers down, or let them go again.
-	// ApplierStops counts the errors with which appliers stopped. AppliersStop: they do.
+	// Slowings counts how often a primary slowed its writers down, or stopped doing so.
+	// ApplierStops counts the errors with which appliers stopped. AppliersStop: appliers do stop.
 	Slowings, ApplierStops int
 	// Reseeds counts the nodes that a leader had rebuilt by itself.
 	Reseeds      int
 	AppliersStop bool
-	// LongApplies counts the appliers that were inside of a transaction for long.
+	// LongApplies counts how often an applier took long for one transaction.
 	LongApplies int
 	Pair        bool
-	// Ahead counts what was read ahead for peers that lag.
+	// Ahead counts the reads ahead for peers that lag.
 	Ahead int
-	// Recoveries counts those that were forced, Accepted and Rejections what former members
-	// made of them, GivenUp the committed transactions that a recovery went on without.
+	// Recoveries counts the forced recoveries. Accepted and Rejections count the answers of
+	// former members, GivenUp the committed transactions that a recovery went on without.
 	// TwoSides: a majority went on beside a recovered node.
 	Recoveries, Accepted, Rejections, GivenUp int
 	Losses, TwoSides                          bool
@@ -129,8 +129,8 @@ type Failure struct {
 
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %s (at %v)", f.Name, f.Detail, f.At) }
 
-// The streams of randomness: each part has its own, so that what one draws
-// changes nothing for the others.
+// The streams of randomness: each part has its own. So a draw of one part changes
+// nothing for the others.
 const (
 	streamWorld = iota
 	streamNetwork
@@ -160,12 +160,12 @@ const (
 // Times of a run.
 const (
 	quietAtStart = 3 * time.Second
-	// healWithin is how long a healed cluster may take to serve and agree.
+	// healWithin is how long a healed cluster may take until it serves and all nodes agree.
 	healWithin = 60 * time.Second
 	lastsUsual = 30 * time.Second
 )
 
-// World is one cluster, its clients and what goes wrong.
+// World is one cluster, its clients and its faults.
 type World struct {
 	options Options
 	sched   scheduler
@@ -176,12 +176,12 @@ type World struct {
 	load    *workload
 	faults  injector
 	check   *checker
-	// initial is the cluster state at the start; policyChanges: it does not stay so,
-	// by as many changes as were asked for.
+	// initial is the cluster state at the start. policyChanges: an operator changes the policy;
+	// changes is how often he asked for a change.
 	initial       cluster.State
 	policyChanges bool
 	changes       int
-	// epochs, purged, staged and ledInNeed count what happened.
+	// epochs, purged, staged and ledInNeed are counters of the Result.
 	epochs, purged, staged, ledInNeed int
 	// plans counts the operators' plans that were carried out.
 	plans   int
@@ -191,34 +191,36 @@ type World struct {
 	heldFor cluster.NodeID
 	// ackDrops counts how often a require-ack was dropped.
 	ackDrops int
-	// membersChange: an operator adds nodes, of which spares wait, and removes others.
+	// membersChange: an operator adds nodes, which wait in spares, and removes others.
 	membersChange         bool
 	initialNodes, spares  int
 	operator              *operator
 	memberChanges, joints int
-	// timingsDiffer: the nodes' heartbeats and election timeouts do. clocksJump: wall clocks
-	// jump, and boot clocks stand still.
+	// timingsDiffer: the nodes' heartbeats and election timeouts differ. clocksJump: wall
+	// clocks jump, and boot clocks stand still.
 	timingsDiffer, clocksJump bool
 	// usesXA: clients use XA transactions.
 	usesXA   bool
 	xaCounts XACounts
-	// healed has what was committed when all faults had ended; nil = they have not.
+	// healed holds the transactions that were committed when all faults had ended; nil = the
+	// faults go on.
 	healed *gtid.Set
-	// longApplies: some transactions apply for long, which longApplied counts.
+	// longApplies: some transactions take long to apply; longApplied counts them.
 	longApplies bool
 	longApplied int
-	// maxApplyLag is mysql.max_apply_lag, slowings counts how often a primary began to keep to
-	// it, or ended that. appliersStop: some stop with an error, applierStops counts that.
+	// maxApplyLag is mysql.max_apply_lag; slowings counts how often a primary began or ended to
+	// slow its writers down for it. appliersStop: appliers stop with errors; applierStops counts
+	// them.
 	maxApplyLag            time.Duration
 	slowings, applierStops int
 	// reseeds counts the nodes that a leader had rebuilt by itself.
 	reseeds      int
 	appliersStop bool
-	// readsAhead: what a leader lacks in memory is read ahead; aheads counts that.
+	// readsAhead: entries that a leader lacks in memory are read ahead; aheads counts the reads.
 	readsAhead    bool
 	aheads        int
 	joins, clones int
-	// takenUp counts the voters that started again from a state which another node kept.
+	// takenUp counts the voters that started again from a state that another node had kept.
 	takenUp int
 	// losses is not nil if a majority is lost for good.
 	losses *losses
@@ -304,7 +306,7 @@ func (r seededReader) Read(p []byte) (int, error) {
 func newWorld(o Options) *World {
 	w := &World{options: o, trace: newTrace(o.Events)}
 	rng := w.random(streamWorld)
-	// All of it is drawn whatever the options say, so that they change nothing else.
+	// Everything is drawn whatever the options say, so that an option changes nothing else.
 	nodes, segment, cache := 3+2*(rng.IntN(4)/3), int64(4<<10)<<rng.IntN(7), int64(1<<10)<<rng.IntN(10)
 	retention := int64(1<<10) << rng.IntN(14)
 	if w.options.Nodes == 0 {
@@ -458,7 +460,7 @@ func (w *World) runWhile(deadline time.Duration, what string, cond func() bool) 
 	}
 }
 
-// agreed tells whether every mysqld has all that was committed, and nothing is
+// agreed tells whether every mysqld has all committed transactions, and no transaction is
 // on its way.
 func (w *World) agreed() bool {
 	if len(w.load.sessions) > 0 || !w.load.xaEnded() {
@@ -512,12 +514,12 @@ func (w *World) primary() *node {
 	return best
 }
 
-// restartAgent is what supervises an agent that ended by itself.
+// restartAgent is the supervisor of an agent that ended by itself.
 func (w *World) restartAgent(n *node) {
 	w.sched.after(50*time.Millisecond+around(n.rng, time.Second), n.startAgent)
 }
 
-// Connections between agents, as the transport reports them.
+// The connections between agents, as the transport reports them.
 
 // connect lets two nodes find each other, if both run.
 func (w *World) connect(a, b *node) {
@@ -538,8 +540,8 @@ func (w *World) connect(a, b *node) {
 	})
 }
 
-// disconnect tells a node that a peer is gone: at once and with a refused dial
-// if only its process is, after a silence if its machine is.
+// disconnect tells a node that a peer is gone. If only the peer's process ended, that is at
+// once and with a refused dial; if its machine is gone, after a silence.
 func (w *World) disconnect(n, gone *node, refused bool) {
 	a := n.agent
 	if n == gone || a == nil {
@@ -564,8 +566,8 @@ func (w *World) disconnect(n, gone *node, refused bool) {
 	})
 }
 
-// watchConnection ends a connection that a cut has silenced for too long, and
-// has it made again after.
+// watchConnection ends a connection that a cut has silenced for too long. It is made again
+// after the cut.
 func (w *World) watchConnection(a, b *node) {
 	w.sched.after(silenceMax, func() {
 		if w.net.connected(a.id, b.id) || a.agent == nil || b.agent == nil {
