@@ -122,10 +122,7 @@ type Agent struct {
 	ackDrops     atomic.Uint64 // how often this node dropped a require-ack
 	keptDown     atomic.Bool   // an operator has fenced this node
 	// fed are the learners to which this leader sends neither entries nor stages.
-	fed    atomic.Pointer[[]cluster.NodeID]
-	repair membership.Repairer
-	// repairHeld is why nodes are not rebuilt: what was logged of it.
-	repairHeld map[cluster.NodeID]string
+	fed atomic.Pointer[[]cluster.NodeID]
 	// settles and settleKills count deposed primaries whose mysqld lived on, or not.
 	settles, settleKills atomic.Uint64
 	// settledIncarnation is of a mysqld that was settled, until it replicates.

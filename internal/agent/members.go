@@ -88,14 +88,20 @@ func (n followed) AskState(ctx context.Context, of cluster.NodeID) (p cluster.St
 	return p, err
 }
 
-// Promote implements membership.Node.
-func (n followed) Promote(ctx context.Context, m cluster.Member) error {
+// Change implements membership.Node.
+func (n followed) Change(ctx context.Context, c cluster.Change) error {
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
-	_, err := n.requests.ChangeState(ctx, n.records.ByItself(), cluster.Change{
-		Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
-	})
+	_, err := n.requests.ChangeState(ctx, n.records.ByItself(), c)
 	return err
+}
+
+// FirstIndex implements membership.Node.
+func (n followed) FirstIndex() uint64 { return n.log.Segments()[0].FirstIndex }
+
+// LogHolder implements membership.Node.
+func (n followed) LogHolder(s cluster.State, away func(string) bool) (string, int64) {
+	return n.purger.Holder(s, away)
 }
 
 // Leave implements membership.Node.
@@ -105,10 +111,7 @@ func (n followed) Leave(d membership.Departure) { n.departing.Leave(d) }
 func (a *Agent) newFollower() *membership.Follower {
 	return membership.NewFollower(membership.FollowerConfig{
 		Node: followed{a}, Table: a.board, Known: a.data.known, Clock: clock.Machine{}, Logger: a.logger, RunsMysqld: a.runsMysqld(),
-		Also: func(ctx context.Context) {
-			a.feedLearners(ctx)
-			a.repairNodes(ctx)
-		},
+		Also: a.feedLearners,
 	})
 }
 
@@ -267,19 +270,14 @@ func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (oper
 	if err != nil {
 		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	args.Change.Instance = m.Instance // what is judged here
-	switch kind := args.Change.Kind; {
-	case n.Kind != cluster.KindLearner: // that is refused
-	case membership.GivesUp(m, n):
-		return operate.Done{}, control.Errorf(control.CodeFailed, "node %s is being rebuilt: it gets its vote back by itself", n.Name)
-	case n.Role == "" || !n.Reachable:
-		return operate.Done{}, control.Errorf(control.CodeFailed, "node %s is not heard of: it cannot get a vote", n.Name)
-	case n.Mysqld == cluster.MysqldNone && kind != cluster.KindLogger:
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "node %s has no mysqld: its kind must be logger", n.Name)
-	case n.Mysqld != cluster.MysqldNone && kind == cluster.KindLogger:
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name)
-	case !membership.CaughtUp(n, kind, a.node.Committed().Mark().Index):
-		return operate.Done{}, control.Errorf(control.CodeFailed, "node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s", n.Name, n.Role, n.LogLast, n.BacklogSeconds())
+	args.Change.Instance = m.Instance  // what is judged here
+	if n.Kind == cluster.KindLearner { // else that is refused
+		switch why, invalid := membership.RefuseVote(m, n, args.Change.Kind, a.node.Committed().Mark().Index); {
+		case invalid:
+			return operate.Done{}, control.Errorf(control.CodeInvalid, "%s", why)
+		case why != "":
+			return operate.Done{}, control.Errorf(control.CodeFailed, "%s", why)
+		}
 	}
 	return a.changeMembers(ctx, r.By, args)
 }

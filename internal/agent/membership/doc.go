@@ -9,7 +9,7 @@
 //	the cluster state  ──► Follow            ──► a Departure
 //	a peer's status    ──► CaughtUp          ──► whether a learner may get its vote
 //	all peers' status  ──► Repairer.Look     ──► whom the leader has rebuilt by itself
-//	both, as they come ──► Follower          ──► whom the node talks to, departures, votes
+//	both, as they come ──► Follower          ──► whom the node talks to, departures, votes, repairs
 //	a Departure        ──► Departing         ──► the node ends, and is another one from then on
 //
 // # What it owns

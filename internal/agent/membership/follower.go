@@ -3,8 +3,12 @@ package membership
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -20,6 +24,8 @@ const (
 	askStateTimeout = 3 * time.Second
 	// aboutKind keys among the troubles that this node is of another kind.
 	aboutKind = "kind"
+	// AboutRepairs keys among the troubles why nodes are not rebuilt.
+	AboutRepairs = "nodes that are not rebuilt"
 )
 
 // Table is what a Follower needs of a status table: see board.Board.
@@ -51,8 +57,12 @@ type Node interface {
 	Hangup(id cluster.NodeID)
 	// AskState asks a member for the cluster state on its disk.
 	AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error)
-	// Promote has the cluster give a learner the vote that it joined for.
-	Promote(ctx context.Context, m cluster.Member) error
+	// Change has the cluster change its state, in the name of the node itself.
+	Change(ctx context.Context, c cluster.Change) error
+	// FirstIndex is that of its log, LogHolder the member because of which that is too long:
+	// see Repairs.Holder.
+	FirstIndex() uint64
+	LogHolder(s cluster.State, away func(name string) bool) (name string, bytes int64)
 	// Leave ends the node's life. It does not block, and only the first call counts.
 	Leave(d Departure)
 }
@@ -66,12 +76,12 @@ type FollowerConfig struct {
 	Logger *slog.Logger
 	// RunsMysqld: the node has a mysqld.
 	RunsMysqld bool
-	// Also is called at each look, last.
+	// Also is called at each look.
 	Also func(ctx context.Context)
 }
 
 // Follower has a node go by the cluster state: whom it talks to, whether it may stay, and,
-// as the leader, who gets a vote. Run and Follow must not run at once.
+// as the leader, who gets a vote, and who is rebuilt. Run and Follow must not run at once.
 type Follower struct {
 	cfg FollowerConfig
 	// leaderless counts the looks without a leader.
@@ -79,6 +89,9 @@ type Follower struct {
 	reminder   Reminder
 	// said is what was logged of each learner that gets no vote, so that it is logged once.
 	said map[string]string
+	// repairer finds who is to be rebuilt, held is why others are not.
+	repairer Repairer
+	held     map[cluster.NodeID]string
 }
 
 // NewFollower returns one that has seen nothing so far.
@@ -137,6 +150,7 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	if f.cfg.Also != nil {
 		f.cfg.Also(ctx)
 	}
+	f.repair(ctx)
 }
 
 // judgeSelf ends a node that the cluster has removed, or that is to be rebuilt, once it
@@ -206,7 +220,8 @@ func (f *Follower) promote(ctx context.Context) {
 			continue
 		}
 		text := ""
-		if err := f.cfg.Node.Promote(ctx, m); err != nil {
+		c := cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance}
+		if err := f.cfg.Node.Change(ctx, cluster.Change{Membership: &c}); err != nil {
 			text = err.Error()
 		}
 		if text != "" && f.said[m.Name] != text {
@@ -214,4 +229,41 @@ func (f *Follower) promote(ctx context.Context) {
 		}
 		f.said[m.Name] = text
 	}
+}
+
+// repair has nodes rebuilt, as the leader, that cannot go on with the data that they have, if
+// the cluster's settings let it: just as an operator would. Its status says why one is not.
+func (f *Follower) repair(ctx context.Context) {
+	if _, leading := f.cfg.Node.Leader(); !leading {
+		f.repairer.Follow()
+		f.cfg.Table.SetTrouble(AboutRepairs, "")
+		return
+	}
+	first := f.cfg.Node.FirstIndex()
+	p, _ := f.cfg.Node.Committed()
+	held := f.repairer.Look(f.cfg.Clock.Now(), Repairs{
+		Self: f.cfg.Node.AsSelf().ID, State: p.State, Nodes: f.cfg.Table.Nodes(), First: first, Known: f.cfg.Known,
+		Holder: func(away func(string) bool) (string, int64) { return f.cfg.Node.LogHolder(p.State, away) },
+	}, func(m cluster.Member, why string) error { return f.rebuild(ctx, m, why, p.State.Version) })
+	var texts []string
+	for _, id := range slices.Sorted(maps.Keys(held)) {
+		if held[id] != f.held[id] {
+			f.cfg.Logger.Warn(held[id])
+		}
+		texts = append(texts, held[id])
+	}
+	f.held = held
+	slices.Sort(texts)
+	f.cfg.Table.SetTrouble(AboutRepairs, strings.Join(texts, "; "))
+}
+
+// rebuild asks for what "quorate node rebuild" asks for, of the state that it was judged on:
+// maintenance may have begun meanwhile, or another node be rebuilt.
+func (f *Follower) rebuild(ctx context.Context, m cluster.Member, why string, judged uint64) error {
+	c := cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: datadir.NewInstance(), Why: why}
+	if err := f.cfg.Node.Change(ctx, cluster.Change{Judged: judged, Membership: &c}); err != nil {
+		return err
+	}
+	f.cfg.Logger.Warn("a node is rebuilt", "node", m.Name, "reason", why)
+	return nil
 }

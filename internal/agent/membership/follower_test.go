@@ -74,9 +74,13 @@ func (n *fakeNode) Keep() {
 func (n *fakeNode) SetPeers(f transport.Former) { n.former = append(n.former, f) }
 func (n *fakeNode) Hangup(id cluster.NodeID)    { n.hungUp = append(n.hungUp, id) }
 func (n *fakeNode) Leave(d Departure)           { n.left = append(n.left, d) }
-func (n *fakeNode) Promote(_ context.Context, m cluster.Member) error {
-	n.promoted = append(n.promoted, m.Name)
+func (n *fakeNode) Change(_ context.Context, c cluster.Change) error {
+	n.promoted = append(n.promoted, c.Membership.Name)
 	return n.cannotPromote
+}
+func (n *fakeNode) FirstIndex() uint64 { return 1 }
+func (n *fakeNode) LogHolder(cluster.State, func(string) bool) (string, int64) {
+	return "", 0
 }
 func (n *fakeNode) AskState(_ context.Context, of cluster.NodeID) (cluster.StatePoint, error) {
 	p, ok := n.answers[of]

@@ -26,6 +26,25 @@ func CaughtUp(n cluster.NodeStatus, kind cluster.Kind, committed uint64) bool {
 	return n.Role == cluster.RoleReplica && n.Applied+promoteEntriesMax >= committed && n.BacklogSeconds() <= promoteLagMax.Seconds()
 }
 
+// RefuseVote says why a learner with this status gets no vote as a node of a kind; "" = it may
+// get one. invalid: not as this kind.
+func RefuseVote(m cluster.Member, n cluster.NodeStatus, kind cluster.Kind, committed uint64) (why string, invalid bool) {
+	switch {
+	case GivesUp(m, n):
+		return fmt.Sprintf("node %s is being rebuilt: it gets its vote back by itself", n.Name), false
+	case n.Role == "" || !n.Reachable:
+		return fmt.Sprintf("node %s is not heard of: it cannot get a vote", n.Name), false
+	case n.Mysqld == cluster.MysqldNone && kind != cluster.KindLogger:
+		return fmt.Sprintf("node %s has no mysqld: its kind must be logger", n.Name), true
+	case n.Mysqld != cluster.MysqldNone && kind == cluster.KindLogger:
+		return fmt.Sprintf("node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name), true
+	case !CaughtUp(n, kind, committed):
+		return fmt.Sprintf("node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s",
+			n.Name, n.Role, n.LogLast, n.BacklogSeconds()), false
+	}
+	return "", false
+}
+
 // GivesUp tells whether a node that is rebuilt still runs over its former data directory,
 // which it is about to give up: it has caught up now, and will have nothing.
 func GivesUp(m cluster.Member, n cluster.NodeStatus) bool {

@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"internal/raft/consensus":          {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "log/seglog"},
 	"internal/raft/transport":          {"cluster", "raft/frame", "sys/nowait"},
 	"internal/agent/datadir":           {"cluster", "mysql/gtid", "mysql/replay", "log/vfs"},
-	"internal/agent/membership":        {"sys/clock", "cluster", "raft/transport"},
+	"internal/agent/membership":        {"agent/datadir", "sys/clock", "cluster", "raft/transport"},
 	"internal/agent/board":             {"cluster", "raft/consensus", "role", "agent/membership", "agent/recovery"},
 	"internal/agent/history":           {"agent/board", "cluster", "raft/consensus", "role", "agent/datadir", "log/vfs"},
 	"internal/raft/bulk":               {"sys/clock", "cluster", "raft/entry", "raft/frame", "sys/invariant", "log/seglog"},

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
@@ -221,7 +223,8 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 // reseeds tells whether the operator waits until the leader has a node rebuilt by itself. He
 // does in every second world, as long as the leader gives no reason against it.
 func (o *operator) reseeds(n *node) bool {
-	return o.waits && o.w.primary().agent.unrepaired[n.id] == ""
+	held := o.w.primary().agent.board.Trouble(membership.AboutRepairs)
+	return o.waits && !strings.Contains(held, "node "+n.member.Name+" is not rebuilt")
 }
 
 // add adds a machine that was in no cluster state yet.
@@ -280,6 +283,15 @@ func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 	}
 	o.asked++
 	o.w.proposeMembers(a, cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change}, func(error) {})
+}
+
+// reseeded looks at a node that a leader has rebuilt by itself.
+func (w *World) reseeded(a *agent, c *cluster.MembershipChange) {
+	w.reseeds++
+	n := w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n.member.Name == c.Name })]
+	if b := n.agent; !n.empty() && b != nil && b.log.LastIndex()+1 >= a.log.FirstIndex() {
+		w.fail("reseed", "n%d has n%d rebuilt, which has its disk, and a log that goes on from n%d's: %s", a.n.id, n.id, a.n.id, c.Why)
+	}
 }
 
 // proposeMembers is a leader's changeState. Only accepted changes count.

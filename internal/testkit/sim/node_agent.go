@@ -70,28 +70,27 @@ type agent struct {
 	board             *board.Board
 	boardChanged      signal
 	// up are the peers with which there is a connection.
-	up         map[cluster.NodeID]bool
-	lag        consensus.LagTracker
-	applier    primary.Applier
-	lagBound   *primary.LagBound
-	pacing     pacing
-	repair     membership.Repairer
-	unrepaired map[cluster.NodeID]string // why nodes are not rebuilt
-	members    members
-	follower   *membership.Follower
-	kept       datadir.State // cluster.json
-	mark       datadir.Mark
-	heard      retention.Heard
-	promised   time.Duration // what promise.json said at the start
-	known      *membership.Directories
-	departing  *membership.Departing
-	hearing    map[cluster.NodeID]bool // that a peer says of a recovery
+	up        map[cluster.NodeID]bool
+	lag       consensus.LagTracker
+	applier   primary.Applier
+	lagBound  *primary.LagBound
+	pacing    pacing
+	members   members
+	follower  *membership.Follower
+	kept      datadir.State // cluster.json
+	mark      datadir.Mark
+	heard     retention.Heard
+	promised  time.Duration // what promise.json said at the start
+	known     *membership.Directories
+	departing *membership.Departing
+	hearing   map[cluster.NodeID]bool // that a peer says of a recovery
 	// leaderAt is since when it knows the leader.
 	leaderAt     time.Duration
 	process      *mysqld // nil = none
 	feed         *feedSession
 	stages       stages
 	marker       *retention.Marker
+	purger       *retention.Purger
 	feedCounters mysqlwire.FeedCounters
 }
 
@@ -118,7 +117,7 @@ func newAgent(n *node) (*agent, error) {
 	a.follower.Follow(a.group.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())
 	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
-	a.marker = a.newMarker()
+	a.marker, a.purger = a.newMarker(), a.newPurger()
 	a.role = role.New(role.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
 		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
@@ -137,7 +136,7 @@ func (a *agent) run() {
 		a.life.start(a.runLagBound)
 	}
 	a.life.start(a.runGossip)
-	a.life.start(func() { _ = a.newPurger().Run(context.Background()) })
+	a.life.start(func() { _ = a.purger.Run(context.Background()) })
 	if a.w.stateChanges() {
 		a.life.start(a.runState)
 	}

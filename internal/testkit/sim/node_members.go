@@ -47,7 +47,6 @@ type followed struct{ *agent }
 func (a *agent) newFollower() *membership.Follower {
 	return membership.NewFollower(membership.FollowerConfig{
 		Node: followed{a}, Table: a.board, Known: a.known, Clock: a.life, Logger: a.n.logger("members"), RunsMysqld: a.n.runsMysqld(),
-		Also: func(context.Context) { a.repairNodes() },
 	})
 }
 
@@ -93,16 +92,35 @@ func (f followed) AskState(ctx context.Context, of cluster.NodeID) (cluster.Stat
 	return callAgent(ctx, f.life, f.known, f.w.node(of), func(a *agent) (cluster.StatePoint, error) { return a.kept.Point(), nil })
 }
 
-// Promote implements membership.Node.
-func (f followed) Promote(_ context.Context, m cluster.Member) error {
-	if f.w.operator != nil {
-		f.w.operator.asked++
-		f.w.proposeMembers(f.agent, cluster.Change{
-			ID: f.n.member.Name + f.w.sched.now.String(), By: "quorate on " + f.n.member.Name,
-			Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: m.Becomes, Instance: m.Instance},
-		}, func(error) {})
+// Change implements membership.Node.
+func (f followed) Change(ctx context.Context, c cluster.Change) (err error) {
+	if f.w.operator == nil {
+		return errors.New("the members are not changed so far")
 	}
-	return nil
+	c.ID, c.By = f.n.member.Name+f.w.sched.now.String(), "quorate on "+f.n.member.Name
+	f.w.operator.asked++
+	answered := make(chan struct{})
+	f.w.proposeMembers(f.agent, c, func(answer error) {
+		err = answer
+		if err == nil && c.Membership.Op == cluster.OpRebuild {
+			f.w.reseeded(f.agent, c.Membership)
+		}
+		close(answered)
+	})
+	ctx, cancel := f.life.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if late := f.life.Wait(ctx, 0, answered); late != nil {
+		return late
+	}
+	return err
+}
+
+// FirstIndex implements membership.Node.
+func (f followed) FirstIndex() uint64 { return f.log.FirstIndex() }
+
+// LogHolder implements membership.Node.
+func (f followed) LogHolder(s cluster.State, away func(string) bool) (string, int64) {
+	return f.purger.Holder(s, away)
 }
 
 // Leave implements membership.Node.
@@ -294,46 +312,12 @@ func (a *agent) newDeparting() *membership.Departing {
 	}}.departing(a.life)
 }
 
-// repairNodes has nodes rebuilt, as the leader, as far as the cluster's settings let it.
-func (a *agent) repairNodes() {
-	if !a.loop.role.Leading || a.w.operator == nil {
-		a.repair.Follow()
-		a.unrepaired = nil
-		return
-	}
-	first, state := a.log.FirstIndex(), a.group.Committed().State().State
-	a.unrepaired = a.repair.Look(a.n.now(), membership.Repairs{
-		Self: a.n.id, State: state, Nodes: a.board.Nodes(), First: first, Known: a.known,
-		Holder: func(func(string) bool) (string, int64) { return "", 0 }, // no bound on the log
-	}, func(m cluster.Member, why string) error { return a.repairNode(m, why, state.Version) })
-}
-
-// repairNode asks for what an operator asks for, of the state that it was judged on.
-func (a *agent) repairNode(m cluster.Member, why string, judged uint64) error {
-	n, answered, err := a.w.node(m.ID), signal{}, errors.New("no answer")
-	a.w.operator.asked++
-	a.w.proposeMembers(a, cluster.Change{
-		ID: a.n.member.Name + a.w.sched.now.String(), By: "quorate on " + a.n.member.Name, Judged: judged,
-		Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance(), Why: why},
-	}, func(answer error) {
-		err = answer
-		answered.fire()
-		if b := n.agent; err == nil && !n.empty() && b != nil && b.log.LastIndex()+1 >= a.log.FirstIndex() {
-			a.w.fail("reseed", "n%d has n%d rebuilt, which has its disk, and a log that goes on from n%d's: %s", a.n.id, n.id, a.n.id, why)
-		}
-	})
-	a.life.await(callTimeout, &answered)
-	if err == nil {
-		a.w.reseeds++
-	}
-	return err
-}
-
 // mayPromote is what a leader's agent asks before an operator gives a learner a vote.
 func (a *agent) mayPromote(m cluster.Member, kind cluster.Kind) bool {
 	for _, n := range a.statuses() {
 		if n.ID == m.ID {
-			return !membership.GivesUp(m, n) && membership.CaughtUp(n, kind, a.group.Committed().Mark().Index)
+			why, _ := membership.RefuseVote(m, n, kind, a.group.Committed().Mark().Index)
+			return why == ""
 		}
 	}
 	return false
