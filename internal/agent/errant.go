@@ -21,24 +21,24 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// What an errant mysqld has beyond the committed log is copied from its binlogs
+// The transactions that an errant mysqld has beyond the committed log are copied from its binlogs
 // before a person rebuilds the node: into a directory that a rebuild leaves alone.
 
 const (
-	// errantDir holds the saves, a directory each, and the one under way.
+	// errantDir holds the saves, each in a directory, and the save under way.
 	errantDir  = "errant"
 	errantTemp = ".tmp"
-	// errantRecordFile says what is in a save.
+	// errantRecordFile says what a save holds.
 	errantRecordFile = "saved.json"
 	errantReadme     = "README"
 	errantFormat     = 1
 
-	// errantSavesMax and errantBytesMax bound the saves. What is there stays: the
-	// first is the one that somebody has to look into.
+	// errantSavesMax and errantBytesMax bound the saves. Existing saves stay: the first save is
+	// the one that a person has to look into.
 	errantSavesMax = 16
 	errantBytesMax = 1 << 30
-	// errantEventBytesMax bounds the events that are read whole: GTID and
-	// FORMAT_DESCRIPTION have some hundred bytes.
+	// errantEventBytesMax bounds the events that are read as a whole: GTID and
+	// FORMAT_DESCRIPTION events have some hundred bytes.
 	errantEventBytesMax = 64 << 10
 
 	errantDirPermissions  = 0o750
@@ -49,7 +49,7 @@ const (
 type errantSave struct {
 	Format int       `json:"format"`
 	At     time.Time `json:"at"`
-	// Errant is all that mysqld had beyond the log, Saved what of it is in Files.
+	// Errant is everything that mysqld had beyond the log, Saved the part of it in Files.
 	Errant string   `json:"errant"`
 	Saved  string   `json:"saved"`
 	Files  []string `json:"files"`
@@ -57,8 +57,8 @@ type errantSave struct {
 	Damaged string `json:"damaged,omitempty"`
 }
 
-// saveErrant saves what the judge has found in a mysqld beyond the log. That
-// mysqld has ended: nothing waits for this.
+// saveErrant saves the transactions that the judge has found beyond the log. Their mysqld has
+// ended: nothing waits for this.
 func (a *Agent) saveErrant(ctx context.Context) {
 	text := a.board.Own().Errant
 	if text == "" {
@@ -74,7 +74,7 @@ func (a *Agent) saveErrant(ctx context.Context) {
 	a.board.Update(func(s *cluster.NodeStatus) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
 }
 
-// saveErrantOf returns what the status says of the save, and whether it has all.
+// saveErrantOf returns the status text about the save, and whether the save is complete.
 func (a *Agent) saveErrantOf(ctx context.Context, text string) (line string, all bool, err error) {
 	errant, err := gtid.ParseSet(text)
 	if err != nil {
@@ -114,9 +114,8 @@ type errantStore struct {
 	bytesMax int64
 }
 
-// save copies the errant transactions from binlog files into a save, and returns
-// what it has found, and where that is. Of nothing there is no save. One that is
-// there already is not made again.
+// save copies the errant transactions from binlog files into a save. It returns what it has found,
+// and where the save is. If it finds nothing there is no save. An existing save is not made again.
 func (s *errantStore) save(ctx context.Context, now time.Time, errant *gtid.Set, files []string) (errantSave, string, error) {
 	if save, dir := s.find(errant); dir != "" {
 		return save, dir, nil
@@ -125,7 +124,7 @@ func (s *errantStore) save(ctx context.Context, now time.Time, errant *gtid.Set,
 	if err := s.prepare(&c); err != nil {
 		return errantSave{}, "", err
 	}
-	defer func() { _ = os.RemoveAll(c.dir) }() // renamed, or of no use
+	defer func() { _ = os.RemoveAll(c.dir) }() // it was renamed, or is of no use
 	var damaged []string
 	for _, file := range files {
 		err := c.file(ctx, file)
@@ -147,14 +146,14 @@ func (s *errantStore) save(ctx context.Context, now time.Time, errant *gtid.Set,
 	return save, dir, s.publish(c.dir, save, dir)
 }
 
-// prepare makes the directory of a save under way, and says how large that may
-// become. Too many saves are no error so far: there may be nothing to save.
+// prepare makes the directory of a save under way, and says how large the save may become. Too
+// many saves are no error yet: there may be nothing to save.
 func (s *errantStore) prepare(c *errantCopy) error {
 	count, used, err := s.usage()
 	if err != nil {
 		return err
 	}
-	// Also what a killed agent has left.
+	// A killed agent's directory goes, too.
 	if err := os.RemoveAll(c.dir); err != nil {
 		return fmt.Errorf("remove an unfinished save: %w", err)
 	}
@@ -213,8 +212,7 @@ func (s *errantStore) find(errant *gtid.Set) (errantSave, string) {
 	return errantSave{}, ""
 }
 
-// room is how many bytes a save may have. The log shares the disk, and needs it
-// more.
+// room is how many bytes a save may have. The log is on the same disk, and needs the space more.
 func (s *errantStore) room(used int64) (int64, error) {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(s.path, &disk); err != nil {
@@ -265,13 +263,13 @@ type errantCopy struct {
 	errant *gtid.Set
 	saved  *gtid.Set
 	files  []string
-	// room is how many bytes are left, and full what is said when that is too few.
+	// room is how many bytes are left. full is the message when these are too few.
 	room int64
 	full error
 }
 
-// file copies what is wanted of one binlog file. What a killed mysqld has left of a
-// transaction at its end is passed over.
+// file copies the wanted transactions of one binlog file. It passes over an incomplete transaction
+// at the end, which a killed mysqld may leave.
 func (c *errantCopy) file(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -303,7 +301,7 @@ func (c *errantCopy) file(ctx context.Context, path string) error {
 	return err
 }
 
-// next reads a transaction, or an event that is in none.
+// next reads a transaction, or an event outside of a transaction.
 func (c *errantCopy) next(in *errantInput, out *errantOutput) error {
 	head := make(binlog.Event, binlog.HeaderBytes)
 	if err := in.read(head); err != nil {
@@ -332,8 +330,8 @@ func (c *errantCopy) next(in *errantInput, out *errantOutput) error {
 	return c.transaction(in, out, event)
 }
 
-// transaction copies a transaction or passes over it. Its GTID event says how long
-// it is, since MySQL 8.0.2.
+// transaction copies a transaction or passes over it. Since MySQL 8.0.2 the GTID event says how
+// long the transaction is.
 func (c *errantCopy) transaction(in *errantInput, out *errantOutput, event binlog.Event) error {
 	info, err := binlog.ParseGTID(event)
 	if err != nil {
@@ -377,18 +375,18 @@ func (in *errantInput) skip(n int64) error {
 	return err
 }
 
-// errantOutput is the file of a save that has what is wanted of one binlog file. It
-// is made with the first transaction.
+// errantOutput is the file of a save with the wanted transactions of one binlog file. It is made
+// with the first transaction.
 type errantOutput struct {
 	path         string
 	format       binlog.Event
 	f            *os.File
-	transactions int   // whole ones
-	size         int64 // with these
+	transactions int   // complete ones
+	size         int64 // up to the last complete one
 }
 
-// transaction writes a transaction: its GTID event, and the rest. If that is not
-// all there, nothing of it stays.
+// transaction writes a transaction: its GTID event, and the rest. Nothing of an incomplete
+// transaction stays.
 func (o *errantOutput) transaction(event binlog.Event, in *errantInput, rest int64) error {
 	if o.f == nil {
 		if err := o.create(); err != nil {
@@ -424,7 +422,7 @@ func (o *errantOutput) create() error {
 	return nil
 }
 
-// finish cuts what is not whole and makes the file durable.
+// finish cuts an incomplete transaction and makes the file durable.
 func (o *errantOutput) finish() error {
 	err := errors.Join(o.f.Truncate(o.size), o.f.Sync(), o.f.Close())
 	o.f = nil

@@ -21,7 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
-// readerPasswordBytesMax bounds what is read of a password file.
+// readerPasswordBytesMax bounds how much of a password file is read.
 const readerPasswordBytesMax = 1 << 10
 
 // buildReaders makes the feed for downstream readers; nil if there is none.
@@ -52,7 +52,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 	})
 }
 
-// listenReaders opens the port for downstream readers, if there is to be one.
+// listenReaders opens the port for downstream readers, if there is one.
 func (a *Agent) listenReaders() (err error) {
 	if a.readers, err = a.buildReaders(); err != nil || a.readers == nil {
 		return err
@@ -137,9 +137,9 @@ func (a *Agent) binlogVersion() string {
 	return format.ServerVersion
 }
 
-// readerSource serves downstream readers from the committed log (I4). What they
-// ask for is what they get: they answer for themselves, and no mysqld of ours is
-// asked. It needs none, so a node without one serves readers, too.
+// readerSource serves downstream readers from the committed log (I4). Readers get what they ask
+// for: they are responsible for themselves. It asks no mysqld of the cluster, so a node without
+// mysqld serves readers, too.
 type readerSource struct {
 	log     func() feed.Log
 	changed func() (consensus.Mark, <-chan struct{})
@@ -148,7 +148,7 @@ type readerSource struct {
 	logger  *slog.Logger
 
 	mu sync.Mutex
-	// begun is how the log's segments begin, as far as that is committed.
+	// begun says how the log's segments begin, as far as that is committed.
 	begun map[uint64]beginning
 }
 
@@ -165,8 +165,8 @@ func (s *readerSource) GTIDs() (executed, purged *gtid.Set) {
 	return s.gtids(), log.Segments()[0].GTIDsBefore
 }
 
-// Files implements mysqlwire.ReaderSource. All places where a file begins begin a
-// segment; where a segment begins elsewhere, its file goes on.
+// Files implements mysqlwire.ReaderSource. Every file begins at the beginning of a segment. Where
+// a segment begins elsewhere, its file goes on.
 func (s *readerSource) Files() ([]mysqlwire.ReaderFile, error) {
 	log := s.log()
 	defer log.Close()
@@ -196,7 +196,7 @@ func (s *readerSource) Files() ([]mysqlwire.ReaderFile, error) {
 	s.mu.Lock()
 	s.begun = begun
 	s.mu.Unlock()
-	if len(files) == 0 { // nothing is committed so far
+	if len(files) == 0 { // nothing is committed yet
 		files = append(files, mysqlwire.ReaderFile{Index: segments[0].FirstIndex})
 	}
 	return files, nil
@@ -245,8 +245,8 @@ func (s *readerSource) StartReader(_ context.Context, request mysqlwire.ReaderRe
 	return &readerCursor{source: s, log: log, from: from, once: request.Once, until: mark.Index}, nil
 }
 
-// find returns where a reader begins that has a set of transactions: as a real
-// source does, in the newest file before which there is nothing that it lacks.
+// find returns where a reader with a set of transactions begins. As in a real source that is the
+// newest file before which there is nothing that the reader lacks.
 func (s *readerSource) find(log replay.CommittedLog, has *gtid.Set, committed uint64) (uint64, error) {
 	segments := log.Segments()
 	missing := segments[0].GTIDsBefore.Clone()
@@ -267,15 +267,15 @@ func (s *readerSource) find(log replay.CommittedLog, has *gtid.Set, committed ui
 	return from, err
 }
 
-// readerCursor reads the committed log, and waits for it, at its beginning too:
-// a reader that comes from another node may be ahead of this one.
+// readerCursor reads the committed log and waits for it. It may have to wait at its beginning,
+// too: a reader that comes from another node may be ahead of this node.
 type readerCursor struct {
 	source *readerSource
 	log    feed.Log
 	from   uint64
 	once   bool
 	until  uint64         // where once ends
-	cursor *replay.Cursor // nil until what is before from is committed
+	cursor *replay.Cursor // nil until everything before from is committed
 	begun  bool           // something was handed out
 }
 
@@ -322,10 +322,9 @@ func (c *readerCursor) look() (*mysqlwire.Piece, error) {
 // Close implements mysqlwire.Cursor.
 func (c *readerCursor) Close() { c.log.Close() }
 
-// logBefore shows the segments that begin before an index, and one at least: the
-// format in force at the index is then that of the entry before, which is
-// committed, and not one that the entry itself may bring. So a file begins with
-// the same bytes on every node, whenever it is read.
+// logBefore shows the segments that begin before an index, but at least one. So the format at the
+// index is the format of the entry before, which is committed, and not a format that the entry
+// itself may bring. So a file begins with the same bytes on every node, whenever it is read.
 type logBefore struct {
 	replay.CommittedLog
 	index uint64

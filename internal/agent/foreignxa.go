@@ -15,23 +15,24 @@ import (
 )
 
 const (
-	// foreignXATries and foreignXAPause are how often, and how far apart, a client's end
-	// of an XA transaction is looked for: what the applier is at looks like that for a moment.
+	// foreignXATries and foreignXAPause are how often, and how far apart, the agent looks for an
+	// XA transaction that a client has ended: while the applier ends one it looks the same for
+	// a moment.
 	foreignXATries = 10
 	foreignXAPause = 20 * time.Millisecond
 	// foreignXATimeout bounds a look.
 	foreignXATimeout = time.Minute
 )
 
-// foreignCommitted makes this node errant: a client committed what the applier had
-// prepared, and no comparison of GTIDs shows that.
+// foreignCommitted makes this node errant: a client committed an XA transaction that the applier
+// had prepared. No comparison of GTIDs shows that.
 func (a *Agent) foreignCommitted() error {
 	return &primary.VerdictError{Verdict: role.Errant, Reason: fmt.Sprintf(
 		"a client committed XA transactions on this replica: its data differ; quorate node rebuild %s", a.self.Name)}
 }
 
-// judgeForeignXA refuses data in which a client committed what the applier had prepared.
-// A mysqld that has just started knows nothing of it: there is a note then.
+// judgeForeignXA refuses data in which a client committed an XA transaction that the applier had
+// prepared. A mysqld that has just started does not know of it: then there is a note.
 func (a *Agent) judgeForeignXA(ctx context.Context, p *mysqld.Process, promote bool) error {
 	if noted, err := a.server.ForeignXANoted(); err != nil {
 		return err
@@ -48,12 +49,12 @@ func (a *Agent) judgeForeignXA(ctx context.Context, p *mysqld.Process, promote b
 	return err
 }
 
-// noteForeignXA tells whether a client has committed what the applier of a replica had
-// prepared, and notes that durably: the next mysqld knows nothing of it.
+// noteForeignXA tells whether a client has committed an XA transaction that a replica's applier
+// had prepared, and notes that durably: the next mysqld does not know of it.
 //
-// An XA transaction that is prepared by the log and gtid_executed, and that XA RECOVER
-// lacks, was ended by a client, or the applier is just at its end. If clients have said
-// XA COMMIT at all, it was that.
+// The log and gtid_executed may say that an XA transaction is prepared, and XA RECOVER lack it.
+// Then a client has ended it, or the applier is just ending it. If clients have said XA COMMIT at
+// all, it counts as committed by a client.
 func (a *Agent) noteForeignXA(ctx context.Context, p *mysqld.Process) (found bool, err error) {
 	if commits, err := p.ForeignXACommit(ctx); err != nil || !commits {
 		return false, err
@@ -63,7 +64,7 @@ func (a *Agent) noteForeignXA(ctx context.Context, p *mysqld.Process) (found boo
 		return false, err
 	}
 	through, open := a.lag.Executed(executed, time.Now()).Applied, map[binlog.XID]gtid.GTID{}
-	// What was prepared before the durable mark has had its end before it, too.
+	// An XA transaction prepared before the durable mark has also ended before it.
 	log := a.logReader()
 	defer log.Close()
 	if err := replay.PreparedIn(log, a.durable().Index+1, executed, open); err != nil {
@@ -80,14 +81,14 @@ func (a *Agent) noteForeignXA(ctx context.Context, p *mysqld.Process) (found boo
 			return false, ctx.Err()
 		}
 		if commits, err := p.ForeignXACommit(ctx); err != nil || !commits {
-			return false, err // it was the applier that was at one
+			return false, err // the applier was just ending it
 		}
 	}
 	return true, a.server.NoteForeignXA()
 }
 
-// missingXA tells whether any of what was prepared is not any more, though mysqld's
-// applier has not ended it. Up to through the log was applied when open was.
+// missingXA tells whether a prepared XA transaction is gone although mysqld's applier has not
+// ended it. When open was read, the log was applied up to through.
 func (a *Agent) missingXA(ctx context.Context, admin *mysqld.Admin, open map[binlog.XID]gtid.GTID, through uint64) (bool, error) {
 	there, err := admin.PreparedXA(ctx)
 	if err != nil {
@@ -112,9 +113,9 @@ func (a *Agent) missingXA(ctx context.Context, admin *mysqld.Admin, open map[bin
 	return len(missing) > 0, nil
 }
 
-// pollForeignXA ends the mysqld of a replica in which a client has ended what its applier
-// had prepared. stopped: the applier has found one that is gone. It does not wait: the
-// log may have to be read far back.
+// pollForeignXA ends the mysqld of a replica in which a client has ended an XA transaction that
+// the applier had prepared. stopped: the applier has found that such a transaction is gone. It
+// does not wait: the log may have to be read far back.
 func (a *Agent) pollForeignXA(p *mysqld.Process, stopped bool) {
 	if !a.foreignXAPolled.CompareAndSwap(false, true) {
 		return
@@ -132,7 +133,7 @@ func (a *Agent) pollForeignXA(p *mysqld.Process, stopped bool) {
 			a.doubt(p, []string{a.foreignCommitted().Error()})
 		case stopped:
 			if foreign, err := p.ForeignXA(ctx); err == nil && foreign {
-				a.doubt(p, []string{primary.XAEnded}) // it was rolled back: one that starts again prepares it anew
+				a.doubt(p, []string{primary.XAEnded}) // it was rolled back: a mysqld that starts prepares it again
 			}
 		}
 	})

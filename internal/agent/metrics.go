@@ -14,8 +14,7 @@ import (
 
 func formatID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
-// Metrics implements api.Provider: the counters of every package, at this
-// moment.
+// Metrics implements api.Provider: the present counters of every package.
 func (p provider) Metrics() []api.Metric {
 	st := p.Status()
 	m := p.stateMetrics(st)
@@ -67,7 +66,7 @@ func self(st cluster.Status) (own cluster.NodeStatus) {
 	return own
 }
 
-// stateMetrics say how it stands, also while this node takes no part in Raft.
+// stateMetrics are about the node's state, also while this node takes no part in Raft.
 func (p provider) stateMetrics(st cluster.Status) []api.Metric {
 	own := self(st)
 	m := []api.Metric{

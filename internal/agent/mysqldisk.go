@@ -16,42 +16,40 @@ import (
 )
 
 const (
-	// diskProbeInterval is how often mysqld's disk is asked.
+	// diskProbeInterval is the time between two writes to mysqld's disk.
 	diskProbeInterval = time.Second
-	// diskPatience is how long it may take. A disk that is only busy answers
-	// within a few seconds; a primary that gets nowhere on one that does not is worth
-	// a failover.
+	// diskPatience is how long a write may take. A disk that is only busy answers within a few
+	// seconds. A primary that gets nowhere on a disk that does not answer is worth a failover.
 	diskPatience = 10 * time.Second
 	// probeFile is in mysqld's directory, beside its data.
 	probeFile = "probe"
-	// aboutDisk and aboutSpace key what ails mysqld's disk among the board's
+	// aboutDisk and aboutSpace are the keys of troubles with mysqld's disk, among the board's
 	// troubles.
 	aboutDisk, aboutSpace = "disk", "space"
 )
 
-// diskProbe notices a disk under mysqld that hangs. mysqld itself greets, and
-// answers what needs no disk; only its commits stand still.
+// diskProbe notices that mysqld's disk hangs. mysqld itself still greets, and answers requests that
+// need no disk; only its commits stand still.
 type diskProbe struct {
 	began atomic.Pointer[time.Time] // of the write under way; nil = there is none
 
-	// The watch's goroutine alone has what follows.
+	// Only the watch's goroutine uses the fields below.
 	// suspect is the write that had taken too long when it was first looked at, at
 	// suspectedAt. One look is not enough: the agent may have been stopped itself.
 	suspect     *time.Time
 	suspectedAt time.Time
-	// executed is mysqld's gtid_executed, and since when that has not changed.
+	// executed is mysqld's gtid_executed, and the time since when it has not changed.
 	executed      string
 	executedSince time.Time
 }
 
-// run writes to the disk at intervals. A write that hangs outlives it: nothing can
-// end that one.
+// run writes to the disk at intervals. A write that hangs outlives run: nothing can end it.
 func (p *diskProbe) run(ctx context.Context, dir string) error {
 	return every(ctx, diskProbeInterval, func() error {
 		now := time.Now()
 		if p.began.CompareAndSwap(nil, &now) {
 			go func() {
-				// What fails mysqld finds as well, and says better.
+				// mysqld finds the same error, and reports it better.
 				_ = writeProbe(filepath.Join(dir, probeFile))
 				p.began.Store(nil)
 			}()
@@ -60,7 +58,7 @@ func (p *diskProbe) run(ctx context.Context, dir string) error {
 	})
 }
 
-// writeProbe returns once one byte is on disk: the same one, so that nothing but it
+// writeProbe returns once one byte is on disk. It is always the same byte, so that nothing else
 // has to be written.
 func writeProbe(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_DSYNC, 0o600)
@@ -72,8 +70,8 @@ func writeProbe(path string) error {
 	return err
 }
 
-// hangs returns for how long the disk has not answered, if that is too long, and was
-// so a while ago.
+// hangs returns for how long the disk has not answered, if that is too long and already was too
+// long a while ago.
 func (p *diskProbe) hangs(now time.Time) time.Duration {
 	began := p.began.Load()
 	if began == nil || now.Sub(*began) < diskPatience {
@@ -89,17 +87,17 @@ func (p *diskProbe) hangs(now time.Time) time.Duration {
 	return now.Sub(*began)
 }
 
-// commits notes what mysqld has.
+// commits notes which transactions mysqld has.
 func (p *diskProbe) commits(executed string, now time.Time) {
 	if p.executedSince.IsZero() || p.executed != executed {
 		p.executed, p.executedSince = executed, now
 	}
 }
 
-// standsStill tells whether mysqld gets nowhere on a disk that hangs: nothing was
-// committed for as long, and something should have been. A commit needs no answer of
-// its disk (only the log's is synced), so while they go on its clients are served. A
-// mysqld that does not say who writes gets nowhere.
+// standsStill tells whether mysqld gets nowhere on a disk that hangs: for as long, no transaction
+// was committed although a client writes. A commit needs no answer of mysqld's disk (only the log's
+// disk is synced), so clients are served while commits go on. A mysqld that does not say who writes
+// gets nowhere.
 func (p *diskProbe) standsStill(now time.Time, behind bool, writers func() (int, error)) bool {
 	if p.executedSince.IsZero() || now.Sub(p.executedSince) < diskPatience {
 		return false
@@ -111,9 +109,9 @@ func (p *diskProbe) standsStill(now time.Time, behind bool, writers func() (int,
 	return err != nil || n > 0
 }
 
-// pollDisk says what ails mysqld's disk, and fences a primary that stands still on
-// one that hangs: all its clients wait, and its agent leads on. A replica is left
-// alone, its readers may find in memory what they want.
+// pollDisk reports trouble with mysqld's disk. It fences a primary that stands still on a disk that
+// hangs: all its clients wait, while its agent goes on leading. A replica is left alone: its readers
+// may find their data in memory.
 func (a *Agent) pollDisk(p *mysqld.Process, role cluster.Role, writers func() (int, error)) {
 	now := time.Now()
 	took := a.disk.hangs(now)
@@ -132,8 +130,7 @@ func (a *Agent) pollDisk(p *mysqld.Process, role cluster.Role, writers func() (i
 	}
 }
 
-// slowWriters counts the statements that have been writing for as long as a disk may
-// take.
+// slowWriters counts the statements that have been writing for longer than a disk may take.
 func slowWriters(ctx context.Context, p *mysqld.Process) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
@@ -144,11 +141,10 @@ func slowWriters(ctx context.Context, p *mysqld.Process) (int, error) {
 	return len(sessions), err
 }
 
-// watchSpace looks, until mysqld has ended, whether it waits for space on its disk.
-// A primary is fenced: its clients would wait for as long as nobody makes room, and
-// up to a minute longer. Without room it cannot be started again; that is tried
-// after a pause each time, and its status says so. A replica is left alone: its
-// readers go on, and it goes on by itself.
+// watchSpace looks, until mysqld has ended, whether mysqld waits for space on its disk. A primary is
+// fenced: its clients would wait until somebody makes room, and up to a minute longer. Without room
+// mysqld cannot be started again; the agent tries that again and again, with a pause, and its status
+// says so. A replica is left alone: its readers go on, and it goes on by itself.
 func (a *Agent) watchSpace(p *mysqld.Process) {
 	for {
 		select {
@@ -161,8 +157,8 @@ func (a *Agent) watchSpace(p *mysqld.Process) {
 	}
 }
 
-// diskFull: in every role but a replica's a session of a client may be what waits,
-// also in the last moments of a primary that is closing its writes.
+// diskFull acts in every role but a replica's: a client's session may wait, also in the last moments
+// of a primary that is closing its writes.
 func (a *Agent) diskFull(p *mysqld.Process, reason string) {
 	switch a.board.Own().Role {
 	case cluster.RoleReplica, cluster.RoleUnverified:

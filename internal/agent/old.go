@@ -18,26 +18,26 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// A node that is rebuilt gives up what it has. None of that is deleted at once: it is
-// moved into a directory of its own below old/, by renames, and kept for a while. So
-// what a person has ordered by mistake can be taken back by a person.
+// A node that is rebuilt gives up its data. The data is not deleted at once: it is moved into a
+// directory of its own below old/, by renames, and kept for a while. So a person can take back an
+// order that was a mistake.
 
 const (
-	// oldDir holds what was given up, a directory each: TIME-REASON.
+	// oldDir holds the data that was given up, in one directory each time: TIME-REASON.
 	oldDir = "old"
-	// oldDeleting ends the name of one that is being deleted.
+	// oldDeleting ends the name of a directory that is being deleted.
 	oldDeleting = ".deleting"
 	oldEvery    = time.Minute
 
-	// oldMax and oldKeptFor bound what is kept, and so does the disk: of it one
-	// part in oldFreePart stays free.
+	// oldMax and oldKeptFor bound what is kept. So does the disk: one part in oldFreePart of it
+	// stays free.
 	oldMax      = 2
 	oldKeptFor  = 7 * 24 * time.Hour
 	oldFreePart = 10
 )
 
-// setAside moves away what this node has given up. It can be done again, from the
-// beginning, wherever it was interrupted.
+// setAside moves away the data that this node has given up. If it is interrupted anywhere, it can be
+// done again from the beginning.
 func (d *dataDir) setAside() error {
 	for _, step := range d.setAsideSteps() {
 		if err := step(); err != nil {
@@ -84,8 +84,7 @@ type oldData struct {
 	at  time.Time
 }
 
-// listOld returns what is below old/, oldest first. What has other names is not the
-// agent's.
+// listOld returns the directories below old/, oldest first. Other names there are not the agent's.
 func (d *dataDir) listOld() (all []oldData, err error) {
 	entries, err := os.ReadDir(d.Join(oldDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +106,8 @@ func (d *dataDir) listOld() (all []oldData, err error) {
 	return all, nil
 }
 
-// oldToGo says why the first of these, the oldest, is to be deleted; "" = it stays.
-// member: the node is well, and a member, over the data that it has now.
+// oldToGo says why the first of these, the oldest, is to be deleted; "" = it stays. member: the node
+// is healthy, and a member with its present data.
 func oldToGo(all []oldData, now time.Time, member bool, free, total uint64) (why string) {
 	switch {
 	case len(all) == 0:
@@ -123,15 +122,15 @@ func oldToGo(all []oldData, now time.Time, member bool, free, total uint64) (why
 	return ""
 }
 
-// disk returns the free bytes of the data directory's disk, and all.
+// disk returns the free bytes and all bytes of the data directory's disk.
 func (d *dataDir) disk() (free, total uint64, err error) {
 	var disk unix.Statfs_t
 	err = unix.Statfs(d.Path(), &disk)
 	return disk.Bavail * uint64(disk.Bsize), disk.Blocks * uint64(disk.Bsize), err
 }
 
-// tidyOld deletes what is not to be kept any longer, and shows the rest. disk asks for
-// the free bytes and all. Errors are logged: nothing depends on it.
+// tidyOld deletes the directories that need not be kept any longer, and shows the rest. disk returns
+// the free bytes and all bytes. Errors are logged: nothing depends on tidyOld.
 func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err error)) {
 	role := a.board.Own().Role
 	member := role == cluster.RoleReplica || role == cluster.RolePrimary || role == cluster.RoleLogger
@@ -154,8 +153,7 @@ func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err erro
 	}
 }
 
-// deleteOld deletes one. A crash in between leaves a name by which it is not taken for
-// whole.
+// deleteOld deletes a directory. After a crash in between, its name shows that it is incomplete.
 func (a *Agent) deleteOld(o oldData, why string) error {
 	path := a.data.Join(oldDir, o.dir)
 	text := fmt.Sprintf("delete old data in %s: %s", path, why)
@@ -167,7 +165,7 @@ func (a *Agent) deleteOld(o oldData, why string) error {
 	return os.RemoveAll(path + oldDeleting)
 }
 
-// freeOld deletes all of it: a copy of another node's data needs the space.
+// freeOld deletes all directories: a copy of another node's data needs the space.
 func (a *Agent) freeOld() {
 	all, err := a.data.listOld()
 	for _, o := range all {
@@ -183,7 +181,7 @@ func noSpace(err error) bool {
 	return errors.Is(err, mysqld.ErrNoSpace) || errors.Is(err, seglog.ErrFull) || errors.Is(err, unix.ENOSPC)
 }
 
-// showOld puts it into the status.
+// showOld puts the directories into the status.
 func (a *Agent) showOld(all []oldData) {
 	shown := make([]cluster.OldData, 0, len(all))
 	for _, o := range all {
@@ -213,7 +211,7 @@ func (a *Agent) showOld(all []oldData) {
 	a.board.Update(func(s *cluster.NodeStatus) { s.Old = shown })
 }
 
-// runOld looks after the data of before, until ctx ends.
+// runOld looks after the former data, until ctx ends.
 func (a *Agent) runOld(ctx context.Context) error {
 	a.tidyOld(time.Now(), a.data.disk)
 	return every(ctx, oldEvery, func() error { a.tidyOld(time.Now(), a.data.disk); return nil })

@@ -9,7 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
-// nodes returns the status of every member, this node's as it is now.
+// nodes returns the status of every member; this node's is the present one.
 func (a *Agent) nodes() []cluster.NodeStatus { return a.board.NodesWith(a.ownStatus()) }
 
 // primaryName returns the name of the node that is open for writes as far as this one
@@ -30,12 +30,12 @@ func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
 	return s
 }
 
-// outlook says how many failures are survived, and what a failover would take. A
-// primary tells all nodes: what it hears of decides, not what they do.
+// outlook says how many failures the cluster survives, and how long a failover would take. A primary
+// tells all nodes: its own view decides, not the others'.
 func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
 	role := a.board.Own().Role
 	if _, member := membership.Find(s.State, a.self.ID); !member || role == cluster.RoleRemoved || role == cluster.RoleJoining {
-		return nil, nil // not yet, or not any more: it knows old members
+		return nil, nil // it is no member yet, or any more: it knows old members
 	}
 	quorum := s.Quorum()
 	if role == cluster.RoleForming {
@@ -47,8 +47,8 @@ func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
 	return &quorum, new(a.failover(s))
 }
 
-// failover says what a failover would take now. Who would follow is chosen as a
-// leader that hands over chooses, among those that could open.
+// failover says how long a failover would take now. The next primary is chosen as a leader that
+// hands over chooses, among the nodes that could open.
 func (a *Agent) failover(s cluster.Sight) cluster.Failover {
 	if s.State.Maintenance != nil {
 		return cluster.Failover{From: s.Primary, Reason: "none, maintenance is on"}
@@ -73,15 +73,15 @@ func (a *Agent) failover(s cluster.Sight) cluster.Failover {
 	return cluster.EstimateFailover(s, choice.To.Name, a.failoverTimes())
 }
 
-// failoverTimes are what a failover takes beside the backlog. A dead process is
-// noticed by a refused dial, and who notices campaigns within a heartbeat or two. A
-// silent host costs an election timeout, which raft draws from one to two of them.
+// failoverTimes are the times of a failover beside the backlog. A dead process is noticed by a
+// refused dial, and the node that notices it campaigns within a heartbeat or two. A silent host
+// costs an election timeout, which raft draws between the timeout and its double.
 func (a *Agent) failoverTimes() cluster.FailoverTimes {
 	return cluster.FailoverTimes{
 		Process: 2 * a.cfg.Raft.Heartbeat, Host: a.cfg.Raft.ElectionTimeout * 3 / 2, Open: openTime,
 	}
 }
 
-// openTime is the way from an election won to open writes where nothing is left to
-// be applied: barrier, judge, tap, epoch entry.
+// openTime is the time from a won election to open writes where nothing is left to be applied:
+// barrier, judge, tap, epoch entry.
 const openTime = 100 * time.Millisecond

@@ -13,8 +13,8 @@ func (s *epochSlot) committed(m consensus.Mark) {
 	s.rules().Committed(m)
 }
 
-// acknowledge acknowledges what primary.Epoch.Acknowledge lets go. It is called in a
-// turn of consensus; Tap.Ack does not block.
+// acknowledge sends the ACKs that primary.Epoch.Acknowledge allows. It is called in a turn of
+// consensus; Tap.Ack does not block.
 func (s *epochSlot) acknowledge(term, index uint64) {
 	s.mu.Lock()
 	e, number := s.cur, s.rules().Acknowledge(term, index)
@@ -25,11 +25,11 @@ func (s *epochSlot) acknowledge(term, index uint64) {
 	}
 }
 
-// onAcknowledge lets go the ACKs of what is committed up to an index.
+// onAcknowledge sends the ACKs of the transactions that are committed up to an index.
 func (a *Agent) onAcknowledge(index uint64) { a.epoch.acknowledge(a.node.Role().Term, index) }
 
-// onAckEvent says whose require-ack is dropped, or in force again: in the agent's
-// log, in the audit log, in every status, and as a metric.
+// onAckEvent reports that a node's require-ack is dropped, or in force again: in the agent's log, in
+// the audit log, in every status, and as a metric.
 func (a *Agent) onAckEvent(e cluster.AckEvent) {
 	result := "in force"
 	if e.Dropped {
@@ -50,7 +50,7 @@ func (a *Agent) acksStatus(s *cluster.NodeStatus) {
 	}
 }
 
-// acksMetrics are of a leader; on the others all is 0.
+// acksMetrics are a leader's; on other nodes all are 0.
 func (p provider) acksMetrics() []api.Metric {
 	st := p.node.Acks()
 	if st == nil {

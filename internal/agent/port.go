@@ -19,41 +19,41 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// aboutPort keys what ails mysqld's own port among the board's troubles.
+// aboutPort is the key of trouble with mysqld's own port, among the board's troubles.
 const aboutPort = "port"
 
-// loopbackHost is where the agent reaches mysqld, beside an address that is fenced.
+// loopbackHost is where the agent reaches mysqld while mysqld's other address is fenced.
 const loopbackHost = "127.0.0.1"
 
 // port is mysqld's own port on an address that clients reach, fenced by the kernel: where
 // mysql.bind is no loopback address (docs/architecture/clients.md).
 type port struct {
 	fence fence // nil: mysqld is on loopback alone, unless it is unfenced
-	// unfenced: nothing fences mysqld's own port, and the operator has it open all the same.
+	// unfenced: nothing fences mysqld's own port, and the operator wants it open all the same.
 	unfenced bool
 	held     *os.File // mysqld inherits it: the fence lasts as long as that mysqld
-	// wants says what should pass now.
+	// wants says which packets should pass now.
 	wants func() netfence.State
-	// wake has room for one: the lease may have changed, or heard.
+	// wake has room for one signal: the lease or heard may have changed.
 	wake chan struct{}
-	// heard ends an election timeout after a leader was asked last that has answered; nil =
-	// none has.
+	// heard is a time limit: an election timeout after the last question that a leader has
+	// answered; nil = no leader has.
 	heard atomic.Pointer[netfence.Window]
 
 	mu  sync.Mutex
-	set netfence.State // what the kernel has
+	set netfence.State // the kernel's state
 	// unsure: a call has failed, so the kernel may have another state.
 	unsure bool
 }
 
-// fence is netfence.Fence, but for tests.
+// fence is netfence.Fence; tests replace it.
 type fence interface {
 	Set(s netfence.State) error
 	Close() error
 }
 
-// openPort has the kernel fence mysqld's own port, before there is a mysqld. Without the
-// right to, mysqld will be on loopback alone, unless the operator takes stale reads.
+// openPort has the kernel fence mysqld's own port, before there is a mysqld. Without the right
+// to do so, mysqld listens on loopback alone, unless the operator accepts stale reads.
 func (a *Agent) openPort() {
 	a.port.wake = make(chan struct{}, 1)
 	server, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port)
@@ -103,7 +103,7 @@ func fencedAddress(bind string, port int) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr, uint16(port)), true
 }
 
-// closePort gives the fence up: it lasts for as long as a mysqld that has inherited it.
+// closePort gives the fence up. It still lasts as long as a mysqld that has inherited it.
 func (a *Agent) closePort() {
 	if a.port.held != nil {
 		_ = a.port.held.Close()
@@ -116,7 +116,7 @@ func (a *Agent) closePort() {
 	a.port.fence, a.port.held = nil, nil
 }
 
-// localMysqld is where the agent finds its own mysqld: on loopback, which nothing fences.
+// localMysqld is where the agent finds its own mysqld: on loopback, which is never fenced.
 func (a *Agent) localMysqld() string {
 	return net.JoinHostPort(a.localHost(), strconv.Itoa(a.cfg.MySQL.Port))
 }
@@ -140,7 +140,7 @@ func (a *Agent) mysqldBind() string {
 	return a.localHost()
 }
 
-// inherited is what mysqld keeps open.
+// inherited holds the files that mysqld keeps open.
 func (a *Agent) inherited() []*os.File {
 	if a.port.held == nil {
 		return nil
@@ -148,28 +148,29 @@ func (a *Agent) inherited() []*os.File {
 	return []*os.File{a.port.held}
 }
 
-// portInput is what decides who passes mysqld's own port.
+// portInput is everything that decides which clients pass mysqld's own port.
 type portInput struct {
 	// serving: this node is the primary, and lease says for how long it may serve.
 	serving bool
 	lease   netfence.Window
 	// moving: an operator's plan holds new clients.
 	moving bool
-	// answering: what was asked under the lease may still be answered.
+	// answering: requests that came under the lease may still be answered.
 	answering bool
 	// promoting: it leads, and its mysqld is about to be opened.
 	promoting bool
-	// reads: this node is a replica that has a leader, heard is for how long it may be read:
-	// it counts from when it asked that leader.
+	// reads: this node is a replica that has a leader. heard is for how long it may be read,
+	// counted from when it asked that leader.
 	reads bool
 	heard netfence.Window
-	// frozen is a window as long as a frozen agent may go unnoticed, where nothing else says.
+	// frozen is the window where no other limit is known: as long as a frozen agent may go
+	// unnoticed.
 	frozen netfence.Window
 }
 
-// portState says who passes. Answers without requests are those of a primary without a
-// lease: as no more is asked, they answer what was asked under it. Who has connected to the
-// router's port must not be served by a replica.
+// portState says which packets pass. A primary without a lease passes answers and no requests:
+// so all answers are to requests that came under the lease. A replica must not serve clients
+// that have connected to the router's port.
 func portState(in portInput) netfence.State {
 	switch {
 	case in.promoting:
@@ -186,8 +187,8 @@ func portState(in portInput) netfence.State {
 	return netfence.State{}
 }
 
-// withoutEnded is s with the zero window in the place of each that is over: such a one lets
-// nothing pass, whatever it was.
+// withoutEnded is s with the zero window in place of each window that is over: a window that
+// is over lets nothing pass.
 func withoutEnded(s netfence.State, now time.Duration) netfence.State {
 	for _, w := range []*netfence.Window{&s.Requests, &s.Answers, &s.Redirected, &s.Redirect} {
 		if w.Boot <= now {
@@ -197,8 +198,8 @@ func withoutEnded(s netfence.State, now time.Duration) netfence.State {
 	return s
 }
 
-// portLasts tells whether what the kernel has will do for now: it lets pass what should
-// pass, not longer, and half of the time is left. wants has no window that is over.
+// portLasts tells whether the kernel's state will do for now: the right packets pass, not for
+// longer than they should, and half of the time is left. wants has no window that is over.
 func portLasts(has, wants netfence.State, now time.Duration) bool {
 	return windowLasts(has.Requests, wants.Requests, now) &&
 		windowLasts(has.Answers, wants.Answers, now) &&
@@ -206,8 +207,8 @@ func portLasts(has, wants netfence.State, now time.Duration) bool {
 		windowLasts(has.Redirect, wants.Redirect, now)
 }
 
-// stepMax is how far the two clocks may part before a window is set anew: less would be
-// by the scheduler, between the looks at the two.
+// stepMax is how far the two clocks may part before a window is set again. A smaller difference
+// may come from the scheduler, between reading the one clock and the other.
 const stepMax = 50 * time.Millisecond
 
 func windowLasts(has, wants netfence.Window, now time.Duration) bool {
@@ -219,15 +220,15 @@ func windowLasts(has, wants netfence.Window, now time.Duration) bool {
 		has.Boot-now >= (wants.Boot-now)/2
 }
 
-// windowOf lasts from now on. Its end on the wall clock is nothing but that: a time with a
-// monotonic reading would be compared by that.
+// windowOf lasts from now on. Its end on the wall clock has no monotonic reading: else times
+// would be compared by that.
 func windowOf(life time.Duration) netfence.Window {
 	return netfence.Window{Wall: time.Now().Add(life).Round(0), Boot: consensus.BootTime() + life}
 }
 
-// portWants looks at what is so now. The clocks are read first: a window counts from before
-// what it is for was looked at, however long the agent stands still in between. So is the
-// lease: it is of the term that serving is asked about, or of one that has ended.
+// portWants says which packets should pass now. It reads the clocks first: a window counts from
+// before the state was read, however long the agent stands still in between. It reads the lease
+// before serving, too: the lease is of the term that serving is asked about, or of an ended term.
 func (a *Agent) portWants() netfence.State {
 	in := portInput{frozen: windowOf(a.cfg.Raft.ElectionTimeout)}
 	in.lease.Boot, in.lease.Wall = a.node.Lease()
@@ -240,8 +241,8 @@ func (a *Agent) portWants() netfence.State {
 	return portState(in)
 }
 
-// refresh has the kernel let pass what should. What it decides and what the kernel is
-// told is one step: a later call never loses to an earlier one.
+// refresh has the kernel let the right packets pass. The decision and the call of the kernel are
+// one step: a later refresh never loses to an earlier one.
 func (p *port) refresh() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,8 +262,8 @@ func (p *port) refresh() error {
 	return nil
 }
 
-// leaseChanged wakes runPort, and the role machine's goroutine where this node serves since, or does no more. It
-// does not block.
+// leaseChanged wakes runPort, and also the role machine's goroutine if this node has begun or
+// ended to serve. It does not block.
 func (a *Agent) leaseChanged() {
 	a.inbox.LeaseChanged()
 	select {
@@ -271,8 +272,7 @@ func (a *Agent) leaseChanged() {
 	}
 }
 
-// runPort keeps the kernel's windows at what is so. They end by themselves when it does not
-// get to it.
+// runPort keeps the kernel's windows true. If it does not run in time, they end by themselves.
 func (a *Agent) runPort(ctx context.Context) error {
 	if a.port.fence == nil {
 		return nil
@@ -280,7 +280,7 @@ func (a *Agent) runPort(ctx context.Context) error {
 	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 8)
 	defer ticker.Stop()
 	for said := ""; ; {
-		changed := a.board.Changes() // before the look: nothing is missed
+		changed := a.board.Changes() // before the look, so that no change is missed
 		trouble := ""
 		if err := a.port.refresh(); err != nil {
 			trouble = fmt.Sprintf("clients cannot reach mysqld at %s, only the router: %v", a.board.Own().MysqldPort,
@@ -305,8 +305,8 @@ func (a *Agent) runPort(ctx context.Context) error {
 	}
 }
 
-// runAskLeader has a follower ask its leader, again and again, whether that still leads. What
-// comes from a leader without a question may be old: it lay in a buffer while this agent, or
+// runAskLeader has a follower ask its leader, again and again, whether it still leads. A message
+// from a leader that is no answer may be old: it may have lain in a buffer while this agent, or
 // this machine, stood still.
 func (a *Agent) runAskLeader(ctx context.Context) error {
 	if a.port.fence == nil {
@@ -326,7 +326,7 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 	}
 }
 
-// hear has a replica read for as long as life, from now on, if ask is answered.
+// hear lets clients read a replica for as long as life, counted from now, if ask is answered.
 func (p *port) hear(ctx context.Context, life time.Duration, ask func(context.Context) error) bool {
 	heard := windowOf(life)
 	ctx, cancel := context.WithTimeout(ctx, life)
@@ -338,10 +338,10 @@ func (p *port) hear(ctx context.Context, life time.Duration, ask func(context.Co
 	return true
 }
 
-// awaitPort returns once the kernel lets nothing pass that was so before and is not now.
-// Who has served calls it before giving a lease up, as another node may be elected before
-// its time is over; who is promoted before mysqld is opened, as from then on the lease
-// counts. It takes an election timeout at most: no window is longer.
+// awaitPort returns once the kernel lets nothing pass any more that may not pass now. A primary
+// calls it before it gives up a lease: another node may be elected before the lease's time is
+// over. A node that is promoted calls it before mysqld is opened: from then on the lease counts.
+// It takes an election timeout at most: no window is longer.
 func (a *Agent) awaitPort() {
 	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.Raft.ElectionTimeout)
 	defer cancel()
@@ -351,8 +351,8 @@ func (a *Agent) awaitPort() {
 	}
 }
 
-// told refreshes, and waits until the kernel has taken that, for no longer than ctx. After
-// an error what was open may be so until it runs out.
+// told refreshes, and waits until the kernel has taken that, for no longer than ctx. After an
+// error an open window may stay open until it runs out.
 func (p *port) told(ctx context.Context, spawn func(func())) error {
 	if p.fence == nil {
 		return nil
@@ -368,7 +368,7 @@ func (p *port) told(ctx context.Context, spawn func(func())) error {
 }
 
 // awaitWritten returns once mysqld has written every answer that its clients wait for.
-// What it has written the kernel delivers, also after mysqld has closed the connection.
+// The kernel delivers written answers, also after mysqld has closed the connection.
 func (a *Agent) awaitWritten(ctx context.Context) error {
 	p := a.currentProcess()
 	if !a.port.open() || p == nil {

@@ -10,19 +10,18 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
-// greetTimeout is how long a mysqld that has not answered a poll in time may
-// take to greet a new connection. Together they are what a client waits for
-// when a primary's mysqld stands still beside an agent that goes on.
+// greetTimeout is how long a mysqld that has not answered a poll in time may take to greet a new
+// connection. Both times together are how long a client waits when a primary's mysqld stands still
+// while its agent goes on.
 const greetTimeout = 4 * watchInterval
 
-// pollGreeting fences a mysqld that stands still: stopped, or with every thread
-// in a disk that hangs. Its agent leads on with perfect heartbeats, so nobody
-// else would end the wait of its clients; nor, while it is promoted, that of all
-// clients of the cluster.
+// pollGreeting fences a mysqld that stands still: it is stopped, or every thread waits for a disk
+// that hangs. Its agent goes on leading with perfect heartbeats. So no other node would end the wait
+// of its clients, or, during a promotion, of all clients of the cluster.
 //
-// A greeting needs no lock, no session of ours and no free connection: a server
-// that is merely slow, or full, sends one. It is asked for afresh, because after
-// a pause of the whole machine the poll has failed and mysqld is well.
+// A greeting needs no lock, no session of ours and no free connection: a server that is only slow,
+// or full, sends one. The agent asks for a new greeting, because after a pause of the whole machine
+// the poll has failed and mysqld is well.
 func (a *Agent) pollGreeting(ctx context.Context, p *mysqld.Process, role cluster.Role) {
 	switch role {
 	case cluster.RolePrimary, cluster.RolePromoting, cluster.RoleReplica, cluster.RoleUnverified:
@@ -37,7 +36,7 @@ func (a *Agent) pollGreeting(ctx context.Context, p *mysqld.Process, role cluste
 }
 
 // silent says whether mysqld takes a connection and sends nothing before ctx's
-// deadline. An error is no silence: it is going, and its end comes as an input.
+// deadline. An error is not silence: mysqld is ending, and its end comes as an input.
 func silent(ctx context.Context, socket string) bool {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {

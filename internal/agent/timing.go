@@ -12,9 +12,9 @@ import (
 // promiseRetry is the pause between two tries to write it.
 const promiseRetry = 10 * time.Second
 
-// runPromise forgets the promises of before once they are over. It began after the time
-// from which consensus counts them. Where the disk takes nothing it tries again: the
-// longer promise is the safe one.
+// runPromise forgets the former promises once they are over. It began after the time from which
+// consensus counts them. If the disk takes nothing it tries again: the longer promise is the safe
+// one.
 func (a *Agent) runPromise(ctx context.Context) error {
 	own := a.cfg.Raft.ElectionTimeout
 	if a.promised == own && a.promiseNoted {
@@ -34,8 +34,8 @@ func (a *Agent) runPromise(ctx context.Context) error {
 	}
 }
 
-// judgeTimings says whose settings this node's cannot live with, and has the role machine do without
-// this node as the leader where it could get no lease.
+// judgeTimings says which nodes' settings do not fit this node's. If this node could get no lease as
+// the leader, it tells the role machine not to lead.
 func (a *Agent) judgeTimings(own cluster.NodeStatus, in *role.Peers) {
 	nodes := a.board.Nodes()
 	var troubles []string

@@ -18,25 +18,25 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// xaAlarm is how long an XA transaction is prepared before the status names it.
+// xaAlarm is how long an XA transaction may be prepared before the status names it.
 const xaAlarm = time.Minute
 
-// xaWatch is what the agent knows of XA transactions that are prepared: each holds
-// the durable marks back, and with them the purge of all logs.
+// xaWatch is what the agent knows of prepared XA transactions. Each holds back the durable marks,
+// and with them the purge of all logs.
 type xaWatch struct {
 	rolledBack atomic.Int64
 
 	mu   sync.Mutex
 	open []watchedXA // the oldest first
-	// failed says why one is not rolled back that should be; "" = none should.
+	// failed says why an overdue transaction could not be rolled back; "" = no failure.
 	failed string
 }
 
 // watchedXA is an XA transaction that is prepared.
 type watchedXA struct {
 	replay.PreparedXA
-	// seen is when this agent saw it first, by its monotonic clock: the clock that At is
-	// of may be wrong.
+	// seen is when this agent saw it first, by its monotonic clock: the clock behind At may be
+	// wrong.
 	seen time.Time
 }
 
@@ -44,13 +44,13 @@ func (x watchedXA) age(now time.Time) time.Duration {
 	return max(0, now.Sub(x.At)).Truncate(time.Second)
 }
 
-// overdue tells whether it has been prepared for too long, by its own time and by what
-// this agent has seen of it; ageMax 0 = it never is.
+// overdue tells whether it has been prepared for too long, both by its own time and since this
+// agent saw it first; ageMax 0 = it never is.
 func (x watchedXA) overdue(now time.Time, ageMax time.Duration) bool {
 	return ageMax > 0 && x.age(now) > ageMax && now.Sub(x.seen) >= ageMax
 }
 
-// note takes what is prepared now.
+// note takes the XA transactions that are prepared now.
 func (w *xaWatch) note(open []replay.PreparedXA, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +68,7 @@ func (w *xaWatch) note(open []replay.PreparedXA, now time.Time) {
 	}
 }
 
-// overdue returns what has been prepared for too long.
+// overdue returns the XA transactions that have been prepared for too long.
 func (w *xaWatch) overdue(now time.Time, ageMax time.Duration) (all []replay.PreparedXA) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +80,7 @@ func (w *xaWatch) overdue(now time.Time, ageMax time.Duration) (all []replay.Pre
 	return all
 }
 
-// why says which XA transactions hold the purge back; "" = none does for long.
+// why says which XA transactions hold the purge back; "" = none has for long.
 func (w *xaWatch) why(now time.Time, ageMax time.Duration) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +102,7 @@ func (w *xaWatch) why(now time.Time, ageMax time.Duration) string {
 	return text
 }
 
-// setFailed notes why one could not be rolled back, and tells whether that is news.
+// setFailed notes why a transaction could not be rolled back, and tells whether that is new.
 func (w *xaWatch) setFailed(text string) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *xaWatch) setFailed(text string) (news bool) {
 	return news
 }
 
-// xidText is an XID as people know it, in the way of XA statements.
+// xidText is an XID as XA statements write it.
 func xidText(x binlog.XID) string {
 	parts := []string{xidPart(x.GTRID)}
 	if x.BQUAL != "" {
@@ -127,8 +127,8 @@ func xidPart(s string) string {
 	return "'" + s + "'"
 }
 
-// watchXA notes which XA transactions are prepared, and, on the primary, rolls back those
-// that have been for too long.
+// watchXA notes which XA transactions are prepared. On the primary it rolls back those that have
+// been prepared for too long.
 func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process, open []replay.PreparedXA) {
 	now, ageMax := time.Now(), a.cfg.MySQL.XAPreparedMaxAge
 	a.xa.note(open, now)
@@ -162,7 +162,7 @@ func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.Prep
 	return err
 }
 
-// metrics are of what is prepared, as far as the log has been looked at.
+// metrics are about the prepared XA transactions, as far as the log was read.
 func (w *xaWatch) metrics(now time.Time) []api.Metric {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 const (
 	// maxApplyLagUsual is mysql.max_apply_lag by default.
 	maxApplyLagUsual = 10 * time.Second
-	// troubleEvery is the mean time between two troubles of appliers, which last from a sixth
-	// of troubleLasts on.
+	// troubleEvery is the mean time between two troubles of appliers. A trouble lasts at least
+	// a sixth of troubleLasts.
 	troubleEvery = 3 * time.Second
 	troubleLasts = 12 * time.Second
-	// poisonError is what the applier says of it, poisonErrno its number.
+	// poisonError is the applier's error text, poisonErrno its number.
 	poisonError = "Duplicate entry"
 	poisonErrno = 1062 // ER_DUP_ENTRY
 )
@@ -38,9 +38,9 @@ func (w *World) assignAppliers() {
 	}
 }
 
-// trouble has appliers stop with an error, of one node or of all but the one that serves; or
-// has a long read block all of these. An operator mends what stops one, and mostly starts
-// replication again; the agent does so every two seconds.
+// trouble has appliers stop with an error: that of one node, or of all nodes but the one that
+// serves. Or it has a long read block all of these. An operator removes the cause, and mostly
+// starts replication again; the agent does so every two seconds.
 func (w *World) trouble(rng *rand.Rand) {
 	w.sched.after(around(rng, troubleEvery), func() {
 		if w.faults.ended {
@@ -68,7 +68,7 @@ func (w *World) trouble(rng *rand.Rand) {
 	})
 }
 
-// mend has nothing stop the node's applier any more. starts: an operator starts replication.
+// mend removes what stops the node's applier. starts: an operator starts replication.
 func (n *node) mend(starts bool) {
 	n.poison(false)
 	if a := n.agent; starts && a != nil && a.process != nil && a.board.Own().Role == cluster.RoleReplica {
@@ -84,7 +84,7 @@ func (n *node) poison(is bool) {
 	}
 }
 
-// poison has the applier stop at what it takes next, or not any more.
+// poison has the applier stop at its next transaction, or takes that back.
 func (m *mysqld) poison() {
 	m.FailApplier("")
 	if m.n.poisoned {
@@ -106,35 +106,36 @@ func (a *agent) runLagBound() {
 	}
 }
 
-// pacing is what a primary's agent was seen to do at its last looks at the replicas' lag.
+// pacing is what the checker saw of a primary's agent at its last looks at the replicas' lag.
 type pacing struct {
-	// batches were proposed since the last look, at each of the looks before, while all that
-	// could take over were far behind.
+	// batches counts the batches that were proposed since the last look. over has that number
+	// for each look before, while all nodes that could take over were far behind.
 	batches int
 	over    []int
-	// commits is what was committed at the last looks.
+	// commits is what was committed at each of the last looks.
 	commits []uint64
-	// within are the replicas that were within the bound since they could take over, as this
-	// node hears of them: what comes with a backlog holds nobody up.
+	// within holds the replicas that were within the bound since they could take over, as this
+	// node hears: a replica that comes with a backlog slows nobody down.
 	within map[*node]bool
-	// needless counts the looks at which it was slowed down, and waited for nobody.
+	// needless counts the looks at which the primary was slowed down and waited for no replica.
 	needless int
 }
 
 const (
 	// pacingLooks is how many looks in a row show what the tap does: three seconds.
 	pacingLooks = 6
-	// logLooks is how far a replica's log may be behind: one that is further counts for nothing.
+	// logLooks is how far a replica's log may be behind. A replica that is further behind does
+	// not count.
 	logLooks = 4
-	// needlessLooks is after how many a primary has heard what has become of the others.
+	// needlessLooks is after how many looks a primary has heard how the others are.
 	needlessLooks = 8
-	// pacingMax is how many batches are proposed in that time at most, far over the bound:
-	// one a second, and what the looks lag behind.
+	// pacingMax bounds the batches that are proposed in that time, far over the bound: one a
+	// second, and some more because the looks are late.
 	pacingMax = 5
 )
 
-// paced holds what the tap lets through against the bound on the apply lag: far over it
-// little passes, and nothing is held back for a replica that does not apply, or where one is
+// paced checks the tap against the bound on the apply lag. Far over the bound few transactions
+// pass. No transaction is held back for a replica that does not apply, or while a replica is
 // near.
 func (a *agent) paced(limited bool) {
 	c := &a.pacing

@@ -12,9 +12,9 @@ import (
 // blipEvery is the mean time between two blips.
 const blipEvery = 4 * time.Second
 
-// blips makes another list of faults than plan: ones that depose the primary and
-// mostly lose nothing, with sessions in flight, and something more that comes in
-// between while it is settled.
+// blips makes another list of faults than plan. They depose the primary while sessions are in
+// flight, and mostly lose nothing. Sometimes a further fault strikes while the primary is being
+// settled.
 func blips(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault) {
 	add := func(f fault) {
 		f.id, f.size = len(faults), rng.IntN(100)
@@ -30,7 +30,7 @@ func blips(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault
 			add(fault{at: at - 50*time.Millisecond, kind: storm, lasts: time.Duration(rng.IntN(4)) * time.Second})
 		}
 		blip := fault{at: at, kind: deposing[rng.IntN(len(deposing))], lasts: time.Second + time.Duration(rng.Int64N(int64(1500*time.Millisecond)))}
-		if chance(rng, 50) { // not in the middle of anything, or right there
+		if chance(rng, 50) { // at any time, or in the middle of a step
 			blip.on = []point{pointAppending, pointAppended, pointAcked, pointRotated}[rng.IntN(4)]
 		}
 		add(blip)
@@ -50,8 +50,8 @@ func blips(rng *rand.Rand, nodes int, from, until time.Duration) (faults []fault
 // dbaEvery is the mean time between two statements of the DBA.
 const dbaEvery = 20 * time.Millisecond
 
-// dba is a session past the router that runs statements which super_read_only passes
-// (ANALYZE TABLE) where a mysqld is the primary, or was just now.
+// dba is a session that goes past the router, to a mysqld that is the primary or was just now.
+// It runs statements that super_read_only lets pass (ANALYZE TABLE).
 func (w *World) dba() {
 	rng := w.random(streamDBA)
 	var next func()
@@ -72,7 +72,7 @@ func (w *World) dba() {
 	w.sched.after(quietAtStart, next)
 }
 
-// pastRouter runs a statement in a node's mysqld, whoever it serves.
+// pastRouter runs a statement in a node's mysqld, whether that serves or not.
 func (l *workload) pastRouter(n *node) {
 	l.nextID++
 	r := &request{kind: dropping, key: "never", transaction: l.nextID, done: func(*request) {}}

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// stepClock sets a machine's wall clock, by up to hours.
+	// stepClock sets a machine's wall clock forth or back, by up to hours.
 	stepClock faultKind = "step-clock"
-	// pause is a hypervisor that stops a machine, and its boot clock with it. What sets the
-	// wall clock right has done so when the machine goes on, or does so later: see assignClocks.
+	// pause is a hypervisor that stops a machine together with its boot clock. The wall clock
+	// is right again when the machine goes on, or later: see assignClocks.
 	pause faultKind = "pause-machine"
 )
 
@@ -23,18 +23,19 @@ const (
 	leaseMax = 3 * time.Second
 )
 
-// wallSteps are by how much wall clocks are set, forth or back.
+// wallSteps are the steps of wall clocks, forth or back.
 var wallSteps = [...]time.Duration{50 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second, time.Minute, 3 * time.Hour}
 
-// assignClocks has the clocks jump and stand still in one of three worlds. There a wall clock is
-// right again as soon as a machine that was paused goes on: then no lease outlives what it rests
-// on. Where Options say so it may come late. Until then no clock of the machine shows the pause, so
-// that reads may be stale, for as long as a lease (docs/failures.md).
+// assignClocks has the clocks jump and stand still in one of three worlds. There a paused
+// machine's wall clock is right again as soon as the machine goes on. Then no lease lasts longer
+// than it may. With Options.LateClocks the wall clock may be set right late. Until then no clock
+// of the machine shows the pause, so reads may be stale for as long as a lease lasts
+// (docs/failures.md).
 func (w *World) assignClocks() {
 	w.clocksJump = chance(w.random(streamClocks), 33) || w.options.LateClocks
 }
 
-// clockFaults are in addition to others.
+// clockFaults are additional faults.
 func (w *World) clockFaults(rng *rand.Rand, from, until time.Duration) (faults []fault) {
 	for at := from; w.clocksJump && at < until; at += around(rng, clockFaultMean) {
 		f := fault{at: at, kind: pause, lasts: 100*time.Millisecond + around(rng, 2*time.Second), size: rng.IntN(100)}
@@ -59,10 +60,10 @@ func (i *injector) strikeClock(f fault, n *node) {
 			step = -step
 		}
 		n.setWall(step)
-		if step < 0 { // its lease has to end all the same
+		if step < 0 { // the lease has to end all the same
 			i.strikeNetwork(fault{kind: isolate, lasts: 3 * time.Second, size: f.size}, n)
 		}
-		if f.size < 60 { // who set it sees that this was wrong
+		if f.size < 60 { // the mistake is noticed and undone
 			i.until(f.lasts, func() { n.setWall(-step) })
 		}
 		return
@@ -72,7 +73,7 @@ func (i *injector) strikeClock(f fault, n *node) {
 		late = around(i.rng, 2*time.Second)
 	}
 	times := 1
-	if f.size%3 == 0 { // none of them is long enough for an election
+	if f.size%3 == 0 { // each of these pauses is too short for an election
 		times = 4
 	}
 	for k := range times {
@@ -84,8 +85,8 @@ func (i *injector) strikeClock(f fault, n *node) {
 // wall is the machine's wall clock.
 func (n *node) wall() time.Duration { return n.now() + n.wallAhead }
 
-// setWall sets the wall clock, but not back while a lease from before a pause may last: a clock
-// that somebody sets wrong hides the pause.
+// setWall sets the wall clock. It does not set it back while a lease from before a pause may
+// last: a clock that is set wrong hides the pause.
 func (n *node) setWall(by time.Duration) {
 	now := n.w.sched.now
 	if by < 0 && n.pausedUntil > 0 && now < n.pausedUntil+leaseMax {
@@ -98,7 +99,8 @@ func (n *node) setWall(by time.Duration) {
 	n.wallAhead += by
 }
 
-// pause stops the machine with its clocks. Its wall clock is right again late after it goes on.
+// pause stops the machine with its clocks. Its wall clock is right again some time late after
+// it goes on.
 func (n *node) pause(d, late time.Duration) {
 	now := n.w.sched.now
 	d -= max(0, n.stalledUntil-now)
@@ -121,6 +123,6 @@ func (n *node) pause(d, late time.Duration) {
 	}
 }
 
-// mayBeStale tells whether the machine may take a lease for its own that is over: it was paused,
-// and its wall clock is not right.
+// mayBeStale tells whether the machine may believe in a lease that is over: the machine was
+// paused, and its wall clock is not right yet.
 func (n *node) mayBeStale() bool { return n.w.sched.now <= n.staleUntil }

@@ -16,18 +16,18 @@ const (
 	appendSpread = 200 * time.Microsecond
 )
 
-// errCrashed fails every call of a process that ended inside of one.
+// errCrashed fails every call of a process that ended inside of a call.
 var errCrashed = errors.New("the process has ended")
 
-// disk is a machine's log disk: what survives, how slow it is, and where a
-// crash comes in the middle of a call.
+// disk is a machine's log disk: its durable content, how slow it is, and where a crash
+// comes in the middle of a call.
 type disk struct {
 	rng *rand.Rand
 	mem *vfs.Mem
-	// slow is a factor; nothing is finished before stalledUntil.
+	// slow is a factor; no call ends before stalledUntil.
 	slow         time.Duration
 	stalledUntil time.Duration
-	full         int // faults that fill it
+	full         int // the number of faults that fill it
 
 	// callsLeft is how many more changing calls succeed before the process
 	// ends; -1 = no end. onCrash sees the disk at that moment.
@@ -39,7 +39,7 @@ func newDisk(rng *rand.Rand) *disk {
 	return &disk{rng: rng, mem: vfs.NewMem(), slow: 1, callsLeft: -1}
 }
 
-// appendTime is how long the next group commit takes.
+// appendTime is the duration of the next group commit.
 func (d *disk) appendTime(now time.Duration) time.Duration {
 	t := d.slow * (appendMin + around(d.rng, appendSpread))
 	if chance(d.rng, 1) {
@@ -48,7 +48,7 @@ func (d *disk) appendTime(now time.Duration) time.Duration {
 	return max(t, d.stalledUntil-now)
 }
 
-// open returns the file system as one process sees it.
+// open returns the file system for one process.
 func (d *disk) open() vfs.FS {
 	d.callsLeft = -1
 	return fullFS{vfs.Wrap(d.mem, d.hook), d}
@@ -69,14 +69,14 @@ func (d *disk) hook(op vfs.Op, _ string) error {
 	return nil
 }
 
-// files are the data directory's small files, as one process sees them.
+// files returns the data directory's small files for one process.
 func (d *disk) files() datadir.Dir { return datadir.New(d.open(), ".") }
 
-// losePower leaves on the disk what was synced, and a seeded part of the rest.
+// losePower keeps what was synced, and a seeded part of the rest.
 func (d *disk) losePower() { d.mem = d.mem.CrashClone(d.rng.Uint64()) }
 
-// fullFS is a file system without room for one more file while its disk is full,
-// and hardly any for a longer one: what is there may be written over.
+// fullFS is a file system that, while its disk is full, has no room for a new file and hardly
+// any for a longer one. Existing bytes may be written over.
 type fullFS struct {
 	vfs.FS
 	d *disk
@@ -112,7 +112,7 @@ type fullFile struct {
 // WriteAt implements vfs.File.
 func (f fullFile) WriteAt(p []byte, offset int64) (int, error) {
 	if err := f.room(offset + int64(len(p))); err != nil {
-		n, _ := f.File.WriteAt(p[:f.fs.d.rng.IntN(len(p))], offset) // what the last free blocks take
+		n, _ := f.File.WriteAt(p[:f.fs.d.rng.IntN(len(p))], offset) // the last free blocks take a part of it
 		return n, err
 	}
 	return f.File.WriteAt(p, offset)

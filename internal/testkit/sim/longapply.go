@@ -7,9 +7,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// Where some transactions apply for long, one of longApplyEvery does, for longApplyMin and up
-// to longApplySpread more, and a promotion without progress ends after
-// longPromotionTimeout: before most of them do.
+// Where some transactions take long to apply, one of longApplyEvery does: longApplyMin and up to
+// longApplySpread more. A promotion without progress ends after longPromotionTimeout: before
+// most of these transactions do.
 const (
 	longApplyEvery       = 250
 	longApplyMin         = time.Second
@@ -25,8 +25,8 @@ type applying struct {
 	began time.Duration
 }
 
-// assignLongApplies has some transactions apply for long, in one of four worlds. Not where all
-// turns on how fast the nodes are.
+// assignLongApplies has some transactions take long to apply, in one of four worlds. Not where
+// everything depends on the speed of the nodes.
 func (w *World) assignLongApplies() {
 	long := chance(w.random(streamLongApplies), 25)
 	w.longApplies = long && !w.options.Blips && w.options.Members != MembersPair
@@ -39,8 +39,9 @@ func (w *World) promotionTimeout() time.Duration {
 	return promotionTimeout
 }
 
-// appliesFor is how long a transaction applies, on every node. What is committed after all faults
-// have ended takes no time: a node that joined just before has all the others to make up for.
+// appliesFor is how long a transaction takes to apply, on every node. Transactions that are
+// committed after all faults have ended take no time: a node that joined just before has to apply
+// all earlier ones.
 func (w *World) appliesFor(g gtid.GTID) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(g.UUID[:]) // it returns no error
@@ -52,8 +53,8 @@ func (w *World) appliesFor(g gtid.GTID) time.Duration {
 	return longApplyMin + time.Duration(n/longApplyEvery)%longApplySpread
 }
 
-// applyFor is for how much longer the applier is inside of its transaction. Who stops it in
-// there, and starts it again, has it begin anew.
+// applyFor is how much longer the applier needs for its transaction. If the applier is stopped
+// in the middle, it begins the transaction again.
 func (m *mysqld) applyFor() time.Duration {
 	g, ok := m.Applying()
 	if !ok {

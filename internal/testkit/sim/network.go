@@ -9,8 +9,8 @@ import (
 
 // Times of the network.
 const (
-	// latencyMin is the fastest way between two machines, latencySpread the mean
-	// of what comes on top.
+	// latencyMin is the shortest latency between two machines, latencySpread the mean of the
+	// time on top of it.
 	latencyMin    = 60 * time.Microsecond
 	latencySpread = 120 * time.Microsecond
 	// silenceMax is how long a connection outlives the last sign of its peer:
@@ -20,27 +20,27 @@ const (
 	redialMax = time.Second
 )
 
-// network carries everything between machines: one link for each direction.
+// network carries all messages between machines: one link for each direction.
 type network struct {
 	w     *World
 	rng   *rand.Rand
 	links map[[2]cluster.NodeID]*link
 }
 
-// link is one direction between two machines.
+// link is one direction of the network between two machines.
 type link struct {
-	// cut counts the faults that cut it. held says that what is sent meanwhile
-	// arrives once the cut is over, as TCP repeats it; else it is lost.
+	// cut counts the faults that cut the link. held: messages that are sent meanwhile arrive
+	// after the cut, as TCP sends them again; else they are lost.
 	cut  int
 	held bool
 	wait []func()
-	// What makes it worse: factors of latency, odds in percent.
+	// Disturbances: factors of latency, odds in percent.
 	slow              time.Duration
 	loss, twice, late int
-	// healedAt is when the last cut was over.
+	// healedAt is the end of the last cut.
 	healedAt time.Duration
-	// arrives is when the newest message does: the order of sending is kept but
-	// for what is late.
+	// arrives is when the newest message arrives. Messages keep the order of sending, but for
+	// late ones.
 	arrives time.Duration
 }
 
@@ -63,8 +63,8 @@ func around(rng *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(rng.ExpFloat64() * float64(mean))
 }
 
-// send has deliver run when a message arrives, more than once if it does, or
-// never. It returns false if the sender's transport sees the loss.
+// send runs deliver each time the message arrives: once, several times, or never. It returns
+// false if the sender's transport sees the loss.
 func (n *network) send(from, to cluster.NodeID, deliver func()) bool {
 	l := n.link(from, to)
 	switch {
@@ -83,7 +83,7 @@ func (n *network) send(from, to cluster.NodeID, deliver func()) bool {
 	return true
 }
 
-// heldMax bounds what a cut link keeps: the transport's queue to one peer.
+// heldMax bounds the messages that a cut link holds: the transport's queue to one peer.
 const heldMax = 4096
 
 func (n *network) carry(l *link, deliver func()) {
@@ -97,7 +97,7 @@ func (n *network) carry(l *link, deliver func()) {
 	n.w.sched.at(at, deliver)
 }
 
-// cutLink cuts one direction, and returns what undoes it.
+// cutLink cuts one direction. It returns a function that undoes the cut.
 func (n *network) cutLink(from, to cluster.NodeID, held bool) (heal func()) {
 	l := n.link(from, to)
 	l.cut++
@@ -125,7 +125,7 @@ func (n *network) connected(a, b cluster.NodeID) bool {
 	return n.link(a, b).cut == 0 && n.link(b, a).cut == 0
 }
 
-// sound tells whether nothing ails the links between two nodes.
+// sound tells whether the links between two nodes have no fault.
 func (n *network) sound(a, b cluster.NodeID) bool {
 	to, from := n.link(a, b), n.link(b, a)
 	return to.cut+from.cut+to.loss+from.loss == 0 && to.slow*from.slow == 1

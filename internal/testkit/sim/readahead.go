@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// inMemoryMax is how many of the newest entries a leader has in memory, where what
-	// is older has to be read ahead, and aheadEntries how many that brings at a time.
+	// inMemoryMax is how many of the newest entries a leader has in memory. Older entries have
+	// to be read ahead, aheadEntries at a time.
 	inMemoryMax  = 24
 	aheadEntries = 40
-	// aheadMean is how long it takes: longer than an append, whose disk it is.
+	// aheadMean is how long a read takes: longer than an append to the same disk.
 	aheadMean = 3 * time.Millisecond
 )
 
-// aheadLog is the log as raft sees it where a lagging peer's entries are read ahead:
-// what seglog's Run does on a goroutine of its own. A read for such a peer never waits.
-// It fails, and is made again when the entries have come; only the last that came are
-// kept, so that peers who lag by different lengths disturb each other.
+// aheadLog is the log as raft sees it where a lagging peer's entries are read ahead, as seglog's
+// Run does in a goroutine of its own. A read for such a peer never waits. It fails, and is tried
+// again when the entries are there. Only the newest read is kept, so peers that lag by different
+// lengths disturb each other.
 type aheadLog struct {
 	*seglog.Log
 	a *agent
-	// from to until are in memory beside the newest entries; reading is where the read
-	// under way begins, 0 = there is none.
+	// The entries from..until are in memory beside the newest ones. reading is where the read
+	// under way begins; 0 = there is none.
 	from, until, reading uint64
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Summary is the run on one line. took is how long it was on the real clock.
+// Summary is the run on one line. took is the run's time on the real clock.
 func (r Result) Summary(took time.Duration) string {
 	verdict := "ok"
 	if r.Failure != nil {

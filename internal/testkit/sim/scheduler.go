@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// scheduler is virtual time: a heap of what happens when. Events of one instant
-// happen in the order in which they were added.
+// scheduler is virtual time: a heap of events by time. Events of one instant happen in the order
+// in which they were added.
 type scheduler struct {
 	now    time.Duration
 	seq    uint64
@@ -35,7 +35,7 @@ func (s *scheduler) at(t time.Duration, f func()) {
 
 func (s *scheduler) after(d time.Duration, f func()) { s.at(s.now+d, f) }
 
-// runUntil runs what happens up to a time, which it then is.
+// runUntil runs the events up to a time. Then it is that time.
 func (s *scheduler) runUntil(end time.Duration) {
 	for len(s.events) > 0 && s.events[0].at <= end {
 		e := s.pop()

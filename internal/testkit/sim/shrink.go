@@ -2,9 +2,8 @@ package sim
 
 import "slices"
 
-// Shrink looks for fewer faults with which a run still breaks the same promise
-// (ddmin), and returns that run. run is Run; progress is told of each run that
-// does.
+// Shrink looks for fewer faults with which a run still breaks the same promise (ddmin). It
+// returns that run. run is Run; progress is called for each run that breaks the promise.
 func Shrink(o Options, failed Result, run func(Options) Result, progress func(Result)) Result {
 	o.Events = nil
 	left := failed.FaultIDs

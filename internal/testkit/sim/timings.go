@@ -4,7 +4,7 @@ import "time"
 
 const (
 	promiseRetry = 10 * time.Second
-	// electionTimeoutMax is the longest that a configuration may have.
+	// electionTimeoutMax is the longest election timeout that a configuration may have.
 	electionTimeoutMax = time.Minute
 )
 
@@ -12,7 +12,7 @@ const (
 // raft.election_timeout.
 type timing struct{ tick, election time.Duration }
 
-// timings are those that nodes have where they differ: the first are the default ones.
+// timings are the nodes' timings where they differ. The first is the default.
 var timings = [...]timing{
 	{raftTick, electionTimeout},
 	{raftTick, 600 * time.Millisecond},
@@ -21,15 +21,15 @@ var timings = [...]timing{
 	{2 * raftTick, 3 * time.Second},
 }
 
-// assignTimings has operators roll other timings through the cluster, in one of three
-// worlds: an agent may start with others than it had. Not where all turns on how fast
-// the nodes are.
+// assignTimings has operators roll other timings through the cluster, in one of three worlds:
+// an agent may start with other timings than before. Not where everything depends on the speed
+// of the nodes.
 func (w *World) assignTimings() {
 	differ := chance(w.random(streamTimings), 33)
 	w.timingsDiffer = differ && !w.options.Blips && w.options.Members != MembersPair
 }
 
-// retime gives the agent that starts its timing.
+// retime gives a starting agent its timing.
 func (n *node) retime() {
 	if n.w.timingsDiffer && (n.timing == timing{} || chance(n.timingRNG, 30)) {
 		n.timing = timings[n.timingRNG.IntN(len(timings))]
@@ -39,7 +39,8 @@ func (n *node) retime() {
 	}
 }
 
-// runPromise has only the own promises kept once those of before are over.
+// runPromise forgets the promises of the former life once they are over. From then on only the
+// agent's own promises count.
 func (a *agent) runPromise() {
 	for wait := a.promised; ; wait = promiseRetry {
 		a.life.sleep(wait)

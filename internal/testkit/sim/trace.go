@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// trace is the run as a list of lines: hashed always, written if somebody
-// wants to read them.
+// trace is the run as a list of lines. They are always hashed, and written if somebody wants to
+// read them.
 type trace struct {
 	sum  hash.Hash64
 	out  io.Writer
