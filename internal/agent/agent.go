@@ -94,18 +94,19 @@ type Agent struct {
 	stance   *quorumloss.Stance
 	lag      consensus.LagTracker
 	// applier and grants are runWatch's.
-	applier  primary.Applier
-	grants   grantsLooked
-	disk     diskProbe
-	lagBound *primary.LagBound
-	mark     datadir.Mark
-	xa       xaWatch
-	heard    retention.Heard
-	purger   *retention.Purger
-	marker   *retention.Marker
-	epoch    *epochSlot
-	state    datadir.State
-	records  *history.Records
+	applier    primary.Applier
+	grants     grantsLooked
+	disk       diskProbe
+	lagBound   *primary.LagBound
+	mark       datadir.Mark
+	xa         xaWatch
+	heard      retention.Heard
+	purger     *retention.Purger
+	marker     *retention.Marker
+	epoch      *primary.Slot
+	tapSeconds tapSeconds
+	state      datadir.State
+	records    *history.Records
 	// chronicle is the role machine's goroutine's.
 	chronicle history.Chronicle
 	departing *membership.Departing
@@ -173,12 +174,13 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a := &Agent{
 		cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
-		epoch:        newEpochSlot(),
+		tapSeconds:   newTapSeconds(),
 		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
 	a.board = board.New(a.boardConfig())
 	a.inbox = a.newInbox()
+	a.epoch = a.newEpoch()
 	a.shell = a.newShell()
 	data.lives = a.board.Lives
 	a.departing = a.newDeparting()
@@ -478,7 +480,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		return a.runRole(ctx, upperCtx, failed)
 	})
 	err := upper.Wait()
-	a.epoch.close()
+	a.epoch.Close()
 	a.killMysqld()
 	a.work.Wait()
 	a.records.WriteHistory() // what came with the end; mysqld is gone, whatever this takes
@@ -533,9 +535,7 @@ func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects 
 
 func (a *Agent) onStalled(term uint64, took time.Duration) {
 	a.logger.Error("the log's disk does not answer", "for", took)
-	if inc, ok := a.epoch.incarnation(term); ok {
-		a.inbox.Doubt(inc, fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond)))
-	}
+	a.epoch.Doubt(term, fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond)))
 }
 
 // onFull takes it that the log's disk has no space left, or has some again.
@@ -572,18 +572,18 @@ func (a *Agent) input(in role.Input) { a.inbox.Put(a.ctx, in) }
 func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
 	a.board.SetRaft(r)
-	lost := a.epoch.roleChanged(r, a.serveTerm.Load(), a.acksAreCommits())
+	lost := a.epoch.RoleChanged(r, a.serveTerm.Load(), a.acksAreCommits())
 	if lost.Service {
 		a.endService()
 	}
 	if lost.Tap {
-		a.epoch.close()
+		a.epoch.Close()
 	}
 	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *Agent) onCommit(m consensus.Mark) {
-	a.epoch.committed(m)
+	a.epoch.Committed(m)
 	if a.runsMysqld() {
 		a.lag.Committed(m, time.Now())
 	}
@@ -591,9 +591,7 @@ func (a *Agent) onCommit(m consensus.Mark) {
 
 func (a *Agent) onRefused(r consensus.Refusal) {
 	a.logger.Warn("proposal refused", "term", r.Term, "error", r.Err)
-	if inc, ok := a.epoch.incarnation(r.Term); ok {
-		a.inbox.Doubt(inc, fmt.Sprintf("a proposal was refused: %v", r.Err))
-	}
+	a.epoch.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
 }
 
 // committedGTIDs is the set of Raft-committed transactions.

@@ -9,7 +9,6 @@ import (
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -21,13 +20,6 @@ const (
 	answersPoll = 5 * time.Millisecond
 )
 
-// roleChanged is primary.Epoch.RoleChanged.
-func (s *epochSlot) roleChanged(r consensus.RoleState, served uint64, acksAreCommits bool) primary.Lost {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rules().RoleChanged(r, served, acksAreCommits)
-}
-
 // acksAreCommits tells whether an ACK waits for nothing but the commit. What else it
 // may have to wait for only a leader knows.
 func (a *Agent) acksAreCommits() bool { return !a.node.Committed().State().State.AcksWait() }
@@ -35,19 +27,7 @@ func (a *Agent) acksAreCommits() bool { return !a.node.Committed().State().State
 // answering tells whether what mysqld was asked under the lease may still be
 // answered: it is the primary without a lease, or was and is settled.
 func (a *Agent) answering() bool {
-	return a.epoch.answering(a.serveTerm.Load()) && a.acksAreCommits()
-}
-
-func (s *epochSlot) answering(served uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rules().Answering(served)
-}
-
-func (s *epochSlot) isDeposed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rules().Deposed()
+	return a.epoch.Answering(a.serveTerm.Load()) && a.acksAreCommits()
 }
 
 // Settle makes a replica of the primary that a term had, without killing its
@@ -60,8 +40,9 @@ func (a steps) Settle(ctx context.Context, term uint64) (err error) {
 			a.settleKills.Add(1)
 		}
 	}()
-	e, p := a.epoch.get(term), a.currentProcess()
-	if e == nil || p == nil || p.Incarnation() != e.Incarnation {
+	p := a.currentProcess()
+	tap, incarnation, ok := a.epoch.Tap(term)
+	if !ok || p == nil || p.Incarnation() != incarnation {
 		return errors.New("its tap is closed")
 	}
 	a.lagBound.SetOpen(false)
@@ -69,7 +50,7 @@ func (a steps) Settle(ctx context.Context, term uint64) (err error) {
 		return fmt.Errorf("close mysqld's own port to requests: %w", err)
 	}
 	number, acknowledged, err := primary.Settling{
-		Term: term, Server: localServer{p.Admin(), p, a.Agent}, Tap: e.tap, Log: a.node.Committed(),
+		Term: term, Server: localServer{p.Admin(), p, a.Agent}, Tap: tap, Log: a.node.Committed(),
 		AcksAreCommits: a.acksAreCommits, Clock: clock.Machine{},
 	}.Run(ctx)
 	if err != nil {

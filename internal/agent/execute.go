@@ -70,7 +70,7 @@ func (a steps) Serve(term uint64) {
 func (a steps) Unserve() { a.stopServing() }
 
 // CloseTap implements primary.Service.
-func (a steps) CloseTap() { a.epoch.close() }
+func (a steps) CloseTap() { a.epoch.Close() }
 
 // Closing implements primary.Service.
 func (a steps) Closing() {
@@ -113,7 +113,7 @@ func (a *Agent) stopServing() {
 // router does, soon, but for those that wait for an answer (answering). It returns false
 // if there was nothing to end.
 func (a *Agent) endService() bool {
-	if a.serveTerm.Swap(0) == 0 && !a.epoch.isDeposed() {
+	if a.serveTerm.Swap(0) == 0 && !a.epoch.Deposed() {
 		return false
 	}
 	a.board.Wake()
@@ -352,7 +352,8 @@ func (a steps) OpenWrites(ctx context.Context, term uint64) error {
 	a.openedIncarnation.Store(s.process.Incarnation())
 	return primary.OpenWrites(ctx, s, term, func() bool {
 		r := a.node.Role()
-		return r.Leading && r.Term == term && a.epoch.get(term) != nil
+		_, _, there := a.epoch.Tap(term)
+		return r.Leading && r.Term == term && there
 	})
 }
 

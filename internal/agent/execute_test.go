@@ -8,7 +8,6 @@ import "testing"
 func TestRoleChangeClosesNoConnection(t *testing.T) {
 	a := &Agent{}
 	openBoard(a)
-	a.epoch = newEpochSlot()
 	a.serveTerm.Store(3)
 	changed := a.board.Changes()
 	if !a.endService() || a.serveTerm.Load() != 0 {

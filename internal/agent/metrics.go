@@ -45,7 +45,7 @@ func (p provider) Metrics() []api.Metric {
 	m = append(m, p.acksMetrics()...)
 	m = append(m, p.settleMetrics()...)
 	m = append(m, p.xa.metrics(time.Now())...)
-	if t, ok := p.epoch.stats(); ok {
+	if t, ok := p.epoch.Stats(); ok {
 		m = append(m,
 			api.Metric{Name: "quorate_tap_transactions", Help: "Transactions of this epoch handed to Raft.", Value: float64(t.Transactions)},
 			api.Metric{Name: "quorate_tap_batches", Help: "Entries of this epoch handed to Raft.", Value: float64(t.Batches)},
@@ -113,7 +113,7 @@ func (p provider) Collectors() []prometheus.Collector {
 	if p.node == nil {
 		return nil
 	}
-	return append(p.node.Collectors(), p.epoch.collectors()...)
+	return append(p.node.Collectors(), p.tapSeconds.propose, p.tapSeconds.ack)
 }
 
 func boolValue(b bool) float64 {

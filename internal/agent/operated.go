@@ -40,8 +40,9 @@ func (n operated) Sight() cluster.Sight {
 // SessionGone implements operate.Node. A session that waits for an ACK has not ended,
 // even if it was killed or its client is gone.
 func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) bool {
-	e, process := n.epoch.get(term), n.currentProcess()
-	if e == nil || process == nil || process.Incarnation() != e.Incarnation {
+	process := n.currentProcess()
+	_, incarnation, ok := n.epoch.Tap(term)
+	if !ok || process == nil || process.Incarnation() != incarnation {
 		return false
 	}
 	there, err := process.Admin().HasSession(ctx, uint64(thread))

@@ -3,30 +3,10 @@ package agent
 import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/front/api"
-	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// committed is primary.Epoch.Committed.
-func (s *epochSlot) committed(m consensus.Mark) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rules().Committed(m)
-}
-
-// acknowledge sends the ACKs that primary.Epoch.Acknowledge allows. It is called in a turn of
-// consensus; Tap.Ack does not block.
-func (s *epochSlot) acknowledge(term, index uint64) {
-	s.mu.Lock()
-	e, number := s.cur, s.rules().Acknowledge(term, index)
-	s.mu.Unlock()
-	if number > 0 {
-		e.tap.Ack(number)
-		e.acked(number, s.ackSeconds)
-	}
-}
-
 // onAcknowledge sends the ACKs of the transactions that are committed up to an index.
-func (a *Agent) onAcknowledge(index uint64) { a.epoch.acknowledge(a.node.Role().Term, index) }
+func (a *Agent) onAcknowledge(index uint64) { a.epoch.Acknowledge(a.node.Role().Term, index) }
 
 // onAckEvent reports that a node's require-ack is dropped, or in force again: in the agent's log, in
 // the audit log, in every status, and as a metric.

@@ -109,7 +109,7 @@ func fencedAgent(t *testing.T, f fence) *Agent {
 	}
 	t.Cleanup(func() { _ = log.Close() })
 	cfg := testConfig(t, "/data")
-	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), epoch: &epochSlot{}, lagBound: primary.NewLagBound(0, clock.Machine{}), logger: slog.New(slog.DiscardHandler)}
+	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), lagBound: primary.NewLagBound(0, clock.Machine{}), logger: slog.New(slog.DiscardHandler)}
 	openBoard(a)
 	a.node, err = consensus.New(consensus.Config{
 		Self: 1, Members: cfg.ClusterMembers(), Log: log, Logger: a.logger,

@@ -49,7 +49,7 @@ func (a *Agent) judgeTimings(own cluster.NodeStatus, in *role.Peers) {
 		a.logger.Warn("the nodes' timings cannot live together", "reason", text)
 	}
 	in.NoLease = cluster.NoLease(a.board.Members(), nodes)
-	if inc, ok := a.epoch.incarnation(a.serveTerm.Load()); ok && in.NoLease != "" && !a.serving() {
-		a.inbox.Doubt(inc, in.NoLease)
+	if in.NoLease != "" && !a.serving() {
+		a.epoch.Doubt(a.serveTerm.Load(), in.NoLease)
 	}
 }

@@ -102,7 +102,7 @@ func TestPromiseOnAFullDisk(t *testing.T) {
 // TestTimingsAreJudged: a node whose heartbeat is too long for another's election timeout
 // says so, and the role machine is told that it could get no lease beside agents of before.
 func TestTimingsAreJudged(t *testing.T) {
-	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler), epoch: &epochSlot{}}
+	a := &Agent{cfg: testConfig(t, t.TempDir()), logger: slog.New(slog.DiscardHandler)}
 	a.self = a.cfg.Self()
 	openBoard(a)
 	hear := func(timeout time.Duration) (in role.Peers) {

@@ -31,7 +31,7 @@
 // # Waiting
 //
 // Shell.Run is the role machine's goroutine. It carries out operations one at a time, each as a task of its
-// own. Whatever waits does so by a clock.Clock; nothing else starts a goroutine. An Epoch has no
-// lock: its owner has one; a LagBound and an Inbox have one. Nothing is durable here. The Inbox keeps 256
+// own. A Slot starts its tap's Run as a task. Whatever waits does so by a clock.Clock; nothing else starts a
+// goroutine. An Epoch has no lock: its Slot has one; a LagBound and an Inbox have one. Nothing is durable here. The Inbox keeps 256
 // inputs, and blocks who brings more.
 package primary

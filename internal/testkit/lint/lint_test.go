@@ -44,7 +44,7 @@ var allowed = map[string][]string{
 	"internal/raft/logcopy":            {"raft/bulk", "sys/clock", "cluster", "raft/consensus", "raft/entry", "log/seglog"},
 	"internal/agent/join":              {"sys/clock", "cluster", "raft/consensus", "mysql/gtid", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
 	"internal/log/retention":           {"sys/clock", "cluster", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/membership", "mysql/replay", "log/seglog"},
-	"internal/agent/primary":           {"sys/clock", "cluster", "raft/consensus", "role", "raft/entry", "mysql/gtid", "mysql/replay", "mysql/tap", "config/units"},
+	"internal/agent/primary":           {"raft/bulk", "sys/clock", "cluster", "raft/consensus", "role", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog", "mysql/tap", "config/units"},
 	"internal/mysql/mysqld":            {"mysql/binlog", "sys/invariant", "mysql/install"},
 	"internal/mysql/mysqld/mysqldtest": {"mysql/install"}, // for tests alone
 	"internal/config":                  {"cluster", "config/units"},

@@ -137,7 +137,7 @@ func (c *checker) dumped(d *dumpCheck, raw []byte) {
 // acked checks an acknowledgement: everything before it is committed (I2), and only one node
 // acknowledges in a term (I5).
 func (c *checker) acked(e *epoch, p tap.Position) {
-	if e.closed {
+	if e.closed() {
 		c.w.fail("I2", "n%d acknowledges %v after its tap was closed", e.a.n.id, p)
 	}
 	if by := c.ackedBy[e.Term]; by != nil && by != e.a.n {

@@ -61,7 +61,8 @@ type agent struct {
 	shell primary.Shell
 
 	moving    *moving
-	epoch     *epoch
+	epochs    *primary.Slot
+	epoch     *epoch // whose tap was connected last
 	serveTerm uint64
 	// openedIncarnation is the newest mysqld that was opened for writes, until it is made a
 	// replica.
@@ -99,6 +100,8 @@ func newAgent(n *node) (*agent, error) {
 	a := &agent{n: n, w: n.w, life: &life{n: n}, began: n.now()}
 	a.up, a.members.conns = map[cluster.NodeID]bool{}, map[cluster.NodeID]*agent{}
 	a.inbox = a.newInbox()
+	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
+	a.epochs = a.newEpochs()
 	a.shell = a.newShell()
 	if err := a.openFiles(); err != nil {
 		return nil, err
@@ -116,7 +119,6 @@ func newAgent(n *node) (*agent, error) {
 	a.follower = a.newFollower()
 	a.follower.Follow(a.group.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())
-	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
 	a.marker, a.purger = a.newMarker(), a.newPurger()
 	a.role = role.New(role.Config{
 		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
@@ -190,7 +192,7 @@ func (a *agent) stop() { a.life.run(func() { a.input(role.Stop{}) }) }
 // exit is the end of Run: mysqld first, the peers' listener last.
 func (a *agent) exit(why string) {
 	if a.n.agent == a {
-		a.closeEpoch()
+		a.epochs.Close()
 		a.n.killAgent(why)
 		a.w.restartAgent(a.n)
 	}
@@ -214,7 +216,7 @@ func (a steps) PlanEnded(reason string) {
 func (a steps) Unserve() { a.stopServing() }
 
 // CloseTap implements primary.Service.
-func (a steps) CloseTap() { a.closeEpoch() }
+func (a steps) CloseTap() { a.epochs.Close() }
 
 // Closing implements primary.Service.
 func (a steps) Closing() {
@@ -243,7 +245,7 @@ func (a *agent) inTurn(f func(now time.Duration)) {
 
 // stopServing ends the service and closes the router's connections to the local mysqld.
 func (a *agent) stopServing() {
-	if a.serveTerm != 0 || a.epoch.rules().Deposed() {
+	if a.serveTerm != 0 || a.epochs.Deposed() {
 		a.w.load.closeSessions(a.n)
 	}
 	a.serveTerm = 0
@@ -253,7 +255,7 @@ func (a *agent) stopServing() {
 // endService lets no client's byte into the local mysqld any more. The router closes its
 // connections soon, unless they may still be answered.
 func (a *agent) endService() {
-	if a.serveTerm != 0 && !a.epoch.rules().Answering(0) {
+	if a.serveTerm != 0 && !a.epochs.Answering(0) {
 		a.life.after(a.n.hiccup(), func() {
 			if !a.serving() {
 				a.w.load.closeSessions(a.n)
@@ -286,19 +288,19 @@ func (a *agent) onRole(r consensus.RoleState) {
 	if r.Leading && (!a.n.runsMysqld() || a.n.member.Weight == 0) {
 		a.w.ledInNeed++
 	}
-	lost := a.epoch.rules().RoleChanged(r, a.serveTerm, a.acksAreCommits())
+	lost := a.epochs.RoleChanged(r, a.serveTerm, a.acksAreCommits())
 	if lost.Service {
 		a.endService()
 	}
 	if lost.Tap {
-		a.closeEpoch()
+		a.epochs.Close()
 	}
 	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *agent) onCommit(m consensus.Mark) {
 	a.n.check.committed(a)
-	a.epoch.rules().Committed(m)
+	a.epochs.Committed(m)
 	if a.n.runsMysqld() {
 		a.lag.Committed(m, a.n.clock())
 	}
@@ -306,15 +308,11 @@ func (a *agent) onCommit(m consensus.Mark) {
 
 func (a *agent) onRefused(r consensus.Refusal) {
 	a.n.log("refused", "term %d: %v", r.Term, r.Err)
-	if e := a.epochOf(r.Term); e != nil {
-		a.inbox.Doubt(e.Incarnation, fmt.Sprintf("a proposal was refused: %v", r.Err))
-	}
+	a.epochs.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
 }
 
 func (a *agent) onStalled(term uint64, took time.Duration) {
-	if e := a.epochOf(term); e != nil {
-		a.inbox.Doubt(e.Incarnation, fmt.Sprintf("the log's disk has not answered for %v", took))
-	}
+	a.epochs.Doubt(term, fmt.Sprintf("the log's disk has not answered for %v", took))
 }
 
 // onFull tells the role machine that the log takes no entries, or does again (nil).

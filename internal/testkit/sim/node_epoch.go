@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/mysql/tap"
 	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
 )
@@ -25,154 +26,119 @@ const (
 	tapServerID   = 1 << 29
 )
 
-// epoch is one tenure of the local mysqld as primary: a tap of package mysqlwire over a
-// tapConn.
+// epoch is the tap of one, over a tapConn: what the checkers see of it.
 type epoch struct {
-	primary.Epoch
-	a       *agent
-	process *mysqld
-	tap     *mysqlwire.Tap
-	conn    *tapConn
-	ctx     context.Context
-	end     context.CancelFunc
-	closed  bool
-	uploads bulk.Uploads
-	begun   map[entry.StageID]time.Duration // when the stages were that are not proposed
+	primary.Epoch // as it began
+	a             *agent
+	process       *mysqld
+	tap           *mysqlwire.Tap
+	conn          *tapConn
+	begun         map[entry.StageID]time.Duration // when the stages were that are not proposed
 }
 
-func (a *agent) epochOf(term uint64) *epoch {
-	if !a.epoch.rules().Of(term) {
-		return nil
-	}
-	return a.epoch
+// newEpochs holds the epoch of which this node is the primary.
+func (a *agent) newEpochs() *primary.Slot {
+	return primary.NewSlot(primary.SlotConfig{
+		Local: func() (primary.TapServer, error) {
+			if a.process == nil {
+				return nil, primary.ErrNoMysqld
+			}
+			return localServer{a}, nil
+		},
+		Own:  func() entry.Epoch { return entry.Epoch{Primary: a.n.member.Name, ServerUUID: a.n.uuid} },
+		Raft: func() primary.Proposer { return proposer{a} }, Bulk: func() *bulk.Bulk { return a.stages.Bulk },
+		Pace: a.lagBound, Inbox: a.inbox, Clock: a.life, Logger: slog.New(slog.DiscardHandler),
+	})
 }
 
-// rules is what decides about the epoch, or nil.
-func (e *epoch) rules() *primary.Epoch {
-	if e == nil {
-		return nil
-	}
-	return &e.Epoch
-}
+// Incarnation implements primary.TapServer.
+func (s localServer) Incarnation() uint64 { return s.a.process.incarnation }
 
-// closeEpoch ends all acknowledging: nothing is sent after it.
-func (a *agent) closeEpoch() {
-	e := a.epoch
-	if e == nil {
-		return
-	}
-	a.n.log("tap", "closed, term %d", e.Term)
-	a.epoch = nil
-	e.closed = true
-	e.end()
-	e.tap.Close()
-}
-
-// OpenTap connects the tap of a new epoch and checks that mysqld waits for it.
-func (a steps) OpenTap(ctx context.Context, term uint64) error {
+// ConnectTap implements primary.TapServer. One of ten batches the reader leaves to the proposer.
+func (s localServer) ConnectTap(ctx context.Context, of primary.Epoch, cfg mysqlwire.TapConfig) (*mysqlwire.Tap, primary.TapObserver, error) {
+	a := s.a
 	p, err := a.sql(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	exclude := a.committedGTIDs()
-	dump, err := p.OpenDump(exclude)
+	dump, err := p.OpenDump(cfg.Exclude)
 	if err != nil {
-		return fmt.Errorf("connect tap: %w", err)
+		return nil, nil, fmt.Errorf("connect tap: %w", err)
 	}
-	e := &epoch{Epoch: primary.Epoch{Term: term, Incarnation: p.incarnation}, a: a.agent, process: p, begun: map[entry.StageID]time.Duration{}}
-	e.ctx, e.end = context.WithCancel(context.Background())
+	e := &epoch{Epoch: of, a: a, process: p, begun: map[entry.StageID]time.Duration{}}
 	e.conn = &tapConn{e: e, dump: dump}
 	p.dumped = e.conn.news.fire
-	e.tap, err = mysqlwire.StartTap(ctx, e.conn, mysqlwire.TapConfig{
-		Term: term, Exclude: exclude, EntryBytesMax: entryBytesMax, StageBytesMin: stageBytesMin,
-		ServerID: tapServerID, ReplicaUUID: a.n.uuid.String(), Tasks: a.life, Logger: slog.New(slog.DiscardHandler),
-		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
-			e.begun[id] = a.w.sched.now
-			return e.uploads.Open(ctx, a.stages.Bulk, id)
-		},
-		ProposeNow: e.proposeNow,
-	})
+	cfg.EntryBytesMax, cfg.StageBytesMin, cfg.ServerID, cfg.ReplicaUUID = entryBytesMax, stageBytesMin, tapServerID, a.n.uuid.String()
+	open, now := cfg.OpenStage, cfg.ProposeNow
+	cfg.OpenStage = func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
+		e.begun[id] = a.w.sched.now
+		return open(ctx, id)
+	}
+	cfg.ProposeNow = func(b mysqlwire.Batch) bool { return !chance(a.n.rng, 10) && now(b) }
+	e.tap, err = mysqlwire.StartTap(ctx, e.conn, cfg)
 	if err != nil {
 		_ = e.conn.Close()
-		return fmt.Errorf("connect tap: %w", err)
+		return nil, nil, fmt.Errorf("connect tap: %w", err)
 	}
 	a.life.sleep(socketMin + around(a.n.rng, socketMean))
-	a.closeEpoch()
 	a.epoch = e
-	if r := a.loop.role; ctx.Err() != nil || !r.Leading || r.Term != term {
-		a.closeEpoch()
-		return fmt.Errorf("the promotion in term %d ended", term)
-	}
-	return primary.AwaitTap(ctx, localServer{a.agent}.SemiSyncStatus, a.life)
+	return e.tap, e, nil
 }
 
-// CommitEpoch opens the epoch in the log.
+// closed tells whether the product has ended the epoch.
+func (e *epoch) closed() bool {
+	tap, _, _ := e.a.epochs.Tap(e.Term)
+	return tap != e.tap
+}
+
+// OpenTap implements primary.Steps.
+func (a steps) OpenTap(ctx context.Context, term uint64) error { return a.epochs.OpenTap(ctx, term) }
+
+// CommitEpoch implements primary.Steps.
 func (a steps) CommitEpoch(ctx context.Context, term uint64) error {
-	e := a.epochOf(term)
-	if e == nil {
-		return fmt.Errorf("open epoch %d: its tap is gone", term)
-	}
 	if chance(a.n.rng, 4) { // it leads again, in another term, when the proposal comes
 		a.n.log("linger", "and resigns meanwhile")
 		a.loop.control(func(time.Duration) { a.group.Resign(term) })
 		a.life.sleep(around(a.n.rng, 200*time.Millisecond))
 	}
-	err := primary.Open(ctx, entry.Epoch{
-		Term: term, Primary: a.n.member.Name, ServerUUID: a.n.uuid, FormatDescription: e.tap.FormatDescription(),
-	}, a.loop.propose, a.group.Committed().EpochChanged, a.life)
-	if err != nil {
-		return err
+	err := a.epochs.CommitEpoch(ctx, term)
+	if err == nil {
+		a.w.epochs++
+		a.w.happened(pointEpoch, a.n)
 	}
-	a.w.epochs++
-	a.w.happened(pointEpoch, a.n)
-	e.run()
-	return nil
+	return err
 }
 
-// run begins the tap: its end, unless we ended it, is a doubt about mysqld.
-func (e *epoch) run() {
-	e.a.life.start(func() {
-		defer e.uploads.Close()
-		if err := e.tap.Run(e.ctx, e.propose); e.ctx.Err() == nil {
-			e.a.inbox.Doubt(e.Incarnation, fmt.Sprintf("the tap ended: %v", err))
-		}
-	})
-}
+// Received, Proposed and Acknowledged implement primary.TapObserver.
+func (e *epoch) Received(mysqlwire.Batch) {}
 
-// proposeNow proposes a batch from the reader: one that has nothing to wait for. One of ten
-// is left to propose all the same.
-func (e *epoch) proposeNow(b mysqlwire.Batch) bool {
-	pass := func() bool { return e.a.loop.inbox.Propose(b.Data) }
-	if b.Staged != nil || chance(e.a.n.rng, 10) || !e.a.lagBound.TryPass(uint64(b.Bytes), pass) {
-		return false
-	}
-	e.logBatch(b)
-	e.a.loop.wake()
-	return true
-}
-
-func (e *epoch) logBatch(b mysqlwire.Batch) {
+// Proposed looks at what is proposed.
+func (e *epoch) Proposed(b mysqlwire.Batch, err error) {
 	e.a.pacing.batches++
-	e.a.n.log("propose", "term %d number %d, %d transactions", e.Term, b.Number, len(b.GTIDs))
+	e.a.n.log("propose", "term %d number %d, %d transactions: %v", e.Term, b.Number, len(b.GTIDs), err)
+	if b.Staged != nil && err == nil {
+		e.a.w.staged++
+		e.a.n.check.names(e.a, *b.Staged, e.begun[*b.Staged])
+		delete(e.begun, *b.Staged)
+	}
 }
 
-// propose hands a batch to consensus: what proposeNow did not.
-func (e *epoch) propose(ctx context.Context, b mysqlwire.Batch) error {
-	if err := e.a.lagBound.Wait(ctx, uint64(b.Bytes)); err != nil {
-		return err
+// Acknowledged lets the connection say what is: see tapConn.Write.
+func (e *epoch) Acknowledged(uint64) {}
+
+// proposer is consensus, as an epoch asks it.
+type proposer struct{ *agent }
+
+// Role and what follows implement primary.Proposer.
+func (p proposer) Role() consensus.RoleState       { return p.loop.role }
+func (p proposer) Committed() *consensus.Committed { return p.group.Committed() }
+func (p proposer) TryPropose(data []byte) bool     { return p.loop.inbox.Propose(data) }
+func (p proposer) Work()                           { p.loop.wake() }
+func (p proposer) Propose(ctx context.Context, data []byte) error {
+	if chance(p.n.rng, 10) {
+		p.linger()
 	}
-	e.logBatch(b)
-	return e.uploads.Propose(b.Staged, func() error {
-		if b.Staged != nil {
-			e.a.w.staged++
-			e.a.n.check.names(e.a, *b.Staged, e.begun[*b.Staged])
-			delete(e.begun, *b.Staged)
-		}
-		if chance(e.a.n.rng, 10) {
-			e.a.linger()
-		}
-		return e.a.loop.propose(ctx, b.Data)
-	})
+	return p.loop.propose(ctx, data)
 }
 
 // linger has a goroutine that is about to propose lose its processor, in one of

@@ -162,7 +162,8 @@ func (a steps) OpenWrites(ctx context.Context, term uint64) error {
 	}
 	a.openedIncarnation = p.incarnation
 	err := primary.OpenWrites(ctx, localServer{a.agent}, term, func() bool {
-		return a.loop.role.Leading && a.loop.role.Term == term && a.epochOf(term) != nil
+		_, _, there := a.epochs.Tap(term)
+		return a.loop.role.Leading && a.loop.role.Term == term && there
 	})
 	if err != nil {
 		return err

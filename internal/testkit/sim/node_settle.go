@@ -18,8 +18,9 @@ func (a *agent) acksAreCommits() bool { return !a.group.Committed().State().Stat
 // nothing but what was committed.
 func (a steps) Settle(ctx context.Context, term uint64) (err error) {
 	a.w.settles.Deposed++
-	e := a.epochOf(term)
-	if e == nil || a.process == nil || a.process.incarnation != e.Incarnation {
+	e := a.epoch
+	_, incarnation, ok := a.epochs.Tap(term)
+	if !ok || a.process == nil || a.process.incarnation != incarnation {
 		return errors.New("its tap is closed")
 	}
 	a.lagBound.SetOpen(false)

@@ -141,9 +141,7 @@ func (a *agent) keepState() {
 // onAcknowledge sends the ACKs of the transactions that are committed up to an index.
 func (a *agent) onAcknowledge(index uint64) {
 	a.n.check.released(a, index)
-	if number := a.epoch.rules().Acknowledge(a.loop.role.Term, index); number > 0 {
-		a.epoch.tap.Ack(number)
-	}
+	a.epochs.Acknowledge(a.loop.role.Term, index)
 }
 
 // onAckEvent notes whose require-ack is dropped.

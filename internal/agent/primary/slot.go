@@ -1,0 +1,278 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// Slot holds the epoch of which this node is the primary: there is at most one, and with its
+// tap ends all acknowledging. Everybody may call its methods.
+type Slot struct {
+	cfg SlotConfig
+
+	mu  sync.Mutex
+	cur *tenure
+}
+
+// SlotConfig is what a Slot needs.
+type SlotConfig struct {
+	// Local returns the mysqld that runs, or ErrNoMysqld.
+	Local func() (TapServer, error)
+	// Own is this node, as its epochs name it.
+	Own  func() entry.Epoch
+	Raft func() Proposer
+	Bulk func() *bulk.Bulk
+	// CheckACL returns why a batch of statements on accounts must not be proposed; nil = all may.
+	CheckACL func(mysqlwire.Batch) error
+	Pace     *LagBound
+	Inbox    *Inbox
+	Clock    clock.Tasks
+	Logger   *slog.Logger
+}
+
+// TapServer is the mysqld to which a tap connects.
+type TapServer interface {
+	Incarnation() uint64
+	// ConnectTap connects the tap of an epoch. cfg has what the epoch gives.
+	ConnectTap(ctx context.Context, e Epoch, cfg mysqlwire.TapConfig) (*mysqlwire.Tap, TapObserver, error)
+	SemiSyncStatus(ctx context.Context) (SemiSync, error)
+}
+
+// TapObserver sees the batches of one tap.
+type TapObserver interface {
+	// Received is told of a batch before it is proposed; twice, if that is tried twice. Proposed is
+	// told after it.
+	Received(b mysqlwire.Batch)
+	Proposed(b mysqlwire.Batch, err error)
+	// Acknowledged: the ACKs up to a batch are sent.
+	Acknowledged(number uint64)
+}
+
+// Proposer is consensus, as an epoch asks it.
+type Proposer interface {
+	Role() consensus.RoleState
+	Committed() *consensus.Committed
+	Propose(ctx context.Context, data []byte) error
+	// TryPropose does not block. Work does what follows from it.
+	TryPropose(data []byte) bool
+	Work()
+}
+
+// tenure is one of the local mysqld as primary. What it decides is guarded by the slot's lock.
+type tenure struct {
+	Epoch
+	tap      *mysqlwire.Tap
+	observer TapObserver
+	uploads  bulk.Uploads
+	ctx      context.Context // the tap's
+	cancel   context.CancelFunc
+}
+
+// NewSlot returns an empty one.
+func NewSlot(cfg SlotConfig) *Slot { return &Slot{cfg: cfg} }
+
+func (s *Slot) set(t *tenure) {
+	s.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cur = t
+}
+
+// Close ends the epoch: its tap is closed when Close returns, so nothing is
+// acknowledged after it.
+func (s *Slot) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil {
+		return
+	}
+	s.cur.cancel() // first: the tap's end is then no doubt about mysqld
+	s.cur.tap.Close()
+	s.cur = nil
+}
+
+// of returns the epoch of a term, or nil.
+func (s *Slot) of(term uint64) *tenure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.rules().Of(term) {
+		return nil
+	}
+	return s.cur
+}
+
+// rules is what decides about the epoch, or nil. s.mu is held.
+func (s *Slot) rules() *Epoch {
+	if s.cur == nil {
+		return nil
+	}
+	return &s.cur.Epoch
+}
+
+// Tap returns the tap of a term's epoch, and the incarnation of its mysqld.
+func (s *Slot) Tap(term uint64) (tap *mysqlwire.Tap, incarnation uint64, ok bool) {
+	if t := s.of(term); t != nil {
+		return t.tap, t.Incarnation, true
+	}
+	return nil, 0, false
+}
+
+// Doubt tells the role machine of a doubt about the mysqld of a term's epoch, if there is one.
+func (s *Slot) Doubt(term uint64, reason string) {
+	if t := s.of(term); t != nil {
+		s.cfg.Inbox.Doubt(t.Incarnation, reason)
+	}
+}
+
+// Stats returns the tap's counters while there is one.
+func (s *Slot) Stats() (mysqlwire.TapStats, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil {
+		return mysqlwire.TapStats{}, false
+	}
+	return s.cur.tap.Stats(), true
+}
+
+// Committed is Epoch.Committed.
+func (s *Slot) Committed(m consensus.Mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules().Committed(m)
+}
+
+// Acknowledge sends the ACKs that Epoch.Acknowledge allows. It is called in a turn of
+// consensus; Tap.Ack does not block.
+func (s *Slot) Acknowledge(term, index uint64) {
+	s.mu.Lock()
+	t, number := s.cur, s.rules().Acknowledge(term, index)
+	s.mu.Unlock()
+	if number > 0 {
+		t.tap.Ack(number)
+		t.observer.Acknowledged(number)
+	}
+}
+
+// RoleChanged is Epoch.RoleChanged.
+func (s *Slot) RoleChanged(r consensus.RoleState, served uint64, acksAreCommits bool) Lost {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules().RoleChanged(r, served, acksAreCommits)
+}
+
+// Answering is Epoch.Answering.
+func (s *Slot) Answering(served uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules().Answering(served)
+}
+
+// Deposed is Epoch.Deposed.
+func (s *Slot) Deposed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules().Deposed()
+}
+
+// OpenTap connects the tap of a new epoch and checks that mysqld waits for it
+// and for nobody else.
+func (s *Slot) OpenTap(ctx context.Context, term uint64) error {
+	server, err := s.cfg.Local()
+	if err != nil {
+		return err
+	}
+	t := &tenure{Epoch: Epoch{Term: term, Incarnation: server.Incarnation()}}
+	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it lives on when the operation has ended
+	t.tap, t.observer, err = server.ConnectTap(ctx, t.Epoch, mysqlwire.TapConfig{
+		Term: term, Exclude: s.cfg.Raft().Committed().GTIDs(), Tasks: s.cfg.Clock, Logger: s.cfg.Logger,
+		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
+			return t.uploads.Open(ctx, s.cfg.Bulk(), id)
+		},
+		ProposeNow: func(b mysqlwire.Batch) bool { return s.proposeNow(t, b) },
+	})
+	if err != nil {
+		t.cancel()
+		return err
+	}
+	s.set(t)
+	if r := s.cfg.Raft().Role(); ctx.Err() != nil || !r.Leading || r.Term != term {
+		s.Close() // the promotion ended while the tap connected
+		return fmt.Errorf("the promotion in term %d ended", term)
+	}
+	return AwaitTap(ctx, server.SemiSyncStatus, s.cfg.Clock)
+}
+
+// CommitEpoch opens the epoch in the log. Its tap runs from then on: nothing can be proposed before.
+func (s *Slot) CommitEpoch(ctx context.Context, term uint64) error {
+	t := s.of(term)
+	if t == nil {
+		return fmt.Errorf("open epoch %d: its tap is gone", term)
+	}
+	e, raft := s.cfg.Own(), s.cfg.Raft()
+	e.Term, e.FormatDescription = term, t.tap.FormatDescription()
+	if err := Open(ctx, e, raft.Propose, raft.Committed().EpochChanged, s.cfg.Clock); err != nil {
+		return err
+	}
+	s.cfg.Clock.Go(func() { s.run(t) })
+	return nil
+}
+
+// proposeNow proposes a batch from the tap's reader: one that is not looked at, and has
+// nothing to wait for.
+func (s *Slot) proposeNow(t *tenure, b mysqlwire.Batch) bool {
+	if b.ACL || b.Staged != nil {
+		return false
+	}
+	t.observer.Received(b)
+	raft := s.cfg.Raft()
+	if !s.cfg.Pace.TryPass(uint64(b.Bytes), func() bool { return raft.TryPropose(b.Data) }) {
+		return false
+	}
+	t.observer.Proposed(b, nil)
+	raft.Work() // not under the lag bound's lock: it may write to the log
+	return true
+}
+
+// propose proposes what proposeNow did not.
+func (s *Slot) propose(ctx context.Context, t *tenure, b mysqlwire.Batch) error {
+	if b.ACL && s.cfg.CheckACL != nil {
+		if err := s.cfg.CheckACL(b); err != nil {
+			return err
+		}
+	}
+	t.observer.Received(b)
+	if err := s.cfg.Pace.Wait(ctx, uint64(b.Bytes)); err != nil {
+		return err
+	}
+	err := t.uploads.Propose(b.Staged, func() error { return s.cfg.Raft().Propose(ctx, b.Data) })
+	t.observer.Proposed(b, err)
+	return err
+}
+
+// run proposes what the tap brings. Its end, unless we ended it, is a doubt about mysqld:
+// sessions wait there and nobody listens.
+func (s *Slot) run(t *tenure) {
+	defer t.uploads.Close() // not where the epoch is closed, which must not wait for a disk
+	err := t.tap.Run(t.ctx, func(ctx context.Context, b mysqlwire.Batch) error { return s.propose(ctx, t, b) })
+	if t.ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	if errors.Is(err, seglog.ErrFull) {
+		s.cfg.Logger.Error("the log's disk has no room for a large transaction: it is abandoned with this mysqld, without an OK", "error", err)
+	}
+	reason := fmt.Sprintf("the tap ended: %v", err)
+	if errors.Is(err, mysqlwire.ErrTapClosed) {
+		reason = "mysqld ended, or it closed the tap's connection"
+	}
+	s.cfg.Inbox.Doubt(t.Incarnation, reason)
+}
