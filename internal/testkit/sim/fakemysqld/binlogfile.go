@@ -12,16 +12,16 @@ import (
 type binlogFile struct {
 	name     string
 	serverID uint32
-	// previous is what its PREVIOUS_GTIDS event says.
+	// previous is the set in its PREVIOUS_GTIDS event.
 	previous *gtid.Set
 	events   []fileEvent
 	// end is the offset behind the last event.
 	end uint64
-	// synced is how many events a power loss leaves at least. It counts in the
-	// newest file only: a rotation syncs the others (facts Q1).
+	// synced is how many events survive a power loss at least. It counts in the newest file
+	// only: a rotation syncs the others (facts Q1).
 	synced int
 	// sequence is the logical clock: the number of the last transaction.
-	// committed is that of the last one that is engine committed.
+	// committed is the number of the last engine committed transaction.
 	sequence, committed uint64
 }
 
@@ -35,8 +35,7 @@ type fileEvent struct {
 	gtid                gtid.GTID
 }
 
-// openFile begins a file and syncs it (facts Q1). created is set in the first
-// one of a process.
+// openFile begins a file and syncs it (facts Q1). created is set in the first file of a process.
 func openFile(name string, serverID, timestamp, created uint32, previous *gtid.Set) *binlogFile {
 	f := &binlogFile{name: name, serverID: serverID, previous: previous, end: binlogMagicBytes}
 	f.append(formatDescription(created), timestamp, binlog.FlagInUse)
@@ -61,7 +60,7 @@ func (f *binlogFile) append(b eventBody, timestamp uint32, flags uint16) *fileEv
 	return &f.events[len(f.events)-1]
 }
 
-// transaction writes a GTID event and what belongs to it.
+// transaction writes a GTID event and the events that belong to it.
 func (f *binlogFile) transaction(g gtid.GTID, c transactionClock, events []eventBody) {
 	restBytes := 0
 	for _, e := range events {
@@ -81,13 +80,13 @@ func (f *binlogFile) close(next string, timestamp uint32) {
 	f.append(eventBody{binlog.TypeRotate, body}, timestamp, 0)
 }
 
-// losePower cuts a random part of what was not synced.
+// losePower cuts a random part of the bytes that were not synced.
 func (f *binlogFile) losePower(rng *rand.Rand) {
 	f.events = f.events[:f.synced+rng.IntN(len(f.events)-f.synced+1)]
 	f.synced = len(f.events)
 }
 
-// cutTorn cuts what is left of a transaction that the file does not hold whole.
+// cutTorn cuts an incomplete transaction at the end of the file.
 func (f *binlogFile) cutTorn() {
 	n := len(f.events)
 	for n > 0 && f.events[n-1].inTransaction && !f.events[n-1].last {

@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// Disk is what a node's disk holds of a mysqld: InnoDB and the binlog
-// directories. Relay logs are not on it: relay_log_recovery throws them away.
+// Disk is mysqld's part of a node's disk: InnoDB and the binlog directories. Relay logs are not on
+// it: relay_log_recovery throws them away.
 type Disk struct {
 	uuid    gtid.UUID
 	engine  engine
@@ -26,15 +26,15 @@ func NewDisk(uuid gtid.UUID) *Disk {
 	return d
 }
 
-// PowerLoss loses what nothing has synced: a random tail of the redo log, that is
-// of the engine commits in their order, and of the newest file in each binlog
-// directory. A server that runs is killed.
+// PowerLoss loses data that was not synced: a random tail of the redo log, that is of the engine
+// commits in their order, and of the newest file in each binlog directory. A running server is
+// killed.
 func (d *Disk) PowerLoss(rng *rand.Rand) {
 	if d.running != nil {
 		d.running.Kill()
 	}
 	d.engine.lose(d.engine.synced, rng)
-	d.engine.flush() // what is left has been on the disk
+	d.engine.flush() // the rest has been on the disk
 	for _, name := range slices.Sorted(maps.Keys(d.dirs)) {
 		files := d.dirs[name].files
 		files[len(files)-1].losePower(rng)
@@ -46,8 +46,8 @@ func (d *Disk) RemoveBinlogs(keep string) {
 	maps.DeleteFunc(d.dirs, func(name string, _ *binlogDir) bool { return name != keep })
 }
 
-// Copy returns a copy of what the operating system has of InnoDB, for a server of
-// the given UUID: a snapshot, or a clone. It has no binlogs.
+// Copy returns a copy of InnoDB as the operating system has it, for a server with the given UUID: a
+// snapshot, or a clone. It has no binlogs.
 func (d *Disk) Copy(uuid gtid.UUID) *Disk {
 	c := NewDisk(uuid)
 	c.engine.redo = slices.Clone(d.engine.redo[:d.engine.written])
@@ -59,18 +59,18 @@ func (d *Disk) Copy(uuid gtid.UUID) *Disk {
 // Rename gives the disk, on which no server runs, another UUID.
 func (d *Disk) Rename(uuid gtid.UUID) { d.uuid = uuid }
 
-// EngineLog returns the engine commits that changed something, in their order,
-// also of a disk without a server. The caller must not change it.
+// EngineLog returns the engine commits with a change, in their order. It works also without a server
+// on the disk. The caller must not change it.
 func (d *Disk) EngineLog() []gtid.GTID { return d.engine.commits }
 
-// Values returns the engine committed values of key in the order of commit, also
-// of a disk without a server. The caller must not change them.
+// Values returns the engine committed values of key, in the order of their commits. It works also
+// without a server on the disk. The caller must not change them.
 func (d *Disk) Values(key string) []string { return d.engine.tables[key] }
 
 // Keys returns the keys that have a table, sorted.
 func (d *Disk) Keys() []string { return slices.Sorted(maps.Keys(d.engine.tables)) }
 
-// engine is InnoDB: its redo log, and what follows from replaying it.
+// engine is InnoDB: its redo log, and the state after replaying it.
 type engine struct {
 	redo []record
 	// written is how many records the operating system has (they survive the
@@ -81,7 +81,7 @@ type engine struct {
 	gtids    *gtid.Set
 	commits  []gtid.GTID
 	prepared []record
-	// xa are the XA transactions that are prepared, and marked as to be kept.
+	// xa holds the XA transactions that are prepared and marked to be kept.
 	xa []record
 }
 
@@ -135,7 +135,7 @@ func (e *engine) apply(r record) {
 	}
 }
 
-// commit does what a committed record says.
+// commit applies a committed record.
 func (e *engine) commit(r record) {
 	if r.op.kind == XAPrepare {
 		e.xa = append(e.xa, r)
@@ -146,7 +146,7 @@ func (e *engine) commit(r record) {
 	case r.op.endsXA():
 		e.endXA(r.op)
 	case r.op.kind == NoOp:
-		// It was none: DROP TABLE IF EXISTS found the table.
+		// It is no no-op: DROP TABLE IF EXISTS found the table.
 		delete(e.tables, r.op.key)
 	default:
 		e.tables[r.op.key] = append(e.tables[r.op.key], r.op.value)

@@ -18,11 +18,11 @@ var (
 	ErrRelay = errors.New("fakemysqld: event does not fit into the relay log")
 )
 
-// replica is the replication channel. Nothing of it survives the process.
+// replica is the replication channel. It does not survive the process.
 type replica struct {
 	ioRunning, sqlRunning bool
 	ioError               string
-	// sqlError says why the applier stopped, sqlFails why it will.
+	// sqlError says why the applier stopped, sqlFails why it will stop.
 	sqlError, sqlFails string
 	blocked            bool
 	// applierWaits: the applier's transaction was binlogged and waits for an ACK.
@@ -37,7 +37,7 @@ type relayed struct {
 	op   operation
 }
 
-// feedConnection is what the I/O thread knows of one connection.
+// feedConnection is what the I/O thread knows about one connection.
 type feedConnection struct {
 	// file and offset are where it believes the source to be.
 	file   string
@@ -74,14 +74,14 @@ func (s *Server) ReplicaRunning() (io, sql bool, err string) {
 	return s.ioRunning, s.sqlRunning, s.ioError
 }
 
-// ApplierError is why the applier stopped; "": for no error.
+// ApplierError is why the applier stopped; "" = without an error.
 func (s *Server) ApplierError() string { return s.sqlError }
 
 // Relayed counts the transactions that were received and not applied.
 func (s *Server) Relayed() int { return len(s.relay) }
 
-// RequestSet is the set with which the I/O thread asks its source: what is
-// executed, and what the relay log has.
+// RequestSet is the set that the I/O thread sends to its source: the executed transactions, and those
+// in the relay log.
 func (s *Server) RequestSet() *gtid.Set {
 	set := s.executed.Clone()
 	for _, r := range s.relay {
@@ -90,12 +90,12 @@ func (s *Server) RequestSet() *gtid.Set {
 	return set
 }
 
-// Disconnect is the end of the feed's connection. What was received of a
-// transaction that is not whole is dropped; the I/O thread connects again.
+// Disconnect ends the feed's connection. An incomplete transaction is dropped; the I/O thread connects
+// again.
 func (s *Server) Disconnect() { s.connection = feedConnection{} }
 
-// Receive takes an event from the feed, as the I/O thread's queue_event does. On
-// an error the I/O thread has stopped. The event may be reused afterwards.
+// Receive takes an event from the feed, as the I/O thread's queue_event does. After an error the I/O
+// thread has stopped. The caller may reuse the event afterwards.
 func (s *Server) Receive(event []byte) error {
 	if !s.alive || !s.ioRunning {
 		return ErrNotReplicating
@@ -166,8 +166,8 @@ func (c *feedConnection) describe(e binlog.Event) error {
 	return nil
 }
 
-// heartbeat wants the name of the last ROTATE and a position at or behind what
-// the received events add up to.
+// heartbeat wants the file name of the last ROTATE, and a position at or behind the sum of the
+// received events.
 func (c *feedConnection) heartbeat(e binlog.Event) error {
 	name, offset, err := binlog.ParseHeartbeat(e)
 	if err != nil {
@@ -192,15 +192,14 @@ func (s *Server) Applying() (next gtid.GTID, ok bool) {
 	return gtid.GTID{}, false
 }
 
-// BlockApplier has something hold what the applier needs, or let go of it.
+// BlockApplier has a lock block the applier, or releases it.
 func (s *Server) BlockApplier(blocked bool) { s.blocked = blocked }
 
-// FailApplier has the applier stop with an error at what it takes next; "" = no more.
+// FailApplier has the applier stop with an error at its next transaction; "" = not any more.
 func (s *Server) FailApplier(why string) { s.sqlFails = why }
 
-// Apply engine-commits up to n received transactions, in order, and returns how
-// many it is through with. It skips those that are in gtid_executed. Like a real
-// applier it runs under super_read_only.
+// Apply engine-commits up to n received transactions, in order, and returns how many it has finished.
+// It skips transactions in gtid_executed. Like a real applier it runs under super_read_only.
 func (s *Server) Apply(n int) int {
 	done := 0
 	for done < n && s.alive && s.sqlRunning && !s.blocked && !s.applierWaits && len(s.relay) > 0 {
@@ -214,7 +213,7 @@ func (s *Server) Apply(n int) int {
 	return done
 }
 
-// apply reports whether the applier is through with a transaction.
+// apply reports whether the applier has finished a transaction.
 func (s *Server) apply(r relayed) bool {
 	if s.taken.Contains(r.gtid) {
 		return false // a session here owns the GTID: the applier waits for it

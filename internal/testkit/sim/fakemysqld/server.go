@@ -15,8 +15,7 @@ const (
 	rowEventBytesMaxDefault = 8 << 10
 )
 
-// Options are a server's settings; see the must-have configuration in the facts
-// for those that are fixed.
+// Options are a server's settings. The fixed settings are in the facts: the must-have configuration.
 type Options struct {
 	// BinlogDir and BinlogBase are where log_bin points to.
 	BinlogDir, BinlogBase string
@@ -24,7 +23,7 @@ type Options struct {
 	// EnableSemiSync.
 	ReplicaBinlog bool
 	ServerID      uint32
-	// Rand decides how large a flush group is and what a kill loses.
+	// Rand decides how large a flush group is and how much a kill loses.
 	Rand *rand.Rand
 	// FlushGroupMax bounds a flush group; 0 is 8.
 	FlushGroupMax int
@@ -36,19 +35,18 @@ type Options struct {
 	Now func() time.Duration
 }
 
-// Server is a mysqld process. After its end every method is without effect, but
-// Results and those that only look.
+// Server is a mysqld process. After its end only Results and the methods that read have an effect.
 type Server struct {
 	disk *Disk
 	opt  Options
 
 	dir   *binlogDir
 	alive bool
-	// executed and purged are the variables; taken is executed and what
-	// sessions own that wait for their engine commit.
+	// executed and purged are the variables. taken is executed and the GTIDs of sessions that
+	// wait for their engine commit.
 	executed, purged, taken *gtid.Set
-	// branches are the XA transactions that are prepared. Of their XA PREPAREs, and of
-	// those of what has ended, notKept are the GTIDs that only memory has.
+	// branches are the prepared XA transactions. notKept holds the GTIDs of XA PREPAREs that only
+	// memory has, also of XA transactions that have ended.
 	branches []*branch
 	notKept  gtid.Set
 	xaBegun  bool
@@ -82,10 +80,9 @@ func Start(d *Disk, o Options) *Server {
 	return s
 }
 
-// recover decides about what InnoDB has prepared. A binlog that is there says
-// what to commit, acknowledged or not (facts Q2.6); without one all of it rolls
-// back (facts Q4). The GTIDs of an old binlog count as executed, whether InnoDB
-// has their transactions or not (facts Q3).
+// recover decides about the transactions that InnoDB has prepared. Those in the binlog are committed,
+// acknowledged or not (facts Q2.6). Without a binlog all are rolled back (facts Q4). The GTIDs of an
+// old binlog count as executed, whether InnoDB has their transactions or not (facts Q3).
 func (s *Server) recover() {
 	e := &s.disk.engine
 	inBinlog := &gtid.Set{}
@@ -126,7 +123,7 @@ func (e *engine) commitPrepared(g gtid.GTID) {
 	}
 }
 
-// save keeps the GTIDs of set that come with no change.
+// save keeps the GTIDs of set, which come without a change.
 func (e *engine) save(set *gtid.Set) {
 	missing := set.Clone()
 	missing.Subtract(e.gtids)
@@ -150,9 +147,8 @@ func (s *Server) file() *binlogFile { return s.dir.files[len(s.dir.files)-1] }
 // Alive reports whether the process runs.
 func (s *Server) Alive() bool { return s.alive }
 
-// Kill is SIGKILL. No session gets an answer. Of the engine commits, the last
-// ones can be lost: those whose redo no later flush group has written
-// (innodb_flush_log_at_trx_commit=2).
+// Kill is SIGKILL. No session gets an answer. The last engine commits can be lost: those whose redo no
+// later flush group has written (innodb_flush_log_at_trx_commit=2).
 func (s *Server) Kill() {
 	if !s.alive {
 		return
@@ -179,7 +175,7 @@ func (s *Server) StopGracefully() []Result {
 	return s.Results()
 }
 
-// saveGTIDs keeps the GTIDs of no-ops, which InnoDB has no trace of otherwise.
+// saveGTIDs keeps the GTIDs of no-ops, of which InnoDB has no other trace.
 // The server does so when it closes a binlog file (facts Q3, seen by running
 // 9.7.4).
 func (s *Server) saveGTIDs() { s.disk.engine.save(s.keptGTIDs()) }
@@ -213,8 +209,8 @@ func (s *Server) AddPurged(set *gtid.Set) error {
 	return nil
 }
 
-// FlushEngineLogs is FLUSH LOCAL ENGINE LOGS: what is engine committed now
-// survives a power loss, and so do the GTIDs of no-ops (seen by running 9.7.4).
+// FlushEngineLogs is FLUSH LOCAL ENGINE LOGS: the present engine commits survive a power loss, and so
+// do the GTIDs of no-ops (seen by running 9.7.4).
 func (s *Server) FlushEngineLogs() {
 	if s.alive {
 		s.saveGTIDs()
@@ -222,10 +218,10 @@ func (s *Server) FlushEngineLogs() {
 	}
 }
 
-// EngineLog returns the engine commits that changed something, in their order.
+// EngineLog returns the engine commits with a change, in their order.
 // The caller must not change it.
 func (s *Server) EngineLog() []gtid.GTID { return s.disk.EngineLog() }
 
-// Values returns what a reader of key would see, also if the process has ended.
+// Values returns the values that a reader of key would see, also after the process has ended.
 // The caller must not change it.
 func (s *Server) Values(key string) []string { return s.disk.Values(key) }

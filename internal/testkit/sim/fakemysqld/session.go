@@ -13,8 +13,8 @@ type Kind uint8
 
 // The kinds.
 const (
-	// Write adds Value to Key's table, which the first write makes. With Bytes it
-	// is a large one.
+	// Write adds Value to Key's table, which the first write makes. With Bytes it is a large
+	// transaction.
 	Write Kind = iota + 1
 	// NoOp is DROP TABLE IF EXISTS of Key's table. It changes nothing, and InnoDB
 	// keeps no trace of it, if there is no such table; else the rows are gone.
@@ -38,7 +38,7 @@ type Tx struct {
 	Key, Value string
 	// XID is the gtrid of an XA transaction.
 	XID string
-	// Bytes is how long the row events of a Write are in addition.
+	// Bytes is the additional length of a Write's row events.
 	Bytes int
 	// Passes makes a NoOp one like ANALYZE TABLE: super_read_only neither refuses it
 	// nor waits for it, and it waits for its ACK (seen by running 9.7.4).
@@ -56,7 +56,7 @@ const (
 	ReadOnly
 	// NotPrepared: XAER_NOTA, or another session is at the end of it.
 	NotPrepared
-	// Gone: the connection broke; the client does not know.
+	// Gone: the connection broke; the client does not know the outcome.
 	Gone
 )
 
@@ -64,8 +64,7 @@ const (
 type Result struct {
 	TxID    uint64
 	Outcome Outcome
-	// GTID is set once the transaction has one; a client that is Gone does not
-	// get to know it.
+	// GTID is set once the transaction has one. A client whose connection is gone never learns it.
 	GTID gtid.GTID
 }
 
@@ -79,18 +78,18 @@ type session struct {
 	passes  bool // super_read_only
 	op      operation
 	gtid    gtid.GTID
-	// changes is false for what InnoDB keeps no trace of.
+	// changes is false for a transaction that leaves no trace in InnoDB.
 	changes bool
 	// file and sequence are its place in the logical clock.
 	file     *binlogFile
 	sequence uint64
 }
 
-// group is what waits for one ACK: one flush group, or several that have come
-// together behind the one that waits.
+// group is the sessions that wait for one ACK: one flush group, or several that came while another
+// group waited.
 type group struct {
 	sessions []*session
-	// end is where the ACK has to reach.
+	// end is the position that the ACK has to reach.
 	end position
 	// rotates is set if a flush passed MaxBinlogBytes: a rotation follows the
 	// engine commit.
@@ -102,15 +101,14 @@ type group struct {
 //	held ─► queue ─Flush─► waiting, behind ─Ack─► engine commit, result
 type pipeline struct {
 	readOnly bool
-	// closing: SET super_read_only=ON waits, and new writers wait for it (held).
+	// closing: SET super_read_only=ON waits, and new writers wait for it in held.
 	closing bool
 	held    []*session
 	// shut: clients are kept out.
 	shut  bool
 	queue []*session
-	// waiting is the group in the wait for its ACK: one at a time
-	// (binlog_order_commits=ON). behind has all later ones: they will wait for
-	// the highest of their positions.
+	// waiting is the group that waits for its ACK: one at a time (binlog_order_commits=ON).
+	// behind has all later groups: they will wait for the highest of their positions.
 	waiting, behind *group
 	// draining: a rotation waits until nothing is in flight; no group flushes.
 	draining bool
@@ -143,7 +141,7 @@ func (p position) compare(o position) int {
 func (s *Server) Begin(tx Tx) {
 	t := &session{id: tx.ID, passes: tx.Passes, op: operation{kind: tx.Kind, key: tx.Key, value: tx.Value, xid: tx.XID, padBytes: tx.Bytes}}
 	if t.op.endsXA() {
-		t.passes = true // read-only asks neither
+		t.passes = true // read-only refuses neither
 	}
 	s.xaBegun = s.xaBegun || t.op.kind == XAPrepare || t.op.kind == XAOnePhase
 	switch {
@@ -170,8 +168,8 @@ func (s *Server) finish(t *session, o Outcome) {
 	}
 }
 
-// Read returns the values of key in the order of their engine commit: what waits
-// for an ACK is not visible (AFTER_SYNC). The caller must not change them.
+// Read returns the values of key in the order of their engine commits. Transactions that wait for an
+// ACK are not visible (AFTER_SYNC). The caller must not change the values.
 func (s *Server) Read(key string) []string {
 	if !s.alive {
 		return nil
@@ -186,7 +184,7 @@ func (s *Server) Results() []Result {
 	return out
 }
 
-// Queued counts the client sessions that Flush has before it.
+// Queued counts the client sessions that wait for Flush.
 func (s *Server) Queued() int { return len(s.queue) }
 
 // Waiting counts the sessions that are in the binlog and wait for an ACK.
@@ -200,10 +198,9 @@ func (s *Server) Waiting() int {
 	return n
 }
 
-// SetSuperReadOnly is SET GLOBAL super_read_only (OFF: and read_only). ON is done
-// at once if no session is on its way through the commit. Otherwise it is not,
-// and keeps new writers waiting until it is called again and is done, or is given
-// up by SetSuperReadOnly(false), as lock_wait_timeout does.
+// SetSuperReadOnly is SET GLOBAL super_read_only (OFF: and read_only). ON is done at once if no session
+// is on its way through the commit. Otherwise it is not done, and new writers wait until a later call
+// is done, or until SetSuperReadOnly(false) gives it up, as lock_wait_timeout does.
 func (s *Server) SetSuperReadOnly(on bool) (done bool) {
 	if !s.alive {
 		return false
@@ -250,8 +247,8 @@ func (s *Server) Flush() int {
 	return len(sessions)
 }
 
-// takeQueued takes up to n sessions from the queue, in order, but for those that
-// wait for the lock of a table.
+// takeQueued takes up to n sessions from the queue, in order. It leaves sessions that wait for the lock
+// of a table.
 func (s *Server) takeQueued(n int) []*session {
 	var taken, left []*session
 	passed := tableLocks{}
@@ -271,8 +268,8 @@ func (s *Server) takeQueued(n int) []*session {
 	return taken
 }
 
-// tableLocks are the metadata locks: writers of a table share it, a DROP or ALTER
-// has it alone. So has an XA transaction, until its end: it stands for the row locks.
+// tableLocks are the metadata locks. Writers of a table share its lock; a DROP or ALTER has it alone. An
+// XA transaction has it alone, too, until its end: that stands for the row locks.
 type tableLocks struct {
 	shared    map[string]int
 	exclusive map[string]bool
@@ -343,9 +340,8 @@ func (s *Server) flushGroup(sessions []*session) {
 	s.release()
 }
 
-// freeNumber returns the lowest number of our UUID that is neither executed nor
-// owned. So a number comes again after its transaction was rolled back, and a
-// hole that nobody declared done is filled.
+// freeNumber returns the lowest number of our UUID that is neither executed nor owned. So a number comes
+// again after its transaction was rolled back, and a hole is filled unless it was declared done.
 func (s *Server) freeNumber() uint64 {
 	n := uint64(1)
 	for src, iv := range s.taken.Intervals() {
@@ -360,9 +356,9 @@ func (s *Server) freeNumber() uint64 {
 	return n
 }
 
-// Ack is a semi-sync ACK: everything up to the position is safe. It is believed
-// blindly, whatever file it names, and for ever: what comes later in front of
-// that position does not wait at all (facts Q2).
+// Ack is a semi-sync ACK: everything up to the position is safe. The server believes it blindly,
+// whatever file it names, and for ever: a later transaction in front of that position does not wait at
+// all (facts Q2).
 func (s *Server) Ack(file string, pos uint64) {
 	p := position{file, pos}
 	if !s.alive || !s.on || p.compare(s.acked) <= 0 {
@@ -380,15 +376,14 @@ func (s *Server) SemiSync() (on bool, clients int) {
 	return s.on, clients
 }
 
-// EnableSemiSync sets rpl_semi_sync_source_enabled. What was acknowledged before is
-// forgotten.
+// EnableSemiSync sets rpl_semi_sync_source_enabled. Former ACKs are forgotten.
 func (s *Server) EnableSemiSync() {
 	if s.alive && !s.on {
 		s.on, s.acked = true, position{}
 	}
 }
 
-// DisableSemiSync lets go what waits, and what comes until EnableSemiSync.
+// DisableSemiSync releases the sessions that wait. Until EnableSemiSync later sessions do not wait.
 func (s *Server) DisableSemiSync() {
 	if s.alive {
 		s.on = false
@@ -408,8 +403,8 @@ func (s *Server) ShutOut() {
 // LetIn ends ShutOut.
 func (s *Server) LetIn() { s.shut = false }
 
-// release commits what has its ACK, group by group in the order of the binlog,
-// and rotates if that was waited for.
+// release commits the sessions that have their ACK, group by group in the order of the binlog. Then it
+// rotates if a rotation has waited for that.
 func (s *Server) release() {
 	for g := s.waiting; g != nil && (!s.on || s.acked.compare(g.end) >= 0); g = s.waiting {
 		s.waiting, s.behind = s.behind, nil
@@ -444,8 +439,8 @@ func (s *Server) engineCommit(t *session) {
 	s.finish(t, OK)
 }
 
-// Rotate is FLUSH BINARY LOGS: the binlog goes on in the next file once nothing
-// is in flight; until then no group flushes (facts Q1).
+// Rotate is FLUSH BINARY LOGS: the binlog goes on in the next file once no session is in flight. Until
+// then no group flushes (facts Q1).
 func (s *Server) Rotate() {
 	if s.alive {
 		s.draining = true

@@ -25,8 +25,8 @@ func (s *Server) Flushable() bool {
 	return false
 }
 
-// EndLockWaiters ends the clients' sessions that wait for the lock of a table, which
-// are before their place in the binlog.
+// EndLockWaiters ends the clients' sessions that wait for the lock of a table. They have no place in the
+// binlog yet.
 func (s *Server) EndLockWaiters() {
 	var left []*session
 	passed := tableLocks{}

@@ -16,25 +16,25 @@ const (
 	statementXARollback = "XA ROLLBACK "
 )
 
-// branch is an XA transaction that is prepared, as the server's memory has it.
+// branch is a prepared XA transaction, as the server's memory has it.
 type branch struct {
 	op operation
-	// binlogged: its XA PREPARE was, so its end will be. What an applier without a
-	// binlog prepares is not.
+	// binlogged: its XA PREPARE is in the binlog, so its end will be, too. An applier without a
+	// binlog prepares without that.
 	binlogged bool
 	// ending: a session is at its end.
 	ending bool
 }
 
-// writesRows tells that it is row events in the binlog, and no statement.
+// writesRows tells that the operation is row events in the binlog, and no statement.
 func (o operation) writesRows() bool {
 	return o.kind == Write || o.kind == XAPrepare || o.kind == XAOnePhase
 }
 
-// isStatement tells that it is a statement on a table.
+// isStatement tells that the operation is a statement on a table.
 func (o operation) isStatement() bool { return o.kind == NoOp || o.kind == DDL }
 
-// endsXA tells that it ends what is prepared.
+// endsXA tells that the operation ends a prepared XA transaction.
 func (o operation) endsXA() bool { return o.kind == XACommit || o.kind == XARollback }
 
 // xidText is an XID as the server writes it: X'gtrid',X'bqual',format.
@@ -47,8 +47,7 @@ func cutXID(text string) (xid string, ok bool) {
 	return string(raw), ok1 && ok2 && err == nil
 }
 
-// Prepared is XA RECOVER: what is prepared and has no end, in the order in which it was
-// prepared.
+// Prepared is XA RECOVER: the prepared XA transactions without an end, in the order of their XA PREPAREs.
 func (s *Server) Prepared() (xids []string) {
 	for _, b := range s.branches {
 		xids = append(xids, b.op.xid)
@@ -56,7 +55,7 @@ func (s *Server) Prepared() (xids []string) {
 	return xids
 }
 
-// Unbinlogged is what is prepared and whose end would be in no binlog.
+// Unbinlogged is the prepared XA transactions whose end would be in no binlog.
 func (s *Server) Unbinlogged() (xids []string) {
 	for _, b := range s.branches {
 		if !b.binlogged {
@@ -78,7 +77,7 @@ func (s *Server) branch(xid string) *branch {
 	return nil
 }
 
-// restoreBranches brings back what InnoDB has prepared, with its locks.
+// restoreBranches brings back the XA transactions that InnoDB has prepared, with their locks.
 func (s *Server) restoreBranches() {
 	for _, r := range s.disk.engine.xa {
 		s.branches = append(s.branches, &branch{op: r.op, binlogged: true})
@@ -86,8 +85,8 @@ func (s *Server) restoreBranches() {
 	}
 }
 
-// beginEnd has a session end what is prepared. What was prepared without a binlog it
-// ends here and now, and nothing else knows of it.
+// beginEnd has a session end a prepared XA transaction. If it was prepared without a binlog, it ends
+// here and now, and nothing else knows of that.
 func (s *Server) beginEnd(t *session) (goesOn bool) {
 	b := s.branch(t.op.xid)
 	if b == nil || b.ending {
@@ -104,7 +103,7 @@ func (s *Server) beginEnd(t *session) (goesOn bool) {
 	return false
 }
 
-// endBranch forgets what was prepared, and its locks.
+// endBranch forgets a prepared XA transaction, and its locks.
 func (s *Server) endBranch(xid string) {
 	if b := s.branch(xid); b != nil {
 		s.locks.release(b.op)
@@ -140,7 +139,7 @@ func (s *Server) applyXA(r relayed) {
 	s.endBranch(r.op.xid)
 }
 
-// applierError tells why the applier cannot apply an operation.
+// applierError says why the applier cannot apply an operation.
 func (s *Server) applierError(o operation) string {
 	switch b := s.branch(o.xid); {
 	case o.endsXA() && b == nil:
@@ -151,12 +150,12 @@ func (s *Server) applierError(o operation) string {
 	return ""
 }
 
-// applierLocked tells whether the applier has to wait for what is prepared.
+// applierLocked tells whether the applier has to wait for a prepared XA transaction.
 func (s *Server) applierLocked(o operation) bool {
 	return !o.endsXA() && slices.ContainsFunc(s.branches, func(b *branch) bool { return b.op.key == o.key })
 }
 
-// takeXA takes out of InnoDB what is prepared.
+// takeXA takes a prepared XA transaction out of InnoDB.
 func (e *engine) takeXA(xid string) (found record) {
 	is := func(r record) bool { return r.op.kind == XAPrepare && r.op.xid == xid }
 	for _, from := range []*[]record{&e.xa, &e.prepared} {
@@ -169,19 +168,19 @@ func (e *engine) takeXA(xid string) (found record) {
 	return record{}
 }
 
-// endXA ends what is prepared.
+// endXA ends a prepared XA transaction.
 func (e *engine) endXA(o operation) {
 	if found := e.takeXA(o.xid); o.kind == XACommit && found.op.kind != 0 {
 		e.tables[found.op.key] = append(e.tables[found.op.key], found.op.value)
 	}
 }
 
-// keptGTIDs is what the server keeps of gtid_executed when it saves it.
+// keptGTIDs is the part of gtid_executed that the server keeps when it saves it.
 func (s *Server) keptGTIDs() *gtid.Set {
 	kept := s.executed.Clone()
 	kept.Subtract(&s.notKept)
 	return kept
 }
 
-// sharesTable tells that it leaves other rows of its table to others.
+// sharesTable tells that the operation leaves other rows of its table to other sessions.
 func (o operation) sharesTable() bool { return o.kind == Write || o.kind == XAOnePhase }
