@@ -230,7 +230,8 @@ const (
 	Exit Kind = "exit"
 )
 
-// Effect is one thing to do.
+// Effect is one thing to do. It is one struct, not a type for each kind: only the shell
+// (primary.Shell) executes effects, and it reads Op and Term of every kind in the same way.
 type Effect struct {
 	Kind Kind
 	// Op is set for operations, and for Cancel the one to take back.
