@@ -27,6 +27,10 @@
 //	        tried again after a back-off. logger: the only phase of a node of
 //	        that kind, but for ended.
 //
+// Each phase, or family of phases, is a struct with the state that is valid in it alone: phase.go
+// says where. A primary that closes writes is `closing` to all others; in here it is one of closing,
+// awaiting, reopening and closed.
+//
 // # Rules
 //
 //   - At most one operation (an Effect with an Op) is under way. Its outcome is

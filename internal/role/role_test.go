@@ -82,7 +82,7 @@ func parseInput(t *testing.T, n *Node, now *time.Duration, line string) Input {
 	case "done":
 		return parseDone(t, n, rest)
 	case "exited":
-		in := MysqldExited{Incarnation: n.incarnation, Reason: unquote(rest)}
+		in := MysqldExited{Incarnation: n.mysqld.incarnation, Reason: unquote(rest)}
 		if number, why, ok := strings.Cut(rest, ":"); ok {
 			in.Incarnation, in.Reason = mustUint(t, number), unquote(why)
 		}
@@ -90,7 +90,7 @@ func parseInput(t *testing.T, n *Node, now *time.Duration, line string) Input {
 	case "progress":
 		return Progress{}
 	case "doubt":
-		return Doubt{Incarnation: n.incarnation, Reason: unquote(rest)}
+		return Doubt{Incarnation: n.mysqld.incarnation, Reason: unquote(rest)}
 	case "log":
 		return LogTrouble{Reason: unquote(strings.TrimSpace(strings.TrimPrefix(rest, "ok")))}
 	case "peers":

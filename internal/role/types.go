@@ -13,6 +13,8 @@ type OpID uint64
 // Phase is where a node stands; see the package comment.
 type Phase string
 
+func (p Phase) name() Phase { return p }
+
 // The phases.
 const (
 	PhaseDown       Phase = "down"

@@ -52,7 +52,7 @@ func changingMembers() []mutation {
 		},
 		{
 			name: "weight-zero-opens", what: "a node of weight 0 opens for writes", seeds: 60, nodes: 3,
-			edits: one(handFile, "\tcase n.own.Weight == 0:\n\t\treturn \"its weight is 0\"\n", ""),
+			edits: one(handFile, "\tcase n.nodes.Own.Weight == 0:\n\t\treturn \"its weight is 0\"\n", ""),
 		},
 		{
 			name: "single-voter-barrier", what: "a single voter answers a barrier before it knows what is committed", seeds: 60, nodes: 3, members: true,

@@ -55,7 +55,9 @@ const (
 	dumpFile      = "internal/mysql/mysqlwire/feeddump.go"
 	policyFile    = "internal/cluster/policy.go"
 	healFile      = "internal/raft/consensus/heal.go"
-	coreFile      = "internal/role/role.go"
+	promotionFile = "internal/role/promotion.go"
+	primaryFile   = "internal/role/primary.go"
+	closingFile   = "internal/role/closing.go"
 	appendFile    = "internal/log/seglog/append.go"
 	openFile      = "internal/log/seglog/open.go"
 	stateFile     = "internal/log/seglog/state.go"
@@ -366,8 +368,8 @@ func promoting() []mutation {
 	return []mutation{
 		{
 			name: "promote-before-apply", what: "a mysqld is opened before it has applied what is committed", seeds: 40, nodes: 3,
-			edits: one(coreFile, "\tn.begin(PhaseCatchingUp, Effect{Kind: CatchUp, Term: n.term})\n",
-				"\tn.begin(PhaseJudging, Effect{Kind: Judge, Term: n.term, Promote: true})\n"),
+			edits: one(promotionFile, "\tp.begin(n, PhaseCatchingUp, Effect{Kind: CatchUp})\n",
+				"\tp.begin(n, PhaseJudging, Effect{Kind: Judge, Promote: true})\n"),
 		},
 		{
 			name: "catch-up-blind", what: "a catch-up does not wait until what is committed is applied", seeds: 40, nodes: 3,
@@ -379,15 +381,20 @@ func promoting() []mutation {
 		},
 		{
 			name: "apply-anew", what: "a promotion that is given up sets replication up anew in the middle of a transaction", seeds: 60, nodes: 3, members: true,
-			edits: one(coreFile, "\tif n.phase == PhaseCatchingUp {\n\t\tn.phase = PhaseReplica\n", "\tif false {\n"),
+			edits: one(promotionFile, "\tif p.Phase == PhaseCatchingUp {\n\t\treturn PhaseReplica\n", "\tif false {\n\t\treturn PhaseReplica\n"),
 		},
 		{
 			name: "no-fencing", what: "a primary that lost leadership goes on", seeds: 60, nodes: 3,
-			edits: one(coreFile, "case n.open && n.phase != PhaseKilling && !n.leadsTerm():", "case n.open && n.phase != PhaseKilling && !n.leadsTerm() && n.stopping:"),
+			edits: []edit{
+				{primaryFile, "case !n.leads(p.term):", "case !n.leads(p.term) && n.stopping:"},
+				{promotionFile, "case !n.leads(p.term):\n\t\tn.fence(", "case !n.leads(p.term) && n.stopping:\n\t\tn.fence("},
+				{closingFile, "if !n.leads(term) {", "if !n.leads(term) && n.stopping {"},
+			},
 		},
 		{
 			name: "stop-with-waiters", what: "a primary is stopped before its writes are closed", seeds: 20, nodes: 3,
-			edits: one(coreFile, "\t\tn.begin(PhaseClosing, Effect{Kind: CloseWrites, Term: n.term})\n", "\t\tn.begin(PhaseStopping, Effect{Kind: StopMysqld})\n"),
+			edits: one(primaryFile, "\tn.begin(closing{term: p.term}, Effect{Kind: CloseWrites, Term: p.term})\n",
+				"\tn.begin(ending{Phase: PhaseStopping}, Effect{Kind: StopMysqld})\n"),
 		},
 	}
 }

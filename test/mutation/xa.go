@@ -19,8 +19,8 @@ func preparing() []mutation {
 		},
 		{
 			name: "promote-without-binlog", what: "a mysqld is promoted although its applier has prepared without a binlog", seeds: 20, nodes: 3, xa: true,
-			edits: one(coreFile, "\tcase in.Verdict == XAPending && !n.replicaBinlog:\n",
-				"\tcase in.Verdict == XAPending && kind == Judge:\n\t\tn.begin(PhaseTapping, Effect{Kind: OpenTap, Term: n.term})\n\tcase in.Verdict == XAPending && !n.replicaBinlog:\n"),
+			edits: one(promotionFile, "\tcase in.Verdict == XAPending && !n.mysqld.replicaBinlog:\n",
+				"\tcase in.Verdict == XAPending:\n\t\tp.begin(n, PhaseTapping, Effect{Kind: OpenTap})\n\tcase in.Verdict == XAPending && !n.mysqld.replicaBinlog:\n"),
 		},
 	}
 }

@@ -1,0 +1,121 @@
+package role
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// Nodes whose mysqlds are so close to each other count as equally far, and their
+// weights decide. What is known of them is as old as a poll of mysqld and a
+// message between agents, half a second each: a smaller difference says nothing.
+// Nor does what is committed meanwhile, at 4000 entries a second.
+const (
+	lagEqual     = 500 * time.Millisecond
+	entriesEqual = 4096
+)
+
+// unfit says why a node cannot take leadership over; "" = it can.
+func (p Peer) unfit() string {
+	switch {
+	case p.Kind == cluster.KindLogger || p.Kind == cluster.KindLearner:
+		return "is a " + string(p.Kind)
+	case p.Weight == 0:
+		return "has weight 0"
+	case !p.Live:
+		return "is not heard of"
+	case p.LogBad:
+		return "has trouble with its log"
+	case p.Role != cluster.RoleReplica:
+		return "is " + string(p.Role)
+	case p.Stopped:
+		return "does not apply"
+	}
+	return ""
+}
+
+// asFarAs tells whether a mysqld is about as far as one with this state.
+func (p Peer) asFarAs(applied uint64, lag time.Duration) bool {
+	return p.Applied+entriesEqual >= applied && p.Lag <= lag+lagEqual
+}
+
+// candidate returns the node to hand over to: a live replica that was not asked
+// lately before one that was (and did not come to lead, or gave it back); of these
+// the heaviest of those that are about as far as the furthest, then that one.
+func (in Peers) candidate(askedAt func(cluster.NodeID) time.Duration) (Peer, bool) {
+	fit := slices.DeleteFunc(slices.Clone(in.Peers), func(p Peer) bool {
+		return p.ID == in.Own.ID || p.unfit() != "" || in.Held && p.ID != in.HeldFor
+	})
+	if len(fit) == 0 {
+		return Peer{}, false
+	}
+	first := askedAt(slices.MinFunc(fit, func(a, b Peer) int { return cmp.Compare(askedAt(a.ID), askedAt(b.ID)) }).ID)
+	fit = slices.DeleteFunc(fit, func(p Peer) bool { return askedAt(p.ID) != first })
+	furthest := slices.MaxFunc(fit, func(a, b Peer) int { return cmp.Compare(a.Applied, b.Applied) }).Applied
+	// A lag is a node's own, by what it knows to be committed: only among those
+	// whose logs go equally far it says something.
+	fit = slices.DeleteFunc(fit, func(p Peer) bool { return p.Applied+entriesEqual < furthest })
+	least := slices.MinFunc(fit, func(a, b Peer) int { return cmp.Compare(a.Lag, b.Lag) }).Lag
+	fit = slices.DeleteFunc(fit, func(p Peer) bool { return !p.asFarAs(furthest, least) })
+	return slices.MaxFunc(fit, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(a.Weight, b.Weight), cmp.Compare(a.Applied, b.Applied),
+			cmp.Compare(a.LogLast, b.LogLast), cmp.Compare(b.ID, a.ID))
+	}), true
+}
+
+// whyNobody says of each node why it cannot take over.
+func (in Peers) whyNobody() string {
+	why := []string{}
+	for _, p := range in.Peers {
+		if p.Kind != cluster.KindLogger && p.Kind != cluster.KindLearner && (!in.Held || p.ID == in.HeldFor) {
+			why = append(why, p.Name+" "+p.unfit())
+		}
+	}
+	return cmp.Or(strings.Join(why, ", "), "there is none")
+}
+
+// peer returns what is known of a node.
+func (in Peers) peer(id cluster.NodeID) Peer {
+	for _, p := range in.Peers {
+		if p.ID == id {
+			return p
+		}
+	}
+	return Peer{ID: id}
+}
+
+// Choice is whom a switchover would go to, and why not to each of the others.
+type Choice struct {
+	To Peer
+	// Why says in a few words why it is the one.
+	Why string
+	// Refused says why nobody may lead, or why not the named node; "" = To is set.
+	Refused string
+}
+
+// Choose says to whom a primary would hand over in order: to the node that was
+// named, or to the best that there is.
+func Choose(self cluster.NodeID, peers []Peer, to string) Choice {
+	nodes := Peers{Own: Peer{ID: self}, Peers: peers}
+	if to == "" {
+		best, ok := nodes.candidate(func(cluster.NodeID) time.Duration { return 0 })
+		if !ok {
+			return Choice{Refused: "no other node can take over: " + nodes.whyNobody()}
+		}
+		return Choice{To: best, Why: "it is the best by log, lag and weight"}
+	}
+	for _, p := range peers {
+		switch {
+		case p.Name != to:
+		case p.unfit() != "":
+			return Choice{Refused: fmt.Sprintf("node %s cannot take over: it %s", to, p.unfit())}
+		default:
+			return Choice{To: p, Why: "it was named"}
+		}
+	}
+	return Choice{Refused: fmt.Sprintf("node %s cannot take over: this cluster has no other node of that name", to)}
+}

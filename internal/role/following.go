@@ -1,0 +1,78 @@
+package role
+
+// following: mysqld is read-only. It is judged, then made a replica, then replicates.
+type following struct {
+	plain
+	Phase // PhaseUnverified, PhaseVerified, or PhaseReplica
+}
+
+func (following) check(n *Node) {
+	if n.binlogsInVain() {
+		n.fence(inVain)
+	}
+}
+
+// inVain is why a mysqld ends whose applier binlogs for a promotion that ended.
+const inVain = "the applier must not go on binlogging without a promotion"
+
+func (n *Node) binlogsInVain() bool {
+	return n.mysqld.replicaBinlog && !n.raft.Leading && !n.stopping
+}
+
+func (p following) next(n *Node) {
+	switch p.Phase {
+	case PhaseUnverified:
+		if n.raft.Leader != 0 {
+			n.begin(p, Effect{Kind: Judge})
+		}
+	case PhaseVerified:
+		n.begin(p, Effect{Kind: Replicate})
+	case PhaseReplica:
+		if !n.raft.Leading {
+			n.reason = "" // why a promotion ended is of no interest any more
+		}
+		n.promote()
+	}
+}
+
+func (p following) done(n *Node, _ Done) {
+	if p.Phase == PhaseUnverified {
+		n.phase = following{Phase: PhaseVerified}
+		return
+	}
+	n.phase, n.reason = following{Phase: PhaseReplica}, ""
+}
+
+func (following) failed(n *Node, in Done) {
+	switch in.Verdict {
+	case Errant:
+		n.kill(ending{Phase: PhaseErrant}, in.Reason)
+	case Unfit:
+		n.kill(ending{Phase: PhaseFenced}, in.Reason)
+		n.retryAt = n.now + n.cfg.FencedAfter
+	default:
+		n.phase, n.retryAt = following{Phase: PhaseUnverified}, n.now+n.cfg.RetryAfter
+	}
+}
+
+func (following) stop(n *Node) { n.closeUnopened() }
+
+// closeUnopened closes writes that were not opened, for an agent that stops: a session
+// may wait all the same.
+func (n *Node) closeUnopened() {
+	n.cancel()
+	n.phase.leave(n, "")
+	n.begin(closing{}, Effect{Kind: CloseWrites})
+}
+
+// replicateAgain goes on with a mysqld that was never open, or is closed. An applier that
+// binlogs would wait for an ACK, so such a mysqld has to end.
+func (n *Node) replicateAgain(why string, from Phase) {
+	if n.mysqld.replicaBinlog {
+		n.fence(why)
+		return
+	}
+	n.cancel()
+	n.phase.leave(n, why)
+	n.phase = following{Phase: from}
+}

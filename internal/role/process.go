@@ -1,0 +1,136 @@
+package role
+
+import "fmt"
+
+// absent: no mysqld runs.
+type absent struct {
+	plain
+	Phase // PhaseDown, PhaseFenced, PhaseErrant, PhaseEnded, or PhaseLogger
+}
+
+func (p absent) next(n *Node) {
+	switch {
+	case p.Phase != PhaseDown && p.Phase != PhaseFenced:
+	case n.fencedBy != "":
+		n.phase, n.reason = absent{Phase: PhaseFenced}, n.fencedBy
+	default:
+		n.start()
+	}
+}
+
+func (p absent) stop(n *Node) {
+	if p.Phase == PhaseEnded || p.Phase == PhaseLogger && n.awaitSuccessor() {
+		return
+	}
+	n.phase = absent{Phase: PhaseEnded}
+	n.emit(Effect{Kind: Exit})
+}
+
+// starting: StartMysqld is under way.
+type starting struct {
+	plain
+	replicaBinlog bool
+}
+
+// start starts a mysqld whose applier binlogs if the promotion in this term needs that.
+func (n *Node) start() {
+	p := starting{replicaBinlog: n.raft.Leading && n.tenure.restarts}
+	n.tenure.restarts = false
+	n.begin(p, Effect{Kind: StartMysqld, ReplicaBinlog: p.replicaBinlog})
+}
+
+func (starting) name() Phase { return PhaseStarting }
+
+func (starting) stop(n *Node) { n.fence("the agent stops") }
+
+func (p starting) done(n *Node, in Done) {
+	if in.Incarnation <= n.exitedUpTo {
+		n.phase, n.retryAt = absent{Phase: PhaseDown}, n.now+n.cfg.RetryAfter
+		return
+	}
+	n.mysqld = process{incarnation: in.Incarnation, readyAt: n.now, replicaBinlog: p.replicaBinlog}
+	n.phase, n.retryAt = following{Phase: PhaseUnverified}, 0
+}
+
+func (starting) failed(n *Node, _ Done) {
+	n.phase, n.retryAt, n.keepsBy = absent{Phase: PhaseFenced}, n.now+n.cfg.FencedAfter, 0
+}
+
+// ending: mysqld was told to end. KillMysqld or StopMysqld is under way.
+type ending struct {
+	plain
+	Phase        // PhaseKilling, PhaseStopping, or what follows: PhaseErrant, PhaseFenced
+	doubted bool // it is killed for a doubt about it
+	planned bool // an operator wants it to start again
+}
+
+// fence ends whatever mysqld does by SIGKILL, the one way that is always right.
+func (n *Node) fence(reason string) { n.kill(ending{Phase: PhaseKilling}, reason) }
+
+func (n *Node) kill(p ending, reason string) {
+	n.phase.leave(n, reason)
+	n.keepsBy = 0
+	n.cancel()
+	n.reason = reason
+	n.begin(p, Effect{Kind: KillMysqld, Reason: reason})
+}
+
+// failed: mysqld cannot fail to end, the shell waits for the process. A failure means
+// that the agent itself is ending.
+func (p ending) failed(n *Node, in Done) { p.done(n, in) }
+
+func (p ending) done(n *Node, _ Done) {
+	switch {
+	case p.doubted:
+		n.crashed()
+	case n.steady():
+		n.crashes = 0
+	}
+	n.mysqld = process{}
+	if p.planned {
+		n.planEnded("")
+	}
+	n.phase = absent{Phase: PhaseDown}
+	if p.Phase == PhaseErrant || p.Phase == PhaseFenced {
+		n.phase = absent{Phase: p.Phase}
+	}
+}
+
+// exited follows the end of a mysqld that was not told to end.
+func (n *Node) exited(in MysqldExited) {
+	n.exitedUpTo = max(n.exitedUpTo, in.Incarnation)
+	if !n.runs() || in.Incarnation != n.mysqld.incarnation {
+		return
+	}
+	n.phase.leave(n, in.Reason)
+	n.keepsBy = 0
+	n.cancel()
+	n.phase, n.reason = absent{Phase: PhaseDown}, in.Reason
+	n.crashed()
+	n.mysqld = process{}
+}
+
+// steady tells whether mysqld ran, or took to end, for so long that its end is not one
+// in a row.
+func (n *Node) steady() bool { return n.now-n.mysqld.readyAt >= n.cfg.SteadyAfter }
+
+// crashed counts the ends of a mysqld that started well and was not told to end, or was
+// killed for a doubt about it (it does not answer, say). The first is followed by a start
+// at once. If the next one ends soon, too, it will do so again (a failing disk, a bug),
+// and each start costs a recovery: so there is a pause, twice as long each time.
+func (n *Node) crashed() {
+	if n.steady() {
+		n.crashes = 0
+	}
+	n.crashes++
+	if n.crashes == 1 {
+		return
+	}
+	pause := min(n.cfg.RetryAfter<<min(n.crashes-2, crashDoublingsMax), n.cfg.FencedAfter)
+	n.retryAt = n.now + pause
+	n.reason = fmt.Sprintf("%s; %d times in a row within %s of its start: it is started again after %s",
+		n.reason, n.crashes, n.cfg.SteadyAfter, pause)
+}
+
+// crashDoublingsMax keeps the pause from overflowing; FencedAfter is far shorter.
+const crashDoublingsMax = 16

@@ -1,0 +1,180 @@
+package role
+
+import (
+	"fmt"
+	"time"
+)
+
+// promotion makes a replica the primary of a term, up to the commit of its epoch. mysqld
+// is read-only, so whatever goes wrong, it replicates again.
+type promotion struct {
+	plain
+	Phase // PhaseCatchingUp, PhaseJudging, PhaseTapping, or PhaseEpoch
+	term  uint64
+	// by is when it has taken too long; progress puts it off.
+	by time.Duration
+}
+
+// promote begins a promotion, in a term that can still have an epoch.
+func (n *Node) promote() {
+	if !n.raft.Leading || n.now < n.tenure.transferAt || n.cannotLog() != "" || !n.mayLead() {
+		return
+	}
+	if n.preferHeavier() {
+		return
+	}
+	if n.tenure.spent {
+		n.tenure.transferAt = n.now + n.cfg.RetryAfter
+		n.emit(Effect{Kind: Resign, Term: n.raft.Term})
+		return
+	}
+	p := &promotion{term: n.raft.Term, by: n.now + n.cfg.PromotionTimeout}
+	p.begin(n, PhaseCatchingUp, Effect{Kind: CatchUp})
+}
+
+func (p *promotion) begin(n *Node, step Phase, e Effect) {
+	p.Phase, e.Term = step, p.term
+	n.begin(p, e)
+}
+
+func (p *promotion) done(n *Node, _ Done) {
+	switch p.Phase {
+	case PhaseCatchingUp:
+		p.begin(n, PhaseJudging, Effect{Kind: Judge, Promote: true})
+	case PhaseJudging:
+		p.begin(n, PhaseTapping, Effect{Kind: OpenTap})
+	case PhaseTapping:
+		p.begin(n, PhaseEpoch, Effect{Kind: CommitEpoch})
+		n.tenure.spent = true
+	case PhaseEpoch:
+		n.begin(opening{term: p.term, by: p.by}, Effect{Kind: OpenWrites, Term: p.term})
+	}
+}
+
+func (p *promotion) failed(n *Node, in Done) {
+	switch {
+	case in.Verdict == Errant:
+		n.kill(ending{Phase: PhaseErrant}, in.Reason)
+	case in.Verdict == XAPending && !n.mysqld.replicaBinlog:
+		n.tenure.restarts = true
+		n.tenure.servesBy = n.now + n.cfg.PromotionTimeout
+		n.begin(ending{Phase: PhaseKilling}, Effect{Kind: KillMysqld, Reason: in.Reason}) // and keeps leadership
+	case in.Verdict == ApplierStopped:
+		p.giveUp(n, in.Reason, PhaseUnverified)
+	default:
+		p.giveUp(n, in.Reason, p.before())
+	}
+}
+
+func (p *promotion) check(n *Node) {
+	switch why := n.cannotLog(); {
+	case why != "":
+		p.giveUp(n, why, p.before())
+	case !n.leads(p.term):
+		n.replicateAgain(lostLeadership(p.term), p.before())
+	case !n.mayLead():
+		p.giveUp(n, n.mayNotLead(), p.before())
+	case n.now >= p.by:
+		p.tooLate(n)
+	}
+}
+
+func (p *promotion) leave(n *Node, _ string) {
+	if p.Phase == PhaseTapping || p.Phase == PhaseEpoch {
+		n.emit(Effect{Kind: CloseTap})
+	}
+}
+
+func (*promotion) stop(n *Node) { n.closeUnopened() }
+
+// before is where mysqld goes on without the promotion. While it catches up it is still a
+// replica, and goes on with what it is at: set up anew it would begin that from its start.
+func (p *promotion) before() Phase {
+	if p.Phase == PhaseCatchingUp {
+		return PhaseReplica
+	}
+	return PhaseUnverified
+}
+
+// giveUp ends the promotion: mysqld replicates again and another node is asked to lead.
+func (p *promotion) giveUp(n *Node, reason string, from Phase) {
+	n.reason = reason
+	n.tenure.passed = true
+	n.retryAt = n.now + n.cfg.RetryAfter
+	n.replicateAgain(reason, from)
+}
+
+// progress puts the limit of a catch-up off.
+func (n *Node) progress() {
+	n.mysqld.still = 0
+	if p, ok := n.phase.(*promotion); ok && p.Phase == PhaseCatchingUp && !n.othersAreFurther() {
+		p.by = n.now + n.cfg.PromotionTimeout
+	}
+}
+
+// tooLate ends a promotion that got no further within its limit.
+func (p *promotion) tooLate(n *Node) {
+	best, others := n.candidate()
+	catchesUp := p.Phase == PhaseCatchingUp
+	why := n.gotNoFurther(p.Phase)
+	if catchesUp && n.othersAreFurther() {
+		why = fmt.Sprintf("%s has applied more, and this node was not done within %s", best.Name, n.cfg.PromotionTimeout)
+	}
+	switch {
+	case catchesUp && n.mysqld.standsStill(n.nodes.Own.Applied):
+		n.mysqld.still = 0
+		p.giveUp(n, why, PhaseUnverified)
+	case catchesUp && n.mysqld.replicaBinlog && !others:
+		// To kill it would throw away what it is at, for nobody.
+		n.reason, p.by = why, n.now+n.cfg.PromotionTimeout
+	default:
+		p.giveUp(n, why, p.before())
+	}
+}
+
+func (n *Node) gotNoFurther(step Phase) string {
+	return fmt.Sprintf("promotion got no further for %s in phase %s", n.cfg.PromotionTimeout, step)
+}
+
+func lostLeadership(term uint64) string { return fmt.Sprintf("lost leadership of term %d", term) }
+
+// stillMax is for how many promotion timeouts a catch-up may get nowhere before what
+// hangs is set up anew.
+const stillMax = 3
+
+// standsStill counts a promotion timeout, and tells whether the catch-up got nowhere
+// in so many.
+func (m *process) standsStill(applied uint64) bool {
+	if applied != m.stillAt {
+		m.still = 0
+	}
+	m.still, m.stillAt = m.still+1, applied
+	return m.still >= stillMax
+}
+
+// opening: OpenWrites is under way, and sessions of mysqld may wait for an ACK: if
+// anything goes wrong from here on, mysqld is killed.
+type opening struct {
+	plain
+	term uint64
+	by   time.Duration // the promotion's
+}
+
+func (opening) name() Phase { return PhaseOpening }
+
+func (p opening) check(n *Node) {
+	switch {
+	case !n.leads(p.term):
+		n.fence(lostLeadership(p.term))
+	case n.cannotLog() != "":
+		n.fence(n.cannotLog())
+	case n.now >= p.by:
+		n.fence(n.gotNoFurther(PhaseOpening))
+	}
+}
+
+func (p opening) done(n *Node, _ Done) { n.serve(p.term) }
+
+func (opening) stop(n *Node) { n.fence("the agent stops") }
+
+func (opening) leave(n *Node, _ string) { n.emit(Effect{Kind: CloseTap}) }
