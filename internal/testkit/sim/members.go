@@ -101,7 +101,7 @@ func (w *World) startOperator() {
 		w: w, rng: w.random(streamChanges), removing: map[string]bool{},
 		accepted: -loseDiskApart, lost: -loseDiskApart,
 	}
-	w.operator.waits = chance(w.random(streamReseeds), 50) && w.losses == nil
+	w.operator.waits = chance(w.random(streamReseeds), 75) && w.losses == nil
 	w.operator.pair = w.options.Members == MembersPair
 	w.operator.next()
 }
@@ -153,7 +153,7 @@ func (o *operator) act() {
 			o.removing[m.Name] = true
 			o.ask(a, cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})
 		}
-	case k < 88:
+	case k < 80:
 		o.ask(a, cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: n.newInstance()})
 	default:
 		o.loseDisk(a, n, p)
@@ -221,7 +221,7 @@ func (o *operator) due(p cluster.StatePoint) (c cluster.MembershipChange, ok boo
 }
 
 // reseeds tells whether the operator waits until the leader has a node rebuilt by itself. He
-// does in every second world, as long as the leader gives no reason against it.
+// does in three of four worlds, as long as the leader gives no reason against it.
 func (o *operator) reseeds(n *node) bool {
 	held := o.w.primary().agent.board.Trouble(membership.AboutRepairs)
 	return o.waits && !strings.Contains(held, "node "+n.member.Name+" is not rebuilt")
