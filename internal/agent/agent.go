@@ -35,6 +35,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -122,8 +123,8 @@ type Agent struct {
 	promiseNoted bool
 	ackDrops     atomic.Uint64 // how often this node dropped a require-ack
 	keptDown     atomic.Bool   // an operator has fenced this node
-	// fed are the learners to which this leader sends neither entries nor stages.
-	fed atomic.Pointer[[]cluster.NodeID]
+	feeder       logcopy.Feeder
+	learner      *logcopy.Learner
 	// settles and settleKills count deposed primaries whose mysqld lived on, or not.
 	settles, settleKills atomic.Uint64
 	// settledIncarnation is of a mysqld that was settled, until it replicates.
@@ -185,6 +186,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	data.lives = a.board.Lives
 	a.departing = a.newDeparting()
 	a.requests, a.stance, a.follower = a.newOperate(), a.newStance(), a.newFollower()
+	a.feeder.Self, a.feeder.Node = a.self.ID, feeding{a}
 	return a, a.stance.Load()
 }
 
@@ -412,8 +414,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	a.purger, a.marker = a.newPurger(), a.newMarker()
 	a.lag.Start(a.node.Committed().GTIDs())
 	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a})
-	copies.Source = learnerSource{a}
+	copies.Source = a.newSource()
 	a.bulk = bulk.New(copies)
+	a.learner = a.newLearner()
 	return nil
 }
 
@@ -470,7 +473,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runRecords(upperCtx) })
 	upper.Go(func() error { return a.runPromise(upperCtx) })
 	upper.Go(func() error { return a.follower.Run(upperCtx) })
-	upper.Go(func() error { return a.runSource(upperCtx) })
+	upper.Go(func() error { return a.learner.Run(upperCtx) })
 	upper.Go(func() error { return a.stance.Watch(upperCtx) })
 	upper.Go(func() error { return a.runStages(upperCtx) })
 	upper.Go(func() error { return a.runOld(upperCtx) })

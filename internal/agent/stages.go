@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -39,15 +38,7 @@ func (a *Agent) bulkMembers() (voters, outgoing, learners []cluster.NodeID) {
 	if a.node != nil {
 		outgoing = a.node.Committed().State().Outgoing
 	}
-	fed := a.fed.Load()
-	for _, m := range a.board.Members() {
-		switch {
-		case m.Votes():
-			voters = append(voters, m.ID)
-		case fed == nil || !slices.Contains(*fed, m.ID): // else it copies them from its source
-			learners = append(learners, m.ID)
-		}
-	}
+	voters, learners = a.feeder.StageMembers(a.board.Members())
 	return voters, outgoing, learners
 }
 

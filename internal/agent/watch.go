@@ -288,6 +288,7 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
+	s.FedBy = a.learner.FedBy()
 	s.StateKept = a.state.Point().Index
 	s.AuditSeq, s.HistorySeq = a.records.Audit.Seq(a.self.Name), a.records.History.Seq(a.self.Name)
 	a.acksStatus(&s)

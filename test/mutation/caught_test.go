@@ -55,12 +55,12 @@ func verdict() *regexp.Regexp { return regexp.MustCompile(`(?m)^seed (\d+): .*FA
 
 // world is in which world a mutation runs.
 type world struct {
-	nodes                                      int
-	blips, members, pair, losses, xa, appliers bool
+	nodes                                               int
+	blips, members, pair, sourced, losses, xa, appliers bool
 }
 
 func (m mutation) world() world {
-	return world{m.nodes, m.blips, m.members, m.pair, m.losses, m.xa, m.appliers}
+	return world{m.nodes, m.blips, m.members, m.pair, m.sourced, m.losses, m.xa, m.appliers}
 }
 
 // run runs the seeds up to a number, until one fails: "" if none does.
@@ -79,6 +79,8 @@ func run(t *testing.T, program string, seeds int, w world) (failed string) {
 	switch {
 	case w.pair:
 		members = 2
+	case w.sourced:
+		members = 3
 	case w.members:
 		members = 1
 	case w.blips:

@@ -16,7 +16,8 @@ type mutation struct {
 	blips bool
 	// members: in its world the members change; pair: in that of two nodes of which one
 	// loses its vote and gets it back, again and again.
-	members, pair bool
+	// sourced: learners have sources, and those fail.
+	members, pair, sourced bool
 	// losses: in its world a majority is lost for good.
 	losses bool
 	// xa: clients use XA transactions.
@@ -74,7 +75,7 @@ const (
 // mutations returns all of them.
 func mutations() []mutation {
 	var all []mutation
-	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), copying(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing(), slowing()} {
+	for _, some := range [][]mutation{acknowledging(), acknowledgingByPolicy(), proposing(), electing(), serving(), losingDisks(), copying(), telling(), storing(), replaying(), promoting(), settling(), changingMembers(), recovering(), preparing(), slowing(), feedingLearners()} {
 		all = append(all, some...)
 	}
 	return all

@@ -38,12 +38,12 @@ type Relayed struct {
 // ErrNoRelay refuses entries that did not come from the leader.
 var ErrNoRelay = errors.New("entries in the leader's place are refused")
 
-// relayPoint is false while the newest committed entry is not of this very term, or
-// nobody is known to lead in it.
-func relayPoint(role RoleState, c *Committed) (RelayPoint, bool) {
+// RelayPoint says up to where a node may feed a learner in the leader's place; ok is false
+// while the newest committed entry is not of this very term, or nobody is known to lead in it.
+func (c *Committed) RelayPoint(role RoleState) (p RelayPoint, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := RelayPoint{Term: c.markTerm, Leader: role.Leader, Commit: c.mark.Index}
+	p = RelayPoint{Term: c.markTerm, Leader: role.Leader, Commit: c.mark.Index}
 	return p, role.Leader != 0 && role.Term == c.markTerm
 }
 
@@ -128,7 +128,3 @@ func (c *Committed) joint() bool {
 	defer c.mu.Unlock()
 	return len(c.state.Outgoing) > 0
 }
-
-// RelayPoint says up to where this node may feed a learner in the leader's place; ok
-// is false while it may not.
-func (n *Node) RelayPoint() (p RelayPoint, ok bool) { return relayPoint(n.Role(), n.Committed()) }

@@ -39,7 +39,7 @@ func memberIn(s cluster.State, name string) (cluster.Member, bool) {
 // relayed is what a node would give to a learner that has everything up to an index.
 func (w *world) relayed(from, index uint64) (Relayed, bool) {
 	g := w.node(from).g
-	p, ok := relayPoint(g.Role(), g.Committed())
+	p, ok := g.Committed().RelayPoint(g.Role())
 	if !ok {
 		return Relayed{}, false
 	}
@@ -121,7 +121,7 @@ func TestRelayedIsRefused(t *testing.T) {
 	}
 	// Before the entry of its term is committed, a node gives nothing.
 	w.heartbeats(3, 2, 2)
-	if p, ok := relayPoint(w.node(2).g.Role(), w.node(2).g.Committed()); ok {
+	if p, ok := w.node(2).g.Committed().RelayPoint(w.node(2).g.Role()); ok {
 		t.Errorf("node 2, of term 2, gives what was committed in term 1: %+v", p)
 	}
 }

@@ -43,6 +43,7 @@
 //	healer     what runs in its place while the log is damaged
 //	joiner     likewise, until the node has joined
 //	operator   who changes the members, where they change
+//	sources    who gives learners a source, and what happens to those
 //	losses     a majority that is lost, and who forces a recovery
 //	outsider   what runs on a node that has accepted a recovery without it
 //	agent      one life of the agent, with loop (who calls the Driver when), epoch (tap),
@@ -83,6 +84,8 @@
 //	           writes, its binlog has nothing that is not committed
 //	agreement  an index has the same entry on every node that commits it
 //	feed       a replica is sent nothing that it does not take
+//	source     a leader leaves a learner to its source while that works; a learner has what is
+//	           committed, whatever becomes of its source
 //	stage      an entry that names a stage is proposed once a majority has that on disk
 //	lag        the bound on the apply lag holds writers back, and only for a replica that applies
 //	recovery   a forced recovery: its log stays; what it gives up was named, or only nodes

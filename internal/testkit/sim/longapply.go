@@ -29,7 +29,7 @@ type applying struct {
 // everything depends on the speed of the nodes.
 func (w *World) assignLongApplies() {
 	long := chance(w.random(streamLongApplies), 25)
-	w.longApplies = long && !w.options.Blips && w.options.Members != MembersPair
+	w.longApplies = long && !w.options.Blips && w.options.Members < MembersPair
 }
 
 func (w *World) promotionTimeout() time.Duration {

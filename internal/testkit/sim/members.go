@@ -90,6 +90,8 @@ type operator struct {
 	// pair: there are two nodes. One loses its vote and gets it back, again and again. The
 	// other may forget, by a loss of power, that it is the last voter.
 	pair bool
+	// calm: little goes wrong but with the sources of learners.
+	calm bool
 	// waits: nodes that have lost their disk are left to the leader.
 	waits bool
 	// tidying: all faults have ended, and the operator finishes what he began.
@@ -102,7 +104,7 @@ func (w *World) startOperator() {
 		accepted: -loseDiskApart, lost: -loseDiskApart,
 	}
 	w.operator.waits = chance(w.random(streamReseeds), 75) && w.losses == nil
-	w.operator.pair = w.options.Members == MembersPair
+	w.operator.pair, w.operator.calm = w.options.Members == MembersPair, w.options.Members == MembersSourced
 	w.operator.next()
 }
 
@@ -136,6 +138,13 @@ func (o *operator) act() {
 	}
 	if o.pair {
 		o.flip(a, p)
+		return
+	}
+	if o.calm && chance(o.rng, 75) {
+		return
+	}
+	if o.w.sources.lacksLearner(p.State) {
+		o.add(a, p)
 		return
 	}
 	m := p.State.Members[o.rng.IntN(len(p.State.Members))]
@@ -235,7 +244,7 @@ func (o *operator) add(a *agent, p cluster.StatePoint) {
 			continue
 		}
 		kind := n.member.Kind
-		if chance(o.rng, 25) {
+		if chance(o.rng, 25) || o.w.sources != nil {
 			kind = cluster.KindLearner
 		}
 		o.ask(a, cluster.MembershipChange{Op: cluster.OpAdd, Name: n.member.Name, ID: n.id, Peer: n.member.Name, Kind: kind})
@@ -262,7 +271,7 @@ func (o *operator) promote(a *agent, p cluster.StatePoint) {
 		if !n.runsMysqld() {
 			kind = cluster.KindLogger
 		}
-		if !m.Votes() && a.mayPromote(m, kind) {
+		if !m.Votes() && a.mayPromote(m, kind) && !o.w.sources.keeps(m) {
 			o.ask(a, cluster.MembershipChange{Op: cluster.OpPromote, Name: m.Name, Kind: kind, Instance: m.Instance})
 			return
 		}
@@ -272,7 +281,7 @@ func (o *operator) promote(a *agent, p cluster.StatePoint) {
 // ask has the leader propose a change. Sometimes a fault strikes the leader at that moment,
 // or at one of the steps that follow.
 func (o *operator) ask(a *agent, change cluster.MembershipChange) {
-	if !o.tidying && (o.pair || chance(o.rng, 40)) {
+	if !o.tidying && !o.calm && (o.pair || chance(o.rng, 40)) {
 		f := fault{id: -1, on: []point{pointMembers, pointJoint, pointJoint, pointJointEnds}[o.rng.IntN(4)], size: o.rng.IntN(100)}
 		f.kind = []faultKind{killAgent, losePower, isolate, stall, transfer}[o.rng.IntN(5)]
 		if takesVote := change.Op == cluster.OpDemote || change.Op == cluster.OpRebuild; takesVote && (o.pair || chance(o.rng, 50)) {

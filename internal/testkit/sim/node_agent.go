@@ -20,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/role"
 )
 
@@ -90,6 +91,8 @@ type agent struct {
 	process      *mysqld // nil = none
 	feed         *feedSession
 	stages       stages
+	learner      *logcopy.Learner
+	feeder       logcopy.Feeder
 	marker       *retention.Marker
 	purger       *retention.Purger
 	feedCounters mysqlwire.FeedCounters
@@ -114,7 +117,8 @@ func newAgent(n *node) (*agent, error) {
 		return nil, err
 	}
 	a.group = a.loop.driver.Group()
-	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch }, agentEntries{a})
+	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch }, a)
+	a.learner, a.feeder = a.newLearner(), logcopy.Feeder{Self: n.id, Node: feeding{a}}
 	a.departing = a.newDeparting()
 	a.follower = a.newFollower()
 	a.follower.Follow(a.group.Committed().State(), true)
@@ -144,6 +148,9 @@ func (a *agent) run() {
 	}
 	a.life.start(func() { a.n.runDial(a.life, a.board.Members) })
 	a.life.start(func() { _ = a.follower.Run(context.Background()) })
+	if a.w.membersChange {
+		a.life.start(func() { _ = a.learner.Run(context.Background()) })
+	}
 	a.life.start(a.runStages)
 }
 

@@ -209,6 +209,9 @@ func (l *loop) send(ms []*pb.Message) {
 		}
 		to := cluster.NodeID(m.GetTo())
 		n.log("send", "%s to n%d term %d index %d entries %d", m.GetType(), to, m.GetTerm(), m.GetIndex(), len(m.GetEntries()))
+		if n.w.sources != nil && m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
+			n.w.sources.sends(l.a, to)
+		}
 		if n.w.membersChange && l.a.members.conns[to] == nil {
 			continue // nobody to write to
 		}

@@ -47,6 +47,7 @@ type followed struct{ *agent }
 func (a *agent) newFollower() *membership.Follower {
 	return membership.NewFollower(membership.FollowerConfig{
 		Node: followed{a}, Table: a.board, Known: a.known, Clock: a.life, Logger: a.n.logger("members"), RunsMysqld: a.n.runsMysqld(),
+		Also: a.feeder.Look,
 	})
 }
 

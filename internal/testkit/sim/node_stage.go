@@ -26,14 +26,18 @@ type stages struct {
 // noEpoch is what a log without Raft has committed.
 func noEpoch() uint64 { return 0 }
 
-// init begins the copies of a process. epoch is the newest that is committed, entries what
-// others get; nil where no agent runs.
-func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64, entries bulk.Entries) {
-	s.Bulk = bulk.New(bulk.Config{
-		Self: n.id, Learners: n.others(), Stages: bulk.LogStages{Log: log, Epoch: epoch}, Entries: entries, Tasks: l, ChunkBytesMax: chunkBytesMax,
+// init begins the copies of a process. epoch is the newest that is committed, a what others
+// get the log from; nil where no agent runs.
+func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64, a *agent) {
+	cfg := bulk.Config{
+		Self: n.id, Learners: n.others(), Stages: bulk.LogStages{Log: log, Epoch: epoch}, Tasks: l, ChunkBytesMax: chunkBytesMax,
 		Dial:   func(_ context.Context, id cluster.NodeID) (bulk.Conn, error) { return n.dial(l, id), nil },
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	if a != nil {
+		cfg.Entries, cfg.Source = agentEntries{a}, a.newSource()
+	}
+	s.Bulk = bulk.New(cfg)
 	var ctx context.Context
 	ctx, s.end = context.WithCancel(context.Background())
 	l.start(func() { _ = s.Run(ctx) })
@@ -51,14 +55,7 @@ func (n *node) others() (ids []cluster.NodeID) {
 
 // copyToMembers has new stages go to the members of now, and those under way.
 func (a *agent) copyToMembers() {
-	var voters, others []cluster.NodeID
-	for _, m := range a.board.Members() {
-		if m.Votes() {
-			voters = append(voters, m.ID)
-		} else {
-			others = append(others, m.ID)
-		}
-	}
+	voters, others := a.feeder.StageMembers(a.board.Members())
 	a.stages.SetMembers(voters, a.group.Committed().State().Outgoing, others)
 }
 

@@ -54,6 +54,7 @@ func (a *agent) ownStatus() cluster.NodeStatus {
 	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()
 	s.LogFirst, s.LogLast, s.LogCommit = a.log.FirstIndex(), a.log.LastIndex(), a.group.Committed().Mark().Index
 	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
+	s.FedBy = a.learner.FedBy()
 	s.DurableMark, s.StateKept = a.durable().Index, a.kept.Point().Index
 	return board.Shown(s, a.group.VotesAt()-a.n.now(), a.serving())
 }

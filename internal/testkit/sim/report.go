@@ -51,6 +51,9 @@ func (r Result) Summary(took time.Duration) string {
 	if r.Reseeds > 0 {
 		nodes += fmt.Sprintf(", %d rebuilt by a leader", r.Reseeds)
 	}
+	if r.Sources {
+		nodes += fmt.Sprintf(", %d times left to a source, %d times not", r.LeftToSources, r.Fallbacks)
+	}
 	if r.AppliersStop {
 		nodes += fmt.Sprintf(", %d times an applier stopped", r.ApplierStops)
 	}
@@ -95,6 +98,8 @@ func (r Result) Report() string {
 		losses = 1
 	case r.Pair:
 		members = MembersPair
+	case r.Sourced:
+		members = MembersSourced
 	case r.Members:
 		members = 1
 	}

@@ -23,7 +23,8 @@ type Options struct {
 	// decides, negative = none.
 	Loggers int
 	// Members: the members change; 0 = the seed decides, negative = they do not,
-	// MembersPair = there are two nodes: one loses its vote and gets it back, again and again.
+	// MembersPair = there are two nodes: one loses its vote and gets it back, again and again,
+	// MembersSourced = they change, and learners have sources.
 	Members int
 	// Losses: a majority is lost for good, and one node is recovered without it; 1 = yes.
 	// Nothing else changes the members then.
@@ -50,8 +51,11 @@ type Options struct {
 	RetentionBytes int64
 }
 
-// MembersPair is a value of Options.Members.
-const MembersPair = 2
+// Values of Options.Members.
+const (
+	MembersPair    = 2
+	MembersSourced = 3
+)
 
 // Result is the outcome of a run.
 type Result struct {
@@ -105,6 +109,10 @@ type Result struct {
 	// Reseeds counts the nodes that a leader had rebuilt by itself.
 	Reseeds      int
 	AppliersStop bool
+	// LeftToSources counts the learners that a leader left to their sources for long, Fallbacks
+	// those that caught up without. Sources: learners have them; Sourced: by the options.
+	LeftToSources, Fallbacks int
+	Sources, Sourced         bool
 	// LongApplies counts how often an applier took long for one transaction.
 	LongApplies int
 	Pair        bool
@@ -151,6 +159,7 @@ const (
 	streamClocks
 	streamAppliers
 	streamReseeds
+	streamSources
 	streamNode    = 1 << 8
 	streamDisk    = 1 << 9
 	streamTiming  = 1 << 10
@@ -222,6 +231,8 @@ type World struct {
 	joins, clones int
 	// takenUp counts the voters that started again from a state that another node had kept.
 	takenUp int
+	// sources is not nil if learners have sources.
+	sources *sources
 	// losses is not nil if a majority is lost for good.
 	losses *losses
 }
@@ -273,6 +284,9 @@ func Run(o Options) (result Result) {
 		}
 		result.LongApplies, result.Slowings = w.longApplied, w.slowings
 		result.Reseeds = w.reseeds
+		if s := w.sources; s != nil {
+			result.Sources, result.Sourced, result.LeftToSources, result.Fallbacks = true, o.Members == MembersSourced, s.left, s.fallbacks
+		}
 		result.AppliersStop, result.ApplierStops = w.appliersStop, w.applierStops
 		result.UsesXA, result.XA = w.usesXA, w.xaCounts
 		result.TakenUp, result.Pair = w.takenUp, w.options.Members == MembersPair
@@ -331,6 +345,7 @@ func newWorld(o Options) *World {
 	w.assignLongApplies()
 	w.assignClocks()
 	w.assignAppliers()
+	w.assignSources()
 	w.net = newNetwork(w, w.initialNodes+w.spares)
 	for i := range w.initialNodes + w.spares {
 		w.nodes = append(w.nodes, newNode(w, cluster.NodeID(i+1)))
@@ -381,6 +396,7 @@ func (w *World) plan() []fault {
 		f.id = len(all)
 		all = append(all, f)
 	}
+	all = w.besideSources(all)
 	if w.options.Losses > 0 {
 		all = slices.DeleteFunc(all, besideLosses)
 	}
@@ -408,6 +424,9 @@ func (w *World) run(faults []fault) {
 		w.startLosses()
 	case w.membersChange:
 		w.sched.after(quietAtStart, w.startOperator)
+		if w.sources != nil {
+			w.sched.after(quietAtStart, w.sources.start)
+		}
 	}
 	if w.appliersStop {
 		w.sched.after(quietAtStart, func() { w.trouble(w.random(streamAppliers + 1<<12)) })

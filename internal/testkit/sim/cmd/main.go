@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&c.seeds, "seeds", "", "run all seeds `A..B`, and stop at the first that fails")
 	flag.IntVar(&c.options.Nodes, "nodes", 0, "3 or 5 nodes; 0 = the seed decides")
 	flag.IntVar(&c.options.Loggers, "loggers", 0, "how many of the nodes have no mysqld; 0 = the seed decides, -1 = none")
-	flag.IntVar(&c.options.Members, "members", 0, "1: the members change, 2: a vote of two comes and goes, -1: they do not change; 0 = the seed decides")
+	flag.IntVar(&c.options.Members, "members", 0, "1: the members change, 2: a vote of two comes and goes, 3: they change, and learners have sources, -1: they do not change; 0 = the seed decides")
 	flag.IntVar(&c.options.Losses, "losses", 0, "1: a majority is lost for good, and one node is recovered without it (the members change only by that)")
 	flag.BoolVar(&c.options.Blips, "blips", false, "depose the primary again and again, mostly with nothing lost")
 	flag.IntVar(&c.options.XA, "xa", 0, "1: clients use XA transactions, -1: they do not; 0 = the seed decides")

@@ -1,0 +1,60 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/logcopy"
+)
+
+// newSource feeds the learners that have this node as their source.
+func (a *agent) newSource() *logcopy.Source {
+	s := &logcopy.Source{
+		Self: a.n.id, Committed: a.group.Committed(), Role: a.raft, State: a.board.State,
+		Log: func() bulk.Reader { return entries{a.committedLog()} }, Clock: a.life,
+	}
+	if a.n.runsMysqld() {
+		s.Applied = func() uint64 { return a.board.Own().Applied }
+	}
+	return s
+}
+
+// newLearner gets the log from this node's source.
+func (a *agent) newLearner() *logcopy.Learner {
+	return logcopy.NewLearner(logcopy.LearnerConfig{
+		Self: a.n.id, Committed: a.group.Committed(), Role: a.raft, Step: a.stepRelayed,
+		Peers: a.stages, Table: a.board, Clock: a.life, Logger: a.n.logger("source"),
+	})
+}
+
+// stepRelayed is consensus.Node's.
+func (a *agent) stepRelayed(ctx context.Context, r consensus.Relayed) error {
+	err := errNoAnswer
+	a.loop.do(ctx, func(time.Duration) { err = a.group.StepRelayed(r) })
+	return err
+}
+
+func (a *agent) raft() consensus.RoleState { return a.loop.role }
+
+// feeding is the agent as it leaves learners to their sources.
+type feeding struct{ *agent }
+
+// Role implements logcopy.FeederNode.
+func (f feeding) Role() consensus.RoleState { return f.raft() }
+
+// State implements logcopy.FeederNode.
+func (f feeding) State() cluster.State { return f.board.State() }
+
+// Nodes implements logcopy.FeederNode.
+func (f feeding) Nodes() []cluster.NodeStatus { return f.board.Nodes() }
+
+// SetFed implements logcopy.FeederNode.
+func (f feeding) SetFed(ctx context.Context, ids []cluster.NodeID) {
+	f.loop.do(ctx, func(time.Duration) { f.group.SetFed(ids) })
+}
+
+// SetStageMembers implements logcopy.FeederNode.
+func (f feeding) SetStageMembers() { f.copyToMembers() }

@@ -1,0 +1,242 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+const (
+	// sourceChangeMean is the time between two changes of learners' sources.
+	sourceChangeMean = 1500 * time.Millisecond
+	// sourcesLook is how often the checker looks.
+	sourcesLook = 100 * time.Millisecond
+	// aloneAfter is for how long a learner has had a source that works when the leader sends it
+	// nothing more: its connection with another source before has ended, which takes 5 s of
+	// silence, it has found this one, and its leader has heard of that, and looked.
+	aloneAfter = 9 * time.Second
+	// caughtUpAfter is how long a learner that its leader reaches may lack what is committed,
+	// whatever its source does.
+	caughtUpAfter = 10 * time.Second
+)
+
+// sources is the world in which learners have sources: an operator gives and takes them, and
+// what goes wrong goes wrong with sources mostly.
+type sources struct {
+	w   *World
+	rng *rand.Rand
+	// troubled is until when a source is in trouble.
+	troubled time.Duration
+	// fed are the learners that are watched.
+	fed map[cluster.NodeID]*fedLearner
+	// left counts how often a learner was left to its source for long, fallbacks how often one
+	// caught up whose source did not answer.
+	left, fallbacks int
+}
+
+// fedLearner is what the checker knows of a learner that has a source.
+type fedLearner struct {
+	// leader, learner and source are the lives that it is about, which are
+	// all well since worksSince. source is nil while they are not.
+	leader, learner, source *agent
+	worksSince              time.Duration
+	// pushed are the stages that came from the leader.
+	pushed uint64
+	// target is what the learner has to have committed caughtUpAfter behind targetAt; lost: its
+	// source did not answer then.
+	target        uint64
+	targetAt      time.Duration
+	lost, counted bool
+}
+
+// assignSources gives learners sources in half of the worlds where the members change, unless the options
+// say.
+func (w *World) assignSources() {
+	rng := w.random(streamSources)
+	if w.options.Members == MembersSourced || chance(rng, 50) && w.membersChange && w.options.Losses == 0 && w.options.Members != MembersPair {
+		w.sources = &sources{w: w, rng: rng, fed: map[cluster.NodeID]*fedLearner{}}
+	}
+}
+
+// besideSources are most of the faults that the world is without where the options ask for it:
+// a learner's source fails, and its leader and itself do not.
+func (w *World) besideSources(faults []fault) []fault {
+	rng := w.random(streamSources + 1<<12)
+	return slices.DeleteFunc(faults, func(fault) bool { return w.options.Members == MembersSourced && chance(rng, 85) })
+}
+
+// lacksLearner tells whether an operator has to add one.
+func (s *sources) lacksLearner(state cluster.State) bool {
+	return s != nil && !slices.ContainsFunc(state.Members, func(m cluster.Member) bool { return !m.Votes() })
+}
+
+// keeps tells whether a learner is left to be one: most of those that have a source are.
+func (s *sources) keeps(m cluster.Member) bool {
+	return s != nil && m.Source != "" && chance(s.rng, 80)
+}
+
+func (s *sources) start() {
+	s.change()
+	s.look()
+}
+
+// change has an operator give a learner a source, or take it, from time to time.
+func (s *sources) change() {
+	s.w.sched.after(around(s.rng, sourceChangeMean), func() {
+		if a := s.w.primary().agent; a != nil && !s.w.faults.ended && a.loop.role.Leading {
+			s.ask(a)
+		}
+		s.change()
+	})
+}
+
+func (s *sources) ask(a *agent) {
+	state := a.group.Committed().State().State
+	members := slices.DeleteFunc(slices.Clone(state.Members), cluster.Member.Votes)
+	voters := slices.DeleteFunc(state.Voters(), func(id cluster.NodeID) bool { return id == a.n.id && chance(s.rng, 90) })
+	if len(members) == 0 || len(voters) == 0 {
+		return
+	}
+	m, from := members[s.rng.IntN(len(members))], s.w.node(voters[s.rng.IntN(len(voters))])
+	c := &cluster.NodeChange{Name: m.Name, Source: &from.member.Name}
+	switch {
+	case m.Source != "" && chance(s.rng, 75): // it stays, and something happens to it
+		if from, ok := state.SourceOf(m); ok && from.ID != a.n.id && s.w.sched.now > s.troubled && chance(s.rng, 50) {
+			s.trouble(s.w.node(from.ID))
+		}
+		return
+	case m.Source != "" && chance(s.rng, 40):
+		c.Source = new("")
+	case chance(s.rng, 20):
+		c.SourceApplied = new(true)
+	}
+	change := cluster.Change{ID: fmt.Sprintf("source %v", s.w.sched.now), By: "operator", Node: c}
+	a.life.run(func() {
+		a.loop.control(func(now time.Duration) {
+			err := a.group.ProposeState(now, change)
+			a.n.log("source", "%s: %v", change, err)
+		})
+	})
+}
+
+// trouble strikes a learner's source.
+func (s *sources) trouble(n *node) {
+	f := fault{id: -1, target: n.id, lasts: 3*time.Second + around(s.rng, 9*time.Second), size: s.rng.IntN(100)}
+	f.kind = []faultKind{killAgent, losePower, isolate, stall, stallDisk, deafen, mute}[s.rng.IntN(7)]
+	s.troubled = s.w.sched.now + f.lasts
+	s.w.faults.strike(f)
+}
+
+// look watches the learners that have a source.
+func (s *sources) look() {
+	s.w.sched.after(sourcesLook, func() {
+		leader, state := s.w.primary().agent, s.w.check.state()
+		for _, m := range state.Members {
+			learner := s.w.node(m.ID).agent
+			l, from, ok := s.fed[m.ID], cluster.Member{}, false
+			if s.sound(leader, learner) && leader.loop.role.Leading {
+				from, ok = leader.sourceOf(m)
+			}
+			switch {
+			case !ok:
+				delete(s.fed, m.ID)
+			case l == nil || l.leader != leader || l.learner != learner:
+				s.fed[m.ID] = &fedLearner{leader: leader, learner: learner, targetAt: s.w.sched.now}
+			default:
+				s.alone(m, l, s.w.node(from.ID).agent)
+				s.progress(m, l)
+			}
+		}
+		s.look()
+	})
+}
+
+// sourceOf is who is to feed a member, as this node knows.
+func (a *agent) sourceOf(m cluster.Member) (cluster.Member, bool) {
+	s := a.group.Committed().State().State
+	m, _ = membership.Find(s, m.ID)
+	return s.SourceOf(m)
+}
+
+// sound tells whether two agents run, reach each other, and are slowed down by nothing.
+func (s *sources) sound(a, b *agent) bool {
+	if a == nil || b == nil || a == b || !s.w.net.sound(a.n.id, b.n.id) || a.members.conns[b.n.id] != b || b.members.conns[a.n.id] != a {
+		return false
+	}
+	well := func(a *agent) bool {
+		n, now := a.n, s.w.sched.now
+		return a.departing.Because() == nil && n.stalledUntil <= now && n.pausedUntil <= now && n.disk.full == 0 && n.disk.stalledUntil <= now && n.disk.slow == 1
+	}
+	return well(a) && well(b)
+}
+
+// alone looks at a learner with a source: while that works, the leader sends it no stages.
+func (s *sources) alone(m cluster.Member, l *fedLearner, source *agent) {
+	now, pushed := s.w.sched.now, l.learner.stages.Stats().StagesReceived
+	works := s.sound(source, l.learner) && s.sound(source, l.leader) && source.loop.role.Leader == l.leader.n.id &&
+		source.log.FirstIndex() <= l.learner.group.Committed().Mark().Index+1
+	for _, a := range []*agent{source, l.learner} {
+		if works {
+			from, ok := a.sourceOf(m)
+			works = ok && from.ID == source.n.id
+		}
+	}
+	if !works || source != l.source {
+		l.source, l.worksSince = nil, now
+	}
+	if works {
+		l.source = source
+	}
+	switch {
+	case now-l.worksSince < aloneAfter:
+		l.pushed = pushed
+	case pushed != l.pushed:
+		s.w.fail("source", "n%d is sent a stage, though its source n%d works since %v", m.ID, source.n.id, l.worksSince)
+	case now-l.worksSince < aloneAfter+sourcesLook:
+		s.left++
+	}
+}
+
+// sends looks at a leader that sends entries to a peer.
+func (s *sources) sends(leader *agent, to cluster.NodeID) {
+	l := s.fed[to]
+	if l == nil || l.leader != leader || l.source == nil || s.w.sched.now-l.worksSince < aloneAfter {
+		return
+	}
+	m, _ := membership.Find(leader.group.Committed().State().State, to)
+	if from, ok := leader.sourceOf(m); ok && from.ID == l.source.n.id {
+		s.w.fail("source", "n%d sends n%d entries, though its source n%d works since %v", leader.n.id, to, from.ID, l.worksSince)
+	}
+}
+
+// progress wants a learner to have what is committed, from its source or from the leader. A
+// source that answers gives what it has itself, or what its mysqld has applied.
+func (s *sources) progress(m cluster.Member, l *fedLearner) {
+	now, has := s.w.sched.now, l.learner.group.Committed().Mark().Index
+	if has < l.target {
+		if now-l.targetAt > caughtUpAfter {
+			s.w.fail("source", "n%d has committed %d, and lacks entry %d since %v: its source %s", m.ID, has, l.target, l.targetAt, m.Source)
+		}
+		return
+	}
+	if l.lost && !l.counted {
+		s.fallbacks++
+	}
+	l.counted = l.lost
+	l.target, l.targetAt, l.lost = l.leader.group.Committed().Mark().Index, now, false
+	from, _ := l.leader.sourceOf(m)
+	switch source := s.w.node(from.ID).agent; {
+	case l.learner.log.LastIndex()+1 < l.leader.log.FirstIndex():
+		l.target = 0 // it has to be rebuilt
+	case source == nil || source.n.stalledUntil > now || !s.w.net.connected(source.n.id, m.ID):
+		l.lost = l.target > has
+	case m.SourceApplied:
+		l.target = 0
+	default:
+		l.target = min(l.target, source.group.Committed().Mark().Index)
+	}
+}

@@ -1,0 +1,25 @@
+package sim
+
+import "testing"
+
+// sourceSeeds are run of the world in which learners have sources.
+const sourceSeeds = 30
+
+// TestSources wants learners to be left to their sources, and to catch up without them.
+func TestSources(t *testing.T) {
+	left, fallbacks := 0, 0
+	for seed := range uint64(sourceSeeds) {
+		r := Run(Options{Seed: seed + 1, Nodes: 5, Members: MembersSourced})
+		if r.Failure != nil {
+			t.Fatalf("go run ./internal/testkit/sim/cmd -nodes 5 -members %d -seed %d: %s", MembersSourced, seed+1, r.Report())
+		}
+		left, fallbacks = left+r.LeftToSources, fallbacks+r.Fallbacks
+		if testing.Short() && left > 0 && fallbacks > 0 {
+			return
+		}
+	}
+	t.Logf("%d times left to a source, %d times not", left, fallbacks)
+	if left < sourceSeeds/2 || fallbacks < sourceSeeds/2 {
+		t.Errorf("learners were left to their sources %d times, and caught up without %d times, in %d runs: too few to mean anything", left, fallbacks, sourceSeeds)
+	}
+}
