@@ -255,7 +255,7 @@ func (s localServer) Configure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if io, applier, _ := p.ReplicaRunning(); io && applier {
+	if io, applier, _ := p.ReplicaRunning(); io && applier && s.a.n.applierBlocked == 0 { // what hangs is set up anew
 		s.a.w.fail("restart", "n%d: replication is set up anew while it goes on", s.a.n.id)
 	}
 	s.a.stopReplica(p)
