@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (
@@ -56,7 +58,7 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (operate.
 		result.Moved = &s
 	}
 	began := time.Now()
-	m := &moving{by: r.By, limit: args.MaxPause, ended: make(chan string, 1)}
+	m := primary.NewOrder(r.By, false, args.MaxPause, clock.Machine{})
 	if err := a.runPlan(role.Restart{Reason: "restart asked for by " + r.By, DryRun: args.DryRun}, m); err != nil {
 		if args.InPlace {
 			err = a.calledOff(m, err)

@@ -132,9 +132,8 @@ type Agent struct {
 
 	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
 	serveTerm atomic.Uint64
-	// moving is the operator's plan under way, nil = none. openedIncarnation is the
-	// newest mysqld that was opened for writes, until it is made a replica (primary.Replicate).
-	moving            atomic.Pointer[moving]
+	orders    primary.Orders
+	// openedIncarnation is the newest mysqld that was opened for writes, until it is made a replica (primary.Replicate).
 	openedIncarnation atomic.Uint64
 	// foreignXAPolled: it is being looked for what clients end on this replica.
 	foreignXAPolled atomic.Bool

@@ -74,8 +74,7 @@ func (a steps) CloseTap() { a.epoch.Close() }
 
 // Closing implements primary.Service.
 func (a steps) Closing() {
-	if m := a.moving.Load(); m != nil {
-		m.begin() // new clients are held from here on
+	if a.orders.Closing() { // new clients are held from here on
 		a.leaseChanged()
 	}
 }
@@ -360,7 +359,7 @@ func (a steps) OpenWrites(ctx context.Context, term uint64) error {
 // CloseWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
 func (a steps) CloseWrites(ctx context.Context) error {
 	a.lagBound.SetOpen(false)
-	if m := a.moving.Load(); m != nil {
+	if m := a.orders.Now(); m != nil {
 		p, err := a.plan(m)
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/front/control"
@@ -23,6 +24,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // TestFenceIsKept: a fence is there again after a restart; a damaged one is no
@@ -46,17 +48,6 @@ func TestFenceIsKept(t *testing.T) {
 	}
 	if _, err := a.fencedBefore(); err == nil {
 		t.Error("a damaged one was passed over")
-	}
-}
-
-// TestPlanDeadline: the time to open again is within the limit that was asked for.
-func TestPlanDeadline(t *testing.T) {
-	m := &moving{limit: maxPauseMin}
-	m.begin()
-	began := m.began
-	m.begin() // writes are closed once
-	if m.began != began || !m.closing.Load() || m.deadline().Sub(began) != maxPauseMin-openTime {
-		t.Errorf("began %v, then %v; called off after %v", began, m.began, m.deadline().Sub(began))
 	}
 }
 
@@ -151,7 +142,12 @@ func TestJudgeWriters(t *testing.T) {
 // TestCalledOff: it says that writes are open again, where they are.
 func TestCalledOff(t *testing.T) {
 	a := openLone(t)
-	m := &moving{limit: time.Second}
+	var orders primary.Orders
+	m := primary.NewOrder("ann", true, time.Second, clock.Machine{})
+	go func() { _, _ = orders.Run(t.Context(), m, func() {}) }()
+	for orders.Now() == nil {
+		time.Sleep(time.Millisecond)
+	}
 	for _, c := range []struct {
 		role         cluster.Role
 		begins, ends string
@@ -164,8 +160,7 @@ func TestCalledOff(t *testing.T) {
 		if got := a.calledOff(m, errors.New("x")).Error(); !strings.HasPrefix(got, c.begins) || !strings.HasSuffix(got, c.ends) {
 			t.Errorf("%s: %q, want %q … %q", c.role, got, c.begins, c.ends)
 		}
-		m.began = time.Now()
-		m.closing.Store(true)
+		orders.Closing()
 	}
 }
 

@@ -1,10 +1,9 @@
 package agent
 
 import (
-	"time"
-
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/role"
 )
@@ -78,10 +77,6 @@ func (a *Agent) failover(s cluster.Sight) cluster.Failover {
 // costs an election timeout, which raft draws between the timeout and its double.
 func (a *Agent) failoverTimes() cluster.FailoverTimes {
 	return cluster.FailoverTimes{
-		Process: 2 * a.cfg.Raft.Heartbeat, Host: a.cfg.Raft.ElectionTimeout * 3 / 2, Open: openTime,
+		Process: 2 * a.cfg.Raft.Heartbeat, Host: a.cfg.Raft.ElectionTimeout * 3 / 2, Open: primary.OpenTime,
 	}
 }
-
-// openTime is the time from a won election to open writes where nothing is left to be applied:
-// barrier, judge, tap, epoch entry.
-const openTime = 100 * time.Millisecond

@@ -235,7 +235,7 @@ type routeBackend struct{ a *Agent }
 // Primary implements router.Backend.
 func (b routeBackend) Primary() (router.Target, bool) {
 	if b.Serving() {
-		return router.Target{Node: b.a.self.ID, Local: true}, !b.a.movesAway()
+		return router.Target{Node: b.a.self.ID, Local: true}, !b.a.orders.MovesAway()
 	}
 	id, ok := b.a.board.Primary()
 	return router.Target{Node: id}, ok

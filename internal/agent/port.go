@@ -235,7 +235,7 @@ func (a *Agent) portWants() netfence.State {
 	if heard := a.port.heard.Load(); heard != nil {
 		in.heard = *heard
 	}
-	in.serving, in.moving, in.answering = a.serving(), a.movesAway(), a.answering()
+	in.serving, in.moving, in.answering = a.serving(), a.orders.MovesAway(), a.answering()
 	own, leader := a.board.Own(), a.node.Role().Leader
 	in.promoting, in.reads = own.Role == cluster.RolePromoting, own.Role == cluster.RoleReplica && leader != 0
 	return portState(in)

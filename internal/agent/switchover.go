@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/operate"
@@ -15,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -37,66 +37,27 @@ const (
 	lookAgain = 100 * time.Millisecond
 )
 
-// moving is the operator's plan that the role machine has under way: there is one at most.
-type moving struct {
-	by string
-	// moves: leadership goes to another node; else mysqld starts again.
-	moves bool
-	// limit is for how long writes may be closed before leadership goes.
-	limit time.Duration
-	// ended gets the role machine's answer, "" = as it should.
-	ended chan string
-	// closing: writes are being closed since began. New clients are held from here
-	// on. began is set once, before closing.
-	closing atomic.Bool
-	began   time.Time
-}
-
-// begin notes that writes are being closed now.
-func (m *moving) begin() {
-	if !m.closing.Load() {
-		m.began = time.Now()
-		m.closing.Store(true)
-	}
-}
-
-// deadline is when it is called off: from then on there is time enough to open
-// again, here or, once leadership was asked away, there.
-func (m *moving) deadline() time.Time { return m.began.Add(m.limit - openTime) }
-
-// movesAway tells whether writes are being closed here for an operator's plan.
-func (a *Agent) movesAway() bool {
-	m := a.moving.Load()
-	return m != nil && m.closing.Load()
-}
-
 // PlanEnded takes the role machine's answer to the plan.
 func (a steps) PlanEnded(reason string) {
-	if m := a.moving.Swap(nil); m != nil {
-		m.ended <- reason // it has room for the one answer
+	if a.orders.Ended(reason) {
 		a.board.Wake()
 	}
 }
 
 // runPlan has the role machine carry a plan out, and returns once that has ended: the plan goes
 // on if whoever asked goes away. The error says why it came to nothing.
-func (a *Agent) runPlan(in role.Input, m *moving) error {
-	if !a.moving.CompareAndSwap(nil, m) {
-		return control.Errorf(control.CodeFailed, "another switchover or restart is under way on node %s", a.self.Name)
-	}
-	defer a.moving.CompareAndSwap(m, nil)
+func (a *Agent) runPlan(in role.Input, o *primary.Order) error {
 	ctx, cancel := context.WithTimeout(a.ctx, switchoverTimeout)
 	defer cancel()
-	a.input(in)
-	select {
-	case reason := <-m.ended:
-		if reason != "" {
-			return control.Errorf(control.CodeFailed, "node %s: %s", a.self.Name, reason)
-		}
-		return nil
-	case <-ctx.Done():
+	switch reason, err := a.orders.Run(ctx, o, func() { a.input(in) }); {
+	case errors.Is(err, primary.ErrPlanUnderWay):
+		return control.Errorf(control.CodeFailed, "%v on node %s", err, a.self.Name)
+	case err != nil:
 		return control.Errorf(control.CodeUncertain, "it has not ended within %v: see the status", switchoverTimeout)
+	case reason != "":
+		return control.Errorf(control.CodeFailed, "node %s: %s", a.self.Name, reason)
 	}
+	return nil
 }
 
 // controlSwitchover moves the primary to another node in order.
@@ -316,7 +277,7 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 		}
 	}
 	term := a.node.Role().Term
-	m := &moving{by: by, moves: true, limit: maxPause, ended: make(chan string, 1)}
+	m := primary.NewOrder(by, true, maxPause, clock.Machine{})
 	err := a.runPlan(role.Move{To: to, Reason: "switchover asked for by " + by}, m)
 	if err == nil {
 		err = a.awaitSuccessor(&s, m, term)
@@ -332,10 +293,10 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 }
 
 // calledOff says of a plan that has failed whether writes are open again.
-func (a *Agent) calledOff(m *moving, err error) error {
-	closed := time.Since(m.began).Round(time.Millisecond)
+func (a *Agent) calledOff(m *primary.Order, err error) error {
+	closed := m.ClosedFor().Round(time.Millisecond)
 	switch role := a.board.Own().Role; {
-	case !m.closing.Load():
+	case !m.Closing():
 		return err
 	case role == cluster.RolePrimary:
 		return control.Errorf(control.CodeFailed, "called off, writes were closed for %v and are open again on node %s: %v", closed, a.self.Name, err)
@@ -346,7 +307,7 @@ func (a *Agent) calledOff(m *moving, err error) error {
 
 // awaitSuccessor waits until another node is the primary, and this one's mysqld
 // follows it.
-func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *moving, term uint64) error {
+func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *primary.Order, term uint64) error {
 	ctx, cancel := context.WithTimeout(a.ctx, successorWait)
 	defer cancel()
 	for {
@@ -355,7 +316,7 @@ func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *moving, term uint64) er
 		id, ok := a.board.Primary()
 		switch {
 		case ok && s.PauseMs == 0:
-			s.PauseMs = float64(time.Since(m.began).Microseconds()) / 1e3
+			s.PauseMs = float64(m.ClosedFor().Microseconds()) / 1e3
 			if s.To != a.board.Name(id) {
 				s.Notes = append(s.Notes, "not "+s.To+" but "+a.board.Name(id)+" took over")
 				s.To = a.board.Name(id)
@@ -415,33 +376,33 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (operate.D
 	}
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
-	if role := a.board.Own().Role; role != cluster.RoleReplica {
-		return operate.Done{}, fmt.Errorf("it is not a replica, it is %s", role)
-	}
-	p := a.currentProcess()
-	if p == nil {
-		return operate.Done{}, primary.ErrNoMysqld
-	}
-	if err := a.requests.WaitIndex(ctx, args.Index); err != nil {
-		return operate.Done{}, fmt.Errorf("its log lacks entry %d: %w", args.Index, err)
-	}
-	if err := p.Admin().WaitApplied(ctx, a.committedGTIDs().String()); err != nil {
-		return operate.Done{}, fmt.Errorf("its mysqld has not applied everything: %w", err)
-	}
-	if err := a.noForeignXA(ctx, p); err != nil {
+	err := primary.Target{
+		Role:      func() cluster.Role { return a.board.Own().Role },
+		Local:     func() (primary.TargetServer, error) { return a.local() },
+		WaitIndex: a.requests.WaitIndex, Committed: a.committedGTIDs,
+		Chosen: func(term uint64) { a.input(role.Chosen{Term: term}) },
+	}.Follow(ctx, args.Index, args.Term)
+	if err != nil {
 		return operate.Done{}, err
-	}
-	if args.Term != 0 {
-		a.input(role.Chosen{Term: args.Term + 1})
 	}
 	return operate.Done{ReadOnly: true}, nil
 }
 
+// Applied implements primary.TargetServer.
+func (s localServer) Applied(ctx context.Context, set *gtid.Set) error {
+	return s.WaitApplied(ctx, set.String())
+}
+
+// NoForeignXA implements primary.TargetServer.
+func (s localServer) NoForeignXA(ctx context.Context) error {
+	return s.agent.noForeignXA(ctx, s.process)
+}
+
 // plan is the plan that the role machine has under way, and its mysqld.
-func (a *Agent) plan(m *moving) (primary.Plan, error) {
+func (a *Agent) plan(m *primary.Order) (primary.Plan, error) {
 	s, err := a.local()
 	return primary.Plan{
-		Server: s, Moves: m.moves, Limit: m.limit, Left: time.Until(m.deadline()), Clock: clock.Machine{},
+		Server: s, Moves: m.Moves, Limit: m.Limit, Left: m.Left(), Clock: clock.Machine{},
 		NotClosed: func(err error) error { return a.notClosed(s.Admin, err) },
 		EndedXA: func(sessions int) {
 			a.logger.Warn("ended sessions that were in an XA transaction when writes were closed", "sessions", sessions)
@@ -455,7 +416,7 @@ func (a *Agent) notClosed(admin *mysqld.Admin, err error) error {
 	if !errors.Is(err, mysqld.ErrWritesPending) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, openTime/2)
+	ctx, cancel := context.WithTimeout(a.ctx, primary.OpenTime/2)
 	defer cancel()
 	writers, look := admin.SlowWriters(ctx, 0)
 	if look != nil || len(writers) == 0 { // it has just ended, or mysqld is slow
@@ -473,7 +434,7 @@ func heldBy(writers []mysqld.Session) string {
 // AwaitTarget waits until the other node has everything: writes are closed, so
 // what is committed here is all there is.
 func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
-	m := a.moving.Load()
+	m := a.orders.Now()
 	if m == nil {
 		return errors.New("nobody asks for it any more")
 	}
@@ -482,8 +443,8 @@ func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) 
 		return err
 	}
 	return p.AwaitTarget(ctx, func(ctx context.Context) error {
-		if err := a.askTarget(ctx, to, m.by, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
-			return fmt.Errorf("wait for node %s within %v: %w", a.board.Name(to), m.limit, err)
+		if err := a.askTarget(ctx, to, m.By, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
+			return fmt.Errorf("wait for node %s within %v: %w", a.board.Name(to), m.Limit, err)
 		}
 		return nil
 	})

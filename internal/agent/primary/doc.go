@@ -13,8 +13,8 @@
 //
 //	Epoch: RoleChanged ──► Settling ──────────────────► Judge ──► Replicate
 //	       deposed         what becomes of it             a former primary is a replica
-//	Plan: CloseWrites, AwaitTarget, or CloseWrites ──► (leadership goes)
-//	       what an operator asks for
+//	Orders ──► Plan: CloseWrites, AwaitTarget, or CloseWrites ──► Target ──► (leadership goes)
+//	       what an operator asks for                              the other node
 //
 //	Applier ──► a replica's status ──► LagBound ──► how fast the primary's tap may go
 //

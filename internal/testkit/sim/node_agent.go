@@ -61,7 +61,7 @@ type agent struct {
 	inbox *primary.Inbox
 	shell primary.Shell
 
-	moving    *moving
+	orders    primary.Orders
 	epochs    *primary.Slot
 	epoch     *epoch // whose tap was connected last
 	serveTerm uint64
@@ -212,12 +212,7 @@ func (a steps) Serve(term uint64) {
 }
 
 // PlanEnded implements primary.Service.
-func (a steps) PlanEnded(reason string) {
-	a.moving = nil
-	if reason == "" {
-		a.w.plans++
-	}
-}
+func (a steps) PlanEnded(reason string) { a.orders.Ended(reason) }
 
 // Unserve implements primary.Service.
 func (a steps) Unserve() { a.stopServing() }
@@ -226,11 +221,7 @@ func (a steps) Unserve() { a.stopServing() }
 func (a steps) CloseTap() { a.epochs.Close() }
 
 // Closing implements primary.Service.
-func (a steps) Closing() {
-	if a.moving != nil {
-		a.moving.begin(a.n.now())
-	}
-}
+func (a steps) Closing() { a.orders.Closing() }
 
 // Transfer implements primary.Service.
 func (a steps) Transfer(_ context.Context, term uint64, to cluster.NodeID) {

@@ -176,10 +176,10 @@ func (a steps) OpenWrites(ctx context.Context, term uint64) error {
 // CloseWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
 func (a steps) CloseWrites(ctx context.Context) error {
 	a.lagBound.SetOpen(false)
-	switch {
-	case a.moving != nil:
-		return a.moving.plan(a.agent).CloseWrites(ctx)
-	case a.process == nil:
+	if o := a.orders.Now(); o != nil {
+		return a.plan(o).CloseWrites(ctx)
+	}
+	if a.process == nil {
 		return nil
 	}
 	return primary.CloseWrites(ctx, localServer{a.agent}, a.life)

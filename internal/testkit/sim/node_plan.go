@@ -3,74 +3,88 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/role"
 )
 
-// moving is the operator's plan that the role machine has under way: there is one at most.
-type moving struct {
-	moves bool
-	limit time.Duration
-	// began: writes are being closed since; 0 = not yet.
-	began time.Duration
-}
-
-func (m *moving) begin(now time.Duration) {
-	if m.began == 0 {
-		m.began = now
-	}
-}
-
-func (m *moving) plan(a *agent) primary.Plan {
+// plan is the plan that the role machine has under way, on its mysqld.
+func (a *agent) plan(o *primary.Order) primary.Plan {
 	return primary.Plan{
-		Server: localServer{a}, Moves: m.moves, Limit: m.limit, Left: max(0, m.began+m.limit-openTime-a.n.now()), Clock: a.life,
+		Server: localServer{a}, Moves: o.Moves, Limit: o.Limit, Left: o.Left(), Clock: a.life,
 		NotClosed: func(err error) error { return err },
 	}
 }
 
 // runPlan has the role machine carry a plan out.
 func (a *agent) runPlan(in role.Input, moves bool) {
-	if a.moving == nil {
-		a.moving = &moving{moves: moves, limit: maxPause}
-		a.input(in)
-	}
-}
-
-// AwaitTarget waits until another node's mysqld has everything. It is the call between two
-// agents.
-func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
-	if a.moving == nil {
-		return errors.New("nobody asks for it any more")
-	}
-	return a.moving.plan(a.agent).AwaitTarget(ctx, func(ctx context.Context) error {
-		index := a.group.Committed().Mark().Index
-		for {
-			if err := a.life.Wait(ctx, time.Millisecond, nil); err != nil {
-				return fmt.Errorf("wait for n%d: %w", to, err)
-			}
-			if a.w.net.link(a.n.id, to).cut > 0 || a.w.net.link(to, a.n.id).cut > 0 {
-				continue
-			}
-			if b := a.w.node(to).agent; b != nil && b.has(index) {
-				b.input(role.Chosen{Term: term + 1})
-				return nil
-			}
+	a.life.start(func() {
+		o := primary.NewOrder("an operator", moves, maxPause, a.life)
+		if reason, err := a.orders.Run(context.Background(), o, func() { a.input(in) }); err == nil && reason == "" {
+			a.w.plans++
 		}
 	})
 }
 
-// has tells whether this node is a replica that may stand for election, and whose mysqld has
-// the log up to an index.
-func (a *agent) has(index uint64) bool {
-	p := a.process
-	return a.n.stalledUntil <= a.w.sched.now && a.role.Phase() == role.PhaseReplica && p != nil && !p.dead &&
-		a.group.VotesAt() <= a.n.now() && a.group.Committed().Mark().Index >= index && p.GTIDExecuted().ContainsSet(a.committedGTIDs())
+// AwaitTarget waits until another node's mysqld has everything.
+func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
+	o := a.orders.Now()
+	if o == nil {
+		return errors.New("nobody asks for it any more")
+	}
+	index := a.group.Committed().Mark().Index
+	return a.plan(o).AwaitTarget(ctx, func(ctx context.Context) error {
+		within := o.Left()
+		_, err := callAgent(ctx, a.life, a.known, a.w.node(to), func(b *agent) (struct{}, error) {
+			ctx, cancel := b.life.WithTimeout(context.Background(), within)
+			defer cancel()
+			return struct{}{}, b.target().Follow(ctx, index, term)
+		})
+		return err
+	})
 }
+
+// target is this node as a primary asks it.
+func (a *agent) target() primary.Target {
+	return primary.Target{
+		Role: func() cluster.Role { return a.board.Own().Role },
+		Local: func() (primary.TargetServer, error) {
+			if a.process == nil {
+				return nil, primary.ErrNoMysqld
+			}
+			return localServer{a}, nil
+		},
+		WaitIndex: func(ctx context.Context, index uint64) error {
+			for {
+				mark, changed := a.group.Committed().Changed()
+				if mark.Index >= index {
+					return nil
+				}
+				if err := a.life.Wait(ctx, 0, changed); err != nil {
+					return err
+				}
+			}
+		},
+		Committed: a.committedGTIDs,
+		Chosen:    func(term uint64) { a.input(role.Chosen{Term: term}) },
+	}
+}
+
+// Applied implements primary.TargetServer.
+func (s localServer) Applied(ctx context.Context, set *gtid.Set) error {
+	for {
+		if done, err := s.AppliedWithin(ctx, set, time.Second); err != nil || done {
+			return err
+		}
+	}
+}
+
+// NoForeignXA implements primary.TargetServer. No client comes past the router.
+func (s localServer) NoForeignXA(context.Context) error { return nil }
 
 // mayOpen says whether maintenance lets this node open.
 func (a *agent) mayOpen() error {
@@ -85,12 +99,8 @@ func (a *agent) mayMoveTo(to *node) bool {
 	return to.runsMysqld() && slices.ContainsFunc(a.board.Members(), func(m cluster.Member) bool { return m.ID == to.id && m.Votes() && m.Weight > 0 })
 }
 
-const (
-	// maxPause is for how long an operator lets writes be closed, by default.
-	maxPause = 2 * time.Second
-	// openTime is what opening them again takes, as package agent has it.
-	openTime = 100 * time.Millisecond
-)
+// maxPause is for how long an operator lets writes be closed, by default.
+const maxPause = 2 * time.Second
 
 // strikeOperator does what an operator does.
 func (i *injector) strikeOperator(f fault, n *node) {
