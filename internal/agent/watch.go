@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -20,10 +22,6 @@ const aboutReplication = "replication"
 
 // aboutTLS keys that mysqld runs without the TLS that it should have.
 const aboutTLS = "tls"
-
-// guardEvery is how many polls pass between two checks of the guarded
-// variables, which cost more than the rest.
-const guardEvery = 4
 
 // errUnknownXID stops an applier that is to end an XA transaction that is not prepared.
 const errUnknownXID = 1397 // ER_XAER_NOTA
@@ -53,7 +51,7 @@ func (a *Agent) runWatch(ctx context.Context) error {
 		}
 		now := a.board.Own() // the polls before may have taken two seconds
 		a.pollDisk(p, now.Role, func() (int, error) { return slowWriters(ctx, p) })
-		switch guard := n%guardEvery == 0; {
+		switch guard := n%primary.GuardEvery == 0; {
 		case now.Role != own.Role || now.Term != own.Term: // at the next poll
 		case found.primary != nil:
 			a.pollPrimary(pollCtx, p, *found.primary, guard)
@@ -105,11 +103,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 	if err != nil {
 		return fmt.Errorf("parse gtid_executed: %w", err)
 	}
-	if role == cluster.RolePrimary || role == cluster.RoleReplica {
-		if !a.node.Committed().Contains(set) {
-			a.doubt(p, []string{"mysqld holds transactions that are not committed"})
-		}
-	}
+	a.doubt(p, primary.WatchExecuted(role, set, a.node.Committed().Contains))
 	now := time.Now()
 	done := set.String()
 	if role == cluster.RolePromoting { // it may be inside of a long transaction
@@ -133,19 +127,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 // pollPrimary fences a primary that anyone but the tap could acknowledge.
 func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, s mysqld.PrimaryStatus, guard bool) {
 	a.board.Update(func(n *cluster.NodeStatus) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
-	var doubts []string
-	if !s.On {
-		doubts = append(doubts, "semi-sync was switched off")
-	}
-	if s.Clients > 1 {
-		doubts = append(doubts, fmt.Sprintf("a foreign semi-sync replica is attached (%d in all)", s.Clients))
-	}
-	for _, u := range s.Dumps {
-		if u != mysqld.TapUser {
-			doubts = append(doubts, fmt.Sprintf("account %s reads the binlog directly", u))
-		}
-	}
-	a.doubt(p, doubts)
+	a.doubt(p, primary.WatchPrimary(primary.SemiSync(s.SemiSync), slices.DeleteFunc(s.Dumps, func(u string) bool { return u == mysqld.TapUser })))
 	if guard {
 		a.pollGuarded(ctx, p)
 		a.pollGrants(ctx, p, s.Executed)
@@ -177,7 +159,8 @@ type grantsLooked struct {
 // pollReplica restarts replication that has stopped, and says why it did.
 func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.ReplicaStatus, guard bool) {
 	full := a.board.Trouble(aboutSpace)
-	stopped := a.applier.Stopped(replicaStatus(s), full)
+	status := replicaStatus(s)
+	stopped := a.applier.Stopped(status, full)
 	a.board.Update(func(n *cluster.NodeStatus) { n.ApplierStopped = stopped })
 	trouble := ""
 	if stopped != "" && stopped != full {
@@ -186,7 +169,7 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.Rep
 	a.board.SetTrouble(aboutReplication, trouble)
 	a.pollForeignXA(p, s.SQLErrno == errUnknownXID)
 	if guard {
-		if a.board.Own().Role == cluster.RoleReplica && (!s.IORunning && !s.IOConnecting || !s.SQLRunning) {
+		if a.board.Own().Role == cluster.RoleReplica && status.Stopped() {
 			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)
 			if err := p.Admin().StartReplica(ctx, feedUser, a.feedPassword); err != nil {
 				a.logger.Warn("start replication", "error", err)

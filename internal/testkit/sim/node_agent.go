@@ -27,7 +27,6 @@ import (
 // Times of the agent, as package agent has them.
 const (
 	watchInterval     = primary.WatchInterval
-	guardEvery        = 4
 	idleLeaderTimeout = 5 * time.Second
 	stopTimeout       = 5 * time.Second
 	steadyAfter       = time.Minute

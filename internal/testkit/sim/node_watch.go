@@ -3,9 +3,11 @@ package sim
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 )
 
@@ -85,11 +87,7 @@ func (a *agent) runWatch() {
 		}
 		set := p.GTIDExecuted()
 		a.life.sleep(a.n.hiccup())
-		if role == cluster.RolePrimary || role == cluster.RoleReplica {
-			if !a.group.Committed().Contains(set) {
-				a.inbox.Doubt(p.incarnation, "mysqld holds transactions that are not committed")
-			}
-		}
+		a.doubt(p, primary.WatchExecuted(role, set, a.group.Committed().Contains))
 		l := a.lag.Executed(set, a.n.clock())
 		a.applier.Applied(role, l, a.n.clock())
 		a.board.Update(func(s *cluster.NodeStatus) { a.applier.Show(s, l) })
@@ -100,7 +98,7 @@ func (a *agent) runWatch() {
 		case cluster.RolePrimary:
 			a.pollPrimary(p)
 		case cluster.RoleReplica:
-			a.pollReplica(p, n%guardEvery == 0)
+			a.pollReplica(p, n%primary.GuardEvery == 0)
 		}
 	}
 }
@@ -108,11 +106,12 @@ func (a *agent) runWatch() {
 func (a *agent) pollPrimary(p *mysqld) {
 	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "" })
 	on, clients := p.SemiSync()
-	if !on {
-		a.inbox.Doubt(p.incarnation, "semi-sync was switched off")
-	}
-	if clients > 1 {
-		a.inbox.Doubt(p.incarnation, "a foreign semi-sync replica is attached")
+	a.doubt(p, primary.WatchPrimary(primary.SemiSync{On: on, Clients: clients}, nil))
+}
+
+func (a *agent) doubt(p *mysqld, reasons []string) {
+	if len(reasons) > 0 {
+		a.inbox.Doubt(p.incarnation, strings.Join(reasons, "; "))
 	}
 }
 
@@ -124,7 +123,7 @@ func (a *agent) pollReplica(p *mysqld, guard bool) {
 	}
 	stopped := a.applier.Stopped(status, "")
 	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = stopped })
-	if guard && a.board.Own().Role == cluster.RoleReplica && (!status.Receives || !status.Applies) {
+	if guard && a.board.Own().Role == cluster.RoleReplica && status.Stopped() {
 		a.startReplica(p)
 	}
 }
