@@ -282,34 +282,6 @@ func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
 	}
 }
 
-// TestJudgeEmpty: what a node with an empty directory makes of the answers.
-func TestJudgeEmpty(t *testing.T) {
-	refused := func(c transport.Code) *transport.RejectedError { return &transport.RejectedError{Code: c, Text: "no"} }
-	for _, c := range []struct {
-		name             string
-		r                *transport.RejectedError
-		silent           []string
-		joins, bootstrap bool
-		role             cluster.Role // "" = it has heard enough
-	}{
-		{name: "all have answered"},
-		{name: "one is silent", silent: []string{"c"}, role: cluster.RoleForming},
-		{name: "a person knows", silent: []string{"c"}, bootstrap: true},
-		{name: "it joins", silent: []string{"c"}, joins: true},
-		{name: "it has lost its data", r: refused(transport.CodeReseed), role: cluster.RoleJoining},
-		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: cluster.RoleJoining},
-		{name: "the cluster was recovered without it", r: refused(transport.CodeRecovered), role: cluster.RoleJoining},
-		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
-		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
-	} {
-		a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{Joining: c.joins}, false))}, cfg: config.Config{Bootstrap: c.bootstrap}}
-		over, role, reason := a.judgeEmpty(c.r, c.silent)
-		if over != (c.role == "") || role != c.role || (reason == "") != over {
-			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)
-		}
-	}
-}
-
 // TestFirstStartThatWasCut: a crash between the lock and the identity leaves a directory
 // that is empty still.
 func TestFirstStartThatWasCut(t *testing.T) {

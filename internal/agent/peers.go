@@ -3,20 +3,20 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
-	"strings"
-	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/front/router"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // peerHandler takes what the transport brings. While the log is being healed
@@ -161,73 +161,37 @@ func (a *Agent) introduce(ctx context.Context) error {
 	return a.api.Listen()
 }
 
-// askToBegin asks again and again, until this node may begin, or ends.
+// newcomer is this node as a join.Introduction drives it.
+type newcomer struct {
+	*transport.Transport
+	a *Agent
+}
+
+// Begun implements join.Newcomer.
+func (n newcomer) Begun() bool { return n.a.data.Has(datadir.IdentityFile) }
+
+// Waits implements join.Newcomer.
+func (n newcomer) Waits(as cluster.Role, reason string) {
+	n.a.board.Update(func(s *cluster.NodeStatus) { s.Role, s.Reason = as, reason })
+}
+
+// askToBegin returns nil once this node may begin.
 func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) error {
-	var lost *transport.RejectedError // whoever said that this node has lost its data may be away now: it is none the less so
-	for said := ""; ; {
-		got := asking.Introduce(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case fileExists(a.data.Join(datadir.IdentityFile)):
-			a.again = true
-			return fmt.Errorf("data directory %s is not empty any more: this node starts again", a.data.Path())
-		}
-		if lost != nil {
-			got.Rejections = append(got.Rejections, lost)
-		}
-		r := membership.Weightiest(got.Rejections)
-		over, role, reason := a.judgeEmpty(r, got.Silent)
-		if over {
-			return a.introduced(r)
-		}
-		if lost = r; reason != said {
-			said = reason
-			a.logger.Warn("this node has an empty data directory, and does not begin so far", "reason", reason)
-			a.board.Update(func(s *cluster.NodeStatus) { s.Role, s.Reason = role, reason })
-		}
-		select {
-		case <-time.After(emptyAskEvery):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// judgeEmpty tells whether a node with an empty data directory has heard enough: r is
-// the weightiest rejection by its peers, silent are those that said nothing. Otherwise
-// it waits, in a role, for a reason.
-func (a *Agent) judgeEmpty(r *transport.RejectedError, silent []string) (over bool, role cluster.Role, reason string) {
+	r, err := join.Introduction{
+		Node: newcomer{asking, a}, Clock: clock.Machine{}, Logger: a.logger, Dir: a.data.Path(),
+		Joins: a.data.Life() == datadir.Joining, Bootstrap: a.cfg.Bootstrap,
+	}.Run(ctx)
 	switch {
-	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered):
-		return false, cluster.RoleJoining, r.Text // until it is rebuilt
-	case r != nil || a.data.Life() == datadir.Joining || a.cfg.Bootstrap || len(silent) == 0:
-		return true, "", ""
-	}
-	who := "node " + silent[0] + " has"
-	if len(silent) > 1 {
-		who = "nodes " + strings.Join(silent, ", ") + " have"
-	}
-	return false, cluster.RoleForming, fmt.Sprintf("data directory %s is empty, and %s not answered so far, which may know that it was not: "+
-		"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; "+
-		"if this cluster is new and cannot wait, start this agent with --bootstrap", a.data.Path(), who)
-}
-
-// introduced takes what the peers say of a node that was not here before; nil =
-// nothing.
-func (a *Agent) introduced(r *transport.RejectedError) error {
-	if r == nil || a.data.Life() == datadir.Joining {
+	case r != nil:
+		a.rejected("the cluster", r)
+		return fmt.Errorf("the cluster refuses this node: %s", r.Text)
+	case err == nil:
 		a.board.SetRole(cluster.RoleStarting, "")
-		return nil // who joins is not known before it was added; join knows the rest
+	case errors.Is(err, join.ErrNotEmpty):
+		a.again = true
 	}
-	a.rejected("the cluster", r)
-	return fmt.Errorf("the cluster refuses this node: %s", r.Text)
+	return err
 }
-
-const (
-	// emptyAskEvery is the pause before a node with an empty data directory asks again.
-	emptyAskEvery = 500 * time.Millisecond
-)
 
 // routeBackend tells the router where the primary is.
 type routeBackend struct{ a *Agent }

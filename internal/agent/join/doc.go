@@ -1,9 +1,11 @@
-// Package join brings a node into a cluster that is there already: what the node does
-// (Joiner), and what a member answers (Member). The agent runs it with its mysqld, files and
-// connections, the simulator with its own.
+// Package join decides how a node with nothing begins (Introduction), and brings a node into a
+// cluster that is there already: what the node does (Joiner), and what a member answers
+// (Member). The agent runs it with its mysqld, files and connections, the simulator with its
+// own.
 //
-//	the node    ask all members ──► choose one ──► copy mysqld's data, the log ──► finish
-//	a member    a read barrier  ──► Plan: from where on, and what it can give
+//	an empty directory   ask all peers ──► begin, wait, join, or be rebuilt
+//	the node that joins  ask all members ──► choose one ──► copy mysqld's data, the log ──► finish
+//	a member             a read barrier  ──► Plan: from where on, and what it can give
 //
 // Until a node that joins has a log it takes no part in Raft, as one that is being healed: a
 // leader must take each member that answers for one that has what was purged. So it copies,

@@ -145,7 +145,10 @@ func (n *node) live() {
 	case life == datadir.Superseded:
 		n.startOutsider()
 		return
-	case life == datadir.Joining, n.empty():
+	case !n.home.Has(datadir.IdentityFile):
+		n.startNewcomer()
+		return
+	case life == datadir.Joining:
 		n.startJoiner()
 		return
 	}

@@ -33,7 +33,7 @@ func call[T any](ctx context.Context, l *life, peer *node, serve func(answer fun
 }
 
 // callAgent has f run in another node's agent, if both take the other one for what it is
-// known for. known = nil: the node knows nobody.
+// known for.
 func callAgent[T any](ctx context.Context, l *life, known *membership.Directories, peer *node, f func(a *agent) (T, error)) (T, error) {
 	return call(ctx, l, peer, func(answer func(T, error)) {
 		a := peer.agent
@@ -44,14 +44,14 @@ func callAgent[T any](ctx context.Context, l *life, known *membership.Directorie
 			return
 		}
 		a.life.run(func() {
-			if r := admits(a, l.n, known != nil); r != nil { // nil: it introduces itself
+			if r := admits(a, l.n, true); r != nil {
 				answer(*new(T), r)
 				return
 			}
 			if l.ended {
 				return
 			}
-			if known != nil && known.Check(peer.identity()) != nil {
+			if known.Check(peer.identity()) != nil {
 				answer(*new(T), errNoAnswer)
 				return
 			}

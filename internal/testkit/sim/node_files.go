@@ -61,9 +61,6 @@ func (n *node) cutWrites(onCrash func()) {
 // openFiles reads the small files, and opens the log.
 func (a *agent) openFiles() (err error) {
 	n := a.n
-	if err := n.home.Begin(); err != nil {
-		return err
-	}
 	if a.known, err = n.openKnown(func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
 		return err
 	}

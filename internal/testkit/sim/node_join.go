@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
@@ -14,9 +15,6 @@ import (
 )
 
 const (
-	// emptyAskEvery is the pause before a node with an empty data directory asks again, as
-	// in package agent.
-	emptyAskEvery = 500 * time.Millisecond
 	// cloneSteps is how often a copy of a mysqld's data looks whether it goes on, and
 	// cloneStep the mean time between two of them.
 	cloneSteps = 20
@@ -35,18 +33,14 @@ type joiner struct {
 	// state is the newest cluster state that it was told of.
 	state     cluster.State
 	departing *membership.Departing
+	door      *transport.Door
 	cloned    bool
 }
 
 func (n *node) startJoiner() {
 	j := &joiner{n: n, w: n.w, life: &life{n: n}}
 	j.departing = leaver{n: n, end: func() {}}.departing(j.life)
-	n.log("join", "begins, instance %s, empty %t", n.instance(), n.empty())
-	if n.empty() {
-		n.joiner = j
-		j.life.start(j.introduce)
-		return
-	}
+	n.log("join", "begins, instance %s", n.instance())
 	if chance(n.rng, 10) {
 		n.disk.callsLeft = n.rng.IntN(16)
 	}
@@ -58,6 +52,7 @@ func (n *node) startJoiner() {
 		return
 	}
 	n.joiner = j
+	j.door = n.newDoor(j.Members, knownPeers{j.known})
 	j.life.start(func() { n.gossip(j.life, j.status) })
 	j.life.start(j.run)
 }
@@ -65,9 +60,6 @@ func (n *node) startJoiner() {
 // open makes sure that nothing of before is there but what an earlier try has left.
 func (j *joiner) open() (err error) {
 	home := j.n.home
-	if err := home.Begin(); err != nil {
-		return err
-	}
 	if j.known, err = j.n.openKnown(func(cluster.NodeID) bool { return false }); err != nil {
 		return err
 	}
@@ -82,23 +74,78 @@ func (j *joiner) open() (err error) {
 	return errors.Join(err, j.known.Forget())
 }
 
-// introduce asks, with an empty data directory, whether the node is to be rebuilt.
-func (j *joiner) introduce() {
-	for j.departing.Because() == nil {
-		var rejections []*transport.RejectedError
-		for _, id := range j.n.others() {
-			_, err := callAgent(context.Background(), j.life, nil, j.w.node(id), func(*agent) (struct{}, error) { return struct{}{}, nil })
-			if r, ok := errors.AsType[*transport.RejectedError](err); ok {
-				rejections = append(rejections, r)
-			}
-		}
-		if r := membership.Weightiest(rejections); r != nil {
-			j.Rejected("the cluster", r)
-		}
-		j.life.sleep(emptyAskEvery)
-	}
-	j.w.sched.after(0, func() { j.ended(nil) })
+// startNewcomer starts the process of a node whose data directory is empty.
+func (n *node) startNewcomer() {
+	n.log("join", "begins with an empty directory, lost %t", n.lost)
+	j := &joiner{n: n, w: n.w, life: &life{n: n}}
+	j.departing = leaver{n: n, end: func() {}}.departing(j.life)
+	n.joiner = j
+	j.door = n.newDoor(j.Members, stranger{})
+	j.life.start(j.introduce)
 }
+
+// stranger is who keeps nothing of what it hears.
+type stranger struct{}
+
+// CheckPeer implements transport.Checker.
+func (stranger) CheckPeer(transport.Identity) error { return nil }
+
+func (j *joiner) introduce() {
+	r, err := join.Introduction{Node: j, Clock: j.life, Logger: j.n.logger("join"), Joins: j.n.spare}.Run(context.Background())
+	if r != nil {
+		j.Rejected("the cluster", r)
+		err = r
+	}
+	j.w.sched.after(0, func() {
+		if err == nil && j.n.joiner == j {
+			if j.n.lost && !j.n.spare {
+				j.w.fail("begin", "n%d, whose disk was lost, begins as if the cluster were new", j.n.id)
+			}
+			err = j.n.home.Begin()
+		}
+		j.ended(err)
+	})
+}
+
+// Introduce implements join.Newcomer: of a node that was lost all others are asked, and not only
+// those of the beginning, who may be members no more.
+func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
+	for _, peer := range j.w.nodes {
+		if peer == j.n || !j.n.lost && int(peer.id) > j.w.initialNodes {
+			continue
+		}
+		_, err := call(ctx, j.life, peer, func(answer func(struct{}, error)) {
+			p := peer.atDoor()
+			switch {
+			case p != nil:
+				l, _ := p.at()
+				l.run(func() {
+					if r := admits(p, j.n, false); r != nil {
+						answer(struct{}{}, r)
+						return
+					}
+					answer(struct{}{}, nil)
+				})
+			case peer.powered: // the dial is refused
+				answer(struct{}{}, errNoAnswer)
+			}
+		})
+		if r, ok := errors.AsType[*transport.RejectedError](err); ok {
+			i.Rejections = append(i.Rejections, r)
+		} else if err != nil {
+			i.Silent = append(i.Silent, peer.member.Name)
+		}
+	}
+	return i
+}
+
+// Begun implements join.Newcomer.
+func (j *joiner) Begun() bool { return j.n.home.Has(datadir.IdentityFile) }
+
+// Waits implements join.Newcomer.
+func (j *joiner) Waits(cluster.Role, string) {}
+
+func (j *joiner) at() (*life, *transport.Door) { return j.life, j.door }
 
 func (n *node) endJoiner() {
 	if j := n.joiner; j != nil {

@@ -28,7 +28,7 @@ func (n *node) openKnown(lives func(cluster.NodeID) bool) (*membership.Directori
 // identity is who the node says it is. An empty data directory has no instance.
 func (n *node) identity() transport.Identity {
 	id := transport.Identity{ClusterName: clusterName, Node: n.id, NodeName: n.member.Name}
-	if !n.empty() {
+	if n.joiner == nil || n.joiner.known != nil { // else it introduces itself
 		id.Instance = n.home.Instance()
 	}
 	return id
@@ -170,9 +170,25 @@ func (n *node) newDoor(members func() []cluster.Member, c transport.Checker) *tr
 	}}
 }
 
-// process is what shakes hands on a node: an agent, or what runs on one that is out.
-type process interface {
+// host is a process that is shaken hands with.
+type host interface {
 	at() (*life, *transport.Door)
+}
+
+// atDoor is who answers on a node; nil = nobody does.
+func (n *node) atDoor() host {
+	if n.joiner != nil {
+		return n.joiner
+	}
+	if p := n.process(); p != nil {
+		return p
+	}
+	return nil
+}
+
+// process is what dials on a node: an agent, or what runs on one that is out.
+type process interface {
+	host
 	rejected(by *node, r *transport.RejectedError)
 }
 
@@ -189,14 +205,14 @@ func (n *node) process() process {
 }
 
 // dials tells whether a process talks to a node.
-func dials(p process, to *node) bool {
+func dials(p host, to *node) bool {
 	_, door := p.at()
 	_, ok := door.Peer(to.id)
 	return ok
 }
 
 // admits is what a process answers a node that dials it; call: with a question.
-func admits(p process, from *node, call bool) *transport.RejectedError {
+func admits(p host, from *node, call bool) *transport.RejectedError {
 	l, door := p.at()
 	r := door.Admit(l.n.id, from.identity(), call)
 	if r != nil {

@@ -1,0 +1,35 @@
+package join
+
+import (
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// TestJudgeEmpty: what a node with an empty directory makes of the answers.
+func TestJudgeEmpty(t *testing.T) {
+	refused := func(c transport.Code) *transport.RejectedError { return &transport.RejectedError{Code: c, Text: "no"} }
+	for _, c := range []struct {
+		name             string
+		r                *transport.RejectedError
+		silent           []string
+		joins, bootstrap bool
+		role             cluster.Role // "" = it has heard enough
+	}{
+		{name: "all have answered"},
+		{name: "one is silent", silent: []string{"c"}, role: cluster.RoleForming},
+		{name: "a person knows", silent: []string{"c"}, bootstrap: true},
+		{name: "it joins", silent: []string{"c"}, joins: true},
+		{name: "it has lost its data", r: refused(transport.CodeReseed), role: cluster.RoleJoining},
+		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: cluster.RoleJoining},
+		{name: "the cluster was recovered without it", r: refused(transport.CodeRecovered), role: cluster.RoleJoining},
+		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
+		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
+	} {
+		over, role, reason := Introduction{Joins: c.joins, Bootstrap: c.bootstrap}.judge(c.r, c.silent)
+		if over != (c.role == "") || role != c.role || (reason == "") != over {
+			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)
+		}
+	}
+}
