@@ -64,7 +64,10 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 		if over {
 			return r, nil
 		}
-		if lost = r; reason != said {
+		if r != nil && r.Code != transport.CodePeer {
+			lost = r
+		}
+		if reason != said {
 			said = reason
 			i.Logger.Warn("this node has an empty data directory, and does not begin so far", "reason", reason)
 			i.Node.Waits(role, reason)
@@ -79,7 +82,7 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 // silent are those that said nothing. Otherwise it waits, in a role, for a reason.
 func (i Introduction) judge(r *transport.RejectedError, silent []string) (over bool, role cluster.Role, reason string) {
 	switch {
-	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered):
+	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered || i.Joins && r.Code == transport.CodePeer):
 		return false, cluster.RoleJoining, r.Text // until it is rebuilt
 	case r != nil || i.Joins || i.Bootstrap || len(silent) == 0:
 		return true, "", ""

@@ -24,6 +24,8 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "it has lost its data", r: refused(transport.CodeReseed), role: cluster.RoleJoining},
 		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: cluster.RoleJoining},
 		{name: "the cluster was recovered without it", r: refused(transport.CodeRecovered), role: cluster.RoleJoining},
+		{name: "it joins, and was here with another directory", r: refused(transport.CodePeer), joins: true, role: cluster.RoleJoining},
+		{name: "it joins, and was not added so far", r: refused(transport.CodeUnknown), joins: true},
 		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
 		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
 	} {
