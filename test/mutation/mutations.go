@@ -112,12 +112,12 @@ func acknowledging() []mutation {
 `),
 		},
 		{
-			name: "ack-after-close", what: "an ACK that is on its way goes out though its tap was closed", seeds: 20, nodes: 3,
+			name: "ack-after-close", what: "an ACK that is on its way goes out though its tap was closed", seeds: 150, nodes: 3,
 			setup: one(simEpochFile, "e.a.life.sleep(n.hiccup())", "e.a.life.sleep(20 * time.Millisecond)"),
 			edits: one(tapFile, "\t_ = t.conn.Close() // the outcome changes nothing: the tap is gone\n", ""),
 		},
 		{
-			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 20, nodes: 3,
+			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 150, nodes: 3,
 			edits: one(machineFile, "\tcase StepHeartbeat, StepNothing:\n", `	case StepHeartbeat:
 		m.acks.releasable, m.acks.hasNext = m.stream.position, true
 	case StepNothing:
