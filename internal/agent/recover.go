@@ -112,19 +112,11 @@ func (r *Recovery) Close() (err error) {
 // without them.
 func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 	point := r.survey.State
-	own, err := quorumloss.LogOf(r.log, r.log.LastIndex(), r.survey.GTIDs.String())
+	s, err := quorumloss.SituationOf(r.a.self.Name, r.a.cfg.Cluster, r.log, r.survey, r.a.data.Own().Superseded)
 	if err != nil {
 		return recovery.Verdict{}, err
 	}
-	own.Commit = r.log.HardState().Commit
-	s := recovery.Situation{
-		Cluster: r.a.cfg.Cluster, Survivor: r.a.self.Name, Log: own, Mysqld: r.a.runsMysqld(),
-		Voters:   recovery.VoterNames(point.State, point.State.Voters()),
-		Outgoing: recovery.VoterNames(point.State, point.Outgoing),
-	}
-	if by := r.a.data.Own().Superseded; by != nil {
-		s.Out = by.Sentence(r.a.self.Name)
-	}
+	s.Mysqld = r.a.runsMysqld()
 	if f, err := r.a.data.Fence(); err != nil {
 		return recovery.Verdict{}, err
 	} else if f != nil {
@@ -255,24 +247,13 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.
 	if a.node == nil {
 		return operate.Done{}, a.requests.NoPart()
 	}
-	from := a.node.Committed().Mark().Index + 1 // before the set: it may have more
-	set, last := a.node.Committed().GTIDs(), a.log.LastIndex()
-	if err := consensus.AddTransactions(set, a.log, from, last); err != nil {
-		return operate.Done{}, err
+	leader := ""
+	if role := a.node.Role(); role.Leader != 0 {
+		leader = a.board.Name(role.Leader)
 	}
-	own, err := quorumloss.LogOf(a.log, last, set.String())
+	report, err := quorumloss.ReportOf(a.self, a.log, a.node.Committed(), leader, a.board.Nodes())
 	if err != nil {
 		return operate.Done{}, err
-	}
-	own.Commit = a.node.Committed().Mark().Index
-	report := recovery.Report{Node: a.self.Name, Log: own}
-	if role := a.node.Role(); role.Leader != 0 {
-		report.Leader = a.board.Name(role.Leader)
-	}
-	for _, n := range a.board.Nodes() {
-		if n.Reachable && n.ID != a.self.ID {
-			report.Hears = append(report.Hears, n.Name)
-		}
 	}
 	return operate.Done{Result: report, ReadOnly: true}, nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // A former member: its cluster was recovered on another node without it, and it has
@@ -34,9 +34,10 @@ func (n losing) AsSelf() membership.Self { return n.asSelf() }
 // Obey implements quorumloss.Node.
 func (n losing) Obey(r cluster.Recovery) { n.departing.Leave(membership.Departure{Superseded: &r}) }
 
-// Request implements quorumloss.Node.
-func (n losing) Request(ctx context.Context, to cluster.NodeID, name string, args, result any) error {
-	return n.requests.Request(ctx, to, name, args, result)
+// AskWord implements quorumloss.Node.
+func (n losing) AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (w recovery.Word, err error) {
+	err = n.requests.Request(ctx, of, quorumloss.WordRequest, r, &w)
+	return w, err
 }
 
 // AskWhoRefuses implements quorumloss.Node.
@@ -47,7 +48,7 @@ func (n losing) AskWhoRefuses(ctx context.Context, peers []transport.Peer) []*tr
 // newStance makes what this node makes of recoveries without it.
 func (a *Agent) newStance() *quorumloss.Stance {
 	return quorumloss.New(quorumloss.Config{
-		Node: losing{a}, Board: a.board, Dir: a.data.Dir, ElectionTimeout: a.cfg.Raft.ElectionTimeout, Logger: a.logger,
+		Node: losing{a}, Board: a.board, Dir: a.data.Dir, ElectionTimeout: a.cfg.Raft.ElectionTimeout, Clock: clock.Machine{}, Logger: a.logger,
 	})
 }
 
@@ -160,14 +161,6 @@ func (a *Agent) closedReport() (r recovery.Report, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	newest := log.Segments()[len(log.Segments())-1]
-	set := newest.GTIDsBefore.Clone()
-	if err := consensus.AddTransactions(set, log, newest.FirstIndex, log.LastIndex()); err != nil {
-		return r, err
-	}
-	if r.Log, err = quorumloss.LogOf(log, log.LastIndex(), set.String()); err != nil {
-		return r, err
-	}
-	r.Log.Commit = log.HardState().Commit
-	return r, nil
+	r.Log, err = quorumloss.ClosedLog(log)
+	return r, err
 }

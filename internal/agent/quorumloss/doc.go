@@ -17,6 +17,6 @@
 //
 // # Goroutines
 //
-// None but those of a question to all others, which end with it. Methods of a Stance may
-// be called at once.
+// None but those of a question to all others, which end with it. It waits by a clock.Clock.
+// Methods of a Stance may be called at once.
 package quorumloss

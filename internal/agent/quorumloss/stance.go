@@ -10,14 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/board"
-	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config/units"
-	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (
@@ -37,18 +35,33 @@ type Node interface {
 	AsSelf() membership.Self
 	// Obey has the node stop and serve nothing any more, and then call Confirm.
 	Obey(r cluster.Recovery)
-	// Request asks another node's agent for a result.
-	Request(ctx context.Context, to cluster.NodeID, name string, args, result any) error
+	// AskWord asks another node what it says of a recovery without both (WordRequest).
+	AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (recovery.Word, error)
 	// AskWhoRefuses asks nodes that are no members whether they refuse this one.
 	AskWhoRefuses(ctx context.Context, peers []transport.Peer) []*transport.RejectedError
+}
+
+// Table is what a Stance needs of a status table: see board.Board.
+type Table interface {
+	Members() []cluster.Member
+	State() cluster.State
+	SinceLeader() time.Duration
+	SetTrouble(about, text string) (news bool)
+}
+
+// Dir keeps refused.json: see datadir.Dir.
+type Dir interface {
+	Refused() ([]cluster.Recovery, error)
+	WriteRefused(refused []cluster.Recovery) error
 }
 
 // Config is what a Stance needs.
 type Config struct {
 	Node            Node
-	Board           *board.Board
-	Dir             datadir.Dir
+	Board           Table
+	Dir             Dir
 	ElectionTimeout time.Duration
+	Clock           clock.Tasks
 	Logger          *slog.Logger
 }
 
@@ -63,8 +76,8 @@ type Stance struct {
 	cfg  Config
 	mu   sync.Mutex
 	list recovery.Rejected
-	// apartAt is when it was on one side of two last (TwoSides), in ns.
-	apartAt atomic.Int64
+	// apartUntil is until when it counts as one side of two (TwoSides), by its clock.
+	apartUntil atomic.Int64
 }
 
 // New makes the stance of a node. It reads nothing.
@@ -133,27 +146,30 @@ func (s *Stance) Confirm(r cluster.Recovery) (accepted bool, err error) {
 // wordsOfOthers asks all other members at once what they say of a recovery. Who does
 // not answer in time, or has no word for it (its quorate is older), says nothing.
 func (s *Stance) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
-	ctx, cancel := context.WithTimeout(context.Background(), recovery.AskFor(s.cfg.ElectionTimeout))
+	ctx, cancel := s.cfg.Clock.WithTimeout(context.Background(), recovery.AskFor(s.cfg.ElectionTimeout))
 	defer cancel()
-	var mu sync.Mutex
-	var all sync.WaitGroup
 	self := s.cfg.Node.AsSelf().ID
-	for _, m := range s.cfg.Board.Members() {
-		if m.ID == self || m.Name == r.Node {
-			continue
-		}
-		all.Go(func() {
-			var w recovery.Word
-			if err := s.cfg.Node.Request(ctx, m.ID, WordRequest, r.Told(), &w); err != nil {
-				s.cfg.Logger.Debug("ask what another node says of a recovery", "node", m.Name, "error", err)
-				return
-			}
+	others := slices.DeleteFunc(slices.Clone(s.cfg.Board.Members()), func(m cluster.Member) bool { return m.ID == self || m.Name == r.Node })
+	var mu sync.Mutex
+	left, answered := len(others), make(chan struct{})
+	for _, m := range others {
+		s.cfg.Clock.Go(func() {
+			w, err := s.cfg.Node.AskWord(ctx, m.ID, r.Told())
 			mu.Lock()
 			defer mu.Unlock()
-			words = append(words, w)
+			if err != nil {
+				s.cfg.Logger.Debug("ask what another node says of a recovery", "node", m.Name, "error", err)
+			} else {
+				words = append(words, w)
+			}
+			if left--; left == 0 {
+				close(answered)
+			}
 		})
 	}
-	all.Wait()
+	if len(others) > 0 { // each ends with ctx
+		_ = s.cfg.Clock.Wait(context.Background(), 0, answered)
+	}
 	return words
 }
 
@@ -171,7 +187,7 @@ func (s *Stance) Hear(by string, r cluster.Recovery) {
 	case recovery.Defer:
 		said += " without this one, which had a leader a moment ago, or hears of a node that had: it waits whether there is one again"
 	case recovery.Reject:
-		s.apartAt.Store(time.Now().UnixNano())
+		s.apart()
 		said += fmt.Sprintf(" although its majority runs: both sides may take writes; this node refuses that recovery, also after a restart; "+
 			"stop the agent of node %s now, then see \"A majority is gone for good\" in the operations guide", r.Node)
 	}
@@ -183,18 +199,11 @@ func (s *Stance) Hear(by string, r cluster.Recovery) {
 // Watch has a node that was recovered say who refuses it, until ctx ends. They tell it
 // nothing: it is no peer of theirs any more.
 func (s *Stance) Watch(ctx context.Context) error {
-	ticker := time.NewTicker(leftBehindEvery)
-	defer ticker.Stop()
-	for before := []string(nil); ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for before := []string(nil); s.cfg.Clock.Wait(ctx, leftBehindEvery, nil) == nil; {
 		now := s.askLeftBehind(ctx)
 		text := ""
 		if by := refuseStill(before, now); len(by) > 0 {
-			s.apartAt.Store(time.Now().UnixNano())
+			s.apart()
 			text = fmt.Sprintf("refused by %s, without which this node was recovered: if a majority runs there, both sides take writes; "+
 				"stop this agent now, then see \"A majority is gone for good\" in the operations guide", strings.Join(by, ", "))
 		}
@@ -203,6 +212,7 @@ func (s *Stance) Watch(ctx context.Context) error {
 			s.cfg.Logger.Error("former members refuse this recovery", "reason", text)
 		}
 	}
+	return nil
 }
 
 // askLeftBehind returns who of those that the recovery left behind refuses it.
@@ -244,10 +254,12 @@ func refusersOf(r cluster.Recovery, answers []*transport.RejectedError) (names [
 	return names
 }
 
+func (s *Stance) apart() { s.apartUntil.Store(int64(s.cfg.Clock.Now() + apartFor)) }
+
 // TwoSides tells whether this node is on one side of a cluster that was recovered apart
 // from a majority that runs.
 func (s *Stance) TwoSides() bool {
-	return time.Since(time.Unix(0, s.apartAt.Load())) < apartFor
+	return int64(s.cfg.Clock.Now()) < s.apartUntil.Load()
 }
 
 // StillWithout is the recovery of a cluster, while it goes on without nodes of before.
@@ -256,13 +268,4 @@ func StillWithout(s cluster.State) *cluster.Recovery {
 		return nil
 	}
 	return s.Recovered
-}
-
-// LogOf describes a log up to an entry, with the transactions that it has.
-func LogOf(log *seglog.Log, last uint64, gtids string) (recovery.Log, error) {
-	term, err := log.Term(last)
-	if err != nil {
-		return recovery.Log{}, fmt.Errorf("read the last entry's term: %w", err)
-	}
-	return recovery.Log{First: log.FirstIndex(), Last: last, Term: term, GTIDs: gtids}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -206,19 +207,12 @@ func (l *losses) judge(n *node) (v recovery.Verdict, err error) {
 		return v, err
 	}
 	defer func() { _ = log.Close() }()
-	state := survey.State.State
-	s := recovery.Situation{
-		Cluster: clusterName, Survivor: n.member.Name, Mysqld: n.runsMysqld(),
-		Voters: recovery.VoterNames(state, state.Voters()), Outgoing: recovery.VoterNames(state, survey.State.Outgoing),
-	}
-	if s.Log, err = logOf(log); err != nil {
+	s, err := quorumloss.SituationOf(n.member.Name, clusterName, log, survey, n.home.Own().Superseded)
+	if err != nil {
 		return v, err
 	}
-	s.Log.GTIDs = survey.GTIDs.String()
-	if by := n.home.Own().Superseded; by != nil {
-		s.Out = by.Sentence(n.member.Name)
-	}
-	for _, m := range state.Members {
+	s.Mysqld = n.runsMysqld()
+	for _, m := range survey.State.State.Members {
 		if m.ID == n.id {
 			continue
 		}
@@ -271,7 +265,7 @@ func (l *losses) ask(n *node, m cluster.Member) (o recovery.Node, err error) {
 			return o, err
 		}
 		o.Report = &recovery.Report{Node: m.Name, Out: peer.home.Own().Superseded.Sentence(m.Name)}
-		o.Report.Log, err = logOf(log)
+		o.Report.Log, err = quorumloss.ClosedLog(log)
 		return o, firstOf(err, log.Close())
 	}
 	return o, err

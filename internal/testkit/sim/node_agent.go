@@ -84,7 +84,7 @@ type agent struct {
 	promised  time.Duration // what promise.json said at the start
 	known     *membership.Directories
 	departing *membership.Departing
-	hearing   map[cluster.NodeID]bool // that a peer says of a recovery
+	stance    stance
 	// leaderAt is since when it knows the leader.
 	leaderAt     time.Duration
 	process      *mysqld // nil = none
@@ -150,6 +150,7 @@ func (a *agent) run() {
 	if a.w.membersChange {
 		a.life.start(func() { _ = a.learner.Run(context.Background()) })
 	}
+	a.life.start(func() { _ = a.stance.Watch(context.Background()) })
 	a.life.start(a.runStages)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/replay"
@@ -77,6 +78,10 @@ func (a *agent) openFiles() (err error) {
 		return fmt.Errorf("open the log: %w", err)
 	}
 	if err := a.openState(); err != nil {
+		return errors.Join(err, a.log.Close())
+	}
+	a.stance, err = n.newStance(a.life, a.board, a.asSelf, func(d membership.Departure) { a.departing.Leave(d) })
+	if err != nil {
 		return errors.Join(err, a.log.Close())
 	}
 	return nil

@@ -248,7 +248,7 @@ func handshake(x, y process) bool {
 func (a *agent) rejected(by *node, r *transport.RejectedError) {
 	switch x := membership.React(a.asSelf(), by.member.Name, r); {
 	case x.Recovery != nil:
-		a.hearOfRecovery(by, *x.Recovery)
+		a.stance.hear(by, *x.Recovery)
 	case x.Departure != nil:
 		a.departing.Leave(*x.Departure)
 	}

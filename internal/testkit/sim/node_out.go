@@ -1,13 +1,14 @@
 package sim
 
 import (
+	"context"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -26,99 +27,101 @@ type losing struct {
 	upAt time.Duration
 }
 
-// noticesOf judges the recoveries without a node. own is what its process knows.
-func (n *node) noticesOf(own func(cluster.Recovery) recovery.Own) recovery.Notices {
-	return recovery.Notices{
-		Look: func(r cluster.Recovery) recovery.Own {
-			o := own(r)
-			o.Rejected = n.rejected.Has(r)
-			return o
-		},
-		Reject: func(r cluster.Recovery) error {
-			n.w.losses.rejects(n, r)
-			n.rejected, n.rejectedAt = n.rejected.With(r), n.w.sched.now
-			return nil
-		},
-	}
+// stance is what a process of a node makes of recoveries without it, or of those who refuse its own.
+type stance struct {
+	*quorumloss.Stance
+	life *life
+	// hearing: a peer says of a recovery.
+	hearing map[cluster.NodeID]bool
 }
 
-// notices is package agent's.
-func (a *agent) notices() recovery.Notices {
-	return a.n.noticesOf(func(r cluster.Recovery) recovery.Own {
-		return recovery.Own{News: a.asSelf().Supersedes(r), SinceLeader: a.board.SinceLeader()}
-	})
+// newStance is what a process makes that serves the members in a table.
+func (n *node) newStance(l *life, b *board.Board, self func() membership.Self, leave func(membership.Departure)) (s stance, err error) {
+	s = stance{life: l, hearing: map[cluster.NodeID]bool{}, Stance: quorumloss.New(quorumloss.Config{
+		Node: formerMember{n, l, self, leave}, Board: b, Dir: refusals{n}, ElectionTimeout: n.timing.election, Clock: l, Logger: n.logger("recovery"),
+	})}
+	return s, s.Load()
 }
 
-// hearOfRecovery takes it that the cluster was recovered without this node, as by says:
-// once at a time from each.
-func (a *agent) hearOfRecovery(by *node, r cluster.Recovery) {
-	if a.hearing[by.id] {
+// hear takes it that the cluster was recovered without this node, as by says: once at a time
+// from each.
+func (s stance) hear(by *node, r cluster.Recovery) {
+	if s.hearing[by.id] {
 		return
 	}
-	if a.hearing == nil {
-		a.hearing = map[cluster.NodeID]bool{}
-	}
-	a.hearing[by.id] = true
-	a.life.start(func() {
-		d, _ := a.notices().Judge(r, func() []recovery.Word { return a.wordsOfOthers(r) })
-		a.n.log("recovery", "on %s, told by n%d: %s", r.Node, by.id, d)
-		if d == recovery.Accept {
-			a.departing.Leave(membership.Departure{Superseded: &r})
-		}
-		delete(a.hearing, by.id)
+	s.hearing[by.id] = true
+	s.life.start(func() {
+		s.Hear(by.member.Name, r)
+		delete(s.hearing, by.id)
 	})
 }
 
-// wordsOfOthers asks all other members at once what they say of a recovery.
-func (a *agent) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
-	var answered signal
-	asked := 0
-	for _, m := range a.board.Members() {
-		peer := a.w.node(m.ID)
-		if peer == a.n || m.Name == r.Node {
-			continue
-		}
-		asked++
-		a.w.net.send(a.n.id, peer.id, func() {
-			word, ok := peer.say(a.n, r)
-			a.w.net.send(peer.id, a.n.id, func() {
-				a.life.run(func() {
-					if ok {
-						words = append(words, word)
-					}
-					asked--
-					answered.fire()
-				})
-			})
-		})
-	}
-	until := a.n.now() + recovery.AskFor(a.n.timing.election)
-	for left := until - a.n.now(); asked > 0 && left > 0; left = until - a.n.now() {
-		a.life.await(left, &answered)
-	}
-	return words
+// formerMember is a node as its stance sees it.
+type formerMember struct {
+	n     *node
+	life  *life
+	self  func() membership.Self
+	leave func(membership.Departure)
 }
 
-// say is what a node answers that is asked for its word.
-func (n *node) say(asks *node, r cluster.Recovery) (w recovery.Word, ok bool) {
-	switch {
-	case n.stalledUntil > n.w.sched.now:
-		return w, false
-	case n.out != nil:
-		w, _ = n.out.notices().Word(r)
-		return w, true
-	case n.agent == nil || admits(n.agent, asks, true) != nil:
-		return w, false
+// AsSelf implements quorumloss.Node.
+func (f formerMember) AsSelf() membership.Self { return f.self() }
+
+// Obey implements quorumloss.Node.
+func (f formerMember) Obey(r cluster.Recovery) { f.leave(membership.Departure{Superseded: &r}) }
+
+// AskWord implements quorumloss.Node.
+func (f formerMember) AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (recovery.Word, error) {
+	peer := f.n.w.node(of)
+	return call(ctx, f.life, peer, func(answer func(recovery.Word, error)) {
+		switch {
+		case peer.stalledUntil > f.n.w.sched.now:
+		case peer.out != nil:
+			answer(peer.out.stance.Word(r), nil)
+		case peer.agent != nil && admits(peer.agent, f.n, true) == nil:
+			answer(peer.agent.stance.Word(r), nil)
+		}
+	})
+}
+
+// AskWhoRefuses implements quorumloss.Node.
+func (f formerMember) AskWhoRefuses(ctx context.Context, peers []transport.Peer) (answers []*transport.RejectedError) {
+	for _, p := range peers {
+		peer := f.n.w.node(p.ID)
+		r, err := call(ctx, f.life, peer, func(answer func(*transport.RejectedError, error)) {
+			if p := peer.process(); p != nil && peer.stalledUntil <= f.n.w.sched.now {
+				answer(admits(p, f.n, false), nil)
+			}
+		})
+		if err == nil && r != nil {
+			answers = append(answers, r)
+		}
 	}
-	w, _ = n.agent.notices().Word(r)
-	return w, true
+	return answers
+}
+
+// refusals are refused.json.
+type refusals struct{ *node }
+
+// Refused implements quorumloss.Dir.
+func (f refusals) Refused() (refused []cluster.Recovery, err error) {
+	f.rejected, err = f.home.Refused()
+	return f.rejected, err
+}
+
+// WriteRefused implements quorumloss.Dir.
+func (f refusals) WriteRefused(refused []cluster.Recovery) error {
+	f.w.losses.rejects(f.node, refused[len(refused)-1])
+	err := f.home.WriteRefused(refused)
+	if err == nil {
+		f.rejected, f.rejectedAt = refused, f.w.sched.now
+	}
+	return err
 }
 
 // stillOut is what a node that has accepted a recovery asks itself once it has stopped.
 func (a *agent) stillOut(r cluster.Recovery) (accepted bool, err error) {
-	d, err := a.notices().Confirm(r)
-	a.n.log("recovery", "on %s: %s, now that it has stopped", r.Node, d)
-	if accepted = d == recovery.Accept; accepted {
+	if accepted, err = a.stance.Confirm(r); accepted {
 		a.w.losses.accepts(a, r)
 	}
 	return accepted, err
@@ -126,29 +129,12 @@ func (a *agent) stillOut(r cluster.Recovery) (accepted bool, err error) {
 
 // report is what a node says that another one is to be recovered beside.
 func (a *agent) report() (*recovery.Report, error) {
-	log, err := logOf(a.log)
-	r := &recovery.Report{Node: a.n.member.Name, Log: log}
+	leader := ""
 	if id := a.loop.role.Leader; id != 0 {
-		r.Leader = a.w.node(id).member.Name
+		leader = a.w.node(id).member.Name
 	}
-	for _, n := range a.board.Nodes() {
-		if n.ID != a.n.id && n.Reachable {
-			r.Hears = append(r.Hears, n.Name)
-		}
-	}
-	return r, err
-}
-
-// logOf is what a log has, committed or not.
-func logOf(log *seglog.Log) (l recovery.Log, err error) {
-	newest := log.Segments()[len(log.Segments())-1]
-	set := newest.GTIDsBefore.Clone()
-	if err := consensus.AddTransactions(set, log, newest.FirstIndex, log.LastIndex()); err != nil {
-		return l, err
-	}
-	l = recovery.Log{First: log.FirstIndex(), Last: log.LastIndex(), GTIDs: set.String(), Commit: log.HardState().Commit}
-	l.Term, err = log.Term(l.Last)
-	return l, err
+	r, err := quorumloss.ReportOf(a.n.member, a.log, a.group.Committed(), leader, a.board.Nodes())
+	return &r, err
 }
 
 // outsider runs in the place of an agent whose node has accepted a recovery without it.
@@ -159,6 +145,7 @@ type outsider struct {
 	state     cluster.State
 	departing *membership.Departing
 	door      *transport.Door
+	stance    stance
 }
 
 func (n *node) startOutsider() {
@@ -167,10 +154,12 @@ func (n *node) startOutsider() {
 	o := n.out
 	members := func() []cluster.Member { return o.state.Members }
 	o.door = n.newDoor(members, o)
-	o.departing = leaver{n: n, end: o.leave, confirm: func(r cluster.Recovery) (bool, error) {
-		d, err := o.notices().Confirm(r)
-		return d == recovery.Accept, err
-	}}.departing(o.life)
+	table := board.New(board.Config{Self: n.status(), State: o.state, Now: n.clock})
+	var err error
+	if o.stance, err = n.newStance(o.life, table, o.self, func(d membership.Departure) { o.departing.Leave(d) }); err != nil {
+		n.w.fail("sim", "n%d: %v", n.id, err)
+	}
+	o.departing = leaver{n: n, end: o.leave, confirm: o.stance.Confirm}.departing(o.life)
 	o.life.start(func() { n.runDial(o.life, members) })
 }
 
@@ -182,12 +171,6 @@ func (n *node) endOutsider() {
 }
 
 func (o *outsider) self() membership.Self { return o.n.self(o.state) }
-
-func (o *outsider) notices() recovery.Notices {
-	return o.n.noticesOf(func(r cluster.Recovery) recovery.Own {
-		return recovery.Own{News: o.self().Supersedes(r), Superseded: true, SinceLeader: recovery.NeverLed}
-	})
-}
 
 func (o *outsider) at() (*life, *transport.Door) { return o.life, o.door }
 
@@ -202,11 +185,7 @@ func (o *outsider) CheckPeer(id transport.Identity) error {
 func (o *outsider) rejected(by *node, r *transport.RejectedError) {
 	switch x := membership.React(o.self(), by.member.Name, r); {
 	case x.Recovery != nil:
-		d, _ := o.notices().Judge(*x.Recovery, func() []recovery.Word { return nil })
-		o.n.log("recovery", "on %s, told by n%d: %s", x.Recovery.Node, by.id, d)
-		if d == recovery.Accept {
-			o.departing.Leave(membership.Departure{Superseded: x.Recovery})
-		}
+		o.stance.hear(by, *x.Recovery)
 	case x.Departure != nil:
 		o.departing.Leave(*x.Departure)
 	}
