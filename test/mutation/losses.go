@@ -3,6 +3,7 @@ package mutation
 const (
 	noticeFile   = "internal/agent/recovery/notice.go"
 	recoveryFile = "internal/agent/recovery/recovery.go"
+	stanceFile   = "internal/agent/quorumloss/stance.go"
 )
 
 // recovering breaks how a recovery is forced, and what former members make of it, in worlds
@@ -25,6 +26,10 @@ func recovering() []mutation {
 		{
 			name: "forget-rejection", what: "a rejection is not noted", seeds: 200, nodes: 3, losses: true,
 			edits: one(noticeFile, "\tif d != Reject || n.Look(r).Rejected {\n", "\tif true {\n"),
+		},
+		{
+			name: "refusal-in-memory", what: "a rejection is not in `refused.json`", seeds: 60, nodes: 3, losses: true,
+			edits: one(stanceFile, "\tif err := s.cfg.Dir.WriteRefused(list); err != nil {\n", "\tif err := error(nil); err != nil {\n"),
 		},
 		{
 			name: "recover-beside-majority", what: "a recovery is forced beside a majority that answers", seeds: 60, nodes: 3, losses: true,

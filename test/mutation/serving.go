@@ -14,7 +14,7 @@ func serving() []mutation {
 			edits: one(leaseFile, "seq := uint64(voters.CommittedIndex(answeredRounds{g}))", "seq := l.seq"),
 		},
 		{
-			name: "lease-by-boot-clock", what: "a lease ends by the boot clock alone, which a paused machine stops", seeds: 40, nodes: 3,
+			name: "lease-by-boot-clock", what: "a lease ends by the boot clock alone, which a paused machine stops", seeds: 120, nodes: 3,
 			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.boot < until.boot"),
 		},
 		{
@@ -22,7 +22,7 @@ func serving() []mutation {
 			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.wall < until.wall"),
 		},
 		{
-			name: "other-epochs-commit", what: "what is committed of another epoch counts for the own one", seeds: 40, nodes: 3,
+			name: "other-epochs-commit", what: "what is committed of another epoch counts for the own one", seeds: 40, nodes: 3, members: true,
 			edits: one(epochFile, "if e.Of(m.Epoch) && m.Number > 0 {", "if e != nil && m.Number > 0 {"),
 		},
 		{
