@@ -8,6 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/role"
@@ -50,7 +51,7 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (operate.
 	d.ReadOnly = args.DryRun
 	result := cluster.Restarted{Node: a.self.Name, DryRun: args.DryRun}
 	was := a.board.Own().Role
-	if was == cluster.RolePrimary && !args.InPlace {
+	if was == status.RolePrimary && !args.InPlace {
 		s, err := a.switchover(ctx, r.By, cluster.SwitchoverRequest{DryRun: args.DryRun, MaxPause: args.MaxPause, Wait: control.Timeout})
 		if err != nil {
 			return d, fmt.Errorf("move the primary first: %w", err)
@@ -69,16 +70,16 @@ func (a *Agent) controlRestart(ctx context.Context, r control.Request) (operate.
 		primary := "" // another one, which it stays
 		if result.Moved != nil {
 			primary = result.Moved.To
-		} else if was == cluster.RolePrimary {
+		} else if was == status.RolePrimary {
 			primary = a.self.Name
 		}
 		if result.Moved == nil || len(result.Moved.Blocks) == 0 {
-			result.Notes = cluster.RestartNotes(a.sight(a.ownStatus()), a.self.Name, primary)
+			result.Notes = status.RestartNotes(a.sight(a.ownStatus()), a.self.Name, primary)
 		}
 		d.Result = result
 		return d, nil
 	}
-	inc, err := a.awaitMysqld(p.Incarnation(), args.InPlace && was == cluster.RolePrimary)
+	inc, err := a.awaitMysqld(p.Incarnation(), args.InPlace && was == status.RolePrimary)
 	result.Incarnation, result.Seconds = inc, time.Since(began).Seconds()
 	if err == nil {
 		result.Notes = a.replicationNotes(ctx)
@@ -96,7 +97,7 @@ func (a *Agent) awaitMysqld(than uint64, serves bool) (incarnation uint64, err e
 		changed := a.board.Changes()
 		role := a.board.Own().Role
 		raft := a.node.Role()
-		there := role == cluster.RolePrimary || role == cluster.RoleReplica && (!serves || raft.Leader != 0 && !raft.Leading)
+		there := role == status.RolePrimary || role == status.RoleReplica && (!serves || raft.Leader != 0 && !raft.Leading)
 		if p := a.currentProcess(); p != nil && p.Incarnation() > than && there {
 			return p.Incarnation(), nil
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/front/router"
@@ -550,10 +551,10 @@ func (a *Agent) onFull(err error) {
 	} else {
 		a.logger.Info("the log's disk has space again")
 	}
-	a.board.Update(func(s *cluster.NodeStatus) {
-		s.LogState, s.LogDetail = cluster.LogOK, reason
+	a.board.Update(func(s *status.Node) {
+		s.LogState, s.LogDetail = status.LogOK, reason
 		if reason != "" {
-			s.LogState = cluster.LogFull
+			s.LogState = status.LogFull
 		}
 	})
 	a.inbox.LogTrouble(role.LogTrouble{Reason: reason})

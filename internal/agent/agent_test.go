@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -55,7 +56,7 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 }
 
 // hears has a peer connect, and say this.
-func hears(t *testing.T, a *Agent, s cluster.NodeStatus) {
+func hears(t *testing.T, a *Agent, s status.Node) {
 	t.Helper()
 	a.board.PeerUp(s.ID, true)
 	if err := a.board.Received(s.ID, s); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/front/router"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -54,14 +55,14 @@ func (a *Agent) buildPeers() {
 
 // boardConfig is of the node's status table before anything is known.
 func (a *Agent) boardConfig() board.Config {
-	s := cluster.NodeStatus{
+	s := status.Node{
 		ID: a.self.ID, Name: a.self.Name, Kind: a.self.Kind, Weight: a.self.Weight, Peer: a.self.Peer, Reachable: true,
-		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
+		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: status.RoleStarting, Mysqld: status.MysqldStopped,
 		Instance: a.data.Own().Instance, Router: a.cfg.Router.ReadWrite, AgentVersion: a.version,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 	}
 	if a.self.Kind == cluster.KindLogger {
-		s.Role, s.Mysqld = cluster.RoleLogger, cluster.MysqldNone
+		s.Role, s.Mysqld = status.RoleLogger, status.MysqldNone
 	}
 	return board.Config{
 		Self: s, State: cluster.NewState(a.cfg.ClusterMembers()), Known: a.data.known, Now: time.Now,
@@ -162,11 +163,11 @@ func (a *Agent) logIdentity() (id [16]byte) {
 type provider struct{ *Agent }
 
 // Status implements api.Provider: the cluster as this node sees it.
-func (p provider) Status() cluster.Status {
+func (p provider) Status() status.Cluster {
 	own := p.ownStatus()
 	sight := p.sight(own)
 	state := sight.State
-	s := cluster.Status{
+	s := status.Cluster{
 		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name, Nodes: sight.Nodes,
 		StateVersion: state.Version, Maintenance: state.Maintenance, Durability: state.Durability,
 		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),

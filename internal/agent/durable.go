@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -48,8 +48,8 @@ type markedMysqld struct {
 
 func (a *Agent) markedMysqld() retention.Mysqld {
 	own, p := a.board.Own(), a.currentProcess()
-	judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
-	if !judged || p == nil || own.Mysqld != cluster.MysqldRunning {
+	judged := own.Role == status.RolePrimary || own.Role == status.RoleReplica
+	if !judged || p == nil || own.Mysqld != status.MysqldRunning {
 		return nil
 	}
 	return markedMysqld{a, p, own.ServerUUID}
@@ -78,11 +78,11 @@ func (m markedMysqld) FlushExecuted(ctx context.Context) (*gtid.Set, bool, error
 func (a *Agent) lookForEvents(ctx context.Context, p *mysqld.Process) {
 	var n int64
 	var names []string
-	if a.board.Own().Role == cluster.RolePrimary {
+	if a.board.Own().Role == status.RolePrimary {
 		var err error
 		if n, names, err = p.Admin().Events(ctx); err != nil {
 			return // it is asked again, or is going
 		}
 	}
-	a.board.Update(func(s *cluster.NodeStatus) { s.Events, s.EventNames = n, strings.Join(names, ", ") })
+	a.board.Update(func(s *status.Node) { s.Events, s.EventNames = n, strings.Join(names, ", ") })
 }

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
@@ -71,7 +71,7 @@ func (a *Agent) saveErrant(ctx context.Context) {
 	} else {
 		a.logger.Warn("what mysqld has beyond the log", "gtids", text, "saved", line)
 	}
-	a.board.Update(func(s *cluster.NodeStatus) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
+	a.board.Update(func(s *status.Node) { s.ErrantSaved, s.ErrantAllSaved = line, err == nil && all })
 }
 
 // saveErrantOf returns the status text about the save, and whether the save is complete.

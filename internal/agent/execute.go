@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -142,7 +143,7 @@ func (a *Agent) setProcess(p *mysqld.Process) {
 
 // StartMysqld brings up a new incarnation.
 func (a steps) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
-	a.board.Update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldStarting })
+	a.board.Update(func(s *status.Node) { s.Mysqld = status.MysqldStarting })
 	if !a.server.Initialized() {
 		a.logger.Info("mysqld: initialising its data directory")
 		if err := a.server.Initialize(ctx); err != nil {
@@ -166,8 +167,8 @@ func (a steps) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, err
 		return 0, fmt.Errorf("ask mysqld for its UUID: %w", err)
 	}
 	a.logger.Info("mysqld is up", "pid", p.PID(), "incarnation", p.Incarnation())
-	a.board.Update(func(s *cluster.NodeStatus) {
-		s.Mysqld, s.MysqldPID, s.ServerUUID = cluster.MysqldRunning, p.PID(), uuid
+	a.board.Update(func(s *status.Node) {
+		s.Mysqld, s.MysqldPID, s.ServerUUID = status.MysqldRunning, p.PID(), uuid
 		s.ServerVersion = a.install.Version.String()
 	})
 	return p.Incarnation(), nil
@@ -186,8 +187,8 @@ func (a *Agent) watchProcess(p *mysqld.Process) {
 }
 
 func (a *Agent) mysqldGone() {
-	a.board.Update(func(s *cluster.NodeStatus) {
-		s.Mysqld, s.MysqldPID, s.WaitingSessions = cluster.MysqldStopped, 0, 0
+	a.board.Update(func(s *status.Node) {
+		s.Mysqld, s.MysqldPID, s.WaitingSessions = status.MysqldStopped, 0, 0
 	})
 }
 

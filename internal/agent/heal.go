@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
@@ -89,7 +90,7 @@ func (a *Agent) heal(ctx context.Context, damage error) error {
 	}
 	a.logger.Info("the log is healed", "last", log.LastIndex())
 	a.records.Healed(time.Now(), fmt.Sprintf("to entry %d, from its peers: %v", log.LastIndex(), damage))
-	a.board.Update(func(s *cluster.NodeStatus) { s.LogState, s.LogDetail, s.Reason = cluster.LogOK, "", "" })
+	a.board.Update(func(s *status.Node) { s.LogState, s.LogDetail, s.Reason = status.LogOK, "", "" })
 	return a.listen() // what served until here has ended
 }
 
@@ -162,8 +163,8 @@ func (h *healer) serve(ctx context.Context) error {
 
 // say shows where the healing is.
 func (h *healer) say(format string, args ...any) {
-	h.a.board.Update(func(s *cluster.NodeStatus) {
-		s.LogState, s.LogDetail = cluster.LogRepairing, h.damage.Error()
+	h.a.board.Update(func(s *status.Node) {
+		s.LogState, s.LogDetail = status.LogRepairing, h.damage.Error()
 		s.Reason = "the log was damaged: " + fmt.Sprintf(format, args...)
 	})
 }

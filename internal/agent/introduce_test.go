@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -55,7 +56,7 @@ func awaitForming(t *testing.T, a *Agent, silent string) {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		changed := a.board.Changes()
 		own := a.board.Own()
-		if own.Role == cluster.RoleForming && strings.Contains(own.Reason, "and "+silent+" not answered") {
+		if own.Role == status.RoleForming && strings.Contains(own.Reason, "and "+silent+" not answered") {
 			return
 		}
 		select {

@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/raft/bulk"
@@ -37,7 +38,7 @@ const (
 // before, if it is rebuilt, it moves away first (setAside).
 func (a *Agent) join(ctx context.Context) error {
 	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
-	a.board.SetRole(cluster.RoleJoining, "")
+	a.board.SetRole(status.RoleJoining, "")
 	if err := a.data.setAside(); err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (a *Agent) join(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	a.logger.Info("this node has a log: it takes part as a learner")
-	a.board.Update(func(s *cluster.NodeStatus) { s.Seed, s.Reason = nil, "" })
+	a.board.Update(func(s *status.Node) { s.Seed, s.Reason = nil, "" })
 	return a.listen() // what served until here has ended
 }
 
@@ -100,8 +101,8 @@ func (j *joiner) Follow(p cluster.StatePoint) { j.a.follower.Follow(p, false) }
 func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.a.rejected(by, r) }
 
 // Show implements join.Node.
-func (j *joiner) Show(seed cluster.Seed, reason string) {
-	j.a.board.Update(func(s *cluster.NodeStatus) { s.Role, s.Reason, s.Seed = cluster.RoleJoining, reason, &seed })
+func (j *joiner) Show(seed status.Seed, reason string) {
+	j.a.board.Update(func(s *status.Node) { s.Role, s.Reason, s.Seed = status.RoleJoining, reason, &seed })
 }
 
 // CopyFailed implements join.Node.

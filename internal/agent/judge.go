@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/internal/agent/primary"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/replay"
@@ -26,7 +26,7 @@ func (a steps) Judge(ctx context.Context, promote bool) error {
 // judged notes what mysqld's gtid_executed comes to.
 func (a *Agent) judged(v replay.Verdict) {
 	// Whatever is errant is saved once mysqld has ended (saveErrant).
-	a.board.Update(func(s *cluster.NodeStatus) { s.Errant, s.ErrantSaved, s.ErrantAllSaved = v.Errant.String(), "", false })
+	a.board.Update(func(s *status.Node) { s.Errant, s.ErrantSaved, s.ErrantAllSaved = v.Errant.String(), "", false })
 	if v.Refused != "" || v.Done == nil { // it was not held against the log
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestLoggerNeedsNoMySQL: a logger is built where no MySQL is, and refuses the
@@ -24,7 +25,7 @@ func TestLoggerNeedsNoMySQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if own := a.board.Own(); own.Role != cluster.RoleLogger || own.Mysqld != cluster.MysqldNone || a.runsMysqld() {
+	if own := a.board.Own(); own.Role != status.RoleLogger || own.Mysqld != status.MysqldNone || a.runsMysqld() {
 		t.Errorf("the logger says of itself: %+v", own)
 	}
 	d := openTestDir(t, cfg)

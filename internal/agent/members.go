@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
@@ -384,7 +385,7 @@ func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.Membersh
 }
 
 // statusOf returns what is known of a member.
-func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
+func (a *Agent) statusOf(name string) (status.Node, error) {
 	for _, n := range a.nodes() {
 		if n.Name == name {
 			return n, nil
@@ -394,7 +395,7 @@ func (a *Agent) statusOf(name string) (cluster.NodeStatus, error) {
 	if err == nil {
 		err = fmt.Errorf("nothing is known of node %s", name)
 	}
-	return cluster.NodeStatus{}, control.Errorf(control.CodeInvalid, "%v", err)
+	return status.Node{}, control.Errorf(control.CodeInvalid, "%v", err)
 }
 
 // rejected takes a peer's rejection of this node.
@@ -411,8 +412,8 @@ func (a *Agent) rejected(by string, err *transport.RejectedError) {
 
 // runRemoved shows that this node was removed, until ctx ends.
 func (a *Agent) runRemoved(ctx context.Context) error {
-	a.board.Update(func(s *cluster.NodeStatus) {
-		s.Role, s.Mysqld = cluster.RoleRemoved, cluster.MysqldStopped
+	a.board.Update(func(s *status.Node) {
+		s.Role, s.Mysqld = status.RoleRemoved, status.MysqldStopped
 		s.Reason = "it was removed from the cluster; its data are in " + a.cfg.DataDir
 	})
 	a.logger.Error("this node was removed from the cluster: only its status is served", "data_dir", a.cfg.DataDir)

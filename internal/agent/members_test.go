@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
@@ -29,7 +30,7 @@ func TestRebuiltNodeIsNotPromotedBefore(t *testing.T) {
 		{"new", "", true}, // an agent that does not say
 		{"new", "new", false},
 	} {
-		if got := membership.GivesUp(cluster.Member{Instance: c.ordered}, cluster.NodeStatus{Instance: c.runs}); got != c.want {
+		if got := membership.GivesUp(cluster.Member{Instance: c.ordered}, status.Node{Instance: c.runs}); got != c.want {
 			t.Errorf("ordered %q, runs %q: %t, want %t", c.ordered, c.runs, got, c.want)
 		}
 	}
@@ -65,7 +66,7 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 	}
 	leaving := func(a *Agent) bool {
 		nodes := a.board.Nodes()
-		return nodes[slices.IndexFunc(nodes, func(n cluster.NodeStatus) bool { return n.ID == members[b].ID })].Leaving
+		return nodes[slices.IndexFunc(nodes, func(n status.Node) bool { return n.ID == members[b].ID })].Leaving
 	}
 	path, other := t.TempDir(), t.TempDir()
 	for range 2 {
@@ -98,10 +99,10 @@ func TestNodeThatHasJoinedIsWaitedFor(t *testing.T) {
 func TestJoinerIsToldByAllOfThem(t *testing.T) {
 	order := &transport.RejectedError{Code: transport.CodeRebuild, Order: transport.Order{StateVersion: 8, Instance: "02000000000000000000000000000000"}}
 	for _, c := range []struct {
-		role    cluster.Role
+		role    status.Role
 		version uint64
 		leaves  bool
-	}{{cluster.RoleJoining, 0, false}, {cluster.RoleJoining, 7, true}, {cluster.RoleReplica, 0, true}} {
+	}{{status.RoleJoining, 0, false}, {status.RoleJoining, 7, true}, {status.RoleReplica, 0, true}} {
 		a := &Agent{cfg: testConfig(t, t.TempDir()), data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false))}, logger: slog.New(slog.DiscardHandler)}
 		a.self = a.cfg.Self()
 		openBoard(a)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/raft/bulk"
 )
@@ -23,7 +24,7 @@ func (p provider) Metrics() []api.Metric {
 	}
 	own := self(st)
 	m = append(m, []api.Metric{
-		{Name: "quorate_primary", Help: "1 while this node is open for writes.", Value: boolValue(own.Role == cluster.RolePrimary)},
+		{Name: "quorate_primary", Help: "1 while this node is open for writes.", Value: boolValue(own.Role == status.RolePrimary)},
 		{Name: "quorate_leader", Help: "1 while this node is the Raft leader.", Value: boolValue(p.node.Role().Leading)},
 		{Name: "quorate_term", Help: "Raft term.", Value: float64(own.Term)},
 		{Name: "quorate_log_last_index", Help: "Last index in the log.", Value: float64(own.LogLast)},
@@ -57,7 +58,7 @@ func (p provider) Metrics() []api.Metric {
 }
 
 // self is the status of the node that shows it.
-func self(st cluster.Status) (own cluster.NodeStatus) {
+func self(st status.Cluster) (own status.Node) {
 	for _, n := range st.Nodes {
 		if n.Name == st.Self {
 			own = n
@@ -67,7 +68,7 @@ func self(st cluster.Status) (own cluster.NodeStatus) {
 }
 
 // stateMetrics are about the node's state, also while this node takes no part in Raft.
-func (p provider) stateMetrics(st cluster.Status) []api.Metric {
+func (p provider) stateMetrics(st status.Cluster) []api.Metric {
 	own := self(st)
 	m := []api.Metric{
 		{Name: "quorate_build_info", Help: "1, with the versions of quorate and Go.", Value: 1,
@@ -76,18 +77,18 @@ func (p provider) stateMetrics(st cluster.Status) []api.Metric {
 		{Name: "quorate_fenced", Help: "1 while an operator keeps this node's mysqld down (quorate fence).", Value: boolValue(p.keptDown.Load())},
 		{Name: "quorate_recovered_apart", Help: "1 while this node refuses a recovery, or former members refuse this node's: two sides may take writes.", Value: boolValue(p.stance.TwoSides())},
 		{Name: "quorate_log_healed_timestamp_seconds", Help: "When this node's log was damaged, and healed from its peers, last; 0 = never.", Value: float64(p.records.HealedAt())},
-		{Name: "quorate_errant", Help: "1 while this node's mysqld holds transactions that the log lacks.", Value: boolValue(own.Role == cluster.RoleErrant)},
+		{Name: "quorate_errant", Help: "1 while this node's mysqld holds transactions that the log lacks.", Value: boolValue(own.Role == status.RoleErrant)},
 	}
-	for _, role := range cluster.Roles() {
+	for _, role := range status.Roles() {
 		m = append(m, api.Metric{Name: "quorate_node_state", Help: "1 for the role of this node, as quorate status shows it, 0 for all others.",
 			Labels: map[string]string{"state": string(role)}, Value: boolValue(own.Role == role)})
 	}
-	for _, state := range cluster.LogStates() {
+	for _, state := range status.LogStates() {
 		m = append(m, api.Metric{Name: "quorate_log_state", Help: "1 for the state of this node's log, 0 for all others.",
 			Labels: map[string]string{"state": string(state)}, Value: boolValue(own.LogState == state)})
 	}
 	if own.Kind != cluster.KindLogger {
-		m = append(m, api.Metric{Name: "quorate_mysqld_up", Help: "1 while mysqld runs.", Value: boolValue(own.Mysqld == cluster.MysqldRunning)},
+		m = append(m, api.Metric{Name: "quorate_mysqld_up", Help: "1 while mysqld runs.", Value: boolValue(own.Mysqld == status.MysqldRunning)},
 			api.Metric{Name: "quorate_applier_stopped", Help: "1 while this replica's mysqld does not apply what is committed: it cannot take over.", Value: boolValue(own.ApplierStopped != "")})
 	}
 	if st.Quorum == nil {
@@ -124,7 +125,7 @@ func boolValue(b bool) float64 {
 }
 
 // lagMetrics are absent where the lag is not known: 0 would say that there is none.
-func lagMetrics(own cluster.NodeStatus) []api.Metric {
+func lagMetrics(own status.Node) []api.Metric {
 	if own.LagUnknown {
 		return nil
 	}

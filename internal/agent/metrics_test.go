@@ -13,11 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestLagMetrics: a lag that is not known is absent, as 0 would be the best of all.
 func TestLagMetrics(t *testing.T) {
-	n := cluster.NodeStatus{LagTransactions: 3, LagSeconds: 1.5}
+	n := status.Node{LagTransactions: 3, LagSeconds: 1.5}
 	if m := lagMetrics(n); len(m) != 2 || m[0].Value != 3 || m[1].Value != 1.5 {
 		t.Errorf("known: %+v", m)
 	}
@@ -33,16 +34,16 @@ func TestLagIsUnknown(t *testing.T) {
 	a := openLone(t)
 	for _, c := range []struct {
 		leader  cluster.NodeID
-		mysqld  cluster.MysqldState
-		log     cluster.LogState
+		mysqld  status.MysqldState
+		log     status.LogState
 		unknown bool
 	}{
-		{0, cluster.MysqldRunning, "", true},
-		{a.self.ID, cluster.MysqldStarting, "", true},
-		{a.self.ID, cluster.MysqldRunning, cluster.LogFull, true},
-		{a.self.ID, cluster.MysqldRunning, "", false},
+		{0, status.MysqldRunning, "", true},
+		{a.self.ID, status.MysqldStarting, "", true},
+		{a.self.ID, status.MysqldRunning, status.LogFull, true},
+		{a.self.ID, status.MysqldRunning, "", false},
 	} {
-		a.board.Update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld, s.LogState = c.leader, c.mysqld, c.log })
+		a.board.Update(func(s *status.Node) { s.Leader, s.Mysqld, s.LogState = c.leader, c.mysqld, c.log })
 		if got := a.ownStatus().LagUnknown; got != c.unknown {
 			t.Errorf("leader %d, mysqld %s, log %s: %t", c.leader, c.mysqld, c.log, got)
 		}
@@ -53,11 +54,11 @@ func TestLagIsUnknown(t *testing.T) {
 // may lead; at its first start it has promised nothing.
 func TestStartingUntilItVotes(t *testing.T) {
 	cfg := loneConfig(t)
-	for _, want := range []cluster.Role{cluster.RoleReplica, cluster.RoleStarting} {
+	for _, want := range []status.Role{status.RoleReplica, status.RoleStarting} {
 		t.Run(string(want), func(t *testing.T) {
 			a := openWith(t, cfg)
-			a.board.SetRole(cluster.RoleReplica, "")
-			if own := a.ownStatus(); own.Role != want || (own.Reason != "") != (want == cluster.RoleStarting) {
+			a.board.SetRole(status.RoleReplica, "")
+			if own := a.ownStatus(); own.Role != want || (own.Reason != "") != (want == status.RoleStarting) {
 				t.Errorf("it says %s, %q", own.Role, own.Reason)
 			}
 		})
@@ -67,7 +68,7 @@ func TestStartingUntilItVotes(t *testing.T) {
 // TestMetricsAreWellNamed asks Prometheus' own linter, of all that a node shows.
 func TestMetricsAreWellNamed(t *testing.T) {
 	a := openLone(t)
-	a.board.Update(func(s *cluster.NodeStatus) { s.Leader, s.Mysqld = a.self.ID, cluster.MysqldRunning }) // its lag is known
+	a.board.Update(func(s *status.Node) { s.Leader, s.Mysqld = a.self.ID, status.MysqldRunning }) // its lag is known
 	if err := a.api.Listen(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	if !strings.Contains(string(body), "\nquorate_applier_stopped 0\n") {
 		t.Error("it does not say that the applier runs")
 	}
-	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication is not running" })
+	a.board.Update(func(s *status.Node) { s.ApplierStopped = "replication is not running" })
 	stopped := false
 	for _, m := range (provider{a}).Metrics() {
 		stopped = stopped || m.Name == "quorate_applier_stopped" && m.Value == 1
@@ -124,8 +125,8 @@ func TestStateMetrics(t *testing.T) {
 		}
 	}
 	check("it starts", "node_state starting 1", "log_state ok 1", "voters  1", "voters_reachable  1", "failures_survived  -1")
-	a.board.Update(func(s *cluster.NodeStatus) {
-		s.Role, s.Mysqld, s.LogState = cluster.RolePromoting, cluster.MysqldRunning, cluster.LogFull
+	a.board.Update(func(s *status.Node) {
+		s.Role, s.Mysqld, s.LogState = status.RolePromoting, status.MysqldRunning, status.LogFull
 	})
 	check("its log is full", "node_state promoting 1", "log_state full 1", "mysqld_up  1", "voters  1", "voters_reachable  1", "failures_survived  -1")
 	state := a.board.State()
@@ -134,9 +135,9 @@ func TestStateMetrics(t *testing.T) {
 	state.Maintenance = &cluster.Maintenance{Primary: a.self.Name}
 	a.board.SetState(state)
 	a.keptDown.Store(true)
-	a.board.Update(func(s *cluster.NodeStatus) { s.Role, s.LogState = cluster.RoleErrant, "" })
+	a.board.Update(func(s *status.Node) { s.Role, s.LogState = status.RoleErrant, "" })
 	check("errant, and more", "maintenance  1", "fenced  1", "errant  1", "node_state errant 1", "log_state ok 1", "mysqld_up  1",
 		"voters  1", "voters_reachable  1", "failures_survived  -1")
-	a.board.Update(func(s *cluster.NodeStatus) { s.Role = cluster.RolePromoting })
+	a.board.Update(func(s *status.Node) { s.Role = status.RolePromoting })
 	check("it opens", "maintenance  1", "fenced  1", "node_state promoting 1", "log_state ok 1", "mysqld_up  1", "voters  1", "voters_reachable  1")
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -112,7 +112,7 @@ func (p *diskProbe) standsStill(now time.Time, behind bool, writers func() (int,
 // pollDisk reports trouble with mysqld's disk. It fences a primary that stands still on a disk that
 // hangs: all its clients wait, while its agent goes on leading. A replica is left alone: its readers
 // may find their data in memory.
-func (a *Agent) pollDisk(p *mysqld.Process, role cluster.Role, writers func() (int, error)) {
+func (a *Agent) pollDisk(p *mysqld.Process, role status.Role, writers func() (int, error)) {
 	now := time.Now()
 	took := a.disk.hangs(now)
 	if took == 0 {
@@ -121,10 +121,10 @@ func (a *Agent) pollDisk(p *mysqld.Process, role cluster.Role, writers func() (i
 	}
 	reason := fmt.Sprintf("mysqld's disk has not answered for %s", took.Round(time.Second))
 	a.board.SetTrouble(aboutDisk, reason)
-	if role != cluster.RolePrimary && role != cluster.RolePromoting {
+	if role != status.RolePrimary && role != status.RolePromoting {
 		return
 	}
-	behind := role == cluster.RolePromoting && a.board.Own().LagTransactions > 0
+	behind := role == status.RolePromoting && a.board.Own().LagTransactions > 0
 	if a.disk.standsStill(now, behind, writers) {
 		a.doubt(p, []string{reason + ", and it commits nothing"})
 	}
@@ -161,7 +161,7 @@ func (a *Agent) watchSpace(p *mysqld.Process) {
 // of a primary that is closing its writes.
 func (a *Agent) diskFull(p *mysqld.Process, reason string) {
 	switch a.board.Own().Role {
-	case cluster.RoleReplica, cluster.RoleUnverified:
+	case status.RoleReplica, status.RoleUnverified:
 		a.board.SetTrouble(aboutSpace, reason+": it cannot take over before mysqld goes on, up to a minute after there is space")
 	default:
 		a.doubt(p, []string{reason})

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/role"
 )
@@ -102,10 +102,10 @@ func TestDiskProbeOfADiskThatHangs(t *testing.T) {
 // disk is well.
 func TestWhomABadDiskFences(t *testing.T) {
 	for _, c := range []struct {
-		role  cluster.Role
+		role  status.Role
 		fence bool
 	}{
-		{cluster.RolePrimary, true}, {cluster.RolePromoting, true}, {cluster.RoleReplica, false}, {cluster.RoleUnverified, false},
+		{status.RolePrimary, true}, {status.RolePromoting, true}, {status.RoleReplica, false}, {status.RoleUnverified, false},
 	} {
 		t.Run(string(c.role), func(t *testing.T) {
 			for _, bad := range []struct {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
@@ -133,7 +133,7 @@ func (d *dataDir) disk() (free, total uint64, err error) {
 // the free bytes and all bytes. Errors are logged: nothing depends on tidyOld.
 func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err error)) {
 	role := a.board.Own().Role
-	member := role == cluster.RoleReplica || role == cluster.RolePrimary || role == cluster.RoleLogger
+	member := role == status.RoleReplica || role == status.RolePrimary || role == status.RoleLogger
 	for {
 		all, err := a.data.listOld()
 		free, total, diskErr := disk()
@@ -183,7 +183,7 @@ func noSpace(err error) bool {
 
 // showOld puts the directories into the status.
 func (a *Agent) showOld(all []oldData) {
-	shown := make([]cluster.OldData, 0, len(all))
+	shown := make([]status.OldData, 0, len(all))
 	for _, o := range all {
 		path := a.data.Join(oldDir, o.dir)
 		if _, ok := a.oldBytes[o.dir]; !ok {
@@ -206,9 +206,9 @@ func (a *Agent) showOld(all []oldData) {
 			}
 			a.oldBytes[o.dir] = bytes
 		}
-		shown = append(shown, cluster.OldData{Dir: path, Bytes: a.oldBytes[o.dir], Until: o.at.Add(oldKeptFor)})
+		shown = append(shown, status.OldData{Dir: path, Bytes: a.oldBytes[o.dir], Until: o.at.Add(oldKeptFor)})
 	}
-	a.board.Update(func(s *cluster.NodeStatus) { s.Old = shown })
+	a.board.Update(func(s *status.Node) { s.Old = shown })
 }
 
 // runOld looks after the former data, until ctx ends.

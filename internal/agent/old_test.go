@@ -16,7 +16,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -164,7 +164,7 @@ func TestOldIsTidied(t *testing.T) {
 	if diff := cmp.Diff(kept, names()); diff != "" {
 		t.Errorf("tidied (-want +got):\n%s", diff)
 	}
-	want := []cluster.OldData{
+	want := []status.OldData{
 		{Dir: a.data.Join(oldDir, kept[0]), Bytes: 4, Until: time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC)},
 		{Dir: a.data.Join(oldDir, kept[1]), Bytes: 4, Until: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)},
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -57,7 +58,7 @@ func TestRestartNotesAStoppedApplier(t *testing.T) {
 	if notes := a.replicationNotes(t.Context()); len(notes) != 0 {
 		t.Errorf("it applies: %q", notes)
 	}
-	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "replication has stopped: x" })
+	a.board.Update(func(s *status.Node) { s.ApplierStopped = "replication has stopped: x" })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	want := []string{"node " + a.self.Name + " does not apply, and cannot take over: replication has stopped: x; see the status"}
@@ -73,8 +74,8 @@ func TestPlanSwitchoverOfNobody(t *testing.T) {
 	b := a.self.ID + 1
 	a.board.SetState(cluster.State{Version: 1, Maintenance: &cluster.Maintenance{}, Members: []cluster.Member{
 		{ID: a.self.ID, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
-	hears(t, a, cluster.NodeStatus{
-		ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: cluster.RoleReplica, LagTransactions: 9, LagSeconds: 60})
+	hears(t, a, status.Node{
+		ID: b, Name: "b", Kind: cluster.KindFull, Weight: 5, Role: status.RoleReplica, LagTransactions: 9, LagSeconds: 60})
 	for _, dryRun := range []bool{true, false} {
 		s, p, err := a.planSwitchover(t.Context(), cluster.SwitchoverRequest{To: "b", DryRun: dryRun, MaxPause: time.Second, Wait: time.Second})
 		if err != nil || p.to != b {
@@ -149,12 +150,12 @@ func TestCalledOff(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	for _, c := range []struct {
-		role         cluster.Role
+		role         status.Role
 		begins, ends string
 	}{
-		{cluster.RoleReplica, "x", ""}, // writes were not closed
-		{cluster.RolePrimary, "called off, writes were closed for ", "s and are open again on node a: x"},
-		{cluster.RoleReplica, "not done, writes were closed ", "s ago and node a is replica now, see the status: x"},
+		{status.RoleReplica, "x", ""}, // writes were not closed
+		{status.RolePrimary, "called off, writes were closed for ", "s and are open again on node a: x"},
+		{status.RoleReplica, "not done, writes were closed ", "s ago and node a is replica now, see the status: x"},
 	} {
 		a.board.SetRole(c.role, "")
 		if got := a.calledOff(m, errors.New("x")).Error(); !strings.HasPrefix(got, c.begins) || !strings.HasSuffix(got, c.ends) {

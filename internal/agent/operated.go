@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/internal/agent/operate"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
@@ -31,7 +31,7 @@ func (n operated) Log() operate.Log { return n.logReader() }
 func (n operated) Input(in role.Input) { n.input(in) }
 
 // Sight implements operate.Node.
-func (n operated) Sight() cluster.Sight {
+func (n operated) Sight() status.Sight {
 	s := n.sight(n.ownStatus())
 	s.Primary = n.primaryName()
 	return s

@@ -5,11 +5,12 @@ import (
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/role"
 )
 
 // nodes returns the status of every member; this node's is the present one.
-func (a *Agent) nodes() []cluster.NodeStatus { return a.board.NodesWith(a.ownStatus()) }
+func (a *Agent) nodes() []status.Node { return a.board.NodesWith(a.ownStatus()) }
 
 // primaryName returns the name of the node that is open for writes as far as this one
 // knows; "" = there is none.
@@ -21,8 +22,8 @@ func (a *Agent) primaryName() string {
 }
 
 // sight is what this node sees of the cluster; own is its whole status.
-func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
-	s := cluster.Sight{State: a.board.State(), Nodes: a.board.NodesWith(own)}
+func (a *Agent) sight(own status.Node) status.Sight {
+	s := status.Sight{State: a.board.State(), Nodes: a.board.NodesWith(own)}
 	if a.node != nil {
 		s.Outgoing = a.node.Committed().State().Outgoing
 	}
@@ -31,13 +32,13 @@ func (a *Agent) sight(own cluster.NodeStatus) cluster.Sight {
 
 // outlook says how many failures the cluster survives, and how long a failover would take. A primary
 // tells all nodes: its own view decides, not the others'.
-func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
+func (a *Agent) outlook(s status.Sight) (*status.Quorum, *status.Failover) {
 	role := a.board.Own().Role
-	if _, member := membership.Find(s.State, a.self.ID); !member || role == cluster.RoleRemoved || role == cluster.RoleJoining {
+	if _, member := membership.Find(s.State, a.self.ID); !member || role == status.RoleRemoved || role == status.RoleJoining {
 		return nil, nil // it is no member yet, or any more: it knows old members
 	}
 	quorum := s.Quorum()
-	if role == cluster.RoleForming {
+	if role == status.RoleForming {
 		quorum.Start = nil // a majority would not do: all must start
 	}
 	if s.Primary == "" {
@@ -48,9 +49,9 @@ func (a *Agent) outlook(s cluster.Sight) (*cluster.Quorum, *cluster.Failover) {
 
 // failover says how long a failover would take now. The next primary is chosen as a leader that
 // hands over chooses, among the nodes that could open.
-func (a *Agent) failover(s cluster.Sight) cluster.Failover {
+func (a *Agent) failover(s status.Sight) status.Failover {
 	if s.State.Maintenance != nil {
-		return cluster.Failover{From: s.Primary, Reason: "none, maintenance is on"}
+		return status.Failover{From: s.Primary, Reason: "none, maintenance is on"}
 	}
 	var peers, able []role.Peer
 	for _, n := range s.Nodes {
@@ -67,16 +68,16 @@ func (a *Agent) failover(s cluster.Sight) cluster.Failover {
 		choice = role.Choose(0, peers, "") // the estimate says why it cannot open
 	}
 	if choice.Refused != "" {
-		return cluster.Failover{From: s.Primary, Reason: choice.Refused}
+		return status.Failover{From: s.Primary, Reason: choice.Refused}
 	}
-	return cluster.EstimateFailover(s, choice.To.Name, a.failoverTimes())
+	return status.EstimateFailover(s, choice.To.Name, a.failoverTimes())
 }
 
 // failoverTimes are the times of a failover beside the backlog. A dead process is noticed by a
 // refused dial, and the node that notices it campaigns within a heartbeat or two. A silent host
 // costs an election timeout, which raft draws between the timeout and its double.
-func (a *Agent) failoverTimes() cluster.FailoverTimes {
-	return cluster.FailoverTimes{
+func (a *Agent) failoverTimes() status.FailoverTimes {
+	return status.FailoverTimes{
 		Process: 2 * a.cfg.Raft.Heartbeat, Host: a.cfg.Raft.ElectionTimeout * 3 / 2, Open: primary.OpenTime,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
@@ -22,7 +23,7 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 	})
 	state.Version = 1
 	a.board.SetState(state)
-	says := func(n cluster.NodeStatus) {
+	says := func(n status.Node) {
 		t.Helper()
 		n.ID, n.Name, n.Term = 98, "b", 7
 		hears(t, a, n)
@@ -35,12 +36,12 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 		t.Errorf("to be started (-want +got):\n%s", d)
 	}
 
-	primarys := &cluster.Quorum{Voters: []string{a.self.Name, "b", "c"}, Running: []string{"b", "c"}, Needed: 2}
-	failover := &cluster.Failover{From: "b", To: "c"}
-	says(cluster.NodeStatus{Role: cluster.RolePrimary, Quorum: primarys, Failover: failover, ElectionTimeout: time.Second})
+	primarys := &status.Quorum{Voters: []string{a.self.Name, "b", "c"}, Running: []string{"b", "c"}, Needed: 2}
+	failover := &status.Failover{From: "b", To: "c"}
+	says(status.Node{Role: status.RolePrimary, Quorum: primarys, Failover: failover, ElectionTimeout: time.Second})
 	st = provider{a}.Status()
-	if d := cmp.Diff(cluster.Status{Primary: "b", Quorum: primarys, Failover: failover},
-		cluster.Status{Primary: st.Primary, Quorum: st.Quorum, Failover: st.Failover}); d != "" {
+	if d := cmp.Diff(status.Cluster{Primary: "b", Quorum: primarys, Failover: failover},
+		status.Cluster{Primary: st.Primary, Quorum: st.Quorum, Failover: st.Failover}); d != "" {
 		t.Errorf("the primary's (-want +got):\n%s", d)
 	}
 	for _, n := range st.Nodes {
@@ -48,11 +49,11 @@ func TestStatusSaysWhatIsSurvived(t *testing.T) {
 			t.Errorf("node %s says it again", n.Name)
 		}
 	}
-	says(cluster.NodeStatus{Role: cluster.RolePrimary}) // of an older version
+	says(status.Node{Role: status.RolePrimary}) // of an older version
 	if st = (provider{a}).Status(); st.Quorum == nil || len(st.Quorum.Running) != 2 || st.Failover == nil {
 		t.Errorf("by what this node hears: %+v, %+v", st.Quorum, st.Failover)
 	}
-	says(cluster.NodeStatus{Role: cluster.RolePrimary, Quorum: primarys, Failover: failover}) // it knows nothing of leases
+	says(status.Node{Role: status.RolePrimary, Quorum: primarys, Failover: failover}) // it knows nothing of leases
 	if st = (provider{a}).Status(); cmp.Equal(primarys, st.Quorum) || st.Failover.To == failover.To {
 		t.Errorf("an older primary is believed: %+v, %+v", st.Quorum, st.Failover)
 	}
@@ -77,13 +78,13 @@ func TestNoQuorumOutside(t *testing.T) {
 	})
 	state.Version = 1
 	a.board.SetState(state)
-	for _, role := range []cluster.Role{cluster.RoleRemoved, cluster.RoleJoining} {
+	for _, role := range []status.Role{status.RoleRemoved, status.RoleJoining} {
 		a.board.SetRole(role, "")
 		if st := (provider{a}).Status(); st.Quorum != nil {
 			t.Errorf("%s: %+v", role, st.Quorum)
 		}
 	}
-	a.board.SetRole(cluster.RoleForming, "")
+	a.board.SetRole(status.RoleForming, "")
 	if q := (provider{a}).Status().Quorum; q == nil || len(q.Running) != 0 || q.Survives != -1 || len(q.Start) != 0 {
 		t.Errorf("forming: %+v", q)
 	}
@@ -111,7 +112,7 @@ func TestRefusedByPeers(t *testing.T) {
 	a.board.SetState(s)
 	h := peerHandler{a}
 	id := func(name string) cluster.NodeID { return config.MemberID(a.cfg.Cluster, name) }
-	shown := func() (away string, start int, refusals []cluster.Refusal) {
+	shown := func() (away string, start int, refusals []status.Refusal) {
 		s := a.sight(a.board.Own())
 		q, _ := a.outlook(s)
 		for _, n := range s.Nodes {
@@ -131,9 +132,9 @@ func TestRefusedByPeers(t *testing.T) {
 		t.Errorf("c knows the first members only: %q", c)
 	}
 	h.Rejected(id("c"), &transport.RejectedError{By: "a", Code: transport.CodePeer, Text: "it is empty"})
-	a.board.SetRole(cluster.RoleUnverified, "no leader: waiting for a majority")
+	a.board.SetRole(status.RoleUnverified, "no leader: waiting for a majority")
 	away, start, refusals := shown()
-	want := []cluster.Refusal{{By: "b", Of: "a", Why: "another data directory"}, {By: "a", Of: "c", Why: "it is empty"}}
+	want := []status.Refusal{{By: "b", Of: "a", Why: "another data directory"}, {By: "a", Of: "c", Why: "it is empty"}}
 	if d := cmp.Diff(want, refusals); d != "" || away != "b refuses a, c is refused by a" || start != 0 {
 		t.Errorf("away: %s; %d sets to start (-want +got):\n%s", away, start, d)
 	}

@@ -6,15 +6,15 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 )
 
 // TestNodeOutsideSaysWhy: who asks a node that takes no part in the cluster learns what
 // it is, and its metrics are there.
 func TestNodeOutsideSaysWhy(t *testing.T) {
-	for role, reason := range map[cluster.Role]string{
-		cluster.RoleRemoved: "it was removed from the cluster", cluster.RoleJoining: "copying the log of node b", cluster.RoleStarting: "",
+	for role, reason := range map[status.Role]string{
+		status.RoleRemoved: "it was removed from the cluster", status.RoleJoining: "copying the log of node b", status.RoleStarting: "",
 	} {
 		a := orderedAgent(t, t.TempDir())
 		a.board.SetRole(role, reason)

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/router"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -29,9 +30,9 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 	}
 }
 
-func (h peerHandler) Status(from cluster.NodeID, status []byte) {
-	var s cluster.NodeStatus
-	err := json.Unmarshal(status, &s)
+func (h peerHandler) Status(from cluster.NodeID, text []byte) {
+	var s status.Node
+	err := json.Unmarshal(text, &s)
 	if err == nil {
 		err = h.a.board.Received(from, s)
 	}
@@ -71,8 +72,8 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 }
 
 // refusalBy is a peer's rejection as a status shows it.
-func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) cluster.Refusal {
-	r := cluster.Refusal{By: err.By, Of: a.self.Name, Why: err.Text}
+func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) status.Refusal {
+	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text}
 	switch {
 	case elsewhere(err):
 		r.By, r.Of = "", ""
@@ -171,8 +172,8 @@ type newcomer struct {
 func (n newcomer) Begun() bool { return n.a.data.Has(datadir.IdentityFile) }
 
 // Waits implements join.Newcomer.
-func (n newcomer) Waits(as cluster.Role, reason string) {
-	n.a.board.Update(func(s *cluster.NodeStatus) { s.Role, s.Reason = as, reason })
+func (n newcomer) Waits(as status.Role, reason string) {
+	n.a.board.Update(func(s *status.Node) { s.Role, s.Reason = as, reason })
 }
 
 // askToBegin returns nil once this node may begin.
@@ -186,7 +187,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 		a.rejected("the cluster", r)
 		return fmt.Errorf("the cluster refuses this node: %s", r.Text)
 	case err == nil:
-		a.board.SetRole(cluster.RoleStarting, "")
+		a.board.SetRole(status.RoleStarting, "")
 	case errors.Is(err, join.ErrNotEmpty):
 		a.again = true
 	}

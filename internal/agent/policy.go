@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/api"
 )
 
@@ -24,7 +25,7 @@ func (a *Agent) onAckEvent(e cluster.AckEvent) {
 }
 
 // acksStatus completes the node's own status.
-func (a *Agent) acksStatus(s *cluster.NodeStatus) {
+func (a *Agent) acksStatus(s *status.Node) {
 	if st := a.node.Acks(); st != nil {
 		s.AcksWait, s.AcksDropped = st.Waiting, st.Dropped
 	}

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
@@ -73,7 +73,7 @@ func (a *Agent) openPort() {
 			return
 		}
 	}
-	a.board.Update(func(s *cluster.NodeStatus) { s.MysqldPort = server.String() })
+	a.board.Update(func(s *status.Node) { s.MysqldPort = server.String() })
 }
 
 func (a *Agent) fencePort(server netip.AddrPort) error {
@@ -237,7 +237,7 @@ func (a *Agent) portWants() netfence.State {
 	}
 	in.serving, in.moving, in.answering = a.serving(), a.orders.MovesAway(), a.answering()
 	own, leader := a.board.Own(), a.node.Role().Leader
-	in.promoting, in.reads = own.Role == cluster.RolePromoting, own.Role == cluster.RoleReplica && leader != 0
+	in.promoting, in.reads = own.Role == status.RolePromoting, own.Role == status.RoleReplica && leader != 0
 	return portState(in)
 }
 

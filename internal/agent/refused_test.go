@@ -19,6 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -95,7 +96,7 @@ func TestRunningMajorityObeysNobody(t *testing.T) {
 		if a.stance.TwoSides() != c.refuses {
 			t.Errorf("%s: two sides run: %t", name, a.stance.TwoSides())
 		}
-		a.board.SetRole(cluster.RolePrimary, "")
+		a.board.SetRole(status.RolePrimary, "")
 		reason := a.board.Own().Reason
 		if strings.Contains(reason, "stop the agent of node c now") != c.refuses || (reason == "") != c.obeys {
 			t.Errorf("%s: its reason is %q", name, reason)
@@ -115,7 +116,7 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	for range 2 {
 		again.rejected("c", tells(apart))
 	}
-	again.board.SetRole(cluster.RoleStarting, "")
+	again.board.SetRole(status.RoleStarting, "")
 	if left := again.departing.Because(); left != nil || !strings.Contains(again.board.Own().Reason, "this node refuses that recovery, also after a restart") {
 		t.Errorf("it leaves with %+v, and says %q", left, again.board.Own().Reason)
 	}
@@ -189,7 +190,7 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: it leaves with (-want +got):\n%s", c.name, diff)
 		}
-		a.board.SetRole(cluster.RoleReplica, "")
+		a.board.SetRole(status.RoleReplica, "")
 		if reason := a.board.Own().Reason; (got == nil) != (reason != "") {
 			t.Errorf("%s: its reason is %q", c.name, reason)
 		}
@@ -261,7 +262,7 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	s.Version = apart.Version
 	a.board.SetState(s)
 	a.rejected("b", tells(apart))
-	a.board.SetRole(cluster.RolePrimary, "")
+	a.board.SetRole(status.RolePrimary, "")
 	want := `node b was a member before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
 	if got := a.board.Own().Reason; got != want || a.departing.Because() != nil {
 		t.Errorf("it says %q, and leaves with %+v", got, a.departing.Because())
@@ -273,7 +274,7 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	}
 	a.board.SetState(s)
 	a.rejected("b", tells(apart))
-	a.board.SetRole(cluster.RolePrimary, "")
+	a.board.SetRole(status.RolePrimary, "")
 	if got := a.board.Own().Reason; got != "" {
 		t.Errorf("once that is under way it says %q", got)
 	}

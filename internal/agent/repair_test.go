@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -60,7 +61,7 @@ func TestWaitingForItsRebuild(t *testing.T) {
 		case <-tick.C:
 		}
 		st, err := api.FetchStatus(ctx, cfg.API.Listen)
-		if err == nil && len(st.Nodes) > 0 && st.Nodes[0].Role == cluster.RoleJoining {
+		if err == nil && len(st.Nodes) > 0 && st.Nodes[0].Role == status.RoleJoining {
 			said = st.Nodes[0].Reason
 		}
 	}

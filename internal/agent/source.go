@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/logcopy"
@@ -42,7 +43,7 @@ func (n feeding) Role() consensus.RoleState { return n.node.Role() }
 func (n feeding) State() cluster.State { return n.board.State() }
 
 // Nodes implements logcopy.FeederNode.
-func (n feeding) Nodes() []cluster.NodeStatus { return n.board.Nodes() }
+func (n feeding) Nodes() []status.Node { return n.board.Nodes() }
 
 // SetFed implements logcopy.FeederNode.
 func (n feeding) SetFed(ctx context.Context, ids []cluster.NodeID) { n.node.SetFed(ctx, ids) }

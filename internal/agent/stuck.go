@@ -6,7 +6,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -22,9 +22,9 @@ const greetTimeout = 4 * watchInterval
 // A greeting needs no lock, no session of ours and no free connection: a server that is only slow,
 // or full, sends one. The agent asks for a new greeting, because after a pause of the whole machine
 // the poll has failed and mysqld is well.
-func (a *Agent) pollGreeting(ctx context.Context, p *mysqld.Process, role cluster.Role) {
+func (a *Agent) pollGreeting(ctx context.Context, p *mysqld.Process, role status.Role) {
 	switch role {
-	case cluster.RolePrimary, cluster.RolePromoting, cluster.RoleReplica, cluster.RoleUnverified:
+	case status.RolePrimary, status.RolePromoting, status.RoleReplica, status.RoleUnverified:
 	default:
 		return
 	}

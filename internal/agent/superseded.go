@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -107,8 +108,8 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	}
 	reason := report.Out + "; " + a.surplus(report, err)
 	a.logger.Error("this node serves only its status", "reason", reason, "data_dir", a.cfg.DataDir)
-	a.board.Update(func(s *cluster.NodeStatus) {
-		s.Role, s.Mysqld, s.Reason = cluster.RoleRemoved, cluster.MysqldStopped, reason
+	a.board.Update(func(s *status.Node) {
+		s.Role, s.Mysqld, s.Reason = status.RoleRemoved, status.MysqldStopped, reason
 	})
 	a.peers = transport.New(transport.Config{
 		Identity: a.transportIdentity(), Listen: a.self.Peer, Peers: a.transportPeers(),

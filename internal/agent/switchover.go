@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -92,7 +93,7 @@ func (a *Agent) switchover(ctx context.Context, by string, args cluster.Switchov
 		return s, control.Errorf(control.CodeFailed, "%s", strings.Join(s.Blocks, "; "))
 	case to == a.self.ID && s.From != "":
 		return s, nil
-	case a.board.Own().Role != cluster.RolePrimary: // in maintenance: see planSwitchover
+	case a.board.Own().Role != status.RolePrimary: // in maintenance: see planSwitchover
 		return a.appoint(ctx, by, s, to)
 	}
 	began := time.Now()
@@ -127,7 +128,7 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 			return s, p, control.Errorf(control.CodeInvalid, "%v", err)
 		}
 	}
-	if own.Role != cluster.RolePrimary {
+	if own.Role != status.RolePrimary {
 		s.From = ""
 		hint := ""
 		if state.Maintenance != nil {
@@ -139,7 +140,7 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 	}
 	if args.To == own.Name {
 		s.To, s.Why = own.Name, "it is the primary already"
-		if own.Role != cluster.RolePrimary {
+		if own.Role != status.RolePrimary {
 			s.Why = "it leads, and may open from then on"
 		}
 		return s, switchoverPlan{to: own.ID}, nil
@@ -154,7 +155,7 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 	if state.Maintenance != nil {
 		s.Notes = append(s.Notes, "maintenance is on: "+s.To+" becomes the node that may open")
 	}
-	if own.Role != cluster.RolePrimary {
+	if own.Role != status.RolePrimary {
 		return s, p, nil // nothing is waited for, or closed
 	}
 	for _, n := range a.board.Nodes() {
@@ -298,7 +299,7 @@ func (a *Agent) calledOff(m *primary.Order, err error) error {
 	switch role := a.board.Own().Role; {
 	case !m.Closing():
 		return err
-	case role == cluster.RolePrimary:
+	case role == status.RolePrimary:
 		return control.Errorf(control.CodeFailed, "called off, writes were closed for %v and are open again on node %s: %v", closed, a.self.Name, err)
 	default:
 		return control.Errorf(control.CodeFailed, "not done, writes were closed %v ago and node %s is %s now, see the status: %v", closed, a.self.Name, role, err)
@@ -322,9 +323,9 @@ func (a *Agent) awaitSuccessor(s *cluster.Switchover, m *primary.Order, term uin
 				s.To = a.board.Name(id)
 			}
 			continue
-		case ok && own.Role == cluster.RoleReplica:
+		case ok && own.Role == status.RoleReplica:
 			return nil
-		case own.Role == cluster.RolePrimary && own.Term > term:
+		case own.Role == status.RolePrimary && own.Term > term:
 			return fmt.Errorf("node %s did not take leadership, this node serves again", s.To)
 		}
 		select {
@@ -377,7 +378,7 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (operate.D
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
 	err := primary.Target{
-		Role:      func() cluster.Role { return a.board.Own().Role },
+		Role:      func() status.Role { return a.board.Own().Role },
 		Local:     func() (primary.TargetServer, error) { return a.local() },
 		WaitIndex: a.requests.WaitIndex, Committed: a.committedGTIDs,
 		Chosen: func(term uint64) { a.input(role.Chosen{Term: term}) },

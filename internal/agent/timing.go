@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/role"
 )
 
@@ -36,11 +36,11 @@ func (a *Agent) runPromise(ctx context.Context) error {
 
 // judgeTimings says which nodes' settings do not fit this node's. If this node could get no lease as
 // the leader, it tells the role machine not to lead.
-func (a *Agent) judgeTimings(own cluster.NodeStatus, in *role.Peers) {
+func (a *Agent) judgeTimings(own status.Node, in *role.Peers) {
 	nodes := a.board.Nodes()
 	var troubles []string
 	for _, n := range nodes {
-		if text := cluster.TimingTrouble(own, n); n.ID != own.ID && n.Reachable && text != "" {
+		if text := status.TimingTrouble(own, n); n.ID != own.ID && n.Reachable && text != "" {
 			troubles = append(troubles, text)
 		}
 	}
@@ -48,7 +48,7 @@ func (a *Agent) judgeTimings(own cluster.NodeStatus, in *role.Peers) {
 	if a.board.SetTrouble("timings", text) && text != "" {
 		a.logger.Warn("the nodes' timings cannot live together", "reason", text)
 	}
-	in.NoLease = cluster.NoLease(a.board.Members(), nodes)
+	in.NoLease = status.NoLease(a.board.Members(), nodes)
 	if in.NoLease != "" && !a.serving() {
 		a.epoch.Doubt(a.serveTerm.Load(), in.NoLease)
 	}

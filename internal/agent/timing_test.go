@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/role"
@@ -111,11 +111,11 @@ func TestTimingsAreJudged(t *testing.T) {
 			if m.ID == a.self.ID {
 				continue
 			}
-			hears(t, a, cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Role: cluster.RoleReplica,
+			hears(t, a, status.Node{ID: m.ID, Name: m.Name, Kind: m.Kind, Role: status.RoleReplica,
 				AgentVersion: "0.1", Heartbeat: timeout / 10, ElectionTimeout: timeout})
 		}
 		a.judgeTimings(a.board.Own(), &in)
-		a.board.SetRole(cluster.RoleReplica, "")
+		a.board.SetRole(status.RoleReplica, "")
 		return in
 	}
 	if in := hear(time.Second); in.NoLease != "" || a.board.Own().Reason != "" {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/primary"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
@@ -38,7 +38,7 @@ func (a *Agent) runWatch(ctx context.Context) error {
 		}
 		own := a.board.Own()
 		p := a.currentProcess()
-		if p == nil || own.Mysqld != cluster.MysqldRunning {
+		if p == nil || own.Mysqld != status.MysqldRunning {
 			continue
 		}
 		pollCtx, cancel := context.WithTimeout(ctx, 4*watchInterval)
@@ -78,15 +78,15 @@ type statusAsker interface {
 
 // askStatus asks once for all that the role needs. A mysqld that does not answer that
 // in most of the time is asked for gtid_executed alone, which waits for less.
-func askStatus(ctx context.Context, admin statusAsker, role cluster.Role) (found mysqldStatus, err error) {
+func askStatus(ctx context.Context, admin statusAsker, role status.Role) (found mysqldStatus, err error) {
 	most, cancel := context.WithTimeout(ctx, 3*watchInterval)
 	defer cancel()
 	switch role {
-	case cluster.RolePrimary:
+	case status.RolePrimary:
 		if s, err := admin.PrimaryStatus(most); err == nil {
 			return mysqldStatus{executed: s.Executed, primary: &s}, nil
 		}
-	case cluster.RoleReplica:
+	case status.RoleReplica:
 		if s, err := admin.ReplicaStatus(most); err == nil {
 			return mysqldStatus{executed: s.Executed, replica: &s}, nil
 		}
@@ -98,7 +98,7 @@ func askStatus(ctx context.Context, admin statusAsker, role cluster.Role) (found
 // pollApplied notes what mysqld has, and looks whether it has more than was
 // ever committed (I3). gtid_executed was read first: the committed set only
 // grows, so a transaction that is missing there was not committed.
-func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster.Role, executed string) error {
+func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role status.Role, executed string) error {
 	set, err := gtid.ParseSet(executed)
 	if err != nil {
 		return fmt.Errorf("parse gtid_executed: %w", err)
@@ -106,7 +106,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 	a.doubt(p, primary.WatchExecuted(role, set, a.node.Committed().Contains))
 	now := time.Now()
 	done := set.String()
-	if role == cluster.RolePromoting { // it may be inside of a long transaction
+	if role == status.RolePromoting { // it may be inside of a long transaction
 		if done, err = a.applyProgress(ctx, p.Admin(), done); err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 		a.board.SetTrouble(aboutSpace, "") // it has written all that it received
 	}
 	a.applier.Applied(role, l, now)
-	a.board.Update(func(s *cluster.NodeStatus) {
+	a.board.Update(func(s *status.Node) {
 		s.GTIDExecuted = set.String()
 		a.applier.Show(s, l)
 	})
@@ -126,7 +126,7 @@ func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role cluster
 
 // pollPrimary fences a primary that anyone but the tap could acknowledge.
 func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, s mysqld.PrimaryStatus, guard bool) {
-	a.board.Update(func(n *cluster.NodeStatus) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
+	a.board.Update(func(n *status.Node) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
 	a.doubt(p, primary.WatchPrimary(primary.SemiSync(s.SemiSync), slices.DeleteFunc(s.Dumps, func(u string) bool { return u == mysqld.TapUser })))
 	if guard {
 		a.pollGuarded(ctx, p)
@@ -159,9 +159,9 @@ type grantsLooked struct {
 // pollReplica restarts replication that has stopped, and says why it did.
 func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.ReplicaStatus, guard bool) {
 	full := a.board.Trouble(aboutSpace)
-	status := replicaStatus(s)
-	stopped := a.applier.Stopped(status, full)
-	a.board.Update(func(n *cluster.NodeStatus) { n.ApplierStopped = stopped })
+	replica := replicaStatus(s)
+	stopped := a.applier.Stopped(replica, full)
+	a.board.Update(func(n *status.Node) { n.ApplierStopped = stopped })
 	trouble := ""
 	if stopped != "" && stopped != full {
 		trouble = cannotTakeOver(stopped, a.self.Name)
@@ -169,7 +169,7 @@ func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.Rep
 	a.board.SetTrouble(aboutReplication, trouble)
 	a.pollForeignXA(p, s.SQLErrno == errUnknownXID)
 	if guard {
-		if a.board.Own().Role == cluster.RoleReplica && status.Stopped() {
+		if a.board.Own().Role == status.RoleReplica && replica.Stopped() {
 			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)
 			if err := p.Admin().StartReplica(ctx, feedUser, a.feedPassword); err != nil {
 				a.logger.Warn("start replication", "error", err)
@@ -250,10 +250,10 @@ func (a *Agent) serving() bool {
 }
 
 // ownStatus completes the board's status with what others own.
-func (a *Agent) ownStatus() cluster.NodeStatus {
+func (a *Agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()
-	s.LagUnknown = s.Leader == 0 || s.Mysqld != cluster.MysqldRunning
+	s.LagUnknown = s.Leader == 0 || s.Mysqld != status.MysqldRunning
 	if a.node == nil {
 		return s // the log is being healed
 	}
@@ -263,11 +263,11 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	for _, segment := range segments {
 		s.LogBytes += segment.Bytes
 	}
-	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
-	if took := a.node.Stalled(); took > 0 && s.LogState == cluster.LogOK {
-		s.LogState, s.LogDetail = cluster.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
+	s.LogState = cmp.Or(s.LogState, status.LogOK)
+	if took := a.node.Stalled(); took > 0 && s.LogState == status.LogOK {
+		s.LogState, s.LogDetail = status.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
 	}
-	s.LagUnknown = s.LagUnknown || s.LogState != cluster.LogOK // what is committed does not reach it
+	s.LagUnknown = s.LagUnknown || s.LogState != status.LogOK // what is committed does not reach it
 	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
 	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
 	s.LogCommit = a.node.Committed().Mark().Index
@@ -275,12 +275,12 @@ func (a *Agent) ownStatus() cluster.NodeStatus {
 	s.StateKept = a.state.Point().Index
 	s.AuditSeq, s.HistorySeq = a.records.Audit.Seq(a.self.Name), a.records.History.Seq(a.self.Name)
 	a.acksStatus(&s)
-	if s.Role == cluster.RolePrimary {
+	if s.Role == status.RolePrimary {
 		p, _, _ := a.lagBound.Now()
 		s.Pace = p.Reason
 	}
 	s = board.Shown(s, a.node.VotesIn(), a.serving())
-	if s.Role == cluster.RolePrimary {
+	if s.Role == status.RolePrimary {
 		sight := a.sight(s)
 		sight.Primary = s.Name
 		s.Quorum, s.Failover = a.outlook(sight)

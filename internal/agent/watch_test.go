@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -42,18 +42,18 @@ func (m *countedMysqld) ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus
 // TestPollAsksOnce: a poll is one question, two where mysqld is held up, and ends in time.
 func TestPollAsksOnce(t *testing.T) {
 	for _, c := range []struct {
-		role            cluster.Role
+		role            status.Role
 		hangs, asked    []string
 		executed        string
 		primary, silent bool
 	}{
-		{role: cluster.RolePrimary, asked: []string{"primary"}, executed: "primary", primary: true},
-		{role: cluster.RoleReplica, asked: []string{"replica"}, executed: "replica"},
-		{role: cluster.RolePromoting, asked: []string{"executed"}, executed: "executed"},
-		{role: cluster.RoleDemoting, asked: []string{"executed"}, executed: "executed"},
-		{role: cluster.RolePrimary, hangs: []string{"primary"}, asked: []string{"primary", "executed"}, executed: "executed"},
-		{role: cluster.RoleReplica, hangs: []string{"replica"}, asked: []string{"replica", "executed"}, executed: "executed"},
-		{role: cluster.RoleReplica, hangs: []string{"replica", "executed"}, asked: []string{"replica", "executed"}, silent: true},
+		{role: status.RolePrimary, asked: []string{"primary"}, executed: "primary", primary: true},
+		{role: status.RoleReplica, asked: []string{"replica"}, executed: "replica"},
+		{role: status.RolePromoting, asked: []string{"executed"}, executed: "executed"},
+		{role: status.RoleDemoting, asked: []string{"executed"}, executed: "executed"},
+		{role: status.RolePrimary, hangs: []string{"primary"}, asked: []string{"primary", "executed"}, executed: "executed"},
+		{role: status.RoleReplica, hangs: []string{"replica"}, asked: []string{"replica", "executed"}, executed: "executed"},
+		{role: status.RoleReplica, hangs: []string{"replica", "executed"}, asked: []string{"replica", "executed"}, silent: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := &countedMysqld{hangs: map[string]bool{}}

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/mysql/binlog"
@@ -135,7 +135,7 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process, open []replay.Pr
 	failed := ""
 	for _, x := range a.xa.overdue(now, ageMax) {
 		// XA ROLLBACK is not refused by a read-only server: writes must be open.
-		if a.board.Own().Role != cluster.RolePrimary || !a.serving() || a.orders.MovesAway() {
+		if a.board.Own().Role != status.RolePrimary || !a.serving() || a.orders.MovesAway() {
 			break
 		}
 		if err := a.rollbackXA(ctx, p, x, ageMax); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -47,26 +48,26 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	walk(newRootCommand(Deps{}))
 }
 
-func sampleStatus() cluster.Status {
-	return cluster.Status{
+func sampleStatus() status.Cluster {
+	return status.Cluster{
 		Cluster: "orders", ClusterID: "1f", Self: "a", Primary: "a",
-		Nodes: []cluster.NodeStatus{
+		Nodes: []status.Node{
 			{
-				ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Role: cluster.RolePrimary, Weight: 7, Term: 7,
-				LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Applied: 119, Mysqld: cluster.MysqldRunning, ServerVersion: "9.7.4",
+				ID: 1, Name: "a", Kind: cluster.KindFull, Reachable: true, Role: status.RolePrimary, Weight: 7, Term: 7,
+				LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Applied: 119, Mysqld: status.MysqldRunning, ServerVersion: "9.7.4",
 				Events: 4, EventNames: "app.a, app.b, app.c",
 			},
 			{
-				ID: 2, Name: "b", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleErrant, Term: 7,
+				ID: 2, Name: "b", Kind: cluster.KindFull, Reachable: true, Role: status.RoleErrant, Term: 7,
 				LogFirst: 40, LogLast: 119, LogBytes: 80 << 10, LogCommit: 118, Applied: 100, LagTransactions: 42, LagBytes: 3 << 20, LagSeconds: 1.25,
 				StageBlocked: "no space left\non c",
-				Mysqld:       cluster.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2", ErrantSaved: "2 of 2 transactions in /d",
-				LogState: cluster.LogOK, PurgeBlocked: "node c needs it",
+				Mysqld:       status.MysqldRunning, Reason: "not in\tthe log\n", Errant: "uuid:1-2", ErrantSaved: "2 of 2 transactions in /d",
+				LogState: status.LogOK, PurgeBlocked: "node c needs it",
 			},
 			{
-				ID: 3, Name: "c", Kind: cluster.KindFull, AgeMs: 61234, Role: cluster.RoleReplica, Term: 6,
-				LogFirst: 1, LogLast: 90, LogBytes: 70 << 10, LogCommit: 90, Applied: 90, Mysqld: cluster.MysqldStopped,
-				LogState: cluster.LogFull, LogDetail: "no space left",
+				ID: 3, Name: "c", Kind: cluster.KindFull, AgeMs: 61234, Role: status.RoleReplica, Term: 6,
+				LogFirst: 1, LogLast: 90, LogBytes: 70 << 10, LogCommit: 90, Applied: 90, Mysqld: status.MysqldStopped,
+				LogState: status.LogFull, LogDetail: "no space left",
 			},
 			{ID: 4, Name: "d", Kind: cluster.KindFull},
 		},
@@ -97,8 +98,8 @@ func TestStatusTable(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	st := sampleStatus()
-	st.Nodes[1].Role, st.Nodes[1].Errant, st.Nodes[1].StageBlocked = cluster.RoleReplica, "", ""
-	st.Nodes[3].Reachable, st.Nodes[3].Role = true, cluster.RolePromoting
+	st.Nodes[1].Role, st.Nodes[1].Errant, st.Nodes[1].StageBlocked = status.RoleReplica, "", ""
+	st.Nodes[3].Reachable, st.Nodes[3].Role = true, status.RolePromoting
 	var codes []string
 	for line := range strings.Lines(statusTable(st, true)) {
 		rest, ok := strings.CutPrefix(line, "\x1b[")
@@ -146,7 +147,7 @@ func TestStatusExitCodes(t *testing.T) {
 		t.Errorf("with a primary: %d, %q, %q", code, out, errs)
 	}
 	code, out, _ := run(t, "status", "--addr", addr, "--json")
-	var got cluster.Status
+	var got status.Cluster
 	if err := json.Unmarshal([]byte(out), &got); code != exitOK || err != nil {
 		t.Errorf("--json: %d, %v", code, err)
 	}

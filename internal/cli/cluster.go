@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 )
 
@@ -142,7 +143,7 @@ const acksWaitShown = 1
 
 // ackLines say what ACKs wait for beside a commit, and whom they do not wait for
 // although they should, in red.
-func ackLines(st cluster.Status, colour bool) string {
+func ackLines(st status.Cluster, colour bool) string {
 	var text strings.Builder
 	var required []string
 	for _, n := range st.Nodes {

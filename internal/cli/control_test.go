@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/install"
 )
@@ -448,7 +449,7 @@ func TestDidCommitSaysWhatIsKnown(t *testing.T) {
 
 // TestRequestsWithoutSocket: an agent that has no control socket says at its api why.
 func TestRequestsWithoutSocket(t *testing.T) {
-	var st cluster.Status
+	var st status.Cluster
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
 	defer server.Close()
 	path := filepath.Join(t.TempDir(), "node.toml")
@@ -457,12 +458,12 @@ func TestRequestsWithoutSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for role, want := range map[cluster.Role]string{
-		cluster.RoleForming: "quorate: node a takes no requests, and nothing was done: it is forming: node b has not answered\n",
-		cluster.RoleRemoved: "quorate: node a takes no requests, and nothing was done: it is removed: node b has not answered\n",
-		cluster.RoleReplica: "is the agent running there",
+	for role, want := range map[status.Role]string{
+		status.RoleForming: "quorate: node a takes no requests, and nothing was done: it is forming: node b has not answered\n",
+		status.RoleRemoved: "quorate: node a takes no requests, and nothing was done: it is removed: node b has not answered\n",
+		status.RoleReplica: "is the agent running there",
 	} {
-		st = cluster.Status{Self: "a", Nodes: []cluster.NodeStatus{{Name: "b", Role: cluster.RoleForming}, {Name: "a", Role: role, Reason: "node b has not answered"}}}
+		st = status.Cluster{Self: "a", Nodes: []status.Node{{Name: "b", Role: status.RoleForming}, {Name: "a", Role: role, Reason: "node b has not answered"}}}
 		for _, command := range []string{"history", "audit", "switchover"} {
 			if code, _, errs := run(t, command, "--config", path); code != exitFailure || !strings.Contains(errs, want) {
 				t.Errorf("%s, %s: %d, %q", command, role, code, errs)
@@ -486,8 +487,8 @@ func TestRequestsWithoutSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, role := range []cluster.Role{cluster.RoleRemoved, cluster.RoleReplica} {
-		st = cluster.Status{Self: "a", Nodes: []cluster.NodeStatus{{Name: "a", Role: role}}}
+	for _, role := range []status.Role{status.RoleRemoved, status.RoleReplica} {
+		st = status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", Role: role}}}
 		for command, want := range map[string]string{"history": "its disk", "audit": "fence node a"} {
 			code, out, errs := run(t, command, "--config", path)
 			if code != exitOK || !strings.Contains(out, want) || !strings.Contains(errs, "these lines are from "+dir) {
@@ -521,15 +522,15 @@ func TestFilesOfAFormingNode(t *testing.T) {
 // TestSettingsOfNodeOutside: a node that takes no part in the cluster does not show the
 // default as what was agreed on, nor the log as empty that it has not opened.
 func TestSettingsOfNodeOutside(t *testing.T) {
-	var st cluster.Status
+	var st status.Cluster
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) }))
 	defer server.Close()
 	for _, tc := range []struct {
-		role cluster.Role
+		role status.Role
 		code int
-	}{{cluster.RoleRemoved, exitFailure}, {cluster.RoleJoining, exitFailure}, {cluster.RoleForming, exitFailure}, {cluster.RoleReplica, exitOK}} {
-		own := cluster.NodeStatus{Name: "a", Role: tc.role, Reachable: true}
-		st = cluster.Status{Self: "a", Nodes: []cluster.NodeStatus{own}}
+	}{{status.RoleRemoved, exitFailure}, {status.RoleJoining, exitFailure}, {status.RoleForming, exitFailure}, {status.RoleReplica, exitOK}} {
+		own := status.Node{Name: "a", Role: tc.role, Reachable: true}
+		st = status.Cluster{Self: "a", Nodes: []status.Node{own}}
 		for _, command := range [][]string{{"cluster", "show"}, {"node", "list"}, {"cluster", "show", "--json"}, {"node", "list", "--json"}} {
 			code, out, errs := run(t, append(command, "--addr", server.Listener.Addr().String())...)
 			if code != tc.code || code != exitOK && !strings.Contains(out+errs, "node a does not know what the cluster has agreed on: "+tc.role.Outside()) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 func newNodeCommand() *cobra.Command {
@@ -44,11 +45,11 @@ type nodeLine struct {
 	// RequireAck is how its require-ack degrades; "" = there is none.
 	RequireAck string `json:"require_ack,omitempty"`
 	// Source feeds a learner in place of the leader; "" = the leader does.
-	Source    string       `json:"source,omitempty"`
-	Peer      string       `json:"peer"`
-	Role      cluster.Role `json:"role,omitempty"`
-	Reachable bool         `json:"reachable"`
-	Version   string       `json:"agent_version,omitempty"`
+	Source    string      `json:"source,omitempty"`
+	Peer      string      `json:"peer"`
+	Role      status.Role `json:"role,omitempty"`
+	Reachable bool        `json:"reachable"`
+	Version   string      `json:"agent_version,omitempty"`
 }
 
 func newNodeListCommand() *cobra.Command {
@@ -71,17 +72,17 @@ version. "quorate status" shows how they are.`,
 }
 
 // status asks for the status of the cluster.
-func (o *controlOptions) status(ctx context.Context) (cluster.Status, error) {
+func (o *controlOptions) status(ctx context.Context) (status.Cluster, error) {
 	addr, err := statusAddress(o.path, o.addr)
 	if err != nil {
-		return cluster.Status{}, err
+		return status.Cluster{}, err
 	}
 	return fetchStatus(ctx, addr)
 }
 
 // agreed asks for the status of a node that knows what the cluster has agreed on: one
 // that takes no part in it would show what is the default.
-func (o *controlOptions) agreed(ctx context.Context) (cluster.Status, error) {
+func (o *controlOptions) agreed(ctx context.Context) (status.Cluster, error) {
 	st, err := o.status(ctx)
 	if outside := outsideText(selfOf(st)); err == nil && outside != "" {
 		err = fmt.Errorf("node %s does not know what the cluster has agreed on: %s; ask another node", st.Self, outside)
@@ -107,7 +108,7 @@ func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-func nodeTable(st cluster.Status) string {
+func nodeTable(st status.Cluster) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tKIND\tWEIGHT\tSITE\tREQUIRE-ACK\tSOURCE\tPEER\tROLE\tVERSION")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/config/units"
 )
@@ -69,7 +70,7 @@ func oneOf[T ~string](name, value string, values ...T) error {
 }
 
 // repairLine says how the cluster's settings differ from what is the rule.
-func repairLine(st cluster.Status) string {
+func repairLine(st status.Cluster) string {
 	var said []string
 	if st.Reseed == cluster.ReseedManual {
 		said = append(said, "reseed manual")
@@ -88,8 +89,8 @@ func repairLine(st cluster.Status) string {
 
 // sourceReason says who feeds a learner that has a source; "" = the leader feeds it, as
 // it should.
-func sourceReason(st cluster.Status, n cluster.NodeStatus) string {
-	leads := slices.ContainsFunc(st.Nodes, func(m cluster.NodeStatus) bool { return m.Name == n.Source && m.ID == n.Leader })
+func sourceReason(st status.Cluster, n status.Node) string {
+	leads := slices.ContainsFunc(st.Nodes, func(m status.Node) bool { return m.Name == n.Source && m.ID == n.Leader })
 	switch {
 	case n.Source == "":
 		return ""

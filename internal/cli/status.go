@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/api"
 )
@@ -103,7 +104,7 @@ func watchStatus(ctx context.Context, out io.Writer, addr string) error {
 	}
 }
 
-func fetchStatus(ctx context.Context, addr string) (cluster.Status, error) {
+func fetchStatus(ctx context.Context, addr string) (status.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	st, err := api.FetchStatus(ctx, addr)
@@ -154,7 +155,7 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 }
 
 // noPrimaryText says in short why no primary is known.
-func noPrimaryText(st cluster.Status) string {
+func noPrimaryText(st status.Cluster) string {
 	if self := selfOf(st); self.Unreached != "" && self.Role.Outside() == "" {
 		return "the other nodes do not reach this node"
 	}
@@ -166,7 +167,7 @@ func noPrimaryText(st cluster.Status) string {
 
 // statusTable renders a status for people: a row for each node, in 80 columns if
 // names are short, and below them what there is to say of each.
-func statusTable(st cluster.Status, colour bool) string {
+func statusTable(st status.Cluster, colour bool) string {
 	var text strings.Builder
 	text.WriteString(primaryLines(st, colour) + maintenanceLine(st.Maintenance) + recoveredLine(st.Recovered) +
 		ackLines(st, colour) + repairLine(st) + "\n")
@@ -202,7 +203,7 @@ func statusTable(st cluster.Status, colour bool) string {
 }
 
 // statusRow returns the cells of one of the nodes.
-func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
+func statusRow(n status.Node, nodes []status.Node) []string {
 	role, mysqld := string(n.Role), string(n.Mysqld)
 	refused := n.Refusal != nil && n.Refusal.By != ""
 	switch {
@@ -226,7 +227,7 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 		lag, mysqld = "-", "-"
 	case n.LagUnknown || !n.Reachable:
 		lag = "unknown"
-	case n.Role == cluster.RolePrimary:
+	case n.Role == status.RolePrimary:
 		lag = "-"
 	case n.ApplierStopped != "":
 		lag += ", stopped"
@@ -246,7 +247,7 @@ func statusRow(n cluster.NodeStatus, nodes []cluster.NodeStatus) []string {
 }
 
 // statusReasons are sentences: what there is to say of a node beside its row.
-func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
+func statusReasons(st status.Cluster, n status.Node) (reasons []string) {
 	switch {
 	case n.Name == st.Self && n.Role.Outside() != "":
 		n.Reason = n.Unreached // the rest is above the table
@@ -262,7 +263,7 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 	default:
 		age := time.Duration(n.AgeMs) * time.Millisecond
 		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
-		if n.Role == cluster.RoleDemoting { // of a replica, too, that was stopped in order
+		if n.Role == status.RoleDemoting { // of a replica, too, that was stopped in order
 			n.Reason = fmt.Sprintf("last heard %v ago, as its mysqld was being stopped or closed", age.Round(100*time.Millisecond))
 		}
 	}
@@ -284,7 +285,7 @@ func statusReasons(st cluster.Status, n cluster.NodeStatus) (reasons []string) {
 
 // primaryLines say who the primary is and what failures are survived, or what it takes
 // to have one again.
-func primaryLines(st cluster.Status, colour bool) string {
+func primaryLines(st status.Cluster, colour bool) string {
 	outside := outsideText(selfOf(st))
 	if st.Primary == "" && outside != "" {
 		line := fmt.Sprintf("cluster %s, node %s: %s", st.Cluster, st.Self, outside)
@@ -329,17 +330,17 @@ func primaryLines(st cluster.Status, colour bool) string {
 }
 
 // selfOf is the status of the node that was asked.
-func selfOf(st cluster.Status) cluster.NodeStatus {
+func selfOf(st status.Cluster) status.Node {
 	for _, n := range st.Nodes {
 		if n.Name == st.Self {
 			return n
 		}
 	}
-	return cluster.NodeStatus{}
+	return status.Node{}
 }
 
 // outsideText says that a node takes no part in the cluster, and why; "" = it does.
-func outsideText(n cluster.NodeStatus) string {
+func outsideText(n status.Node) string {
 	text := n.Role.Outside()
 	if text != "" && n.Reason != "" {
 		text += ": " + oneLine(n.Reason)
@@ -348,8 +349,8 @@ func outsideText(n cluster.NodeStatus) string {
 }
 
 // eventsText says that events exist and are not run; "" = there are none.
-func eventsText(n cluster.NodeStatus) string {
-	if n.Events == 0 || n.Role != cluster.RolePrimary {
+func eventsText(n status.Node) string {
+	if n.Events == 0 || n.Role != status.RolePrimary {
 		return ""
 	}
 	text := fmt.Sprintf("%d exist and never run: %s", n.Events, n.EventNames)
@@ -379,21 +380,21 @@ func maintenanceLine(m *cluster.Maintenance) string {
 }
 
 // weightCell shows a node's weight; only full nodes have one.
-func weightCell(n cluster.NodeStatus) string {
+func weightCell(n status.Node) string {
 	if n.Kind != cluster.KindFull {
 		return "-"
 	}
 	return fmt.Sprint(n.Weight)
 }
 
-func nodeColour(n cluster.NodeStatus) string {
+func nodeColour(n status.Node) string {
 	switch {
-	case !n.Reachable, n.Role == cluster.RoleFenced, n.Role == cluster.RoleErrant,
-		n.LogState != "" && n.LogState != cluster.LogOK, n.StageBlocked != "":
+	case !n.Reachable, n.Role == status.RoleFenced, n.Role == status.RoleErrant,
+		n.LogState != "" && n.LogState != status.LogOK, n.StageBlocked != "":
 		return ansiRed
-	case n.Role == cluster.RolePrimary:
+	case n.Role == status.RolePrimary:
 		return ansiGreen
-	case n.Role == cluster.RoleReplica && !n.LagUnknown, n.Role == cluster.RoleLogger && n.Reason == "":
+	case n.Role == status.RoleReplica && !n.LagUnknown, n.Role == status.RoleLogger && n.Reason == "":
 		return "0"
 	}
 	return "33" // yellow: on its way to something

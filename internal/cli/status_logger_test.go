@@ -7,14 +7,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestStatusOfLogger: a node without mysqld shows no figures of one.
 func TestStatusOfLogger(t *testing.T) {
 	t.Parallel()
-	row := statusRow(cluster.NodeStatus{
-		Name: "c", Kind: cluster.KindLogger, Reachable: true, Role: cluster.RoleLogger, Term: 7,
-		LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Mysqld: cluster.MysqldNone,
+	row := statusRow(status.Node{
+		Name: "c", Kind: cluster.KindLogger, Reachable: true, Role: status.RoleLogger, Term: 7,
+		LogFirst: 1, LogLast: 120, LogBytes: 96 << 10, LogCommit: 119, Mysqld: status.MysqldNone,
 	}, nil)
 	if d := cmp.Diff([]string{"-", "120", "96KiB", "-", "-"}, row[len(row)-5:]); d != "" {
 		t.Errorf("weight to mysqld (-want +got):\n%s", d)
@@ -27,13 +28,13 @@ func TestStatusOfLogger(t *testing.T) {
 // TestStatusOfLag: a figure that nobody can know is not shown, nor that of a primary.
 func TestStatusOfLag(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]func(*cluster.NodeStatus){
-		"0.0s":          func(*cluster.NodeStatus) {},
-		"unknown":       func(n *cluster.NodeStatus) { n.LagUnknown = true },
-		"0.0s, stopped": func(n *cluster.NodeStatus) { n.ApplierStopped = "error 1146" },
-		"-":             func(n *cluster.NodeStatus) { n.Role = cluster.RolePrimary },
+	for want, change := range map[string]func(*status.Node){
+		"0.0s":          func(*status.Node) {},
+		"unknown":       func(n *status.Node) { n.LagUnknown = true },
+		"0.0s, stopped": func(n *status.Node) { n.ApplierStopped = "error 1146" },
+		"-":             func(n *status.Node) { n.Role = status.RolePrimary },
 	} {
-		n := cluster.NodeStatus{Name: "c", Kind: cluster.KindFull, Reachable: true, Role: cluster.RoleReplica, Mysqld: cluster.MysqldRunning, LogState: cluster.LogOK}
+		n := status.Node{Name: "c", Kind: cluster.KindFull, Reachable: true, Role: status.RoleReplica, Mysqld: status.MysqldRunning, LogState: status.LogOK}
 		change(&n)
 		if row := statusRow(n, nil); row[6] != want {
 			t.Errorf("lag %q, want %q", row[6], want)
@@ -47,9 +48,9 @@ func TestStatusOfLag(t *testing.T) {
 // TestStatusOfAStoppedReplica: it was not demoted.
 func TestStatusOfAStoppedReplica(t *testing.T) {
 	t.Parallel()
-	n := cluster.NodeStatus{Name: "c", Kind: cluster.KindFull, Role: cluster.RoleDemoting, AgeMs: 5000}
+	n := status.Node{Name: "c", Kind: cluster.KindFull, Role: status.RoleDemoting, AgeMs: 5000}
 	want := []string{"last heard 5s ago, as its mysqld was being stopped or closed"}
-	if d := cmp.Diff(want, statusReasons(cluster.Status{Self: "a"}, n)); d != "" {
+	if d := cmp.Diff(want, statusReasons(status.Cluster{Self: "a"}, n)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -8,16 +8,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestStatusTellsTheQuorum: above the table, what is survived with a primary, and what
 // is to be started without.
 func TestStatusTellsTheQuorum(t *testing.T) {
 	t.Parallel()
-	st := cluster.Status{
+	st := status.Cluster{
 		Cluster: "orders", Self: "a", Primary: "a",
-		Quorum:   &cluster.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"a", "b"}, Needed: 2, Away: []string{"c is not heard of"}},
-		Failover: &cluster.Failover{From: "a", To: "b", ProcessSeconds: 0.3, Until: [][]string{{"a"}, {"c"}}},
+		Quorum:   &status.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"a", "b"}, Needed: 2, Away: []string{"c is not heard of"}},
+		Failover: &status.Failover{From: "a", To: "b", ProcessSeconds: 0.3, Until: [][]string{{"a"}, {"c"}}},
 	}
 	head := func(colour bool) string {
 		text, _, _ := strings.Cut(statusTable(st, colour), "\n\n")
@@ -31,7 +32,7 @@ if a's mysqld dies, b takes over in ≈ 0.3 s; if a's agent or host dies, no wri
 	}
 	st.Primary, st.Failover = "", nil
 	st.NoPrimarySince, st.NoPrimarySeconds = time.Date(2026, 11, 22, 12, 30, 54, 0, time.UTC), 50.4
-	st.Quorum = &cluster.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"a"}, Needed: 2, Survives: -1,
+	st.Quorum = &status.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"a"}, Needed: 2, Survives: -1,
 		Away: []string{"b and c are not heard of"}, Start: [][]string{{"b"}, {"c"}}}
 	want = `cluster orders, NO PRIMARY since 2026-11-22 12:30:54 UTC (50s), as node a sees it
 ` + strings.Join(st.Quorum.NoPrimary("a"), "\n")
@@ -48,21 +49,21 @@ if a's mysqld dies, b takes over in ≈ 0.3 s; if a's agent or host dies, no wri
 func TestStatusOfANodeOutside(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		role            cluster.Role
+		role            status.Role
 		reason, primary string
 		want            string
 	}{
-		{cluster.RoleRemoved, "it was\nremoved", "", "cluster orders, node a: this node is not in the cluster: it was removed\n"},
-		{cluster.RoleJoining, "", "", "cluster orders, node a: this node joins the cluster\n"},
-		{cluster.RoleJoining, "log, 3 s left", "b", "cluster orders, primary b, as node a sees it\nthis node joins the cluster: log, 3 s left\n"},
-		{cluster.RoleForming, "node b has not answered", "",
+		{status.RoleRemoved, "it was\nremoved", "", "cluster orders, node a: this node is not in the cluster: it was removed\n"},
+		{status.RoleJoining, "", "", "cluster orders, node a: this node joins the cluster\n"},
+		{status.RoleJoining, "log, 3 s left", "b", "cluster orders, primary b, as node a sees it\nthis node joins the cluster: log, 3 s left\n"},
+		{status.RoleForming, "node b has not answered", "",
 			"cluster orders, node a: the cluster forms, all its initial members must start: node b has not answered\n"},
 	} {
-		st := cluster.Status{Cluster: "orders", Self: "a", Primary: c.primary, Nodes: []cluster.NodeStatus{
+		st := status.Cluster{Cluster: "orders", Self: "a", Primary: c.primary, Nodes: []status.Node{
 			{ID: 1, Name: "a", Kind: cluster.KindFull, Role: c.role, Reason: c.reason, Reachable: true, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull},
 		}}
 		if c.primary == "" { // an older agent tells of it
-			st.Quorum = &cluster.Quorum{Voters: []string{"a", "b", "c"}, Needed: 2, Survives: -1, Start: [][]string{{"b", "c"}}}
+			st.Quorum = &status.Quorum{Voters: []string{"a", "b", "c"}, Needed: 2, Survives: -1, Start: [][]string{{"b", "c"}}}
 		}
 		head, table, _ := strings.Cut(statusTable(st, false), "\nNODE")
 		if d := cmp.Diff(c.want, head); d != "" || strings.Contains(table, "\n\n") {
@@ -78,13 +79,13 @@ func TestStatusOfANodeOutside(t *testing.T) {
 // starting them, or of a majority that is gone.
 func TestStatusOfARefusedNode(t *testing.T) {
 	t.Parallel()
-	refusal := &cluster.Refusal{By: "a", Of: "b", Why: "node b comes with\nanother data directory"}
+	refusal := &status.Refusal{By: "a", Of: "b", Why: "node b comes with\nanother data directory"}
 	twice := *refusal
 	twice.By = "c"
-	st := cluster.Status{Cluster: "orders", Self: "b", Nodes: []cluster.NodeStatus{
+	st := status.Cluster{Cluster: "orders", Self: "b", Nodes: []status.Node{
 		{ID: 1, Name: "a", Kind: cluster.KindFull, Refusal: refusal}, {ID: 3, Name: "c", Kind: cluster.KindFull, Refusal: &twice},
-		{ID: 2, Name: "b", Kind: cluster.KindFull, Role: cluster.RoleUnverified, Reachable: true, Reason: "no leader: waiting for a majority"},
-	}, Quorum: &cluster.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"b"}, Needed: 2, Survives: -1, Start: [][]string{{"a"}, {"c"}}}}
+		{ID: 2, Name: "b", Kind: cluster.KindFull, Role: status.RoleUnverified, Reachable: true, Reason: "no leader: waiting for a majority"},
+	}, Quorum: &status.Quorum{Voters: []string{"a", "b", "c"}, Running: []string{"b"}, Needed: 2, Survives: -1, Start: [][]string{{"a"}, {"c"}}}}
 	want := `cluster orders, node b: a and c run, and refuse this node: node b comes with another data directory
 Look at ` + "`quorate status`" + ` on a or c: there may be a primary. If node b has the wrong data_dir, give it the right one; else "quorate node rebuild b" there makes its data anew.
 
@@ -112,14 +113,14 @@ b: no leader: waiting for a majority
 		t.Errorf("with a primary: %s", head)
 	}
 	heard := st.Nodes[0]
-	heard.Role = cluster.RoleReplica
+	heard.Role = status.RoleReplica
 	if row := statusRow(heard, st.Nodes); row[2] != "refused" {
 		t.Errorf("one that was heard before: %q", row)
 	}
 	for by, want := range map[string]string{
 		"b": "a: it runs, and b refuses a: node a is another", "": "a: another node is at its address: node a is another",
 	} {
-		st.Primary, st.Nodes[0].Refusal = "", &cluster.Refusal{By: by, Of: "a", Why: "node a is another"}
+		st.Primary, st.Nodes[0].Refusal = "", &status.Refusal{By: by, Of: "a", Why: "node a is another"}
 		if text := statusTable(st, false); !strings.Contains(text, want) || !strings.Contains(text, "NO PRIMARY") {
 			t.Errorf("by %q:\n%s", by, text)
 		}
@@ -131,17 +132,17 @@ b: no leader: waiting for a majority
 func TestStatusOfAnUnreachedNode(t *testing.T) {
 	t.Parallel()
 	d := cluster.Member{Name: "d", Kind: cluster.KindLearner, Peer: "d:7500"}
-	n := cluster.NodeStatus{ID: 4, Name: "d", Kind: cluster.KindLearner, Role: cluster.RoleUnverified, AgeMs: 100,
+	n := status.Node{ID: 4, Name: "d", Kind: cluster.KindLearner, Role: status.RoleUnverified, AgeMs: 100,
 		Unreached: d.UnreachedBy("c", "d:7400", "connection refused")}
-	st := cluster.Status{Cluster: "orders", Self: "c", Primary: "c", Nodes: []cluster.NodeStatus{
-		{ID: 3, Name: "c", Kind: cluster.KindFull, Role: cluster.RolePrimary, Reachable: true}, n}}
+	st := status.Cluster{Cluster: "orders", Self: "c", Primary: "c", Nodes: []status.Node{
+		{ID: 3, Name: "c", Kind: cluster.KindFull, Role: status.RolePrimary, Reachable: true}, n}}
 	want := "d: c cannot reach it at d:7500 (connection refused); it says that it listens on d:7400: \"quorate node set d --peer d:7400\"\n"
 	if text := statusTable(st, false); !strings.Contains(text, want) || strings.Contains(text, "last heard") {
 		t.Errorf("on the leader:\n%s", text)
 	}
 	n.Reachable, n.Unreached = true, d.UnreachedByAll("d:7400")
-	st = cluster.Status{Cluster: "orders", Self: "d", Nodes: []cluster.NodeStatus{n},
-		Quorum: &cluster.Quorum{Voters: []string{"a", "c"}, Needed: 2, Survives: -1, Start: [][]string{{"a", "c"}}}}
+	st = status.Cluster{Cluster: "orders", Self: "d", Nodes: []status.Node{n},
+		Quorum: &status.Quorum{Voters: []string{"a", "c"}, Needed: 2, Survives: -1, Start: [][]string{{"a", "c"}}}}
 	head := "cluster orders, node d: the other nodes look for this node at d:7500, and it listens on d:7400; on one of them: \"quorate node set d --peer d:7400\"\n" +
 		"There may be a primary: look at `quorate status` on another node.\n"
 	if text := statusTable(st, false); !strings.HasPrefix(text, head) || strings.Contains(text, "NO PRIMARY") {
@@ -150,7 +151,7 @@ func TestStatusOfAnUnreachedNode(t *testing.T) {
 	if got := noPrimaryText(st); got != "the other nodes do not reach this node" {
 		t.Errorf("the command ends with %q", got)
 	}
-	st.Nodes[0].Role = cluster.RoleJoining
+	st.Nodes[0].Role = status.RoleJoining
 	if text := statusTable(st, false); !strings.Contains(text, "d: the other nodes look for this node at d:7500") {
 		t.Errorf("while it joins:\n%s", text)
 	}

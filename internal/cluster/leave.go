@@ -4,7 +4,7 @@ import "slices"
 
 // MayLeave tells whether a node that has no vote any more, or is no member, may give
 // up what it has. kept says up to which index each voter keeps the state on its disk
-// (NodeStatus.StateKept).
+// (status.Node.StateKept).
 //
 // A voter that starts again counts by what is on its disk, and that may be the old state:
 // then it needs the old votes. So the change must be complete, and kept by a majority of

@@ -223,28 +223,3 @@ func checkRepair(t *testing.T, name string, s State, sight RepairSight, want str
 		t.Errorf("%s: why %q, in the way %q, want %q", name, why, held, want)
 	}
 }
-
-// TestFollows: of whom the log is kept although it does not get on with it.
-func TestFollows(t *testing.T) {
-	for name, c := range map[string]struct {
-		node    NodeStatus
-		follows bool
-		stopped string
-	}{
-		"replica":         {NodeStatus{Role: RoleReplica}, true, ""},
-		"applier stopped": {NodeStatus{Role: RoleReplica, ApplierStopped: "error 1062"}, false, "its applier has stopped"},
-		"long statement":  {NodeStatus{Role: RoleReplica, ApplyStuck: 900}, true, ""},
-		"primary":         {NodeStatus{Role: RolePrimary}, true, ""},
-		"logger":          {NodeStatus{Role: RoleLogger}, true, ""},
-		"joining":         {NodeStatus{Role: RoleJoining}, true, ""},
-		"fenced":          {NodeStatus{Role: RoleFenced}, false, "it is fenced"},
-		"errant":          {NodeStatus{Role: RoleErrant}, false, "it is errant"},
-		"starting":        {NodeStatus{Role: RoleStarting}, false, ""},
-		"unverified":      {NodeStatus{Role: RoleUnverified}, false, ""},
-		"log is healed":   {NodeStatus{Role: RoleStarting, LogState: LogRepairing}, true, ""},
-	} {
-		if f, s := c.node.Follows(), c.node.Stopped(); f != c.follows || s != c.stopped {
-			t.Errorf("%s: follows %t, stopped %q; want %t, %q", name, f, s, c.follows, c.stopped)
-		}
-	}
-}

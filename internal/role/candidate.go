@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // Nodes whose mysqlds are so close to each other count as equally far, and their
@@ -30,7 +31,7 @@ func (p Peer) unfit() string {
 		return "is not heard of"
 	case p.LogBad:
 		return "has trouble with its log"
-	case p.Role != cluster.RoleReplica:
+	case p.Role != status.RoleReplica:
 		return "is " + string(p.Role)
 	case p.Stopped:
 		return "does not apply"

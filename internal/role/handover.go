@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // retryDoublings bounds the pause between two tries of a leader that never opens
@@ -67,7 +68,7 @@ func (n *Node) handOver() {
 	}
 	switch phase := n.Phase(); {
 	case n.cannotLog() != "":
-	case n.Role() == cluster.RolePromoting, phase == PhasePrimary, phase == PhaseClosing:
+	case n.Role() == status.RolePromoting, phase == PhasePrimary, phase == PhaseClosing:
 		n.tenure.servesBy = n.now + n.cfg.IdleLeaderTimeout
 		return
 	case !n.mayLead():
@@ -76,7 +77,7 @@ func (n *Node) handOver() {
 		if !n.tenure.passed {
 			return
 		}
-	case n.Role() == cluster.RoleUnverified, phase == PhaseSettling, n.restartsForXA():
+	case n.Role() == status.RoleUnverified, phase == PhaseSettling, n.restartsForXA():
 		// About to promote, unless that has failed or takes too long.
 		if !n.tenure.passed && n.now < n.tenure.servesBy {
 			return
@@ -156,7 +157,7 @@ func (n *Node) awaitSuccessor() bool {
 func (n *Node) standing(in Peers) {
 	n.nodes = in
 	for _, p := range in.Peers {
-		if p.Role == cluster.RolePrimary {
+		if p.Role == status.RolePrimary {
 			delete(n.asked, p.ID)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestIdle: a replica and a primary at rest need no ticks, whatever the time; who waits for
@@ -52,7 +53,7 @@ func TestIdle(t *testing.T) {
 	runs(RaftChanged{Term: 2, Leader: 1, Leading: true})
 	idle(PhasePrimary)
 	own := Peer{ID: 1, Kind: cluster.KindFull, Weight: 1, Live: true}
-	other := Peer{ID: 2, Kind: cluster.KindFull, Weight: 1, Live: true, Role: cluster.RoleReplica}
+	other := Peer{ID: 2, Kind: cluster.KindFull, Weight: 1, Live: true, Role: status.RoleReplica}
 	own.LogBad = true
 	n.Step(Peers{Own: own, Peers: []Peer{other}})
 	if n.Idle() {

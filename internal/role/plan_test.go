@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestChoose: the named node if it can lead, else the best; and why not.
 func TestChoose(t *testing.T) {
 	replica := func(id cluster.NodeID, name string, weight int, lag time.Duration) Peer {
-		return Peer{ID: id, Name: name, Kind: cluster.KindFull, Weight: weight, Live: true, Role: cluster.RoleReplica, Applied: 100, LogLast: 100, Lag: lag}
+		return Peer{ID: id, Name: name, Kind: cluster.KindFull, Weight: weight, Live: true, Role: status.RoleReplica, Applied: 100, LogLast: 100, Lag: lag}
 	}
 	b, c, late := replica(2, "b", 5, 0), replica(3, "c", 7, 0), replica(4, "d", 9, 5*time.Second)
 	never, logger, dead := replica(5, "e", 0, 0), replica(6, "f", 5, 0), replica(7, "g", 5, 0)
-	logger.Kind, logger.Role, dead.Live = cluster.KindLogger, cluster.RoleLogger, false
+	logger.Kind, logger.Role, dead.Live = cluster.KindLogger, status.RoleLogger, false
 	stopped := replica(8, "h", 9, 0)
 	stopped.Stopped = true
 	for name, test := range map[string]struct {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/sys/invariant"
 )
 
@@ -78,26 +79,26 @@ func (n *Node) Phase() Phase { return n.phase.name() }
 func (n *Node) Reason() string { return cmp.Or(n.unled, n.reason) }
 
 // Role returns the phase as people read it.
-func (n *Node) Role() cluster.Role {
+func (n *Node) Role() status.Role {
 	switch n.Phase() {
 	case PhaseUnverified, PhaseVerified:
-		return cluster.RoleUnverified
+		return status.RoleUnverified
 	case PhaseReplica:
-		return cluster.RoleReplica
+		return status.RoleReplica
 	case PhaseCatchingUp, PhaseJudging, PhaseTapping, PhaseEpoch, PhaseOpening:
-		return cluster.RolePromoting
+		return status.RolePromoting
 	case PhasePrimary:
-		return cluster.RolePrimary
+		return status.RolePrimary
 	case PhaseClosing, PhaseSettling, PhaseKilling, PhaseStopping, PhaseEnded:
-		return cluster.RoleDemoting
+		return status.RoleDemoting
 	case PhaseErrant:
-		return cluster.RoleErrant
+		return status.RoleErrant
 	case PhaseFenced:
-		return cluster.RoleFenced
+		return status.RoleFenced
 	case PhaseLogger:
-		return cluster.RoleLogger
+		return status.RoleLogger
 	}
-	return cluster.RoleStarting
+	return status.RoleStarting
 }
 
 // Idle tells that time alone changes nothing: a Tick may wait, but must come before the

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestScripts runs testdata: each file is a life of node 1, which is a logger
@@ -147,7 +148,7 @@ func parsePeers(t *testing.T, rest string) Input {
 		}
 		f := strings.Split(w, ":")
 		p := Peer{
-			ID: cluster.NodeID(mustUint(t, f[0])), Name: "n" + f[0], Live: true, Role: cluster.Role(f[1]),
+			ID: cluster.NodeID(mustUint(t, f[0])), Name: "n" + f[0], Live: true, Role: status.Role(f[1]),
 			Kind: cluster.KindFull, Weight: cluster.WeightDefault, Applied: mustUint(t, f[2]), LogLast: mustUint(t, f[2]),
 		}
 		for _, what := range f[3:] {

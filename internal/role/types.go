@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // OpID names one operation; 0 is none.
@@ -96,7 +97,7 @@ type Peer struct {
 	LogBad bool // its log takes no entries
 	// Stopped: its mysqld does not apply what is committed, and would not when promoted.
 	Stopped bool
-	Role    cluster.Role
+	Role    status.Role
 	// Applied is the log index up to which its mysqld has everything, Lag the age
 	// of the oldest transaction that is committed, as far as that node knows, and
 	// not in its mysqld.

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -194,7 +195,7 @@ func (a *agents) ask(ctx context.Context, args ...string) error {
 }
 
 // status returns the cluster as a node's agent sees it.
-func (a *agents) status(ctx context.Context, n *node) (st cluster.Status, err error) {
+func (a *agents) status(ctx context.Context, n *node) (st status.Cluster, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address(n.addr.String(), apiPort)+"/status", nil)
@@ -213,17 +214,17 @@ func (a *agents) status(ctx context.Context, n *node) (st cluster.Status, err er
 }
 
 // self returns what a node says of itself.
-func (a *agents) self(ctx context.Context, n *node) (cluster.NodeStatus, error) {
+func (a *agents) self(ctx context.Context, n *node) (status.Node, error) {
 	st, err := a.status(ctx, n)
 	if err != nil {
-		return cluster.NodeStatus{}, err
+		return status.Node{}, err
 	}
 	for _, s := range st.Nodes {
 		if s.Name == n.name {
 			return s, nil
 		}
 	}
-	return cluster.NodeStatus{}, fmt.Errorf("the status of node %s does not name it", n.name)
+	return status.Node{}, fmt.Errorf("the status of node %s does not name it", n.name)
 }
 
 func (a *agents) serving(ctx context.Context) error {
@@ -239,7 +240,7 @@ func (a *agents) primary(ctx context.Context) (string, error) {
 		if n.running() == nil {
 			continue
 		}
-		if s, err := a.self(ctx, n); err == nil && s.Role == cluster.RolePrimary {
+		if s, err := a.self(ctx, n); err == nil && s.Role == status.RolePrimary {
 			return n.name, nil
 		}
 	}
@@ -256,7 +257,7 @@ func (a *agents) ready(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		in := s.Role == cluster.RolePrimary || s.Role == cluster.RoleReplica || s.Role == cluster.RoleLogger && s.Leader != 0
+		in := s.Role == status.RolePrimary || s.Role == status.RoleReplica || s.Role == status.RoleLogger && s.Leader != 0
 		if !in {
 			return fmt.Errorf("node %s is %s: %s", n.name, s.Role, s.Reason)
 		}

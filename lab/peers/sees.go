@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // sight is what a node knows of another.
@@ -186,8 +186,8 @@ func (a *agents) views(ctx context.Context, but string) (views, error) {
 
 // seen is what the node that gives a status knows of another: it does not hear it, or it has no leader, or
 // another leader than the one that it still takes for the primary.
-func seen(st cluster.Status, node string) sight {
-	var other, self cluster.NodeStatus
+func seen(st status.Cluster, node string) sight {
+	var other, self status.Node
 	for _, s := range st.Nodes {
 		switch s.Name {
 		case node:
@@ -199,7 +199,7 @@ func seen(st cluster.Status, node string) sight {
 	switch {
 	case !other.Reachable:
 		return outside
-	case self.Leader == 0 || other.Role == cluster.RolePrimary && self.Leader != other.ID:
+	case self.Leader == 0 || other.Role == status.RolePrimary && self.Leader != other.ID:
 		return suspected
 	}
 	return inside

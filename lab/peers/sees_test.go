@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 func TestSeen(t *testing.T) {
@@ -19,10 +20,10 @@ func TestSeen(t *testing.T) {
 		{"nobody leads", 0, true, true, suspected, suspected},
 		{"another leads before a is silent", 2, true, true, suspected, inside},
 	} {
-		st := cluster.Status{Self: "b", Nodes: []cluster.NodeStatus{
-			{ID: 1, Name: "a", Reachable: tc.a, Role: cluster.RolePrimary},
-			{ID: 2, Name: "b", Reachable: true, Role: cluster.RoleReplica, Leader: tc.leader},
-			{ID: 3, Name: "c", Reachable: tc.b, Role: cluster.RoleReplica},
+		st := status.Cluster{Self: "b", Nodes: []status.Node{
+			{ID: 1, Name: "a", Reachable: tc.a, Role: status.RolePrimary},
+			{ID: 2, Name: "b", Reachable: true, Role: status.RoleReplica, Leader: tc.leader},
+			{ID: 3, Name: "c", Reachable: tc.b, Role: status.RoleReplica},
 		}}
 		if a, c := seen(st, "a"), seen(st, "c"); a != tc.missA || c != tc.missC {
 			t.Errorf("%s: misses a %v and c %v, want %v and %v", tc.name, a, c, tc.missA, tc.missC)

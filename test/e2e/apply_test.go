@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -50,8 +50,8 @@ func (f *fixture) longApply(t *testing.T, ctx context.Context, statement string,
 	if err := f.KillBoth(primary); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WaitNode(ctx, successor, "catching up", func(n cluster.NodeStatus) bool {
-		return n.Role == cluster.RolePrimary || strings.Contains(n.Reason, "catching up for")
+	if err := f.WaitNode(ctx, successor, "catching up", func(n status.Node) bool {
+		return n.Role == status.RolePrimary || strings.Contains(n.Reason, "catching up for")
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func (f *fixture) stopApplier(t *testing.T, ctx context.Context, says string, sp
 		if err != nil || st.Failover == nil {
 			return false, fmt.Sprint(err), nil
 		}
-		i := slices.IndexFunc(st.Nodes, func(n cluster.NodeStatus) bool { return n.Name == f.Name(replica) })
+		i := slices.IndexFunc(st.Nodes, func(n status.Node) bool { return n.Name == f.Name(replica) })
 		n := st.Nodes[i]
 		return st.Failover.To == "" && strings.Contains(st.Failover.Reason, "does not apply") && strings.Contains(n.ApplierStopped, says) &&
 			strings.Contains(n.Reason, "it cannot take over") && n.LagSeconds > 4, fmt.Sprintf("%+v, %+v", st.Failover, n), nil
@@ -155,11 +155,11 @@ func (f *fixture) stopApplier(t *testing.T, ctx context.Context, says string, sp
 	}
 	f.refused(t, ctx, primary, []int{1}, "does not apply", "switchover", "--to", f.Name(replica))
 	mend()
-	if err := f.WaitNode(ctx, replica, "applying again", func(n cluster.NodeStatus) bool { return n.ApplierStopped == "" }); err != nil {
+	if err := f.WaitNode(ctx, replica, "applying again", func(n status.Node) bool { return n.ApplierStopped == "" }); err != nil {
 		t.Fatal(err)
 	}
 	l.stop(t)
-	if st := f.status(t, ctx, primary); st.Role != cluster.RolePrimary || st.Term != term {
+	if st := f.status(t, ctx, primary); st.Role != status.RolePrimary || st.Term != term {
 		t.Errorf("%s is %s in term %d, it was the primary of term %d", f.Name(primary), st.Role, st.Term, term)
 	}
 	if err := f.WaitCaughtUp(ctx, replica, f.status(t, ctx, primary).LogCommit); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -55,9 +56,9 @@ func (f *fixture) refused(t *testing.T, ctx context.Context, i int, codes []int,
 
 // awaitState waits until every node shows a version of the state, and returns it
 // as they show it.
-func (f *fixture) awaitState(t *testing.T, ctx context.Context, version uint64) cluster.Status {
+func (f *fixture) awaitState(t *testing.T, ctx context.Context, version uint64) status.Cluster {
 	t.Helper()
-	var st cluster.Status
+	var st status.Cluster
 	for i := range f.Len() {
 		err := devcluster.Poll(ctx, fmt.Sprintf("node %s has version %d of the state", f.Name(i), version), func(ctx context.Context) (bool, string, error) {
 			var err error

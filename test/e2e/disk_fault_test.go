@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/faultmount"
 )
@@ -161,7 +161,7 @@ func (f *fixture) breakDisk(t *testing.T, ctx context.Context, disks []*faultmou
 	}
 	l.awaitAcks(t, ctx, 500)
 	gap := l.Gap()
-	if st := f.status(t, ctx, next); c.follower && (st.Term != term || st.Role != cluster.RolePrimary) {
+	if st := f.status(t, ctx, next); c.follower && (st.Term != term || st.Role != status.RolePrimary) {
 		t.Errorf("a follower's disk broke, and %s is %s in term %d: it was the primary of term %d", f.Name(next), st.Role, st.Term, term)
 	}
 	f.setFaults(t, disks[victim])

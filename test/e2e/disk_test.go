@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -101,7 +101,7 @@ func (f *fixture) diskFull(t *testing.T, ctx context.Context) {
 	free := fill(t, f.logDir(primary))
 	// What was prepared ahead is still there: rows that use it up.
 	f.useUp(t, ctx, primary)
-	if err := f.WaitNode(ctx, primary, "its log is full", func(n cluster.NodeStatus) bool { return n.LogState == cluster.LogFull }); err != nil {
+	if err := f.WaitNode(ctx, primary, "its log is full", func(n status.Node) bool { return n.LogState == status.LogFull }); err != nil {
 		t.Fatal(err)
 	}
 	next, err := f.WaitPrimary(ctx, primary)
@@ -109,7 +109,7 @@ func (f *fixture) diskFull(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	load.awaitAcks(t, ctx, 100)
-	if s := f.status(t, ctx, primary); s.LogState != cluster.LogFull || s.LogDetail == "" || s.Role == cluster.RolePrimary {
+	if s := f.status(t, ctx, primary); s.LogState != status.LogFull || s.LogDetail == "" || s.Role == status.RolePrimary {
 		t.Errorf("the node with the full disk says %+v", s)
 	}
 	t.Logf("%s took over from %s", f.Name(next), f.Name(primary))
@@ -121,11 +121,11 @@ func (f *fixture) diskFull(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	agent = f.AgentPID(primary)
-	if err := f.WaitNode(ctx, primary, "its log is full again", func(n cluster.NodeStatus) bool { return n.LogState == cluster.LogFull }); err != nil {
+	if err := f.WaitNode(ctx, primary, "its log is full again", func(n status.Node) bool { return n.LogState == status.LogFull }); err != nil {
 		t.Fatal(err)
 	}
 	free()
-	if err := f.WaitNode(ctx, primary, "its log has space", func(n cluster.NodeStatus) bool { return n.LogState == cluster.LogOK }); err != nil {
+	if err := f.WaitNode(ctx, primary, "its log has space", func(n status.Node) bool { return n.LogState == status.LogOK }); err != nil {
 		t.Fatal(err)
 	}
 	load.awaitAcks(t, ctx, 50)
@@ -267,12 +267,12 @@ func (f *fixture) damage(t *testing.T, ctx context.Context) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.WaitNode(ctx, victim, "its log is to be healed", func(n cluster.NodeStatus) bool {
-		return n.LogState == cluster.LogRepairing && strings.Contains(n.LogDetail, name)
+	if err := f.WaitNode(ctx, victim, "its log is to be healed", func(n status.Node) bool {
+		return n.LogState == status.LogRepairing && strings.Contains(n.LogDetail, name)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WaitNode(ctx, third, "it answers", func(cluster.NodeStatus) bool { return true }); err != nil {
+	if err := f.WaitNode(ctx, third, "it answers", func(status.Node) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	if s := f.status(t, ctx, third); s.Leader != 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/go-mysql-org/go-mysql/replication"
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
@@ -162,10 +162,10 @@ func TestDivergence(t *testing.T) {
 
 // awaitErrant waits until node i is errant with the transaction, its mysqld is gone,
 // and it has tried to save the transaction.
-func (f *fixture) awaitErrant(t *testing.T, ctx context.Context, i int, id string) cluster.NodeStatus {
+func (f *fixture) awaitErrant(t *testing.T, ctx context.Context, i int, id string) status.Node {
 	t.Helper()
-	if err := f.WaitNode(ctx, i, "errant", func(st cluster.NodeStatus) bool {
-		return st.Role == cluster.RoleErrant && st.ErrantSaved != ""
+	if err := f.WaitNode(ctx, i, "errant", func(st status.Node) bool {
+		return st.Role == status.RoleErrant && st.ErrantSaved != ""
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func (f *fixture) awaitErrant(t *testing.T, ctx context.Context, i int, id strin
 func (f *fixture) rowThroughMysqld(t *testing.T, ctx context.Context) {
 	victim := -1
 	for i := range f.Len() {
-		if f.status(t, ctx, i).Role == cluster.RoleReplica {
+		if f.status(t, ctx, i).Role == status.RoleReplica {
 			victim = i
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -31,11 +31,11 @@ func TestFormCrash(t *testing.T) {
 // lock.
 func (f *fixture) awaitForming(t *testing.T, ctx context.Context, i int, silent string) {
 	t.Helper()
-	if err := f.WaitNode(ctx, i, "waiting for "+silent, func(n cluster.NodeStatus) bool {
-		if n.Role == cluster.RolePrimary || n.Leader != 0 {
+	if err := f.WaitNode(ctx, i, "waiting for "+silent, func(n status.Node) bool {
+		if n.Role == status.RolePrimary || n.Leader != 0 {
 			t.Errorf("node %s is %s, its leader %d", f.Name(i), n.Role, n.Leader)
 		}
-		return n.Role == cluster.RoleForming && strings.Contains(n.Reason, "node "+silent+" has not answered so far")
+		return n.Role == status.RoleForming && strings.Contains(n.Reason, "node "+silent+" has not answered so far")
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -109,13 +109,13 @@ func (f *fixture) unmounted(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		if err := f.WaitNode(ctx, i, "known", func(n cluster.NodeStatus) bool {
-			return n.Role == cluster.RoleJoining && strings.Contains(n.Reason, "but this cluster knows its former directory")
+		if err := f.WaitNode(ctx, i, "known", func(n status.Node) bool {
+			return n.Role == status.RoleJoining && strings.Contains(n.Reason, "but this cluster knows its former directory")
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if st := f.status(t, ctx, 2); st.Role == cluster.RolePrimary || st.Leader != 0 {
+	if st := f.status(t, ctx, 2); st.Role == status.RolePrimary || st.Leader != 0 {
 		t.Errorf("the third is %s, its leader %d", st.Role, st.Leader)
 	}
 	for i := range 2 { // mounted: the agents notice

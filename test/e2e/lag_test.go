@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
@@ -64,7 +64,7 @@ func (f *fixture) blockedAppliers(t *testing.T, ctx context.Context) {
 	for _, i := range f.others(primary) {
 		releases = append(releases, f.blockApplier(t, ctx, i))
 	}
-	if err := f.WaitNode(ctx, primary, "slowing down", func(n cluster.NodeStatus) bool {
+	if err := f.WaitNode(ctx, primary, "slowing down", func(n status.Node) bool {
 		return strings.Contains(n.Pace, "slowed down")
 	}); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func (f *fixture) blockedAppliers(t *testing.T, ctx context.Context) {
 	for _, release := range releases {
 		release()
 	}
-	if err := f.WaitNode(ctx, primary, "free", func(n cluster.NodeStatus) bool { return n.Pace == "" }); err != nil {
+	if err := f.WaitNode(ctx, primary, "free", func(n status.Node) bool { return n.Pace == "" }); err != nil {
 		t.Fatal(err)
 	}
 	if err := devcluster.Poll(ctx, "writes are fast again", func(ctx context.Context) (bool, string, error) {
@@ -151,7 +151,7 @@ func (f *fixture) noReplicaNoBound(t *testing.T, ctx context.Context) {
 	}
 	f.blockApplier(t, ctx, others[1]) // until its server ends
 	l := f.start(t, 4, primary)
-	if err := f.WaitNode(ctx, primary, "slowing down for the only one", func(n cluster.NodeStatus) bool {
+	if err := f.WaitNode(ctx, primary, "slowing down for the only one", func(n status.Node) bool {
 		return strings.Contains(n.Pace, "slowed down")
 	}); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func (f *fixture) noReplicaNoBound(t *testing.T, ctx context.Context) {
 	if err := f.KillMysqld(others[1]); err != nil { // its agent votes on
 		t.Fatal(err)
 	}
-	if err := f.WaitNode(ctx, primary, "without a bound", func(n cluster.NodeStatus) bool {
+	if err := f.WaitNode(ctx, primary, "without a bound", func(n status.Node) bool {
 		return strings.Contains(n.Pace, "no replica could take over")
 	}); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -46,7 +46,7 @@ func leave(t *testing.T, dir string, bytes int64) (free func()) {
 func (f *fixture) stageBlocked(t *testing.T, ctx context.Context, i int, want bool) string {
 	t.Helper()
 	said := ""
-	if err := f.WaitNode(ctx, i, "it says whether a stage is blocked", func(n cluster.NodeStatus) bool {
+	if err := f.WaitNode(ctx, i, "it says whether a stage is blocked", func(n status.Node) bool {
 		said = n.StageBlocked
 		return (said != "") == want
 	}); err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
@@ -128,8 +128,8 @@ func (f *fixture) drift(t *testing.T, ctx context.Context) {
 	if _, err := f.admin(t, primary).ExecContext(ctx, "SET GLOBAL rpl_semi_sync_source_timeout = 1000"); err != nil {
 		t.Fatal(err)
 	}
-	err = f.WaitNode(ctx, primary, "fenced and started again", func(s cluster.NodeStatus) bool {
-		return s.Mysqld == cluster.MysqldRunning && s.MysqldPID != before.MysqldPID
+	err = f.WaitNode(ctx, primary, "fenced and started again", func(s status.Node) bool {
+		return s.Mysqld == status.MysqldRunning && s.MysqldPID != before.MysqldPID
 	})
 	if err != nil {
 		t.Fatal(err)

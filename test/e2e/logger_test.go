@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -84,14 +84,14 @@ func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 	if err := f.Start(ctx, replica); err != nil {
 		t.Fatal(err)
 	}
-	says := func(what string, cond func(cluster.NodeStatus) bool) {
+	says := func(what string, cond func(status.Node) bool) {
 		t.Helper()
 		if err := f.WaitNode(ctx, logger, what, cond); err != nil {
 			t.Fatal(err)
 		}
 	}
-	says("the leader that explains itself", func(st cluster.NodeStatus) bool {
-		return st.Leader == st.ID && st.Role == cluster.RoleLogger && strings.Contains(st.Reason, "it is a logger")
+	says("the leader that explains itself", func(st status.Node) bool {
+		return st.Leader == st.ID && st.Role == status.RoleLogger && strings.Contains(st.Reason, "it is a logger")
 	})
 	now, err := f.WaitPrimary(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *fixture) loggerLeadsInNeed(t *testing.T, ctx context.Context) {
 	if now != replica {
 		t.Errorf("%s is the primary, not %s", f.Name(now), f.Name(replica))
 	}
-	says("a follower without a complaint", func(st cluster.NodeStatus) bool { return st.Leader != st.ID && st.Reason == "" })
+	says("a follower without a complaint", func(st status.Node) bool { return st.Leader != st.ID && st.Reason == "" })
 	text, err := os.ReadFile(f.Logs(logger))
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld/mysqldtest"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
@@ -447,7 +447,7 @@ func (f *fixture) resume(t *testing.T, nodes ...int) {
 }
 
 // status returns what node i says of itself.
-func (f *fixture) status(t *testing.T, ctx context.Context, i int) cluster.NodeStatus {
+func (f *fixture) status(t *testing.T, ctx context.Context, i int) status.Node {
 	t.Helper()
 	st, err := f.NodeStatus(ctx, i)
 	if err != nil {

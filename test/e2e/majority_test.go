@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -110,7 +110,7 @@ func (f *fixture) resumedInTime(t *testing.T, ctx context.Context) {
 		if s := l.Stats(); s.Reconnects != 0 || s.Unknown != 0 {
 			t.Errorf("the sessions did not survive the pause: %+v", s)
 		}
-		if st := f.status(t, ctx, primary); st.Role != cluster.RolePrimary || st.Term != term {
+		if st := f.status(t, ctx, primary); st.Role != status.RolePrimary || st.Term != term {
 			t.Errorf("the primary of term %d is now %s in term %d", term, st.Role, st.Term)
 		}
 		f.resume(t, followers[1])
@@ -125,8 +125,8 @@ func (f *fixture) resumedInTime(t *testing.T, ctx context.Context) {
 // waiting is on all servers or on none.
 func (f *fixture) resumedLate(t *testing.T, ctx context.Context) {
 	primary, followers, l := f.blocked(t, ctx)
-	if err := f.WaitNode(ctx, primary, "no longer the primary", func(st cluster.NodeStatus) bool {
-		return st.Role != cluster.RolePrimary
+	if err := f.WaitNode(ctx, primary, "no longer the primary", func(st status.Node) bool {
+		return st.Role != status.RolePrimary
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func (f *fixture) stranded(t *testing.T, ctx context.Context) (primary int, foll
 	atOnce(t, followers, f.KillBoth)
 	l = f.start(t, 4, primary)
 	f.awaitWaiting(t, ctx, primary)
-	if err := f.WaitNode(ctx, primary, "holding a tail that is not committed", func(st cluster.NodeStatus) bool {
+	if err := f.WaitNode(ctx, primary, "holding a tail that is not committed", func(st status.Node) bool {
 		return st.LogLast > st.LogCommit
 	}); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func (f *fixture) awaitMysqldGone(t *testing.T, ctx context.Context, i, pid int)
 		t.Fatal(err)
 	}
 	// Its agent has to know, too, or it is taken for one that is ready.
-	if err := f.WaitNode(ctx, i, "its agent has noticed", func(n cluster.NodeStatus) bool { return n.MysqldPID != pid }); err != nil {
+	if err := f.WaitNode(ctx, i, "its agent has noticed", func(n status.Node) bool { return n.MysqldPID != pid }); err != nil {
 		t.Fatal(err)
 	}
 }

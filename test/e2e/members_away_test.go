@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -36,7 +37,7 @@ func TestMembersAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("it has caught up %.1f s after its start", time.Since(began).Seconds())
-		if s := f.status(t, ctx, d); s.Role != cluster.RolePrimary {
+		if s := f.status(t, ctx, d); s.Role != status.RolePrimary {
 			t.Errorf("%s is %s: it was to lead all the time", f.Name(d), s.Role)
 		}
 		f.checkNodes(t, ctx, 0, 1, 2, d)

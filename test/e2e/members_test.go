@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -69,8 +70,8 @@ func (f *fixture) waiting(t *testing.T, ctx context.Context, kind cluster.Kind) 
 	if err := f.Start(ctx, i); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WaitNode(ctx, i, "waiting to be added", func(n cluster.NodeStatus) bool {
-		return n.Role == cluster.RoleJoining && strings.Contains(n.Reason, "quorate node add "+f.Name(i))
+	if err := f.WaitNode(ctx, i, "waiting to be added", func(n status.Node) bool {
+		return n.Role == status.RoleJoining && strings.Contains(n.Reason, "quorate node add "+f.Name(i))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
 	if out := f.must(t, ctx, follower, "node", "remove", f.Name(follower), "--yes"); !strings.Contains(out, "\nnote: after that the voters are ") {
 		t.Errorf("remove: %s", out)
 	}
-	if err := f.WaitNode(ctx, follower, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
+	if err := f.WaitNode(ctx, follower, "removed", func(n status.Node) bool { return n.Role == status.RoleRemoved }); err != nil {
 		t.Fatal(err)
 	}
 	load.awaitAcks(t, ctx, 50)
@@ -214,7 +215,7 @@ func (f *fixture) removeNodes(t *testing.T, ctx context.Context) {
 	if err := f.Start(ctx, primary); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WaitNode(ctx, primary, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
+	if err := f.WaitNode(ctx, primary, "removed", func(n status.Node) bool { return n.Role == status.RoleRemoved }); err != nil {
 		t.Fatal(err)
 	}
 	load.awaitAcks(t, ctx, 50)
@@ -294,11 +295,11 @@ func (f *fixture) cloneNode(t *testing.T, ctx context.Context) {
 	load := f.start(t, 2)
 	load.awaitAcks(t, ctx, 50)
 	d := f.grow(t, ctx, cluster.KindFull)
-	if err := f.WaitNode(ctx, d, "copying data", func(n cluster.NodeStatus) bool {
-		if n.Seed != nil && n.Seed.Phase == cluster.SeedData && n.Seed.From == f.Name(primary) {
+	if err := f.WaitNode(ctx, d, "copying data", func(n status.Node) bool {
+		if n.Seed != nil && n.Seed.Phase == status.SeedData && n.Seed.From == f.Name(primary) {
 			t.Errorf("it copies from the primary")
 		}
-		return n.Seed != nil && n.Seed.Phase == cluster.SeedData
+		return n.Seed != nil && n.Seed.Phase == status.SeedData
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -328,15 +329,15 @@ func (f *fixture) cloneKilled(t *testing.T, ctx context.Context) {
 			t.Fatal(err)
 		}
 	}
-	for _, phase := range []cluster.SeedPhase{cluster.SeedData, cluster.SeedLog} {
-		if err := f.WaitNode(ctx, e, "in phase "+string(phase), func(n cluster.NodeStatus) bool {
-			return n.Seed != nil && n.Seed.Phase == phase || n.Role != cluster.RoleJoining && n.LogCommit > 0
+	for _, phase := range []status.SeedPhase{status.SeedData, status.SeedLog} {
+		if err := f.WaitNode(ctx, e, "in phase "+string(phase), func(n status.Node) bool {
+			return n.Seed != nil && n.Seed.Phase == phase || n.Role != status.RoleJoining && n.LogCommit > 0
 		}); err != nil {
 			t.Fatal(err)
 		}
 		again()
 	}
-	if err := f.WaitNode(ctx, e, "copying data", func(n cluster.NodeStatus) bool { return n.Seed == nil || n.Seed.Phase == cluster.SeedData }); err != nil {
+	if err := f.WaitNode(ctx, e, "copying data", func(n status.Node) bool { return n.Seed == nil || n.Seed.Phase == status.SeedData }); err != nil {
 		t.Fatal(err)
 	}
 	primary, err := f.WaitPrimary(ctx)
@@ -371,8 +372,8 @@ func TestMembersRebuild(t *testing.T) {
 // rebuilt waits until a node is what it was, with another server UUID than before.
 func (f *fixture) rebuilt(t *testing.T, ctx context.Context, i int, uuid string) {
 	t.Helper()
-	if err := f.WaitNode(ctx, i, "rebuilt", func(n cluster.NodeStatus) bool {
-		return n.Role == cluster.RoleReplica && n.ServerUUID != uuid && n.Kind == cluster.KindFull && n.Weight == 7
+	if err := f.WaitNode(ctx, i, "rebuilt", func(n status.Node) bool {
+		return n.Role == status.RoleReplica && n.ServerUUID != uuid && n.Kind == cluster.KindFull && n.Weight == 7
 	}); err != nil {
 		t.Fatal(err)
 	}

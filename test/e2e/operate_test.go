@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
@@ -138,7 +139,7 @@ func (f *fixture) restarts(t *testing.T, ctx context.Context) {
 	primary = f.heal(t, ctx)
 	before := f.pid(t, ctx, primary)
 	f.must(t, ctx, primary, "restart-mysqld", f.Name(primary), "--in-place", "--max-pause", "10s")
-	if s := f.status(t, ctx, primary); s.Role != cluster.RolePrimary {
+	if s := f.status(t, ctx, primary); s.Role != status.RolePrimary {
 		t.Errorf("it was answered that mysqld serves again, and %s is %s", s.Name, s.Role)
 	}
 	load.awaitAcks(t, ctx, 50)
@@ -169,14 +170,14 @@ func (f *fixture) fences(t *testing.T, ctx context.Context) {
 		if err != nil {
 			return false, err.Error(), nil
 		}
-		return s.Role == cluster.RoleFenced && s.MysqldPID == 0 && strings.Contains(s.Reason, "its disk is exchanged"), fmt.Sprintf("it is %s: %s", s.Role, s.Reason), nil
+		return s.Role == status.RoleFenced && s.MysqldPID == 0 && strings.Contains(s.Reason, "its disk is exchanged"), fmt.Sprintf("it is %s: %s", s.Role, s.Reason), nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := devcluster.Poll(ctx, "the primary has heard that", func(ctx context.Context) (bool, string, error) {
 		st, err := f.Status(ctx, primary)
-		return slices.ContainsFunc(st.Nodes, func(n cluster.NodeStatus) bool {
-			return n.Name == f.Name(i) && n.Role == cluster.RoleFenced
+		return slices.ContainsFunc(st.Nodes, func(n status.Node) bool {
+			return n.Name == f.Name(i) && n.Role == status.RoleFenced
 		}), "it has not", err
 	}); err != nil {
 		t.Fatal(err)
@@ -216,7 +217,7 @@ func (f *fixture) maintained(t *testing.T, ctx context.Context) {
 		if st.Primary != "" && st.Primary != f.Name(primary) {
 			return false, "", fmt.Errorf("%s took over in maintenance", st.Primary)
 		}
-		held := slices.ContainsFunc(st.Nodes, func(n cluster.NodeStatus) bool {
+		held := slices.ContainsFunc(st.Nodes, func(n status.Node) bool {
 			return n.Leader == n.ID && strings.Contains(n.Reason, "maintenance is on, and "+f.Name(primary)+" may open alone")
 		})
 		return held && st.Primary == "", fmt.Sprintf("%+v", st), nil

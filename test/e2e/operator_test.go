@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -91,7 +92,7 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 			t.Errorf("%v, dry run: %s", c.args, out)
 		}
 	}
-	if st := f.status(t, ctx, away); st.Role != cluster.RoleReplica {
+	if st := f.status(t, ctx, away); st.Role != status.RoleReplica {
 		t.Errorf("after dry runs %s is %s", f.Name(away), st.Role)
 	}
 	if err := f.Terminate(ctx, away); err != nil {

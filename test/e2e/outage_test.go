@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -53,7 +53,7 @@ func (f *fixture) loseFollower(t *testing.T, ctx context.Context, kill func(int)
 	back := l.buckets(ctx, bucketsAfter)
 	f.heal(t, ctx)
 	l.stop(t)
-	if st := f.status(t, ctx, primary); st.Role != cluster.RolePrimary || st.Term != term {
+	if st := f.status(t, ctx, primary); st.Role != status.RolePrimary || st.Term != term {
 		t.Errorf("the primary of term %d is %s in term %d", term, st.Role, st.Term)
 	}
 	if s := l.Stats(); s.Reconnects != 0 || s.Unknown != 0 {
@@ -112,9 +112,9 @@ func (f *fixture) crashLoop(t *testing.T, ctx context.Context) {
 	l.ResetGap()
 	last := 0
 	for n := range crashes {
-		if err := f.WaitNode(ctx, victim, "running another mysqld", func(st cluster.NodeStatus) bool {
+		if err := f.WaitNode(ctx, victim, "running another mysqld", func(st status.Node) bool {
 			pid := f.MysqldPID(victim)
-			return pid != 0 && pid != last && (n%2 == 1 || st.Mysqld == cluster.MysqldRunning)
+			return pid != 0 && pid != last && (n%2 == 1 || st.Mysqld == status.MysqldRunning)
 		}); err != nil {
 			t.Fatal(err)
 		}

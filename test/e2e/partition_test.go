@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -61,8 +61,8 @@ func (f *fixture) cutPrimary(t *testing.T, ctx context.Context, cut func(int, []
 	l.awaitAcks(t, ctx, 200)
 	gap := l.Gap()
 	q.awaitSent(t, ctx, opened, 10)
-	if err := f.WaitNode(ctx, primary, "no longer the primary", func(st cluster.NodeStatus) bool {
-		return st.Role != cluster.RolePrimary && st.Role != cluster.RoleDemoting
+	if err := f.WaitNode(ctx, primary, "no longer the primary", func(st status.Node) bool {
+		return st.Role != status.RolePrimary && st.Role != status.RoleDemoting
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (f *fixture) cutFollower(t *testing.T, ctx context.Context, cut func(int, [
 	l.awaitAcks(t, ctx, 100)
 	gap := l.Gap()
 	l.stop(t)
-	if st := f.status(t, ctx, primary); st.Role != cluster.RolePrimary || st.Term != term {
+	if st := f.status(t, ctx, primary); st.Role != status.RolePrimary || st.Term != term {
 		t.Errorf("the primary of term %d is %s in term %d", term, st.Role, st.Term)
 	}
 	if s := l.Stats(); s.Reconnects != 0 || s.Unknown != 0 {

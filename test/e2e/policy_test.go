@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -41,7 +42,7 @@ func (f *fixture) waitsWithout(t *testing.T, ctx context.Context, primary, follo
 // longer than an entry is on its way.
 func (f *fixture) awaitAcksFor(t *testing.T, ctx context.Context, i, other int) {
 	t.Helper()
-	f.awaitAcksStatus(t, ctx, i, "ACKs wait for "+f.Name(other), func(s cluster.NodeStatus) bool {
+	f.awaitAcksStatus(t, ctx, i, "ACKs wait for "+f.Name(other), func(s status.Node) bool {
 		return slices.ContainsFunc(s.AcksWait, func(w cluster.AckWait) bool {
 			return w.Node == f.Name(other) && (w.Entries > 0 || w.Unknown) && w.Seconds >= 1
 		})
@@ -49,7 +50,7 @@ func (f *fixture) awaitAcksFor(t *testing.T, ctx context.Context, i, other int) 
 }
 
 // awaitAcksStatus waits until node i says what is wanted of its ACKs.
-func (f *fixture) awaitAcksStatus(t *testing.T, ctx context.Context, i int, what string, ok func(cluster.NodeStatus) bool) {
+func (f *fixture) awaitAcksStatus(t *testing.T, ctx context.Context, i int, what string, ok func(status.Node) bool) {
 	t.Helper()
 	err := devcluster.Poll(ctx, what, func(ctx context.Context) (bool, string, error) {
 		st, err := f.Status(ctx, i)
@@ -141,14 +142,14 @@ func (f *fixture) requireAckDropped(t *testing.T, ctx context.Context) {
 	if out := f.must(t, ctx, f.others(primary)[1], "status"); !strings.Contains(out, "require-ack of "+f.Name(named)+" (drop-after=3s)") {
 		t.Errorf("status: %s", out)
 	}
-	f.awaitAcksStatus(t, ctx, primary, "the drop is shown", func(s cluster.NodeStatus) bool {
+	f.awaitAcksStatus(t, ctx, primary, "the drop is shown", func(s status.Node) bool {
 		return len(s.AcksDropped) == 1 && s.AcksDropped[0].Node == f.Name(named) && s.AcksDropped[0].Entries > 0
 	})
 	if out := f.must(t, ctx, primary, "status"); !strings.Contains(out, "REQUIRE-ACK DROPPED: writes do not wait for "+f.Name(named)) {
 		t.Errorf("status: %s", out)
 	}
 	f.resume(t, named)
-	f.awaitAcksStatus(t, ctx, primary, "the drop is taken back", func(s cluster.NodeStatus) bool { return len(s.AcksDropped) == 0 })
+	f.awaitAcksStatus(t, ctx, primary, "the drop is taken back", func(s status.Node) bool { return len(s.AcksDropped) == 0 })
 	l.awaitAcks(t, ctx, 50)
 	var results []string
 	err := devcluster.Poll(ctx, "the audit log says both", func(ctx context.Context) (bool, string, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
@@ -219,7 +219,7 @@ func (f *fixture) portOfReplica(t *testing.T, ctx context.Context) {
 		t.Fatalf("read-only: %t, %v", readOnly, err)
 	}
 	f.Isolate(replica)
-	if err := f.WaitNode(ctx, replica, "without a leader", func(st cluster.NodeStatus) bool { return st.Leader == 0 }); err != nil {
+	if err := f.WaitNode(ctx, replica, "without a leader", func(st status.Node) bool { return st.Leader == 0 }); err != nil {
 		t.Fatal(err)
 	}
 	f.awaitClosed(t, ctx, replica)

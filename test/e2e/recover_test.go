@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 	"github.com/quorate/quorate/internal/testkit/ledger"
 )
@@ -173,7 +174,7 @@ func (f *fixture) recoverLagging(t *testing.T, ctx context.Context) {
 		}
 	}
 	f.MendAll()
-	if err := f.WaitNode(ctx, other, "without a leader", func(n cluster.NodeStatus) bool { return n.Leader == 0 }); err != nil {
+	if err := f.WaitNode(ctx, other, "without a leader", func(n status.Node) bool { return n.Leader == 0 }); err != nil {
 		t.Fatal(err)
 	}
 	f.recoverWithWitness(t, ctx, lagging, other)
@@ -233,11 +234,11 @@ func (f *fixture) return2(t *testing.T, ctx context.Context, survivor int, old .
 		}
 	}
 	for _, i := range old {
-		if err := f.WaitNode(ctx, i, "out", func(n cluster.NodeStatus) bool {
-			if n.Role == cluster.RolePrimary || n.Role == cluster.RolePromoting {
+		if err := f.WaitNode(ctx, i, "out", func(n status.Node) bool {
+			if n.Role == status.RolePrimary || n.Role == status.RolePromoting {
 				t.Errorf("node %s is %s", f.Name(i), n.Role)
 			}
-			return n.Role == cluster.RoleRemoved && strings.Contains(n.Reason, "was recovered on node "+f.Name(survivor)) && has.MatchString(n.Reason)
+			return n.Role == status.RoleRemoved && strings.Contains(n.Reason, "was recovered on node "+f.Name(survivor)) && has.MatchString(n.Reason)
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -485,7 +486,7 @@ func (f *fixture) recoverAlone(t *testing.T, ctx context.Context, i int, others 
 // and looks whether all nodes warn of two sides.
 func (f *fixture) awaitRefused(t *testing.T, ctx context.Context, apart int) {
 	t.Helper()
-	if err := f.WaitNode(ctx, apart, "refused", func(n cluster.NodeStatus) bool {
+	if err := f.WaitNode(ctx, apart, "refused", func(n status.Node) bool {
 		return strings.Contains(n.Reason, "refused by ") && strings.Contains(n.Reason, "stop this agent now")
 	}); err != nil {
 		t.Fatal(err)
@@ -501,8 +502,8 @@ func (f *fixture) awaitRefused(t *testing.T, ctx context.Context, apart int) {
 // go at any time.
 func (f *fixture) awaitRefusal(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
-	if err := f.WaitNode(ctx, i, "refusing", func(n cluster.NodeStatus) bool {
-		if n.Role == cluster.RoleRemoved {
+	if err := f.WaitNode(ctx, i, "refusing", func(n status.Node) bool {
+		if n.Role == status.RoleRemoved {
 			t.Errorf("node %s is out: %s", f.Name(i), n.Reason)
 		}
 		return strings.Contains(n.Reason, "this node refuses that recovery")
@@ -561,7 +562,7 @@ func (f *fixture) recoverComplete(t *testing.T, ctx context.Context) {
 	if err := f.Start(ctx, primary); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WaitNode(ctx, primary, "removed", func(n cluster.NodeStatus) bool { return n.Role == cluster.RoleRemoved }); err != nil {
+	if err := f.WaitNode(ctx, primary, "removed", func(n status.Node) bool { return n.Role == status.RoleRemoved }); err != nil {
 		t.Fatal(err)
 	}
 	if out := f.must(t, ctx, survivor, "status"); strings.Contains(out, "RECOVERED") {
@@ -601,7 +602,7 @@ func (f *fixture) recoverLogger(t *testing.T, ctx context.Context) {
 	if err := f.Start(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WaitNode(ctx, 2, "leading", func(n cluster.NodeStatus) bool { return n.Leader == n.ID }); err != nil {
+	if err := f.WaitNode(ctx, 2, "leading", func(n status.Node) bool { return n.Leader == n.ID }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -42,7 +43,7 @@ func (f *fixture) awaitAudit(t *testing.T, ctx context.Context, i int, what stri
 // awaitReason wants a node to say of itself what it waits for.
 func (f *fixture) awaitReason(t *testing.T, ctx context.Context, i int, what string) {
 	t.Helper()
-	if err := f.WaitNode(ctx, i, "it says: "+what, func(n cluster.NodeStatus) bool {
+	if err := f.WaitNode(ctx, i, "it says: "+what, func(n status.Node) bool {
 		return strings.Contains(n.Reason, what)
 	}); err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func (f *fixture) errantKept(t *testing.T, ctx context.Context) {
 			if err != nil {
 				return false, fmt.Sprintf("%s does not answer: %v", f.Name(n), err), nil
 			}
-			if its := st.Nodes[i]; its.Role != cluster.RoleErrant {
+			if its := st.Nodes[i]; its.Role != status.RoleErrant {
 				return false, fmt.Sprintf("%s says of it: %s, reachable %v, %s; mysqld %s has %s", f.Name(n), its.Role, its.Reachable, its.Reason, its.Mysqld, its.GTIDExecuted), nil
 			}
 		}

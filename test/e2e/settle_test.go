@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -123,7 +123,7 @@ func (f *fixture) settleLost(t *testing.T, ctx context.Context) {
 // awaitDeposed waits until a node knows that it does not lead.
 func (f *fixture) awaitDeposed(t *testing.T, ctx context.Context, i int) {
 	t.Helper()
-	if err := f.WaitNode(ctx, i, "deposed", func(st cluster.NodeStatus) bool { return st.Leader != st.ID }); err != nil {
+	if err := f.WaitNode(ctx, i, "deposed", func(st status.Node) bool { return st.Leader != st.ID }); err != nil {
 		t.Fatal(err)
 	}
 }

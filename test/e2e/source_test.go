@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -201,8 +202,8 @@ func (s *sourced) lostDisk(t *testing.T, ctx context.Context) {
 	if err := s.Start(ctx, s.learner); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.WaitNode(ctx, s.learner, "rebuilt", func(n cluster.NodeStatus) bool {
-		return n.Role == cluster.RoleReplica && n.ServerUUID != "" && n.ServerUUID != uuid
+	if err := s.WaitNode(ctx, s.learner, "rebuilt", func(n status.Node) bool {
+		return n.Role == status.RoleReplica && n.ServerUUID != "" && n.ServerUUID != uuid
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -60,7 +61,7 @@ func TestTimings(t *testing.T) {
 	})
 	f.scenario(t, "HeartbeatTooLong", func(t *testing.T, ctx context.Context) {
 		retime(t, ctx, last, 400*time.Millisecond, 2*time.Second)
-		if err := f.WaitNode(ctx, last, "told", func(n cluster.NodeStatus) bool {
+		if err := f.WaitNode(ctx, last, "told", func(n status.Node) bool {
 			return strings.Contains(n.Reason, "raft.heartbeat 400ms is too long for node")
 		}); err != nil {
 			t.Error(err)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -78,8 +78,8 @@ func (f *fixture) withoutKey(t *testing.T, ctx context.Context, key string) {
 			t.Errorf("the key is gone: %t: %v, %s", gone, err, out)
 		}
 		f.must(t, ctx, replica, "restart-mysqld", f.Name(replica))
-		if err := f.WaitNode(ctx, replica, "it says whether it has TLS", func(n cluster.NodeStatus) bool {
-			return n.Role == cluster.RoleReplica && strings.Contains(n.Reason, "mysqld runs without TLS although mysql.variables sets ssl_ca") == gone
+		if err := f.WaitNode(ctx, replica, "it says whether it has TLS", func(n status.Node) bool {
+			return n.Role == status.RoleReplica && strings.Contains(n.Reason, "mysqld runs without TLS although mysql.variables sets ssl_ca") == gone
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -123,7 +123,7 @@ func TestUpgrade(t *testing.T) {
 	})
 	f.scenario(t, "NoWayBack", func(t *testing.T, ctx context.Context) {
 		f.must(t, ctx, 0, "node", "set", f.Name(0), "--weight", "6")
-		if err := f.WaitNode(ctx, 2, "keeps the change", func(n cluster.NodeStatus) bool { return n.StateKept > 0 }); err != nil {
+		if err := f.WaitNode(ctx, 2, "keeps the change", func(n status.Node) bool { return n.StateKept > 0 }); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Terminate(ctx, 2); err != nil {

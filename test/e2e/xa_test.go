@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -130,14 +131,14 @@ func (f *fixture) foreignXACommit(t *testing.T, ctx context.Context) {
 	inSession(t, ctx, f.local(t, primary), "XA START 'committed'", "UPDATE "+xaTable+" SET b = 20 WHERE id = 1", "XA END 'committed'", "XA PREPARE 'committed'")
 	f.awaitXA(t, ctx, []string{"committed"}, []int{1, 2})
 	for _, i := range f.others(primary) {
-		if n := f.status(t, ctx, i); n.Role != cluster.RoleReplica {
+		if n := f.status(t, ctx, i); n.Role != status.RoleReplica {
 			t.Fatalf("node %s is %s (%s) after a client's own XA COMMIT", n.Name, n.Role, n.Reason)
 		}
 	}
 	uuid := f.status(t, ctx, replica).ServerUUID
 	inSession(t, ctx, f.local(t, replica), "XA COMMIT 'committed'") // nothing of the log stops its applier
-	errant := func(n cluster.NodeStatus) bool {
-		return n.Role == cluster.RoleErrant && strings.Contains(n.Reason, "a client committed XA transactions on this replica")
+	errant := func(n status.Node) bool {
+		return n.Role == status.RoleErrant && strings.Contains(n.Reason, "a client committed XA transactions on this replica")
 	}
 	if err := f.WaitNode(ctx, replica, "it is errant", errant); err != nil {
 		t.Fatal(err)
@@ -153,8 +154,8 @@ func (f *fixture) foreignXACommit(t *testing.T, ctx context.Context) {
 	}
 	inSession(t, ctx, f.local(t, primary), "XA ROLLBACK 'committed'")
 	f.must(t, ctx, primary, "node", "rebuild", f.Name(replica), "--yes")
-	if err := f.WaitNode(ctx, replica, "it is rebuilt", func(n cluster.NodeStatus) bool {
-		return n.Role == cluster.RoleReplica && n.ServerUUID != uuid && n.Kind == cluster.KindFull
+	if err := f.WaitNode(ctx, replica, "it is rebuilt", func(n status.Node) bool {
+		return n.Role == status.RoleReplica && n.ServerUUID != uuid && n.Kind == cluster.KindFull
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func TestXATooOld(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.awaitXA(t, ctx, []string{"forgotten"}, nil)
-		if err := f.WaitNode(ctx, next, "the status names what is prepared", func(n cluster.NodeStatus) bool {
+		if err := f.WaitNode(ctx, next, "the status names what is prepared", func(n status.Node) bool {
 			return strings.Contains(n.PurgeBlocked, "XA transaction 'forgotten' is prepared since")
 		}); err != nil {
 			t.Fatal(err)

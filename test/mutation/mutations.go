@@ -68,7 +68,7 @@ const (
 	cursorFile    = "internal/mysql/replay/cursor.go"
 	paceFile      = "internal/mysql/tap/pace.go"
 	repairFile    = "internal/cluster/repair.go"
-	failoverFile  = "internal/cluster/failover.go"
+	failoverFile  = "internal/cluster/status/failover.go"
 	nameFile      = "internal/mysql/binlog/incarnation.go"
 )
 

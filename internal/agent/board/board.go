@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/role"
 )
@@ -29,7 +30,7 @@ const refusedFor = 15 * time.Second
 // Config is what a Board needs. Fields are required unless it is said otherwise.
 type Config struct {
 	// Self is what this node says of itself first.
-	Self cluster.NodeStatus
+	Self status.Node
 	// State is the cluster state that it begins with.
 	State cluster.State
 	// Known are the peers' data directories.
@@ -50,7 +51,7 @@ type Board struct {
 	state cluster.State // the newest one
 	// named is the state's members for who may hold no lock.
 	named atomic.Pointer[[]cluster.Member]
-	self  cluster.NodeStatus
+	self  status.Node
 	peers map[cluster.NodeID]report
 	// troubles are shown as the reason where the role has none: by what they
 	// are about, a peer's name or "replication".
@@ -63,12 +64,12 @@ type Board struct {
 
 // report is what is known of a peer.
 type report struct {
-	status cluster.NodeStatus // as it said last
-	at     time.Time          // when; zero = it said nothing so far
-	up     bool               // our connection to it stands
-	upAt   time.Time          // since when that is so, or not
+	status status.Node // as it said last
+	at     time.Time   // when; zero = it said nothing so far
+	up     bool        // our connection to it stands
+	upAt   time.Time   // since when that is so, or not
 	// refusal is why it and this node did not talk, refusedAt when that was last so.
-	refusal   *cluster.Refusal
+	refusal   *status.Refusal
 	refusedAt time.Time
 }
 
@@ -97,7 +98,7 @@ func (b *Board) Members() []cluster.Member { return *b.named.Load() }
 
 // Update changes this node's own status and wakes the waiters if the change
 // matters to routing or to peers.
-func (b *Board) Update(f func(s *cluster.NodeStatus)) {
+func (b *Board) Update(f func(s *status.Node)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.self
@@ -132,8 +133,8 @@ func (b *Board) Changes() <-chan struct{} {
 }
 
 // SetRole sets the role and its reason; where it has none, the troubles are shown.
-func (b *Board) SetRole(r cluster.Role, reason string) {
-	b.Update(func(s *cluster.NodeStatus) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble()) })
+func (b *Board) SetRole(r status.Role, reason string) {
+	b.Update(func(s *status.Node) { s.Role, s.Reason = r, cmp.Or(reason, b.trouble()) })
 }
 
 // SetTrouble notes what ails the node beside its role; "" = nothing (any more). It
@@ -168,7 +169,7 @@ func (b *Board) trouble() string {
 
 // SetRaft takes the newest state of Raft.
 func (b *Board) SetRaft(r consensus.RoleState) {
-	b.Update(func(s *cluster.NodeStatus) {
+	b.Update(func(s *status.Node) {
 		if s.Leader != 0 {
 			b.ledAt = b.cfg.Now()
 		}
@@ -219,14 +220,14 @@ func (b *Board) State() cluster.State {
 }
 
 // Own returns this node's status.
-func (b *Board) Own() cluster.NodeStatus {
+func (b *Board) Own() status.Node {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.self
 }
 
 // Received takes the status that a peer sent.
-func (b *Board) Received(from cluster.NodeID, s cluster.NodeStatus) error {
+func (b *Board) Received(from cluster.NodeID, s status.Node) error {
 	if s.ID != from {
 		return fmt.Errorf("node %s sent the status of node %q", b.Name(from), s.Name)
 	}
@@ -240,10 +241,10 @@ func (b *Board) Received(from cluster.NodeID, s cluster.NodeStatus) error {
 	matters := p.status.Role != s.Role || p.status.Term != s.Term || p.status.LogState != s.LogState
 	was := p.status.Role
 	p.status, p.at = s, b.cfg.Now()
-	if from == b.last.id && !b.last.lost && was == cluster.RolePrimary && s.Role != cluster.RolePrimary && s.Term == b.last.term {
+	if from == b.last.id && !b.last.lost && was == status.RolePrimary && s.Role != status.RolePrimary && s.Term == b.last.term {
 		b.last.at = p.at // it was until now
 	}
-	if s.Role == cluster.RolePrimary && (from == b.last.id || s.Term >= b.last.term) {
+	if s.Role == status.RolePrimary && (from == b.last.id || s.Term >= b.last.term) {
 		b.last = primarySign{id: from, name: s.Name, at: p.at, term: s.Term}
 	}
 	b.peers[from] = p
@@ -265,7 +266,7 @@ func (b *Board) PeerUp(id cluster.NodeID, up bool) {
 }
 
 // Refused notes that a peer answers, and why the two do not talk.
-func (b *Board) Refused(id cluster.NodeID, r cluster.Refusal) {
+func (b *Board) Refused(id cluster.NodeID, r status.Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.peers[id]
@@ -277,7 +278,7 @@ func (b *Board) Refused(id cluster.NodeID, r cluster.Refusal) {
 func (b *Board) JoinsBlind() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.self.Role == cluster.RoleJoining && b.state.Version == 0
+	return b.self.Role == status.RoleJoining && b.state.Version == 0
 }
 
 // Lives tells whether a peer is there.
@@ -288,7 +289,7 @@ func (b *Board) Lives(id cluster.NodeID) bool {
 }
 
 // ForRole returns the nodes as the role machine wants them; own is this node's whole status.
-func (b *Board) ForRole(own cluster.NodeStatus) role.Peers {
+func (b *Board) ForRole(own status.Node) role.Peers {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.cfg.Now()
@@ -311,11 +312,11 @@ func (b *Board) ForRole(own cluster.NodeStatus) role.Peers {
 }
 
 // RolePeer returns a member as the role machine wants it, by what it said.
-func RolePeer(m cluster.Member, s cluster.NodeStatus, live bool) role.Peer {
+func RolePeer(m cluster.Member, s status.Node, live bool) role.Peer {
 	return role.Peer{
 		ID: m.ID, Name: m.Name, Kind: m.Kind, Weight: m.Weight, Live: live, Role: s.Role,
 		Applied: s.Applied, Lag: time.Duration(s.LagSeconds * float64(time.Second)), LogLast: s.LogLast,
-		LogBad: s.LogState != "" && s.LogState != cluster.LogOK, Stopped: s.ApplierStopped != "",
+		LogBad: s.LogState != "" && s.LogState != status.LogOK, Stopped: s.ApplierStopped != "",
 	}
 }
 
@@ -327,7 +328,7 @@ func (b *Board) Primary() (cluster.NodeID, bool) {
 	var id cluster.NodeID
 	var term uint64
 	for _, m := range b.state.Members {
-		if p := b.peers[m.ID]; p.status.Role == cluster.RolePrimary && p.live(now) && p.status.Term > term {
+		if p := b.peers[m.ID]; p.status.Role == status.RolePrimary && p.live(now) && p.status.Term > term {
 			id, term = m.ID, p.status.Term
 		}
 	}
@@ -365,12 +366,12 @@ func (b *Board) unreached(m cluster.Member, listens string, now time.Time) strin
 }
 
 // Nodes returns the status of every member, this node's as the board has it.
-func (b *Board) Nodes() []cluster.NodeStatus { return b.nodes(nil) }
+func (b *Board) Nodes() []status.Node { return b.nodes(nil) }
 
 // NodesWith returns the status of every member; own is this node's whole status.
-func (b *Board) NodesWith(own cluster.NodeStatus) []cluster.NodeStatus { return b.nodes(&own) }
+func (b *Board) NodesWith(own status.Node) []status.Node { return b.nodes(&own) }
 
-func (b *Board) nodes(own *cluster.NodeStatus) []cluster.NodeStatus {
+func (b *Board) nodes(own *status.Node) []status.Node {
 	met := b.cfg.Known.Met()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -378,9 +379,9 @@ func (b *Board) nodes(own *cluster.NodeStatus) []cluster.NodeStatus {
 		own = &b.self
 	}
 	now := b.cfg.Now()
-	nodes := make([]cluster.NodeStatus, 0, len(b.state.Members))
+	nodes := make([]status.Node, 0, len(b.state.Members))
 	for _, m := range b.state.Members {
-		s, p := cluster.NodeStatus{ID: m.ID, Name: m.Name, Kind: m.Kind, Peer: m.Peer}, b.peers[m.ID]
+		s, p := status.Node{ID: m.ID, Name: m.Name, Kind: m.Kind, Peer: m.Peer}, b.peers[m.ID]
 		if m.ID == b.self.ID {
 			s = *own
 		} else if p.status.ID != 0 {

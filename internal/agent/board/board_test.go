@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/role"
 )
 
@@ -28,14 +29,14 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{t: t, now: time.Unix(1_000_000, 0)}
 	w.Board = New(Config{
-		Self:  cluster.NodeStatus{ID: 1, Name: "a", Kind: cluster.KindFull, Peer: "a:7400", Reachable: true, Role: cluster.RoleStarting},
+		Self:  status.Node{ID: 1, Name: "a", Kind: cluster.KindFull, Peer: "a:7400", Reachable: true, Role: status.RoleStarting},
 		State: cluster.NewState(members), Known: membership.New(membership.Config{}),
 		DialError: func(cluster.NodeID) string { return w.dialing }, Now: func() time.Time { return w.now },
 	})
 	return w
 }
 
-func (w *world) hear(s cluster.NodeStatus) {
+func (w *world) hear(s status.Node) {
 	w.t.Helper()
 	if err := w.Received(s.ID, s); err != nil {
 		w.t.Fatal(err)
@@ -65,17 +66,17 @@ func TestForRole(t *testing.T) {
 	s.Maintenance = &cluster.Maintenance{Primary: "b"}
 	w.SetState(s)
 	w.PeerUp(2, true)
-	w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica, Applied: 7, LogLast: 9, LagSeconds: 1.5, LogState: cluster.LogFull, ApplierStopped: "x"})
+	w.hear(status.Node{ID: 2, Role: status.RoleReplica, Applied: 7, LogLast: 9, LagSeconds: 1.5, LogState: status.LogFull, ApplierStopped: "x"})
 	want := role.Peers{
-		Own: role.Peer{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 3, Live: true, Role: cluster.RoleReplica, Applied: 11, LogLast: 12},
+		Own: role.Peer{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 3, Live: true, Role: status.RoleReplica, Applied: 11, LogLast: 12},
 		Peers: []role.Peer{
-			{ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 9, Live: true, LogBad: true, Role: cluster.RoleReplica,
+			{ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 9, Live: true, LogBad: true, Role: status.RoleReplica,
 				Applied: 7, LogLast: 9, Lag: 1500 * time.Millisecond, Stopped: true},
 			{ID: 3, Name: "c", Kind: cluster.KindLogger},
 		},
 		Held: true, HeldFor: 2,
 	}
-	if d := cmp.Diff(want, w.ForRole(cluster.NodeStatus{Role: cluster.RoleReplica, LogLast: 12, Applied: 11})); d != "" {
+	if d := cmp.Diff(want, w.ForRole(status.Node{Role: status.RoleReplica, LogLast: 12, Applied: 11})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -83,9 +84,9 @@ func TestForRole(t *testing.T) {
 // TestPrimary: the primary is a live member that says so, of the highest term.
 func TestPrimary(t *testing.T) {
 	w := newWorld(t)
-	says := func(id cluster.NodeID, role cluster.Role, term uint64) {
+	says := func(id cluster.NodeID, role status.Role, term uint64) {
 		t.Helper()
-		w.hear(cluster.NodeStatus{ID: id, Role: role, Term: term})
+		w.hear(status.Node{ID: id, Role: role, Term: term})
 	}
 	is := func(what string, want cluster.NodeID) {
 		t.Helper()
@@ -94,17 +95,17 @@ func TestPrimary(t *testing.T) {
 		}
 	}
 	is("at first", 0)
-	says(2, cluster.RolePrimary, 7)
+	says(2, status.RolePrimary, 7)
 	is("not connected", 0)
 	w.PeerUp(2, true)
 	w.PeerUp(3, true)
 	is("connected", 2)
-	says(3, cluster.RolePrimary, 6)
+	says(3, status.RolePrimary, 6)
 	is("beside one of a term before", 2)
-	says(3, cluster.RolePrimary, 8)
+	says(3, status.RolePrimary, 8)
 	is("beside one of a later term", 3)
 	w.now = w.now.Add(liveFor - time.Millisecond)
-	says(2, cluster.RolePrimary, 7)
+	says(2, status.RolePrimary, 7)
 	is("just heard", 3)
 	w.now = w.now.Add(time.Millisecond)
 	is("not heard for too long", 2)
@@ -132,7 +133,7 @@ func TestNodesShowTheState(t *testing.T) {
 	}
 	s.Members[1].Site = "x"
 	w.SetState(s)
-	w.hear(cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RoleReplica, Weight: 9})
+	w.hear(status.Node{ID: 2, Name: "b", Role: status.RoleReplica, Weight: 9})
 	own := w.Own()
 	own.LogLast = 77
 	nodes := w.NodesWith(own)
@@ -161,7 +162,7 @@ func TestUnreached(t *testing.T) {
 	s.Members = append(s.Members, d)
 	w.SetState(s)
 	hear := func(peer string) {
-		w.hear(cluster.NodeStatus{ID: d.ID, Name: "d", Role: cluster.RoleJoining, Peer: peer})
+		w.hear(status.Node{ID: d.ID, Name: "d", Role: status.RoleJoining, Peer: peer})
 	}
 	says := func(i int, want string) {
 		t.Helper()
@@ -177,7 +178,7 @@ func TestUnreached(t *testing.T) {
 	says(0, "")
 	hear("d:7500")
 	says(3, "a hears of it, and cannot reach it at d:7500 (connection refused)")
-	w.Refused(d.ID, cluster.Refusal{By: "d", Of: "a", Why: "no"})
+	w.Refused(d.ID, status.Refusal{By: "d", Of: "a", Why: "no"})
 	says(3, "")
 	w.PeerUp(d.ID, true)
 	says(3, "")
@@ -202,8 +203,8 @@ func TestUnreached(t *testing.T) {
 // it. This node's own terms count, too.
 func TestLastPrimary(t *testing.T) {
 	w := newWorld(t)
-	say := func(role cluster.Role, term uint64) {
-		w.hear(cluster.NodeStatus{ID: 2, Name: "b", Role: role, Term: term})
+	say := func(role status.Role, term uint64) {
+		w.hear(status.Node{ID: 2, Name: "b", Role: role, Term: term})
 	}
 	is := func(what, name string, age time.Duration, fate string) {
 		t.Helper()
@@ -216,27 +217,27 @@ func TestLastPrimary(t *testing.T) {
 		t.Errorf("at first: %+v", p)
 	}
 	w.PeerUp(2, true)
-	say(cluster.RolePrimary, 7)
+	say(status.RolePrimary, 7)
 	hour()
 	is("silent", "b", time.Hour, "b was not heard for 1h0m0s")
-	say(cluster.RoleDemoting, 7)
+	say(status.RoleDemoting, 7)
 	is("it handed over", "b", 0, "b was not heard for 0s")
 	hour()
-	say(cluster.RoleReplica, 8)
+	say(status.RoleReplica, 8)
 	is("a replica", "b", time.Hour, "b was not heard")
-	say(cluster.RolePrimary, 8)
+	say(status.RolePrimary, 8)
 	hour()
 	w.PeerUp(2, false)
 	is("gone", "b", time.Hour, "the agent of b is gone")
 	w.PeerUp(2, true)
-	say(cluster.RoleStarting, 8)
+	say(status.RoleStarting, 8)
 	is("its agent is back", "b", time.Hour, "b was gone: ")
 	w.Served(6)
 	is("this node served before", "b", time.Hour, "b was gone")
 	w.Served(9)
-	say(cluster.RolePrimary, 7)
+	say(status.RolePrimary, 7)
 	is("this node itself", "a", 0, "")
-	say(cluster.RolePrimary, 10)
+	say(status.RolePrimary, 10)
 	is("node b again", "b", 0, "b was not heard")
 }
 
@@ -250,16 +251,16 @@ func TestWoken(t *testing.T) {
 		do   func()
 		want int
 	}{
-		{"a role", func() { w.SetRole(cluster.RoleReplica, "") }, 1},
-		{"the same role", func() { w.SetRole(cluster.RoleReplica, "") }, 0},
+		{"a role", func() { w.SetRole(status.RoleReplica, "") }, 1},
+		{"the same role", func() { w.SetRole(status.RoleReplica, "") }, 0},
 		{"a trouble", func() { w.SetTrouble("x", "it is ill") }, 0},
-		{"which is its reason now", func() { w.SetRole(cluster.RoleReplica, "") }, 1},
-		{"a figure", func() { w.Update(func(s *cluster.NodeStatus) { s.Applied++ }) }, 0},
-		{"mysqld", func() { w.Update(func(s *cluster.NodeStatus) { s.Mysqld = cluster.MysqldRunning }) }, 1},
+		{"which is its reason now", func() { w.SetRole(status.RoleReplica, "") }, 1},
+		{"a figure", func() { w.Update(func(s *status.Node) { s.Applied++ }) }, 0},
+		{"mysqld", func() { w.Update(func(s *status.Node) { s.Mysqld = status.MysqldRunning }) }, 1},
 		{"a connection", func() { w.PeerUp(2, true) }, 1},
-		{"a status", func() { w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica}) }, 1},
-		{"its figures", func() { w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica, Applied: 9}) }, 0},
-		{"its log", func() { w.hear(cluster.NodeStatus{ID: 2, Role: cluster.RoleReplica, LogState: cluster.LogFull}) }, 1},
+		{"a status", func() { w.hear(status.Node{ID: 2, Role: status.RoleReplica}) }, 1},
+		{"its figures", func() { w.hear(status.Node{ID: 2, Role: status.RoleReplica, Applied: 9}) }, 0},
+		{"its log", func() { w.hear(status.Node{ID: 2, Role: status.RoleReplica, LogState: status.LogFull}) }, 1},
 	} {
 		changed := w.Changes()
 		woken = 0
@@ -274,7 +275,7 @@ func TestWoken(t *testing.T) {
 			t.Errorf("%s wakes %d times, its channel is closed: %t", c.what, woken, closed)
 		}
 	}
-	if err := w.Received(2, cluster.NodeStatus{ID: 3}); err == nil {
+	if err := w.Received(2, status.Node{ID: 3}); err == nil {
 		t.Error("a node speaks for another one")
 	}
 }
@@ -283,19 +284,19 @@ func TestWoken(t *testing.T) {
 // primary whose lease has run out.
 func TestShown(t *testing.T) {
 	for _, c := range []struct {
-		role    cluster.Role
+		role    status.Role
 		votesIn time.Duration
 		serving bool
-		want    cluster.Role
+		want    status.Role
 	}{
-		{cluster.RoleReplica, 0, false, cluster.RoleReplica},
-		{cluster.RoleReplica, -1, false, cluster.RoleReplica},
-		{cluster.RoleReplica, 1, false, cluster.RoleStarting},
-		{cluster.RoleLogger, 1, false, cluster.RoleLogger},
-		{cluster.RolePrimary, 1, true, cluster.RolePrimary},
-		{cluster.RolePrimary, 0, false, cluster.RoleDemoting},
+		{status.RoleReplica, 0, false, status.RoleReplica},
+		{status.RoleReplica, -1, false, status.RoleReplica},
+		{status.RoleReplica, 1, false, status.RoleStarting},
+		{status.RoleLogger, 1, false, status.RoleLogger},
+		{status.RolePrimary, 1, true, status.RolePrimary},
+		{status.RolePrimary, 0, false, status.RoleDemoting},
 	} {
-		if got := Shown(cluster.NodeStatus{Role: c.role}, c.votesIn, c.serving); got.Role != c.want || (got.Reason != "") != (c.want != c.role) {
+		if got := Shown(status.Node{Role: c.role}, c.votesIn, c.serving); got.Role != c.want || (got.Reason != "") != (c.want != c.role) {
 			t.Errorf("%s, votes in %v, serves %t: %s, %q", c.role, c.votesIn, c.serving, got.Role, got.Reason)
 		}
 	}

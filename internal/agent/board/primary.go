@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // LastPrimary is the newest sign of a primary, another node or this one. The zero value:
@@ -52,7 +53,7 @@ func (b *Board) fate() string {
 		return ""
 	case !p.up:
 		return fmt.Sprintf("the agent of %s is gone: its process or its host died", sign.name)
-	case p.status.Role != cluster.RolePrimary && p.status.Reason != "":
+	case p.status.Role != status.RolePrimary && p.status.Reason != "":
 		return fmt.Sprintf("%s: %s", sign.name, p.status.Reason)
 	case sign.lost:
 		return fmt.Sprintf("%s was gone: its agent or its host died, or the network failed; it is back", sign.name)

@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // Shown returns a status as others are to see it. A replica in its vote delay is
 // shown as starting: nobody should hand over to it so long. A primary that does not serve,
 // because its lease has run out, is none.
-func Shown(s cluster.NodeStatus, votesIn time.Duration, serving bool) cluster.NodeStatus {
+func Shown(s status.Node, votesIn time.Duration, serving bool) status.Node {
 	switch {
-	case s.Role == cluster.RoleReplica && votesIn > 0:
-		s.Role, s.Reason = cluster.RoleStarting, fmt.Sprintf("it was started a moment ago: it votes, and may lead, in %v", votesIn.Round(100*time.Millisecond))
-	case s.Role == cluster.RolePrimary && !serving:
-		s.Role, s.Reason = cluster.RoleDemoting, "the lease has run out: no majority answers with a promise"
+	case s.Role == status.RoleReplica && votesIn > 0:
+		s.Role, s.Reason = status.RoleStarting, fmt.Sprintf("it was started a moment ago: it votes, and may lead, in %v", votesIn.Round(100*time.Millisecond))
+	case s.Role == status.RolePrimary && !serving:
+		s.Role, s.Reason = status.RoleDemoting, "the lease has run out: no majority answers with a promise"
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 const (
@@ -33,13 +34,13 @@ func (d Dir) RemoveFence() error { return d.remove(Fence) }
 // HeardNeed is what a member said of what it has: with what it was made of, all that
 // replay.Needs asks for. Its figures only grow, so an old one needs more, never less.
 type HeardNeed struct {
-	Instance    string              `json:"instance"`
-	Role        cluster.Role        `json:"role"`
-	Mysqld      cluster.MysqldState `json:"mysqld"`
-	LogState    cluster.LogState    `json:"log_state"`
-	LogFirst    uint64              `json:"log_first"`
-	LogCommit   uint64              `json:"log_commit"`
-	DurableMark uint64              `json:"durable_mark"`
+	Instance    string             `json:"instance"`
+	Role        status.Role        `json:"role"`
+	Mysqld      status.MysqldState `json:"mysqld"`
+	LogState    status.LogState    `json:"log_state"`
+	LogFirst    uint64             `json:"log_first"`
+	LogCommit   uint64             `json:"log_commit"`
+	DurableMark uint64             `json:"durable_mark"`
 }
 
 // Heard reads what the members said last. It is a hint: whoever gets an error goes on

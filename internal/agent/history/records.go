@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
@@ -210,7 +211,7 @@ func (r *Records) Rows(last int) ([]cluster.HistoryRow, error) { return r.Histor
 type Ask func(ctx context.Context, to cluster.NodeID, request string, since cluster.AuditSince) ([]cluster.AuditEntry, error)
 
 // Copy fetches what other nodes have written.
-func (r *Records) Copy(ctx context.Context, nodes []cluster.NodeStatus, ask Ask) {
+func (r *Records) Copy(ctx context.Context, nodes []status.Node, ask Ask) {
 	for _, n := range nodes {
 		if n.Name == r.node || !n.Reachable {
 			continue
@@ -225,7 +226,7 @@ func (r *Records) Copy(ctx context.Context, nodes []cluster.NodeStatus, ask Ask)
 }
 
 // copyLines fetches the next lines of one node.
-func (r *Records) copyLines(ctx context.Context, n cluster.NodeStatus, request string, into *Log, ask Ask) (done bool) {
+func (r *Records) copyLines(ctx context.Context, n status.Node, request string, into *Log, ask Ask) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
 	lines, err := ask(ctx, n.ID, request, cluster.AuditSince{Seq: into.Seq(n.Name)})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
@@ -136,7 +137,7 @@ func TestHealedIsNoted(t *testing.T) {
 		at = at.Add(time.Hour)
 	}
 	r := start()
-	nodes := []cluster.NodeStatus{{Name: "b", HistorySeq: 1, Reachable: true}, {Name: "c", HistorySeq: 1}, {Name: "a", HistorySeq: 9, Reachable: true}}
+	nodes := []status.Node{{Name: "b", HistorySeq: 1, Reachable: true}, {Name: "c", HistorySeq: 1}, {Name: "a", HistorySeq: 9, Reachable: true}}
 	asked := 0
 	r.Copy(t.Context(), nodes, func(_ context.Context, _ cluster.NodeID, request string, _ cluster.AuditSince) ([]cluster.AuditEntry, error) {
 		asked++

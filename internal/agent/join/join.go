@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -39,7 +40,7 @@ type Node interface {
 	// Rejected takes the weightiest of the members' rejections.
 	Rejected(by string, r *transport.RejectedError)
 	// Show shows where the join is, and why.
-	Show(s cluster.Seed, reason string)
+	Show(s status.Seed, reason string)
 	// Begin removes what an earlier try has left: the copy from a member begins.
 	Begin(from cluster.NodeID) error
 	// CopyData copies the data of a member's mysqld, and notes their durable mark.
@@ -72,7 +73,7 @@ type Joiner struct {
 	// warned: it was said that the others look for this node elsewhere.
 	warned bool
 	// phase is what is shown, began when it did.
-	phase cluster.SeedPhase
+	phase status.SeedPhase
 	began time.Duration
 }
 
@@ -96,7 +97,7 @@ func (j *Joiner) Run(ctx context.Context) error {
 		if j.copying {
 			j.cfg.Node.CopyFailed(err)
 		}
-		j.say(cluster.Seed{Phase: cluster.SeedWaiting}, err.Error())
+		j.say(status.Seed{Phase: status.SeedWaiting}, err.Error())
 		if err.Error() != said {
 			j.cfg.Logger.Warn("this node has not joined so far", "reason", err)
 			said = err.Error()
@@ -112,7 +113,7 @@ func (j *Joiner) Run(ctx context.Context) error {
 }
 
 // say shows where the join is, and how long it will take.
-func (j *Joiner) say(s cluster.Seed, reason string) {
+func (j *Joiner) say(s status.Seed, reason string) {
 	now := j.cfg.Clock.Now()
 	if j.phase != s.Phase {
 		j.phase, j.began = s.Phase, now
@@ -160,7 +161,7 @@ func (j *Joiner) try(ctx context.Context) error {
 
 // ShowData shows how far the copy of a mysqld's data is.
 func (j *Joiner) ShowData(from string, bytes, total int64) {
-	j.say(cluster.Seed{Phase: cluster.SeedData, From: from, Bytes: bytes, BytesTotal: total}, "copying the data of node "+from)
+	j.say(status.Seed{Phase: status.SeedData, From: from, Bytes: bytes, BytesTotal: total}, "copying the data of node "+from)
 }
 
 // Ask asks every member what it can give. The first answer tells who the members are; the
@@ -229,7 +230,7 @@ func (j *Joiner) choose() (plan Plan, clone bool, err error) {
 	for i, p := range j.plans {
 		o := membership.Offer{First: p.Begin.First, Through: p.State.Through}
 		if p.Data != nil {
-			o.Data, o.Primary, o.Backlog = true, p.Data.Role == cluster.RolePrimary, p.Data.Backlog
+			o.Data, o.Primary, o.Backlog = true, p.Data.Role == status.RolePrimary, p.Data.Backlog
 		}
 		offers[i] = o
 	}
@@ -251,7 +252,7 @@ func (j *Joiner) copyLog(ctx context.Context, plan Plan, from cluster.NodeID) er
 			Log: log, Peers: peers, Clock: j.cfg.Clock, Others: j.others, Copied: plan.Begin.First - 1, GroupBytesMax: j.cfg.GroupBytesMax,
 		}
 		c.Progress = func(cluster.NodeID) {
-			j.say(cluster.Seed{Phase: cluster.SeedLog, From: plan.Node, Bytes: c.Total(), BytesTotal: max(plan.LogBytes, c.Total())},
+			j.say(status.Seed{Phase: status.SeedLog, From: plan.Node, Bytes: c.Total(), BytesTotal: max(plan.LogBytes, c.Total())},
 				fmt.Sprintf("copying the log of node %s, entry %d of %d", plan.Node, c.Copied, c.Until()))
 		}
 		return c.Join(ctx, j.cfg.Self.ID, from, max(plan.State.Index, plan.Begin.First))

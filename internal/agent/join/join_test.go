@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/raft/bulk"
@@ -55,7 +56,7 @@ func (n *fakeNode) Rejected(_ string, r *transport.RejectedError) {
 	n.rejected = r
 	n.leave(r)
 }
-func (n *fakeNode) Show(cluster.Seed, string) {}
+func (n *fakeNode) Show(status.Seed, string) {}
 func (n *fakeNode) Begin(cluster.NodeID) error {
 	n.did = append(n.did, "begin")
 	return nil
@@ -119,8 +120,8 @@ func (n *fakeNode) join(t *testing.T) (err error) {
 func TestJoin(t *testing.T) {
 	begin := Begin{First: 5, GTIDs: new(gtid.Set).AppendBinary(nil)}
 	n := &fakeNode{fails: 1, plans: map[cluster.NodeID]Plan{
-		1: {Node: "a", Begin: begin, Data: &Data{Role: cluster.RolePrimary}},
-		2: {Node: "b", Begin: begin, Data: &Data{Role: cluster.RoleReplica}},
+		1: {Node: "a", Begin: begin, Data: &Data{Role: status.RolePrimary}},
+		2: {Node: "b", Begin: begin, Data: &Data{Role: status.RoleReplica}},
 		3: {Node: "c", Begin: begin},
 	}}
 	err := n.join(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/membership"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -27,7 +27,7 @@ type Newcomer interface {
 	// Begun tells whether the directory is not empty any more.
 	Begun() bool
 	// Waits shows why the node does not begin so far.
-	Waits(as cluster.Role, reason string)
+	Waits(as status.Role, reason string)
 }
 
 // Introduction is how a node with an empty data directory asks whether it may begin: a cluster
@@ -80,10 +80,10 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 
 // judge tells whether the node has heard enough: r is the weightiest rejection by its peers,
 // silent are those that said nothing. Otherwise it waits, in a role, for a reason.
-func (i Introduction) judge(r *transport.RejectedError, silent []string) (over bool, role cluster.Role, reason string) {
+func (i Introduction) judge(r *transport.RejectedError, silent []string) (over bool, role status.Role, reason string) {
 	switch {
 	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered || i.Joins && r.Code == transport.CodePeer):
-		return false, cluster.RoleJoining, r.Text // until it is rebuilt
+		return false, status.RoleJoining, r.Text // until it is rebuilt
 	case r != nil || i.Joins || i.Bootstrap || len(silent) == 0:
 		return true, "", ""
 	}
@@ -91,7 +91,7 @@ func (i Introduction) judge(r *transport.RejectedError, silent []string) (over b
 	if len(silent) > 1 {
 		who = "nodes " + strings.Join(silent, ", ") + " have"
 	}
-	return false, cluster.RoleForming, fmt.Sprintf("data directory %s is empty, and %s not answered so far, which may know that it was not: "+
+	return false, status.RoleForming, fmt.Sprintf("data directory %s is empty, and %s not answered so far, which may know that it was not: "+
 		"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; "+
 		"if this cluster is new and cannot wait, start this agent with --bootstrap", i.Dir, who)
 }

@@ -3,7 +3,7 @@ package join
 import (
 	"testing"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -15,16 +15,16 @@ func TestJudgeEmpty(t *testing.T) {
 		r                *transport.RejectedError
 		silent           []string
 		joins, bootstrap bool
-		role             cluster.Role // "" = it has heard enough
+		role             status.Role // "" = it has heard enough
 	}{
 		{name: "all have answered"},
-		{name: "one is silent", silent: []string{"c"}, role: cluster.RoleForming},
+		{name: "one is silent", silent: []string{"c"}, role: status.RoleForming},
 		{name: "a person knows", silent: []string{"c"}, bootstrap: true},
 		{name: "it joins", silent: []string{"c"}, joins: true},
-		{name: "it has lost its data", r: refused(transport.CodeReseed), role: cluster.RoleJoining},
-		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: cluster.RoleJoining},
-		{name: "the cluster was recovered without it", r: refused(transport.CodeRecovered), role: cluster.RoleJoining},
-		{name: "it joins, and was here with another directory", r: refused(transport.CodePeer), joins: true, role: cluster.RoleJoining},
+		{name: "it has lost its data", r: refused(transport.CodeReseed), role: status.RoleJoining},
+		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: status.RoleJoining},
+		{name: "the cluster was recovered without it", r: refused(transport.CodeRecovered), role: status.RoleJoining},
+		{name: "it joins, and was here with another directory", r: refused(transport.CodePeer), joins: true, role: status.RoleJoining},
 		{name: "it joins, and was not added so far", r: refused(transport.CodeUnknown), joins: true},
 		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
 		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
@@ -39,8 +40,8 @@ type Begin struct {
 
 // Data is how a copy of a mysqld's data is made, and what it will hold.
 type Data struct {
-	Role    cluster.Role `json:"role"`
-	Backlog float64      `json:"backlog_seconds"`
+	Role    status.Role `json:"role"`
+	Backlog float64     `json:"backlog_seconds"`
 	// Mark is the mysqld's durable mark: what is copied from now on holds it, too.
 	MarkIndex   uint64 `json:"mark_index"`
 	MarkWitness string `json:"mark_witness,omitempty"`
@@ -60,8 +61,8 @@ type Member struct {
 	Committed *consensus.Committed
 	Log       *seglog.Log
 	// Nodes has the status of every member as it is now, Own this one's.
-	Nodes func() []cluster.NodeStatus
-	Own   func() cluster.NodeStatus
+	Nodes func() []status.Node
+	Own   func() status.Node
 	// StateNeed is what its cluster state needs of its log.
 	StateNeed func() replay.Need
 	// RunsMysqld: it has a mysqld, with the mark Durable, which Password lets copy.
@@ -89,8 +90,8 @@ func (m Member) Plan(ctx context.Context, joiner string) (Plan, error) {
 		return p, nil
 	}
 	own, mark := m.Own(), m.Durable()
-	healthy := own.Role == cluster.RoleReplica || own.Role == cluster.RolePrimary
-	if healthy && own.LogState == cluster.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
+	healthy := own.Role == status.RoleReplica || own.Role == status.RolePrimary
+	if healthy && own.LogState == status.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
 		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkIndex: mark.Index, Password: m.Password()}
 		if mark.Index > 0 {
 			p.Data.MarkWitness = mark.Witness.String()
@@ -103,7 +104,7 @@ func (m Member) Plan(ctx context.Context, joiner string) (Plan, error) {
 // log is from there on.
 func (m Member) Begin(joiner string) (b Begin, logBytes int64, err error) {
 	segments := m.Log.Segments()
-	others := slices.DeleteFunc(m.Nodes(), func(n cluster.NodeStatus) bool { return n.Name == joiner })
+	others := slices.DeleteFunc(m.Nodes(), func(n status.Node) bool { return n.Name == joiner })
 	at := replay.SeedSegment(segments, others, m.StateNeed(), m.Committed.Mark().Index)
 	s := segments[at]
 	b = Begin{First: s.FirstIndex, GTIDs: s.GTIDsBefore.AppendBinary(nil), FormatDescription: s.FormatDescription}

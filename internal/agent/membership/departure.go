@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -33,7 +34,7 @@ func (d *Departure) Error() string {
 
 // Follow returns the departure that the cluster state on a node's own disk asks for; nil =
 // the node stays. kept says up to which index each voter keeps the state on its disk
-// (NodeStatus.StateKept): a node leaves only once a majority knows that it is not needed.
+// (status.Node.StateKept): a node leaves only once a majority knows that it is not needed.
 func Follow(p cluster.StatePoint, self Self, kept map[cluster.NodeID]uint64) *Departure {
 	m, ok := Find(p.State, self.ID)
 	removed := slices.Contains(p.State.Removed, self.ID)
@@ -66,14 +67,14 @@ func Former(s cluster.State, kept bool, self cluster.NodeID) transport.Former {
 // Leaving tells whether a node with this status has been told to begin anew, and has not
 // done so as far as is known: it needs nothing of the log any more. met are the data
 // directories with which nodes were here.
-func Leaving(m cluster.Member, n cluster.NodeStatus, met Known) bool {
+func Leaving(m cluster.Member, n status.Node, met Known) bool {
 	return !m.Votes() && GivesUp(m, n) && met[m.ID] != m.Instance
 }
 
 // ForPurge returns the nodes as a purge on self counts them. While the voters change, what
 // a leaving node has may still be needed; and as long as self has not left, its own mysqld
 // needs its own log.
-func ForPurge(p cluster.StatePoint, self cluster.NodeID, nodes []cluster.NodeStatus) []cluster.NodeStatus {
+func ForPurge(p cluster.StatePoint, self cluster.NodeID, nodes []status.Node) []status.Node {
 	nodes = slices.Clone(nodes)
 	for i := range nodes {
 		if len(p.Outgoing) > 0 || nodes[i].ID == self {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -33,7 +34,7 @@ type Table interface {
 	Name(id cluster.NodeID) string
 	State() cluster.State
 	SetState(s cluster.State)
-	Nodes() []cluster.NodeStatus
+	Nodes() []status.Node
 	SetTrouble(about, text string) (news bool)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -27,7 +28,7 @@ type fakeNode struct {
 	changed         chan struct{}
 	diskFails       bool
 	state           cluster.State
-	nodes           []cluster.NodeStatus
+	nodes           []status.Node
 	answers         map[cluster.NodeID]cluster.StatePoint
 	cannotPromote   error
 
@@ -47,10 +48,10 @@ func (n *fakeNode) Wait(ctx context.Context, d time.Duration, _ <-chan struct{})
 	return ctx.Err()
 }
 
-func (n *fakeNode) Name(cluster.NodeID) string  { return "" }
-func (n *fakeNode) State() cluster.State        { return n.state }
-func (n *fakeNode) SetState(s cluster.State)    { n.state = s }
-func (n *fakeNode) Nodes() []cluster.NodeStatus { return n.nodes }
+func (n *fakeNode) Name(cluster.NodeID) string { return "" }
+func (n *fakeNode) State() cluster.State       { return n.state }
+func (n *fakeNode) SetState(s cluster.State)   { n.state = s }
+func (n *fakeNode) Nodes() []status.Node       { return n.nodes }
 func (n *fakeNode) SetTrouble(about, text string) bool {
 	n.troubles[about] = text
 	return true
@@ -143,7 +144,7 @@ func TestFollowerLearns(t *testing.T) {
 	told.State.Removed = []cluster.NodeID{3}
 	n := &fakeNode{
 		committed: cluster.StatePoint{State: voters(2, 1, 2, 3), Index: 7}, kept: cluster.StatePoint{Index: 7},
-		nodes: []cluster.NodeStatus{
+		nodes: []status.Node{
 			{ID: 1}, {ID: 3, Reachable: true, StateVersion: new(uint64(3))}, {ID: 2, Reachable: true, StateVersion: new(uint64(3)), StateKept: 9},
 		},
 		answers: map[cluster.NodeID]cluster.StatePoint{2: told},
@@ -167,7 +168,7 @@ func TestFollowerPromotes(t *testing.T) {
 	p.State.Members[1].Kind, p.State.Members[1].Becomes = cluster.KindLearner, cluster.KindFull
 	n := &fakeNode{
 		committed: p, kept: p, cannotPromote: errors.New("not now"),
-		nodes: []cluster.NodeStatus{{ID: 2, Name: "c", Reachable: true, Role: cluster.RoleReplica, LogState: cluster.LogOK, LogLast: 7, Applied: 7, Leaving: true}},
+		nodes: []status.Node{{ID: 2, Name: "c", Reachable: true, Role: status.RoleReplica, LogState: status.LogOK, LogLast: 7, Applied: 7, Leaving: true}},
 	}
 	n.follow(t, 2)
 	if len(n.promoted) > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -144,7 +145,7 @@ func TestFollow(t *testing.T) {
 // TestForPurge: what a node has that is to begin anew is needed by nobody, but while the
 // voters change, and by the node itself.
 func TestForPurge(t *testing.T) {
-	nodes := []cluster.NodeStatus{{ID: 1, Leaving: true}, {ID: 2, Leaving: true}, {ID: 3}}
+	nodes := []status.Node{{ID: 1, Leaving: true}, {ID: 2, Leaving: true}, {ID: 3}}
 	for _, c := range []struct {
 		outgoing []cluster.NodeID
 		self     cluster.NodeID

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // remindAfter is for how long a node that is to begin anew may stay connected before it is
@@ -20,7 +21,7 @@ type Reminder struct {
 
 // Due returns the nodes whose connections are to be ended: what they are to do, the next
 // handshake says. now only grows.
-func (r *Reminder) Due(now time.Duration, nodes []cluster.NodeStatus) (due []cluster.NodeID) {
+func (r *Reminder) Due(now time.Duration, nodes []status.Node) (due []cluster.NodeID) {
 	since := map[cluster.NodeID]time.Duration{}
 	for _, n := range nodes {
 		if !n.Leaving || !n.Reachable {

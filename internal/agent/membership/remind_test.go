@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // TestReminder: a node that is to begin anew, and is still there as it was, is told again
 // and again; not one that has gone, or that learns it from the log at once.
 func TestReminder(t *testing.T) {
-	node := func(leaving, reachable bool) []cluster.NodeStatus {
-		return []cluster.NodeStatus{{ID: 1, Reachable: true}, {ID: 2, Leaving: leaving, Reachable: reachable}}
+	node := func(leaving, reachable bool) []status.Node {
+		return []status.Node{{ID: 1, Reachable: true}, {ID: 2, Leaving: leaving, Reachable: reachable}}
 	}
 	var r Reminder
 	for _, c := range []struct {
 		at    time.Duration
-		nodes []cluster.NodeStatus
+		nodes []status.Node
 		want  []cluster.NodeID
 	}{
 		{0, node(false, true), nil},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // emptyAskedFor is for how long a leader takes it that a node which came with an empty
@@ -27,7 +28,7 @@ type Repairer struct {
 type Repairs struct {
 	Self  cluster.NodeID
 	State cluster.State
-	Nodes []cluster.NodeStatus
+	Nodes []status.Node
 	// First is the first index of its log, from before what the nodes say: neither goes back.
 	First uint64
 	Known *Directories
@@ -96,7 +97,7 @@ func (r *Repairer) rebuilt(id cluster.NodeID, now time.Duration) {
 }
 
 // sight is what this leader sees of a node.
-func (r *Repairer) sight(now time.Duration, n cluster.NodeStatus, empty bool) cluster.RepairSight {
+func (r *Repairer) sight(now time.Duration, n status.Node, empty bool) cluster.RepairSight {
 	heard := r.began
 	if n.Role != "" {
 		heard = now - time.Duration(n.AgeMs)*time.Millisecond
@@ -120,7 +121,7 @@ func (r *Repairer) sight(now time.Duration, n cluster.NodeStatus, empty bool) cl
 	return cluster.RepairSight{
 		Silence: now - heard, Still: still, Stopped: n.Stopped(),
 		Empty:  empty,
-		Errant: n.Reachable && n.Role == cluster.RoleErrant, Saved: n.ErrantAllSaved,
+		Errant: n.Reachable && n.Role == status.RoleErrant, Saved: n.ErrantAllSaved,
 		Repairs: repairs, Leaving: n.Leaving,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -24,7 +25,7 @@ func TestRepairer(t *testing.T) {
 	in := Repairs{Self: 1, Known: d, First: 1, Holder: func(func(string) bool) (string, int64) { return "", 0 }}
 	for id, name := range []string{"a", "b", "c"} {
 		s.Members = append(s.Members, cluster.Member{ID: cluster.NodeID(id + 1), Name: name, Kind: cluster.KindFull, Weight: 5})
-		in.Nodes = append(in.Nodes, cluster.NodeStatus{ID: cluster.NodeID(id + 1), Name: name, Role: cluster.RoleReplica, Reachable: name != "b"})
+		in.Nodes = append(in.Nodes, status.Node{ID: cluster.NodeID(id + 1), Name: name, Role: status.RoleReplica, Reachable: name != "b"})
 	}
 	in.State, in.Nodes[1].Role = s, "" // nothing was heard of b since this node has led
 	var r Repairer
@@ -73,7 +74,7 @@ func TestRepairerHears(t *testing.T) {
 	for id := range cluster.NodeID(3) {
 		name := string(rune('a' + id))
 		in.State.Members = append(in.State.Members, cluster.Member{ID: id + 1, Name: name, Kind: cluster.KindFull, Weight: 5})
-		in.Nodes = append(in.Nodes, cluster.NodeStatus{ID: id + 1, Name: name, Role: cluster.RoleReplica, Reachable: name != "b"})
+		in.Nodes = append(in.Nodes, status.Node{ID: id + 1, Name: name, Role: status.RoleReplica, Reachable: name != "b"})
 	}
 	in.Nodes[1].Role = ""
 	var r Repairer

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // A learner gets its vote once it lacks no more than this: then a commit may have to wait
@@ -15,28 +16,28 @@ const (
 )
 
 // CaughtUp tells whether a learner with this status may get a vote as a node of a kind.
-func CaughtUp(n cluster.NodeStatus, kind cluster.Kind, committed uint64) bool {
-	if !n.Reachable || n.LogState != cluster.LogOK || n.LogLast+promoteEntriesMax < committed {
+func CaughtUp(n status.Node, kind cluster.Kind, committed uint64) bool {
+	if !n.Reachable || n.LogState != status.LogOK || n.LogLast+promoteEntriesMax < committed {
 		return false
 	}
 	if kind == cluster.KindLogger {
-		return n.Role == cluster.RoleLogger
+		return n.Role == status.RoleLogger
 	}
 	// Until mysqld was first asked, its lag is not known.
-	return n.Role == cluster.RoleReplica && n.Applied+promoteEntriesMax >= committed && n.BacklogSeconds() <= promoteLagMax.Seconds()
+	return n.Role == status.RoleReplica && n.Applied+promoteEntriesMax >= committed && n.BacklogSeconds() <= promoteLagMax.Seconds()
 }
 
 // RefuseVote says why a learner with this status gets no vote as a node of a kind; "" = it may
 // get one. invalid: not as this kind.
-func RefuseVote(m cluster.Member, n cluster.NodeStatus, kind cluster.Kind, committed uint64) (why string, invalid bool) {
+func RefuseVote(m cluster.Member, n status.Node, kind cluster.Kind, committed uint64) (why string, invalid bool) {
 	switch {
 	case GivesUp(m, n):
 		return fmt.Sprintf("node %s is being rebuilt: it gets its vote back by itself", n.Name), false
 	case n.Role == "" || !n.Reachable:
 		return fmt.Sprintf("node %s is not heard of: it cannot get a vote", n.Name), false
-	case n.Mysqld == cluster.MysqldNone && kind != cluster.KindLogger:
+	case n.Mysqld == status.MysqldNone && kind != cluster.KindLogger:
 		return fmt.Sprintf("node %s has no mysqld: its kind must be logger", n.Name), true
-	case n.Mysqld != cluster.MysqldNone && kind == cluster.KindLogger:
+	case n.Mysqld != status.MysqldNone && kind == cluster.KindLogger:
 		return fmt.Sprintf("node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name), true
 	case !CaughtUp(n, kind, committed):
 		return fmt.Sprintf("node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s",
@@ -47,19 +48,19 @@ func RefuseVote(m cluster.Member, n cluster.NodeStatus, kind cluster.Kind, commi
 
 // GivesUp tells whether a node that is rebuilt still runs over its former data directory,
 // which it is about to give up: it has caught up now, and will have nothing.
-func GivesUp(m cluster.Member, n cluster.NodeStatus) bool {
+func GivesUp(m cluster.Member, n status.Node) bool {
 	return m.Instance != "" && n.Instance != m.Instance
 }
 
 // ReadyForVote tells whether the leader gives a learner the vote that it joined for.
-func ReadyForVote(m cluster.Member, n cluster.NodeStatus, committed uint64) bool {
+func ReadyForVote(m cluster.Member, n status.Node, committed uint64) bool {
 	return m.Kind == cluster.KindLearner && m.Becomes != "" && !GivesUp(m, n) && CaughtUp(n, m.Becomes, committed)
 }
 
 // Short tells whether a node lacks entries from before the first that the leader has: it
 // was not waited for, because no node that was there knew that it had joined.
-func Short(m cluster.Member, n cluster.NodeStatus, first uint64) bool {
-	return n.Reachable && n.Instance == m.Instance && n.LogState == cluster.LogOK && n.Role != cluster.RoleJoining &&
+func Short(m cluster.Member, n status.Node, first uint64) bool {
+	return n.Reachable && n.Instance == m.Instance && n.LogState == status.LogOK && n.Role != status.RoleJoining &&
 		n.LogLast > 0 && n.LogLast+1 < first
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
@@ -22,7 +23,7 @@ func (s *Server) PlanChange(c cluster.Change) (cluster.Plan, error) {
 		return cluster.Plan{}, err
 	}
 	sight := s.Node.Sight()
-	return cluster.PlanChange(before, after, sight.Nodes, sight.Primary), nil
+	return status.PlanChange(before, after, sight.Nodes, sight.Primary), nil
 }
 
 // ChangeAs has a change made as it is asked for: one that would stop writes now is

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 )
 
@@ -17,7 +18,7 @@ func TestNobodyForgetsPartOfTheState(t *testing.T) {
 	settings := cluster.Change{Settings: &cluster.SettingsChange{Errant: new(cluster.ErrantRebuild)}}
 	hear := func(format int) {
 		t.Helper()
-		if err := n.board.Received(2, cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RoleReplica, StateFormat: format, StateVersion: new(uint64)}); err != nil {
+		if err := n.board.Received(2, status.Node{ID: 2, Name: "b", Role: status.RoleReplica, StateFormat: format, StateVersion: new(uint64)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +57,7 @@ func TestOldNodesHoldChangesBack(t *testing.T) {
 		version *uint64
 		want    string
 	}{{nil, "node b runs quorate v0"}, {new(uint64), ""}} {
-		if err := n.board.Received(2, cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RoleReplica, AgentVersion: "v0", StateVersion: c.version}); err != nil {
+		if err := n.board.Received(2, status.Node{ID: 2, Name: "b", Role: status.RoleReplica, AgentVersion: "v0", StateVersion: c.version}); err != nil {
 			t.Fatal(err)
 		}
 		err := s.allKnowState()

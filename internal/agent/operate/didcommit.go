@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
@@ -183,7 +184,7 @@ func (s *Server) epochServer(epoch uint64) (gtid.UUID, bool, error) {
 		return e.ServerUUID, true, nil
 	}
 	for _, n := range s.Board.Nodes() {
-		if n.Role != cluster.RolePrimary || n.Term != epoch {
+		if n.Role != status.RolePrimary || n.Term != epoch {
 			continue
 		}
 		if u, err := gtid.ParseUUID(n.ServerUUID); err == nil {

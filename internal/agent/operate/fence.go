@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/role"
 )
@@ -20,7 +21,7 @@ func (s *Server) fence(ctx context.Context, r control.Request) (Done, error) {
 		return Done{}, err
 	}
 	f := cluster.Fence{By: r.By, At: time.Now().UTC().Truncate(time.Second), Reason: args.Reason}
-	result := cluster.FenceResult{Fence: f, Changed: true, DryRun: args.DryRun, Notes: cluster.WithoutNode(s.Node.Sight(), s.Self.Name)}
+	result := cluster.FenceResult{Fence: f, Changed: true, DryRun: args.DryRun, Notes: status.WithoutNode(s.Node.Sight(), s.Self.Name)}
 	d := Done{What: describe(r), Result: result, ReadOnly: args.DryRun}
 	before, err := s.Dir.Fence()
 	if err != nil {
@@ -31,7 +32,7 @@ func (s *Server) fence(ctx context.Context, r control.Request) (Done, error) {
 		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", s.Self.Name)
 	case len(f.Reason) > auditTextBytesMax:
 		return d, control.Errorf(control.CodeInvalid, "the reason has %d bytes, at most %d are kept", len(f.Reason), auditTextBytesMax)
-	case s.Board.Own().Role == cluster.RolePrimary && !args.Force:
+	case s.Board.Own().Role == status.RolePrimary && !args.Force:
 		return d, control.Errorf(control.CodeFailed, "node %s is the primary: move it first (quorate switchover), or say --force, which ends its sessions in doubt", s.Self.Name)
 	case before != nil:
 		return Done{ReadOnly: true, Result: cluster.FenceResult{Fence: *before, DryRun: args.DryRun}}, nil
@@ -42,7 +43,7 @@ func (s *Server) fence(ctx context.Context, r control.Request) (Done, error) {
 		return d, fmt.Errorf("note the fence: %w", err)
 	}
 	s.Node.Input(role.Fenced{Reason: f.String()})
-	return d, s.awaitRole(ctx, func(role cluster.Role) bool { return role == cluster.RoleFenced || role == cluster.RoleErrant })
+	return d, s.awaitRole(ctx, func(role status.Role) bool { return role == status.RoleFenced || role == status.RoleErrant })
 }
 
 // unfence lets mysqld run here again.
@@ -58,7 +59,7 @@ func (s *Server) unfence(ctx context.Context, r control.Request) (Done, error) {
 	d := Done{ReadOnly: args.DryRun}
 	own := s.Board.Own()
 	switch {
-	case before == nil && (own.Role == cluster.RoleFenced || own.Role == cluster.RoleErrant):
+	case before == nil && (own.Role == status.RoleFenced || own.Role == status.RoleErrant):
 		return d, control.Errorf(control.CodeFailed, "no operator has fenced node %s, quorate itself has, and ends that when its reason has ended: %s", s.Self.Name, own.Reason)
 	case before == nil:
 		return Done{ReadOnly: true, Result: cluster.FenceResult{DryRun: args.DryRun, Notes: []string{fmt.Sprintf("%s is %s", s.Self.Name, own.Role)}}}, nil
@@ -71,11 +72,11 @@ func (s *Server) unfence(ctx context.Context, r control.Request) (Done, error) {
 		return d, fmt.Errorf("take the fence away: %w", err)
 	}
 	s.Node.Input(role.Fenced{})
-	return d, s.awaitRole(ctx, func(role cluster.Role) bool { return role != cluster.RoleFenced })
+	return d, s.awaitRole(ctx, func(role status.Role) bool { return role != status.RoleFenced })
 }
 
 // awaitRole waits until this node's role is as it should be.
-func (s *Server) awaitRole(ctx context.Context, is func(cluster.Role) bool) error {
+func (s *Server) awaitRole(ctx context.Context, is func(status.Role) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, fenceWait)
 	defer cancel()
 	for {

@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -87,7 +88,7 @@ type Node interface {
 	Raft() Raft
 	Peers() *transport.Transport
 	// Sight is what the node sees of the cluster now, itself included.
-	Sight() cluster.Sight
+	Sight() status.Sight
 	Log() Log
 	// Input hands something that happened to the role machine.
 	Input(in role.Input)

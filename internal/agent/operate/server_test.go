@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -33,8 +34,8 @@ func (n apart) Peers() *transport.Transport                      { return n.peer
 func (n apart) Log() Log                                         { return nil }
 func (n apart) Input(in role.Input)                              { n.input(in) }
 func (n apart) SessionGone(context.Context, uint64, uint32) bool { return false }
-func (n apart) Sight() cluster.Sight {
-	return cluster.Sight{State: n.board.State(), Nodes: n.board.Nodes()}
+func (n apart) Sight() status.Sight {
+	return status.Sight{State: n.board.State(), Nodes: n.board.Nodes()}
 }
 
 func serve(t *testing.T) (*Server, *apart) {
@@ -43,7 +44,7 @@ func serve(t *testing.T) (*Server, *apart) {
 	members := []cluster.Member{{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}}
 	n := &apart{peers: transport.New(transport.Config{Logger: quiet})}
 	n.board = board.New(board.Config{
-		Self:  cluster.NodeStatus{ID: 1, Name: "a", StateVersion: new(uint64), StateFormat: cluster.StateFormat},
+		Self:  status.Node{ID: 1, Name: "a", StateVersion: new(uint64), StateFormat: cluster.StateFormat},
 		State: cluster.NewState(members), Known: membership.New(membership.Config{}), Now: time.Now,
 	})
 	disk := vfs.NewMem()
@@ -111,16 +112,16 @@ func TestFence(t *testing.T) {
 		if fenced := in.(role.Fenced).Reason != ""; err != nil || fenced != (f != nil) {
 			t.Errorf("the role machine hears %+v, and on disk is %+v, %v", in, f, err)
 		}
-		role := cluster.RoleReplica
+		role := status.RoleReplica
 		if f != nil {
-			role = cluster.RoleFenced
+			role = status.RoleFenced
 		}
 		n.board.SetRole(role, "")
 	}
 	ask := func(name, args string) (Done, error) {
 		return s.all[name].Run(t.Context(), control.Request{Name: name, By: "ann@db1", Args: []byte(args)})
 	}
-	n.board.SetRole(cluster.RolePrimary, "")
+	n.board.SetRole(status.RolePrimary, "")
 	if _, err := ask("fence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), "move it first") {
 		t.Errorf("a primary: %v", err)
 	}
@@ -136,7 +137,7 @@ func TestFence(t *testing.T) {
 	if len(heard) != 2 {
 		t.Errorf("the role machine heard %+v", heard)
 	}
-	n.board.SetRole(cluster.RoleErrant, "its own transactions")
+	n.board.SetRole(status.RoleErrant, "its own transactions")
 	if _, err := ask("unfence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), "no operator has fenced") {
 		t.Errorf("fenced by quorate: %v", err)
 	}
@@ -154,7 +155,7 @@ func TestDesignate(t *testing.T) {
 		s.Self.Kind = c.kind
 		n.board.SetState(cluster.State{Version: 1, Members: []cluster.Member{
 			{ID: 1, Name: "a", Kind: c.kind, Weight: c.weight}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5}}})
-		if err := n.board.Received(2, cluster.NodeStatus{ID: 2, Name: "b", Role: cluster.RolePrimary, Term: 7}); err != nil {
+		if err := n.board.Received(2, status.Node{ID: 2, Name: "b", Role: status.RolePrimary, Term: 7}); err != nil {
 			t.Fatal(err)
 		}
 		change := cluster.MaintenanceChange{On: true}

@@ -3,7 +3,7 @@ package primary
 import (
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
@@ -37,8 +37,8 @@ type Applier struct {
 }
 
 // Applied takes what a poll says that mysqld lacks.
-func (a *Applier) Applied(role cluster.Role, l consensus.Lag, now time.Time) {
-	if role == cluster.RolePrimary { // what it has it has not applied, and it has all
+func (a *Applier) Applied(role status.Role, l consensus.Lag, now time.Time) {
+	if role == status.RolePrimary { // what it has it has not applied, and it has all
 		a.rate.pause()
 		a.why = ""
 		return
@@ -47,7 +47,7 @@ func (a *Applier) Applied(role cluster.Role, l consensus.Lag, now time.Time) {
 }
 
 // Show completes a status.
-func (a *Applier) Show(s *cluster.NodeStatus, l consensus.Lag) {
+func (a *Applier) Show(s *status.Node, l consensus.Lag) {
 	s.Applied, s.LagTransactions, s.LagBytes, s.LagSeconds = l.Applied, l.Transactions, l.Bytes, l.Seconds
 	s.ApplyRate, s.ApplyStuck = a.rate.rate, a.rate.stuck()
 }

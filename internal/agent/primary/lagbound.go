@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/tap"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -108,9 +109,9 @@ func (l *LagBound) Now() (p tap.Pace, slowed uint64, waited time.Duration) {
 // Look sets the pace by what a node that may be the primary knows of the others. It is
 // called at intervals, by one goroutine; committed is from before the nodes' status. It
 // tells whether the tap is slowed down now and was not, or the other way round.
-func (l *LagBound) Look(self cluster.NodeStatus, committed uint64, nodes []cluster.NodeStatus) (p tap.Pace, news bool) {
+func (l *LagBound) Look(self status.Node, committed uint64, nodes []status.Node) (p tap.Pace, news bool) {
 	had := l.committedBefore(l.clock.Now(), committed)
-	switch is := self.Role == cluster.RolePrimary; {
+	switch is := self.Role == status.RolePrimary; {
 	case !is && l.bound == nil:
 		return tap.Pace{}, false
 	case !is:
@@ -149,7 +150,7 @@ func (l *LagBound) committedBefore(now time.Duration, index uint64) (before uint
 }
 
 // othersCanLead tells whether the cluster has another node that could ever lead.
-func othersCanLead(nodes []cluster.NodeStatus, self cluster.NodeID) bool {
+func othersCanLead(nodes []status.Node, self cluster.NodeID) bool {
 	for _, n := range nodes {
 		if n.ID != self && n.Kind == cluster.KindFull && n.Weight > 0 {
 			return true
@@ -160,7 +161,7 @@ func othersCanLead(nodes []cluster.NodeStatus, self cluster.NodeID) bool {
 
 // lags returns the replicas that could take over, as the bound wants them: their
 // logs have what is committed, up to the entry before.
-func lags(nodes []cluster.NodeStatus, self cluster.NodeID, before uint64) (all []tap.Lag) {
+func lags(nodes []status.Node, self cluster.NodeID, before uint64) (all []tap.Lag) {
 	for _, n := range nodes {
 		if n.ID == self || !n.CanTakeOver() || n.LogCommit < before {
 			continue

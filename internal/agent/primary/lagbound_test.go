@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/tap"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -96,26 +97,26 @@ func TestCommittedBefore(t *testing.T) {
 // TestLags: a replica whose log is behind has no lag to speak of in what it has;
 // it could not take over.
 func TestLags(t *testing.T) {
-	node := func(id cluster.NodeID, f func(*cluster.NodeStatus)) cluster.NodeStatus {
-		n := cluster.NodeStatus{ID: id, Name: string(rune('a' + id - 1)), Kind: cluster.KindFull, Reachable: true, Weight: 5,
-			Role: cluster.RoleReplica, LogCommit: 100, LagSeconds: 4, LagBytes: 6e6, ApplyRate: 2e6}
+	node := func(id cluster.NodeID, f func(*status.Node)) status.Node {
+		n := status.Node{ID: id, Name: string(rune('a' + id - 1)), Kind: cluster.KindFull, Reachable: true, Weight: 5,
+			Role: status.RoleReplica, LogCommit: 100, LagSeconds: 4, LagBytes: 6e6, ApplyRate: 2e6}
 		f(&n)
 		return n
 	}
-	nodes := []cluster.NodeStatus{
-		node(1, func(n *cluster.NodeStatus) { n.Role = cluster.RolePrimary }),
-		node(2, func(*cluster.NodeStatus) {}),
-		node(3, func(n *cluster.NodeStatus) { n.LogCommit = 89 }),
-		node(4, func(n *cluster.NodeStatus) { n.Reachable = false }),
-		node(5, func(n *cluster.NodeStatus) { n.Weight = 0 }),
-		node(6, func(n *cluster.NodeStatus) { n.ApplierStopped = "replication has stopped: Duplicate entry" }),
+	nodes := []status.Node{
+		node(1, func(n *status.Node) { n.Role = status.RolePrimary }),
+		node(2, func(*status.Node) {}),
+		node(3, func(n *status.Node) { n.LogCommit = 89 }),
+		node(4, func(n *status.Node) { n.Reachable = false }),
+		node(5, func(n *status.Node) { n.Weight = 0 }),
+		node(6, func(n *status.Node) { n.ApplierStopped = "replication has stopped: Duplicate entry" }),
 	}
 	want := []tap.Lag{{Node: "b", AgeSeconds: 4, BacklogSeconds: 3, BytesPerSecond: 2e6}}
 	if d := cmp.Diff(want, lags(nodes, 1, 90)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for i, can := range []bool{false, true, true, true, false, true} { // one that is away will be back
-		if got := othersCanLead([]cluster.NodeStatus{nodes[0], nodes[i]}, 1); got != can {
+		if got := othersCanLead([]status.Node{nodes[0], nodes[i]}, 1); got != can {
 			t.Errorf("with node %s: %t", nodes[i].Name, got)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -104,7 +104,7 @@ func (s *Orders) Run(ctx context.Context, o *Order, begin func()) (reason string
 
 // Target is a node that a primary asks to follow it.
 type Target struct {
-	Role func() cluster.Role
+	Role func() status.Role
 	// Local returns the mysqld that runs, or ErrNoMysqld.
 	Local func() (TargetServer, error)
 	// WaitIndex waits until the log is committed up to an index. Committed are all transactions that were.
@@ -125,7 +125,7 @@ type TargetServer interface {
 // Follow waits until the node could follow: all up to an index is committed and applied. term: the
 // leader of this term is about to hand over; 0 = not yet.
 func (t Target) Follow(ctx context.Context, index, term uint64) error {
-	if role := t.Role(); role != cluster.RoleReplica {
+	if role := t.Role(); role != status.RoleReplica {
 		return fmt.Errorf("it is not a replica, it is %s", role)
 	}
 	server, err := t.Local()

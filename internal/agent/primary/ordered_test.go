@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -80,7 +80,7 @@ func TestTarget(t *testing.T) {
 		f := &followed{fails: fails}
 		term := uint64(0)
 		target := Target{
-			Role: func() cluster.Role { return cluster.RoleReplica }, Local: func() (TargetServer, error) { return f, f.step("local") },
+			Role: func() status.Role { return status.RoleReplica }, Local: func() (TargetServer, error) { return f, f.step("local") },
 			WaitIndex: func(context.Context, uint64) error { return f.step("index") }, Committed: func() *gtid.Set { return nil },
 			Chosen: func(t uint64) { term = t; _ = f.step("chosen") },
 		}
@@ -91,7 +91,7 @@ func TestTarget(t *testing.T) {
 		if err := target.Follow(t.Context(), 7, 0); n > 4 && (err != nil || len(f.did) != 2*len(all)-1) {
 			t.Errorf("not chosen: %v after %q", err, f.did)
 		}
-		target.Role = func() cluster.Role { return cluster.RolePromoting }
+		target.Role = func() status.Role { return status.RolePromoting }
 		if err := target.Follow(t.Context(), 7, 3); err == nil || err.Error() != "it is not a replica, it is promoting" {
 			t.Errorf("not a replica: %v", err)
 		}

@@ -3,7 +3,7 @@ package primary
 import (
 	"fmt"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
@@ -14,8 +14,8 @@ const GuardEvery = 4
 // WatchExecuted returns the doubts about a mysqld that has more than was ever committed (I3).
 // gtid_executed was read first: the committed set only grows, so a transaction that is missing there was
 // not committed.
-func WatchExecuted(role cluster.Role, executed *gtid.Set, committed func(*gtid.Set) bool) (doubts []string) {
-	if (role == cluster.RolePrimary || role == cluster.RoleReplica) && !committed(executed) {
+func WatchExecuted(role status.Role, executed *gtid.Set, committed func(*gtid.Set) bool) (doubts []string) {
+	if (role == status.RolePrimary || role == status.RoleReplica) && !committed(executed) {
 		doubts = append(doubts, "mysqld holds transactions that are not committed")
 	}
 	return doubts

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
@@ -18,10 +18,10 @@ func TestWatch(t *testing.T) {
 		"a primary in order":         {WatchPrimary(SemiSync{On: true, Clients: 1}, nil), ""},
 		"semi-sync is off":           {WatchPrimary(SemiSync{Clients: 1}, nil), "semi-sync was switched off"},
 		"foreign replica and reader": {WatchPrimary(SemiSync{On: true, Clients: 2}, []string{"cdc"}), "a foreign semi-sync replica is attached (2 in all); account cdc reads the binlog directly"},
-		"a primary has more":         {WatchExecuted(cluster.RolePrimary, nil, has(false)), "mysqld holds transactions that are not committed"},
-		"a replica has more":         {WatchExecuted(cluster.RoleReplica, nil, has(false)), "mysqld holds transactions that are not committed"},
-		"a replica has no more":      {WatchExecuted(cluster.RoleReplica, nil, has(true)), ""},
-		"the judge is to say":        {WatchExecuted(cluster.RoleUnverified, nil, has(false)), ""},
+		"a primary has more":         {WatchExecuted(status.RolePrimary, nil, has(false)), "mysqld holds transactions that are not committed"},
+		"a replica has more":         {WatchExecuted(status.RoleReplica, nil, has(false)), "mysqld holds transactions that are not committed"},
+		"a replica has no more":      {WatchExecuted(status.RoleReplica, nil, has(true)), ""},
+		"the judge is to say":        {WatchExecuted(status.RoleUnverified, nil, has(false)), ""},
 	} {
 		if got := strings.Join(c.doubts, "; "); got != c.want {
 			t.Errorf("%s: %q, want %q", what, got, c.want)

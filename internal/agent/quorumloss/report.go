@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
@@ -30,7 +31,7 @@ func ClosedLog(log *seglog.Log) (recovery.Log, error) {
 
 // ReportOf is what a node that runs says of itself: what its log has, committed or not, and
 // whom it hears of. leader is the name of the leader that it follows, or its own; "" = none.
-func ReportOf(self cluster.Member, log *seglog.Log, committed *consensus.Committed, leader string, nodes []cluster.NodeStatus) (r recovery.Report, err error) {
+func ReportOf(self cluster.Member, log *seglog.Log, committed *consensus.Committed, leader string, nodes []status.Node) (r recovery.Report, err error) {
 	from := committed.Mark().Index + 1 // before the set: it may have more
 	set, last := committed.GTIDs(), log.LastIndex()
 	if err := consensus.AddTransactions(set, log, from, last); err != nil {

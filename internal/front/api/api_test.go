@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"github.com/prometheus/client_golang/prometheus"
 	"io"
 	"log/slog"
 	"net"
@@ -15,9 +14,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 )
 
@@ -27,12 +28,12 @@ func TestMain(m *testing.M) {
 }
 
 type fakeProvider struct {
-	status  cluster.Status
+	status  status.Cluster
 	metrics []Metric
 	control func(context.Context, control.Request) control.Answer
 }
 
-func (p *fakeProvider) Status() cluster.Status { return p.status }
+func (p *fakeProvider) Status() status.Cluster { return p.status }
 func (p *fakeProvider) Metrics() []Metric      { return p.metrics }
 
 func (p *fakeProvider) Control(ctx context.Context, r control.Request) control.Answer {
@@ -88,11 +89,11 @@ func get(t *testing.T, s *Server, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func statusOf(role cluster.Role, mysqld cluster.MysqldState) cluster.Status {
-	return cluster.Status{
+func statusOf(role status.Role, mysqld status.MysqldState) status.Cluster {
+	return status.Cluster{
 		Cluster: "orders", ClusterID: "1f", Self: "a", Primary: "b",
-		Nodes: []cluster.NodeStatus{
-			{ID: 2, Name: "b", Role: cluster.RolePrimary, Mysqld: cluster.MysqldRunning},
+		Nodes: []status.Node{
+			{ID: 2, Name: "b", Role: status.RolePrimary, Mysqld: status.MysqldRunning},
 			{ID: 1, Name: "a", Role: role, Mysqld: mysqld, Reason: "because", LagSeconds: 1.5},
 		},
 	}
@@ -100,24 +101,24 @@ func statusOf(role cluster.Role, mysqld cluster.MysqldState) cluster.Status {
 
 func TestHealthEndpoints(t *testing.T) {
 	for _, tc := range []struct {
-		role    cluster.Role
-		mysqld  cluster.MysqldState
+		role    status.Role
+		mysqld  status.MysqldState
 		leader  cluster.NodeID
 		want    string // the endpoints that say 200
 		stopped string
 	}{
-		{cluster.RolePrimary, cluster.MysqldRunning, 2, "/health /liveness /readiness /primary", ""},
-		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness /readiness /replica", ""},
-		{cluster.RoleReplica, cluster.MysqldRunning, 2, "/health /liveness", "replication has stopped"},
-		{cluster.RoleLogger, cluster.MysqldNone, 2, "/health /liveness /readiness", ""},
-		{cluster.RoleReplica, cluster.MysqldRunning, 0, "/health /liveness", ""},
-		{cluster.RoleLogger, cluster.MysqldNone, 0, "/health /liveness", ""},
-		{cluster.RoleUnverified, cluster.MysqldRunning, 2, "/health /liveness", ""},
-		{cluster.RolePromoting, cluster.MysqldRunning, 2, "/health /liveness", ""},
-		{cluster.RoleErrant, cluster.MysqldRunning, 2, "/health /liveness", ""},
-		{cluster.RoleDemoting, cluster.MysqldStopping, 2, "/liveness", ""},
-		{cluster.RoleStarting, cluster.MysqldStarting, 2, "/liveness", ""},
-		{cluster.RoleFenced, cluster.MysqldStopped, 2, "/liveness", ""},
+		{status.RolePrimary, status.MysqldRunning, 2, "/health /liveness /readiness /primary", ""},
+		{status.RoleReplica, status.MysqldRunning, 2, "/health /liveness /readiness /replica", ""},
+		{status.RoleReplica, status.MysqldRunning, 2, "/health /liveness", "replication has stopped"},
+		{status.RoleLogger, status.MysqldNone, 2, "/health /liveness /readiness", ""},
+		{status.RoleReplica, status.MysqldRunning, 0, "/health /liveness", ""},
+		{status.RoleLogger, status.MysqldNone, 0, "/health /liveness", ""},
+		{status.RoleUnverified, status.MysqldRunning, 2, "/health /liveness", ""},
+		{status.RolePromoting, status.MysqldRunning, 2, "/health /liveness", ""},
+		{status.RoleErrant, status.MysqldRunning, 2, "/health /liveness", ""},
+		{status.RoleDemoting, status.MysqldStopping, 2, "/liveness", ""},
+		{status.RoleStarting, status.MysqldStarting, 2, "/liveness", ""},
+		{status.RoleFenced, status.MysqldStopped, 2, "/liveness", ""},
 	} {
 		st := statusOf(tc.role, tc.mysqld)
 		st.Nodes[1].Leader, st.Nodes[1].ApplierStopped = tc.leader, tc.stopped
@@ -132,7 +133,7 @@ func TestHealthEndpoints(t *testing.T) {
 			default:
 				t.Errorf("%s: %s answered %d", tc.role, path, code)
 			}
-			var n cluster.NodeStatus
+			var n status.Node
 			if err := json.Unmarshal([]byte(body), &n); err != nil || n.Name != "a" || n.Reason != "because" {
 				t.Errorf("%s: body %q, %v", path, body, err)
 			}
@@ -144,7 +145,7 @@ func TestHealthEndpoints(t *testing.T) {
 }
 
 func TestUnknownSelfIsNothing(t *testing.T) {
-	p := &fakeProvider{status: cluster.Status{Self: "x"}}
+	p := &fakeProvider{status: status.Cluster{Self: "x"}}
 	if code, _ := get(t, start(t, p), "/readiness"); code != http.StatusServiceUnavailable {
 		t.Errorf("readiness of a node without status: %d", code)
 	}
@@ -167,7 +168,7 @@ func TestOnlyReads(t *testing.T) {
 }
 
 func TestFetchStatus(t *testing.T) {
-	want := statusOf(cluster.RoleReplica, cluster.MysqldRunning)
+	want := statusOf(status.RoleReplica, status.MysqldRunning)
 	s := start(t, &fakeProvider{status: want})
 	got, err := FetchStatus(t.Context(), s.Addr().String())
 	if err != nil {

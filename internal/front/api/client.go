@@ -12,7 +12,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 const (
@@ -33,7 +33,7 @@ func IsSocket(addr string) bool { return strings.ContainsRune(addr, '/') }
 
 // FetchStatus asks the agent at addr (host:port, or the path of its control socket)
 // for the cluster as it sees it. ctx bounds the whole request. No proxy is used.
-func FetchStatus(ctx context.Context, addr string) (st cluster.Status, err error) {
+func FetchStatus(ctx context.Context, addr string) (st status.Cluster, err error) {
 	resp, err := request(ctx, addr, http.MethodGet, "/status", nil)
 	if err == nil {
 		defer resp.Body.Close()
@@ -44,7 +44,7 @@ func FetchStatus(ctx context.Context, addr string) (st cluster.Status, err error
 		}
 	}
 	if err != nil {
-		return cluster.Status{}, fmt.Errorf("ask agent at %s: %w", addr, err)
+		return status.Cluster{}, fmt.Errorf("ask agent at %s: %w", addr, err)
 	}
 	return st, nil
 }

@@ -1,7 +1,7 @@
 // Package api is the agent's HTTP server: a port that people, load balancers and
 // Prometheus read from, and a Unix socket for operators' requests.
 //
-//	GET /status     the cluster as this node sees it: cluster.Status in JSON
+//	GET /status     the cluster as this node sees it: status.Cluster in JSON
 //	GET /health     200 if mysqld runs, or the node is a logger
 //	GET /liveness   200 if the agent answers
 //	GET /readiness  200 if the node is the primary, or a replica or a logger that has
@@ -19,7 +19,7 @@
 //
 // The names and meanings of the health endpoints are Patroni's, which HAProxy
 // and Kubernetes set-ups know. "No" is 503. The body is the node's own
-// cluster.NodeStatus in JSON either way, so that the reason is one curl away.
+// status.Node in JSON either way, so that the reason is one curl away.
 //
 // The port has no authentication and no TLS: bind it to loopback or to a network
 // that may read it. It changes nothing. On the socket the kernel says who asks

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
 )
 
@@ -37,7 +37,7 @@ const (
 // Provider is what the server shows. The agent implements it; its methods are
 // called from many goroutines, and all but Control must be quick.
 type Provider interface {
-	Status() cluster.Status
+	Status() status.Cluster
 	Metrics() []Metric
 	// Collectors are metrics that keep their own state (histograms). It is
 	// called once, by Run.
@@ -146,10 +146,10 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		s.reply(w, http.StatusOK, s.provider.Status())
 	})
-	for path, ok := range map[string]func(cluster.NodeStatus) bool{
-		"/health":    func(n cluster.NodeStatus) bool { return n.Mysqld == cluster.MysqldRunning || isLogger(n) },
-		"/liveness":  func(cluster.NodeStatus) bool { return true },
-		"/readiness": func(n cluster.NodeStatus) bool { return isPrimary(n) || isReplica(n) || isLogger(n) && n.Leader != 0 },
+	for path, ok := range map[string]func(status.Node) bool{
+		"/health":    func(n status.Node) bool { return n.Mysqld == status.MysqldRunning || isLogger(n) },
+		"/liveness":  func(status.Node) bool { return true },
+		"/readiness": func(n status.Node) bool { return isPrimary(n) || isReplica(n) || isLogger(n) && n.Leader != 0 },
 		"/primary":   isPrimary,
 		"/replica":   isReplica,
 	} {
@@ -183,24 +183,24 @@ func local(answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func isLogger(n cluster.NodeStatus) bool  { return n.Role == cluster.RoleLogger }
-func isPrimary(n cluster.NodeStatus) bool { return n.Role == cluster.RolePrimary }
+func isLogger(n status.Node) bool  { return n.Role == status.RoleLogger }
+func isPrimary(n status.Node) bool { return n.Role == status.RolePrimary }
 
 // isReplica: a replica without a leader is none, as nobody knows how old its data are,
 // nor is a replica that does not apply, whose data only get older.
-func isReplica(n cluster.NodeStatus) bool {
-	return n.Role == cluster.RoleReplica && n.Leader != 0 && n.ApplierStopped == ""
+func isReplica(n status.Node) bool {
+	return n.Role == status.RoleReplica && n.Leader != 0 && n.ApplierStopped == ""
 }
 
 // self returns the answering node's own status; the zero value, which is
 // neither primary nor replica, if it is not there.
-func self(st cluster.Status) cluster.NodeStatus {
+func self(st status.Cluster) status.Node {
 	for _, n := range st.Nodes {
 		if n.Name == st.Self {
 			return n
 		}
 	}
-	return cluster.NodeStatus{Name: st.Self}
+	return status.Node{Name: st.Self}
 }
 
 func (s *Server) reply(w http.ResponseWriter, code int, value any) {

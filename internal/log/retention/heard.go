@@ -9,6 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // Heard is what the members need of the log, kept for a leader that has not heard a member since its agent started:
@@ -32,7 +33,7 @@ func (h *Heard) Load(dir datadir.Dir, logger *slog.Logger) {
 }
 
 // note keeps what the nodes but one say, durably if that is news.
-func (h *Heard) note(self cluster.NodeID, nodes []cluster.NodeStatus) error {
+func (h *Heard) note(self cluster.NodeID, nodes []status.Node) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	need := map[cluster.NodeID]datadir.HeardNeed{}
@@ -61,7 +62,7 @@ func (h *Heard) note(self cluster.NodeID, nodes []cluster.NodeStatus) error {
 
 // fill puts what is kept of a member in place of what was never heard. What another
 // data directory of it had does not count.
-func (h *Heard) fill(s cluster.State, nodes []cluster.NodeStatus) []cluster.NodeStatus {
+func (h *Heard) fill(s cluster.State, nodes []status.Node) []status.Node {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	filled := slices.Clone(nodes)

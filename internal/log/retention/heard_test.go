@@ -10,18 +10,19 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
 // TestHeardNeeds: what a member needs is known over a restart of this agent, from what
 // it said last with the data directory that the cluster gave it.
 func TestHeardNeeds(t *testing.T) {
-	b := cluster.NodeStatus{
-		ID: 2, Name: "b", Kind: cluster.KindFull, Instance: "first", Role: cluster.RoleReplica, Mysqld: cluster.MysqldRunning,
-		LogState: cluster.LogOK, LogFirst: 3, LogCommit: 70, DurableMark: 60,
+	b := status.Node{
+		ID: 2, Name: "b", Kind: cluster.KindFull, Instance: "first", Role: status.RoleReplica, Mysqld: status.MysqldRunning,
+		LogState: status.LogOK, LogFirst: 3, LogCommit: 70, DurableMark: 60,
 	}
-	silent := cluster.NodeStatus{ID: 2, Name: "b", Kind: cluster.KindFull}
-	self := cluster.NodeStatus{ID: 1, Name: "a", Role: cluster.RolePrimary}
+	silent := status.Node{ID: 2, Name: "b", Kind: cluster.KindFull}
+	self := status.Node{ID: 1, Name: "a", Role: status.RolePrimary}
 	path := filepath.Join(t.TempDir(), datadir.Heard)
 	restarted := func() *Heard {
 		h := &Heard{}
@@ -29,8 +30,8 @@ func TestHeardNeeds(t *testing.T) {
 		return h
 	}
 	h := restarted()
-	for _, said := range []cluster.NodeStatus{b, silent} { // the second one after a restart
-		if err := h.note(1, []cluster.NodeStatus{self, said}); err != nil {
+	for _, said := range []status.Node{b, silent} { // the second one after a restart
+		if err := h.note(1, []status.Node{self, said}); err != nil {
 			t.Fatal(err)
 		}
 		h = restarted()
@@ -45,22 +46,22 @@ func TestHeardNeeds(t *testing.T) {
 	later.LogCommit = 90
 	for name, c := range map[string]struct {
 		state cluster.State
-		now   cluster.NodeStatus
-		want  cluster.NodeStatus
+		now   status.Node
+		want  status.Node
 	}{
 		"silent":                   {with(""), silent, b},
 		"silent, of that instance": {with("first"), silent, b},
 		"rebuilt since":            {with("second"), silent, silent},
 		"heard":                    {with(""), later, later},
 	} {
-		if diff := cmp.Diff([]cluster.NodeStatus{self, c.want}, h.fill(c.state, []cluster.NodeStatus{self, c.now})); diff != "" {
+		if diff := cmp.Diff([]status.Node{self, c.want}, h.fill(c.state, []status.Node{self, c.now})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if err := h.note(1, []cluster.NodeStatus{self}); err != nil { // b was removed
+	if err := h.note(1, []status.Node{self}); err != nil { // b was removed
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]cluster.NodeStatus{silent}, restarted().fill(with(""), []cluster.NodeStatus{silent})); diff != "" {
+	if diff := cmp.Diff([]status.Node{silent}, restarted().fill(with(""), []status.Node{silent})); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
 	for _, damaged := range []string{"{", `{"2": {"log_first": 3}, "3": 1}`, ""} {
@@ -68,10 +69,10 @@ func TestHeardNeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := restarted()
-		if diff := cmp.Diff([]cluster.NodeStatus{silent}, h.fill(with(""), []cluster.NodeStatus{silent})); diff != "" || len(h.need) != 0 {
+		if diff := cmp.Diff([]status.Node{silent}, h.fill(with(""), []status.Node{silent})); diff != "" || len(h.need) != 0 {
 			t.Errorf("damaged as %q (-want +got):\n%s", damaged, diff)
 		}
-		if err := h.note(1, []cluster.NodeStatus{self, b}); err != nil {
+		if err := h.note(1, []status.Node{self, b}); err != nil {
 			t.Fatal(err)
 		}
 		if len(restarted().need) != 1 {

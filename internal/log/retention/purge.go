@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -30,7 +31,7 @@ type Config struct {
 	Log       Log
 	Committed *consensus.Committed
 	// Nodes has the status of every member as it is now.
-	Nodes func() []cluster.NodeStatus
+	Nodes func() []status.Node
 	// KeepState makes the committed cluster state durable, or logs why not. StateNeed is what
 	// it then needs of the log.
 	KeepState func()
@@ -88,7 +89,7 @@ func (p *Purger) Plan(r replay.Retention) cluster.PurgePlan {
 	return p.plan(r, segments, p.cfg.Nodes())
 }
 
-func (p *Purger) plan(r replay.Retention, segments []seglog.SegmentInfo, nodes []cluster.NodeStatus) cluster.PurgePlan {
+func (p *Purger) plan(r replay.Retention, segments []seglog.SegmentInfo, nodes []status.Node) cluster.PurgePlan {
 	in := replay.PurgeInput{Segments: segments, Retention: r, Now: p.cfg.Now()}
 	in.Needs, in.Marks = replay.Needs(membership.ForPurge(p.cfg.Committed.State(), p.cfg.Self, nodes))
 	in.Needs = append(in.Needs, p.cfg.StateNeed())
@@ -130,7 +131,7 @@ func (p *Purger) Holder(s cluster.State, away func(name string) bool) (name stri
 		return "", bytes
 	}
 	nodes := p.cfg.Heard.fill(s, p.cfg.Nodes())
-	return replay.Holder(nodes, bytes-s.RetainBytesMax, away, func(nodes []cluster.NodeStatus) cluster.PurgePlan {
+	return replay.Holder(nodes, bytes-s.RetainBytesMax, away, func(nodes []status.Node) cluster.PurgePlan {
 		return p.plan(replay.Retention{BytesMax: s.RetainBytesMax}, segments, nodes)
 	}), bytes
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // Holder is the member that a log is too long for, by excess bytes, of those that are
@@ -14,7 +15,7 @@ import (
 // Nor is anybody's while it is not known what one needs: that may be next to nothing, or
 // everything. Of several, one whose agent is there comes first: it is back the soonest.
 // plan says what retention would remove if these were all members.
-func Holder(members []cluster.NodeStatus, excess int64, away func(name string) bool, plan func([]cluster.NodeStatus) cluster.PurgePlan) string {
+func Holder(members []status.Node, excess int64, away func(name string) bool, plan func([]status.Node) cluster.PurgePlan) string {
 	needs, _ := Needs(members)
 	if slices.ContainsFunc(needs, func(n Need) bool { return !n.Known }) {
 		return ""
@@ -23,7 +24,7 @@ func Holder(members []cluster.NodeStatus, excess int64, away func(name string) b
 	for _, n := range needs {
 		from[n.Who] = n.From
 	}
-	var here, gone []cluster.NodeStatus
+	var here, gone []status.Node
 	for _, m := range members {
 		if away(m.Name) {
 			gone = append(gone, m)
@@ -31,8 +32,8 @@ func Holder(members []cluster.NodeStatus, excess int64, away func(name string) b
 			here = append(here, m)
 		}
 	}
-	slices.SortStableFunc(gone, func(a, b cluster.NodeStatus) int { return cmp.Compare(from[a.Name], from[b.Name]) })
-	slices.SortStableFunc(gone, func(a, b cluster.NodeStatus) int {
+	slices.SortStableFunc(gone, func(a, b status.Node) int { return cmp.Compare(from[a.Name], from[b.Name]) })
+	slices.SortStableFunc(gone, func(a, b status.Node) int {
 		switch {
 		case a.Reachable == b.Reachable:
 			return 0

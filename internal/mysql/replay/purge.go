@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/log/seglog"
 )
@@ -45,7 +46,7 @@ type PurgeInput struct {
 // durable marks of the full voters. An old status needs more, never less: its
 // figures only grow. The exception is a mark that went because mysqld's data
 // did; what such a node applies again is in its own log.
-func Needs(members []cluster.NodeStatus) (all []Need, marks []uint64) {
+func Needs(members []status.Node) (all []Need, marks []uint64) {
 	for _, m := range members {
 		if m.Leaving {
 			continue // its next log begins where others' do
@@ -55,7 +56,7 @@ func Needs(members []cluster.NodeStatus) (all []Need, marks []uint64) {
 		// its term.
 		n.From, n.Why = m.LogCommit, "its log ends there"
 		// An errant mysqld never applies anything again, and nobody counts on its data.
-		errant := m.Role == cluster.RoleErrant
+		errant := m.Role == status.RoleErrant
 		switch {
 		case m.Kind == cluster.KindFull && errant:
 			marks = append(marks, 0)
@@ -63,10 +64,10 @@ func Needs(members []cluster.NodeStatus) (all []Need, marks []uint64) {
 			marks = append(marks, m.DurableMark)
 		}
 		// A learner may be one without a mysqld, too.
-		if m.Kind != cluster.KindLogger && m.Mysqld != cluster.MysqldNone && !errant && m.DurableMark+1 < n.From {
+		if m.Kind != cluster.KindLogger && m.Mysqld != status.MysqldNone && !errant && m.DurableMark+1 < n.From {
 			n.From, n.Why = m.DurableMark+1, "durable mark"
 		}
-		if m.LogState == cluster.LogDamaged || m.LogState == cluster.LogRepairing {
+		if m.LogState == status.LogDamaged || m.LogState == status.LogRepairing {
 			n.From, n.Why = min(n.From, m.LogFirst), "its log is "+string(m.LogState)
 		}
 		all = append(all, n)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
@@ -205,39 +206,39 @@ func TestPurgeWithoutFullNodes(t *testing.T) {
 }
 
 func TestNeeds(t *testing.T) {
-	full := cluster.NodeStatus{Name: "a", Kind: cluster.KindFull, Role: cluster.RoleReplica, LogFirst: 10, LogCommit: 100, DurableMark: 80}
+	full := status.Node{Name: "a", Kind: cluster.KindFull, Role: status.RoleReplica, LogFirst: 10, LogCommit: 100, DurableMark: 80}
 	for _, c := range []struct {
 		name   string
-		change func(*cluster.NodeStatus)
+		change func(*status.Node)
 		need   Need
 		marks  []uint64
 	}{
-		{"mark", func(*cluster.NodeStatus) {}, Need{From: 81, Why: "durable mark", Known: true}, []uint64{80}},
-		{"log", func(n *cluster.NodeStatus) { n.LogCommit = 70 }, Need{From: 70, Why: "its log ends there", Known: true}, []uint64{80}},
-		{"logger", func(n *cluster.NodeStatus) { n.Kind, n.DurableMark = cluster.KindLogger, 0 },
+		{"mark", func(*status.Node) {}, Need{From: 81, Why: "durable mark", Known: true}, []uint64{80}},
+		{"log", func(n *status.Node) { n.LogCommit = 70 }, Need{From: 70, Why: "its log ends there", Known: true}, []uint64{80}},
+		{"logger", func(n *status.Node) { n.Kind, n.DurableMark = cluster.KindLogger, 0 },
 			Need{From: 100, Why: "its log ends there", Known: true}, nil},
-		{"learner", func(n *cluster.NodeStatus) { n.Kind, n.Mysqld = cluster.KindLearner, cluster.MysqldRunning },
+		{"learner", func(n *status.Node) { n.Kind, n.Mysqld = cluster.KindLearner, status.MysqldRunning },
 			Need{From: 81, Why: "durable mark", Known: true}, nil},
-		{"learner without mysqld", func(n *cluster.NodeStatus) {
-			n.Kind, n.Mysqld, n.DurableMark = cluster.KindLearner, cluster.MysqldNone, 0
+		{"learner without mysqld", func(n *status.Node) {
+			n.Kind, n.Mysqld, n.DurableMark = cluster.KindLearner, status.MysqldNone, 0
 		},
 			Need{From: 100, Why: "its log ends there", Known: true}, nil},
-		{"joining", func(n *cluster.NodeStatus) {
-			*n = cluster.NodeStatus{Name: "a", Kind: cluster.KindLearner, Role: cluster.RoleJoining}
+		{"joining", func(n *status.Node) {
+			*n = status.Node{Name: "a", Kind: cluster.KindLearner, Role: status.RoleJoining}
 		},
 			Need{Why: "its log ends there", Known: true}, nil},
-		{"damaged", func(n *cluster.NodeStatus) { n.LogState = cluster.LogDamaged },
+		{"damaged", func(n *status.Node) { n.LogState = status.LogDamaged },
 			Need{From: 10, Why: "its log is damaged", Known: true}, []uint64{80}},
-		{"unheard", func(n *cluster.NodeStatus) { *n = cluster.NodeStatus{Name: "a", Kind: cluster.KindFull} },
+		{"unheard", func(n *status.Node) { *n = status.Node{Name: "a", Kind: cluster.KindFull} },
 			Need{Why: "its log ends there"}, []uint64{0}},
-		{"errant", func(n *cluster.NodeStatus) { n.Role = cluster.RoleErrant },
+		{"errant", func(n *status.Node) { n.Role = status.RoleErrant },
 			Need{From: 100, Why: "its log ends there", Known: true}, []uint64{0}},
-		{"older version", func(n *cluster.NodeStatus) { n.DurableMark = 0 }, Need{From: 1, Why: "durable mark", Known: true}, []uint64{0}},
+		{"older version", func(n *status.Node) { n.DurableMark = 0 }, Need{From: 1, Why: "durable mark", Known: true}, []uint64{0}},
 	} {
 		n := full
 		c.change(&n)
 		c.need.Who = "a"
-		got, marks := Needs([]cluster.NodeStatus{n})
+		got, marks := Needs([]status.Node{n})
 		if diff := cmp.Diff([]Need{c.need}, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
@@ -250,10 +251,10 @@ func TestNeeds(t *testing.T) {
 // TestNeedsOfANodeThatIsGivenUp: a node that is rebuilt needs nothing for the data that
 // it gives up, whether it was ever heard of or not; once it joins it needs everything.
 func TestNeedsOfANodeThatIsGivenUp(t *testing.T) {
-	old := cluster.NodeStatus{Name: "c", Kind: cluster.KindLearner, Role: cluster.RoleReplica, LogCommit: 10, Leaving: true}
-	silent := cluster.NodeStatus{Name: "d", Kind: cluster.KindLearner, Leaving: true}
-	joining := cluster.NodeStatus{Name: "e", Kind: cluster.KindLearner, Role: cluster.RoleJoining}
-	got, marks := Needs([]cluster.NodeStatus{old, silent, joining})
+	old := status.Node{Name: "c", Kind: cluster.KindLearner, Role: status.RoleReplica, LogCommit: 10, Leaving: true}
+	silent := status.Node{Name: "d", Kind: cluster.KindLearner, Leaving: true}
+	joining := status.Node{Name: "e", Kind: cluster.KindLearner, Role: status.RoleJoining}
+	got, marks := Needs([]status.Node{old, silent, joining})
 	want := []Need{{Who: "e", From: 0, Why: "its log ends there", Known: true}}
 	if diff := cmp.Diff(want, got); diff != "" || len(marks) != 0 {
 		t.Errorf("marks %v (-want +got):\n%s", marks, diff)

@@ -3,7 +3,7 @@ package replay
 import (
 	"slices"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 )
 
@@ -11,8 +11,8 @@ import (
 // newest segment that is not behind anything that another member may still need, as for a
 // purge. So the new node has everything that it is asked for later. nodes are the other members,
 // own is what this node's cluster state needs, committed is the last committed index.
-func SeedSegment(segments []seglog.SegmentInfo, nodes []cluster.NodeStatus, own Need, committed uint64) (at int) {
-	if !slices.ContainsFunc(nodes, func(n cluster.NodeStatus) bool { return n.Mysqld != cluster.MysqldNone }) {
+func SeedSegment(segments []seglog.SegmentInfo, nodes []status.Node, own Need, committed uint64) (at int) {
+	if !slices.ContainsFunc(nodes, func(n status.Node) bool { return n.Mysqld != status.MysqldNone }) {
 		return 0 // loggers alone: no mysqld's data could be copied, so the node takes all that there is
 	}
 	needs, _ := Needs(nodes)

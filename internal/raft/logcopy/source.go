@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -89,7 +90,7 @@ type FeederNode interface {
 	// State is the newest cluster state that this node knows.
 	State() cluster.State
 	// Nodes are the members as they said last.
-	Nodes() []cluster.NodeStatus
+	Nodes() []status.Node
 	// SetFed tells raft which learners it does not feed: see consensus.Group.
 	SetFed(ctx context.Context, ids []cluster.NodeID)
 	// SetStageMembers has stages go to the members that StageMembers returns.

@@ -16,7 +16,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // frozen returns bytes that an agent of protocol version 1, node b, has written to
@@ -191,11 +191,11 @@ func TestPreviousVersionDials(t *testing.T) {
 		}
 	}
 	// By what it lacks, the leader knows that this node takes no state entries.
-	var s cluster.NodeStatus
+	var s status.Node
 	if err := json.Unmarshal([]byte(within(t, a.statuses, "the status")), &s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Name != "b" || s.Role != cluster.RoleReplica || s.StateVersion != nil {
+	if s.Name != "b" || s.Role != status.RoleReplica || s.StateVersion != nil {
 		t.Errorf("status %+v", s)
 	}
 }

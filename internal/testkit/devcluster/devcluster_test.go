@@ -22,7 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
@@ -60,11 +60,11 @@ func fakeAgent(config string) int {
 		fmt.Println(err)
 		return 1
 	}
-	role := cluster.RoleReplica
+	role := status.RoleReplica
 	if string(name[1]) == "b" {
-		role = cluster.RolePrimary
+		role = status.RolePrimary
 	}
-	st := cluster.Status{Self: string(name[1]), Nodes: []cluster.NodeStatus{{Name: string(name[1]), Role: role, Applied: 7}}}
+	st := status.Cluster{Self: string(name[1]), Nodes: []status.Node{{Name: string(name[1]), Role: role, Applied: 7}}}
 	go func() {
 		fmt.Println(http.ListenAndServe(string(listen[1]), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_ = json.NewEncoder(w).Encode(st)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/api"
 )
 
@@ -46,24 +46,24 @@ func Poll(ctx context.Context, what string, cond func(context.Context) (ok bool,
 }
 
 // Status returns the cluster as node i's agent sees it.
-func (c *Cluster) Status(ctx context.Context, i int) (cluster.Status, error) {
+func (c *Cluster) Status(ctx context.Context, i int) (status.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	return api.FetchStatus(ctx, c.addr(c.nodes[i].ports.api))
 }
 
 // NodeStatus returns what node i's agent says of itself.
-func (c *Cluster) NodeStatus(ctx context.Context, i int) (cluster.NodeStatus, error) {
+func (c *Cluster) NodeStatus(ctx context.Context, i int) (status.Node, error) {
 	st, err := c.Status(ctx, i)
 	if err != nil {
-		return cluster.NodeStatus{}, err
+		return status.Node{}, err
 	}
 	for _, n := range st.Nodes {
 		if n.Name == c.nodes[i].name {
 			return n, nil
 		}
 	}
-	return cluster.NodeStatus{}, fmt.Errorf("devcluster: the status of node %s does not name it", c.nodes[i].name)
+	return status.Node{}, fmt.Errorf("devcluster: the status of node %s does not name it", c.nodes[i].name)
 }
 
 // WaitPrimary waits until a running node says of itself that it is the primary,
@@ -81,7 +81,7 @@ func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 			switch {
 			case err != nil:
 				why += n.name + " does not answer; "
-			case st.Role == cluster.RolePrimary:
+			case st.Role == status.RolePrimary:
 				primary = i
 				return true, "", nil
 			default:
@@ -96,8 +96,8 @@ func (c *Cluster) WaitPrimary(ctx context.Context, except ...int) (int, error) {
 // WaitReady waits until node i is a replica or the primary, or a logger that
 // knows a leader.
 func (c *Cluster) WaitReady(ctx context.Context, i int) error {
-	return c.WaitNode(ctx, i, "ready", func(st cluster.NodeStatus) bool {
-		return st.Role == cluster.RoleReplica || st.Role == cluster.RolePrimary || st.Role == cluster.RoleLogger && st.Leader != 0
+	return c.WaitNode(ctx, i, "ready", func(st status.Node) bool {
+		return st.Role == status.RoleReplica || st.Role == status.RolePrimary || st.Role == status.RoleLogger && st.Leader != 0
 	})
 }
 
@@ -119,14 +119,14 @@ func (c *Cluster) WaitAllReady(ctx context.Context) (int, error) {
 // up to index.
 func (c *Cluster) WaitCaughtUp(ctx context.Context, i int, index uint64) error {
 	what := fmt.Sprintf("ready with index %d applied", index)
-	return c.WaitNode(ctx, i, what, func(st cluster.NodeStatus) bool {
-		return (st.Role == cluster.RoleReplica || st.Role == cluster.RolePrimary) && st.Applied >= index
+	return c.WaitNode(ctx, i, what, func(st status.Node) bool {
+		return (st.Role == status.RoleReplica || st.Role == status.RolePrimary) && st.Applied >= index
 	})
 }
 
 // WaitNode waits until cond holds for what node i says of itself. It ends at
 // once when the agent has exited.
-func (c *Cluster) WaitNode(ctx context.Context, i int, what string, cond func(cluster.NodeStatus) bool) error {
+func (c *Cluster) WaitNode(ctx context.Context, i int, what string, cond func(status.Node) bool) error {
 	n := c.nodes[i]
 	return Poll(ctx, fmt.Sprintf("node %s is %s", n.name, what), func(ctx context.Context) (bool, string, error) {
 		if n.running() == nil {

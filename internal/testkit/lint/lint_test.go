@@ -25,47 +25,48 @@ var allowed = map[string][]string{
 	"internal/mysql/binlog":            {"mysql/gtid"},
 	"internal/mysql/binlog/binlogtest": {"mysql/binlog", "mysql/gtid"}, // for tests alone
 	"internal/cluster":                 {"config/units"},
-	"internal/role":                    {"cluster", "sys/invariant"},
+	"internal/cluster/status":          {"cluster", "config/units"},
+	"internal/role":                    {"cluster", "cluster/status", "sys/invariant"},
 	"internal/raft/entry":              {"cluster"},
 	"internal/mysql/tap":               {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant"},
 	"internal/log/seglog":              {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant", "log/vfs"},
-	"internal/mysql/replay":            {"mysql/binlog", "cluster", "raft/entry", "mysql/gtid", "log/seglog", "config/units"},
+	"internal/mysql/replay":            {"mysql/binlog", "cluster", "cluster/status", "raft/entry", "mysql/gtid", "log/seglog", "config/units"},
 	"internal/agent/recovery":          {"cluster", "mysql/gtid"},
 	"internal/raft/consensus":          {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "log/seglog"},
 	"internal/raft/transport":          {"cluster", "raft/frame", "sys/nowait"},
-	"internal/agent/datadir":           {"cluster", "mysql/gtid", "mysql/replay", "log/vfs"},
-	"internal/agent/membership":        {"agent/datadir", "sys/clock", "cluster", "raft/transport"},
-	"internal/agent/board":             {"cluster", "raft/consensus", "role", "agent/membership", "agent/recovery"},
-	"internal/agent/history":           {"agent/board", "cluster", "raft/consensus", "role", "agent/datadir", "log/vfs"},
-	"internal/raft/bulk":               {"sys/clock", "cluster", "raft/entry", "raft/frame", "sys/invariant", "log/seglog"},
+	"internal/agent/datadir":           {"cluster", "cluster/status", "mysql/gtid", "mysql/replay", "log/vfs"},
+	"internal/agent/membership":        {"agent/datadir", "sys/clock", "cluster", "cluster/status", "raft/transport"},
+	"internal/agent/board":             {"cluster", "cluster/status", "raft/consensus", "role", "agent/membership", "agent/recovery"},
+	"internal/agent/history":           {"agent/board", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "log/vfs"},
+	"internal/raft/bulk":               {"sys/clock", "cluster", "raft/entry", "raft/frame", "log/seglog"},
 	"internal/front/control":           {"raft/frame"},
 	"internal/mysql/mysqlwire":         {"mysql/binlog", "sys/clock", "raft/entry", "mysql/gtid", "sys/nowait", "mysql/tap"},
 	"internal/mysql/feed":              {"raft/consensus", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog"},
-	"internal/raft/logcopy":            {"raft/bulk", "sys/clock", "cluster", "raft/consensus", "raft/entry", "log/seglog"},
-	"internal/agent/join":              {"sys/clock", "cluster", "raft/consensus", "mysql/gtid", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
-	"internal/log/retention":           {"sys/clock", "cluster", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/membership", "mysql/replay", "log/seglog"},
-	"internal/agent/primary":           {"raft/bulk", "sys/clock", "cluster", "raft/consensus", "role", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog", "mysql/tap", "config/units"},
+	"internal/raft/logcopy":            {"raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "raft/entry", "log/seglog"},
+	"internal/agent/join":              {"sys/clock", "cluster", "cluster/status", "raft/consensus", "mysql/gtid", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
+	"internal/log/retention":           {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/membership", "mysql/replay", "log/seglog"},
+	"internal/agent/primary":           {"raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog", "mysql/tap", "config/units"},
 	"internal/mysql/mysqld":            {"mysql/binlog", "sys/invariant", "mysql/install"},
 	"internal/mysql/mysqld/mysqldtest": {"mysql/install"}, // for tests alone
 	"internal/config":                  {"cluster", "config/units"},
 	"internal/front/router":            {"cluster"},
-	"internal/front/api":               {"cluster", "front/control"},
-	"internal/agent/operate":           {"agent/board", "cluster", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "mysql/replay", "raft/transport", "config/units"},
-	"internal/agent/quorumloss":        {"sys/clock", "cluster", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
-	"internal/agent":                   {"front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "mysql/tap", "raft/transport", "config/units", "log/vfs"},
-	"internal/testkit/devcluster":      {"front/api", "cluster", "config", "mysql/mysqld", "mysql/install", "sys/subprocess"},
-	"internal/testkit/ledger":          {"mysql/gtid"},
+	"internal/front/api":               {"cluster/status", "front/control"},
+	"internal/agent/operate":           {"agent/board", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "mysql/replay", "raft/transport"},
+	"internal/agent/quorumloss":        {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
+	"internal/agent":                   {"front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "config/units", "log/vfs"},
+	"internal/testkit/devcluster":      {"front/api", "cluster", "cluster/status", "config", "mysql/mysqld", "sys/subprocess"},
+	"internal/testkit/ledger":          {},
 	"internal/testkit/sim/fakemysqld":  {"mysql/binlog", "mysql/gtid"},
-	"internal/testkit/sim":             {"mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "raft/consensus", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "sys/invariant", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqlwire", "agent/primary", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "log/seglog", "testkit/sim/fakemysqld", "mysql/tap", "raft/transport", "log/vfs"},
+	"internal/testkit/sim":             {"mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "sys/invariant", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqlwire", "agent/primary", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "log/seglog", "testkit/sim/fakemysqld", "mysql/tap", "raft/transport", "log/vfs"},
 	"internal/testkit/sim/cmd":         {"testkit/sim"},
-	"internal/cli":                     {"agent", "front/api", "mysql/binlog", "cluster", "config", "front/control", "testkit/devcluster", "mysql/gtid", "agent/history", "testkit/ledger", "mysql/mysqld", "mysql/install", "agent/recovery", "log/seglog", "config/units", "log/vfs"},
-	"cmd/quorate":                      {"agent", "cli", "config"},
+	"internal/cli":                     {"agent", "front/api", "mysql/binlog", "cluster", "cluster/status", "config", "front/control", "testkit/devcluster", "mysql/gtid", "agent/history", "testkit/ledger", "mysql/mysqld", "mysql/install", "agent/recovery", "log/seglog", "config/units", "log/vfs"},
+	"cmd/quorate":                      {"agent", "cli"},
 	// The lab is a module of its own: nothing above can name it.
 	"lab/check":           {"lab/workload"},
 	"lab/experiment":      {"lab/check", "lab/fault", "lab/netlab", "lab/peers", "lab/plan", "lab/result", "lab/workload"},
 	"lab/fault":           {"testkit/faultmount", "lab/netlab"},
 	"lab/netlab":          {"sys/subprocess"},
-	"lab/peers":           {"cluster", "mysql/gtid", "lab/netlab", "lab/result", "mysql/mysqld", "mysql/install", "sys/subprocess"},
+	"lab/peers":           {"cluster", "cluster/status", "mysql/gtid", "lab/result", "mysql/mysqld", "mysql/install", "sys/subprocess"},
 	"lab/plan":            {"lab/result"},
 	"lab/report":          {"lab/result"},
 	"lab/workload":        {"lab/peers", "testkit/ledger"},
@@ -73,13 +74,13 @@ var allowed = map[string][]string{
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/config/units", "lab/plan", "lab/report"}
+var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/cluster/status", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/config/units", "lab/plan", "lab/report"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
 
 // pureTime may use the types of package time; time.Now is forbidden.
-var pureTime = []string{"internal/role", "internal/mysql/binlog", "internal/cluster", "internal/agent/recovery", "internal/mysql/replay", "internal/mysql/tap", "lab/plan", "lab/report", "internal/config/units"}
+var pureTime = []string{"internal/role", "internal/mysql/binlog", "internal/cluster", "internal/cluster/status", "internal/agent/recovery", "internal/mysql/replay", "internal/mysql/tap", "lab/plan", "lab/report", "internal/config/units"}
 
 type source struct {
 	path, dir string
@@ -120,6 +121,7 @@ func sources(t *testing.T) []source {
 }
 
 func TestDependenciesPointDown(t *testing.T) {
+	used := map[string]bool{}
 	for _, s := range sources(t) {
 		if s.test || strings.HasPrefix(s.dir, "test") {
 			continue
@@ -130,6 +132,14 @@ func TestDependenciesPointDown(t *testing.T) {
 			name = strings.TrimPrefix(name, "internal/")
 			if ours && !slices.Contains(allowed[s.dir], name) {
 				t.Errorf("%s imports %s: %s may import %v", s.path, path, s.dir, allowed[s.dir])
+			}
+			used[s.dir+" "+name] = true
+		}
+	}
+	for dir, names := range allowed {
+		for _, name := range names {
+			if !used[dir+" "+name] {
+				t.Errorf("%s does not import %s: take it out of the table", dir, name)
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/role"
 )
 
@@ -71,7 +71,7 @@ func (w *World) trouble(rng *rand.Rand) {
 // mend removes what stops the node's applier. starts: an operator starts replication.
 func (n *node) mend(starts bool) {
 	n.poison(false)
-	if a := n.agent; starts && a != nil && a.process != nil && a.board.Own().Role == cluster.RoleReplica {
+	if a := n.agent; starts && a != nil && a.process != nil && a.board.Own().Role == status.RoleReplica {
 		a.life.run(func() { a.startReplica(a.process) })
 	}
 }

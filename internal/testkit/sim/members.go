@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/entry"
@@ -180,7 +181,7 @@ func (w *World) dataWithout(n *node) bool {
 			return false // it is about to give up what it has
 		}
 		role := o.agent.board.Own().Role
-		return role == cluster.RoleReplica || role == cluster.RolePrimary
+		return role == status.RoleReplica || role == status.RolePrimary
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -320,10 +321,10 @@ func (a *agent) onFull(err error) {
 		reason = err.Error()
 	}
 	a.n.log("full", "%s", reason)
-	a.board.Update(func(s *cluster.NodeStatus) {
-		s.LogState, s.LogDetail = cluster.LogOK, reason
+	a.board.Update(func(s *status.Node) {
+		s.LogState, s.LogDetail = status.LogOK, reason
 		if reason != "" {
-			s.LogState = cluster.LogFull
+			s.LogState = status.LogFull
 		}
 	})
 	a.inbox.LogTrouble(role.LogTrouble{Reason: reason})

@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -139,17 +140,17 @@ func (n *node) endHealer() {
 }
 
 // status is what it says of itself.
-func (h *healer) status() cluster.NodeStatus {
+func (h *healer) status() status.Node {
 	own := h.n.status()
 	own.LogFirst, own.LogLast, own.LogCommit = h.log.FirstIndex(), h.log.LastIndex(), h.log.HardState().Commit
-	own.LogState, own.DurableMark = cluster.LogRepairing, h.mark.Of(h.n.uuid.String()).Index
+	own.LogState, own.DurableMark = status.LogRepairing, h.mark.Of(h.n.uuid.String()).Index
 	return own
 }
 
 // gossip tells all that take this node for what it is how it is, while it has no agent.
-func (n *node) gossip(l *life, status func() cluster.NodeStatus) {
+func (n *node) gossip(l *life, said func() status.Node) {
 	for {
-		own := status()
+		own := said()
 		for _, peer := range n.w.nodes {
 			if peer == n {
 				continue

@@ -9,6 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -143,7 +144,7 @@ func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
 func (j *joiner) Begun() bool { return j.n.home.Has(datadir.IdentityFile) }
 
 // Waits implements join.Newcomer.
-func (j *joiner) Waits(cluster.Role, string) {}
+func (j *joiner) Waits(status.Role, string) {}
 
 func (j *joiner) at() (*life, *transport.Door) { return j.life, j.door }
 
@@ -164,9 +165,9 @@ func (j *joiner) closeLog() {
 }
 
 // status is what it says of itself: that it has nothing.
-func (j *joiner) status() cluster.NodeStatus {
+func (j *joiner) status() status.Node {
 	own := j.n.status()
-	own.Role, own.LogState = cluster.RoleJoining, cluster.LogOK
+	own.Role, own.LogState = status.RoleJoining, status.LogOK
 	return own
 }
 
@@ -226,7 +227,7 @@ func (j *joiner) Rejected(by string, r *transport.RejectedError) {
 }
 
 // Show implements join.Node.
-func (j *joiner) Show(cluster.Seed, string) {}
+func (j *joiner) Show(status.Seed, string) {}
 
 // CopyFailed implements join.Node.
 func (j *joiner) CopyFailed(error) {}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/role"
@@ -36,7 +36,7 @@ func (a *agent) sql(ctx context.Context) (*mysqld, error) {
 
 // StartMysqld implements primary.Steps.
 func (a steps) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
-	a.setMysqld(cluster.MysqldStarting)
+	a.setMysqld(status.MysqldStarting)
 	if err := a.life.Wait(ctx, startMin+around(a.n.rng, startSpread)+a.n.startDelay, nil); err != nil {
 		return 0, fmt.Errorf("start mysqld: %w", err)
 	}
@@ -48,12 +48,12 @@ func (a steps) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, err
 		return 0, fmt.Errorf("wait for mysqld: %w", errors.Join(err, errLost))
 	}
 	p.ready = true
-	a.setMysqld(cluster.MysqldRunning)
+	a.setMysqld(status.MysqldRunning)
 	return p.incarnation, nil
 }
 
-func (a *agent) setMysqld(state cluster.MysqldState) {
-	a.board.Update(func(s *cluster.NodeStatus) { s.Mysqld = state })
+func (a *agent) setMysqld(state status.MysqldState) {
+	a.board.Update(func(s *status.Node) { s.Mysqld = state })
 }
 
 // watchProcess tells the role machine when a mysqld has ended.
@@ -62,7 +62,7 @@ func (a *agent) watchProcess(p *mysqld) {
 		a.life.await(0, &p.exited)
 	}
 	p.ready = false
-	a.setMysqld(cluster.MysqldStopped)
+	a.setMysqld(status.MysqldStopped)
 	a.input(role.MysqldExited{Incarnation: p.incarnation, Reason: p.reason})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/role"
 )
@@ -51,7 +52,7 @@ func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) 
 // target is this node as a primary asks it.
 func (a *agent) target() primary.Target {
 	return primary.Target{
-		Role: func() cluster.Role { return a.board.Own().Role },
+		Role: func() status.Role { return a.board.Own().Role },
 		Local: func() (primary.TargetServer, error) {
 			if a.process == nil {
 				return nil, primary.ErrNoMysqld

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
@@ -23,7 +23,7 @@ func (a *agent) newMarker() *retention.Marker {
 	return retention.NewMarker(retention.MarkerConfig{
 		Mysqld: func() retention.Mysqld {
 			own := a.board.Own()
-			judged := own.Role == cluster.RolePrimary || own.Role == cluster.RoleReplica
+			judged := own.Role == status.RolePrimary || own.Role == status.RoleReplica
 			if !judged || a.process == nil || !a.process.ready {
 				return nil
 			}
@@ -95,7 +95,7 @@ func (l purgedLog) Purge(upTo uint64) ([]seglog.SegmentInfo, error) {
 }
 
 // statuses are of all members, as this node knows them.
-func (a *agent) statuses() []cluster.NodeStatus { return a.board.NodesWith(a.ownStatus()) }
+func (a *agent) statuses() []status.Node { return a.board.NodesWith(a.ownStatus()) }
 
 // stateNeed is what cluster.json needs of the log.
 func (a *agent) stateNeed() replay.Need {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/logcopy"
@@ -49,7 +50,7 @@ func (f feeding) Role() consensus.RoleState { return f.raft() }
 func (f feeding) State() cluster.State { return f.board.State() }
 
 // Nodes implements logcopy.FeederNode.
-func (f feeding) Nodes() []cluster.NodeStatus { return f.board.Nodes() }
+func (f feeding) Nodes() []status.Node { return f.board.Nodes() }
 
 // SetFed implements logcopy.FeederNode.
 func (f feeding) SetFed(ctx context.Context, ids []cluster.NodeID) {

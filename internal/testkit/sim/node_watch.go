@@ -9,6 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 )
 
 // newBoard is the status table of an agent that knows nothing so far.
@@ -19,13 +20,13 @@ func (a *agent) newBoard() *board.Board {
 }
 
 // status is what a node says of itself whose agent has just started.
-func (n *node) status() cluster.NodeStatus {
-	s := cluster.NodeStatus{
+func (n *node) status() status.Node {
+	s := status.Node{
 		ID: n.id, Name: n.member.Name, Kind: n.member.Kind, Weight: n.member.Weight, Instance: n.instance(),
-		Role: cluster.RoleStarting, Mysqld: cluster.MysqldStopped,
+		Role: status.RoleStarting, Mysqld: status.MysqldStopped,
 	}
 	if !n.runsMysqld() {
-		s.Role, s.Mysqld = cluster.RoleLogger, cluster.MysqldNone
+		s.Role, s.Mysqld = status.RoleLogger, status.MysqldNone
 	}
 	return s
 }
@@ -51,24 +52,24 @@ func (a *agent) runGossip() {
 }
 
 // ownStatus completes the board's status with what others own.
-func (a *agent) ownStatus() cluster.NodeStatus {
+func (a *agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()
 	s.LogFirst, s.LogLast, s.LogCommit = a.log.FirstIndex(), a.log.LastIndex(), a.group.Committed().Mark().Index
-	s.LogState = cmp.Or(s.LogState, cluster.LogOK)
+	s.LogState = cmp.Or(s.LogState, status.LogOK)
 	s.FedBy = a.learner.FedBy()
 	s.DurableMark, s.StateKept = a.durable().Index, a.kept.Point().Index
 	return board.Shown(s, a.group.VotesAt()-a.n.now(), a.serving())
 }
 
-func (w *World) gossip(from *agent, to *node, s cluster.NodeStatus) {
+func (w *World) gossip(from *agent, to *node, s status.Node) {
 	if a := to.agent; a != nil && (!w.membersChange || a.members.conns[from.n.id] == from) {
 		a.life.run(func() { a.hear(s) })
 	}
 }
 
 // hear takes the status that a peer sent.
-func (a *agent) hear(s cluster.NodeStatus) {
+func (a *agent) hear(s status.Node) {
 	if err := a.board.Received(s.ID, s); err != nil {
 		a.n.log("members", "%v", err)
 	}
@@ -90,21 +91,21 @@ func (a *agent) runWatch() {
 		a.doubt(p, primary.WatchExecuted(role, set, a.group.Committed().Contains))
 		l := a.lag.Executed(set, a.n.clock())
 		a.applier.Applied(role, l, a.n.clock())
-		a.board.Update(func(s *cluster.NodeStatus) { a.applier.Show(s, l) })
+		a.board.Update(func(s *status.Node) { a.applier.Show(s, l) })
 		if _, err := a.sql(context.Background()); err != nil || p.dead {
 			continue
 		}
 		switch role {
-		case cluster.RolePrimary:
+		case status.RolePrimary:
 			a.pollPrimary(p)
-		case cluster.RoleReplica:
+		case status.RoleReplica:
 			a.pollReplica(p, n%primary.GuardEvery == 0)
 		}
 	}
 }
 
 func (a *agent) pollPrimary(p *mysqld) {
-	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = "" })
+	a.board.Update(func(s *status.Node) { s.ApplierStopped = "" })
 	on, clients := p.SemiSync()
 	a.doubt(p, primary.WatchPrimary(primary.SemiSync{On: on, Clients: clients}, nil))
 }
@@ -117,13 +118,13 @@ func (a *agent) doubt(p *mysqld, reasons []string) {
 
 // pollReplica restarts replication that has stopped, and says why it did.
 func (a *agent) pollReplica(p *mysqld, guard bool) {
-	status, err := localServer{a}.ReplicaStatus(context.Background())
+	replica, err := localServer{a}.ReplicaStatus(context.Background())
 	if err != nil {
 		return
 	}
-	stopped := a.applier.Stopped(status, "")
-	a.board.Update(func(s *cluster.NodeStatus) { s.ApplierStopped = stopped })
-	if guard && a.board.Own().Role == cluster.RoleReplica && status.Stopped() {
+	stopped := a.applier.Stopped(replica, "")
+	a.board.Update(func(s *status.Node) { s.ApplierStopped = stopped })
+	if guard && a.board.Own().Role == status.RoleReplica && replica.Stopped() {
 		a.startReplica(p)
 	}
 }

@@ -1,23 +1,25 @@
-package cluster
+package status
 
 import (
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // threeToPlanFor are three nodes at two sites, and their statuses after a change.
-func threeToPlanFor() (before State, nodes func(change func(b, c *NodeStatus)) []NodeStatus) {
-	before = NewState([]Member{
-		{ID: 1, Name: "a", Kind: KindFull, Weight: 5, Site: "x"}, {ID: 2, Name: "b", Kind: KindFull, Weight: 5, Site: "y"},
-		{ID: 3, Name: "c", Kind: KindFull, Weight: 5, Site: "x"},
+func threeToPlanFor() (before cluster.State, nodes func(change func(b, c *Node)) []Node) {
+	before = cluster.NewState([]cluster.Member{
+		{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5, Site: "x"}, {ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5, Site: "y"},
+		{ID: 3, Name: "c", Kind: cluster.KindFull, Weight: 5, Site: "x"},
 	})
-	return before, func(change func(b, c *NodeStatus)) []NodeStatus {
-		list := []NodeStatus{
-			{ID: 1, Name: "a", Kind: KindFull, Weight: 5, Reachable: true, Role: RolePrimary, LogLast: 9000, LogCommit: 9000},
-			{ID: 2, Name: "b", Kind: KindFull, Weight: 5, Reachable: true, Role: RoleReplica, LogLast: 8990},
-			{ID: 3, Name: "c", Kind: KindFull, Weight: 5, Reachable: true, Role: RoleReplica, LogLast: 9000},
+	return before, func(change func(b, c *Node)) []Node {
+		list := []Node{
+			{ID: 1, Name: "a", Kind: cluster.KindFull, Weight: 5, Reachable: true, Role: RolePrimary, LogLast: 9000, LogCommit: 9000},
+			{ID: 2, Name: "b", Kind: cluster.KindFull, Weight: 5, Reachable: true, Role: RoleReplica, LogLast: 8990},
+			{ID: 3, Name: "c", Kind: cluster.KindFull, Weight: 5, Reachable: true, Role: RoleReplica, LogLast: 9000},
 		}
 		change(&list[1], &list[2])
 		return list
@@ -27,38 +29,38 @@ func threeToPlanFor() (before State, nodes func(change func(b, c *NodeStatus)) [
 // TestPlanChange: what is said before a change, and what would stop writes.
 func TestPlanChange(t *testing.T) {
 	before, nodes := threeToPlanFor()
-	well := nodes(func(_, _ *NodeStatus) {})
-	cGone := nodes(func(_, c *NodeStatus) { c.Reachable = false })
-	all, sites, waits, yes, second := DurabilityAll, DurabilitySiteMajority, time.Duration(0), true, time.Second
+	well := nodes(func(_, _ *Node) {})
+	cGone := nodes(func(_, c *Node) { c.Reachable = false })
+	all, sites, waits, yes, second := cluster.DurabilityAll, cluster.DurabilitySiteMajority, time.Duration(0), true, time.Second
 	for name, c := range map[string]struct {
-		change Change
-		nodes  []NodeStatus
-		want   Plan
+		change cluster.Change
+		nodes  []Node
+		want   cluster.Plan
 	}{
-		"all, all there": {Change{Durability: &all}, well, Plan{Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"}}},
-		"all, one gone":  {Change{Durability: &all}, cGone, Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
-		"all, one behind": {Change{Durability: &all}, nodes(func(b, _ *NodeStatus) { b.LogLast = 100 }), Plan{
+		"all, all there": {cluster.Change{Durability: &all}, well, cluster.Plan{Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"}}},
+		"all, one gone":  {cluster.Change{Durability: &all}, cGone, cluster.Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
+		"all, one behind": {cluster.Change{Durability: &all}, nodes(func(b, _ *Node) { b.LogLast = 100 }), cluster.Plan{
 			Notes: []string{"after that the cluster survives 0 failures (before: 1): OKs wait for every voter (durability all)"},
 			Stops: []string{"OKs would wait for b, which lacks 8900 entries"}}},
-		"all, one full": {Change{Durability: &all}, nodes(func(b, _ *NodeStatus) { b.LogState = LogFull }), Plan{Stops: []string{"OKs would wait for b, which has a log that is full"}}},
-		"sites, all there": {Change{Durability: &sites}, well, Plan{Notes: []string{
+		"all, one full": {cluster.Change{Durability: &all}, nodes(func(b, _ *Node) { b.LogState = LogFull }), cluster.Plan{Stops: []string{"OKs would wait for b, which has a log that is full"}}},
+		"sites, all there": {cluster.Change{Durability: &sites}, well, cluster.Plan{Notes: []string{
 			"after that the cluster survives 0 failures (before: 1): OKs wait for b (durability site-majority)"}}},
-		"sites, one of two in a site gone": {Change{Durability: &sites}, cGone, Plan{}},
-		"sites, the other site gone": {Change{Durability: &sites}, nodes(func(b, _ *NodeStatus) { b.Reachable = false }),
-			Plan{Stops: []string{"OKs would wait for b, which is not heard of"}}},
-		"require-ack of one that is gone": {Change{Node: &NodeChange{Name: "c", RequireAck: &yes, DropAfter: &waits}}, cGone,
-			Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
-		"require-ack that ends by itself": {Change{Node: &NodeChange{Name: "c", RequireAck: &yes, DropAfter: &second}}, cGone, Plan{}},
-		"require-ack of one that is there": {Change{Node: &NodeChange{Name: "c", RequireAck: &yes}}, well, Plan{Notes: []string{
+		"sites, one of two in a site gone": {cluster.Change{Durability: &sites}, cGone, cluster.Plan{}},
+		"sites, the other site gone": {cluster.Change{Durability: &sites}, nodes(func(b, _ *Node) { b.Reachable = false }),
+			cluster.Plan{Stops: []string{"OKs would wait for b, which is not heard of"}}},
+		"require-ack of one that is gone": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes, DropAfter: &waits}}, cGone,
+			cluster.Plan{Stops: []string{"OKs would wait for c, which is not heard of"}}},
+		"require-ack that ends by itself": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes, DropAfter: &second}}, cGone, cluster.Plan{}},
+		"require-ack of one that is there": {cluster.Change{Node: &cluster.NodeChange{Name: "c", RequireAck: &yes}}, well, cluster.Plan{Notes: []string{
 			"after that the cluster survives 0 failures (before: 1): OKs wait for c (require-ack)"}}},
-		"add": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: KindFull}}, well, Plan{Notes: []string{
+		"add": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindFull}}, well, cluster.Plan{Notes: []string{
 			"once d has caught up it votes: a majority is 3 of 4, 1 may fail (before: 2 of 3, 1 may fail)"}}},
-		"add a learner": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: KindLearner}}, well, Plan{}},
-		"remove": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "c"}}, well, Plan{Notes: []string{
+		"add a learner": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLearner}}, well, cluster.Plan{}},
+		"remove": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "c"}}, well, cluster.Plan{Notes: []string{
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 1 may fail)", "after that b could take over from the primary"}}},
-		"weight 0 of the last": {Change{Node: &NodeChange{Name: "b", Weight: new(int)}}, cGone, Plan{Notes: []string{
+		"weight 0 of the last": {cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(int)}}, cGone, cluster.Plan{Notes: []string{
 			"after that no other node could take over from the primary"}}},
-		"maintenance": {Change{Maintenance: &MaintenanceChange{On: true}}, well, Plan{Notes: []string{
+		"maintenance": {cluster.Change{Maintenance: &cluster.MaintenanceChange{On: true}}, well, cluster.Plan{Notes: []string{
 			"if the primary fails there is none until it is back, or maintenance is off"}}},
 	} {
 		c.change.ID = "x"
@@ -74,7 +76,7 @@ func TestPlanChange(t *testing.T) {
 	// A node that OKs wait for is made anew: they would wait that long.
 	required := before.Clone()
 	required.Members[2].RequireAck = true
-	after, err := required.With(Change{ID: "x", Membership: &MembershipChange{Op: OpRebuild, Name: "c", Instance: "new"}})
+	after, err := required.With(cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: "c", Instance: "new"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,10 +84,10 @@ func TestPlanChange(t *testing.T) {
 		t.Errorf("a required node is rebuilt (-want +got):\n%s", d)
 	}
 	// What waits already is no reason to keep anything from being done.
-	before.Durability = DurabilityAll
+	before.Durability = cluster.DurabilityAll
 	after = before.Clone()
 	after.Members[1].Weight = 3
-	if d := cmp.Diff(Plan{}, PlanChange(before, after, cGone, "a")); d != "" {
+	if d := cmp.Diff(cluster.Plan{}, PlanChange(before, after, cGone, "a")); d != "" {
 		t.Errorf("it waits already (-want +got):\n%s", d)
 	}
 }
@@ -93,20 +95,20 @@ func TestPlanChange(t *testing.T) {
 // TestPlanCountsWhoRuns: a node that is down is none that may fail.
 func TestPlanCountsWhoRuns(t *testing.T) {
 	before, nodes := threeToPlanFor()
-	cGone := nodes(func(_, c *NodeStatus) { c.Reachable = false })
+	cGone := nodes(func(_, c *Node) { c.Reachable = false })
 	for name, c := range map[string]struct {
-		change Change
-		nodes  []NodeStatus
-		want   Plan
+		change cluster.Change
+		nodes  []Node
+		want   cluster.Plan
 	}{
-		"remove one that is gone": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "c"}}, cGone, Plan{Notes: []string{
+		"remove one that is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "c"}}, cGone, cluster.Plan{Notes: []string{
 			"after that the voters are a, b: a majority is 2 of 2, 0 may fail (before: 2 of 3, 0 may fail)"}}},
-		"remove the other one": {Change{Membership: &MembershipChange{Op: OpRemove, Name: "b"}}, cGone, Plan{Notes: []string{
+		"remove the other one": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpRemove, Name: "b"}}, cGone, cluster.Plan{Notes: []string{
 			"after that the voters are a, c: a majority is 2 of 2, writes cannot go on (before: 2 of 3, 0 may fail); c is not heard of",
 			"after that no other node could take over from the primary"}}},
-		"add, one is gone": {Change{Membership: &MembershipChange{Op: OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: KindLogger}}, cGone, Plan{Notes: []string{
+		"add, one is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLogger}}, cGone, cluster.Plan{Notes: []string{
 			"once d has caught up it votes: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}}},
-		"weight 0 of the primary": {Change{Node: &NodeChange{Name: "a", Weight: new(int)}}, nodes(func(_, _ *NodeStatus) {}), Plan{Notes: []string{
+		"weight 0 of the primary": {cluster.Change{Node: &cluster.NodeChange{Name: "a", Weight: new(int)}}, nodes(func(_, _ *Node) {}), cluster.Plan{Notes: []string{
 			"a is the primary, and stays it until it fails or is moved (quorate switchover): with weight 0 it does not become it again"}}},
 	} {
 		c.change.ID = "x"
@@ -121,13 +123,13 @@ func TestPlanCountsWhoRuns(t *testing.T) {
 	}
 	// A learner gets a vote while a voter is away: a majority of four is three.
 	withD := before.Clone()
-	withD.Members = append(withD.Members, Member{ID: 4, Name: "d", Kind: KindLearner})
-	promoted, err := withD.With(Change{ID: "x", Membership: &MembershipChange{Op: OpPromote, Name: "d", Kind: KindLogger}})
+	withD.Members = append(withD.Members, cluster.Member{ID: 4, Name: "d", Kind: cluster.KindLearner})
+	promoted, err := withD.With(cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpPromote, Name: "d", Kind: cluster.KindLogger}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"after that the voters are a, b, c, d: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}
-	if d := cmp.Diff(want, PlanChange(withD, promoted, append(cGone, NodeStatus{ID: 4, Name: "d", Reachable: true, Role: RoleLogger, LogLast: 9000}), "a").Notes); d != "" {
+	if d := cmp.Diff(want, PlanChange(withD, promoted, append(cGone, Node{ID: 4, Name: "d", Reachable: true, Role: RoleLogger, LogLast: 9000}), "a").Notes); d != "" {
 		t.Errorf("promoted (-want +got):\n%s", d)
 	}
 }
@@ -137,19 +139,19 @@ func TestWithoutNode(t *testing.T) {
 	s := sightOf(t, "a:primary b:replica c:replica:w0")
 	for _, c := range []struct {
 		name string
-		held *Maintenance
+		held *cluster.Maintenance
 		b    Role
 		want []string
 	}{
 		{"a", nil, RoleReplica, []string{"the sessions of the primary, a, end in doubt, and another node takes over", "after that b could take over from the primary"}},
 		{"a", nil, RoleFenced, []string{"the sessions of the primary, a, end in doubt", "after that no other node could take over from the primary"}},
-		{"a", &Maintenance{Primary: "a"}, RoleReplica, []string{"the sessions of the primary, a, end in doubt, and there is no primary until maintenance is off, or a switchover",
+		{"a", &cluster.Maintenance{Primary: "a"}, RoleReplica, []string{"the sessions of the primary, a, end in doubt, and there is no primary until maintenance is off, or a switchover",
 			"no node takes over by itself while maintenance is on"}},
 		{"b", nil, RoleReplica, []string{"after that no other node could take over from the primary"}},
-		{"b", &Maintenance{Primary: "a"}, RoleReplica, []string{"no node takes over by itself while maintenance is on"}},
+		{"b", &cluster.Maintenance{Primary: "a"}, RoleReplica, []string{"no node takes over by itself while maintenance is on"}},
 	} {
 		s.Nodes[1].Role = c.b
-		if d := cmp.Diff(c.want, WithoutNode(Sight{State: State{Maintenance: c.held}, Primary: "a", Nodes: s.Nodes}, c.name)); d != "" {
+		if d := cmp.Diff(c.want, WithoutNode(Sight{State: cluster.State{Maintenance: c.held}, Primary: "a", Nodes: s.Nodes}, c.name)); d != "" {
 			t.Errorf("%s, maintenance %v, b is %s (-want +got):\n%s", c.name, c.held, c.b, d)
 		}
 	}

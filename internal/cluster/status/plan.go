@@ -1,4 +1,4 @@
-package cluster
+package status
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config/units"
 )
 
@@ -31,7 +32,7 @@ func majorityNote(is, was Quorum) string {
 }
 
 // PlanChange says what it means that before becomes after.
-func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan) {
+func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cluster.Plan) {
 	was, is := Sight{State: before, Nodes: nodes}.Quorum(), Sight{State: after, Nodes: nodes}.Quorum()
 	if !slices.Equal(was.Voters, is.Voters) {
 		p.Notes = append(p.Notes, fmt.Sprintf("after that the voters are %s: %s", strings.Join(is.Voters, ", "), majorityNote(is, was)))
@@ -66,19 +67,19 @@ func PlanChange(before, after State, nodes []NodeStatus, primary string) (p Plan
 }
 
 // onceVoting judges a state whose i-th member, a learner that joins, has caught up.
-func onceVoting(s State, i int, nodes []NodeStatus) Quorum {
+func onceVoting(s cluster.State, i int, nodes []Node) Quorum {
 	s = s.Clone()
 	m := s.Members[i].Promoted(s.Members[i].Becomes)
 	s.Members[i] = m
 	role := RoleReplica
-	if m.Kind == KindLogger {
+	if m.Kind == cluster.KindLogger {
 		role = RoleLogger
 	}
-	n := NodeStatus{ID: m.ID, Name: m.Name, Reachable: true, Role: role}
+	n := Node{ID: m.ID, Name: m.Name, Reachable: true, Role: role}
 	for _, o := range nodes {
 		n.ElectionTimeout = max(n.ElectionTimeout, o.ElectionTimeout) // it runs what the others do
 	}
-	others := slices.DeleteFunc(slices.Clone(nodes), func(o NodeStatus) bool { return o.ID == m.ID })
+	others := slices.DeleteFunc(slices.Clone(nodes), func(o Node) bool { return o.ID == m.ID })
 	return Sight{State: s, Nodes: append(others, n)}.Quorum()
 }
 
@@ -143,7 +144,7 @@ func WithoutNode(s Sight, name string) (notes []string) {
 }
 
 // takeOver returns who could take over from the primary, were s the state.
-func takeOver(s State, nodes []NodeStatus, primary string) (names []string) {
+func takeOver(s cluster.State, nodes []Node, primary string) (names []string) {
 	for _, n := range nodes {
 		m, err := s.Member(n.Name)
 		n.Kind, n.Weight = m.Kind, m.Weight
@@ -156,8 +157,8 @@ func takeOver(s State, nodes []NodeStatus, primary string) (names []string) {
 
 // acksWouldWait returns whom ACKs would wait for under a state, longer than for any
 // commit: a node that is not there, or that lacks much.
-func acksWouldWait(s State, nodes []NodeStatus) []Member {
-	on, dropped := map[NodeID]uint64{}, map[NodeID]bool{}
+func acksWouldWait(s cluster.State, nodes []Node) []cluster.Member {
+	on, dropped := map[cluster.NodeID]uint64{}, map[cluster.NodeID]bool{}
 	for _, m := range s.Members {
 		dropped[m.ID] = true // in time, where it has a drop-after
 		if lacking(m, nodes) == "" {
@@ -169,12 +170,12 @@ func acksWouldWait(s State, nodes []NodeStatus) []Member {
 
 // lacking says why a member does not have what is committed; "" = it does, or will
 // in a moment.
-func lacking(m Member, nodes []NodeStatus) string {
+func lacking(m cluster.Member, nodes []Node) string {
 	committed := uint64(0)
 	for _, n := range nodes {
 		committed = max(committed, n.LogCommit)
 	}
-	i := slices.IndexFunc(nodes, func(n NodeStatus) bool { return n.ID == m.ID })
+	i := slices.IndexFunc(nodes, func(n Node) bool { return n.ID == m.ID })
 	switch {
 	case m.Rebuilding() && i >= 0 && nodes[i].Instance != m.Instance:
 		return "gets a new copy of its data"

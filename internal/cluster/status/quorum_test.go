@@ -1,4 +1,4 @@
-package cluster
+package status
 
 import (
 	"fmt"
@@ -8,22 +8,24 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // sightOf reads "a:primary b:replica:away c:logger": a node's name, role and what is
 // special about it. Roles logger and learner are kinds, too.
 func sightOf(t *testing.T, text string) (s Sight) {
 	t.Helper()
-	s.State.Durability = DurabilityMajority
+	s.State.Durability = cluster.DurabilityMajority
 	for i, word := range strings.Fields(text) {
 		f := strings.Split(word, ":")
-		m := Member{ID: NodeID(i + 1), Name: f[0], Kind: KindFull, Weight: WeightDefault}
-		n := NodeStatus{ID: m.ID, Name: m.Name, Role: Role(f[1]), Reachable: true, LogState: LogOK}
+		m := cluster.Member{ID: cluster.NodeID(i + 1), Name: f[0], Kind: cluster.KindFull, Weight: cluster.WeightDefault}
+		n := Node{ID: m.ID, Name: m.Name, Role: Role(f[1]), Reachable: true, LogState: LogOK}
 		switch f[1] {
 		case "logger":
-			m.Kind = KindLogger
+			m.Kind = cluster.KindLogger
 		case "learner":
-			m.Kind, n.Role = KindLearner, RoleReplica
+			m.Kind, n.Role = cluster.KindLearner, RoleReplica
 		case "primary":
 			s.Primary = m.Name
 		}
@@ -34,7 +36,7 @@ func sightOf(t *testing.T, text string) (s Sight) {
 			case flag == "away":
 				n.Reachable = false
 			case flag == "never":
-				n = NodeStatus{ID: m.ID, Name: m.Name}
+				n = Node{ID: m.ID, Name: m.Name}
 			case flag == "w0":
 				m.Weight = 0
 			case flag == "ack":
@@ -42,7 +44,7 @@ func sightOf(t *testing.T, text string) (s Sight) {
 			case flag == "drops":
 				m.RequireAck, m.DropAfter = true, time.Second
 			case flag == "becomes":
-				m.Becomes = KindFull
+				m.Becomes = cluster.KindFull
 			case flag == "full" || flag == "stalled" || flag == "repairing":
 				n.LogState = LogState(flag)
 			case flag == "new":
@@ -71,14 +73,14 @@ type quorumRow struct {
 	want  string // Quorum's line, or without a primary the first one of NoPrimary
 }
 
-func durabilityAll(s *Sight)  { s.State.Durability = DurabilityAll }
-func durabilitySite(s *Sight) { s.State.Durability = DurabilitySiteMajority }
+func durabilityAll(s *Sight)  { s.State.Durability = cluster.DurabilityAll }
+func durabilitySite(s *Sight) { s.State.Durability = cluster.DurabilitySiteMajority }
 
 func maintenanceOf(primary string) func(*Sight) {
-	return func(s *Sight) { s.State.Maintenance = &Maintenance{Primary: primary} }
+	return func(s *Sight) { s.State.Maintenance = &cluster.Maintenance{Primary: primary} }
 }
 
-func outgoing(ids ...NodeID) func(*Sight) { return func(s *Sight) { s.Outgoing = ids } }
+func outgoing(ids ...cluster.NodeID) func(*Sight) { return func(s *Sight) { s.Outgoing = ids } }
 
 // TestQuorum: how many failures are survived now.
 func TestQuorum(t *testing.T) {
@@ -255,12 +257,12 @@ func TestQuorumIsWhatHappens(t *testing.T) {
 	} {
 		s := sightOf(t, text)
 		if strings.Contains(text, "site=") {
-			s.State.Durability = DurabilitySiteMajority
+			s.State.Durability = cluster.DurabilitySiteMajority
 		}
 		survives, least := s.Quorum().Survives, len(s.Nodes)
 		for lost := range 1 << len(s.Nodes) {
 			failures := 0
-			broken := reached(s, func(n NodeStatus) bool {
+			broken := reached(s, func(n Node) bool {
 				fails := n.Reachable && lost&(1<<(n.ID-1)) != 0
 				if fails {
 					failures++
@@ -279,7 +281,7 @@ func TestQuorumIsWhatHappens(t *testing.T) {
 }
 
 // reached is a sight with other nodes heard of.
-func reached(s Sight, is func(NodeStatus) bool) Sight {
+func reached(s Sight, is func(Node) bool) Sight {
 	s.Nodes = slices.Clone(s.Nodes)
 	for i, n := range s.Nodes {
 		s.Nodes[i].Reachable = is(n)
@@ -292,7 +294,7 @@ func checkStarts(t *testing.T, text string, broken Sight, sets [][]string) {
 	t.Helper()
 	for _, set := range sets {
 		for without := -1; without < len(set); without++ {
-			mended := reached(broken, func(n NodeStatus) bool {
+			mended := reached(broken, func(n Node) bool {
 				i := slices.Index(set, n.Name)
 				return n.Reachable || i >= 0 && i != without
 			})
@@ -321,7 +323,7 @@ func TestNoLeaseOfVotersOfBefore(t *testing.T) {
 	if why := s.NoLease("b"); why != "" {
 		t.Errorf("without a change: %s", why)
 	}
-	s.Outgoing = []NodeID{2, 3, 4}
+	s.Outgoing = []cluster.NodeID{2, 3, 4}
 	if why := s.NoLease("b"); why != "c runs quorate 1, d runs quorate 1, which promises no lease: upgrade it" {
 		t.Errorf("with two of three former voters old: %q", why)
 	}
@@ -362,7 +364,7 @@ func TestFailoverNeedsAMajority(t *testing.T) {
 	} {
 		s := sightOf(t, sight)
 		if strings.Contains(sight, "site=") {
-			s.State.Durability = DurabilitySiteMajority
+			s.State.Durability = cluster.DurabilitySiteMajority
 		}
 		f := EstimateFailover(s, "b", times)
 		if got := f.String(); got != want || f.To != "" && (f.HostSeconds == 0) != (f.Until != nil) {

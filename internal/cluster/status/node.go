@@ -1,6 +1,10 @@
-package cluster
+package status
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
 
 // Role is what a node does at the moment, as people read it.
 type Role string
@@ -110,11 +114,11 @@ type OldData struct {
 
 // NodeStatus is what a node says of itself. Nodes send it to each other, so
 // any agent can show the whole cluster.
-type NodeStatus struct {
+type Node struct {
 	// ID is text in JSON: it has more digits than a JavaScript number keeps.
-	ID   NodeID `json:"id,string"`
-	Name string `json:"name"`
-	Kind Kind   `json:"kind"`
+	ID   cluster.NodeID `json:"id,string"`
+	Name string         `json:"name"`
+	Kind cluster.Kind   `json:"kind"`
 	// Peer is where its agent listens for other agents.
 	Peer string `json:"peer"`
 	// Weight and Site are the member's in the cluster state of the node that
@@ -151,17 +155,17 @@ type NodeStatus struct {
 	Leaving bool `json:"leaving,omitempty"`
 	// Joined has the members without a vote that the node has heard of over the data
 	// directories that the cluster gave them.
-	Joined map[NodeID]string `json:"joined,omitempty"`
+	Joined map[cluster.NodeID]string `json:"joined,omitempty"`
 	// Empty are the members that have just come to the node with an empty data directory,
 	// where it knows another one.
-	Empty []NodeID `json:"empty,omitempty"`
+	Empty []cluster.NodeID `json:"empty,omitempty"`
 
 	Role Role `json:"role"`
 	// Reason is a sentence: why the node is in this role, or what it waits for.
 	Reason string `json:"reason,omitempty"`
 	// Leader is the Raft leader's id as this node knows it; 0 = none.
-	Leader NodeID `json:"leader,string"`
-	Term   uint64 `json:"term"`
+	Leader cluster.NodeID `json:"leader,string"`
+	Term   uint64         `json:"term"`
 	// LogLast is the last index in the node's log, LogCommit the highest index
 	// that it knows to be committed and has on its own disk.
 	LogLast   uint64 `json:"log_last"`
@@ -210,8 +214,8 @@ type NodeStatus struct {
 	ApplierStopped string `json:"applier_stopped,omitempty"`
 	// AcksWait is whom a leader's ACKs wait for, for what is committed, and
 	// AcksDropped is who is named by require-ack and not waited for.
-	AcksWait    []AckWait `json:"acks_wait,omitempty"`
-	AcksDropped []AckWait `json:"acks_dropped,omitempty"`
+	AcksWait    []cluster.AckWait `json:"acks_wait,omitempty"`
+	AcksDropped []cluster.AckWait `json:"acks_dropped,omitempty"`
 	// Quorum and Failover are what a primary tells the others, for Status.
 	Quorum   *Quorum   `json:"quorum,omitempty"`
 	Failover *Failover `json:"failover,omitempty"`
@@ -251,14 +255,14 @@ type NodeStatus struct {
 }
 
 // Status is the cluster as one node sees it.
-type Status struct {
+type Cluster struct {
 	Cluster   string `json:"cluster"`
 	ClusterID string `json:"cluster_id"`
 	// Self is the name of the node that answers.
 	Self string `json:"self"`
 	// Primary is the name of the node that is open for writes; "" = none.
-	Primary string       `json:"primary"`
-	Nodes   []NodeStatus `json:"nodes"`
+	Primary string `json:"primary"`
+	Nodes   []Node `json:"nodes"`
 	// NoPrimarySince is when the node knew of a primary last, NoPrimarySeconds how long
 	// ago; zero = it never did, or does.
 	NoPrimarySince   time.Time `json:"no_primary_since,omitzero"`
@@ -270,15 +274,15 @@ type Status struct {
 	Failover *Failover `json:"failover,omitempty"`
 	// StateVersion, Maintenance and Durability are of the cluster state as this
 	// node has it.
-	StateVersion uint64       `json:"state_version"`
-	Maintenance  *Maintenance `json:"maintenance,omitempty"`
-	Durability   Durability   `json:"durability,omitempty"`
+	StateVersion uint64               `json:"state_version"`
+	Maintenance  *cluster.Maintenance `json:"maintenance,omitempty"`
+	Durability   cluster.Durability   `json:"durability,omitempty"`
 	// Recovered is set while former members are not taken in again after a recovery.
-	Recovered *Recovery `json:"recovered,omitempty"`
+	Recovered *cluster.Recovery `json:"recovered,omitempty"`
 	// Reseed, Errant and RetainBytesMax are the cluster state's, with their defaults.
-	Reseed         Reseed       `json:"reseed,omitempty"`
-	Errant         ErrantPolicy `json:"errant,omitempty"`
-	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
+	Reseed         cluster.Reseed       `json:"reseed,omitempty"`
+	Errant         cluster.ErrantPolicy `json:"errant,omitempty"`
+	RetainBytesMax int64                `json:"retain_bytes_max,omitempty"`
 	// LastChange is the newest change of the primary; nil = none is known.
-	LastChange *HistoryRow `json:"last_change,omitempty"`
+	LastChange *cluster.HistoryRow `json:"last_change,omitempty"`
 }

@@ -1,4 +1,4 @@
-package cluster
+package status
 
 import (
 	"cmp"
@@ -6,15 +6,17 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // Sight is what one node sees of the cluster at a moment.
 type Sight struct {
-	State State
+	State cluster.State
 	// Outgoing are the old voters, while a change of them is not complete
 	// (StatePoint).
-	Outgoing []NodeID
-	Nodes    []NodeStatus
+	Outgoing []cluster.NodeID
+	Nodes    []Node
 	// Primary is the name of the node that is open for writes; "" = none.
 	Primary string
 }
@@ -41,7 +43,7 @@ type Quorum struct {
 
 // seat is a member, or an old voter, as the sight has it.
 type seat struct {
-	Member
+	cluster.Member
 	votes, voted bool // among the present voters, the old voters
 	runs         bool
 	away         string // why it does not run
@@ -62,7 +64,7 @@ type view struct {
 
 func (s Sight) view() view {
 	v := view{Sight: s}
-	byID := map[NodeID]NodeStatus{}
+	byID := map[cluster.NodeID]Node{}
 	for _, n := range s.Nodes {
 		byID[n.ID] = n
 	}
@@ -73,7 +75,7 @@ func (s Sight) view() view {
 		i := slices.IndexFunc(v.all, func(st seat) bool { return st.ID == id })
 		if i < 0 {
 			n := byID[id]
-			v.all = append(v.all, s.seat(Member{ID: id, Name: cmp.Or(n.Name, "a former voter"), Kind: KindLearner}, n))
+			v.all = append(v.all, s.seat(cluster.Member{ID: id, Name: cmp.Or(n.Name, "a former voter"), Kind: cluster.KindLearner}, n))
 			i = len(v.all) - 1
 		}
 		v.all[i].voted = true
@@ -81,7 +83,7 @@ func (s Sight) view() view {
 	return v
 }
 
-func (s Sight) seat(m Member, n NodeStatus) seat {
+func (s Sight) seat(m cluster.Member, n Node) seat {
 	st := seat{Member: m, votes: m.Votes()}
 	if n.ElectionTimeout == 0 {
 		st.old = n.AgentVersion
@@ -102,7 +104,7 @@ func (s Sight) seat(m Member, n NodeStatus) seat {
 	}
 	st.runs = st.away == ""
 	switch held := s.State.Maintenance; {
-	case m.Kind != KindFull:
+	case m.Kind != cluster.KindFull:
 		st.mayNot = "is a " + string(m.Kind)
 	case m.Weight == 0:
 		st.mayNot = "has weight 0"
@@ -154,7 +156,7 @@ func (v view) stuck(there, opens seats) string {
 	if why := v.noLease(there, opens); why != "" {
 		return why
 	}
-	on, dropped := map[NodeID]uint64{}, map[NodeID]bool{}
+	on, dropped := map[cluster.NodeID]uint64{}, map[cluster.NodeID]bool{}
 	for i, s := range v.all {
 		dropped[s.ID] = true // in time, where it has a drop-after
 		if there&(1<<i) != 0 {
@@ -168,9 +170,9 @@ func (v view) stuck(there, opens seats) string {
 	switch {
 	case len(waits) == 0:
 		return ""
-	case v.State.Durability == DurabilitySiteMajority:
+	case v.State.Durability == cluster.DurabilitySiteMajority:
 		return fmt.Sprintf("OKs wait for %s (durability %s)", list(waits, "or"), v.State.Durability)
-	case v.State.Durability == DurabilityAll:
+	case v.State.Durability == cluster.DurabilityAll:
 		return fmt.Sprintf("OKs wait for %s (durability %s)", list(waits, "and"), v.State.Durability)
 	}
 	return fmt.Sprintf("OKs wait for %s (require-ack)", list(waits, "and"))
@@ -183,13 +185,13 @@ func (v view) noLease(there, opens seats) string {
 	if there&old == 0 || there&opens&old != 0 {
 		return ""
 	}
-	var nodes []NodeStatus
-	var before []Member
+	var nodes []Node
+	var before []cluster.Member
 	for i, s := range v.all {
 		if s.voted {
-			before = append(before, Member{ID: s.ID, Name: s.Name, Kind: KindLogger})
+			before = append(before, cluster.Member{ID: s.ID, Name: s.Name, Kind: cluster.KindLogger})
 		}
-		n := NodeStatus{ID: s.ID, Reachable: there&(1<<i) != 0, AgentVersion: s.old}
+		n := Node{ID: s.ID, Reachable: there&(1<<i) != 0, AgentVersion: s.old}
 		if s.old == "" {
 			n.ElectionTimeout = 1 // some
 		}
@@ -270,7 +272,7 @@ func (v view) limit(there, lost, opens seats) string {
 		}
 		return fmt.Sprintf("without %s no node could be the primary", list(v.names(lost), "and"))
 	}
-	if v.State.Durability == DurabilityAll {
+	if v.State.Durability == cluster.DurabilityAll {
 		return fmt.Sprintf("OKs wait for every voter (durability %s)", v.State.Durability)
 	}
 	return v.stuck(there, opens)
@@ -296,7 +298,7 @@ func (v view) missing(q *Quorum, running seats) {
 func (v view) whyNobody(running seats) string {
 	var why []string
 	for i, s := range v.all {
-		if s.Kind == KindFull && running&(1<<i) != 0 {
+		if s.Kind == cluster.KindFull && running&(1<<i) != 0 {
 			why = append(why, s.Name+" "+s.mayNot)
 		}
 	}

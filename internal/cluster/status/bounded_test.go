@@ -1,4 +1,4 @@
-package cluster
+package status
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 // TestBoundedStatus: a status whose every text is as long as can be has a length that
 // a peer takes, and one of usual length is sent as it is.
 func TestBoundedStatus(t *testing.T) {
-	usual := NodeStatus{ID: 1, Name: "a", GTIDExecuted: "01010101-0101-0101-0101-010101010101:1-5", Reason: "no leader"}
+	usual := Node{ID: 1, Name: "a", GTIDExecuted: "01010101-0101-0101-0101-010101010101:1-5", Reason: "no leader"}
 	if diff := cmp.Diff(usual, usual.Bounded()); diff != "" {
 		t.Errorf("a usual status is changed (-want +got):\n%s", diff)
 	}

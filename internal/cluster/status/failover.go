@@ -1,8 +1,10 @@
-package cluster
+package status
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // lagFreshSeconds is how old a lag is at most that may be gone by now: the
@@ -10,7 +12,7 @@ import (
 const lagFreshSeconds = 2
 
 // BacklogSeconds is how long the node's mysqld would take to apply what it lacks.
-func (n NodeStatus) BacklogSeconds() float64 {
+func (n Node) BacklogSeconds() float64 {
 	if n.LagBytes <= 0 && n.LagTransactions <= 0 {
 		return 0
 	}
@@ -26,8 +28,8 @@ func (n NodeStatus) BacklogSeconds() float64 {
 
 // CanTakeOver tells whether the node could be the next primary, as far as its
 // status says: its log may still be behind.
-func (n NodeStatus) CanTakeOver() bool {
-	return n.Kind == KindFull && n.Reachable && n.Role == RoleReplica && n.Weight > 0 &&
+func (n Node) CanTakeOver() bool {
+	return n.Kind == cluster.KindFull && n.Reachable && n.Role == RoleReplica && n.Weight > 0 &&
 		n.ApplierStopped == "" && (n.LogState == "" || n.LogState == LogOK)
 }
 
@@ -70,7 +72,7 @@ const (
 
 // LogBehind is how many committed entries the node's log lacks, as far as the statuses
 // of all nodes say. What is committed while a status is on its way counts as nothing.
-func (n NodeStatus) LogBehind(nodes []NodeStatus) uint64 {
+func (n Node) LogBehind(nodes []Node) uint64 {
 	committed := uint64(0)
 	for _, o := range nodes {
 		if o.Reachable {
@@ -157,7 +159,7 @@ func (f Failover) String() string {
 
 // Stopped says why a node's mysqld does not follow the log until somebody, or the node
 // itself, has seen to that; "" = nothing stops it.
-func (n NodeStatus) Stopped() string {
+func (n Node) Stopped() string {
 	switch {
 	case n.Role == RoleFenced:
 		return "it is fenced"
@@ -170,7 +172,7 @@ func (n NodeStatus) Stopped() string {
 }
 
 // Follows tells whether its mysqld gets on with the log, or has nothing to do with it.
-func (n NodeStatus) Follows() bool {
+func (n Node) Follows() bool {
 	starts := n.Role == RoleStarting || n.Role == RoleUnverified
 	return n.Stopped() == "" && (!starts || n.LogState == LogRepairing)
 }

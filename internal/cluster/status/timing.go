@@ -1,21 +1,23 @@
-package cluster
+package status
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // TimingTrouble says why the settings of a node and of another voter cannot live
 // together, whichever of them leads; "" = they can, or are not known.
-func TimingTrouble(own, other NodeStatus) string {
+func TimingTrouble(own, other Node) string {
 	switch {
-	case own.ElectionTimeout == 0 || other.ElectionTimeout == 0 || own.Kind == KindLearner || other.Kind == KindLearner:
+	case own.ElectionTimeout == 0 || other.ElectionTimeout == 0 || own.Kind == cluster.KindLearner || other.Kind == cluster.KindLearner:
 		return ""
-	case ElectionHeartbeatsMin*own.Heartbeat > other.ElectionTimeout:
+	case cluster.ElectionHeartbeatsMin*own.Heartbeat > other.ElectionTimeout:
 		return fmt.Sprintf("raft.heartbeat %v is too long for node %s, whose raft.election_timeout is %v: at most a fifth of that",
 			own.Heartbeat, other.Name, other.ElectionTimeout)
-	case ElectionHeartbeatsMin*other.Heartbeat > own.ElectionTimeout:
+	case cluster.ElectionHeartbeatsMin*other.Heartbeat > own.ElectionTimeout:
 		return fmt.Sprintf("raft.election_timeout %v is too short for node %s, whose raft.heartbeat is %v: at least five times that",
 			own.ElectionTimeout, other.Name, other.Heartbeat)
 	}
@@ -24,7 +26,7 @@ func TimingTrouble(own, other NodeStatus) string {
 
 // NoLease says why a node could get no lease as the leader, though a majority of the
 // voters is there: a node with an older quorate promises none. "" = it could.
-func NoLease(members []Member, nodes []NodeStatus) string {
+func NoLease(members []cluster.Member, nodes []Node) string {
 	voters, promise := 0, 0
 	var silent []string
 	for _, m := range members {
@@ -32,7 +34,7 @@ func NoLease(members []Member, nodes []NodeStatus) string {
 			continue
 		}
 		voters++
-		i := slices.IndexFunc(nodes, func(n NodeStatus) bool { return n.ID == m.ID })
+		i := slices.IndexFunc(nodes, func(n Node) bool { return n.ID == m.ID })
 		switch {
 		case i < 0 || !nodes[i].Reachable:
 		case nodes[i].ElectionTimeout > 0:

@@ -1,4 +1,4 @@
-package cluster
+package status
 
 import "fmt"
 
@@ -33,7 +33,7 @@ func (r *Refusal) away(name string) string {
 
 // Refusers returns the nodes that refuse the node that was asked, and why the first of
 // them does.
-func (s Status) Refusers() (names []string, why string) {
+func (s Cluster) Refusers() (names []string, why string) {
 	for _, n := range s.Nodes {
 		if n.Refusal != nil && n.Refusal.By == n.Name {
 			names = append(names, n.Name)
@@ -47,7 +47,7 @@ func (s Status) Refusers() (names []string, why string) {
 
 // Refused says in lines that others refuse the node that was asked, or do not reach it,
 // and what to do; nil: nobody does.
-func (s Status) Refused() []string {
+func (s Cluster) Refused() []string {
 	for _, n := range s.Nodes {
 		if n.Name == s.Self && n.Unreached != "" {
 			return []string{n.Unreached, "There may be a primary: look at `quorate status` on another node."}

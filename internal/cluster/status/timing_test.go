@@ -1,18 +1,20 @@
-package cluster
+package status
 
 import (
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 func TestTimingTrouble(t *testing.T) {
-	status := func(heartbeat, election time.Duration) NodeStatus {
-		return NodeStatus{Name: "b", Kind: KindFull, Heartbeat: heartbeat, ElectionTimeout: election}
+	status := func(heartbeat, election time.Duration) Node {
+		return Node{Name: "b", Kind: cluster.KindFull, Heartbeat: heartbeat, ElectionTimeout: election}
 	}
 	learner := status(time.Second, 5*time.Second)
-	learner.Kind = KindLearner
+	learner.Kind = cluster.KindLearner
 	for name, c := range map[string]struct {
-		own, other NodeStatus
+		own, other Node
 		want       string
 	}{
 		"equal":         {status(100*time.Millisecond, time.Second), status(100*time.Millisecond, time.Second), ""},
@@ -43,18 +45,18 @@ func TestNoLease(t *testing.T) {
 		"alone":                         {[]string{now}, false},
 		"five, two of before, one away": {[]string{now, now, away, before, before}, true},
 	} {
-		var members []Member
-		var nodes []NodeStatus
+		var members []cluster.Member
+		var nodes []Node
 		for i, kind := range c.nodes {
-			id := NodeID(i + 1)
-			members = append(members, Member{ID: id, Name: string(rune('a' + i)), Kind: KindFull})
-			n := NodeStatus{ID: id, Reachable: kind != away, AgentVersion: "0.1"}
+			id := cluster.NodeID(i + 1)
+			members = append(members, cluster.Member{ID: id, Name: string(rune('a' + i)), Kind: cluster.KindFull})
+			n := Node{ID: id, Reachable: kind != away, AgentVersion: "0.1"}
 			if kind == now {
 				n.ElectionTimeout = time.Second
 			}
 			nodes = append(nodes, n)
 		}
-		members = append(members, Member{ID: 9, Name: "learner", Kind: KindLearner})
+		members = append(members, cluster.Member{ID: 9, Name: "learner", Kind: cluster.KindLearner})
 		if got := NoLease(members, nodes); (got != "") != c.want {
 			t.Errorf("%s: %q, want a reason: %t", name, got, c.want)
 		}
