@@ -508,6 +508,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 	a.records.Tell(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
 	ctx, end := context.WithCancelCause(serve)
 	defer end(nil)
+	defer a.epoch.Close() // nobody would close it any more
 	defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
 	defer context.AfterFunc(stop, func() {
 		a.logger.Info("stopping: closing writes, handing over, stopping mysqld")

@@ -4,7 +4,7 @@
 // # What it owns
 //
 // The goroutine tree, the order of start and stop, and the glue between packages:
-// the epoch (tap, proposals, ACKs), the feed's reader of the log, the judge of
+// the epoch (primary.Slot holds it), the feed's reader of the log, the judge of
 // I3 and of the prefix rule, the exchange of node statuses.
 //
 // The files of the data directory, and what each is for, are in docs/formats.md, "The data

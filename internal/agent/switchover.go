@@ -295,10 +295,11 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 
 // calledOff says of a plan that has failed whether writes are open again.
 func (a *Agent) calledOff(m *primary.Order, err error) error {
+	if !m.Closing() {
+		return err
+	}
 	closed := m.ClosedFor().Round(time.Millisecond)
 	switch role := a.board.Own().Role; {
-	case !m.Closing():
-		return err
 	case role == status.RolePrimary:
 		return control.Errorf(control.CodeFailed, "called off, writes were closed for %v and are open again on node %s: %v", closed, a.self.Name, err)
 	default:

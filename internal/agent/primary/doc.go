@@ -1,6 +1,6 @@
 // Package primary has the operations with which the role machine makes the local mysqld the primary or a
 // replica, and decides about an epoch: one tenure of it as the primary, from its tap to its
-// end. It is what package agent does around mysqld, without mysqld, sockets and goroutines:
+// end. It is what package agent does around mysqld, without a mysqld and its sockets:
 // the agent gives it the real ones, the simulator its own, so both run the same steps in the
 // same order.
 //

@@ -82,7 +82,7 @@ func (b *Inbox) tryPut(in role.Input) (room <-chan struct{}) {
 	return b.room
 }
 
-// RaftChanged, Peers, Doubt and LogTrouble leave what they are named for.
+// RaftChanged keeps the newest of its kind until the role machine takes it.
 func (b *Inbox) RaftChanged(in role.RaftChanged) { b.leave(func() { b.raft = &in }) }
 
 // Peers is as RaftChanged.
@@ -91,7 +91,7 @@ func (b *Inbox) Peers(in role.Peers) { b.leave(func() { b.peers = &in }) }
 // LogTrouble is as RaftChanged.
 func (b *Inbox) LogTrouble(in role.LogTrouble) { b.leave(func() { b.trouble = &in }) }
 
-// Doubt is as RaftChanged.
+// Doubt keeps the first about the newest incarnation.
 func (b *Inbox) Doubt(incarnation uint64, reason string) {
 	b.leave(func() {
 		if b.doubted == nil || b.doubted.Incarnation < incarnation {
@@ -126,7 +126,7 @@ func (b *Inbox) wake() {
 	}
 }
 
-// Mail takes what was left by those who may not block.
+// Mail takes what was left by those who may not block, away from the role machine: tests look so.
 func (b *Inbox) Mail() (batch []role.Input) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -163,6 +163,9 @@ func (b *Inbox) takeInput() []role.Input {
 // next waits until there is something, or a tick is due, and takes it.
 func (b *Inbox) next(ctx context.Context, due time.Duration) (batch []role.Input, ticked bool, err error) {
 	for {
+		if ctx.Err() != nil {
+			return nil, false, context.Cause(ctx)
+		}
 		now := b.cfg.Clock.Now()
 		batch, ticked, ok := b.take(now >= due)
 		if ok {

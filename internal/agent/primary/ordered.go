@@ -48,7 +48,8 @@ func NewOrder(by string, moves bool, limit time.Duration, c clock.Clock) *Order 
 	return &Order{By: by, Moves: moves, Limit: limit, clock: c, ended: make(chan struct{})}
 }
 
-// Closing tells whether writes are being closed for it, or were; ClosedFor since when.
+// Closing tells whether writes are being closed for it, or were; ClosedFor for how
+// long: only once Closing says so.
 func (o *Order) Closing() bool            { return o.closing.Load() }
 func (o *Order) ClosedFor() time.Duration { return o.clock.Now() - o.began }
 
@@ -93,13 +94,16 @@ func (s *Orders) Run(ctx context.Context, o *Order, begin func()) (reason string
 	}
 	defer s.now.CompareAndSwap(o, nil)
 	begin()
-	for s.now.Load() == o {
+	for {
+		select {
+		case <-o.ended:
+			return o.reason, nil
+		default:
+		}
 		if o.clock.Wait(ctx, 0, o.ended) != nil {
 			return "", ErrPlanNotEnded
 		}
 	}
-	_ = o.clock.Wait(context.Background(), 0, o.ended) // what it came to is told right after
-	return o.reason, nil
 }
 
 // Target is a node that a primary asks to follow it.

@@ -70,7 +70,7 @@ type operation struct {
 
 // Run returns nil after the role machine's Exit effect, and the cause of ctx's end once that has ended.
 // The machine sees first before the time, and the time before everything else. Effects live no
-// longer than ctx.
+// longer than ctx, but for a clean stop of mysqld.
 func (s *Shell) Run(ctx context.Context, m *role.Node, first role.Input) error {
 	if s.step(ctx, m, first) {
 		return nil

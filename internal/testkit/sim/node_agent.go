@@ -200,7 +200,7 @@ func (a *agent) stop() { a.life.run(func() { a.input(role.Stop{}) }) }
 // exit is the end of Run: mysqld first, the peers' listener last.
 func (a *agent) exit(why string) {
 	if a.n.agent == a {
-		a.epochs.Close()
+		a.closeEpoch()
 		a.n.killAgent(why)
 		a.w.restartAgent(a.n)
 	}
@@ -219,7 +219,7 @@ func (a steps) PlanEnded(reason string) { a.orders.Ended(reason) }
 func (a steps) Unserve() { a.stopServing() }
 
 // CloseTap implements primary.Service.
-func (a steps) CloseTap() { a.epochs.Close() }
+func (a steps) CloseTap() { a.closeEpoch() }
 
 // Closing implements primary.Service.
 func (a steps) Closing() { a.orders.Closing() }
@@ -292,7 +292,7 @@ func (a *agent) onRole(r consensus.RoleState) {
 		a.endService()
 	}
 	if lost.Tap {
-		a.epochs.Close()
+		a.closeEpoch()
 	}
 	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }

@@ -34,6 +34,7 @@ type epoch struct {
 	tap           *mysqlwire.Tap
 	conn          *tapConn
 	begun         map[entry.StageID]time.Duration // when the stages were that are not proposed
+	over          bool                            // it was to be closed, whatever the product has done
 }
 
 // newEpochs holds the epoch of which this node is the primary.
@@ -45,10 +46,22 @@ func (a *agent) newEpochs() *primary.Slot {
 			}
 			return localServer{a}, nil
 		},
-		Own:  func() entry.Epoch { return entry.Epoch{Primary: a.n.member.Name, ServerUUID: a.n.uuid} },
+		Own:  a.ownEpoch,
 		Raft: func() primary.Proposer { return proposer{a} }, Bulk: func() *bulk.Bulk { return a.stages.Bulk },
 		Pace: a.lagBound, Inbox: a.inbox, Clock: a.life, Logger: slog.New(slog.DiscardHandler),
 	})
+}
+
+// ownEpoch is this node, as its epoch names it. In one of 25 times it leads again, in another term,
+// when the epoch's entry is proposed.
+func (a *agent) ownEpoch() entry.Epoch {
+	if chance(a.n.rng, 4) {
+		term := a.epoch.Term
+		a.n.log("linger", "and resigns meanwhile")
+		a.loop.control(func(time.Duration) { a.group.Resign(term) })
+		a.life.sleep(around(a.n.rng, 200*time.Millisecond))
+	}
+	return entry.Epoch{Primary: a.n.member.Name, ServerUUID: a.n.uuid}
 }
 
 // Incarnation implements primary.TapServer.
@@ -85,10 +98,21 @@ func (s localServer) ConnectTap(ctx context.Context, of primary.Epoch, cfg mysql
 	return e.tap, e, nil
 }
 
-// closed tells whether the product has ended the epoch.
-func (e *epoch) closed() bool {
+// closed tells whether the epoch has ended, or should have.
+func (e *epoch) closed() bool { return e.over || !e.holds() }
+
+// holds tells whether the product's slot has the epoch.
+func (e *epoch) holds() bool {
 	tap, _, _ := e.a.epochs.Tap(e.Term)
-	return tap != e.tap
+	return tap == e.tap
+}
+
+// closeEpoch ends the epoch in the slot, if there is one.
+func (a *agent) closeEpoch() {
+	if a.epoch != nil && a.epoch.holds() {
+		a.epoch.over = true
+	}
+	a.epochs.Close()
 }
 
 // OpenTap implements primary.Steps.
@@ -96,11 +120,6 @@ func (a steps) OpenTap(ctx context.Context, term uint64) error { return a.epochs
 
 // CommitEpoch implements primary.Steps.
 func (a steps) CommitEpoch(ctx context.Context, term uint64) error {
-	if chance(a.n.rng, 4) { // it leads again, in another term, when the proposal comes
-		a.n.log("linger", "and resigns meanwhile")
-		a.loop.control(func(time.Duration) { a.group.Resign(term) })
-		a.life.sleep(around(a.n.rng, 200*time.Millisecond))
-	}
 	err := a.epochs.CommitEpoch(ctx, term)
 	if err == nil {
 		a.w.epochs++
