@@ -3,7 +3,7 @@
 // (Member). The agent runs it with its mysqld, files and connections, the simulator with its
 // own.
 //
-//	an empty directory   ask all peers ──► begin, wait, join, or be rebuilt
+//	an empty directory   ask initial members ──► begin, wait, join, or be rebuilt
 //	the node that joins  ask all members ──► choose one ──► copy mysqld's data, the log ──► finish
 //	a member             a read barrier  ──► Plan: from where on, and what it can give
 //
