@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -148,8 +149,14 @@ func TestHangup(t *testing.T) {
 	for len(judged) > 0 {
 		<-judged
 	}
-	a.Hangup(nodeB)
-	b.expect(t, nodeA, "lost")
+	for lost := false; !lost; { // the answer to b's greeting may come before a has the connection in hand
+		a.Hangup(nodeB)
+		select {
+		case e := <-b.events:
+			lost = e == peerEvent{nodeA, "lost"}
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	b.expect(t, nodeA, "up")
 	if id := within(t, judged, "the judgement"); id != nodeB {
 		t.Errorf("node %d is judged", id)
