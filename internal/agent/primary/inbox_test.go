@@ -26,6 +26,7 @@ func TestInboxKeepsWhatMatters(t *testing.T) {
 	}
 	b.Doubt(1, "")
 	b.Doubt(2, "of the next mysqld")
+	b.Doubt(1, "late")
 	b.LogTrouble(role.LogTrouble{Reason: "full"})
 	b.LogTrouble(role.LogTrouble{})
 	if d := cmp.Diff([]role.Input{role.Doubt{Incarnation: 2, Reason: "of the next mysqld"}, role.LogTrouble{}}, b.Mail()); d != "" {
