@@ -8,7 +8,7 @@ func slowing() []mutation {
 			edits: one(paceFile, "\treturn max(0, p.due-now)\n", "\treturn 0\n"),
 		},
 		{
-			name: "wait-for-stopped", what: "a replica whose applier has stopped counts as one that could take over", seeds: 40, nodes: 3, appliers: true,
+			name: "wait-for-stopped", what: "a replica whose applier has stopped counts as one that could take over", seeds: 150, nodes: 3, appliers: true,
 			edits: one(failoverFile, "\t\tn.ApplierStopped == \"\" && (n.LogState", "\t\t(n.LogState"),
 		},
 	}
