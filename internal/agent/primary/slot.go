@@ -192,7 +192,6 @@ func (s *Slot) OpenTap(ctx context.Context, term uint64) error {
 		return err
 	}
 	t := &tenure{Epoch: Epoch{Term: term, Incarnation: server.Incarnation()}}
-	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it lives on when the operation has ended
 	t.tap, t.observer, err = server.ConnectTap(ctx, t.Epoch, mysqlwire.TapConfig{
 		Term: term, Exclude: s.cfg.Raft().Committed().GTIDs(), Tasks: s.cfg.Clock, Logger: s.cfg.Logger,
 		OpenStage: func(ctx context.Context, id entry.StageID) (mysqlwire.StageWriter, error) {
@@ -201,9 +200,9 @@ func (s *Slot) OpenTap(ctx context.Context, term uint64) error {
 		ProposeNow: func(b mysqlwire.Batch) bool { return s.proposeNow(t, b) },
 	})
 	if err != nil {
-		t.cancel()
 		return err
 	}
+	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it lives on when the operation has ended
 	s.set(t)
 	if r := s.cfg.Raft().Role(); ctx.Err() != nil || !r.Leading || r.Term != term {
 		s.Close() // the promotion ended while the tap connected
