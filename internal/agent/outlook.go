@@ -2,7 +2,6 @@ package agent
 
 import (
 	"github.com/quorate/quorate/internal/agent/board"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -34,7 +33,7 @@ func (a *Agent) sight(own status.Node) status.Sight {
 // tells all nodes: its own view decides, not the others'.
 func (a *Agent) outlook(s status.Sight) (*status.Quorum, *status.Failover) {
 	role := a.board.Own().Role
-	if _, member := membership.Find(s.State, a.self.ID); !member || role == status.RoleRemoved || role == status.RoleJoining {
+	if _, member := s.State.MemberByID(a.self.ID); !member || role == status.RoleRemoved || role == status.RoleJoining {
 		return nil, nil // it is no member yet, or any more: it knows old members
 	}
 	quorum := s.Quorum()

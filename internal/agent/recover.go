@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
@@ -122,7 +121,7 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 	} else if f != nil {
 		s.Fenced = f.String()
 	}
-	if _, ok := membership.Find(point.State, r.a.self.ID); !ok {
+	if _, ok := point.State.MemberByID(r.a.self.ID); !ok {
 		return recovery.Verdict{}, fmt.Errorf("node %s was removed from the cluster: recover on a member", r.a.self.Name)
 	}
 	s.Nodes = r.ask(ctx, point.State.Members)

@@ -198,6 +198,15 @@ func (s State) Member(name string) (Member, error) {
 	return Member{}, &UnknownNodeError{Name: name, Known: known}
 }
 
+// MemberByID returns the member of an id; false if there is none.
+func (s State) MemberByID(id NodeID) (m Member, ok bool) {
+	i := slices.IndexFunc(s.Members, func(m Member) bool { return m.ID == id })
+	if i < 0 {
+		return m, false
+	}
+	return s.Members[i], true
+}
+
 // Clone returns a copy that shares nothing with s.
 func (s State) Clone() State {
 	s.Members, s.Removed = slices.Clone(s.Members), slices.Clone(s.Removed)

@@ -403,7 +403,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 		}
 		nodes = append(nodes, s)
 	}
-	if _, ok := membership.Find(b.state, b.self.ID); !ok { // not yet, or not any more
+	if _, ok := b.state.MemberByID(b.self.ID); !ok { // not yet, or not any more
 		nodes = append(nodes, *own)
 	}
 	return nodes

@@ -135,7 +135,7 @@ func (j *Joiner) try(ctx context.Context) error {
 		return err
 	}
 	self := j.cfg.Self
-	if m, ok := membership.Find(plan.State.State, self.ID); ok && m.Peer != self.Peer && !j.warned {
+	if m, ok := plan.State.State.MemberByID(self.ID); ok && m.Peer != self.Peer && !j.warned {
 		j.cfg.Logger.Warn("the others may not reach this node: "+m.UnreachedByAll(self.Peer), "peer", m.Peer)
 		j.warned = true
 	}
@@ -192,7 +192,7 @@ func (j *Joiner) Ask(ctx context.Context) error {
 			}
 			continue
 		}
-		if m, _ := membership.Find(p.State.State, self.ID); m.Instance != "" && m.Instance != self.Instance {
+		if m, _ := p.State.State.MemberByID(self.ID); m.Instance != "" && m.Instance != self.Instance {
 			errs = append(errs, fmt.Errorf("node %s knows this node by another data directory", p.Node))
 			continue
 		}

@@ -36,22 +36,13 @@ func (d *Departure) Error() string {
 // the node stays. kept says up to which index each voter keeps the state on its disk
 // (status.Node.StateKept): a node leaves only once a majority knows that it is not needed.
 func Follow(p cluster.StatePoint, self Self, kept map[cluster.NodeID]uint64) *Departure {
-	m, ok := Find(p.State, self.ID)
+	m, ok := p.State.MemberByID(self.ID)
 	removed := slices.Contains(p.State.Removed, self.ID)
 	rebuilt := ok && !m.Votes() && m.Instance != "" && m.Instance != self.Instance && !self.Fenced
 	if !removed && !rebuilt || !p.MayLeave(kept) {
 		return nil
 	}
 	return &Departure{Instance: m.Instance}
-}
-
-// Find returns a member of a cluster state.
-func Find(s cluster.State, id cluster.NodeID) (m cluster.Member, ok bool) {
-	i := slices.IndexFunc(s.Members, func(m cluster.Member) bool { return m.ID == id })
-	if i < 0 {
-		return m, false
-	}
-	return s.Members[i], true
 }
 
 // Former returns which nodes are told by this one, that goes by the cluster state, that

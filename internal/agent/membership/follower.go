@@ -158,7 +158,7 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 // may leave.
 func (f *Follower) judgeSelf(p cluster.StatePoint) {
 	self := f.cfg.Node.AsSelf()
-	m, _ := Find(p.State, self.ID)
+	m, _ := p.State.MemberByID(self.ID)
 	f.cfg.Table.SetTrouble(aboutKind, OtherKind(m, f.cfg.RunsMysqld))
 	kept := map[cluster.NodeID]uint64{}
 	for _, n := range f.cfg.Table.Nodes() {
@@ -216,7 +216,7 @@ func (f *Follower) promote(ctx context.Context) {
 	}
 	committed := f.cfg.Node.CommittedIndex()
 	for _, n := range f.cfg.Table.Nodes() {
-		m, ok := Find(f.cfg.Table.State(), n.ID)
+		m, ok := f.cfg.Table.State().MemberByID(n.ID)
 		if !ok || !ReadyForVote(m, n, committed) {
 			continue
 		}

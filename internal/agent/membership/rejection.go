@@ -80,7 +80,7 @@ func (s Self) Supersedes(r cluster.Recovery) bool {
 // an old one: then this node knows better.
 func (s Self) rebuild(r *transport.RejectedError) Reaction {
 	version, instance := r.Order.StateVersion, r.Order.Instance
-	own, _ := Find(s.State, s.ID)
+	own, _ := s.State.MemberByID(s.ID)
 	news := version > s.State.Version || version == s.State.Version && instance == own.Instance
 	switch {
 	case instance == "" || !news:

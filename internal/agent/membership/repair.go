@@ -62,11 +62,11 @@ func (r *Repairer) Look(now time.Duration, in Repairs, rebuild func(m cluster.Me
 			gone = append(gone, n.ID)
 		}
 	}
-	self, _ := Find(in.State, in.Self)
+	self, _ := in.State.MemberByID(in.Self)
 	holder, bytes := in.Holder(func(name string) bool { return name != self.Name && sights[name].Away() != "" })
 	held = map[cluster.NodeID]string{}
 	for _, n := range in.Nodes {
-		m, ok := Find(in.State, n.ID)
+		m, ok := in.State.MemberByID(n.ID)
 		if !ok || n.ID == in.Self {
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/history"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/front/control"
 )
@@ -56,7 +55,7 @@ func (s *Server) maintenance(ctx context.Context, r control.Request) (Done, erro
 // leader: a peer that says that it is the primary has not heard of this term so far.
 func (s *Server) designate(c *cluster.MaintenanceChange) {
 	state := s.Board.State()
-	if m, ok := membership.Find(state, s.Self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && s.Self.Kind != cluster.KindLogger {
+	if m, ok := state.MemberByID(s.Self.ID); ok && c.On && c.Primary == "" && state.Maintenance == nil && m.Weight > 0 && s.Self.Kind != cluster.KindLogger {
 		c.Primary = s.Self.Name
 	}
 }

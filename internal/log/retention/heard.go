@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 )
@@ -68,7 +67,7 @@ func (h *Heard) fill(s cluster.State, nodes []status.Node) []status.Node {
 	filled := slices.Clone(nodes)
 	for i := range filled {
 		n := &filled[i]
-		m, ok := membership.Find(s, n.ID)
+		m, ok := s.MemberByID(n.ID)
 		kept, found := h.need[n.ID]
 		if n.Role != "" || !ok || !found || m.Instance != "" && m.Instance != kept.Instance {
 			continue

@@ -76,12 +76,10 @@ func (f sourceFeed) Next(ctx context.Context, index, bytesMax uint64) (bulk.Poin
 
 // sourceOf returns a member of a cluster state and who is to feed it; false = that is the leader.
 func sourceOf(s cluster.State, id cluster.NodeID) (m, from cluster.Member, ok bool) {
-	i := slices.IndexFunc(s.Members, func(m cluster.Member) bool { return m.ID == id })
-	if i < 0 {
-		return m, from, false
+	if m, ok = s.MemberByID(id); ok {
+		from, ok = s.SourceOf(m)
 	}
-	from, ok = s.SourceOf(s.Members[i])
-	return s.Members[i], from, ok
+	return m, from, ok
 }
 
 // FeederNode is what a Feeder needs of its node.

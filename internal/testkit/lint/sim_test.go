@@ -16,7 +16,6 @@ var simCalls = map[string]string{
 	"consensus.Promise":      "the loop that notes the promise has a file in the agent, and a disk here",
 	"consensus.SurveyLog":    "the checker of recoveries reads logs of stopped nodes",
 	"datadir.Visit":          "it opens the data directory",
-	"membership.Find":        "it looks a member up",
 	"membership.React":       "who is told to go is an agent, a joiner, a healer or an outsider: each has a short switch, here and there",
 	"membership.RefuseVote":  "the simulated operator asks for a vote as package operate does",
 	"primary.CloseWrites":    "the steps of package primary's operations are wired to a server, here and there",

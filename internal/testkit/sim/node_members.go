@@ -165,7 +165,7 @@ func (k knownPeers) CheckCaller(id transport.Identity) error { return k.Judge(id
 // newDoor judges who shakes hands with a process of the node.
 func (n *node) newDoor(members func() []cluster.Member, c transport.Checker) *transport.Door {
 	return &transport.Door{Self: n.identity(), Checker: c, Peer: func(id cluster.NodeID) (transport.Peer, bool) {
-		m, ok := membership.Find(cluster.State{Members: members()}, id)
+		m, ok := cluster.State{Members: members()}.MemberByID(id)
 		return transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}, ok && id != n.id
 	}}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 )
 
@@ -139,7 +138,7 @@ func (s *sources) look() {
 			learner := s.w.node(m.ID).agent
 			l, from, ok := s.fed[m.ID], cluster.Member{}, false
 			if s.sound(leader, learner) && leader.loop.role.Leading {
-				from, ok = leader.sourceOf(m)
+				from, ok = leader.sourceOf(m.ID)
 			}
 			switch {
 			case !ok:
@@ -156,9 +155,9 @@ func (s *sources) look() {
 }
 
 // sourceOf is who is to feed a member, as this node knows.
-func (a *agent) sourceOf(m cluster.Member) (cluster.Member, bool) {
+func (a *agent) sourceOf(id cluster.NodeID) (cluster.Member, bool) {
 	s := a.group.Committed().State().State
-	m, _ = membership.Find(s, m.ID)
+	m, _ := s.MemberByID(id)
 	return s.SourceOf(m)
 }
 
@@ -181,7 +180,7 @@ func (s *sources) alone(m cluster.Member, l *fedLearner, source *agent) {
 		source.log.FirstIndex() <= l.learner.group.Committed().Mark().Index+1
 	for _, a := range []*agent{source, l.learner} {
 		if works {
-			from, ok := a.sourceOf(m)
+			from, ok := a.sourceOf(m.ID)
 			works = ok && from.ID == source.n.id
 		}
 	}
@@ -207,8 +206,7 @@ func (s *sources) sends(leader *agent, to cluster.NodeID) {
 	if l == nil || l.leader != leader || l.source == nil || s.w.sched.now-l.worksSince < aloneAfter {
 		return
 	}
-	m, _ := membership.Find(leader.group.Committed().State().State, to)
-	if from, ok := leader.sourceOf(m); ok && from.ID == l.source.n.id {
+	if from, ok := leader.sourceOf(to); ok && from.ID == l.source.n.id {
 		s.w.fail("source", "n%d sends n%d entries, though its source n%d works since %v", leader.n.id, to, from.ID, l.worksSince)
 	}
 }
@@ -228,7 +226,7 @@ func (s *sources) progress(m cluster.Member, l *fedLearner) {
 	}
 	l.counted = l.lost
 	l.target, l.targetAt, l.lost = l.leader.group.Committed().Mark().Index, now, false
-	from, _ := l.leader.sourceOf(m)
+	from, _ := l.leader.sourceOf(m.ID)
 	switch source := s.w.node(from.ID).agent; {
 	case l.learner.log.LastIndex()+1 < l.leader.log.FirstIndex():
 		l.target = 0 // it has to be rebuilt
