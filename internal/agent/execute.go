@@ -34,10 +34,7 @@ func (a *Agent) newInbox() *primary.Inbox {
 func (a *Agent) newShell() *primary.Shell {
 	return &primary.Shell{
 		Inbox: a.inbox, Service: steps{a}, Steps: steps{a}, PromotionTimeout: a.cfg.MySQL.PromotionTimeout, Clock: worker{work: &a.work},
-		Leads: func(term uint64) bool {
-			r := a.node.Role()
-			return r.Leading && r.Term == term
-		},
+		Leads:   func(term uint64) bool { return a.node.Role().Leads(term) },
 		Stepped: a.stepped,
 		Began:   func(e role.Effect) { a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To)) },
 		Ended: func(e role.Effect, d role.Done, err error) {
@@ -351,9 +348,9 @@ func (a steps) OpenWrites(ctx context.Context, term uint64) error {
 	}
 	a.openedIncarnation.Store(s.process.Incarnation())
 	return primary.OpenWrites(ctx, s, term, func() bool {
-		r := a.node.Role()
+		leads := a.node.Role().Leads(term)
 		_, _, there := a.epoch.Tap(term)
-		return r.Leading && r.Term == term && there
+		return leads && there
 	})
 }
 

@@ -65,5 +65,5 @@ func (e *Epoch) RoleChanged(r consensus.RoleState, served uint64, acksAreCommits
 	if settles {
 		e.deposed = true
 	}
-	return Lost{Service: !r.Leading || r.Term != served, Tap: !settles}
+	return Lost{Service: !r.Leads(served), Tap: !settles}
 }

@@ -204,7 +204,7 @@ func (s *Slot) OpenTap(ctx context.Context, term uint64) error {
 	}
 	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx)) // it lives on when the operation has ended
 	s.set(t)
-	if r := s.cfg.Raft().Role(); ctx.Err() != nil || !r.Leading || r.Term != term {
+	if ctx.Err() != nil || !s.cfg.Raft().Role().Leads(term) {
 		s.Close() // the promotion ended while the tap connected
 		return fmt.Errorf("the promotion in term %d ended", term)
 	}

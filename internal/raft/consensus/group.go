@@ -73,6 +73,9 @@ type RoleState struct {
 	Leading bool
 }
 
+// Leads tells whether this node leads in a term.
+func (r RoleState) Leads(term uint64) bool { return r.Leading && r.Term == term }
+
 // Output is what the shell has to do after a call.
 type Output struct {
 	// Send goes to peers, at once, in order per peer. Loss is allowed.

@@ -170,7 +170,7 @@ func (a *agent) newInbox() *primary.Inbox {
 func (a *agent) newShell() primary.Shell {
 	return primary.Shell{
 		Inbox: a.inbox, Service: steps{a}, Steps: steps{a}, PromotionTimeout: a.w.promotionTimeout(), Clock: a.life,
-		Leads: func(term uint64) bool { return a.loop.role.Leading && a.loop.role.Term == term },
+		Leads: func(term uint64) bool { return a.loop.role.Leads(term) },
 		Stepped: func(m *role.Node, _ role.Input, before role.Phase, _ []role.Effect) {
 			if p := m.Phase(); p != before {
 				a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.role.Term, m.Reason())

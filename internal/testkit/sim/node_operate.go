@@ -163,7 +163,7 @@ func (a steps) OpenWrites(ctx context.Context, term uint64) error {
 	a.openedIncarnation = p.incarnation
 	err := primary.OpenWrites(ctx, localServer{a.agent}, term, func() bool {
 		_, _, there := a.epochs.Tap(term)
-		return a.loop.role.Leading && a.loop.role.Term == term && there
+		return a.loop.role.Leads(term) && there
 	})
 	if err != nil {
 		return err
