@@ -21,8 +21,8 @@ import (
 // GossipInterval is how often a node tells its status when nothing changes.
 const GossipInterval = 500 * time.Millisecond
 
-// liveFor is how long a peer's status counts as live.
-const liveFor = 4 * GossipInterval
+// LiveFor is how long a peer's status counts as live.
+const LiveFor = 4 * GossipInterval
 
 // refusedFor is how long a refusal is shown: the transport dials again every 5 s.
 const refusedFor = 15 * time.Second
@@ -73,7 +73,7 @@ type report struct {
 	refusedAt time.Time
 }
 
-func (p report) live(now time.Time) bool { return p.up && now.Sub(p.at) < liveFor }
+func (p report) live(now time.Time) bool { return p.up && now.Sub(p.at) < LiveFor }
 
 // New returns a board that has heard nobody so far.
 func New(cfg Config) *Board {
@@ -340,7 +340,7 @@ func (b *Board) Primary() (cluster.NodeID, bool) {
 // just ended was heard, too. b.mu is held.
 func (b *Board) unreached(m cluster.Member, listens string, now time.Time) string {
 	if m.ID != b.self.ID {
-		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= liveFor || p.at.Sub(p.upAt) < 2*GossipInterval {
+		if p := b.peers[m.ID]; p.up || now.Sub(p.at) >= LiveFor || p.at.Sub(p.upAt) < 2*GossipInterval {
 			return ""
 		}
 		if b.cfg.DialError == nil {
@@ -357,7 +357,7 @@ func (b *Board) unreached(m cluster.Member, listens string, now time.Time) strin
 		if p.live(now) {
 			return ""
 		}
-		silent = silent || p.up && now.Sub(p.upAt) >= liveFor
+		silent = silent || p.up && now.Sub(p.upAt) >= LiveFor
 	}
 	if !silent || listens == m.Peer {
 		return ""

@@ -104,7 +104,7 @@ func TestPrimary(t *testing.T) {
 	is("beside one of a term before", 2)
 	says(3, status.RolePrimary, 8)
 	is("beside one of a later term", 3)
-	w.now = w.now.Add(liveFor - time.Millisecond)
+	w.now = w.now.Add(LiveFor - time.Millisecond)
 	says(2, status.RolePrimary, 7)
 	is("just heard", 3)
 	w.now = w.now.Add(time.Millisecond)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/role"
 )
@@ -117,6 +118,8 @@ type pacing struct {
 	// within holds the replicas that were within the bound since they could take over, as this
 	// node hears: a replica that comes with a backlog slows nobody down.
 	within map[*node]bool
+	// gone counts the looks since a node could take over last, as the world is.
+	gone map[*node]int
 	// needless counts the looks at which the primary was slowed down and waited for no replica.
 	needless int
 }
@@ -127,6 +130,11 @@ const (
 	// logLooks is how far a replica's log may be behind. A replica that is further behind does
 	// not count.
 	logLooks = 4
+	// newsLooks is for how many looks a primary may go by what a replica said before it could no
+	// longer take over. A silent one counts for board.LiveFor since its last status, and that was
+	// on its way for up to one look. An applier that stops is told earlier: a poll and a status
+	// later. So long the primary may hand out as if that replica was near.
+	newsLooks = int(board.LiveFor/watchInterval) + 1
 	// needlessLooks is after how many looks a primary has heard how the others are.
 	needlessLooks = 8
 	// pacingMax bounds the batches that are proposed in that time, far over the bound: one a
@@ -148,19 +156,23 @@ func (a *agent) paced(limited bool) {
 	c.commits = append(c.commits, a.group.Committed().Mark().Index)
 	had := c.commits[max(0, len(c.commits)-logLooks)]
 	bound, count, over, near := a.w.maxApplyLag.Seconds(), 0, true, false
-	within := map[*node]bool{}
+	within, gone := map[*node]bool{}, map[*node]int{}
 	for _, s := range a.board.Nodes() {
 		o := a.w.node(s.ID)
-		if !a.mayWaitFor(o) {
+		may := a.mayWaitFor(o)
+		if gone[o] = c.gone[o] + 1; may {
+			gone[o] = 0
+			count++
+			near = near || a.n.check.engines[o].place == len(a.n.check.transactions)
+		}
+		if !may && (gone[o] > newsLooks || !s.CanTakeOver()) {
 			continue
 		}
-		count++
 		backlog := s.BacklogSeconds()
 		within[o] = (c.within[o] || backlog <= bound) && s.CanTakeOver() && s.LogCommit >= had
 		over = over && within[o] && backlog > 1.5*bound && s.LagSeconds > 2
-		near = near || a.n.check.engines[o].place == len(a.n.check.transactions)
 	}
-	c.within = within
+	c.within, c.gone = within, gone
 	if count > 0 && over {
 		c.over = append(c.over, batches)
 	} else {

@@ -24,3 +24,14 @@ func TestAppliersStop(t *testing.T) {
 		t.Errorf("%d stops, %d times slowed down or let go in %d runs: too few to mean anything", stops, slowings, n)
 	}
 }
+
+// TestLagOfAReplicaThatIsGone runs two seeds in which the replica that was near falls silent, or
+// stops to apply: the primary counts it until its last status is two seconds old, and hands out
+// as much as it likes meanwhile.
+func TestLagOfAReplicaThatIsGone(t *testing.T) {
+	for _, o := range []Options{{Seed: 30037}, {Seed: 40257, Appliers: 1}} {
+		if r := Run(o); r.Failure != nil {
+			t.Errorf("seed %d: %s", o.Seed, r.Report())
+		}
+	}
+}
