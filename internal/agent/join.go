@@ -35,11 +35,11 @@ const (
 )
 
 // join brings this node into a cluster that is there already: see package join. What it had
-// before, if it is rebuilt, it moves away first (setAside).
+// before, if it is rebuilt, it moves away first.
 func (a *Agent) join(ctx context.Context) error {
 	a.logger.Info("this node joins the cluster", "peer", a.self.Peer, "kind", a.self.Kind)
 	a.board.SetRole(status.RoleJoining, "")
-	if err := a.data.setAside(); err != nil {
+	if err := a.data.SetAside(); err != nil {
 		return err
 	}
 	if err := a.data.known.Forget(); err != nil {

@@ -168,21 +168,12 @@ func (l leaver) End(because error) { l.end(because) }
 // Confirm implements membership.Leaver.
 func (l leaver) Confirm(r cluster.Recovery) (accepted bool, err error) { return l.stance.Confirm(r) }
 
-// Supersede implements membership.Leaver.
-func (l leaver) Supersede(r cluster.Recovery) error { return l.data.Supersede(r) }
-
 // WriteState implements membership.Leaver.
 func (l leaver) WriteState(p cluster.StatePoint) error { return l.writeState(p) }
 
-// Remove implements membership.Leaver.
-func (l leaver) Remove() error { return l.data.Remove() }
-
-// Rebuild implements membership.Leaver.
-func (l leaver) Rebuild(instance string) error { return l.data.Rebuild(instance, time.Now()) }
-
 func (a *Agent) newDeparting() *membership.Departing {
 	return membership.NewDeparting(membership.DepartingConfig{
-		Node: leaver{a}, Clock: clock.Machine{}, Logger: a.logger.With("data_dir", a.cfg.DataDir),
+		Node: leaver{a}, Home: a.data, Clock: clock.Machine{}, Now: time.Now, Logger: a.logger.With("data_dir", a.cfg.DataDir),
 	})
 }
 

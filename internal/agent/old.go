@@ -23,8 +23,6 @@ import (
 // order that was a mistake.
 
 const (
-	// oldDir holds the data that was given up, in one directory each time: TIME-REASON.
-	oldDir = "old"
 	// oldDeleting ends the name of a directory that is being deleted.
 	oldDeleting = ".deleting"
 	oldEvery    = time.Minute
@@ -36,48 +34,6 @@ const (
 	oldFreePart = 10
 )
 
-// setAside moves away the data that this node has given up. If it is interrupted anywhere, it can be
-// done again from the beginning.
-func (d *dataDir) setAside() error {
-	for _, step := range d.setAsideSteps() {
-		if err := step(); err != nil {
-			return fmt.Errorf("move away what this node had before it is rebuilt: %w", err)
-		}
-	}
-	return nil
-}
-
-func (d *dataDir) setAsideSteps() (steps []func() error) {
-	given := d.Own().GivenUp
-	if given == nil {
-		return nil
-	}
-	to := d.Join(oldDir, given.Dir)
-	steps = append(steps,
-		func() error { return os.MkdirAll(to, errantDirPermissions) },
-		func() error { return errors.Join(syncDir(d.Path()), syncDir(d.Join(oldDir))) },
-		func() error { return writeJSON(filepath.Join(to, datadir.IdentityFile), given.Identity) },
-	)
-	for _, name := range given.Files() {
-		steps = append(steps, func() error {
-			if name == datadir.Met && fileExists(filepath.Join(to, name)) {
-				return nil // a start in between has made a new one
-			}
-			err := os.Rename(d.Join(name), filepath.Join(to, name))
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				return nil // it was moved before, or there is none
-			case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EXDEV):
-				return fmt.Errorf("%w: it is a file system of its own: move what is in it elsewhere, and unmount it", err)
-			}
-			return err
-		})
-	}
-	return append(steps,
-		func() error { return errors.Join(syncDir(to), syncDir(d.Path())) },
-		d.MovedAside)
-}
-
 // oldData is one directory below old/.
 type oldData struct {
 	dir string // its name
@@ -86,7 +42,7 @@ type oldData struct {
 
 // listOld returns the directories below old/, oldest first. Other names there are not the agent's.
 func (d *dataDir) listOld() (all []oldData, err error) {
-	entries, err := os.ReadDir(d.Join(oldDir))
+	entries, err := os.ReadDir(d.Join(datadir.OldDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for old data: %w", err)
 	}
@@ -96,7 +52,7 @@ func (d *dataDir) listOld() (all []oldData, err error) {
 		switch {
 		case err != nil:
 		case strings.HasSuffix(e.Name(), oldDeleting): // a crash has ended that
-			if err := os.RemoveAll(d.Join(oldDir, e.Name())); err != nil {
+			if err := os.RemoveAll(d.Join(datadir.OldDir, e.Name())); err != nil {
 				return nil, fmt.Errorf("delete old data: %w", err)
 			}
 		default:
@@ -155,7 +111,7 @@ func (a *Agent) tidyOld(now time.Time, disk func() (free, total uint64, err erro
 
 // deleteOld deletes a directory. After a crash in between, its name shows that it is incomplete.
 func (a *Agent) deleteOld(o oldData, why string) error {
-	path := a.data.Join(oldDir, o.dir)
+	path := a.data.Join(datadir.OldDir, o.dir)
 	text := fmt.Sprintf("delete old data in %s: %s", path, why)
 	a.logger.Warn(text)
 	if err := os.Rename(path, path+oldDeleting); err != nil {
@@ -185,7 +141,7 @@ func noSpace(err error) bool {
 func (a *Agent) showOld(all []oldData) {
 	shown := make([]status.OldData, 0, len(all))
 	for _, o := range all {
-		path := a.data.Join(oldDir, o.dir)
+		path := a.data.Join(datadir.OldDir, o.dir)
 		if _, ok := a.oldBytes[o.dir]; !ok {
 			bytes := int64(0)
 			err := filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {

@@ -20,28 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
-	"github.com/quorate/quorate/internal/raft/transport"
 )
-
-// livedDir is the directory of a node that has lived: all that a rebuild gives up.
-func livedDir(t *testing.T, path string) (d *dataDir, files map[string]string) {
-	t.Helper()
-	d = openTestDir(t, testConfig(t, path))
-	if err := d.known.Check(transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.HasLog(); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"log/state", "mysql/data/ibdata1", datadir.ClusterState, datadir.Durable, secretsFile, "errant/x/y", datadir.Fence} {
-		writeTestFile(t, d.Join(name), "of before: "+name)
-	}
-	files = treeOf(t, path)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return d, files
-}
 
 func writeTestFile(t *testing.T, path, text string) {
 	t.Helper()
@@ -50,69 +29,6 @@ func writeTestFile(t *testing.T, path, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// treeOf returns the files below a directory.
-func treeOf(t *testing.T, path string) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	err := filepath.WalkDir(path, func(name string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(name)
-		files[strings.TrimPrefix(name, path+"/")] = string(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
-}
-
-// TestRebuildMovesAside: whatever is given up is in old/ afterwards, as it was, at
-// whatever step the node was killed and started again.
-func TestRebuildMovesAside(t *testing.T) {
-	const instance = "02000000000000000000000000000000"
-	for killed := 0; ; killed++ {
-		path := filepath.Join(t.TempDir(), "data")
-		d, before := livedDir(t, path)
-		if err := d.Rebuild(instance, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		dir := d.Own().GivenUp.Dir
-		steps := d.setAsideSteps()
-		if killed > len(steps) {
-			break
-		}
-		for _, step := range steps[:killed] {
-			if err := step(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		d = openTestDir(t, testConfig(t, path))
-		if err := d.setAside(); err != nil || d.Own().GivenUp != nil || !d.Own().Joining {
-			t.Fatalf("killed after step %d: %v, %+v", killed, err, d.Own())
-		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-		after, moved := treeOf(t, path), map[string]string{}
-		for _, name := range []string{"log/state", "mysql/data/ibdata1", datadir.ClusterState, datadir.Durable, datadir.Peers, datadir.Met, datadir.IdentityFile} {
-			moved[name] = before[name]
-			if _, stays := after[name]; stays && name != datadir.IdentityFile && name != datadir.Met {
-				t.Errorf("killed after step %d: %s is here still", killed, name)
-			}
-		}
-		if diff := cmp.Diff(moved, treeOf(t, filepath.Join(path, oldDir, dir))); diff != "" {
-			t.Errorf("killed after step %d (-want +got):\n%s", killed, diff)
-		}
-		for _, name := range []string{secretsFile, "errant/x/y", datadir.Fence} {
-			if after[name] != before[name] {
-				t.Errorf("killed after step %d: %s is %q", killed, name, after[name])
-			}
-		}
 	}
 }
 
@@ -147,10 +63,10 @@ func TestOldIsTidied(t *testing.T) {
 	a := &Agent{logger: quiet, data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, dir), datadir.Identity{}, false))}, records: history.New(vfs.OS{}, dir, "a", quiet)}
 	openBoard(a)
 	for _, name := range []string{"20261101T000000Z-rebuild.deleting", "20261102T000000Z-rebuild", "20261103T000000Z-recovered", "20261104T000000Z-rebuild", "mine"} {
-		writeTestFile(t, a.data.Join(oldDir, name, "log", "state"), "1234")
+		writeTestFile(t, a.data.Join(datadir.OldDir, name, "log", "state"), "1234")
 	}
 	names := func() (found []string) {
-		entries, err := os.ReadDir(a.data.Join(oldDir))
+		entries, err := os.ReadDir(a.data.Join(datadir.OldDir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,8 +81,8 @@ func TestOldIsTidied(t *testing.T) {
 		t.Errorf("tidied (-want +got):\n%s", diff)
 	}
 	want := []status.OldData{
-		{Dir: a.data.Join(oldDir, kept[0]), Bytes: 4, Until: time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC)},
-		{Dir: a.data.Join(oldDir, kept[1]), Bytes: 4, Until: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)},
+		{Dir: a.data.Join(datadir.OldDir, kept[0]), Bytes: 4, Until: time.Date(2026, 11, 10, 0, 0, 0, 0, time.UTC)},
+		{Dir: a.data.Join(datadir.OldDir, kept[1]), Bytes: 4, Until: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)},
 	}
 	if diff := cmp.Diff(want, a.board.Own().Old); diff != "" {
 		t.Errorf("the status (-want +got):\n%s", diff)

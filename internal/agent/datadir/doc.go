@@ -25,7 +25,7 @@
 //	     any of these ──► removed
 //
 // The node that runs changes its life by a Home. In memory it is in a life only once that is
-// on disk. Locked is a Home in a real file system, with the directory's lock.
+// on disk. What a rebuild gives up it moves into a directory below old/ (SetAside). Locked is a Home in a real file system, with the directory's lock.
 //
 // # Goroutines
 //

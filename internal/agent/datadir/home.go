@@ -13,9 +13,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 )
 
-// OldTimeFormat begins the name of what a node has given up.
-const OldTimeFormat = "20060102T150405Z"
-
 // Home is a node's data directory, and the life in it. In memory the node is in a life only
 // once that is on disk.
 type Home struct {
@@ -147,9 +144,6 @@ func (h *Home) giveUp(id Identity, now time.Time) *GivenUp {
 	}
 	return &GivenUp{Dir: now.UTC().Format(OldTimeFormat) + "-" + reason, Identity: id}
 }
-
-// MovedAside notes durably that what the node had given up is where it goes to.
-func (h *Home) MovedAside() error { return h.become(never, func(id *Identity) { id.GivenUp = nil }) }
 
 // SeedDir is where the mysqld runs that copies another one's data.
 const SeedDir = "seed"

@@ -70,7 +70,7 @@ func TestLifeIsOnDiskFirst(t *testing.T) {
 		"is removed":    {Member, (*Home).Remove},
 		"is superseded": {Member, func(h *Home) error { return h.Supersede(cluster.Recovery{Version: 7}) }},
 		"is rebuilt":    {Superseded, func(h *Home) error { return h.Rebuild(anInstance, time.Unix(0, 0)) }},
-		"has moved":     {Joining, (*Home).MovedAside},
+		"has moved":     {Joining, (*Home).SetAside},
 	} {
 		before := all[c.from]
 		switch {

@@ -20,17 +20,23 @@ type Leaver interface {
 	End(because error)
 	// Confirm decides once more about a recovery that the node obeys, when it has stopped.
 	Confirm(r cluster.Recovery) (accepted bool, err error)
-	// Each of these makes durable what the node is from now on.
-	Supersede(r cluster.Recovery) error
+	// WriteState makes the cluster state durable with which the node starts again.
 	WriteState(p cluster.StatePoint) error
+}
+
+// Home makes durable what a node is from now on: see datadir.Home.
+type Home interface {
+	Supersede(r cluster.Recovery) error
 	Remove() error
-	Rebuild(instance string) error
+	Rebuild(instance string, now time.Time) error
 }
 
 // DepartingConfig is what a Departing needs. All fields are required.
 type DepartingConfig struct {
 	Node   Leaver
+	Home   Home
 	Clock  clock.Tasks
+	Now    func() time.Time // what a person's clock shows
 	Logger *slog.Logger
 }
 
@@ -100,20 +106,20 @@ func (d *Departing) Context(ctx context.Context) (context.Context, context.Cance
 // node has ended. settled: a start finds it as what it is now.
 func (d *Departing) Settle() (settled bool, err error) {
 	e := d.Because()
-	switch node := d.cfg.Node; {
+	switch node, home := d.cfg.Node, d.cfg.Home; {
 	case e == nil || d.settled:
 		return d.settled, nil
 	case e.Superseded != nil:
 		var accepted bool
 		if accepted, err = node.Confirm(*e.Superseded); accepted {
-			err = node.Supersede(*e.Superseded)
+			err = home.Supersede(*e.Superseded)
 		}
 	case e.State != nil:
 		err = node.WriteState(*e.State)
 	case e.Instance == "":
-		err = node.Remove()
+		err = home.Remove()
 	default:
-		err = node.Rebuild(e.Instance)
+		err = home.Rebuild(e.Instance, d.cfg.Now())
 	}
 	d.settled = err == nil
 	return d.settled, err

@@ -32,7 +32,9 @@ func (l *leaver) note(format string, args ...any) error {
 func (l *leaver) Supersede(cluster.Recovery) error    { return l.note("superseded") }
 func (l *leaver) WriteState(cluster.StatePoint) error { return l.note("state") }
 func (l *leaver) Remove() error                       { return l.note("removed") }
-func (l *leaver) Rebuild(instance string) error       { return l.note("rebuilt as %s", instance) }
+func (l *leaver) Rebuild(instance string, at time.Time) error {
+	return l.note("rebuilt as %s at %d", instance, at.Unix())
+}
 
 // TestDeparting: the first departure wins, ends what runs, with a grace unless nobody waits for
 // an answer, and is what the node is from then on, once that is on disk.
@@ -45,7 +47,7 @@ func TestDeparting(t *testing.T) {
 		grace   time.Duration
 		want    string
 	}{
-		{"rebuilt", Departure{Instance: "b7"}, true, leaveGrace, "rebuilt as b7"},
+		{"rebuilt", Departure{Instance: "b7"}, true, leaveGrace, "rebuilt as b7 at 70"},
 		{"removed", Departure{}, true, leaveGrace, "removed"},
 		{"another state", Departure{State: &cluster.StatePoint{}}, true, leaveGrace, "state"},
 		{"recovered without it", superseded, true, 0, "superseded"},
@@ -53,7 +55,7 @@ func TestDeparting(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &leaver{accepts: c.accepts, fails: errors.New("disk")}
-			d := NewDeparting(DepartingConfig{Node: l, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler)})
+			d := NewDeparting(DepartingConfig{Node: l, Home: l, Clock: clock.Machine{}, Now: func() time.Time { return time.Unix(70, 0) }, Logger: slog.New(slog.DiscardHandler)})
 			if settled, err := d.Settle(); settled || err != nil {
 				t.Fatalf("%s: before, it is settled: %t, %v", c.name, settled, err)
 			}

@@ -14,8 +14,9 @@
 //     survive, in any order and also without the file's new size.
 //   - A created, renamed or removed name is durable once SyncDir of its
 //     directory returned nil. Until then each of them may survive or not,
-//     independently; one rename is atomic. SyncDir says nothing of the
-//     content: a file needs both, its own Sync and its directory's.
+//     independently; one rename is atomic, and durable once either of its
+//     directories was synced. SyncDir says nothing of the content: a file needs
+//     both, its own Sync and its directory's.
 //   - MkdirAll is durable when it returns.
 //   - After an error of Sync, SyncData or SyncDir nothing is known of what was
 //     not durable before, and calling it again proves nothing (the kernel

@@ -20,6 +20,8 @@ const SectorBytes = 512
 type Mem struct {
 	mu   sync.Mutex
 	dirs map[string]*memDir
+	// moved are the renames of directories that are not durable so far.
+	moved [][2]string
 }
 
 var _ FS = (*Mem)(nil)
@@ -34,11 +36,13 @@ type memDir struct {
 }
 
 // dirOp is one change of a directory: the name now means inode, or nothing if
-// that is nil; the name from, if not empty, means nothing any more.
+// that is nil; the name from, if not empty, means nothing any more. across are the two
+// directories of a rename between them, which both have, or neither.
 type dirOp struct {
-	name  string
-	from  string
-	inode *memInode
+	name   string
+	from   string
+	inode  *memInode
+	across *[2]*memDir
 }
 
 func (op dirOp) apply(names map[string]*memInode) {
@@ -117,7 +121,7 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 	survives := func() bool { return rng.Float64() < odds }
 
 	clone := &Mem{dirs: map[string]*memDir{}}
-	inodes := map[*memInode]*memInode{}
+	inodes, across := map[*memInode]*memInode{}, map[*[2]*memDir]bool{}
 	for _, path := range sortedKeys(m.dirs) {
 		d := m.dirs[path]
 		left := map[string]*memInode{}
@@ -125,7 +129,12 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 			left[name] = inode
 		}
 		for _, op := range d.pending {
-			if survives() {
+			kept, decided := across[op.across]
+			if !decided || op.across == nil {
+				kept = survives()
+				across[op.across] = kept
+			}
+			if kept {
 				op.apply(left)
 			}
 		}
@@ -139,7 +148,22 @@ func (m *Mem) CrashClone(seed uint64) *Mem {
 		}
 		clone.dirs[path] = after
 	}
+	for _, names := range slices.Backward(m.moved) {
+		if clone.dirs[names[0]] == nil && !survives() { // else the name was given to another one
+			clone.moveDirs(names[1], names[0])
+		}
+	}
 	return clone
+}
+
+// moveDirs gives a directory and what is below it another path.
+func (m *Mem) moveDirs(from, to string) {
+	for _, path := range sortedKeys(m.dirs) {
+		if path == from || strings.HasPrefix(path, from+"/") {
+			m.dirs[to+path[len(from):]] = m.dirs[path]
+			delete(m.dirs, path)
+		}
+	}
 }
 
 func (n *memInode) crash(survives func() bool) *memInode {
@@ -285,21 +309,39 @@ func (m *Mem) RemoveAll(name string) error {
 func (m *Mem) Rename(oldname, newname string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, from, err := m.find("rename", oldname)
-	if err != nil {
-		return err
+	oldname, newname = filepath.Clean(oldname), filepath.Clean(newname)
+	if m.dirs[oldname] != nil {
+		if target, to, err := m.find("rename", newname); err != nil {
+			return err
+		} else if target.names[to] != nil {
+			return &fs.PathError{Op: "rename", Path: newname, Err: fs.ErrExist}
+		}
+		m.moveDirs(oldname, newname)
+		m.moved = append(m.moved, [2]string{oldname, newname})
+		return nil
 	}
-	target, to, err := m.find("rename", newname)
+	d, from, err := m.find("rename", oldname)
 	if err != nil {
 		return err
 	}
 	if d.names[from] == nil {
 		return &fs.PathError{Op: "rename", Path: oldname, Err: fs.ErrNotExist}
 	}
-	if d != target || from == to {
-		return &fs.PathError{Op: "rename", Path: newname, Err: fs.ErrInvalid}
+	target, to, err := m.find("rename", newname)
+	if err != nil {
+		return err
 	}
-	d.change(dirOp{name: to, from: from, inode: d.names[from]})
+	inode := d.names[from]
+	switch {
+	case d != target:
+		both := &[2]*memDir{d, target}
+		target.change(dirOp{name: to, inode: inode, across: both})
+		d.change(dirOp{name: from, across: both})
+	case from == to:
+		return &fs.PathError{Op: "rename", Path: newname, Err: fs.ErrInvalid}
+	default:
+		d.change(dirOp{name: to, from: from, inode: inode})
+	}
 	return nil
 }
 
@@ -361,11 +403,25 @@ func (m *Mem) SyncDir(dir string) error {
 	if d == nil {
 		return &fs.PathError{Op: "sync", Path: dir, Err: fs.ErrNotExist}
 	}
-	for _, op := range d.pending {
-		op.apply(d.durable)
-	}
-	d.pending = nil
+	d.sync()
+	m.moved = slices.DeleteFunc(m.moved, func(names [2]string) bool {
+		return filepath.Dir(names[0]) == filepath.Clean(dir) || filepath.Dir(names[1]) == filepath.Clean(dir)
+	})
 	return nil
+}
+
+// sync makes a directory's changes durable, and those of the directories from which files
+// have come, or into which they went.
+func (d *memDir) sync() {
+	pending := d.pending
+	d.pending = nil
+	for _, op := range pending {
+		op.apply(d.durable)
+		if op.across != nil {
+			op.across[0].sync()
+			op.across[1].sync()
+		}
+	}
 }
 
 // Lock implements FS.

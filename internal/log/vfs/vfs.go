@@ -23,8 +23,8 @@ type FS interface {
 	// RemoveAll removes name and what is below it. A name that is not there
 	// is no error.
 	RemoveAll(name string) error
-	// Rename moves a file to a name in the same directory, over the file that
-	// may be there, atomically.
+	// Rename gives a file, or a directory, another name, also in another
+	// directory, atomically. A file may take the name of another file.
 	Rename(oldname, newname string) error
 	// MkdirAll makes a directory and its missing parents, durably.
 	MkdirAll(dir string) error

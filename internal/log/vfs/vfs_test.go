@@ -103,6 +103,7 @@ func TestSameBehaviour(t *testing.T) {
 				t.Errorf("content after create %q", got)
 			}
 			must(t, f.Remove(one))
+			checkMoves(t, f, dir)
 			checkMissing(t, f, dir)
 			checkLock(t, f, dir)
 			must(t, write(t, f, two, "x").Close())
@@ -112,6 +113,60 @@ func TestSameBehaviour(t *testing.T) {
 				t.Errorf("list of a removed directory: %v", err)
 			}
 		})
+	}
+}
+
+// checkMoves renames between directories.
+func checkMoves(t *testing.T, f FS, dir string) {
+	t.Helper()
+	from, to := filepath.Join(dir, "from", "deep"), filepath.Join(dir, "to")
+	must(t, f.MkdirAll(from))
+	must(t, f.MkdirAll(to))
+	must(t, write(t, f, filepath.Join(from, "file"), "one").Close())
+	must(t, f.Rename(filepath.Join(from, "file"), filepath.Join(to, "file")))
+	must(t, write(t, f, filepath.Join(from, "file"), "two").Close())
+	must(t, f.Rename(filepath.Dir(from), filepath.Join(to, "moved")))
+	if got := read(t, f, filepath.Join(to, "file")) + read(t, f, filepath.Join(to, "moved", "deep", "file")); got != "onetwo" {
+		t.Errorf("what was moved is %q", got)
+	}
+	if _, err := f.Stat(filepath.Dir(from)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory that was moved is there still: %v", err)
+	}
+	must(t, f.RemoveAll(to))
+}
+
+// TestCrashMoves: a rename between directories is there as a whole or not at all, until one of
+// the two is synced.
+func TestCrashMoves(t *testing.T) {
+	for _, synced := range []string{"", "/a", "/b"} {
+		m := NewMem()
+		must(t, m.MkdirAll("/a/dir"))
+		must(t, m.MkdirAll("/b"))
+		for _, name := range []string{"/a/file", "/a/dir/file"} {
+			f := write(t, m, name, "x")
+			must(t, f.Sync())
+			must(t, m.SyncDir(filepath.Dir(name)))
+		}
+		must(t, m.Rename("/a/file", "/b/file"))
+		must(t, m.Rename("/a/dir", "/b/dir"))
+		want := [][]string{{"x"}, {"missing"}}
+		if synced == "" {
+			want = [][]string{{"x", "missing"}, {"x", "missing"}}
+		} else {
+			must(t, m.SyncDir(synced))
+		}
+		for _, name := range []string{"file", "dir/file"} {
+			wantOutcomes(t, m, "/b/"+name, want[0]...)
+			wantOutcomes(t, m, "/a/"+name, want[1]...)
+			for seed := range uint64(64) {
+				disk := m.CrashClone(seed)
+				_, before := disk.Stat("/a/" + name)
+				_, after := disk.Stat("/b/" + name)
+				if (before == nil) == (after == nil) {
+					t.Fatalf("%s on disk %d: %v, %v", name, seed, before, after)
+				}
+			}
+		}
 	}
 }
 

@@ -60,19 +60,13 @@ func (n *node) startJoiner() {
 
 // open makes sure that nothing of before is there but what an earlier try has left.
 func (j *joiner) open() (err error) {
-	home := j.n.home
-	if j.known, err = j.n.openKnown(func(cluster.NodeID) bool { return false }); err != nil {
-		return err
+	if j.known, err = j.n.openKnown(func(cluster.NodeID) bool { return false }); err == nil {
+		err = j.n.home.SetAside()
 	}
-	if given := home.Own().GivenUp; given != nil { // there is no old/ here
-		for _, name := range given.Files() {
-			err = errors.Join(err, home.FS().RemoveAll(name))
-		}
-		if err = errors.Join(err, home.FS().SyncDir(".")); err == nil {
-			err = home.MovedAside()
-		}
+	if err == nil {
+		err = j.known.Forget()
 	}
-	return errors.Join(err, j.known.Forget())
+	return err
 }
 
 // startNewcomer starts the process of a node whose data directory is empty.

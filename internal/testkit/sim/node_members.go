@@ -275,19 +275,18 @@ type leaver struct {
 }
 
 func (v leaver) departing(l *life) *membership.Departing {
-	return membership.NewDeparting(membership.DepartingConfig{Node: v, Clock: l, Logger: v.n.logger("members")})
+	return membership.NewDeparting(membership.DepartingConfig{Node: v, Home: v.n.home, Clock: l, Now: v.n.clock, Logger: v.n.logger("members")})
 }
 
 // End implements membership.Leaver.
 func (v leaver) End(error) { v.n.w.sched.after(0, v.end) }
 
 // Confirm implements membership.Leaver.
-func (v leaver) Confirm(r cluster.Recovery) (accepted bool, err error) { return v.confirm(r) }
-
-// Supersede implements membership.Leaver.
-func (v leaver) Supersede(r cluster.Recovery) error {
-	v.n.w.losses.accepted++
-	return v.n.home.Supersede(r)
+func (v leaver) Confirm(r cluster.Recovery) (accepted bool, err error) {
+	if accepted, err = v.confirm(r); accepted {
+		v.n.w.losses.accepted++
+	}
+	return accepted, err
 }
 
 // WriteState implements membership.Leaver.
@@ -295,12 +294,6 @@ func (v leaver) WriteState(p cluster.StatePoint) error {
 	v.n.w.takenUp++
 	return v.kept.Write(p)
 }
-
-// Remove implements membership.Leaver.
-func (v leaver) Remove() error { return v.n.home.Remove() }
-
-// Rebuild implements membership.Leaver.
-func (v leaver) Rebuild(instance string) error { return v.n.home.Rebuild(instance, v.n.clock()) }
 
 // settle notes what the node is, whose process has ended, unless that is cut off.
 func (n *node) settle(d *membership.Departing) {

@@ -1,0 +1,132 @@
+package datadir
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/log/vfs"
+)
+
+// tree returns the files below a directory, whose name is not a part of theirs.
+func tree(t *testing.T, fs vfs.FS, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		path := New(fs, dir).Join(name)
+		info, err := fs.Stat(path)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case info.Dir:
+			for below, content := range tree(t, fs, path) {
+				files[New(fs, name).Join(below)] = content
+			}
+		default:
+			b, err := ReadFile(fs, path)
+			files[name] = text(t, string(b), err)
+		}
+	}
+	return files
+}
+
+// livedIn is the disk of a node that has lived, and is to be rebuilt: with all that it gives up.
+func livedIn(t *testing.T, id Identity) (mem *vfs.Mem, lived map[string]string) {
+	t.Helper()
+	mem = vfs.NewMem()
+	for _, dir := range []string{"log", "mysql/data", "errant/x"} {
+		if err := mem.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := New(mem, ".")
+	for _, name := range []string{"log/state", "mysql/data/ibdata1", ClusterState, Durable, Peers, Met, "secrets.toml", "errant/x/y", Fence} {
+		if err := d.replace(name, "of before: "+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := id
+	begun.Log = false
+	if err := errors.Join(d.WriteIdentity(begun), d.WriteIdentity(id), mem.SyncDir("log"), mem.SyncDir("mysql/data"), mem.SyncDir("errant/x")); err != nil {
+		t.Fatal(err)
+	}
+	lived = tree(t, mem, ".")
+	if err := NewHome(d, id, false).Rebuild(anInstance, time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	return mem, lived
+}
+
+// TestSetAsideCrashes: whatever is given up is in old/ afterwards, as it was, at whatever
+// operation the node is killed, or loses its power, and starts again. A start in between
+// writes a met.json of its own.
+func TestSetAsideCrashes(t *testing.T) {
+	broken := errors.New("broken")
+	before := Identity{Format: FormatFirst, Node: "a", Log: true}
+	setAside := func(fs vfs.FS) error {
+		h, err := Visit(New(fs, "."), Identity{})
+		if err != nil {
+			return err
+		}
+		return h.SetAside()
+	}
+	for n := int64(1); ; n++ {
+		mem, lived := livedIn(t, before)
+		failed := setAside(vfs.Wrap(mem, vfs.FailNth(n, broken, func(op vfs.Op, _ string) bool { return op.Changes() })))
+		if failed != nil && !errors.Is(failed, broken) {
+			t.Fatal(failed)
+		}
+		disks := []*vfs.Mem{mem}
+		for seed := range uint64(16) {
+			disks = append(disks, mem.CrashClone(seed))
+		}
+		for i, disk := range disks {
+			if d := New(disk, "."); !d.Has(Met) {
+				if err := d.WriteMet(Instances{2: "new"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := setAside(disk); err != nil {
+				t.Fatalf("operation %d, disk %d: %v", n, i, err)
+			}
+			h, err := Visit(New(disk, "."), Identity{})
+			if err != nil || h.Own().GivenUp != nil || h.Life() != Joining {
+				t.Fatalf("operation %d, disk %d: %v, %+v", n, i, err, h.Own())
+			}
+			after, moved, stays := tree(t, disk, "."), map[string]string{}, map[string]string{}
+			for name, content := range lived {
+				switch name {
+				case "secrets.toml", "errant/x/y", Fence:
+					stays[name] = content
+				default:
+					moved[name] = content
+				}
+			}
+			if diff := cmp.Diff(moved, tree(t, disk, New(disk, OldDir).Join("19700101T000000Z-rebuild"))); diff != "" {
+				t.Fatalf("operation %d, disk %d: in old/ (-want +got):\n%s", n, i, diff)
+			}
+			for name := range after {
+				if _, ok := stays[name]; !ok && lived[name] != "" && name != Met && name != IdentityFile {
+					t.Fatalf("operation %d, disk %d: %s is here still", n, i, name)
+				}
+			}
+			for name, content := range stays {
+				if after[name] != content {
+					t.Fatalf("operation %d, disk %d: %s is %q", n, i, name, after[name])
+				}
+			}
+		}
+		if failed == nil {
+			if n < 12 {
+				t.Errorf("%d operations alone have failed", n-1)
+			}
+			return
+		}
+	}
+}
