@@ -75,7 +75,7 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 func (a *Agent) refusalBy(id cluster.NodeID, err *transport.RejectedError) status.Refusal {
 	r := status.Refusal{By: err.By, Of: a.self.Name, Why: err.Text}
 	switch {
-	case elsewhere(err):
+	case err.Elsewhere():
 		r.By, r.Of = "", ""
 	case r.By == a.self.Name:
 		r.Of = a.board.Name(id)

@@ -18,9 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/control"
-	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
@@ -30,9 +28,8 @@ const recoverRequest = "recover.report"
 // Recovery makes this node a cluster of its own, after a majority is gone for good.
 // Its agent does not run: the data directory is locked until Close.
 type Recovery struct {
-	a      *Agent
-	log    *seglog.Log
-	survey consensus.Survey
+	a    *Agent
+	node *quorumloss.Survivor // nil: it could not be opened
 }
 
 // StartError is why no agent could start here either: that is no refusal to recover.
@@ -63,7 +60,9 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 		return nil, fmt.Errorf("%w: stop it first", err)
 	}
 	r := &Recovery{a: a}
-	if err := r.open(); err != nil {
+	if r.node, err = quorumloss.OpenSurvivor(quorumloss.SurvivorConfig{
+		Self: a.self, Cluster: cfg.Cluster, Home: a.data.Home, Members: cfg.ClusterMembers(), Log: a.logOptions(false), Records: a.records,
+	}); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -82,27 +81,10 @@ func checkOwner(dir string, uid int) error {
 	return nil
 }
 
-func (r *Recovery) open() (err error) {
-	if err := r.a.data.CheckLog(); err != nil {
-		return err
-	}
-	if r.log, err = seglog.Open(r.a.logOptions(false)); err != nil {
-		return fmt.Errorf("open the log, which has to be whole: %w", err)
-	}
-	if r.log.LastIndex() < r.log.FirstIndex() {
-		return fmt.Errorf("the log of node %s is empty: there is nothing to recover from", r.a.self.Name)
-	}
-	if err := r.a.state.Load(r.a.data.Home, r.a.cfg.ClusterMembers(), r.log.FirstIndex()); err != nil {
-		return err
-	}
-	r.survey, err = consensus.SurveyLog(r.log, r.a.state.Point())
-	return err
-}
-
 // Close gives the data directory back.
 func (r *Recovery) Close() (err error) {
-	if r.log != nil {
-		err = r.log.Close()
+	if r.node != nil {
+		err = r.node.Close()
 	}
 	return errors.Join(err, r.a.data.Close())
 }
@@ -110,66 +92,35 @@ func (r *Recovery) Close() (err error) {
 // Judge asks the other members what they have, and says what speaks against going on
 // without them.
 func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
-	point := r.survey.State
-	s, err := quorumloss.SituationOf(r.a.self.Name, r.a.cfg.Cluster, r.log, r.survey, r.a.data.Own().Superseded)
-	if err != nil {
-		return recovery.Verdict{}, err
-	}
-	s.Mysqld = r.a.runsMysqld()
-	if f, err := r.a.data.Fence(); err != nil {
-		return recovery.Verdict{}, err
-	} else if f != nil {
-		s.Fenced = f.String()
-	}
-	if _, ok := point.State.MemberByID(r.a.self.ID); !ok {
-		return recovery.Verdict{}, fmt.Errorf("node %s was removed from the cluster: recover on a member", r.a.self.Name)
-	}
-	s.Nodes = r.ask(ctx, point.State.Members)
-	return recovery.Judge(s)
+	return r.node.Judge(func(others []cluster.Member) []recovery.Node { return r.ask(ctx, others) })
 }
 
 // ask asks the agents of all other members at once.
-func (r *Recovery) ask(ctx context.Context, members []cluster.Member) (nodes []recovery.Node) {
+func (r *Recovery) ask(ctx context.Context, others []cluster.Member) []recovery.Node {
 	var peers []transport.Peer
-	for _, m := range members {
-		if m.ID != r.a.self.ID {
-			nodes = append(nodes, recovery.Node{Name: m.Name, Voter: m.Votes()})
-			peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
-		}
+	for _, m := range others {
+		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
 	}
 	asking := transport.New(transport.Config{
 		Identity: r.a.transportIdentity(), Peers: peers, Handler: asker{data: r.a.data}, Logger: r.a.logger,
 	})
+	nodes := make([]recovery.Node, len(peers))
 	var all sync.WaitGroup
 	for i, p := range peers {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, joinAskTimeout)
 			defer cancel()
 			report, err := r.askNode(ctx, asking, p)
-			if err == nil {
-				nodes[i].Reachable, nodes[i].Report = true, report
-				return
+			failed, ok := errors.AsType[*control.Error](err)
+			answered := ok || errors.Is(err, operate.ErrNoAnswer)
+			if ok {
+				err = errors.New(failed.Text)
 			}
-			rejected, refused := errors.AsType[*transport.RejectedError](err)
-			answered, failed := errors.AsType[*control.Error](err)
-			nodes[i].Refuses = refused && !elsewhere(rejected)
-			nodes[i].Reachable = nodes[i].Refuses || failed || errors.Is(err, operate.ErrNoAnswer)
-			nodes[i].Problem = err.Error()
-			switch {
-			case refused:
-				nodes[i].Problem = rejected.Text
-			case failed:
-				nodes[i].Problem = answered.Text
-			}
+			nodes[i] = quorumloss.NodeOf(others[i], report, answered, err)
 		})
 	}
 	all.Wait()
 	return nodes
-}
-
-// elsewhere tells whether another node than the one that is meant is at its address.
-func elsewhere(err *transport.RejectedError) bool {
-	return err.Code == transport.CodeTarget || err.Code == transport.CodeCluster
 }
 
 func (r *Recovery) askNode(ctx context.Context, asking *transport.Transport, p transport.Peer) (*recovery.Report, error) {
@@ -202,39 +153,7 @@ func (h asker) CheckPeer(id transport.Identity) error {
 
 // Do makes this node a cluster of its own. It is what Judge's verdict allows.
 func (r *Recovery) Do(by string, v recovery.Verdict) (cluster.Recovery, error) {
-	kind := cluster.KindLogger
-	if r.a.runsMysqld() {
-		kind = cluster.KindFull
-	}
-	id := r.a.data.Own()
-	before := recovery.Above(r.survey.State.State, r.a.stance.Rejected(), id.Superseded)
-	id.Instance, id.Superseded = datadir.NewInstance(), nil
-	id.Log, id.State, id.Recovered = true, true, true
-	at := time.Now().UTC()
-	if err := errors.Join(r.a.records.Audit.Open(), r.a.records.History.Open()); err != nil {
-		return cluster.Recovery{}, err
-	}
-	state, err := before.Recover(r.a.self.Name, kind, id.Instance, r.survey.GTIDs.String(),
-		cluster.Recovery{Cluster: r.a.cfg.Cluster, By: by, At: at.Truncate(time.Second)})
-	if err != nil {
-		return cluster.Recovery{}, err
-	}
-	// What changes the state up to the log's end is in it.
-	last := r.log.LastIndex()
-	record := quorumloss.Record{
-		Format: quorumloss.Format, Identity: id,
-		State: datadir.NewStateRecord(cluster.StatePoint{State: state, Index: last, Through: last}),
-		Audit: cluster.AuditEntry{
-			At: at, By: by, Result: "done", Version: state.Version, Node: r.a.self.Name, Seq: r.a.records.NextSeq(at),
-			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Record()),
-		},
-	}
-	if r.a.runsMysqld() {
-		if err := record.NewServer(r.a.data.Dir); err != nil {
-			return cluster.Recovery{}, err
-		}
-	}
-	return *state.Recovered, record.Make(vfs.OS{}, r.a.cfg.DataDir)
+	return r.node.Do(by, v, time.Now(), datadir.NewInstance())
 }
 
 // controlRecoverReport tells another node, which is to be recovered, what this one

@@ -15,7 +15,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
-	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -102,7 +101,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	if len(last.State.Members) > 0 && last.State.Version > 0 {
 		a.board.SetState(last.State)
 	}
-	report, err := a.closedReport()
+	report, err := quorumloss.ClosedReport(a.self.Name, a.data.Own().Superseded, a.logOptions(false))
 	if err == nil {
 		a.out = &report
 	}
@@ -152,16 +151,4 @@ func (a *Agent) surplus(r recovery.Report, err error) string {
 		return "it has no transactions that are not there"
 	}
 	return fmt.Sprintf("it has %d transactions that are not there: %s", own.Count(), own)
-}
-
-// closedReport is what this node's log has, committed or not, which stays as it is.
-func (a *Agent) closedReport() (r recovery.Report, err error) {
-	r = recovery.Report{Node: a.self.Name, Out: a.data.Own().Superseded.Sentence(a.self.Name)}
-	log, err := seglog.Open(a.logOptions(false))
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	r.Log, err = quorumloss.ClosedLog(log)
-	return r, err
 }

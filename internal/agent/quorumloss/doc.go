@@ -2,7 +2,8 @@
 // voters is gone for good: it owns refused.json, recovery.json, and what a node says of a
 // recovery.
 //
-//	on the survivor      Record.Make ──► recovery.json ──► the other files ──► Finish
+//	on the survivor      OpenSurvivor, Survivor.Judge, Survivor.Do
+//	                     Record.Make ──► recovery.json ──► the other files ──► Finish
 //	                     Stance.Watch asks former members whether they refuse it
 //	on a former member   a notice ──► Stance.Hear ──► Node.Obey, or it waits, or refuses
 //	                     a question ─► Stance.Word

@@ -1,6 +1,7 @@
 package quorumloss
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/quorate/quorate/internal/agent/recovery"
@@ -19,14 +20,22 @@ func logOf(log *seglog.Log, last, commit uint64, gtids string) (recovery.Log, er
 	return recovery.Log{First: log.FirstIndex(), Last: last, Term: term, Commit: commit, GTIDs: gtids}, nil
 }
 
-// ClosedLog is what the log of a node has that takes no part, committed or not.
-func ClosedLog(log *seglog.Log) (recovery.Log, error) {
+// ClosedReport is what a node says of itself that is out, by a recovery: what its log has,
+// committed or not, which stays as it is.
+func ClosedReport(self string, by *cluster.Recovery, o seglog.Options) (r recovery.Report, err error) {
+	r = recovery.Report{Node: self, Out: by.Sentence(self)}
+	log, err := seglog.Open(o)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
 	newest := log.Segments()[len(log.Segments())-1]
 	set := newest.GTIDsBefore.Clone()
 	if err := consensus.AddTransactions(set, log, newest.FirstIndex, log.LastIndex()); err != nil {
-		return recovery.Log{}, err
+		return r, err
 	}
-	return logOf(log, log.LastIndex(), log.HardState().Commit, set.String())
+	r.Log, err = logOf(log, log.LastIndex(), log.HardState().Commit, set.String())
+	return r, err
 }
 
 // ReportOf is what a node that runs says of itself: what its log has, committed or not, and
@@ -47,19 +56,4 @@ func ReportOf(self cluster.Member, log *seglog.Log, committed *consensus.Committ
 		}
 	}
 	return r, nil
-}
-
-// SituationOf is what the node itself, whose agent does not run, knows when it is to be
-// recovered. superseded is the recovery without it that it has accepted, or nil.
-func SituationOf(self, clusterName string, log *seglog.Log, survey consensus.Survey, superseded *cluster.Recovery) (s recovery.Situation, err error) {
-	p := survey.State
-	s = recovery.Situation{
-		Cluster: clusterName, Survivor: self,
-		Voters: recovery.VoterNames(p.State, p.State.Voters()), Outgoing: recovery.VoterNames(p.State, p.Outgoing),
-	}
-	if superseded != nil {
-		s.Out = superseded.Sentence(self)
-	}
-	s.Log, err = logOf(log, log.LastIndex(), log.HardState().Commit, survey.GTIDs.String())
-	return s, err
 }

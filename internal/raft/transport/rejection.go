@@ -92,6 +92,9 @@ type RejectedError struct {
 	By string
 }
 
+// Elsewhere tells whether another node than the one that is meant is at its address.
+func (e *RejectedError) Elsewhere() bool { return e.Code == CodeTarget || e.Code == CodeCluster }
+
 // Error returns who refuses, and the sentence.
 func (e *RejectedError) Error() string {
 	if e.By == "" {

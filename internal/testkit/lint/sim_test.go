@@ -12,21 +12,19 @@ import (
 // asks for is one that the agent asks for in another place. docs/simulation.md, "What runs", tells
 // more.
 var simCalls = map[string]string{
-	"board.Shown":            "how a status looks to others: its encoding",
-	"consensus.Promise":      "the loop that notes the promise has a file in the agent, and a disk here",
-	"consensus.SurveyLog":    "the checker of recoveries reads logs of stopped nodes",
-	"datadir.Visit":          "it opens the data directory",
-	"membership.React":       "who is told to go is an agent, a joiner, a healer or an outsider: each has a short switch, here and there",
-	"membership.RefuseVote":  "the simulated operator asks for a vote as package operate does",
-	"primary.CloseWrites":    "the steps of package primary's operations are wired to a server, here and there",
-	"primary.WatchExecuted":  "the loop that polls mysqld asks SQL there, the modelled server here",
-	"primary.WatchPrimary":   "the same loop",
-	"primary.XAPrepared":     "a text",
-	"quorumloss.ClosedLog":   "the simulated operator recovers as agent.Recovery does, which writes files of its own",
-	"quorumloss.ReportOf":    "the answer of a node that the operator asks",
-	"quorumloss.SituationOf": "the simulated operator",
-	"recovery.Above":         "the simulated operator",
-	"recovery.Judge":         "the simulated operator",
+	"board.Shown":             "how a status looks to others: its encoding",
+	"consensus.Promise":       "the loop that notes the promise has a file in the agent, and a disk here",
+	"datadir.Visit":           "it opens the data directory",
+	"membership.React":        "who is told to go is an agent, a joiner, a healer or an outsider: each has a short switch, here and there",
+	"membership.RefuseVote":   "the simulated operator asks for a vote as package operate does",
+	"primary.CloseWrites":     "the steps of package primary's operations are wired to a server, here and there",
+	"primary.WatchExecuted":   "the loop that polls mysqld asks SQL there, the modelled server here",
+	"primary.WatchPrimary":    "the same loop",
+	"primary.XAPrepared":      "a text",
+	"quorumloss.ClosedReport": "the answer of a node that is out, which the operator asks",
+	"quorumloss.Finish":       "what a start of the agent does first",
+	"quorumloss.NodeOf":       "how the operator asks is the modelled network's, what that means this function's",
+	"quorumloss.ReportOf":     "the answer of a node that the operator asks",
 }
 
 // builds tells whether a function only makes or opens what then runs by itself.

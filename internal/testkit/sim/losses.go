@@ -1,17 +1,16 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 const (
@@ -148,7 +147,10 @@ func (l *losses) stop(n *node, again func()) {
 		l.w.sched.after(around(l.rng, 200*time.Millisecond), n.startAgent)
 	}
 	l.w.sched.after(50*time.Millisecond+around(l.rng, 300*time.Millisecond), func() {
-		v, err := l.judge(n)
+		node, v, err := l.judge(n)
+		if node != nil {
+			_ = node.Close()
+		}
 		why := ""
 		if err == nil {
 			why, err = v.Refusal("")
@@ -200,92 +202,56 @@ func (l *losses) named(name string) *node {
 	return l.w.nodes[i]
 }
 
-// judge does what agent.Recovery does: it opens the log and asks the other members.
-func (l *losses) judge(n *node) (v recovery.Verdict, err error) {
-	log, survey, err := n.survey()
-	if err != nil {
-		return v, err
-	}
-	defer func() { _ = log.Close() }()
-	s, err := quorumloss.SituationOf(n.member.Name, clusterName, log, survey, n.home.Own().Superseded)
-	if err != nil {
-		return v, err
-	}
-	s.Mysqld = n.runsMysqld()
-	for _, m := range survey.State.State.Members {
-		if m.ID == n.id {
-			continue
-		}
-		node, err := l.ask(n, m)
-		if err != nil {
-			return v, err
-		}
-		s.Nodes = append(s.Nodes, node)
-	}
-	return recovery.Judge(s)
-}
-
-// survey opens the log of a node whose agent does not run.
-func (n *node) survey() (log *seglog.Log, s consensus.Survey, err error) {
+// judge opens a node whose agent does not run, and asks the other members. Unless it returns nil,
+// the caller closes the node.
+func (l *losses) judge(n *node) (s *quorumloss.Survivor, v recovery.Verdict, err error) {
 	if !n.powered {
-		return nil, s, fmt.Errorf("n%d has no power", n.id)
+		return nil, v, fmt.Errorf("n%d has no power", n.id)
 	}
-	if log, err = seglog.Open(n.logOptions(false)); err != nil {
-		return nil, s, err
+	s, err = quorumloss.OpenSurvivor(quorumloss.SurvivorConfig{
+		Self: n.member, Cluster: clusterName, Home: n.home, Members: l.w.initial.Members, Log: n.logOptions(false),
+		Records: history.New(n.home.FS(), n.home.Path(), n.member.Name, n.logger("recovery")),
+	})
+	if err != nil {
+		return nil, v, err
 	}
-	if log.LastIndex() < log.FirstIndex() {
-		_ = log.Close()
-		return nil, s, fmt.Errorf("the log of n%d is empty", n.id)
-	}
-	if s, err = consensus.SurveyLog(log, n.state(log.FirstIndex())); err != nil {
-		_ = log.Close()
-	}
-	return log, s, err
+	v, err = s.Judge(func(others []cluster.Member) (nodes []recovery.Node) {
+		for _, m := range others {
+			report, answered, err := l.ask(n, l.w.node(m.ID))
+			nodes = append(nodes, quorumloss.NodeOf(m, report, answered, err))
+		}
+		return nodes
+	})
+	return s, v, err
 }
 
 // ask is what a node learns about another member. The agent of an empty node was stopped.
-func (l *losses) ask(n *node, m cluster.Member) (o recovery.Node, err error) {
-	peer := l.w.node(m.ID)
-	o = recovery.Node{Name: m.Name, Voter: m.Votes(), Problem: "no answer"}
-	if !l.w.net.connected(n.id, peer.id) || peer.stalledUntil > l.w.sched.now {
-		return o, nil
-	}
+func (l *losses) ask(n, peer *node) (report *recovery.Report, answered bool, err error) {
 	switch {
+	case !l.w.net.connected(n.id, peer.id) || peer.stalledUntil > l.w.sched.now:
 	case peer.agent != nil:
-		o.Reachable = true
 		if r := admits(peer.agent, n, true); r != nil {
-			o.Refuses, o.Problem = true, r.Text
-			return o, nil
+			return nil, false, r
 		}
-		o.Report, err = peer.agent.report()
+		report, err = peer.agent.report()
+		return report, true, err
 	case peer.out != nil:
-		o.Reachable = true
-		log, err := seglog.Open(peer.logOptions(false))
-		if err != nil {
-			return o, err
-		}
-		o.Report = &recovery.Report{Node: m.Name, Out: peer.home.Own().Superseded.Sentence(m.Name)}
-		o.Report.Log, err = quorumloss.ClosedLog(log)
-		return o, firstOf(err, log.Close())
+		r, err := quorumloss.ClosedReport(peer.member.Name, peer.home.Own().Superseded, peer.logOptions(false))
+		return &r, true, err
 	}
-	return o, err
+	return nil, false, errNoAnswer
 }
 
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// force does what agent.Recovery.Do does, if the judgement still holds.
+// force has a node recovered, if the judgement still holds. In some cases the process ends inside
+// of that: what was begun then, the next one finishes.
 func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	if l.chosen {
 		return fmt.Errorf("one side goes on")
 	}
-	v, err := l.judge(n)
+	s, v, err := l.judge(n)
+	if s != nil {
+		defer func() { _ = s.Close() }()
+	}
 	if err != nil {
 		return err
 	}
@@ -295,29 +261,24 @@ func (l *losses) force(n *node, seen recovery.Verdict, accept string) error {
 	if why, err := v.Refusal(accept); why != "" || err != nil {
 		return fmt.Errorf("%s %w", why, err)
 	}
-	log, survey, err := n.survey()
+	if chance(l.rng, 30) {
+		n.disk.callsLeft = l.rng.IntN(40)
+	}
+	_, err = s.Do("operator", v, time.Unix(0, int64(l.w.sched.now)), n.newInstance())
 	if err != nil {
-		return err
+		n.log("recovery", "cut off: %v", err)
+		if made, finish := quorumloss.Finish(n.disk.open(), "."); !made || finish != nil {
+			return errors.Join(finish, err)
+		}
 	}
-	defer func() { _ = log.Close() }()
-	last, instance := log.LastIndex(), n.newInstance()
-	id := n.home.Own()
-	before := recovery.Above(survey.State.State, n.rejected, id.Superseded)
-	id.Instance, id.Superseded, id.Log, id.State, id.Recovered = instance, nil, true, true, true
-	state, err := before.Recover(n.member.Name, cluster.KindFull, instance, survey.GTIDs.String(),
-		cluster.Recovery{Cluster: clusterName, By: "operator", At: time.Unix(0, 0).Add(l.w.sched.now).UTC().Truncate(time.Second)})
-	if err != nil {
-		return err
-	}
-	if err := firstOf(n.home.WriteState(cluster.StatePoint{State: state, Index: last, Through: last}), n.home.WritePins(datadir.Instances{}), n.home.WriteIdentity(id)); err != nil {
-		return err
-	}
-	n.log("recovery", "forced at entry %d, lacking %s, accepting %q: version %d", last, v.Record(), accept, state.Version)
-	n.stateBefore = survey.State
+	n.disk.callsLeft = -1
 	n.visit()
+	state := n.state(s.Log.FirstIndex()).State
+	n.log("recovery", "forced at entry %d, lacking %s, accepting %q: version %d", s.Log.LastIndex(), v.Record(), accept, state.Version)
+	n.stateBefore = s.Survey.State
 	n.uuid[1]++
 	n.mysqlDisk.Rename(n.uuid)
-	l.forks = append(l.forks, n.check.fork(n, state, log, v))
+	l.forks = append(l.forks, n.check.fork(n, state, s.Log, v))
 	return nil
 }
 

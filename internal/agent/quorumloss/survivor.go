@@ -1,0 +1,148 @@
+package quorumloss
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// SurvivorConfig is what a Survivor needs. All fields are required.
+type SurvivorConfig struct {
+	Self    cluster.Member
+	Cluster string
+	Home    *datadir.Home
+	// Members are the initial ones, Log is how the log is opened.
+	Members []cluster.Member
+	Log     seglog.Options
+	Records *history.Records
+}
+
+// Survivor is a node whose agent does not run, and which may be made a cluster of its own.
+type Survivor struct {
+	cfg SurvivorConfig
+	// Log has what the node has, Survey says what of it counts.
+	Log    *seglog.Log
+	Survey consensus.Survey
+}
+
+// OpenSurvivor reads what a node has. It changes nothing that a start of the agent would not.
+func OpenSurvivor(c SurvivorConfig) (s *Survivor, err error) {
+	s = &Survivor{cfg: c}
+	if err := c.Home.CheckLog(); err != nil {
+		return nil, err
+	}
+	if s.Log, err = seglog.Open(c.Log); err != nil {
+		return nil, fmt.Errorf("open the log, which has to be whole: %w", err)
+	}
+	if s.Log.LastIndex() < s.Log.FirstIndex() {
+		return nil, errors.Join(fmt.Errorf("the log of node %s is empty: there is nothing to recover from", c.Self.Name), s.Close())
+	}
+	var kept datadir.State
+	if err = kept.Load(c.Home, c.Members, s.Log.FirstIndex()); err == nil {
+		s.Survey, err = consensus.SurveyLog(s.Log, kept.Point())
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close closes the log.
+func (s *Survivor) Close() error { return s.Log.Close() }
+
+// Judge says what speaks against going on without the other members. ask asks those at once.
+func (s *Survivor) Judge(ask func(others []cluster.Member) []recovery.Node) (v recovery.Verdict, err error) {
+	c, p := s.cfg, s.Survey.State
+	if _, ok := p.State.MemberByID(c.Self.ID); !ok {
+		return v, fmt.Errorf("node %s was removed from the cluster: recover on a member", c.Self.Name)
+	}
+	about := recovery.Situation{
+		Cluster: c.Cluster, Survivor: c.Self.Name, Mysqld: c.Self.Kind != cluster.KindLogger,
+		Voters: recovery.VoterNames(p.State, p.State.Voters()), Outgoing: recovery.VoterNames(p.State, p.Outgoing),
+	}
+	if by := c.Home.Own().Superseded; by != nil {
+		about.Out = by.Sentence(c.Self.Name)
+	}
+	if f, err := c.Home.Fence(); err != nil {
+		return v, err
+	} else if f != nil {
+		about.Fenced = f.String()
+	}
+	if about.Log, err = logOf(s.Log, s.Log.LastIndex(), s.Log.HardState().Commit, s.Survey.GTIDs.String()); err != nil {
+		return v, err
+	}
+	var others []cluster.Member
+	for _, m := range p.State.Members {
+		if m.ID != c.Self.ID {
+			others = append(others, m)
+		}
+	}
+	about.Nodes = ask(others)
+	return recovery.Judge(about)
+}
+
+// NodeOf is what was learnt of a member that was asked for its report. answered: its agent runs
+// there, though it could not say.
+func NodeOf(m cluster.Member, report *recovery.Report, answered bool, err error) recovery.Node {
+	n := recovery.Node{Name: m.Name, Voter: m.Votes()}
+	if err == nil {
+		n.Reachable, n.Report = true, report
+		return n
+	}
+	n.Problem = err.Error()
+	if r, ok := errors.AsType[*transport.RejectedError](err); ok {
+		n.Refuses, n.Problem = !r.Elsewhere(), r.Text
+	}
+	n.Reachable = n.Refuses || answered
+	return n
+}
+
+// Do makes the node a cluster of its own. It is what Judge's verdict allows. An error may leave
+// it done, or not: see Finish.
+func (s *Survivor) Do(by string, v recovery.Verdict, now time.Time, instance string) (cluster.Recovery, error) {
+	c, at := s.cfg, now.UTC()
+	kind := cluster.KindLogger
+	if c.Self.Kind != cluster.KindLogger {
+		kind = cluster.KindFull
+	}
+	rejected, err := c.Home.Refused()
+	if err != nil {
+		return cluster.Recovery{}, err
+	}
+	id := c.Home.Own()
+	before := recovery.Above(s.Survey.State.State, rejected, id.Superseded)
+	id.Instance, id.Superseded = instance, nil
+	id.Log, id.State, id.Recovered = true, true, true
+	if err := errors.Join(c.Records.Audit.Open(), c.Records.History.Open()); err != nil {
+		return cluster.Recovery{}, err
+	}
+	state, err := before.Recover(c.Self.Name, kind, instance, s.Survey.GTIDs.String(),
+		cluster.Recovery{Cluster: c.Cluster, By: by, At: at.Truncate(time.Second)})
+	if err != nil {
+		return cluster.Recovery{}, err
+	}
+	// What changes the state up to the log's end is in it.
+	last := s.Log.LastIndex()
+	record := Record{
+		Format: Format, Identity: id,
+		State: datadir.NewStateRecord(cluster.StatePoint{State: state, Index: last, Through: last}),
+		Audit: cluster.AuditEntry{
+			At: at, By: by, Result: "done", Version: state.Version, Node: c.Self.Name, Seq: c.Records.NextSeq(at),
+			What: fmt.Sprintf("%s: the log to entry %d, lacking %s", state.Recovered, last, v.Record()),
+		},
+	}
+	if kind == cluster.KindFull {
+		if err := record.NewServer(c.Home.Dir); err != nil {
+			return cluster.Recovery{}, err
+		}
+	}
+	return *state.Recovered, record.Make(c.Home.FS(), c.Home.Path())
+}
