@@ -105,7 +105,8 @@ type Agent struct {
 	heard      retention.Heard
 	purger     *retention.Purger
 	marker     *retention.Marker
-	epoch      *primary.Slot
+	slot       *primary.Slot
+	duties     *primary.Duties
 	tapSeconds tapSeconds
 	state      datadir.State
 	records    *history.Records
@@ -126,16 +127,8 @@ type Agent struct {
 	keptDown     atomic.Bool   // an operator has fenced this node
 	feeder       logcopy.Feeder
 	learner      *logcopy.Learner
-	// settles and settleKills count deposed primaries whose mysqld lived on, or not.
-	settles, settleKills atomic.Uint64
-	// settledIncarnation is of a mysqld that was settled, until it replicates.
-	settledIncarnation atomic.Uint64
 
-	// serveTerm is the term whose lease lets the router pass bytes; 0 = none.
-	serveTerm atomic.Uint64
-	orders    primary.Orders
-	// openedIncarnation is the newest mysqld that was opened for writes, until it is made a replica (primary.Replicate).
-	openedIncarnation atomic.Uint64
+	orders primary.Orders
 	// foreignXAPolled: it is being looked for what clients end on this replica.
 	foreignXAPolled atomic.Bool
 
@@ -181,7 +174,8 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	}
 	a.board = board.New(a.boardConfig())
 	a.inbox = a.newInbox()
-	a.epoch = a.newEpoch()
+	a.slot = a.newSlot()
+	a.duties = a.newDuties()
 	a.shell = a.newShell()
 	data.lives = a.board.Lives
 	a.departing = a.newDeparting()
@@ -483,7 +477,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		return a.runRole(ctx, upperCtx, failed)
 	})
 	err := upper.Wait()
-	a.epoch.Close()
+	a.slot.Close()
 	a.killMysqld()
 	a.work.Wait()
 	a.records.WriteHistory() // what came with the end; mysqld is gone, whatever this takes
@@ -508,7 +502,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 	a.records.Tell(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
 	ctx, end := context.WithCancelCause(serve)
 	defer end(nil)
-	defer a.epoch.Close() // nobody would close it any more
+	defer a.slot.Close() // nobody would close it any more
 	defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
 	defer context.AfterFunc(stop, func() {
 		a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
@@ -539,7 +533,7 @@ func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects 
 
 func (a *Agent) onStalled(term uint64, took time.Duration) {
 	a.logger.Error("the log's disk does not answer", "for", took)
-	a.epoch.Doubt(term, fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond)))
+	a.slot.Doubt(term, fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond)))
 }
 
 // onFull takes it that the log's disk has no space left, or has some again.
@@ -576,18 +570,12 @@ func (a *Agent) input(in role.Input) { a.inbox.Put(a.ctx, in) }
 func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
 	a.board.SetRaft(r)
-	lost := a.epoch.RoleChanged(r, a.serveTerm.Load(), a.acksAreCommits())
-	if lost.Service {
-		a.endService()
-	}
-	if lost.Tap {
-		a.epoch.Close()
-	}
+	a.slot.RoleChanged(r)
 	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *Agent) onCommit(m consensus.Mark) {
-	a.epoch.Committed(m)
+	a.slot.Committed(m)
 	if a.runsMysqld() {
 		a.lag.Committed(m, time.Now())
 	}
@@ -595,7 +583,7 @@ func (a *Agent) onCommit(m consensus.Mark) {
 
 func (a *Agent) onRefused(r consensus.Refusal) {
 	a.logger.Warn("proposal refused", "term", r.Term, "error", r.Err)
-	a.epoch.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
+	a.slot.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
 }
 
 // committedGTIDs is the set of Raft-committed transactions.

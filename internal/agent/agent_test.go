@@ -50,7 +50,8 @@ func openBoard(a *Agent) (later func(time.Duration)) {
 	c.DialError, c.Now = nil, func() time.Time { return time.Now().Add(gone) }
 	a.board = board.New(c)
 	a.requests, a.stance, a.inbox = a.newOperate(), a.newStance(), a.newInbox()
-	a.epoch = a.newEpoch()
+	a.slot = a.newSlot()
+	a.duties = a.newDuties()
 	a.shell = a.newShell()
 	return func(d time.Duration) { gone += d }
 }

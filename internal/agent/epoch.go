@@ -77,16 +77,19 @@ func (e *tapTimes) Acknowledged(number uint64) {
 	e.timed = append(e.timed[:0], e.timed[n:]...)
 }
 
-// newEpoch holds the epoch of which this node is the primary.
-func (a *Agent) newEpoch() *primary.Slot {
+// Settled implements primary.TapObserver.
+func (e *tapTimes) Settled(uint64) {}
+
+// newSlot holds the epoch of which this node is the primary.
+func (a *Agent) newSlot() *primary.Slot {
 	return primary.NewSlot(primary.SlotConfig{
-		Local: func() (primary.TapServer, error) { return a.local() },
+		Local: a.local,
 		Own: func() entry.Epoch {
 			own := a.board.Own()
 			return entry.Epoch{Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID), ServerVersion: own.ServerVersion}
 		},
-		Raft: func() primary.Proposer { return a.node }, Bulk: func() *bulk.Bulk { return a.bulk },
-		CheckACL: checkGrantStatements, Pace: a.lagBound, Inbox: a.inbox, Clock: worker{work: &a.work}, Logger: a.logger,
+		Raft: func() primary.Raft { return a.node }, Bulk: func() *bulk.Bulk { return a.bulk },
+		CheckACL: checkGrantStatements, Clients: clients{a}, Pace: a.lagBound, Inbox: a.inbox, Clock: worker{work: &a.work}, Logger: a.logger,
 	})
 }
 
@@ -101,14 +104,6 @@ func (s localServer) ConnectTap(ctx context.Context, _ primary.Epoch, cfg mysqlw
 	cfg.HeartbeatPeriod, cfg.EntryBytesMax, cfg.StageBytesMin = a.cfg.Raft.ElectionTimeout, entryBytesMax, uint64(a.cfg.Log.StageSizeMin)
 	tap, err := mysqlwire.ConnectTap(ctx, cfg)
 	return tap, &tapTimes{tapSeconds: a.tapSeconds}, err
-}
-
-// OpenTap implements primary.Steps.
-func (a steps) OpenTap(ctx context.Context, term uint64) error { return a.epoch.OpenTap(ctx, term) }
-
-// CommitEpoch implements primary.Steps.
-func (a steps) CommitEpoch(ctx context.Context, term uint64) error {
-	return a.epoch.CommitEpoch(ctx, term)
 }
 
 // grantsDump matches a GRANT that lets an account attach as a replica, whose

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
-	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -22,7 +22,7 @@ import (
 // newInbox is what waits for the role machine.
 func (a *Agent) newInbox() *primary.Inbox {
 	return primary.NewInbox(primary.InboxConfig{
-		Clock: clock.Machine{}, Pick: rand.IntN, Serving: a.serving, ServiceChanged: func() { a.board.Wake() },
+		Clock: clock.Machine{}, Pick: rand.IntN, Serving: func() bool { return a.slot.Serving() }, ServiceChanged: func() { a.board.Wake() },
 		Lease: func() (time.Duration, bool) {
 			until, _ := a.node.Lease()
 			return until - consensus.BootTime(), until != 0
@@ -30,10 +30,17 @@ func (a *Agent) newInbox() *primary.Inbox {
 	})
 }
 
+// newDuties is how this node is the primary, or a replica.
+func (a *Agent) newDuties() *primary.Duties {
+	return &primary.Duties{
+		Process: process{a}, Slot: a.slot, Host: host{a}, Orders: &a.orders, Dir: a.data.Join("mysql"), ElectionTimeout: a.cfg.Raft.ElectionTimeout,
+	}
+}
+
 // newShell executes what the role machine asks for.
 func (a *Agent) newShell() *primary.Shell {
 	return &primary.Shell{
-		Inbox: a.inbox, Service: steps{a}, Steps: steps{a}, PromotionTimeout: a.cfg.MySQL.PromotionTimeout, Clock: worker{work: &a.work},
+		Inbox: a.inbox, Service: a.duties, Steps: a.duties, PromotionTimeout: a.cfg.MySQL.PromotionTimeout, Clock: worker{work: &a.work},
 		Leads:   func(term uint64) bool { return a.node.Role().Leads(term) },
 		Stepped: a.stepped,
 		Began:   func(e role.Effect) { a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To)) },
@@ -45,9 +52,8 @@ func (a *Agent) newShell() *primary.Shell {
 	}
 }
 
-// steps are what the role machine asks for, with the mysqld that runs. It implements primary.Service and
-// primary.Steps.
-type steps struct{ *Agent }
+// process starts and ends the local mysqld. It implements primary.Process.
+type process struct{ *Agent }
 
 // worker is a clock.Tasks whose tasks end before Run does.
 type worker struct {
@@ -57,65 +63,6 @@ type worker struct {
 
 // Go implements clock.Tasks.
 func (w worker) Go(f func()) { w.work.Go(f) }
-
-// Serve implements primary.Service.
-func (a steps) Serve(term uint64) {
-	a.serveTerm.Store(term)
-	a.board.Wake()
-}
-
-// Unserve implements primary.Service.
-func (a steps) Unserve() { a.stopServing() }
-
-// CloseTap implements primary.Service.
-func (a steps) CloseTap() { a.epoch.Close() }
-
-// Closing implements primary.Service.
-func (a steps) Closing() {
-	if a.orders.Closing() { // new clients are held from here on
-		a.leaseChanged()
-	}
-}
-
-// Transfer implements primary.Service.
-func (a steps) Transfer(ctx context.Context, term uint64, to cluster.NodeID) {
-	a.stopServing()
-	a.awaitPort()
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Raft.ElectionTimeout)
-	defer cancel()
-	a.node.TransferTo(ctx, term, to)
-}
-
-// Resign implements primary.Service.
-func (a steps) Resign(ctx context.Context, term uint64) {
-	if a.port.fence != nil {
-		a.stopServing()
-		a.awaitPort()
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Raft.ElectionTimeout)
-	defer cancel()
-	a.node.Resign(ctx, term)
-}
-
-// stopServing ends the service, and has closed the router's connections to the local
-// mysqld when it returns.
-func (a *Agent) stopServing() {
-	if a.endService() {
-		a.router.CloseAll()
-	}
-}
-
-// endService lets no client's byte into the local mysqld any more: the router asks serving
-// before each. It closes no connection: there may be thousands, and consensus calls it. The
-// router does, soon, but for those that wait for an answer (answering). It returns false
-// if there was nothing to end.
-func (a *Agent) endService() bool {
-	if a.serveTerm.Swap(0) == 0 && !a.epoch.Deposed() {
-		return false
-	}
-	a.board.Wake()
-	return true
-}
 
 func (a *Agent) currentProcess() *mysqld.Process {
 	a.processMu.Lock()
@@ -139,7 +86,7 @@ func (a *Agent) setProcess(p *mysqld.Process) {
 }
 
 // StartMysqld brings up a new incarnation.
-func (a steps) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
+func (a process) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, error) {
 	a.board.Update(func(s *status.Node) { s.Mysqld = status.MysqldStarting })
 	if !a.server.Initialized() {
 		a.logger.Info("mysqld: initialising its data directory")
@@ -190,7 +137,7 @@ func (a *Agent) mysqldGone() {
 }
 
 // SignalKill sends SIGKILL without waiting for the end.
-func (a steps) SignalKill() {
+func (a process) SignalKill() {
 	if p := a.currentProcess(); p != nil {
 		a.work.Go(p.Kill)
 	}
@@ -205,7 +152,7 @@ func (a *Agent) killMysqld() {
 }
 
 // KillMysqld kills mysqld, and saves what it had beyond the log.
-func (a steps) KillMysqld(ctx context.Context) {
+func (a process) KillMysqld(ctx context.Context) {
 	a.killMysqld()
 	a.saveErrant(ctx)
 }
@@ -213,7 +160,7 @@ func (a steps) KillMysqld(ctx context.Context) {
 // StopMysqld stops a mysqld of which CloseWrites has proven that no session
 // waits for an ACK. It does not end with the agent's context: a clean stop is
 // what an agent that ends wants.
-func (a steps) StopMysqld() {
+func (a process) StopMysqld() {
 	p := a.currentProcess()
 	if p == nil {
 		return
@@ -222,23 +169,6 @@ func (a steps) StopMysqld() {
 	defer cancel()
 	p.StopGracefully(ctx)
 	a.setProcess(nil)
-}
-
-// Replicate points mysqld to its own agent's feed.
-func (a steps) Replicate(ctx context.Context) error {
-	s, err := a.local()
-	if err != nil {
-		return err
-	}
-	err = primary.Replicate{
-		Server: s, Committed: a.committedGTIDs, WasPrimary: a.openedIncarnation.Load() == s.process.Incarnation(),
-		Tidied: func() { a.openedIncarnation.Store(0) },
-	}.Run(ctx)
-	if err != nil {
-		return err
-	}
-	a.keptAfterSettling(s.process)
-	return nil
 }
 
 // BeginReplica implements primary.Replicating.
@@ -278,31 +208,31 @@ func (a *Agent) applierWorkers(ctx context.Context) int {
 	return workers
 }
 
-// CatchUp waits until mysqld has everything that is committed, then stops its
-// replication.
-func (a steps) CatchUp(ctx context.Context) error {
-	s, err := a.local()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	lacked, err := primary.CatchUp{
-		Server: s, Log: committed{a.node}, MayOpen: a.mayOpen, Clock: clock.Machine{},
-		Progressed: func() { a.input(role.Progress{}) },
-		Slow:       func(text string) { a.board.SetTrouble(aboutReplication, text) },
-	}.Run(ctx)
-	if err != nil {
-		return err
-	}
-	took := time.Since(began)
-	a.chronicle.CaughtUp(lacked, took)
-	a.logger.Info("caught up", "lacked", lacked, "took", took.Round(time.Millisecond))
-	return nil
-}
-
 // AppliedWithin implements primary.Replica.
 func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Duration) (bool, error) {
 	return s.Admin.AppliedWithin(ctx, set.String(), d)
+}
+
+// host is this node, around its mysqld. It implements primary.Host.
+type host struct{ *Agent }
+
+// Role and what follows implement primary.Host.
+func (h host) Role() status.Role    { return h.board.Own().Role }
+func (h host) Durable() replay.Mark { return h.durable() }
+func (h host) WaitIndex(ctx context.Context, index uint64) error {
+	return h.requests.WaitIndex(ctx, index)
+}
+func (h host) MayOpen() error          { return h.mayOpen() }
+func (h host) Judged(v replay.Verdict) { h.judged(v) }
+func (h host) CatchingUp(text string)  { h.board.SetTrouble(aboutReplication, text) }
+
+// Log implements primary.Host.
+func (h host) Log() primary.Log { return h.logReader() }
+
+// CaughtUp implements primary.Host.
+func (h host) CaughtUp(lacked int64, took time.Duration) {
+	h.chronicle.CaughtUp(lacked, took)
+	h.logger.Info("caught up", "lacked", lacked, "took", took.Round(time.Millisecond))
 }
 
 // ReplicaStatus implements primary.Replica.
@@ -335,38 +265,4 @@ func (s localServer) EndBlockers(ctx context.Context) {
 	if killed, err := s.KillBlockers(ctx); err == nil && killed > 0 {
 		s.agent.logger.Warn("promotion: ended sessions that blocked the applier", "sessions", killed)
 	}
-}
-
-// OpenWrites makes mysqld writable and looks again whether it may be. The
-// statements run on mysqld's socket: fencing kills mysqld, and they with it.
-func (a steps) OpenWrites(ctx context.Context, term uint64) error {
-	a.lagBound.SetOpen(true)
-	a.awaitPort()
-	s, err := a.local()
-	if err != nil {
-		return err
-	}
-	a.openedIncarnation.Store(s.process.Incarnation())
-	return primary.OpenWrites(ctx, s, term, func() bool {
-		leads := a.node.Role().Leads(term)
-		_, _, there := a.epoch.Tap(term)
-		return leads && there
-	})
-}
-
-// CloseWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
-func (a steps) CloseWrites(ctx context.Context) error {
-	a.lagBound.SetOpen(false)
-	if m := a.orders.Now(); m != nil {
-		p, err := a.plan(m)
-		if err != nil {
-			return err
-		}
-		return p.CloseWrites(ctx)
-	}
-	s, err := a.local()
-	if err != nil {
-		return nil // nothing can be written
-	}
-	return primary.CloseWrites(ctx, s, clock.Machine{})
 }

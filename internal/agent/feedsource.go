@@ -1,12 +1,10 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"io"
 
 	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
@@ -14,27 +12,21 @@ import (
 // logReader implements feed.Log.
 type logReader struct {
 	*seglog.Log
-	committed
-	entries *seglog.Reader
-	damaged func(error)
+	committed *consensus.Committed
+	entries   *seglog.Reader
+	damaged   func(error)
 }
 
 func (a *Agent) logReader() logReader {
-	return logReader{a.log, committed{a.node}, a.log.NewReader(), a.damaged}
+	return logReader{a.log, a.node.Committed(), a.log.NewReader(), a.damaged}
 }
-
-// committed implements primary.Committed.
-type committed struct{ node *consensus.Node }
-
-func (c committed) Barrier(ctx context.Context) error { return c.node.Barrier(ctx) }
-func (c committed) GTIDs() *gtid.Set                  { return c.node.Committed().GTIDs() }
 
 // Close implements feed.Log. The log itself goes on.
 func (r logReader) Close() { r.entries.Close() }
 
 // ReadCommitted implements replay.CommittedLog.
 func (r logReader) ReadCommitted(index, bytesMax uint64) ([]seglog.Entry, bool, error) {
-	found, ok, err := r.node.Committed().Read(r.entries, index, bytesMax)
+	found, ok, err := r.committed.Read(r.entries, index, bytesMax)
 	if errors.Is(err, seglog.ErrCorrupt) {
 		r.damaged(err)
 	}

@@ -12,17 +12,6 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
-// Judge decides whether mysqld may replicate or, with promote, serve (I3).
-func (a steps) Judge(ctx context.Context, promote bool) error {
-	s, err := a.local()
-	if err != nil {
-		return err
-	}
-	log := a.logReader()
-	defer log.Close()
-	return primary.Judge{Server: s, Log: log, Durable: a.durable, Dir: a.data.Join("mysql"), Judged: a.judged}.Run(ctx, promote)
-}
-
 // judged notes what mysqld's gtid_executed comes to.
 func (a *Agent) judged(v replay.Verdict) {
 	// Whatever is errant is saved once mysqld has ended (saveErrant).
@@ -45,10 +34,10 @@ type localServer struct {
 }
 
 // local returns the mysqld that runs.
-func (a *Agent) local() (localServer, error) {
+func (a *Agent) local() (primary.Local, error) {
 	p := a.currentProcess()
 	if p == nil {
-		return localServer{}, primary.ErrNoMysqld
+		return nil, primary.ErrNoMysqld
 	}
 	return localServer{p.Admin(), p, a}, nil
 }

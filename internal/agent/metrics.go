@@ -46,7 +46,7 @@ func (p provider) Metrics() []api.Metric {
 	m = append(m, p.acksMetrics()...)
 	m = append(m, p.settleMetrics()...)
 	m = append(m, p.xa.metrics(time.Now())...)
-	if t, ok := p.epoch.Stats(); ok {
+	if t, ok := p.slot.Stats(); ok {
 		m = append(m,
 			api.Metric{Name: "quorate_tap_transactions", Help: "Transactions of this epoch handed to Raft.", Value: float64(t.Transactions)},
 			api.Metric{Name: "quorate_tap_batches", Help: "Entries of this epoch handed to Raft.", Value: float64(t.Batches)},

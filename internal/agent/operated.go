@@ -41,7 +41,7 @@ func (n operated) Sight() status.Sight {
 // even if it was killed or its client is gone.
 func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) bool {
 	process := n.currentProcess()
-	_, incarnation, ok := n.epoch.Tap(term)
+	_, incarnation, ok := n.slot.Tap(term)
 	if !ok || process == nil || process.Incarnation() != incarnation {
 		return false
 	}

@@ -220,7 +220,7 @@ func (b routeBackend) DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn
 }
 
 // Serving implements router.Backend.
-func (b routeBackend) Serving() bool { return b.a.serving() }
+func (b routeBackend) Serving() bool { return b.a.slot.Serving() }
 
 // Answering implements router.Backend.
-func (b routeBackend) Answering() bool { return b.a.answering() }
+func (b routeBackend) Answering() bool { return b.a.slot.Answering() }

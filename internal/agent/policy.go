@@ -7,7 +7,7 @@ import (
 )
 
 // onAcknowledge sends the ACKs of the transactions that are committed up to an index.
-func (a *Agent) onAcknowledge(index uint64) { a.epoch.Acknowledge(a.node.Role().Term, index) }
+func (a *Agent) onAcknowledge(index uint64) { a.slot.Acknowledge(a.node.Role().Term, index) }
 
 // onAckEvent reports that a node's require-ack is dropped, or in force again: in the agent's log, in
 // the audit log, in every status, and as a metric.

@@ -235,7 +235,7 @@ func (a *Agent) portWants() netfence.State {
 	if heard := a.port.heard.Load(); heard != nil {
 		in.heard = *heard
 	}
-	in.serving, in.moving, in.answering = a.serving(), a.orders.MovesAway(), a.answering()
+	in.serving, in.moving, in.answering = a.slot.Serving(), a.orders.MovesAway(), a.slot.Answering()
 	own, leader := a.board.Own(), a.node.Role().Leader
 	in.promoting, in.reads = own.Role == status.RolePromoting, own.Role == status.RoleReplica && leader != 0
 	return portState(in)
@@ -336,6 +336,19 @@ func (p *port) hear(ctx context.Context, life time.Duration, ask func(context.Co
 	}
 	p.heard.Store(&heard)
 	return true
+}
+
+// clients are those of this node's mysqld. It implements primary.Clients.
+type clients struct{ *Agent }
+
+// Wake and what follows implement primary.Clients.
+func (c clients) Wake()         { c.board.Wake() }
+func (c clients) Hold()         { c.leaseChanged() }
+func (c clients) CloseAll()     { c.router.CloseAll() }
+func (c clients) OwnPort() bool { return c.port.fence != nil }
+func (c clients) AwaitPort()    { c.awaitPort() }
+func (c clients) ClosePort(ctx context.Context) error { // runPort is about to do it, too
+	return c.port.told(ctx, c.work.Go)
 }
 
 // awaitPort returns once the kernel lets nothing pass any more that may not pass now. A primary

@@ -134,9 +134,9 @@ func TestAwaitPort(t *testing.T) {
 		later time.Duration // what it takes afterwards
 	}{
 		"await":       {(*Agent).awaitPort, 0},
-		"transfer":    {func(a *Agent) { steps{a}.Transfer(a.ctx, 1, 2) }, longest},
-		"resign":      {func(a *Agent) { steps{a}.Resign(a.ctx, 1) }, longest},
-		"open writes": {func(a *Agent) { _ = steps{a}.OpenWrites(a.ctx, 1) }, 0}, // there is no mysqld
+		"transfer":    {func(a *Agent) { a.duties.Transfer(a.ctx, 1, 2) }, longest},
+		"resign":      {func(a *Agent) { a.duties.Resign(a.ctx, 1) }, longest},
+		"open writes": {func(a *Agent) { _ = a.duties.OpenWrites(a.ctx, 1) }, 0}, // there is no mysqld
 	} {
 		for name, c := range map[string]struct {
 			takes time.Duration // the kernel's time

@@ -38,13 +38,6 @@ const (
 	lookAgain = 100 * time.Millisecond
 )
 
-// PlanEnded takes the role machine's answer to the plan.
-func (a steps) PlanEnded(reason string) {
-	if a.orders.Ended(reason) {
-		a.board.Wake()
-	}
-}
-
 // runPlan has the role machine carry a plan out, and returns once that has ended: the plan goes
 // on if whoever asked goes away. The error says why it came to nothing.
 func (a *Agent) runPlan(in role.Input, o *primary.Order) error {
@@ -378,13 +371,7 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (operate.D
 	}
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
-	err := primary.Target{
-		Role:      func() status.Role { return a.board.Own().Role },
-		Local:     func() (primary.TargetServer, error) { return a.local() },
-		WaitIndex: a.requests.WaitIndex, Committed: a.committedGTIDs,
-		Chosen: func(term uint64) { a.input(role.Chosen{Term: term}) },
-	}.Follow(ctx, args.Index, args.Term)
-	if err != nil {
+	if err := a.duties.Follow(ctx, args.Index, args.Term); err != nil {
 		return operate.Done{}, err
 	}
 	return operate.Done{ReadOnly: true}, nil
@@ -400,27 +387,20 @@ func (s localServer) NoForeignXA(ctx context.Context) error {
 	return s.agent.noForeignXA(ctx, s.process)
 }
 
-// plan is the plan that the role machine has under way, and its mysqld.
-func (a *Agent) plan(m *primary.Order) (primary.Plan, error) {
-	s, err := a.local()
-	return primary.Plan{
-		Server: s, Moves: m.Moves, Limit: m.Limit, Left: m.Left(), Clock: clock.Machine{},
-		NotClosed: func(err error) error { return a.notClosed(s.Admin, err) },
-		EndedXA: func(sessions int) {
-			a.logger.Warn("ended sessions that were in an XA transaction when writes were closed", "sessions", sessions)
-		},
-	}, err
+// EndedXA implements primary.PlanServer.
+func (s localServer) EndedXA(sessions int) {
+	s.agent.logger.Warn("ended sessions that were in an XA transaction when writes were closed", "sessions", sessions)
 }
 
-// notClosed says which sessions kept writes from being closed in time. They are closed
+// NotClosed says which sessions kept writes from being closed in time. They are closed
 // to the others until it has looked.
-func (a *Agent) notClosed(admin *mysqld.Admin, err error) error {
+func (s localServer) NotClosed(err error) error {
 	if !errors.Is(err, mysqld.ErrWritesPending) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, primary.OpenTime/2)
+	ctx, cancel := context.WithTimeout(s.agent.ctx, primary.OpenTime/2)
 	defer cancel()
-	writers, look := admin.SlowWriters(ctx, 0)
+	writers, look := s.SlowWriters(ctx, 0)
 	if look != nil || len(writers) == 0 { // it has just ended, or mysqld is slow
 		return err
 	}
@@ -433,21 +413,10 @@ func heldBy(writers []mysqld.Session) string {
 		units.Count(len(writers), "statement that writes", "statements that write"), sessionList(writers), writers[0].ID)
 }
 
-// AwaitTarget waits until the other node has everything: writes are closed, so
-// what is committed here is all there is.
-func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
-	m := a.orders.Now()
-	if m == nil {
-		return errors.New("nobody asks for it any more")
+// AskTarget implements primary.Host.
+func (h host) AskTarget(ctx context.Context, to cluster.NodeID, o *primary.Order, index, term uint64) error {
+	if err := h.askTarget(ctx, to, o.By, targetRequest{Index: index, Term: term}); err != nil {
+		return fmt.Errorf("wait for node %s within %v: %w", h.board.Name(to), o.Limit, err)
 	}
-	p, err := a.plan(m)
-	if err != nil {
-		return err
-	}
-	return p.AwaitTarget(ctx, func(ctx context.Context) error {
-		if err := a.askTarget(ctx, to, m.By, targetRequest{Index: a.node.Committed().Mark().Index, Term: term}); err != nil {
-			return fmt.Errorf("wait for node %s within %v: %w", a.board.Name(to), m.Limit, err)
-		}
-		return nil
-	})
+	return nil
 }

@@ -222,7 +222,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	for {
 		changed := a.board.Changes()
 		if t, ok := (routeBackend{a}).Primary(); ok && t.Local {
-			a.board.Served(a.serveTerm.Load())
+			a.board.Served(a.slot.Served())
 		}
 		own := a.ownStatus()
 		blob, err := json.Marshal(own.Bounded())
@@ -240,13 +240,6 @@ func (a *Agent) runGossip(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
-}
-
-// serving tells whether the router may pass bytes into the local mysqld: the
-// epoch is open and its lease holds (I5).
-func (a *Agent) serving() bool {
-	term := a.serveTerm.Load()
-	return term != 0 && a.node.Leads() && a.node.Role().Term == term
 }
 
 // ownStatus completes the board's status with what others own.
@@ -279,7 +272,7 @@ func (a *Agent) ownStatus() status.Node {
 		p, _, _ := a.lagBound.Now()
 		s.Pace = p.Reason
 	}
-	s = board.Shown(s, a.node.VotesIn(), a.serving())
+	s = board.Shown(s, a.node.VotesIn(), a.slot.Serving())
 	if s.Role == status.RolePrimary {
 		sight := a.sight(s)
 		sight.Primary = s.Name

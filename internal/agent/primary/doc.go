@@ -4,7 +4,7 @@
 // the agent gives it the real ones, the simulator its own, so both run the same steps in the
 // same order.
 //
-//	Inbox ──► Shell ──► role.Node ──► Shell: Service, and Steps, one at a time, which are
+//	Inbox ──► Shell ──► role.Node ──► Shell: Service, and Steps, one at a time: Duties, which are
 //	what happens        what follows
 //
 //	CatchUp ──► Judge ──► AwaitTap ──► Open ──► OpenWrites ──► Epoch: Committed, Acknowledge
@@ -13,6 +13,7 @@
 //
 //	Epoch: RoleChanged ──► Settling ──────────────────► Judge ──► Replicate
 //	       deposed         what becomes of it             a former primary is a replica
+//	Slot: Serving, Answering  who serves: the router asks, and mysqld's own port
 //	Orders ──► Plan: CloseWrites, AwaitTarget, or CloseWrites ──► Target ──► (leadership goes)
 //	       what an operator asks for                              the other node
 //

@@ -26,7 +26,7 @@ type Settling struct {
 	Term   uint64
 	Server Server
 	Tap    Tap
-	Log    Log
+	Log    EpochLog
 	// AcksAreCommits is asked right before anything is acknowledged.
 	AcksAreCommits func() bool
 	Clock          clock.Clock
@@ -48,8 +48,8 @@ type Tap interface {
 	Settle(number uint64) (transactions int, ok bool)
 }
 
-// Log is the commit check: see consensus.Committed.
-type Log interface {
+// EpochLog is the commit check: see consensus.Committed.
+type EpochLog interface {
 	Changed() (consensus.Mark, <-chan struct{})
 	EpochEnd(term uint64) (number uint64, over bool)
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/mysql/tap"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
@@ -16,9 +19,11 @@ import (
 )
 
 // Slot holds the epoch of which this node is the primary: there is at most one, and with its
-// tap ends all acknowledging. Everybody may call its methods.
+// tap ends all acknowledging. It knows whether clients are served, and may be. Everybody may call its methods.
 type Slot struct {
 	cfg SlotConfig
+	// served is the term whose lease lets clients' bytes into mysqld; 0 = none.
+	served atomic.Uint64
 
 	mu  sync.Mutex
 	cur *tenure
@@ -27,13 +32,14 @@ type Slot struct {
 // SlotConfig is what a Slot needs.
 type SlotConfig struct {
 	// Local returns the mysqld that runs, or ErrNoMysqld.
-	Local func() (TapServer, error)
+	Local func() (Local, error)
 	// Own is this node, as its epochs name it.
 	Own  func() entry.Epoch
-	Raft func() Proposer
+	Raft func() Raft
 	Bulk func() *bulk.Bulk
 	// CheckACL returns why a batch of statements on accounts must not be proposed; nil = all may.
 	CheckACL func(mysqlwire.Batch) error
+	Clients  Clients
 	Pace     *LagBound
 	Inbox    *Inbox
 	Clock    clock.Tasks
@@ -54,18 +60,27 @@ type TapObserver interface {
 	// told after it.
 	Received(b mysqlwire.Batch)
 	Proposed(b mysqlwire.Batch, err error)
-	// Acknowledged: the ACKs up to a batch are sent.
+	// Acknowledged: the ACKs up to a batch are sent. Settled: all that was received up to it is let go, of
+	// a deposed primary.
 	Acknowledged(number uint64)
+	Settled(number uint64)
 }
 
-// Proposer is consensus, as an epoch asks it.
-type Proposer interface {
+// Raft is consensus, as the primary asks it.
+type Raft interface {
 	Role() consensus.RoleState
 	Committed() *consensus.Committed
+	// Leads tells whether this node may serve as the leader now: its lease holds.
+	Leads() bool
 	Propose(ctx context.Context, data []byte) error
 	// TryPropose does not block. Work does what follows from it.
 	TryPropose(data []byte) bool
 	Work()
+	// Barrier waits until this node knows what a majority had committed when it was called.
+	Barrier(ctx context.Context) error
+	// TransferTo and Resign give leadership of a term away, if this node still has it.
+	TransferTo(ctx context.Context, term uint64, to cluster.NodeID)
+	Resign(ctx context.Context, term uint64)
 }
 
 // tenure is one of the local mysqld as primary. What it decides is guarded by the slot's lock.
@@ -76,6 +91,17 @@ type tenure struct {
 	uploads  bulk.Uploads
 	ctx      context.Context // the tap's
 	cancel   context.CancelFunc
+}
+
+// Ends implements Tap.
+func (t *tenure) Ends(number uint64) (tap.Position, bool) { return t.tap.Ends(number) }
+
+// Settle implements Tap.
+func (t *tenure) Settle(number uint64) (transactions int, ok bool) {
+	if transactions, ok = t.tap.Settle(number); ok {
+		t.observer.Settled(number)
+	}
+	return transactions, ok
 }
 
 // NewSlot returns an empty one.
@@ -163,25 +189,68 @@ func (s *Slot) Acknowledge(term, index uint64) {
 	}
 }
 
-// RoleChanged is Epoch.RoleChanged.
-func (s *Slot) RoleChanged(r consensus.RoleState, served uint64, acksAreCommits bool) Lost {
+// RoleChanged ends what Epoch.RoleChanged says, and returns that.
+func (s *Slot) RoleChanged(r consensus.RoleState) Lost {
+	served, acksAreCommits := s.served.Load(), s.acksAreCommits()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rules().RoleChanged(r, served, acksAreCommits)
+	lost := s.rules().RoleChanged(r, served, acksAreCommits)
+	s.mu.Unlock()
+	if lost.Service {
+		s.endService()
+	}
+	if lost.Tap {
+		s.Close()
+	}
+	return lost
 }
 
-// Answering is Epoch.Answering.
-func (s *Slot) Answering(served uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rules().Answering(served)
+// acksAreCommits tells whether an ACK waits for nothing but the commit. What else it
+// may have to wait for only a leader knows.
+func (s *Slot) acksAreCommits() bool { return !s.cfg.Raft().Committed().State().State.AcksWait() }
+
+// Serve lets clients' bytes into mysqld, as long as the lease of a term holds.
+func (s *Slot) Serve(term uint64) {
+	s.served.Store(term)
+	s.cfg.Clients.Wake()
 }
 
-// Deposed is Epoch.Deposed.
-func (s *Slot) Deposed() bool {
+// Unserve ends the service, and has closed the clients' connections to mysqld when it returns.
+func (s *Slot) Unserve() {
+	if s.endService() {
+		s.cfg.Clients.CloseAll()
+	}
+}
+
+// endService lets no client's byte into mysqld any more: the router asks Serving before each. It closes
+// no connection: there may be thousands, and a turn of consensus calls it. The router does, soon, but for
+// those that wait for an answer (Answering). It returns false if there was nothing to end.
+func (s *Slot) endService() bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rules().Deposed()
+	deposed := s.rules().Deposed()
+	s.mu.Unlock()
+	if s.served.Swap(0) == 0 && !deposed {
+		return false
+	}
+	s.cfg.Clients.Wake()
+	return true
+}
+
+// Served is the term that clients are served in while its lease holds; 0 = none.
+func (s *Slot) Served() uint64 { return s.served.Load() }
+
+// Serving tells whether clients' bytes may pass into mysqld: the epoch is open and its lease holds (I5).
+func (s *Slot) Serving() bool {
+	term, raft := s.served.Load(), s.cfg.Raft()
+	return term != 0 && raft.Leads() && raft.Role().Term == term
+}
+
+// Answering tells whether what mysqld was asked under the lease may still be
+// answered: it is the primary without a lease, or was and is settled.
+func (s *Slot) Answering() bool {
+	s.mu.Lock()
+	answering := s.rules().Answering(s.served.Load())
+	s.mu.Unlock()
+	return answering && s.acksAreCommits()
 }
 
 // OpenTap connects the tap of a new epoch and checks that mysqld waits for it

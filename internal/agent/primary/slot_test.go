@@ -23,6 +23,11 @@ import (
 
 // tappedWorld is a mysqld at the other end of a pipe, and consensus. At first this node leads in term 3.
 type tappedWorld struct {
+	Local
+	Raft
+	Clients
+	woken     int
+	leads     bool
 	role      consensus.RoleState
 	committed consensus.Committed
 	connects  error
@@ -39,8 +44,8 @@ func tapped() (*Slot, *tappedWorld) {
 	w := &tappedWorld{role: consensus.RoleState{Term: 3, Leading: true}, during: func() {}}
 	shell, _ := operating(&noted{})
 	return NewSlot(SlotConfig{
-		Local: func() (TapServer, error) { return w, nil }, Own: func() entry.Epoch { return entry.Epoch{} },
-		Raft: func() Proposer { return w }, Pace: NewLagBound(0, clock.Machine{}), Inbox: shell.Inbox,
+		Local: func() (Local, error) { return w, nil }, Own: func() entry.Epoch { return entry.Epoch{} },
+		Raft: func() Raft { return w }, Clients: w, Pace: NewLagBound(0, clock.Machine{}), Inbox: shell.Inbox,
 		Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler),
 	}), w
 }
@@ -67,6 +72,10 @@ func (w *tappedWorld) SemiSyncStatus(context.Context) (SemiSync, error) {
 func (w *tappedWorld) Received(mysqlwire.Batch)        {}
 func (w *tappedWorld) Proposed(mysqlwire.Batch, error) {}
 func (w *tappedWorld) Acknowledged(number uint64)      { w.acks = append(w.acks, number) }
+
+func (w *tappedWorld) Settled(uint64) {}
+func (w *tappedWorld) Wake()          { w.woken++ }
+func (w *tappedWorld) Leads() bool    { return w.leads }
 
 func (w *tappedWorld) Role() consensus.RoleState       { return w.role }
 func (w *tappedWorld) Committed() *consensus.Committed { return &w.committed }
@@ -206,6 +215,34 @@ func TestAcknowledgeAfterClose(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// TestService: clients are served in a term while its lease holds. A turn of consensus that ends the service
+// wakes the router, and leaves the connections to it: there may be thousands, and to close them panics here.
+// ACKs wait for more than the commit here: so a deposed primary is not settled, and its tap is closed.
+func TestService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := tapped()
+		w.open(t, s, 3)
+		w.leads = true
+		s.Serve(3)
+		if !s.Serving() || s.Answering() || s.Served() != 3 || w.woken != 1 {
+			t.Errorf("served: %t, answered: %t, in term %d, woken %d times", s.Serving(), s.Answering(), s.Served(), w.woken)
+		}
+		if w.leads = false; s.Serving() {
+			t.Error("served without a lease")
+		}
+		w.leads, w.role.Term = true, 4
+		if s.Serving() {
+			t.Error("served under the lease of another term")
+		}
+		if lost := s.RoleChanged(consensus.RoleState{Term: 4}); lost != (Lost{Service: true, Tap: true}) || w.woken != 2 || s.Served() != 0 {
+			t.Errorf("deposed: it loses %+v, woken %d times, serves term %d", lost, w.woken, s.Served())
+		}
+		if gone, _ := closed(w.sources[0]); !gone || s.endService() || w.woken != 2 {
+			t.Errorf("the tap is closed: %t; a service that had ended is ended again", gone)
+		}
+	})
 }
 
 // TestEndOfTap: a tap that ends by itself is a doubt about its mysqld, and says why; one that we end is none.

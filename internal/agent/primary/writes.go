@@ -51,11 +51,7 @@ type Plan struct {
 	Moves bool
 	// Limit is for how long writes may be closed, Left what is left of it.
 	Limit, Left time.Duration
-	// NotClosed says more about why writes were not closed.
-	NotClosed func(error) error
-	// EndedXA is told how many sessions were ended that were in an XA transaction.
-	EndedXA func(sessions int)
-	Clock   clock.Clock
+	Clock       clock.Clock
 }
 
 // PlanServer is the mysqld of a primary that has a plan.
@@ -63,6 +59,10 @@ type PlanServer interface {
 	Writable
 	// EndXA ends the sessions that are in an XA transaction, and returns how many there are.
 	EndXA(ctx context.Context) (int, error)
+	// EndedXA is told how many sessions were ended that were in an XA transaction.
+	EndedXA(sessions int)
+	// NotClosed says more about why writes were not closed.
+	NotClosed(error) error
 	PendingXA(ctx context.Context) (int, error)
 }
 
@@ -73,7 +73,7 @@ func (p Plan) CloseWrites(ctx context.Context) error {
 	ctx, cancel := p.Clock.WithTimeout(ctx, p.Left)
 	defer cancel()
 	if err := p.Server.SetSuperReadOnly(ctx, true, p.Limit); err != nil {
-		return p.NotClosed(fmt.Errorf("close writes within %v: %w", p.Limit, err))
+		return p.Server.NotClosed(fmt.Errorf("close writes within %v: %w", p.Limit, err))
 	}
 	if !p.Moves {
 		return nil
@@ -85,7 +85,7 @@ func (p Plan) CloseWrites(ctx context.Context) error {
 		}
 		if n == 0 {
 			if ended > 0 {
-				p.EndedXA(ended)
+				p.Server.EndedXA(ended)
 			}
 			return p.noPendingXA(ctx)
 		}

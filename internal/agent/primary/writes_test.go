@@ -45,6 +45,11 @@ func (w *writtenServer) EndXA(context.Context) (int, error) {
 	return n, nil
 }
 
+func (w *writtenServer) EndedXA(sessions int) { w.ended = sessions }
+func (w *writtenServer) NotClosed(err error) error {
+	return errors.Join(err, errors.New("by session 7"))
+}
+
 // TestWrites: writes are open only if this node still leads once they are, and closed only
 // within their time; before a move no XA transaction may go on.
 func TestWrites(t *testing.T) {
@@ -56,9 +61,7 @@ func TestWrites(t *testing.T) {
 	closes := func(ctx context.Context, w *writtenServer) error { return CloseWrites(ctx, w, clock.Machine{}) }
 	plan := func(moves bool) func(context.Context, *writtenServer) error {
 		return func(ctx context.Context, w *writtenServer) error {
-			return Plan{Server: w, Moves: moves, Limit: 800 * time.Millisecond, Left: 700 * time.Millisecond, Clock: clock.Machine{},
-				EndedXA:   func(sessions int) { w.ended = sessions },
-				NotClosed: func(err error) error { return errors.Join(err, errors.New("by session 7")) }}.CloseWrites(ctx)
+			return Plan{Server: w, Moves: moves, Limit: 800 * time.Millisecond, Left: 700 * time.Millisecond, Clock: clock.Machine{}}.CloseWrites(ctx)
 		}
 	}
 	for _, c := range []struct {

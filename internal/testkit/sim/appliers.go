@@ -149,7 +149,7 @@ func (a *agent) paced(limited bool) {
 	c := &a.pacing
 	batches := c.batches
 	c.batches = 0
-	if a.role.Phase() != role.PhasePrimary || !a.serving() {
+	if a.role.Phase() != role.PhasePrimary || !a.slot.Serving() {
 		*c = pacing{}
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // it. A leader that stays has given up its lease for the rest of its term, so that term has
 // to end.
 func (i *injector) transfer(f fault, n *node, a *agent) {
-	term, to := a.loop.role.Term, cluster.NodeID(1+i.rng.IntN(len(i.w.nodes)))
+	term, to := a.loop.driver.Role().Term, cluster.NodeID(1+i.rng.IntN(len(i.w.nodes)))
 	if to == n.id {
 		return
 	}

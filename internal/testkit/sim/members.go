@@ -123,7 +123,7 @@ func (o *operator) next() {
 // act asks the leader for one change.
 func (o *operator) act() {
 	a := o.w.primary().agent
-	if a == nil || !a.loop.role.Leading || a.n.stalledUntil > o.w.sched.now {
+	if a == nil || !a.loop.driver.Role().Leading || a.n.stalledUntil > o.w.sched.now {
 		return
 	}
 	p := a.group.Committed().State()
@@ -515,7 +515,7 @@ func (w *World) still() {
 func (w *World) term() (term uint64) {
 	for _, n := range w.nodes {
 		if n.agent != nil {
-			term = max(term, n.agent.loop.role.Term)
+			term = max(term, n.agent.loop.driver.Role().Term)
 		}
 	}
 	return term
@@ -535,7 +535,7 @@ func (w *World) inState() (nodes []*node) {
 
 // steps notes how far a leader has come with a change of the members.
 func (a *agent) steps(before, now cluster.StatePoint) {
-	if !a.loop.role.Leading {
+	if !a.loop.driver.Role().Leading {
 		return
 	}
 	switch {

@@ -61,16 +61,13 @@ type agent struct {
 	inbox *primary.Inbox
 	shell primary.Shell
 
-	orders    primary.Orders
-	epochs    *primary.Slot
-	epoch     *epoch // whose tap was connected last
-	serveTerm uint64
-	// openedIncarnation is the newest mysqld that was opened for writes, until it is made a
-	// replica.
-	openedIncarnation uint64
-	stateChanged      signal
-	board             *board.Board
-	boardChanged      signal
+	orders       primary.Orders
+	slot         *primary.Slot
+	duties       *primary.Duties
+	epoch        *epoch // whose tap was connected last
+	stateChanged signal
+	board        *board.Board
+	boardChanged signal
 	// up are the peers with which there is a connection.
 	up        map[cluster.NodeID]bool
 	lag       consensus.LagTracker
@@ -104,7 +101,8 @@ func newAgent(n *node) (*agent, error) {
 	a.up, a.members.conns = map[cluster.NodeID]bool{}, map[cluster.NodeID]*agent{}
 	a.inbox = a.newInbox()
 	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
-	a.epochs = a.newEpochs()
+	a.slot = a.newSlot()
+	a.duties = &primary.Duties{Process: mysqldProcess{a}, Slot: a.slot, Host: mysqldHost{a}, Orders: &a.orders, Dir: "mysql", ElectionTimeout: n.timing.election}
 	a.shell = a.newShell()
 	if err := a.openFiles(); err != nil {
 		return nil, err
@@ -158,7 +156,7 @@ func (a *agent) run() {
 // newInbox is what waits for the role machine. Which of its sources it takes from is the seed's choice.
 func (a *agent) newInbox() *primary.Inbox {
 	return primary.NewInbox(primary.InboxConfig{
-		Clock: late{a.life}, Pick: a.n.rng.IntN, Serving: a.serving, ServiceChanged: func() { a.board.Wake() },
+		Clock: late{a.life}, Pick: a.n.rng.IntN, Serving: func() bool { return a.slot.Serving() }, ServiceChanged: func() { a.board.Wake() },
 		Lease: func() (time.Duration, bool) {
 			until, _ := a.loop.driver.Lease()
 			return until - a.n.now(), until != 0
@@ -169,20 +167,40 @@ func (a *agent) newInbox() *primary.Inbox {
 // newShell executes what the role machine asks for.
 func (a *agent) newShell() primary.Shell {
 	return primary.Shell{
-		Inbox: a.inbox, Service: steps{a}, Steps: steps{a}, PromotionTimeout: a.w.promotionTimeout(), Clock: a.life,
-		Leads: func(term uint64) bool { return a.loop.role.Leads(term) },
+		Inbox: a.inbox, Service: a.duties, Steps: a.duties, PromotionTimeout: a.w.promotionTimeout(), Clock: a.life,
+		Leads: func(term uint64) bool { return a.loop.driver.Role().Leads(term) },
 		Stepped: func(m *role.Node, _ role.Input, before role.Phase, _ []role.Effect) {
 			if p := m.Phase(); p != before {
-				a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.role.Term, m.Reason())
+				a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.driver.Role().Term, m.Reason())
 			}
 			a.board.SetRole(m.Role(), m.Reason())
 		},
-		Began: func(e role.Effect) { a.n.log("effect", "%s", e) },
-		Ended: func(e role.Effect, d role.Done, err error) {
-			if err != nil {
-				a.n.log("operation", "%s: %s: %v", e, d.Verdict, err)
+		Began: func(e role.Effect) {
+			a.n.log("effect", "%s", e)
+			if e.Kind == role.CloseTap {
+				a.epoch.ends()
 			}
 		},
+		Ended: a.operated,
+	}
+}
+
+// operated notes what an operation came to.
+func (a *agent) operated(e role.Effect, d role.Done, err error) {
+	if e.Kind == role.Settle {
+		a.w.settles.Deposed++
+	}
+	if err != nil {
+		a.n.log("operation", "%s: %s: %v", e, d.Verdict, err)
+		return
+	}
+	switch e.Kind {
+	case role.CommitEpoch:
+		a.w.epochs++
+		a.w.happened(pointEpoch, a.n)
+	case role.OpenWrites:
+		a.process.strayACK()
+		a.w.happened(pointOpened, a.n)
 	}
 }
 
@@ -200,74 +218,10 @@ func (a *agent) stop() { a.life.run(func() { a.input(role.Stop{}) }) }
 // exit is the end of Run: mysqld first, the peers' listener last.
 func (a *agent) exit(why string) {
 	if a.n.agent == a {
-		a.closeEpoch()
+		a.slot.Close()
 		a.n.killAgent(why)
 		a.w.restartAgent(a.n)
 	}
-}
-
-// Serve implements primary.Service.
-func (a steps) Serve(term uint64) {
-	a.serveTerm = term
-	a.board.Wake()
-}
-
-// PlanEnded implements primary.Service.
-func (a steps) PlanEnded(reason string) { a.orders.Ended(reason) }
-
-// Unserve implements primary.Service.
-func (a steps) Unserve() { a.stopServing() }
-
-// CloseTap implements primary.Service.
-func (a steps) CloseTap() { a.closeEpoch() }
-
-// Closing implements primary.Service.
-func (a steps) Closing() { a.orders.Closing() }
-
-// Transfer implements primary.Service.
-func (a steps) Transfer(_ context.Context, term uint64, to cluster.NodeID) {
-	a.stopServing()
-	a.inTurn(func(time.Duration) { a.group.TransferTo(term, to) })
-}
-
-// Resign implements primary.Service.
-func (a steps) Resign(_ context.Context, term uint64) {
-	a.inTurn(func(time.Duration) { a.group.Resign(term) })
-}
-
-// inTurn has a turn do what the role machine wants of consensus.
-func (a *agent) inTurn(f func(now time.Duration)) {
-	ctx, cancel := a.life.WithTimeout(context.Background(), a.n.timing.election)
-	defer cancel()
-	a.loop.do(ctx, f)
-}
-
-// stopServing ends the service and closes the router's connections to the local mysqld.
-func (a *agent) stopServing() {
-	if a.serveTerm != 0 || a.epochs.Deposed() {
-		a.w.load.closeSessions(a.n)
-	}
-	a.serveTerm = 0
-	a.board.Wake()
-}
-
-// endService lets no client's byte into the local mysqld any more. The router closes its
-// connections soon, unless they may still be answered.
-func (a *agent) endService() {
-	if a.serveTerm != 0 && !a.epochs.Answering(0) {
-		a.life.after(a.n.hiccup(), func() {
-			if !a.serving() {
-				a.w.load.closeSessions(a.n)
-			}
-		})
-	}
-	a.serveTerm = 0
-	a.board.Wake()
-}
-
-// serving tells whether the router may pass bytes into the local mysqld (I5).
-func (a *agent) serving() bool {
-	return a.serveTerm != 0 && a.loop.driver.LeadsAt(a.n.now(), a.n.wall()) && a.loop.role.Term == a.serveTerm
 }
 
 // What a turn reports; nothing here blocks.
@@ -287,19 +241,15 @@ func (a *agent) onRole(r consensus.RoleState) {
 	if r.Leading && (!a.n.runsMysqld() || a.n.member.Weight == 0) {
 		a.w.ledInNeed++
 	}
-	lost := a.epochs.RoleChanged(r, a.serveTerm, a.acksAreCommits())
-	if lost.Service {
-		a.endService()
-	}
-	if lost.Tap {
-		a.closeEpoch()
+	if a.slot.RoleChanged(r).Tap {
+		a.epoch.ends()
 	}
 	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *agent) onCommit(m consensus.Mark) {
 	a.n.check.committed(a)
-	a.epochs.Committed(m)
+	a.slot.Committed(m)
 	if a.n.runsMysqld() {
 		a.lag.Committed(m, a.n.clock())
 	}
@@ -307,11 +257,11 @@ func (a *agent) onCommit(m consensus.Mark) {
 
 func (a *agent) onRefused(r consensus.Refusal) {
 	a.n.log("refused", "term %d: %v", r.Term, r.Err)
-	a.epochs.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
+	a.slot.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
 }
 
 func (a *agent) onStalled(term uint64, took time.Duration) {
-	a.epochs.Doubt(term, fmt.Sprintf("the log's disk has not answered for %v", took))
+	a.slot.Doubt(term, fmt.Sprintf("the log's disk has not answered for %v", took))
 }
 
 // onFull tells the role machine that the log takes no entries, or does again (nil).

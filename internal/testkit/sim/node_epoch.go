@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/mysql/tap"
@@ -37,18 +38,12 @@ type epoch struct {
 	over          bool                            // it was to be closed, whatever the product has done
 }
 
-// newEpochs holds the epoch of which this node is the primary.
-func (a *agent) newEpochs() *primary.Slot {
+// newSlot holds the epoch of which this node is the primary.
+func (a *agent) newSlot() *primary.Slot {
 	return primary.NewSlot(primary.SlotConfig{
-		Local: func() (primary.TapServer, error) {
-			if a.process == nil {
-				return nil, primary.ErrNoMysqld
-			}
-			return localServer{a}, nil
-		},
-		Own:  a.ownEpoch,
-		Raft: func() primary.Proposer { return proposer{a} }, Bulk: func() *bulk.Bulk { return a.stages.Bulk },
-		Pace: a.lagBound, Inbox: a.inbox, Clock: a.life, Logger: slog.New(slog.DiscardHandler),
+		Local: a.local, Own: a.ownEpoch,
+		Raft: func() primary.Raft { return proposer{a} }, Bulk: func() *bulk.Bulk { return a.stages.Bulk },
+		Clients: clients{a}, Pace: a.lagBound, Inbox: a.inbox, Clock: a.life, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -65,12 +60,12 @@ func (a *agent) ownEpoch() entry.Epoch {
 }
 
 // Incarnation implements primary.TapServer.
-func (s localServer) Incarnation() uint64 { return s.a.process.incarnation }
+func (s localServer) Incarnation() uint64 { return s.p.incarnation }
 
 // ConnectTap implements primary.TapServer. One of ten batches the reader leaves to the proposer.
 func (s localServer) ConnectTap(ctx context.Context, of primary.Epoch, cfg mysqlwire.TapConfig) (*mysqlwire.Tap, primary.TapObserver, error) {
 	a := s.a
-	p, err := a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,29 +98,15 @@ func (e *epoch) closed() bool { return e.over || !e.holds() }
 
 // holds tells whether the product's slot has the epoch.
 func (e *epoch) holds() bool {
-	tap, _, _ := e.a.epochs.Tap(e.Term)
+	tap, _, _ := e.a.slot.Tap(e.Term)
 	return tap == e.tap
 }
 
-// closeEpoch ends the epoch in the slot, if there is one.
-func (a *agent) closeEpoch() {
-	if a.epoch != nil && a.epoch.holds() {
-		a.epoch.over = true
+// ends takes it that the epoch is to be closed, if there is one.
+func (e *epoch) ends() {
+	if e != nil {
+		e.over = true
 	}
-	a.epochs.Close()
-}
-
-// OpenTap implements primary.Steps.
-func (a steps) OpenTap(ctx context.Context, term uint64) error { return a.epochs.OpenTap(ctx, term) }
-
-// CommitEpoch implements primary.Steps.
-func (a steps) CommitEpoch(ctx context.Context, term uint64) error {
-	err := a.epochs.CommitEpoch(ctx, term)
-	if err == nil {
-		a.w.epochs++
-		a.w.happened(pointEpoch, a.n)
-	}
-	return err
 }
 
 // Received, Proposed and Acknowledged implement primary.TapObserver.
@@ -145,11 +126,15 @@ func (e *epoch) Proposed(b mysqlwire.Batch, err error) {
 // Acknowledged lets the connection say what is: see tapConn.Write.
 func (e *epoch) Acknowledged(uint64) {}
 
-// proposer is consensus, as an epoch asks it.
+// Settled lets the checker look at what is let go.
+func (e *epoch) Settled(number uint64) { e.a.n.check.settles(e.a, e, number) }
+
+// proposer is consensus, as the primary asks it.
 type proposer struct{ *agent }
 
-// Role and what follows implement primary.Proposer.
-func (p proposer) Role() consensus.RoleState       { return p.loop.role }
+// Role and what follows implement primary.Raft.
+func (p proposer) Role() consensus.RoleState       { return p.loop.driver.Role() }
+func (p proposer) Leads() bool                     { return p.loop.driver.LeadsAt(p.n.now(), p.n.wall()) }
 func (p proposer) Committed() *consensus.Committed { return p.group.Committed() }
 func (p proposer) TryPropose(data []byte) bool     { return p.loop.inbox.Propose(data) }
 func (p proposer) Work()                           { p.loop.wake() }
@@ -158,6 +143,14 @@ func (p proposer) Propose(ctx context.Context, data []byte) error {
 		p.linger()
 	}
 	return p.loop.propose(ctx, data)
+}
+
+func (p proposer) Barrier(ctx context.Context) error { return p.loop.barriers.Wait(ctx) }
+func (p proposer) Resign(ctx context.Context, term uint64) {
+	p.loop.do(ctx, func(time.Duration) { p.group.Resign(term) })
+}
+func (p proposer) TransferTo(ctx context.Context, term uint64, to cluster.NodeID) {
+	p.loop.do(ctx, func(time.Duration) { p.group.TransferTo(term, to) })
 }
 
 // linger has a goroutine that is about to propose lose its processor, in one of

@@ -184,14 +184,14 @@ func (e agentEntries) Open() bulk.Reader { return entries{e.committedLog()} }
 // Tail implements bulk.Entries. What a leader has in memory alone counts: others may have
 // stored it before its own disk has.
 func (e agentEntries) Tail(ctx context.Context) (bulk.Tail, error) {
-	before := e.loop.role
+	before := e.loop.driver.Role()
 	ctx, cancel := e.life.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := e.loop.barriers.Wait(ctx); err != nil {
 		return bulk.Tail{}, err
 	}
 	return bulk.Tail{
-		Term: before.Term, Leading: before.Leading && e.loop.role == before,
+		Term: before.Term, Leading: before.Leading && e.loop.driver.Role() == before,
 		First: e.log.FirstIndex(), Last: e.group.LastIndex(), Commit: e.group.Committed().Mark().Index,
 	}, nil
 }

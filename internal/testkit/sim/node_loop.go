@@ -19,7 +19,6 @@ import (
 type loop struct {
 	a      *agent
 	driver *consensus.Driver
-	role   consensus.RoleState
 	point  cluster.StatePoint // as it was reported last
 
 	// What waits for a turn, and what is called when there is room for proposals.
@@ -38,12 +37,11 @@ type loop struct {
 func (l *loop) init(a *agent, log consensus.Log) (err error) {
 	n := a.n
 	l.a = a
-	l.role = consensus.RoleState{Term: a.log.HardState().Term}
 	l.driver, err = consensus.NewDriver(consensus.Config{
 		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: a.statePoint(),
 		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
 		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.home.Fresh(), Promised: a.promised, Logger: slog.New(slog.DiscardHandler),
-		Send: l.send, OnRole: l.onRole, OnLease: a.inbox.LeaseChanged, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.barriers.Answer,
+		Send: l.send, OnRole: a.onRole, OnLease: a.inbox.LeaseChanged, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.barriers.Answer,
 		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
 		OnFull: a.onFull, OnStalled: a.onStalled,
 	}, n.now())
@@ -138,7 +136,7 @@ func (l *loop) turn() {
 		return
 	}
 	l.room.fire()
-	if l.a.serving() {
+	if l.a.slot.Serving() {
 		l.a.n.check.served(l.a.n)
 	}
 	if w != nil {
@@ -173,11 +171,6 @@ func (l *loop) takeControl() {
 	f := l.controls[0]
 	l.controls = l.controls[1:]
 	f(l.a.n.now())
-}
-
-func (l *loop) onRole(r consensus.RoleState) {
-	l.role = r
-	l.a.onRole(r)
 }
 
 func (l *loop) onCommit(m consensus.Mark) {

@@ -55,7 +55,9 @@ func (a *agent) newFollower() *membership.Follower {
 func (f followed) AsSelf() membership.Self { return f.asSelf() }
 
 // Leader implements membership.Node.
-func (f followed) Leader() (cluster.NodeID, bool) { return f.loop.role.Leader, f.loop.role.Leading }
+func (f followed) Leader() (cluster.NodeID, bool) {
+	return f.loop.driver.Role().Leader, f.loop.driver.Role().Leading
+}
 
 // Committed implements membership.Node.
 func (f followed) Committed() (cluster.StatePoint, <-chan struct{}) {

@@ -130,7 +130,7 @@ func (a *agent) stillOut(r cluster.Recovery) (accepted bool, err error) {
 // report is what a node says that another one is to be recovered beside.
 func (a *agent) report() (*recovery.Report, error) {
 	leader := ""
-	if id := a.loop.role.Leader; id != 0 {
+	if id := a.loop.driver.Role().Leader; id != 0 {
 		leader = a.w.node(id).member.Name
 	}
 	r, err := quorumloss.ReportOf(a.n.member, a.log, a.group.Committed(), leader, a.board.Nodes())

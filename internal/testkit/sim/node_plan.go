@@ -8,18 +8,8 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/role"
 )
-
-// plan is the plan that the role machine has under way, on its mysqld.
-func (a *agent) plan(o *primary.Order) primary.Plan {
-	return primary.Plan{
-		Server: localServer{a}, Moves: o.Moves, Limit: o.Limit, Left: o.Left(), Clock: a.life,
-		NotClosed: func(err error) error { return err },
-	}
-}
 
 // runPlan has the role machine carry a plan out.
 func (a *agent) runPlan(in role.Input, moves bool) {
@@ -31,65 +21,33 @@ func (a *agent) runPlan(in role.Input, moves bool) {
 	})
 }
 
-// AwaitTarget waits until another node's mysqld has everything.
-func (a steps) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
-	o := a.orders.Now()
-	if o == nil {
-		return errors.New("nobody asks for it any more")
-	}
-	index := a.group.Committed().Mark().Index
-	return a.plan(o).AwaitTarget(ctx, func(ctx context.Context) error {
-		within := o.Left()
-		_, err := callAgent(ctx, a.life, a.known, a.w.node(to), func(b *agent) (struct{}, error) {
-			ctx, cancel := b.life.WithTimeout(context.Background(), within)
-			defer cancel()
-			return struct{}{}, b.target().Follow(ctx, index, term)
-		})
-		return err
+// AskTarget implements primary.Host.
+func (h mysqldHost) AskTarget(ctx context.Context, to cluster.NodeID, o *primary.Order, index, term uint64) error {
+	within := o.Left()
+	_, err := callAgent(ctx, h.life, h.known, h.w.node(to), func(b *agent) (struct{}, error) {
+		ctx, cancel := b.life.WithTimeout(context.Background(), within)
+		defer cancel()
+		return struct{}{}, b.duties.Follow(ctx, index, term)
 	})
+	return err
 }
 
-// target is this node as a primary asks it.
-func (a *agent) target() primary.Target {
-	return primary.Target{
-		Role: func() status.Role { return a.board.Own().Role },
-		Local: func() (primary.TargetServer, error) {
-			if a.process == nil {
-				return nil, primary.ErrNoMysqld
-			}
-			return localServer{a}, nil
-		},
-		WaitIndex: func(ctx context.Context, index uint64) error {
-			for {
-				mark, changed := a.group.Committed().Changed()
-				if mark.Index >= index {
-					return nil
-				}
-				if err := a.life.Wait(ctx, 0, changed); err != nil {
-					return err
-				}
-			}
-		},
-		Committed: a.committedGTIDs,
-		Chosen:    func(term uint64) { a.input(role.Chosen{Term: term}) },
-	}
-}
-
-// Applied implements primary.TargetServer.
-func (s localServer) Applied(ctx context.Context, set *gtid.Set) error {
+// WaitIndex implements primary.Host.
+func (h mysqldHost) WaitIndex(ctx context.Context, index uint64) error {
 	for {
-		if done, err := s.AppliedWithin(ctx, set, time.Second); err != nil || done {
+		mark, changed := h.group.Committed().Changed()
+		if mark.Index >= index {
+			return nil
+		}
+		if err := h.life.Wait(ctx, 0, changed); err != nil {
 			return err
 		}
 	}
 }
 
-// NoForeignXA implements primary.TargetServer. No client comes past the router.
-func (s localServer) NoForeignXA(context.Context) error { return nil }
-
-// mayOpen says whether maintenance lets this node open.
-func (a *agent) mayOpen() error {
-	if a.w.held && a.w.heldFor != a.n.id {
+// MayOpen says whether maintenance lets this node open.
+func (h mysqldHost) MayOpen() error {
+	if h.w.held && h.w.heldFor != h.n.id {
 		return errors.New("maintenance is on")
 	}
 	return nil

@@ -27,26 +27,23 @@ func (a *agent) newMarker() *retention.Marker {
 			if !judged || a.process == nil || !a.process.ready {
 				return nil
 			}
-			return markedMysqld{a}
+			return localServer{a, a.process}
 		},
-		Applied: func() uint64 { return a.board.Own().Applied }, Marks: markedMysqld{a}, Committed: a.group.Committed(), Lag: &a.lag,
+		Applied: func() uint64 { return a.board.Own().Applied }, Marks: marks{a}, Committed: a.group.Committed(), Lag: &a.lag,
 		Read:  func(f func(replay.CommittedLog) error) error { return f(a.committedLog()) },
 		Every: durableEvery, Clock: a.life, Now: a.n.clock, Logger: a.n.logger("durable"),
 	})
 }
 
-// markedMysqld is a mysqld as its durable mark is taken.
-type markedMysqld struct{ *agent }
-
 // ServerUUID implements retention.Mysqld.
-func (m markedMysqld) ServerUUID() string { return m.n.uuid.String() }
+func (s localServer) ServerUUID() string { return s.a.n.uuid.String() }
 
 // FlushExecuted implements retention.Mysqld.
-func (m markedMysqld) FlushExecuted(ctx context.Context) (executed *gtid.Set, xa bool, err error) {
+func (s localServer) FlushExecuted(ctx context.Context) (executed *gtid.Set, xa bool, err error) {
 	for _, statement := range []func(p *mysqld){
 		func(p *mysqld) { executed = p.GTIDExecuted() }, func(p *mysqld) { xa = p.XAUsed() }, func(p *mysqld) { p.FlushEngineLogs() }, func(*mysqld) {},
 	} {
-		p, err := m.sql(ctx)
+		p, err := s.sql(ctx)
 		if err != nil {
 			return nil, false, err
 		}
@@ -55,11 +52,14 @@ func (m markedMysqld) FlushExecuted(ctx context.Context) (executed *gtid.Set, xa
 	return executed, xa, nil
 }
 
+// marks are durable marks. It implements retention.Marks.
+type marks struct{ *agent }
+
 // Of implements retention.Marks.
-func (m markedMysqld) Of(uuid string) replay.Mark { return m.mark.Of(uuid) }
+func (m marks) Of(uuid string) replay.Mark { return m.mark.Of(uuid) }
 
 // Advance implements retention.Marks.
-func (m markedMysqld) Advance(uuid string, mark replay.Mark) error {
+func (m marks) Advance(uuid string, mark replay.Mark) error {
 	m.n.log("durable", "mark %d, witness %s", mark.Index, mark.Witness)
 	m.n.marked = max(m.n.marked, mark.Index) // it may be on disk, if this fails
 	return m.n.write(m.life, func() error { return m.mark.Advance(uuid, mark) })

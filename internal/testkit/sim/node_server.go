@@ -10,12 +10,34 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 )
 
-// localServer is mysqld as a task of package primary asks it.
-type localServer struct{ a *agent }
+// localServer is the mysqld that runs, as a task of package primary asks it.
+type localServer struct {
+	a *agent
+	p *mysqld
+}
+
+// local returns the mysqld that runs.
+func (a *agent) local() (primary.Local, error) {
+	if a.process == nil {
+		return nil, primary.ErrNoMysqld
+	}
+	return localServer{a, a.process}, nil
+}
+
+// sql is the time that a statement takes.
+func (s localServer) sql(ctx context.Context) (*mysqld, error) {
+	if err := s.a.life.Wait(ctx, sqlMin+around(s.a.n.rng, sqlSpread), nil); err != nil {
+		return nil, err
+	}
+	if s.p.dead {
+		return nil, errLost
+	}
+	return s.p, nil
+}
 
 // SemiSyncStatus implements primary.Server.
 func (s localServer) SemiSyncStatus(ctx context.Context) (status primary.SemiSync, err error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		status.On, status.Clients = p.SemiSync()
 		status.WaitSessions = p.Waiting()
@@ -25,7 +47,7 @@ func (s localServer) SemiSyncStatus(ctx context.Context) (status primary.SemiSyn
 
 // EndLockWaiters implements primary.Server.
 func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		p.EndLockWaiters()
 		p.results()
@@ -37,7 +59,7 @@ func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
 // mysqld: new writers go on to wait for it.
 func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
 	for until := s.a.n.now() + lockWait; ; {
-		p, err := s.a.sql(ctx)
+		p, err := s.sql(ctx)
 		if err != nil {
 			return err
 		}
@@ -56,12 +78,14 @@ func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait tim
 	}
 }
 
-// EndXA implements primary.PlanServer. An XA transaction here is prepared at once.
+// EndXA and what follows implement primary.PlanServer. An XA transaction here is prepared at once.
 func (s localServer) EndXA(context.Context) (int, error) { return 0, nil }
+func (s localServer) EndedXA(int)                        {}
+func (s localServer) NotClosed(err error) error          { return err }
 
 // PendingXA implements primary.Server.
 func (s localServer) PendingXA(ctx context.Context) (int, error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +94,7 @@ func (s localServer) PendingXA(ctx context.Context) (int, error) {
 
 // BinlogEnd implements primary.Server.
 func (s localServer) BinlogEnd(ctx context.Context) (file string, offset uint64, err error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		file, offset = p.BinlogEnd()
 	}
@@ -80,12 +104,13 @@ func (s localServer) BinlogEnd(ctx context.Context) (file string, offset uint64,
 // JudgeForeignXA and what follows implement primary.JudgedServer. No client comes past the
 // router, or has grants.
 func (s localServer) JudgeForeignXA(context.Context, bool) error { return nil }
+func (s localServer) NoForeignXA(context.Context) error          { return nil }
 func (s localServer) JudgeGrants(context.Context) error          { return nil }
 func (s localServer) XAEnded(context.Context) (bool, error)      { return false, nil }
-func (s localServer) ReplicaBinlog() bool                        { return s.a.process != nil && s.a.process.replicaBinlog }
+func (s localServer) ReplicaBinlog() bool                        { return s.p.replicaBinlog }
 
 func (s localServer) GTIDExecuted(ctx context.Context) (*gtid.Set, error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +118,7 @@ func (s localServer) GTIDExecuted(ctx context.Context) (*gtid.Set, error) {
 }
 
 func (s localServer) AddPurged(ctx context.Context, set *gtid.Set) error {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +127,7 @@ func (s localServer) AddPurged(ctx context.Context, set *gtid.Set) error {
 
 // Drifts implements primary.JudgedServer. The checker looks, too.
 func (s localServer) Drifts(ctx context.Context) ([]string, error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		s.a.n.check.judged(p)
 	}
@@ -110,7 +135,7 @@ func (s localServer) Drifts(ctx context.Context) ([]string, error) {
 }
 
 func (s localServer) EnableSemiSync(ctx context.Context) error {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		p.EnableSemiSync()
 	}
@@ -118,14 +143,14 @@ func (s localServer) EnableSemiSync(ctx context.Context) error {
 }
 
 func (s localServer) RemoveOldBinlogs() error {
-	s.a.n.mysqlDisk.RemoveBinlogs(s.a.process.binlogDir())
+	s.a.n.mysqlDisk.RemoveBinlogs(s.p.binlogDir())
 	return nil
 }
 
 // AppliedWithin implements primary.Replica.
 func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Duration) (bool, error) {
 	for until := s.a.n.now() + d; ; {
-		p, err := s.a.sql(ctx)
+		p, err := s.sql(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -143,7 +168,7 @@ func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Du
 
 // ReplicaStatus implements primary.Replica.
 func (s localServer) ReplicaStatus(ctx context.Context) (status primary.ReplicaStatus, err error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		status.Receives, status.Applies, _ = p.ReplicaRunning()
 		status.Executed = p.GTIDExecuted().String()
@@ -156,7 +181,7 @@ func (s localServer) ReplicaStatus(ctx context.Context) (status primary.ReplicaS
 
 // ApplyProgress implements primary.Replica.
 func (s localServer) ApplyProgress(ctx context.Context, executed string) (string, error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -170,7 +195,7 @@ func (s localServer) StartAgain(ctx context.Context) {
 
 // EndBlockers implements primary.Replica.
 func (s localServer) EndBlockers(ctx context.Context) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil && s.a.n.applierBlocked > 0 {
 		s.a.n.log("unblock", "ends the sessions that block the applier")
 		s.a.n.applierBlocked = 0
@@ -180,11 +205,20 @@ func (s localServer) EndBlockers(ctx context.Context) {
 
 // StopReplica implements primary.Replica.
 func (s localServer) StopReplica(ctx context.Context) error {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		s.a.stopReplica(p)
 	}
 	return err
+}
+
+// Applied implements primary.TargetServer.
+func (s localServer) Applied(ctx context.Context, set *gtid.Set) error {
+	for {
+		if done, err := s.AppliedWithin(ctx, set, time.Second); err != nil || done {
+			return err
+		}
+	}
 }
 
 // BeginReplica implements primary.Replicating.
@@ -198,7 +232,7 @@ func (s localServer) BeginReplica(ctx context.Context) error {
 
 // ShutOut implements primary.Replicating.
 func (s localServer) ShutOut(ctx context.Context) (letIn func(context.Context) error, err error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +245,7 @@ func (s localServer) ShutOut(ctx context.Context) (letIn func(context.Context) e
 	p.ShutOut()
 	p.results()
 	return func(ctx context.Context) error {
-		p, err := s.a.sql(ctx)
+		p, err := s.sql(ctx)
 		if err == nil {
 			p.LetIn()
 		}
@@ -221,13 +255,13 @@ func (s localServer) ShutOut(ctx context.Context) (letIn func(context.Context) e
 
 // RestartAckReceiver implements primary.Replicating.
 func (s localServer) RestartAckReceiver(ctx context.Context) error {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return err
 	}
 	p.DisableSemiSync()
 	p.afterCommits()
-	if p, err = s.a.sql(ctx); err == nil {
+	if p, err = s.sql(ctx); err == nil {
 		p.EnableSemiSync()
 	}
 	return err
@@ -235,13 +269,13 @@ func (s localServer) RestartAckReceiver(ctx context.Context) error {
 
 // InCommit implements primary.Replicating.
 func (s localServer) InCommit(ctx context.Context) (bool, error) {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	return err == nil && p.Waiting() > 0, err
 }
 
 // NextBinlog implements primary.Replicating.
 func (s localServer) NextBinlog(ctx context.Context) error {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		p.Rotate()
 		p.afterCommits()
@@ -251,7 +285,7 @@ func (s localServer) NextBinlog(ctx context.Context) error {
 
 // Configure implements primary.Replicating.
 func (s localServer) Configure(ctx context.Context) error {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err != nil {
 		return err
 	}
@@ -265,7 +299,7 @@ func (s localServer) Configure(ctx context.Context) error {
 
 // Start implements primary.Replicating.
 func (s localServer) Start(ctx context.Context) error {
-	p, err := s.a.sql(ctx)
+	p, err := s.sql(ctx)
 	if err == nil {
 		s.a.startReplica(p)
 	}

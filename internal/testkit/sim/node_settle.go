@@ -1,58 +1,19 @@
 package sim
 
-import (
-	"context"
-	"errors"
-
-	"github.com/quorate/quorate/internal/agent/primary"
-	"github.com/quorate/quorate/internal/mysql/tap"
-)
+import "time"
 
 // SettleCounts counts deposed primaries: those that were tried to be settled, of these
 // those whose mysqld lived on, and of these those that had something to acknowledge.
 type SettleCounts struct{ Deposed, Kept, Late int }
 
-func (a *agent) acksAreCommits() bool { return !a.group.Committed().State().State.AcksWait() }
-
-// Settle makes a replica of the primary that a term had, if its mysqld has
-// nothing but what was committed.
-func (a steps) Settle(ctx context.Context, term uint64) (err error) {
-	a.w.settles.Deposed++
-	e := a.epoch
-	_, incarnation, ok := a.epochs.Tap(term)
-	if !ok || a.process == nil || a.process.incarnation != incarnation {
-		return errors.New("its tap is closed")
-	}
-	a.lagBound.SetOpen(false)
-	_, acknowledged, err := primary.Settling{
-		Term: term, Server: localServer{a.agent}, Tap: deposedTap{e}, Log: a.group.Committed(),
-		AcksAreCommits: a.acksAreCommits, Clock: a.life,
-	}.Run(ctx)
-	if err != nil {
-		return err
-	}
-	a.n.check.settled(a.agent, e)
-	a.w.settles.Kept++
+// Settled implements primary.Host.
+func (h mysqldHost) Settled(term, _ uint64, acknowledged int, _ time.Duration) {
+	h.n.check.settled(h.agent, h.epoch)
+	h.w.settles.Kept++
 	if acknowledged > 0 {
-		a.w.settles.Late++
+		h.w.settles.Late++
 	}
-	a.n.log("settled", "term %d: %d acknowledged", term, acknowledged)
-	return nil
-}
-
-// deposedTap tells the checker what is let go.
-type deposedTap struct{ e *epoch }
-
-// Ends implements primary.Tap.
-func (d deposedTap) Ends(number uint64) (tap.Position, bool) { return d.e.tap.Ends(number) }
-
-// Settle implements primary.Tap.
-func (d deposedTap) Settle(number uint64) (int, bool) {
-	transactions, ok := d.e.tap.Settle(number)
-	if ok {
-		d.e.a.n.check.settles(d.e.a, d.e, number)
-	}
-	return transactions, ok
+	h.n.log("settled", "term %d: %d acknowledged", term, acknowledged)
 }
 
 // settles looks at a deposed primary whose tap has let go everything up to a number of

@@ -38,7 +38,7 @@ func (a *agent) stepRelayed(ctx context.Context, r consensus.Relayed) error {
 	return err
 }
 
-func (a *agent) raft() consensus.RoleState { return a.loop.role }
+func (a *agent) raft() consensus.RoleState { return a.loop.driver.Role() }
 
 // feeding is the agent as it leaves learners to their sources.
 type feeding struct{ *agent }

@@ -59,7 +59,7 @@ func (a *agent) ownStatus() status.Node {
 	s.LogState = cmp.Or(s.LogState, status.LogOK)
 	s.FedBy = a.learner.FedBy()
 	s.DurableMark, s.StateKept = a.durable().Index, a.kept.Point().Index
-	return board.Shown(s, a.group.VotesAt()-a.n.now(), a.serving())
+	return board.Shown(s, a.group.VotesAt()-a.n.now(), a.slot.Serving())
 }
 
 func (w *World) gossip(from *agent, to *node, s status.Node) {
@@ -83,7 +83,8 @@ func (a *agent) runWatch() {
 		if p == nil || !p.ready {
 			continue
 		}
-		if _, err := a.sql(context.Background()); err != nil {
+		server := localServer{a, p}
+		if _, err := server.sql(context.Background()); err != nil {
 			continue
 		}
 		set := p.GTIDExecuted()
@@ -92,7 +93,7 @@ func (a *agent) runWatch() {
 		l := a.lag.Executed(set, a.n.clock())
 		a.applier.Applied(role, l, a.n.clock())
 		a.board.Update(func(s *status.Node) { a.applier.Show(s, l) })
-		if _, err := a.sql(context.Background()); err != nil || p.dead {
+		if _, err := server.sql(context.Background()); err != nil || p.dead {
 			continue
 		}
 		switch role {
@@ -118,7 +119,7 @@ func (a *agent) doubt(p *mysqld, reasons []string) {
 
 // pollReplica restarts replication that has stopped, and says why it did.
 func (a *agent) pollReplica(p *mysqld, guard bool) {
-	replica, err := localServer{a}.ReplicaStatus(context.Background())
+	replica, err := localServer{a, p}.ReplicaStatus(context.Background())
 	if err != nil {
 		return
 	}

@@ -86,7 +86,7 @@ func (s *sources) start() {
 // change has an operator give a learner a source, or take it, from time to time.
 func (s *sources) change() {
 	s.w.sched.after(around(s.rng, sourceChangeMean), func() {
-		if a := s.w.primary().agent; a != nil && !s.w.faults.ended && a.loop.role.Leading {
+		if a := s.w.primary().agent; a != nil && !s.w.faults.ended && a.loop.driver.Role().Leading {
 			s.ask(a)
 		}
 		s.change()
@@ -137,7 +137,7 @@ func (s *sources) look() {
 		for _, m := range state.Members {
 			learner := s.w.node(m.ID).agent
 			l, from, ok := s.fed[m.ID], cluster.Member{}, false
-			if s.sound(leader, learner) && leader.loop.role.Leading {
+			if s.sound(leader, learner) && leader.loop.driver.Role().Leading {
 				from, ok = leader.sourceOf(m.ID)
 			}
 			switch {
@@ -176,7 +176,7 @@ func (s *sources) sound(a, b *agent) bool {
 // alone looks at a learner with a source: while that works, the leader sends it no stages.
 func (s *sources) alone(m cluster.Member, l *fedLearner, source *agent) {
 	now, pushed := s.w.sched.now, l.learner.stages.Stats().StagesReceived
-	works := s.sound(source, l.learner) && s.sound(source, l.leader) && source.loop.role.Leader == l.leader.n.id &&
+	works := s.sound(source, l.learner) && s.sound(source, l.leader) && source.loop.driver.Role().Leader == l.leader.n.id &&
 		source.log.FirstIndex() <= l.learner.group.Committed().Mark().Index+1
 	for _, a := range []*agent{source, l.learner} {
 		if works {

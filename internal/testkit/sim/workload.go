@@ -213,7 +213,7 @@ func (l *workload) route(r *request, via *node) {
 	if r.end != 0 {
 		return
 	}
-	if a.serving() {
+	if a.slot.Serving() {
 		l.pass(r, via, via)
 		return
 	}
@@ -233,7 +233,7 @@ func (l *workload) route(r *request, via *node) {
 			if r.end != 0 {
 				return
 			}
-			if !primary.agent.serving() {
+			if !primary.agent.slot.Serving() {
 				l.retry(r)
 				return
 			}

@@ -1,0 +1,289 @@
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/role"
+)
+
+// Duties carry out what the role machine asks for, with the mysqld that runs. They implement Service and
+// Steps. Like the operations, their own state is of one goroutine at a time.
+type Duties struct {
+	Process
+	*Slot
+	Host   Host
+	Orders *Orders
+	// Dir is where mysqld's data are.
+	Dir string
+	// ElectionTimeout bounds what a turn of consensus is waited for.
+	ElectionTimeout time.Duration
+
+	// opened is the newest incarnation that was opened for writes, until it is made a replica. settled is
+	// the one that was settled, until it replicates.
+	opened, settled uint64
+	kept, killed    atomic.Uint64
+}
+
+// Process starts and ends mysqld.
+type Process interface {
+	// StartMysqld brings up a new incarnation.
+	StartMysqld(ctx context.Context, replicaBinlog bool) (incarnation uint64, err error)
+	// StopMysqld stops a mysqld of which CloseWrites has proven that no session waits for an ACK.
+	StopMysqld()
+	// SignalKill sends the signal, KillMysqld returns once mysqld is gone.
+	SignalKill()
+	KillMysqld(ctx context.Context)
+}
+
+// Local is the mysqld that runs, as the operations ask it.
+type Local interface {
+	TapServer
+	TargetServer
+	Server
+	JudgedServer
+	Replica
+	Replicating
+	PlanServer
+}
+
+// Clients are those of the local mysqld, and the ways into it.
+type Clients interface {
+	// Wake has the router ask again: who serves has changed, or nobody is held any more. It must not block.
+	Wake()
+	// Hold: new clients are held from here on.
+	Hold()
+	// CloseAll closes the router's connections to the local mysqld.
+	CloseAll()
+	// OwnPort tells whether clients can reach mysqld past the router. ClosePort returns once none does who
+	// may not, AwaitPort also if that fails: then what is open runs out.
+	OwnPort() bool
+	ClosePort(ctx context.Context) error
+	AwaitPort()
+	// AwaitAnswers waits, not for long, until clients have the answers that they wait for.
+	AwaitAnswers(ctx context.Context)
+}
+
+// Log is a reader of the committed log.
+type Log interface {
+	replay.CommittedLog
+	Close()
+}
+
+// Host is the node around its mysqld.
+type Host interface {
+	Role() status.Role
+	// Log opens the committed log.
+	Log() Log
+	Durable() replay.Mark
+	// WaitIndex waits until the log is committed up to an index.
+	WaitIndex(ctx context.Context, index uint64) error
+	// MayOpen returns why this node must not become the primary, or nil.
+	MayOpen() error
+	// AskTarget asks another node to follow (Duties.Follow), for an order.
+	AskTarget(ctx context.Context, to cluster.NodeID, o *Order, index, term uint64) error
+	// Judged is told what mysqld's gtid_executed comes to, CatchingUp how a catch-up is that takes long, and ""
+	// at its end, CaughtUp how much mysqld lacked at first, Settled up to which entry its epoch goes.
+	Judged(replay.Verdict)
+	CatchingUp(text string)
+	CaughtUp(lacked int64, took time.Duration)
+	Settled(term, number uint64, acknowledged int, took time.Duration)
+}
+
+// committed implements Committed.
+type committed struct{ Raft }
+
+// GTIDs implements Committed.
+func (c committed) GTIDs() *gtid.Set { return c.Committed().GTIDs() }
+
+// Kept tells how many deposed primaries kept their mysqld, and Killed of how many it was killed after it
+// was tried to keep it.
+func (d *Duties) Kept() uint64   { return d.kept.Load() }
+func (d *Duties) Killed() uint64 { return d.killed.Load() }
+
+// CloseTap implements Service.
+func (d *Duties) CloseTap() { d.Close() }
+
+// Closing implements Service.
+func (d *Duties) Closing() {
+	if d.Orders.Closing() {
+		d.cfg.Clients.Hold()
+	}
+}
+
+// PlanEnded implements Service.
+func (d *Duties) PlanEnded(reason string) {
+	if d.Orders.Ended(reason) {
+		d.cfg.Clients.Wake()
+	}
+}
+
+// Transfer implements Service.
+func (d *Duties) Transfer(ctx context.Context, term uint64, to cluster.NodeID) {
+	d.Unserve()
+	d.cfg.Clients.AwaitPort()
+	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, d.ElectionTimeout)
+	defer cancel()
+	d.cfg.Raft().TransferTo(ctx, term, to)
+}
+
+// Resign implements Service.
+func (d *Duties) Resign(ctx context.Context, term uint64) {
+	if d.cfg.Clients.OwnPort() {
+		d.Unserve()
+		d.cfg.Clients.AwaitPort()
+	}
+	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, d.ElectionTimeout)
+	defer cancel()
+	d.cfg.Raft().Resign(ctx, term)
+}
+
+// Judge decides whether mysqld may replicate or, with promote, serve (I3).
+func (d *Duties) Judge(ctx context.Context, promote bool) error {
+	s, err := d.cfg.Local()
+	if err != nil {
+		return err
+	}
+	log := d.Host.Log()
+	defer log.Close()
+	against := struct {
+		Committed
+		replay.CommittedLog
+	}{committed{d.cfg.Raft()}, log}
+	return Judge{Server: s, Log: against, Durable: d.Host.Durable, Dir: d.Dir, Judged: d.Host.Judged}.Run(ctx, promote)
+}
+
+// Replicate points mysqld to its own agent's feed.
+func (d *Duties) Replicate(ctx context.Context) error {
+	s, err := d.cfg.Local()
+	if err != nil {
+		return err
+	}
+	err = Replicate{
+		Server: s, Committed: committed{d.cfg.Raft()}.GTIDs, WasPrimary: d.opened == s.Incarnation(), Tidied: func() { d.opened = 0 },
+	}.Run(ctx)
+	if err == nil && d.settled == s.Incarnation() { // what could still have killed it is done
+		d.settled = 0
+		d.kept.Add(1)
+	}
+	return err
+}
+
+// CatchUp waits until mysqld has everything that is committed, then stops its
+// replication.
+func (d *Duties) CatchUp(ctx context.Context) error {
+	s, err := d.cfg.Local()
+	if err != nil {
+		return err
+	}
+	began := d.cfg.Clock.Now()
+	lacked, err := CatchUp{
+		Server: s, Log: committed{d.cfg.Raft()}, MayOpen: d.Host.MayOpen, Clock: d.cfg.Clock,
+		Progressed: func() { d.cfg.Inbox.Put(ctx, role.Progress{}) }, Slow: d.Host.CatchingUp,
+	}.Run(ctx)
+	if err == nil {
+		d.Host.CaughtUp(lacked, d.cfg.Clock.Now()-began)
+	}
+	return err
+}
+
+// OpenWrites makes mysqld writable and looks again whether it may be.
+func (d *Duties) OpenWrites(ctx context.Context, term uint64) error {
+	d.cfg.Pace.SetOpen(true)
+	d.cfg.Clients.AwaitPort()
+	s, err := d.cfg.Local()
+	if err != nil {
+		return err
+	}
+	d.opened = s.Incarnation()
+	return OpenWrites(ctx, s, term, func() bool { return d.cfg.Raft().Role().Leads(term) && d.of(term) != nil })
+}
+
+// CloseWrites makes mysqld read-only, within the limit of an operator's plan if there is one.
+func (d *Duties) CloseWrites(ctx context.Context) error {
+	d.cfg.Pace.SetOpen(false)
+	s, err := d.cfg.Local()
+	o := d.Orders.Now()
+	switch {
+	case o != nil && err == nil:
+		return d.plan(s, o).CloseWrites(ctx)
+	case o != nil:
+		return err
+	case err != nil:
+		return nil // nothing can be written
+	}
+	return CloseWrites(ctx, s, d.cfg.Clock)
+}
+
+// plan is an order on the mysqld that runs.
+func (d *Duties) plan(s Local, o *Order) Plan {
+	return Plan{Server: s, Moves: o.Moves, Limit: o.Limit, Left: o.Left(), Clock: d.cfg.Clock}
+}
+
+// AwaitTarget waits until the other node has everything: writes are closed, so
+// what is committed here is all there is.
+func (d *Duties) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
+	o := d.Orders.Now()
+	if o == nil {
+		return errors.New("nobody asks for it any more")
+	}
+	s, err := d.cfg.Local()
+	if err != nil {
+		return err
+	}
+	return d.plan(s, o).AwaitTarget(ctx, func(ctx context.Context) error {
+		return d.Host.AskTarget(ctx, to, o, d.cfg.Raft().Committed().Mark().Index, term)
+	})
+}
+
+// Follow is what AskTarget asks of another node: see Target.Follow.
+func (d *Duties) Follow(ctx context.Context, index, term uint64) error {
+	return Target{
+		Role: d.Host.Role, Local: func() (TargetServer, error) { return d.cfg.Local() },
+		WaitIndex: d.Host.WaitIndex, Committed: committed{d.cfg.Raft()}.GTIDs,
+		Chosen: func(term uint64) { d.cfg.Inbox.Put(ctx, role.Chosen{Term: term}) },
+	}.Follow(ctx, index, term)
+}
+
+// Settle makes a replica of the primary that a term had, without killing its
+// mysqld, if that has nothing but what was committed. Whoever calls it kills it
+// otherwise.
+func (d *Duties) Settle(ctx context.Context, term uint64) (err error) {
+	began := d.cfg.Clock.Now()
+	defer func() {
+		if err != nil {
+			d.killed.Add(1)
+		}
+	}()
+	s, err := d.cfg.Local()
+	t := d.of(term)
+	if err != nil || t == nil || s.Incarnation() != t.Incarnation {
+		return errors.New("its tap is closed")
+	}
+	d.cfg.Pace.SetOpen(false)
+	if err := d.cfg.Clients.ClosePort(ctx); err != nil { // no more requests
+		return fmt.Errorf("close mysqld's own port to requests: %w", err)
+	}
+	number, acknowledged, err := Settling{
+		Term: term, Server: s, Tap: t, Log: d.cfg.Raft().Committed(), AcksAreCommits: d.acksAreCommits, Clock: d.cfg.Clock,
+	}.Run(ctx)
+	if err != nil {
+		return err
+	}
+	d.cfg.Clients.AwaitAnswers(ctx)
+	d.settled = t.Incarnation
+	d.Host.Settled(term, number, acknowledged, d.cfg.Clock.Now()-began)
+	return nil
+}
+
+var (
+	_ Service = (*Duties)(nil)
+	_ Steps   = (*Duties)(nil)
+)
