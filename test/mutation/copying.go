@@ -4,6 +4,8 @@ const (
 	copyFile = "internal/raft/logcopy/copy.go"
 	aimFile  = "internal/raft/logcopy/heal.go"
 	noteFile = "internal/agent/datadir/mark.go"
+
+	stoppedFile = "internal/testkit/sim/faults_stopped.go"
 )
 
 // copying breaks how a log is copied, and what a change of the members leaves on a node.
@@ -11,6 +13,7 @@ func copying() []mutation {
 	return []mutation{
 		{
 			name: "heal-from-follower", what: "a damaged log is healed up to where a follower is", seeds: 60, nodes: 3,
+			setup: behindItsLeader(),
 			edits: one(aimFile, "if t.Leading && t.Term >= best.Term {", "if t.Term >= best.Term {"),
 		},
 		{
@@ -40,6 +43,20 @@ func copying() []mutation {
 		{
 			name: "no-check-quorum", what: "a follower votes for others while it hears its leader", seeds: 60, nodes: 3,
 			edits: one(groupFile, "CheckQuorum:               true,", "CheckQuorum:               false,"),
+		},
+	}
+}
+
+// behindItsLeader has a follower fall behind what its leader counts as stored on another one: the
+// leader sends four messages before an answer, and the follower's disk stands still for longer
+// than the leader's.
+func behindItsLeader() []edit {
+	return []edit{
+		{groupFile, "	inflightMessagesMax = 512\n", "	inflightMessagesMax = 4\n"},
+		{faultsFile, "{rotTail, 4}", "{rotTail, 40}"},
+		{
+			stoppedFile, "i.w.sched.now+950*time.Millisecond)\n",
+			"i.w.sched.now+map[bool]time.Duration{true: 950 * time.Millisecond, false: 3 * time.Second}[n == leader])\n",
 		},
 	}
 }

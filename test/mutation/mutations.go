@@ -117,7 +117,8 @@ func acknowledging() []mutation {
 			edits: one(tapFile, "\t_ = t.conn.Close() // the outcome changes nothing: the tap is gone\n", ""),
 		},
 		{
-			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 150, nodes: 3,
+			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 20, nodes: 3,
+			setup: one(simEpochFile, "c.beatAt = n.now() + n.timing.election\n", "c.beatAt = n.now() + n.timing.election/20\n"),
 			edits: one(machineFile, "\tcase StepHeartbeat, StepNothing:\n", `	case StepHeartbeat:
 		m.acks.releasable, m.acks.hasNext = m.stream.position, true
 	case StepNothing:
