@@ -95,8 +95,7 @@ type Agent struct {
 	requests *operate.Server
 	stance   *quorumloss.Stance
 	lag      consensus.LagTracker
-	// applier and grants are runWatch's.
-	applier    primary.Applier
+	// grants is primary.Watch's.
 	grants     grantsLooked
 	disk       diskProbe
 	lagBound   *primary.LagBound
@@ -453,7 +452,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		upper.Go(func() error { return a.runWatch(upperCtx) })
+		upper.Go(func() error { return a.newWatch().Run(upperCtx) })
 		upper.Go(func() error { return a.marker.Run(upperCtx) })
 		upper.Go(func() error { return a.disk.run(upperCtx, a.data.Join("mysql")) })
 		upper.Go(func() error { return a.runLagBound(upperCtx) })

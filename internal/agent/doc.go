@@ -16,7 +16,7 @@
 //	role        takes inputs, steps role.Node, executes effects
 //	operation   at most one: the operation under way, with its own context
 //	epoch       the tap's Run and the ACLs it reports, while an epoch is open
-//	watch       polls mysqld: applied position, guarded variables, replication
+//	watch       primary.Watch: polls mysqld: applied position, guarded variables, replication
 //	lag bound   looks which replica the tap's batches wait for
 //	gossip      sends this node's status to its peers
 //	state       writes cluster.json

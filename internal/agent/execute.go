@@ -37,6 +37,11 @@ func (a *Agent) newDuties() *primary.Duties {
 	}
 }
 
+// newWatch polls mysqld.
+func (a *Agent) newWatch() *primary.Watch {
+	return &primary.Watch{Slot: a.slot, Board: a.board, Lag: &a.lag, Now: time.Now, Logger: a.logger}
+}
+
 // newShell executes what the role machine asks for.
 func (a *Agent) newShell() *primary.Shell {
 	return &primary.Shell{

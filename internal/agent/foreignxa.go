@@ -130,10 +130,10 @@ func (a *Agent) pollForeignXA(p *mysqld.Process, stopped bool) {
 			a.logger.Warn("look for XA transactions that a client committed", "error", err)
 		case err != nil:
 		case found:
-			a.doubt(p, []string{a.foreignCommitted().Error()})
+			a.doubt(p, a.foreignCommitted().Error())
 		case stopped:
 			if foreign, err := p.ForeignXA(ctx); err == nil && foreign {
-				a.doubt(p, []string{primary.XAEnded}) // it was rolled back: a mysqld that starts prepares it again
+				a.doubt(p, primary.XAEnded) // it was rolled back: a mysqld that starts prepares it again
 			}
 		}
 	})

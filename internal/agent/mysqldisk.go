@@ -126,7 +126,7 @@ func (a *Agent) pollDisk(p *mysqld.Process, role status.Role, writers func() (in
 	}
 	behind := role == status.RolePromoting && a.board.Own().LagTransactions > 0
 	if a.disk.standsStill(now, behind, writers) {
-		a.doubt(p, []string{reason + ", and it commits nothing"})
+		a.doubt(p, reason+", and it commits nothing")
 	}
 }
 
@@ -164,6 +164,6 @@ func (a *Agent) diskFull(p *mysqld.Process, reason string) {
 	case status.RoleReplica, status.RoleUnverified:
 		a.board.SetTrouble(aboutSpace, reason+": it cannot take over before mysqld goes on, up to a minute after there is space")
 	default:
-		a.doubt(p, []string{reason})
+		a.doubt(p, reason)
 	}
 }

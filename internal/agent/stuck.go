@@ -31,7 +31,7 @@ func (a *Agent) pollGreeting(ctx context.Context, p *mysqld.Process, role status
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
 	if silent(ctx, a.server.Socket()) {
-		a.doubt(p, []string{"mysqld does not answer"})
+		a.doubt(p, "mysqld does not answer")
 	}
 }
 

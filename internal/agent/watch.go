@@ -13,8 +13,8 @@ import (
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // aboutReplication keys what ails replication among the board's troubles.
@@ -26,128 +26,55 @@ const aboutTLS = "tls"
 // errUnknownXID stops an applier that is to end an XA transaction that is not prepared.
 const errUnknownXID = 1397 // ER_XAER_NOTA
 
-// runWatch polls mysqld: for the status, and for what must not be.
-func (a *Agent) runWatch(ctx context.Context) error {
-	ticker := time.NewTicker(watchInterval)
-	defer ticker.Stop()
-	for n := 1; ; n++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		own := a.board.Own()
-		p := a.currentProcess()
-		if p == nil || own.Mysqld != status.MysqldRunning {
-			continue
-		}
-		pollCtx, cancel := context.WithTimeout(ctx, 4*watchInterval)
-		found, err := askStatus(pollCtx, p.Admin(), own.Role)
-		if err == nil {
-			err = a.pollApplied(pollCtx, p, own.Role, found.executed)
-		}
-		if err != nil && errors.Is(pollCtx.Err(), context.DeadlineExceeded) {
-			a.pollGreeting(ctx, p, own.Role)
-		}
-		now := a.board.Own() // the polls before may have taken two seconds
-		a.pollDisk(p, now.Role, func() (int, error) { return slowWriters(ctx, p) })
-		switch guard := n%primary.GuardEvery == 0; {
-		case now.Role != own.Role || now.Term != own.Term: // at the next poll
-		case found.primary != nil:
-			a.pollPrimary(pollCtx, p, *found.primary, guard)
-		case found.replica != nil:
-			a.pollReplica(pollCtx, p, *found.replica, guard)
-		}
-		cancel()
-	}
+// PrimaryStatus implements primary.Polled.
+func (s localServer) PrimaryStatus(ctx context.Context) (primary.PrimaryStatus, error) {
+	p, err := s.Admin.PrimaryStatus(ctx)
+	readers := slices.DeleteFunc(p.Dumps, func(u string) bool { return u == mysqld.TapUser })
+	return primary.PrimaryStatus{Executed: p.Executed, SemiSync: primary.SemiSync(p.SemiSync), Readers: readers}, err
 }
 
-// mysqldStatus is what a poll was told.
-type mysqldStatus struct {
-	executed string
-	primary  *mysqld.PrimaryStatus // nil: it is none, or does not say
-	replica  *mysqld.ReplicaStatus // likewise
-}
-
-// statusAsker is mysqld.Admin.
-type statusAsker interface {
-	GTIDExecuted(ctx context.Context) (string, error)
-	PrimaryStatus(ctx context.Context) (mysqld.PrimaryStatus, error)
-	ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus, error)
-}
-
-// askStatus asks once for all that the role needs. A mysqld that does not answer that
-// in most of the time is asked for gtid_executed alone, which waits for less.
-func askStatus(ctx context.Context, admin statusAsker, role status.Role) (found mysqldStatus, err error) {
-	most, cancel := context.WithTimeout(ctx, 3*watchInterval)
-	defer cancel()
-	switch role {
-	case status.RolePrimary:
-		if s, err := admin.PrimaryStatus(most); err == nil {
-			return mysqldStatus{executed: s.Executed, primary: &s}, nil
-		}
-	case status.RoleReplica:
-		if s, err := admin.ReplicaStatus(most); err == nil {
-			return mysqldStatus{executed: s.Executed, replica: &s}, nil
-		}
-	}
-	found.executed, err = admin.GTIDExecuted(ctx)
-	return found, err
-}
-
-// pollApplied notes what mysqld has, and looks whether it has more than was
-// ever committed (I3). gtid_executed was read first: the committed set only
-// grows, so a transaction that is missing there was not committed.
-func (a *Agent) pollApplied(ctx context.Context, p *mysqld.Process, role status.Role, executed string) error {
-	set, err := gtid.ParseSet(executed)
-	if err != nil {
-		return fmt.Errorf("parse gtid_executed: %w", err)
-	}
-	a.doubt(p, primary.WatchExecuted(role, set, a.node.Committed().Contains))
-	now := time.Now()
-	done := set.String()
-	if role == status.RolePromoting { // it may be inside of a long transaction
-		if done, err = a.applyProgress(ctx, p.Admin(), done); err != nil {
-			return err
-		}
-	}
-	a.disk.commits(done, now)
-	l := a.lag.Executed(set, now)
+// Progressed implements primary.Probes.
+func (s localServer) Progressed(progress string, l consensus.Lag, now time.Time) {
+	s.agent.disk.commits(progress, now)
 	if l.Transactions == 0 {
-		a.board.SetTrouble(aboutSpace, "") // it has written all that it received
-	}
-	a.applier.Applied(role, l, now)
-	a.board.Update(func(s *status.Node) {
-		s.GTIDExecuted = set.String()
-		a.applier.Show(s, l)
-	})
-	return nil
-}
-
-// pollPrimary fences a primary that anyone but the tap could acknowledge.
-func (a *Agent) pollPrimary(ctx context.Context, p *mysqld.Process, s mysqld.PrimaryStatus, guard bool) {
-	a.board.Update(func(n *status.Node) { n.WaitingSessions, n.ApplierStopped = int64(s.WaitSessions), "" })
-	a.doubt(p, primary.WatchPrimary(primary.SemiSync(s.SemiSync), slices.DeleteFunc(s.Dumps, func(u string) bool { return u == mysqld.TapUser })))
-	if guard {
-		a.pollGuarded(ctx, p)
-		a.pollGrants(ctx, p, s.Executed)
+		s.agent.board.SetTrouble(aboutSpace, "") // it has written all that it received
 	}
 }
 
-// pollGrants looks whether an account can do what fences a primary. Who cannot, as the
+// Silent and what follows implement primary.Probes.
+func (s localServer) Silent(ctx context.Context, r status.Role) {
+	s.agent.pollGreeting(ctx, s.process, r)
+}
+func (s localServer) Full() string { return s.agent.board.Trouble(aboutSpace) }
+func (s localServer) Disk(ctx context.Context, r status.Role) {
+	s.agent.pollDisk(s.process, r, func() (int, error) { return slowWriters(ctx, s.process) })
+}
+
+// Applies implements primary.Probes.
+func (s localServer) Applies(r primary.ReplicaStatus, stopped string) {
+	trouble := ""
+	if stopped != "" && stopped != s.Full() {
+		trouble = cannotTakeOver(stopped, s.agent.self.Name)
+	}
+	s.agent.board.SetTrouble(aboutReplication, trouble)
+	s.agent.pollForeignXA(s.process, r.Errno == errUnknownXID)
+}
+
+// Grants looks whether an account can do what fences a primary. Who cannot, as the
 // look before has found, gets there by a transaction alone: without one it needs no look.
-func (a *Agent) pollGrants(ctx context.Context, p *mysqld.Process, executed string) {
-	looked := grantsLooked{p.Incarnation(), executed}
-	if a.grants == looked {
-		return
+func (s localServer) Grants(ctx context.Context, executed string) (doubts []string) {
+	looked := grantsLooked{s.Incarnation(), executed}
+	if s.agent.grants == looked {
+		return nil
 	}
-	err := a.judgeGrants(ctx)
+	err := s.agent.judgeGrants(ctx)
 	if err == nil {
-		a.grants = looked
+		s.agent.grants = looked
 	}
 	if found := (*grantsError)(nil); errors.As(err, &found) {
-		a.doubt(p, []string{found.Error()})
+		doubts = append(doubts, found.Error())
 	}
+	return doubts
 }
 
 // grantsLooked is what mysqld had before its grants were found in order.
@@ -156,45 +83,10 @@ type grantsLooked struct {
 	executed    string
 }
 
-// pollReplica restarts replication that has stopped, and says why it did.
-func (a *Agent) pollReplica(ctx context.Context, p *mysqld.Process, s mysqld.ReplicaStatus, guard bool) {
-	full := a.board.Trouble(aboutSpace)
-	replica := replicaStatus(s)
-	stopped := a.applier.Stopped(replica, full)
-	a.board.Update(func(n *status.Node) { n.ApplierStopped = stopped })
-	trouble := ""
-	if stopped != "" && stopped != full {
-		trouble = cannotTakeOver(stopped, a.self.Name)
-	}
-	a.board.SetTrouble(aboutReplication, trouble)
-	a.pollForeignXA(p, s.SQLErrno == errUnknownXID)
-	if guard {
-		if a.board.Own().Role == status.RoleReplica && replica.Stopped() {
-			a.logger.Warn("replication is not running: starting it again", "error", s.SQLError+s.IOError)
-			if err := p.Admin().StartReplica(ctx, feedUser, a.feedPassword); err != nil {
-				a.logger.Warn("start replication", "error", err)
-			}
-		}
-		a.pollGuarded(ctx, p)
-	}
-}
-
-func (a *Agent) pollGuarded(ctx context.Context, p *mysqld.Process) {
-	drifts, err := p.CheckGuarded(ctx)
-	if err != nil {
-		return
-	}
-	var doubts []string
-	for _, d := range drifts {
-		doubts = append(doubts, d.String())
-	}
-	a.doubt(p, doubts)
-	a.pollTLS(ctx, p)
-}
-
-// pollTLS says that mysqld runs without the TLS that it should have: it only logs that.
-func (a *Agent) pollTLS(ctx context.Context, p *mysqld.Process) {
-	options, err := p.TLSOff(ctx)
+// Guarded says that mysqld runs without the TLS that it should have: it only logs that.
+func (s localServer) Guarded(ctx context.Context) {
+	a := s.agent
+	options, err := s.process.TLSOff(ctx)
 	if err != nil {
 		return
 	}
@@ -208,11 +100,7 @@ func (a *Agent) pollTLS(ctx context.Context, p *mysqld.Process) {
 	}
 }
 
-func (a *Agent) doubt(p *mysqld.Process, reasons []string) {
-	if len(reasons) > 0 {
-		a.inbox.Doubt(p.Incarnation(), strings.Join(reasons, "; "))
-	}
-}
+func (a *Agent) doubt(p *mysqld.Process, reason string) { a.inbox.Doubt(p.Incarnation(), reason) }
 
 // runGossip sends this node's status to its peers, and the peers' to the role machine, at
 // every change that matters and at intervals.

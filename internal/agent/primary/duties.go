@@ -52,6 +52,8 @@ type Local interface {
 	Replica
 	Replicating
 	PlanServer
+	Polled
+	Probes
 }
 
 // Clients are those of the local mysqld, and the ways into it.

@@ -1,40 +1,222 @@
 package primary
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
-// GuardEvery is how many polls of mysqld pass between two looks at what costs more than the rest, and
+// guardEvery is how many polls of mysqld pass between two looks at what costs more than the rest, and
 // between two starts of replication that has stopped.
-const GuardEvery = 4
+const guardEvery = 4
 
-// WatchExecuted returns the doubts about a mysqld that has more than was ever committed (I3).
-// gtid_executed was read first: the committed set only grows, so a transaction that is missing there was
-// not committed.
-func WatchExecuted(role status.Role, executed *gtid.Set, committed func(*gtid.Set) bool) (doubts []string) {
-	if (role == status.RolePrimary || role == status.RoleReplica) && !committed(executed) {
-		doubts = append(doubts, "mysqld holds transactions that are not committed")
-	}
-	return doubts
+// Watch polls the local mysqld: for the status, and for what must not be.
+type Watch struct {
+	Slot  *Slot
+	Board Board
+	Lag   *consensus.LagTracker
+	// Now is the wall clock.
+	Now    func() time.Time
+	Logger *slog.Logger
+
+	applier Applier
 }
 
-// WatchPrimary returns the doubts about a primary that anyone but the tap could acknowledge. readers are
-// the accounts that read its binlog, but for the tap's.
-func WatchPrimary(s SemiSync, readers []string) (doubts []string) {
-	if !s.On {
+// Board is the node's own status.
+type Board interface {
+	Own() status.Node
+	Update(f func(*status.Node))
+}
+
+// Polled is a mysqld as a poll asks it.
+type Polled interface {
+	Incarnation() uint64
+	GTIDExecuted(ctx context.Context) (*gtid.Set, error)
+	PrimaryStatus(ctx context.Context) (PrimaryStatus, error)
+	ReplicaStatus(ctx context.Context) (ReplicaStatus, error)
+	ApplyProgress(ctx context.Context, executed string) (string, error)
+	Drifts(ctx context.Context) ([]string, error)
+	Start(ctx context.Context) error
+}
+
+// Probes are what else the node looks at in a poll.
+type Probes interface {
+	// Progressed takes what mysqld has, a text that changes as long as it gets on, and what it lacks.
+	Progressed(progress string, l consensus.Lag, now time.Time)
+	// Silent: mysqld has not answered in time. Disk looks at its disk.
+	Silent(ctx context.Context, r status.Role)
+	Disk(ctx context.Context, r status.Role)
+	// Full is what mysqld has said of a full disk. Applies takes how a replica applies; stopped: why it does not.
+	Full() string
+	Applies(s ReplicaStatus, stopped string)
+	// Grants returns the doubts about who has which right on a primary. Guarded looks at what is only told.
+	Grants(ctx context.Context, executed string) (doubts []string)
+	Guarded(ctx context.Context)
+}
+
+// PrimaryStatus is how a primary is.
+type PrimaryStatus struct {
+	// Executed is gtid_executed.
+	Executed string
+	SemiSync
+	// Readers are the accounts that read its binlog, but for the tap's.
+	Readers []string
+}
+
+// Run polls until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	c := w.Slot.cfg.Clock
+	due := c.Now()
+	for n := 1; ; n++ {
+		for due = max(due+WatchInterval, c.Now()); c.Now() < due; {
+			if c.Wait(ctx, due-c.Now(), nil) != nil {
+				return nil
+			}
+		}
+		if s, err := w.Slot.cfg.Local(); err == nil {
+			w.poll(ctx, s, n%guardEvery == 0)
+		}
+	}
+}
+
+func (w *Watch) poll(ctx context.Context, s Local, guard bool) {
+	own := w.Board.Own()
+	if own.Mysqld != status.MysqldRunning {
+		return
+	}
+	pollCtx, cancel := w.Slot.cfg.Clock.WithTimeout(ctx, 4*WatchInterval)
+	defer cancel()
+	found, err := w.ask(pollCtx, s, own.Role)
+	if err == nil {
+		err = w.applied(pollCtx, s, own.Role, found.executed)
+	}
+	if err != nil && errors.Is(context.Cause(pollCtx), context.DeadlineExceeded) {
+		s.Silent(ctx, own.Role)
+	}
+	now := w.Board.Own() // the polls before may have taken two seconds
+	s.Disk(ctx, now.Role)
+	switch {
+	case now.Role != own.Role || now.Term != own.Term: // at the next poll
+	case found.primary != nil:
+		w.pollPrimary(pollCtx, s, *found.primary, guard)
+	case found.replica != nil:
+		w.pollReplica(pollCtx, s, *found.replica, guard)
+	}
+}
+
+// mysqldStatus is what a poll was told.
+type mysqldStatus struct {
+	executed string
+	primary  *PrimaryStatus // nil: it is none, or does not say
+	replica  *ReplicaStatus // likewise
+}
+
+// ask asks once for all that the role needs. A mysqld that does not answer that
+// in most of the time is asked for gtid_executed alone, which waits for less.
+func (w *Watch) ask(ctx context.Context, s Polled, role status.Role) (mysqldStatus, error) {
+	most, cancel := w.Slot.cfg.Clock.WithTimeout(ctx, 3*WatchInterval)
+	defer cancel()
+	switch role {
+	case status.RolePrimary:
+		if p, err := s.PrimaryStatus(most); err == nil {
+			return mysqldStatus{executed: p.Executed, primary: &p}, nil
+		}
+	case status.RoleReplica:
+		if r, err := s.ReplicaStatus(most); err == nil {
+			return mysqldStatus{executed: r.Executed, replica: &r}, nil
+		}
+	}
+	set, err := s.GTIDExecuted(ctx)
+	if err != nil {
+		return mysqldStatus{}, err
+	}
+	return mysqldStatus{executed: set.String()}, nil
+}
+
+// applied notes what mysqld has, and looks whether it has more than was ever committed (I3). gtid_executed was
+// read first: the committed set only grows, so a transaction that is missing there was not committed.
+func (w *Watch) applied(ctx context.Context, s Local, role status.Role, executed string) error {
+	set, err := gtid.ParseSet(executed)
+	if err != nil {
+		return fmt.Errorf("parse gtid_executed: %w", err)
+	}
+	if (role == status.RolePrimary || role == status.RoleReplica) && !w.Slot.cfg.Raft().Committed().Contains(set) {
+		w.doubt(s, []string{"mysqld holds transactions that are not committed"})
+	}
+	now := w.Now()
+	progress := set.String()
+	if role == status.RolePromoting { // it may be inside of a long transaction
+		if progress, err = s.ApplyProgress(ctx, progress); err != nil {
+			return err
+		}
+	}
+	l := w.Lag.Executed(set, now)
+	s.Progressed(progress, l, now)
+	w.applier.Applied(role, l, now)
+	w.Board.Update(func(n *status.Node) {
+		n.GTIDExecuted = set.String()
+		w.applier.Show(n, l)
+	})
+	return nil
+}
+
+// pollPrimary doubts a primary that anyone but the tap could acknowledge.
+func (w *Watch) pollPrimary(ctx context.Context, s Local, p PrimaryStatus, guard bool) {
+	w.Board.Update(func(n *status.Node) { n.WaitingSessions, n.ApplierStopped = int64(p.WaitSessions), "" })
+	w.doubt(s, p.doubts())
+	if guard {
+		w.pollGuarded(ctx, s)
+		w.doubt(s, s.Grants(ctx, p.Executed))
+	}
+}
+
+// doubts are those about a primary that anyone but the tap could acknowledge.
+func (p PrimaryStatus) doubts() (doubts []string) {
+	if !p.On {
 		doubts = append(doubts, "semi-sync was switched off")
 	}
-	if s.Clients > 1 {
-		doubts = append(doubts, fmt.Sprintf("a foreign semi-sync replica is attached (%d in all)", s.Clients))
+	if p.Clients > 1 {
+		doubts = append(doubts, fmt.Sprintf("a foreign semi-sync replica is attached (%d in all)", p.Clients))
 	}
-	for _, account := range readers {
+	for _, account := range p.Readers {
 		doubts = append(doubts, fmt.Sprintf("account %s reads the binlog directly", account))
 	}
 	return doubts
 }
 
-// Stopped tells whether a part of replication does not run, and is to be started again.
-func (s ReplicaStatus) Stopped() bool { return !s.Receives || !s.Applies }
+// pollReplica restarts replication that has stopped, and says why it did.
+func (w *Watch) pollReplica(ctx context.Context, s Local, r ReplicaStatus, guard bool) {
+	stopped := w.applier.Stopped(r, s.Full())
+	w.Board.Update(func(n *status.Node) { n.ApplierStopped = stopped })
+	s.Applies(r, stopped)
+	if !guard {
+		return
+	}
+	if w.Board.Own().Role == status.RoleReplica && (!r.Receives || !r.Applies) {
+		w.Logger.Warn("replication is not running: starting it again", "error", r.Error+r.ReadError)
+		if err := s.Start(ctx); err != nil {
+			w.Logger.Warn("start replication", "error", err)
+		}
+	}
+	w.pollGuarded(ctx, s)
+}
+
+func (w *Watch) pollGuarded(ctx context.Context, s Local) {
+	if drifts, err := s.Drifts(ctx); err == nil {
+		w.doubt(s, drifts)
+		s.Guarded(ctx)
+	}
+}
+
+func (w *Watch) doubt(s Polled, reasons []string) {
+	if len(reasons) > 0 {
+		w.Slot.cfg.Inbox.Doubt(s.Incarnation(), strings.Join(reasons, "; "))
+	}
+}

@@ -17,8 +17,6 @@ var simCalls = map[string]string{
 	"datadir.Visit":           "it opens the data directory",
 	"membership.React":        "who is told to go is an agent, a joiner, a healer or an outsider: each has a short switch, here and there",
 	"membership.RefuseVote":   "the simulated operator asks for a vote as package operate does",
-	"primary.WatchExecuted":   "the loop that polls mysqld asks SQL there, the modelled server here",
-	"primary.WatchPrimary":    "the same loop",
 	"primary.XAPrepared":      "a text",
 	"quorumloss.ClosedReport": "the answer of a node that is out, which the operator asks",
 	"quorumloss.Finish":       "what a start of the agent does first",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -71,7 +72,6 @@ type agent struct {
 	// up are the peers with which there is a connection.
 	up        map[cluster.NodeID]bool
 	lag       consensus.LagTracker
-	applier   primary.Applier
 	lagBound  *primary.LagBound
 	pacing    pacing
 	members   members
@@ -135,7 +135,8 @@ func (a *agent) run() {
 	a.loop.wake()
 	a.life.start(a.runRole)
 	if a.n.runsMysqld() {
-		a.life.start(a.runWatch)
+		watch := &primary.Watch{Slot: a.slot, Board: a.board, Lag: &a.lag, Now: a.n.clock, Logger: slog.New(slog.DiscardHandler)}
+		a.life.start(func() { _ = watch.Run(context.Background()) })
 		a.life.start(func() { _ = a.marker.Run(context.Background()) })
 		a.life.start(a.runLagBound)
 	}
@@ -195,6 +196,8 @@ func (a *agent) operated(e role.Effect, d role.Done, err error) {
 		return
 	}
 	switch e.Kind {
+	case role.Judge:
+		a.n.check.judged(a.process)
 	case role.CommitEpoch:
 		a.w.epochs++
 		a.w.happened(pointEpoch, a.n)

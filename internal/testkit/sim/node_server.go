@@ -125,12 +125,8 @@ func (s localServer) AddPurged(ctx context.Context, set *gtid.Set) error {
 	return p.AddPurged(set)
 }
 
-// Drifts implements primary.JudgedServer. The checker looks, too.
 func (s localServer) Drifts(ctx context.Context) ([]string, error) {
-	p, err := s.sql(ctx)
-	if err == nil {
-		s.a.n.check.judged(p)
-	}
+	_, err := s.sql(ctx)
 	return nil, err
 }
 
@@ -175,6 +171,7 @@ func (s localServer) ReplicaStatus(ctx context.Context) (status primary.ReplicaS
 		if status.Error = p.ApplierError(); status.Error != "" {
 			status.Errno = poisonErrno
 		}
+		s.a.life.sleep(s.a.n.hiccup())
 	}
 	return status, err
 }

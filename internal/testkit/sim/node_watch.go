@@ -3,13 +3,13 @@ package sim
 import (
 	"cmp"
 	"context"
-	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // newBoard is the status table of an agent that knows nothing so far.
@@ -75,57 +75,24 @@ func (a *agent) hear(s status.Node) {
 	}
 }
 
-// runWatch polls mysqld: for the status, and for what must not be.
-func (a *agent) runWatch() {
-	for n := 1; ; n++ {
-		a.life.sleep(watchInterval)
-		p, role := a.process, a.board.Own().Role
-		if p == nil || !p.ready {
-			continue
-		}
-		server := localServer{a, p}
-		if _, err := server.sql(context.Background()); err != nil {
-			continue
-		}
-		set := p.GTIDExecuted()
-		a.life.sleep(a.n.hiccup())
-		a.doubt(p, primary.WatchExecuted(role, set, a.group.Committed().Contains))
-		l := a.lag.Executed(set, a.n.clock())
-		a.applier.Applied(role, l, a.n.clock())
-		a.board.Update(func(s *status.Node) { a.applier.Show(s, l) })
-		if _, err := server.sql(context.Background()); err != nil || p.dead {
-			continue
-		}
-		switch role {
-		case status.RolePrimary:
-			a.pollPrimary(p)
-		case status.RoleReplica:
-			a.pollReplica(p, n%primary.GuardEvery == 0)
-		}
+// PrimaryStatus implements primary.Polled. The answer takes its time to come.
+func (s localServer) PrimaryStatus(ctx context.Context) (status primary.PrimaryStatus, err error) {
+	p, err := s.sql(ctx)
+	if err == nil {
+		status.Executed = p.GTIDExecuted().String()
+		status.On, status.Clients = p.SemiSync()
+		status.WaitSessions = p.Waiting()
+		s.a.life.sleep(s.a.n.hiccup())
 	}
+	return status, err
 }
 
-func (a *agent) pollPrimary(p *mysqld) {
-	a.board.Update(func(s *status.Node) { s.ApplierStopped = "" })
-	on, clients := p.SemiSync()
-	a.doubt(p, primary.WatchPrimary(primary.SemiSync{On: on, Clients: clients}, nil))
-}
-
-func (a *agent) doubt(p *mysqld, reasons []string) {
-	if len(reasons) > 0 {
-		a.inbox.Doubt(p.incarnation, strings.Join(reasons, "; "))
-	}
-}
-
-// pollReplica restarts replication that has stopped, and says why it did.
-func (a *agent) pollReplica(p *mysqld, guard bool) {
-	replica, err := localServer{a, p}.ReplicaStatus(context.Background())
-	if err != nil {
-		return
-	}
-	stopped := a.applier.Stopped(replica, "")
-	a.board.Update(func(s *status.Node) { s.ApplierStopped = stopped })
-	if guard && a.board.Own().Role == status.RoleReplica && replica.Stopped() {
-		a.startReplica(p)
-	}
-}
+// Progressed and what follows implement primary.Probes. Nothing here is silent but with its whole machine, or has
+// a disk, accounts or TLS.
+func (s localServer) Progressed(string, consensus.Lag, time.Time)      {}
+func (s localServer) Silent(context.Context, status.Role)              {}
+func (s localServer) Disk(context.Context, status.Role)                {}
+func (s localServer) Full() string                                     { return "" }
+func (s localServer) Applies(primary.ReplicaStatus, string)            {}
+func (s localServer) Grants(context.Context, string) (doubts []string) { return nil }
+func (s localServer) Guarded(context.Context)                          {}
