@@ -142,7 +142,13 @@ func (h *Home) giveUp(id Identity, now time.Time) *GivenUp {
 	if id.Superseded != nil {
 		reason = "recovered"
 	}
-	return &GivenUp{Dir: now.UTC().Format(OldTimeFormat) + "-" + reason, Identity: id}
+	name := now.UTC().Format(OldTimeFormat) + "-" + reason
+	dir := name
+	// The wall clock may have been set back, and that time have come before.
+	for i := 2; h.Has(New(h.fs, OldDir).Join(dir)); i++ {
+		dir = fmt.Sprintf("%s-%d", name, i)
+	}
+	return &GivenUp{Dir: dir, Identity: id}
 }
 
 // SeedDir is where the mysqld runs that copies another one's data.

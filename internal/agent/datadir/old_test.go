@@ -130,3 +130,32 @@ func TestSetAsideCrashes(t *testing.T) {
 		}
 	}
 }
+
+// TestSetAsideTwiceAtOneTime: what is given up at a time that has come before, by a wall clock
+// that was set back, is moved beside what was given up then.
+func TestSetAsideTwiceAtOneTime(t *testing.T) {
+	mem, _ := livedIn(t, Identity{Format: FormatFirst, Node: "a", Log: true})
+	for _, want := range []string{"19700101T000000Z-rebuild", "19700101T000000Z-rebuild-2"} {
+		h, err := Visit(New(mem, "."), Identity{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Life() != Joining {
+			if err := h.Rebuild(anInstance, time.Unix(0, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if given := h.Own().GivenUp; given == nil || given.Dir != want {
+			t.Fatalf("given up: %+v, want it in %s", given, want)
+		}
+		if err := h.SetAside(); err != nil {
+			t.Fatal(err)
+		}
+		if moved := tree(t, mem, New(mem, OldDir).Join(want)); moved["log/state"] == "" {
+			t.Errorf("%s has %v", want, moved)
+		}
+		if err := errors.Join(mem.MkdirAll("log"), h.replace("log/state", "of now"), h.Joined(false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
