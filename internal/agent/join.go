@@ -98,7 +98,7 @@ func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (p join.Plan, e
 func (j *joiner) Follow(p cluster.StatePoint) { j.a.follower.Follow(p, false) }
 
 // Rejected implements join.Node.
-func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.a.rejected(by, r) }
+func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.a.stance.Refused(by, r) }
 
 // Show implements join.Node.
 func (j *joiner) Show(seed status.Seed, reason string) {

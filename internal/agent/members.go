@@ -389,18 +389,6 @@ func (a *Agent) statusOf(name string) (status.Node, error) {
 	return status.Node{}, control.Errorf(control.CodeInvalid, "%v", err)
 }
 
-// rejected takes a peer's rejection of this node.
-func (a *Agent) rejected(by string, err *transport.RejectedError) {
-	switch r := membership.React(a.asSelf(), by, err); {
-	case r.Recovery != nil:
-		a.stance.Hear(by, *r.Recovery)
-	case r.Departure != nil:
-		a.departing.Leave(*r.Departure)
-	default:
-		a.board.SetTrouble(by, r.Trouble)
-	}
-}
-
 // runRemoved shows that this node was removed, until ctx ends.
 func (a *Agent) runRemoved(ctx context.Context) error {
 	a.board.Update(func(s *status.Node) {

@@ -68,7 +68,7 @@ func (h peerHandler) Rejected(id cluster.NodeID, err *transport.RejectedError) {
 	if err.Code == transport.CodeRebuild && h.a.board.JoinsBlind() {
 		return // one peer may speak of what was long ago: join.Joiner weighs what all say
 	}
-	h.a.rejected(h.a.board.Name(id), err)
+	h.a.stance.Refused(h.a.board.Name(id), err)
 }
 
 // refusalBy is a peer's rejection as a status shows it.
@@ -184,7 +184,7 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) err
 	}.Run(ctx)
 	switch {
 	case r != nil:
-		a.rejected("the cluster", r)
+		a.stance.Refused("the cluster", r)
 		return fmt.Errorf("the cluster refuses this node: %s", r.Text)
 	case err == nil:
 		a.board.SetRole(status.RoleStarting, "")

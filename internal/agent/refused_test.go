@@ -89,7 +89,7 @@ func TestRunningMajorityObeysNobody(t *testing.T) {
 	} {
 		a := orderedAgent(t, t.TempDir())
 		c.before(a.board, openBoard(a))
-		a.rejected("c", tells(apart))
+		a.stance.Refused("c", tells(apart))
 		if obeyed(a) != c.obeys || a.stance.Rejected().Has(apart) != c.refuses {
 			t.Errorf("%s: obeys %t, refuses for good %t", name, obeyed(a), a.stance.Rejected().Has(apart))
 		}
@@ -111,10 +111,10 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	dir := t.TempDir()
 	first := orderedAgent(t, dir)
 	first.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
-	first.rejected("c", tells(apart))
+	first.stance.Refused("c", tells(apart))
 	again := orderedAgent(t, dir)
 	for range 2 {
-		again.rejected("c", tells(apart))
+		again.stance.Refused("c", tells(apart))
 	}
 	again.board.SetRole(status.RoleStarting, "")
 	if left := again.departing.Because(); left != nil || !strings.Contains(again.board.Own().Reason, "this node refuses that recovery, also after a restart") {
@@ -122,7 +122,7 @@ func TestRefusedRecoveryStaysRefused(t *testing.T) {
 	}
 	later := apart // of the same version: it was made on the side that refused the first
 	later.At = later.At.Add(time.Hour)
-	if again.rejected("c", tells(later)); !obeyed(again) {
+	if again.stance.Refused("c", tells(later)); !obeyed(again) {
 		t.Error("a later recovery, without a leader, is not obeyed")
 	}
 	if v := first.stance.Rejected().Version(); v != apart.Version {
@@ -185,7 +185,7 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 	} {
 		a := orderedAgent(t, t.TempDir())
 		c.before(a)
-		a.rejected("c", c.order)
+		a.stance.Refused("c", c.order)
 		got := a.departing.Because()
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: it leaves with (-want +got):\n%s", c.name, diff)
@@ -202,7 +202,7 @@ func TestOrdersOfARecoveredCluster(t *testing.T) {
 func TestOrderIsJudgedAgainAtTheEnd(t *testing.T) {
 	for _, led := range []bool{false, true} {
 		a := orderedAgent(t, t.TempDir())
-		a.rejected("c", tells(apart))
+		a.stance.Refused("c", tells(apart))
 		if led {
 			a.board.SetRaft(consensus.RoleState{Term: 2, Leader: 7})
 		}
@@ -261,7 +261,7 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	s := a.board.State()
 	s.Version = apart.Version
 	a.board.SetState(s)
-	a.rejected("b", tells(apart))
+	a.stance.Refused("b", tells(apart))
 	a.board.SetRole(status.RolePrimary, "")
 	want := `node b was a member before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
 	if got := a.board.Own().Reason; got != want || a.departing.Because() != nil {
@@ -273,7 +273,7 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 		}
 	}
 	a.board.SetState(s)
-	a.rejected("b", tells(apart))
+	a.stance.Refused("b", tells(apart))
 	a.board.SetRole(status.RolePrimary, "")
 	if got := a.board.Own().Reason; got != "" {
 		t.Errorf("once that is under way it says %q", got)

@@ -31,8 +31,8 @@ type losing struct{ *Agent }
 // AsSelf implements quorumloss.Node.
 func (n losing) AsSelf() membership.Self { return n.asSelf() }
 
-// Obey implements quorumloss.Node.
-func (n losing) Obey(r cluster.Recovery) { n.departing.Leave(membership.Departure{Superseded: &r}) }
+// Leave implements quorumloss.Node.
+func (n losing) Leave(d membership.Departure) { n.departing.Leave(d) }
 
 // AskWord implements quorumloss.Node.
 func (n losing) AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (w recovery.Word, err error) {
@@ -85,7 +85,7 @@ func (h supersededPeers) CheckPeer(id transport.Identity) error {
 // Rejected implements transport.Handler: the recovered cluster may want this node to
 // be rebuilt.
 func (h supersededPeers) Rejected(id cluster.NodeID, err *transport.RejectedError) {
-	h.a.rejected(h.a.board.Name(id), err)
+	h.a.stance.Refused(h.a.board.Name(id), err)
 }
 
 // runSuperseded shows that this node is out, and waits to be rebuilt, until ctx ends.

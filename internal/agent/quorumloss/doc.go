@@ -5,7 +5,8 @@
 //	on the survivor      OpenSurvivor, Survivor.Judge, Survivor.Do
 //	                     Record.Make ──► recovery.json ──► the other files ──► Finish
 //	                     Stance.Watch asks former members whether they refuse it
-//	on a former member   a notice ──► Stance.Hear ──► Node.Obey, or it waits, or refuses
+//	on any node          a rejection ──► Stance.Refused ──► Node.Leave, Hear, or the status
+//	on a former member   a notice ──► Stance.Hear ──► Node.Leave, or it waits, or refuses
 //	                     a question ─► Stance.Word
 //	                     it stopped ─► Stance.Confirm
 //

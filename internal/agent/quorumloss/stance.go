@@ -33,8 +33,9 @@ const (
 // Node is what a Stance needs of its node.
 type Node interface {
 	AsSelf() membership.Self
-	// Obey has the node stop and serve nothing any more, and then call Confirm.
-	Obey(r cluster.Recovery)
+	// Leave ends the node's life, and Confirm is called then if it obeys a recovery. It does not
+	// block, and only the first call counts.
+	Leave(d membership.Departure)
 	// AskWord asks another node what it says of a recovery without both (WordRequest).
 	AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (recovery.Word, error)
 	// AskWhoRefuses asks nodes that are no members whether they refuse this one.
@@ -173,6 +174,18 @@ func (s *Stance) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 	return words
 }
 
+// Refused takes a peer's rejection of the node.
+func (s *Stance) Refused(by string, r *transport.RejectedError) {
+	switch x := membership.React(s.cfg.Node.AsSelf(), by, r); {
+	case x.Recovery != nil:
+		s.Hear(by, *x.Recovery)
+	case x.Departure != nil:
+		s.cfg.Node.Leave(*x.Departure)
+	default:
+		s.cfg.Board.SetTrouble(by, x.Trouble)
+	}
+}
+
 // Hear takes it that the cluster was recovered without this node, as by says.
 // It is told so again every few seconds.
 func (s *Stance) Hear(by string, r cluster.Recovery) {
@@ -182,7 +195,7 @@ func (s *Stance) Hear(by string, r cluster.Recovery) {
 	case recovery.Ignore:
 		return
 	case recovery.Accept:
-		s.cfg.Node.Obey(r)
+		s.cfg.Node.Leave(membership.Departure{Superseded: &r})
 		return
 	case recovery.Defer:
 		said += " without this one, which had a leader a moment ago, or hears of a node that had: it waits whether there is one again"

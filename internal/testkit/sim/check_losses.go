@@ -190,9 +190,10 @@ func (l *losses) rejects(n *node, r cluster.Recovery) {
 
 // accepts checks a node that gives up its log for a recovery. Neither it nor a node that it
 // reaches may know of a leader, or reject the recovery.
-func (l *losses) accepts(a *agent, r cluster.Recovery) {
-	n := a.n
-	if since := a.board.SinceLeader(); since < ledWithin || n.rejected.Has(r) {
+func (l *losses) accepts(p *host, r cluster.Recovery) {
+	n := p.n
+	l.accepted++
+	if since := p.board.SinceLeader(); since < ledWithin || n.rejected.Has(r) {
 		l.w.fail("recovery", "n%d accepts the recovery on %s: it had a leader %v ago, rejects it %t",
 			n.id, r.Node, since, n.rejected.Has(r))
 	}
@@ -214,7 +215,7 @@ func (l *losses) decided() {
 		for _, n := range l.w.nodes {
 			since := l.reaches(n, f)
 			if n.check == f.of && since >= 0 && l.w.sched.now-since > leaderWithin && !n.rejected.Has(f.recovery) &&
-				n.agent.asSelf().Supersedes(f.recovery) {
+				n.agent.AsSelf().Supersedes(f.recovery) {
 				l.w.fail("recovery", "n%d has not decided about the recovery on n%d, which it reaches since %v: %s", n.id, f.by.id, since, l.w.describe())
 			}
 		}

@@ -72,7 +72,7 @@ func (c *conn) transmit(at uint64, deliver func(far *conn), until time.Duration)
 func (c *conn) arrive(at uint64, deliver func(c *conn)) {
 	reason := error(syscall.ECONNRESET)
 	if a := c.n.agent; c.life == nil && a != nil {
-		if r := admits(a, c.far.n, false); r != nil {
+		if r := admits(a.host, c.far.n, false); r != nil {
 			reason = r
 		} else {
 			c.life = a.life

@@ -40,13 +40,14 @@
 //	           standstills
 //	life       a process: what belongs to it ends with it, and stands still with
 //	           its machine
-//	healer     what runs in its place while the log is damaged
+//	host       what each process has: alone, that of a node that has accepted a recovery
+//	           without it
+//	healer     what runs in an agent's place while the log is damaged
 //	joiner     likewise, until the node has joined
 //	operator   who changes the members, where they change
 //	sources    who gives learners a source, and what happens to those
 //	losses     a majority that is lost, and who forces a recovery
-//	outsider   what runs on a node that has accepted a recovery without it
-//	agent      one life of the agent, with loop (who calls the Driver when), epoch (tap),
+//	agent      one life of the agent's process, with loop (who calls the Driver when), epoch (tap),
 //	           feedSession, stages (bulk, over conn)
 //	mysqld     one life of the server
 //	injector   the faults: a list made from the seed before the run, each at a

@@ -230,7 +230,7 @@ func (l *losses) ask(n, peer *node) (report *recovery.Report, answered bool, err
 	switch {
 	case !l.w.net.connected(n.id, peer.id) || peer.stalledUntil > l.w.sched.now:
 	case peer.agent != nil:
-		if r := admits(peer.agent, n, true); r != nil {
+		if r := admits(peer.agent.host, n, true); r != nil {
 			return nil, false, r
 		}
 		report, err = peer.agent.report()
@@ -331,6 +331,10 @@ func (l *losses) choose(side *checker) {
 		obeys := by != nil && superseded != nil && superseded.Is(*by)
 		if n.check == side && superseded == nil || obeys || n.empty() {
 			n.lostSince = l.instanceIn(side, n)
+			if n.empty() { // it may wait for the side that it has heard of: an operator starts it again
+				n.killAgent("its side is given up")
+				l.w.sched.after(around(l.rng, time.Second), n.startAgent)
+			}
 			continue
 		}
 		n.log("recovery", "its data directory is moved away")

@@ -86,14 +86,11 @@ func TestLastVoterTakesUpTheState(t *testing.T) {
 // TestWelcome wants a node to be told what it has to do by what the product decides.
 func TestWelcome(t *testing.T) {
 	w := newWorld(Options{Nodes: 3, Members: 1, Seed: 3})
-	a := &agent{n: w.nodes[0], w: w, life: &life{n: w.nodes[0]}}
-	a.members.conns = map[cluster.NodeID]*agent{}
-	var err error
-	if a.known, err = a.n.openKnown(func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
+	p1, err := w.nodes[0].newHost(cluster.State{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	a.board = a.newBoard()
-	a.members.door = a.n.newDoor(a.board.Members, knownPeers{a.known})
+	a := &agent{host: p1, conns: map[cluster.NodeID]*agent{}}
 	a.follower = a.newFollower()
 	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
 	first := second.instance()
@@ -102,7 +99,7 @@ func TestWelcome(t *testing.T) {
 	judge := func(name string, n *node, instance string, want transport.Code) {
 		t.Helper()
 		n.home = datadir.NewHome(n.home.Dir, datadir.Identity{Instance: instance}, false)
-		r := admits(a, n, false)
+		r := admits(a.host, n, false)
 		if r == nil {
 			r = &transport.RejectedError{}
 		}

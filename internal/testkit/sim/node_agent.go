@@ -9,8 +9,6 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/quorate/quorate/internal/agent/board"
-	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
@@ -49,9 +47,7 @@ const (
 // agent is one life of a node's agent process: what package agent is around
 // the role machine, consensus, tap and replay, in the same order of actions.
 type agent struct {
-	n    *node
-	w    *World
-	life *life
+	*host
 
 	log   *seglog.Log
 	group *consensus.Group
@@ -67,22 +63,16 @@ type agent struct {
 	duties       *primary.Duties
 	epoch        *epoch // whose tap was connected last
 	stateChanged signal
-	board        *board.Board
-	boardChanged signal
 	// up are the peers with which there is a connection.
-	up        map[cluster.NodeID]bool
-	lag       consensus.LagTracker
-	lagBound  *primary.LagBound
-	pacing    pacing
-	members   members
-	follower  *membership.Follower
-	kept      datadir.State // cluster.json
-	mark      datadir.Mark
-	heard     retention.Heard
-	promised  time.Duration // what promise.json said at the start
-	known     *membership.Directories
-	departing *membership.Departing
-	stance    stance
+	up       map[cluster.NodeID]bool
+	lag      consensus.LagTracker
+	lagBound *primary.LagBound
+	pacing   pacing
+	// conns holds the peers' processes with which there is a connection.
+	conns    map[cluster.NodeID]*agent
+	follower *membership.Follower
+	heard    retention.Heard
+	promised time.Duration // what promise.json said at the start
 	// leaderAt is since when it knows the leader.
 	leaderAt     time.Duration
 	process      *mysqld // nil = none
@@ -97,8 +87,11 @@ type agent struct {
 
 // newAgent opens what is durable: the agent's open.
 func newAgent(n *node) (*agent, error) {
-	a := &agent{n: n, w: n.w, life: &life{n: n}, began: n.now()}
-	a.up, a.members.conns = map[cluster.NodeID]bool{}, map[cluster.NodeID]*agent{}
+	p, err := n.newHost(cluster.State{})
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{host: p, began: n.now(), up: map[cluster.NodeID]bool{}, conns: map[cluster.NodeID]*agent{}}
 	a.inbox = a.newInbox()
 	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
 	a.slot = a.newSlot()
@@ -145,7 +138,7 @@ func (a *agent) run() {
 	if a.w.stateChanges() {
 		a.life.start(a.runState)
 	}
-	a.life.start(func() { a.n.runDial(a.life, a.board.Members) })
+	a.life.start(a.runDial)
 	a.life.start(func() { _ = a.follower.Run(context.Background()) })
 	if a.w.membersChange {
 		a.life.start(func() { _ = a.learner.Run(context.Background()) })
@@ -287,6 +280,7 @@ func (a *agent) onFull(err error) {
 
 func (a *agent) peerUp(id cluster.NodeID) {
 	a.up[id] = true
+	a.board.SetTrouble(a.board.Name(id), "")
 	a.board.PeerUp(id, true)
 }
 

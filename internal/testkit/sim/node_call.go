@@ -44,7 +44,7 @@ func callAgent[T any](ctx context.Context, l *life, known *membership.Directorie
 			return
 		}
 		a.life.run(func() {
-			if r := admits(a, l.n, true); r != nil {
+			if r := admits(a.host, l.n, true); r != nil {
 				answer(*new(T), r)
 				return
 			}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/replay"
@@ -62,14 +61,6 @@ func (n *node) cutWrites(onCrash func()) {
 // openFiles reads the small files, and opens the log.
 func (a *agent) openFiles() (err error) {
 	n := a.n
-	if a.known, err = n.openKnown(func(id cluster.NodeID) bool { return a.board.Lives(id) }); err != nil {
-		return err
-	}
-	a.board = a.newBoard()
-	a.members.door = n.newDoor(a.board.Members, knownPeers{a.known})
-	if err := a.mark.Load(n.home.Dir); err != nil {
-		return err
-	}
 	a.heard.Load(n.home.Dir, n.logger("purge"))
 	if err := n.home.CheckLog(); err != nil {
 		return err
@@ -78,10 +69,6 @@ func (a *agent) openFiles() (err error) {
 		return fmt.Errorf("open the log: %w", err)
 	}
 	if err := a.openState(); err != nil {
-		return errors.Join(err, a.log.Close())
-	}
-	a.stance, err = n.newStance(a.life, a.board, a.asSelf, func(d membership.Departure) { a.departing.Leave(d) })
-	if err != nil {
 		return errors.Join(err, a.log.Close())
 	}
 	return nil

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 
 	"github.com/quorate/quorate/internal/agent/board"
-	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -23,14 +21,10 @@ const copyGroupBytes = 8 << 10
 // healer runs in the agent's place while the log is damaged: it shows its state
 // to the peers, and copies what is committed from the leader.
 type healer struct {
-	n         *node
-	w         *World
-	life      *life
-	log       *seglog.Log
-	stages    stages
-	copy      logcopy.Healing
-	mark      datadir.Mark
-	departing *membership.Departing
+	*host
+	log    *seglog.Log
+	stages stages
+	copy   logcopy.Healing
 }
 
 func (n *node) logOptions(heal bool) seglog.Options {
@@ -42,14 +36,13 @@ func (n *node) logOptions(heal bool) seglog.Options {
 
 func newHealer(n *node, damage error) (*healer, error) {
 	n.log("heal", "begins: %v", damage)
-	h := &healer{n: n, w: n.w, life: &life{n: n}}
-	h.departing = leaver{n: n, end: func() {}}.departing(h.life)
-	var err error
+	p, err := n.newHost(n.state(1).State)
+	if err != nil {
+		return nil, err
+	}
+	h := &healer{host: p}
 	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
 		return nil, fmt.Errorf("open the damaged log: %w", err)
-	}
-	if err := h.mark.Load(n.home.Dir); err != nil {
-		return nil, errors.Join(err, h.log.Close())
 	}
 	healing, _ := h.log.Healing()
 	h.stages.init(n, h.log, h.life, noEpoch, nil)
@@ -66,9 +59,7 @@ func newHealer(n *node, damage error) (*healer, error) {
 
 func (h *healer) run() {
 	h.life.start(func() { h.n.gossip(h.life, h.status) })
-	if h.w.membersChange {
-		h.life.start(h.runDial)
-	}
+	h.life.start(h.runDial)
 	h.life.start(func() {
 		ctx, end := h.departing.Context(context.Background())
 		defer end()
@@ -93,24 +84,6 @@ func (h *healer) run() {
 
 func (h *healer) progress(from cluster.NodeID) {
 	h.n.log("heal", "copies from n%d, entry %d of %d", from, h.copy.Copied, h.copy.Until())
-}
-
-// runDial has the members say whether this node is one still.
-func (h *healer) runDial() {
-	self := h.n.self(h.n.state(1).State)
-	for {
-		h.life.sleep(dialEvery/2 + around(h.n.rng, dialEvery/2))
-		for _, peer := range h.w.nodes {
-			if peer == h.n || peer.agent == nil || peer.stalledUntil > h.w.sched.now || !h.w.net.connected(h.n.id, peer.id) {
-				continue
-			}
-			if r := admits(peer.agent, h.n, false); r != nil {
-				if d := membership.React(self, peer.member.Name, r).Departure; d != nil {
-					h.departing.Leave(*d)
-				}
-			}
-		}
-	}
 }
 
 func (h *healer) leave() {
@@ -158,7 +131,7 @@ func (n *node) gossip(l *life, said func() status.Node) {
 			n.w.net.send(n.id, peer.id, func() {
 				if a := peer.agent; a != nil {
 					a.life.run(func() {
-						if admits(a, n, false) == nil {
+						if admits(a.host, n, false) == nil {
 							a.hear(own)
 						}
 					})

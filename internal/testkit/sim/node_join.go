@@ -7,7 +7,6 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/join"
-	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -25,27 +24,26 @@ const (
 // joiner runs in the agent's place until the node has joined. Where the data directory is
 // empty that was not, it asks whether the node is to be rebuilt, and no more.
 type joiner struct {
-	n      *node
-	w      *World
-	life   *life
+	*host
 	log    *seglog.Log // while it is copied
 	stages stages
-	known  *membership.Directories
-	// state is the newest cluster state that it was told of.
-	state     cluster.State
-	departing *membership.Departing
-	door      *transport.Door
-	cloned    bool
+	cloned bool
+	empty  bool // it asks whether it may begin
 }
 
 func (n *node) startJoiner() {
-	j := &joiner{n: n, w: n.w, life: &life{n: n}}
-	j.departing = leaver{n: n, end: func() {}}.departing(j.life)
 	n.log("join", "begins, instance %s", n.instance())
 	if chance(n.rng, 10) {
 		n.disk.callsLeft = n.rng.IntN(16)
 	}
-	err := j.open()
+	j := &joiner{}
+	err := n.home.SetAside() // what was before
+	if err == nil {
+		j.host, err = n.newHost(cluster.State{Members: n.w.members()})
+	}
+	if err == nil {
+		err = j.known.Forget()
+	}
 	n.disk.callsLeft = -1
 	if err != nil {
 		n.log("join", "cannot start: %v", err)
@@ -53,29 +51,19 @@ func (n *node) startJoiner() {
 		return
 	}
 	n.joiner = j
-	j.door = n.newDoor(j.Members, knownPeers{j.known})
 	j.life.start(func() { n.gossip(j.life, j.status) })
 	j.life.start(j.run)
-}
-
-// open makes sure that nothing of before is there but what an earlier try has left.
-func (j *joiner) open() (err error) {
-	if j.known, err = j.n.openKnown(func(cluster.NodeID) bool { return false }); err == nil {
-		err = j.n.home.SetAside()
-	}
-	if err == nil {
-		err = j.known.Forget()
-	}
-	return err
 }
 
 // startNewcomer starts the process of a node whose data directory is empty.
 func (n *node) startNewcomer() {
 	n.log("join", "begins with an empty directory, lost %t", n.lost)
-	j := &joiner{n: n, w: n.w, life: &life{n: n}}
-	j.departing = leaver{n: n, end: func() {}}.departing(j.life)
-	n.joiner = j
-	j.door = n.newDoor(j.Members, stranger{})
+	p, err := n.newHost(cluster.State{Members: n.w.members()})
+	if err != nil {
+		n.w.fail("start", "n%d: %v", n.id, err)
+	}
+	j := &joiner{host: p, empty: true}
+	n.joiner, j.door.Checker = j, stranger{}
 	j.life.start(j.introduce)
 }
 
@@ -113,8 +101,7 @@ func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
 			p := peer.atDoor()
 			switch {
 			case p != nil:
-				l, _ := p.at()
-				l.run(func() {
+				p.life.run(func() {
 					if r := admits(p, j.n, false); r != nil {
 						answer(struct{}{}, r)
 						return
@@ -139,8 +126,6 @@ func (j *joiner) Begun() bool { return j.n.home.Has(datadir.IdentityFile) }
 
 // Waits implements join.Newcomer.
 func (j *joiner) Waits(status.Role, string) {}
-
-func (j *joiner) at() (*life, *transport.Door) { return j.life, j.door }
 
 func (n *node) endJoiner() {
 	if j := n.joiner; j != nil {
@@ -185,16 +170,8 @@ func (j *joiner) ended(err error) {
 	j.n.settle(j.departing)
 }
 
-// AsSelf implements join.Node.
-func (j *joiner) AsSelf() membership.Self { return j.n.self(j.state) }
-
 // Members implements join.Node.
-func (j *joiner) Members() []cluster.Member {
-	if j.state.Version == 0 {
-		return j.w.members()
-	}
-	return j.state.Members
-}
+func (j *joiner) Members() []cluster.Member { return j.board.Members() }
 
 // AskPlan implements join.Node.
 func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Plan, error) {
@@ -205,8 +182,8 @@ func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Plan, err
 
 // Follow implements join.Node.
 func (j *joiner) Follow(p cluster.StatePoint) {
-	if p.State.Version >= j.state.Version {
-		j.state = p.State
+	if p.State.Version >= j.board.State().Version {
+		j.board.SetState(p.State)
 		if err := j.known.Expect(p, false); err != nil {
 			j.n.log("members", "%v", err)
 		}
@@ -214,11 +191,7 @@ func (j *joiner) Follow(p cluster.StatePoint) {
 }
 
 // Rejected implements join.Node.
-func (j *joiner) Rejected(by string, r *transport.RejectedError) {
-	if d := membership.React(j.AsSelf(), by, r).Departure; d != nil {
-		j.departing.Leave(*d)
-	}
-}
+func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.stance.Refused(by, r) }
 
 // Show implements join.Node.
 func (j *joiner) Show(status.Seed, string) {}

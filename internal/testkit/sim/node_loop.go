@@ -205,7 +205,7 @@ func (l *loop) send(ms []*pb.Message) {
 		if n.w.sources != nil && m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
 			n.w.sources.sends(l.a, to)
 		}
-		if n.w.membersChange && l.a.members.conns[to] == nil {
+		if n.w.membersChange && l.a.conns[to] == nil {
 			continue // nobody to write to
 		}
 		sent := n.w.net.send(n.id, to, func() { n.w.arrived(l.a, to, raw) })
@@ -217,7 +217,7 @@ func (l *loop) send(ms []*pb.Message) {
 
 func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
 	a := w.node(to).agent
-	if a == nil || w.membersChange && a.members.conns[from.n.id] != from {
+	if a == nil || w.membersChange && a.conns[from.n.id] != from {
 		return
 	}
 	a.life.run(func() {

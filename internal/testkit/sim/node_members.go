@@ -5,8 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
@@ -17,28 +19,57 @@ const dialEvery = 300 * time.Millisecond
 // clusterName is in what nodes say.
 const clusterName = "sim"
 
-// openKnown is what a process of the node knows of the others' data directories.
-func (n *node) openKnown(lives func(cluster.NodeID) bool) (*membership.Directories, error) {
-	d := membership.New(membership.Config{Self: n.id, Name: n.member.Name, Store: n.home, Now: n.now, Lives: lives})
-	pins, met, err := n.home.Known()
-	d.Load(pins, met)
-	return d, err
-}
-
 // identity is who the node says it is. An empty data directory has no instance.
 func (n *node) identity() transport.Identity {
 	id := transport.Identity{ClusterName: clusterName, Node: n.id, NodeName: n.member.Name}
-	if n.joiner == nil || n.joiner.known != nil { // else it introduces itself
+	if n.joiner == nil || !n.joiner.empty { // else it introduces itself
 		id.Instance = n.home.Instance()
 	}
 	return id
 }
 
-// members is what the transport knows of the members.
-type members struct {
-	door *transport.Door
-	// conns holds the peers' processes with which there is a connection.
-	conns map[cluster.NodeID]*agent
+// host is what each process of a node has, whatever the node's life: whom it talks to, and
+// how it goes.
+type host struct {
+	n    *node
+	w    *World
+	life *life
+
+	known        *membership.Directories
+	board        *board.Board
+	boardChanged signal
+	door         *transport.Door
+	stance       *quorumloss.Stance
+	departing    *membership.Departing
+	kept         datadir.State // cluster.json
+	mark         datadir.Mark
+	// rejecting: what a peer's rejection means is being found out.
+	rejecting map[cluster.NodeID]bool
+}
+
+// newHost reads what every process needs. state is the cluster state that it begins with.
+func (n *node) newHost(state cluster.State) (p *host, err error) {
+	p = &host{n: n, w: n.w, life: &life{n: n}, rejecting: map[cluster.NodeID]bool{}}
+	p.known = membership.New(membership.Config{
+		Self: n.id, Name: n.member.Name, Store: n.home, Now: n.now, Lives: func(id cluster.NodeID) bool { return p.board.Lives(id) },
+	})
+	s := n.status()
+	s.StateVersion, s.StateFormat, s.Reachable = new(uint64), cluster.StateFormat, true
+	p.board = board.New(board.Config{Self: s, State: state, Known: p.known, Now: n.clock, Woken: p.boardChanged.fire})
+	p.door = &transport.Door{Self: n.identity(), Checker: knownPeers{p.known}, Peer: func(id cluster.NodeID) (transport.Peer, bool) {
+		m, ok := cluster.State{Members: p.board.Members()}.MemberByID(id)
+		return transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}, ok && id != n.id
+	}}
+	p.stance = quorumloss.New(quorumloss.Config{
+		Node: formerMember{p}, Board: p.board, Dir: refusals{n}, ElectionTimeout: n.timing.election, Clock: p.life, Logger: n.logger("recovery"),
+	})
+	p.departing = leaver{host: p, end: func() {}}.departing()
+	if n.home.Has(datadir.IdentityFile) { // else it is nobody's so far
+		var pins, met datadir.Instances
+		pins, met, err = n.home.Known()
+		p.known.Load(pins, met)
+	}
+	return p, errors.Join(err, p.stance.Load(), p.mark.Load(n.home.Dir))
 }
 
 // followed is the agent as a membership.Follower drives it.
@@ -50,9 +81,6 @@ func (a *agent) newFollower() *membership.Follower {
 		Also: a.feeder.Look,
 	})
 }
-
-// AsSelf implements membership.Node.
-func (f followed) AsSelf() membership.Self { return f.asSelf() }
 
 // Leader implements membership.Node.
 func (f followed) Leader() (cluster.NodeID, bool) {
@@ -76,12 +104,12 @@ func (f followed) Keep() { f.keepState() }
 
 // SetPeers implements membership.Node.
 func (f followed) SetPeers(former transport.Former) {
-	f.members.door.SetFormer(former)
+	f.door.SetFormer(former)
 	if f.stages.Bulk != nil {
 		f.copyToMembers()
 	}
 	for _, peer := range f.w.nodes {
-		if peer != f.n && !dials(f.agent, peer) {
+		if peer != f.n && !dials(f.host, peer) {
 			f.hangup(peer.id)
 		}
 	}
@@ -131,7 +159,7 @@ func (f followed) Leave(d membership.Departure) { f.departing.Leave(d) }
 
 // hangup ends the connection with a peer, on both sides.
 func (a *agent) hangup(id cluster.NodeID) {
-	if peer := a.members.conns[id]; peer != nil {
+	if peer := a.conns[id]; peer != nil {
 		a.disconnected(id)
 		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
 	}
@@ -139,21 +167,20 @@ func (a *agent) hangup(id cluster.NodeID) {
 
 // disconnected ends the connection with a peer.
 func (a *agent) disconnected(id cluster.NodeID) {
-	if a.members.conns[id] != nil {
-		delete(a.members.conns, id)
+	if a.conns[id] != nil {
+		delete(a.conns, id)
 		a.peerDown(id, false)
 	}
 }
 
-// self is this node as package membership sees it.
-func (n *node) self(state cluster.State) membership.Self {
-	own := n.home.Own()
+// AsSelf is this node as package membership sees it.
+func (p *host) AsSelf() membership.Self {
+	own := p.n.home.Own()
 	return membership.Self{
-		ID: n.id, Name: n.member.Name, Instance: own.Instance, Blank: n.home.Blank(), Fenced: n.fenced, State: state, Superseded: own.Superseded,
+		ID: p.n.id, Name: p.n.member.Name, Instance: own.Instance, Blank: p.n.home.Blank(), Fenced: p.n.fenced,
+		State: p.board.State(), Superseded: own.Superseded,
 	}
 }
-
-func (a *agent) asSelf() membership.Self { return a.n.self(a.board.State()) }
 
 // knownPeers are judged by their data directories.
 type knownPeers struct{ *membership.Directories }
@@ -164,136 +191,109 @@ func (k knownPeers) CheckPeer(id transport.Identity) error { return k.Check(id) 
 // CheckCaller implements transport.CallChecker.
 func (k knownPeers) CheckCaller(id transport.Identity) error { return k.Judge(id) }
 
-// newDoor judges who shakes hands with a process of the node.
-func (n *node) newDoor(members func() []cluster.Member, c transport.Checker) *transport.Door {
-	return &transport.Door{Self: n.identity(), Checker: c, Peer: func(id cluster.NodeID) (transport.Peer, bool) {
-		m, ok := cluster.State{Members: members()}.MemberByID(id)
-		return transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}, ok && id != n.id
-	}}
-}
-
-// host is a process that is shaken hands with.
-type host interface {
-	at() (*life, *transport.Door)
-}
-
 // atDoor is who answers on a node; nil = nobody does.
-func (n *node) atDoor() host {
+func (n *node) atDoor() *host {
 	if n.joiner != nil {
-		return n.joiner
+		return n.joiner.host
 	}
-	if p := n.process(); p != nil {
-		return p
-	}
-	return nil
+	return n.host()
 }
 
-// process is what dials on a node: an agent, or what runs on one that is out.
-type process interface {
-	host
-	rejected(by *node, r *transport.RejectedError)
-}
-
-func (a *agent) at() (*life, *transport.Door) { return a.life, a.members.door }
-
-func (n *node) process() process {
+// host is what dials on a node: an agent, or what runs in its place.
+func (n *node) host() *host {
 	switch {
 	case n.agent != nil:
-		return n.agent
-	case n.out != nil:
-		return n.out
+		return n.agent.host
+	case n.healer != nil:
+		return n.healer.host
 	}
-	return nil
+	return n.out
 }
 
 // dials tells whether a process talks to a node.
-func dials(p host, to *node) bool {
-	_, door := p.at()
-	_, ok := door.Peer(to.id)
+func dials(p *host, to *node) bool {
+	_, ok := p.door.Peer(to.id)
 	return ok
 }
 
 // admits is what a process answers a node that dials it; call: with a question.
-func admits(p host, from *node, call bool) *transport.RejectedError {
-	l, door := p.at()
-	r := door.Admit(l.n.id, from.identity(), call)
+func admits(p *host, from *node, call bool) *transport.RejectedError {
+	r := p.door.Admit(p.n.id, from.identity(), call)
 	if r != nil {
-		r.By = l.n.member.Name
+		r.By = p.n.member.Name
 	}
 	return r
 }
 
 // handshake lets two processes judge each other; true = they are agents that are connected.
-func handshake(x, y process) bool {
-	at, _ := x.at()
-	bt, _ := y.at()
-	a, b := at.n, bt.n
+func handshake(x, y *host) bool {
+	a, b := x.n, y.n
 	if !dials(x, b) && !dials(y, a) {
 		return false // nobody dials
 	}
 	// Both look: who is refused learns why, if it dialled.
 	toX, toY := admits(y, a, false), admits(x, b, false)
 	if dials(x, b) && toX != nil {
-		at.after(latencyMin, func() { x.rejected(b, toX) })
+		x.life.after(latencyMin, func() { x.rejected(b, toX) })
 	}
 	if dials(y, a) && toY != nil {
-		bt.after(latencyMin, func() { y.rejected(a, toY) })
+		y.life.after(latencyMin, func() { y.rejected(a, toY) })
 	}
-	if toX == nil && toY == nil {
-		a.agent.members.conns[b.id], b.agent.members.conns[a.id] = b.agent, a.agent
+	if toX == nil && toY == nil && a.agent != nil && b.agent != nil {
+		a.agent.conns[b.id], b.agent.conns[a.id] = b.agent, a.agent
 		return true
 	}
 	return false
 }
 
-// rejected takes a peer's rejection of this node.
-func (a *agent) rejected(by *node, r *transport.RejectedError) {
-	switch x := membership.React(a.asSelf(), by.member.Name, r); {
-	case x.Recovery != nil:
-		a.stance.hear(by, *x.Recovery)
-	case x.Departure != nil:
-		a.departing.Leave(*x.Departure)
+// rejected takes a peer's rejection of this node: one at a time from each.
+func (p *host) rejected(by *node, r *transport.RejectedError) {
+	if p.rejecting[by.id] {
+		return
 	}
+	p.rejecting[by.id] = true
+	p.life.start(func() {
+		p.stance.Refused(by.member.Name, r)
+		delete(p.rejecting, by.id)
+	})
 }
 
 // runDial dials the members that are not connected.
-func (n *node) runDial(l *life, members func() []cluster.Member) {
+func (p *host) runDial() {
 	for {
-		l.sleep(dialEvery/2 + around(n.rng, dialEvery/2))
-		for _, m := range members() {
-			if n.agent == nil || n.agent.members.conns[m.ID] == nil || n.agent.members.conns[m.ID].life.ended {
-				n.w.connect(n, n.w.node(m.ID))
+		p.life.sleep(dialEvery/2 + around(p.n.rng, dialEvery/2))
+		for _, m := range p.board.Members() {
+			if a := p.n.agent; a == nil || a.conns[m.ID] == nil || a.conns[m.ID].life.ended {
+				p.w.connect(p.n, p.w.node(m.ID))
 			}
 		}
 	}
 }
 
-// leaver is a process of a node as membership.Departing drives it.
+// leaver is a process as membership.Departing drives it.
 type leaver struct {
-	n       *node
-	end     func()
-	confirm func(r cluster.Recovery) (accepted bool, err error)
-	kept    *datadir.State
+	*host
+	end func()
 }
 
-func (v leaver) departing(l *life) *membership.Departing {
-	return membership.NewDeparting(membership.DepartingConfig{Node: v, Home: v.n.home, Clock: l, Now: v.n.clock, Logger: v.n.logger("members")})
+func (v leaver) departing() *membership.Departing {
+	return membership.NewDeparting(membership.DepartingConfig{Node: v, Home: v.n.home, Clock: v.life, Now: v.n.clock, Logger: v.n.logger("members")})
 }
 
 // End implements membership.Leaver.
-func (v leaver) End(error) { v.n.w.sched.after(0, v.end) }
+func (v leaver) End(error) { v.w.sched.after(0, v.end) }
 
 // Confirm implements membership.Leaver.
 func (v leaver) Confirm(r cluster.Recovery) (accepted bool, err error) {
-	if accepted, err = v.confirm(r); accepted {
-		v.n.w.losses.accepted++
+	if accepted, err = v.stance.Confirm(r); accepted {
+		v.w.losses.accepts(v.host, r)
 	}
 	return accepted, err
 }
 
 // WriteState implements membership.Leaver.
 func (v leaver) WriteState(p cluster.StatePoint) error {
-	v.n.w.takenUp++
+	v.w.takenUp++
 	return v.kept.Write(p)
 }
 
@@ -312,7 +312,7 @@ func (n *node) settle(d *membership.Departing) {
 
 // newDeparting is how the agent goes: what it runs takes a while to end.
 func (a *agent) newDeparting() *membership.Departing {
-	return leaver{n: a.n, kept: &a.kept, confirm: a.stillOut, end: func() {
+	return leaver{host: a.host, end: func() {
 		a.life.after(around(a.n.rng, 150*time.Millisecond), func() {
 			a.w.sched.after(0, func() {
 				if a.n.agent == a {
@@ -321,7 +321,7 @@ func (a *agent) newDeparting() *membership.Departing {
 				}
 			})
 		})
-	}}.departing(a.life)
+	}}.departing()
 }
 
 // mayPromote is what a leader's agent asks before an operator gives a learner a vote.

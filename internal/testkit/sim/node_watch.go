@@ -7,17 +7,9 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/primary"
-	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
-
-// newBoard is the status table of an agent that knows nothing so far.
-func (a *agent) newBoard() *board.Board {
-	s := a.n.status()
-	s.StateVersion, s.StateFormat, s.Reachable = new(uint64), cluster.StateFormat, true
-	return board.New(board.Config{Self: s, Known: a.known, Now: a.n.clock, Woken: a.boardChanged.fire})
-}
 
 // status is what a node says of itself whose agent has just started.
 func (n *node) status() status.Node {
@@ -63,7 +55,7 @@ func (a *agent) ownStatus() status.Node {
 }
 
 func (w *World) gossip(from *agent, to *node, s status.Node) {
-	if a := to.agent; a != nil && (!w.membersChange || a.members.conns[from.n.id] == from) {
+	if a := to.agent; a != nil && (!w.membersChange || a.conns[from.n.id] == from) {
 		a.life.run(func() { a.hear(s) })
 	}
 }

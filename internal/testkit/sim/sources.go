@@ -163,7 +163,7 @@ func (a *agent) sourceOf(id cluster.NodeID) (cluster.Member, bool) {
 
 // sound tells whether two agents run, reach each other, and are slowed down by nothing.
 func (s *sources) sound(a, b *agent) bool {
-	if a == nil || b == nil || a == b || !s.w.net.sound(a.n.id, b.n.id) || a.members.conns[b.n.id] != b || b.members.conns[a.n.id] != a {
+	if a == nil || b == nil || a == b || !s.w.net.sound(a.n.id, b.n.id) || a.conns[b.n.id] != b || b.conns[a.n.id] != a {
 		return false
 	}
 	well := func(a *agent) bool {

@@ -546,7 +546,7 @@ func (w *World) connect(a, b *node) {
 		return
 	}
 	w.sched.after(latencyMin+around(w.net.rng, redialMax/8), func() {
-		x, y := a.process(), b.process()
+		x, y := a.host(), b.host()
 		switch {
 		case x == nil || y == nil:
 		case !w.net.connected(a.id, b.id):
@@ -575,11 +575,11 @@ func (w *World) disconnect(n, gone *node, refused bool) {
 		if refused && (gone.agent != nil || !gone.powered || !w.net.connected(n.id, gone.id)) {
 			return // somebody listens again, or nobody answers
 		}
-		if a.members.conns[gone.id] != lost {
+		if a.conns[gone.id] != lost {
 			return // there is another connection, or there was none
 		}
 		if gone.agent == nil || gone.agent == lost && !refused && !gone.powered {
-			delete(a.members.conns, gone.id)
+			delete(a.conns, gone.id)
 			a.life.run(func() { a.peerDown(gone.id, refused) })
 		}
 	})
@@ -592,8 +592,8 @@ func (w *World) watchConnection(a, b *node) {
 		if w.net.connected(a.id, b.id) || a.agent == nil || b.agent == nil {
 			return
 		}
-		delete(a.agent.members.conns, b.id)
-		delete(b.agent.members.conns, a.id)
+		delete(a.agent.conns, b.id)
+		delete(b.agent.conns, a.id)
 		a.agent.life.run(func() { a.agent.peerDown(b.id, false) })
 		b.agent.life.run(func() { b.agent.peerDown(a.id, false) })
 		w.connect(a, b)
