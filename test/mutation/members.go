@@ -1,14 +1,15 @@
 package mutation
 
 const (
-	membersFile = "internal/raft/consensus/members.go"
-	stateGoFile = "internal/raft/consensus/state.go"
-	storageFile = "internal/raft/consensus/storage.go"
-	leaveFile   = "internal/cluster/leave.go"
-	handFile    = "internal/role/handover.go"
-	knownFile   = "internal/agent/membership/directories.go"
-	votesFile   = "internal/agent/membership/votes.go"
-	seedGoFile  = "internal/mysql/replay/seed.go"
+	membersFile  = "internal/raft/consensus/members.go"
+	stateGoFile  = "internal/raft/consensus/state.go"
+	storageFile  = "internal/raft/consensus/storage.go"
+	leaveFile    = "internal/cluster/leave.go"
+	handFile     = "internal/role/handover.go"
+	knownFile    = "internal/agent/membership/directories.go"
+	votesFile    = "internal/agent/membership/votes.go"
+	operatorFile = "internal/testkit/sim/members.go"
+	seedGoFile   = "internal/mysql/replay/seed.go"
 )
 
 // changingMembers breaks how the members change, in worlds where they do.
@@ -29,6 +30,12 @@ func changingMembers() []mutation {
 		{
 			name: "leave-in-the-middle", what: "a node gives up its data while its vote is still needed", seeds: 60, nodes: 3, members: true,
 			edits: one(leaveFile, "\treturn len(p.Outgoing) == 0 && keep > len(voters)/2\n", "\treturn keep >= 0\n"),
+		},
+		{
+			name: "leave-at-once", what: "a node gives up its data as soon as it sees that it has no vote", seeds: 20, nodes: 3, pair: true,
+			setup: one(operatorFile, "cluster.MembershipChange{Op: cluster.OpDemote, Name: m.Name})\n\t\t\treturn\n",
+				"cluster.MembershipChange{Op: cluster.OpRebuild, Name: m.Name, Instance: o.w.node(m.ID).newInstance()})\n\t\t\treturn\n"),
+			edits: one(leaveFile, "\treturn len(p.Outgoing) == 0 && keep > len(voters)/2\n", "\treturn len(p.Outgoing) == 0 && keep >= 0\n"),
 		},
 		{
 			name: "no-taking-up", what: "the last voter of two, which does not know that it is the last, asks nobody", seeds: 60, nodes: 3, pair: true,
