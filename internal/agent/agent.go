@@ -374,12 +374,12 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.data.CheckLog(); err != nil {
 		return err
 	}
-	a.log, err = openLog(ctx, a.logOptions(false))
+	a.log, err = openLog(ctx, a.logOptions())
 	if errors.Is(err, seglog.ErrCorrupt) || errors.Is(err, seglog.ErrHealing) {
 		if err := a.heal(ctx, err); err != nil {
 			return err
 		}
-		a.log, err = seglog.Open(a.logOptions(false))
+		a.log, err = seglog.Open(a.logOptions())
 	}
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)

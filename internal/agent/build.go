@@ -105,9 +105,9 @@ func (a *Agent) buildAPI() {
 	}, provider{a})
 }
 
-func (a *Agent) logOptions(heal bool) seglog.Options {
+func (a *Agent) logOptions() seglog.Options {
 	return seglog.Options{
-		FS: vfs.OS{}, Dir: a.data.Join("log"), Identity: a.logIdentity(), Logger: a.logger, Heal: heal,
+		FS: vfs.OS{}, Dir: a.data.Join("log"), Identity: a.logIdentity(), Logger: a.logger,
 		SegmentBytesMax: int64(a.cfg.Log.SegmentSize), CacheBytesMax: int64(a.cfg.Log.CacheSize),
 		PrefetchBytesMax: int64(a.cfg.Log.PrefetchSize),
 	}

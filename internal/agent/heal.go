@@ -15,7 +15,6 @@ import (
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -70,51 +69,71 @@ func openLog(ctx context.Context, o seglog.Options) (*seglog.Log, error) {
 }
 
 // heal brings a damaged log back from the peers. This node takes no part in Raft
-// meanwhile: it has promised what it does not hold. It only shows its state, and
-// copies what is committed from the leader, as far as consensus.HealTarget says.
+// meanwhile, and only shows its state.
 func (a *Agent) heal(ctx context.Context, damage error) error {
 	a.logger.Error("the log is damaged: this node does not vote until it is healed from its peers", "error", damage)
-	if len(a.board.Members()) == 1 {
-		return fmt.Errorf("%w: there is none: %w", logcopy.ErrUnhealable, damage)
-	}
-	log, err := seglog.Open(a.logOptions(true))
+	last, err := logcopy.Heal(ctx, logcopy.HealConfig{Node: healer{a, damage}, Clock: clock.Machine{}, Log: a.logOptions()}, damage)
 	if err != nil {
-		if errors.Is(err, seglog.ErrCorrupt) {
-			err = fmt.Errorf("%w, this node has to be rebuilt: %w", logcopy.ErrUnhealable, err)
-		}
-		return fmt.Errorf("open the damaged log: %w", err)
-	}
-	defer func() { _ = log.Close() }()
-	if err := newHealer(a, log, damage).serve(ctx); err != nil {
 		return err
 	}
-	a.logger.Info("the log is healed", "last", log.LastIndex())
-	a.records.Healed(time.Now(), fmt.Sprintf("to entry %d, from its peers: %v", log.LastIndex(), damage))
+	a.logger.Info("the log is healed", "last", last)
+	a.records.Healed(time.Now(), fmt.Sprintf("to entry %d, from its peers: %v", last, damage))
 	a.board.Update(func(s *status.Node) { s.LogState, s.LogDetail, s.Reason = status.LogOK, "", "" })
 	return a.listen() // what served until here has ended
 }
 
-// healer is one healing.
+// healer is this node as its log is healed.
 type healer struct {
 	a      *Agent
 	damage error
-	log    *seglog.Log
-	logcopy.Healing
 }
 
-func newHealer(a *Agent, log *seglog.Log, damage error) *healer {
-	healing, _ := log.Healing()
-	h := &healer{a: a, damage: damage, log: log}
-	h.Target, h.Log, h.Copied, h.Clock = consensus.NewHealTarget(healing.Promised), log, log.HardState().Commit, clock.Machine{}
-	h.Others = a.others
-	h.Progress = func(from cluster.NodeID) {
-		h.say("copying from %s, entry %d of %d", a.board.Name(from), h.Copied, h.Until())
+// Serve implements logcopy.HealNode.
+func (h healer) Serve(ctx context.Context, log *seglog.Log, heal func(context.Context, logcopy.Log, logcopy.Peers) error) error {
+	copies := bulk.New(h.a.bulkConfig(log, func() uint64 { return 0 }, noEntries{}))
+	return h.a.serveWhile(ctx, func(ctx context.Context) error { return heal(ctx, log, copies) }, copies.Run)
+}
+
+// Others implements logcopy.HealNode.
+func (h healer) Others() []cluster.NodeID { return h.a.others() }
+
+// Copies implements logcopy.HealNode.
+func (h healer) Copies(from cluster.NodeID, copied, until uint64) {
+	h.say("copying from %s, entry %d of %d", h.a.board.Name(from), copied, until)
+}
+
+// Waits implements logcopy.HealNode.
+func (h healer) Waits(copied uint64) {
+	h.say("waiting for a leader to copy from, has entry %d", copied)
+}
+
+// Failed implements logcopy.HealNode.
+func (h healer) Failed(from cluster.NodeID, next uint64, err error) {
+	h.a.logger.Warn("heal the log: copy from a peer", "peer", h.a.board.Name(from), "next", next, "error", err)
+}
+
+// serveWhile shows this node to its peers, and its status, while something runs that has to be
+// done before the node takes part in Raft. beside ends with it.
+func (a *Agent) serveWhile(ctx context.Context, run func(context.Context) error, beside ...func(context.Context) error) error {
+	ctx, end := a.departing.Context(ctx)
+	defer end()
+	eg, ctx := errgroup.WithContext(ctx)
+	for _, serve := range append(beside, a.peers.Run, a.router.Run, a.api.Run, a.runGossip) {
+		eg.Go(func() error { return serve(ctx) })
 	}
-	h.Waits = func() { h.say("waiting for a leader to copy from, has entry %d", h.Copied) }
-	h.Failed = func(from cluster.NodeID, err error) {
-		a.logger.Warn("heal the log: copy from a peer", "peer", a.board.Name(from), "next", h.Copied+1, "error", err)
+	done := false
+	eg.Go(func() error {
+		err := run(ctx)
+		if done = err == nil; done {
+			end()
+		}
+		return err
+	})
+	_ = eg.Wait() // which of them has ended first says nothing
+	if done {
+		return nil
 	}
-	return h
+	return context.Cause(ctx)
 }
 
 // others are the other members that this node knows.
@@ -127,42 +146,8 @@ func (a *Agent) others() (ids []cluster.NodeID) {
 	return ids
 }
 
-// serve copies until the log is whole; what serves the peers and the status ends
-// with it.
-func (h *healer) serve(ctx context.Context) error {
-	a := h.a
-	copies := bulk.New(a.bulkConfig(h.log, func() uint64 { return 0 }, noEntries{}))
-	h.Peers = copies
-	ctx, done := a.departing.Context(ctx)
-	defer done()
-	eg, ctx := errgroup.WithContext(ctx)
-	healed := false
-	eg.Go(func() error { return a.peers.Run(ctx) })
-	eg.Go(func() error { return a.router.Run(ctx) })
-	eg.Go(func() error { return a.api.Run(ctx) })
-	eg.Go(func() error { return a.runGossip(ctx) })
-	eg.Go(func() error { return copies.Run(ctx) })
-	eg.Go(func() error {
-		hs, err := h.Run(ctx)
-		if err != nil {
-			return err
-		}
-		if err := h.log.FinishHealing(hs); err != nil {
-			return fmt.Errorf("finish healing the log: %w", err)
-		}
-		healed = true
-		done()
-		return nil
-	})
-	_ = eg.Wait() // which of them has ended first says nothing
-	if healed {
-		return nil
-	}
-	return context.Cause(ctx)
-}
-
 // say shows where the healing is.
-func (h *healer) say(format string, args ...any) {
+func (h healer) say(format string, args ...any) {
 	h.a.board.Update(func(s *status.Node) {
 		s.LogState, s.LogDetail = status.LogRepairing, h.damage.Error()
 		s.Reason = "the log was damaged: " + fmt.Sprintf(format, args...)

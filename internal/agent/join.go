@@ -46,24 +46,8 @@ func (a *Agent) join(ctx context.Context) error {
 		return err
 	}
 	a.tidyOld(time.Now(), a.data.disk)
-	ctx, end := a.departing.Context(ctx)
-	defer end()
-	eg, ctx := errgroup.WithContext(ctx)
-	joined := false
-	eg.Go(func() error { return a.peers.Run(ctx) })
-	eg.Go(func() error { return a.router.Run(ctx) })
-	eg.Go(func() error { return a.api.Run(ctx) })
-	eg.Go(func() error { return a.runGossip(ctx) })
-	eg.Go(func() error {
-		err := newJoiner(a).Run(ctx)
-		if joined = err == nil; joined {
-			end()
-		}
+	if err := a.serveWhile(ctx, newJoiner(a).Run); err != nil {
 		return err
-	})
-	_ = eg.Wait() // which of them has ended first says nothing
-	if !joined {
-		return context.Cause(ctx)
 	}
 	a.logger.Info("this node has a log: it takes part as a learner")
 	a.board.Update(func(s *status.Node) { s.Seed, s.Reason = nil, "" })
@@ -235,7 +219,7 @@ func (j *joiner) watchData(ctx context.Context, p *mysqld.Process, from string) 
 
 // MakeLog implements join.Node.
 func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context.Context, logcopy.Log, logcopy.Peers) error) (err error) {
-	o := j.a.logOptions(false)
+	o := j.a.logOptions()
 	o.Begin = b
 	log, err := seglog.Open(o)
 	if err != nil {

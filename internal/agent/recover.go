@@ -61,7 +61,7 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 	}
 	r := &Recovery{a: a}
 	if r.node, err = quorumloss.OpenSurvivor(quorumloss.SurvivorConfig{
-		Self: a.self, Cluster: cfg.Cluster, Home: a.data.Home, Members: cfg.ClusterMembers(), Log: a.logOptions(false), Records: a.records,
+		Self: a.self, Cluster: cfg.Cluster, Home: a.data.Home, Members: cfg.ClusterMembers(), Log: a.logOptions(), Records: a.records,
 	}); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

@@ -96,7 +96,7 @@ func oneEntry(t *testing.T, cfg config.Config) {
 	if err := a.data.open(); err != nil {
 		t.Fatal(err)
 	}
-	log, err := seglog.Open(a.logOptions(false))
+	log, err := seglog.Open(a.logOptions())
 	if err == nil {
 		err = log.Append([]seglog.Entry{{Index: 1, Term: 4}}, &seglog.HardState{Term: 4, Vote: 1})
 	}

@@ -101,7 +101,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	if len(last.State.Members) > 0 && last.State.Version > 0 {
 		a.board.SetState(last.State)
 	}
-	report, err := quorumloss.ClosedReport(a.self.Name, a.data.Own().Superseded, a.logOptions(false))
+	report, err := quorumloss.ClosedReport(a.self.Name, a.data.Own().Superseded, a.logOptions())
 	if err == nil {
 		a.out = &report
 	}

@@ -67,13 +67,12 @@ func TestCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = log.Close() }()
-			h := Healing{
-				Copy:   Copy{Log: log, Peers: &c.peers, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}},
-				Target: consensus.NewHealTarget(seglog.HardState{}), Waits: func() {},
-				Failed: func(cluster.NodeID, error) {},
+			h := healing{
+				Copy: Copy{Log: log, Peers: &c.peers, Clock: clock.Machine{}, Progress: func(cluster.NodeID) {}},
+				node: patient{}, target: consensus.NewHealTarget(seglog.HardState{}),
 			}
 			h.Others = func() []cluster.NodeID { return []cluster.NodeID{2, 3} }
-			hs, err := h.Run(t.Context())
+			hs, err := h.run(t.Context())
 			if !errors.Is(err, c.want) {
 				t.Fatalf("%s: %v, want %v", c.what, err, c.want)
 			}

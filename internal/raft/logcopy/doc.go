@@ -1,5 +1,5 @@
 // Package logcopy copies committed entries, and the stages that they name, from peers into a
-// log that takes no part in Raft meanwhile: to heal it where it is damaged (Healing), or to
+// log that takes no part in Raft meanwhile: to heal it where it is damaged (Heal), or to
 // begin it (Copy.Join). A log that does take part gets them from its node's source where that is
 // a learner that has one (Learner); Source is the other end, and a Feeder has the leader leave such
 // learners alone. The agent runs all that with its bulk connections, the simulator with its own, so

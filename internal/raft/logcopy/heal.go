@@ -9,33 +9,90 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // ErrUnhealable ends a node whose log no peer can heal.
 var ErrUnhealable = errors.New("the log cannot be healed from the peers")
 
-// Healing copies what a damaged log has lost.
-type Healing struct {
-	Copy
-	Target consensus.HealTarget
+// HealNode is a node whose log is damaged. It takes no part in Raft meanwhile: it has promised
+// what it does not hold.
+type HealNode interface {
+	// Others are the other members that are known now.
+	Others() []cluster.NodeID
+	// Serve runs what peers reach the node by, and heal beside it. It ends with heal.
+	Serve(ctx context.Context, log *seglog.Log, heal func(ctx context.Context, log Log, peers Peers) error) error
+	// Copies is called whenever something was copied: up to an entry, of until.
+	Copies(from cluster.NodeID, copied, until uint64)
 	// Waits is called while nobody leads, Failed when a peer could not give what is needed.
-	Waits  func()
-	Failed func(from cluster.NodeID, err error)
+	Waits(copied uint64)
+	Failed(from cluster.NodeID, next uint64, err error)
 }
 
-// Run copies until the log has all that it promised and all that is committed. It returns the
+// HealConfig is what Heal needs.
+type HealConfig struct {
+	Node  HealNode
+	Clock clock.Clock
+	// Log is how the log is opened.
+	Log seglog.Options
+	// GroupBytesMax is as Copy's.
+	GroupBytesMax int
+}
+
+// Heal brings a damaged log back from the peers: it copies what is committed from the leader, as
+// far as consensus.HealTarget says. last is where the log ends then.
+func Heal(ctx context.Context, c HealConfig, damage error) (last uint64, err error) {
+	if len(c.Node.Others()) == 0 {
+		return 0, fmt.Errorf("%w: there is none: %w", ErrUnhealable, damage)
+	}
+	c.Log.Heal = true
+	log, err := seglog.Open(c.Log)
+	if err != nil {
+		if errors.Is(err, seglog.ErrCorrupt) {
+			err = fmt.Errorf("%w, this node has to be rebuilt: %w", ErrUnhealable, err)
+		}
+		return 0, fmt.Errorf("open the damaged log: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	err = c.Node.Serve(ctx, log, func(ctx context.Context, to Log, peers Peers) error {
+		was, _ := log.Healing()
+		h := healing{node: c.Node, target: consensus.NewHealTarget(was.Promised)}
+		h.Copy = Copy{
+			Log: to, Peers: peers, Clock: c.Clock, Others: c.Node.Others, Copied: log.HardState().Commit, GroupBytesMax: c.GroupBytesMax,
+			Progress: func(from cluster.NodeID) { c.Node.Copies(from, h.Copied, h.until) },
+		}
+		hs, err := h.run(ctx)
+		if err != nil {
+			return err
+		}
+		if err := log.FinishHealing(hs); err != nil {
+			return fmt.Errorf("finish healing the log: %w", err)
+		}
+		return nil
+	})
+	return log.LastIndex(), err
+}
+
+// healing copies what a damaged log has lost.
+type healing struct {
+	Copy
+	node   HealNode
+	target consensus.HealTarget
+}
+
+// run copies until the log has all that it promised and all that is committed. It returns the
 // hard state with which the log takes part in Raft again.
-func (h *Healing) Run(ctx context.Context) (seglog.HardState, error) {
+func (h *healing) run(ctx context.Context) (seglog.HardState, error) {
 	for {
 		if leader, tail, ok := h.leader(ctx); ok {
-			h.Target.Aim(tail.Term, tail.Commit, tail.Last)
-			h.until = h.Target.Index()
+			h.target.Aim(tail.Term, tail.Commit, tail.Last)
+			h.until = h.target.Index()
 			h.Progress(leader)
 			if err := h.copyRound(ctx, leader); err != nil {
 				return seglog.HardState{}, err
 			}
 			if h.Copied >= h.until {
-				return h.Target.HardState(h.Copied), nil
+				return h.target.HardState(h.Copied), nil
 			}
 		}
 		if err := h.Clock.Wait(ctx, retry, nil); err != nil {
@@ -45,7 +102,7 @@ func (h *Healing) Run(ctx context.Context) (seglog.HardState, error) {
 }
 
 // leader asks the peers who leads, and where their logs begin.
-func (h *Healing) leader(ctx context.Context) (leader cluster.NodeID, best bulk.Tail, ok bool) {
+func (h *healing) leader(ctx context.Context) (leader cluster.NodeID, best bulk.Tail, ok bool) {
 	for _, peer := range h.Others() {
 		t, err := h.ask(ctx, peer)
 		if err != nil {
@@ -57,7 +114,7 @@ func (h *Healing) leader(ctx context.Context) (leader cluster.NodeID, best bulk.
 		}
 	}
 	if !ok {
-		h.Waits()
+		h.node.Waits(h.Copied)
 	}
 	return leader, best, ok
 }
@@ -65,7 +122,7 @@ func (h *Healing) leader(ctx context.Context) (leader cluster.NodeID, best bulk.
 // copyRound copies what is needed: from the leader, and where that cannot give it
 // (its own log may be damaged, or purged) from the others. What is committed is
 // the same everywhere. It returns an error that ends the healing.
-func (h *Healing) copyRound(ctx context.Context, leader cluster.NodeID) error {
+func (h *healing) copyRound(ctx context.Context, leader cluster.NodeID) error {
 	sources := []cluster.NodeID{leader}
 	for _, peer := range h.Others() {
 		if peer != leader {
@@ -85,7 +142,7 @@ func (h *Healing) copyRound(ctx context.Context, leader cluster.NodeID) error {
 			compacted++
 		}
 		if err != nil && ctx.Err() == nil {
-			h.Failed(from, err)
+			h.node.Failed(from, h.Copied+1, err)
 		}
 	}
 	if compacted == len(sources) {

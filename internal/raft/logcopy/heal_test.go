@@ -28,6 +28,14 @@ func (p *tails) AskTail(context.Context, cluster.NodeID) (bulk.Tail, error) {
 	return t, nil
 }
 
+// patient is the node, which has two peers. Nobody is at its door.
+type patient struct{ HealNode }
+
+func (patient) Others() []cluster.NodeID             { return []cluster.NodeID{2, 3} }
+func (patient) Copies(_ cluster.NodeID, _, _ uint64) {}
+func (patient) Waits(uint64)                         {}
+func (patient) Failed(cluster.NodeID, uint64, error) {}
+
 // damagedLog returns a log that was cut before damage in its middle, and whose
 // commit index, 3, is the one of a time long before: it is not synced.
 func damagedLog(t *testing.T) *seglog.Log {
@@ -95,7 +103,7 @@ func TestHealBeginsBehindPurge(t *testing.T) {
 		{[]uint64{last + 2, last + 2}, 3},
 		{[]uint64{0, 0}, 3}, // no answer
 	} {
-		h := &Healing{Copy: Copy{Log: log, Peers: &tails{first: c.first}, Clock: clock.Machine{}, Copied: log.HardState().Commit}, Waits: func() {}}
+		h := &healing{Copy: Copy{Log: log, Peers: &tails{first: c.first}, Clock: clock.Machine{}, Copied: log.HardState().Commit}, node: patient{}}
 		h.Others = func() []cluster.NodeID { return []cluster.NodeID{2, 3} }
 		if _, _, ok := h.leader(t.Context()); ok || h.Copied != c.want {
 			t.Errorf("the peers' logs begin at %d, this ends at %d: the copy begins behind %d, want %d (a leader: %t)", c.first, last, h.Copied, c.want, ok)

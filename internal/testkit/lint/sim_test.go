@@ -15,6 +15,7 @@ var simCalls = map[string]string{
 	"board.Shown":             "how a status looks to others: its encoding",
 	"consensus.Promise":       "the loop that notes the promise has a file in the agent, and a disk here",
 	"datadir.Visit":           "it opens the data directory",
+	"logcopy.Heal":            "what a node with a damaged log runs",
 	"membership.RefuseVote":   "the simulated operator asks for a vote as package operate does",
 	"primary.XAPrepared":      "a text",
 	"quorumloss.ClosedReport": "the answer of a node that is out, which the operator asks",

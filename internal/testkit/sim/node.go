@@ -155,8 +155,7 @@ func (n *node) live() {
 	n.log("agent", "starts")
 	a, err := newAgent(n)
 	if errors.Is(err, seglog.ErrCorrupt) && n.rotten || errors.Is(err, seglog.ErrHealing) {
-		if n.healer, err = newHealer(n, err); err == nil {
-			n.healer.run()
+		if err = n.startHealer(err); err == nil {
 			return
 		}
 	}

@@ -65,7 +65,7 @@ func (a *agent) openFiles() (err error) {
 	if err := n.home.CheckLog(); err != nil {
 		return err
 	}
-	if a.log, err = seglog.Open(n.logOptions(false)); err != nil {
+	if a.log, err = seglog.Open(n.logOptions()); err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
 	if err := a.openState(); err != nil {

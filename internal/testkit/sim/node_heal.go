@@ -3,15 +3,14 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"syscall"
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 )
 
@@ -24,82 +23,79 @@ type healer struct {
 	*host
 	log    *seglog.Log
 	stages stages
-	copy   logcopy.Healing
 }
 
-func (n *node) logOptions(heal bool) seglog.Options {
+func (n *node) logOptions() seglog.Options {
 	return seglog.Options{
-		FS: n.disk.open(), Dir: "log", Identity: [16]byte{byte(n.id)}, Logger: slog.New(slog.DiscardHandler), Heal: heal,
+		FS: n.disk.open(), Dir: "log", Identity: [16]byte{byte(n.id)}, Logger: slog.New(slog.DiscardHandler),
 		SegmentBytesMax: n.w.options.SegmentBytesMax, CacheBytesMax: n.w.options.CacheBytesMax,
 	}
 }
 
-func newHealer(n *node, damage error) (*healer, error) {
+func (n *node) startHealer(damage error) error {
 	n.log("heal", "begins: %v", damage)
 	p, err := n.newHost(n.state(1).State)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	h := &healer{host: p}
-	if h.log, err = seglog.Open(n.logOptions(true)); err != nil {
-		return nil, fmt.Errorf("open the damaged log: %w", err)
-	}
-	healing, _ := h.log.Healing()
-	h.stages.init(n, h.log, h.life, noEpoch, nil)
-	h.copy = logcopy.Healing{
-		Copy: logcopy.Copy{
-			Log: slowLog{h.log, n, h.life}, Peers: h.stages, Clock: h.life, Others: n.others, Copied: h.log.HardState().Commit,
-			Progress: h.progress, GroupBytesMax: copyGroupBytes,
-		},
-		Target: consensus.NewHealTarget(healing.Promised), Waits: func() {},
-		Failed: func(from cluster.NodeID, err error) { n.log("heal", "copy from n%d: %v", from, err) },
-	}
-	return h, nil
-}
-
-func (h *healer) run() {
-	h.life.start(func() { h.n.gossip(h.life, h.status) })
-	h.life.start(h.runDial)
+	n.healer = h
 	h.life.start(func() {
 		ctx, end := h.departing.Context(context.Background())
 		defer end()
-		hs, err := h.copy.Run(ctx)
-		if err == nil {
-			err = h.log.FinishHealing(hs)
-		}
-		if h.departing.Because() != nil {
-			h.w.sched.after(0, h.leave)
-			return
-		}
-		if errors.Is(err, seglog.ErrFull) {
-			h.w.sched.after(0, func() { h.n.killAgent(err.Error()); h.w.restartAgent(h.n) })
-			return
-		}
-		if err != nil {
-			h.w.fail("heal", "n%d: %v", h.n.id, err)
-		}
-		h.w.sched.after(0, func() { h.n.healed(h) })
+		_, err := logcopy.Heal(ctx, logcopy.HealConfig{Node: h, Clock: h.life, Log: n.logOptions(), GroupBytesMax: copyGroupBytes}, damage)
+		h.w.sched.after(0, func() { h.ended(err) })
 	})
+	return nil
 }
 
-func (h *healer) progress(from cluster.NodeID) {
-	h.n.log("heal", "copies from n%d, entry %d of %d", from, h.copy.Copied, h.copy.Until())
-}
-
-func (h *healer) leave() {
-	if h.n.healer == h {
-		h.n.endHealer()
-		h.n.rotten = false
-		h.n.settle(h.departing)
+// Serve implements logcopy.HealNode.
+func (h *healer) Serve(ctx context.Context, log *seglog.Log, heal func(context.Context, logcopy.Log, logcopy.Peers) error) error {
+	h.log = log
+	h.stages.init(h.n, log, h.life, noEpoch, nil)
+	h.life.start(func() { h.n.gossip(h.life, h.status) })
+	h.life.start(h.runDial)
+	err := heal(ctx, slowLog{log, h.n, h.life}, h.stages)
+	if err == nil {
+		h.n.check.healed(h.n, log)
 	}
+	return err
 }
 
-// healed starts the agent that takes part in Raft again.
-func (n *node) healed(h *healer) {
-	if n.healer == h {
-		n.check.healed(n, h.log)
-		n.log("heal", "ends with entry %d", h.log.LastIndex())
-		n.endHealer()
+// Others implements logcopy.HealNode.
+func (h *healer) Others() []cluster.NodeID { return h.n.others() }
+
+// Copies implements logcopy.HealNode.
+func (h *healer) Copies(from cluster.NodeID, copied, until uint64) {
+	h.n.log("heal", "copies from n%d, entry %d of %d", from, copied, until)
+}
+
+// Waits implements logcopy.HealNode.
+func (h *healer) Waits(uint64) {}
+
+// Failed implements logcopy.HealNode.
+func (h *healer) Failed(from cluster.NodeID, _ uint64, err error) {
+	h.n.log("heal", "copy from n%d: %v", from, err)
+}
+
+// ended goes on as what the node is now.
+func (h *healer) ended(err error) {
+	n := h.n
+	if n.healer != h {
+		return
+	}
+	n.endHealer()
+	switch {
+	case h.departing.Because() != nil:
+		n.rotten = false
+		n.settle(h.departing)
+	case errors.Is(err, seglog.ErrFull), errors.Is(err, syscall.ENOSPC):
+		n.log("heal", "cannot go on: %v", err)
+		n.w.restartAgent(n)
+	case err != nil:
+		n.w.fail("heal", "n%d: %v", n.id, err)
+	default:
+		n.log("heal", "ends")
 		n.startAgent()
 	}
 }
@@ -108,7 +104,6 @@ func (n *node) endHealer() {
 	if h := n.healer; h != nil {
 		n.healer = nil
 		h.life.end()
-		_ = h.log.Close()
 	}
 }
 

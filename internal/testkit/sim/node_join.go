@@ -241,7 +241,7 @@ func (j *joiner) CopyData(_ context.Context, plan join.Plan, of cluster.NodeID) 
 
 // MakeLog implements join.Node.
 func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context.Context, logcopy.Log, logcopy.Peers) error) (err error) {
-	o := j.n.logOptions(false)
+	o := j.n.logOptions()
 	o.Begin = b
 	if j.log, err = seglog.Open(o); err != nil {
 		return err
