@@ -237,9 +237,9 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // unlessStopped takes an end that was asked for, while the node joined for example, for
-// no failure.
+// no failure. That end may have a cause of its own, as a signal's has.
 func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
 		return nil
 	}
 	return err
