@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -64,8 +65,12 @@ func (a *Agent) boardConfig() board.Config {
 	if a.self.Kind == cluster.KindLogger {
 		s.Role, s.Mysqld = status.RoleLogger, status.MysqldNone
 	}
+	members := a.cfg.ClusterMembers()
+	if a.data.Life() == datadir.Joining { // until it is told of a state, it asks these
+		members = append(members, a.cfg.AddedMembers()...)
+	}
 	return board.Config{
-		Self: s, State: cluster.NewState(a.cfg.ClusterMembers()), Known: a.data.known, Now: time.Now,
+		Self: s, State: cluster.NewState(members), Known: a.data.known, Now: time.Now,
 		DialError: func(id cluster.NodeID) string { return a.peers.DialError(id) },
 	}
 }

@@ -100,8 +100,7 @@ func (h peerHandler) Call(ctx context.Context, from cluster.NodeID, conn net.Con
 	h.a.requests.ServeCall(ctx, from, conn)
 }
 
-// stranger handles the introduction of a node that has no data yet: it keeps
-// nothing of what it hears.
+// stranger keeps nothing of what it hears.
 type stranger struct{}
 
 func (stranger) Raft(*pb.Message, bool)                            {}
@@ -115,6 +114,14 @@ func (stranger) Route(conn net.Conn, _ cluster.NodeID)             { _ = conn.Cl
 func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
 func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 
+// introduced handles the introduction of a node that has no data yet: it keeps who knocks.
+type introduced struct {
+	stranger
+	*join.Knocks
+}
+
+func (i introduced) CheckPeer(id transport.Identity) error { return i.Knocks.CheckPeer(id) }
+
 // introduce asks the peers before anything but its lock is written to an empty data
 // directory. One that cannot be written ends the node before it asks: it may be a mount
 // point, and who says that it is empty loses its vote and its data. A node of another
@@ -123,10 +130,12 @@ func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 // wait until every initial member has answered: with an empty directory of its own, or
 // as one that knows none of this node. A cluster that has lived would begin anew
 // otherwise, because some disks are not mounted: whoever knows better may be the one
-// that is not there. A directory in use is not asked about: one misconfigured peer must
-// not stop healthy nodes.
+// that is not there. For the same reason the only initial member begins by a person's word
+// alone, and nobody begins whom a node with data looks for that the configuration does not
+// name. A directory in use is not asked about: one misconfigured peer must not stop healthy
+// nodes.
 func (a *Agent) introduce(ctx context.Context) error {
-	if !a.data.Fresh() || len(a.cfg.Members) == 1 && a.data.Life() != datadir.Joining {
+	if !a.data.Fresh() {
 		return nil
 	}
 	if err := a.data.Reserve(); err != nil {
@@ -134,8 +143,17 @@ func (a *Agent) introduce(ctx context.Context) error {
 	}
 	identity := a.transportIdentity()
 	identity.Instance = [16]byte{} // not pinned yet
+	peers, knocks := a.transportPeers(), &join.Knocks{Self: a.self.Name}
+	for _, m := range a.cfg.AddedMembers() {
+		knocks.Added = append(knocks.Added, m.Name)
+	}
+	if a.data.Life() != datadir.Joining { // else they are among them
+		for _, m := range a.cfg.AddedMembers() {
+			peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+		}
+	}
 	asking := transport.New(transport.Config{
-		Identity: identity, Listen: a.self.Peer, Peers: a.transportPeers(), Handler: stranger{}, Logger: a.logger,
+		Identity: identity, Listen: a.self.Peer, Peers: peers, Handler: introduced{Knocks: knocks}, Logger: a.logger,
 	})
 	a.peers.Unlisten()
 	if err := asking.Listen(); err != nil {
@@ -149,7 +167,7 @@ func (a *Agent) introduce(ctx context.Context) error {
 	eg.Go(func() error { return a.api.Run(ctx) })
 	eg.Go(func() error {
 		defer end()
-		return a.askToBegin(ctx, asking)
+		return a.askToBegin(ctx, asking, knocks)
 	})
 	if err := eg.Wait(); err != nil {
 		return err
@@ -177,10 +195,11 @@ func (n newcomer) Waits(as status.Role, reason string) {
 }
 
 // askToBegin returns nil once this node may begin.
-func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport) error {
+func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport, knocks *join.Knocks) error {
 	r, err := join.Introduction{
 		Node: newcomer{asking, a}, Clock: clock.Machine{}, Logger: a.logger, Dir: a.data.Path(),
-		Joins: a.data.Life() == datadir.Joining, Bootstrap: a.cfg.Bootstrap,
+		Joins: a.data.Life() == datadir.Joining, Bootstrap: a.cfg.Bootstrap, Alone: len(a.cfg.Members) == 1,
+		Knocks: knocks, Listen: transport.FoundAfter,
 	}.Run(ctx)
 	switch {
 	case r != nil:

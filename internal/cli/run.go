@@ -25,8 +25,9 @@ it: no acknowledged transaction is lost by that.
 The nodes of a new cluster begin once all of them have started: each waits until
 every other node has said that its data directory is empty, too. With --bootstrap
 a node begins without the nodes that do not answer, for instance because their
-hosts do not exist yet. Give it to each node of a majority, once. Never give it to
-a node whose disk may only be missing: an existing cluster would begin again, empty.
+hosts do not exist yet. Give it to each node of a majority, once. A cluster whose
+list has one node begins with it alone. Never give it to a node whose disk may only
+be missing: an existing cluster would begin again, empty.
 
 The log goes to stderr.
 

@@ -26,6 +26,9 @@ type Config struct {
 	// Members are the initial members, in the order of the file. The list is
 	// the same on every node.
 	Members []Member
+	// Added are members that were added later: whom a node with an empty data directory
+	// asks beside Members. The lists need not be the same. This node may be among them.
+	Added []Added
 	// Join is set for a node that joins a cluster that is there already: it is none
 	// of Members, which are then those that the cluster began with.
 	Join Join
@@ -56,6 +59,13 @@ type Member struct {
 	// Weight says how much it is wanted as the leader, until the cluster's state
 	// says otherwise. A logger has none.
 	Weight int
+}
+
+// Added is a member that was added later.
+type Added struct {
+	Name string
+	// Peer is as in Member.
+	Peer string
 }
 
 // Join is what a node that joins is, as an initial member has it in Members.
@@ -210,6 +220,17 @@ func (c Config) ClusterMembers() []cluster.Member {
 		members = append(members, cluster.Member{
 			ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: m.Kind, Weight: m.Weight,
 		})
+	}
+	return members
+}
+
+// AddedMembers are the other nodes that were added later, as they were at the beginning:
+// without a vote.
+func (c Config) AddedMembers() (members []cluster.Member) {
+	for _, m := range c.Added {
+		if m.Name != c.Node {
+			members = append(members, cluster.Member{ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: cluster.KindLearner})
+		}
 	}
 	return members
 }

@@ -174,6 +174,8 @@ func (d *decoder) table(prefix string, table map[string]any) {
 		switch {
 		case key == "member":
 			d.members(value)
+		case key == "added":
+			d.added(value)
 		case key == "reader":
 			d.readers(value)
 		case key == "mysql.variables" && isTable:
@@ -220,20 +222,28 @@ func (d *decoder) members(value any) {
 	})
 }
 
+func (d *decoder) added(value any) {
+	d.list("added", "name and peer", value, func(read func(map[string]func(string) error)) {
+		var m Added
+		read(map[string]func(string) error{"name": setText(&m.Name), "peer": setText(&m.Peer)})
+		d.config.Added = append(d.config.Added, m)
+	})
+}
+
 // list reads the tables of a list such as [[member]], which are called like it and
 // have the given keys. each is called for every one, and has read give the table's
 // values to the setters of its fields.
 func (d *decoder) list(what, keys string, value any, each func(read func(fields map[string]func(string) error))) {
 	list, ok := value.([]any)
 	if !ok {
-		d.problems.add(what, "%ss form a list: write [[%s]] with two brackets, once for each %s", what, what, what)
+		d.problems.add(what, "%s is a list: write [[%s]] with two brackets, once for each entry", what, what)
 		return
 	}
 	for i, item := range list {
 		key := fmt.Sprintf("%s[%d]", what, i)
 		table, ok := item.(map[string]any)
 		if !ok {
-			d.problems.add(key, "a %s is a table: write [[%s]] with %s below it", what, what, keys)
+			d.problems.add(key, "each entry of %s is a table: write [[%s]] with %s below it", what, what, keys)
 			continue
 		}
 		each(func(fields map[string]func(string) error) {

@@ -25,6 +25,8 @@ const (
 	// membersMax bounds the initial members. Every commit waits for a majority
 	// of them; beyond seven the slowest of four only adds latency.
 	membersMax = 7
+	// addedMax bounds the members that are asked beside those.
+	addedMax = 9
 
 	// A heartbeat below 10 ms costs more CPU than detection gains; one above
 	// 10 s makes "failover in about a second" meaningless.
@@ -172,11 +174,32 @@ func (c Config) validateMembers(l *problemList) {
 		l.add("member", "no member can become the primary: at least one has to be \"full\", with a weight above 0")
 	}
 	_, initial := byName[c.Node]
+	c.validateAdded(l, byName, byPeer)
 	if c.Joins() {
 		c.validateJoin(l, initial, byPeer)
 	} else if !initial && c.Node != "" {
 		l.add("node", "node %q is not among the members (%s): use one of them, or add a [[member]] named %q",
 			c.Node, strings.Join(c.names(), ", "), c.Node)
+	}
+}
+
+// validateAdded judges the members that were added later. byName and byPeer are the initial ones.
+func (c Config) validateAdded(l *problemList, byName, byPeer map[string]string) {
+	if len(c.Added) > addedMax {
+		l.add("added", "%d added members are too many: at most %d", len(c.Added), addedMax)
+	}
+	byName, byPeer = maps.Clone(byName), maps.Clone(byPeer)
+	for i, m := range c.Added {
+		key := fmt.Sprintf("added[%d]", i)
+		checkName(l, key+".name", "added.name", m.Name)
+		checkUnique(l, byName, key+".name", m.Name, "member name", m.Name, "a member of the beginning is in [[member]], one that was added later in [[added]]")
+		host, _, ok := checkAddress(l, key+".peer", "added.peer", m.Peer)
+		if ok {
+			checkUnique(l, byPeer, key+".peer", m.Peer, "peer address", m.Name, "give each member an address of its own")
+		}
+		if ok && isAnyHost(host) {
+			l.add(key+".peer", "added.peer %q names no host: this node dials it, write that member's own address", m.Peer)
+		}
 	}
 }
 

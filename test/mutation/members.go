@@ -10,6 +10,7 @@ const (
 	votesFile    = "internal/agent/membership/votes.go"
 	operatorFile = "internal/testkit/sim/members.go"
 	seedGoFile   = "internal/mysql/replay/seed.go"
+	newcomeFile  = "internal/agent/join/newcomer.go"
 )
 
 // changingMembers breaks how the members change, in worlds where they do.
@@ -60,6 +61,17 @@ func changingMembers() []mutation {
 		{
 			name: "single-voter-barrier", what: "a single voter answers a barrier before it knows what is committed", seeds: 120, nodes: 3, members: true,
 			edits: one(groupFile, "\tif g.role.Leading && !g.knowsCommitted() {\n\t\tif len(g.barriers)", "\tif false {\n\t\tif len(g.barriers)"),
+		},
+		{
+			name: "begin-alone", what: "an empty node that knows nobody who could know begins, whoever looks for it", seeds: 150, nodes: 3, members: true,
+			edits: []edit{
+				{newcomeFile, "\tcase i.Alone:\n", "\tcase false:\n"},
+				{newcomeFile, "\tcase by != \"\":\n", "\tcase false:\n"},
+			},
+		},
+		{
+			name: "join-unheard", what: "a node joins in a directory that no member has seen empty", seeds: 300, nodes: 3, members: true,
+			edits: one(newcomeFile, "\tcase r != nil || i.Joins && len(got.Welcomes) > 0:\n", "\tcase r != nil || i.Joins:\n"),
 		},
 		{
 			name: "no-reseed", what: "no leader has a node rebuilt that has lost its disk", seeds: 60, nodes: 3, members: true,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,17 +37,22 @@ type Introduction struct {
 	Node   Newcomer
 	Clock  clock.Clock
 	Logger *slog.Logger
+	// Knocks judges who dials the node meanwhile. Listen is how long the node waits for that at
+	// least before it begins.
+	Knocks *Knocks
+	Listen time.Duration
 	// Dir names the directory. Joins: the node is configured to join. Bootstrap: an operator
-	// says that the cluster is new.
-	Dir              string
-	Joins, Bootstrap bool
+	// says that the cluster is new. Alone: the configuration names no other initial member.
+	Dir                     string
+	Joins, Bootstrap, Alone bool
 }
 
 // Run asks again and again, until the node may begin, or ends. refused: it may not.
 func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError, err error) {
 	var lost *transport.RejectedError // whoever said that this node has lost its data may be away now: it is none the less so
+	began := i.Clock.Now()
 	for said := ""; ; {
-		got := i.Node.Introduce(ctx)
+		got := i.withoutAdded(i.Node.Introduce(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -56,8 +62,8 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 		if lost != nil {
 			got.Rejections = append(got.Rejections, lost)
 		}
-		r := membership.Weightiest(got.Rejections)
-		over, role, reason := i.judge(r, got.Silent)
+		r := i.weightiest(got.Rejections)
+		over, role, reason := i.judge(r, got, i.Clock.Now()-began)
 		if over && i.Joins {
 			return nil, nil // who joins is not known before it was added; Joiner knows the rest
 		}
@@ -67,7 +73,7 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 		if r != nil && r.Code != transport.CodePeer {
 			lost = r
 		}
-		if reason != said {
+		if reason != said && reason != "" {
 			said = reason
 			i.Logger.Warn("this node has an empty data directory, and does not begin so far", "reason", reason)
 			i.Node.Waits(role, reason)
@@ -78,20 +84,59 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 	}
 }
 
+// withoutAdded leaves initial members alone in who is silent, and who welcomes the node: nobody
+// waits for the others, and an empty one welcomes an initial member, too. What they refuse counts.
+func (i Introduction) withoutAdded(got transport.Introduction) transport.Introduction {
+	added := func(name string) bool { return slices.Contains(i.Knocks.Added, name) }
+	got.Welcomes, got.Silent = slices.DeleteFunc(got.Welcomes, added), slices.DeleteFunc(got.Silent, added)
+	return got
+}
+
+// weightiest is the rejection that counts; nil = there is none. A node with an empty directory
+// knows nothing. A member that has not heard so far that the node was added counts only where
+// nobody knows more.
+func (i Introduction) weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
+	without := func(c transport.Code) []*transport.RejectedError {
+		return slices.DeleteFunc(slices.Clone(rejections), func(r *transport.RejectedError) bool { return r.Code == c })
+	}
+	rejections = without(transport.CodeEmpty)
+	if known := without(transport.CodeUnknown); i.Joins && len(known) > 0 {
+		rejections = known
+	}
+	return membership.Weightiest(rejections)
+}
+
 // judge tells whether the node has heard enough: r is the weightiest rejection by its peers,
-// silent are those that said nothing. Otherwise it waits, in a role, for a reason.
-func (i Introduction) judge(r *transport.RejectedError, silent []string) (over bool, role status.Role, reason string) {
-	switch {
+// got is what the others said, listened how long the node has listened. Otherwise it waits, in
+// a role, for a reason.
+func (i Introduction) judge(r *transport.RejectedError, got transport.Introduction, listened time.Duration) (over bool, role status.Role, reason string) {
+	empty := fmt.Sprintf("data directory %s is empty, and ", i.Dir)
+	who, have := "node ", " has "
+	if len(got.Silent) > 1 {
+		who, have = "nodes ", " have "
+	}
+	silent := who + strings.Join(got.Silent, ", ") + have + "not answered so far"
+	switch by := i.Knocks.By(); {
 	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered || i.Joins && r.Code == transport.CodePeer):
 		return false, status.RoleJoining, r.Text // until it is rebuilt
-	case r != nil || i.Joins || i.Bootstrap || len(silent) == 0:
+	case r != nil || i.Joins && len(got.Welcomes) > 0:
 		return true, "", ""
+	case i.Joins && len(got.Silent) == 0:
+		return false, status.RoleJoining, empty + "so are those of the initial members: this node waits until they have begun"
+	case i.Joins:
+		return false, status.RoleJoining, empty + silent + ": this node has to ask them. Start the agent there, or look at the addresses in the configuration"
+	case by != "":
+		return false, status.RoleForming, empty + fmt.Sprintf("node %s, which has data, looks for this node: the cluster is not new. Mount the disk here if it is missing; "+
+			"if its data is lost, name the members that were added later in the configuration, each in an [[added]], and start this agent again", by)
+	case i.Bootstrap:
+	case i.Alone:
+		return false, status.RoleForming, empty + "the configuration names no other initial member, which could know whether it was not. " +
+			"If this cluster is new, start this agent with --bootstrap, once; if it has grown, mount the disk, " +
+			"or name its other members in the configuration, each in an [[added]]"
+	case len(got.Silent) > 0:
+		return false, status.RoleForming, empty + silent + ", which may know that it was not: " +
+			"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; " +
+			"if this cluster is new and cannot wait, start this agent with --bootstrap"
 	}
-	who := "node " + silent[0] + " has"
-	if len(silent) > 1 {
-		who = "nodes " + strings.Join(silent, ", ") + " have"
-	}
-	return false, status.RoleForming, fmt.Sprintf("data directory %s is empty, and %s not answered so far, which may know that it was not: "+
-		"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; "+
-		"if this cluster is new and cannot wait, start this agent with --bootstrap", i.Dir, who)
+	return listened >= i.Listen, status.RoleForming, ""
 }

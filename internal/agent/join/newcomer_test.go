@@ -1,37 +1,123 @@
 package join
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // TestJudgeEmpty: what a node with an empty directory makes of the answers.
 func TestJudgeEmpty(t *testing.T) {
-	refused := func(c transport.Code) *transport.RejectedError { return &transport.RejectedError{Code: c, Text: "no"} }
+	refused := func(c ...transport.Code) (all []*transport.RejectedError) {
+		for _, c := range c {
+			all = append(all, &transport.RejectedError{Code: c, Text: "no", Order: transport.Order{StateVersion: 7}})
+		}
+		return all
+	}
 	for _, c := range []struct {
 		name             string
-		r                *transport.RejectedError
-		silent           []string
-		joins, bootstrap bool
+		refused          []*transport.RejectedError
+		welcomes, silent []string
+		in               Introduction
+		added, knock     string
 		role             status.Role // "" = it has heard enough
+		says             string
 	}{
-		{name: "all have answered"},
-		{name: "one is silent", silent: []string{"c"}, role: status.RoleForming},
-		{name: "a person knows", silent: []string{"c"}, bootstrap: true},
-		{name: "it joins", silent: []string{"c"}, joins: true},
-		{name: "it has lost its data", r: refused(transport.CodeReseed), role: status.RoleJoining},
-		{name: "also where a person knows better", r: refused(transport.CodeReseed), bootstrap: true, role: status.RoleJoining},
-		{name: "the cluster was recovered without it", r: refused(transport.CodeRecovered), role: status.RoleJoining},
-		{name: "it joins, and was here with another directory", r: refused(transport.CodePeer), joins: true, role: status.RoleJoining},
-		{name: "it joins, and was not added so far", r: refused(transport.CodeUnknown), joins: true},
-		{name: "it is to be rebuilt", r: refused(transport.CodeRebuild), silent: []string{"c"}},
-		{name: "it is refused", r: refused(transport.CodePeer), silent: []string{"c"}},
+		{name: "all have answered", welcomes: []string{"b", "c"}},
+		{name: "one is silent", welcomes: []string{"b"}, silent: []string{"c"}, role: status.RoleForming, says: "node c has not answered"},
+		{name: "a person knows", silent: []string{"c"}, in: Introduction{Bootstrap: true}},
+		{name: "nobody else is named", in: Introduction{Alone: true}, role: status.RoleForming, says: "--bootstrap, once"},
+		{name: "nobody else is named, and a person knows", in: Introduction{Alone: true, Bootstrap: true}},
+		{name: "only an added member is named", welcomes: []string{"d"}, in: Introduction{Alone: true}, added: "d", role: status.RoleForming, says: "--bootstrap, once"},
+		{name: "an added member is silent", welcomes: []string{"b"}, silent: []string{"d"}, added: "d"},
+		{name: "an added member knows", refused: refused(transport.CodeReseed), in: Introduction{Alone: true}, added: "d", role: status.RoleJoining, says: "no"},
+		{name: "who has data looks for it", welcomes: []string{"b"}, knock: "d", role: status.RoleForming, says: "node d, which has data"},
+		{name: "also where a person knows better", knock: "d", in: Introduction{Alone: true, Bootstrap: true}, role: status.RoleForming, says: "node d, which has data"},
+		{name: "it has lost its data", refused: refused(transport.CodeReseed), role: status.RoleJoining, says: "no"},
+		{name: "it has, also where a person knows better", refused: refused(transport.CodeReseed), in: Introduction{Bootstrap: true}, role: status.RoleJoining, says: "no"},
+		{name: "the cluster was recovered without it", refused: refused(transport.CodeRecovered), role: status.RoleJoining, says: "no"},
+		{name: "it is to be rebuilt", refused: refused(transport.CodeRebuild), silent: []string{"c"}},
+		{name: "it is refused", refused: refused(transport.CodePeer), silent: []string{"c"}},
+		{name: "it joins, and is welcome", welcomes: []string{"b"}, silent: []string{"c"}, in: Introduction{Joins: true}},
+		{name: "it joins, and nobody answers", silent: []string{"b", "c"}, in: Introduction{Joins: true}, role: status.RoleJoining, says: "nodes b, c have not answered"},
+		{name: "it joins, and was here with another directory", refused: refused(transport.CodePeer), in: Introduction{Joins: true}, role: status.RoleJoining, says: "no"},
+		{name: "it joins, and was not added so far", refused: refused(transport.CodeUnknown), in: Introduction{Joins: true}},
+		{name: "one has not heard that it was added", refused: refused(transport.CodeUnknown, transport.CodeReseed), in: Introduction{Joins: true}, role: status.RoleJoining, says: "no"},
+		{name: "it joins those that have not begun", refused: refused(transport.CodeEmpty), in: Introduction{Joins: true}, role: status.RoleJoining, says: "until they have begun"},
+		{name: "one has not begun", refused: refused(transport.CodeEmpty, transport.CodeUnknown), in: Introduction{Joins: true}},
+		{name: "it joins, and an added one that is empty answers", welcomes: []string{"d"}, silent: []string{"b"}, in: Introduction{Joins: true}, added: "d",
+			role: status.RoleJoining, says: "node b has not answered"},
 	} {
-		over, role, reason := Introduction{Joins: c.joins, Bootstrap: c.bootstrap}.judge(c.r, c.silent)
-		if over != (c.role == "") || role != c.role || (reason == "") != over {
-			t.Errorf("%s: %t, %s, %q, want %s", c.name, over, role, reason, c.role)
+		i := c.in
+		i.Knocks = &Knocks{Self: "a", Added: []string{c.added}, by: c.knock}
+		got := i.withoutAdded(transport.Introduction{Rejections: c.refused, Welcomes: c.welcomes, Silent: c.silent})
+		over, role, reason := i.judge(i.weightiest(got.Rejections), got, 0)
+		if over != (c.role == "") || !over && (role != c.role || !strings.Contains(reason, c.says)) {
+			t.Errorf("%s: %t, %s, %q, want %s, %q", c.name, over, role, reason, c.role, c.says)
+		}
+	}
+}
+
+// empty is a node whose peers all welcome it, also empty, until told is called.
+type empty struct{ asked func(ctx context.Context) }
+
+func (e empty) Introduce(ctx context.Context) transport.Introduction {
+	e.asked(ctx)
+	return transport.Introduction{Welcomes: []string{"b"}}
+}
+func (empty) Begun() bool               { return false }
+func (empty) Waits(status.Role, string) {}
+
+// TestListensBeforeItBegins: a member that is named nowhere here has the time to dial.
+func TestListensBeforeItBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := func(knocks *Knocks, asked func(ctx context.Context)) (took time.Duration, err error) {
+			ctx, end := context.WithTimeout(t.Context(), time.Minute)
+			defer end()
+			began := time.Now()
+			_, err = Introduction{Node: empty{asked}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler), Knocks: knocks, Listen: 2 * time.Second}.Run(ctx)
+			return time.Since(began), err
+		}
+		if took, err := run(&Knocks{Self: "a"}, func(context.Context) {}); err != nil || took != 2*time.Second {
+			t.Errorf("nobody knocks: it begins after %v, %v", took, err)
+		}
+		var knocks Knocks
+		began := time.Now()
+		took, err := run(&knocks, func(context.Context) {
+			if time.Since(began) >= time.Second {
+				_ = knocks.CheckUnknown(transport.Identity{NodeName: "d", Instance: [16]byte{1}})
+			}
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a member knocks: it begins after %v, %v", took, err)
+		}
+	})
+}
+
+// TestKnocks: a node with an empty directory itself is no sign that the cluster has lived.
+func TestKnocks(t *testing.T) {
+	k := &Knocks{Self: "a", Added: []string{"e"}}
+	if err := k.CheckPeer(transport.Identity{NodeName: "b", Instance: [16]byte{1}}); err != nil || k.By() != "" {
+		t.Errorf("an initial member: %v, kept %q", err, k.By())
+	}
+	for _, c := range []struct {
+		id   transport.Identity
+		want string
+	}{
+		{transport.Identity{NodeName: "e"}, ""},
+		{transport.Identity{NodeName: "e", Instance: [16]byte{1}}, "e"},
+	} {
+		err := k.CheckPeer(c.id)
+		if r, ok := errors.AsType[*transport.RejectedError](err); !ok || r.Code != transport.CodeEmpty || k.By() != c.want {
+			t.Errorf("%s: %v, kept %q, want %q", c.id.NodeName, err, k.By(), c.want)
 		}
 	}
 }

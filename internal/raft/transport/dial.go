@@ -146,8 +146,9 @@ func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, 
 type Introduction struct {
 	// Rejections are those of the peers that refuse it, in no order.
 	Rejections []*RejectedError
-	// Silent are the names of those that did not answer, sorted.
-	Silent []string
+	// Welcomes are the names of those that accept it, Silent of those that did not answer,
+	// both sorted.
+	Welcomes, Silent []string
 }
 
 // Introduce shakes hands with every peer once, without anything else: what a node asks
@@ -171,12 +172,13 @@ func (t *Transport) greetAll(ctx context.Context, c class) (i Introduction) {
 	for _, p := range t.allPeers() {
 		all.Go(func() {
 			conn, _, err := t.connect(ctx, p.Peer, c)
-			if err == nil {
-				_ = conn.Close()
-				return
-			}
 			mu.Lock()
 			defer mu.Unlock()
+			if err == nil {
+				_ = conn.Close()
+				i.Welcomes = append(i.Welcomes, p.Name)
+				return
+			}
 			if r, ok := errors.AsType[*RejectedError](err); ok {
 				i.Rejections = append(i.Rejections, r)
 			} else {
@@ -185,6 +187,7 @@ func (t *Transport) greetAll(ctx context.Context, c class) (i Introduction) {
 		})
 	}
 	all.Wait()
+	slices.Sort(i.Welcomes)
 	slices.Sort(i.Silent)
 	return i
 }

@@ -14,6 +14,12 @@ type Checker interface {
 	CheckPeer(id Identity) error
 }
 
+// UnknownChecker is a Checker that judges who dials and is no peer of the Door.
+type UnknownChecker interface {
+	// CheckUnknown is asked in CheckPeer's place about such a node of the same cluster.
+	CheckUnknown(id Identity) error
+}
+
 // Door decides who may connect to a node, and whom the node talks to, by who both say they are.
 type Door struct {
 	// Self is who the node says it is.
@@ -31,11 +37,16 @@ func (d *Door) SetFormer(f Former) { d.former.Store(&f) }
 // Admit decides on a node that dials target here; call: it only has a question. nil = it is
 // welcome.
 func (d *Door) Admit(target cluster.NodeID, id Identity, call bool) *RejectedError {
-	if r := d.judge(target, id); r != nil {
-		return r
-	}
+	r := d.judge(target, id)
 	check := d.Checker.CheckPeer
-	if c, ok := d.Checker.(CallChecker); ok && call {
+	c, asks := d.Checker.(CallChecker)
+	u, judges := d.Checker.(UnknownChecker)
+	switch {
+	case r != nil && r.Code == CodeUnknown && judges:
+		check = u.CheckUnknown
+	case r != nil:
+		return r
+	case asks && call:
 		check = c.CheckCaller
 	}
 	err := check(id)

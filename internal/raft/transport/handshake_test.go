@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,7 +160,7 @@ func TestIntroduce(t *testing.T) {
 	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
 	introduce(a, b)
 	b.start(t)
-	if i := a.Introduce(t.Context()); i.Rejections != nil || i.Silent != nil {
+	if i := a.Introduce(t.Context()); i.Rejections != nil || i.Silent != nil || !slices.Equal(i.Welcomes, []string{"b"}) {
 		t.Fatalf("a welcome node is refused: %+v", i)
 	}
 	a.cfg.Identity.ClusterID = 0xc2
@@ -170,6 +171,45 @@ func TestIntroduce(t *testing.T) {
 	b.stop()
 	if i := a.Introduce(t.Context()); i.Rejections != nil || len(i.Silent) != 1 {
 		t.Fatalf("a node that does not answer refuses: %+v", i)
+	}
+}
+
+// knocked judges who is no peer.
+type knocked struct{ by *[]string }
+
+func (knocked) CheckPeer(Identity) error { return nil }
+
+func (k knocked) CheckUnknown(id Identity) error {
+	*k.by = append(*k.by, id.NodeName)
+	return &RejectedError{Code: CodeEmpty, Text: "who are you"}
+}
+
+// TestUnknownIsAsked: a Checker may judge who is no peer, of the same cluster, and nobody else.
+func TestUnknownIsAsked(t *testing.T) {
+	id := func(name string, node cluster.NodeID, c uint64) Identity {
+		return Identity{ClusterID: c, Node: node, NodeName: name}
+	}
+	var by []string
+	d := &Door{Self: id("a", 1, 7), Checker: knocked{&by}, Peer: func(id cluster.NodeID) (Peer, bool) {
+		return Peer{ID: 2, Name: "b"}, id == 2
+	}}
+	for _, c := range []struct {
+		target cluster.NodeID
+		id     Identity
+		want   Code
+	}{
+		{1, id("b", 2, 7), codeAccepted}, {1, id("c", 3, 7), CodeEmpty}, {1, id("d", 4, 8), CodeCluster}, {9, id("e", 5, 7), CodeTarget},
+	} {
+		got := codeAccepted
+		if r := d.Admit(c.target, c.id, false); r != nil {
+			got = r.Code
+		}
+		if got != c.want {
+			t.Errorf("%s: code %d, want %d", c.id.NodeName, got, c.want)
+		}
+	}
+	if !slices.Equal(by, []string{"c"}) {
+		t.Errorf("asked about %v", by)
 	}
 }
 

@@ -104,7 +104,9 @@ func (l *link) failed(s *dialState, err error) time.Duration {
 		if l.class == classControl {
 			l.t.cfg.Handler.Rejected(l.p.ID, rejected)
 		}
-		return l.t.tune.rejectedWait
+		if rejected.Code != CodeEmpty { // its disk may be mounted, or it begins, at any moment
+			return l.t.tune.rejectedWait
+		}
 	}
 	return l.backOff(s)
 }

@@ -40,6 +40,9 @@ const (
 	// CodeReseed: the dialling node has an empty data directory where it had another
 	// one (Order.Instance). The cluster will have it rebuilt: it is to ask again.
 	CodeReseed Code = 11
+	// CodeEmpty: the answering node has an empty data directory, and its configuration
+	// does not name the dialling node.
+	CodeEmpty Code = 12
 )
 
 // codeAccepted in an answer means that the connection is open.

@@ -32,6 +32,9 @@ const (
 
 	backOffMin = 50 * time.Millisecond
 	backOffMax = time.Second
+	// FoundAfter is how long a process has listened when each peer that reaches it has dialled
+	// it, though nobody listened there before: the longest back-off and a dial.
+	FoundAfter = backOffMax + dialTimeout
 	// rejectedWait: a person must change something first.
 	rejectedWait = 5 * time.Second
 	// stableAfter is how long a connection must have lasted for its loss to be

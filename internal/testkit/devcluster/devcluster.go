@@ -98,8 +98,9 @@ type node struct {
 	// heartbeat and electionTimeout are its own; 0 = those of Options.
 	heartbeat, electionTimeout time.Duration
 
-	mu    sync.Mutex
-	agent *subprocess.Process // nil before the first start
+	mu           sync.Mutex
+	agent        *subprocess.Process // nil before the first start
+	bootstrapped bool                // a cluster of one was told to begin
 }
 
 // ports are the TCP ports of one node.
@@ -319,7 +320,10 @@ func (c *Cluster) Start(ctx context.Context, i int, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("open agent log: %w", err)
 	}
-	defer out.Close() // the child has its own descriptor
+	defer out.Close()                                   // the child has its own descriptor
+	if c.opts.Nodes == 1 && i == 0 && !n.bootstrapped { // a cluster of one begins by a person's word alone
+		args, n.bootstrapped = append(args, "--bootstrap"), true
+	}
 	cmd := exec.Command(cmp.Or(n.binary, c.opts.Binary), append([]string{"run", "--config", n.config()}, args...)...)
 	cmd.Dir = n.dir
 	cmd.Env = slices.Concat(os.Environ(), c.opts.AgentEnv)

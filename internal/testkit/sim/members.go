@@ -367,6 +367,7 @@ func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 // knows.
 func (n *node) wipe(since string) {
 	n.lost, n.lostSince = true, since
+	n.oldFile = chance(n.rng, 33)
 	n.disk.mem = vfs.NewMem()
 	n.visit()
 	n.forget()

@@ -50,7 +50,9 @@ type node struct {
 	// spare: it is to be added. lost: its disk was, when the cluster state gave it the
 	// instance lostSince. copied: its log is new, and it has not run over that so far.
 	spare, lost, copied bool
-	lostSince           string
+	// oldFile: its configuration names none of the members that were added later.
+	oldFile   bool
+	lostSince string
 	// timing is its agent's.
 	timing    timing
 	timingRNG *rand.Rand

@@ -19,6 +19,9 @@ const (
 	// cloneStep the mean time between two of them.
 	cloneSteps = 20
 	cloneStep  = 40 * time.Millisecond
+	// oldFileFor is how long a node's configuration may name none of the members that were
+	// added later.
+	oldFileFor = 12 * time.Second
 )
 
 // joiner runs in the agent's place until the node has joined. Where the data directory is
@@ -28,7 +31,7 @@ type joiner struct {
 	log    *seglog.Log // while it is copied
 	stages stages
 	cloned bool
-	empty  bool // it asks whether it may begin
+	knocks *join.Knocks // while it introduces itself
 }
 
 func (n *node) startJoiner() {
@@ -39,7 +42,7 @@ func (n *node) startJoiner() {
 	j := &joiner{}
 	err := n.home.SetAside() // what was before
 	if err == nil {
-		j.host, err = n.newHost(cluster.State{Members: n.w.members()})
+		j.host, err = n.newHost(cluster.State{Members: n.named()})
 	}
 	if err == nil {
 		err = j.known.Forget()
@@ -53,28 +56,53 @@ func (n *node) startJoiner() {
 	n.joiner = j
 	j.life.start(func() { n.gossip(j.life, j.status) })
 	j.life.start(j.run)
+	j.nameLater()
 }
 
 // startNewcomer starts the process of a node whose data directory is empty.
 func (n *node) startNewcomer() {
 	n.log("join", "begins with an empty directory, lost %t", n.lost)
-	p, err := n.newHost(cluster.State{Members: n.w.members()})
+	p, err := n.newHost(cluster.State{Members: n.named()})
 	if err != nil {
 		n.w.fail("start", "n%d: %v", n.id, err)
 	}
-	j := &joiner{host: p, empty: true}
-	n.joiner, j.door.Checker = j, stranger{}
+	j := &joiner{host: p, knocks: &join.Knocks{Self: n.member.Name}}
+	for _, m := range n.w.members()[n.w.initialNodes:] {
+		j.knocks.Added = append(j.knocks.Added, m.Name)
+	}
+	n.joiner, j.door.Checker = j, j.knocks
 	j.life.start(j.introduce)
+	j.nameLater()
+
 }
 
-// stranger is who keeps nothing of what it hears.
-type stranger struct{}
+// named are the members that the node's configuration names.
+func (n *node) named() []cluster.Member {
+	if n.oldFile {
+		return n.w.members()[:n.w.initialNodes]
+	}
+	return n.w.members()
+}
 
-// CheckPeer implements transport.Checker.
-func (stranger) CheckPeer(transport.Identity) error { return nil }
+// nameLater has an operator mend an old configuration, after a while.
+func (j *joiner) nameLater() {
+	if !j.n.oldFile {
+		return
+	}
+	j.life.after(oldFileFor/2+around(j.n.rng, oldFileFor/2), func() {
+		j.n.log("join", "an operator names the members that were added later")
+		j.n.oldFile = false
+		j.n.endJoiner()
+		j.w.restartAgent(j.n)
+	})
+}
 
 func (j *joiner) introduce() {
-	r, err := join.Introduction{Node: j, Clock: j.life, Logger: j.n.logger("join"), Joins: j.n.spare}.Run(context.Background())
+	i := join.Introduction{
+		Node: j, Clock: j.life, Logger: j.n.logger("join"), Joins: j.n.spare, Knocks: j.knocks,
+		Alone: j.w.initialNodes == 1, Bootstrap: j.w.initialNodes == 1 && !j.n.lost, Listen: dialEvery,
+	}
+	r, err := i.Run(context.Background())
 	if r != nil {
 		j.Rejected("the cluster", r)
 		err = r
@@ -90,11 +118,11 @@ func (j *joiner) introduce() {
 	})
 }
 
-// Introduce implements join.Newcomer: of a node that was lost all others are asked, and not only
-// those of the beginning, who may be members no more.
+// Introduce implements join.Newcomer.
 func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
-	for _, peer := range j.w.nodes {
-		if peer == j.n || !j.n.lost && int(peer.id) > j.w.initialNodes {
+	for _, m := range j.Members() {
+		peer := j.w.node(m.ID)
+		if peer == j.n {
 			continue
 		}
 		_, err := call(ctx, j.life, peer, func(answer func(struct{}, error)) {
@@ -116,6 +144,8 @@ func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
 			i.Rejections = append(i.Rejections, r)
 		} else if err != nil {
 			i.Silent = append(i.Silent, peer.member.Name)
+		} else {
+			i.Welcomes = append(i.Welcomes, peer.member.Name)
 		}
 	}
 	return i

@@ -22,7 +22,7 @@ const clusterName = "sim"
 // identity is who the node says it is. An empty data directory has no instance.
 func (n *node) identity() transport.Identity {
 	id := transport.Identity{ClusterName: clusterName, Node: n.id, NodeName: n.member.Name}
-	if n.joiner == nil || !n.joiner.empty { // else it introduces itself
+	if n.joiner == nil || n.joiner.knocks == nil { // else it introduces itself
 		id.Instance = n.home.Instance()
 	}
 	return id

@@ -548,6 +548,8 @@ func (w *World) connect(a, b *node) {
 	w.sched.after(latencyMin+around(w.net.rng, redialMax/8), func() {
 		x, y := a.host(), b.host()
 		switch {
+		case x != nil && y == nil && b.joiner != nil && b.joiner.knocks != nil && w.net.connected(a.id, b.id) && dials(x, b):
+			b.joiner.life.run(func() { admits(b.joiner.host, a, false) })
 		case x == nil || y == nil:
 		case !w.net.connected(a.id, b.id):
 			w.sched.after(redialMax, func() { w.connect(a, b) })

@@ -1,0 +1,50 @@
+package join
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// Knocks judges who dials a node with an empty data directory. It keeps the first node with
+// data of the same cluster that is no initial member: that cluster is not new.
+type Knocks struct {
+	// Self is the name of the node with the empty directory, Added are those of its peers
+	// that are no initial members.
+	Self  string
+	Added []string
+
+	mu sync.Mutex
+	by string
+}
+
+// CheckPeer implements transport.Checker: initial members are welcome, and nothing is kept of
+// them.
+func (k *Knocks) CheckPeer(id transport.Identity) error {
+	if slices.Contains(k.Added, id.NodeName) {
+		return k.CheckUnknown(id)
+	}
+	return nil
+}
+
+// CheckUnknown implements transport.UnknownChecker. A node without an instance has an empty
+// directory, too, and is no sign that the cluster has lived.
+func (k *Knocks) CheckUnknown(id transport.Identity) error {
+	if id.Instance != (transport.Identity{}).Instance {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.by == "" {
+			k.by = id.NodeName
+		}
+	}
+	return &transport.RejectedError{Code: transport.CodeEmpty, Text: fmt.Sprintf("node %q has an empty data directory", k.Self)}
+}
+
+// By is the name of the node that was kept; "" = there is none.
+func (k *Knocks) By() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.by
+}
