@@ -62,6 +62,9 @@ type LearnerConfig struct {
 // Learner gets the log from this node's source, while it has one.
 type Learner struct {
 	cfg LearnerConfig
+	// failed is the source whose last part was not taken; 0 = none. It is alive, and the leader
+	// has to feed this node until a part is taken. It is Run's.
+	failed cluster.NodeID
 
 	mu    sync.Mutex
 	fedBy string        // "" = the leader
@@ -113,6 +116,7 @@ func (l *Learner) Run(ctx context.Context) error {
 		changed := l.cfg.Table.Changes()
 		from, ok := l.source()
 		if !ok {
+			l.failed = 0
 			l.fed("", 0)
 			_ = l.cfg.Clock.Wait(ctx, 0, changed)
 			continue
@@ -131,7 +135,9 @@ func (l *Learner) Run(ctx context.Context) error {
 func (l *Learner) follow(ctx context.Context, from cluster.NodeID) error {
 	name := l.cfg.Table.Name(from)
 	alive := func() error {
-		l.fed(name, sourcePatience)
+		if l.failed != from {
+			l.fed(name, sourcePatience)
+		}
 		if now, ok := l.source(); !ok || now != from {
 			return errFeedChange
 		}
@@ -139,10 +145,17 @@ func (l *Learner) follow(ctx context.Context, from cluster.NodeID) error {
 	}
 	take := func(p bulk.Point, found []seglog.Entry) error {
 		// While a part is on its way to the disk nobody says anything.
-		l.fed(name, sourcePatience+sourceTakeMax)
-		err := l.take(ctx, from, consensus.Relayed{RelayPoint: consensus.RelayPoint(p), Entries: found})
+		if l.failed != from {
+			l.fed(name, sourcePatience+sourceTakeMax)
+		}
+		if err := l.take(ctx, from, consensus.Relayed{RelayPoint: consensus.RelayPoint(p), Entries: found}); err != nil {
+			l.failed = from
+			l.fed("", 0)
+			return err
+		}
+		l.failed = 0
 		l.fed(name, sourcePatience)
-		return err
+		return nil
 	}
 	return l.cfg.Peers.Follow(ctx, from, l.cfg.Committed.Mark().Index+1, take, alive)
 }

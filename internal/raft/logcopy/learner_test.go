@@ -1,11 +1,17 @@
 package logcopy
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -14,6 +20,9 @@ type wokenTable struct {
 	Table
 	woken int
 }
+
+// Name implements Table.
+func (t *wokenTable) Name(cluster.NodeID) string { return "b" }
 
 // Wake implements Table.
 func (t *wokenTable) Wake() { t.woken++ }
@@ -43,4 +52,35 @@ func TestSilentSource(t *testing.T) {
 		l.fed("", 0)
 		want("", 4)
 	})
+}
+
+// oneSource gives a sign of life, and one part of the log.
+type oneSource struct{ SourcePeers }
+
+// Follow implements SourcePeers.
+func (oneSource) Follow(_ context.Context, _ cluster.NodeID, _ uint64, f func(bulk.Point, []seglog.Entry) error, alive func() error) error {
+	_ = alive()
+	return f(bulk.Point{}, []seglog.Entry{{}})
+}
+
+// TestFailedSource: a source whose part was not taken feeds nobody, also while it is alive and tried
+// again, until a part of its was taken.
+func TestFailedSource(t *testing.T) {
+	broken := errors.New("broken")
+	l := NewLearner(LearnerConfig{
+		Committed: &consensus.Committed{}, Role: func() consensus.RoleState { return consensus.RoleState{} },
+		Peers: oneSource{},
+		Table: &wokenTable{}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler),
+	})
+	for _, c := range []struct {
+		refused error
+		during  string
+		after   string
+	}{{nil, "b", "b"}, {broken, "b", ""}, {broken, "", ""}, {nil, "", "b"}} {
+		during := "nobody asked"
+		l.cfg.Step = func(context.Context, consensus.Relayed) error { during = l.FedBy(); return c.refused }
+		if err := l.follow(t.Context(), 2); !errors.Is(err, c.refused) || during != c.during || l.FedBy() != c.after {
+			t.Errorf("%v: fed by %q while a part is taken, by %q then; want %q, %q", err, during, l.FedBy(), c.during, c.after)
+		}
+	}
 }
