@@ -245,11 +245,7 @@ func (j *joiner) Finish(ctx context.Context, plan join.Plan) error {
 	if err := j.copyAudit(ctx, plan); err != nil {
 		j.a.logger.Warn("the audit log begins here with what comes from now on: what was before is on the other nodes", "error", err)
 	}
-	d := j.a.data
-	if err := d.WriteState(plan.State); err != nil {
-		return err
-	}
-	return d.Joined(plan.State.State.Recovered != nil)
+	return j.a.data.Joined(plan.State)
 }
 
 // copyAudit takes over what the audit log of the node has that is copied.

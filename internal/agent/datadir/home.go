@@ -104,9 +104,14 @@ func (h *Home) HasChanges() error {
 	return h.become(func(id Identity) bool { return id.Format >= FormatState }, func(id *Identity) { id.Format = FormatState })
 }
 
-// Joined notes durably that the node has joined; recovered: a cluster that was recovered.
-func (h *Home) Joined(recovered bool) error {
-	return h.become(never, func(id *Identity) { id.Joining, id.Log, id.State, id.Recovered = false, true, true, recovered })
+// Joined notes durably that the node has joined, with the cluster state that its log begins with.
+func (h *Home) Joined(p cluster.StatePoint) error {
+	if err := h.WriteState(p); err != nil {
+		return err
+	}
+	return h.become(never, func(id *Identity) {
+		id.Joining, id.Log, id.State, id.Recovered = false, true, true, p.State.Recovered != nil
+	})
 }
 
 // Remove notes durably that the cluster has removed this node.

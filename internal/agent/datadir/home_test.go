@@ -63,10 +63,12 @@ func TestLifeIsOnDiskFirst(t *testing.T) {
 		from Life
 		step func(*Home) error
 	}{
-		"has a log":     {Begun, (*Home).HasLog},
-		"has a state":   {Member, (*Home).HasState},
-		"has changes":   {Member, (*Home).HasChanges},
-		"has joined":    {Joining, func(h *Home) error { return h.Joined(true) }},
+		"has a log":   {Begun, (*Home).HasLog},
+		"has a state": {Member, (*Home).HasState},
+		"has changes": {Member, (*Home).HasChanges},
+		"has joined": {Joining, func(h *Home) error {
+			return h.Joined(cluster.StatePoint{State: cluster.State{Recovered: &cluster.Recovery{Node: "b"}}})
+		}},
 		"is removed":    {Member, (*Home).Remove},
 		"is superseded": {Member, func(h *Home) error { return h.Supersede(cluster.Recovery{Version: 7}) }},
 		"is rebuilt":    {Superseded, func(h *Home) error { return h.Rebuild(anInstance, time.Unix(0, 0)) }},

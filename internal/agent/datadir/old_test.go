@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/vfs"
 )
 
@@ -154,7 +155,7 @@ func TestSetAsideTwiceAtOneTime(t *testing.T) {
 		if moved := tree(t, mem, New(mem, OldDir).Join(want)); moved["log/state"] == "" {
 			t.Errorf("%s has %v", want, moved)
 		}
-		if err := errors.Join(mem.MkdirAll("log"), h.replace("log/state", "of now"), h.Joined(false)); err != nil {
+		if err := errors.Join(mem.MkdirAll("log"), h.replace("log/state", "of now"), h.Joined(cluster.StatePoint{})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -134,4 +135,28 @@ func (f fullFile) room(end int64) error {
 		return err
 	}
 	return f.fs.noRoom()
+}
+
+// smallWrite is a write of a small file that waits for the disk.
+type smallWrite struct{ do func() error }
+
+// write makes small files durable, which takes as long as an append.
+func (n *node) write(l *life, do func() error) error {
+	w := &smallWrite{do}
+	n.writes = append(n.writes, w)
+	l.sleep(n.disk.appendTime(n.w.sched.now))
+	n.writes = slices.DeleteFunc(n.writes, func(other *smallWrite) bool { return other == w })
+	return do()
+}
+
+// cutWrites ends the process while it writes small files: before, inside of or after the
+// calls of one of them.
+func (n *node) cutWrites(onCrash func()) {
+	for _, w := range n.writes {
+		n.disk.callsLeft, n.disk.onCrash = n.rng.IntN(12), onCrash
+		if err := w.do(); err != nil {
+			n.log("crash", "inside of a small file: %v", err)
+			return
+		}
+	}
 }

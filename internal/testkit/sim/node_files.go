@@ -4,16 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
-
-// smallWrite is a write of a small file that waits for the disk.
-type smallWrite struct{ do func() error }
 
 // visit reads what the node is, as each process does that starts.
 func (n *node) visit() {
@@ -36,27 +32,6 @@ func (n *node) removed() bool { return n.home.Life() == datadir.Removed }
 
 // instance names its data directory.
 func (n *node) instance() string { return n.home.Own().Instance }
-
-// write makes small files durable, which takes as long as an append.
-func (n *node) write(l *life, do func() error) error {
-	w := &smallWrite{do}
-	n.writes = append(n.writes, w)
-	l.sleep(n.disk.appendTime(n.w.sched.now))
-	n.writes = slices.DeleteFunc(n.writes, func(other *smallWrite) bool { return other == w })
-	return do()
-}
-
-// cutWrites ends the process while it writes small files: before, inside of or after the
-// calls of one of them.
-func (n *node) cutWrites(onCrash func()) {
-	for _, w := range n.writes {
-		n.disk.callsLeft, n.disk.onCrash = n.rng.IntN(12), onCrash
-		if err := w.do(); err != nil {
-			n.log("crash", "inside of a small file: %v", err)
-			return
-		}
-	}
-}
 
 // openFiles reads the small files, and opens the log.
 func (a *agent) openFiles() (err error) {

@@ -39,13 +39,12 @@ func (n *node) startJoiner() {
 	if chance(n.rng, 10) {
 		n.disk.callsLeft = n.rng.IntN(16)
 	}
-	j := &joiner{}
-	err := n.home.SetAside() // what was before
+	p, err := n.newHost(cluster.State{Members: n.named()})
 	if err == nil {
-		j.host, err = n.newHost(cluster.State{Members: n.named()})
+		err = n.home.SetAside()
 	}
 	if err == nil {
-		err = j.known.Forget()
+		err = p.known.Forget()
 	}
 	n.disk.callsLeft = -1
 	if err != nil {
@@ -53,6 +52,7 @@ func (n *node) startJoiner() {
 		n.w.restartAgent(n)
 		return
 	}
+	j := &joiner{host: p}
 	n.joiner = j
 	j.life.start(func() { n.gossip(j.life, j.status) })
 	j.life.start(j.run)
@@ -282,13 +282,7 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 
 // Finish implements join.Node.
 func (j *joiner) Finish(_ context.Context, plan join.Plan) error {
-	err := j.n.write(j.life, func() error {
-		if err := j.n.home.WriteState(plan.State); err != nil {
-			return err
-		}
-		return j.n.home.Joined(plan.State.State.Recovered != nil)
-	})
-	if err != nil {
+	if err := j.n.write(j.life, func() error { return j.n.home.Joined(plan.State) }); err != nil {
 		return err
 	}
 	j.n.log("join", "done: entries %d to %d, state %d, copied data %t",

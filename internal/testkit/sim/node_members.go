@@ -13,9 +13,6 @@ import (
 	"github.com/quorate/quorate/internal/raft/transport"
 )
 
-// dialEvery is how often a peer is dialled that is not connected.
-const dialEvery = 300 * time.Millisecond
-
 // clusterName is in what nodes say.
 const clusterName = "sim"
 
@@ -157,22 +154,6 @@ func (f followed) LogHolder(s cluster.State, away func(string) bool) (string, in
 // Leave implements membership.Node.
 func (f followed) Leave(d membership.Departure) { f.departing.Leave(d) }
 
-// hangup ends the connection with a peer, on both sides.
-func (a *agent) hangup(id cluster.NodeID) {
-	if peer := a.conns[id]; peer != nil {
-		a.disconnected(id)
-		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
-	}
-}
-
-// disconnected ends the connection with a peer.
-func (a *agent) disconnected(id cluster.NodeID) {
-	if a.conns[id] != nil {
-		delete(a.conns, id)
-		a.peerDown(id, false)
-	}
-}
-
 // AsSelf is this node as package membership sees it.
 func (p *host) AsSelf() membership.Self {
 	own := p.n.home.Own()
@@ -190,85 +171,6 @@ func (k knownPeers) CheckPeer(id transport.Identity) error { return k.Check(id) 
 
 // CheckCaller implements transport.CallChecker.
 func (k knownPeers) CheckCaller(id transport.Identity) error { return k.Judge(id) }
-
-// atDoor is who answers on a node; nil = nobody does.
-func (n *node) atDoor() *host {
-	if n.joiner != nil {
-		return n.joiner.host
-	}
-	return n.host()
-}
-
-// host is what dials on a node: an agent, or what runs in its place.
-func (n *node) host() *host {
-	switch {
-	case n.agent != nil:
-		return n.agent.host
-	case n.healer != nil:
-		return n.healer.host
-	}
-	return n.out
-}
-
-// dials tells whether a process talks to a node.
-func dials(p *host, to *node) bool {
-	_, ok := p.door.Peer(to.id)
-	return ok
-}
-
-// admits is what a process answers a node that dials it; call: with a question.
-func admits(p *host, from *node, call bool) *transport.RejectedError {
-	r := p.door.Admit(p.n.id, from.identity(), call)
-	if r != nil {
-		r.By = p.n.member.Name
-	}
-	return r
-}
-
-// handshake lets two processes judge each other; true = they are agents that are connected.
-func handshake(x, y *host) bool {
-	a, b := x.n, y.n
-	if !dials(x, b) && !dials(y, a) {
-		return false // nobody dials
-	}
-	// Both look: who is refused learns why, if it dialled.
-	toX, toY := admits(y, a, false), admits(x, b, false)
-	if dials(x, b) && toX != nil {
-		x.life.after(latencyMin, func() { x.rejected(b, toX) })
-	}
-	if dials(y, a) && toY != nil {
-		y.life.after(latencyMin, func() { y.rejected(a, toY) })
-	}
-	if toX == nil && toY == nil && a.agent != nil && b.agent != nil {
-		a.agent.conns[b.id], b.agent.conns[a.id] = b.agent, a.agent
-		return true
-	}
-	return false
-}
-
-// rejected takes a peer's rejection of this node: one at a time from each.
-func (p *host) rejected(by *node, r *transport.RejectedError) {
-	if p.rejecting[by.id] {
-		return
-	}
-	p.rejecting[by.id] = true
-	p.life.start(func() {
-		p.stance.Refused(by.member.Name, r)
-		delete(p.rejecting, by.id)
-	})
-}
-
-// runDial dials the members that are not connected.
-func (p *host) runDial() {
-	for {
-		p.life.sleep(dialEvery/2 + around(p.n.rng, dialEvery/2))
-		for _, m := range p.board.Members() {
-			if a := p.n.agent; a == nil || a.conns[m.ID] == nil || a.conns[m.ID].life.ended {
-				p.w.connect(p.n, p.w.node(m.ID))
-			}
-		}
-	}
-}
 
 // leaver is a process as membership.Departing drives it.
 type leaver struct {

@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/transport"
+)
+
+// The connections between nodes, and questions: what package transport makes of the network.
+// Who is let in, and who is dialled, the product says (transport.Door).
+
+// dialEvery is how often a peer is dialled that is not connected.
+const dialEvery = 300 * time.Millisecond
+
+// atDoor is who answers on a node; nil = nobody does.
+func (n *node) atDoor() *host {
+	if n.joiner != nil {
+		return n.joiner.host
+	}
+	return n.host()
+}
+
+// host is what dials on a node: an agent, or what runs in its place.
+func (n *node) host() *host {
+	switch {
+	case n.agent != nil:
+		return n.agent.host
+	case n.healer != nil:
+		return n.healer.host
+	}
+	return n.out
+}
+
+// dials tells whether a process talks to a node.
+func dials(p *host, to *node) bool {
+	_, ok := p.door.Peer(to.id)
+	return ok
+}
+
+// admits is what a process answers a node that dials it; call: with a question.
+func admits(p *host, from *node, call bool) *transport.RejectedError {
+	r := p.door.Admit(p.n.id, from.identity(), call)
+	if r != nil {
+		r.By = p.n.member.Name
+	}
+	return r
+}
+
+// handshake lets two processes judge each other; true = they are agents that are connected.
+func handshake(x, y *host) bool {
+	a, b := x.n, y.n
+	if !dials(x, b) && !dials(y, a) {
+		return false // nobody dials
+	}
+	// Both look: who is refused learns why, if it dialled.
+	toX, toY := admits(y, a, false), admits(x, b, false)
+	if dials(x, b) && toX != nil {
+		x.life.after(latencyMin, func() { x.rejected(b, toX) })
+	}
+	if dials(y, a) && toY != nil {
+		y.life.after(latencyMin, func() { y.rejected(a, toY) })
+	}
+	if toX == nil && toY == nil && a.agent != nil && b.agent != nil {
+		a.agent.conns[b.id], b.agent.conns[a.id] = b.agent, a.agent
+		return true
+	}
+	return false
+}
+
+// rejected takes a peer's rejection of this node: one at a time from each.
+func (p *host) rejected(by *node, r *transport.RejectedError) {
+	if p.rejecting[by.id] {
+		return
+	}
+	p.rejecting[by.id] = true
+	p.life.start(func() {
+		p.stance.Refused(by.member.Name, r)
+		delete(p.rejecting, by.id)
+	})
+}
+
+// runDial dials the members that are not connected.
+func (p *host) runDial() {
+	for {
+		p.life.sleep(dialEvery/2 + around(p.n.rng, dialEvery/2))
+		for _, m := range p.board.Members() {
+			if a := p.n.agent; a == nil || a.conns[m.ID] == nil || a.conns[m.ID].life.ended {
+				p.w.connect(p.n, p.w.node(m.ID))
+			}
+		}
+	}
+}
+
+// connect lets two nodes find each other, if both run.
+func (w *World) connect(a, b *node) {
+	if a == b {
+		return
+	}
+	w.sched.after(latencyMin+around(w.net.rng, redialMax/8), func() {
+		x, y := a.host(), b.host()
+		switch {
+		case x != nil && y == nil && b.joiner != nil && b.joiner.knocks != nil && w.net.connected(a.id, b.id) && dials(x, b):
+			b.joiner.life.run(func() { admits(b.joiner.host, a, false) })
+		case x == nil || y == nil:
+		case !w.net.connected(a.id, b.id):
+			w.sched.after(redialMax, func() { w.connect(a, b) })
+		case !handshake(x, y):
+		default:
+			a.agent.life.run(func() { a.agent.peerUp(b.id) })
+			b.agent.life.run(func() { b.agent.peerUp(a.id) })
+		}
+	})
+}
+
+// disconnect tells a node that a peer is gone. If only the peer's process ended, that is at
+// once and with a refused dial; if its machine is gone, after a silence.
+func (w *World) disconnect(n, gone *node, refused bool) {
+	a := n.agent
+	if n == gone || a == nil {
+		return
+	}
+	after := 3*latencyMin + around(w.net.rng, time.Millisecond)
+	if !refused {
+		after = silenceMax
+	}
+	lost := gone.agent
+	w.sched.after(after, func() {
+		if refused && (gone.agent != nil || !gone.powered || !w.net.connected(n.id, gone.id)) {
+			return // somebody listens again, or nobody answers
+		}
+		if a.conns[gone.id] != lost {
+			return // there is another connection, or there was none
+		}
+		if gone.agent == nil || gone.agent == lost && !refused && !gone.powered {
+			delete(a.conns, gone.id)
+			a.life.run(func() { a.peerDown(gone.id, refused) })
+		}
+	})
+}
+
+// watchConnection ends a connection that a cut has silenced for too long. It is made again
+// after the cut.
+func (w *World) watchConnection(a, b *node) {
+	w.sched.after(silenceMax, func() {
+		if w.net.connected(a.id, b.id) || a.agent == nil || b.agent == nil {
+			return
+		}
+		delete(a.agent.conns, b.id)
+		delete(b.agent.conns, a.id)
+		a.agent.life.run(func() { a.agent.peerDown(b.id, false) })
+		b.agent.life.run(func() { b.agent.peerDown(a.id, false) })
+		w.connect(a, b)
+	})
+}
+
+// hangup ends the connection with a peer, on both sides.
+func (a *agent) hangup(id cluster.NodeID) {
+	if peer := a.conns[id]; peer != nil {
+		a.disconnected(id)
+		peer.life.after(latencyMin, func() { peer.disconnected(a.n.id) })
+	}
+}
+
+// disconnected ends the connection with a peer.
+func (a *agent) disconnected(id cluster.NodeID) {
+	if a.conns[id] != nil {
+		delete(a.conns, id)
+		a.peerDown(id, false)
+	}
+}
+
+// callTimeout bounds a question to another node, as the product's do: it answers sooner, or
+// not at all.
+const callTimeout = 3 * time.Second
+
+var errNoAnswer = errors.New("no answer")
+
+// call has serve run on another node, and returns what it answers. serve may answer later,
+// or never.
+func call[T any](ctx context.Context, l *life, peer *node, serve func(answer func(T, error))) (got T, err error) {
+	ctx, cancel := l.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var done signal
+	n, answered := l.n, false
+	n.w.net.send(n.id, peer.id, func() {
+		serve(func(t T, e error) {
+			n.w.net.send(peer.id, n.id, func() { l.run(func() { got, err, answered = t, e, true; done.fire() }) })
+		})
+	})
+	if l.Wait(ctx, 0, done.next()) != nil || !answered {
+		return *new(T), errNoAnswer
+	}
+	return got, err
+}
+
+// callAgent has f run in another node's agent, if both take the other one for what it is
+// known for.
+func callAgent[T any](ctx context.Context, l *life, known *membership.Directories, peer *node, f func(a *agent) (T, error)) (T, error) {
+	return call(ctx, l, peer, func(answer func(T, error)) {
+		a := peer.agent
+		if a == nil && peer.powered {
+			answer(*new(T), errNoAnswer) // the dial is refused
+		}
+		if a == nil {
+			return
+		}
+		a.life.run(func() {
+			if r := admits(a.host, l.n, true); r != nil {
+				answer(*new(T), r)
+				return
+			}
+			if l.ended {
+				return
+			}
+			if known.Check(peer.identity()) != nil {
+				answer(*new(T), errNoAnswer)
+				return
+			}
+			a.life.start(func() { answer(f(a)) })
+		})
+	})
+}
