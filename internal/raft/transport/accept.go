@@ -20,6 +20,8 @@ import (
 type inbound struct {
 	conn     net.Conn
 	replaced chan struct{}
+	// hangups is how many there were when its handshake began.
+	hangups uint64
 }
 
 // received counts what came in from one peer on one class.
@@ -67,6 +69,7 @@ func (t *Transport) startInbound(ctx context.Context, conn net.Conn) bool {
 // serveInbound makes the handshake on conn and serves it to its end.
 func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	hangups := t.hangups.Load()
 	h, err := t.shakeHands(conn)
 	<-t.handshakes
 	if err != nil {
@@ -99,7 +102,7 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
 	for _, l := range p.links {
 		l.peerAlive()
 	}
-	me := &inbound{conn: conn, replaced: make(chan struct{})}
+	me := &inbound{conn: conn, replaced: make(chan struct{}), hangups: hangups}
 	defer func() { _ = conn.Close() }()
 	if !t.enter(p, h.class, me) {
 		return
@@ -180,11 +183,11 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 }
 
 // enter makes me the connection of class c from p, and ends the one before;
-// ok=false if p was removed.
+// ok=false if p was removed, or is to be judged again.
 func (t *Transport) enter(p *peer, c class, me *inbound) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.removed {
+	if p.removed || me.hangups < p.hungUp {
 		return false
 	}
 	if old := p.inbound[c-1]; old != nil {

@@ -70,8 +70,8 @@ func (t *Transport) SetPeers(peers []Peer) {
 	}
 }
 
-// Hangup ends the connections that a peer has made to this node. It dials again, and
-// hears in the handshake what is to be said to it.
+// Hangup ends the connections that a peer has made to this node, or is about to make. It dials
+// again, and hears in the handshake what is to be said to it.
 func (t *Transport) Hangup(id cluster.NodeID) {
 	p := t.peer(id)
 	if p == nil {
@@ -79,6 +79,7 @@ func (t *Transport) Hangup(id cluster.NodeID) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	p.hungUp = t.hangups.Add(1)
 	for _, in := range p.inbound {
 		if in != nil {
 			_ = in.conn.Close()

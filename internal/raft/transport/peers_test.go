@@ -3,7 +3,6 @@ package transport
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -149,17 +148,28 @@ func TestHangup(t *testing.T) {
 	for len(judged) > 0 {
 		<-judged
 	}
-	for lost := false; !lost; { // the answer to b's greeting may come before a has the connection in hand
-		a.Hangup(nodeB)
-		select {
-		case e := <-b.events:
-			lost = e == peerEvent{nodeA, "lost"}
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	a.Hangup(nodeB)
+	b.expect(t, nodeA, "lost")
 	b.expect(t, nodeA, "up")
 	if id := within(t, judged, "the judgement"); id != nodeB {
 		t.Errorf("node %d is judged", id)
 	}
 	a.Hangup(nodeC) // no peer
+}
+
+// TestHangupInTheHandshake: a connection that was judged before, and that the transport has not in
+// hand so far, ends like all others.
+func TestHangupInTheHandshake(t *testing.T) {
+	for _, c := range []class{classControl, classAppend} {
+		a := newNode(t, nodeA, nodeB)
+		a.tune.idleTimeout = 2 * patience // which would end it, too
+		a.check = func(Identity) error { a.Hangup(nodeB); return nil }
+		a.start(t)
+		conn, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, c)))
+		if Code(g.word) != codeAccepted {
+			t.Fatalf("%v: answered with %d", c, g.word)
+		}
+		expectClosed(t, conn)
+		a.stop()
+	}
 }

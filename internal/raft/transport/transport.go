@@ -159,6 +159,9 @@ type peer struct {
 	version atomic.Uint32
 	// unreachable is set when PeerUnreachable is due.
 	unreachable atomic.Bool
+	// hungUp is the number of the newest Hangup of it: a connection whose handshake began before that
+	// ends. Under Transport.mu.
+	hungUp uint64
 	// stop ends its links; removed is set by SetPeers. Both under Transport.mu.
 	stop    context.CancelFunc
 	removed bool
@@ -182,6 +185,8 @@ type Transport struct {
 	notify chan struct{}
 	// handshakes has one element for each accepted connection in its handshake.
 	handshakes chan struct{}
+	// hangups counts the calls of Hangup.
+	hangups atomic.Uint64
 
 	mu       sync.Mutex
 	listener net.Listener
