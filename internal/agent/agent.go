@@ -119,13 +119,12 @@ type Agent struct {
 	// oldBytes is how large what is below old/ is, by directory: while the node joins
 	// the joiner's, then runOld's.
 	oldBytes map[string]int64
-	// promised is what promise.json said at the start; promiseNoted: it says so now.
-	promised     time.Duration
-	promiseNoted bool
-	ackDrops     atomic.Uint64 // how often this node dropped a require-ack
-	keptDown     atomic.Bool   // an operator has fenced this node
-	feeder       logcopy.Feeder
-	learner      *logcopy.Learner
+	// promised is what promise.json said at the start.
+	promised datadir.Promises
+	ackDrops atomic.Uint64 // how often this node dropped a require-ack
+	keptDown atomic.Bool   // an operator has fenced this node
+	feeder   logcopy.Feeder
+	learner  *logcopy.Learner
 
 	orders primary.Orders
 	// foreignXAPolled: it is being looked for what clients end on this replica.
@@ -390,14 +389,14 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err := a.openState(); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
-	if a.promised, a.promiseNoted, err = a.data.Promised(a.cfg.Raft.ElectionTimeout, config.ElectionTimeoutMax, a.logger); err != nil {
+	if a.promised, err = a.data.Promised(a.cfg.Raft.ElectionTimeout, config.ElectionTimeoutMax, a.logger); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
 	a.node, err = consensus.New(consensus.Config{
 		Self: a.self.ID, Members: a.cfg.ClusterMembers(), State: new(a.state.Point()), OnState: a.onState,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
-		Fresh: a.data.Fresh(), Promised: a.promised, Send: a.peers.Send,
+		Fresh: a.data.Fresh(), Promised: a.promised.Longest, Send: a.peers.Send,
 		OnRole: a.onRole, OnLease: a.leaseChanged, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
 		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent,
 	})
@@ -464,7 +463,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })
-	upper.Go(func() error { return a.runPromise(upperCtx) })
+	upper.Go(func() error { a.promised.Forget(upperCtx, clock.Machine{}, a.data.WritePromise, a.logger); return nil })
 	upper.Go(func() error { return a.follower.Run(upperCtx) })
 	upper.Go(func() error { return a.learner.Run(upperCtx) })
 	upper.Go(func() error { return a.stance.Watch(upperCtx) })

@@ -52,9 +52,9 @@ func lives() []life {
 		}},
 		{Promise, []func(Dir) error{
 			func(d Dir) error { return d.WritePromise(time.Second) },
-			func(d Dir) error { _, _, err := d.Promised(5*time.Second, time.Minute, quiet); return err },
+			func(d Dir) error { _, err := d.Promised(5*time.Second, time.Minute, quiet); return err },
 			func(d Dir) error { return d.WritePromise(time.Second) },
-		}, func(d Dir) (any, error) { longest, _, err := d.Promised(1, time.Minute, quiet); return longest, err }},
+		}, func(d Dir) (any, error) { p, err := d.Promised(1, time.Minute, quiet); return p.Longest, err }},
 		{Fence, []func(Dir) error{
 			func(d Dir) error { return d.WriteFence(cluster.Fence{By: "ann"}) }, Dir.RemoveFence,
 			func(d Dir) error { return d.WriteFence(cluster.Fence{By: "bob"}) },

@@ -29,6 +29,6 @@
 //
 // # Goroutines
 //
-// None. Dir has no state: two calls that write the same file must not run at once. The
+// None; Promises.Forget waits by a clock.Clock. Dir has no state: two calls that write the same file must not run at once. The
 // other types have a lock.
 package datadir

@@ -1,10 +1,8 @@
 package datadir
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quorate/quorate/internal/log/vfs"
 )
@@ -51,20 +49,6 @@ func TestDamage(t *testing.T) {
 		}
 		if v, err := l.read(New(mem, ".")); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %q: %v, %v, want %q", c.name, c.text, v, err, c.want)
-		}
-	}
-}
-
-// TestDamagedPromise: a file that cannot be read may have said the longest time that there is.
-func TestDamagedPromise(t *testing.T) {
-	for _, damaged := range []string{"", "{", "{}", `{"election_timeout_ns": -1}`, `{"election_timeout_ns": 60000000001}`} {
-		mem := vfs.NewMem()
-		write(t, mem, Promise, damaged)
-		for range 2 { // it is written anew
-			longest, noted, err := New(mem, ".").Promised(time.Second, time.Minute, slog.New(slog.DiscardHandler))
-			if longest != time.Minute || !noted || err != nil {
-				t.Errorf("damaged as %q: %v, %t, %v", damaged, longest, noted, err)
-			}
 		}
 	}
 }

@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"internal/agent/recovery":          {"cluster", "mysql/gtid"},
 	"internal/raft/consensus":          {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "log/seglog"},
 	"internal/raft/transport":          {"cluster", "raft/frame", "sys/nowait"},
-	"internal/agent/datadir":           {"cluster", "cluster/status", "mysql/gtid", "mysql/replay", "log/vfs"},
+	"internal/agent/datadir":           {"sys/clock", "cluster", "cluster/status", "mysql/gtid", "mysql/replay", "log/vfs"},
 	"internal/agent/membership":        {"agent/datadir", "sys/clock", "cluster", "cluster/status", "raft/transport"},
 	"internal/agent/board":             {"cluster", "cluster/status", "raft/consensus", "role", "agent/membership", "agent/recovery"},
 	"internal/agent/history":           {"agent/board", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "log/vfs"},

@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
@@ -72,7 +73,7 @@ type agent struct {
 	conns    map[cluster.NodeID]*agent
 	follower *membership.Follower
 	heard    retention.Heard
-	promised time.Duration // what promise.json said at the start
+	promised datadir.Promises // what promise.json said at the start
 	// leaderAt is since when it knows the leader.
 	leaderAt     time.Duration
 	process      *mysqld // nil = none
@@ -124,7 +125,12 @@ func newAgent(n *node) (*agent, error) {
 
 // run starts what runs: raft's loop, the role machine, the polls.
 func (a *agent) run() {
-	a.life.start(a.runPromise)
+	a.life.start(func() {
+		write := func(own time.Duration) error {
+			return a.n.write(a.life, func() error { return a.n.home.WritePromise(own) })
+		}
+		a.promised.Forget(context.Background(), a.life, write, a.n.logger("promise"))
+	})
 	a.loop.wake()
 	a.life.start(a.runRole)
 	if a.n.runsMysqld() {

@@ -62,7 +62,7 @@ func (a *agent) openState() (err error) {
 		return err
 	}
 	n.retime()
-	a.promised, _, err = n.home.Promised(n.timing.election, electionTimeoutMax, slog.New(slog.DiscardHandler))
+	a.promised, err = n.home.Promised(n.timing.election, electionTimeoutMax, slog.New(slog.DiscardHandler))
 	return err
 }
 

@@ -40,7 +40,7 @@ func (l *loop) init(a *agent, log consensus.Log) (err error) {
 	l.driver, err = consensus.NewDriver(consensus.Config{
 		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: a.statePoint(),
 		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
-		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.home.Fresh(), Promised: a.promised, Logger: slog.New(slog.DiscardHandler),
+		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.home.Fresh(), Promised: a.promised.Longest, Logger: slog.New(slog.DiscardHandler),
 		Send: l.send, OnRole: a.onRole, OnLease: a.inbox.LeaseChanged, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.barriers.Answer,
 		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
 		OnFull: a.onFull, OnStalled: a.onStalled,

@@ -2,11 +2,8 @@ package sim
 
 import "time"
 
-const (
-	promiseRetry = 10 * time.Second
-	// electionTimeoutMax is the longest election timeout that a configuration may have.
-	electionTimeoutMax = time.Minute
-)
+// electionTimeoutMax is the longest election timeout that a configuration may have.
+const electionTimeoutMax = time.Minute
 
 // timing is a node's raft.heartbeat, in ticks of which raft counts, and its
 // raft.election_timeout.
@@ -36,18 +33,5 @@ func (n *node) retime() {
 		n.log("agent", "has a heartbeat of %v and an election timeout of %v", ticksPerHeartbeat*n.timing.tick, n.timing.election)
 	} else if n.timing == (timing{}) {
 		n.timing = timings[0]
-	}
-}
-
-// runPromise forgets the promises of the former life once they are over. From then on only the
-// agent's own promises count.
-func (a *agent) runPromise() {
-	for wait := a.promised; ; wait = promiseRetry {
-		a.life.sleep(wait)
-		err := a.n.write(a.life, func() error { return a.n.home.WritePromise(a.n.timing.election) })
-		if err == nil {
-			return
-		}
-		a.n.log("promise", "not noted: %v", err)
 	}
 }
