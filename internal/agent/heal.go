@@ -129,9 +129,18 @@ func (a *Agent) serveWhile(ctx context.Context, run func(context.Context) error,
 		}
 		return err
 	})
-	_ = eg.Wait() // which of them has ended first says nothing
+	err := a.endOf(ctx, eg.Wait())
 	if done {
 		return nil
+	}
+	return err
+}
+
+// endOf returns why a part of the node has ended whose goroutines had ctx: what came first. ran is
+// the first error of these. Where that is another one, it is logged.
+func (a *Agent) endOf(ctx context.Context, ran error) error {
+	if err := unlessStopped(ctx, ran); err != nil {
+		a.logger.Error("a part of the node ended with an error while the node stopped it", "error", err)
 	}
 	return context.Cause(ctx)
 }
