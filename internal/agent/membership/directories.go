@@ -146,7 +146,7 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 			"but this cluster knows its former directory: it waits until the leader has it rebuilt", id.NodeName)
 	case empty:
 		return refuse(transport.CodePeer, "node %q has an empty data directory, but this cluster knows its former directory: put that back (is its disk mounted?), "+
-			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again", id.NodeName, id.NodeName)
+			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again if it has ended", id.NodeName, id.NodeName)
 	}
 	return refuse(transport.CodePeer, "node %q comes with another data directory (instance %.8s) than node %q knows (instance %.8s): "+
 		"this cluster does not count on its log, or two agents run under the same name",
