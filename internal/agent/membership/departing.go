@@ -73,7 +73,10 @@ func (d *Departing) Leave(e Departure) {
 	}
 	d.cfg.Clock.Go(func() {
 		if e.Superseded == nil {
-			_ = d.cfg.Clock.Wait(context.Background(), leaveGrace, nil)
+			end := d.cfg.Clock.Now() + leaveGrace
+			for left := leaveGrace; left > 0; left = end - d.cfg.Clock.Now() {
+				_ = d.cfg.Clock.Wait(context.Background(), left, nil)
+			}
 		}
 		d.cfg.Node.End(&e)
 	})

@@ -13,6 +13,14 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
+// restless is a clock whose waits end before their time, as they may.
+type restless struct{ clock.Machine }
+
+// Wait implements clock.Clock.
+func (r restless) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+	return r.Machine.Wait(ctx, max(1, d/3), changed)
+}
+
 // leaver notes what becomes of it.
 type leaver struct {
 	accepts bool
@@ -55,7 +63,7 @@ func TestDeparting(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &leaver{accepts: c.accepts, fails: errors.New("disk")}
-			d := NewDeparting(DepartingConfig{Node: l, Home: l, Clock: clock.Machine{}, Now: func() time.Time { return time.Unix(70, 0) }, Logger: slog.New(slog.DiscardHandler)})
+			d := NewDeparting(DepartingConfig{Node: l, Home: l, Clock: restless{}, Now: func() time.Time { return time.Unix(70, 0) }, Logger: slog.New(slog.DiscardHandler)})
 			if settled, err := d.Settle(); settled || err != nil {
 				t.Fatalf("%s: before, it is settled: %t, %v", c.name, settled, err)
 			}

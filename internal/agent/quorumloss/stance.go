@@ -168,7 +168,12 @@ func (s *Stance) wordsOfOthers(r cluster.Recovery) (words []recovery.Word) {
 			}
 		})
 	}
-	if len(others) > 0 { // each ends with ctx
+	asks := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return left > 0
+	}
+	for asks() { // each ends with ctx
 		_ = s.cfg.Clock.Wait(context.Background(), 0, answered)
 	}
 	return words

@@ -1,14 +1,20 @@
 package quorumloss
 
 import (
+	"context"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // apart is a recovery on c, apart from a and b.
@@ -43,4 +49,40 @@ func TestRefusers(t *testing.T) {
 			t.Errorf("first %v, then %v (-want +got):\n%s", c.before, c.now, d)
 		}
 	}
+}
+
+// restless is a clock whose waits end before their time, as they may.
+type restless struct{ clock.Machine }
+
+// Wait implements clock.Clock.
+func (r restless) Wait(ctx context.Context, _ time.Duration, changed <-chan struct{}) error {
+	return r.Machine.Wait(ctx, time.Millisecond, changed)
+}
+
+// slowNode asks nodes that answer after a second.
+type slowNode struct{ Node }
+
+func (slowNode) AsSelf() membership.Self { return membership.Self{ID: 1} }
+
+// AskWord implements Node.
+func (slowNode) AskWord(context.Context, cluster.NodeID, cluster.Recovery) (recovery.Word, error) {
+	time.Sleep(time.Second)
+	return recovery.Word{}, nil
+}
+
+// three is a table of three members.
+type three struct{ Table }
+
+func (three) Members() []cluster.Member {
+	return []cluster.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 4, Name: "d"}}
+}
+
+// TestWordsOfOthers: every word counts, also where a wait for the answers ends before they are there.
+func TestWordsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Node: slowNode{}, Board: three{}, ElectionTimeout: 10 * time.Second, Clock: restless{}, Logger: slog.New(slog.DiscardHandler)})
+		if words := s.wordsOfOthers(apart); len(words) != 2 {
+			t.Errorf("%d words of 2 nodes", len(words))
+		}
+	})
 }
