@@ -46,16 +46,8 @@ import (
 const (
 	// watchInterval is how often mysqld is polled.
 	watchInterval = primary.WatchInterval
-	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps
-	// leadership from a node that is.
-	idleLeaderTimeout = 5 * time.Second
 	// portWait bounds the wait for mysqld's port to be free.
 	portWait = 5 * time.Second
-	// stopTimeout bounds a leader's wait for its successor when it stops, and a
-	// graceful stop of mysqld.
-	stopTimeout = 5 * time.Second
-	// steadyAfter is how long a mysqld has run that does not crash in a loop.
-	steadyAfter = time.Minute
 )
 
 // Agent is one node. Build it with New, then Run it.
@@ -398,7 +390,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
 		Fresh: a.data.Fresh(), Promised: a.promised.Longest, Send: a.peers.Send,
 		OnRole: a.onRole, OnLease: a.leaseChanged, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
-		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent,
+		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.slot.Acknowledge, OnAckEvent: a.onAckEvent,
 	})
 	if err != nil {
 		return errors.Join(err, a.log.Close())
@@ -488,11 +480,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 // runRole is the role machine's goroutine. It ends after the role machine's Exit effect, or when
 // another goroutine of the tree has failed.
 func (a *Agent) runRole(stop, serve, failed context.Context) error {
-	machine := role.New(role.Config{
-		Self: a.self.ID, Kind: a.self.Kind, Weight: a.self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
-		PromotionTimeout: a.cfg.MySQL.PromotionTimeout, IdleLeaderTimeout: idleLeaderTimeout,
-		StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
-	})
+	machine := primary.NewRole(a.self, a.cfg.MySQL.PromotionTimeout)
 	fenced, err := a.fencedBefore()
 	if err != nil {
 		return err
@@ -531,7 +519,7 @@ func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects 
 
 func (a *Agent) onStalled(term uint64, took time.Duration) {
 	a.logger.Error("the log's disk does not answer", "for", took)
-	a.slot.Doubt(term, fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond)))
+	a.slot.Stalled(term, took)
 }
 
 // onFull takes it that the log's disk has no space left, or has some again.
@@ -569,7 +557,6 @@ func (a *Agent) onRole(r consensus.RoleState) {
 	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
 	a.board.SetRaft(r)
 	a.slot.RoleChanged(r)
-	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *Agent) onCommit(m consensus.Mark) {
@@ -581,7 +568,7 @@ func (a *Agent) onCommit(m consensus.Mark) {
 
 func (a *Agent) onRefused(r consensus.Refusal) {
 	a.logger.Warn("proposal refused", "term", r.Term, "error", r.Err)
-	a.slot.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
+	a.slot.Refused(r)
 }
 
 // committedGTIDs is the set of Raft-committed transactions.

@@ -170,7 +170,7 @@ func (a process) StopMysqld() {
 	if p == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), primary.StopTimeout)
 	defer cancel()
 	p.StopGracefully(ctx)
 	a.setProcess(nil)

@@ -6,9 +6,6 @@ import (
 	"github.com/quorate/quorate/internal/front/api"
 )
 
-// onAcknowledge sends the ACKs of the transactions that are committed up to an index.
-func (a *Agent) onAcknowledge(index uint64) { a.slot.Acknowledge(a.node.Role().Term, index) }
-
 // onAckEvent reports that a node's require-ack is dropped, or in force again: in the agent's log, in
 // the audit log, in every status, and as a metric.
 func (a *Agent) onAckEvent(e cluster.AckEvent) {

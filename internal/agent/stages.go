@@ -48,7 +48,7 @@ type committedEntries struct{ a *Agent }
 // Open implements bulk.Entries.
 func (c committedEntries) Open() bulk.Reader {
 	log := c.a.logReader()
-	log.damaged = func(error) {} // the peer goes on elsewhere
+	log.Damaged = func(error) {} // the peer goes on elsewhere
 	return log
 }
 

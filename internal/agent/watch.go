@@ -15,6 +15,8 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // aboutReplication keys what ails replication among the board's troubles.
@@ -102,32 +104,26 @@ func (s localServer) Guarded(ctx context.Context) {
 
 func (a *Agent) doubt(p *mysqld.Process, reason string) { a.inbox.Doubt(p.Incarnation(), reason) }
 
-// runGossip sends this node's status to its peers, and the peers' to the role machine, at
-// every change that matters and at intervals.
+// runGossip tells the peers of this node, and the role machine of the peers.
 func (a *Agent) runGossip(ctx context.Context) error {
-	ticker := time.NewTicker(board.GossipInterval)
-	defer ticker.Stop()
-	for {
-		changed := a.board.Changes()
+	own := func() status.Node {
 		if t, ok := (routeBackend{a}).Primary(); ok && t.Local {
 			a.board.Served(a.slot.Served())
 		}
-		own := a.ownStatus()
-		blob, err := json.Marshal(own.Bounded())
+		return a.ownStatus()
+	}
+	send := func(own status.Node) error {
+		blob, err := json.Marshal(own)
 		if err != nil {
 			return fmt.Errorf("encode own status: %w", err)
 		}
 		a.peers.SendStatus(blob)
-		in := a.board.ForRole(own)
+		return nil
+	}
+	return a.board.Gossip(ctx, new(clock.OneTimer), own, send, func(own status.Node, in role.Peers) {
 		a.judgeTimings(own, &in)
 		a.inbox.Peers(in)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-ticker.C:
-		}
-	}
+	})
 }
 
 // ownStatus completes the board's status with what others own.

@@ -38,9 +38,6 @@ type Config struct {
 	// DialError says why this node cannot connect to a peer; "" = it can. nil: it is not known.
 	DialError func(cluster.NodeID) string
 	Now       func() time.Time
-	// Woken is called at each change that matters to routing or to peers. It must not
-	// block or call the board. nil: see Changes.
-	Woken func()
 }
 
 // Board is the status table. Make one with New.
@@ -111,9 +108,6 @@ func (b *Board) Update(f func(s *status.Node)) {
 
 // wake wakes who waits. b.mu is held.
 func (b *Board) wake() {
-	if b.cfg.Woken != nil {
-		b.cfg.Woken()
-	}
 	close(b.changed)
 	b.changed = make(chan struct{})
 }

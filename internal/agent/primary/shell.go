@@ -11,6 +11,15 @@ import (
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
+const (
+	// idleLeaderTimeout is how long a leader whose mysqld is not ready keeps leadership from a node that is.
+	idleLeaderTimeout = 5 * time.Second
+	// StopTimeout bounds a leader's wait for its successor when it stops, and a graceful stop of mysqld.
+	StopTimeout = 5 * time.Second
+	// steadyAfter is how long a mysqld has run that does not crash in a loop.
+	steadyAfter = time.Minute
+)
+
 // Shell runs the role machine: it takes what happens out of an inbox, steps the machine with it, and
 // executes what follows. Operations are carried out one at a time.
 type Shell struct {
@@ -29,6 +38,15 @@ type Shell struct {
 	Clock clock.Tasks
 
 	newest *operation
+}
+
+// NewRole returns a node's role machine.
+func NewRole(self cluster.Member, promotionTimeout time.Duration) *role.Node {
+	return role.New(role.Config{
+		Self: self.ID, Kind: self.Kind, Weight: self.Weight, RetryAfter: time.Second, FencedAfter: 5 * time.Second,
+		PromotionTimeout: promotionTimeout, IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: StopTimeout,
+		SettleTimeout: SettleTimeout, SteadyAfter: steadyAfter,
+	})
 }
 
 // Service is what the role machine has done at once, and waits for nothing but a bounded time.

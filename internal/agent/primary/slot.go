@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -15,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -177,9 +179,19 @@ func (s *Slot) Committed(m consensus.Mark) {
 	s.rules().Committed(m)
 }
 
+// Refused takes it that a proposal was, Stalled that the log's disk has not answered for some time: both
+// are doubts about the mysqld of that epoch.
+func (s *Slot) Refused(r consensus.Refusal) {
+	s.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
+}
+func (s *Slot) Stalled(term uint64, took time.Duration) {
+	s.Doubt(term, fmt.Sprintf("the log's disk has not answered for %s", took.Round(time.Millisecond)))
+}
+
 // Acknowledge sends the ACKs that Epoch.Acknowledge allows. It is called in a turn of
 // consensus; Tap.Ack does not block.
-func (s *Slot) Acknowledge(term, index uint64) {
+func (s *Slot) Acknowledge(index uint64) {
+	term := s.cfg.Raft().Role().Term
 	s.mu.Lock()
 	t, number := s.cur, s.rules().Acknowledge(term, index)
 	s.mu.Unlock()
@@ -189,7 +201,7 @@ func (s *Slot) Acknowledge(term, index uint64) {
 	}
 }
 
-// RoleChanged ends what Epoch.RoleChanged says, and returns that.
+// RoleChanged ends what Epoch.RoleChanged says, returns that, and tells the role machine.
 func (s *Slot) RoleChanged(r consensus.RoleState) Lost {
 	served, acksAreCommits := s.served.Load(), s.acksAreCommits()
 	s.mu.Lock()
@@ -201,6 +213,7 @@ func (s *Slot) RoleChanged(r consensus.RoleState) Lost {
 	if lost.Tap {
 		s.Close()
 	}
+	s.cfg.Inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 	return lost
 }
 

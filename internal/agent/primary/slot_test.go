@@ -206,7 +206,7 @@ func TestAcknowledgeAfterClose(t *testing.T) {
 			if ends {
 				s.Close()
 			}
-			s.Acknowledge(3, 9)
+			s.Acknowledge(9)
 			gone, acked := closed(w.sources[0])
 			if gone != ends || acked == ends || (len(w.acks) == 0) != ends {
 				t.Errorf("closed before it: %t: the tap is closed: %t, something is acknowledged: %t, the observer knows of %d", ends, gone, acked, w.acks)

@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"internal/raft/transport":          {"cluster", "raft/frame", "sys/nowait"},
 	"internal/agent/datadir":           {"sys/clock", "cluster", "cluster/status", "mysql/gtid", "mysql/replay", "log/vfs"},
 	"internal/agent/membership":        {"agent/datadir", "sys/clock", "cluster", "cluster/status", "raft/transport"},
-	"internal/agent/board":             {"cluster", "cluster/status", "raft/consensus", "role", "agent/membership", "agent/recovery"},
+	"internal/agent/board":             {"sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "agent/membership", "agent/recovery"},
 	"internal/agent/history":           {"agent/board", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "log/vfs"},
 	"internal/raft/bulk":               {"sys/clock", "cluster", "raft/entry", "raft/frame", "log/seglog"},
 	"internal/front/control":           {"raft/frame"},

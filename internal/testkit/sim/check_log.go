@@ -117,7 +117,7 @@ func (c *checker) committed(a *agent) {
 		}
 	}
 	for next <= last {
-		found, ok, err := a.committedLog().ReadCommitted(next, 1<<20)
+		found, ok, err := a.group.Committed().Read(a.log, next, 1<<20)
 		if err != nil || !ok {
 			c.w.fail("log", "n%d: read committed entry %d: %t, %v", a.n.id, next, ok, err)
 		}

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -16,24 +14,18 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/log/seglog"
+	"github.com/quorate/quorate/internal/mysql/feed"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
-	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/role"
 )
 
 // Times of the agent, as package agent has them.
 const (
-	watchInterval     = primary.WatchInterval
-	idleLeaderTimeout = 5 * time.Second
-	stopTimeout       = 5 * time.Second
-	steadyAfter       = time.Minute
-	promotionTimeout  = 30 * time.Second
-	retryAfter        = time.Second
-	fencedAfter       = 5 * time.Second
+	watchInterval    = primary.WatchInterval
+	promotionTimeout = 30 * time.Second
 )
 
 // Raft's timing, as package consensus and the default settings have it: of a node, see
@@ -116,10 +108,7 @@ func newAgent(n *node) (*agent, error) {
 	a.follower.Follow(a.group.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())
 	a.marker, a.purger = a.newMarker(), a.newPurger()
-	a.role = role.New(role.Config{
-		Self: n.id, Kind: n.member.Kind, Weight: n.member.Weight, RetryAfter: retryAfter, FencedAfter: fencedAfter, PromotionTimeout: n.w.promotionTimeout(),
-		IdleLeaderTimeout: idleLeaderTimeout, StopTimeout: stopTimeout, SettleTimeout: primary.SettleTimeout, SteadyAfter: steadyAfter,
-	})
+	a.role = primary.NewRole(n.member, n.w.promotionTimeout())
 	return a, nil
 }
 
@@ -246,7 +235,6 @@ func (a *agent) onRole(r consensus.RoleState) {
 	if a.slot.RoleChanged(r).Tap {
 		a.epoch.ends()
 	}
-	a.inbox.RaftChanged(role.RaftChanged{Term: r.Term, Leader: r.Leader, Leading: r.Leading})
 }
 
 func (a *agent) onCommit(m consensus.Mark) {
@@ -259,11 +247,7 @@ func (a *agent) onCommit(m consensus.Mark) {
 
 func (a *agent) onRefused(r consensus.Refusal) {
 	a.n.log("refused", "term %d: %v", r.Term, r.Err)
-	a.slot.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
-}
-
-func (a *agent) onStalled(term uint64, took time.Duration) {
-	a.slot.Doubt(term, fmt.Sprintf("the log's disk has not answered for %v", took))
+	a.slot.Refused(r)
 }
 
 // onFull tells the role machine that the log takes no entries, or does again (nil).
@@ -301,38 +285,11 @@ func (a *agent) peerDown(id cluster.NodeID, refused bool) {
 
 func (a *agent) receive(m *pb.Message) { a.loop.receive(m) }
 
-// committedLog shows the committed part of the log to package replay.
-type committedLog struct {
-	*seglog.Log
-	group *consensus.Group
+// committedLog reads the committed part of the log.
+func (a *agent) committedLog() feed.Reader {
+	return feed.Reader{Log: a.log, Committed: a.group.Committed(), Entries: a.log, Damaged: func(err error) {
+		a.w.sched.after(0, func() { a.exit(err.Error()) })
+	}}
 }
-
-// ReadCommitted implements replay.CommittedLog.
-func (l committedLog) ReadCommitted(index, bytesMax uint64) ([]seglog.Entry, bool, error) {
-	return l.group.Committed().Read(l.Log, index, bytesMax)
-}
-
-// ReadStage implements replay.CommittedLog.
-func (l committedLog) ReadStage(id entry.StageID) (io.ReadCloser, error) {
-	r, err := l.OpenStage(id)
-	if err != nil {
-		return nil, err
-	}
-	n, _ := r.Bytes()
-	return stageReader{io.NewSectionReader(r, 0, n), r}, nil
-}
-
-// stageReader reads a stage from its beginning to its end.
-type stageReader struct {
-	io.Reader
-	io.Closer
-}
-
-var _ replay.CommittedLog = committedLog{}
-
-// Close implements feed.Log.
-func (l committedLog) Close() {}
-
-func (a *agent) committedLog() committedLog { return committedLog{a.log, a.group} }
 
 func (a *agent) committedGTIDs() *gtid.Set { return a.group.Committed().GTIDs() }

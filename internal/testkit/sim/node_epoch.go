@@ -65,11 +65,8 @@ func (s localServer) Incarnation() uint64 { return s.p.incarnation }
 // ConnectTap implements primary.TapServer. One of ten batches the reader leaves to the proposer.
 func (s localServer) ConnectTap(ctx context.Context, of primary.Epoch, cfg mysqlwire.TapConfig) (*mysqlwire.Tap, primary.TapObserver, error) {
 	a := s.a
-	p, err := s.sql(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	dump, err := p.OpenDump(cfg.Exclude)
+	p := s.p
+	dump, err := ask(ctx, s, func(p *mysqld) (*fakemysqld.Dump, error) { return p.OpenDump(cfg.Exclude) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect tap: %w", err)
 	}

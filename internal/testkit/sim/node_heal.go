@@ -137,17 +137,11 @@ func (n *node) gossip(l *life, said func() status.Node) {
 	}
 }
 
-// entries is a reader of the committed log.
-type entries struct{ committedLog }
-
-// Close implements bulk.Reader: the log is the agent's.
-func (e entries) Close() {}
-
 // agentEntries shows the committed log to a peer that copies it.
 type agentEntries struct{ *agent }
 
 // Open implements bulk.Entries.
-func (e agentEntries) Open() bulk.Reader { return entries{e.committedLog()} }
+func (e agentEntries) Open() bulk.Reader { return e.committedLog() }
 
 // Tail implements bulk.Entries. What a leader has in memory alone counts: others may have
 // stored it before its own disk has.

@@ -32,14 +32,13 @@ type host struct {
 	w    *World
 	life *life
 
-	known        *membership.Directories
-	board        *board.Board
-	boardChanged signal
-	door         *transport.Door
-	stance       *quorumloss.Stance
-	departing    *membership.Departing
-	kept         datadir.State // cluster.json
-	mark         datadir.Mark
+	known     *membership.Directories
+	board     *board.Board
+	door      *transport.Door
+	stance    *quorumloss.Stance
+	departing *membership.Departing
+	kept      datadir.State // cluster.json
+	mark      datadir.Mark
 	// rejecting: what a peer's rejection means is being found out.
 	rejecting map[cluster.NodeID]bool
 }
@@ -52,7 +51,7 @@ func (n *node) newHost(state cluster.State) (p *host, err error) {
 	})
 	s := n.status()
 	s.StateVersion, s.StateFormat, s.Reachable = new(uint64), cluster.StateFormat, true
-	p.board = board.New(board.Config{Self: s, State: state, Known: p.known, Now: n.clock, Woken: p.boardChanged.fire})
+	p.board = board.New(board.Config{Self: s, State: state, Known: p.known, Now: n.clock})
 	p.door = &transport.Door{Self: n.identity(), Checker: knownPeers{p.known}, Peer: func(id cluster.NodeID) (transport.Peer, bool) {
 		m, ok := cluster.State{Members: p.board.Members()}.MemberByID(id)
 		return transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}, ok && id != n.id

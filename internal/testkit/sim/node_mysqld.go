@@ -183,6 +183,15 @@ func (m *mysqld) applySoon() {
 	m.life.after(around(m.n.rng, applyMean)+m.n.applierLag, m.apply)
 }
 
+// unblock ends the sessions that block the applier.
+func (m *mysqld) unblock() {
+	if m.n.applierBlocked > 0 {
+		m.n.log("unblock", "ends the sessions that block the applier")
+		m.n.applierBlocked = 0
+		m.applySoon()
+	}
+}
+
 // apply is a turn of the applier.
 func (m *mysqld) apply() {
 	m.applyDue = false

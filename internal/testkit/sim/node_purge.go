@@ -1,13 +1,11 @@
 package sim
 
 import (
-	"context"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
@@ -33,23 +31,6 @@ func (a *agent) newMarker() *retention.Marker {
 		Read:  func(f func(replay.CommittedLog) error) error { return f(a.committedLog()) },
 		Every: durableEvery, Clock: a.life, Now: a.n.clock, Logger: a.n.logger("durable"),
 	})
-}
-
-// ServerUUID implements retention.Mysqld.
-func (s localServer) ServerUUID() string { return s.a.n.uuid.String() }
-
-// FlushExecuted implements retention.Mysqld.
-func (s localServer) FlushExecuted(ctx context.Context) (executed *gtid.Set, xa bool, err error) {
-	for _, statement := range []func(p *mysqld){
-		func(p *mysqld) { executed = p.GTIDExecuted() }, func(p *mysqld) { xa = p.XAUsed() }, func(p *mysqld) { p.FlushEngineLogs() }, func(*mysqld) {},
-	} {
-		p, err := s.sql(ctx)
-		if err != nil {
-			return nil, false, err
-		}
-		statement(p)
-	}
-	return executed, xa, nil
 }
 
 // marks are durable marks. It implements retention.Marks.

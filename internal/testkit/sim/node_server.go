@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // localServer is the mysqld that runs, as a task of package primary asks it.
@@ -24,57 +26,67 @@ func (a *agent) local() (primary.Local, error) {
 	return localServer{a, a.process}, nil
 }
 
-// sql is the time that a statement takes.
-func (s localServer) sql(ctx context.Context) (*mysqld, error) {
+// sql has mysqld carry out a statement, which takes its time.
+func (s localServer) sql(ctx context.Context, statement func(p *mysqld) error) error {
+	_, err := ask(ctx, s, func(p *mysqld) (struct{}, error) { return struct{}{}, statement(p) })
+	return err
+}
+
+// ask is sql for a statement that has an answer.
+func ask[T any](ctx context.Context, s localServer, statement func(p *mysqld) (T, error)) (none T, err error) {
 	if err := s.a.life.Wait(ctx, sqlMin+around(s.a.n.rng, sqlSpread), nil); err != nil {
-		return nil, err
+		return none, err
 	}
 	if s.p.dead {
-		return nil, errLost
+		return none, errLost
 	}
-	return s.p, nil
+	return statement(s.p)
 }
 
 // SemiSyncStatus implements primary.Server.
-func (s localServer) SemiSyncStatus(ctx context.Context) (status primary.SemiSync, err error) {
-	p, err := s.sql(ctx)
-	if err == nil {
-		status.On, status.Clients = p.SemiSync()
-		status.WaitSessions = p.Waiting()
-	}
-	return status, err
+func (s localServer) SemiSyncStatus(ctx context.Context) (primary.SemiSync, error) {
+	return ask(ctx, s, func(p *mysqld) (primary.SemiSync, error) { return p.semiSync(), nil })
+}
+
+func (m *mysqld) semiSync() primary.SemiSync {
+	on, clients := m.SemiSync()
+	return primary.SemiSync{On: on, Clients: clients, WaitSessions: m.Waiting()}
 }
 
 // EndLockWaiters implements primary.Server.
 func (s localServer) EndLockWaiters(ctx context.Context) (int, error) {
-	p, err := s.sql(ctx)
-	if err == nil {
+	return ask(ctx, s, func(p *mysqld) (int, error) {
 		p.EndLockWaiters()
 		p.results()
-	}
-	return 0, err
+		return 0, nil
+	})
 }
 
 // SetSuperReadOnly implements primary.Writable. Who ends with ctx leaves the statement in
 // mysqld: new writers go on to wait for it.
 func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait time.Duration) error {
 	for until := s.a.n.now() + lockWait; ; {
-		p, err := s.sql(ctx)
+		done, err := ask(ctx, s, func(p *mysqld) (bool, error) {
+			if !on {
+				s.a.n.check.opens(s.a)
+			}
+			if p.SetSuperReadOnly(on) {
+				return true, nil
+			}
+			if s.a.n.now() >= until {
+				p.SetSuperReadOnly(false)
+				return false, errors.New("lock wait timeout")
+			}
+			p.flushSoon()
+			return false, nil
+		})
 		if err != nil {
 			return err
 		}
-		if !on {
-			s.a.n.check.opens(s.a)
-		}
-		if p.SetSuperReadOnly(on) {
+		if done {
 			s.a.n.log("writes", "super_read_only is %t", on)
 			return s.a.life.Wait(ctx, sqlMin, nil)
 		}
-		if s.a.n.now() >= until {
-			p.SetSuperReadOnly(false)
-			return errors.New("lock wait timeout")
-		}
-		p.flushSoon()
 	}
 }
 
@@ -82,62 +94,33 @@ func (s localServer) SetSuperReadOnly(ctx context.Context, on bool, lockWait tim
 func (s localServer) EndXA(context.Context) (int, error) { return 0, nil }
 func (s localServer) EndedXA(int)                        {}
 func (s localServer) NotClosed(err error) error          { return err }
-
-// PendingXA implements primary.Server.
 func (s localServer) PendingXA(ctx context.Context) (int, error) {
-	p, err := s.sql(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return len(p.Prepared()), nil
+	return ask(ctx, s, func(p *mysqld) (int, error) { return len(p.Prepared()), nil })
 }
 
 // BinlogEnd implements primary.Server.
 func (s localServer) BinlogEnd(ctx context.Context) (file string, offset uint64, err error) {
-	p, err := s.sql(ctx)
-	if err == nil {
-		file, offset = p.BinlogEnd()
-	}
+	err = s.sql(ctx, func(p *mysqld) error { file, offset = p.BinlogEnd(); return nil })
 	return file, offset, err
 }
 
 // JudgeForeignXA and what follows implement primary.JudgedServer. No client comes past the
-// router, or has grants.
+// router, or has grants, or sets variables.
 func (s localServer) JudgeForeignXA(context.Context, bool) error { return nil }
 func (s localServer) NoForeignXA(context.Context) error          { return nil }
 func (s localServer) JudgeGrants(context.Context) error          { return nil }
 func (s localServer) XAEnded(context.Context) (bool, error)      { return false, nil }
+func (s localServer) Drifts(context.Context) ([]string, error)   { return nil, nil }
 func (s localServer) ReplicaBinlog() bool                        { return s.p.replicaBinlog }
-
 func (s localServer) GTIDExecuted(ctx context.Context) (*gtid.Set, error) {
-	p, err := s.sql(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return p.GTIDExecuted(), nil
+	return ask(ctx, s, func(p *mysqld) (*gtid.Set, error) { return p.GTIDExecuted(), nil })
 }
-
 func (s localServer) AddPurged(ctx context.Context, set *gtid.Set) error {
-	p, err := s.sql(ctx)
-	if err != nil {
-		return err
-	}
-	return p.AddPurged(set)
+	return s.sql(ctx, func(p *mysqld) error { return p.AddPurged(set) })
 }
-
-func (s localServer) Drifts(ctx context.Context) ([]string, error) {
-	_, err := s.sql(ctx)
-	return nil, err
-}
-
 func (s localServer) EnableSemiSync(ctx context.Context) error {
-	p, err := s.sql(ctx)
-	if err == nil {
-		p.EnableSemiSync()
-	}
-	return err
+	return s.sql(ctx, func(p *mysqld) error { p.EnableSemiSync(); return nil })
 }
-
 func (s localServer) RemoveOldBinlogs() error {
 	s.a.n.mysqlDisk.RemoveBinlogs(s.p.binlogDir())
 	return nil
@@ -146,67 +129,14 @@ func (s localServer) RemoveOldBinlogs() error {
 // AppliedWithin implements primary.Replica.
 func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Duration) (bool, error) {
 	for until := s.a.n.now() + d; ; {
-		p, err := s.sql(ctx)
-		if err != nil {
-			return false, err
-		}
-		if p.GTIDExecuted().ContainsSet(set) {
-			return true, nil
-		}
-		if s.a.n.now() >= until {
-			return false, nil
+		executed, err := s.GTIDExecuted(ctx)
+		if err != nil || executed.ContainsSet(set) || s.a.n.now() >= until {
+			return err == nil && executed.ContainsSet(set), err
 		}
 		if err := s.a.life.Wait(ctx, 2*time.Millisecond, nil); err != nil {
 			return false, err
 		}
 	}
-}
-
-// ReplicaStatus implements primary.Replica.
-func (s localServer) ReplicaStatus(ctx context.Context) (status primary.ReplicaStatus, err error) {
-	p, err := s.sql(ctx)
-	if err == nil {
-		status.Receives, status.Applies, _ = p.ReplicaRunning()
-		status.Executed = p.GTIDExecuted().String()
-		if status.Error = p.ApplierError(); status.Error != "" {
-			status.Errno = poisonErrno
-		}
-		s.a.life.sleep(s.a.n.hiccup())
-	}
-	return status, err
-}
-
-// ApplyProgress implements primary.Replica.
-func (s localServer) ApplyProgress(ctx context.Context, executed string) (string, error) {
-	p, err := s.sql(ctx)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s, work %d, relayed %d", executed, p.applyWork(), p.Relayed()), nil
-}
-
-// StartAgain implements primary.Replica.
-func (s localServer) StartAgain(ctx context.Context) {
-	_ = s.Start(ctx)
-}
-
-// EndBlockers implements primary.Replica.
-func (s localServer) EndBlockers(ctx context.Context) {
-	p, err := s.sql(ctx)
-	if err == nil && s.a.n.applierBlocked > 0 {
-		s.a.n.log("unblock", "ends the sessions that block the applier")
-		s.a.n.applierBlocked = 0
-		p.applySoon()
-	}
-}
-
-// StopReplica implements primary.Replica.
-func (s localServer) StopReplica(ctx context.Context) error {
-	p, err := s.sql(ctx)
-	if err == nil {
-		s.a.stopReplica(p)
-	}
-	return err
 }
 
 // Applied implements primary.TargetServer.
@@ -216,6 +146,49 @@ func (s localServer) Applied(ctx context.Context, set *gtid.Set) error {
 			return err
 		}
 	}
+}
+
+// ReplicaStatus implements primary.Replica. The answer takes its time to come.
+func (s localServer) ReplicaStatus(ctx context.Context) (primary.ReplicaStatus, error) {
+	return ask(ctx, s, func(p *mysqld) (status primary.ReplicaStatus, _ error) {
+		status.Receives, status.Applies, _ = p.ReplicaRunning()
+		status.Executed = p.GTIDExecuted().String()
+		if status.Error = p.ApplierError(); status.Error != "" {
+			status.Errno = poisonErrno
+		}
+		s.a.life.sleep(s.a.n.hiccup())
+		return status, nil
+	})
+}
+
+// PrimaryStatus implements primary.Polled, as ReplicaStatus.
+func (s localServer) PrimaryStatus(ctx context.Context) (primary.PrimaryStatus, error) {
+	return ask(ctx, s, func(p *mysqld) (primary.PrimaryStatus, error) {
+		status := primary.PrimaryStatus{Executed: p.GTIDExecuted().String(), SemiSync: p.semiSync()}
+		s.a.life.sleep(s.a.n.hiccup())
+		return status, nil
+	})
+}
+
+// ApplyProgress implements primary.Replica.
+func (s localServer) ApplyProgress(ctx context.Context, executed string) (string, error) {
+	return ask(ctx, s, func(p *mysqld) (string, error) {
+		return fmt.Sprintf("%s, work %d, relayed %d", executed, p.applyWork(), p.Relayed()), nil
+	})
+}
+
+// StartAgain and EndBlockers implement primary.Replica.
+func (s localServer) StartAgain(ctx context.Context) { _ = s.Start(ctx) }
+func (s localServer) EndBlockers(ctx context.Context) {
+	_ = s.sql(ctx, func(p *mysqld) error { p.unblock(); return nil })
+}
+
+// StopReplica implements primary.Replica, Start primary.Replicating.
+func (s localServer) StopReplica(ctx context.Context) error {
+	return s.sql(ctx, func(p *mysqld) error { s.a.stopReplica(p); return nil })
+}
+func (s localServer) Start(ctx context.Context) error {
+	return s.sql(ctx, func(p *mysqld) error { s.a.startReplica(p); return nil })
 }
 
 // BeginReplica implements primary.Replicating.
@@ -229,76 +202,76 @@ func (s localServer) BeginReplica(ctx context.Context) error {
 
 // ShutOut implements primary.Replicating.
 func (s localServer) ShutOut(ctx context.Context) (letIn func(context.Context) error, err error) {
-	p, err := s.sql(ctx)
-	if err != nil {
-		return nil, err
+	letIn = func(ctx context.Context) error {
+		return s.sql(ctx, func(p *mysqld) error { p.LetIn(); return nil })
 	}
-	if p.Waiting() > 0 || !p.SuperReadOnly() {
-		return nil, errors.New("writes are pending")
-	}
-	if _, applier, _ := p.ReplicaRunning(); applier {
-		s.a.w.fail("tidy", "n%d: a former primary is made a replica once more, while it applies", s.a.n.id)
-	}
-	p.ShutOut()
-	p.results()
-	return func(ctx context.Context) error {
-		p, err := s.sql(ctx)
-		if err == nil {
-			p.LetIn()
+	return letIn, s.sql(ctx, func(p *mysqld) error {
+		if p.Waiting() > 0 || !p.SuperReadOnly() {
+			return errors.New("writes are pending")
 		}
-		return err
-	}, nil
+		if _, applier, _ := p.ReplicaRunning(); applier {
+			s.a.w.fail("tidy", "n%d: a former primary is made a replica once more, while it applies", s.a.n.id)
+		}
+		p.ShutOut()
+		p.results()
+		return nil
+	})
 }
 
 // RestartAckReceiver implements primary.Replicating.
 func (s localServer) RestartAckReceiver(ctx context.Context) error {
-	p, err := s.sql(ctx)
+	err := s.sql(ctx, func(p *mysqld) error {
+		p.DisableSemiSync()
+		p.afterCommits()
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	p.DisableSemiSync()
-	p.afterCommits()
-	if p, err = s.sql(ctx); err == nil {
-		p.EnableSemiSync()
-	}
-	return err
+	return s.EnableSemiSync(ctx)
 }
 
-// InCommit implements primary.Replicating.
+// InCommit and what follows implement primary.Replicating.
 func (s localServer) InCommit(ctx context.Context) (bool, error) {
-	p, err := s.sql(ctx)
-	return err == nil && p.Waiting() > 0, err
+	return ask(ctx, s, func(p *mysqld) (bool, error) { return p.Waiting() > 0, nil })
 }
-
-// NextBinlog implements primary.Replicating.
 func (s localServer) NextBinlog(ctx context.Context) error {
-	p, err := s.sql(ctx)
-	if err == nil {
+	return s.sql(ctx, func(p *mysqld) error {
 		p.Rotate()
 		p.afterCommits()
-	}
-	return err
+		return nil
+	})
 }
-
-// Configure implements primary.Replicating.
 func (s localServer) Configure(ctx context.Context) error {
-	p, err := s.sql(ctx)
-	if err != nil {
-		return err
-	}
-	if io, applier, _ := p.ReplicaRunning(); io && applier && s.a.n.applierBlocked == 0 { // what hangs is set up anew
-		s.a.w.fail("restart", "n%d: replication is set up anew while it goes on", s.a.n.id)
-	}
-	s.a.stopReplica(p)
-	p.ResetReplica()
-	return nil
+	return s.sql(ctx, func(p *mysqld) error {
+		if io, applier, _ := p.ReplicaRunning(); io && applier && s.a.n.applierBlocked == 0 { // what hangs is set up anew
+			s.a.w.fail("restart", "n%d: replication is set up anew while it goes on", s.a.n.id)
+		}
+		s.a.stopReplica(p)
+		p.ResetReplica()
+		return nil
+	})
 }
 
-// Start implements primary.Replicating.
-func (s localServer) Start(ctx context.Context) error {
-	p, err := s.sql(ctx)
-	if err == nil {
-		s.a.startReplica(p)
+// FlushExecuted implements retention.Mysqld, with ServerUUID.
+func (s localServer) FlushExecuted(ctx context.Context) (executed *gtid.Set, xa bool, err error) {
+	for _, statement := range []func(p *mysqld){
+		func(p *mysqld) { executed = p.GTIDExecuted() }, func(p *mysqld) { xa = p.XAUsed() }, func(p *mysqld) { p.FlushEngineLogs() }, func(*mysqld) {},
+	} {
+		if err := s.sql(ctx, func(p *mysqld) error { statement(p); return nil }); err != nil {
+			return nil, false, err
+		}
 	}
-	return err
+	return executed, xa, nil
 }
+func (s localServer) ServerUUID() string { return s.a.n.uuid.String() }
+
+// Progressed and what follows implement primary.Probes. Nothing here is silent but with its whole machine, or has
+// a disk, accounts or TLS.
+func (s localServer) Progressed(string, consensus.Lag, time.Time) {}
+func (s localServer) Silent(context.Context, status.Role)         {}
+func (s localServer) Disk(context.Context, status.Role)           {}
+func (s localServer) Full() string                                { return "" }
+func (s localServer) Applies(primary.ReplicaStatus, string)       {}
+func (s localServer) Grants(context.Context, string) []string     { return nil }
+func (s localServer) Guarded(context.Context)                     {}

@@ -15,7 +15,7 @@ import (
 func (a *agent) newSource() *logcopy.Source {
 	s := &logcopy.Source{
 		Self: a.n.id, Committed: a.group.Committed(), Role: a.raft, State: a.board.State,
-		Log: func() bulk.Reader { return entries{a.committedLog()} }, Clock: a.life,
+		Log: func() bulk.Reader { return a.committedLog() }, Clock: a.life,
 	}
 	if a.n.runsMysqld() {
 		s.Applied = func() uint64 { return a.board.Own().Applied }

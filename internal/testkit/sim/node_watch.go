@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/board"
-	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // status is what a node says of itself whose agent has just started.
@@ -26,21 +25,20 @@ func (n *node) status() status.Node {
 // clock is the machine's, as production code reads it.
 func (n *node) clock() time.Time { return time.Unix(0, int64(n.now())) }
 
-// runGossip sends this node's status to its peers, and the peers' to the role machine.
+// runGossip tells the peers of this node, and the role machine of the peers.
 func (a *agent) runGossip() {
-	for {
-		own := a.ownStatus().Bounded()
+	send := func(own status.Node) error {
 		for _, peer := range a.w.nodes {
 			if peer != a.n && a.up[peer.id] {
 				a.w.net.send(a.n.id, peer.id, func() { a.w.gossip(a, peer, own) })
 			}
 		}
-		in := a.board.ForRole(own)
+		return nil
+	}
+	_ = a.board.Gossip(context.Background(), late{a.life}, a.ownStatus, send, func(_ status.Node, in role.Peers) {
 		a.w.hold(&in)
 		a.inbox.Peers(in)
-		a.life.await(board.GossipInterval, &a.boardChanged)
-		a.life.sleep(a.n.hiccup())
-	}
+	})
 }
 
 // ownStatus completes the board's status with what others own.
@@ -66,25 +64,3 @@ func (a *agent) hear(s status.Node) {
 		a.n.log("members", "%v", err)
 	}
 }
-
-// PrimaryStatus implements primary.Polled. The answer takes its time to come.
-func (s localServer) PrimaryStatus(ctx context.Context) (status primary.PrimaryStatus, err error) {
-	p, err := s.sql(ctx)
-	if err == nil {
-		status.Executed = p.GTIDExecuted().String()
-		status.On, status.Clients = p.SemiSync()
-		status.WaitSessions = p.Waiting()
-		s.a.life.sleep(s.a.n.hiccup())
-	}
-	return status, err
-}
-
-// Progressed and what follows implement primary.Probes. Nothing here is silent but with its whole machine, or has
-// a disk, accounts or TLS.
-func (s localServer) Progressed(string, consensus.Lag, time.Time)      {}
-func (s localServer) Silent(context.Context, status.Role)              {}
-func (s localServer) Disk(context.Context, status.Role)                {}
-func (s localServer) Full() string                                     { return "" }
-func (s localServer) Applies(primary.ReplicaStatus, string)            {}
-func (s localServer) Grants(context.Context, string) (doubts []string) { return nil }
-func (s localServer) Guarded(context.Context)                          {}

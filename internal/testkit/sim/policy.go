@@ -141,7 +141,7 @@ func (a *agent) keepState() {
 // onAcknowledge sends the ACKs of the transactions that are committed up to an index.
 func (a *agent) onAcknowledge(index uint64) {
 	a.n.check.released(a, index)
-	a.slot.Acknowledge(a.loop.driver.Role().Term, index)
+	a.slot.Acknowledge(index)
 }
 
 // onAckEvent notes whose require-ack is dropped.

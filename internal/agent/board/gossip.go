@@ -1,0 +1,25 @@
+package board
+
+import (
+	"context"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/clock"
+)
+
+// Gossip sends this node's status to its peers, and hands on what the role machine has to know of them, at every
+// change that matters and at intervals, until ctx ends. own completes the node's status.
+func (b *Board) Gossip(ctx context.Context, c clock.Clock, own func() status.Node, send func(status.Node) error, heard func(own status.Node, in role.Peers)) error {
+	for {
+		changed := b.Changes()
+		s := own()
+		if err := send(s.Bounded()); err != nil {
+			return err
+		}
+		heard(s, b.ForRole(s))
+		if c.Wait(ctx, GossipInterval, changed) != nil {
+			return nil
+		}
+	}
+}
