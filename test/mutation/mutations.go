@@ -44,7 +44,7 @@ const (
 	noticesFile   = "internal/raft/consensus/notices.go"
 	timingsFile   = "internal/testkit/sim/timings.go"
 	faultsFile    = "internal/testkit/sim/faults.go"
-	simEpochFile  = "internal/testkit/sim/node_epoch.go"
+	simDumpFile   = "internal/testkit/sim/mysqld_dump.go"
 	committedFile = "internal/raft/consensus/committed.go"
 	progressFile  = "internal/raft/consensus/progress.go"
 	tapFile       = "internal/mysql/mysqlwire/tap.go"
@@ -113,12 +113,12 @@ func acknowledging() []mutation {
 		},
 		{
 			name: "ack-after-close", what: "an ACK that is on its way goes out though its tap was closed", seeds: 150, nodes: 3,
-			setup: one(simEpochFile, "e.a.life.sleep(n.hiccup())", "e.a.life.sleep(20 * time.Millisecond)"),
+			setup: one(simDumpFile, "e.a.life.sleep(n.hiccup())", "e.a.life.sleep(20 * time.Millisecond)"),
 			edits: one(tapFile, "\t_ = t.conn.Close() // the outcome changes nothing: the tap is gone\n", ""),
 		},
 		{
 			name: "ack-idle-heartbeat", what: "the position of mysqld's heartbeat is acknowledged", seeds: 20, nodes: 3,
-			setup: one(simEpochFile, "c.beatAt = n.now() + n.timing.election\n", "c.beatAt = n.now() + n.timing.election/20\n"),
+			setup: one(simDumpFile, "c.beatAt = n.now() + n.timing.election\n", "c.beatAt = n.now() + n.timing.election/20\n"),
 			edits: one(machineFile, "\tcase StepHeartbeat, StepNothing:\n", `	case StepHeartbeat:
 		m.acks.releasable, m.acks.hasNext = m.stream.position, true
 	case StepNothing:

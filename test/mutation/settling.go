@@ -3,7 +3,7 @@ package mutation
 const (
 	settleFile   = "internal/mysql/tap/settle.go"
 	settlingFile = "internal/agent/primary/settling.go"
-	serverFile   = "internal/testkit/sim/node_mysqld.go"
+	serverFile   = "internal/testkit/sim/mysqld.go"
 )
 
 // settling breaks what becomes of a deposed primary.

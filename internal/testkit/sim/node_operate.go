@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/role"
@@ -109,6 +110,48 @@ func (h mysqldHost) Judged(v replay.Verdict) {
 	if !v.Again.IsEmpty() {
 		h.marker.UsesXA()
 	}
+}
+
+// Settled implements primary.Host.
+func (h mysqldHost) Settled(term, _ uint64, acknowledged int, _ time.Duration) {
+	h.n.check.settled(h.agent, h.epoch)
+	h.w.settles.Kept++
+	if acknowledged > 0 {
+		h.w.settles.Late++
+	}
+	h.n.log("settled", "term %d: %d acknowledged", term, acknowledged)
+}
+
+// AskTarget implements primary.Host.
+func (h mysqldHost) AskTarget(ctx context.Context, to cluster.NodeID, o *primary.Order, index, term uint64) error {
+	within := o.Left()
+	_, err := callAgent(ctx, h.life, h.known, h.w.node(to), func(b *agent) (struct{}, error) {
+		ctx, cancel := b.life.WithTimeout(context.Background(), within)
+		defer cancel()
+		return struct{}{}, b.duties.Follow(ctx, index, term)
+	})
+	return err
+}
+
+// WaitIndex implements primary.Host.
+func (h mysqldHost) WaitIndex(ctx context.Context, index uint64) error {
+	for {
+		mark, changed := h.group.Committed().Changed()
+		if mark.Index >= index {
+			return nil
+		}
+		if err := h.life.Wait(ctx, 0, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// MayOpen says whether maintenance lets this node open.
+func (h mysqldHost) MayOpen() error {
+	if h.w.held && h.w.heldFor != h.n.id {
+		return errors.New("maintenance is on")
+	}
+	return nil
 }
 
 // clients are those of a node's mysqld. It implements primary.Clients.

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -19,38 +18,6 @@ func (a *agent) runPlan(in role.Input, moves bool) {
 			a.w.plans++
 		}
 	})
-}
-
-// AskTarget implements primary.Host.
-func (h mysqldHost) AskTarget(ctx context.Context, to cluster.NodeID, o *primary.Order, index, term uint64) error {
-	within := o.Left()
-	_, err := callAgent(ctx, h.life, h.known, h.w.node(to), func(b *agent) (struct{}, error) {
-		ctx, cancel := b.life.WithTimeout(context.Background(), within)
-		defer cancel()
-		return struct{}{}, b.duties.Follow(ctx, index, term)
-	})
-	return err
-}
-
-// WaitIndex implements primary.Host.
-func (h mysqldHost) WaitIndex(ctx context.Context, index uint64) error {
-	for {
-		mark, changed := h.group.Committed().Changed()
-		if mark.Index >= index {
-			return nil
-		}
-		if err := h.life.Wait(ctx, 0, changed); err != nil {
-			return err
-		}
-	}
-}
-
-// MayOpen says whether maintenance lets this node open.
-func (h mysqldHost) MayOpen() error {
-	if h.w.held && h.w.heldFor != h.n.id {
-		return errors.New("maintenance is on")
-	}
-	return nil
 }
 
 // mayMoveTo tells whether an operator may ask for a move to a node.
