@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +50,7 @@ type Introduction struct {
 
 // Run asks again and again, until the node may begin, or ends. refused: it may not.
 func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError, err error) {
-	var lost *transport.RejectedError // whoever said that this node has lost its data may be away now: it is none the less so
+	words := map[string]*transport.RejectedError{} // by who said it: who is away now may have said that this node has lost its data
 	began := i.Clock.Now()
 	for said := ""; ; {
 		got := i.withoutAdded(i.Node.Introduce(ctx))
@@ -59,19 +60,13 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 		case i.Node.Begun():
 			return nil, fmt.Errorf("data directory %s %w", i.Dir, ErrNotEmpty)
 		}
-		if lost != nil {
-			got.Rejections = append(got.Rejections, lost)
-		}
-		r := i.weightiest(got.Rejections)
+		r := i.weightiest(remember(words, got))
 		over, role, reason := i.judge(r, got, i.Clock.Now()-began)
 		if over && i.Joins {
 			return nil, nil // who joins is not known before it was added; Joiner knows the rest
 		}
 		if over {
 			return r, nil
-		}
-		if r != nil && r.Code != transport.CodePeer {
-			lost = r
 		}
 		if reason != said && reason != "" {
 			said = reason
@@ -82,6 +77,25 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 			return nil, err
 		}
 	}
+}
+
+// remember returns the rejections that count: each peer's newest word. What a person can end (CodePeer)
+// counts only while it is said.
+func remember(words map[string]*transport.RejectedError, got transport.Introduction) []*transport.RejectedError {
+	for _, name := range got.Welcomes {
+		delete(words, name)
+	}
+	for _, r := range got.Rejections {
+		delete(words, r.By)
+		if r.Code != transport.CodePeer {
+			words[r.By] = r
+		}
+	}
+	all := slices.DeleteFunc(slices.Clone(got.Rejections), func(r *transport.RejectedError) bool { return r.Code != transport.CodePeer })
+	for _, name := range slices.Sorted(maps.Keys(words)) {
+		all = append(all, words[name])
+	}
+	return all
 }
 
 // withoutAdded leaves initial members alone in who is silent, and who welcomes the node: nobody

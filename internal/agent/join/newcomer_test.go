@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -118,6 +119,34 @@ func TestKnocks(t *testing.T) {
 		err := k.CheckPeer(c.id)
 		if r, ok := errors.AsType[*transport.RejectedError](err); !ok || r.Code != transport.CodeEmpty || k.By() != c.want {
 			t.Errorf("%s: %v, kept %q, want %q", c.id.NodeName, err, k.By(), c.want)
+		}
+	}
+}
+
+// TestNewestWordCounts: a peer that is silent now has said what it said; one that says something else, or
+// lets the node in, has not.
+func TestNewestWordCounts(t *testing.T) {
+	words := map[string]*transport.RejectedError{}
+	says := func(by string, c transport.Code) transport.Introduction {
+		return transport.Introduction{Rejections: []*transport.RejectedError{{By: by, Code: c}}}
+	}
+	for _, c := range []struct {
+		got  transport.Introduction
+		want []transport.Code
+	}{
+		{says("b", transport.CodeRecovered), []transport.Code{transport.CodeRecovered}},
+		{says("c", transport.CodeReseed), []transport.Code{transport.CodeRecovered, transport.CodeReseed}}, // b is silent
+		{says("b", transport.CodeRebuild), []transport.Code{transport.CodeRebuild, transport.CodeReseed}},
+		{transport.Introduction{Welcomes: []string{"b"}, Silent: []string{"c"}}, []transport.Code{transport.CodeReseed}},
+		{says("c", transport.CodePeer), []transport.Code{transport.CodePeer}},
+		{transport.Introduction{Silent: []string{"b", "c"}}, nil},
+	} {
+		var got []transport.Code
+		for _, r := range remember(words, c.got) {
+			got = append(got, r.Code)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("after %+v: %v, want %v", c.got, got, c.want)
 		}
 	}
 }

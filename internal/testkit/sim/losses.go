@@ -331,10 +331,6 @@ func (l *losses) choose(side *checker) {
 		obeys := by != nil && superseded != nil && superseded.Is(*by)
 		if n.check == side && superseded == nil || obeys || n.empty() {
 			n.lostSince = l.instanceIn(side, n)
-			if n.empty() { // it may wait for the side that it has heard of: an operator starts it again
-				n.killAgent("its side is given up")
-				l.w.sched.after(around(l.rng, time.Second), n.startAgent)
-			}
 			continue
 		}
 		n.log("recovery", "its data directory is moved away")
