@@ -17,6 +17,7 @@ import (
 // its successor needs many promotion timeouts to apply it, and opens once it has, without
 // ever having begun anew.
 func TestLongTransaction(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, PromotionTimeout: time.Second})
 	f.scenario(t, "Insert", func(t *testing.T, ctx context.Context) {
 		f.longApply(t, ctx, "INSERT /*+ SET_VAR(cte_max_recursion_depth = 10000) */ INTO %s (b) WITH RECURSIVE "+
@@ -85,6 +86,7 @@ func (f *fixture) longApply(t *testing.T, ctx context.Context, statement string,
 // TestStoppedApplier: of two full nodes and a logger the replica does not apply. Nobody
 // is slowed down for it, nobody counts on it, and it goes on by itself once it can.
 func TestStoppedApplier(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, MaxApplyLag: time.Second})
 	f.scenario(t, "Error", func(t *testing.T, ctx context.Context) {
 		f.stopApplier(t, ctx, "replication has stopped", func(replica int) (mend func()) {

@@ -15,9 +15,8 @@
 // the primary's process list while the followers are stopped. In those tests
 // the writers start after the followers have stopped, so not one OK is allowed.
 //
-// A test calls Parallel unless it measures (rates, pauses, a write gap that it judges), or
-// looks at what is the machine's (TestClock). With -parallel 2 two clusters run at once, after
-// the tests that run alone; without it there is one. The servers are copies of one that was
+// A test calls Parallel unless it measures (rates, pauses, a write gap that it judges). Three
+// clusters run at once, or as many as -parallel says, after the tests that run alone. The servers are copies of one that was
 // initialised (package mysqldtest), but where a cluster's beginning is the subject.
 //
 // What tests leave that fail, or are ended, is removed but for agent.log and node.toml.

@@ -37,7 +37,7 @@ const (
 
 func TestMain(m *testing.M) {
 	faultmount.ServeChild()
-	if err := oneAtATime(); err != nil {
+	if err := threeAtOnce(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -47,16 +47,16 @@ func TestMain(m *testing.M) {
 	os.Exit(buildAndRun(m))
 }
 
-// oneAtATime lets tests that call Parallel run beside each other only where -parallel says how
-// many: three servers each, and writers that take all processors.
-func oneAtATime() error {
+// threeAtOnce bounds the tests that call Parallel, where -parallel does not: each has three servers,
+// and waits for timeouts most of the time.
+func threeAtOnce() error {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if given {
 		return nil
 	}
-	return flag.Set("test.parallel", "1")
+	return flag.Set("test.parallel", "3")
 }
 
 // buildAndRun builds the program once for all tests. What a test leaves that failed, or that

@@ -42,6 +42,7 @@ const noAnswer = 500 * time.Millisecond
 // in a network namespace of its own.
 func TestPort(t *testing.T) {
 	if os.Getenv(namespaceVariable) == "" {
+		t.Parallel()
 		runInNamespace(t)
 		return
 	}

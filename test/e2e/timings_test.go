@@ -17,6 +17,7 @@ import (
 // the others have a new one. Before, leadership is moved to a node that has just started, and
 // in the end a node is told that its heartbeat is too long.
 func TestTimings(t *testing.T) {
+	t.Parallel()
 	const long, short = 4 * time.Second, time.Second
 	f := newFixture(t, devcluster.Options{Nodes: 3, Network: true, ElectionTimeout: long})
 	retime := func(t *testing.T, ctx context.Context, i int, heartbeat, election time.Duration) {
