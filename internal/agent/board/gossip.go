@@ -9,16 +9,20 @@ import (
 )
 
 // Gossip sends this node's status to its peers, and hands on what the role machine has to know of them, at every
-// change that matters and at intervals, until ctx ends. own completes the node's status.
+// change that matters and at intervals, until ctx ends. own completes the node's status. The intervals count from
+// the start, whatever changes between: then a restarted node says soon that it votes again, which no change tells.
 func (b *Board) Gossip(ctx context.Context, c clock.Clock, own func() status.Node, send func(status.Node) error, heard func(own status.Node, in role.Peers)) error {
-	for {
+	for due := c.Now(); ; {
 		changed := b.Changes()
 		s := own()
 		if err := send(s.Bounded()); err != nil {
 			return err
 		}
 		heard(s, b.ForRole(s))
-		if c.Wait(ctx, GossipInterval, changed) != nil {
+		for due <= c.Now() {
+			due += GossipInterval
+		}
+		if c.Wait(ctx, due-c.Now(), changed) != nil {
 			return nil
 		}
 	}
