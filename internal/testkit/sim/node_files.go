@@ -86,6 +86,7 @@ func (n *node) state(first uint64) cluster.StatePoint {
 
 // replaceMark puts another durable.json in place, or none if there is no mark.
 func (n *node) replaceMark(m replay.Mark) {
+	n.marked = max(n.marked, m.Index) // its peers purge by this one, too
 	err := n.disk.mem.RemoveAll(datadir.Durable)
 	if m.Index > 0 {
 		err = datadir.New(n.disk.mem, ".").WriteMark(n.uuid.String(), m)
