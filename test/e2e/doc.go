@@ -16,8 +16,10 @@
 // the writers start after the followers have stopped, so not one OK is allowed.
 //
 // A test calls Parallel unless it measures (rates, pauses, a write gap that it judges). Three
-// clusters run at once, or as many as -parallel says, after the tests that run alone. The servers are copies of one that was
-// initialised (package mysqldtest), but where a cluster's beginning is the subject.
+// clusters run at once, or as many as -parallel says, after the tests that run alone; their
+// writers pause, so that servers are held up by faults and not by each other. The servers are
+// copies of one that was initialised (package mysqldtest), but where a cluster's beginning is the
+// subject.
 //
 // What tests leave that fail, or are ended, is removed but for agent.log and node.toml.
 //

@@ -133,8 +133,9 @@ func copiedMySQL(t *testing.T) string {
 type fixture struct {
 	*devcluster.Cluster
 	history []ledger.Attempt
-	writers uint32 // next writer's number
-	joining func() // told once a node has joined
+	writers uint32        // next writer's number
+	think   time.Duration // of the writers, after a transaction; 0 where a test runs alone, and wants all they can write
+	joining func()        // told once a node has joined
 }
 
 // newFixture starts a cluster with the ledger's table in it. It is closed when
@@ -168,7 +169,7 @@ func newCluster(t *testing.T, opts devcluster.Options) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeCluster(t, c) })
-	return &fixture{Cluster: c}
+	return &fixture{Cluster: c, think: 20 * time.Millisecond}
 }
 
 // createTable makes the ledger's table, once all nodes are well.
@@ -265,7 +266,7 @@ func (f *fixture) start(t *testing.T, writers int, nodes ...int) *load {
 			nodes = append(nodes, i)
 		}
 	}
-	cfg := ledger.Config{Writers: writers, FirstWriter: f.writers, Logger: slog.New(slog.DiscardHandler)}
+	cfg := ledger.Config{Writers: writers, FirstWriter: f.writers, Pause: f.think, Logger: slog.New(slog.DiscardHandler)}
 	for _, i := range nodes {
 		cfg.DSNs = append(cfg.DSNs, f.DSN(i))
 	}

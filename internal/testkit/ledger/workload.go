@@ -62,7 +62,9 @@ type Config struct {
 	// connection is closed afterwards. 0 stands for 60 s, twice what a router
 	// holds a connection for.
 	AttemptTimeout time.Duration
-	Logger         *slog.Logger
+	// Pause is how long a writer pauses after a transaction, on average; 0 = not at all.
+	Pause  time.Duration
+	Logger *slog.Logger
 }
 
 // Workload is a set of writers and what they were told.
@@ -315,6 +317,12 @@ func (wr *writer) write(soft, hard context.Context, conn *sql.Conn) (acked int, 
 			return acked, err
 		}
 		acked++
+		if p := wr.load.cfg.Pause; p > 0 {
+			select {
+			case <-soft.Done():
+			case <-time.After(time.Duration(wr.rng.Int64N(int64(2 * p)))):
+			}
+		}
 	}
 	return acked, nil
 }
