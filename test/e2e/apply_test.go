@@ -18,7 +18,9 @@ import (
 // ever having begun anew.
 func TestLongTransaction(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, PromotionTimeout: time.Second})
+	// Such a statement may hold up the log's fsync on the same disk for more than a second, after which the
+	// primary would rightly hand over in the middle of it.
+	f := newFixture(t, devcluster.Options{Nodes: 3, Loggers: 1, PromotionTimeout: time.Second, ElectionTimeout: 5 * time.Second})
 	f.scenario(t, "Insert", func(t *testing.T, ctx context.Context) {
 		f.longApply(t, ctx, "INSERT /*+ SET_VAR(cte_max_recursion_depth = 10000) */ INTO %s (b) WITH RECURSIVE "+
 			"n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1733) SELECT x.i FROM n AS x, n AS y", 1733*1733)
