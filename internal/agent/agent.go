@@ -162,6 +162,11 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}
+	if a.runsMysqld() {
+		if err := a.mysqldConfig().CheckPlace(); err != nil {
+			return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
+		}
+	}
 	a.board = board.New(a.boardConfig())
 	a.inbox = a.newInbox()
 	a.slot = a.newSlot()

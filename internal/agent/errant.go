@@ -19,6 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
 // The transactions that an errant mysqld has beyond the committed log are copied from its binlogs
@@ -129,7 +130,7 @@ func (s *errantStore) save(ctx context.Context, now time.Time, errant *gtid.Set,
 	for _, file := range files {
 		err := c.file(ctx, file)
 		switch {
-		case errors.Is(err, binlog.ErrMalformed), errors.Is(err, binlog.ErrStream):
+		case errors.Is(err, binlog.ErrMalformed), errors.Is(err, binlog.ErrStream), errors.Is(err, mysqld.ErrNotFile):
 			damaged = append(damaged, fmt.Sprintf("%s: %v", file, err)) // the others may be sound
 		case err != nil:
 			return errantSave{}, "", fmt.Errorf("copy from %s: %w", file, err)
@@ -271,7 +272,7 @@ type errantCopy struct {
 // file copies the wanted transactions of one binlog file. It passes over an incomplete transaction
 // at the end, which a killed mysqld may leave.
 func (c *errantCopy) file(ctx context.Context, path string) error {
-	f, err := os.Open(path)
+	f, err := mysqld.OpenFile(path)
 	if err != nil {
 		return err
 	}

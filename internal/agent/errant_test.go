@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
@@ -175,5 +177,27 @@ func TestErrantSaveOfDamagedBinlogs(t *testing.T) {
 	}
 	if d := cmp.Diff([]uint64{5}, savedIn(t, filepath.Join(dir, save.Files[1]))); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestErrantSaveOfForeignFiles: what mysqld's account put in a binlog's place, a link to another
+// account's file or a FIFO without a writer, is neither read nor waited for.
+func TestErrantSaveOfForeignFiles(t *testing.T) {
+	f := newErrantFixture(t)
+	fifo, link := f.files[0]+".fifo", f.files[0]+".link"
+	if err := errors.Join(unix.Mkfifo(fifo, 0o600), os.Symlink(f.files[1], link)); err != nil {
+		t.Fatal(err)
+	}
+	save, _, err := f.save(t.Context(), time.Unix(0, 0), errantSet(1, 5), []string{fifo, link, f.files[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := errantSet(1).String(); save.Saved != want {
+		t.Errorf("saved %s, want %s", save.Saved, want)
+	}
+	for _, path := range []string{fifo, link} {
+		if !strings.Contains(save.Damaged, path) {
+			t.Errorf("damaged: %s, without %s", save.Damaged, path)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -142,7 +141,7 @@ func (j *joiner) CopyData(ctx context.Context, plan join.Plan, from cluster.Node
 		return err
 	}
 	eg.Go(func() error { j.watchData(ctx, p, plan.Node); return nil })
-	target := filepath.Join(cfg.DataDir, "clone")
+	target := server.CloneDir()
 	if err := p.Admin().Clone(ctx, mysqld.CloneSource{Addr: way, Password: plan.Data.Password}, target); err != nil {
 		return err
 	}

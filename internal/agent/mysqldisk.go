@@ -59,13 +59,20 @@ func (p *diskProbe) run(ctx context.Context, dir string) error {
 }
 
 // writeProbe returns once one byte is on disk. It is always the same byte, so that nothing else
-// has to be written.
+// has to be written. What is no file of the probe's alone goes, for the next write.
 func writeProbe(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_DSYNC, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_DSYNC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
-		return err
+		return errors.Join(err, os.Remove(path))
 	}
 	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1 {
+		return errors.Join(fmt.Errorf("%s is not the probe's own", path), os.Remove(path))
+	}
 	_, err = f.WriteAt([]byte{'\n'}, 0)
 	return err
 }

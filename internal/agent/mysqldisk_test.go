@@ -18,6 +18,36 @@ import (
 	"github.com/quorate/quorate/internal/role"
 )
 
+// TestProbeWritesItsOwnFile: what mysqld's account put in its place is not written, and goes.
+func TestProbeWritesItsOwnFile(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, probeFile), filepath.Join(dir, "other")
+	for what, plant := range map[string]func() error{
+		"symbolic link": func() error { return os.Symlink(other, path) },
+		"hard link":     func() error { return os.Link(other, path) },
+		"FIFO":          func() error { return unix.Mkfifo(path, 0o600) },
+	} {
+		if err := os.WriteFile(other, []byte("kept"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := plant(); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeProbe(path); err == nil {
+			t.Errorf("%s: written", what)
+		}
+		if err := writeProbe(path); err != nil {
+			t.Errorf("after a %s: %v", what, err)
+		}
+		if text, err := os.ReadFile(other); err != nil || string(text) != "kept" {
+			t.Errorf("%s: it leads to %q, %v", what, text, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestDiskProbe: a disk that answers is well; a write that does not end is seen
 // after diskPatience, whether or not anybody asks for more writes, and no more once
 // it has ended; nothing waits for it when the agent stops.

@@ -268,10 +268,11 @@ func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left [
 }
 
 // TestMembersClone: nodes join whose logs cannot go back to the beginning, under load,
-// and are killed on their way; once the leader dies in between.
+// and are killed on their way; once the leader dies in between. Their mysqlds are not root's,
+// but their agents are.
 func TestMembersClone(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, MySQLUser: otherAccount()})
 	f.scenario(t, "Purge", f.purgeForClone)
 	f.scenario(t, "Clone", f.cloneNode)
 	f.scenario(t, "Killed", f.cloneKilled)

@@ -442,7 +442,7 @@ func (f *fixture) wrapAgent(t *testing.T, ctx context.Context, i int, prepare fu
 	}
 	prepare()
 	wrapper := filepath.Join(f.Dir(), f.Name(i)+"-wrapped")
-	script := fmt.Sprintf("#!/bin/sh\nexec %s --pdeathsig=keep %s %s \"$@\"\n", setpriv, options, os.Getenv(binaryVariable))
+	script := fmt.Sprintf("#!/bin/sh\numask 077\nexec %s --pdeathsig=keep %s %s \"$@\"\n", setpriv, options, os.Getenv(binaryVariable))
 	if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -538,7 +538,7 @@ func (f *fixture) set(t *testing.T, i int, table, setting string) {
 func (f *fixture) portNotRoot(t *testing.T, ctx context.Context) {
 	i := f.others(f.heal(t, ctx))[0]
 	f.wrapAgent(t, ctx, i, func() { giveAway(t, f.Dir(), filepath.Dir(f.DataDir(i))) },
-		"--reuid=nobody --regid=nogroup --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin --bounding-set=-all,+net_admin")
+		"--reuid=nobody --regid=nogroup --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin --bounding-set=-all,+net_admin --no-new-privs")
 	f.awaitReads(t, ctx, i)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.MysqldPID(i)))
 	if err != nil {

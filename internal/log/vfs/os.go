@@ -28,14 +28,16 @@ func (OS) Create(name string) (File, error) {
 	return openFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 }
 
-// Open implements FS.
-func (OS) Open(name string) (File, error) { return openFile(name, os.O_RDONLY) }
+// Open implements FS. A FIFO has no writer: it is empty.
+func (OS) Open(name string) (File, error) { return openFile(name, os.O_RDONLY|unix.O_NONBLOCK) }
 
 // OpenReadWrite implements FS.
 func (OS) OpenReadWrite(name string) (File, error) { return openFile(name, os.O_RDWR) }
 
+// openFile opens a file, and not what a link leads to: some files are in mysqld's directory,
+// whose account may be another.
 func openFile(name string, flags int) (File, error) {
-	f, err := os.OpenFile(name, flags, filePermissions)
+	f, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, filePermissions)
 	if err != nil {
 		return nil, err
 	}

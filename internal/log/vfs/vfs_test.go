@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func must(t *testing.T, err error) {
@@ -445,5 +447,33 @@ func TestOSMkdirAllOverFile(t *testing.T) {
 	must(t, write(t, OS{}, name, "x").Close())
 	if err := (OS{}).MkdirAll(name); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("mkdir over a file: %v", err)
+	}
+}
+
+// TestOSOpensFilesAlone: no link is followed, and nobody waits for the writer of a FIFO.
+func TestOSOpensFilesAlone(t *testing.T) {
+	dir := t.TempDir()
+	file, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	if err := errors.Join(os.WriteFile(file, []byte("kept"), 0o600), os.Symlink(file, link), unix.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for what, open := range map[string]func(string) (File, error){"open": OS{}.Open, "open to write": OS{}.OpenReadWrite, "create": OS{}.Create} {
+		if f, err := open(link); err == nil {
+			t.Errorf("%s: a link was followed", what)
+			_ = f.Close()
+		}
+	}
+	f, err := OS{}.Open(fifo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size, err := f.Size(); size != 0 || err != nil {
+		t.Errorf("a FIFO has %d bytes, %v", size, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" {
+		t.Errorf("the file has %q, %v", text, err)
 	}
 }

@@ -95,6 +95,9 @@ func (a *Admin) DataBytes(ctx context.Context) (bytes int64, err error) {
 	return bytes, err
 }
 
+// CloneDir is where a mysqld of this server that runs may clone to. The next start clears it.
+func (s *Server) CloneDir() string { return filepath.Join(s.paths.tmp, "clone") }
+
 // Adopt makes dir, which another server of this node has cloned, the data directory,
 // with a random server UUID, and returns that. It is atomic, as Initialize.
 func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error) {
@@ -113,16 +116,15 @@ func (s *Server) Adopt(ctx context.Context, dir string) (uuid string, err error)
 		return "", err
 	}
 	defer func() { _ = lock.Close() }() // Only drops the lock.
-	uuid = newUUID()
-	auto := filepath.Join(dir, "auto.cnf")
-	if err := writeFileDurable(auto, []byte("[auto]\nserver-uuid="+uuid+"\n"), 0o640); err != nil {
-		return "", fmt.Errorf("write server UUID: %w", err)
+	if err := os.RemoveAll(s.paths.dataTemp); err != nil {
+		return "", fmt.Errorf("remove unfinished data directory: %w", err)
 	}
-	if err := os.Chown(auto, id.uid, id.gid); err != nil {
-		return "", fmt.Errorf("write server UUID: %w", err)
+	// Where it is now mysqld's account may exchange it.
+	if err := os.Rename(dir, s.paths.dataTemp); err != nil {
+		return "", fmt.Errorf("take over the cloned data: %w", err)
 	}
-	if err := errors.Join(os.Rename(dir, s.paths.data), syncDir(s.cfg.DataDir)); err != nil {
-		return "", fmt.Errorf("publish data directory: %w", err)
+	if err := makeDir(s.paths.dataTemp, id); err != nil { // it is a directory
+		return "", fmt.Errorf("take over the cloned data: %w", err)
 	}
-	return uuid, nil
+	return s.publish(id)
 }

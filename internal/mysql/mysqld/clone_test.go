@@ -76,11 +76,11 @@ func TestClone(t *testing.T) {
 		const p = "Aa1-fedcba9876543210-"
 		c.Secrets = Secrets{Admin: p + "admin", Tap: p + "tap", DBA: p + "dba"}
 	}
-	seed := newServer(t, own)
+	seed := newServer(t, own, asOther(t)) // it makes its copy where it may, and root takes that over
 	s := start(t, seed)
 	from := CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}
 	cloneNeedsSpace(t, s, from)
-	dir := filepath.Join(seed.cfg.DataDir, "clone")
+	dir := seed.CloneDir()
 	if err := s.Admin().Clone(ctx(t), from, dir); err != nil {
 		t.Fatal(err)
 	}

@@ -196,7 +196,7 @@ func (c Config) paths() paths {
 	return paths{
 		data: in("data"), dataTemp: in("data.init"), binlogs: in("binlog"), relay: in("relay"), tmp: in("tmp"), run: in("run"),
 		counter: in("incarnation"), lock: in("mysqld.lock"), foreignXA: in("foreign-xa"),
-		config: in("run", "my.cnf"), initSQL: in("run", "init.sql"), pid: in("run", "mysqld.pid"),
+		config: in("my.cnf"), initSQL: in("init.sql"), pid: in("run", "mysqld.pid"),
 	}
 }
 

@@ -7,10 +7,15 @@
 //	DataDir/
 //	  data/                    the server's data directory (I3: judged by the agent)
 //	  binlog/0000000017/       one directory per incarnation, base name q0000000017
-//	  relay/ tmp/ run/         relay logs, temporary files, socket + my.cnf + pid file
+//	  relay/ tmp/ run/         relay logs, temporary files, socket + pid file
+//	  my.cnf init.sql          option file; init file, until Ready
 //	  incarnation              the last incarnation number: decimal digits, newline
 //	  foreign-xa               a client committed what the applier had prepared: its data differ
 //	  mysqld.lock              flock'ed by every mysqld that runs on this directory
+//
+// Where the agent is root and mysqld is not, mysqld's account owns data, relay, tmp, run and
+// what is in binlog, and nothing else: with what it owned it could lead root to any other file.
+// In these directories the agent follows no link (tree.go).
 //
 // # Why a graceful stop is forbidden (I6)
 //

@@ -165,7 +165,7 @@ func (p *Process) xaSince(ctx context.Context) (before, now xaStatements, err er
 // the data differ from the others', and a start would hide that. The note goes with
 // the data.
 func (s *Server) NoteForeignXA() error {
-	if err := writeFileDurable(s.paths.foreignXA, []byte("a client committed XA transactions on this replica\n"), 0o600); err != nil {
+	if err := writeFileDurable(s.paths.foreignXA, []byte("a client committed XA transactions on this replica\n"), 0o600, ourselves()); err != nil {
 		return fmt.Errorf("note that a client committed XA transactions: %w", err)
 	}
 	return nil

@@ -189,14 +189,7 @@ func TestParentDeathKillsMysqld(t *testing.T) {
 			if osUser != "" && os.Geteuid() != 0 {
 				t.Skip("only root can run mysqld as another user")
 			}
-			s := newServer(t, func(c *Config) {
-				c.OSUser = osUser
-				for _, dir := range []string{filepath.Dir(c.DataDir), filepath.Dir(filepath.Dir(c.DataDir))} {
-					if err := os.Chmod(dir, 0o755); err != nil {
-						t.Fatal(err)
-					}
-				}
-			})
+			s := newServer(t, runAs(t, osUser))
 			agent := exec.Command(os.Args[0])
 			agent.Env = append(os.Environ(), envHelper+"="+filepath.Dir(s.cfg.DataDir), envHelper+"_USER="+osUser)
 			agent.Stderr = t.Output()

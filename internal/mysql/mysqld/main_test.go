@@ -128,6 +128,27 @@ func newServer(t *testing.T, change ...func(*Config)) *Server {
 	return s
 }
 
+// runAs has mysqld run as an account, which can enter the directory.
+func runAs(t *testing.T, osUser string) func(*Config) {
+	t.Helper()
+	return func(c *Config) {
+		c.OSUser = osUser
+		for _, dir := range []string{filepath.Dir(c.DataDir), filepath.Dir(filepath.Dir(c.DataDir))} {
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// asOther is runAs another account, where that can be.
+func asOther(t *testing.T) func(*Config) {
+	if os.Geteuid() != 0 {
+		return func(*Config) {}
+	}
+	return runAs(t, "nobody")
+}
+
 func ctx(t *testing.T) context.Context {
 	t.Helper()
 	c, cancel := context.WithTimeout(context.Background(), deadline)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 
 	"github.com/pelletier/go-toml/v2"
@@ -72,7 +71,7 @@ func GenerateSecrets(path string) (Secrets, error) {
 	if err != nil {
 		return Secrets{}, fmt.Errorf("encode secrets: %w", err)
 	}
-	if err := writeFileDurable(path, text, 0o600); err != nil {
+	if err := writeFileDurable(path, text, 0o600, ourselves()); err != nil {
 		return Secrets{}, fmt.Errorf("write secrets: %w", err)
 	}
 	return s, nil
@@ -104,30 +103,6 @@ func LoadSecrets(path string) (Secrets, error) {
 		return Secrets{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
-}
-
-// writeFileDurable replaces path with data: temporary file, fsync, rename,
-// fsync of the directory.
-func writeFileDurable(path string, data []byte, mode os.FileMode) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(mode) // An old temporary file keeps its own mode otherwise.
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
 }
 
 // syncDir makes what was created, renamed or removed in dir durable.

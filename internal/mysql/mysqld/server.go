@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,29 +80,29 @@ func (s *Server) Initialize(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // Only drops the lock.
-	if err := os.RemoveAll(s.paths.dataTemp); err != nil {
-		return fmt.Errorf("remove unfinished data directory: %w", err)
+	defer func() { _ = lock.Close() }()                    // Only drops the lock.
+	if err := emptyDir(s.paths.dataTemp, id); err != nil { // mysqld may not make it itself
+		return fmt.Errorf("begin a data directory: %w", err)
 	}
 	if err := s.runInitialize(ctx, id, lock); err != nil {
 		return err
 	}
-	// Our own UUID: mysqld derives one from time and a network address, which
-	// copies of one virtual machine share.
+	_, err = s.publish(id)
+	return err
+}
+
+// publish makes data.init, which is complete, the data directory, with a random server UUID:
+// mysqld derives one from time and a network address, which copies of one virtual machine share.
+func (s *Server) publish(id osIdentity) (uuid string, err error) {
+	uuid = newUUID()
 	auto := filepath.Join(s.paths.dataTemp, "auto.cnf")
-	if err := writeFileDurable(auto, []byte("[auto]\nserver-uuid="+newUUID()+"\n"), 0o640); err != nil {
-		return fmt.Errorf("write server UUID: %w", err)
+	if err := writeFileDurable(auto, []byte("[auto]\nserver-uuid="+uuid+"\n"), 0o640, id); err != nil {
+		return "", fmt.Errorf("write server UUID: %w", err)
 	}
-	if err := os.Chown(auto, id.uid, id.gid); err != nil {
-		return fmt.Errorf("write server UUID: %w", err)
+	if err := errors.Join(os.Rename(s.paths.dataTemp, s.paths.data), syncDir(s.cfg.DataDir)); err != nil {
+		return "", fmt.Errorf("publish data directory: %w", err)
 	}
-	if err := os.Rename(s.paths.dataTemp, s.paths.data); err != nil {
-		return fmt.Errorf("publish data directory: %w", err)
-	}
-	if err := syncDir(s.cfg.DataDir); err != nil {
-		return fmt.Errorf("publish data directory: %w", err)
-	}
-	return nil
+	return uuid, nil
 }
 
 // runInitialize runs mysqld --initialize-insecure into data.init. The root
@@ -177,11 +178,15 @@ func (s *Server) Start(ctx context.Context, o StartOptions) (*Process, error) {
 // Incarnation returns the number of the last incarnation that was started, 0
 // before the first.
 func (s *Server) Incarnation() (uint64, error) {
-	text, err := os.ReadFile(s.paths.counter)
+	f, err := OpenFile(s.paths.counter)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
+		return 0, fmt.Errorf("read incarnation: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, numberBytesMax))
+	if err = errors.Join(err, f.Close()); err != nil {
 		return 0, fmt.Errorf("read incarnation: %w", err)
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
@@ -209,7 +214,7 @@ func (s *Server) nextIncarnation() (uint64, error) {
 		}
 	}
 	n++
-	if err := writeFileDurable(s.paths.counter, []byte(strconv.FormatUint(n, 10)+"\n"), 0o640); err != nil {
+	if err := writeFileDurable(s.paths.counter, []byte(strconv.FormatUint(n, 10)+"\n"), 0o640, ourselves()); err != nil {
 		return 0, fmt.Errorf("write incarnation: %w", err)
 	}
 	return n, nil
@@ -218,25 +223,19 @@ func (s *Server) nextIncarnation() (uint64, error) {
 // prepare makes what incarnation n needs on disk. The lock is held.
 func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
 	dir := s.paths.binlogDir(n)
-	// It cannot exist but for a number that was lost; it must be empty.
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("clear binlog directory: %w", err)
-	}
-	// Temporary files that a killed mysqld left.
-	if err := os.RemoveAll(s.paths.tmp); err != nil {
-		return fmt.Errorf("clear temporary directory: %w", err)
+	// The binlog's cannot exist but for a number that was lost; the others hold what a
+	// killed mysqld left.
+	for _, d := range []string{dir, s.paths.tmp, s.paths.run} {
+		if err := emptyDir(d, id); err != nil {
+			return err
+		}
 	}
 	// mysqld refuses to start while the pid in its socket's lock file exists,
 	// which a zombie or whoever has the number now satisfies. Our lock says that
 	// nobody uses the socket.
-	for _, stale := range []string{s.cfg.Socket, s.cfg.Socket + ".lock", s.paths.pid} {
+	for _, stale := range []string{s.cfg.Socket, s.cfg.Socket + ".lock"} {
 		if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove what a killed mysqld left: %w", err)
-		}
-	}
-	for _, d := range []string{dir, s.paths.tmp} {
-		if err := makeDir(d, id); err != nil {
-			return err
 		}
 	}
 	if err := syncDir(s.paths.binlogs); err != nil {
@@ -251,47 +250,10 @@ func (s *Server) prepare(id osIdentity, n uint64, o StartOptions) error {
 	return nil
 }
 
-// makeDirs makes the directory tree, owned by the account that mysqld runs as.
-func (s *Server) makeDirs(id osIdentity) error {
-	if err := os.MkdirAll(s.cfg.DataDir, 0o750); err != nil {
-		return fmt.Errorf("make mysql directory: %w", err)
-	}
-	for _, d := range []string{s.cfg.DataDir, s.paths.binlogs, s.paths.relay, s.paths.tmp, s.paths.run} {
-		if err := makeDir(d, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func makeDir(path string, id osIdentity) error {
-	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make directory: %w", err)
-	}
-	if err := os.Chown(path, id.uid, id.gid); err != nil {
-		return fmt.Errorf("make directory: %w", err)
-	}
-	return nil
-}
-
-// writeFor writes a file that mysqld's account may read. It is written again at
-// every start, so it need not be durable.
-func (s *Server) writeFor(id osIdentity, path, text string, mode os.FileMode) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chown(id.uid, id.gid), f.Close())
-}
-
 // lockDirectory takes the flock that every mysqld of this directory holds for
 // as long as it exists, waiting as long as ctx allows.
 func (s *Server) lockDirectory(ctx context.Context) (*os.File, error) {
-	f, err := os.OpenFile(s.paths.lock, os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(s.paths.lock, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w", err)
 	}
@@ -311,15 +273,6 @@ func (s *Server) lockDirectory(ctx context.Context) (*os.File, error) {
 			return nil, errors.Join(fmt.Errorf("%w: %s (pid %s): %w", ErrBusy, s.cfg.DataDir, s.oldPID(), context.Cause(ctx)), f.Close())
 		}
 	}
-}
-
-// oldPID is what the pid file says, for a message.
-func (s *Server) oldPID() string {
-	text, err := os.ReadFile(s.paths.pid)
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(text))
 }
 
 // removeOldBinlogs removes the binlog directories of earlier incarnations.
@@ -347,7 +300,7 @@ func (s *Server) BinlogFiles() (files []string, err error) {
 	}
 	for _, d := range dirs {
 		n, err := strconv.ParseUint(d.Name(), 10, 64)
-		if err != nil {
+		if err != nil || !d.IsDir() {
 			continue
 		}
 		found, err := os.ReadDir(s.paths.binlogDir(n))

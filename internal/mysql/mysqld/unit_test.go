@@ -119,7 +119,7 @@ func TestSecrets(t *testing.T) {
 // not removed bring an old number back; a damaged counter stops the start.
 func TestIncarnationNeverRepeats(t *testing.T) {
 	s := New(Config{DataDir: t.TempDir()})
-	if err := s.makeDirs(osIdentity{uid: os.Geteuid(), gid: os.Getegid()}); err != nil {
+	if err := s.makeDirs(ourselves()); err != nil {
 		t.Fatal(err)
 	}
 	next := func(want uint64) {

@@ -28,4 +28,5 @@ if [ ! -d "$template" ]; then
 	exit
 fi
 exec 9>&-
-exec cp -a --reflink=auto "$template" "$data"
+mkdir -p "$data"
+exec cp -a --reflink=auto "$template/." "$data"
