@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -54,8 +57,9 @@ in the file. Exit code 2 if there is one. mysqld itself judges [mysql.variables]
 by its option --validate-config: nothing is started, and no data are touched.
 
 What is allowed and likely not meant is a warning: so are files that others may
-read or change who should not, files for TLS that mysqld cannot use, a data_dir that
-the account which runs this cannot make or write, and that this host has no mysqld.`,
+read or change who should not, files for TLS that mysqld cannot use, a data_dir or a
+mysql.bind that the account which runs this cannot use, and that this host has no
+mysqld. So run it as the agent's account.`,
 		Example: `  quorate config check /etc/quorate/node.toml`,
 		Args:    oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +71,7 @@ the account which runs this cannot make or write, and that this host has no mysq
 			if err != nil {
 				return err
 			}
-			warnings := slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fileWarnings(args[0], c), serverWarnings)
+			warnings := slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c), fileWarnings(args[0], c), serverWarnings)
 			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
@@ -95,6 +99,9 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 		return nil, err
 	}
 	files := mysqld.Config{DataDir: filepath.Join(c.DataDir, "mysql"), OSUser: c.MySQL.User, Variables: c.MySQL.Variables}
+	if err := files.CheckPlace(); err != nil {
+		warnings = append(warnings, fmt.Sprintf("data_dir: %v: the agent would not start", err))
+	}
 	texts, err := files.CheckTLSFiles(ctx)
 	if errors.Is(err, mysqld.ErrConfig) { // that there is no such account accountWarnings says
 		warnings = append(warnings, fmt.Sprintf("the files for TLS are not checked: only root can read them as %s", c.MySQL.User))
@@ -156,13 +163,42 @@ func groupWarnings(c config.Config) (texts []string) {
 	return nil
 }
 
+// changeable says who else may change the configuration file, which says what the agent
+// executes: mysql.base_dir; "" = nobody.
+func changeable(path string, c config.Config) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Sprintf("others may change it (mode %#o): chmod go-w %s", info.Mode().Perm(), path)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	account, err := user.Lookup(c.MySQL.User)
+	if ok && err == nil && os.Geteuid() == 0 && st.Uid != 0 && strconv.FormatUint(uint64(st.Uid), 10) == account.Uid {
+		return fmt.Sprintf("it belongs to %s, and an agent that is root executes what it names: chown root %s", c.MySQL.User, path)
+	}
+	return ""
+}
+
+// fenceWarnings says that this account could not fence mysqld's own port.
+func fenceWarnings(c config.Config) (texts []string) {
+	addr, err := netip.ParseAddr(c.MySQL.Bind)
+	header, have := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	if err != nil || addr.IsLoopback() || c.Self().Kind == cluster.KindLogger || unix.Capget(&header, &have[0]) != nil ||
+		have[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("mysql.bind: uid %d has no CAP_NET_ADMIN: without it an agent cannot fence mysqld at %s, and clients reach only the router; its unit may give it (AmbientCapabilities=CAP_NET_ADMIN)",
+		os.Geteuid(), c.MySQL.Bind)}
+}
+
 // fileWarnings says who else may read or change files that nobody else should. The
-// configuration says as which account mysqld runs, and where; the readers' passwords
-// open all data.
+// readers' passwords open all data.
 func fileWarnings(path string, c config.Config) (texts []string) {
 	info, err := os.Stat(path)
-	if err == nil && info.Mode().Perm()&0o022 != 0 {
-		texts = append(texts, fmt.Sprintf("others may change it (mode %#o): chmod go-w %s", info.Mode().Perm(), path))
+	if text := changeable(path, c); text != "" {
+		texts = append(texts, text+": the agent would not start")
 	}
 	secret := slices.ContainsFunc(c.Readers, func(r config.Reader) bool { return r.PasswordFile == "" })
 	if err == nil && secret && info.Mode().Perm()&0o004 != 0 {

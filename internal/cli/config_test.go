@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +32,7 @@ func TestFileWarnings(t *testing.T) {
 		"all well":            {0o644, 0o600, []config.Reader{file}, ""},
 		"a hash, private":     {0o640, 0o600, []config.Reader{hash}, ""},
 		"a hash, for all":     {0o644, 0o600, []config.Reader{hash}, "it has a password_hash, and everybody may read it (mode 0644): chmod o-r "},
-		"others may write":    {0o664, 0o600, nil, "others may change it (mode 0664): chmod go-w "},
+		"others may write":    {0o664, 0o600, nil, "others may change it (mode 0664): chmod go-w " + path + ": the agent would not start"},
 		"a password for some": {0o600, 0o640, []config.Reader{file}, `the password_file of reader "f" is open to others (mode 0640): chmod 600 `},
 		"no password":         {0o600, 0o600, []config.Reader{{User: "g", PasswordFile: filepath.Join(dir, "none")}}, `the password_file of reader "g" cannot be read: `},
 	} {
@@ -43,6 +46,57 @@ func TestFileWarnings(t *testing.T) {
 		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestRunRefusesChangeableConfig: who may change it has what the agent has.
+func TestRunRefusesChangeableConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.toml")
+	text := "cluster = \"c\"\nnode = \"a\"\n[[member]]\nname = \"a\"\npeer = \"127.0.0.1:7400\"\n[mysql]\nuser = \"nobody\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		mode os.FileMode
+		uid  int
+		want string
+	}{
+		{0o644, 0, ""},
+		{0o664, 0, "others may change it (mode 0664): chmod go-w "},
+		{0o602, 0, "others may change it (mode 0602): chmod go-w "},
+		{0o644, 65534, "it belongs to nobody, and an agent that is root executes what it names: chown root "},
+	} {
+		if err := os.Chmod(path, tc.mode); err != nil {
+			t.Fatal(err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Chown(path, tc.uid, 0); err != nil {
+				t.Fatal(err)
+			}
+		} else if tc.uid != 0 {
+			continue
+		}
+		ran := false
+		cmd := newRunCommand(Deps{RunAgent: func(context.Context, config.Config, *slog.Logger, string) error { ran = true; return nil }})
+		cmd.SetArgs([]string{"--config", path})
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		err := cmd.ExecuteContext(t.Context())
+		if ran != (tc.want == "") || ran != (err == nil) || err != nil && (!errors.As(err, new(*exitError)) || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("mode %v, uid %d: ran %t, %v", tc.mode, tc.uid, ran, err)
+		}
+	}
+}
+
+// TestFenceWarnings: root may fence, and on loopback nobody needs to.
+func TestFenceWarnings(t *testing.T) {
+	var c config.Config
+	c.MySQL.Bind = "10.0.0.1"
+	if got := fenceWarnings(c); (os.Geteuid() == 0) != (len(got) == 0) {
+		t.Errorf("uid %d: %q", os.Geteuid(), got)
+	}
+	c.MySQL.Bind = "127.0.0.1"
+	if got := fenceWarnings(c); len(got) != 0 {
+		t.Errorf("on loopback: %q", got)
 	}
 }
 

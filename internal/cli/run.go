@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/agent"
+	"github.com/quorate/quorate/internal/config"
 )
 
 func newRunCommand(deps Deps) *cobra.Command {
@@ -40,6 +41,12 @@ everything else.`,
 			cfg, err := loadConfig(path)
 			if err != nil {
 				return err
+			}
+			if path, err = namedConfig(path); err != nil {
+				return err
+			}
+			if text := changeable(path, cfg); text != "" {
+				return usage(&config.Problem{File: path, Text: text})
 			}
 			logger, err := newLogger(cmd.ErrOrStderr(), format, cfg.LogLevel)
 			if err != nil {

@@ -162,8 +162,8 @@ func ReadFile(fs vfs.FS, path string) (b []byte, err error) {
 	return b, nil
 }
 
-// MakeDir makes a directory that others may read, and its missing parents. Its name
-// is on disk, too, when it returns: a name that a loss of power takes away takes what
+// MakeDir makes a directory, and its missing parents. Others may pass it, to mysqld's files
+// and the control socket, and not list it. Its name is on disk, too, when it returns: a name that a loss of power takes away takes what
 // is below it along.
 func MakeDir(path string) error {
 	_, missing := os.Stat(path)
@@ -174,7 +174,7 @@ func MakeDir(path string) error {
 		}
 		above = append(above, filepath.Dir(dir))
 	}
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o751); err != nil {
 		return err
 	}
 	for _, dir := range above {
