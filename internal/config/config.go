@@ -158,6 +158,8 @@ type Router struct {
 // API is where the agent answers HTTP.
 type API struct {
 	Listen string
+	// Pprof: it shows Go's profiles of the agent, to this host alone.
+	Pprof bool
 }
 
 // Control is where operators' requests come in, on this host alone.

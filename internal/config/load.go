@@ -108,6 +108,7 @@ func (c *Config) fields() map[string]func(string) error {
 		"router.hold_max":                 setInt(&c.Router.HoldMax),
 		"router.forward":                  setBool(&c.Router.Forward),
 		"api.listen":                      setText(&c.API.Listen),
+		"api.pprof":                       setBool(&c.API.Pprof),
 		"control.socket":                  setText(&c.Control.Socket),
 		"control.group":                   setText(&c.Control.Group),
 	}

@@ -282,9 +282,15 @@ func TestControlRefusesWhatIsNoRequest(t *testing.T) {
 	}
 }
 
-// TestProfilesAreForThisHost: nor for a page in a browser whose name points here.
+// TestProfilesAreForThisHost: nor for a page in a browser whose name points here. And there
+// are none unless they are asked for.
 func TestProfilesAreForThisHost(t *testing.T) {
-	s := New(Config{}, &fakeProvider{})
+	s := New(Config{Pprof: true}, &fakeProvider{})
+	off := httptest.NewRecorder()
+	New(Config{}, &fakeProvider{}).handler().ServeHTTP(off, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/", nil))
+	if off.Code != http.StatusNotFound {
+		t.Errorf("not asked for: %d, want %d", off.Code, http.StatusNotFound)
+	}
 	for name, c := range map[string]struct {
 		remote, local, host string
 		want                int

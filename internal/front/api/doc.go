@@ -10,7 +10,8 @@
 //	GET /replica    200 if the node is a replica that has a leader: without one its
 //	                data may be of any age
 //	GET /metrics    figures in Prometheus' text format
-//	GET /debug/pprof/  Go's own profiles of the agent, from this host alone
+//	GET /debug/pprof/  Go's own profiles of the agent, from this host alone, if
+//	                they are asked for (Config.Pprof)
 //
 // and on the socket, beside all of these:
 //

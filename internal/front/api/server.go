@@ -54,7 +54,9 @@ type Config struct {
 	// Socket is the path of the control socket, and Group the OS group whose
 	// accounts may ask there beside root and the agent's own; "" = none.
 	Socket, Group string
-	Logger        *slog.Logger
+	// Pprof: the port answers with profiles, to this host alone.
+	Pprof  bool
+	Logger *slog.Logger
 }
 
 // Server answers HTTP requests about this node.
@@ -166,9 +168,11 @@ func (s *Server) handler() http.Handler {
 		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider), promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
-	mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
-	mux.HandleFunc("GET /debug/pprof/trace", local(pprof.Trace))
+	if s.config.Pprof {
+		mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
+		mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
+		mux.HandleFunc("GET /debug/pprof/trace", local(pprof.Trace))
+	}
 	return mux
 }
 
