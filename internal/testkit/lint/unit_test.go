@@ -1,0 +1,31 @@
+package lint
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestUnit: the unit runs the agent without root, and keeps it and its mysqld from what they
+// do not need. Who takes a setting away has to say so here, too.
+func TestUnit(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "packaging", "quorate.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	for _, want := range []string{
+		"User=mysql", "Group=mysql", "UMask=0077", "StateDirectory=quorate", "StateDirectoryMode=0751", "RuntimeDirectory=quorate",
+		"CapabilityBoundingSet=", "NoNewPrivileges=yes", "LimitCORE=0", "KillMode=mixed", "Restart=always", "RestartPreventExitStatus=2",
+		"ProtectSystem=strict", "ProtectHome=yes", "ProtectProc=invisible", "ProtectKernelTunables=yes", "ProtectKernelModules=yes",
+		"ProtectKernelLogs=yes", "ProtectControlGroups=yes", "ProtectClock=yes", "ProtectHostname=yes", "PrivateTmp=yes", "PrivateDevices=yes",
+		"RestrictNamespaces=yes", "RestrictRealtime=yes", "RestrictSUIDSGID=yes", "LockPersonality=yes",
+		"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK", "SystemCallArchitectures=native", "SystemCallFilter=@system-service",
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("packaging/quorate.service lacks %s", want)
+		}
+	}
+}
