@@ -22,7 +22,7 @@ NOW        := $(shell date +%Y-%m-%d-%H%M%S)
 BENCH_OUT  ?= lab-results/bench-$(NOW)
 BENCH_FLAGS ?=
 
-.PHONY: help demo check test soak build mysql lint bench fuzz sim mutate large rivals lab clean
+.PHONY: help demo check test soak build release vulncheck mysql lint bench fuzz sim mutate large rivals lab clean
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -52,6 +52,19 @@ build: ## bin/quorate and bin/quorate-lab
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quorate
 	$(GO) -C lab build -trimpath -o ../bin/ ./cmd/quorate-lab
 
+# The same commit, version and toolchain make the same bytes, on any machine: so no cgo. (A binary
+# without it looks for accounts and groups in /etc/passwd and /etc/group alone.)
+release: ## dist/: quorate for linux amd64 and arm64, what it is made of (CycloneDX), SHA256SUMS
+	rm -rf dist && mkdir dist
+	for arch in amd64 arm64; do name=quorate-$(VERSION)-linux-$$arch; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o dist/$$name ./cmd/quorate && \
+		$(GO) -C tools run ./sbom $(VERSION) ../dist/$$name >dist/$$name.cdx.json || exit; done
+	cp packaging/quorate.service dist/
+	cd dist && sha256sum * >SHA256SUMS
+
+vulncheck: ## known holes in what bin/quorate is made of (asks a database on the internet)
+	GO=$(GO) scripts/vulncheck.sh
+
 mysql: ## a private MySQL server in .mysql, unless QUORATE_MYSQL_BASE names one
 	@if [ "$(QUORATE_MYSQL_BASE)" = "$(MYSQL)" ]; then scripts/get-mysql.sh "$(MYSQL)"; fi
 
@@ -61,6 +74,7 @@ lint: ## gofmt, go vet, staticcheck, the repository's own rules
 	$(GO) -C lab vet ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) -C lab tool -modfile=../tools/go.mod staticcheck ./...
+	$(GO) -C tools vet ./sbom && $(GO) -C tools test ./sbom
 	$(GO) test ./internal/testkit/lint
 
 bench: mysql rivals build ## quorate beside one server and async replication, failovers, the log (as root, 20 minutes)
@@ -87,4 +101,4 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh
 
 clean: ## what the targets made, but for .mysql, .rivals and lab-results
-	rm -rf bin
+	rm -rf bin dist
