@@ -225,7 +225,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return unlessStopped(ctx, err)
 	}
 	if a.runsMysqld() && os.Geteuid() == 0 && a.cfg.MySQL.User == "" {
-		a.logger.Warn("mysqld runs as root: set mysql.user to an account of its own")
+		a.logger.Warn("mysqld runs as root: run the agent as an account of its own, as packaging/quorate.service does")
 	}
 	err := a.runAll(ctx)
 	err = errors.Join(err, a.settle())

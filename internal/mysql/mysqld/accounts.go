@@ -87,6 +87,8 @@ func (c Config) renderInit(n uint64) string {
 		// First: none of this may reach the binlog, where nobody could ACK it.
 		"SET SESSION sql_log_bin=0",
 		"SET SESSION sql_mode=''",
+		// Before anything that can fail: --initialize-insecure leaves it without a password.
+		"ALTER USER IF EXISTS " + at("root") + " IDENTIFIED BY '" + newPassword() + "' ACCOUNT LOCK",
 		"DROP USER IF EXISTS " + admin,
 		"CREATE USER " + admin + identifiedBy(s.Admin),
 		"GRANT ALL ON *.* TO " + admin + " WITH GRANT OPTION",
@@ -98,7 +100,6 @@ func (c Config) renderInit(n uint64) string {
 	}
 	statements = append(statements, c.cloneStatements()...)
 	statements = append(statements,
-		"ALTER USER IF EXISTS "+at("root")+" IDENTIFIED BY '"+newPassword()+"' ACCOUNT LOCK",
 		// Not dropped: routines name it as their definer, and roles are granted to it.
 		"CREATE USER IF NOT EXISTS "+dba+identifiedBy(s.DBA),
 		// Before dba's password is set, which is the same as ever.
