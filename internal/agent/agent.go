@@ -184,7 +184,7 @@ func discover(cfg config.Config) (*install.Installation, error) {
 	if cfg.Self().Kind == cluster.KindLogger {
 		return nil, nil
 	}
-	install, err := install.Discover(cfg.MySQL.BaseDir)
+	install, err := mysqld.Discover(cfg.MySQL.BaseDir, cfg.MySQL.User)
 	if err != nil {
 		return nil, err
 	}

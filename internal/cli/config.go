@@ -18,7 +18,6 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -90,7 +89,7 @@ func checkServer(ctx context.Context, c config.Config) (warnings []string, err e
 	if c.Self().Kind == cluster.KindLogger {
 		return nil, nil
 	}
-	install, err := install.Discover(c.MySQL.BaseDir)
+	install, err := mysqld.Discover(c.MySQL.BaseDir, c.MySQL.User)
 	if err != nil {
 		return []string{fmt.Sprintf("[mysql.variables] is not checked, and the node could not be started here: %v", err)}, nil
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -59,7 +58,7 @@ func execClient(cfg config.Config, args []string, exec func(string, []string, []
 	if cfg.Self().Kind == cluster.KindLogger {
 		return usage(fmt.Errorf("node %s is a logger: it has no mysqld; use the configuration of another node", cfg.Node))
 	}
-	install, err := install.Discover(cfg.MySQL.BaseDir)
+	install, err := mysqld.Discover(cfg.MySQL.BaseDir, cfg.MySQL.User)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package install
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -51,12 +53,38 @@ func TestWithoutNetAdmin(t *testing.T) {
 	if err := os.WriteFile(server, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ambient(t, func() error { return (&Installation{Mysqld: server}).readVersion() })
+	ambient(t, func() error { return (&Installation{Mysqld: server}).readVersion(nil) })
 	got, err := os.ReadFile(said)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := "CapAmb:\t0000000000800000"; strings.TrimSpace(string(got)) != want {
 		t.Errorf("the server has %s, want %s", got, want)
+	}
+}
+
+// TestServerIsAskedAsItRuns: root asks a server for its version as the account that it will run
+// as, to which the program may belong.
+func TestServerIsAskedAsItRuns(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another account")
+	}
+	base := t.TempDir()
+	for _, dir := range []string{base, filepath.Dir(base)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, said := filepath.Join(base, "bin", "mysqld"), filepath.Join(base, "said")
+	script := "#!/bin/sh\nid -u > " + said + "\necho 'mysqld  Ver 8.4.3 for Linux on x86_64 (MySQL Community Server - GPL)'\n"
+	if err := errors.Join(os.Mkdir(filepath.Dir(server), 0o755), os.WriteFile(server, []byte(script), 0o755),
+		os.WriteFile(said, nil, 0o600), os.Chown(said, 4711, 4711)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := DiscoverAs(base, &syscall.Credential{Uid: 4711, Gid: 4711}); !errors.Is(err, ErrNoSemiSync) { // it was asked
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(said); err != nil || strings.TrimSpace(string(got)) != "4711" {
+		t.Errorf("it was asked as %s, %v", got, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -95,7 +96,11 @@ func (in *Installation) clientArgv(name, program string) ([]string, error) {
 //
 // The error wraps ErrNotFound, ErrTooOld, ErrMariaDB or ErrNoSemiSync, or says
 // why the server could not be asked for its version.
-func Discover(baseDir string) (*Installation, error) {
+func Discover(baseDir string) (*Installation, error) { return DiscoverAs(baseDir, nil) }
+
+// DiscoverAs is Discover by root, where the server is asked as another account: the one that
+// it will run as may own the program. nil = as this process.
+func DiscoverAs(baseDir string, as *syscall.Credential) (*Installation, error) {
 	origin := "mysql.base_dir"
 	if baseDir == "" {
 		origin, baseDir = EnvBaseDir, os.Getenv(EnvBaseDir)
@@ -106,7 +111,7 @@ func Discover(baseDir string) (*Installation, error) {
 			return nil, err
 		}
 		// PREFIX/bin/mysqld or PREFIX/sbin/mysqld.
-		return describe(filepath.Dir(filepath.Dir(program)), program, nil)
+		return describe(filepath.Dir(filepath.Dir(program)), program, nil, as)
 	}
 	baseDir, err := filepath.Abs(baseDir)
 	if err != nil {
@@ -114,12 +119,12 @@ func Discover(baseDir string) (*Installation, error) {
 	}
 	for _, dir := range []string{"bin", "sbin", "libexec"} {
 		if program := filepath.Join(baseDir, dir, "mysqld"); isProgram(program) {
-			return describe(baseDir, program, nil)
+			return describe(baseDir, program, nil, as)
 		}
 	}
 	for _, dir := range []string{"usr/sbin", "usr/bin"} {
 		if program := filepath.Join(baseDir, dir, "mysqld"); isProgram(program) {
-			in, err := describe(filepath.Join(baseDir, "usr"), program, privateLoader(baseDir))
+			in, err := describe(filepath.Join(baseDir, "usr"), program, privateLoader(baseDir), as)
 			if in != nil {
 				in.BaseDir = baseDir
 			}
@@ -169,9 +174,9 @@ func privateLoader(base string) []string {
 }
 
 // describe fills an Installation from the server program and its prefix.
-func describe(prefix, program string, loader []string) (*Installation, error) {
+func describe(prefix, program string, loader []string, as *syscall.Credential) (*Installation, error) {
 	in := &Installation{BaseDir: prefix, Mysqld: program, Loader: loader}
-	if err := in.readVersion(); err != nil {
+	if err := in.readVersion(as); err != nil {
 		return nil, err
 	}
 	for _, pattern := range []string{
@@ -210,13 +215,15 @@ func describe(prefix, program string, loader []string) (*Installation, error) {
 }
 
 // readVersion asks the server for its version and judges it.
-func (in *Installation) readVersion() error {
+func (in *Installation) readVersion(as *syscall.Credential) error {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
 	argv := in.argv(in.Mysqld, "--no-defaults", "--version")
 	var out []byte
 	err := WithoutNetAdmin(func() (err error) {
-		out, err = exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+		out, err = cmd.Output()
 		return err
 	})
 	if err != nil {

@@ -153,6 +153,16 @@ type osIdentity struct {
 	uid, gid   int
 }
 
+// Discover finds the MySQL to run as osUser, and asks it as that account. One that is not there
+// is no matter here.
+func Discover(baseDir, osUser string) (*install.Installation, error) {
+	id, err := Config{OSUser: osUser}.identity()
+	if err != nil {
+		return install.Discover(baseDir)
+	}
+	return install.DiscoverAs(baseDir, id.credential)
+}
+
 // identity looks up OSUser. An agent that is not root can only be itself.
 func (c Config) identity() (osIdentity, error) {
 	self := osIdentity{uid: os.Geteuid(), gid: os.Getegid()}
