@@ -133,8 +133,11 @@ func dataDirWarnings(path string) (texts []string) {
 			err = os.Remove(at)
 		}
 	}
+	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && info.Mode().Perm()&0o022 != 0 {
+		texts = append(texts, fmt.Sprintf("others may write in data_dir %s (%v): chmod go-w it: the agent would not start", path, info.Mode()))
+	}
 	if err == nil {
-		return nil
+		return texts
 	}
 	return []string{fmt.Sprintf("data_dir %s cannot %s by uid %d: %v: an agent of that account could not start here", path, cannot, os.Geteuid(), err)}
 }

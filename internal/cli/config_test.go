@@ -107,8 +107,13 @@ func TestDataDirWarnings(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	open := filepath.Join(t.TempDir(), "open")
+	if err := errors.Join(os.Mkdir(open, 0o755), os.Chmod(open, 0o775)); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{
 		dir: "", filepath.Join(dir, "to", "make"): "",
+		open:                         "others may write in data_dir " + open + " (drwxrwxr-x): chmod go-w it",
 		"/proc/quorate":              "data_dir /proc/quorate cannot be made by uid ",
 		file:                         "data_dir " + file + " cannot be written by uid ",
 		filepath.Join(file, "below"): "data_dir " + filepath.Join(file, "below") + " cannot be written by uid ",
