@@ -66,7 +66,7 @@ func changingMembers() []mutation {
 			name: "begin-alone", what: "an empty node that knows nobody who could know begins, whoever looks for it", seeds: 150, nodes: 3, members: true,
 			edits: []edit{
 				{newcomeFile, "\tcase i.Alone:\n", "\tcase false:\n"},
-				{newcomeFile, "\tcase by != \"\":\n", "\tcase false:\n"},
+				{newcomeFile, "\tcase by != \"\" && len(got.Welcomes) == 0:", "\tcase false:"},
 			},
 		},
 		{

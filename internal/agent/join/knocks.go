@@ -29,6 +29,9 @@ func (k *Knocks) CheckPeer(id transport.Identity) error {
 	return nil
 }
 
+// CheckAnswer implements transport.AnswerChecker: whoever accepts this node is heard.
+func (k *Knocks) CheckAnswer(transport.Identity) error { return nil }
+
 // CheckUnknown implements transport.UnknownChecker. A node without an instance has an empty
 // directory, too, and is no sign that the cluster has lived.
 func (k *Knocks) CheckUnknown(id transport.Identity) error {

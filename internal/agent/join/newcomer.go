@@ -80,7 +80,8 @@ func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError
 }
 
 // remember returns the rejections that count: each peer's newest word. What a person can end (CodePeer)
-// counts only while it is said.
+// counts only while it is said. A peer whose own directory is empty now takes nothing back: it has
+// forgotten what it said.
 func remember(words map[string]*transport.RejectedError, got transport.Introduction) []*transport.RejectedError {
 	for _, name := range got.Welcomes {
 		delete(words, name)
@@ -98,11 +99,14 @@ func remember(words map[string]*transport.RejectedError, got transport.Introduct
 	return all
 }
 
-// withoutAdded leaves initial members alone in who is silent, and who welcomes the node: nobody
-// waits for the others, and an empty one welcomes an initial member, too. What they refuse counts.
+// withoutAdded leaves initial members alone in who is silent or empty, and in who welcomes a node that
+// does not join: nobody waits for the others. What they refuse counts.
 func (i Introduction) withoutAdded(got transport.Introduction) transport.Introduction {
 	added := func(name string) bool { return slices.Contains(i.Knocks.Added, name) }
-	got.Welcomes, got.Silent = slices.DeleteFunc(got.Welcomes, added), slices.DeleteFunc(got.Silent, added)
+	got.Empty, got.Silent = slices.DeleteFunc(got.Empty, added), slices.DeleteFunc(got.Silent, added)
+	if !i.Joins {
+		got.Welcomes = slices.DeleteFunc(got.Welcomes, added)
+	}
 	return got
 }
 
@@ -139,7 +143,7 @@ func (i Introduction) judge(r *transport.RejectedError, got transport.Introducti
 		return false, status.RoleJoining, empty + "so are those of the initial members: this node waits until they have begun"
 	case i.Joins:
 		return false, status.RoleJoining, empty + silent + ": this node has to ask them. Start the agent there, or look at the addresses in the configuration"
-	case by != "":
+	case by != "" && len(got.Welcomes) == 0: // an initial member that has begun knows whether this node was there before
 		return false, status.RoleForming, empty + fmt.Sprintf("node %s, which has data, looks for this node: the cluster is not new. Mount the disk here if it is missing; "+
 			"if its data is lost, name the members that were added later in the configuration, each in an [[added]], and start this agent again", by)
 	case i.Bootstrap:

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -26,21 +27,25 @@ func TestJudgeEmpty(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		refused          []*transport.RejectedError
-		welcomes, silent []string
+		welcomes, silent []string // welcomes are those that have begun
+		empty            []string
 		in               Introduction
 		added, knock     string
 		role             status.Role // "" = it has heard enough
 		says             string
 	}{
-		{name: "all have answered", welcomes: []string{"b", "c"}},
-		{name: "one is silent", welcomes: []string{"b"}, silent: []string{"c"}, role: status.RoleForming, says: "node c has not answered"},
+		{name: "all have answered", empty: []string{"b", "c"}},
+		{name: "one is silent", empty: []string{"b"}, silent: []string{"c"}, role: status.RoleForming, says: "node c has not answered"},
 		{name: "a person knows", silent: []string{"c"}, in: Introduction{Bootstrap: true}},
 		{name: "nobody else is named", in: Introduction{Alone: true}, role: status.RoleForming, says: "--bootstrap, once"},
 		{name: "nobody else is named, and a person knows", in: Introduction{Alone: true, Bootstrap: true}},
+		{name: "an added one has not begun", empty: []string{"b", "d"}, added: "d"},
 		{name: "only an added member is named", welcomes: []string{"d"}, in: Introduction{Alone: true}, added: "d", role: status.RoleForming, says: "--bootstrap, once"},
-		{name: "an added member is silent", welcomes: []string{"b"}, silent: []string{"d"}, added: "d"},
+		{name: "an added member is silent", empty: []string{"b"}, silent: []string{"d"}, added: "d"},
 		{name: "an added member knows", refused: refused(transport.CodeReseed), in: Introduction{Alone: true}, added: "d", role: status.RoleJoining, says: "no"},
-		{name: "who has data looks for it", welcomes: []string{"b"}, knock: "d", role: status.RoleForming, says: "node d, which has data"},
+		{name: "others have begun", welcomes: []string{"b"}, empty: []string{"c"}},
+		{name: "who has data looks for it", empty: []string{"b"}, knock: "d", role: status.RoleForming, says: "node d, which has data"},
+		{name: "who has begun knows better", welcomes: []string{"b"}, empty: []string{"c"}, knock: "d"},
 		{name: "also where a person knows better", knock: "d", in: Introduction{Alone: true, Bootstrap: true}, role: status.RoleForming, says: "node d, which has data"},
 		{name: "it has lost its data", refused: refused(transport.CodeReseed), role: status.RoleJoining, says: "no"},
 		{name: "it has, also where a person knows better", refused: refused(transport.CodeReseed), in: Introduction{Bootstrap: true}, role: status.RoleJoining, says: "no"},
@@ -54,12 +59,13 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "one has not heard that it was added", refused: refused(transport.CodeUnknown, transport.CodeReseed), in: Introduction{Joins: true}, role: status.RoleJoining, says: "no"},
 		{name: "it joins those that have not begun", refused: refused(transport.CodeEmpty), in: Introduction{Joins: true}, role: status.RoleJoining, says: "until they have begun"},
 		{name: "one has not begun", refused: refused(transport.CodeEmpty, transport.CodeUnknown), in: Introduction{Joins: true}},
-		{name: "it joins, and an added one that is empty answers", welcomes: []string{"d"}, silent: []string{"b"}, in: Introduction{Joins: true}, added: "d",
+		{name: "it joins, and an added one welcomes it", welcomes: []string{"d"}, silent: []string{"b"}, added: "d", in: Introduction{Joins: true}},
+		{name: "it joins, and an added one that is empty answers", empty: []string{"d"}, silent: []string{"b"}, in: Introduction{Joins: true}, added: "d",
 			role: status.RoleJoining, says: "node b has not answered"},
 	} {
 		i := c.in
 		i.Knocks = &Knocks{Self: "a", Added: []string{c.added}, by: c.knock}
-		got := i.withoutAdded(transport.Introduction{Rejections: c.refused, Welcomes: c.welcomes, Silent: c.silent})
+		got := i.withoutAdded(transport.Introduction{Rejections: c.refused, Welcomes: c.welcomes, Empty: c.empty, Silent: c.silent})
 		over, role, reason := i.judge(i.weightiest(got.Rejections), got, 0)
 		if over != (c.role == "") || !over && (role != c.role || !strings.Contains(reason, c.says)) {
 			t.Errorf("%s: %t, %s, %q, want %s, %q", c.name, over, role, reason, c.role, c.says)
@@ -72,7 +78,7 @@ type empty struct{ asked func(ctx context.Context) }
 
 func (e empty) Introduce(ctx context.Context) transport.Introduction {
 	e.asked(ctx)
-	return transport.Introduction{Welcomes: []string{"b"}}
+	return transport.Introduction{Empty: []string{"b"}}
 }
 func (empty) Begun() bool               { return false }
 func (empty) Waits(status.Role, string) {}
@@ -123,6 +129,20 @@ func TestKnocks(t *testing.T) {
 	}
 }
 
+// TestAddedAnswers: a node that was added, and accepts a node with an empty directory, does not refuse it.
+func TestAddedAnswers(t *testing.T) {
+	e := transport.Peer{ID: 5, Name: "e"}
+	d := transport.Door{
+		Self: transport.Identity{Node: 1, NodeName: "a"}, Checker: &Knocks{Self: "a", Added: []string{"e"}},
+		Peer: func(cluster.NodeID) (transport.Peer, bool) { return e, true },
+	}
+	for _, instance := range [][16]byte{{}, {1}} {
+		if r := d.Accept(transport.Identity{Node: 5, NodeName: "e", Instance: instance}, e); r != nil {
+			t.Errorf("instance %x: %v", instance, r)
+		}
+	}
+}
+
 // TestNewestWordCounts: a peer that is silent now has said what it said; one that says something else, or
 // lets the node in, has not.
 func TestNewestWordCounts(t *testing.T) {
@@ -136,6 +156,7 @@ func TestNewestWordCounts(t *testing.T) {
 	}{
 		{says("b", transport.CodeRecovered), []transport.Code{transport.CodeRecovered}},
 		{says("c", transport.CodeReseed), []transport.Code{transport.CodeRecovered, transport.CodeReseed}}, // b is silent
+		{transport.Introduction{Empty: []string{"b"}}, []transport.Code{transport.CodeRecovered, transport.CodeReseed}}, // b has lost its disk, and forgotten
 		{says("b", transport.CodeRebuild), []transport.Code{transport.CodeRebuild, transport.CodeReseed}},
 		{transport.Introduction{Welcomes: []string{"b"}, Silent: []string{"c"}}, []transport.Code{transport.CodeReseed}},
 		{says("c", transport.CodePeer), []transport.Code{transport.CodePeer}},

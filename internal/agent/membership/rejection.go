@@ -153,6 +153,8 @@ func weight(r *transport.RejectedError) (version uint64, care int) {
 			version = r.Order.Recovery.Version
 		}
 		return version, 3
+	case transport.CodeEmpty: // who has nothing knows nothing
+		return 0, -1
 	case transport.CodeUnknown: // a learner says so, too, of who was removed
 		return math.MaxUint64, -1
 	}

@@ -164,3 +164,13 @@ func TestForPurge(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyWeighsNothing: a node with an empty directory does not outweigh those who know.
+func TestEmptyWeighsNothing(t *testing.T) {
+	empty := &transport.RejectedError{Code: transport.CodeEmpty}
+	for _, c := range []transport.Code{transport.CodeRebuild, transport.CodeReseed, transport.CodeRemoved, transport.CodeUnknown} {
+		if got := Weightiest([]*transport.RejectedError{empty, {Code: c}}); got.Code != c {
+			t.Errorf("code %d and an empty node: %d counts", c, got.Code)
+		}
+	}
+}

@@ -238,10 +238,11 @@ func (s *Slot) Unserve() {
 // no connection: there may be thousands, and a turn of consensus calls it. The router does, soon, but for
 // those that wait for an answer (Answering). It returns false if there was nothing to end.
 func (s *Slot) endService() bool {
+	was := s.served.Swap(0)
 	s.mu.Lock()
-	deposed := s.rules().Deposed()
+	deposed := s.rules().Deposed() // after the swap: who swapped before has deposed before
 	s.mu.Unlock()
-	if s.served.Swap(0) == 0 && !deposed {
+	if was == 0 && !deposed {
 		return false
 	}
 	s.cfg.Clients.Wake()

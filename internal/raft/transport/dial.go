@@ -85,32 +85,38 @@ func setUserTimeout(_, _ string, raw syscall.RawConn) error {
 	return nil
 }
 
-// connect dials p and makes the handshake, which chooses the protocol version. The
-// error wraps errRefused, is a *RejectedError, or says what else went wrong.
-func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, uint16, error) {
+// accepted is how a connection goes on behind a handshake: in which protocol version, with whom.
+type accepted struct {
+	version uint16
+	by      Identity
+}
+
+// connect dials p and makes the handshake. The error wraps errRefused, is a *RejectedError, or
+// says what else went wrong.
+func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, accepted, error) {
 	conn, err := t.dial(ctx, p.Addr, c)
 	if err != nil {
-		return nil, 0, err
+		return nil, accepted{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	if err := conn.SetDeadline(time.Now().Add(t.tune.handshakeTimeout)); err != nil {
 		_ = conn.Close()
-		return nil, 0, fmt.Errorf("set handshake deadline: %w", err)
+		return nil, accepted{}, fmt.Errorf("set handshake deadline: %w", err)
 	}
-	version, err := t.greet(conn, p, c)
+	as, err := t.greet(conn, p, c)
 	if err != nil {
 		if r, ok := errors.AsType[*RejectedError](err); ok && r.By == "" {
 			r.By = t.cfg.Identity.NodeName
 		}
 		_ = conn.Close()
-		return nil, 0, err
+		return nil, accepted{}, err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		_ = conn.Close()
-		return nil, 0, fmt.Errorf("clear handshake deadline: %w", err)
+		return nil, accepted{}, fmt.Errorf("clear handshake deadline: %w", err)
 	}
-	return conn, version, nil
+	return conn, as, nil
 }
 
 // DialRoute opens a stream to the peer's router: its Handler.Route gets the
@@ -146,9 +152,9 @@ func (t *Transport) DialBulk(ctx context.Context, id cluster.NodeID) (net.Conn, 
 type Introduction struct {
 	// Rejections are those of the peers that refuse it, in no order.
 	Rejections []*RejectedError
-	// Welcomes are the names of those that accept it, Silent of those that did not answer,
-	// both sorted.
-	Welcomes, Silent []string
+	// Welcomes are the names of those that have data and accept it, Empty of those that accept it and
+	// have an empty data directory as well, Silent of those that did not answer. All are sorted.
+	Welcomes, Empty, Silent []string
 }
 
 // Introduce shakes hands with every peer once, without anything else: what a node asks
@@ -171,23 +177,33 @@ func (t *Transport) greetAll(ctx context.Context, c class) (i Introduction) {
 	var all sync.WaitGroup
 	for _, p := range t.allPeers() {
 		all.Go(func() {
-			conn, _, err := t.connect(ctx, p.Peer, c)
-			mu.Lock()
-			defer mu.Unlock()
+			conn, as, err := t.connect(ctx, p.Peer, c)
 			if err == nil {
 				_ = conn.Close()
-				i.Welcomes = append(i.Welcomes, p.Name)
-				return
 			}
-			if r, ok := errors.AsType[*RejectedError](err); ok {
-				i.Rejections = append(i.Rejections, r)
-			} else {
-				i.Silent = append(i.Silent, p.Name)
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			i.Add(p.Name, as.by, err)
 		})
 	}
 	all.Wait()
-	slices.Sort(i.Welcomes)
-	slices.Sort(i.Silent)
+	for _, names := range [][]string{i.Welcomes, i.Empty, i.Silent} {
+		slices.Sort(names)
+	}
 	return i
+}
+
+// Add adds what a peer says: it accepts as who it is, or there is an error.
+func (i *Introduction) Add(name string, as Identity, err error) {
+	var rejected *RejectedError
+	switch {
+	case errors.As(err, &rejected):
+		i.Rejections = append(i.Rejections, rejected)
+	case err != nil:
+		i.Silent = append(i.Silent, name)
+	case as.Instance == [16]byte{}:
+		i.Empty = append(i.Empty, name)
+	default:
+		i.Welcomes = append(i.Welcomes, name)
+	}
 }

@@ -51,7 +51,7 @@
 //
 // A lost connection that had lasted a second is dialled again at once, which
 // tells whether the peer's process is dead; then with back-off, 50 ms to 1 s,
-// 5 s after a rejection. A peer that connects to us ends our back-off. A silent
+// 1 s after a rejection. A peer that connects to us ends our back-off. A silent
 // host is noticed by TCP_USER_TIMEOUT (5 s) on the sending and by 10 s without
 // a byte on the reading side; idle senders ping. Raft has its own, faster
 // timers and does not wait for any of these.

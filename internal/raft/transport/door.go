@@ -20,6 +20,12 @@ type UnknownChecker interface {
 	CheckUnknown(id Identity) error
 }
 
+// AnswerChecker is a Checker that judges the node which answers a dial otherwise than a node that dials.
+type AnswerChecker interface {
+	// CheckAnswer is asked in CheckPeer's place about such a node.
+	CheckAnswer(id Identity) error
+}
+
 // Door decides who may connect to a node, and whom the node talks to, by who both say they are.
 type Door struct {
 	// Self is who the node says it is.
@@ -71,7 +77,11 @@ func (d *Door) Accept(id Identity, p Peer) *RejectedError {
 	if r := d.judgeMember(id); r != nil {
 		return r
 	}
-	if err := d.Checker.CheckPeer(id); err != nil { // the code of one would be an order to this node
+	check := d.Checker.CheckPeer
+	if c, ok := d.Checker.(AnswerChecker); ok {
+		check = c.CheckAnswer
+	}
+	if err := check(id); err != nil { // the code of one would be an order to this node
 		return &RejectedError{Code: CodePeer, Text: err.Error()}
 	}
 	return nil

@@ -197,38 +197,38 @@ func parseIdentity(b []byte) (Identity, error) {
 	return id, nil
 }
 
-// greet is the dialling side of the handshake on conn. It returns the version that
-// the peer chose, or a *RejectedError if either side refuses.
-func (t *Transport) greet(conn net.Conn, p Peer, c class) (version uint16, err error) {
+// greet is the dialling side of the handshake on conn. It returns a *RejectedError if either
+// side refuses.
+func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 	speaks := t.speaks.from(c)
 	msg := appendHello(nil, hello{class: c, target: p.ID, id: t.cfg.Identity, speaks: speaks})
 	if _, err := conn.Write(msg); err != nil {
-		return 0, fmt.Errorf("send greeting to %s: %w", p.Addr, withoutPorts(err))
+		return accepted{}, fmt.Errorf("send greeting to %s: %w", p.Addr, withoutPorts(err))
 	}
 	g, err := readGreeting(conn)
 	if err != nil {
-		return 0, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
+		return accepted{}, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
 	}
 	if Code(g.word) != codeAccepted {
 		r, err := parseRejection(g)
 		if err != nil {
-			return 0, fmt.Errorf("read answer to greeting: %w", err)
+			return accepted{}, fmt.Errorf("read answer to greeting: %w", err)
 		}
 		r.By = p.Name
-		return 0, r
+		return accepted{}, r
 	}
 	if !speaks.has(g.version) {
-		return 0, reject(CodeVersion, "node %q goes on in protocol version %d, node %q (quorate %s) speaks %v",
+		return accepted{}, reject(CodeVersion, "node %q goes on in protocol version %d, node %q (quorate %s) speaks %v",
 			p.Name, g.version, t.cfg.Identity.NodeName, t.cfg.Identity.Version, speaks)
 	}
 	id, err := parseIdentity(g.body)
 	if err != nil {
-		return 0, fmt.Errorf("read answer to greeting: %w", err)
+		return accepted{}, fmt.Errorf("read answer to greeting: %w", err)
 	}
 	if r := t.door.Accept(id, p); r != nil {
-		return 0, r
+		return accepted{}, r
 	}
-	return g.version, nil
+	return accepted{g.version, id}, nil
 }
 
 // withoutPorts returns the cause of a network error without the addresses of

@@ -59,7 +59,7 @@ type dialState struct {
 func (l *link) run(ctx context.Context) {
 	var s dialState
 	for ctx.Err() == nil {
-		conn, version, err := l.t.connect(ctx, l.p.Peer, l.class)
+		conn, as, err := l.t.connect(ctx, l.p.Peer, l.class)
 		if ctx.Err() != nil {
 			if err == nil {
 				_ = conn.Close()
@@ -71,7 +71,7 @@ func (l *link) run(ctx context.Context) {
 			continue
 		}
 		started := time.Now()
-		l.serve(ctx, conn, version)
+		l.serve(ctx, conn, as.version)
 		// A sign of life from before the loss says nothing about after it.
 		l.drainAlive()
 		s.refusalDue, s.lastText = true, ""
@@ -104,9 +104,7 @@ func (l *link) failed(s *dialState, err error) time.Duration {
 		if l.class == classControl {
 			l.t.cfg.Handler.Rejected(l.p.ID, rejected)
 		}
-		if rejected.Code != CodeEmpty { // its disk may be mounted, or it begins, at any moment
-			return l.t.tune.rejectedWait
-		}
+		return l.t.tune.rejectedWait
 	}
 	return l.backOff(s)
 }

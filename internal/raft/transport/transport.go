@@ -35,8 +35,9 @@ const (
 	// FoundAfter is how long a process has listened when each peer that reaches it has dialled
 	// it, though nobody listened there before: the longest back-off and a dial.
 	FoundAfter = backOffMax + dialTimeout
-	// rejectedWait: a person must change something first.
-	rejectedWait = 5 * time.Second
+	// rejectedWait: most often a person must change something first. It is no longer than
+	// backOffMax, or FoundAfter would not hold.
+	rejectedWait = time.Second
 	// stableAfter is how long a connection must have lasted for its loss to be
 	// followed by a dial without any wait.
 	stableAfter = time.Second
@@ -95,7 +96,7 @@ type Handler interface {
 	// lost on their way. Calls may stand for many messages.
 	PeerUnreachable(id cluster.NodeID)
 	// Rejected says that the peer, or our own check of its answer, refused our
-	// connection. It is called again at every attempt, each 5 s.
+	// connection. It is called again at every attempt, each second.
 	Rejected(id cluster.NodeID, err *RejectedError)
 	// CheckPeer is asked at each handshake in either direction, after all other
 	// checks. The text of its error goes to the dialling peer; that of a

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -125,28 +124,27 @@ func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
 		if peer == j.n {
 			continue
 		}
-		_, err := call(ctx, j.life, peer, func(answer func(struct{}, error)) {
+		as, err := call(ctx, j.life, peer, func(answer func(transport.Identity, error)) {
 			p := peer.atDoor()
 			switch {
 			case p != nil:
 				p.life.run(func() {
 					if r := admits(p, j.n, false); r != nil {
-						answer(struct{}{}, r)
+						answer(transport.Identity{}, r)
 						return
 					}
-					answer(struct{}{}, nil)
+					answer(peer.identity(), nil)
 				})
 			case peer.powered: // the dial is refused
-				answer(struct{}{}, errNoAnswer)
+				answer(transport.Identity{}, errNoAnswer)
 			}
 		})
-		if r, ok := errors.AsType[*transport.RejectedError](err); ok {
-			i.Rejections = append(i.Rejections, r)
-		} else if err != nil {
-			i.Silent = append(i.Silent, peer.member.Name)
-		} else {
-			i.Welcomes = append(i.Welcomes, peer.member.Name)
+		if err == nil {
+			if r := j.door.Accept(as, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}); r != nil {
+				err = r
+			}
 		}
+		i.Add(m.Name, as, err)
 	}
 	return i
 }
