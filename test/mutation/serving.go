@@ -22,7 +22,7 @@ func serving() []mutation {
 			edits: one(clocksFile, "return c.boot < until.boot && c.wall < until.wall", "return c.wall < until.wall"),
 		},
 		{
-			name: "other-epochs-commit", what: "what is committed of another epoch counts for the own one", seeds: 40, nodes: 3, members: true,
+			name: "other-epochs-commit", what: "what is committed of another epoch counts for the own one", seeds: 40, nodes: 5, members: true,
 			edits: one(epochFile, "if e.Of(m.Epoch) && m.Number > 0 {", "if e != nil && m.Number > 0 {"),
 		},
 		{
