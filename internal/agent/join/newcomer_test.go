@@ -155,7 +155,7 @@ func TestNewestWordCounts(t *testing.T) {
 		want []transport.Code
 	}{
 		{says("b", transport.CodeRecovered), []transport.Code{transport.CodeRecovered}},
-		{says("c", transport.CodeReseed), []transport.Code{transport.CodeRecovered, transport.CodeReseed}}, // b is silent
+		{says("c", transport.CodeReseed), []transport.Code{transport.CodeRecovered, transport.CodeReseed}},              // b is silent
 		{transport.Introduction{Empty: []string{"b"}}, []transport.Code{transport.CodeRecovered, transport.CodeReseed}}, // b has lost its disk, and forgotten
 		{says("b", transport.CodeRebuild), []transport.Code{transport.CodeRebuild, transport.CodeReseed}},
 		{transport.Introduction{Welcomes: []string{"b"}, Silent: []string{"c"}}, []transport.Code{transport.CodeReseed}},
