@@ -243,8 +243,8 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 	}
 }
 
-// deliver decodes one frame and hands it to the handler, but for a Raft message
-// of a kind that no agent sends: that is counted.
+// deliver decodes one frame and hands it to the handler. A Raft message that no agent sends
+// is counted, and ends the connection.
 func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payload []byte, more bool) error {
 	switch {
 	case kind == frameRaft:
@@ -252,17 +252,13 @@ func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payloa
 		if err != nil {
 			return err
 		}
-		if !sentByAgents(m) {
-			t.unexpected.Add(1)
-			return nil
-		}
-		t.cfg.Handler.Raft(m, more)
+		return t.take(m, more)
 	case kind == frameAppend && c == classAppend:
 		m, err := decodeAppend(payload, from, t.cfg.Identity.Node)
 		if err != nil {
 			return err
 		}
-		t.cfg.Handler.Raft(m, more)
+		return t.take(m, more)
 	case kind == frameStatus && c == classControl:
 		t.cfg.Handler.Status(from, payload)
 	case kind == framePing:

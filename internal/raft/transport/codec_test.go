@@ -235,6 +235,9 @@ func FuzzFrame(f *testing.F) {
 			}
 			return
 		}
+		for _, m := range msgs {
+			_ = unsent(m)
+		}
 		// What decodes must survive another round.
 		again, err := decodeAll(bytes.NewReader(encoded(t, classAppend, msgs...)), classAppend)
 		if err != nil {

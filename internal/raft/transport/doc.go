@@ -14,7 +14,8 @@
 //   - Send never blocks. Every queue is bounded (queue.go), and Raft hears of a
 //     dropped append through Handler.PeerUnreachable.
 //   - Received bytes reach the handler only if magic, length and CRC32C are
-//     right and the message comes from and goes to the nodes of the handshake.
+//     right, the message comes from and goes to the nodes of the handshake, and
+//     agents send such ones (unsent). All else ends the connection.
 //   - PeerDown(id, true) is called only after a fresh dial was refused by every
 //     address of the peer. A peer closes its listener as the last act of its
 //     Run, so this means that its process is gone while its host is alive. (Or

@@ -131,20 +131,6 @@ func decodeRaft(payload []byte, from, to cluster.NodeID) (*pb.Message, error) {
 	return m, nil
 }
 
-// sentByAgents tells whether an agent sends such messages to another one. Raft
-// knows more. A proposal or a snapshot would pass the gate of invariant I2 by, and a
-// MsgReadIndex without an entry ends the process that steps it.
-func sentByAgents(m *pb.Message) bool {
-	switch m.GetType() {
-	case pb.MsgReadIndex:
-		return len(m.GetEntries()) == 1
-	case pb.MsgApp, pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp,
-		pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgTimeoutNow, pb.MsgReadIndexResp:
-		return true
-	}
-	return false
-}
-
 // frameReader cuts a byte stream into frames.
 type frameReader struct {
 	br     *bufio.Reader

@@ -32,7 +32,7 @@ func TestPeersComeAndGo(t *testing.T) {
 	}
 	a.expect(t, nodeC, "up")
 	from, to := uint64(nodeA), uint64(nodeC)
-	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to}})
+	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to, Term: &from}})
 	if m := within(t, c.raft, "the message to c"); m.GetFrom() != from {
 		t.Errorf("from %d", m.GetFrom())
 	}
@@ -42,7 +42,7 @@ func TestPeersComeAndGo(t *testing.T) {
 		t.Errorf("after: %v", r)
 	}
 	to = uint64(nodeB)
-	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to}})
+	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to, Term: &from}})
 	if n := a.Stats().Misaddressed; n != 1 || len(a.Stats().Peers) != 1 {
 		t.Errorf("%d misaddressed messages, %d peers", n, len(a.Stats().Peers))
 	}
@@ -61,7 +61,7 @@ func TestPeerMoves(t *testing.T) {
 	from, to := uint64(nodeA), uint64(nodeB)
 	for within(t, a.events, "the connection to the new address").what != "up" { // it was lost, and may have been refused
 	}
-	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to}})
+	a.Send([]*pb.Message{{Type: pb.MsgHeartbeat.Enum(), From: &from, To: &to, Term: &from}})
 	if m := within(t, moved.raft, "the message"); m.GetTo() != to {
 		t.Errorf("to %d", m.GetTo())
 	}

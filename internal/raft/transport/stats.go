@@ -18,8 +18,8 @@ type Stats struct {
 	HandshakesFailed uint64
 	// Misaddressed counts messages to nodes that are not peers.
 	Misaddressed uint64
-	// Unexpected counts Raft messages from peers that were dropped: no agent sends
-	// such ones.
+	// Unexpected counts Raft messages from peers that ended their connection: no agent
+	// sends such ones.
 	Unexpected uint64
 	// StatusTooLarge counts blobs that SendStatus dropped.
 	StatusTooLarge uint64

@@ -563,32 +563,3 @@ func TestRouteErrors(t *testing.T) {
 		t.Errorf("ended context: %v", err)
 	}
 }
-
-// TestUnexpectedMessagesAreDropped: what no agent sends is counted, and the
-// connection goes on.
-func TestUnexpectedMessagesAreDropped(t *testing.T) {
-	a := newNode(t, nodeA, nodeB)
-	a.start(t)
-	conn, _ := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
-	types := []pb.MessageType{
-		pb.MsgProp, pb.MsgSnap, pb.MsgReadIndex, pb.MsgHup, pb.MsgTransferLeader, pb.MsgUnreachable, pb.MsgStorageAppendResp,
-	}
-	for _, unexpected := range types {
-		m := heartbeat(nodeB, nodeA, 1)
-		m.Type = unexpected.Enum()
-		if _, err := conn.Write(encoded(t, classControl, m)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read := heartbeat(nodeB, nodeA, 1)
-	read.Type, read.Entries = pb.MsgReadIndex.Enum(), []*pb.Entry{{Data: []byte("context")}}
-	if _, err := conn.Write(encoded(t, classControl, read)); err != nil {
-		t.Fatal(err)
-	}
-	if m := within(t, a.raft, "the message that agents send"); m.GetType() != pb.MsgReadIndex || len(m.GetEntries()) != 1 {
-		t.Errorf("received %v", m)
-	}
-	if n := a.Stats().Unexpected; n != uint64(len(types)) {
-		t.Errorf("%d messages were dropped, %d were sent", n, len(types))
-	}
-}

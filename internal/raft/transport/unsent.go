@@ -1,0 +1,78 @@
+package transport
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// contextBytesMax bounds what a message says beside its numbers: a round, a promise, who
+// asks for a barrier. None has 64 bytes.
+const contextBytesMax = 256
+
+// take hands a message to the handler, if agents send such ones.
+func (t *Transport) take(m *pb.Message, more bool) error {
+	if err := unsent(m); err != nil {
+		t.unexpected.Add(1)
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	t.cfg.Handler.Raft(m, more)
+	return nil
+}
+
+// unsent says why no agent sends such a message; nil: agents do, as far as the message
+// itself can tell (consensus judges it by what its node knows). Raft takes more than this,
+// and some of it ends the process, passes the gate of invariant I2 by or makes a log that
+// no node can read: a message without a term is local to raft, a proposal and a snapshot
+// come from nobody.
+func unsent(m *pb.Message) error {
+	entries, term := m.GetEntries(), m.GetTerm()
+	switch m.GetType() {
+	case pb.MsgApp:
+		if err := unsentEntries(m); err != nil {
+			return err
+		}
+	case pb.MsgReadIndex:
+		if len(entries) != 1 || len(entries[0].GetData()) > contextBytesMax || term != 0 {
+			return fmt.Errorf("%v of term %d with %d entries", m.GetType(), term, len(entries))
+		}
+		term = 1 // it goes without
+	case pb.MsgReadIndexResp:
+		if len(entries) != 1 || len(entries[0].GetData()) > contextBytesMax {
+			return fmt.Errorf("%v with %d entries", m.GetType(), len(entries))
+		}
+	case pb.MsgAppResp, pb.MsgVote, pb.MsgVoteResp, pb.MsgPreVote, pb.MsgPreVoteResp,
+		pb.MsgHeartbeat, pb.MsgHeartbeatResp, pb.MsgTimeoutNow:
+		if len(entries) > 0 {
+			return fmt.Errorf("%v with entries", m.GetType())
+		}
+	default:
+		return fmt.Errorf("a message of type %d", int32(m.GetType()))
+	}
+	switch {
+	case term == 0:
+		return fmt.Errorf("%v without a term", m.GetType())
+	case m.GetLogTerm() > term:
+		return fmt.Errorf("%v of term %d names an entry of term %d", m.GetType(), term, m.GetLogTerm())
+	case m.Snapshot != nil || len(m.GetResponses()) > 0 || len(m.GetContext()) > contextBytesMax:
+		return fmt.Errorf("%v with a snapshot, responses or a long context", m.GetType())
+	}
+	return nil
+}
+
+// unsentEntries is unsent for the entries of an append: each has the index after the one
+// before it, and no lower a term, up to that of the message.
+func unsentEntries(m *pb.Message) error {
+	index, term := m.GetIndex(), m.GetLogTerm()
+	for _, e := range m.GetEntries() {
+		if e.GetIndex() != index+1 || e.GetIndex() == 0 || e.GetTerm() < max(term, 1) || e.GetTerm() > m.GetTerm() {
+			return fmt.Errorf("%v of term %d has entry %d of term %d behind entry %d of term %d",
+				m.GetType(), m.GetTerm(), e.GetIndex(), e.GetTerm(), index, term)
+		}
+		if t := e.GetType(); t != pb.EntryNormal && t != pb.EntryConfChangeV2 {
+			return fmt.Errorf("entry %d is of type %d", e.GetIndex(), int32(t))
+		}
+		index, term = e.GetIndex(), e.GetTerm()
+	}
+	return nil
+}
