@@ -202,6 +202,7 @@ func (p provider) peerMetrics() []api.Metric {
 	s := p.peers.Stats()
 	m := []api.Metric{
 		{Name: "quorate_peer_refused_total", Help: "Connections of other agents that this node refused.", Counter: true, Value: float64(s.HandshakesRejected)},
+		{Name: "quorate_peer_expelled_total", Help: "Connections to this agent that said too little for too long, closed for others.", Counter: true, Value: float64(s.HandshakesExpelled)},
 		{Name: "quorate_peer_misaddressed_total", Help: "Messages of Raft to nodes that are no members, dropped.", Counter: true, Value: float64(s.Misaddressed)},
 		{Name: "quorate_peer_unexpected_total", Help: "Messages of Raft from peers that no agent sends: each has ended its connection.", Counter: true, Value: float64(s.Unexpected)},
 		{Name: "quorate_status_too_large_total", Help: "Statuses of this node that were too long to be sent: its peers take it for dead.", Counter: true, Value: float64(s.StatusTooLarge)},

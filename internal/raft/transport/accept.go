@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/frame"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // inbound is an accepted connection of one class from one peer. There is at
@@ -32,10 +33,8 @@ type received struct {
 // accept takes connections until the listener is closed.
 func (t *Transport) accept(ctx context.Context, ln net.Listener) {
 	for {
-		t.handshakes <- struct{}{}
 		conn, err := ln.Accept()
 		if err != nil {
-			<-t.handshakes
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -45,8 +44,9 @@ func (t *Transport) accept(ctx context.Context, ln net.Listener) {
 			time.Sleep(acceptRetryWait)
 			continue
 		}
-		if !t.startInbound(ctx, conn) {
-			<-t.handshakes
+		stay := t.strangers.Enter(conn.RemoteAddr(), func() { _ = conn.Close() })
+		if !t.startInbound(ctx, conn, stay) {
+			stay.Leave()
 			_ = conn.Close()
 		}
 	}
@@ -54,7 +54,7 @@ func (t *Transport) accept(ctx context.Context, ln net.Listener) {
 
 // startInbound starts the goroutine of an accepted connection, unless the
 // transport is closing.
-func (t *Transport) startInbound(ctx context.Context, conn net.Conn) bool {
+func (t *Transport) startInbound(ctx context.Context, conn net.Conn, stay *strangers.Stay) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// The context ends before closing is set, and it ends the connections: a
@@ -62,16 +62,18 @@ func (t *Transport) startInbound(ctx context.Context, conn net.Conn) bool {
 	if t.closing || ctx.Err() != nil {
 		return false
 	}
-	t.inboundWG.Go(func() { t.serveInbound(ctx, conn) })
+	t.inboundWG.Go(func() { t.serveInbound(ctx, conn, stay) })
 	return true
 }
 
 // serveInbound makes the handshake on conn and serves it to its end.
-func (t *Transport) serveInbound(ctx context.Context, conn net.Conn) {
+func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *strangers.Stay) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	hangups := t.hangups.Load()
 	h, err := t.shakeHands(conn)
-	<-t.handshakes
+	if !stay.Leave() && err == nil {
+		err = errExpelled
+	}
 	if err != nil {
 		t.handshakeFailed(ctx, conn, err)
 		stop()
@@ -155,18 +157,18 @@ func (t *Transport) shakeHands(conn net.Conn) (hello, error) {
 	return h, nil
 }
 
-// handshakeFailed counts and logs. A rejected node tries again every few
-// seconds, so each sentence is logged once.
+// handshakeFailed counts and logs. A rejected node tries again every few seconds, so each
+// sentence is logged once; and as a sentence has the caller's own words in it, a source is
+// logged only a few times a minute.
 func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	log := t.cfg.Logger.With("remote", conn.RemoteAddr().String())
 	var rejected *RejectedError
 	if !errors.As(err, &rejected) {
 		t.handshakesFailed.Add(1)
 		// A probe connects and hangs up: nothing that anybody needs to see.
-		log.Debug("handshake failed", "err", err)
+		t.cfg.Logger.Debug("handshake failed", "remote", conn.RemoteAddr().String(), "err", err)
 		return
 	}
 	t.handshakesRejected.Add(1)
@@ -178,7 +180,7 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 	t.rejectionsLogged[rejected.Text] = true
 	t.mu.Unlock()
 	if !seen {
-		log.Warn("rejected connection", "reason", rejected.Text)
+		t.strangers.Log().Warn(conn.RemoteAddr(), "rejected connection", "reason", rejected.Text)
 	}
 }
 

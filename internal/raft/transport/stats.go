@@ -16,6 +16,8 @@ type Stats struct {
 	// HandshakesFailed counts accepted connections that ended, or made no
 	// sense, before their handshake was complete; probes are among them.
 	HandshakesFailed uint64
+	// HandshakesExpelled counts the ones of those that had to make room for others.
+	HandshakesExpelled uint64
 	// Misaddressed counts messages to nodes that are not peers.
 	Misaddressed uint64
 	// Unexpected counts Raft messages from peers that ended their connection: no agent
@@ -65,6 +67,7 @@ func (t *Transport) Stats() Stats {
 	s := Stats{
 		HandshakesRejected: t.handshakesRejected.Load(),
 		HandshakesFailed:   t.handshakesFailed.Load(),
+		HandshakesExpelled: t.strangers.Stats().Expelled,
 		Misaddressed:       t.misaddressed.Load(),
 		Unexpected:         t.unexpected.Load(),
 		StatusTooLarge:     t.statusTooLarge.Load(),

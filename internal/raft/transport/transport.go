@@ -14,6 +14,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 const (
@@ -43,9 +44,13 @@ const (
 	stableAfter = time.Second
 
 	acceptRetryWait = 50 * time.Millisecond
-	// handshakesMax bounds handshakes in progress: 2 for each of at most 9
-	// peers, and 46 routes being opened. More wait in the listen backlog.
-	handshakesMax = 64
+	// strangersMax bounds the accepted connections whose handshake is in progress. When a
+	// primary is found, a peer opens a route for each client that it holds (1000), at once.
+	strangersMax = 1024
+	// strangersPerSource of one address may take longer than strangersSpare: a handshake is one
+	// round trip.
+	strangersPerSource = 16
+	strangersSpare     = 500 * time.Millisecond
 	// bulkStreamsMax bounds the bulk streams that one peer may have open here: a
 	// stage that it pushes, one or two that it fetches, and a question. A dialler
 	// beyond it finds its stream closed at once, and comes again.
@@ -60,6 +65,9 @@ var (
 	ErrUnknownPeer = errors.New("transport: unknown peer")
 	// ErrNotListening means that Run was called before Listen.
 	ErrNotListening = errors.New("transport: not listening")
+
+	// errExpelled ends an accepted connection that had to make room for another.
+	errExpelled = errors.New("transport: too many connections are in their handshake")
 )
 
 // Peer is another node, as the configuration names it.
@@ -184,8 +192,8 @@ type Transport struct {
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
 	notify chan struct{}
-	// handshakes has one element for each accepted connection in its handshake.
-	handshakes chan struct{}
+	// strangers are the accepted connections in their handshake.
+	strangers *strangers.Room
 	// hangups counts the calls of Hangup.
 	hangups atomic.Uint64
 
@@ -212,8 +220,10 @@ func New(cfg Config) *Transport {
 			dialTimeout: dialTimeout, handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout,
 			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
 		},
-		notify:           make(chan struct{}, 1),
-		handshakes:       make(chan struct{}, handshakesMax),
+		notify: make(chan struct{}, 1),
+		strangers: strangers.New(strangers.Limits{
+			Max: strangersMax, PerSource: strangersPerSource, Spare: strangersSpare,
+		}, cfg.Logger),
 		rejectionsLogged: map[string]bool{},
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})

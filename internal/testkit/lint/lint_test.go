@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"internal/mysql/replay":            {"mysql/binlog", "cluster", "cluster/status", "raft/entry", "mysql/gtid", "log/seglog", "config/units"},
 	"internal/agent/recovery":          {"cluster", "mysql/gtid"},
 	"internal/raft/consensus":          {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "log/seglog"},
-	"internal/raft/transport":          {"cluster", "raft/frame", "sys/nowait"},
+	"internal/raft/transport":          {"cluster", "raft/frame", "sys/nowait", "sys/strangers"},
 	"internal/agent/datadir":           {"sys/clock", "cluster", "cluster/status", "mysql/gtid", "mysql/replay", "log/vfs"},
 	"internal/agent/membership":        {"agent/datadir", "sys/clock", "cluster", "cluster/status", "raft/transport"},
 	"internal/agent/board":             {"sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "agent/membership", "agent/recovery"},

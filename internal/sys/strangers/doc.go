@@ -1,0 +1,18 @@
+// Package strangers bounds the connections of those who have not shown yet who they are.
+//
+// Each port has a Room. A connection enters it when it is accepted, and leaves it when it has
+// logged in. So a stranger that says nothing takes no place of those who have logged in.
+//
+// Nobody waits for a place. A source may have a few strangers for as long as the port lets
+// them; of more, each stays only for a time that any login ends in, and then the next stranger,
+// wherever it comes from, expels it. So a burst of real clients from one address loses nobody.
+// If the whole room is full, the oldest stranger of the source that has the most goes at once.
+//
+// A source is an IPv4 address or, as one host may use any address of its network, the first
+// 64 bits of an IPv6 address.
+//
+// A Log bounds what strangers make the agent log: a few lines a minute about each source.
+//
+// The package starts no goroutine and keeps nothing on disk. Its types may be used from any
+// goroutine.
+package strangers

@@ -1,0 +1,172 @@
+package strangers
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func from(ip string) net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 4711))
+}
+
+// guest is a stranger of a test.
+type guest struct {
+	*Stay
+	out bool
+}
+
+func enter(r *Room, ip string) *guest {
+	g := &guest{}
+	g.Stay = r.Enter(from(ip), func() { g.out = true })
+	return g
+}
+
+func TestSourceOfAddress(t *testing.T) {
+	for ip, want := range map[string]string{
+		"10.0.0.1":         "10.0.0.1",
+		"::ffff:10.0.0.1":  "10.0.0.1",
+		"2001:db8:1:2::77": "2001:db8:1:2::",
+		"fe80::1%eth0":     "fe80::1",
+	} {
+		if got := Source(from(ip)).String(); got != want {
+			t.Errorf("the source of %s is %s, want %s", ip, got, want)
+		}
+	}
+	if got := Source(&net.UnixAddr{}); got.IsValid() {
+		t.Errorf("the source of a Unix socket is %s", got)
+	}
+}
+
+func TestAllowedNetworks(t *testing.T) {
+	networks := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
+	for ip, want := range map[string]bool{
+		"10.1.2.3": true, "::ffff:10.1.2.3": true, "11.0.0.1": false, "2001:db8::1": true, "2001:db9::1": false,
+	} {
+		if got := Allowed(networks, from(ip)); got != want {
+			t.Errorf("%s is allowed: %t", ip, got)
+		}
+		if !Allowed(nil, from(ip)) {
+			t.Errorf("%s is not allowed, though everybody is", ip)
+		}
+	}
+	if Allowed(networks, &net.UnixAddr{}) {
+		t.Error("who has no address is in a network")
+	}
+	r := New(Limits{Max: 1, Allow: networks}, slog.New(slog.DiscardHandler))
+	if r.Allows(from("11.0.0.1")) || !r.Allows(from("10.0.0.1")) || r.Stats().Refused != 1 {
+		t.Errorf("refused %d", r.Stats().Refused)
+	}
+}
+
+// A source with many strangers never takes the place of another source's, however many come.
+func TestFullRoomExpelsFromSourceWithMost(t *testing.T) {
+	r := New(Limits{Max: 4, PerSource: 4, Spare: time.Hour}, slog.New(slog.DiscardHandler))
+	real := enter(r, "10.0.0.1")
+	var silent []*guest
+	for range 100 {
+		silent = append(silent, enter(r, "10.0.0.66"))
+	}
+	for i, g := range silent {
+		if want := i < 97; g.out != want {
+			t.Errorf("stranger %d was expelled: %t", i, g.out)
+		}
+	}
+	if s := r.Stats(); s.Inside != 4 || s.Expelled != 97 {
+		t.Errorf("%d inside, %d expelled", s.Inside, s.Expelled)
+	}
+	if !real.Leave() || real.out || real.Leave() {
+		t.Error("the real client was expelled, or left twice")
+	}
+	if silent[0].Leave() {
+		t.Error("who was expelled left by itself")
+	}
+}
+
+// A burst of one source is spared as long as a login may take; after that any stranger expels it.
+func TestSourceWithManyIsSparedForATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Limits{Max: 100, PerSource: 3, Spare: time.Second}, slog.New(slog.DiscardHandler))
+		var burst []*guest
+		for range 50 {
+			burst = append(burst, enter(r, "10.0.0.66"))
+		}
+		if s := r.Stats(); s.Inside != 50 || s.Expelled != 0 {
+			t.Fatalf("in a burst: %d inside, %d expelled", s.Inside, s.Expelled)
+		}
+		time.Sleep(time.Second)
+		enter(r, "10.0.0.1")
+		if s := r.Stats(); s.Inside != 4 || s.Expelled != 47 || !burst[46].out || burst[47].out {
+			t.Fatalf("after it: %d inside, %d expelled", s.Inside, s.Expelled)
+		}
+	})
+}
+
+// Whatever comes and goes: the bounds hold, the books are right, and who has fewest strangers
+// loses none while another has more.
+func TestRoomKeepsItsBounds(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	limits := Limits{Max: 20, PerSource: 6}
+	r := New(limits, slog.New(slog.DiscardHandler))
+	var guests []*guest
+	for range 20_000 {
+		if len(guests) > 0 && random.IntN(3) == 0 {
+			i := random.IntN(len(guests))
+			if left := guests[i].Leave(); left == guests[i].out {
+				t.Fatalf("left %t, expelled %t", left, guests[i].out)
+			}
+			guests = append(guests[:i], guests[i+1:]...)
+		} else {
+			guests = append(guests, enter(r, fmt.Sprintf("10.0.0.%d", random.IntN(random.IntN(9)+1))))
+		}
+		inside := 0
+		bySource := map[netip.Addr]int{}
+		for _, g := range guests {
+			if !g.out {
+				inside++
+				bySource[g.source]++
+			}
+		}
+		if s := r.Stats(); inside != s.Inside || inside > limits.Max || len(r.sources) != len(bySource) {
+			t.Fatalf("%d of %d sources are inside, the room says %d of %d", inside, len(bySource), s.Inside, len(r.sources))
+		}
+		for source, n := range bySource {
+			if n > limits.PerSource || n != len(r.sources[source]) {
+				t.Fatalf("%s has %d strangers, the room says %d", source, n, len(r.sources[source]))
+			}
+		}
+	}
+}
+
+// A flood is some lines a minute, and the memory of sources is bounded.
+func TestLogIsBoundedBySource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := NewLog(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 1000 {
+			l.Warn(from("10.0.0.66"), fmt.Sprintf("another text %d", i))
+		}
+		l.Warn(from("10.0.0.1"), "a real node")
+		text := out.String()
+		if n := strings.Count(text, "\n"); n != linesMax+1 || !strings.Contains(text, "a real node") || !strings.Contains(text, "lines_left_out=996") {
+			t.Fatalf("%d lines:\n%s", n, text)
+		}
+		time.Sleep(period)
+		if !l.Warn(from("10.0.0.66"), "again") {
+			t.Fatal("nothing is logged in the next period")
+		}
+		for i := range 10 * sourcesMax {
+			l.Warn(from(fmt.Sprintf("10.1.%d.%d", i/256, i%256)), "many sources")
+		}
+		if len(l.about) > sourcesMax {
+			t.Fatalf("%d sources are remembered", len(l.about))
+		}
+	})
+}
