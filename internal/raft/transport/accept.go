@@ -80,19 +80,19 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 		_ = conn.Close()
 		return
 	}
-	if h.class == classRoute {
-		if !stop() {
-			return // closed: the transport is closing
-		}
-		t.cfg.Handler.Route(conn, h.id.Node)
-		return
-	}
-	defer stop()
 	p := t.peer(h.id.Node)
 	if p == nil { // it was removed since the handshake
+		stop()
 		_ = conn.Close()
 		return
 	}
+	if h.class == classRoute {
+		if stop() { // else it is closed: the transport is closing
+			t.serveRoute(conn, p)
+		}
+		return
+	}
+	defer stop()
 	switch h.class {
 	case classBulk:
 		t.serveBulk(ctx, conn, p)
@@ -139,6 +139,9 @@ func (t *Transport) serveBulk(ctx context.Context, conn net.Conn, p *peer) {
 		p.bulkRefused.Add(1)
 		return
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer p.closeWhenGone(conn, end, 0)()
 	t.cfg.Handler.Bulk(ctx, p.ID, conn)
 }
 

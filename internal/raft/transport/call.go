@@ -41,5 +41,8 @@ func (t *Transport) serveCall(ctx context.Context, conn net.Conn, p *peer) {
 		p.callRefused.Add(1)
 		return
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	defer p.closeWhenGone(conn, end, t.tune.leaverCallTime)()
 	t.cfg.Handler.Call(ctx, p.ID, conn)
 }

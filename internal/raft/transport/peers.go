@@ -26,6 +26,7 @@ func (t *Transport) DialError(id cluster.NodeID) string {
 
 func (t *Transport) newPeer(c Peer) *peer {
 	p := &peer{Peer: c, stop: func() {}, reading: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
+	p.gone, p.leave = context.WithCancel(context.Background())
 	p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
 	return p
 }
@@ -33,8 +34,9 @@ func (t *Transport) newPeer(c Peer) *peer {
 // SetPeers makes these the peers, while Run is under way or before: connections to
 // new ones are opened, those to and from others than these are closed. A peer with
 // another name or address is a new peer. Of a node that is no peer any more the handler
-// hears nothing, not even PeerDown. Routed, bulk and call streams go on
-// until they end.
+// hears nothing, not even PeerDown. The routed and bulk streams that it has opened are
+// closed, its calls some seconds later: the removal may be what one of them asked for, and
+// is answered.
 func (t *Transport) SetPeers(peers []Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,6 +59,7 @@ func (t *Transport) SetPeers(peers []Peer) {
 		}
 		p.removed = true
 		p.stop()
+		p.leave()
 		for _, in := range p.inbound {
 			if in != nil {
 				_ = in.conn.Close()

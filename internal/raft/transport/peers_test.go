@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -46,6 +47,48 @@ func TestPeersComeAndGo(t *testing.T) {
 	if n := a.Stats().Misaddressed; n != 1 || len(a.Stats().Peers) != 1 {
 		t.Errorf("%d misaddressed messages, %d peers", n, len(a.Stats().Peers))
 	}
+}
+
+// TestStreamsOfARemovedPeer: what a removed peer has opened is closed; a call has some time
+// for its answer.
+func TestStreamsOfARemovedPeer(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	introduce(a, b)
+	b.tune.leaverCallTime = time.Second
+	a.start(t)
+	b.start(t)
+	a.expect(t, nodeB, "up")
+	route, err := a.DialRoute(t.Context(), nodeB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = route.Close() })
+	held := within(t, b.routes, "the routed stream")
+	bulk := dialBulk(t, a)
+	copied := within(t, b.bulks, "the bulk stream")
+	call, err := a.DialCall(t.Context(), nodeB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = call.Close() })
+	asked := within(t, b.calls, "the call")
+	removed := time.Now()
+	b.SetPeers(nil)
+	expectClosed(t, route)
+	expectClosed(t, bulk)
+	if _, err := asked.conn.Write([]byte("x")); err != nil {
+		t.Errorf("answer the call: %v", err)
+	}
+	if n, err := call.Read(make([]byte, 1)); n != 1 {
+		t.Errorf("the answer: %v", err)
+	}
+	expectClosed(t, call)
+	if took := time.Since(removed); took < time.Second {
+		t.Errorf("the call had %v", took)
+	}
+	_ = held.Close()
+	close(copied.done)
+	close(asked.done)
 }
 
 // TestPeerMoves: one that has another address is dialled there.

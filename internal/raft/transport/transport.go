@@ -144,6 +144,7 @@ type Config struct {
 type tuning struct {
 	dialTimeout, handshakeTimeout, idleTimeout time.Duration
 	pingInterval, rejectedWait, stable         time.Duration
+	leaverCallTime                             time.Duration
 }
 
 // peer is all state about one peer.
@@ -174,6 +175,9 @@ type peer struct {
 	// stop ends its links; removed is set by SetPeers. Both under Transport.mu.
 	stop    context.CancelFunc
 	removed bool
+	// gone ends, by leave, when it is no peer any more.
+	gone  context.Context
+	leave context.CancelFunc
 }
 
 func (p *peer) received(c class) *received { return &p.in[c-1] }
@@ -219,6 +223,7 @@ func New(cfg Config) *Transport {
 		tune: tuning{
 			dialTimeout: dialTimeout, handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout,
 			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
+			leaverCallTime: leaverCallTime,
 		},
 		notify: make(chan struct{}, 1),
 		strangers: strangers.New(strangers.Limits{

@@ -1,0 +1,46 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// leaverCallTime is how long a call of a removed peer may still take: as long as an agent
+// tries to carry a request out (control.Timeout).
+const leaverCallTime = 5 * time.Second
+
+// closeWhenGone closes conn, and calls end, some time after p is no peer any more, unless
+// stop is called before.
+func (p *peer) closeWhenGone(conn net.Conn, end func(), after time.Duration) (stop func()) {
+	over, cancel := context.WithCancel(context.Background())
+	unhook := context.AfterFunc(p.gone, func() {
+		select {
+		case <-time.After(after):
+			end()
+			_ = conn.Close()
+		case <-over.Done():
+		}
+	})
+	return func() {
+		unhook()
+		cancel()
+	}
+}
+
+// routed is a routed stream, which the handler owns.
+type routed struct {
+	net.Conn
+	stop func()
+}
+
+// Close implements net.Conn.
+func (r routed) Close() error {
+	r.stop()
+	return r.Conn.Close()
+}
+
+// serveRoute gives the handler a routed stream.
+func (t *Transport) serveRoute(conn net.Conn, p *peer) {
+	t.cfg.Handler.Route(routed{conn, p.closeWhenGone(conn, func() {}, 0)}, p.ID)
+}
