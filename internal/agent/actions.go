@@ -11,6 +11,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -27,7 +28,21 @@ func (a *Agent) actions() map[string]operate.Handler {
 		"switchover.target": {Timeout: waitMax, Run: a.controlTarget},
 		"log.purge":         {Audited: true, Timeout: purgeTimeout, Run: a.controlPurge},
 		"restart":           {OnNode: true, Audited: true, Timeout: switchoverTimeout, Run: a.controlRestart},
+		"secrets.rotate":    {Audited: true, Run: a.controlSecretsRotate},
 	}
+}
+
+// controlSecretsRotate makes new internal passwords for this node. Its agent's next start
+// takes them: a mysqld that is read-only lets nobody change an account while it runs.
+func (a *Agent) controlSecretsRotate(_ context.Context, r control.Request) (operate.Done, error) {
+	d := operate.Done{What: "rotate the secrets of " + a.self.Name, Result: cluster.SecretsRotated{Node: a.self.Name}}
+	if err := operate.Arguments(r, &struct{}{}); err != nil {
+		return d, err
+	}
+	if !a.runsMysqld() {
+		return d, control.Errorf(control.CodeInvalid, "node %s is a logger: it has no mysqld", a.self.Name)
+	}
+	return d, mysqld.RotateSecrets(a.data.Join(secretsFile))
 }
 
 // controlRestart starts this node's mysqld again. A primary moves first, unless it

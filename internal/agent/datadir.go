@@ -90,9 +90,12 @@ func (d *dataDir) readKnown() error {
 	return err
 }
 
-// loadSecrets reads the node's internal passwords and makes them first if there
-// are none.
+// loadSecrets reads the node's internal passwords, the new ones if they were to be
+// rotated, and makes them first if there are none.
 func loadSecrets(path string) (mysqld.Secrets, error) {
+	if err := mysqld.AdoptSecrets(path); err != nil {
+		return mysqld.Secrets{}, err
+	}
 	s, err := mysqld.LoadSecrets(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return mysqld.GenerateSecrets(path)

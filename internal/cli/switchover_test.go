@@ -52,6 +52,8 @@ func TestActions(t *testing.T) {
 			"b is not fenced any more: its mysqld starts, see \"quorate status\"\n", exitOK},
 		"unfence b -n": {cluster.FenceResult{Fence: fence, Changed: true, DryRun: true}, `unfence {"node":"b","dry_run":true}`,
 			"the mysqld of b would be started; it was fenced by ann@db1 at 2026-01-02 12:00:00 UTC: disk\n", exitOK},
+		"secrets rotate": {cluster.SecretsRotated{Node: "b"}, `secrets.rotate {}`,
+			"node b has new passwords from its agent's next start on: systemctl restart quorate\n", exitOK},
 		"unfence  b": {cluster.FenceResult{Notes: []string{"b is replica"}}, `unfence {"node":"b"}`, "b was not fenced by an operator\nnote: b is replica\n", exitOK},
 	} {
 		answer = control.Answer{Code: control.CodeOK, Result: resultOf(t, want.result)}

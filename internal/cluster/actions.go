@@ -69,6 +69,11 @@ type Restarted struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// SecretsRotated says whose internal passwords are new from its agent's next start on.
+type SecretsRotated struct {
+	Node string `json:"node"`
+}
+
 // FenceRequest asks that no mysqld runs on a node, or that one may run again.
 type FenceRequest struct {
 	Node   string `json:"node"`

@@ -24,6 +24,7 @@ func TestOperate(t *testing.T) {
 	f.scenario(t, "Restart", f.restarts)
 	f.scenario(t, "Fence", f.fences)
 	f.scenario(t, "Maintenance", f.maintained)
+	f.scenario(t, "Secrets", f.secretsRotated)
 }
 
 // pid returns the process of node i's mysqld.
@@ -190,6 +191,39 @@ func (f *fixture) fences(t *testing.T, ctx context.Context) {
 	f.hasAudited(t, ctx, i, "fence node "+f.Name(i)+": its disk is exchanged", "done")
 	f.hasAudited(t, ctx, i, "unfence node "+f.Name(i), "done")
 	f.hasAudited(t, ctx, primary, "fence node "+f.Name(primary), "not done: ")
+	f.check(t, ctx)
+}
+
+// secretsRotated gives the primary's node new passwords: its mysqld has them once its agent
+// was started again.
+func (f *fixture) secretsRotated(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	old, err := f.LocalDSN(primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, "secrets", "rotate")
+	inSession(t, ctx, f.local(t, primary), "DO 0")
+	load.awaitAcks(t, ctx, 50)
+	if now, err := f.LocalDSN(primary); err != nil || now != old {
+		t.Errorf("the passwords changed while mysqld has the old ones: %v", err)
+	}
+	if err := f.Terminate(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, primary); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.heal(t, ctx)
+	inSession(t, ctx, f.local(t, primary), "DO 0")
+	if err := openDSN(t, old, nil).PingContext(ctx); err == nil {
+		t.Error("the old password is good")
+	}
+	f.hasAudited(t, ctx, primary, "rotate the secrets of "+f.Name(primary), "done")
 	f.check(t, ctx)
 }
 

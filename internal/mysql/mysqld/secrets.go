@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 
 	"github.com/pelletier/go-toml/v2"
@@ -75,6 +76,36 @@ func GenerateSecrets(path string) (Secrets, error) {
 		return Secrets{}, fmt.Errorf("write secrets: %w", err)
 	}
 	return s, nil
+}
+
+// nextSecrets is where passwords wait that take the place of those in path.
+func nextSecrets(path string) string { return path + ".next" }
+
+// RotateSecrets makes new passwords for the secrets file path, durably. They hold from
+// AdoptSecrets on: until then the server has the old ones.
+func RotateSecrets(path string) error {
+	next := nextSecrets(path)
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove secrets that were not used: %w", err)
+	}
+	_, err := GenerateSecrets(next)
+	return err
+}
+
+// AdoptSecrets makes what RotateSecrets made the secrets file path, if there is any. The
+// next start of the server sets these passwords, and none that was started before may run.
+func AdoptSecrets(path string) error {
+	err := os.Rename(nextSecrets(path), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("adopt new secrets: %w", err)
+	}
+	return nil
 }
 
 // LoadSecrets reads what GenerateSecrets wrote. A missing file is

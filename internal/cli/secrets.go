@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+func newSecretsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "secrets",
+		Short:   "Change the passwords that the agent uses for its mysqld",
+		Example: "  quorate secrets rotate",
+		Args:    noArgs,
+		RunE:    showHelp,
+	}
+	cmd.AddCommand(newSecretsRotateCommand())
+	return cmd
+}
+
+func newSecretsRotateCommand() *cobra.Command {
+	var o controlOptions
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make new passwords for this node's internal accounts",
+		Long: `Makes new passwords for the accounts that quorate itself has in this node's
+mysqld, and for "dba", which "quorate mysql" uses. Each node has its own, so run
+it on each. They hold from the agent's next start on; until then nothing changes.
+
+Restart the agents one by one, the primary's last: it hands over first.`,
+		Example: `  quorate secrets rotate
+  quorate secrets rotate --config node.toml --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var done cluster.SecretsRotated
+			if err := o.ask(cmd.Context(), "secrets.rotate", struct{}{}, &done); err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), done, false, nil,
+				fmt.Sprintf("node %s has new passwords from its agent's next start on: systemctl restart quorate\n", done.Node))
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
