@@ -39,7 +39,8 @@ type xaStatements struct {
 	// commits are the XA COMMIT alone, as applierCommits are below.
 	commits int64
 	// Of these, the statement instruments of the Performance Schema have seen as many
-	// of the applier (it runs as the account that started it), and of everybody.
+	// of the applier (it runs as the account that started it, at localhost: anybody who may
+	// make accounts can make one of that name at another host), and of everybody.
 	applierEnds, applierStarts, seenStarts int64
 	applierCommits                         int64
 }
@@ -62,11 +63,11 @@ func (x xaStatements) foreignCommit(before xaStatements) bool {
 // has ended: what the applier does meanwhile looks like a client's, never the reverse.
 func (a *Admin) xaStatements(ctx context.Context) (x xaStatements, err error) {
 	if err := a.query1(ctx, "the applier's XA statements", `
-		SELECT COALESCE(SUM(IF(user = ? AND event_name <> 'statement/sql/xa_start', count_star, 0)), 0),
-			COALESCE(SUM(IF(user = ? AND event_name = 'statement/sql/xa_commit', count_star, 0)), 0),
-			COALESCE(SUM(IF(user = ? AND event_name = 'statement/sql/xa_start', count_star, 0)), 0),
+		SELECT COALESCE(SUM(IF(user = ? AND host = 'localhost' AND event_name <> 'statement/sql/xa_start', count_star, 0)), 0),
+			COALESCE(SUM(IF(user = ? AND host = 'localhost' AND event_name = 'statement/sql/xa_commit', count_star, 0)), 0),
+			COALESCE(SUM(IF(user = ? AND host = 'localhost' AND event_name = 'statement/sql/xa_start', count_star, 0)), 0),
 			COALESCE(SUM(IF(event_name = 'statement/sql/xa_start', count_star, 0)), 0)
-		FROM performance_schema.events_statements_summary_by_user_by_event_name
+		FROM performance_schema.events_statements_summary_by_account_by_event_name
 		WHERE event_name IN ('statement/sql/xa_start', 'statement/sql/xa_commit', 'statement/sql/xa_rollback')`,
 		[]any{AdminUser, AdminUser, AdminUser}, &x.applierEnds, &x.applierCommits, &x.applierStarts, &x.seenStarts); err != nil {
 		return x, err
