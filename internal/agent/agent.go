@@ -104,6 +104,7 @@ type Agent struct {
 	// chronicle is the role machine's goroutine's.
 	chronicle history.Chronicle
 	departing *membership.Departing
+	seedings  seedings
 	// again: once Run has ended, a start finds another node in the data directory.
 	again bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.

@@ -65,10 +65,10 @@ type Member struct {
 	Own   func() status.Node
 	// StateNeed is what its cluster state needs of its log.
 	StateNeed func() replay.Need
-	// RunsMysqld: it has a mysqld, with the mark Durable, which Password lets copy.
+	// RunsMysqld: it has a mysqld, with the mark Durable. Password lets one node copy it once.
 	RunsMysqld bool
 	Durable    func() replay.Mark
-	Password   func() string
+	Password   func(joiner string) string
 }
 
 // Plan is what the member can give to a node. An error says why it gives nothing.
@@ -92,7 +92,7 @@ func (m Member) Plan(ctx context.Context, joiner string) (Plan, error) {
 	own, mark := m.Own(), m.Durable()
 	healthy := own.Role == status.RoleReplica || own.Role == status.RolePrimary
 	if healthy && own.LogState == status.LogOK && (p.Begin.First == 1 || mark.Index+1 >= p.Begin.First) {
-		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkIndex: mark.Index, Password: m.Password()}
+		p.Data = &Data{Role: own.Role, Backlog: own.BacklogSeconds(), MarkIndex: mark.Index, Password: m.Password(joiner)}
 		if mark.Index > 0 {
 			p.Data.MarkWitness = mark.Witness.String()
 		}

@@ -53,7 +53,7 @@ type Handler struct {
 	Run func(ctx context.Context, r control.Request) (Done, error)
 	// Then goes on, on the connection of another node's agent, behind an answer that
 	// refuses nothing; nil = the connection ends.
-	Then func(ctx context.Context, conn net.Conn)
+	Then func(ctx context.Context, r control.Request, conn net.Conn)
 }
 
 // Done is what a handler has to tell.
@@ -322,7 +322,7 @@ func (s *Server) ServeCall(ctx context.Context, from cluster.NodeID, conn net.Co
 		}
 		if then := s.all[r.Name].Then; err == nil && then != nil && answer.Code == control.CodeOK {
 			if err = conn.SetDeadline(time.Time{}); err == nil {
-				then(ctx, conn)
+				then(ctx, r, conn)
 			}
 		}
 	}

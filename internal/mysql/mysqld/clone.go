@@ -18,7 +18,8 @@ import (
 const CloneUser = "quorate_clone"
 
 // Clone returns the password of CloneUser. It is derived, so that a secrets file
-// needs no line more, and tells nothing of what it is derived from.
+// needs no line more, and tells nothing of what it is derived from. It stays on this
+// host: a node that copies has one of its own, for one copy (mysqlwire.Door).
 func (s Secrets) Clone() string {
 	sum := sha256.Sum256([]byte("quorate-clone\x00" + s.Admin))
 	return "Aa1-" + hex.EncodeToString(sum[:16])
@@ -59,6 +60,9 @@ func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
 	if err != nil {
 		return fmt.Errorf("clone: %w", err)
 	}
+	if !plainPassword(from.Password) { // it comes from another node, and into the text of a statement
+		return fmt.Errorf("clone: %w: the password that the other node gave", ErrSecrets)
+	}
 	for _, s := range []struct {
 		query string
 		args  []any
@@ -71,8 +75,7 @@ func (a *Admin) Clone(ctx context.Context, from CloneSource, dir string) error {
 			return err
 		}
 	}
-	// Its parts are no parameters: host and port are an address, the password has
-	// no character that would need an escape.
+	// Its parts are no parameters: host and port are an address.
 	err = a.exec(ctx, "clone", fmt.Sprintf("CLONE INSTANCE FROM '%s'@'%s':%s IDENTIFIED BY '%s' DATA DIRECTORY = '%s'",
 		CloneUser, host, port, from.Password, dir))
 	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) && server.Number == errCloneDiskSpace {

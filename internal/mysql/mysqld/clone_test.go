@@ -80,6 +80,11 @@ func TestClone(t *testing.T) {
 	s := start(t, seed)
 	from := CloneSource{Addr: wayTo(t, donor.Socket()), Password: donor.cfg.Secrets.Clone()}
 	cloneNeedsSpace(t, s, from)
+	bad := from
+	bad.Password = "x' REQUIRE NO SSL; SET GLOBAL x='"
+	if err := s.Admin().Clone(ctx(t), bad, filepath.Join(seed.cfg.DataDir, "bad")); !errors.Is(err, ErrSecrets) {
+		t.Errorf("with a password that ends the text of the statement: %v, want %v", err, ErrSecrets)
+	}
 	dir := seed.CloneDir()
 	if err := s.Admin().Clone(ctx(t), from, dir); err != nil {
 		t.Fatal(err)

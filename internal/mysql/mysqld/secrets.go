@@ -44,13 +44,17 @@ func (s Secrets) GoString() string { return "[redacted]" }
 
 // validate reports whether every password can stand in SQL text as it is.
 func (s Secrets) validate() error {
-	ok := regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
 	for name, v := range map[string]string{"admin": s.Admin, "tap": s.Tap, "dba": s.DBA} {
-		if !ok.MatchString(v) {
+		if !plainPassword(v) {
 			return fmt.Errorf("%w: %s is not 16 to 64 letters, digits, '-' or '_'", ErrSecrets, name)
 		}
 	}
 	return nil
+}
+
+// plainPassword tells whether a password can stand in SQL text as it is.
+func plainPassword(s string) bool {
+	return regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`).MatchString(s)
 }
 
 // newPassword returns 128 random bits in hex. The prefix satisfies the password

@@ -70,6 +70,12 @@
 // most 1 MiB. Each event's checksum is verified before its last packet is whole:
 // if it is wrong the connection ends there, and the replica has no such event.
 //
+// # Door
+//
+// A Door logs a client of another host in by a password of its own, and itself in to
+// mysqld for it: another node's mysqld, which copies this one's data. Without TLS, as the
+// feed: the agents' connection is around it. Afterwards bytes are passed on unread.
+//
 // # Readers
 //
 // A Feed with ReadersConfig serves downstream readers instead of our own mysqld:

@@ -296,6 +296,6 @@ func (j *joiner) Finish(_ context.Context, plan join.Plan) error {
 func (a *agent) asMember() join.Member {
 	return join.Member{
 		Name: a.n.member.Name, Clock: a.life, Barrier: a.loop.barriers.Wait, Committed: a.group.Committed(), Log: a.log, Nodes: a.statuses,
-		Own: a.ownStatus, StateNeed: a.stateNeed, RunsMysqld: a.n.runsMysqld(), Durable: a.durable, Password: func() string { return "" },
+		Own: a.ownStatus, StateNeed: a.stateNeed, RunsMysqld: a.n.runsMysqld(), Durable: a.durable, Password: func(string) string { return "" },
 	}
 }
