@@ -104,7 +104,9 @@ type Agent struct {
 	// chronicle is the role machine's goroutine's.
 	chronicle history.Chronicle
 	departing *membership.Departing
-	seedings  seedings
+	// namesLooked is the durable marks' goroutine's.
+	namesLooked time.Time
+	seedings    seedings
 	// again: once Run has ended, a start finds another node in the data directory.
 	again bool
 	// out is what a node has whose cluster was recovered without it; nil = it was not.

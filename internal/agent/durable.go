@@ -35,7 +35,10 @@ func (a *Agent) newMarker() *retention.Marker {
 			a.watchXA(ctx, m.(markedMysqld).process, open)
 			return nil
 		},
-		Also: func(ctx context.Context, m retention.Mysqld) { a.lookForEvents(ctx, m.(markedMysqld).process) },
+		Also: func(ctx context.Context, m retention.Mysqld) {
+			a.lookForEvents(ctx, m.(markedMysqld).process)
+			a.lookForNames(ctx, m.(markedMysqld).process)
+		},
 	})
 }
 

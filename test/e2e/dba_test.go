@@ -104,14 +104,15 @@ func (f *fixture) dbaTools(t *testing.T, ctx context.Context) {
 		"PURGE BINARY LOGS BEFORE NOW()", "RESET BINARY LOGS AND GTIDS", "SHUTDOWN", "GRANT ALL ON *.* TO ann@'%'",
 		"GRANT REPLICATION SLAVE ON *.* TO ann@'%'", "CREATE TABLE copy.m (a INT) ENGINE = MyISAM",
 		"SELECT * FROM copy.ledger INTO OUTFILE 'x'", "LOAD DATA INFILE '/etc/hostname' INTO TABLE copy.ledger",
-		"CLONE INSTANCE FROM a@b:1 IDENTIFIED BY ''", "INSTALL PLUGIN x SONAME 'x.so'", "STOP REPLICA",
+		"CLONE INSTANCE FROM a@b:1 IDENTIFIED BY ''", "CLONE LOCAL DATA DIRECTORY = '/tmp/quorate-clone-local'", "LOCK INSTANCE FOR BACKUP",
+		"INSTALL PLUGIN x SONAME 'x.so'", "STOP REPLICA",
 	} {
 		refused("", "", "mysql", "-e", statement)
 	}
 	for _, statement := range []string{
 		"CREATE USER app2@'%' IDENTIFIED BY 'Aa1-app2'", "GRANT ALL ON copy.* TO app2@'%'", "GRANT SELECT, PROCESS ON *.* TO app2@'%'",
 		"ALTER TABLE copy.ledger ADD COLUMN more INT, ALGORITHM = INSTANT", "ANALYZE TABLE copy.ledger", "OPTIMIZE TABLE copy.ledger",
-		"SHOW PROCESSLIST", "SHOW ENGINE INNODB STATUS", "KILL CONNECTION_ID()", "LOCK INSTANCE FOR BACKUP",
+		"SHOW PROCESSLIST", "SHOW ENGINE INNODB STATUS", "KILL CONNECTION_ID()",
 		"FLUSH TABLES WITH READ LOCK; UNLOCK TABLES", "SET SESSION innodb_lock_wait_timeout = 3", "SHOW BINARY LOG STATUS",
 		"CREATE USER bert@'%' IDENTIFIED BY 'Aa1-bert' DEFAULT ROLE quorate_dba", "GRANT quorate_dba TO app2@'%'",
 		"REVOKE quorate_dba FROM app2@'%'", "DROP USER bert@'%', app2@'%'", "DROP DATABASE copy",

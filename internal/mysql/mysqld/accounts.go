@@ -41,7 +41,7 @@ func dbaStatic() []string {
 // super_read_only, which is what fences here; our own sessions it cannot kill.
 func dbaDynamic(v install.Version) []string {
 	list := []string{
-		"APPLICATION_PASSWORD_ADMIN", "BACKUP_ADMIN", "CONNECTION_ADMIN", "FLUSH_OPTIMIZER_COSTS", "FLUSH_STATUS",
+		"APPLICATION_PASSWORD_ADMIN", "CONNECTION_ADMIN", "FLUSH_OPTIMIZER_COSTS", "FLUSH_STATUS",
 		"FLUSH_TABLES", "FLUSH_USER_RESOURCES", "PASSWORDLESS_USER_ADMIN", "ROLE_ADMIN", "SHOW_ROUTINE",
 		"XA_RECOVER_ADMIN",
 	}
@@ -61,6 +61,11 @@ func dbaDynamic(v install.Version) []string {
 // INSTALL PLUGIN and CREATE FUNCTION ... SONAME ask for INSERT there.
 const dbaNotOnGrantTables = "INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, INDEX, ALTER, CREATE TEMPORARY TABLES, " +
 	"LOCK TABLES, CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, EVENT, TRIGGER"
+
+// roleNotOnInstruments are those that the role does not hold in performance_schema: where
+// an instrument or a consumer is switched off there, KillBlockers and its like see no
+// locks. dba holds them: it is the host's own operator, who may want to count more.
+const roleNotOnInstruments = "INSERT, UPDATE, DELETE, DROP"
 
 // accountLimits are those of an internal account. The policies for people's passwords
 // (default_password_lifetime, password_history, password_reuse_interval) are not for
@@ -114,6 +119,7 @@ func (c Config) renderInit(n uint64) string {
 		"REVOKE ALL PRIVILEGES, GRANT OPTION FROM "+role,
 		"GRANT "+dbaMay+" ON *.* TO "+role+" WITH GRANT OPTION",
 		"REVOKE "+dbaNotOnGrantTables+" ON mysql.* FROM "+role,
+		"REVOKE "+roleNotOnInstruments+" ON performance_schema.* FROM "+role,
 		// Last: the proof that everything before it succeeded.
 		fmt.Sprintf(`ALTER USER %s ATTRIBUTE '{"incarnation": %d}'`, admin, n))
 	return strings.Join(statements, ";\n") + ";\n"

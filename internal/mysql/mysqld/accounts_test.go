@@ -83,17 +83,21 @@ func TestDBARole(t *testing.T) {
 	mustExec(t, ann,
 		"INSERT INTO app.t VALUES (1)", "ALTER TABLE app.t ADD b INT", "CREATE TRIGGER app.tr BEFORE INSERT ON app.t FOR EACH ROW SET NEW.b = 1",
 		"CREATE USER bob@'%' IDENTIFIED BY 'Aa1-bob'", "GRANT ALL ON app.* TO bob@'%'",
-		"GRANT SELECT, INSERT, UPDATE, DELETE, PROCESS, REPLICATION CLIENT, BACKUP_ADMIN ON *.* TO bob@'%' WITH GRANT OPTION",
+		"GRANT SELECT, INSERT, UPDATE, DELETE, PROCESS, REPLICATION CLIENT ON *.* TO bob@'%' WITH GRANT OPTION",
 		"CREATE USER carl@'%' IDENTIFIED BY 'Aa1-carl'", "GRANT quorate_dba TO carl@'%'", "SET DEFAULT ROLE ALL TO carl@'%'",
-		"LOCK INSTANCE FOR BACKUP", "UNLOCK INSTANCE", "FLUSH TABLES", "SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS",
+		"FLUSH TABLES", "SHOW BINARY LOG STATUS", "SHOW REPLICA STATUS",
 	)
 	mustBeForbidden(t, ann, append(forbiddenToDBA(),
+		"UPDATE performance_schema.setup_instruments SET enabled = 'NO' WHERE name LIKE 'wait/lock/metadata%'",
+		"UPDATE performance_schema.setup_consumers SET enabled = 'NO'", "DELETE FROM performance_schema.setup_actors",
+		"UPDATE performance_schema.threads SET instrumented = 'NO'", "TRUNCATE performance_schema.setup_objects",
+		"GRANT UPDATE ON performance_schema.* TO ann@'%'",
 		"GRANT ALL ON *.* TO bob@'%'", "GRANT RELOAD ON *.* TO bob@'%'", "INSERT INTO mysql.func VALUES ('f', 0, 'f.so', 'function')",
 		"INSERT INTO mysql.role_edges VALUES ('localhost', 'root', '%', 'ann', 'N')", "GRANT SYSTEM_USER ON *.* TO quorate_dba",
 	)...)
 	bob := login(t, s, "bob", "Aa1-bob")
 	mustExec(t, bob, "INSERT INTO app.t VALUES (2, 2)", "GRANT INSERT ON *.* TO carl@'%'")
-	mustBeForbidden(t, bob, "UPDATE mysql.user SET super_priv = 'Y' WHERE user = 'bob'", "INSERT INTO mysql.db (host, db, user) VALUES ('%', 'x', 'bob')")
+	mustBeForbidden(t, bob, "UPDATE performance_schema.setup_consumers SET enabled = 'NO'", "UPDATE mysql.user SET super_priv = 'Y' WHERE user = 'bob'", "INSERT INTO mysql.db (host, db, user) VALUES ('%', 'x', 'bob')")
 	mustBeForbidden(t, login(t, s, "carl", "Aa1-carl"), forbiddenToDBA()...)
 	if grants, err := p.Admin().ScanGrants(ctx(t)); err != nil || len(grants) != 0 {
 		t.Errorf("ScanGrants after what the role may do: %v, %v", grants, err)
@@ -124,6 +128,7 @@ func forbiddenToDBA() []string {
 		"SET PASSWORD FOR quorate_admin@localhost = 'x'",
 		"CREATE DEFINER = root@localhost PROCEDURE app.p() SET GLOBAL super_read_only = ON",
 		"CREATE DEFINER = `mysql.session`@localhost EVENT app.e ON SCHEDULE EVERY 1 SECOND DO SET GLOBAL max_connections = 1",
+		"CLONE LOCAL DATA DIRECTORY = '/tmp/quorate-clone-local'", "LOCK INSTANCE FOR BACKUP",
 		"UPDATE mysql.user SET super_priv = 'Y' WHERE user = 'dba'", "DELETE FROM mysql.global_grants",
 		"INSERT INTO mysql.role_edges VALUES ('localhost', 'root', 'localhost', 'dba', 'N')",
 		"DROP TABLE mysql.user", "GRANT INSERT ON mysql.* TO dba@localhost", "GRANT UPDATE ON mysql.user TO dba@localhost",
@@ -222,6 +227,8 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 		"SET GLOBAL innodb_flush_log_at_trx_commit = 1",
 		"CREATE USER foreign_replica IDENTIFIED BY 'Aa1-x'", "GRANT REPLICATION SLAVE ON *.* TO foreign_replica",
 		"CREATE USER writer IDENTIFIED BY 'Aa1-x'", "GRANT INSERT ON mysql.* TO writer",
+		"CREATE USER tabled IDENTIFIED BY 'Aa1-x'", "GRANT DELETE ON mysql.gtid_executed TO tabled",
+		"CREATE USER columned IDENTIFIED BY 'Aa1-x'", "GRANT UPDATE (super_priv) ON mysql.user TO columned",
 		"CREATE USER roled IDENTIFIED BY 'Aa1-x'", "GRANT root@localhost TO roled",
 		"CREATE USER variable IDENTIFIED BY 'Aa1-x'", "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO variable",
 		"CREATE USER harmless IDENTIFIED BY 'Aa1-x'", "GRANT SELECT, REPLICATION CLIENT ON *.* TO harmless",
@@ -255,13 +262,15 @@ func TestDriftAndGrantsAreSeen(t *testing.T) {
 		{"'root'@'localhost'", "REPLICATION SLAVE"},
 		{"'variable'@'%'", "SYSTEM_VARIABLES_ADMIN"},
 		{"'writer'@'%'", "write mysql.*"},
+		{"'tabled'@'%'", "write mysql.*"},
+		{"'columned'@'%'", "write mysql.*"},
 	} {
 		if !slices.Contains(grants, w) {
 			t.Errorf("ScanGrants misses %v", w)
 		}
 	}
 	for _, g := range grants {
-		if !slices.Contains([]string{"'foreign_replica'@'%'", "'roled'@'%'", "'root'@'localhost'", "'variable'@'%'", "'writer'@'%'"}, g.Account) {
+		if !slices.Contains([]string{"'foreign_replica'@'%'", "'roled'@'%'", "'root'@'localhost'", "'variable'@'%'", "'writer'@'%'", "'tabled'@'%'", "'columned'@'%'"}, g.Account) {
 			t.Errorf("ScanGrants reports %v", g)
 		}
 	}

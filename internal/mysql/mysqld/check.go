@@ -224,6 +224,8 @@ func (a *Admin) ScanGrants(ctx context.Context) ([]Grant, error) {
 				WHERE insert_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["INSERT"]}'), 0)
 				OR update_priv = 'Y' AND NOT COALESCE(JSON_CONTAINS(user_attributes->'$.Restrictions', '{"Database": "mysql", "Privileges": ["UPDATE"]}'), 0)
 			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.db WHERE db = 'mysql' AND (insert_priv = 'Y' OR update_priv = 'Y')
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.tables_priv WHERE db = 'mysql' AND table_priv REGEXP 'Insert|Update|Delete|Drop|Alter|Create'
+			UNION ALL SELECT user, host, 'write mysql.*' FROM mysql.columns_priv WHERE db = 'mysql' AND column_priv REGEXP 'Insert|Update'
 			UNION ALL SELECT user, host, priv FROM mysql.global_grants WHERE priv IN (`+bypassDynamic+`)
 			UNION ALL SELECT to_user, to_host, CONCAT('role ', from_user) FROM mysql.role_edges WHERE from_host = 'localhost'
 				AND from_user IN (`+reservedUsers+`)
@@ -253,8 +255,8 @@ type PrimaryStatus struct {
 	// Executed is gtid_executed.
 	Executed string
 	SemiSync
-	// Dumps is the user of every binlog dump session. On a healthy node there is at most
-	// one, TapUser.
+	// Dumps is the user of every binlog dump session, with its host if it is not the
+	// agent's. On a healthy node there is at most one, TapUser.
 	Dumps []string
 }
 
@@ -264,7 +266,7 @@ func (a *Admin) PrimaryStatus(ctx context.Context) (PrimaryStatus, error) {
 	var status, dumps string
 	err := a.query1(ctx, "status of a primary", `
 		SELECT @@GLOBAL.gtid_executed, `+semiSyncColumns+`,
-			COALESCE((SELECT JSON_ARRAYAGG(COALESCE(processlist_user, '')) FROM performance_schema.threads
+			COALESCE((SELECT JSON_ARRAYAGG(COALESCE(IF(`+agentSession+`, processlist_user, CONCAT(processlist_user, '@', processlist_host)), '')) FROM performance_schema.threads
 				WHERE processlist_command LIKE 'Binlog Dump%'), '[]')
 		FROM `+semiSyncRows, nil, &s.Executed, &status, &s.Clients, &s.WaitSessions, &dumps)
 	if err == nil {

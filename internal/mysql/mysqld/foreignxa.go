@@ -16,7 +16,7 @@ func (a *Admin) EndXA(ctx context.Context) (int, error) {
 	rows, err := a.db.QueryContext(ctx, `SELECT t.processlist_id
 		FROM performance_schema.events_transactions_current e JOIN performance_schema.threads t USING (thread_id)
 		WHERE e.state = 'ACTIVE' AND e.xa_state IS NOT NULL AND t.connection_type IS NOT NULL
-			AND COALESCE(t.processlist_user, '') NOT IN (`+ourUsers+`)`)
+			AND NOT COALESCE(`+ourSession+`, FALSE)`)
 	if err != nil {
 		return 0, fmt.Errorf("find XA transactions: %w", err)
 	}

@@ -160,7 +160,7 @@ func (a *Admin) KillBlockers(ctx context.Context) (int, error) {
 		SELECT t.processlist_id FROM performance_schema.threads t JOIN blocker b ON b.thread_id = t.thread_id
 		WHERE t.type = 'FOREGROUND' AND t.processlist_id IS NOT NULL AND t.processlist_user IS NOT NULL
 			AND t.thread_id NOT IN (SELECT thread_id FROM applier)
-			AND t.processlist_user NOT IN (?, ?)`, AdminUser, TapUser)
+			AND NOT `+agentSession)
 	if err != nil {
 		return 0, fmt.Errorf("find sessions that block the applier: %w", err)
 	}

@@ -196,9 +196,18 @@ func (s *Server) Incarnation() (uint64, error) {
 	return n, nil
 }
 
+const (
+	// incarnationAheadMax is how far the directories may be ahead of the counter. It is
+	// written before they are made, so they are not, unless a file system has lost that.
+	incarnationAheadMax = 1000
+	// incarnationMax has ten digits, as a directory's name: a start each second for 300 years.
+	incarnationMax = 9_999_999_999
+)
+
 // nextIncarnation takes the next number, durably. A damaged counter stops the
 // start: an old number again would bring an old binlog's names back. A lost
-// counter does not, as the directories still there tell where to go on.
+// counter does not, as the directories still there tell where to go on. mysqld's account
+// may make such directories, so they count only if they can be ours.
 func (s *Server) nextIncarnation() (uint64, error) {
 	n, err := s.Incarnation()
 	if err != nil {
@@ -208,10 +217,16 @@ func (s *Server) nextIncarnation() (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list binlog directories: %w", err)
 	}
+	counted := n
 	for _, e := range old {
-		if m, err := strconv.ParseUint(e.Name(), 10, 64); err == nil {
+		m, err := strconv.ParseUint(e.Name(), 10, 64)
+		ours := err == nil && e.Name() == binlog.IncarnationDir(m) && m < incarnationMax
+		if ours && (counted == 0 || m <= counted+incarnationAheadMax) {
 			n = max(n, m)
 		}
+	}
+	if n >= incarnationMax {
+		return 0, fmt.Errorf("incarnation %d in %s: it was not reached by counting", n, s.paths.counter)
 	}
 	n++
 	if err := writeFileDurable(s.paths.counter, []byte(strconv.FormatUint(n, 10)+"\n"), 0o640, ourselves()); err != nil {

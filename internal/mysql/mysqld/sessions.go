@@ -27,8 +27,8 @@ func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session,
 		SELECT t.processlist_id, t.processlist_user, t.processlist_time
 		FROM performance_schema.metadata_locks l JOIN performance_schema.threads t ON t.thread_id = l.owner_thread_id
 		WHERE l.object_type IN ('GLOBAL', 'COMMIT') AND l.lock_type = 'INTENTION_EXCLUSIVE' AND l.lock_status = 'GRANTED'
-			AND t.processlist_user IS NOT NULL AND t.processlist_time >= ? AND t.processlist_user NOT IN (?, ?)
-		GROUP BY 1, 2, 3 ORDER BY 3 DESC LIMIT 10`, int64(math.Ceil(than.Seconds())), AdminUser, TapUser)
+			AND t.processlist_user IS NOT NULL AND t.processlist_time >= ? AND NOT `+agentSession+`
+		GROUP BY 1, 2, 3 ORDER BY 3 DESC LIMIT 10`, int64(math.Ceil(than.Seconds())))
 	if err != nil {
 		return nil, fmt.Errorf("list statements that write: %w", err)
 	}
@@ -53,11 +53,11 @@ func (a *Admin) SlowWriters(ctx context.Context, than time.Duration) ([]Session,
 func (a *Admin) OpenTransactions(ctx context.Context) (int, error) {
 	var n int
 	err := a.query1(ctx, "open transactions", `SELECT COUNT(*) FROM performance_schema.threads t WHERE t.type = 'FOREGROUND'
-		AND t.processlist_user IS NOT NULL AND t.processlist_user NOT IN (?, ?)
+		AND t.processlist_user IS NOT NULL AND NOT `+agentSession+`
 		AND t.name NOT IN `+applierThreads+`
 		AND EXISTS (SELECT 1 FROM performance_schema.metadata_locks l WHERE l.owner_thread_id = t.thread_id
 			AND l.object_type = 'TABLE' AND l.lock_duration = 'TRANSACTION' AND l.lock_status = 'GRANTED' AND l.lock_type <> 'SHARED_READ')`,
-		[]any{AdminUser, TapUser}, &n)
+		nil, &n)
 	return n, err
 }
 
@@ -67,7 +67,7 @@ func (a *Admin) Answering(ctx context.Context) (int, error) {
 	var n int
 	err := a.query1(ctx, "sessions in a statement", `SELECT COUNT(*) FROM performance_schema.threads
 		WHERE connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_command NOT IN ('Sleep', 'Connect')
-			AND processlist_user IS NOT NULL AND processlist_user NOT IN (`+ourUsers+`)`, nil, &n)
+			AND processlist_user IS NOT NULL AND NOT `+ourSession, nil, &n)
 	return n, err
 }
 

@@ -21,10 +21,9 @@ func (a *Admin) BinlogEnd(ctx context.Context) (file string, offset uint64, err 
 func (a *Admin) EndLockWaiters(ctx context.Context) (int, error) {
 	rows, err := a.db.QueryContext(ctx, `
 		SELECT t.processlist_id FROM performance_schema.threads t
-		WHERE t.type = 'FOREGROUND' AND t.processlist_user IS NOT NULL AND t.processlist_user NOT IN (?, ?)
+		WHERE t.type = 'FOREGROUND' AND t.processlist_user IS NOT NULL AND NOT `+agentSession+`
 			AND (t.thread_id IN (SELECT requesting_thread_id FROM performance_schema.data_lock_waits)
-				OR t.thread_id IN (SELECT owner_thread_id FROM performance_schema.metadata_locks WHERE lock_status = 'PENDING'))`,
-		AdminUser, TapUser)
+				OR t.thread_id IN (SELECT owner_thread_id FROM performance_schema.metadata_locks WHERE lock_status = 'PENDING'))`)
 	if err != nil {
 		return 0, fmt.Errorf("find sessions that wait for a lock: %w", err)
 	}

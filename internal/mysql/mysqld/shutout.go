@@ -11,8 +11,14 @@ const (
 	// shutOutTimeout bounds ShutOut before a stop: what a session has to roll back may
 	// take long.
 	shutOutTimeout = 5 * time.Second
-	// ourUsers are the accounts that ShutOut leaves alone.
-	ourUsers = "'" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "'"
+	// atSocket is true for a session through the Unix socket: with skip_name_resolve no
+	// other has this host. Anybody who may make accounts can make one with a name of ours
+	// at another host.
+	atSocket = "COALESCE(processlist_host, '') = 'localhost'"
+	// ourSession is true for a session of an account that ShutOut leaves alone, and
+	// agentSession for one of the agent, which nothing ends.
+	ourSession   = "(" + atSocket + " AND processlist_user IN ('" + AdminUser + "', '" + TapUser + "', '" + CloneUser + "'))"
+	agentSession = "(" + atSocket + " AND processlist_user IN ('" + AdminUser + "', '" + TapUser + "'))"
 )
 
 // ShutOut ends every session but quorate's own, and keeps everybody out until letIn
@@ -63,7 +69,7 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
 	rows, err := a.db.QueryContext(ctx, `SELECT processlist_id FROM performance_schema.threads
 		WHERE (connection_type IS NOT NULL OR name = 'thread/sql/one_connection') AND processlist_id IS NOT NULL
-			AND COALESCE(processlist_user, '') NOT IN (`+ourUsers+`)`)
+			AND NOT COALESCE(`+ourSession+`, FALSE)`)
 	if err != nil {
 		return false, err
 	}
@@ -79,7 +85,7 @@ func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
 	var connections, ours int
 	err = a.query1(ctx, "connections", `
 		SELECT (SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Threads_connected'),
-			(SELECT COUNT(*) FROM performance_schema.threads WHERE connection_type IS NOT NULL AND processlist_user IN (`+ourUsers+`))`,
+			(SELECT COUNT(*) FROM performance_schema.threads WHERE connection_type IS NOT NULL AND `+ourSession+`)`,
 		nil, &connections, &ours)
 	return len(ids) == 0 && connections == ours && ours > 2, err
 }

@@ -137,6 +137,22 @@ func TestIncarnationNeverRepeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(3)
+	for _, name := range []string{"9223372036854775807", "18446744073709551615", "0000005000", "100", "00000000007"} { // CLONE LOCAL would make it
+		if err := os.Mkdir(filepath.Join(s.paths.binlogs, name), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next(4)
+	if err := os.Mkdir(s.paths.binlogDir(900), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	next(901)
+	if err := os.WriteFile(s.paths.counter, []byte("18446744073709551615"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.nextIncarnation(); err == nil {
+		t.Fatalf("incarnation %d after the last number", n)
+	}
 	if err := os.WriteFile(s.paths.counter, []byte("3x"), 0o600); err != nil {
 		t.Fatal(err)
 	}

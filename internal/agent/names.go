@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+)
+
+const (
+	// aboutNames keys the reserved names among the board's troubles.
+	aboutNames = "names"
+	// namesEvery is how often they are looked for: it reads what is stored of all views.
+	namesEvery = time.Minute
+)
+
+// lookForNames says which accounts and definers of a primary have names of quorate's own. It
+// refuses nothing: whoever may make accounts could stop every promotion with one.
+func (a *Agent) lookForNames(ctx context.Context, p *mysqld.Process) {
+	text := ""
+	if a.board.Own().Role == status.RolePrimary {
+		if time.Since(a.namesLooked) < namesEvery {
+			return
+		}
+		names, err := p.Admin().ReservedNames(ctx)
+		if err != nil {
+			return // it is asked again, or is going
+		}
+		a.namesLooked = time.Now()
+		if len(names) > 0 {
+			text = "names that are quorate's own are in use, and do harm once a later quorate uses them, too: " +
+				strings.Join(names, ", ") + ": drop or rename them"
+		}
+	}
+	if a.board.SetTrouble(aboutNames, text) && text != "" {
+		a.logger.Warn(text)
+	}
+}

@@ -1,0 +1,82 @@
+package mysqld
+
+import (
+	"database/sql"
+	"strconv"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestOurNameElsewhere: a session is ours by its account, name and host. Anybody who may
+// make accounts can make quorate_admin@'127.0.0.1', which is a client like others.
+func TestOurNameElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	a := p.Admin()
+	if err := a.exec(ctx(t), "semi-sync off", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA),
+		"CREATE USER quorate_admin@'127.0.0.1' IDENTIFIED BY 'Aa1-x', quorate_tap@'127.0.0.1' IDENTIFIED BY 'Aa1-x'",
+		"CREATE DATABASE app", "CREATE TABLE app.t (a INT PRIMARY KEY)", "INSERT INTO app.t VALUES (1)",
+		"GRANT SELECT, UPDATE ON app.* TO quorate_admin@'127.0.0.1'", "GRANT SELECT, UPDATE ON app.* TO quorate_tap@'127.0.0.1'",
+		"CREATE DEFINER = quorate_later@'%' VIEW app.v AS SELECT 1")
+	over := func(user string) *sql.Conn {
+		cfg := mysql.NewConfig()
+		cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = user, "Aa1-x", "tcp", "127.0.0.1:"+strconv.Itoa(s.cfg.Port)
+		cfg.TLSConfig = "skip-verify"
+		connector, err := mysql.NewConnector(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(connector)
+		t.Cleanup(func() { _ = db.Close() })
+		conn, err := db.Conn(ctx(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	holder, waiter := over("quorate_admin"), over("quorate_tap")
+	for _, q := range []string{"BEGIN", "UPDATE app.t SET a = 2"} {
+		if _, err := holder.ExecContext(ctx(t), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waited := make(chan error, 1)
+	go func() {
+		_, err := waiter.ExecContext(ctx(t), "UPDATE app.t SET a = 3")
+		waited <- err
+	}()
+	if n, err := a.OpenTransactions(ctx(t)); err != nil || n < 1 {
+		t.Errorf("%d open transactions, %v", n, err)
+	}
+	eventually(t, "the session that waits for a lock is ended", func() (bool, error) {
+		n, err := a.EndLockWaiters(ctx(t))
+		return n > 0, err
+	})
+	if err := <-waited; err == nil {
+		t.Error("its statement went on")
+	}
+	names, err := a.ReservedNames(ctx(t))
+	want := []string{"account 'quorate_admin'@'127.0.0.1'", "account 'quorate_tap'@'127.0.0.1'", "definer quorate_later@% of view app.v"}
+	if diff := cmp.Diff(want, names); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if err := a.exec(ctx(t), "close writes", "SET GLOBAL super_read_only = ON"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.exec(ctx(t), "semi-sync on", "SET GLOBAL rpl_semi_sync_source_enabled = ON"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ShutOut(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.PingContext(ctx(t)); err == nil {
+		t.Error("a session with a name of ours was not shut out")
+	}
+}
