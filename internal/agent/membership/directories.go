@@ -35,6 +35,9 @@ type Config struct {
 	Lives func(cluster.NodeID) bool
 }
 
+// instanceCharsMax bounds what another node calls a data directory: 16 bytes in hexadecimal.
+const instanceCharsMax = 32
+
 // Directories knows with which data directory each other node counts.
 type Directories struct {
 	cfg Config
@@ -53,6 +56,8 @@ type Directories struct {
 	leaving []cluster.NodeID
 	// recovery is the recovery from which the state comes; nil = there was none.
 	recovery *cluster.Recovery
+	// members are the nodes of that state.
+	members []cluster.NodeID
 	// votes: this node is a voter in the state on its disk. See package doc.
 	votes bool
 	// reseed: a node that comes with an empty directory is rebuilt without an operator.
@@ -97,7 +102,7 @@ func (d *Directories) Check(id transport.Identity) error {
 		}
 		d.pins = pins
 	}
-	return d.meet(id.Node, instance)
+	return d.meet(Known{id.Node: instance})
 }
 
 // Judge rejects as Check does, and notes nothing: the peer only has a question, and may
@@ -153,17 +158,22 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 		id.NodeName, instance, d.cfg.Name, pinned)
 }
 
-// meet notes that a node was here with a data directory. d.mu is held.
-func (d *Directories) meet(id cluster.NodeID, instance string) error {
-	if d.met[id] == instance {
+// meet notes that nodes were here with their data directories. d.mu is held.
+func (d *Directories) meet(here Known) error {
+	met := maps.Clone(d.met)
+	maps.Copy(met, here)
+	if maps.Equal(met, d.met) {
 		return nil
 	}
-	met := with(d.met, id, instance)
 	if err := d.cfg.Store.WriteMet(met); err != nil {
 		return err
 	}
+	for id, instance := range met {
+		if d.met[id] != instance {
+			delete(d.askedEmpty, id) // it asked before that
+		}
+	}
 	d.met = met
-	delete(d.askedEmpty, id) // it asked before that
 	return nil
 }
 
@@ -196,16 +206,19 @@ func (d *Directories) Joined() Known {
 }
 
 // Hear takes from another node what Joined returns there. That may be by an older
-// cluster state than this node's, or by a newer one.
-func (d *Directories) Hear(joined Known) (err error) {
+// cluster state than this node's, or by a newer one. It is noted of members alone, and is
+// said again.
+func (d *Directories) Hear(joined Known) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, instance := range joined {
-		if pinned, ok := d.pins[id]; !ok || d.met[id] != pinned {
-			err = errors.Join(err, d.meet(id, instance))
+	here := Known{}
+	for _, id := range d.members {
+		instance, said := joined[id]
+		if pinned, ok := d.pins[id]; said && len(instance) <= instanceCharsMax && (!ok || d.met[id] != pinned) {
+			here[id] = instance
 		}
 	}
-	return err
+	return d.meet(here)
 }
 
 // Expect pins the data directories that the cluster state names. kept: p is on this
@@ -218,7 +231,9 @@ func (d *Directories) Expect(p cluster.StatePoint, kept bool) error {
 	d.votes = kept && slices.Contains(p.State.Voters(), d.cfg.Self)
 	d.leaving = slices.Clone(p.Outgoing)
 	pins := maps.Clone(d.pins)
+	d.members = nil
 	for _, m := range p.State.Members {
+		d.members = append(d.members, m.ID)
 		if m.Instance != "" && m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {
 			pins[m.ID] = m.Instance
 			d.rebuilt[m.ID] = !m.Votes()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 type memStore struct {
 	pins, met Known
 	err       error
+	writes    int // of met
 }
 
 func (s *memStore) WritePins(k Known) error {
@@ -29,6 +31,7 @@ func (s *memStore) WritePins(k Known) error {
 func (s *memStore) WriteMet(k Known) error {
 	if s.err == nil {
 		s.met = maps.Clone(k)
+		s.writes++
 	}
 	return s.err
 }
@@ -138,7 +141,7 @@ func TestNothingCountsThatIsNotDurable(t *testing.T) {
 	b := transport.Identity{Node: 2, NodeName: "b", Instance: [16]byte{1}}
 	p := cluster.StatePoint{State: cluster.State{Version: 7, Members: []cluster.Member{{ID: 2, Kind: cluster.KindLearner, Instance: "02000000000000000000000000000000"}}}}
 	for what, err := range map[string]error{
-		"a pin": d.Check(b), "a state": d.Expect(p, true), "a word": d.Hear(Known{3: "x"}),
+		"a pin": d.Check(b), "a state": d.Expect(p, true), "a word": d.Hear(Known{2: "x"}),
 	} {
 		if !errors.Is(err, store.err) {
 			t.Errorf("%s: %v", what, err)
@@ -179,5 +182,27 @@ func TestEmpty(t *testing.T) {
 	}
 	if got := d.Empty(); len(got) > 0 {
 		t.Error("it has begun anew")
+	}
+}
+
+// TestHearsOfMembers: what a peer says is noted of members alone, and written once.
+func TestHearsOfMembers(t *testing.T) {
+	store := &memStore{}
+	d := New(Config{Self: 1, Name: "a", Store: store, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: []cluster.Member{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}}}}
+	if err := d.Expect(p, true); err != nil {
+		t.Fatal(err)
+	}
+	said := Known{2: "02", 3: "03", 4: strings.Repeat("4", instanceCharsMax+1)}
+	for id := range cluster.NodeID(1000) {
+		said[100+id] = "ff"
+	}
+	for range 3 {
+		if err := d.Hear(said); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := (Known{2: "02", 3: "03"}); !maps.Equal(d.Met(), want) || store.writes != 1 {
+		t.Errorf("it notes %d nodes, in %d writes", len(d.Met()), store.writes)
 	}
 }
