@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
@@ -21,6 +24,45 @@ func TestDBA(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Tools", f.dbaTools)
+	f.scenario(t, "Record", f.clientsAreOnRecord)
+}
+
+// clientsAreOnRecord: who tries passwords, and who was connected, stands in the log of the
+// node that it came to.
+func (f *fixture) clientsAreOnRecord(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	for i := range f.Len() {
+		cfg, err := mysql.ParseDSN(f.DSN(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := f.metric(t, ctx, i, "quorate_router_denied_total")
+		for _, wrong := range []bool{true, false} {
+			one := cfg.Clone()
+			if wrong {
+				one.Passwd = "a guess"
+			}
+			connector, err := mysql.NewConnector(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := connector.Connect(ctx)
+			if (err != nil) != wrong {
+				t.Fatalf("wrong password: %t, %v", wrong, err)
+			}
+			if err == nil {
+				_ = conn.Close()
+			}
+		}
+		if err := devcluster.Poll(ctx, "the sessions are in the log of "+f.Name(i), func(context.Context) (bool, string, error) {
+			text, err := os.ReadFile(f.Logs(i))
+			denied, ended := bytes.Contains(text, []byte("a client's login was refused")), bytes.Contains(text, []byte("client session ended"))
+			port := i != primary || bytes.Contains(text, []byte("local_port"))
+			return denied && ended && port && f.metric(t, ctx, i, "quorate_router_denied_total") == refused+1, "", err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // dba is a person's account and the tools of the installation.

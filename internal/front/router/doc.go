@@ -1,7 +1,8 @@
 // Package router owns the client-facing port and every client connection.
 //
-// It passes bytes and knows one packet of the MySQL protocol: the error it
-// sends when it cannot connect a client. A client may connect to any node. On
+// It passes bytes and knows two packets of the MySQL protocol: the error it
+// sends when it cannot connect a client, and the refusal of a login, which it counts. It
+// logs each session that ends (a bounded number): mysqld does not know the client's address. A client may connect to any node. On
 // the primary's node its bytes go to the local mysqld; on any other node they
 // go through the peer port to the router of the primary's node, which passes
 // them to its mysqld or refuses; it never forwards them again, so there are no

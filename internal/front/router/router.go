@@ -81,7 +81,9 @@ type Config struct {
 	// ConnMax is how many client connections may be open, held ones and ones
 	// that peers forward included; 0 = 10000.
 	ConnMax int
-	Logger  *slog.Logger
+	// Name is how a node is called in the log; nil = by its number.
+	Name   func(cluster.NodeID) string
+	Logger *slog.Logger
 }
 
 // Router accepts clients and connects them to the primary.
@@ -90,6 +92,7 @@ type Router struct {
 	backend Backend
 	buffers sync.Pool
 	stats   counters
+	records records
 
 	listener net.Listener
 
@@ -107,6 +110,9 @@ type Router struct {
 func New(config Config, backend Backend) *Router {
 	if config.ConnMax == 0 {
 		config.ConnMax = connMaxDefault
+	}
+	if config.Name == nil {
+		config.Name = func(id cluster.NodeID) string { return fmt.Sprint(id) }
 	}
 	r := &Router{config: config, backend: backend, sessions: make(map[*session]struct{})}
 	r.buffers.New = func() any { return new([bufferBytes]byte) }

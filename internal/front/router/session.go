@@ -36,6 +36,11 @@ type session struct {
 	// passed counts the chunks with a request that the client sent and the server has; answered is how
 	// many it had when it sent what the client has got.
 	passed, answered atomic.Int64
+	// What its line in the log says: routed means that another node's router has sent the
+	// client here. bytesIn is copyToServer's, bytesOut and denied are copyToClient's.
+	began             time.Time
+	routed, denied    bool
+	bytesIn, bytesOut int64
 	// cancelDial ends the dial of the server side.
 	cancelDial context.CancelFunc
 
@@ -107,7 +112,7 @@ func (s *session) connected(server net.Conn) bool {
 func (r *Router) connect(ctx context.Context, client net.Conn, t Target, timeout time.Duration) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s := &session{client: client, node: t.Node, local: t.Local, cancelDial: cancel}
+	s := &session{client: client, node: t.Node, local: t.Local, cancelDial: cancel, began: time.Now()}
 	if !r.register(s) {
 		return nil, errClosed
 	}
@@ -185,6 +190,7 @@ func (r *Router) serveRouted(ctx context.Context, conn net.Conn) {
 		s.close()
 	}
 	conn.SetWriteDeadline(time.Time{})
+	s.routed = true
 	r.stats.routed.Add(1)
 	r.splice(s)
 }
@@ -210,6 +216,7 @@ func (r *Router) splice(s *session) {
 	pair.Wait()
 	r.unregister(s)
 	r.stats.sessions.Add(-1)
+	r.record(s)
 }
 
 // copyToServer passes the client's bytes on. I5: the lease is asked after a
@@ -223,6 +230,7 @@ func (r *Router) copyToServer(s *session) {
 			if r.closeWithoutLease(s) {
 				return
 			}
+			s.bytesIn += int64(n)
 			if wantsAnswer(buf[:n]) {
 				s.passed.Add(1)
 			}
@@ -245,6 +253,8 @@ func (r *Router) copyToClient(s *session) {
 		n, err := s.server.Read(buf[:])
 		if n > 0 {
 			passed := s.passed.Load()
+			s.denied = s.denied || s.bytesOut < loginBytesMax && isDenied(buf[:n])
+			s.bytesOut += int64(n)
 			if _, werr := s.client.Write(buf[:n]); werr != nil {
 				return
 			}

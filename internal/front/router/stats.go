@@ -15,6 +15,9 @@ type Stats struct {
 	// Rejected counts clients turned away because a bound was reached,
 	// HoldTimeouts those that waited in vain.
 	Rejected, HoldTimeouts int64
+	// Denied counts the clients of this node whose login the server refused, as far as the
+	// router can read it.
+	Denied int64
 	// AcceptErrors and DialErrors count failed attempts.
 	AcceptErrors, DialErrors int64
 	// Sessions closed by CloseAll, because the primary changed, and because a
@@ -24,7 +27,7 @@ type Stats struct {
 
 type counters struct {
 	sessions, accepted, routed, routedRefused    atomic.Int64
-	rejected, holdTimeouts                       atomic.Int64
+	rejected, holdTimeouts, denied               atomic.Int64
 	acceptErrors, dialErrors                     atomic.Int64
 	closedByFence, closedByChange, closedByLease atomic.Int64
 }
@@ -38,7 +41,7 @@ func (r *Router) Stats() Stats {
 	return Stats{
 		Open: int64(open), Held: int64(held), Sessions: c.sessions.Load(),
 		Accepted: c.accepted.Load(), Routed: c.routed.Load(), RoutedRefused: c.routedRefused.Load(),
-		Rejected: c.rejected.Load(), HoldTimeouts: c.holdTimeouts.Load(),
+		Rejected: c.rejected.Load(), HoldTimeouts: c.holdTimeouts.Load(), Denied: c.denied.Load(),
 		AcceptErrors: c.acceptErrors.Load(), DialErrors: c.dialErrors.Load(),
 		ClosedByFence: c.closedByFence.Load(), ClosedByChange: c.closedByChange.Load(), ClosedByLease: c.closedByLease.Load(),
 	}

@@ -1,0 +1,78 @@
+package router
+
+import (
+	"encoding/binary"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// recordsBurst lines about sessions may come at once, then one each recordEvery: a
+	// client that connects for each statement must not fill the log's disk.
+	recordsBurst = 50
+	recordEvery  = 200 * time.Millisecond
+	// loginBytesMax is how much of what mysqld sends is looked at for a refused login.
+	loginBytesMax = 2 << 10
+	// errAccessDenied is ER_ACCESS_DENIED_ERROR.
+	errAccessDenied = 1045
+)
+
+// records bounds the lines about sessions.
+type records struct {
+	mu   sync.Mutex
+	full time.Time // when all lines of a burst may be written again
+	left int64     // sessions without a line since the last line
+}
+
+// take tells whether a line may be written, and of how many sessions there was none
+// before it.
+func (r *records) take(now time.Time) (ok bool, left int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.full.Before(now) {
+		r.full = now
+	}
+	if r.full.Sub(now) > (recordsBurst-1)*recordEvery {
+		r.left++
+		return false, 0
+	}
+	r.full = r.full.Add(recordEvery)
+	left, r.left = r.left, 0
+	return true, left
+}
+
+// record writes a line about a session that has ended. mysqld sees each client at the
+// router's own port (local_port): only the router knows who it was. A client that came
+// to another node has a line there, too, with its own address.
+func (r *Router) record(s *session) {
+	if s.denied && !s.routed {
+		r.stats.denied.Add(1)
+	}
+	ok, left := r.records.take(time.Now())
+	if !ok {
+		return
+	}
+	attributes := []any{"client", s.client.RemoteAddr().String(), "routed", s.routed,
+		"seconds", time.Since(s.began).Round(time.Millisecond).Seconds(), "bytes_in", s.bytesIn, "bytes_out", s.bytesOut}
+	if local, is := s.server.LocalAddr().(*net.TCPAddr); is && s.local {
+		attributes = append(attributes, "local_port", local.Port)
+	}
+	if !s.routed {
+		attributes = append(attributes, "node", r.config.Name(s.node))
+	}
+	if left > 0 {
+		attributes = append(attributes, "sessions_without_a_line", left)
+	}
+	if s.denied {
+		r.config.Logger.Warn("a client's login was refused", attributes...)
+		return
+	}
+	r.config.Logger.Info("client session ended", attributes...)
+}
+
+// isDenied tells whether a chunk from mysqld begins with the refusal of a login, which is
+// not the first answer. With TLS nobody can tell.
+func isDenied(chunk []byte) bool {
+	return len(chunk) >= 7 && chunk[3] >= 2 && chunk[4] == 0xff && binary.LittleEndian.Uint16(chunk[5:]) == errAccessDenied
+}

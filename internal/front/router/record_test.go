@@ -1,0 +1,83 @@
+package router
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRecord: who was connected, from where and as what mysqld saw it, is in the log, and
+// a refused login is counted.
+func TestRecord(t *testing.T) {
+	var text bytes.Buffer
+	r := New(Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}, nil)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	server, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	s := &session{client: server, server: server, node: 7, local: true, began: time.Now(), bytesIn: 11, bytesOut: 12}
+	r.record(s)
+	for _, want := range []string{
+		"level=INFO", "client=" + listener.Addr().String(), "node=7", "bytes_in=11", "bytes_out=12",
+		"local_port=" + strconv.Itoa(server.LocalAddr().(*net.TCPAddr).Port),
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%s is not in %s", want, text.String())
+		}
+	}
+	s.denied = true
+	r.record(s)
+	if !strings.Contains(text.String(), "level=WARN msg=\"a client's login was refused\"") || r.Stats().Denied != 1 {
+		t.Errorf("%d refused, %s", r.Stats().Denied, text.String())
+	}
+}
+
+// TestRecordsAreBounded: a thousand sessions at once have the lines of a burst, and what
+// was left out is said.
+func TestRecordsAreBounded(t *testing.T) {
+	var r records
+	now, lines := time.Now(), 0
+	for range 1000 {
+		if ok, _ := r.take(now); ok {
+			lines++
+		}
+	}
+	if lines != recordsBurst {
+		t.Errorf("%d lines, want %d", lines, recordsBurst)
+	}
+	if ok, left := r.take(now.Add(recordEvery)); !ok || left != 1000-recordsBurst {
+		t.Errorf("the next line: %t, %d left out", ok, left)
+	}
+	if ok, _ := r.take(now.Add(recordEvery)); ok {
+		t.Error("two lines where one may be")
+	}
+}
+
+func TestIsDenied(t *testing.T) {
+	refusal := []byte{9, 0, 0, 2, 0xff, 0x15, 0x04, '#', '2', '8', '0', '0', '0'}
+	for what, c := range map[string]struct {
+		chunk []byte
+		want  bool
+	}{
+		"refused":              {refusal, true},
+		"the greeting's place": {append([]byte{9, 0, 0, 0}, refusal[4:]...), false},
+		"a statement's answer": {append([]byte{9, 0, 0, 1}, refusal[4:]...), false},
+		"too many connections": {[]byte{9, 0, 0, 2, 0xff, 0x10, 0x04, '#'}, false},
+		"OK":                   {[]byte{7, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0}, false},
+		"cut":                  {refusal[:6], false},
+	} {
+		if got := isDenied(c.chunk); got != c.want {
+			t.Errorf("%s: %t", what, got)
+		}
+	}
+}
