@@ -83,6 +83,7 @@ func (p provider) readerMetrics() (m []api.Metric) {
 	m = []api.Metric{
 		{Name: "quorate_readers_connections", Help: "Connections of downstream readers.", Value: float64(f.Connections)},
 		{Name: "quorate_readers_refused_total", Help: "Connections of downstream readers turned away: too many, a wrong password or host.", Counter: true, Value: float64(f.Refused)},
+		{Name: "quorate_readers_expelled_total", Help: "Connections to the readers' port that did not log in for too long, closed for others.", Counter: true, Value: float64(f.Expelled)},
 	}
 	for _, r := range p.readers.ReaderStats() {
 		labels := map[string]string{"reader": r.User}

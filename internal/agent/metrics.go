@@ -175,6 +175,7 @@ func (p provider) connectionMetrics() []api.Metric {
 		{Name: "quorate_feed_dumps", Help: "Replicas that read from the feed.", Value: float64(f.Dumps)},
 		{Name: "quorate_feed_bytes_total", Help: "Bytes sent to replicas.", Counter: true, Value: float64(f.Bytes)},
 		{Name: "quorate_feed_events_total", Help: "Events sent to replicas.", Counter: true, Value: float64(f.Events)},
+		{Name: "quorate_feed_expelled_total", Help: "Connections to the feed that did not log in for too long, closed for others.", Counter: true, Value: float64(f.Expelled)},
 	}
 	return append(m, p.routerMetrics()...)
 }

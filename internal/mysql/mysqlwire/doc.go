@@ -55,7 +55,7 @@
 // # Feed
 //
 // Run owns the accept loop and one goroutine per connection, at most
-// connectionsMax; a dump has two more: one waits for the log, one sees the
+// strangersMax that have not logged in, and connectionsMax that have; a dump has two more: one waits for the log, one sees the
 // replica leave. All end before Run returns. The log's transactions are
 // sent whole, committed, in log order (I4, the cursor's duty), and as they are but
 // for two things: most are wrapped (binlog.WrapPayload), and as many may be applied
@@ -79,7 +79,8 @@
 // # Readers
 //
 // A Feed with ReadersConfig serves downstream readers instead of our own mysqld:
-// accounts of their own, a bounded number of connections, dumps by GTID or by file
+// accounts of their own, a bounded number of connections, from where an account may
+// come from (others are closed without a word), dumps by GTID or by file
 // and position, and the queries that such clients ask first. What they get differs
 // in four ways. Transactions that a reader has are left out. Last committed is as it
 // was. Events get the position that they have in the reader's file, and with it a new

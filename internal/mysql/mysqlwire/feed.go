@@ -12,12 +12,18 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 const (
-	// connectionsMax bounds the connections of our own mysqld's feed. It uses
-	// one, and a second while it reconnects.
+	// connectionsMax bounds the connections of our own mysqld's feed that have logged
+	// in. It uses one, and a second while it reconnects.
 	connectionsMax = 8
+	// strangersMax bounds those that have not. strangersPerSource of one address may take longer
+	// than strangersSpare: a login is two round trips.
+	strangersMax       = 256
+	strangersPerSource = 16
+	strangersSpare     = time.Second
 	// handshakeTimeout is how long a client may take to log in.
 	handshakeTimeout = 10 * time.Second
 	// commandTimeout is how long a client may be silent before it asks for a
@@ -119,11 +125,14 @@ type Feed struct {
 	cfg      FeedConfig
 	listener net.Listener
 	stats    FeedCounters
+	// strangers are the connections that have not logged in.
+	strangers *strangers.Room
 	// accounts are those of downstream readers; none in the feed of our own
 	// mysqld.
 	accounts []*readerAccount
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// conns are the connections that have logged in.
 	conns map[net.Conn]struct{}
 	// dumps holds the replica UUID of each running dump.
 	dumps map[*dumpHandle]string
@@ -141,11 +150,11 @@ type FeedCounters struct {
 
 // FeedStats counts since the feed was made, but for the first two fields.
 type FeedStats struct {
-	// Connections and Dumps are open now.
+	// Connections and Dumps are open now; connections that have not logged in do not count.
 	Connections, Dumps int
-	// ConnectionsTotal were accepted, Refused were turned away because of the
-	// limit or a wrong password.
-	ConnectionsTotal, Refused uint64
+	// ConnectionsTotal have logged in, Refused were turned away because of the limit, a
+	// wrong password or where they came from. Expelled had not logged in, and made room for others.
+	ConnectionsTotal, Refused, Expelled uint64
 	// DumpsTotal were begun.
 	DumpsTotal uint64
 	// Bytes and Events were sent, artificial events included.
@@ -160,7 +169,14 @@ func NewFeed(cfg FeedConfig) (*Feed, error) {
 	if cfg.ServerID == 0 || cfg.ServerUUID == nil || cfg.ServerVersion == nil || cfg.Source == nil && cfg.Readers == nil {
 		return nil, errors.New("feed without server id, UUID, version or source")
 	}
-	f := &Feed{cfg: cfg, conns: map[net.Conn]struct{}{}, dumps: map[*dumpHandle]string{}}
+	limits := strangers.Limits{Max: strangersMax, PerSource: strangersPerSource, Spare: strangersSpare}
+	if cfg.Readers != nil {
+		limits.Allow = cfg.Readers.allow()
+	}
+	f := &Feed{
+		cfg: cfg, conns: map[net.Conn]struct{}{}, dumps: map[*dumpHandle]string{},
+		strangers: strangers.New(limits, cfg.Logger),
+	}
 	if cfg.Readers != nil {
 		return f, f.checkReaders()
 	}
@@ -218,17 +234,29 @@ func (f *Feed) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		if !f.admit(conn) {
-			refuse(conn)
+		if !f.strangers.Allows(conn.RemoteAddr()) {
+			_ = conn.Close()
 			continue
 		}
+		s := newFeedSession(f, conn, id)
 		sessions.Go(func() {
 			defer f.dismiss(conn)
-			s := newFeedSession(f, conn, id)
+			defer s.stay.Leave()
 			if err := s.run(ctx); err != nil && ctx.Err() == nil {
-				f.cfg.Logger.Warn("feed session ended", "connection", id, "replica", s.replicaUUID, "error", err)
+				f.ended(s, err)
 			}
 		})
+	}
+}
+
+// ended logs why a session ended: of one that had not logged in only a few times a minute.
+func (f *Feed) ended(s *feedSession, err error) {
+	if s.admitted {
+		f.cfg.Logger.Warn("feed session ended", "connection", s.id, "replica", s.replicaUUID, "error", err)
+		return
+	}
+	if !errors.Is(err, net.ErrClosed) { // it was expelled, which is logged
+		f.strangers.Log().Warn(s.conn.RemoteAddr(), "login to the feed failed", "connection", s.id, "error", err)
 	}
 }
 
@@ -247,16 +275,6 @@ func (f *Feed) admit(conn net.Conn) bool {
 	f.conns[conn] = struct{}{}
 	f.stats.connections.Add(1)
 	return true
-}
-
-// refuse turns conn away with error 1040, on which a replica tries again
-// later.
-func refuse(conn net.Conn) {
-	refusal := &ServerError{Code: 1040, State: "08004", Message: "Too many connections"}
-	// A fresh socket has room for the packet; the deadline is for the odd case.
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-	_ = (&wire{conn: conn}).write(refusal.payload())
-	_ = conn.Close()
 }
 
 func (f *Feed) dismiss(conn net.Conn) {
@@ -292,11 +310,13 @@ func (f *Feed) Stats() FeedStats {
 	f.mu.Lock()
 	connections, dumps := len(f.conns), len(f.dumps)
 	f.mu.Unlock()
+	waiting := f.strangers.Stats()
 	return FeedStats{
 		Connections:      connections,
 		Dumps:            dumps,
 		ConnectionsTotal: f.stats.connections.Load(),
-		Refused:          f.stats.refused.Load(),
+		Refused:          f.stats.refused.Load() + waiting.Refused,
+		Expelled:         waiting.Expelled,
 		DumpsTotal:       f.stats.dumps.Load(),
 		Bytes:            f.stats.bytes.Load(),
 		Events:           f.stats.events.Load(),

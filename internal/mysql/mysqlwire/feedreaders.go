@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // ErrEndOfLog is what a cursor of a ReaderRequest with Once ends with.
@@ -57,7 +57,7 @@ func (h PasswordHash) verify(auth, nonce []byte) bool {
 // node's own mysqld.
 type ReadersConfig struct {
 	Accounts []Reader
-	// ConnectionsMax bounds the connections of all readers together.
+	// ConnectionsMax bounds the connections of all readers that have logged in.
 	ConnectionsMax int
 	Source         ReaderSource
 }
@@ -219,20 +219,22 @@ func (s *feedSession) greetReader() error {
 			return false
 		}
 		account := s.feed.accounts[i]
-		if !account.PasswordHash.verify(auth, nonce) || !account.allows(s.conn.RemoteAddr()) {
+		if !account.PasswordHash.verify(auth, nonce) || !strangers.Allowed(account.Allow, s.conn.RemoteAddr()) {
 			account.stats.refused.Add(1)
 			return false
 		}
 		s.reader, s.plain = account, account.Decompress
 		return true
-	})
+	}, s.admit)
 }
 
-func (a *readerAccount) allows(from net.Addr) bool {
-	tcp, ok := from.(*net.TCPAddr)
-	if !ok {
-		return len(a.Allow) == 0
+// allow is where any of the accounts may connect from; empty = from anywhere.
+func (r *ReadersConfig) allow() (all []netip.Prefix) {
+	for _, account := range r.Accounts {
+		if len(account.Allow) == 0 {
+			return nil
+		}
+		all = append(all, account.Allow...)
 	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	return len(a.Allow) == 0 || slices.ContainsFunc(a.Allow, func(p netip.Prefix) bool { return p.Contains(ip) })
+	return all
 }

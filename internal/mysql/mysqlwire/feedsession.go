@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // commandBufferBytes is the read buffer of a feed session: commands are small.
@@ -24,6 +26,9 @@ type feedSession struct {
 	conn net.Conn
 	wire *wire
 	id   uint32
+	// stay is its time before it has logged in; admitted: it counts as one of the feed's connections.
+	stay     *strangers.Stay
+	admitted bool
 	// Set by the client's SET statements.
 	heartbeatPeriod time.Duration
 	replicaUUID     string
@@ -33,9 +38,11 @@ type feedSession struct {
 	plain  bool
 }
 
+// newFeedSession takes a place for a connection that has not logged in.
 func newFeedSession(f *Feed, conn net.Conn, id uint32) *feedSession {
 	return &feedSession{
 		feed: f, conn: conn, id: id,
+		stay: f.strangers.Enter(conn.RemoteAddr(), func() { _ = conn.Close() }),
 		wire: &wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)},
 	}
 }
@@ -76,7 +83,13 @@ func (s *feedSession) greet() error {
 	if cfg.Readers != nil {
 		return s.greetReader()
 	}
-	return greet(s.wire, cfg.ServerVersion(), s.id, cfg.User, cfg.Password)
+	return greetWith(s.wire, cfg.ServerVersion(), s.id, isAccount(cfg.User, cfg.Password), s.admit)
+}
+
+// admit makes a client that has shown who it is one of the feed's connections.
+func (s *feedSession) admit() bool {
+	s.admitted = s.stay.Leave() && s.feed.admit(s.conn)
+	return s.admitted
 }
 
 // serve answers one command. done means that the session is over.

@@ -47,8 +47,12 @@ const (
 // plugin than caching_sha2_password.
 var ErrAuthPlugin = errors.New("mysqlwire: authentication plugin not supported")
 
-// errAccessDenied ends a feed's handshake; the peer got error 1045.
-var errAccessDenied = errors.New("mysqlwire: access denied")
+// errAccessDenied ends a feed's handshake; the peer got error 1045. errTooMany likewise; it got
+// 1040, on which a replica tries again later.
+var (
+	errAccessDenied = errors.New("mysqlwire: access denied")
+	errTooMany      = errors.New("mysqlwire: too many connections")
+)
 
 // scramble answers a challenge of caching_sha2_password: XOR(SHA256(p),
 // SHA256(SHA256(SHA256(p)) + nonce)); nothing for an empty password
@@ -163,14 +167,20 @@ func loginResponse(user string, auth []byte) []byte {
 // itself, so the fast path of the protocol is the only one. A client that
 // fails gets error 1045, and errAccessDenied is returned.
 func greet(w *wire, version string, connectionID uint32, user, password string) error {
-	return greetWith(w, version, connectionID, func(gotUser string, auth, nonce []byte) bool {
-		want := scramble(password, nonce)
-		return subtle.ConstantTimeCompare([]byte(gotUser), []byte(user))&subtle.ConstantTimeCompare(auth, want) == 1
-	})
+	return greetWith(w, version, connectionID, isAccount(user, password), func() bool { return true })
 }
 
-// greetWith is greet with what decides whether a client's answer is right.
-func greetWith(w *wire, version string, connectionID uint32, verify func(user string, auth, nonce []byte) bool) error {
+// isAccount returns what decides whether a client's answer is that of an account.
+func isAccount(user, password string) func(gotUser string, auth, nonce []byte) bool {
+	return func(gotUser string, auth, nonce []byte) bool {
+		want := scramble(password, nonce)
+		return subtle.ConstantTimeCompare([]byte(gotUser), []byte(user))&subtle.ConstantTimeCompare(auth, want) == 1
+	}
+}
+
+// greetWith is greet with what decides whether a client's answer is right. If admit then has no
+// place for the client, it gets error 1040, and errTooMany is returned.
+func greetWith(w *wire, version string, connectionID uint32, verify func(user string, auth, nonce []byte) bool, admit func() bool) error {
 	nonce, err := newNonce()
 	if err != nil {
 		return fmt.Errorf("make challenge: %w", err)
@@ -199,6 +209,10 @@ func greetWith(w *wire, version string, connectionID uint32, verify func(user st
 	if !verify(gotUser, auth, nonce) {
 		denied := &ServerError{Code: 1045, State: "28000", Message: fmt.Sprintf("Access denied for user '%s'", gotUser)}
 		return errors.Join(errAccessDenied, w.write(denied.payload()))
+	}
+	if !admit() {
+		full := &ServerError{Code: 1040, State: "08004", Message: "Too many connections"}
+		return errors.Join(errTooMany, w.write(full.payload()))
 	}
 	if err := w.write([]byte{headerAuthMore, authFastOK}, okPayload()); err != nil {
 		return fmt.Errorf("send login response: %w", err)

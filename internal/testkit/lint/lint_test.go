@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"internal/agent/history":           {"agent/board", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "log/vfs"},
 	"internal/raft/bulk":               {"sys/clock", "cluster", "raft/entry", "raft/frame", "log/seglog"},
 	"internal/front/control":           {"raft/frame"},
-	"internal/mysql/mysqlwire":         {"mysql/binlog", "sys/clock", "raft/entry", "mysql/gtid", "sys/nowait", "mysql/tap"},
+	"internal/mysql/mysqlwire":         {"mysql/binlog", "sys/clock", "raft/entry", "mysql/gtid", "sys/nowait", "sys/strangers", "mysql/tap"},
 	"internal/mysql/feed":              {"raft/consensus", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog"},
 	"internal/raft/logcopy":            {"raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "raft/entry", "log/seglog"},
 	"internal/agent/join":              {"sys/clock", "cluster", "cluster/status", "raft/consensus", "mysql/gtid", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
