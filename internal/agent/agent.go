@@ -398,7 +398,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
 		Fresh: a.data.Fresh(), Promised: a.promised.Longest, Send: a.peers.Send,
 		OnRole: a.onRole, OnLease: a.leaseChanged, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
-		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.slot.Acknowledge, OnAckEvent: a.onAckEvent,
+		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.slot.Acknowledge, OnAckEvent: a.onAckEvent, OnBroken: a.onBroken,
 	})
 	if err != nil {
 		return errors.Join(err, a.log.Close())

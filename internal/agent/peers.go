@@ -16,6 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/router"
 	"github.com/quorate/quorate/internal/raft/bulk"
+	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -28,6 +29,13 @@ func (h peerHandler) Raft(m *pb.Message, more bool) {
 	if h.a.node != nil {
 		h.a.node.Step(m, more)
 	}
+}
+
+// onBroken ends the connections of a member that has sent what no sound one does.
+func (a *Agent) onBroken(b consensus.Broken) {
+	a.logger.Error("a member is broken: nothing is taken of it for a while, and its connections are closed",
+		"node", a.board.Name(b.From), "error", b.Err)
+	a.peers.Hangup(b.From)
 }
 
 func (h peerHandler) Status(from cluster.NodeID, text []byte) {

@@ -144,17 +144,13 @@ func (c *Committed) apply(index, term uint64, data []byte) *StateOutcome {
 
 // checkOrder is the commit-time half of I2.
 func (c *Committed) checkOrder(index uint64, h entry.Header) {
-	if h.Kind == entry.KindEpoch {
-		invariant.Check(h.Number == 0, "I2", "entry %d opens epoch %d with number %d", index, h.Term, h.Number)
-		invariant.Check(h.Term > c.mark.Epoch, "I2", "entry %d opens epoch %d after epoch %d", index, h.Term, c.mark.Epoch)
-		return
-	}
-	if !c.known {
-		return // the check starts in the middle of an epoch, after a restart
-	}
-	invariant.Check(h.Term == c.mark.Epoch, "I2", "entry %d is of epoch %d, in force is %d", index, h.Term, c.mark.Epoch)
-	invariant.Check(h.Number == c.mark.Number+1, "I2", "entry %d of epoch %d has number %d after %d",
-		index, h.Term, h.Number, c.mark.Number)
+	_, err := c.order().next(h)
+	invariant.Check(err == nil, "I2", "entry %d: %v", index, err)
+}
+
+// order is where the epoch's sequence is. c.mu is held.
+func (c *Committed) order() order {
+	return order{epoch: c.mark.Epoch, number: c.mark.Number, known: c.known}
 }
 
 // admits tells whether the commit check would take a proposal's body.

@@ -77,6 +77,11 @@
 //
 // Every one of these is checked in production (package invariant).
 //
+// # Broken members
+//
+// A peer's message that no sound member sends is refused before raft sees it (refuse.go):
+// what raft or the commit check would panic at, and what winds terms up.
+//
 // # Bounds
 //
 // Inbox has those of what waits for a turn, Driver those of what waits for the log,

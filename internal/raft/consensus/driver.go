@@ -193,6 +193,11 @@ func (d *Driver) report(now time.Duration, out Output) {
 	for _, w := range out.Wanted {
 		d.cfg.OnWanted(w)
 	}
+	for _, b := range out.Broken {
+		if d.cfg.OnBroken != nil {
+			d.cfg.OnBroken(b)
+		}
+	}
 	for _, b := range out.Barriers {
 		if d.cfg.OnBarrier != nil {
 			d.cfg.OnBarrier(b)

@@ -99,6 +99,8 @@ type Output struct {
 	// did not. AckEvents holds whose require-ack was dropped, or taken back.
 	Acknowledge uint64
 	AckEvents   []cluster.AckEvent
+	// Broken holds who has sent what is refused.
+	Broken []Broken
 }
 
 // Wanted is a stage to be fetched: from the node that named it, or any other.
@@ -165,6 +167,7 @@ type Group struct {
 	// notices tell followers of commits.
 	notices notices
 	stored  storedState
+	guard   guard
 
 	// voteAfter is when a restarted node may vote again (I5).
 	voteAfter time.Duration
@@ -197,13 +200,16 @@ func NewGroup(cfg GroupConfig) (*Group, error) {
 		asked:     map[uint64]uint64{},
 		stored:    storedState{HardState: cfg.Log.HardState()},
 		fed:       map[uint64]bool{},
+		guard:     guard{until: map[uint64]time.Duration{}},
 	}
 	g.lease.end()
 	g.notices.end()
 	g.committed.setState(point)
 	g.acks = newAcks(point.State)
+	promised := max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)
+	g.guard.soundAfter = cfg.Now + soundElections*promised
 	if !cfg.Fresh {
-		g.voteAfter = cfg.Now + max(cfg.Promised, time.Duration(cfg.ElectionTicks)*cfg.Tick)
+		g.voteAfter = cfg.Now + promised
 	}
 	rn, err := raft.NewRawNode(&raft.Config{
 		ID:                        uint64(cfg.Self),
@@ -267,6 +273,11 @@ func (g *Group) Tick(now time.Duration) {
 // Step takes a message from a peer or a response of the log.
 func (g *Group) Step(now time.Duration, m *pb.Message) {
 	g.now = now
+	from := m.GetFrom()
+	peer := from != uint64(g.cfg.Self) && !raft.IsLocalMsgTarget(from)
+	if peer && g.refuses(m) {
+		return
+	}
 	g.heardAt[cluster.NodeID(m.GetFrom())] = now
 	g.acks.heardOf(cluster.NodeID(m.GetFrom()))
 	if m = g.letIn(m); m == nil {
@@ -279,6 +290,9 @@ func (g *Group) Step(now time.Duration, m *pb.Message) {
 	// that is no member. The transport refuses such peers already.
 	_ = g.rn.Step(m)
 	g.observe()
+	if t := m.GetType(); t == pb.MsgHeartbeat && m.GetTerm() == g.role.Term && now >= g.guard.soundAfter {
+		g.guard.soundFromTerm(g.role.Term + 1)
+	}
 	if promised {
 		g.extendLease()
 	}
@@ -292,12 +306,24 @@ func (g *Group) letIn(m *pb.Message) *pb.Message {
 		return nil // I5: this node may have promised a lease before it restarted
 	case !g.mayForce(m), g.saysNothing(m), g.asksTooEarly(m), g.answersInVain(m):
 		return nil
+	case t == pb.MsgReadIndex && !g.role.Leading:
+		return nil // raft would pass it on in the name of who asks: that one asks again
 	case t == pb.MsgApp && len(m.GetEntries()) > 0:
-		return g.cutBeforeMissingStage(m)
-	case t == pb.MsgHeartbeat:
-		g.mustHave(m)
+		return g.letEntriesIn(m)
 	case t == pb.MsgHeartbeatResp && g.role.Leading && m.GetTerm() == g.role.Term:
 		g.returnToLog(m.GetFrom())
+	}
+	return m
+}
+
+// letEntriesIn returns what raft may see of a message with entries.
+func (g *Group) letEntriesIn(m *pb.Message) *pb.Message {
+	if m = g.cutBeforeMissingStage(m); m == nil {
+		return nil
+	}
+	if err := g.examineEntries(m); err != nil {
+		g.broken(m.GetFrom(), fmt.Errorf("%w: %w", ErrBroken, err))
+		return nil
 	}
 	return m
 }
@@ -448,6 +474,9 @@ func (g *Group) observe() {
 	if now.Leader != 0 {
 		g.campaignAt = 0
 	}
+	if now.Leading { // elected since this node's start
+		g.guard.soundFromTerm(now.Term + 1)
+	}
 	g.role = now
 	g.out.Role = &now
 }
@@ -554,6 +583,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 			case raft.LocalAppendThread:
 				if es := m.GetEntries(); len(es) > 0 {
 					g.last = es[len(es)-1].GetIndex()
+					g.noteTail(es)
 				}
 				if g.mustStore(m) {
 					g.out.Append = append(g.out.Append, m)
@@ -580,7 +610,7 @@ func (g *Group) Ready() (out Output, ok bool) {
 	g.out.Acknowledge = g.acknowledge()
 	out, g.out = g.out, Output{}
 	acks := out.Acknowledge > 0 || len(out.AckEvents) > 0
-	return out, ok || acks || out.Role != nil || len(out.Refused) > 0 || len(out.Send) > 0 || len(out.Append) > 0 || len(out.Wanted) > 0
+	return out, ok || acks || out.Role != nil || len(out.Refused) > 0 || len(out.Broken) > 0 || len(out.Send) > 0 || len(out.Append) > 0 || len(out.Wanted) > 0
 }
 
 // apply runs the commit check over committed entries and tells raft so.

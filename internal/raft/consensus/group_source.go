@@ -78,6 +78,9 @@ func (g *Group) StepRelayed(r Relayed) error {
 		Index: &has, LogTerm: &term, Entries: toRaft(entries), Commit: &r.Commit,
 	})
 	if m != nil {
+		if err := g.examineEntries(m); err != nil {
+			return fmt.Errorf("%w: %w", ErrNoRelay, err)
+		}
 		_ = g.rn.Step(m) // it fails for nothing that is here
 		// The source gives in the leader's name only while it hears of it.
 		g.silence = 0

@@ -61,6 +61,9 @@ type Config struct {
 	OnRefused func(Refusal)
 	// HasStage tells whether the log holds a stage, complete and durable.
 	HasStage func(entry.StageID) bool
+	// OnBroken is called when a member has sent what is refused (ErrBroken), at most once in
+	// some election timeouts for each. It must not block. nil = nobody listens.
+	OnBroken func(Broken)
 	// OnWanted is called when the leader has named a stage that this
 	// node lacks, again and again until it has it. It must not block.
 	OnWanted func(Wanted)

@@ -280,7 +280,7 @@ func TestLongWriteIsLeftToTheWriter(t *testing.T) {
 // longAppendOf is an append whose write is the writer's.
 func longAppendOf(index uint64) *pb.Message {
 	m := appendOf(index)
-	m.Entries[0].Data = transactionsEntry(entry.Header{Term: 6, Number: index, Count: 1}, index)
+	m.Entries[0].Data = entry.AppendHeader(nil, entry.Header{Kind: entry.KindRotate, Term: 6, Number: index})
 	m.Entries[0].Data = append(m.Entries[0].Data, make([]byte, handOverBytesMin)...)
 	return m
 }
@@ -513,7 +513,7 @@ func TestEndDuringAReadersWrite(t *testing.T) {
 	}()
 	f.writes(true)
 	beyond := heartbeatOf(6)
-	beyond.Commit = new(uint64(99))
+	beyond.Commit, beyond.Term = new(uint64(99)), new(beyond.GetTerm()+1) // a leader that may know more
 	f.returns("a heartbeat", func() { f.node.Step(beyond, false) })
 	f.ended("the node", f.node.stopped)
 	f.waitsFor("(*WaitGroup).Wait")

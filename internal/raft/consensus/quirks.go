@@ -163,16 +163,21 @@ var ErrLogBehind = errors.New("this node's log lacks entries that it has acknowl
 
 // mustHave panics with a logFailure where the leader of this term has an acknowledgement
 // from this node for more than its log has. A leader tells no follower of commits beyond
-// that. The node may not vote or acknowledge with such a log.
-func (g *Group) mustHave(heartbeat *pb.Message) {
+// that. The node may not vote or acknowledge with such a log. It returns an error where this
+// node is known to have all that it has acknowledged in that term: then the leader is wrong.
+func (g *Group) mustHave(heartbeat *pb.Message) error {
 	if heartbeat.GetTerm() < g.role.Term {
-		return
+		return nil
 	}
 	if last := g.storage.log.LastIndex(); heartbeat.GetCommit() > last {
+		if g.isSound(heartbeat.GetTerm()) {
+			return fmt.Errorf("it says that entry %d is committed here, the log ends at %d", heartbeat.GetCommit(), last)
+		}
 		panic(logFailure{fmt.Errorf("%w: it ends at index %d, and the leader has its acknowledgement for %d. Its data_dir is an older copy, "+
 			"or the disk has lost writes: stop this agent and put the newest data_dir back; "+
 			"if that is lost, run \"quorate node rebuild %s\" on another node", ErrLogBehind, last, heartbeat.GetCommit(), g.self().Name)})
 	}
+	return nil
 }
 
 // Resign steps down into the next term without a successor and stands for

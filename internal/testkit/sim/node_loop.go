@@ -43,7 +43,7 @@ func (l *loop) init(a *agent, log consensus.Log) (err error) {
 		Log: provedLog{log, n}, HasStage: a.log.HasStage, Fresh: n.home.Fresh(), Promised: a.promised.Longest, Logger: slog.New(slog.DiscardHandler),
 		Send: l.send, OnRole: a.onRole, OnLease: a.inbox.LeaseChanged, OnCommit: l.onCommit, OnState: l.onState, OnBarrier: l.barriers.Answer,
 		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
-		OnFull: a.onFull, OnStalled: a.slot.Stalled,
+		OnFull: a.onFull, OnStalled: a.slot.Stalled, OnBroken: a.onBroken,
 	}, n.now())
 	if err != nil {
 		return err

@@ -60,6 +60,11 @@ func (a *agent) copyToMembers() {
 }
 
 // onWanted fetches a stage that the leader has named: from it, or from any other.
+// onBroken: all members of a simulated cluster are sound.
+func (a *agent) onBroken(b consensus.Broken) {
+	a.n.w.fail("broken", "node %d takes node %d for broken: %v", a.n.id, b.From, b.Err)
+}
+
 func (a *agent) onWanted(w consensus.Wanted) { a.stages.Want(w.Staged, w.From) }
 
 // runStages removes what nothing can name any more.

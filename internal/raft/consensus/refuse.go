@@ -1,0 +1,293 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// A member with broken memory, or in wrong hands, can lie: Raft is not made for that, and
+// its own vote is its own. It must not end the others. So a message that no sound member
+// sends in its place is refused before raft sees it: one that raft would panic at, one that
+// would wind the terms up, and entries that each node would panic at once they are committed.
+// Nothing more of that member is taken for refusedTicks, its heartbeats neither, so that a
+// broken leader is replaced; and the caller ends its connections.
+//
+// What is committed already is not refused: the commit check panics at that, for nobody may
+// go on with it.
+
+const (
+	// termsAheadMax is how far a message may bring this node's term forward: a million
+	// elections that it has missed. More would have the terms run out.
+	termsAheadMax = 1 << 20
+	// refusedElections is for how many election timeouts nothing is taken of a member after
+	// a refusal: enough for an election without it.
+	refusedElections = 4
+	// soundElections: a leader that is heard so many election timeouts after this node's
+	// start led after that start. A leader without a majority steps down within two.
+	soundElections = 3
+)
+
+// ErrBroken refuses a message that no sound member sends.
+var ErrBroken = errors.New("no sound member sends this")
+
+// Broken says that a member has sent what is refused.
+type Broken struct {
+	From cluster.NodeID
+	Err  error
+}
+
+// guard is what a Group knows of its members' soundness.
+type guard struct {
+	// until is when messages of a member are taken again.
+	until map[uint64]time.Duration
+	// soundAfter is the time from which on a leader that is heard led after this start: who is
+	// elected later than that one, was elected after it as well.
+	soundAfter time.Duration
+	// All that this node has acknowledged in term soundIn and from term soundFrom on, it
+	// has acknowledged since its start, with the log that it has. 0 = not known.
+	soundIn, soundFrom uint64
+	// tail is where the log ends, as far as it was seen.
+	tail tail
+}
+
+// tail is the end of a log: an entry, and what must follow it.
+type tail struct {
+	index, term uint64
+	order       order
+}
+
+// order is where a sequence of entries is: in which epoch, and at which of its numbers.
+type order struct {
+	epoch, number uint64
+	known         bool
+}
+
+// next returns where the sequence is with one more entry of an epoch, or why that entry may
+// not follow (I2).
+func (o order) next(h entry.Header) (order, error) {
+	switch {
+	case h.Kind == entry.KindEpoch && h.Number != 0:
+		return o, fmt.Errorf("it opens epoch %d with number %d", h.Term, h.Number)
+	case h.Kind == entry.KindEpoch && h.Term <= o.epoch:
+		return o, fmt.Errorf("it opens epoch %d after epoch %d", h.Term, o.epoch)
+	case h.Kind == entry.KindEpoch || !o.known: // unknown: the sequence starts in the middle of an epoch
+	case h.Term != o.epoch:
+		return o, fmt.Errorf("it is of epoch %d, in force is %d", h.Term, o.epoch)
+	case h.Number != o.number+1:
+		return o, fmt.Errorf("its number in epoch %d is %d after %d", h.Term, h.Number, o.number)
+	}
+	return order{epoch: h.Term, number: h.Number, known: true}, nil
+}
+
+// isOrdered tells whether an entry with such a header counts in its epoch.
+func isOrdered(h entry.Header) bool { return h.Kind != entry.KindEmpty && h.Kind != entry.KindState }
+
+// refuses tells whether raft may not see a peer's message, and says so to the caller.
+func (g *Group) refuses(m *pb.Message) bool {
+	from := m.GetFrom()
+	if g.now < g.guard.until[from] {
+		return true
+	}
+	if err := g.examine(m); err != nil {
+		g.broken(from, fmt.Errorf("%w: %v: %w", ErrBroken, m.GetType(), err))
+		return true
+	}
+	return false
+}
+
+func (g *Group) broken(from uint64, err error) {
+	g.guard.until[from] = g.now + refusedElections*time.Duration(g.cfg.ElectionTicks)*g.cfg.Tick
+	g.out.Broken = append(g.out.Broken, Broken{From: cluster.NodeID(from), Err: err})
+}
+
+// examine says what is wrong with a peer's message. What the message alone can tell, the
+// transport has looked at.
+func (g *Group) examine(m *pb.Message) error {
+	term, from := m.GetTerm(), cluster.NodeID(m.GetFrom())
+	own := max(g.role.Term, g.stored.Term)
+	current := term == g.role.Term
+	if term > own && term-own > termsAheadMax {
+		return fmt.Errorf("it is of term %d, here it is term %d", term, own)
+	}
+	switch m.GetType() {
+	case pb.MsgApp, pb.MsgHeartbeat, pb.MsgTimeoutNow, pb.MsgReadIndexResp:
+		if current && g.role.Leader != 0 && g.role.Leader != from {
+			return fmt.Errorf("it speaks as leader of term %d, which is node %d", term, g.role.Leader)
+		}
+	}
+	switch m.GetType() {
+	case pb.MsgAppResp:
+		if current && g.role.Leading && m.GetIndex() > g.last {
+			return fmt.Errorf("it answers for entry %d, the log ends at %d", m.GetIndex(), g.last)
+		}
+	case pb.MsgHeartbeatResp:
+		if c := m.GetContext(); current && g.role.Leading && len(c) == promiseBytes {
+			if seq := binary.LittleEndian.Uint64(c[raftContextBytes:]); seq > g.lease.seq {
+				return fmt.Errorf("it answers round %d, the newest is %d", seq, g.lease.seq)
+			}
+		}
+	case pb.MsgHeartbeat:
+		return g.mustHave(m)
+	}
+	return nil
+}
+
+// examineEntries says which entry of a MsgApp would break an invariant at its commit; else
+// it notes where the log will end. The message is the one that raft gets.
+func (g *Group) examineEntries(m *pb.Message) error {
+	if m.GetTerm() < g.role.Term || m.GetIndex() < g.rn.BasicStatus().GetCommit() {
+		return nil // raft appends nothing of it
+	}
+	at, follows := g.endsAt(m.GetIndex(), m.GetLogTerm())
+	fresh := &gtid.Set{}
+	for _, e := range m.GetEntries() {
+		h, err := g.examineEntry(e, fresh)
+		if err == nil && isOrdered(h) {
+			at.order, err = at.order.next(h)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+		}
+		at.index, at.term = e.GetIndex(), e.GetTerm()
+	}
+	if follows {
+		g.guard.tail = at // raft finds the same: it appends them
+		g.guard.soundIn = m.GetTerm()
+	}
+	return nil
+}
+
+// endsAt returns what may follow an entry; ok=false: it is not known to be the log's last one.
+func (g *Group) endsAt(index, term uint64) (at tail, ok bool) {
+	if t := g.guard.tail; t.index == index && t.term == term {
+		return t, true
+	}
+	if at = g.committed.tail(); at.index == index && at.term == term {
+		return at, true
+	}
+	return tail{}, false
+}
+
+// tail is the newest committed entry.
+func (c *Committed) tail() tail {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return tail{index: c.mark.Index, term: c.markTerm, order: c.order()}
+}
+
+// examineEntry checks one entry as the commit check will. fresh holds the transactions of the
+// entries before it in the message.
+func (g *Group) examineEntry(e *pb.Entry, fresh *gtid.Set) (h entry.Header, err error) {
+	switch e.GetType() {
+	case pb.EntryNormal:
+	case pb.EntryConfChangeV2:
+		return h, examineMembers(e.GetData())
+	default:
+		return h, fmt.Errorf("its type is %d", e.GetType())
+	}
+	h, body, err := entry.Parse(e.GetData())
+	if err != nil || h.Kind == entry.KindEmpty {
+		return h, err
+	}
+	if h.Term != e.GetTerm() {
+		return h, fmt.Errorf("it is of term %d and says term %d", e.GetTerm(), h.Term)
+	}
+	switch h.Kind {
+	case entry.KindState:
+		_, err = entry.ParseState(h, body)
+	case entry.KindEpoch:
+		_, err = entry.ParseEpoch(h, body)
+	case entry.KindTransactions:
+		count := uint32(0)
+		for tx, err := range binlog.Transactions(body) {
+			if err == nil {
+				err = g.examineGTID(e.GetIndex(), tx.GTID, fresh)
+			}
+			if err != nil {
+				return h, err
+			}
+			count++
+		}
+		if count != h.Count {
+			return h, fmt.Errorf("it holds %d transactions, its header says %d", count, h.Count)
+		}
+	case entry.KindStaged:
+		var id gtid.GTID
+		if _, id, err = stagedTransaction(h, body); err == nil {
+			err = g.examineGTID(e.GetIndex(), id, fresh)
+		}
+	}
+	return h, err
+}
+
+// examineGTID refuses a transaction that is committed (I9), or came before in the message.
+func (g *Group) examineGTID(index uint64, id gtid.GTID, fresh *gtid.Set) error {
+	c := g.committed
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if index > c.mark.Index && (c.gtids.Contains(id) || !fresh.Add(id)) {
+		return fmt.Errorf("transaction %s comes again", id)
+	}
+	return nil
+}
+
+// examineMembers checks a change of the members as raft and the commit check take it.
+func examineMembers(data []byte) error {
+	cc := &pb.ConfChangeV2{}
+	if err := proto.Unmarshal(data, cc); err != nil {
+		return fmt.Errorf("read a change of the members: %w", err)
+	}
+	if cc.LeaveJoint() {
+		return nil
+	}
+	c, err := entry.UnmarshalState(cc.GetContext())
+	if err != nil {
+		return err
+	}
+	if len(cc.GetChanges()) != 1 || len(c.State.Voters()) == 0 {
+		return fmt.Errorf("a change of the members with %d steps leaves %d voters", len(cc.GetChanges()), len(c.State.Voters()))
+	}
+	return nil
+}
+
+// noteTail notes the entries that go to the log.
+func (g *Group) noteTail(entries []*pb.Entry) {
+	first := entries[0].GetIndex() - 1
+	at := tail{}
+	if t := g.guard.tail; t.index == first {
+		at = t
+	} else if last := entries[len(entries)-1]; t.index == last.GetIndex() && t.term == last.GetTerm() {
+		return // examineEntries has noted them
+	} else if c := g.committed.tail(); c.index == first {
+		at = c
+	}
+	for _, e := range entries {
+		if h, _, err := entry.Parse(e.GetData()); err == nil && e.GetType() == pb.EntryNormal && isOrdered(h) {
+			at.order = order{epoch: h.Term, number: h.Number, known: true}
+		}
+		at.index, at.term = e.GetIndex(), e.GetTerm()
+	}
+	g.guard.tail = at
+}
+
+// soundFromTerm notes that all leaders from a term on were elected after this node's start.
+func (g *guard) soundFromTerm(term uint64) {
+	if g.soundFrom == 0 || term < g.soundFrom {
+		g.soundFrom = term
+	}
+}
+
+// isSound tells whether this node's log has all that it has acknowledged in a term.
+func (g *Group) isSound(term uint64) bool {
+	return term == g.guard.soundIn || g.guard.soundFrom != 0 && term >= g.guard.soundFrom
+}

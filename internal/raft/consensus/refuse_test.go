@@ -1,0 +1,214 @@
+package consensus
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/raft/entry"
+)
+
+// steps gives node id a message and returns whom it calls broken; a panic fails the test.
+func (w *world) steps(id uint64, m *pb.Message) []Broken {
+	w.t.Helper()
+	g := w.node(id).g
+	var broken []Broken
+	if what := panicOf(func() {
+		g.Step(w.now, m)
+		for {
+			out, ok := g.Ready()
+			broken = append(broken, out.Broken...)
+			if !ok {
+				return
+			}
+			w.carryOut(w.node(id), out)
+		}
+	}); what != "nothing" {
+		w.t.Fatalf("node %d panics as %s at %v", id, what, m)
+	}
+	return broken
+}
+
+// writtenWorld has node 1 lead, with an epoch and one transaction committed.
+func writtenWorld(t *testing.T) *world {
+	w := ledWorld(t, 3)
+	w.propose(1, entry.Header{Kind: entry.KindEpoch, Term: 1})
+	w.node(1).g.Propose(transactionsEntry(entry.Header{Term: 1, Number: 1, Count: 1}, 1))
+	w.settle()
+	if last := w.node(2).g.LastIndex(); w.node(2).g.Committed().Mark().Index != last {
+		t.Fatalf("not all of %d entries is committed", last)
+	}
+	return w
+}
+
+// forged is a message from a peer, of term 1.
+func forged(kind pb.MessageType, from, to uint64) *pb.Message {
+	return &pb.Message{Type: kind.Enum(), From: &from, To: &to, Term: new(uint64(1))}
+}
+
+// TestBrokenMemberIsRefused: what raft would panic at, or what winds its terms up, ends nobody
+// and changes nothing; nothing more is taken of that member for a while, its heartbeats
+// neither.
+func TestBrokenMemberIsRefused(t *testing.T) {
+	const last = 3 // of writtenWorld's log
+	for name, c := range map[string]struct {
+		to     uint64
+		forge  func(m *pb.Message)
+		kind   pb.MessageType
+		passes bool
+	}{
+		"commit beyond the log":           {to: 2, kind: pb.MsgHeartbeat, forge: func(m *pb.Message) { m.Commit = new(uint64(last + 9)) }},
+		"commit beyond the leader's log":  {to: 1, kind: pb.MsgHeartbeat, forge: func(m *pb.Message) { m.Commit, m.Term = new(uint64(last+9)), new(uint64(2)) }},
+		"the last term":                   {to: 2, kind: pb.MsgVote, forge: func(m *pb.Message) { m.Term = new(uint64(math.MaxUint64)) }},
+		"a term far ahead":                {to: 2, kind: pb.MsgAppResp, forge: func(m *pb.Message) { m.Term = new(uint64(termsAheadMax + 2)) }},
+		"a term that may be":              {to: 2, kind: pb.MsgAppResp, passes: true, forge: func(m *pb.Message) { m.Term = new(uint64(termsAheadMax + 1)) }},
+		"a second leader":                 {to: 2, kind: pb.MsgHeartbeat, forge: func(m *pb.Message) { m.From = new(uint64(3)) }},
+		"a leader beside this one":        {to: 1, kind: pb.MsgApp, forge: func(*pb.Message) {}},
+		"an election that nobody ordered": {to: 2, kind: pb.MsgTimeoutNow, forge: func(m *pb.Message) { m.From = new(uint64(3)) }},
+		"an answer for what is not there": {to: 1, kind: pb.MsgAppResp, forge: func(m *pb.Message) { m.Index = new(uint64(last + 1)) }},
+		"an answer beyond all":            {to: 1, kind: pb.MsgAppResp, forge: func(m *pb.Message) { m.Index = new(uint64(math.MaxUint64)) }},
+		"an answer":                       {to: 1, kind: pb.MsgAppResp, passes: true, forge: func(m *pb.Message) { m.Index = new(uint64(last)) }},
+		"a promise for no round": {to: 1, kind: pb.MsgHeartbeatResp, forge: func(m *pb.Message) {
+			m.Context = append(make([]byte, raftContextBytes), "\xff\xff\xff\xff\xff\xff\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x7f"...)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := writtenWorld(t)
+			if got := w.node(2).g.LastIndex(); got != last {
+				t.Fatalf("the log ends at %d", got)
+			}
+			from := uint64(1)
+			if c.to == 1 {
+				from = 2
+			}
+			m := forged(c.kind, from, c.to)
+			c.forge(m)
+			before := w.node(c.to).g.Role()
+			broken := w.steps(c.to, m)
+			if c.passes {
+				if len(broken) != 0 {
+					t.Fatalf("refused: %v", broken)
+				}
+				return
+			}
+			if len(broken) != 1 || uint64(broken[0].From) != m.GetFrom() || !errors.Is(broken[0].Err, ErrBroken) {
+				t.Fatalf("broken: %v", broken)
+			}
+			if after := w.node(c.to).g.Role(); after != before {
+				t.Errorf("it was %+v and is %+v", before, after)
+			}
+			if again := w.steps(c.to, m); len(again) != 0 {
+				t.Errorf("told again: %v", again)
+			}
+		})
+	}
+}
+
+// TestPoisonIsNotAppended: entries that every node would panic at, once they are committed, are
+// in no log. What is right passes.
+func TestPoisonIsNotAppended(t *testing.T) {
+	head := func(term, number uint64, count uint32) entry.Header {
+		return entry.Header{Term: term, Number: number, Count: count}
+	}
+	normal := func(index, term uint64, data []byte) *pb.Entry {
+		return &pb.Entry{Index: &index, Term: &term, Type: pb.EntryNormal.Enum(), Data: data}
+	}
+	next := transactionsEntry(head(1, 2, 1), 2)
+	members, err := proto.Marshal(&pb.ConfChangeV2{Context: []byte("{}"), Changes: []*pb.ConfChangeSingle{{NodeId: new(uint64(2))}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed := func(kind pb.EntryType, data []byte) *pb.Entry {
+		e := normal(4, 1, data)
+		e.Type = kind.Enum()
+		return e
+	}
+	for name, c := range map[string]struct {
+		entries []*pb.Entry
+		passes  bool
+	}{
+		"next":                        {[]*pb.Entry{normal(4, 1, next)}, true},
+		"next two":                    {[]*pb.Entry{normal(4, 1, next), normal(5, 1, transactionsEntry(head(1, 3, 1), 3))}, true},
+		"empty":                       {[]*pb.Entry{normal(4, 1, nil)}, true},
+		"no entry of ours":            {[]*pb.Entry{normal(4, 1, []byte{9, 9, 9})}, false},
+		"says another term":           {[]*pb.Entry{normal(4, 1, transactionsEntry(head(2, 2, 1), 2))}, false},
+		"number left out":             {[]*pb.Entry{normal(4, 1, transactionsEntry(head(1, 3, 1), 2))}, false},
+		"number left out behind next": {[]*pb.Entry{normal(4, 1, next), normal(5, 1, transactionsEntry(head(1, 4, 1), 3))}, false},
+		"epoch again":                 {[]*pb.Entry{normal(4, 1, epochEntry(1))}, false},
+		"a GTID that is committed":    {[]*pb.Entry{normal(4, 1, transactionsEntry(head(1, 2, 1), 1))}, false},
+		"a GTID twice":                {[]*pb.Entry{normal(4, 1, next), normal(5, 1, transactionsEntry(head(1, 3, 1), 2))}, false},
+		"a wrong count":               {[]*pb.Entry{normal(4, 1, transactionsEntry(head(1, 2, 2), 2))}, false},
+		"half a transaction":          {[]*pb.Entry{normal(4, 1, next[:entry.HeaderBytes+60])}, false},
+		"a state that is none":        {[]*pb.Entry{normal(4, 1, entry.AppendHeader(nil, entry.Header{Kind: entry.KindState, Term: 1}))}, false},
+		"members that are none":       {[]*pb.Entry{typed(pb.EntryConfChangeV2, members)}, false},
+		"members in an old way":       {[]*pb.Entry{typed(pb.EntryConfChange, nil)}, false},
+		"a type that is none":         {[]*pb.Entry{typed(7, nil)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := writtenWorld(t)
+			m := forged(pb.MsgApp, 1, 2)
+			m.Index, m.LogTerm, m.Entries, m.Commit = new(uint64(3)), new(uint64(1)), c.entries, new(uint64(3))
+			broken, last := w.steps(2, m), w.node(2).g.LastIndex()
+			if c.passes != (len(broken) == 0) || c.passes != (last == 3+uint64(len(c.entries))) {
+				t.Errorf("the log ends at %d, broken: %v", last, broken)
+			}
+		})
+	}
+}
+
+// TestBrokenLeaderIsReplaced: a leader whose appends are refused is not heard any more, so the
+// others elect one of them.
+func TestBrokenLeaderIsReplaced(t *testing.T) {
+	w := writtenWorld(t)
+	for id := uint64(2); id <= 3; id++ {
+		m := forged(pb.MsgApp, 1, id)
+		m.Index, m.LogTerm = new(uint64(3)), new(uint64(1))
+		m.Entries = []*pb.Entry{{Index: new(uint64(4)), Term: new(uint64(1)), Data: []byte{9}}}
+		if broken := w.steps(id, m); len(broken) != 1 {
+			t.Fatalf("node %d: %v", id, broken)
+		}
+	}
+	w.run(refusedElections * testElection * testTick)
+	if r := w.node(2).g.Role(); r.Leader == 1 || r.Leader == 0 {
+		t.Errorf("%+v", r)
+	}
+	w.run(2 * time.Second) // then it is taken in again
+	if r := w.node(1).g.Role(); r.Leader != w.node(2).g.Role().Leader {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestForgedAckIsOneVote: whatever a member says that it has, nothing is committed that no
+// majority without its word has, beside itself.
+func TestForgedAckIsOneVote(t *testing.T) {
+	w := writtenWorld(t)
+	w.cut[2], w.cut[3] = true, true
+	w.propose(1, entry.Header{Kind: entry.KindRotate, Term: 1, Number: 2})
+	g := w.node(1).g
+	for _, kind := range []pb.MessageType{pb.MsgAppResp, pb.MsgHeartbeatResp} {
+		for range 3 { // again and again
+			m := forged(kind, 2, 1)
+			m.Index = new(uint64(math.MaxUint64))
+			w.steps(1, m)
+		}
+	}
+	if got := g.Committed().Mark().Index; got != 3 {
+		t.Fatalf("%d entries are committed, a majority has 3", got)
+	}
+}
+
+// TestReadIsNotPassedOn: a node that does not lead would have raft pass a question on in the
+// name of who asked it.
+func TestReadIsNotPassedOn(t *testing.T) {
+	w := ledWorld(t, 3)
+	m := forged(pb.MsgReadIndex, 3, 2)
+	m.Term, m.Entries = nil, []*pb.Entry{{Data: readContext(contextBarrier, 3, 9)}}
+	sent := w.node(2).sent
+	if broken := w.steps(2, m); len(broken) != 0 || w.node(2).sent != sent {
+		t.Errorf("broken: %v, %d messages sent", broken, w.node(2).sent-sent)
+	}
+}
