@@ -113,7 +113,7 @@ func forbiddenToDBA() []string {
 		"SHUTDOWN", "RESTART",
 		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET GLOBAL rpl_semi_sync_source_timeout = 1",
 		"SET PERSIST max_connections = 3", "SET GLOBAL super_read_only = OFF",
-		"SET SESSION sql_log_bin = 0", "SET SESSION binlog_format = STATEMENT",
+		"SET SESSION xa_detach_on_prepare = OFF", "SET SESSION sql_log_bin = 0", "SET SESSION binlog_format = STATEMENT",
 		"SET SESSION gtid_next = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1'",
 		"RESET BINARY LOGS AND GTIDS", "PURGE BINARY LOGS BEFORE NOW()", "FLUSH LOGS", "FLUSH BINARY LOGS",
 		"STOP REPLICA", "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'x'", "CLONE INSTANCE FROM a@b:1 IDENTIFIED BY ''",

@@ -207,9 +207,10 @@ func ownedOptions() map[string]string {
 		"admin_address": place, "create_admin_listener_thread": place, "admin_listener_thread": place,
 		"server_id_bits": identity, "init_replica": bypass, "innodb_force_load_corrupted": bypass,
 		// It does not start; the tap could not read; the applier's end is waited for; the
-		// agent reads the binlog of a server that is errant.
+		// agent reads the binlog of a server that is errant; it rolls back what is prepared
+		// for too long, which is nobody's then only if PREPARE takes it from its session.
 		"transaction_read_only": broken, "max_binlog_dump_events": broken, "sporadic_binlog_dump_fail": broken,
-		"rpl_stop_replica_timeout": broken, "binlog_encryption": broken,
+		"rpl_stop_replica_timeout": broken, "binlog_encryption": broken, "xa_detach_on_prepare": broken,
 	}
 }
 

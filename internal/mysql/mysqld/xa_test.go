@@ -1,6 +1,7 @@
 package mysqld
 
 import (
+	"database/sql"
 	"errors"
 	"testing"
 )
@@ -48,4 +49,43 @@ func TestRollbackXA(t *testing.T) {
 			t.Fatalf("an administrative session writes the binlog: %t, %v", on, err)
 		}
 	}
+}
+
+// TestXAHasNoSession: nobody may keep what he has prepared in his session, where the agent
+// could not end it: no log would be purged any more for as long as he likes.
+func TestXAHasNoSession(t *testing.T) {
+	t.Parallel()
+	if guardedBy("xa-detach-on-prepare", "OFF") == "" {
+		t.Error("the operator may set it")
+	}
+	s := newServer(t)
+	p := start(t, s)
+	open(t, p)
+	a := p.Admin()
+	if err := a.exec(ctx(t), "give up", "SET GLOBAL rpl_semi_sync_source_enabled = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, login(t, s, DBAUser, s.cfg.Secrets.DBA), "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)",
+		"CREATE USER app@'%' IDENTIFIED BY 'Aa1-app'", "GRANT ALL ON d.* TO app@'%'")
+	prepare := func() *sql.DB {
+		t.Helper()
+		app := login(t, s, "app", "Aa1-app")
+		app.SetMaxOpenConns(1) // a session that stays
+		mustExec(t, app, "DO 0")
+		mustBeForbidden(t, app, "SET SESSION xa_detach_on_prepare = OFF")
+		mustExec(t, app, "XA START 'x'", "INSERT INTO d.t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'")
+		return app
+	}
+	prepare()
+	if err := a.RollbackXA(ctx(t), "x", ""); err != nil {
+		t.Errorf("its session lives, and it cannot be ended: %v", err)
+	}
+	if err := a.exec(ctx(t), "keep it in the session", "SET GLOBAL xa_detach_on_prepare = OFF"); err != nil {
+		t.Fatal(err)
+	}
+	app := prepare()
+	if err := a.RollbackXA(ctx(t), "x", ""); err == nil {
+		t.Error("it can be ended all the same: the operator may set what he likes")
+	}
+	mustExec(t, app, "XA ROLLBACK 'x'")
 }
