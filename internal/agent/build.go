@@ -43,7 +43,7 @@ func (a *Agent) mysqldConfig() mysqld.Config {
 func (a *Agent) buildRouter() {
 	a.router = router.New(router.Config{
 		Listen: a.cfg.Router.ReadWrite, HoldTimeout: a.cfg.Router.HoldTimeout,
-		HoldMax: a.cfg.Router.HoldMax, Refuse: !a.cfg.Router.Forward, Name: a.board.Name, Logger: a.logger,
+		HoldMax: a.cfg.Router.HoldMax, Allow: a.cfg.Router.Allow, Refuse: !a.cfg.Router.Forward, Name: a.board.Name, Logger: a.logger,
 	}, routeBackend{a})
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -150,6 +151,8 @@ type Router struct {
 	HoldTimeout time.Duration
 	// HoldMax is how many connections may wait at the same time.
 	HoldMax int
+	// Allow is where clients may come from; empty = from anywhere.
+	Allow []netip.Prefix
 	// Forward: a node that is not the primary passes clients on to it; else it refuses
 	// them.
 	Forward bool

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,13 +136,34 @@ hold_timeout = "5s"`))
 			{User: "cdc", PasswordHash: [32]byte{0: 1, 31: 2}, Decompress: true,
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 			{User: "copy", PasswordFile: "/p"}},
-		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7, false}, API: API{"127.0.0.1:3", true}, Control: Control{"/run/q.sock", "dba"},
+		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", 5 * time.Second, 7, nil, false}, API: API{"127.0.0.1:3", true}, Control: Control{"/run/q.sock", "dba"},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if err := c.Validate(); err != nil {
 		t.Errorf("Validate: %v", err)
+	}
+}
+
+// TestAllow: networks are a list, or one text with commas, for the router as for readers.
+func TestAllow(t *testing.T) {
+	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	for _, text := range []string{`["10.0.0.0/8", "::1"]`, `"10.0.0.0/8, ::1"`} {
+		c, err := Parse("node.toml", []byte("[router]\nallow = "+text+"\n[[reader]]\nallow = "+text))
+		if err != nil || !slices.Equal(c.Router.Allow, want) || !slices.Equal(c.Readers[0].Allow, want) {
+			t.Errorf("%s: %v, %+v, %+v", text, err, c.Router, c.Readers)
+		}
+	}
+	for _, text := range []string{`[10]`, `["10.0.0.0/33"]`, `[["::1"]]`} {
+		if _, err := Parse("node.toml", []byte("[router]\nallow = "+text)); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+	c := Default()
+	c.Router.Allow, c.MySQL.Bind = want, "10.0.0.1"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "router.allow") {
+		t.Errorf("with mysql.bind: %v", err)
 	}
 }
 

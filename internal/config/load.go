@@ -107,6 +107,7 @@ func (c *Config) fields() map[string]func(string) error {
 		"router.hold_timeout":             setDuration(&c.Router.HoldTimeout),
 		"router.hold_max":                 setInt(&c.Router.HoldMax),
 		"router.forward":                  setBool(&c.Router.Forward),
+		"router.allow":                    setNetworks(&c.Router.Allow),
 		"api.listen":                      setText(&c.API.Listen),
 		"api.pprof":                       setBool(&c.API.Pprof),
 		"control.socket":                  setText(&c.Control.Socket),
@@ -196,6 +197,12 @@ func (d *decoder) table(prefix string, table map[string]any) {
 // set gives one value to a field's setter. name is the key as messages show it.
 func (d *decoder) set(key, name string, value any, set func(string) error) {
 	text, ok := scalar(value)
+	if list, isList := value.([]any); isList && strings.HasSuffix(key, ".allow") {
+		if len(list) == 0 {
+			return // as if it were left out
+		}
+		text, ok = joined(list)
+	}
 	if !ok {
 		d.problems.add(key, "%s wants one value, not a list, a table or a date", name)
 		return
@@ -203,6 +210,19 @@ func (d *decoder) set(key, name string, value any, set func(string) error) {
 	if err := set(text); err != nil {
 		d.problems.add(key, "%s: %v", name, err)
 	}
+}
+
+// joined returns a list of texts as one text with commas: networks may be written either way.
+func joined(list []any) (text string, ok bool) {
+	var parts []string
+	for _, value := range list {
+		part, ok := value.(string)
+		if !ok {
+			return "", false
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ","), true
 }
 
 // scalar returns a value as the text that the setters read: numbers and

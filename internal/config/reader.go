@@ -44,7 +44,7 @@ func (r *Reader) fields() map[string]func(string) error {
 			copy(r.PasswordHash[:], b)
 			return nil
 		},
-		"allow":      func(text string) (err error) { r.Allow, err = parseNetworks(text); return err },
+		"allow":      setNetworks(&r.Allow),
 		"decompress": setBool(&r.Decompress),
 	}
 }
@@ -56,6 +56,10 @@ func setBool(v *bool) func(string) error {
 		}
 		return nil
 	}
+}
+
+func setNetworks(v *[]netip.Prefix) func(string) error {
+	return func(text string) (err error) { *v, err = parseNetworks(text); return err }
 }
 
 // parseNetworks reads addresses and networks with commas between them.

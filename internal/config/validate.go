@@ -296,6 +296,9 @@ func (c Config) validateSizes(l *problemList) {
 	if n := c.Router.HoldMax; n < 0 || n > holdMaxMax {
 		l.add("router.hold_max", "router.hold_max %d is out of range: between 0 and %d", n, holdMaxMax)
 	}
+	if ip, err := netip.ParseAddr(c.MySQL.Bind); len(c.Router.Allow) > 0 && err == nil && !ip.IsLoopback() {
+		l.add("router.allow", "router.allow bounds only what comes through the router, and with mysql.bind %q clients reach mysqld beside it: take one of them out", c.MySQL.Bind)
+	}
 }
 
 func (c Config) validateLog(l *problemList) {

@@ -18,9 +18,17 @@
 //
 // A MySQL client waits for the server to speak first. While there is no
 // primary, a new connection therefore simply waits, up to Config.HoldTimeout,
-// and at most Config.HoldMax of them; what is beyond gets an error at once.
+// and at most Config.HoldMax of them. Of more, the oldest client of the address that has
+// the most gets an error at once.
 // Connections that are open when a primary is lost are closed, not held: their
 // session state is gone with it.
+//
+// # Strangers
+//
+// A client that has the greeting and does not answer it takes one of mysqld's places. Of one
+// address a few may do so for long; the others are closed when the next client comes, from
+// wherever (package strangers). Where Config.Allow has networks, a connection from
+// elsewhere is closed at once.
 //
 // # The lease (I5)
 //

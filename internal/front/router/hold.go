@@ -48,7 +48,8 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 }
 
 // find returns a connected session for a client. While there is no primary
-// that takes it, the client is held.
+// that takes it, the client is held; if too many are, the oldest of the address that has the
+// most is not any more.
 func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error) {
 	changed := r.backend.Changed() // taken before the attempt, so no change is missed
 	if r.elsewhere() {
@@ -58,10 +59,13 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 	if s != nil {
 		return s, nil
 	}
-	if !r.hold() {
+	if r.config.HoldMax == 0 {
 		return nil, errHoldMax
 	}
-	defer r.release()
+	ctx, expel := context.WithCancelCause(ctx)
+	defer expel(nil)
+	stay := r.held.Enter(client.RemoteAddr(), func() { expel(errHoldMax) })
+	defer stay.Leave()
 	gone, stop, err := watchHangUp(client)
 	if err != nil {
 		return nil, err
@@ -85,7 +89,7 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 		case <-gone:
 			return nil, errClientGone
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, context.Cause(ctx)
 		}
 		changed = r.backend.Changed()
 		if r.elsewhere() {
@@ -117,23 +121,6 @@ func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, know
 		return nil, true
 	}
 	return s, true
-}
-
-// hold takes one of the HoldMax places.
-func (r *Router) hold() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.held >= r.config.HoldMax {
-		return false
-	}
-	r.held++
-	return true
-}
-
-func (r *Router) release() {
-	r.mu.Lock()
-	r.held--
-	r.mu.Unlock()
 }
 
 // watchHangUp closes gone when the client closes its connection. It peeks, so

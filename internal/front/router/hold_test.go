@@ -57,9 +57,10 @@ func TestRefuse(t *testing.T) {
 
 func TestHoldMax(t *testing.T) {
 	n := newNode(t, Config{HoldMax: 1})
-	first := dial(t, n)
+	oldest := dial(t, n)
 	eventually(t, "the client is held", func() bool { return n.Stats().Held == 1 })
-	code, message := errorPacket(t, expectEnd(t, dial(t, n)))
+	first := dial(t, n)
+	code, message := errorPacket(t, expectEnd(t, oldest))
 	if code != codeConnCount || message != "quorate: no primary, and 1 connections wait for one already" {
 		t.Errorf("error %d %q", code, message)
 	}

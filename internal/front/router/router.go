@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 const (
@@ -17,6 +19,11 @@ const (
 	// sockets, two goroutines (16 KiB) and two buffers (32 KiB): 10000 of
 	// them are half a GiB, and more than any mysqld serves well.
 	connMaxDefault = 10_000
+	// strangersPerSource clients of one address may have a server's greeting for longer than
+	// strangersSpare and not log in. mysqld gives a login 10 s, and has 151 places by default: the
+	// silent ones of an address take 32 on each of three nodes. All clients of a pool may log in at once.
+	strangersPerSource = 32
+	strangersSpare     = 2 * time.Second
 	// bufferBytes is the size of one direction's buffer.
 	bufferBytes = 16 << 10
 	// dialTimeout bounds one attempt to reach a mysqld or a peer's router,
@@ -82,7 +89,9 @@ type Config struct {
 	// that peers forward included; 0 = 10000.
 	ConnMax int
 	// Name is how a node is called in the log; nil = by its number.
-	Name   func(cluster.NodeID) string
+	Name func(cluster.NodeID) string
+	// Allow is where clients may come from; empty = from anywhere.
+	Allow  []netip.Prefix
 	Logger *slog.Logger
 }
 
@@ -93,6 +102,9 @@ type Router struct {
 	buffers sync.Pool
 	stats   counters
 	records records
+	// held are the clients that wait for a primary, strangers those that are connected to one and
+	// have not logged in.
+	held, strangers *strangers.Room
 
 	listener net.Listener
 
@@ -102,7 +114,6 @@ type Router struct {
 	base     context.Context
 	sessions map[*session]struct{}
 	open     int // client connections, held and routed ones included
-	held     int
 	workers  sync.WaitGroup
 }
 
@@ -114,7 +125,13 @@ func New(config Config, backend Backend) *Router {
 	if config.Name == nil {
 		config.Name = func(id cluster.NodeID) string { return fmt.Sprint(id) }
 	}
-	r := &Router{config: config, backend: backend, sessions: make(map[*session]struct{})}
+	r := &Router{
+		config: config, backend: backend, sessions: make(map[*session]struct{}),
+		held: strangers.New(strangers.Limits{Max: config.HoldMax, PerSource: config.HoldMax}, config.Logger),
+		strangers: strangers.New(strangers.Limits{
+			Max: max(1, config.ConnMax/2), PerSource: strangersPerSource, Spare: strangersSpare, Allow: config.Allow,
+		}, config.Logger),
+	}
 	r.buffers.New = func() any { return new([bufferBytes]byte) }
 	return r
 }
@@ -189,6 +206,10 @@ func (r *Router) accept(ctx context.Context) error {
 			continue
 		}
 		r.stats.accepted.Add(1)
+		if !r.strangers.Allows(conn.RemoteAddr()) {
+			conn.Close()
+			continue
+		}
 		if !r.start(func(ctx context.Context) { r.serve(ctx, conn.(*net.TCPConn)) }) {
 			// A new socket's buffer takes the packet at once: no goroutine needed.
 			r.stats.rejected.Add(1)

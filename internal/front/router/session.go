@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // The status byte between two routers (see the package comment). 0 is neither,
@@ -41,6 +42,9 @@ type session struct {
 	began             time.Time
 	routed, denied    bool
 	bytesIn, bytesOut int64
+	// stay is the time between the greeting and what follows it; nil if it was routed here: the
+	// router that has sent it knows the client.
+	stay *strangers.Stay
 	// cancelDial ends the dial of the server side.
 	cancelDial context.CancelFunc
 
@@ -214,6 +218,9 @@ func (r *Router) splice(s *session) {
 	r.copyToServer(s)
 	s.close()
 	pair.Wait()
+	if s.stay != nil {
+		s.stay.Leave()
+	}
 	r.unregister(s)
 	r.stats.sessions.Add(-1)
 	r.record(s)
@@ -249,9 +256,10 @@ func (r *Router) copyToServer(s *session) {
 func (r *Router) copyToClient(s *session) {
 	buf := r.buffers.Get().(*[bufferBytes]byte)
 	defer r.buffers.Put(buf)
-	for {
+	for chunks := 1; ; chunks++ {
 		n, err := s.server.Read(buf[:])
 		if n > 0 {
+			r.meet(s, chunks)
 			passed := s.passed.Load()
 			s.denied = s.denied || s.bytesOut < loginBytesMax && isDenied(buf[:n])
 			s.bytesOut += int64(n)
@@ -266,6 +274,19 @@ func (r *Router) copyToClient(s *session) {
 		if err != nil {
 			return
 		}
+	}
+}
+
+// meet makes a client a stranger when the server's first chunk comes, the greeting, until the
+// second. That answers what the client said: with an OK, an error that ends the connection, or a
+// step of TLS, behind which the router can read nothing.
+func (r *Router) meet(s *session, chunks int) {
+	switch {
+	case s.routed:
+	case chunks == 1:
+		s.stay = r.strangers.Enter(s.client.RemoteAddr(), func() { s.close() })
+	case chunks == 2:
+		s.stay.Leave()
 	}
 }
 

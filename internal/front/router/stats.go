@@ -18,6 +18,9 @@ type Stats struct {
 	// Denied counts the clients of this node whose login the server refused, as far as the
 	// router can read it.
 	Denied int64
+	// Refused counts clients from where none may come, Expelled those that did not log in and
+	// had to make room for others.
+	Refused, Expelled int64
 	// AcceptErrors and DialErrors count failed attempts.
 	AcceptErrors, DialErrors int64
 	// Sessions closed by CloseAll, because the primary changed, and because a
@@ -35,13 +38,15 @@ type counters struct {
 // Stats returns the figures of the moment.
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
-	open, held := r.open, r.held
+	open := r.open
 	r.mu.Unlock()
+	strangers := r.strangers.Stats()
 	c := &r.stats
 	return Stats{
-		Open: int64(open), Held: int64(held), Sessions: c.sessions.Load(),
+		Open: int64(open), Held: int64(r.held.Stats().Inside), Sessions: c.sessions.Load(),
 		Accepted: c.accepted.Load(), Routed: c.routed.Load(), RoutedRefused: c.routedRefused.Load(),
 		Rejected: c.rejected.Load(), HoldTimeouts: c.holdTimeouts.Load(), Denied: c.denied.Load(),
+		Refused: int64(strangers.Refused), Expelled: int64(strangers.Expelled),
 		AcceptErrors: c.acceptErrors.Load(), DialErrors: c.dialErrors.Load(),
 		ClosedByFence: c.closedByFence.Load(), ClosedByChange: c.closedByChange.Load(), ClosedByLease: c.closedByLease.Load(),
 	}
