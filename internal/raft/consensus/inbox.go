@@ -15,12 +15,16 @@ const (
 	// messagesMax is how many peer messages may wait for the turn; beyond
 	// that a peer's reader waits, which is TCP's back-pressure.
 	messagesMax = 1024
+	// messagesBytesMax bounds the entries in them: what a leader may have under way to this
+	// node. Each reader may bring one more message before it waits.
+	messagesBytesMax = inflightBytesMax
 )
 
 // Inbox holds what waits for the goroutine with the turn. Any goroutine may add to it.
 type Inbox struct {
 	mu        sync.Mutex
 	messages  []*pb.Message
+	bytes     int           // of the entries in messages
 	taken     []*pb.Message // by Take, for the next turn; only the goroutine with the turn uses it
 	proposals [][]byte
 	room      chan struct{} // there may be room for a proposal; nil: nobody waits for that
@@ -35,7 +39,10 @@ func (in *Inbox) Message(m *pb.Message) (full bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.messages = append(in.messages, m)
-	return len(in.messages) > messagesMax
+	for _, e := range m.GetEntries() {
+		in.bytes += len(e.GetData())
+	}
+	return len(in.messages) > messagesMax || in.bytes > messagesBytesMax
 }
 
 // Propose leaves a proposal, if there is room.
@@ -85,6 +92,7 @@ func (in *Inbox) Take(clock func() time.Duration) (now time.Duration) {
 		clear(in.messages)
 		in.messages = in.messages[:0]
 	}
+	in.bytes = 0
 	in.mu.Unlock()
 	return clock()
 }
@@ -124,5 +132,5 @@ func (in *Inbox) setBlocked(blocked bool) {
 func (in *Inbox) drop() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.messages, in.proposals, in.written, in.writeErr = nil, nil, false, nil
+	in.messages, in.bytes, in.proposals, in.written, in.writeErr = nil, 0, nil, false, nil
 }

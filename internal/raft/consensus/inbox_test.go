@@ -1,0 +1,24 @@
+package consensus
+
+import (
+	"testing"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// TestInboxIsBoundedByBytes: few messages with much in them are as many as the inbox takes
+// before their readers wait for the turn.
+func TestInboxIsBoundedByBytes(t *testing.T) {
+	data := make([]byte, messagesBytesMax/4)
+	m := &pb.Message{Type: pb.MsgApp.Enum(), Entries: []*pb.Entry{{Data: data}}}
+	var in Inbox
+	for range 2 { // the second time after a turn
+		for i := range 5 {
+			if full := in.Message(m); full != (i == 4) {
+				t.Fatalf("full after %d messages: %t", i+1, full)
+			}
+		}
+		in.Take(BootTime)
+		in.stepped()
+	}
+}
