@@ -85,21 +85,39 @@ type grantsLooked struct {
 	executed    string
 }
 
+// certificateSoon is how long before its end a certificate of mysqld's is shown.
+const certificateSoon = 30 * 24 * time.Hour
+
 // Guarded says that mysqld runs without the TLS that it should have: it only logs that.
+// And that the certificate which it was given ends soon: then clients that verify it stop.
 func (s localServer) Guarded(ctx context.Context) {
 	a := s.agent
-	options, err := s.process.TLSOff(ctx)
+	options, ends, err := s.process.TLS(ctx)
 	if err != nil {
 		return
 	}
-	text := ""
+	text := certificateEnds(ends, time.Now())
 	if len(options) > 0 {
 		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as root, says what is wrong with the files; "+
 			"mend them, then \"quorate restart-mysqld %s\"", strings.Join(options, ", "), a.self.Name)
 	}
 	if a.board.SetTrouble(aboutTLS, text) && text != "" {
-		a.logger.Error("mysqld runs without TLS", "reason", text)
+		a.logger.Error("mysqld's TLS", "reason", text)
 	}
+}
+
+// certificateEnds says that a certificate ends soon, or has ended; "" = it does not, or
+// that is not known.
+func certificateEnds(at, now time.Time) string {
+	if at.IsZero() || at.Sub(now) > certificateSoon {
+		return ""
+	}
+	ends := "ends"
+	if at.Before(now) {
+		ends = "has ended"
+	}
+	return fmt.Sprintf("the certificate that mysqld shows its clients %s on %s: put a new one in its place, then \"quorate restart-mysqld\" this node",
+		ends, at.UTC().Format(time.DateOnly))
 }
 
 func (a *Agent) doubt(p *mysqld.Process, reason string) { a.inbox.Doubt(p.Incarnation(), reason) }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // tlsFiles are the options that name files for TLS. A server that cannot use one of them
@@ -87,18 +88,28 @@ func (id osIdentity) readFile(ctx context.Context, path string) ([]byte, error) 
 	return content, err
 }
 
-// TLSOff returns the options, sorted, by which the operator wants TLS of a server that
-// runs without it; nil = there is none, or TLS is on.
-func (p *Process) TLSOff(ctx context.Context) (options []string, err error) {
+// TLS returns the options, sorted, by which the operator wants TLS of a server that runs
+// without it; nil = there is none, or TLS is on. Then ends is when its certificate does;
+// zero = that is not known, or the server made the certificate itself.
+func (p *Process) TLS(ctx context.Context) (off []string, ends time.Time, err error) {
 	files := p.server.cfg.tlsSet()
 	if len(files) == 0 {
-		return nil, nil
+		return nil, ends, nil
 	}
 	var on bool
-	err = p.admin.query1(ctx, "whether TLS is on", `SELECT COUNT(*) FROM performance_schema.tls_channel_status
-		WHERE channel = 'mysql_main' AND property = 'Enabled' AND value = 'Yes'`, nil, &on)
-	if err != nil || on {
-		return nil, err
+	var notAfter string
+	err = p.admin.query1(ctx, "how TLS is", `SELECT COALESCE(MAX(property = 'Enabled' AND value = 'Yes'), 0),
+			COALESCE(MAX(IF(property = 'Ssl_server_not_after', value, NULL)), '')
+		FROM performance_schema.tls_channel_status WHERE channel = 'mysql_main'`, nil, &on, &notAfter)
+	switch {
+	case err != nil:
+		return nil, ends, err
+	case !on:
+		return sortedKeys(files), ends, nil
 	}
-	return sortedKeys(files), nil
+	ends, err = time.Parse("Jan _2 15:04:05 2006 MST", notAfter)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the end of the server's certificate: %w", err)
+	}
+	return nil, ends, nil
 }

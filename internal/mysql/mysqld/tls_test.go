@@ -79,20 +79,22 @@ func TestCheckTLSFiles(t *testing.T) {
 	}
 }
 
-// TestTLSOff: a server that cannot read its key starts, and is found out.
-func TestTLSOff(t *testing.T) {
+// TestTLS: a server that cannot read its key starts, and is found out; of one that can it
+// is known when its certificate ends.
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	p := start(t, newServer(t, func(c *Config) { c.Variables["ssl_cert"], c.Variables["ssl_key"] = cert, key }))
-	if options, err := p.TLSOff(ctx(t)); err != nil || !slices.Equal(options, []string{"ssl_cert", "ssl_key"}) {
+	if options, _, err := p.TLS(ctx(t)); err != nil || !slices.Equal(options, []string{"ssl_cert", "ssl_key"}) {
 		t.Errorf("without its files: %q, %v", options, err)
 	}
 	writePair(t, cert, key)
 	if _, err := p.admin.db.ExecContext(ctx(t), "ALTER INSTANCE RELOAD TLS"); err != nil {
 		t.Fatal(err)
 	}
-	if options, err := p.TLSOff(ctx(t)); err != nil || options != nil {
-		t.Errorf("with them: %q, %v", options, err)
+	options, ends, err := p.TLS(ctx(t))
+	if left := time.Until(ends); err != nil || options != nil || left < 50*time.Minute || left > time.Hour {
+		t.Errorf("with them: %q, ends %v, %v", options, ends, err)
 	}
 }
