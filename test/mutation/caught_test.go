@@ -55,12 +55,12 @@ func verdict() *regexp.Regexp { return regexp.MustCompile(`(?m)^seed (\d+): .*FA
 
 // world is in which world a mutation runs.
 type world struct {
-	nodes                                               int
+	nodes, from                                         int
 	blips, members, pair, sourced, losses, xa, appliers bool
 }
 
 func (m mutation) world() world {
-	return world{m.nodes, m.blips, m.members, m.pair, m.sourced, m.losses, m.xa, m.appliers}
+	return world{m.nodes, max(m.from, 1), m.blips, m.members, m.pair, m.sourced, m.losses, m.xa, m.appliers}
 }
 
 // run runs the seeds up to a number, until one fails: "" if none does.
@@ -86,7 +86,7 @@ func run(t *testing.T, program string, seeds int, w world) (failed string) {
 	case w.blips:
 		members = -1
 	}
-	out, err := exec.Command(program, "-seeds", fmt.Sprintf("1..%d", seeds), "-nodes", fmt.Sprint(w.nodes), fmt.Sprintf("-blips=%t", w.blips),
+	out, err := exec.Command(program, "-seeds", fmt.Sprintf("%d..%d", w.from, w.from+seeds-1), "-nodes", fmt.Sprint(w.nodes), fmt.Sprintf("-blips=%t", w.blips),
 		"-members", fmt.Sprint(members), "-losses", fmt.Sprint(losses), "-xa", fmt.Sprint(xa), "-appliers", fmt.Sprint(appliers), "-parallel", "2").CombinedOutput()
 	if err == nil {
 		return ""
@@ -124,7 +124,7 @@ func TestEveryMutationIsCaught(t *testing.T) {
 			}
 			failed := run(t, build(t, m.name, append(append([]edit(nil), m.setup...), m.edits...)), m.seeds, m.world())
 			if failed == "" {
-				t.Fatalf("survived %d seeds: %s", m.seeds, m.what)
+				t.Fatalf("survived %d seeds from %d: %s", m.seeds, m.world().from, m.what)
 			}
 			t.Logf("%s: %s (%v)", m.what, failed, time.Since(began).Round(time.Second))
 		})

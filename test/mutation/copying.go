@@ -37,7 +37,7 @@ func copying() []mutation {
 			edits: one(membersFile, "\tif index <= c.state.Index {\n\t\treturn false", "\tif index == 0 {\n\t\treturn false"),
 		},
 		{
-			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before it has lost it", seeds: 80, nodes: 3, members: true,
+			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before it has lost it", from: 120, seeds: 80, nodes: 3, members: true,
 			edits: one(knownFile, "m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {", "m.ID != d.cfg.Self {"),
 		},
 		{

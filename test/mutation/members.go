@@ -29,7 +29,7 @@ func changingMembers() []mutation {
 			edits: one(storageFile, "min(log.HardState().Commit, through)", "log.HardState().Commit"),
 		},
 		{
-			name: "leave-in-the-middle", what: "a node gives up its data while its vote is still needed", seeds: 60, nodes: 3, members: true,
+			name: "leave-in-the-middle", what: "a node gives up its data while its vote is still needed", from: 120, seeds: 80, nodes: 3, members: true,
 			edits: one(leaveFile, "\treturn len(p.Outgoing) == 0 && keep > len(voters)/2\n", "\treturn keep >= 0\n"),
 		},
 		{
@@ -63,14 +63,14 @@ func changingMembers() []mutation {
 			edits: one(groupFile, "\tif g.role.Leading && !g.knowsCommitted() {\n\t\tif len(g.barriers)", "\tif false {\n\t\tif len(g.barriers)"),
 		},
 		{
-			name: "begin-alone", what: "an empty node that knows nobody who could know begins, whoever looks for it", seeds: 150, nodes: 3, members: true,
+			name: "begin-alone", what: "an empty node that knows nobody who could know begins, whoever looks for it", from: 700, seeds: 150, nodes: 3, members: true,
 			edits: []edit{
 				{newcomeFile, "\tcase i.Alone:\n", "\tcase false:\n"},
 				{newcomeFile, "\tcase by != \"\" && len(got.Welcomes) == 0:", "\tcase false:"},
 			},
 		},
 		{
-			name: "join-unheard", what: "a node joins in a directory that no member has seen empty", seeds: 300, nodes: 3, members: true,
+			name: "join-unheard", what: "a node joins in a directory that no member has seen empty", from: 300, seeds: 150, nodes: 3, members: true,
 			edits: one(newcomeFile, "\tcase r != nil || i.Joins && len(got.Welcomes) > 0:\n", "\tcase r != nil || i.Joins:\n"),
 		},
 		{

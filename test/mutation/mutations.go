@@ -12,6 +12,8 @@ type mutation struct {
 	// seeds is within how many the simulator has to fail, nodes the size of its
 	// clusters.
 	seeds, nodes int
+	// from is the first of the seeds; 0 = 1. What happens rarely is looked for where it does.
+	from int
 	// blips: the seeds are of a world whose primary is deposed again and again.
 	blips bool
 	// members: in its world the members change; pair: in that of two nodes of which one
