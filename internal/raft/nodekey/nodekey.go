@@ -1,0 +1,160 @@
+package nodekey
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// pemType is the type of the file's one block (RFC 7468 §10).
+const pemType = "PRIVATE KEY"
+
+// fileBytesMax bounds what is read: such a file has some 240 bytes.
+const fileBytesMax = 16 << 10
+
+// Key is a node's key with its certificate. It is not changed.
+type Key struct {
+	name    cluster.Key
+	private *ecdsa.PrivateKey
+	cert    tls.Certificate
+}
+
+// New returns a new key.
+func New() (*Key, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	return withCertificate(private)
+}
+
+func withCertificate(private *ecdsa.PrivateKey) (*Key, error) {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // it never ends: RFC 5280 §4.1.2.5
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of a key: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of a key: %w", err)
+	}
+	return &Key{
+		name: cluster.KeyOf(leaf.RawSubjectPublicKeyInfo), private: private,
+		cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private, Leaf: leaf},
+	}, nil
+}
+
+// Name is what the key is known by.
+func (k *Key) Name() cluster.Key { return k.name }
+
+// Certificate is what a TLS connection shows of the key. Nobody may change it.
+func (k *Key) Certificate() *tls.Certificate { return &k.cert }
+
+// Of names the key of a peer's certificate. It refuses a key that is none of New's kind.
+func Of(cert *x509.Certificate) (cluster.Key, error) {
+	public, ok := cert.PublicKey.(*ecdsa.PublicKey)
+	if !ok || public.Curve != elliptic.P256() {
+		return "", errors.New("the key is not of the kind that nodes have (ECDSA on P-256)")
+	}
+	return cluster.KeyOf(cert.RawSubjectPublicKeyInfo), nil
+}
+
+// Load reads a key. The error wraps fs.ErrNotExist where there is no file; a file that others may
+// read is refused: whoever has read it can be this node.
+func Load(path string) (*Key, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the node's key: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the node's key: %w", err)
+	case !info.Mode().IsRegular() || info.Size() > fileBytesMax:
+		return nil, fmt.Errorf("read the node's key: %s is no file of a key", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("others may read the node's key %s (mode %04o): make it 0600, and a new key if somebody has read it", path, info.Mode().Perm())
+	}
+	text := make([]byte, info.Size())
+	if _, err := f.ReadAt(text, 0); err != nil {
+		return nil, fmt.Errorf("read the node's key: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != pemType {
+		return nil, fmt.Errorf("read the node's key: %s holds no key in PEM", path)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the node's key %s: %w", path, err)
+	}
+	private, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || private.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("read the node's key: %s holds a key of another kind than ECDSA on P-256", path)
+	}
+	return withCertificate(private)
+}
+
+// Save writes the key to a file that is not there yet; else the error wraps fs.ErrExist. When it
+// returns nil the file is on the disk.
+func (k *Key) Save(path string) error {
+	der, err := x509.MarshalPKCS8PrivateKey(k.private)
+	if err != nil {
+		return fmt.Errorf("write the node's key: %w", err)
+	}
+	if err := save(path, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der})); err != nil {
+		return fmt.Errorf("write the node's key: %w", err)
+	}
+	return nil
+}
+
+func save(path string, text []byte) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, ".node.key-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil { // unlike a rename, it replaces nothing
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// LoadOrMake reads a key, and makes one where there is no file: made says so.
+func LoadOrMake(path string) (k *Key, made bool, err error) {
+	if k, err = Load(path); !errors.Is(err, fs.ErrNotExist) {
+		return k, false, err
+	}
+	if k, err = New(); err != nil {
+		return nil, false, err
+	}
+	if err = k.Save(path); errors.Is(err, fs.ErrExist) { // somebody else was faster
+		k, err = Load(path)
+		return k, false, err
+	}
+	return k, err == nil, err
+}
