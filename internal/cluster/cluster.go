@@ -5,6 +5,18 @@ import "time"
 // NodeID is a node's Raft id: never 0, never used again for another node.
 type NodeID uint64
 
+// PeerSecurity says how the connections between agents are protected. It only ever rises.
+type PeerSecurity string
+
+const (
+	// PeersPlain: not at all.
+	PeersPlain PeerSecurity = ""
+	// PeersBoth: with TLS where both sides can, while a cluster changes over.
+	PeersBoth PeerSecurity = "both"
+	// PeersRequire: with TLS, and no others are accepted.
+	PeersRequire PeerSecurity = "require"
+)
+
 // Kind says what a node is made of.
 type Kind string
 

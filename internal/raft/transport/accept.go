@@ -68,9 +68,10 @@ func (t *Transport) startInbound(ctx context.Context, conn net.Conn, stay *stran
 
 // serveInbound makes the handshake on conn and serves it to its end.
 func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *strangers.Stay) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	accepted := conn
+	stop := context.AfterFunc(ctx, func() { _ = accepted.Close() })
 	hangups := t.hangups.Load()
-	h, err := t.shakeHands(conn)
+	conn, h, err := t.shakeHands(ctx, conn)
 	if !stay.Leave() && err == nil {
 		err = errExpelled
 	}
@@ -146,18 +147,23 @@ func (t *Transport) serveBulk(ctx context.Context, conn net.Conn, p *peer) {
 }
 
 // shakeHands makes the answering side of the handshake under its deadline.
-func (t *Transport) shakeHands(conn net.Conn) (hello, error) {
+// It returns the connection as it goes on.
+func (t *Transport) shakeHands(ctx context.Context, conn net.Conn) (net.Conn, hello, error) {
 	if err := conn.SetDeadline(time.Now().Add(t.tune.handshakeTimeout)); err != nil {
-		return hello{}, fmt.Errorf("set handshake deadline: %w", err)
+		return conn, hello{}, fmt.Errorf("set handshake deadline: %w", err)
 	}
-	h, err := t.welcome(conn)
+	inner, key, err := t.unwrap(ctx, conn)
 	if err != nil {
-		return hello{}, err
+		return conn, hello{}, err
+	}
+	h, err := t.welcome(inner, key)
+	if err != nil {
+		return inner, hello{}, err
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return hello{}, fmt.Errorf("clear handshake deadline: %w", err)
+		return inner, hello{}, fmt.Errorf("clear handshake deadline: %w", err)
 	}
-	return h, nil
+	return inner, h, nil
 }
 
 // handshakeFailed counts and logs. A rejected node tries again every few seconds, so each

@@ -94,15 +94,37 @@ type accepted struct {
 // connect dials p and makes the handshake. The error wraps errRefused, is a *RejectedError, or
 // says what else went wrong.
 func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, accepted, error) {
+	security := *t.security.Load()
+	if t.cfg.Key == nil || security == cluster.PeersPlain {
+		return t.connectAs(ctx, p, c, false)
+	}
+	conn, as, err := t.connectAs(ctx, p, c, true)
+	if security == cluster.PeersRequire || err == nil || errors.Is(err, errRefused) || ctx.Err() != nil {
+		return conn, as, err
+	}
+	if _, rejected := errors.AsType[*RejectedError](err); rejected {
+		return conn, as, err
+	}
+	return t.connectAs(ctx, p, c, false) // an agent that does not know of TLS hangs up
+}
+
+func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bool) (net.Conn, accepted, error) {
 	conn, err := t.dial(ctx, p.Addr, c)
 	if err != nil {
 		return nil, accepted{}, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	tcp := conn
+	stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
 	defer stop()
 	if err := conn.SetDeadline(time.Now().Add(t.tune.handshakeTimeout)); err != nil {
 		_ = conn.Close()
 		return nil, accepted{}, fmt.Errorf("set handshake deadline: %w", err)
+	}
+	if protected {
+		if conn, err = t.wrap(ctx, tcp, p); err != nil {
+			_ = tcp.Close()
+			return nil, accepted{}, err
+		}
 	}
 	as, err := t.greet(conn, p, c)
 	if err != nil {

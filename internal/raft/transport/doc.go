@@ -48,6 +48,20 @@
 // is not used towards a peer of it (version.go); testdata/v1 has the bytes of such a
 // peer.
 //
+// # Keys
+//
+// A connection is plain, or TLS 1.3 around the same bytes (secure.go): the first byte tells. Each side
+// knows the other one by its key (package nodekey), which Peer has; names and times in certificates are
+// not asked for. Config.Security and SetSecurity say what is taken:
+//
+//	          dials                          takes
+//	plain     plain                          both
+//	both      TLS, or else plain             both
+//	require   TLS                            TLS; who has no key of a peer's is told nothing
+//
+// The node that dials checks the key of the peer that it means, before it says who it is; the node that
+// answers, that the key is a peer's, and then that it is the key of the peer that the greeting names.
+//
 // SetPeers changes who the peers are, while Run is under way.
 //
 // A lost connection that had lasted a second is dialled again at once, which

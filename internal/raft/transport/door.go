@@ -33,6 +33,8 @@ type Door struct {
 	// Peer returns a peer as the node knows it.
 	Peer    func(id cluster.NodeID) (p Peer, ok bool)
 	Checker Checker
+	// Holder returns the peer that has a key; nil = the Door goes by names alone.
+	Holder func(k cluster.Key) (id cluster.NodeID, ok bool)
 
 	former atomic.Pointer[Former]
 }
@@ -40,9 +42,60 @@ type Door struct {
 // SetFormer is as Transport.SetFormer.
 func (d *Door) SetFormer(f Former) { d.former.Store(&f) }
 
-// Admit decides on a node that dials target here; call: it only has a question. nil = it is
-// welcome.
-func (d *Door) Admit(target cluster.NodeID, id Identity, call bool) *RejectedError {
+// KnowsKey tells whether a node with that key is talked to at all: a peer, a former one, or anybody
+// where a node without data listens for those who know better.
+func (d *Door) KnowsKey(k cluster.Key) bool {
+	if _, judges := d.Checker.(UnknownChecker); judges {
+		return true
+	}
+	_, ok := d.holder(k)
+	return ok
+}
+
+func (d *Door) holder(k cluster.Key) (id cluster.NodeID, ok bool) {
+	if d.Holder != nil {
+		if id, ok = d.Holder(k); ok {
+			return id, true
+		}
+	}
+	if f := d.former.Load(); f != nil {
+		for id, key := range f.Keys {
+			if key == k {
+				return id, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// admitKey decides by the key that a node has shown; nil = it is that of the node. Who has no key that is
+// known here is told nothing but a code.
+func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
+	holder, known := d.holder(key)
+	u, judges := d.Checker.(UnknownChecker)
+	switch {
+	case known && holder == id.Node:
+		return nil
+	case known:
+		return reject(CodeKey, "node %q shows the key of another node", id.NodeName)
+	case !judges || id.ClusterID != d.Self.ClusterID:
+		return &RejectedError{Code: CodeKey}
+	}
+	r := &RejectedError{Code: CodeKey}
+	if said, ok := errors.AsType[*RejectedError](u.CheckUnknown(id)); ok {
+		r.Code = said.Code
+	}
+	return r
+}
+
+// Admit decides on a node that dials target here, and has shown a key; "" = none. call: it only has a
+// question. nil = it is welcome.
+func (d *Door) Admit(target cluster.NodeID, id Identity, key cluster.Key, call bool) *RejectedError {
+	if key != "" {
+		if r := d.admitKey(id, key); r != nil {
+			return r
+		}
+	}
 	r := d.judge(target, id)
 	check := d.Checker.CheckPeer
 	c, asks := d.Checker.(CallChecker)
@@ -131,6 +184,8 @@ func (d *Door) judgeMember(id Identity) *RejectedError {
 // Former are the nodes that are told that they are members no more.
 type Former struct {
 	Removed []cluster.NodeID
+	// Keys are those that they had, as far as they had any.
+	Keys map[cluster.NodeID]cluster.Key
 	// Recovery is the one by which this cluster goes on; nil = there was none.
 	Recovery *cluster.Recovery
 }

@@ -207,6 +207,9 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 	}
 	g, err := readGreeting(conn)
 	if err != nil {
+		if r := t.refusedKey(err, p); r != nil {
+			return accepted{}, r
+		}
 		return accepted{}, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
 	}
 	if Code(g.word) != codeAccepted {
@@ -242,14 +245,14 @@ func withoutPorts(err error) error {
 	return err
 }
 
-// welcome is the answering side of the handshake on conn. It returns a
+// welcome is the answering side of the handshake on conn, whose other side has shown a key. It returns a
 // *RejectedError after it has sent one.
-func (t *Transport) welcome(conn net.Conn) (hello, error) {
+func (t *Transport) welcome(conn net.Conn, key cluster.Key) (hello, error) {
 	g, err := readGreeting(conn)
 	if err != nil {
 		return hello{}, fmt.Errorf("read greeting: %w", err)
 	}
-	h, version, rejected := t.examine(g)
+	h, version, rejected := t.examine(g, key)
 	answer := greeting{version: version, most: uint8(t.speaks.most), word: uint8(codeAccepted), body: appendIdentity(nil, t.cfg.Identity)}
 	if rejected != nil {
 		answer = rejected.greeting(version)
@@ -263,9 +266,9 @@ func (t *Transport) welcome(conn net.Conn) (hello, error) {
 	return h, nil
 }
 
-// examine makes all the checks of the answering side and chooses the version; 0 = there
+// examine makes all the checks of the answering side, but those of TLS, and chooses the version; 0 = there
 // is none in common.
-func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
+func (t *Transport) examine(g greeting, key cluster.Key) (hello, uint16, *RejectedError) {
 	self := t.cfg.Identity
 	version, ok := t.speaks.common(g.speaks())
 	if !ok {
@@ -278,7 +281,7 @@ func (t *Transport) examine(g greeting) (hello, uint16, *RejectedError) {
 	if err != nil {
 		return hello{}, version, reject(CodeMalformed, "node %q could not read the greeting: %v", self.NodeName, err)
 	}
-	if r := t.door.Admit(h.target, h.id, h.class == classCall); r != nil {
+	if r := t.door.Admit(h.target, h.id, key, h.class == classCall); r != nil {
 		return hello{}, version, r
 	}
 	return h, version, nil

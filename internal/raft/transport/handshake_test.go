@@ -201,7 +201,7 @@ func TestUnknownIsAsked(t *testing.T) {
 		{1, id("b", 2, 7), codeAccepted}, {1, id("c", 3, 7), CodeEmpty}, {1, id("d", 4, 8), CodeCluster}, {9, id("e", 5, 7), CodeTarget},
 	} {
 		got := codeAccepted
-		if r := d.Admit(c.target, c.id, false); r != nil {
+		if r := d.Admit(c.target, c.id, "", false); r != nil {
 			got = r.Code
 		}
 		if got != c.want {

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
-
-	"github.com/quorate/quorate/internal/sys/nowait"
 )
 
 // link owns the outgoing connection of one class to one peer.
@@ -165,7 +163,7 @@ func (l *link) serve(ctx context.Context, conn net.Conn, version uint16) {
 	}()
 	l.dialError.Store(nil)
 	l.connects.Add(1)
-	l.pen.begin(nowait.Raw(conn))
+	l.pen.begin(conn)
 	l.q.start()
 	l.log.Info("connected to peer", "protocol", version)
 	if l.class == classControl {

@@ -33,7 +33,7 @@ func (t *Transport) newPeer(c Peer) *peer {
 
 // SetPeers makes these the peers, while Run is under way or before: connections to
 // new ones are opened, those to and from others than these are closed. A peer with
-// another name or address is a new peer. Of a node that is no peer any more the handler
+// another name, address or key is a new peer. Of a node that is no peer any more the handler
 // hears nothing, not even PeerDown. The routed and bulk streams that it has opened are
 // closed, its calls some seconds later: the removal may be what one of them asked for, and
 // is answered.
@@ -52,6 +52,12 @@ func (t *Transport) SetPeers(peers []Peer) {
 		}
 		next[c.ID] = p
 	}
+	t.replacePeers(next)
+}
+
+// replacePeers ends what there is with peers that are not in next, and begins with the new ones. t.mu is held.
+func (t *Transport) replacePeers(next map[cluster.NodeID]*peer) {
+	old := t.allPeers()
 	t.peers.Store(&next)
 	for id, p := range old {
 		if next[id] == p {

@@ -19,8 +19,10 @@ const sendNowBytesMax = 64 << 10
 // frames are in the order of the queue, and mostly no goroutine is woken for them.
 type pen struct {
 	mu sync.Mutex
-	// raw is the connection; nil: there is none, or it is none of the kernel's.
+	// raw is the connection; nil: there is none, or it is none of the kernel's. tls is TLS over it; nil:
+	// there is none.
 	raw syscall.RawConn
+	tls *tlsConn
 	// msgs were taken from the queue, encoded of them are in batch, which has bytes bytes;
 	// unsent are those that were not written.
 	msgs    []*pb.Message
@@ -34,10 +36,13 @@ type pen struct {
 
 // begin gives the pen a new connection, nil for none. What it had not written is lost with
 // the one before.
-func (p *pen) begin(raw syscall.RawConn) {
+func (p *pen) begin(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.raw, p.busy, p.unsent = raw, true, nil
+	p.raw, p.busy, p.unsent = nil, true, nil
+	if p.tls, _ = conn.(*tlsConn); conn != nil {
+		p.raw = rawOf(conn)
+	}
 	p.batch.reset()
 	clear(p.msgs)
 }
@@ -60,6 +65,12 @@ func (l *link) tryWrite() (done bool) {
 		return false
 	}
 	l.fill(false)
+	if p.tls != nil {
+		sealed, err := p.tls.seal(p.unsent)
+		if p.unsent = sealed; err != nil { // the connection is over: the link's goroutine finds that
+			return false
+		}
+	}
 	n := nowait.Write(p.raw, p.unsent...)
 	for n > 0 && n >= len(p.unsent[0]) {
 		n -= len(p.unsent[0])
@@ -79,8 +90,12 @@ func (l *link) writeAll(conn net.Conn, pingTick bool) error {
 	p := &l.pen
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.unsent) > 0 {
-		if _, err := p.unsent.WriteTo(conn); err != nil {
+	if len(p.unsent) > 0 { // of TLS they are records already
+		below := conn
+		if p.tls != nil {
+			below = p.tls.under.Conn
+		}
+		if _, err := p.unsent.WriteTo(below); err != nil {
 			return err
 		}
 		l.written()
@@ -89,10 +104,16 @@ func (l *link) writeAll(conn net.Conn, pingTick bool) error {
 	if pingTick {
 		p.busy = false
 	}
-	if len(p.unsent) > 0 {
-		if _, err := p.unsent.WriteTo(conn); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case len(p.unsent) == 0:
+	case p.tls != nil:
+		err = p.tls.writeRecords(p.unsent)
+	default:
+		_, err = p.unsent.WriteTo(conn)
+	}
+	if err != nil {
+		return err
 	}
 	l.written()
 	return nil

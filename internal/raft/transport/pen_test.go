@@ -9,7 +9,6 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/quorate/quorate/internal/sys/nowait"
 )
 
 // penLink is a link over a connection, without its goroutine: what is written, Send wrote.
@@ -26,7 +25,7 @@ func penLink(t *testing.T) (l *link, here, there net.Conn) {
 	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
 	tr := New(Config{Identity: identity(nodeA), Peers: []Peer{{ID: nodeB, Name: "b"}}, Logger: slog.New(slog.DiscardHandler)})
 	l = tr.peer(nodeB).links[classAppend-1]
-	l.pen.begin(nowait.Raw(here))
+	l.pen.begin(here)
 	l.q.start()
 	return l, here, there
 }

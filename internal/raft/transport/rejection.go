@@ -43,6 +43,8 @@ const (
 	// CodeEmpty: the answering node has an empty data directory, and its configuration
 	// does not name the dialling node.
 	CodeEmpty Code = 12
+	// CodeKey: one of the nodes has not the key that the other one knows it by.
+	CodeKey Code = 13
 )
 
 // codeAccepted in an answer means that the connection is open.

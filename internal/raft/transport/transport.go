@@ -14,6 +14,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
@@ -77,6 +78,8 @@ type Peer struct {
 	// Addr is the host:port where its agent listens. The host should stand for
 	// one address: a refused dial counts only if every address refuses.
 	Addr string
+	// Key and NextKey are the keys of which the peer has one; "" = none.
+	Key, NextKey cluster.Key
 }
 
 // Handler gets what the transport receives and notices. Its methods are called
@@ -129,9 +132,13 @@ type CallChecker interface {
 	CheckCaller(id Identity) error
 }
 
-// Config is what a Transport needs. All fields are required.
+// Config is what a Transport needs. All fields but Key and Security are required.
 type Config struct {
 	Identity Identity
+	// Key is this node's own; nil = it has none, and all connections are plain.
+	Key *nodekey.Key
+	// Security says how connections are protected, until SetSecurity does.
+	Security cluster.PeerSecurity
 	// Listen is the host:port to bind.
 	Listen string
 	// Peers are the other nodes; an entry with our own id is ignored.
@@ -190,8 +197,9 @@ type Transport struct {
 	// speaks is not changed after New, but by tests.
 	speaks versions
 	// peers is replaced as a whole, under mu.
-	peers atomic.Pointer[map[cluster.NodeID]*peer]
-	door  *Door
+	peers    atomic.Pointer[map[cluster.NodeID]*peer]
+	door     *Door
+	security atomic.Pointer[cluster.PeerSecurity]
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
@@ -232,13 +240,14 @@ func New(cfg Config) *Transport {
 		rejectionsLogged: map[string]bool{},
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})
+	t.security.Store(&cfg.Security)
 	t.door = &Door{Self: cfg.Identity, Checker: cfg.Handler, Peer: func(id cluster.NodeID) (Peer, bool) {
 		p := t.peer(id)
 		if p == nil {
 			return Peer{}, false
 		}
 		return p.Peer, true
-	}}
+	}, Holder: t.holder}
 	t.SetPeers(cfg.Peers)
 	return t
 }

@@ -43,7 +43,7 @@ func dials(p *host, to *node) bool {
 
 // admits is what a process answers a node that dials it; call: with a question.
 func admits(p *host, from *node, call bool) *transport.RejectedError {
-	r := p.door.Admit(p.n.id, from.identity(), call)
+	r := p.door.Admit(p.n.id, from.identity(), "", call)
 	if r != nil {
 		r.By = p.n.member.Name
 	}

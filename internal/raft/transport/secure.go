@@ -1,0 +1,240 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/sys/nowait"
+)
+
+// A connection is plain, or TLS 1.3 around the same bytes. The first byte tells which: tlsRecord, or
+// the first of greetingMagic. Each side knows the other one by its key alone (package nodekey): who
+// signed the certificate, what it says and when it ends is not asked.
+
+const (
+	// tlsRecord is the first byte of a TLS connection: a handshake record (RFC 8446 §5.1).
+	tlsRecord = 0x16
+	// recordBytes is how much goes into one record, the most there may be (RFC 8446 §5.1).
+	recordBytes = 16 << 10
+)
+
+// errNoKey means that one side of TLS shows no key.
+var errNoKey = errors.New("transport: no key is shown")
+
+// SetSecurity says how connections are protected from now on. All are made anew.
+func (t *Transport) SetSecurity(s cluster.PeerSecurity) {
+	if t.security.Swap(&s); t.cfg.Key == nil {
+		return // nothing changes: no connection can be protected
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := make(map[cluster.NodeID]*peer)
+	for id, p := range t.allPeers() {
+		next[id] = t.newPeer(p.Peer)
+	}
+	t.replacePeers(next)
+}
+
+func (t *Transport) plainAllowed() bool { return *t.security.Load() != cluster.PeersRequire }
+
+// holder returns the peer that has a key.
+func (t *Transport) holder(k cluster.Key) (cluster.NodeID, bool) {
+	for id, p := range t.allPeers() {
+		if p.has(k) {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// tlsConfig checks the other side's key. The checks of package tls are off: they ask for names and
+// times. No session is resumed: a resumed one would show no key.
+func (t *Transport) tlsConfig(check func(cluster.Key) error) *tls.Config {
+	own := t.cfg.Key.Certificate()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
+		SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
+		VerifyConnection: func(s tls.ConnectionState) error {
+			key, err := keyOf(s.PeerCertificates)
+			if err != nil {
+				return err
+			}
+			return check(key)
+		},
+	}
+}
+
+func keyOf(certs []*x509.Certificate) (cluster.Key, error) {
+	if len(certs) == 0 {
+		return "", errNoKey
+	}
+	return nodekey.Of(certs[0])
+}
+
+// unwrap makes the answering side of TLS on an accepted connection, where it is asked for. The key is
+// that of the dialling node, "" on a plain connection.
+func (t *Transport) unwrap(ctx context.Context, conn net.Conn) (net.Conn, cluster.Key, error) {
+	first, err := peek(conn)
+	if err != nil {
+		return nil, "", fmt.Errorf("read greeting: %w", err)
+	}
+	if first != tlsRecord {
+		if !t.plainAllowed() {
+			return nil, "", reject(CodeKey, "it came without TLS")
+		}
+		return conn, "", nil
+	}
+	if t.cfg.Key == nil {
+		return nil, "", reject(CodeKey, "it came with TLS, and this node has no key")
+	}
+	c := tls.Server(conn, t.tlsConfig(func(k cluster.Key) error {
+		if !t.door.KnowsKey(k) {
+			return reject(CodeKey, "it shows the key %s, which no member has", k)
+		}
+		return nil
+	}))
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, "", fmt.Errorf("protect connection: %w", withoutPorts(err))
+	}
+	key, err := keyOf(c.ConnectionState().PeerCertificates)
+	return c, key, err
+}
+
+// wrap makes the dialling side of TLS on a connection to p, which has to be p by its key.
+func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, error) {
+	under := &sealed{Conn: conn}
+	c := tls.Client(under, t.tlsConfig(func(k cluster.Key) error {
+		if !p.has(k) {
+			r := reject(CodeKey, "the node at %s, the address of node %q, has another key than that one: %s", p.Addr, p.Name, k)
+			r.By = t.cfg.Identity.NodeName
+			return r
+		}
+		return nil
+	}))
+	if err := c.HandshakeContext(ctx); err != nil {
+		if r, ok := errors.AsType[*RejectedError](err); ok {
+			return nil, r
+		}
+		return nil, fmt.Errorf("protect connection to %s: %w", p.Addr, withoutPorts(err))
+	}
+	return &tlsConn{Conn: c, under: under}, nil
+}
+
+// has tells whether a key is one of the peer's.
+func (p Peer) has(k cluster.Key) bool { return k != "" && (k == p.Key || k == p.NextKey) }
+
+// refusedKey returns what it means that the peer ended TLS with an alert: it does not know this node's
+// key; nil = there was no alert. Package tls has no other name for one.
+func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "remote error" {
+		return nil
+	}
+	r := reject(CodeKey, "it does not know this node's key, %s (%v)", t.cfg.Key.Name(), op.Err)
+	r.By = p.Name
+	return r
+}
+
+// tlsConn is a dialled TLS connection.
+type tlsConn struct {
+	*tls.Conn
+	under *sealed
+}
+
+// sealed is the connection under TLS. What TLS writes is kept while hold is set, so that Send can write
+// it as far as that does not wait.
+//
+// A peer may ask for new keys, which TLS answers from within a read. If that comes between seal and the
+// write of what seal returned, the order of records is wrong, and the connection ends. No agent asks.
+type sealed struct {
+	net.Conn
+	mu   sync.Mutex
+	hold bool
+	out  []byte
+}
+
+// Write implements net.Conn.
+func (s *sealed) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	hold := s.hold
+	if hold {
+		s.out = append(s.out, b...)
+	}
+	s.mu.Unlock()
+	if hold {
+		return len(b), nil
+	}
+	return s.Conn.Write(b)
+}
+
+// seal returns pieces as TLS records, which the caller writes to the connection below.
+func (c *tlsConn) seal(pieces net.Buffers) (net.Buffers, error) {
+	c.under.mu.Lock()
+	c.under.hold, c.under.out = true, c.under.out[:0]
+	c.under.mu.Unlock()
+	err := c.writeRecords(pieces)
+	c.under.mu.Lock()
+	defer c.under.mu.Unlock()
+	c.under.hold = false
+	if err != nil || len(c.under.out) == 0 {
+		return nil, err
+	}
+	return net.Buffers{c.under.out}, nil
+}
+
+// writeRecords writes pieces in records as large as may be: a record for each would cost a system call
+// and 22 bytes.
+func (c *tlsConn) writeRecords(pieces net.Buffers) error {
+	w := bufio.NewWriterSize(c.Conn, recordBytes)
+	for _, piece := range pieces {
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// rawOf returns what Send writes to of a connection; nil: it is none of the kernel's.
+func rawOf(conn net.Conn) syscall.RawConn {
+	if c, ok := conn.(*tlsConn); ok {
+		return nowait.Raw(c.under.Conn)
+	}
+	return nowait.Raw(conn)
+}
+
+// peek returns the first byte of a connection, and leaves it there.
+func peek(conn net.Conn) (byte, error) {
+	raw := nowait.Raw(conn)
+	if raw == nil {
+		return 0, errors.New("no connection of the kernel's")
+	}
+	var first [1]byte
+	var n int
+	var failed error
+	err := raw.Read(func(fd uintptr) (done bool) {
+		n, _, failed = unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK)
+		return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case failed != nil:
+		return 0, failed
+	case n == 0:
+		return 0, errors.New("closed before the first byte")
+	}
+	return first[0], nil
+}

@@ -1,0 +1,203 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+)
+
+func newKey(t testing.TB) *nodekey.Key {
+	t.Helper()
+	k, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// secured gives nodes keys, which the others know, before they start.
+func secured(t testing.TB, s cluster.PeerSecurity, nodes ...*node) {
+	t.Helper()
+	for _, n := range nodes {
+		n.cfg.Key = newKey(t)
+		n.security.Store(&s)
+	}
+	for _, n := range nodes {
+		for _, o := range nodes {
+			if p := n.Transport.peer(o.cfg.Identity.Node); p != nil {
+				p.Key = o.cfg.Key.Name()
+			}
+		}
+	}
+}
+
+// protected tells of each connection that a peer has made to n whether it is TLS.
+func (n *node) protected(id cluster.NodeID) (is []bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, in := range n.Transport.peer(id).inbound {
+		if in != nil {
+			_, plain := in.conn.(*net.TCPConn)
+			is = append(is, !plain)
+		}
+	}
+	return is
+}
+
+// TestSecured: all classes of connections, with messages of all sizes in their order.
+func TestSecured(t *testing.T) {
+	a, b := pair(t, func(a, b *node) { secured(t, cluster.PeersRequire, a, b) })
+	for i := range uint64(200) {
+		size := []int{0, 100, entryCopyBytesMax + 1, recordBytes, 300 << 10}[i%5]
+		if i == 77 {
+			size = 20 << 20
+		}
+		a.Send([]*pb.Message{appendMessage(i, numbered(i, size), numbered(i, 10))})
+		m := within(t, b.raft, "an append")
+		if m.GetCommit() != i || len(m.GetEntries()) != 2 || len(m.GetEntries()[0].GetData()) != len(numbered(i, size)) {
+			t.Fatalf("message %d came as %d with %d entries", i, m.GetCommit(), len(m.GetEntries()))
+		}
+	}
+	for i := range uint64(2000) { // faster than they are taken: what Send does not write itself
+		a.Send([]*pb.Message{appendMessage(i, numbered(i, 20<<10))})
+		for len(b.raft) < int(i)-50 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i := range uint64(2000) {
+		if m := within(t, b.raft, "an append"); m.GetCommit() != i {
+			t.Fatalf("message %d came as %d", i, m.GetCommit())
+		}
+	}
+	a.SendStatus([]byte("fine"))
+	if s := within(t, b.statuses, "the status"); s != "fine" {
+		t.Errorf("status %q", s)
+	}
+	if is := b.protected(nodeA); len(is) != 2 || !is[0] || !is[1] {
+		t.Errorf("protected: %v", is)
+	}
+	near, err := a.DialRoute(t.Context(), nodeB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := within(t, b.routes, "the route")
+	big := bytes.Repeat([]byte("quorate"), 1<<18)
+	go func() { _, _ = near.Write(big); _ = near.Close() }()
+	if got, err := io.ReadAll(far); err != nil || !bytes.Equal(got, big) {
+		t.Errorf("%d of %d bytes, %v", len(got), len(big), err)
+	}
+	_ = far.Close()
+}
+
+// refusals are what node a finds that dials b with other keys than they know each other by.
+func TestKeysThatDoNotFit(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		prepare func(a, b *node)
+		by      string
+	}{
+		{"b does not know a's key", func(a, b *node) { b.Transport.peer(nodeA).Key = newKey(t).Name() }, "b"},
+		{"b knows no key of a", func(a, b *node) { b.Transport.peer(nodeA).Key = "" }, "b"},
+		{"another one answers at b's address", func(a, b *node) { a.Transport.peer(nodeB).Key = newKey(t).Name() }, "a"},
+		{"a knows no key of b", func(a, b *node) { a.Transport.peer(nodeB).Key = "" }, "a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+			introduce(a, b)
+			secured(t, cluster.PeersRequire, a, b)
+			c.prepare(a, b)
+			a.check = func(Identity) error { t.Error("a hears who b is"); return nil }
+			b.check = func(Identity) error { t.Error("b hears who a is"); return nil }
+			b.setAddr(nodeA, "127.0.0.1:1") // b does not dial
+			a.start(t)
+			b.start(t)
+			if r := within(t, a.rejected, "a refusal"); r.Code != CodeKey || r.By != c.by {
+				t.Errorf("code %d by %q: %v", r.Code, r.By, r)
+			}
+		})
+	}
+}
+
+// TestNextKey: a peer may have either of two keys, and only its own.
+func TestNextKey(t *testing.T) {
+	a, b := pair(t, func(a, b *node) {
+		secured(t, cluster.PeersRequire, a, b)
+		b.Transport.peer(nodeA).Key, b.Transport.peer(nodeA).NextKey = newKey(t).Name(), a.cfg.Key.Name()
+	})
+	a.Send([]*pb.Message{appendMessage(1, numbered(1, 10))})
+	within(t, b.raft, "an append")
+	// Another member cannot say that it is a.
+	c := newNode(t, nodeC, nodeB)
+	introduce(b, c)
+	secured(t, cluster.PeersRequire, c)
+	c.Transport.peer(nodeB).Key = b.cfg.Key.Name()
+	b.SetPeers([]Peer{b.Transport.peer(nodeA).Peer, {ID: nodeC, Name: "c", Addr: "127.0.0.1:1", Key: c.cfg.Key.Name()}})
+	c.cfg.Identity = identity(nodeA)
+	if _, _, err := c.connect(t.Context(), c.Transport.peer(nodeB).Peer, classControl); err == nil {
+		t.Error("c is a")
+	} else if r, ok := errors.AsType[*RejectedError](err); !ok || r.Code != CodeKey {
+		t.Error(err)
+	}
+}
+
+// TestPlainAgainstRequire: who comes without TLS is told nothing.
+func TestPlainAgainstRequire(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	introduce(a, b)
+	secured(t, cluster.PeersRequire, b)
+	b.start(t)
+	conn, err := net.Dial("tcp", b.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write(appendHello(nil, hello{class: classControl, target: nodeB, id: identity(nodeA), speaks: a.speaks})); err != nil {
+		t.Fatal(err)
+	}
+	if told, _ := io.ReadAll(conn); len(told) > 0 {
+		t.Errorf("told %q", told)
+	}
+	if got := b.Stats().HandshakesRejected; got != 1 {
+		t.Errorf("%d rejections are counted", got)
+	}
+}
+
+// TestChangeOver: a cluster goes from plain connections to TLS, with a peer that cannot at first.
+func TestChangeOver(t *testing.T) {
+	a, b := pair(t, func(a, b *node) {
+		secured(t, cluster.PeersBoth, a, b)
+		b.cfg.Key = nil
+	})
+	if is := b.protected(nodeA); len(is) != 2 || is[0] || is[1] {
+		t.Fatalf("b has no key, protected: %v", is)
+	}
+	a.Send([]*pb.Message{appendMessage(1, numbered(1, 10))})
+	within(t, b.raft, "an append")
+
+	a, b = pair(t, func(a, b *node) { secured(t, cluster.PeersPlain, a, b) })
+	for _, s := range []cluster.PeerSecurity{cluster.PeersBoth, cluster.PeersRequire} {
+		a.SetSecurity(s)
+		b.SetSecurity(s)
+		for want := true; want; {
+			is := append(a.protected(nodeB), b.protected(nodeA)...)
+			if want = len(is) < 4; !want {
+				for _, tls := range is {
+					want = want || !tls
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	a.Send([]*pb.Message{appendMessage(2, numbered(2, 10))})
+	for m := within(t, b.raft, "an append"); m.GetCommit() != 2; m = within(t, b.raft, "an append") {
+		t.Logf("commit %d came", m.GetCommit())
+	}
+}
