@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	pb "go.etcd.io/raft/v3/raftpb"
-
 )
 
 // penLink is a link over a connection, without its goroutine: what is written, Send wrote.
