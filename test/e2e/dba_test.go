@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -25,6 +26,54 @@ func TestDBA(t *testing.T) {
 	f := newFixture(t, devcluster.Options{Nodes: 3})
 	f.scenario(t, "Tools", f.dbaTools)
 	f.scenario(t, "Record", f.clientsAreOnRecord)
+	f.scenario(t, "Silent", f.silentClientsKeepNobodyOut)
+}
+
+// silentClientsKeepNobodyOut: more connections than mysqld has places for, from one address, say
+// nothing. mysqld would wait 10 s for each.
+func (f *fixture) silentClientsKeepNobodyOut(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	db := f.admin(t, primary)
+	var places int
+	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.max_connections").Scan(&places); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}
+	for range places + 30 {
+		conn, err := d.DialContext(ctx, "tcp", f.RouterAddr(primary))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	cfg, err := mysql.ParseDSN(f.DSN(primary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	if err := devcluster.Poll(ctx, "a client gets in", func(ctx context.Context) (bool, string, error) {
+		conn, err := connector.Connect(ctx)
+		if err != nil {
+			refused++
+			return false, err.Error(), nil
+		}
+		return true, "", conn.Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	t.Logf("a client got in %v after %d silent ones, %d times refused", took.Round(time.Millisecond), places+30, refused)
+	if took > 6*time.Second {
+		t.Error("that is longer than a login may take: mysqld itself has ended the silent ones")
+	}
+	if n := f.metric(t, ctx, primary, "quorate_router_expelled_total"); n == 0 {
+		t.Error("nobody was expelled")
+	}
 }
 
 // clientsAreOnRecord: who tries passwords, and who was connected, stands in the log of the
