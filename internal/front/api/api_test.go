@@ -219,6 +219,9 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := []string{
+		"# HELP quorate_api_expelled_total Connections to the API port that asked nothing, closed for others.",
+		"# TYPE quorate_api_expelled_total counter",
+		"quorate_api_expelled_total 0",
 		"# HELP quorate_kept Kept.",
 		"# TYPE quorate_kept gauge",
 		"quorate_kept 0",

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // Metric is one figure at one moment.
@@ -52,10 +54,13 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 
 // newRegistry makes a registry with the provider's metrics, the histograms that
 // packages keep, and the Go runtime's and the process' own.
-func newRegistry(provider Provider) *prometheus.Registry {
+func newRegistry(provider Provider, room *strangers.Room) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{provider},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(provider.Collectors()...)
+	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "quorate_api_expelled_total", Help: "Connections to the API port that asked nothing, closed for others.",
+	}, func() float64 { return float64(room.Stats().Expelled) }))
 	return registry
 }

@@ -18,12 +18,17 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 const (
-	// connMax bounds open connections, idle ones included: enough for a dozen
-	// load balancers and monitors. What is beyond waits in the listen queue.
-	connMax = 256
+	// connMax bounds the port's open connections, idle ones included: enough for a dozen load
+	// balancers and monitors. Of more, the longest idle one of the address with the most is closed.
+	// connPerSource of one address may be idle for longer than requestTimeout.
+	connMax       = 256
+	connPerSource = 64
+	// headerTimeout bounds reading a request's header, and how long a new connection asks nothing.
+	headerTimeout = 2 * time.Second
 	// requestTimeout bounds reading a request and writing its answer.
 	requestTimeout = 5 * time.Second
 	// idleTimeout bounds how long an unused connection may keep its place.
@@ -64,12 +69,14 @@ type Server struct {
 	config   Config
 	provider Provider
 	listener net.Listener
-	control  net.Listener // nil: there is no control socket so far
+	room     *strangers.Room // the port's connections
+	control  net.Listener    // nil: there is no control socket so far
 }
 
 // New makes a Server. It opens and starts nothing.
 func New(config Config, provider Provider) *Server {
-	return &Server{config: config, provider: provider}
+	limits := strangers.Limits{Max: connMax, PerSource: connPerSource, Spare: requestTimeout}
+	return &Server{config: config, provider: provider, room: strangers.New(limits, config.Logger)}
 }
 
 // Listen binds the port, so that "port in use" is known before anything else
@@ -100,7 +107,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.New("run api: Listen was not called")
 	}
 	eg, ctx := errgroup.WithContext(ctx)
-	eg.Go(func() error { return s.serve(ctx, limit(s.listener, connMax), &http.Server{Handler: s.handler()}) })
+	eg.Go(func() error {
+		return s.serve(ctx, roomListener{s.listener, s.room}, &http.Server{Handler: s.handler(), ConnState: asked})
+	})
 	if s.control != nil {
 		eg.Go(func() error {
 			server := &http.Server{Handler: s.controlHandler(), ConnContext: withPeer}
@@ -113,6 +122,7 @@ func (s *Server) Run(ctx context.Context) error {
 // serve runs one HTTP server until ctx ends.
 func (s *Server) serve(ctx context.Context, l net.Listener, server *http.Server) error {
 	server.ReadTimeout, server.WriteTimeout, server.IdleTimeout = requestTimeout, requestTimeout, idleTimeout
+	server.ReadHeaderTimeout = headerTimeout
 	server.MaxHeaderBytes = headerBytesMax
 	server.ErrorLog = slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug)
 	ctx, cancel := context.WithCancel(ctx)
@@ -167,7 +177,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider), promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider, s.room), promhttp.HandlerOpts{}))
 	if s.config.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
 		mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))

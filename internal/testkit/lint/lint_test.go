@@ -51,7 +51,7 @@ var allowed = map[string][]string{
 	"internal/mysql/mysqld/mysqldtest": {"mysql/install"}, // for tests alone
 	"internal/config":                  {"cluster", "config/units"},
 	"internal/front/router":            {"cluster", "sys/strangers"},
-	"internal/front/api":               {"cluster/status", "front/control"},
+	"internal/front/api":               {"cluster/status", "front/control", "sys/strangers"},
 	"internal/agent/operate":           {"agent/board", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "mysql/replay", "raft/transport"},
 	"internal/agent/quorumloss":        {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
 	"internal/agent":                   {"front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "config/units", "log/vfs"},
