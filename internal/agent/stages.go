@@ -30,6 +30,12 @@ func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.En
 			return bulk.NetConn(conn), nil
 		},
 	}
+	if a.node != nil {
+		cfg.Leads = func(id cluster.NodeID, term uint64) bool {
+			role := a.node.Role()
+			return role.Leader == id && role.Term == term
+		}
+	}
 	cfg.Voters, cfg.Outgoing, cfg.Learners = a.bulkMembers()
 	return cfg
 }

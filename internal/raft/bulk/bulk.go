@@ -94,6 +94,9 @@ type Config struct {
 	Tasks   clock.Tasks
 	Stages  Stages
 	Entries Entries
+	// Leads tells whether a node leads in a term, as this node knows it: only such a one
+	// may push a stage of that term. nil: nobody may.
+	Leads func(id cluster.NodeID, term uint64) bool
 	// Source feeds learners; nil: this node feeds nobody.
 	Source Source
 	// ChunkBytesMax bounds what travels in a frame; 0 means 256 KiB, which is also the limit.

@@ -311,7 +311,7 @@ type world struct {
 func newWorld(t testing.TB, voters, learners int) *world {
 	t.Helper()
 	w := &world{nodes: map[cluster.NodeID]*testNode{}, began: time.Now()}
-	cfg := Config{Logger: discard(), Tasks: clock.Machine{}}
+	cfg := Config{Logger: discard(), Tasks: clock.Machine{}, Leads: func(cluster.NodeID, uint64) bool { return true }}
 	for i := range voters + learners {
 		if id := cluster.NodeID(i + 1); i < voters {
 			cfg.Voters = append(cfg.Voters, id)

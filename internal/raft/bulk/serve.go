@@ -45,7 +45,7 @@ func (b *Bulk) answer(ctx context.Context, s *stream, from cluster.NodeID, t fra
 			return err
 		}
 		if t == framePut {
-			return b.servePut(s, id)
+			return b.servePut(s, from, id)
 		}
 		return b.serveGet(s, id)
 	case frameEntries, frameFollow:
@@ -75,8 +75,13 @@ func (s *stream) fail(err error) error {
 	return errors.Join(err, s.refuse(code, err.Error()))
 }
 
-// servePut receives a stage that the peer pushes.
-func (b *Bulk) servePut(s *stream, id entry.StageID) error {
+// servePut receives a stage that the peer pushes. It must lead in the stage's term: stages
+// of others are named by nobody, and one of a term to come would be kept until then. A
+// leader that this node has not heard yet comes again.
+func (b *Bulk) servePut(s *stream, from cluster.NodeID, id entry.StageID) error {
+	if b.cfg.Leads == nil || !b.cfg.Leads(from, id.Term) {
+		return s.refuse(refusedFailed, fmt.Sprintf("node %d does not lead in term %d, as far as this node knows", from, id.Term))
+	}
 	release, _ := b.claim(id)
 	if release == nil {
 		return s.refuse(refusedBusy, "the stage is being received")

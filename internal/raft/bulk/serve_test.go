@@ -76,6 +76,30 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// TestStageOfAnother: a stage is taken from who leads in its term.
+func TestStageOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 2, 0)
+		leader := cluster.NodeID(99) // rawDial's
+		w.nodes[nodeB].cfg.Leads = func(id cluster.NodeID, term uint64) bool { return id == leader && term == 7 }
+		put := func(id entry.StageID) *stream {
+			s := w.rawDial(t, nodeB)
+			s.mustSend(t, framePut, appendID(nil, id))
+			return s
+		}
+		put(entry.StageID{Term: 6, Number: 1}).refused(t, refusedFailed)
+		put(entry.StageID{Term: 8, Number: 1}).refused(t, refusedFailed)
+		put(entry.StageID{Term: 1<<64 - 1, Number: 1}).refused(t, refusedFailed)
+		if _, err := put(id1).expect(frameReady, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		leader = nodeA
+		put(id2).refused(t, refusedFailed)
+		w.nodes[nodeB].cfg.Leads = nil
+		put(id2).refused(t, refusedFailed)
+	})
+}
+
 func TestOneStageIsReceivedOnceAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, 2, 0)
@@ -167,7 +191,8 @@ func tcpPair(t *testing.T) (nodes [2]*testNode) {
 		}
 		stages := &fakeStages{stages: map[entry.StageID]*fakeStage{}}
 		n := &testNode{stages: stages, Bulk: New(Config{
-			Self: cluster.NodeID(i + 1), Voters: []cluster.NodeID{nodeA, nodeB}, Stages: stages, Entries: &fakeEntries{},
+			Leads: func(cluster.NodeID, uint64) bool { return true },
+			Self:  cluster.NodeID(i + 1), Voters: []cluster.NodeID{nodeA, nodeB}, Stages: stages, Entries: &fakeEntries{},
 			Logger: discard(), Tasks: clock.Machine{},
 			Dial: func(ctx context.Context, id cluster.NodeID) (Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, "tcp", listeners[id-1].Addr().String())
@@ -235,7 +260,8 @@ func FuzzServe(f *testing.F) {
 	f.Add(good.Bytes())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		stages := &fakeStages{stages: map[entry.StageID]*fakeStage{}}
-		b := New(Config{Self: nodeB, Stages: stages, Entries: &fakeEntries{}, Logger: discard(), Tasks: clock.Machine{}})
+		b := New(Config{Self: nodeB, Stages: stages, Entries: &fakeEntries{}, Logger: discard(), Tasks: clock.Machine{},
+			Leads: func(cluster.NodeID, uint64) bool { return true }})
 		ctx, cancel := context.WithCancel(t.Context())
 		b.runs = true
 		b.Serve(ctx, nodeA, NetConn(writerConn{Reader: bytes.NewReader(raw), w: io.Discard}))

@@ -36,6 +36,10 @@ func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64, a 
 	}
 	if a != nil {
 		cfg.Entries, cfg.Source = agentEntries{a}, a.newSource()
+		cfg.Leads = func(id cluster.NodeID, term uint64) bool {
+			role := a.loop.driver.Role()
+			return role.Leader == id && role.Term == term
+		}
 	}
 	s.Bulk = bulk.New(cfg)
 	var ctx context.Context
