@@ -65,7 +65,7 @@ func read(r io.Reader, want frameType, bytesMax uint32, v any) error {
 		case length > bytesMax:
 			return nil, fmt.Errorf("%w: %d bytes, at most %d are sent", ErrCorrupt, length, bytesMax)
 		}
-		return make([]byte, length), nil
+		return nil, nil
 	}
 	_, payload, err := frame.NewReader(r, frameFormat, ErrCorrupt, room).Next()
 	if err != nil {

@@ -50,8 +50,12 @@ func KindAndLength(header []byte) (kind uint8, length uint32) {
 	return header[3], binary.LittleEndian.Uint32(header[4:])
 }
 
-// Room returns where the payload of a frame shall go, of that very length, or an error if
-// there may be no such frame.
+// roomBytes is the most that a Reader has room for before any of a payload has come: more is
+// made as it comes. What is announced costs the sender nothing.
+const roomBytes = 2 << 20
+
+// Room returns where the payload of a frame shall go, or an error if there may be no such
+// frame. It has that length, or nil: the Reader makes the room itself, and hands it on.
 type Room func(kind uint8, length uint32) ([]byte, error)
 
 // Reader cuts a byte stream into frames. One goroutine uses it.
@@ -84,7 +88,12 @@ func (r *Reader) Next() (kind uint8, payload []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if _, err := io.ReadFull(r.src, payload); err != nil {
+	if payload == nil {
+		payload, err = r.grow(int(length))
+	} else {
+		_, err = io.ReadFull(r.src, payload)
+	}
+	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
@@ -95,4 +104,22 @@ func (r *Reader) Next() (kind uint8, payload []byte, err error) {
 		return 0, nil, fmt.Errorf("%w: CRC32C %08x, computed %08x", r.corrupt, want, got)
 	}
 	return kind, payload, nil
+}
+
+// grow reads length bytes into room of their own, of which there is never more than twice
+// what has come, or roomBytes.
+func (r *Reader) grow(length int) ([]byte, error) {
+	payload := make([]byte, min(length, roomBytes))
+	for read := 0; ; {
+		if _, err := io.ReadFull(r.src, payload[read:]); err != nil {
+			return nil, err
+		}
+		if len(payload) == length {
+			return payload, nil
+		}
+		read = len(payload)
+		more := make([]byte, min(length, 2*read))
+		copy(more, payload)
+		payload = more
+	}
 }

@@ -2,8 +2,10 @@ package frame
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
+	"runtime"
 	"testing"
 	"testing/iotest"
 )
@@ -123,4 +125,32 @@ func FuzzReader(f *testing.F) {
 			rest = rest[len(again):]
 		}
 	})
+}
+
+// TestRoomGrows: what is announced is not made room for before it comes, and comes whole.
+func TestRoomGrows(t *testing.T) {
+	reader := func(src io.Reader) *Reader {
+		return NewReader(src, testFormat, errCorrupt, func(uint8, uint32) ([]byte, error) { return nil, nil })
+	}
+	for _, length := range []int{0, 1, roomBytes - 1, roomBytes, roomBytes + 1, 2*roomBytes + 1, 5 * roomBytes} {
+		payload := make([]byte, length)
+		for i := range payload {
+			payload[i] = byte(i % 251)
+		}
+		kind, got, err := reader(bytes.NewReader(testFrame(7, payload))).Next()
+		if err != nil || kind != 7 || !bytes.Equal(got, payload) {
+			t.Errorf("%d bytes: kind %d, %d bytes, %v", length, kind, len(got), err)
+		}
+	}
+	header := testFrame(7, nil)
+	binary.LittleEndian.PutUint32(header[4:], 1<<30)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, _, err := reader(bytes.NewReader(header)).Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if made := after.TotalAlloc - before.TotalAlloc; made > 2*roomBytes {
+		t.Errorf("%d bytes of room for an announcement", made)
+	}
 }

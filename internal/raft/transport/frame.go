@@ -172,7 +172,7 @@ func (r *frameReader) room(kind uint8, length uint32) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrCorrupt, length, r.bytesMax)
 	}
 	if t := frameType(kind); t == frameAppend || t == frameStatus || length > scratchBytesMax {
-		return make([]byte, length), nil
+		return nil, nil
 	}
 	if uint32(cap(r.scratch)) < length {
 		r.scratch = make([]byte, length)
