@@ -5,18 +5,6 @@ import "time"
 // NodeID is a node's Raft id: never 0, never used again for another node.
 type NodeID uint64
 
-// PeerSecurity says how the connections between agents are protected. It only ever rises.
-type PeerSecurity string
-
-const (
-	// PeersPlain: not at all.
-	PeersPlain PeerSecurity = ""
-	// PeersBoth: with TLS where both sides can, while a cluster changes over.
-	PeersBoth PeerSecurity = "both"
-	// PeersRequire: with TLS, and no others are accepted.
-	PeersRequire PeerSecurity = "require"
-)
-
 // Kind says what a node is made of.
 type Kind string
 
@@ -37,6 +25,9 @@ type Member struct {
 	// Peer is the host:port where its agent listens for other agents.
 	Peer string `json:"peer"`
 	Kind Kind   `json:"kind"`
+	// Key is that of the node, "" = none is known. NextKey counts as well, while the key is changed.
+	Key     Key `json:"key,omitempty"`
+	NextKey Key `json:"next_key,omitempty"`
 	// Weight says how much this node is wanted as the leader, 0 (never) to
 	// WeightMax. It is a full node's: a logger leads in need only.
 	Weight int `json:"weight"`

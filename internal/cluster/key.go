@@ -3,7 +3,9 @@ package cluster
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -26,5 +28,105 @@ func (k Key) Check() error {
 	if !ok || err != nil || len(raw) != sha256.Size {
 		return fmt.Errorf("a key is %q and 43 letters, digits, '-' and '_', as \"quorate key show\" prints it, not %q", keyPrefix, string(k))
 	}
+	return nil
+}
+
+// PeerSecurity says how the connections between agents are protected. It only ever rises.
+type PeerSecurity string
+
+const (
+	// PeersPlain: not at all.
+	PeersPlain PeerSecurity = ""
+	// PeersBoth: with TLS where both sides can, while a cluster changes over.
+	PeersBoth PeerSecurity = "both"
+	// PeersRequire: with TLS, and no others are accepted.
+	PeersRequire PeerSecurity = "require"
+)
+
+// KeysChange changes the keys of one member: what is not nil.
+type KeysChange struct {
+	Name    string `json:"name"`
+	Key     *Key   `json:"key,omitempty"`
+	NextKey *Key   `json:"next_key,omitempty"`
+}
+
+// String says in a line what is set.
+func (c KeysChange) String() string {
+	var said []string
+	if c.Key != nil {
+		said = append(said, "key "+string(*c.Key))
+	}
+	switch {
+	case c.NextKey != nil && *c.NextKey == "":
+		said = append(said, "no next key")
+	case c.NextKey != nil:
+		said = append(said, "next key "+string(*c.NextKey))
+	}
+	return fmt.Sprintf("node %s: %s", c.Name, strings.Join(said, ", "))
+}
+
+func (s *State) setKeys(c KeysChange) (changed bool, err error) {
+	m, err := s.Member(c.Name)
+	if err != nil {
+		return false, err
+	}
+	i := slices.Index(s.Members, m)
+	for _, k := range []*Key{c.Key, c.NextKey} {
+		if k == nil || k == c.NextKey && *k == "" {
+			continue
+		}
+		if err := s.mayHave(m.ID, *k); err != nil {
+			return false, err
+		}
+	}
+	set(&m.Key, c.Key)
+	set(&m.NextKey, c.NextKey)
+	if m.NextKey == m.Key {
+		m.NextKey = ""
+	}
+	changed = m != s.Members[i]
+	s.Members[i] = m
+	return changed, nil
+}
+
+// mayHave refuses a key that is none, or another node's, also one that was removed.
+func (s State) mayHave(id NodeID, k Key) error {
+	if err := k.Check(); err != nil {
+		return err
+	}
+	for _, m := range s.Members {
+		if m.ID != id && m.Has(k) {
+			return fmt.Errorf("it is the key of node %s: each node has its own", m.Name)
+		}
+	}
+	for gone, key := range s.RemovedKeys {
+		if gone != id && key == k {
+			return errors.New("it is the key of a node that was removed: make another one with \"quorate key new\"")
+		}
+	}
+	return nil
+}
+
+// Has tells whether a key is one of the member's.
+func (m Member) Has(k Key) bool { return k != "" && (k == m.Key || k == m.NextKey) }
+
+// setPeerSecurity raises it by one step: each takes the members to be ready for it.
+func (s *State) setPeerSecurity(to PeerSecurity) error {
+	steps := []PeerSecurity{PeersPlain, PeersBoth, PeersRequire}
+	from, next := slices.Index(steps, s.PeerSecurity), slices.Index(steps, to)
+	switch {
+	case next < 0:
+		return fmt.Errorf("peer-security must be %s or %s, not %q", PeersBoth, PeersRequire, to)
+	case next < from:
+		return fmt.Errorf("peer-security is %s, and does not go back", s.PeerSecurity)
+	case next > from+1:
+		return fmt.Errorf("peer-security goes to %s first: connections without TLS end, once all nodes have it", PeersBoth)
+	}
+	for _, m := range s.Members {
+		if next > from && m.Key == "" {
+			return fmt.Errorf("the key of node %s is not known", m.Name)
+		}
+	}
+	s.PeerSecurity = to
 	return nil
 }

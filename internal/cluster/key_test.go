@@ -25,3 +25,98 @@ func TestKey(t *testing.T) {
 		}
 	}
 }
+
+// keyedState returns a state of nodes a, b, c with the keys of those that are named.
+func keyedState(names string) State {
+	var members []Member
+	for i, name := range []string{"a", "b", "c"} {
+		m := Member{ID: NodeID(i + 1), Name: name, Peer: name + ":7400", Kind: KindFull, Weight: WeightDefault}
+		if strings.Contains(names, name) {
+			m.Key = KeyOf([]byte(name))
+		}
+		members = append(members, m)
+	}
+	return NewState(members)
+}
+
+func security(s PeerSecurity) Change {
+	return Change{ID: "1", Settings: &SettingsChange{PeerSecurity: &s}}
+}
+
+// TestPeerSecurity: it rises by a step at a time, once all keys are known, and never goes back.
+func TestPeerSecurity(t *testing.T) {
+	if s := keyedState("abc"); s.PeerSecurity != PeersRequire || s.Format() != 3 {
+		t.Errorf("all have keys at the beginning: %q, format %d", s.PeerSecurity, s.Format())
+	}
+	plain := keyedState("ab")
+	if plain.PeerSecurity != PeersPlain {
+		t.Errorf("c has no key: %q", plain.PeerSecurity)
+	}
+	if _, err := plain.With(security(PeersBoth)); err == nil || !strings.Contains(err.Error(), "node c") {
+		t.Errorf("c has no key: %v", err)
+	}
+	key := KeyOf([]byte("c"))
+	s, err := plain.With(Change{ID: "1", Keys: &KeysChange{Name: "c", Key: &key}})
+	if err != nil || s.PeerSecurity != PeersPlain {
+		t.Fatalf("%q, %v", s.PeerSecurity, err)
+	}
+	if _, err := s.With(security(PeersRequire)); err == nil {
+		t.Error("a step is left out")
+	}
+	for _, step := range []PeerSecurity{PeersBoth, PeersRequire} {
+		if s, err = s.With(security(step)); err != nil || s.PeerSecurity != step {
+			t.Fatalf("%s: %q, %v", step, s.PeerSecurity, err)
+		}
+	}
+	for _, step := range []PeerSecurity{PeersPlain, PeersBoth, "tls"} {
+		if _, err := s.With(security(step)); err == nil {
+			t.Errorf("from require to %q", step)
+		}
+	}
+}
+
+// TestKeysChange: a key is changed by way of a second one, and nobody has that of another node.
+func TestKeysChange(t *testing.T) {
+	s := keyedState("abc")
+	change := func(c KeysChange) Change { return Change{ID: "1", Keys: &c} }
+	next, none, b, bad := KeyOf([]byte("next")), Key(""), KeyOf([]byte("b")), Key("q1:x")
+	for _, c := range []KeysChange{{Name: "a", NextKey: &b}, {Name: "a", Key: &b}, {Name: "a", Key: &none}, {Name: "a", NextKey: &bad}, {Name: "x", Key: &next}} {
+		if _, err := s.With(change(c)); err == nil {
+			t.Errorf("%s", c)
+		}
+	}
+	s, err := s.With(change(KeysChange{Name: "a", NextKey: &next}))
+	if err != nil || !s.Members[0].Has(next) || !s.Members[0].Has(KeyOf([]byte("a"))) {
+		t.Fatalf("%+v, %v", s.Members[0], err)
+	}
+	if _, err := s.With(change(KeysChange{Name: "b", Key: &next})); err == nil {
+		t.Error("two nodes have one key")
+	}
+	s, err = s.With(change(KeysChange{Name: "a", Key: &next, NextKey: &none}))
+	if err != nil || !s.Members[0].Has(next) || s.Members[0].Has(KeyOf([]byte("a"))) || s.Members[0].Has("") {
+		t.Fatalf("%+v, %v", s.Members[0], err)
+	}
+}
+
+// TestKeysOfMembers: who is added needs a key where connections do; the key of a removed node is kept.
+func TestKeysOfMembers(t *testing.T) {
+	s := keyedState("abc")
+	member := func(c MembershipChange) Change { return Change{ID: "1", Membership: &c} }
+	add := MembershipChange{Op: OpAdd, Name: "d", ID: 9, Peer: "d:7400"}
+	if _, err := s.With(member(add)); err == nil || !strings.Contains(err.Error(), "key show") {
+		t.Errorf("without a key: %v", err)
+	}
+	add.Key = KeyOf([]byte("d"))
+	before, err := s.With(member(add))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err = before.With(member(MembershipChange{Op: OpRemove, Name: "d"}))
+	if err != nil || s.RemovedKeys[9] != add.Key || before.RemovedKeys != nil {
+		t.Fatalf("%v, %v", s.RemovedKeys, err)
+	}
+	add.Name, add.ID, add.Peer = "e", 10, "e:7400"
+	if _, err := s.With(member(add)); err == nil {
+		t.Error("the key of a removed node is used again")
+	}
+}

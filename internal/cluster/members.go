@@ -34,6 +34,8 @@ type MembershipChange struct {
 	// ID and Peer are those of a node that is added.
 	ID   NodeID `json:"id,string,omitempty"`
 	Peer string `json:"peer,omitempty"`
+	// Key is that of a node that is added; "" = it has none.
+	Key Key `json:"key,omitempty"`
 	// Kind is what a learner is promoted to, and what a node that is added is
 	// promoted to once it has caught up: KindLearner or "" = it is not.
 	Kind Kind `json:"kind,omitempty"`
@@ -127,6 +129,12 @@ func (s *State) setMembership(c MembershipChange) error {
 	case c.Op == OpRemove:
 		s.Members = slices.Delete(s.Members, i, i+1)
 		s.Removed = append(s.Removed, m.ID)
+		if m.Key != "" {
+			if s.RemovedKeys == nil {
+				s.RemovedKeys = map[NodeID]Key{}
+			}
+			s.RemovedKeys[m.ID] = m.Key
+		}
 		s.dropSource(m.Name)
 	default:
 		return fmt.Errorf("%q is nothing that can be done to a node", c.Op)
@@ -191,7 +199,15 @@ func (s *State) add(c MembershipChange) error {
 			return fmt.Errorf("node %s has the address %s", m.Name, m.Peer)
 		}
 	}
-	m := Member{ID: c.ID, Name: c.Name, Peer: c.Peer, Kind: KindLearner}
+	switch {
+	case c.Key == "" && s.PeerSecurity != PeersPlain:
+		return fmt.Errorf("the key of node %s is missing: \"quorate key show\" prints it there", c.Name)
+	case c.Key != "":
+		if err := s.mayHave(c.ID, c.Key); err != nil {
+			return err
+		}
+	}
+	m := Member{ID: c.ID, Name: c.Name, Peer: c.Peer, Kind: KindLearner, Key: c.Key}
 	if c.Kind != KindLearner {
 		m.Becomes = c.Kind
 	}

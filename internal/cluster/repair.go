@@ -66,6 +66,8 @@ type SettingsChange struct {
 	Errant     *ErrantPolicy `json:"errant,omitempty"`
 	// RetainBytesMax: beyond it a member that is away is not waited for; 0 = no bound.
 	RetainBytesMax *int64 `json:"retain_bytes_max,omitempty"`
+	// PeerSecurity only rises, by a step at a time.
+	PeerSecurity *PeerSecurity `json:"peer_security,omitempty"`
 }
 
 // Change returns the change that asks for it: one that older nodes tell people of as
@@ -95,6 +97,9 @@ func (c SettingsChange) String() string {
 	case c.RetainBytesMax != nil:
 		said = append(said, "retain-max "+units.Size(*c.RetainBytesMax))
 	}
+	if c.PeerSecurity != nil {
+		said = append(said, "peer-security "+string(*c.PeerSecurity))
+	}
 	return strings.Join(said, ", ")
 }
 
@@ -109,6 +114,11 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 		return false, fmt.Errorf("errant must be %s or %s, not %q", ErrantKeep, ErrantRebuild, *c.Errant)
 	case c.RetainBytesMax != nil && *c.RetainBytesMax != 0 && *c.RetainBytesMax < RetainBytesMin:
 		return false, fmt.Errorf("retain-max must be %s at least, or off, not %s", units.Size(RetainBytesMin), units.Size(*c.RetainBytesMax))
+	}
+	if c.PeerSecurity != nil {
+		if err := s.setPeerSecurity(*c.PeerSecurity); err != nil {
+			return false, err
+		}
 	}
 	set(&s.Durability, c.Durability)
 	set(&s.Reseed, c.Reseed)
@@ -128,18 +138,23 @@ type settings struct {
 	reseed         Reseed
 	errant         ErrantPolicy
 	retainBytesMax int64
+	peerSecurity   PeerSecurity
 }
 
 func (s State) settings() settings {
-	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax}
+	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax, s.PeerSecurity}
 }
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 2
+const StateFormat = 3
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
+	keyed := slices.ContainsFunc(s.Members, func(m Member) bool { return m.Key != "" || m.NextKey != "" })
+	if keyed || s.PeerSecurity != PeersPlain {
+		return 3
+	}
 	sourced := slices.ContainsFunc(s.Members, func(m Member) bool { return m.Source != "" })
 	if s.Reseed != "" || s.Errant != "" || s.RetainBytesMax != 0 || sourced || s.Recovered != nil {
 		return 2
@@ -255,6 +270,10 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 
 // Format is what a node has to know for a change.
 func (c Change) Format() int {
+	keyed := c.Keys != nil || c.Membership != nil && c.Membership.Key != "" || c.Settings != nil && c.Settings.PeerSecurity != nil
+	if keyed {
+		return 3
+	}
 	sourced := c.Node != nil && (c.Node.Source != nil || c.Node.SourceApplied != nil)
 	if c.Settings != nil || sourced || c.Membership != nil && c.Membership.Source != "" {
 		return 2

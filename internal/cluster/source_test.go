@@ -82,11 +82,11 @@ func TestSettings(t *testing.T) {
 		want   settings
 		format int
 	}{
-		{SettingsChange{Errant: new(ErrantRebuild)}, settings{DurabilityMajority, "", ErrantRebuild, 0}, 2},
+		{SettingsChange{Errant: new(ErrantRebuild)}, settings{DurabilityMajority, "", ErrantRebuild, 0, ""}, 2},
 		{SettingsChange{Reseed: new(ReseedManual), RetainBytesMax: new(int64(RetainBytesMin))},
-			settings{DurabilityMajority, ReseedManual, ErrantRebuild, RetainBytesMin}, 2},
+			settings{DurabilityMajority, ReseedManual, ErrantRebuild, RetainBytesMin, ""}, 2},
 		{SettingsChange{Reseed: new(ReseedAuto), Errant: new(ErrantKeep), RetainBytesMax: new(int64(0)), Durability: new(DurabilityAll)},
-			settings{DurabilityAll, "", "", 0}, 1},
+			settings{DurabilityAll, "", "", 0, ""}, 1},
 	} {
 		next, err := s.With(change(step.change.Change()))
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,10 @@ type State struct {
 	Members []Member `json:"members"`
 	// Removed are the ids of former members: none is used again.
 	Removed []NodeID `json:"removed,omitempty"`
+	// RemovedKeys are those of them: who has one is told that it was removed.
+	RemovedKeys map[NodeID]Key `json:"removed_keys,omitempty"`
+	// PeerSecurity says how the connections between agents are protected.
+	PeerSecurity PeerSecurity `json:"peer_security,omitempty"`
 	// Maintenance is nil while there is none.
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	Durability  Durability   `json:"durability"`
@@ -72,9 +77,14 @@ type State struct {
 	Recovered *Recovery `json:"recovered,omitempty"`
 }
 
-// NewState is the state before any change: what the configuration says.
+// NewState is the state before any change: what the configuration says. Where that has the keys of all
+// members, all connections need them.
 func NewState(members []Member) State {
-	return State{Members: slices.Clone(members), Durability: DurabilityMajority}
+	s := State{Members: slices.Clone(members), Durability: DurabilityMajority}
+	if len(members) > 0 && !slices.ContainsFunc(members, func(m Member) bool { return m.Key == "" }) {
+		s.PeerSecurity = PeersRequire
+	}
+	return s
 }
 
 // StatePoint is the state at an index of the log.
@@ -114,6 +124,7 @@ type Change struct {
 	Durability  *Durability        `json:"durability,omitempty"`
 	Membership  *MembershipChange  `json:"membership,omitempty"`
 	Settings    *SettingsChange    `json:"settings,omitempty"`
+	Keys        *KeysChange        `json:"keys,omitempty"`
 }
 
 // NodeChange changes what is not nil of one member.
@@ -210,6 +221,7 @@ func (s State) MemberByID(id NodeID) (m Member, ok bool) {
 // Clone returns a copy that shares nothing with s.
 func (s State) Clone() State {
 	s.Members, s.Removed = slices.Clone(s.Members), slices.Clone(s.Removed)
+	s.RemovedKeys = maps.Clone(s.RemovedKeys)
 	if s.Maintenance != nil {
 		m := *s.Maintenance
 		s.Maintenance = &m
@@ -243,6 +255,8 @@ func (s State) With(c Change) (State, error) {
 		changed, err = true, next.setMembership(*c.Membership)
 	case c.Settings != nil:
 		changed, err = next.setSettings(*c.Settings)
+	case c.Keys != nil:
+		changed, err = next.setKeys(*c.Keys)
 	}
 	if err == nil {
 		err = next.check(s.noFull())
@@ -259,7 +273,7 @@ func (s State) With(c Change) (State, error) {
 // check refuses a change that says nothing, two things, or too much.
 func (c Change) check() error {
 	said := 0
-	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil} {
+	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil} {
 		if is {
 			said++
 		}
@@ -434,6 +448,8 @@ func (c Change) String() string {
 		return c.Membership.String()
 	case c.Settings != nil:
 		return c.Settings.String()
+	case c.Keys != nil:
+		return c.Keys.String()
 	}
 	return "no change that this quorate knows"
 }
