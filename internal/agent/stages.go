@@ -31,10 +31,7 @@ func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.En
 		},
 	}
 	if a.node != nil {
-		cfg.Leads = func(id cluster.NodeID, term uint64) bool {
-			role := a.node.Role()
-			return role.Leader == id && role.Term == term
-		}
+		cfg.Leads = func(id cluster.NodeID, term uint64) bool { return a.node.Role().LedBy(id, term) }
 	}
 	cfg.Voters, cfg.Outgoing, cfg.Learners = a.bulkMembers()
 	return cfg

@@ -76,6 +76,11 @@ type RoleState struct {
 // Leads tells whether this node leads in a term.
 func (r RoleState) Leads(term uint64) bool { return r.Leading && r.Term == term }
 
+// LedBy tells whether a node leads in a term, as this one knows it.
+func (r RoleState) LedBy(id cluster.NodeID, term uint64) bool {
+	return r.Leader == id && r.Term == term
+}
+
 // Output is what the shell has to do after a call.
 type Output struct {
 	// Send goes to peers, at once, in order per peer. Loss is allowed.

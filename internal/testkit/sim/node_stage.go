@@ -36,10 +36,7 @@ func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64, a 
 	}
 	if a != nil {
 		cfg.Entries, cfg.Source = agentEntries{a}, a.newSource()
-		cfg.Leads = func(id cluster.NodeID, term uint64) bool {
-			role := a.loop.driver.Role()
-			return role.Leader == id && role.Term == term
-		}
+		cfg.Leads = func(id cluster.NodeID, term uint64) bool { return a.loop.driver.Role().LedBy(id, term) }
 	}
 	s.Bulk = bulk.New(cfg)
 	var ctx context.Context
@@ -63,12 +60,12 @@ func (a *agent) copyToMembers() {
 	a.stages.SetMembers(voters, a.group.Committed().State().Outgoing, others)
 }
 
-// onWanted fetches a stage that the leader has named: from it, or from any other.
 // onBroken: all members of a simulated cluster are sound.
 func (a *agent) onBroken(b consensus.Broken) {
 	a.n.w.fail("broken", "node %d takes node %d for broken: %v", a.n.id, b.From, b.Err)
 }
 
+// onWanted fetches a stage that the leader has named: from it, or from any other.
 func (a *agent) onWanted(w consensus.Wanted) { a.stages.Want(w.Staged, w.From) }
 
 // runStages removes what nothing can name any more.
