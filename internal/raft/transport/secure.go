@@ -130,7 +130,7 @@ func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, 
 		}
 		return nil, fmt.Errorf("protect connection to %s: %w", p.Addr, withoutPorts(err))
 	}
-	return &tlsConn{Conn: c, under: under}, nil
+	return &tlsConn{Conn: c, under: under, records: bufio.NewWriterSize(c, recordBytes)}, nil
 }
 
 // has tells whether a key is one of the peer's.
@@ -152,6 +152,8 @@ func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
 type tlsConn struct {
 	*tls.Conn
 	under *sealed
+	// records collects what goes into one record; between calls of writeRecords it is empty.
+	records *bufio.Writer
 }
 
 // sealed is the connection under TLS. What TLS writes is kept while hold is set, so that Send can write
@@ -198,13 +200,12 @@ func (c *tlsConn) seal(pieces net.Buffers) (net.Buffers, error) {
 // writeRecords writes pieces in records as large as may be: a record for each would cost a system call
 // and 22 bytes.
 func (c *tlsConn) writeRecords(pieces net.Buffers) error {
-	w := bufio.NewWriterSize(c.Conn, recordBytes)
 	for _, piece := range pieces {
-		if _, err := w.Write(piece); err != nil {
+		if _, err := c.records.Write(piece); err != nil {
 			return err
 		}
 	}
-	return w.Flush()
+	return c.records.Flush()
 }
 
 // rawOf returns what Send writes to of a connection; nil: it is none of the kernel's.
