@@ -136,10 +136,10 @@ func dataDirWarnings(path string) (texts []string) {
 	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && info.Mode().Perm()&0o022 != 0 {
 		texts = append(texts, fmt.Sprintf("others may write in data_dir %s (%v): chmod go-w it: the agent would not start", path, info.Mode()))
 	}
-	if err == nil {
-		return texts
+	if err != nil {
+		texts = append(texts, fmt.Sprintf("data_dir %s cannot %s by uid %d: %v: an agent of that account could not start here", path, cannot, os.Geteuid(), err))
 	}
-	return []string{fmt.Sprintf("data_dir %s cannot %s by uid %d: %v: an agent of that account could not start here", path, cannot, os.Geteuid(), err)}
+	return texts
 }
 
 // accountWarnings says what is wrong on this host with the account that mysqld is to

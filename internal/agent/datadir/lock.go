@@ -67,7 +67,7 @@ func (l *Locked) hold() error {
 			return errors.Join(fmt.Errorf("create data directory (is its disk mounted?): %w", err), l.Close())
 		}
 		if info, err := os.Stat(l.Path()); err == nil && info.Mode().Perm()&0o022 != 0 {
-			return fmt.Errorf("others may write in data directory %s (%v): chmod go-w it", l.Path(), info.Mode())
+			return errors.Join(fmt.Errorf("others may write in data directory %s (%v): chmod go-w it", l.Path(), info.Mode()), l.Close())
 		}
 		if err := l.TakeLock(); err != nil {
 			return errors.Join(err, l.Close())
