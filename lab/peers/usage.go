@@ -143,8 +143,12 @@ func (a *agents) counts(ctx context.Context) (c Counts, err error) {
 	return c, nil
 }
 
+// metricsTimeout bounds one scrape: as long as Prometheus waits for one. It is asked of
+// nodes that run, and a machine whose disk is slow reads the agent's code from it.
+const metricsTimeout = 10 * time.Second
+
 func (a *agents) metrics(ctx context.Context, n *node) (map[string]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address(n.addr.String(), apiPort)+"/metrics", nil)
 	if err != nil {
