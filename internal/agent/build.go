@@ -48,10 +48,7 @@ func (a *Agent) buildRouter() {
 }
 
 func (a *Agent) buildPeers() {
-	a.peers = transport.New(transport.Config{
-		Identity: a.transportIdentity(), Listen: a.self.Peer, Peers: a.transportPeers(),
-		Handler: peerHandler{a}, Logger: a.logger,
-	})
+	a.peers = transport.New(a.transportConfig(peerHandler{a}, a.transportPeers()))
 }
 
 // boardConfig is of the node's status table before anything is known.
@@ -65,12 +62,18 @@ func (a *Agent) boardConfig() board.Config {
 	if a.self.Kind == cluster.KindLogger {
 		s.Role, s.Mysqld = status.RoleLogger, status.MysqldNone
 	}
-	members := a.cfg.ClusterMembers()
+	state := cluster.NewState(a.cfg.ClusterMembers())
+	if !a.data.Own().Keyed {
+		state.PeerSecurity = cluster.PeersPlain
+	}
 	if a.data.Life() == datadir.Joining { // until it is told of a state, it asks these
-		members = append(members, a.cfg.AddedMembers()...)
+		state.Members = append(state.Members, a.cfg.AddedMembers()...)
+	}
+	if a.key != nil {
+		s.Key = a.key.Name()
 	}
 	return board.Config{
-		Self: s, State: cluster.NewState(members), Known: a.data.known, Now: time.Now,
+		Self: s, State: state, Known: a.data.known, Now: time.Now,
 		DialError: func(id cluster.NodeID) string { return a.peers.DialError(id) },
 	}
 }
@@ -82,9 +85,17 @@ func (a *Agent) transportIdentity() transport.Identity {
 	}
 }
 
+// transportConfig is of a transport with these peers. It listens where peers look for this node.
+func (a *Agent) transportConfig(h transport.Handler, peers []transport.Peer) transport.Config {
+	return transport.Config{
+		Identity: a.transportIdentity(), Key: a.key, Security: a.board.State().PeerSecurity,
+		Listen: a.self.Peer, Peers: peers, Handler: h, Logger: a.logger,
+	}
+}
+
 func (a *Agent) transportPeers() (peers []transport.Peer) {
 	for _, m := range a.board.Members() {
-		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+		peers = append(peers, transport.PeerOf(m))
 	}
 	return peers
 }

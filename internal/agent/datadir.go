@@ -45,7 +45,7 @@ func prepareDataDir(cfg config.Config) (*dataDir, error) {
 	home, err := datadir.Visit(d.Dir, datadir.Identity{
 		Format: datadir.FormatFirst, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
 		Node: cfg.Node, NodeID: uint64(cfg.Self().ID), Instance: datadir.NewInstance(),
-		Joining: cfg.Joins(),
+		Joining: cfg.Joins(), Keyed: cluster.NewState(cfg.ClusterMembers()).PeerSecurity != cluster.PeersPlain,
 	})
 	if err != nil {
 		return nil, err

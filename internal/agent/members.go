@@ -74,6 +74,7 @@ func (n followed) Keep() { n.keepState() }
 // SetPeers implements membership.Node.
 func (n followed) SetPeers(former transport.Former) {
 	n.peers.SetPeers(n.transportPeers())
+	n.peers.SetSecurity(n.board.State().PeerSecurity)
 	n.peers.SetFormer(former)
 	if n.bulk != nil {
 		n.bulk.SetMembers(n.bulkMembers())

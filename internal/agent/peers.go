@@ -149,20 +149,18 @@ func (a *Agent) introduce(ctx context.Context) error {
 	if err := a.data.Reserve(); err != nil {
 		return err
 	}
-	identity := a.transportIdentity()
-	identity.Instance = [16]byte{} // not pinned yet
 	peers, knocks := a.transportPeers(), &join.Knocks{Self: a.self.Name}
 	for _, m := range a.cfg.AddedMembers() {
 		knocks.Added = append(knocks.Added, m.Name)
 	}
 	if a.data.Life() != datadir.Joining { // else they are among them
 		for _, m := range a.cfg.AddedMembers() {
-			peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+			peers = append(peers, transport.PeerOf(m))
 		}
 	}
-	asking := transport.New(transport.Config{
-		Identity: identity, Listen: a.self.Peer, Peers: peers, Handler: introduced{Knocks: knocks}, Logger: a.logger,
-	})
+	cfg := a.transportConfig(introduced{Knocks: knocks}, peers)
+	cfg.Identity.Instance = [16]byte{} // not pinned yet
+	asking := transport.New(cfg)
 	a.peers.Unlisten()
 	if err := asking.Listen(); err != nil {
 		return fmt.Errorf("open peer port: %w", err)

@@ -99,11 +99,9 @@ func (r *Recovery) Judge(ctx context.Context) (recovery.Verdict, error) {
 func (r *Recovery) ask(ctx context.Context, others []cluster.Member) []recovery.Node {
 	var peers []transport.Peer
 	for _, m := range others {
-		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+		peers = append(peers, transport.PeerOf(m))
 	}
-	asking := transport.New(transport.Config{
-		Identity: r.a.transportIdentity(), Peers: peers, Handler: asker{data: r.a.data}, Logger: r.a.logger,
-	})
+	asking := transport.New(r.a.transportConfig(asker{data: r.a.data}, peers))
 	nodes := make([]recovery.Node, len(peers))
 	var all sync.WaitGroup
 	for i, p := range peers {

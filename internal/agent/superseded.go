@@ -42,7 +42,7 @@ func (n losing) AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recove
 
 // AskWhoRefuses implements quorumloss.Node.
 func (n losing) AskWhoRefuses(ctx context.Context, peers []transport.Peer) []*transport.RejectedError {
-	return transport.New(transport.Config{Identity: n.transportIdentity(), Peers: peers, Handler: stranger{}, Logger: n.logger}).AskWhoRefuses(ctx)
+	return transport.New(n.transportConfig(stranger{}, peers)).AskWhoRefuses(ctx)
 }
 
 // newStance makes what this node makes of recoveries without it.
@@ -110,10 +110,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	a.board.Update(func(s *status.Node) {
 		s.Role, s.Mysqld, s.Reason = status.RoleRemoved, status.MysqldStopped, reason
 	})
-	a.peers = transport.New(transport.Config{
-		Identity: a.transportIdentity(), Listen: a.self.Peer, Peers: a.transportPeers(),
-		Handler: supersededPeers{a: a}, Logger: a.logger,
-	})
+	a.peers = transport.New(a.transportConfig(supersededPeers{a: a}, a.transportPeers()))
 	a.buildAPI()
 	defer a.api.Unlisten()
 	defer a.peers.Unlisten()

@@ -26,7 +26,7 @@ const membersTimeout = 3*control.Timeout + controlTimeout
 func membersCommand(op cluster.MembershipOp, use, short, long, example string, kinds bool) *cobra.Command {
 	o := controlOptions{timeout: membersTimeout}
 	r := cluster.MembershipRequest{Change: cluster.MembershipChange{Op: op}}
-	kind, yes := "", false
+	kind, key, yes := "", "", false
 	question := map[cluster.MembershipOp]string{
 		cluster.OpRemove:  "Remove node %s for good? No node can have its name again.",
 		cluster.OpRebuild: "Rebuild node %s: replace its data by a copy from another node? Its present data are moved to old/ in its data directory, and deleted days later.",
@@ -36,6 +36,7 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Change.Name, r.Change.Kind, r.Change.Source = args[0], cluster.Kind(kind), unlessNone(r.Change.Source)
+			r.Change.Key = cluster.Key(key)
 			if op == cluster.OpAdd && r.Change.Peer == "" {
 				return usage(errors.New("--peer is missing: the host:port where the node's agent listens for others"))
 			}
@@ -57,6 +58,7 @@ func membersCommand(op cluster.MembershipOp, use, short, long, example string, k
 	}
 	if op == cluster.OpAdd {
 		cmd.Flags().StringVar(&r.Change.Peer, "peer", "", "`host:port` where its agent listens for others")
+		cmd.Flags().StringVar(&key, "key", "", "its key, as \"quorate key show\" prints it there: `q1:…`")
 		sourceFlag(cmd, &r.Change.Source, &r.Change.SourceApplied)
 	}
 	return cmd
@@ -85,7 +87,7 @@ func (o *controlOptions) askMember(cmd *cobra.Command, r cluster.MembershipReque
 
 func newNodeAddCommand() *cobra.Command {
 	return membersCommand(cluster.OpAdd,
-		"add NODE --peer HOST:PORT [--kind KIND] [--dry-run]",
+		"add NODE --peer HOST:PORT --key KEY [--kind KIND]",
 		"Add a node to the cluster", `Adds a node. Its own configuration has the same [[member]] list as all others, and
 a section [join] with its address and kind. No [[member]] list names it.
 
@@ -94,8 +96,8 @@ copies what is there. That is the log alone, if a member's log goes back to the
 beginning; otherwise first the data of a replica's mysqld. Once it has caught up,
 the cluster gives it its vote by itself; with --kind learner it gets none. "quorate
 status" shows how far it is. Until then no node purges anything of its log.`,
-		`  quorate node add db4 --peer 10.0.0.4:7400
-  quorate node add log1 --peer 10.0.0.9:7400 --kind logger --dry-run`, true)
+		`  quorate node add db4 --peer 10.0.0.4:7400 --key q1:hB3cZrT1mVYx0yQ0f5l1m8dJkq7yq2l0y8f2t1r9sXo
+  quorate node add log1 --peer 10.0.0.9:7400 --key q1:6nV0c1o2JwS9pX4uT8dQy7aLbE3fRkZ5mGhI0jKlMnP --kind logger --dry-run`, true)
 }
 
 func newNodePromoteCommand() *cobra.Command {

@@ -22,6 +22,9 @@ type Config struct {
 	Node string
 	// DataDir is the absolute path of the directory that the agent owns.
 	DataDir string
+	// KeyFile is the absolute path of this node's key, outside of DataDir: a node that has lost its
+	// data is still this node.
+	KeyFile string
 	// LogLevel is the lowest level that the agent logs.
 	LogLevel slog.Level
 	// Members are the initial members, in the order of the file. The list is
@@ -60,13 +63,16 @@ type Member struct {
 	// Weight says how much it is wanted as the leader, until the cluster's state
 	// says otherwise. A logger has none.
 	Weight int
+	// Key is that of the node at the beginning; "" = connections are plain.
+	Key cluster.Key
 }
 
 // Added is a member that was added later.
 type Added struct {
 	Name string
-	// Peer is as in Member.
+	// Peer and Key are as in Member.
 	Peer string
+	Key  cluster.Key
 }
 
 // Join is what a node that joins is, as an initial member has it in Members.
@@ -223,7 +229,7 @@ func (c Config) ClusterMembers() []cluster.Member {
 	members := make([]cluster.Member, 0, len(c.Members))
 	for _, m := range c.Members {
 		members = append(members, cluster.Member{
-			ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: m.Kind, Weight: m.Weight,
+			ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: m.Kind, Weight: m.Weight, Key: m.Key,
 		})
 	}
 	return members
@@ -234,7 +240,7 @@ func (c Config) ClusterMembers() []cluster.Member {
 func (c Config) AddedMembers() (members []cluster.Member) {
 	for _, m := range c.Added {
 		if m.Name != c.Node {
-			members = append(members, cluster.Member{ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: cluster.KindLearner})
+			members = append(members, cluster.Member{ID: MemberID(c.Cluster, m.Name), Name: m.Name, Peer: m.Peer, Kind: cluster.KindLearner, Key: m.Key})
 		}
 	}
 	return members

@@ -56,9 +56,9 @@ func TestExampleIsTheDefault(t *testing.T) {
 	want := Default()
 	want.Cluster, want.Node = "orders", "a"
 	want.Members = []Member{
-		{"a", "10.0.0.1:7400", cluster.KindFull, cluster.WeightDefault},
-		{"b", "10.0.0.2:7400", cluster.KindFull, cluster.WeightDefault},
-		{"c", "10.0.0.3:7400", cluster.KindFull, cluster.WeightDefault},
+		{"a", "10.0.0.1:7400", cluster.KindFull, cluster.WeightDefault, cluster.KeyOf([]byte("a"))},
+		{"b", "10.0.0.2:7400", cluster.KindFull, cluster.WeightDefault, cluster.KeyOf([]byte("b"))},
+		{"c", "10.0.0.3:7400", cluster.KindFull, cluster.WeightDefault, cluster.KeyOf([]byte("c"))},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("Example differs from Default (-want +got):\n%s", d)
@@ -125,8 +125,8 @@ hold_timeout = "5s"`))
 	}
 	want := Config{
 		Cluster: "c1", Node: "n5", DataDir: "/srv/q", LogLevel: slog.LevelDebug,
-		Members: []Member{{"n1", "h1:1", cluster.KindFull, cluster.WeightDefault}, {"n2", "h2:9", cluster.KindFull, cluster.WeightDefault},
-			{"n3", "h3:9", cluster.KindLogger, cluster.WeightDefault}, {"n4", "h4:9", cluster.KindFull, 9}},
+		Members: []Member{{"n1", "h1:1", cluster.KindFull, cluster.WeightDefault, ""}, {"n2", "h2:9", cluster.KindFull, cluster.WeightDefault, ""},
+			{"n3", "h3:9", cluster.KindLogger, cluster.WeightDefault, ""}, {"n4", "h4:9", cluster.KindFull, 9, ""}},
 		Join: Join{"h5:9", cluster.KindLearner}, Raft: Raft{50 * time.Millisecond, 700 * time.Millisecond}, Log: Log{64 * MiB, 2 * GiB, time.Hour, MiB, 32 * MiB, 16 * MiB},
 		MySQL: MySQL{"/opt/mysql", 3307, "10.0.0.2", true, "mysql", time.Minute, 3 * time.Second, 2 * time.Hour, map[string]string{
 			"max_connections": "500", "innodb_adaptive_hash_index": "false",
@@ -171,7 +171,7 @@ func TestAllow(t *testing.T) {
 // what the kernel would not take is said before.
 func TestControlSocket(t *testing.T) {
 	c := Default()
-	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault}}
+	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault, ""}}
 	c.DataDir = "/" + strings.Repeat("d", socketPathBytesMax-len("//control.sock"))
 	if err := c.Validate(); err != nil || len(c.ControlSocket()) != socketPathBytesMax {
 		t.Errorf("the longest: %v, %d bytes", err, len(c.ControlSocket()))
@@ -234,7 +234,7 @@ func TestWarnings(t *testing.T) {
 
 func TestValidateWithoutFile(t *testing.T) {
 	c := Default()
-	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault}}
+	c.Cluster, c.Node, c.Members = "c", "a", []Member{{"a", "h:1", cluster.KindFull, cluster.WeightDefault, ""}}
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}

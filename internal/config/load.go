@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,27 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	return Parse(path, data)
+	c, err := Parse(path, data)
+	if err != nil {
+		return Config{}, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return Config{}, fmt.Errorf("find the configuration's directory: %w", err)
+	}
+	c.KeyFile = keyFile(path, c.KeyFile)
+	return c, nil
+}
+
+// keyFile returns the path of the node's key: beside the configuration and called like it, where
+// nothing else is said.
+func keyFile(path, said string) string {
+	switch {
+	case said == "":
+		return strings.TrimSuffix(path, filepath.Ext(path)) + ".key"
+	case filepath.IsAbs(said):
+		return said
+	}
+	return filepath.Join(filepath.Dir(path), said)
 }
 
 // readFile reads the file at path, or says in a Problem why it cannot.
@@ -81,6 +102,7 @@ func (c *Config) fields() map[string]func(string) error {
 		"cluster":                         setText(&c.Cluster),
 		"node":                            setText(&c.Node),
 		"data_dir":                        setText(&c.DataDir),
+		"key_file":                        setText(&c.KeyFile),
 		"log_level":                       setLevel(&c.LogLevel),
 		"join.peer":                       setText(&c.Join.Peer),
 		"join.kind":                       func(text string) error { c.Join.Kind = cluster.Kind(text); return nil },
@@ -122,11 +144,16 @@ func (m *Member) fields() map[string]func(string) error {
 		"peer":   setText(&m.Peer),
 		"kind":   func(text string) error { m.Kind = cluster.Kind(text); return nil },
 		"weight": setInt(&m.Weight),
+		"key":    setKey(&m.Key),
 	}
 }
 
 func setText(v *string) func(string) error {
 	return func(text string) error { *v = text; return nil }
+}
+
+func setKey(v *cluster.Key) func(string) error {
+	return func(text string) error { *v = cluster.Key(text); return v.Check() }
 }
 
 func setInt(v *int) func(string) error {
@@ -246,7 +273,7 @@ func (d *decoder) members(value any) {
 func (d *decoder) added(value any) {
 	d.list("added", "name and peer", value, func(read func(map[string]func(string) error)) {
 		var m Added
-		read(map[string]func(string) error{"name": setText(&m.Name), "peer": setText(&m.Peer)})
+		read(map[string]func(string) error{"name": setText(&m.Name), "peer": setText(&m.Peer), "key": setKey(&m.Key)})
 		d.config.Added = append(d.config.Added, m)
 	})
 }

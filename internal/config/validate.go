@@ -154,6 +154,7 @@ func (c Config) validateMembers(l *problemList) {
 		l.add("member", "%d members are too many: at most %d", len(c.Members), membersMax)
 	}
 	canLead := false
+	c.validateKeys(l)
 	byName, byPeer := make(map[string]string), make(map[string]string)
 	for i, m := range c.Members {
 		key := fmt.Sprintf("member[%d]", i)
@@ -180,6 +181,31 @@ func (c Config) validateMembers(l *problemList) {
 	} else if !initial && c.Node != "" {
 		l.add("node", "node %q is not among the members (%s): use one of them, or add a [[member]] named %q",
 			c.Node, strings.Join(c.names(), ", "), c.Node)
+	}
+}
+
+// validateKeys wants the keys of all initial members, or of none: who has none cannot talk to who asks
+// for one.
+func (c Config) validateKeys(l *problemList) {
+	byKey, first := make(map[string]string), c.Members[0]
+	for i, m := range c.Members {
+		key := fmt.Sprintf("member[%d].key", i)
+		if (m.Key == "") != (first.Key == "") {
+			with, without := first, m
+			if first.Key == "" {
+				with, without = m, first
+			}
+			l.add(key, "member %q has a key, and member %q has none: write the keys of all, or of none (\"quorate key show\" prints a node's)", with.Name, without.Name)
+			return
+		}
+		if m.Key != "" {
+			checkUnique(l, byKey, key, string(m.Key), "key", m.Name, "each node has a key of its own")
+		}
+	}
+	for i, m := range c.Added {
+		if m.Key != "" {
+			checkUnique(l, byKey, fmt.Sprintf("added[%d].key", i), string(m.Key), "key", m.Name, "each node has a key of its own")
+		}
 	}
 }
 

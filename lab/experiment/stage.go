@@ -212,6 +212,8 @@ func peerOptions(c result.Cell) (peers.Options, error) {
 			o.Instruments = value
 		case "clients":
 			o.Clients = value
+		case "plain-peers":
+			o.PlainPeers, err = strconv.ParseBool(value)
 		case "elect-updated":
 			o.ElectUpdated, err = strconv.ParseBool(value)
 		case "compress":

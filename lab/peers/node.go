@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
@@ -40,6 +41,7 @@ type node struct {
 	addr       netip.Addr
 	dir        string // configuration, log, socket
 	dataDir    string
+	key        cluster.Key // of its agent; "" = it has none
 	net        Net
 
 	mu    sync.Mutex

@@ -92,6 +92,8 @@ type Options struct {
 	// Clients is the way to quorate's primary: "" = its router, "kernel" = 6446 of the primary's node, redirected to
 	// mysqld by the kernel, "port" = mysqld's own port.
 	Clients string
+	// PlainPeers: quorate's agents have no keys, and talk without TLS.
+	PlainPeers bool
 	// WAN says that the network has delays: galera's send windows.
 	WAN bool
 	// RelayLogRecovery is relay_log_recovery, on ("") or off; SyncRelayLog is sync_relay_log=1.
@@ -215,7 +217,7 @@ func Systems() []Info {
 		{MGRMulti, "Group Replication, multi-primary: writers on every node, or on one", []string{"workers", "instruments", "writers", "expel-timeout", "size-limit"}},
 		{Galera, "MariaDB and galera-4 from Debian 12", []string{"workers", "writers", "suspect"}},
 		{Router, "mgr behind mysqlrouter, which runs beside the client", group},
-		{Quorate, "three nodes of quorate", []string{"workers", "instruments", "clients", "loggers", "learners"}},
+		{Quorate, "three nodes of quorate", []string{"workers", "instruments", "clients", "plain-peers", "loggers", "learners"}},
 	}
 }
 
@@ -294,6 +296,7 @@ func (o *Options) judge(system Info) error {
 		{"elect-updated", o.ElectUpdated},
 		{"instruments", o.Instruments != ""},
 		{"clients", o.Clients != ""},
+		{"plain-peers", o.PlainPeers},
 		{"no-sync", o.NoSync},
 		{"relay-log-recovery", o.RelayLogRecovery != ""},
 		{"sync-relay-log", o.SyncRelayLog},

@@ -18,6 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
+	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
 // The ports of a node of quorate, as its documentation has them.
@@ -103,6 +104,9 @@ func (a *agents) render(n *node) string {
 	for _, m := range a.d.nodes {
 		if m.kind != string(cluster.KindLearner) {
 			line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, address(m.addr.String(), peerPort), m.kind)
+			if m.key != "" {
+				line("key = %q", m.key)
+			}
 		}
 	}
 	if n.kind == string(cluster.KindLearner) {
@@ -136,6 +140,19 @@ func localAddress(n *node) string {
 	return "127.0.0.1"
 }
 
+// makeKey makes a node's key where its agent looks for it.
+func (a *agents) makeKey(n *node) error {
+	if a.d.opts.PlainPeers {
+		return nil
+	}
+	k, _, err := nodekey.LoadOrMake(filepath.Join(n.dir, "node.key"))
+	if err != nil {
+		return err
+	}
+	n.key = k.Name()
+	return nil
+}
+
 func (a *agents) up(ctx context.Context) error {
 	for _, n := range a.d.nodes {
 		for _, dir := range []string{n.dir, filepath.Dir(n.dataDir)} {
@@ -143,6 +160,11 @@ func (a *agents) up(ctx context.Context) error {
 				return fmt.Errorf("create node directory: %w", err)
 			}
 		}
+		if err := a.makeKey(n); err != nil {
+			return err
+		}
+	}
+	for _, n := range a.d.nodes {
 		if err := os.WriteFile(a.configOf(n), []byte(a.render(n)), 0o644); err != nil {
 			return fmt.Errorf("write configuration of node %s: %w", n.name, err)
 		}
@@ -157,7 +179,7 @@ func (a *agents) up(ctx context.Context) error {
 	}
 	for _, n := range a.d.nodes {
 		if n.kind == string(cluster.KindLearner) {
-			if err := a.ask(ctx, "node", "add", n.name, "--kind", n.kind, "--peer", address(n.addr.String(), peerPort)); err != nil {
+			if err := a.ask(ctx, "node", "add", n.name, "--kind", n.kind, "--peer", address(n.addr.String(), peerPort), "--key", string(n.key)); err != nil {
 				return err
 			}
 		}

@@ -234,7 +234,7 @@ func known() Known {
 		Systems: map[string][]string{
 			"standalone": {"no-sync"}, "async": replicas, "semisync": append(slices.Clone(replicas), "acks"), "mgr": group, "mgr-after": group,
 			"mgr-multi": {"workers", "writers", "expel-timeout", "size-limit"}, "galera": {"workers", "writers", "suspect"},
-			"router": group, "quorate": {"workers", "instruments", "clients", "loggers", "learners"},
+			"router": group, "quorate": {"workers", "instruments", "clients", "plain-peers", "loggers", "learners"},
 		},
 		Common:   []string{"compress"},
 		Networks: []string{"same-rack", "same-city", "two-city", "three-city"},

@@ -37,7 +37,7 @@ func (f *fixture) addWronglyAddressed(t *testing.T, ctx context.Context) {
 	primary := f.heal(t, ctx)
 	const wrong = "127.0.0.1:1"
 	d := f.waiting(t, ctx, cluster.KindFull)
-	f.must(t, ctx, primary, "node", "add", f.Name(d), "--peer", wrong)
+	f.must(t, ctx, primary, "node", "add", f.Name(d), "--peer", wrong, "--key", string(f.Key(d)))
 	set := "node set " + f.Name(d) + " --peer " + f.PeerAddr(d)
 	for i, want := range map[int]string{
 		primary: f.Name(d) + ": " + f.Name(primary) + " cannot reach it at " + wrong + " (connection refused); it says that it listens on " + f.PeerAddr(d) + ": \"quorate " + set,
@@ -56,7 +56,7 @@ func (f *fixture) addWronglyAddressed(t *testing.T, ctx context.Context) {
 	f.refused(t, ctx, primary, []int{2}, "is not the host:port", "node", "set", f.Name(d), "--peer", "7400")
 	f.must(t, ctx, primary, strings.Fields(set)...)
 	f.awaitMember(t, ctx, f.Name(d), cluster.KindFull)
-	f.refused(t, ctx, primary, []int{2}, "has a vote: only a node without one gets another address", "node", "set", f.Name(d), "--peer", wrong)
+	f.refused(t, ctx, primary, []int{2}, "has a vote: only a node without one gets another address", "node", "set", f.Name(d), "--peer", wrong, "--key", string(f.Key(d)))
 	f.check(t, ctx)
 }
 
@@ -82,7 +82,7 @@ func (f *fixture) waiting(t *testing.T, ctx context.Context, kind cluster.Kind) 
 func (f *fixture) grow(t *testing.T, ctx context.Context, kind cluster.Kind) int {
 	t.Helper()
 	i := f.waiting(t, ctx, kind)
-	f.must(t, ctx, f.runningBut(t, i), "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--kind", string(kind))
+	f.must(t, ctx, f.runningBut(t, i), "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--key", string(f.Key(i)), "--kind", string(kind))
 	began := time.Now()
 	f.joining = func() {
 		t.Logf("%s has joined as a %s: %.1f s after it was added", f.Name(i), kind, time.Since(began).Seconds())
@@ -241,7 +241,7 @@ func (f *fixture) learner(t *testing.T, ctx context.Context, primary int, left [
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, ctx, primary, "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--kind", "learner")
+	f.must(t, ctx, primary, "node", "add", f.Name(i), "--peer", f.PeerAddr(i), "--key", string(f.Key(i)), "--kind", "learner")
 	if err := f.Start(ctx, i); err != nil { // added first, this time
 		t.Fatal(err)
 	}

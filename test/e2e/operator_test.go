@@ -85,8 +85,8 @@ func (f *fixture) warned(t *testing.T, ctx context.Context) {
 		{"\nnote: meanwhile the cluster survives the failure of any 1 node: 3 of 3 voters run\n", []string{"restart-mysqld", f.Name(primary)}},
 		{"\nnote: " + f.Name(primary) + " stays the leader: ", []string{"restart-mysqld", f.Name(primary), "--in-place"}},
 		{"\nnote: after that the cluster survives 0 failures (before: 1): ", []string{"cluster", "set", "--durability", "all"}},
-		{"\nnote: it begins without a vote, and copies the ", []string{"node", "add", "x", "--peer", "127.0.0.1:1"}},
-		{"\nnote: once x has caught up it votes: a majority is 3 of 4, 1 may fail (before: 2 of 3, 1 may fail)\n", []string{"node", "add", "x", "--peer", "127.0.0.1:1"}},
+		{"\nnote: it begins without a vote, and copies the ", []string{"node", "add", "x", "--peer", "127.0.0.1:1", "--key", string(cluster.KeyOf([]byte("x")))}},
+		{"\nnote: once x has caught up it votes: a majority is 3 of 4, 1 may fail (before: 2 of 3, 1 may fail)\n", []string{"node", "add", "x", "--peer", "127.0.0.1:1", "--key", string(cluster.KeyOf([]byte("x")))}},
 	} {
 		if out := f.must(t, ctx, asked, append(c.args, "--dry-run")...); !strings.Contains(out, c.want) {
 			t.Errorf("%v, dry run: %s", c.args, out)

@@ -90,9 +90,9 @@ func (s *sourced) fed(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	s.learner = i
-	s.refused(t, ctx, primary, []int{2}, "only a learner has a source", "node", "add", "x", "--peer", s.PeerAddr(i), "--source", s.Name(s.source))
+	s.refused(t, ctx, primary, []int{2}, "only a learner has a source", "node", "add", "x", "--peer", s.PeerAddr(i), "--key", string(s.Key(i)), "--source", s.Name(s.source))
 	s.refused(t, ctx, primary, []int{2}, "only a learner has a source", "node", "set", s.Name(primary), "--source", s.Name(s.source))
-	s.must(t, ctx, primary, "node", "add", s.Name(i), "--peer", s.PeerAddr(i), "--kind", "learner", "--source", s.Name(s.source))
+	s.must(t, ctx, primary, "node", "add", s.Name(i), "--peer", s.PeerAddr(i), "--key", string(s.Key(i)), "--kind", "learner", "--source", s.Name(s.source))
 	if err := s.Start(ctx, i); err != nil {
 		t.Fatal(err)
 	}

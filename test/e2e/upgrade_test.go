@@ -103,7 +103,7 @@ func buildPrevious(t *testing.T) string {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	previous := buildPrevious(t)
-	f := newFixture(t, devcluster.Options{Nodes: 3})
+	f := newFixture(t, devcluster.Options{Nodes: 3, PlainPeers: true})
 	const unknown = "upgrade it first"
 	f.scenario(t, "Back", func(t *testing.T, ctx context.Context) {
 		f.roll(t, ctx, previous, []int{0, 1, 2}, func(done int) {
@@ -144,7 +144,7 @@ func TestUpgrade(t *testing.T) {
 func TestUpgradeLogger(t *testing.T) {
 	t.Parallel()
 	previous, program := buildPrevious(t), os.Getenv(binaryVariable)
-	f := newCluster(t, devcluster.Options{Nodes: 3, Loggers: 1})
+	f := newCluster(t, devcluster.Options{Nodes: 3, Loggers: 1, PlainPeers: true})
 	for i := range f.Len() {
 		f.SetBinary(i, previous)
 	}

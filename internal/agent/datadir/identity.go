@@ -29,6 +29,9 @@ type Identity struct {
 	// Instance is random: it tells this directory from any other that was ever
 	// made for the same node.
 	Instance string `json:"instance"`
+	// Keyed: the configuration had the keys of all members when the node began here. Else keys that are
+	// written there later are not asked for, before the cluster state says so.
+	Keyed bool `json:"keyed,omitempty"`
 	// Log: this directory has had a log. One without it has lost its promises.
 	Log bool `json:"log,omitempty"`
 	// State: this directory has had a cluster.json.

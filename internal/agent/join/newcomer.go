@@ -118,8 +118,10 @@ func (i Introduction) weightiest(rejections []*transport.RejectedError) *transpo
 		return slices.DeleteFunc(slices.Clone(rejections), func(r *transport.RejectedError) bool { return r.Code == c })
 	}
 	rejections = without(transport.CodeEmpty)
-	if known := without(transport.CodeUnknown); i.Joins && len(known) > 0 {
-		rejections = known
+	for _, c := range []transport.Code{transport.CodeUnknown, transport.CodeKey} {
+		if known := without(c); i.Joins && len(known) > 0 {
+			rejections = known
+		}
 	}
 	return membership.Weightiest(rejections)
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -51,6 +52,17 @@ func Former(s cluster.State, kept bool, self cluster.NodeID) transport.Former {
 	f := transport.Former{Recovery: s.Recovered}
 	if kept && slices.Contains(s.Voters(), self) {
 		f.Removed = s.Removed
+	}
+	f.Keys = maps.Clone(s.RemovedKeys)
+	if s.Recovered != nil {
+		for _, m := range s.Recovered.Without {
+			if m.Key != "" {
+				if f.Keys == nil {
+					f.Keys = map[cluster.NodeID]cluster.Key{}
+				}
+				f.Keys[m.ID] = m.Key
+			}
+		}
 	}
 	return f
 }

@@ -51,7 +51,7 @@ func React(self Self, by string, r *transport.RejectedError) Reaction {
 			return Reaction{}
 		}
 		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
-	case transport.CodeUnknown:
+	case transport.CodeUnknown, transport.CodeKey:
 		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
 	case transport.CodeRemoved:
 		if self.takes(r.Order) {
@@ -155,7 +155,7 @@ func weight(r *transport.RejectedError) (version uint64, care int) {
 		return version, 3
 	case transport.CodeEmpty: // who has nothing knows nothing
 		return 0, -1
-	case transport.CodeUnknown: // a learner says so, too, of who was removed
+	case transport.CodeUnknown, transport.CodeKey: // a learner says so, too, of who was removed
 		return math.MaxUint64, -1
 	}
 	return math.MaxUint64, 0

@@ -241,7 +241,7 @@ func (s *Stance) askLeftBehind(ctx context.Context) []string {
 	}
 	var peers []transport.Peer
 	for _, m := range r.Without {
-		peers = append(peers, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer})
+		peers = append(peers, transport.PeerOf(m))
 	}
 	return refusersOf(*r, s.cfg.Node.AskWhoRefuses(ctx, peers))
 }

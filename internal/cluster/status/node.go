@@ -245,6 +245,8 @@ type Node struct {
 	// promises no lease.
 	Heartbeat       time.Duration `json:"heartbeat_ns,omitempty"`
 	ElectionTimeout time.Duration `json:"election_timeout_ns,omitempty"`
+	// Key names the node's key; "" = it has none.
+	Key cluster.Key `json:"key,omitempty"`
 	// AgentVersion is the quorate version.
 	AgentVersion string `json:"agent_version"`
 	// AuditSeq is the number of the newest line of its own in its audit log; 0 = there

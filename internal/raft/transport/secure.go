@@ -34,8 +34,8 @@ var errNoKey = errors.New("transport: no key is shown")
 
 // SetSecurity says how connections are protected from now on. All are made anew.
 func (t *Transport) SetSecurity(s cluster.PeerSecurity) {
-	if t.security.Swap(&s); t.cfg.Key == nil {
-		return // nothing changes: no connection can be protected
+	if before := t.security.Swap(&s); *before == s || t.cfg.Key == nil {
+		return // in the latter case no connection can be protected
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

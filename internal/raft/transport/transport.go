@@ -82,6 +82,11 @@ type Peer struct {
 	Key, NextKey cluster.Key
 }
 
+// PeerOf is a member as a peer.
+func PeerOf(m cluster.Member) Peer {
+	return Peer{ID: m.ID, Name: m.Name, Addr: m.Peer, Key: m.Key, NextKey: m.NextKey}
+}
+
 // Handler gets what the transport receives and notices. Its methods are called
 // from the transport's goroutines, several at a time, and never from within
 // Send; once the handler is shutting down they must return, Raft from a disk that

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/sys/subprocess"
 )
 
@@ -64,6 +65,8 @@ type Options struct {
 	// Variables are server variables beyond the small-machine settings that
 	// the cluster always uses; they win over those.
 	Variables map[string]string
+	// PlainPeers: the agents have no keys, and talk without TLS.
+	PlainPeers bool
 	// Heartbeat and ElectionTimeout are the Raft timings; 0 = the product's.
 	Heartbeat       time.Duration
 	ElectionTimeout time.Duration
@@ -93,6 +96,7 @@ type node struct {
 	binary string
 	kind   cluster.Kind
 	joins  bool // it is none of the initial members
+	key    cluster.Key
 	dir    string
 	ports  ports
 	// heartbeat and electionTimeout are its own; 0 = those of Options.
@@ -141,9 +145,11 @@ func New(opts Options) (*Cluster, error) {
 	if opts.Network {
 		c.network = newNetwork(c, free[opts.Nodes*5:])
 	}
-	for _, n := range c.nodes {
-		if err := c.writeNode(n); err != nil {
-			return nil, errors.Join(err, os.RemoveAll(dir))
+	for _, make := range []func(*node) error{c.makeDir, c.writeNode} {
+		for _, n := range c.nodes {
+			if err := make(n); err != nil {
+				return nil, errors.Join(err, os.RemoveAll(dir))
+			}
 		}
 	}
 	return c, nil
@@ -165,17 +171,39 @@ func (c *Cluster) Grow(kind cluster.Kind) (int, error) {
 		ports: ports{peer: free[0], mysql: free[1], feed: free[2], router: free[3], api: free[4]},
 	}
 	c.nodes = append(c.nodes, n)
-	return len(c.nodes) - 1, c.writeNode(n)
+	return len(c.nodes) - 1, errors.Join(c.makeDir(n), c.writeNode(n))
 }
 
 // PeerAddr returns the host:port where node i's agent listens for others.
 func (c *Cluster) PeerAddr(i int) string { return c.addr(c.nodes[i].ports.peer) }
 
-// writeNode creates a node's directory and configuration.
-func (c *Cluster) writeNode(n *node) error {
+// Key names node i's key; "" = it has none.
+func (c *Cluster) Key(i int) cluster.Key { return c.nodes[i].key }
+
+// makeDir creates a node's directory with its key.
+func (c *Cluster) makeDir(n *node) error {
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
 		return fmt.Errorf("create node directory: %w", err)
 	}
+	if c.opts.PlainPeers {
+		return nil
+	}
+	file := filepath.Join(n.dir, "node.key")
+	k, _, err := nodekey.LoadOrMake(file)
+	if err != nil {
+		return err
+	}
+	n.key = k.Name()
+	if u := c.opts.AgentUser; u != nil {
+		if err := os.Chown(file, int(u.Uid), int(u.Gid)); err != nil {
+			return fmt.Errorf("give away node key: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeNode writes a node's configuration.
+func (c *Cluster) writeNode(n *node) error {
 	if err := os.WriteFile(n.config(), []byte(c.renderConfig(n)), 0o644); err != nil {
 		return fmt.Errorf("write node configuration: %w", err)
 	}
@@ -204,6 +232,9 @@ func (c *Cluster) renderConfig(n *node) string {
 	line("cluster = %q\nnode = %q\ndata_dir = %q", "dev", n.name, n.dataDir())
 	for i, m := range c.nodes[:c.opts.Nodes] {
 		line("[[member]]\nname = %q\npeer = %q\nkind = %q", m.name, c.peerAddr(n, m), m.kind)
+		if m.key != "" {
+			line("key = %q", m.key)
+		}
 		if i < len(c.opts.Weights) {
 			line("weight = %d", c.opts.Weights[i])
 		}
