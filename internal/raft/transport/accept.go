@@ -122,13 +122,13 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 	if ctx.Err() != nil {
 		return
 	}
-	log := t.cfg.Logger.With("peer", p.Name, "class", h.class.String())
+	attributes := []any{"peer", p.Name, "class", h.class.String(), "err", err}
 	if errors.Is(err, ErrCorrupt) {
 		p.received(h.class).corrupt.Add(1)
-		log.Error("closed connection from peer", "err", err)
+		t.strangers.Log().Warn(conn.RemoteAddr(), "closed connection from peer", attributes...) // it comes again at once
 		return
 	}
-	log.Debug("connection from peer ended", "err", err)
+	t.cfg.Logger.Debug("connection from peer ended", attributes...)
 }
 
 // serveBulk has the handler serve a bulk stream, which it closes then, unless
@@ -167,7 +167,7 @@ func (t *Transport) shakeHands(ctx context.Context, conn net.Conn) (net.Conn, he
 }
 
 // handshakeFailed counts and logs. A rejected node tries again every few seconds, so each
-// sentence is logged once; and as a sentence has the caller's own words in it, a source is
+// sentence is logged once of a source; and as a sentence has the caller's own words in it, a source is
 // logged only a few times a minute.
 func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err error) {
 	if ctx.Err() != nil {
@@ -181,12 +181,13 @@ func (t *Transport) handshakeFailed(ctx context.Context, conn net.Conn, err erro
 		return
 	}
 	t.handshakesRejected.Add(1)
+	said := strangers.Source(conn.RemoteAddr()).String() + " " + rejected.Text
 	t.mu.Lock()
 	if len(t.rejectionsLogged) >= rejectionsLoggedMax {
 		clear(t.rejectionsLogged)
 	}
-	seen := t.rejectionsLogged[rejected.Text]
-	t.rejectionsLogged[rejected.Text] = true
+	seen := t.rejectionsLogged[said]
+	t.rejectionsLogged[said] = true
 	t.mu.Unlock()
 	if !seen {
 		t.strangers.Log().Warn(conn.RemoteAddr(), "rejected connection", "reason", rejected.Text)

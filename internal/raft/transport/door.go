@@ -75,7 +75,7 @@ func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 	u, judges := d.Checker.(UnknownChecker)
 	switch {
 	case known && holder == id.Node:
-		return nil
+		return d.judgeMember(id) // who was removed is told nothing else
 	case known:
 		return reject(CodeKey, "node %q shows the key of another node", id.NodeName)
 	case !judges || id.ClusterID != d.Self.ClusterID:

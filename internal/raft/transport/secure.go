@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -107,10 +108,23 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn) (net.Conn, cluste
 		return nil
 	}))
 	if err := c.HandshakeContext(ctx); err != nil {
-		return nil, "", fmt.Errorf("protect connection: %w", withoutPorts(err))
+		return nil, "", notProtected(err)
 	}
 	key, err := keyOf(c.ConnectionState().PeerCertificates)
 	return c, key, err
+}
+
+// notProtected is why TLS with a node that dials came to nothing. What it has sent, and not that it or the
+// network ended, is a rejection.
+func notProtected(err error) error {
+	if r, ok := errors.AsType[*RejectedError](err); ok {
+		return r
+	}
+	op, ended := errors.AsType[*net.OpError](err)
+	if ended && op.Op != "local error" || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // package tls has no other name for its own alerts
+		return fmt.Errorf("protect connection: %w", withoutPorts(err))
+	}
+	return reject(CodeKey, "its TLS is none of an agent's: %v", withoutPorts(err))
 }
 
 // wrap makes the dialling side of TLS on a connection to p, which has to be p by its key.

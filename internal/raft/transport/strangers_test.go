@@ -2,13 +2,17 @@ package transport
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // stayers opens connections to a node that say nothing, from an address of their own.
@@ -43,17 +47,24 @@ func TestSilentConnectionsKeepNoPeerOut(t *testing.T) {
 	}
 }
 
-// A caller that changes its words with each connection does not fill the log.
-func TestRejectionsOfOneSourceAreBounded(t *testing.T) {
-	var out lockedBuffer
-	a := newNode(t, nodeA, nodeB)
-	cfg := a.cfg
-	cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
-	a.Unlisten()
-	a.Transport = New(cfg)
-	if err := a.Listen(); err != nil {
+// logging returns a node that does not run yet, and what it logs.
+func logging(t *testing.T, id cluster.NodeID, peers ...cluster.NodeID) (*node, *lockedBuffer) {
+	t.Helper()
+	out := &lockedBuffer{}
+	n := newNode(t, id, peers...)
+	cfg := n.cfg
+	cfg.Logger = slog.New(slog.NewTextHandler(out, nil))
+	n.Unlisten()
+	n.Transport = New(cfg)
+	if err := n.Listen(); err != nil {
 		t.Fatal(err)
 	}
+	return n, out
+}
+
+// A caller that changes its words with each connection does not fill the log.
+func TestRejectionsOfOneSourceAreBounded(t *testing.T) {
+	a, out := logging(t, nodeA, nodeB)
 	a.start(t)
 	for i := range 50 {
 		h := helloFrom(nodeB, nodeA, classControl)
@@ -63,6 +74,100 @@ func TestRejectionsOfOneSourceAreBounded(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "rejected connection"); n == 0 || n > 10 {
 		t.Errorf("50 rejections of one address made %d lines", n)
+	}
+}
+
+// Each source that comes without a key has a line, whatever it lacks, and is told nothing.
+func TestEachStrangerIsLogged(t *testing.T) {
+	b, out := logging(t, nodeB, nodeA)
+	secured(t, cluster.PeersRequire, b)
+	b.start(t)
+	old := &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*newKey(t).Certificate()}}
+	says := appendHello(nil, helloFrom(nodeA, nodeB, classControl))
+	for n, c := range []struct {
+		tls  *tls.Config
+		says []byte
+	}{
+		{nil, says}, {nil, says}, {&tls.Config{InsecureSkipVerify: true}, says}, {old, says}, {nil, append([]byte{tlsRecord, 3, 1, 0, 1}, says...)},
+	} {
+		source := net.IPv4(127, 0, 1, byte(n+1))
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: source}}).Dial("tcp", b.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if c.tls != nil {
+			conn = tls.Client(conn, c.tls)
+		}
+		_, _ = conn.Write(c.says)
+		if told := new(bytes.Buffer); c.tls != nil || len(c.says) == len(says) { // the last one gets an alert
+			if _, _ = io.Copy(told, conn); told.Len() > 0 {
+				t.Errorf("%d is told %q", n, told)
+			}
+		}
+		await(t, func() bool { return b.Stats().HandshakesRejected == uint64(n+1) })
+		await(t, func() bool { return strings.Count(out.String(), "remote="+source.String()+":") == 1 })
+	}
+	conn, err := net.Dial("tcp", b.Addr().String()) // a probe
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = conn.Write([]byte{tlsRecord})
+	_ = conn.Close()
+	await(t, func() bool { return b.Stats().HandshakesFailed == 1 })
+}
+
+// A peer that sends no frames, again and again, does not fill the log.
+func TestCorruptPeerIsBounded(t *testing.T) {
+	a, out := logging(t, nodeA, nodeB)
+	a.start(t)
+	for range 50 {
+		conn, _ := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+		if _, err := conn.Write([]byte("no frame is here")); err != nil {
+			t.Fatal(err)
+		}
+		expectClosed(t, conn)
+	}
+	if n := strings.Count(out.String(), "closed connection from peer"); n == 0 || n > 10 {
+		t.Errorf("50 corrupt connections of one address made %d lines", n)
+	}
+}
+
+// Who shows the key of a removed member is told that it is removed, whatever it says.
+func TestRemovedIsToldThatAlone(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	secured(t, cluster.PeersRequire, a)
+	gone := newKey(t)
+	a.SetFormer(Former{Removed: []cluster.NodeID{nodeC}, Keys: map[cluster.NodeID]cluster.Key{nodeC: gone.Name()}})
+	a.start(t)
+	other := helloFrom(nodeC, nodeA, classCall)
+	other.id.ClusterID++
+	for _, h := range []hello{helloFrom(nodeC, nodeA, classControl), helloFrom(nodeC, nodeB, classControl), other} {
+		conn, err := tls.Dial("tcp", a.Addr().String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*gone.Certificate()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write(appendHello(nil, h)); err != nil {
+			t.Fatal(err)
+		}
+		g, err := readGreeting(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := parseRejection(g); err != nil || r.Code != CodeRemoved {
+			t.Errorf("told %v, %v", r, err)
+		}
+	}
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come to that")
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ const (
 	// stage that it pushes, one or two that it fetches, and a question. A dialler
 	// beyond it finds its stream closed at once, and comes again.
 	bulkStreamsMax = 4
-	// rejectionsLoggedMax bounds the memory of sentences already logged.
+	// rejectionsLoggedMax bounds the memory of sentences already logged, of each source.
 	rejectionsLoggedMax = 64
 )
 
