@@ -72,6 +72,7 @@ type Agent struct {
 	router       *router.Router
 	feed         *mysqlwire.Feed
 	readers      *mysqlwire.Feed // nil: no downstream readers
+	readersTLS   *readersTLS
 	api          *api.Server
 	server       *mysqld.Server
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/log/seglog"
@@ -29,6 +31,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 	if a.cfg.Feed.ReadersListen == "" {
 		return nil, nil
 	}
+	a.readersTLS = a.newReadersTLS()
 	var accounts []mysqlwire.Reader
 	for _, r := range a.cfg.Readers {
 		account, err := readerAccount(r)
@@ -41,7 +44,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 		Listen: a.cfg.Feed.ReadersListen, ServerID: a.serverID(serverIDOfReaders),
 		ServerUUID: func() string { return a.derivedUUID(uuidOfReaders) }, ServerVersion: a.binlogVersion,
 		Readers: &mysqlwire.ReadersConfig{
-			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax,
+			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax, Certificate: a.readersTLS.Certificate,
 			Source: &readerSource{
 				log:     func() feed.Log { return a.logReader() },
 				changed: func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
@@ -68,10 +71,16 @@ func (a *Agent) runReaders(ctx context.Context) error {
 	if a.readers == nil {
 		return nil
 	}
-	if err := a.readers.Run(ctx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	a.readersTLS.look(ctx)
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return a.readersTLS.run(ctx) })
+	both.Go(func() error {
+		if err := a.readers.Run(ctx); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	})
+	return both.Wait()
 }
 
 // readerMetrics are the counters of each downstream reader.
@@ -82,7 +91,7 @@ func (p provider) readerMetrics() (m []api.Metric) {
 	f := p.readers.Stats()
 	m = []api.Metric{
 		{Name: "quorate_readers_connections", Help: "Connections of downstream readers.", Value: float64(f.Connections)},
-		{Name: "quorate_readers_refused_total", Help: "Connections of downstream readers turned away: too many, a wrong password or host.", Counter: true, Value: float64(f.Refused)},
+		{Name: "quorate_readers_refused_total", Help: "Connections of downstream readers turned away: too many, a wrong password or host, no TLS.", Counter: true, Value: float64(f.Refused)},
 		{Name: "quorate_readers_expelled_total", Help: "Connections to the readers' port that did not log in for too long, closed for others.", Counter: true, Value: float64(f.Expelled)},
 	}
 	for _, r := range p.readers.ReaderStats() {

@@ -334,7 +334,7 @@ func (f *readersFixture) mysqlbinlog(t *testing.T, ctx context.Context, name, us
 		dir = t.TempDir()
 		host, port, _ := net.SplitHostPort(addr)
 		args := append(slices.Clone(argv), "--raw", "--to-last-log", "--result-file="+dir+"/",
-			"--host="+host, "--port="+port, "--user="+user, "--password="+readerPassword)
+			"--host="+host, "--port="+port, "--user="+user, "--password="+readerPassword, "--ssl-mode=REQUIRED")
 		if !once {
 			args = append(args, "--stop-never", "--connection-server-id="+strconv.Itoa(900+len(name)))
 		}
@@ -504,7 +504,7 @@ func (r *stockReplica) follow(t *testing.T, ctx context.Context, f *readersFixtu
 	}
 	for _, statement := range []string{
 		"STOP REPLICA",
-		fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='cdc', SOURCE_PASSWORD='%s', SOURCE_SSL=0, "+
+		fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='cdc', SOURCE_PASSWORD='%s', SOURCE_SSL=1, "+
 			"SOURCE_AUTO_POSITION=1, SOURCE_CONNECT_RETRY=1, SOURCE_RETRY_COUNT=1000, SOURCE_HEARTBEAT_PERIOD=0.5",
 			host, port, strings.ReplaceAll(readerPassword, "'", "''")),
 		"START REPLICA",

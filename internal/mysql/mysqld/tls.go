@@ -49,19 +49,14 @@ func (c Config) CheckTLSFiles(ctx context.Context) (texts []string, err error) {
 	}
 	content := map[string][]byte{} // by value
 	for _, name := range sortedKeys(files) {
-		path := files[name]
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(c.paths().data, path)
-		}
-		if content[files[name]], err = id.readFile(ctx, path); err != nil {
+		if content[files[name]], err = id.readFile(ctx, c.inData(files[name])); err != nil {
 			texts = append(texts, fmt.Sprintf("%s: %s cannot read it: %v", name, cmp.Or(c.OSUser, "this account"), err))
 		}
 	}
 	if ca := content[files["ssl_ca"]]; ca != nil && !x509.NewCertPool().AppendCertsFromPEM(ca) {
 		texts = append(texts, fmt.Sprintf("ssl_ca: %s holds no certificate", files["ssl_ca"]))
 	}
-	// The server takes either for both if there is only one of them.
-	cert, key := cmp.Or(files["ssl_cert"], files["ssl_key"]), cmp.Or(files["ssl_key"], files["ssl_cert"])
+	cert, key := pair(files)
 	if len(texts) > 0 || cert == "" {
 		return texts, nil
 	}
@@ -69,6 +64,53 @@ func (c Config) CheckTLSFiles(ctx context.Context) (texts []string, err error) {
 		texts = append(texts, fmt.Sprintf("ssl_cert %s and ssl_key %s do not go together: %v", cert, key, err))
 	}
 	return texts, nil
+}
+
+// inData returns the path that the value of an option means to the server.
+func (c Config) inData(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(c.paths().data, path)
+}
+
+// pair returns the files of the certificate and its key: the server takes either for both if
+// there is only one of them.
+func pair(files map[string]string) (cert, key string) {
+	return cmp.Or(files["ssl_cert"], files["ssl_key"]), cmp.Or(files["ssl_key"], files["ssl_cert"])
+}
+
+// OwnTLS tells whether the operator leaves the certificate to the server, which then makes one
+// in its data directory, with a CA of its own.
+func (c Config) OwnTLS() bool { return len(c.tlsSet()) == 0 }
+
+// ServerCertificate reads the certificate that the server's clients see, and its key. It needs
+// what CheckTLSFiles does.
+func (c Config) ServerCertificate(ctx context.Context) (*tls.Certificate, error) {
+	certFile, keyFile := pair(c.tlsSet())
+	if c.OwnTLS() {
+		certFile, keyFile = "server-cert.pem", "server-key.pem"
+	}
+	if certFile == "" {
+		return nil, fmt.Errorf("%w: mysql.variables sets neither ssl_cert nor ssl_key", ErrConfig)
+	}
+	id, err := c.identity()
+	if err != nil {
+		return nil, err
+	}
+	cert, err := id.readFile(ctx, c.inData(certFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the server's certificate: %w", err)
+	}
+	key, err := id.readFile(ctx, c.inData(keyFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the key of the server's certificate: %w", err)
+	}
+	both, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("read the server's certificate %s with the key %s: %w", certFile, keyFile, err)
+	}
+	return &both, nil
 }
 
 // readFile reads a file as whom mysqld runs as.

@@ -79,6 +79,36 @@ func TestCheckTLSFiles(t *testing.T) {
 	}
 }
 
+// TestServerCertificate: it is the one that the server shows, its own or the operator's.
+func TestServerCertificate(t *testing.T) {
+	t.Parallel()
+	c := Config{DataDir: t.TempDir(), Variables: map[string]string{"ssl_cert": "cert", "ssl-key": "key"}}
+	if err := os.Mkdir(c.paths().data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"no such file", ""} {
+		got, err := c.ServerCertificate(ctx(t))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || c.OwnTLS() {
+			t.Errorf("%v, %v, want %q", got, err, want)
+		}
+		writePair(t, filepath.Join(c.paths().data, "cert"), filepath.Join(c.paths().data, "key"))
+	}
+	c.Variables = map[string]string{"ssl_ca": "cert"}
+	if _, err := c.ServerCertificate(ctx(t)); !errors.Is(err, ErrConfig) {
+		t.Errorf("without a certificate: %v", err)
+	}
+	p := start(t, newServer(t))
+	own, err := p.server.cfg.ServerCertificate(ctx(t))
+	if err != nil || !p.server.cfg.OwnTLS() || !strings.Contains(own.Leaf.Subject.CommonName, "Auto_Generated_Server_Certificate") {
+		t.Fatalf("of the server's own: %v, %v", own, err)
+	}
+	var ends string
+	if err := p.admin.db.QueryRowContext(ctx(t), "SELECT value FROM performance_schema.tls_channel_status WHERE channel = 'mysql_main' AND property = 'Ssl_server_not_after'").Scan(&ends); err != nil ||
+		ends != own.Leaf.NotAfter.UTC().Format("Jan _2 15:04:05 2006 GMT") {
+		t.Errorf("the server's ends %q, this one %v, %v", ends, own.Leaf.NotAfter, err)
+	}
+}
+
 // TestTLS: a server that cannot read its key starts, and is found out; of one that can it
 // is known when its certificate ends.
 func TestTLS(t *testing.T) {

@@ -17,9 +17,10 @@
 //	feed to replica     | header | 00 | event |
 //
 // A payload of 2^24-1 bytes or more is cut into packets of that length and a
-// shorter, possibly empty, last one. Handshakes use caching_sha2_password and
-// no TLS: the tap is on a Unix socket, where mysqld takes the password in
-// clear when it must; the feed is on loopback and verifies the scramble.
+// shorter, possibly empty, last one. Handshakes use caching_sha2_password: the tap
+// is on a Unix socket, where mysqld takes the password in clear when it must; the
+// feed verifies the scramble. TLS is for downstream readers alone: the feed of our
+// own mysqld is on loopback.
 //
 // # Tap
 //
@@ -86,6 +87,10 @@
 // was. Events get the position that they have in the reader's file, and with it a new
 // checksum, after the old one was verified. And where the reader wants it,
 // TRANSACTION_PAYLOAD events are unpacked.
+//
+// A reader may ask for TLS as of a real source: the greeting offers it, the reader answers with
+// the beginning of a login, and the login comes inside of TLS. Who is not on this host has to, or
+// gets error 3159 whatever it says of itself. The certificate is that of the moment.
 //
 // A file's name is the index of the log's entry with which it begins; ROTATE ends
 // it before an epoch, before a rotation of the primary's binlog, and behind each

@@ -2,6 +2,7 @@ package mysqlwire
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -127,9 +128,10 @@ type Feed struct {
 	stats    FeedCounters
 	// strangers are the connections that have not logged in.
 	strangers *strangers.Room
-	// accounts are those of downstream readers; none in the feed of our own
-	// mysqld.
+	// accounts are those of downstream readers, tls is for them; none in the feed of our
+	// own mysqld.
 	accounts []*readerAccount
+	tls      *tls.Config
 
 	mu sync.Mutex
 	// conns are the connections that have logged in.
@@ -153,7 +155,8 @@ type FeedStats struct {
 	// Connections and Dumps are open now; connections that have not logged in do not count.
 	Connections, Dumps int
 	// ConnectionsTotal have logged in, Refused were turned away because of the limit, a
-	// wrong password or where they came from. Expelled had not logged in, and made room for others.
+	// wrong password, where they came from, or no TLS. Expelled had not logged in, and made
+	// room for others.
 	ConnectionsTotal, Refused, Expelled uint64
 	// DumpsTotal were begun.
 	DumpsTotal uint64

@@ -49,7 +49,7 @@ func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 	watcher.Go(func() {
 		// During a dump a client sends nothing of interest (a semi-synchronous
 		// one would send acknowledgements); reading is how its end is seen.
-		_, _ = io.Copy(io.Discard, s.conn)
+		_, _ = io.Copy(io.Discard, s.wire.conn)
 		cancel(errReplicaLeft)
 	})
 
@@ -69,7 +69,7 @@ func (s *feedSession) dump(ctx context.Context, request dumpRequest) error {
 	if e, ok := errors.AsType[*ServerError](err); ok {
 		packet := appendPacketHeader(nil, len(e.payload()), s.wire.sequence)
 		_ = s.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-		_, writeErr := s.conn.Write(append(packet, e.payload()...))
+		_, writeErr := s.wire.conn.Write(append(packet, e.payload()...))
 		return errors.Join(err, writeErr)
 	}
 	return err
@@ -181,7 +181,7 @@ func NewDumpWriter(conn net.Conn, counters *FeedCounters, serverID uint32, worke
 }
 
 func (s *feedSession) newDumpWriter(v2 bool) *DumpWriter {
-	w := NewDumpWriter(s.conn, &s.feed.stats, s.feed.cfg.ServerID, 0)
+	w := NewDumpWriter(s.wire.conn, &s.feed.stats, s.feed.cfg.ServerID, 0)
 	w.v2, w.wrap, w.sequence = v2, s.feed.cfg.WrapPayloads, s.wire.sequence
 	return w
 }

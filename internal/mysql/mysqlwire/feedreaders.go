@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -60,6 +61,9 @@ type ReadersConfig struct {
 	// ConnectionsMax bounds the connections of all readers that have logged in.
 	ConnectionsMax int
 	Source         ReaderSource
+	// Certificate is what TLS shows at the time, and its key; nil = there is none now, and
+	// TLS is not offered. Clients of other hosts have to use TLS.
+	Certificate func() *tls.Certificate
 }
 
 // ReaderSource gives a feed what it serves to readers.
@@ -199,9 +203,10 @@ func (f *Feed) ReaderStats() (all []ReaderStats) {
 // checkReaders is NewFeed's look at a feed for readers.
 func (f *Feed) checkReaders() error {
 	r := f.cfg.Readers
-	if r.Source == nil || r.ConnectionsMax < 1 {
-		return errors.New("feed for readers without source or connections")
+	if r.Source == nil || r.ConnectionsMax < 1 || r.Certificate == nil {
+		return errors.New("feed for readers without source, connections or certificate")
 	}
+	f.tls = r.tlsConfig()
 	for _, account := range r.Accounts {
 		if account.User == "" || account.PasswordHash == (PasswordHash{}) || account.PasswordHash == HashPassword("") {
 			return fmt.Errorf("reader %q without a name or a password", account.User)
@@ -211,21 +216,32 @@ func (f *Feed) checkReaders() error {
 	return nil
 }
 
-// greetReader logs a reader in.
+// greetReader logs a reader in. Whether it has to use TLS is told by where it comes from, not by
+// where the port listens: on 0.0.0.0 a reader on the node's own host sends nothing over a network.
 func (s *feedSession) greetReader() error {
-	return greetWith(s.wire, s.feed.cfg.ServerVersion(), s.id, func(user string, auth, nonce []byte) bool {
-		i := slices.IndexFunc(s.feed.accounts, func(a *readerAccount) bool { return a.User == user })
-		if i < 0 {
-			return false
-		}
-		account := s.feed.accounts[i]
-		if !account.PasswordHash.verify(auth, nonce) || !strangers.Allowed(account.Allow, s.conn.RemoteAddr()) {
-			account.stats.refused.Add(1)
-			return false
-		}
-		s.reader, s.plain = account, account.Decompress
-		return true
-	}, s.admit)
+	l := welcome{
+		version: s.feed.cfg.ServerVersion(), connectionID: s.id, verify: s.isReader, admit: s.admit,
+		tlsRequired: !strangers.FromHere(s.conn),
+	}
+	if s.feed.cfg.Readers.Certificate() != nil {
+		l.tls = s.feed.tls
+	}
+	return l.greet(s.wire)
+}
+
+// isReader tells whether a client's answer is that of a reader, and notes which.
+func (s *feedSession) isReader(user string, auth, nonce []byte) bool {
+	i := slices.IndexFunc(s.feed.accounts, func(a *readerAccount) bool { return a.User == user })
+	if i < 0 {
+		return false
+	}
+	account := s.feed.accounts[i]
+	if !account.PasswordHash.verify(auth, nonce) || !strangers.Allowed(account.Allow, s.conn.RemoteAddr()) {
+		account.stats.refused.Add(1)
+		return false
+	}
+	s.reader, s.plain = account, account.Decompress
+	return true
 }
 
 // allow is where any of the accounts may connect from; empty = from anywhere.

@@ -3,6 +3,7 @@ package mysqlwire
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -131,7 +132,7 @@ func readersConfig(log ReaderSource, accounts ...Reader) FeedConfig {
 	return FeedConfig{
 		Listen: "127.0.0.1:0", ServerID: 1600000001, Logger: testLogger(),
 		ServerUUID: func() string { return feedUUID }, ServerVersion: func() string { return "9.7.4" },
-		Readers: &ReadersConfig{Accounts: accounts, ConnectionsMax: 100, Source: log},
+		Readers: &ReadersConfig{Accounts: accounts, ConnectionsMax: 100, Source: log, Certificate: func() *tls.Certificate { return nil }},
 	}
 }
 

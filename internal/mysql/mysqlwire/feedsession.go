@@ -23,6 +23,8 @@ const commandBytesMax = packetBytesMax - 1
 // feedSession is one client connection of a feed.
 type feedSession struct {
 	feed *Feed
+	// conn is what was accepted, to be closed and with the deadlines. wire has what is read
+	// and written: TLS on conn, once the client has asked for that.
 	conn net.Conn
 	wire *wire
 	id   uint32
@@ -55,7 +57,7 @@ func (s *feedSession) run(ctx context.Context) error {
 		return fmt.Errorf("set deadline: %w", err)
 	}
 	if err := s.greet(); err != nil {
-		if errors.Is(err, errAccessDenied) {
+		if errors.Is(err, errAccessDenied) || errors.Is(err, errNoTLS) {
 			s.feed.stats.refused.Add(1)
 		}
 		return fmt.Errorf("log in: %w", err)
@@ -83,7 +85,7 @@ func (s *feedSession) greet() error {
 	if cfg.Readers != nil {
 		return s.greetReader()
 	}
-	return greetWith(s.wire, cfg.ServerVersion(), s.id, isAccount(cfg.User, cfg.Password), s.admit)
+	return welcome{version: cfg.ServerVersion(), connectionID: s.id, verify: isAccount(cfg.User, cfg.Password), admit: s.admit}.greet(s.wire)
 }
 
 // admit makes a client that has shown who it is one of the feed's connections.

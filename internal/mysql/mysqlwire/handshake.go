@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,8 +23,7 @@ const (
 	capPluginAuth       = 1 << 19
 
 	// capsOurs is what both of our sides speak. Without CLIENT_DEPRECATE_EOF
-	// result sets keep the plain form, without CLIENT_SSL nobody asks for TLS:
-	// the tap is on a Unix socket, the feed on loopback.
+	// result sets keep the plain form. CLIENT_SSL comes to it where TLS is offered.
 	capsOurs = capLongPassword | capLongFlag | capProtocol41 | capTransactions |
 		capSecureConnection | capPluginAuth
 )
@@ -47,11 +47,12 @@ const (
 // plugin than caching_sha2_password.
 var ErrAuthPlugin = errors.New("mysqlwire: authentication plugin not supported")
 
-// errAccessDenied ends a feed's handshake; the peer got error 1045. errTooMany likewise; it got
-// 1040, on which a replica tries again later.
+// What ends a feed's handshake: the peer got error 1045; 1040, on which a replica tries again later;
+// or 3159.
 var (
 	errAccessDenied = errors.New("mysqlwire: access denied")
 	errTooMany      = errors.New("mysqlwire: too many connections")
+	errNoTLS        = errors.New("mysqlwire: a client of another host has to use TLS, and did not: SOURCE_SSL=1, or --ssl-mode=REQUIRED")
 )
 
 // scramble answers a challenge of caching_sha2_password: XOR(SHA256(p),
@@ -162,12 +163,22 @@ func loginResponse(user string, auth []byte) []byte {
 	return append(append(dst, authPlugin...), 0)
 }
 
-// greet runs the server side of the handshake: version 10 greeting,
-// caching_sha2_password. The scramble is always checked against the password
-// itself, so the fast path of the protocol is the only one. A client that
-// fails gets error 1045, and errAccessDenied is returned.
+// welcome says how a client is let in.
+type welcome struct {
+	version      string
+	connectionID uint32
+	// verify tells whether a client's answer is that of an account.
+	verify func(user string, auth, nonce []byte) bool
+	// admit takes a place for a client that has shown who it is; false = there is none.
+	admit func() bool
+	// tls is for clients that ask for it; nil = it is not offered. tlsRequired refuses the others.
+	tls         *tls.Config
+	tlsRequired bool
+}
+
+// greet is the server's side of a login by one account, without TLS.
 func greet(w *wire, version string, connectionID uint32, user, password string) error {
-	return greetWith(w, version, connectionID, isAccount(user, password), func() bool { return true })
+	return welcome{version: version, connectionID: connectionID, verify: isAccount(user, password), admit: func() bool { return true }}.greet(w)
 }
 
 // isAccount returns what decides whether a client's answer is that of an account.
@@ -178,19 +189,27 @@ func isAccount(user, password string) func(gotUser string, auth, nonce []byte) b
 	}
 }
 
-// greetWith is greet with what decides whether a client's answer is right. If admit then has no
-// place for the client, it gets error 1040, and errTooMany is returned.
-func greetWith(w *wire, version string, connectionID uint32, verify func(user string, auth, nonce []byte) bool, admit func() bool) error {
+// greet runs the server side of the handshake: version 10 greeting, TLS if the client
+// asks for it, caching_sha2_password. The scramble is always checked against the password
+// or its hash, so the fast path of the protocol is the only one: a client sends its
+// password in clear when it is asked for it, and nobody asks, with TLS or without. A client
+// that fails gets error 1045, and errAccessDenied is returned; where there is no place for
+// it 1040 and errTooMany.
+func (l welcome) greet(w *wire) error {
 	nonce, err := newNonce()
 	if err != nil {
 		return fmt.Errorf("make challenge: %w", err)
 	}
-	if err := w.command(greeting(version, connectionID, nonce)); err != nil {
+	caps := uint32(capsOurs)
+	if l.tls != nil {
+		caps |= capSSL
+	}
+	if err := w.command(greeting(l.version, l.connectionID, caps, nonce)); err != nil {
 		return fmt.Errorf("send greeting: %w", err)
 	}
-	payload, err := w.read()
+	payload, err := l.readLogin(w)
 	if err != nil {
-		return fmt.Errorf("read login: %w", err)
+		return err
 	}
 	gotUser, plugin, auth, err := parseLogin(payload)
 	if err != nil {
@@ -206,11 +225,11 @@ func greetWith(w *wire, version string, connectionID uint32, verify func(user st
 			return fmt.Errorf("read authentication: %w", err)
 		}
 	}
-	if !verify(gotUser, auth, nonce) {
+	if !l.verify(gotUser, auth, nonce) {
 		denied := &ServerError{Code: 1045, State: "28000", Message: fmt.Sprintf("Access denied for user '%s'", gotUser)}
 		return errors.Join(errAccessDenied, w.write(denied.payload()))
 	}
-	if !admit() {
+	if !l.admit() {
 		full := &ServerError{Code: 1040, State: "08004", Message: "Too many connections"}
 		return errors.Join(errTooMany, w.write(full.payload()))
 	}
@@ -236,8 +255,7 @@ func newNonce() ([]byte, error) {
 	return nonce, nil
 }
 
-func greeting(version string, connectionID uint32, nonce []byte) []byte {
-	caps := uint32(capsOurs)
+func greeting(version string, connectionID, caps uint32, nonce []byte) []byte {
 	dst := append([]byte{10}, version...)
 	dst = append(dst, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, connectionID)
@@ -257,7 +275,7 @@ func parseLogin(payload []byte) (user, plugin string, auth []byte, err error) {
 		return "", "", nil, fmt.Errorf("%w: login of %d bytes", ErrMalformed, len(payload))
 	}
 	caps := binary.LittleEndian.Uint32(payload)
-	if caps&capSSL != 0 || caps&(capProtocol41|capSecureConnection) != capProtocol41|capSecureConnection {
+	if caps&(capProtocol41|capSecureConnection) != capProtocol41|capSecureConnection {
 		return "", "", nil, fmt.Errorf("%w: client capabilities %#x", ErrMalformed, caps)
 	}
 	name, rest, ok := bytes.Cut(payload[32:], []byte{0})

@@ -127,7 +127,7 @@ func TestLogin(t *testing.T) {
 }
 
 func serveLogin(server *wire, nonce []byte, steps [][2][]byte) error {
-	if err := server.command(greeting("9.7.4", 1, nonce)); err != nil {
+	if err := server.command(greeting("9.7.4", 1, capsOurs, nonce)); err != nil {
 		return err
 	}
 	response, err := server.read()
@@ -153,7 +153,7 @@ func serveLogin(server *wire, nonce []byte, steps [][2][]byte) error {
 }
 
 func TestGreetingRefusesOldServers(t *testing.T) {
-	good := greeting("9.7.4", 1, bytes.Repeat([]byte{'n'}, nonceBytes))
+	good := greeting("9.7.4", 1, capsOurs, bytes.Repeat([]byte{'n'}, nonceBytes))
 	at := strings.Index(string(good), "9.7.4\x00") + len("9.7.4\x00") + 13
 	bad := bytes.Clone(good)
 	bad[at] &^= 0x02 // CLIENT_PROTOCOL_41 is bit 9

@@ -212,7 +212,7 @@ func FuzzParseDumpRequest(f *testing.F) {
 
 // What a hostile or broken peer sends at login must not panic.
 func FuzzHandshakePackets(f *testing.F) {
-	f.Add(greeting("9.7.4", 1, bytes.Repeat([]byte{'n'}, nonceBytes)))
+	f.Add(greeting("9.7.4", 1, capsOurs, bytes.Repeat([]byte{'n'}, nonceBytes)))
 	f.Add(loginResponse("u", bytes.Repeat([]byte{1}, 32)))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if nonce, err := parseGreeting(payload); err == nil && len(nonce) != nonceBytes {

@@ -32,6 +32,14 @@ func Allowed(networks []netip.Prefix, from net.Addr) bool {
 	return ok && slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(ip) })
 }
 
+// FromHere tells whether a connection does not leave this host: it is over loopback, or comes from
+// the address that it is to. The kernel takes neither from a network.
+func FromHere(conn net.Conn) bool {
+	from, ok := address(conn.RemoteAddr())
+	to, _ := address(conn.LocalAddr())
+	return !ok || from.IsLoopback() || from == to
+}
+
 func address(from net.Addr) (ip netip.Addr, ok bool) {
 	tcp, ok := from.(*net.TCPAddr)
 	if !ok {

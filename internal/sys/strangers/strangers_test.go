@@ -67,6 +67,30 @@ func TestAllowedNetworks(t *testing.T) {
 }
 
 // A source with many strangers never takes the place of another source's, however many come.
+// twoEnds is a connection of which only the ends matter.
+type twoEnds struct {
+	net.Conn
+	local, remote net.Addr
+}
+
+func (c twoEnds) LocalAddr() net.Addr  { return c.local }
+func (c twoEnds) RemoteAddr() net.Addr { return c.remote }
+
+func TestFromHere(t *testing.T) {
+	for _, c := range []struct {
+		local, remote string
+		here          bool
+	}{
+		{"127.0.0.1", "127.0.0.1", true}, {"127.0.0.5", "127.0.0.9", true}, {"::1", "::1", true},
+		{"::ffff:127.0.0.1", "::ffff:127.0.0.1", true}, {"10.0.0.1", "10.0.0.1", true}, {"::ffff:10.0.0.1", "10.0.0.1", true},
+		{"10.0.0.1", "10.0.0.2", false}, {"fd00::1", "fd00::2", false}, {"127.0.0.1", "10.0.0.2", false},
+	} {
+		if here := FromHere(twoEnds{local: from(c.local), remote: from(c.remote)}); here != c.here {
+			t.Errorf("%s to %s: %t", c.remote, c.local, here)
+		}
+	}
+}
+
 func TestFullRoomExpelsFromSourceWithMost(t *testing.T) {
 	r := New(Limits{Max: 4, PerSource: 4, Spare: time.Hour}, slog.New(slog.DiscardHandler))
 	real := enter(r, "10.0.0.1")

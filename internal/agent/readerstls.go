@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorate/quorate/internal/raft/nodekey"
+)
+
+// certificateLook is how often the files of the readers' port's certificate are looked at.
+const certificateLook = 30 * time.Second
+
+// readersTLS has the certificate of the readers' port: what clients see of this node's mysqld.
+type readersTLS struct {
+	// read reads it. own: the operator has named no files.
+	read   func(context.Context) (*tls.Certificate, error)
+	own    bool
+	logger *slog.Logger
+
+	current atomic.Pointer[tls.Certificate]
+	// said is the error that was logged last.
+	said string
+}
+
+func (a *Agent) newReadersTLS() *readersTLS {
+	c := a.mysqldConfig()
+	if !a.runsMysqld() {
+		c.OSUser = "" // the account may not exist on a host without mysqld
+	}
+	return &readersTLS{read: c.ServerCertificate, own: c.OwnTLS(), logger: a.logger.With("port", "readers")}
+}
+
+// Certificate implements mysqlwire.ReadersConfig's.
+func (t *readersTLS) Certificate() *tls.Certificate { return t.current.Load() }
+
+// run looks at the files until ctx ends.
+func (t *readersTLS) run(ctx context.Context) error {
+	return every(ctx, certificateLook, func() error { t.look(ctx); return nil })
+}
+
+// look reads the files. What cannot be read leaves the port what it has. Where the operator has
+// named no files and mysqld has made none (a logger has no mysqld, that of a new node has not
+// started), the port makes a certificate: nobody could verify mysqld's own, either.
+func (t *readersTLS) look(ctx context.Context) {
+	c, err := t.read(ctx)
+	before := t.current.Load()
+	if err != nil && t.own && before == nil {
+		t.logger.Info("the readers' port has a certificate of its own until mysqld has one", "reason", err)
+		c, err = madeCertificate()
+	}
+	switch {
+	case ctx.Err() != nil, err != nil && t.own: // what the port has is as good
+		return
+	case err != nil && err.Error() != t.said:
+		t.logger.Error("the readers' port cannot read its certificate: it has the one of before, and without one refuses readers of other hosts", "error", err)
+	case err == nil && (before == nil || !bytes.Equal(before.Certificate[0], c.Certificate[0])):
+		t.current.Store(c)
+		t.logger.Info("readers of other hosts have to use TLS; the readers' port has a certificate", "subject", c.Leaf.Subject.String(), "ends", c.Leaf.NotAfter)
+	}
+	t.said = ""
+	if err != nil {
+		t.said = err.Error()
+	}
+}
+
+// madeCertificate has the form of a node's, and is no node's: nobody keeps it.
+func madeCertificate() (*tls.Certificate, error) {
+	k, err := nodekey.New()
+	if err != nil {
+		return nil, err
+	}
+	return k.Certificate(), nil
+}
