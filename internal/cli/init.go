@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,6 +24,10 @@ const peerPortDefault = "7400"
 type newCluster struct {
 	name, dataDir, out string
 	nodes, loggers     []string
+	// clientCA: make a CA that clients trust, and certificates. clientNamesToo are names in
+	// these beside the nodes' hosts.
+	clientCA       bool
+	clientNamesToo []string
 }
 
 func newInitCommand() *cobra.Command {
@@ -34,29 +39,39 @@ func newInitCommand() *cobra.Command {
 node.key, by which the others know the node. Nothing that is there is replaced.
 
 Copy DIR/NAME to /etc/quorate on each host, as files of the agent's account, and
-delete them here: whoever has a node's key can be that node.`,
+delete them here: whoever has a node's key can be that node.
+
+With --client-ca clients can verify which server they talk to, also after a failover:
+each node gets a certificate, server-cert.pem, for mysqld, and its node.toml names it. It
+has the hosts of all nodes, as who connects to one node may be led to another, and the
+names of --client-name. Clients get DIR/client-ca.pem, for --ssl-mode=VERIFY_IDENTITY.
+DIR/client-ca-key.pem signs certificates of nodes to come: keep it where no node is.`,
 		Example: `  quorate init --nodes a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --out cluster
-  quorate init --nodes a=db1,b=db2,c=db3:7500 --logger c --cluster orders --out cluster`,
+  quorate init --nodes a=db1,b=db2,c=db3:7500 --logger c --cluster orders --out cluster
+  quorate init --nodes a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --client-ca --client-name orders.db.example --out cluster`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dirs, err := n.write()
+			wrote, err := n.write()
 			if err != nil {
 				return err
 			}
-			var text strings.Builder
-			for _, dir := range dirs {
-				fmt.Fprintf(&text, "wrote %s\n", filepath.Join(dir, "node.toml"))
-				fmt.Fprintf(&text, "wrote %s\n", filepath.Join(dir, "node.key"))
+			text := ""
+			for _, path := range wrote {
+				text += fmt.Sprintf("wrote %s\n", path)
 			}
-			text.WriteString("next: copy each directory to /etc/quorate on its host, and start the agents\n")
-			_, err = fmt.Fprint(cmd.OutOrStdout(), text.String())
-			return err
+			text += "next: copy each directory to /etc/quorate on its host, and start the agents\n"
+			if n.clientCA {
+				text += fmt.Sprintf("      give clients %s, and keep %s offline, on no node\n", n.caFile(), n.caKeyFile())
+			}
+			return printText(cmd.OutOrStdout(), text)
 		},
 	}
 	cmd.Flags().StringSliceVar(&n.nodes, "nodes", nil, "the nodes, as `name=host` or name=host:port")
 	cmd.Flags().StringSliceVar(&n.loggers, "logger", nil, "the `name` of a node that votes and keeps the log, without a mysqld")
 	cmd.Flags().StringVar(&n.name, "cluster", "main", "the cluster's `name`")
 	cmd.Flags().StringVar(&n.dataDir, "data-dir", "/var/lib/quorate", "the data `directory` on each host")
+	cmd.Flags().BoolVar(&n.clientCA, "client-ca", false, "make a CA for clients, and certificates for all nodes")
+	cmd.Flags().StringSliceVar(&n.clientNamesToo, "client-name", nil, "a further `name` or address by which clients know the nodes")
 	cmd.Flags().StringVar(&n.out, "out", "", "the `directory` to write to")
 	return cmd
 }
@@ -85,16 +100,35 @@ func (n newCluster) members() (members []config.Member, err error) {
 	return members, nil
 }
 
-// write writes the files, once all of them are known to be right.
-func (n newCluster) write() (dirs []string, err error) {
-	members, err := n.members()
+// check says what is wrong with the flags.
+func (n newCluster) check(members []config.Member) error {
 	switch {
-	case err != nil:
-		return nil, err
 	case len(members) == 0:
-		return nil, usage(errors.New("--nodes is missing: the cluster's nodes, such as a=10.0.0.1,b=10.0.0.2,c=10.0.0.3"))
+		return errors.New("--nodes is missing: the cluster's nodes, such as a=10.0.0.1,b=10.0.0.2,c=10.0.0.3")
 	case n.out == "":
-		return nil, usage(errors.New("--out is missing: the directory to write to"))
+		return errors.New("--out is missing: the directory to write to")
+	case len(n.clientNamesToo) > 0 && !n.clientCA:
+		return errors.New("--client-name is for the certificates of --client-ca")
+	}
+	for _, name := range n.clientNamesToo {
+		if net.ParseIP(name) == nil && !clientName.MatchString(name) {
+			return fmt.Errorf("--client-name: %q is neither a host's name nor an address", name)
+		}
+	}
+	return nil
+}
+
+// clientName is what can be a host's name in a certificate; a * stands for one label.
+var clientName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// write writes the files, once all of them are known to be right, and returns their paths.
+func (n newCluster) write() (wrote []string, err error) {
+	members, err := n.members()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.check(members); err != nil {
+		return nil, usage(err)
 	}
 	keys := make([]*nodekey.Key, len(members))
 	for i := range members {
@@ -112,23 +146,72 @@ func (n newCluster) write() (dirs []string, err error) {
 			return nil, usage(err)
 		}
 	}
+	ca, certs, err := n.certificates(members)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(n.out, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of --out: %w", err)
+	}
+	if n.clientCA {
+		wrote, err = writeFiles([]newFile{{n.caFile(), ca.cert, 0o644}, {n.caKeyFile(), ca.key, 0o600}})
+		if err != nil {
+			return nil, fmt.Errorf("write the clients' CA: %w", err)
+		}
+	}
 	for i, m := range members {
-		dir := filepath.Join(n.out, m.Name)
-		if err := os.MkdirAll(n.out, 0o700); err != nil {
+		files, err := n.writeNode(m.Name, keys[i], n.render(m.Name, members), ca, certs[i])
+		if err != nil {
 			return nil, fmt.Errorf("write the files of node %s: %w", m.Name, err)
 		}
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("write the files of node %s: %w", m.Name, err)
-		}
-		if err := keys[i].Save(filepath.Join(dir, "node.key")); err != nil {
+		wrote = append(wrote, files...)
+	}
+	return wrote, nil
+}
+
+// caFile and caKeyFile are where the clients' CA and its key are written.
+func (n newCluster) caFile() string    { return filepath.Join(n.out, "client-ca.pem") }
+func (n newCluster) caKeyFile() string { return filepath.Join(n.out, "client-ca-key.pem") }
+
+// writeNode writes one node's directory, and returns the paths of the files.
+func (n newCluster) writeNode(name string, key *nodekey.Key, text string, ca, pair pemPair) (wrote []string, err error) {
+	dir := filepath.Join(n.out, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	keyFile := filepath.Join(dir, "node.key")
+	if err := key.Save(keyFile); err != nil {
+		return nil, err
+	}
+	files := []newFile{{filepath.Join(dir, "node.toml"), []byte(text), 0o644}}
+	if n.clientCA {
+		files = append(files, newFile{filepath.Join(dir, "ca.pem"), ca.cert, 0o644},
+			newFile{filepath.Join(dir, "server-cert.pem"), pair.cert, 0o644}, newFile{filepath.Join(dir, "server-key.pem"), pair.key, 0o600})
+	}
+	wrote, err = writeFiles(files)
+	return append(wrote, keyFile), err
+}
+
+// newFile is a file to be written that is not there yet.
+type newFile struct {
+	path string
+	text []byte
+	mode os.FileMode
+}
+
+func writeFiles(files []newFile) (wrote []string, err error) {
+	for _, file := range files {
+		f, err := os.OpenFile(file.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, file.mode)
+		if err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "node.toml"), []byte(n.render(m.Name, members)), 0o644); err != nil {
-			return nil, fmt.Errorf("write the files of node %s: %w", m.Name, err)
+		_, err = f.Write(file.text)
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return nil, err
 		}
-		dirs = append(dirs, dir)
+		wrote = append(wrote, file.path)
 	}
-	return dirs, nil
+	return wrote, nil
 }
 
 // render returns the configuration of one node.
@@ -138,6 +221,12 @@ func (n newCluster) render(name string, members []config.Member) string {
 	fmt.Fprintf(&b, "cluster  = %q\nnode     = %q # the one line that differs between the nodes\ndata_dir = %q\n", n.name, name, n.dataDir)
 	for _, m := range members {
 		fmt.Fprintf(&b, "\n[[member]]\nname = %q\npeer = %q\nkind = %q\nkey  = %q\n", m.Name, m.Peer, m.Kind, m.Key)
+	}
+	if n.clientCA { // the files are beside this one
+		dir := filepath.Dir(defaultConfig)
+		b.WriteString("\n# What clients see of mysqld. It starts without TLS if it cannot read these.\n[mysql.variables]\n")
+		fmt.Fprintf(&b, "ssl_ca   = %q\nssl_cert = %q\nssl_key  = %q\n",
+			filepath.Join(dir, "ca.pem"), filepath.Join(dir, "server-cert.pem"), filepath.Join(dir, "server-key.pem"))
 	}
 	return b.String()
 }

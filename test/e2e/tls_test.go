@@ -1,47 +1,49 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"database/sql"
-	"encoding/pem"
-	"math/big"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
 // serverName is the name by which the clients of TestClientTLS know every node.
 const serverName = "shop.db.test"
 
-// TestClientTLS has clients that check the server's certificate and name, as
-// docs/dba.md tells to set it up: before and after a failover, through any node.
+// TestClientTLS has clients that check the server's certificate and name, by what
+// "quorate init --client-ca" has made: before and after a failover, through any node.
 func TestClientTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, "tls", nodeHere, name) }
+	f := newCluster(t, devcluster.Options{Nodes: 3, Variables: map[string]string{
+		"ssl_ca": in("ca.pem"), "ssl_cert": in("server-cert.pem"), "ssl_key": in("server-key.pem"),
+	}})
+	roots := f.initClientCA(t, filepath.Join(dir, "tls"))
 	for d := dir; d != os.TempDir(); d = filepath.Dir(d) { // a mysqld of another account reads them
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	roots := writeCertificates(t, dir)
-	f := newFixture(t, devcluster.Options{Nodes: 3, Variables: map[string]string{
-		"ssl_ca":   filepath.Join(dir, "ca.pem"),
-		"ssl_cert": filepath.Join(dir, "server-cert.pem"), "ssl_key": filepath.Join(dir, "server-key.pem"),
-	}})
+	if err := f.StartAll(scenarioContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	f.createTable(t, scenarioContext(t))
 	f.scenario(t, "Failover", func(t *testing.T, ctx context.Context) {
 		primary := f.heal(t, ctx)
 		f.mustVerify(t, ctx, roots)
@@ -54,17 +56,81 @@ func TestClientTLS(t *testing.T) {
 		f.mustVerify(t, ctx, roots)
 		f.heal(t, ctx)
 		f.mustVerify(t, ctx, roots)
+		f.mysqlVerifies(t, ctx, filepath.Join(dir, "tls", "client-ca.pem"))
 	})
 	f.scenario(t, "NoKey", func(t *testing.T, ctx context.Context) {
-		f.withoutKey(t, ctx, filepath.Join(dir, "server-key.pem"))
+		replica := f.others(f.heal(t, ctx))[0]
+		f.withoutKey(t, ctx, replica, filepath.Join(dir, "tls", f.Name(replica), "server-key.pem"))
 	})
+}
+
+// nodeHere stands for a node's name in a path of its configuration.
+const nodeHere = "NODE"
+
+// initClientCA has "quorate init" make certificates, and gives each node its own.
+func (f *fixture) initClientCA(t *testing.T, out string) *x509.CertPool {
+	t.Helper()
+	var nodes []string
+	for i := range f.Len() {
+		host, _, err := net.SplitHostPort(f.RouterAddr(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, fmt.Sprintf("%s=%s:%d", f.Name(i), host, 7400+i))
+	}
+	cmd := exec.Command(os.Getenv(binaryVariable), "init", "--nodes", strings.Join(nodes, ","), "--client-ca", "--client-name", serverName, "--out", out)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for i := range f.Len() {
+		text, err := os.ReadFile(f.ConfigPath(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.ReplaceAll(text, []byte("/"+nodeHere+"/"), []byte("/"+f.Name(i)+"/"))
+		dir := filepath.Join(out, f.Name(i))
+		if err := errors.Join(os.WriteFile(f.ConfigPath(i), text, 0o644), os.Chmod(out, 0o755), os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "server-key.pem"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(out, "client-ca.pem"))
+	roots := x509.NewCertPool()
+	if err != nil || !roots.AppendCertsFromPEM(text) {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return roots
+}
+
+// mysqlVerifies connects as the application with MySQL's own client, which checks that the
+// certificate has the address that it connects to.
+func (f *fixture) mysqlVerifies(t *testing.T, ctx context.Context, ca string) {
+	t.Helper()
+	installed, err := install.Discover(mysqlBase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv, err := installed.ClientArgv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, password := f.Application()
+	for i := range f.Len() {
+		host, port, err := net.SplitHostPort(f.RouterAddr(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(ctx, argv[0], append(argv[1:len(argv):len(argv)], "--host="+host, "--port="+port, "--user="+user, "--password="+password,
+			"--ssl-mode=VERIFY_IDENTITY", "--ssl-ca="+ca, "--execute=SHOW SESSION STATUS LIKE 'Ssl_version'")...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "TLSv1.3") {
+			t.Errorf("mysql through %s: %v, %s", f.Name(i), err, out)
+		}
+	}
 }
 
 // withoutKey: a mysqld whose key is gone starts without TLS. The check of the
 // configuration and the status say so, the status until it has it again.
-func (f *fixture) withoutKey(t *testing.T, ctx context.Context, key string) {
+func (f *fixture) withoutKey(t *testing.T, ctx context.Context, replica int, key string) {
 	t.Helper()
-	replica := f.others(f.heal(t, ctx))[0]
 	for _, gone := range []bool{true, false} {
 		from, to := key, key+".gone"
 		if !gone {
@@ -123,58 +189,4 @@ func (f *fixture) tlsVersion(ctx context.Context, i int, conf *tls.Config) (name
 	var variable string
 	err = db.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Ssl_version'").Scan(&variable, &name)
 	return name, err
-}
-
-// writeCertificates writes one CA and one server certificate for all nodes into
-// dir, and returns the CA.
-func writeCertificates(t *testing.T, dir string) *x509.CertPool {
-	t.Helper()
-	now := time.Now()
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "quorate test CA"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caKey, key := newKey(t), newKey(t)
-	caDER, err := x509.CreateCertificate(rand.Reader, &template, &template, caKey.Public(), caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := x509.ParseCertificate(caDER)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: serverName}, DNSNames: []string{serverName},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &server, ca, key.Public(), caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		"ca.pem":          {Type: "CERTIFICATE", Bytes: caDER},
-		"server-cert.pem": {Type: "CERTIFICATE", Bytes: der},
-		"server-key.pem":  {Type: "PRIVATE KEY", Bytes: keyDER},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca)
-	return roots
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
 }
