@@ -1,7 +1,6 @@
 package bulk
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -239,42 +238,6 @@ func TestUploadOverTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[0].holds(t, id2, data)
-}
-
-// FuzzServe sends anything to a node: it must not take a stage that was not sent
-// as it should be, and must end.
-func FuzzServe(f *testing.F) {
-	var good bytes.Buffer
-	s := newStream(NetConn(writerConn{w: &good}), chunkBytes, new(atomic.Uint64), new(atomic.Uint64))
-	data := content(300)
-	for _, frame := range []struct {
-		kind    frameType
-		payload []byte
-	}{{framePut, appendID(nil, id1)}, {frameData, data[:100]}, {framePing, nil}, {frameData, data[100:]}} {
-		_ = s.send(frame.kind, frame.payload)
-	}
-	_ = s.sendEnd(sumOf(data))
-	f.Add(good.Bytes())
-	good.Reset()
-	_ = s.send(frameGet, appendID(nil, id1))
-	f.Add(good.Bytes())
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		stages := &fakeStages{stages: map[entry.StageID]*fakeStage{}}
-		b := New(Config{Self: nodeB, Stages: stages, Entries: &fakeEntries{}, Logger: discard(), Tasks: clock.Machine{},
-			Leads: func(cluster.NodeID, uint64) bool { return true }})
-		ctx, cancel := context.WithCancel(t.Context())
-		b.runs = true
-		b.Serve(ctx, nodeA, NetConn(writerConn{Reader: bytes.NewReader(raw), w: io.Discard}))
-		cancel()
-		for id, s := range stages.stages {
-			if !s.complete {
-				t.Errorf("stage %v was left unfinished", id)
-			}
-		}
-		if len(b.receiving) != 0 {
-			t.Error("a claim was left")
-		}
-	})
 }
 
 // writerConn is a connection made of a reader and a writer.

@@ -1,0 +1,110 @@
+package hostile
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// patience is how long both ends of a connection may take: a machine that stalls is no finding.
+	patience = 20 * time.Second
+	// toldBytesMax is the most that a client reads.
+	toldBytesMax = 64 << 20
+	allocated    = "/gc/heap/allocs:bytes"
+)
+
+// Talk has serve serve a client. It fails t unless both return soon, with at most roomBytes allocated by the
+// whole process. The connections are closed then.
+func Talk(t testing.TB, roomBytes uint64, serve func(conn *net.UnixConn), client func(conn *net.UnixConn)) {
+	t.Helper()
+	near, far, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := allocatedBytes()
+	done := make(chan struct{}, 2)
+	go func() {
+		serve(far)
+		done <- struct{}{}
+	}()
+	go func() {
+		client(near)
+		done <- struct{}{}
+	}()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for range 2 {
+		select {
+		case <-done:
+		case <-late.C:
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("not done after %v:\n%s", patience, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+	_, _ = near.Close(), far.Close()
+	if made := allocatedBytes() - before; made > roomBytes {
+		t.Fatalf("%d bytes were allocated, at most %d may be", made, roomBytes)
+	}
+}
+
+// Say is Talk with a client that sends all of this, and no more, and listens to the end. It returns what the
+// client was told.
+func Say(t testing.TB, roomBytes uint64, sent []byte, serve func(conn *net.UnixConn)) (told []byte) {
+	t.Helper()
+	Talk(t, roomBytes, serve, func(conn *net.UnixConn) { told = Exchange(conn, sent) })
+	return told
+}
+
+// Exchange sends all of this, and no more, and returns what is told until the other end hangs up.
+func Exchange(conn *net.UnixConn, sent []byte) (told []byte) {
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		_, _ = conn.Write(sent) // who has heard enough hangs up
+		_ = conn.CloseWrite()
+	}()
+	told, _ = io.ReadAll(io.LimitReader(conn, toldBytesMax)) // it may be reset, behind what was told
+	_ = conn.Close()
+	<-wrote
+	return told
+}
+
+func pair() (near, far *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	near, err = connection(fds[0])
+	far, otherErr := connection(fds[1])
+	return near, far, errors.Join(err, otherErr)
+}
+
+func connection(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "socket")
+	defer func() { _ = f.Close() }() // FileConn has its own
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+func allocatedBytes() uint64 {
+	sample := []metrics.Sample{{Name: allocated}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// Remote is a connection that comes from another host, as far as it says.
+type Remote struct{ *net.UnixConn }
+
+// RemoteAddr returns an address of nobody's (RFC 5737).
+func (Remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7} }
