@@ -239,7 +239,7 @@ func (b *Board) Received(from cluster.NodeID, s status.Node) error {
 		b.last.at = p.at // it was until now
 	}
 	if s.Role == status.RolePrimary && (from == b.last.id || s.Term >= b.last.term) {
-		b.last = primarySign{id: from, name: s.Name, at: p.at, term: s.Term}
+		b.last = primarySign{id: from, name: b.Name(from), at: p.at, term: s.Term}
 	}
 	b.peers[from] = p
 	if matters {
@@ -389,7 +389,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 		if s.Unreached = ""; s.Refusal == nil || s.Refusal.By == "" {
 			s.Unreached = b.unreached(m, s.Peer, now)
 		}
-		s.Peer = m.Peer
+		s.Name, s.Peer = m.Name, m.Peer // not by its own word: what is asked about a node finds it by its name
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
 		if m.ID != b.self.ID {
 			// One that has begun anew is waited for, also where this agent has not heard it.

@@ -24,7 +24,12 @@ type table struct {
 	rows    [][]string
 }
 
-const numberMark = "#"
+const (
+	numberMark = "#"
+	// columnsMax is more than any client asks for at once. Each may be as long as a GTID set, and a command
+	// has room for a million.
+	columnsMax = 64
+)
 
 // serveReader answers the commands in which a reader is served otherwise than our
 // own mysqld.
@@ -168,6 +173,9 @@ func (s *feedSession) showVariables(condition string) table {
 func (s *feedSession) selectValues(expressions string) (table, bool, error) {
 	t := table{rows: [][]string{nil}}
 	for expression := range strings.SplitSeq(expressions, ",") {
+		if len(t.columns) == columnsMax {
+			return table{}, false, &ServerError{Code: 1117, State: "HY000", Message: "Too many columns"}
+		}
 		expression = strings.TrimSpace(expression)
 		value, ok := s.value(expression)
 		if !ok {

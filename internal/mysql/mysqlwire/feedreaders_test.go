@@ -661,6 +661,17 @@ func TestReadersAnswer(t *testing.T) {
 	}
 }
 
+// TestReadersAskForFewColumns: a command has room for a million, each as long as a GTID set.
+func TestReadersAskForFewColumns(t *testing.T) {
+	r := dialFeed(t, startReaders(t, newReaderLog())).loginAs("cdc")
+	if got := r.query("SELECT 1" + strings.Repeat(", @@gtid_executed", columnsMax)); !strings.Contains(got, "Too many columns") {
+		t.Errorf("%d columns: %s", columnsMax+1, got)
+	}
+	if got := r.query("SELECT 1"); got != "1" {
+		t.Errorf("one column: %s", got)
+	}
+}
+
 // go-mysql's reader of binlogs gets all of them, by position and by GTID.
 func TestReadersServeGoMySQL(t *testing.T) {
 	log := samples(t)

@@ -17,6 +17,8 @@ const (
 	// followBytesMax bounds what the follower holds of one part: an entry is longer
 	// only alone.
 	followBytesMax = 1 << 20
+	// followEntriesMax bounds their number: each but the empty one that begins a term has a header of its own.
+	followEntriesMax = followBytesMax / 8
 )
 
 // Point says on whose behalf entries are given, and up to where that may be
@@ -153,6 +155,8 @@ func (s *stream) readPartOfLog(payload []byte, index, term uint64) (p Point, fou
 			return p, nil, err
 		case len(found) > 0 && bytes+len(e.Data) > followBytesMax:
 			return p, nil, fmt.Errorf("%w: a part of the log of more than %d bytes", ErrCorrupt, followBytesMax)
+		case len(found) == followEntriesMax:
+			return p, nil, fmt.Errorf("%w: a part of the log of more than %d entries", ErrCorrupt, followEntriesMax)
 		}
 		found, bytes, term = append(found, e), bytes+len(e.Data), e.Term
 	}

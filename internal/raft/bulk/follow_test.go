@@ -123,3 +123,22 @@ func TestFollowEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestFollowedEntriesAreBounded: a part of the log that is nothing but empty entries has an end.
+func TestFollowedEntriesAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, 2, 0)
+		empty := make([]seglog.Entry, followEntriesMax+1)
+		for i := range empty {
+			empty[i] = seglog.Entry{Index: uint64(41 + i), Term: 9}
+		}
+		w.nodes[nodeB].cfg.Source = &fakeSource{entries: empty, grown: make(chan struct{})}
+		take := func(_ Point, found []seglog.Entry) error {
+			t.Errorf("%d entries were taken", len(found))
+			return errDisk
+		}
+		if err := w.nodes[nodeA].Follow(t.Context(), nodeB, 41, take, func() error { return nil }); !errors.Is(err, ErrCorrupt) {
+			t.Error(err)
+		}
+	})
+}

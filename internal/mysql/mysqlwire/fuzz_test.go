@@ -1,0 +1,208 @@
+package mysqlwire
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+	"github.com/quorate/quorate/internal/testkit/hostile"
+)
+
+// secrets are what nobody may be told who has not logged in: all that a feed knows of its server but for the
+// version, which the greeting has.
+var secrets = []string{feedUUID, "quorate.0", "11000000", "1600000001", "4000000002"}
+
+// fuzzedLog is a log that ends, as both kinds of source.
+type fuzzedLog struct{ *readerLog }
+
+func newFuzzedLog() fuzzedLog {
+	w := binlogtest.New("q.000001")
+	return fuzzedLog{newReaderLog(Piece{Index: 2, FormatDescription: w.FormatDescription(1)}, Piece{Index: 2, Events: binlogtest.Join(w.Rows(100)...)},
+		Piece{Index: 3, FormatDescription: w.FormatDescription(1)}, Piece{Index: 3, Events: binlogtest.Join(slices.Concat(w.Statement("CREATE TABLE t (i INT)"), w.Rows(10))...)})}
+}
+
+// Start implements Source.
+func (l fuzzedLog) Start(ctx context.Context, requested *gtid.Set) (Cursor, error) {
+	return l.StartReader(ctx, ReaderRequest{Exclude: requested, Once: true})
+}
+
+// StartReader implements ReaderSource: it waits for nothing.
+func (l fuzzedLog) StartReader(ctx context.Context, r ReaderRequest) (Cursor, error) {
+	r.Once = true
+	return l.readerLog.StartReader(ctx, r)
+}
+
+// fuzzedFeed returns a feed, for readers or for the node's own mysqld, that listens nowhere.
+func fuzzedFeed(t *testing.T, readers bool) (*Feed, fuzzedLog) {
+	log := newFuzzedLog()
+	cfg := readersConfig(log, cdcAccounts()...)
+	if !readers {
+		cfg.Readers, cfg.Source, cfg.User, cfg.Password, cfg.ServerID = nil, log, "feed", "feed's secret", 4000000002
+		cfg.WrapPayloads = true
+	}
+	f, err := NewFeed(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, log
+}
+
+// serving is what becomes of a connection of a feed; err is how it ended.
+func (f *Feed) serving(err *error) func(conn *net.UnixConn) {
+	return func(conn *net.UnixConn) {
+		s := newFeedSession(f, hostile.Remote{UnixConn: conn}, 7)
+		defer f.dismiss(s.conn)
+		defer s.stay.Leave()
+		*err = s.run(context.Background())
+	}
+}
+
+// atRest fails if something of a connection is left.
+func (f *Feed) atRest(t *testing.T, log fuzzedLog) {
+	t.Helper()
+	if s := f.Stats(); s.Connections+s.Dumps+f.strangers.Stats().Inside+log.open != 0 {
+		t.Errorf("left: %+v, %d cursors, %d strangers", s, log.open, f.strangers.Stats().Inside)
+	}
+}
+
+// payloadsOf cuts what was told into payloads, and fails if it ends within one.
+func payloadsOf(t *testing.T, told []byte) (all [][]byte) {
+	t.Helper()
+	for len(told) > 0 {
+		if len(told) < packetHeaderBytes || len(told) < packetHeaderBytes+payloadBytes(told) {
+			t.Fatalf("told part of a packet: %q", told)
+		}
+		n := packetHeaderBytes + payloadBytes(told)
+		all, told = append(all, told[packetHeaderBytes:n]), told[n:]
+	}
+	return all
+}
+
+// logins are what clients say first.
+func logins() [][]byte {
+	other := loginResponse("cdc", bytes.Repeat([]byte{1}, 32))
+	native := append(bytes.TrimSuffix(other, []byte(authPlugin+"\x00")), "mysql_native_password\x00"...)
+	tls := bytes.Clone(other)
+	binary.LittleEndian.PutUint32(tls, capsOurs|capSSL)
+	withDB := bytes.Clone(other)
+	binary.LittleEndian.PutUint32(withDB, capsOurs|capConnectWithDB)
+	return [][]byte{
+		frame(other, 1), frame(loginResponse("feed", nil), 1), frame(loginResponse("", nil), 1), frame(tls, 1), frame(withDB, 1),
+		append(frame(native, 1), frame(bytes.Repeat([]byte{1}, 32), 3)...), append(frame(other, 1), frame([]byte{comPing}, 0)...),
+		[]byte("GET / HTTP/1.1\r\n\r\n"), {0xff, 0xff, 0xff, 1}, nil,
+	}
+}
+
+// FuzzLogin gives a feed's port, or a door, anything from a client that knows no password: it gets a greeting,
+// at most one request to authenticate otherwise, and at most one error; it takes no place, and mysqld is not
+// asked for it.
+func FuzzLogin(f *testing.F) {
+	for _, sent := range logins() {
+		for how := range byte(3) {
+			f.Add(how, sent)
+		}
+	}
+	f.Fuzz(func(t *testing.T, how byte, sent []byte) {
+		feed, log := fuzzedFeed(t, how%3 == 1)
+		var err error
+		serve := feed.serving(&err)
+		if how%3 == 2 {
+			serve = func(conn *net.UnixConn) {
+				_, err = Door{Socket: "/nonexistent", User: "feed", Version: "9.7.4", ClientPassword: "of one use"}.Open(context.Background(), conn)
+				_ = conn.Close()
+			}
+		}
+		all := payloadsOf(t, hostile.Say(t, 4<<20+8*uint64(len(sent)), sent, serve))
+		if err == nil || strings.Contains(err.Error(), "connect to mysqld") {
+			t.Fatalf("logged in: %v", err)
+		}
+		if len(all) == 0 || len(all) > 3 {
+			t.Fatalf("told %q", all)
+		}
+		for i, payload := range all {
+			is := map[int][]byte{0: {10}, 1: {headerEOF, headerErr}, 2: {headerErr}}[i]
+			if len(payload) == 0 || !bytes.Contains(is, payload[:1]) {
+				t.Errorf("packet %d: %q", i, payload)
+			}
+			for _, secret := range secrets {
+				if bytes.Contains(payload, []byte(secret)) && !bytes.Contains(sent, []byte(secret)) {
+					t.Errorf("told %q", payload)
+				}
+			}
+		}
+		if feed.Stats().ConnectionsTotal != 0 {
+			t.Error("it took a place")
+		}
+		feed.atRest(t, log)
+	})
+}
+
+// commands are what clients ask that have logged in.
+func commands() (all [][]byte) {
+	for _, text := range []string{
+		"SELECT UNIX_TIMESTAMP()", "SELECT @@GLOBAL.SERVER_UUID", "SET @master_heartbeat_period = 1, @source_heartbeat_period = -1",
+		"SET @slave_uuid = 'x', @quorate_decompress := 1", "SET NAMES utf8mb4", "SHOW MASTER STATUS", "show binary logs",
+		"SHOW GLOBAL VARIABLES LIKE 'gtid\\_%'", "SHOW VARIABLES WHERE variable_name = 'server_id'", "select @@gtid_executed,1,@@log_bin",
+		"SELECT @@version_comment LIMIT 1", "COMMIT", "INSERT INTO t VALUES (1)", "",
+	} {
+		all = append(all, frame(append([]byte{comQuery}, text...), 0))
+	}
+	some, err := gtid.ParseSet("11000000-0000-0000-0000-000000000001:1-5")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range []string{"", fileName(false, 2), fileName(true, 3), "x"} {
+		for _, flags := range []uint16{0, flagNonBlock, flagHeartbeatV2} {
+			byFile := binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint32([]byte{comBinlogDump}, 4), flags)
+			all = append(all, frame(dumpRequest{flags: flags, serverID: 8, file: file, offset: 4, exclude: some}.payload(), 0),
+				frame(append(binary.LittleEndian.AppendUint32(byFile, 8), file...), 0))
+		}
+	}
+	for _, command := range []byte{comQuit, comPing, comInitDB, comSetOption, comResetConnection, 0x99} {
+		all = append(all, frame([]byte{command}, 0))
+	}
+	return append(all, frame(registerRequest(8), 0), slices.Concat(all...), frame(nil, 0), []byte{0xff, 0xff, 0xff, 0})
+}
+
+// FuzzCommands gives a feed anything from a client that has logged in: what it is told are whole packets, no
+// longer than its commands allow, and no other account's password helps it.
+func FuzzCommands(f *testing.F) {
+	for _, sent := range commands() {
+		for how := range byte(3) {
+			f.Add(how, sent)
+		}
+	}
+	f.Fuzz(func(t *testing.T, how byte, sent []byte) {
+		feed, log := fuzzedFeed(t, how%3 > 0)
+		user, password := "feed", "feed's secret"
+		if how%3 > 0 {
+			user, password = []string{"cdc", "old"}[how%3-1], "cdc's secret"
+		}
+		var err, loginErr error
+		var told []byte
+		// A command may be announced that does not come.
+		hostile.Talk(t, 2*commandBytesMax+16<<20+256*uint64(len(sent)), feed.serving(&err), func(conn *net.UnixConn) {
+			loginErr = login(&wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)}, user, password)
+			told = hostile.Exchange(conn, sent)
+		})
+		if loginErr != nil {
+			t.Fatal(loginErr)
+		}
+		if e, ok := errors.AsType[*ServerError](err); ok && e.Code == 0 {
+			t.Errorf("ended with %v", err)
+		}
+		for _, payload := range payloadsOf(t, told) {
+			if len(payload) == 0 {
+				t.Error("told an empty packet")
+			}
+		}
+		feed.atRest(t, log)
+	})
+}
