@@ -97,8 +97,8 @@ rivals: ## the lab's other systems and sysbench in .rivals, unless QUORATE_RIVAL
 lab: mysql rivals build ## quorate and its rivals side by side, PLAN=smoke (as root, minutes)
 	bin/quorate-lab run $(PLAN) $(LAB_FLAGS)
 
-fuzz: ## every fuzz target for FUZZTIME (30s)
-	scripts/fuzz.sh
+fuzz: ## every fuzz target, for FUZZTIME=1h together
+	GO=$(GO) scripts/fuzz.sh
 
 clean: ## what the targets made, but for .mysql, .rivals and lab-results
 	rm -rf bin dist

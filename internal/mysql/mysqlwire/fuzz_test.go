@@ -3,8 +3,9 @@ package mysqlwire
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
-	"errors"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -39,10 +40,11 @@ func (l fuzzedLog) StartReader(ctx context.Context, r ReaderRequest) (Cursor, er
 	return l.readerLog.StartReader(ctx, r)
 }
 
-// fuzzedFeed returns a feed, for readers or for the node's own mysqld, that listens nowhere.
-func fuzzedFeed(t *testing.T, readers bool) (*Feed, fuzzedLog) {
+// fuzzedFeed returns a feed that listens nowhere: for readers, with that certificate, or for the node's own mysqld.
+func fuzzedFeed(t *testing.T, readers bool, certificate *tls.Certificate) (*Feed, fuzzedLog) {
 	log := newFuzzedLog()
 	cfg := readersConfig(log, cdcAccounts()...)
+	cfg.Readers.Certificate = func() *tls.Certificate { return certificate }
 	if !readers {
 		cfg.Readers, cfg.Source, cfg.User, cfg.Password, cfg.ServerID = nil, log, "feed", "feed's secret", 4000000002
 		cfg.WrapPayloads = true
@@ -54,10 +56,14 @@ func fuzzedFeed(t *testing.T, readers bool) (*Feed, fuzzedLog) {
 	return f, log
 }
 
-// serving is what becomes of a connection of a feed; err is how it ended.
-func (f *Feed) serving(err *error) func(conn *net.UnixConn) {
+// serving is what becomes of a connection of a feed, from this host or from another one; err is how it ended.
+func (f *Feed) serving(here bool, err *error) func(conn *net.UnixConn) {
 	return func(conn *net.UnixConn) {
-		s := newFeedSession(f, hostile.Remote{UnixConn: conn}, 7)
+		from := net.Conn(hostile.Remote{UnixConn: conn})
+		if here {
+			from = conn
+		}
+		s := newFeedSession(f, from, 7)
 		defer f.dismiss(s.conn)
 		defer s.stay.Leave()
 		*err = s.run(context.Background())
@@ -89,59 +95,122 @@ func payloadsOf(t *testing.T, told []byte) (all [][]byte) {
 func logins() [][]byte {
 	other := loginResponse("cdc", bytes.Repeat([]byte{1}, 32))
 	native := append(bytes.TrimSuffix(other, []byte(authPlugin+"\x00")), "mysql_native_password\x00"...)
-	tls := bytes.Clone(other)
-	binary.LittleEndian.PutUint32(tls, capsOurs|capSSL)
+	asks := bytes.Clone(other)
+	binary.LittleEndian.PutUint32(asks, capsOurs|capSSL)
 	withDB := bytes.Clone(other)
 	binary.LittleEndian.PutUint32(withDB, capsOurs|capConnectWithDB)
 	return [][]byte{
-		frame(other, 1), frame(loginResponse("feed", nil), 1), frame(loginResponse("", nil), 1), frame(tls, 1), frame(withDB, 1),
+		frame(other, 1), frame(loginResponse("feed", nil), 1), frame(loginResponse("", nil), 1), frame(asks, 1), frame(withDB, 1),
+		append(frame(asks[:sslRequestBytes], 1), 0x16, 3, 1, 0, 5, 1, 0, 0, 1, 3), append(frame(asks[:sslRequestBytes], 1), frame(other, 2)...),
 		append(frame(native, 1), frame(bytes.Repeat([]byte{1}, 32), 3)...), append(frame(other, 1), frame([]byte{comPing}, 0)...),
 		[]byte("GET / HTTP/1.1\r\n\r\n"), {0xff, 0xff, 0xff, 1}, nil,
 	}
 }
 
-// FuzzLogin gives a feed's port, or a door, anything from a client that knows no password: it gets a greeting,
-// at most one request to authenticate otherwise, and at most one error; it takes no place, and mysqld is not
-// asked for it.
+// secureClient asks for TLS, and returns what is behind it, and the challenge of the greeting.
+func secureClient(conn net.Conn) (*wire, []byte, error) {
+	w := &wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)}
+	payload, err := w.read()
+	if err != nil {
+		return nil, nil, err
+	}
+	nonce, err := parseGreeting(payload)
+	if err != nil {
+		return nil, nil, err
+	}
+	asks := loginResponse("", nil)[:sslRequestBytes]
+	binary.LittleEndian.PutUint32(asks, capsOurs|capSSL)
+	if err := w.write(asks); err != nil {
+		return nil, nil, err
+	}
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+	w.conn, w.in = secure, newPacketReader(secure, commandBufferBytes, loginBytesMax)
+	return w, nonce, secure.Handshake()
+}
+
+// exchange is hostile.Exchange within TLS.
+func (w *wire) exchange(sent []byte) (told []byte) {
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		_, _ = w.conn.Write(sent)
+		_ = w.conn.(*tls.Conn).CloseWrite()
+	}()
+	told, _ = io.ReadAll(w.in.r)
+	_ = w.conn.(*tls.Conn).NetConn().Close()
+	<-wrote
+	return told
+}
+
+// FuzzLogin gives a feed's port, with TLS and without, or a door, anything from a client that knows no password:
+// it gets a greeting, at most one request to authenticate otherwise, and at most one error; it takes no place,
+// and mysqld is not asked for it.
 func FuzzLogin(f *testing.F) {
+	certificate, _ := newCertificate(f)
 	for _, sent := range logins() {
-		for how := range byte(3) {
+		for how := range byte(5) {
 			f.Add(how, sent)
 		}
 	}
 	f.Fuzz(func(t *testing.T, how byte, sent []byte) {
-		feed, log := fuzzedFeed(t, how%3 == 1)
+		how %= 5 // our own mysqld's, a reader's of here and of elsewhere, also within TLS, a door
+		feed, log := fuzzedFeed(t, how > 0, certificate)
 		var err error
-		serve := feed.serving(&err)
-		if how%3 == 2 {
+		serve := feed.serving(how < 2, &err)
+		if how == 4 {
 			serve = func(conn *net.UnixConn) {
 				_, err = Door{Socket: "/nonexistent", User: "feed", Version: "9.7.4", ClientPassword: "of one use"}.Open(context.Background(), conn)
 				_ = conn.Close()
 			}
 		}
-		all := payloadsOf(t, hostile.Say(t, 4<<20+8*uint64(len(sent)), sent, serve))
+		var told []byte
+		hostile.Talk(t, 8<<20+8*uint64(len(sent)), serve, func(conn *net.UnixConn) {
+			if how != 3 {
+				told = hostile.Exchange(conn, sent)
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			w, _, err := secureClient(conn)
+			if err != nil {
+				t.Errorf("begin TLS: %v", err)
+				return
+			}
+			told = w.exchange(sent)
+		})
 		if err == nil || strings.Contains(err.Error(), "connect to mysqld") {
 			t.Fatalf("logged in: %v", err)
 		}
-		if len(all) == 0 || len(all) > 3 {
-			t.Fatalf("told %q", all)
-		}
-		for i, payload := range all {
-			is := map[int][]byte{0: {10}, 1: {headerEOF, headerErr}, 2: {headerErr}}[i]
-			if len(payload) == 0 || !bytes.Contains(is, payload[:1]) {
-				t.Errorf("packet %d: %q", i, payload)
-			}
-			for _, secret := range secrets {
-				if bytes.Contains(payload, []byte(secret)) && !bytes.Contains(sent, []byte(secret)) {
-					t.Errorf("told %q", payload)
-				}
+		for _, secret := range secrets {
+			if bytes.Contains(told, []byte(secret)) && !bytes.Contains(sent, []byte(secret)) {
+				t.Errorf("told %q", told)
 			}
 		}
 		if feed.Stats().ConnectionsTotal != 0 {
 			t.Error("it took a place")
 		}
 		feed.atRest(t, log)
+		if !strings.Contains(err.Error(), "begin TLS") {
+			refused(t, told, how != 3)
+		}
 	})
+}
+
+// refused fails unless a client was told no more than that it may not log in, behind a greeting.
+func refused(t *testing.T, told []byte, greeted bool) {
+	t.Helper()
+	may := [][]byte{{10}, {headerEOF, headerErr}, {headerErr}}
+	if !greeted {
+		may = may[1:]
+	}
+	all := payloadsOf(t, told)
+	if greeted && len(all) == 0 || len(all) > len(may) {
+		t.Fatalf("told %q", all)
+	}
+	for i, payload := range all {
+		if len(payload) == 0 || !bytes.Contains(may[i], payload[:1]) {
+			t.Errorf("packet %d: %q", i, payload)
+		}
+	}
 }
 
 // commands are what clients ask that have logged in.
@@ -172,31 +241,44 @@ func commands() (all [][]byte) {
 }
 
 // FuzzCommands gives a feed anything from a client that has logged in: what it is told are whole packets, no
-// longer than its commands allow, and no other account's password helps it.
+// larger than its commands allow, and nothing is left of it.
 func FuzzCommands(f *testing.F) {
+	certificate, _ := newCertificate(f)
 	for _, sent := range commands() {
 		for how := range byte(3) {
 			f.Add(how, sent)
 		}
 	}
 	f.Fuzz(func(t *testing.T, how byte, sent []byte) {
-		feed, log := fuzzedFeed(t, how%3 > 0)
-		user, password := "feed", "feed's secret"
-		if how%3 > 0 {
-			user, password = []string{"cdc", "old"}[how%3-1], "cdc's secret"
-		}
+		how %= 3 // our own mysqld, a reader of here, one of elsewhere
+		feed, log := fuzzedFeed(t, how > 0, certificate)
 		var err, loginErr error
 		var told []byte
 		// A command may be announced that does not come.
-		hostile.Talk(t, 2*commandBytesMax+16<<20+256*uint64(len(sent)), feed.serving(&err), func(conn *net.UnixConn) {
-			loginErr = login(&wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)}, user, password)
-			told = hostile.Exchange(conn, sent)
+		hostile.Talk(t, 2*commandBytesMax+16<<20+256*uint64(len(sent)), feed.serving(how < 2, &err), func(conn *net.UnixConn) {
+			defer func() { _ = conn.Close() }()
+			if how < 2 {
+				user, password := []string{"feed", "cdc"}[how], []string{"feed's secret", "cdc's secret"}[how]
+				loginErr = login(&wire{conn: conn, in: newPacketReader(conn, commandBufferBytes, loginBytesMax)}, user, password)
+				told = hostile.Exchange(conn, sent)
+				return
+			}
+			w, nonce, err := secureClient(conn)
+			if err == nil {
+				err = w.write(loginResponse("old", scramble("cdc's secret", nonce)))
+			}
+			if err == nil {
+				_, err = w.read()
+			}
+			if err == nil {
+				err = w.expectOK()
+			}
+			if loginErr = err; err == nil {
+				told = w.exchange(sent)
+			}
 		})
 		if loginErr != nil {
 			t.Fatal(loginErr)
-		}
-		if e, ok := errors.AsType[*ServerError](err); ok && e.Code == 0 {
-			t.Errorf("ended with %v", err)
 		}
 		for _, payload := range payloadsOf(t, told) {
 			if len(payload) == 0 {

@@ -34,7 +34,7 @@ import (
 const readersName = "readers.test"
 
 // newCertificate makes a certificate that is its own CA.
-func newCertificate(t *testing.T) (*tls.Certificate, *x509.CertPool) {
+func newCertificate(t testing.TB) (*tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
