@@ -90,20 +90,21 @@ type Agent struct {
 	requests *operate.Server
 	stance   *quorumloss.Stance
 	lag      consensus.LagTracker
-	// grants is primary.Watch's.
-	grants     grantsLooked
-	disk       diskProbe
-	lagBound   *primary.LagBound
-	mark       datadir.Mark
-	xa         xaWatch
-	heard      retention.Heard
-	purger     *retention.Purger
-	marker     *retention.Marker
-	slot       *primary.Slot
-	duties     *primary.Duties
-	tapSeconds tapSeconds
-	state      datadir.State
-	records    *history.Records
+	// grants and certificate are primary.Watch's.
+	grants      grantsLooked
+	certificate certificateTold
+	disk        diskProbe
+	lagBound    *primary.LagBound
+	mark        datadir.Mark
+	xa          xaWatch
+	heard       retention.Heard
+	purger      *retention.Purger
+	marker      *retention.Marker
+	slot        *primary.Slot
+	duties      *primary.Duties
+	tapSeconds  tapSeconds
+	state       datadir.State
+	records     *history.Records
 	// chronicle is the role machine's goroutine's.
 	chronicle history.Chronicle
 	departing *membership.Departing

@@ -97,13 +97,38 @@ func (s localServer) Guarded(ctx context.Context) {
 		return
 	}
 	text := certificateEnds(ends, time.Now())
-	if len(options) > 0 {
+	if len(options) == 0 {
+		s.tellCertificate(ctx, ends)
+	} else {
 		text = fmt.Sprintf("mysqld runs without TLS although mysql.variables sets %s: \"quorate config check FILE\", as root, says what is wrong with the files; "+
 			"mend them, then \"quorate restart-mysqld %s\"", strings.Join(options, ", "), a.self.Name)
 	}
 	if a.board.SetTrouble(aboutTLS, text) && text != "" {
 		a.logger.Error("mysqld's TLS", "reason", text)
 	}
+}
+
+// certificateTold is the certificate of which the board tells what clients see: that of an
+// incarnation of mysqld, and until when it counts.
+type certificateTold struct {
+	incarnation uint64
+	ends        time.Time
+}
+
+// tellCertificate tells the other nodes what clients see of this mysqld's certificate. The file
+// is read again only when mysqld has another one.
+func (s localServer) tellCertificate(ctx context.Context, ends time.Time) {
+	a := s.agent
+	now := certificateTold{s.Incarnation(), ends}
+	if a.certificate == now {
+		return
+	}
+	shown, err := s.process.Shown(ctx)
+	if err != nil {
+		return // where mysqld cannot read it either, Guarded says so
+	}
+	a.certificate = now
+	a.board.Update(func(n *status.Node) { n.ClientCA, n.ClientNames = cmp.Or(shown.CA, status.OwnCA), shown.Names })
 }
 
 // certificateEnds says that a certificate ends soon, or has ended; "" = it does not, or

@@ -170,7 +170,7 @@ func noPrimaryText(st status.Cluster) string {
 func statusTable(st status.Cluster, colour bool) string {
 	var text strings.Builder
 	text.WriteString(primaryLines(st, colour) + maintenanceLine(st.Maintenance) + recoveredLine(st.Recovered) +
-		ackLines(st, colour) + repairLine(st) + "\n")
+		ackLines(st, colour) + repairLine(st) + certificatesLine(st) + "\n")
 	header := strings.Count(text.String(), "\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD")
@@ -377,6 +377,14 @@ func maintenanceLine(m *cluster.Maintenance) string {
 		line += ": " + m.Reason
 	}
 	return oneLine(line) + "\n"
+}
+
+// certificatesLine says that clients cannot verify all nodes alike; "" = nothing is known of that.
+func certificatesLine(st status.Cluster) string {
+	if text := st.Certificates(); text != "" {
+		return oneLine("certificates: "+text) + "\n"
+	}
+	return ""
 }
 
 // weightCell shows a node's weight; only full nodes have one.

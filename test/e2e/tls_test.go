@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,10 +58,41 @@ func TestClientTLS(t *testing.T) {
 		f.heal(t, ctx)
 		f.mustVerify(t, ctx, roots)
 		f.mysqlVerifies(t, ctx, filepath.Join(dir, "tls", "client-ca.pem"))
+		for i := range f.Len() {
+			if err := f.WaitNode(ctx, i, "it tells of its certificate", func(n status.Node) bool {
+				return n.ClientCA != "" && n.ClientCA != status.OwnCA && slices.Contains(n.ClientNames, serverName)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if text := f.must(t, ctx, primary, "status"); strings.Contains(text, "certificates: ") {
+			t.Errorf("a certificate is told of: %s", text)
+		}
 	})
 	f.scenario(t, "NoKey", func(t *testing.T, ctx context.Context) {
 		replica := f.others(f.heal(t, ctx))[0]
 		f.withoutKey(t, ctx, replica, filepath.Join(dir, "tls", f.Name(replica), "server-key.pem"))
+	})
+	f.scenario(t, "OtherCA", func(t *testing.T, ctx context.Context) {
+		primary := f.heal(t, ctx)
+		replica := f.Name(f.others(primary)[0])
+		cmd := exec.Command(os.Getenv(binaryVariable), "init", "--nodes", replica+"=127.0.0.1", "--client-ca", "--out", filepath.Join(dir, "other"))
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		for _, name := range []string{"ca.pem", "server-cert.pem", "server-key.pem"} {
+			text, err := os.ReadFile(filepath.Join(dir, "other", replica, name))
+			if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "tls", replica, name), text, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.must(t, ctx, primary, "restart-mysqld", replica)
+		if err := devcluster.Poll(ctx, "the status tells of another CA", func(ctx context.Context) (bool, string, error) {
+			text := f.must(t, ctx, primary, "status")
+			return strings.Contains(text, "certificates: mysqld's are of 2 CAs ("), text, nil
+		}); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -245,6 +245,11 @@ type Node struct {
 	// promises no lease.
 	Heartbeat       time.Duration `json:"heartbeat_ns,omitempty"`
 	ElectionTimeout time.Duration `json:"election_timeout_ns,omitempty"`
+	// ClientCA names the CA of the certificate that clients see of its mysqld: OwnCA is
+	// mysqld's own, "" = not known. ClientNames are the names in it by which clients may know
+	// the node; nil = not known.
+	ClientCA    string   `json:"client_ca,omitempty"`
+	ClientNames []string `json:"client_names,omitempty"`
 	// Key names the node's key; "" = it has none.
 	Key cluster.Key `json:"key,omitempty"`
 	// AgentVersion is the quorate version.

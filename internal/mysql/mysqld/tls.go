@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -113,6 +116,80 @@ func (c Config) ServerCertificate(ctx context.Context) (*tls.Certificate, error)
 	return &both, nil
 }
 
+// Shown is what clients verify of the server's certificate.
+type Shown struct {
+	// CA names who has signed it, the same for all servers of one CA; "" = the server has made
+	// it itself, and its CA.
+	CA string
+	// Names are the names and addresses in it by which clients of other hosts may know the
+	// server; nil: there is none, or too many.
+	Names []string
+}
+
+// shownBytesMax bounds the names together.
+const shownBytesMax = 4 << 10
+
+// Shown reads what clients verify of the server's certificate.
+func (c Config) Shown(ctx context.Context) (Shown, error) {
+	if c.OwnTLS() {
+		return Shown{}, nil
+	}
+	pair, err := c.ServerCertificate(ctx)
+	if err != nil {
+		return Shown{}, err
+	}
+	s := Shown{CA: c.signer(ctx, pair), Names: clientNames(pair.Leaf)}
+	if len(strings.Join(s.Names, "")) > shownBytesMax {
+		s.Names = nil
+	}
+	return s, nil
+}
+
+// signer names the CA of a certificate: by the key of the one of ssl_ca that it verifies with, or
+// else by what the last one of its own file says. Which of the two matters not, as all nodes of a
+// cluster are set up alike.
+func (c Config) signer(ctx context.Context, pair *tls.Certificate) string {
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	if path := c.tlsSet()["ssl_ca"]; path != "" {
+		if id, err := c.identity(); err == nil {
+			if text, err := id.readFile(ctx, c.inData(path)); err == nil {
+				roots.AppendCertsFromPEM(text)
+			}
+		}
+	}
+	last := pair.Leaf
+	for _, der := range pair.Certificate[1:] {
+		if cert, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(cert)
+			last = cert
+		}
+	}
+	by := append(slices.Clone(last.RawIssuer), last.AuthorityKeyId...)
+	if chains, err := pair.Leaf.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		CurrentTime: pair.Leaf.NotBefore, // that it has ended is told elsewhere
+	}); err == nil {
+		by = chains[0][len(chains[0])-1].RawSubjectPublicKeyInfo
+	}
+	sum := sha256.Sum256(by)
+	return hex.EncodeToString(sum[:8])
+}
+
+// clientNames are what a client's VERIFY_IDENTITY accepts of a certificate, but for this host's
+// names for itself. Without any, the subject's name counts.
+func clientNames(c *x509.Certificate) (names []string) {
+	names = slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		if !ip.IsLoopback() {
+			names = append(names, ip.String())
+		}
+	}
+	if len(c.DNSNames)+len(c.IPAddresses) == 0 && c.Subject.CommonName != "" {
+		names = append(names, c.Subject.CommonName)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "localhost" })
+}
+
 // readFile reads a file as whom mysqld runs as.
 func (id osIdentity) readFile(ctx context.Context, path string) ([]byte, error) {
 	if id.credential == nil {
@@ -129,6 +206,9 @@ func (id osIdentity) readFile(ctx context.Context, path string) ([]byte, error) 
 	}
 	return content, err
 }
+
+// Shown reads what clients verify of the server's certificate.
+func (p *Process) Shown(ctx context.Context) (Shown, error) { return p.server.cfg.Shown(ctx) }
 
 // TLS returns the options, sorted, by which the operator wants TLS of a server that runs
 // without it; nil = there is none, or TLS is on. Then ends is when its certificate does;

@@ -4,9 +4,12 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,6 +109,78 @@ func TestServerCertificate(t *testing.T) {
 	if err := p.admin.db.QueryRowContext(ctx(t), "SELECT value FROM performance_schema.tls_channel_status WHERE channel = 'mysql_main' AND property = 'Ssl_server_not_after'").Scan(&ends); err != nil ||
 		ends != own.Leaf.NotAfter.UTC().Format("Jan _2 15:04:05 2006 GMT") {
 		t.Errorf("the server's ends %q, this one %v, %v", ends, own.Leaf.NotAfter, err)
+	}
+}
+
+// TestShown: servers with certificates of one CA show the same CA, however the operator has named
+// it, and the names by which others may know them.
+func TestShown(t *testing.T) {
+	now := time.Now()
+	signed := func(c x509.Certificate, by *x509.Certificate, byKey ed25519.PrivateKey) (*x509.Certificate, ed25519.PrivateKey) {
+		t.Helper()
+		public, private, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.SerialNumber, c.NotBefore, c.BasicConstraintsValid = big.NewInt(now.UnixNano()), now.Add(-2*time.Hour), true; by == nil {
+			by, byKey, c.IsCA = &c, private, true
+		}
+		der, err := x509.CreateCertificate(rand.Reader, &c, by, public, byKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert, private
+	}
+	name := pkix.Name{CommonName: "orders"}
+	ca, caKey := signed(x509.Certificate{Subject: pkix.Name{CommonName: "CA"}, NotAfter: now.Add(time.Hour)}, nil, nil)
+	other, otherKey := signed(x509.Certificate{Subject: pkix.Name{CommonName: "CA"}, NotAfter: now.Add(time.Hour)}, nil, nil)
+	show := func(by *x509.Certificate, byKey ed25519.PrivateKey, withCA bool, c x509.Certificate) Shown {
+		t.Helper()
+		cert, key := signed(c, by, byKey)
+		dir := t.TempDir()
+		cfg := Config{DataDir: dir, Variables: map[string]string{"ssl_cert": filepath.Join(dir, "cert"), "ssl_key": filepath.Join(dir, "key")}}
+		if withCA {
+			cfg.Variables["ssl_ca"] = filepath.Join(dir, "ca")
+		}
+		secret, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, block := range map[string]*pem.Block{"ca": {Type: "CERTIFICATE", Bytes: by.Raw}, "cert": {Type: "CERTIFICATE", Bytes: cert.Raw}, "key": {Type: "PRIVATE KEY", Bytes: secret}} {
+			if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shown, err := cfg.Shown(ctx(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shown
+	}
+	names := x509.Certificate{Subject: name, NotAfter: now.Add(time.Hour), DNSNames: []string{"a.example", "localhost"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1), net.IPv6loopback}}
+	ended := x509.Certificate{Subject: name, NotAfter: now.Add(-time.Hour)}
+	for _, withCA := range []bool{false, true} {
+		a, b, c := show(ca, caKey, withCA, names), show(ca, caKey, withCA, ended), show(other, otherKey, withCA, names)
+		if a.CA != b.CA || a.CA == c.CA || a.CA == "" {
+			t.Errorf("with ssl_ca %t: CAs %q, %q, and another %q", withCA, a.CA, b.CA, c.CA)
+		}
+		if !slices.Equal(a.Names, []string{"a.example", "10.0.0.1"}) || !slices.Equal(b.Names, []string{"orders"}) {
+			t.Errorf("names %q, %q", a.Names, b.Names)
+		}
+	}
+	many := names
+	for i := range 1000 {
+		many.DNSNames = append(many.DNSNames, fmt.Sprintf("host%d.example", i))
+	}
+	if got := show(ca, caKey, true, many); got.Names != nil {
+		t.Errorf("%d names", len(got.Names))
+	}
+	if got, err := (Config{DataDir: t.TempDir()}).Shown(ctx(t)); err != nil || got.CA != "" {
+		t.Errorf("of its own: %+v, %v", got, err)
 	}
 }
 

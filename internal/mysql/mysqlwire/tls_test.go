@@ -203,11 +203,12 @@ func TestReadersServeGoMySQLOverTLS(t *testing.T) {
 	var now atomic.Pointer[tls.Certificate]
 	now.Store(cert)
 	feed := startTLSReaders(t, samples(t), true, &now)
-	for range 2 { // the second may resume the first one's session
+	sessions := tls.NewLRUClientSessionCache(1)
+	for range 2 { // the second resumes the first one's session
 		syncer := replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
 			ServerID: 77, Flavor: mysql.MySQLFlavor, Host: "127.0.0.1", Port: uint16(feed.Addr().(*net.TCPAddr).Port),
 			User: "old", Password: "cdc's secret", HeartbeatPeriod: time.Second, VerifyChecksum: true, RawModeEnabled: true,
-			TLSConfig: &tls.Config{RootCAs: roots, ServerName: readersName}, Logger: testLogger(),
+			TLSConfig: &tls.Config{RootCAs: roots, ServerName: readersName, ClientSessionCache: sessions}, Logger: testLogger(),
 		})
 		set, _ := mysql.ParseMysqlGTIDSet("")
 		stream, err := syncer.StartSyncGTID(set)
