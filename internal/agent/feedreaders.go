@@ -55,8 +55,12 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 	})
 }
 
-// listenReaders opens the port for downstream readers, if there is one.
+// listenReaders opens the port for downstream readers, if there is one. It stays open while the node joins,
+// or heals its log, though nobody serves it.
 func (a *Agent) listenReaders() (err error) {
+	if a.readers != nil {
+		return nil
+	}
 	if a.readers, err = a.buildReaders(); err != nil || a.readers == nil {
 		return err
 	}

@@ -60,6 +60,30 @@ func loneAgent(t *testing.T, cfg config.Config) *Agent {
 	return a
 }
 
+// TestReadersPortIsOpenedOnce: after a node has joined, it opens its ports again.
+func TestReadersPortIsOpenedOnce(t *testing.T) {
+	cfg := loneConfig(t)
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Feed.ReadersListen = l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a := loneAgent(t, cfg)
+	if err := a.listen(); err != nil {
+		t.Fatal(err)
+	}
+	defer a.unlisten()
+	a.peers.Unlisten() // what served while it joined has ended
+	a.router.Unlisten()
+	a.api.Unlisten()
+	if err := a.listen(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFailedStartFreesItsPorts: a log that was healed and is damaged again when it
 // is opened, for one, ends the agent, and the process goes on with another.
 func TestFailedStartFreesItsPorts(t *testing.T) {
