@@ -43,6 +43,17 @@ const (
 	PeersRequire PeerSecurity = "require"
 )
 
+// Next is the step after one; "" = there is none.
+func (s PeerSecurity) Next() PeerSecurity {
+	switch s {
+	case PeersPlain:
+		return PeersBoth
+	case PeersBoth:
+		return PeersRequire
+	}
+	return ""
+}
+
 // KeysChange changes the keys of one member: what is not nil.
 type KeysChange struct {
 	Name    string `json:"name"`

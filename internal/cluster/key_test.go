@@ -115,6 +115,12 @@ func TestKeysOfMembers(t *testing.T) {
 	if err != nil || s.RemovedKeys[9] != add.Key || before.RemovedKeys != nil {
 		t.Fatalf("%v, %v", s.RemovedKeys, err)
 	}
+	left := before.Clone()
+	left.Recovered = &Recovery{Without: left.Members[3:]}
+	left.Members = left.Members[:3]
+	if left, err = left.With(member(MembershipChange{Op: OpRemove, Name: "d"})); err != nil || left.RemovedKeys[9] != add.Key {
+		t.Errorf("a node that a recovery left behind: %v, %v", left.RemovedKeys, err)
+	}
 	add.Name, add.ID, add.Peer = "e", 10, "e:7400"
 	if _, err := s.With(member(add)); err == nil {
 		t.Error("the key of a removed node is used again")

@@ -128,18 +128,24 @@ func (s *State) setMembership(c MembershipChange) error {
 		s.Members[i] = m
 	case c.Op == OpRemove:
 		s.Members = slices.Delete(s.Members, i, i+1)
-		s.Removed = append(s.Removed, m.ID)
-		if m.Key != "" {
-			if s.RemovedKeys == nil {
-				s.RemovedKeys = map[NodeID]Key{}
-			}
-			s.RemovedKeys[m.ID] = m.Key
-		}
+		s.noteRemoved(m)
 		s.dropSource(m.Name)
 	default:
 		return fmt.Errorf("%q is nothing that can be done to a node", c.Op)
 	}
 	return nil
+}
+
+// noteRemoved has a node told that it was removed: by its key, too, or it would be told nothing.
+func (s *State) noteRemoved(m Member) {
+	s.Removed = append(s.Removed, m.ID)
+	if m.Key == "" {
+		return
+	}
+	if s.RemovedKeys == nil {
+		s.RemovedKeys = map[NodeID]Key{}
+	}
+	s.RemovedKeys[m.ID] = m.Key
 }
 
 // Promoted is a learner with a vote. One that was rebuilt has its weight again.

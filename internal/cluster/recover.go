@@ -124,7 +124,7 @@ func (s *State) forget(name string) bool {
 	if i < 0 {
 		return false
 	}
-	s.Removed = append(s.Removed, s.Recovered.Without[i].ID)
+	s.noteRemoved(s.Recovered.Without[i])
 	s.Recovered.Without = slices.Delete(s.Recovered.Without, i, i+1)
 	return true
 }

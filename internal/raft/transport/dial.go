@@ -95,17 +95,17 @@ type accepted struct {
 // says what else went wrong.
 func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, accepted, error) {
 	security := *t.security.Load()
-	if t.cfg.Key == nil || security == cluster.PeersPlain {
+	if t.key.Load() == nil || security == cluster.PeersPlain {
 		return t.connectAs(ctx, p, c, false)
 	}
 	conn, as, err := t.connectAs(ctx, p, c, true)
 	if security == cluster.PeersRequire || err == nil || errors.Is(err, errRefused) || ctx.Err() != nil {
 		return conn, as, err
 	}
-	if _, rejected := errors.AsType[*RejectedError](err); rejected {
+	if r, rejected := errors.AsType[*RejectedError](err); rejected && (r.Code != CodeKey || r.By != p.Name) {
 		return conn, as, err
 	}
-	return t.connectAs(ctx, p, c, false) // an agent that does not know of TLS hangs up
+	return t.connectAs(ctx, p, c, false) // the peer has no key, or has not heard of this node's so far
 }
 
 func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bool) (net.Conn, accepted, error) {

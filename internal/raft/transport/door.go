@@ -68,12 +68,19 @@ func (d *Door) holder(k cluster.Key) (id cluster.NodeID, ok bool) {
 	return 0, false
 }
 
+func (d *Door) isPeer(id cluster.NodeID) bool {
+	_, ok := d.Peer(id)
+	return ok
+}
+
 // admitKey decides by the key that a node has shown; nil = it is that of the node. Who has no key that is
 // known here is told nothing but a code.
 func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 	holder, known := d.holder(key)
 	u, judges := d.Checker.(UnknownChecker)
 	switch {
+	case known && id.ClusterID != d.Self.ClusterID && d.isPeer(holder):
+		return d.judgeCluster(id)
 	case known && holder == id.Node:
 		return d.judgeMember(id) // who was removed is told nothing else
 	case known:

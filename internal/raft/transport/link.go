@@ -10,6 +10,8 @@ import (
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // link owns the outgoing connection of one class to one peer.
@@ -26,6 +28,8 @@ type link struct {
 	alive chan struct{}
 	// dialError is why the newest attempt has failed; nil = it has not.
 	dialError atomic.Pointer[string]
+	// plain: the newest connection is without TLS.
+	plain atomic.Bool
 
 	sent, sentBytes, dropped, connects, losses atomic.Uint64
 }
@@ -69,7 +73,10 @@ func (l *link) run(ctx context.Context) {
 			continue
 		}
 		started := time.Now()
+		l.plain.Store(isPlain(conn))
+		stop := l.endPlain(conn)
 		l.serve(ctx, conn, as.version)
+		stop()
 		// A sign of life from before the loss says nothing about after it.
 		l.drainAlive()
 		s.refusalDue, s.lastText = true, ""
@@ -81,6 +88,15 @@ func (l *link) run(ctx context.Context) {
 		}
 		l.pause(ctx, &s, l.backOff(&s))
 	}
+}
+
+// endPlain ends a connection without TLS after a while where the peer may have TLS by then.
+func (l *link) endPlain(conn net.Conn) (stop func()) {
+	if !l.plain.Load() || l.t.key.Load() == nil || *l.t.security.Load() == cluster.PeersPlain {
+		return func() {}
+	}
+	timer := time.AfterFunc(l.t.tune.plainMax, func() { _ = conn.Close() })
+	return func() { timer.Stop() }
 }
 
 // failed reports a failed attempt and returns how long to wait before the next.

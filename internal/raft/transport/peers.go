@@ -47,12 +47,31 @@ func (t *Transport) SetPeers(peers []Peer) {
 			continue
 		}
 		p := old[c.ID]
-		if p == nil || p.Peer != c {
+		switch {
+		case p == nil:
 			p = t.newPeer(c)
+		case p.Peer != c:
+			p = t.newPeer(c)
+			if p.isAs(old[c.ID].Peer) {
+				p.follow(old[c.ID])
+			}
 		}
 		next[c.ID] = p
 	}
 	t.replacePeers(next)
+}
+
+// isAs tells whether a peer's keys are among others that it had before, or has from now on.
+func (p Peer) isAs(before Peer) bool {
+	same := p.Key == before.Key || p.has(before.Key) || p.has(before.NextKey)
+	return same && p.Name == before.Name && p.Addr == before.Addr
+}
+
+// follow has p take the place of a peer that is the same node: the streams with that stay open.
+func (p *peer) follow(before *peer) {
+	p.leave()
+	p.gone, p.leave = before.gone, before.leave
+	before.leave = func() {}
 }
 
 // replacePeers ends what there is with peers that are not in next, and begins with the new ones. t.mu is held.

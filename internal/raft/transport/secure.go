@@ -11,6 +11,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,12 +31,17 @@ const (
 	recordBytes = 16 << 10
 )
 
+// plainMax is how long a connection without TLS lasts while connections with it are wanted
+// (cluster.PeersBoth).
+const plainMax = 5 * time.Second
+
 // errNoKey means that one side of TLS shows no key.
 var errNoKey = errors.New("transport: no key is shown")
 
-// SetSecurity says how connections are protected from now on. All are made anew.
+// SetSecurity says how connections are protected from now on. All are made anew; streams are closed
+// once they have to be protected.
 func (t *Transport) SetSecurity(s cluster.PeerSecurity) {
-	if before := t.security.Swap(&s); *before == s || t.cfg.Key == nil {
+	if before := t.security.Swap(&s); *before == s || t.key.Load() == nil {
 		return // in the latter case no connection can be protected
 	}
 	t.mu.Lock()
@@ -43,9 +49,15 @@ func (t *Transport) SetSecurity(s cluster.PeerSecurity) {
 	next := make(map[cluster.NodeID]*peer)
 	for id, p := range t.allPeers() {
 		next[id] = t.newPeer(p.Peer)
+		if s != cluster.PeersRequire {
+			next[id].follow(p)
+		}
 	}
 	t.replacePeers(next)
 }
+
+// SetKey gives this node another key, which it shows from now on. Connections that there are stay.
+func (t *Transport) SetKey(k *nodekey.Key) { t.key.Store(k) }
 
 func (t *Transport) plainAllowed() bool { return *t.security.Load() != cluster.PeersRequire }
 
@@ -62,7 +74,7 @@ func (t *Transport) holder(k cluster.Key) (cluster.NodeID, bool) {
 // tlsConfig checks the other side's key. The checks of package tls are off: they ask for names and
 // times. No session is resumed: a resumed one would show no key.
 func (t *Transport) tlsConfig(check func(cluster.Key) error) *tls.Config {
-	own := t.cfg.Key.Certificate()
+	own := t.key.Load().Certificate()
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
 		SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true,
@@ -98,7 +110,7 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn) (net.Conn, cluste
 		}
 		return conn, "", nil
 	}
-	if t.cfg.Key == nil {
+	if t.key.Load() == nil {
 		return nil, "", reject(CodeKey, "it came with TLS, and this node has no key")
 	}
 	c := tls.Server(conn, t.tlsConfig(func(k cluster.Key) error {
@@ -157,7 +169,7 @@ func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
 	if !ok || op.Op != "remote error" {
 		return nil
 	}
-	r := reject(CodeKey, "it does not know this node's key, %s (%v)", t.cfg.Key.Name(), op.Err)
+	r := reject(CodeKey, "it does not know this node's key, %s (%v)", t.key.Load().Name(), op.Err)
 	r.By = p.Name
 	return r
 }
@@ -220,6 +232,11 @@ func (c *tlsConn) writeRecords(pieces net.Buffers) error {
 		}
 	}
 	return c.records.Flush()
+}
+
+func isPlain(conn net.Conn) bool {
+	_, protected := conn.(*tlsConn)
+	return !protected
 }
 
 // rawOf returns what Send writes to of a connection; nil: it is none of the kernel's.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -27,13 +28,13 @@ func newKey(t testing.TB) *nodekey.Key {
 func secured(t testing.TB, s cluster.PeerSecurity, nodes ...*node) {
 	t.Helper()
 	for _, n := range nodes {
-		n.cfg.Key = newKey(t)
+		n.key.Store(newKey(t))
 		n.security.Store(&s)
 	}
 	for _, n := range nodes {
 		for _, o := range nodes {
 			if p := n.Transport.peer(o.cfg.Identity.Node); p != nil {
-				p.Key = o.cfg.Key.Name()
+				p.Key = o.key.Load().Name()
 			}
 		}
 	}
@@ -50,6 +51,20 @@ func (n *node) protected(id cluster.NodeID) (is []bool) {
 		}
 	}
 	return is
+}
+
+// awaitProtected waits until both connections that a peer has made to n are TLS, or both are not.
+func (n *node) awaitProtected(t testing.TB, id cluster.NodeID, want bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		is := n.protected(id)
+		if len(is) == 2 && is[0] == want && is[1] == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("protected: %v", is)
+		}
+	}
 }
 
 // TestSecured: all classes of connections, with messages of all sizes in their order.
@@ -81,9 +96,7 @@ func TestSecured(t *testing.T) {
 	if s := within(t, b.statuses, "the status"); s != "fine" {
 		t.Errorf("status %q", s)
 	}
-	if is := b.protected(nodeA); len(is) != 2 || !is[0] || !is[1] {
-		t.Errorf("protected: %v", is)
-	}
+	b.awaitProtected(t, nodeA, true)
 	near, err := a.DialRoute(t.Context(), nodeB)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +143,7 @@ func TestKeysThatDoNotFit(t *testing.T) {
 func TestNextKey(t *testing.T) {
 	a, b := pair(t, func(a, b *node) {
 		secured(t, cluster.PeersRequire, a, b)
-		b.Transport.peer(nodeA).Key, b.Transport.peer(nodeA).NextKey = newKey(t).Name(), a.cfg.Key.Name()
+		b.Transport.peer(nodeA).Key, b.Transport.peer(nodeA).NextKey = newKey(t).Name(), a.key.Load().Name()
 	})
 	a.Send([]*pb.Message{appendMessage(1, numbered(1, 10))})
 	within(t, b.raft, "an append")
@@ -138,8 +151,8 @@ func TestNextKey(t *testing.T) {
 	c := newNode(t, nodeC, nodeB)
 	introduce(b, c)
 	secured(t, cluster.PeersRequire, c)
-	c.Transport.peer(nodeB).Key = b.cfg.Key.Name()
-	b.SetPeers([]Peer{b.Transport.peer(nodeA).Peer, {ID: nodeC, Name: "c", Addr: "127.0.0.1:1", Key: c.cfg.Key.Name()}})
+	c.Transport.peer(nodeB).Key = b.key.Load().Name()
+	b.SetPeers([]Peer{b.Transport.peer(nodeA).Peer, {ID: nodeC, Name: "c", Addr: "127.0.0.1:1", Key: c.key.Load().Name()}})
 	c.cfg.Identity = identity(nodeA)
 	if _, _, err := c.connect(t.Context(), c.Transport.peer(nodeB).Peer, classControl); err == nil {
 		t.Error("c is a")
@@ -174,11 +187,9 @@ func TestPlainAgainstRequire(t *testing.T) {
 func TestChangeOver(t *testing.T) {
 	a, b := pair(t, func(a, b *node) {
 		secured(t, cluster.PeersBoth, a, b)
-		b.cfg.Key = nil
+		b.key.Store(nil)
 	})
-	if is := b.protected(nodeA); len(is) != 2 || is[0] || is[1] {
-		t.Fatalf("b has no key, protected: %v", is)
-	}
+	b.awaitProtected(t, nodeA, false)
 	a.Send([]*pb.Message{appendMessage(1, numbered(1, 10))})
 	within(t, b.raft, "an append")
 
@@ -186,18 +197,81 @@ func TestChangeOver(t *testing.T) {
 	for _, s := range []cluster.PeerSecurity{cluster.PeersBoth, cluster.PeersRequire} {
 		a.SetSecurity(s)
 		b.SetSecurity(s)
-		for want := true; want; {
-			is := append(a.protected(nodeB), b.protected(nodeA)...)
-			if want = len(is) < 4; !want {
-				for _, tls := range is {
-					want = want || !tls
-				}
-			}
-			time.Sleep(time.Millisecond)
-		}
+		a.awaitProtected(t, nodeB, true)
+		b.awaitProtected(t, nodeA, true)
 	}
 	a.Send([]*pb.Message{appendMessage(2, numbered(2, 10))})
 	for m := within(t, b.raft, "an append"); m.GetCommit() != 2; m = within(t, b.raft, "an append") {
 		t.Logf("commit %d came", m.GetCommit())
 	}
+}
+
+// know makes the keys of a peer those that n knows it by.
+func (n *node) know(id cluster.NodeID, key, next cluster.Key) {
+	p := n.Transport.peer(id).Peer
+	p.Key, p.NextKey = key, next
+	n.SetPeers([]Peer{p})
+}
+
+// TestRotatedKey: a node takes another key while a stream that it has opened goes on; with the former
+// one nobody comes in any more. A key that takes the place of another at once ends the stream.
+func TestRotatedKey(t *testing.T) {
+	a, b := pair(t, func(a, b *node) { secured(t, cluster.PeersRequire, a, b) })
+	near, err := a.DialRoute(t.Context(), nodeB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := within(t, b.routes, "the route")
+	defer func() { _ = far.Close() }()
+	passes := func() error {
+		_ = near.SetDeadline(time.Now().Add(10 * time.Second))
+		go func() { _, _ = far.Write([]byte("x")) }()
+		_, err := io.ReadFull(near, make([]byte, 1))
+		return err
+	}
+	dials := func() error {
+		conn, err := a.DialRoute(t.Context(), nodeB)
+		if err == nil {
+			_ = conn.Close()
+			_ = within(t, b.routes, "the route").Close()
+		}
+		return err
+	}
+	former, next := a.key.Load(), newKey(t)
+	b.know(nodeA, former.Name(), next.Name())
+	if err := dials(); err != nil {
+		t.Errorf("before the change: %v", err)
+	}
+	a.SetKey(next)
+	if err := dials(); err != nil {
+		t.Errorf("with the next key: %v", err)
+	}
+	b.know(nodeA, next.Name(), "")
+	if err := passes(); err != nil {
+		t.Errorf("a stream was closed: %v", err)
+	}
+	a.SetKey(former)
+	if _, err := a.DialCall(t.Context(), nodeB); !errors.As(err, new(*RejectedError)) {
+		t.Errorf("with the former key: %v", err)
+	}
+	b.know(nodeA, newKey(t).Name(), "")
+	if _, err := io.ReadAll(near); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the stream goes on, opened with a key that was taken away")
+	}
+}
+
+// TestPlainLinkEnds: a connection that began without TLS, as the peer did not know the key so far, does
+// not stay so.
+func TestPlainLinkEnds(t *testing.T) {
+	a, b := pair(t, func(a, b *node) {
+		secured(t, cluster.PeersPlain, a, b)
+		a.SetSecurity(cluster.PeersBoth)
+		a.tune.plainMax = 50 * time.Millisecond
+		b.Transport.peer(nodeA).Key = ""
+	})
+	if s := a.Stats(); !s.Peers[0].Plain {
+		t.Fatalf("b does not know a's key: %+v", s.Peers[0])
+	}
+	b.know(nodeA, a.key.Load().Name(), "")
+	b.awaitProtected(t, nodeA, true)
 }

@@ -33,6 +33,8 @@ type PeerStats struct {
 	// Version is the protocol version of our control connection to the peer; 0 =
 	// there is none.
 	Version uint16
+	// Plain: one of our connections to the peer is without TLS.
+	Plain   bool
 	Control ClassStats
 	Append  ClassStats
 	// BulkStreams are the ones open that the peer dialled; BulkRefused counts
@@ -76,6 +78,7 @@ func (t *Transport) Stats() Stats {
 		s.Peers = append(s.Peers, PeerStats{
 			ID: p.ID, Version: uint16(p.version.Load()), Control: p.classStats(classControl), Append: p.classStats(classAppend),
 			BulkStreams: p.bulkStreams.Load(), BulkRefused: p.bulkRefused.Load(),
+			Plain:       slices.ContainsFunc(p.links[:], (*link).isPlain),
 			CallStreams: p.callStreams.Load(), CallRefused: p.callRefused.Load(),
 		})
 	}
@@ -92,4 +95,9 @@ func (p *peer) classStats(c class) ClassStats {
 		QueuedMessages: int64(messages), QueuedBytes: bytes,
 		ReceivedMessages: in.messages.Load(), ReceivedBytes: in.bytes.Load(), CorruptFrames: in.corrupt.Load(),
 	}
+}
+
+func (l *link) isPlain() bool {
+	open, _, _ := l.q.size()
+	return open && l.plain.Load()
 }

@@ -140,7 +140,8 @@ type CallChecker interface {
 // Config is what a Transport needs. All fields but Key and Security are required.
 type Config struct {
 	Identity Identity
-	// Key is this node's own; nil = it has none, and all connections are plain.
+	// Key is this node's own, until SetKey gives it another; nil = it has none, and all connections are
+	// plain.
 	Key *nodekey.Key
 	// Security says how connections are protected, until SetSecurity does.
 	Security cluster.PeerSecurity
@@ -156,7 +157,7 @@ type Config struct {
 type tuning struct {
 	dialTimeout, handshakeTimeout, idleTimeout time.Duration
 	pingInterval, rejectedWait, stable         time.Duration
-	leaverCallTime                             time.Duration
+	leaverCallTime, plainMax                   time.Duration
 }
 
 // peer is all state about one peer.
@@ -205,6 +206,7 @@ type Transport struct {
 	peers    atomic.Pointer[map[cluster.NodeID]*peer]
 	door     *Door
 	security atomic.Pointer[cluster.PeerSecurity]
+	key      atomic.Pointer[nodekey.Key]
 	// status is the latest blob of SendStatus.
 	status atomic.Pointer[[]byte]
 	// notify has room for one signal: some peer's unreachable is set.
@@ -236,7 +238,7 @@ func New(cfg Config) *Transport {
 		tune: tuning{
 			dialTimeout: dialTimeout, handshakeTimeout: handshakeTimeout, idleTimeout: idleTimeout,
 			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
-			leaverCallTime: leaverCallTime,
+			leaverCallTime: leaverCallTime, plainMax: plainMax,
 		},
 		notify: make(chan struct{}, 1),
 		strangers: strangers.New(strangers.Limits{
@@ -246,6 +248,7 @@ func New(cfg Config) *Transport {
 	}
 	t.peers.Store(&map[cluster.NodeID]*peer{})
 	t.security.Store(&cfg.Security)
+	t.key.Store(cfg.Key)
 	t.door = &Door{Self: cfg.Identity, Checker: cfg.Handler, Peer: func(id cluster.NodeID) (Peer, bool) {
 		p := t.peer(id)
 		if p == nil {
