@@ -17,6 +17,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
@@ -37,7 +38,6 @@ import (
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/logcopy"
-	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -54,7 +54,7 @@ const (
 // Agent is one node. Build it with New, then Run it.
 type Agent struct {
 	cfg     config.Config
-	key     *nodekey.Key // nil = this node has none
+	keys    *keys.Keys // nil = this node has none
 	self    cluster.Member
 	logger  *slog.Logger
 	version string
@@ -162,12 +162,12 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, fmt.Errorf("data directory %s holds a mysqld's data, but node %q is a logger: what mysqld lacks would be purged; set kind = \"full\", or give the logger a directory of its own",
 			cfg.DataDir, cfg.Node)
 	}
-	key, err := loadKey(cfg, data.Fresh(), logger)
+	own, err := loadKeys(cfg, data, logger)
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		key: key, cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
+		keys: own, cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
 		tapSeconds:   newTapSeconds(),
 		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),

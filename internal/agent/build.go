@@ -69,8 +69,8 @@ func (a *Agent) boardConfig() board.Config {
 	if a.data.Life() == datadir.Joining { // until it is told of a state, it asks these
 		state.Members = append(state.Members, a.cfg.AddedMembers()...)
 	}
-	if a.key != nil {
-		s.Key = a.key.Name()
+	if k := a.shownKey(); k != nil {
+		s.Key = k.Name()
 	}
 	return board.Config{
 		Self: s, State: state, Known: a.data.known, Now: time.Now,
@@ -88,7 +88,7 @@ func (a *Agent) transportIdentity() transport.Identity {
 // transportConfig is of a transport with these peers. It listens where peers look for this node.
 func (a *Agent) transportConfig(h transport.Handler, peers []transport.Peer) transport.Config {
 	return transport.Config{
-		Identity: a.transportIdentity(), Key: a.key, Security: a.board.State().PeerSecurity,
+		Identity: a.transportIdentity(), Key: a.shownKey(), Security: a.board.State().PeerSecurity,
 		Listen: a.self.Peer, Peers: peers, Handler: h, Logger: a.logger,
 	}
 }
@@ -188,7 +188,7 @@ func (p provider) Status() status.Cluster {
 		Cluster: p.cfg.Cluster, ClusterID: formatID(p.cfg.ClusterID()), Self: p.self.Name, Nodes: sight.Nodes,
 		StateVersion: state.Version, Maintenance: state.Maintenance, Durability: state.Durability,
 		Reseed: cmp.Or(state.Reseed, cluster.ReseedAuto), Errant: cmp.Or(state.Errant, cluster.ErrantKeep),
-		RetainBytesMax: state.RetainBytesMax, Recovered: quorumloss.StillWithout(state), LastChange: p.records.LastChange(),
+		RetainBytesMax: state.RetainBytesMax, PeerSecurity: state.PeerSecurity, Recovered: quorumloss.StillWithout(state), LastChange: p.records.LastChange(),
 	}
 	last := p.board.LastPrimary().At
 	if s.Primary = p.primaryName(); s.Primary == "" && !last.IsZero() {

@@ -1,33 +1,91 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 
+	"github.com/quorate/quorate/internal/agent/keys"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
-// loadKey reads this node's key, and makes one where there is none: at the first start, or with the first
+// loadKeys reads this node's key, and makes one where there is none: at the first start, or with the first
 // quorate that has keys. nil: there is none, and none is needed so far.
-func loadKey(cfg config.Config, fresh bool, logger *slog.Logger) (*nodekey.Key, error) {
+func loadKeys(cfg config.Config, data *dataDir, logger *slog.Logger) (*keys.Keys, error) {
 	if cfg.KeyFile == "" {
 		return nil, nil
 	}
-	needed := len(cfg.Members) > 0 && cfg.Members[0].Key != "" // all have one, or none
-	k, made, err := nodekey.LoadOrMake(cfg.KeyFile)
-	switch own := cfg.Self().Key; {
+	last, err := data.LastState()
+	if err != nil {
+		return nil, err
+	}
+	configured := cfg.Self().Key
+	known, needed := configured, len(cfg.Members) > 0 && cfg.Members[0].Key != "" // all have one, or none
+	if m, ok := last.State.MemberByID(cfg.Self().ID); ok && m.Key != "" {
+		known, needed = m.Key, true
+	}
+	k, err := keys.Load(cfg.KeyFile, cfg.Self().ID, known, logger)
+	switch {
 	case err != nil && needed:
 		return nil, fmt.Errorf("%w: give %s back, or write a key there with \"quorate key new\"", err, cfg.KeyFile)
 	case err != nil:
 		logger.Warn("this node has no key: its connections with other agents are not protected", "error", err)
 		return nil, nil
-	case fresh && own != "" && own != k.Name():
+	case data.Fresh() && configured != "" && !k.Has(configured):
 		return nil, fmt.Errorf("the configuration says that node %q has the key %s, and %s holds the key %s: correct the one or the other",
-			cfg.Node, own, cfg.KeyFile, k.Name())
-	}
-	if made {
-		logger.Info("made this node's key", "file", cfg.KeyFile, "key", k.Name())
+			cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
 	}
 	return k, nil
+}
+
+// shownKey is the key that this node shows; nil = it has none.
+func (a *Agent) shownKey() *nodekey.Key {
+	if a.keys == nil {
+		return nil
+	}
+	return a.keys.Shown()
+}
+
+// aboutKey keys among the troubles why this node's key is not changed so far.
+const aboutKey = "its key"
+
+// keyed is this node as package keys sees it.
+type keyed struct{ *Agent }
+
+// Kept implements keys.Node.
+func (n keyed) Kept() cluster.StatePoint { return n.state.Point() }
+
+// Nodes implements keys.Node.
+func (n keyed) Nodes() []status.Node { return n.board.Nodes() }
+
+// ShowKey implements keys.Node.
+func (n keyed) ShowKey(k *nodekey.Key) {
+	n.peers.SetKey(k)
+	n.board.Update(func(s *status.Node) { s.Key = k.Name() })
+}
+
+// ChangeKey implements keys.Node.
+func (n keyed) ChangeKey(ctx context.Context, c cluster.KeysChange) error {
+	args, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encode a change of keys: %w", err)
+	}
+	answer := n.requests.Serve(ctx, control.Request{Name: "node.key", By: n.records.ByItself(), Args: args})
+	return answer.Err()
+}
+
+// Trouble implements keys.Node.
+func (n keyed) Trouble(text string) { n.board.SetTrouble(aboutKey, text) }
+
+// lookAround is what this node does at each look at the others, beside following the members.
+func (a *Agent) lookAround(ctx context.Context) {
+	a.feeder.Look(ctx)
+	if a.keys != nil {
+		a.keys.Look(ctx, keyed{a})
+	}
 }

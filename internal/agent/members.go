@@ -113,7 +113,7 @@ func (n followed) Leave(d membership.Departure) { n.departing.Leave(d) }
 func (a *Agent) newFollower() *membership.Follower {
 	return membership.NewFollower(membership.FollowerConfig{
 		Node: followed{a}, Table: a.board, Known: a.data.known, Clock: clock.Machine{}, Logger: a.logger, RunsMysqld: a.runsMysqld(),
-		Also: a.feeder.Look,
+		Also: a.lookAround,
 	})
 }
 

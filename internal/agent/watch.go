@@ -193,6 +193,11 @@ func (a *Agent) ownStatus() status.Node {
 	s.LogCommit = a.node.Committed().Mark().Index
 	s.FedBy = a.learner.FedBy()
 	s.StateKept = a.state.Point().Index
+	for _, p := range a.peers.Stats().Peers {
+		if p.Plain {
+			s.PlainPeers = append(s.PlainPeers, a.board.Name(p.ID))
+		}
+	}
 	s.AuditSeq, s.HistorySeq = a.records.Audit.Seq(a.self.Name), a.records.History.Seq(a.self.Name)
 	a.acksStatus(&s)
 	if s.Role == status.RolePrimary {

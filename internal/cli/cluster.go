@@ -35,8 +35,10 @@ type clusterSettings struct {
 	Reseed       cluster.Reseed       `json:"reseed"`
 	Errant       cluster.ErrantPolicy `json:"errant"`
 	// RetainBytesMax is 0 without a bound.
-	RetainBytesMax int64                `json:"retain_bytes_max"`
-	Maintenance    *cluster.Maintenance `json:"maintenance,omitempty"`
+	RetainBytesMax int64 `json:"retain_bytes_max"`
+	// PeerSecurity is "" where connections between agents are not protected.
+	PeerSecurity cluster.PeerSecurity `json:"peer_security"`
+	Maintenance  *cluster.Maintenance `json:"maintenance,omitempty"`
 }
 
 func newClusterShowCommand() *cobra.Command {
@@ -55,7 +57,7 @@ defaults, too. "quorate cluster set --help" explains each.`,
 				return err
 			}
 			s := clusterSettings{st.Cluster, st.StateVersion, cmp.Or(st.Durability, cluster.DurabilityMajority), cmp.Or(st.Reseed, cluster.ReseedAuto),
-				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.Maintenance}
+				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.Maintenance}
 			if o.asJSON {
 				return printJSON(cmd.OutOrStdout(), s)
 			}
@@ -75,8 +77,8 @@ func (s clusterSettings) String() string {
 	if s.Maintenance != nil {
 		maintenance = "on" + strings.TrimPrefix(maintenanceLine(s.Maintenance), "MAINTENANCE")
 	}
-	return fmt.Sprintf("cluster      %s\ndurability   %s\nreseed       %s\nerrant       %s\nretain-max   %s\nmaintenance  %s",
-		s.Cluster, s.Durability, s.Reseed, s.Errant, retain, maintenance)
+	return fmt.Sprintf("cluster        %s\ndurability     %s\nreseed         %s\nerrant         %s\nretain-max     %s\npeer-security  %s\nmaintenance    %s",
+		s.Cluster, s.Durability, s.Reseed, s.Errant, retain, cmp.Or(s.PeerSecurity, "none"), maintenance)
 }
 
 func newClusterSetCommand() *cobra.Command {
@@ -111,6 +113,11 @@ does. It never does so if the majority would be lost, nor during maintenance.
   --retain-max SIZE  the log is kept for a node that has been away or stopped
                      for a minute, but only up to this size. Then the node is
                      rebuilt when it is back (default off)
+
+--peer-security takes a cluster that began without keys to TLS between its agents,
+in two steps that do not stop writes, and cannot be taken back: both (TLS where
+both sides have it; the keys that the nodes show are taken, and printed), then
+require (nothing else is accepted). Each is refused while a node cannot take it.
 
 --dry-run shows the consequences. A change that would stop writes at once, because
 OKs would wait for a node that is away, is refused without --force.

@@ -157,12 +157,13 @@ d     full  0       -     -            -             unknown      -
 // TestClusterShow: what is in force is shown, also what nobody has set.
 func TestClusterShow(t *testing.T) {
 	addr := agentThat(t, nil, nil)
-	const want = `cluster      orders
-durability   majority
-reseed       auto
-errant       keep
-retain-max   off
-maintenance  off
+	const want = `cluster        orders
+durability     majority
+reseed         auto
+errant         keep
+retain-max     off
+peer-security  none
+maintenance    off
 `
 	if code, out, errs := run(t, "cluster", "show", "--addr", addr); code != exitOK || out != want {
 		t.Errorf("%d, %q, %q", code, out, errs)
@@ -174,7 +175,7 @@ maintenance  off
 	}
 	set := clusterSettings{Cluster: "c", Durability: cluster.DurabilityAll, Reseed: cluster.ReseedManual, Errant: cluster.ErrantRebuild,
 		RetainBytesMax: 1500 << 20, Maintenance: &cluster.Maintenance{By: "ann@db1", Since: time.Unix(0, 0)}}
-	if text := set.String(); !strings.Contains(text, "retain-max   1500MiB\nmaintenance  on since 1970-01-01 00:00:00 UTC, by ann@db1") {
+	if text := set.String(); !strings.Contains(text, "retain-max     1500MiB\npeer-security  none\nmaintenance    on since 1970-01-01 00:00:00 UTC, by ann@db1") {
 		t.Errorf("%q", text)
 	}
 }

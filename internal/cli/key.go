@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -19,13 +23,14 @@ type shownKey struct {
 func newKeyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Show or make this node's key, by which the others know it",
+		Short: "Show, make or change this node's key, by which others know it",
 		Example: `  quorate key show
+  quorate key rotate
   quorate key new --config /etc/quorate/node.toml`,
 		Args: noArgs,
 		RunE: showHelp,
 	}
-	cmd.AddCommand(newKeyShowCommand(), newKeyNewCommand())
+	cmd.AddCommand(newKeyShowCommand(), newKeyNewCommand(), newKeyRotateCommand())
 	return cmd
 }
 
@@ -33,24 +38,54 @@ func newKeyShowCommand() *cobra.Command {
 	return keyCommand("show", "Print the name of this node's key",
 		`Prints the name of this node's key: "q1:" and 43 characters. It is no secret. Write it
 into the [[member]] entry of this node in every node's configuration, or give it
-to "quorate node add".`, nodekey.Load)
-}
-
-func newKeyNewCommand() *cobra.Command {
-	return keyCommand("new", "Make this node's key, and print its name",
-		`Makes this node's key in a file beside its configuration, for a node that has none.
-A key that is there is not replaced. An agent makes its key itself where it may
-write there; this command is for the account that may.`,
-		func(path string) (*nodekey.Key, error) {
-			k, err := nodekey.New()
+to "quorate node add".`, func(c config.Config) (shownKey, error) {
+			k, err := nodekey.Load(c.KeyFile)
 			if err != nil {
-				return nil, err
+				return shownKey{}, err
 			}
-			return k, k.Save(path)
+			return shownKey{c.KeyFile, k.Name()}, nil
 		})
 }
 
-func keyCommand(name, short, long string, get func(path string) (*nodekey.Key, error)) *cobra.Command {
+func newKeyNewCommand() *cobra.Command {
+	var out string
+	cmd := keyCommand("new", "Make this node's key, and print its name",
+		`Makes this node's key in a file beside its configuration, for a node that has none.
+A key that is there is not replaced. An agent makes its key itself where it may
+write there; this command is for the account that may. The file belongs to the
+account that has the data directory.`,
+		func(c config.Config) (shownKey, error) {
+			k, err := nodekey.New()
+			if err != nil {
+				return shownKey{}, err
+			}
+			path := cmp.Or(out, c.KeyFile)
+			if err := k.Save(path); err != nil {
+				return shownKey{}, err
+			}
+			return shownKey{path, k.Name()}, giveTo(path, c.DataDir)
+		})
+	cmd.Flags().StringVar(&out, "out", "", "write to this `file` instead")
+	return cmd
+}
+
+// giveTo gives a file to the account that has another one, as far as that is there.
+func giveTo(path, like string) error {
+	info, err := os.Stat(like)
+	if err != nil {
+		return nil // the data directory comes later: whoever makes that may have to give the key away, too
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Getuid() != 0 {
+		return nil // it is the account's own
+	}
+	if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
+		return fmt.Errorf("give the key to the agent's account: %w", err)
+	}
+	return nil
+}
+
+func keyCommand(name, short, long string, get func(c config.Config) (shownKey, error)) *cobra.Command {
 	var path string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -66,11 +101,11 @@ func keyCommand(name, short, long string, get func(path string) (*nodekey.Key, e
 			if err != nil {
 				return err
 			}
-			k, err := get(c.KeyFile)
+			k, err := get(c)
 			if err != nil {
 				return err
 			}
-			return printKey(cmd.OutOrStdout(), shownKey{File: c.KeyFile, Key: k.Name()}, asJSON)
+			return printKey(cmd.OutOrStdout(), k, asJSON)
 		},
 	}
 	configFlag(cmd, &path)

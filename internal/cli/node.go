@@ -50,6 +50,8 @@ type nodeLine struct {
 	Role      status.Role `json:"role,omitempty"`
 	Reachable bool        `json:"reachable"`
 	Version   string      `json:"agent_version,omitempty"`
+	// Key names the key that it shows; "" = it has none.
+	Key cluster.Key `json:"key,omitempty"`
 }
 
 func newNodeListCommand() *cobra.Command {
@@ -98,7 +100,7 @@ func (o *controlOptions) listNodes(ctx context.Context, out io.Writer) error {
 	if o.asJSON {
 		list := nodeList{StateVersion: st.StateVersion, Nodes: []nodeLine{}}
 		for _, n := range st.Nodes {
-			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Source, n.Peer, n.Role, n.Reachable, n.AgentVersion})
+			list.Nodes = append(list.Nodes, nodeLine{n.ID, n.Name, n.Kind, n.Weight, n.Site, n.RequireAck, n.Source, n.Peer, n.Role, n.Reachable, n.AgentVersion, n.Key})
 		}
 		return printJSON(out, list)
 	}
@@ -156,6 +158,10 @@ so that nobody reads more there. While the source is away the leader feeds it.
 --peer corrects the address by which the others reach a node without a vote: the
 host:port that its [join] peer names.
 
+--key has the others know the node by another key from now on, at once: after it
+has lost its key, or with --force if somebody else has it. To change the key of
+a node that runs: "quorate key rotate" there.
+
 --dry-run says what it would mean. What would stop writes at once, because the node
 is not there, is refused without --force.
 
@@ -210,7 +216,7 @@ func (f *nodeSetFlags) change(cmd *cobra.Command, name string) (cluster.NodeChan
 		change.Peer = &f.peer
 	}
 	if change == (cluster.NodeChange{Name: name}) {
-		return change, usage(errors.New("nothing to set: --weight, --site, --require-ack, --degrade, --source or --peer is missing"))
+		return change, usage(errors.New("nothing to set: --weight, --site, --require-ack, --degrade, --source, --peer or --key is missing"))
 	}
 	return change, nil
 }
@@ -219,6 +225,7 @@ func newNodeSetCommand() *cobra.Command {
 	var o controlOptions
 	var how cluster.Ask
 	var f nodeSetFlags
+	var key string
 	cmd := &cobra.Command{
 		Use:   "set NODE [--weight N] [--site S] [--require-ack] ...",
 		Short: "Change what the cluster has agreed on about a node",
@@ -229,6 +236,12 @@ func newNodeSetCommand() *cobra.Command {
   quorate node set db9 --source db8`,
 		Args: oneArg("NODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if key != "" {
+				if f != (nodeSetFlags{}) {
+					return usage(errors.New("--key is set alone"))
+				}
+				return o.change(cmd.Context(), cmd.OutOrStdout(), "node.key", keysChange{cluster.KeysChange{Name: args[0], Key: new(cluster.Key(key)), NextKey: new(cluster.Key)}, how})
+			}
 			change, err := f.change(cmd, args[0])
 			if err != nil {
 				return err
@@ -242,5 +255,12 @@ func newNodeSetCommand() *cobra.Command {
 	o.flags(cmd)
 	askFlags(cmd, &how)
 	f.add(cmd)
+	cmd.Flags().StringVar(&key, "key", "", "the `key` by which the others know it, as \"quorate key show\" prints it there")
 	return cmd
+}
+
+// keysChange is a request for other keys of a node.
+type keysChange struct {
+	cluster.KeysChange
+	cluster.Ask
 }

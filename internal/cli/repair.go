@@ -15,19 +15,20 @@ import (
 )
 
 // settingsFlags are the flags of "quorate cluster set".
-type settingsFlags struct{ durability, reseed, errant, retainMax string }
+type settingsFlags struct{ durability, reseed, errant, retainMax, peerSecurity string }
 
 func (f *settingsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.durability, "durability", "", "what an OK waits for, a `policy`: majority, all, site-majority")
 	cmd.Flags().StringVar(&f.reseed, "reseed", "", "what happens to a node that lost its data directory: `policy` auto or manual")
 	cmd.Flags().StringVar(&f.errant, "errant", "", "what happens to an errant node: `policy` keep or rebuild")
+	cmd.Flags().StringVar(&f.peerSecurity, "peer-security", "", "protect connections between agents: `step` both, then require")
 	cmd.Flags().StringVar(&f.retainMax, "retain-max", "", "keep the log for a node that is away up to this `size`, or off")
 }
 
 // change returns what the flags ask for.
 func (f *settingsFlags) change() (c cluster.SettingsChange, err error) {
 	if *f == (settingsFlags{}) {
-		return c, usage(errors.New("nothing to set: --durability, --reseed, --errant or --retain-max is missing"))
+		return c, usage(errors.New("nothing to set: --durability, --reseed, --errant, --retain-max or --peer-security is missing"))
 	}
 	if f.durability != "" {
 		c.Durability = new(cluster.Durability(f.durability))
@@ -40,6 +41,10 @@ func (f *settingsFlags) change() (c cluster.SettingsChange, err error) {
 	if f.errant != "" {
 		c.Errant = new(cluster.ErrantPolicy(f.errant))
 		err = errors.Join(err, oneOf("errant", f.errant, cluster.ErrantKeep, cluster.ErrantRebuild))
+	}
+	if f.peerSecurity != "" {
+		c.PeerSecurity = new(cluster.PeerSecurity(f.peerSecurity))
+		err = errors.Join(err, oneOf("peer-security", f.peerSecurity, cluster.PeersBoth, cluster.PeersRequire))
 	}
 	if f.retainMax != "" {
 		c.RetainBytesMax = new(int64)

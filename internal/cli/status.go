@@ -170,7 +170,7 @@ func noPrimaryText(st status.Cluster) string {
 func statusTable(st status.Cluster, colour bool) string {
 	var text strings.Builder
 	text.WriteString(primaryLines(st, colour) + maintenanceLine(st.Maintenance) + recoveredLine(st.Recovered) +
-		ackLines(st, colour) + repairLine(st) + certificatesLine(st) + "\n")
+		ackLines(st, colour) + repairLine(st) + certificatesLine(st) + plainLine(st) + "\n")
 	header := strings.Count(text.String(), "\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD")
@@ -385,6 +385,18 @@ func certificatesLine(st status.Cluster) string {
 		return oneLine("certificates: "+text) + "\n"
 	}
 	return ""
+}
+
+// plainLine says that connections between agents are not protected, or not all of them; "" = they are.
+func plainLine(st status.Cluster) string {
+	const knowsKeys = 3 // the first state format with them
+	switch n := selfOf(st); {
+	case n.StateFormat < knowsKeys || n.Role.Outside() != "" || st.PeerSecurity == cluster.PeersRequire:
+		return ""
+	case st.PeerSecurity == cluster.PeersBoth:
+		return "connections between agents have TLS where both sides can: quorate cluster set --peer-security require\n"
+	}
+	return "connections between agents are not protected: quorate cluster set --peer-security both\n"
 }
 
 // weightCell shows a node's weight; only full nodes have one.

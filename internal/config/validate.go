@@ -203,6 +203,9 @@ func (c Config) validateKeys(l *problemList) {
 		}
 	}
 	for i, m := range c.Added {
+		if m.Key == "" && first.Key != "" {
+			l.add(fmt.Sprintf("added[%d].key", i), "member %q was added to a cluster whose members have keys: write its own, as \"quorate key show\" prints it there", m.Name)
+		}
 		if m.Key != "" {
 			checkUnique(l, byKey, fmt.Sprintf("added[%d].key", i), string(m.Key), "key", m.Name, "each node has a key of its own")
 		}

@@ -83,7 +83,7 @@ func (f *fixture) nameAdded(t *testing.T, i int, nodes ...int) {
 		t.Fatal(err)
 	}
 	for _, j := range slices.Sorted(slices.Values(nodes)) {
-		text = fmt.Appendf(text, "\n[[added]]\nname = %q\npeer = %q\n", f.Name(j), f.PeerAddr(j))
+		text = fmt.Appendf(text, "\n[[added]]\nname = %q\npeer = %q\nkey = %q\n", f.Name(j), f.PeerAddr(j), f.Key(j))
 	}
 	if err := os.WriteFile(f.ConfigPath(i), text, 0o644); err != nil {
 		t.Fatal(err)

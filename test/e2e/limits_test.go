@@ -93,7 +93,7 @@ func (f *fixture) strangers(t *testing.T, ctx context.Context) {
 		if c.from != "" {
 			text = strings.Replace(text, c.from, c.to, 1)
 		}
-		text = elsewhere(text, f.DataDir(2), dir)
+		text = fmt.Sprintf("key_file = %q\n%s", f.keyFile(2), elsewhere(text, f.DataDir(2), dir))
 		path := filepath.Join(t.TempDir(), "node.toml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

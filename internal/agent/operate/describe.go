@@ -26,6 +26,8 @@ func inWords(r control.Request) string {
 		return spoken[cluster.NodeChange](r.Args)
 	case "cluster.set":
 		return spoken[cluster.SettingsChange](r.Args)
+	case "node.key":
+		return spoken[cluster.KeysChange](r.Args)
 	case "maintenance":
 		return spoken[cluster.MaintenanceChange](r.Args)
 	case "switchover":

@@ -35,7 +35,28 @@ func (s *Server) clusterSet(ctx context.Context, r control.Request) (Done, error
 	if err := Arguments(r, &c); err != nil {
 		return Done{}, err
 	}
-	return s.ChangeAs(ctx, r.By, c.Ask, c.SettingsChange.Change())
+	var notes []string
+	if c.PeerSecurity != nil {
+		lacking, all, err := s.keysFor(*c.PeerSecurity)
+		if err != nil {
+			return Done{What: c.SettingsChange.String()}, err
+		}
+		notes = all
+		if len(lacking) > 0 && c.DryRun {
+			return s.Planned(c.SettingsChange.Change(), cluster.Plan{Notes: notes}), nil
+		}
+		for _, k := range lacking {
+			if _, err := s.ChangeState(ctx, r.By, cluster.Change{Keys: &k}); err != nil {
+				return Done{What: k.String()}, err
+			}
+		}
+	}
+	d, err := s.ChangeAs(ctx, r.By, c.Ask, c.SettingsChange.Change())
+	if result, ok := d.Result.(cluster.ChangeResult); ok {
+		result.Notes = append(notes, result.Notes...)
+		d.Result = result
+	}
+	return d, err
 }
 
 func (s *Server) maintenance(ctx context.Context, r control.Request) (Done, error) {

@@ -124,6 +124,7 @@ func New(c Config) *Server {
 	s := &Server{Config: c}
 	s.all = map[string]Handler{
 		"node.set":         {Leader: true, Audited: true, Run: s.nodeSet},
+		"node.key":         {Leader: true, Audited: true, Run: s.nodeKey},
 		"cluster.set":      {Leader: true, Audited: true, Run: s.clusterSet},
 		"maintenance":      {Leader: true, Audited: true, Run: s.maintenance},
 		"fence":            {OnNode: true, Audited: true, Timeout: 2 * fenceWait, Run: s.fence},

@@ -252,6 +252,8 @@ type Node struct {
 	ClientNames []string `json:"client_names,omitempty"`
 	// Key names the node's key; "" = it has none.
 	Key cluster.Key `json:"key,omitempty"`
+	// PlainPeers are the nodes with which it has a connection without TLS, by names.
+	PlainPeers []string `json:"plain_peers,omitempty"`
 	// AgentVersion is the quorate version.
 	AgentVersion string `json:"agent_version"`
 	// AuditSeq is the number of the newest line of its own in its audit log; 0 = there
@@ -290,6 +292,8 @@ type Cluster struct {
 	Reseed         cluster.Reseed       `json:"reseed,omitempty"`
 	Errant         cluster.ErrantPolicy `json:"errant,omitempty"`
 	RetainBytesMax int64                `json:"retain_bytes_max,omitempty"`
+	// PeerSecurity says how connections between agents are protected; "" = not at all.
+	PeerSecurity cluster.PeerSecurity `json:"peer_security,omitempty"`
 	// LastChange is the newest change of the primary; nil = none is known.
 	LastChange *cluster.HistoryRow `json:"last_change,omitempty"`
 }

@@ -54,14 +54,15 @@ var allowed = map[string][]string{
 	"internal/front/api":               {"cluster/status", "front/control", "sys/strangers"},
 	"internal/agent/operate":           {"agent/board", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "mysql/replay", "raft/transport"},
 	"internal/agent/quorumloss":        {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
-	"internal/agent":                   {"raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "config/units", "log/vfs"},
+	"internal/agent/keys":              {"cluster", "cluster/status", "raft/nodekey"},
+	"internal/agent":                   {"agent/keys", "raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "config/units", "log/vfs"},
 	"internal/testkit/devcluster":      {"front/api", "raft/nodekey", "cluster", "cluster/status", "config", "mysql/mysqld", "sys/subprocess"},
 	"internal/testkit/hostile":         {"raft/frame"}, // for tests alone
 	"internal/testkit/ledger":          {},
 	"internal/testkit/sim/fakemysqld":  {"mysql/binlog", "mysql/gtid"},
 	"internal/testkit/sim":             {"mysql/binlog", "agent/board", "agent/history", "raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "sys/invariant", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqlwire", "agent/primary", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "log/seglog", "testkit/sim/fakemysqld", "mysql/tap", "raft/transport", "log/vfs"},
 	"internal/testkit/sim/cmd":         {"testkit/sim"},
-	"internal/cli":                     {"raft/nodekey", "agent", "front/api", "mysql/binlog", "cluster", "cluster/status", "config", "front/control", "testkit/devcluster", "mysql/gtid", "agent/history", "testkit/ledger", "mysql/mysqld", "mysql/install", "agent/recovery", "log/seglog", "config/units", "log/vfs"},
+	"internal/cli":                     {"agent/keys", "raft/nodekey", "agent", "front/api", "mysql/binlog", "cluster", "cluster/status", "config", "front/control", "testkit/devcluster", "mysql/gtid", "agent/history", "testkit/ledger", "mysql/mysqld", "mysql/install", "agent/recovery", "log/seglog", "config/units", "log/vfs"},
 	"cmd/quorate":                      {"agent", "cli"},
 	// The lab is a module of its own: nothing above can name it.
 	"lab/check":           {"lab/workload"},

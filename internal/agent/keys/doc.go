@@ -1,0 +1,24 @@
+// Package keys is a node's own key: which one it shows, and how it changes to another while it runs.
+//
+// # What it owns
+//
+// Which key this node shows. The files are the operator's, and only read here: node.key, and beside it
+// node.key.next while the key is being changed ("quorate key rotate" makes it, and in the end gives it
+// the place of node.key). So an agent needs no right to write beside its configuration.
+//
+// # A change of the key
+//
+//	state of this node's member    this node shows    until
+//	key A                          A                  node.key.next holds B, and the operator asks for it
+//	key A, next B                  A                  all members have that state on their disks
+//	key A, next B                  B                  the leader has committed B
+//	key B                          B
+//
+// A member that is away holds the change up, not the cluster: when it comes back it still knows A, and A
+// is what it is shown. Whatever happens in between, both keys are this node's, so each step can be done
+// again.
+//
+// # Goroutines
+//
+// None. Look is called about once a second.
+package keys

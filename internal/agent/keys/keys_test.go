@@ -1,0 +1,172 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+)
+
+// world is a cluster of three as node 1 sees it.
+type world struct {
+	point   cluster.StatePoint
+	others  []status.Node
+	shown   *nodekey.Key
+	trouble string
+	changed []cluster.KeysChange
+	fails   bool
+}
+
+func (w *world) Kept() cluster.StatePoint { return w.point }
+func (w *world) Nodes() []status.Node     { return w.others }
+func (w *world) ShowKey(k *nodekey.Key)   { w.shown = k }
+func (w *world) Trouble(text string)      { w.trouble = text }
+func (w *world) ChangeKey(_ context.Context, c cluster.KeysChange) error {
+	if w.fails {
+		return errors.New("no leader")
+	}
+	w.changed = append(w.changed, c)
+	return nil
+}
+
+// set makes the keys of node 1 those of the state.
+func (w *world) set(key, next cluster.Key) {
+	w.point.Index++
+	w.point.State.Members = []cluster.Member{{ID: 1, Name: "a", Key: key, NextKey: next}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}
+}
+
+func load(t *testing.T, file string, known cluster.Key) *Keys {
+	t.Helper()
+	k, err := Load(file, 1, known, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func begun(t *testing.T) (file string, k *Keys, w *world, first cluster.Key, next *nodekey.Key) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "node.key")
+	k = load(t, file, "")
+	first = k.Shown().Name()
+	next, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = &world{others: []status.Node{{ID: 1, Name: "a"}, {ID: 2, Name: "b", Reachable: true}, {ID: 3, Name: "c", Reachable: true}}}
+	w.point.Index = 10
+	w.set(first, "")
+	return file, k, w, first, next
+}
+
+// TestRotation: the next key is shown once all know it, whenever this node is started again.
+func TestRotation(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		file, k, w, first, next := begun(t)
+		look := func() {
+			if restarts {
+				m := w.point.State.Members[0]
+				k = load(t, file, m.Key)
+			}
+			k.Look(t.Context(), w)
+		}
+		look()
+		w.set(first, next.Name())
+		look()
+		if !strings.Contains(w.trouble, "is not in "+NextFile(file)) || k.Shown().Name() != first {
+			t.Fatalf("%s, shows %s", w.trouble, k.Shown().Name())
+		}
+		if err := next.Save(NextFile(file)); err != nil {
+			t.Fatal(err)
+		}
+		w.others[1].StateKept, w.others[2].StateKept, w.others[2].Reachable = 12, 12, false
+		look()
+		if !strings.HasSuffix(w.trouble, "these do not so far: c") || w.shown != nil {
+			t.Fatalf("c is away: %s", w.trouble)
+		}
+		w.others[1].StateKept, w.others[2].Reachable = 11, true
+		look()
+		if !strings.HasSuffix(w.trouble, "these do not so far: b") || w.shown != nil {
+			t.Fatalf("b is behind: %s", w.trouble)
+		}
+		w.others[1].StateKept = 12
+		look()
+		if w.trouble != "" || w.shown.Name() != next.Name() || k.Shown().Name() != next.Name() || len(w.changed) > 0 {
+			t.Fatalf("all know it: %s, shows %s, %v", w.trouble, k.Shown().Name(), w.changed)
+		}
+		if restarts {
+			continue // it begins again with the former key, which is as good, and waits for all anew
+		}
+		w.fails = true
+		look()
+		w.fails = false
+		look()
+		if len(w.changed) != 1 || *w.changed[0].Key != next.Name() || *w.changed[0].NextKey != "" || w.changed[0].Name != "a" {
+			t.Fatalf("%v", w.changed)
+		}
+	}
+}
+
+// TestRestartedDuringRotation: which of two keys is shown goes by what the others know.
+func TestRestartedDuringRotation(t *testing.T) {
+	file, _, w, first, next := begun(t)
+	if err := next.Save(NextFile(file)); err != nil {
+		t.Fatal(err)
+	}
+	for _, known := range []cluster.Key{first, next.Name()} {
+		if k := load(t, file, known); k.Shown().Name() != known || !k.Has(first) || !k.Has(next.Name()) {
+			t.Errorf("known by %s, shows %s", known, k.Shown().Name())
+		}
+	}
+	// The command has given the new key its place, and the leader has not made it the only one so far.
+	if err := os.Rename(NextFile(file), file); err != nil {
+		t.Fatal(err)
+	}
+	k := load(t, file, first)
+	w.set(first, next.Name())
+	k.Look(t.Context(), w)
+	if k.Shown().Name() != next.Name() || len(w.changed) != 1 {
+		t.Errorf("shows %s, changed %v", k.Shown().Name(), w.changed)
+	}
+}
+
+// TestSaidByAnOperator: a key that somebody has said to be this node's is shown, if it is here; else the
+// status says what the others go by.
+func TestSaidByAnOperator(t *testing.T) {
+	file, k, w, first, next := begun(t)
+	w.set(next.Name(), "")
+	k.Look(t.Context(), w)
+	if !strings.Contains(w.trouble, "quorate node set a --key "+string(first)) || w.shown != nil {
+		t.Errorf("%s", w.trouble)
+	}
+	if err := next.Save(NextFile(file)); err != nil {
+		t.Fatal(err)
+	}
+	k = load(t, file, first)
+	k.Look(t.Context(), w)
+	if w.shown == nil || w.shown.Name() != next.Name() || w.trouble != "" {
+		t.Errorf("%v, %s", w.shown, w.trouble)
+	}
+}
+
+// TestNoFile: a key is made where there is none, and not where there is something else.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Load(filepath.Join(dir, "away", "node.key"), 1, "", slog.New(slog.DiscardHandler)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "node.key"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(filepath.Join(dir, "node.key"), 1, "", slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a file that is no key")
+	}
+}

@@ -1,0 +1,76 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+// nodeKey changes the keys of a node. A key that the node does not show would cut it off.
+func (s *Server) nodeKey(ctx context.Context, r control.Request) (Done, error) {
+	var c struct {
+		cluster.KeysChange
+		cluster.Ask
+	}
+	if err := Arguments(r, &c); err != nil {
+		return Done{}, err
+	}
+	for _, n := range s.Node.Sight().Nodes {
+		if n.Name == c.Name && n.Reachable && c.Key != nil && n.Key != *c.Key && !c.Force {
+			return Done{What: c.KeysChange.String()}, control.Errorf(control.CodeFailed,
+				"node %s runs, and shows the key %s: with another one it is cut off. \"quorate key rotate\" on its host changes its key; "+
+					"--force takes that key from it at once, if it is in wrong hands", n.Name, orNone(n.Key))
+		}
+	}
+	return s.ChangeAs(ctx, r.By, c.Ask, cluster.Change{Keys: &c.KeysChange})
+}
+
+func orNone(k cluster.Key) string {
+	if k == "" {
+		return "(none)"
+	}
+	return string(k)
+}
+
+// keysFor refuses the next step of peer-security if a node cannot take it. lacking are the keys that the nodes have
+// shown, and the cluster state does not have: they are committed before. The notes say what is to be looked
+// at.
+func (s *Server) keysFor(to cluster.PeerSecurity) (lacking []cluster.KeysChange, notes []string, err error) {
+	nodes := map[cluster.NodeID]status.Node{}
+	for _, n := range s.Node.Sight().Nodes {
+		nodes[n.ID] = n
+	}
+	state := s.Board.State()
+	if state.PeerSecurity.Next() != to {
+		return nil, nil, nil // the state itself refuses it
+	}
+	var shown, all []string
+	for _, m := range state.Members {
+		n, key := nodes[m.ID], m.Key
+		switch {
+		case m.ID != s.Self.ID && !n.Reachable:
+			return nil, nil, control.Errorf(control.CodeFailed, "node %s is away: what its connections can is not known", m.Name)
+		case m.Key == "" && n.Key == "":
+			return nil, nil, control.Errorf(control.CodeFailed, "node %s has no key: make it on its host with \"quorate key new\", and restart its agent", m.Name)
+		case to == cluster.PeersRequire && len(n.PlainPeers) > 0:
+			return nil, nil, control.Errorf(control.CodeFailed, "node %s has connections without TLS, to %s: that ends some seconds after peer-security %s; if it does not, its log says why",
+				m.Name, strings.Join(n.PlainPeers, ", "), cluster.PeersBoth)
+		case m.Key == "":
+			key = n.Key
+			lacking = append(lacking, cluster.KeysChange{Name: m.Name, Key: &key})
+			shown = append(shown, fmt.Sprintf("node %s: %s", m.Name, key))
+		}
+		all = append(all, fmt.Sprintf("node %s: %s", m.Name, key))
+	}
+	if len(shown) > 0 {
+		notes = append(shown, "these keys came over connections that are not protected: compare them with what \"quorate key show\" prints on each host")
+	}
+	if to == cluster.PeersRequire {
+		notes = append(all, "write the keys into each node.toml, as [[member]] key: a node that has lost its data goes by them")
+	}
+	return lacking, notes, nil
+}

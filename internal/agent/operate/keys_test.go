@@ -1,0 +1,49 @@
+package operate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+)
+
+// TestStepsOfPeerSecurity: a step waits until all nodes can take it, and takes the keys that they show.
+func TestStepsOfPeerSecurity(t *testing.T) {
+	s, n := serve(t)
+	keyA, keyB := cluster.KeyOf([]byte("a")), cluster.KeyOf([]byte("b"))
+	n.board.Update(func(own *status.Node) { own.Key = keyA })
+	hear := func(b status.Node) {
+		t.Helper()
+		b.ID, b.Name, b.Role = 2, "b", status.RoleReplica
+		if err := n.board.Received(2, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(to cluster.PeerSecurity, why string) {
+		t.Helper()
+		if _, _, err := s.keysFor(to); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want %q", to, err, why)
+		}
+	}
+	refused(cluster.PeersBoth, "node b is away")
+	n.board.PeerUp(2, true)
+	hear(status.Node{PlainPeers: []string{"a"}})
+	refused(cluster.PeersBoth, "node b has no key")
+	hear(status.Node{Key: keyB, PlainPeers: []string{"a"}})
+	if lacking, notes, err := s.keysFor(cluster.PeersRequire); lacking != nil || notes != nil || err != nil {
+		t.Errorf("not the next step: %v, %v, %v", lacking, notes, err)
+	}
+	lacking, notes, err := s.keysFor(cluster.PeersBoth)
+	if err != nil || len(lacking) != 2 || *lacking[0].Key != keyA || *lacking[1].Key != keyB || len(notes) != 3 || !strings.Contains(notes[1], string(keyB)) {
+		t.Fatalf("%v, %v, %v", lacking, notes, err)
+	}
+	state := n.board.State()
+	state.Members[0].Key, state.Members[1].Key, state.PeerSecurity = keyA, keyB, cluster.PeersBoth
+	n.board.SetState(state)
+	refused(cluster.PeersRequire, "node b has connections without TLS, to a")
+	hear(status.Node{Key: keyB})
+	if lacking, notes, err = s.keysFor(cluster.PeersRequire); err != nil || len(lacking) > 0 || len(notes) != 3 {
+		t.Errorf("%v, %v, %v", lacking, notes, err)
+	}
+}

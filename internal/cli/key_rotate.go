@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/agent/keys"
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+)
+
+const (
+	// rotatePoll is how often it is asked how far a change of the key is.
+	rotatePoll = 500 * time.Millisecond
+	// rotateWait is for how long, unless the user says otherwise.
+	rotateWait = time.Minute
+)
+
+func newKeyRotateCommand() *cobra.Command {
+	var o controlOptions
+	wait := rotateWait
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Change this node's key while everything runs",
+		Long: `Changes this node's key. Nothing is restarted, and no connection of a client ends:
+
+  1. a new key is written to node.key.next, beside node.key;
+  2. all nodes take either key for this one;
+  3. this node shows the new key;
+  4. no node takes the old key any more, and the new one is in node.key.
+
+Run it as the account that may write beside the configuration. Step 3 waits until all
+nodes are there: one that is away would not know this node any more. If the command
+is ended before, the agent goes on by itself; run it again for the end of step 4.
+Write the new key into the [[member]] list of each node.toml then.
+
+A key that somebody else has: "quorate key new" and "quorate node set --key", which
+needs this node's agent to be restarted, and shuts the old key out at once.`,
+		Example: `  quorate key rotate
+  quorate key rotate --config /etc/quorate/node.toml --wait 10m`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.rotateKey(cmd.Context(), cmd.OutOrStdout(), wait)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().DurationVar(&wait, "wait", wait, "how long to wait for the other nodes")
+	return cmd
+}
+
+// rotateKey has this node's agent change its key, and gives the new one its place.
+func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, wait time.Duration) error {
+	named, err := namedConfig(o.path)
+	if err != nil {
+		return err
+	}
+	c, err := loadConfig(named)
+	if err != nil {
+		return err
+	}
+	next, err := nextKey(c.KeyFile)
+	if err != nil {
+		return err
+	}
+	if shown, _, err := o.ownKey(ctx); err != nil {
+		return err
+	} else if shown != next.Name() {
+		var result cluster.ChangeResult
+		change := keysChange{KeysChange: cluster.KeysChange{Name: c.Node, NextKey: new(next.Name())}}
+		if err := o.ask(ctx, "node.key", change, &result); err != nil {
+			return err
+		}
+	}
+	if err := o.awaitKey(ctx, next.Name(), wait); err != nil {
+		return err
+	}
+	if err := os.Rename(keys.NextFile(c.KeyFile), c.KeyFile); err != nil {
+		return fmt.Errorf("give the new key its place: %w", err)
+	}
+	shown := shownKey{File: c.KeyFile, Key: next.Name()}
+	return o.print(out, shown, false, nil, fmt.Sprintf("node %s has the key %s: write it into the [[member]] list of each node.toml\n", c.Node, shown.Key))
+}
+
+// nextKey reads the next key, and makes it where there is none: as the file of the account that has the
+// present one.
+func nextKey(file string) (*nodekey.Key, error) {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no key in %s so far: \"quorate key new\" makes it", file)
+	}
+	next, made, err := nodekey.LoadOrMake(keys.NextFile(file))
+	if err != nil || !made {
+		return next, err
+	}
+	return next, giveTo(keys.NextFile(file), file)
+}
+
+// ownKey is the key that this node's agent shows, and what is in the way of another.
+func (o *controlOptions) ownKey(ctx context.Context) (key cluster.Key, reason string, err error) {
+	st, err := (&controlOptions{path: o.path}).agreed(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	n := selfOf(st)
+	return n.Key, n.Reason, nil
+}
+
+// awaitKey waits until this node's agent shows a key.
+func (o *controlOptions) awaitKey(ctx context.Context, next cluster.Key, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	reason := ""
+	for {
+		shown, why, err := o.ownKey(ctx)
+		switch {
+		case err == nil && shown == next:
+			return nil
+		case err == nil:
+			reason = why
+		case ctx.Err() == nil:
+			return err
+		}
+		select {
+		case <-time.After(rotatePoll):
+		case <-ctx.Done():
+			return fmt.Errorf("the key is not changed so far: %s; the agent goes on, run \"quorate key rotate\" again later", cmp.Or(oneLine(reason), "nothing is said in the node's status"))
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+)
+
+// TestInit: three nodes' files, which fit together, and replace nothing.
+func TestInit(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "new")
+	args := []string{"init", "--nodes", "a=10.0.0.1,b=db2:7500,c=::1", "--logger", "c", "--cluster", "orders", "--out", out}
+	code, text, errs := run(t, args...)
+	if code != exitOK || strings.Count(text, "wrote ") != 6 {
+		t.Fatalf("%d, %q, %q", code, text, errs)
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		c, err := config.Load(filepath.Join(out, name, "node.toml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
+		k, err := nodekey.Load(c.KeyFile)
+		if err != nil || c.Node != name || c.Members[i].Key != k.Name() || c.KeyFile != filepath.Join(out, name, "node.key") {
+			t.Errorf("%s: %v, %+v", name, err, c.Members)
+		}
+		peers := []string{"10.0.0.1:7400", "db2:7500", "[::1]:7400"}
+		if c.Members[i].Peer != peers[i] || c.Cluster != "orders" || (c.Members[i].Kind == "logger") != (name == "c") {
+			t.Errorf("%s: %+v", name, c.Members[i])
+		}
+	}
+	if code, _, errs := run(t, args...); code != exitFailure || !strings.Contains(errs, "file exists") {
+		t.Errorf("again: %d, %q", code, errs)
+	}
+	for _, wrong := range [][]string{
+		{"init", "--out", out}, {"init", "--nodes", "a=10.0.0.1"}, {"init", "--nodes", "a", "--out", out},
+		{"init", "--nodes", "a=10.0.0.1", "--logger", "x", "--out", out}, {"init", "--nodes", "a=h,a=i", "--out", out + "2"},
+	} {
+		if code, _, errs := run(t, wrong...); code != exitUsage || strings.Count(errs, "\n") > 2 {
+			t.Errorf("%v: %d, %q", wrong, code, errs)
+		}
+	}
+	if _, err := os.Stat(out + "2"); !os.IsNotExist(err) {
+		t.Error("files of a cluster that cannot be")
+	}
+}
+
+// TestKey: a key is made once, and shown.
+func TestKey(t *testing.T) {
+	dir := t.TempDir()
+	toml := filepath.Join(dir, "x.toml")
+	if err := os.WriteFile(toml, []byte("cluster = \"c\"\nnode = \"a\"\ndata_dir = \""+dir+"/data\"\n[[member]]\nname = \"a\"\npeer = \"h:1\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := run(t, "key", "show", "--config", toml); code != exitFailure || !strings.Contains(errs, "no such file") {
+		t.Errorf("no key: %d, %q", code, errs)
+	}
+	code, made, errs := run(t, "key", "new", "--config", toml)
+	if code != exitOK || !strings.HasPrefix(made, "q1:") {
+		t.Fatalf("%d, %q, %q", code, made, errs)
+	}
+	if code, _, errs := run(t, "key", "new", "--config", toml); code != exitFailure || !strings.Contains(errs, "exists") {
+		t.Errorf("again: %d, %q", code, errs)
+	}
+	code, text, _ := run(t, "key", "show", "--config", toml, "--json")
+	var shown shownKey
+	if err := json.Unmarshal([]byte(text), &shown); code != exitOK || err != nil || string(shown.Key)+"\n" != made || shown.File != filepath.Join(dir, "x.key") {
+		t.Errorf("%d, %v, %s", code, err, text)
+	}
+	if code, text, _ := run(t, "key", "new", "--config", toml, "--out", filepath.Join(dir, "apart")); code != exitOK || text == made {
+		t.Errorf("%d, %q", code, text)
+	}
+}

@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+// TestKeys: a cluster that began without keys gets them; they are changed, lost, and taken away.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, devcluster.Options{Nodes: 3, PlainPeers: true})
+	f.scenario(t, "ChangeOver", f.changeOver)
+	f.scenario(t, "Rotate", f.rotate)
+	f.scenario(t, "Lost", f.keyLost)
+	f.scenario(t, "TakenAway", f.keyTakenAway)
+	f.scenario(t, "Swapped", f.keysSwapped)
+}
+
+func (f *fixture) keyFile(i int) string {
+	return filepath.Join(filepath.Dir(f.ConfigPath(i)), "node.key")
+}
+
+// shownKey is the key that a node's file holds.
+func (f *fixture) keyOf(t *testing.T, i int) cluster.Key {
+	t.Helper()
+	k, err := nodekey.Load(f.keyFile(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.Name()
+}
+
+// awaitSecurity waits until a step of peer-security is taken: it is refused while there are connections
+// that are not ready for it.
+func (f *fixture) awaitSecurity(t *testing.T, ctx context.Context, i int, step string) (out string) {
+	t.Helper()
+	if err := devcluster.Poll(ctx, "peer-security "+step, func(ctx context.Context) (bool, string, error) {
+		var err error
+		out, err = f.quorate(t, ctx, i, "cluster", "set", "--peer-security", step)
+		return err == nil, out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// changeOver: from plain connections to required TLS, while clients write and a primary dies.
+func (f *fixture) changeOver(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	asked, away := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	if out := f.must(t, ctx, asked, "status"); !strings.Contains(out, "not protected: quorate cluster set --peer-security both") {
+		t.Errorf("status: %s", out)
+	}
+	f.refused(t, ctx, asked, []int{2}, "goes to both first", "cluster", "set", "--peer-security", "require")
+	if err := f.Terminate(ctx, away); err != nil {
+		t.Fatal(err)
+	}
+	f.refused(t, ctx, asked, []int{1}, "is away", "cluster", "set", "--peer-security", "both")
+	f.heal(t, ctx)
+	dry := f.must(t, ctx, asked, "cluster", "set", "--peer-security", "both", "--dry-run")
+	done := f.awaitSecurity(t, ctx, asked, "both")
+	for i := range f.Len() {
+		for _, out := range []string{dry, done} {
+			if want := string(f.keyOf(t, i)); !strings.Contains(out, want) {
+				t.Errorf("%q is not in %s", want, out)
+			}
+		}
+	}
+	load.awaitAcks(t, ctx, 50)
+	if err := f.KillBoth(f.heal(t, ctx)); err != nil {
+		t.Fatal(err)
+	}
+	primary = f.heal(t, ctx)
+	f.awaitSecurity(t, ctx, primary, "require")
+	f.refused(t, ctx, asked, []int{2}, "does not go back", "cluster", "set", "--peer-security", "both")
+	load.awaitAcks(t, ctx, 50)
+	if err := f.KillBoth(primary); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	for i := range f.Len() {
+		st, err := f.Status(ctx, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.PeerSecurity != cluster.PeersRequire || len(f.status(t, ctx, i).PlainPeers) > 0 {
+			t.Errorf("node %s: %q, plain to %v", f.Name(i), st.PeerSecurity, f.status(t, ctx, i).PlainPeers)
+		}
+	}
+	f.check(t, ctx)
+}
+
+// rotate: a key is changed while clients write, and one node is away for a part of it.
+func (f *fixture) rotate(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i, away := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	session, err := openDSN(t, f.DSN(i), nil).Conn(ctx) // through the node whose key is changed
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.keyOf(t, i)
+	if err := f.Terminate(ctx, away); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := f.quorate(t, ctx, i, "key", "rotate", "--wait", "3s"); exitCode(err) != 1 || !strings.Contains(out, "these do not so far: "+f.Name(away)) {
+		t.Errorf("while %s is away: %v, %s", f.Name(away), err, out)
+	}
+	if now := f.status(t, ctx, i).Key; now != before {
+		t.Errorf("it shows %s, which node %s does not know", now, f.Name(away))
+	}
+	f.heal(t, ctx)
+	out := f.must(t, ctx, i, "key", "rotate", "--json")
+	var shown struct{ Key cluster.Key }
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Key == before || shown.Key != f.keyOf(t, i) {
+		t.Errorf("%v, %s; the file holds %s", err, out, f.keyOf(t, i))
+	}
+	for n := range f.Len() { // it was the only change: the old key is good for nothing
+		f.awaitAudit(t, ctx, n, "node "+f.Name(i)+": key "+string(shown.Key)+", no next key")
+	}
+	load.awaitAcks(t, ctx, 50)
+	if _, err := session.ExecContext(ctx, "DO 0"); err != nil {
+		t.Errorf("a session through node %s: %v", f.Name(i), err)
+	}
+	if err := f.KillBoth(i); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// keyLost: a node that has lost its key makes another one, and is a member again once somebody says so.
+func (f *fixture) keyLost(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	load := f.start(t, 4)
+	if err := f.Terminate(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(f.keyFile(i)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitReason(t, ctx, i, "the cluster knows this node by the key")
+	load.awaitAcks(t, ctx, 50)
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--key", string(f.keyOf(t, i)))
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// keyTakenAway: a key that somebody else may have is good for nothing from now on.
+func (f *fixture) keyTakenAway(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	k, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.refused(t, ctx, primary, []int{1}, "with another one it is cut off", "node", "set", f.Name(i), "--key", string(k.Name()))
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--key", string(k.Name()), "--force")
+	if err := f.WaitNode(ctx, i, "it hears of nobody", func(n status.Node) bool { return n.Leader == 0 }); err != nil {
+		t.Fatal(err)
+	}
+	load.awaitAcks(t, ctx, 50)
+	if err := f.Terminate(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(f.keyFile(i)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Save(f.keyFile(i)); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// keysSwapped: two nodes with each other's key are refused, and nothing is lost by it.
+func (f *fixture) keysSwapped(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	one, two := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	swap := func() {
+		for _, i := range []int{one, two} {
+			if err := f.Terminate(ctx, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, names := range [][2]string{{f.keyFile(one), "x"}, {f.keyFile(two), f.keyFile(one)}, {"x", f.keyFile(two)}} {
+			for i := range names {
+				if names[i] == "x" {
+					names[i] = f.keyFile(one) + ".x"
+				}
+			}
+			if err := os.Rename(names[0], names[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, i := range []int{one, two} {
+			if err := f.Start(ctx, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	swap()
+	for _, i := range []int{one, two} {
+		f.awaitReason(t, ctx, i, "the cluster knows this node by the key")
+	}
+	acks := load.Stats().Acknowledged
+	time.Sleep(time.Second) // long enough for many a commit, if one could be
+	if now := load.Stats().Acknowledged; now != acks {
+		t.Errorf("%d rows were acknowledged by nodes that do not know each other", now-acks)
+	}
+	swap()
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
