@@ -38,15 +38,16 @@ func (a *Agent) onBroken(b consensus.Broken) {
 	a.peers.Hangup(b.From)
 }
 
-func (h peerHandler) Status(from cluster.NodeID, text []byte) {
+func (h peerHandler) Status(from cluster.NodeID, text []byte) error {
 	var s status.Node
 	err := json.Unmarshal(text, &s)
 	if err == nil {
 		err = h.a.board.Received(from, s)
 	}
 	if err != nil {
-		h.a.logger.Warn("take the status of a node", "node", h.a.board.Name(from), "error", err)
+		return fmt.Errorf("take the status of node %s: %w", h.a.board.Name(from), err)
 	}
+	return nil
 }
 
 func (h peerHandler) PeerUp(id cluster.NodeID) {
@@ -112,7 +113,7 @@ func (h peerHandler) Call(ctx context.Context, from cluster.NodeID, conn net.Con
 type stranger struct{}
 
 func (stranger) Raft(*pb.Message, bool)                            {}
-func (stranger) Status(cluster.NodeID, []byte)                     {}
+func (stranger) Status(cluster.NodeID, []byte) error               { return nil }
 func (stranger) PeerUp(cluster.NodeID)                             {}
 func (stranger) PeerDown(cluster.NodeID, bool)                     {}
 func (stranger) PeerUnreachable(cluster.NodeID)                    {}

@@ -246,7 +246,7 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 			return err
 		}
 		count.bytes.Add(uint64(frame.HeaderBytes + len(payload)))
-		if err := t.deliver(p.ID, c, kind, payload, fr.more()); err != nil {
+		if err := t.deliver(conn.RemoteAddr(), p.ID, c, kind, payload, fr.more()); err != nil {
 			return err
 		}
 		if kind == frameRaft || kind == frameAppend {
@@ -257,7 +257,7 @@ func (t *Transport) read(conn net.Conn, p *peer, c class) error {
 
 // deliver decodes one frame and hands it to the handler. A Raft message that no agent sends
 // is counted, and ends the connection.
-func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payload []byte, more bool) error {
+func (t *Transport) deliver(remote net.Addr, from cluster.NodeID, c class, kind frameType, payload []byte, more bool) error {
 	switch {
 	case kind == frameRaft:
 		m, err := decodeRaft(payload, from, t.cfg.Identity.Node)
@@ -272,7 +272,9 @@ func (t *Transport) deliver(from cluster.NodeID, c class, kind frameType, payloa
 		}
 		return t.take(m, more)
 	case kind == frameStatus && c == classControl:
-		t.cfg.Handler.Status(from, payload)
+		if err := t.cfg.Handler.Status(from, payload); err != nil {
+			t.strangers.Log().Warn(remote, "the status of a peer is not taken", "err", err)
+		}
 	case kind == framePing:
 	default:
 		return fmt.Errorf("%w: type %d on the %v connection", ErrCorrupt, kind, c)

@@ -31,8 +31,11 @@ type taken struct {
 	streams  map[class][]byte
 }
 
-func (h *taken) Raft(m *pb.Message, _ bool)                           { h.messages = append(h.messages, m) }
-func (h *taken) Status(_ cluster.NodeID, s []byte)                    { h.statuses = append(h.statuses, bytes.Clone(s)) }
+func (h *taken) Raft(m *pb.Message, _ bool) { h.messages = append(h.messages, m) }
+func (h *taken) Status(_ cluster.NodeID, s []byte) error {
+	h.statuses = append(h.statuses, bytes.Clone(s))
+	return nil
+}
 func (h *taken) Route(c net.Conn, _ cluster.NodeID)                   { h.stream(classRoute, c); _ = c.Close() }
 func (h *taken) stream(c class, conn net.Conn)                        { h.streams[c], _ = io.ReadAll(conn) }
 func (h *taken) anything() bool                                       { return len(h.messages)+len(h.statuses)+len(h.streams) > 0 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -78,7 +79,13 @@ func (r *recorder) Raft(m *pb.Message, _ bool) {
 	}
 	r.raft <- m
 }
-func (r *recorder) Status(_ cluster.NodeID, s []byte)     { r.statuses <- string(s) }
+func (r *recorder) Status(_ cluster.NodeID, s []byte) error {
+	if string(s) == "none" {
+		return errors.New("that is none")
+	}
+	r.statuses <- string(s)
+	return nil
+}
 func (r *recorder) PeerUp(id cluster.NodeID)              { r.events <- peerEvent{id, "up"} }
 func (r *recorder) Route(c net.Conn, from cluster.NodeID) { r.routes <- c }
 func (r *recorder) Bulk(_ context.Context, from cluster.NodeID, c net.Conn) {

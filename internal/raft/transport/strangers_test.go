@@ -133,6 +133,33 @@ func TestCorruptPeerIsBounded(t *testing.T) {
 	}
 }
 
+// What is no status does not end the connection, and does not fill the log either.
+func TestRefusedStatusIsBounded(t *testing.T) {
+	a, out := logging(t, nodeA, nodeB)
+	a.start(t)
+	conn, _ := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+	var frames batch
+	for range 50 {
+		if err := frames.add(frameStatus, []byte("none"), classControl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := frames.add(frameStatus, []byte("fine"), classControl); err != nil {
+		t.Fatal(err)
+	}
+	for _, piece := range frames.whole() {
+		if _, err := conn.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := within(t, a.statuses, "a status behind them"); s != "fine" {
+		t.Errorf("status %q", s)
+	}
+	if n := strings.Count(out.String(), "the status of a peer is not taken"); n == 0 || n > 10 {
+		t.Errorf("50 statuses that are none made %d lines", n)
+	}
+}
+
 // Who shows the key of a removed member is told that it is removed, whatever it says.
 func TestRemovedIsToldThatAlone(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)

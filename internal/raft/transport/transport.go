@@ -99,8 +99,9 @@ type Handler interface {
 	// more says that the next one is here, and comes at once, unless the peer is
 	// broken.
 	Raft(m *pb.Message, more bool)
-	// Status takes a peer's latest status blob; the handler owns it.
-	Status(from cluster.NodeID, status []byte)
+	// Status takes a peer's latest status blob; the handler owns it. An error is logged, and no more: the
+	// blob may be that of another version.
+	Status(from cluster.NodeID, status []byte) error
 	// PeerUp says that our control connection to the peer was established.
 	PeerUp(id cluster.NodeID)
 	// PeerDown says, with refused false, that our control connection to the
