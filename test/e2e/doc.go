@@ -21,6 +21,18 @@
 // copies of one that was initialised (package mysqldtest), but where a cluster's beginning is the
 // subject.
 //
+// # Attacks
+//
+// TestAttack is the attacker's part (attack_*_test.go): one cluster with keys, attacked from addresses of
+// 127.66.0.0/16 in the ways of docs/security.md. It is here, and no package of its own, because it needs the
+// fixture, the program, the servers and the writers of the other tests. An attack comes from an address of its
+// own, by which its lines in the agents' logs are found. What is said on the peer port is made here, not by
+// package transport: that could not say what agents refuse. With Options.PlainPeers, the rows about keys and
+// listening fail.
+//
+// The row Silence prints how many rows were written while connections that say nothing come and stay. It
+// judges only that writes go on: where cores are shared, the rate says little.
+//
 // What tests leave that fail, or are ended, is removed but for agent.log and node.toml.
 //
 // # What it needs

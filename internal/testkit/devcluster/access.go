@@ -22,6 +22,9 @@ func (c *Cluster) RouterAddr(i int) string { return c.addr(c.nodes[i].ports.rout
 // APIAddr returns the host:port of node i's HTTP API.
 func (c *Cluster) APIAddr(i int) string { return c.addr(c.nodes[i].ports.api) }
 
+// FeedAddr returns the host:port from which node i's mysqld replicates.
+func (c *Cluster) FeedAddr(i int) string { return c.feedAddr(c.nodes[i]) }
+
 // ControlSocket returns the path of the socket where node i's agent takes requests.
 func (c *Cluster) ControlSocket(i int) string {
 	return config.Config{DataDir: c.DataDir(i)}.ControlSocket()

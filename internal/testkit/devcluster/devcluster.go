@@ -62,6 +62,8 @@ type Options struct {
 	// Network puts proxies between the nodes' agents, so that Cut and Isolate
 	// can break what connects them.
 	Network bool
+	// Wire is told what passes these proxies, piece by piece, from many goroutines; nil = nobody is.
+	Wire func(piece []byte)
 	// Variables are server variables beyond the small-machine settings that
 	// the cluster always uses; they win over those.
 	Variables map[string]string

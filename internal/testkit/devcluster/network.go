@@ -26,6 +26,7 @@ const pathDialTimeout = 2 * time.Second
 // refused, so in such a cluster a killed agent is noticed by its silence.
 type network struct {
 	host  string
+	wire  func([]byte) // Options.Wire
 	paths []*path
 
 	mu     sync.Mutex
@@ -48,7 +49,7 @@ type path struct {
 // newNetwork returns the network of a cluster's nodes, which listen on ports of
 // its own.
 func newNetwork(c *Cluster, ports []int) *network {
-	n := &network{host: c.host}
+	n := &network{host: c.host, wire: c.opts.Wire}
 	for from := range c.nodes {
 		for to := range c.nodes {
 			if from == to {
@@ -121,13 +122,13 @@ func (n *network) serve(ctx context.Context, p *path, l net.Listener) {
 			_ = l.Close()
 			return // closed, or out of descriptors, which the nodes' dials tell
 		}
-		n.done.Go(func() { p.pass(ctx, conn) })
+		n.done.Go(func() { p.pass(ctx, conn, n.wire) })
 	}
 }
 
 // pass connects a dialled connection with its target once both directions are
 // open, as a handshake of TCP would need them, and returns when it has ended.
-func (p *path) pass(ctx context.Context, near net.Conn) {
+func (p *path) pass(ctx context.Context, near net.Conn, wire func([]byte)) {
 	defer near.Close()
 	defer context.AfterFunc(ctx, func() { _ = near.Close() })()
 	if !p.await(ctx) || !p.back.await(ctx) {
@@ -141,19 +142,22 @@ func (p *path) pass(ctx context.Context, near net.Conn) {
 	defer far.Close()
 	defer context.AfterFunc(ctx, func() { _ = far.Close() })()
 	var pumps sync.WaitGroup
-	pumps.Go(func() { p.pump(ctx, far, near) })
-	pumps.Go(func() { p.back.pump(ctx, near, far) })
+	pumps.Go(func() { p.pump(ctx, far, near, wire) })
+	pumps.Go(func() { p.back.pump(ctx, near, far, wire) })
 	pumps.Wait()
 }
 
 // pump copies what goes in p's direction. The end of src becomes the end of
 // dst, when it can pass; an error ends both.
-func (p *path) pump(ctx context.Context, dst, src net.Conn) {
+func (p *path) pump(ctx context.Context, dst, src net.Conn, wire func([]byte)) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := src.Read(buffer)
 		if !p.await(ctx) {
 			return
+		}
+		if n > 0 && wire != nil {
+			wire(buffer[:n])
 		}
 		if n > 0 {
 			if _, writeErr := dst.Write(buffer[:n]); writeErr != nil {

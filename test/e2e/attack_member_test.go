@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/raft/frame"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+// takeOver kills a replica, unless one is down, so that the attacker has its address and its key.
+func (f *attacked) takeOver(t *testing.T, ctx context.Context) (taken int, others []int) {
+	t.Helper()
+	for i := range f.Len() {
+		if f.AgentPID(i) == 0 {
+			return i, f.others(i)
+		}
+	}
+	taken = f.others(f.heal(t, ctx))[0]
+	if err := f.KillBoth(taken); err != nil {
+		t.Fatal(err)
+	}
+	return taken, f.others(taken)
+}
+
+// impostor answers at the address of a node that is down, in plain text and with a key of its own:
+// the others are to leave, to make their data anew, or have been left behind.
+func (f *attacked) impostor(t *testing.T, ctx context.Context) {
+	taken, others := f.takeOver(t, ctx)
+	key, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", f.PeerAddr(taken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var orders [][]byte
+	for _, to := range others {
+		orders = append(orders,
+			withCRC(codeRemoved, []byte(`{"text":"you were removed"}`)),
+			withCRC(codeRebuild, fmt.Appendf(nil, `{"text":"begin anew","state_version":%d,"instance":%q}`, uint64(math.MaxUint64), f.claimOf(t, to).Instance)),
+			withCRC(codeRebuild, fmt.Appendf(nil, `{"text":"begin anew","state_version":%d,"instance":"00112233445566778899aabbccddeeff"}`, uint64(1<<40))),
+			withCRC(codeRecovered, []byte(`{"text":"left behind","recovery":{"version":1099511627776,"cluster":"dev","node":"x","at":"2030-01-01T00:00:00Z"}}`)),
+		)
+	}
+	var heard, came atomic.Int64
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for n := 0; ; n++ {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			came.Add(1)
+			if answer(conn, n%2 == 0, *key.Certificate(), orders[n/2%len(orders)]) {
+				heard.Add(1)
+			}
+		}
+	})
+	var marks []mark
+	for _, i := range others {
+		marks = append(marks, f.mark(t, i))
+	}
+	f.underAttack(t, ctx, others, func() {
+		want := int64(2 * len(orders))
+		if err := devcluster.Poll(ctx, "the others have come to the impostor", func(context.Context) (bool, string, error) {
+			n := came.Load()
+			return n >= want, fmt.Sprintf("%d times", n), nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := ln.Close(); err != nil {
+		t.Error(err)
+	}
+	serving.Wait()
+	if n := heard.Load(); n > 0 {
+		t.Errorf("%d connections said who dials", n)
+	}
+	for _, m := range marks {
+		f.logged(t, ctx, m, `msg="cannot connect to peer" peer=`+f.Name(taken), 40)
+		if len(f.since(t, m, "another key than that one")) == 0 && f.Key(taken) != "" {
+			t.Errorf("the log of %s does not say that another key answers", f.Name(m.node))
+		}
+	}
+}
+
+// answer gives an order to whoever dials, and tells whether that one has said who it is.
+func answer(conn net.Conn, plain bool, cert tls.Certificate, order []byte) (heard bool) {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return false
+	}
+	if !plain {
+		conn = tls.Server(conn, &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{cert}})
+	}
+	first := make([]byte, 4)
+	_, _ = io.ReadFull(conn, first)
+	_, _ = conn.Write(order)
+	return string(first) == "QRTE"
+}
+
+// message is a frame with a message of Raft's.
+func message(m *pb.Message) []byte {
+	payload, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return framed(1, payload)
+}
+
+func framed(kind uint8, payload []byte) []byte {
+	b := append(make([]byte, frame.HeaderBytes), payload...)
+	frame.Format{Magic: 0x4651, Version: 1}.Fill(b, kind)
+	return b
+}
+
+// send says a frame as a node that its victim takes it for, and wants the connection to end.
+func (f *attacked) send(t *testing.T, ctx context.Context, as, to int, class byte, what string, says []byte) {
+	t.Helper()
+	conn, err := attackerAt(5, to+1).open(ctx, f.PeerAddr(to), f.member(t, as), f.claimOf(t, as).hello(class, f.claimOf(t, to).NodeID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if told := readGreeting(conn); told.code != 0 {
+		t.Fatalf("%s refuses its member: %d, %s", f.Name(to), told.code, told.text)
+	}
+	if _, err := conn.Write(says); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s: %s goes on with the connection", what, f.Name(to))
+	}
+}
+
+// brokenMember has a member's key: what it sends would end a node at once, at its commit, or by the
+// end of the terms.
+func (f *attacked) brokenMember(t *testing.T, ctx context.Context) {
+	taken, others := f.takeOver(t, ctx)
+	f.underAttack(t, ctx, others, func() {
+		for _, to := range others {
+			m := f.mark(t, to)
+			for what, bad := range f.malformed(t, taken, to) {
+				f.send(t, ctx, taken, to, bad[0], what, bad[1:])
+			}
+			f.logged(t, ctx, m, "closed connection from peer", corruptLinesMax)
+		}
+		for round := range messagesBroken {
+			if round > 0 { // until then nothing of the member is taken, nor refused
+				time.Sleep(refusedFor)
+			}
+			for _, to := range others {
+				what, bad := f.broken(t, ctx, taken, to, round)
+				m := f.mark(t, to)
+				f.send(t, ctx, taken, to, classControl, what, message(bad))
+				f.logged(t, ctx, m, "a member is broken: ", 1)
+			}
+		}
+	})
+	f.heal(t, ctx)
+}
+
+const (
+	// corruptLinesMax bounds the lines about one address in a minute (package strangers).
+	corruptLinesMax = 4
+	// refusedFor is how long nothing is taken of a member that was refused: four election timeouts of 1 s.
+	refusedFor = 4500 * time.Millisecond
+	// messagesBroken is how many the method broken has.
+	messagesBroken = 3
+)
+
+// malformed are frames that no agent sends, each behind the class of its connection.
+func (f *attacked) malformed(t *testing.T, as, to int) map[string][]byte {
+	from, node := f.claimOf(t, as).NodeID, f.claimOf(t, to).NodeID
+	raft := func(kind pb.MessageType, term uint64, entries ...*pb.Entry) *pb.Message {
+		return &pb.Message{Type: kind.Enum(), From: &from, To: &node, Term: &term, Entries: entries}
+	}
+	other := raft(pb.MsgHeartbeat, 1)
+	other.From = new(from + 1)
+	wrongCRC := message(raft(pb.MsgHeartbeat, 1))
+	wrongCRC[frame.HeaderBytes-1]++
+	tooLong := framed(3, nil)
+	binary.LittleEndian.PutUint32(tooLong[4:], 1<<31)
+	manyEntries := make([]byte, 40)
+	binary.LittleEndian.PutUint32(manyEntries[32:], math.MaxUint32)
+	snapshot := raft(pb.MsgSnap, 1)
+	snapshot.Snapshot = &pb.Snapshot{}
+	all := map[string][]byte{
+		"a local message":          message(raft(pb.MsgHup, 0)),
+		"a heartbeat without term": message(raft(pb.MsgHeartbeat, 0)),
+		"a message of another's":   message(other),
+		"a negative type":          message(raft(pb.MessageType(-1), 1)),
+		"a wrong CRC":              wrongCRC,
+		"a frame of 2 GiB":         tooLong,
+		"an unknown frame":         framed(99, []byte("x")),
+		"an append for control":    framed(2, make([]byte, 40)),
+		"no frame":                 []byte("GET / HTTP/1.1\r\n"),
+	}
+	for what := range all {
+		all[what] = append([]byte{classControl}, all[what]...)
+	}
+	for what, b := range map[string][]byte{
+		"a snapshot":         message(snapshot),
+		"a proposal":         message(raft(pb.MsgProp, 0, &pb.Entry{Data: []byte("x")})),
+		"2^32 entries":       framed(2, manyEntries),
+		"an old conf change": message(raft(pb.MsgApp, 1, &pb.Entry{Term: new(uint64(1)), Index: new(uint64(1)), Type: pb.EntryConfChange.Enum()})),
+	} {
+		all[what] = append([]byte{classAppend}, b...)
+	}
+	return all
+}
+
+// broken returns one of some messages that have the form of what agents send.
+func (f *attacked) broken(t *testing.T, ctx context.Context, as, to, which int) (what string, m *pb.Message) {
+	n := f.status(t, ctx, to)
+	beyond := n.LogLast + 1<<30
+	m = &pb.Message{From: new(f.claimOf(t, as).NodeID), To: new(f.claimOf(t, to).NodeID), Term: new(n.Term + 1)}
+	switch which {
+	case 0:
+		m.Type, m.Commit = pb.MsgHeartbeat.Enum(), &beyond
+		return "a commit beyond the log", m
+	case 1:
+		m.Type, m.Term, m.Index, m.LogTerm = pb.MsgVote.Enum(), new(uint64(math.MaxUint64)), &beyond, new(n.Term)
+		m.Context = []byte("CampaignTransfer")
+		return "the last term", m
+	}
+	m.Type, m.Index, m.LogTerm = pb.MsgApp.Enum(), &beyond, new(n.Term)
+	m.Entries = []*pb.Entry{{Term: new(n.Term + 1), Index: new(beyond + 1), Data: entry.AppendHeader(nil, entry.Header{Kind: 99, Term: n.Term + 1})}}
+	return "an entry that nobody can read", m
+}

@@ -1,0 +1,316 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+	"github.com/quorate/quorate/internal/testkit/ledger"
+)
+
+// TestAttack attacks a cluster over the network, in the ways of docs/security.md, while writers
+// write: by listening, from addresses without a key, with a key that is not enough, at the address
+// of a node that is down, and with a member's key. Nothing is told, nothing is lost, nobody goes
+// down, and each attack is in the log of the node, in a few lines.
+func TestAttack(t *testing.T) {
+	f := newAttacked(t)
+	f.scenario(t, "Listener", f.listener)
+	f.scenario(t, "NoKey", f.noKey)
+	f.scenario(t, "NoPassword", f.noPassword)
+	f.scenario(t, "AnothersKey", f.anothersKey)
+	f.scenario(t, "Impostor", f.impostor)
+	f.scenario(t, "BrokenMember", f.brokenMember)
+	f.scenario(t, "Silence", f.silence)
+	f.scenario(t, "RemovedMember", f.removedMember)
+}
+
+// attacked is a cluster whose nodes have all ports, and that listens to its own agents.
+type attacked struct {
+	*readersFixture
+	// wireBytes have passed between the agents, wireMarkers pieces of that had the marker of a row.
+	wireBytes, wireMarkers atomic.Int64
+	marker                 string
+}
+
+func newAttacked(t *testing.T) *attacked {
+	f := &attacked{marker: "row " + rand.Text()}
+	f.readersFixture = &readersFixture{fixture: newCluster(t, devcluster.Options{Nodes: 3, Network: true, Wire: func(b []byte) {
+		f.wireBytes.Add(int64(len(b)))
+		if bytes.Contains(b, []byte(f.marker)) {
+			f.wireMarkers.Add(1)
+		}
+	}})}
+	password := filepath.Join(f.Dir(), "password")
+	if err := os.WriteFile(password, []byte(readerPassword+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Len() {
+		f.addReaders(t, i, password)
+	}
+	f.createTable(t, scenarioContext(t))
+	return f
+}
+
+// vital is what no attack may change of a node.
+type vital struct {
+	Name                 string
+	AgentPID, MysqldPID  int
+	Instance, ServerUUID string
+	Role                 status.Role
+	Term                 uint64
+}
+
+func (f *attacked) vitals(t *testing.T, ctx context.Context, nodes []int) (all []vital) {
+	t.Helper()
+	for _, i := range nodes {
+		n := f.status(t, ctx, i)
+		all = append(all, vital{f.Name(i), f.AgentPID(i), n.MysqldPID, f.claimOf(t, i).Instance, n.ServerUUID, n.Role, n.Term})
+	}
+	return all
+}
+
+// same wants nodes to be as they were; one has another mysqld, -1 = none has.
+func (f *attacked) same(t *testing.T, ctx context.Context, nodes []int, before []vital, restarted int) {
+	t.Helper()
+	after := f.vitals(t, ctx, nodes)
+	for n, i := range nodes {
+		if i == restarted {
+			before[n].MysqldPID = after[n].MysqldPID
+		}
+	}
+	if d := cmp.Diff(before, after); d != "" {
+		t.Errorf("the attack has changed nodes (-before +after):\n%s", d)
+	}
+}
+
+// underAttack attacks nodes while writers write through them.
+func (f *attacked) underAttack(t *testing.T, ctx context.Context, nodes []int, attack func()) {
+	t.Helper()
+	l := f.start(t, 4, nodes...)
+	l.awaitAcks(t, ctx, 50)
+	before := f.vitals(t, ctx, nodes)
+	attack()
+	f.same(t, ctx, nodes, before, -1)
+	l.awaitAcks(t, ctx, 50)
+	l.stop(t)
+	f.checkNodes(t, ctx, nodes...)
+}
+
+func (f *attacked) all() []int { return []int{0, 1, 2} }
+
+// listener hears all that goes between the agents: commits, a large transaction, a client that came
+// to another node than the primary, and a copy of all data. No row is to be seen.
+func (f *attacked) listener(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	replica := f.others(primary)[0]
+	db := openDSN(t, f.DSN(replica), nil)
+	table := ledger.Database + ".secret"
+	for _, statement := range []string{
+		"CREATE TABLE " + table + " (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)",
+		fmt.Sprintf("INSERT INTO %s (b) VALUES ('%s')", table, strings.Repeat(f.marker, 1000)),
+		fmt.Sprintf("INSERT INTO %s (b) VALUES (REPEAT('%s', 400000))", table, f.marker), // beside the log's entries
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			t.Fatalf("%.60s: %v", statement, err)
+		}
+	}
+	uuid := f.status(t, ctx, replica).ServerUUID
+	written := f.wireBytes.Load()
+	f.must(t, ctx, primary, "node", "rebuild", f.Name(replica), "--yes")
+	if err := f.WaitNode(ctx, replica, "rebuilt", func(n status.Node) bool {
+		return n.Role == status.RoleReplica && n.ServerUUID != uuid
+	}); err != nil {
+		t.Fatal(err)
+	}
+	own := f.local(t, replica)
+	if err := devcluster.Poll(ctx, "the copy has the rows", func(ctx context.Context) (bool, string, error) {
+		var rows int
+		err := own.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table+" WHERE b LIKE ?", f.marker+"%").Scan(&rows)
+		return rows == 2, fmt.Sprintf("%d rows, %v", rows, err), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	copied := f.wireBytes.Load() - written
+	t.Logf("%d MB passed with the rows, %d MB with the copy", written>>20, copied>>20)
+	if least := int64(10 << 20); written < least || copied < least {
+		t.Error("that is less than the rows have: the test has heard nothing")
+	}
+	if n := f.wireMarkers.Load(); n > 0 {
+		t.Errorf("%d pieces had a row in clear", n)
+	}
+}
+
+// noKey comes to the peer port with all that members say of themselves, and without a member's key.
+func (f *attacked) noKey(t *testing.T, ctx context.Context) {
+	f.heal(t, ctx)
+	unknown, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, other, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.underAttack(t, ctx, f.all(), func() {
+		for i := range f.Len() {
+			from := (i + 1) % f.Len()
+			as, to := f.claimOf(t, from), f.claimOf(t, i).NodeID
+			stranger := as
+			stranger.Cluster, stranger.ClusterID, stranger.Node, stranger.NodeID = "other", 1, "x", 2
+			old := shows(f.certificateOf(t, from))
+			old.MaxVersion = tls.VersionTLS12
+			for n, c := range []struct {
+				name string
+				tls  *tls.Config
+				says []byte
+			}{
+				{"plain, of another cluster", nil, stranger.hello(classControl, 0)},
+				{"plain, as a member for control", nil, as.hello(classControl, to)},
+				{"plain, as a member for append", nil, as.hello(classAppend, to)},
+				{"plain, as a member for a call", nil, as.hello(classCall, to)},
+				{"plain HTTP", nil, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")},
+				{"TLS without a certificate", shows(), as.hello(classControl, to)},
+				{"TLS with an unknown key", shows(*unknown.Certificate()), as.hello(classControl, to)},
+				{"TLS with a key of another kind", shows(selfSigned(t, other)), as.hello(classControl, to)},
+				{"TLS 1.2 with a member's key", old, as.hello(classControl, to)},
+				{"no TLS behind its first byte", nil, append([]byte{0x16, 3, 1}, as.hello(classControl, to)...)},
+			} {
+				if c.tls != nil {
+					c.tls.VerifyConnection = func(s tls.ConnectionState) error { return saysNothing(s.PeerCertificates[0]) }
+				}
+				m, a := f.mark(t, i), attackerAt(1, n+1)
+				if told := a.hears(t, ctx, f.PeerAddr(i), c.tls, c.says); told.code != -1 {
+					t.Errorf("%s: %s says %d, %q", c.name, f.Name(i), told.code, told.text)
+				}
+				f.logged(t, ctx, m, "remote="+a.String()+":", 1)
+			}
+		}
+	})
+}
+
+// selfSigned returns a certificate without a word.
+func selfSigned(t *testing.T, key crypto.Signer) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// noPassword guesses passwords at the ports of the own mysqld, the readers and the clients, and gives
+// orders by HTTP.
+func (f *attacked) noPassword(t *testing.T, ctx context.Context) {
+	f.heal(t, ctx)
+	app, _ := f.Application()
+	f.underAttack(t, ctx, f.all(), func() {
+		for i := range f.Len() {
+			for n, c := range []struct{ addr, user, line string }{
+				{f.FeedAddr(i), "quorate_feed", "login to the feed failed"},
+				{f.addrs[i], "cdc", "login to the feed failed"},
+				{f.RouterAddr(i), app, "a client's login was refused"},
+			} {
+				m, a := f.mark(t, i), attackerAt(2, n+1)
+				if err := a.guess(ctx, c.addr, c.user); err == nil {
+					t.Errorf("%s is in at %s", c.user, c.addr)
+				}
+				f.logged(t, ctx, m, c.line, 1)
+				f.logged(t, ctx, m, a.String()+":", 1)
+			}
+			for _, order := range []string{"fence", "node.remove"} {
+				res, err := http.Post("http://"+f.APIAddr(i)+"/control/"+order, "application/json", strings.NewReader(`{"by":"me"}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = res.Body.Close()
+				if res.StatusCode != http.StatusForbidden {
+					t.Errorf("%s by HTTP: %s", order, res.Status)
+				}
+			}
+		}
+	})
+}
+
+// guess logs in with a wrong password.
+func (a attacker) guess(ctx context.Context, addr, user string) error {
+	cfg := mysql.NewConfig()
+	cfg.Net, cfg.Addr, cfg.User, cfg.Passwd, cfg.Logger = "tcp", addr, user, "a guess", &mysql.NopLogger{}
+	cfg.DialFunc = func(ctx context.Context, _, addr string) (net.Conn, error) { return a.dial(ctx, addr) }
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	return db.PingContext(ctx)
+}
+
+// anothersKey comes with the key of one member as another one.
+func (f *attacked) anothersKey(t *testing.T, ctx context.Context) {
+	f.heal(t, ctx)
+	f.underAttack(t, ctx, f.all(), func() {
+		for i := range f.Len() {
+			as, key := f.claimOf(t, (i+1)%f.Len()), (i+2)%f.Len()
+			want := greeting{codeKey, fmt.Sprintf(`{"text":"node \"%s\" shows the key of another node"}`, as.Node)}
+			for class := classControl; class <= classCall; class++ {
+				m, a := f.mark(t, i), attackerAt(3, int(class))
+				told := a.hears(t, ctx, f.PeerAddr(i), f.member(t, key), as.hello(class, f.claimOf(t, i).NodeID))
+				if told != want {
+					t.Errorf("class %d: %s says %d, %s", class, f.Name(i), told.code, told.text)
+				}
+				f.logged(t, ctx, m, "remote="+a.String()+":", 1)
+			}
+		}
+	})
+}
+
+// removedMember comes with the key of a node that was removed: it is told that, and nothing else.
+func (f *attacked) removedMember(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	gone, stays := f.others(primary)[0], f.others(primary)[1]
+	f.must(t, ctx, primary, "node", "remove", f.Name(gone), "--yes")
+	if err := f.WaitNode(ctx, gone, "removed", func(n status.Node) bool { return n.Role == status.RoleRemoved }); err != nil {
+		t.Fatal(err)
+	}
+	as := f.claimOf(t, gone)
+	want := greeting{codeRemoved, fmt.Sprintf(`{"text":"node \"%s\" was removed from cluster \"%s\""}`, as.Node, as.Cluster)}
+	elsewhere := as
+	elsewhere.Cluster, elsewhere.ClusterID = "other", 1
+	f.underAttack(t, ctx, []int{primary, stays}, func() {
+		for n, i := range []int{primary, stays} {
+			to := f.claimOf(t, i).NodeID
+			for class := classControl; class <= classCall; class++ {
+				m, a := f.mark(t, i), attackerAt(6+n, int(class))
+				for what, says := range map[string][]byte{
+					"to it": as.hello(class, to), "to nobody": as.hello(class, 0), "of another cluster": elsewhere.hello(class, to),
+				} {
+					if told := a.hears(t, ctx, f.PeerAddr(i), f.member(t, gone), says); told != want {
+						t.Errorf("class %d %s: %s says %d, %s", class, what, f.Name(i), told.code, told.text)
+					}
+				}
+				f.logged(t, ctx, m, "remote="+a.String()+":", 1)
+			}
+		}
+	})
+}

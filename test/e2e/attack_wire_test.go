@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/raft/frame"
+	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+// The classes of connections (docs/formats.md, "Greeting").
+const (
+	classControl byte = 1
+	classAppend  byte = 2
+	classCall    byte = 5
+)
+
+// Codes of rejections.
+const (
+	codeRemoved   = 8
+	codeRebuild   = 9
+	codeRecovered = 10
+	codeKey       = 13
+)
+
+// attacker is an address from which nodes are attacked. What it says, it makes by docs/formats.md:
+// package transport could not say what agents refuse.
+type attacker net.IP
+
+// attackerAt returns an address that nobody else has: the log's lines about it are of one attack.
+func attackerAt(attack, n int) attacker { return attacker(net.IPv4(127, 66, byte(attack), byte(n))) }
+
+func (a attacker) String() string { return net.IP(a).String() }
+
+func (a attacker) dial(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IP(a)}}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// open connects to a node, over TLS unless conf is nil, and says something.
+func (a attacker) open(ctx context.Context, addr string, conf *tls.Config, says []byte) (net.Conn, error) {
+	conn, err := a.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return conn, err
+	}
+	if conf != nil {
+		conn = tls.Client(conn, conf)
+	}
+	_, err = conn.Write(says)
+	return conn, err
+}
+
+// hears connects, says something, and returns what it is told: one greeting at most.
+func (a attacker) hears(t *testing.T, ctx context.Context, addr string, conf *tls.Config, says []byte) (told greeting) {
+	t.Helper()
+	conn, err := a.open(ctx, addr, conf, says)
+	if conn == nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err != nil { // the handshake of TLS came to nothing
+		return greeting{code: -1}
+	}
+	return readGreeting(conn)
+}
+
+// greeting is what a node says first.
+type greeting struct {
+	code int // -1: nothing was said
+	text string
+}
+
+func readGreeting(conn net.Conn) greeting {
+	head := make([]byte, 16)
+	if n, err := io.ReadFull(conn, head); err != nil || string(head[:4]) != "QRTE" {
+		if n == 0 || n == 7 && head[0] == 0x15 { // an alert of TLS (RFC 8446 §6)
+			return greeting{code: -1}
+		}
+		return greeting{code: -2, text: string(head[:n])}
+	}
+	text, err := io.ReadAll(io.LimitReader(conn, int64(binary.LittleEndian.Uint32(head[8:]))))
+	if err != nil && len(text) == 0 {
+		text = []byte(err.Error())
+	}
+	return greeting{code: int(head[6]), text: string(text)}
+}
+
+// withCRC returns a greeting of protocol version 3.
+func withCRC(word byte, body []byte) []byte {
+	le := binary.LittleEndian
+	b := append([]byte("QRTE"), 3, 0, word, 3)
+	b = le.AppendUint32(b, uint32(len(body)))
+	b = le.AppendUint32(b, uint32(frame.CRC(0).Add(b).Add(body)))
+	return append(b, body...)
+}
+
+// claim is who an attacker says it is.
+type claim struct{ datadir.Identity }
+
+// claimOf is all that a node says of itself. Its members' names give most of that away, its disk the rest.
+func (f *fixture) claimOf(t *testing.T, i int) (c claim) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(f.DataDir(i), datadir.IdentityFile))
+	if err == nil {
+		err = json.Unmarshal(text, &c.Identity)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// hello is a greeting to the node with an id.
+func (c claim) hello(class byte, to uint64) []byte {
+	le := binary.LittleEndian
+	body := le.AppendUint64(nil, to)
+	body = le.AppendUint64(body, c.ClusterID)
+	body = le.AppendUint64(body, c.NodeID)
+	body = fmt.Appendf(body, "%s", fromHex(c.Instance))
+	for _, s := range []string{c.Cluster, c.Node, "v9"} {
+		body = append(le.AppendUint16(body, uint16(len(s))), s...)
+	}
+	return withCRC(class, body)
+}
+
+func fromHex(instance string) (b []byte) {
+	_, _ = fmt.Sscanf(instance, "%x", &b)
+	return b
+}
+
+// shows is TLS with a certificate, or none; whoever answers will do.
+func shows(certs ...tls.Certificate) *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true, Certificates: certs}
+}
+
+// certificateOf is what a node shows. Without keys in the cluster it is one that nobody knows.
+func (f *fixture) certificateOf(t *testing.T, i int) tls.Certificate {
+	t.Helper()
+	k, err := nodekey.Load(f.keyFile(i))
+	if errors.Is(err, os.ErrNotExist) {
+		k, err = nodekey.New()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *k.Certificate()
+}
+
+// member is TLS with the key of a node, nil in a cluster without keys.
+func (f *fixture) member(t *testing.T, i int) *tls.Config {
+	t.Helper()
+	if f.Key(i) == "" {
+		return nil
+	}
+	return shows(f.certificateOf(t, i))
+}
+
+// saysNothing checks a certificate that is shown to everybody.
+func saysNothing(cert *x509.Certificate) error {
+	if s := cert.Subject.String() + cert.Issuer.String(); s != "" || len(cert.DNSNames)+len(cert.URIs)+len(cert.IPAddresses)+len(cert.EmailAddresses) > 0 {
+		return fmt.Errorf("the certificate that everybody sees says %q, %v, %v", s, cert.DNSNames, cert.URIs)
+	}
+	return nil
+}
+
+// mark is how long a node's log was.
+type mark struct {
+	node int
+	at   int64
+}
+
+func (f *fixture) mark(t *testing.T, i int) mark {
+	t.Helper()
+	info, err := os.Stat(f.Logs(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark{i, info.Size()}
+}
+
+// since returns the lines with a text that a node has logged since a mark.
+func (f *fixture) since(t *testing.T, m mark, text string) (lines []string) {
+	t.Helper()
+	all, err := os.ReadFile(f.Logs(m.node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(all[min(m.at, int64(len(all))):])) {
+		if bytes.Contains([]byte(line), []byte(text)) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// logged waits for a line with a text, and wants at most as many as linesMax.
+func (f *fixture) logged(t *testing.T, ctx context.Context, m mark, text string, linesMax int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	var lines []string
+	if err := devcluster.Poll(ctx, fmt.Sprintf("the log of %s has %q", f.Name(m.node), text), func(context.Context) (bool, string, error) {
+		lines = f.since(t, m, text)
+		return len(lines) > 0, "it has not", nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if len(lines) > linesMax {
+		t.Errorf("the log of %s has %d lines with %q", f.Name(m.node), len(lines), text)
+	}
+}
