@@ -192,6 +192,9 @@ func FuzzLogin(f *testing.F) {
 		if !strings.Contains(err.Error(), "begin TLS") {
 			refused(t, told, how != 3)
 		}
+		if denied := []byte("\xff\x15\x04#28000Access denied"); how == 2 && bytes.Contains(told, denied) && !bytes.Contains(sent, denied) {
+			t.Error("a reader of another host was asked who it is, without TLS")
+		}
 	})
 }
 

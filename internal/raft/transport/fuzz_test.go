@@ -46,6 +46,11 @@ func (h *taken) Call(_ context.Context, _ cluster.NodeID, c net.Conn) { h.stream
 // connection.
 func listening(s cluster.PeerSecurity, keys map[cluster.NodeID]*nodekey.Key) (*taken, func(conn *net.UnixConn)) {
 	h := &taken{recorder: newRecorder(), streams: map[class][]byte{}}
+	return h, served(h, s, keys)
+}
+
+// served is listening with any handler.
+func served(h Handler, s cluster.PeerSecurity, keys map[cluster.NodeID]*nodekey.Key) func(conn *net.UnixConn) {
 	cfg := Config{Identity: identity(nodeB), Handler: h, Logger: slog.New(slog.DiscardHandler), Security: s, Key: keys[nodeB]}
 	for _, id := range []cluster.NodeID{nodeA, nodeC} {
 		p := Peer{ID: id, Name: names(id), Addr: "127.0.0.1:1"}
@@ -55,7 +60,7 @@ func listening(s cluster.PeerSecurity, keys map[cluster.NodeID]*nodekey.Key) (*t
 		cfg.Peers = append(cfg.Peers, p)
 	}
 	t := New(cfg)
-	return h, func(conn *net.UnixConn) {
+	return func(conn *net.UnixConn) {
 		t.serveInbound(context.Background(), conn, t.strangers.Enter(hostile.Remote{}.RemoteAddr(), func() { _ = conn.Close() }))
 	}
 }
