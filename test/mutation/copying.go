@@ -30,11 +30,11 @@ func copying() []mutation {
 		},
 		{
 			name: "joint-unnoted", what: "the voters of before are forgotten as soon as a change of them is committed", seeds: 20, nodes: 3, members: true,
-			edits: one(membersFile, "\t\tif votersChange(before, change.State) {\n\t\t\tc.state.Outgoing", "\t\tif false {\n\t\t\tc.state.Outgoing"),
+			edits: one(stateGoFile, "\tif cc != nil && votersChange(c.state.State, next.State) {\n", "\tif false {\n"),
 		},
 		{
 			name: "joint-ends-twice", what: "a restarted node applies the end of a change once more that its cluster.json has", seeds: 20, nodes: 3, members: true,
-			edits: one(membersFile, "\tif index <= c.state.Index {\n\t\treturn false", "\tif index == 0 {\n\t\treturn false"),
+			edits: one(membersFile, "\tif index <= c.state.Index || len(c.state.Outgoing) == 0 {\n\t\treturn false", "\tif index == 0 {\n\t\treturn false"),
 		},
 		{
 			name: "pins-in-joint", what: "a node that is losing its vote is known by its next data directory before it has lost it", from: 120, seeds: 80, nodes: 3, members: true,

@@ -86,12 +86,12 @@ func FuzzCall(f *testing.F) {
 		f.Add(wire.Bytes())
 	}
 	for _, c := range [][2]string{
-		{"node.set", `{"node":"b","weight":3}`}, {"node.set", `{"node":"a","peer":"a:1","kind":"logger","dry_run":true}`},
-		{"cluster.set", `{"durability":"all","force":true}`}, {"cluster.set", `{"lag_limit":"5s"}`},
-		{"maintenance", `{"on":true,"for":"1h","reason":"x"}`}, {"maintenance", `{"on":false}`},
+		{"node.set", `{"name":"b","weight":3,"site":"x"}`}, {"node.set", `{"name":"a","peer":"a:1","require_ack":true,"dry_run":true}`},
+		{"cluster.set", `{"durability":"all","force":true}`}, {"cluster.set", `{"durability":"majority"}`},
+		{"maintenance", `{"on":true,"for_ns":3600000000000,"reason":"x"}`}, {"maintenance", `{"on":false}`},
 		{"fence", `{"node":"a","reason":"x"}`}, {"unfence", `{"node":"a"}`}, {"audit", `{"last":5}`}, {"history", `{"last":5,"node":"b"}`},
 		{"audit.since", `{"seq":1}`}, {"history.since", `{"seq":1}`},
-		{"did-commit", `{"gtid":"11000000-0000-0000-0000-000000000001:7"}`}, {"did-commit", `{"token":"x"}`}, {"x", `{}`}, {"audit", `null`},
+		{"did-commit", `{"gtid":"11000000-0000-0000-0000-000000000001:7"}`}, {"did-commit", `{"session_token":"x"}`}, {"x", `{}`}, {"audit", `null`},
 	} {
 		add(c[0], "ann@db1", c[1])
 	}
@@ -99,7 +99,7 @@ func FuzzCall(f *testing.F) {
 		add(name, "ann@db1", "{}")
 	}
 	add("audit", "", "{}")
-	add("audit", "ann\n@db1", "{}")
+	add("audit", "ann\n@db1", `{"last":5}`)
 	qc := frame.Format{Magic: 0x4351, Version: 1}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		sent = hostile.Mend(sent, qc)

@@ -101,6 +101,7 @@ func left(t *testing.T, b *Bulk, stages *fakeStages) {
 func FuzzServe(f *testing.F) {
 	index := binary.LittleEndian.AppendUint64(nil, 41)
 	f.Add(frames(append([]said{{framePut, appendID(nil, id1)}}, copyOf(content(300))...)...))
+	f.Add(frames(said{framePut, appendID(nil, id1)}, said{frameData, content(300)})) // and no more
 	f.Add(frames(said{framePut, appendID(nil, id2)}))
 	f.Add(frames(said{frameGet, appendID(nil, id2)}, said{framePing, nil}))
 	f.Add(frames(said{frameGet, appendID(nil, id1)}))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/confchange"
 	pb "go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
@@ -196,7 +197,7 @@ func (g *Group) applyMembers(e *pb.Entry) {
 		}
 		return
 	}
-	o := g.committed.applyMembers(index, cc.GetContext())
+	o := g.committed.applyMembers(index, cc)
 	if o != nil && o.Applied {
 		g.rn.ApplyConfChange(cc)
 	}
@@ -204,30 +205,43 @@ func (g *Group) applyMembers(e *pb.Entry) {
 }
 
 // applyMembers is applyState for a change of the members.
-func (c *Committed) applyMembers(index uint64, context []byte) *StateOutcome {
-	change, err := entry.UnmarshalState(context)
+func (c *Committed) applyMembers(index uint64, cc *pb.ConfChangeV2) *StateOutcome {
+	change, err := entry.UnmarshalState(cc.GetContext())
 	invariant.Check(err == nil, "members", "committed entry %d: %v", index, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.state.State
-	o := c.swapState(index, change)
-	if o != nil && o.Applied {
-		invariant.Check(len(c.state.Outgoing) == 0, "members", "entry %d changes the members in the middle of another change", index)
-		if votersChange(before, change.State) {
-			c.state.Outgoing = before.Voters()
-		}
-	}
-	return o
+	return c.swapState(index, change, cc)
 }
 
-// endMembers notes that a change of the members is complete, unless that is known.
+// confAfter returns the configuration that raft makes of one by a change; nil = by none.
+func confAfter(before *pb.ConfState, cc *pb.ConfChangeV2) (*pb.ConfState, error) {
+	if cc == nil {
+		return before, nil
+	}
+	if _, known := pb.ConfChangeTransition_name[int32(cc.GetTransition())]; !known {
+		return nil, fmt.Errorf("a change of the members by way %d", cc.GetTransition())
+	}
+	trk := tracker.MakeProgressTracker(1, 0)
+	var err error
+	if trk.Config, trk.Progress, err = confchange.Restore(confchange.Changer{Tracker: trk}, before); err != nil {
+		return nil, err
+	}
+	changer := confchange.Changer{Tracker: trk}
+	if autoLeave, joint := cc.EnterJoint(); joint {
+		trk.Config, trk.Progress, err = changer.EnterJoint(autoLeave, cc.Changes...)
+	} else {
+		trk.Config, trk.Progress, err = changer.Simple(cc.Changes...)
+	}
+	return trk.ConfState(), err
+}
+
+// endMembers notes that a change of the members is complete, unless that is known, or there is none.
 func (c *Committed) endMembers(index uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if index <= c.state.Index {
+	if index <= c.state.Index || len(c.state.Outgoing) == 0 {
 		return false
 	}
-	invariant.Check(len(c.state.Outgoing) > 0, "members", "entry %d ends a change of the members, there is none", index)
 	c.state.Outgoing, c.state.Index = nil, index
 	c.wakeState()
 	return true

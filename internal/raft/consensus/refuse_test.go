@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/entry"
 )
 
@@ -210,5 +211,68 @@ func TestReadIsNotPassedOn(t *testing.T) {
 	sent := w.node(2).sent
 	if broken := w.steps(2, m); len(broken) != 0 || w.node(2).sent != sent {
 		t.Errorf("broken: %v, %d messages sent", broken, w.node(2).sent-sent)
+	}
+}
+
+// TestChangesThatRaftCannotFollow: a change of the cluster state by which raft would have other members than
+// the state, now or after a restart, is ignored, and so is the end of no change.
+func TestChangesThatRaftCannotFollow(t *testing.T) {
+	nobody := func(s *cluster.State) { s.Members[2].ID = 0 }
+	twice := func(s *cluster.State) { s.Members[2] = s.Members[1] }
+	demoted := func(s *cluster.State) { s.Members[2].Kind, s.Members[2].Weight = cluster.KindLearner, 0 }
+	joint, simple := pb.ConfChangeTransitionJointImplicit, pb.ConfChangeTransitionAuto
+	learner := &pb.ConfChangeSingle{Type: pb.ConfChangeAddLearnerNode.Enum(), NodeId: new(uint64(3))}
+	for name, c := range map[string]struct {
+		change func(s *cluster.State)
+		by     *pb.ConfChangeV2 // nil: a change of the state alone
+		counts bool
+	}{
+		"a weight":                 {change: func(s *cluster.State) { s.Members[2].Weight = 7 }, counts: true},
+		"a member without an id":   {change: nobody},
+		"a member twice":           {change: twice},
+		"a vote, by the state":     {change: demoted},
+		"a vote":                   {change: demoted, by: &pb.ConfChangeV2{Transition: &joint, Changes: []*pb.ConfChangeSingle{learner}}, counts: true},
+		"a vote, in one step":      {change: demoted, by: &pb.ConfChangeV2{Transition: &simple, Changes: []*pb.ConfChangeSingle{learner}}},
+		"a vote, in no known way":  {change: demoted, by: &pb.ConfChangeV2{Transition: pb.ConfChangeTransition(9).Enum(), Changes: []*pb.ConfChangeSingle{learner}}},
+		"another one's vote":       {change: demoted, by: &pb.ConfChangeV2{Transition: &joint, Changes: []*pb.ConfChangeSingle{{Type: learner.Type, NodeId: new(uint64(2))}}}},
+		"nothing":                  {change: func(*cluster.State) {}, by: &pb.ConfChangeV2{Transition: &joint, Changes: []*pb.ConfChangeSingle{{NodeId: new(uint64(0))}}}},
+		"the end of what is not":   {by: &pb.ConfChangeV2{}},
+		"a vote that nobody knows": {change: demoted, by: &pb.ConfChangeV2{Transition: &joint, Changes: []*pb.ConfChangeSingle{{Type: pb.ConfChangeType(9).Enum(), NodeId: new(uint64(3))}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := writtenWorld(t)
+			next := w.node(2).g.Committed().State().State
+			e := &pb.Entry{Index: new(uint64(4)), Term: new(uint64(1)), Type: pb.EntryNormal.Enum()}
+			var err error
+			if c.change != nil {
+				next.Version++
+				c.change(&next)
+			}
+			change := cluster.StateChange{Change: cluster.Change{ID: "x"}, State: next}
+			if e.Data, err = entry.EncodeState(1, change); c.by != nil && err == nil {
+				e.Type = pb.EntryConfChangeV2.Enum()
+				if !c.by.LeaveJoint() {
+					c.by.Context, err = entry.MarshalState(change)
+				}
+				if err == nil {
+					e.Data, err = proto.Marshal(c.by)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := forged(pb.MsgApp, 1, 2)
+			m.Index, m.LogTerm, m.Entries, m.Commit = new(uint64(3)), new(uint64(1)), []*pb.Entry{e}, new(uint64(4))
+			w.steps(2, m)
+			n := w.node(2)
+			w.settle()
+			point := n.g.Committed().State()
+			if mark := n.g.Committed().Mark().Index; mark != 4 || (point.State.Version == 1) != c.counts {
+				t.Errorf("entry %d is committed, the state is of version %d", mark, point.State.Version)
+			}
+			n.point = &point
+			_ = n.log.Close()
+			w.start(2, false)
+		})
 	}
 }

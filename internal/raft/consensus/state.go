@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/sys/invariant"
@@ -84,16 +86,28 @@ func (c *Committed) setState(p cluster.StatePoint) { c.state = p }
 func (c *Committed) applyState(index uint64, h entry.Header, body []byte) *StateOutcome {
 	change, err := entry.ParseState(h, body)
 	invariant.Check(err == nil, "I2", "committed entry %d: %v", index, err)
-	return c.swapState(index, change)
+	return c.swapState(index, change, nil)
 }
 
-func (c *Committed) swapState(index uint64, change cluster.StateChange) *StateOutcome {
+// swapState takes a change of the state, and of raft's configuration if cc is not nil. A change that
+// would leave raft with another configuration than the state says is ignored by every node: none could
+// start again. No sound member proposes one.
+func (c *Committed) swapState(index uint64, change cluster.StateChange, cc *pb.ConfChangeV2) *StateOutcome {
 	if index <= c.state.Index {
 		return nil
 	}
-	o := &StateOutcome{Index: index, StateChange: change, Applied: change.State.Version == c.state.State.Version+1}
-	if o.Applied {
-		c.state.State, c.state.Index = change.State.Clone(), index
+	o := &StateOutcome{Index: index, StateChange: change}
+	if change.State.Version != c.state.State.Version+1 {
+		return o
+	}
+	next := c.state
+	next.State, next.Index = change.State.Clone(), index
+	if cc != nil && votersChange(c.state.State, next.State) {
+		next.Outgoing = c.state.State.Voters()
+	}
+	conf, err := confAfter(confStateOf(c.state), cc)
+	if o.Applied = err == nil && conf.Equivalent(confStateOf(next)) == nil; o.Applied {
+		c.state = next
 		c.wakeState()
 	}
 	return o

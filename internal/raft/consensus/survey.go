@@ -68,7 +68,7 @@ func (c *Committed) surveyMembers(index, term uint64, data []byte) {
 		c.endMembers(index)
 		return
 	}
-	c.applyMembers(index, cc.GetContext())
+	c.applyMembers(index, cc)
 }
 
 // AddTransactions adds to a set the transactions of a log's entries from one index to

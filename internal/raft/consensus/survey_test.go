@@ -35,7 +35,9 @@ func surveyed(t *testing.T, tail ...[]byte) (*seglog.Log, cluster.StatePoint) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	members, err := proto.Marshal(&pb.ConfChangeV2{Context: context, Changes: []*pb.ConfChangeSingle{{Type: pb.ConfChangeAddNode.Enum(), NodeId: new(uint64(4))}}})
+	cc := raftChange(weight.State, promote)
+	cc.Context = context
+	members, err := proto.Marshal(cc)
 	if err != nil {
 		t.Fatal(err)
 	}
