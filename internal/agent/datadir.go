@@ -27,11 +27,11 @@ type dataDir struct {
 }
 
 // newDataDir is the data directory of a node, of which nothing has been read.
-func newDataDir(path string, self cluster.Member) *dataDir {
+func newDataDir(path string, self cluster.Member, initial ...cluster.Member) *dataDir {
 	home := datadir.NewHome(datadir.New(vfs.OS{}, path), datadir.Identity{}, false)
 	d := &dataDir{Locked: datadir.NewLocked(home), lives: func(cluster.NodeID) bool { return false }}
 	d.known = membership.New(membership.Config{
-		Self: self.ID, Name: self.Name, Store: d, Now: consensus.BootTime,
+		Self: self.ID, Name: self.Name, Initial: cluster.State{Members: initial}.Voters(), Store: d, Now: consensus.BootTime,
 		Lives: func(id cluster.NodeID) bool { return d.lives(id) },
 	})
 	return d
@@ -41,7 +41,7 @@ func newDataDir(path string, self cluster.Member) *dataDir {
 // cluster or version. It changes nothing; a directory that does not exist or
 // is empty is fine.
 func prepareDataDir(cfg config.Config) (*dataDir, error) {
-	d := newDataDir(cfg.DataDir, cfg.Self())
+	d := newDataDir(cfg.DataDir, cfg.Self(), cfg.ClusterMembers()...)
 	home, err := datadir.Visit(d.Dir, datadir.Identity{
 		Format: datadir.FormatFirst, Cluster: cfg.Cluster, ClusterID: cfg.ClusterID(),
 		Node: cfg.Node, NodeID: uint64(cfg.Self().ID), Instance: datadir.NewInstance(),

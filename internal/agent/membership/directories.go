@@ -25,9 +25,11 @@ type Store interface {
 
 // Config is what Directories needs. All fields are required.
 type Config struct {
-	Self  cluster.NodeID
-	Name  string // of this node
-	Store Store
+	Self cluster.NodeID
+	Name string // of this node
+	// Initial are the members with which the cluster began.
+	Initial []cluster.NodeID
+	Store   Store
 	// Now is the time since some moment: it only grows.
 	Now func() time.Duration
 	// Lives tells whether a node runs over the data directory that is known. Then a node
@@ -58,6 +60,8 @@ type Directories struct {
 	recovery *cluster.Recovery
 	// members are the nodes of that state.
 	members []cluster.NodeID
+	// joined: this node's data come from others, so it does not know who was there before.
+	joined bool
 	// votes: this node is a voter in the state on its disk. See package doc.
 	votes bool
 	// reseed: a node that comes with an empty directory is rebuilt without an operator.
@@ -137,6 +141,9 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 		return &transport.RejectedError{Code: c, Text: fmt.Sprintf(format, args...), Order: order}
 	}
 	switch {
+	case !ok && empty && d.mayHaveLost(id.Node):
+		return refuse(transport.CodeReseed, "node %q has an empty data directory, and node %q, which was rebuilt, does not know "+
+			"whether it had another one: it waits until the leader, or \"quorate node rebuild %s\", has it rebuilt", id.NodeName, d.cfg.Name, id.NodeName)
 	case !ok || pinned == instance:
 		return nil
 	case ordered && !d.votes && !empty:
@@ -156,6 +163,13 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 	return refuse(transport.CodePeer, "node %q comes with another data directory (instance %.8s) than node %q knows (instance %.8s): "+
 		"this cluster does not count on its log, or two agents run under the same name",
 		id.NodeName, instance, d.cfg.Name, pinned)
+}
+
+// mayHaveLost tells whether a node that is not known here, and has an empty directory, may have had another
+// one: as an initial member it may begin where another initial member lets it in, and this one was rebuilt
+// meanwhile. d.mu is held.
+func (d *Directories) mayHaveLost(id cluster.NodeID) bool {
+	return d.joined && slices.Contains(d.cfg.Initial, d.cfg.Self) && slices.Contains(d.cfg.Initial, id)
 }
 
 // meet notes that nodes were here with their data directories. d.mu is held.
@@ -234,6 +248,7 @@ func (d *Directories) Expect(p cluster.StatePoint, kept bool) error {
 	d.members = nil
 	for _, m := range p.State.Members {
 		d.members = append(d.members, m.ID)
+		d.joined = d.joined || m.ID == d.cfg.Self && m.Instance != ""
 		if m.Instance != "" && m.ID != d.cfg.Self && !slices.Contains(p.Outgoing, m.ID) {
 			pins[m.ID] = m.Instance
 			d.rebuilt[m.ID] = !m.Votes()
@@ -269,6 +284,7 @@ func (d *Directories) Empty() (ids []cluster.NodeID) {
 func (d *Directories) Forget() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.joined = true
 	if len(d.pins) == 0 && len(d.met) == 0 {
 		return nil
 	}

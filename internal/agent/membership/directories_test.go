@@ -206,3 +206,37 @@ func TestHearsOfMembers(t *testing.T) {
 		t.Errorf("it notes %d nodes, in %d writes", len(d.Met()), store.writes)
 	}
 }
+
+// TestRebuiltNodeVouchesForNobody: an initial member that was rebuilt has forgotten who was there, so an
+// initial member with an empty directory may not begin by its word.
+func TestRebuiltNodeVouchesForNobody(t *testing.T) {
+	ask := func(rebuilt func(d *Directories), initial ...cluster.NodeID) error {
+		d := New(Config{Self: 1, Name: "a", Initial: initial, Store: &memStore{}, Now: func() time.Duration { return 0 }, Lives: func(cluster.NodeID) bool { return false }})
+		rebuilt(d)
+		return d.Check(transport.Identity{Node: 2, NodeName: "b"})
+	}
+	joins := func(d *Directories) {
+		if err := d.Forget(); err != nil {
+			t.Error(err)
+		}
+	}
+	told := func(d *Directories) { // after a restart it knows by the state
+		p := cluster.StatePoint{State: cluster.NewState([]cluster.Member{{ID: 1, Name: "a", Instance: "01"}, {ID: 2, Name: "b"}})}
+		if err := d.Expect(p, true); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, rebuilt := range []func(*Directories){joins, told} {
+		if r, ok := errors.AsType[*transport.RejectedError](ask(rebuilt, 1, 2)); !ok || r.Code != transport.CodeReseed {
+			t.Errorf("b is an initial member: %v", r)
+		}
+		for _, initial := range [][]cluster.NodeID{{1}, {2}} { // one of the two was added: b waits for nobody's word, or begins by nobody's
+			if err := ask(rebuilt, initial...); err != nil {
+				t.Errorf("initial members %v: %v", initial, err)
+			}
+		}
+	}
+	if err := ask(func(*Directories) {}, 1, 2); err != nil {
+		t.Errorf("a was there from the beginning: %v", err)
+	}
+}

@@ -47,7 +47,8 @@ type host struct {
 func (n *node) newHost(state cluster.State) (p *host, err error) {
 	p = &host{n: n, w: n.w, life: &life{n: n}, rejecting: map[cluster.NodeID]bool{}}
 	p.known = membership.New(membership.Config{
-		Self: n.id, Name: n.member.Name, Store: n.home, Now: n.now, Lives: func(id cluster.NodeID) bool { return p.board.Lives(id) },
+		Initial: cluster.State{Members: n.w.members()[:n.w.initialNodes]}.Voters(),
+		Self:    n.id, Name: n.member.Name, Store: n.home, Now: n.now, Lives: func(id cluster.NodeID) bool { return p.board.Lives(id) },
 	})
 	s := n.status()
 	s.StateVersion, s.StateFormat, s.Reachable = new(uint64), cluster.StateFormat, true
