@@ -38,6 +38,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/logcopy"
+	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -53,11 +54,13 @@ const (
 
 // Agent is one node. Build it with New, then Run it.
 type Agent struct {
-	cfg     config.Config
-	keys    *keys.Keys // nil = this node has none
-	self    cluster.Member
-	logger  *slog.Logger
-	version string
+	cfg  config.Config
+	keys *keys.Keys // nil = this node has none
+	// authority says whose keys are whose that are not pinned; nil = nobody does.
+	authority *nodekey.Authority
+	self      cluster.Member
+	logger    *slog.Logger
+	version   string
 
 	install *install.Installation
 	secrets mysqld.Secrets
@@ -166,8 +169,12 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
+	authority, err := loadAuthority(cfg)
+	if err != nil {
+		return nil, err
+	}
 	a := &Agent{
-		keys: own, cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
+		keys: own, authority: authority, cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
 		tapSeconds:   newTapSeconds(),
 		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),

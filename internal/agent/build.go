@@ -88,7 +88,7 @@ func (a *Agent) transportIdentity() transport.Identity {
 // transportConfig is of a transport with these peers. It listens where peers look for this node.
 func (a *Agent) transportConfig(h transport.Handler, peers []transport.Peer) transport.Config {
 	return transport.Config{
-		Identity: a.transportIdentity(), Key: a.shownKey(), Security: a.board.State().PeerSecurity,
+		Identity: a.transportIdentity(), Key: a.shownKey(), Authority: a.authority, Security: a.board.State().PeerSecurity,
 		Listen: a.self.Peer, Peers: peers, Handler: h, Logger: a.logger,
 	}
 }

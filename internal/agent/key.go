@@ -29,7 +29,7 @@ func loadKeys(cfg config.Config, data *dataDir, logger *slog.Logger) (*keys.Keys
 	if m, ok := last.State.MemberByID(cfg.Self().ID); ok && m.Key != "" {
 		known, needed = m.Key, true
 	}
-	k, err := keys.Load(cfg.KeyFile, cfg.Self().ID, known, logger)
+	k, err := keys.Load(keys.Files{Own: cfg.KeyFile, Certificate: cfg.PeerTLS.CertificateFile, Key: cfg.PeerTLS.KeyFile}, cfg.Self().ID, known, logger)
 	switch {
 	case err != nil && needed:
 		return nil, fmt.Errorf("%w: give %s back, or write a key there with \"quorate key new\"", err, cfg.KeyFile)
@@ -41,6 +41,14 @@ func loadKeys(cfg config.Config, data *dataDir, logger *slog.Logger) (*keys.Keys
 			cfg.Node, configured, cfg.KeyFile, k.Shown().Name())
 	}
 	return k, nil
+}
+
+// loadAuthority reads the operator's authority for nodes; nil = there is none.
+func loadAuthority(cfg config.Config) (*nodekey.Authority, error) {
+	if cfg.PeerTLS.CAFile == "" {
+		return nil, nil
+	}
+	return nodekey.NewAuthority(cfg.PeerTLS.CAFile)
 }
 
 // shownKey is the key that this node shows; nil = it has none.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -36,6 +37,9 @@ func newKeyRotateCommand() *cobra.Command {
   2. all nodes take either key for this one;
   3. this node shows the new key;
   4. no node takes the old key any more, and the new one is in node.key.
+
+With [peer_tls] the new key is the one that your authority has issued, and step 4
+leaves the files as they are.
 
 Run it as the account that may write beside the configuration. Step 3 waits until all
 nodes are there: one that is away would not know this node any more. If the command
@@ -66,7 +70,7 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, wait time
 	if err != nil {
 		return err
 	}
-	next, err := nextKey(c.KeyFile)
+	next, err := nextKey(c)
 	if err != nil {
 		return err
 	}
@@ -82,16 +86,22 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, wait time
 	if err := o.awaitKey(ctx, next.Name(), wait); err != nil {
 		return err
 	}
-	if err := os.Rename(keys.NextFile(c.KeyFile), c.KeyFile); err != nil {
+	shown := shownKey{File: c.KeyFile, Key: next.Name()}
+	if shown.Key.Issued() {
+		shown.File = c.PeerTLS.CertificateFile
+	} else if err := os.Rename(keys.NextFile(c.KeyFile), c.KeyFile); err != nil {
 		return fmt.Errorf("give the new key its place: %w", err)
 	}
-	shown := shownKey{File: c.KeyFile, Key: next.Name()}
 	return o.print(out, shown, false, nil, fmt.Sprintf("node %s has the key %s: write it into the [[member]] list of each node.toml\n", c.Node, shown.Key))
 }
 
 // nextKey reads the next key, and makes it where there is none: as the file of the account that has the
 // present one.
-func nextKey(file string) (*nodekey.Key, error) {
+func nextKey(c config.Config) (*nodekey.Key, error) {
+	if c.PeerTLS.CertificateFile != "" {
+		return nodekey.LoadIssued(c.PeerTLS.CertificateFile, c.PeerTLS.KeyFile)
+	}
+	file := c.KeyFile
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no key in %s so far: \"quorate key new\" makes it", file)
 	}

@@ -5,15 +5,26 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 )
 
-// Key names the key of a node: "q1:" and the SHA-256 of its public part (SubjectPublicKeyInfo, DER,
-// RFC 5280 §4.1) in base64url without padding. "" = none. It is no secret.
+// Key names the key of a node. It is no secret; "" = none. There are two kinds:
+//
+//	q1:…                         "q1:" and the SHA-256 of its public part (SubjectPublicKeyInfo, DER,
+//	                             RFC 5280 §4.1) in base64url without padding: this one key
+//	ca:quorate://CLUSTER/NODE    any key to which an authority of the operator's gives that URI
 type Key string
 
-const keyPrefix = "q1:"
+const (
+	keyPrefix    = "q1:"
+	issuedPrefix = "ca:"
+	// issuedScheme is the scheme of the URI in a certificate.
+	issuedScheme = "quorate"
+	// issuedBytesMax bounds such a name: two names of 64 bytes, and what is around them.
+	issuedBytesMax = 160
+)
 
 // KeyOf names the key with that public part.
 func KeyOf(spki []byte) Key {
@@ -21,8 +32,33 @@ func KeyOf(spki []byte) Key {
 	return Key(keyPrefix + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
+// IssuedKey names the keys to which an authority gives a URI; "" = it is no URI of a node.
+func IssuedKey(uri *url.URL) Key {
+	k := Key(issuedPrefix + uri.String())
+	if k.Check() != nil {
+		return ""
+	}
+	return k
+}
+
+// Issued tells whether an authority says whose key it is.
+func (k Key) Issued() bool { return strings.HasPrefix(string(k), issuedPrefix) }
+
+func (k Key) checkIssued() error {
+	text := strings.TrimPrefix(string(k), issuedPrefix)
+	uri, err := url.Parse(text)
+	if err != nil || len(k) > issuedBytesMax || uri.Scheme != issuedScheme || uri.Host == "" || strings.Count(uri.Path, "/") != 1 || len(uri.Path) < 2 ||
+		text != issuedScheme+"://"+uri.Host+uri.Path || !printable(text) {
+		return fmt.Errorf("a key that an authority issues is %s%s://CLUSTER/NODE, not %q", issuedPrefix, issuedScheme, string(k))
+	}
+	return nil
+}
+
 // Check refuses what is no name of a key.
 func (k Key) Check() error {
+	if k.Issued() {
+		return k.checkIssued()
+	}
 	sum, ok := strings.CutPrefix(string(k), keyPrefix)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(sum)
 	if !ok || err != nil || len(raw) != sha256.Size {
@@ -86,7 +122,7 @@ func (s *State) setKeys(c KeysChange) (changed bool, err error) {
 		if k == nil || k == c.NextKey && *k == "" {
 			continue
 		}
-		if err := s.mayHave(m.ID, *k); err != nil {
+		if err := s.mayHave(m.ID, m.Name, *k); err != nil {
 			return false, err
 		}
 	}
@@ -101,9 +137,12 @@ func (s *State) setKeys(c KeysChange) (changed bool, err error) {
 }
 
 // mayHave refuses a key that is none, or another node's, also one that was removed.
-func (s State) mayHave(id NodeID, k Key) error {
+func (s State) mayHave(id NodeID, name string, k Key) error {
 	if err := k.Check(); err != nil {
 		return err
+	}
+	if k.Issued() && !strings.HasSuffix(string(k), "/"+name) {
+		return fmt.Errorf("it is no key of node %s, by its name: %s", name, k)
 	}
 	for _, m := range s.Members {
 		if m.ID != id && m.Has(k) {

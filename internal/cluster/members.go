@@ -209,7 +209,7 @@ func (s *State) add(c MembershipChange) error {
 	case c.Key == "" && s.PeerSecurity != PeersPlain:
 		return fmt.Errorf("the key of node %s is missing: \"quorate key show\" prints it there", c.Name)
 	case c.Key != "":
-		if err := s.mayHave(c.ID, c.Key); err != nil {
+		if err := s.mayHave(c.ID, c.Name, c.Key); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	// KeyFile is the absolute path of this node's key, outside of DataDir: a node that has lost its
 	// data is still this node.
 	KeyFile string
+	// PeerTLS is the operator's authority for nodes.
+	PeerTLS PeerTLS
 	// LogLevel is the lowest level that the agent logs.
 	LogLevel slog.Level
 	// Members are the initial members, in the order of the file. The list is
@@ -52,6 +54,13 @@ type Config struct {
 
 	// source says where each value came from, for messages; nil without a file.
 	source *source
+}
+
+// PeerTLS are absolute paths, of an operator's own authority for nodes: all are set, or none.
+type PeerTLS struct {
+	// CAFile holds the authority's certificates, CertificateFile the one that it has issued to this node,
+	// KeyFile the key for that.
+	CAFile, CertificateFile, KeyFile string
 }
 
 // Member is one initial member.

@@ -41,11 +41,16 @@ func Load(path string) (Config, error) {
 		return Config{}, fmt.Errorf("find the configuration's directory: %w", err)
 	}
 	c.KeyFile = keyFile(path, c.KeyFile)
+	for _, file := range []*string{&c.PeerTLS.CAFile, &c.PeerTLS.CertificateFile, &c.PeerTLS.KeyFile} {
+		if *file != "" {
+			*file = keyFile(path, *file)
+		}
+	}
 	return c, nil
 }
 
-// keyFile returns the path of the node's key: beside the configuration and called like it, where
-// nothing else is said.
+// keyFile returns the path of a file that lies beside the configuration. The node's key is called like
+// that, where nothing else is said.
 func keyFile(path, said string) string {
 	switch {
 	case said == "":
@@ -104,6 +109,9 @@ func (c *Config) fields() map[string]func(string) error {
 		"data_dir":                        setText(&c.DataDir),
 		"key_file":                        setText(&c.KeyFile),
 		"log_level":                       setLevel(&c.LogLevel),
+		"peer_tls.ca_file":                setText(&c.PeerTLS.CAFile),
+		"peer_tls.certificate_file":       setText(&c.PeerTLS.CertificateFile),
+		"peer_tls.key_file":               setText(&c.PeerTLS.KeyFile),
 		"join.peer":                       setText(&c.Join.Peer),
 		"join.kind":                       func(text string) error { c.Join.Kind = cluster.Kind(text); return nil },
 		"raft.heartbeat":                  setDuration(&c.Raft.Heartbeat),

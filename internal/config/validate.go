@@ -187,6 +187,9 @@ func (c Config) validateMembers(l *problemList) {
 // validateKeys wants the keys of all initial members, or of none: who has none cannot talk to who asks
 // for one.
 func (c Config) validateKeys(l *problemList) {
+	if p := c.PeerTLS; p != (PeerTLS{}) && (p.CAFile == "" || p.CertificateFile == "" || p.KeyFile == "") {
+		l.add("peer_tls", "ca_file, certificate_file and key_file belong together: write all three, or none")
+	}
 	byKey, first := make(map[string]string), c.Members[0]
 	for i, m := range c.Members {
 		key := fmt.Sprintf("member[%d].key", i)
@@ -197,6 +200,9 @@ func (c Config) validateKeys(l *problemList) {
 			}
 			l.add(key, "member %q has a key, and member %q has none: write the keys of all, or of none (\"quorate key show\" prints a node's)", with.Name, without.Name)
 			return
+		}
+		if m.Key.Issued() && m.Key != cluster.Key(fmt.Sprintf("ca:quorate://%s/%s", c.Cluster, m.Name)) {
+			l.add(key, "member %q of cluster %q cannot have the key %s: an authority's certificate names both", m.Name, c.Cluster, m.Key)
 		}
 		if m.Key != "" {
 			checkUnique(l, byKey, key, string(m.Key), "key", m.Name, "each node has a key of its own")

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/raft/nodekey/nodekeytest"
 	"github.com/quorate/quorate/internal/testkit/devcluster"
 )
 
@@ -24,6 +26,7 @@ func TestKeys(t *testing.T) {
 	f.scenario(t, "Lost", f.keyLost)
 	f.scenario(t, "TakenAway", f.keyTakenAway)
 	f.scenario(t, "Swapped", f.keysSwapped)
+	f.scenario(t, "Authority", f.keysOfAuthority)
 }
 
 func (f *fixture) keyFile(i int) string {
@@ -238,6 +241,52 @@ func (f *fixture) keysSwapped(t *testing.T, ctx context.Context) {
 		t.Errorf("%d rows were acknowledged by nodes that do not know each other", now-acks)
 	}
 	swap()
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// keysOfAuthority: the nodes change to an operator's authority, whose certificates end and are issued anew,
+// while clients write.
+func (f *fixture) keysOfAuthority(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	dir := t.TempDir()
+	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca.pem"))
+	cert := func(i int) string { return filepath.Join(dir, f.Name(i)+".pem") }
+	issue := func(i int, ends time.Duration) {
+		ca.Issue(t, cert(i), filepath.Join(dir, f.Name(i)+"-key.pem"), time.Now().Add(ends), "quorate://dev/"+f.Name(i))
+	}
+	load := f.start(t, 4)
+	for _, i := range append(f.others(primary), primary) {
+		issue(i, time.Hour)
+		text, err := os.ReadFile(f.ConfigPath(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = fmt.Appendf(text, "\n[peer_tls]\nca_file = %q\ncertificate_file = %q\nkey_file = %q\n", ca.File, cert(i), filepath.Join(dir, f.Name(i)+"-key.pem"))
+		if err := os.WriteFile(f.ConfigPath(i), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Terminate(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		f.heal(t, ctx)
+	}
+	for i := range f.Len() {
+		if out, want := f.must(t, ctx, i, "key", "rotate"), "ca:quorate://dev/"+f.Name(i); !strings.Contains(out, want) {
+			t.Errorf("%s, want %s", out, want)
+		}
+	}
+	load.awaitAcks(t, ctx, 50)
+	f.awaitReason(t, ctx, primary, "have it issued anew") // it ends within 30 days
+	for i := range f.Len() {
+		issue(i, -time.Hour)
+	}
+	primary = f.heal(t, ctx)
+	if err := f.KillBoth(primary); err != nil { // all connections are made anew, with certificates that have ended
+		t.Fatal(err)
+	}
 	f.heal(t, ctx)
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -32,9 +34,48 @@ type Node interface {
 	Trouble(text string)
 }
 
+// Files are where a node's keys lie.
+type Files struct {
+	// Own is the node's own key; beside it lies the next one (NextFile).
+	Own string
+	// Certificate and Key are of an operator's authority; "" = there is none. They take NextFile's place.
+	Certificate, Key string
+}
+
+// issued tells whether there is an authority.
+func (f Files) issued() bool { return f.Certificate != "" }
+
+// Next names the file of the key to which a node changes.
+func (f Files) Next() string {
+	if f.issued() {
+		return f.Certificate
+	}
+	return NextFile(f.Own)
+}
+
+// current reads the key that is not the next one, and makes it where there is none and no other one either.
+func (f Files) current() (k *nodekey.Key, made bool, err error) {
+	if !f.issued() {
+		return nodekey.LoadOrMake(f.Own)
+	}
+	k, err = nodekey.Load(f.Own)
+	if errors.Is(err, fs.ErrNotExist) {
+		k, err = nodekey.LoadIssued(f.Certificate, f.Key)
+	}
+	return k, false, err
+}
+
+// next reads the key to which a node changes. The error wraps fs.ErrNotExist where there is none.
+func (f Files) next() (*nodekey.Key, error) {
+	if f.issued() {
+		return nodekey.LoadIssued(f.Certificate, f.Key)
+	}
+	return nodekey.Load(NextFile(f.Own))
+}
+
 // Keys is a node's own key. Only Shown may be called from other goroutines than Look's.
 type Keys struct {
-	file   string
+	files  Files
 	self   cluster.NodeID
 	logger *slog.Logger
 	shown  atomic.Pointer[nodekey.Key]
@@ -46,15 +87,15 @@ type Keys struct {
 
 // Load reads a node's key, and makes one where there is no file. Of two keys the node shows the one by
 // which the others know it. The error is about the file.
-func Load(file string, self cluster.NodeID, known cluster.Key, logger *slog.Logger) (*Keys, error) {
-	current, made, err := nodekey.LoadOrMake(file)
+func Load(files Files, self cluster.NodeID, known cluster.Key, logger *slog.Logger) (*Keys, error) {
+	current, made, err := files.current()
 	if err != nil {
 		return nil, err
 	}
 	if made {
-		logger.Info("made this node's key", "file", file, "key", current.Name())
+		logger.Info("made this node's key", "file", files.Own, "key", current.Name())
 	}
-	k := &Keys{file: file, self: self, logger: logger}
+	k := &Keys{files: files, self: self, logger: logger}
 	k.shown.Store(current)
 	if err := k.readNext(); err != nil {
 		logger.Warn("this node's next key is left aside", "error", err)
@@ -76,7 +117,10 @@ func (k *Keys) Has(name cluster.Key) bool {
 }
 
 func (k *Keys) readNext() error {
-	next, err := nodekey.Load(NextFile(k.file))
+	next, err := k.files.next()
+	if err == nil && next.Name() == k.Shown().Name() {
+		return nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -95,7 +139,7 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		if k.next != nil && m.Key == k.next.Name() { // somebody has said so: "quorate node set --key"
 			k.show(n)
 		}
-		n.Trouble(k.unknown(m))
+		n.Trouble(cmp.Or(k.unknown(m), k.renew(n)))
 		return
 	}
 	if k.since == 0 {
@@ -109,7 +153,7 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		return
 	}
 	if err := k.readNext(); err != nil || !k.Has(m.NextKey) {
-		n.Trouble(fmt.Sprintf("its next key, %s, is not in %s: %s", m.NextKey, NextFile(k.file), notThere(err)))
+		n.Trouble(fmt.Sprintf("its next key, %s, is not in %s: %s", m.NextKey, k.files.Next(), notThere(err)))
 		return
 	}
 	if away := k.behind(n.Nodes()); len(away) > 0 {
@@ -133,13 +177,41 @@ func notThere(err error) string {
 	return err.Error()
 }
 
+// endsSoon is how long before its end a certificate is an alarm.
+const endsSoon = 30 * 24 * time.Hour
+
+// renew takes a certificate that was issued anew, and says that the one shown ends soon, or has ended, or
+// that its files cannot be read; "" = nothing is wrong.
+func (k *Keys) renew(n Node) string {
+	shown := k.Shown()
+	if shown.Ends().IsZero() {
+		return ""
+	}
+	fresh, err := nodekey.LoadIssued(k.files.Certificate, k.files.Key)
+	switch {
+	case err != nil:
+		return err.Error()
+	case fresh.Name() != shown.Name():
+		return fmt.Sprintf("%s is of %s now, and this node is %s: \"quorate key rotate\" changes that", k.files.Certificate, fresh.Name(), shown.Name())
+	case !fresh.Same(shown):
+		k.shown.Store(fresh)
+		n.ShowKey(fresh)
+		k.logger.Info("this node shows a certificate that was issued anew", "file", k.files.Certificate, "ends", fresh.Ends())
+	}
+	if left := time.Until(fresh.Ends()); left < endsSoon {
+		return fmt.Sprintf("its certificate for other agents, %s, ends or has ended at %s: that shuts nobody out, but have it issued anew",
+			k.files.Certificate, fresh.Ends().UTC().Format(time.DateTime))
+	}
+	return ""
+}
+
 // unknown says that the others know this node by another key than it has; "" = they do not.
 func (k *Keys) unknown(m cluster.Member) string {
 	if m.Key == "" || k.Has(m.Key) {
 		return ""
 	}
 	return fmt.Sprintf("the cluster knows this node by the key %s, and %s holds %s: \"quorate node set %s --key %s\" on another node, if that is right",
-		m.Key, k.file, k.Shown().Name(), m.Name, k.Shown().Name())
+		m.Key, k.files.Own, k.Shown().Name(), m.Name, k.Shown().Name())
 }
 
 // behind names the members that do not have the next key on their disks.

@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/raft/nodekey"
+	"github.com/quorate/quorate/internal/raft/nodekey/nodekeytest"
 )
 
 // world is a cluster of three as node 1 sees it.
@@ -45,7 +47,7 @@ func (w *world) set(key, next cluster.Key) {
 
 func load(t *testing.T, file string, known cluster.Key) *Keys {
 	t.Helper()
-	k, err := Load(file, 1, known, slog.New(slog.DiscardHandler))
+	k, err := Load(Files{Own: file}, 1, known, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,13 +162,64 @@ func TestSaidByAnOperator(t *testing.T) {
 // TestNoFile: a key is made where there is none, and not where there is something else.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Load(filepath.Join(dir, "away", "node.key"), 1, "", slog.New(slog.DiscardHandler)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Load(Files{Own: filepath.Join(dir, "away", "node.key")}, 1, "", slog.New(slog.DiscardHandler)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "node.key"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(filepath.Join(dir, "node.key"), 1, "", slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := Load(Files{Own: filepath.Join(dir, "node.key")}, 1, "", slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a file that is no key")
+	}
+}
+
+// TestIssuedAnew: a node changes from its own key to its authority's, and takes each certificate that is
+// issued anew; that one ends is told.
+func TestIssuedAnew(t *testing.T) {
+	dir := t.TempDir()
+	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca"))
+	files := Files{Own: filepath.Join(dir, "node.key"), Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+	const name = cluster.Key("ca:quorate://orders/a")
+	ca.Issue(t, files.Certificate, files.Key, time.Now().Add(90*24*time.Hour), "quorate://orders/a")
+	quiet := slog.New(slog.DiscardHandler)
+	k, err := Load(files, 1, name, quiet)
+	if err != nil || k.Shown().Name() != name {
+		t.Fatalf("no key of its own: %v", err)
+	}
+	if _, err := os.Stat(files.Own); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a key was made: %v", err)
+	}
+	first := load(t, files.Own, "").Shown().Name()
+	if k, err = Load(files, 1, first, quiet); err != nil || k.Shown().Name() != first || !k.Has(name) {
+		t.Fatalf("known by its own key: %v", err)
+	}
+	w := &world{}
+	w.set(first, name)
+	k.Look(t.Context(), w)
+	if k.Shown().Name() != name || w.shown != k.Shown() {
+		t.Fatalf("shows %s", k.Shown().Name())
+	}
+	w.set(name, "")
+	k.Look(t.Context(), w)
+	if w.trouble != "" || w.shown != k.Shown() {
+		t.Errorf("nothing was to be done: %s", w.trouble)
+	}
+	before := w.shown
+	ca.Issue(t, files.Certificate, files.Key, time.Now().Add(29*24*time.Hour), "quorate://orders/a")
+	k.Look(t.Context(), w)
+	if !strings.Contains(w.trouble, "have it issued anew") || w.shown == before || w.shown.Ends().After(before.Ends()) {
+		t.Errorf("%s", w.trouble)
+	}
+	ca.Issue(t, files.Certificate, files.Key, time.Now().Add(90*24*time.Hour), "quorate://orders/b")
+	k.Look(t.Context(), w)
+	if !strings.Contains(w.trouble, "is of ca:quorate://orders/b now") || k.Shown().Name() != name {
+		t.Errorf("another node's: %s", w.trouble)
+	}
+	if err := os.Remove(files.Key); err != nil {
+		t.Fatal(err)
+	}
+	k.Look(t.Context(), w)
+	if !strings.Contains(w.trouble, "no such file") || k.Shown().Name() != name {
+		t.Errorf("%s", w.trouble)
 	}
 }

@@ -18,5 +18,12 @@
 // The key is ECDSA on P-256. Of refuses certificates of other kinds of keys: only what all nodes
 // can check may be pinned.
 //
+// # An operator's authority
+//
+// Who has an authority for certificates may use it (Authority, LoadIssued): the name of a key is then the
+// one URI of its certificate, and every key counts to which the authority gives that URI. So certificates
+// may end and be issued anew; that one has ended is an alarm, and shuts nobody out. An authority says whose
+// a key is, and not who is a member.
+//
 // The package starts no goroutine.
 package nodekey

@@ -27,7 +27,7 @@ const fileBytesMax = 16 << 10
 // Key is a node's key with its certificate. It is not changed.
 type Key struct {
 	name    cluster.Key
-	private *ecdsa.PrivateKey
+	private *ecdsa.PrivateKey // nil: it was issued, and is not saved
 	cert    tls.Certificate
 }
 
@@ -77,6 +77,27 @@ func Of(cert *x509.Certificate) (cluster.Key, error) {
 // Load reads a key. The error wraps fs.ErrNotExist where there is no file; a file that others may
 // read is refused: whoever has read it can be this node.
 func Load(path string) (*Key, error) {
+	text, err := readSecret(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != pemType {
+		return nil, fmt.Errorf("read the node's key: %s holds no key in PEM", path)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the node's key %s: %w", path, err)
+	}
+	private, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || private.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("read the node's key: %s holds a key of another kind than ECDSA on P-256", path)
+	}
+	return withCertificate(private)
+}
+
+// readSecret reads a small file that nobody else may read.
+func readSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the node's key: %w", err)
@@ -95,19 +116,7 @@ func Load(path string) (*Key, error) {
 	if _, err := f.ReadAt(text, 0); err != nil {
 		return nil, fmt.Errorf("read the node's key: %w", err)
 	}
-	block, _ := pem.Decode(text)
-	if block == nil || block.Type != pemType {
-		return nil, fmt.Errorf("read the node's key: %s holds no key in PEM", path)
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("read the node's key %s: %w", path, err)
-	}
-	private, ok := parsed.(*ecdsa.PrivateKey)
-	if !ok || private.Curve != elliptic.P256() {
-		return nil, fmt.Errorf("read the node's key: %s holds a key of another kind than ECDSA on P-256", path)
-	}
-	return withCertificate(private)
+	return text, nil
 }
 
 // Save writes the key to a file that is not there yet; else the error wraps fs.ErrExist. When it

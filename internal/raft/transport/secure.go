@@ -81,7 +81,7 @@ func (t *Transport) tlsConfig(check func(cluster.Key) error) *tls.Config {
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
 		VerifyConnection: func(s tls.ConnectionState) error {
-			key, err := keyOf(s.PeerCertificates)
+			key, err := t.keyOf(s.PeerCertificates)
 			if err != nil {
 				return err
 			}
@@ -90,9 +90,15 @@ func (t *Transport) tlsConfig(check func(cluster.Key) error) *tls.Config {
 	}
 }
 
-func keyOf(certs []*x509.Certificate) (cluster.Key, error) {
+// keyOf names the key that the other side shows.
+func (t *Transport) keyOf(certs []*x509.Certificate) (cluster.Key, error) {
 	if len(certs) == 0 {
 		return "", errNoKey
+	}
+	if a := t.cfg.Authority; a != nil {
+		if name := a.Name(certs); name != "" {
+			return name, nil
+		}
 	}
 	return nodekey.Of(certs[0])
 }
@@ -122,7 +128,7 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn) (net.Conn, cluste
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, "", notProtected(err)
 	}
-	key, err := keyOf(c.ConnectionState().PeerCertificates)
+	key, err := t.keyOf(c.ConnectionState().PeerCertificates)
 	return c, key, err
 }
 

@@ -138,12 +138,14 @@ type CallChecker interface {
 	CheckCaller(id Identity) error
 }
 
-// Config is what a Transport needs. All fields but Key and Security are required.
+// Config is what a Transport needs. All fields but Key, Authority and Security are required.
 type Config struct {
 	Identity Identity
 	// Key is this node's own, until SetKey gives it another; nil = it has none, and all connections are
 	// plain.
 	Key *nodekey.Key
+	// Authority says whose keys are whose that are not pinned; nil = nobody does.
+	Authority *nodekey.Authority
 	// Security says how connections are protected, until SetSecurity does.
 	Security cluster.PeerSecurity
 	// Listen is the host:port to bind.

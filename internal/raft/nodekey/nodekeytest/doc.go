@@ -1,0 +1,4 @@
+// Package nodekeytest is an operator's authority for nodes, for tests: it issues certificates into files.
+//
+// It owns nothing but what its callers name, and starts no goroutine.
+package nodekeytest
