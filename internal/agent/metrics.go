@@ -215,6 +215,7 @@ func (p provider) peerMetrics() []api.Metric {
 		labels := map[string]string{"peer": p.board.Name(peer.ID)}
 		m = append(m,
 			api.Metric{Name: "quorate_peer_connected", Help: "1 while our control connection to the peer stands.", Labels: labels, Value: boolValue(peer.Control.Connected)},
+			api.Metric{Name: "quorate_peer_plain", Help: "1 while a connection to the peer is without TLS.", Labels: labels, Value: boolValue(peer.Plain)},
 			api.Metric{Name: "quorate_peer_connection_losses_total", Help: "Connections to the peer that were lost.", Counter: true, Labels: labels, Value: float64(peer.Control.Losses + peer.Append.Losses)},
 			api.Metric{Name: "quorate_peer_sent_messages_total", Help: "Messages of Raft, and of what agents tell each other beside it, sent to the peer.", Counter: true, Labels: labels, Value: float64(peer.Control.SentMessages + peer.Append.SentMessages)},
 			api.Metric{Name: "quorate_peer_sent_log_bytes_total", Help: "Bytes of messages with the log's entries that Raft sent to the peer.", Counter: true, Labels: labels, Value: float64(peer.Append.SentBytes)})
