@@ -70,7 +70,7 @@ mysqld. So run it as the agent's account.`,
 			if err != nil {
 				return err
 			}
-			warnings := slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c), fileWarnings(args[0], c), serverWarnings)
+			warnings := slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c), fileWarnings(args[0], c), keyWarnings(c), serverWarnings)
 			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}

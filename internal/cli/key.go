@@ -38,13 +38,7 @@ func newKeyShowCommand() *cobra.Command {
 	return keyCommand("show", "Print the name of this node's key",
 		`Prints the name of this node's key: "q1:" and 43 characters. It is no secret. Write it
 into the [[member]] entry of this node in every node's configuration, or give it
-to "quorate node add".`, func(c config.Config) (shownKey, error) {
-			k, err := nodekey.Load(c.KeyFile)
-			if err != nil {
-				return shownKey{}, err
-			}
-			return shownKey{c.KeyFile, k.Name()}, nil
-		})
+to "quorate node add".`, ownKey)
 }
 
 func newKeyNewCommand() *cobra.Command {
@@ -67,6 +61,38 @@ account that has the data directory.`,
 		})
 	cmd.Flags().StringVar(&out, "out", "", "write to this `file` instead")
 	return cmd
+}
+
+// keyWarnings says that the node's key cannot be used, or is not the key that the configuration says.
+func keyWarnings(c config.Config) []string {
+	said := c.Self().Key
+	if c.Members[0].Key == "" { // all have one, or none
+		return nil
+	}
+	k, err := ownKey(c)
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("%v: the agent has to make its key, or would not start", err)}
+	case said != "" && said != k.Key:
+		return []string{fmt.Sprintf("it says that node %q has the key %s, and %s holds %s: with an empty data directory the agent would not start", c.Node, said, k.File, k.Key)}
+	}
+	return nil
+}
+
+// ownKey reads the key that a node shows if nothing is being changed.
+func ownKey(c config.Config) (shownKey, error) {
+	if p := c.PeerTLS; p.CertificateFile != "" {
+		k, err := nodekey.LoadIssued(p.CertificateFile, p.KeyFile)
+		if err != nil {
+			return shownKey{}, err
+		}
+		return shownKey{p.CertificateFile, k.Name()}, nil
+	}
+	k, err := nodekey.Load(c.KeyFile)
+	if err != nil {
+		return shownKey{}, err
+	}
+	return shownKey{c.KeyFile, k.Name()}, nil
 }
 
 // giveTo gives a file to the account that has another one, as far as that is there.
