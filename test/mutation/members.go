@@ -47,6 +47,10 @@ func changingMembers() []mutation {
 			edits: one(knownFile, "\tcase !ok || pinned == instance:\n", "\tcase true:\n"),
 		},
 		{
+			name: "vouch-unknowing", what: "an initial member that was rebuilt lets in another one that has lost its disk", from: 60605, seeds: 20, nodes: 3, members: true,
+			edits: one(knownFile, "\treturn d.joined && slices", "\treturn false && slices"),
+		},
+		{
 			name: "vote-for-the-old", what: "a node that is being rebuilt gets its vote over the data that it gives up", seeds: 300, nodes: 3, members: true,
 			edits: one(votesFile, " && !GivesUp(m, n) && CaughtUp", " && CaughtUp"),
 		},
