@@ -251,6 +251,13 @@ func endEvent(dst []byte, start int) []byte {
 	return dst
 }
 
+// WithoutChecksum takes the checksum off an event, in place.
+func WithoutChecksum(e Event) Event {
+	e = e[:len(e)-ChecksumBytes]
+	binary.LittleEndian.PutUint32(e[offsetLength:], uint32(len(e)))
+	return e
+}
+
 // cutNetInt decodes a length-encoded integer of the client protocol
 // (net_field_length_ll in mysys/pack.cc) and returns what follows it.
 func cutNetInt(b []byte) (uint64, []byte, error) {

@@ -139,6 +139,8 @@ type readerWriter struct {
 	plain   bool
 	// seek is the position in the first file before which nothing is sent.
 	seek uint64
+	// bareRotate is the session's, until the first event.
+	bareRotate bool
 	// counting sends nothing at all.
 	counting bool
 	format   binlog.Event // in force
@@ -159,7 +161,7 @@ type readerWriter struct {
 }
 
 func (s *feedSession) newReaderWriter(exclude *gtid.Set) *readerWriter {
-	w := &readerWriter{DumpWriter: s.newDumpWriter(false), reader: s.reader, exclude: exclude, plain: s.plain, seek: binlogMagicBytes}
+	w := &readerWriter{DumpWriter: s.newDumpWriter(false), reader: s.reader, exclude: exclude, plain: s.plain, seek: binlogMagicBytes, bareRotate: s.bareRotate}
 	w.stats = &s.reader.stats
 	return w
 }
@@ -224,7 +226,11 @@ func (w *readerWriter) open(format []byte, index uint64) error {
 	}
 	w.wrote = true
 	w.stats.boundaries.Add(1)
-	if err := w.event(binlog.AppendFakeRotate(nil, w.serverID, w.file, w.seek)); err != nil {
+	rotate := binlog.AppendFakeRotate(nil, w.serverID, w.file, w.seek)
+	if w.bareRotate {
+		rotate, w.bareRotate = binlog.WithoutChecksum(rotate), false
+	}
+	if err := w.event(rotate); err != nil {
 		return err
 	}
 	if w.seek == binlogMagicBytes {

@@ -34,6 +34,9 @@ type feedSession struct {
 	// Set by the client's SET statements.
 	heartbeatPeriod time.Duration
 	replicaUUID     string
+	// bareRotate: the first event of a dump goes without a checksum: the client knows of none before it has a
+	// FORMAT_DESCRIPTION, and would take it for part of the file's name (mysqlbinlog).
+	bareRotate bool
 	// reader is who has logged in to a feed for readers; plain that it gets
 	// compressed transactions decompressed.
 	reader *readerAccount
@@ -199,6 +202,8 @@ func (s *feedSession) set(assignments string) error {
 				return fmt.Errorf("heartbeat period of %q ns", value)
 			}
 			s.heartbeatPeriod = time.Duration(ns)
+		case "@master_binlog_checksum", "@source_binlog_checksum":
+			s.bareRotate = strings.EqualFold(value, "none")
 		case "@slave_uuid", "@replica_uuid":
 			s.replicaUUID = strings.ToLower(value)
 		}
