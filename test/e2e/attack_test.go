@@ -89,11 +89,15 @@ func (f *attacked) vitals(t *testing.T, ctx context.Context, nodes []int) (all [
 	return all
 }
 
-// same wants nodes to be as they were; one has another mysqld, -1 = none has.
+// same wants nodes to be as they were; one has another mysqld, -1 = none has. Where that is, so much goes on
+// that leadership may change.
 func (f *attacked) same(t *testing.T, ctx context.Context, nodes []int, before []vital, restarted int) {
 	t.Helper()
 	after := f.vitals(t, ctx, nodes)
 	for n, i := range nodes {
+		if restarted >= 0 {
+			before[n].Role, before[n].Term = after[n].Role, after[n].Term
+		}
 		if i == restarted {
 			before[n].MysqldPID = after[n].MysqldPID
 		}
