@@ -138,8 +138,12 @@ func (f *attacked) listener(t *testing.T, ctx context.Context) {
 			t.Fatalf("%.60s: %v", statement, err)
 		}
 	}
+	had := f.status(t, ctx, primary).LogCommit
+	f.segments(t, ctx)
+	f.awaitDurable(t, ctx, f.status(t, ctx, primary).LogCommit-50, f.all()...)
+	f.awaitPurged(t, ctx, had, primary, f.others(primary)[1]) // else a copy of the log would do
 	uuid := f.status(t, ctx, replica).ServerUUID
-	written := f.wireBytes.Load()
+	written, seen := f.wireBytes.Load(), f.wireMarkers.Load()
 	f.must(t, ctx, primary, "node", "rebuild", f.Name(replica), "--yes")
 	if err := f.WaitNode(ctx, replica, "rebuilt", func(n status.Node) bool {
 		return n.Role == status.RoleReplica && n.ServerUUID != uuid
@@ -156,11 +160,11 @@ func (f *attacked) listener(t *testing.T, ctx context.Context) {
 	}
 	copied := f.wireBytes.Load() - written
 	t.Logf("%d MB passed with the rows, %d MB with the copy", written>>20, copied>>20)
-	if least := int64(10 << 20); written < least || copied < least {
-		t.Error("that is less than the rows have: the test has heard nothing")
+	if least := int64(10 << 20); written < least || copied < least || f.status(t, ctx, replica).LogFirst <= had {
+		t.Error("that is less than the rows have, or no copy of a mysqld's data: the test has heard nothing")
 	}
 	if n := f.wireMarkers.Load(); n > 0 {
-		t.Errorf("%d pieces had a row in clear", n)
+		t.Errorf("%d pieces had a row in clear, then %d of the copy", seen, n-seen)
 	}
 }
 
