@@ -22,7 +22,7 @@ func (p provider) Metrics() []api.Metric {
 	if p.node == nil {
 		return append(m, p.routerMetrics()...)
 	}
-	own := self(st)
+	own := st.Own()
 	m = append(m, []api.Metric{
 		{Name: "quorate_primary", Help: "1 while this node is open for writes.", Value: boolValue(own.Role == status.RolePrimary)},
 		{Name: "quorate_leader", Help: "1 while this node is the Raft leader.", Value: boolValue(p.node.Role().Leading)},
@@ -57,19 +57,9 @@ func (p provider) Metrics() []api.Metric {
 	return m
 }
 
-// self is the status of the node that shows it.
-func self(st status.Cluster) (own status.Node) {
-	for _, n := range st.Nodes {
-		if n.Name == st.Self {
-			own = n
-		}
-	}
-	return own
-}
-
 // stateMetrics are about the node's state, also while this node takes no part in Raft.
 func (p provider) stateMetrics(st status.Cluster) []api.Metric {
-	own := self(st)
+	own := st.Own()
 	m := []api.Metric{
 		{Name: "quorate_build_info", Help: "1, with the versions of quorate and Go.", Value: 1,
 			Labels: map[string]string{"version": p.version, "goversion": runtime.Version()}},

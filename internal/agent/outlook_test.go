@@ -95,7 +95,7 @@ func TestWeightBeforeTheFirstState(t *testing.T) {
 	cfg := loneConfig(t)
 	cfg.Members[0].Weight = 7
 	a := loneAgent(t, cfg)
-	if got := self(provider{a}.Status()).Weight; got != 7 {
+	if got := (provider{a}).Status().Own().Weight; got != 7 {
 		t.Errorf("weight %d", got)
 	}
 }

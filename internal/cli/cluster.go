@@ -3,12 +3,10 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
 )
 
@@ -75,7 +73,7 @@ func (s clusterSettings) String() string {
 		retain = units.Size(s.RetainBytesMax)
 	}
 	if s.Maintenance != nil {
-		maintenance = "on" + strings.TrimPrefix(maintenanceLine(s.Maintenance), "MAINTENANCE")
+		maintenance = "on " + oneLine(s.Maintenance.String()) + "\n"
 	}
 	return fmt.Sprintf("cluster        %s\ndurability     %s\nreseed         %s\nerrant         %s\nretain-max     %s\npeer-security  %s\nmaintenance    %s",
 		s.Cluster, s.Durability, s.Reseed, s.Errant, retain, cmp.Or(s.PeerSecurity, "none"), maintenance)
@@ -142,48 +140,4 @@ Exit codes are those of "quorate node set".`,
 	askFlags(cmd, &how)
 	f.add(cmd)
 	return cmd
-}
-
-// acksWaitShown is how many seconds ACKs wait for a node before that is worth a
-// line: an entry is always on its way.
-const acksWaitShown = 1
-
-// ackLines say what ACKs wait for beside a commit, and whom they do not wait for
-// although they should, in red.
-func ackLines(st status.Cluster, colour bool) string {
-	var text strings.Builder
-	var required []string
-	for _, n := range st.Nodes {
-		if n.RequireAck != "" {
-			required = append(required, fmt.Sprintf("%s (%s)", n.Name, n.RequireAck))
-		}
-	}
-	if st.Durability != "" && st.Durability != cluster.DurabilityMajority || len(required) > 0 {
-		fmt.Fprintf(&text, "durability %s", st.Durability)
-		if len(required) > 0 {
-			fmt.Fprintf(&text, ", require-ack of %s", strings.Join(required, ", "))
-		}
-		text.WriteByte('\n')
-	}
-	alarm := func(format string, args ...any) {
-		line := fmt.Sprintf(format, args...)
-		if colour {
-			line = "\x1b[" + ansiRed + "m" + line + "\x1b[0m"
-		}
-		text.WriteString(line + "\n")
-	}
-	for _, n := range st.Nodes {
-		if !n.Reachable {
-			continue
-		}
-		for _, w := range n.AcksWait {
-			if w.Seconds >= acksWaitShown {
-				alarm("WRITES WAIT for %s: it lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)
-			}
-		}
-		for _, w := range n.AcksDropped {
-			alarm("REQUIRE-ACK DROPPED: writes do not wait for %s, which lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)
-		}
-	}
-	return text.String()
 }

@@ -106,7 +106,7 @@ func (o *controlOptions) withoutSocket(ctx context.Context, err error, socket st
 			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 			defer cancel()
 			st, asked := api.FetchStatus(ctx, addr)
-			if n := selfOf(st); asked == nil && n.Role.Outside() != "" {
+			if n := st.Own(); asked == nil && n.Role.Outside() != "" {
 				return &outsideError{fmt.Sprintf("node %s takes no requests, and nothing was done: it is %s: %s", n.Name, n.Role, oneLine(n.Reason)), err}
 			}
 		}

@@ -417,7 +417,7 @@ func TestMaintenanceLine(t *testing.T) {
 	st := sampleStatus()
 	st.Maintenance = &cluster.Maintenance{Reason: "new\ndisks", By: "ann@db1", Primary: "a", Since: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)}
 	lines := strings.Split(statusTable(st, true), "\n")
-	if lines[1] != "MAINTENANCE since 2026-01-02 12:00:00 UTC, by ann@db1: no failover, no node may open but a: new disks" || lines[2] != "" ||
+	if lines[1] != "\x1b["+ansiYellow+"mMAINTENANCE since 2026-01-02 12:00:00 UTC, by ann@db1: no failover, no node may open but a: new disks\x1b[0m" || lines[2] != "" ||
 		!strings.HasPrefix(lines[3], "\x1b[1mNODE") || !strings.HasPrefix(lines[4], "\x1b["+ansiGreen+"ma") {
 		t.Errorf("%q", lines)
 	}

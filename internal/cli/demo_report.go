@@ -83,9 +83,10 @@ func isTerminal(stream any) bool {
 
 // ANSI colours (ECMA-48 SGR).
 const (
-	ansiDim   = "2"
-	ansiRed   = "31"
-	ansiGreen = "32"
+	ansiDim    = "2"
+	ansiRed    = "31"
+	ansiGreen  = "32"
+	ansiYellow = "33"
 )
 
 func (p *demoPrinter) paint(code, text string) string {

@@ -118,7 +118,7 @@ func (o *controlOptions) ownKey(ctx context.Context) (key cluster.Key, reason st
 	if err != nil {
 		return "", "", err
 	}
-	n := selfOf(st)
+	n := st.Own()
 	return n.Key, n.Reason, nil
 }
 

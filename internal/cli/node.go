@@ -86,7 +86,7 @@ func (o *controlOptions) status(ctx context.Context) (status.Cluster, error) {
 // that takes no part in it would show what is the default.
 func (o *controlOptions) agreed(ctx context.Context) (status.Cluster, error) {
 	st, err := o.status(ctx)
-	if outside := outsideText(selfOf(st)); err == nil && outside != "" {
+	if outside := st.Own().OutsideText(); err == nil && outside != "" {
 		err = fmt.Errorf("node %s does not know what the cluster has agreed on: %s; ask another node", st.Self, outside)
 	}
 	return st, err

@@ -268,13 +268,3 @@ func namesOf(members []cluster.Member) string {
 	}
 	return strings.Join(names, ", ")
 }
-
-// recoveredLine says in a status that former members are missing after a recovery; "" = none
-// are.
-func recoveredLine(r *cluster.Recovery) string {
-	if r == nil {
-		return ""
-	}
-	return fmt.Sprintf("RECOVERED on %s at %s without %s, which come back by node rebuild\n",
-		r.Node, units.Time(r.At), namesOf(r.Without))
-}

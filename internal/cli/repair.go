@@ -9,9 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/config/units"
 )
 
 // settingsFlags are the flags of "quorate cluster set".
@@ -72,37 +70,6 @@ func oneOf[T ~string](name, value string, values ...T) error {
 		texts[i] = string(v)
 	}
 	return fmt.Errorf("--%s must be one of %s, not %q", name, strings.Join(texts, ", "), value)
-}
-
-// repairLine says how the cluster's settings differ from what is the rule.
-func repairLine(st status.Cluster) string {
-	var said []string
-	if st.Reseed == cluster.ReseedManual {
-		said = append(said, "reseed manual")
-	}
-	if st.Errant == cluster.ErrantRebuild {
-		said = append(said, "errant rebuild")
-	}
-	if st.RetainBytesMax > 0 {
-		said = append(said, "retain-max "+units.Size(st.RetainBytesMax))
-	}
-	if len(said) == 0 {
-		return ""
-	}
-	return strings.Join(said, ", ") + "\n"
-}
-
-// sourceReason says who feeds a learner that has a source; "" = the leader feeds it, as
-// it should.
-func sourceReason(st status.Cluster, n status.Node) string {
-	leads := slices.ContainsFunc(st.Nodes, func(m status.Node) bool { return m.Name == n.Source && m.ID == n.Leader })
-	switch {
-	case n.Source == "":
-		return ""
-	case n.Source == n.FedBy || leads:
-		return "fed by " + n.Source
-	}
-	return fmt.Sprintf("fed by the leader, not by its source %s", n.Source)
 }
 
 // sourceFlag takes the name of a learner's source, or none.

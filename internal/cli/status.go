@@ -13,7 +13,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -156,28 +155,34 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 
 // noPrimaryText says in short why no primary is known.
 func noPrimaryText(st status.Cluster) string {
-	if self := selfOf(st); self.Unreached != "" && self.Role.Outside() == "" {
+	if self := st.Own(); self.Unreached != "" && self.Role.Outside() == "" {
 		return "the other nodes do not reach this node"
 	}
-	if names, _ := st.Refusers(); len(names) > 0 && selfOf(st).Role.Outside() == "" {
+	if names, _ := st.Refusers(); len(names) > 0 && st.Own().Role.Outside() == "" {
 		return "other nodes refuse this node: " + strings.Join(names, ", ")
 	}
-	return cmp.Or(selfOf(st).Role.Outside(), "the cluster has no primary")
+	return cmp.Or(st.Own().Role.Outside(), "the cluster has no primary")
 }
 
 // statusTable renders a status for people: a row for each node, in 80 columns if
 // names are short, and below them what there is to say of each.
 func statusTable(st status.Cluster, colour bool) string {
 	var text strings.Builder
-	text.WriteString(primaryLines(st, colour) + maintenanceLine(st.Maintenance) + recoveredLine(st.Recovered) +
-		ackLines(st, colour) + repairLine(st) + certificatesLine(st) + plainLine(st) + "\n")
+	for _, sentence := range st.Sentences() {
+		line := sentence.Text
+		if code := levelColours()[sentence.Level]; colour && code != "" {
+			line = "\x1b[" + code + "m" + line + "\x1b[0m"
+		}
+		text.WriteString(line + "\n")
+	}
+	text.WriteString("\n")
 	header := strings.Count(text.String(), "\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tKIND\tROLE\tWEIGHT\tLOG\tSIZE\tLAG\tMYSQLD")
 	reasons := ""
 	for _, n := range st.Nodes {
 		fmt.Fprintln(table, strings.Join(statusRow(n, st.Nodes), "\t"))
-		for _, r := range statusReasons(st, n) {
+		for _, r := range st.AboutNode(n) {
 			reasons += fmt.Sprintf("%s: %s\n", n.Name, r)
 		}
 	}
@@ -246,159 +251,6 @@ func statusRow(n status.Node, nodes []status.Node) []string {
 	return []string{n.Name, string(n.Kind), role, weightCell(n), log, size, lag, mysqld}
 }
 
-// statusReasons are sentences: what there is to say of a node beside its row.
-func statusReasons(st status.Cluster, n status.Node) (reasons []string) {
-	switch {
-	case n.Name == st.Self && n.Role.Outside() != "":
-		n.Reason = n.Unreached // the rest is above the table
-	case n.Reachable:
-	case n.Unreached != "":
-		n.Reason = n.Unreached
-	case n.Role == "" && selfOf(st).Role.Outside() != "":
-		return nil // who is outside hears of nobody
-	case n.Refusal != nil:
-		n.Reason = n.Refusal.String()
-	case n.Role == "":
-		return []string{"not heard since this agent started"}
-	default:
-		age := time.Duration(n.AgeMs) * time.Millisecond
-		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
-		if n.Role == status.RoleDemoting { // of a replica, too, that was stopped in order
-			n.Reason = fmt.Sprintf("last heard %v ago, as its mysqld was being stopped or closed", age.Round(100*time.Millisecond))
-		}
-	}
-	for _, r := range []struct{ about, text string }{
-		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
-		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace}, {"", sourceReason(st, n)},
-		{"events: ", eventsText(n)},
-	} {
-		if r.text != "" {
-			reasons = append(reasons, oneLine(r.about+r.text))
-		}
-	}
-	for _, o := range n.Old {
-		reasons = append(reasons, fmt.Sprintf("its data from before the rebuild: %s in %s, kept until %s, or until the disk is nearly full; rm -r it if you do not need it",
-			units.Size(o.Bytes), oneLine(o.Dir), o.Until.UTC().Format(time.DateOnly)))
-	}
-	return reasons
-}
-
-// primaryLines say who the primary is and what failures are survived, or what it takes
-// to have one again.
-func primaryLines(st status.Cluster, colour bool) string {
-	outside := outsideText(selfOf(st))
-	if st.Primary == "" && outside != "" {
-		line := fmt.Sprintf("cluster %s, node %s: %s", st.Cluster, st.Self, outside)
-		if colour {
-			line = "\x1b[" + nodeColour(selfOf(st)) + "m" + line + "\x1b[0m"
-		}
-		return line + "\n"
-	}
-	if refused := st.Refused(); st.Primary == "" && refused != nil {
-		line := fmt.Sprintf("cluster %s, node %s: %s", st.Cluster, st.Self, oneLine(refused[0]))
-		if colour {
-			line = "\x1b[" + ansiRed + "m" + line + "\x1b[0m"
-		}
-		return line + "\n" + strings.Join(refused[1:], "\n") + "\n"
-	}
-	if st.Primary == "" {
-		line := "NO PRIMARY"
-		if !st.NoPrimarySince.IsZero() {
-			ago := time.Duration(st.NoPrimarySeconds * float64(time.Second)).Round(time.Second)
-			line += fmt.Sprintf(" since %s UTC (%v)", st.NoPrimarySince.UTC().Format(time.DateTime), ago)
-		}
-		line = fmt.Sprintf("cluster %s, %s, as node %s sees it", st.Cluster, line, st.Self)
-		if colour {
-			line = "\x1b[" + ansiRed + "m" + line + "\x1b[0m"
-		}
-		if st.Quorum != nil {
-			line += "\n" + strings.Join(st.Quorum.NoPrimary(st.Self), "\n")
-		}
-		return line + "\n"
-	}
-	line := fmt.Sprintf("cluster %s, primary %s, as node %s sees it\n", st.Cluster, st.Primary, st.Self)
-	if outside != "" {
-		line += outside + "\n"
-	}
-	if st.Quorum != nil {
-		line += st.Quorum.String() + "\n"
-	}
-	if st.Failover != nil {
-		line += st.Failover.String() + "\n"
-	}
-	return line
-}
-
-// selfOf is the status of the node that was asked.
-func selfOf(st status.Cluster) status.Node {
-	for _, n := range st.Nodes {
-		if n.Name == st.Self {
-			return n
-		}
-	}
-	return status.Node{}
-}
-
-// outsideText says that a node takes no part in the cluster, and why; "" = it does.
-func outsideText(n status.Node) string {
-	text := n.Role.Outside()
-	if text != "" && n.Reason != "" {
-		text += ": " + oneLine(n.Reason)
-	}
-	return text
-}
-
-// eventsText says that events exist and are not run; "" = there are none.
-func eventsText(n status.Node) string {
-	if n.Events == 0 || n.Role != status.RolePrimary {
-		return ""
-	}
-	text := fmt.Sprintf("%d exist and never run: %s", n.Events, n.EventNames)
-	if int64(strings.Count(n.EventNames, ", ")+1) < n.Events {
-		text += ", …"
-	}
-	return text
-}
-
-// maintenanceLine says that there is maintenance; "" = there is none.
-func maintenanceLine(m *cluster.Maintenance) string {
-	if m == nil {
-		return ""
-	}
-	line := fmt.Sprintf("MAINTENANCE since %s, by %s", units.Time(m.Since), m.By)
-	if !m.Until.IsZero() {
-		line += ", until " + units.Time(m.Until)
-	}
-	line += ": no failover, no node may open"
-	if m.Primary != "" {
-		line += " but " + m.Primary
-	}
-	if m.Reason != "" {
-		line += ": " + m.Reason
-	}
-	return oneLine(line) + "\n"
-}
-
-// certificatesLine says that clients cannot verify all nodes alike; "" = nothing is known of that.
-func certificatesLine(st status.Cluster) string {
-	if text := st.Certificates(); text != "" {
-		return oneLine("certificates: "+text) + "\n"
-	}
-	return ""
-}
-
-// plainLine says that connections between agents are not protected, or not all of them; "" = they are.
-func plainLine(st status.Cluster) string {
-	const knowsKeys = 3 // the first state format with them
-	switch n := selfOf(st); {
-	case n.StateFormat < knowsKeys || n.Role.Outside() != "" || st.PeerSecurity == cluster.PeersRequire:
-		return ""
-	case st.PeerSecurity == cluster.PeersBoth:
-		return "connections between agents have TLS where both sides can: quorate cluster set --peer-security require\n"
-	}
-	return "connections between agents are not protected: quorate cluster set --peer-security both\n"
-}
-
 // weightCell shows a node's weight; only full nodes have one.
 func weightCell(n status.Node) string {
 	if n.Kind != cluster.KindFull {
@@ -407,27 +259,18 @@ func weightCell(n status.Node) string {
 	return fmt.Sprint(n.Weight)
 }
 
-func nodeColour(n status.Node) string {
-	switch {
-	case !n.Reachable, n.Role == status.RoleFenced, n.Role == status.RoleErrant,
-		n.LogState != "" && n.LogState != status.LogOK, n.StageBlocked != "":
-		return ansiRed
-	case n.Role == status.RolePrimary:
-		return ansiGreen
-	case n.Role == status.RoleReplica && !n.LagUnknown, n.Role == status.RoleLogger && n.Reason == "":
-		return "0"
-	}
-	return "33" // yellow: on its way to something
+// levelColours are how a terminal shows what is urgent.
+func levelColours() map[status.Level]string {
+	return map[status.Level]string{status.LevelNotice: ansiYellow, status.LevelAlarm: ansiRed}
 }
 
-// oneLine keeps a reason in its row: it may quote a server's error message. What is
-// not printable is left out, as it could change what a terminal shows of the rest.
-func oneLine(text string) string {
-	shown := strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || unicode.IsSpace(r) {
-			return r
-		}
-		return -1
-	}, text)
-	return strings.Join(strings.Fields(shown), " ")
+func nodeColour(n status.Node) string {
+	level := n.Urgency()
+	if level == status.LevelOK && n.Role == status.RolePrimary {
+		return ansiGreen
+	}
+	return cmp.Or(levelColours()[level], "0")
 }
+
+// oneLine keeps a reason in its row.
+func oneLine(text string) string { return units.Line(text) }

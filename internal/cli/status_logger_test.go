@@ -50,7 +50,7 @@ func TestStatusOfAStoppedReplica(t *testing.T) {
 	t.Parallel()
 	n := status.Node{Name: "c", Kind: cluster.KindFull, Role: status.RoleDemoting, AgeMs: 5000}
 	want := []string{"last heard 5s ago, as its mysqld was being stopped or closed"}
-	if d := cmp.Diff(want, statusReasons(status.Cluster{Self: "a"}, n)); d != "" {
+	if d := cmp.Diff(want, status.Cluster{Self: "a"}.AboutNode(n)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

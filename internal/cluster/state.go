@@ -51,6 +51,22 @@ type Maintenance struct {
 	Primary string `json:"primary,omitempty"`
 }
 
+// String says since when, by whom, and what it means.
+func (m Maintenance) String() string {
+	text := fmt.Sprintf("since %s, by %s", units.Time(m.Since), m.By)
+	if !m.Until.IsZero() {
+		text += ", until " + units.Time(m.Until)
+	}
+	text += ": no failover, no node may open"
+	if m.Primary != "" {
+		text += " but " + m.Primary
+	}
+	if m.Reason != "" {
+		text += ": " + m.Reason
+	}
+	return text
+}
+
 // State is what the cluster has agreed on beside transactions. Every node has
 // the same one at the same index of the log.
 type State struct {

@@ -261,6 +261,11 @@ type Node struct {
 	AuditSeq uint64 `json:"audit_seq,omitempty"`
 	// HistorySeq is the same of its history.log.
 	HistorySeq uint64 `json:"history_seq,omitempty"`
+
+	// Level and About are of an answer: how urgent it is to look at the node, and what there is to
+	// say of it in sentences (Cluster.InWords).
+	Level Level    `json:"level,omitempty"`
+	About []string `json:"about,omitempty"`
 }
 
 // Status is the cluster as one node sees it.
@@ -271,7 +276,9 @@ type Cluster struct {
 	Self string `json:"self"`
 	// Primary is the name of the node that is open for writes; "" = none.
 	Primary string `json:"primary"`
-	Nodes   []Node `json:"nodes"`
+	// Summary says in sentences how the cluster is, what counts most first (InWords).
+	Summary []Sentence `json:"summary,omitempty"`
+	Nodes   []Node     `json:"nodes"`
 	// NoPrimarySince is when the node knew of a primary last, NoPrimarySeconds how long
 	// ago; zero = it never did, or does.
 	NoPrimarySince   time.Time `json:"no_primary_since,omitzero"`

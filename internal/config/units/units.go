@@ -7,7 +7,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
+
+// Line keeps a text in its row: it may quote a server's error message. What is not
+// printable is left out, as it could change what a terminal shows of the rest.
+func Line(text string) string {
+	shown := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || unicode.IsSpace(r) {
+			return r
+		}
+		return -1
+	}, text)
+	return strings.Join(strings.Fields(shown), " ")
+}
 
 // TimeLayout is the form of a time in UTC, for time.Format and time.Parse.
 const TimeLayout = "2006-01-02 15:04:05 UTC"

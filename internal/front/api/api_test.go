@@ -174,7 +174,7 @@ func TestFetchStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want.InWords(), got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -156,7 +156,7 @@ func (s *Server) controlHandler() http.Handler {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		s.reply(w, http.StatusOK, s.provider.Status())
+		s.reply(w, http.StatusOK, s.provider.Status().InWords())
 	})
 	for path, ok := range map[string]func(status.Node) bool{
 		"/health":    func(n status.Node) bool { return n.Mysqld == status.MysqldRunning || isLogger(n) },
@@ -166,7 +166,7 @@ func (s *Server) handler() http.Handler {
 		"/replica":   isReplica,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			self := self(s.provider.Status())
+			self := s.provider.Status().Own()
 			code := http.StatusServiceUnavailable
 			if ok(self) {
 				code = http.StatusOK
@@ -204,17 +204,6 @@ func isPrimary(n status.Node) bool { return n.Role == status.RolePrimary }
 // nor is a replica that does not apply, whose data only get older.
 func isReplica(n status.Node) bool {
 	return n.Role == status.RoleReplica && n.Leader != 0 && n.ApplierStopped == ""
-}
-
-// self returns the answering node's own status; the zero value, which is
-// neither primary nor replica, if it is not there.
-func self(st status.Cluster) status.Node {
-	for _, n := range st.Nodes {
-		if n.Name == st.Self {
-			return n
-		}
-	}
-	return status.Node{Name: st.Self}
 }
 
 func (s *Server) reply(w http.ResponseWriter, code int, value any) {

@@ -1,0 +1,273 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config/units"
+)
+
+// Level says how urgent a sentence is, or a node's state.
+type Level string
+
+// The levels.
+const (
+	LevelOK Level = "ok"
+	// LevelNotice: it is on its way to something, or the next failure would stop writes.
+	LevelNotice Level = "notice"
+	// LevelAlarm: somebody has to look now.
+	LevelAlarm Level = "alarm"
+)
+
+// Sentence is a line for people.
+type Sentence struct {
+	Level Level  `json:"level"`
+	Text  string `json:"text"`
+}
+
+// acksWaitShown is how many seconds ACKs wait for a node before that is worth a
+// line: an entry is always on its way.
+const acksWaitShown = 1
+
+// Own is the status of the node that was asked; the zero value, which is neither primary nor
+// replica, if it is not there.
+func (c Cluster) Own() Node {
+	for _, n := range c.Nodes {
+		if n.Name == c.Self {
+			return n
+		}
+	}
+	return Node{Name: c.Self}
+}
+
+// InWords returns the cluster with what follows from it in words, as an answer for people and
+// programs has it.
+func (c Cluster) InWords() Cluster {
+	c.Summary = c.Sentences()
+	c.Nodes = slices.Clone(c.Nodes)
+	for i, n := range c.Nodes {
+		c.Nodes[i].Level, c.Nodes[i].About = n.Urgency(), c.AboutNode(n)
+	}
+	return c
+}
+
+// Sentences say how the cluster is, what counts most first: who the primary is and what failures
+// are survived, or what it takes to have a primary again.
+func (c Cluster) Sentences() []Sentence {
+	said := c.primarySentences()
+	add := func(level Level, text string) {
+		if text != "" {
+			said = append(said, Sentence{level, units.Line(text)})
+		}
+	}
+	if c.Maintenance != nil {
+		add(LevelNotice, "MAINTENANCE "+c.Maintenance.String())
+	}
+	if r := c.Recovered; r != nil {
+		var names []string
+		for _, m := range r.Without {
+			names = append(names, m.Name)
+		}
+		add(LevelNotice, fmt.Sprintf("RECOVERED on %s at %s without %s, which come back by node rebuild", r.Node, units.Time(r.At), strings.Join(names, ", ")))
+	}
+	said = append(said, c.ackSentences()...)
+	add(LevelOK, c.settings())
+	if text := c.Certificates(); text != "" {
+		add(LevelNotice, "certificates: "+text)
+	}
+	add(LevelNotice, c.plain())
+	return said
+}
+
+// primarySentences say who the primary is.
+func (c Cluster) primarySentences() (said []Sentence) {
+	own := c.Own()
+	outside, refused := own.OutsideText(), c.Refused()
+	switch {
+	case c.Primary == "" && outside != "":
+		return []Sentence{{own.Urgency(), fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, outside)}}
+	case c.Primary == "" && refused != nil:
+		said = []Sentence{{LevelAlarm, fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, units.Line(refused[0]))}}
+		for _, more := range refused[1:] {
+			said = append(said, Sentence{LevelOK, more})
+		}
+		return said
+	case c.Primary == "":
+		since := ""
+		if !c.NoPrimarySince.IsZero() {
+			ago := time.Duration(c.NoPrimarySeconds * float64(time.Second)).Round(time.Second)
+			since = fmt.Sprintf(" since %s UTC (%v)", c.NoPrimarySince.UTC().Format(time.DateTime), ago)
+		}
+		said = []Sentence{{LevelAlarm, fmt.Sprintf("cluster %s, NO PRIMARY%s, as node %s sees it", c.Cluster, since, c.Self)}}
+		if c.Quorum != nil {
+			for _, line := range c.Quorum.NoPrimary(c.Self) {
+				said = append(said, Sentence{LevelOK, line})
+			}
+		}
+		return said
+	}
+	said = []Sentence{{LevelOK, fmt.Sprintf("cluster %s, primary %s, as node %s sees it", c.Cluster, c.Primary, c.Self)}}
+	if outside != "" {
+		said = append(said, Sentence{LevelNotice, outside})
+	}
+	if c.Quorum != nil {
+		said = append(said, Sentence{c.Quorum.level(), c.Quorum.String()})
+	}
+	if c.Failover != nil {
+		said = append(said, Sentence{LevelOK, c.Failover.String()})
+	}
+	return said
+}
+
+func (q Quorum) level() Level {
+	switch {
+	case q.Survives < 0:
+		return LevelAlarm
+	case q.Survives == 0:
+		return LevelNotice
+	}
+	return LevelOK
+}
+
+// ackSentences say what ACKs wait for beside a commit, and whom they do not wait for
+// although they should.
+func (c Cluster) ackSentences() (said []Sentence) {
+	var required []string
+	for _, n := range c.Nodes {
+		if n.RequireAck != "" {
+			required = append(required, fmt.Sprintf("%s (%s)", n.Name, n.RequireAck))
+		}
+	}
+	if c.Durability != "" && c.Durability != cluster.DurabilityMajority || len(required) > 0 {
+		text := "durability " + string(c.Durability)
+		if len(required) > 0 {
+			text += ", require-ack of " + strings.Join(required, ", ")
+		}
+		said = append(said, Sentence{LevelOK, text})
+	}
+	for _, n := range c.Nodes {
+		if !n.Reachable {
+			continue
+		}
+		for _, w := range n.AcksWait {
+			if w.Seconds >= acksWaitShown {
+				said = append(said, Sentence{LevelAlarm, fmt.Sprintf("WRITES WAIT for %s: it lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)})
+			}
+		}
+		for _, w := range n.AcksDropped {
+			said = append(said, Sentence{LevelAlarm, fmt.Sprintf("REQUIRE-ACK DROPPED: writes do not wait for %s, which lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)})
+		}
+	}
+	return said
+}
+
+// settings says how the cluster's settings differ from what is the rule; "" = they do not.
+func (c Cluster) settings() string {
+	var said []string
+	if c.Reseed == cluster.ReseedManual {
+		said = append(said, "reseed manual")
+	}
+	if c.Errant == cluster.ErrantRebuild {
+		said = append(said, "errant rebuild")
+	}
+	if c.RetainBytesMax > 0 {
+		said = append(said, "retain-max "+units.Size(c.RetainBytesMax))
+	}
+	return strings.Join(said, ", ")
+}
+
+// plain says that connections between agents are not protected, or not all of them; "" = they are.
+func (c Cluster) plain() string {
+	const knowsKeys = 3 // the first state format with them
+	switch n := c.Own(); {
+	case n.StateFormat < knowsKeys || n.Role.Outside() != "" || c.PeerSecurity == cluster.PeersRequire:
+		return ""
+	case c.PeerSecurity == cluster.PeersBoth:
+		return "connections between agents have TLS where both sides can: quorate cluster set --peer-security require"
+	}
+	return "connections between agents are not protected: quorate cluster set --peer-security both"
+}
+
+// Urgency says how urgent it is to look at the node.
+func (n Node) Urgency() Level {
+	switch {
+	case !n.Reachable, n.Role == RoleFenced, n.Role == RoleErrant, n.LogState != "" && n.LogState != LogOK, n.StageBlocked != "":
+		return LevelAlarm
+	case n.Role == RolePrimary, n.Role == RoleReplica && !n.LagUnknown, n.Role == RoleLogger && n.Reason == "":
+		return LevelOK
+	}
+	return LevelNotice // on its way to something
+}
+
+// OutsideText says that a node takes no part in the cluster, and why; "" = it does.
+func (n Node) OutsideText() string {
+	text := n.Role.Outside()
+	if text != "" && n.Reason != "" {
+		text += ": " + units.Line(n.Reason)
+	}
+	return text
+}
+
+// AboutNode says in sentences what there is to say of a node beside its figures.
+func (c Cluster) AboutNode(n Node) (said []string) {
+	switch {
+	case n.Name == c.Self && n.Role.Outside() != "":
+		n.Reason = n.Unreached // the rest is in the summary
+	case n.Reachable:
+	case n.Unreached != "":
+		n.Reason = n.Unreached
+	case n.Role == "" && c.Own().Role.Outside() != "":
+		return nil // who is outside hears of nobody
+	case n.Refusal != nil:
+		n.Reason = n.Refusal.String()
+	case n.Role == "":
+		return []string{"not heard since this agent started"}
+	default:
+		age := time.Duration(n.AgeMs) * time.Millisecond
+		n.Reason = fmt.Sprintf("last heard %v ago, as %s", age.Round(100*time.Millisecond), n.Role)
+		if n.Role == RoleDemoting { // of a replica, too, that was stopped in order
+			n.Reason = fmt.Sprintf("last heard %v ago, as its mysqld was being stopped or closed", age.Round(100*time.Millisecond))
+		}
+	}
+	for _, r := range []struct{ about, text string }{
+		{"", n.Reason}, {"errant: ", n.Errant}, {"saved: ", n.ErrantSaved}, {"log " + string(n.LogState) + ": ", n.LogDetail}, {"purge: ", n.PurgeBlocked},
+		{"stage: ", n.StageBlocked}, {"writes: ", n.Pace}, {"", c.fedBy(n)},
+		{"events: ", n.eventsText()},
+	} {
+		if r.text != "" {
+			said = append(said, units.Line(r.about+r.text))
+		}
+	}
+	for _, o := range n.Old {
+		said = append(said, fmt.Sprintf("its data from before the rebuild: %s in %s, kept until %s, or until the disk is nearly full; rm -r it if you do not need it",
+			units.Size(o.Bytes), units.Line(o.Dir), o.Until.UTC().Format(time.DateOnly)))
+	}
+	return said
+}
+
+// fedBy says who feeds a learner that has a source; "" = it has none.
+func (c Cluster) fedBy(n Node) string {
+	leads := slices.ContainsFunc(c.Nodes, func(m Node) bool { return m.Name == n.Source && m.ID == n.Leader })
+	switch {
+	case n.Source == "":
+		return ""
+	case n.Source == n.FedBy || leads:
+		return "fed by " + n.Source
+	}
+	return fmt.Sprintf("fed by the leader, not by its source %s", n.Source)
+}
+
+// eventsText says that events exist and are not run; "" = there are none.
+func (n Node) eventsText() string {
+	if n.Events == 0 || n.Role != RolePrimary {
+		return ""
+	}
+	text := fmt.Sprintf("%d exist and never run: %s", n.Events, n.EventNames)
+	if int64(strings.Count(n.EventNames, ", ")+1) < n.Events {
+		text += ", …"
+	}
+	return text
+}

@@ -1,0 +1,84 @@
+package status
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// TestAckSentences: a plain cluster says nothing of ACKs; what is asked for is said, and what is
+// not as it should be is an alarm.
+func TestAckSentences(t *testing.T) {
+	c := Cluster{Durability: cluster.DurabilityMajority, Nodes: []Node{
+		{Name: "a", Reachable: true, AcksWait: []cluster.AckWait{{Node: "c", Entries: 1, Seconds: 0.2}}}, {Name: "c", Reachable: true},
+	}}
+	if said := c.ackSentences(); said != nil {
+		t.Errorf("majority: %v", said)
+	}
+	c.Nodes[1].RequireAck = "drop-after=2s"
+	required := Sentence{LevelOK, "durability majority, require-ack of c (drop-after=2s)"}
+	if d := cmp.Diff([]Sentence{required}, c.ackSentences()); d != "" {
+		t.Errorf("all is well (-want +got):\n%s", d)
+	}
+	if one := c.Nodes[0].AcksWait[0].Lacks(); one != "1 entry" {
+		t.Errorf("one: %q", one)
+	}
+	c.Nodes[0].AcksWait = []cluster.AckWait{{Node: "c", Entries: 12, Seconds: 1.25}}
+	c.Nodes[0].AcksDropped = []cluster.AckWait{{Node: "d", Unknown: true, Seconds: 61}}
+	want := []Sentence{
+		required,
+		{LevelAlarm, "WRITES WAIT for c: it lacks 12 entries, for 1.2 s"},
+		{LevelAlarm, "REQUIRE-ACK DROPPED: writes do not wait for d, which lacks an unknown number of entries, for 61.0 s"},
+	}
+	if d := cmp.Diff(want, c.ackSentences()); d != "" {
+		t.Errorf("alarms (-want +got):\n%s", d)
+	}
+	c.Nodes[0].Reachable = false
+	if d := cmp.Diff([]Sentence{required}, c.ackSentences()); d != "" {
+		t.Errorf("what an old status says is shown as of now (-want +got):\n%s", d)
+	}
+}
+
+// TestInWords: an answer has the sentences, and what it was made of stays as it was.
+func TestInWords(t *testing.T) {
+	c := Cluster{Cluster: "orders", Self: "a", Primary: "a", Quorum: &Quorum{Voters: []string{"a", "b"}, Running: []string{"a"}, Away: []string{"b is not heard of"}}, Nodes: []Node{
+		{Name: "a", Role: RolePrimary, Reachable: true, Pace: "slow\nreplica"}, {Name: "b", Role: RoleReplica, AgeMs: 2000},
+	}}
+	got := c.InWords()
+	want := []Sentence{{LevelOK, "cluster orders, primary a, as node a sees it"}, {LevelNotice, "survives no further failure: 1 of 2 voters run, b is not heard of"}}
+	if d := cmp.Diff(want, got.Summary); d != "" {
+		t.Errorf("summary (-want +got):\n%s", d)
+	}
+	about := map[string][]string{"a ok": {"writes: slow replica"}, "b alarm": {"last heard 2s ago, as replica"}}
+	for _, n := range got.Nodes {
+		if d := cmp.Diff(about[n.Name+" "+string(n.Level)], n.About); d != "" {
+			t.Errorf("%s, %s (-want +got):\n%s", n.Name, n.Level, d)
+		}
+	}
+	if c.Summary != nil || c.Nodes[0].Level != "" {
+		t.Error("the cluster that was asked has changed")
+	}
+}
+
+// TestSettingsThatAreNotTheRule: settings that are the default need no line.
+func TestSettingsThatAreNotTheRule(t *testing.T) {
+	c := Cluster{Reseed: cluster.ReseedAuto, Errant: cluster.ErrantKeep}
+	if got := c.settings(); got != "" {
+		t.Errorf("the rule: %q", got)
+	}
+	c = Cluster{Reseed: cluster.ReseedManual, Errant: cluster.ErrantRebuild, RetainBytesMax: 3 << 30}
+	if got, want := c.settings(), "reseed manual, errant rebuild, retain-max 3GiB"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	c.Nodes = []Node{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}}
+	for by, want := range map[string]string{"b": "fed by b", "": "fed by the leader, not by its source b"} {
+		if got := c.fedBy(Node{Source: "b", FedBy: by, Leader: 1}); got != want {
+			t.Errorf("fed by %q: %q, want %q", by, got, want)
+		}
+	}
+	if got := c.fedBy(Node{Source: "b", Leader: 2}); got != "fed by b" {
+		t.Errorf("its source leads: %q", got)
+	}
+}
