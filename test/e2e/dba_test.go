@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -46,6 +47,14 @@ func (f *fixture) silentClientsKeepNobodyOut(t *testing.T, ctx context.Context) 
 			t.Fatal(err)
 		}
 		defer conn.Close()
+	}
+	// Only then is somebody refused who comes next.
+	if err := devcluster.Poll(ctx, "mysqld has no place left", func(ctx context.Context) (bool, string, error) {
+		var taken int
+		err := db.QueryRowContext(ctx, "SELECT VARIABLE_VALUE FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Threads_connected'").Scan(&taken)
+		return taken >= places, fmt.Sprintf("%d of %d are taken", taken, places), err
+	}); err != nil {
+		t.Fatal(err)
 	}
 	cfg, err := mysql.ParseDSN(f.DSN(primary))
 	if err != nil {

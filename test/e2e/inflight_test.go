@@ -48,14 +48,26 @@ func (f *fixture) alter(t *testing.T, ctx context.Context, name string, waits bo
 		f.pause(t, ctx, f.others(primary)...)
 	}
 	told := make(chan error, 1)
-	go func() {
+	run := func() {
 		_, err := db.ExecContext(ctx, statement)
 		told <- err
-	}()
+	}
+	go run()
 	if waits {
 		f.awaitWaiting(t, ctx, primary)
 	} else {
-		f.awaitSessionState(t, ctx, primary, "copy to tmp table")
+		f.awaitCopying(t, ctx, primary, func() error {
+			select {
+			case err := <-told: // it has ended, and was not seen
+				if err == nil {
+					inSession(t, ctx, db, "ALTER TABLE "+table+" DROP COLUMN more")
+					go run()
+				}
+				return err
+			default:
+				return nil
+			}
+		})
 	}
 	if err := f.KillBoth(primary); err != nil {
 		t.Fatal(err)
@@ -80,14 +92,18 @@ func (f *fixture) alter(t *testing.T, ctx context.Context, name string, waits bo
 	f.writeAndCheck(t, ctx)
 }
 
-// awaitSessionState waits until a session of node i is in a state of the process list.
-func (f *fixture) awaitSessionState(t *testing.T, ctx context.Context, i int, state string) {
+// awaitCopying waits until a session of node i copies a table. Before each look it calls again,
+// which has the statement run once more if it has ended.
+func (f *fixture) awaitCopying(t *testing.T, ctx context.Context, i int, again func() error) {
 	t.Helper()
 	db := f.admin(t, i)
-	if err := devcluster.Poll(ctx, "a session is in state "+state, func(ctx context.Context) (bool, string, error) {
+	if err := devcluster.Poll(ctx, "a session copies a table", func(ctx context.Context) (bool, string, error) {
+		if err := again(); err != nil {
+			return false, "", err
+		}
 		var n int
-		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM performance_schema.processlist WHERE STATE = ?", state).Scan(&n)
-		return n > 0, "none is", err
+		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM performance_schema.processlist WHERE STATE = 'copy to tmp table'").Scan(&n)
+		return n > 0, "none does", err
 	}); err != nil {
 		t.Fatal(err)
 	}
