@@ -20,11 +20,15 @@ type Knocks struct {
 	by string
 }
 
-// CheckPeer implements transport.Checker: initial members are welcome, and nothing is kept of
-// them.
+// CheckPeer implements transport.Checker. Initial members are welcome, and nothing is kept of
+// them. But one whose directory is empty, too, is refused once somebody was kept: the cluster has
+// lived, and perhaps nobody who knows that reaches the other node.
 func (k *Knocks) CheckPeer(id transport.Identity) error {
 	if slices.Contains(k.Added, id.NodeName) {
 		return k.CheckUnknown(id)
+	}
+	if by := k.By(); by != "" && id.Instance == (transport.Identity{}).Instance {
+		return &transport.RejectedError{Code: transport.CodeEmpty, Text: fmt.Sprintf("node %q, which has data, looks for node %q: the cluster is not new", by, k.Self)}
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type Introduction struct {
 	Clock  clock.Clock
 	Logger *slog.Logger
 	// Knocks judges who dials the node meanwhile. Listen is how long the node waits for that at
-	// least before it begins.
+	// least before it begins, after all initial members have answered: each of them listens by then.
 	Knocks *Knocks
 	Listen time.Duration
 	// Dir names the directory. Joins: the node is configured to join. Bootstrap: an operator
@@ -51,17 +51,22 @@ type Introduction struct {
 // Run asks again and again, until the node may begin, or ends. refused: it may not.
 func (i Introduction) Run(ctx context.Context) (refused *transport.RejectedError, err error) {
 	words := map[string]*transport.RejectedError{} // by who said it: who is away now may have said that this node has lost its data
-	began := i.Clock.Now()
+	all, known := i.Clock.Now(), i.Bootstrap       // since when all answer
 	for said := ""; ; {
+		asked := i.Clock.Now()
 		got := i.withoutAdded(i.Node.Introduce(ctx))
+		if answer := i.Bootstrap || len(got.Silent) == 0; answer != known {
+			all, known = i.Clock.Now(), answer
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case i.Node.Begun():
 			return nil, fmt.Errorf("data directory %s %w", i.Dir, ErrNotEmpty)
 		}
-		r := i.weightiest(remember(words, got))
-		over, role, reason := i.judge(r, got, i.Clock.Now()-began)
+		got.Rejections = remember(words, got)
+		over, role, reason := i.judge(got, asked-all)
+		r := i.weightiest(got.Rejections)
 		if over && i.Joins {
 			return nil, nil // who joins is not known before it was added; Joiner knows the rest
 		}
@@ -126,17 +131,31 @@ func (i Introduction) weightiest(rejections []*transport.RejectedError) *transpo
 	return membership.Weightiest(rejections)
 }
 
-// judge tells whether the node has heard enough: r is the weightiest rejection by its peers,
-// got is what the others said, listened how long the node has listened. Otherwise it waits, in
-// a role, for a reason.
-func (i Introduction) judge(r *transport.RejectedError, got transport.Introduction, listened time.Duration) (over bool, role status.Role, reason string) {
+// sought tells whether somebody who has data looks for this node, or for another one whose directory is
+// empty, too: a member that knocks may reach that one alone. Otherwise it returns "".
+func (i Introduction) sought(rejections []*transport.RejectedError) string {
+	if by := i.Knocks.By(); by != "" {
+		return fmt.Sprintf("node %s, which has data, looks for this node: the cluster is not new", by)
+	}
+	for _, r := range rejections {
+		if r.Code == transport.CodeEmpty && r.Text != "" { // who has a wrong key gets no text
+			return r.Error()
+		}
+	}
+	return ""
+}
+
+// judge tells whether the node has heard enough: got is what the others said, with all rejections that
+// count; listened is for how long they all have listened. Otherwise it waits, in a role, for a reason.
+func (i Introduction) judge(got transport.Introduction, listened time.Duration) (over bool, role status.Role, reason string) {
+	r, sought := i.weightiest(got.Rejections), i.sought(got.Rejections)
 	empty := fmt.Sprintf("data directory %s is empty, and ", i.Dir)
 	who, have := "node ", " has "
 	if len(got.Silent) > 1 {
 		who, have = "nodes ", " have "
 	}
 	silent := who + strings.Join(got.Silent, ", ") + have + "not answered so far"
-	switch by := i.Knocks.By(); {
+	switch {
 	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered || i.Joins && r.Code == transport.CodePeer):
 		return false, status.RoleJoining, r.Text // until it is rebuilt
 	case r != nil || i.Joins && len(got.Welcomes) > 0:
@@ -145,9 +164,9 @@ func (i Introduction) judge(r *transport.RejectedError, got transport.Introducti
 		return false, status.RoleJoining, empty + "so are those of the initial members: this node waits until they have begun"
 	case i.Joins:
 		return false, status.RoleJoining, empty + silent + ": this node has to ask them. Start the agent there, or look at the addresses in the configuration"
-	case by != "" && len(got.Welcomes) == 0: // an initial member that has begun knows whether this node was there before
-		return false, status.RoleForming, empty + fmt.Sprintf("node %s, which has data, looks for this node: the cluster is not new. Mount the disk here if it is missing; "+
-			"if its data is lost, name the members that were added later in the configuration, each in an [[added]], and start this agent again", by)
+	case sought != "" && len(got.Welcomes) == 0: // an initial member that has begun knows whether this node was there before
+		return false, status.RoleForming, empty + sought + ". Mount the disk here if it is missing; " +
+			"if its data is lost, name the members that were added later in the configuration, each in an [[added]], and start this agent again"
 	case i.Bootstrap:
 	case i.Alone:
 		return false, status.RoleForming, empty + "the configuration names no other initial member, which could know whether it was not. " +

@@ -45,6 +45,8 @@ func TestJudgeEmpty(t *testing.T) {
 		{name: "an added member knows", refused: refused(transport.CodeReseed), in: Introduction{Alone: true}, added: "d", role: status.RoleJoining, says: "no"},
 		{name: "others have begun", welcomes: []string{"b"}, empty: []string{"c"}},
 		{name: "who has data looks for it", empty: []string{"b"}, knock: "d", role: status.RoleForming, says: "node d, which has data"},
+		{name: "who has data looks for another one", refused: refused(transport.CodeEmpty), empty: []string{"c"}, role: status.RoleForming, says: "is empty, and no. Mount the disk"},
+		{name: "who has begun knows better than another one", refused: refused(transport.CodeEmpty), welcomes: []string{"b"}},
 		{name: "who has begun knows better", welcomes: []string{"b"}, empty: []string{"c"}, knock: "d"},
 		{name: "also where a person knows better", knock: "d", in: Introduction{Alone: true, Bootstrap: true}, role: status.RoleForming, says: "node d, which has data"},
 		{name: "it has lost its data", refused: refused(transport.CodeReseed), role: status.RoleJoining, says: "no"},
@@ -66,7 +68,7 @@ func TestJudgeEmpty(t *testing.T) {
 		i := c.in
 		i.Knocks = &Knocks{Self: "a", Added: []string{c.added}, by: c.knock}
 		got := i.withoutAdded(transport.Introduction{Rejections: c.refused, Welcomes: c.welcomes, Empty: c.empty, Silent: c.silent})
-		over, role, reason := i.judge(i.weightiest(got.Rejections), got, 0)
+		over, role, reason := i.judge(got, 0)
 		if over != (c.role == "") || !over && (role != c.role || !strings.Contains(reason, c.says)) {
 			t.Errorf("%s: %t, %s, %q, want %s, %q", c.name, over, role, reason, c.role, c.says)
 		}
@@ -121,12 +123,59 @@ func TestKnocks(t *testing.T) {
 	}{
 		{transport.Identity{NodeName: "e"}, ""},
 		{transport.Identity{NodeName: "e", Instance: [16]byte{1}}, "e"},
+		{transport.Identity{NodeName: "b"}, "e"},
 	} {
 		err := k.CheckPeer(c.id)
 		if r, ok := errors.AsType[*transport.RejectedError](err); !ok || r.Code != transport.CodeEmpty || k.By() != c.want {
 			t.Errorf("%s: %v, kept %q, want %q", c.id.NodeName, err, k.By(), c.want)
 		}
 	}
+}
+
+// several are nodes of the first list, whose directories are all empty.
+type several struct {
+	self  string
+	doors map[string]*Knocks
+	asked func(ctx context.Context)
+}
+
+func (several) Begun() bool               { return false }
+func (several) Waits(status.Role, string) {}
+
+// Introduce implements Newcomer: who is in doors answers.
+func (s several) Introduce(ctx context.Context) (got transport.Introduction) {
+	s.asked(ctx)
+	for _, name := range []string{"a", "b", "c"} {
+		if k := s.doors[name]; k == nil {
+			got.Silent = append(got.Silent, name)
+		} else if name != s.self {
+			got.Add(name, transport.Identity{NodeName: name}, k.CheckPeer(transport.Identity{NodeName: s.self}))
+		}
+	}
+	return got
+}
+
+// TestKnockAtAnotherNode: a cluster of a, b, c has grown, and their disks are not mounted. A member that is named
+// nowhere reaches a alone, 5 s after b has begun to ask, and within the time in which it must have dialled a.
+func TestKnockAtAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const listen = 2 * time.Second
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		began := time.Now()
+		doors := map[string]*Knocks{"b": {Self: "b"}, "c": {Self: "c"}}
+		asked := func(context.Context) {
+			if since := time.Since(began); since >= 4*time.Second && doors["a"] == nil {
+				doors["a"] = &Knocks{Self: "a"}
+			} else if since >= 4*time.Second+listen {
+				_ = doors["a"].CheckUnknown(transport.Identity{NodeName: "d", Instance: [16]byte{1}})
+			}
+		}
+		i := Introduction{Node: several{"b", doors, asked}, Clock: clock.Machine{}, Logger: slog.New(slog.DiscardHandler), Knocks: doors["b"], Listen: listen}
+		if _, err := i.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("b begins %v after a has started: %v", time.Since(began)-4*time.Second, err)
+		}
+	})
 }
 
 // TestAddedAnswers: a node that was added, and accepts a node with an empty directory, does not refuse it.
