@@ -21,6 +21,7 @@ func TestUnderLoad(t *testing.T) {
 		f.scenario(t, "FollowerAgent", func(t *testing.T, ctx context.Context) { f.loseFollower(t, ctx, f.KillAgent) })
 	}
 	f.scenario(t, "CrashLoop", f.crashLoop)
+	f.scenario(t, "Kills", f.killBusy)
 	f.inFlight(t)
 	f.scenario(t, "Memory", f.littleMemory)
 }
@@ -88,6 +89,29 @@ func (l *load) buckets(ctx context.Context, n int) (rows []int64) {
 		rows, last = append(rows, now-last), now
 	}
 	return rows
+}
+
+// kills is how often killBusy kills.
+const kills = 4
+
+// killBusy kills whoever is the primary, again and again, while sessions write all that they can: so groups
+// of transactions are on their way, and in each place of it. The other tests' writers pause.
+func (f *fixture) killBusy(t *testing.T, ctx context.Context) {
+	f.heal(t, ctx)
+	l := f.start(t, 16)
+	for range kills {
+		l.awaitAcks(t, ctx, 1000)
+		if err := f.KillBoth(f.heal(t, ctx)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.awaitAcks(t, ctx, 1000)
+	f.heal(t, ctx)
+	l.stop(t)
+	if s := l.Stats(); s.Unknown < kills {
+		t.Errorf("no transaction was on its way at some kill: %+v", s)
+	}
+	f.check(t, ctx)
 }
 
 // crashes is how often the crash loop kills: each time costs mysqld's start and

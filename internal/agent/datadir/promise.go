@@ -71,7 +71,7 @@ func (p Promises) Forget(ctx context.Context, c clock.Clock, write func(own time
 	if p.Longest == p.own && p.noted {
 		return
 	}
-	for wait := p.Longest; c.Wait(ctx, wait, nil) == nil; wait = promiseRetry {
+	for wait := p.Longest; clock.Sleep(ctx, c, wait) == nil; wait = promiseRetry {
 		err := write(p.own)
 		if err == nil {
 			return

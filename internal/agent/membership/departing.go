@@ -73,10 +73,7 @@ func (d *Departing) Leave(e Departure) {
 	}
 	d.cfg.Clock.Go(func() {
 		if e.Superseded == nil {
-			end := d.cfg.Clock.Now() + leaveGrace
-			for left := leaveGrace; left > 0; left = end - d.cfg.Clock.Now() {
-				_ = d.cfg.Clock.Wait(context.Background(), left, nil)
-			}
+			_ = clock.Sleep(context.Background(), d.cfg.Clock, leaveGrace)
 		}
 		d.cfg.Node.End(&e)
 	})

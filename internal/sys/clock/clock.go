@@ -17,6 +17,18 @@ type Clock interface {
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
+// Sleep waits until d has passed on c, and returns nil then; or the cause of ctx's end. Unlike a Wait,
+// it does not return before.
+func Sleep(ctx context.Context, c Clock, d time.Duration) error {
+	until := c.Now() + d
+	for left := d; left > 0; left = until - c.Now() {
+		if err := c.Wait(ctx, left, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Tasks is the Clock of straight-line code that runs beside other such code.
 type Tasks interface {
 	Clock
