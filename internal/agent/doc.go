@@ -1,11 +1,17 @@
-// Package agent is the composition root: it builds every other package, feeds
-// package role with what happens and executes its effects.
+// Package agent is the composition root: it builds all other packages of a node, connects them,
+// and starts and stops them in order.
 //
 // # What it owns
 //
-// The goroutine tree, the order of start and stop, and the glue between packages:
-// the epoch (primary.Slot holds it), the feed's reader of the log, the judge of
-// I3 and of the prefix rule, the exchange of node statuses.
+// The goroutine tree, the order of start and stop, and what the other packages need of the
+// machine: ports, mysqld's process and sessions, the disk. Most decisions are theirs:
+// primary.Shell executes the effects of the role machine, primary.Judge checks I3, replay has the
+// prefix rule, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
+//
+// A few things are done here alone, because they are about a real mysqld or a real disk: saving
+// transactions that the log lacks (errant.go), looking after prepared XA transactions (xa.go,
+// foreignxa.go), carrying the copy of mysqld's data to a node that joins (seed.go), deleting data
+// that a rebuild gave up (old.go), noticing a mysqld or a disk that hangs (stuck.go, mysqldisk.go).
 //
 // The files of the data directory, and what each is for, are in docs/formats.md, "The data
 // directory".
@@ -13,22 +19,22 @@
 // # Goroutines (all under Run)
 //
 //	consensus, transport, bulk, log, feed, router, api   their packages' Run
-//	role        takes inputs, steps role.Node, executes effects
+//	role        primary.Shell: takes inputs, steps role.Node, executes effects
 //	operation   at most one: the operation under way, with its own context
 //	epoch       the tap's Run and the ACLs it reports, while an epoch is open
 //	watch       primary.Watch: polls mysqld: applied position, guarded variables, replication
 //	lag bound   looks which replica the tap's batches wait for
-//	gossip      sends this node's status to its peers
+//	gossip      board.Gossip: sends this node's status to its peers
 //	state       writes cluster.json
 //	records     writes audit.log and history.log, and fetches the other nodes' lines
 //	promise     notes how long this node may have promised not to vote for others
-//	members     follows the members of the cluster state; promotes learners that caught up
+//	members     membership.Follower: follows the members, promotes, repairs; changes this node's key
 //	source      follows the log of a learner's source
 //	left behind asks former members whether they refuse the recovery of this cluster
 //	port        tells the kernel who passes mysqld's own port, where it is fenced
 //	ask leader  asks whether a majority still follows the leader, for that port
 //	stages      fetches the stages that this node lacks, drops those that nobody names
-//	readers     serves the committed log to readers downstream
+//	readers     serves the committed log to readers downstream; looks at their port's certificate
 //	disk        writes to mysqld's disk, to notice a disk that hangs
 //	durable     makes durable what mysqld has and notes it, for purging
 //	purge       removes the segments that no member needs
@@ -37,8 +43,8 @@
 //
 // A node that heals, joins, or waits to begin runs fewer of them (heal.go, join.go, peers.go).
 //
-// A logger has no mysqld, and none of what belongs to one: feed, watch, durable,
-// process, secrets, mysql/, durable.json. Its role machine has one phase.
+// A logger has no mysqld, and none of what belongs to one: feed, watch, lag bound, port, ask
+// leader, disk, durable, process, secrets, mysql/, durable.json. Its role machine has one phase.
 //
 // # Stop order
 //

@@ -131,18 +131,21 @@ type introduced struct {
 
 func (i introduced) CheckPeer(id transport.Identity) error { return i.Knocks.CheckPeer(id) }
 
-// introduce asks the peers before anything but its lock is written to an empty data
-// directory. One that cannot be written ends the node before it asks: it may be a mount
-// point, and who says that it is empty loses its vote and its data. A node of another
-// cluster and one whose name is taken end here. One that has lost its log
-// waits until the cluster has it rebuilt, or ends, if only operators do that. All others
-// wait until every initial member has answered: with an empty directory of its own, or
-// as one that knows none of this node. A cluster that has lived would begin anew
-// otherwise, because some disks are not mounted: whoever knows better may be the one
-// that is not there. For the same reason the only initial member begins by a person's word
-// alone, and nobody begins whom a node with data looks for that the configuration does not
-// name. A directory in use is not asked about: one misconfigured peer must not stop healthy
-// nodes.
+// introduce asks the peers whether this node may begin, if its data directory is empty. Before that,
+// nothing but the lock is written there. A directory in use is not asked about: one misconfigured peer
+// must not stop healthy nodes.
+//
+// A directory that cannot be written ends the node before it asks. It may be a mount point without
+// its disk, and a node that calls itself empty loses its vote and its data.
+//
+// A node of another cluster, or with a name that is taken, ends here. A node that has lost its log
+// waits until the cluster has it rebuilt; where only operators rebuild nodes, it ends. Any other node
+// waits until every initial member has answered, either with an empty directory of its own, or
+// without knowing this node. Else a cluster with data would begin anew while some disks are not
+// mounted: the member that does not answer may be the one that knows. For the same reason:
+//
+//   - An only initial member begins only on a person's word.
+//   - A node does not begin while a node with data looks for it that the configuration does not name.
 func (a *Agent) introduce(ctx context.Context) error {
 	if !a.data.Fresh() {
 		return nil

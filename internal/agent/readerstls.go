@@ -56,10 +56,10 @@ func (t *readersTLS) look(ctx context.Context) {
 	case ctx.Err() != nil, err != nil && t.own: // what the port has is as good
 		return
 	case err != nil && err.Error() != t.said:
-		t.logger.Error("the readers' port cannot read its certificate: it has the one of before, and without one refuses readers of other hosts", "error", err)
+		t.logger.Error("the readers' port cannot read its certificate: it keeps the previous certificate; without one, readers from other hosts are refused", "error", err)
 	case err == nil && (before == nil || !bytes.Equal(before.Certificate[0], c.Certificate[0])):
 		t.current.Store(c)
-		t.logger.Info("readers of other hosts have to use TLS; the readers' port has a certificate", "subject", c.Leaf.Subject.String(), "ends", c.Leaf.NotAfter)
+		t.logger.Info("the readers' port has a certificate: readers from other hosts have to use TLS", "subject", c.Leaf.Subject.String(), "ends", c.Leaf.NotAfter)
 	}
 	t.said = ""
 	if err != nil {

@@ -56,7 +56,7 @@ func TestRecoverySupersedes(t *testing.T) {
 func TestRecoveredStateIsNotMadeUp(t *testing.T) {
 	a := &Agent{data: &dataDir{Locked: datadir.NewLocked(datadir.NewHome(datadir.New(vfs.OS{}, t.TempDir()), datadir.Identity{State: true, Recovered: true}, false))}}
 	openBoard(a)
-	if err := a.state.Load(a.data.Home, nil, 1); err == nil || !strings.Contains(err.Error(), "is gone, and says alone that the cluster was recovered") {
+	if err := a.state.Load(a.data.Home, nil, 1); err == nil || !strings.Contains(err.Error(), "Only this file says that the cluster was recovered") {
 		t.Errorf("it starts without: %v", err)
 	}
 	a.data.Home = datadir.NewHome(a.data.Dir, datadir.Identity{State: true}, false)

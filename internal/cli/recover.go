@@ -225,7 +225,7 @@ func recoverText(v recovery.Verdict) string {
 		text.WriteString("\nno other node says what it has\n")
 	}
 	if len(v.Unknown) > 0 {
-		fmt.Fprintf(&text, "what only %s had is lost, too, and nobody knows what that is: entries behind %d, perhaps acknowledged\n",
+		fmt.Fprintf(&text, "transactions that only %s had are lost; which ones is not known (entries after %d; some may have been acknowledged)\n",
 			strings.Join(v.Unknown, ", "), v.Log.Last)
 	}
 	if len(v.Unknown) > 0 && v.Overridable() {

@@ -73,7 +73,7 @@ db3   unreachable: dial peer: i/o timeout
 db4   answers, and does not say: node db4: this node's log is being healed
 
 transactions of db1 that node db2 lacks: 588d03dd-d479-40b0-b02d-efdf7e9bc2b8:72-98
-what only db3, db4 had is lost, too, and nobody knows what that is: entries behind 70, perhaps acknowledged
+transactions that only db3, db4 had are lost; which ones is not known (entries after 70; some may have been acknowledged)
 make sure that these nodes are off: if one still runs, both sides take writes: db3, db4
 the last 2 entries here are not known to be committed, and are kept: they may have been acknowledged
 note: node db2 is fenced by ann@db1: there is no primary after the recovery until "quorate unfence db2"

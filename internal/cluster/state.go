@@ -296,13 +296,13 @@ func (c Change) check() error {
 	}
 	switch {
 	case said != 1:
-		return fmt.Errorf("a change says one thing, this one %d", said)
+		return fmt.Errorf("a change must say exactly one thing; this change says %d", said)
 	case c.ID == "":
-		return errors.New("a change has an id, this one has none")
+		return errors.New("this change has no id")
 	case len(c.By) > byBytesMax:
-		return fmt.Errorf("who asks has %d bytes, at most %d are kept", len(c.By), byBytesMax)
+		return fmt.Errorf("the requester's name has %d bytes; the limit is %d", len(c.By), byBytesMax)
 	case !printable(c.By):
-		return fmt.Errorf("who asks is %q: control characters are not kept", c.By)
+		return fmt.Errorf("the requester's name is %q: control characters are not allowed", c.By)
 	case c.Maintenance != nil:
 		return c.Maintenance.check()
 	}

@@ -226,7 +226,7 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("one member: %q", got)
 	}
 	c.Members = []Member{{Name: "a", Weight: 1}, {Name: "b", Kind: cluster.KindLogger, Weight: 5}, {Name: "c"}}
-	want = []string{"of 3 members only one can become the primary: while it is down, there is none"}
+	want = []string{"only one of 3 members can become the primary; while it is down, the cluster has no primary"}
 	if d := cmp.Diff(want, c.Warnings()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

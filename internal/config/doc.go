@@ -8,8 +8,8 @@
 // an agent that does not start.
 //
 // The package owns no state, starts no goroutine and opens no file except that
-// of Load. Only internal/agent and internal/cli import it; all
-// other packages get plain values from their constructors.
+// of Load. Of the product, only internal/agent and internal/cli import it, and devcluster, which
+// writes such files. All other packages get plain values from their constructors.
 //
 // # Identities
 //

@@ -103,7 +103,7 @@ func (c Config) Warnings() (texts []string) {
 		texts = append(texts, fmt.Sprintf("%d members survive no more failures than %d would: an odd number is better", n, n-1))
 	}
 	if n > 1 && canLead == 1 {
-		texts = append(texts, fmt.Sprintf("of %d members only one can become the primary: while it is down, there is none", n))
+		texts = append(texts, fmt.Sprintf("only one of %d members can become the primary; while it is down, the cluster has no primary", n))
 	}
 	return texts
 }

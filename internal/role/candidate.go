@@ -68,7 +68,7 @@ func (in Peers) candidate(askedAt func(cluster.NodeID) time.Duration) (Peer, boo
 	}), true
 }
 
-// whyNobody says of each node why it cannot take over.
+// whyNobody says why no other node can take over.
 func (in Peers) whyNobody() string {
 	why := []string{}
 	for _, p := range in.Peers {
@@ -76,7 +76,10 @@ func (in Peers) whyNobody() string {
 			why = append(why, p.Name+" "+p.unfit())
 		}
 	}
-	return cmp.Or(strings.Join(why, ", "), "there is none")
+	if len(why) == 0 {
+		return "no other node can lead"
+	}
+	return "no other node can take over: " + strings.Join(why, ", ")
 }
 
 // peer returns what is known of a node.
@@ -105,7 +108,7 @@ func Choose(self cluster.NodeID, peers []Peer, to string) Choice {
 	if to == "" {
 		best, ok := nodes.candidate(func(cluster.NodeID) time.Duration { return 0 })
 		if !ok {
-			return Choice{Refused: "no other node can take over: " + nodes.whyNobody()}
+			return Choice{Refused: nodes.whyNobody()}
 		}
 		return Choice{To: best, Why: "it is the best by log, lag and weight"}
 	}

@@ -3,7 +3,7 @@
 //
 // A Node is a pure state machine: Step takes one Input and returns the Effects
 // that follow from it. It has no goroutine, clock, I/O or randomness; time
-// comes in with Tick. The shell (package agent) executes effects in order and
+// comes in with Tick. The shell (primary.Shell) executes effects in order and
 // feeds their outcome back as Done. The hot path (tap, proposals, ACKs) does
 // not pass through here.
 //

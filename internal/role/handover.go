@@ -209,5 +209,5 @@ func (n *Node) explain() {
 		}
 		return
 	}
-	n.unled = fmt.Sprintf("leads and cannot open, %s; no other node can take over: %s", what, n.nodes.whyNobody())
+	n.unled = fmt.Sprintf("leads and cannot open, %s; %s", what, n.nodes.whyNobody())
 }

@@ -96,7 +96,7 @@ func (f *attacked) impostor(t *testing.T, ctx context.Context) {
 	}
 	for _, m := range marks {
 		f.logged(t, ctx, m, `msg="cannot connect to peer" peer=`+f.Name(taken), 40)
-		if len(f.since(t, m, "another key than that one")) == 0 && f.Key(taken) != "" {
+		if len(f.since(t, m, "which is not the key of node")) == 0 && f.Key(taken) != "" {
 			t.Errorf("the log of %s does not say that another key answers", f.Name(m.node))
 		}
 	}

@@ -121,7 +121,7 @@ func (f *fixture) rotate(t *testing.T, ctx context.Context) {
 	if err := f.Terminate(ctx, away); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := f.quorate(t, ctx, i, "key", "rotate", "--wait", "3s"); exitCode(err) != 1 || !strings.Contains(out, "these do not so far: "+f.Name(away)) {
+	if out, err := f.quorate(t, ctx, i, "key", "rotate", "--wait", "3s"); exitCode(err) != 1 || !strings.Contains(out, "to learn the new key: "+f.Name(away)) {
 		t.Errorf("while %s is away: %v, %s", f.Name(away), err, out)
 	}
 	if now := f.status(t, ctx, i).Key; now != before {

@@ -6,11 +6,13 @@
 //	own parts  ──► Update, SetRole, SetRaft ─┐
 //	a status   ──► Received, PeerUp          ├──► ForRole, Primary, Nodes, Lives, LastPrimary
 //	the log    ──► SetState                 ─┘
+//	Gossip: the own status ──► the peers, and ForRole ──► the role machine
 //
 // # What it owns
 //
 // A Board owns the newest cluster state that the node knows, its own status, one report
-// for each peer, and the newest sign of a primary. Nothing is durable here.
+// for each peer, the troubles that a status shows, and the newest sign of a primary. Nothing is
+// durable here.
 //
 // # Invariants
 //
@@ -22,6 +24,7 @@
 //
 // # Goroutines
 //
-// None. A Board has a lock, and may be called from any goroutine. Its clock is its
+// The package starts none. Gossip is a loop: its owner runs it until the context ends, and it waits
+// by a clock.Clock. A Board has a lock, and may be called from any goroutine. Its clock is its
 // owner's.
 package board

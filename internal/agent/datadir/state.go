@@ -39,8 +39,8 @@ type State struct {
 // configuration and the log know the members of before.
 func (s *State) Load(h *Home, members []cluster.Member, first uint64) (err error) {
 	if h.Own().Recovered && !h.Has(ClusterState) {
-		return fmt.Errorf("%s is gone, and says alone that the cluster was recovered, and who is in it: "+
-			"give it back, or rebuild this node", h.Join(ClusterState))
+		return fmt.Errorf("%s is missing. Only this file says that the cluster was recovered, and who its members are: "+
+			"put it back, or rebuild this node", h.Join(ClusterState))
 	}
 	s.home = h
 	s.kept, err = h.State(members, h.Own().State, first)

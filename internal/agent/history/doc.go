@@ -3,7 +3,7 @@
 //
 //	a request was carried out   ──► Log.Append ─────────────► audit.log
 //	an entry was committed      ──► Records.Note ──► queue ──► audit.log
-//	a step of core ─► Chronicle ──► Records.Tell ──► queue ──► history.log
+//	a step of role ─► Chronicle ──► Records.Tell ──► queue ──► history.log
 //	another node's status       ──► Records.Copy ───────────► either
 //
 // # Lines

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -157,7 +158,7 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		return
 	}
 	if away := k.behind(n.Nodes()); len(away) > 0 {
-		n.Trouble("its key is changed once all nodes know the next one; these do not so far: " + strings.Join(away, ", "))
+		n.Trouble("the key change waits for these nodes to learn the new key: " + strings.Join(away, ", "))
 		return
 	}
 	n.Trouble("")
@@ -199,8 +200,12 @@ func (k *Keys) renew(n Node) string {
 		k.logger.Info("this node shows a certificate that was issued anew", "file", k.files.Certificate, "ends", fresh.Ends())
 	}
 	if left := time.Until(fresh.Ends()); left < endsSoon {
-		return fmt.Sprintf("its certificate for other agents, %s, ends or has ended at %s: that shuts nobody out, but have it issued anew",
-			k.files.Certificate, fresh.Ends().UTC().Format(time.DateTime))
+		ends := "ends"
+		if left < 0 {
+			ends = "ended"
+		}
+		return fmt.Sprintf("its certificate for other agents, %s, %s at %s: connections still work; renew it",
+			k.files.Certificate, ends, units.Time(fresh.Ends()))
 	}
 	return ""
 }

@@ -91,12 +91,12 @@ func TestRotation(t *testing.T) {
 		}
 		w.others[1].StateKept, w.others[2].StateKept, w.others[2].Reachable = 12, 12, false
 		look()
-		if !strings.HasSuffix(w.trouble, "these do not so far: c") || w.shown != nil {
+		if !strings.HasSuffix(w.trouble, "to learn the new key: c") || w.shown != nil {
 			t.Fatalf("c is away: %s", w.trouble)
 		}
 		w.others[1].StateKept, w.others[2].Reachable = 11, true
 		look()
-		if !strings.HasSuffix(w.trouble, "these do not so far: b") || w.shown != nil {
+		if !strings.HasSuffix(w.trouble, "to learn the new key: b") || w.shown != nil {
 			t.Fatalf("b is behind: %s", w.trouble)
 		}
 		w.others[1].StateKept = 12
@@ -207,7 +207,7 @@ func TestIssuedAnew(t *testing.T) {
 	before := w.shown
 	ca.Issue(t, files.Certificate, files.Key, time.Now().Add(29*24*time.Hour), "quorate://orders/a")
 	k.Look(t.Context(), w)
-	if !strings.Contains(w.trouble, "have it issued anew") || w.shown == before || w.shown.Ends().After(before.Ends()) {
+	if !strings.Contains(w.trouble, "renew it") || w.shown == before || w.shown.Ends().After(before.Ends()) {
 		t.Errorf("%s", w.trouble)
 	}
 	ca.Issue(t, files.Certificate, files.Key, time.Now().Add(90*24*time.Hour), "quorate://orders/b")

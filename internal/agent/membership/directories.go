@@ -142,8 +142,9 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 	}
 	switch {
 	case !ok && empty && d.mayHaveLost(id.Node):
-		return refuse(transport.CodeReseed, "node %q has an empty data directory, and node %q, which was rebuilt, does not know "+
-			"whether it had another one: it waits until the leader, or \"quorate node rebuild %s\", has it rebuilt", id.NodeName, d.cfg.Name, id.NodeName)
+		return refuse(transport.CodeReseed, "node %q has an empty data directory. Node %q was rebuilt, so it cannot tell "+
+			"whether node %q had data before. Node %q waits to be rebuilt by the leader or by \"quorate node rebuild %s\"",
+			id.NodeName, d.cfg.Name, id.NodeName, id.NodeName, id.NodeName)
 	case !ok || pinned == instance:
 		return nil
 	case ordered && !d.votes && !empty:
@@ -165,9 +166,9 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 		id.NodeName, instance, d.cfg.Name, pinned)
 }
 
-// mayHaveLost tells whether a node that is not known here, and has an empty directory, may have had another
-// one: as an initial member it may begin where another initial member lets it in, and this one was rebuilt
-// meanwhile. d.mu is held.
+// mayHaveLost tells whether an unknown node with an empty directory may have had data before. Only an initial
+// member can: it began with another initial member's word, and this node was rebuilt after that. An initial
+// member that has never begun looks the same. d.mu is held.
 func (d *Directories) mayHaveLost(id cluster.NodeID) bool {
 	return d.joined && slices.Contains(d.cfg.Initial, d.cfg.Self) && slices.Contains(d.cfg.Initial, id)
 }

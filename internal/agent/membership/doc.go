@@ -14,11 +14,13 @@
 //
 // # What it owns
 //
-// Directories owns which data directory each other node comes with, in two maps that a
-// Store keeps: the pinned ones, and those that were met. A Repairer owns whom this leader
-// had rebuilt, in memory, a Follower what it has seen at its last looks, a
-// Departing why the node has to go. All else is functions
-// without state.
+// Directories owns which data directory each other node comes with. Two maps are durable, in a
+// Store: the pinned directories, and those that were met. What else it decides by is in memory: the
+// members, their votes and the recovery in the newest cluster state; whether this node's own data
+// came from other nodes; which nodes have lately come with an empty directory.
+//
+// A Repairer owns which nodes this leader had rebuilt, a Follower what it saw at its last looks, a
+// Departing why the node has to go: all three in memory. The rest are functions without state.
 //
 // # Invariants
 //

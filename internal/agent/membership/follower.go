@@ -195,7 +195,7 @@ func (f *Follower) learn(ctx context.Context) {
 			f.cfg.Node.Leave(Departure{State: &p})
 			return
 		case p.State.Version > own:
-			f.cfg.Logger.Info("the members are others than this node's log says so far",
+			f.cfg.Logger.Info("this node's log does not have the newest member list yet",
 				"from", n.Name, "version", p.State.Version, "was", own)
 			f.Follow(p, false)
 			return
@@ -226,7 +226,7 @@ func (f *Follower) promote(ctx context.Context) {
 			text = err.Error()
 		}
 		if text != "" && f.said[m.Name] != text {
-			f.cfg.Logger.Warn("a node that has caught up gets no vote so far", "node", m.Name, "error", text)
+			f.cfg.Logger.Warn("the node has caught up, but was not given a vote", "node", m.Name, "error", text)
 		}
 		f.said[m.Name] = text
 	}

@@ -1,8 +1,7 @@
-// Package primary has the operations with which the role machine makes the local mysqld the primary or a
-// replica, and decides about an epoch: one tenure of it as the primary, from its tap to its
-// end. It is what package agent does around mysqld, without a mysqld and its sockets:
-// the agent gives it the real ones, the simulator its own, so both run the same steps in the
-// same order.
+// Package primary carries out what the role machine decides: it makes the local mysqld the primary or a
+// replica. It also decides about an epoch, which is one tenure of this mysqld as the primary, from its tap
+// to its end. It has no mysqld and no sockets: the agent gives it real ones, the simulator modelled ones.
+// So both run the same steps in the same order.
 //
 //	Inbox ──► Shell ──► role.Node ──► Shell: Service, and Steps, one at a time: Duties, which are
 //	what happens        what follows
@@ -32,7 +31,7 @@
 // # Waiting
 //
 // Shell.Run is the role machine's goroutine. It carries out operations one at a time, each as a task of its
-// own. A Slot starts its tap's Run as a task. Whatever waits does so by a clock.Clock; nothing else starts a
-// goroutine. An Epoch has no lock: its Slot has one; a LagBound and an Inbox have one. Nothing is durable here. The Inbox keeps 256
-// inputs, and blocks who brings more.
+// own. A Slot starts its tap's Run as a task. Nothing else starts a goroutine, and all waits are by a
+// clock.Clock. A Slot, a LagBound and an Inbox have a lock each; an Epoch is under its Slot's. Nothing is
+// durable here. The Inbox keeps 256 inputs; while it is full, Put blocks.
 package primary

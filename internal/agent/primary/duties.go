@@ -234,7 +234,7 @@ func (d *Duties) plan(s Local, o *Order) Plan {
 func (d *Duties) AwaitTarget(ctx context.Context, to cluster.NodeID, term uint64) error {
 	o := d.Orders.Now()
 	if o == nil {
-		return errors.New("nobody asks for it any more")
+		return errors.New("the switchover was cancelled")
 	}
 	s, err := d.cfg.Local()
 	if err != nil {

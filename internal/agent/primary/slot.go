@@ -179,8 +179,8 @@ func (s *Slot) Committed(m consensus.Mark) {
 	s.rules().Committed(m)
 }
 
-// Refused takes it that a proposal was, Stalled that the log's disk has not answered for some time: both
-// are doubts about the mysqld of that epoch.
+// Refused reports a refused proposal. Stalled reports a log disk that does not answer. Both put the epoch's
+// mysqld in doubt.
 func (s *Slot) Refused(r consensus.Refusal) {
 	s.Doubt(r.Term, fmt.Sprintf("a proposal was refused: %v", r.Err))
 }

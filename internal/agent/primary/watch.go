@@ -50,14 +50,17 @@ type Polled interface {
 type Probes interface {
 	// Progressed takes what mysqld has, a text that changes as long as it gets on, and what it lacks.
 	Progressed(progress string, l consensus.Lag, now time.Time)
-	// Silent: mysqld has not answered in time. Disk looks at its disk.
+	// Silent notes that mysqld has not answered in time.
 	Silent(ctx context.Context, r status.Role)
+	// Disk looks at mysqld's disk.
 	Disk(ctx context.Context, r status.Role)
-	// Full is what mysqld has said of a full disk. Applies takes how a replica applies; stopped: why it does not.
+	// Full is what mysqld's error log said about a full disk; "" = nothing.
 	Full() string
+	// Applies notes how a replica applies. stopped says why it does not apply; "" = it does.
 	Applies(s ReplicaStatus, stopped string)
-	// Grants returns the doubts about who has which right on a primary. Guarded looks at what is only told.
+	// Grants looks at the accounts of a primary, and returns which of their rights put it in doubt.
 	Grants(ctx context.Context, executed string) (doubts []string)
+	// Guarded looks at what is only reported, and never ends the primary.
 	Guarded(ctx context.Context)
 }
 

@@ -1,6 +1,6 @@
 // Package recovery decides about forced recoveries (quorate recover), by which one node
 // goes on as a cluster of its own after a majority of the voters is gone for good. It is
-// pure: package agent and the simulator ask the nodes, and carry it out.
+// pure: package quorumloss tells it what the nodes say, and carries out what it decides.
 //
 //	on the survivor     Situation ──► Judge ──► Verdict.Refusal ──► it may be done, or why not
 //	on a former member  a notice  ──► Notices.Judge   ──► Accept, Defer, Reject

@@ -49,7 +49,7 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 		p.Notes = append(p.Notes, TakeOverNote(is))
 	}
 	if after.Maintenance != nil && before.Maintenance == nil {
-		p.Notes = append(p.Notes, "if the primary fails there is none until it is back, or maintenance is off")
+		p.Notes = append(p.Notes, "if the primary fails, there is no primary until it is back or maintenance is off")
 	}
 	if len(p.Notes) == 0 && is.Survives >= 0 && is.Survives < was.Survives { // else a note says why
 		p.Notes = append(p.Notes, fmt.Sprintf("after that the cluster survives %s (before: %d): %s", units.Count(is.Survives, "failure", "failures"), was.Survives, is.Limit))

@@ -61,7 +61,7 @@ func TestPlanChange(t *testing.T) {
 		"weight 0 of the last": {cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(int)}}, cGone, cluster.Plan{Notes: []string{
 			"after that no other node could take over from the primary"}}},
 		"maintenance": {cluster.Change{Maintenance: &cluster.MaintenanceChange{On: true}}, well, cluster.Plan{Notes: []string{
-			"if the primary fails there is none until it is back, or maintenance is off"}}},
+			"if the primary fails, there is no primary until it is back or maintenance is off"}}},
 	} {
 		c.change.ID = "x"
 		after, err := before.With(c.change)

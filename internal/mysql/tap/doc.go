@@ -1,7 +1,7 @@
 // Package tap decides what becomes of the primary's binlog: which transactions
 // make a batch, that is an entry for Raft, and which binlog position may be
-// acknowledged to mysqld. It is the pure half of the tap; package mysqlwire has
-// the connection, the goroutines and the clock, the simulator its own.
+// acknowledged to mysqld. It is the pure half of the tap. Package mysqlwire has
+// the connection, the goroutines and the clock.
 //
 //	event ──► Read ──► Step ──► Apply ──► growing batch ──► TakeBatch
 //	          stream                │

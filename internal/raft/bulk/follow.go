@@ -47,7 +47,7 @@ type Feed interface {
 // serveFollow sends what is committed from index on, and what will be.
 func (b *Bulk) serveFollow(ctx context.Context, s *stream, to cluster.NodeID, index uint64) error {
 	if b.cfg.Source == nil {
-		return s.refuse(refusedFailed, "this node feeds nobody")
+		return s.refuse(refusedFailed, "this node is not a source of any learner")
 	}
 	feed := b.cfg.Source.Open(to)
 	defer feed.Close()

@@ -14,19 +14,19 @@ import (
 // short beside everything that a replica does then.
 const noticeAfter = 5 * time.Millisecond
 
-// noticeContext in a heartbeat says that it is a notice: it tells a commit index and wants
-// no answer. Raft's rounds count from 1, so it never sends that. An agent of an older
-// version takes it for a heartbeat and answers; the answer is to a round that there never
-// was.
+// noticeContext in a heartbeat marks it as a notice: it carries a commit index and wants
+// no answer. Raft's rounds count from 1, so raft itself never sends this context. An agent of an
+// older version takes a notice for a heartbeat and answers it; round 0 is never open, so that answer
+// counts for nothing.
 var noticeContext = [raftContextBytes]byte{}
 
-// notices is what a leader knows of who knows of its commits. It is of one term.
+// notices says which commit index each follower has been told by this leader. It is of one term.
 //
-// At each commit raft sends every follower an append message without entries, which is
-// answered: half of all messages of a commit. While something is written, the next append
-// brings the index as well. So these are left out (saysCommitOnly). A follower that still
-// lacks an index noticeAfter later gets a notice, or at once where somebody may wait.
-// Nobody's ACK depends on it: that is the leader's.
+// At each commit raft sends every follower an append message without entries, and the follower
+// answers: half of all messages of a commit. While clients write, the next append brings the
+// commit index as well, so these messages are left out (saysCommitOnly). A follower that still
+// lacks the index noticeAfter later gets a notice, and at once where a client may wait for it.
+// No ACK depends on notices: only the leader sends ACKs.
 type notices struct {
 	// told is the newest commit index that was sent to a peer; since is since when it
 	// could use a newer one.

@@ -2,8 +2,7 @@
 // log that takes no part in Raft meanwhile: to heal it where it is damaged (Heal), or to
 // begin it (Copy.Join). A log that does take part gets them from its node's source where that is
 // a learner that has one (Learner); Source is the other end, and a Feeder has the leader leave such
-// learners alone. The agent runs all that with its bulk connections, the simulator with its own, so
-// both copy in the same steps.
+// learners alone. Agent and simulator both run it over package bulk.
 //
 //	who leads, and how far ──► HealTarget ──► entries from the leader, then from others ──► finish
 //

@@ -43,7 +43,7 @@ type HealConfig struct {
 // far as consensus.HealTarget says. last is where the log ends then.
 func Heal(ctx context.Context, c HealConfig, damage error) (last uint64, err error) {
 	if len(c.Node.Others()) == 0 {
-		return 0, fmt.Errorf("%w: there is none: %w", ErrUnhealable, damage)
+		return 0, fmt.Errorf("%w: this node has no peers: %w", ErrUnhealable, damage)
 	}
 	c.Log.Heal = true
 	log, err := seglog.Open(c.Log)
@@ -146,7 +146,7 @@ func (h *healing) copyRound(ctx context.Context, leader cluster.NodeID) error {
 		}
 	}
 	if compacted == len(sources) {
-		return fmt.Errorf("%w, this node has to be rebuilt: nobody has entry %d any more", ErrUnhealable, h.Copied+1)
+		return fmt.Errorf("%w, this node has to be rebuilt: no peer has entry %d any more", ErrUnhealable, h.Copied+1)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 const appliedEvery = 100 * time.Millisecond
 
 var (
-	errNotSource = errors.New("this node is not that one's source")
+	errNotSource = errors.New("this node is not the source of the node that asks")
 	errNoLeader  = errors.New("this node has no leader, or its leader has committed no entry yet")
 )
 

@@ -5,9 +5,13 @@
 // # What it owns
 //
 // The peer port, every connection between agents until a routed stream is
-// handed over, and the queues in front of them. It holds nothing durable and
-// decides nothing: Raft tolerates lost, late and repeated messages, so a
-// message that cannot be sent is dropped and counted. What it does promise:
+// handed over, and the queues in front of them. It holds nothing durable.
+//
+// A Door decides who may connect, and whom this node talks to: by cluster, name, key and address of
+// both sides, and then by the Handler, which knows the data directories.
+//
+// About messages nothing is decided. Raft tolerates lost, late and repeated messages, so a
+// message that cannot be sent is dropped and counted. What the package promises:
 //
 //   - Messages of one class from one peer process arrive in the order in which
 //     they were sent, also across a reconnect.

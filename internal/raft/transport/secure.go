@@ -142,7 +142,7 @@ func notProtected(err error) error {
 	if ended && op.Op != "local error" || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // package tls has no other name for its own alerts
 		return fmt.Errorf("protect connection: %w", withoutPorts(err))
 	}
-	return reject(CodeKey, "its TLS is none of an agent's: %v", withoutPorts(err))
+	return reject(CodeKey, "the TLS handshake failed: the caller is not a quorate agent: %v", withoutPorts(err))
 }
 
 // wrap makes the dialling side of TLS on a connection to p, which has to be p by its key.
@@ -150,7 +150,7 @@ func (t *Transport) wrap(ctx context.Context, conn net.Conn, p Peer) (net.Conn, 
 	under := &sealed{Conn: conn}
 	c := tls.Client(under, t.tlsConfig(func(k cluster.Key) error {
 		if !p.has(k) {
-			r := reject(CodeKey, "the node at %s, the address of node %q, has another key than that one: %s", p.Addr, p.Name, k)
+			r := reject(CodeKey, "the node at %s shows key %s, which is not the key of node %q", p.Addr, k, p.Name)
 			r.By = t.cfg.Identity.NodeName
 			return r
 		}

@@ -1,6 +1,6 @@
 // Package subprocess starts processes that do not outlive this one, for the clusters and
-// servers of demo, tests and lab. (mysqld's own process is package mysqld's: it is
-// identified again after a crash.)
+// servers of demo, tests and lab. Package mysqld starts the mysqld of an agent itself: that one
+// also has a lock, privileges to drop, and files to inherit.
 //
 // # Owns
 //
