@@ -66,11 +66,10 @@ mysqld. So run it as the agent's account.`,
 			if err != nil {
 				return err
 			}
-			serverWarnings, err := checkServer(cmd.Context(), c)
+			warnings, err := configWarnings(cmd.Context(), args[0], c)
 			if err != nil {
 				return err
 			}
-			warnings := slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c), fileWarnings(args[0], c), keyWarnings(c), serverWarnings)
 			for _, text := range warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: warning: config %s: %s\n", args[0], text)
 			}
@@ -81,6 +80,13 @@ mysqld. So run it as the agent's account.`,
 			return printText(cmd.OutOrStdout(), fmt.Sprintf("%s is %s: cluster %q, node %q of %d\n", args[0], right, c.Cluster, c.Node, len(c.Members)))
 		},
 	}
+}
+
+// configWarnings says what is allowed in a configuration, and likely not meant.
+func configWarnings(ctx context.Context, path string, c config.Config) ([]string, error) {
+	server, err := checkServer(ctx, c)
+	return slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
+		fileWarnings(path, c), keyWarnings(c), server), err
 }
 
 // checkServer has this host's mysqld judge the operator's variables. There may be none

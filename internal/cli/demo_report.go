@@ -64,9 +64,12 @@ func newDemoPrinter(cmd *cobra.Command, asJSON bool) *demoPrinter {
 	if asJSON {
 		p.steps, p.json = cmd.ErrOrStderr(), cmd.OutOrStdout()
 	}
-	p.colour = isTerminal(p.steps) && os.Getenv("NO_COLOR") == ""
+	p.colour = coloured(p.steps)
 	return p
 }
+
+// coloured tells whether what is written there may have colours.
+func coloured(stream any) bool { return isTerminal(stream) && os.Getenv("NO_COLOR") == "" }
 
 // isTerminal says whether a reader or writer is a terminal.
 func isTerminal(stream any) bool {

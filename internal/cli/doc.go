@@ -10,7 +10,8 @@
 //
 //	0  success
 //	1  failure, or refused for now: the agent failed, nobody answers, …; quorate
-//	   did-commit: it is not committed, and never will be, and nothing else
+//	   did-commit: it is not committed, and never will be, and nothing else; quorate
+//	   doctor: something fails
 //	2  wrong usage, a bad configuration, a question without a person to answer it, or
 //	   a request that can never be carried out as it stands, such as one for a node
 //	   that does not exist; nothing was done
@@ -20,5 +21,5 @@
 //	4  such a request was sent, and it is not known whether it was done
 //
 // Main owns no state, and starts no goroutine but the reader of an answer from a
-// terminal. It ends when its context does; signals are main's business.
+// terminal, and what package doctor measures. It ends when its context does; signals are main's business.
 package cli

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -86,7 +85,7 @@ func watchStatus(ctx context.Context, out io.Writer, addr string) error {
 		case err != nil:
 			text = err.Error() + "\n"
 		default:
-			text = statusTable(st, isTerminal(out) && os.Getenv("NO_COLOR") == "")
+			text = statusTable(st, coloured(out))
 		}
 		text = time.Now().Format(time.TimeOnly) + " " + text
 		if isTerminal(out) {
@@ -142,7 +141,7 @@ func runStatus(ctx context.Context, out io.Writer, addr string, asJSON bool) err
 		encoder.SetIndent("", "  ")
 		err = encoder.Encode(st)
 	} else {
-		_, err = io.WriteString(out, statusTable(st, isTerminal(out) && os.Getenv("NO_COLOR") == ""))
+		_, err = io.WriteString(out, statusTable(st, coloured(out)))
 	}
 	if err != nil {
 		return fmt.Errorf("print status: %w", err)

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cli/doctor"
+)
+
+func newDoctorCommand() *cobra.Command {
+	var path string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor [--config FILE] [--json]",
+		Short: "Look whether this host and its configuration are fit",
+		Long: `Looks at this host and at the configuration of its node, before the agent is
+started or while it runs: MySQL and its plugins, what fdatasync takes where log and
+data are, the way to each other node (TLS and keys, if the agent runs), the
+clock, file systems and space, ports and who has them, AppArmor and SELinux,
+limits, and whether the kernel could fence mysqld's own port. It says what commit
+latency to expect. It takes two or three seconds, and leaves nothing behind.
+
+It never needs root. Run it as the agent's account; what it could not look at is
+"unknown", and root sees more.
+
+Exit code 0 if nothing fails, also with warnings; 1 if something fails: the agent
+would not start, or the node could not do its part; 2 if the configuration is
+wrong.`,
+		Example: `  sudo -u mysql quorate doctor
+  quorate doctor --config node.toml --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			name, err := namedConfig(path)
+			if err != nil {
+				return err
+			}
+			c, err := loadConfig(name)
+			if err != nil {
+				return err
+			}
+			warnings, err := configWarnings(cmd.Context(), name, c)
+			if err != nil {
+				return err
+			}
+			host := doctor.Host{Config: c}
+			if addr, err := statusAddress(name, ""); err == nil {
+				if st, err := fetchStatus(cmd.Context(), addr); err == nil && st.Self == c.Node && st.Cluster == c.Cluster {
+					host.Agent = &st
+				}
+			}
+			report := doctor.Examine(cmd.Context(), host)
+			report.Checks = slices.Concat(settings(name, warnings), report.Checks)
+			report.Result = doctor.Worst(report.Checks)
+			return printReport(cmd.OutOrStdout(), report, asJSON)
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report in JSON")
+	return cmd
+}
+
+// settings is what there is to say of a configuration that has no mistake. Some warnings are of
+// this host, and say themselves that the agent would not start here.
+func settings(file string, warnings []string) (checks []doctor.Check) {
+	for _, text := range warnings {
+		c := doctor.Check{Subject: "configuration", State: doctor.Warn, Found: text}
+		if strings.Contains(text, "the agent would not start") {
+			c.State = doctor.Fail
+		}
+		checks = append(checks, c)
+	}
+	if len(checks) == 0 {
+		checks = []doctor.Check{{Subject: "configuration", State: doctor.OK, Found: file + " is right"}}
+	}
+	return checks
+}
+
+func printReport(out io.Writer, r doctor.Report, asJSON bool) error {
+	err := error(nil)
+	if asJSON {
+		err = printJSON(out, r)
+	} else {
+		err = printText(out, reportText(r, coloured(out)))
+	}
+	if err == nil && r.Result == doctor.Fail {
+		err = &exitError{code: exitFailure}
+	}
+	return err
+}
+
+// reportText shows a report to people: a line for each subject, and what to do below it.
+func reportText(r doctor.Report, colour bool) string {
+	var text strings.Builder
+	running := "its agent does not run"
+	if r.AgentRuns {
+		running = "its agent runs"
+	}
+	fmt.Fprintf(&text, "cluster %s, node %s: %s\n\n", r.Cluster, r.Node, running)
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	counts := map[doctor.State]int{}
+	for _, c := range r.Checks {
+		counts[c.State]++
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.State, c.Subject, oneLine(c.Found))
+		if c.Do != "" {
+			fmt.Fprintf(table, "\t\t-> %s\n", oneLine(c.Do))
+		}
+	}
+	table.Flush() // it writes to memory
+	fmt.Fprintf(&text, "\n%d ok, %d warn, %d fail, %d unknown\n", counts[doctor.OK], counts[doctor.Warn], counts[doctor.Fail], counts[doctor.Unknown])
+	if !colour {
+		return text.String()
+	}
+	codes := map[string]string{string(doctor.Fail): ansiRed, string(doctor.Warn): "33", string(doctor.OK): ansiGreen}
+	lines := strings.SplitAfter(text.String(), "\n")
+	for i, line := range lines {
+		word, _, _ := strings.Cut(line, " ")
+		if code := codes[word]; code != "" {
+			lines[i] = "\x1b[" + code + "m" + word + "\x1b[0m" + strings.TrimPrefix(line, word)
+		}
+	}
+	return strings.Join(lines, "")
+}

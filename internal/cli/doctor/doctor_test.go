@@ -1,0 +1,316 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
+)
+
+const ms = time.Millisecond
+
+// threeNodes is the configuration of node a of three.
+func threeNodes() config.Config {
+	c := config.Default()
+	c.Cluster, c.Node = "shop", "a"
+	for i, name := range []string{"a", "b", "c"} {
+		c.Members = append(c.Members, config.Member{Name: name, Peer: fmt.Sprintf("127.0.0.1:%d", 1+i), Kind: cluster.KindFull, Weight: 5})
+	}
+	return c
+}
+
+func TestJudgeSync(t *testing.T) {
+	raft := config.Default().Raft // a heartbeat each 100 ms, a timeout of 1 s
+	steady := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, 100) }
+	withTail := func(d, tail time.Duration) []time.Duration { return append(steady(d), tail, tail) }
+	for _, c := range []struct {
+		name    string
+		samples []time.Duration
+		want    State
+		found   string
+	}{
+		{"fast", steady(347 * time.Microsecond), OK, "p50 350µs, p99 350µs"},
+		{"fast, with a pause", withTail(ms, 99*ms), OK, "p50 1ms, p99 99ms"},
+		{"a pause longer than a heartbeat", withTail(ms, 100*ms), Warn, "p99 100ms"},
+		{"a slow disk", steady(10 * ms), Warn, "p50 10ms"},
+		{"leaders would be deposed", withTail(ms, 500*ms), Fail, "p99 500ms"},
+	} {
+		got := judgeSync("disk", c.samples, raft)
+		if got.State != c.want || !strings.Contains(got.Found, c.found) || (got.Do == "") != (c.want == OK) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// TestCommitLatency: the fastest followers that make a majority count, and no others.
+func TestCommitLatency(t *testing.T) {
+	for _, c := range []struct {
+		sync        time.Duration
+		rounds      []time.Duration
+		voters      int
+		one, behind time.Duration
+		known       bool
+		name        string
+	}{
+		{ms, []time.Duration{20 * ms, 2 * ms}, 3, 3 * ms, 4 * ms, true, "three nodes, one of them far"},
+		{ms, []time.Duration{40 * ms, 2 * ms, 20 * ms, 3 * ms}, 5, 4 * ms, 5 * ms, true, "five nodes"},
+		{ms, nil, 1, ms, 2 * ms, true, "one node alone"},
+		{ms, []time.Duration{2 * ms}, 4, 0, 0, false, "no majority answers"},
+		{0, []time.Duration{2 * ms, ms}, 3, 0, 0, false, "the disk was not measured"},
+	} {
+		one, behind, known := commitLatency(c.sync, c.rounds, c.voters)
+		if one != c.one || behind != c.behind || known != c.known {
+			t.Errorf("%s: %v, %v, %t", c.name, one, behind, known)
+		}
+	}
+}
+
+func TestJudges(t *testing.T) {
+	const gib = 1 << 30
+	first := func(c Check, bad bool) Check {
+		if !bad {
+			c = Check{State: OK}
+		}
+		return c
+	}
+	ids := []cluster.NodeID{1, 2, 3}
+	raft := config.Default().Raft
+	for name, c := range map[string]struct {
+		got   Check
+		state State
+		text  string
+	}{
+		"ext4":            {judgeFileSystem("fs", 0xef53), OK, "ext4"},
+		"unknown":         {judgeFileSystem("fs", 0x1234), OK, "0x1234"},
+		"tmpfs":           {judgeFileSystem("fs", 0x01021994), Warn, "copied anew"},
+		"overlay":         {judgeFileSystem("fs", 0x794c7630), Warn, "mount a volume"},
+		"NFS":             {judgeFileSystem("fs", 0x6969), Warn, "network's pause"},
+		"room":            {judgeSpace("s", 17*gib, 100*gib, 0, 16*gib), OK, "17GiB of 100GiB free"},
+		"room, it grew":   {judgeSpace("s", 2*gib, 100*gib, 15*gib, 16*gib), OK, "2GiB"},
+		"little room":     {judgeSpace("s", 15*gib, 100*gib, 0, 16*gib), Warn, "may grow by 16GiB"},
+		"full":            {judgeSpace("s", gib-1, 100*gib, 0, 0), Fail, "stops writes"},
+		"near":            {judgeRound(Check{State: OK}, 100*ms, raft), OK, ""},
+		"far":             {judgeRound(Check{State: OK}, 101*ms, raft), Warn, "ten round trips"},
+		"majority":        {first(judgeMajority(map[cluster.NodeID]bool{1: true, 3: true}, ids)), OK, ""},
+		"no majority":     {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids)), Fail, "fewer than 2 of 3"},
+		"alone":           {first(judgeMajority(map[cluster.NodeID]bool{1: true}, ids[:1])), OK, ""},
+		"files":           {judgeFiles("mysqld", 65536, 65536), OK, "mysqld may open 65536"},
+		"few files":       {judgeFiles("mysqld", 1024, 65535), Warn, "LimitNOFILE=65536"},
+		"huge pages":      {first(judgeHugePages("[always] madvise never", "[always] defer madvise never")), Warn, "madvise"},
+		"no huge pages":   {first(judgeHugePages("[always] madvise never", "always defer [madvise] never")), OK, ""},
+		"swap":            {first(judgeSwap(gib, 60)), Warn, "vm.swappiness is 60"},
+		"swap, reluctant": {first(judgeSwap(gib, 1)), OK, ""},
+		"no swap":         {first(judgeSwap(0, 60)), OK, ""},
+		"clock":           {judgeClock(true, 0)[0], OK, "NTP"},
+		"clock alone":     {judgeClock(false, 0)[0], Warn, "chrony"},
+		"clock set":       {judgeClock(true, -70*ms)[1], Warn, "set by 70ms"},
+	} {
+		if text := c.got.Found + c.got.Do; c.got.State != c.state || !strings.Contains(text, c.text) {
+			t.Errorf("%s: %+v", name, c.got)
+		}
+	}
+	if got := judgeClock(true, 49*ms); len(got) != 1 {
+		t.Errorf("a clock that is only slewed: %+v", got)
+	}
+	if got := Worst([]Check{{State: Unknown}, {State: Warn}, {State: OK}}); got != Warn {
+		t.Errorf("the worst is %s", got)
+	}
+	if got := Worst([]Check{{State: Fail}, {State: Warn}}); got != Fail {
+		t.Errorf("the worst is %s", got)
+	}
+}
+
+// TestMeasureSync: samples are taken, nothing is left in the directory, and what cannot be
+// written is no hang.
+func TestMeasureSync(t *testing.T) {
+	dir := t.TempDir()
+	samples, err := measureSync(t.Context(), dir, time.Minute)
+	if err != nil || len(samples) != samplesMax || slices.Min(samples) <= 0 {
+		t.Errorf("%d samples, %v", len(samples), err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if samples, err := measureSync(ended, dir, time.Minute); len(samples) > 1 && err == nil {
+		t.Errorf("it went on for %d samples after it was ended", len(samples))
+	}
+	if _, err := measureSync(t.Context(), filepath.Join(dir, "none"), time.Minute); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestPlaces: what is not there yet is judged by the directory in which it will be.
+func TestPlaces(t *testing.T) {
+	dir := t.TempDir()
+	h := Host{Config: threeNodes()}
+	h.Config.DataDir = filepath.Join(dir, "x", "y")
+	places, err := h.places()
+	if err != nil || len(places) != 1 || places[0].dir != dir || places[0].name != "log and data" {
+		t.Errorf("%+v, %v", places, err)
+	}
+	h.Config.Members[0].Kind = cluster.KindLogger
+	if places, _ := h.places(); len(places) != 1 || places[0].name != "log" {
+		t.Errorf("a logger: %+v", places)
+	}
+}
+
+// TestRoundTrip: a host that refuses has answered.
+func TestRoundTrip(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	if took, err := roundTrip(t.Context(), at); took <= 0 || err != nil {
+		t.Errorf("a listener: %v, %v", took, err)
+	}
+	_ = l.Close()
+	if took, err := roundTrip(t.Context(), at); took <= 0 || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("nobody listens: %v, %v", took, err)
+	}
+	if took, err := roundTrip(t.Context(), "no address"); took != 0 || err == nil {
+		t.Errorf("no address: %v, %v", took, err)
+	}
+}
+
+// TestJudgePeer: what the agent knows of another node counts more than that its port answers.
+func TestJudgePeer(t *testing.T) {
+	key := func(n status.Node) *status.Node { n.Key = "q1:x"; return &n }
+	h := Host{Config: threeNodes(), Agent: &status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", Key: "q1:y", PlainPeers: []string{"plain"}}}}}
+	for _, c := range []struct {
+		name   string
+		status *status.Node
+		round  time.Duration
+		err    error
+		state  State
+		found  string
+	}{
+		{"before", nil, ms, nil, OK, "whether the keys fit shows when"},
+		{"silent", nil, 0, os.ErrDeadlineExceeded, Warn, "does not answer"},
+		{"no agent there", nil, ms, syscall.ECONNREFUSED, Warn, "no agent listens"},
+		{"heard", key(status.Node{Name: "b", Reachable: true}), ms, nil, OK, "1ms at h:1, heard of, TLS, its key fits"},
+		{"plain", key(status.Node{Name: "plain", Reachable: true}), ms, nil, OK, "without TLS"},
+		{"not heard", key(status.Node{Name: "b"}), ms, nil, Warn, "does not hear of it"},
+		{"refused", key(status.Node{Name: "b", Refusal: &status.Refusal{By: "b", Of: "a", Why: "its key differs"}}), ms, nil, Fail, "its key differs"},
+		{"one direction", key(status.Node{Name: "b", Reachable: true, Unreached: "a cannot reach it"}), ms, nil, Fail, "a cannot reach it"},
+		{"far", key(status.Node{Name: "b", Reachable: true}), 200 * ms, nil, Warn, "200ms"},
+	} {
+		got := h.judgePeer(peer{name: "b", at: "h:1", votes: true, status: c.status}, c.round, c.err)
+		if got.State != c.state || !strings.Contains(got.Found, c.found) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// TestHolder finds who listens on a port by the files of /proc.
+func TestHolder(t *testing.T) {
+	root := t.TempDir()
+	write := func(path, text string) {
+		path = filepath.Join(root, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	write("proc/net/tcp", head+"   0: 0100007F:0CEA 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n"+
+		"   1: 0100007F:192E 0100007F:8000 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0\n")
+	write("proc/net/tcp6", head)
+	write("proc/77/comm", "mysqld\n")
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "proc/77/fd"), 0o755), os.Symlink("socket:[4711]", filepath.Join(root, "proc/77/fd/5"))); err != nil {
+		t.Fatal(err)
+	}
+	h := Host{Root: root}
+	for port, want := range map[string]string{"3306": "mysqld, pid 77", "6446": "another account's program (root sees which)"} {
+		if got := h.holder(port); got != want {
+			t.Errorf("port %s: %q, want %q", port, got, want)
+		}
+	}
+}
+
+// TestPorts: a port that another program has fails, unless that is this node's own agent.
+func TestPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h := Host{Config: threeNodes()}
+	h.Config.Members[0].Kind = cluster.KindLogger
+	h.Config.Members[0].Peer, h.Config.Router.ReadWrite, h.Config.API.Listen = "127.0.0.1:0", l.Addr().String(), "127.0.0.1:0"
+	got := h.ports()
+	if len(got) != 1 || got[0].State != Fail || got[0].Subject != "port of router.read_write" || !strings.Contains(got[0].Found, fmt.Sprintf("pid %d", os.Getpid())) {
+		t.Errorf("%+v", got)
+	}
+	h.Agent = &status.Cluster{}
+	if got := h.ports(); len(got) != 1 || got[0].State != OK {
+		t.Errorf("of the agent: %+v", got)
+	}
+	h.Config.API.Listen = "192.0.2.1:1"
+	if got := h.ports(); got[0].State != Fail || !strings.Contains(got[0].Do, "give this host that address") {
+		t.Errorf("another host's address: %+v", got)
+	}
+}
+
+// TestConfinement reads what the kernel and AppArmor say.
+func TestConfinement(t *testing.T) {
+	root := t.TempDir()
+	write := func(path, text string) {
+		path = filepath.Join(root, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := Host{Config: threeNodes(), Root: root}
+	states := func() (all []string) {
+		for _, c := range h.confinement() {
+			all = append(all, c.Subject+" "+string(c.State))
+		}
+		return all
+	}
+	steps := []struct {
+		path, text string
+		want       []string
+	}{
+		{"sys/fs/selinux/enforce", "0", nil},
+		{"sys/module/apparmor/parameters/enabled", "Y\n", nil},
+		{"etc/apparmor.d/usr.sbin.mysqld", "/var/lib/mysql/ r,", []string{"AppArmor warn"}},
+		{"etc/apparmor.d/local/usr.sbin.mysqld", "/var/lib/quorate/** rwk,", []string{"AppArmor ok"}},
+		{"sys/fs/selinux/enforce", "1", []string{"SELinux warn", "AppArmor ok"}},
+		{"etc/apparmor.d/disable/usr.sbin.mysqld", "", []string{"SELinux warn"}},
+	}
+	for _, s := range steps {
+		write(s.path, s.text)
+		if diff := cmp.Diff(s.want, states()); diff != "" {
+			t.Errorf("with %s (-want +got):\n%s", s.path, diff)
+		}
+	}
+	h.Agent = &status.Cluster{Self: "a", Nodes: []status.Node{{Name: "a", Mysqld: status.MysqldRunning}}}
+	if got := states(); got != nil {
+		t.Errorf("mysqld runs: %v", got)
+	}
+}
+
+func TestFilesOf(t *testing.T) {
+	soft, hard, ok := filesOf("Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 524288               files\n")
+	if soft != 1024 || hard != 524288 || !ok {
+		t.Errorf("%d, %d, %t", soft, hard, ok)
+	}
+	if _, _, ok := filesOf("Max open files\n"); ok {
+		t.Error("a line without figures was read")
+	}
+}
