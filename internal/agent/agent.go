@@ -420,7 +420,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	a.purger, a.marker = a.newPurger(), a.newMarker()
 	a.lag.Start(a.node.Committed().GTIDs())
-	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, committedEntries{a})
+	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, logcopy.Entries{Node: a.node, Log: a.committedEntries})
 	copies.Source = a.newSource()
 	a.bulk = bulk.New(copies)
 	a.learner = a.newLearner()

@@ -45,20 +45,11 @@ func (a *Agent) bulkMembers() (voters, outgoing, learners []cluster.NodeID) {
 	return voters, outgoing, learners
 }
 
-// committedEntries shows the committed log to a peer that repairs its own.
-type committedEntries struct{ a *Agent }
-
-// Open implements bulk.Entries.
-func (c committedEntries) Open() bulk.Reader {
-	log := c.a.logReader()
+// committedEntries opens the committed log for a peer that copies it.
+func (a *Agent) committedEntries() bulk.Reader {
+	log := a.logReader()
 	log.Damaged = func(error) {} // the peer goes on elsewhere
 	return log
-}
-
-// Tail implements bulk.Entries.
-func (c committedEntries) Tail(ctx context.Context) (bulk.Tail, error) {
-	t, err := c.a.node.Tail(ctx)
-	return bulk.Tail(t), err
 }
 
 func (a *Agent) onWanted(w consensus.Wanted) { a.bulk.Want(w.Staged, w.From) }

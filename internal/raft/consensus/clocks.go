@@ -1,10 +1,6 @@
 package consensus
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // A machine that its hypervisor stops for a while (a suspended guest, a snapshot of its
 // memory) may not see that in CLOCK_BOOTTIME: many give the guest its old counter back.
@@ -16,26 +12,15 @@ import (
 // Nothing is lost where the wall clock is stepped forward by less than the lease has left.
 // Slewing is no step: Linux gives both clocks the same rate.
 
-// BootTime is the clock of all leases: it goes on while the machine sleeps
-// and nobody can set it.
-func BootTime() time.Duration { return readClock(unix.CLOCK_BOOTTIME) }
-
-func readClock(id int32) time.Duration {
-	var ts unix.Timespec
-	// It cannot fail for these clocks with a valid pointer.
-	_ = unix.ClockGettime(id, &ts)
-	return time.Duration(ts.Nano())
-}
-
 // clocks are what the two clocks say at a moment, or a time limit on each.
 type clocks struct{ boot, wall time.Duration }
 
 // readClocks reads the wall clock first. If the goroutine is held up in between, the moment
 // is that of the wall clock, and the boot clock seems to be late by as much: a lease that
 // holds by what was read held at that moment, and a round seems to be older than it is.
-func readClocks() clocks {
-	wall := time.Now().UnixNano()
-	return clocks{wall: time.Duration(wall), boot: BootTime()}
+func readClocks(m Machine) clocks {
+	wall := m.Wall()
+	return clocks{wall: wall, boot: m.Boot()}
 }
 
 func (c clocks) add(d time.Duration) clocks { return clocks{boot: c.boot + d, wall: c.wall + d} }

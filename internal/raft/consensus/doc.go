@@ -5,12 +5,13 @@
 //	Group   one raft.RawNode, the proposal gate, the commit check, the lease.
 //	        Input by method calls (Tick, Step, Propose, …), output by Ready.
 //	Driver  what a node does around its Group: the order of what follows from a
-//	        turn, the group commits of the log, a full and a hanging disk. The
-//	        simulator drives the same Driver on virtual time.
+//	        turn, the group commits of the log, a full and a hanging disk.
 //	Node    the shell: the lock and the clocks. A goroutine with work drives
 //	        the Driver, and makes the write that follows if it may wait for a disk
 //	        (node_turn.go). Goroutines of its own are the keeper, for ticks,
-//	        calls and what is left over, and the writer, which only writes.
+//	        calls and what is left over, the writer, which only writes, and a waiter for
+//	        what the log reads ahead. A Machine gives it clocks and goroutines: the
+//	        simulator runs the same Node on virtual time.
 //
 // What raft does otherwise than a Group needs, and what a Group does about it, is in
 // quirks.go.

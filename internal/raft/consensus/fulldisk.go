@@ -56,7 +56,7 @@ func (r AppendRun) Newest(stored seglog.HardState) *seglog.HardState {
 // its place on the disk, full or not. Where a file system copies on write, it
 // may not fit either: then nothing leaves.
 //
-// It has no I/O: Node and the simulator's node do what it says.
+// It has no I/O: Driver does what it says.
 type FullDisk struct {
 	self    cluster.NodeID
 	waiting AppendRun // the newest term and vote that were not on disk when they came; no entries

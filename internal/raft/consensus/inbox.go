@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -27,10 +28,20 @@ type Inbox struct {
 	bytes     int           // of the entries in messages
 	taken     []*pb.Message // by Take, for the next turn; only the goroutine with the turn uses it
 	proposals [][]byte
-	room      chan struct{} // there may be room for a proposal; nil: nobody waits for that
+	room      chan struct{} // there may be room for a proposal, or there will be none; nil: nobody waits for that
 	blocked   bool          // no proposal is taken
 	written   bool          // the write under way has ended, with writeErr
 	writeErr  error
+	// calls are the keeper's. dropped: the node has stopped, and takes none.
+	calls   []*call
+	dropped bool
+}
+
+// call is what somebody wants done in a turn of the keeper. done is closed after it, or when there
+// will be no turn.
+type call struct {
+	f    func(now time.Duration)
+	done chan struct{}
 }
 
 // Message leaves a peer's message. full: there is so much that the caller must wait for
@@ -60,6 +71,9 @@ func (in *Inbox) Propose(data []byte) bool {
 }
 
 func (in *Inbox) signal() {
+	if in.dropped {
+		return // room is closed
+	}
 	select {
 	case in.room <- struct{}{}:
 	default:
@@ -128,9 +142,51 @@ func (in *Inbox) setBlocked(blocked bool) {
 	in.blocked = blocked
 }
 
-// drop forgets what was left, for a node that has stopped.
+// call leaves a call, if there will be a turn for it.
+func (in *Inbox) call(c *call) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.dropped {
+		in.calls = append(in.calls, c)
+	}
+	return !in.dropped
+}
+
+// takeCall takes the oldest call; nil: there is none.
+func (in *Inbox) takeCall() (c *call) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.calls) > 0 {
+		c, in.calls = in.calls[0], in.calls[1:]
+	}
+	return c
+}
+
+// giveUp takes a call back for which nobody waits any more. It may have been taken.
+func (in *Inbox) giveUp(c *call) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.calls = slices.DeleteFunc(in.calls, func(o *call) bool { return o == c })
+}
+
+// called tells whether a call waits.
+func (in *Inbox) called() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.calls) > 0
+}
+
+// drop forgets what was left, for a node that has stopped. Nobody waits here any more.
 func (in *Inbox) drop() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.messages, in.bytes, in.proposals, in.written, in.writeErr = nil, 0, nil, false, nil
+	for _, c := range in.calls {
+		close(c.done)
+	}
+	in.calls = nil
+	if !in.dropped {
+		in.dropped = true
+		close(in.room)
+	}
 }

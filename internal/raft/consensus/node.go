@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/entry"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // ErrStopped is returned to callers of a Node that is not running any more.
@@ -35,7 +34,9 @@ type Config struct {
 	Fresh bool
 	// Promised is as in GroupConfig.
 	Promised time.Duration
-	Logger   *slog.Logger
+	// Machine is what the Node runs on; nil = this machine.
+	Machine Machine
+	Logger  *slog.Logger
 	// Send hands messages to the transport; it never blocks. All of these are called in a
 	// turn, Send also by who makes a write.
 	Send func([]*pb.Message)
@@ -82,9 +83,10 @@ type Config struct {
 
 // Node is the shell around a Driver. Build it with New, then Run it.
 type Node struct {
-	cfg    Config
-	driver *Driver
-	group  *Group // the driver's
+	cfg     Config
+	machine Machine
+	driver  *Driver
+	group   *Group // the driver's
 
 	// mu is held for a turn, by whoever has something to bring, and until Run. What came
 	// meanwhile is in inbox.
@@ -95,13 +97,13 @@ type Node struct {
 	ended   bool
 	failure error
 	stopped chan struct{}
-	// calls are the keeper's. kept wakes it: something was left.
-	calls chan call
-	kept  chan struct{}
-	// writes go to the writer: of those who may not wait for a disk. There is one at a time.
-	// writing is done when it has ended, whoever makes it.
-	writes  chan *Write
-	writing sync.WaitGroup
+	// kept wakes the keeper: something was left, a call waits, the alarm has rung, or the node has
+	// ended.
+	kept chan struct{}
+	// beside counts the writes under way, there is one at a time, and what runs beside Run. left has
+	// a value when one of them has ended.
+	beside atomic.Int64
+	left   chan struct{}
 
 	barriers Barriers
 
@@ -112,27 +114,34 @@ type Node struct {
 func New(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg:     cfg,
+		machine: cfg.Machine,
 		inbox:   Inbox{room: make(chan struct{}, 1)},
 		stopped: make(chan struct{}),
-		calls:   make(chan call),
 		kept:    make(chan struct{}, 1),
-		writes:  make(chan *Write, 1),
+		left:    make(chan struct{}, 1),
+	}
+	if n.machine == nil {
+		n.machine = machine{}
 	}
 	cfg.OnBarrier, cfg.OnState = n.barriers.Answer, n.reportState
-	d, err := NewDriver(cfg, BootTime())
+	d, err := NewDriver(cfg, n.machine.Boot())
 	if err != nil {
 		return nil, err
 	}
-	d.watchClocks(readClocks())
+	d.watchClocks(readClocks(n.machine))
 	n.driver, n.group = d, d.Group()
-	n.barriers.Committed, n.barriers.Clock = d.Committed(), clock.Machine{}
-	n.barriers.Retry, n.barriers.First = cfg.Heartbeat, rand.Uint64()
+	n.barriers.Committed, n.barriers.Clock = d.Committed(), n.machine
+	n.barriers.Retry, n.barriers.First = cfg.Heartbeat, n.machine.Random()
 	n.barriers.Start = func(ctx context.Context, id uint64) {
 		n.do(ctx, func(time.Duration) { n.group.StartBarrier(id) })
 	}
 	n.mu.Lock() // Run has the first turn
 	return n, nil
 }
+
+// Group is what the node drives. What is asked of it outside of a turn may be of the middle of one:
+// that is for whoever has the node on a single thread.
+func (n *Node) Group() *Group { return n.group }
 
 // Committed is the commit check, readable by everybody.
 func (n *Node) Committed() *Committed { return n.driver.Committed() }
@@ -145,7 +154,7 @@ func (n *Node) Lease() (boot time.Duration, wall time.Time) { return n.driver.Le
 
 // Leads tells whether this node may serve as the leader now (I5).
 func (n *Node) Leads() bool {
-	now := readClocks()
+	now := readClocks(n.machine)
 	return n.driver.LeadsAt(now.boot, now.wall)
 }
 
@@ -153,10 +162,10 @@ func (n *Node) Leads() bool {
 func (n *Node) Acks() *cluster.AckStatus { return n.driver.Acks() }
 
 // Stalled is Driver.Stalled, now.
-func (n *Node) Stalled() time.Duration { return n.driver.Stalled(BootTime()) }
+func (n *Node) Stalled() time.Duration { return n.driver.Stalled(n.machine.Boot()) }
 
 // VotesIn is for how long this node, just restarted, votes for no other one yet.
-func (n *Node) VotesIn() time.Duration { return max(0, n.group.VotesAt()-BootTime()) }
+func (n *Node) VotesIn() time.Duration { return max(0, n.group.VotesAt()-n.machine.Boot()) }
 
 // Collectors are the node's own metrics.
 func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors() }
@@ -178,22 +187,25 @@ func (n *Node) Step(m *pb.Message, more bool) {
 // queue is full. A nil error means queued, no more: the entry may still be
 // refused (Config.OnRefused) and counts only once it is committed.
 func (n *Node) Propose(ctx context.Context, data []byte) error {
-	select {
-	case <-n.stopped:
-		return ErrStopped
-	default:
-	}
-	for !n.inbox.Propose(data) {
-		select {
-		case <-n.inbox.room:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-n.stopped:
-			return ErrStopped
+	for !n.isStopped() {
+		if n.inbox.Propose(data) {
+			n.work(false)
+			return nil
+		}
+		if err := n.machine.Wait(ctx, 0, n.inbox.room); err != nil {
+			return err
 		}
 	}
-	n.work(false)
-	return nil
+	return ErrStopped
+}
+
+func (n *Node) isStopped() bool {
+	select {
+	case <-n.stopped:
+		return true
+	default:
+		return false
+	}
 }
 
 // TryPropose is Propose where the queue has room; else it does nothing. The caller calls
@@ -263,19 +275,14 @@ func (n *Node) Tail(ctx context.Context) (Tail, error) {
 	if err := n.Barrier(ctx); err != nil {
 		return Tail{}, err
 	}
-	answer := make(chan Tail, 1)
-	n.do(ctx, func(time.Duration) {
-		answer <- Tail{
+	t, err := ask(ctx, n, func(time.Duration) Tail {
+		return Tail{
 			Term: before.Term, Leading: before.Leading && n.group.Role() == before,
 			First: n.cfg.Log.FirstIndex(), Last: n.group.LastIndex(), Commit: n.Committed().Mark().Index,
 		}
 	})
-	select {
-	case t := <-answer:
-		return t, nil
-	case <-ctx.Done():
-		return Tail{}, fmt.Errorf("ask for the log's tail: %w", ctx.Err())
-	case <-n.stopped:
-		return Tail{}, ErrStopped
+	if err != nil {
+		return Tail{}, fmt.Errorf("ask for the log's tail: %w", err)
 	}
+	return t, nil
 }

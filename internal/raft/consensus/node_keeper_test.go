@@ -42,7 +42,6 @@ func TestBrokenInvariantEndsTheProcess(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the node goes on")
 	}
-	close(f.node.writes) // the writer would end with the process
 }
 
 // TestRecoveredPanicEndsTheNode: nobody goes on with a group that is broken, whatever became
@@ -69,7 +68,7 @@ func TestCallsWaitNoLongerThanTheirContext(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
 	defer f.holds()()
-	for range 2 { // the second one does not even reach the keeper
+	for range 2 { // the second one waits behind the first
 		f.returns("TransferTo", func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
@@ -85,32 +84,22 @@ func TestCallsWaitNoLongerThanTheirContext(t *testing.T) {
 func TestKeeperLooksBetweenTurns(t *testing.T) {
 	f := startFollower(t)
 	f.node.Step(appendOf(1), false)
-	const rounds, turnsMost = 8, 64 // select takes either of two: 16 turns, mostly
-	took := make(chan int, 1)
-	due, round, turns := 0, 0, 0
+	const turnsMost = 2 * turnsMax
+	busy, took := make(chan struct{}), make(chan int, 1)
+	asked, last := 0, 0
 	stop := f.busy(func(turn int) {
-		if turn <= turnsMax || len(f.arrived) > 0 { // the keeper is not at it, or has not looked
-			return
+		if last = turn; turn == turnsMost { // the keeper is at it
+			close(busy)
 		}
-		if due > 0 {
-			turns += turn - due
-			round++
-		}
-		if due = turn; round < rounds {
-			f.arrived <- struct{}{}
-		} else if round == rounds {
-			took <- turns
-			round++
+		if asked == 0 && f.node.inbox.called() {
+			asked = turn
 		}
 	})
-	f.node.Work()
-	select {
-	case turns := <-took:
-		if turns > turnsMost {
-			t.Errorf("the keeper had %d turns before it looked %d times, at most %d are likely", turns, rounds, turnsMost)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("the keeper does not look, or does not go on")
+	go f.node.Work()
+	f.ended("the keeper is at it", busy)
+	f.node.do(t.Context(), func(time.Duration) { took <- last - asked })
+	if turns := <-took; turns > turnsMost {
+		t.Errorf("the keeper had %d turns before it looked, at most %d are right", turns, turnsMost)
 	}
 	stop()
 }

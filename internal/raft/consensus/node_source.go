@@ -10,16 +10,11 @@ import (
 
 // StepRelayed takes entries that this learner's source gave.
 func (n *Node) StepRelayed(ctx context.Context, r Relayed) error {
-	stepped := make(chan error, 1)
-	n.do(ctx, func(time.Duration) { stepped <- n.group.StepRelayed(r) })
-	select {
-	case err := <-stepped:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("take entries of the source: %w", ctx.Err())
-	case <-n.stopped:
-		return ErrStopped
+	refused, err := ask(ctx, n, func(time.Duration) error { return n.group.StepRelayed(r) })
+	if err != nil {
+		return fmt.Errorf("take entries of the source: %w", err)
 	}
+	return refused
 }
 
 // SetFed is Group.SetFed.

@@ -19,35 +19,56 @@ var ErrUncertain = errors.New("no majority has committed the change in time: it 
 // stateWaiters are the callers that wait, by their change's id.
 type stateWaiters struct {
 	mu      sync.Mutex
-	waiting map[string]chan StateOutcome
+	waiting map[string]*stateWaiter
 }
 
-func (w *stateWaiters) add(id string) (chan StateOutcome, error) {
+// stateWaiter is one. done is closed once outcome is known, or nil for good.
+type stateWaiter struct {
+	outcome *StateOutcome
+	done    chan struct{}
+}
+
+func (w *stateWaiters) add(id string) (*stateWaiter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.waiting) >= stateWaitersMax || w.waiting[id] != nil {
 		return nil, fmt.Errorf("%w: %d changes are under way", ErrNotReady, len(w.waiting))
 	}
 	if w.waiting == nil {
-		w.waiting = map[string]chan StateOutcome{}
+		w.waiting = map[string]*stateWaiter{}
 	}
-	c := make(chan StateOutcome, 1)
+	c := &stateWaiter{done: make(chan struct{})}
 	w.waiting[id] = c
 	return c, nil
 }
 
-func (w *stateWaiters) remove(id string) {
+// remove ends a caller's wait, and returns what it has learnt.
+func (w *stateWaiters) remove(id string) *StateOutcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	c := w.waiting[id]
 	delete(w.waiting, id)
+	return c.outcome
 }
 
+// answer tells who waits for a change.
 func (w *stateWaiters) answer(o StateOutcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case w.waiting[o.Change.ID] <- o:
-	default: // nobody waits for it here
+	if c := w.waiting[o.Change.ID]; c != nil && c.outcome == nil {
+		c.outcome = &o
+		close(c.done)
+	}
+}
+
+// stop tells all who wait that there will be no answer.
+func (w *stateWaiters) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.waiting {
+		if c.outcome == nil {
+			close(c.done)
+		}
 	}
 }
 
@@ -56,50 +77,41 @@ func (w *stateWaiters) answer(o StateOutcome) {
 // nothing was proposed, with ErrStale if another change came first, and with
 // ErrUncertain if ctx ended before it was known.
 func (n *Node) ProposeState(ctx context.Context, c cluster.Change) (StateOutcome, error) {
-	outcome, err := n.states.add(c.ID)
+	w, err := n.states.add(c.ID)
 	if err != nil {
 		return StateOutcome{}, err
 	}
-	defer n.states.remove(c.ID)
-	proposed := make(chan error, 1)
-	n.do(ctx, func(now time.Duration) { proposed <- n.group.ProposeState(now, c) })
-	select {
-	case err := <-proposed:
-		if err != nil {
-			return StateOutcome{}, err
-		}
-	case <-ctx.Done():
-		return StateOutcome{}, fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
-	case <-n.stopped:
-		return StateOutcome{}, ErrStopped
+	refused, err := ask(ctx, n, func(now time.Duration) error { return n.group.ProposeState(now, c) })
+	if err == nil && refused == nil {
+		_ = n.machine.Wait(ctx, 0, w.done)
 	}
-	select {
-	case o := <-outcome:
-		if !o.Applied {
-			return o, ErrStale
-		}
-		return o, nil
-	case <-ctx.Done():
-		return StateOutcome{}, ErrUncertain
-	case <-n.stopped:
-		return StateOutcome{}, ErrUncertain
+	switch outcome := n.states.remove(c.ID); {
+	case outcome != nil && outcome.Applied:
+		return *outcome, nil
+	case outcome != nil:
+		return *outcome, ErrStale
+	case errors.Is(err, ErrStopped):
+		return StateOutcome{}, err
+	case err != nil:
+		return StateOutcome{}, fmt.Errorf("%w: %w", ErrUncertain, err)
+	case refused != nil:
+		return StateOutcome{}, refused
 	}
+	return StateOutcome{}, ErrUncertain
 }
 
 // CheckState tells whether this node, as the leader, would take a change now: nil,
 // or what ProposeState would fail with. It proposes nothing.
 func (n *Node) CheckState(ctx context.Context, c cluster.Change) error {
-	checked := make(chan error, 1)
-	n.do(ctx, func(now time.Duration) {
+	refused, err := ask(ctx, n, func(now time.Duration) error {
 		_, err := n.group.CheckState(now, c)
-		checked <- err
-	})
-	select {
-	case err := <-checked:
 		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrNotReady, ctx.Err())
-	case <-n.stopped:
-		return ErrStopped
+	})
+	switch {
+	case errors.Is(err, ErrStopped):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
+	return refused
 }

@@ -258,7 +258,7 @@ func TestAckComesFirst(t *testing.T) {
 			if w == nil {
 				return
 			}
-			n.writing.Add(1)
+			n.beside.Add(1)
 			n.make(w)
 		}
 	}

@@ -3,7 +3,7 @@ package consensus
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,7 +41,7 @@ func (n *Node) work(writes bool) {
 			n.make(w)
 			writes = false // it has the next messages to take in
 		default:
-			n.writes <- w
+			n.runBeside(func() { n.write(w) })
 		}
 		if !n.inbox.Left() {
 			return
@@ -60,9 +60,27 @@ func (n *Node) waitTurn(f func(now time.Duration)) {
 // keeper.
 func (n *Node) handOver(w *Write) {
 	if w != nil {
-		n.writes <- w
+		n.runBeside(func() { n.write(w) })
 	}
 	n.lookAgain()
+}
+
+// runBeside runs f beside the caller. Run waits for its end.
+func (n *Node) runBeside(f func()) {
+	n.beside.Add(1)
+	n.machine.Go(func() {
+		defer n.leave()
+		f()
+	})
+}
+
+// leave is the end of what beside counts.
+func (n *Node) leave() {
+	n.beside.Add(-1)
+	select {
+	case n.left <- struct{}{}:
+	default:
+	}
 }
 
 // lookAgain leaves to the keeper what was left.
@@ -80,8 +98,7 @@ func (n *Node) wakeKeeper() {
 }
 
 // turn is one turn, of a caller who has locked mu, and gives mu back. The caller makes the
-// write that it returns, or leaves it to the writer: n.writes has room, as there is one at a
-// time.
+// write that it returns, or leaves it to the writer.
 func (n *Node) turn(f func(now time.Duration)) *Write {
 	defer n.mu.Unlock()
 	if n.ended {
@@ -98,9 +115,9 @@ func (n *Node) turn(f func(now time.Duration)) *Write {
 			panic(r)
 		}
 	}()
-	now := n.inbox.Take(BootTime)
+	now := n.inbox.Take(n.machine.Boot)
 	if n.driver.TickDue(now) {
-		clocks := readClocks()
+		clocks := readClocks(n.machine)
 		now = clocks.boot
 		n.driver.Advance(clocks.boot, clocks.wall)
 	}
@@ -114,14 +131,14 @@ func (n *Node) turn(f func(now time.Duration)) *Write {
 	}
 	n.alarm.set(now, n.driver.WakeAt())
 	if w != nil {
-		n.writing.Add(1)
+		n.beside.Add(1)
 	}
 	return w
 }
 
 // make makes a write, without the turn. What was left in the turn before does not wait for it.
 func (n *Node) make(w *Write) {
-	defer n.writing.Done()
+	defer n.leave()
 	n.lookAgain()
 	began := time.Now()
 	err := w.Append()
@@ -141,97 +158,123 @@ func (n *Node) end(err error) {
 	n.driver.EndLease()
 	close(n.stopped)
 	n.barriers.Stop()
+	n.states.stop()
 	n.inbox.drop()
+	n.wakeKeeper()
 }
 
 // Run drives the group until ctx ends (nil) or the log fails (an error). Then no write is
 // under way any more.
 func (n *Node) Run(ctx context.Context) error {
-	n.alarm.timer = time.NewTimer(0)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n.alarm.timer = n.machine.AfterFunc(0, n.ring)
 	defer n.alarm.timer.Stop()
-	var writer sync.WaitGroup
-	writer.Go(n.write)
+	n.runBeside(func() { n.readAhead(ctx) })
 	n.handOver(n.turn(nil)) // New has locked mu
 	n.keep(ctx)
 	n.mu.Lock()
 	n.end(nil)
 	n.mu.Unlock()
-	n.writing.Wait() // no turn brings another one
-	close(n.writes)
-	writer.Wait()
+	cancel()
+	n.awaitBeside() // no turn brings another write
 	return n.failure
 }
 
-// write makes the writes that are left to the writer, and what follows on them at once.
-// Everything else that was left is the keeper's, or a write would wait for it.
-func (n *Node) write() {
-	for w := range n.writes {
-		for w != nil {
-			n.make(w)
-			if w = nil; n.mu.TryLock() {
-				w = n.turn(nil)
-			}
-		}
-		n.lookAgain()
+// awaitBeside waits for the end of what runs beside Run.
+func (n *Node) awaitBeside() {
+	for n.beside.Load() > 0 {
+		_ = n.machine.Wait(context.Background(), 0, n.left)
 	}
 }
 
-// call is what somebody wants done in a turn. done is closed after it.
-type call struct {
-	f    func(now time.Duration)
-	done chan struct{}
+// write makes a write that is left to the writer, and what follows on it at once. Everything else
+// that was left is the keeper's, or a write would wait for it.
+func (n *Node) write(w *Write) {
+	for w != nil {
+		n.make(w)
+		if w = nil; n.mu.TryLock() {
+			w = n.turn(nil)
+		}
+	}
+	n.lookAgain()
+}
+
+// readAhead has raft go on with peers for which the log was read ahead.
+func (n *Node) readAhead(ctx context.Context) {
+	for n.machine.Wait(ctx, 0, n.cfg.Log.Arrived()) == nil {
+		n.do(ctx, func(time.Duration) { n.group.SendMore() })
+	}
 }
 
 // do has f done in a turn of the keeper, and returns after it, unless ctx ends or the node
 // stops before: f may be done later then. A broken invariant in it ends the process, whoever
 // calls: net/http would recover from it.
 func (n *Node) do(ctx context.Context, f func(now time.Duration)) {
-	c := call{f: f, done: make(chan struct{})}
-	select {
-	case n.calls <- c:
-	case <-ctx.Done():
-		return
-	case <-n.stopped:
+	c := &call{f: f, done: make(chan struct{})}
+	if ctx.Err() != nil || !n.inbox.call(c) {
 		return
 	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-	case <-n.stopped:
+	n.wakeKeeper()
+	if n.machine.Wait(ctx, 0, c.done) != nil {
+		n.inbox.giveUp(c)
 	}
+}
+
+// ask is do for what has an answer. It fails with ErrStopped, or with the cause of ctx's end.
+func ask[T any](ctx context.Context, n *Node, f func(now time.Duration) T) (none T, err error) {
+	answer := make(chan T, 1)
+	n.do(ctx, func(now time.Duration) { answer <- f(now) })
+	select {
+	case t := <-answer:
+		return t, nil
+	default:
+	}
+	if n.isStopped() {
+		return none, ErrStopped
+	}
+	return none, context.Cause(ctx)
 }
 
 // keep has the turns that nobody else has: the alarms, those of ticks as well, the calls,
 // and what was left. It has one at a time, or a tick would wait for the others.
 func (n *Node) keep(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.stopped:
-			return
-		case <-n.alarm.timer.C:
+	for n.machine.Wait(ctx, 0, n.kept) == nil && !n.isStopped() {
+		if n.alarm.rang.CompareAndSwap(true, false) {
 			n.waitTurn(func(now time.Duration) {
 				n.alarm.at = 0
 				n.driver.Woken(now)
 			})
-		case <-n.cfg.Log.Arrived():
-			n.waitTurn(func(time.Duration) { n.group.SendMore() })
-		case c := <-n.calls:
-			n.waitTurn(c.f)
-			close(c.done)
-		case <-n.kept:
+		} else if c := n.inbox.takeCall(); c != nil {
+			n.answer(c)
+		} else {
 			n.waitTurn(nil)
 		}
+		if n.alarm.rang.Load() || n.inbox.called() {
+			n.wakeKeeper()
+		}
 	}
+}
+
+// answer does a call. Its caller goes on also where the process ends with it.
+func (n *Node) answer(c *call) {
+	defer close(c.done)
+	n.waitTurn(c.f)
+}
+
+// ring is the alarm.
+func (n *Node) ring() {
+	n.alarm.rang.Store(true)
+	n.wakeKeeper()
 }
 
 // alarm wakes the keeper. Most of what it is set for is not needed by the time that it is
 // due, and a timer that is set for an earlier time may cost a system call: so it is left to
 // run out, unless that would wake an idle node.
 type alarm struct {
-	timer *time.Timer
+	timer Timer
 	at    time.Duration // boot time; 0 = it does not run
+	rang  atomic.Bool   // and the keeper has not had its turn so far
 }
 
 // alarmSoon is from when on an alarm is left to run out.

@@ -486,7 +486,7 @@ func TestRunWaitsForAReadersWrite(t *testing.T) {
 	}()
 	f.writes(true)
 	f.stop()
-	f.waitsFor("(*WaitGroup).Wait")
+	f.waitsFor("(*Node).awaitBeside")
 	f.returns("an append for nobody", func() { f.node.Step(appendOf(3), false) })
 	select {
 	case <-f.ends:
@@ -516,7 +516,7 @@ func TestEndDuringAReadersWrite(t *testing.T) {
 	beyond.Commit, beyond.Term = new(uint64(99)), new(beyond.GetTerm()+1) // a leader that may know more
 	f.returns("a heartbeat", func() { f.node.Step(beyond, false) })
 	f.ended("the node", f.node.stopped)
-	f.waitsFor("(*WaitGroup).Wait")
+	f.waitsFor("(*Node).awaitBeside")
 	select {
 	case <-f.ends:
 		t.Fatal("Run has returned while a write is under way")

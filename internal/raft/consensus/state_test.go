@@ -175,8 +175,17 @@ func TestStateWaiters(t *testing.T) {
 	}
 	w.answer(StateOutcome{StateChange: cluster.StateChange{Change: cluster.Change{ID: "y"}}})
 	w.answer(StateOutcome{Index: 3, StateChange: cluster.StateChange{Change: cluster.Change{ID: "x"}}})
-	if o := <-c; o.Index != 3 {
+	<-c.done
+	if o := w.remove("x"); o == nil || o.Index != 3 {
 		t.Errorf("got %+v", o)
+	}
+	if c, err = w.add("z"); err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	<-c.done
+	if o := w.remove("z"); o != nil {
+		t.Errorf("got %+v from a node that has stopped", o)
 	}
 }
 

@@ -97,7 +97,7 @@ func (m *mysqld) poison() {
 func (a *agent) runLagBound() {
 	for {
 		a.life.sleep(watchInterval)
-		committed := a.group.Committed().Mark().Index
+		committed := a.raft.Committed().Mark().Index
 		p, news := a.lagBound.Look(a.board.Own(), committed, a.board.Nodes())
 		if news {
 			a.n.log("lag", "limited %t: %s", p.Limited, p.Reason)
@@ -153,7 +153,7 @@ func (a *agent) paced(limited bool) {
 		*c = pacing{}
 		return
 	}
-	c.commits = append(c.commits, a.group.Committed().Mark().Index)
+	c.commits = append(c.commits, a.raft.Committed().Mark().Index)
 	had := c.commits[max(0, len(c.commits)-logLooks)]
 	bound, count, over, near := a.w.maxApplyLag.Seconds(), 0, true, false
 	within, gone := map[*node]bool{}, map[*node]int{}

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"time"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
@@ -154,6 +157,83 @@ func (w *World) watchConnection(a, b *node) {
 		a.agent.life.run(func() { a.agent.peerDown(b.id, false) })
 		b.agent.life.run(func() { b.agent.peerDown(a.id, false) })
 		w.connect(a, b)
+	})
+}
+
+// connection is one of the two that an agent has from a peer: appends have their own.
+type connection struct {
+	from    cluster.NodeID
+	appends bool
+}
+
+// reader is a goroutine that reads one.
+type reader struct {
+	came []*pb.Message
+	runs bool
+}
+
+// read has the reader of a connection bring a message to raft.
+func (a *agent) read(from cluster.NodeID, m *pb.Message) {
+	c := connection{from, m.GetType() == pb.MsgApp}
+	r := a.readers[c]
+	if r == nil {
+		r = &reader{}
+		a.readers[c] = r
+	}
+	if r.came = append(r.came, m); r.runs {
+		return
+	}
+	r.runs = true
+	a.life.Go(func() {
+		for len(r.came) > 0 {
+			m, r.came = r.came[0], r.came[1:]
+			a.raft.Step(m, len(r.came) > 0)
+		}
+		r.runs = false
+	})
+}
+
+// send gives messages to the network, encoded: two nodes share no memory.
+func (a *agent) send(ms []*pb.Message) {
+	n, answers := a.n, a.disk.answers
+	if a.slot.Serving() {
+		n.check.served(n)
+	}
+	for _, m := range ms {
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			n.w.fail("sim", "encode message: %v", err)
+		}
+		to := cluster.NodeID(m.GetTo())
+		n.log("send", "%s to n%d term %d index %d entries %d", m.GetType(), to, m.GetTerm(), m.GetIndex(), len(m.GetEntries()))
+		if n.w.sources != nil && m.GetType() == pb.MsgApp && len(m.GetEntries()) > 0 {
+			n.w.sources.sends(a, to)
+		}
+		if n.w.membersChange && a.conns[to] == nil {
+			continue // nobody to write to
+		}
+		sent := n.w.net.send(n.id, to, func() { n.w.arrived(a, to, raw) })
+		if !sent && chance(n.rng, 25) {
+			a.life.Go(func() { a.raft.PeerUnreachable(to) })
+		}
+	}
+	if answers { // the turn is free
+		a.life.sleep(n.heldUp())
+	}
+}
+
+func (w *World) arrived(from *agent, to cluster.NodeID, raw []byte) {
+	a := w.node(to).agent
+	if a == nil || w.membersChange && a.conns[from.n.id] != from {
+		return
+	}
+	a.life.run(func() {
+		m := &pb.Message{}
+		if err := proto.Unmarshal(raw, m); err != nil {
+			w.fail("sim", "decode message: %v", err)
+		}
+		w.log(to, "receive", "%s from n%d", m.GetType(), from.n.id)
+		a.read(from.n.id, m)
 	})
 }
 

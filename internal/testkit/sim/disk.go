@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // Times of a disk.
@@ -147,6 +149,73 @@ func (n *node) write(l *life, do func() error) error {
 	l.sleep(n.disk.appendTime(n.w.sched.now))
 	n.writes = slices.DeleteFunc(n.writes, func(other *smallWrite) bool { return other == w })
 	return do()
+}
+
+// writtenLog is an agent's log as consensus writes it: the disk takes its time, and the checker hears
+// what is durable.
+type writtenLog struct {
+	consensus.Log
+	a       *agent
+	slow    bool                 // it is in use; else its agent is being built
+	writing *consensus.AppendRun // by the disk; nil: it waits
+	answers bool                 // a write has ended, and whoever made it answers it next
+}
+
+// Append implements consensus.Log. Others have turns meanwhile: raft steps messages then on a log
+// that is further than it knows.
+func (l *writtenLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
+	n := l.a.n
+	run := consensus.AppendRun{Entries: entries, HardState: hs}
+	if l.slow {
+		l.writing = &run
+		if len(entries) > 0 {
+			l.a.w.happened(pointAppending, n)
+		}
+		l.a.life.sleep(n.disk.appendTime(l.a.w.sched.now))
+	}
+	err := l.Log.Append(entries, hs)
+	l.writing = nil
+	n.log("append", "last %d, commit %d: %v", l.LastIndex(), l.HardState().Commit, err)
+	if err != nil {
+		n.durable.cut([]consensus.AppendRun{run})
+		return err
+	}
+	n.durable.appended(run)
+	if l.slow {
+		l.a.w.happened(pointAppended, n)
+		l.a.life.sleep(n.heldUp())
+		l.answers = true
+	}
+	return nil
+}
+
+// heldUp is for how long a goroutine may not run between two calls: now and then for some
+// turns of others.
+func (n *node) heldUp() time.Duration {
+	if chance(n.rng, 10) {
+		return around(n.rng, 2*time.Millisecond)
+	}
+	return 1 + around(n.rng, time.Microsecond) // a sleep of 0 has no end
+}
+
+// cutAppend ends the process while its log writes: before, inside of or after the calls that it
+// makes. onCrash sees the disk at the moment of the end, if that is inside.
+func (l *writtenLog) cutAppend(onCrash func()) {
+	n := l.a.n
+	if l.writing == nil || chance(n.rng, 20) {
+		return
+	}
+	calls := n.rng.IntN(8)
+	if chance(n.rng, 50) {
+		calls = 1 // between write and sync, most of the time
+	}
+	n.disk.callsLeft, n.disk.onCrash = calls, onCrash
+	n.durable.cut([]consensus.AppendRun{*l.writing})
+	if err := l.Log.Append(l.writing.Entries, l.writing.HardState); err != nil {
+		n.log("crash", "inside of the append")
+	} else {
+		n.log("crash", "after the append")
+	}
 }
 
 // cutWrites ends the process while it writes small files: before, inside of or after the

@@ -2,7 +2,7 @@
 // decision, a model of everything around it, one seed for all that is left to
 // chance. The same seed is the same run, byte for byte.
 //
-//	clients ─► router's rule ─► fakemysqld ─► tap.Intake ──► consensus.Driver ─► seglog.Log
+//	clients ─► router's rule ─► fakemysqld ─► tap.Intake ──► consensus.Node ───► seglog.Log
 //	              (lease)          ▲   │                        │    │             │
 //	                               │   └ ACK ◄── commit check ◄─┘    │          vfs.Mem
 //	                 role.Node ────┘                              network        (disk)
@@ -10,7 +10,7 @@
 //
 // # What is real and what is not
 //
-// Real: the role machine, consensus.Driver and its Group with commit check, gate and lease, primary,
+// Real: the role machine, consensus.Node and its Group with commit check, gate and lease, primary,
 // raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid; of mysqlwire what is sent to a
 // replica (DumpWriter), of bulk who holds a stage (Tally), logcopy. They are called as they are; there
 // is no hook for the simulator in them.
@@ -47,7 +47,7 @@
 //	operator   who changes the members, where they change
 //	sources    who gives learners a source, and what happens to those
 //	losses     a majority that is lost, and who forces a recovery
-//	agent      one life of the agent's process, with loop (who calls the Driver when), epoch (tap),
+//	agent      one life of the agent's process, with epoch (tap),
 //	           feedSession, stages (bulk, over conn)
 //	mysqld     one life of the server
 //	injector   the faults: a list made from the seed before the run, each at a

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -123,10 +124,10 @@ func (o *operator) next() {
 // act asks the leader for one change.
 func (o *operator) act() {
 	a := o.w.primary().agent
-	if a == nil || !a.loop.driver.Role().Leading || a.n.stalledUntil > o.w.sched.now {
+	if a == nil || !a.raft.Role().Leading || a.n.stalledUntil > o.w.sched.now {
 		return
 	}
-	p := a.group.Committed().State()
+	p := a.raft.Committed().State()
 	if o.w.losses != nil && o.takeBack(a, p) {
 		return
 	}
@@ -292,7 +293,8 @@ func (o *operator) ask(a *agent, change cluster.MembershipChange) {
 		o.w.faults.armed = append(o.w.faults.armed, f)
 	}
 	o.asked++
-	o.w.proposeMembers(a, cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change}, func(error) {})
+	c := cluster.Change{ID: fmt.Sprintf("operator %d", o.asked), By: "operator", Membership: &change}
+	a.life.Go(func() { _ = o.w.changeMembers(context.Background(), a, c, func() {}) })
 }
 
 // reseeded looks at a node that a leader has rebuilt by itself.
@@ -304,26 +306,22 @@ func (w *World) reseeded(a *agent, c *cluster.MembershipChange) {
 	}
 }
 
-// proposeMembers is a leader's changeState. Only accepted changes count.
-func (w *World) proposeMembers(a *agent, c cluster.Change, answer func(error)) {
+// changeMembers has a leader change the members. Only accepted changes count: it hears of them.
+func (w *World) changeMembers(ctx context.Context, a *agent, c cluster.Change, accepted func()) error {
 	o := w.operator
 	began := o.tidying
-	a.life.run(func() {
-		a.loop.control(func(now time.Duration) {
-			change := c.Membership
-			if w.sched.now < o.lost+loseDiskApart && !w.rebuildsEmpty(change) || o.tidying != began {
-				answer(errors.New("a disk was lost just before"))
-				return
-			}
-			err := a.group.ProposeState(now, c)
-			a.n.log("members", "%s: %v", c, err)
-			if err == nil {
-				o.accepted = w.sched.now
-				w.happened(pointMembers, a.n)
-			}
-			answer(err)
-		})
-	})
+	err := a.raft.CheckState(ctx, c)
+	if w.sched.now < o.lost+loseDiskApart && !w.rebuildsEmpty(c.Membership) || o.tidying != began {
+		err = errors.New("a disk was lost just before")
+	}
+	if err != nil {
+		a.n.log("members", "%s: %v", c, err)
+		return err
+	}
+	accepted()
+	o.accepted = w.sched.now
+	w.happened(pointMembers, a.n)
+	return a.propose(ctx, "members", c)
 }
 
 // rebuildsEmpty tells whether a change is what a node with an empty disk needs.
@@ -339,7 +337,7 @@ func (w *World) rebuildsEmpty(c *cluster.MembershipChange) bool {
 // of the voters.
 func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	now := o.w.sched.now
-	if a.group.LastIndex() > a.group.Committed().Mark().Index {
+	if a.raft.Group().LastIndex() > a.raft.Committed().Mark().Index {
 		return
 	}
 	soon := now < max(o.accepted, o.lost)+loseDiskApart
@@ -452,8 +450,8 @@ func (c *checker) held(index, term uint64) (ok bool, text string) {
 // safe: the two sets of voters differ in one node only, so each majority of the one meets each
 // majority of the other.
 func (c *checker) leads(a *agent) {
-	if a.group.Committed().State().Index < c.changedAt {
-		c.beforeUpTo = max(c.beforeUpTo, a.group.LastIndex())
+	if a.raft.Committed().State().Index < c.changedAt {
+		c.beforeUpTo = max(c.beforeUpTo, a.raft.Group().LastIndex())
 	}
 }
 
@@ -488,7 +486,7 @@ func (w *World) membersSettled() (bool, string) {
 		case w.operator.removing[m.Name] && !m.Votes():
 			return false, fmt.Sprintf("n%d is not removed", n.id)
 		default:
-			if p := a.group.Committed().State(); p.State.Version != last.Version || len(p.Outgoing) > 0 {
+			if p := a.raft.Committed().State(); p.State.Version != last.Version || len(p.Outgoing) > 0 {
 				return false, fmt.Sprintf("n%d is at version %d of %d, outgoing %v", n.id, p.State.Version, last.Version, p.Outgoing)
 			}
 		}
@@ -516,7 +514,7 @@ func (w *World) still() {
 func (w *World) term() (term uint64) {
 	for _, n := range w.nodes {
 		if n.agent != nil {
-			term = max(term, n.agent.loop.driver.Role().Term)
+			term = max(term, n.agent.raft.Role().Term)
 		}
 	}
 	return term
@@ -536,7 +534,7 @@ func (w *World) inState() (nodes []*node) {
 
 // steps notes how far a leader has come with a change of the members.
 func (a *agent) steps(before, now cluster.StatePoint) {
-	if !a.loop.driver.Role().Leading {
+	if !a.raft.Role().Leading {
 		return
 	}
 	switch {

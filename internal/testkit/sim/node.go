@@ -195,7 +195,7 @@ func (n *node) killAgent(why string) {
 		return
 	}
 	n.log("agent", "ends: %s", why)
-	a.cutAppend(nil)
+	a.disk.cutAppend(nil)
 	n.cutWrites(nil)
 	n.endAgent()
 	for _, peer := range n.w.nodes {
@@ -232,7 +232,7 @@ func (n *node) losePower() {
 			n.disk.losePower()
 			crashed = true
 		}
-		a.cutAppend(crash)
+		a.disk.cutAppend(crash)
 		if !crashed {
 			n.cutWrites(crash)
 		}

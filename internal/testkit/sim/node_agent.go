@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	pb "go.etcd.io/raft/v3/raftpb"
-
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/primary"
@@ -43,8 +41,9 @@ type agent struct {
 	*host
 
 	log   *seglog.Log
-	group *consensus.Group
-	loop  loop
+	raft  *consensus.Node
+	disk  *writtenLog        // raft's
+	point cluster.StatePoint // as it was reported last
 	role  *role.Node
 	began time.Duration
 
@@ -63,6 +62,7 @@ type agent struct {
 	pacing   pacing
 	// conns holds the peers' processes with which there is a connection.
 	conns    map[cluster.NodeID]*agent
+	readers  map[connection]*reader
 	follower *membership.Follower
 	heard    retention.Heard
 	promised datadir.Promises // what promise.json said at the start
@@ -84,7 +84,7 @@ func newAgent(n *node) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{host: p, began: n.now(), up: map[cluster.NodeID]bool{}, conns: map[cluster.NodeID]*agent{}}
+	a := &agent{host: p, began: n.now(), up: map[cluster.NodeID]bool{}, conns: map[cluster.NodeID]*agent{}, readers: map[connection]*reader{}}
 	a.inbox = a.newInbox()
 	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
 	a.slot = a.newSlot()
@@ -93,23 +93,36 @@ func newAgent(n *node) (*agent, error) {
 	if err := a.openFiles(); err != nil {
 		return nil, err
 	}
-	var log consensus.Log = a.log
-	if n.w.readsAhead {
-		log = &aheadLog{Log: a.log, a: a}
-	}
-	if err := a.loop.init(a, log); err != nil {
+	if err := a.newRaft(); err != nil {
 		return nil, err
 	}
-	a.group = a.loop.driver.Group()
-	a.stages.init(n, a.log, a.life, func() uint64 { return a.group.Committed().Mark().Epoch }, a)
+	a.stages.init(n, a.log, a.life, func() uint64 { return a.raft.Committed().Mark().Epoch }, a)
 	a.learner, a.feeder = a.newLearner(), logcopy.Feeder{Self: n.id, Node: feeding{a}}
 	a.departing = a.newDeparting()
 	a.follower = a.newFollower()
-	a.follower.Follow(a.group.Committed().State(), true)
+	a.follower.Follow(a.raft.Committed().State(), true)
 	a.lag.Start(a.committedGTIDs())
 	a.marker, a.purger = a.newMarker(), a.newPurger()
 	a.role = primary.NewRole(n.member, n.w.promotionTimeout())
 	return a, nil
+}
+
+// newRaft is consensus over the open log.
+func (a *agent) newRaft() (err error) {
+	n := a.n
+	a.disk = &writtenLog{Log: a.log, a: a}
+	if n.w.readsAhead {
+		a.disk.Log = &aheadLog{Log: a.log, a: a, news: make(chan struct{}, 1)}
+	}
+	a.raft, err = consensus.New(consensus.Config{
+		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: a.statePoint(), Machine: raftMachine{late{a.life}, a.disk},
+		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
+		Log: a.disk, HasStage: a.log.HasStage, Fresh: n.home.Fresh(), Promised: a.promised.Longest, Logger: slog.New(slog.DiscardHandler),
+		Send: a.send, OnRole: a.onRole, OnLease: a.inbox.LeaseChanged, OnCommit: a.onCommit, OnState: a.onState,
+		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
+		OnFull: a.onFull, OnStalled: a.slot.Stalled, OnBroken: a.onBroken,
+	})
+	return err
 }
 
 // run starts what runs: raft's loop, the role machine, the polls.
@@ -120,7 +133,11 @@ func (a *agent) run() {
 		}
 		a.promised.Forget(context.Background(), a.life, write, a.n.logger("promise"))
 	})
-	a.loop.wake()
+	a.disk.slow = true
+	a.life.start(func() {
+		err := a.raft.Run(context.Background())
+		a.w.sched.after(0, func() { a.exit(err.Error()) })
+	})
 	a.life.start(a.runRole)
 	if a.n.runsMysqld() {
 		watch := &primary.Watch{Slot: a.slot, Board: a.board, Lag: &a.lag, Now: a.n.clock, Logger: slog.New(slog.DiscardHandler)}
@@ -147,7 +164,7 @@ func (a *agent) newInbox() *primary.Inbox {
 	return primary.NewInbox(primary.InboxConfig{
 		Clock: late{a.life}, Pick: a.n.rng.IntN, Serving: func() bool { return a.slot.Serving() }, ServiceChanged: func() { a.board.Wake() },
 		Lease: func() (time.Duration, bool) {
-			until, _ := a.loop.driver.Lease()
+			until, _ := a.raft.Lease()
 			return until - a.n.now(), until != 0
 		},
 	})
@@ -157,10 +174,10 @@ func (a *agent) newInbox() *primary.Inbox {
 func (a *agent) newShell() primary.Shell {
 	return primary.Shell{
 		Inbox: a.inbox, Service: a.duties, Steps: a.duties, PromotionTimeout: a.w.promotionTimeout(), Clock: a.life,
-		Leads: func(term uint64) bool { return a.loop.driver.Role().Leads(term) },
+		Leads: func(term uint64) bool { return a.raft.Role().Leads(term) },
 		Stepped: func(m *role.Node, _ role.Input, before role.Phase, _ []role.Effect) {
 			if p := m.Phase(); p != before {
-				a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.loop.driver.Role().Term, m.Reason())
+				a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.raft.Role().Term, m.Reason())
 			}
 			a.board.SetRole(m.Role(), m.Reason())
 		},
@@ -243,6 +260,18 @@ func (a *agent) onCommit(m consensus.Mark) {
 	if a.n.runsMysqld() {
 		a.lag.Committed(m, a.n.clock())
 	}
+	if p := a.raft.Committed().State(); a.w.membersChange && p.Index != a.point.Index {
+		a.steps(a.point, p)
+		a.point = p
+		a.stateChanged.fire()
+	}
+}
+
+func (a *agent) onState(o consensus.StateOutcome) {
+	if o.Applied {
+		a.board.SetState(o.State)
+	}
+	a.stateChanged.fire()
 }
 
 func (a *agent) onRefused(r consensus.Refusal) {
@@ -279,17 +308,15 @@ func (a *agent) peerDown(id cluster.NodeID, refused bool) {
 	a.up[id] = false
 	a.board.PeerUp(id, false)
 	if refused {
-		a.loop.control(func(now time.Duration) { a.group.LeaderGone(now, id) })
+		a.life.Go(func() { a.raft.PeerRefused(id) })
 	}
 }
 
-func (a *agent) receive(m *pb.Message) { a.loop.receive(m) }
-
 // committedLog reads the committed part of the log.
 func (a *agent) committedLog() feed.Reader {
-	return feed.Reader{Log: a.log, Committed: a.group.Committed(), Entries: a.log, Damaged: func(err error) {
+	return feed.Reader{Log: a.log, Committed: a.raft.Committed(), Entries: a.log, Damaged: func(err error) {
 		a.w.sched.after(0, func() { a.exit(err.Error()) })
 	}}
 }
 
-func (a *agent) committedGTIDs() *gtid.Set { return a.group.Committed().GTIDs() }
+func (a *agent) committedGTIDs() *gtid.Set { return a.raft.Committed().GTIDs() }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
-	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -36,7 +35,7 @@ type epoch struct {
 func (a *agent) newSlot() *primary.Slot {
 	return primary.NewSlot(primary.SlotConfig{
 		Local: a.local, Own: a.ownEpoch,
-		Raft: func() primary.Raft { return proposer{a} }, Bulk: func() *bulk.Bulk { return a.stages.Bulk },
+		Raft: func() primary.Raft { return proposer{a.raft, a} }, Bulk: func() *bulk.Bulk { return a.stages.Bulk },
 		Clients: clients{a}, Pace: a.lagBound, Inbox: a.inbox, Clock: a.life, Logger: slog.New(slog.DiscardHandler),
 	})
 }
@@ -47,7 +46,7 @@ func (a *agent) ownEpoch() entry.Epoch {
 	if chance(a.n.rng, 4) {
 		term := a.epoch.Term
 		a.n.log("linger", "and resigns meanwhile")
-		a.loop.control(func(time.Duration) { a.group.Resign(term) })
+		a.raft.Resign(context.Background(), term)
 		a.life.sleep(around(a.n.rng, 200*time.Millisecond))
 	}
 	return entry.Epoch{Primary: a.n.member.Name, ServerUUID: a.n.uuid}
@@ -121,27 +120,17 @@ func (e *epoch) Acknowledged(uint64) {}
 func (e *epoch) Settled(number uint64) { e.a.n.check.settles(e.a, e, number) }
 
 // proposer is consensus, as the primary asks it.
-type proposer struct{ *agent }
+type proposer struct {
+	*consensus.Node
+	a *agent
+}
 
-// Role and what follows implement primary.Raft.
-func (p proposer) Role() consensus.RoleState       { return p.loop.driver.Role() }
-func (p proposer) Leads() bool                     { return p.loop.driver.LeadsAt(p.n.now(), p.n.wall()) }
-func (p proposer) Committed() *consensus.Committed { return p.group.Committed() }
-func (p proposer) TryPropose(data []byte) bool     { return p.loop.inbox.Propose(data) }
-func (p proposer) Work()                           { p.loop.wake() }
+// Propose implements primary.Raft.
 func (p proposer) Propose(ctx context.Context, data []byte) error {
-	if chance(p.n.rng, 10) {
-		p.linger()
+	if chance(p.a.n.rng, 10) {
+		p.a.linger()
 	}
-	return p.loop.propose(ctx, data)
-}
-
-func (p proposer) Barrier(ctx context.Context) error { return p.loop.barriers.Wait(ctx) }
-func (p proposer) Resign(ctx context.Context, term uint64) {
-	p.loop.do(ctx, func(time.Duration) { p.group.Resign(term) })
-}
-func (p proposer) TransferTo(ctx context.Context, term uint64, to cluster.NodeID) {
-	p.loop.do(ctx, func(time.Duration) { p.group.TransferTo(term, to) })
+	return p.Node.Propose(ctx, data)
 }
 
 // linger has a goroutine that is about to propose lose its processor, in one of

@@ -10,7 +10,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
-	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 )
 
@@ -135,27 +134,6 @@ func (n *node) gossip(l *life, said func() status.Node) {
 		}
 		l.sleep(board.GossipInterval)
 	}
-}
-
-// agentEntries shows the committed log to a peer that copies it.
-type agentEntries struct{ *agent }
-
-// Open implements bulk.Entries.
-func (e agentEntries) Open() bulk.Reader { return e.committedLog() }
-
-// Tail implements bulk.Entries. What a leader has in memory alone counts: others may have
-// stored it before its own disk has.
-func (e agentEntries) Tail(ctx context.Context) (bulk.Tail, error) {
-	before := e.loop.driver.Role()
-	ctx, cancel := e.life.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := e.loop.barriers.Wait(ctx); err != nil {
-		return bulk.Tail{}, err
-	}
-	return bulk.Tail{
-		Term: before.Term, Leading: before.Leading && e.loop.driver.Role() == before,
-		First: e.log.FirstIndex(), Last: e.group.LastIndex(), Commit: e.group.Committed().Mark().Index,
-	}, nil
 }
 
 // slowLog is a log whose disk takes its time.

@@ -295,7 +295,7 @@ func (j *joiner) Finish(_ context.Context, plan join.Plan) error {
 // asMember is the agent to a node that joins.
 func (a *agent) asMember() join.Member {
 	return join.Member{
-		Name: a.n.member.Name, Clock: a.life, Barrier: a.loop.barriers.Wait, Committed: a.group.Committed(), Log: a.log, Nodes: a.statuses,
+		Name: a.n.member.Name, Clock: a.life, Barrier: a.raft.Barrier, Committed: a.raft.Committed(), Log: a.log, Nodes: a.statuses,
 		Own: a.ownStatus, StateNeed: a.stateNeed, RunsMysqld: a.n.runsMysqld(), Durable: a.durable, Password: func(string) string { return "" },
 	}
 }

@@ -81,17 +81,18 @@ func (a *agent) newFollower() *membership.Follower {
 
 // Leader implements membership.Node.
 func (f followed) Leader() (cluster.NodeID, bool) {
-	return f.loop.driver.Role().Leader, f.loop.driver.Role().Leading
+	r := f.raft.Role()
+	return r.Leader, r.Leading
 }
 
 // Committed implements membership.Node.
 func (f followed) Committed() (cluster.StatePoint, <-chan struct{}) {
 	f.life.sleep(f.n.hiccup())
-	return f.group.Committed().StateChanged()
+	return f.raft.Committed().StateChanged()
 }
 
 // CommittedIndex implements membership.Node.
-func (f followed) CommittedIndex() uint64 { return f.group.Committed().Mark().Index }
+func (f followed) CommittedIndex() uint64 { return f.raft.Committed().Mark().Index }
 
 // Kept implements membership.Node.
 func (f followed) Kept() cluster.StatePoint { return f.kept.Point() }
@@ -121,26 +122,19 @@ func (f followed) AskState(ctx context.Context, of cluster.NodeID) (cluster.Stat
 }
 
 // Change implements membership.Node.
-func (f followed) Change(ctx context.Context, c cluster.Change) (err error) {
+func (f followed) Change(ctx context.Context, c cluster.Change) error {
 	if f.w.operator == nil {
 		return errors.New("the members are not changed so far")
 	}
 	c.ID, c.By = f.n.member.Name+f.w.sched.now.String(), "quorate on "+f.n.member.Name
 	f.w.operator.asked++
-	answered := make(chan struct{})
-	f.w.proposeMembers(f.agent, c, func(answer error) {
-		err = answer
-		if err == nil && c.Membership.Op == cluster.OpRebuild {
-			f.w.reseeded(f.agent, c.Membership)
-		}
-		close(answered)
-	})
 	ctx, cancel := f.life.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if late := f.life.Wait(ctx, 0, answered); late != nil {
-		return late
-	}
-	return err
+	return f.w.changeMembers(ctx, f.agent, c, func() {
+		if c.Membership.Op == cluster.OpRebuild {
+			f.w.reseeded(f.agent, c.Membership)
+		}
+	})
 }
 
 // FirstIndex implements membership.Node.
@@ -230,7 +224,7 @@ func (a *agent) newDeparting() *membership.Departing {
 func (a *agent) mayPromote(m cluster.Member, kind cluster.Kind) bool {
 	for _, n := range a.statuses() {
 		if n.ID == m.ID {
-			why, _ := membership.RefuseVote(m, n, kind, a.group.Committed().Mark().Index)
+			why, _ := membership.RefuseVote(m, n, kind, a.raft.Committed().Mark().Index)
 			return why == ""
 		}
 	}

@@ -136,7 +136,7 @@ func (h mysqldHost) AskTarget(ctx context.Context, to cluster.NodeID, o *primary
 // WaitIndex implements primary.Host.
 func (h mysqldHost) WaitIndex(ctx context.Context, index uint64) error {
 	for {
-		mark, changed := h.group.Committed().Changed()
+		mark, changed := h.raft.Committed().Changed()
 		if mark.Index >= index {
 			return nil
 		}

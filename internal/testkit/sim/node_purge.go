@@ -27,7 +27,7 @@ func (a *agent) newMarker() *retention.Marker {
 			}
 			return localServer{a, a.process}
 		},
-		Applied: func() uint64 { return a.board.Own().Applied }, Marks: marks{a}, Committed: a.group.Committed(), Lag: &a.lag,
+		Applied: func() uint64 { return a.board.Own().Applied }, Marks: marks{a}, Committed: a.raft.Committed(), Lag: &a.lag,
 		Read:  func(f func(replay.CommittedLog) error) error { return f(a.committedLog()) },
 		Every: durableEvery, Clock: a.life, Now: a.n.clock, Logger: a.n.logger("durable"),
 	})
@@ -52,7 +52,7 @@ func (a *agent) durable() replay.Mark { return a.mark.Of(a.n.uuid.String()) }
 // newPurger is of the agent's log.
 func (a *agent) newPurger() *retention.Purger {
 	return retention.New(retention.Config{
-		Self: a.n.id, Name: a.n.member.Name, Log: purgedLog{a}, Committed: a.group.Committed(), Nodes: a.statuses, KeepState: a.keepState,
+		Self: a.n.id, Name: a.n.member.Name, Log: purgedLog{a}, Committed: a.raft.Committed(), Nodes: a.statuses, KeepState: a.keepState,
 		StateNeed: a.stateNeed, Heard: &a.heard, Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes}, Every: purgeEvery,
 		Clock: a.life, Now: a.n.clock, Logger: a.n.logger("purge"),
 	})

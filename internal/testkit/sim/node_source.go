@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -14,7 +13,7 @@ import (
 // newSource feeds the learners that have this node as their source.
 func (a *agent) newSource() *logcopy.Source {
 	s := &logcopy.Source{
-		Self: a.n.id, Committed: a.group.Committed(), Role: a.raft, State: a.board.State,
+		Self: a.n.id, Committed: a.raft.Committed(), Role: a.raft.Role, State: a.board.State,
 		Log: func() bulk.Reader { return a.committedLog() }, Clock: a.life,
 	}
 	if a.n.runsMysqld() {
@@ -26,25 +25,16 @@ func (a *agent) newSource() *logcopy.Source {
 // newLearner gets the log from this node's source.
 func (a *agent) newLearner() *logcopy.Learner {
 	return logcopy.NewLearner(logcopy.LearnerConfig{
-		Self: a.n.id, Committed: a.group.Committed(), Role: a.raft, Step: a.stepRelayed,
+		Self: a.n.id, Committed: a.raft.Committed(), Role: a.raft.Role, Step: a.raft.StepRelayed,
 		Peers: a.stages, Table: a.board, Clock: a.life, Logger: a.n.logger("source"),
 	})
 }
-
-// stepRelayed is consensus.Node's.
-func (a *agent) stepRelayed(ctx context.Context, r consensus.Relayed) error {
-	err := errNoAnswer
-	a.loop.do(ctx, func(time.Duration) { err = a.group.StepRelayed(r) })
-	return err
-}
-
-func (a *agent) raft() consensus.RoleState { return a.loop.driver.Role() }
 
 // feeding is the agent as it leaves learners to their sources.
 type feeding struct{ *agent }
 
 // Role implements logcopy.FeederNode.
-func (f feeding) Role() consensus.RoleState { return f.raft() }
+func (f feeding) Role() consensus.RoleState { return f.raft.Role() }
 
 // State implements logcopy.FeederNode.
 func (f feeding) State() cluster.State { return f.board.State() }
@@ -54,7 +44,7 @@ func (f feeding) Nodes() []status.Node { return f.board.Nodes() }
 
 // SetFed implements logcopy.FeederNode.
 func (f feeding) SetFed(ctx context.Context, ids []cluster.NodeID) {
-	f.loop.do(ctx, func(time.Duration) { f.group.SetFed(ids) })
+	f.raft.SetFed(ctx, ids)
 }
 
 // SetStageMembers implements logcopy.FeederNode.

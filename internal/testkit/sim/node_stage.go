@@ -8,6 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
+	"github.com/quorate/quorate/internal/raft/logcopy"
 )
 
 // Stages are so short, and so are their parts, that faults fall between them.
@@ -35,8 +36,8 @@ func (s *stages) init(n *node, log *seglog.Log, l *life, epoch func() uint64, a 
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	if a != nil {
-		cfg.Entries, cfg.Source = agentEntries{a}, a.newSource()
-		cfg.Leads = func(id cluster.NodeID, term uint64) bool { return a.loop.driver.Role().LedBy(id, term) }
+		cfg.Entries, cfg.Source = logcopy.Entries{Node: a.raft, Log: func() bulk.Reader { return a.committedLog() }}, a.newSource()
+		cfg.Leads = func(id cluster.NodeID, term uint64) bool { return a.raft.Role().LedBy(id, term) }
 	}
 	s.Bulk = bulk.New(cfg)
 	var ctx context.Context
@@ -57,7 +58,7 @@ func (n *node) others() (ids []cluster.NodeID) {
 // copyToMembers has new stages go to the members of now, and those under way.
 func (a *agent) copyToMembers() {
 	voters, others := a.feeder.StageMembers(a.board.Members())
-	a.stages.SetMembers(voters, a.group.Committed().State().Outgoing, others)
+	a.stages.SetMembers(voters, a.raft.Committed().State().Outgoing, others)
 }
 
 // onBroken: all members of a simulated cluster are sound.
@@ -70,5 +71,5 @@ func (a *agent) onWanted(w consensus.Wanted) { a.stages.Want(w.Staged, w.From) }
 
 // runStages removes what nothing can name any more.
 func (a *agent) runStages() {
-	a.stages.DropAbandoned(context.Background(), a.group.Committed().EpochChanged, a.log.DropStages)
+	a.stages.DropAbandoned(context.Background(), a.raft.Committed().EpochChanged, a.log.DropStages)
 }

@@ -45,11 +45,11 @@ func (a *agent) runGossip() {
 func (a *agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()
-	s.LogFirst, s.LogLast, s.LogCommit = a.log.FirstIndex(), a.log.LastIndex(), a.group.Committed().Mark().Index
+	s.LogFirst, s.LogLast, s.LogCommit = a.log.FirstIndex(), a.log.LastIndex(), a.raft.Committed().Mark().Index
 	s.LogState = cmp.Or(s.LogState, status.LogOK)
 	s.FedBy = a.learner.FedBy()
 	s.DurableMark, s.StateKept = a.durable().Index, a.kept.Point().Index
-	return board.Shown(s, a.group.VotesAt()-a.n.now(), a.slot.Serving())
+	return board.Shown(s, a.raft.VotesIn(), a.slot.Serving())
 }
 
 func (w *World) gossip(from *agent, to *node, s status.Node) {

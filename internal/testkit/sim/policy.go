@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -98,15 +99,19 @@ func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
 			}
 		}
 		if a := w.primary().agent; a != nil {
-			a.life.run(func() {
-				a.loop.control(func(now time.Duration) {
-					err := a.group.ProposeState(now, c)
-					a.n.log("change", "%s: %v", c, err)
-				})
-			})
+			a.life.Go(func() { _ = a.propose(context.Background(), "change", c) })
 		}
 		w.changePolicy(rng, until)
 	})
+}
+
+// propose has a change of the cluster state committed.
+func (a *agent) propose(ctx context.Context, what string, c cluster.Change) error {
+	ctx, cancel := a.life.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := a.raft.ProposeState(ctx, c)
+	a.n.log(what, "%s: %v", c, err)
+	return err
 }
 
 // statePoint is the cluster state with which an agent starts.
@@ -132,7 +137,7 @@ func (a *agent) runState() {
 
 // keepState writes cluster.json.
 func (a *agent) keepState() {
-	p := a.group.Committed().State()
+	p := a.raft.Committed().State()
 	if err := a.n.write(a.life, func() error { return a.kept.Write(p) }); err != nil {
 		a.n.log("state", "not kept: %v", err)
 	}
@@ -182,7 +187,7 @@ func (c *checker) swap(index uint64, change cluster.StateChange) {
 // policyOf is the policy that a node has to obey: the policy of its committed log, or of its
 // cluster.json, which survives a loss of power.
 func (c *checker) policyOf(a *agent) (s cluster.State) {
-	point := a.group.Committed().State()
+	point := a.raft.Committed().State()
 	commit := max(point.Index, point.Through)
 	for _, p := range c.policies {
 		if p.index <= commit {
@@ -243,7 +248,7 @@ func (c *checker) released(a *agent, index uint64) {
 
 // samePolicy fails unless a node has the newest committed policy.
 func (c *checker) samePolicy(n *node) {
-	last, point := c.policies[len(c.policies)-1], n.agent.group.Committed().State()
+	last, point := c.policies[len(c.policies)-1], n.agent.raft.Committed().State()
 	want, got := last.state, point.State
 	if point.Through < last.index {
 		return // it comes

@@ -26,7 +26,11 @@ type aheadLog struct {
 	// The entries from..until are in memory beside the newest ones. reading is where the read
 	// under way begins; 0 = there is none.
 	from, until, reading uint64
+	news                 chan struct{}
 }
+
+// Arrived implements consensus.Log.
+func (l *aheadLog) Arrived() <-chan struct{} { return l.news }
 
 // EntriesInMemory implements consensus.Log.
 func (l *aheadLog) EntriesInMemory(lo, hi, bytesMax uint64) ([]seglog.Entry, error) {
@@ -46,5 +50,8 @@ func (l *aheadLog) EntriesInMemory(lo, hi, bytesMax uint64) ([]seglog.Entry, err
 
 func (l *aheadLog) arrived() {
 	l.from, l.until, l.reading = l.reading, l.reading+aheadEntries, 0
-	l.a.loop.control(func(time.Duration) { l.a.group.SendMore() })
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
 }

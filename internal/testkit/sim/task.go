@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
 
@@ -156,6 +157,51 @@ func (l late) Wait(ctx context.Context, d time.Duration, changed <-chan struct{}
 	err := l.life.Wait(ctx, d, changed)
 	l.sleep(l.n.hiccup())
 	return err
+}
+
+// raftMachine is what consensus runs on. It implements consensus.Machine.
+type raftMachine struct {
+	late
+	disk *writtenLog
+}
+
+// Boot and what follows implement consensus.Machine. A turn begins with a look at the clock: whoever has
+// it answers no write any more.
+func (m raftMachine) Boot() time.Duration {
+	m.disk.answers = false
+	return m.n.now()
+}
+func (m raftMachine) Wall() time.Duration { return m.n.wall() }
+func (m raftMachine) Random() uint64      { return m.n.rng.Uint64() }
+func (m raftMachine) AfterFunc(d time.Duration, f func()) consensus.Timer {
+	t := &timer{life: m.life, f: f}
+	t.Reset(d)
+	return t
+}
+
+// timer is a time.Timer.
+type timer struct {
+	life *life
+	f    func()
+	sets uint64 // how often it was set or stopped
+}
+
+// Reset implements consensus.Timer.
+func (t *timer) Reset(d time.Duration) bool {
+	t.sets++
+	n := t.sets
+	t.life.after(max(0, d), func() {
+		if t.sets == n {
+			t.f()
+		}
+	})
+	return true
+}
+
+// Stop implements consensus.Timer.
+func (t *timer) Stop() bool {
+	t.sets++
+	return true
 }
 
 // wake has a task go on that is in its nth wait.
