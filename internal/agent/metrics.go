@@ -180,7 +180,7 @@ func (p provider) routerMetrics() []api.Metric {
 		{Name: "quorate_router_held", Help: "Clients that wait for a primary.", Value: float64(r.Held)},
 		{Name: "quorate_router_accepted_total", Help: "Clients that came to this node.", Counter: true, Value: float64(r.Accepted)},
 		{Name: "quorate_router_rejected_total", Help: "Clients turned away at a bound.", Counter: true, Value: float64(r.Rejected)},
-		{Name: "quorate_router_denied_total", Help: "Clients whose login the server refused, as far as the router can read it (not with TLS).", Counter: true, Value: float64(r.Denied)},
+		{Name: "quorate_router_denied_total", Help: "Clients whose login the server refused. With TLS: clients whose session it ended at their login, or right after it.", Counter: true, Value: float64(r.Denied)},
 		{Name: "quorate_router_refused_total", Help: "Clients from where none may come (router.allow), closed.", Counter: true, Value: float64(r.Refused)},
 		{Name: "quorate_router_expelled_total", Help: "Clients that did not log in for too long, closed for others.", Counter: true, Value: float64(r.Expelled)},
 		{Name: "quorate_router_hold_timeouts_total", Help: "Clients that waited for a primary in vain.", Counter: true, Value: float64(r.HoldTimeouts)},

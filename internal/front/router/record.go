@@ -46,7 +46,8 @@ func (r *records) take(now time.Time) (ok bool, left int64) {
 // router's own port (local_port): only the router knows who it was. A client that came
 // to another node has a line there, too, with its own address.
 func (r *Router) record(s *session) {
-	if s.denied && !s.routed {
+	atLogin := s.denied || s.serverEnded && s.login.noMore()
+	if atLogin && !s.routed {
 		r.stats.denied.Add(1)
 	}
 	ok, left := r.records.take(time.Now())
@@ -68,11 +69,15 @@ func (r *Router) record(s *session) {
 		r.config.Logger.Warn("a client's login was refused", attributes...)
 		return
 	}
+	if atLogin {
+		r.config.Logger.Warn("mysqld ended a client's TLS session at its login, or right after it", attributes...)
+		return
+	}
 	r.config.Logger.Info("client session ended", attributes...)
 }
 
 // isDenied tells whether a chunk from mysqld begins with the refusal of a login, which is
-// not the first answer. With TLS nobody can tell.
+// not the first answer. With TLS nobody can read it: see login.noMore.
 func isDenied(chunk []byte) bool {
 	return len(chunk) >= 7 && chunk[3] >= 2 && chunk[4] == 0xff && binary.LittleEndian.Uint16(chunk[5:]) == errAccessDenied
 }

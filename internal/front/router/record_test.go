@@ -40,6 +40,12 @@ func TestRecord(t *testing.T) {
 	if !strings.Contains(text.String(), "level=WARN msg=\"a client's login was refused\"") || r.Stats().Denied != 1 {
 		t.Errorf("%d refused, %s", r.Stats().Denied, text.String())
 	}
+	s.denied, s.serverEnded = false, true
+	s.login.sent([]byte(string(sslRequest) + "\x17\x03\x03\x00\x01f\x17\x03\x03\x00\x01l"))
+	r.record(s)
+	if !strings.Contains(text.String(), "level=WARN msg=\"mysqld ended a client's TLS session at its login") || r.Stats().Denied != 2 {
+		t.Errorf("%d refused, %s", r.Stats().Denied, text.String())
+	}
 }
 
 // TestRecordsAreBounded: a thousand sessions at once have the lines of a burst, and what

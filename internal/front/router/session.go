@@ -41,10 +41,13 @@ type session struct {
 	// client here. bytesIn is copyToServer's, bytesOut and denied are copyToClient's.
 	began             time.Time
 	routed, denied    bool
+	serverEnded       bool // mysqld ended it; copyToClient's
 	bytesIn, bytesOut int64
-	// stay is the time between the greeting and what follows it; nil if it was routed here: the
+	// stay is the time between the greeting and the answer to the login; nil if it was routed here: the
 	// router that has sent it knows the client.
-	stay *strangers.Stay
+	stay  *strangers.Stay
+	login login
+	known bool // stay is over; copyToClient's
 	// cancelDial ends the dial of the server side.
 	cancelDial context.CancelFunc
 
@@ -238,6 +241,7 @@ func (r *Router) copyToServer(s *session) {
 				return
 			}
 			s.bytesIn += int64(n)
+			s.login.sent(buf[:n])
 			if wantsAnswer(buf[:n]) {
 				s.passed.Add(1)
 			}
@@ -259,7 +263,7 @@ func (r *Router) copyToClient(s *session) {
 	for chunks := 1; ; chunks++ {
 		n, err := s.server.Read(buf[:])
 		if n > 0 {
-			r.meet(s, chunks)
+			r.meet(s, chunks == 1)
 			passed := s.passed.Load()
 			s.denied = s.denied || s.bytesOut < loginBytesMax && isDenied(buf[:n])
 			s.bytesOut += int64(n)
@@ -272,20 +276,21 @@ func (r *Router) copyToClient(s *session) {
 			}
 		}
 		if err != nil {
+			s.serverEnded = err == io.EOF
 			return
 		}
 	}
 }
 
-// meet makes a client a stranger when the server's first chunk comes, the greeting, until the
-// second. That answers what the client said: with an OK, an error that ends the connection, or a
-// step of TLS, behind which the router can read nothing.
-func (r *Router) meet(s *session, chunks int) {
+// meet makes a client a stranger when the greeting comes, until the server sends something behind the client's
+// login: an OK, an error that ends the connection, or a step of the login.
+func (r *Router) meet(s *session, greeting bool) {
 	switch {
 	case s.routed:
-	case chunks == 1:
+	case greeting:
 		s.stay = r.strangers.Enter(s.client.RemoteAddr(), func() { s.close() })
-	case chunks == 2:
+	case !s.known && s.login.begun.Load():
+		s.known = true
 		s.stay.Leave()
 	}
 }

@@ -18,8 +18,8 @@ func dialFrom(t *testing.T, n *node, ip string) net.Conn {
 	return conn
 }
 
-// Clients that do not answer the greeting take half of the places at most, and none of those
-// who do, on the primary's node and on another.
+// Clients that say nothing, or nothing but the handshake of TLS, take half of the places at most, and none of
+// those who log in, on the primary's node and on another.
 func TestSilentClientsKeepNobodyOut(t *testing.T) {
 	primary, _ := newPrimary(t, Config{})
 	other := newNode(t, Config{ConnMax: 8})
@@ -32,7 +32,13 @@ func TestSilentClientsKeepNobodyOut(t *testing.T) {
 			say(t, known, "hello")
 			expect(t, known, "hello")
 			for i := range int64(20) {
-				expect(t, dialFrom(t, n, "127.0.0.66"), greeting)
+				silent := dialFrom(t, n, "127.0.0.66")
+				expect(t, silent, greeting)
+				if i%2 == 1 { // a hello and the end of a handshake
+					handshake := string(sslRequest) + "\x16\x03\x01\x00\x01h\x14\x03\x03\x00\x01\x01\x17\x03\x03\x00\x01f"
+					say(t, silent, handshake)
+					expect(t, silent, handshake)
+				}
 				eventually(t, "there is room", func() bool { return n.Stats().Expelled == max(0, i-3) && n.Stats().Open <= 5 })
 			}
 			next := dialFrom(t, n, "127.0.0.1")
