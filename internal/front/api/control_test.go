@@ -185,6 +185,12 @@ func TestGroupMayAsk(t *testing.T) {
 	if got := askAs(t, socket, uid, 54322); got != "no permission" {
 		t.Errorf("none of its groups: %q", got)
 	}
+	if err := os.Chmod(socket, 0o777); err != nil { // somebody was helpful
+		t.Fatal(err)
+	}
+	if got := askAs(t, socket, uid, 54322); !strings.Contains(got, "403 Forbidden") {
+		t.Errorf("none of its groups, past the mode: %q", got)
+	}
 }
 
 // TestControlSocketInTheWay: what a killed agent has left is replaced, and nothing

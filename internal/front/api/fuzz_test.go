@@ -83,7 +83,7 @@ func FuzzRequest(f *testing.F) {
 		return control.Answer{Code: control.CodeOK, Node: "a"}
 	}})
 	s.listener, s.control = port, socket
-	self := whoAsked(&unix.Ucred{Uid: uint32(os.Geteuid())}, "")
+	self := whoAsked(&peer{Ucred: &unix.Ucred{Uid: uint32(os.Geteuid())}}, "")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

@@ -70,7 +70,9 @@ type Server struct {
 	provider Provider
 	listener net.Listener
 	room     *strangers.Room // the port's connections
-	control  net.Listener    // nil: there is no control socket so far
+	// controlGroup is the number of config.Group, once the control socket is open.
+	controlGroup uint32
+	control      net.Listener // nil: there is no control socket so far
 }
 
 // New makes a Server. It opens and starts nothing.

@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -28,8 +30,32 @@ const (
 	controlBacklog = 128
 )
 
-// peerKey is where a connection's context has the *unix.Ucred of who opened it.
+// peerKey is where a connection's context has the *peer who opened it.
 type peerKey struct{}
+
+// peer is the process at the other end of the control socket, as the kernel says.
+type peer struct {
+	*unix.Ucred
+	groups []uint32 // beside its Gid
+}
+
+// peerGroupsMax bounds how many groups of a process are looked at.
+const peerGroupsMax = 4096
+
+// peerOf asks the kernel.
+func peerOf(fd int) (*peer, error) {
+	account, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return nil, err
+	}
+	groups := make([]uint32, peerGroupsMax)
+	size := uint32(4 * len(groups))
+	if _, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+		uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0); e != 0 {
+		return &peer{Ucred: account}, nil // too many, or an old kernel
+	}
+	return &peer{account, groups[:size/4]}, nil
+}
 
 // ListenControl opens the control socket. The caller holds the lock of the node's
 // data directory, so a socket that is there, and that nobody answers, was left by
@@ -54,7 +80,7 @@ func (s *Server) ListenControl() error {
 		if gid, err = strconv.Atoi(group.Gid); err != nil {
 			return fmt.Errorf("look up control.group: %w", err)
 		}
-		mode = 0o660
+		s.controlGroup, mode = uint32(gid), 0o660
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -135,23 +161,23 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	if err != nil {
 		return ctx
 	}
-	var peer *unix.Ucred
-	if raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+	var p *peer
+	if raw.Control(func(fd uintptr) { p, err = peerOf(int(fd)) }) != nil || err != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, peer)
+	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// mayAsk tells whether an account may send requests. With a group the kernel has
-// let in its members alone; without one this says it a second time, in case that
-// somebody has changed the socket's mode.
-func (s *Server) mayAsk(peer *unix.Ucred) bool {
-	return peer != nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || s.config.Group != "")
+// mayAsk tells whether an account may send requests. The kernel has let in those alone; this says it a second
+// time, in case that somebody has changed the socket's mode.
+func (s *Server) mayAsk(p *peer) bool {
+	return p != nil && (p.Uid == 0 || int(p.Uid) == os.Geteuid() ||
+		s.config.Group != "" && (p.Gid == s.controlGroup || slices.Contains(p.groups, s.controlGroup)))
 }
 
 // whoAsked names the account behind a connection. Who became root by sudo is named
 // as they say, too.
-func whoAsked(peer *unix.Ucred, sudo string) string {
+func whoAsked(peer *peer, sudo string) string {
 	uid := strconv.FormatUint(uint64(peer.Uid), 10)
 	name := "uid " + uid
 	if u, err := user.LookupId(uid); err == nil {
@@ -168,7 +194,7 @@ func whoAsked(peer *unix.Ucred, sudo string) string {
 // answerControl answers POST /control/NAME on the control socket. By is who the
 // kernel says it is.
 func (s *Server) answerControl(w http.ResponseWriter, r *http.Request) {
-	peer, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+	peer, _ := r.Context().Value(peerKey{}).(*peer)
 	if !s.mayAsk(peer) {
 		http.Error(w, "requests are taken from root and from the account of the agent only (and a group, with control.group)", http.StatusForbidden)
 		return
