@@ -12,8 +12,9 @@ const statusTextBytesMax = 16 << 10
 
 // Bounded returns the status with no text that is too long to be sent: a GTID set has
 // no bound. What was cut says so, and is no GTID set any more. Peers only show these
-// texts, or ask whether there is one.
+// texts, or ask whether there is one. What an answer has in words is not sent.
 func (s Node) Bounded() Node {
+	s.Level, s.About = "", nil
 	for _, text := range []*string{
 		&s.Reason, &s.LogDetail, &s.PurgeBlocked, &s.StageBlocked, &s.ApplierStopped, &s.Pace,
 		&s.GTIDExecuted, &s.Errant, &s.ErrantSaved, &s.EventNames,
