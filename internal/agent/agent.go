@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/agent/board"
@@ -106,6 +107,7 @@ type Agent struct {
 	slot        *primary.Slot
 	duties      *primary.Duties
 	tapSeconds  tapSeconds
+	changes     map[cluster.HistoryWhat]prometheus.Counter // how often this node opened, by what that was
 	state       datadir.State
 	records     *history.Records
 	// chronicle is the role machine's goroutine's.
@@ -125,8 +127,11 @@ type Agent struct {
 	promised datadir.Promises
 	ackDrops atomic.Uint64 // how often this node dropped a require-ack
 	keptDown atomic.Bool   // an operator has fenced this node
-	feeder   logcopy.Feeder
-	learner  *logcopy.Learner
+	logDisk  atomic.Pointer[diskRoom]
+	// certificateEnds is when mysqld's certificate ends, as a Unix time; 0 = not known, or none was given.
+	certificateEnds atomic.Int64
+	feeder          logcopy.Feeder
+	learner         *logcopy.Learner
 
 	orders primary.Orders
 	// foreignXAPolled: it is being looked for what clients end on this replica.
@@ -177,6 +182,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		keys: own, authority: authority, cfg: cfg, self: cfg.Self(), logger: logger, version: version, install: install, data: data,
 		feedPassword: rand.Text(),
 		tapSeconds:   newTapSeconds(),
+		changes:      newChanges(),
 		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 const (
@@ -35,9 +35,9 @@ func (h host) Settled(term, number uint64, acknowledged int, took time.Duration)
 }
 
 // settleMetrics are of this agent's life.
-func (p provider) settleMetrics() []api.Metric {
-	return []api.Metric{
-		{Name: "quorate_settled_total", Help: "How often this node lost the primary's role and kept its mysqld: nothing of it was lost.", Counter: true, Value: float64(p.duties.Kept())},
-		{Name: "quorate_settle_kills_total", Help: "How often a deposed primary's mysqld was killed after it was tried to keep it.", Counter: true, Value: float64(p.duties.Killed())},
+func (p provider) settleMetrics() []metrics.Sample {
+	return []metrics.Sample{
+		metrics.Of("quorate_settled_total", p.duties.Kept()),
+		metrics.Of("quorate_settle_kills_total", p.duties.Killed()),
 	}
 }

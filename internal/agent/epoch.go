@@ -16,18 +16,18 @@ import (
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // tapSeconds are how long batches take.
-type tapSeconds struct{ propose, ack prometheus.Histogram }
+type tapSeconds struct{ receive, propose, release, ack prometheus.Histogram }
 
 func newTapSeconds() tapSeconds {
-	seconds := prometheus.ExponentialBuckets(50e-6, 1.25, 62) // 50 µs … 50 s
 	return tapSeconds{
-		propose: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorate_tap_propose_seconds",
-			Help: "From a batch's first byte at the tap to its place in the proposal queue.", Buckets: seconds}),
-		ack: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorate_tap_ack_seconds",
-			Help: "From a batch's first byte at the tap to its ACK, the agents' share of a commit.", Buckets: seconds}),
+		receive: metrics.Histogram("quorate_tap_receive_seconds", metrics.CoarseSeconds()),
+		propose: metrics.Histogram("quorate_tap_propose_seconds", metrics.FineSeconds()),
+		release: metrics.Histogram("quorate_ack_release_seconds", metrics.CoarseSeconds()),
+		ack:     metrics.Histogram("quorate_tap_ack_seconds", metrics.FineSeconds()),
 	}
 }
 
@@ -38,13 +38,14 @@ const timedBatchesMax = 4096
 type tapTimes struct {
 	tapSeconds
 
-	mu    sync.Mutex
-	timed []timedBatch // in order of number
+	mu        sync.Mutex
+	timed     []timedBatch // in order of number
+	committed int          // how many of them are
 }
 
 type timedBatch struct {
-	number     uint64
-	receivedAt time.Time
+	number                  uint64
+	receivedAt, committedAt time.Time
 }
 
 // Received implements primary.TapObserver: it notes when a batch came, once, though it may be tried
@@ -55,9 +56,27 @@ func (e *tapTimes) Received(b mysqlwire.Batch) {
 	if n := len(e.timed); n > 0 && e.timed[n-1].number == b.Number {
 		return
 	}
-	if len(e.timed) < timedBatchesMax {
-		e.timed = append(e.timed, timedBatch{b.Number, b.ReceivedAt})
+	if at := writtenAt(b); !at.IsZero() {
+		e.receive.Observe(max(0, b.ReceivedAt.Sub(at).Seconds())) // the clock may have been set
 	}
+	if len(e.timed) < timedBatchesMax {
+		e.timed = append(e.timed, timedBatch{number: b.Number, receivedAt: b.ReceivedAt})
+	}
+}
+
+// writtenAt is when mysqld wrote a batch's first transaction to its binlog, by the clock of this host;
+// zero = the batch does not say it.
+func writtenAt(b mysqlwire.Batch) time.Time {
+	for event, err := range binlog.Events(b.Data[entry.HeaderBytes:]) {
+		if err != nil || event.Type() != binlog.TypeGTID && event.Type() != binlog.TypeGTIDTagged {
+			break
+		}
+		if info, err := binlog.ParseGTID(event); err == nil && info.ImmediateCommit > 0 {
+			return time.UnixMicro(int64(info.ImmediateCommit))
+		}
+		break
+	}
+	return time.Time{}
 }
 
 // Proposed implements primary.TapObserver.
@@ -65,16 +84,26 @@ func (e *tapTimes) Proposed(b mysqlwire.Batch, _ error) {
 	e.propose.Observe(time.Since(b.ReceivedAt).Seconds())
 }
 
+// Majority implements primary.TapObserver.
+func (e *tapTimes) Majority(number uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	for ; e.committed < len(e.timed) && e.timed[e.committed].number <= number; e.committed++ {
+		e.timed[e.committed].committedAt = now
+	}
+}
+
 // Acknowledged implements primary.TapObserver.
 func (e *tapTimes) Acknowledged(number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := 0
-	for n < len(e.timed) && e.timed[n].number <= number {
-		e.ack.Observe(time.Since(e.timed[n].receivedAt).Seconds())
-		n++
+	n, now := 0, time.Now()
+	for ; n < e.committed && e.timed[n].number <= number; n++ {
+		e.release.Observe(now.Sub(e.timed[n].committedAt).Seconds())
+		e.ack.Observe(now.Sub(e.timed[n].receivedAt).Seconds())
 	}
-	e.timed = append(e.timed[:0], e.timed[n:]...)
+	e.timed, e.committed = append(e.timed[:0], e.timed[n:]...), e.committed-n
 }
 
 // Settled implements primary.TapObserver.

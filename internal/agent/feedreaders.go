@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/config"
-	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/feed"
@@ -21,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // readerPasswordBytesMax bounds how much of a password file is read.
@@ -88,26 +88,26 @@ func (a *Agent) runReaders(ctx context.Context) error {
 }
 
 // readerMetrics are the counters of each downstream reader.
-func (p provider) readerMetrics() (m []api.Metric) {
+func (p provider) readerMetrics() (m []metrics.Sample) {
 	if p.readers == nil {
 		return nil
 	}
 	f := p.readers.Stats()
-	m = []api.Metric{
-		{Name: "quorate_readers_connections", Help: "Connections of downstream readers.", Value: float64(f.Connections)},
-		{Name: "quorate_readers_refused_total", Help: "Connections of downstream readers turned away: too many, a wrong password or host, no TLS.", Counter: true, Value: float64(f.Refused)},
-		{Name: "quorate_readers_expelled_total", Help: "Connections to the readers' port that did not log in for too long, closed for others.", Counter: true, Value: float64(f.Expelled)},
+	m = []metrics.Sample{
+		metrics.Of("quorate_readers_connections", f.Connections),
+		metrics.Of("quorate_readers_refused_total", f.Refused),
+		metrics.Of("quorate_readers_expelled_total", f.Expelled),
 	}
 	for _, r := range p.readers.ReaderStats() {
-		labels := map[string]string{"reader": r.User}
+		name := r.User
 		m = append(m,
-			api.Metric{Name: "quorate_reader_dumps", Help: "Streams that the reader has open.", Labels: labels, Value: float64(r.Dumps)},
-			api.Metric{Name: "quorate_reader_dumps_total", Help: "Streams that the reader began.", Counter: true, Labels: labels, Value: float64(r.DumpsTotal)},
-			api.Metric{Name: "quorate_reader_refused_total", Help: "Connections with the reader's name turned away.", Counter: true, Labels: labels, Value: float64(r.Refused)},
-			api.Metric{Name: "quorate_reader_transactions_total", Help: "Transactions sent to the reader.", Counter: true, Labels: labels, Value: float64(r.Transactions)},
-			api.Metric{Name: "quorate_reader_events_total", Help: "Events sent to the reader.", Counter: true, Labels: labels, Value: float64(r.Events)},
-			api.Metric{Name: "quorate_reader_bytes_total", Help: "Bytes sent to the reader.", Counter: true, Labels: labels, Value: float64(r.Bytes)},
-			api.Metric{Name: "quorate_reader_index", Help: "Log index of what was sent last to the reader.", Labels: labels, Value: float64(r.Index)})
+			metrics.Of("quorate_reader_dumps", r.Dumps, name),
+			metrics.Of("quorate_reader_dumps_total", r.DumpsTotal, name),
+			metrics.Of("quorate_reader_refused_total", r.Refused, name),
+			metrics.Of("quorate_reader_transactions_total", r.Transactions, name),
+			metrics.Of("quorate_reader_events_total", r.Events, name),
+			metrics.Of("quorate_reader_bytes_total", r.Bytes, name),
+			metrics.Of("quorate_reader_index", r.Index, name))
 	}
 	return m
 }

@@ -1,25 +1,31 @@
 package agent
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
+	"github.com/quorate/quorate/internal/agent/board"
+	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/binlog"
+	"github.com/quorate/quorate/internal/mysql/binlog/binlogtest"
+	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // TestLagMetrics: a lag that is not known is absent, as 0 would be the best of all.
 func TestLagMetrics(t *testing.T) {
-	n := status.Node{LagTransactions: 3, LagSeconds: 1.5}
-	if m := lagMetrics(n); len(m) != 2 || m[0].Value != 3 || m[1].Value != 1.5 {
+	n := status.Node{LagTransactions: 3, LagBytes: 7, LagSeconds: 1.5}
+	if m := lagMetrics(n); len(m) != 3 || m[0].Value != 3 || m[1].Value != 7 || m[2].Value != 1.5 {
 		t.Errorf("known: %+v", m)
 	}
 	n.LagUnknown = true
@@ -65,47 +71,137 @@ func TestStartingUntilItVotes(t *testing.T) {
 	}
 }
 
-// TestMetricsAreWellNamed asks Prometheus' own linter, of all that a node shows.
-func TestMetricsAreWellNamed(t *testing.T) {
+// TestScrape: all that a node without a mysqld shows is in the list, whatever fails around it.
+func TestScrape(t *testing.T) {
 	a := openLone(t)
-	a.board.Update(func(s *status.Node) { s.Leader, s.Mysqld = a.self.ID, status.MysqldRunning }) // its lag is known
-	if err := a.api.Listen(); err != nil {
-		t.Fatal(err)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.Collector(provider{a}.Metrics))
+	registry.MustRegister(provider{a}.Collectors()...)
+	gather := func() map[string]*dto.MetricFamily {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := map[string]*dto.MetricFamily{}
+		for _, f := range families {
+			shown[f.GetName()] = f
+		}
+		return shown
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- a.api.Run(ctx) }()
-	resp, err := http.Get("http://" + a.api.Addr().String() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
+	value := func(name string) float64 { return gather()[name].GetMetric()[0].GetGauge().GetValue() }
+	if shown := gather(); shown["quorate_mysqld_up"] == nil || shown["quorate_lag_seconds"] != nil || shown["quorate_log_disk_free_bytes"] != nil {
+		t.Errorf("without a mysqld it shows %v", shown)
 	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), "\nquorate_lag_seconds 0\n") {
-		t.Errorf("%s, %v:\n%s", resp.Status, err, body)
+	a.lookAtLogDisk()
+	a.board.Update(func(s *status.Node) {
+		s.Leader, s.Mysqld, s.LagBytes, s.ApplierStopped = a.self.ID, status.MysqldRunning, 7, "replication is not running"
+	})
+	for name, want := range map[string]float64{"quorate_mysqld_up": 1, "quorate_lag_bytes": 7, "quorate_applier_stopped": 1, "quorate_purge_blocked": 0} {
+		if got := value(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
 	}
-	if !strings.Contains(string(body), "\nquorate_applier_stopped 0\n") {
-		t.Error("it does not say that the applier runs")
+	if free, size := value("quorate_log_disk_free_bytes"), value("quorate_log_disk_size_bytes"); free <= 0 || size < free {
+		t.Errorf("%v of %v bytes are free", free, size)
 	}
-	a.board.Update(func(s *status.Node) { s.ApplierStopped = "replication is not running" })
-	stopped := false
-	for _, m := range (provider{a}).Metrics() {
-		stopped = stopped || m.Name == "quorate_applier_stopped" && m.Value == 1
+}
+
+// TestChangeMetrics: openings are counted by what they are, and the newest one says its write gap.
+func TestChangeMetrics(t *testing.T) {
+	row := cluster.HistoryRow{At: time.Unix(100, 0), What: cluster.HistoryFailover, LastWriteMs: 1500}
+	want := []metrics.Sample{
+		metrics.Of("quorate_last_primary_change_timestamp_seconds", 100, "failover"),
+		metrics.Of("quorate_last_primary_change_last_write_seconds", 1.5, "failover"),
 	}
-	if !stopped {
-		t.Error("it does not say that the applier has stopped")
+	if d := cmp.Diff(want, changeMetrics(&row)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
-	problems, err := promlint.New(bytes.NewReader(body)).Lint()
-	if err != nil {
-		t.Error(err)
+	a := openLone(t)
+	for term, planned := range map[uint64]bool{3: false, 4: true} {
+		a.chronicle.LookBack(board.LastPrimary{Name: "other"}, time.Time{}, time.Time{})
+		if planned {
+			a.chronicled(history.Step{In: role.Chosen{Term: term}, After: role.PhasePrimary})
+		}
+		a.chronicled(history.Step{After: role.PhasePrimary, Effects: []role.Effect{{Kind: role.Serve, Term: term}}})
 	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
+	for what, c := range a.changes {
+		m := dto.Metric{}
+		if err := c.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		want := 0.0
+		if what == cluster.HistoryFailover || what == cluster.HistorySwitchover {
+			want = 1
+		}
+		if got := m.GetCounter().GetValue(); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
 	}
-	resp.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
+}
+
+// TestKeyMetrics: how agents talk to each other, whether the key changes, and when mysqld's certificate ends.
+func TestKeyMetrics(t *testing.T) {
+	a := openLone(t)
+	shown := func() (found []string) {
+		for _, m := range (provider{a}).keyMetrics() {
+			if m.Value != 0 {
+				found = append(found, fmt.Sprintf("%s%v %v", strings.TrimPrefix(m.Name, "quorate_"), m.Labels, m.Value))
+			}
+		}
+		return found
+	}
+	if d := cmp.Diff([]string{"peer_security[plain] 1"}, shown()); d != "" {
+		t.Errorf("plain (-want +got):\n%s", d)
+	}
+	state := a.board.State()
+	state.Version++
+	state.PeerSecurity, state.Members[0].NextKey = cluster.PeersRequire, "q1:x"
+	a.board.SetState(state)
+	a.certificateEnds.Store(5)
+	if d := cmp.Diff([]string{"key_changing[] 1", "peer_security[require] 1", "certificate_end_timestamp_seconds[mysqld] 5"}, shown()); d != "" {
+		t.Errorf("with TLS (-want +got):\n%s", d)
+	}
+}
+
+// TestTapTimes: each stage is timed once for a batch, and costs no memory.
+func TestTapTimes(t *testing.T) {
+	events := binlogtest.New("q.000001").Statement("INSERT")
+	events[0][binlog.HeaderBytes+42] = 1 // its commit was 1 µs after 1970
+	binlog.PutChecksum(events[0])
+	data := append(make([]byte, entry.HeaderBytes), binlogtest.Join(events...)...)
+	e := &tapTimes{tapSeconds: newTapSeconds()}
+	number := uint64(0)
+	batch := func() {
+		number++
+		b := mysqlwire.Batch{Number: number, Data: data, ReceivedAt: time.Now()}
+		e.Received(b)
+		e.Received(b)
+		e.Proposed(b, nil)
+		e.Majority(number)
+		e.Majority(number)
+		e.Acknowledged(number)
+	}
+	const rounds = 100
+	if n := testing.AllocsPerRun(rounds-1, batch); n != 0 {
+		t.Errorf("%v allocations for a batch", n)
+	}
+	for name, h := range map[string]prometheus.Histogram{"receive": e.receive, "propose": e.propose, "release": e.release, "ack": e.ack} {
+		m := dto.Metric{}
+		if err := h.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.GetHistogram().GetSampleCount(); got != rounds {
+			t.Errorf("%s: %d samples of %d batches", name, got, rounds)
+		}
+	}
+	if len(e.timed) != 0 || e.committed != 0 {
+		t.Errorf("%d batches are left, %d committed", len(e.timed), e.committed)
+	}
+	e.Received(mysqlwire.Batch{Number: number + 1, Data: data})
+	e.Acknowledged(number + 1) // without a commit it has no ACK
+	if len(e.timed) != 1 {
+		t.Error("an ACK without a commit was timed")
 	}
 }
 
@@ -117,7 +213,7 @@ func TestStateMetrics(t *testing.T) {
 		var shown []string
 		for _, m := range (provider{a}).stateMetrics(provider{a}.Status()) {
 			if m.Value != 0 && m.Name != "quorate_build_info" {
-				shown = append(shown, fmt.Sprintf("%s %s %v", strings.TrimPrefix(m.Name, "quorate_"), m.Labels["state"], m.Value))
+				shown = append(shown, fmt.Sprintf("%s %s %v", strings.TrimPrefix(m.Name, "quorate_"), strings.Join(m.Labels, ""), m.Value))
 			}
 		}
 		if d := cmp.Diff(want, shown); d != "" {

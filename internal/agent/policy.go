@@ -3,7 +3,7 @@ package agent
 import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // onAckEvent reports that a node's require-ack is dropped, or in force again: in the agent's log, in
@@ -29,7 +29,7 @@ func (a *Agent) acksStatus(s *status.Node) {
 }
 
 // acksMetrics are a leader's; on other nodes all are 0.
-func (p provider) acksMetrics() []api.Metric {
+func (p provider) acksMetrics() []metrics.Sample {
 	st := p.node.Acks()
 	if st == nil {
 		st = &cluster.AckStatus{}
@@ -38,10 +38,10 @@ func (p provider) acksMetrics() []api.Metric {
 	for _, w := range st.Waiting {
 		waits = max(waits, w.Seconds)
 	}
-	return []api.Metric{
-		{Name: "quorate_ack_wait_seconds", Help: "How long the slowest node that ACKs wait for now has not had everything, on the leader.", Value: waits},
-		{Name: "quorate_ack_waiting_for", Help: "Nodes that ACKs wait for now beside a majority, on the leader.", Value: float64(len(st.Waiting))},
-		{Name: "quorate_require_ack_dropped", Help: "Nodes whose require-ack is dropped now, on the leader.", Value: float64(len(st.Dropped))},
-		{Name: "quorate_require_ack_drops_total", Help: "How often this node as the leader dropped a require-ack.", Counter: true, Value: float64(p.ackDrops.Load())},
+	return []metrics.Sample{
+		metrics.Of("quorate_ack_wait_seconds", waits),
+		metrics.Of("quorate_ack_waiting_for", len(st.Waiting)),
+		metrics.Of("quorate_require_ack_dropped", len(st.Dropped)),
+		metrics.Of("quorate_require_ack_drops_total", p.ackDrops.Load()),
 	}
 }

@@ -46,6 +46,9 @@ func (a *Agent) chronicled(s history.Step) {
 		a.chronicle.LookBack(a.board.LastPrimary(), a.lag.NewestAt(), logged)
 	}
 	for _, e := range a.chronicle.Note(s) {
+		if e.Kind == cluster.EventPrimary {
+			a.changes[e.Change(a.self.Name)].Inc()
+		}
 		if e.Kind == cluster.EventLeft {
 			a.board.Served(e.Term)
 		}
@@ -99,14 +102,15 @@ func (a *Agent) stateNeed() replay.Need {
 	return replay.Need{Who: a.self.Name, From: a.state.Point().Through + 1, Why: "its " + datadir.ClusterState + " goes up to there", Known: true}
 }
 
-// runState keeps cluster.json and the audit log. It has a goroutine of its own:
-// both wait for a disk.
+// runState keeps cluster.json and the audit log, and looks how full the log's disk is. It has a
+// goroutine of its own: all wait for a disk.
 func (a *Agent) runState(ctx context.Context) error {
 	ticker := time.NewTicker(stateEvery)
 	defer ticker.Stop()
 	for {
 		a.keepState()
 		a.requests.EndMaintenance(ctx)
+		a.lookAtLogDisk()
 		a.records.WriteHistory() // last: nothing waits for it
 		select {
 		case <-ctx.Done():

@@ -96,6 +96,7 @@ func (s localServer) Guarded(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	a.certificateEnds.Store(max(0, ends.Unix()))
 	text := certificateEnds(ends, time.Now())
 	if len(options) == 0 {
 		s.tellCertificate(ctx, ends)

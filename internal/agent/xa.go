@@ -12,10 +12,10 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config/units"
-	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/replay"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // xaAlarm is how long an XA transaction may be prepared before the status names it.
@@ -163,16 +163,16 @@ func (a *Agent) rollbackXA(ctx context.Context, p *mysqld.Process, x replay.Prep
 }
 
 // metrics are about the prepared XA transactions, as far as the log was read.
-func (w *xaWatch) metrics(now time.Time) []api.Metric {
+func (w *xaWatch) metrics(now time.Time) []metrics.Sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	oldest := 0.0
 	if len(w.open) > 0 {
 		oldest = w.open[0].age(now).Seconds()
 	}
-	return []api.Metric{
-		{Name: "quorate_xa_prepared", Help: "XA transactions of the log that are prepared and have no end.", Value: float64(len(w.open))},
-		{Name: "quorate_xa_prepared_age_seconds", Help: "Age of the oldest of them: it holds the purge of all logs back.", Value: oldest},
-		{Name: "quorate_xa_rolled_back_total", Help: "Prepared XA transactions that this node rolled back for their age.", Counter: true, Value: float64(w.rolledBack.Load())},
+	return []metrics.Sample{
+		metrics.Of("quorate_xa_prepared", len(w.open)),
+		metrics.Of("quorate_xa_prepared_age_seconds", oldest),
+		metrics.Of("quorate_xa_rolled_back_total", w.rolledBack.Load()),
 	}
 }

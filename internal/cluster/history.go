@@ -164,6 +164,11 @@ func recoveredBetween(lines []AuditEntry, before, opened AuditEntry) bool {
 	})
 }
 
+// Change says what the opening of a primary was as far as the new one, node, knows.
+func (e Event) Change(node string) HistoryWhat {
+	return changeOf(HistoryRow{Node: node, From: e.From}, e, nil)
+}
+
 // changeOf says what the opening of a primary was; end is what the old one said.
 func changeOf(row HistoryRow, opened Event, end *Event) HistoryWhat {
 	switch {

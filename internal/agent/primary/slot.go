@@ -62,8 +62,9 @@ type TapObserver interface {
 	// told after it.
 	Received(b mysqlwire.Batch)
 	Proposed(b mysqlwire.Batch, err error)
-	// Acknowledged: the ACKs up to a batch are sent. Settled: all that was received up to it is let go, of
-	// a deposed primary.
+	// Majority: a majority has what is up to a batch. Acknowledged: the ACKs up to it are sent. Settled: all
+	// that was received up to it is let go, of a deposed primary.
+	Majority(number uint64)
 	Acknowledged(number uint64)
 	Settled(number uint64)
 }
@@ -175,8 +176,12 @@ func (s *Slot) Stats() (mysqlwire.TapStats, bool) {
 // Committed is Epoch.Committed.
 func (s *Slot) Committed(m consensus.Mark) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	t := s.cur
 	s.rules().Committed(m)
+	s.mu.Unlock()
+	if t != nil && t.Of(m.Epoch) {
+		t.observer.Majority(m.Number)
+	}
 }
 
 // Refused reports a refused proposal. Stalled reports a log disk that does not answer. Both put the epoch's

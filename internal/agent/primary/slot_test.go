@@ -71,6 +71,7 @@ func (w *tappedWorld) SemiSyncStatus(context.Context) (SemiSync, error) {
 
 func (w *tappedWorld) Received(mysqlwire.Batch)        {}
 func (w *tappedWorld) Proposed(mysqlwire.Batch, error) {}
+func (w *tappedWorld) Majority(uint64)                 {}
 func (w *tappedWorld) Acknowledged(number uint64)      { w.acks = append(w.acks, number) }
 
 func (w *tappedWorld) Settled(uint64) {}

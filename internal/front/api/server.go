@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/sys/metrics"
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
@@ -43,7 +44,7 @@ const (
 // called from many goroutines, and all but Control must be quick.
 type Provider interface {
 	Status() status.Cluster
-	Metrics() []Metric
+	Metrics() []metrics.Sample
 	// Collectors are metrics that keep their own state (histograms). It is
 	// called once, by Run.
 	Collectors() []prometheus.Collector
@@ -179,7 +180,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(s.provider, s.room), promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.newRegistry(), promhttp.HandlerOpts{}))
 	if s.config.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
 		mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))

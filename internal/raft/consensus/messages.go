@@ -3,6 +3,8 @@ package consensus
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // messageKind is what a message to a peer is counted as.
@@ -46,8 +48,7 @@ type messageCounts [messageKinds]prometheus.Counter
 
 func newMessageCounts() (c messageCounts) {
 	for k := range messageKinds {
-		c[k] = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorate_raft_messages_sent_total",
-			Help: "Raft's messages to peers, by kind.", ConstLabels: prometheus.Labels{"kind": k.String()}})
+		c[k] = metrics.Counter("quorate_raft_messages_sent_total", k.String())
 	}
 	return c
 }

@@ -6,22 +6,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/metrics"
 )
 
 // timings splits the commit latency of this node's own proposals: from the
-// turn that takes one to its own fsync, and to its commit. It also times every
-// group commit of the log. It is the Driver's.
+// turn that takes one to its own fsync, from there to its commit, and both
+// together. It also times every group commit of the log. It is the Driver's.
 type timings struct {
 	pending []pendingTiming // in order of number; bounded by uncommittedBytesMax
 
-	appendSeconds, fsyncedSeconds, committedSeconds prometheus.Histogram
-	appendEntries                                   prometheus.Histogram
+	appendSeconds, fsyncedSeconds, majoritySeconds, committedSeconds prometheus.Histogram
+	appendEntries                                                    prometheus.Histogram
 }
 
 type pendingTiming struct {
-	term, number uint64
-	at           time.Duration // boot time
-	fsynced      bool
+	term, number  uint64
+	at, fsyncedAt time.Duration // boot times; fsyncedAt 0 = not so far
 }
 
 // pendingTimingsMax bounds the proposals that are timed at once; beyond it
@@ -29,27 +29,19 @@ type pendingTiming struct {
 const pendingTimingsMax = 4096
 
 func newTimings() *timings {
-	// 50 µs … 50 s in steps of 1.25: good for a quantile within 12 %.
-	seconds := prometheus.ExponentialBuckets(50e-6, 1.25, 62)
-	h := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-	}
 	return &timings{
-		appendSeconds: h("quorate_log_append_seconds",
-			"Time of one group commit of the log: write and fdatasync.", seconds),
-		appendEntries: h("quorate_log_append_entries",
-			"Entries per group commit of the log.", prometheus.ExponentialBuckets(1, 2, 11)),
-		fsyncedSeconds: h("quorate_proposal_fsynced_seconds",
-			"From a proposal's arrival at Raft until Raft knows of its fsync on this node.", seconds),
-		committedSeconds: h("quorate_proposal_committed_seconds",
-			"From a proposal's arrival at Raft to its commit by a majority.", seconds),
+		appendSeconds:    metrics.Histogram("quorate_log_append_seconds", metrics.FineSeconds()),
+		appendEntries:    metrics.Histogram("quorate_log_append_entries", prometheus.ExponentialBuckets(1, 2, 11)),
+		fsyncedSeconds:   metrics.Histogram("quorate_proposal_fsynced_seconds", metrics.FineSeconds()),
+		majoritySeconds:  metrics.Histogram("quorate_proposal_majority_seconds", metrics.CoarseSeconds()),
+		committedSeconds: metrics.Histogram("quorate_proposal_committed_seconds", metrics.FineSeconds()),
 	}
 }
 
 // Collectors are the node's own metrics.
 func (d *Driver) Collectors() []prometheus.Collector {
 	t := d.timings
-	all := []prometheus.Collector{t.appendSeconds, t.appendEntries, t.fsyncedSeconds, t.committedSeconds}
+	all := []prometheus.Collector{t.appendSeconds, t.appendEntries, t.fsyncedSeconds, t.majoritySeconds, t.committedSeconds}
 	for _, c := range d.sent {
 		all = append(all, c)
 	}
@@ -87,8 +79,8 @@ func (t *timings) appended(now time.Duration, w *Write) {
 	t.appendEntries.Observe(float64(entries))
 	for i := range t.pending {
 		p := &t.pending[i]
-		if !p.fsynced && p.term == last.Term && p.number <= last.Number {
-			p.fsynced = true
+		if p.fsyncedAt == 0 && p.term == last.Term && p.number <= last.Number {
+			p.fsyncedAt = now
 			t.fsyncedSeconds.Observe((now - p.at).Seconds())
 		}
 	}
@@ -101,6 +93,9 @@ func (t *timings) committed(now time.Duration, m Mark) {
 			break
 		}
 		t.committedSeconds.Observe((now - p.at).Seconds())
+		if p.fsyncedAt != 0 {
+			t.majoritySeconds.Observe((now - p.fsyncedAt).Seconds())
+		}
 		done++
 	}
 	t.pending = append(t.pending[:0], t.pending[done:]...)

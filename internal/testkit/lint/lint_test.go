@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"internal/log/seglog":               {"mysql/binlog", "raft/entry", "mysql/gtid", "sys/invariant", "log/vfs"},
 	"internal/mysql/replay":             {"mysql/binlog", "cluster", "cluster/status", "raft/entry", "mysql/gtid", "log/seglog", "config/units"},
 	"internal/agent/recovery":           {"cluster", "mysql/gtid"},
-	"internal/raft/consensus":           {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "log/seglog"},
+	"internal/raft/consensus":           {"mysql/binlog", "sys/clock", "cluster", "raft/entry", "mysql/gtid", "sys/invariant", "sys/metrics", "log/seglog"},
 	"internal/raft/nodekey/nodekeytest": {},
 	"internal/raft/nodekey":             {"cluster"},
 	"internal/raft/transport":           {"cluster", "raft/nodekey", "raft/frame", "sys/nowait", "sys/strangers"},
@@ -52,11 +52,11 @@ var allowed = map[string][]string{
 	"internal/mysql/mysqld/mysqldtest":  {"mysql/install"}, // for tests alone
 	"internal/config":                   {"cluster", "config/units"},
 	"internal/front/router":             {"cluster", "sys/strangers"},
-	"internal/front/api":                {"cluster/status", "front/control", "sys/strangers"},
+	"internal/front/api":                {"cluster/status", "front/control", "sys/metrics", "sys/strangers"},
 	"internal/agent/operate":            {"agent/board", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "mysql/replay", "raft/transport"},
 	"internal/agent/quorumloss":         {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
 	"internal/agent/keys":               {"cluster", "cluster/status", "config/units", "raft/nodekey"},
-	"internal/agent":                    {"agent/keys", "raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "config/units", "log/vfs"},
+	"internal/agent":                    {"agent/keys", "raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "sys/metrics", "config/units", "log/vfs"},
 	"internal/testkit/devcluster":       {"front/api", "raft/nodekey", "cluster", "cluster/status", "config", "mysql/mysqld", "sys/subprocess"},
 	"internal/testkit/hostile":          {"raft/frame"}, // for tests alone
 	"internal/testkit/ledger":           {},

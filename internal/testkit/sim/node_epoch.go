@@ -116,6 +116,9 @@ func (e *epoch) Proposed(b mysqlwire.Batch, err error) {
 // Acknowledged lets the connection say what is: see tapConn.Write.
 func (e *epoch) Acknowledged(uint64) {}
 
+// Majority implements primary.TapObserver.
+func (e *epoch) Majority(uint64) {}
+
 // Settled lets the checker look at what is let go.
 func (e *epoch) Settled(number uint64) { e.a.n.check.settles(e.a, e, number) }
 
