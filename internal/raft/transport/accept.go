@@ -71,9 +71,9 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 	accepted := conn
 	stop := context.AfterFunc(ctx, func() { _ = accepted.Close() })
 	hangups := t.hangups.Load()
-	conn, h, err := t.shakeHands(ctx, conn)
+	conn, h, err := t.shakeHands(ctx, conn, stay)
 	if !stay.Leave() && err == nil {
-		err = errExpelled
+		err = strangers.ErrExpelled
 	}
 	if err != nil {
 		t.handshakeFailed(ctx, conn, err)
@@ -82,11 +82,12 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 		return
 	}
 	p := t.peer(h.id.Node)
-	if p == nil { // it was removed since the handshake
+	if p == nil || !t.mayStay(p, h.key) {
 		stop()
 		_ = conn.Close()
 		return
 	}
+	p.from.Store(new(strangers.Source(conn.RemoteAddr())))
 	if h.class == classRoute {
 		if stop() { // else it is closed: the transport is closing
 			t.serveRoute(conn, p)
@@ -148,11 +149,13 @@ func (t *Transport) serveBulk(ctx context.Context, conn net.Conn, p *peer) {
 
 // shakeHands makes the answering side of the handshake under its deadline.
 // It returns the connection as it goes on.
-func (t *Transport) shakeHands(ctx context.Context, conn net.Conn) (net.Conn, hello, error) {
+func (t *Transport) shakeHands(ctx context.Context, conn net.Conn, stay *strangers.Stay) (net.Conn, hello, error) {
+	ctx, end := context.WithTimeout(ctx, t.tune.handshakeTimeout)
+	defer end()
 	if err := conn.SetDeadline(time.Now().Add(t.tune.handshakeTimeout)); err != nil {
 		return conn, hello{}, fmt.Errorf("set handshake deadline: %w", err)
 	}
-	inner, key, err := t.unwrap(ctx, conn)
+	inner, key, err := t.unwrap(ctx, conn, stay)
 	if err != nil {
 		return conn, hello{}, err
 	}
@@ -163,7 +166,18 @@ func (t *Transport) shakeHands(ctx context.Context, conn net.Conn) (net.Conn, he
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return inner, hello{}, fmt.Errorf("clear handshake deadline: %w", err)
 	}
+	h.key = key
 	return inner, h, nil
+}
+
+// mayStay tells whether a connection on which a key was shown is as it has to be now: the peer may have
+// been replaced since the handshake looked (replacePeers), which ends only what the former one had. What
+// is replaced after this look, that does end.
+func (t *Transport) mayStay(p *peer, key cluster.Key) bool {
+	if key == "" {
+		return t.plainAllowed()
+	}
+	return p.has(key)
 }
 
 // handshakeFailed counts and logs. A rejected node tries again every few seconds, so each

@@ -19,19 +19,22 @@ import (
 // the host is alive and no process listens there.
 var errRefused = errors.New("connection refused")
 
-// dial opens a TCP connection to addr (host:port). The error wraps errRefused
-// only if every address that host stands for refused; one that is silent or
+// dial opens a TCP connection to a peer. The error wraps errRefused
+// only if every address that its host stands for refused; one that is silent or
 // unreachable leaves doubt, and doubt is not a refusal.
-func (t *Transport) dial(ctx context.Context, addr string, c class) (net.Conn, error) {
+func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.tune.dialTimeout)
 	defer cancel()
-	host, port, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(to.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("dial peer: %w", err)
 	}
 	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("dial peer: %w", err)
+	}
+	if p := t.peer(to.ID); p != nil {
+		p.foundAt(ips)
 	}
 	d := net.Dialer{}
 	if c == classRoute || c == classBulk || c == classCall {
@@ -55,7 +58,7 @@ func (t *Transport) dial(ctx context.Context, addr string, c class) (net.Conn, e
 		errs = append(errs, err)
 	}
 	if refusals == len(ips) && refusals > 0 {
-		return nil, fmt.Errorf("dial peer at %s: %w", addr, errRefused)
+		return nil, fmt.Errorf("dial peer at %s: %w", to.Addr, errRefused)
 	}
 	return nil, fmt.Errorf("dial peer: %w", errors.Join(errs...))
 }
@@ -109,7 +112,7 @@ func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, acc
 }
 
 func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bool) (net.Conn, accepted, error) {
-	conn, err := t.dial(ctx, p.Addr, c)
+	conn, err := t.dial(ctx, p, c)
 	if err != nil {
 		return nil, accepted{}, err
 	}
@@ -142,12 +145,19 @@ func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bo
 }
 
 // DialRoute opens a stream to the peer's router: its Handler.Route gets the
-// other end. The caller owns the connection; ctx bounds only the opening. It
-// returns ErrUnknownPeer, a *RejectedError, or a network error.
+// other end. The caller owns the connection; ctx bounds only the opening, for which it waits
+// while routesOpenedMax others are being opened. It returns ErrUnknownPeer, a *RejectedError,
+// ctx's or a network error.
 func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
 	p := t.peer(id)
 	if p == nil {
 		return nil, fmt.Errorf("open route to node %d: %w", id, ErrUnknownPeer)
+	}
+	select {
+	case p.opening <- struct{}{}:
+		defer func() { <-p.opening }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("open route to node %q: %w", p.Name, ctx.Err())
 	}
 	conn, _, err := t.connect(ctx, p.Peer, classRoute)
 	if err != nil {

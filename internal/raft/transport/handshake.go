@@ -140,6 +140,8 @@ type hello struct {
 	id     Identity
 	// speaks are the versions in which the connection may go on.
 	speaks versions
+	// key is the one that was shown, which is no part of the greeting; "" = none.
+	key cluster.Key
 }
 
 func appendHello(dst []byte, h hello) []byte {

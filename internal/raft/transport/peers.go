@@ -2,9 +2,13 @@ package transport
 
 import (
 	"context"
+	"net"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // peer returns the peer of an id, nil if there is none.
@@ -26,9 +30,36 @@ func (t *Transport) DialError(id cluster.NodeID) string {
 
 func (t *Transport) newPeer(c Peer) *peer {
 	p := &peer{Peer: c, stop: func() {}, reading: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
+	p.opening = make(chan struct{}, routesOpenedMax)
+	if host, _, err := net.SplitHostPort(c.Addr); err == nil {
+		p.foundAt([]net.IPAddr{{IP: net.ParseIP(host)}}) // a name stands for none so far
+	}
 	p.gone, p.leave = context.WithCancel(context.Background())
 	p.links = [2]*link{newLink(t, p, classControl), newLink(t, p, classAppend)}
 	return p
+}
+
+// foundAt notes at which addresses a peer is dialled.
+func (p *peer) foundAt(ips []net.IPAddr) {
+	at := make([]netip.Addr, len(ips))
+	for i, ip := range ips {
+		at[i] = strangers.Source(&net.TCPAddr{IP: ip.IP})
+	}
+	p.at.Store(&at)
+}
+
+// isPeers tells whether connections of a peer may come from an address: who comes from elsewhere has less
+// of a right to a handshake.
+func (t *Transport) isPeers(source netip.Addr) bool {
+	for _, p := range t.allPeers() {
+		if at := p.at.Load(); at != nil && slices.Contains(*at, source) {
+			return true
+		}
+		if from := p.from.Load(); from != nil && *from == source {
+			return true
+		}
+	}
+	return false
 }
 
 // SetPeers makes these the peers, while Run is under way or before: connections to

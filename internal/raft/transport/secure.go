@@ -18,6 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/sys/nowait"
+	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
 // A connection is plain, or TLS 1.3 around the same bytes. The first byte tells which: tlsRecord, or
@@ -105,7 +106,7 @@ func (t *Transport) keyOf(certs []*x509.Certificate) (cluster.Key, error) {
 
 // unwrap makes the answering side of TLS on an accepted connection, where it is asked for. The key is
 // that of the dialling node, "" on a plain connection.
-func (t *Transport) unwrap(ctx context.Context, conn net.Conn) (net.Conn, cluster.Key, error) {
+func (t *Transport) unwrap(ctx context.Context, conn net.Conn, stay *strangers.Stay) (net.Conn, cluster.Key, error) {
 	first, err := peek(conn)
 	if err != nil {
 		return nil, "", fmt.Errorf("read greeting: %w", err)
@@ -119,6 +120,11 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn) (net.Conn, cluste
 	if t.key.Load() == nil {
 		return nil, "", reject(CodeKey, "it came with TLS, and this node has no key")
 	}
+	done, err := stay.Turn(ctx)
+	if err != nil {
+		return nil, "", fmt.Errorf("wait for a TLS handshake: %w", err)
+	}
+	defer done()
 	c := tls.Server(conn, t.tlsConfig(func(k cluster.Key) error {
 		if !t.door.KnowsKey(k) {
 			return reject(CodeKey, "it shows the key %s, which no member has", k)
@@ -129,8 +135,18 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn) (net.Conn, cluste
 		return nil, "", notProtected(err)
 	}
 	key, err := t.keyOf(c.ConnectionState().PeerCertificates)
-	return c, key, err
+	return abrupt{c, conn}, key, err
 }
+
+// abrupt is a TLS connection whose Close waits for nobody: that of package tls says goodbye, for up to 5 s
+// where the other side does not read. All that goes through these connections says itself where it ends.
+type abrupt struct {
+	*tls.Conn
+	under net.Conn
+}
+
+// Close implements net.Conn.
+func (c abrupt) Close() error { return c.under.Close() }
 
 // notProtected is why TLS with a node that dials came to nothing. What it has sent, and not that it or the
 // network ended, is a rejection.
@@ -228,6 +244,9 @@ func (c *tlsConn) seal(pieces net.Buffers) (net.Buffers, error) {
 	}
 	return net.Buffers{c.under.out}, nil
 }
+
+// Close implements net.Conn. As abrupt's, it waits for nobody.
+func (c *tlsConn) Close() error { return c.under.Conn.Close() }
 
 // writeRecords writes pieces in records as large as may be: a record for each would cost a system call
 // and 22 bytes.

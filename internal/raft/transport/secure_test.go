@@ -2,11 +2,13 @@ package transport
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -182,6 +184,80 @@ func TestPlainAgainstRequire(t *testing.T) {
 	}
 	if got := b.Stats().HandshakesRejected; got != 1 {
 		t.Errorf("%d rejections are counted", got)
+	}
+}
+
+// TestStraddlingHandshakes: who is let in by what was so at the beginning of a handshake does not stay once
+// that has changed.
+func TestStraddlingHandshakes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		is     cluster.PeerSecurity
+		change func(b *node)
+	}{
+		{"without TLS", cluster.PeersBoth, func(b *node) { b.SetSecurity(cluster.PeersRequire) }},
+		{"with a key that is taken away", cluster.PeersRequire, func(b *node) { b.know(nodeA, newKey(t).Name(), "") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+			introduce(a, b)
+			secured(t, c.is, a, b)
+			if c.is == cluster.PeersBoth {
+				a.key.Store(nil)
+			}
+			b.setAddr(nodeA, "127.0.0.1:1") // b does not dial
+			change := sync.OnceFunc(func() { c.change(b) })
+			b.check = func(Identity) error { change(); return nil }
+			b.start(t)
+			conn, err := a.DialRoute(t.Context(), nodeB)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan struct{})
+			go func() { _, _ = io.ReadAll(conn); close(closed) }()
+			select {
+			case far := <-b.routes:
+				_ = far.Close()
+				t.Error("it is served")
+			case <-closed:
+			}
+			<-closed
+		})
+	}
+}
+
+// quiet is a connection that notes whether anything was written after the handshake.
+type quiet struct {
+	net.Conn
+	shaken, wrote bool
+}
+
+func (c *quiet) Write(b []byte) (int, error) {
+	c.wrote = c.wrote || c.shaken
+	return c.Conn.Write(b)
+}
+
+// TestCloseSaysNothing: closing a connection does not wait until the other side takes a goodbye.
+func TestCloseSaysNothing(t *testing.T) {
+	a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+	defer a.Unlisten()
+	defer b.Unlisten()
+	secured(t, cluster.PeersRequire, a, b)
+	near, far := net.Pipe()
+	dialled, accepted := &quiet{Conn: near}, &quiet{Conn: far}
+	server := abrupt{tls.Server(accepted, b.tlsConfig(func(cluster.Key) error { return nil })), accepted}
+	shaken := make(chan error, 1)
+	go func() { shaken <- server.HandshakeContext(t.Context()) }()
+	client, err := a.wrap(t.Context(), dialled, a.Transport.peer(nodeB).Peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := within(t, shaken, "the handshake"); err != nil {
+		t.Fatal(err)
+	}
+	dialled.shaken, accepted.shaken = true, true
+	if err := errors.Join(client.Close(), server.Close()); err != nil || dialled.wrote || accepted.wrote {
+		t.Errorf("the dialled one says goodbye: %t, the accepted one: %t, %v", dialled.wrote, accepted.wrote, err)
 	}
 }
 

@@ -2,11 +2,14 @@ package transport
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -33,17 +36,93 @@ func TestSilentConnectionsKeepNoPeerOut(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	a.tune.handshakeTimeout = time.Minute
 	a.start(t)
-	const silent = 200
-	stayers(t, a, silent)
-	conn, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
-	if _, err := parseRejection(g); err == nil {
+	const more = 20
+	stayers(t, a, strangersMax+more)
+	_, g := rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
+	if Code(g.word) != codeAccepted {
 		t.Fatal("the peer was rejected")
 	}
-	_ = conn.Close()
-	time.Sleep(strangersSpare)
-	rawDial(t, a, appendHello(nil, helloFrom(nodeB, nodeA, classControl)))
-	if got := a.Stats().HandshakesExpelled; got != silent-strangersPerSource {
-		t.Errorf("%d were expelled, want %d", got, silent-strangersPerSource)
+	if got := a.Stats().HandshakesExpelled; got != more+1 {
+		t.Errorf("%d were expelled, want %d", got, more+1)
+	}
+}
+
+// TestHeldClientsExpelNobody: a primary is found, and a peer opens a route for each client that it holds.
+func TestHeldClientsExpelNobody(t *testing.T) {
+	const held = 1000
+	a, b := pair(t, func(a, b *node) {
+		secured(t, cluster.PeersRequire, a, b)
+		a.routes = make(chan net.Conn, held)
+	})
+	var all sync.WaitGroup
+	for range held {
+		all.Go(func() {
+			conn, err := b.DialRoute(t.Context(), nodeA)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = conn.Close()
+		})
+	}
+	all.Wait()
+	for range held {
+		_ = within(t, a.routes, "a route").Close()
+	}
+	if s := a.Stats(); s.HandshakesExpelled > 0 || s.HandshakesFailed > 0 {
+		t.Errorf("%d were expelled, %d have failed", s.HandshakesExpelled, s.HandshakesFailed)
+	}
+}
+
+// TestRoutesOpenInTurn: so many are being opened to a peer at a time; a client that is gone does not wait.
+func TestRoutesOpenInTurn(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	for range routesOpenedMax {
+		a.Transport.peer(nodeB).opening <- struct{}{}
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if _, err := a.DialRoute(ctx, nodeB); !errors.Is(err, context.Canceled) {
+		t.Errorf("it does not wait: %v", err)
+	}
+}
+
+// TestHandshakesOfStrangersTakeTurns: of an address that is no peer's, few TLS handshakes are under way at a
+// time; a peer does not wait for them.
+func TestHandshakesOfStrangersTakeTurns(t *testing.T) {
+	a := newNode(t, nodeA, nodeB)
+	secured(t, cluster.PeersRequire, a)
+	a.tune.handshakeTimeout = time.Minute
+	looked, goOn := make(chan struct{}, 64), make(chan struct{})
+	a.door.Holder = func(cluster.Key) (cluster.NodeID, bool) { // in the middle of a handshake
+		looked <- struct{}{}
+		<-goOn
+		return 0, false
+	}
+	a.start(t)
+	defer close(goOn)
+	shake := func(ip net.IP, limit time.Duration) error {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}).Dial("tcp", a.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(limit))
+		c := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*newKey(t).Certificate()}})
+		return c.Handshake() // it ends on this side before the other one has looked at the key
+	}
+	stranger := net.IPv4(127, 0, 0, 66)
+	for range strangersTurns {
+		if err := shake(stranger, patience); err != nil {
+			t.Fatal(err)
+		}
+		within(t, looked, "a handshake")
+	}
+	if err := shake(stranger, 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one more handshake: %v", err)
+	}
+	if err := shake(net.IPv4(127, 0, 0, 1), patience); err != nil {
+		t.Errorf("from a peer's address: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,13 +46,16 @@ const (
 	stableAfter = time.Second
 
 	acceptRetryWait = 50 * time.Millisecond
-	// strangersMax bounds the accepted connections whose handshake is in progress. When a
-	// primary is found, a peer opens a route for each client that it holds (1000), at once.
+	// strangersMax bounds the accepted connections whose handshake is in progress. Eight peers
+	// that open routes (routesOpenedMax), and all that they have open besides, take a quarter.
 	strangersMax = 1024
-	// strangersPerSource of one address may take longer than strangersSpare: a handshake is one
-	// round trip.
-	strangersPerSource = 16
-	strangersSpare     = 500 * time.Millisecond
+	// strangersTurns is how many TLS handshakes with an address that is no peer's are under way at
+	// a time: each costs some 0.3 ms of a processor, and whoever comes has not shown a key so far.
+	strangersTurns = 2
+	// routesOpenedMax bounds the routes to one peer that are being opened. When a primary is found
+	// there is one for each client that is held (1000): TLS with all of them at once would take
+	// longer than a handshake may.
+	routesOpenedMax = 16
 	// bulkStreamsMax bounds the bulk streams that one peer may have open here: a
 	// stage that it pushes, one or two that it fetches, and a question. A dialler
 	// beyond it finds its stream closed at once, and comes again.
@@ -66,9 +70,6 @@ var (
 	ErrUnknownPeer = errors.New("transport: unknown peer")
 	// ErrNotListening means that Run was called before Listen.
 	ErrNotListening = errors.New("transport: not listening")
-
-	// errExpelled ends an accepted connection that had to make room for another.
-	errExpelled = errors.New("transport: too many connections are in their handshake")
 )
 
 // Peer is another node, as the configuration names it.
@@ -183,6 +184,12 @@ type peer struct {
 	callRefused atomic.Uint64
 	// version is the protocol version of our control connection; 0 = there is none.
 	version atomic.Uint32
+	// opening has a value for each route that is being opened.
+	opening chan struct{}
+	// at are the addresses that its name stood for when it was dialled last, from is the one from
+	// which it has come last.
+	at   atomic.Pointer[[]netip.Addr]
+	from atomic.Pointer[netip.Addr]
 	// unreachable is set when PeerUnreachable is due.
 	unreachable atomic.Bool
 	// hungUp is the number of the newest Hangup of it: a connection whose handshake began before that
@@ -243,12 +250,12 @@ func New(cfg Config) *Transport {
 			pingInterval: pingInterval, rejectedWait: rejectedWait, stable: stableAfter,
 			leaverCallTime: leaverCallTime, plainMax: plainMax,
 		},
-		notify: make(chan struct{}, 1),
-		strangers: strangers.New(strangers.Limits{
-			Max: strangersMax, PerSource: strangersPerSource, Spare: strangersSpare,
-		}, cfg.Logger),
+		notify:           make(chan struct{}, 1),
 		rejectionsLogged: map[string]bool{},
 	}
+	t.strangers = strangers.New(strangers.Limits{
+		Max: strangersMax, PerSource: strangersMax, Known: t.isPeers, Turns: strangersTurns, // none lingers: a handshake has its own deadline
+	}, cfg.Logger)
 	t.peers.Store(&map[cluster.NodeID]*peer{})
 	t.security.Store(&cfg.Security)
 	t.key.Store(cfg.Key)

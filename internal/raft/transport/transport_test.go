@@ -484,7 +484,7 @@ func TestSocketOptions(t *testing.T) {
 	ln := rawPeer(t)
 	a := New(Config{})
 	for c, want := range map[class]int{classControl: int(userTimeout.Milliseconds()), classRoute: 0, classBulk: 0, classCall: 0} {
-		conn, err := a.dial(t.Context(), ln.Addr().String(), c)
+		conn, err := a.dial(t.Context(), Peer{Addr: ln.Addr().String()}, c)
 		if err != nil {
 			t.Fatal(err)
 		}

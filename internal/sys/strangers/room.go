@@ -1,6 +1,8 @@
 package strangers
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -10,6 +12,9 @@ import (
 	"time"
 )
 
+// ErrExpelled ends the connection of a stranger that had to make room for another.
+var ErrExpelled = errors.New("too many connections have not logged in")
+
 // Limits are those of a Room.
 type Limits struct {
 	// Max bounds all strangers; at least 1.
@@ -17,6 +22,11 @@ type Limits struct {
 	// PerSource is how many of one source may stay for longer than Spare.
 	PerSource int
 	Spare     time.Duration
+	// Known tells of a source that who has logged in is at home there: its strangers go last, and
+	// need no turn. nil = of none.
+	Known func(source netip.Addr) bool
+	// Turns is how many strangers of another source have a turn (Stay.Turn) at a time.
+	Turns int
 	// Allow is where strangers may come from; empty = from anywhere.
 	Allow []netip.Prefix
 }
@@ -37,16 +47,25 @@ type Room struct {
 	refused atomic.Uint64
 
 	mu sync.Mutex
-	// sources has the strangers of each source, oldest first; none is empty.
-	sources  map[netip.Addr][]*Stay
+	// sources has those that have strangers.
+	sources  map[netip.Addr]*group
 	inside   int
 	expelled uint64
+}
+
+// group is the strangers of one source, oldest first.
+type group struct {
+	stays []*Stay
+	known bool
+	turns chan struct{}
 }
 
 // Stay is one stranger's time in a Room.
 type Stay struct {
 	room   *Room
 	source netip.Addr
+	group  *group
+	gone   chan struct{}
 	from   net.Addr
 	since  time.Time
 	expel  func()
@@ -55,7 +74,7 @@ type Stay struct {
 
 // New returns an empty Room. It logs whom it expels.
 func New(limits Limits, logger *slog.Logger) *Room {
-	return &Room{limits: limits, log: NewLog(logger), sources: make(map[netip.Addr][]*Stay)}
+	return &Room{limits: limits, log: NewLog(logger), sources: make(map[netip.Addr]*group)}
 }
 
 // Log is for what else there is to say of this port's strangers.
@@ -73,13 +92,21 @@ func (r *Room) Allows(from net.Addr) bool {
 // Enter takes a place for a connection from an address. expel is called, at most once, if the
 // stranger has to make room for another; Leave returns false from then on. expel must not wait.
 func (r *Room) Enter(from net.Addr, expel func()) *Stay {
-	s := &Stay{room: r, source: Source(from), from: from, since: time.Now(), expel: expel}
+	s := &Stay{room: r, source: Source(from), from: from, since: time.Now(), expel: expel, gone: make(chan struct{})}
+	known := r.limits.Known != nil && r.limits.Known(s.source)
 	r.mu.Lock()
 	expelled := r.makeRoom(s)
-	r.sources[s.source] = append(r.sources[s.source], s)
+	s.group = r.sources[s.source]
+	if s.group == nil {
+		s.group = &group{turns: make(chan struct{}, r.limits.Turns)}
+		r.sources[s.source] = s.group
+	}
+	s.group.known = known
+	s.group.stays = append(s.group.stays, s)
 	r.inside++
 	r.mu.Unlock()
 	for _, old := range expelled {
+		close(old.gone)
 		old.expel()
 		r.log.Warn(old.from, "closed a connection that had not logged in: too many of them", "age", s.since.Sub(old.since))
 	}
@@ -101,15 +128,17 @@ func (r *Room) makeRoom(next *Stay) (expelled []*Stay) {
 }
 
 // oldestOfMost returns the oldest stranger of the source that has the most, and how many it
-// has, together with the one that comes next.
+// has, together with the one that comes next. A known source is looked at where there is no other.
 func (r *Room) oldestOfMost(next netip.Addr) (oldest *Stay, most int) {
-	for source, stays := range r.sources {
-		n := len(stays)
+	for source, g := range r.sources {
+		n := len(g.stays)
 		if source == next {
 			n++
 		}
-		if n > most || n == most && stays[0].since.Before(oldest.since) {
-			oldest, most = stays[0], n
+		better := oldest == nil || oldest.group.known && !g.known
+		same := oldest != nil && oldest.group.known == g.known
+		if better || same && (n > most || n == most && g.stays[0].since.Before(oldest.since)) {
+			oldest, most = g.stays[0], n
 		}
 	}
 	return oldest, most
@@ -118,13 +147,30 @@ func (r *Room) oldestOfMost(next netip.Addr) (oldest *Stay, most int) {
 func (r *Room) remove(s *Stay) {
 	s.over = true
 	r.inside--
-	stays := r.sources[s.source]
-	i := slices.Index(stays, s)
-	if stays = slices.Delete(stays, i, i+1); len(stays) == 0 {
+	i := slices.Index(s.group.stays, s)
+	if s.group.stays = slices.Delete(s.group.stays, i, i+1); len(s.group.stays) == 0 {
 		delete(r.sources, s.source)
-		return
 	}
-	r.sources[s.source] = stays
+}
+
+// Turn waits until it is the stranger's turn to do what costs this host much, and lasts until done is
+// called: before Leave. Who comes from a known source need not wait. The error is ctx's, or
+// ErrExpelled.
+func (s *Stay) Turn(ctx context.Context) (done func(), err error) {
+	s.room.mu.Lock()
+	g, known := s.group, s.group.known
+	s.room.mu.Unlock()
+	if known {
+		return func() {}, nil
+	}
+	select {
+	case g.turns <- struct{}{}:
+		return func() { <-g.turns }, nil
+	case <-s.gone:
+		return nil, ErrExpelled
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Leave gives the place back: the stranger is known now, or gone. It returns false if the

@@ -2,6 +2,7 @@ package strangers
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -114,6 +115,48 @@ func TestFullRoomExpelsFromSourceWithMost(t *testing.T) {
 	}
 }
 
+// Strangers from where those are at home who log in go last, however many they are.
+func TestKnownSourceGoesLast(t *testing.T) {
+	home := netip.MustParseAddr("10.0.0.1")
+	r := New(Limits{Max: 4, PerSource: 4, Known: func(s netip.Addr) bool { return s == home }}, slog.New(slog.DiscardHandler))
+	oldest, other := enter(r, "10.0.0.1"), enter(r, "10.0.0.66")
+	for range 3 {
+		enter(r, "10.0.0.1")
+	}
+	if oldest.out || !other.out {
+		t.Errorf("the one at home was expelled: %t, the other one: %t", oldest.out, other.out)
+	}
+	if enter(r, "10.0.0.66"); !oldest.out {
+		t.Error("all are at home, and the oldest one does not go")
+	}
+}
+
+// Of a source that nobody is at home at, some have a turn at a time; others do not wait for these.
+func TestTurns(t *testing.T) {
+	home := netip.MustParseAddr("10.0.0.1")
+	r := New(Limits{Max: 100, PerSource: 100, Turns: 2, Known: func(s netip.Addr) bool { return s == home }}, slog.New(slog.DiscardHandler))
+	over, end := context.WithCancel(t.Context())
+	end()
+	turn := func(ip string) func() {
+		done, err := enter(r, ip).Turn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	first := turn("10.0.0.66")
+	turn("10.0.0.66")
+	if _, err := enter(r, "10.0.0.66").Turn(over); err == nil {
+		t.Error("a third one has its turn")
+	}
+	turn("10.0.0.67")
+	for range 9 {
+		turn("10.0.0.1")
+	}
+	first()
+	turn("10.0.0.66")
+}
+
 // A burst of one source is spared as long as a login may take; after that any stranger expels it.
 func TestSourceWithManyIsSparedForATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -162,8 +205,8 @@ func TestRoomKeepsItsBounds(t *testing.T) {
 			t.Fatalf("%d of %d sources are inside, the room says %d of %d", inside, len(bySource), s.Inside, len(r.sources))
 		}
 		for source, n := range bySource {
-			if n > limits.PerSource || n != len(r.sources[source]) {
-				t.Fatalf("%s has %d strangers, the room says %d", source, n, len(r.sources[source]))
+			if n > limits.PerSource || n != len(r.sources[source].stays) {
+				t.Fatalf("%s has %d strangers, the room says %d", source, n, len(r.sources[source].stays))
 			}
 		}
 	}
