@@ -24,6 +24,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/quorumloss"
 	"github.com/quorate/quorate/internal/agent/recovery"
+	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
@@ -132,6 +133,8 @@ type Agent struct {
 	certificateEnds atomic.Int64
 	feeder          logcopy.Feeder
 	learner         *logcopy.Learner
+	// variables has those of the cluster that mysqld runs with.
+	variables *variables.Keeper
 
 	orders primary.Orders
 	// foreignXAPolled: it is being looked for what clients end on this replica.
@@ -185,6 +188,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		changes:      newChanges(),
 		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
+		variables:    variables.New(cfg.Node, cfg.MySQL.Variables),
 	}
 	if a.runsMysqld() {
 		if err := a.mysqldConfig().CheckPlace(); err != nil {
@@ -478,6 +482,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		upper.Go(func() error { return a.runLagBound(upperCtx) })
 		upper.Go(func() error { return a.runPort(upperCtx) })
 		upper.Go(func() error { return a.runAskLeader(upperCtx) })
+		upper.Go(func() error { return a.runVariables(upperCtx) })
 	}
 	upper.Go(func() error { return a.api.Run(upperCtx) })
 	upper.Go(func() error { return a.runReaders(upperCtx) })

@@ -32,6 +32,7 @@
 //	source      follows the log of a learner's source
 //	left behind asks former members whether they refuse the recovery of this cluster
 //	port        tells the kernel who passes mysqld's own port, where it is fenced
+//	variables   sets the cluster's variables in mysqld
 //	ask leader  asks whether a majority still follows the leader, for that port
 //	stages      fetches the stages that this node lacks, drops those that nobody names
 //	readers     serves the committed log to readers downstream; looks at their port's certificate

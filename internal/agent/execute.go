@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
+	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
@@ -99,17 +101,18 @@ func (a process) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 			return 0, fmt.Errorf("initialise mysqld: %w", err)
 		}
 	}
-	p, err := a.server.Start(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog})
+	with := variables.Legal(a.board.State().Variables)
+	p, err := a.bringUp(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog, Variables: with})
+	without := error(nil)
+	if errors.Is(err, mysqld.ErrExited) && len(with) > 0 && ctx.Err() == nil {
+		a.logger.Error("mysqld did not start with the variables of the cluster: it is started without them", "error", err)
+		with, without = nil, err
+		p, err = a.bringUp(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog})
+	}
 	if err != nil {
-		a.mysqldGone()
-		return 0, fmt.Errorf("start mysqld: %w", err)
+		return 0, err
 	}
-	a.setProcess(p)
-	a.work.Go(func() { a.watchProcess(p) })
-	if err := p.Ready(ctx); err != nil {
-		a.killMysqld()
-		return 0, fmt.Errorf("wait for mysqld: %w", err)
-	}
+	a.variables.Started(p.Incarnation(), with, without)
 	uuid, err := p.Admin().ServerUUID(ctx)
 	if err != nil {
 		a.killMysqld()
@@ -121,6 +124,22 @@ func (a process) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 		s.ServerVersion = a.install.Version.String()
 	})
 	return p.Incarnation(), nil
+}
+
+// bringUp starts a mysqld and waits until it can be used.
+func (a process) bringUp(ctx context.Context, o mysqld.StartOptions) (*mysqld.Process, error) {
+	p, err := a.server.Start(ctx, o)
+	if err != nil {
+		a.mysqldGone()
+		return nil, fmt.Errorf("start mysqld: %w", err)
+	}
+	a.setProcess(p)
+	a.work.Go(func() { a.watchProcess(p) })
+	if err := p.Ready(ctx); err != nil {
+		a.killMysqld()
+		return nil, fmt.Errorf("wait for mysqld: %w", err)
+	}
+	return p, nil
 }
 
 // watchProcess tells the role machine when a mysqld has ended.

@@ -194,7 +194,7 @@ did-commit has its own: 0 committed, 1 not committed, 3 not known.`,
 	root.SetHelpCommand(newHelpCommand())
 	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newLogCommand(), newConfigCommand(),
 		newNodeCommand(), newClusterCommand(), newMaintenanceCommand(), newAuditCommand(), newHistoryCommand(), newSwitchoverCommand(), newRestartMysqldCommand(),
-		newFenceCommand(), newUnfenceCommand(), newInitCommand(), newKeyCommand(), newSecretsCommand(), newDidCommitCommand(), newRecoverCommand(deps), newDemoCommand(), newVersionCommand(deps), newDoctorCommand())
+		newFenceCommand(), newUnfenceCommand(), newInitCommand(), newKeyCommand(), newSecretsCommand(), newDidCommitCommand(), newRecoverCommand(deps), newDemoCommand(), newVersionCommand(deps), newDoctorCommand(), newVariablesCommand())
 	root.InitDefaultCompletionCmd()
 	describeCompletion(root)
 	fitHelp(root)

@@ -19,6 +19,8 @@ func (c Change) Done(s State) string {
 		return fmt.Sprintf("The cluster is set to %s.", c.Settings)
 	case c.Membership != nil:
 		return c.Membership.done(s)
+	case c.Variables != nil:
+		return fmt.Sprintf("It is done: %s.", c.Variables)
 	}
 	return ""
 }

@@ -147,10 +147,13 @@ func (s State) settings() settings {
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 3
+const StateFormat = 4
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
+	if len(s.Variables) > 0 {
+		return 4
+	}
 	keyed := slices.ContainsFunc(s.Members, func(m Member) bool { return m.Key != "" || m.NextKey != "" })
 	if keyed || s.PeerSecurity != PeersPlain {
 		return 3
@@ -270,6 +273,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 
 // Format is what a node has to know for a change.
 func (c Change) Format() int {
+	if c.Variables != nil {
+		return 4
+	}
 	keyed := c.Keys != nil || c.Membership != nil && c.Membership.Key != "" || c.Settings != nil && c.Settings.PeerSecurity != nil
 	if keyed {
 		return 3

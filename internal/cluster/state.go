@@ -88,6 +88,8 @@ type State struct {
 	Reseed         Reseed       `json:"reseed,omitempty"`
 	Errant         ErrantPolicy `json:"errant,omitempty"`
 	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
+	// Variables are server variables that all nodes have, by VariableName.
+	Variables map[string]string `json:"variables,omitempty"`
 	// Recovered says that the cluster was made of one node of another one, whose
 	// majority was gone; nil = it was not.
 	Recovered *Recovery `json:"recovered,omitempty"`
@@ -141,6 +143,7 @@ type Change struct {
 	Membership  *MembershipChange  `json:"membership,omitempty"`
 	Settings    *SettingsChange    `json:"settings,omitempty"`
 	Keys        *KeysChange        `json:"keys,omitempty"`
+	Variables   *VariablesChange   `json:"variables,omitempty"`
 }
 
 // NodeChange changes what is not nil of one member.
@@ -237,7 +240,7 @@ func (s State) MemberByID(id NodeID) (m Member, ok bool) {
 // Clone returns a copy that shares nothing with s.
 func (s State) Clone() State {
 	s.Members, s.Removed = slices.Clone(s.Members), slices.Clone(s.Removed)
-	s.RemovedKeys = maps.Clone(s.RemovedKeys)
+	s.RemovedKeys, s.Variables = maps.Clone(s.RemovedKeys), maps.Clone(s.Variables)
 	if s.Maintenance != nil {
 		m := *s.Maintenance
 		s.Maintenance = &m
@@ -273,6 +276,8 @@ func (s State) With(c Change) (State, error) {
 		changed, err = next.setSettings(*c.Settings)
 	case c.Keys != nil:
 		changed, err = next.setKeys(*c.Keys)
+	case c.Variables != nil:
+		changed, err = next.setVariables(*c.Variables)
 	}
 	if err == nil {
 		err = next.check(s.noFull())
@@ -289,7 +294,7 @@ func (s State) With(c Change) (State, error) {
 // check refuses a change that says nothing, two things, or too much.
 func (c Change) check() error {
 	said := 0
-	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil} {
+	for _, is := range []bool{c.Node != nil, c.Maintenance != nil, c.Durability != nil, c.Membership != nil, c.Settings != nil, c.Keys != nil, c.Variables != nil} {
 		if is {
 			said++
 		}
@@ -466,6 +471,8 @@ func (c Change) String() string {
 		return c.Settings.String()
 	case c.Keys != nil:
 		return c.Keys.String()
+	case c.Variables != nil:
+		return c.Variables.String()
 	}
 	return "no change that this quorate knows"
 }

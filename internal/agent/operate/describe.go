@@ -28,6 +28,8 @@ func inWords(r control.Request) string {
 		return spoken[cluster.SettingsChange](r.Args)
 	case "node.key":
 		return spoken[cluster.KeysChange](r.Args)
+	case "variables.set":
+		return spoken[cluster.VariablesChange](r.Args)
 	case "maintenance":
 		return spoken[cluster.MaintenanceChange](r.Args)
 	case "switchover":

@@ -240,6 +240,12 @@ func (c Config) render(n uint64, asRoot bool, o StartOptions) string {
 			writeOption(&b, name, c.Variables[name])
 		}
 	}
+	if len(o.Variables) > 0 {
+		fmt.Fprintf(&b, "\n# Of the whole cluster (quorate variables set).\n")
+		for _, name := range sortedKeys(o.Variables) {
+			writeOption(&b, "loose_"+name, o.Variables[name])
+		}
+	}
 	fmt.Fprintf(&b, "\n# Places and identity.\n")
 	if asRoot {
 		// mysqld refuses to run as root unless told. It is the uid it already

@@ -139,6 +139,9 @@ type StartOptions struct {
 	// XA COMMIT either: a primary has to have prepared it with. Semi-sync is off
 	// until EnableSemiSync, as the applier would wait for ACKs.
 	ReplicaBinlog bool
+	// Variables are further settings, which stand above those of Config. A server that does not
+	// know one of them starts without it; one that cannot be the operator's to set is refused.
+	Variables map[string]string
 }
 
 // Start starts a new incarnation of mysqld, read-only, and returns it once the
@@ -148,6 +151,11 @@ type StartOptions struct {
 func (s *Server) Start(ctx context.Context, o StartOptions) (*Process, error) {
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
+	}
+	for name, value := range o.Variables {
+		if err := CheckGlobal(name, value); err != nil {
+			return nil, err
+		}
 	}
 	if !s.Initialized() {
 		return nil, fmt.Errorf("%w: %s", ErrNotInitialized, s.paths.data)

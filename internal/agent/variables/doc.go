@@ -1,0 +1,16 @@
+// Package variables keeps a node's mysqld at the server variables that the cluster state has.
+//
+//	option file at a start ──► Started ──┐
+//	cluster state ─────────────────────► Keep ──► SET GLOBAL ──► Report
+//
+// It owns what is known of the mysqld that runs: with which of the cluster's variables it was
+// started, which it was given since, and what it has refused. Nothing is durable here: the
+// cluster state is, and each start begins with it.
+//
+// The cluster's value stands above that of the node's configuration. A variable that the cluster
+// has no more gets the configuration's value again, else quorate's or the server's default. What
+// a running server does not take waits for its next start. A refused value is not tried again
+// with the same server; what failed otherwise is, at the next Keep.
+//
+// A Keeper has a lock, which it holds while it speaks to the server, and no goroutine.
+package variables

@@ -1,0 +1,165 @@
+package variables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/mysql/mysqld"
+)
+
+// refusalBytesMax is how much is kept of why a server did not start.
+const refusalBytesMax = 400
+
+// Server is a mysqld that runs.
+type Server interface {
+	// SetGlobal fails with mysqld.ErrAtStart or a *mysqld.RefusedError where it always will.
+	SetGlobal(ctx context.Context, name, value string) error
+	ResetGlobal(ctx context.Context, name string) error
+}
+
+// Keeper keeps one node's mysqld at the cluster's variables.
+type Keeper struct {
+	node string
+	// own are the configuration's.
+	own map[string]string
+
+	mu          sync.Mutex
+	incarnation uint64
+	// started are the cluster's variables with which that incarnation was started, has those that
+	// it was given since, too. atStart are those that it takes at a start only.
+	started, has map[string]string
+	atStart      map[string]bool
+	failed       map[string]string
+	// without says why that incarnation was started without them, and gets none; "" = it was not.
+	without string
+}
+
+// New makes a Keeper of the node of that name, whose configuration sets some variables.
+func New(node string, own map[string]string) *Keeper { return &Keeper{node: node, own: own} }
+
+// Legal are those of the cluster's variables that this quorate lets an operator set: a newer one
+// may have agreed on others.
+func Legal(want map[string]string) map[string]string {
+	legal := maps.Clone(want)
+	maps.DeleteFunc(legal, func(name, value string) bool { return mysqld.CheckGlobal(name, value) != nil })
+	return legal
+}
+
+// Started takes a new incarnation of mysqld, which was started with variables of the cluster; or
+// without them, because it did not start with them.
+func (k *Keeper) Started(incarnation uint64, with map[string]string, without error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.incarnation, k.started, k.has = incarnation, maps.Clone(with), maps.Clone(with)
+	k.atStart, k.failed, k.without = map[string]bool{}, map[string]string{}, ""
+	if k.has == nil {
+		k.has = map[string]string{}
+	}
+	if without != nil {
+		k.without = strings.ToValidUTF8(fmt.Sprintf("%.*s", refusalBytesMax, without), "")
+	}
+}
+
+// Keep has the server of an incarnation run with variables, as far as it takes them while it runs.
+func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]string, s Server) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if incarnation != k.incarnation || k.without != "" {
+		return // it does not run so far, or no more
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		value := want[name]
+		if has, is := k.has[name]; is && has == value {
+			continue
+		}
+		err := mysqld.CheckGlobal(name, value)
+		if err == nil {
+			err = s.SetGlobal(ctx, name, value)
+		}
+		if k.note(name, err) {
+			k.has[name] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.has)) {
+		if _, is := want[name]; is {
+			continue
+		}
+		var err error
+		if value, _, known := mysqld.Own(k.own, name); known {
+			err = s.SetGlobal(ctx, name, value)
+		} else {
+			err = s.ResetGlobal(ctx, name)
+		}
+		if k.note(name, err) {
+			delete(k.has, name)
+		}
+	}
+}
+
+// note takes what became of one variable. done: there is no use in trying again.
+func (k *Keeper) note(name string, err error) (done bool) {
+	delete(k.failed, name)
+	refused, isRefused := errors.AsType[*mysqld.RefusedError](err)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, mysqld.ErrAtStart):
+		k.atStart[name] = true
+		return true
+	case isRefused:
+		k.failed[name] = refused.Why
+		return true
+	}
+	k.failed[name] = err.Error()
+	return errors.Is(err, mysqld.ErrConfig) || errors.Is(err, mysqld.ErrGuarded)
+}
+
+// Report says how the server runs with variables.
+func (k *Keeper) Report(want map[string]string) cluster.VariablesOf {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := cluster.VariablesOf{Node: k.node, Error: k.without}
+	for _, name := range slices.Sorted(maps.Keys(k.atStart)) {
+		began, atStart := k.started[name]
+		value, wanted := want[name]
+		if began != value || atStart != wanted {
+			r.Restart = append(r.Restart, name)
+		}
+	}
+	if len(k.failed) > 0 {
+		r.Failed = maps.Clone(k.failed)
+	}
+	for name := range want {
+		if value, operator, _ := mysqld.Own(k.own, name); operator && value != want[name] {
+			if r.Own == nil {
+				r.Own = map[string]string{}
+			}
+			r.Own[name] = value
+		}
+	}
+	return r
+}
+
+// Trouble says in a line what there is to say of a report in the status; "" = nothing.
+func Trouble(r cluster.VariablesOf) string {
+	var said []string
+	if r.Error != "" {
+		said = append(said, "mysqld did not start with the cluster's variables, and runs without them: "+r.Error+"; correct them (quorate variables), then quorate restart-mysqld "+r.Node)
+	}
+	if len(r.Restart) > 0 {
+		said = append(said, fmt.Sprintf("%s waits for a restart: quorate restart-mysqld %s", strings.Join(r.Restart, ", "), r.Node))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
+		said = append(said, fmt.Sprintf("%s is not set: %s", name, r.Failed[name]))
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return "variables: " + strings.Join(said, "; ")
+}

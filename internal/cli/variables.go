@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+// variablesWait bounds the wait for the answer to a change of variables.
+const variablesWait = 90 * time.Second
+
+func newVariablesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "variables",
+		Short: "Set server variables on all nodes at once",
+		Long: `Sets server variables (max_connections, innodb_buffer_pool_size, ...) on all nodes,
+without a restart where mysqld can, and keeps them for its next starts. They are
+part of the cluster state: a node that is away takes them when it is back.`,
+		Example: `  quorate variables set max_connections=500 long_query_time=0.5
+  quorate variables list`,
+		Args: noArgs,
+		RunE: showHelp,
+	}
+	cmd.AddCommand(newVariablesSetCommand(), newVariablesUnsetCommand(), newVariablesListCommand())
+	return cmd
+}
+
+func newVariablesSetCommand() *cobra.Command {
+	var o controlOptions
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "set NAME=VALUE ...",
+		Short: "Give server variables a value on all nodes",
+		Long: `Gives server variables a value on all nodes. Values are written as in an option
+file: 500, 1G, ON. A value holds at once for new sessions, and for all later starts
+of mysqld. It stands above that of a node's [mysql.variables].
+
+First one node's mysqld, a replica's where there is one, has to take all of them:
+it is asked whether it would start with them, and they are set there for a
+moment. What it refuses is refused, in its own words. What the promise of quorate
+stands on is refused, too, and what is a path on a host. A mysqld that does not
+start with the variables all the same is started without them, and the status
+says so.
+
+What a running mysqld does not take waits for its restart. Restart them one by
+one, the primary last: it moves first.
+
+  for node in db2 db3 db1; do quorate restart-mysqld $node || break; done
+
+--dry-run asks mysqld whether it would start with the values, and sets nothing.
+
+Exit codes are those of "quorate node set"; 1 also if a node that runs has not
+taken a value.`,
+		Example: `  quorate variables set max_connections=500 long_query_time=0.5
+  quorate variables set innodb_buffer_pool_size=8G --dry-run
+  quorate variables set sql_mode=STRICT_TRANS_TABLES,NO_ZERO_DATE --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set, err := parseVariables(args)
+			if err != nil {
+				return usage(err)
+			}
+			return o.changeVariables(cmd.Context(), cmd.OutOrStdout(), cluster.VariablesRequest{VariablesChange: cluster.VariablesChange{Set: set}, DryRun: dryRun})
+		},
+	}
+	o.flags(cmd)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+// parseVariables reads NAME=VALUE arguments.
+func parseVariables(args []string) (map[string]string, error) {
+	set := map[string]string{}
+	for _, arg := range args {
+		name, value, ok := strings.Cut(arg, "=")
+		name = cluster.VariableName(strings.TrimPrefix(name, "--"))
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q is not NAME=VALUE, such as max_connections=500", arg)
+		}
+		if _, twice := set[name]; twice {
+			return nil, fmt.Errorf("variable %s has two values", name)
+		}
+		set[name] = value
+	}
+	change := cluster.VariablesChange{Set: set}
+	return set, change.Check()
+}
+
+func newVariablesUnsetCommand() *cobra.Command {
+	var o controlOptions
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "unset NAME ...",
+		Short: "Take the cluster's value of server variables back",
+		Long: `Takes the cluster's value of server variables back. Each node goes back to what
+its [mysql.variables] says, or else to the default.`,
+		Example: `  quorate variables unset max_connections
+  quorate variables unset long_query_time sql_mode --dry-run`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(errors.New("NAME is missing: \"quorate variables list\" shows which there are"))
+			}
+			change := cluster.VariablesChange{}
+			for _, name := range args {
+				change.Unset = append(change.Unset, cluster.VariableName(name))
+			}
+			if err := change.Check(); err != nil {
+				return usage(err)
+			}
+			return o.changeVariables(cmd.Context(), cmd.OutOrStdout(), cluster.VariablesRequest{VariablesChange: change, DryRun: dryRun})
+		},
+	}
+	o.flags(cmd)
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
+func newVariablesListCommand() *cobra.Command {
+	var o controlOptions
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the cluster's variables, and which nodes lack them",
+		Long: `Lists the server variables that "quorate variables set" has given to all nodes, and
+of each node whose mysqld does not run with them why. What a node's own
+[mysql.variables] has is shown where the cluster's value stands above it.`,
+		Example: `  quorate variables list
+  quorate variables list --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list cluster.VariablesList
+			if err := o.ask(cmd.Context(), "variables.list", struct{}{}, &list); err != nil {
+				return err
+			}
+			if o.asJSON {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			return printText(cmd.OutOrStdout(), variablesTable(list))
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func variablesTable(list cluster.VariablesList) string {
+	var text strings.Builder
+	if len(list.Variables) == 0 {
+		text.WriteString("the cluster has no variables: each node runs with its [mysql.variables]\n")
+	} else {
+		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "NAME\tVALUE")
+		for _, name := range slices.Sorted(maps.Keys(list.Variables)) {
+			fmt.Fprintf(table, "%s\t%s\n", name, oneLine(list.Variables[name]))
+		}
+		table.Flush() // it writes to memory
+	}
+	if lines, _ := nodesText(list.Nodes); lines != "" {
+		text.WriteString("\n" + lines)
+	}
+	return text.String()
+}
+
+// nodesText says how nodes run with the variables, where there is something to say. failed: one that
+// runs has not taken a value.
+func nodesText(nodes []cluster.VariablesOf) (text string, failed bool) {
+	for _, n := range nodes {
+		if n.Error != "" {
+			text += fmt.Sprintf("%s: %s\n", n.Node, oneLine(n.Error))
+		}
+		if len(n.Restart) > 0 {
+			text += fmt.Sprintf("%s: %s waits for a restart: quorate restart-mysqld %s\n", n.Node, strings.Join(n.Restart, ", "), n.Node)
+		}
+		for _, name := range slices.Sorted(maps.Keys(n.Failed)) {
+			text += fmt.Sprintf("%s: %s is not set: %s\n", n.Node, name, oneLine(n.Failed[name]))
+			failed = true
+		}
+		for _, name := range slices.Sorted(maps.Keys(n.Own)) {
+			text += fmt.Sprintf("%s: its [mysql.variables] has %s = %q, below the cluster's value\n", n.Node, name, n.Own[name])
+		}
+	}
+	return text, failed
+}
+
+// changeVariables asks for a change of the variables and prints what became of it.
+func (o *controlOptions) changeVariables(ctx context.Context, out io.Writer, args cluster.VariablesRequest) error {
+	o.timeout = variablesWait
+	var result cluster.VariablesResult
+	if err := o.ask(ctx, "variables.set", args, &result); err != nil {
+		return err
+	}
+	lines, failed := nodesText(result.Nodes)
+	if err := o.print(out, result, result.DryRun, result.Stops, changeText(result.ChangeResult)+lines); err != nil {
+		return err
+	}
+	if failed {
+		return &exitError{exitFailure, errors.New("a node has not taken a value: its next start does, or its status says why not")}
+	}
+	return nil
+}

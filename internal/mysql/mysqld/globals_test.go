@@ -1,0 +1,147 @@
+package mysqld
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLiterals(t *testing.T) {
+	for value, want := range map[string][]string{
+		"500": {"500", "?"}, "-1": {"-1", "?"}, "0.5": {"0.5", "?"}, "1G": {"1073741824", "?"}, "16m": {"16777216", "?"}, "15E": {"17293822569102704640", "?"},
+		"16E": {"?"}, "ON": {"?"}, "": {"?"}, "1.5G": {"?"}, "+05:30": {"?"}, "1; DROP": {"?"}, "0x10": {"?"},
+	} {
+		if diff := cmp.Diff(want, literals(value)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", value, diff)
+		}
+	}
+}
+
+// TestCheckGlobal: what the guard refuses in a node's configuration is refused here, too; and what
+// must not have one value on all nodes.
+func TestCheckGlobal(t *testing.T) {
+	for name, want := range map[string]error{
+		"max_connections": nil, "sql_mode": nil, "innodb_buffer_pool_size": nil, "init_connect": nil, "innodb_log_writer_threads": nil,
+		"sync_binlog": ErrGuarded, "super_read_only": ErrGuarded, "rpl_semi_sync_source_timeout": ErrGuarded, "server_id": ErrGuarded, "read_only": ErrGuarded,
+		"lower_case_table_names": ErrConfig, "innodb_page_size": ErrConfig, "general_log_file": ErrConfig, "slow_query_log_file": ErrConfig,
+		"ssl_ca": ErrConfig, "admin_ssl_key": ErrConfig, "ssl_capath": ErrConfig, "innodb_tmpdir": ErrConfig, "innodb_doublewrite_dir": ErrConfig,
+		"innodb_data_file_path": ErrConfig, "validate_password.length": ErrConfig, "not a name": ErrConfig,
+	} {
+		if err := CheckGlobal(name, "1"); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
+func TestOwn(t *testing.T) {
+	variables := map[string]string{"loose-Max-Connections": "5", "slave_parallel_workers": "8"}
+	for name, want := range map[string]string{
+		"max_connections": "5 true true", "replica_parallel_workers": "8 true true", "replica_net_timeout": "10 false true", "sql_mode": " false false",
+	} {
+		value, operator, known := Own(variables, name)
+		if got := strings.Join([]string{value, boolText(operator), boolText(known)}, " "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func boolText(b bool) string {
+	if b {
+		return "true"
+	}
+	return "false"
+}
+
+// TestRenderOfCluster: the cluster's variables stand above the node's own, below what is guarded,
+// and a server that does not know one starts.
+func TestRenderOfCluster(t *testing.T) {
+	c, err := goldenConfig("9.7.4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Variables = map[string]string{"max_connections": "200"}
+	text := c.render(1, false, StartOptions{Variables: map[string]string{"max_connections": "500", "sync_binlog": "1"}})
+	before := -1
+	for _, line := range []string{"max_connections=200\n", "loose_max_connections=500\n", "loose_sync_binlog=1\n", "\nsync_binlog=0\n"} {
+		at := strings.Index(text, line)
+		if at < before || at < 0 {
+			t.Errorf("%q is at %d, behind %d", line, at, before)
+		}
+		before = at
+	}
+	s := New(c)
+	if _, err := s.Start(t.Context(), StartOptions{Variables: map[string]string{"sync_binlog": "1"}}); !errors.Is(err, ErrGuarded) {
+		t.Errorf("a guarded one: %v", err)
+	}
+}
+
+// TestGlobals has a real server try values, take them, and start with what it does not know.
+func TestGlobals(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p, err := s.Start(ctx(t), StartOptions{Variables: map[string]string{"long_query_time": "7", "of_a_newer_server": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.Ready(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	a := p.Admin()
+	value := func(name string) (v string) {
+		t.Helper()
+		if err := a.query1(ctx(t), name, "SELECT @@GLOBAL."+name, nil, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if got := value("long_query_time"); got != "7.000000" && got != "7" {
+		t.Errorf("it was started with long_query_time %s", got)
+	}
+	before := map[string]string{"max_connections": value("max_connections"), "sql_mode": value("sql_mode"), "join_buffer_size": value("join_buffer_size"), "optimizer_switch": value("optimizer_switch")}
+	good := map[string]string{
+		"max_connections": "321", "sql_mode": "STRICT_TRANS_TABLES", "join_buffer_size": "1M", "optimizer_switch": "derived_merge=off",
+		"slow_query_log": "ON", "innodb_read_io_threads": "5", "init_connect": "",
+	}
+	atStart, made, err := a.TryGlobals(ctx(t), good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"innodb_read_io_threads"}, atStart); diff != "" {
+		t.Errorf("at a start only (-want +got):\n%s", diff)
+	}
+	if _, is := made["optimizer_switch"]; !is || len(made) != 1 {
+		t.Errorf("shown otherwise: %v", made)
+	}
+	for name, want := range before {
+		if got := value(name); got != want {
+			t.Errorf("%s was not put back: %s, want %s", name, got, want)
+		}
+	}
+	for name, words := range map[string]string{
+		"max_connections": "can't be set to the value of '0'", "no_such_variable": "Unknown system variable", "sql_mode": "can't be set to the value of",
+	} {
+		bad := map[string]string{"join_buffer_size": "2M", name: map[bool]string{true: "0", false: "NONSENSE"}[name == "max_connections"]}
+		_, _, err := a.TryGlobals(ctx(t), bad)
+		if refused := (*RefusedError)(nil); !errors.As(err, &refused) || refused.Name != name || !strings.Contains(refused.Why, words) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := value("join_buffer_size"); got != before["join_buffer_size"] {
+			t.Errorf("after %s was refused join_buffer_size is %s", name, got)
+		}
+	}
+	if err := a.SetGlobal(ctx(t), "max_connections", "123"); err != nil || value("max_connections") != "123" {
+		t.Errorf("max_connections is %s, %v", value("max_connections"), err)
+	}
+	if err := a.ResetGlobal(ctx(t), "max_connections"); err != nil || value("max_connections") != "151" {
+		t.Errorf("max_connections is %s, %v", value("max_connections"), err)
+	}
+	if err := a.SetGlobal(ctx(t), "innodb_read_io_threads", "5"); !errors.Is(err, ErrAtStart) {
+		t.Errorf("read-only: %v", err)
+	}
+	if drift, err := p.CheckGuarded(ctx(t)); err != nil || len(drift) > 0 {
+		t.Errorf("drift %v, %v", drift, err)
+	}
+}
