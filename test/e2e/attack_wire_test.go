@@ -27,6 +27,8 @@ import (
 const (
 	classControl byte = 1
 	classAppend  byte = 2
+	classRoute   byte = 3
+	classBulk    byte = 4
 	classCall    byte = 5
 )
 

@@ -21,6 +21,7 @@ import (
 // not: the parent-death signal is lost in a change of user, if that is done in
 // the wrong place, and mysqld would stay.
 func TestUnprivileged(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		// What can be had is the first case, with the user that runs the tests.
 		t.Run("Agent", func(t *testing.T) { killAndReturn(t, devcluster.Options{Nodes: 1}) })
@@ -90,6 +91,7 @@ func killAndReturn(t *testing.T, opts devcluster.Options) {
 
 // TestDemo runs the command that a newcomer runs first.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	base := mysqlBase(t)
 	tmp, err := os.MkdirTemp("", "qe2e-")
 	if err != nil {
@@ -126,6 +128,7 @@ func TestDemo(t *testing.T) {
 
 // TestInterruptedDemo interrupts the demo while its cluster is up.
 func TestInterruptedDemo(t *testing.T) {
+	t.Parallel()
 	base := mysqlBase(t)
 	tmp, err := os.MkdirTemp("", "qe2e-")
 	if err != nil {
