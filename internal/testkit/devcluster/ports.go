@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 )
 
 // choosePlace returns a loopback address and n ports on it that were free a
@@ -29,7 +30,7 @@ func choosePlace(given string, n int) (host string, ports []int, err error) {
 func freePorts(host string, n int) (ports []int, err error) {
 	var held []net.Listener
 	for range n {
-		l, listenErr := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		l, listenErr := listenBelow(host)
 		if listenErr != nil {
 			err = fmt.Errorf("find a free port: %w", listenErr)
 			break
@@ -43,4 +44,22 @@ func freePorts(host string, n int) (ports []int, err error) {
 		err = errors.Join(err, l.Close())
 	}
 	return ports, err
+}
+
+// The kernel gives none of these ports to who asks for any (ip_local_port_range), on whatever address: that
+// could come between the choice of a port and its use.
+const (
+	portFirst = 10_000
+	portLast  = 32_767
+	portTries = 100
+)
+
+func listenBelow(host string) (l net.Listener, err error) {
+	for range portTries {
+		port := portFirst + rand.IntN(portLast+1-portFirst)
+		if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, err
 }
