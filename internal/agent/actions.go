@@ -111,7 +111,7 @@ func (a *Agent) awaitMysqld(than uint64, serves bool) (incarnation uint64, err e
 	for {
 		changed := a.board.Changes()
 		role := a.board.Own().Role
-		raft := a.node.Role()
+		raft := a.Raft.Role()
 		there := role == status.RolePrimary || role == status.RoleReplica && (!serves || raft.Leader != 0 && !raft.Leading)
 		if p := a.currentProcess(); p != nil && p.Incarnation() > than && there {
 			return p.Incarnation(), nil
@@ -156,7 +156,7 @@ func (a *Agent) fencedBefore() (role.Fenced, error) {
 // mayOpen says whether maintenance lets this node open for writes, by what is
 // committed: the caller has passed a barrier.
 func (a *Agent) mayOpen() error {
-	m := a.node.Committed().State().State.Maintenance
+	m := a.Raft.Committed().State().State.Maintenance
 	if m == nil || m.Primary == a.self.Name {
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/agent/keys"
+	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
@@ -26,24 +27,18 @@ import (
 	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/front/router"
-	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/raft/bulk"
-	"github.com/quorate/quorate/internal/raft/consensus"
-	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // Times and bounds of the agent.
@@ -71,9 +66,7 @@ type Agent struct {
 	// each start, it never leaves the machine.
 	feedPassword string
 	log          *seglog.Log
-	node         *consensus.Node
 	peers        *transport.Transport
-	bulk         *bulk.Bulk
 	router       *router.Router
 	feed         *mysqlwire.Feed
 	readers      *mysqlwire.Feed // nil: no downstream readers
@@ -81,8 +74,8 @@ type Agent struct {
 	api          *api.Server
 	server       *mysqld.Server
 
-	inbox *primary.Inbox
-	shell *primary.Shell
+	// Member is what takes part in the cluster.
+	member.Member
 	// ctx is Run's: operations and epochs live no longer than it.
 	ctx context.Context
 	// fail ends Run, with an error; nil = what it would end does not run yet.
@@ -91,22 +84,14 @@ type Agent struct {
 	work sync.WaitGroup
 
 	board    *board.Board
-	follower *membership.Follower
 	requests *operate.Server
 	stance   *quorumloss.Stance
-	lag      consensus.LagTracker
 	// grants and certificate are primary.Watch's.
 	grants      grantsLooked
 	certificate certificateTold
 	disk        diskProbe
-	lagBound    *primary.LagBound
 	mark        datadir.Mark
 	xa          xaWatch
-	heard       retention.Heard
-	purger      *retention.Purger
-	marker      *retention.Marker
-	slot        *primary.Slot
-	duties      *primary.Duties
 	tapSeconds  tapSeconds
 	changes     map[cluster.HistoryWhat]prometheus.Counter // how often this node opened, by what that was
 	state       datadir.State
@@ -124,19 +109,14 @@ type Agent struct {
 	// oldBytes is how large what is below old/ is, by directory: while the node joins
 	// the joiner's, then runOld's.
 	oldBytes map[string]int64
-	// promised is what promise.json said at the start.
-	promised datadir.Promises
 	ackDrops atomic.Uint64 // how often this node dropped a require-ack
 	keptDown atomic.Bool   // an operator has fenced this node
 	logDisk  atomic.Pointer[diskRoom]
 	// certificateEnds is when mysqld's certificate ends, as a Unix time; 0 = not known, or none was given.
 	certificateEnds atomic.Int64
-	feeder          logcopy.Feeder
-	learner         *logcopy.Learner
 	// variables has those of the cluster that mysqld runs with.
 	variables *variables.Keeper
 
-	orders primary.Orders
 	// foreignXAPolled: it is being looked for what clients end on this replica.
 	foreignXAPolled atomic.Bool
 
@@ -186,7 +166,6 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		feedPassword: rand.Text(),
 		tapSeconds:   newTapSeconds(),
 		changes:      newChanges(),
-		lagBound:     primary.NewLagBound(cfg.MySQL.MaxApplyLag, clock.Machine{}),
 		records:      history.New(vfs.OS{}, cfg.DataDir, cfg.Node, logger),
 		variables:    variables.New(cfg.Node, cfg.MySQL.Variables),
 	}
@@ -196,14 +175,10 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		}
 	}
 	a.board = board.New(a.boardConfig())
-	a.inbox = a.newInbox()
-	a.slot = a.newSlot()
-	a.duties = a.newDuties()
-	a.shell = a.newShell()
 	data.lives = a.board.Lives
 	a.departing = a.newDeparting()
-	a.requests, a.stance, a.follower = a.newOperate(), a.newStance(), a.newFollower()
-	a.feeder.Self, a.feeder.Node = a.self.ID, feeding{a}
+	a.requests, a.stance = a.newOperate(), a.newStance()
+	a.Init(a.memberConfig())
 	return a, a.stance.Load()
 }
 
@@ -391,7 +366,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.heard.Load(a.data.Dir, a.logger)
+	a.Heard.Load(a.data.Dir, a.logger)
 	if err := a.openMembers(ctx); err != nil {
 		return err
 	}
@@ -408,32 +383,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
-	if err := a.data.HasLog(); err != nil {
+	if err := a.openMember(); err != nil {
 		return errors.Join(err, a.log.Close())
 	}
-	if err := a.openState(); err != nil {
-		return errors.Join(err, a.log.Close())
-	}
-	if a.promised, err = a.data.Promised(a.cfg.Raft.ElectionTimeout, config.ElectionTimeoutMax, a.logger); err != nil {
-		return errors.Join(err, a.log.Close())
-	}
-	a.node, err = consensus.New(consensus.Config{
-		Self: a.self.ID, Members: a.cfg.ClusterMembers(), State: new(a.state.Point()), OnState: a.onState,
-		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
-		Log: a.log, HasStage: a.log.HasStage, Logger: a.logger,
-		Fresh: a.data.Fresh(), Promised: a.promised.Longest, Send: a.peers.Send,
-		OnRole: a.onRole, OnLease: a.leaseChanged, OnCommit: a.onCommit, OnRefused: a.onRefused, OnStalled: a.onStalled,
-		OnWanted: a.onWanted, OnFull: a.onFull, OnAcknowledge: a.slot.Acknowledge, OnAckEvent: a.onAckEvent, OnBroken: a.onBroken,
-	})
-	if err != nil {
-		return errors.Join(err, a.log.Close())
-	}
-	a.purger, a.marker = a.newPurger(), a.newMarker()
-	a.lag.Start(a.node.Committed().GTIDs())
-	copies := a.bulkConfig(a.log, func() uint64 { return a.node.Committed().Mark().Epoch }, logcopy.Entries{Node: a.node, Log: a.committedEntries})
-	copies.Source = a.newSource()
-	a.bulk = bulk.New(copies)
-	a.learner = a.newLearner()
 	return nil
 }
 
@@ -460,11 +412,11 @@ func (a *Agent) runAll(ctx context.Context) error {
 		return err
 	})
 	node.Go(func() error {
-		err := a.node.Run(nodeCtx)
+		err := a.Raft.Run(nodeCtx)
 		fail(fmt.Errorf("consensus ended: %w", err))
 		return err
 	})
-	node.Go(func() error { return a.bulk.Run(nodeCtx) })
+	node.Go(func() error { return a.Bulk.Run(nodeCtx) })
 	node.Go(func() error { return a.log.Run(nodeCtx) })
 
 	upper, upperCtx := errgroup.WithContext(serve)
@@ -476,32 +428,26 @@ func (a *Agent) runAll(ctx context.Context) error {
 			}
 			return nil
 		})
-		upper.Go(func() error { return a.newWatch().Run(upperCtx) })
-		upper.Go(func() error { return a.marker.Run(upperCtx) })
 		upper.Go(func() error { return a.disk.run(upperCtx, a.data.Join("mysql")) })
-		upper.Go(func() error { return a.runLagBound(upperCtx) })
 		upper.Go(func() error { return a.runPort(upperCtx) })
 		upper.Go(func() error { return a.runAskLeader(upperCtx) })
 		upper.Go(func() error { return a.runVariables(upperCtx) })
+	}
+	for _, run := range a.Loops() {
+		upper.Go(func() error { return run(upperCtx) })
 	}
 	upper.Go(func() error { return a.api.Run(upperCtx) })
 	upper.Go(func() error { return a.runReaders(upperCtx) })
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })
-	upper.Go(func() error { a.promised.Forget(upperCtx, clock.Machine{}, a.data.WritePromise, a.logger); return nil })
-	upper.Go(func() error { return a.follower.Run(upperCtx) })
-	upper.Go(func() error { return a.learner.Run(upperCtx) })
-	upper.Go(func() error { return a.stance.Watch(upperCtx) })
-	upper.Go(func() error { return a.runStages(upperCtx) })
 	upper.Go(func() error { return a.runOld(upperCtx) })
-	upper.Go(func() error { return a.purger.Run(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
 		return a.runRole(ctx, upperCtx, failed)
 	})
 	err := upper.Wait()
-	a.slot.Close()
+	a.Slot.Close()
 	a.killMysqld()
 	a.work.Wait()
 	a.records.WriteHistory() // what came with the end; mysqld is gone, whatever this takes
@@ -514,7 +460,6 @@ func (a *Agent) runAll(ctx context.Context) error {
 // runRole is the role machine's goroutine. It ends after the role machine's Exit effect, or when
 // another goroutine of the tree has failed.
 func (a *Agent) runRole(stop, serve, failed context.Context) error {
-	machine := primary.NewRole(a.self, a.cfg.MySQL.PromotionTimeout)
 	fenced, err := a.fencedBefore()
 	if err != nil {
 		return err
@@ -522,13 +467,13 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 	a.records.Tell(cluster.Event{Kind: cluster.EventStarted, Why: "quorate " + a.version})
 	ctx, end := context.WithCancelCause(serve)
 	defer end(nil)
-	defer a.slot.Close() // nobody would close it any more
+	defer a.Slot.Close() // nobody would close it any more
 	defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
 	defer context.AfterFunc(stop, func() {
 		a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
 		a.input(role.Stop{})
 	})()
-	switch err := a.shell.Run(ctx, machine, fenced); {
+	switch err := a.RunRole(ctx, fenced); {
 	case err == nil:
 		a.records.Tell(cluster.Event{Kind: cluster.EventStopped})
 	case serve.Err() == nil:
@@ -546,33 +491,8 @@ func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects 
 		Now: time.Now(), In: in, Before: before, After: m.Phase(), Reason: m.Reason(), Effects: effects,
 	})
 	if p := m.Phase(); p != before {
-		a.logger.Info("role", "phase", p, "was", before, "term", a.node.Role().Term, "reason", m.Reason())
+		a.logger.Info("role", "phase", p, "was", before, "term", a.Raft.Role().Term, "reason", m.Reason())
 	}
-	a.board.SetRole(m.Role(), m.Reason())
-}
-
-func (a *Agent) onStalled(term uint64, took time.Duration) {
-	a.logger.Error("the log's disk does not answer", "for", took)
-	a.slot.Stalled(term, took)
-}
-
-// onFull takes it that the log's disk has no space left, or has some again.
-// Nothing is acknowledged meanwhile.
-func (a *Agent) onFull(err error) {
-	reason := ""
-	if err != nil {
-		reason = "no space left on the log's disk"
-		a.logger.Error("the log's disk is full: nothing is acknowledged here until there is space", "error", err)
-	} else {
-		a.logger.Info("the log's disk has space again")
-	}
-	a.board.Update(func(s *status.Node) {
-		s.LogState, s.LogDetail = status.LogOK, reason
-		if reason != "" {
-			s.LogState = status.LogFull
-		}
-	})
-	a.inbox.LogTrouble(role.LogTrouble{Reason: reason})
 }
 
 // damaged ends the agent where an entry turned out to be damaged: it has to be
@@ -582,28 +502,7 @@ func (a *Agent) damaged(err error) {
 }
 
 // input hands something that happened to the role machine.
-func (a *Agent) input(in role.Input) { a.inbox.Put(a.ctx, in) }
-
-// Callbacks of consensus, from its turns: they must not block, so what goes to
-// the role machine is left in its inbox.
-
-func (a *Agent) onRole(r consensus.RoleState) {
-	a.logger.Info("raft", "term", r.Term, "leader", a.board.Name(r.Leader), "leading", r.Leading)
-	a.board.SetRaft(r)
-	a.slot.RoleChanged(r)
-}
-
-func (a *Agent) onCommit(m consensus.Mark) {
-	a.slot.Committed(m)
-	if a.runsMysqld() {
-		a.lag.Committed(m, time.Now())
-	}
-}
-
-func (a *Agent) onRefused(r consensus.Refusal) {
-	a.logger.Warn("proposal refused", "term", r.Term, "error", r.Err)
-	a.slot.Refused(r)
-}
+func (a *Agent) input(in role.Input) { a.Inbox.Put(a.ctx, in) }
 
 // committedGTIDs is the set of Raft-committed transactions.
-func (a *Agent) committedGTIDs() *gtid.Set { return a.node.Committed().GTIDs() }
+func (a *Agent) committedGTIDs() *gtid.Set { return a.Raft.Committed().GTIDs() }

@@ -107,7 +107,7 @@ func (a *Agent) buildFeed() (err error) {
 		ServerVersion: a.install.Version.String,
 		Source: &feed.Source{
 			Log:      func() feed.Log { return a.logReader() },
-			Changed:  func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
+			Changed:  func() (consensus.Mark, <-chan struct{}) { return a.Raft.Committed().Changed() },
 			Executed: a.executed, Durable: a.durable, Open: a.openEvents, Logger: a.logger,
 		},
 		Workers: a.applierWorkers, WrapPayloads: true, Logger: a.logger,

@@ -37,7 +37,7 @@ func (h host) Settled(term, number uint64, acknowledged int, took time.Duration)
 // settleMetrics are of this agent's life.
 func (p provider) settleMetrics() []metrics.Sample {
 	return []metrics.Sample{
-		metrics.Of("quorate_settled_total", p.duties.Kept()),
-		metrics.Of("quorate_settle_kills_total", p.duties.Killed()),
+		metrics.Of("quorate_settled_total", p.Duties.Kept()),
+		metrics.Of("quorate_settle_kills_total", p.Duties.Killed()),
 	}
 }

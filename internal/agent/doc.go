@@ -5,7 +5,8 @@
 //
 // The goroutine tree, the order of start and stop, and what the other packages need of the
 // machine: ports, mysqld's process and sessions, the disk. Most decisions are theirs:
-// primary.Shell executes the effects of the role machine, primary.Judge checks I3, replay has the
+// member.Member ties together what takes part in the cluster, primary.Shell executes the effects of the role machine,
+// primary.Judge checks I3, replay has the
 // prefix rule, feed.Reader reads the log for mysqld, board.Gossip exchanges the statuses.
 //
 // A few things are done here alone, because they are about a real mysqld or a real disk: saving

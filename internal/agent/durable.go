@@ -11,7 +11,6 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/replay"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // durableEvery is how often a new durable mark is taken while there is something new. It
@@ -20,27 +19,6 @@ const durableEvery = 10 * time.Second
 
 // durable returns the durable mark of the mysqld that runs, or ran last.
 func (a *Agent) durable() replay.Mark { return a.mark.Of(a.board.Own().ServerUUID) }
-
-// newMarker is of this node's mysqld, over the log, which is open.
-func (a *Agent) newMarker() *retention.Marker {
-	return retention.NewMarker(retention.MarkerConfig{
-		Mysqld: a.markedMysqld, Applied: func() uint64 { return a.board.Own().Applied }, Marks: &a.mark,
-		Committed: a.node.Committed(), Lag: &a.lag, Every: durableEvery, Clock: clock.Machine{}, Now: time.Now, Logger: a.logger,
-		Read: func(f func(replay.CommittedLog) error) error {
-			log := a.logReader()
-			defer log.Close()
-			return f(log)
-		},
-		Prepared: func(ctx context.Context, m retention.Mysqld, open []replay.PreparedXA) error {
-			a.watchXA(ctx, m.(markedMysqld).process, open)
-			return nil
-		},
-		Also: func(ctx context.Context, m retention.Mysqld) {
-			a.lookForEvents(ctx, m.(markedMysqld).process)
-			a.lookForNames(ctx, m.(markedMysqld).process)
-		},
-	})
-}
 
 // markedMysqld is a mysqld as its durable mark is taken.
 type markedMysqld struct {

@@ -14,7 +14,6 @@ import (
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
@@ -109,17 +108,10 @@ func (e *tapTimes) Acknowledged(number uint64) {
 // Settled implements primary.TapObserver.
 func (e *tapTimes) Settled(uint64) {}
 
-// newSlot holds the epoch of which this node is the primary.
-func (a *Agent) newSlot() *primary.Slot {
-	return primary.NewSlot(primary.SlotConfig{
-		Local: a.local,
-		Own: func() entry.Epoch {
-			own := a.board.Own()
-			return entry.Epoch{Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID), ServerVersion: own.ServerVersion}
-		},
-		Raft: func() primary.Raft { return a.node }, Bulk: func() *bulk.Bulk { return a.bulk },
-		CheckACL: checkGrantStatements, Clients: clients{a}, Pace: a.lagBound, Inbox: a.inbox, Clock: worker{work: &a.work}, Logger: a.logger,
-	})
+// ownEpoch is this node, as its epochs name it.
+func (a *Agent) ownEpoch() entry.Epoch {
+	own := a.board.Own()
+	return entry.Epoch{Primary: a.self.Name, ServerUUID: parseUUID(own.ServerUUID), ServerVersion: own.ServerVersion}
 }
 
 // Incarnation implements primary.TapServer.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
@@ -16,48 +15,9 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/replay"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
-
-// newInbox is what waits for the role machine.
-func (a *Agent) newInbox() *primary.Inbox {
-	return primary.NewInbox(primary.InboxConfig{
-		Clock: clock.Machine{}, Pick: rand.IntN, Serving: func() bool { return a.slot.Serving() }, ServiceChanged: func() { a.board.Wake() },
-		Lease: func() (time.Duration, bool) {
-			until, _ := a.node.Lease()
-			return until - consensus.BootTime(), until != 0
-		},
-	})
-}
-
-// newDuties is how this node is the primary, or a replica.
-func (a *Agent) newDuties() *primary.Duties {
-	return &primary.Duties{
-		Process: process{a}, Slot: a.slot, Host: host{a}, Orders: &a.orders, Dir: a.data.Join("mysql"), ElectionTimeout: a.cfg.Raft.ElectionTimeout,
-	}
-}
-
-// newWatch polls mysqld.
-func (a *Agent) newWatch() *primary.Watch {
-	return &primary.Watch{Slot: a.slot, Board: a.board, Lag: &a.lag, Now: time.Now, Logger: a.logger}
-}
-
-// newShell executes what the role machine asks for.
-func (a *Agent) newShell() *primary.Shell {
-	return &primary.Shell{
-		Inbox: a.inbox, Service: a.duties, Steps: a.duties, PromotionTimeout: a.cfg.MySQL.PromotionTimeout, Clock: worker{work: &a.work},
-		Leads:   func(term uint64) bool { return a.node.Role().Leads(term) },
-		Stepped: a.stepped,
-		Began:   func(e role.Effect) { a.logger.Info("effect", "do", e.String(), "to", a.board.Name(e.To)) },
-		Ended: func(e role.Effect, d role.Done, err error) {
-			if err != nil {
-				a.logger.Warn("operation", "op", e.String(), "verdict", d.Verdict, "reason", err)
-			}
-		},
-	}
-}
 
 // process starts and ends the local mysqld. It implements primary.Process.
 type process struct{ *Agent }
@@ -237,11 +197,10 @@ func (s localServer) AppliedWithin(ctx context.Context, set *gtid.Set, d time.Du
 	return s.Admin.AppliedWithin(ctx, set.String(), d)
 }
 
-// host is this node, around its mysqld. It implements primary.Host.
+// host is this node, around its mysqld. It implements member.Host.
 type host struct{ *Agent }
 
-// Role and what follows implement primary.Host.
-func (h host) Role() status.Role    { return h.board.Own().Role }
+// Durable and what follows implement member.Host.
 func (h host) Durable() replay.Mark { return h.durable() }
 func (h host) WaitIndex(ctx context.Context, index uint64) error {
 	return h.requests.WaitIndex(ctx, index)
@@ -249,9 +208,6 @@ func (h host) WaitIndex(ctx context.Context, index uint64) error {
 func (h host) MayOpen() error          { return h.mayOpen() }
 func (h host) Judged(v replay.Verdict) { h.judged(v) }
 func (h host) CatchingUp(text string)  { h.board.SetTrouble(aboutReplication, text) }
-
-// Log implements primary.Host.
-func (h host) Log() primary.Log { return h.logReader() }
 
 // CaughtUp implements primary.Host.
 func (h host) CaughtUp(lacked int64, took time.Duration) {

@@ -47,7 +47,7 @@ func (a *Agent) buildReaders() (*mysqlwire.Feed, error) {
 			Accounts: accounts, ConnectionsMax: a.cfg.Feed.ReadersMax, Certificate: a.readersTLS.Certificate,
 			Source: &readerSource{
 				log:     func() feed.Log { return a.logReader() },
-				changed: func() (consensus.Mark, <-chan struct{}) { return a.node.Committed().Changed() },
+				changed: func() (consensus.Mark, <-chan struct{}) { return a.Raft.Committed().Changed() },
 				gtids:   a.committedGTIDs, open: a.openEvents, logger: a.logger,
 			},
 		},

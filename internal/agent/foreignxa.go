@@ -63,7 +63,7 @@ func (a *Agent) noteForeignXA(ctx context.Context, p *mysqld.Process) (found boo
 	if err != nil {
 		return false, err
 	}
-	through, open := a.lag.Executed(executed, time.Now()).Applied, map[binlog.XID]gtid.GTID{}
+	through, open := a.Lag.Executed(executed, time.Now()).Applied, map[binlog.XID]gtid.GTID{}
 	// An XA transaction prepared before the durable mark has also ended before it.
 	log := a.logReader()
 	defer log.Close()

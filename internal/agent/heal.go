@@ -90,7 +90,7 @@ type healer struct {
 
 // Serve implements logcopy.HealNode.
 func (h healer) Serve(ctx context.Context, log *seglog.Log, heal func(context.Context, logcopy.Log, logcopy.Peers) error) error {
-	copies := bulk.New(h.a.bulkConfig(log, func() uint64 { return 0 }, noEntries{}))
+	copies := h.a.copiesOf(log)
 	return h.a.serveWhile(ctx, func(ctx context.Context) error { return heal(ctx, log, copies) }, copies.Run)
 }
 

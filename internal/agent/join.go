@@ -18,7 +18,6 @@ import (
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
-	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
@@ -78,7 +77,7 @@ func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (p join.Plan, e
 }
 
 // Follow implements join.Node.
-func (j *joiner) Follow(p cluster.StatePoint) { j.a.follower.Follow(p, false) }
+func (j *joiner) Follow(p cluster.StatePoint) { j.a.Follower.Follow(p, false) }
 
 // Rejected implements join.Node.
 func (j *joiner) Rejected(by string, r *transport.RejectedError) { j.a.stance.Refused(by, r) }
@@ -232,7 +231,7 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 		cancel()
 		err = errors.Join(err, eg.Wait())
 	}()
-	copies := bulk.New(j.a.bulkConfig(log, func() uint64 { return 0 }, noEntries{}))
+	copies := j.a.copiesOf(log)
 	running := make(chan struct{})
 	eg.Go(func() error { close(running); return copies.Run(ctx) })
 	<-running

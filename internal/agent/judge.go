@@ -19,11 +19,8 @@ func (a *Agent) judged(v replay.Verdict) {
 	if v.Refused != "" || v.Done == nil { // it was not held against the log
 		return
 	}
-	a.logger.Info("mysqld holds the log up to", "index", v.Index, "committed", a.node.Committed().Mark().Index,
+	a.logger.Info("mysqld holds the log up to", "index", v.Index, "committed", a.Raft.Committed().Mark().Index,
 		"no_ops", v.Done.String(), "xa_again", v.Again.String())
-	if !v.Again.IsEmpty() {
-		a.marker.UsesXA() // mysqld has rolled them back, and knows nothing of them
-	}
 }
 
 // localServer is the mysqld that runs, as the operations of package primary ask it.

@@ -90,9 +90,8 @@ func (n keyed) ChangeKey(ctx context.Context, c cluster.KeysChange) error {
 // Trouble implements keys.Node.
 func (n keyed) Trouble(text string) { n.board.SetTrouble(aboutKey, text) }
 
-// lookAround is what this node does at each look at the others, beside following the members.
+// lookAround is what this node does at each look at the others, beside what a member does.
 func (a *Agent) lookAround(ctx context.Context) {
-	a.feeder.Look(ctx)
 	if a.keys != nil {
 		a.keys.Look(ctx, keyed{a})
 	}

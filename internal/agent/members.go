@@ -45,76 +45,34 @@ func (a *Agent) memberRequests() map[string]operate.Handler {
 	}
 }
 
-// followed is this node as a membership.Follower drives it.
+// followed is this node's way to the other members. It implements member.Peers.
 type followed struct{ *Agent }
 
-// AsSelf implements membership.Node.
+// AsSelf implements member.Peers.
 func (n followed) AsSelf() membership.Self { return n.asSelf() }
 
-// Leader implements membership.Node.
-func (n followed) Leader() (cluster.NodeID, bool) {
-	r := n.node.Role()
-	return r.Leader, r.Leading
-}
-
-// Committed implements membership.Node.
-func (n followed) Committed() (cluster.StatePoint, <-chan struct{}) {
-	return n.node.Committed().StateChanged()
-}
-
-// CommittedIndex implements membership.Node.
-func (n followed) CommittedIndex() uint64 { return n.node.Committed().Mark().Index }
-
-// Kept implements membership.Node.
-func (n followed) Kept() cluster.StatePoint { return n.state.Point() }
-
-// Keep implements membership.Node.
-func (n followed) Keep() { n.keepState() }
-
-// SetPeers implements membership.Node.
+// SetPeers implements member.Peers.
 func (n followed) SetPeers(former transport.Former) {
 	n.peers.SetPeers(n.transportPeers())
 	n.peers.SetSecurity(n.board.State().PeerSecurity)
 	n.peers.SetFormer(former)
-	if n.bulk != nil {
-		n.bulk.SetMembers(n.bulkMembers())
-	}
 }
 
-// Hangup implements membership.Node.
+// Hangup implements member.Peers.
 func (n followed) Hangup(id cluster.NodeID) { n.peers.Hangup(id) }
 
-// AskState implements membership.Node.
+// AskState implements member.Peers.
 func (n followed) AskState(ctx context.Context, of cluster.NodeID) (p cluster.StatePoint, err error) {
 	err = n.requests.Request(ctx, of, stateRequest, struct{}{}, &p)
 	return p, err
 }
 
-// Change implements membership.Node.
+// Change implements member.Peers.
 func (n followed) Change(ctx context.Context, c cluster.Change) error {
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 	defer cancel()
 	_, err := n.requests.ChangeState(ctx, n.records.ByItself(), c)
 	return err
-}
-
-// FirstIndex implements membership.Node.
-func (n followed) FirstIndex() uint64 { return n.log.Segments()[0].FirstIndex }
-
-// LogHolder implements membership.Node.
-func (n followed) LogHolder(s cluster.State, away func(string) bool) (string, int64) {
-	return n.purger.Holder(s, away)
-}
-
-// Leave implements membership.Node.
-func (n followed) Leave(d membership.Departure) { n.departing.Leave(d) }
-
-// newFollower is this node's, which runs once the log is open.
-func (a *Agent) newFollower() *membership.Follower {
-	return membership.NewFollower(membership.FollowerConfig{
-		Node: followed{a}, Table: a.board, Known: a.data.known, Clock: clock.Machine{}, Logger: a.logger, RunsMysqld: a.runsMysqld(),
-		Also: a.lookAround,
-	})
 }
 
 // stateRequest asks another agent for the cluster state that it has on its disk.
@@ -138,7 +96,7 @@ func (a *Agent) openMembers(ctx context.Context) error {
 	}
 	last, err := a.data.LastState()
 	if err == nil && len(last.State.Members) > 0 && last.State.Version > 0 {
-		a.follower.Follow(last, true)
+		a.Follower.Follow(last, true)
 	}
 	return err
 }
@@ -225,7 +183,7 @@ func (a *Agent) controlNodeAdd(ctx context.Context, r control.Request) (operate.
 
 // seedNotes say what a node that is added would copy, as far as this node knows.
 func (a *Agent) seedNotes(ctx context.Context, c cluster.MembershipChange) []string {
-	begin, logBytes, err := a.asMember().Begin(c.Name)
+	begin, logBytes, err := a.AsMember(nil).Begin(c.Name)
 	if err != nil {
 		return nil
 	}
@@ -265,7 +223,7 @@ func (a *Agent) controlNodePromote(ctx context.Context, r control.Request) (oper
 	}
 	args.Change.Instance = m.Instance  // what is judged here
 	if n.Kind == cluster.KindLearner { // else that is refused
-		switch why, invalid := membership.RefuseVote(m, n, args.Change.Kind, a.node.Committed().Mark().Index); {
+		switch why, invalid := membership.RefuseVote(m, n, args.Change.Kind, a.Raft.Committed().Mark().Index); {
 		case invalid:
 			return operate.Done{}, control.Errorf(control.CodeInvalid, "%s", why)
 		case why != "":
@@ -304,7 +262,7 @@ func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (opera
 	if err := operate.Arguments(r, &args); err != nil {
 		return operate.Done{}, err
 	}
-	state := a.node.Committed().State().State
+	state := a.Raft.Committed().State().State
 	m, err := state.Member(args.Change.Name)
 	if err != nil && !state.LeftBehind(args.Change.Name) {
 		return operate.Done{}, control.Errorf(control.CodeInvalid, "%v", err)
@@ -340,7 +298,7 @@ func (a *Agent) controlNodeRemove(ctx context.Context, r control.Request) (opera
 // votersSettled waits until a change of the voters is complete.
 func (a *Agent) votersSettled(ctx context.Context) error {
 	for {
-		point, changed := a.node.Committed().StateChanged()
+		point, changed := a.Raft.Committed().StateChanged()
 		if len(point.Outgoing) == 0 {
 			return nil
 		}
@@ -362,7 +320,7 @@ func (a *Agent) changeMembers(ctx context.Context, by string, r cluster.Membersh
 		return operate.Done{}, err
 	}
 	c.ID = rand.Text()
-	err := a.node.CheckState(ctx, c)
+	err := a.Raft.CheckState(ctx, c)
 	switch {
 	case errors.Is(err, consensus.ErrNotLeader), errors.Is(err, consensus.ErrNotReady):
 		return operate.Done{}, err

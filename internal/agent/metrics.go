@@ -22,12 +22,12 @@ func (p provider) Metrics() []metrics.Sample {
 	st := p.Status()
 	m := append(p.stateMetrics(st), p.keyMetrics()...)
 	m = append(m, changeMetrics(st.LastChange)...)
-	if p.node == nil {
+	if p.Raft == nil {
 		return append(m, p.routerMetrics()...)
 	}
 	own := st.Own()
 	m = append(m, []metrics.Sample{
-		metrics.Bool("quorate_leader", p.node.Role().Leading),
+		metrics.Bool("quorate_leader", p.Raft.Role().Leading),
 		metrics.Of("quorate_term", own.Term),
 		metrics.Of("quorate_durable_mark_index", own.DurableMark),
 		metrics.Of("quorate_applied_index", own.Applied),
@@ -36,14 +36,14 @@ func (p provider) Metrics() []metrics.Sample {
 	}...)
 	m = append(m, lagMetrics(own)...)
 	m = append(m, p.logMetrics(own)...)
-	m = append(m, bulkMetrics(p.bulk.Stats(), len(p.bulk.Blocked()))...)
+	m = append(m, bulkMetrics(p.Bulk.Stats(), len(p.Bulk.Blocked()))...)
 	m = append(m, p.connectionMetrics()...)
 	m = append(m, p.readerMetrics()...)
 	m = append(m, p.paceMetrics()...)
 	m = append(m, p.acksMetrics()...)
 	m = append(m, p.settleMetrics()...)
 	m = append(m, p.xa.metrics(time.Now())...)
-	if t, ok := p.slot.Stats(); ok {
+	if t, ok := p.Slot.Stats(); ok {
 		m = append(m,
 			metrics.Of("quorate_tap_transactions_total", t.Transactions),
 			metrics.Of("quorate_tap_batches_total", t.Batches),
@@ -92,11 +92,11 @@ func (p provider) stateMetrics(st status.Cluster) []metrics.Sample {
 
 // Collectors implements api.Provider.
 func (p provider) Collectors() []prometheus.Collector {
-	if p.node == nil {
+	if p.Raft == nil {
 		return nil
 	}
 	t := p.tapSeconds
-	all := append(p.node.Collectors(), t.receive, t.propose, t.release, t.ack)
+	all := append(p.Raft.Collectors(), t.receive, t.propose, t.release, t.ack)
 	for _, c := range p.changes {
 		all = append(all, c)
 	}
@@ -268,7 +268,7 @@ func (p provider) paceMetrics() []metrics.Sample {
 	if !p.runsMysqld() {
 		return nil
 	}
-	pace, slowed, waited := p.lagBound.Now()
+	pace, slowed, waited := p.LagBound.Now()
 	return []metrics.Sample{
 		metrics.Of("quorate_apply_bytes_per_second", p.board.Own().ApplyRate),
 		metrics.Of("quorate_best_replica_backlog_seconds", pace.Best.BacklogSeconds),

@@ -156,10 +156,10 @@ func TestWhomABadDiskFences(t *testing.T) {
 				}},
 			} {
 				a := openLone(t)
-				a.inbox.Mail()
+				a.Inbox.Mail()
 				a.board.SetRole(c.role, "")
 				bad.spoil(a)
-				doubted := slices.ContainsFunc(a.inbox.Mail(), func(in role.Input) bool {
+				doubted := slices.ContainsFunc(a.Inbox.Mail(), func(in role.Input) bool {
 					d, ok := in.(role.Doubt)
 					return ok && strings.HasPrefix(d.Reason, bad.what)
 				})

@@ -95,7 +95,7 @@ func TestRestartDryRunIsJudgedAsTheDeed(t *testing.T) {
 	n := role.New(role.Config{Self: a.self.ID, Kind: cluster.KindFull})
 	n.Step(role.Tick{Now: time.Second})
 	n.Step(role.Done{Op: 1, Verdict: role.OK, Incarnation: 1}) // it waits for a leader
-	go func() { _ = a.shell.Run(t.Context(), n, role.Tick{Now: time.Second}) }()
+	go func() { _ = a.Shell.Run(t.Context(), n, role.Tick{Now: time.Second}) }()
 	for _, dryRun := range []bool{false, true} {
 		args, err := json.Marshal(cluster.RestartRequest{Node: a.self.Name, DryRun: dryRun, MaxPause: time.Second})
 		if err != nil {

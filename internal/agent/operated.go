@@ -15,10 +15,10 @@ type operated struct{ *Agent }
 
 // Raft implements operate.Node.
 func (n operated) Raft() operate.Raft {
-	if n.node == nil {
+	if n.Agent.Raft == nil {
 		return nil
 	}
-	return n.node
+	return n.Agent.Raft
 }
 
 // Peers implements operate.Node.
@@ -41,7 +41,7 @@ func (n operated) Sight() status.Sight {
 // even if it was killed or its client is gone.
 func (n operated) SessionGone(ctx context.Context, term uint64, thread uint32) bool {
 	process := n.currentProcess()
-	_, incarnation, ok := n.slot.Tap(term)
+	_, incarnation, ok := n.Slot.Tap(term)
 	if !ok || process == nil || process.Incarnation() != incarnation {
 		return false
 	}

@@ -23,8 +23,8 @@ func (a *Agent) primaryName() string {
 // sight is what this node sees of the cluster; own is its whole status.
 func (a *Agent) sight(own status.Node) status.Sight {
 	s := status.Sight{State: a.board.State(), Nodes: a.board.NodesWith(own)}
-	if a.node != nil {
-		s.Outgoing = a.node.Committed().State().Outgoing
+	if a.Raft != nil {
+		s.Outgoing = a.Raft.Committed().State().Outgoing
 	}
 	return s
 }

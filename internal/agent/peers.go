@@ -26,8 +26,8 @@ import (
 type peerHandler struct{ a *Agent }
 
 func (h peerHandler) Raft(m *pb.Message, more bool) {
-	if h.a.node != nil {
-		h.a.node.Step(m, more)
+	if h.a.Raft != nil {
+		h.a.Raft.Step(m, more)
 	}
 }
 
@@ -59,14 +59,14 @@ func (h peerHandler) PeerUp(id cluster.NodeID) {
 func (h peerHandler) PeerDown(id cluster.NodeID, refused bool) {
 	h.a.logger.Info("peer is down", "peer", h.a.board.Name(id), "process_gone", refused)
 	h.a.board.PeerUp(id, false)
-	if refused && h.a.node != nil {
-		h.a.node.PeerRefused(id)
+	if refused && h.a.Raft != nil {
+		h.a.Raft.PeerRefused(id)
 	}
 }
 
 func (h peerHandler) PeerUnreachable(id cluster.NodeID) {
-	if h.a.node != nil {
-		h.a.node.PeerUnreachable(id)
+	if h.a.Raft != nil {
+		h.a.Raft.PeerUnreachable(id)
 	}
 }
 
@@ -100,8 +100,8 @@ func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.
 func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
 
 func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {
-	if h.a.node != nil {
-		h.a.bulk.Serve(ctx, from, bulk.NetConn(conn))
+	if h.a.Raft != nil {
+		h.a.Bulk.Serve(ctx, from, bulk.NetConn(conn))
 	}
 }
 
@@ -229,7 +229,7 @@ type routeBackend struct{ a *Agent }
 // Primary implements router.Backend.
 func (b routeBackend) Primary() (router.Target, bool) {
 	if b.Serving() {
-		return router.Target{Node: b.a.self.ID, Local: true}, !b.a.orders.MovesAway()
+		return router.Target{Node: b.a.self.ID, Local: true}, !b.a.Orders.MovesAway()
 	}
 	id, ok := b.a.board.Primary()
 	return router.Target{Node: id}, ok
@@ -249,7 +249,7 @@ func (b routeBackend) DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn
 }
 
 // Serving implements router.Backend.
-func (b routeBackend) Serving() bool { return b.a.slot.Serving() }
+func (b routeBackend) Serving() bool { return b.a.Slot.Serving() }
 
 // Answering implements router.Backend.
-func (b routeBackend) Answering() bool { return b.a.slot.Answering() }
+func (b routeBackend) Answering() bool { return b.a.Slot.Answering() }

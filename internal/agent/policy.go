@@ -23,14 +23,14 @@ func (a *Agent) onAckEvent(e cluster.AckEvent) {
 
 // acksStatus completes the node's own status.
 func (a *Agent) acksStatus(s *status.Node) {
-	if st := a.node.Acks(); st != nil {
+	if st := a.Raft.Acks(); st != nil {
 		s.AcksWait, s.AcksDropped = st.Waiting, st.Dropped
 	}
 }
 
 // acksMetrics are a leader's; on other nodes all are 0.
 func (p provider) acksMetrics() []metrics.Sample {
-	st := p.node.Acks()
+	st := p.Raft.Acks()
 	if st == nil {
 		st = &cluster.AckStatus{}
 	}

@@ -231,12 +231,12 @@ func windowOf(life time.Duration) netfence.Window {
 // before serving, too: the lease is of the term that serving is asked about, or of an ended term.
 func (a *Agent) portWants() netfence.State {
 	in := portInput{frozen: windowOf(a.cfg.Raft.ElectionTimeout)}
-	in.lease.Boot, in.lease.Wall = a.node.Lease()
+	in.lease.Boot, in.lease.Wall = a.Raft.Lease()
 	if heard := a.port.heard.Load(); heard != nil {
 		in.heard = *heard
 	}
-	in.serving, in.moving, in.answering = a.slot.Serving(), a.orders.MovesAway(), a.slot.Answering()
-	own, leader := a.board.Own(), a.node.Role().Leader
+	in.serving, in.moving, in.answering = a.Slot.Serving(), a.Orders.MovesAway(), a.Slot.Answering()
+	own, leader := a.board.Own(), a.Raft.Role().Leader
 	in.promoting, in.reads = own.Role == status.RolePromoting, own.Role == status.RoleReplica && leader != 0
 	return portState(in)
 }
@@ -265,7 +265,7 @@ func (p *port) refresh() error {
 // leaseChanged wakes runPort, and also the role machine's goroutine if this node has begun or
 // ended to serve. It does not block.
 func (a *Agent) leaseChanged() {
-	a.inbox.LeaseChanged()
+	a.Inbox.LeaseChanged()
 	select {
 	case a.port.wake <- struct{}{}:
 	default:
@@ -315,7 +315,7 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 4)
 	defer ticker.Stop()
 	for {
-		if r := a.node.Role(); r.Leader != 0 && !r.Leading && a.port.hear(ctx, a.cfg.Raft.ElectionTimeout, a.node.AskLeader) {
+		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.port.hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader) {
 			a.leaseChanged()
 		}
 		select {

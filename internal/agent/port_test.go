@@ -10,13 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/consensus"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 func TestPortState(t *testing.T) {
@@ -109,9 +107,9 @@ func fencedAgent(t *testing.T, f fence) *Agent {
 	}
 	t.Cleanup(func() { _ = log.Close() })
 	cfg := testConfig(t, "/data")
-	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), lagBound: primary.NewLagBound(0, clock.Machine{}), logger: slog.New(slog.DiscardHandler)}
+	a := &Agent{cfg: cfg, self: cfg.Self(), ctx: t.Context(), logger: slog.New(slog.DiscardHandler)}
 	openBoard(a)
-	a.node, err = consensus.New(consensus.Config{
+	a.Raft, err = consensus.New(consensus.Config{
 		Self: 1, Members: cfg.ClusterMembers(), Log: log, Logger: a.logger,
 		Heartbeat: cfg.Raft.Heartbeat, ElectionTimeout: cfg.Raft.ElectionTimeout,
 	})
@@ -134,9 +132,9 @@ func TestAwaitPort(t *testing.T) {
 		later time.Duration // what it takes afterwards
 	}{
 		"await":       {(*Agent).awaitPort, 0},
-		"transfer":    {func(a *Agent) { a.duties.Transfer(a.ctx, 1, 2) }, longest},
-		"resign":      {func(a *Agent) { a.duties.Resign(a.ctx, 1) }, longest},
-		"open writes": {func(a *Agent) { _ = a.duties.OpenWrites(a.ctx, 1) }, 0}, // there is no mysqld
+		"transfer":    {func(a *Agent) { a.Duties.Transfer(a.ctx, 1, 2) }, longest},
+		"resign":      {func(a *Agent) { a.Duties.Resign(a.ctx, 1) }, longest},
+		"open writes": {func(a *Agent) { _ = a.Duties.OpenWrites(a.ctx, 1) }, 0}, // there is no mysqld
 	} {
 		for name, c := range map[string]struct {
 			takes time.Duration // the kernel's time

@@ -9,9 +9,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/front/control"
-	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/mysql/replay"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // purgeEvery is how often the log is looked at for segments that may go.
@@ -21,14 +19,6 @@ const purgeEvery = time.Minute
 // directory for every segment that it removes.
 const purgeTimeout = time.Minute
 
-// newPurger is of the node's log, which is open.
-func (a *Agent) newPurger() *retention.Purger {
-	return retention.New(retention.Config{
-		Self: a.self.ID, Name: a.self.Name, Log: a.log, Committed: a.node.Committed(), Nodes: a.nodes, KeepState: a.keepState, StateNeed: a.stateNeed,
-		Heard: &a.heard, Retention: a.retention(), Every: purgeEvery, Clock: clock.Machine{}, Now: time.Now, Logger: a.logger,
-	})
-}
-
 // retention is what the configuration says.
 func (a *Agent) retention() replay.Retention {
 	return replay.Retention{BytesMax: int64(a.cfg.Log.RetentionSize), AgeMax: a.cfg.Log.RetentionAge}
@@ -37,8 +27,8 @@ func (a *Agent) retention() replay.Retention {
 // purgeBlocked says why the log is longer than it should be; "" = it is not.
 func (a *Agent) purgeBlocked() string {
 	blocked := ""
-	if a.purger != nil {
-		blocked = a.purger.Blocked()
+	if a.Purger != nil {
+		blocked = a.Purger.Blocked()
 	}
 	xa := a.xa.why(time.Now(), a.cfg.MySQL.XAPreparedMaxAge)
 	return strings.TrimPrefix(strings.TrimSuffix(blocked+"; "+xa, "; "), "; ")
@@ -58,9 +48,9 @@ func (a *Agent) controlPurge(_ context.Context, r control.Request) (operate.Done
 		keep = replay.Retention{BytesMax: *size}
 	}
 	if args.DryRun {
-		return operate.Done{Result: a.purger.Plan(keep), ReadOnly: true}, nil
+		return operate.Done{Result: a.Purger.Plan(keep), ReadOnly: true}, nil
 	}
-	p, err := a.purger.Purge(keep)
+	p, err := a.Purger.Purge(keep)
 	d := operate.Done{Result: p, ReadOnly: err == nil && !p.Done, What: "purge the log of " + a.self.Name}
 	if p.Done {
 		d.What += fmt.Sprintf(" up to entry %d, %d bytes", p.UpTo, p.Bytes)

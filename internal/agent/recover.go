@@ -160,14 +160,14 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.
 	if a.out != nil {
 		return operate.Done{Result: a.out, ReadOnly: true}, nil
 	}
-	if a.node == nil {
+	if a.Raft == nil {
 		return operate.Done{}, a.requests.NoPart()
 	}
 	leader := ""
-	if role := a.node.Role(); role.Leader != 0 {
+	if role := a.Raft.Role(); role.Leader != 0 {
 		leader = a.board.Name(role.Leader)
 	}
-	report, err := quorumloss.ReportOf(a.self, a.log, a.node.Committed(), leader, a.board.Nodes())
+	report, err := quorumloss.ReportOf(a.self, a.log, a.Raft.Committed(), leader, a.board.Nodes())
 	if err != nil {
 		return operate.Done{}, err
 	}

@@ -9,13 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/operate"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // What a member does for a node that joins: it says from where on, and carries the
@@ -88,18 +86,9 @@ func (s *seedings) enter(node string, now time.Time) (g *seeding, leave func(), 
 	}, nil
 }
 
-// asMember is this node to one that joins.
-func (a *Agent) asMember() join.Member {
-	return join.Member{
-		Name: a.self.Name, Clock: clock.Machine{}, Barrier: a.node.Barrier, Committed: a.node.Committed(), Log: a.log,
-		Nodes: a.nodes, Own: a.ownStatus, StateNeed: a.stateNeed, RunsMysqld: a.runsMysqld(), Durable: a.durable,
-		Password: func(joiner string) string { return a.seedings.begin(joiner, time.Now()) },
-	}
-}
-
 // controlSeedPlan answers a node that joins.
 func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (operate.Done, error) {
-	p, err := a.asMember().Plan(ctx, r.From)
+	p, err := a.AsMember(func(joiner string) string { return a.seedings.begin(joiner, time.Now()) }).Plan(ctx, r.From)
 	if err != nil {
 		return operate.Done{}, control.Errorf(control.CodeFailed, "%v", err)
 	}
@@ -109,7 +98,7 @@ func (a *Agent) controlSeedPlan(ctx context.Context, r control.Request) (operate
 // joins tells whether a node is one that may copy, by the committed state; changed is
 // closed once that may be otherwise.
 func (a *Agent) joins(node string) (ok bool, changed <-chan struct{}) {
-	p, changed := a.node.Committed().StateChanged()
+	p, changed := a.Raft.Committed().StateChanged()
 	m, err := p.State.Member(node)
 	return node != "" && err == nil && !m.Votes(), changed
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/quorate/quorate/internal/mysql/feed"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
 	"github.com/quorate/quorate/internal/raft/bulk"
-	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/sys/clock"
 )
@@ -19,45 +18,24 @@ import (
 // Stages: large transactions on their way beside the log (packages tap, bulk,
 // seglog). Here they are only tied together.
 
-func (a *Agent) bulkConfig(log *seglog.Log, epoch func() uint64, entries bulk.Entries) bulk.Config {
-	cfg := bulk.Config{
-		Self: a.self.ID, Stages: bulk.LogStages{Log: log, Epoch: epoch}, Entries: entries, Tasks: clock.Machine{}, Logger: a.logger,
-		Dial: func(ctx context.Context, id cluster.NodeID) (bulk.Conn, error) {
-			conn, err := a.peers.DialBulk(ctx, id)
-			if err != nil {
-				return nil, err
-			}
-			return bulk.NetConn(conn), nil
-		},
-	}
-	if a.node != nil {
-		cfg.Leads = func(id cluster.NodeID, term uint64) bool { return a.node.Role().LedBy(id, term) }
-	}
-	cfg.Voters, cfg.Outgoing, cfg.Learners = a.bulkMembers()
-	return cfg
+// copiesConfig is how this node copies beside the log.
+func (a *Agent) copiesConfig() bulk.Config {
+	return bulk.Config{Logger: a.logger, Dial: func(ctx context.Context, id cluster.NodeID) (bulk.Conn, error) {
+		conn, err := a.peers.DialBulk(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return bulk.NetConn(conn), nil
+	}}
 }
 
-func (a *Agent) bulkMembers() (voters, outgoing, learners []cluster.NodeID) {
-	if a.node != nil {
-		outgoing = a.node.Committed().State().Outgoing
-	}
-	voters, learners = a.feeder.StageMembers(a.board.Members())
-	return voters, outgoing, learners
-}
-
-// committedEntries opens the committed log for a peer that copies it.
-func (a *Agent) committedEntries() bulk.Reader {
-	log := a.logReader()
-	log.Damaged = func(error) {} // the peer goes on elsewhere
-	return log
-}
-
-func (a *Agent) onWanted(w consensus.Wanted) { a.bulk.Want(w.Staged, w.From) }
-
-// runStages removes what is left of stages that nothing can name any more.
-func (a *Agent) runStages(ctx context.Context) error {
-	a.bulk.DropAbandoned(ctx, a.node.Committed().EpochChanged, a.log.DropStages)
-	return nil
+// copiesOf are a log's without Raft: nobody copies it.
+func (a *Agent) copiesOf(log *seglog.Log) *bulk.Bulk {
+	cfg := a.copiesConfig()
+	cfg.Self, cfg.Entries, cfg.Tasks = a.self.ID, noEntries{}, clock.Machine{}
+	cfg.Stages = bulk.LogStages{Log: log, Epoch: func() uint64 { return 0 }}
+	cfg.Voters, cfg.Learners = a.Feeder.StageMembers(a.board.Members())
+	return bulk.New(cfg)
 }
 
 // stageBlocked says which stages wait because disks are full, or copies fail.

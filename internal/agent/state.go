@@ -4,10 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
@@ -18,22 +16,6 @@ const (
 	stateEvery = 10 * time.Second
 )
 
-// openState reads the cluster state that belongs to the log, and makes sure that
-// there is a file from now on.
-func (a *Agent) openState() error {
-	if err := a.state.Load(a.data.Home, a.cfg.ClusterMembers(), a.log.FirstIndex()); err != nil {
-		return err
-	}
-	if err := a.records.Open(); err != nil {
-		return err
-	}
-	if err := a.writeState(a.state.Point()); err != nil {
-		return err
-	}
-	a.board.SetState(a.state.Point().State)
-	return nil
-}
-
 // chronicled has what follows from one step of the role machine written into the history.
 func (a *Agent) chronicled(s history.Step) {
 	if a.chronicle.Elected(s) {
@@ -43,7 +25,7 @@ func (a *Agent) chronicled(s history.Step) {
 				logged = time.Unix(s.LastTime, 0)
 			}
 		}
-		a.chronicle.LookBack(a.board.LastPrimary(), a.lag.NewestAt(), logged)
+		a.chronicle.LookBack(a.board.LastPrimary(), a.Lag.NewestAt(), logged)
 	}
 	for _, e := range a.chronicle.Note(s) {
 		if e.Kind == cluster.EventPrimary {
@@ -74,17 +56,7 @@ func (a *Agent) askSince(ctx context.Context, to cluster.NodeID, request string,
 func (a *Agent) onState(o consensus.StateOutcome) {
 	a.logger.Info("cluster state", "change", o.Change.String(), "by", o.Change.By, "index", o.Index,
 		"version", o.State.Version, "applied", o.Applied)
-	if o.Applied {
-		a.board.SetState(o.State)
-	}
 	a.records.Committed(o)
-}
-
-// keepState writes what is known of the cluster state now.
-func (a *Agent) keepState() {
-	if err := a.writeState(a.node.Committed().State()); err != nil {
-		a.logger.Warn("keep the cluster state: it is tried again", "error", err)
-	}
 }
 
 // writeState makes a state durable, and before it the audit log's lines, which are not
@@ -96,19 +68,13 @@ func (a *Agent) writeState(p cluster.StatePoint) error {
 	return a.state.Write(p)
 }
 
-// stateNeed is what cluster.json needs of the log: at its next start this node
-// looks there for the changes that the file lacks.
-func (a *Agent) stateNeed() replay.Need {
-	return replay.Need{Who: a.self.Name, From: a.state.Point().Through + 1, Why: "its " + datadir.ClusterState + " goes up to there", Known: true}
-}
-
 // runState keeps cluster.json and the audit log, and looks how full the log's disk is. It has a
 // goroutine of its own: all wait for a disk.
 func (a *Agent) runState(ctx context.Context) error {
 	ticker := time.NewTicker(stateEvery)
 	defer ticker.Stop()
 	for {
-		a.keepState()
+		a.KeepState()
 		a.requests.EndMaintenance(ctx)
 		a.lookAtLogDisk()
 		a.records.WriteHistory() // last: nothing waits for it

@@ -151,6 +151,7 @@ func TestStateRefuses(t *testing.T) {
 func TestStateHoldsThePurgeBack(t *testing.T) {
 	a := &Agent{self: cluster.Member{Name: "a"}}
 	openBoard(a)
+	openBoard(a)
 	in := replay.PurgeInput{
 		Segments: []seglog.SegmentInfo{
 			{FirstIndex: 1, LastIndex: 10, Bytes: 100, Sealed: true}, {FirstIndex: 11, LastIndex: 20, Bytes: 100, Sealed: true},
@@ -162,7 +163,7 @@ func TestStateHoldsThePurgeBack(t *testing.T) {
 		if err := a.state.Load(datadir.NewHome(datadir.New(vfs.NewMem(), "."), datadir.Identity{}, false), nil, through+1); err != nil { // looked through up to there
 			t.Fatal(err)
 		}
-		in.Needs = []replay.Need{a.stateNeed()}
+		in.Needs = []replay.Need{a.StateNeed()}
 		if p := replay.PlanPurge(in); p.UpTo != want {
 			t.Errorf("known through %d: purged up to %d, want %d (%s)", through, p.UpTo, want, p.Blocked)
 		}

@@ -43,7 +43,7 @@ const (
 func (a *Agent) runPlan(in role.Input, o *primary.Order) error {
 	ctx, cancel := context.WithTimeout(a.ctx, switchoverTimeout)
 	defer cancel()
-	switch reason, err := a.orders.Run(ctx, o, func() { a.input(in) }); {
+	switch reason, err := a.Orders.Run(ctx, o, func() { a.input(in) }); {
 	case errors.Is(err, primary.ErrPlanUnderWay):
 		return control.Errorf(control.CodeFailed, "%v on node %s", err, a.self.Name)
 	case err != nil:
@@ -249,7 +249,7 @@ func (a *Agent) awaitSmallLag(ctx context.Context, to cluster.NodeID, by string,
 	defer cancel()
 	for first := time.Now(); ; {
 		began := time.Now()
-		err := a.askTarget(ctx, to, by, targetRequest{Index: a.node.Committed().Mark().Index})
+		err := a.askTarget(ctx, to, by, targetRequest{Index: a.Raft.Committed().Mark().Index})
 		switch {
 		case err != nil:
 			return control.Errorf(control.CodeFailed, "node %s has not caught up, writes were not touched: %v", a.board.Name(to), err)
@@ -270,7 +270,7 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 			return s, err
 		}
 	}
-	term := a.node.Role().Term
+	term := a.Raft.Role().Term
 	m := primary.NewOrder(by, true, maxPause, clock.Machine{})
 	err := a.runPlan(role.Move{To: to, Reason: "switchover asked for by " + by}, m)
 	if err == nil {
@@ -279,7 +279,7 @@ func (a *Agent) moveTo(ctx context.Context, by string, s cluster.Switchover, to 
 	if err == nil {
 		return s, nil
 	}
-	if maintenance != nil && a.node.Role().Leading {
+	if maintenance != nil && a.Raft.Role().Leading {
 		_, back := a.requests.ChangeState(context.WithoutCancel(ctx), by, cluster.Change{Maintenance: appointed(*maintenance, a.self.Name)})
 		err = errors.Join(err, back)
 	}
@@ -371,7 +371,7 @@ func (a *Agent) controlTarget(ctx context.Context, r control.Request) (operate.D
 	}
 	ctx, cancel := context.WithTimeout(ctx, args.Within)
 	defer cancel()
-	if err := a.duties.Follow(ctx, args.Index, args.Term); err != nil {
+	if err := a.Duties.Follow(ctx, args.Index, args.Term); err != nil {
 		return operate.Done{}, err
 	}
 	return operate.Done{ReadOnly: true}, nil

@@ -22,7 +22,7 @@ func (a *Agent) judgeTimings(own status.Node, in *role.Peers) {
 		a.logger.Warn("the nodes' timings cannot live together", "reason", text)
 	}
 	in.NoLease = status.NoLease(a.board.Members(), nodes)
-	if in.NoLease != "" && !a.slot.Serving() {
-		a.slot.Doubt(a.slot.Served(), in.NoLease)
+	if in.NoLease != "" && !a.Slot.Serving() {
+		a.Slot.Doubt(a.Slot.Served(), in.NoLease)
 	}
 }

@@ -49,7 +49,7 @@ func (a *Agent) runVariables(ctx context.Context) error {
 	ticker := time.NewTicker(variablesEvery)
 	defer ticker.Stop()
 	for {
-		_, changed := a.node.Committed().StateChanged()
+		_, changed := a.Raft.Committed().StateChanged()
 		a.keepVariables(ctx)
 		select {
 		case <-changed:
@@ -62,7 +62,7 @@ func (a *Agent) runVariables(ctx context.Context) error {
 
 // keepVariables has mysqld, if it runs, take what it lacks of the cluster's variables.
 func (a *Agent) keepVariables(ctx context.Context) cluster.VariablesOf {
-	want := a.node.Committed().State().State.Variables
+	want := a.Raft.Committed().State().State.Variables
 	if p := a.currentProcess(); p != nil {
 		ctx, cancel := context.WithTimeout(ctx, control.Timeout)
 		defer cancel()
@@ -167,7 +167,7 @@ func (a *Agent) tryHere(ctx context.Context, args cluster.VariablesTry) (tried c
 		return tried, err
 	}
 	all := map[string]string{}
-	for _, some := range []map[string]string{a.cfg.MySQL.Variables, a.node.Committed().State().State.Variables, args.Set} {
+	for _, some := range []map[string]string{a.cfg.MySQL.Variables, a.Raft.Committed().State().State.Variables, args.Set} {
 		maps.Copy(all, some)
 	}
 	refused, err := mysqld.ValidateVariables(ctx, a.install, all)
@@ -210,7 +210,7 @@ func (a *Agent) controlVariablesList(ctx context.Context, r control.Request) (op
 		return operate.Done{ReadOnly: true}, err
 	}
 	list := cluster.VariablesList{Variables: map[string]string{}}
-	maps.Copy(list.Variables, a.node.Committed().State().State.Variables)
+	maps.Copy(list.Variables, a.Raft.Committed().State().State.Variables)
 	ctx, cancel := context.WithTimeout(ctx, control.Timeout/2) // of which the answer is left
 	defer cancel()
 	list.Nodes = a.askVariables(ctx, cluster.VariablesApply{})

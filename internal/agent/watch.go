@@ -146,13 +146,13 @@ func certificateEnds(at, now time.Time) string {
 		ends, at.UTC().Format(time.DateOnly))
 }
 
-func (a *Agent) doubt(p *mysqld.Process, reason string) { a.inbox.Doubt(p.Incarnation(), reason) }
+func (a *Agent) doubt(p *mysqld.Process, reason string) { a.Inbox.Doubt(p.Incarnation(), reason) }
 
 // runGossip tells the peers of this node, and the role machine of the peers.
 func (a *Agent) runGossip(ctx context.Context) error {
 	own := func() status.Node {
 		if t, ok := (routeBackend{a}).Primary(); ok && t.Local {
-			a.board.Served(a.slot.Served())
+			a.board.Served(a.Slot.Served())
 		}
 		return a.ownStatus()
 	}
@@ -166,7 +166,7 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	}
 	return a.board.Gossip(ctx, new(clock.OneTimer), own, send, func(own status.Node, in role.Peers) {
 		a.judgeTimings(own, &in)
-		a.inbox.Peers(in)
+		a.Inbox.Peers(in)
 	})
 }
 
@@ -175,25 +175,21 @@ func (a *Agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()
 	s.LagUnknown = s.Leader == 0 || s.Mysqld != status.MysqldRunning
-	if a.node == nil {
+	if a.Raft == nil {
 		return s // the log is being healed
 	}
-	s.LogLast = a.log.LastIndex()
+	a.Complete(&s)
 	segments := a.log.Segments()
-	s.LogFirst, s.LogSegments, s.LogBytes = segments[0].FirstIndex, len(segments), 0
+	s.LogSegments, s.LogBytes = len(segments), 0
 	for _, segment := range segments {
 		s.LogBytes += segment.Bytes
 	}
-	s.LogState = cmp.Or(s.LogState, status.LogOK)
-	if took := a.node.Stalled(); took > 0 && s.LogState == status.LogOK {
+	if took := a.Raft.Stalled(); took > 0 && s.LogState == status.LogOK {
 		s.LogState, s.LogDetail = status.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
 	}
 	s.LagUnknown = s.LagUnknown || s.LogState != status.LogOK // what is committed does not reach it
-	s.DurableMark, s.PurgeBlocked = a.durable().Index, a.purgeBlocked()
-	s.StageBlocked = a.stageBlocked(a.bulk.Blocked())
-	s.LogCommit = a.node.Committed().Mark().Index
-	s.FedBy = a.learner.FedBy()
-	s.StateKept = a.state.Point().Index
+	s.PurgeBlocked = a.purgeBlocked()
+	s.StageBlocked = a.stageBlocked(a.Bulk.Blocked())
 	for _, p := range a.peers.Stats().Peers {
 		if p.Plain {
 			s.PlainPeers = append(s.PlainPeers, a.board.Name(p.ID))
@@ -202,10 +198,10 @@ func (a *Agent) ownStatus() status.Node {
 	s.AuditSeq, s.HistorySeq = a.records.Audit.Seq(a.self.Name), a.records.History.Seq(a.self.Name)
 	a.acksStatus(&s)
 	if s.Role == status.RolePrimary {
-		p, _, _ := a.lagBound.Now()
+		p, _, _ := a.LagBound.Now()
 		s.Pace = p.Reason
 	}
-	s = board.Shown(s, a.node.VotesIn(), a.slot.Serving())
+	s = board.Shown(s, a.Raft.VotesIn(), a.Slot.Serving())
 	if s.Role == status.RolePrimary {
 		sight := a.sight(s)
 		sight.Primary = s.Name

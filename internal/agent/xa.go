@@ -135,7 +135,7 @@ func (a *Agent) watchXA(ctx context.Context, p *mysqld.Process, open []replay.Pr
 	failed := ""
 	for _, x := range a.xa.overdue(now, ageMax) {
 		// XA ROLLBACK is not refused by a read-only server: writes must be open.
-		if a.board.Own().Role != status.RolePrimary || !a.slot.Serving() || a.orders.MovesAway() {
+		if a.board.Own().Role != status.RolePrimary || !a.Slot.Serving() || a.Orders.MovesAway() {
 			break
 		}
 		if err := a.rollbackXA(ctx, p, x, ageMax); err != nil {

@@ -152,6 +152,12 @@ func (n *Node) Role() RoleState { return n.driver.Role() }
 // Lease is Driver.Lease.
 func (n *Node) Lease() (boot time.Duration, wall time.Time) { return n.driver.Lease() }
 
+// LeaseLeft is for how long the lease holds by the boot clock, and whether there is one.
+func (n *Node) LeaseLeft() (time.Duration, bool) {
+	until, _ := n.driver.Lease()
+	return until - n.machine.Boot(), until != 0
+}
+
 // Leads tells whether this node may serve as the leader now (I5).
 func (n *Node) Leads() bool {
 	now := readClocks(n.machine)

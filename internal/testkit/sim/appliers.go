@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/tap"
 	"github.com/quorate/quorate/internal/role"
 )
 
@@ -93,20 +94,6 @@ func (m *mysqld) poison() {
 	}
 }
 
-// runLagBound looks at the replicas' lag at intervals.
-func (a *agent) runLagBound() {
-	for {
-		a.life.sleep(watchInterval)
-		committed := a.raft.Committed().Mark().Index
-		p, news := a.lagBound.Look(a.board.Own(), committed, a.board.Nodes())
-		if news {
-			a.n.log("lag", "limited %t: %s", p.Limited, p.Reason)
-			a.w.slowings++
-		}
-		a.paced(p.Limited)
-	}
-}
-
 // pacing is what the checker saw of a primary's agent at its last looks at the replicas' lag.
 type pacing struct {
 	// batches counts the batches that were proposed since the last look. over has that number
@@ -145,15 +132,19 @@ const (
 // paced checks the tap against the bound on the apply lag. Far over the bound few transactions
 // pass. No transaction is held back for a replica that does not apply, or while a replica is
 // near.
-func (a *agent) paced(limited bool) {
-	c := &a.pacing
+func (a *agent) paced(p tap.Pace, news bool) {
+	if news {
+		a.n.log("lag", "limited %t: %s", p.Limited, p.Reason)
+		a.w.slowings++
+	}
+	limited, c := p.Limited, &a.pacing
 	batches := c.batches
 	c.batches = 0
-	if a.role.Phase() != role.PhasePrimary || !a.slot.Serving() {
+	if a.Role.Phase() != role.PhasePrimary || !a.Slot.Serving() {
 		*c = pacing{}
 		return
 	}
-	c.commits = append(c.commits, a.raft.Committed().Mark().Index)
+	c.commits = append(c.commits, a.Raft.Committed().Mark().Index)
 	had := c.commits[max(0, len(c.commits)-logLooks)]
 	bound, count, over, near := a.w.maxApplyLag.Seconds(), 0, true, false
 	within, gone := map[*node]bool{}, map[*node]int{}
@@ -200,7 +191,7 @@ func (a *agent) paced(limited bool) {
 // mayWaitFor tells whether a node could take over, as the world is.
 func (a *agent) mayWaitFor(o *node) bool {
 	b := o.agent
-	if o == a.n || b == nil || !o.runsMysqld() || o.stalledUntil > a.w.sched.now || b.role.Phase() != role.PhaseReplica {
+	if o == a.n || b == nil || !o.runsMysqld() || o.stalledUntil > a.w.sched.now || b.Role.Phase() != role.PhaseReplica {
 		return false
 	}
 	m, err := a.board.State().Member(o.member.Name)

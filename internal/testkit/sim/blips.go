@@ -61,7 +61,7 @@ func (w *World) dba() {
 			if a == nil || a.process == nil || a.process.dead {
 				continue
 			}
-			if phase := a.role.Phase(); phase == role.PhaseSettling && chance(rng, 50) || phase == role.PhasePrimary && chance(rng, 1) {
+			if phase := a.Role.Phase(); phase == role.PhaseSettling && chance(rng, 50) || phase == role.PhasePrimary && chance(rng, 1) {
 				a.life.run(func() { w.load.pastRouter(n) })
 			}
 		}

@@ -107,7 +107,7 @@ func newChecker(w *World) *checker {
 // committed takes the entries that a node's commit check has passed. At each index all nodes
 // must have the same entry.
 func (c *checker) committed(a *agent) {
-	last := a.raft.Committed().Mark().Index
+	last := a.Raft.Committed().Mark().Index
 	next, known := c.seen[a]
 	if !known {
 		next = 1
@@ -117,7 +117,7 @@ func (c *checker) committed(a *agent) {
 		}
 	}
 	for next <= last {
-		found, ok, err := a.raft.Committed().Read(a.log, next, 1<<20)
+		found, ok, err := a.Raft.Committed().Read(a.log, next, 1<<20)
 		if err != nil || !ok {
 			c.w.fail("log", "n%d: read committed entry %d: %t, %v", a.n.id, next, ok, err)
 		}
@@ -228,7 +228,7 @@ func (c *checker) names(a *agent, id entry.StageID, begun time.Duration) {
 	}
 	lack := 0
 	for _, n := range a.w.nodes {
-		if b := n.agent; b != nil && n.upAt < begun && b.raft.Committed().Mark().Epoch <= id.Term && !b.log.HasStage(id) {
+		if b := n.agent; b != nil && n.upAt < begun && b.Raft.Committed().Mark().Epoch <= id.Term && !b.log.HasStage(id) {
 			lack++
 		}
 	}

@@ -97,7 +97,7 @@ func (c *checker) beside(n *node, votes bool) {
 	for _, o := range c.w.nodes {
 		if c.w.losses.near(n, o) {
 			there[o.id] = true
-			if o.agent.raft.Role().Leader != 0 {
+			if o.agent.Raft.Role().Leader != 0 {
 				c.w.fail("recovery", "n%d is recovered beside n%d, which has a leader", n.id, o.id)
 			}
 		}
@@ -150,9 +150,9 @@ func (l *losses) takesPart(a *agent) {
 			continue
 		}
 		ledNow := slices.ContainsFunc(l.w.nodes, func(n *node) bool {
-			return n != a.n && n.check == f.of && n.agent != nil && n.agent.raft.Role().Leader != 0
+			return n != a.n && n.check == f.of && n.agent != nil && n.agent.Raft.Role().Leader != 0
 		})
-		if ledNow || a.raft.Role().Leader != 0 {
+		if ledNow || a.Raft.Role().Leader != 0 {
 			f.led = now
 		}
 		limit := hearWithin
@@ -160,7 +160,7 @@ func (l *losses) takesPart(a *agent) {
 			limit = leaderWithin
 		}
 		if since := l.reaches(a.n, f); since >= 0 && now-since > limit && !a.n.rejected.Has(f.recovery) {
-			l.w.fail("recovery", "n%d takes part in term %d beside the recovery on n%d, which it reaches since %v", a.n.id, a.raft.Role().Term, x.id, since)
+			l.w.fail("recovery", "n%d takes part in term %d beside the recovery on n%d, which it reaches since %v", a.n.id, a.Raft.Role().Term, x.id, since)
 		}
 		f.led = now
 	}
@@ -201,7 +201,7 @@ func (l *losses) accepts(p *host, r cluster.Recovery) {
 		if !l.near(n, o) || l.w.sched.now-n.upAt < nearAfter {
 			continue
 		}
-		if leader := o.agent.raft.Role().Leader; leader != 0 && o.now()-o.agent.leaderAt > nearAfter || o.rejected.Has(r) && l.w.sched.now-o.rejectedAt > nearAfter {
+		if leader := o.agent.Raft.Role().Leader; leader != 0 && o.now()-o.agent.leaderAt > nearAfter || o.rejected.Has(r) && l.w.sched.now-o.rejectedAt > nearAfter {
 			l.w.fail("recovery", "n%d accepts the recovery on %s, though it reaches n%d: leader %d, rejects it %t",
 				n.id, r.Node, o.id, leader, o.rejected.Has(r))
 		}

@@ -164,7 +164,7 @@ func (c *checker) served(n *node) {
 		if n.mayBeStale() || other.mayBeStale() {
 			continue
 		}
-		if other != n && other.check == c && other.agent != nil && other.agent.slot.Serving() && other.stalledUntil <= c.w.sched.now {
+		if other != n && other.check == c && other.agent != nil && other.agent.Slot.Serving() && other.stalledUntil <= c.w.sched.now {
 			c.w.fail("I5", "n%d and n%d both serve", n.id, other.id)
 		}
 	}

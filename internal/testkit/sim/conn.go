@@ -49,7 +49,7 @@ func (n *node) dial(l *life, id cluster.NodeID) *conn {
 func (c *conn) accept() {
 	a := c.n.agent
 	c.asked = true
-	c.life.start(func() { a.stages.Serve(context.Background(), c.far.n.id, c) })
+	c.life.start(func() { a.Bulk.Serve(context.Background(), c.far.n.id, c) })
 }
 
 // send brings something to the other end, after what was sent before.

@@ -187,7 +187,7 @@ func (a *agent) read(from cluster.NodeID, m *pb.Message) {
 	a.life.Go(func() {
 		for len(r.came) > 0 {
 			m, r.came = r.came[0], r.came[1:]
-			a.raft.Step(m, len(r.came) > 0)
+			a.Raft.Step(m, len(r.came) > 0)
 		}
 		r.runs = false
 	})
@@ -196,7 +196,7 @@ func (a *agent) read(from cluster.NodeID, m *pb.Message) {
 // send gives messages to the network, encoded: two nodes share no memory.
 func (a *agent) send(ms []*pb.Message) {
 	n, answers := a.n, a.disk.answers
-	if a.slot.Serving() {
+	if a.Slot.Serving() {
 		n.check.served(n)
 	}
 	for _, m := range ms {
@@ -214,7 +214,7 @@ func (a *agent) send(ms []*pb.Message) {
 		}
 		sent := n.w.net.send(n.id, to, func() { n.w.arrived(a, to, raw) })
 		if !sent && chance(n.rng, 25) {
-			a.life.Go(func() { a.raft.PeerUnreachable(to) })
+			a.life.Go(func() { a.Raft.PeerUnreachable(to) })
 		}
 	}
 	if answers { // the turn is free

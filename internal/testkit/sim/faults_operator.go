@@ -14,7 +14,7 @@ import (
 func (a *agent) runPlan(in role.Input, moves bool) {
 	a.life.start(func() {
 		o := primary.NewOrder("an operator", moves, maxPause, a.life)
-		if reason, err := a.orders.Run(context.Background(), o, func() { a.input(in) }); err == nil && reason == "" {
+		if reason, err := a.Orders.Run(context.Background(), o, func() { a.input(in) }); err == nil && reason == "" {
 			a.w.plans++
 		}
 	})

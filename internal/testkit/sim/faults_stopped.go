@@ -13,11 +13,11 @@ import (
 // it. A leader that stays has given up its lease for the rest of its term, so that term has
 // to end.
 func (i *injector) transfer(f fault, n *node, a *agent) {
-	term, to := a.raft.Role().Term, cluster.NodeID(1+i.rng.IntN(len(i.w.nodes)))
+	term, to := a.Raft.Role().Term, cluster.NodeID(1+i.rng.IntN(len(i.w.nodes)))
 	if to == n.id {
 		return
 	}
-	a.life.Go(func() { a.raft.TransferTo(context.Background(), term, to) })
+	a.life.Go(func() { a.Raft.TransferTo(context.Background(), term, to) })
 	if f.size%2 == 0 {
 		i.w.sched.after(around(i.rng, 200*time.Microsecond), func() {
 			for _, o := range i.w.nodes {
@@ -28,7 +28,7 @@ func (i *injector) transfer(f fault, n *node, a *agent) {
 		})
 	}
 	a.life.after(3*electionTimeout, func() {
-		a.life.Go(func() { a.raft.Resign(context.Background(), term) })
+		a.life.Go(func() { a.Raft.Resign(context.Background(), term) })
 	})
 }
 

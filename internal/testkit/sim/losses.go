@@ -122,7 +122,7 @@ func (l *losses) rescue() {
 	for _, n := range l.w.nodes {
 		switch a := n.agent; {
 		case n.off || n.held || n.blank() || !n.powered || n.isRecovered():
-		case a == nil && n.out == nil, a != nil && (a.raft.Role().Leader != 0 || a.kept.Point().Index == 0 && a.log.LastIndex() == 0):
+		case a == nil && n.out == nil, a != nil && (a.Raft.Role().Leader != 0 || a.kept.Point().Index == 0 && a.log.LastIndex() == 0):
 		default:
 			left = append(left, n)
 		}
@@ -310,7 +310,7 @@ func (l *losses) converge() {
 // sides are the sides that have a leader.
 func (l *losses) sides() (sides []*checker) {
 	for _, n := range l.w.nodes {
-		if n.agent != nil && n.agent.raft.Role().Leading && !slices.Contains(sides, n.check) {
+		if n.agent != nil && n.agent.Raft.Role().Leading && !slices.Contains(sides, n.check) {
 			sides = append(sides, n.check)
 		}
 	}

@@ -124,10 +124,10 @@ func (o *operator) next() {
 // act asks the leader for one change.
 func (o *operator) act() {
 	a := o.w.primary().agent
-	if a == nil || !a.raft.Role().Leading || a.n.stalledUntil > o.w.sched.now {
+	if a == nil || !a.Raft.Role().Leading || a.n.stalledUntil > o.w.sched.now {
 		return
 	}
-	p := a.raft.Committed().State()
+	p := a.Raft.Committed().State()
 	if o.w.losses != nil && o.takeBack(a, p) {
 		return
 	}
@@ -310,7 +310,7 @@ func (w *World) reseeded(a *agent, c *cluster.MembershipChange) {
 func (w *World) changeMembers(ctx context.Context, a *agent, c cluster.Change, accepted func()) error {
 	o := w.operator
 	began := o.tidying
-	err := a.raft.CheckState(ctx, c)
+	err := a.Raft.CheckState(ctx, c)
 	if w.sched.now < o.lost+loseDiskApart && !w.rebuildsEmpty(c.Membership) || o.tidying != began {
 		err = errors.New("a disk was lost just before")
 	}
@@ -337,7 +337,7 @@ func (w *World) rebuildsEmpty(c *cluster.MembershipChange) bool {
 // of the voters.
 func (o *operator) loseDisk(a *agent, n *node, p cluster.StatePoint) {
 	now := o.w.sched.now
-	if a.raft.Group().LastIndex() > a.raft.Committed().Mark().Index {
+	if a.Raft.Group().LastIndex() > a.Raft.Committed().Mark().Index {
 		return
 	}
 	soon := now < max(o.accepted, o.lost)+loseDiskApart
@@ -450,8 +450,8 @@ func (c *checker) held(index, term uint64) (ok bool, text string) {
 // safe: the two sets of voters differ in one node only, so each majority of the one meets each
 // majority of the other.
 func (c *checker) leads(a *agent) {
-	if a.raft.Committed().State().Index < c.changedAt {
-		c.beforeUpTo = max(c.beforeUpTo, a.raft.Group().LastIndex())
+	if a.Raft.Committed().State().Index < c.changedAt {
+		c.beforeUpTo = max(c.beforeUpTo, a.Raft.Group().LastIndex())
 	}
 }
 
@@ -486,7 +486,7 @@ func (w *World) membersSettled() (bool, string) {
 		case w.operator.removing[m.Name] && !m.Votes():
 			return false, fmt.Sprintf("n%d is not removed", n.id)
 		default:
-			if p := a.raft.Committed().State(); p.State.Version != last.Version || len(p.Outgoing) > 0 {
+			if p := a.Raft.Committed().State(); p.State.Version != last.Version || len(p.Outgoing) > 0 {
 				return false, fmt.Sprintf("n%d is at version %d of %d, outgoing %v", n.id, p.State.Version, last.Version, p.Outgoing)
 			}
 		}
@@ -514,7 +514,7 @@ func (w *World) still() {
 func (w *World) term() (term uint64) {
 	for _, n := range w.nodes {
 		if n.agent != nil {
-			term = max(term, n.agent.raft.Role().Term)
+			term = max(term, n.agent.Raft.Role().Term)
 		}
 	}
 	return term
@@ -534,7 +534,7 @@ func (w *World) inState() (nodes []*node) {
 
 // steps notes how far a leader has come with a change of the members.
 func (a *agent) steps(before, now cluster.StatePoint) {
-	if !a.raft.Role().Leading {
+	if !a.Raft.Role().Leading {
 		return
 	}
 	switch {
@@ -545,9 +545,6 @@ func (a *agent) steps(before, now cluster.StatePoint) {
 		a.w.happened(pointJointEnds, a.n)
 	}
 }
-
-// stateChanges tells whether the cluster state changes during the run.
-func (w *World) stateChanges() bool { return w.policyChanges || w.membersChange }
 
 // someReplica is a member with a mysqld.
 func (w *World) someReplica() *node {

@@ -91,11 +91,11 @@ func TestWelcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &agent{host: p1, conns: map[cluster.NodeID]*agent{}}
-	a.follower = a.newFollower()
+	a.Init(a.memberConfig())
 	second, third, fourth := w.nodes[1], w.nodes[2], w.nodes[3]
 	first := second.instance()
 	members := []cluster.Member{{ID: 1, Name: "n1", Kind: cluster.KindFull}, {ID: 2, Name: "n2", Kind: cluster.KindFull}}
-	a.follower.Follow(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
+	a.Follower.Follow(cluster.StatePoint{State: cluster.State{Members: members, Removed: []cluster.NodeID{3}}}, true)
 	judge := func(name string, n *node, instance string, want transport.Code) {
 		t.Helper()
 		n.home = datadir.NewHome(n.home.Dir, datadir.Identity{Instance: instance}, false)
@@ -114,16 +114,16 @@ func TestWelcome(t *testing.T) {
 	judge("never added", fourth, fourth.instance(), transport.CodeUnknown)
 	members[1] = cluster.Member{ID: 2, Name: "n2", Kind: cluster.KindLearner, Instance: next}
 	p := cluster.StatePoint{State: cluster.State{Version: 1, Members: members}, Outgoing: []cluster.NodeID{1, 2}}
-	a.follower.Follow(p, true)
+	a.Follower.Follow(p, true)
 	judge("while the change is not complete", second, first, 0)
 	p.Outgoing = nil
-	a.follower.Follow(p, false)
+	a.Follower.Follow(p, false)
 	judge("rebuilt, by a state that is not on disk", second, first, transport.CodePeer)
-	a.follower.Follow(p, true)
+	a.Follower.Follow(p, true)
 	judge("rebuilt, as it was", second, first, transport.CodeRebuild)
 	judge("rebuilt", second, next, 0)
 	judge("and again as it was", second, first, transport.CodePeer)
-	a.follower.Follow(cluster.StatePoint{}, true)
+	a.Follower.Follow(cluster.StatePoint{}, true)
 	judge("an older state changes nothing", second, next, 0)
 }
 

@@ -2,21 +2,20 @@ package sim
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/quorate/quorate/internal/agent/datadir"
-	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/retention"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/feed"
-	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
+	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
-	"github.com/quorate/quorate/internal/raft/logcopy"
 	"github.com/quorate/quorate/internal/role"
 )
 
@@ -35,159 +34,123 @@ const (
 	heartbeatInterval = ticksPerHeartbeat * raftTick
 )
 
-// agent is one life of a node's agent process: what package agent is around
-// the role machine, consensus, tap and replay, in the same order of actions.
+// agent is one life of a node's agent process while it is a member of the cluster.
 type agent struct {
 	*host
+	member.Member
 
 	log   *seglog.Log
-	raft  *consensus.Node
 	disk  *writtenLog        // raft's
 	point cluster.StatePoint // as it was reported last
-	role  *role.Node
 	began time.Duration
 
-	inbox *primary.Inbox
-	shell primary.Shell
-
-	orders       primary.Orders
-	slot         *primary.Slot
-	duties       *primary.Duties
 	epoch        *epoch // whose tap was connected last
 	stateChanged signal
 	// up are the peers with which there is a connection.
-	up       map[cluster.NodeID]bool
-	lag      consensus.LagTracker
-	lagBound *primary.LagBound
-	pacing   pacing
+	up     map[cluster.NodeID]bool
+	pacing pacing
 	// conns holds the peers' processes with which there is a connection.
-	conns    map[cluster.NodeID]*agent
-	readers  map[connection]*reader
-	follower *membership.Follower
-	heard    retention.Heard
-	promised datadir.Promises // what promise.json said at the start
+	conns   map[cluster.NodeID]*agent
+	readers map[connection]*reader
 	// leaderAt is since when it knows the leader.
 	leaderAt     time.Duration
 	process      *mysqld // nil = none
 	feed         *feedSession
-	stages       stages
-	learner      *logcopy.Learner
-	feeder       logcopy.Feeder
-	marker       *retention.Marker
-	purger       *retention.Purger
 	feedCounters mysqlwire.FeedCounters
 }
 
 // newAgent opens what is durable: the agent's open.
 func newAgent(n *node) (*agent, error) {
+	n.retime()
 	p, err := n.newHost(cluster.State{})
 	if err != nil {
 		return nil, err
 	}
 	a := &agent{host: p, began: n.now(), up: map[cluster.NodeID]bool{}, conns: map[cluster.NodeID]*agent{}, readers: map[connection]*reader{}}
-	a.inbox = a.newInbox()
-	a.lagBound = primary.NewLagBound(n.w.maxApplyLag, a.life)
-	a.slot = a.newSlot()
-	a.duties = &primary.Duties{Process: mysqldProcess{a}, Slot: a.slot, Host: mysqldHost{a}, Orders: &a.orders, Dir: "mysql", ElectionTimeout: n.timing.election}
-	a.shell = a.newShell()
-	if err := a.openFiles(); err != nil {
-		return nil, err
-	}
-	if err := a.newRaft(); err != nil {
-		return nil, err
-	}
-	a.stages.init(n, a.log, a.life, func() uint64 { return a.raft.Committed().Mark().Epoch }, a)
-	a.learner, a.feeder = a.newLearner(), logcopy.Feeder{Self: n.id, Node: feeding{a}}
 	a.departing = a.newDeparting()
-	a.follower = a.newFollower()
-	a.follower.Follow(a.raft.Committed().State(), true)
-	a.lag.Start(a.committedGTIDs())
-	a.marker, a.purger = a.newMarker(), a.newPurger()
-	a.role = primary.NewRole(n.member, n.w.promotionTimeout())
-	return a, nil
-}
-
-// newRaft is consensus over the open log.
-func (a *agent) newRaft() (err error) {
-	n := a.n
+	a.Init(a.memberConfig())
+	a.Heard.Load(n.home.Dir, n.logger("purge"))
+	if err := n.home.CheckLog(); err != nil {
+		return nil, err
+	}
+	if a.log, err = seglog.Open(n.logOptions()); err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
 	a.disk = &writtenLog{Log: a.log, a: a}
 	if n.w.readsAhead {
 		a.disk.Log = &aheadLog{Log: a.log, a: a, news: make(chan struct{}, 1)}
 	}
-	a.raft, err = consensus.New(consensus.Config{
-		Self: n.id, Members: n.w.members()[:n.w.initialNodes], State: a.statePoint(), Machine: raftMachine{late{a.life}, a.disk},
-		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election,
-		Log: a.disk, HasStage: a.log.HasStage, Fresh: n.home.Fresh(), Promised: a.promised.Longest, Logger: slog.New(slog.DiscardHandler),
-		Send: a.send, OnRole: a.onRole, OnLease: a.inbox.LeaseChanged, OnCommit: a.onCommit, OnState: a.onState,
-		OnAcknowledge: a.onAcknowledge, OnAckEvent: a.onAckEvent, OnRefused: a.onRefused, OnWanted: a.onWanted,
-		OnFull: a.onFull, OnStalled: a.slot.Stalled, OnBroken: a.onBroken,
-	})
-	return err
+	err = a.Open(a.log, consensus.Config{
+		Members: n.w.members()[:n.w.initialNodes], State: a.startState(), Machine: raftMachine{late{a.life}, a.disk}, Log: a.disk,
+		Heartbeat: ticksPerHeartbeat * n.timing.tick, ElectionTimeout: n.timing.election, Logger: slog.New(slog.DiscardHandler),
+		Send: a.send, OnRole: a.onRole, OnCommit: a.onCommit, OnState: func(consensus.StateOutcome) { a.stateChanged.fire() },
+		OnAcknowledge: func(index uint64) { n.check.released(a, index) }, OnAckEvent: a.onAckEvent,
+		OnRefused: func(r consensus.Refusal) { n.log("refused", "term %d: %v", r.Term, r.Err) }, OnBroken: a.onBroken,
+	}, n.copies(a.life))
+	if err != nil {
+		return nil, errors.Join(err, a.log.Close())
+	}
+	a.Follower.Follow(a.Raft.Committed().State(), true)
+	return a, nil
 }
 
-// run starts what runs: raft's loop, the role machine, the polls.
-func (a *agent) run() {
-	a.life.start(func() {
-		write := func(own time.Duration) error {
-			return a.n.write(a.life, func() error { return a.n.home.WritePromise(own) })
+// memberConfig is the world of the agent as a member.
+func (a *agent) memberConfig() member.Config {
+	n := a.n
+	slow := func(do func() error) error {
+		if a.Raft == nil {
+			return do() // it is being opened
 		}
-		a.promised.Forget(context.Background(), a.life, write, a.n.logger("promise"))
-	})
+		return n.write(a.life, do)
+	}
+	return member.Config{
+		Self: n.member, Home: n.home, Known: a.known, Board: a.board, Stance: a.stance, Departing: a.departing, State: &a.kept,
+		Process: mysqldProcess{a}, Host: mysqldHost{a}, Peers: followed{a},
+		Slot: primary.SlotConfig{
+			Local: a.local, Own: a.ownEpoch, Raft: func() primary.Raft { return proposer{a.Raft, a} }, Clients: clients{a}, Clock: a.life,
+		},
+		Inbox:  primary.InboxConfig{Clock: late{a.life}, Pick: n.rng.IntN},
+		Shell:  primary.Shell{Stepped: a.stepped, Began: a.effect, Ended: a.operated},
+		Purger: retention.Config{Log: purgedLog{a}, Retention: replay.Retention{BytesMax: a.w.options.RetentionBytes}, Every: purgeEvery},
+		Marker: retention.MarkerConfig{Mysqld: a.markedMysqld, Marks: marks{a}, Every: durableEvery},
+		Paced:  a.paced, OpenLog: a.committedLog, Status: a.ownStatus,
+		WriteState:   func(p cluster.StatePoint) error { return slow(func() error { return a.kept.Write(p) }) },
+		WritePromise: func(own time.Duration) error { return slow(func() error { return n.home.WritePromise(own) }) },
+		MysqldDir:    "mysql", ElectionTimeout: n.timing.election, ElectionTimeoutMax: electionTimeoutMax,
+		Promotion: n.w.promotionTimeout(), MaxApplyLag: n.w.maxApplyLag, Clock: a.life, Now: n.clock, Logger: n.logger("agent"),
+	}
+}
+
+// run starts what runs.
+func (a *agent) run() {
 	a.disk.slow = true
+	for _, run := range append(a.Loops(), a.Bulk.Run) {
+		a.life.start(func() { _ = run(context.Background()) })
+	}
 	a.life.start(func() {
-		err := a.raft.Run(context.Background())
+		err := a.Raft.Run(context.Background())
 		a.w.sched.after(0, func() { a.exit(err.Error()) })
 	})
-	a.life.start(a.runRole)
-	if a.n.runsMysqld() {
-		watch := &primary.Watch{Slot: a.slot, Board: a.board, Lag: &a.lag, Now: a.n.clock, Logger: slog.New(slog.DiscardHandler)}
-		a.life.start(func() { _ = watch.Run(context.Background()) })
-		a.life.start(func() { _ = a.marker.Run(context.Background()) })
-		a.life.start(a.runLagBound)
-	}
-	a.life.start(a.runGossip)
-	a.life.start(func() { _ = a.purger.Run(context.Background()) })
-	if a.w.stateChanges() {
-		a.life.start(a.runState)
-	}
-	a.life.start(a.runDial)
-	a.life.start(func() { _ = a.follower.Run(context.Background()) })
-	if a.w.membersChange {
-		a.life.start(func() { _ = a.learner.Run(context.Background()) })
-	}
-	a.life.start(func() { _ = a.stance.Watch(context.Background()) })
-	a.life.start(a.runStages)
-}
-
-// newInbox is what waits for the role machine. Which of its sources it takes from is the seed's choice.
-func (a *agent) newInbox() *primary.Inbox {
-	return primary.NewInbox(primary.InboxConfig{
-		Clock: late{a.life}, Pick: a.n.rng.IntN, Serving: func() bool { return a.slot.Serving() }, ServiceChanged: func() { a.board.Wake() },
-		Lease: func() (time.Duration, bool) {
-			until, _ := a.raft.Lease()
-			return until - a.n.now(), until != 0
-		},
+	a.life.start(func() {
+		_ = a.RunRole(context.Background(), a.n.operatorsFence()) // it returns after Exit alone
+		a.w.sched.after(0, func() { a.exit("stopped") })
 	})
+	a.life.start(a.runGossip)
+	a.life.start(a.runState)
+	a.life.start(a.runDial)
 }
 
-// newShell executes what the role machine asks for.
-func (a *agent) newShell() primary.Shell {
-	return primary.Shell{
-		Inbox: a.inbox, Service: a.duties, Steps: a.duties, PromotionTimeout: a.w.promotionTimeout(), Clock: a.life,
-		Leads: func(term uint64) bool { return a.raft.Role().Leads(term) },
-		Stepped: func(m *role.Node, _ role.Input, before role.Phase, _ []role.Effect) {
-			if p := m.Phase(); p != before {
-				a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.raft.Role().Term, m.Reason())
-			}
-			a.board.SetRole(m.Role(), m.Reason())
-		},
-		Began: func(e role.Effect) {
-			a.n.log("effect", "%s", e)
-			if e.Kind == role.CloseTap {
-				a.epoch.ends()
-			}
-		},
-		Ended: a.operated,
+// stepped and what follows see the role machine.
+func (a *agent) stepped(m *role.Node, _ role.Input, before role.Phase, _ []role.Effect) {
+	if p := m.Phase(); p != before {
+		a.n.log("phase", "%s, was %s, term %d: %s", p, before, a.Raft.Role().Term, m.Reason())
+	}
+}
+
+func (a *agent) effect(e role.Effect) {
+	a.n.log("effect", "%s", e)
+	if e.Kind == role.CloseTap {
+		a.epoch.ends()
 	}
 }
 
@@ -212,13 +175,7 @@ func (a *agent) operated(e role.Effect, d role.Done, err error) {
 	}
 }
 
-// runRole is the role machine's goroutine.
-func (a *agent) runRole() {
-	_ = a.shell.Run(context.Background(), a.role, a.n.operatorsFence()) // it returns after Exit alone
-	a.w.sched.after(0, func() { a.exit("stopped") })
-}
-
-func (a *agent) input(in role.Input) { a.inbox.Put(context.Background(), in) }
+func (a *agent) input(in role.Input) { a.Inbox.Put(context.Background(), in) }
 
 // stop is SIGTERM to the agent.
 func (a *agent) stop() { a.life.run(func() { a.input(role.Stop{}) }) }
@@ -226,7 +183,7 @@ func (a *agent) stop() { a.life.run(func() { a.input(role.Stop{}) }) }
 // exit is the end of Run: mysqld first, the peers' listener last.
 func (a *agent) exit(why string) {
 	if a.n.agent == a {
-		a.slot.Close()
+		a.Slot.Close()
 		a.n.killAgent(why)
 		a.w.restartAgent(a.n)
 	}
@@ -242,57 +199,21 @@ func (a *agent) onRole(r consensus.RoleState) {
 	if r.Leader != 0 && a.w.losses != nil {
 		a.w.losses.takesPart(a)
 	}
-	a.board.SetRaft(r)
 	if r.Leading {
 		a.n.check.leads(a)
 	}
 	if r.Leading && (!a.n.runsMysqld() || a.n.member.Weight == 0) {
 		a.w.ledInNeed++
 	}
-	if a.slot.RoleChanged(r).Tap {
-		a.epoch.ends()
-	}
 }
 
-func (a *agent) onCommit(m consensus.Mark) {
+func (a *agent) onCommit(consensus.Mark) {
 	a.n.check.committed(a)
-	a.slot.Committed(m)
-	if a.n.runsMysqld() {
-		a.lag.Committed(m, a.n.clock())
-	}
-	if p := a.raft.Committed().State(); a.w.membersChange && p.Index != a.point.Index {
+	if p := a.Raft.Committed().State(); a.w.membersChange && p.Index != a.point.Index {
 		a.steps(a.point, p)
 		a.point = p
 		a.stateChanged.fire()
 	}
-}
-
-func (a *agent) onState(o consensus.StateOutcome) {
-	if o.Applied {
-		a.board.SetState(o.State)
-	}
-	a.stateChanged.fire()
-}
-
-func (a *agent) onRefused(r consensus.Refusal) {
-	a.n.log("refused", "term %d: %v", r.Term, r.Err)
-	a.slot.Refused(r)
-}
-
-// onFull tells the role machine that the log takes no entries, or does again (nil).
-func (a *agent) onFull(err error) {
-	reason := ""
-	if err != nil {
-		reason = err.Error()
-	}
-	a.n.log("full", "%s", reason)
-	a.board.Update(func(s *status.Node) {
-		s.LogState, s.LogDetail = status.LogOK, reason
-		if reason != "" {
-			s.LogState = status.LogFull
-		}
-	})
-	a.inbox.LogTrouble(role.LogTrouble{Reason: reason})
 }
 
 // Callbacks of the transport.
@@ -308,15 +229,13 @@ func (a *agent) peerDown(id cluster.NodeID, refused bool) {
 	a.up[id] = false
 	a.board.PeerUp(id, false)
 	if refused {
-		a.life.Go(func() { a.raft.PeerRefused(id) })
+		a.life.Go(func() { a.Raft.PeerRefused(id) })
 	}
 }
 
 // committedLog reads the committed part of the log.
 func (a *agent) committedLog() feed.Reader {
-	return feed.Reader{Log: a.log, Committed: a.raft.Committed(), Entries: a.log, Damaged: func(err error) {
+	return feed.Reader{Log: a.log, Committed: a.Raft.Committed(), Entries: a.log, Damaged: func(err error) {
 		a.w.sched.after(0, func() { a.exit(err.Error()) })
 	}}
 }
-
-func (a *agent) committedGTIDs() *gtid.Set { return a.raft.Committed().GTIDs() }

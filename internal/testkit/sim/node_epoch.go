@@ -3,12 +3,10 @@ package sim
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/mysql/mysqlwire"
-	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/entry"
 	"github.com/quorate/quorate/internal/testkit/sim/fakemysqld"
@@ -31,22 +29,13 @@ type epoch struct {
 	over          bool                            // it was to be closed, whatever the product has done
 }
 
-// newSlot holds the epoch of which this node is the primary.
-func (a *agent) newSlot() *primary.Slot {
-	return primary.NewSlot(primary.SlotConfig{
-		Local: a.local, Own: a.ownEpoch,
-		Raft: func() primary.Raft { return proposer{a.raft, a} }, Bulk: func() *bulk.Bulk { return a.stages.Bulk },
-		Clients: clients{a}, Pace: a.lagBound, Inbox: a.inbox, Clock: a.life, Logger: slog.New(slog.DiscardHandler),
-	})
-}
-
 // ownEpoch is this node, as its epoch names it. In one of 25 times it leads again, in another term,
 // when the epoch's entry is proposed.
 func (a *agent) ownEpoch() entry.Epoch {
 	if chance(a.n.rng, 4) {
 		term := a.epoch.Term
 		a.n.log("linger", "and resigns meanwhile")
-		a.raft.Resign(context.Background(), term)
+		a.Raft.Resign(context.Background(), term)
 		a.life.sleep(around(a.n.rng, 200*time.Millisecond))
 	}
 	return entry.Epoch{Primary: a.n.member.Name, ServerUUID: a.n.uuid}
@@ -88,7 +77,7 @@ func (e *epoch) closed() bool { return e.over || !e.holds() }
 
 // holds tells whether the product's slot has the epoch.
 func (e *epoch) holds() bool {
-	tap, _, _ := e.a.slot.Tap(e.Term)
+	tap, _, _ := e.a.Slot.Tap(e.Term)
 	return tap == e.tap
 }
 

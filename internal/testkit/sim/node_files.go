@@ -2,12 +2,9 @@ package sim
 
 import (
 	"errors"
-	"fmt"
-	"log/slog"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/cluster"
-	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/mysql/replay"
 )
 
@@ -32,39 +29,6 @@ func (n *node) removed() bool { return n.home.Life() == datadir.Removed }
 
 // instance names its data directory.
 func (n *node) instance() string { return n.home.Own().Instance }
-
-// openFiles reads the small files, and opens the log.
-func (a *agent) openFiles() (err error) {
-	n := a.n
-	a.heard.Load(n.home.Dir, n.logger("purge"))
-	if err := n.home.CheckLog(); err != nil {
-		return err
-	}
-	if a.log, err = seglog.Open(n.logOptions()); err != nil {
-		return fmt.Errorf("open the log: %w", err)
-	}
-	if err := a.openState(); err != nil {
-		return errors.Join(err, a.log.Close())
-	}
-	return nil
-}
-
-// openState reads what belongs to the log.
-func (a *agent) openState() (err error) {
-	n := a.n
-	if err := n.home.HasLog(); err != nil {
-		return err
-	}
-	if err := a.kept.Load(n.home, n.w.initial.Members, a.log.FirstIndex()); err != nil {
-		return err
-	}
-	if err := a.kept.Write(a.kept.Point()); err != nil {
-		return err
-	}
-	n.retime()
-	a.promised, err = n.home.Promised(n.timing.election, electionTimeoutMax, slog.New(slog.DiscardHandler))
-	return err
-}
 
 // durableMark is what durable.json says.
 func (n *node) durableMark() replay.Mark {

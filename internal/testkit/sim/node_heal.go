@@ -20,8 +20,7 @@ const copyGroupBytes = 8 << 10
 // to the peers, and copies what is committed from the leader.
 type healer struct {
 	*host
-	log    *seglog.Log
-	stages stages
+	log *seglog.Log
 }
 
 func (n *node) logOptions() seglog.Options {
@@ -51,10 +50,10 @@ func (n *node) startHealer(damage error) error {
 // Serve implements logcopy.HealNode.
 func (h *healer) Serve(ctx context.Context, log *seglog.Log, heal func(context.Context, logcopy.Log, logcopy.Peers) error) error {
 	h.log = log
-	h.stages.init(h.n, log, h.life, noEpoch, nil)
+	copies, _ := h.n.copiesOf(log, h.life)
 	h.life.start(func() { h.n.gossip(h.life, h.status) })
 	h.life.start(h.runDial)
-	err := heal(ctx, slowLog{log, h.n, h.life}, h.stages)
+	err := heal(ctx, slowLog{log, h.n, h.life}, copies)
 	if err == nil {
 		h.n.check.healed(h.n, log)
 	}

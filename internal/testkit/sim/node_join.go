@@ -27,8 +27,8 @@ const (
 // empty that was not, it asks whether the node is to be rebuilt, and no more.
 type joiner struct {
 	*host
-	log    *seglog.Log // while it is copied
-	stages stages
+	log    *seglog.Log        // while it is copied
+	end    context.CancelFunc // of its copies
 	cloned bool
 	knocks *join.Knocks // while it introduces itself
 }
@@ -165,7 +165,7 @@ func (n *node) endJoiner() {
 
 func (j *joiner) closeLog() {
 	if j.log != nil {
-		j.stages.end()
+		j.end()
 		_ = j.log.Close()
 		j.log = nil
 	}
@@ -204,7 +204,7 @@ func (j *joiner) Members() []cluster.Member { return j.board.Members() }
 // AskPlan implements join.Node.
 func (j *joiner) AskPlan(ctx context.Context, of cluster.NodeID) (join.Plan, error) {
 	return callAgent(ctx, j.life, j.known, j.w.node(of), func(a *agent) (join.Plan, error) {
-		return a.asMember().Plan(context.Background(), j.n.member.Name)
+		return a.AsMember(func(string) string { return "" }).Plan(context.Background(), j.n.member.Name)
 	})
 }
 
@@ -274,8 +274,9 @@ func (j *joiner) MakeLog(ctx context.Context, b *seglog.Begin, fill func(context
 	if j.log, err = seglog.Open(o); err != nil {
 		return err
 	}
-	j.stages.init(j.n, j.log, j.life, noEpoch, nil)
-	return fill(ctx, slowLog{j.log, j.n, j.life}, j.stages)
+	copies, end := j.n.copiesOf(j.log, j.life)
+	j.end = end
+	return fill(ctx, slowLog{j.log, j.n, j.life}, copies)
 }
 
 // Finish implements join.Node.
@@ -290,12 +291,4 @@ func (j *joiner) Finish(_ context.Context, plan join.Plan) error {
 		j.w.clones++
 	}
 	return nil
-}
-
-// asMember is the agent to a node that joins.
-func (a *agent) asMember() join.Member {
-	return join.Member{
-		Name: a.n.member.Name, Clock: a.life, Barrier: a.raft.Barrier, Committed: a.raft.Committed(), Log: a.log, Nodes: a.statuses,
-		Own: a.ownStatus, StateNeed: a.stateNeed, RunsMysqld: a.n.runsMysqld(), Durable: a.durable, Password: func(string) string { return "" },
-	}
 }

@@ -69,43 +69,12 @@ func (n *node) newHost(state cluster.State) (p *host, err error) {
 	return p, errors.Join(err, p.stance.Load(), p.mark.Load(n.home.Dir))
 }
 
-// followed is the agent as a membership.Follower drives it.
+// followed is the agent's way to the other members. It implements member.Peers.
 type followed struct{ *agent }
 
-func (a *agent) newFollower() *membership.Follower {
-	return membership.NewFollower(membership.FollowerConfig{
-		Node: followed{a}, Table: a.board, Known: a.known, Clock: a.life, Logger: a.n.logger("members"), RunsMysqld: a.n.runsMysqld(),
-		Also: a.feeder.Look,
-	})
-}
-
-// Leader implements membership.Node.
-func (f followed) Leader() (cluster.NodeID, bool) {
-	r := f.raft.Role()
-	return r.Leader, r.Leading
-}
-
-// Committed implements membership.Node.
-func (f followed) Committed() (cluster.StatePoint, <-chan struct{}) {
-	f.life.sleep(f.n.hiccup())
-	return f.raft.Committed().StateChanged()
-}
-
-// CommittedIndex implements membership.Node.
-func (f followed) CommittedIndex() uint64 { return f.raft.Committed().Mark().Index }
-
-// Kept implements membership.Node.
-func (f followed) Kept() cluster.StatePoint { return f.kept.Point() }
-
-// Keep implements membership.Node.
-func (f followed) Keep() { f.keepState() }
-
-// SetPeers implements membership.Node.
+// SetPeers implements member.Peers.
 func (f followed) SetPeers(former transport.Former) {
 	f.door.SetFormer(former)
-	if f.stages.Bulk != nil {
-		f.copyToMembers()
-	}
 	for _, peer := range f.w.nodes {
 		if peer != f.n && !dials(f.host, peer) {
 			f.hangup(peer.id)
@@ -113,15 +82,15 @@ func (f followed) SetPeers(former transport.Former) {
 	}
 }
 
-// Hangup implements membership.Node.
+// Hangup implements member.Peers.
 func (f followed) Hangup(id cluster.NodeID) { f.hangup(id) }
 
-// AskState implements membership.Node.
+// AskState implements member.Peers.
 func (f followed) AskState(ctx context.Context, of cluster.NodeID) (cluster.StatePoint, error) {
 	return callAgent(ctx, f.life, f.known, f.w.node(of), func(a *agent) (cluster.StatePoint, error) { return a.kept.Point(), nil })
 }
 
-// Change implements membership.Node.
+// Change implements member.Peers.
 func (f followed) Change(ctx context.Context, c cluster.Change) error {
 	if f.w.operator == nil {
 		return errors.New("the members are not changed so far")
@@ -136,17 +105,6 @@ func (f followed) Change(ctx context.Context, c cluster.Change) error {
 		}
 	})
 }
-
-// FirstIndex implements membership.Node.
-func (f followed) FirstIndex() uint64 { return f.log.FirstIndex() }
-
-// LogHolder implements membership.Node.
-func (f followed) LogHolder(s cluster.State, away func(string) bool) (string, int64) {
-	return f.purger.Holder(s, away)
-}
-
-// Leave implements membership.Node.
-func (f followed) Leave(d membership.Departure) { f.departing.Leave(d) }
 
 // AsSelf is this node as package membership sees it.
 func (p *host) AsSelf() membership.Self {
@@ -222,9 +180,9 @@ func (a *agent) newDeparting() *membership.Departing {
 
 // mayPromote is what a leader's agent asks before an operator gives a learner a vote.
 func (a *agent) mayPromote(m cluster.Member, kind cluster.Kind) bool {
-	for _, n := range a.statuses() {
+	for _, n := range a.Nodes() {
 		if n.ID == m.ID {
-			why, _ := membership.RefuseVote(m, n, kind, a.raft.Committed().Mark().Index)
+			why, _ := membership.RefuseVote(m, n, kind, a.Raft.Committed().Mark().Index)
 			return why == ""
 		}
 	}

@@ -90,29 +90,24 @@ func (a mysqldProcess) StopMysqld() {
 	a.process = nil
 }
 
-// mysqldHost is a node around its mysqld. It implements primary.Host.
+// mysqldHost is a node around its mysqld. It implements member.Host.
 type mysqldHost struct{ *agent }
 
-// Role and what follows implement primary.Host.
-func (h mysqldHost) Role() status.Role             { return h.board.Own().Role }
-func (h mysqldHost) Log() primary.Log              { return h.committedLog() }
+// Durable and what follows implement member.Host.
 func (h mysqldHost) Durable() replay.Mark          { return h.durable() }
 func (h mysqldHost) CatchingUp(string)             {}
 func (h mysqldHost) CaughtUp(int64, time.Duration) {}
 
-// Judged implements primary.Host.
+// Judged implements member.Host.
 func (h mysqldHost) Judged(v replay.Verdict) {
 	if v.Refused != "" {
 		h.n.check.refused(h.n, v)
 		return
 	}
 	h.n.log("judge", "mysqld holds the log up to %d, no-ops %s", v.Index, v.Done)
-	if !v.Again.IsEmpty() {
-		h.marker.UsesXA()
-	}
 }
 
-// Settled implements primary.Host.
+// Settled implements member.Host.
 func (h mysqldHost) Settled(term, _ uint64, acknowledged int, _ time.Duration) {
 	h.n.check.settled(h.agent, h.epoch)
 	h.w.settles.Kept++
@@ -122,21 +117,21 @@ func (h mysqldHost) Settled(term, _ uint64, acknowledged int, _ time.Duration) {
 	h.n.log("settled", "term %d: %d acknowledged", term, acknowledged)
 }
 
-// AskTarget implements primary.Host.
+// AskTarget implements member.Host.
 func (h mysqldHost) AskTarget(ctx context.Context, to cluster.NodeID, o *primary.Order, index, term uint64) error {
 	within := o.Left()
 	_, err := callAgent(ctx, h.life, h.known, h.w.node(to), func(b *agent) (struct{}, error) {
 		ctx, cancel := b.life.WithTimeout(context.Background(), within)
 		defer cancel()
-		return struct{}{}, b.duties.Follow(ctx, index, term)
+		return struct{}{}, b.Duties.Follow(ctx, index, term)
 	})
 	return err
 }
 
-// WaitIndex implements primary.Host.
+// WaitIndex implements member.Host.
 func (h mysqldHost) WaitIndex(ctx context.Context, index uint64) error {
 	for {
-		mark, changed := h.raft.Committed().Changed()
+		mark, changed := h.Raft.Committed().Changed()
 		if mark.Index >= index {
 			return nil
 		}
@@ -169,7 +164,7 @@ func (c clients) AwaitAnswers(context.Context)    {}
 func (c clients) Wake() {
 	c.board.Wake()
 	c.life.after(c.n.hiccup(), func() {
-		if !c.slot.Serving() && !c.slot.Answering() {
+		if !c.Slot.Serving() && !c.Slot.Answering() {
 			c.CloseAll()
 		}
 	})

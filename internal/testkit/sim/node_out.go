@@ -84,10 +84,10 @@ func (f refusals) WriteRefused(refused []cluster.Recovery) error {
 // report is what a node says that another one is to be recovered beside.
 func (a *agent) report() (*recovery.Report, error) {
 	leader := ""
-	if id := a.raft.Role().Leader; id != 0 {
+	if id := a.Raft.Role().Leader; id != 0 {
 		leader = a.w.node(id).member.Name
 	}
-	r, err := quorumloss.ReportOf(a.n.member, a.log, a.raft.Committed(), leader, a.board.Nodes())
+	r, err := quorumloss.ReportOf(a.n.member, a.log, a.Raft.Committed(), leader, a.board.Nodes())
 	return &r, err
 }
 

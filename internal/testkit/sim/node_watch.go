@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -37,7 +36,7 @@ func (a *agent) runGossip() {
 	}
 	_ = a.board.Gossip(context.Background(), late{a.life}, a.ownStatus, send, func(_ status.Node, in role.Peers) {
 		a.w.hold(&in)
-		a.inbox.Peers(in)
+		a.Inbox.Peers(in)
 	})
 }
 
@@ -45,11 +44,8 @@ func (a *agent) runGossip() {
 func (a *agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.known.Joined(), a.known.Empty()
-	s.LogFirst, s.LogLast, s.LogCommit = a.log.FirstIndex(), a.log.LastIndex(), a.raft.Committed().Mark().Index
-	s.LogState = cmp.Or(s.LogState, status.LogOK)
-	s.FedBy = a.learner.FedBy()
-	s.DurableMark, s.StateKept = a.durable().Index, a.kept.Point().Index
-	return board.Shown(s, a.raft.VotesIn(), a.slot.Serving())
+	a.Complete(&s)
+	return board.Shown(s, a.Raft.VotesIn(), a.Slot.Serving())
 }
 
 func (w *World) gossip(from *agent, to *node, s status.Node) {

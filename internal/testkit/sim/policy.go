@@ -109,20 +109,16 @@ func (w *World) changePolicy(rng *rand.Rand, until time.Duration) {
 func (a *agent) propose(ctx context.Context, what string, c cluster.Change) error {
 	ctx, cancel := a.life.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := a.raft.ProposeState(ctx, c)
+	_, err := a.Raft.ProposeState(ctx, c)
 	a.n.log(what, "%s: %v", c, err)
 	return err
 }
 
-// statePoint is the cluster state with which an agent starts.
-func (a *agent) statePoint() *cluster.StatePoint {
-	p := a.kept.Point()
+// startState is the cluster state with which an agent starts.
+func (a *agent) startState() *cluster.StatePoint {
+	p := a.n.state(a.log.FirstIndex())
 	if p.State.Version == 0 {
-		p.State = a.w.initial // as all nodes are configured
-	}
-	p.State = p.State.Clone()
-	if !a.w.stateChanges() {
-		p.Through = a.log.HardState().Commit // no change ever came
+		p.State = a.w.initial.Clone() // as all nodes are configured
 	}
 	return &p
 }
@@ -131,22 +127,8 @@ func (a *agent) statePoint() *cluster.StatePoint {
 func (a *agent) runState() {
 	for {
 		a.life.await(stateEvery, &a.stateChanged)
-		a.keepState()
+		a.KeepState()
 	}
-}
-
-// keepState writes cluster.json.
-func (a *agent) keepState() {
-	p := a.raft.Committed().State()
-	if err := a.n.write(a.life, func() error { return a.kept.Write(p) }); err != nil {
-		a.n.log("state", "not kept: %v", err)
-	}
-}
-
-// onAcknowledge sends the ACKs of the transactions that are committed up to an index.
-func (a *agent) onAcknowledge(index uint64) {
-	a.n.check.released(a, index)
-	a.slot.Acknowledge(index)
 }
 
 // onAckEvent notes whose require-ack is dropped.
@@ -187,7 +169,7 @@ func (c *checker) swap(index uint64, change cluster.StateChange) {
 // policyOf is the policy that a node has to obey: the policy of its committed log, or of its
 // cluster.json, which survives a loss of power.
 func (c *checker) policyOf(a *agent) (s cluster.State) {
-	point := a.raft.Committed().State()
+	point := a.Raft.Committed().State()
 	commit := max(point.Index, point.Through)
 	for _, p := range c.policies {
 		if p.index <= commit {
@@ -248,7 +230,7 @@ func (c *checker) released(a *agent, index uint64) {
 
 // samePolicy fails unless a node has the newest committed policy.
 func (c *checker) samePolicy(n *node) {
-	last, point := c.policies[len(c.policies)-1], n.agent.raft.Committed().State()
+	last, point := c.policies[len(c.policies)-1], n.agent.Raft.Committed().State()
 	want, got := last.state, point.State
 	if point.Through < last.index {
 		return // it comes

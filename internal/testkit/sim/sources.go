@@ -88,7 +88,7 @@ func (s *sources) start() {
 // change has an operator give a learner a source, or take it, from time to time.
 func (s *sources) change() {
 	s.w.sched.after(around(s.rng, sourceChangeMean), func() {
-		if a := s.w.primary().agent; a != nil && !s.w.faults.ended && a.raft.Role().Leading {
+		if a := s.w.primary().agent; a != nil && !s.w.faults.ended && a.Raft.Role().Leading {
 			s.ask(a)
 		}
 		s.change()
@@ -96,7 +96,7 @@ func (s *sources) change() {
 }
 
 func (s *sources) ask(a *agent) {
-	state := a.raft.Committed().State().State
+	state := a.Raft.Committed().State().State
 	members := slices.DeleteFunc(slices.Clone(state.Members), cluster.Member.Votes)
 	voters := slices.DeleteFunc(state.Voters(), func(id cluster.NodeID) bool { return id == a.n.id && chance(s.rng, 90) })
 	if len(members) == 0 || len(voters) == 0 {
@@ -134,14 +134,14 @@ func (s *sources) look() {
 		for _, m := range state.Members {
 			learner := s.w.node(m.ID).agent
 			l, from, ok := s.fed[m.ID], cluster.Member{}, false
-			if s.sound(leader, learner) && leader.raft.Role().Leading {
+			if s.sound(leader, learner) && leader.Raft.Role().Leading {
 				from, ok = leader.sourceOf(m.ID)
 			}
 			switch {
 			case !ok:
 				delete(s.fed, m.ID)
-			case l == nil || l.leader != leader || l.learner != learner || l.term != leader.raft.Role().Term:
-				s.fed[m.ID] = &fedLearner{leader: leader, learner: learner, term: leader.raft.Role().Term, targetAt: s.w.sched.now}
+			case l == nil || l.leader != leader || l.learner != learner || l.term != leader.Raft.Role().Term:
+				s.fed[m.ID] = &fedLearner{leader: leader, learner: learner, term: leader.Raft.Role().Term, targetAt: s.w.sched.now}
 			default:
 				s.alone(m, l, s.w.node(from.ID).agent)
 				s.progress(m, l)
@@ -153,7 +153,7 @@ func (s *sources) look() {
 
 // sourceOf is who is to feed a member, as this node knows.
 func (a *agent) sourceOf(id cluster.NodeID) (cluster.Member, bool) {
-	s := a.raft.Committed().State().State
+	s := a.Raft.Committed().State().State
 	m, _ := s.MemberByID(id)
 	return s.SourceOf(m)
 }
@@ -172,9 +172,9 @@ func (s *sources) sound(a, b *agent) bool {
 
 // alone looks at a learner with a source: while that works, the leader sends it no stages.
 func (s *sources) alone(m cluster.Member, l *fedLearner, source *agent) {
-	now, pushed := s.w.sched.now, l.learner.stages.Stats().StagesReceived
-	works := s.sound(source, l.learner) && s.sound(source, l.leader) && source.raft.Role().Leader == l.leader.n.id &&
-		source.log.FirstIndex() <= l.learner.raft.Committed().Mark().Index+1
+	now, pushed := s.w.sched.now, l.learner.Bulk.Stats().StagesReceived
+	works := s.sound(source, l.learner) && s.sound(source, l.leader) && source.Raft.Role().Leader == l.leader.n.id &&
+		source.log.FirstIndex() <= l.learner.Raft.Committed().Mark().Index+1
 	for _, a := range []*agent{source, l.learner} {
 		if works {
 			from, ok := a.sourceOf(m.ID)
@@ -200,7 +200,7 @@ func (s *sources) alone(m cluster.Member, l *fedLearner, source *agent) {
 // sends looks at a leader that sends entries to a peer.
 func (s *sources) sends(leader *agent, to cluster.NodeID) {
 	l := s.fed[to]
-	if l == nil || l.leader != leader || l.term != leader.raft.Role().Term || l.source == nil || s.w.sched.now-l.worksSince < aloneAfter {
+	if l == nil || l.leader != leader || l.term != leader.Raft.Role().Term || l.source == nil || s.w.sched.now-l.worksSince < aloneAfter {
 		return
 	}
 	if from, ok := leader.sourceOf(to); ok && from.ID == l.source.n.id {
@@ -211,7 +211,7 @@ func (s *sources) sends(leader *agent, to cluster.NodeID) {
 // progress wants a learner to have what is committed, from its source or from the leader. A
 // source that answers gives what it has itself, or what its mysqld has applied.
 func (s *sources) progress(m cluster.Member, l *fedLearner) {
-	now, has := s.w.sched.now, l.learner.raft.Committed().Mark().Index
+	now, has := s.w.sched.now, l.learner.Raft.Committed().Mark().Index
 	if has < l.target {
 		if now-l.targetAt > caughtUpAfter {
 			s.w.fail("source", "n%d has committed %d, and lacks entry %d since %v: its source %s", m.ID, has, l.target, l.targetAt, m.Source)
@@ -222,7 +222,7 @@ func (s *sources) progress(m cluster.Member, l *fedLearner) {
 		s.fallbacks++
 	}
 	l.counted = l.lost
-	l.target, l.targetAt, l.lost = l.leader.raft.Committed().Mark().Index, now, false
+	l.target, l.targetAt, l.lost = l.leader.Raft.Committed().Mark().Index, now, false
 	from, _ := l.leader.sourceOf(m.ID)
 	switch source := s.w.node(from.ID).agent; {
 	case l.learner.log.LastIndex()+1 < l.leader.log.FirstIndex():
@@ -232,6 +232,6 @@ func (s *sources) progress(m cluster.Member, l *fedLearner) {
 	case m.SourceApplied:
 		l.target = 0
 	default:
-		l.target = min(l.target, source.raft.Committed().Mark().Index)
+		l.target = min(l.target, source.Raft.Committed().Mark().Index)
 	}
 }

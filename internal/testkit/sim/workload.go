@@ -213,7 +213,7 @@ func (l *workload) route(r *request, via *node) {
 	if r.end != 0 {
 		return
 	}
-	if a.slot.Serving() {
+	if a.Slot.Serving() {
 		l.pass(r, via, via)
 		return
 	}
@@ -233,7 +233,7 @@ func (l *workload) route(r *request, via *node) {
 			if r.end != 0 {
 				return
 			}
-			if !primary.agent.slot.Serving() {
+			if !primary.agent.Slot.Serving() {
 				l.retry(r)
 				return
 			}

@@ -505,8 +505,8 @@ func (w *World) describe() (s string) {
 			continue
 		}
 		a := n.agent
-		s += fmt.Sprintf("n%d: %s (%s), term %d, leads %t, log %d, committed %d, engine %d of %d; ", n.id, a.role.Phase(), a.role.Reason(),
-			a.raft.Role().Term, a.raft.Role().Leading, a.log.LastIndex(), a.raft.Committed().Mark().Index, w.check.engines[n].place, len(w.check.transactions))
+		s += fmt.Sprintf("n%d: %s (%s), term %d, leads %t, log %d, committed %d, engine %d of %d; ", n.id, a.Role.Phase(), a.Role.Reason(),
+			a.Raft.Role().Term, a.Raft.Role().Leading, a.log.LastIndex(), a.Raft.Committed().Mark().Index, w.check.engines[n].place, len(w.check.transactions))
 	}
 	return s
 }
@@ -526,8 +526,8 @@ func (w *World) primary() *node {
 	best := w.nodes[0]
 	var term uint64
 	for _, n := range w.nodes {
-		if a := n.agent; a != nil && a.raft.Role().Leading && a.raft.Role().Term > term {
-			best, term = n, a.raft.Role().Term
+		if a := n.agent; a != nil && a.Raft.Role().Leading && a.Raft.Role().Term > term {
+			best, term = n, a.Raft.Role().Term
 		}
 	}
 	return best
