@@ -3,6 +3,7 @@ package nodekey
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"sync"
@@ -82,17 +83,31 @@ func (a *Authority) read() error {
 	if err != nil {
 		return fmt.Errorf("read the authority of nodes: %w", err)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
+	roots, n := x509.NewCertPool(), 0
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			roots.AddCert(always(c))
+			n++
+		}
+	}
+	if n == 0 {
 		return fmt.Errorf("read the authority of nodes: %s holds no certificate in PEM", a.file)
 	}
 	a.as, a.roots = info, roots
 	return nil
 }
 
+// always is a certificate that is good at any time. Package x509 has no other way to look at signatures alone:
+// one moment at which a whole chain is good there need not be, if the authority's own was issued anew.
+func always(c *x509.Certificate) *x509.Certificate {
+	at := *c
+	at.NotBefore, at.NotAfter = time.Time{}, time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	return &at
+}
+
 // Name returns the name of a peer's key by the certificates that it shows; "" = the authority has not
-// issued the first one for a node. The time is not asked for: a certificate counts that was good when it
-// was issued. Who may be a member is the member list's to say.
+// issued the first one for a node. The time is not asked for, of no certificate. Who may be a member is the
+// member list's to say.
 func (a *Authority) Name(shown []*x509.Certificate) cluster.Key {
 	a.mu.Lock()
 	_ = a.read() // else the one of before
@@ -100,10 +115,10 @@ func (a *Authority) Name(shown []*x509.Certificate) cluster.Key {
 	a.mu.Unlock()
 	between := x509.NewCertPool()
 	for _, c := range shown[1:] {
-		between.AddCert(c)
+		between.AddCert(always(c))
 	}
-	if _, err := shown[0].Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: between, CurrentTime: shown[0].NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	if _, err := always(shown[0]).Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	}); err != nil {
 		return ""
 	}

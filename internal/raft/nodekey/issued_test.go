@@ -51,6 +51,22 @@ func TestIssued(t *testing.T) {
 			t.Errorf("%v by %s: %q", c.uris, c.by.File, name)
 		}
 	}
+	// Its own certificate is issued anew, for the same key, after a node's has ended or before it begins.
+	for _, begins := range []time.Duration{time.Hour, -10 * 24 * time.Hour, 365 * 24 * time.Hour} {
+		ca.Issue(t, cert, key, time.Now().Add(-time.Minute), "quorate://orders/a")
+		ca.Renew(t, time.Now().Add(begins))
+		k, err := nodekey.LoadIssued(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trust, err := nodekey.NewAuthority(ca.File) // not by a file that has changed within a tick of its clock
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := trust.Name([]*x509.Certificate{k.Certificate().Leaf}); name != k.Name() {
+			t.Errorf("the authority begins %v from now: %q", begins, name)
+		}
+	}
 	// Another authority takes the place of the first.
 	if err := os.Rename(other.File, ca.File); err != nil {
 		t.Fatal(err)

@@ -25,17 +25,22 @@ type Authority struct {
 // NewAuthority makes one, and its file.
 func NewAuthority(t testing.TB, file string) *Authority {
 	t.Helper()
-	private := newKey(t)
-	a := &Authority{File: file, private: private, cert: &x509.Certificate{
+	a := &Authority{File: file, private: newKey(t), cert: &x509.Certificate{
 		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 	}}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &private.PublicKey, private)
+	a.Renew(t, time.Now().Add(-48*time.Hour))
+	return a
+}
+
+// Renew issues its own certificate anew, for its present key, and writes its file. It is good for 96 hours.
+func (a *Authority) Renew(t testing.TB, begins time.Time) {
+	t.Helper()
+	a.cert.NotBefore, a.cert.NotAfter = begins, begins.Add(96*time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &a.private.PublicKey, a.private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, file, "CERTIFICATE", der, 0o644)
-	return a
+	write(t, a.File, "CERTIFICATE", der, 0o644)
 }
 
 // Issue writes a new key, and a certificate for it that ends at a time and has URIs.
