@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/agent/membership"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -96,6 +97,20 @@ func TestNobodyBeginsAlone(t *testing.T) {
 	begun.Wait()
 	end()
 	all.Wait()
+}
+
+// TestKnockWithoutAName: what a stranger calls itself is shown only if a node can be called so.
+func TestKnockWithoutAName(t *testing.T) {
+	i := introduced{Knocks: &join.Knocks{Self: "a"}}
+	for _, name := range []string{"", "b\n2026 all is well", "b; run this", strings.Repeat("b", 1000)} {
+		err := i.CheckUnknown(transport.Identity{NodeName: name, Instance: [16]byte{1}})
+		if r, ok := errors.AsType[*transport.RejectedError](err); !ok || r.Code != transport.CodeMalformed || i.By() != "" {
+			t.Errorf("%q: %v, kept %q", name, err, i.By())
+		}
+	}
+	if err := i.CheckUnknown(transport.Identity{NodeName: "b", Instance: [16]byte{1}}); err == nil || i.By() != "b" {
+		t.Errorf("%v, kept %q", err, i.By())
+	}
 }
 
 // TestMountedWhileItWaits: the disk of a node that waits is mounted. It starts again,

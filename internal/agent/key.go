@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/log/vfs"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -59,8 +61,26 @@ func (a *Agent) shownKey() *nodekey.Key {
 	return a.keys.Shown()
 }
 
-// aboutKey keys among the troubles why this node's key is not changed so far.
-const aboutKey = "its key"
+const (
+	// aboutKey keys among the troubles why this node's key is not changed so far, aboutKeys of whom the
+	// configuration has another key.
+	aboutKey  = "its key"
+	aboutKeys = "keys in node.toml"
+)
+
+// OutdatedKeys says of which nodes a configuration has other keys than the cluster as this node knew it last;
+// "" = of none, or it is not known.
+func OutdatedKeys(cfg config.Config) string {
+	last, err := datadir.New(vfs.OS{}, cfg.DataDir).LastState()
+	if err != nil {
+		return ""
+	}
+	return outdatedKeys(cfg, last.State)
+}
+
+func outdatedKeys(cfg config.Config, s cluster.State) string {
+	return keys.Outdated(append(cfg.ClusterMembers(), cfg.AddedMembers()...), s)
+}
 
 // keyed is this node as package keys sees it.
 type keyed struct{ *Agent }
@@ -92,6 +112,9 @@ func (n keyed) Trouble(text string) { n.board.SetTrouble(aboutKey, text) }
 
 // lookAround is what this node does at each look at the others, beside what a member does.
 func (a *Agent) lookAround(ctx context.Context) {
+	if text := outdatedKeys(a.cfg, a.board.State()); a.board.SetTrouble(aboutKeys, text) && text != "" {
+		a.logger.Warn(text)
+	}
 	if a.keys != nil {
 		a.keys.Look(ctx, keyed{a})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/join"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/front/router"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/raft/consensus"
@@ -130,6 +131,15 @@ type introduced struct {
 }
 
 func (i introduced) CheckPeer(id transport.Identity) error { return i.Knocks.CheckPeer(id) }
+
+// CheckUnknown implements transport.UnknownChecker. Whoever knocks may be anybody, and its name is shown to
+// people.
+func (i introduced) CheckUnknown(id transport.Identity) error {
+	if err := config.CheckName(id.NodeName); err != nil {
+		return &transport.RejectedError{Code: transport.CodeMalformed, Text: "it says a name that no node can have"}
+	}
+	return i.Knocks.CheckUnknown(id)
+}
 
 // introduce asks the peers whether this node may begin, if its data directory is empty. Before that,
 // nothing but the lock is written there. A directory in use is not asked about: one misconfigured peer

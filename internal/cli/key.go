@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/agent"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/nodekey"
@@ -63,20 +64,24 @@ account that has the data directory.`,
 	return cmd
 }
 
-// keyWarnings says that the node's key cannot be used, or is not the key that the configuration says.
-func keyWarnings(c config.Config) []string {
+// keyWarnings says that the node's key cannot be used, or is not the key that the configuration says; and
+// of whom the configuration has another key than the cluster.
+func keyWarnings(c config.Config) (texts []string) {
+	if outdated := agent.OutdatedKeys(c); outdated != "" {
+		texts = append(texts, outdated)
+	}
 	said := c.Self().Key
 	if c.Members[0].Key == "" { // all have one, or none
-		return nil
+		return texts
 	}
 	k, err := ownKey(c)
 	switch {
 	case err != nil:
-		return []string{fmt.Sprintf("%v: the agent has to make its key, or would not start", err)}
+		return append(texts, fmt.Sprintf("%v: the agent has to make its key, or would not start", err))
 	case said != "" && said != k.Key:
-		return []string{fmt.Sprintf("it says that node %q has the key %s, and %s holds %s: with an empty data directory the agent would not start", c.Node, said, k.File, k.Key)}
+		return append(texts, fmt.Sprintf("it says that node %q has the key %s, and %s holds %s: with an empty data directory the agent would not start", c.Node, said, k.File, k.Key))
 	}
-	return nil
+	return texts
 }
 
 // ownKey reads the key that a node shows if nothing is being changed.

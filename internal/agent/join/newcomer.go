@@ -145,6 +145,15 @@ func (i Introduction) sought(rejections []*transport.RejectedError) string {
 	return ""
 }
 
+// doubtful says who is there and is not heard; "" = nobody.
+func doubtful(doubts map[string]string) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(doubts)) {
+		texts = append(texts, fmt.Sprintf("node %s is not heard: %s", name, doubts[name]))
+	}
+	return strings.Join(texts, "; ")
+}
+
 // judge tells whether the node has heard enough: got is what the others said, with all rejections that
 // count; listened is for how long they all have listened. Otherwise it waits, in a role, for a reason.
 func (i Introduction) judge(got transport.Introduction, listened time.Duration) (over bool, role status.Role, reason string) {
@@ -155,6 +164,7 @@ func (i Introduction) judge(got transport.Introduction, listened time.Duration) 
 		who, have = "nodes ", " have "
 	}
 	silent := who + strings.Join(got.Silent, ", ") + have + "not answered so far"
+	doubts := doubtful(got.Doubts)
 	switch {
 	case r != nil && (r.Code == transport.CodeReseed || r.Code == transport.CodeRecovered || i.Joins && r.Code == transport.CodePeer):
 		return false, status.RoleJoining, r.Text // until it is rebuilt
@@ -162,11 +172,15 @@ func (i Introduction) judge(got transport.Introduction, listened time.Duration) 
 		return true, "", ""
 	case i.Joins && len(got.Silent) == 0:
 		return false, status.RoleJoining, empty + "so are those of the initial members: this node waits until they have begun"
+	case i.Joins && doubts != "":
+		return false, status.RoleJoining, empty + silent + ": " + doubts
 	case i.Joins:
 		return false, status.RoleJoining, empty + silent + ": this node has to ask them. Start the agent there, or look at the addresses in the configuration"
 	case sought != "" && len(got.Welcomes) == 0: // an initial member that has begun knows whether this node was there before
 		return false, status.RoleForming, empty + sought + ". Mount the disk here if it is missing; " +
 			"if its data is lost, name the members that were added later in the configuration, each in an [[added]], and start this agent again"
+	case doubts != "":
+		return false, status.RoleForming, empty + doubts + ". Until that is mended this node does not begin, with --bootstrap neither"
 	case i.Bootstrap:
 	case i.Alone:
 		return false, status.RoleForming, empty + "the configuration names no other initial member, which could know whether it was not. " +

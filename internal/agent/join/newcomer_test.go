@@ -29,6 +29,7 @@ func TestJudgeEmpty(t *testing.T) {
 		refused          []*transport.RejectedError
 		welcomes, silent []string // welcomes are those that have begun
 		empty            []string
+		doubts           map[string]string
 		in               Introduction
 		added, knock     string
 		role             status.Role // "" = it has heard enough
@@ -36,6 +37,11 @@ func TestJudgeEmpty(t *testing.T) {
 	}{
 		{name: "all have answered", empty: []string{"b", "c"}},
 		{name: "one is silent", empty: []string{"b"}, silent: []string{"c"}, role: status.RoleForming, says: "node c has not answered"},
+		{name: "another one answers in its place", refused: refused(transport.CodeReseed), silent: []string{"b"}, doubts: map[string]string{"b": "key"}, role: status.RoleJoining, says: "no"},
+		{name: "and nobody knows better", empty: []string{"c"}, silent: []string{"b"}, doubts: map[string]string{"b": "key"}, role: status.RoleForming, says: "node b is not heard: key. "},
+		{name: "nor a person", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Bootstrap: true}, role: status.RoleForming, says: "with --bootstrap neither"},
+		{name: "nor where none but an added one is named", silent: []string{"d"}, doubts: map[string]string{"d": "TLS"}, added: "d", in: Introduction{Alone: true, Bootstrap: true}, role: status.RoleForming, says: "TLS"},
+		{name: "it joins, and another one answers", silent: []string{"b"}, doubts: map[string]string{"b": "key"}, in: Introduction{Joins: true}, role: status.RoleJoining, says: "so far: node b is not heard: key"},
 		{name: "a person knows", silent: []string{"c"}, in: Introduction{Bootstrap: true}},
 		{name: "nobody else is named", in: Introduction{Alone: true}, role: status.RoleForming, says: "--bootstrap, once"},
 		{name: "nobody else is named, and a person knows", in: Introduction{Alone: true, Bootstrap: true}},
@@ -67,7 +73,7 @@ func TestJudgeEmpty(t *testing.T) {
 	} {
 		i := c.in
 		i.Knocks = &Knocks{Self: "a", Added: []string{c.added}, by: c.knock}
-		got := i.withoutAdded(transport.Introduction{Rejections: c.refused, Welcomes: c.welcomes, Empty: c.empty, Silent: c.silent})
+		got := i.withoutAdded(transport.Introduction{Rejections: c.refused, Welcomes: c.welcomes, Empty: c.empty, Silent: c.silent, Doubts: c.doubts})
 		over, role, reason := i.judge(got, 0)
 		if over != (c.role == "") || !over && (role != c.role || !strings.Contains(reason, c.says)) {
 			t.Errorf("%s: %t, %s, %q, want %s, %q", c.name, over, role, reason, c.role, c.says)

@@ -219,6 +219,24 @@ func (k *Keys) unknown(m cluster.Member) string {
 		m.Key, k.files.Own, k.Shown().Name(), m.Name, k.Shown().Name())
 }
 
+// Outdated says of which nodes a configuration has other keys than the cluster; "" = of none. While the cluster
+// requires TLS, no key is another one, too.
+func Outdated(configured []cluster.Member, s cluster.State) string {
+	var texts []string
+	for _, c := range configured {
+		m, ok := s.MemberByID(c.ID)
+		if !ok || m.Key == "" || m.Has(c.Key) || c.Key == "" && s.PeerSecurity != cluster.PeersRequire {
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("of node %s, key = %q", m.Name, string(m.Key)))
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "node.toml has not the keys that the cluster has: write them, or with an empty data directory this node would not know the others (" +
+		strings.Join(texts, "; ") + ")"
+}
+
 // behind names the members that do not have the next key on their disks.
 func (k *Keys) behind(nodes []status.Node) (names []string) {
 	for _, n := range nodes {

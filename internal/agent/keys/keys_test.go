@@ -159,6 +159,38 @@ func TestSaidByAnOperator(t *testing.T) {
 	}
 }
 
+// TestOutdated: of whom a configuration has another key than the cluster.
+func TestOutdated(t *testing.T) {
+	members := func(keys ...cluster.Key) (all []cluster.Member) {
+		for i, k := range keys {
+			all = append(all, cluster.Member{ID: cluster.NodeID(i + 1), Name: string(rune('a' + i)), Key: k})
+		}
+		return all
+	}
+	s := cluster.State{PeerSecurity: cluster.PeersRequire, Members: members("A", "B")}
+	s.Members[1].NextKey = "B2"
+	both := s
+	both.PeerSecurity = cluster.PeersBoth
+	for _, c := range []struct {
+		configured []cluster.Member
+		s          cluster.State
+		want       string
+	}{
+		{members("A", "B"), s, ""},
+		{members("A", "B2"), s, ""},
+		{members("A", "B", "C"), s, ""}, // c was removed
+		{members("A0", "B"), s, `of node a, key = "A"`},
+		{members("", "B"), s, `of node a, key = "A"`},
+		{members("", "B"), both, ""},
+		{members("A0", ""), both, `of node a, key = "A"`},
+		{members("A0", "B0"), s, `of node a, key = "A"; of node b, key = "B"`},
+	} {
+		if got := Outdated(c.configured, c.s); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%v: %q, want %q", c.configured, got, c.want)
+		}
+	}
+}
+
 // TestNoFile: a key is made where there is none, and not where there is something else.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()

@@ -46,12 +46,17 @@ func React(self Self, by string, r *transport.RejectedError) Reaction {
 		return Reaction{Recovery: o}
 	}
 	switch r.Code {
+	case transport.CodeKey:
+		if r.By == self.Name { // it refuses that node, which may be anybody
+			return Reaction{Trouble: r.Text}
+		}
+		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
 	case transport.CodePeer:
 		if r.By == self.Name { // that node's line says whom this one refuses
 			return Reaction{}
 		}
 		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
-	case transport.CodeUnknown, transport.CodeKey:
+	case transport.CodeUnknown:
 		return Reaction{Trouble: fmt.Sprintf("node %s refuses this node: %s", by, r.Text)}
 	case transport.CodeRemoved:
 		if self.takes(r.Order) {
@@ -128,7 +133,8 @@ func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 // Weightiest picks the rejection to act on when this node has no cluster state of its
 // own: the one by the newest state, and among equals the most careful one (it was here
 // already, before it waits, before it begins anew). nil = there is none. A rejection that
-// a person has to end comes before all others.
+// a person has to end comes before all others, but for that of a member that does not know
+// this node's key: who does knows more.
 func Weightiest(rejections []*transport.RejectedError) *transport.RejectedError {
 	if len(rejections) == 0 {
 		return nil
@@ -154,8 +160,10 @@ func weight(r *transport.RejectedError) (version uint64, care int) {
 		}
 		return version, 3
 	case transport.CodeEmpty: // who has nothing knows nothing
+		return 0, -2
+	case transport.CodeKey:
 		return 0, -1
-	case transport.CodeUnknown, transport.CodeKey: // a learner says so, too, of who was removed
+	case transport.CodeUnknown: // a learner says so, too, of who was removed
 		return math.MaxUint64, -1
 	}
 	return math.MaxUint64, 0

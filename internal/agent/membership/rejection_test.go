@@ -35,6 +35,9 @@ func TestWeightiestRejection(t *testing.T) {
 		{"an older agent waits", []*transport.RejectedError{r(rebuild, 7), r(reseed, 0)}},
 		{"recovered without it", []*transport.RejectedError{recovered(1_000_000), r(reseed, 8)}},
 		{"and taken in again", []*transport.RejectedError{r(rebuild, 1_000_001), recovered(1_000_000), r(reseed, 8)}},
+		{"whoever knows its key knows more", []*transport.RejectedError{r(reseed, 0), r(transport.CodeKey, 0)}},
+		{"which is to be rebuilt", []*transport.RejectedError{r(rebuild, 7), r(transport.CodeKey, 0)}},
+		{"or was recovered without", []*transport.RejectedError{recovered(1_000_000), r(transport.CodeKey, 0)}},
 		{"removed", []*transport.RejectedError{r(removed, 0), r(rebuild, 7), r(peer, 8)}},
 		{"removed, which a learner does not say", []*transport.RejectedError{r(removed, 0), r(transport.CodeUnknown, 0), r(peer, 8)}},
 	} {
@@ -99,6 +102,8 @@ func TestReact(t *testing.T) {
 		{"by a former member that is being rebuilt", later, "b", refusal(recovered, "b", recovery), Reaction{}},
 		{"refused", self, "b", refusal(peer, "b", nil), Reaction{Trouble: "node b refuses this node: no"}},
 		{"refused by this node", self, "b", refusal(peer, "a", nil), Reaction{}},
+		{"its key is not known", self, "b", refusal(transport.CodeKey, "b", nil), Reaction{Trouble: "node b refuses this node: no"}},
+		{"it does not know that key", self, "b", refusal(transport.CodeKey, "a", nil), Reaction{Trouble: "no"}},
 		{"unknown", self, "b", refusal(unknown, "b", nil), Reaction{Trouble: "node b refuses this node: no"}},
 		{"another version", self, "b", refusal(transport.CodeVersion, "b", nil), Reaction{Trouble: "no"}},
 	} {

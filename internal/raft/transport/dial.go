@@ -108,7 +108,11 @@ func (t *Transport) connect(ctx context.Context, p Peer, c class) (net.Conn, acc
 	if r, rejected := errors.AsType[*RejectedError](err); rejected && (r.Code != CodeKey || r.By != p.Name) {
 		return conn, as, err
 	}
-	return t.connectAs(ctx, p, c, false) // the peer has no key, or has not heard of this node's so far
+	conn, as, plainErr := t.connectAs(ctx, p, c, false) // the peer has no key, or has not heard of this node's so far
+	if errors.Is(plainErr, errUnanswered) {
+		return nil, accepted{}, err // which says more
+	}
+	return conn, as, plainErr
 }
 
 func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bool) (net.Conn, accepted, error) {
@@ -187,6 +191,9 @@ type Introduction struct {
 	// Welcomes are the names of those that have data and accept it, Empty of those that accept it and
 	// have an empty data directory as well, Silent of those that did not answer. All are sorted.
 	Welcomes, Empty, Silent []string
+	// Doubts say of the silent, by their names, why they are not heard where somebody is there: with another
+	// key than the peer's, or closing what comes without TLS.
+	Doubts map[string]string
 }
 
 // Introduce shakes hands with every peer once, without anything else: what a node asks
@@ -229,6 +236,10 @@ func (t *Transport) greetAll(ctx context.Context, c class) (i Introduction) {
 func (i *Introduction) Add(name string, as Identity, err error) {
 	var rejected *RejectedError
 	switch {
+	case errors.As(err, &rejected) && rejected.Code == CodeKey && rejected.By != name:
+		i.doubt(name, rejected.Text) // whoever is there may be anybody
+	case errors.Is(err, errUnanswered):
+		i.doubt(name, errUnanswered.Error())
 	case errors.As(err, &rejected):
 		i.Rejections = append(i.Rejections, rejected)
 	case err != nil:
@@ -238,4 +249,12 @@ func (i *Introduction) Add(name string, as Identity, err error) {
 	default:
 		i.Welcomes = append(i.Welcomes, name)
 	}
+}
+
+func (i *Introduction) doubt(name, text string) {
+	i.Silent = append(i.Silent, name)
+	if i.Doubts == nil {
+		i.Doubts = map[string]string{}
+	}
+	i.Doubts[name] = text
 }

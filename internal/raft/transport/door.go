@@ -85,10 +85,12 @@ func (d *Door) admitKey(id Identity, key cluster.Key) *RejectedError {
 		return d.judgeMember(id) // who was removed is told nothing else
 	case known:
 		return reject(CodeKey, "node %q shows the key of another node", id.NodeName)
-	case !judges || id.ClusterID != d.Self.ClusterID:
-		return &RejectedError{Code: CodeKey}
 	}
-	r := &RejectedError{Code: CodeKey}
+	r := reject(CodeKey, "node %q shows the key %s, which is not known here", id.NodeName, key)
+	r.Untold = true
+	if !judges || id.ClusterID != d.Self.ClusterID {
+		return r
+	}
 	if said, ok := errors.AsType[*RejectedError](u.CheckUnknown(id)); ok {
 		r.Code = said.Code
 	}

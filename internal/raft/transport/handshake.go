@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/frame"
 )
@@ -211,6 +213,9 @@ func (t *Transport) greet(conn net.Conn, p Peer, c class) (accepted, error) {
 	if err != nil {
 		if r := t.refusedKey(err, p); r != nil {
 			return accepted{}, r
+		}
+		if isPlain(conn) && (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) {
+			err = errUnanswered
 		}
 		return accepted{}, fmt.Errorf("read answer to greeting from %s: %w", p.Addr, withoutPorts(err))
 	}

@@ -92,6 +92,8 @@ type RejectedError struct {
 	Text string
 	// Order is for the node that is rejected.
 	Order Order
+	// Untold: Text is for this node's log alone.
+	Untold bool
 	// By is the name of the node that refuses, of the dialling side's errors. It is
 	// not sent.
 	By string
@@ -121,6 +123,9 @@ type rejection struct {
 // greeting returns the rejection in the protocol version that both sides speak; 0 = they
 // have none in common.
 func (e *RejectedError) greeting(version uint16) greeting {
+	if e.Untold {
+		e = &RejectedError{Code: e.Code}
+	}
 	g := greeting{version: versionFirst, word: uint8(e.Code)}
 	if version < versionOrder {
 		text := e.textWithOrder()

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -140,6 +142,29 @@ func TestKeysThatDoNotFit(t *testing.T) {
 				t.Errorf("code %d by %q: %v", r.Code, r.By, r)
 			}
 		})
+	}
+}
+
+// TestDoubtfulAnswers: who answers a node that introduces itself with another key than the peer's, or closes
+// what comes without TLS, counts as silent, and why is told.
+func TestDoubtfulAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name, says string
+		prepare    func(a *node)
+	}{
+		{"another key", "is not the key of node", func(a *node) { a.Transport.peer(nodeB).Key = newKey(t).Name() }},
+		{"no TLS", "if it requires TLS", func(a *node) { a.security.Store(new(cluster.PeersPlain)) }},
+	} {
+		a, b := newNode(t, nodeA, nodeB), newNode(t, nodeB, nodeA)
+		introduce(a, b)
+		secured(t, cluster.PeersRequire, a, b)
+		c.prepare(a)
+		b.start(t)
+		i := a.Introduce(t.Context())
+		if len(i.Rejections) > 0 || !slices.Equal(i.Silent, []string{"b"}) || !strings.Contains(i.Doubts["b"], c.says) {
+			t.Errorf("%s: %+v", c.name, i)
+		}
+		a.Unlisten()
 	}
 }
 

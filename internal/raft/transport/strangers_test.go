@@ -239,6 +239,21 @@ func TestRefusedStatusIsBounded(t *testing.T) {
 	}
 }
 
+// TestUntoldReasons: why a node with a key that is not known here is refused is logged, and not told.
+func TestUntoldReasons(t *testing.T) {
+	a, key := newNode(t, nodeA, nodeB), newKey(t).Name()
+	defer a.Unlisten()
+	r := a.door.Admit(nodeA, identity(nodeC), key, false)
+	if r == nil || r.Code != CodeKey || !strings.Contains(r.Text, string(key)) {
+		t.Fatalf("%+v", r)
+	}
+	for v := versionFirst; v <= versionNewest; v++ {
+		if told, err := parseRejection(r.greeting(v)); err != nil || told.Code != CodeKey || told.Text != "" {
+			t.Errorf("version %d: told %q, %v", v, told.Text, err)
+		}
+	}
+}
+
 // Who shows the key of a removed member is told that it is removed, whatever it says.
 func TestRemovedIsToldThatAlone(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)

@@ -68,6 +68,9 @@ const (
 var (
 	// ErrUnknownPeer means that Config.Peers has no node with this id.
 	ErrUnknownPeer = errors.New("transport: unknown peer")
+	// errUnanswered means that a peer closes a connection without TLS before it says a word.
+	errUnanswered = errors.New("it closes connections without TLS, and does not answer: " +
+		"if it requires TLS, write the key of each node into node.toml (quorate key show, on each host)")
 	// ErrNotListening means that Run was called before Listen.
 	ErrNotListening = errors.New("transport: not listening")
 )
