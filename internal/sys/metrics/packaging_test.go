@@ -102,6 +102,30 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
+// notMetrics are names of the same beginning in the documentation: accounts, a role, a function.
+var notMetrics = []string{"quorate_dba", "quorate_admin", "quorate_tap", "quorate_clone", "quorate_decompress"}
+
+// TestDocs: what the documentation says of metrics is about metrics that exist.
+func TestDocs(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	more, err2 := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
+	if err != nil || err2 != nil || len(pages) == 0 {
+		t.Fatal(pages, err, err2)
+	}
+	for _, page := range append(pages, more...) {
+		if filepath.Base(page) == "bugs.md" { // it is about what was
+			continue
+		}
+		for _, name := range metricName.FindAllString(read(t, "docs", strings.TrimPrefix(page, filepath.Join(root, "docs"))), -1) {
+			if !slices.Contains(notMetrics, name) {
+				if _, ok := Find(name); !ok {
+					t.Errorf("%s names %s, which no node shows", page, name)
+				}
+			}
+		}
+	}
+}
+
 // board is what is looked at of a Grafana dashboard.
 type board struct {
 	Panels []panel `json:"panels"`
