@@ -70,7 +70,7 @@ func changingMembers() []mutation {
 			name: "begin-alone", what: "an empty node that knows nobody who could know begins, whoever looks for it", from: 700, seeds: 150, nodes: 3, members: true,
 			edits: []edit{
 				{newcomeFile, "\tcase i.Alone:\n", "\tcase false:\n"},
-				{newcomeFile, "\tcase by != \"\" && len(got.Welcomes) == 0:", "\tcase false:"},
+				{newcomeFile, "\tcase sought != \"\" && len(got.Welcomes) == 0:", "\tcase false:"},
 			},
 		},
 		{
