@@ -203,6 +203,8 @@ type Node struct {
 	// LagUnknown: the figures above are old, as the node has no leader that would say
 	// what is committed, no log that takes it, or no mysqld that would say what it has.
 	LagUnknown bool `json:"lag_unknown,omitempty"`
+	// LagAge is for how many seconds the figures above are what mysqld has said.
+	LagAge float64 `json:"lag_age_seconds,omitempty"`
 	// ApplyRate is how many bytes of transactions mysqld applies in a second while
 	// it has some to apply; 0 = not known.
 	ApplyRate float64 `json:"apply_bytes_per_second"`
@@ -241,6 +243,8 @@ type Node struct {
 	MysqldPort string `json:"mysqld_port,omitempty"`
 	// Router is the host:port of the node's read/write port.
 	Router string `json:"router,omitempty"`
+	// ReadOnly is that of its read-only port; "" = it has none, and nobody is sent to it to read.
+	ReadOnly string `json:"read_only,omitempty"`
 	// Heartbeat and ElectionTimeout are its settings; 0: its quorate does not tell, and
 	// promises no lease.
 	Heartbeat       time.Duration `json:"heartbeat_ns,omitempty"`
