@@ -68,6 +68,7 @@ type Agent struct {
 	log          *seglog.Log
 	peers        *transport.Transport
 	router       *router.Router
+	reads        *reads
 	feed         *mysqlwire.Feed
 	readers      *mysqlwire.Feed // nil: no downstream readers
 	readersTLS   *readersTLS
@@ -86,6 +87,8 @@ type Agent struct {
 	board    *board.Board
 	requests *operate.Server
 	stance   *quorumloss.Stance
+	// lagAt is when mysqld last said what it has; nil = it never did.
+	lagAt atomic.Pointer[time.Time]
 	// grants and certificate are primary.Watch's.
 	grants      grantsLooked
 	certificate certificateTold
@@ -247,13 +250,14 @@ func unlessStopped(ctx context.Context, err error) error {
 // listen builds what others connect to, and opens its ports.
 func (a *Agent) listen() error {
 	a.buildRouter()
+	a.buildReads()
 	a.buildPeers()
 	a.buildAPI()
 	for _, l := range []struct {
 		name   string
 		listen func() error
 	}{
-		{"peer port", a.peers.Listen}, {"router port", a.router.Listen}, {"api port", a.api.Listen},
+		{"peer port", a.peers.Listen}, {"router port", a.router.Listen}, {"read-only port", a.reads.listen}, {"api port", a.api.Listen},
 	} {
 		if err := l.listen(); err != nil {
 			return fmt.Errorf("open %s: %w", l.name, err)
@@ -304,6 +308,7 @@ func (a *Agent) unlisten() {
 	}
 	a.peers.Unlisten()
 	a.router.Unlisten()
+	a.reads.unlisten()
 	a.api.Unlisten()
 }
 
@@ -420,7 +425,9 @@ func (a *Agent) runAll(ctx context.Context) error {
 	node.Go(func() error { return a.log.Run(nodeCtx) })
 
 	upper, upperCtx := errgroup.WithContext(serve)
-	upper.Go(func() error { return a.router.Run(upperCtx) })
+	for _, front := range []func(context.Context) error{a.router.Run, a.reads.Run, a.api.Run, a.runReaders} {
+		upper.Go(func() error { return front(upperCtx) })
+	}
 	if a.runsMysqld() {
 		upper.Go(func() error {
 			if err := a.feed.Run(upperCtx); !errors.Is(err, context.Canceled) {
@@ -436,8 +443,6 @@ func (a *Agent) runAll(ctx context.Context) error {
 	for _, run := range a.Loops() {
 		upper.Go(func() error { return run(upperCtx) })
 	}
-	upper.Go(func() error { return a.api.Run(upperCtx) })
-	upper.Go(func() error { return a.runReaders(upperCtx) })
 	upper.Go(func() error { return a.runGossip(upperCtx) })
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })

@@ -56,7 +56,7 @@ func (a *Agent) boardConfig() board.Config {
 	s := status.Node{
 		ID: a.self.ID, Name: a.self.Name, Kind: a.self.Kind, Weight: a.self.Weight, Peer: a.self.Peer, Reachable: true,
 		StateVersion: new(uint64), StateFormat: cluster.StateFormat, Role: status.RoleStarting, Mysqld: status.MysqldStopped,
-		Instance: a.data.Own().Instance, Router: a.cfg.Router.ReadWrite, AgentVersion: a.version,
+		Instance: a.data.Own().Instance, Router: a.cfg.Router.ReadWrite, ReadOnly: a.cfg.Router.ReadOnly, AgentVersion: a.version,
 		Heartbeat: a.cfg.Raft.Heartbeat, ElectionTimeout: a.cfg.Raft.ElectionTimeout,
 	}
 	if a.self.Kind == cluster.KindLogger {

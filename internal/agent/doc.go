@@ -24,6 +24,7 @@
 //	operation   at most one: the operation under way, with its own context
 //	epoch       the tap's Run and the ACLs it reports, while an epoch is open
 //	watch       primary.Watch: polls mysqld: applied position, guarded variables, replication
+//	reads       the read-only port: looks which nodes may be read (reads.go)
 //	lag bound   looks which replica the tap's batches wait for
 //	gossip      board.Gossip: sends this node's status to its peers
 //	state       writes cluster.json

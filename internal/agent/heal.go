@@ -118,7 +118,7 @@ func (a *Agent) serveWhile(ctx context.Context, run func(context.Context) error,
 	ctx, end := a.departing.Context(ctx)
 	defer end()
 	eg, ctx := errgroup.WithContext(ctx)
-	for _, serve := range append(beside, a.peers.Run, a.router.Run, a.api.Run, a.runGossip) {
+	for _, serve := range append(beside, a.peers.Run, a.router.Run, a.reads.Run, a.api.Run, a.runGossip) {
 		eg.Go(func() error { return serve(ctx) })
 	}
 	done := false

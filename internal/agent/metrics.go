@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/router"
 	"github.com/quorate/quorate/internal/raft/bulk"
 	"github.com/quorate/quorate/internal/sys/metrics"
 )
@@ -225,19 +226,27 @@ func (p provider) routerMetrics() []metrics.Sample {
 	if p.router == nil {
 		return p.peerMetrics() // this node is out
 	}
-	r := p.router.Stats()
-	m := []metrics.Sample{
-		metrics.Of("quorate_router_sessions", r.Sessions),
-		metrics.Of("quorate_router_held", r.Held),
-		metrics.Of("quorate_router_accepted_total", r.Accepted),
-		metrics.Of("quorate_router_rejected_total", r.Rejected),
-		metrics.Of("quorate_router_denied_total", r.Denied),
-		metrics.Of("quorate_router_refused_total", r.Refused),
-		metrics.Of("quorate_router_expelled_total", r.Expelled),
-		metrics.Of("quorate_router_hold_timeouts_total", r.HoldTimeouts),
-		metrics.Of("quorate_router_fenced_total", r.ClosedByFence+r.ClosedByLease),
+	m := routerMetrics(p.router.Stats(), "read_write")
+	if p.reads.router != nil {
+		m = append(m, routerMetrics(p.reads.router.Stats(), "read_only")...)
 	}
 	return append(m, p.peerMetrics()...)
+}
+
+// routerMetrics are those of one port for clients.
+func routerMetrics(r router.Stats, port string) []metrics.Sample {
+	return []metrics.Sample{
+		metrics.Of("quorate_router_sessions", r.Sessions, port),
+		metrics.Of("quorate_router_held", r.Held, port),
+		metrics.Of("quorate_router_accepted_total", r.Accepted, port),
+		metrics.Of("quorate_router_rejected_total", r.Rejected, port),
+		metrics.Of("quorate_router_denied_total", r.Denied, port),
+		metrics.Of("quorate_router_refused_total", r.Refused, port),
+		metrics.Of("quorate_router_expelled_total", r.Expelled, port),
+		metrics.Of("quorate_router_hold_timeouts_total", r.HoldTimeouts, port),
+		metrics.Of("quorate_router_fenced_total", r.ClosedByFence+r.ClosedByLease, port),
+		metrics.Of("quorate_router_left_total", r.ClosedByChange, port),
+	}
 }
 
 func (p provider) peerMetrics() []metrics.Sample {

@@ -38,6 +38,10 @@ func TestLagMetrics(t *testing.T) {
 // leader and a log, and the other way round.
 func TestLagIsUnknown(t *testing.T) {
 	a := openLone(t)
+	if !a.ownStatus().LagUnknown {
+		t.Error("mysqld never said what it has, and the lag is known")
+	}
+	a.lagAt.Store(new(time.Now()))
 	for _, c := range []struct {
 		leader  cluster.NodeID
 		mysqld  status.MysqldState
@@ -94,6 +98,7 @@ func TestScrape(t *testing.T) {
 		t.Errorf("without a mysqld it shows %v", shown)
 	}
 	a.lookAtLogDisk()
+	a.lagAt.Store(new(time.Now()))
 	a.board.Update(func(s *status.Node) {
 		s.Leader, s.Mysqld, s.LagBytes, s.ApplierStopped = a.self.ID, status.MysqldRunning, 7, "replication is not running"
 	})

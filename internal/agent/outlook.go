@@ -14,7 +14,7 @@ func (a *Agent) nodes() []status.Node { return a.board.NodesWith(a.ownStatus()) 
 // primaryName returns the name of the node that is open for writes as far as this one
 // knows; "" = there is none.
 func (a *Agent) primaryName() string {
-	if t, ok := (routeBackend{a}).Primary(); ok {
+	if t, ok := (routeBackend{a}).primary(); ok {
 		return a.board.Name(t.Node)
 	}
 	return ""

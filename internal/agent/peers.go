@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sync/errgroup"
@@ -100,6 +101,8 @@ func (h peerHandler) CheckCaller(id transport.Identity) error { return h.a.data.
 
 func (h peerHandler) Route(conn net.Conn, _ cluster.NodeID) { h.a.router.HandleRouted(conn) }
 
+func (h peerHandler) RouteRead(conn net.Conn, _ cluster.NodeID) { h.a.reads.handle(conn) }
+
 func (h peerHandler) Bulk(ctx context.Context, from cluster.NodeID, conn net.Conn) {
 	if h.a.Raft != nil {
 		h.a.Bulk.Serve(ctx, from, bulk.NetConn(conn))
@@ -121,6 +124,7 @@ func (stranger) PeerUnreachable(cluster.NodeID)                    {}
 func (stranger) Rejected(cluster.NodeID, *transport.RejectedError) {}
 func (stranger) CheckPeer(transport.Identity) error                { return nil }
 func (stranger) Route(conn net.Conn, _ cluster.NodeID)             { _ = conn.Close() }
+func (stranger) RouteRead(conn net.Conn, _ cluster.NodeID)         { _ = conn.Close() }
 func (stranger) Bulk(context.Context, cluster.NodeID, net.Conn)    {}
 func (stranger) Call(context.Context, cluster.NodeID, net.Conn)    {}
 
@@ -236,8 +240,29 @@ func (a *Agent) askToBegin(ctx context.Context, asking *transport.Transport, kno
 // routeBackend tells the router where the primary is.
 type routeBackend struct{ a *Agent }
 
-// Primary implements router.Backend.
-func (b routeBackend) Primary() (router.Target, bool) {
+// Choose implements router.Backend: there is one node for all.
+func (b routeBackend) Choose(_ func(cluster.NodeID) int, tried []cluster.NodeID) (router.Target, bool) {
+	t, ok := b.primary()
+	return t, ok && !slices.Contains(tried, t.Node)
+}
+
+// Takes implements router.Backend.
+func (b routeBackend) Takes(t router.Target) bool {
+	if t.Local {
+		return b.Serving()
+	}
+	now, ok := b.primary()
+	return ok && now == t
+}
+
+// Leaves implements router.Backend. "No primary" alone proves nothing about the other node: its router checks its
+// own lease.
+func (b routeBackend) Leaves(t router.Target) bool {
+	now, ok := b.primary()
+	return !t.Local && ok && now.Node != t.Node
+}
+
+func (b routeBackend) primary() (router.Target, bool) {
 	if b.Serving() {
 		return router.Target{Node: b.a.self.ID, Local: true}, !b.a.Orders.MovesAway()
 	}

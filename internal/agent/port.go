@@ -305,17 +305,26 @@ func (a *Agent) runPort(ctx context.Context) error {
 	}
 }
 
+// asksLeader tells whether clients read replicas here, who have to know whether their leader still leads.
+func (a *Agent) asksLeader() bool { return a.port.fence != nil || a.cfg.Router.ReadOnly != "" }
+
+// hears tells whether a leader has answered that was asked no longer than an election timeout ago.
+func (p *port) hears() bool {
+	heard := p.heard.Load()
+	return heard != nil && consensus.BootTime() < heard.Boot
+}
+
 // runAskLeader has a follower ask its leader, again and again, whether it still leads. A message
 // from a leader that is no answer may be old: it may have lain in a buffer while this agent, or
 // this machine, stood still.
 func (a *Agent) runAskLeader(ctx context.Context) error {
-	if a.port.fence == nil {
+	if !a.asksLeader() {
 		return nil
 	}
 	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 4)
 	defer ticker.Stop()
 	for {
-		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.port.hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader) {
+		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.port.hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader) && a.port.fence != nil {
 			a.leaseChanged()
 		}
 		select {
@@ -342,11 +351,12 @@ func (p *port) hear(ctx context.Context, life time.Duration, ask func(context.Co
 type clients struct{ *Agent }
 
 // Wake and what follows implement primary.Clients.
-func (c clients) Wake()         { c.board.Wake() }
-func (c clients) Hold()         { c.leaseChanged() }
-func (c clients) CloseAll()     { c.router.CloseAll() }
-func (c clients) OwnPort() bool { return c.port.fence != nil }
-func (c clients) AwaitPort()    { c.awaitPort() }
+func (c clients) Wake()                              { c.board.Wake() }
+func (c clients) Hold()                              { c.leaseChanged() }
+func (c clients) CloseAll()                          { c.router.CloseAll() }
+func (c clients) OwnPort() bool                      { return c.port.fence != nil }
+func (c clients) AwaitPort()                         { c.awaitPort() }
+func (c clients) EndReads(ctx context.Context) error { return c.reads.end(ctx) }
 func (c clients) ClosePort(ctx context.Context) error { // runPort is about to do it, too
 	return c.port.told(ctx, c.work.Go)
 }

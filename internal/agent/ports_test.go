@@ -30,7 +30,7 @@ func loneConfig(t *testing.T) config.Config {
 	cfg.Cluster, cfg.Node, cfg.DataDir = "orders", "a", filepath.Join(t.TempDir(), "data")
 	var addrs []string
 	host := loopback()
-	for range 5 {
+	for range 6 {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			t.Fatal(err)
@@ -44,6 +44,7 @@ func loneConfig(t *testing.T) config.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Router.ReadOnly = addrs[5]
 	cfg.MySQL.Bind = host
 	if cfg.MySQL.Port, err = strconv.Atoi(port); err != nil {
 		t.Fatal(err)
@@ -78,6 +79,7 @@ func TestReadersPortIsOpenedOnce(t *testing.T) {
 	defer a.unlisten()
 	a.peers.Unlisten() // what served while it joined has ended
 	a.router.Unlisten()
+	a.reads.unlisten()
 	a.api.Unlisten()
 	if err := a.listen(); err != nil {
 		t.Error(err)
@@ -122,7 +124,7 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 					t.Fatalf("Run: %v, want something of %q", err, c.want)
 				}
 			}
-			for _, addr := range []string{cfg.Members[0].Peer, cfg.Router.ReadWrite, cfg.API.Listen} {
+			for _, addr := range []string{cfg.Members[0].Peer, cfg.Router.ReadWrite, cfg.Router.ReadOnly, cfg.API.Listen} {
 				l, err := net.Listen("tcp", addr)
 				if err != nil {
 					t.Errorf("a port is still bound: %v", err)

@@ -21,6 +21,7 @@ func openWith(t *testing.T, cfg config.Config) *Agent {
 	t.Helper()
 	a := loneAgent(t, cfg)
 	a.buildRouter()
+	a.buildReads()
 	a.buildPeers()
 	a.buildAPI()
 	t.Cleanup(a.api.Unlisten)

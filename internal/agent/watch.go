@@ -38,6 +38,7 @@ func (s localServer) PrimaryStatus(ctx context.Context) (primary.PrimaryStatus, 
 // Progressed implements primary.Probes.
 func (s localServer) Progressed(progress string, l consensus.Lag, now time.Time) {
 	s.agent.disk.commits(progress, now)
+	s.agent.lagAt.Store(&now)
 	if l.Transactions == 0 {
 		s.agent.board.SetTrouble(aboutSpace, "") // it has written all that it received
 	}
@@ -151,7 +152,7 @@ func (a *Agent) doubt(p *mysqld.Process, reason string) { a.Inbox.Doubt(p.Incarn
 // runGossip tells the peers of this node, and the role machine of the peers.
 func (a *Agent) runGossip(ctx context.Context) error {
 	own := func() status.Node {
-		if t, ok := (routeBackend{a}).Primary(); ok && t.Local {
+		if t, ok := (routeBackend{a}).primary(); ok && t.Local {
 			a.board.Served(a.Slot.Served())
 		}
 		return a.ownStatus()
@@ -170,11 +171,22 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	})
 }
 
+// lagStatus says whether the figures of the lag count, and how old they are. A replica whose leader does not answer
+// may be cut off, also where it still knows that leader.
+func (a *Agent) lagStatus(s *status.Node) {
+	at := a.lagAt.Load()
+	s.LagUnknown = s.Leader == 0 || s.Mysqld != status.MysqldRunning || at == nil ||
+		s.Role == status.RoleReplica && a.asksLeader() && !a.port.hears()
+	if at != nil {
+		s.LagAge = time.Since(*at).Seconds()
+	}
+}
+
 // ownStatus completes the board's status with what others own.
 func (a *Agent) ownStatus() status.Node {
 	s := a.board.Own()
 	s.Joined, s.Empty = a.data.known.Joined(), a.data.known.Empty()
-	s.LagUnknown = s.Leader == 0 || s.Mysqld != status.MysqldRunning
+	a.lagStatus(&s)
 	if a.Raft == nil {
 		return s // the log is being healed
 	}

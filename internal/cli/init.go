@@ -222,6 +222,7 @@ func (n newCluster) render(name string, members []config.Member) string {
 	for _, m := range members {
 		fmt.Fprintf(&b, "\n[[member]]\nname = %q\npeer = %q\nkind = %q\nkey  = %q\n", m.Name, m.Peer, m.Kind, m.Key)
 	}
+	fmt.Fprintf(&b, "\n[router]\nread_only = \"0.0.0.0:6447\" # clients that only read: replicas serve them; \"\" = off\n")
 	if n.clientCA { // the files are beside this one
 		dir := filepath.Dir(defaultConfig)
 		b.WriteString("\n# What clients see of mysqld. It starts without TLS if it cannot read these.\n[mysql.variables]\n")

@@ -158,17 +158,24 @@ type Feed struct {
 	ReadersMax    int
 }
 
-// Router holds the settings of the client-facing port.
+// Router holds the settings of the client-facing ports.
 type Router struct {
 	// ReadWrite is the host:port where clients connect.
 	ReadWrite string
-	// HoldTimeout is how long a new connection waits for a primary.
+	// ReadOnly is the host:port where clients read from replicas; "" = nowhere.
+	ReadOnly string
+	// ReadMaxLag is how old what clients read there may be, ReadGrace how long a client may stay with a replica
+	// that has fallen behind.
+	ReadMaxLag, ReadGrace time.Duration
+	// ReadPrimary: the primary serves these clients, too, where no replica may.
+	ReadPrimary bool
+	// HoldTimeout is how long a new connection waits for a primary, or for a replica that may be read.
 	HoldTimeout time.Duration
-	// HoldMax is how many connections may wait at the same time.
+	// HoldMax is how many connections may wait at the same time, at each port.
 	HoldMax int
 	// Allow is where clients may come from; empty = from anywhere.
 	Allow []netip.Prefix
-	// Forward: a node that is not the primary passes clients on to it; else it refuses
+	// Forward: a node passes clients on to the node that serves them; else it refuses
 	// them.
 	Forward bool
 }
@@ -225,6 +232,8 @@ func Default() Config {
 		Feed: Feed{Listen: "127.0.0.1:7402", ReadersMax: 32},
 		Router: Router{
 			ReadWrite:   "0.0.0.0:6446",
+			ReadMaxLag:  2 * time.Second,
+			ReadGrace:   30 * time.Second,
 			HoldTimeout: 30 * time.Second,
 			HoldMax:     1000,
 			Forward:     true,

@@ -69,7 +69,11 @@ const (
 	// A held connection costs a socket and two goroutines (16 KiB); the hold
 	// must end before common client time-outs make the client give up anyway.
 	holdTimeoutMax = 10 * time.Minute
-	holdMaxMax     = 100_000
+	// A replica's lag is known to about a second.
+	readMaxLagMin = time.Second
+	readMaxLagMax = 24 * time.Hour
+	readGraceMax  = 24 * time.Hour
+	holdMaxMax    = 100_000
 
 	// socketPathBytesMax is what the kernel takes (sun_path in unix(7), less its
 	// NUL).
@@ -309,6 +313,8 @@ func (c Config) validateTiming(l *problemList) {
 	if c.MySQL.XAPreparedMaxAge != 0 {
 		checkDuration(l, "mysql.xa_prepared_max_age", c.MySQL.XAPreparedMaxAge, xaPreparedMaxAgeMin, xaPreparedMaxAgeMax)
 	}
+	checkDuration(l, "router.read_max_lag", c.Router.ReadMaxLag, readMaxLagMin, readMaxLagMax)
+	checkDuration(l, "router.read_grace", c.Router.ReadGrace, 0, readGraceMax)
 	checkDuration(l, "router.hold_timeout", c.Router.HoldTimeout, 0, holdTimeoutMax)
 	if e := c.Raft.ElectionTimeout; e > ElectionTimeoutMax {
 		l.add("raft.election_timeout", "raft.election_timeout %s is too long: at most %s", units.Duration(e), units.Duration(ElectionTimeoutMax))
@@ -422,6 +428,9 @@ func (c Config) validateListeners(l *problemList) {
 		checkLoopback(l, feed.key, feed.host, "the feed serves this node's own mysqld, without TLS")
 	}
 	add("router.read_write", c.Router.ReadWrite)
+	if c.Router.ReadOnly != "" {
+		add("router.read_only", c.Router.ReadOnly)
+	}
 	add("api.listen", c.API.Listen)
 	if c.Feed.ReadersListen != "" {
 		add("feed.readers_listen", c.Feed.ReadersListen)

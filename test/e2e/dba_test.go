@@ -80,7 +80,7 @@ func (f *fixture) silentClientsKeepNobodyOut(t *testing.T, ctx context.Context) 
 	if took > 6*time.Second {
 		t.Error("that is longer than a login may take: mysqld itself has ended the silent ones")
 	}
-	if n := f.metric(t, ctx, primary, "quorate_router_expelled_total"); n == 0 {
+	if n := f.metric(t, ctx, primary, `quorate_router_expelled_total{port="read_write"}`); n == 0 {
 		t.Error("nobody was expelled")
 	}
 }
@@ -94,7 +94,7 @@ func (f *fixture) clientsAreOnRecord(t *testing.T, ctx context.Context) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused := f.metric(t, ctx, i, "quorate_router_denied_total")
+		refused := f.metric(t, ctx, i, `quorate_router_denied_total{port="read_write"}`)
 		for n, tls := range []string{"", "skip-verify", ""} {
 			wrong := n < 2
 			one := cfg.Clone()
@@ -118,7 +118,7 @@ func (f *fixture) clientsAreOnRecord(t *testing.T, ctx context.Context) {
 			denied, ended := bytes.Contains(text, []byte("a client's login was refused")), bytes.Contains(text, []byte("client session ended"))
 			port := i != primary || bytes.Contains(text, []byte("local_port"))
 			hidden := bytes.Contains(text, []byte("at its login, or right after it"))
-			return denied && hidden && ended && port && f.metric(t, ctx, i, "quorate_router_denied_total") == refused+2, "", err
+			return denied && hidden && ended && port && f.metric(t, ctx, i, `quorate_router_denied_total{port="read_write"}`) == refused+2, "", err
 		}); err != nil {
 			t.Error(err)
 		}

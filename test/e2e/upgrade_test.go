@@ -19,7 +19,7 @@ import (
 // data directory, no promise in an answer to a heartbeat, no commit notices.
 func previousEdits() map[string][][2]string {
 	return map[string][][2]string{
-		"internal/raft/transport/version.go": {{"versionNewest = versionOrder", "versionNewest = versionFirst"}},
+		"internal/raft/transport/version.go": {{"versionNewest = versionRead", "versionNewest = versionFirst"}},
 		"internal/raft/entry/entry.go":       {{"h.Kind > KindState {", "h.Kind > KindStaged {"}},
 		"internal/agent/datadir/identity.go": {{"formatMax   = FormatState", "formatMax   = FormatFirst"}},
 		"internal/agent/board/board.go":      {{"\tb.self.StateVersion = new(s.Version)\n", ""}},

@@ -69,6 +69,9 @@ type Clients interface {
 	OwnPort() bool
 	ClosePort(ctx context.Context) error
 	AwaitPort()
+	// EndReads ends the sessions that have come to read from a replica, before mysqld takes writes. It returns
+	// once none of them can write.
+	EndReads(ctx context.Context) error
 	// AwaitAnswers waits, not for long, until clients have the answers that they wait for.
 	AwaitAnswers(ctx context.Context)
 }
@@ -200,6 +203,9 @@ func (d *Duties) CatchUp(ctx context.Context) error {
 func (d *Duties) OpenWrites(ctx context.Context, term uint64) error {
 	d.cfg.Pace.SetOpen(true)
 	d.cfg.Clients.AwaitPort()
+	if err := d.cfg.Clients.EndReads(ctx); err != nil {
+		return fmt.Errorf("end the sessions that only read: %w", err)
+	}
 	s, err := d.cfg.Local()
 	if err != nil {
 		return err

@@ -56,6 +56,7 @@ func (d *dutiful) CloseAll()                       { d.at("close all") }
 func (d *dutiful) Hold()                           { d.at("hold") }
 func (d *dutiful) OwnPort() bool                   { return d.ownPort }
 func (d *dutiful) AwaitPort()                      { d.at("await port") }
+func (d *dutiful) EndReads(context.Context) error  { d.at("end reads"); return d.fails }
 func (d *dutiful) ClosePort(context.Context) error { d.at("close port"); return d.fails }
 func (d *dutiful) SetSuperReadOnly(_ context.Context, on bool, wait time.Duration) error {
 	d.at("read-only %t %v", on, wait)
@@ -115,7 +116,13 @@ func TestDutiesWrites(t *testing.T) {
 		if err := o.OpenWrites(t.Context(), 3); err != nil {
 			t.Error(err)
 		}
-		d.expect(t, "opened", "await port", "read-only false 2s")
+		d.expect(t, "opened", "await port", "end reads", "read-only false 2s")
+		d.fails = errors.ErrUnsupported
+		if err := o.OpenWrites(t.Context(), 3); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("sessions that read may be there: %v", err)
+		}
+		d.expect(t, "not opened", "await port", "end reads")
+		d.fails = nil
 		if err := o.CloseWrites(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -158,7 +165,7 @@ func TestDutiesReplicate(t *testing.T) {
 		if err := o.OpenWrites(t.Context(), 3); err != nil {
 			t.Error(err)
 		}
-		d.expect(t, "opened", "await port", "read-only false 2s")
+		d.expect(t, "opened", "await port", "end reads", "read-only false 2s")
 		o.settled = 7
 		for _, want := range [][]string{{"shut out", "configure", "start"}, {"configure", "start"}} {
 			if err := o.Replicate(t.Context()); err != nil || o.Kept() != 1 {

@@ -27,7 +27,7 @@ func (r *Router) unanswered() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for s := range r.sessions {
-		if s.local && s.waits() {
+		if s.Local && s.waits() {
 			n++
 		}
 	}

@@ -1,4 +1,8 @@
-// Package router owns the client-facing port and every client connection.
+// Package router owns the client-facing ports and every client connection. A Router has one port: that for all
+// clients, whose target is the primary, or that for clients that only read, whose targets are replicas. What differs
+// is the Backend's: which node a client goes to (Choose), whether it still takes it (Takes), and when sessions have to
+// leave it (Leaves). What follows is told of the first; the other has replicas in place of the primary, any of them,
+// and "is still a replica's mysqld" in place of the lease.
 //
 // It passes bytes and knows two packets of the MySQL protocol: the error it
 // sends when it cannot connect a client, and the refusal of a login, which it counts. It

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 // The error codes of the packets that the router makes itself. MySQL Router
@@ -19,10 +21,10 @@ const (
 )
 
 var (
-	errHoldMax     = errors.New("too many connections wait for a primary")
-	errHoldTimeout = errors.New("no primary")
+	errHoldMax     = errors.New("too many connections wait already")
+	errHoldTimeout = errors.New("no node has taken the client")
 	errClientGone  = errors.New("the client hung up")
-	errElsewhere   = errors.New("another node is the primary")
+	errElsewhere   = errors.New("another node would take the client")
 )
 
 // serve connects one client, which may take up to HoldTimeout, and passes its
@@ -35,19 +37,19 @@ func (r *Router) serve(ctx context.Context, client *net.TCPConn) {
 		return
 	case errors.Is(err, errHoldMax):
 		r.stats.rejected.Add(1)
-		reject(client, codeConnCount, fmt.Sprintf("quorate: no primary, and %d connections wait for one already", r.config.HoldMax))
+		reject(client, codeConnCount, fmt.Sprintf("quorate: %s, and %d connections wait for one already", r.lack(), r.config.HoldMax))
 	case errors.Is(err, errHoldTimeout):
 		r.stats.holdTimeouts.Add(1)
-		reject(client, codeConnHost, fmt.Sprintf("quorate: no primary for %v: see `quorate status`", r.config.HoldTimeout))
+		reject(client, codeConnHost, fmt.Sprintf("quorate: %s for %v: see `quorate status`", r.lack(), r.config.HoldTimeout))
 	case errors.Is(err, errElsewhere):
 		r.stats.rejected.Add(1)
-		reject(client, codeConnHost, "quorate: another node is the primary, and this one passes no clients on (router.forward)")
+		reject(client, codeConnHost, "quorate: "+r.notHere()+", and this one passes no clients on (router.forward)")
 	default:
 		client.Close()
 	}
 }
 
-// find returns a connected session for a client. While there is no primary
+// find returns a connected session for a client. While there is no node
 // that takes it, the client is held; if too many are, the oldest of the address that has the
 // most is not any more.
 func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error) {
@@ -101,26 +103,32 @@ func (r *Router) find(ctx context.Context, client *net.TCPConn) (*session, error
 	}
 }
 
-// elsewhere tells whether another node is the primary, and nobody is passed on to it.
+// elsewhere tells whether another node is the one for clients, and nobody is passed on to it.
 func (r *Router) elsewhere() bool {
-	t, known := r.backend.Primary()
-	return r.config.Refuse && known && !t.Local
+	if !r.config.Refuse {
+		return false
+	}
+	t, known := r.backend.Choose(r.sessionsWith, nil)
+	return known && !t.Local
 }
 
-// attempt tries to connect a client to the primary. known is false if none is
-// known.
+// attempt tries to connect a client to each node that may take it, the best first. known is false if there is
+// none.
 func (r *Router) attempt(ctx context.Context, client net.Conn) (s *session, known bool) {
-	t, known := r.backend.Primary()
-	if !known {
-		return nil, false
-	}
-	s, err := r.connect(ctx, client, t, dialTimeout)
-	if err != nil {
+	var tried []cluster.NodeID
+	for {
+		t, ok := r.backend.Choose(r.sessionsWith, tried)
+		if !ok || r.config.Refuse && !t.Local {
+			return nil, len(tried) > 0
+		}
+		s, err := r.connect(ctx, client, t, dialTimeout)
+		if err == nil {
+			return s, true
+		}
 		r.stats.dialErrors.Add(1)
 		r.config.Logger.Debug("cannot connect a client", "node", t.Node, "err", err)
-		return nil, true
+		tried = append(tried, t.Node)
 	}
-	return s, true
 }
 
 // watchHangUp closes gone when the client closes its connection. It peeks, so

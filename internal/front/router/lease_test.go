@@ -98,7 +98,7 @@ func TestLeaseWarnings(t *testing.T) {
 	closeSome := func(n int) {
 		for range n {
 			client, server := net.Pipe()
-			s := &session{client: client, server: server, local: true, cancelDial: func() {}}
+			s := &session{client: client, server: server, Target: Target{Local: true}, cancelDial: func() {}}
 			for range 2 { // both directions notice, one session was closed
 				if !r.closeWithoutLease(s) {
 					t.Fatal("a session goes on without a lease")

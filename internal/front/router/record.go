@@ -56,11 +56,11 @@ func (r *Router) record(s *session) {
 	}
 	attributes := []any{"client", s.client.RemoteAddr().String(), "routed", s.routed,
 		"seconds", time.Since(s.began).Round(time.Millisecond).Seconds(), "bytes_in", s.bytesIn, "bytes_out", s.bytesOut}
-	if local, is := s.server.LocalAddr().(*net.TCPAddr); is && s.local {
+	if local, is := s.server.LocalAddr().(*net.TCPAddr); is && s.Local {
 		attributes = append(attributes, "local_port", local.Port)
 	}
 	if !s.routed {
-		attributes = append(attributes, "node", r.config.Name(s.node))
+		attributes = append(attributes, "node", r.config.Name(s.Node))
 	}
 	if left > 0 {
 		attributes = append(attributes, "sessions_without_a_line", left)

@@ -25,7 +25,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	s := &session{client: server, server: server, node: 7, local: true, began: time.Now(), bytesIn: 11, bytesOut: 12}
+	s := &session{client: server, server: server, Target: Target{Node: 7, Local: true}, began: time.Now(), bytesIn: 11, bytesOut: 12}
 	r.record(s)
 	for _, want := range []string{
 		"level=INFO", "client=" + listener.Addr().String(), "node=7", "bytes_in=11", "bytes_out=12",

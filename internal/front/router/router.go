@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,27 +49,32 @@ const (
 	errorWriteTimeout = time.Second
 )
 
-// Target is where the primary is.
+// Target is where a client goes.
 type Target struct {
 	Node cluster.NodeID
-	// Local is true if it is this node.
+	// Local: its server is this node's mysqld.
 	Local bool
 }
 
-// Backend is what the router asks about the cluster. The agent implements it.
+// Backend is what the router asks about the cluster. The agent implements it, for each port.
 // All methods may be called from many goroutines.
 type Backend interface {
-	// Primary returns the current primary, or ok=false if none is known.
-	Primary() (t Target, ok bool)
-	// Changed returns a channel that is closed when Primary's answer, or a true
+	// Choose returns where a client goes that comes now, or ok=false if nowhere. Of nodes that are as good, it
+	// is the one with the fewest sessions of this router. tried are those that have not taken this client.
+	Choose(sessions func(cluster.NodeID) int, tried []cluster.NodeID) (t Target, ok bool)
+	// Takes reports whether a client may still be connected to t, which Choose has returned.
+	Takes(t Target) bool
+	// Leaves reports whether the sessions with t have to end, though t may still serve them.
+	Leaves(t Target) bool
+	// Changed returns a channel that is closed when an answer of Choose or Leaves, or a true
 	// Serving, may have changed since the call.
 	Changed() <-chan struct{}
 	// DialLocal connects to this node's mysqld.
 	DialLocal(ctx context.Context) (net.Conn, error)
 	// DialPeer opens a stream to another node's router.
 	DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn, error)
-	// Serving reports whether this node is primary and its lease holds, now. It
-	// is asked for every chunk of client bytes and must be cheap.
+	// Serving reports whether this node's mysqld is what the port is for, now: that of a primary whose lease
+	// holds, or of a replica. It is asked for every chunk of client bytes and must be cheap.
 	Serving() bool
 	// Answering reports whether requests that were passed to this node's mysqld
 	// under the lease may still get their answer, though the lease has ended.
@@ -78,12 +85,14 @@ type Backend interface {
 type Config struct {
 	// Listen is the host:port for clients.
 	Listen string
-	// HoldTimeout is how long a new connection waits for a primary. One attempt
+	// ReadOnly: the port is for reads, from replicas; else for the primary. It decides what clients are told.
+	ReadOnly bool
+	// HoldTimeout is how long a new connection waits for a node that takes it. One attempt
 	// to connect (3 s) that began before may end after it.
 	HoldTimeout time.Duration
 	// HoldMax is how many connections may wait at the same time.
 	HoldMax int
-	// Refuse: where another node is the primary, clients are refused, not passed on.
+	// Refuse: clients that another node would serve are refused, not passed on.
 	Refuse bool
 	// ConnMax is how many client connections may be open, held ones and ones
 	// that peers forward included; 0 = 10000.
@@ -95,14 +104,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Router accepts clients and connects them to the primary.
+// Router accepts the clients of one port and connects them to a node.
 type Router struct {
 	config  Config
 	backend Backend
 	buffers sync.Pool
 	stats   counters
 	records records
-	// held are the clients that wait for a primary, strangers those that are connected to one and
+	// held are the clients that wait for a node, strangers those that are connected to one and
 	// have not logged in.
 	held, strangers *strangers.Room
 
@@ -113,7 +122,8 @@ type Router struct {
 	// kept because HandleRouted has none of its own.
 	base     context.Context
 	sessions map[*session]struct{}
-	open     int // client connections, held and routed ones included
+	load     map[cluster.NodeID]int // how many of sessions a node has
+	open     int                    // client connections, held and routed ones included
 	workers  sync.WaitGroup
 }
 
@@ -126,7 +136,7 @@ func New(config Config, backend Backend) *Router {
 		config.Name = func(id cluster.NodeID) string { return fmt.Sprint(id) }
 	}
 	r := &Router{
-		config: config, backend: backend, sessions: make(map[*session]struct{}),
+		config: config, backend: backend, sessions: make(map[*session]struct{}), load: make(map[cluster.NodeID]int),
 		held: strangers.New(strangers.Limits{Max: config.HoldMax, PerSource: config.HoldMax}, config.Logger),
 		strangers: strangers.New(strangers.Limits{
 			Max: max(1, config.ConnMax/2), PerSource: strangersPerSource, Spare: strangersSpare, Allow: config.Allow,
@@ -237,20 +247,18 @@ func (r *Router) start(f func(context.Context)) bool {
 	return true
 }
 
-// watch closes the sessions that a change of the primary leaves behind.
+// watch closes the sessions that a change leaves behind.
 func (r *Router) watch(ctx context.Context) {
 	for {
 		changed := r.backend.Changed()
-		t, ok := r.backend.Primary()
 		serving := r.backend.Serving()
 		answering := !serving && r.backend.Answering()
+		leaves := map[Target]bool{}
+		for _, t := range r.targets() {
+			leaves[t] = r.backend.Leaves(t)
+		}
 		r.stats.closedByChange.Add(r.closeSessions(func(s *session) bool {
-			if s.local {
-				return !serving && !(answering && s.waits())
-			}
-			// "No primary" alone proves nothing about the other node: its
-			// router checks its own lease.
-			return ok && t.Node != s.node
+			return leaves[s.Target] || s.Local && !serving && !(answering && s.waits())
 		}))
 		select {
 		case <-changed:
@@ -278,7 +286,7 @@ func (r *Router) watchLease(ctx context.Context) {
 func (r *Router) warnLease(told int64) int64 {
 	n := r.stats.closedByLease.Load()
 	if n > told {
-		r.config.Logger.Warn("client sessions closed: the lease has run out, so another node may be primary", "sessions", n-told)
+		r.config.Logger.Warn("client sessions closed: "+r.notServing(), "sessions", n-told)
 	}
 	return n
 }
@@ -287,7 +295,25 @@ func (r *Router) warnLease(told int64) int64 {
 // peers forwarded included, and returns when that is done. It is the router's
 // part of fencing; it may be called at any time.
 func (r *Router) CloseAll() {
-	r.stats.closedByFence.Add(r.closeSessions(func(s *session) bool { return s.local }))
+	r.stats.closedByFence.Add(r.closeSessions(func(s *session) bool { return s.Local }))
+}
+
+// targets are those that have sessions.
+func (r *Router) targets() []Target {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[Target]struct{}{}
+	for s := range r.sessions {
+		all[s.Target] = struct{}{}
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+// sessionsWith counts the sessions with a node of the clients that came to this node's port.
+func (r *Router) sessionsWith(id cluster.NodeID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.load[id]
 }
 
 // closeSessions closes the sessions that match, and returns how many it closed.
@@ -318,11 +344,15 @@ func (r *Router) register(s *session) bool {
 		return false
 	}
 	r.sessions[s] = struct{}{}
+	r.load[s.Node]++
 	return true
 }
 
 func (r *Router) unregister(s *session) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	delete(r.sessions, s)
-	r.mu.Unlock()
+	if r.load[s.Node]--; r.load[s.Node] == 0 {
+		delete(r.load, s.Node)
+	}
 }

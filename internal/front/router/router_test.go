@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,13 +37,32 @@ type fakeBackend struct {
 	mu      sync.Mutex
 	target  Target
 	known   bool
+	more    []Target // that may be chosen after target
+	leaves  map[cluster.NodeID]bool
 	changed chan struct{}
 }
 
-func (b *fakeBackend) Primary() (Target, bool) {
+func (b *fakeBackend) Choose(_ func(cluster.NodeID) int, tried []cluster.NodeID) (Target, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.target, b.known
+	for _, t := range append([]Target{b.target}, b.more...) {
+		if b.known && !slices.Contains(tried, t.Node) {
+			return t, true
+		}
+	}
+	return Target{}, false
+}
+
+func (b *fakeBackend) Takes(t Target) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return t.Local && b.serving.Load() || !t.Local && b.known && slices.Contains(append(b.more, b.target), t)
+}
+
+func (b *fakeBackend) Leaves(t Target) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.leaves[t.Node] || !t.Local && b.known && !slices.Contains(append(b.more, b.target), t)
 }
 
 func (b *fakeBackend) Changed() <-chan struct{} {

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/sys/strangers"
 )
 
@@ -22,18 +21,16 @@ const (
 )
 
 var (
-	errNotServing = errors.New("this node does not serve")
-	errRefused    = errors.New("the other node's router refused")
-	errMoved      = errors.New("the primary has changed")
-	errClosed     = errors.New("closed while connecting")
+	errMoved   = errors.New("the node takes no clients any more")
+	errRefused = errors.New("the other node's router refused")
+	errClosed  = errors.New("closed while connecting")
 )
 
 // session is one client connection on its way to one server side.
 type session struct {
 	client net.Conn
-	node   cluster.NodeID
-	// local: the server side is this node's mysqld, and the lease is checked.
-	local bool
+	// Target: if it is Local, each chunk is checked (Backend.Serving).
+	Target
 	// passed counts the chunks with a request that the client sent and the server has; answered is how
 	// many it had when it sent what the client has got.
 	passed, answered atomic.Int64
@@ -119,7 +116,7 @@ func (s *session) connected(server net.Conn) bool {
 func (r *Router) connect(ctx context.Context, client net.Conn, t Target, timeout time.Duration) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s := &session{client: client, node: t.Node, local: t.Local, cancelDial: cancel, began: time.Now()}
+	s := &session{client: client, Target: t, cancelDial: cancel, began: time.Now()}
 	if !r.register(s) {
 		return nil, errClosed
 	}
@@ -135,16 +132,13 @@ func (r *Router) connect(ctx context.Context, client net.Conn, t Target, timeout
 }
 
 func (r *Router) dial(ctx context.Context, t Target) (net.Conn, error) {
-	if t.Local {
-		if !r.backend.Serving() {
-			return nil, errNotServing
-		}
-		return r.backend.DialLocal(ctx)
-	}
 	// Asked again now that the session is registered: a change before that was
 	// not seen by watch, one after it will be.
-	if now, ok := r.backend.Primary(); !ok || now != t {
+	if !r.backend.Takes(t) {
 		return nil, errMoved
+	}
+	if t.Local {
+		return r.backend.DialLocal(ctx)
 	}
 	conn, err := r.backend.DialPeer(ctx, t.Node)
 	if err != nil {
@@ -298,7 +292,7 @@ func (r *Router) meet(s *session, greeting bool) {
 // closeWithoutLease closes a session with the local mysqld unless this node
 // serves, and reports whether it did.
 func (r *Router) closeWithoutLease(s *session) bool {
-	if !s.local || r.backend.Serving() {
+	if !s.Local || r.backend.Serving() {
 		return false
 	}
 	if s.close() {

@@ -67,25 +67,45 @@ func (a *Admin) ShutOut(ctx context.Context) (letIn func(context.Context) error,
 // endClients tells every session of a client to end, and whether there was none. A
 // connection counts from when it is accepted, before it is a session with a name.
 func (a *Admin) endClients(ctx context.Context) (none bool, err error) {
-	rows, err := a.db.QueryContext(ctx, `SELECT processlist_id FROM performance_schema.threads
-		WHERE (connection_type IS NOT NULL OR name = 'thread/sql/one_connection') AND processlist_id IS NOT NULL
-			AND NOT COALESCE(`+ourSession+`, FALSE)`)
+	n, err := a.kill(ctx, `(connection_type IS NOT NULL OR name = 'thread/sql/one_connection') AND NOT COALESCE(`+ourSession+`, FALSE)`)
 	if err != nil {
 		return false, err
-	}
-	ids, err := collect[uint64](rows)
-	if err != nil {
-		return false, err
-	}
-	for _, id := range ids {
-		if _, err := a.killSession(ctx, id); err != nil {
-			return false, err
-		}
 	}
 	var connections, ours int
 	err = a.query1(ctx, "connections", `
 		SELECT (SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Threads_connected'),
 			(SELECT COUNT(*) FROM performance_schema.threads WHERE connection_type IS NOT NULL AND `+ourSession+`)`,
 		nil, &connections, &ours)
-	return len(ids) == 0 && connections == ours && ours > 2, err
+	return n == 0 && connections == ours && ours > 2, err
+}
+
+// kill tells the sessions to end for which a condition holds, and how many there are.
+func (a *Admin) kill(ctx context.Context, where string) (int, error) {
+	rows, err := a.db.QueryContext(ctx, `SELECT processlist_id FROM performance_schema.threads
+		WHERE processlist_id IS NOT NULL AND `+where)
+	if err != nil {
+		return 0, err
+	}
+	ids, err := collect[uint64](rows)
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range ids {
+		if _, err := a.killSession(ctx, id); err != nil {
+			return 0, err
+		}
+	}
+	return len(ids), nil
+}
+
+// EndReaders tells every session to end that came over TCP from this host, as those of the read-only port do. A
+// closed connection is not enough: the server may be in a statement that others of the same request follow, and looks
+// at the connection when it has to answer. A killed session begins none (dispatch_command in sql_parse.cc, sp_head::execute).
+// So it returns once none of them can write any more, if the server is read-only.
+func (a *Admin) EndReaders(ctx context.Context) error {
+	_, err := a.kill(ctx, `connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_host IN ('localhost', '127.0.0.1', '::1')`)
+	if err != nil {
+		return fmt.Errorf("end sessions: %w", err)
+	}
+	return nil
 }

@@ -88,9 +88,9 @@ func (t *Transport) serveInbound(ctx context.Context, conn net.Conn, stay *stran
 		return
 	}
 	p.from.Store(new(strangers.Source(conn.RemoteAddr())))
-	if h.class == classRoute {
+	if h.class == classRoute || h.class == classRead {
 		if stop() { // else it is closed: the transport is closing
-			t.serveRoute(conn, p)
+			t.serveRoute(conn, p, h.class == classRead)
 		}
 		return
 	}

@@ -21,15 +21,22 @@ func (t *Transport) DialCall(ctx context.Context, id cluster.NodeID) (net.Conn, 
 	if p == nil {
 		return nil, fmt.Errorf("open call to node %d: %w", id, ErrUnknownPeer)
 	}
-	if v := uint16(p.version.Load()); v != 0 && v < versionCall {
-		return nil, fmt.Errorf("open call to node %q: %w", p.Name, reject(CodeVersion,
-			"it goes on in protocol version %d, which has no calls: upgrade it first", v))
+	if err := p.knows(classCall); err != nil {
+		return nil, fmt.Errorf("open call to node %q: %w", p.Name, err)
 	}
 	conn, _, err := t.connect(ctx, p.Peer, classCall)
 	if err != nil {
 		return nil, fmt.Errorf("open call to node %q: %w", p.Name, err)
 	}
 	return conn, nil
+}
+
+// knows returns a *RejectedError if the control connection to p goes on in a version that lacks a class.
+func (p *peer) knows(c class) error {
+	if v := uint16(p.version.Load()); v != 0 && v < c.since() {
+		return reject(CodeVersion, "it goes on in protocol version %d, which has no %ss: upgrade it first", v, c)
+	}
+	return nil
 }
 
 // serveCall has the handler answer a call, which it closes then, unless the peer

@@ -37,7 +37,7 @@ func (t *Transport) dial(ctx context.Context, to Peer, c class) (net.Conn, error
 		p.foundAt(ips)
 	}
 	d := net.Dialer{}
-	if c == classRoute || c == classBulk || c == classCall {
+	if c != classControl && c != classAppend {
 		// A routed stream may be idle for hours, or held up by a client that
 		// reads slowly, which TCP_USER_TIMEOUT would take for a dead host. So
 		// may a bulk stream be, by a disk that is slow.
@@ -166,6 +166,23 @@ func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn,
 	conn, _, err := t.connect(ctx, p.Peer, classRoute)
 	if err != nil {
 		return nil, fmt.Errorf("open route to node %q: %w", p.Name, err)
+	}
+	return conn, nil
+}
+
+// DialRead opens a stream to the peer's router for a client that reads: its Handler.RouteRead gets the other
+// end. All else is as with DialRoute. A peer that knows no such streams is not asked: a *RejectedError says so.
+func (t *Transport) DialRead(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
+	p := t.peer(id)
+	if p == nil {
+		return nil, fmt.Errorf("open read route to node %d: %w", id, ErrUnknownPeer)
+	}
+	if err := p.knows(classRead); err != nil {
+		return nil, fmt.Errorf("open read route to node %q: %w", p.Name, err)
+	}
+	conn, _, err := t.connect(ctx, p.Peer, classRead)
+	if err != nil {
+		return nil, fmt.Errorf("open read route to node %q: %w", p.Name, err)
 	}
 	return conn, nil
 }

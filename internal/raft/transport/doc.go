@@ -38,7 +38,7 @@
 //	        ◄────────────────────────────────────────────
 //	          the same two, dialled by b
 //	        ◄───────────────────────────────────────────►
-//	          route: one client stream, dialled by either
+//	          route, read: one client stream, dialled by either
 //	        ◄───────────────────────────────────────────►
 //	          bulk: one copy (package bulk), dialled by either
 //	        ◄───────────────────────────────────────────►

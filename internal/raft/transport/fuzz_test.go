@@ -40,6 +40,7 @@ func (h *taken) Route(c net.Conn, _ cluster.NodeID)                   { h.stream
 func (h *taken) stream(c class, conn net.Conn)                        { h.streams[c], _ = io.ReadAll(conn) }
 func (h *taken) anything() bool                                       { return len(h.messages)+len(h.statuses)+len(h.streams) > 0 }
 func (h *taken) Bulk(_ context.Context, _ cluster.NodeID, c net.Conn) { h.stream(classBulk, c) }
+func (h *taken) RouteRead(c net.Conn, _ cluster.NodeID)               { h.stream(classRead, c); _ = c.Close() }
 func (h *taken) Call(_ context.Context, _ cluster.NodeID, c net.Conn) { h.stream(classCall, c) }
 
 // listening is node b, which knows a and c, and what it is given. No port is open: serve is what becomes of a
@@ -105,7 +106,7 @@ func answered(t *testing.T, told []byte, h *taken, mayEnter bool) {
 
 // firstBytes are beginnings of connections.
 func firstBytes(f *testing.F) (all [][]byte) {
-	for _, c := range []class{classControl, classAppend, classRoute, classBulk, classCall} {
+	for _, c := range []class{classControl, classAppend, classRoute, classBulk, classCall, classRead} {
 		all = append(all, appendHello(nil, helloFrom(nodeA, nodeB, c)))
 	}
 	old := helloFrom(nodeC, nodeB, classControl)
@@ -213,14 +214,14 @@ func FuzzConnection(f *testing.F) {
 	if err := status.add(frameStatus, []byte(`{"id":1,"name":"a","role":"primary"}`), classControl); err != nil {
 		f.Fatal(err)
 	}
-	for c := classControl; c <= classCall; c++ {
+	for c := classControl; c <= classRead; c++ {
 		f.Add(byte(c), encoded(f, c, heartbeat(nodeA, nodeB, 1), vote, heartbeat(nodeB, nodeA, 2)))
 		f.Add(byte(c), encoded(f, c, appendMessage(1, []byte("data"), nil), appendMessage(3), heartbeat(nodeA, nodeB, 3)))
 		f.Add(byte(c), encoded(f, c, snap))
 		f.Add(byte(c), bytes.Join(status.whole(), nil))
 	}
 	f.Fuzz(func(t *testing.T, kind byte, sent []byte) {
-		c := class(kind%5) + classControl
+		c := class(kind%6) + classControl
 		if c == classControl || c == classAppend {
 			sent = hostile.Mend(sent, frameFormat)
 		}
@@ -232,7 +233,7 @@ func FuzzConnection(f *testing.F) {
 			t.Fatal("a peer was not let in")
 		}
 		switch c {
-		case classRoute, classBulk, classCall:
+		case classRoute, classBulk, classCall, classRead:
 			if got, ok := h.streams[c]; !ok || !bytes.Equal(got, sent) || len(h.streams)+len(h.messages)+len(h.statuses) > 1 {
 				t.Fatalf("%v: %d of %d bytes came", c, len(got), len(sent))
 			}

@@ -36,6 +36,8 @@ const (
 	classBulk class = 4
 	// classCall as well: one question and one answer between agents.
 	classCall class = 5
+	// classRead is a route to a replica: it becomes a raw stream as well.
+	classRead class = 6
 )
 
 // String names the class as it is logged.
@@ -51,6 +53,8 @@ func (c class) String() string {
 		return "bulk"
 	case classCall:
 		return "call"
+	case classRead:
+		return "read"
 	}
 	return fmt.Sprintf("class-%d", uint8(c))
 }
@@ -156,7 +160,7 @@ func appendHello(dst []byte, h hello) []byte {
 // all versions so far.
 func parseHello(g greeting, version uint16) (hello, error) {
 	h := hello{class: class(g.word), speaks: g.speaks()}
-	if h.class < classControl || h.class > classCall || h.class.since() > version {
+	if h.class < classControl || h.class > classRead || h.class.since() > version {
 		return hello{}, fmt.Errorf("%w: unknown %v", errGreeting, h.class)
 	}
 	if len(g.body) < 8 {

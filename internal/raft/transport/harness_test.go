@@ -50,6 +50,7 @@ type recorder struct {
 	unreachable chan cluster.NodeID
 	rejected    chan *RejectedError
 	routes      chan net.Conn
+	reads       chan net.Conn
 	bulks       chan bulkStream
 	calls       chan bulkStream
 	// onRaft, if set, is called before a message goes into raft.
@@ -68,7 +69,7 @@ type bulkStream struct {
 func newRecorder() *recorder {
 	return &recorder{
 		raft: make(chan *pb.Message, 1<<14), statuses: make(chan string, 64), events: make(chan peerEvent, 64),
-		unreachable: make(chan cluster.NodeID, 1), rejected: make(chan *RejectedError, 1), routes: make(chan net.Conn, 4),
+		unreachable: make(chan cluster.NodeID, 1), rejected: make(chan *RejectedError, 1), routes: make(chan net.Conn, 4), reads: make(chan net.Conn, 4),
 		bulks: make(chan bulkStream, 2*bulkStreamsMax), calls: make(chan bulkStream, 2*callStreamsMax),
 	}
 }
@@ -88,6 +89,8 @@ func (r *recorder) Status(_ cluster.NodeID, s []byte) error {
 }
 func (r *recorder) PeerUp(id cluster.NodeID)              { r.events <- peerEvent{id, "up"} }
 func (r *recorder) Route(c net.Conn, from cluster.NodeID) { r.routes <- c }
+
+func (r *recorder) RouteRead(c net.Conn, from cluster.NodeID) { r.reads <- c }
 func (r *recorder) Bulk(_ context.Context, from cluster.NodeID, c net.Conn) {
 	s := bulkStream{conn: c, from: from, done: make(chan struct{})}
 	r.bulks <- s

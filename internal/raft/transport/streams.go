@@ -41,6 +41,11 @@ func (r routed) Close() error {
 }
 
 // serveRoute gives the handler a routed stream.
-func (t *Transport) serveRoute(conn net.Conn, p *peer) {
-	t.cfg.Handler.Route(routed{conn, p.closeWhenGone(conn, func() {}, 0)}, p.ID)
+func (t *Transport) serveRoute(conn net.Conn, p *peer, read bool) {
+	stream := routed{conn, p.closeWhenGone(conn, func() {}, 0)}
+	if read {
+		t.cfg.Handler.RouteRead(stream, p.ID)
+		return
+	}
+	t.cfg.Handler.Route(stream, p.ID)
 }

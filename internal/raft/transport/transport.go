@@ -126,6 +126,8 @@ type Handler interface {
 	// Route takes a stream that the peer's router opened; the handler owns conn
 	// and must return at once: Run waits for the call.
 	Route(conn net.Conn, from cluster.NodeID)
+	// RouteRead is the same for a client that only reads, from a replica.
+	RouteRead(conn net.Conn, from cluster.NodeID)
 	// Bulk serves a stream that the peer opened for bulk copies, and returns
 	// when that is over; then, and when ctx ends, the transport closes conn. Run
 	// waits for the call.

@@ -15,6 +15,8 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/internal/cluster"
 )
 
 func TestRunNeedsListen(t *testing.T) {
@@ -483,7 +485,7 @@ func TestPeerThatTalksBackIsDropped(t *testing.T) {
 func TestSocketOptions(t *testing.T) {
 	ln := rawPeer(t)
 	a := New(Config{})
-	for c, want := range map[class]int{classControl: int(userTimeout.Milliseconds()), classRoute: 0, classBulk: 0, classCall: 0} {
+	for c, want := range map[class]int{classControl: int(userTimeout.Milliseconds()), classRoute: 0, classBulk: 0, classCall: 0, classRead: 0} {
 		conn, err := a.dial(t.Context(), Peer{Addr: ln.Addr().String()}, c)
 		if err != nil {
 			t.Fatal(err)
@@ -507,13 +509,24 @@ func TestSocketOptions(t *testing.T) {
 }
 
 func TestRouteIsARawStream(t *testing.T) {
-	a, b := pair(t)
-	near, err := a.DialRoute(t.Context(), nodeB)
+	t.Run("read and write", func(t *testing.T) {
+		a, b := pair(t)
+		rawStream(t, b, a.DialRoute, b.routes)
+	})
+	t.Run("read", func(t *testing.T) {
+		a, b := pair(t)
+		rawStream(t, b, a.DialRead, b.reads)
+	})
+}
+
+// rawStream holds a stream that dial opens to b to what it is for.
+func rawStream(t *testing.T, b *node, dial func(context.Context, cluster.NodeID) (net.Conn, error), comes <-chan net.Conn) {
+	near, err := dial(t.Context(), nodeB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = near.Close() }()
-	far := within(t, b.routes, "the route")
+	far := within(t, comes, "the route")
 	defer func() { _ = far.Close() }()
 	for _, c := range []struct{ from, to net.Conn }{{near, far}, {far, near}} {
 		if _, err := c.from.Write([]byte("COM_QUERY")); err != nil {

@@ -11,8 +11,10 @@ const (
 	versionCall uint16 = 2
 	// versionOrder has rejections with an Order apart from the sentence.
 	versionOrder uint16 = 3
+	// versionRead adds classRead.
+	versionRead uint16 = 4
 
-	versionNewest = versionOrder
+	versionNewest = versionRead
 )
 
 // versions are the protocol versions from least to most: what one side speaks.
@@ -40,8 +42,11 @@ func (v versions) String() string {
 
 // since is the first version that knows the class.
 func (c class) since() uint16 {
-	if c == classCall {
+	switch c {
+	case classCall:
 		return versionCall
+	case classRead:
+		return versionRead
 	}
 	return versionFirst
 }

@@ -239,7 +239,10 @@ func TestPreviousVersionIsDialled(t *testing.T) {
 	if _, err := a.DialCall(t.Context(), nodeB); !errors.As(err, &rejected) || rejected.Code != CodeVersion {
 		t.Errorf("call: %v", err)
 	}
-	// No dial was made for it: the next one that comes is another's.
+	if _, err := a.DialRead(t.Context(), nodeB); !errors.As(err, &rejected) || rejected.Code != CodeVersion {
+		t.Errorf("read: %v", err)
+	}
+	// No dial was made for them: the next one that comes is another's.
 	dialled := make(chan error, 1)
 	go func() {
 		conn, err := a.DialBulk(t.Context(), nodeB)

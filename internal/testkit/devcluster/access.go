@@ -19,6 +19,9 @@ const applicationUser = "app"
 // RouterAddr returns the host:port of node i's read/write port.
 func (c *Cluster) RouterAddr(i int) string { return c.addr(c.nodes[i].ports.router) }
 
+// ReadAddr returns the host:port of node i's read-only port.
+func (c *Cluster) ReadAddr(i int) string { return c.addr(c.nodes[i].ports.reads) }
+
 // APIAddr returns the host:port of node i's HTTP API.
 func (c *Cluster) APIAddr(i int) string { return c.addr(c.nodes[i].ports.api) }
 
@@ -52,6 +55,14 @@ func (c *Cluster) Application() (user, password string) { return applicationUser
 func (c *Cluster) DSN(i int) string {
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Addr = "tcp", c.RouterAddr(i)
+	cfg.User, cfg.Passwd = c.Application()
+	return cfg.FormatDSN()
+}
+
+// ReadDSN is DSN by the read-only port.
+func (c *Cluster) ReadDSN(i int) string {
+	cfg := mysql.NewConfig()
+	cfg.Net, cfg.Addr = "tcp", c.ReadAddr(i)
 	cfg.User, cfg.Passwd = c.Application()
 	return cfg.FormatDSN()
 }

@@ -78,7 +78,9 @@ type Options struct {
 	XAPreparedMaxAge time.Duration
 	// PromotionTimeout is mysql.promotion_timeout; 0 = the product's.
 	PromotionTimeout time.Duration
-	Logger           *slog.Logger
+	// Router are further settings of [router], as TOML.
+	Router map[string]string
+	Logger *slog.Logger
 }
 
 // Cluster is the nodes of one directory. Nodes are addressed by their index,
@@ -110,7 +112,13 @@ type node struct {
 }
 
 // ports are the TCP ports of one node.
-type ports struct{ peer, mysql, feed, router, api int }
+type ports struct{ peer, mysql, feed, router, reads, api int }
+
+const portsOfNode = 6
+
+func portsOf(p []int) ports {
+	return ports{peer: p[0], mysql: p[1], feed: p[2], router: p[3], reads: p[4], api: p[5]}
+}
 
 // New chooses ports and writes the directory. It starts nothing.
 func New(opts Options) (*Cluster, error) {
@@ -128,24 +136,24 @@ func New(opts Options) (*Cluster, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("devcluster: %s is not empty", dir)
 	}
-	host, free, err := choosePlace(opts.Host, opts.Nodes*5+opts.Nodes*(opts.Nodes-1))
+	host, free, err := choosePlace(opts.Host, opts.Nodes*portsOfNode+opts.Nodes*(opts.Nodes-1))
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{opts: opts, host: host, appPassword: rand.Text()}
 	for i := range opts.Nodes {
-		p := free[i*5:]
+		p := free[i*portsOfNode:]
 		name, kind := string(rune('a'+i)), cluster.KindFull
 		if i >= opts.Nodes-opts.Loggers {
 			kind = cluster.KindLogger
 		}
 		c.nodes = append(c.nodes, &node{
 			name: name, kind: kind, dir: filepath.Join(dir, name),
-			ports: ports{peer: p[0], mysql: p[1], feed: p[2], router: p[3], api: p[4]},
+			ports: portsOf(p),
 		})
 	}
 	if opts.Network {
-		c.network = newNetwork(c, free[opts.Nodes*5:])
+		c.network = newNetwork(c, free[opts.Nodes*portsOfNode:])
 	}
 	for _, make := range []func(*node) error{c.makeDir, c.writeNode} {
 		for _, n := range c.nodes {
@@ -163,14 +171,14 @@ func (c *Cluster) Grow(kind cluster.Kind) (int, error) {
 	if c.network != nil {
 		return 0, errors.New("devcluster: a cluster with a network of its own cannot grow")
 	}
-	free, err := freePorts(c.host, 5)
+	free, err := freePorts(c.host, portsOfNode)
 	if err != nil {
 		return 0, err
 	}
 	name := string(rune('a' + len(c.nodes)))
 	n := &node{
 		name: name, kind: kind, joins: true, dir: filepath.Join(c.opts.Dir, name),
-		ports: ports{peer: free[0], mysql: free[1], feed: free[2], router: free[3], api: free[4]},
+		ports: portsOf(free),
 	}
 	c.nodes = append(c.nodes, n)
 	return len(c.nodes) - 1, errors.Join(c.makeDir(n), c.writeNode(n))
@@ -268,7 +276,10 @@ func (c *Cluster) renderConfig(n *node) string {
 		line("%s = %q", name, vars[name])
 	}
 	line("[feed]\nlisten = %q", c.feedAddr(n))
-	line("[router]\nread_write = %q", c.addr(n.ports.router))
+	line("[router]\nread_write = %q\nread_only = %q", c.addr(n.ports.router), c.addr(n.ports.reads))
+	for _, setting := range slices.Sorted(maps.Keys(c.opts.Router)) {
+		line("%s = %s", setting, c.opts.Router[setting])
+	}
 	line("[api]\nlisten = %q", c.addr(n.ports.api))
 	return b.String()
 }

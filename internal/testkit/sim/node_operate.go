@@ -158,6 +158,7 @@ func (c clients) CloseAll()                       { c.w.load.closeSessions(c.n) 
 func (c clients) OwnPort() bool                   { return false }
 func (c clients) ClosePort(context.Context) error { return nil }
 func (c clients) AwaitPort()                      {}
+func (c clients) EndReads(context.Context) error  { return nil }
 func (c clients) AwaitAnswers(context.Context)    {}
 
 // Wake has the router look soon which of its connections it closes.
