@@ -100,6 +100,21 @@ func statusOf(role status.Role, mysqld status.MysqldState) status.Cluster {
 	}
 }
 
+// TestReplicaWithALag: a load balancer sends reads to no replica whose data may be older than it says.
+func TestReplicaWithALag(t *testing.T) {
+	st := statusOf(status.RoleReplica, status.MysqldRunning)
+	st.Nodes[1].Leader, st.Nodes[1].Reachable, st.Nodes[1].LagAge = 2, true, 0.4
+	s := start(t, &fakeProvider{status: st})
+	for path, want := range map[string]int{
+		"/replica": 200, "/replica?lag=2s": 200, "/replica?lag=1.8s": 503, "/replica?lag=1s": 503, "/replica?lag=1m": 200,
+		"/replica?lag=ten": 400, "/replica?lag=-1s": 400, "/replica?lag=0s": 400,
+	} {
+		if code, body := get(t, s, path); code != want {
+			t.Errorf("%s: %d, want %d: %s", path, code, want, body)
+		}
+	}
+}
+
 func TestHealthEndpoints(t *testing.T) {
 	for _, tc := range []struct {
 		role    status.Role

@@ -7,7 +7,7 @@
 //	GET /readiness  200 if the node is the primary, or a replica or a logger that has
 //	                a leader
 //	GET /primary    200 if the node is the primary
-//	GET /replica    200 if the node is a replica that has a leader: without one its
+//	GET /replica    200 if the node is a replica that has a leader (and with lag=2s no older data): without one its
 //	                data may be of any age
 //	GET /metrics    figures in Prometheus' text format
 //	GET /debug/pprof/  Go's own profiles of the agent, from this host alone, if

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/config/units"
 	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/sys/metrics"
 	"github.com/quorate/quorate/internal/sys/strangers"
@@ -166,7 +167,6 @@ func (s *Server) handler() http.Handler {
 		"/liveness":  func(status.Node) bool { return true },
 		"/readiness": func(n status.Node) bool { return isPrimary(n) || isReplica(n) || isLogger(n) && n.Leader != 0 },
 		"/primary":   isPrimary,
-		"/replica":   isReplica,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			self := s.provider.Status().Own()
@@ -177,6 +177,7 @@ func (s *Server) handler() http.Handler {
 			s.reply(w, code, self)
 		})
 	}
+	mux.HandleFunc("GET /replica", s.answerReplica)
 	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
 	})
@@ -187,6 +188,21 @@ func (s *Server) handler() http.Handler {
 		mux.HandleFunc("GET /debug/pprof/trace", local(pprof.Trace))
 	}
 	return mux
+}
+
+// answerReplica says whether this node is a replica, with lag=DURATION also whether its data are no older.
+func (s *Server) answerReplica(w http.ResponseWriter, r *http.Request) {
+	self, code := s.provider.Status().Own(), http.StatusServiceUnavailable
+	text := r.URL.Query().Get("lag")
+	lagMax, err := units.ParseDuration(text)
+	switch {
+	case text != "" && (err != nil || lagMax <= 0):
+		http.Error(w, fmt.Sprintf("lag=%q is no duration: write one such as lag=2s", text), http.StatusBadRequest)
+		return
+	case text == "" && isReplica(self), text != "" && self.Unreadable(lagMax) == "":
+		code = http.StatusOK
+	}
+	s.reply(w, code, self)
 }
 
 // local keeps what costs a lot to this machine.
