@@ -266,10 +266,17 @@ func (f *fixture) start(t *testing.T, writers int, nodes ...int) *load {
 			nodes = append(nodes, i)
 		}
 	}
-	cfg := ledger.Config{Writers: writers, FirstWriter: f.writers, Pause: f.think, Logger: slog.New(slog.DiscardHandler)}
+	var dsns []string
 	for _, i := range nodes {
-		cfg.DSNs = append(cfg.DSNs, f.DSN(i))
+		dsns = append(dsns, f.DSN(i))
 	}
+	return f.startAt(t, writers, dsns...)
+}
+
+// startAt is start with writers that connect elsewhere.
+func (f *fixture) startAt(t *testing.T, writers int, dsns ...string) *load {
+	t.Helper()
+	cfg := ledger.Config{Writers: writers, FirstWriter: f.writers, Pause: f.think, Logger: slog.New(slog.DiscardHandler), DSNs: dsns}
 	w, err := ledger.New(cfg)
 	if err != nil {
 		t.Fatal(err)
