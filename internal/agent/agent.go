@@ -97,6 +97,7 @@ type Agent struct {
 	xa          xaWatch
 	tapSeconds  tapSeconds
 	changes     map[cluster.HistoryWhat]prometheus.Counter // how often this node opened, by what that was
+	commitRates commitRates
 	state       datadir.State
 	records     *history.Records
 	// chronicle is the role machine's goroutine's.

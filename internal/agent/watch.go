@@ -212,6 +212,7 @@ func (a *Agent) ownStatus() status.Node {
 	if s.Role == status.RolePrimary {
 		p, _, _ := a.LagBound.Now()
 		s.Pace = p.Reason
+		s.Commits = a.commits()
 	}
 	s = board.Shown(s, a.Raft.VotesIn(), a.Slot.Serving())
 	if s.Role == status.RolePrimary {

@@ -103,6 +103,20 @@ type Seed struct {
 	Seconds float64 `json:"seconds_left"`
 }
 
+// Commits is how a primary commits. The times are means of batches of transactions, of the stages of
+// a commit, one behind the other; 0 = there was no batch.
+type Commits struct {
+	PerSecond float64 `json:"transactions_per_second"`
+	// ReceiveSeconds is from mysqld's binlog to the tap, ProposeSeconds from there to Raft,
+	// FsyncSeconds until the primary has it on its disk.
+	ReceiveSeconds float64 `json:"receive_seconds"`
+	ProposeSeconds float64 `json:"propose_seconds"`
+	FsyncSeconds   float64 `json:"fsync_seconds"`
+	// MajoritySeconds is from there until a majority has it on disk, ReleaseSeconds until its ACK.
+	MajoritySeconds float64 `json:"majority_seconds"`
+	ReleaseSeconds  float64 `json:"release_seconds"`
+}
+
 // OldData is what a node had before it was rebuilt.
 type OldData struct {
 	// Dir is a path on its host. It may be deleted at any time.
@@ -221,6 +235,8 @@ type Node struct {
 	// Quorum and Failover are what a primary tells the others, for Status.
 	Quorum   *Quorum   `json:"quorum,omitempty"`
 	Failover *Failover `json:"failover,omitempty"`
+	// Commits is how a primary has committed in the last seconds; nil: that is not known.
+	Commits *Commits `json:"commits,omitempty"`
 	// Pace is a sentence of a primary: why it slows writes down, or why nothing
 	// bounds the lag of its replicas.
 	Pace string `json:"pace,omitempty"`

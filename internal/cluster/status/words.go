@@ -24,9 +24,26 @@ const (
 
 // Sentence is a line for people.
 type Sentence struct {
-	Level Level  `json:"level"`
+	Level Level `json:"level"`
+	// Topic is what it is about, in a word.
+	Topic string `json:"topic"`
 	Text  string `json:"text"`
 }
+
+// The topics of a summary.
+const (
+	topicPrimary      = "primary"      // who it is, or that there is none
+	topicOutside      = "outside"      // this node takes no part in the cluster, or is refused
+	topicSurvives     = "survives"     // how many failures
+	topicMissing      = "missing"      // what it takes to have a primary again
+	topicFailover     = "failover"     // what one would take
+	topicMaintenance  = "maintenance"  // it is on
+	topicRecovered    = "recovered"    // members are missing after a recovery
+	topicAcks         = "acks"         // what OKs wait for
+	topicSettings     = "settings"     // that are not the default
+	topicCertificates = "certificates" // of mysqld
+	topicPeers        = "peers"        // connections between agents
+)
 
 // acksWaitShown is how many seconds ACKs wait for a node before that is worth a
 // line: an entry is always on its way.
@@ -58,27 +75,27 @@ func (c Cluster) InWords() Cluster {
 // are survived, or what it takes to have a primary again.
 func (c Cluster) Sentences() []Sentence {
 	said := c.primarySentences()
-	add := func(level Level, text string) {
+	add := func(level Level, topic, text string) {
 		if text != "" {
-			said = append(said, Sentence{level, units.Line(text)})
+			said = append(said, Sentence{level, topic, units.Line(text)})
 		}
 	}
 	if c.Maintenance != nil {
-		add(LevelNotice, "MAINTENANCE "+c.Maintenance.String())
+		add(LevelNotice, topicMaintenance, "MAINTENANCE "+c.Maintenance.String())
 	}
 	if r := c.Recovered; r != nil {
 		var names []string
 		for _, m := range r.Without {
 			names = append(names, m.Name)
 		}
-		add(LevelNotice, fmt.Sprintf("RECOVERED on %s at %s without %s, which come back by node rebuild", r.Node, units.Time(r.At), strings.Join(names, ", ")))
+		add(LevelNotice, topicRecovered, fmt.Sprintf("RECOVERED on %s at %s without %s, which come back by node rebuild", r.Node, units.Time(r.At), strings.Join(names, ", ")))
 	}
 	said = append(said, c.ackSentences()...)
-	add(LevelOK, c.settings())
+	add(LevelOK, topicSettings, c.settings())
 	if text := c.Certificates(); text != "" {
-		add(LevelNotice, "certificates: "+text)
+		add(LevelNotice, topicCertificates, "certificates: "+text)
 	}
-	add(LevelNotice, c.plain())
+	add(LevelNotice, topicPeers, c.plain())
 	return said
 }
 
@@ -88,11 +105,11 @@ func (c Cluster) primarySentences() (said []Sentence) {
 	outside, refused := own.OutsideText(), c.Refused()
 	switch {
 	case c.Primary == "" && outside != "":
-		return []Sentence{{own.Urgency(), fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, outside)}}
+		return []Sentence{{own.Urgency(), topicOutside, fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, outside)}}
 	case c.Primary == "" && refused != nil:
-		said = []Sentence{{LevelAlarm, fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, units.Line(refused[0]))}}
+		said = []Sentence{{LevelAlarm, topicOutside, fmt.Sprintf("cluster %s, node %s: %s", c.Cluster, c.Self, units.Line(refused[0]))}}
 		for _, more := range refused[1:] {
-			said = append(said, Sentence{LevelOK, more})
+			said = append(said, Sentence{LevelOK, topicOutside, more})
 		}
 		return said
 	case c.Primary == "":
@@ -101,23 +118,23 @@ func (c Cluster) primarySentences() (said []Sentence) {
 			ago := time.Duration(c.NoPrimarySeconds * float64(time.Second)).Round(time.Second)
 			since = fmt.Sprintf(" since %s UTC (%v)", c.NoPrimarySince.UTC().Format(time.DateTime), ago)
 		}
-		said = []Sentence{{LevelAlarm, fmt.Sprintf("cluster %s, NO PRIMARY%s, as node %s sees it", c.Cluster, since, c.Self)}}
+		said = []Sentence{{LevelAlarm, topicPrimary, fmt.Sprintf("cluster %s, NO PRIMARY%s, as node %s sees it", c.Cluster, since, c.Self)}}
 		if c.Quorum != nil {
 			for _, line := range c.Quorum.NoPrimary(c.Self) {
-				said = append(said, Sentence{LevelOK, line})
+				said = append(said, Sentence{LevelOK, topicMissing, line})
 			}
 		}
 		return said
 	}
-	said = []Sentence{{LevelOK, fmt.Sprintf("cluster %s, primary %s, as node %s sees it", c.Cluster, c.Primary, c.Self)}}
+	said = []Sentence{{LevelOK, topicPrimary, fmt.Sprintf("cluster %s, primary %s, as node %s sees it", c.Cluster, c.Primary, c.Self)}}
 	if outside != "" {
-		said = append(said, Sentence{LevelNotice, outside})
+		said = append(said, Sentence{LevelNotice, topicOutside, outside})
 	}
 	if c.Quorum != nil {
-		said = append(said, Sentence{c.Quorum.level(), c.Quorum.String()})
+		said = append(said, Sentence{c.Quorum.level(), topicSurvives, c.Quorum.String()})
 	}
 	if c.Failover != nil {
-		said = append(said, Sentence{LevelOK, c.Failover.String()})
+		said = append(said, Sentence{LevelOK, topicFailover, c.Failover.String()})
 	}
 	return said
 }
@@ -146,7 +163,7 @@ func (c Cluster) ackSentences() (said []Sentence) {
 		if len(required) > 0 {
 			text += ", require-ack of " + strings.Join(required, ", ")
 		}
-		said = append(said, Sentence{LevelOK, text})
+		said = append(said, Sentence{LevelOK, topicAcks, text})
 	}
 	for _, n := range c.Nodes {
 		if !n.Reachable {
@@ -154,11 +171,11 @@ func (c Cluster) ackSentences() (said []Sentence) {
 		}
 		for _, w := range n.AcksWait {
 			if w.Seconds >= acksWaitShown {
-				said = append(said, Sentence{LevelAlarm, fmt.Sprintf("WRITES WAIT for %s: it lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)})
+				said = append(said, Sentence{LevelAlarm, topicAcks, fmt.Sprintf("WRITES WAIT for %s: it lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)})
 			}
 		}
 		for _, w := range n.AcksDropped {
-			said = append(said, Sentence{LevelAlarm, fmt.Sprintf("REQUIRE-ACK DROPPED: writes do not wait for %s, which lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)})
+			said = append(said, Sentence{LevelAlarm, topicAcks, fmt.Sprintf("REQUIRE-ACK DROPPED: writes do not wait for %s, which lacks %s, for %.1f s", w.Node, w.Lacks(), w.Seconds)})
 		}
 	}
 	return said

@@ -18,7 +18,7 @@ func TestAckSentences(t *testing.T) {
 		t.Errorf("majority: %v", said)
 	}
 	c.Nodes[1].RequireAck = "drop-after=2s"
-	required := Sentence{LevelOK, "durability majority, require-ack of c (drop-after=2s)"}
+	required := Sentence{LevelOK, topicAcks, "durability majority, require-ack of c (drop-after=2s)"}
 	if d := cmp.Diff([]Sentence{required}, c.ackSentences()); d != "" {
 		t.Errorf("all is well (-want +got):\n%s", d)
 	}
@@ -29,8 +29,8 @@ func TestAckSentences(t *testing.T) {
 	c.Nodes[0].AcksDropped = []cluster.AckWait{{Node: "d", Unknown: true, Seconds: 61}}
 	want := []Sentence{
 		required,
-		{LevelAlarm, "WRITES WAIT for c: it lacks 12 entries, for 1.2 s"},
-		{LevelAlarm, "REQUIRE-ACK DROPPED: writes do not wait for d, which lacks an unknown number of entries, for 61.0 s"},
+		{LevelAlarm, topicAcks, "WRITES WAIT for c: it lacks 12 entries, for 1.2 s"},
+		{LevelAlarm, topicAcks, "REQUIRE-ACK DROPPED: writes do not wait for d, which lacks an unknown number of entries, for 61.0 s"},
 	}
 	if d := cmp.Diff(want, c.ackSentences()); d != "" {
 		t.Errorf("alarms (-want +got):\n%s", d)
@@ -47,7 +47,7 @@ func TestInWords(t *testing.T) {
 		{Name: "a", Role: RolePrimary, Reachable: true, Pace: "slow\nreplica"}, {Name: "b", Role: RoleReplica, AgeMs: 2000},
 	}}
 	got := c.InWords()
-	want := []Sentence{{LevelOK, "cluster orders, primary a, as node a sees it"}, {LevelNotice, "survives no further failure: 1 of 2 voters run, b is not heard of"}}
+	want := []Sentence{{LevelOK, topicPrimary, "cluster orders, primary a, as node a sees it"}, {LevelNotice, topicSurvives, "survives no further failure: 1 of 2 voters run, b is not heard of"}}
 	if d := cmp.Diff(want, got.Summary); d != "" {
 		t.Errorf("summary (-want +got):\n%s", d)
 	}

@@ -176,6 +176,12 @@ func (n *Node) VotesIn() time.Duration { return max(0, n.group.VotesAt()-n.machi
 // Collectors are the node's own metrics.
 func (n *Node) Collectors() []prometheus.Collector { return n.driver.Collectors() }
 
+// CommitSeconds are how long this node's own proposals take: until it has them on its disk, and
+// from there until a majority has.
+func (n *Node) CommitSeconds() (own, majority prometheus.Histogram) {
+	return n.driver.timings.fsyncedSeconds, n.driver.timings.majoritySeconds
+}
+
 // Step takes a peer's message. more says that the caller has another one at hand, and
 // brings it now: then one turn serves both. A short append is written to the log before
 // Step returns, unless a write is under way: what comes meanwhile is the next group commit.

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+)
+
+const (
+	// commitsWindow is over how long commits are counted at least.
+	commitsWindow = 2 * time.Second
+	// stages are those of a commit (status.Commits).
+	stages = 5
+)
+
+// commitRates says how this node has committed lately, as the primary.
+type commitRates struct {
+	mu     sync.Mutex
+	before commitsSample
+	shown  *status.Commits
+}
+
+// commitsSample are counters at a moment.
+type commitsSample struct {
+	at           time.Time
+	transactions uint64 // of an epoch: it begins at 0 again
+	means        [stages]meanSample
+}
+
+// meanSample are a histogram's sum and count.
+type meanSample struct {
+	sum   float64
+	count uint64
+}
+
+func sampled(m prometheus.Metric) meanSample {
+	var d dto.Metric
+	if m.Write(&d) != nil {
+		return meanSample{} // a histogram's cannot fail
+	}
+	return meanSample{d.GetHistogram().GetSampleSum(), d.GetHistogram().GetSampleCount()}
+}
+
+// commits returns how it has committed; nil = it is no primary, or not for long enough.
+func (a *Agent) commits() *status.Commits {
+	t, ok := a.Slot.Stats()
+	if !ok {
+		return nil
+	}
+	own, majority := a.Raft.CommitSeconds()
+	return a.commitRates.next(commitsSample{time.Now(), t.Transactions, [stages]meanSample{
+		sampled(a.tapSeconds.receive), sampled(a.tapSeconds.propose), sampled(own), sampled(majority), sampled(a.tapSeconds.release),
+	}})
+}
+
+func (r *commitRates) next(now commitsSample) *status.Commits {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	passed := now.at.Sub(r.before.at)
+	switch {
+	case now.transactions < r.before.transactions: // another epoch
+		r.shown = nil
+	case passed < commitsWindow:
+		return r.shown
+	case r.before.at.IsZero() || passed > 5*commitsWindow: // nobody has asked for long
+		r.shown = nil
+	default:
+		var means [stages]float64
+		for i, m := range now.means {
+			if n := m.count - r.before.means[i].count; n > 0 {
+				means[i] = (m.sum - r.before.means[i].sum) / float64(n)
+			}
+		}
+		r.shown = &status.Commits{
+			PerSecond:      float64(now.transactions-r.before.transactions) / passed.Seconds(),
+			ReceiveSeconds: means[0], ProposeSeconds: means[1], FsyncSeconds: means[2], MajoritySeconds: means[3], ReleaseSeconds: means[4],
+		}
+	}
+	r.before = now
+	return r.shown
+}
