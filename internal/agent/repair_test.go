@@ -60,7 +60,7 @@ func TestWaitingForItsRebuild(t *testing.T) {
 			t.Fatalf("it has ended: %v", err)
 		case <-tick.C:
 		}
-		st, err := api.FetchStatus(ctx, cfg.API.Listen)
+		st, err := api.FetchStatus(ctx, cfg.API.Listen, "")
 		if err == nil && len(st.Nodes) > 0 && st.Nodes[0].Role == status.RoleJoining {
 			said = st.Nodes[0].Reason
 		}

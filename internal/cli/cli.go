@@ -116,19 +116,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.Writer.Write(p)
 }
 
-// failure is what a command with --json prints that has no result.
-type failure struct {
-	Error string `json:"error"`
-	// Code is what the agent calls it; wrong usage is invalid without one. "" = no agent has
-	// answered.
-	Code     control.Code `json:"code,omitempty"`
-	ExitCode int          `json:"exit_code"`
-	// Possible is false for a dry run that the agent refuses; nil = nobody has judged.
-	Possible *bool `json:"possible,omitempty"`
-}
-
-func newFailure(cmd *cobra.Command, err error, code int) failure {
-	f := failure{Error: strings.ReplaceAll(err.Error(), "\n", "; "), ExitCode: code}
+func newFailure(cmd *cobra.Command, err error, code int) control.Failure {
+	f := control.Failure{Error: strings.ReplaceAll(err.Error(), "\n", "; "), ExitCode: code}
 	if code == exitUsage {
 		f.Code = control.CodeInvalid
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/front/api"
 	"github.com/quorate/quorate/internal/mysql/mysqld"
 )
 
@@ -211,6 +212,11 @@ func fileWarnings(path string, c config.Config) (texts []string) {
 	secret := slices.ContainsFunc(c.Readers, func(r config.Reader) bool { return r.PasswordFile == "" })
 	if err == nil && secret && info.Mode().Perm()&0o004 != 0 {
 		texts = append(texts, fmt.Sprintf("it has a password_hash, and everybody may read it (mode %#o): chmod o-r %s", info.Mode().Perm(), path))
+	}
+	if c.API.TokensFile != "" {
+		if err := api.CheckTokens(c.API.TokensFile); err != nil {
+			texts = append(texts, fmt.Sprintf("%v: the agent would not start", err))
+		}
 	}
 	for _, r := range c.Readers {
 		if r.PasswordFile == "" {

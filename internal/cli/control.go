@@ -105,7 +105,7 @@ func (o *controlOptions) withoutSocket(ctx context.Context, err error, socket st
 		if addr, wrong := statusAddress(o.path, ""); wrong == nil {
 			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 			defer cancel()
-			st, asked := api.FetchStatus(ctx, addr)
+			st, asked := api.FetchStatus(ctx, addr, os.Getenv(tokenVariable))
 			if n := st.Own(); asked == nil && n.Role.Outside() != "" {
 				return &outsideError{fmt.Sprintf("node %s takes no requests, and nothing was done: it is %s: %s", n.Name, n.Role, oneLine(n.Reason)), err}
 			}
@@ -150,6 +150,8 @@ func unanswered(err error, addr string) error {
 		return fmt.Errorf("%w: is the agent running there (systemctl status quorate)?%s", err, hint)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("ask agent at %s: it has not answered in time: see its log (journalctl -u quorate)", addr)
+	case errors.Is(err, api.ErrToken):
+		return fmt.Errorf("%w: set %s, or use sudo on that host: its control socket needs none", err, tokenVariable)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: only root, the agent's own account and members of [control] group may ask: use sudo", err)
 	}

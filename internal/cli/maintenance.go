@@ -48,10 +48,7 @@ Exit codes are those of "quorate node set".`,
 					return usage(fmt.Errorf("--for: %w", err))
 				}
 			}
-			return o.change(cmd.Context(), cmd.OutOrStdout(), "maintenance", struct {
-				cluster.MaintenanceChange
-				cluster.Ask
-			}{change, how})
+			return o.change(cmd.Context(), cmd.OutOrStdout(), "maintenance", cluster.MaintenanceRequest{MaintenanceChange: change, Ask: how})
 		},
 	}
 	o.flags(cmd)

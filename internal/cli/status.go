@@ -9,11 +9,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -24,6 +26,9 @@ import (
 // statusTimeout bounds how long the agent may take to answer: it answers from
 // memory, so one that takes longer hangs.
 const statusTimeout = 5 * time.Second
+
+// tokenVariable is the environment variable with the token for an agent's API that wants one.
+const tokenVariable = "QUORATE_TOKEN"
 
 func newStatusCommand() *cobra.Command {
 	var path, addr string
@@ -41,6 +46,9 @@ entries it lacks. LAG is the age of the oldest committed transaction that its
 mysqld lacks; "unknown" while the node has no leader, no running mysqld, or a log
 that takes no entries; "stopped" while its mysqld does not apply. The primary has
 none: what is committed comes from it.
+
+Where the agent wants a token to be read ([api] tokens_file), root and who else may use
+its control socket need none; others set $QUORATE_TOKEN.
 
 Exit code 0 if there is a primary, 3 if there is none or the node does not know of
 one, 1 if the agent does not answer.`,
@@ -105,7 +113,7 @@ func watchStatus(ctx context.Context, out io.Writer, addr string) error {
 func fetchStatus(ctx context.Context, addr string) (status.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	st, err := api.FetchStatus(ctx, addr)
+	st, err := api.FetchStatus(ctx, addr, os.Getenv(tokenVariable))
 	return st, unanswered(err, addr)
 }
 
@@ -120,6 +128,10 @@ func statusAddress(path, addr string) (string, error) {
 	c, err := agentConfig(path)
 	if err != nil {
 		return "", err
+	}
+	// An agent that wants a token wants none on its socket, of who may use that.
+	if socket := c.ControlSocket(); c.API.TokensFile != "" && os.Getenv(tokenVariable) == "" && unix.Access(socket, unix.W_OK) == nil {
+		return socket, nil
 	}
 	host, port, err := net.SplitHostPort(c.API.Listen)
 	if err != nil {

@@ -16,10 +16,6 @@ import (
 // by less.
 const actionTimeout = 115 * time.Second
 
-// maxPauseDefault is for how long writes may be closed before a switchover is
-// called off.
-const maxPauseDefault = 2 * time.Second
-
 func newSwitchoverCommand() *cobra.Command {
 	o := controlOptions{timeout: actionTimeout}
 	var args cluster.SwitchoverRequest
@@ -56,8 +52,8 @@ usage, 3 if there is no leader, 4 if it is not known.`,
 	o.flags(cmd)
 	cmd.Flags().StringVar(&args.To, "to", "", "`node` that is to be the primary")
 	dryRunFlag(cmd, &args.DryRun)
-	durationFlag(cmd, &args.MaxPause, "max-pause", maxPauseDefault, "how long writes may be closed before it is called off")
-	durationFlag(cmd, &args.Wait, "wait", 10*time.Second, "how long the other node may take to catch up first")
+	durationFlag(cmd, &args.MaxPause, "max-pause", cluster.MaxPauseDefault, "how long writes may be closed before it is called off")
+	durationFlag(cmd, &args.Wait, "wait", cluster.WaitDefault, "how long the other node may take to catch up first")
 	return cmd
 }
 
@@ -131,7 +127,7 @@ The answer comes once mysqld replicates, or serves, again.`,
 	o.flags(cmd)
 	dryRunFlag(cmd, &request.DryRun)
 	cmd.Flags().BoolVar(&request.InPlace, "in-place", false, "do not move the primary first")
-	durationFlag(cmd, &request.MaxPause, "max-pause", maxPauseDefault, "how long closing writes may take before it is called off")
+	durationFlag(cmd, &request.MaxPause, "max-pause", cluster.MaxPauseDefault, "how long closing writes may take before it is called off")
 	return cmd
 }
 

@@ -7,6 +7,13 @@ import (
 	"github.com/quorate/quorate/internal/config/units"
 )
 
+// What a switchover is asked for with, where nothing else is said: for how long writes may be
+// closed before it is called off, and how long the other node may take to catch up first.
+const (
+	MaxPauseDefault = 2 * time.Second
+	WaitDefault     = 10 * time.Second
+)
+
 // SwitchoverRequest asks for another primary, in order.
 type SwitchoverRequest struct {
 	// To is the node's name; "" = the best that there is.

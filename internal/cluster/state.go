@@ -171,6 +171,12 @@ type MaintenanceChange struct {
 	Primary string `json:"primary,omitempty"`
 }
 
+// MaintenanceRequest asks for it.
+type MaintenanceRequest struct {
+	MaintenanceChange
+	Ask
+}
+
 // ChangeResult says what became of a change that somebody asked for.
 type ChangeResult struct {
 	// Changed is false where it was so already.

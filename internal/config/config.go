@@ -183,6 +183,9 @@ type Router struct {
 // API is where the agent answers HTTP.
 type API struct {
 	Listen string
+	// TokensFile is the absolute path of the file with the tokens by which may be asked there; "" =
+	// reading needs none, and nobody operates there.
+	TokensFile string
 	// Pprof: it shows Go's profiles of the agent, to this host alone.
 	Pprof bool
 }

@@ -83,7 +83,7 @@ data_dir = "/srv/q"
 log_level = "debug"
 member = [{name = "n1", peer = "h1:1", kind = "full"}, {name = "n2", peer = "h2:9"}, {name = "n3", peer = "h3:9", kind = "logger"}, {name = "n4", peer = "h4:9", weight = 9}]
 join = {peer = "h5:9", kind = "learner"}
-api = {listen = "127.0.0.1:3", pprof = true}
+api = {listen = "127.0.0.1:3", tokens_file = "/t", pprof = true}
 control = {socket = "/run/q.sock", group = "dba"}
 raft = {heartbeat = "50ms", election_timeout = "700ms"}
 log = {segment_size = "64MiB", retention_size = "2GiB", retention_age = "1h", stage_size_min = "1MiB", cache_size = 33554432, prefetch_size = "16MiB"}
@@ -134,7 +134,7 @@ hold_timeout = "5s"`))
 			{User: "cdc", PasswordHash: [32]byte{0: 1, 31: 2}, Decompress: true,
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 			{User: "copy", PasswordFile: "/p"}},
-		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", ":5", 7 * time.Second, time.Minute, true, 5 * time.Second, 7, nil, false}, API: API{"127.0.0.1:3", true}, Control: Control{"/run/q.sock", "dba"},
+		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", ":5", 7 * time.Second, time.Minute, true, 5 * time.Second, 7, nil, false}, API: API{"127.0.0.1:3", "/t", true}, Control: Control{"/run/q.sock", "dba"},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -41,7 +41,7 @@ func Load(path string) (Config, error) {
 		return Config{}, fmt.Errorf("find the configuration's directory: %w", err)
 	}
 	c.KeyFile = keyFile(path, c.KeyFile)
-	for _, file := range []*string{&c.PeerTLS.CAFile, &c.PeerTLS.CertificateFile, &c.PeerTLS.KeyFile} {
+	for _, file := range []*string{&c.PeerTLS.CAFile, &c.PeerTLS.CertificateFile, &c.PeerTLS.KeyFile, &c.API.TokensFile} {
 		if *file != "" {
 			*file = keyFile(path, *file)
 		}
@@ -143,6 +143,7 @@ func (c *Config) fields() map[string]func(string) error {
 		"router.forward":                  setBool(&c.Router.Forward),
 		"router.allow":                    setNetworks(&c.Router.Allow),
 		"api.listen":                      setText(&c.API.Listen),
+		"api.tokens_file":                 setText(&c.API.TokensFile),
 		"api.pprof":                       setBool(&c.API.Pprof),
 		"control.socket":                  setText(&c.Control.Socket),
 		"control.group":                   setText(&c.Control.Group),

@@ -60,10 +60,7 @@ func (s *Server) clusterSet(ctx context.Context, r control.Request) (Done, error
 }
 
 func (s *Server) maintenance(ctx context.Context, r control.Request) (Done, error) {
-	var c struct {
-		cluster.MaintenanceChange
-		cluster.Ask
-	}
+	var c cluster.MaintenanceRequest
 	if err := Arguments(r, &c); err != nil {
 		return Done{}, err
 	}

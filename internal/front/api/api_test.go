@@ -186,7 +186,7 @@ func TestOnlyReads(t *testing.T) {
 func TestFetchStatus(t *testing.T) {
 	want := statusOf(status.RoleReplica, status.MysqldRunning)
 	s := start(t, &fakeProvider{status: want})
-	got, err := FetchStatus(t.Context(), s.Addr().String())
+	got, err := FetchStatus(t.Context(), s.Addr().String(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestFetchStatusFails(t *testing.T) {
 	}
 	nobody := l.Addr().String()
 	l.Close()
-	if _, err := FetchStatus(t.Context(), nobody); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := FetchStatus(t.Context(), nobody, ""); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody listens: %v", err)
 	}
 	for name, handler := range map[string]http.HandlerFunc{
@@ -211,11 +211,11 @@ func TestFetchStatusFails(t *testing.T) {
 	} {
 		other := httptest.NewServer(handler)
 		defer other.Close()
-		if _, err := FetchStatus(t.Context(), other.Listener.Addr().String()); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := FetchStatus(t.Context(), other.Listener.Addr().String(), ""); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want %q in it", err, name)
 		}
 	}
-	if _, err := FetchStatus(t.Context(), "no host:x"); err == nil {
+	if _, err := FetchStatus(t.Context(), "no host:x", ""); err == nil {
 		t.Error("a bad address is no error")
 	}
 }

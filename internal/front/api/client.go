@@ -27,17 +27,23 @@ const (
 // out is not known.
 var ErrNoAnswer = errors.New("no answer came")
 
+// ErrToken is for an agent that wants a token, or another one.
+var ErrToken = errors.New("it wants a token")
+
 // IsSocket tells whether an agent's address is the path of its control socket, not
 // a host:port.
 func IsSocket(addr string) bool { return strings.ContainsRune(addr, '/') }
 
 // FetchStatus asks the agent at addr (host:port, or the path of its control socket)
-// for the cluster as it sees it. ctx bounds the whole request. No proxy is used.
-func FetchStatus(ctx context.Context, addr string) (st status.Cluster, err error) {
-	resp, err := request(ctx, addr, http.MethodGet, "/status", nil)
+// for the cluster as it sees it. token is for an agent that wants one; "" = there is none.
+// ctx bounds the whole request. No proxy is used.
+func FetchStatus(ctx context.Context, addr, token string) (st status.Cluster, err error) {
+	resp, err := request(ctx, addr, http.MethodGet, "/status", token, nil)
 	if err == nil {
 		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
+		if resp.StatusCode == http.StatusUnauthorized {
+			err = ErrToken
+		} else if resp.StatusCode != http.StatusOK {
 			err = refusal(resp)
 		} else if err = json.NewDecoder(io.LimitReader(resp.Body, answerBytesMax)).Decode(&st); err != nil {
 			err = fmt.Errorf("decode answer: %w", err)
@@ -50,7 +56,7 @@ func FetchStatus(ctx context.Context, addr string) (st status.Cluster, err error
 }
 
 // request sends one request; the caller closes the answer's body.
-func request(ctx context.Context, addr, method, path string, body []byte) (*http.Response, error) {
+func request(ctx context.Context, addr, method, path, token string, body []byte) (*http.Response, error) {
 	transport, host := &http.Transport{DisableKeepAlives: true}, addr
 	if IsSocket(addr) {
 		host = "localhost"
@@ -61,6 +67,9 @@ func request(ctx context.Context, addr, method, path string, body []byte) (*http
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+host+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/quorate/quorate/internal/front/control"
@@ -29,34 +27,14 @@ func httpStatus(code control.Code) int {
 		return http.StatusNotFound
 	case control.CodeStale:
 		return http.StatusConflict
-	case control.CodeNoLeader, control.CodeNotLeader:
+	case control.CodeNoLeader, control.CodeNotLeader, control.CodeBusy:
 		return http.StatusServiceUnavailable
+	case control.CodeUnauthorized:
+		return http.StatusUnauthorized
+	case control.CodeForbidden:
+		return http.StatusForbidden
 	}
 	return http.StatusInternalServerError
-}
-
-// fromHere tells whether a request comes from this host: over loopback, or from
-// the address that it was sent to. The name that it asks for has to be an address
-// or localhost: another one may be a foreign page's, which points here by DNS.
-func fromHere(r *http.Request) bool {
-	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return false
-	}
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	own := netip.AddrPort{}
-	if local != nil {
-		own, _ = netip.ParseAddrPort(local.String()) // zero, which is nobody's, if it is none
-	}
-	if !remote.Addr().Unmap().IsLoopback() && remote.Addr().Unmap() != own.Addr().Unmap() {
-		return false
-	}
-	host, _, err := net.SplitHostPort(r.Host)
-	if err != nil {
-		host = r.Host
-	}
-	_, err = netip.ParseAddr(host)
-	return err == nil || host == "localhost"
 }
 
 // Control sends an operator's request to the agent at socket, the path of its
@@ -67,7 +45,7 @@ func Control(ctx context.Context, socket string, r control.Request) (control.Ans
 	if err != nil {
 		return control.Answer{}, fmt.Errorf("encode request: %w", err)
 	}
-	resp, err := request(ctx, socket, http.MethodPost, "/control/"+r.Name, body)
+	resp, err := request(ctx, socket, http.MethodPost, "/control/"+r.Name, "", body)
 	if err != nil {
 		return control.Answer{}, fmt.Errorf("ask agent at %s: %w", socket, err)
 	}

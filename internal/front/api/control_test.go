@@ -110,7 +110,7 @@ func TestControl(t *testing.T) {
 			t.Errorf("%s: the provider got (-want +got):\n%s", name, d)
 		}
 	}
-	if st, err := FetchStatus(t.Context(), socket); err != nil || st.Self != "a" {
+	if st, err := FetchStatus(t.Context(), socket, ""); err != nil || st.Self != "a" {
 		t.Errorf("the socket answers what the port does: %+v, %v", st, err)
 	}
 	// The port takes none.
@@ -276,7 +276,7 @@ func TestControlRefusesWhatIsNoRequest(t *testing.T) {
 	socket := filepath.Join(socketDir(t), "s")
 	startWith(t, Config{Socket: socket}, &fakeProvider{})
 	for body, want := range map[string]int{"{": http.StatusBadRequest, strings.Repeat(" ", control.RequestBytesMax+1): http.StatusBadRequest} {
-		resp, err := request(t.Context(), socket, http.MethodPost, "/control/x", []byte(body))
+		resp, err := request(t.Context(), socket, http.MethodPost, "/control/x", "", []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}

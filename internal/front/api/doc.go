@@ -1,6 +1,8 @@
-// Package api is the agent's HTTP server: a port that people, load balancers and
-// Prometheus read from, and a Unix socket for operators' requests.
+// Package api is the agent's HTTP server: a port with a page, an API, health checks and metrics,
+// and a Unix socket for operators' requests.
 //
+//	GET /           a page for people; app.js, style.css and icon.svg are its files
+//	/v1/…           the versioned API: openapi.json has its paths (docs/api.md)
 //	GET /status     the cluster as this node sees it: status.Cluster in JSON
 //	GET /health     200 if mysqld runs, or the node is a logger
 //	GET /liveness   200 if the agent answers
@@ -22,12 +24,21 @@
 // and Kubernetes set-ups know. "No" is 503. The body is the node's own
 // status.Node in JSON either way, so that the reason is one curl away.
 //
-// The port has no authentication and no TLS: bind it to loopback or to a network
-// that may read it. It changes nothing. On the socket the kernel says who asks
-// (SO_PEERCRED): root, the agent's own account, and those of one group (mode 0660)
-// may. So who asked is a fact in the audit log, not a claim.
+// The port has no TLS. Without tokens (Config.TokensFile) who reaches it may read, and it changes
+// nothing. A token with the role read keeps others from reading, but for the health endpoints, which
+// then say the node's name and role alone. A token with the role operate may POST, from this host
+// alone. Tokens come in the header Authorization; there are no cookies. A request over loopback for
+// a name that is none of this host's, and a POST of a foreign origin, may be a foreign page's, and
+// are refused.
+//
+// On the socket the kernel says who asks (SO_PEERCRED): root, the agent's own account, and those of
+// one group (mode 0660) may. So who asked is a fact in the audit log, not a claim.
+//
+// openapi.json is made from the routes and the types by TestOpenAPI, which fails where it is not what
+// they say; what the handlers answer is held against it by the other tests.
 //
 // Server.Run owns all goroutines: net/http's and those that wait for the end.
 // The package keeps no state; every answer is made from the Provider's
-// snapshot of that moment.
+// snapshot of that moment, but for the tokens, which are read again when their file changes.
+// A stream of events is its request's goroutine; there are streamsMax, for streamTime each.
 package api

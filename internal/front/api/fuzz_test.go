@@ -98,6 +98,7 @@ func FuzzRequest(f *testing.F) {
 		"GET /debug/pprof/ HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /debug/pprof/heap?debug=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
 		"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01",
 		post("/control/node.set", `{"by":"ann","args":{"node":"b","weight":3}}`), post("/control/x", `{"name":"fence","from":"b"}`),
+		post("/v1/switchover", `{"to":"b"}`), "GET /v1/history?last=3 HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD /v1/events HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\n\r\n",
 		post("/control/x", "[]") + post("/control/y", "{}"),
 		"POST /control/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
 		"POST /control/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
@@ -126,6 +127,9 @@ func FuzzRequest(f *testing.F) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, r := range asked {
+			if r.Name == "history" && r.By == "api" {
+				continue // it is only read
+			}
 			if !operator || r.Name == "" || !strings.HasPrefix(r.By, self) || len(r.Args) > control.RequestBytesMax {
 				t.Errorf("asked for %+v", r)
 			}

@@ -12,7 +12,9 @@ import (
 func (s *Server) newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.Collector(func() []metrics.Sample {
-		return append(s.provider.Metrics(), metrics.Of("quorate_api_expelled_total", s.room.Stats().Expelled))
+		return append(s.provider.Metrics(), metrics.Of("quorate_api_expelled_total", s.room.Stats().Expelled),
+			metrics.Of("quorate_api_denied_total", s.denied.Load()), metrics.Of("quorate_api_streams", len(s.streams)),
+			metrics.Of("quorate_api_streams_refused_total", s.streamsRefused.Load()))
 	}), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(s.provider.Collectors()...)
 	return registry

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,6 +62,9 @@ type Config struct {
 	// Socket is the path of the control socket, and Group the OS group whose
 	// accounts may ask there beside root and the agent's own; "" = none.
 	Socket, Group string
+	// TokensFile has the tokens by which people and programs may ask at the port; "" = reading needs
+	// none, and nobody operates there.
+	TokensFile string
 	// Pprof: the port answers with profiles, to this host alone.
 	Pprof  bool
 	Logger *slog.Logger
@@ -75,17 +79,32 @@ type Server struct {
 	// controlGroup is the number of config.Group, once the control socket is open.
 	controlGroup uint32
 	control      net.Listener // nil: there is no control socket so far
+
+	tokens    *tokens
+	strangers *strangers.Log
+	streams   chan struct{} // one place for each stream of events
+	ended     chan struct{} // closed when Run ends: streams end by themselves
+
+	denied, streamsRefused atomic.Uint64
 }
 
 // New makes a Server. It opens and starts nothing.
 func New(config Config, provider Provider) *Server {
 	limits := strangers.Limits{Max: connMax, PerSource: connPerSource, Spare: requestTimeout}
-	return &Server{config: config, provider: provider, room: strangers.New(limits, config.Logger)}
+	return &Server{
+		config: config, provider: provider, room: strangers.New(limits, config.Logger),
+		tokens: &tokens{path: config.TokensFile, logger: config.Logger}, strangers: strangers.NewLog(config.Logger),
+		streams: make(chan struct{}, streamsMax), ended: make(chan struct{}),
+	}
 }
 
 // Listen binds the port, so that "port in use" is known before anything else
-// happens; the error names the address. Run closes it.
+// happens; the error names the address. So is a file of tokens that cannot be read. Run closes the
+// port.
 func (s *Server) Listen() (err error) {
+	if _, err := s.tokens.current(); err != nil {
+		return err
+	}
 	s.listener, err = net.Listen("tcp", s.config.Listen)
 	return err
 }
@@ -110,13 +129,15 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.listener == nil {
 		return errors.New("run api: Listen was not called")
 	}
+	handler := s.handler()
 	eg, ctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, func() { close(s.ended) })()
 	eg.Go(func() error {
-		return s.serve(ctx, roomListener{s.listener, s.room}, &http.Server{Handler: s.handler(), ConnState: asked})
+		return s.serve(ctx, roomListener{s.listener, s.room}, &http.Server{Handler: handler, ConnState: asked})
 	})
 	if s.control != nil {
 		eg.Go(func() error {
-			server := &http.Server{Handler: s.controlHandler(), ConnContext: withPeer}
+			server := &http.Server{Handler: s.controlHandler(handler), ConnContext: withPeer}
 			return s.serve(ctx, limit(s.control, controlConnMax), server)
 		})
 	}
@@ -150,18 +171,21 @@ func (s *Server) serve(ctx context.Context, l net.Listener, server *http.Server)
 }
 
 // controlHandler answers operators' requests, and all that the port answers.
-func (s *Server) controlHandler() http.Handler {
+func (s *Server) controlHandler(port http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /control/{name}", s.answerControl)
-	mux.Handle("GET /", s.handler())
+	mux.Handle("GET /", port)
 	return mux
 }
 
+// handler answers all that the port answers. On the control socket it needs no token to read.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	s.handleV1(mux)
+	handlePage(mux)
+	mux.HandleFunc("GET /status", s.reading(func(w http.ResponseWriter, _ *http.Request) {
 		s.reply(w, http.StatusOK, s.provider.Status().InWords())
-	})
+	}))
 	for path, ok := range map[string]func(status.Node) bool{
 		"/health":    func(n status.Node) bool { return n.Mysqld == status.MysqldRunning || isLogger(n) },
 		"/liveness":  func(status.Node) bool { return true },
@@ -174,14 +198,20 @@ func (s *Server) handler() http.Handler {
 			if ok(self) {
 				code = http.StatusOK
 			}
-			s.reply(w, code, self)
+			s.replyHealth(w, code, self)
 		})
 	}
 	mux.HandleFunc("GET /replica", s.answerReplica)
 	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.newRegistry(), promhttp.HandlerOpts{}))
+	metrics := promhttp.HandlerFor(s.newRegistry(), promhttp.HandlerOpts{})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if s.closed() && !s.mayRead(w, r) { // a scraper may know this host by any name
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
 	if s.config.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
 		mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
@@ -201,6 +231,14 @@ func (s *Server) answerReplica(w http.ResponseWriter, r *http.Request) {
 		return
 	case text == "" && isReplica(self), text != "" && self.Unreadable(lagMax) == "":
 		code = http.StatusOK
+	}
+	s.replyHealth(w, code, self)
+}
+
+// replyHealth answers a load balancer, which has no token: where reading needs one, it is told yes or no.
+func (s *Server) replyHealth(w http.ResponseWriter, code int, self status.Node) {
+	if s.closed() {
+		self = status.Node{Name: self.Name, Role: self.Role}
 	}
 	s.reply(w, code, self)
 }

@@ -205,14 +205,10 @@ func (s *Server) answerControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request.Name, request.By = r.PathValue("name"), whoAsked(peer, request.By)
-	ctx, cancel := context.WithTimeout(r.Context(), ControlTimeout)
-	defer cancel()
-	deadline := time.Now().Add(ControlTimeout + requestTimeout)
-	writer := http.NewResponseController(w)
-	if err := errors.Join(writer.SetReadDeadline(deadline), writer.SetWriteDeadline(deadline)); err != nil {
-		http.Error(w, fmt.Sprintf("give the request time: %v", err), http.StatusInternalServerError)
+	answer, err := s.carriedOut(w, r, request)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	answer := s.provider.Control(ctx, request)
 	s.reply(w, httpStatus(answer.Code), answer)
 }

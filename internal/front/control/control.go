@@ -52,7 +52,24 @@ const (
 	CodeStale Code = "stale"
 	// CodeFailed: anything else; nothing was done unless Error says so.
 	CodeFailed Code = "failed"
+	// CodeUnauthorized, CodeForbidden and CodeBusy are the API's: no token, or none that may do
+	// this; all places are taken.
+	CodeUnauthorized Code = "unauthorized"
+	CodeForbidden    Code = "forbidden"
+	CodeBusy         Code = "busy"
 )
+
+// Failure is what programs read in place of a result.
+type Failure struct {
+	Error string `json:"error"`
+	// Code is what the agent calls it; wrong usage of a command is invalid without one. "" = no agent
+	// has answered.
+	Code Code `json:"code,omitempty"`
+	// ExitCode is a command's.
+	ExitCode int `json:"exit_code,omitempty"`
+	// Possible is false for a dry run that the agent refuses; nil = nobody has judged.
+	Possible *bool `json:"possible,omitempty"`
+}
 
 // Answer is what became of a request.
 type Answer struct {

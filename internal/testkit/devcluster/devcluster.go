@@ -80,6 +80,9 @@ type Options struct {
 	PromotionTimeout time.Duration
 	// Router are further settings of [router], as TOML.
 	Router map[string]string
+	// Tokens is what the file of the API's tokens has on each node; "" = there is none. It is this
+	// account's: not with AgentUser.
+	Tokens string
 	Logger *slog.Logger
 }
 
@@ -214,6 +217,11 @@ func (c *Cluster) makeDir(n *node) error {
 
 // writeNode writes a node's configuration.
 func (c *Cluster) writeNode(n *node) error {
+	if c.opts.Tokens != "" {
+		if err := os.WriteFile(n.tokens(), []byte(c.opts.Tokens), 0o600); err != nil {
+			return fmt.Errorf("write tokens: %w", err)
+		}
+	}
 	if err := os.WriteFile(n.config(), []byte(c.renderConfig(n)), 0o644); err != nil {
 		return fmt.Errorf("write node configuration: %w", err)
 	}
@@ -232,6 +240,7 @@ func (c *Cluster) writeNode(n *node) error {
 }
 
 func (n *node) config() string  { return filepath.Join(n.dir, "node.toml") }
+func (n *node) tokens() string  { return filepath.Join(n.dir, "tokens") }
 func (n *node) dataDir() string { return filepath.Join(n.dir, "data") }
 func (n *node) log() string     { return filepath.Join(n.dir, "agent.log") }
 
@@ -281,6 +290,9 @@ func (c *Cluster) renderConfig(n *node) string {
 		line("%s = %s", setting, c.opts.Router[setting])
 	}
 	line("[api]\nlisten = %q", c.addr(n.ports.api))
+	if c.opts.Tokens != "" {
+		line("tokens_file = %q", n.tokens())
+	}
 	return b.String()
 }
 

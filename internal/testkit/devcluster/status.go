@@ -49,7 +49,7 @@ func Poll(ctx context.Context, what string, cond func(context.Context) (ok bool,
 func (c *Cluster) Status(ctx context.Context, i int) (status.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	return api.FetchStatus(ctx, c.addr(c.nodes[i].ports.api))
+	return api.FetchStatus(ctx, c.addr(c.nodes[i].ports.api), "")
 }
 
 // NodeStatus returns what node i's agent says of itself.

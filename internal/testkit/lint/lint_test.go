@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"internal/mysql/mysqld/mysqldtest":  {"mysql/install"}, // for tests alone
 	"internal/config":                   {"cluster", "config/units"},
 	"internal/front/router":             {"cluster", "sys/strangers"},
-	"internal/front/api":                {"cluster/status", "front/control", "sys/metrics", "sys/strangers", "config/units"},
+	"internal/front/api":                {"cluster", "cluster/status", "front/control", "sys/metrics", "sys/strangers", "config/units"},
 	"internal/agent/operate":            {"agent/board", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "mysql/replay", "raft/transport"},
 	"internal/agent/quorumloss":         {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
 	"internal/agent/variables":          {"cluster", "mysql/mysqld"},

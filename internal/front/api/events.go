@@ -1,0 +1,105 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+const (
+	// streamsMax bounds the streams of events: pages that somebody looks at. Each costs a status of
+	// some 10 KiB in every streamEvery.
+	streamsMax = 16
+	// streamEvery is how often a stream tells the status, which also shows that it lives.
+	streamEvery = 500 * time.Millisecond
+	// streamTime is how long a stream lives: who still reads it comes again.
+	streamTime = 10 * time.Minute
+	// streamHistory is how many rows of the history a stream tells.
+	streamHistory = 50
+)
+
+// The events of a stream.
+const (
+	eventStatus  = "status"
+	eventHistory = "history"
+)
+
+// answerEvents tells what is so now, again and again, as server-sent events: each time the status,
+// and the history at the beginning and when it has grown.
+func (s *Server) answerEvents(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		s.streamsRefused.Add(1)
+		w.Header().Set("Retry-After", "5")
+		s.refuse(w, http.StatusServiceUnavailable, control.CodeBusy, fmt.Sprintf("%d streams are open, which is all that there may be", streamsMax))
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return
+	}
+	writer := http.NewResponseController(w)
+	over := time.NewTimer(streamTime)
+	defer over.Stop()
+	ticker := time.NewTicker(streamEvery)
+	defer ticker.Stop()
+	if err := writer.SetReadDeadline(time.Now().Add(streamTime + requestTimeout)); err != nil {
+		s.config.Logger.Debug("cannot give a stream time", "err", err)
+		return
+	}
+	told := uint64(0)
+	for {
+		st := s.provider.Status().InWords()
+		err := writer.SetWriteDeadline(time.Now().Add(requestTimeout))
+		if err == nil {
+			err = event(w, eventStatus, st)
+		}
+		if seq := historySeq(st); err == nil && seq != told {
+			if rows, failed := s.history(r.Context(), streamHistory); failed == nil { // it is tried again
+				told, err = seq, event(w, eventHistory, HistoryAnswer{rows})
+			}
+		}
+		if err = errors.Join(err, writer.Flush()); err != nil {
+			s.config.Logger.Debug("a stream of events ends", "err", err)
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-over.C:
+			return
+		case <-s.ended:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// historySeq changes with each line of any node's history; it is never 0.
+func historySeq(st status.Cluster) uint64 {
+	sum := uint64(1)
+	for _, n := range st.Nodes {
+		sum += n.HistorySeq
+	}
+	if st.LastChange != nil {
+		sum += uint64(st.LastChange.At.UnixNano())
+	}
+	return sum
+}
+
+func event(w http.ResponseWriter, name string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode an event: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name, data)
+	return err
+}

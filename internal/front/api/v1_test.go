@@ -1,0 +1,436 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/control"
+)
+
+const (
+	readToken    = "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr"
+	operateToken = "oooooooooooooooooooooooooooooooo"
+)
+
+// tokensFile writes a file of tokens.
+func tokensFile(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// answering carries out what the versioned API asks for.
+func answering(t *testing.T, rows []cluster.HistoryRow) func(context.Context, control.Request) control.Answer {
+	return func(_ context.Context, r control.Request) control.Answer {
+		var result any
+		switch r.Name {
+		case "history":
+			result = rows
+		case "switchover":
+			result = cluster.Switchover{From: "a", To: "b", Why: r.By, Notes: []string{string(r.Args)}}
+		case "maintenance":
+			return control.Answer{Code: control.CodeNoLeader, Error: "nobody leads"}
+		}
+		raw, err := json.Marshal(result)
+		if err != nil {
+			t.Error(err)
+		}
+		return control.Answer{Code: control.CodeOK, Node: "a", Result: raw}
+	}
+}
+
+// send asks with a token, and whatever headers, written NAME: VALUE.
+func send(t *testing.T, s *Server, method, path, token, body string, headers ...string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr().String()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if req.Header.Set(name, value); name == "Host" {
+			req.Host = value
+		}
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func failureCode(t *testing.T, body string) control.Code {
+	t.Helper()
+	var f control.Failure
+	if err := json.Unmarshal([]byte(body), &f); err != nil || f.Error == "" {
+		t.Errorf("no failure in JSON: %q", body)
+	}
+	return f.Code
+}
+
+// TestWhoMayRead: anybody, unless there is a token with the role read; a name that is none of this
+// host's is not answered over loopback.
+func TestWhoMayRead(t *testing.T) {
+	open := startWith(t, Config{TokensFile: tokensFile(t, "operate ann "+operateToken)}, &fakeProvider{status: statusOf("replica", "running"), control: answering(t, nil)})
+	socket := filepath.Join(socketDir(t), "s")
+	closed := startWith(t, Config{Socket: socket, TokensFile: tokensFile(t, "# ours", "read prom "+readToken, "operate ann "+operateToken)},
+		&fakeProvider{status: statusOf("replica", "running"), control: answering(t, nil)})
+	for _, path := range []string{"/status", "/metrics", "/v1/status", "/v1/nodes", "/v1/history"} {
+		for _, c := range []struct {
+			s     *Server
+			token string
+			host  string
+			want  int
+		}{
+			{open, "", "", 200},
+			{open, "", "localhost:7401", 200},
+			{open, "", "evil.example", 403},
+			{closed, "", "", 401},
+			{closed, readToken + "x", "", 401},
+			{closed, readToken, "", 200},
+			{closed, readToken, "db1.example", 200}, // no foreign page has the token
+			{closed, operateToken, "", 200},
+		} {
+			var headers []string
+			if c.host != "" {
+				headers = []string{"Host: " + c.host}
+			}
+			if path == "/metrics" && c.want == 403 {
+				c.want = 200
+			}
+			code, body := send(t, c.s, "GET", path, c.token, "", headers...)
+			if code != c.want {
+				t.Errorf("%s, token %q, host %q: %d, want %d", path, c.token, c.host, code, c.want)
+			}
+			if code >= 400 {
+				failureCode(t, body)
+			}
+		}
+	}
+	for _, path := range []string{"/", "/app.js", "/v1/openapi.json"} {
+		if code, _ := send(t, closed, "GET", path, "", ""); code != 200 {
+			t.Errorf("%s says nothing of the cluster, and answers %d", path, code)
+		}
+	}
+	if _, err := FetchStatus(t.Context(), closed.Addr().String(), ""); !errors.Is(err, ErrToken) {
+		t.Errorf("the command line without a token: %v", err)
+	}
+	if _, err := FetchStatus(t.Context(), closed.Addr().String(), readToken); err != nil {
+		t.Errorf("with one: %v", err)
+	}
+	if _, err := FetchStatus(t.Context(), socket, ""); err != nil {
+		t.Errorf("over the socket: %v", err)
+	}
+	var n status.Node
+	code, body := send(t, closed, "GET", "/replica", "", "")
+	if err := json.Unmarshal([]byte(body), &n); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(status.Node{Name: "a", Role: status.RoleReplica}, n); code != http.StatusServiceUnavailable || d != "" {
+		t.Errorf("a health check without a token: %d (-want +got):\n%s", code, d)
+	}
+}
+
+// TestWhoMayOperate: a token with the role operate, on this host, from no foreign page.
+func TestWhoMayOperate(t *testing.T) {
+	provider := &fakeProvider{status: statusOf("replica", "running"), control: answering(t, nil)}
+	none := startWith(t, Config{}, provider)
+	s := startWith(t, Config{TokensFile: tokensFile(t, "read prom "+readToken, "operate ann "+operateToken)}, provider)
+	host, _ := os.Hostname()
+	for name, c := range map[string]struct {
+		s       *Server
+		token   string
+		body    string
+		headers []string
+		want    int
+		code    control.Code
+	}{
+		"there are no tokens":       {none, operateToken, "{}", nil, 403, control.CodeForbidden},
+		"no token":                  {s, "", "{}", nil, 401, control.CodeUnauthorized},
+		"nobody's token":            {s, strings.Repeat("x", 32), "{}", nil, 401, control.CodeUnauthorized},
+		"a token to read":           {s, readToken, "{}", nil, 403, control.CodeForbidden},
+		"a foreign page":            {s, operateToken, "{}", []string{"Sec-Fetch-Site: cross-site"}, 403, control.CodeForbidden},
+		"a foreign page, older":     {s, operateToken, "{}", []string{"Origin: http://evil.example"}, 403, control.CodeForbidden},
+		"a name that points here":   {s, operateToken, "{}", []string{"Host: evil.example"}, 403, control.CodeForbidden},
+		"a form":                    {s, operateToken, "{}", []string{"Content-Type: text/plain"}, 415, control.CodeInvalid},
+		"no object":                 {s, operateToken, "[]", nil, 400, control.CodeInvalid},
+		"a null":                    {s, operateToken, `{"to": null}`, nil, 400, control.CodeInvalid},
+		"two objects":               {s, operateToken, "{} {}", nil, 400, control.CodeInvalid},
+		"what it does not know":     {s, operateToken, `{"too": "b"}`, nil, 400, control.CodeInvalid},
+		"too long":                  {s, operateToken, `{"to": "` + strings.Repeat("b", operateBytesMax) + `"}`, nil, 400, control.CodeInvalid},
+		"the right one":             {s, operateToken, `{"to": "b"}`, []string{"Sec-Fetch-Site: same-origin"}, 200, ""},
+		"the right one, by program": {s, operateToken, `{}`, nil, 200, ""},
+	} {
+		code, body := send(t, c.s, "POST", "/v1/switchover", c.token, c.body, c.headers...)
+		if code != c.want {
+			t.Errorf("%s: %d, want %d: %s", name, code, c.want, body)
+			continue
+		}
+		fits(t, "POST", "/v1/switchover", code, body)
+		if code != 200 {
+			if got := failureCode(t, body); got != c.code {
+				t.Errorf("%s: %s, want %s", name, got, c.code)
+			}
+			continue
+		}
+		var done cluster.Switchover
+		if err := json.Unmarshal([]byte(body), &done); err != nil {
+			t.Fatal(err)
+		}
+		var asked cluster.SwitchoverRequest
+		if err := json.Unmarshal([]byte(done.Notes[0]), &asked); err != nil {
+			t.Fatal(err)
+		}
+		if done.Why != "token ann@"+host || asked.MaxPause != cluster.MaxPauseDefault || asked.Wait != cluster.WaitDefault {
+			t.Errorf("%s: by %q: %+v", name, done.Why, asked)
+		}
+	}
+	code, body := send(t, s, "POST", "/v1/maintenance", operateToken, `{"on": true}`)
+	if code != 503 || failureCode(t, body) != control.CodeNoLeader {
+		t.Errorf("nobody leads: %d %s", code, body)
+	}
+	fits(t, "POST", "/v1/maintenance", code, body)
+}
+
+// TestOperateFromElsewhere: a token that has come over a network opens nothing.
+func TestOperateFromElsewhere(t *testing.T) {
+	s := New(Config{TokensFile: tokensFile(t, "operate ann "+operateToken), Logger: slog.New(slog.DiscardHandler)}, &fakeProvider{control: answering(t, nil)})
+	for remote, want := range map[string]int{"10.0.0.9:1": 403, "127.0.0.1:1": 200, "[::1]:1": 200, "10.0.0.1:1": 200} {
+		r := newRequest(t, "POST", "/v1/switchover", "10.0.0.1:7401", remote)
+		r.Header.Set("Authorization", "Bearer "+operateToken)
+		w := newRecorder()
+		s.handler().ServeHTTP(w, r)
+		if w.code != want {
+			t.Errorf("from %s: %d, want %d: %s", remote, w.code, want, w.body.String())
+		}
+	}
+}
+
+// TestOtherPathsAndMethods: they are refused in JSON, too.
+func TestOtherPathsAndMethods(t *testing.T) {
+	s := start(t, &fakeProvider{control: answering(t, nil)})
+	for asked, want := range map[string]int{"GET /v1/": 404, "GET /v1/nothing": 404, "POST /v1/status": 405, "GET /v1/switchover": 405, "DELETE /v1/events": 405} {
+		method, path, _ := strings.Cut(asked, " ")
+		code, body := send(t, s, method, path, "", "")
+		if code != want {
+			t.Errorf("%s: %d, want %d", asked, code, want)
+		}
+		failureCode(t, body)
+	}
+}
+
+// TestTokensFile: what is wrong in it is told by its line, without the token; who deletes a line takes
+// a token back at once; a file that others may read lets nobody in.
+func TestTokensFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"read prom":                          "line 1 has 2 words",
+		"\nwrite prom " + readToken:          "line 2 begins with no role",
+		"read p/q " + readToken:              "line 1: the name",
+		"read p short":                       "shorter than 32",
+		"read p " + readToken + "\nread p x": "line 2: another line has that name",
+	} {
+		err := CheckTokens(tokensFile(t, text))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), readToken) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	path := tokensFile(t, "read prom "+readToken, "read grafana "+operateToken)
+	s := startWith(t, Config{TokensFile: path}, &fakeProvider{})
+	expect := func(why, token string, want int) {
+		t.Helper()
+		if code, _ := send(t, s, "GET", "/v1/status", token, ""); code != want {
+			t.Errorf("%s: %d, want %d", why, code, want)
+		}
+	}
+	expect("its line is there", readToken, 200)
+	if err := os.WriteFile(path, []byte("read grafana "+operateToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect("its line is gone", readToken, 401)
+	expect("another line", operateToken, 200)
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect("others may read it", operateToken, 503)
+	if err := New(Config{Listen: "127.0.0.1:0", TokensFile: path, Logger: slog.New(slog.DiscardHandler)}, nil).Listen(); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("an agent starts with it: %v", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect("it is as it should be", operateToken, 200)
+}
+
+// stream opens a stream of events.
+func stream(t *testing.T, s *Server) (*http.Response, *bufio.Reader) {
+	t.Helper()
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + s.Addr().String() + "/v1/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp, bufio.NewReader(resp.Body)
+}
+
+// nextEvent reads one event.
+func nextEvent(t *testing.T, r *bufio.Reader) (name, data string) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		field, value, _ := strings.Cut(strings.TrimRight(line, "\n"), ": ")
+		switch field {
+		case "event":
+			name = value
+		case "data":
+			data = value
+		case "":
+			return name, data
+		}
+	}
+}
+
+// TestEvents: a stream tells the status again and again, and the history when it has grown.
+func TestEvents(t *testing.T) {
+	st := statusOf(status.RoleReplica, status.MysqldRunning)
+	st.LastChange = &cluster.HistoryRow{At: time.Unix(1, 0)}
+	s := start(t, &fakeProvider{status: st, control: answering(t, []cluster.HistoryRow{{What: cluster.HistoryFailover, Node: "b"}})})
+	resp, events := stream(t, s)
+	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || kind != "text/event-stream" {
+		t.Fatalf("%s, %s", resp.Status, kind)
+	}
+	var names []string
+	for range 3 {
+		name, data := nextEvent(t, events)
+		names = append(names, name)
+		if name == eventHistory {
+			fits(t, "GET", "/v1/history", 200, data)
+		} else {
+			fits(t, "GET", "/v1/status", 200, data)
+		}
+	}
+	if d := cmp.Diff([]string{eventStatus, eventHistory, eventStatus}, names); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestStreamLivesLong: longer than a request may, and no longer than a stream may.
+func TestStreamLivesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Logger: slog.New(slog.DiscardHandler)}, &fakeProvider{control: answering(t, nil)})
+		w, begun := newRecorder(), time.Now()
+		s.handler().ServeHTTP(w, newRequest(t, "GET", "/v1/events", "localhost", "127.0.0.1:1"))
+		if took := time.Since(begun); took != streamTime || w.read.Before(begun.Add(streamTime)) || w.write.Before(time.Now()) {
+			t.Errorf("it ended after %v; reading ends after %v, the last write %v later", took, w.read.Sub(begun), w.write.Sub(begun))
+		}
+		if n := strings.Count(w.body.String(), "event: status\n"); n < int(streamTime/streamEvery) {
+			t.Errorf("the status was told %d times", n)
+		}
+	})
+}
+
+// TestStreamsAreBounded: one too many is refused, and there is a place again once one has ended.
+func TestStreamsAreBounded(t *testing.T) {
+	s := start(t, &fakeProvider{control: answering(t, nil)})
+	var first *http.Response
+	for range streamsMax {
+		resp, events := stream(t, s)
+		nextEvent(t, events)
+		first = resp
+	}
+	code, body := send(t, s, "GET", "/v1/events", "", "")
+	if code != 503 || failureCode(t, body) != control.CodeBusy {
+		t.Errorf("one too many: %d %s", code, body)
+	}
+	_ = first.Body.Close()
+	deadline := time.Now().Add(10 * time.Second)
+	for len(s.streams) == streamsMax {
+		if time.Now().After(deadline) {
+			t.Fatal("its place is not given back")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_, events := stream(t, s)
+	nextEvent(t, events)
+	if _, body := send(t, s, "GET", "/metrics", "", ""); !strings.Contains(body, "quorate_api_streams_refused_total 1\n") {
+		t.Error("the refusal is not counted")
+	}
+}
+
+// TestPageIsGuarded: the page may load what this port has, and nothing else.
+func TestPageIsGuarded(t *testing.T) {
+	s := start(t, &fakeProvider{})
+	for _, path := range []string{"/", "/app.js", "/style.css", "/icon.svg"} {
+		resp, err := http.Get("http://" + s.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		policy := resp.Header.Get("Content-Security-Policy")
+		if resp.StatusCode != 200 || !strings.HasPrefix(policy, "default-src 'none'; script-src 'self';") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: %s, %s", path, resp.Status, policy)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func newRequest(t *testing.T, method, path, host, remote string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7401})),
+		method, "http://"+host+path, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.RemoteAddr = remote
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// recorder is an answer that takes deadlines.
+type recorder struct {
+	code        int
+	header      http.Header
+	body        strings.Builder
+	read, write time.Time
+}
+
+func newRecorder() *recorder { return &recorder{header: http.Header{}} }
+
+func (r *recorder) Header() http.Header                { return r.header }
+func (r *recorder) Write(p []byte) (int, error)        { return r.body.Write(p) }
+func (r *recorder) WriteHeader(code int)               { r.code = code }
+func (r *recorder) SetReadDeadline(t time.Time) error  { r.read = t; return nil }
+func (r *recorder) SetWriteDeadline(t time.Time) error { r.write = t; return nil }
+func (r *recorder) Flush()                             {}
