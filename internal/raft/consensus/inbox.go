@@ -32,7 +32,8 @@ type Inbox struct {
 	blocked   bool          // no proposal is taken
 	written   bool          // the write under way has ended, with writeErr
 	writeErr  error
-	// calls are the keeper's. dropped: the node has stopped, and takes none.
+	// calls are the keeper's: one for each caller, who waits for it. dropped: the node has stopped, and
+	// takes none.
 	calls   []*call
 	dropped bool
 }

@@ -24,6 +24,9 @@ var simCalls = map[string]string{
 	"quorumloss.ReportOf":     "the answer of a node that the operator asks",
 }
 
+// adapterLinesMax bounds what gives the product its world there.
+const adapterLinesMax = 1300
+
 // builds tells whether a function only makes or opens what then runs by itself.
 func builds(name string) bool {
 	return strings.HasPrefix(name, "New") || strings.HasPrefix(name, "Open") || strings.HasPrefix(name, "Start")
@@ -32,10 +35,13 @@ func builds(name string) bool {
 // TestSimulatorDecidesNothing holds that the simulator builds what the agent builds, and is the
 // world around it. Decisions are asked for by the product's code, which runs there as it is.
 func TestSimulatorDecidesNothing(t *testing.T) {
-	called := map[string]bool{}
+	called, adapters := map[string]bool{}, 0
 	for _, s := range sources(t) {
 		if s.test || s.dir != "internal/testkit/sim" {
 			continue
+		}
+		if strings.HasPrefix(path.Base(s.path), "node_") {
+			adapters += s.fset.File(s.file.Pos()).LineCount()
 		}
 		decides := map[string]bool{} // imported packages that do
 		for _, imp := range s.file.Imports {
@@ -64,6 +70,9 @@ func TestSimulatorDecidesNothing(t *testing.T) {
 			}
 			return true
 		})
+	}
+	if adapters > adapterLinesMax {
+		t.Errorf("the simulator's adapters, node_*.go, have %d lines, at most %d are allowed", adapters, adapterLinesMax)
 	}
 	for name, why := range simCalls {
 		if !called[name] {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorate/quorate/internal/agent/membership"
+	"github.com/quorate/quorate/internal/agent/recovery"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/raft/transport"
 )
@@ -303,4 +304,66 @@ func callAgent[T any](ctx context.Context, l *life, known *membership.Directorie
 			a.life.start(func() { answer(f(a)) })
 		})
 	})
+}
+
+// Introduce implements join.Newcomer.
+func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
+	for _, m := range j.Members() {
+		peer := j.w.node(m.ID)
+		if peer == j.n {
+			continue
+		}
+		as, err := call(ctx, j.life, peer, func(answer func(transport.Identity, error)) {
+			p := peer.atDoor()
+			switch {
+			case p != nil:
+				p.life.run(func() {
+					if r := admits(p, j.n, false); r != nil {
+						answer(transport.Identity{}, r)
+						return
+					}
+					answer(peer.identity(), nil)
+				})
+			case peer.powered: // the dial is refused
+				answer(transport.Identity{}, errNoAnswer)
+			}
+		})
+		if err == nil {
+			if r := j.door.Accept(as, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}); r != nil {
+				err = r
+			}
+		}
+		i.Add(m.Name, as, err)
+	}
+	return i
+}
+
+// AskWord implements quorumloss.Node.
+func (f formerMember) AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (recovery.Word, error) {
+	peer := f.n.w.node(of)
+	return call(ctx, f.life, peer, func(answer func(recovery.Word, error)) {
+		switch {
+		case peer.stalledUntil > f.n.w.sched.now:
+		case peer.out != nil:
+			answer(peer.out.stance.Word(r), nil)
+		case peer.agent != nil && admits(peer.agent.host, f.n, true) == nil:
+			answer(peer.agent.stance.Word(r), nil)
+		}
+	})
+}
+
+// AskWhoRefuses implements quorumloss.Node.
+func (f formerMember) AskWhoRefuses(ctx context.Context, peers []transport.Peer) (answers []*transport.RejectedError) {
+	for _, p := range peers {
+		peer := f.n.w.node(p.ID)
+		r, err := call(ctx, f.life, peer, func(answer func(*transport.RejectedError, error)) {
+			if p := peer.host(); p != nil && peer.stalledUntil <= f.n.w.sched.now {
+				answer(admits(p, f.n, false), nil)
+			}
+		})
+		if err == nil && r != nil {
+			answers = append(answers, r)
+		}
+	}
+	return answers
 }

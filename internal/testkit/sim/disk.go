@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/log/vfs"
+	"github.com/quorate/quorate/internal/mysql/replay"
 	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
@@ -189,6 +191,19 @@ func (l *writtenLog) Append(entries []seglog.Entry, hs *seglog.HardState) error 
 	return nil
 }
 
+// slowLog is a log whose disk takes its time.
+type slowLog struct {
+	*seglog.Log
+	n    *node
+	life *life
+}
+
+// Append implements logcopy.Log.
+func (l slowLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
+	l.life.sleep(l.n.disk.appendTime(l.n.w.sched.now))
+	return l.Log.Append(entries, hs)
+}
+
 // heldUp is for how long a goroutine may not run between two calls: now and then for some
 // turns of others.
 func (n *node) heldUp() time.Duration {
@@ -227,5 +242,36 @@ func (n *node) cutWrites(onCrash func()) {
 			n.log("crash", "inside of a small file: %v", err)
 			return
 		}
+	}
+}
+
+// durableMark is what durable.json says.
+func (n *node) durableMark() replay.Mark {
+	var m datadir.Mark
+	if err := m.Load(n.disk.files()); err != nil {
+		n.w.fail("sim", "n%d: %v", n.id, err)
+	}
+	return m.Of(n.uuid.String())
+}
+
+// state is what cluster.json says, over a log that begins at first.
+func (n *node) state(first uint64) cluster.StatePoint {
+	p, err := n.disk.files().State(n.w.initial.Members, true, first)
+	if err != nil {
+		n.w.fail("sim", "n%d: %v", n.id, err)
+	}
+	return p
+}
+
+// replaceMark puts another durable.json in place, or none if there is no mark.
+func (n *node) replaceMark(m replay.Mark) {
+	n.marked = max(n.marked, m.Index) // its peers purge by this one, too
+	err := n.disk.mem.RemoveAll(datadir.Durable)
+	if m.Index > 0 {
+		err = datadir.New(n.disk.mem, ".").WriteMark(n.uuid.String(), m)
+	}
+	err = errors.Join(err, n.disk.mem.SyncDir("."))
+	if err != nil {
+		n.w.fail("sim", "n%d: %v", n.id, err)
 	}
 }

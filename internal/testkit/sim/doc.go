@@ -10,15 +10,14 @@
 //
 // # What is real and what is not
 //
-// Real: the role machine, consensus.Node and its Group with commit check, gate and lease, primary,
+// Real: member.Member, which ties together what follows; the role machine, consensus.Node and its Group
+// with commit check, gate and lease, primary,
 // raft, seglog on vfs.Mem, tap, replay, entry, binlog, gtid; of mysqlwire what is sent to a
 // replica (DumpWriter), of bulk who holds a stage (Tally), logcopy. They are called as they are; there
 // is no hook for the simulator in them.
 //
-// Rebuilt, because the original owns goroutines and sockets: what package agent,
-// mysqlwire's connections, package bulk's and the router do around the
-// real parts. node_*.go follows them action by action; where they change, it has
-// to. docs/simulation.md says what that is on the path of a commit.
+// Adapters: node_*.go give the product its world, where it asks for one. What is written once more there
+// is in docs/simulation.md, with the reasons.
 //
 // Modelled: the network, disks' times and crashes, clocks, mysqld (fakemysqld),
 // clients.

@@ -272,3 +272,25 @@ func (n *node) stall(d time.Duration) {
 	n.log("stall", "for %v", d)
 	n.stalledUntil = max(n.stalledUntil, n.w.sched.now+d)
 }
+
+// visit reads what the node is, as each process does that starts.
+func (n *node) visit() {
+	home, err := datadir.Visit(n.disk.files(), datadir.Identity{
+		Format: datadir.FormatFirst, Cluster: clusterName, Node: n.member.Name, NodeID: uint64(n.id), Instance: n.newInstance(), Joining: n.spare,
+	})
+	if err != nil {
+		n.w.fail("start", "n%d: %v", n.id, err)
+	}
+	n.home = home
+}
+
+// empty tells whether it has lost its disk, and has nothing since.
+func (n *node) empty() bool { return n.lost && !n.home.Has(datadir.IdentityFile) }
+
+// blank tells whether it has nothing that counts, or has lost that.
+func (n *node) blank() bool { return n.empty() || n.home.Life() == datadir.Joining }
+
+func (n *node) removed() bool { return n.home.Life() == datadir.Removed }
+
+// instance names its data directory.
+func (n *node) instance() string { return n.home.Own().Instance }

@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"syscall"
 
-	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/logcopy"
+	"github.com/quorate/quorate/internal/role"
 )
 
 // copyGroupBytes is so little that a copy is cut off between two groups.
@@ -51,7 +51,7 @@ func (n *node) startHealer(damage error) error {
 func (h *healer) Serve(ctx context.Context, log *seglog.Log, heal func(context.Context, logcopy.Log, logcopy.Peers) error) error {
 	h.log = log
 	copies, _ := h.n.copiesOf(log, h.life)
-	h.life.start(func() { h.n.gossip(h.life, h.status) })
+	h.life.start(func() { h.runGossip(h.status) })
 	h.life.start(h.runDial)
 	err := heal(ctx, slowLog{log, h.n, h.life}, copies)
 	if err == nil {
@@ -113,37 +113,24 @@ func (h *healer) status() status.Node {
 	return own
 }
 
-// gossip tells all that take this node for what it is how it is, while it has no agent.
-func (n *node) gossip(l *life, said func() status.Node) {
-	for {
-		own := said()
-		for _, peer := range n.w.nodes {
-			if peer == n {
+// runGossip tells all that take this node for what it is how it is, while it has no agent.
+func (p *host) runGossip(said func() status.Node) {
+	send := func(own status.Node) error {
+		for _, peer := range p.w.nodes {
+			if peer == p.n {
 				continue
 			}
-			n.w.net.send(n.id, peer.id, func() {
+			p.w.net.send(p.n.id, peer.id, func() {
 				if a := peer.agent; a != nil {
 					a.life.run(func() {
-						if admits(a.host, n, false) == nil {
+						if admits(a.host, p.n, false) == nil {
 							a.hear(own)
 						}
 					})
 				}
 			})
 		}
-		l.sleep(board.GossipInterval)
+		return nil
 	}
-}
-
-// slowLog is a log whose disk takes its time.
-type slowLog struct {
-	*seglog.Log
-	n    *node
-	life *life
-}
-
-// Append implements logcopy.Log.
-func (l slowLog) Append(entries []seglog.Entry, hs *seglog.HardState) error {
-	l.life.sleep(l.n.disk.appendTime(l.n.w.sched.now))
-	return l.Log.Append(entries, hs)
+	_ = p.board.Gossip(context.Background(), late{p.life}, said, send, func(status.Node, role.Peers) {})
 }

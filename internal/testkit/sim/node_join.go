@@ -14,10 +14,6 @@ import (
 )
 
 const (
-	// cloneSteps is how often a copy of a mysqld's data looks whether it goes on, and
-	// cloneStep the mean time between two of them.
-	cloneSteps = 20
-	cloneStep  = 40 * time.Millisecond
 	// oldFileFor is how long a node's configuration may name none of the members that were
 	// added later.
 	oldFileFor = 12 * time.Second
@@ -53,7 +49,7 @@ func (n *node) startJoiner() {
 	}
 	j := &joiner{host: p}
 	n.joiner = j
-	j.life.start(func() { n.gossip(j.life, j.status) })
+	j.life.start(func() { j.runGossip(j.status) })
 	j.life.start(j.run)
 	j.nameLater()
 }
@@ -115,38 +111,6 @@ func (j *joiner) introduce() {
 		}
 		j.ended(err)
 	})
-}
-
-// Introduce implements join.Newcomer.
-func (j *joiner) Introduce(ctx context.Context) (i transport.Introduction) {
-	for _, m := range j.Members() {
-		peer := j.w.node(m.ID)
-		if peer == j.n {
-			continue
-		}
-		as, err := call(ctx, j.life, peer, func(answer func(transport.Identity, error)) {
-			p := peer.atDoor()
-			switch {
-			case p != nil:
-				p.life.run(func() {
-					if r := admits(p, j.n, false); r != nil {
-						answer(transport.Identity{}, r)
-						return
-					}
-					answer(peer.identity(), nil)
-				})
-			case peer.powered: // the dial is refused
-				answer(transport.Identity{}, errNoAnswer)
-			}
-		})
-		if err == nil {
-			if r := j.door.Accept(as, transport.Peer{ID: m.ID, Name: m.Name, Addr: m.Peer}); r != nil {
-				err = r
-			}
-		}
-		i.Add(m.Name, as, err)
-	}
-	return i
 }
 
 // Begun implements join.Newcomer.
@@ -234,37 +198,6 @@ func (j *joiner) Begin(from cluster.NodeID) error {
 	j.n.durable, j.cloned, j.n.copied = durableLog{}, false, true
 	j.n.forget()
 	return j.n.home.Clear()
-}
-
-// CopyData implements join.Node: what a mysqld has at the end of the copy. It breaks off
-// with the connection, and with either process.
-func (j *joiner) CopyData(_ context.Context, plan join.Plan, of cluster.NodeID) error {
-	from := j.w.node(of)
-	if from.agent == nil {
-		return errNoAnswer
-	}
-	source := from.agent.process
-	for range cloneSteps {
-		j.life.sleep(around(j.n.rng, cloneStep))
-		there := from.agent != nil && from.agent.process == source && j.w.net.connected(from.id, j.n.id)
-		if !there || source == nil || source.dead {
-			return errNoAnswer
-		}
-		for from.stalledUntil > j.w.sched.now {
-			j.life.sleep(from.stalledUntil - j.w.sched.now)
-		}
-	}
-	j.n.mysqlDisk = from.mysqlDisk.Copy(j.n.uuid)
-	delete(j.n.check.engines, j.n)
-	j.n.check.engine(j.n)
-	// What that node's InnoDB held durably before, the copy holds.
-	j.cloned = true
-	mark, err := plan.Data.Mark()
-	j.n.marked = mark.Index
-	if err != nil || mark.Index == 0 {
-		return err
-	}
-	return j.n.home.WriteMark(j.n.uuid.String(), mark)
 }
 
 // MakeLog implements join.Node.

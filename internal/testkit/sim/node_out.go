@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/membership"
@@ -31,36 +30,6 @@ type formerMember struct{ *host }
 
 // Leave implements quorumloss.Node.
 func (f formerMember) Leave(d membership.Departure) { f.departing.Leave(d) }
-
-// AskWord implements quorumloss.Node.
-func (f formerMember) AskWord(ctx context.Context, of cluster.NodeID, r cluster.Recovery) (recovery.Word, error) {
-	peer := f.n.w.node(of)
-	return call(ctx, f.life, peer, func(answer func(recovery.Word, error)) {
-		switch {
-		case peer.stalledUntil > f.n.w.sched.now:
-		case peer.out != nil:
-			answer(peer.out.stance.Word(r), nil)
-		case peer.agent != nil && admits(peer.agent.host, f.n, true) == nil:
-			answer(peer.agent.stance.Word(r), nil)
-		}
-	})
-}
-
-// AskWhoRefuses implements quorumloss.Node.
-func (f formerMember) AskWhoRefuses(ctx context.Context, peers []transport.Peer) (answers []*transport.RejectedError) {
-	for _, p := range peers {
-		peer := f.n.w.node(p.ID)
-		r, err := call(ctx, f.life, peer, func(answer func(*transport.RejectedError, error)) {
-			if p := peer.host(); p != nil && peer.stalledUntil <= f.n.w.sched.now {
-				answer(admits(p, f.n, false), nil)
-			}
-		})
-		if err == nil && r != nil {
-			answers = append(answers, r)
-		}
-	}
-	return answers
-}
 
 // refusals are refused.json.
 type refusals struct{ *node }

@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/internal/agent/join"
+	"github.com/quorate/quorate/internal/cluster"
+)
+
+const (
+	// cloneSteps is how often a copy of a mysqld's data looks whether it goes on, and
+	// cloneStep the mean time between two of them.
+	cloneSteps = 20
+	cloneStep  = 40 * time.Millisecond
+)
+
+// CopyData implements join.Node: what a mysqld has at the end of the copy. It breaks off
+// with the connection, and with either process.
+func (j *joiner) CopyData(_ context.Context, plan join.Plan, of cluster.NodeID) error {
+	from := j.w.node(of)
+	if from.agent == nil {
+		return errNoAnswer
+	}
+	source := from.agent.process
+	for range cloneSteps {
+		j.life.sleep(around(j.n.rng, cloneStep))
+		there := from.agent != nil && from.agent.process == source && j.w.net.connected(from.id, j.n.id)
+		if !there || source == nil || source.dead {
+			return errNoAnswer
+		}
+		for from.stalledUntil > j.w.sched.now {
+			j.life.sleep(from.stalledUntil - j.w.sched.now)
+		}
+	}
+	j.n.mysqlDisk = from.mysqlDisk.Copy(j.n.uuid)
+	delete(j.n.check.engines, j.n)
+	j.n.check.engine(j.n)
+	// What that node's InnoDB held durably before, the copy holds.
+	j.cloned = true
+	mark, err := plan.Data.Mark()
+	j.n.marked = mark.Index
+	if err != nil || mark.Index == 0 {
+		return err
+	}
+	return j.n.home.WriteMark(j.n.uuid.String(), mark)
+}
