@@ -87,6 +87,24 @@ func TestRunRefusesChangeableConfig(t *testing.T) {
 	}
 }
 
+// TestTokensWarning: an agent would not start with tokens that others may read, and config check says so.
+func TestTokensWarning(t *testing.T) {
+	var c config.Config
+	c.API.TokensFile = filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(c.API.TokensFile, []byte("read prom "+strings.Repeat("x", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[os.FileMode]string{0o600: "", 0o640: "(mode 0640): chmod 600 it"} {
+		if err := os.Chmod(c.API.TokensFile, mode); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(fileWarnings(c.API.TokensFile, c), "\n")
+		if (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("mode %v: %q", mode, got)
+		}
+	}
+}
+
 // TestFenceWarnings: root may fence, and on loopback nobody needs to.
 func TestFenceWarnings(t *testing.T) {
 	var c config.Config

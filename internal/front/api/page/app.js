@@ -206,6 +206,7 @@ function show(st) {
 function tick() {
   const silent = Date.now() - heardAt, live = heardAt && silent < silenceMax;
   document.body.className = live ? 'live' : heardAt ? 'stale' : 'waiting';
+  for (const b of document.querySelectorAll('.operate')) b.disabled = !live;
   if (live) say('link-text', `Live, from node ${state.self}`);
   else if (heardAt) say('link-text', `OLD: node ${state.self} says nothing any more. ${trouble || 'Its agent is gone, or cut off from here.'} Look at another node.`);
   else say('link-text', trouble || 'Connecting…');
