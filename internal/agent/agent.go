@@ -448,6 +448,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 	upper.Go(func() error { return a.runState(upperCtx) })
 	upper.Go(func() error { return a.runRecords(upperCtx) })
 	upper.Go(func() error { return a.runOld(upperCtx) })
+	upper.Go(func() error { return a.runKeys(upperCtx) })
 	upper.Go(func() error {
 		defer stopServe()
 		return a.runRole(ctx, upperCtx, failed)

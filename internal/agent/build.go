@@ -72,6 +72,7 @@ func (a *Agent) boardConfig() board.Config {
 	if k := a.shownKey(); k != nil {
 		s.Key = k.Name()
 	}
+	s.PeerAuthority = a.authority != nil
 	return board.Config{
 		Self: s, State: state, Known: a.data.known, Now: time.Now,
 		DialError: func(id cluster.NodeID) string { return a.peers.DialError(id) },

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/keys"
@@ -110,8 +111,19 @@ func (n keyed) ChangeKey(ctx context.Context, c cluster.KeysChange) error {
 // Trouble implements keys.Node.
 func (n keyed) Trouble(text string) { n.board.SetTrouble(aboutKey, text) }
 
-// lookAround is what this node does at each look at the others, beside what a member does.
-func (a *Agent) lookAround(ctx context.Context) {
+// keysEvery is how often this node looks whether its key is to be changed.
+const keysEvery = time.Second
+
+// runKeys looks apart from all else: who is asked to change the state may not answer for seconds.
+func (a *Agent) runKeys(ctx context.Context) error {
+	return every(ctx, keysEvery, func() error {
+		a.lookAtKeys(ctx)
+		return nil
+	})
+}
+
+// lookAtKeys tells which keys the configuration lacks, and takes the next step of a change of this node's.
+func (a *Agent) lookAtKeys(ctx context.Context) {
 	if text := outdatedKeys(a.cfg, a.board.State()); a.board.SetTrouble(aboutKeys, text) && text != "" {
 		a.logger.Warn(text)
 	}

@@ -19,7 +19,7 @@ import (
 func (a *Agent) memberConfig() member.Config {
 	return member.Config{
 		Self: a.self, Home: a.data.Home, Known: a.data.known, Board: a.board, Stance: a.stance, Departing: a.departing, State: &a.state,
-		Process: process{a}, Host: host{a}, Peers: followed{a}, Look: a.lookAround,
+		Process: process{a}, Host: host{a}, Peers: followed{a},
 		Slot:  primary.SlotConfig{Local: a.local, Own: a.ownEpoch, CheckACL: checkGrantStatements, Clients: clients{a}, Clock: worker{work: &a.work}},
 		Inbox: primary.InboxConfig{Clock: clock.Machine{}, Pick: rand.IntN},
 		Shell: primary.Shell{

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -19,6 +21,8 @@ import (
 type shownKey struct {
 	File string      `json:"file"`
 	Key  cluster.Key `json:"key"`
+	// note is for the person.
+	note string
 }
 
 func newKeyCommand() *cobra.Command {
@@ -48,7 +52,8 @@ func newKeyNewCommand() *cobra.Command {
 		`Makes this node's key in a file beside its configuration, for a node that has none.
 A key that is there is not replaced. An agent makes its key itself where it may
 write there; this command is for the account that may. The file belongs to the
-account that has the data directory.`,
+account that has the data directory; where there is none yet, give it to the agent's
+account yourself.`,
 		func(c config.Config) (shownKey, error) {
 			k, err := nodekey.New()
 			if err != nil {
@@ -58,7 +63,7 @@ account that has the data directory.`,
 			if err := k.Save(path); err != nil {
 				return shownKey{}, err
 			}
-			return shownKey{path, k.Name()}, giveTo(path, c.DataDir)
+			return shownKey{path, k.Name(), roots(path, c.DataDir)}, giveTo(path, c.DataDir)
 		})
 	cmd.Flags().StringVar(&out, "out", "", "write to this `file` instead")
 	return cmd
@@ -91,20 +96,29 @@ func ownKey(c config.Config) (shownKey, error) {
 		if err != nil {
 			return shownKey{}, err
 		}
-		return shownKey{p.CertificateFile, k.Name()}, nil
+		return shownKey{File: p.CertificateFile, Key: k.Name()}, nil
 	}
 	k, err := nodekey.Load(c.KeyFile)
 	if err != nil {
 		return shownKey{}, err
 	}
-	return shownKey{c.KeyFile, k.Name()}, nil
+	return shownKey{File: c.KeyFile, Key: k.Name()}, nil
+}
+
+// roots says that a file is root's, as it is not known so far whom the data directory will belong to; "" = it
+// is known, or somebody else runs this.
+func roots(path, dataDir string) string {
+	if _, err := os.Stat(dataDir); os.Getuid() != 0 || !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return fmt.Sprintf("%s belongs to root. If the agent runs as another account, it cannot read it: chown mysql: %s, with that account in place of mysql", path, path)
 }
 
 // giveTo gives a file to the account that has another one, as far as that is there.
 func giveTo(path, like string) error {
 	info, err := os.Stat(like)
 	if err != nil {
-		return nil // the data directory comes later: whoever makes that may have to give the key away, too
+		return nil // it comes later
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || os.Getuid() != 0 {
@@ -135,6 +149,9 @@ func keyCommand(name, short, long string, get func(c config.Config) (shownKey, e
 			k, err := get(c)
 			if err != nil {
 				return err
+			}
+			if k.note != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "quorate: note: %s\n", k.note)
 			}
 			return printKey(cmd.OutOrStdout(), k, asJSON)
 		},

@@ -8,12 +8,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/config"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
@@ -27,6 +29,7 @@ const (
 
 func newKeyRotateCommand() *cobra.Command {
 	var o controlOptions
+	var own bool
 	wait := rotateWait
 	cmd := &cobra.Command{
 		Use:   "rotate",
@@ -39,7 +42,7 @@ func newKeyRotateCommand() *cobra.Command {
   4. no node takes the old key any more, and the new one is in node.key.
 
 With [peer_tls] the new key is the one that your authority has issued, and step 4
-leaves the files as they are.
+leaves the files as they are. --own changes back from that to node.key.
 
 Run it as the account that may write beside the configuration. Step 3 waits until all
 nodes are there: one that is away would not know this node any more. If the command
@@ -52,16 +55,17 @@ needs this node's agent to be restarted, and shuts the old key out at once.`,
   quorate key rotate --config /etc/quorate/node.toml --wait 10m`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.rotateKey(cmd.Context(), cmd.OutOrStdout(), wait)
+			return o.rotateKey(cmd.Context(), cmd.OutOrStdout(), own, wait)
 		},
 	}
 	o.flags(cmd)
+	cmd.Flags().BoolVar(&own, "own", false, "change from a key of your authority to the node's own, in node.key")
 	cmd.Flags().DurationVar(&wait, "wait", wait, "how long to wait for the other nodes")
 	return cmd
 }
 
 // rotateKey has this node's agent change its key, and gives the new one its place.
-func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, wait time.Duration) error {
+func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, own bool, wait time.Duration) error {
 	named, err := namedConfig(o.path)
 	if err != nil {
 		return err
@@ -70,13 +74,16 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, wait time
 	if err != nil {
 		return err
 	}
-	next, err := nextKey(c)
+	if own && c.PeerTLS.CertificateFile == "" {
+		return usage(fmt.Errorf("--own changes back from an authority, and %s has no [peer_tls]", named))
+	}
+	next, err := nextKey(c, own)
 	if err != nil {
 		return err
 	}
-	if shown, _, err := o.ownKey(ctx); err != nil {
+	if n, err := o.ownNode(ctx); err != nil {
 		return err
-	} else if shown != next.Name() {
+	} else if n.Key != next.Name() {
 		var result cluster.ChangeResult
 		change := keysChange{KeysChange: cluster.KeysChange{Name: c.Node, NextKey: new(next.Name())}}
 		if err := o.ask(ctx, "node.key", change, &result); err != nil {
@@ -89,6 +96,8 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, wait time
 	shown := shownKey{File: c.KeyFile, Key: next.Name()}
 	if shown.Key.Issued() {
 		shown.File = c.PeerTLS.CertificateFile
+	} else if own {
+		// it lies where it belongs
 	} else if err := os.Rename(keys.NextFile(c.KeyFile), c.KeyFile); err != nil {
 		return fmt.Errorf("give the new key its place: %w", err)
 	}
@@ -97,11 +106,18 @@ func (o *controlOptions) rotateKey(ctx context.Context, out io.Writer, wait time
 
 // nextKey reads the next key, and makes it where there is none: as the file of the account that has the
 // present one.
-func nextKey(c config.Config) (*nodekey.Key, error) {
-	if c.PeerTLS.CertificateFile != "" {
+func nextKey(c config.Config, own bool) (*nodekey.Key, error) {
+	file := c.KeyFile
+	switch {
+	case own:
+		next, made, err := nodekey.LoadOrMake(file)
+		if err != nil || !made {
+			return next, err
+		}
+		return next, giveTo(file, c.PeerTLS.KeyFile)
+	case c.PeerTLS.CertificateFile != "":
 		return nodekey.LoadIssued(c.PeerTLS.CertificateFile, c.PeerTLS.KeyFile)
 	}
-	file := c.KeyFile
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no key in %s so far: \"quorate key new\" makes it", file)
 	}
@@ -112,28 +128,27 @@ func nextKey(c config.Config) (*nodekey.Key, error) {
 	return next, giveTo(keys.NextFile(file), file)
 }
 
-// ownKey is the key that this node's agent shows, and what is in the way of another.
-func (o *controlOptions) ownKey(ctx context.Context) (key cluster.Key, reason string, err error) {
+// ownNode is this node as its agent sees it.
+func (o *controlOptions) ownNode(ctx context.Context) (status.Node, error) {
 	st, err := (&controlOptions{path: o.path}).agreed(ctx)
 	if err != nil {
-		return "", "", err
+		return status.Node{}, err
 	}
-	n := st.Own()
-	return n.Key, n.Reason, nil
+	return st.Own(), nil
 }
 
-// awaitKey waits until this node's agent shows a key.
+// awaitKey waits until this node's agent shows a key, and the cluster knows the node by that alone.
 func (o *controlOptions) awaitKey(ctx context.Context, next cluster.Key, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	reason := ""
 	for {
-		shown, why, err := o.ownKey(ctx)
+		n, err := o.ownNode(ctx)
 		switch {
-		case err == nil && shown == next:
+		case err == nil && n.Key == next && slices.Equal(n.KnownBy, []cluster.Key{next}):
 			return nil
 		case err == nil:
-			reason = why
+			reason = n.Reason
 		case ctx.Err() == nil:
 			return err
 		}

@@ -2,12 +2,17 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/front/control"
 	"github.com/quorate/quorate/internal/raft/nodekey"
 )
 
@@ -66,6 +71,18 @@ func TestKey(t *testing.T) {
 	if code != exitOK || !strings.HasPrefix(made, "q1:") {
 		t.Fatalf("%d, %q, %q", code, made, errs)
 	}
+	if told := strings.Contains(errs, "chown mysql: "+filepath.Join(dir, "x.key")); told != (os.Getuid() == 0) {
+		t.Errorf("without a data directory: %q", errs)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := run(t, "key", "new", "--config", toml, "--out", filepath.Join(dir, "more")); code != exitOK || errs != "" {
+		t.Errorf("with one: %d, %q", code, errs)
+	}
+	if code, _, errs := run(t, "key", "rotate", "--config", toml, "--own"); code != exitUsage || !strings.Contains(errs, "has no [peer_tls]") {
+		t.Errorf("back from no authority: %d, %q", code, errs)
+	}
 	if code, _, errs := run(t, "key", "new", "--config", toml); code != exitFailure || !strings.Contains(errs, "exists") {
 		t.Errorf("again: %d, %q", code, errs)
 	}
@@ -76,5 +93,51 @@ func TestKey(t *testing.T) {
 	}
 	if code, text, _ := run(t, "key", "new", "--config", toml, "--out", filepath.Join(dir, "apart")); code != exitOK || text == made {
 		t.Errorf("%d, %q", code, text)
+	}
+}
+
+// TestRotateEndsAtTheEnd: the command is done once the cluster knows the node by the new key alone, which is
+// after the node shows it.
+func TestRotateEndsAtTheEnd(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "node.key")
+		var asked cluster.KeysChange
+		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet {
+				var request control.Request
+				_ = json.NewDecoder(r.Body).Decode(&request)
+				_ = json.Unmarshal(request.Args, &asked)
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(control.Answer{Code: control.CodeOK, Result: resultOf(t, cluster.ChangeResult{Changed: true})})
+				return
+			}
+			st := sampleStatus()
+			if asked.NextKey != nil {
+				st.Nodes[0].Key, st.Nodes[0].KnownBy = *asked.NextKey, []cluster.Key{*asked.NextKey}
+				if !done {
+					st.Nodes[0].KnownBy = []cluster.Key{"q1:former", *asked.NextKey}
+				}
+			}
+			_ = json.NewEncoder(w).Encode(st)
+		})
+		asks := httptest.NewServer(serve)
+		t.Cleanup(asks.Close)
+		toml := filepath.Join(dir, "node.toml")
+		text := fmt.Sprintf("cluster = \"c\"\nnode = \"a\"\ndata_dir = %q\n[api]\nlisten = %q\n[control]\nsocket = %q\n[[member]]\nname = \"a\"\npeer = \"h:1\"\n", dir+"/data", asks.Listener.Addr(), onSocket(t, serve))
+		if err := os.WriteFile(toml, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, errs := run(t, "key", "new", "--config", toml); code != exitOK {
+			t.Fatal(errs)
+		}
+		code, out, errs := run(t, "key", "rotate", "--config", toml, "--wait", "1s")
+		k, err := nodekey.Load(file)
+		if err != nil || asked.NextKey == nil {
+			t.Fatalf("%v, %q, %q", err, out, errs)
+		}
+		if is := k.Name() == *asked.NextKey; is != done || (code == exitOK) != done || !done && !strings.Contains(errs, "is not changed so far") {
+			t.Errorf("the cluster has it: %t; the command: %d, %q, %q; it lies in its place: %t", done, code, out, errs, is)
+		}
 	}
 }

@@ -149,12 +149,24 @@ func (s State) mayHave(id NodeID, name string, k Key) error {
 			return fmt.Errorf("it is the key of node %s: each node has its own", m.Name)
 		}
 	}
-	for gone, key := range s.RemovedKeys {
-		if gone != id && key == k {
-			return errors.New("it is the key of a node that was removed: make another one with \"quorate key new\"")
+	for _, removed := range []map[NodeID]Key{s.RemovedKeys, s.RemovedNextKeys} {
+		for gone, key := range removed {
+			if gone != id && key == k {
+				return errors.New("it is the key of a node that was removed: make another one with \"quorate key new\"")
+			}
 		}
 	}
 	return nil
+}
+
+// Keys are the member's: its own, and during a change the next one.
+func (m Member) Keys() (keys []Key) {
+	for _, k := range []Key{m.Key, m.NextKey} {
+		if k != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys
 }
 
 // Has tells whether a key is one of the member's.

@@ -126,3 +126,42 @@ func TestKeysOfMembers(t *testing.T) {
 		t.Error("the key of a removed node is used again")
 	}
 }
+
+// TestRemovedDuringRotation: a node that is removed while its key changes may show either key.
+func TestRemovedDuringRotation(t *testing.T) {
+	next := KeyOf([]byte("next"))
+	s, err := keyedState("abc").With(Change{ID: "1", Keys: &KeysChange{Name: "c", NextKey: &next}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err = s.With(Change{ID: "2", Membership: &MembershipChange{Op: OpRemove, Name: "c"}})
+	if err != nil || s.RemovedKeys[3] != KeyOf([]byte("c")) || s.RemovedNextKeys[3] != next {
+		t.Fatalf("%v, %v, %v", s.RemovedKeys, s.RemovedNextKeys, err)
+	}
+	if _, err := s.With(Change{ID: "3", Membership: &MembershipChange{Op: OpAdd, Name: "e", ID: 10, Peer: "e:7400", Key: next}}); err == nil {
+		t.Error("the next key of a removed node is used again")
+	}
+}
+
+// TestTakenBackWithKey: a node that a recovery left behind comes back with a key that nobody else has.
+func TestTakenBackWithKey(t *testing.T) {
+	rebuild := Change{ID: "1", Membership: &MembershipChange{Op: OpRebuild, Name: "c", Instance: "x"}}
+	left := func(names string) State {
+		s := keyedState(names)
+		s.PeerSecurity = PeersRequire
+		s.Recovered = &Recovery{Without: s.Clone().Members[2:]}
+		s.Members = s.Members[:2]
+		return s
+	}
+	if s, err := left("abc").With(rebuild); err != nil || s.Members[2].Key != KeyOf([]byte("c")) {
+		t.Errorf("%+v, %v", s.Members, err)
+	}
+	if _, err := left("ab").With(rebuild); err == nil || !strings.Contains(err.Error(), "quorate node remove c") {
+		t.Errorf("it has no key: %v", err)
+	}
+	taken := left("abc")
+	taken.Members[1].Key = KeyOf([]byte("c"))
+	if _, err := taken.With(rebuild); err == nil || !strings.Contains(err.Error(), "node b") {
+		t.Errorf("b has its key: %v", err)
+	}
+}

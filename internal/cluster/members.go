@@ -139,13 +139,17 @@ func (s *State) setMembership(c MembershipChange) error {
 // noteRemoved has a node told that it was removed: by its key, too, or it would be told nothing.
 func (s *State) noteRemoved(m Member) {
 	s.Removed = append(s.Removed, m.ID)
-	if m.Key == "" {
-		return
+	keep := func(all *map[NodeID]Key, k Key) {
+		if k == "" {
+			return
+		}
+		if *all == nil {
+			*all = map[NodeID]Key{}
+		}
+		(*all)[m.ID] = k
 	}
-	if s.RemovedKeys == nil {
-		s.RemovedKeys = map[NodeID]Key{}
-	}
-	s.RemovedKeys[m.ID] = m.Key
+	keep(&s.RemovedKeys, m.Key)
+	keep(&s.RemovedNextKeys, m.NextKey)
 }
 
 // Promoted is a learner with a vote. One that was rebuilt has its weight again.

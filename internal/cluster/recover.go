@@ -148,6 +148,15 @@ func (s *State) takeBack(name string, notMember error) (Member, error) {
 	if len(s.Members) >= membersMax {
 		return Member{}, fmt.Errorf("there are %d nodes, at most %d can be", len(s.Members), membersMax)
 	}
+	if m.Key == "" && s.PeerSecurity != PeersPlain {
+		return Member{}, fmt.Errorf("the key of node %s is not known, as it was left behind before the cluster had keys: "+
+			"\"quorate node remove %s\", and add it under another name", name, name)
+	}
+	for _, k := range m.Keys() { // somebody else may have got it meanwhile
+		if err := s.mayHave(m.ID, m.Name, k); err != nil {
+			return Member{}, err
+		}
+	}
 	s.Recovered.Without = slices.Delete(s.Recovered.Without, i, i+1)
 	m.RequireAck, m.DropAfter, m.Source, m.SourceApplied = false, 0, "", false
 	s.Members = append(s.Members, m)

@@ -78,6 +78,8 @@ type State struct {
 	Removed []NodeID `json:"removed,omitempty"`
 	// RemovedKeys are those of them: who has one is told that it was removed.
 	RemovedKeys map[NodeID]Key `json:"removed_keys,omitempty"`
+	// RemovedNextKeys likewise, of those that were removed during a change of their key.
+	RemovedNextKeys map[NodeID]Key `json:"removed_next_keys,omitempty"`
 	// PeerSecurity says how the connections between agents are protected.
 	PeerSecurity PeerSecurity `json:"peer_security,omitempty"`
 	// Maintenance is nil while there is none.

@@ -393,6 +393,7 @@ func (b *Board) nodes(own *status.Node) []status.Node {
 		}
 		s.Name, s.Peer = m.Name, m.Peer // not by its own word: what is asked about a node finds it by its name
 		s.Kind, s.Weight, s.Site, s.RequireAck, s.Source = m.Kind, m.Weight, m.Site, m.Degrade(), m.Source
+		s.KnownBy = m.Keys()
 		if m.ID != b.self.ID {
 			// One that has begun anew is waited for, also where this agent has not heard it.
 			s.Leaving = membership.Leaving(m, s, met)

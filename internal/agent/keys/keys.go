@@ -82,8 +82,9 @@ type Keys struct {
 	shown  atomic.Pointer[nodekey.Key]
 	// next is the other one of the two keys during a change, what NextFile held; nil = there is none.
 	next *nodekey.Key
-	// since is the index of the state in which the next key was seen first; 0 = there is none.
-	since uint64
+	// since is the index of the state in which the next key, sinceOf, was seen first; 0 = there is none.
+	since   uint64
+	sinceOf cluster.Key
 }
 
 // Load reads a node's key, and makes one where there is no file. Of two keys the node shows the one by
@@ -119,6 +120,9 @@ func (k *Keys) Has(name cluster.Key) bool {
 
 func (k *Keys) readNext() error {
 	next, err := k.files.next()
+	if err == nil && k.files.issued() && k.Shown().Name().Issued() {
+		next, err = nodekey.Load(k.files.Own) // the way back from an authority
+	}
 	if err == nil && next.Name() == k.Shown().Name() {
 		return nil
 	}
@@ -143,8 +147,8 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		n.Trouble(cmp.Or(k.unknown(m), k.renew(n)))
 		return
 	}
-	if k.since == 0 {
-		k.since = p.Index
+	if k.since == 0 || k.sinceOf != m.NextKey {
+		k.since, k.sinceOf = p.Index, m.NextKey
 	}
 	if m.NextKey == k.Shown().Name() {
 		n.Trouble("")
@@ -157,8 +161,13 @@ func (k *Keys) Look(ctx context.Context, n Node) {
 		n.Trouble(fmt.Sprintf("its next key, %s, is not in %s: %s", m.NextKey, k.files.Next(), notThere(err)))
 		return
 	}
-	if away := k.behind(n.Nodes()); len(away) > 0 {
+	nodes := n.Nodes()
+	if away := k.behind(nodes); len(away) > 0 {
 		n.Trouble("the key change waits for these nodes to learn the new key: " + strings.Join(away, ", "))
+		return
+	}
+	if lack := status.WithoutAuthority(m.NextKey, nodes); len(lack) > 0 {
+		n.Trouble("the key change waits for [peer_tls] in the node.toml of these nodes, which do not know the authority of the new key: " + strings.Join(lack, ", "))
 		return
 	}
 	n.Trouble("")

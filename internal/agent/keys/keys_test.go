@@ -117,6 +117,80 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestAnotherNextKey: who has the state with one next key does not know the one that takes its place.
+func TestAnotherNextKey(t *testing.T) {
+	file, k, w, first, next := begun(t)
+	w.set(first, newName(t))
+	w.others[1].StateKept, w.others[2].StateKept = w.point.Index, w.point.Index
+	k.Look(t.Context(), w) // the first one is in no file
+	if err := next.Save(NextFile(file)); err != nil {
+		t.Fatal(err)
+	}
+	w.set(first, next.Name())
+	k.Look(t.Context(), w)
+	if k.Shown().Name() != first || !strings.Contains(w.trouble, "b, c") {
+		t.Fatalf("shows %s: %s", k.Shown().Name(), w.trouble)
+	}
+	w.others[1].StateKept, w.others[2].StateKept = w.point.Index, w.point.Index
+	k.Look(t.Context(), w)
+	if k.Shown().Name() != next.Name() {
+		t.Fatalf("all know it: %s", w.trouble)
+	}
+}
+
+func newName(t *testing.T) cluster.Key {
+	t.Helper()
+	k, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.Name()
+}
+
+// TestNextOfAuthority: a node shows its authority's key once all nodes know that authority, and its own again
+// when it is told so.
+func TestNextOfAuthority(t *testing.T) {
+	file, _, w, first, _ := begun(t)
+	dir := filepath.Dir(file)
+	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca"))
+	files := Files{Own: file, Certificate: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+	const name = cluster.Key("ca:quorate://orders/a")
+	ca.Issue(t, files.Certificate, files.Key, time.Now().Add(90*24*time.Hour), "quorate://orders/a")
+	k, err := Load(files, 1, first, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.set(first, name)
+	for i := range w.others {
+		w.others[i].StateKept = w.point.Index
+	}
+	w.others[0].PeerAuthority, w.others[2].PeerAuthority = true, true
+	k.Look(t.Context(), w)
+	if k.Shown().Name() != first || !strings.HasSuffix(w.trouble, "the authority of the new key: b") {
+		t.Fatalf("b has none: %s, shows %s", w.trouble, k.Shown().Name())
+	}
+	w.others[1].PeerAuthority = true
+	k.Look(t.Context(), w)
+	if k.Shown().Name() != name || w.trouble != "" {
+		t.Fatalf("all know it: %s, shows %s", w.trouble, k.Shown().Name())
+	}
+	for _, restarted := range []bool{false, true} {
+		w.set(name, first)
+		for i := range w.others {
+			w.others[i].StateKept, w.others[i].PeerAuthority = w.point.Index, false
+		}
+		if restarted {
+			if k, err = Load(files, 1, name, slog.New(slog.DiscardHandler)); err != nil || k.Shown().Name() != name {
+				t.Fatalf("%v", err)
+			}
+		}
+		k.Look(t.Context(), w)
+		if k.Shown().Name() != first {
+			t.Fatalf("it is to have its own: %s, shows %s", w.trouble, k.Shown().Name())
+		}
+	}
+}
+
 // TestRestartedDuringRotation: which of two keys is shown goes by what the others know.
 func TestRestartedDuringRotation(t *testing.T) {
 	file, _, w, first, next := begun(t)

@@ -49,8 +49,6 @@ type Config struct {
 	Marker retention.MarkerConfig
 	// Paced is told of each look at the replicas' lag; nil: nobody listens.
 	Paced func(p tap.Pace, news bool)
-	// Look is called at each look at the other members; nil: not asked for.
-	Look func(context.Context)
 
 	// OpenLog opens the committed log. Status is the node's own.
 	OpenLog func() feed.Reader
@@ -141,7 +139,8 @@ func (m *Member) Init(cfg Config) {
 	}
 	m.Shell, m.Role = &shell, primary.NewRole(cfg.Self, cfg.Promotion)
 	m.Follower = membership.NewFollower(membership.FollowerConfig{
-		Node: followed{cfg.Peers, m}, Table: cfg.Board, Known: cfg.Known, Clock: cfg.Clock, Logger: cfg.Logger, RunsMysqld: m.runsMysqld(), Also: m.look,
+		Node: followed{cfg.Peers, m}, Table: cfg.Board, Known: cfg.Known, Clock: cfg.Clock, Logger: cfg.Logger, RunsMysqld: m.runsMysqld(),
+		Also: func(ctx context.Context) { m.Feeder.Look(ctx) }, // it is made later
 	})
 	m.Feeder.Self, m.Feeder.Node = cfg.Self.ID, feeding{m}
 }
@@ -236,14 +235,6 @@ func (m *Member) runLagBound(ctx context.Context) error {
 func (m *Member) runsMysqld() bool { return m.cfg.Self.Kind != cluster.KindLogger }
 
 func (m *Member) applied() uint64 { return m.cfg.Board.Own().Applied }
-
-// look is at the other members.
-func (m *Member) look(ctx context.Context) {
-	m.Feeder.Look(ctx)
-	if m.cfg.Look != nil {
-		m.cfg.Look(ctx)
-	}
-}
 
 // Nodes returns the status of every member; this node's is the present one.
 func (m *Member) Nodes() []status.Node { return m.cfg.Board.NodesWith(m.cfg.Status()) }

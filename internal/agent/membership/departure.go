@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -53,14 +52,16 @@ func Former(s cluster.State, kept bool, self cluster.NodeID) transport.Former {
 	if kept && slices.Contains(s.Voters(), self) {
 		f.Removed = s.Removed
 	}
-	f.Keys = maps.Clone(s.RemovedKeys)
+	f.Keys = map[cluster.Key]cluster.NodeID{}
+	for _, keys := range []map[cluster.NodeID]cluster.Key{s.RemovedKeys, s.RemovedNextKeys} {
+		for id, k := range keys {
+			f.Keys[k] = id
+		}
+	}
 	if s.Recovered != nil {
 		for _, m := range s.Recovered.Without {
-			if m.Key != "" {
-				if f.Keys == nil {
-					f.Keys = map[cluster.NodeID]cluster.Key{}
-				}
-				f.Keys[m.ID] = m.Key
+			for _, k := range m.Keys() {
+				f.Keys[k] = m.ID
 			}
 		}
 	}

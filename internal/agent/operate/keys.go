@@ -19,7 +19,17 @@ func (s *Server) nodeKey(ctx context.Context, r control.Request) (Done, error) {
 	if err := Arguments(r, &c); err != nil {
 		return Done{}, err
 	}
-	for _, n := range s.Node.Sight().Nodes {
+	nodes := s.Node.Sight().Nodes
+	for _, k := range []*cluster.Key{c.Key, c.NextKey} {
+		if k == nil || c.Force {
+			continue
+		}
+		if lack := status.WithoutAuthority(*k, nodes); len(lack) > 0 {
+			return Done{What: c.KeysChange.String()}, control.Errorf(control.CodeFailed,
+				"an authority has issued that key, and no authority is known to node %s: write [peer_tls] into its node.toml, and restart its agent", strings.Join(lack, ", "))
+		}
+	}
+	for _, n := range nodes {
 		if n.Name == c.Name && n.Reachable && c.Key != nil && n.Key != *c.Key && !c.Force {
 			return Done{What: c.KeysChange.String()}, control.Errorf(control.CodeFailed,
 				"node %s runs, and shows the key %s: with another one it is cut off. \"quorate key rotate\" on its host changes its key; "+

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/control"
 )
 
 // TestStepsOfPeerSecurity: a step waits until all nodes can take it, and takes the keys that they show.
@@ -45,5 +46,33 @@ func TestStepsOfPeerSecurity(t *testing.T) {
 	hear(status.Node{Key: keyB})
 	if lacking, notes, err = s.keysFor(cluster.PeersRequire); err != nil || len(lacking) > 0 || len(notes) != 3 {
 		t.Errorf("%v, %v, %v", lacking, notes, err)
+	}
+}
+
+// TestKeyOfAuthority: a key that an authority has issued is refused while a node knows no authority.
+func TestKeyOfAuthority(t *testing.T) {
+	s, n := serve(t)
+	n.board.PeerUp(2, true)
+	ask := func(b status.Node, args string) string {
+		t.Helper()
+		b.ID, b.Name, b.Role = 2, "b", status.RoleReplica
+		if err := n.board.Received(2, b); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.nodeKey(t.Context(), control.Request{Name: "node.key", Args: []byte(args)})
+		if err == nil {
+			t.Fatalf("%s is done without a group", args)
+		}
+		return err.Error()
+	}
+	const next = `{"name":"a","next_key":"ca:quorate://orders/a"`
+	n.board.Update(func(own *status.Node) { own.PeerAuthority = true })
+	if said := ask(status.Node{}, next+"}"); !strings.Contains(said, "no authority is known to node b") {
+		t.Errorf("b knows none: %s", said)
+	}
+	for _, said := range []string{ask(status.Node{PeerAuthority: true}, next+"}"), ask(status.Node{}, next+`,"force":true}`), ask(status.Node{}, `{"name":"a","next_key":"q1:x"}`)} {
+		if strings.Contains(said, "authority") {
+			t.Error(said)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster"
@@ -272,6 +273,11 @@ type Node struct {
 	ClientNames []string `json:"client_names,omitempty"`
 	// Key names the node's key; "" = it has none.
 	Key cluster.Key `json:"key,omitempty"`
+	// KnownBy are the keys by which the cluster knows the node: its own, and during a change the next one. The
+	// node that answers fills it in.
+	KnownBy []cluster.Key `json:"known_by,omitempty"`
+	// PeerAuthority: an operator's authority says to the node whose a key is.
+	PeerAuthority bool `json:"peer_authority,omitempty"`
 	// PlainPeers are the nodes with which it has a connection without TLS, by names.
 	PlainPeers []string `json:"plain_peers,omitempty"`
 	// AgentVersion is the quorate version.
@@ -323,4 +329,15 @@ type Cluster struct {
 	PeerSecurity cluster.PeerSecurity `json:"peer_security,omitempty"`
 	// LastChange is the newest change of the primary; nil = none is known.
 	LastChange *cluster.HistoryRow `json:"last_change,omitempty"`
+}
+
+// WithoutAuthority names the nodes that could not tell by an authority whose a key is, if one has issued it.
+func WithoutAuthority(k cluster.Key, nodes []Node) (names []string) {
+	for _, n := range nodes {
+		if k.Issued() && !n.PeerAuthority {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -51,22 +51,6 @@ func TestIssued(t *testing.T) {
 			t.Errorf("%v by %s: %q", c.uris, c.by.File, name)
 		}
 	}
-	// Its own certificate is issued anew, for the same key, after a node's has ended or before it begins.
-	for _, begins := range []time.Duration{time.Hour, -10 * 24 * time.Hour, 365 * 24 * time.Hour} {
-		ca.Issue(t, cert, key, time.Now().Add(-time.Minute), "quorate://orders/a")
-		ca.Renew(t, time.Now().Add(begins))
-		k, err := nodekey.LoadIssued(cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		trust, err := nodekey.NewAuthority(ca.File) // not by a file that has changed within a tick of its clock
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name := trust.Name([]*x509.Certificate{k.Certificate().Leaf}); name != k.Name() {
-			t.Errorf("the authority begins %v from now: %q", begins, name)
-		}
-	}
 	// Another authority takes the place of the first.
 	if err := os.Rename(other.File, ca.File); err != nil {
 		t.Fatal(err)
@@ -91,5 +75,28 @@ func TestIssued(t *testing.T) {
 	}
 	if _, err := nodekey.LoadIssued(cert, key); err == nil || !strings.Contains(err.Error(), "0600") {
 		t.Errorf("others may read it: %v", err)
+	}
+}
+
+// TestAuthorityIssuedAnew: an authority's own certificate is issued anew, for the same key, before a node's
+// begins, after that has ended, or while it is good.
+func TestAuthorityIssuedAnew(t *testing.T) {
+	dir := t.TempDir()
+	ca := nodekeytest.NewAuthority(t, filepath.Join(dir, "ca.pem"))
+	cert, key := filepath.Join(dir, "a.pem"), filepath.Join(dir, "a-key.pem")
+	for _, begins := range []time.Duration{time.Hour, -10 * 24 * time.Hour, 365 * 24 * time.Hour} {
+		ca.Issue(t, cert, key, time.Now().Add(-time.Minute), "quorate://orders/a")
+		ca.Renew(t, time.Now().Add(begins))
+		k, err := nodekey.LoadIssued(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trust, err := nodekey.NewAuthority(ca.File) // not by a file that has changed within a tick of its clock
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := trust.Name([]*x509.Certificate{k.Certificate().Leaf}); name != k.Name() {
+			t.Errorf("the authority begins %v from now: %q", begins, name)
+		}
 	}
 }

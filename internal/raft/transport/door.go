@@ -59,13 +59,9 @@ func (d *Door) holder(k cluster.Key) (id cluster.NodeID, ok bool) {
 		}
 	}
 	if f := d.former.Load(); f != nil {
-		for id, key := range f.Keys {
-			if key == k {
-				return id, true
-			}
-		}
+		id, ok = f.Keys[k]
 	}
-	return 0, false
+	return id, ok
 }
 
 func (d *Door) isPeer(id cluster.NodeID) bool {
@@ -193,8 +189,8 @@ func (d *Door) judgeMember(id Identity) *RejectedError {
 // Former are the nodes that are told that they are members no more.
 type Former struct {
 	Removed []cluster.NodeID
-	// Keys are those that they had, as far as they had any.
-	Keys map[cluster.NodeID]cluster.Key
+	// Keys tell whose those were that they had.
+	Keys map[cluster.Key]cluster.NodeID
 	// Recovery is the one by which this cluster goes on; nil = there was none.
 	Recovery *cluster.Recovery
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -378,6 +380,28 @@ func TestPlainLinkEnds(t *testing.T) {
 	}
 	b.know(nodeA, a.key.Load().Name(), "")
 	b.awaitProtected(t, nodeA, true)
+}
+
+// TestClocksDoNotMatter: two nodes with keys of their own shake hands whatever the time is.
+func TestClocksDoNotMatter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // its clock begins in 2000, before the keys were made
+		a, b := New(Config{Identity: identity(nodeA), Logger: slog.New(slog.DiscardHandler)}), New(Config{Identity: identity(nodeB), Logger: slog.New(slog.DiscardHandler)})
+		a.SetKey(newKey(t))
+		b.SetKey(newKey(t))
+		for range 4 {
+			near, far := net.Pipe()
+			server := tls.Server(far, b.tlsConfig(func(cluster.Key) error { return nil }))
+			shaken := make(chan error, 1)
+			go func() { shaken <- server.HandshakeContext(t.Context()) }()
+			conn, err := a.wrap(t.Context(), near, Peer{Name: "b", Key: b.key.Load().Name()})
+			if err := errors.Join(err, <-shaken); err != nil {
+				t.Errorf("in %d: %v", time.Now().Year(), err)
+				return
+			}
+			_, _ = conn.Close(), far.Close()
+			time.Sleep(30 * 365 * 24 * time.Hour)
+		}
+	})
 }
 
 // TestAuthority: peers are known by what an authority says of their keys, and the time is not asked for.

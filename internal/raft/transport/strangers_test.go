@@ -259,7 +259,7 @@ func TestRemovedIsToldThatAlone(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	secured(t, cluster.PeersRequire, a)
 	gone := newKey(t)
-	a.SetFormer(Former{Removed: []cluster.NodeID{nodeC}, Keys: map[cluster.NodeID]cluster.Key{nodeC: gone.Name()}})
+	a.SetFormer(Former{Removed: []cluster.NodeID{nodeC}, Keys: map[cluster.Key]cluster.NodeID{gone.Name(): nodeC}})
 	a.start(t)
 	other := helloFrom(nodeC, nodeA, classCall)
 	other.id.ClusterID++
