@@ -18,6 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/agent/board"
 	"github.com/quorate/quorate/internal/agent/datadir"
 	"github.com/quorate/quorate/internal/agent/history"
+	"github.com/quorate/quorate/internal/agent/hooks"
 	"github.com/quorate/quorate/internal/agent/keys"
 	"github.com/quorate/quorate/internal/agent/member"
 	"github.com/quorate/quorate/internal/agent/membership"
@@ -118,6 +119,8 @@ type Agent struct {
 	logDisk  atomic.Pointer[diskRoom]
 	// certificateEnds is when mysqld's certificate ends, as a Unix time; 0 = not known, or none was given.
 	certificateEnds atomic.Int64
+	// teller runs the operator's hook; nil = there is none.
+	teller *hooks.Teller
 	// variables has those of the cluster that mysqld runs with.
 	variables *variables.Keeper
 
@@ -181,6 +184,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 	a.board = board.New(a.boardConfig())
 	data.lives = a.board.Lives
 	a.departing = a.newDeparting()
+	a.teller = a.newTeller()
 	a.requests, a.stance = a.newOperate(), a.newStance()
 	a.Init(a.memberConfig())
 	return a, a.stance.Load()
@@ -453,6 +457,10 @@ func (a *Agent) runAll(ctx context.Context) error {
 		defer stopServe()
 		return a.runRole(ctx, upperCtx, failed)
 	})
+	var hook errgroup.Group // waited for last: nothing else waits for it
+	if a.teller != nil {
+		hook.Go(func() error { return a.teller.Run(upperCtx) })
+	}
 	err := upper.Wait()
 	a.Slot.Close()
 	a.killMysqld()
@@ -461,7 +469,8 @@ func (a *Agent) runAll(ctx context.Context) error {
 	stopNode()
 	err = errors.Join(err, node.Wait())
 	stopPeers()
-	return errors.Join(err, peers.Wait())
+	err = errors.Join(err, peers.Wait())
+	return errors.Join(err, hook.Wait())
 }
 
 // runRole is the role machine's goroutine. It ends after the role machine's Exit effect, or when

@@ -87,7 +87,7 @@ mysqld. So run it as the agent's account.`,
 func configWarnings(ctx context.Context, path string, c config.Config) ([]string, error) {
 	server, err := checkServer(ctx, c)
 	return slices.Concat(c.Warnings(), dataDirWarnings(c.DataDir), accountWarnings(c), groupWarnings(c), fenceWarnings(c),
-		fileWarnings(path, c), keyWarnings(c), server), err
+		fileWarnings(path, c), hookWarnings(c), keyWarnings(c), server), err
 }
 
 // checkServer has this host's mysqld judge the operator's variables. There may be none
@@ -188,6 +188,24 @@ func changeable(path string, c config.Config) string {
 		return fmt.Sprintf("it belongs to %s, and an agent that is root executes what it names: chown root %s", c.MySQL.User, path)
 	}
 	return ""
+}
+
+// hookWarnings says that the hook could not be run, or that others may change what is run.
+func hookWarnings(c config.Config) []string {
+	if len(c.Hooks.OnChange) == 0 {
+		return nil
+	}
+	path := c.Hooks.OnChange[0]
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("hooks.on_change: %v: it could not be run here", err)}
+	case !info.Mode().IsRegular() || unix.Access(path, unix.X_OK) != nil:
+		return []string{fmt.Sprintf("hooks.on_change: uid %d cannot execute %s: chmod +x it", os.Geteuid(), path)}
+	case info.Mode().Perm()&0o022 != 0:
+		return []string{fmt.Sprintf("hooks.on_change: others may change %s, which the agent runs (mode %#o): chmod go-w it", path, info.Mode().Perm())}
+	}
+	return nil
 }
 
 // fenceWarnings says that this account could not fence mysqld's own port.

@@ -51,6 +51,7 @@ type Config struct {
 	Router  Router
 	API     API
 	Control Control
+	Hooks   Hooks
 
 	// source says where each value came from, for messages; nil without a file.
 	source *source
@@ -199,6 +200,15 @@ type Control struct {
 	Group string
 }
 
+// Hooks is what the agent runs when something changes.
+type Hooks struct {
+	// OnChange is a program, by its absolute path, and its arguments: it is told of each change of
+	// this node's role and of the primary. nil = nobody is.
+	OnChange []string
+	// Timeout bounds one run.
+	Timeout time.Duration
+}
+
 // ControlSocket returns the path of the socket that takes operators' requests.
 func (c Config) ControlSocket() string {
 	return cmp.Or(c.Control.Socket, filepath.Join(c.DataDir, "control.sock"))
@@ -241,7 +251,8 @@ func Default() Config {
 			HoldMax:     1000,
 			Forward:     true,
 		},
-		API: API{Listen: "127.0.0.1:7401"},
+		API:   API{Listen: "127.0.0.1:7401"},
+		Hooks: Hooks{Timeout: 30 * time.Second},
 	}
 }
 

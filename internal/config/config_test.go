@@ -85,6 +85,8 @@ member = [{name = "n1", peer = "h1:1", kind = "full"}, {name = "n2", peer = "h2:
 join = {peer = "h5:9", kind = "learner"}
 api = {listen = "127.0.0.1:3", tokens_file = "/t", pprof = true}
 control = {socket = "/run/q.sock", group = "dba"}
+feed = {listen = "127.0.0.1:1", readers_listen = ":4", readers_max = 3}
+hooks = {on_change = ["/etc/hook", "a, b"], timeout = "2s"}
 raft = {heartbeat = "50ms", election_timeout = "700ms"}
 log = {segment_size = "64MiB", retention_size = "2GiB", retention_age = "1h", stage_size_min = "1MiB", cache_size = 33554432, prefetch_size = "16MiB"}
 [mysql]
@@ -97,10 +99,6 @@ max_apply_lag = "3s"
 xa_prepared_max_age = "2h"
 bind_unfenced_stale_reads = true
 variables = { max_connections = 500, innodb_adaptive_hash_index = false, innodb_buffer_pool_size = "1G", innodb_max_dirty_pages_pct = 75.5 }
-[feed]
-listen = "127.0.0.1:1"
-readers_listen = ":4"
-readers_max = 3
 [[reader]]
 user = "cdc"
 password_hash = "0100000000000000000000000000000000000000000000000000000000000002"
@@ -135,6 +133,7 @@ hold_timeout = "5s"`))
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 			{User: "copy", PasswordFile: "/p"}},
 		Feed: Feed{"127.0.0.1:1", ":4", 3}, Router: Router{":2", ":5", 7 * time.Second, time.Minute, true, 5 * time.Second, 7, nil, false}, API: API{"127.0.0.1:3", "/t", true}, Control: Control{"/run/q.sock", "dba"},
+		Hooks: Hooks{[]string{"/etc/hook", "a, b"}, 2 * time.Second},
 	}
 	if d := cmp.Diff(want, c, cmpopts.IgnoreUnexported(Config{}), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

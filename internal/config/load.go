@@ -147,6 +147,7 @@ func (c *Config) fields() map[string]func(string) error {
 		"api.pprof":                       setBool(&c.API.Pprof),
 		"control.socket":                  setText(&c.Control.Socket),
 		"control.group":                   setText(&c.Control.Group),
+		"hooks.timeout":                   setDuration(&c.Hooks.Timeout),
 	}
 }
 
@@ -220,6 +221,8 @@ func (d *decoder) table(prefix string, table map[string]any) {
 			d.added(value)
 		case key == "reader":
 			d.readers(value)
+		case key == "hooks.on_change":
+			d.command(key, value)
 		case key == "mysql.variables" && isTable:
 			d.variables(key, sub)
 		case d.fields[key] != nil:
@@ -231,6 +234,19 @@ func (d *decoder) table(prefix string, table map[string]any) {
 		default:
 			d.unknown(key, key, isTable)
 		}
+	}
+}
+
+// command reads a program and its arguments.
+func (d *decoder) command(key string, value any) {
+	list, ok := value.([]any)
+	for _, part := range list {
+		text, isText := part.(string)
+		d.config.Hooks.OnChange = append(d.config.Hooks.OnChange, text)
+		ok = ok && isText
+	}
+	if !ok {
+		d.problems.add(key, "%s is a list of a program and its arguments: write [\"/path/of/program\", \"argument\"]", key)
 	}
 }
 

@@ -32,6 +32,12 @@ const (
 	// 10 s makes "failover in about a second" meaningless.
 	heartbeatMin = 10 * time.Millisecond
 	heartbeatMax = 10 * time.Second
+	// A hook that is killed sooner could do nothing; for longer the next change would wait.
+	hookTimeoutMin = 100 * time.Millisecond
+	hookTimeoutMax = 10 * time.Minute
+	// hookWordsMax and hookWordBytesMax bound a hook's command line.
+	hookWordsMax     = 32
+	hookWordBytesMax = 1024
 	// ElectionTimeoutMax bounds how long a cluster may be without a primary
 	// before anybody tries to become one.
 	ElectionTimeoutMax = time.Minute
@@ -92,6 +98,7 @@ func (c Config) Validate() error {
 	c.validateReaders(l)
 	c.validateListeners(l)
 	c.validateControl(l)
+	c.validateHooks(l)
 	return l.err()
 }
 
@@ -382,6 +389,25 @@ func (c Config) validateMySQL(l *problemList) {
 		// A line break would smuggle further options past the guard.
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			l.add(key, "%s holds a control character: write the value on one line", key)
+		}
+	}
+}
+
+// validateHooks judges what the agent runs.
+func (c Config) validateHooks(l *problemList) {
+	checkDuration(l, "hooks.timeout", c.Hooks.Timeout, hookTimeoutMin, hookTimeoutMax)
+	command := c.Hooks.OnChange
+	switch {
+	case len(command) == 0:
+		return
+	case !filepath.IsAbs(command[0]):
+		l.add("hooks.on_change", "hooks.on_change %q is not an absolute path: write the program's path, which starts with /", command[0])
+	case len(command) > hookWordsMax:
+		l.add("hooks.on_change", "hooks.on_change has %d arguments: at most %d", len(command)-1, hookWordsMax-1)
+	}
+	for _, word := range command {
+		if len(word) > hookWordBytesMax || strings.ContainsRune(word, 0) {
+			l.add("hooks.on_change", "hooks.on_change has an argument of more than %d bytes, or with a NUL in it", hookWordBytesMax)
 		}
 	}
 }

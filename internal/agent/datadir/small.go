@@ -10,6 +10,9 @@ const (
 	Fence = "fence.json"
 	// Heard is heard.json, what the members said last that they need of the log.
 	Heard = "heard.json"
+	// Hook is hook.json, what the operator's hook was told last.
+	Hook       = "hook.json"
+	hookFormat = 1
 	// Refused is refused.json, the recoveries that the node refuses for good.
 	Refused       = "refused.json"
 	refusedFormat = 1
@@ -73,3 +76,28 @@ func (d Dir) Refused() ([]cluster.Recovery, error) {
 func (d Dir) WriteRefused(refused []cluster.Recovery) error {
 	return d.replace(Refused, refusedRecord{Format: refusedFormat, Refused: refused})
 }
+
+// HookNote is what the operator's hook was told last, and with which number.
+type HookNote struct {
+	Sequence uint64      `json:"sequence"`
+	Role     status.Role `json:"role"`
+	Primary  string      `json:"primary"`
+	// Pending: it is being told something else, or that has failed.
+	Pending bool `json:"pending,omitempty"`
+}
+
+// hookRecord is the content of hook.json.
+type hookRecord struct {
+	Format int `json:"format"`
+	HookNote
+}
+
+// HookNote reads what the hook was told; zero = nothing so far.
+func (d Dir) HookNote() (HookNote, error) {
+	var r hookRecord
+	_, err := d.load(file{name: Hook, format: hookFormat, remedy: "remove it: the hook is told anew"}, &r)
+	return r.HookNote, err
+}
+
+// WriteHookNote replaces what the hook was told.
+func (d Dir) WriteHookNote(n HookNote) error { return d.replace(Hook, hookRecord{hookFormat, n}) }

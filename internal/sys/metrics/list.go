@@ -134,6 +134,12 @@ var sections = []Section{
 		counter("quorate_api_streams_refused_total", "Streams of events that were refused, because all places were taken.", "It grows: pages are left open that nobody looks at."),
 		counter("quorate_api_expelled_total", "Connections to the API port that asked nothing, closed for others.", "Somebody scans the port."),
 	}},
+	{"The hook", "Of `hooks.on_change`; without one there are none of these.", []Desc{
+		gauge("quorate_hook_failing", "1 while the hook has not been told the newest state, although that was tried.", "It is 1 for a minute: quorate status says why."),
+		counter("quorate_hook_runs_total", "Runs of the hook.", "How often roles change."),
+		counter("quorate_hook_failures_total", "Runs of the hook that failed or took too long.", "It grows."),
+		gauge("quorate_hook_last_run_seconds", "How long the last run of the hook took.", "It comes near hooks.timeout."),
+	}},
 	{"Large transactions, copies", "A stage is a large transaction on its way beside Raft.", []Desc{
 		gauge("quorate_stages_blocked", "Stages that wait now because a disk is full, or because they cannot be copied to a majority.", "A large transaction hangs in COMMIT: quorate status says why."),
 		counter("quorate_stages_pushed_total", "Stages that peers said they hold after this node pushed them, one for each peer.", "How many large transactions there are."),

@@ -83,7 +83,9 @@ type Options struct {
 	// Tokens is what the file of the API's tokens has on each node; "" = there is none. It is this
 	// account's: not with AgentUser.
 	Tokens string
-	Logger *slog.Logger
+	// OnChange is the agents' hook; nil = they have none.
+	OnChange []string
+	Logger   *slog.Logger
 }
 
 // Cluster is the nodes of one directory. Nodes are addressed by their index,
@@ -292,6 +294,9 @@ func (c *Cluster) renderConfig(n *node) string {
 	line("[api]\nlisten = %q", c.addr(n.ports.api))
 	if c.opts.Tokens != "" {
 		line("tokens_file = %q", n.tokens())
+	}
+	if len(c.opts.OnChange) > 0 {
+		line("[hooks]\non_change = [\"%s\"]", strings.Join(c.opts.OnChange, `", "`))
 	}
 	return b.String()
 }

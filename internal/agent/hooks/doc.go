@@ -1,0 +1,26 @@
+// Package hooks tells a program of the operator's, after each change, what this node's role is and
+// who the primary is.
+//
+//	board ──► Look ──► Teller.Run: differs from what was told? ──► note ──► run ──► note
+//
+// It owns what was told last: hook.json in the data directory, and the program while it runs.
+//
+// # What is promised
+//
+//   - At least once: the newest state is told until the program has ended with exit code 0. Before it
+//     runs that is noted durably, and after it. An agent that is killed in between, or before it has
+//     told a state, tells the one that is there at its next start, even if it is the one of before.
+//   - The newest state: what came and went while the program ran is not told.
+//   - One at a time, each with a time limit, after which the program and what it has started are killed.
+//   - Nothing waits for it but the agent's end, and that no longer than stopWait.
+//
+// # Bounds
+//
+// One state waits, the newest. Of the output outputBytesMax are kept for the log, the rest is read
+// and forgotten. After a failure it is tried again after a second, and twice as long each time, up
+// to retryMax; a newer state is told at once.
+//
+// # Goroutines
+//
+// Run is one. The program's output is read by one more while it runs (os/exec).
+package hooks
