@@ -40,6 +40,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/nodekey"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/role"
+	"github.com/quorate/quorate/internal/sys/notify"
 )
 
 // Times and bounds of the agent.
@@ -119,6 +120,9 @@ type Agent struct {
 	logDisk  atomic.Pointer[diskRoom]
 	// certificateEnds is when mysqld's certificate ends, as a Unix time; 0 = not known, or none was given.
 	certificateEnds atomic.Int64
+	// lastStep is when the role machine took its newest step, as a Unix time in nanoseconds; 0 = it
+	// does not run.
+	lastStep atomic.Int64
 	// teller runs the operator's hook; nil = there is none.
 	teller *hooks.Teller
 	// variables has those of the cluster that mysqld runs with.
@@ -229,6 +233,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.openPort()
 	defer a.closePort()
+	defer a.notifying(ctx, notify.New(os.Getenv, os.Getpid()))()
 	if err := a.introduce(ctx); err != nil {
 		return errors.Join(unlessStopped(ctx, err), a.settle(), a.data.Close())
 	}
@@ -484,6 +489,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 	ctx, end := context.WithCancelCause(serve)
 	defer end(nil)
 	defer a.Slot.Close() // nobody would close it any more
+	defer a.lastStep.Store(0)
 	defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
 	defer context.AfterFunc(stop, func() {
 		a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
@@ -500,6 +506,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 
 // stepped notes a step of the role machine.
 func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects []role.Effect) {
+	a.lastStep.Store(time.Now().UnixNano())
 	if f, ok := in.(role.Fenced); ok {
 		a.keptDown.Store(f.Reason != "")
 	}

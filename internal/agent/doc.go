@@ -41,6 +41,7 @@
 //	disk        writes to mysqld's disk, to notice a disk that hangs
 //	durable     makes durable what mysqld has and notes it, for purging
 //	purge       removes the segments that no member needs
+//	notify      tells the service manager how this node is
 //	hook        runs the operator's program at changes of role and primary
 //	old         deletes what is below old/, once its time is over or the disk gets full
 //	process     one per mysqld: reports its end

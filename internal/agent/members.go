@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/datadir"
@@ -19,6 +20,7 @@ import (
 	"github.com/quorate/quorate/internal/raft/consensus"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
+	"github.com/quorate/quorate/internal/sys/notify"
 )
 
 // membersTimeout bounds a request that changes the members: two changes, one of them
@@ -360,5 +362,6 @@ func (a *Agent) runRemoved(ctx context.Context) error {
 		return fmt.Errorf("open api port: %w", err)
 	}
 	defer a.api.Unlisten()
+	defer a.notifying(ctx, notify.New(os.Getenv, os.Getpid()))()
 	return a.api.Run(ctx)
 }

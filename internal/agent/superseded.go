@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/mysql/gtid"
 	"github.com/quorate/quorate/internal/raft/transport"
 	"github.com/quorate/quorate/internal/sys/clock"
+	"github.com/quorate/quorate/internal/sys/notify"
 )
 
 // A former member: its cluster was recovered on another node without it, and it has
@@ -117,6 +119,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 	if err := errors.Join(a.peers.Listen(), a.api.Listen(), a.api.ListenControl()); err != nil {
 		return fmt.Errorf("open the ports of a node that is out: %w", err)
 	}
+	defer a.notifying(ctx, notify.New(os.Getenv, os.Getpid()))()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	a.setFail(fail)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -223,6 +224,8 @@ func (in *Installation) readVersion(as *syscall.Credential) error {
 	err := WithoutNetAdmin(func() (err error) {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+		// Else it tells our service manager that it starts.
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "NOTIFY_SOCKET=") })
 		out, err = cmd.Output()
 		return err
 	})

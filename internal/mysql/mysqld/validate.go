@@ -79,7 +79,9 @@ func runValidation(ctx context.Context, in *install.Installation, dir string, va
 	argv := append(in.MysqldArgv(), "--defaults-file="+file, "--validate-config")
 	var out []byte
 	err := install.WithoutNetAdmin(func() (err error) {
-		out, err = exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Env = childEnv(os.Environ())
+		out, err = cmd.CombinedOutput()
 		return err
 	})
 	if err == nil {
