@@ -151,23 +151,7 @@ func newRootCommand(deps Deps) *cobra.Command {
 		Short: "High availability for stock MySQL, with no committed transaction lost",
 		Long: `quorate runs beside each mysqld of a cluster. The agents form one Raft group
 whose log is the binlog: a client gets OK only after a majority of the nodes has
-its transaction on disk, and a failed primary is replaced in about a second.
-
-Without --config it is about the node of $QUORATE_CONFIG, else of
-/etc/quorate/node.toml. Requests that change something are taken from root, from
-the agent's own account, and from the group in [control].
-
-Exit codes:
-
-  0  success
-  1  failure, or refused for now: nothing changed, unless the message says so
-  2  wrong usage, a bad configuration, or a request that can never be
-     carried out as it stands
-  3  there is no primary, or no leader: nothing was done
-  4  it is not known whether a change was made: "quorate audit" shows it, of
-     a primary that moved "quorate history"
-
-did-commit has its own: 0 committed, 1 not committed, 3 not known.`,
+its transaction on disk, and a failed primary is replaced in about a second.`,
 		Example: `  quorate config example > node.toml
   quorate run --config node.toml
   quorate status --config node.toml
@@ -183,10 +167,11 @@ did-commit has its own: 0 committed, 1 not committed, 3 not known.`,
 	root.SetHelpCommand(newHelpCommand())
 	root.AddCommand(newRunCommand(deps), newStatusCommand(), newMySQLCommand(deps), newLogCommand(), newConfigCommand(),
 		newNodeCommand(), newClusterCommand(), newMaintenanceCommand(), newAuditCommand(), newHistoryCommand(), newSwitchoverCommand(), newRestartMysqldCommand(),
-		newFenceCommand(), newUnfenceCommand(), newInitCommand(), newKeyCommand(), newSecretsCommand(), newDidCommitCommand(), newRecoverCommand(deps), newDemoCommand(), newVersionCommand(deps), newDoctorCommand(), newVariablesCommand())
+		newFenceCommand(), newUnfenceCommand(), newInitCommand(), newKeyCommand(), newSecretsCommand(), newDidCommitCommand(), newRecoverCommand(deps), newDemoCommand(), newVersionCommand(deps), newDoctorCommand(), newVariablesCommand(), newExitCodesTopic())
 	root.InitDefaultCompletionCmd()
 	describeCompletion(root)
 	fitHelp(root)
+	showRootHelp(root)
 	return root
 }
 

@@ -137,6 +137,32 @@ func TestHelpIsNarrow(t *testing.T) {
 	walk(newRootCommand(Deps{}))
 }
 
+// TestRootHelp: one screen has every command, once.
+func TestRootHelp(t *testing.T) {
+	_, out, _ := run(t, "--help")
+	if rows := strings.Count(out, "\n"); rows > helpRows {
+		t.Errorf("%d lines, a screen has %d:\n%s", rows, helpRows, out)
+	}
+	shown := map[string]int{}
+	for _, g := range helpGroups() {
+		for _, c := range g.commands {
+			shown[c[0]]++
+		}
+	}
+	for _, cmd := range newRootCommand(Deps{}).Commands() {
+		if want := map[bool]int{true: 1}[cmd.Runnable() && cmd.Name() != "help"]; shown[cmd.Name()] != want {
+			t.Errorf("the help shows %s %d times, want %d", cmd.Name(), shown[cmd.Name()], want)
+		}
+		delete(shown, cmd.Name())
+	}
+	if len(shown) > 0 {
+		t.Errorf("the help shows commands that there are not: %v", shown)
+	}
+	if code, out, _ := run(t, "help", "exit-codes"); code != exitOK || !strings.Contains(out, "did-commit has its own") {
+		t.Errorf("help exit-codes: %d, %s", code, out)
+	}
+}
+
 func TestStatusExitCodes(t *testing.T) {
 	st := sampleStatus()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -3,6 +3,9 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,15 +40,22 @@ type clusterSettings struct {
 	// PeerSecurity is "" where connections between agents are not protected.
 	PeerSecurity cluster.PeerSecurity `json:"peer_security"`
 	Maintenance  *cluster.Maintenance `json:"maintenance,omitempty"`
+	// RequireAck has the nodes that OKs wait for, with how that degrades.
+	RequireAck map[string]string `json:"require_ack"`
+	// Variables are those that the cluster has for all nodes; nil = the agent could not be asked.
+	Variables map[string]string `json:"variables"`
+	// Recovered is there while former members are not taken in again.
+	Recovered *cluster.Recovery `json:"recovered,omitempty"`
 }
 
 func newClusterShowCommand() *cobra.Command {
 	var o controlOptions
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show the cluster's policies that are in force",
+		Short: "Show all that the cluster has agreed on, but for its nodes",
 		Long: `Shows what is in force for the whole cluster, as one node's agent knows it:
-defaults, too. "quorate cluster set --help" explains each.`,
+defaults, too. "quorate cluster set --help" explains each. Nodes are in "quorate
+node list", the variables' values in "quorate variables list".`,
 		Example: `  quorate cluster show
   quorate cluster show --json`,
 		Args: noArgs,
@@ -55,7 +65,12 @@ defaults, too. "quorate cluster set --help" explains each.`,
 				return err
 			}
 			s := clusterSettings{st.Cluster, st.StateVersion, cmp.Or(st.Durability, cluster.DurabilityMajority), cmp.Or(st.Reseed, cluster.ReseedAuto),
-				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.Maintenance}
+				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.Maintenance, map[string]string{}, o.clusterVariables(cmd.Context()), st.Recovered}
+			for _, n := range st.Nodes {
+				if n.RequireAck != "" {
+					s.RequireAck[n.Name] = n.RequireAck
+				}
+			}
 			if o.asJSON {
 				return printJSON(cmd.OutOrStdout(), s)
 			}
@@ -75,8 +90,21 @@ func (s clusterSettings) String() string {
 	if s.Maintenance != nil {
 		maintenance = "on " + oneLine(s.Maintenance.String()) + "\n"
 	}
-	return fmt.Sprintf("cluster        %s\ndurability     %s\nreseed         %s\nerrant         %s\nretain-max     %s\npeer-security  %s\nmaintenance    %s",
-		s.Cluster, s.Durability, s.Reseed, s.Errant, retain, cmp.Or(s.PeerSecurity, "none"), maintenance)
+	var acks []string
+	for _, name := range slices.Sorted(maps.Keys(s.RequireAck)) {
+		acks = append(acks, fmt.Sprintf("%s (%s)", name, s.RequireAck[name]))
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(s.Variables)), ", ")
+	if s.Variables == nil {
+		names = "not known: the agent's control socket does not answer"
+	}
+	text := fmt.Sprintf("cluster        %s\nversion        %d\ndurability     %s\nrequire-ack    %s\nreseed         %s\nerrant         %s\nretain-max     %s\n"+
+		"peer-security  %s\nvariables      %s\nmaintenance    %s", s.Cluster, s.StateVersion, s.Durability, cmp.Or(strings.Join(acks, ", "), "none"), s.Reseed, s.Errant, retain,
+		cmp.Or(s.PeerSecurity, "none"), cmp.Or(names, "none"), maintenance)
+	if r := s.Recovered; r != nil {
+		text += fmt.Sprintf("recovered      %s\n", oneLine(r.String()))
+	}
+	return text
 }
 
 func newClusterSetCommand() *cobra.Command {

@@ -25,13 +25,14 @@ import (
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Write an example configuration, or check one",
+		Short: "Show the settings of a node, check a file, or write an example",
 		Example: `  quorate config example > node.toml
-  quorate config check node.toml`,
+  quorate config check node.toml
+  quorate config show`,
 		Args: noArgs,
 		RunE: showHelp,
 	}
-	cmd.AddCommand(newConfigExampleCommand(), newConfigCheckCommand())
+	cmd.AddCommand(newConfigExampleCommand(), newConfigCheckCommand(), newConfigShowCommand())
 	return cmd
 }
 

@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysql/install"
 )
 
 // TestFileWarnings: passwords are nobody else's, nor is who mysqld runs as.
@@ -165,5 +167,44 @@ func TestReflow(t *testing.T) {
 	want := word + " " + word + "\ny z\n\n  as\n  it is\n\nend"
 	if d := cmp.Diff(want, reflow(word+"\n"+word+" y\nz\n\n  as\n  it is\n\nend")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestShownSettings: each setting says where it comes from; the cluster's variables stand above the
+// file's; what opens something is not shown.
+func TestShownSettings(t *testing.T) {
+	t.Setenv(install.EnvBaseDir, "/opt/mysql")
+	c, err := config.Parse("node.toml", []byte(`cluster = "shop"
+node = "a"
+[raft]
+heartbeat = "50ms"
+[hooks]
+on_change = ["/h", "x"]
+[mysql.variables]
+max-connections = 200
+sql_mode = "ANSI"
+[[reader]]
+user = "cdc"
+password_hash = "0100000000000000000000000000000000000000000000000000000000000002"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := settingsTable("/etc/quorate/node.toml", shownSettings(c, map[string]string{"max_connections": "500", "long_query_time": "1"}))
+	var got []string
+	for line := range strings.Lines(text) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	for _, want := range []string{
+		"cluster shop node.toml:1", "raft.heartbeat 50ms node.toml:4", "raft.election_timeout 1s default", "hooks.on_change /h x node.toml:6",
+		"mysql.base_dir /opt/mysql $QUORATE_MYSQL_BASE", `mysql.variables.max-connections 500 cluster, above "200" in node.toml:8`,
+		"mysql.variables.sql_mode ANSI node.toml:9", "mysql.variables.long_query_time 1 cluster", "reader[0].user cdc node.toml:11",
+		"reader[0].password_hash (not shown) node.toml:12", "control.socket /var/lib/quorate/control.sock default", "feed.readers_max 32 default",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no line %q in:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "0100000") {
+		t.Error("the hash of a password is shown")
 	}
 }

@@ -156,13 +156,17 @@ d     full  0       -     -            -             unknown      -
 
 // TestClusterShow: what is in force is shown, also what nobody has set.
 func TestClusterShow(t *testing.T) {
-	addr := agentThat(t, nil, nil)
+	var asked control.Request
+	addr := agentThat(t, &control.Answer{Code: control.CodeOK, Result: json.RawMessage(`{"variables": {"sql_mode": "ANSI"}}`)}, &asked)
 	const want = `cluster        orders
+version        0
 durability     majority
+require-ack    none
 reseed         auto
 errant         keep
 retain-max     off
 peer-security  none
+variables      sql_mode
 maintenance    off
 `
 	if code, out, errs := run(t, "cluster", "show", "--addr", addr); code != exitOK || out != want {
@@ -174,8 +178,9 @@ maintenance    off
 		t.Errorf("%d, %v, %+v", code, err, got)
 	}
 	set := clusterSettings{Cluster: "c", Durability: cluster.DurabilityAll, Reseed: cluster.ReseedManual, Errant: cluster.ErrantRebuild,
-		RetainBytesMax: 1500 << 20, Maintenance: &cluster.Maintenance{By: "ann@db1", Since: time.Unix(0, 0)}}
-	if text := set.String(); !strings.Contains(text, "retain-max     1500MiB\npeer-security  none\nmaintenance    on since 1970-01-01 00:00:00 UTC, by ann@db1") {
+		RetainBytesMax: 1500 << 20, Variables: map[string]string{"sql_mode": "", "max_connections": "5"}, RequireAck: map[string]string{"c": "wait"}, Maintenance: &cluster.Maintenance{By: "ann@db1", Since: time.Unix(0, 0)}}
+	if text := set.String(); !strings.Contains(text, "retain-max     1500MiB\npeer-security  none\nvariables      max_connections, sql_mode\nmaintenance    on since 1970-01-01 00:00:00 UTC, by ann@db1") ||
+		!strings.Contains(text, "require-ack    c (wait)\n") {
 		t.Errorf("%q", text)
 	}
 }

@@ -91,7 +91,7 @@ func Parse(file string, data []byte) (Config, error) {
 		}
 		return Config{}, p
 	}
-	src := &source{file: file, lines: keyLines(data)}
+	src := &source{file: file, lines: keyLines(data), texts: map[string]string{}}
 	c := Default()
 	c.source = src
 	d := &decoder{config: &c, fields: c.fields(), problems: problemList{source: src}}
@@ -221,7 +221,7 @@ func (d *decoder) table(prefix string, table map[string]any) {
 			d.added(value)
 		case key == "reader":
 			d.readers(value)
-		case key == "hooks.on_change":
+		case key == hookKey:
 			d.command(key, value)
 		case key == "mysql.variables" && isTable:
 			d.variables(key, sub)
@@ -237,6 +237,9 @@ func (d *decoder) table(prefix string, table map[string]any) {
 	}
 }
 
+// hookKey is the one key with a command.
+const hookKey = "hooks.on_change"
+
 // command reads a program and its arguments.
 func (d *decoder) command(key string, value any) {
 	list, ok := value.([]any)
@@ -245,6 +248,7 @@ func (d *decoder) command(key string, value any) {
 		d.config.Hooks.OnChange = append(d.config.Hooks.OnChange, text)
 		ok = ok && isText
 	}
+	d.problems.source.texts[key] = strings.Join(d.config.Hooks.OnChange, " ")
 	if !ok {
 		d.problems.add(key, "%s is a list of a program and its arguments: write [\"/path/of/program\", \"argument\"]", key)
 	}
@@ -263,6 +267,7 @@ func (d *decoder) set(key, name string, value any, set func(string) error) {
 		d.problems.add(key, "%s wants one value, not a list, a table or a date", name)
 		return
 	}
+	d.problems.source.texts[key] = text
 	if err := set(text); err != nil {
 		d.problems.add(key, "%s: %v", name, err)
 	}

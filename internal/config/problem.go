@@ -50,6 +50,8 @@ type source struct {
 	// lines maps a key's full path ("raft.heartbeat", "member[1].name",
 	// "member[1]") to its line.
 	lines map[string]int
+	// texts maps the full path of each key with one value to what it says.
+	texts map[string]string
 }
 
 // line returns the line of a key, or of the closest table around it that is

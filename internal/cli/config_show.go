@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/config"
+	"github.com/quorate/quorate/internal/mysql/install"
+)
+
+// shownSetting is one line of "quorate config show --json".
+type shownSetting struct {
+	config.Setting
+	// From is default, file, cluster, or the name of an environment variable.
+	From string `json:"from"`
+	// Below is what the file says where the cluster's value stands above it.
+	Below string `json:"file_value,omitempty"`
+}
+
+func newConfigShowCommand() *cobra.Command {
+	var o controlOptions
+	cmd := &cobra.Command{
+		Use:   "show [--config FILE]",
+		Short: "Show all settings of a node, and where each comes from",
+		Long: `Shows every setting with which a node starts, and where it comes from: the file
+and the line, the default, or the cluster ("quorate variables"), whose values
+stand above the file's [mysql.variables]. Passwords are not shown.
+
+The members in the file are those that the cluster began with; "quorate node list"
+has those of now. An agent reads the file when it starts.
+
+The cluster's variables are shown if the agent runs.`,
+		Example: `  quorate config show
+  quorate config show --config node.toml --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			name, err := namedConfig(o.path)
+			if err != nil {
+				return err
+			}
+			c, err := loadConfig(name)
+			if err != nil {
+				return err
+			}
+			all := shownSettings(c, o.clusterVariables(cmd.Context()))
+			if o.asJSON {
+				return printJSON(cmd.OutOrStdout(), all)
+			}
+			return printText(cmd.OutOrStdout(), settingsTable(name, all))
+		},
+	}
+	configFlag(cmd, &o.path)
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the settings in JSON")
+	return cmd
+}
+
+// clusterVariables are those that the agent knows; nil = it cannot be asked.
+func (o *controlOptions) clusterVariables(ctx context.Context) map[string]string {
+	var list cluster.VariablesList
+	asked := *o
+	asked.timeout = 5 * time.Second
+	if err := asked.ask(ctx, "variables.list", struct{}{}, &list); err != nil {
+		return nil
+	}
+	return list.Variables
+}
+
+func shownSettings(c config.Config, variables map[string]string) (all []shownSetting) {
+	left := maps.Clone(variables)
+	for _, s := range c.Settings() {
+		shown := shownSetting{Setting: s, From: "file"}
+		name, isVariable := strings.CutPrefix(s.Key, "mysql.variables.")
+		value, ofCluster := left[cluster.VariableName(name)]
+		switch {
+		case isVariable && ofCluster:
+			delete(left, cluster.VariableName(name))
+			shown.Value, shown.From, shown.Below = value, "cluster", s.Value
+		case s.Key == "mysql.base_dir" && s.Value == "" && os.Getenv(install.EnvBaseDir) != "":
+			shown.Value, shown.From = os.Getenv(install.EnvBaseDir), install.EnvBaseDir
+		case s.Line == 0:
+			shown.From = "default"
+		}
+		all = append(all, shown)
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		all = append(all, shownSetting{config.Setting{Key: "mysql.variables." + name, Value: left[name]}, "cluster", ""})
+	}
+	return all
+}
+
+func settingsTable(file string, all []shownSetting) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
+	for _, s := range all {
+		from := s.From
+		switch {
+		case s.From == "file":
+			from = fmt.Sprintf("%s:%d", filepath.Base(file), s.Line)
+		case s.Below != "":
+			from = fmt.Sprintf("cluster, above %q in %s:%d", s.Below, filepath.Base(file), s.Line)
+		case s.From == install.EnvBaseDir:
+			from = "$" + s.From
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Key, oneLine(cmp.Or(s.Value, "\"\"")), from)
+	}
+	table.Flush() // it writes to memory
+	return text.String()
+}
