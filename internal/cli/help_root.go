@@ -20,14 +20,15 @@ type helpGroup struct {
 func helpGroups() []helpGroup {
 	return []helpGroup{
 		{"How it stands", [][2]string{
-			{"status", "the cluster, now"}, {"history", "failovers, and why"},
-			{"doctor", "is this host fit?"}, {"audit", "who did what"},
-			{"did-commit", "was it committed?"}, {"mysql", "the client, as dba"},
+			{"status", "the cluster, now"}, {"top", "the same, live"},
+			{"history", "failovers, and why"}, {"audit", "who did what"},
+			{"did-commit", "was it committed?"}, {"doctor", "is this host fit?"},
 		}},
 		{"Every day", [][2]string{
+			{"mysql", "the client, as dba"}, {"variables", "of mysqld, everywhere"},
 			{"switchover", "moves the primary"}, {"restart-mysqld", "a new mysqld on a node"},
-			{"maintenance", "no failover meanwhile"}, {"variables", "of mysqld, everywhere"},
-			{"node", "add, set, remove"}, {"cluster", "policies of them all"},
+			{"maintenance", "no failover meanwhile"}, {"node", "add, set, remove"},
+			{"cluster", "policies of them all"},
 		}},
 		{"When something is wrong", [][2]string{
 			{"fence", "keeps mysqld down"}, {"unfence", "lets it start again"},

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ctrlC is what a terminal sends for Ctrl-C where it makes no signal of it.
+const ctrlC = 3
+
+// screen is a terminal's second screen, of which every key is read at once. What was there before is
+// there again when it is closed.
+type screen struct {
+	out  io.Writer
+	fd   int
+	was  unix.Termios
+	keys chan byte
+}
+
+// openScreen takes the terminal of in and out; nil = they are none.
+func openScreen(in io.Reader, out io.Writer) *screen {
+	f, ok := in.(*os.File)
+	if !ok || !isTerminal(in) || !isTerminal(out) {
+		return nil
+	}
+	s := &screen{out: out, fd: int(f.Fd()), keys: make(chan byte)}
+	mode, err := unix.IoctlGetTermios(s.fd, unix.TCGETS)
+	if err != nil {
+		return nil
+	}
+	s.was = *mode
+	mode.Lflag &^= unix.ICANON | unix.ECHO
+	if unix.IoctlSetTermios(s.fd, unix.TCSETS, mode) != nil {
+		return nil
+	}
+	// The second screen, without a cursor.
+	_, _ = io.WriteString(out, "\x1b[?1049h\x1b[?25l")
+	go func() { // it ends with the process: a read of a terminal cannot be called off
+		buffer := make([]byte, 1)
+		for {
+			if n, err := f.Read(buffer); n == 0 || err != nil {
+				return
+			}
+			s.keys <- buffer[0]
+		}
+	}()
+	return s
+}
+
+// frame shows a text, from the upper left corner on. Each line clears what was behind it, and the end
+// what was below: the screen is never empty in between.
+func (s *screen) frame(text string) error {
+	lines := strings.TrimSuffix(text, "\n")
+	return printText(s.out, "\x1b[H"+strings.ReplaceAll(lines, "\n", "\x1b[K\n")+"\x1b[K\x1b[J")
+}
+
+// size is the terminal's now; 0 = it does not say.
+func (s *screen) size() (columns, rows int) {
+	size, err := unix.IoctlGetWinsize(s.fd, unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(size.Col), int(size.Row)
+}
+
+// close gives the terminal back.
+func (s *screen) close() {
+	_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[?1049l")
+	_ = unix.IoctlSetTermios(s.fd, unix.TCSETS, &s.was)
+}

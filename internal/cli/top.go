@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/mysql/gtid"
+)
+
+const (
+	// topEvery is how often the view is drawn, topWindow over how many of these rates are taken: a
+	// node's figures are up to a second old, and come in steps of half a second.
+	topEvery  = time.Second
+	topWindow = 5
+)
+
+func newTopCommand() *cobra.Command {
+	var path, addr string
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "top [--once]",
+		Short: "Watch the cluster live: rates, lag, log, health",
+		Long: `Shows the cluster as one node sees it, each second: who is the primary and what
+failures are survived; of each node its role, the transactions that it commits or
+applies in a second, its lag, its log and how fast that grows; and what there is to
+say of it. q ends it.
+
+TPS is taken over five seconds. Of the primary it is what it commits, of a replica
+what its mysqld applies. ENTRIES/S are those of the log, which grow it. WAITING are the sessions of the primary that wait for an ACK
+at the moment. "commit" is what a commit of the primary takes beside mysqld's own
+time, the stages one behind the other: from the binlog to the tap, to Raft, to the
+primary's disk, to a majority's, to the ACK.
+
+Without a terminal, the view is printed again and again, until Ctrl-C. --once prints
+it once, after two looks, which takes two seconds.
+
+Exit code 0; with --once 3 if there is no primary, 1 if the agent does not answer.`,
+		Example: `  quorate top
+  quorate top --once --config node.toml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			target, err := statusAddress(path, addr)
+			if err != nil {
+				return err
+			}
+			t := &top{addr: target, out: cmd.OutOrStdout(), every: topEvery}
+			switch screen := openScreen(cmd.InOrStdin(), cmd.OutOrStdout()); {
+			case once:
+				return t.once(cmd.Context())
+			case screen == nil:
+				return t.print(cmd.Context())
+			default:
+				defer screen.close()
+				return t.draw(cmd.Context(), screen)
+			}
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&addr, "addr", "", "`host:port` of the agent's api, or its control socket")
+	cmd.Flags().BoolVar(&once, "once", false, "print the view once, as text")
+	return cmd
+}
+
+// top is a view that is drawn again and again.
+type top struct {
+	addr    string
+	out     io.Writer
+	every   time.Duration
+	samples []topSample
+}
+
+// topSample is what one look has shown.
+type topSample struct {
+	at time.Time
+	st status.Cluster
+}
+
+// look asks the agent. What it says is shown in the place of the view if it does not answer.
+func (t *top) look(ctx context.Context) error {
+	st, err := fetchStatus(ctx, t.addr)
+	if err != nil {
+		t.samples = nil
+		return err
+	}
+	t.samples = append(t.samples, topSample{time.Now(), st})
+	t.samples = t.samples[max(0, len(t.samples)-topWindow-1):]
+	return nil
+}
+
+func (t *top) once(ctx context.Context) error {
+	for i := range 3 {
+		if i > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(t.every):
+			}
+		}
+		if err := t.look(ctx); err != nil {
+			return err
+		}
+	}
+	if err := printText(t.out, topText(topView(t.samples), 0, 0, coloured(t.out))); err != nil {
+		return err
+	}
+	if st := t.samples[len(t.samples)-1].st; st.Primary == "" {
+		return &exitError{code: exitNoPrimary}
+	}
+	return nil
+}
+
+// print shows the view as text, again and again.
+func (t *top) print(ctx context.Context) error {
+	for {
+		text := ""
+		if err := t.look(ctx); err != nil && ctx.Err() == nil {
+			text = time.Now().Format(time.TimeOnly) + " " + err.Error() + "\n"
+		} else if err == nil {
+			text = topText(topView(t.samples), 0, 0, false) + "\n"
+		}
+		if err := printText(t.out, text); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(t.every):
+		}
+	}
+}
+
+// draw shows the view on a terminal until q is pressed. A frame is written at once, over the one of
+// before, so that nothing flickers.
+func (t *top) draw(ctx context.Context, s *screen) error {
+	for {
+		lines := []topLine{{}, {text: "q quits"}}
+		if err := t.look(ctx); err != nil {
+			lines = append([]topLine{{text: oneLine(err.Error()), code: ansiRed}}, lines...)
+		} else {
+			lines = append(topView(t.samples), lines...)
+		}
+		columns, rows := s.size()
+		if err := s.frame(topText(lines, columns, rows, os.Getenv("NO_COLOR") == "")); err != nil {
+			return err
+		}
+		next := time.NewTimer(t.every)
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case key := <-s.keys:
+				if key == 'q' || key == 'Q' || key == ctrlC {
+					return nil
+				}
+			case <-next.C:
+				waiting = false
+			}
+		}
+	}
+}
+
+// topLine is a line of the view, and its colour.
+type topLine struct{ text, code string }
+
+// topText joins the lines of a view, cut to a terminal; 0 = as they are.
+func topText(lines []topLine, columns, rows int, colour bool) string {
+	if rows > 0 && len(lines) > rows {
+		lines = lines[:rows]
+	}
+	var text strings.Builder
+	for _, l := range lines {
+		shown := strings.TrimRight(l.text, " ")
+		if runes := utf8.RuneCountInString(shown); columns > 0 && runes > columns {
+			shown = string([]rune(shown)[:max(columns-1, 0)]) + "…"
+		}
+		if colour && l.code != "" && shown != "" {
+			shown = "\x1b[" + l.code + "m" + shown + "\x1b[0m"
+		}
+		text.WriteString(shown + "\n")
+	}
+	return text.String()
+}
+
+// topView makes the view of the newest of some samples, with rates since the oldest.
+func topView(samples []topSample) (lines []topLine) {
+	first, last := samples[0], samples[len(samples)-1]
+	st := last.st
+	lines = append(lines, topLine{text: last.at.UTC().Format(time.TimeOnly) + " UTC"})
+	for _, s := range st.Sentences() {
+		lines = append(lines, topLine{s.Text, levelColours()[s.Level]})
+	}
+	if line := commitsLine(st); line != "" {
+		lines = append(lines, topLine{text: line})
+	}
+	lines = append(lines, topLine{})
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tROLE\tTPS\tWAITING\tLAG\tENTRIES/S\tLOG\tMYSQLD")
+	for _, n := range st.Nodes {
+		fmt.Fprintln(w, strings.Join(topRow(n, first, last), "\t"))
+	}
+	w.Flush() // it writes to memory
+	for i, row := range strings.Split(strings.TrimRight(table.String(), "\n"), "\n") {
+		code := "1" // bold
+		if i > 0 {
+			code = nodeColour(st.Nodes[i-1])
+		}
+		lines = append(lines, topLine{row, code})
+	}
+	lines = append(lines, topLine{})
+	for _, n := range st.Nodes {
+		for _, about := range st.AboutNode(n) {
+			lines = append(lines, topLine{text: n.Name + ": " + about})
+		}
+	}
+	if change := lastChangeLine(st.LastChange); change != "" {
+		lines = append(lines, topLine{text: strings.TrimRight(change, "\n")})
+	}
+	return lines
+}
+
+// commitsLine says what a commit takes on the primary, and of what that is made; "" = it is not known.
+func commitsLine(st status.Cluster) string {
+	for _, n := range st.Nodes {
+		c := n.Commits
+		if c == nil || n.Name != st.Primary {
+			continue
+		}
+		all := c.ReceiveSeconds + c.ProposeSeconds + c.FsyncSeconds + c.MajoritySeconds + c.ReleaseSeconds
+		if all == 0 {
+			return "" // nobody commits
+		}
+		return fmt.Sprintf("commit %.2f ms: tap %.2f, propose %.2f, fsync %.2f, majority %.2f, ACK %.2f",
+			1000*all, 1000*c.ReceiveSeconds, 1000*c.ProposeSeconds, 1000*c.FsyncSeconds, 1000*c.MajoritySeconds, 1000*c.ReleaseSeconds)
+	}
+	return ""
+}
+
+// topRow returns the cells of one of the nodes.
+func topRow(n status.Node, first, last topSample) []string {
+	cells := statusRow(n, last.st.Nodes) // NODE KIND ROLE WEIGHT LOG SIZE LAG MYSQLD
+	role, size, lag, mysqld := cells[2], cells[5], cells[6], cells[7]
+	tps, entries, waiting := "-", "-", "-"
+	i := slices.IndexFunc(first.st.Nodes, func(o status.Node) bool { return o.ID == n.ID })
+	if i >= 0 && n.Reachable {
+		before, took := first.st.Nodes[i], seen(last, n).Sub(seen(first, first.st.Nodes[i]))
+		if took > 0 && n.LogLast >= before.LogLast && before.LogLast > 0 {
+			entries = perSecond(float64(n.LogLast-before.LogLast), took)
+		}
+		if was, is := transactions(before), transactions(n); took > 0 && was > 0 && is >= was && n.Kind != cluster.KindLogger {
+			tps = perSecond(float64(is-was), took)
+		}
+	}
+	if n.Role == status.RolePrimary && n.Reachable {
+		waiting = fmt.Sprint(n.WaitingSessions)
+	}
+	return []string{n.Name, role, tps, waiting, lag, entries, size, mysqld}
+}
+
+// seen is when a node's figures in a sample were true.
+func seen(s topSample, n status.Node) time.Time {
+	return s.at.Add(-time.Duration(n.AgeMs) * time.Millisecond)
+}
+
+// transactions is how many a node's mysqld has; 0 = not known.
+func transactions(n status.Node) uint64 {
+	set, err := gtid.ParseSet(n.GTIDExecuted)
+	if err != nil {
+		return 0
+	}
+	return set.Count()
+}
+
+func perSecond(n float64, took time.Duration) string {
+	rate := n / took.Seconds()
+	if rate < 10 {
+		return fmt.Sprintf("%.1f", rate)
+	}
+	return fmt.Sprintf("%.0f", rate)
+}
