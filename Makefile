@@ -22,7 +22,7 @@ NOW        := $(shell date +%Y-%m-%d-%H%M%S)
 BENCH_OUT  ?= lab-results/bench-$(NOW)
 BENCH_FLAGS ?=
 
-.PHONY: help demo check test soak build release vulncheck mysql lint bench apicheck fuzz sim mutate large rivals lab clean
+.PHONY: help demo check test soak build release vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals lab clean
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -90,6 +90,11 @@ mutate: ## break production code line by line: the simulator must notice
 
 large: mysql ## transactions of 1 and 4 GiB, agents held to 256 MiB (minutes, 45 GiB of disk)
 	$(GO) test -tags large -count=1 -timeout 3h -v ./test/large
+
+DRIVERS ?= $(CURDIR)/.drivers
+drivers: mysql ## four drivers through the clients' ports, over a switchover and a failover
+	scripts/get-drivers.sh "$(DRIVERS)"
+	QUORATE_DRIVERS="$(DRIVERS)" $(GO) test -count=1 -timeout 30m -v ./test/drivers
 
 rivals: ## the lab's other systems and sysbench in .rivals, unless QUORATE_RIVALS names a directory
 	@if [ "$(QUORATE_RIVALS)" = "$(RIVALS)" ]; then scripts/get-rivals.sh "$(RIVALS)"; fi
