@@ -160,5 +160,5 @@ func (a *Agent) mayOpen() error {
 	if m == nil || m.Primary == a.self.Name {
 		return nil
 	}
-	return fmt.Errorf("maintenance is on since %s, by %s: %q may open alone", units.Time(m.Since), m.By, m.Primary)
+	return fmt.Errorf("maintenance is on since %s, by %s: only %q may open", units.Time(m.Since), m.By, m.Primary)
 }

@@ -157,7 +157,7 @@ func newAgent(cfg config.Config, install *install.Installation, logger *slog.Log
 		return nil, err
 	}
 	if cfg.Bootstrap && (!data.Fresh() || cfg.Joins()) {
-		return nil, fmt.Errorf("%w: node %q is to begin with nothing, but it has data in %s, or is to join: leave --bootstrap out",
+		return nil, fmt.Errorf("%w: node %q has data in %s, or is to join: leave --bootstrap out",
 			ErrNoBootstrap, cfg.Node, cfg.DataDir)
 	}
 	if _, err := os.Stat(data.Join("mysql")); install == nil && err == nil {

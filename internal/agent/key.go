@@ -35,7 +35,7 @@ func loadKeys(cfg config.Config, data *dataDir, logger *slog.Logger) (*keys.Keys
 	k, err := keys.Load(keys.Files{Own: cfg.KeyFile, Certificate: cfg.PeerTLS.CertificateFile, Key: cfg.PeerTLS.KeyFile}, cfg.Self().ID, known, logger)
 	switch {
 	case err != nil && needed:
-		return nil, fmt.Errorf("%w: give %s back, or write a key there with \"quorate key new\"", err, cfg.KeyFile)
+		return nil, fmt.Errorf("%w: put %s back, or write a key there with \"quorate key new\"", err, cfg.KeyFile)
 	case err != nil:
 		logger.Warn("this node has no key: its connections with other agents are not protected", "error", err)
 		return nil, nil

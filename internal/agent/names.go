@@ -30,7 +30,7 @@ func (a *Agent) lookForNames(ctx context.Context, p *mysqld.Process) {
 		}
 		a.namesLooked = time.Now()
 		if len(names) > 0 {
-			text = "names that are quorate's own are in use, and do harm once a later quorate uses them, too: " +
+			text = "these names are reserved for quorate, and a later version may use them: " +
 				strings.Join(names, ", ") + ": drop or rename them"
 		}
 	}

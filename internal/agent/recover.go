@@ -49,7 +49,7 @@ func OpenRecovery(cfg config.Config, logger *slog.Logger, version string) (*Reco
 	case a.data.Fresh():
 		return nil, fmt.Errorf("data directory %s is empty: there is nothing to recover from", cfg.DataDir)
 	case life == datadir.Joining:
-		return nil, fmt.Errorf("node %s has not joined the cluster so far: it has nothing that counts", cfg.Node)
+		return nil, fmt.Errorf("node %s has not finished joining the cluster: it has nothing to recover from", cfg.Node)
 	case life == datadir.Removed:
 		return nil, fmt.Errorf("node %s was removed from the cluster: recover on a member", cfg.Node)
 	}
@@ -139,11 +139,11 @@ type asker struct {
 // CheckPeer implements transport.Handler. It pins nothing.
 func (h asker) CheckPeer(id transport.Identity) error {
 	if id.Instance == [16]byte{} {
-		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if that is gone", id.NodeName)
+		return fmt.Errorf("the data directory of node %q is empty: mount its disk, or stop its agent if the disk is gone", id.NodeName)
 	}
 	pinned := h.data.known.Pinned(id.Node)
 	if instance := hex.EncodeToString(id.Instance[:]); pinned != "" && pinned != instance {
-		return fmt.Errorf("node %q has another data directory (instance %.8s) than the one that this node knows (instance %.8s)",
+		return fmt.Errorf("node %q has a data directory (instance %.8s) that is not the one this node knows (instance %.8s)",
 			id.NodeName, instance, pinned)
 	}
 	return nil

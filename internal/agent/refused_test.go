@@ -263,7 +263,7 @@ func TestRecoveredNodeIsNotToBeRebuilt(t *testing.T) {
 	a.board.SetState(s)
 	a.stance.Refused("b", tells(apart))
 	a.board.SetRole(status.RolePrimary, "")
-	want := `node b was a member before the recovery on node c, and serves nothing: "quorate node rebuild b" takes it in again`
+	want := `node b was a member before the recovery on node c, and serves nothing until it is rebuilt: "quorate node rebuild b"`
 	if got := a.board.Own().Reason; got != want || a.departing.Because() != nil {
 		t.Errorf("it says %q, and leaves with %+v", got, a.departing.Because())
 	}

@@ -33,7 +33,7 @@ const (
 	seedIdleMax = 10 * time.Minute
 )
 
-var errNotSeeded = errors.New("this node has no plan by which the data are copied: it asks for one first")
+var errNotSeeded = errors.New("the joining node has no plan for the copy: it must ask for one first")
 
 // seedings are the copies of this node's mysqld that other nodes may make now.
 type seedings struct {
@@ -108,7 +108,7 @@ func (a *Agent) joins(node string) (ok bool, changed <-chan struct{}) {
 func (a *Agent) controlSeedData(_ context.Context, r control.Request) (operate.Done, error) {
 	switch ok, _ := a.joins(r.From); {
 	case !ok:
-		return operate.Done{}, control.Errorf(control.CodeInvalid, "only a node that joins is seeded")
+		return operate.Done{}, control.Errorf(control.CodeInvalid, "data are copied only to a node that joins")
 	case a.currentProcess() == nil:
 		return operate.Done{}, primary.ErrNoMysqld
 	}

@@ -134,7 +134,7 @@ func (a *Agent) runSuperseded(ctx context.Context) (err error) {
 func (a *Agent) surplus(r recovery.Report, err error) string {
 	by := a.data.Own().Superseded
 	if by.GTIDs == "" {
-		return "what only this node has is in its log (quorate log ls)"
+		return "what the recovered cluster lacks is in this node's log (quorate log ls)"
 	}
 	var own, theirs *gtid.Set
 	if err == nil {
@@ -144,11 +144,11 @@ func (a *Agent) surplus(r recovery.Report, err error) string {
 		theirs, err = gtid.ParseSet(by.GTIDs)
 	}
 	if err != nil {
-		return fmt.Sprintf("what only this node has is not known: %v", err)
+		return fmt.Sprintf("what the recovered cluster lacks is not known: %v", err)
 	}
 	own.Subtract(theirs)
 	if own.IsEmpty() {
-		return "it has no transactions that are not there"
+		return "the recovered cluster has all of its transactions"
 	}
-	return fmt.Sprintf("it has %d transactions that are not there: %s", own.Count(), own)
+	return fmt.Sprintf("the recovered cluster lacks %d of its transactions: %s", own.Count(), own)
 }

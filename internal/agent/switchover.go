@@ -134,7 +134,7 @@ func (a *Agent) planSwitchover(ctx context.Context, args cluster.SwitchoverReque
 	if args.To == own.Name {
 		s.To, s.Why = own.Name, "it is the primary already"
 		if own.Role != status.RolePrimary {
-			s.Why = "it leads, and may open from then on"
+			s.Why = "it leads, and becomes the node that may open"
 		}
 		return s, switchoverPlan{to: own.ID}, nil
 	}

@@ -19,7 +19,7 @@ func (a *Agent) judgeTimings(own status.Node, in *role.Peers) {
 	}
 	text := strings.Join(troubles, "; ")
 	if a.board.SetTrouble("timings", text) && text != "" {
-		a.logger.Warn("the nodes' timings cannot live together", "reason", text)
+		a.logger.Warn("the nodes' timings do not fit together", "reason", text)
 	}
 	in.NoLease = status.NoLease(a.board.Members(), nodes)
 	if in.NoLease != "" && !a.Slot.Serving() {

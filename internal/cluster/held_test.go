@@ -18,7 +18,7 @@ func TestMaintenanceKeepsItsPrimary(t *testing.T) {
 		{Node: &NodeChange{Name: "a", Weight: &zero}},
 	} {
 		c.By, c.At, c.ID = "ann@db1", noon(), "1"
-		if _, err := s.With(c); err == nil || !strings.Contains(err.Error(), "node a alone may open") {
+		if _, err := s.With(c); err == nil || !strings.Contains(err.Error(), "only node a may open") {
 			t.Errorf("%s: %v", c, err)
 		}
 		free := s.Clone()

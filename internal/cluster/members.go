@@ -131,7 +131,7 @@ func (s *State) setMembership(c MembershipChange) error {
 		s.noteRemoved(m)
 		s.dropSource(m.Name)
 	default:
-		return fmt.Errorf("%q is nothing that can be done to a node", c.Op)
+		return fmt.Errorf("%q is not a change of a node", c.Op)
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (s *State) add(c MembershipChange) error {
 		}
 		m.Source, m.SourceApplied = c.Source, c.SourceApplied
 	case c.SourceApplied:
-		return fmt.Errorf("node %s has no source: source-applied says nothing without one", c.Name)
+		return fmt.Errorf("node %s has no source: source-applied has no effect without a source", c.Name)
 	}
 	s.Members = append(s.Members, m)
 	return nil

@@ -27,7 +27,7 @@ func TestMembership(t *testing.T) {
 		{MembershipChange{Op: OpDemote, Name: "c"}, "a full 5, b full 5, c learner 0, d full 5"},
 		{MembershipChange{Op: OpRemove, Name: "c"}, "a full 5, b full 5, d full 5"},
 		{MembershipChange{Op: OpAdd, Name: "c", ID: 3, Peer: "c:7400"}, "add it under another name"},
-		{MembershipChange{Op: "x", Name: "a"}, `"x" is nothing`},
+		{MembershipChange{Op: "x", Name: "a"}, `"x" is not a change of a node`},
 		{MembershipChange{Op: OpRemove, Name: "x"}, `no node "x"`},
 		{MembershipChange{Op: OpRemove, Name: "a"}, "b full 5, d full 5"},
 		{MembershipChange{Op: OpRemove, Name: "b"}, "d full 5"},

@@ -28,7 +28,7 @@ func (c NodeChange) checkAck(m Member) error {
 	case *c.DropAfter < DropAfterMin:
 		return fmt.Errorf("drop-after must be %s at least, not %s", units.Duration(DropAfterMin), units.Duration(*c.DropAfter))
 	case !required:
-		return fmt.Errorf("no ACK waits for node %s: its drop-after says nothing without require-ack", m.Name)
+		return fmt.Errorf("no ACK waits for node %s: drop-after has no effect without require-ack", m.Name)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (w *AckWatch) Look(s State, sight AckSight) (events []AckEvent) {
 			if m.RequireAck && m.DropAfter > 0 && late >= max(m.DropAfter, sight.Silence) {
 				w.dropped[m.ID] = true
 				events = append(events, AckEvent{m.Name, true, fmt.Sprintf("the require-ack of node %s is dropped: "+
-					"it has not had all that is committed for %v, and lacks %s", m.Name, late.Round(100*time.Millisecond), lacks(m, sight, late).Lacks())})
+					"it has lacked committed entries for %v, now %s", m.Name, late.Round(100*time.Millisecond), lacks(m, sight, late).Lacks())})
 			}
 		case !m.RequireAck:
 			delete(w.dropped, m.ID)
@@ -213,7 +213,7 @@ func (w *AckWatch) End(s State) (events []AckEvent) {
 	for _, m := range s.Members {
 		if w.dropped[m.ID] {
 			events = append(events, AckEvent{m.Name, false,
-				fmt.Sprintf("the require-ack of node %s is the next leader's to drop: this node does not lead any more", m.Name)})
+				fmt.Sprintf("this node is no longer the leader: the next leader decides whether to drop the require-ack of node %s", m.Name)})
 		}
 	}
 	*w = AckWatch{}

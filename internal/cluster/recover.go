@@ -52,9 +52,9 @@ func Generation(version uint64) uint64 { return version / recoveryVersions }
 
 // Sentence tells a former member, or a person who looks at it, that it is out.
 func (r Recovery) Sentence(node string) string {
-	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing any more: "+
-		"\"quorate node rebuild %s\", there, takes it in again, with a new copy of the data",
-		r.Cluster, r.Node, units.Time(r.At), node, node)
+	return fmt.Sprintf("cluster %q was recovered on node %s at %s without node %s, which serves nothing until it is rebuilt: "+
+		"\"quorate node rebuild %s\", run on node %s, gives it a new copy of the data",
+		r.Cluster, r.Node, units.Time(r.At), node, node, r.Node)
 }
 
 // String says in a line what was done, for the audit log.

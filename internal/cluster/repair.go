@@ -107,7 +107,7 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	before := s.settings()
 	switch {
 	case c == SettingsChange{}:
-		return false, errors.New("nothing is said of the cluster that could be changed")
+		return false, errors.New("the change names no setting of the cluster")
 	case c.Reseed != nil && *c.Reseed != ReseedAuto && *c.Reseed != ReseedManual:
 		return false, fmt.Errorf("reseed must be %s or %s, not %q", ReseedAuto, ReseedManual, *c.Reseed)
 	case c.Errant != nil && *c.Errant != ErrantKeep && *c.Errant != ErrantRebuild:
@@ -217,7 +217,7 @@ func (s State) Repair(m Member, sight RepairSight) (why, held string) {
 	case sight.Leaving: // it is under way
 		return "", ""
 	case sight.Short && m.Rebuilding() && !sight.Errant:
-		why = "it lacks entries that the log has no more"
+		why = "it lacks entries that the log no longer has"
 	case sight.Empty && s.Reseed != ReseedManual && sight.Silence >= repairSilence:
 		why = "it has come back with an empty data directory"
 	case sight.Errant && sight.Saved && s.Errant == ErrantRebuild:
@@ -260,13 +260,13 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 	case m.Votes() && s.Durability == DurabilityAll:
 		return "OKs wait for it, by durability all"
 	case m.Votes() && voters <= 2:
-		return "one node would have the only vote then"
+		return "only one node would have a vote then"
 	case m.Votes() && 2*(voters-1) <= voters+rebuilding:
 		return fmt.Sprintf("only %d of %d nodes would have a vote then", voters-1, voters+rebuilding)
 	case times >= RepairsMax && sight.Repairs[times-RepairsMax] < repairsWithin:
-		return fmt.Sprintf("it was rebuilt so %d times within %s", RepairsMax, units.Duration(repairsWithin))
+		return fmt.Sprintf("the leader has rebuilt it %d times within %s", RepairsMax, units.Duration(repairsWithin))
 	case times > 0 && sight.Repairs[times-1] < repairPause:
-		return fmt.Sprintf("it was rebuilt so less than %s ago", units.Duration(repairPause))
+		return fmt.Sprintf("the leader rebuilt it less than %s ago", units.Duration(repairPause))
 	}
 	return ""
 }

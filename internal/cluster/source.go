@@ -13,7 +13,7 @@ func (s *State) checkSource(c NodeChange, m Member) error {
 	switch {
 	case source == "":
 		if c.SourceApplied != nil && *c.SourceApplied {
-			return fmt.Errorf("node %s has no source: source-applied says nothing without one", m.Name)
+			return fmt.Errorf("node %s has no source: source-applied has no effect without a source", m.Name)
 		}
 		return nil
 	case c.Source == nil && c.RequireAck == nil:

@@ -156,7 +156,7 @@ func TestRepair(t *testing.T) {
 		"short, and errant":       {RepairSight{Short: true, Errant: true}, rebuilt("b", KindFull, "new"), no},
 		"another is rebuilt":      {empty, rebuilt("c", KindLogger, "new"), "node c is being rebuilt"},
 		"another joins":           {empty, func(s *State) { s.Members = append(s.Members, Member{ID: 4, Kind: KindLearner, Becomes: KindFull}) }, yes},
-		"one voter left":          {empty, rebuilt("c", "", ""), "one node would have the only vote"},
+		"one voter left":          {empty, rebuilt("c", "", ""), "only one node would have a vote"},
 		"it has no vote":          {empty, func(s *State) { rebuilt("b", "", "")(s); rebuilt("c", "", "")(s) }, yes},
 		"waited for":              {empty, func(s *State) { s.Members[1].RequireAck = true }, "by its require-ack"},
 		"waited for, so long":     {empty, func(s *State) { s.Members[1].RequireAck, s.Members[1].DropAfter = true, time.Second }, yes},
@@ -192,7 +192,7 @@ func TestRepairBesideTheGone(t *testing.T) {
 		rebuilt, gone []NodeID
 		want          string
 	}{
-		"one of 3":               {3, []NodeID{3}, []NodeID{3}, "one node would have the only vote"},
+		"one of 3":               {3, []NodeID{3}, []NodeID{3}, "only one node would have a vote"},
 		"one of 4":               {4, []NodeID{4}, []NodeID{4}, "only 2 of 4 nodes would have a vote"},
 		"one of 5":               {5, []NodeID{5}, []NodeID{5}, yes},
 		"one of 5, it is there":  {5, []NodeID{5}, []NodeID{4}, "node e is being rebuilt"},

@@ -357,7 +357,7 @@ func (s *State) setNode(c NodeChange) (changed bool, err error) {
 	before := m
 	switch {
 	case c == NodeChange{Name: c.Name}:
-		return false, fmt.Errorf("nothing is said of node %s that could be changed", c.Name)
+		return false, fmt.Errorf("the change names no setting of node %s", c.Name)
 	case c.Weight != nil && (*c.Weight < 0 || *c.Weight > WeightMax):
 		return false, fmt.Errorf("weight must be 0 (never the primary) to %d, not %d", WeightMax, *c.Weight)
 	case c.Weight != nil && m.Kind != KindFull:
@@ -449,7 +449,7 @@ func (s State) check(nobodyLed bool) error {
 	case s.noFull() && !nobodyLed:
 		return errors.New("no full node with a weight above 0 would be left: nobody could lead")
 	case s.heldByNobody():
-		return fmt.Errorf("%w, and node %s alone may open for writes: it would not be able to any more; "+
+		return fmt.Errorf("%w, and only node %s may open for writes, which this change would prevent; "+
 			"switch maintenance off first, or name another node with switchover --to", ErrMaintenance, s.Maintenance.Primary)
 	case s.Durability == DurabilityMajority || s.Durability == DurabilityAll:
 		return nil

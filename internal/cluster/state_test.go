@@ -105,7 +105,7 @@ func TestStateRefuses(t *testing.T) {
 		"weight too low":        {testState(), Change{Node: &NodeChange{Name: "b", Weight: new(-1)}}, "weight must be 0 (never the primary) to 9"},
 		"weight of a logger":    {testState(), Change{Node: &NodeChange{Name: "c", Weight: new(1)}}, "node c is a logger"},
 		"unknown node":          {testState(), Change{Node: &NodeChange{Name: "d", Weight: new(1)}}, `no node "d": the nodes are a, b, c`},
-		"nothing of a node":     {testState(), Change{Node: &NodeChange{Name: "a"}}, "nothing is said of node a"},
+		"nothing of a node":     {testState(), Change{Node: &NodeChange{Name: "a"}}, "the change names no setting of node a"},
 		"bad site":              {testState(), Change{Node: &NodeChange{Name: "a", Site: new("x y")}}, `letters, digits, '.', '-' and '_', not "x y"`},
 		"before now":            {testState(), Change{Node: &NodeChange{Name: "a", DropAfter: new(-time.Second)}}, "must be above 0, not -1s"},
 		"nothing":               {testState(), Change{}, "this change says 0"},

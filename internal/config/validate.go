@@ -238,7 +238,7 @@ func (c Config) validateAdded(l *problemList, byName, byPeer map[string]string) 
 	for i, m := range c.Added {
 		key := fmt.Sprintf("added[%d]", i)
 		checkName(l, key+".name", "added.name", m.Name)
-		checkUnique(l, byName, key+".name", m.Name, "member name", m.Name, "a member of the beginning is in [[member]], one that was added later in [[added]]")
+		checkUnique(l, byName, key+".name", m.Name, "member name", m.Name, "write an initial member under [[member]], and a member that was added later under [[added]]")
 		host, _, ok := checkAddress(l, key+".peer", "added.peer", m.Peer)
 		if ok {
 			checkUnique(l, byPeer, key+".peer", m.Peer, "peer address", m.Name, "give each member an address of its own")

@@ -45,7 +45,7 @@ func (n *Node) mayNotLead() string {
 		if n.nodes.HeldFor == 0 {
 			return "maintenance is on, and no node was the primary when it began"
 		}
-		return fmt.Sprintf("maintenance is on, and %s may open alone", n.nodes.peer(n.nodes.HeldFor).Name)
+		return fmt.Sprintf("maintenance is on, and only %s may open", n.nodes.peer(n.nodes.HeldFor).Name)
 	case n.nodes.NoLease != "":
 		return n.nodes.NoLease
 	}

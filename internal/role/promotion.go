@@ -118,7 +118,7 @@ func (p *promotion) tooLate(n *Node) {
 	catchesUp := p.Phase == PhaseCatchingUp
 	why := n.gotNoFurther(p.Phase)
 	if catchesUp && n.othersAreFurther() {
-		why = fmt.Sprintf("%s has applied more, and this node was not done within %s", best.Name, n.cfg.PromotionTimeout)
+		why = fmt.Sprintf("node %s has applied more, and this node did not finish within %s", best.Name, n.cfg.PromotionTimeout)
 	}
 	switch {
 	case catchesUp && n.mysqld.standsStill(n.nodes.Own.Applied):

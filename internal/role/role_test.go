@@ -24,7 +24,7 @@ import (
 //	peers 2:replica:10 3:starting:0:dead 4:replica:10:log-bad 5:logger:0:logger
 //	move to=2 | restart [dry-run] | chosen term=3 | fenced why | fenced ok
 //	peers no-lease=n3-is-old 3:replica:10 (as the leader it would get none)
-//	peers held=2 1::10 2:replica:10 (maintenance: node 2 may open alone)
+//	peers held=2 1::10 2:replica:10 (maintenance: only node 2 may open)
 //	peers 1::10:w0 2:replica:10:w9:lag=700ms:log=20 (node 1 is this one)
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {

@@ -253,7 +253,7 @@ func (f *fixture) maintained(t *testing.T, ctx context.Context) {
 			return false, "", fmt.Errorf("%s took over in maintenance", st.Primary)
 		}
 		held := slices.ContainsFunc(st.Nodes, func(n status.Node) bool {
-			return n.Leader == n.ID && strings.Contains(n.Reason, "maintenance is on, and "+f.Name(primary)+" may open alone")
+			return n.Leader == n.ID && strings.Contains(n.Reason, "maintenance is on, and only "+f.Name(primary)+" may open")
 		})
 		return held && st.Primary == "", fmt.Sprintf("%+v", st), nil
 	}); err != nil {

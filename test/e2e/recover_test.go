@@ -227,7 +227,7 @@ func (f *fixture) recoverWithWitness(t *testing.T, ctx context.Context, lagging,
 // what they have, and are taken in again.
 func (f *fixture) return2(t *testing.T, ctx context.Context, survivor int, old ...int) {
 	t.Helper()
-	has := regexp.MustCompile(`it has [1-9][0-9]* transactions that are not there: [0-9a-f-]{36}:`)
+	has := regexp.MustCompile(`the recovered cluster lacks [1-9][0-9]* of its transactions: [0-9a-f-]{36}:`)
 	for _, i := range old {
 		if err := f.Start(ctx, i); err != nil {
 			t.Fatal(err)

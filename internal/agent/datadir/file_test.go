@@ -25,9 +25,9 @@ func TestDamage(t *testing.T) {
 	for _, c := range []struct {
 		name, text, want string
 	}{
-		{Peers, "", "peers.json is damaged: give it back, or rebuild this node (it is empty)"},
-		{Peers, "\x00\x00\x00", "peers.json is damaged: give it back, or rebuild this node (all of its 3 bytes are zero)"},
-		{Peers, `{"2": "b`, "peers.json is damaged: give it back, or rebuild this node (it ends in the middle, after 8 bytes)"},
+		{Peers, "", "peers.json is damaged: put it back, or rebuild this node (it is empty)"},
+		{Peers, "\x00\x00\x00", "peers.json is damaged: put it back, or rebuild this node (all of its 3 bytes are zero)"},
+		{Peers, `{"2": "b`, "peers.json is damaged: put it back, or rebuild this node (it ends in the middle, after 8 bytes)"},
 		{Peers, `{"2": 7}`, "cannot unmarshal number"},
 		{Met, "[", "met.json is damaged: remove it, and the agent goes by peers.json (it ends in the middle"},
 		{ClusterState, "{", "cluster.json is damaged: copy it from another node of the cluster (it ends"},
@@ -36,7 +36,7 @@ func TestDamage(t *testing.T) {
 		{Durable, "{", "durable.json is damaged: remove it, the node makes a new one"},
 		{Durable, `{"index": 7, "witness": "x"}`, "durable.json is damaged: remove it, the node makes a new one"},
 		{Fence, "7", "fence.json is damaged: remove it, and fence this node again"},
-		{Refused, "{", "refused.json is damaged: give it back"},
+		{Refused, "{", "refused.json is damaged: put it back"},
 		{Refused, newer, "refused.json has format 9, this quorate reads up to 1"},
 	} {
 		mem := vfs.NewMem()

@@ -212,7 +212,7 @@ func (h *Home) CheckLog() error {
 		return nil
 	}
 	if _, err := h.fs.Stat(h.Join("log", "state")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data directory %s: the log is gone from %s, but this node has had one: mount it, or give it back; without it the node has to be rebuilt",
+		return fmt.Errorf("data directory %s: the log is gone from %s, but this node has had one: mount it, or put it back; without it the node has to be rebuilt",
 			h.Path(), h.Join("log"))
 	} else if err != nil {
 		return fmt.Errorf("look for the log: %w", err)

@@ -89,13 +89,13 @@ var follows = map[Life][]Life{
 func (id Identity) Life() (Life, error) {
 	switch {
 	case id.State && !id.Log:
-		return "", fmt.Errorf("it had a cluster state, and no log")
+		return "", fmt.Errorf("it is contradictory: a cluster state, but no log")
 	case id.Joining && (id.Log || id.Superseded != nil):
-		return "", fmt.Errorf("it has not joined so far, and had a log or was a member")
+		return "", fmt.Errorf("it is contradictory: joining, but with a log or a membership")
 	case id.GivenUp != nil && !id.Joining:
-		return "", fmt.Errorf("it has given up what it had, and does not join")
+		return "", fmt.Errorf("it is contradictory: its data are given up, but it is not joining")
 	case id.Recovered && !id.State && !id.Joining:
-		return "", fmt.Errorf("its cluster was recovered, and it had no cluster state")
+		return "", fmt.Errorf("it is contradictory: its cluster was recovered, but it has no cluster state")
 	case id.Removed:
 		return Removed, nil
 	case id.Joining:
@@ -108,7 +108,7 @@ func (id Identity) Life() (Life, error) {
 	return Begun, nil
 }
 
-var identityRules = file{name: IdentityFile, format: formatMax, remedy: "give it back, or move the data directory away and rebuild this node"}
+var identityRules = file{name: IdentityFile, format: formatMax, remedy: "put it back, or move the data directory away and rebuild this node"}
 
 // Identity reads whose directory this is. found=false: it has no identity.
 func (d Dir) Identity() (id Identity, found bool, err error) {

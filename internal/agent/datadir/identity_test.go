@@ -63,7 +63,7 @@ func TestImpossibleLives(t *testing.T) {
 		}
 		if _, _, err := used.Identity(); (err != nil) != (impossible != nil) {
 			t.Errorf("%+v is read with %v, and is %v", id, err, impossible)
-		} else if err != nil && !strings.Contains(err.Error(), "identity.json is damaged: give it back") {
+		} else if err != nil && !strings.Contains(err.Error(), "identity.json is damaged: put it back") {
 			t.Errorf("%+v: %v", id, err)
 		}
 		if impossible == nil {

@@ -68,7 +68,7 @@ type refusedRecord struct {
 // Refused reads the recoveries that the node refuses.
 func (d Dir) Refused() ([]cluster.Recovery, error) {
 	var r refusedRecord
-	_, err := d.load(file{name: Refused, format: refusedFormat, remedy: "give it back, or rebuild this node"}, &r)
+	_, err := d.load(file{name: Refused, format: refusedFormat, remedy: "put it back, or rebuild this node"}, &r)
 	return r.Refused, err
 }
 

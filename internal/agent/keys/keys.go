@@ -224,7 +224,7 @@ func (k *Keys) unknown(m cluster.Member) string {
 	if m.Key == "" || k.Has(m.Key) {
 		return ""
 	}
-	return fmt.Sprintf("the cluster knows this node by the key %s, and %s holds %s: \"quorate node set %s --key %s\" on another node, if that is right",
+	return fmt.Sprintf("the cluster knows this node by the key %s, and %s holds %s: if the file is right, run \"quorate node set %s --key %s\" on another node",
 		m.Key, k.files.Own, k.Shown().Name(), m.Name, k.Shown().Name())
 }
 

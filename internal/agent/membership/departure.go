@@ -25,7 +25,7 @@ func (d *Departure) Error() string {
 	case d.Superseded != nil:
 		return "the cluster was recovered without this node"
 	case d.State != nil:
-		return "it has no leader, and another node knows a newer list of voters: it starts again with that list"
+		return "this node has no leader, and another node has a newer voter list: this node starts again with that list"
 	case d.Instance == "":
 		return "this node was removed from the cluster"
 	}

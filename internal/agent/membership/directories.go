@@ -148,7 +148,7 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 	case !ok || pinned == instance:
 		return nil
 	case ordered && !d.votes && !empty:
-		return fmt.Errorf("node %q is to be rebuilt, and goes on until a node with a vote tells it so: node %q has no vote", id.NodeName, d.cfg.Name)
+		return fmt.Errorf("node %q is to be rebuilt, but only a node with a vote may tell it so, and node %q has no vote", id.NodeName, d.cfg.Name)
 	case ordered:
 		return refuse(transport.CodeRebuild, "node %q is to be rebuilt", id.NodeName)
 	case empty && d.cfg.Lives(id.Node):
@@ -156,7 +156,7 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 			"two agents run under that name", id.NodeName)
 	case empty && d.reseed:
 		return refuse(transport.CodeReseed, "node %q has an empty data directory, "+
-			"but this cluster knows its former directory: it waits until the leader has it rebuilt", id.NodeName)
+			"but this cluster knows its former directory: it waits for the leader to rebuild it", id.NodeName)
 	case empty:
 		return refuse(transport.CodePeer, "node %q has an empty data directory, but this cluster knows its former directory: put that back (is its disk mounted?), "+
 			"or, if it is lost, run \"quorate node rebuild %s\" on another node, and start this agent again if it has ended", id.NodeName, id.NodeName)

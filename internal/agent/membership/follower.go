@@ -145,7 +145,7 @@ func (f *Follower) look(ctx context.Context, p cluster.StatePoint) {
 	f.learn(ctx)
 	f.promote(ctx)
 	for _, id := range f.reminder.Due(f.cfg.Clock.Now(), f.cfg.Table.Nodes()) {
-		f.cfg.Logger.Warn("a node that is to be rebuilt is told so once more", "node", f.cfg.Table.Name(id))
+		f.cfg.Logger.Warn("tell a node again that it is to be rebuilt", "node", f.cfg.Table.Name(id))
 		f.cfg.Node.Hangup(id)
 	}
 	if f.cfg.Also != nil {

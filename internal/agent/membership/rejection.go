@@ -124,7 +124,7 @@ func (s Self) recovered(by string, r *transport.RejectedError) Reaction {
 		if err == nil && peer.Instance != "" && !peer.Votes() { // it is being rebuilt
 			return Reaction{}
 		}
-		return Reaction{Trouble: fmt.Sprintf("node %s was a member before the recovery on node %s, and serves nothing: \"quorate node rebuild %s\" takes it in again",
+		return Reaction{Trouble: fmt.Sprintf("node %s was a member before the recovery on node %s, and serves nothing until it is rebuilt: \"quorate node rebuild %s\"",
 			by, o.Node, by)}
 	}
 	return Reaction{Trouble: r.Text}

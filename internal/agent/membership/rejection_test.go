@@ -111,7 +111,7 @@ func TestReact(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
-	if r := React(later, "z", refusal(recovered, "z", recovery)); !strings.Contains(r.Trouble, `"quorate node rebuild z" takes it in again`) {
+	if r := React(later, "z", refusal(recovered, "z", recovery)); !strings.Contains(r.Trouble, `serves nothing until it is rebuilt: "quorate node rebuild z"`) {
 		t.Errorf("by a former member: %+v", r)
 	}
 }

@@ -51,7 +51,7 @@ func TestRepairer(t *testing.T) {
 		{9 * time.Second, nil, ""},
 		{time.Second, refused, "b: it has come back with an empty data directory; 2: node b is not rebuilt by itself: refused"},
 		{time.Second, nil, "b: it has come back with an empty data directory"},
-		{time.Minute, nil, "; 2: node b is not rebuilt by itself: it was rebuilt so less than 10m ago"},
+		{time.Minute, nil, "; 2: node b is not rebuilt by itself: the leader rebuilt it less than 10m ago"},
 		{10 * time.Minute, nil, "b: it has come back with an empty data directory"},
 	} {
 		now += step.after

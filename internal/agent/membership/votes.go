@@ -38,7 +38,7 @@ func RefuseVote(m cluster.Member, n status.Node, kind cluster.Kind, committed ui
 	case n.Mysqld == status.MysqldNone && kind != cluster.KindLogger:
 		return fmt.Sprintf("node %s has no mysqld: its kind must be logger", n.Name), true
 	case n.Mysqld != status.MysqldNone && kind == cluster.KindLogger:
-		return fmt.Sprintf("node %s has a mysqld, whose part of the log would be purged: a logger has none", n.Name), true
+		return fmt.Sprintf("node %s has a mysqld, so it cannot be a logger: the log would be purged without regard to that mysqld", n.Name), true
 	case !CaughtUp(n, kind, committed):
 		return fmt.Sprintf("node %s has not caught up: its role is %s, its log ends at entry %d, its mysqld lacks %.1f s",
 			n.Name, n.Role, n.LogLast, n.BacklogSeconds()), false

@@ -130,15 +130,15 @@ func notCommitted(state epochState, id gtid.GTID, server gtid.UUID, known, ours 
 	case !ours:
 		// A typo must not read as "never will be": who asks would write it again.
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Reason: fmt.Sprintf(
-			"it is not committed, and no epoch in this log is of that server, %s: a typo, or another cluster?", id.UUID)}
+			"it is not committed, and no epoch in this log belongs to server %s: a typo, or another cluster?", id.UUID)}
 	case state.Newest != 0 && state.Term > state.Newest:
 		return cluster.DidCommit{Outcome: cluster.OutcomeNotCommitted, Reason: state.why(state.Newest) + again}
 	case known && server != id.UUID:
 		return cluster.DidCommit{Outcome: cluster.OutcomeNotCommitted, Reason: fmt.Sprintf(
-			"the server that gives such GTIDs is not the primary: epoch %d, the newest, is that of server %s%s", state.Newest, server, again)}
+			"the server that gives such GTIDs is not the primary: the newest epoch, %d, belongs to server %s%s", state.Newest, server, again)}
 	case !known:
 		return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Epoch: state.Newest, Reason: fmt.Sprintf(
-			"it is not committed, and it is not known here which server epoch %d is of", state.Newest)}
+			"it is not committed; this node does not know to which server epoch %d belongs", state.Newest)}
 	}
 	return cluster.DidCommit{Outcome: cluster.OutcomeUnknown, Epoch: state.Newest, Reason: fmt.Sprintf(
 		"it is not committed yet, and its server is the primary of epoch %d: it may be on its way", state.Newest)}

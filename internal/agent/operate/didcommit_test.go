@@ -19,13 +19,13 @@ func TestUnknownServerIsNotAnswered(t *testing.T) {
 		want        cluster.Outcome
 		says        string
 	}{
-		"of no epoch":               {epochState{Term: 5, Newest: 5}, other, true, false, cluster.OutcomeUnknown, "no epoch in this log is of that server"},
-		"of no epoch, newest over":  {epochState{Term: 6, Newest: 5}, other, true, false, cluster.OutcomeUnknown, "no epoch in this log is of that server"},
-		"of no epoch, none known":   {epochState{Term: 5, Newest: 5}, other, false, false, cluster.OutcomeUnknown, "no epoch in this log is of that server"},
-		"of an epoch before":        {epochState{Term: 5, Newest: 5}, other, true, true, cluster.OutcomeNotCommitted, "is not the primary: epoch 5, the newest, is that of server 01000000-0000-0000-0000-000000000000; should its server"},
+		"of no epoch":               {epochState{Term: 5, Newest: 5}, other, true, false, cluster.OutcomeUnknown, "no epoch in this log belongs to server"},
+		"of no epoch, newest over":  {epochState{Term: 6, Newest: 5}, other, true, false, cluster.OutcomeUnknown, "no epoch in this log belongs to server"},
+		"of no epoch, none known":   {epochState{Term: 5, Newest: 5}, other, false, false, cluster.OutcomeUnknown, "no epoch in this log belongs to server"},
+		"of an epoch before":        {epochState{Term: 5, Newest: 5}, other, true, true, cluster.OutcomeNotCommitted, "is not the primary: the newest epoch, 5, belongs to server 01000000-0000-0000-0000-000000000000; should its server"},
 		"of the newest":             {epochState{Term: 5, Newest: 5}, server, true, true, cluster.OutcomeUnknown, "may be on its way"},
 		"of the newest, it is over": {epochState{Term: 6, Newest: 5}, server, true, true, cluster.OutcomeNotCommitted, "term 6; should its server be the primary again, it may give the GTID to another"},
-		"the newest is not known":   {epochState{Term: 5, Newest: 5}, server, false, true, cluster.OutcomeUnknown, "not known here which server"},
+		"the newest is not known":   {epochState{Term: 5, Newest: 5}, server, false, true, cluster.OutcomeUnknown, "does not know to which server"},
 	} {
 		got := notCommitted(c.state, gtid.GTID{UUID: c.id, N: 7}, server, c.known, c.ours)
 		if got.Outcome != c.want || !strings.Contains(got.Reason, c.says) {

@@ -60,7 +60,7 @@ func (s *Server) unfence(ctx context.Context, r control.Request) (Done, error) {
 	own := s.Board.Own()
 	switch {
 	case before == nil && (own.Role == status.RoleFenced || own.Role == status.RoleErrant):
-		return d, control.Errorf(control.CodeFailed, "no operator has fenced node %s, quorate itself has, and ends that when its reason has ended: %s", s.Self.Name, own.Reason)
+		return d, control.Errorf(control.CodeFailed, "node %s was fenced by quorate itself, not by an operator; quorate ends that once the reason is over: %s", s.Self.Name, own.Reason)
 	case before == nil:
 		return Done{ReadOnly: true, Result: cluster.FenceResult{DryRun: args.DryRun, Notes: []string{fmt.Sprintf("%s is %s", s.Self.Name, own.Role)}}}, nil
 	}

@@ -32,8 +32,8 @@ func (s *Server) nodeKey(ctx context.Context, r control.Request) (Done, error) {
 	for _, n := range nodes {
 		if n.Name == c.Name && n.Reachable && c.Key != nil && n.Key != *c.Key && !c.Force {
 			return Done{What: c.KeysChange.String()}, control.Errorf(control.CodeFailed,
-				"node %s runs, and shows the key %s: with another one it is cut off. \"quorate key rotate\" on its host changes its key; "+
-					"--force takes that key from it at once, if it is in wrong hands", n.Name, orNone(n.Key))
+				"node %s runs, and shows the key %s: with another key it is cut off. \"quorate key rotate\" on its host changes its key; "+
+					"--force takes that key away at once, if it was stolen", n.Name, orNone(n.Key))
 		}
 	}
 	return s.ChangeAs(ctx, r.By, c.Ask, cluster.Change{Keys: &c.KeysChange})
@@ -63,7 +63,7 @@ func (s *Server) keysFor(to cluster.PeerSecurity) (lacking []cluster.KeysChange,
 		n, key := nodes[m.ID], m.Key
 		switch {
 		case m.ID != s.Self.ID && !n.Reachable:
-			return nil, nil, control.Errorf(control.CodeFailed, "node %s is away: what its connections can is not known", m.Name)
+			return nil, nil, control.Errorf(control.CodeFailed, "node %s is away: it is not known whether its connections can use TLS", m.Name)
 		case m.Key == "" && n.Key == "":
 			return nil, nil, control.Errorf(control.CodeFailed, "node %s has no key: make it on its host with \"quorate key new\", and restart its agent", m.Name)
 		case to == cluster.PeersRequire && len(n.PlainPeers) > 0:

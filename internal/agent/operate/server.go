@@ -148,7 +148,7 @@ func (s *Server) Serve(ctx context.Context, r control.Request) control.Answer {
 	case !ok:
 		return s.refusal(control.CodeUnknown, "node %s (quorate %s) knows no request %q", s.Self.Name, s.Version, r.Name)
 	case r.By == "" || len(r.By) > 200 || strings.ContainsFunc(r.By, func(c rune) bool { return c < ' ' }):
-		return s.refusal(control.CodeInvalid, "the request does not say in a line who asks")
+		return s.refusal(control.CodeInvalid, "the requester must be named, in one line")
 	case s.Node.Raft() == nil && !h.Apart:
 		return s.refusal(control.CodeFailed, "%v", s.NoPart())
 	}
@@ -293,7 +293,7 @@ func (s *Server) carryOut(ctx context.Context, h Handler, r control.Request) con
 	}
 	result, err := json.Marshal(d.Result)
 	if err != nil {
-		return s.refusal(control.CodeFailed, "encode the result, which stands: %v", err)
+		return s.refusal(control.CodeFailed, "the request was carried out, but its result cannot be encoded: %v", err)
 	}
 	return control.Answer{Code: control.CodeOK, Node: s.Self.Name, Index: d.Index, Result: result}
 }

@@ -91,8 +91,8 @@ func TestServeRefuses(t *testing.T) {
 	s, _ := serve(t)
 	for want, r := range map[string]control.Request{
 		`node a (quorate v1) knows no request "x"`: {Name: "x", By: "ann@db1"},
-		"does not say in a line who asks":          {Name: "audit"},
-		"the request does not say in a line":       {Name: "audit", By: "ann\n@db1"},
+		"the requester must be named":              {Name: "audit"},
+		"the requester must be named, in one line": {Name: "audit", By: "ann\n@db1"},
 		"takes no part in the cluster":             {Name: "audit", By: "ann@db1"},
 	} {
 		if answer := s.Serve(t.Context(), r); answer.Code == control.CodeOK || !strings.Contains(answer.Error, want) {
@@ -138,7 +138,7 @@ func TestFence(t *testing.T) {
 		t.Errorf("the role machine heard %+v", heard)
 	}
 	n.board.SetRole(status.RoleErrant, "its own transactions")
-	if _, err := ask("unfence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), "no operator has fenced") {
+	if _, err := ask("unfence", `{"node":"a"}`); err == nil || !strings.Contains(err.Error(), "was fenced by quorate itself") {
 		t.Errorf("fenced by quorate: %v", err)
 	}
 }

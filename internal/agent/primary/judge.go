@@ -154,11 +154,11 @@ func (j Judge) judgePending(ctx context.Context) error {
 		return err
 	}
 	if n > 0 {
-		return &VerdictError{role.XAPending, XAPrepared(n) + ": mysqld starts again to prepare that with its binlog"}
+		return &VerdictError{role.XAPending, XAPrepared(n) + ": mysqld starts again, so that its binlog has what is prepared"}
 	}
 	ended, err := j.Server.XAEnded(ctx)
 	if err != nil || !ended {
 		return err
 	}
-	return &VerdictError{role.XAPending, XAEnded + ": mysqld starts again to prepare anew what that was"}
+	return &VerdictError{role.XAPending, XAEnded + ": mysqld starts again, to prepare again what the client ended"}
 }

@@ -184,7 +184,7 @@ func (s *Shell) begin(ctx context.Context, e role.Effect) {
 
 func (s *Shell) operate(ctx context.Context, e role.Effect) (incarnation uint64, err error) {
 	if e.Term != 0 && e.Kind != role.Settle && !s.Leads(e.Term) {
-		return 0, fmt.Errorf("this node does not lead in term %d (any more)", e.Term)
+		return 0, fmt.Errorf("this node does not lead in term %d", e.Term)
 	}
 	if e.Kind == role.Judge || e.Kind == role.Replicate {
 		var cancel context.CancelFunc

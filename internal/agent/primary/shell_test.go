@@ -81,7 +81,7 @@ func operating(s *noted) (shell *Shell, told func() []role.Input) {
 
 // TestOperations: each kind of operation does what it is for, with its arguments.
 func TestOperations(t *testing.T) {
-	const lost = "this node does not lead in term 2 (any more)"
+	const lost = "this node does not lead in term 2"
 	for _, c := range []struct {
 		e     role.Effect
 		did   string

@@ -203,7 +203,7 @@ func (s *Stance) Hear(by string, r cluster.Recovery) {
 		s.cfg.Node.Leave(membership.Departure{Superseded: &r})
 		return
 	case recovery.Defer:
-		said += " without this one, which had a leader a moment ago, or hears of a node that had: it waits whether there is one again"
+		said += " without this node; this node, or a node that it hears, had a leader a moment ago: it waits to see whether there is a leader again"
 	case recovery.Reject:
 		s.apart()
 		said += fmt.Sprintf(" although its majority runs: both sides may take writes; this node refuses that recovery, also after a restart; "+

@@ -163,7 +163,7 @@ func (v *Verdict) startInstead(there []string, voters int) string {
 	case len(others) == len(there):
 		text = fmt.Sprintf("%s of the %d voters are up: a majority, which elects by itself", strings.Join(there, ", "), voters)
 	case len(others) > 0:
-		text = fmt.Sprintf("%s of the %d voters are up, a majority together with node %s, which elects by itself", strings.Join(others, ", "), voters, v.Survivor)
+		text = fmt.Sprintf("%s of the %d voters are up: with node %s they are a majority, which elects by itself", strings.Join(others, ", "), voters, v.Survivor)
 	}
 	text += fmt.Sprintf("; start the agent of node %s", v.Survivor)
 	if v.best() != "" {

@@ -42,7 +42,7 @@ func PlanChange(before, after cluster.State, nodes []Node, primary string) (p cl
 			p.Notes = append(p.Notes, fmt.Sprintf("once %s has caught up it votes: %s", m.Name, majorityNote(onceVoting(after, i, nodes), was)))
 		}
 		if old, err := before.Member(m.Name); err == nil && m.Name == primary && m.Weight == 0 && old.Weight > 0 {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s is the primary, and stays it until it fails or is moved (quorate switchover): with weight 0 it does not become it again", m.Name))
+			p.Notes = append(p.Notes, fmt.Sprintf("%s stays the primary until it fails or is moved (quorate switchover); with weight 0 it does not become the primary again", m.Name))
 		}
 	}
 	if was, is := takeOver(before, nodes, primary), takeOver(after, nodes, primary); primary != "" && !slices.Equal(was, is) {

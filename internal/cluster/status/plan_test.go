@@ -109,7 +109,7 @@ func TestPlanCountsWhoRuns(t *testing.T) {
 		"add, one is gone": {cluster.Change{Membership: &cluster.MembershipChange{Op: cluster.OpAdd, Name: "d", ID: 4, Peer: "h:1", Kind: cluster.KindLogger}}, cGone, cluster.Plan{Notes: []string{
 			"once d has caught up it votes: a majority is 3 of 4, 0 may fail (before: 2 of 3, 0 may fail); c is not heard of"}}},
 		"weight 0 of the primary": {cluster.Change{Node: &cluster.NodeChange{Name: "a", Weight: new(int)}}, nodes(func(_, _ *Node) {}), cluster.Plan{Notes: []string{
-			"a is the primary, and stays it until it fails or is moved (quorate switchover): with weight 0 it does not become it again"}}},
+			"a stays the primary until it fails or is moved (quorate switchover); with weight 0 it does not become the primary again"}}},
 	} {
 		c.change.ID = "x"
 		after, err := before.With(c.change)

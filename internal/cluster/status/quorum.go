@@ -419,7 +419,7 @@ func (q Quorum) NoPrimary(self string) []string {
 	}
 	return []string{
 		fmt.Sprintf("%s. Start the agent%s on %s: nothing is lost, and writes go on by themselves.", counts, plural(q.Start), anyOf(q.Start)),
-		fmt.Sprintf("If an agent that %s does not hear of runs, %s is cut off: see `quorate status` there.", self, self),
+		fmt.Sprintf("If one of these agents runs already, node %s is cut off from it: see `quorate status` there.", self),
 		"If disks are gone for good: docs/operations.md, \"A majority is gone for good\".",
 	}
 }

@@ -309,7 +309,7 @@ func checkStarts(t *testing.T, text string, broken Sight, sets [][]string) {
 func TestNoPrimaryText(t *testing.T) {
 	got := strings.Join(sightOf(t, "a:replica b:replica:away c:replica:away").Quorum().NoPrimary("a"), "\n")
 	want := `2 of 3 voters must run, and 1 does: a (b and c are not heard of). Start the agent on b or c: nothing is lost, and writes go on by themselves.
-If an agent that a does not hear of runs, a is cut off: see ` + "`quorate status`" + ` there.
+If one of these agents runs already, node a is cut off from it: see ` + "`quorate status`" + ` there.
 If disks are gone for good: docs/operations.md, "A majority is gone for good".`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

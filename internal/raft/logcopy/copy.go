@@ -105,7 +105,7 @@ func (c *Copy) target(ctx context.Context) (last, term uint64, err error) {
 		}
 	}
 	if term == 0 {
-		return 0, 0, errors.New("nobody leads")
+		return 0, 0, errors.New("no node leads")
 	}
 	return last, term, nil
 }

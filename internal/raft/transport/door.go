@@ -155,7 +155,7 @@ func (d *Door) judge(target cluster.NodeID, id Identity) *RejectedError {
 			id.NodeName, target, d.Self.NodeName, d.Self.Node)
 	}
 	if id.Node == d.Self.Node || id.NodeName == d.Self.NodeName {
-		return reject(CodeDuplicate, "another node already uses the name %q or the id %d: this one",
+		return reject(CodeDuplicate, "the node at this address has the name %q and the id %d itself: two nodes cannot share one of them",
 			d.Self.NodeName, d.Self.Node)
 	}
 	return d.judgeMember(id)

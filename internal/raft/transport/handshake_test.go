@@ -32,11 +32,11 @@ var rejections = []struct {
 	},
 	{
 		"our id", func(h *hello) { h.id.Node = nodeA },
-		RejectedError{Code: CodeDuplicate, Text: `another node already uses the name "a" or the id 1: this one`},
+		RejectedError{Code: CodeDuplicate, Text: `the node at this address has the name "a" and the id 1 itself: two nodes cannot share one of them`},
 	},
 	{
 		"our name", func(h *hello) { h.id.NodeName = "a" },
-		RejectedError{Code: CodeDuplicate, Text: `another node already uses the name "a" or the id 1: this one`},
+		RejectedError{Code: CodeDuplicate, Text: `the node at this address has the name "a" and the id 1 itself: two nodes cannot share one of them`},
 	},
 	{
 		"unknown member", func(h *hello) { h.id.Node, h.id.NodeName = 9, "x" },

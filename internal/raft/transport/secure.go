@@ -113,12 +113,12 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn, stay *strangers.S
 	}
 	if first != tlsRecord {
 		if !t.plainAllowed() {
-			return nil, "", reject(CodeKey, "it came without TLS")
+			return nil, "", reject(CodeKey, "the connection came without TLS")
 		}
 		return conn, "", nil
 	}
 	if t.key.Load() == nil {
-		return nil, "", reject(CodeKey, "it came with TLS, and this node has no key")
+		return nil, "", reject(CodeKey, "the connection came with TLS, and this node has no key")
 	}
 	done, err := stay.Turn(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (t *Transport) unwrap(ctx context.Context, conn net.Conn, stay *strangers.S
 	defer done()
 	c := tls.Server(conn, t.tlsConfig(func(k cluster.Key) error {
 		if !t.door.KnowsKey(k) {
-			return reject(CodeKey, "it shows the key %s, which no member has", k)
+			return reject(CodeKey, "the caller shows key %s, which no member has", k)
 		}
 		return nil
 	}))
@@ -191,7 +191,7 @@ func (t *Transport) refusedKey(err error, p Peer) *RejectedError {
 	if !ok || op.Op != "remote error" {
 		return nil
 	}
-	r := reject(CodeKey, "it does not know this node's key, %s (%v)", t.key.Load().Name(), op.Err)
+	r := reject(CodeKey, "the node does not know this node's key %s (%v)", t.key.Load().Name(), op.Err)
 	r.By = p.Name
 	return r
 }
