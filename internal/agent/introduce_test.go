@@ -288,7 +288,7 @@ func TestRecoveryLooksAtEmptyNodes(t *testing.T) {
 	h.data.known.Load(membership.Known{2: "01000000000000000000000000000000"}, nil)
 	for id, want := range map[transport.Identity]string{
 		{Node: 2, NodeName: "b", Instance: [16]byte{1}}: "",
-		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "another data directory",
+		{Node: 2, NodeName: "b", Instance: [16]byte{2}}: "that is not the one this node knows",
 		{Node: 2, NodeName: "b"}:                        `the data directory of node "b" is empty`,
 		{Node: 3, NodeName: "c"}:                        `the data directory of node "c" is empty`,
 	} {

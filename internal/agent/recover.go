@@ -176,15 +176,15 @@ func (a *Agent) controlRecoverReport(context.Context, control.Request) (operate.
 
 // RecoveryInterrupted tells whether there is a recovery of a node that was interrupted,
 // which FinishRecovery finishes.
-func RecoveryInterrupted(cfg config.Config) bool {
+func RecoveryInterrupted(cfg config.Config) (bool, error) {
 	return quorumloss.Interrupted(datadir.New(vfs.OS{}, cfg.DataDir))
 }
 
 // FinishRecovery finishes the recovery of a node that was interrupted; found says that
 // there was one.
 func FinishRecovery(cfg config.Config) (found bool, err error) {
-	if !RecoveryInterrupted(cfg) {
-		return false, nil
+	if found, err := RecoveryInterrupted(cfg); err != nil || !found {
+		return false, err
 	}
 	if err := checkOwner(cfg.DataDir, os.Geteuid()); err != nil {
 		return true, err

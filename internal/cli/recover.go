@@ -88,7 +88,9 @@ type recovered struct {
 
 func (o *recoverOptions) run(ctx context.Context, cfg config.Config, in io.Reader, out, errOut io.Writer) (err error) {
 	logger := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if agent.RecoveryInterrupted(cfg) {
+	if interrupted, err := agent.RecoveryInterrupted(cfg); err != nil {
+		return err
+	} else if interrupted {
 		return o.finish(cfg, out)
 	}
 	r, err := agent.OpenRecovery(cfg, logger, o.version)

@@ -33,10 +33,23 @@ func (d Dir) Join(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)
 }
 
-// Has tells whether a file is there.
+// Has tells whether a file is known to be there: an error counts as no. Where data could be lost by that,
+// Find is asked.
 func (d Dir) Has(name string) bool {
+	there, err := d.Find(name)
+	return there && err == nil
+}
+
+// Find tells whether a file is there. An error says neither.
+func (d Dir) Find(name string) (bool, error) {
 	_, err := d.fs.Stat(d.Join(name))
-	return err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for %s: %w", d.Join(name), err)
+	}
+	return true, nil
 }
 
 // DamageError is why a file cannot be used.

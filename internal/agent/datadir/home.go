@@ -72,13 +72,20 @@ func (h *Home) Begin() error {
 
 // become makes a change of the identity durable, unless it is one already.
 func (h *Home) become(is func(Identity) bool, change func(*Identity)) error {
+	return h.mayBecome(is, func(id *Identity) error { change(id); return nil })
+}
+
+// mayBecome is become for a change that may fail.
+func (h *Home) mayBecome(is func(Identity) bool, change func(*Identity) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if is(h.own) {
 		return nil
 	}
 	next := h.own
-	change(&next)
+	if err := change(&next); err != nil {
+		return err
+	}
 	if err := h.WriteIdentity(next); err != nil {
 		return err
 	}
@@ -128,32 +135,47 @@ func (h *Home) Rebuild(instance string, now time.Time) error {
 	if raw, err := hex.DecodeString(instance); err != nil || len(raw) != 16 {
 		return fmt.Errorf("rebuild this node: %q is no instance of a data directory", instance)
 	}
-	return h.become(never, func(id *Identity) {
-		id.GivenUp = h.giveUp(*id, now)
+	return h.mayBecome(never, func(id *Identity) error {
+		given, err := h.giveUp(*id, now)
+		if err != nil {
+			return fmt.Errorf("rebuild this node: %w", err)
+		}
+		id.GivenUp = given
 		id.Instance, id.Joining, id.Log, id.State, id.Superseded = instance, true, false, false, nil
+		return nil
 	})
 }
 
 // giveUp names what a node gives up that is rebuilt; nil = it has nothing, or what is
-// left of an earlier try to join, which is nobody's.
-func (h *Home) giveUp(id Identity, now time.Time) *GivenUp {
+// left of an earlier try to join, which is nobody's. Where the disk does not say what is there,
+// nothing is given up: Clear would delete it.
+func (h *Home) giveUp(id Identity, now time.Time) (*GivenUp, error) {
 	if id.Joining {
-		return id.GivenUp
+		return id.GivenUp, nil
 	}
-	if !id.Log && !h.Has("log") && !h.Has("mysql") {
-		return nil
+	if !id.Log {
+		log, err := h.Find("log")
+		mysql, err2 := h.Find("mysql")
+		if err := errors.Join(err, err2); err != nil || !log && !mysql {
+			return nil, err
+		}
 	}
 	reason := "rebuild"
 	if id.Superseded != nil {
 		reason = "recovered"
 	}
 	name := now.UTC().Format(OldTimeFormat) + "-" + reason
-	dir := name
 	// The wall clock may have been set back, and that time have come before.
-	for i := 2; h.Has(New(h.fs, OldDir).Join(dir)); i++ {
+	for i, dir := 2, name; ; i++ {
+		taken, err := h.Find(New(h.fs, OldDir).Join(dir))
+		if err != nil {
+			return nil, err
+		}
+		if !taken {
+			return &GivenUp{Dir: dir, Identity: id}, nil
+		}
 		dir = fmt.Sprintf("%s-%d", name, i)
 	}
-	return &GivenUp{Dir: dir, Identity: id}
 }
 
 // SeedDir is where the mysqld runs that copies another one's data.

@@ -74,8 +74,15 @@ func (l *Locked) hold() error {
 		}
 		l.made = made
 	}
-	if l.fresh && l.Has(IdentityFile) { // it was mounted since
-		return errors.Join(fmt.Errorf("data directory %s is not empty any more: start again", l.Path()), l.Close())
+	if !l.fresh {
+		return nil
+	}
+	there, err := l.Find(IdentityFile)
+	if there { // it was mounted since
+		err = fmt.Errorf("data directory %s is not empty any more: start again", l.Path())
+	}
+	if err != nil {
+		return errors.Join(err, l.Close())
 	}
 	return nil
 }
@@ -121,7 +128,7 @@ func (l *Locked) Close() error {
 	if l.lock == nil {
 		return nil
 	}
-	if l.Held() && !l.Has(IdentityFile) {
+	if begun, err := l.Find(IdentityFile); l.Held() && err == nil && !begun {
 		for _, path := range l.made {
 			_ = os.Remove(path) // of a directory only if it is empty
 		}

@@ -45,8 +45,10 @@ func (h *Home) SetAside() error {
 
 // setAside moves one file, or directory.
 func (h *Home) setAside(name string, to Dir) error {
-	if name == Met && to.Has(name) {
-		return nil // a start in between has made a new one
+	if name == Met {
+		if moved, err := to.Find(name); err != nil || moved {
+			return err // a start in between has made a new one
+		}
 	}
 	err := h.fs.Rename(h.Join(name), to.Join(name))
 	switch {

@@ -160,3 +160,31 @@ func TestSetAsideTwiceAtOneTime(t *testing.T) {
 		}
 	}
 }
+
+// TestRebuildOnASilentDisk: where the disk does not say what is there, a node that is to be rebuilt gives up
+// nothing, and keeps its life. What it has must neither be deleted as nobody's, nor be moved over what was
+// given up before.
+func TestRebuildOnASilentDisk(t *testing.T) {
+	broken := errors.New("broken")
+	begun := Identity{Format: FormatFirst, Node: "a"}
+	for name, c := range map[string]struct {
+		before Identity
+		silent string
+	}{
+		"its log":    {begun, "log"},
+		"its mysqld": {begun, "mysql"},
+		"old data":   {Identity{Format: FormatFirst, Node: "a", Log: true}, New(nil, OldDir).Join("19700101T000000Z-rebuild")},
+	} {
+		mem, _ := livedIn(t, Identity{Format: FormatFirst, Node: "a", Log: true})
+		silent := vfs.Wrap(mem, func(op vfs.Op, path string) error {
+			if op == vfs.OpStat && path == c.silent {
+				return broken
+			}
+			return nil
+		})
+		h := NewHome(New(silent, "."), c.before, false)
+		if err := h.Rebuild(anInstance, time.Unix(0, 0)); !errors.Is(err, broken) || h.Life() == Joining {
+			t.Errorf("%s: %v, and it is %s", name, err, h.Life())
+		}
+	}
+}

@@ -38,7 +38,11 @@ type State struct {
 // it before anything else. Of a cluster that was recovered it is nowhere else: the
 // configuration and the log know the members of before.
 func (s *State) Load(h *Home, members []cluster.Member, first uint64) (err error) {
-	if h.Own().Recovered && !h.Has(ClusterState) {
+	there, err := h.Find(ClusterState)
+	if err != nil {
+		return err
+	}
+	if h.Own().Recovered && !there {
 		return fmt.Errorf("%s is missing. Only this file says that the cluster was recovered, and who its members are: "+
 			"put it back, or rebuild this node", h.Join(ClusterState))
 	}
@@ -64,7 +68,11 @@ func (s *State) Write(p cluster.StatePoint) error {
 			return err
 		}
 	}
-	if kept := s.Point(); p.Through > kept.Through || p.Index > kept.Index || !s.home.Has(ClusterState) {
+	there, err := s.home.Find(ClusterState)
+	if err != nil {
+		return err
+	}
+	if kept := s.Point(); p.Through > kept.Through || p.Index > kept.Index || !there {
 		if err := s.home.WriteState(p); err != nil {
 			return err
 		}

@@ -177,4 +177,4 @@ func appendLine(fs vfs.FS, dir, file string, line cluster.AuditEntry) error {
 }
 
 // Interrupted tells whether there is a recovery that was interrupted, which Finish finishes.
-func Interrupted(d datadir.Dir) bool { return d.Has(File) }
+func Interrupted(d datadir.Dir) (bool, error) { return d.Find(File) }
