@@ -31,6 +31,8 @@ const (
 	seedConnectionsMax = 8
 	// seedIdleMax is how long a copy's password is good without a connection.
 	seedIdleMax = 10 * time.Minute
+	// seedingsMax bounds the copies: a cluster has at most 9 members. A removed node may have left a copy behind.
+	seedingsMax = 9
 )
 
 var errNotSeeded = errors.New("the joining node has no plan for the copy: it must ask for one first")
@@ -51,19 +53,39 @@ type seeding struct {
 }
 
 // begin ends the copy that a node may have made so far, and returns the password of the
-// next one. The node is a member of the cluster, so there are few.
+// next one.
 func (s *seedings) begin(node string, now time.Time) (password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.of[node]; old != nil {
 		close(old.ended)
 	}
+	delete(s.of, node)
+	s.forget(now)
 	if s.of == nil {
 		s.of = map[string]*seeding{}
 	}
 	g := &seeding{password: rand.Text(), used: now, ended: make(chan struct{})}
 	s.of[node] = g
 	return g.password
+}
+
+// forget drops the copies whose password is not good any more, and then, until there is room, the one without
+// connections that was used longest ago. Copies with connections are of members that join (awaitSeeded), and so
+// fewer than members. s.mu is held.
+func (s *seedings) forget(now time.Time) {
+	for {
+		oldest := ""
+		for node, g := range s.of {
+			if g.open == 0 && (oldest == "" || g.used.Before(s.of[oldest].used)) {
+				oldest = node
+			}
+		}
+		if oldest == "" || len(s.of) < seedingsMax && now.Sub(s.of[oldest].used) <= seedIdleMax {
+			return
+		}
+		delete(s.of, oldest)
+	}
 }
 
 // enter counts a connection of a node's copy in. leave counts it out.

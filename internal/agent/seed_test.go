@@ -2,6 +2,9 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -46,5 +49,34 @@ func TestSeedings(t *testing.T) {
 	}
 	if _, _, err := s.enter("d", now.Add(seedIdleMax+1)); err == nil || errors.Is(err, errNotSeeded) {
 		t.Errorf("a copy that is under way is given up: %v", err)
+	}
+}
+
+// TestSeedingsAreForgotten: copies of nodes that are gone leave nothing behind, and one that is under way stays.
+func TestSeedingsAreForgotten(t *testing.T) {
+	var s seedings
+	now := time.Now()
+	s.begin("busy", now)
+	if _, _, err := s.enter("busy", now); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * seedingsMax {
+		s.begin(fmt.Sprint("n", i), now.Add(time.Duration(i)))
+		if len(s.of) > seedingsMax {
+			t.Fatalf("%d copies", len(s.of))
+		}
+	}
+	if _, _, err := s.enter("n0", now); !errors.Is(err, errNotSeeded) {
+		t.Errorf("the oldest copy: %v", err)
+	}
+	last := fmt.Sprint("n", 3*seedingsMax-1)
+	for _, node := range []string{"busy", last} {
+		if _, _, err := s.enter(node, now); err != nil {
+			t.Errorf("the copy of %s: %v", node, err)
+		}
+	}
+	s.begin("late", now.Add(2*seedIdleMax))
+	if got := slices.Sorted(maps.Keys(s.of)); !slices.Equal(got, []string{"busy", "late", last}) {
+		t.Errorf("later there are %v", got)
 	}
 }
