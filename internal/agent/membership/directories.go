@@ -143,7 +143,7 @@ func (d *Directories) judge(id transport.Identity, instance string) error {
 	switch {
 	case !ok && empty && d.mayHaveLost(id.Node):
 		return refuse(transport.CodeReseed, "node %q has an empty data directory. Node %q was rebuilt, so it cannot tell "+
-			"whether node %q had data before. Node %q waits to be rebuilt by the leader or by \"quorate node rebuild %s\"",
+			"whether node %q had data before. Node %q starts once it is rebuilt: if the leader does not do that by itself, run \"quorate node rebuild %s\"",
 			id.NodeName, d.cfg.Name, id.NodeName, id.NodeName, id.NodeName)
 	case !ok || pinned == instance:
 		return nil
