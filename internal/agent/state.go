@@ -54,8 +54,12 @@ func (a *Agent) askSince(ctx context.Context, to cluster.NodeID, request string,
 
 // onState takes a committed change, in a turn of consensus: it must not block.
 func (a *Agent) onState(o consensus.StateOutcome) {
-	a.logger.Info("cluster state", "change", o.Change.String(), "by", o.Change.By, "index", o.Index,
-		"version", o.State.Version, "applied", o.Applied)
+	logger := a.logger.With("change", o.Change.String(), "by", o.Change.By, "index", o.Index, "version", o.State.Version)
+	if o.Ignored != nil {
+		logger.Warn("a change of the cluster state has no effect", "reason", o.Ignored)
+	} else {
+		logger.Info("cluster state")
+	}
 	a.records.Committed(o)
 }
 

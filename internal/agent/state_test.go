@@ -43,7 +43,7 @@ func outcome(t *testing.T, from cluster.State, index uint64, weight int) (consen
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := consensus.StateOutcome{Index: index, StateChange: cluster.StateChange{Change: c, State: state}, Applied: true}
+	o := consensus.StateOutcome{Index: index, StateChange: cluster.StateChange{Change: c, State: state}}
 	return o, cluster.StatePoint{State: state, Index: index, Through: index}
 }
 
@@ -70,10 +70,13 @@ func TestStateIsKept(t *testing.T) {
 		t.Errorf("after a restart (-want +got):\n%s", d)
 	}
 	stale := second
-	stale.Index, stale.Applied = 9, false
+	stale.Index, stale.Ignored = 9, consensus.ErrStale
 	k.records.Committed(second)
 	k.records.Committed(stale)
-	p2.Through = 9
+	unfit := second
+	unfit.Index, unfit.Ignored = 10, consensus.ErrUnfit
+	k.records.Committed(unfit)
+	p2.Through = 10
 	if err := k.writeState(p2); err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +95,7 @@ func TestStateIsKept(t *testing.T) {
 	want := []string{
 		"5 1 ann@db1: node b: weight 7: done", "8 2 ann@db1: node b: weight 9: done",
 		"9 0 ann@db1: node b: weight 9: ignored: another change came first",
+		"10 0 ann@db1: node b: weight 9: ignored: Raft cannot make its members",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("audit (-want +got):\n%s", d)

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -80,7 +81,10 @@ func (r *Records) Committed(o consensus.StateOutcome) {
 		At: o.Change.At, By: o.Change.By, What: o.Change.String(), Result: "done",
 		Index: o.Index, Version: o.State.Version,
 	}
-	if !o.Applied {
+	switch {
+	case errors.Is(o.Ignored, consensus.ErrUnfit):
+		line.Result, line.Version = "ignored: Raft cannot make its members", 0
+	case o.Ignored != nil:
 		line.Result, line.Version = "ignored: another change came first", 0
 	}
 	r.add(&r.changes, line)

@@ -18,7 +18,7 @@ import (
 func change(index uint64) consensus.StateOutcome {
 	weight := 7
 	c := cluster.Change{By: "ann@db1", Node: &cluster.NodeChange{Name: "b", Weight: &weight}}
-	return consensus.StateOutcome{Index: index, StateChange: cluster.StateChange{Change: c}, Applied: true}
+	return consensus.StateOutcome{Index: index, StateChange: cluster.StateChange{Change: c}}
 }
 
 // brokenFile is a disk on which a file cannot be made, or read, while broken is true.

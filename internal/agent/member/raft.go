@@ -39,7 +39,7 @@ func (m *Member) raftConfig(r consensus.Config) consensus.Config {
 		}
 	})
 	r.OnState = after(r.OnState, func(o consensus.StateOutcome) {
-		if o.Applied {
+		if o.Ignored == nil {
 			m.cfg.Board.SetState(o.State)
 		}
 	})

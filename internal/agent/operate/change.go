@@ -84,6 +84,8 @@ func (s *Server) ChangeState(ctx context.Context, by string, c cluster.Change) (
 		return Done{}, err
 	case errors.Is(err, consensus.ErrStale):
 		return refused, control.Errorf(control.CodeStale, "%v", consensus.ErrStale)
+	case errors.Is(err, consensus.ErrUnfit):
+		return refused, control.Errorf(control.CodeInvalid, "%v", err)
 	case errors.Is(err, consensus.ErrUncertain), errors.Is(err, consensus.ErrStopped):
 		return refused, control.Errorf(control.CodeUncertain, "%v", consensus.ErrUncertain)
 	}

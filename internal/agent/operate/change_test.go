@@ -8,6 +8,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
 	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // TestNobodyForgetsPartOfTheState: a change that an older quorate would not keep waits
@@ -76,6 +77,28 @@ func TestRefusedWhileInMaintenance(t *testing.T) {
 		_, err := s.With(cluster.Change{ID: "x", Membership: &cluster.MembershipChange{Op: cluster.OpRebuild, Name: name, Instance: "new"}})
 		if e, ok := errors.AsType[*control.Error](RefusedChange(err)); err == nil || !ok || e.Code != code {
 			t.Errorf("rebuild %s: %v, want it %s", name, RefusedChange(err), code)
+		}
+	}
+}
+
+// TestIgnoredChanges: the operator of a change that was overtaken is told to look, and to ask again. The
+// operator of a change that Raft cannot follow is told not to.
+func TestIgnoredChanges(t *testing.T) {
+	for _, c := range []struct {
+		ignored error
+		code    control.Code
+		says    string
+	}{
+		{consensus.ErrStale, control.CodeStale, "look at it, and ask again"},
+		{consensus.ErrUnfit, control.CodeInvalid, "do not ask again"},
+	} {
+		s := serveLeading(t)
+		n := s.Node.(leading)
+		n.ignored = c.ignored
+		s.Node = n
+		_, err := s.ChangeState(t.Context(), "ann@db1", cluster.Change{Node: &cluster.NodeChange{Name: "b", Weight: new(7)}})
+		if e, ok := errors.AsType[*control.Error](err); !ok || e.Code != c.code || !strings.Contains(e.Text, c.says) {
+			t.Errorf("%v: answered with %v", c.ignored, err)
 		}
 	}
 }

@@ -27,7 +27,8 @@ import (
 // is asked for.
 type leading struct {
 	*apart
-	node *consensus.Node
+	node    *consensus.Node
+	ignored error // what becomes of a change that was committed
 }
 
 func (n leading) Raft() Raft                      { return n }
@@ -41,8 +42,10 @@ func (n leading) ProposeState(_ context.Context, c cluster.Change) (consensus.St
 	if err != nil {
 		return consensus.StateOutcome{}, err
 	}
-	n.board.SetState(after)
-	return consensus.StateOutcome{Index: 9, Applied: true, StateChange: cluster.StateChange{State: after}}, nil
+	if n.ignored == nil {
+		n.board.SetState(after)
+	}
+	return consensus.StateOutcome{Index: 9, StateChange: cluster.StateChange{State: after}, Ignored: n.ignored}, n.ignored
 }
 
 // serveLeading returns a server of such a node.
@@ -70,7 +73,7 @@ func serveLeading(t *testing.T) *Server {
 		n.board.SetRole(is, "")
 	}
 	n.board.SetRole(status.RoleReplica, "")
-	s.Node = leading{n, node}
+	s.Node = leading{apart: n, node: node}
 	return s
 }
 

@@ -198,7 +198,7 @@ func (g *Group) applyMembers(e *pb.Entry) {
 		return
 	}
 	o := g.committed.applyMembers(index, cc)
-	if o != nil && o.Applied {
+	if o != nil && o.Ignored == nil {
 		g.rn.ApplyConfChange(cc)
 	}
 	g.stateCommitted(o)

@@ -74,8 +74,8 @@ func (w *stateWaiters) stop() {
 
 // ProposeState asks for a change of the cluster state and waits until it is
 // committed. It fails with ErrNotLeader, ErrNotReady or what State.With says if
-// nothing was proposed, with ErrStale if another change came first, and with
-// ErrUncertain if ctx ended before it was known.
+// nothing was proposed, with ErrStale or ErrUnfit if the change was committed and had
+// no effect, and with ErrUncertain if ctx ended before it was known.
 func (n *Node) ProposeState(ctx context.Context, c cluster.Change) (StateOutcome, error) {
 	w, err := n.states.add(c.ID)
 	if err != nil {
@@ -86,10 +86,8 @@ func (n *Node) ProposeState(ctx context.Context, c cluster.Change) (StateOutcome
 		_ = n.machine.Wait(ctx, 0, w.done)
 	}
 	switch outcome := n.states.remove(c.ID); {
-	case outcome != nil && outcome.Applied:
-		return *outcome, nil
 	case outcome != nil:
-		return *outcome, ErrStale
+		return *outcome, outcome.Ignored
 	case errors.Is(err, ErrStopped):
 		return StateOutcome{}, err
 	case err != nil:

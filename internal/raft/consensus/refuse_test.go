@@ -215,7 +215,8 @@ func TestReadIsNotPassedOn(t *testing.T) {
 }
 
 // TestChangesThatRaftCannotFollow: a change of the cluster state by which raft would have other members than
-// the state, now or after a restart, is ignored, and so is the end of no change.
+// the state, now or after a restart, is ignored, and so is the end of no change. The outcome says so: it was not
+// overtaken.
 func TestChangesThatRaftCannotFollow(t *testing.T) {
 	nobody := func(s *cluster.State) { s.Members[2].ID = 0 }
 	twice := func(s *cluster.State) { s.Members[2] = s.Members[1] }
@@ -269,6 +270,14 @@ func TestChangesThatRaftCannotFollow(t *testing.T) {
 			point := n.g.Committed().State()
 			if mark := n.g.Committed().Mark().Index; mark != 4 || (point.State.Version == 1) != c.counts {
 				t.Errorf("entry %d is committed, the state is of version %d", mark, point.State.Version)
+			}
+			for _, o := range n.outcomes {
+				if (o.Ignored == nil) != c.counts || !c.counts && !errors.Is(o.Ignored, ErrUnfit) {
+					t.Errorf("the proposer is told %v", o.Ignored)
+				}
+			}
+			if want := c.change != nil && (c.by == nil || !c.by.LeaveJoint()); (len(n.outcomes) == 1) != want {
+				t.Errorf("%d outcomes", len(n.outcomes))
 			}
 			n.point = &point
 			_ = n.log.Close()

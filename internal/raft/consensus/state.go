@@ -24,6 +24,10 @@ var (
 	ErrNotReady = errors.New("the leader is not ready for a change")
 	// ErrStale: another change was committed first, and this one had no effect.
 	ErrStale = errors.New("another change came first: look at it, and ask again")
+	// ErrUnfit: Raft cannot make the members of the change, and it had no effect. No leader that is well
+	// proposes one.
+	ErrUnfit = errors.New("every node ignored this change, because Raft cannot make its members; do not ask again: " +
+		"this is a fault of the leader that proposed it, move the primary away from it and report its log")
 )
 
 // StateOutcome is what became of a change that was committed.
@@ -31,8 +35,8 @@ type StateOutcome struct {
 	// Index is the entry's.
 	Index uint64
 	cluster.StateChange
-	// Applied is false where another change came first: every node ignores it.
-	Applied bool
+	// Ignored is why every node ignores the change: ErrStale or ErrUnfit; nil = it has taken effect.
+	Ignored error
 }
 
 // firstPoint is where the state begins: what the caller kept, or what the
@@ -98,6 +102,7 @@ func (c *Committed) swapState(index uint64, change cluster.StateChange, cc *pb.C
 	}
 	o := &StateOutcome{Index: index, StateChange: change}
 	if change.State.Version != c.state.State.Version+1 {
+		o.Ignored = ErrStale
 		return o
 	}
 	next := c.state
@@ -106,10 +111,12 @@ func (c *Committed) swapState(index uint64, change cluster.StateChange, cc *pb.C
 		next.Outgoing = c.state.State.Voters()
 	}
 	conf, err := confAfter(confStateOf(c.state), cc)
-	if o.Applied = err == nil && conf.Equivalent(confStateOf(next)) == nil; o.Applied {
-		c.state = next
-		c.wakeState()
+	if err != nil || conf.Equivalent(confStateOf(next)) != nil {
+		o.Ignored = ErrUnfit
+		return o
 	}
+	c.state = next
+	c.wakeState()
 	return o
 }
 
@@ -182,7 +189,7 @@ func (g *Group) stateCommitted(o *StateOutcome) {
 	if o == nil {
 		return
 	}
-	if o.Applied {
+	if o.Ignored == nil {
 		g.cfg.Members = o.State.Clone().Members
 		g.acks.setState(o.State.Clone())
 		g.feedVoters()

@@ -95,7 +95,7 @@ func testChange(id, node string, weight int) cluster.Change {
 // describeState adds what the node knows of the cluster state, if it ever changed.
 func (m *member) describeState(b *strings.Builder) {
 	for _, o := range m.outcomes {
-		fmt.Fprintf(b, "\n   entry %d: %s, applied %t", o.Index, o.Change, o.Applied)
+		fmt.Fprintf(b, "\n   entry %d: %s, applied %t", o.Index, o.Change, o.Ignored == nil)
 	}
 	m.outcomes = nil
 	if p := m.g.Committed().State(); p.State.Version > 0 {
@@ -130,7 +130,7 @@ func TestProposeState(t *testing.T) {
 		t.Errorf("asked whether it could be, the leader said %v, and has version %d", err, leader.Committed().State().State.Version)
 	}
 	o, err := leader.ProposeState(ctx, c)
-	if err != nil || !o.Applied || o.State.Version != 1 {
+	if err != nil || o.Ignored != nil || o.State.Version != 1 {
 		t.Fatalf("outcome %+v, %v", o, err)
 	}
 	for _, n := range ns.all {
