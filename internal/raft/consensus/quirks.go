@@ -35,6 +35,18 @@ import (
 //	that does not say what to do (etcd-io/etcd#17081)
 //	a leader cannot step down by itself          (no call for it)           Resign
 //
+// Four rows have no issue upstream that says just that:
+//
+//   - saysNothing: raft gives this answer since etcd-io/etcd#5468 ("raft: fix stuck peer problem causing by
+//     modified behavior of quorum checking"). No issue is known about a leader of the answer's own term.
+//   - returnToLog: no issue is known. In maybeSendAppend a peer gets a snapshot as soon as entry Next-1 has no
+//     term, and the leader never asks again what the peer has.
+//   - tickJoint: etcd-io/etcd#12136 ("raft will not leave joint state automatically anymore if leader steps down
+//     before advancing") was the same at a new leader, and is closed. That a transfer drops the proposal stands
+//     in a comment of appliedTo.
+//   - Resign: etcd-io/etcd#3866 ("raft: implement leader steps down") brought CheckQuorum alone, and
+//     etcd-io/raft#83 is about a leader that is removed.
+//
 // Files of their own have what raft does more often than needed: appends that only tell a
 // commit index (notices.go, etcd-io/raft#131), and writes of nothing else (stored.go).
 
