@@ -1,0 +1,357 @@
+package page
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	_ "github.com/go-sql-driver/mysql"
+
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/mysql/install"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+const (
+	// limit bounds the whole test, patience a wait: a machine may be busy.
+	limit    = 5 * time.Minute
+	patience = time.Minute
+	token    = "a-token-that-only-this-test-knows-0"
+)
+
+// browser finds Chromium, or skips.
+func browser(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("there is no Chromium: apt install chromium")
+	return ""
+}
+
+// startCluster starts three nodes.
+func startCluster(t *testing.T, ctx context.Context) (c *devcluster.Cluster, primary int) {
+	t.Helper()
+	if os.Getenv(install.EnvBaseDir) == "" {
+		base, err := filepath.Abs("../../.mysql")
+		if err == nil {
+			_, err = os.Stat(base)
+		}
+		if err != nil {
+			t.Skip("there is no MySQL: make mysql")
+		}
+		t.Setenv(install.EnvBaseDir, base)
+	}
+	dir, err := os.MkdirTemp("", "qpage-") // short: sockets are inside
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	binary := filepath.Join(dir, "quorate")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-C", "../..", "-o", binary, "./cmd/quorate").CombinedOutput(); err != nil {
+		t.Fatalf("build quorate: %v\n%s", err, out)
+	}
+	c, err = devcluster.New(devcluster.Options{
+		Binary: binary, Dir: filepath.Join(dir, "c"), Nodes: 3, MySQLBase: os.Getenv(install.EnvBaseDir),
+		Tokens: "operate ann " + token + "\n", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.StartAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if primary, err = c.WaitAllReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CreateApplication(ctx, primary, "app"); err != nil {
+		t.Fatal(err)
+	}
+	return c, primary
+}
+
+// write writes rows through a router until ctx ends; what fails is tried again.
+func write(ctx context.Context, dsn string) error {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	for made := false; ctx.Err() == nil; {
+		statement := "INSERT INTO app.t VALUES ()"
+		if !made {
+			statement = "CREATE TABLE IF NOT EXISTS app.t (id BIGINT AUTO_INCREMENT PRIMARY KEY)"
+		}
+		if _, err := db.ExecContext(ctx, statement); err == nil {
+			made = true
+		}
+	}
+	return nil
+}
+
+// tab is one page in the browser.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu         sync.Mutex
+	complaints []string
+	deaf       bool // what follows is expected
+}
+
+func open(t *testing.T, ctx context.Context, program, url string) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil { // waits for the browser's end
+			t.Error(err)
+		}
+	})
+	p := &tab{t: t, ctx: ctx}
+	err := errors.Join(chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *network.EventRequestWillBeSent:
+			if !strings.HasPrefix(e.Request.URL, url) {
+				p.complain("request for %s", e.Request.URL)
+			}
+		case *runtime.EventConsoleAPICalled:
+			p.complain("console: %s", e.Type)
+		case *runtime.EventExceptionThrown:
+			p.complain("exception: %s", e.ExceptionDetails.Text)
+		case *log.EventEntryAdded:
+			p.complain("log: %s", e.Entry.Text)
+		}
+	}), call(ctx, network.Enable, network.EnableParams{}), call(ctx, log.Enable, cdp.Empty{}), call(ctx, runtime.Enable, cdp.Empty{}),
+		chromedp.Do(ctx, chromedp.EmulateViewport(1280, 900)), chromedp.Do(ctx, chromedp.Navigate(url)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *tab) complain(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.deaf {
+		p.complaints = append(p.complaints, fmt.Sprintf(format, args...))
+	}
+}
+
+// until waits for what an expression says.
+func (p *tab) until(expression string) {
+	p.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ok, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](expression))
+		switch {
+		case err == nil && ok:
+			return
+		case time.Now().After(deadline):
+			p.picture("failed")
+			text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string]("document.body.innerText"))
+			p.t.Fatalf("it never was so: %s: %v\n%s", expression, err, text)
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-p.ctx.Done():
+			p.t.Fatal(p.ctx.Err())
+		}
+	}
+}
+
+func evaluate[T any](p *tab, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return v
+}
+
+// picture stays with -artifacts.
+func (p *tab) picture(name string) {
+	p.t.Helper()
+	shot, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(p.t.ArtifactDir(), name+".png"), shot, 0o644)
+	}
+	if err != nil {
+		p.t.Error(err)
+	}
+}
+
+// wide lists what is wider than the window.
+const wide = `[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + '.' + (e.id || e.className)).slice(0, 5).join(' ')`
+
+// look sees the page light and dark, on a screen and on a telephone.
+func (p *tab) look(name string) {
+	p.t.Helper()
+	for _, v := range []struct {
+		scheme string
+		width  int64
+	}{{"light", 1280}, {"dark", 1280}, {"dark", 360}, {"light", 360}} {
+		err := errors.Join(chromedp.Do(p.ctx, chromedp.EmulateViewport(v.width, 900)),
+			call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: v.scheme}}}))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if too := evaluate[string](p, wide); too != "" {
+			p.t.Errorf("%s, %s, %d wide: too wide: %s", name, v.scheme, v.width, too)
+		}
+		dark := evaluate[bool](p, `getComputedStyle(document.body).backgroundColor === 'rgb(18, 22, 26)'`)
+		if dark != (v.scheme == "dark") {
+			p.t.Errorf("%s, %s: dark is %t", name, v.scheme, dark)
+		}
+		p.picture(fmt.Sprintf("%s-%s-%d", name, v.scheme, v.width))
+	}
+	if err := chromedp.Do(p.ctx, chromedp.EmulateViewport(1280, 900)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func call[P, R any](ctx context.Context, command cdp.Command[P, R], params P) error {
+	_, err := chromedp.Call(ctx, command, params)
+	return err
+}
+
+// TestPage: a DBA opens the page, sees the cluster write, moves the primary with a token, watches a
+// failover, and is told when what is shown is old.
+func TestPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real servers take a while")
+	}
+	program := browser(t)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit) // the browser ends in a cleanup
+	t.Cleanup(cancel)
+	c, primary := startCluster(t, ctx)
+	seen := (primary + 1) % c.Len() // whose page it is
+	writing, stop := context.WithCancel(ctx)
+	wrote := make(chan error, 1)
+	go func() { wrote <- write(writing, c.DSN(seen)) }()
+	defer func() {
+		stop()
+		if err := <-wrote; err != nil {
+			t.Error(err)
+		}
+	}()
+	p := open(t, ctx, program, "http://"+c.APIAddr(seen)+"/")
+	p.until(`document.body.className === 'live'`)
+	p.until(`document.querySelector('#primary').textContent === '` + c.Name(primary) + `'`)
+	p.until(`document.querySelector('#safe').textContent === 'Any one of 3 nodes may fail'`)
+	p.until(`parseInt(document.querySelector('#tps').textContent) > 0 && document.querySelector('#ack').textContent !== '–'`)
+	p.until(`[...document.querySelectorAll('#nodes .level')].filter(e => e.textContent === 'well').length === 3`)
+	p.look("healthy")
+	if hidden := evaluate[bool](p, `document.querySelector('#do-switchover').hidden`); !hidden {
+		t.Error("who has given no token is offered a switchover")
+	}
+	third := 3 - primary - seen
+	p.moves(ctx, c, third)
+	p.watchesFailover(c, third)
+	p.mu.Lock()
+	if p.deaf = true; len(p.complaints) > 0 {
+		t.Errorf("the browser says:\n%s", strings.Join(p.complaints, "\n"))
+	}
+	p.mu.Unlock()
+	if err := c.KillBoth(seen); err != nil {
+		t.Fatal(err)
+	}
+	p.until(`document.body.className === 'stale' && document.querySelector('#link-text').textContent.startsWith('OLD: ')`)
+	p.look("old")
+}
+
+// press uses the keyboard alone.
+func (p *tab) press(keys string) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, chromedp.KeyEvent(keys)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// tabTo moves the focus by the keyboard to an element, and wants to see it there.
+func (p *tab) tabTo(selector string) {
+	p.t.Helper()
+	for range 30 {
+		p.press(kb.Tab)
+		if !evaluate[bool](p, `document.activeElement.matches('`+selector+`')`) {
+			continue
+		}
+		if outline := evaluate[string](p, `getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
+			p.t.Errorf("the focus at %s cannot be seen", selector)
+		}
+		return
+	}
+	p.t.Fatalf("the keyboard does not get to %s", selector)
+}
+
+// moves gives a token, and moves the primary, by the keyboard.
+func (p *tab) moves(ctx context.Context, c *devcluster.Cluster, to int) {
+	p.t.Helper()
+	p.tabTo("#do-token")
+	p.press(kb.Enter)
+	p.until(`document.querySelector('#token-dialog').open && document.activeElement.id === 'token'`)
+	p.press(token + kb.Enter)
+	p.until(`!document.querySelector('#token-dialog').open && !document.querySelector('#do-switchover').hidden`)
+	p.press(kb.Shift) // the focus is where it was
+	if err := chromedp.Do(p.ctx, chromedp.Click("#do-switchover")); err != nil {
+		p.t.Fatal(err)
+	}
+	p.until(`!document.querySelector('#switchover-ok').disabled`)
+	evaluate[bool](p, `(() => { const s = document.querySelector('#switchover-to'); s.value = '`+c.Name(to)+`'; s.dispatchEvent(new Event('change')); return true; })()`)
+	p.until(`!document.querySelector('#switchover-ok').disabled && document.querySelector('#switchover-result').textContent.includes('to ` + c.Name(to) + `: ')`)
+	p.look("switchover")
+	p.tabTo("#switchover-ok")
+	p.press(kb.Enter)
+	p.until(`document.querySelector('#switchover-result').textContent.startsWith('The primary moved ')`)
+	p.press(kb.Escape)
+	p.until(`!document.querySelector('#switchover-dialog').open && document.querySelector('#primary').textContent === '` + c.Name(to) + `'`)
+	p.until(`document.querySelector('#history li.moved b').textContent === 'switchover'`)
+	err := devcluster.Poll(ctx, "the audit log does not say who it was", func(ctx context.Context) (bool, string, error) {
+		answer, err := api.Control(ctx, c.ControlSocket(to), control.Request{Name: "audit", Args: []byte(`{"last": 10}`)})
+		return strings.Contains(string(answer.Result), "token ann@"), string(answer.Result), err
+	})
+	if err != nil {
+		p.t.Error(err)
+	}
+}
+
+// watchesFailover kills the primary, and sees who is it then.
+func (p *tab) watchesFailover(c *devcluster.Cluster, primary int) {
+	p.t.Helper()
+	if err := c.KillBoth(primary); err != nil {
+		p.t.Fatal(err)
+	}
+	name := c.Name(primary)
+	p.until(`document.body.className === 'live' && !['` + name + `', 'NO PRIMARY'].includes(document.querySelector('#primary').textContent)`)
+	p.until(`document.querySelector('#safe').textContent === 'No further failure' && document.querySelector('#card-safe').matches('.notice')`)
+	p.until(`document.querySelector('#changed').textContent.startsWith('failover: ` + name + ` → ')`)
+	p.until(`document.querySelector('#history li b').textContent === 'failover'`)
+	p.until(`document.querySelector('#topology svg').getAttribute('aria-label').includes('` + name + ` is unreachable')`)
+	p.look("failover")
+}
