@@ -132,6 +132,8 @@ type Agent struct {
 	foreignXAPolled atomic.Bool
 
 	port port
+	// told is what this node tells MySQL Router while it is the primary.
+	told mysqlRouter
 
 	// process is the mysqld that runs; it is set and cleared by operations.
 	processMu sync.Mutex
@@ -449,6 +451,7 @@ func (a *Agent) runAll(ctx context.Context) error {
 		upper.Go(func() error { return a.runPort(upperCtx) })
 		upper.Go(func() error { return a.runAskLeader(upperCtx) })
 		upper.Go(func() error { return a.runVariables(upperCtx) })
+		upper.Go(func() error { return a.runMySQLRouter(upperCtx) })
 	}
 	for _, run := range a.Loops() {
 		upper.Go(func() error { return run(upperCtx) })

@@ -57,7 +57,13 @@ type fence interface {
 func (a *Agent) openPort() {
 	a.port.wake = make(chan struct{}, 1)
 	server, fenced := fencedAddress(a.cfg.MySQL.Bind, a.cfg.MySQL.Port)
-	if !fenced || !a.runsMysqld() {
+	if !a.runsMysqld() {
+		return
+	}
+	if !fenced {
+		if onLoopback(a.self.Peer) {
+			a.board.Update(func(s *status.Node) { s.MySQLRouter = a.localMysqld() })
+		}
 		return
 	}
 	if err := a.fencePort(server); err != nil {
@@ -73,7 +79,14 @@ func (a *Agent) openPort() {
 			return
 		}
 	}
-	a.board.Update(func(s *status.Node) { s.MysqldPort = server.String() })
+	a.board.Update(func(s *status.Node) { s.MysqldPort, s.MySQLRouter = server.String(), server.String() })
+}
+
+// onLoopback tells whether an address is one of this host alone: then the whole cluster is on this host.
+func onLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip, notIP := netip.ParseAddr(host)
+	return err == nil && (host == "localhost" || notIP == nil && ip.IsLoopback())
 }
 
 func (a *Agent) fencePort(server netip.AddrPort) error {

@@ -39,6 +39,7 @@ type clusterSettings struct {
 	RetainBytesMax int64 `json:"retain_bytes_max"`
 	// PeerSecurity is "" where connections between agents are not protected.
 	PeerSecurity cluster.PeerSecurity `json:"peer_security"`
+	MySQLRouter  bool                 `json:"mysql_router"`
 	Maintenance  *cluster.Maintenance `json:"maintenance,omitempty"`
 	// RequireAck has the nodes that OKs wait for, with how that degrades.
 	RequireAck map[string]string `json:"require_ack"`
@@ -65,7 +66,7 @@ node list", the variables' values in "quorate variables list".`,
 				return err
 			}
 			s := clusterSettings{st.Cluster, st.StateVersion, cmp.Or(st.Durability, cluster.DurabilityMajority), cmp.Or(st.Reseed, cluster.ReseedAuto),
-				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.Maintenance, map[string]string{}, o.clusterVariables(cmd.Context()), st.Recovered}
+				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.MySQLRouter, st.Maintenance, map[string]string{}, o.clusterVariables(cmd.Context()), st.Recovered}
 			for _, n := range st.Nodes {
 				if n.RequireAck != "" {
 					s.RequireAck[n.Name] = n.RequireAck
@@ -99,8 +100,8 @@ func (s clusterSettings) String() string {
 		names = "not known: the agent's control socket does not answer"
 	}
 	text := fmt.Sprintf("cluster        %s\nversion        %d\ndurability     %s\nrequire-ack    %s\nreseed         %s\nerrant         %s\nretain-max     %s\n"+
-		"peer-security  %s\nvariables      %s\nmaintenance    %s", s.Cluster, s.StateVersion, s.Durability, cmp.Or(strings.Join(acks, ", "), "none"), s.Reseed, s.Errant, retain,
-		cmp.Or(s.PeerSecurity, "none"), cmp.Or(names, "none"), maintenance)
+		"peer-security  %s\nrouter         %s\nvariables      %s\nmaintenance    %s", s.Cluster, s.StateVersion, s.Durability, cmp.Or(strings.Join(acks, ", "), "none"), s.Reseed, s.Errant, retain,
+		cmp.Or(s.PeerSecurity, "none"), cluster.OnOff(s.MySQLRouter), cmp.Or(names, "none"), maintenance)
 	if r := s.Recovered; r != nil {
 		text += fmt.Sprintf("recovered      %s\n", oneLine(r.String()))
 	}
@@ -145,13 +146,19 @@ in two steps that do not stop writes, and cannot be taken back: both (TLS where
 both sides have it; the keys that the nodes show are taken, and printed), then
 require (nothing else is accepted). Each is refused while a node cannot take it.
 
+--router on has the primary keep the metadata of an InnoDB ReplicaSet in the schema
+mysql_innodb_cluster_metadata: MySQL Router finds primary and replicas by it
+("mysqlrouter --bootstrap"). Clients of it reach the mysqlds, so each needs
+mysql.bind. off takes the members out: then Router refuses its clients.
+
 --dry-run shows the consequences. A change that would stop writes at once, because
 OKs would wait for a node that is away, is refused without --force.
 
 Exit codes are those of "quorate node set".`,
 		Example: `  quorate cluster set --durability all
   quorate cluster set --durability all --dry-run
-  quorate cluster set --errant rebuild --retain-max 200GiB`,
+  quorate cluster set --errant rebuild --retain-max 200GiB
+  quorate cluster set --router on`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			change, err := f.change()

@@ -13,20 +13,21 @@ import (
 )
 
 // settingsFlags are the flags of "quorate cluster set".
-type settingsFlags struct{ durability, reseed, errant, retainMax, peerSecurity string }
+type settingsFlags struct{ durability, reseed, errant, retainMax, peerSecurity, router string }
 
 func (f *settingsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.durability, "durability", "", "what an OK waits for, a `policy`: majority, all, site-majority")
 	cmd.Flags().StringVar(&f.reseed, "reseed", "", "what happens to a node that lost its data directory: `policy` auto or manual")
 	cmd.Flags().StringVar(&f.errant, "errant", "", "what happens to an errant node: `policy` keep or rebuild")
 	cmd.Flags().StringVar(&f.peerSecurity, "peer-security", "", "protect connections between agents: `step` both, then require")
+	cmd.Flags().StringVar(&f.router, "router", "", "keep the metadata that MySQL Router reads: on or off")
 	cmd.Flags().StringVar(&f.retainMax, "retain-max", "", "keep the log for a node that is away up to this `size`, or off")
 }
 
 // change returns what the flags ask for.
 func (f *settingsFlags) change() (c cluster.SettingsChange, err error) {
 	if *f == (settingsFlags{}) {
-		return c, usage(errors.New("nothing to set: --durability, --reseed, --errant, --retain-max or --peer-security is missing"))
+		return c, usage(errors.New("nothing to set: --durability, --reseed, --errant, --retain-max, --peer-security or --router is missing"))
 	}
 	if f.durability != "" {
 		c.Durability = new(cluster.Durability(f.durability))
@@ -43,6 +44,10 @@ func (f *settingsFlags) change() (c cluster.SettingsChange, err error) {
 	if f.peerSecurity != "" {
 		c.PeerSecurity = new(cluster.PeerSecurity(f.peerSecurity))
 		err = errors.Join(err, oneOf("peer-security", f.peerSecurity, cluster.PeersBoth, cluster.PeersRequire))
+	}
+	if f.router != "" {
+		c.MySQLRouter = new(f.router == cluster.OnOff(true))
+		err = errors.Join(err, oneOf("router", f.router, cluster.OnOff(true), cluster.OnOff(false)))
 	}
 	if f.retainMax != "" {
 		c.RetainBytesMax = new(int64)

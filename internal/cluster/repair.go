@@ -68,6 +68,7 @@ type SettingsChange struct {
 	RetainBytesMax *int64 `json:"retain_bytes_max,omitempty"`
 	// PeerSecurity only rises, by a step at a time.
 	PeerSecurity *PeerSecurity `json:"peer_security,omitempty"`
+	MySQLRouter  *bool         `json:"mysql_router,omitempty"`
 }
 
 // Change returns the change that asks for it: one that older nodes tell people of as
@@ -100,7 +101,18 @@ func (c SettingsChange) String() string {
 	if c.PeerSecurity != nil {
 		said = append(said, "peer-security "+string(*c.PeerSecurity))
 	}
+	if c.MySQLRouter != nil {
+		said = append(said, "router "+OnOff(*c.MySQLRouter))
+	}
 	return strings.Join(said, ", ")
+}
+
+// OnOff is what people say of a setting that is one of both.
+func OnOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }
 
 func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
@@ -124,6 +136,7 @@ func (s *State) setSettings(c SettingsChange) (changed bool, err error) {
 	set(&s.Reseed, c.Reseed)
 	set(&s.Errant, c.Errant)
 	set(&s.RetainBytesMax, c.RetainBytesMax)
+	set(&s.MySQLRouter, c.MySQLRouter)
 	if s.Reseed == ReseedAuto { // so that a state without the setting is the same one
 		s.Reseed = ""
 	}
@@ -139,18 +152,22 @@ type settings struct {
 	errant         ErrantPolicy
 	retainBytesMax int64
 	peerSecurity   PeerSecurity
+	mysqlRouter    bool
 }
 
 func (s State) settings() settings {
-	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax, s.PeerSecurity}
+	return settings{s.Durability, s.Reseed, s.Errant, s.RetainBytesMax, s.PeerSecurity, s.MySQLRouter}
 }
 
 // StateFormat is what this quorate knows of a state. A node with less would forget
 // the rest at its next change.
-const StateFormat = 4
+const StateFormat = 5
 
 // Format is what a node has to know to keep this state whole.
 func (s State) Format() int {
+	if s.MySQLRouter {
+		return 5
+	}
 	if len(s.Variables) > 0 {
 		return 4
 	}
@@ -273,6 +290,9 @@ func (s State) repairHeld(m Member, sight RepairSight) string {
 
 // Format is what a node has to know for a change.
 func (c Change) Format() int {
+	if c.Settings != nil && c.Settings.MySQLRouter != nil {
+		return 5
+	}
 	if c.Variables != nil {
 		return 4
 	}

@@ -82,11 +82,13 @@ func TestSettings(t *testing.T) {
 		want   settings
 		format int
 	}{
-		{SettingsChange{Errant: new(ErrantRebuild)}, settings{DurabilityMajority, "", ErrantRebuild, 0, ""}, 2},
+		{SettingsChange{Errant: new(ErrantRebuild)}, settings{DurabilityMajority, "", ErrantRebuild, 0, "", false}, 2},
 		{SettingsChange{Reseed: new(ReseedManual), RetainBytesMax: new(int64(RetainBytesMin))},
-			settings{DurabilityMajority, ReseedManual, ErrantRebuild, RetainBytesMin, ""}, 2},
+			settings{DurabilityMajority, ReseedManual, ErrantRebuild, RetainBytesMin, "", false}, 2},
 		{SettingsChange{Reseed: new(ReseedAuto), Errant: new(ErrantKeep), RetainBytesMax: new(int64(0)), Durability: new(DurabilityAll)},
-			settings{DurabilityAll, "", "", 0, ""}, 1},
+			settings{DurabilityAll, "", "", 0, "", false}, 1},
+		{SettingsChange{MySQLRouter: new(true)}, settings{DurabilityAll, "", "", 0, "", true}, 5},
+		{SettingsChange{MySQLRouter: new(false)}, settings{DurabilityAll, "", "", 0, "", false}, 1},
 	} {
 		next, err := s.With(change(step.change.Change()))
 		if err != nil {

@@ -92,6 +92,8 @@ type State struct {
 	RetainBytesMax int64        `json:"retain_bytes_max,omitempty"`
 	// Variables are server variables that all nodes have, by VariableName.
 	Variables map[string]string `json:"variables,omitempty"`
+	// MySQLRouter: the primary keeps the metadata by which MySQL Router finds the members.
+	MySQLRouter bool `json:"mysql_router,omitempty"`
 	// Recovered says that the cluster was made of one node of another one, whose
 	// majority was gone; nil = it was not.
 	Recovered *Recovery `json:"recovered,omitempty"`

@@ -35,6 +35,11 @@ func (s *Server) clusterSet(ctx context.Context, r control.Request) (Done, error
 	if err := Arguments(r, &c); err != nil {
 		return Done{}, err
 	}
+	if c.MySQLRouter != nil && *c.MySQLRouter {
+		if err := s.routable(); err != nil {
+			return Done{What: c.SettingsChange.String(), ReadOnly: c.DryRun}, err
+		}
+	}
 	var notes []string
 	if c.PeerSecurity != nil {
 		lacking, all, err := s.keysFor(*c.PeerSecurity)

@@ -258,6 +258,9 @@ type Node struct {
 	// MysqldPort is the host:port where clients reach this node's mysqld itself; "" =
 	// nowhere. The kernel fences it, or Reason says that nothing does.
 	MysqldPort string `json:"mysqld_port,omitempty"`
+	// MySQLRouter is the host:port at which MySQL Router finds its mysqld: MysqldPort, or
+	// loopback where the whole cluster is there. "" = nowhere.
+	MySQLRouter string `json:"mysql_router,omitempty"`
 	// Router is the host:port of the node's read/write port.
 	Router string `json:"router,omitempty"`
 	// ReadOnly is that of its read-only port; "" = it has none, and nobody is sent to it to read.
@@ -325,6 +328,8 @@ type Cluster struct {
 	Reseed         cluster.Reseed       `json:"reseed,omitempty"`
 	Errant         cluster.ErrantPolicy `json:"errant,omitempty"`
 	RetainBytesMax int64                `json:"retain_bytes_max,omitempty"`
+	// MySQLRouter: the primary keeps the metadata by which MySQL Router finds the members.
+	MySQLRouter bool `json:"mysql_router,omitempty"`
 	// PeerSecurity says how connections between agents are protected; "" = not at all.
 	PeerSecurity cluster.PeerSecurity `json:"peer_security,omitempty"`
 	// LastChange is the newest change of the primary; nil = none is known.

@@ -193,6 +193,9 @@ func (c Cluster) settings() string {
 	if c.RetainBytesMax > 0 {
 		said = append(said, "retain-max "+units.Size(c.RetainBytesMax))
 	}
+	if c.MySQLRouter {
+		said = append(said, "router on")
+	}
 	return strings.Join(said, ", ")
 }
 

@@ -21,7 +21,12 @@ const CloneUser = "quorate_clone"
 // needs no line more, and tells nothing of what it is derived from. It stays on this
 // host: a node that copies has one of its own, for one copy (mysqlwire.Door).
 func (s Secrets) Clone() string {
-	sum := sha256.Sum256([]byte("quorate-clone\x00" + s.Admin))
+	return s.derived("quorate-clone")
+}
+
+// derived is the password of an account that has no line in the file.
+func (s Secrets) derived(of string) string {
+	sum := sha256.Sum256([]byte(of + "\x00" + s.Admin))
 	return "Aa1-" + hex.EncodeToString(sum[:16])
 }
 

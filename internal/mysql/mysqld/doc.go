@@ -81,6 +81,8 @@
 //	quorate_tap@localhost     REPLICATION SLAVE; SYSTEM_USER, so that only its like can change it; CONNECTION_ADMIN,
 //	                          so that no limit of connections keeps it out
 //	quorate_clone@localhost   BACKUP_ADMIN, and those two: another node's mysqld, which copies this one's data
+//	quorate_router@localhost  SYSTEM_USER and CONNECTION_ADMIN, and all on the schema that MySQL Router reads: the agent of
+//	                          a primary writes there, into the binlog
 //	dba@localhost             the operator's: whatever cannot bypass the ACK, WITH GRANT OPTION
 //	root@localhost            random password, locked
 //	quorate_dba@'%'           a role with what dba has, for people's own accounts

@@ -16,7 +16,7 @@ func (a *Admin) ReservedNames(ctx context.Context) (names []string, err error) {
 		SELECT CONCAT('account ', QUOTE(user), '@', QUOTE(host)) AS name FROM mysql.user WHERE user LIKE 'quorate\_%'
 			AND NOT (host = 'localhost' AND user IN (`+reservedUsers+`)) AND NOT (host = '%' AND user = '`+DBARole+`')
 		UNION ALL SELECT CONCAT('definer ', definer, ' of view ', table_schema, '.', table_name)
-			FROM information_schema.views WHERE definer LIKE 'quorate\_%'
+			FROM information_schema.views WHERE definer LIKE 'quorate\_%' AND NOT (table_schema = '`+RouterSchema+`' AND definer = '`+RouterUser+`@localhost')
 		UNION ALL SELECT CONCAT('definer ', definer, ' of routine ', routine_schema, '.', routine_name)
 			FROM information_schema.routines WHERE definer LIKE 'quorate\_%'
 		UNION ALL SELECT CONCAT('definer ', definer, ' of trigger ', trigger_schema, '.', trigger_name)

@@ -103,6 +103,13 @@ var sections = []Section{
 		counter("quorate_xa_rolled_back_total", "Prepared XA transactions that this node rolled back for their age.", "A transaction manager complains."),
 		gauge("quorate_events", "Events that exist on this primary, and never run: there is no event scheduler.", "After data were loaded from another server."),
 	}},
+	{"MySQL Router", "While the cluster has `router on`; of the primary, 0 elsewhere.", []Desc{
+		gauge("quorate_mysql_router_view", "The view of the members that this primary tells MySQL Router.", "Router's log names the view that it has: is it this one?"),
+		gauge("quorate_mysql_router_instances", "Members that MySQL Router is told of.", "It is lower than the full nodes that there are: quorate status says whom Router cannot reach."),
+		gauge("quorate_mysql_router_hidden", "Those of them that are hidden: unfit for readers.", "Reads go to few servers."),
+		counter("quorate_mysql_router_writes_total", "How often this node wrote what MySQL Router is told.", "It grows all the time: a replica comes and goes."),
+		counter("quorate_mysql_router_failures_total", "How often this node could not look at, or write, what MySQL Router is told.", "It grows: quorate status says why."),
+	}},
 	{"Peers, keys and certificates", "The label `peer` is a member's name.", []Desc{
 		gauge("quorate_peer_connected", "1 while our control connection to the peer stands.", "Which link is cut.", "peer"),
 		gauge("quorate_peer_plain", "1 while a connection to the peer is without TLS.", "It is 1 although the cluster should have TLS.", "peer"),

@@ -48,6 +48,7 @@ var allowed = map[string][]string{
 	"internal/agent/join":               {"sys/clock", "cluster", "cluster/status", "raft/consensus", "mysql/gtid", "raft/logcopy", "agent/membership", "mysql/replay", "log/seglog", "raft/transport"},
 	"internal/log/retention":            {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/membership", "mysql/replay", "log/seglog"},
 	"internal/agent/primary":            {"raft/bulk", "sys/clock", "cluster", "cluster/status", "raft/consensus", "role", "raft/entry", "mysql/gtid", "mysql/mysqlwire", "mysql/replay", "log/seglog", "mysql/tap", "config/units"},
+	"internal/mysql/routermeta":         {},
 	"internal/mysql/mysqld":             {"mysql/binlog", "sys/invariant", "mysql/install"},
 	"internal/mysql/mysqld/mysqldtest":  {"mysql/install"}, // for tests alone
 	"internal/config":                   {"cluster", "config/units"},
@@ -55,11 +56,12 @@ var allowed = map[string][]string{
 	"internal/front/api":                {"cluster", "cluster/status", "front/control", "sys/metrics", "sys/strangers", "config/units"},
 	"internal/agent/operate":            {"agent/board", "cluster", "cluster/status", "raft/consensus", "front/control", "role", "agent/datadir", "mysql/gtid", "agent/history", "mysql/replay", "raft/transport"},
 	"internal/agent/quorumloss":         {"sys/clock", "cluster", "cluster/status", "raft/consensus", "agent/datadir", "mysql/gtid", "agent/history", "agent/membership", "agent/recovery", "log/seglog", "raft/transport", "config/units", "log/vfs"},
+	"internal/agent/routing":            {"cluster", "cluster/status", "mysql/routermeta"},
 	"internal/agent/hooks":              {"agent/datadir", "cluster/status"},
 	"internal/agent/variables":          {"cluster", "mysql/mysqld"},
 	"internal/agent/keys":               {"cluster", "cluster/status", "config/units", "raft/nodekey"},
 	"internal/agent/member":             {"agent/board", "agent/datadir", "agent/join", "agent/membership", "agent/primary", "agent/quorumloss", "cluster", "cluster/status", "log/retention", "log/seglog", "mysql/feed", "mysql/replay", "mysql/tap", "raft/bulk", "raft/consensus", "raft/logcopy", "raft/transport", "role", "sys/clock"},
-	"internal/agent":                    {"sys/notify", "agent/hooks", "agent/member", "agent/variables", "agent/keys", "raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "sys/metrics", "config/units", "log/vfs"},
+	"internal/agent":                    {"agent/routing", "mysql/routermeta", "sys/notify", "agent/hooks", "agent/member", "agent/variables", "agent/keys", "raft/nodekey", "front/api", "mysql/binlog", "agent/board", "raft/bulk", "sys/clock", "cluster", "cluster/status", "config", "raft/consensus", "front/control", "role", "agent/datadir", "raft/entry", "mysql/feed", "mysql/gtid", "agent/history", "agent/join", "raft/logcopy", "agent/membership", "mysql/mysqld", "mysql/mysqlwire", "front/netfence", "agent/operate", "agent/primary", "mysql/install", "agent/quorumloss", "agent/recovery", "mysql/replay", "log/retention", "front/router", "log/seglog", "raft/transport", "sys/metrics", "config/units", "log/vfs"},
 	"internal/testkit/devcluster":       {"front/api", "raft/nodekey", "cluster", "cluster/status", "config", "mysql/mysqld", "sys/subprocess"},
 	"internal/testkit/hostile":          {"raft/frame"}, // for tests alone
 	"internal/testkit/ledger":           {},
@@ -82,13 +84,13 @@ var allowed = map[string][]string{
 }
 
 // pure packages have no goroutine, clock, I/O, randomness or logger.
-var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/cluster/status", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/config/units", "lab/plan", "lab/report"}
+var pure = []string{"internal/mysql/gtid", "internal/mysql/binlog", "internal/raft/entry", "internal/role", "internal/cluster", "internal/cluster/status", "internal/sys/invariant", "internal/mysql/tap", "internal/mysql/replay", "internal/agent/recovery", "internal/agent/routing", "internal/config/units", "lab/plan", "lab/report"}
 
 // impure imports are forbidden in pure packages.
 var impure = []string{"os", "net", "time", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "sync", "context", "os/exec"}
 
 // pureTime may use the types of package time; time.Now is forbidden.
-var pureTime = []string{"internal/role", "internal/mysql/binlog", "internal/cluster", "internal/cluster/status", "internal/agent/recovery", "internal/mysql/replay", "internal/mysql/tap", "lab/plan", "lab/report", "internal/config/units"}
+var pureTime = []string{"internal/role", "internal/mysql/binlog", "internal/cluster", "internal/cluster/status", "internal/agent/recovery", "internal/agent/routing", "internal/mysql/replay", "internal/mysql/tap", "lab/plan", "lab/report", "internal/config/units"}
 
 type source struct {
 	path, dir string
