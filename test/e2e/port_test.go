@@ -77,6 +77,7 @@ func TestPort(t *testing.T) {
 			f.cutPrimary(t, ctx, cut)
 		})
 	}
+	f.scenario(t, "MySQLRouter", f.portRouter)
 	f.scenario(t, "LeaseEnds", f.portLeaseEnds)
 	f.scenario(t, "KillFrozen", f.portKillFrozen)
 	f.scenario(t, "SettleNothingLost", f.settleBlip)

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/testkit/devcluster"
+)
+
+// TestMySQLRouter has the real MySQL Router find a cluster by what quorate tells it, while writers write and nodes die,
+// move, come and go.
+func TestMySQLRouter(t *testing.T) {
+	program := mysqlRouterProgram(t)
+	t.Parallel()
+	r := newFixture(t, devcluster.Options{Nodes: 3}).newRouted(t, program)
+	r.scenario(t, "SwitchOn", r.switchRouterOn)
+	r.scenario(t, "Bootstrap", r.bootstrapped)
+	r.scenario(t, "Kill", r.killRouted)
+	r.scenario(t, "Switchover", r.switchRouted)
+	r.scenario(t, "Hide", r.hideRouted)
+	r.scenario(t, "Members", r.membersRouted)
+	r.scenario(t, "SwitchOff", r.switchRouterOff)
+	if !t.Failed() && r.elsewhere == 0 { // a session's reads go to one server, which may be the primary
+		t.Error("no replica has answered a read at the split port")
+	}
+}
+
+// prepare makes what the clients write to, and the account that bootstraps Router.
+func (r *routed) prepare(t *testing.T, ctx context.Context, primary int, more ...string) *sql.DB {
+	t.Helper()
+	db := r.local(t, primary)
+	for _, q := range append([]string{
+		"CREATE TABLE " + routedTable + " (writer INT, n INT, server CHAR(36), PRIMARY KEY (writer, n))",
+		fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY '%s' DEFAULT ROLE quorate_dba", r.administrator, r.password),
+	}, more...) {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+	}
+	return db
+}
+
+func (r *routed) switchRouterOn(t *testing.T, ctx context.Context) {
+	primary := r.heal(t, ctx)
+	// What an application may have left there is not touched.
+	db := r.prepare(t, ctx, primary, "CREATE DATABASE mysql_innodb_cluster_metadata", "CREATE TABLE mysql_innodb_cluster_metadata.clusters (id INT PRIMARY KEY)")
+	r.must(t, ctx, next(primary), "cluster", "set", "--router", "on")
+	if err := devcluster.Poll(ctx, "the status says that the schema is not quorate's", func(ctx context.Context) (bool, string, error) {
+		out, _ := r.quorate(t, ctx, primary, "status")
+		return strings.Contains(out, "is not quorate's: drop it first"), out, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(ctx, "DROP DATABASE mysql_innodb_cluster_metadata"); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
+	if out := r.must(t, ctx, 0, "cluster", "show"); !strings.Contains(out, "router         on") {
+		t.Errorf("cluster show: %s", out)
+	}
+	// The account that writes it can write nothing else.
+	admin := r.admin(t, primary)
+	var grants []string
+	rows, err := admin.QueryContext(ctx, "SHOW GRANTS FOR quorate_router@localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var g string
+		if err := rows.Scan(&g); err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	if text := strings.Join(grants, "\n"); len(grants) != 4 || !strings.Contains(text, "GRANT USAGE ON *.*") || !strings.Contains(text, "GRANT CONNECTION_ADMIN,SYSTEM_USER ON *.*") {
+		t.Errorf("quorate_router has %s", text)
+	}
+}
+
+func (r *routed) bootstrapped(t *testing.T, ctx context.Context) {
+	primary := r.heal(t, ctx)
+	r.bootstrap(t, ctx, next(primary)) // it goes on at the primary by itself
+	ids := r.dataIdentity(t, ctx)
+	r.awaitServer(t, ctx, r.rw, func(uuid string) bool { return uuid == ids[primary].UUID })
+	seen := map[string]bool{}
+	r.awaitServer(t, ctx, r.ro, func(uuid string) bool {
+		if uuid == ids[primary].UUID {
+			t.Error("the primary answers at Router's port for reads")
+		}
+		seen[uuid] = true
+		return len(seen) == 2
+	})
+	r.underLoad(t, ctx, primary, func() {})
+}
+
+func (r *routed) killRouted(t *testing.T, ctx context.Context) {
+	primary := r.heal(t, ctx)
+	r.underLoad(t, ctx, next(primary), func() {
+		if err := r.KillBoth(primary); err != nil {
+			t.Fatal(err)
+		}
+	})
+	now := r.heal(t, ctx)
+	r.awaitTold(t, ctx, r.members(now, 0, 1, 2), 0, 1, 2)
+}
+
+func (r *routed) switchRouted(t *testing.T, ctx context.Context) {
+	primary := r.heal(t, ctx)
+	before := r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
+	to := next(primary)
+	r.underLoad(t, ctx, to, func() { r.must(t, ctx, primary, "switchover", "--to", r.Name(to)) })
+	if view := r.awaitTold(t, ctx, r.members(to, 0, 1, 2), 0, 1, 2); view <= before {
+		t.Errorf("view %d after a switchover, and %d before", view, before)
+	}
+}
+
+// hideRouted: a replica whose agent stands still takes no readers.
+func (r *routed) hideRouted(t *testing.T, ctx context.Context) {
+	primary := r.heal(t, ctx)
+	gone, other := next(primary), next(next(primary))
+	ids := r.dataIdentity(t, ctx)
+	r.pause(t, ctx, gone)
+	r.awaitTold(t, ctx, strings.Replace(r.members(primary, 0, 1, 2), r.Name(gone), r.Name(gone)+"-", 1), primary, other)
+	var last [3]string // Router may have begun to ask before
+	r.awaitServer(t, ctx, r.ro, func(uuid string) bool {
+		last = [3]string{last[1], last[2], uuid}
+		return last == [3]string{ids[other].UUID, ids[other].UUID, ids[other].UUID}
+	})
+	r.resume(t, gone)
+	r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
+}
+
+// membersRouted adds a node and removes it, under load.
+func (r *routed) membersRouted(t *testing.T, ctx context.Context) {
+	primary := r.heal(t, ctx)
+	var d int
+	r.underLoad(t, ctx, primary, func() {
+		d = r.grow(t, ctx, cluster.KindFull)
+		r.awaitMember(t, ctx, r.Name(d), cluster.KindFull)
+		r.awaitTold(t, ctx, r.members(primary, 0, 1, 2, d), 0, 1, 2, d)
+	})
+	r.awaitServer(t, ctx, r.ro, func(uuid string) bool { return uuid == r.status(t, ctx, d).ServerUUID })
+	r.underLoad(t, ctx, primary, func() {
+		r.must(t, ctx, primary, "node", "remove", r.Name(d), "--yes")
+		r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
+	})
+	if err := r.KillBoth(d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// switchRouterOff: the members are taken out, and Router lets nobody in, until they are there again.
+func (r *routed) switchRouterOff(t *testing.T, ctx context.Context) {
+	primary, err := r.WaitPrimary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.must(t, ctx, primary, "cluster", "set", "--router", "off")
+	r.awaitTold(t, ctx, "", 0, 1, 2)
+	if err := devcluster.Poll(ctx, "Router refuses its clients", func(ctx context.Context) (bool, string, error) {
+		uuid, err := r.serverAt(t, ctx, r.rw)
+		return err != nil, uuid, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var routers int
+	if err := r.local(t, primary).QueryRowContext(ctx, "SELECT COUNT(*) FROM mysql_innodb_cluster_metadata.routers").Scan(&routers); err != nil || routers != 1 {
+		t.Errorf("%d Routers are known, %v", routers, err)
+	}
+	r.must(t, ctx, primary, "cluster", "set", "--router", "on")
+	r.awaitServer(t, ctx, r.rw, func(string) bool { return true })
+}
+
+// portRouter: a frozen primary's port resets Router's connections, so Router does not wait for it. Nobody is served there.
+func (f *fixture) portRouter(t *testing.T, ctx context.Context) {
+	r := f.newRouted(t, mysqlRouterProgram(t))
+	primary := r.heal(t, ctx)
+	r.prepare(t, ctx, primary)
+	r.must(t, ctx, primary, "cluster", "set", "--router", "on")
+	r.awaitTold(t, ctx, r.members(primary, 0, 1, 2), 0, 1, 2)
+	r.bootstrap(t, ctx, next(primary))
+	r.awaitServer(t, ctx, r.rw, func(string) bool { return true })
+	r.underLoad(t, ctx, next(primary), func() { r.stopProcesses(t, ctx, primary, true, true) })
+	r.continueProcesses(t, primary, true, true)
+	now := r.heal(t, ctx)
+	r.awaitTold(t, ctx, r.members(now, 0, 1, 2), 0, 1, 2)
+	r.must(t, ctx, now, "cluster", "set", "--router", "off")
+}
