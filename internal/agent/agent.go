@@ -448,10 +448,9 @@ func (a *Agent) runAll(ctx context.Context) error {
 			return nil
 		})
 		upper.Go(func() error { return a.disk.run(upperCtx, a.data.Join("mysql")) })
-		upper.Go(func() error { return a.runPort(upperCtx) })
-		upper.Go(func() error { return a.runAskLeader(upperCtx) })
-		upper.Go(func() error { return a.runVariables(upperCtx) })
-		upper.Go(func() error { return a.runMySQLRouter(upperCtx) })
+		for _, run := range []func(context.Context) error{a.runPort, a.runAskLeader, a.runVariables, a.runMySQLRouter} {
+			upper.Go(func() error { return run(upperCtx) })
+		}
 	}
 	for _, run := range a.Loops() {
 		upper.Go(func() error { return run(upperCtx) })
