@@ -117,7 +117,7 @@ func (f *fixture) clientsAreOnRecord(t *testing.T, ctx context.Context) {
 			text, err := os.ReadFile(f.Logs(i))
 			denied, ended := bytes.Contains(text, []byte("a client's login was refused")), bytes.Contains(text, []byte("client session ended"))
 			port := i != primary || bytes.Contains(text, []byte("local_port"))
-			hidden := bytes.Contains(text, []byte("at its login, or right after it"))
+			hidden := bytes.Contains(text, []byte("ended with the answer to its login"))
 			return denied && hidden && ended && port && f.metric(t, ctx, i, `quorate_router_denied_total{port="read_write"}`) == refused+2, "", err
 		}); err != nil {
 			t.Error(err)

@@ -11,7 +11,10 @@ const (
 	sslRequestBytes = 32 // of its payload; a login has more
 	clientSSL       = 1 << 11
 
-	recordHeadBytes   = 5
+	recordHeadBytes = 5
+	// alertBytes is the size of an alert of TLS 1.3, which looks like application data: every close ends with
+	// one (RFC 8446, 5.2 and 6).
+	alertBytes        = 2 + 1 + 16
 	recordHandshake   = 0x16
 	recordApplication = 0x17
 	// passwordRecordsMax is how many records a login may have behind the one that begins it: the
@@ -19,65 +22,80 @@ const (
 	passwordRecordsMax = 1
 )
 
-// login follows what a client sends until it has logged in. With TLS the router can read nothing but the
-// headers of the records (RFC 8446, 5.1): that is enough to tell the handshake from what comes after it.
-// The zero value is ready. begun may be asked from any goroutine.
+// login follows a client until it has logged in. With TLS the router can read nothing but the headers of the
+// records (RFC 8446, 5.1): that is enough to tell the handshake from what comes after it. The zero value is ready.
+// sent is called by one goroutine, answered by one, the others by any.
 type login struct {
 	// begun: the client has sent a login, or part of it.
 	begun atomic.Bool
+	// tls: the client has asked for it, and both sides send records.
+	tls atomic.Bool
+	// answeredLast: the server has sent the last record with content.
+	answeredLast atomic.Bool
 
-	tls         bool
-	head        [packetHeadBytes]byte
-	have, skip  int // bytes of head; bytes before the next head
-	handshakes  int
-	application int
+	first          packetHead
+	client, server records
+	handshakes     int
+	application    atomic.Int32
+}
+
+// packetHead is the head of the client's first packet.
+type packetHead struct {
+	b    [packetHeadBytes]byte
+	have int
 }
 
 // sent takes the next bytes from the client.
 func (l *login) sent(b []byte) {
-	for len(b) > 0 && (l.tls || !l.begun.Load()) {
-		if l.skip > 0 {
-			n := min(l.skip, len(b))
-			l.skip, b = l.skip-n, b[n:]
-			continue
-		}
-		want := packetHeadBytes
-		if l.tls {
-			want = recordHeadBytes
-		}
-		n := copy(l.head[l.have:want], b)
-		l.have, b = l.have+n, b[n:]
+	if l.begun.Load() && !l.tls.Load() {
+		return
+	}
+	if !l.tls.Load() {
+		n := copy(l.first.b[l.first.have:], b)
+		l.first.have, b = l.first.have+n, b[n:]
 		switch {
-		case !l.tls && l.have >= 3 && !l.maySSL():
+		case l.first.have >= 3 && !l.first.maySSL():
 			l.begun.Store(true)
-		case l.have < want:
-		case l.tls:
-			l.record()
-		default:
-			l.tls, l.have, l.skip = true, 0, 4+sslRequestBytes-packetHeadBytes
+			return
+		case l.first.have < packetHeadBytes:
+			return
 		}
+		l.client.skip = 4 + sslRequestBytes - packetHeadBytes
+		l.tls.Store(true)
 	}
+	l.client.each(b, l.record)
 }
 
-// maySSL tells whether the first packet is a request for TLS, by as much of it as is in head.
-func (l *login) maySSL() bool {
-	length := int(l.head[0]) | int(l.head[1])<<8 | int(l.head[2])<<16
-	return length == sslRequestBytes && (l.have < packetHeadBytes || binary.LittleEndian.Uint16(l.head[4:])&clientSSL != 0)
+// maySSL tells whether the packet is a request for TLS, by as much of it as has come.
+func (p *packetHead) maySSL() bool {
+	length := int(p.b[0]) | int(p.b[1])<<8 | int(p.b[2])<<16
+	return length == sslRequestBytes && (p.have < packetHeadBytes || binary.LittleEndian.Uint16(p.b[4:])&clientSSL != 0)
 }
 
-// record counts a record. TLS 1.3 ends its handshake with a record of application data; TLS 1.2 has two of
-// the handshake behind the client's hello. A client that takes up a session of TLS 1.2 has begun with its first
-// command.
-func (l *login) record() {
-	switch l.head[0] {
-	case recordHandshake:
+// answered takes the next bytes from the server, behind its greeting.
+func (l *login) answered(b []byte) {
+	if !l.tls.Load() {
+		return
+	}
+	l.server.each(b, func(kind byte, size int) {
+		if kind == recordApplication && size > alertBytes {
+			l.answeredLast.Store(true)
+		}
+	})
+}
+
+// record counts a record of the client. TLS 1.3 ends its handshake with a record of application data; TLS 1.2
+// has two of the handshake behind the client's hello. A client that takes up a session of TLS 1.2 has begun with
+// its first command.
+func (l *login) record(kind byte, size int) {
+	switch {
+	case kind == recordHandshake:
 		l.handshakes++
-	case recordApplication:
-		l.application++
-	}
-	l.have, l.skip = 0, int(binary.BigEndian.Uint16(l.head[3:]))
-	if l.application >= l.loginRecord() {
-		l.begun.Store(true)
+	case kind == recordApplication && size > alertBytes:
+		l.answeredLast.Store(false)
+		if int(l.application.Add(1)) >= l.loginRecord() {
+			l.begun.Store(true)
+		}
 	}
 }
 
@@ -89,8 +107,28 @@ func (l *login) loginRecord() int {
 	return 2
 }
 
-// noMore tells whether the client has sent no more than a login through TLS. It is asked once the client
-// sends nothing any more.
-func (l *login) noMore() bool {
-	return l.tls && l.begun.Load() && l.application <= l.loginRecord()+passwordRecordsMax
+// ended tells, of a session through TLS that is over, whether it went no further than the answer to a login: a
+// refusal, most of the time. Who leaves in order says so, and gets no answer.
+func (l *login) ended() bool {
+	return l.begun.Load() && l.answeredLast.Load() && int(l.application.Load()) <= l.loginRecord()+passwordRecordsMax
+}
+
+// records finds the heads of TLS records in one direction.
+type records struct {
+	head       [recordHeadBytes]byte
+	have, skip int // bytes of head; bytes before the next head
+}
+
+// each calls f with the type and the size of each record whose head is complete.
+func (r *records) each(b []byte, f func(kind byte, size int)) {
+	for len(b) > 0 {
+		n := min(r.skip, len(b))
+		r.skip, b = r.skip-n, b[n:]
+		n = copy(r.head[r.have:], b)
+		if r.have, b = r.have+n, b[n:]; r.have < recordHeadBytes {
+			continue
+		}
+		r.have, r.skip = 0, int(binary.BigEndian.Uint16(r.head[3:]))
+		f(r.head[0], r.skip)
+	}
 }

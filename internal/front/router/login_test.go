@@ -104,13 +104,24 @@ func TestLoginBegins(t *testing.T) {
 				t.Errorf("%s, pieces of %d: the login has begun with the handshake", name, piece)
 			}
 			say(t, conn, "a login")
-			if !l.begun.Load() || !l.noMore() {
-				t.Errorf("%s, pieces of %d: the login has not begun", name, piece)
+			if !l.begun.Load() || l.ended() {
+				t.Errorf("%s, pieces of %d: begun %t, answered %t", name, piece, l.begun.Load(), l.ended())
+			}
+			refusal := append([]byte{recordApplication, 3, 3, 0, 24}, "no, and here is an error"...)
+			for rest := refusal; len(rest) > 0; rest = rest[min(piece, len(rest)):] {
+				l.answered(rest[:min(piece, len(rest))])
+			}
+			if !l.ended() {
+				t.Errorf("%s, pieces of %d: the answer to the login is not seen", name, piece)
+			}
+			say(t, conn, "\x01\x00\x00\x00\x01") // COM_QUIT
+			if l.ended() {
+				t.Errorf("%s, pieces of %d: a client that leaves in order was refused", name, piece)
 			}
 			for range 3 {
 				say(t, conn, "a command")
 			}
-			if l.noMore() {
+			if l.answered(refusal); l.ended() {
 				t.Errorf("%s, pieces of %d: commands count as a login", name, piece)
 			}
 		}
@@ -132,7 +143,7 @@ func TestPlainLoginBegins(t *testing.T) {
 	} {
 		var l login
 		l.sent([]byte(c.sent))
-		if l.begun.Load() != c.want || l.noMore() {
+		if l.begun.Load() != c.want || l.ended() {
 			t.Errorf("%x: %t", c.sent, l.begun.Load())
 		}
 	}

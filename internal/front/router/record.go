@@ -18,8 +18,8 @@ const (
 	errAccessDenied = 1045
 )
 
-// records bounds the lines about sessions.
-type records struct {
+// lines bounds the lines about sessions.
+type lines struct {
 	mu   sync.Mutex
 	full time.Time // when all lines of a burst may be written again
 	left int64     // sessions without a line since the last line
@@ -27,7 +27,7 @@ type records struct {
 
 // take tells whether a line may be written, and of how many sessions there was none
 // before it.
-func (r *records) take(now time.Time) (ok bool, left int64) {
+func (r *lines) take(now time.Time) (ok bool, left int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.full.Before(now) {
@@ -46,11 +46,11 @@ func (r *records) take(now time.Time) (ok bool, left int64) {
 // router's own port (local_port): only the router knows who it was. A client that came
 // to another node has a line there, too, with its own address.
 func (r *Router) record(s *session) {
-	atLogin := s.denied || s.serverEnded && s.login.noMore()
+	atLogin := s.denied || s.login.ended()
 	if atLogin && !s.routed {
 		r.stats.denied.Add(1)
 	}
-	ok, left := r.records.take(time.Now())
+	ok, left := r.lines.take(time.Now())
 	if !ok {
 		return
 	}
@@ -70,14 +70,14 @@ func (r *Router) record(s *session) {
 		return
 	}
 	if atLogin {
-		r.config.Logger.Warn("mysqld ended a client's TLS session at its login, or right after it", attributes...)
+		r.config.Logger.Warn("a client's TLS session ended with the answer to its login", attributes...)
 		return
 	}
 	r.config.Logger.Info("client session ended", attributes...)
 }
 
 // isDenied tells whether a chunk from mysqld begins with the refusal of a login, which is
-// not the first answer. With TLS nobody can read it: see login.noMore.
+// not the first answer. With TLS nobody can read it: see login.ended.
 func isDenied(chunk []byte) bool {
 	return len(chunk) >= 7 && chunk[3] >= 2 && chunk[4] == 0xff && binary.LittleEndian.Uint16(chunk[5:]) == errAccessDenied
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,10 +41,13 @@ func TestRecord(t *testing.T) {
 	if !strings.Contains(text.String(), "level=WARN msg=\"a client's login was refused\"") || r.Stats().Denied != 1 {
 		t.Errorf("%d refused, %s", r.Stats().Denied, text.String())
 	}
-	s.denied, s.serverEnded = false, true
-	s.login.sent([]byte(string(sslRequest) + "\x17\x03\x03\x00\x01f\x17\x03\x03\x00\x01l"))
+	s.denied = false
+	record := func(text string) []byte { return append([]byte{recordApplication, 3, 3, 0, byte(len(text))}, text...) }
+	s.login.sent(slices.Concat(sslRequest, record("the end of the handshake"), record("who I am, and a password")))
+	s.login.answered(record("no, and here is an error"))
+	s.login.sent(record(strings.Repeat("a", alertBytes))) // it closes
 	r.record(s)
-	if !strings.Contains(text.String(), "level=WARN msg=\"mysqld ended a client's TLS session at its login") || r.Stats().Denied != 2 {
+	if !strings.Contains(text.String(), "level=WARN msg=\"a client's TLS session ended with the answer to its login\"") || r.Stats().Denied != 2 {
 		t.Errorf("%d refused, %s", r.Stats().Denied, text.String())
 	}
 }
@@ -51,7 +55,7 @@ func TestRecord(t *testing.T) {
 // TestRecordsAreBounded: a thousand sessions at once have the lines of a burst, and what
 // was left out is said.
 func TestRecordsAreBounded(t *testing.T) {
-	var r records
+	var r lines
 	now, lines := time.Now(), 0
 	for range 1000 {
 		if ok, _ := r.take(now); ok {

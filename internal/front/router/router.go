@@ -110,7 +110,7 @@ type Router struct {
 	backend Backend
 	buffers sync.Pool
 	stats   counters
-	records records
+	lines   lines
 	// held are the clients that wait for a node, strangers those that are connected to one and
 	// have not logged in.
 	held, strangers *strangers.Room

@@ -38,7 +38,6 @@ type session struct {
 	// client here. bytesIn is copyToServer's, bytesOut and denied are copyToClient's.
 	began             time.Time
 	routed, denied    bool
-	serverEnded       bool // mysqld ended it; copyToClient's
 	bytesIn, bytesOut int64
 	// stay is the time between the greeting and the answer to the login; nil if it was routed here: the
 	// router that has sent it knows the client.
@@ -258,6 +257,7 @@ func (r *Router) copyToClient(s *session) {
 		n, err := s.server.Read(buf[:])
 		if n > 0 {
 			r.meet(s, chunks == 1)
+			s.login.answered(buf[:n])
 			passed := s.passed.Load()
 			s.denied = s.denied || s.bytesOut < loginBytesMax && isDenied(buf[:n])
 			s.bytesOut += int64(n)
@@ -270,7 +270,6 @@ func (r *Router) copyToClient(s *session) {
 			}
 		}
 		if err != nil {
-			s.serverEnded = err == io.EOF
 			return
 		}
 	}

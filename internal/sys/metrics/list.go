@@ -130,7 +130,7 @@ var sections = []Section{
 		gauge("quorate_router_held", "Clients that wait for a primary, or at the read-only port for a replica that may be read.", "During a failover.", "port"),
 		counter("quorate_router_accepted_total", "Clients that came to this node.", "New connections in a second: a pool that does not keep its own?", "port"),
 		counter("quorate_router_rejected_total", "Clients turned away at a bound.", "Clients say that they cannot connect.", "port"),
-		counter("quorate_router_denied_total", "Clients whose login the server refused. With TLS: clients whose session it ended at their login, or right after it.", "Somebody guesses passwords, or an application has an old one.", "port"),
+		counter("quorate_router_denied_total", "Clients whose login the server refused. With TLS: clients whose session ended with the answer to their login.", "Somebody guesses passwords, or an application has an old one.", "port"),
 		counter("quorate_router_refused_total", "Clients from where none may come (router.allow), closed.", "An application has moved to another network.", "port"),
 		counter("quorate_router_expelled_total", "Clients that did not log in for too long, closed for others.", "Somebody scans the port.", "port"),
 		counter("quorate_router_hold_timeouts_total", "Clients that waited for it in vain.", "After an outage: how many clients got an error.", "port"),
