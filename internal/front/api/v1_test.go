@@ -48,6 +48,9 @@ func answering(t *testing.T, rows []cluster.HistoryRow) func(context.Context, co
 		case "switchover":
 			result = cluster.Switchover{From: "a", To: "b", Why: r.By, Notes: []string{string(r.Args)}}
 		case "maintenance":
+			if strings.Contains(string(r.Args), "refuse") {
+				return control.Answer{Code: control.CodeFailed, Error: "not now"}
+			}
 			return control.Answer{Code: control.CodeNoLeader, Error: "nobody leads"}
 		}
 		raw, err := json.Marshal(result)
@@ -220,6 +223,9 @@ func TestWhoMayOperate(t *testing.T) {
 		t.Errorf("nobody leads: %d %s", code, body)
 	}
 	fits(t, "POST", "/v1/maintenance", code, body)
+	if code, body := send(t, s, "POST", "/v1/maintenance", operateToken, `{"on": true, "reason": "refuse"}`); code != 409 || failureCode(t, body) != control.CodeFailed {
+		t.Errorf("it cannot be done now: %d %s", code, body)
+	}
 }
 
 // TestOperateFromElsewhere: a token that has come over a network opens nothing.
