@@ -15,11 +15,13 @@ const (
 	// alertBytes is the size of an alert of TLS 1.3, which looks like application data: every close ends with
 	// one (RFC 8446, 5.2 and 6).
 	alertBytes        = 2 + 1 + 16
-	recordHandshake   = 0x16
 	recordApplication = 0x17
 	// passwordRecordsMax is how many records a login may have behind the one that begins it: the
 	// password, where caching_sha2_password asks for it.
 	passwordRecordsMax = 1
+	// handshakeRecordsMax is how many records of application data end a client's handshake at most: a certificate,
+	// the proof of its key, and the end.
+	handshakeRecordsMax = 3
 )
 
 // login follows a client until it has logged in. With TLS the router can read nothing but the headers of the
@@ -35,8 +37,14 @@ type login struct {
 
 	first          packetHead
 	client, server records
-	handshakes     int
-	application    atomic.Int32
+	// What sent keeps: how many records of application data the client has sent, and which of them began the login,
+	// 0 = none so far. finished: the one that ends the handshake was among them.
+	application, loginAt int
+	finished             bool
+	talks                atomic.Bool // application > 0
+	// finishedBytes is the size of the record with which the server ends its part of a handshake of TLS 1.3; 0 = it is
+	// another version.
+	finishedBytes atomic.Int32
 }
 
 // packetHead is the head of the client's first packet.
@@ -78,39 +86,41 @@ func (l *login) answered(b []byte) {
 		return
 	}
 	l.server.each(b, func(kind byte, size int) {
-		if kind == recordApplication && size > alertBytes {
-			l.answeredLast.Store(true)
+		if kind != recordApplication || size <= alertBytes {
+			return
+		}
+		l.answeredLast.Store(true)
+		if !l.talks.Load() {
+			l.finishedBytes.Store(int32(size))
 		}
 	})
 }
 
-// record counts a record of the client. TLS 1.3 ends its handshake with a record of application data; TLS 1.2
-// has two of the handshake behind the client's hello. A client that takes up a session of TLS 1.2 has begun with
-// its first command.
+// record looks at a record of the client. In TLS 1.2 application data begin with the login. In TLS 1.3 the end of
+// the handshake looks like it: a certificate, or none, which mysqld asks for, and a message that has the size of the
+// server's last one.
 func (l *login) record(kind byte, size int) {
+	if kind != recordApplication || size <= alertBytes {
+		return
+	}
+	l.talks.Store(true)
+	l.answeredLast.Store(false)
+	l.application++
+	finished := int(l.finishedBytes.Load())
 	switch {
-	case kind == recordHandshake:
-		l.handshakes++
-	case kind == recordApplication && size > alertBytes:
-		l.answeredLast.Store(false)
-		if int(l.application.Add(1)) >= l.loginRecord() {
-			l.begun.Store(true)
-		}
+	case l.loginAt > 0:
+	case l.finished || finished == 0:
+		l.loginAt = l.application
+		l.begun.Store(true)
+	default:
+		l.finished = size == finished || l.application == handshakeRecordsMax
 	}
-}
-
-// loginRecord is which record of application data begins the login.
-func (l *login) loginRecord() int {
-	if l.handshakes >= 3 {
-		return 1
-	}
-	return 2
 }
 
 // ended tells, of a session through TLS that is over, whether it went no further than the answer to a login: a
 // refusal, most of the time. Who leaves in order says so, and gets no answer.
 func (l *login) ended() bool {
-	return l.begun.Load() && l.answeredLast.Load() && int(l.application.Load()) <= l.loginRecord()+passwordRecordsMax
+	return l.loginAt > 0 && l.answeredLast.Load() && l.application <= l.loginAt+passwordRecordsMax
 }
 
 // records finds the heads of TLS records in one direction.

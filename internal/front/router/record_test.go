@@ -43,7 +43,7 @@ func TestRecord(t *testing.T) {
 	}
 	s.denied = false
 	record := func(text string) []byte { return append([]byte{recordApplication, 3, 3, 0, byte(len(text))}, text...) }
-	s.login.sent(slices.Concat(sslRequest, record("the end of the handshake"), record("who I am, and a password")))
+	s.login.sent(slices.Concat(sslRequest, record("who I am, and a password")))
 	s.login.answered(record("no, and here is an error"))
 	s.login.sent(record(strings.Repeat("a", alertBytes))) // it closes
 	r.record(s)
