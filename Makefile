@@ -22,9 +22,9 @@ NOW        := $(shell date +%Y-%m-%d-%H%M%S)
 BENCH_OUT  ?= lab-results/bench-$(NOW)
 BENCH_FLAGS ?=
 
-.PHONY: help demo check test soak build release vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals lab clean
+.PHONY: help demo check test soak build release packages packages-test vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals lab clean
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
 demo: mysql build ## three nodes, real writers, a SIGKILL of the primary, a ledger check
 	bin/quorate demo $(DEMO_FLAGS)
@@ -62,6 +62,12 @@ release: ## dist/: quorate for linux amd64 and arm64, what it is made of (Cyclon
 	cp packaging/quorate.service dist/
 	cd dist && sha256sum * >SHA256SUMS
 
+packages: release ## deb, rpm and tarball of what release makes, in dist/
+	GO=$(GO) scripts/packages.sh $(VERSION)
+
+packages-test: packages ## the deb installed, upgraded and purged in a Debian 12 of its own (as root, with debootstrap)
+	scripts/packages-test.sh dist
+
 vulncheck: ## known holes in what bin/quorate is made of (asks a database on the internet)
 	GO=$(GO) scripts/vulncheck.sh
 
@@ -69,12 +75,13 @@ mysql: ## a private MySQL server in .mysql, unless QUORATE_MYSQL_BASE names one
 	@if [ "$(QUORATE_MYSQL_BASE)" = "$(MYSQL)" ]; then scripts/get-mysql.sh "$(MYSQL)"; fi
 
 lint: ## gofmt, go vet, staticcheck, the repository's own rules
-	@unformatted=$$(gofmt -l cmd internal lab test); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l cmd internal lab packaging test); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) -C lab vet ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) -C lab tool -modfile=../tools/go.mod staticcheck ./...
 	$(GO) -C tools vet ./sbom && $(GO) -C tools test ./sbom
+	$(GO) -C packaging vet ./... && $(GO) -C packaging test ./...
 	$(GO) test ./internal/testkit/lint
 
 bench: mysql rivals build ## quorate beside one server and async replication, failovers, the log (as root, 20 minutes)

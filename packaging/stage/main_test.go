@@ -1,0 +1,65 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPackageVersion(t *testing.T) {
+	for said, want := range map[string]string{
+		"v1.2.0":                   "1.2.0",
+		"1.2.0":                    "1.2.0",
+		"v1.2.0-dirty":             "1.2.0+dirty",
+		"v1.2.0-rc1":               "1.2.0~rc1",
+		"v1.2.0-14-g0057873":       "1.2.0+14.g0057873",
+		"v1.2.0-rc1-14-g005-dirty": "1.2.0~rc1+14.g005.dirty",
+		"0057873":                  "0.0.0+568.0057873",
+		"0057873-dirty":            "0.0.0+568.0057873.dirty",
+		"dev":                      "0.0.0+568.dev",
+	} {
+		if got := packageVersion(said, 568); got != want {
+			t.Errorf("the version for packages of %s is %s, want %s", said, got, want)
+		}
+	}
+}
+
+// read returns a file below dir.
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestWrite(t *testing.T) {
+	dir, again := t.TempDir(), t.TempDir()
+	for _, d := range []string{dir, again} {
+		if err := write(d, "1.2.0", time.Unix(1_700_000_000, 0).UTC()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, wants := range map[string][]string{
+		"share/man/man1/quorate.1":                     {"quorate 1.2.0", "quorate-switchover(1)", "Exit codes", "wrong usage"},
+		"share/man/man1/quorate-node-add.1":            {"quorate node add"},
+		"share/man/man1/quorate-config-example.1":      {"every setting"},
+		"share/bash-completion/completions/quorate":    {"__start_quorate"},
+		"share/zsh/site-functions/_quorate":            {"#compdef quorate"},
+		"share/fish/vendor_completions.d/quorate.fish": {"complete -c quorate"},
+		"share/doc/quorate/examples/node.toml":         {"[[member]]", "[mysql]"},
+	} {
+		text := read(t, dir, name)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+		if text != read(t, again, name) {
+			t.Errorf("%s is another one when it is written again", name)
+		}
+	}
+}

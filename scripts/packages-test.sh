@@ -1,0 +1,89 @@
+#!/bin/sh
+# Installs the deb of a directory in a minimal Debian 12 of its own, upgrades, removes and purges it. Needs root and debootstrap.
+# usage: packages-test.sh DIST
+# QUORATE_DEBIAN_MIRROR names the archive to use, as for get-mysql.sh.
+set -eu
+say() { printf 'packages-test: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+[ $# = 1 ] || die "usage: packages-test.sh DIST"
+[ "$(id -u)" = 0 ] || die "run it as root: it makes a Debian below a temporary directory, and enters it"
+command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
+dist=$(cd "$1" && pwd)
+arch=$(dpkg --print-architecture)
+deb=$(ls "$dist"/quorate_*_"$arch".deb) || die "$dist has no deb for $arch: make packages"
+(cd "$dist" && sha256sum --check --quiet SHA256SUMS) || die "SHA256SUMS is wrong"
+for file in "$dist"/*; do
+	[ "${file##*/}" = SHA256SUMS ] || grep -qF "  ${file##*/}" "$dist/SHA256SUMS" || die "SHA256SUMS lacks $file"
+done
+
+top=$(mktemp -d)
+root=$top/debian
+trap 'rm -rf -- "$top"' EXIT
+mirror=${QUORATE_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m 1 '/debian/*$')}
+say "making a Debian 12 with systemd and man-db"
+debootstrap --variant=minbase --include=systemd,man-db,bash-completion,zsh bookworm "$root" "$mirror" >"$top/log" 2>&1 ||
+	{ tail -n 20 "$top/log" >&2; die "debootstrap failed"; }
+cp "$deb" "$root/quorate.deb"
+in_root() { chroot "$root" env -i LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+want() { # WORDS IN...: what a command prints has WORDS
+	words=$1
+	shift
+	said=$("$@" 2>&1) || die "$*: $said"
+	case $said in *"$words"*) ;; *) die "$*: it lacks \"$words\": $said" ;; esac
+}
+
+say "installing ${deb##*/}"
+in_root dpkg -i /quorate.deb >"$top/log" 2>&1 || { cat "$top/log" >&2; die "it cannot be installed"; }
+version=$(in_root dpkg-query -W -f '${Version}' quorate)
+want "quorate " in_root quorate --version
+want '[[member]]' in_root quorate config example
+in_root cmp /usr/share/doc/quorate/examples/node.toml - <<END || die "the example of node.toml is not the program's"
+$(in_root quorate config example)
+END
+want "Move the primary" in_root man quorate-switchover
+want "Exit codes" in_root man quorate
+want "__start_quorate" in_root bash -c '. /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/quorate; complete -p quorate'
+want "_quorate" in_root zsh -c 'autoload -Uz compinit; compinit -u; echo $_comps[quorate]'
+for doc in README.md LICENSE docs/operations.md examples/haproxy.cfg examples/hooks/vip examples/prometheus/quorate.rules.yaml \
+	examples/grafana/quorate.json examples/apparmor; do
+	[ -s "$root/usr/share/doc/quorate/$doc" ] || die "/usr/share/doc/quorate lacks $doc"
+done
+want "" in_root systemd-analyze verify /usr/lib/systemd/system/quorate.service
+[ -z "$said" ] || die "the unit has faults: $said"
+want "751 mysql:mysql" in_root stat -c '%a %U:%G' /var/lib/quorate
+want "755 root:root" in_root stat -c '%a %U:%G' /etc/quorate
+# Installed, and no more: nothing starts it but its operator.
+[ "$(in_root systemctl is-enabled quorate.service 2>&1)" = disabled ] || die "the package has enabled the unit"
+
+say "making the files of a cluster, and data"
+in_root quorate init --nodes a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --out /root/cluster >/dev/null
+in_root cp /root/cluster/a/node.toml /root/cluster/a/node.key /etc/quorate/
+in_root install -o mysql -g mysql /dev/null /var/lib/quorate/kept
+kept() { [ -e "$root/var/lib/quorate/kept" ] && [ -s "$root/etc/quorate/node.key" ] || die "$1 deletes what is not the package's"; }
+
+say "installing it again, as an upgrade"
+in_root dpkg -i /quorate.deb >"$top/log" 2>&1 || { cat "$top/log" >&2; die "it cannot be upgraded"; }
+kept "an upgrade"
+say "removing and purging it"
+want "/var/lib/quorate is left" in_root dpkg --remove quorate
+kept "removal"
+[ ! -e "$root/usr/bin/quorate" ] || die "removal leaves the program"
+in_root dpkg -i /quorate.deb >"$top/log" 2>&1 || { cat "$top/log" >&2; die "it cannot be installed again"; }
+want "/etc/quorate is left" in_root dpkg --purge quorate
+kept "purge"
+left=$(find "$root/usr" "$root/lib" -name '*quorate*')
+[ -z "$left" ] || die "purge leaves $left"
+
+rpm=$(ls "$dist"/quorate-*.x86_64.rpm "$dist"/quorate-*.aarch64.rpm)
+if command -v rpm >/dev/null; then
+	for r in $rpm; do
+		want "/usr/share/zsh/site-functions/_quorate" rpm -qlp "$r"
+		want "/usr/bin/quorate" rpm -qlp "$r"
+	done
+else
+	say "rpm is not there: the rpms were not looked at"
+fi
+for tarball in "$dist"/quorate-*.tar.gz; do
+	want "bin/quorate" tar -tzf "$tarball"
+done
+say "all is well with quorate $version"
