@@ -22,7 +22,7 @@ NOW        := $(shell date +%Y-%m-%d-%H%M%S)
 BENCH_OUT  ?= lab-results/bench-$(NOW)
 BENCH_FLAGS ?=
 
-.PHONY: help demo check test soak build release packages packages-test vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals lab clean
+.PHONY: help demo check test soak build release packages packages-test site vulncheck mysql lint bench apicheck fuzz sim mutate large drivers rivals lab clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
@@ -67,6 +67,9 @@ packages: release ## deb, rpm and tarball of what release makes, in dist/
 
 packages-test: packages ## the deb installed, upgraded and purged in a Debian 12 of its own (as root, with debootstrap)
 	scripts/packages-test.sh dist
+
+site: ## the documentation as a site in dist/site, by mdBook (cargo builds it, once)
+	scripts/site.sh
 
 vulncheck: ## known holes in what bin/quorate is made of (asks a database on the internet)
 	GO=$(GO) scripts/vulncheck.sh
@@ -115,5 +118,5 @@ apicheck: ## schemathesis against an agent, URL=http://127.0.0.1:7401 and QUORAT
 fuzz: ## every fuzz target, for FUZZTIME=1h together
 	GO=$(GO) scripts/fuzz.sh
 
-clean: ## what the targets made, but for .mysql, .rivals and lab-results
+clean: ## what the targets made, but for .mysql, .rivals, .mdbook and lab-results
 	rm -rf bin dist

@@ -127,3 +127,17 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestSummary: the site's order of pages has each page, once.
+func TestSummary(t *testing.T) {
+	named := map[string]int{}
+	summary := readPage(t, "docs/SUMMARY.md")
+	for _, m := range link.FindAllStringSubmatch(summary.text, -1) {
+		named["docs/"+m[1]]++
+	}
+	for _, p := range pages(t, "docs/*.md", "docs/*/*.md") {
+		if n := named[p.path]; n != 1 && p.path != summary.path {
+			t.Errorf("%s names %s %d times, want once", summary.path, p.path, n)
+		}
+	}
+}
