@@ -4,7 +4,7 @@ set -eu
 version=0.4.52
 cd "$(dirname "$0")/.."
 PATH=$PWD/.mdbook/bin:$PATH
-command -v mdbook >/dev/null || cargo install mdbook --locked --version "$version" --root .mdbook
+command -v mdbook >/dev/null || cargo install mdbook --locked --version "$version" --no-default-features --features search --root .mdbook
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 cp -r docs/. "$work"
