@@ -123,9 +123,9 @@ type tab struct {
 	deaf       bool // what follows is expected
 }
 
-func open(t *testing.T, ctx context.Context, program, url string) *tab {
+func open(t *testing.T, ctx context.Context, program, url string, more ...chromedp.ExecAllocatorOption) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))...)
+	ctx, cancel := chromedp.NewExecAllocator(ctx, append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir())), more...)...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)

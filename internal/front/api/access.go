@@ -50,14 +50,15 @@ func (s *Server) mayRead(w http.ResponseWriter, r *http.Request) bool {
 		_, ok := s.holder(w, r, list)
 		return ok
 	case rebound(r):
-		s.refuse(w, http.StatusForbidden, control.CodeForbidden, "over loopback the agent answers to addresses, to localhost and to this host's name, not to "+printable(r.Host))
+		s.refuse(w, http.StatusForbidden, control.CodeForeignHost, "to its own host the agent answers for addresses, localhost and the host's name, not for "+printable(r.Host))
 		return false
 	}
 	return true
 }
 
 // operating lets in who has a token with the role operate, on this host alone: the port has no TLS,
-// and whoever can read the token on its way has it. It hands on whose it is.
+// and whoever can read the token on its way has it. It hands on whose it is. Whose token it is comes
+// first: a token to read is told so, wherever it comes from.
 func (s *Server) operating(answer func(w http.ResponseWriter, r *http.Request, by string)) http.HandlerFunc {
 	foreign := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -66,27 +67,28 @@ func (s *Server) operating(answer func(w http.ResponseWriter, r *http.Request, b
 		case err != nil:
 			s.refuse(w, http.StatusServiceUnavailable, control.CodeFailed, "the file of tokens cannot be read: the agent's log says why")
 			return
-		case !slices.ContainsFunc(list, func(t token) bool { return t.role == roleOperate }):
-			s.refuse(w, http.StatusForbidden, control.CodeForbidden, "no token may operate: requests are taken on the control socket alone: "+s.config.Socket)
-			return
-		case !fromHere(r):
-			s.refuse(w, http.StatusForbidden, control.CodeForbidden, "requests are taken from this node's own host alone, as the port has no TLS: use ssh -L, or a proxy with TLS on this host. "+
-				"If the token has come over a network, make a new one")
-			return
-		case foreign.Check(r) != nil:
-			s.refuse(w, http.StatusForbidden, control.CodeForbidden, "the request is from a page of another origin")
+		case len(list) == 0:
+			s.refuse(w, http.StatusForbidden, control.CodeNoTokens, "no token may operate: requests are taken on the control socket alone: "+s.config.Socket)
 			return
 		}
 		t, ok := s.holder(w, r, list)
 		if !ok {
 			return
 		}
-		if t.role != roleOperate {
-			s.refuse(w, http.StatusForbidden, control.CodeForbidden, "the token of "+t.name+" may only read")
-			return
+		switch {
+		case t.role != roleOperate:
+			s.refuse(w, http.StatusForbidden, control.CodeReadOnlyToken, "the token of "+t.name+" may only read")
+		case !sameHost(r):
+			s.refuse(w, http.StatusForbidden, control.CodeNotFromHere, "requests are taken from this node's own host alone, as the port has no TLS: use ssh -L, or a proxy with TLS on this host. "+
+				"If the token has come over a network, make a new one")
+		case !isHere(r.Host):
+			s.refuse(w, http.StatusForbidden, control.CodeForeignHost, "Host must be localhost or an address, not "+printable(r.Host)+": a proxy has to send it so")
+		case foreign.Check(r) != nil:
+			s.refuse(w, http.StatusForbidden, control.CodeForeignOrigin, "the request is from a page of another origin")
+		default:
+			host, _ := os.Hostname()
+			answer(w, r, "token "+t.name+"@"+host)
 		}
-		host, _ := os.Hostname()
-		answer(w, r, "token "+t.name+"@"+host)
 	}
 }
 
@@ -99,7 +101,7 @@ func (s *Server) holder(w http.ResponseWriter, r *http.Request, list []token) (t
 	}
 	text := "a token is needed: Authorization: Bearer TOKEN"
 	if said != "" {
-		text = "nobody has this token"
+		text = "this token is not in api.tokens_file"
 		s.denied.Add(1)
 		if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 			s.strangers.Warn(net.TCPAddrFromAddrPort(from), "refused a token at the api port")
@@ -110,11 +112,10 @@ func (s *Server) holder(w http.ResponseWriter, r *http.Request, list []token) (t
 	return token{}, false
 }
 
-// rebound tells whether a request over loopback asks for a name that is none of this host's: it may
+// rebound tells whether a request from this host asks for a name that is none of this host's: it may
 // be a foreign page's, which points here by DNS. A network that may reach the port may read it.
 func rebound(r *http.Request) bool {
-	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !remote.Addr().Unmap().IsLoopback() || isHere(r.Host) || r.Host == "" { // no browser leaves it out
+	if !sameHost(r) || isHere(r.Host) || r.Host == "" { // no browser leaves it out
 		return false
 	}
 	name, err := os.Hostname()
@@ -144,10 +145,13 @@ func printable(text string) string {
 	}, text[:min(len(text), 100)])
 }
 
-// fromHere tells whether a request comes from this host: over loopback, or from
-// the address that it was sent to. The name that it asks for has to be an address
-// or localhost: another one may be a foreign page's, which points here by DNS.
-func fromHere(r *http.Request) bool {
+// fromHere tells whether a request comes from this host, and asks for it in a way that no foreign
+// page can.
+func fromHere(r *http.Request) bool { return sameHost(r) && isHere(r.Host) }
+
+// sameHost tells whether a request comes from this host: over loopback, or from the address that it
+// was sent to.
+func sameHost(r *http.Request) bool {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return false
@@ -157,8 +161,5 @@ func fromHere(r *http.Request) bool {
 	if local != nil {
 		own, _ = netip.ParseAddrPort(local.String()) // zero, which is nobody's, if it is none
 	}
-	if !remote.Addr().Unmap().IsLoopback() && remote.Addr().Unmap() != own.Addr().Unmap() {
-		return false
-	}
-	return isHere(r.Host)
+	return remote.Addr().Unmap().IsLoopback() || remote.Addr().Unmap() == own.Addr().Unmap()
 }

@@ -31,7 +31,7 @@ func httpStatus(code control.Code) int {
 		return http.StatusServiceUnavailable
 	case control.CodeUnauthorized:
 		return http.StatusUnauthorized
-	case control.CodeForbidden:
+	case control.CodeNoTokens, control.CodeReadOnlyToken, control.CodeNotFromHere, control.CodeForeignHost, control.CodeForeignOrigin:
 		return http.StatusForbidden
 	}
 	return http.StatusInternalServerError

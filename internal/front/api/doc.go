@@ -27,9 +27,9 @@
 // The port has no TLS. Without tokens (Config.TokensFile) who reaches it may read, and it changes
 // nothing. A token with the role read keeps others from reading, but for the health endpoints, which
 // then say the node's name and role alone. A token with the role operate may POST, from this host
-// alone. Tokens come in the header Authorization; there are no cookies. A request over loopback for
-// a name that is none of this host's, and a POST of a foreign origin, may be a foreign page's, and
-// are refused.
+// alone. Tokens come in the header Authorization; there are no cookies. A request from this host for
+// a name that is none of its own, and a POST of a foreign origin, may be a foreign page's, and are
+// refused; health endpoints then say the name and role alone.
 //
 // On the socket the kernel says who asks (SO_PEERCRED): root, the agent's own account, and those of
 // one group (mode 0660) may. So who asked is a fact in the audit log, not a claim.
@@ -37,8 +37,9 @@
 // openapi.json is made from the routes and the types by TestOpenAPI, which fails where it is not what
 // they say; what the handlers answer is held against it by the other tests.
 //
-// Server.Run owns all goroutines: net/http's and those that wait for the end.
+// Server.Run owns all goroutines: net/http's, those that wait for the end, and the one that reads
+// the file of tokens every second: no request waits for its disk.
 // The package keeps no state; every answer is made from the Provider's
-// snapshot of that moment, but for the tokens, which are read again when their file changes.
+// snapshot of that moment, but for the tokens.
 // A stream of events is its request's goroutine; there are streamsMax, for streamTime each.
 package api

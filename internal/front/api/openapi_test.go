@@ -36,6 +36,7 @@ type operation struct {
 	asks          any // the type of the body; nil = there is none
 	answers       any // the type of a 200; nil = a stream of events
 	fails         []int
+	required      []string // fields of the body
 }
 
 // operations describe the routes. A failure has the one form of errors.
@@ -52,7 +53,7 @@ func operations() map[string]operation {
 		"POST /v1/switchover": {summary: "Move the primary in order", text: "As `quorate switchover`. It may take 100 seconds. Who asks is in the audit log.",
 			asks: cluster.SwitchoverRequest{}, answers: cluster.Switchover{}, fails: []int{400, 403, 405, 409, 415, 500}},
 		"POST /v1/maintenance": {summary: "Switch maintenance on or off", text: "As `quorate maintenance`.",
-			asks: cluster.MaintenanceRequest{}, answers: cluster.ChangeResult{}, fails: []int{400, 403, 405, 409, 415, 500}},
+			asks: MaintenanceBody{}, required: []string{"on"}, answers: cluster.ChangeResult{}, fails: []int{400, 403, 405, 409, 415, 500}},
 	}
 }
 
@@ -61,7 +62,7 @@ func bounds() map[string]object {
 	return map[string]object{
 		"SwitchoverRequest.max_pause_ns": {"minimum": 5e8, "maximum": 2e10, "default": cluster.MaxPauseDefault},
 		"SwitchoverRequest.wait_ns":      {"minimum": 0, "maximum": 6e10, "default": cluster.WaitDefault},
-		"MaintenanceRequest.for_ns":      {"anyOf": []object{{"const": 0}, {"minimum": 6e10, "maximum": 2592e12}}},
+		"MaintenanceBody.for_ns":         {"anyOf": []object{{"const": 0}, {"minimum": 6e10, "maximum": 2592e12}}},
 	}
 }
 
@@ -81,7 +82,7 @@ func enums() map[reflect.Type][]any {
 type schemas struct {
 	docs    map[string]string // by "package.Type" or "package.Type.Field"
 	made    object
-	request bool // what is being made is asked with: nothing has to be there, and nothing else may be
+	request bool // what is being made is asked with: nothing else may be there
 }
 
 // comments reads what packages say of their types.
@@ -249,7 +250,9 @@ func document(t *testing.T) object {
 		if op.asks != nil {
 			s.request = true
 			o["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": s.of(reflect.TypeOf(op.asks))}}}
-			s.request = false
+			if s.request = false; op.required != nil {
+				s.made[reflect.TypeOf(op.asks).Name()].(object)["required"] = op.required
+			}
 			o["security"] = []object{{"token": []string{}}}
 		}
 		paths[r.path] = object{strings.ToLower(r.method): o}

@@ -102,7 +102,7 @@ func New(config Config, provider Provider) *Server {
 // happens; the error names the address. So is a file of tokens that cannot be read. Run closes the
 // port.
 func (s *Server) Listen() (err error) {
-	if _, err := s.tokens.current(); err != nil {
+	if err := s.tokens.read(); err != nil {
 		return err
 	}
 	s.listener, err = net.Listen("tcp", s.config.Listen)
@@ -134,6 +134,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { close(s.ended) })()
 	eg.Go(func() error {
 		return s.serve(ctx, roomListener{s.listener, s.room}, &http.Server{Handler: handler, ConnState: asked})
+	})
+	eg.Go(func() error {
+		s.tokens.follow(ctx)
+		return nil
 	})
 	if s.control != nil {
 		eg.Go(func() error {
@@ -192,26 +196,20 @@ func (s *Server) handler() http.Handler {
 		"/readiness": func(n status.Node) bool { return isPrimary(n) || isReplica(n) || isLogger(n) && n.Leader != 0 },
 		"/primary":   isPrimary,
 	} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			self := s.provider.Status().Own()
 			code := http.StatusServiceUnavailable
 			if ok(self) {
 				code = http.StatusOK
 			}
-			s.replyHealth(w, code, self)
+			s.replyHealth(w, r, code, self)
 		})
 	}
 	mux.HandleFunc("GET /replica", s.answerReplica)
 	mux.HandleFunc("POST /control/{name}", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "requests are taken on the control socket alone: "+s.config.Socket, http.StatusForbidden)
 	})
-	metrics := promhttp.HandlerFor(s.newRegistry(), promhttp.HandlerOpts{})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		if s.closed() && !s.mayRead(w, r) { // a scraper may know this host by any name
-			return
-		}
-		metrics.ServeHTTP(w, r)
-	})
+	mux.HandleFunc("GET /metrics", s.reading(promhttp.HandlerFor(s.newRegistry(), promhttp.HandlerOpts{}).ServeHTTP))
 	if s.config.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", local(pprof.Index))
 		mux.HandleFunc("GET /debug/pprof/profile", local(pprof.Profile))
@@ -232,12 +230,13 @@ func (s *Server) answerReplica(w http.ResponseWriter, r *http.Request) {
 	case text == "" && isReplica(self), text != "" && self.Unreadable(lagMax) == "":
 		code = http.StatusOK
 	}
-	s.replyHealth(w, code, self)
+	s.replyHealth(w, r, code, self)
 }
 
-// replyHealth answers a load balancer, which has no token: where reading needs one, it is told yes or no.
-func (s *Server) replyHealth(w http.ResponseWriter, code int, self status.Node) {
-	if s.closed() {
+// replyHealth answers a load balancer, which has no token and may know this host by any name. Where
+// others may not read, it is told yes or no.
+func (s *Server) replyHealth(w http.ResponseWriter, r *http.Request, code int, self status.Node) {
+	if s.closed() || rebound(r) {
 		self = status.Node{Name: self.Name, Role: self.Role}
 	}
 	s.reply(w, code, self)

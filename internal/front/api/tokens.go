@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -11,8 +12,10 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A token's Role says what it is good for. Who may operate may read.
@@ -29,6 +32,8 @@ const (
 	tokensBytesMax = 64 << 10
 	tokensMax      = 100
 	tokenLengthMin = 32
+	// tokensEvery is how often the file is read, so how long a token is good after its line is gone.
+	tokensEvery = time.Second
 )
 
 // token is one line of the file. The token itself is not kept.
@@ -38,23 +43,18 @@ type token struct {
 	sum  [sha256.Size]byte
 }
 
-// tokens are those of a file, which is read again when it changes: a token is taken back by
-// deleting its line.
+// tokens are those of a file, which is read every tokensEvery: a token is taken back by deleting its
+// line. Requests take what was read last, and never wait for the file's disk.
 type tokens struct {
 	path   string // "" = there are none
 	logger *slog.Logger
-
-	mu   sync.Mutex
-	seen stamp
-	list []token
-	err  error // of the file as it was seen
+	held   atomic.Pointer[heldTokens] // nil = the file was not read so far
 }
 
-// stamp tells whether a file is as it was.
-type stamp struct {
-	mode    os.FileMode
-	size    int64
-	changed time.Time
+// heldTokens are the tokens of a file, or why it has none.
+type heldTokens struct {
+	list []token
+	err  error
 }
 
 // current returns the tokens that hold now. A file that cannot be read lets nobody in.
@@ -62,33 +62,42 @@ func (t *tokens) current() ([]token, error) {
 	if t.path == "" {
 		return nil, nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	info, err := os.Stat(t.path)
-	if err != nil {
-		return nil, t.failed(fmt.Errorf("look at api.tokens_file: %w", err))
+	held := t.held.Load()
+	if held == nil {
+		return nil, errTokensUnread
 	}
-	now := stamp{info.Mode(), info.Size(), info.ModTime()}
-	if now == t.seen && (t.list != nil || t.err != nil) {
-		return t.list, t.err
-	}
-	list, err := readTokens(t.path)
-	if err != nil {
-		err = t.failed(err)
-	} else {
-		t.err = nil
-	}
-	t.seen, t.list = now, list
-	return list, err
+	return held.list, held.err
 }
 
-// failed notes what is wrong with the file, and logs it once: whoever asks is told less.
-func (t *tokens) failed(err error) error {
-	if t.err == nil || t.err.Error() != err.Error() {
+// read reads the file, and logs once what is wrong with it: whoever asks is told less. Listen calls
+// it, then follow.
+func (t *tokens) read() error {
+	if t.path == "" {
+		return nil
+	}
+	list, err := readTokens(t.path)
+	before := t.held.Swap(&heldTokens{list, err})
+	if err != nil && (before == nil || before.err == nil || before.err.Error() != err.Error()) {
 		t.logger.Error("the API's tokens: nobody who needs one may ask", "error", err)
 	}
-	t.err, t.list, t.seen = err, nil, stamp{}
 	return err
+}
+
+// follow reads the file again and again until ctx ends.
+func (t *tokens) follow(ctx context.Context) {
+	if t.path == "" {
+		return
+	}
+	ticker := time.NewTicker(tokensEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_ = t.read() // it was logged, and current returns it
+		}
+	}
 }
 
 // CheckTokens tells whether an agent could read a file of tokens.
@@ -100,7 +109,8 @@ func CheckTokens(path string) error {
 // readTokens reads a file of lines "ROLE NAME TOKEN". No part of a line is in an error: it may be a
 // token.
 func readTokens(path string) ([]token, error) {
-	f, err := os.Open(path)
+	// A FIFO would wait for whoever writes to it.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read api.tokens_file: %w", err)
 	}
@@ -110,7 +120,7 @@ func readTokens(path string) ([]token, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read api.tokens_file: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read api.tokens_file: %s is no file", path)
+		return nil, fmt.Errorf("read api.tokens_file: %s is not a regular file", path)
 	case info.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("others may read api.tokens_file %s (mode %04o): chmod 600 it, and make new tokens if somebody has read it", path, info.Mode().Perm())
 	}
@@ -128,7 +138,10 @@ func readTokens(path string) ([]token, error) {
 	return list, nil
 }
 
-var errTokenLine = errors.New("write ROLE NAME TOKEN, the role read or operate")
+var (
+	errTokenLine    = errors.New("write ROLE NAME TOKEN, the role read or operate")
+	errTokensUnread = errors.New("api.tokens_file was not read so far")
+)
 
 func parseTokens(text []byte) ([]token, error) {
 	name := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -148,7 +161,7 @@ func parseTokens(text []byte) ([]token, error) {
 		case t.role != roleRead && t.role != roleOperate:
 			return nil, fmt.Errorf("line %d begins with no role: %w", line, errTokenLine)
 		case !name.MatchString(t.name):
-			return nil, fmt.Errorf("line %d: the name has other signs than letters, digits and . _ - in it, or is too long", line)
+			return nil, fmt.Errorf("line %d: a name has letters, digits, and . _ - only, 64 at most", line)
 		case names[t.name]:
 			return nil, fmt.Errorf("line %d: another line has that name: the audit log would not tell them apart", line)
 		case len(fields[2]) < tokenLengthMin:

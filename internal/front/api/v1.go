@@ -44,6 +44,14 @@ type HistoryAnswer struct {
 	History []cluster.HistoryRow `json:"history"`
 }
 
+// MaintenanceBody is what POST /v1/maintenance is asked with. A change that stops writes cannot be
+// forced here.
+type MaintenanceBody struct {
+	cluster.MaintenanceChange
+	// DryRun: it is only said what it would do.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
 // route is one path of the versioned API.
 type route struct {
 	method, path string
@@ -71,7 +79,7 @@ func (s *Server) v1() []route {
 			operated(s, w, r, by, "switchover", &args, new(cluster.Switchover))
 		})},
 		{http.MethodPost, "/v1/maintenance", s.operating(func(w http.ResponseWriter, r *http.Request, by string) {
-			operated(s, w, r, by, "maintenance", new(cluster.MaintenanceRequest), new(cluster.ChangeResult))
+			operated(s, w, r, by, "maintenance", new(MaintenanceBody), new(cluster.ChangeResult), "on")
 		})},
 	}
 }
@@ -139,14 +147,15 @@ func (s *Server) answerHistory(w http.ResponseWriter, r *http.Request) {
 }
 
 // operated has an operator's request carried out as the control socket does. What it is asked with
-// is decoded into args, which has the defaults, and the answer's result into result.
-func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, name string, args *A, result *R) {
+// is decoded into args, which has the defaults, and the answer's result into result. The fields of
+// required have none.
+func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, name string, args *A, result *R, required ...string) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		s.refuse(w, http.StatusUnsupportedMediaType, control.CodeInvalid, "the body must be of the type application/json")
 		return
 	}
-	if err := decodeOne(http.MaxBytesReader(w, r.Body, operateBytesMax), args); err != nil {
+	if err := decodeOne(http.MaxBytesReader(w, r.Body, operateBytesMax), args, required...); err != nil {
 		s.refuse(w, http.StatusBadRequest, control.CodeInvalid, "read the request: "+err.Error())
 		return
 	}
@@ -170,8 +179,9 @@ func operated[A, R any](s *Server, w http.ResponseWriter, r *http.Request, by, n
 	s.reply(w, http.StatusOK, result)
 }
 
-// decodeOne reads one JSON object with no field that is not known, and nothing behind it.
-func decodeOne(from io.Reader, to any) error {
+// decodeOne reads one JSON object with the fields that are required, no field that is not known, and
+// nothing behind it.
+func decodeOne(from io.Reader, to any, required ...string) error {
 	raw, err := io.ReadAll(from)
 	if err != nil {
 		return err
@@ -183,6 +193,11 @@ func decodeOne(from io.Reader, to any) error {
 	for name, value := range fields {
 		if string(value) == "null" { // it would say nothing
 			return fmt.Errorf("%q is null: leave it out", printable(name))
+		}
+	}
+	for _, name := range required {
+		if fields[name] == nil {
+			return fmt.Errorf("%q is missing", name)
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -52,11 +52,20 @@ const (
 	CodeStale Code = "stale"
 	// CodeFailed: anything else; nothing was done unless Error says so.
 	CodeFailed Code = "failed"
-	// CodeUnauthorized, CodeForbidden and CodeBusy are the API's: no token, or none that may do
-	// this; all places are taken.
+	// CodeUnauthorized and those after it are the API's. It has no token, or an unknown one.
 	CodeUnauthorized Code = "unauthorized"
-	CodeForbidden    Code = "forbidden"
-	CodeBusy         Code = "busy"
+	// CodeNoTokens: there are no tokens, so nobody operates by one.
+	CodeNoTokens Code = "no-tokens"
+	// CodeReadOnlyToken: the token is good for reading alone.
+	CodeReadOnlyToken Code = "read-only-token"
+	// CodeNotFromHere: it comes from another host than the node's.
+	CodeNotFromHere Code = "not-from-here"
+	// CodeForeignHost: its header Host has a name that may be a foreign page's.
+	CodeForeignHost Code = "foreign-host"
+	// CodeForeignOrigin: it is from a page of another origin.
+	CodeForeignOrigin Code = "foreign-origin"
+	// CodeBusy: all places are taken.
+	CodeBusy Code = "busy"
 )
 
 // Failure is what programs read in place of a result.

@@ -64,9 +64,9 @@ function showVerdict(st) {
     say(id + '-more', small);
   };
   const told = st.summary ?? [], failover = told.find(s => s.topic === 'failover');
-  const gone = st.no_primary_seconds ? `since ${ago(st.no_primary_seconds * 1000)}: nobody can write` : 'nobody can write, as far as this node knows';
+  const gone = st.no_primary_seconds ? `since ${ago(st.no_primary_seconds * 1000)}: nobody can write` : 'nobody can write';
   const primary = st.nodes.find(n => n.name === st.primary);
-  card('primary', st.primary ? 'ok' : 'alarm', st.primary || 'NO PRIMARY', st.primary ? `open for writes${primary?.site ? `, site ${primary.site}` : ''}; ${failover?.text ?? ''}`.replace(/; $/, '') : gone);
+  card('primary', st.primary ? 'ok' : 'alarm', st.primary || 'NO PRIMARY', st.primary ? `open for writes${primary?.site ? `, site ${primary.site}` : ''}; ${failover?.text ?? ''}`.replace(/; $/, '') : `${gone}, as far as this node knows`);
   if (!q) card('safe', 'notice', 'Not known', 'This node takes no part in the cluster.');
   else {
     const big = !st.primary || q.survives < 0 ? 'Writes cannot go on'
@@ -290,8 +290,20 @@ function askToken(why) {
   if ($('token-dialog').open) return;
   if (why) say('token-why', why);
   say('token-result', '');
+  say('token-ok', 'Use it');
+  warned = '';
   $('token').value = '';
   $('token-dialog').showModal();
+}
+
+// mayRead tells why a token is good for nothing; '' = it may read, or everybody may.
+async function mayRead() {
+  try {
+    const answer = await fetch('v1/status', { headers: headers(), cache: 'no-store' });
+    return answer.ok ? '' : (await answer.json()).error;
+  } catch (err) {
+    return `The agent does not answer: ${err.message}`;
+  }
 }
 
 // mayOperate asks for a plan, which changes nothing: who may not is told so.
@@ -301,19 +313,33 @@ async function mayOperate() {
   } catch (err) {
     if (err.status === 401 || err.status === 403) {
       allowed(false);
-      return err.message;
+      return err;
     }
   }
   allowed(true);
-  return '';
+  return null;
 }
+
+// unheard: what this page sends goes through TLS, or does not leave this machine.
+const unheard = location.protocol === 'https:' || /^(localhost|127\.[0-9.]+|\[::1\])$/.test(location.hostname);
+let warned = ''; // the token of which somebody was told that it goes in clear
 
 async function useToken(event) {
   event.preventDefault();
-  sessionStorage.setItem(tokenKey, $('token').value.trim());
-  const why = await mayOperate();
+  const given = $('token').value.trim();
+  if (!unheard && warned !== given) {
+    warned = given;
+    say('token-result', `It was not sent so far. To ${location.host} it goes in clear: whoever listens on the network has it. Send none with the role operate: from another host it is refused. ` +
+      'Bring the page to your machine by ssh -L, or use https.');
+    say('token-ok', 'Send it in clear');
+    return;
+  }
+  sessionStorage.setItem(tokenKey, given);
+  const unread = await mayRead();
+  const refused = unread ? null : await mayOperate();
   retry();
-  if (why && !why.includes('may only read')) say('token-result', why);
+  if (unread) allowed(false);
+  if (unread || refused && refused.code !== 'read-only-token') say('token-result', unread || refused.message);
   else $('token-dialog').close();
 }
 

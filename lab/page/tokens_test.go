@@ -1,0 +1,114 @@
+package page
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorate/quorate/internal/cluster"
+	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/front/api"
+	"github.com/quorate/quorate/internal/front/control"
+	"github.com/quorate/quorate/internal/sys/metrics"
+)
+
+// cutOff is what a node shows that hears nobody: it knows of no primary.
+type cutOff struct{}
+
+func (cutOff) Status() status.Cluster {
+	return status.Cluster{Cluster: "shop", Self: "a", NoPrimarySeconds: 90,
+		Nodes: []status.Node{{ID: 1, Name: "a", Kind: cluster.KindFull, Role: status.RoleUnverified, Reachable: true}}}
+}
+func (cutOff) Metrics() []metrics.Sample          { return nil }
+func (cutOff) Collectors() []prometheus.Collector { return nil }
+func (cutOff) Control(_ context.Context, r control.Request) control.Answer {
+	if r.Name == "history" {
+		return control.Answer{Code: control.CodeOK, Result: []byte("[]")}
+	}
+	return control.Answer{Code: control.CodeNoLeader, Error: "nobody leads"}
+}
+
+// TestTokens: a token to read opens the page and offers nothing else; no token goes in clear over a
+// network unless somebody says so twice. No cluster is needed.
+func TestTokens(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes a while")
+	}
+	program := browser(t)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit) // the browser ends in a cleanup
+	t.Cleanup(cancel)
+	const reads = "a-token-to-read-that-this-test-knows"
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("read prom "+reads+"\noperate ann "+token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := api.New(api.Config{Listen: "127.0.0.1:0", TokensFile: file, Logger: slog.New(slog.DiscardHandler)}, cutOff{})
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(running) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	_, port, err := net.SplitHostPort(s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = `document.querySelector('#token-result').textContent`
+	const shut = `!document.querySelector('#token-dialog').open`
+	p := open(t, ctx, program, "http://127.0.0.1:"+port+"/")
+	p.deafen()
+	p.until(`document.querySelector('#token-dialog').open`)
+	p.press("nobodys-token" + kb.Enter)
+	p.until(why + ` === 'this token is not in api.tokens_file'`)
+	p.clear()
+	p.press(reads + kb.Enter)
+	p.until(shut + ` && document.body.className === 'live' && document.querySelector('#do-switchover').hidden`)
+	p.until(`document.querySelector('#primary-more').textContent === 'since 1 min: nobody can write, as far as this node knows'`)
+	p.look("reading")
+
+	// The same at a name that is not loopback's.
+	p = open(t, ctx, program, "http://db1.example:"+port+"/", chromedp.Flag("host-resolver-rules", "MAP db1.example 127.0.0.1"))
+	p.deafen()
+	p.until(`document.querySelector('#token-dialog').open`)
+	p.press(reads + kb.Enter)
+	p.until(why + `.startsWith('It was not sent so far.') && sessionStorage.length === 0 && document.querySelector('#token-ok').textContent === 'Send it in clear'`)
+	p.look("in clear")
+	p.clear()
+	p.press(token + kb.Enter) // another one is asked about again
+	p.until(why + `.startsWith('It was not sent so far.') && sessionStorage.length === 0`)
+	p.press(kb.Enter)
+	p.until(why + `.startsWith('Host must be localhost or an address')`)
+	if heard := evaluate[bool](p, `document.querySelector('#do-switchover').hidden`); !heard {
+		t.Error("who may not operate from there is offered a switchover")
+	}
+	if strings.Contains(evaluate[string](p, `document.body.innerText`), token) {
+		t.Error("the token is shown")
+	}
+}
+
+// deafen lets the browser complain: of answers that refuse something it does.
+func (p *tab) deafen() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = true
+}
+
+// clear empties the field of the token, and goes there.
+func (p *tab) clear() {
+	p.t.Helper()
+	evaluate[bool](p, `(() => { const e = document.querySelector('#token'); e.value = ''; e.focus(); return true; })()`)
+}
