@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +28,8 @@ func TestKeys(t *testing.T) {
 	f.scenario(t, "Rotate", f.rotate)
 	f.scenario(t, "Lost", f.keyLost)
 	f.scenario(t, "TakenAway", f.keyTakenAway)
+	f.scenario(t, "TakenAwayWhileAway", f.takenAwayWhileAway)
+	f.scenario(t, "LostDisk", f.keysOfBefore)
 	f.scenario(t, "Swapped", f.keysSwapped)
 	f.scenario(t, "Authority", f.keysOfAuthority)
 }
@@ -113,10 +118,6 @@ func (f *fixture) rotate(t *testing.T, ctx context.Context) {
 	i, away := (primary+1)%3, (primary+2)%3
 	load := f.start(t, 4)
 	load.awaitAcks(t, ctx, 50)
-	session, err := openDSN(t, f.DSN(i), nil).Conn(ctx) // through the node whose key is changed
-	if err != nil {
-		t.Fatal(err)
-	}
 	before := f.keyOf(t, i)
 	if err := f.Terminate(ctx, away); err != nil {
 		t.Fatal(err)
@@ -124,16 +125,27 @@ func (f *fixture) rotate(t *testing.T, ctx context.Context) {
 	if out, err := f.quorate(t, ctx, i, "key", "rotate", "--wait", "3s"); exitCode(err) != 1 || !strings.Contains(out, "to learn the new key: "+f.Name(away)) {
 		t.Errorf("while %s is away: %v, %s", f.Name(away), err, out)
 	}
-	if now := f.status(t, ctx, i).Key; now != before {
-		t.Errorf("it shows %s, which node %s does not know", now, f.Name(away))
+	if err := f.KillBoth(i); err != nil { // in the middle of it
+		t.Fatal(err)
+	}
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WaitNode(ctx, i, "it shows the key that node "+f.Name(away)+" knows", func(n status.Node) bool { return n.Key == before }); err != nil {
+		t.Fatal(err)
 	}
 	f.heal(t, ctx)
+	session, err := openDSN(t, f.DSN(i), nil).Conn(ctx) // through the node whose key is changed
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := f.must(t, ctx, i, "key", "rotate", "--json")
 	var shown struct{ Key cluster.Key }
 	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Key == before || shown.Key != f.keyOf(t, i) {
 		t.Errorf("%v, %s; the file holds %s", err, out, f.keyOf(t, i))
 	}
-	for n := range f.Len() { // it was the only change: the old key is good for nothing
+	f.knownBy(t, ctx, i, shown.Key) // it is done when the command says so
+	for n := range f.Len() {        // it was the only change: the old key is good for nothing
 		f.awaitAudit(t, ctx, n, "node "+f.Name(i)+": key "+string(shown.Key)+", no next key")
 	}
 	load.awaitAcks(t, ctx, 50)
@@ -143,10 +155,21 @@ func (f *fixture) rotate(t *testing.T, ctx context.Context) {
 	if err := f.KillBoth(i); err != nil {
 		t.Fatal(err)
 	}
-	f.heal(t, ctx)
+	primary = f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	f.must(t, ctx, primary, "key", "rotate")
+	f.knownBy(t, ctx, primary, f.keyOf(t, primary))
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	f.check(t, ctx)
+}
+
+// knownBy fails unless a node knows of itself that the cluster knows it by that key alone.
+func (f *fixture) knownBy(t *testing.T, ctx context.Context, i int, k cluster.Key) {
+	t.Helper()
+	if n := f.status(t, ctx, i); n.Key != k || !slices.Equal(n.KnownBy, []cluster.Key{k}) {
+		t.Errorf("node %s shows %s and is known by %v, want %s", f.Name(i), n.Key, n.KnownBy, k)
+	}
 }
 
 // keyLost: a node that has lost its key makes another one, and is a member again once somebody says so.
@@ -182,7 +205,7 @@ func (f *fixture) keyTakenAway(t *testing.T, ctx context.Context) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.refused(t, ctx, primary, []int{1}, "with another one it is cut off", "node", "set", f.Name(i), "--key", string(k.Name()))
+	f.refused(t, ctx, primary, []int{1}, "with another key it is cut off", "node", "set", f.Name(i), "--key", string(k.Name()))
 	f.must(t, ctx, primary, "node", "set", f.Name(i), "--key", string(k.Name()), "--force")
 	if err := f.WaitNode(ctx, i, "it hears of nobody", func(n status.Node) bool { return n.Leader == 0 }); err != nil {
 		t.Fatal(err)
@@ -195,6 +218,74 @@ func (f *fixture) keyTakenAway(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	if err := k.Save(f.keyFile(i)); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// takenAwayWhileAway: a node comes back with a key that was taken away meanwhile, and is nobody.
+func (f *fixture) takenAwayWhileAway(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i := (primary + 1) % 3
+	load := f.start(t, 4)
+	k, err := nodekey.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Terminate(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, ctx, primary, "node", "set", f.Name(i), "--key", string(k.Name()), "--force")
+	if err := f.Start(ctx, i); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitReason(t, ctx, i, "the node does not know this node's key")
+	load.awaitAcks(t, ctx, 50)
+	if n := f.status(t, ctx, i); n.Leader != 0 {
+		t.Errorf("it hears of leader %d", n.Leader)
+	}
+	if err := errors.Join(f.Terminate(ctx, i), os.Remove(f.keyFile(i)), k.Save(f.keyFile(i))); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	load.stop(t)
+	f.check(t, ctx)
+}
+
+// keysOfBefore: a node whose file has a member's key of before a change, or no keys, loses its disk. Those
+// whose keys it has take it in.
+func (f *fixture) keysOfBefore(t *testing.T, ctx context.Context) {
+	primary := f.heal(t, ctx)
+	i, other := (primary+1)%3, (primary+2)%3
+	load := f.start(t, 4)
+	load.awaitAcks(t, ctx, 50)
+	f.awaitReason(t, ctx, i, "node.toml has not the keys that the cluster has")
+	aside := f.DataDir(i) + ".aside" // its disk is not mounted for a while
+	if err := errors.Join(f.Terminate(ctx, i), os.Rename(f.DataDir(i), aside), f.Start(ctx, i)); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitReason(t, ctx, i, "if it requires TLS, write the key of each node into node.toml")
+	without, err := os.ReadFile(f.ConfigPath(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.WriteFile(f.ConfigPath(i), without, 0o644) }()
+	text := without
+	for n := range f.Len() {
+		name := fmt.Sprintf("[[member]]\nname = %q\n", f.Name(n))
+		text = bytes.Replace(text, []byte(name), fmt.Appendf(nil, "%skey = %q\n", name, f.keyOf(t, n)), 1)
+	}
+	if err := errors.Join(f.Terminate(ctx, i), os.WriteFile(f.ConfigPath(i), text, 0o644), os.RemoveAll(f.DataDir(i)), os.Rename(aside, f.DataDir(i))); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t, ctx)
+	f.must(t, ctx, other, "key", "rotate")
+	f.awaitReason(t, ctx, i, "of node "+f.Name(other)+", key = ")
+	if err := errors.Join(f.Terminate(ctx, i), os.RemoveAll(f.DataDir(i)), f.Start(ctx, i)); err != nil {
 		t.Fatal(err)
 	}
 	f.heal(t, ctx)
@@ -258,7 +349,11 @@ func (f *fixture) keysOfAuthority(t *testing.T, ctx context.Context) {
 		ca.Issue(t, cert(i), filepath.Join(dir, f.Name(i)+"-key.pem"), time.Now().Add(ends), "quorate://dev/"+f.Name(i))
 	}
 	load := f.start(t, 4)
-	for _, i := range append(f.others(primary), primary) {
+	for n, i := range append(f.others(primary), primary) {
+		if n == 1 {
+			first := f.others(primary)[0]
+			f.refused(t, ctx, first, []int{1}, "no authority is known to node", "key", "rotate")
+		}
 		issue(i, time.Hour)
 		text, err := os.ReadFile(f.ConfigPath(i))
 		if err != nil {
@@ -279,7 +374,7 @@ func (f *fixture) keysOfAuthority(t *testing.T, ctx context.Context) {
 		}
 	}
 	load.awaitAcks(t, ctx, 50)
-	f.awaitReason(t, ctx, primary, "have it issued anew") // it ends within 30 days
+	f.awaitReason(t, ctx, primary, "connections still work; renew it") // it ends within 30 days
 	for i := range f.Len() {
 		issue(i, -time.Hour)
 	}
@@ -288,6 +383,11 @@ func (f *fixture) keysOfAuthority(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	f.heal(t, ctx)
+	load.awaitAcks(t, ctx, 50)
+	for i := range f.Len() { // and back
+		f.must(t, ctx, i, "key", "rotate", "--own")
+		f.knownBy(t, ctx, i, f.keyOf(t, i))
+	}
 	load.awaitAcks(t, ctx, 50)
 	load.stop(t)
 	f.check(t, ctx)
