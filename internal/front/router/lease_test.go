@@ -41,6 +41,8 @@ func TestServerBytesPassWithoutLease(t *testing.T) {
 	n, m := newPrimary(t, Config{})
 	client := dial(t, n)
 	expect(t, client, greeting)
+	n.backend.set(Target{Node: 1, Local: true}, true)
+	eventually(t, "the router has looked", n.backend.watched) // or it would close the session by a late look
 	n.backend.serving.Store(false)
 	if _, err := io.WriteString(<-m.conns, "OK"); err != nil {
 		t.Fatal(err)

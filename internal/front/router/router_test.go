@@ -40,6 +40,8 @@ type fakeBackend struct {
 	more    []Target // that may be chosen after target
 	leaves  map[cluster.NodeID]bool
 	changed chan struct{}
+	asked   bool // Changed was called since the last change
+	looked  bool // and then Leaves
 }
 
 func (b *fakeBackend) Choose(_ func(cluster.NodeID) int, tried []cluster.NodeID) (Target, bool) {
@@ -62,20 +64,29 @@ func (b *fakeBackend) Takes(t Target) bool {
 func (b *fakeBackend) Leaves(t Target) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.looked = b.asked
 	return b.leaves[t.Node] || !t.Local && b.known && !slices.Contains(append(b.more, b.target), t)
 }
 
 func (b *fakeBackend) Changed() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.asked = true
 	return b.changed
+}
+
+// watched tells whether the router, with sessions and no held clients, has looked at the newest change.
+func (b *fakeBackend) watched() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.looked
 }
 
 // set changes the answer and tells everybody.
 func (b *fakeBackend) set(t Target, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.target, b.known = t, known
+	b.target, b.known, b.asked, b.looked = t, known, false, false
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
