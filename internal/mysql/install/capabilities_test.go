@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ambient runs f on a thread with two capabilities for its children to inherit, as systemd's
+// ambient runs f on a thread with three capabilities for its children to inherit, as systemd's
 // AmbientCapabilities gives them to the agent. The thread is given up, with what it has.
 func ambient(t *testing.T, f func() error) {
 	t.Helper()
@@ -25,11 +25,11 @@ func ambient(t *testing.T, f func() error) {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var have [2]unix.CapUserData
 		err := unix.Capget(&header, &have[0])
-		have[0].Inheritable |= 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_NICE
+		have[0].Inheritable |= 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_NICE
 		if err == nil {
 			err = unix.Capset(&header, &have[0])
 		}
-		for _, c := range []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SYS_NICE} {
+		for _, c := range []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_NICE} {
 			if err == nil {
 				err = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0)
 			}
@@ -44,9 +44,9 @@ func ambient(t *testing.T, f func() error) {
 	}
 }
 
-// TestWithoutNetAdmin asks a server for its version, as Discover does: it has the
-// capabilities that the agent has for it, but for the agent's own.
-func TestWithoutNetAdmin(t *testing.T) {
+// TestWithoutNetCapabilities asks a server for its version, as Discover does: it has the
+// capabilities that the agent has for it, but for those of the agent and its hook.
+func TestWithoutNetCapabilities(t *testing.T) {
 	dir := t.TempDir()
 	server, said := filepath.Join(dir, "mysqld"), filepath.Join(dir, "said")
 	script := "#!/bin/sh\ngrep CapAmb /proc/self/status > " + said + "\necho 'mysqld  Ver 8.4.3 for Linux on x86_64 (MySQL Community Server - GPL)'\n"

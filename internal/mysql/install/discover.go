@@ -221,7 +221,7 @@ func (in *Installation) readVersion(as *syscall.Credential) error {
 	defer cancel()
 	argv := in.argv(in.Mysqld, "--no-defaults", "--version")
 	var out []byte
-	err := WithoutNetAdmin(func() (err error) {
+	err := WithoutNetCapabilities(func() (err error) {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 		// Else it tells our service manager that it starts.

@@ -64,7 +64,7 @@
 // The child lives in a session of its own (terminal signals do not reach it)
 // and dies with the thread that spawned it (parent-death SIGKILL). That thread
 // is locked to a goroutine for the life of the child, because the Go runtime
-// ends idle threads. It does not pass CAP_NET_ADMIN on, which is the agent's.
+// ends idle threads. It does not pass CAP_NET_ADMIN and CAP_NET_RAW on, which are the agent's.
 // Privileges are dropped by the spawn, before the parent-death signal is set:
 // mysqld's own --user would clear it. Signals go through os.Process, which holds
 // a pidfd, so they cannot hit a recycled pid.

@@ -131,7 +131,7 @@ func (s *Server) spawn(id osIdentity, n uint64, lock *os.File, o StartOptions) (
 func (p *Process) supervise(cmd *exec.Cmd, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := install.WithoutNetAdmin(cmd.Start); err != nil {
+	if err := install.WithoutNetCapabilities(cmd.Start); err != nil {
 		started <- err
 		return
 	}

@@ -122,7 +122,7 @@ func (s *Server) runInitialize(ctx context.Context, id osIdentity, lock *os.File
 	// until then.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: id.credential}
 	var out []byte
-	err := install.WithoutNetAdmin(func() (err error) {
+	err := install.WithoutNetCapabilities(func() (err error) {
 		out, err = cmd.CombinedOutput()
 		return err
 	})

@@ -78,7 +78,7 @@ func runValidation(ctx context.Context, in *install.Installation, dir string, va
 	}
 	argv := append(in.MysqldArgv(), "--defaults-file="+file, "--validate-config")
 	var out []byte
-	err := install.WithoutNetAdmin(func() (err error) {
+	err := install.WithoutNetCapabilities(func() (err error) {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Env = childEnv(os.Environ())
 		out, err = cmd.CombinedOutput()
