@@ -64,7 +64,7 @@ func (a process) StartMysqld(ctx context.Context, replicaBinlog bool) (uint64, e
 	with := variables.Legal(a.board.State().Variables)
 	p, err := a.bringUp(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog, Variables: with})
 	without := error(nil)
-	if errors.Is(err, mysqld.ErrExited) && len(with) > 0 && ctx.Err() == nil {
+	if (errors.Is(err, mysqld.ErrExited) || errors.Is(err, mysqld.ErrUnusable)) && len(with) > 0 && ctx.Err() == nil {
 		a.logger.Error("mysqld did not start with the variables of the cluster: it is started without them", "error", err)
 		with, without = nil, err
 		p, err = a.bringUp(ctx, mysqld.StartOptions{ReplicaBinlog: replicaBinlog})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/agent/operate"
+	"github.com/quorate/quorate/internal/agent/primary"
 	"github.com/quorate/quorate/internal/agent/variables"
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -85,10 +86,10 @@ func (a *Agent) controlVariablesSet(ctx context.Context, r control.Request) (ope
 	if err := args.Check(); err != nil {
 		return d, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(args.Set)) {
-		if err := mysqld.CheckGlobal(name, args.Set[name]); err != nil {
-			return d, control.Errorf(control.CodeInvalid, "%v", err)
-		}
+	has := maps.Clone(a.Raft.Committed().State().State.Variables)
+	maps.DeleteFunc(has, func(name, _ string) bool { return slices.Contains(args.Unset, name) })
+	if err := mysqld.CheckGlobals(args.Set, has); err != nil {
+		return d, control.Errorf(control.CodeInvalid, "%v", err)
 	}
 	if err := a.requests.MayPropose(c); err != nil {
 		return d, err
@@ -138,13 +139,22 @@ func (a *Agent) tryVariables(ctx context.Context, args cluster.VariablesRequest)
 	if err != nil {
 		return nil, err
 	}
+	return notesOf(args.Set, tried), nil
+}
+
+// notesOf says what there is to know of values that a server takes.
+func notesOf(set map[string]string, tried cluster.VariablesTried) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(tried.Made)) {
 		notes = append(notes, fmt.Sprintf("mysqld shows %s as %s", name, tried.Made[name]))
 	}
 	if len(tried.Restart) > 0 {
 		notes = append(notes, fmt.Sprintf("%s: a running mysqld does not take it; restart each, the primary last: quorate restart-mysqld NODE", strings.Join(tried.Restart, ", ")))
 	}
-	return notes, nil
+	applier := slices.DeleteFunc(slices.Sorted(maps.Keys(set)), func(name string) bool { return !mysqld.NeedsReplicaStart(name) })
+	if len(applier) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: a replica takes it when its replication starts anew; restart the replicas: quorate restart-mysqld NODE", strings.Join(applier, ", ")))
+	}
+	return notes
 }
 
 func (a *Agent) controlVariablesTry(ctx context.Context, r control.Request) (operate.Done, error) {
@@ -162,9 +172,9 @@ func (a *Agent) tryHere(ctx context.Context, args cluster.VariablesTry) (tried c
 	if err := (cluster.VariablesChange{Set: args.Set}).Check(); err != nil {
 		return tried, control.Errorf(control.CodeInvalid, "%v", err)
 	}
-	admin, err := a.admin()
-	if err != nil {
-		return tried, err
+	p := a.currentProcess()
+	if p == nil {
+		return tried, primary.ErrNoMysqld
 	}
 	all := map[string]string{}
 	for _, some := range []map[string]string{a.cfg.MySQL.Variables, a.Raft.Committed().State().State.Variables, args.Set} {
@@ -183,11 +193,15 @@ func (a *Agent) tryHere(ctx context.Context, args cluster.VariablesTry) (tried c
 		}
 	}
 	if args.DryRun {
-		return tried, nil
+		err = p.Admin().KnowGlobals(ctx, args.Set)
+	} else {
+		tried.Restart, tried.Made, err = a.variables.Try(ctx, p.Incarnation(), args.Set, p.Admin())
 	}
-	tried.Restart, tried.Made, err = admin.TryGlobals(ctx, args.Set)
+	if left, is := errors.AsType[*mysqld.PutBackError](err); is {
+		return tried, control.Errorf(control.CodeFailed, "nothing was done: node %s could not %v; it sets them again", a.self.Name, left)
+	}
 	if no, is := errors.AsType[*mysqld.RefusedError](err); is {
-		return tried, control.Errorf(control.CodeInvalid, "mysqld %s of node %s refuses %s=%s: %s", a.install.Version, a.self.Name, no.Name, no.Value, no.Why)
+		return tried, control.Errorf(control.CodeInvalid, "mysqld %s of node %s refuses %v", a.install.Version, a.self.Name, no)
 	}
 	return tried, err
 }

@@ -9,8 +9,9 @@
 //
 // The cluster's value stands above that of the node's configuration. A variable that the cluster
 // has no more gets the configuration's value again, else quorate's or the server's default. What
-// a running server does not take waits for its next start. A refused value is not tried again
-// with the same server; what failed otherwise is, at the next Keep.
+// a running server does not take waits for its next start. A value that the server always refuses is
+// not tried again with the same server; what failed otherwise is, at the next Keep. So is what a trial
+// (Try) may have left behind.
 //
 // A Keeper has a lock, which it holds while it speaks to the server, and no goroutine.
 package variables

@@ -16,11 +16,22 @@ import (
 // refusalBytesMax is how much is kept of why a server did not start.
 const refusalBytesMax = 400
 
+// doubt stands for a value of the server's that is not known. No value has a control character.
+const doubt = "\x00"
+
 // Server is a mysqld that runs.
 type Server interface {
-	// SetGlobal fails with mysqld.ErrAtStart or a *mysqld.RefusedError where it always will.
+	// SetGlobal fails with mysqld.ErrAtStart, or a *mysqld.RefusedError that says whether it always
+	// will.
 	SetGlobal(ctx context.Context, name, value string) error
 	ResetGlobal(ctx context.Context, name string) error
+	ReloadTLS(ctx context.Context, names []string) error
+}
+
+// Trier is a mysqld that runs, and may be left with values that it was to try only: then it says
+// so with a *mysqld.PutBackError.
+type Trier interface {
+	TryGlobals(ctx context.Context, values map[string]string) (atStart []string, made map[string]string, err error)
 }
 
 // Keeper keeps one node's mysqld at the cluster's variables.
@@ -70,9 +81,13 @@ func (k *Keeper) Started(incarnation uint64, with map[string]string, without err
 func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]string, s Server) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if incarnation != k.incarnation || k.without != "" {
+	if incarnation != k.incarnation {
 		return // it does not run so far, or no more
 	}
+	if k.without != "" {
+		want = nil
+	}
+	var tls []string
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		value := want[name]
 		if has, is := k.has[name]; is && has == value {
@@ -84,6 +99,9 @@ func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]s
 		}
 		if k.note(name, err) {
 			k.has[name] = value
+		}
+		if err == nil && mysqld.NeedsReloadTLS(name) {
+			tls = append(tls, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.has)) {
@@ -99,7 +117,41 @@ func (k *Keeper) Keep(ctx context.Context, incarnation uint64, want map[string]s
 		if k.note(name, err) {
 			delete(k.has, name)
 		}
+		if err == nil && mysqld.NeedsReloadTLS(name) {
+			tls = append(tls, name)
+		}
 	}
+	k.reloadTLS(ctx, tls, s)
+}
+
+// reloadTLS makes what was set of TLS hold. It is done once all of it is set, as one variable may
+// suit the others only.
+func (k *Keeper) reloadTLS(ctx context.Context, names []string, s Server) {
+	if len(names) == 0 {
+		return
+	}
+	err := s.ReloadTLS(ctx, names)
+	if err == nil {
+		return
+	}
+	for _, name := range names {
+		k.note(name, err)
+		k.has[name] = doubt // so that it is tried again: a file of TLS may have been mended
+	}
+}
+
+// Try has the server of an incarnation say whether it takes values. What it may be left with is
+// set anew at the next Keep. No Keep comes between: what that sets would be put back, too.
+func (k *Keeper) Try(ctx context.Context, incarnation uint64, values map[string]string, s Trier) (atStart []string, made map[string]string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	atStart, made, err = s.TryGlobals(ctx, values)
+	if left, is := errors.AsType[*mysqld.PutBackError](err); is && incarnation == k.incarnation {
+		for _, name := range left.Names {
+			k.has[name] = doubt
+		}
+	}
+	return atStart, made, err
 }
 
 // note takes what became of one variable. done: there is no use in trying again.
@@ -114,7 +166,7 @@ func (k *Keeper) note(name string, err error) (done bool) {
 		return true
 	case isRefused:
 		k.failed[name] = refused.Why
-		return true
+		return refused.Final()
 	}
 	k.failed[name] = err.Error()
 	return errors.Is(err, mysqld.ErrConfig) || errors.Is(err, mysqld.ErrGuarded)

@@ -19,6 +19,8 @@ type server struct {
 	static map[string]bool
 	wrong  map[string]bool
 	broken bool
+	// passing: what is wrong is not so for ever. badTLS: TLS cannot be loaded anew.
+	passing, badTLS bool
 }
 
 func (s *server) set(name, what string) error {
@@ -28,7 +30,11 @@ func (s *server) set(name, what string) error {
 	case s.static[name]:
 		return fmt.Errorf("set %s: %w", name, mysqld.ErrAtStart)
 	case s.wrong[what]:
-		return &mysqld.RefusedError{Name: name, Why: "Variable '" + name + "' can't be set"}
+		number := uint16(1231)
+		if s.passing {
+			number = 3166
+		}
+		return &mysqld.RefusedError{Name: name, Why: "Variable '" + name + "' can't be set", Number: number}
 	}
 	s.said = append(s.said, what)
 	return nil
@@ -39,6 +45,14 @@ func (s *server) SetGlobal(_ context.Context, name, value string) error {
 }
 func (s *server) ResetGlobal(_ context.Context, name string) error {
 	return s.set(name, name+"=DEFAULT")
+}
+
+func (s *server) ReloadTLS(_ context.Context, names []string) error {
+	s.said = append(s.said, "TLS of "+strings.Join(names, ","))
+	if s.badTLS {
+		return &mysqld.RefusedError{Why: "TLS goes on as before", Number: 3888}
+	}
+	return nil
 }
 
 func (s *server) told() (said []string) { said, s.said = s.said, nil; return said }
@@ -94,6 +108,81 @@ func TestKeeper(t *testing.T) {
 		cluster.VariablesOf{Failed: vars{"sync_binlog": "variable is set by quorate: sync_binlog (its value is part of quorate's promise)"}})
 	k.Started(9, nil, errors.New("mysqld has ended: exit status 1"))
 	step("it did not start with them", 9, vars{"c": "best"}, nil, cluster.VariablesOf{Error: "mysqld has ended: exit status 1"})
+}
+
+// trier leaves what it tried.
+type trier []string
+
+func (left trier) TryGlobals(context.Context, map[string]string) ([]string, map[string]string, error) {
+	return nil, nil, fmt.Errorf("try: %w", &mysqld.PutBackError{Names: left, Err: errors.New("bad connection")})
+}
+
+// TestTrialLeavesNothing: what a trial could not put back is set anew, to the cluster's value, the
+// configuration's or the default.
+func TestTrialLeavesNothing(t *testing.T) {
+	s, k := &server{}, New("b", vars{"own": "1"})
+	k.Started(7, vars{"a": "1", "same": "x"}, nil)
+	want := vars{"a": "1", "same": "x"}
+	if _, _, err := k.Try(t.Context(), 7, nil, trier{"a", "new", "own"}); err == nil {
+		t.Error("no error")
+	}
+	k.Keep(t.Context(), 7, want, s)
+	if diff := cmp.Diff([]string{"a=1", "new=DEFAULT", "own=1"}, s.told()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	k.Keep(t.Context(), 7, want, s)
+	if said := s.told(); said != nil {
+		t.Errorf("once more: %v", said)
+	}
+	_, _, _ = k.Try(t.Context(), 6, nil, trier{"a"}) // of a mysqld that is gone
+	k.Started(8, nil, errors.New("it did not start with them"))
+	_, _, _ = k.Try(t.Context(), 8, nil, trier{"a"})
+	k.Keep(t.Context(), 8, want, s)
+	if diff := cmp.Diff([]string{"a=DEFAULT"}, s.told()); diff != "" {
+		t.Errorf("of a server that runs without (-want +got):\n%s", diff)
+	}
+}
+
+// TestRefusedForNow: what the server refuses for now is tried again.
+func TestRefusedForNow(t *testing.T) {
+	s, k := &server{wrong: map[string]bool{"a=2": true}, passing: true}, New("b", nil)
+	k.Started(7, nil, nil)
+	k.Keep(t.Context(), 7, vars{"a": "2"}, s)
+	if r := k.Report(vars{"a": "2"}); r.Failed["a"] == "" {
+		t.Errorf("report %+v", r)
+	}
+	s.wrong = nil
+	k.Keep(t.Context(), 7, vars{"a": "2"}, s)
+	if r := k.Report(vars{"a": "2"}); r.Failed["a"] != "" || cmp.Diff([]string{"a=2"}, s.told()) != "" {
+		t.Errorf("report %+v", r)
+	}
+}
+
+// TestReloadsTLS: variables of TLS are loaded once all of them are set, and again while that fails.
+func TestReloadsTLS(t *testing.T) {
+	s, k := &server{}, New("b", nil)
+	k.Started(7, nil, nil)
+	want := vars{"ssl_cipher": "x", "tls_version": "TLSv1.3", "a": "1"}
+	both := []string{"ssl_cipher=x", "tls_version=TLSv1.3", "TLS of ssl_cipher,tls_version"}
+	k.Keep(t.Context(), 7, want, s)
+	if diff := cmp.Diff(append([]string{"a=1"}, both...), s.told()); diff != "" {
+		t.Errorf("set (-want +got):\n%s", diff)
+	}
+	s.badTLS = true
+	for range 2 {
+		k.Keep(t.Context(), 7, nil, s)
+		said := s.told()
+		if said[len(said)-1] != "TLS of ssl_cipher,tls_version" || k.Report(nil).Failed["tls_version"] == "" {
+			t.Errorf("said %v, %+v", said, k.Report(nil))
+		}
+	}
+	s.badTLS = false
+	k.Keep(t.Context(), 7, nil, s)
+	s.told()
+	k.Keep(t.Context(), 7, nil, s)
+	if said := s.told(); said != nil || k.Report(nil).Failed != nil {
+		t.Errorf("said %v, %+v", said, k.Report(nil))
+	}
 }
 
 func TestLegal(t *testing.T) {

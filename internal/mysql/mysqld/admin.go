@@ -3,6 +3,7 @@ package mysqld
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,8 @@ var ErrWritesPending = errors.New("writes are pending")
 // the driver's, wrapped.
 type Admin struct {
 	db *sql.DB
+	// connector opens a session outside of the pool.
+	connector driver.Connector
 
 	// gate is the one session that changes super_read_only, so that an OFF which
 	// was given up cannot take effect after a later ON. gateID is its id in the
@@ -78,7 +81,7 @@ func openAdmin(socket, password string) *Admin {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(adminConnectionsMax)
 	db.SetMaxIdleConns(adminConnectionsMax)
-	return &Admin{db: db}
+	return &Admin{db: db, connector: connector}
 }
 
 // close ends every session. The process has exited, so nothing blocks.

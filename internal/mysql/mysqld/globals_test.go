@@ -1,7 +1,10 @@
 package mysqld
 
 import (
+	"context"
+	"database/sql"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -27,10 +30,41 @@ func TestCheckGlobal(t *testing.T) {
 		"sync_binlog": ErrGuarded, "super_read_only": ErrGuarded, "rpl_semi_sync_source_timeout": ErrGuarded, "server_id": ErrGuarded, "read_only": ErrGuarded,
 		"lower_case_table_names": ErrConfig, "innodb_page_size": ErrConfig, "general_log_file": ErrConfig, "slow_query_log_file": ErrConfig,
 		"ssl_ca": ErrConfig, "admin_ssl_key": ErrConfig, "ssl_capath": ErrConfig, "innodb_tmpdir": ErrConfig, "innodb_doublewrite_dir": ErrConfig,
-		"innodb_data_file_path": ErrConfig, "validate_password.length": ErrConfig, "not a name": ErrConfig,
+		"innodb_data_file_path": ErrConfig, "innodb_buffer_pool_filename": ErrConfig, "innodb_redo_log_archive_dirs": ErrConfig, "innodb_buffer_pool_in_core_file": nil, "validate_password.length": ErrConfig, "not a name": ErrConfig,
 	} {
 		if err := CheckGlobal(name, "1"); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
+// TestCheckGlobals: two names of one variable have one value.
+func TestCheckGlobals(t *testing.T) {
+	has := map[string]string{"slave_parallel_workers": "4", "max_connections": "5"}
+	for _, c := range []struct {
+		set, has map[string]string
+		want     error
+	}{
+		{map[string]string{"max_connections": "6", "sql_mode": "ANSI"}, has, nil},
+		{map[string]string{"replica_parallel_workers": "8"}, has, ErrConfig},
+		{map[string]string{"replica_parallel_workers": "8"}, nil, nil},
+		{map[string]string{"replica_parallel_workers": "8", "slave_parallel_workers": "4"}, nil, ErrConfig},
+		{map[string]string{"sync_binlog": "1"}, nil, ErrGuarded},
+	} {
+		if err := CheckGlobals(c.set, c.has); !errors.Is(err, c.want) {
+			t.Errorf("%v: %v, want %v", c.set, err, c.want)
+		}
+	}
+}
+
+// TestCompressionIsNoDuty: sessions that are not compressed must be let in, as quorate's are.
+func TestCompressionIsNoDuty(t *testing.T) {
+	const name = "protocol_compression_algorithms"
+	for value, want := range map[string]error{
+		"uncompressed": nil, "zstd,uncompressed": nil, "zlib, UNCOMPRESSED": nil, "zstd": ErrGuarded, "zlib,zstd": ErrGuarded, "": ErrGuarded, "not_uncompressed": ErrGuarded,
+	} {
+		if err := CheckVariables(map[string]string{name: value}); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", value, err, want)
 		}
 	}
 }
@@ -144,4 +178,146 @@ func TestGlobals(t *testing.T) {
 	if drift, err := p.CheckGuarded(ctx(t)); err != nil || len(drift) > 0 {
 		t.Errorf("drift %v, %v", drift, err)
 	}
+}
+
+// TestGlobalsNotTried: a buffer pool is not resized to see whether it could be: that goes on for a
+// while, and the way back is refused meanwhile.
+func TestGlobalsNotTried(t *testing.T) {
+	t.Parallel()
+	p := start(t, newServer(t))
+	a := p.Admin()
+	const status = "SELECT CONCAT(@@GLOBAL.innodb_buffer_pool_size, ' ', variable_value) FROM performance_schema.global_status WHERE variable_name = 'Innodb_buffer_pool_resize_status'"
+	var before, after string
+	if err := a.query1(ctx(t), "before", status, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.TryGlobals(ctx(t), map[string]string{"innodb_buffer_pool_size": "128M", "max_connections": "77"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.query1(ctx(t), "after", status, nil, &after); err != nil || after != before {
+		t.Errorf("%q, was %q, %v", after, before, err)
+	}
+	var refused *RefusedError
+	if _, _, err := a.TryGlobals(ctx(t), map[string]string{"timestamp": "1"}); !errors.As(err, &refused) || refused.Final() {
+		t.Errorf("a session's variable: %v", err)
+	}
+	if err := a.KnowGlobals(ctx(t), map[string]string{"max_connections": "1", "loose_max_connections": "1"}); !errors.As(err, &refused) || refused.Name != "loose_max_connections" || !refused.Final() {
+		t.Errorf("no name of a variable: %v", err)
+	}
+}
+
+// TestGlobalsPutBack: what cannot be put back is no refusal of the operator's value.
+func TestGlobalsPutBack(t *testing.T) {
+	t.Parallel()
+	a := start(t, newServer(t)).Admin()
+	conn, err := a.db.Conn(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	try := trial{admin: a, conn: conn, made: map[string]string{}, had: map[string]sql.NullString{
+		"max_connections": {String: "77", Valid: true}, "sql_mode": {String: "NONSENSE", Valid: true},
+	}}
+	err = try.putBack(ctx(t))
+	left, is := errors.AsType[*PutBackError](err)
+	if _, refused := errors.AsType[*RefusedError](err); !is || refused || len(left.Names) != 1 || left.Names[0] != "sql_mode" {
+		t.Errorf("%v", err)
+	}
+	var n int
+	if err := a.query1(ctx(t), "the other one", "SELECT @@GLOBAL.max_connections", nil, &n); err != nil || n != 77 {
+		t.Errorf("max_connections is %d, %v", n, err)
+	}
+}
+
+// TestGlobalsKeepTheDoorOpen: a server that lets quorate in no more refuses a value, and a start with
+// it ends, so that there can be one without it.
+func TestGlobalsKeepTheDoorOpen(t *testing.T) {
+	t.Parallel()
+	const name, value = "protocol_compression_algorithms", "zstd"
+	s := newServer(t)
+	p := start(t, s)
+	_, _, err := p.Admin().TryGlobals(ctx(t), map[string]string{name: value})
+	if refused := (*RefusedError)(nil); !errors.As(err, &refused) || refused.Name != name || !strings.Contains(refused.Why, "could not log in") {
+		t.Errorf("tried: %v", err)
+	}
+	if _, is := errors.AsType[*PutBackError](err); is {
+		t.Errorf("tried: %v", err)
+	}
+	if err := login(t, s, AdminUser, s.cfg.Secrets.Admin).PingContext(ctx(t)); err != nil {
+		t.Errorf("it was not put back: %v", err)
+	}
+	p.Kill()
+	p, err = startPast(ctx(t), s, name+"="+value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.Ready(ctx(t)); !errors.Is(err, ErrUnusable) {
+		t.Errorf("ready: %v", err)
+	}
+}
+
+// startPast starts a server with a line in its option file that Start would refuse.
+func startPast(ctx context.Context, s *Server, line string) (*Process, error) {
+	id, err := s.cfg.identity()
+	if err != nil {
+		return nil, err
+	}
+	lock, err := s.lockDirectory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Close() }()
+	n, err := s.nextIncarnation()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.prepare(id, n, StartOptions{}); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(s.paths.config)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(s.paths.config, append(text, line+"\n"...), 0o640); err != nil {
+		return nil, err
+	}
+	return s.spawn(id, n, lock, StartOptions{})
+}
+
+// TestGlobalsOfTLS: what sessions get is what was set, once TLS is loaded anew; and what cannot be
+// loaded leaves them what they had.
+func TestGlobalsOfTLS(t *testing.T) {
+	t.Parallel()
+	a := start(t, newServer(t)).Admin()
+	holds := func(want string) {
+		t.Helper()
+		var version string
+		err := a.query1(ctx(t), "TLS", "SELECT value FROM performance_schema.tls_channel_status WHERE channel = 'mysql_main' AND property = 'Current_tls_version'", nil, &version)
+		if err != nil || version != want {
+			t.Errorf("TLS is %q, want %q, %v", version, want, err)
+		}
+	}
+	const before = "TLSv1.2,TLSv1.3"
+	holds(before)
+	if _, _, err := a.TryGlobals(ctx(t), map[string]string{"tls_version": "TLSv1.3"}); err != nil {
+		t.Fatal(err)
+	}
+	holds(before)
+	_, _, err := a.TryGlobals(ctx(t), map[string]string{"tls_version": "TLSv1.2", "ssl_cipher": "NONE-SUCH"})
+	if refused := (*RefusedError)(nil); !errors.As(err, &refused) {
+		t.Errorf("a bad cipher: %v", err)
+	}
+	if _, is := errors.AsType[*PutBackError](err); is {
+		t.Errorf("a bad cipher: %v", err)
+	}
+	holds(before)
+	if err := a.SetGlobal(ctx(t), "tls_version", "TLSv1.3"); err != nil {
+		t.Fatal(err)
+	}
+	holds(before) // the server says it takes effect later
+	if err := a.ReloadTLS(ctx(t), []string{"tls_version"}); err != nil {
+		t.Fatal(err)
+	}
+	holds("TLSv1.3")
 }

@@ -19,6 +19,9 @@ type setting struct {
 	// among: the operator may set it to one of these; anything else is refused, and
 	// is a drift.
 	among []string
+	// includes: the value is a list, which the operator may choose, with this in it. It is not
+	// compared with the server: if it lacked that, nobody could ask it.
+	includes string
 }
 
 // defaultSettings are quorate's choices where safety leaves one; the operator's
@@ -150,6 +153,8 @@ func fenceSettings() []setting {
 		{name: "partial_revokes", value: "ON", want: "ON"},
 		{name: "skip_name_resolve", value: "ON", want: "ON"},
 		{name: "secure_file_priv", value: "NULL", want: "NULL"},
+		// The sessions of the agent, of its tap and of clone are on this host, and not compressed.
+		{name: "protocol_compression_algorithms", checkOnly: true, includes: "uncompressed"},
 		// Where the agent sees who is there: sessions, dump threads, metadata locks.
 		{name: "performance_schema", value: "ON", want: "ON"},
 		{name: "performance_schema_max_thread_instances", value: "-1", want: "-1"},
@@ -253,6 +258,10 @@ func guardedBy(name, value string) string {
 	for _, s := range guardedOfAnyVersion() {
 		switch {
 		case n != normalizeOption(s.name):
+		case s.includes != "" && s.allows(value):
+			return ""
+		case s.includes != "":
+			return "it must have " + s.includes + ": quorate's own sessions are"
 		case s.among == nil:
 			return "its value is part of quorate's promise"
 		case !s.allows(value):
@@ -262,8 +271,11 @@ func guardedBy(name, value string) string {
 	return ""
 }
 
-// allows tells whether value is among those that the operator may choose from.
+// allows tells whether value is one that the operator may choose.
 func (s setting) allows(value string) bool {
+	if s.includes != "" {
+		return slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), s.includes) })
+	}
 	return slices.ContainsFunc(s.among, func(v string) bool { return strings.EqualFold(v, value) })
 }
 

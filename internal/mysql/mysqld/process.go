@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/quorate/quorate/internal/mysql/binlog"
 	"github.com/quorate/quorate/internal/mysql/install"
 	"github.com/quorate/quorate/internal/sys/invariant"
@@ -28,10 +30,18 @@ const (
 	// canarySleep is how long one statement of the canary session lasts, in
 	// seconds; the session is in a statement all the time.
 	canarySleep = 60
+	// refusedLoginsMax is how many logins Ready has refused by the server in a row. A server that
+	// answers has run its init file, so what it refuses then it refuses for ever, but for a login that
+	// clients are in the way of.
+	refusedLoginsMax = 100
 )
 
-// ErrExited: mysqld has ended.
-var ErrExited = errors.New("mysqld has ended")
+var (
+	// ErrExited: mysqld has ended.
+	ErrExited = errors.New("mysqld has ended")
+	// ErrUnusable: mysqld runs, and the agent cannot use it.
+	ErrUnusable = errors.New("mysqld runs and cannot be used")
+)
 
 // Process is one incarnation of mysqld. Its methods are safe for concurrent
 // use.
@@ -206,14 +216,51 @@ func (p *Process) ExitError() error {
 
 // Ready waits until mysqld accepts the admin login and has run its init file to
 // the end, and starts the canary session. It fails when mysqld ends, with the
-// last lines of its error log, or when ctx does.
+// last lines of its error log, when it refuses what the agent needs (ErrUnusable), or when ctx does.
 func (p *Process) Ready(ctx context.Context) error {
+	if err := p.awaitLogin(ctx); err != nil {
+		return err
+	}
+	n, err := p.admin.initializedBy(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	if n != p.incarnation {
+		return fmt.Errorf("%w: its init file stopped half way\n%s", ErrUnusable, p.log.last())
+	}
+	p.ready.Do(func() {
+		if err = p.admin.warm(ctx); err == nil {
+			err = p.startCanary(ctx)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	if err := os.Remove(p.server.paths.initSQL); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove init file: %w", err)
+	}
+	return nil
+}
+
+// awaitLogin waits until mysqld accepts the admin login.
+func (p *Process) awaitLogin(ctx context.Context) error {
 	tick := time.NewTicker(readyPollInterval)
 	defer tick.Stop()
+	refused := 0
 	for {
 		err := p.admin.ping(ctx)
 		if err == nil {
-			break
+			return nil
+		}
+		server := (*mysql.MySQLError)(nil)
+		switch answered := errors.As(err, &server); {
+		case answered && server.Number != errTooManySessions:
+			refused++
+		default:
+			refused = 0
+		}
+		if refused == refusedLoginsMax {
+			return fmt.Errorf("%w: it refuses the agent's login: %w", ErrUnusable, err)
 		}
 		select {
 		case <-p.done: // and not exited: the error log is read to its end
@@ -223,25 +270,6 @@ func (p *Process) Ready(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	n, err := p.admin.initializedBy(ctx)
-	if err != nil {
-		return err
-	}
-	if n != p.incarnation {
-		return fmt.Errorf("run init file: it stopped half way\n%s", p.log.last())
-	}
-	p.ready.Do(func() {
-		if err = p.admin.warm(ctx); err == nil {
-			err = p.startCanary(ctx)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	if err := os.Remove(p.server.paths.initSQL); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove init file: %w", err)
-	}
-	return nil
 }
 
 // EnableSemiSync makes every commit wait for an ACK, where the process was

@@ -25,7 +25,7 @@ func hostileVariables() map[string]string {
 		// Who may connect.
 		"init_connect": "DO (SELECT COUNT(*) FROM mysql.func)", "max_user_connections": "1", "max_connections": "8",
 		"require_secure_transport": "ON", "connection_memory_limit": "2097152", "global_connection_memory_tracking": "ON",
-		"skip_show_database": "ON", "connect_timeout": "2",
+		"skip_show_database": "ON", "connect_timeout": "2", "protocol_compression_algorithms": "zstd,uncompressed",
 		// For how long.
 		"wait_timeout": "1", "interactive_timeout": "1", "net_read_timeout": "1", "net_write_timeout": "1",
 		"lock_wait_timeout": "1", "max_execution_time": "1",
@@ -152,7 +152,7 @@ func classOf(name string) string {
 	n := normalizeOption(name)
 	_, hostile := hostileVariables()[name]
 	switch {
-	case n == "plugin_load_add", slices.ContainsFunc(guardedOfAnyVersion(), func(s setting) bool { return s.among != nil && normalizeOption(s.name) == n }):
+	case n == "plugin_load_add", slices.ContainsFunc(guardedOfAnyVersion(), func(s setting) bool { return (s.among != nil || s.includes != "") && normalizeOption(s.name) == n }):
 		return classChoice
 	case guardedBy(name, "x") != "":
 		return classRefused
