@@ -109,7 +109,7 @@ func settingsTable(file string, all []shownSetting) string {
 		case s.From == "file":
 			from = fmt.Sprintf("%s:%d", filepath.Base(file), s.Line)
 		case s.Below != "":
-			from = fmt.Sprintf("cluster, above %q in %s:%d", s.Below, filepath.Base(file), s.Line)
+			from = fmt.Sprintf("cluster (overrides %q in %s:%d)", s.Below, filepath.Base(file), s.Line)
 		case s.From == install.EnvBaseDir:
 			from = "$" + s.From
 		}

@@ -196,7 +196,7 @@ password_hash = "010000000000000000000000000000000000000000000000000000000000000
 	}
 	for _, want := range []string{
 		"cluster shop node.toml:1", "raft.heartbeat 50ms node.toml:4", "raft.election_timeout 1s default", "hooks.on_change /h x node.toml:6",
-		"mysql.base_dir /opt/mysql $QUORATE_MYSQL_BASE", `mysql.variables.max-connections 500 cluster, above "200" in node.toml:8`,
+		"mysql.base_dir /opt/mysql $QUORATE_MYSQL_BASE", `mysql.variables.max-connections 500 cluster (overrides "200" in node.toml:8)`,
 		"mysql.variables.sql_mode ANSI node.toml:9", "mysql.variables.long_query_time 1 cluster", "reader[0].user cdc node.toml:11",
 		"reader[0].password_hash (not shown) node.toml:12", "control.socket /var/lib/quorate/control.sock default", "feed.readers_max 32 default",
 	} {

@@ -47,20 +47,21 @@ of mysqld. It stands above that of a node's [mysql.variables].
 
 First one node's mysqld, a replica's where there is one, has to take all of them:
 it is asked whether it would start with them, and they are set there for a
-moment. What it refuses is refused, in its own words. What the promise of quorate
-stands on is refused, too, and what is a path on a host. A mysqld that does not
-start with the variables all the same is started without them, and the status
-says so.
+moment, but for the sizes of buffer pool and redo log. What it refuses is refused,
+in its own words. What the promise of quorate stands on is refused, too, and what
+is a path on a host. A mysqld that does not start with the variables all the same
+is started without them, and the status says so.
 
 What a running mysqld does not take waits for its restart. Restart them one by
 one, the primary last: it moves first.
 
   for node in db2 db3 db1; do quorate restart-mysqld $node || break; done
 
---dry-run asks mysqld whether it would start with the values, and sets nothing.
+--dry-run asks mysqld whether it has the variables and would start with the values,
+and sets nothing.
 
-Exit codes are those of "quorate node set"; 1 also if a node that runs has not
-taken a value.`,
+Exit codes are those of "quorate node set". Exit code 1 also if a running node did
+not accept a value.`,
 		Example: `  quorate variables set max_connections=500 long_query_time=0.5
   quorate variables set innodb_buffer_pool_size=8G --dry-run
   quorate variables set sql_mode=STRICT_TRANS_TABLES,NO_ZERO_DATE --json`,
@@ -183,7 +184,7 @@ func nodesText(nodes []cluster.VariablesOf) (text string, failed bool) {
 			failed = true
 		}
 		for _, name := range slices.Sorted(maps.Keys(n.Own)) {
-			text += fmt.Sprintf("%s: its [mysql.variables] has %s = %q, below the cluster's value\n", n.Node, name, n.Own[name])
+			text += fmt.Sprintf("%s: node.toml sets %s=%s; the cluster's value overrides it\n", n.Node, name, oneLine(n.Own[name]))
 		}
 	}
 	return text, failed
@@ -201,7 +202,7 @@ func (o *controlOptions) changeVariables(ctx context.Context, out io.Writer, arg
 		return err
 	}
 	if failed {
-		return &exitError{exitFailure, errors.New("a node has not taken a value: its next start does, or its status says why not")}
+		return &exitError{exitFailure, errors.New("a running node did not accept a value: its status says why not")}
 	}
 	return nil
 }
