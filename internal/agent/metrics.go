@@ -63,6 +63,7 @@ func (p provider) stateMetrics(st status.Cluster) []metrics.Sample {
 	m := []metrics.Sample{
 		metrics.Of("quorate_build_info", 1, p.version, runtime.Version()),
 		metrics.Bool("quorate_primary", own.Role == status.RolePrimary),
+		metrics.Bool("quorate_primary_known", st.Primary != ""),
 		metrics.Bool("quorate_maintenance", st.Maintenance != nil),
 		metrics.Bool("quorate_fenced", p.keptDown.Load()),
 		metrics.Bool("quorate_recovered_apart", p.stance.TwoSides()),

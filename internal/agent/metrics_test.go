@@ -102,13 +102,27 @@ func TestScrape(t *testing.T) {
 	a.board.Update(func(s *status.Node) {
 		s.Leader, s.Mysqld, s.LagBytes, s.ApplierStopped = a.self.ID, status.MysqldRunning, 7, "replication is not running"
 	})
-	for name, want := range map[string]float64{"quorate_mysqld_up": 1, "quorate_lag_bytes": 7, "quorate_applier_stopped": 1, "quorate_purge_blocked": 0} {
+	for name, want := range map[string]float64{"quorate_mysqld_up": 1, "quorate_lag_bytes": 7, "quorate_applier_stopped": 1, "quorate_purge_blocked": 0, "quorate_primary_known": 0} {
 		if got := value(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
 	if free, size := value("quorate_log_disk_free_bytes"), value("quorate_log_disk_size_bytes"); free <= 0 || size < free {
 		t.Errorf("%v of %v bytes are free", free, size)
+	}
+}
+
+// TestPrimaryKnown: a node that is not the primary says whether it knows one.
+func TestPrimaryKnown(t *testing.T) {
+	p := provider{openLone(t)}
+	for name, want := range map[string]float64{"b": 1, "": 0} {
+		shown := map[string]float64{}
+		for _, m := range p.stateMetrics(status.Cluster{Primary: name}) {
+			shown[m.Name] = m.Value
+		}
+		if shown["quorate_primary_known"] != want || shown["quorate_primary"] != 0 {
+			t.Errorf("primary %q: known %v, itself %v", name, shown["quorate_primary_known"], shown["quorate_primary"])
+		}
 	}
 }
 

@@ -16,7 +16,8 @@ var sections = []Section{
 	{"The node and its cluster", "Each node shows its own state, and what it sees of the others. Take the maximum over the nodes of what is about the cluster: a node that is cut off sees less.", []Desc{
 		gauge("quorate_build_info", "1, with the versions of quorate and Go.", "During an upgrade: which node runs what.", "version", "goversion"),
 		gauge("quorate_node_state", "1 for the role of this node, as quorate status shows it, 0 for all others.", "First, after any alert: who is what.", "state"),
-		gauge("quorate_primary", "1 while this node is open for writes.", "The sum over a cluster is 1. When it is 0, nobody can write."),
+		gauge("quorate_primary", "1 while this node is open for writes.", "The sum over a cluster is 1, unless an agent is not scraped."),
+		gauge("quorate_primary_known", "1 while this node knows which node is open for writes: itself, or another one that it hears of.", "When it is 0 on all nodes, nobody can write."),
 		gauge("quorate_leader", "1 while this node is the Raft leader.", "When there is no primary: is there a leader that cannot open?"),
 		gauge("quorate_term", "Raft term.", "It grows with each election. Many steps in an hour: the network or a disk is not steady."),
 		gauge("quorate_mysqld_up", "1 while mysqld runs. A logger has none, and does not show it.", "When a node does not serve."),
