@@ -63,14 +63,14 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "script",
 		Setup: func(env *testscript.Env) error {
-			// BUSY is a port that somebody else has, FREE1 and FREE2 are not.
+			// BUSY is a port that somebody else has, FREE1 to FREE3 are not.
 			busy, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				return err
 			}
 			env.Defer(func() { busy.Close() })
 			env.Setenv("BUSY", busy.Addr().String())
-			for _, name := range []string{"FREE1", "FREE2"} {
+			for _, name := range []string{"FREE1", "FREE2", "FREE3"} {
 				free, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					return err

@@ -120,9 +120,9 @@ type Agent struct {
 	logDisk  atomic.Pointer[diskRoom]
 	// certificateEnds is when mysqld's certificate ends, as a Unix time; 0 = not known, or none was given.
 	certificateEnds atomic.Int64
-	// lastStep is when the role machine took its newest step, as a Unix time in nanoseconds; 0 = it
-	// does not run.
-	lastStep atomic.Int64
+	// lastStep is when the role machine took its newest step, by the monotonic clock; nil = it does not
+	// run.
+	lastStep atomic.Pointer[time.Time]
 	// teller runs the operator's hook; nil = there is none.
 	teller *hooks.Teller
 	// variables has those of the cluster that mysqld runs with.
@@ -491,7 +491,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 	ctx, end := context.WithCancelCause(serve)
 	defer end(nil)
 	defer a.Slot.Close() // nobody would close it any more
-	defer a.lastStep.Store(0)
+	defer a.lastStep.Store(nil)
 	defer context.AfterFunc(failed, func() { end(context.Cause(failed)) })()
 	defer context.AfterFunc(stop, func() {
 		a.logger.Info("stopping: closing writes, handing over, stopping mysqld")
@@ -508,7 +508,7 @@ func (a *Agent) runRole(stop, serve, failed context.Context) error {
 
 // stepped notes a step of the role machine.
 func (a *Agent) stepped(m *role.Node, in role.Input, before role.Phase, effects []role.Effect) {
-	a.lastStep.Store(time.Now().UnixNano())
+	a.lastStep.Store(new(time.Now()))
 	if f, ok := in.(role.Fenced); ok {
 		a.keptDown.Store(f.Reason != "")
 	}

@@ -91,5 +91,5 @@ func (a *Agent) serviceText() string {
 // do not run (a node that joins), there is nothing to be seen.
 func (a *Agent) turns() bool {
 	last := a.lastStep.Load()
-	return last == 0 || time.Since(time.Unix(0, last)) < stepsWithin
+	return last == nil || time.Since(*last) < stepsWithin
 }

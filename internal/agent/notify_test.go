@@ -49,13 +49,13 @@ func TestNotify(t *testing.T) {
 	want("STATUS=fenced: fenced by ann@db1")
 	end()
 	env["WATCHDOG_USEC"] = "30000"
-	a.lastStep.Store(time.Now().Add(-stepsWithin).UnixNano())
+	a.lastStep.Store(new(time.Now().Add(-stepsWithin)))
 	end = a.notifying(process, manager())
 	want("READY=1\nSTATUS=fenced: fenced by ann@db1") // and no STOPPING before it
 	if got := read(100 * time.Millisecond); got != "" {
 		t.Errorf("its loops stand, and it says %q", got)
 	}
-	a.lastStep.Store(time.Now().UnixNano())
+	a.lastStep.Store(new(time.Now()))
 	want("WATCHDOG=1")
 	want("WATCHDOG=1")
 	stop()

@@ -32,7 +32,8 @@ func openScreen(in io.Reader, out io.Writer) *screen {
 		return nil
 	}
 	s.was = *mode
-	mode.Lflag &^= unix.ICANON | unix.ECHO
+	// No signals: Ctrl-Z would leave the terminal as it is now.
+	mode.Lflag &^= unix.ICANON | unix.ECHO | unix.ISIG
 	if unix.IoctlSetTermios(s.fd, unix.TCSETS, mode) != nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
@@ -143,31 +144,42 @@ func (t *top) print(ctx context.Context) error {
 // draw shows the view on a terminal until q is pressed. A frame is written at once, over the one of
 // before, so that nothing flickers.
 func (t *top) draw(ctx context.Context, s *screen) error {
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	looked := make(chan error, 1)
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for {
-		lines := []topLine{{}, {text: "q quits"}}
-		if err := t.look(ctx); err != nil {
-			lines = append([]topLine{{text: oneLine(err.Error()), code: ansiRed}}, lines...)
-		} else {
-			lines = append(topView(t.samples), lines...)
-		}
-		columns, rows := s.size()
-		if err := s.frame(topText(lines, columns, rows, os.Getenv("NO_COLOR") == "")); err != nil {
-			return err
-		}
-		next := time.NewTimer(t.every)
-		for waiting := true; waiting; {
-			select {
-			case <-ctx.Done():
+		select {
+		case <-ctx.Done():
+			return nil
+		case key := <-s.keys: // also while the agent does not answer
+			if key == 'q' || key == 'Q' || key == ctrlC {
 				return nil
-			case key := <-s.keys:
-				if key == 'q' || key == 'Q' || key == ctrlC {
-					return nil
-				}
-			case <-next.C:
-				waiting = false
 			}
+		case <-next.C: // one look at a time
+			looking.Go(func() { looked <- t.look(ctx) })
+		case err := <-looked:
+			if err := t.show(s, err); err != nil {
+				return err
+			}
+			next.Reset(t.every)
 		}
 	}
+}
+
+// show draws what a look has found, or why it found nothing.
+func (t *top) show(s *screen, failed error) error {
+	lines := []topLine{{}, {text: "q quits"}}
+	if failed != nil {
+		lines = append([]topLine{{text: oneLine(failed.Error()), code: ansiRed}}, lines...)
+	} else {
+		lines = append(topView(t.samples), lines...)
+	}
+	columns, rows := s.size()
+	return s.frame(topText(lines, columns, rows, os.Getenv("NO_COLOR") == ""))
 }
 
 // topLine is a line of the view, and its colour.

@@ -180,3 +180,36 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Errorf("the terminal is not as before: %v", err)
 	}
 }
+
+// TestTopQuitsWithoutAnAnswer: q ends it also while the agent does not answer. No key makes a signal:
+// Ctrl-Z would stop it with the terminal as it is.
+func TestTopQuitsWithoutAnAnswer(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	addr := onSocket(t, func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	})
+	ours, its := terminal(t)
+	s := openScreen(its, its)
+	if s == nil {
+		t.Fatal("a terminal is not taken for one")
+	}
+	defer s.close()
+	mode, err := unix.IoctlGetTermios(s.fd, unix.TCGETS)
+	if err != nil || mode.Lflag&unix.ISIG != 0 {
+		t.Errorf("keys make signals: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- (&top{addr: addr, out: its, every: time.Hour}).draw(t.Context(), s) }()
+	<-asked
+	began := time.Now()
+	if _, err := ours.WriteString("\x1aq"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > statusTimeout/2 {
+		t.Errorf("it ended after %v", took)
+	}
+}

@@ -183,11 +183,11 @@ func (i Introduction) judge(got transport.Introduction, listened time.Duration) 
 		return false, status.RoleForming, empty + doubts + ". Until that is mended this node does not begin, with --bootstrap neither"
 	case i.Bootstrap:
 	case i.Alone:
-		return false, status.RoleForming, empty + "the configuration names no other initial member, which could know whether it was not. " +
+		return false, status.RoleForming, empty + "the configuration names no other initial member that could know whether this node had data before. " +
 			"If this cluster is new, start this agent with --bootstrap, once; if it has grown, mount the disk, " +
 			"or name its other members in the configuration, each in an [[added]]"
 	case len(got.Silent) > 0:
-		return false, status.RoleForming, empty + silent + ", which may know that it was not: " +
+		return false, status.RoleForming, empty + silent + "; an answer may say that this node had data before: " +
 			"a cluster begins once all of its members have answered. Start the agent there; mount the disk here if it is missing; " +
 			"if this cluster is new and cannot wait, start this agent with --bootstrap"
 	}

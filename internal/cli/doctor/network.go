@@ -174,7 +174,7 @@ func (h Host) latency(median time.Duration, rounds []time.Duration) Check {
 		return c
 	}
 	c.State = OK
-	c.Found = fmt.Sprintf("≈ %s if this node leads, to %s behind another commit; mysqld's own time comes on top", shown(one), shown(behind))
+	c.Found = fmt.Sprintf("≈ %s if this node leads; up to %s if it waits for another commit; mysqld's own time comes on top", shown(one), shown(behind))
 	c.Figures = map[string]float64{"commit_seconds": one.Seconds(), "commit_behind_seconds": behind.Seconds()}
 	return c
 }
@@ -190,6 +190,7 @@ func (h Host) listens() (all [][2]string) {
 	self := c.Self()
 	add("peer", self.Peer)
 	add("router.read_write", c.Router.ReadWrite)
+	add("router.read_only", c.Router.ReadOnly)
 	add("api.listen", c.API.Listen)
 	add("feed.readers_listen", c.Feed.ReadersListen)
 	if self.Kind != cluster.KindLogger {
