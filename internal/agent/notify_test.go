@@ -5,10 +5,13 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
+	"github.com/quorate/quorate/internal/role"
 	"github.com/quorate/quorate/internal/sys/notify"
 )
 
@@ -66,4 +69,15 @@ func TestNotify(t *testing.T) {
 		}
 	}
 	a.notifying(t.Context(), notify.New(func(string) string { return "" }, 1))()
+}
+
+// TestStepsAreMonotonic: the age of the newest step does not depend on the wall clock, which may be set
+// while an agent runs. Go writes the monotonic clock's reading behind a time that has one.
+func TestStepsAreMonotonic(t *testing.T) {
+	a := openLone(t)
+	m := role.New(role.Config{Self: a.self.ID, Kind: cluster.KindFull})
+	a.stepped(m, role.Fenced{}, m.Phase(), nil)
+	if last := a.lastStep.Load(); last == nil || !strings.Contains(last.String(), " m=") {
+		t.Errorf("the newest step is kept as %v", last)
+	}
 }
