@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorate/quorate/internal/cluster/status"
@@ -35,10 +34,8 @@ type port struct {
 	// wants says which packets should pass now.
 	wants func() netfence.State
 	// wake has room for one signal: the lease or heard may have changed.
-	wake chan struct{}
-	// heard is a time limit: an election timeout after the last question that a leader has
-	// answered; nil = no leader has.
-	heard atomic.Pointer[netfence.Window]
+	wake  chan struct{}
+	heard heard
 
 	mu  sync.Mutex
 	set netfence.State // the kernel's state
@@ -245,9 +242,7 @@ func windowOf(life time.Duration) netfence.Window {
 func (a *Agent) portWants() netfence.State {
 	in := portInput{frozen: windowOf(a.cfg.Raft.ElectionTimeout)}
 	in.lease.Boot, in.lease.Wall = a.Raft.Lease()
-	if heard := a.port.heard.Load(); heard != nil {
-		in.heard = *heard
-	}
+	in.heard = a.port.heard.window()
 	in.serving, in.moving, in.answering = a.Slot.Serving(), a.Orders.MovesAway(), a.Slot.Answering()
 	own, leader := a.board.Own(), a.Raft.Role().Leader
 	in.promoting, in.reads = own.Role == status.RolePromoting, own.Role == status.RoleReplica && leader != 0
@@ -321,12 +316,6 @@ func (a *Agent) runPort(ctx context.Context) error {
 // asksLeader tells whether clients read replicas here, who have to know whether their leader still leads.
 func (a *Agent) asksLeader() bool { return a.port.fence != nil || a.cfg.Router.ReadOnly != "" }
 
-// hears tells whether a leader has answered that was asked no longer than an election timeout ago.
-func (p *port) hears() bool {
-	heard := p.heard.Load()
-	return heard != nil && consensus.BootTime() < heard.Boot
-}
-
 // runAskLeader has a follower ask its leader, again and again, whether it still leads. A message
 // from a leader that is no answer may be old: it may have lain in a buffer while this agent, or
 // this machine, stood still.
@@ -336,8 +325,9 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(a.cfg.Raft.ElectionTimeout / 4)
 	defer ticker.Stop()
+	commit := func() uint64 { return a.Raft.Committed().Mark().Index }
 	for {
-		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.port.hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader) && a.port.fence != nil {
+		if r := a.Raft.Role(); r.Leader != 0 && !r.Leading && a.port.heard.hear(ctx, a.cfg.Raft.ElectionTimeout, a.Raft.AskLeader, commit) && a.port.fence != nil {
 			a.leaseChanged()
 		}
 		select {
@@ -346,18 +336,6 @@ func (a *Agent) runAskLeader(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// hear lets clients read a replica for as long as life, counted from now, if ask is answered.
-func (p *port) hear(ctx context.Context, life time.Duration, ask func(context.Context) error) bool {
-	heard := windowOf(life)
-	ctx, cancel := context.WithTimeout(ctx, life)
-	defer cancel()
-	if ask(ctx) != nil {
-		return false
-	}
-	p.heard.Store(&heard)
-	return true
 }
 
 // clients are those of this node's mysqld. It implements primary.Clients.

@@ -187,39 +187,6 @@ func TestPortTold(t *testing.T) {
 	})
 }
 
-// TestHear: what a replica may read for counts from when it asked, not from the answer.
-func TestHear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const life = time.Second
-		var p port
-		answers := func(after time.Duration) func(context.Context) error {
-			return func(ctx context.Context) error {
-				select {
-				case <-time.After(after):
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-		}
-		for _, c := range []struct {
-			after time.Duration
-			want  bool
-		}{{0, true}, {900 * time.Millisecond, true}, {1100 * time.Millisecond, false}} {
-			asked, before := time.Now(), p.heard.Load()
-			if got := p.hear(t.Context(), life, answers(c.after)); got != c.want {
-				t.Errorf("answered after %v: %t", c.after, got)
-			}
-			if w := p.heard.Load().Wall; w != w.Round(0) {
-				t.Errorf("%v has a monotonic reading", w)
-			}
-			if heard := p.heard.Load(); c.want && !heard.Wall.Equal(asked.Add(life)) || !c.want && heard != before {
-				t.Errorf("answered after %v: it may be read until %v, it asked at %v", c.after, heard.Wall, asked)
-			}
-		}
-	})
-}
-
 // TestRefreshPort: what the kernel has is not set again, unless a call has failed.
 func TestRefreshPort(t *testing.T) {
 	f := &fakeFence{}

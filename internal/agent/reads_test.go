@@ -6,9 +6,7 @@ import (
 
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/cluster/status"
-	"github.com/quorate/quorate/internal/front/netfence"
 	"github.com/quorate/quorate/internal/front/router"
-	"github.com/quorate/quorate/internal/raft/consensus"
 )
 
 // TestLeaving: sessions leave a node when it could not be read for the grace, all of it at a time.
@@ -41,7 +39,7 @@ func TestLeaving(t *testing.T) {
 // readReplica makes a a replica that may be read.
 func readReplica(a *Agent) {
 	a.lagAt.Store(new(time.Now()))
-	a.port.heard.Store(&netfence.Window{Boot: consensus.BootTime() + time.Hour})
+	a.port.heard.answers = []answer{{until: windowOf(time.Hour)}}
 	a.board.Update(func(s *status.Node) { s.Role, s.Mysqld, s.Leader = status.RoleReplica, status.MysqldRunning, 7 })
 	a.reads.look(time.Now())
 }
@@ -60,9 +58,14 @@ func TestReadsOfThisNode(t *testing.T) {
 		"mysqld has not said what it has for long": {func(a *Agent) { a.lagAt.Store(new(time.Now().Add(-3 * time.Second))) }, false, true},
 		"it has no leader":                         {func(a *Agent) { a.board.Update(func(s *status.Node) { s.Leader = 0 }) }, false, true},
 		"its leader does not answer": {func(a *Agent) {
-			a.port.heard.Store(&netfence.Window{Boot: consensus.BootTime() - 1})
+			a.port.heard.answers = []answer{{until: windowOf(-1)}}
 		}, false, true},
-		"it is promoted": {func(a *Agent) { a.board.SetRole(status.RolePromoting, "") }, false, false},
+		"the wall clock was set forward since its leader answered": {func(a *Agent) {
+			a.port.heard.answers[0].until.Wall = time.Now().Round(0).Add(-1)
+		}, false, true},
+		"its leader says that more is committed than is here": {func(a *Agent) { a.port.heard.answers[0].index = 1000 }, false, true},
+		"its log's disk is full":                              {func(a *Agent) { a.board.Update(func(s *status.Node) { s.LogState = status.LogFull }) }, false, true},
+		"it is promoted":                                      {func(a *Agent) { a.board.SetRole(status.RolePromoting, "") }, false, false},
 		"its sessions were ended": {func(a *Agent) {
 			a.board.SetRole(status.RolePromoting, "")
 			if err := a.reads.end(t.Context()); err != nil {

@@ -171,14 +171,27 @@ func (a *Agent) runGossip(ctx context.Context) error {
 	})
 }
 
-// lagStatus says whether the figures of the lag count, and how old they are. A replica whose leader does not answer
-// may be cut off, also where it still knows that leader.
+// lagStatus says whether the figures of the lag count, and how old they are; and how the log is. A replica does not know
+// its lag where what is committed does not reach it: its log's disk is full or hangs, or its leader has not said of
+// all that is here how new that is.
 func (a *Agent) lagStatus(s *status.Node) {
 	at := a.lagAt.Load()
-	s.LagUnknown = s.Leader == 0 || s.Mysqld != status.MysqldRunning || at == nil ||
-		s.Role == status.RoleReplica && a.asksLeader() && !a.port.hears()
 	if at != nil {
 		s.LagAge = time.Since(*at).Seconds()
+	}
+	s.LagUnknown = s.Leader == 0 || s.Mysqld != status.MysqldRunning || at == nil
+	if a.Raft == nil { // the log is being healed
+		s.LagUnknown = true
+		return
+	}
+	logged := s.LogState == "" || s.LogState == status.LogOK
+	if took := a.Raft.Stalled(); took > 0 && logged {
+		logged, s.LogState, s.LogDetail = false, status.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
+	}
+	s.LagUnknown = s.LagUnknown || !logged
+	if s.Role == status.RoleReplica && a.asksLeader() {
+		oldest := time.Duration((s.LagAge + s.LagSeconds) * float64(time.Second))
+		s.LagUnknown = !a.port.heard.knowsLag(a.Raft.Committed().Mark().Index, s.Applied, oldest) || s.LagUnknown
 	}
 }
 
@@ -196,10 +209,6 @@ func (a *Agent) ownStatus() status.Node {
 	for _, segment := range segments {
 		s.LogBytes += segment.Bytes
 	}
-	if took := a.Raft.Stalled(); took > 0 && s.LogState == status.LogOK {
-		s.LogState, s.LogDetail = status.LogStalled, fmt.Sprintf("its disk has not answered for %s", took.Round(time.Second))
-	}
-	s.LagUnknown = s.LagUnknown || s.LogState != status.LogOK // what is committed does not reach it
 	s.PurgeBlocked = a.purgeBlocked()
 	s.StageBlocked = a.stageBlocked(a.Bulk.Blocked())
 	for _, p := range a.peers.Stats().Peers {

@@ -256,11 +256,9 @@ func (n *Node) PeerUnreachable(id cluster.NodeID) {
 func (n *Node) Barrier(ctx context.Context) error { return n.barriers.Wait(ctx) }
 
 // AskLeader returns once a leader has answered that a majority still followed when
-// AskLeader was called, or later. It fails as Barrier does.
-func (n *Node) AskLeader(ctx context.Context) error {
-	_, err := n.barriers.Ask(ctx)
-	return err
-}
+// AskLeader was called, or later, with an index that covers all that was committed anywhere then.
+// This node may not have got that yet. It fails as Barrier does.
+func (n *Node) AskLeader(ctx context.Context) (index uint64, err error) { return n.barriers.Ask(ctx) }
 
 // reportState tells of a change that was committed.
 func (n *Node) reportState(o StateOutcome) {

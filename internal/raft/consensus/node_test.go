@@ -210,8 +210,8 @@ func TestAskLeader(t *testing.T) {
 	ns := startNodes(t)
 	l := ns.leader(ctx)
 	for _, n := range ns.all {
-		if err := n.AskLeader(ctx); err != nil {
-			t.Fatal(err)
+		if index, err := n.AskLeader(ctx); err != nil || index == 0 {
+			t.Fatal(index, err)
 		}
 	}
 	for _, n := range ns.all {
@@ -219,7 +219,7 @@ func TestAskLeader(t *testing.T) {
 	}
 	for i, n := range ns.all {
 		short, cancel := context.WithTimeout(ctx, 2*l.cfg.Heartbeat)
-		if err := n.AskLeader(short); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := n.AskLeader(short); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("node %d, cut off: %v", i+1, err)
 		}
 		cancel()

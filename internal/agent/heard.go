@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/front/netfence"
+	"github.com/quorate/quorate/internal/raft/consensus"
+)
+
+// answer is what a leader has said when this node asked: that a majority follows it, and up to which index all is committed.
+type answer struct {
+	index uint64
+	// until is an election timeout after the question.
+	until netfence.Window
+}
+
+// lasted tells whether a window was open some time ago. It reads the wall clock first, and believes neither clock alone, as a
+// lease does not (consensus/clocks.go).
+func lasted(w netfence.Window, ago time.Duration) bool {
+	return time.Now().Round(0).Add(-ago).Before(w.Wall) && consensus.BootTime()-ago < w.Boot
+}
+
+// heard is what leaders have answered. The zero value is ready.
+type heard struct {
+	mu sync.Mutex
+	// answers are those that count, oldest first. There is a question each quarter of an election timeout, and its answer
+	// counts for an election timeout: so there are five.
+	answers []answer
+	// from is not 0 where this node has missed something: what it gets up to from may be older than it seems. known is
+	// until when it had missed nothing.
+	from  uint64
+	known netfence.Window
+}
+
+// hear asks a leader what is committed. Its answer counts for as long as life, from now on.
+func (h *heard) hear(ctx context.Context, life time.Duration, ask func(context.Context) (uint64, error), commit func() uint64) bool {
+	a := answer{until: windowOf(life)}
+	ctx, cancel := context.WithTimeout(ctx, life)
+	defer cancel()
+	var err error
+	if a.index, err = ask(ctx); err != nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if passed, ok := h.passed(commit()); !ok {
+		h.from = a.index
+	} else if h.from == 0 {
+		h.known = passed.until
+	}
+	var kept []answer
+	for _, old := range h.answers {
+		if lasted(old.until, 0) {
+			kept = append(kept, old)
+		}
+	}
+	h.answers = append(kept, a)
+	return true
+}
+
+// window is until when a leader counts as heard.
+func (h *heard) window() netfence.Window {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.answers); n > 0 {
+		return h.answers[n-1].until
+	}
+	return netfence.Window{}
+}
+
+// knowsLag tells whether the lag of this replica's mysqld is known. For that, what is committed here has to be what was
+// committed anywhere, an election timeout ago or later. A replica that was down or cut off gets first what it has missed,
+// and the age of that is not known. So mysqld has to have all of that, or to lack something from before: oldest is for how long
+// it lacks that.
+func (h *heard) knowsLag(commit, applied uint64, oldest time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.passed(commit); !ok {
+		return false
+	}
+	if applied >= h.from {
+		h.from = 0
+		return true
+	}
+	return lasted(h.known, oldest)
+}
+
+// passed returns the newest answer that counts of which everything is committed here.
+func (h *heard) passed(commit uint64) (newest answer, ok bool) {
+	for _, a := range h.answers {
+		if a.index <= commit && lasted(a.until, 0) {
+			newest, ok = a, true
+		}
+	}
+	return newest, ok
+}

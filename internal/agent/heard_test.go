@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorate/quorate/internal/front/netfence"
+)
+
+// answers says after a time that all is committed up to index.
+func answers(index uint64, after time.Duration) func(context.Context) (uint64, error) {
+	return func(ctx context.Context) (uint64, error) {
+		select {
+		case <-time.After(after):
+			return index, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// TestHear: what a replica may read for counts from when it asked, not from the answer.
+func TestHear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const life = time.Second
+		var h heard
+		for _, c := range []struct {
+			after time.Duration
+			want  bool
+		}{{0, true}, {900 * time.Millisecond, true}, {1100 * time.Millisecond, false}} {
+			asked, before := time.Now(), h.window()
+			if got := h.hear(t.Context(), life, answers(1, c.after), func() uint64 { return 1 }); got != c.want {
+				t.Errorf("answered after %v: %t", c.after, got)
+			}
+			w := h.window()
+			if w.Wall != w.Wall.Round(0) {
+				t.Errorf("%v has a monotonic reading", w.Wall)
+			}
+			if c.want && !w.Wall.Equal(asked.Add(life)) || !c.want && w != before {
+				t.Errorf("answered after %v: it may be read until %v, it asked at %v", c.after, w.Wall, asked)
+			}
+		}
+	})
+}
+
+// TestLagOfAReplicaThatMissedSomething: a replica that was down or cut off knows its lag again once its mysqld has
+// what it has missed. What it gets of that is committed here a moment ago, and elsewhere an hour ago.
+func TestLagOfAReplicaThatMissedSomething(t *testing.T) {
+	var h heard
+	commit := uint64(10)
+	hear := func(index uint64) {
+		t.Helper()
+		if !h.hear(t.Context(), time.Hour, answers(index, 0), func() uint64 { return commit }) {
+			t.Fatal("no answer")
+		}
+	}
+	expect := func(what string, applied uint64, oldest time.Duration, want bool) {
+		t.Helper()
+		if got := h.knowsLag(commit, applied, oldest); got != want {
+			t.Errorf("%s: known %t", what, got)
+		}
+	}
+	lapse := func() { // all that was answered is over
+		for i := range h.answers {
+			h.answers[i].until = windowOf(-time.Minute)
+		}
+		h.known = windowOf(-time.Minute)
+	}
+	expect("no leader has answered", 10, 0, false)
+	hear(1000)
+	expect("it fetches the log", 10, 0, false)
+	commit = 999
+	hear(1001)
+	expect("all but the newest entry is here", 999, 0, false)
+	commit = 1001
+	expect("the log is here, mysqld applies it", 1000, time.Second, false)
+	expect("mysqld has it", 1001, 0, true)
+	commit = 1005
+	hear(1005)
+	expect("mysqld lags", 1002, 7*time.Second, true)
+	hear(1010)
+	expect("what is new is not here yet", 1002, 7*time.Second, true)
+	lapse()
+	expect("it is cut off", 1005, 0, false)
+	hear(2000)
+	expect("it hears again, and lacks entries", 1005, 0, false)
+	commit = 2000
+	expect("what mysqld lacks has come since", 1500, 59*time.Second, false)
+	hear(2001)
+	expect("and another answer changes nothing", 1500, time.Second, false)
+	expect("what mysqld lacks had come before", 1003, 2*time.Minute, true)
+	expect("mysqld has all that it missed", 2000, 0, true)
+	expect("mysqld lags once more", 1999, time.Second, true)
+}
+
+// TestHeardIsBounded: what is over goes.
+func TestHeardIsBounded(t *testing.T) {
+	var h heard
+	for range 100 {
+		h.hear(t.Context(), time.Hour, answers(1, 0), func() uint64 { return 1 })
+		for i := range h.answers[:max(0, len(h.answers)-4)] {
+			h.answers[i].until = windowOf(-1)
+		}
+	}
+	if len(h.answers) != 5 {
+		t.Errorf("%d answers", len(h.answers))
+	}
+}
+
+// TestLasted: neither clock is believed alone.
+func TestLasted(t *testing.T) {
+	open := windowOf(time.Hour)
+	for name, c := range map[string]struct {
+		w    netfence.Window
+		ago  time.Duration
+		want bool
+	}{
+		"open":                {open, 0, true},
+		"never open":          {netfence.Window{}, 0, false},
+		"over by the wall":    {netfence.Window{Boot: open.Boot, Wall: open.Wall.Add(-2 * time.Hour)}, 0, false},
+		"over since it slept": {netfence.Window{Boot: open.Boot - 2*time.Hour, Wall: open.Wall}, 0, false},
+		"it was open":         {windowOf(-time.Minute), time.Hour, true},
+		"it was over":         {windowOf(-time.Hour), time.Minute, false},
+	} {
+		if got := lasted(c.w, c.ago); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
