@@ -153,36 +153,33 @@ func (t *Transport) connectAs(ctx context.Context, p Peer, c class, protected bo
 // while routesOpenedMax others are being opened. It returns ErrUnknownPeer, a *RejectedError,
 // ctx's or a network error.
 func (t *Transport) DialRoute(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
+	return t.openRoute(ctx, id, classRoute)
+}
+
+// DialRead opens a stream to the peer's router for a client that reads: its Handler.RouteRead gets the other
+// end. All else is as with DialRoute, and both count together. A peer that knows no such streams is not asked: a
+// *RejectedError says so.
+func (t *Transport) DialRead(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
+	return t.openRoute(ctx, id, classRead)
+}
+
+func (t *Transport) openRoute(ctx context.Context, id cluster.NodeID, c class) (net.Conn, error) {
 	p := t.peer(id)
 	if p == nil {
-		return nil, fmt.Errorf("open route to node %d: %w", id, ErrUnknownPeer)
+		return nil, fmt.Errorf("open %v stream to node %d: %w", c, id, ErrUnknownPeer)
+	}
+	if err := p.knows(c); err != nil {
+		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, err)
 	}
 	select {
 	case p.opening <- struct{}{}:
 		defer func() { <-p.opening }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("open route to node %q: %w", p.Name, ctx.Err())
+		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, context.Cause(ctx))
 	}
-	conn, _, err := t.connect(ctx, p.Peer, classRoute)
+	conn, _, err := t.connect(ctx, p.Peer, c)
 	if err != nil {
-		return nil, fmt.Errorf("open route to node %q: %w", p.Name, err)
-	}
-	return conn, nil
-}
-
-// DialRead opens a stream to the peer's router for a client that reads: its Handler.RouteRead gets the other
-// end. All else is as with DialRoute. A peer that knows no such streams is not asked: a *RejectedError says so.
-func (t *Transport) DialRead(ctx context.Context, id cluster.NodeID) (net.Conn, error) {
-	p := t.peer(id)
-	if p == nil {
-		return nil, fmt.Errorf("open read route to node %d: %w", id, ErrUnknownPeer)
-	}
-	if err := p.knows(classRead); err != nil {
-		return nil, fmt.Errorf("open read route to node %q: %w", p.Name, err)
-	}
-	conn, _, err := t.connect(ctx, p.Peer, classRead)
-	if err != nil {
-		return nil, fmt.Errorf("open read route to node %q: %w", p.Name, err)
+		return nil, fmt.Errorf("open %v stream to node %q: %w", c, p.Name, err)
 	}
 	return conn, nil
 }

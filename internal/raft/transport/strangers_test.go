@@ -74,16 +74,20 @@ func TestHeldClientsExpelNobody(t *testing.T) {
 	}
 }
 
-// TestRoutesOpenInTurn: so many are being opened to a peer at a time; a client that is gone does not wait.
+// TestRoutesOpenInTurn: so many are being opened to a peer at a time, those of clients that read among them; a client that
+// is gone does not wait.
 func TestRoutesOpenInTurn(t *testing.T) {
 	a := newNode(t, nodeA, nodeB)
 	for range routesOpenedMax {
 		a.Transport.peer(nodeB).opening <- struct{}{}
 	}
-	ctx, end := context.WithCancel(t.Context())
-	end()
-	if _, err := a.DialRoute(ctx, nodeB); !errors.Is(err, context.Canceled) {
-		t.Errorf("it does not wait: %v", err)
+	ctx, end := context.WithCancelCause(t.Context())
+	waits := errors.New("it waits")
+	end(waits)
+	for name, dial := range map[string]func(context.Context, cluster.NodeID) (net.Conn, error){"route": a.DialRoute, "read": a.DialRead} {
+		if _, err := dial(ctx, nodeB); !errors.Is(err, waits) {
+			t.Errorf("%s: it does not wait: %v", name, err)
+		}
 	}
 }
 
