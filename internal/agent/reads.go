@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -24,10 +25,10 @@ type reads struct {
 	turn   atomic.Uint64
 	// open: mysqld here is a replica's, which takes no writes.
 	open atomic.Bool
-	// served: clients have come to this node's mysqld to read since it was a primary last.
-	served atomic.Bool
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// served: clients have come to this node's mysqld to read since their sessions were ended last.
+	served  bool
 	leaving leaving
 	changed chan struct{}
 }
@@ -118,17 +119,21 @@ func (r *reads) end(ctx context.Context) error {
 		return nil
 	}
 	r.mu.Lock()
+	served := r.served
 	r.open.Store(false)
+	r.served = false
 	r.mu.Unlock()
 	r.router.CloseAll()
 	p := r.a.currentProcess()
-	if p == nil || !r.served.Load() {
+	if p == nil || !served {
 		return nil
 	}
 	if err := p.Admin().EndReaders(ctx); err != nil {
+		r.mu.Lock()
+		r.served = true
+		r.mu.Unlock()
 		return err
 	}
-	r.served.Store(false)
 	return nil
 }
 
@@ -175,9 +180,18 @@ func (r *reads) Changed() <-chan struct{} {
 	return r.changed
 }
 
-// DialLocal implements router.Backend.
+// errTakesWrites refuses a client that reads at a mysqld that takes writes, or is about to.
+var errTakesWrites = errors.New("mysqld is no replica's any more")
+
+// DialLocal implements router.Backend. Who is let in under the lock is noted before end looks; all others come too late.
 func (r *reads) DialLocal(ctx context.Context) (net.Conn, error) {
-	r.served.Store(true)
+	r.mu.Lock()
+	open := r.open.Load()
+	r.served = r.served || open
+	r.mu.Unlock()
+	if !open {
+		return nil, errTakesWrites
+	}
 	return routeBackend{r.a}.DialLocal(ctx)
 }
 
@@ -190,7 +204,7 @@ func (r *reads) DialPeer(ctx context.Context, id cluster.NodeID) (net.Conn, erro
 		return r.a.peers.DialRoute(ctx, id)
 	}
 	near, far := net.Pipe()
-	r.a.router.HandleRouted(far)
+	r.a.work.Go(func() { r.a.router.HandleRouted(far) }) // a refusal is written here, and read by the caller
 	return near, nil
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -115,4 +116,43 @@ func TestReadsEndBeforeWrites(t *testing.T) {
 	if !a.reads.Serving() || !a.reads.Takes(router.Target{Local: true}) {
 		t.Error("nobody reads a replica that was promoted once")
 	}
+}
+
+// TestReadsLetInBeforeTheEnd: a client is let in before the end of the sessions, which then looks for it; or it is refused.
+func TestReadsLetInBeforeTheEnd(t *testing.T) {
+	a := openLone(t)
+	readReplica(a)
+	dial := func() error {
+		conn, err := a.reads.DialLocal(t.Context())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+	if err := dial(); errors.Is(err, errTakesWrites) || !a.reads.served {
+		t.Errorf("%v; noted %t", err, a.reads.served)
+	}
+	a.board.SetRole(status.RolePromoting, "")
+	if err := a.reads.end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := dial(); !errors.Is(err, errTakesWrites) || a.reads.served {
+		t.Errorf("let in after the end: %v; noted %t", err, a.reads.served)
+	}
+}
+
+// TestReadsRefusedByThePrimary: the primary's other port, which takes nobody any more, tells a client of this port, and
+// does not keep it.
+func TestReadsRefusedByThePrimary(t *testing.T) {
+	a := openLone(t)
+	a.board.SetRole(status.RolePrimary, "")
+	conn, err := a.reads.DialPeer(t.Context(), a.self.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if n, err := conn.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("no answer: %v", err)
+	}
+	a.work.Wait()
 }

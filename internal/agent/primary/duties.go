@@ -69,8 +69,8 @@ type Clients interface {
 	OwnPort() bool
 	ClosePort(ctx context.Context) error
 	AwaitPort()
-	// EndReads ends the sessions that have come to read from a replica, before mysqld takes writes. It returns
-	// once none of them can write.
+	// EndReads ends the sessions that have come to read from a replica, and lets nobody in to read until this
+	// node is a replica again. It returns once none of them can write.
 	EndReads(ctx context.Context) error
 	// AwaitAnswers waits, not for long, until clients have the answers that they wait for.
 	AwaitAnswers(ctx context.Context)
@@ -181,8 +181,11 @@ func (d *Duties) Replicate(ctx context.Context) error {
 	return err
 }
 
+// endReadsTimeout bounds the end of the sessions that only read, which takes milliseconds.
+const endReadsTimeout = 2 * time.Second
+
 // CatchUp waits until mysqld has everything that is committed, then stops its
-// replication.
+// replication, and ends the sessions that only read. Here that may fail: mysqld is read-only, and replicates again.
 func (d *Duties) CatchUp(ctx context.Context) error {
 	s, err := d.cfg.Local()
 	if err != nil {
@@ -193,19 +196,22 @@ func (d *Duties) CatchUp(ctx context.Context) error {
 		Server: s, Log: committed{d.cfg.Raft()}, MayOpen: d.Host.MayOpen, Clock: d.cfg.Clock,
 		Progressed: func() { d.cfg.Inbox.Put(ctx, role.Progress{}) }, Slow: d.Host.CatchingUp,
 	}.Run(ctx)
-	if err == nil {
-		d.Host.CaughtUp(lacked, d.cfg.Clock.Now()-began)
+	if err != nil {
+		return err
 	}
-	return err
+	d.Host.CaughtUp(lacked, d.cfg.Clock.Now()-began)
+	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, endReadsTimeout)
+	defer cancel()
+	if err := d.cfg.Clients.EndReads(ctx); err != nil {
+		return fmt.Errorf("end the sessions that only read: %w", err)
+	}
+	return nil
 }
 
 // OpenWrites makes mysqld writable and looks again whether it may be.
 func (d *Duties) OpenWrites(ctx context.Context, term uint64) error {
 	d.cfg.Pace.SetOpen(true)
 	d.cfg.Clients.AwaitPort()
-	if err := d.cfg.Clients.EndReads(ctx); err != nil {
-		return fmt.Errorf("end the sessions that only read: %w", err)
-	}
 	s, err := d.cfg.Local()
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ type dutiful struct {
 	none    bool
 	ownPort bool
 	fails   error
+	hangs   bool // EndReads does
 }
 
 // onDuty returns the duties of a node whose epoch 3 is open.
@@ -47,16 +48,24 @@ type dutyRaft struct {
 	noted *noted
 }
 
+func (r dutyRaft) Barrier(context.Context) error         { return nil }
 func (r dutyRaft) Resign(_ context.Context, term uint64) { r.noted.at("raft: resign %d", term) }
 func (r dutyRaft) TransferTo(_ context.Context, term uint64, to cluster.NodeID) {
 	r.noted.at("raft: transfer %d %d", term, to)
 }
 
-func (d *dutiful) CloseAll()                       { d.at("close all") }
-func (d *dutiful) Hold()                           { d.at("hold") }
-func (d *dutiful) OwnPort() bool                   { return d.ownPort }
-func (d *dutiful) AwaitPort()                      { d.at("await port") }
-func (d *dutiful) EndReads(context.Context) error  { d.at("end reads"); return d.fails }
+func (d *dutiful) CloseAll()     { d.at("close all") }
+func (d *dutiful) Hold()         { d.at("hold") }
+func (d *dutiful) OwnPort() bool { return d.ownPort }
+func (d *dutiful) AwaitPort()    { d.at("await port") }
+func (d *dutiful) EndReads(ctx context.Context) error {
+	d.at("end reads")
+	if d.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return d.fails
+}
 func (d *dutiful) ClosePort(context.Context) error { d.at("close port"); return d.fails }
 func (d *dutiful) SetSuperReadOnly(_ context.Context, on bool, wait time.Duration) error {
 	d.at("read-only %t %v", on, wait)
@@ -72,6 +81,13 @@ func (d *dutiful) Start(context.Context) error     { d.at("start"); return nil }
 func (d *dutiful) ShutOut(context.Context) (func(context.Context) error, error) {
 	d.at("shut out")
 	return func(context.Context) error { return nil }, nil
+}
+func (d *dutiful) StopReplica(context.Context) error { d.at("stop replica"); return nil }
+func (d *dutiful) ReplicaStatus(context.Context) (ReplicaStatus, error) {
+	return ReplicaStatus{}, nil
+}
+func (d *dutiful) AppliedWithin(context.Context, *gtid.Set, time.Duration) (bool, error) {
+	return true, nil
 }
 func (d *dutiful) BeginReplica(context.Context) error              { return nil }
 func (d *dutiful) RestartAckReceiver(context.Context) error        { return nil }
@@ -116,13 +132,7 @@ func TestDutiesWrites(t *testing.T) {
 		if err := o.OpenWrites(t.Context(), 3); err != nil {
 			t.Error(err)
 		}
-		d.expect(t, "opened", "await port", "end reads", "read-only false 2s")
-		d.fails = errors.ErrUnsupported
-		if err := o.OpenWrites(t.Context(), 3); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("sessions that read may be there: %v", err)
-		}
-		d.expect(t, "not opened", "await port", "end reads")
-		d.fails = nil
+		d.expect(t, "opened", "await port", "read-only false 2s")
 		if err := o.CloseWrites(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -156,6 +166,41 @@ func TestDutiesWrites(t *testing.T) {
 	})
 }
 
+// willingHost may be the primary.
+type willingHost struct{ Host }
+
+func (willingHost) MayOpen() error                { return nil }
+func (willingHost) CatchingUp(string)             {}
+func (willingHost) CaughtUp(int64, time.Duration) {}
+
+// TestDutiesEndReads: the sessions that only read end while mysqld is read-only, where an error kills nothing; and not for long.
+func TestDutiesEndReads(t *testing.T) {
+	for name, c := range map[string]struct {
+		set   func(*dutiful)
+		want  error
+		takes time.Duration
+	}{
+		"they end":        {func(*dutiful) {}, nil, 0},
+		"an error":        {func(d *dutiful) { d.fails = errors.ErrUnsupported }, errors.ErrUnsupported, 0},
+		"mysqld is stuck": {func(d *dutiful) { d.hangs = true }, context.DeadlineExceeded, endReadsTimeout},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o, d := onDuty(t)
+			defer o.Close()
+			o.Host = willingHost{}
+			c.set(d)
+			began := time.Now()
+			if err := o.CatchUp(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(began); took != c.takes {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			d.expect(t, name, "stop replica", "end reads")
+		})
+	}
+}
+
 // TestDutiesReplicate: a mysqld that was opened is tidied, once; one that was settled counts as kept once it
 // replicates.
 func TestDutiesReplicate(t *testing.T) {
@@ -165,7 +210,7 @@ func TestDutiesReplicate(t *testing.T) {
 		if err := o.OpenWrites(t.Context(), 3); err != nil {
 			t.Error(err)
 		}
-		d.expect(t, "opened", "await port", "end reads", "read-only false 2s")
+		d.expect(t, "opened", "await port", "read-only false 2s")
 		o.settled = 7
 		for _, want := range [][]string{{"shut out", "configure", "start"}, {"configure", "start"}} {
 			if err := o.Replicate(t.Context()); err != nil || o.Kept() != 1 {

@@ -78,8 +78,15 @@ func (c clients) CloseAll()                       { c.w.load.closeSessions(c.n) 
 func (c clients) OwnPort() bool                   { return false }
 func (c clients) ClosePort(context.Context) error { return nil }
 func (c clients) AwaitPort()                      {}
-func (c clients) EndReads(context.Context) error  { return nil }
 func (c clients) AwaitAnswers(context.Context)    {}
+
+// EndReads implements primary.Clients. Nobody reads here; now and then mysqld does not end sessions.
+func (c clients) EndReads(context.Context) error {
+	if chance(c.w.readsRNG, 2) {
+		return errors.New("mysqld ends no sessions")
+	}
+	return nil
+}
 
 // Wake has the router look soon which of its connections it closes.
 func (c clients) Wake() {

@@ -160,6 +160,7 @@ const (
 	streamAppliers
 	streamReseeds
 	streamSources
+	streamReads
 	streamNode    = 1 << 8
 	streamDisk    = 1 << 9
 	streamTiming  = 1 << 10
@@ -222,6 +223,7 @@ type World struct {
 	// them.
 	maxApplyLag            time.Duration
 	slowings, applierStops int
+	readsRNG               *mathrand.Rand // for clients.EndReads
 	// reseeds counts the nodes that a leader had rebuilt by itself.
 	reseeds      int
 	appliersStop bool
@@ -355,6 +357,7 @@ func newWorld(o Options) *World {
 	w.assignPolicy()
 	w.load = newWorkload(w)
 	w.faults = injector{w: w, rng: w.random(streamFaults)}
+	w.readsRNG = w.random(streamReads)
 	w.check = newChecker(w)
 	for _, n := range w.nodes {
 		n.check = w.check
