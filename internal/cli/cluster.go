@@ -66,7 +66,7 @@ node list", the variables' values in "quorate variables list".`,
 				return err
 			}
 			s := clusterSettings{st.Cluster, st.StateVersion, cmp.Or(st.Durability, cluster.DurabilityMajority), cmp.Or(st.Reseed, cluster.ReseedAuto),
-				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.MySQLRouter, st.Maintenance, map[string]string{}, o.clusterVariables(cmd.Context()), st.Recovered}
+				cmp.Or(st.Errant, cluster.ErrantKeep), st.RetainBytesMax, st.PeerSecurity, st.MySQLRouter, st.Maintenance, map[string]string{}, o.clusterVariables(cmd), st.Recovered}
 			for _, n := range st.Nodes {
 				if n.RequireAck != "" {
 					s.RequireAck[n.Name] = n.RequireAck

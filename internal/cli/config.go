@@ -203,10 +203,38 @@ func hookWarnings(c config.Config) []string {
 		return []string{fmt.Sprintf("hooks.on_change: %v: it could not be run here", err)}
 	case !info.Mode().IsRegular() || unix.Access(path, unix.X_OK) != nil:
 		return []string{fmt.Sprintf("hooks.on_change: uid %d cannot execute %s: chmod +x it", os.Geteuid(), path)}
-	case info.Mode().Perm()&0o022 != 0:
-		return []string{fmt.Sprintf("hooks.on_change: others may change %s, which the agent runs (mode %#o): chmod go-w it", path, info.Mode().Perm())}
+	}
+	if text := hookChangeable(c); text != "" {
+		return []string{text + ": the agent would not start"}
 	}
 	return nil
+}
+
+// hookChangeable says who else but root and this account may change what the agent runs: the hook,
+// or an entry of its directory; "" = nobody.
+func hookChangeable(c config.Config) string {
+	if len(c.Hooks.OnChange) == 0 {
+		return ""
+	}
+	path := c.Hooks.OnChange[0]
+	file, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "" // it cannot be run either
+	}
+	for _, of := range []string{file, filepath.Dir(file), filepath.Dir(path)} {
+		info, err := os.Stat(of)
+		if err != nil || errors.Is(unix.Access(of, unix.W_OK), unix.EROFS) { // there nobody changes anything
+			continue
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		switch {
+		case info.Mode().Perm()&0o022 != 0:
+			return fmt.Sprintf("hooks.on_change: others may change %s (mode %#o), and the agent runs what is there: chmod go-w %s", of, info.Mode().Perm(), of)
+		case ok && st.Uid != 0 && int(st.Uid) != os.Geteuid():
+			return fmt.Sprintf("hooks.on_change: %s belongs to uid %d, and the agent, uid %d, runs what is there: chown root %s", of, st.Uid, os.Geteuid(), of)
+		}
+	}
+	return ""
 }
 
 // fenceWarnings says that this account could not fence mysqld's own port.

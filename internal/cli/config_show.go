@@ -2,7 +2,7 @@ package cli
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -40,7 +40,7 @@ stand above the file's [mysql.variables]. Passwords are not shown.
 The members in the file are those that the cluster began with; "quorate node list"
 has those of now. An agent reads the file when it starts.
 
-The cluster's variables are shown if the agent runs.`,
+The cluster's variables are shown if the agent runs; if not, a line on stderr says so.`,
 		Example: `  quorate config show
   quorate config show --config node.toml --json`,
 		Args: noArgs,
@@ -53,7 +53,7 @@ The cluster's variables are shown if the agent runs.`,
 			if err != nil {
 				return err
 			}
-			all := shownSettings(c, o.clusterVariables(cmd.Context()))
+			all := shownSettings(c, o.clusterVariables(cmd))
 			if o.asJSON {
 				return printJSON(cmd.OutOrStdout(), all)
 			}
@@ -65,15 +65,21 @@ The cluster's variables are shown if the agent runs.`,
 	return cmd
 }
 
-// clusterVariables are those that the agent knows; nil = it cannot be asked.
-func (o *controlOptions) clusterVariables(ctx context.Context) map[string]string {
+// clusterVariables are those that the agent knows; nil = it cannot be asked, which is said.
+func (o *controlOptions) clusterVariables(cmd *cobra.Command) map[string]string {
 	var list cluster.VariablesList
 	asked := *o
 	asked.timeout = 5 * time.Second
-	if err := asked.ask(ctx, "variables.list", struct{}{}, &list); err != nil {
-		return nil
+	err := asked.ask(cmd.Context(), "variables.list", struct{}{}, &list)
+	if err == nil {
+		return list.Variables
 	}
-	return list.Variables
+	why := "no agent answers"
+	if errors.Is(err, os.ErrPermission) {
+		why = "this account may not ask the agent"
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "quorate: the cluster's variables are not known: "+why)
+	return nil
 }
 
 func shownSettings(c config.Config, variables map[string]string) (all []shownSetting) {

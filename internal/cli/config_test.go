@@ -161,6 +161,62 @@ func TestGroupWarnings(t *testing.T) {
 	}
 }
 
+// TestShowWithoutAgent: settings of the cluster that are not known are not left out in silence.
+func TestShowWithoutAgent(t *testing.T) {
+	_, example, _ := run(t, "config", "example")
+	file := filepath.Join(t.TempDir(), "node.toml")
+	text := strings.ReplaceAll(example, "/var/lib/quorate", filepath.Dir(file))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := run(t, "config", "show", "--config", file)
+	if code != 0 || !strings.Contains(out, "raft.heartbeat") || errs != "quorate: the cluster's variables are not known: no agent answers\n" {
+		t.Errorf("exit code %d, %q, stdout:\n%s", code, errs, out)
+	}
+}
+
+// TestHookOfOthers: the agent runs no program that somebody else may change.
+func TestHookOfOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		dir, file os.FileMode
+		owner     int
+		want      string
+	}{
+		"right":             {0o755, 0o755, 0, ""},
+		"the file":          {0o755, 0o775, 0, "others may change"},
+		"its directory":     {0o777, 0o755, 0, "others may change"},
+		"a shared place":    {0o777 | os.ModeSticky, 0o755, 0, "others may change"},
+		"another's program": {0o755, 0o755, 4711, "belongs to uid 4711"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.owner != 0 && os.Geteuid() != 0 {
+				t.Skip("only root gives a file away")
+			}
+			hook := filepath.Join(t.TempDir(), "hook")
+			link := filepath.Join(t.TempDir(), "link")
+			if err := errors.Join(os.WriteFile(hook, nil, 0o755), os.Chmod(hook, c.file), os.Chmod(filepath.Dir(hook), c.dir), os.Chmod(filepath.Dir(link), 0o755), os.Symlink(hook, link)); err != nil {
+				t.Fatal(err)
+			}
+			if c.owner != 0 {
+				if err := os.Chown(hook, c.owner, c.owner); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, path := range []string{hook, link} {
+				var cfg config.Config
+				cfg.Hooks.OnChange = []string{path, "x"}
+				got := hookChangeable(cfg)
+				if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+					t.Errorf("%q, want %q", got, c.want)
+				}
+				if warned := strings.Join(hookWarnings(cfg), "\n"); strings.Contains(warned, "would not start") != (c.want != "") {
+					t.Errorf("config check: %q", warned)
+				}
+			}
+		})
+	}
+}
+
 // TestReflow: paragraphs are broken anew, what is indented is not touched.
 func TestReflow(t *testing.T) {
 	word := strings.Repeat("x", 39)

@@ -70,6 +70,8 @@ func (f *fixture) variablesSet(t *testing.T, ctx context.Context) {
 		{"names a place on a host", "general_log_file=/tmp/x"},
 		{"unknown variable", "no_such_variable=1"},
 		{"fixed when a data directory is made", "lower_case_table_names=1"},
+		{"it must have uncompressed", "protocol_compression_algorithms=zstd"},
+		{"TLS goes on as before", "ssl_cipher=NONE-SUCH"},
 	} {
 		f.refused(t, ctx, primary, []int{2}, c.why, "variables", "set", "max_error_count=5", c.arg)
 	}
@@ -77,7 +79,9 @@ func (f *fixture) variablesSet(t *testing.T, ctx context.Context) {
 	if out := f.must(t, ctx, primary, "variables", "set", "net_retry_count=18", "--dry-run"); !strings.Contains(out, "it could be done now") {
 		t.Errorf("dry run: %s", out)
 	}
+	f.refused(t, ctx, primary, []int{2}, "Unknown system variable", "variables", "set", "maximum_max_error_count=5", "--dry-run")
 	f.onAll(t, ctx, "net_retry_count", "17")
+	f.variablesBehind(t, ctx, primary)
 	replica := f.others(primary)[1]
 	out = f.must(t, ctx, primary, "variables", "set", "innodb_read_io_threads=3")
 	if !strings.Contains(out, f.Name(replica)+": innodb_read_io_threads waits for a restart: quorate restart-mysqld "+f.Name(replica)) {
@@ -99,6 +103,30 @@ func (f *fixture) variablesSet(t *testing.T, ctx context.Context) {
 	}
 	load.stop(t)
 	f.check(t, ctx)
+}
+
+// variablesBehind sets what mysqld does not take like any other: TLS, which it must load anew, and a
+// buffer pool, whose resize goes on when the next one is asked for.
+func (f *fixture) variablesBehind(t *testing.T, ctx context.Context, primary int) {
+	before := f.variable(t, ctx, 0, "innodb_buffer_pool_size")
+	f.must(t, ctx, primary, "variables", "set", "tls_version=TLSv1.3", "innodb_buffer_pool_size=256M")
+	for i := range f.Len() {
+		var tls string
+		if err := f.admin(t, i).QueryRowContext(ctx, "SELECT value FROM performance_schema.tls_channel_status WHERE channel = 'mysql_main' AND property = 'Current_tls_version'").Scan(&tls); err != nil || tls != "TLSv1.3" {
+			t.Errorf("%s takes %s, %v", f.Name(i), tls, err)
+		}
+	}
+	if _, err := f.quorate(t, ctx, primary, "variables", "unset", "tls_version", "innodb_buffer_pool_size"); err != nil {
+		t.Logf("a resize was under way: %v", err)
+	}
+	for i := range f.Len() {
+		if err := devcluster.Poll(ctx, f.Name(i)+" has its buffer pool of before", func(ctx context.Context) (bool, string, error) {
+			now := f.variable(t, ctx, i, "innodb_buffer_pool_size")
+			return now == before, "it has " + now, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // variablesStart: a mysqld that does not start with the cluster's variables is started without them,
