@@ -5,9 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -244,6 +248,35 @@ func TestShutOut(t *testing.T) {
 	}
 	p.Kill()
 	<-done
+}
+
+// TestEndReadersInLogin: a client that has a greeting and has not logged in yet has no host, and is ended, too. The agent's
+// own sessions stay.
+func TestEndReadersInLogin(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	p := start(t, s)
+	if err := p.Admin().exec(ctx(t), "let logins take long", "SET GLOBAL connect_timeout = 3600"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx(t), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.cfg.Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(deadline / 4))
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("no greeting: %v", err)
+	}
+	if err := p.Admin().EndReaders(ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a client in its login goes on")
+	}
+	if err := p.Admin().EndReaders(ctx(t)); err != nil {
+		t.Errorf("the agent has no session: %v", err)
+	}
 }
 
 // TestShutOutWaitsForRollback: a session is there until it has rolled back, however long

@@ -98,12 +98,14 @@ func (a *Admin) kill(ctx context.Context, where string) (int, error) {
 	return len(ids), nil
 }
 
-// EndReaders tells every session to end that came over TCP from this host, as those of the read-only port do. A
-// closed connection is not enough: the server may be in a statement that others of the same request follow, and looks
-// at the connection when it has to answer. A killed session begins none (dispatch_command in sql_parse.cc, sp_head::execute).
+// EndReaders tells every session to end that came over TCP from this host, as those of the read-only port do, and all that
+// are logging in: the server does not say yet where they come from. A closed connection is not enough: the server may be in
+// a statement that others of the same request follow, and looks at the connection when it has to answer. A killed session
+// begins none (dispatch_command in sql_parse.cc, sp_head::execute).
 // So it returns once none of them can write any more, if the server is read-only.
 func (a *Admin) EndReaders(ctx context.Context) error {
-	_, err := a.kill(ctx, `connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_host IN ('localhost', '127.0.0.1', '::1')`)
+	_, err := a.kill(ctx, `(connection_type IN ('TCP/IP', 'SSL/TLS') AND processlist_host IN ('localhost', '127.0.0.1', '::1')
+		OR name = 'thread/sql/one_connection' AND processlist_user IS NULL)`)
 	if err != nil {
 		return fmt.Errorf("end sessions: %w", err)
 	}
