@@ -314,7 +314,7 @@ func (a *Agent) runPort(ctx context.Context) error {
 }
 
 // asksLeader tells whether clients read replicas here, who have to know whether their leader still leads.
-func (a *Agent) asksLeader() bool { return a.port.fence != nil || a.cfg.Router.ReadOnly != "" }
+func (a *Agent) asksLeader() bool { return a.port.open() || a.cfg.Router.ReadOnly != "" }
 
 // runAskLeader has a follower ask its leader, again and again, whether it still leads. A message
 // from a leader that is no answer may be old: it may have lain in a buffer while this agent, or
