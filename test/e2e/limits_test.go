@@ -83,7 +83,7 @@ func (f *fixture) strangers(t *testing.T, ctx context.Context) {
 	}
 	own := string(b)
 	// The same members, but this node's ports are free ones elsewhere.
-	moved := strings.NewReplacer(f.RouterAddr(2), "127.9.9.9:6446", f.APIAddr(2), "127.9.9.9:7401", f.MysqldAddr(2), "127.9.9.9:3306")
+	moved := strings.NewReplacer(f.RouterAddr(2), "127.9.9.9:6446", f.ReadAddr(2), "127.9.9.9:6447", f.APIAddr(2), "127.9.9.9:7401", f.MysqldAddr(2), "127.9.9.9:3306")
 	for name, c := range map[string]struct{ from, to, want string }{
 		"another cluster": {`cluster = "dev"`, `cluster = "other"`, `belongs to cluster "other"`},
 		"name taken":      {"", "", "two agents run under that name"},

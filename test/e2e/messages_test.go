@@ -23,7 +23,7 @@ func TestMessages(t *testing.T) {
 					kinds[kind] += f.metric(t, ctx, i, fmt.Sprintf(`quorate_raft_messages_sent_total{kind=%q}`, kind))
 				}
 			}
-			kinds["commits"] = f.metric(t, ctx, primary, "quorate_tap_transactions")
+			kinds["commits"] = f.metric(t, ctx, primary, "quorate_tap_transactions_total")
 			return kinds
 		}
 		before := sent()

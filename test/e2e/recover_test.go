@@ -185,7 +185,7 @@ func (f *fixture) recoverLagging(t *testing.T, ctx context.Context) {
 		t.Errorf("with nobody there it finds %+v", v)
 	}
 	out := f.must(t, ctx, lagging, slices.Concat(recoverArgs, []string{"--accept-loss", "none"})...)
-	if !strings.Contains(out, "is cluster dev now, alone") || !strings.Contains(out, "nobody knows what that is") {
+	if !strings.Contains(out, "is cluster dev now, alone") || !strings.Contains(out, "which ones is not known") {
 		t.Errorf("recover: %s", out)
 	}
 	if err := f.Start(ctx, lagging); err != nil {
