@@ -34,6 +34,8 @@ type login struct {
 	tls atomic.Bool
 	// answeredLast: the server has sent the last record with content.
 	answeredLast atomic.Bool
+	// over: there is nothing more to learn. The session's other bytes are not looked at.
+	over atomic.Bool
 
 	first          packetHead
 	client, server records
@@ -55,7 +57,7 @@ type packetHead struct {
 
 // sent takes the next bytes from the client.
 func (l *login) sent(b []byte) {
-	if l.begun.Load() && !l.tls.Load() {
+	if l.over.Load() {
 		return
 	}
 	if !l.tls.Load() {
@@ -64,6 +66,7 @@ func (l *login) sent(b []byte) {
 		switch {
 		case l.first.have >= 3 && !l.first.maySSL():
 			l.begun.Store(true)
+			l.over.Store(true)
 			return
 		case l.first.have < packetHeadBytes:
 			return
@@ -82,7 +85,7 @@ func (p *packetHead) maySSL() bool {
 
 // answered takes the next bytes from the server, behind its greeting.
 func (l *login) answered(b []byte) {
-	if !l.tls.Load() {
+	if !l.tls.Load() || l.over.Load() {
 		return
 	}
 	l.server.each(b, func(kind byte, size int) {
@@ -109,6 +112,7 @@ func (l *login) record(kind byte, size int) {
 	finished := int(l.finishedBytes.Load())
 	switch {
 	case l.loginAt > 0:
+		l.over.Store(l.application > l.loginAt+passwordRecordsMax)
 	case l.finished || finished == 0:
 		l.loginAt = l.application
 		l.begun.Store(true)
@@ -120,7 +124,7 @@ func (l *login) record(kind byte, size int) {
 // ended tells, of a session through TLS that is over, whether it went no further than the answer to a login: a
 // refusal, most of the time. Who leaves in order says so, and gets no answer.
 func (l *login) ended() bool {
-	return l.loginAt > 0 && l.answeredLast.Load() && l.application <= l.loginAt+passwordRecordsMax
+	return l.loginAt > 0 && !l.over.Load() && l.answeredLast.Load()
 }
 
 // records finds the heads of TLS records in one direction.
