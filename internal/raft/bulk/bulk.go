@@ -218,16 +218,6 @@ func (b *Bulk) until(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// pause waits after a failure. It returns the cause if ctx ends before.
-func (b *Bulk) pause(ctx context.Context, d time.Duration) error {
-	for end := b.cfg.Tasks.Now() + d; d > 0; d = end - b.cfg.Tasks.Now() {
-		if err := b.cfg.Tasks.Wait(ctx, d, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // start runs f, whose context is ctx until Run ends. It returns false, and does
 // nothing, while Run is not under way.
 func (b *Bulk) start(ctx context.Context, f func(context.Context)) bool {

@@ -10,6 +10,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 const (
@@ -123,7 +124,7 @@ func (b *Bulk) fetch(ctx context.Context, s entry.Staged, source func() (cluster
 		} else {
 			b.logFailure(failures, "cannot fetch stage", "stage", s.ID.String(), "err", err)
 		}
-		if err := b.pause(ctx, wait); err != nil {
+		if err := clock.Sleep(ctx, b.cfg.Tasks, wait); err != nil {
 			return fmt.Errorf("fetch stage %v: %w", s.ID, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/cluster"
 	"github.com/quorate/quorate/internal/log/seglog"
 	"github.com/quorate/quorate/internal/raft/entry"
+	"github.com/quorate/quorate/internal/sys/clock"
 )
 
 // ErrUnreadable is returned for a stage that this node's own disk does not give back
@@ -273,7 +274,7 @@ func (u *Upload) push(peer cluster.NodeID) {
 			wait = backOff(failures, full)
 		}
 		u.failed(peer, failures, wait, err)
-		if u.b.pause(u.waits, wait) != nil {
+		if clock.Sleep(u.waits, u.b.cfg.Tasks, wait) != nil {
 			return
 		}
 	}
